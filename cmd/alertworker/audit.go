@@ -20,8 +20,10 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const auditDoes = "compare the alerts and recoveries that the hub's readings call for with what became of them, according to the stores;\n" +
-	"exit 0 if all are accounted for, 1 if not. Nothing is sent, written or created: a container that is missing is an error.\n" +
+const auditDoes = "compare the alerts and recoveries that the hub's readings call for with what became of them, " +
+	"according to the stores;\n" +
+	"exit 0 if all are accounted for, 1 if not. Nothing is sent, written or created: a container that is missing is an " +
+	"error.\n" +
 	"It reads the throttle store once for each device, level and receiver\n" +
 	"Usage: alertworker audit --since 24h [--group GROUP]"
 
@@ -46,7 +48,9 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer s.Close()
 	if s.inMemory() {
-		return &usageError{errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent")}
+		return &usageError{
+			errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent"),
+		}
 	}
 	if err := history.checkGroup(s.config); err != nil {
 		return err
@@ -64,7 +68,9 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	set := s.config.Rules()
 	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
 	if len(set.Rules) == 0 {
-		return errors.New("all rules are about silence, which an audit cannot judge: it does not know who was heard before it begins")
+		return errors.New(
+			"all rules are about silence, which an audit cannot judge: it does not know who was heard before it begins",
+		)
 	}
 	expected := audit.Expected{}
 	candidate := &backtesting.Candidate{Name: inForce, Set: set, To: asked(s.receivers), Notice: expected.Add}
@@ -91,7 +97,10 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	}
 	asking := newMeter()
 	progress := func(share float64) {
-		asking.say(share, fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)))
+		asking.say(
+			share,
+			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
+		)
 	}
 	var names []string
 	for _, r := range s.receivers {
@@ -154,7 +163,11 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 		}
 	}
 	hub := s.config.Hub()
-	checkpoints, _, err := eventhubs.ReadCheckpoints(ctx, s.records, eventhubs.NewGroup(hub.Host, hub.Name, s.config.EventHubConsumerGroup))
+	checkpoints, _, err := eventhubs.ReadCheckpoints(
+		ctx,
+		s.records,
+		eventhubs.NewGroup(hub.Host, hub.Name, s.config.EventHubConsumerGroup),
+	)
 	if err != nil {
 		return all, err
 	}

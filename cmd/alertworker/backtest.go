@@ -56,12 +56,21 @@ type set struct {
 func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	var b backtestFlags
 	flags := newFlags("backtest", backtestDoes)
-	flags.StringVar(&b.file, "file", "", "read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to storage; see docs/questions.md")
+	flags.StringVar(
+		&b.file,
+		"file",
+		"",
+		"read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to storage; see docs/questions.md",
+	)
 	b.history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
-	flags.Func("rules", "try the rules of this `FILE` in place of the settings in force; may be repeated", func(name string) error {
-		b.rules = append(b.rules, name)
-		return nil
-	})
+	flags.Func(
+		"rules",
+		"try the rules of this `FILE` in place of the settings in force; may be repeated",
+		func(name string) error {
+			b.rules = append(b.rules, name)
+			return nil
+		},
+	)
 	flags.Func("set", "try other values of a setting, as `NAME=VALUE,VALUE`; may be repeated, for all combinations", b.set)
 	flags.BoolVar(&b.diff, "diff", false, "name the devices that would newly be reported, and those that no longer would")
 	flags.StringVar(&b.svg, "svg", "", "draw the alerts of each candidate over time into `FILE`")
@@ -73,7 +82,9 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{err}
 	}
 	if (b.file == "") == (b.history.since == 0) {
-		return &usageError{errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help")}
+		return &usageError{
+			errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help"),
+		}
 	}
 	candidates, c, err := b.candidates()
 	if err != nil {
@@ -122,7 +133,10 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	case run.Readings == 0 && failed != nil:
 		return failed
 	case run.Readings == 0 && ctx.Err() == nil:
-		return fmt.Errorf("the hub holds no events from the last %s: its retention may be shorter, or nothing was sent", humanize.Span(b.history.since))
+		return fmt.Errorf(
+			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
+			humanize.Span(b.history.since),
+		)
 	case run.Readings == 0:
 		return nil
 	}
@@ -150,8 +164,18 @@ type historyFlags struct {
 func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 	h.name = name
 	flags.DurationVar(&h.since, name, 0, does)
-	flags.StringVar(&h.group, "group", "", "with --"+name+", read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)")
-	flags.Float64Var(&h.rate, "rate", maxRate, "with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any")
+	flags.StringVar(
+		&h.group,
+		"group",
+		"",
+		"with --"+name+", read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)",
+	)
+	flags.Float64Var(
+		&h.rate,
+		"rate",
+		maxRate,
+		"with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any",
+	)
 }
 
 func (h *historyFlags) check() error {
@@ -167,7 +191,12 @@ func (h *historyFlags) check() error {
 // checkGroup returns an error if the worker reads in the same consumer group.
 func (h *historyFlags) checkGroup(c config.Config) error {
 	if strings.EqualFold(cmp.Or(h.group, "$Default"), c.EventHubConsumerGroup) {
-		return &usageError{fmt.Errorf("the worker reads in the consumer group %s: create another one, and name it with --group", c.EventHubConsumerGroup)}
+		return &usageError{
+			fmt.Errorf(
+				"the worker reads in the consumer group %s: create another one, and name it with --group",
+				c.EventHubConsumerGroup,
+			),
+		}
 	}
 	return nil
 }
@@ -189,7 +218,10 @@ func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*ev
 func (b *backtestFlags) set(text string) error {
 	name, values, ok := strings.Cut(text, "=")
 	if !ok || !config.Tries(name) {
-		return errors.New("must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_URLS, QUIET_PROPERTY or begins with TEMPERATURE_")
+		return errors.New(
+			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_URLS, QUIET_PROPERTY or begins " +
+				"with TEMPERATURE_",
+		)
 	}
 	s := set{name, []string{values}}
 	if name != "TEMPERATURE_FIELD" && name != "NOTIFY_URLS" { // whose values have commas
@@ -199,8 +231,8 @@ func (b *backtestFlags) set(text string) error {
 	return nil
 }
 
-// candidates returns the settings in force, if there are any, and every combination of the flags; of the last one also all settings,
-// which say where the hub is.
+// candidates returns the settings in force, if there are any, and every combination of the flags; of the last one
+// also all settings, which say where the hub is.
 func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Config, err error) {
 	type change struct {
 		name   string
@@ -232,7 +264,9 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 		changes = next
 	}
 	if len(changes) > maxCandidates {
-		return nil, c, &usageError{fmt.Errorf("%d combinations of --rules and --set are too many: at most %d", len(changes), maxCandidates)}
+		return nil, c, &usageError{
+			fmt.Errorf("%d combinations of --rules and --set are too many: at most %d", len(changes), maxCandidates),
+		}
 	}
 	existing := os.Getenv("TEMPERATURE_THRESHOLD")+os.Getenv("RULES_FILE") != ""
 	switch {
@@ -241,7 +275,11 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 	case existing:
 		changes = slices.Insert(changes, 0, change{inForce, nil})
 	case b.diff:
-		return nil, c, &usageError{errors.New("--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE")}
+		return nil, c, &usageError{
+			errors.New(
+				"--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE",
+			),
+		}
 	}
 	for _, change := range changes {
 		if c, err = config.LoadRules(change.values, b.file == ""); err != nil {

@@ -19,7 +19,10 @@ import (
 
 // check is `alertworker check`.
 func check(ctx context.Context, out io.Writer, args []string) error {
-	flags := newFlags("check", "connect to everything that the environment names and read a few events; exit 0 if all checks pass, 1 if not")
+	flags := newFlags(
+		"check",
+		"connect to everything that the environment names and read a few events; exit 0 if all checks pass, 1 if not",
+	)
 	send := flags.Bool("notify", false, "also send every receiver an alert that is marked as a test")
 	if err := parseFlags(flags, args); err != nil {
 		return err

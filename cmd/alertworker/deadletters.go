@@ -28,7 +28,8 @@ const (
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 
 	discardDoes = "delete dead letters without sending them\n" +
-		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|undecodable] [--dry-run]"
+		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|undecodable] " +
+		"[--dry-run]"
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
@@ -45,10 +46,18 @@ func deadLetters(ctx context.Context, out io.Writer, args []string) error {
 	case "discard":
 		return discardLetters(ctx, out, args)
 	case "help", "-h", "-help", "--help":
-		fmt.Fprintf(out, "alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n\nalertworker deadletters discard: %s\n", listDoes, replayDoes, discardDoes)
+		fmt.Fprintf(
+			out,
+			"alertworker deadletters list: %s\n\nalertworker deadletters replay: %s\n\nalertworker deadletters discard: %s\n",
+			listDoes,
+			replayDoes,
+			discardDoes,
+		)
 		return nil
 	}
-	return &usageError{fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name)}
+	return &usageError{
+		fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name),
+	}
 }
 
 // openLetters opens the dead letters. The caller closes the session.
@@ -58,7 +67,12 @@ func openLetters(ctx context.Context) (*session, error) {
 		return nil, err
 	}
 	if !s.config.HasStorage() {
-		err = &usageError{errors.New("without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL to keep them")}
+		err = &usageError{
+			errors.New(
+				"without Azure Storage, dead letters are only in the worker's log; set STORAGE_CONNECTION_STRING or " +
+					"STORAGE_ACCOUNT_URL to keep them",
+			),
+		}
 	} else if s.deadLetters, err = s.openDeadLetters(ctx, s.config, s.log); err != nil {
 		err = fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", s.config.DeadLetterContainer, err)
 	}
@@ -124,7 +138,14 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
-	r := &deadletters.Replay{Store: s.deadLetters, Receivers: s.receivers, Config: s.config, Rules: s.config.Rules().Rules, DryRun: *dryRun, Out: out}
+	r := &deadletters.Replay{
+		Store:     s.deadLetters,
+		Receivers: s.receivers,
+		Config:    s.config,
+		Rules:     s.config.Rules().Rules,
+		DryRun:    *dryRun,
+		Out:       out,
+	}
 	if *to != "" {
 		if r.To, err = deadletters.Receiver(s.receivers, *to); err != nil {
 			return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
@@ -135,7 +156,11 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	}
 	r.Leases = s.leases
 	if s.config.ThrottleStore == config.StoreMemory {
-		fmt.Fprintln(out, "THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within THROTTLE_WINDOW")
+		fmt.Fprintln(
+			out,
+			"THROTTLE_STORE is memory: only the worker knows its windows, so an alert may follow one of the worker's within "+
+				"THROTTLE_WINDOW",
+		)
 	}
 	for _, id := range ids {
 		r.ByID(ctx, id)
@@ -221,12 +246,16 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 
 // stateFlag restricts kinds to one.
 func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
-	flags.Func("state", "only dead letters in this `STATE`: undelivered, replayed or undecodable", func(text string) error {
-		if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
-			return errors.New("must be undelivered, replayed or undecodable")
-		}
-		return nil
-	})
+	flags.Func(
+		"state",
+		"only dead letters in this `STATE`: undelivered, replayed or undecodable",
+		func(text string) error {
+			if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
+				return errors.New("must be undelivered, replayed or undecodable")
+			}
+			return nil
+		},
+	)
 }
 
 // parseIDs returns the dead letters that args name, which are none with --all.
@@ -269,12 +298,16 @@ type age struct{ time.Duration }
 
 func sinceFlag(f *flag.FlagSet) *age {
 	s := &age{}
-	f.Func("since", "only dead letters with a reading from the last `DURATION`, such as 24h", func(text string) (err error) {
-		if s.Duration, err = time.ParseDuration(text); err != nil || s.Duration <= 0 {
-			return errors.New("must be a duration such as 30m or 24h")
-		}
-		return nil
-	})
+	f.Func(
+		"since",
+		"only dead letters with a reading from the last `DURATION`, such as 24h",
+		func(text string) (err error) {
+			if s.Duration, err = time.ParseDuration(text); err != nil || s.Duration <= 0 {
+				return errors.New("must be a duration such as 30m or 24h")
+			}
+			return nil
+		},
+	)
 	return s
 }
 

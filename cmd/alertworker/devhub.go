@@ -14,7 +14,10 @@ const emulatorKey = "SAS_KEY_VALUE"
 
 // serveHub is `alertworker devhub`: an Event Hubs namespace in memory until ctx ends.
 func serveHub(ctx context.Context, out io.Writer, args []string) error {
-	flags := newFlags("devhub", "run an in-memory Event Hubs namespace for development; the first line printed is its connection string")
+	flags := newFlags(
+		"devhub",
+		"run an in-memory Event Hubs namespace for development; the first line printed is its connection string",
+	)
 	addr := flags.String("addr", "127.0.0.1:5672", "`HOST:PORT` to listen on; port 0 picks one")
 	name := flags.String("hub", "telemetry", "`NAME` of the event hub")
 	partitions := flags.Int("partitions", 4, "`NUMBER` of partitions, 1 to 1024")

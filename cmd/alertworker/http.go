@@ -49,12 +49,15 @@ func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
 		return nil, fmt.Errorf("HTTP_ADDR: %w: set another one, or an empty one to turn HTTP off", err)
 	}
 	s.server = &http.Server{
-		Handler:           http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) }),
+		Handler: http.HandlerFunc(
+			func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) },
+		),
 		ReadHeaderTimeout: headerTimeout,
-		WriteTimeout:      throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout, // waiting for a reading's outcome takes as long as a claim
-		IdleTimeout:       idleTimeout,
-		MaxHeaderBytes:    maxHeader,
-		ErrorLog:          zap.NewStdLog(log),
+		// waiting for a reading's outcome takes as long as a claim
+		WriteTimeout:   throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout,
+		IdleTimeout:    idleTimeout,
+		MaxHeaderBytes: maxHeader,
+		ErrorLog:       zap.NewStdLog(log),
 	}
 	return s, nil
 }
@@ -118,7 +121,13 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 				return
 			}
 			w.Header().Set("Retry-After", "10")
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is standing by: try again, another replica may accept it"})
+			httpapi.Fail(
+				w,
+				httpapi.Problem{
+					Status: http.StatusServiceUnavailable,
+					Detail: "this replica is standing by: try again, another replica may accept it",
+				},
+			)
 		})
 	}
 	return admin.New(o)

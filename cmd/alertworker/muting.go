@@ -17,7 +17,8 @@ import (
 )
 
 const (
-	silenceDoes = "mute the alerts of some devices, or of a rule, for a time. Readings are still evaluated and counted, and recoveries\n" +
+	silenceDoes = "mute the alerts of some devices, or of a rule, for a time. Readings are still evaluated and " +
+		"counted, and recoveries\n" +
 		"are sent. All replicas know it within 15 s. A device that is still hot when it ends alerts with its next reading\n" +
 		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h --why \"service\""
 
@@ -33,7 +34,9 @@ func silences(c config.Config, s records.Store) muting.Store {
 // openSilences opens them for commands.
 func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 	if s.config.CheckpointStore == config.StoreMemory {
-		return muting.Store{}, &usageError{errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those")}
+		return muting.Store{}, &usageError{
+			errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those"),
+		}
 	}
 	if err := s.connectRecords(ctx); err != nil {
 		return muting.Store{}, err
@@ -75,7 +78,14 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
-	fmt.Fprintf(out, "silenced until %s: %v (%s); to end it before: alertworker silences end %s\n", s.Until.Format(time.DateTime+"Z"), s, about, s.ID)
+	fmt.Fprintf(
+		out,
+		"silenced until %s: %v (%s); to end it before: alertworker silences end %s\n",
+		s.Until.Format(time.DateTime+"Z"),
+		s,
+		about,
+		s.ID,
+	)
 	return nil
 }
 

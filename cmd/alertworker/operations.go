@@ -33,7 +33,12 @@ type operations struct {
 
 // newOperations starts to watch, and to serve at HTTP_ADDR. The caller calls close.
 func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
-	o := &operations{started: time.Now(), monitor: status.New(log), metrics: metrics.New(build.Version()), recorder: &admin.Recorder{}}
+	o := &operations{
+		started:  time.Now(),
+		monitor:  status.New(log),
+		metrics:  metrics.New(build.Version()),
+		recorder: &admin.Recorder{},
+	}
 	o.metrics.Blocked(o.monitor.Report)
 	storage := func(err error) error { return azure.AddHint(azure.Summary(err), c.StorageVariable()) }
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
@@ -71,17 +76,20 @@ func (o *operations) close() {
 // watched returns next, reporting its calls to a Dependency. Heartbeats make it the surest sign of
 // all: one is written every BALANCE_INTERVAL.
 func watched(next records.Store, calls *status.Dependency) records.Store {
-	return records.Around(next, func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
-		err := call(ctx)
-		kind := status.Read
-		if op == records.OpWrite || op == records.OpDelete {
-			kind = status.Write
-		}
-		if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
-			calls.Called(status.Read, nil) // an answer, and nothing was written
-		} else {
-			calls.Called(kind, err)
-		}
-		return err
-	})
+	return records.Around(
+		next,
+		func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			err := call(ctx)
+			kind := status.Read
+			if op == records.OpWrite || op == records.OpDelete {
+				kind = status.Write
+			}
+			if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
+				calls.Called(status.Read, nil) // an answer, and nothing was written
+			} else {
+				calls.Called(kind, err)
+			}
+			return err
+		},
+	)
 }

@@ -14,8 +14,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A meter says how far something is, and how long the rest takes: on a terminal in one line that is replaced every second,
-// else in a line every 30 s. It is for one goroutine at a time.
+// A meter says how far something is, and how long the rest takes: on a terminal in one line that is replaced every
+// second, else in a line every 30 s. It is for one goroutine at a time.
 type meter struct {
 	to         io.Writer
 	terminal   bool

@@ -216,7 +216,14 @@ func (r *replica) show(c config.Config, s stores, log *zap.Logger) {
 }
 
 // newGate returns the gate of a receiver for a level of a rule. windows may be nil.
-func newGate(c config.Config, store lease.Store, receiver string, rule *rules.Rule, level *rules.Level, windows *throttle.Windows) *throttle.Gate {
+func newGate(
+	c config.Config,
+	store lease.Store,
+	receiver string,
+	rule *rules.Rule,
+	level *rules.Level,
+	windows *throttle.Windows,
+) *throttle.Gate {
 	return throttle.New(throttle.Config{
 		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(),
 		Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
@@ -305,7 +312,12 @@ func (r *replica) run(ctx context.Context) (err error) {
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
 	if r.admin != nil || r.heartbeat != nil {
-		end.background(receiving, "lag", handOverMargin, running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }))
+		end.background(
+			receiving,
+			"lag",
+			handOverMargin,
+			running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }),
+		)
 	}
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more

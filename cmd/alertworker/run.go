@@ -136,7 +136,13 @@ const (
 // or ctx ends, whatever the service answered: keys, roles, network rules and services change
 // without this process, and until then /readyz, the status page and the log say what is wrong.
 // Only settings that are wrong in themselves end it: see invalidError.
-func connect(ctx context.Context, c config.Config, s stores, m *status.Monitor, log *zap.Logger) (config.Config, stores, error) {
+func connect(
+	ctx context.Context,
+	c config.Config,
+	s stores,
+	m *status.Monitor,
+	log *zap.Logger,
+) (config.Config, stores, error) {
 	for n := 1; ; n++ {
 		resolved, opened, err := s.open(ctx, c, log)
 		if err == nil {
@@ -208,8 +214,17 @@ type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
 	event, err := webhook.Encode(l.Alert, notify.Style{})
-	d.log.Error("alert not delivered, recorded only here",
-		zap.String("receiver", l.Name), zap.String("reason", l.Reason), zap.String("id", l.Alert.ID), zap.String("device", l.Alert.Device),
-		zap.Reflect("event", json.RawMessage(event)), zap.Error(err)) // what cannot be encoded has at least the rest
+	d.log.Error(
+		"alert not delivered, recorded only here",
+		zap.String(
+			"receiver",
+			l.Name,
+		),
+		zap.String("reason", l.Reason),
+		zap.String("id", l.Alert.ID),
+		zap.String("device", l.Alert.Device),
+		zap.Reflect("event", json.RawMessage(event)),
+		zap.Error(err),
+	) // what cannot be encoded has at least the rest
 	return nil
 }

@@ -21,9 +21,10 @@ const (
 	secretsWithin = 30 * time.Second
 )
 
-// secretsChange returns true once the files of c's secrets have others, which are valid, and it is this replica's turn to
-// use them, and false if ctx ends first. What changes is used when two looks in a row show the same, so that no file is
-// half written. A replica for which working is false, perhaps because the old secrets are rejected, waits for no turn.
+// secretsChange returns true once the files of c's secrets have others, which are valid, and it is this replica's
+// turn to use them, and false if ctx ends first. What changes is used when two looks in a row show the same, so that
+// no file is half written. A replica for which working is false, perhaps because the old secrets are rejected, waits
+// for no turn.
 func secretsChange(ctx context.Context, c config.Config, working func() bool, log *zap.Logger) bool {
 	files := c.SecretFiles()
 	if len(files) == 0 {

@@ -13,7 +13,8 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A session is what commands have that look at what workers share, or change it. They have the configuration of a worker.
+// A session is what commands have that look at what workers share, or change it. They have the configuration of a
+// worker.
 type session struct {
 	stores
 	config    config.Config
@@ -77,7 +78,11 @@ func (s *session) connectLeases(ctx context.Context) (err error) {
 // connectRecords opens the checkpoint store alone.
 func (s *session) connectRecords(ctx context.Context) (err error) {
 	if s.records, err = s.openRecords(ctx, s.config, zap.NewNop()); err != nil {
-		return fmt.Errorf("open CHECKPOINT_STORE=%s: %w", s.config.CheckpointStore, azure.AddHint(err, s.config.StorageVariable()))
+		return fmt.Errorf(
+			"open CHECKPOINT_STORE=%s: %w",
+			s.config.CheckpointStore,
+			azure.AddHint(err, s.config.StorageVariable()),
+		)
 	}
 	return nil
 }

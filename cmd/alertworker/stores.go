@@ -85,15 +85,18 @@ func newStores(c config.Config, dial dialer) (stores, error) {
 }
 
 // open finds the hub, connects to the stores that c names, creates containers that are missing and,
-// for what has no key, waits for a token. It returns c reading from where the hub is. Its error is an *openError, around an
-// *invalidError if no retry can help.
+// for what has no key, waits for a token. It returns c reading from where the hub is. Its error is an *openError,
+// around an *invalidError if no retry can help.
 func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, stores, error) {
 	c, err := s.findHub(ctx, c, log)
 	if err != nil {
 		return c, s, &openError{status.ByHub, err}
 	}
 	if s.records, err = s.openRecords(ctx, c, log); err != nil {
-		return c, s, &openError{status.ByCheckpoints, fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))}
+		return c, s, &openError{
+			status.ByCheckpoints,
+			fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable())),
+		}
 	}
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
 		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
@@ -101,7 +104,10 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 	}
 	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
-			return c, s, &openError{status.ByDeadLetters, fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable()))}
+			return c, s, &openError{
+				status.ByDeadLetters,
+				fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable())),
+			}
 		}
 	}
 	return c, s, nil
@@ -138,7 +144,11 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 		return s.memory.records, nil
 	}
 	return s.openBlobs(ctx, c, c.CheckpointContainer, func(container string) {
-		log.Error("the checkpoint container was missing and has been created again: partitions that no replica is reading start over, and open alarms are forgotten; alerts already settled are not sent again", zap.String("container", container))
+		log.Error(
+			"the checkpoint container was missing and has been created again: partitions that no replica is reading start "+
+				"over, and open alarms are forgotten; alerts already settled are not sent again",
+			zap.String("container", container),
+		)
 	})
 }
 
@@ -160,7 +170,12 @@ func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.L
 }
 
 // openBlobs opens the records in a container.
-func (s stores) openBlobs(ctx context.Context, c config.Config, name string, created func(container string)) (records.Store, error) {
+func (s stores) openBlobs(
+	ctx context.Context,
+	c config.Config,
+	name string,
+	created func(container string),
+) (records.Store, error) {
 	client, err := s.container(ctx, c, name)
 	if err != nil {
 		return nil, err
@@ -176,7 +191,11 @@ func (s stores) openBlobs(ctx context.Context, c config.Config, name string, cre
 
 func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger) (lease.Store, error) {
 	created := func(container string) {
-		log.Error("the throttle container was missing and has been created again: the windows in it are gone, and devices may alert again within theirs", zap.String("container", container))
+		log.Error(
+			"the throttle container was missing and has been created again: the windows in it are gone, and devices may "+
+				"alert again within theirs",
+			zap.String("container", container),
+		)
 	}
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
@@ -289,7 +308,14 @@ func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		address = strings.TrimRight(account.Endpoint(), "/") + "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
+		address = strings.TrimRight(
+			account.Endpoint(),
+			"/",
+		) + "/" + url.PathEscape(
+			c.CosmosDatabase,
+		) + "/" + url.PathEscape(
+			c.CosmosContainer,
+		)
 	default:
 		return "memory", nil
 	}

@@ -21,17 +21,27 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-const testDoes = "send a reading over the limit all the way through the hub and a running worker to the receivers, and then\n" +
+const testDoes = "send a reading over the limit all the way through the hub and a running worker to the receivers, " +
+	"and then\n" +
 	"a normal one, if recoveries are sent; report how long each step took, and end the device's windows.\n" +
 	"It needs the worker's settings, and the right to send to the hub: the key of a policy with Send, or the role\n" +
-	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: send one as the device, for example with\n" +
+	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: send one as the device, for " +
+	"example with\n" +
 	"az iot device send-d2c-message, and follow it with --sent; or test without the hub, with --http"
 
 // test is `alertworker test`.
 func test(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("test", testDoes)
-	device := flags.String("device", "", "`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\na new name each time, because a device that has had an alert is quiet for the rest of the window")
-	address := flags.String("http", "", "send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN")
+	device := flags.String(
+		"device",
+		"",
+		"`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\na new name each time, because a device that has had an alert is quiet for the rest of the window",
+	)
+	address := flags.String(
+		"http",
+		"",
+		"send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN",
+	)
 	sent := flags.Bool("sent", false, "send nothing, and follow the reading that the device sends now")
 	if err := parseFlags(flags, args); err != nil {
 		return err
@@ -53,7 +63,9 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 	case *sent && (*address != "" || *device == ""):
 		return &usageError{errors.New("--sent requires --device, and excludes --http")}
 	case c.ThrottleStore == config.StoreMemory && *address == "":
-		return &usageError{errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http")}
+		return &usageError{
+			errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http"),
+		}
 	case *sent:
 		fmt.Fprintf(out, "waiting for a reading of %s: %s at %v\n", *device, t.Rule.Field, t.Rule.Levels[0].Limit)
 	case *address != "":
@@ -62,7 +74,12 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 			return &usageError{err}
 		}
 	case c.IoTHubConnectionString.IsSet():
-		return &usageError{errors.New("an IoT Hub accepts messages only from its devices: send one as the device and follow it with --sent, or use --http")}
+		return &usageError{
+			errors.New(
+				"an IoT Hub accepts messages only from its devices: send one as the device and follow it with --sent, or use " +
+					"--http",
+			),
+		}
 	default:
 		t.Send = s.sendHub(*device)
 	}
@@ -92,13 +109,18 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		case t.Send != nil && !r.Filters.Want(t.Rule.Name, level.Name, noProperty):
 			t.Skipped = append(t.Skipped, r.Name)
 		default:
-			gates = append(gates, checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)})
+			gates = append(
+				gates,
+				checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)},
+			)
 		}
 	}
 	switch {
 	case len(gates) == 0 && len(t.Skipped) > 0:
-		return nil, errors.New("all receivers ask for a property by where=, which the test's messages do not have: send one as the device, " +
-			"and follow it with --sent")
+		return nil, errors.New(
+			"all receivers ask for a property by where=, which the test's messages do not have: send one as the device, " +
+				"and follow it with --sent",
+		)
 	case len(gates) == 0:
 		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
 	}
@@ -116,7 +138,11 @@ func (s *session) sendHub(device string) func(context.Context, []byte) (string, 
 			return "", err
 		}
 		if err := eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), device, body); err != nil {
-			return "", fmt.Errorf("%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub accepts messages only from its devices: use --sent or --http)", err)
+			return "", fmt.Errorf(
+				"%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub accepts messages only "+
+					"from its devices: use --sent or --http)",
+				err,
+			)
 		}
 		return "the hub took the reading", nil
 	}

@@ -13,7 +13,8 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const whyDoes = "explain why a device was or was not alerted, from its last readings and the alarms, windows, silences\n" +
+const whyDoes = "explain why a device was or was not alerted, from its last readings and the alarms, windows, " +
+	"silences\n" +
 	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
 	"Usage: alertworker why DEVICE [--last 2h] [--verbose] [--json]"
 
@@ -21,7 +22,11 @@ const whyDoes = "explain why a device was or was not alerted, from its last read
 func why(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("why", whyDoes)
 	var history historyFlags
-	history.define(flags, "last", "also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time")
+	history.define(
+		flags,
+		"last",
+		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time",
+	)
 	verbose := flags.Bool("verbose", false, "also print its alarms, windows and dead letters, and what each rule does")
 	asJSON := flags.Bool("json", false, "print what GET /devices/{id} answers")
 	devices, err := parseArgs(flags, args)

@@ -40,7 +40,8 @@ func NewHTTPClient(dial func(ctx context.Context, network, address string) (net.
 	}}
 }
 
-// ReadOnly makes c, which is of NewHTTPClient, send no request that changes anything in a storage account or in Cosmos DB. Such requests fail.
+// ReadOnly makes c, which is of NewHTTPClient, send no request that changes anything in a storage account or in
+// Cosmos DB. Such requests fail.
 func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport.(*http.Transport)} }
 
 type readOnly struct{ *http.Transport }

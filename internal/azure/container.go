@@ -87,7 +87,13 @@ func (e *MissingError) Error() string {
 	if errors.As(e.Err, new(readOnlyError)) {
 		return fmt.Sprintf("container %q: %v", e.Container, e.Err)
 	}
-	return fmt.Sprintf("container %q does not exist and could not be created; create it, or allow the worker's key or identity to, which tries again every %v: %v", e.Container, restoreEvery, e.Err)
+	return fmt.Sprintf(
+		"container %q does not exist and could not be created; create it, or allow the worker's key or identity to, which "+
+			"tries again every %v: %v",
+		e.Container,
+		restoreEvery,
+		e.Err,
+	)
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }

@@ -15,10 +15,11 @@ import (
 )
 
 const (
-	acquireTimeout = time.Minute      // for one token: a developer's tools and a pod's first call take many seconds
-	refreshBefore  = 5 * time.Minute  // the end of a token, if the identity does not say when; before that MSAL returns the same one
-	expiryMargin   = 10 * time.Second // before the end of a token, within which it is not used any more
-	acquirePause   = 5 * time.Second  // between the end of one attempt at a token and the next
+	acquireTimeout = time.Minute // for one token: a developer's tools and a pod's first call take many seconds
+	// the end of a token, if the identity does not say when; before that MSAL returns the same one
+	refreshBefore = 5 * time.Minute
+	expiryMargin  = 10 * time.Second // before the end of a token, within which it is not used any more
+	acquirePause  = 5 * time.Second  // between the end of one attempt at a token and the next
 )
 
 // StorageScope, EventHubsScope, EventGridScope and MailScope are what the clients of these services ask tokens
@@ -27,7 +28,8 @@ var (
 	StorageScope   = policy.TokenRequestOptions{Scopes: []string{"https://storage.azure.com/.default"}, EnableCAE: true}
 	EventHubsScope = policy.TokenRequestOptions{Scopes: []string{"https://eventhubs.azure.net//.default"}}
 	EventGridScope = policy.TokenRequestOptions{Scopes: []string{"https://eventgrid.azure.net/.default"}}
-	MailScope      = policy.TokenRequestOptions{Scopes: []string{"https://outlook.office365.com/.default"}} // Exchange Online
+	// Exchange Online
+	MailScope = policy.TokenRequestOptions{Scopes: []string{"https://outlook.office365.com/.default"}}
 )
 
 // A Credential is the identity of a process, shared by all its clients. It caches tokens
@@ -97,7 +99,10 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 		case <-fetched:
 			r.Claims = "" // what comes now has them
 		case <-ctx.Done():
-			return azcore.AccessToken{}, &IdentityError{fmt.Sprintf("no token for %s yet: the Azure identity is slow to respond", resource(r)), ctx.Err()}
+			return azcore.AccessToken{}, &IdentityError{
+				fmt.Sprintf("no token for %s yet: the Azure identity is slow to respond", resource(r)),
+				ctx.Err(),
+			}
 		}
 	}
 }
@@ -130,7 +135,10 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 	case c.ctx.Err() != nil:
 		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), c.ctx.Err()}
 	case t.err == nil:
-		err = &IdentityError{fmt.Sprintf("no token for %s: the identity returned one that has expired; check this machine's clock", resource(r)), nil}
+		err = &IdentityError{
+			fmt.Sprintf("no token for %s: the identity returned one that has expired; check this machine's clock", resource(r)),
+			nil,
+		}
 	default:
 		err = t.err
 	}
@@ -199,8 +207,10 @@ var identities = map[string]string{
 }
 
 const (
-	noIdentity      = "assign a managed identity or a workload identity, set AZURE_TENANT_ID, AZURE_CLIENT_ID and AZURE_CLIENT_SECRET, or sign in with az login"
-	refusedIdentity = "check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or federation is valid"
+	noIdentity = "assign a managed identity or a workload identity, set AZURE_TENANT_ID, AZURE_CLIENT_ID and " +
+		"AZURE_CLIENT_SECRET, or sign in with az login"
+	refusedIdentity = "check that the identity exists, that AZURE_CLIENT_ID names it, and that its secret or " +
+		"federation is valid"
 )
 
 // summarize reduces an error of azidentity to one line: which identities it tried, why each

@@ -122,7 +122,8 @@ func Explain(err error) error {
 // AddHint adds to the error of a service that did not answer which variable has its address.
 // What a service answered says itself what to do (Explain), and so does the lack of a token.
 func AddHint(err error, variable string) error {
-	if err == nil || Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError)) || errors.As(err, new(*IdentityError)) {
+	if err == nil || Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError)) ||
+		errors.As(err, new(*IdentityError)) {
 		return err
 	}
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
@@ -167,7 +168,8 @@ func advise(status int, code string) string {
 	case code == "ResourceNotFound":
 		return "the account or the resource does not exist: check the account's name"
 	case status == http.StatusForbidden:
-		return "not permitted: check the key, or that the signature or identity can read, write and create (role Storage Blob Data Contributor), and that the account's network rules allow this machine"
+		return "not permitted: check the key, or that the signature or identity can read, write and create (role Storage " +
+			"Blob Data Contributor), and that the account's network rules allow this machine"
 	}
 	return ""
 }

@@ -8,9 +8,10 @@ import (
 // deciding are the groups of variables that decide about alerts, and not where they are read, kept or shown.
 var deciding = []string{"Readings", "Windows", "Alerts", "Duties, performed by one replica for all"}
 
-// LoadRules is Load for commands that ask what rules decide, and connect to nothing but the hub. changed are variables with other
-// values than in the environment; an empty value unsets one. Only mistakes in variables that decide about alerts count, and with
-// hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the log.
+// LoadRules is Load for commands that ask what rules decide, and connect to nothing but the hub. changed are
+// variables with other values than in the environment; an empty value unsets one. Only mistakes in variables that
+// decide about alerts count, and with hub in those that say where the hub is. Without NOTIFY_URLS alerts go to the
+// log.
 func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	env := lookup(func(name string) (string, bool) {
 		if value, ok := changed[name]; ok {

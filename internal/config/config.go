@@ -134,7 +134,10 @@ func (c Config) CosmosVariable() string {
 
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
-	return c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" || c.EventGridKeyless() || c.MailKeyless()
+	return c.EventHubNamespace != "" || c.StorageAccountURL != "" ||
+		c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" ||
+		c.EventGridKeyless() ||
+		c.MailKeyless()
 }
 
 // EventGridKeyless reports whether a topic is used with an Azure identity instead of a key.
@@ -397,8 +400,8 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 	}
 }
 
-// process reads text into one field: itself, or by envconfig as the default of a name that no variable can have. Asked for the whole
-// struct, envconfig would stop at the first wrong value.
+// process reads text into one field: itself, or by envconfig as the default of a name that no variable can have.
+// Asked for the whole struct, envconfig would stop at the first wrong value.
 func process(field reflect.StructField, value reflect.Value, text string) error {
 	if text == "" {
 		return nil

@@ -66,7 +66,10 @@ func parseFor(variable, s string) (map[string]string, error) {
 	what, home := belongsTo(pairs)
 	switch {
 	case what != "" && home == "":
-		return nil, fmt.Errorf("is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)", what)
+		return nil, fmt.Errorf(
+			"is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)",
+			what,
+		)
 	case home != "" && home != variable:
 		return nil, fmt.Errorf("is %s, which belongs in %s", what, home)
 	}
@@ -94,8 +97,12 @@ func parseEventHub(s string) (HubAddress, error) {
 	endpoint, err := url.Parse(pairs["endpoint"])
 	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
 	keyed := pairs["sharedaccesssignature"] != "" || pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
-	if err != nil || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" || !keyed || notBool != nil {
-		return HubAddress{}, errors.New("is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)")
+	if err != nil || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" || !keyed ||
+		notBool != nil {
+		return HubAddress{}, errors.New(
+			"is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps " +
+				"with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)",
+		)
 	}
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
@@ -108,7 +115,11 @@ func parseIoTHub(s string) (host string, err error) {
 	}
 	switch policy := pairs["sharedaccesskeyname"]; policy {
 	case "device", "registryRead", "registryReadWrite":
-		return "", fmt.Errorf("is that of the policy %s, which cannot read telemetry: use that of the policy service (portal: IoT Hub > Shared access policies)", policy)
+		return "", fmt.Errorf(
+			"is that of the policy %s, which cannot read telemetry: use that of the policy service (portal: IoT Hub > Shared "+
+				"access policies)",
+			policy,
+		)
 	}
 	if err := iothub.Check(s); err != nil {
 		return "", err
@@ -133,7 +144,10 @@ func checkStorage(s string) error {
 	switch {
 	case !paired, err != nil, endpoint.Host == "", endpoint.Scheme != "http" && endpoint.Scheme != "https",
 		keyed && notBase64 != nil, !keyed && pairs["SharedAccessSignature"] == "":
-		return errors.New("is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)")
+		return errors.New(
+			"is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or " +
+				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
+		)
 	}
 	return nil
 }

@@ -23,7 +23,12 @@ func (c Config) Rules() rules.Set {
 		set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
 		return set
 	}
-	level := rules.Level{Limit: c.TemperatureThreshold, Clear: c.TemperatureThreshold, For: c.TemperatureFor, Override: c.TemperatureThresholdProperty}
+	level := rules.Level{
+		Limit:    c.TemperatureThreshold,
+		Clear:    c.TemperatureThreshold,
+		For:      c.TemperatureFor,
+		Override: c.TemperatureThresholdProperty,
+	}
 	if c.TemperatureClear != nil {
 		level.Clear = *c.TemperatureClear
 	}
@@ -52,13 +57,26 @@ func (c *Config) validateRules(e *configError) {
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
 	for _, r := range c.Rules().Rules {
 		if !e.has("LEASE_RETENTION") && r.Forget >= c.LeaseRetention {
-			e.add("LEASE_RETENTION", "is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be lost", Plain(c.LeaseRetention), r.Name, Plain(r.Forget))
+			e.add(
+				"LEASE_RETENTION",
+				"is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be "+
+					"lost",
+				Plain(c.LeaseRetention),
+				r.Name,
+				Plain(r.Forget),
+			)
 		}
 		if r.Window == c.ThrottleWindow {
 			continue
 		}
 		if c.ThrottleStore == StoreBlobLease && (r.Window < bloblease.MinTTL || r.Window > bloblease.MaxTTL) {
-			e.add("RULES_FILE", "has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(r.Window), r.Name, otherStores)
+			e.add(
+				"RULES_FILE",
+				"has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
+				Plain(r.Window),
+				r.Name,
+				otherStores,
+			)
 		}
 		if r.Window > longest {
 			longest, of = r.Window, "the window of the rule "+r.Name
@@ -67,8 +85,15 @@ func (c *Config) validateRules(e *configError) {
 	if c.NotifyGiveUp < longest {
 		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s (%s)", Plain(c.NotifyGiveUp), of, Plain(longest))
 	}
-	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && !e.has("LEASE_RETENTION") && c.LeaseRetention <= late {
-		e.add("LEASE_RETENTION", "is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice", Plain(c.LeaseRetention), of, Plain(late))
+	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && !e.has("LEASE_RETENTION") &&
+		c.LeaseRetention <= late {
+		e.add(
+			"LEASE_RETENTION",
+			"is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice",
+			Plain(c.LeaseRetention),
+			of,
+			Plain(late),
+		)
 	}
 }
 
@@ -76,7 +101,13 @@ func (c *Config) validateRules(e *configError) {
 func (c *Config) readRules(e *configError) {
 	var wrong []string
 	if others := c.RulesFile.beside; len(others) > 0 {
-		wrong = append(wrong, "and "+strings.Join(others, " and ")+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
+		wrong = append(
+			wrong,
+			"and "+strings.Join(
+				others,
+				" and ",
+			)+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)",
+		)
 	}
 	text, err := ReadFile(c.RulesFile.path)
 	if err != nil {
@@ -98,7 +129,8 @@ func (c Config) shortestWindow() (window time.Duration, of string) {
 	return r.Window, "the window of the rule " + r.Name
 }
 
-// validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets nothing.
+// validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets
+// nothing.
 func (c *Config) validateFilters(e *configError) {
 	if e.has("NOTIFY_URLS") {
 		return
@@ -150,7 +182,11 @@ func levelsOf(set rules.Set, names []string) (levels []string) {
 func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 	set := c.Rules()
 	if c.CheckpointStore == StoreMemory && set.Stateful() {
-		warn("CHECKPOINT_STORE", "is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no recoveries are sent for the others")
+		warn(
+			"CHECKPOINT_STORE",
+			"is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no "+
+				"recoveries are sent for the others",
+		)
 	}
 	var all notify.Filters
 	for _, r := range c.receivers() {

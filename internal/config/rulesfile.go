@@ -94,8 +94,8 @@ func parseRules(text []byte, window time.Duration, resolved bool) (rules.Set, er
 	return r.set, nil
 }
 
-// A rulesReader reads one file, and goes on after a mistake. Of a value that it cannot read it takes one of which no check
-// that follows complains.
+// A rulesReader reads one file, and goes on after a mistake. Of a value that it cannot read it takes one of which no
+// check that follows complains.
 type rulesReader struct {
 	window   time.Duration
 	resolved bool
@@ -136,7 +136,10 @@ func (r *rulesReader) document(text []byte) ast.Node {
 	for i, t := range tokens {
 		switch t.Type {
 		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			r.wrongAt(t, "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this")
+			r.wrongAt(
+				t,
+				"anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this",
+			)
 			return nil
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
@@ -160,7 +163,11 @@ func (r *rulesReader) document(text []byte) ast.Node {
 			r.wrongAt(nil, "is not YAML")
 			return nil
 		}
-		r.wrongAt(detailed.GetToken(), "is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen", humanize.Clean(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")))
+		r.wrongAt(
+			detailed.GetToken(),
+			"is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen",
+			humanize.Clean(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")),
+		)
 		return nil
 	}
 	var root ast.Node
@@ -188,8 +195,8 @@ func members(n ast.Node) []*ast.MappingValueNode {
 	return nil
 }
 
-// scalar returns what n says if it is a text, a number or a boolean, else nothing. What YAML has beyond these, such as tags, a
-// file of rules has no use for.
+// scalar returns what n says if it is a text, a number or a boolean, else nothing. What YAML has beyond these, such
+// as tags, a file of rules has no use for.
 func scalar(n ast.Node) string {
 	switch n := n.(type) {
 	case *ast.StringNode:
@@ -200,7 +207,8 @@ func scalar(n ast.Node) string {
 	return ""
 }
 
-// mapping returns the values of a mapping by key. Those of keys that are not known are mistakes, and so are keys without a value.
+// mapping returns the values of a mapping by key. Those of keys that are not known are mistakes, and so are keys
+// without a value.
 func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 	values := map[string]ast.Node{}
 	for _, m := range members(n) {
@@ -283,7 +291,27 @@ func (r *rulesReader) show(n ast.Node) (names []string) {
 }
 
 // ruleKeys are the settings of a rule.
-var ruleKeys = []string{"name", "title", "field", "unit", "above", "below", "is", "silent", "forget", "clear", "hysteresis", "for", "window", "per", "resolved", "override", "valid", "only", "runbook"}
+var ruleKeys = []string{
+	"name",
+	"title",
+	"field",
+	"unit",
+	"above",
+	"below",
+	"is",
+	"silent",
+	"forget",
+	"clear",
+	"hysteresis",
+	"for",
+	"window",
+	"per",
+	"resolved",
+	"override",
+	"valid",
+	"only",
+	"runbook",
+}
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
@@ -317,7 +345,10 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	}
 	rule := rules.Rule{
 		Name: text("name", checkName), Field: withoutSpaces(text("field", checkField)), Per: text("per", checkProperty),
-		Title: text("title", checkPrintable(maxTitle)), Unit: text("unit", checkPrintable(maxUnit)), Runbook: text("runbook", checkPage),
+		Title: text(
+			"title",
+			checkPrintable(maxTitle),
+		), Unit: text("unit", checkPrintable(maxUnit)), Runbook: text("runbook", checkPage),
 		Below: values["below"] != nil, Window: r.window, Resolved: r.resolved,
 	}
 	if at := values["window"]; at != nil {
@@ -381,7 +412,11 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		r.wrong(at, "forget is set without silent: it says when a silent device is forgotten")
 	}
 	if at := values["per"]; at != nil && rule.Resolved {
-		r.wrong(at, "per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false")
+		r.wrong(
+			at,
+			"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
+				"again; write resolved: false",
+		)
 	}
 }
 
@@ -405,7 +440,8 @@ func (r *rulesReader) duration(n ast.Node, name string, low, high time.Duration)
 	return d
 }
 
-// number returns the reading that n is, of which true is 1 and false is 0. If n is none it returns NaN, which is beyond no limit.
+// number returns the reading that n is, of which true is 1 and false is 0. If n is none it returns NaN, which is
+// beyond no limit.
 func (r *rulesReader) number(n ast.Node, name string) float64 {
 	text := scalar(n)
 	switch text {
@@ -463,7 +499,11 @@ func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
 func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 	list := members(n)
 	if len(list) == 0 || len(list) > maxConditions {
-		r.wrong(n, "only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}", maxConditions)
+		r.wrong(
+			n,
+			"only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}",
+			maxConditions,
+		)
 	}
 	for _, m := range list {
 		name := scalar(m.Key)
@@ -554,7 +594,15 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 	}
 	for i := 1; i < len(rule.Levels); i++ {
 		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Clear != b.Clear && rule.Breaching(a.Clear, b.Clear) {
-			r.wrong(cmp.Or(values["clear"], values["hysteresis"]), "%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v", a.Name, b.Name, b.Clear, a.Name, a.Clear)
+			r.wrong(
+				cmp.Or(values["clear"], values["hysteresis"]),
+				"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
+				a.Name,
+				b.Name,
+				b.Clear,
+				a.Name,
+				a.Clear,
+			)
 		}
 	}
 	for _, v := range r.byLevel(values["override"], "override") {
@@ -562,7 +610,8 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 	}
 }
 
-// override reads the property of v, which replaces the limit of a level, of the one level by the key of its limit, or clear.
+// override reads the property of v, which replaces the limit of a level, of the one level by the key of its limit, or
+// clear.
 func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 	property := scalar(v.value)
 	if err := checkProperty(property); err != nil {
@@ -582,7 +631,11 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 	case v.level == limit && one:
 		v.level = ""
 	case v.level == "" && len(rule.Levels) > 1:
-		r.wrong(v.at, "override must be given by level, as in override: {%s: …}, because the rule has more than one", rule.Levels[0].Name)
+		r.wrong(
+			v.at,
+			"override must be given by level, as in override: {%s: …}, because the rule has more than one",
+			rule.Levels[0].Name,
+		)
 		return
 	}
 	r.apply(rule, v, func(l *rules.Level) { l.Override = property })
@@ -624,7 +677,8 @@ func checkName(name string) error {
 // checkPrintable checks a text for people.
 func checkPrintable(most int) func(text string) error {
 	return func(text string) error {
-		if text == "" || utf8.RuneCountInString(text) > most || strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		if text == "" || utf8.RuneCountInString(text) > most ||
+			strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
 			return fmt.Errorf("must be 1 to %d printable characters", most)
 		}
 		return nil
@@ -640,7 +694,9 @@ func checkField(paths string) error {
 	case err == nil:
 		return nil
 	case mayBeSecret(paths):
-		return errors.New("may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas")
+		return errors.New(
+			"may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas",
+		)
 	}
 	return fmt.Errorf("is invalid: %w", err)
 }
@@ -659,8 +715,13 @@ const maxPage = 1024
 
 // checkPage checks the URL of a page for people.
 func checkPage(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" || u.User != nil || len(text) > maxPage {
-		return fmt.Errorf("must be a URL such as https://www.example.com/alerts, without a user and of at most %d bytes", maxPage)
+	if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
+		u.User != nil ||
+		len(text) > maxPage {
+		return fmt.Errorf(
+			"must be a URL such as https://www.example.com/alerts, without a user and of at most %d bytes",
+			maxPage,
+		)
 	}
 	return nil
 }
@@ -672,9 +733,15 @@ const maxProperty = 128
 func checkProperty(name string) error {
 	switch {
 	case strings.HasPrefix(name, "$"):
-		return errors.New("must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment")
+		return errors.New(
+			"must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's " +
+				"message enrichment",
+		)
 	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError }):
-		return fmt.Errorf("must be the name of an application property: 1 to %d printable characters without spaces", maxProperty)
+		return fmt.Errorf(
+			"must be the name of an application property: 1 to %d printable characters without spaces",
+			maxProperty,
+		)
 	}
 	return nil
 }

@@ -8,11 +8,23 @@ import (
 
 // families are first words of names that no other program uses, unlike STORAGE, HTTP
 // and LOG.
-var families = []string{"THROTTLE_", "NOTIFY_", "EVENTHUB_", "IOTHUB_", "CHECKPOINT_", "TEMPERATURE_", "COSMOS_", "OWNERSHIP_", "DEAD_LETTER_"}
+var families = []string{
+	"THROTTLE_",
+	"NOTIFY_",
+	"EVENTHUB_",
+	"IOTHUB_",
+	"CHECKPOINT_",
+	"TEMPERATURE_",
+	"COSMOS_",
+	"OWNERSHIP_",
+	"DEAD_LETTER_",
+}
 
 // othersNames are names of our families that belong to systemd, or that Kubernetes
 // sets for a service named, for example, notify.
-var othersNames = regexp.MustCompile(`^NOTIFY_SOCKET$|_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?$`)
+var othersNames = regexp.MustCompile(
+	`^NOTIFY_SOCKET$|_SERVICE_HOST$|_SERVICE_PORT(_.*)?$|_PORT(_[0-9]+_(TCP|UDP|SCTP)(_.*)?)?$`,
+)
 
 // plainName is a name that a message can show.
 var plainName = regexp.MustCompile(`^[A-Za-z0-9_]+$`)
@@ -32,7 +44,8 @@ func misspelled(environ []string) []Warning {
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || known[name] || len(name) > maxName || !plainName.MatchString(name) || othersNames.MatchString(name) {
+		if value == "" || known[name] || len(name) > maxName || !plainName.MatchString(name) ||
+			othersNames.MatchString(name) {
 			continue
 		}
 		text := nearMiss(name)

@@ -41,12 +41,18 @@ func (c *Config) validate(e *configError) {
 	c.validateRules(e)
 }
 
-const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... (portal: IoT Hub > Built-in endpoints); " +
-	"or set EVENTHUB_NAMESPACE and EVENTHUB_NAME to read without a key; or IOTHUB_CONNECTION_STRING, the hub's own service connection string"
+const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=... " +
+	"(portal: IoT Hub > Built-in endpoints); " +
+	"or set EVENTHUB_NAMESPACE and EVENTHUB_NAME to read without a key; or IOTHUB_CONNECTION_STRING, the hub's own " +
+	"service connection string"
 
 func (c *Config) validateHub(e *configError) {
 	if at := c.EventHubStart.Time; at.After(time.Now().Add(time.Minute)) {
-		e.add("EVENTHUB_START", "is %s, in the future: nothing that devices send until then would be read", at.Format(time.RFC3339))
+		e.add(
+			"EVENTHUB_START",
+			"is %s, in the future: nothing that devices send until then would be read",
+			at.Format(time.RFC3339),
+		)
 	}
 	c.validateOneHub(e)
 	c.validateEventHub(e)
@@ -59,7 +65,8 @@ func (c *Config) validateHub(e *configError) {
 		e.add("EVENTHUB_NAME", "is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'",
 			show(c.EventHubName))
 	}
-	if group := c.EventHubConsumerGroup; !strings.EqualFold(group, "$default") && (len(group) > 50 || !entityName.MatchString(group)) {
+	if group := c.EventHubConsumerGroup; !strings.EqualFold(group, "$default") &&
+		(len(group) > 50 || !entityName.MatchString(group)) {
 		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, "+
 			"digits, '.', '-' and '_'", show(group))
 	}
@@ -84,7 +91,11 @@ func (c *Config) validateOneHub(e *configError) {
 		e.add("EVENTHUB_CONNECTION_STRING", missingHub)
 	case 1:
 	default:
-		e.add(given[0], "and %s are set, but there is only one hub to read from: remove all but one", strings.Join(given[1:], " and "))
+		e.add(
+			given[0],
+			"and %s are set, but there is only one hub to read from: remove all but one",
+			strings.Join(given[1:], " and "),
+		)
 	}
 }
 
@@ -96,14 +107,27 @@ func (c *Config) validateEventHub(e *configError) {
 		case err != nil:
 			e.add("EVENTHUB_CONNECTION_STRING", "%v", err)
 		case address.Name == "" && c.EventHubName == "":
-			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the hub's own connection string, portal: IoT Hub > Built-in endpoints)")
+			e.add(
+				"EVENTHUB_NAME",
+				"is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the "+
+					"hub's own connection string, portal: IoT Hub > Built-in endpoints)",
+			)
 		case address.Name != "" && c.EventHubName != "" && address.Name != c.EventHubName:
-			e.add("EVENTHUB_NAME", "is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING is a different hub: remove one of them", show(c.EventHubName))
+			e.add(
+				"EVENTHUB_NAME",
+				"is %s, but the EntityPath of EVENTHUB_CONNECTION_STRING is a different hub: remove one of them",
+				show(c.EventHubName),
+			)
 		}
 	}
 	if c.EventHubNamespace != "" {
 		if len(c.EventHubNamespace) > 253 || !hostName.MatchString(c.EventHubNamespace) {
-			e.add("EVENTHUB_NAMESPACE", "is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > Overview)", show(c.EventHubNamespace))
+			e.add(
+				"EVENTHUB_NAMESPACE",
+				"is %s; must be only the full host name, such as NAME.servicebus.windows.net (portal: Event Hubs namespace > "+
+					"Overview)",
+				show(c.EventHubNamespace),
+			)
 		}
 		if c.EventHubName == "" {
 			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
@@ -123,7 +147,12 @@ func (c *Config) validateReadings(e *configError) {
 		case !finite(*clear):
 			e.add("TEMPERATURE_CLEAR", "must be a finite number, for example 75")
 		case !e.has("TEMPERATURE_THRESHOLD") && !c.HasRulesFile() && *clear > c.TemperatureThreshold:
-			e.add("TEMPERATURE_CLEAR", "is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would clear while still active", *clear, c.TemperatureThreshold)
+			e.add(
+				"TEMPERATURE_CLEAR",
+				"is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would clear while still active",
+				*clear,
+				c.TemperatureThreshold,
+			)
 		}
 	}
 	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)
@@ -150,7 +179,10 @@ func (c *Config) validateStorage(e *configError) {
 	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
 	if c.StorageConnectionString.IsSet() {
 		if c.StorageAccountURL != "" {
-			e.add("STORAGE_CONNECTION_STRING", "and STORAGE_ACCOUNT_URL are both set: remove one of them (the URL is for access without a key)")
+			e.add(
+				"STORAGE_CONNECTION_STRING",
+				"and STORAGE_ACCOUNT_URL are both set: remove one of them (the URL is for access without a key)",
+			)
 		}
 		if err := checkStorage(c.StorageConnectionString.Reveal()); err != nil {
 			e.add("STORAGE_CONNECTION_STRING", "%v", err)
@@ -162,12 +194,21 @@ func (c *Config) validateStorage(e *configError) {
 		}
 		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
 			if strings.Contains(c.StorageAccountURL, other) {
-				e.add("STORAGE_ACCOUNT_URL", "is the account's %s service; must be its blob service: https://ACCOUNT.blob.core.windows.net", strings.Trim(other, "."))
+				e.add(
+					"STORAGE_ACCOUNT_URL",
+					"is the account's %s service; must be its blob service: https://ACCOUNT.blob.core.windows.net",
+					strings.Trim(other, "."),
+				)
 			}
 		}
 	}
 	if uses := c.storageUses(); uses != "" && !c.HasStorage() {
-		e.add("STORAGE_CONNECTION_STRING", "is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access without a key", uses)
+		e.add(
+			"STORAGE_CONNECTION_STRING",
+			"is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access "+
+				"without a key",
+			uses,
+		)
 	}
 
 	containers := []struct{ variable, name string }{
@@ -177,11 +218,20 @@ func (c *Config) validateStorage(e *configError) {
 	}
 	for i, container := range containers {
 		if len(container.name) < 3 || len(container.name) > 63 || !containerName.MatchString(container.name) {
-			e.add(container.variable, "is %s; must be 3 to 63 lower-case letters, digits and single hyphens between them", show(container.name))
+			e.add(
+				container.variable,
+				"is %s; must be 3 to 63 lower-case letters, digits and single hyphens between them",
+				show(container.name),
+			)
 		}
 		for _, earlier := range containers[:i] {
 			if container.name == earlier.name {
-				e.add(container.variable, "is %s, the same as %s: each needs a container of its own", show(container.name), earlier.variable)
+				e.add(
+					container.variable,
+					"is %s, the same as %s: each needs a container of its own",
+					show(container.name),
+					earlier.variable,
+				)
 			}
 		}
 	}
@@ -206,7 +256,10 @@ func (c *Config) storageUses() string {
 func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		if c.CosmosEndpoint != "" {
-			e.add("COSMOS_CONNECTION_STRING", "and COSMOS_ENDPOINT are both set: remove one of them (the endpoint is for access without a key)")
+			e.add(
+				"COSMOS_CONNECTION_STRING",
+				"and COSMOS_ENDPOINT are both set: remove one of them (the endpoint is for access without a key)",
+			)
 		}
 		if err := checkCosmos(c.CosmosConnectionString.Reveal()); err != nil {
 			e.add("COSMOS_CONNECTION_STRING", "%v", err)
@@ -218,7 +271,11 @@ func (c *Config) validateCosmos(e *configError) {
 		}
 	}
 	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
-		e.add("COSMOS_CONNECTION_STRING", "is missing: required by THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys); or set COSMOS_ENDPOINT for access without a key")
+		e.add(
+			"COSMOS_CONNECTION_STRING",
+			"is missing: required by THROTTLE_STORE=cosmos (portal: Cosmos DB account > Keys); or set COSMOS_ENDPOINT for "+
+				"access without a key",
+		)
 	}
 	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
 	cosmosName(e, "COSMOS_CONTAINER", c.CosmosContainer)
@@ -248,9 +305,16 @@ func (c *Config) validateNotify(e *configError) {
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
 	between(e, "NOTIFY_GIVE_UP", c.NotifyGiveUp, time.Second, longestRetention)
-	if least := 2 * throttle.ClaimTTL(c.NotifyTimeout); !e.has("NOTIFY_TIMEOUT") && !e.has("NOTIFY_GIVE_UP") && c.NotifyGiveUp < least {
-		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s, the time of two attempts with NOTIFY_TIMEOUT=%s, or a slow receiver makes every alert a dead letter",
-			Plain(c.NotifyGiveUp), Plain(least), Plain(c.NotifyTimeout))
+	if least := 2 * throttle.ClaimTTL(c.NotifyTimeout); !e.has("NOTIFY_TIMEOUT") && !e.has("NOTIFY_GIVE_UP") &&
+		c.NotifyGiveUp < least {
+		e.add(
+			"NOTIFY_GIVE_UP",
+			"is %s; must be at least %s, the time of two attempts with NOTIFY_TIMEOUT=%s, or a slow receiver makes every "+
+				"alert a dead letter",
+			Plain(c.NotifyGiveUp),
+			Plain(least),
+			Plain(c.NotifyTimeout),
+		)
 	}
 }
 
@@ -265,7 +329,12 @@ func (c *Config) validateReplicas(e *configError) {
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	if !e.has("BALANCE_INTERVAL") && !ownership.Shareable(c.OwnershipExpiry, c.BalanceInterval) {
-		e.add("OWNERSHIP_EXPIRY", "is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading", Plain(c.OwnershipExpiry), Plain(c.BalanceInterval))
+		e.add(
+			"OWNERSHIP_EXPIRY",
+			"is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading",
+			Plain(c.OwnershipExpiry),
+			Plain(c.BalanceInterval),
+		)
 	}
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
 		e.add("REPLICA_NAME", "must be UTF-8, at most 200 bytes")
@@ -285,7 +354,11 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 	if c.HTTPAddr != "" {
 		_, port, err := net.SplitHostPort(c.HTTPAddr)
 		if _, notNumber := strconv.ParseUint(port, 10, 16); err != nil || notNumber != nil {
-			e.add("HTTP_ADDR", "is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off", show(c.HTTPAddr))
+			e.add(
+				"HTTP_ADDR",
+				"is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off",
+				show(c.HTTPAddr),
+			)
 		}
 	}
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
@@ -318,12 +391,24 @@ func (c *Config) validateThrottle(e *configError) {
 	}
 	if c.ThrottleStore == StoreBlobLease {
 		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
-			e.add("THROTTLE_WINDOW", "is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)", Plain(c.ThrottleWindow), otherStores)
+			e.add(
+				"THROTTLE_WINDOW",
+				"is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
+				Plain(c.ThrottleWindow),
+				otherStores,
+			)
 		}
 		claimMargin := throttle.ClaimTTL(0)
 		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
-			e.add("NOTIFY_TIMEOUT", "is %s; must be %v to %v with THROTTLE_STORE=blob-lease, because a claim is a lease of 15s to 60s and 10s longer than NOTIFY_TIMEOUT (%s)",
-				Plain(c.NotifyTimeout), bloblease.MinTTL-claimMargin, bloblease.MaxTTL-claimMargin, otherStores)
+			e.add(
+				"NOTIFY_TIMEOUT",
+				"is %s; must be %v to %v with THROTTLE_STORE=blob-lease, because a claim is a lease of 15s to 60s and 10s "+
+					"longer than NOTIFY_TIMEOUT (%s)",
+				Plain(c.NotifyTimeout),
+				bloblease.MinTTL-claimMargin,
+				bloblease.MaxTTL-claimMargin,
+				otherStores,
+			)
 		}
 	}
 }
@@ -392,29 +477,68 @@ func (c Config) warnings(environ []string) []Warning {
 	if c.ThrottleStore == StoreMemory {
 		switch platform := orchestrator(environ); {
 		case platform != "":
-			warn("THROTTLE_STORE", "is memory on %s: with more than one replica a device can alert once per replica; use blob or cosmos", platform)
+			warn(
+				"THROTTLE_STORE",
+				"is memory on %s: with more than one replica a device can alert once per replica; use blob or cosmos",
+				platform,
+			)
 		case c.CheckpointStore != StoreMemory:
-			warn("THROTTLE_STORE", "is memory, but with CHECKPOINT_STORE=%s replicas share the hub: run only one replica, or use blob or cosmos", c.CheckpointStore)
+			warn(
+				"THROTTLE_STORE",
+				"is memory, but with CHECKPOINT_STORE=%s replicas share the hub: run only one replica, or use blob or cosmos",
+				c.CheckpointStore,
+			)
 		}
 	}
 	if c.CheckpointStore == StoreMemory {
-		warn("CHECKPOINT_STORE", "is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events; run only one replica", c.EventHubStart)
+		warn(
+			"CHECKPOINT_STORE",
+			"is memory: every start begins at EVENTHUB_START=%v, which repeats or skips events; run only one replica",
+			c.EventHubStart,
+		)
 	}
 	window, whose := c.shortestWindow()
 	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > window {
-		warn("OWNERSHIP_EXPIRY", "and BALANCE_INTERVAL add up to %s, longer than %s (%s): while the partitions of a dead replica are taken over, alerts may be that late", Plain(takeover), whose, Plain(window))
+		warn(
+			"OWNERSHIP_EXPIRY",
+			"and BALANCE_INTERVAL add up to %s, longer than %s (%s): while the partitions of a dead replica are taken over, "+
+				"alerts may be that late",
+			Plain(takeover),
+			whose,
+			Plain(window),
+		)
 	}
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
-		warn("DRAIN_TIMEOUT", "is %s, close to or above the usual grace period of %s: allow the container at least %s, or it is killed before it has finished", Plain(c.DrainTimeout), Plain(usualGrace), Plain(c.DrainTimeout+2*shutdownMargin))
+		warn(
+			"DRAIN_TIMEOUT",
+			"is %s, close to or above the usual grace period of %s: allow the container at least %s, or it is killed before "+
+				"it has finished",
+			Plain(c.DrainTimeout),
+			Plain(usualGrace),
+			Plain(c.DrainTimeout+2*shutdownMargin),
+		)
 	}
 	if c.DrainTimeout < c.NotifyTimeout {
-		warn("DRAIN_TIMEOUT", "is %s, shorter than NOTIFY_TIMEOUT (%s): a stop may interrupt a delivery attempt, and its alert is sent again", Plain(c.DrainTimeout), Plain(c.NotifyTimeout))
+		warn(
+			"DRAIN_TIMEOUT",
+			"is %s, shorter than NOTIFY_TIMEOUT (%s): a stop may interrupt a delivery attempt, and its alert is sent again",
+			Plain(c.DrainTimeout),
+			Plain(c.NotifyTimeout),
+		)
 	}
 	if c.NotifyGiveUp >= defaultRetention {
-		warn("NOTIFY_GIVE_UP", "is %s: make sure that the hub retains events longer (a new IoT Hub retains them for 1 day), or alerts that wait for a receiver may be lost", Plain(c.NotifyGiveUp))
+		warn(
+			"NOTIFY_GIVE_UP",
+			"is %s: make sure that the hub retains events longer (a new IoT Hub retains them for 1 day), or alerts that wait "+
+				"for a receiver may be lost",
+			Plain(c.NotifyGiveUp),
+		)
 	}
 	if !c.HasStorage() {
-		warn("DEAD_LETTER_CONTAINER", "is ignored without Azure Storage: alerts that cannot be delivered are only written to the log")
+		warn(
+			"DEAD_LETTER_CONTAINER",
+			"is ignored without Azure Storage: alerts that cannot be delivered are only written to the log",
+		)
 	}
 	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
 		warn("THROTTLE_STORE", "is %s: the Cosmos DB settings are ignored", c.ThrottleStore)

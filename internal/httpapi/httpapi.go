@@ -70,7 +70,13 @@ func Fail(w http.ResponseWriter, p Problem) {
 // Unauthorized responds to a request that is not Authorized; variable names the setting with the token.
 func Unauthorized(w http.ResponseWriter, variable string) {
 	w.Header().Set("WWW-Authenticate", `Bearer realm="alertworker"`)
-	Fail(w, Problem{Status: http.StatusUnauthorized, Detail: "send the header \"Authorization: Bearer <token>\" with the value of " + variable})
+	Fail(
+		w,
+		Problem{
+			Status: http.StatusUnauthorized,
+			Detail: "send the header \"Authorization: Bearer <token>\" with the value of " + variable,
+		},
+	)
 }
 
 // NotAllowed responds to a request whose method is not among allow.

@@ -38,15 +38,16 @@ type Lease struct {
 	Token   int64     // of two leases on one key the later has the greater, across release, expiry, deletion and restarts
 	Claimed time.Time // when it was granted, by the store's clock
 	Note    string    // that was written with it: of what several calls of next returned, the one that counts
-	Until   time.Time // when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
+	// when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
+	Until time.Time
 	// Frees is when others can have the key unless it is extended or released,
 	// by the same clock: never early, because the store's clock has a resolution.
 	Frees   time.Time
 	Version string // the store's concurrency tag; opaque
 }
 
-// Ahead reports whether end, which has the reading of the monotonic clock that Until and Frees have, is still to come. Both
-// clocks of this machine must say so: the monotonic one stands still while the machine is suspended, the
+// Ahead reports whether end, which has the reading of the monotonic clock that Until and Frees have, is still to
+// come. Both clocks of this machine must say so: the monotonic one stands still while the machine is suspended, the
 // wall clock can be set.
 func Ahead(end time.Time) bool {
 	now := time.Now()

@@ -67,7 +67,12 @@ func (s observed) begin(ctx context.Context, op Operation) (_ context.Context, e
 	return ctx, end
 }
 
-func (s observed) Acquire(ctx context.Context, key string, ttl time.Duration, next func(Record) (string, error)) (Lease, error) {
+func (s observed) Acquire(
+	ctx context.Context,
+	key string,
+	ttl time.Duration,
+	next func(Record) (string, error),
+) (Lease, error) {
 	ctx, end := s.begin(ctx, OpAcquire)
 	var o observation
 	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))

@@ -26,7 +26,11 @@ type UnreadableError struct {
 
 func (e *UnreadableError) Error() string {
 	if errors.As(e.Err, new(*formatError)) {
-		return fmt.Sprintf("read ledger %s: %v: run the version that wrote it; until then its partition is not read", e.Name, e.Err)
+		return fmt.Sprintf(
+			"read ledger %s: %v: run the version that wrote it; until then its partition is not read",
+			e.Name,
+			e.Err,
+		)
 	}
 	return fmt.Sprintf("read ledger %s: %v: its partition is not read until you restore it or delete it; "+
 		"without it the partition's alarms are forgotten, and no recovery is sent for those that are open", e.Name, e.Err)
@@ -145,6 +149,11 @@ func decode(packed []byte) (id string, c Content, err error) {
 		return "", Content{}, errors.New("it has no id")
 	}
 	at := in.Position
-	in.Content.Position = telemetry.Position{Generation: string(at.Generation), Sequence: at.Sequence, Offset: string(at.Offset), Time: at.Time.UTC()}
+	in.Content.Position = telemetry.Position{
+		Generation: string(at.Generation),
+		Sequence:   at.Sequence,
+		Offset:     string(at.Offset),
+		Time:       at.Time.UTC(),
+	}
 	return in.ID, in.Content, nil
 }

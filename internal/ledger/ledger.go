@@ -14,9 +14,11 @@ import (
 // A Content is what a ledger holds: the alarms at Position, as the log up to there gives
 // them. Its times are in UTC, to the nanosecond; their years must have four digits.
 type Content struct {
-	Position telemetry.Position `json:"-"`                // the zero Position: nothing has been kept yet
-	Levels   []Level            `json:"levels,omitempty"` // those that Alarms are of; no two of the same rule, name and kind
-	Alarms   []Alarm            `json:"alarms,omitempty"` // in no particular order; no two of the same device, rule and level
+	Position telemetry.Position `json:"-"` // the zero Position: nothing has been kept yet
+	// those that Alarms are of; no two of the same rule, name and kind
+	Levels []Level `json:"levels,omitempty"`
+	// in no particular order; no two of the same device, rule and level
+	Alarms []Alarm `json:"alarms,omitempty"`
 
 	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
 }
@@ -40,8 +42,9 @@ type Level struct {
 	Below    bool          `json:"below,omitempty"`
 	Field    string        `json:"field,omitempty"`
 	Window   time.Duration `json:"window,omitempty"` // in ns
-	Silent   time.Duration `json:"silent,omitempty"` // in ns. Of a rule about silence: after how long. A rule that is about readings is another one
-	Is       []string      `json:"is,omitempty"`     // of a rule that compares words
+	// in ns. Of a rule about silence: after how long. A rule that is about readings is another one
+	Silent time.Duration `json:"silent,omitempty"`
+	Is     []string      `json:"is,omitempty"` // of a rule that compares words
 	// For people, as in rules.Rule.
 	Title   string `json:"title,omitempty"`
 	Unit    string `json:"unit,omitempty"`
@@ -53,18 +56,24 @@ type Level struct {
 
 // An Alarm is the state of one level of one device that is not normal, or has a recovery that is due.
 type Alarm struct {
-	Device      Text      `json:"device"`
-	Rule        string    `json:"rule"`
-	Level       string    `json:"level,omitempty"`
-	Open        bool      `json:"open,omitempty"`
-	Value       Number    `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
-	Limit       Number    `json:"limit,omitzero"`
-	Since       time.Time `json:"since,omitzero"`       // when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
-	DeviceSince time.Time `json:"deviceSince,omitzero"` // when the device took it, by its own clock; zero if that is not known
-	Due         *Reading  `json:"due,omitempty"`        // what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none is
-	Exposed     bool      `json:"exposed,omitempty"`    // a higher level of the rule has ended without a reading: the next one alerts
+	Device Text   `json:"device"`
+	Rule   string `json:"rule"`
+	Level  string `json:"level,omitempty"`
+	Open   bool   `json:"open,omitempty"`
+	Value  Number `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
+	Limit  Number `json:"limit,omitzero"`
+	// when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
+	Since time.Time `json:"since,omitzero"`
+	// when the device took it, by its own clock; zero if that is not known
+	DeviceSince time.Time `json:"deviceSince,omitzero"`
+	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none
+	// is
+	Due *Reading `json:"due,omitempty"`
+	// a higher level of the rule has ended without a reading: the next one alerts
+	Exposed bool `json:"exposed,omitempty"`
 
-	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value is 0.
+	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value
+	// is 0.
 	Silence  bool   `json:"silence,omitempty"`
 	Log      string `json:"log,omitempty"` // names the log that numbered the event; opaque
 	Sequence int64  `json:"sequence,omitempty"`
@@ -72,15 +81,18 @@ type Alarm struct {
 
 // A Reading is one that cleared an alarm, or of a silence, its deadline.
 type Reading struct {
-	Log        string    `json:"log,omitempty"` // names the log that numbered it; opaque
-	Sequence   int64     `json:"sequence"`
-	Enqueued   time.Time `json:"enqueued,omitzero"`
-	Value      Number    `json:"value"`
-	Limit      Number    `json:"limit"`               // that it cleared
-	Since      time.Time `json:"since,omitzero"`      // of the alarm that it cleared, by the clock of DeviceTime if that is known
-	DeviceTime time.Time `json:"deviceTime,omitzero"` // when the device took it, by its own clock; zero if that is not known
+	Log      string    `json:"log,omitempty"` // names the log that numbered it; opaque
+	Sequence int64     `json:"sequence"`
+	Enqueued time.Time `json:"enqueued,omitzero"`
+	Value    Number    `json:"value"`
+	Limit    Number    `json:"limit"` // that it cleared
+	// of the alarm that it cleared, by the clock of DeviceTime if that is known
+	Since time.Time `json:"since,omitzero"`
+	// when the device took it, by its own clock; zero if that is not known
+	DeviceTime time.Time `json:"deviceTime,omitzero"`
 
-	Opened time.Time `json:"opened,omitzero"` // since when the notice is due, if that is another time; of a silence, when its alarm was opened
+	// since when the notice is due, if that is another time; of a silence, when its alarm was opened
+	Opened time.Time `json:"opened,omitzero"`
 
 	// About silence.
 	Part      uint8     `json:"part,omitempty"`      // of the place that Sequence names: see throttle.Part

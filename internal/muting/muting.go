@@ -1,6 +1,6 @@
-// Package muting keeps the silences of a consumer group: who has muted the alerts of some devices or of a rule, until when and why.
-// They are one record beside the settings, which every replica reads in the same rounds, every 10 s. They are not about devices that are silent:
-// that is a rule's business.
+// Package muting keeps the silences of a consumer group: who has muted the alerts of some devices or of a rule, until
+// when and why. They are one record beside the settings, which every replica reads in the same rounds, every 10 s.
+// They are not about devices that are silent: that is a rule's business.
 package muting
 
 import (
@@ -77,7 +77,8 @@ type Request struct {
 	Who    string `json:"who"`
 }
 
-// Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of set.
+// Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of
+// set.
 func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
 	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
@@ -105,7 +106,8 @@ func checkRule(name string, set rules.Set) error {
 // Check returns what is wrong with s, which is to last for d.
 func (s Silence) Check(d time.Duration) error {
 	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {
-		if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
+		if len(text) > maxText || !utf8.ValidString(text) ||
+			strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
 			return fmt.Errorf("%q must be printable text of at most %d bytes", text, maxText)
 		}
 	}
@@ -163,7 +165,10 @@ func (s Store) Mutes(ctx context.Context) ([]rules.Mute, error) {
 
 func mutesOf(all []Silence) (mutes []rules.Mute) {
 	for _, s := range all {
-		mutes = append(mutes, rules.Mute{Device: s.Device, Rule: s.Rule, Property: s.Property, Value: s.Value, From: s.From, Until: s.Until})
+		mutes = append(
+			mutes,
+			rules.Mute{Device: s.Device, Rule: s.Rule, Property: s.Property, Value: s.Value, From: s.From, Until: s.Until},
+		)
 	}
 	return mutes
 }
@@ -238,7 +243,8 @@ func indexOf(all []Silence, id string) int {
 	return slices.IndexFunc(all, func(one Silence) bool { return one.ID == id })
 }
 
-// A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe for concurrent use.
+// A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe
+// for concurrent use.
 type Cache struct {
 	Store
 	log *zap.Logger
@@ -291,7 +297,8 @@ func (c *Cache) after(ctx context.Context, err error) error {
 	return err
 }
 
-// Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on until they end.
+// Refresh reads the silences, and logs which have begun and ended. If they cannot be read, those that are known go on
+// until they end.
 func (c *Cache) Refresh(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -314,5 +321,11 @@ func (c *Cache) Refresh(ctx context.Context) error {
 }
 
 func fields(s Silence) []zap.Field {
-	return []zap.Field{zap.String("id", s.ID), zap.Stringer("silenced", s), zap.Time("until", s.Until), zap.String("why", s.Why), zap.String("who", s.Who)}
+	return []zap.Field{
+		zap.String("id", s.ID),
+		zap.Stringer("silenced", s),
+		zap.Time("until", s.Until),
+		zap.String("why", s.Why),
+		zap.String("who", s.Who),
+	}
 }

@@ -118,8 +118,8 @@ var ourFields = []string{
 }
 
 // Fields returns an alert's facts, ID and replica for receivers that keep fields by name. A name is of ASCII letters,
-// digits and underscores, and begins with no digit, because Alertmanager before 0.27 rejects others. A property has "property_" in
-// front of its name if that is one of ours, and a number behind it if another property has it already.
+// digits and underscores, and begins with no digit, because Alertmanager before 0.27 rejects others. A property has
+// "property_" in front of its name if that is one of ours, and a number behind it if another property has it already.
 func (s Style) Fields(a Alert) map[string]string {
 	fields := map[string]string{"id": a.ID, "replica": a.Replica}
 	for _, f := range s.Facts(a) {

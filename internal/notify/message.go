@@ -28,7 +28,10 @@ func (s Style) Message(a Alert) string {
 	says := ", at or above "
 	switch {
 	case a.Removed:
-		return printable(deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended", maxMessage-1)
+		return printable(
+			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended",
+			maxMessage-1,
+		)
 	case a.Resolved && a.Below:
 		says = ", normal again, above "
 	case a.Resolved:

@@ -21,41 +21,69 @@ type Alert struct {
 	// ID is the same in every attempt at one alert. A receiver may drop an alert if it took
 	// the same ID within the last Window, or was sent a greater Token of the same Source and
 	// Device within the last Remember.
-	ID          string        `json:"-"`
-	Source      string        `json:"-"`                     // where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI reference
-	Device      string        `json:"device"`                // as the hub gave it
-	Per         string        `json:"-"`                     // the application property that devices share it by; empty if they do not
-	PerValue    string        `json:"-"`                     // the value of that property, empty without one
-	Rule        string        `json:"rule,omitempty"`        // the rule's name
-	Level       string        `json:"level,omitempty"`       // which of the rule's limits was reached; empty if it has only one, without a name
-	Resolved    bool          `json:"-"`                     // the reading is normal again: it ends what earlier alerts of the device, rule and level said
-	WillResolve bool          `json:"willResolve,omitempty"` // one that is Resolved follows in time: the rule tells when a device is normal again
-	Removed     bool          `json:"removed,omitempty"`     // of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm that ends with it
-	Below       bool          `json:"below,omitempty"`       // readings at or below the limit are worth an alert, else those at or above it
-	Title       string        `json:"title,omitempty"`       // of the rule, for people; empty if it has none
-	Unit        string        `json:"unit,omitempty"`        // of the reading, for people, such as "°C"; empty if it has none
-	Runbook     string        `json:"runbook,omitempty"`     // a URL that says what to do; empty if there is none
-	Shown       Shown         `json:"properties,omitempty"`  // application properties that people see
-	Field       string        `json:"field,omitempty"`       // where in the message the reading is: the rule's field; empty for DefaultRule
-	Temperature float64       `json:"-"`                     // the reading, whatever it measures
-	Word        string        `json:"word,omitempty"`        // of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading is a number
-	Threshold   float64       `json:"-"`                     // the limit; of a recovery, the value beyond which the reading is clear
-	Since       time.Time     `json:"since,omitzero"`        // when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the hub's; zero if it is not known
-	Enqueued    time.Time     `json:"enqueuedTime"`          // when the hub got the reading, by the hub's clock
-	Partition   string        `json:"partition"`
-	Sequence    int64         `json:"sequence"`
-	Log         string        `json:"-"`                   // names the log that numbered the reading, for the gate; no payload has it
-	DeviceTime  time.Time     `json:"deviceTime,omitzero"` // when the device took the reading, by its own clock; zero if that is not known, or not trusted
-	Silent      time.Duration `json:"-"`                   // of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as far as it is known, and Enqueued when it should have been; there is no reading
-	LastHeard   time.Time     `json:"lastHeard,omitzero"`  // of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
-	Forgotten   bool          `json:"forgotten,omitempty"` // of one that is Resolved: the device was silent for so long that it is not known any more
-	Window      time.Duration `json:"-"`                   // time without another alert of this device, rule and level
-	Remember    time.Duration `json:"-"`                   // how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
-	Token       int64         `json:"token"`               // grows with every alert and recovery of the device, rule and level
-	Expires     time.Time     `json:"expires,omitzero"`    // by the store's clock; an alert taken later may come twice
-	Suppressed  int64         `json:"suppressed"`          // readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with such readings
-	Replica     string        `json:"replica"`
-	Test        bool          `json:"test,omitempty"` // sent by `alertworker check --notify`, or about a device that IsTest
+	ID string `json:"-"`
+	// where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI
+	// reference
+	Source string `json:"-"`
+	Device string `json:"device"` // as the hub gave it
+	// the application property that devices share it by; empty if they do not
+	Per      string `json:"-"`
+	PerValue string `json:"-"`              // the value of that property, empty without one
+	Rule     string `json:"rule,omitempty"` // the rule's name
+	// which of the rule's limits was reached; empty if it has only one, without a name
+	Level string `json:"level,omitempty"`
+	// the reading is normal again: it ends what earlier alerts of the device, rule and level said
+	Resolved bool `json:"-"`
+	// one that is Resolved follows in time: the rule tells when a device is normal again
+	WillResolve bool `json:"willResolve,omitempty"`
+	// of one that is Resolved: the rule is not configured any more. The reading and the limit are those of the alarm
+	// that ends with it
+	Removed bool `json:"removed,omitempty"`
+	// readings at or below the limit are worth an alert, else those at or above it
+	Below bool   `json:"below,omitempty"`
+	Title string `json:"title,omitempty"` // of the rule, for people; empty if it has none
+	// of the reading, for people, such as "°C"; empty if it has none
+	Unit    string `json:"unit,omitempty"`
+	Runbook string `json:"runbook,omitempty"`    // a URL that says what to do; empty if there is none
+	Shown   Shown  `json:"properties,omitempty"` // application properties that people see
+	// where in the message the reading is: the rule's field; empty for DefaultRule
+	Field       string  `json:"field,omitempty"`
+	Temperature float64 `json:"-"` // the reading, whatever it measures
+	// of a rule that compares words: what the reading is, or of a recovery, what it no longer is; empty if the reading
+	// is a number
+	Word string `json:"word,omitempty"`
+	// the limit; of a recovery, the value beyond which the reading is clear
+	Threshold float64 `json:"-"`
+	// when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the
+	// hub's; zero if it is not known
+	Since     time.Time `json:"since,omitzero"`
+	Enqueued  time.Time `json:"enqueuedTime"` // when the hub got the reading, by the hub's clock
+	Partition string    `json:"partition"`
+	Sequence  int64     `json:"sequence"`
+	// names the log that numbered the reading, for the gate; no payload has it
+	Log string `json:"-"`
+	// when the device took the reading, by its own clock; zero if that is not known, or not trusted
+	DeviceTime time.Time `json:"deviceTime,omitzero"`
+	// of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as
+	// far as it is known, and Enqueued when it should have been; there is no reading
+	Silent time.Duration `json:"-"`
+	// of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
+	LastHeard time.Time `json:"lastHeard,omitzero"`
+	// of one that is Resolved: the device was silent for so long that it is not known any more
+	Forgotten bool          `json:"forgotten,omitempty"`
+	Window    time.Duration `json:"-"` // time without another alert of this device, rule and level
+	// how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a
+	// claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
+	Remember time.Duration `json:"-"`
+	// grows with every alert and recovery of the device, rule and level
+	Token   int64     `json:"token"`
+	Expires time.Time `json:"expires,omitzero"` // by the store's clock; an alert taken later may come twice
+	// readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with
+	// such readings
+	Suppressed int64  `json:"suppressed"`
+	Replica    string `json:"replica"`
+	// sent by `alertworker check --notify`, or about a device that IsTest
+	Test bool `json:"test,omitempty"`
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
 	Ambiguous bool `json:"-"`

@@ -50,7 +50,8 @@ func (l Line) String() string {
 	return l.Name + ": " + l.Facts
 }
 
-// Text returns the message about alerts, of which there is at least one: alerts before recoveries, the most severe first.
+// Text returns the message about alerts, of which there is at least one: alerts before recoveries, the most severe
+// first.
 func (s Style) Text(alerts ...Alert) Text {
 	if len(alerts) == 1 {
 		a := alerts[0]
@@ -128,11 +129,22 @@ func worstFirst(a, b Alert) int {
 	return cmp.Or(byGroup(a, b), values, cmp.Compare(a.Device, b.Device))
 }
 
-// byGroup orders alerts before recoveries, then by severity, rule and level. It is 0 for those that have a section in common.
+// byGroup orders alerts before recoveries, then by severity, rule and level. It is 0 for those that have a section in
+// common.
 func byGroup(a, b Alert) int {
 	return cmp.Or(
-		falseFirst(a.Resolved, b.Resolved), cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
-		cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), falseFirst(a.Removed, b.Removed), falseFirst(a.Below, b.Below),
+		falseFirst(
+			a.Resolved,
+			b.Resolved,
+		),
+		cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
+		cmp.Compare(
+			a.Rule,
+			b.Rule,
+		),
+		cmp.Compare(a.Level, b.Level),
+		falseFirst(a.Removed, b.Removed),
+		falseFirst(a.Below, b.Below),
 		falseFirst(a.lingers(), b.lingers()),
 	)
 }
@@ -219,8 +231,8 @@ func (s Section) Fit(room int, size func(Line) int) Section {
 const countRoom = len("and 100 more")
 
 // More names the devices that s has no lines for: "and 35 more: a, b, c and 32 others". It is empty if there are
-// none. As many names are in it as have room: size is what a text takes of it. It takes more than room only if that is less than
-// countRoom. quote makes a name what the channel takes for text.
+// none. As many names are in it as have room: size is what a text takes of it. It takes more than room only if that
+// is less than countRoom. quote makes a name what the channel takes for text.
 func (s Section) More(room int, quote func(string) string, size func(string) int) string {
 	if len(s.Others) == 0 {
 		return ""
@@ -288,7 +300,8 @@ func (s Section) body(limit int) string {
 	return b.String()
 }
 
-// cutBytes returns s, or its beginning and "…" if it has more than limit bytes. It is empty if there is no room for that.
+// cutBytes returns s, or its beginning and "…" if it has more than limit bytes. It is empty if there is no room for
+// that.
 func cutBytes(s string, limit int) string {
 	const dots = "…"
 	if len(s) <= limit {

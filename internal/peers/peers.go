@@ -87,10 +87,16 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 		ours := s.Rules[name]
 		theirs, both := other.Rules[name]
 		if both && theirs.Window != ours.Window {
-			parts = append(parts, fmt.Sprintf("the window of the rule %s is %v there and %v here", name, theirs.Window, ours.Window))
+			parts = append(
+				parts,
+				fmt.Sprintf("the window of the rule %s is %v there and %v here", name, theirs.Window, ours.Window),
+			)
 		}
 		if both && theirs.Resolved != ours.Resolved {
-			parts = append(parts, fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved))
+			parts = append(
+				parts,
+				fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved),
+			)
 		}
 		if both && theirs.Per != ours.Per {
 			parts = append(parts, fmt.Sprintf("per of the rule %s is %q there and %q here", name, theirs.Per, ours.Per))
@@ -133,7 +139,14 @@ type Member struct {
 // replicas that must share settings: namespace/hub/group, as in the names of checkpoints. Open does not connect.
 func Open(s records.Store, prefix string, settings Settings, log *zap.Logger) *Member {
 	// Checkpoints and ownerships have folders of their own beside it.
-	return &Member{settings: settings, store: s, name: prefix + "/settings", log: log, beat: 10 * time.Second, expiry: 30 * time.Second}
+	return &Member{
+		settings: settings,
+		store:    s,
+		name:     prefix + "/settings",
+		log:      log,
+		beat:     10 * time.Second,
+		expiry:   30 * time.Second,
+	}
 }
 
 // ErrReplaced means that replicas with other settings have taken over.
@@ -215,16 +228,25 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 func (m *Member) reason(r record) string {
 	difference := m.settings.Difference(r.Settings)
 	if age := r.now.Sub(r.written); age >= m.expiry {
-		return fmt.Sprintf("replicas with other settings were active until %v ago (%s): this replica takes over %v after its start unless they return",
-			age.Round(time.Second), difference, m.patience(r))
+		return fmt.Sprintf(
+			"replicas with other settings were active until %v ago (%s): this replica takes over %v after its start unless "+
+				"they return",
+			age.Round(time.Second),
+			difference,
+			m.patience(r),
+		)
 	}
-	return fmt.Sprintf("replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has stopped",
-		difference, m.patience(r))
+	return fmt.Sprintf(
+		"replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has "+
+			"stopped",
+		difference,
+		m.patience(r),
+	)
 }
 
 // Keep renews the settings until ctx ends and then returns nil. It returns ErrReplaced
-// as soon as it sees that other settings are in force. In each of its rounds, every 10 s, it also calls refresh, which reads what
-// else replicas share.
+// as soon as it sees that other settings are in force. In each of its rounds, every 10 s, it also calls refresh,
+// which reads what else replicas share.
 func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) error {
 	tick := time.NewTicker(m.beat)
 	defer tick.Stop()
@@ -242,7 +264,10 @@ func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) 
 		case errors.Is(err, ErrReplaced):
 			return err
 		case err != nil && !failing:
-			m.log.Warn("cannot read or renew the records that replicas share; keeping what is known, and trying again", zap.Error(err))
+			m.log.Warn(
+				"cannot read or renew the records that replicas share; keeping what is known, and trying again",
+				zap.Error(err),
+			)
 		}
 		failing = err != nil
 	}
@@ -303,8 +328,8 @@ func (m *Member) dated(all map[string]Rule, r record) map[string]Rule {
 	return all
 }
 
-// Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no replica has them.
-// Those of which that is not known are left out.
+// Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no
+// replica has them. Those of which that is not known are left out.
 func (m *Member) Since(ctx context.Context) (map[string]time.Time, error) {
 	r, err := m.read(ctx)
 	if err != nil {
@@ -350,7 +375,10 @@ func (m *Member) read(ctx context.Context) (record, error) {
 	}
 	r := record{etag: there.ETag, written: there.Written, now: there.Now}
 	if err := json.Unmarshal(there.Content, &r.Settings); err != nil {
-		return record{}, fmt.Errorf("read record %q: it does not contain settings: delete it while no replica is running", m.name)
+		return record{}, fmt.Errorf(
+			"read record %q: it does not contain settings: delete it while no replica is running",
+			m.name,
+		)
 	}
 	return r, nil
 }

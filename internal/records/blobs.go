@@ -26,7 +26,8 @@ import (
 // Blobs is a Store in a container of Azure Storage. A record is a blob, and its values are the blob's
 // metadata. Each call makes one request, and two if it creates a record with [Any]. Use OpenBlobs.
 //
-// Errors name the blob and the container, say what to do, have no keys or signatures, and wrap what [azure.ShouldRetry] looks for.
+// Errors name the blob and the container, say what to do, have no keys or signatures, and wrap what
+// [azure.ShouldRetry] looks for.
 type Blobs struct {
 	container *container.Client
 	home      *azure.Container
@@ -157,7 +158,9 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 	err = b.do(ctx, "list blobs", prefix, func() error {
 		p = Page{}
 		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
-			Include: container.ListBlobsInclude{Metadata: true}, Prefix: &prefix, Marker: &from, MaxResults: to.Ptr[int32](pageSize),
+			Include: container.ListBlobsInclude{
+				Metadata: true,
+			}, Prefix: &prefix, Marker: &from, MaxResults: to.Ptr[int32](pageSize),
 		}).NextPage(large(ctx))
 		if err != nil {
 			return err
@@ -169,7 +172,14 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 			if item.Name == nil || item.Properties == nil {
 				continue
 			}
-			r, err := found(*item.Name, item.Metadata, item.Properties.ETag, item.Properties.LastModified, resp.Date, item.Properties.LeaseState)
+			r, err := found(
+				*item.Name,
+				item.Metadata,
+				item.Properties.ETag,
+				item.Properties.LastModified,
+				resp.Date,
+				item.Properties.LeaseState,
+			)
 			if err != nil {
 				return err
 			}
@@ -209,17 +219,33 @@ func conditions(etag string) *blob.AccessConditions {
 	case Any:
 		return &blob.AccessConditions{}
 	case "":
-		return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)}}
+		return &blob.AccessConditions{
+			ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)},
+		}
 	}
-	return &blob.AccessConditions{ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))}}
+	return &blob.AccessConditions{
+		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
+	}
 }
 
 // found returns the record of a blob. Names of metadata come capitalised, and ETags without quotes from a listing.
-func found(name string, metadata map[string]*string, etag *azcore.ETag, written, now *time.Time, state *lease.StateType) (Record, error) {
+func found(
+	name string,
+	metadata map[string]*string,
+	etag *azcore.ETag,
+	written, now *time.Time,
+	state *lease.StateType,
+) (Record, error) {
 	if etag == nil || written == nil || now == nil {
 		return Record{}, errors.New("the answer lacks ETag, Last-Modified or Date")
 	}
-	r := Record{Name: name, Values: make(map[string]string, len(metadata)), ETag: string(*etag), Written: *written, Now: *now}
+	r := Record{
+		Name:    name,
+		Values:  make(map[string]string, len(metadata)),
+		ETag:    string(*etag),
+		Written: *written,
+		Now:     *now,
+	}
 	if !strings.HasPrefix(r.ETag, `"`) {
 		r.ETag = `"` + r.ETag + `"`
 	}
@@ -238,12 +264,15 @@ func absent(err error) (r Record) {
 	return r
 }
 
-// conflict says whether a condition was not met. Where snapshots keep a blob from being deleted it is not ours to delete.
+// conflict says whether a condition was not met. Where snapshots keep a blob from being deleted it is not ours to
+// delete.
 func conflict(err error) bool {
-	return azure.Answer(err).StatusCode == http.StatusPreconditionFailed || bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
+	return azure.Answer(err).StatusCode == http.StatusPreconditionFailed ||
+		bloberror.HasCode(err, bloberror.BlobAlreadyExists, bloberror.SnapshotsPresent)
 }
 
 // notFound says whether there is no blob of that name, though its container is there.
 func notFound(err error) bool {
-	return azure.Answer(err).StatusCode == http.StatusNotFound && !azure.ContainerMissing(err) && !bloberror.HasCode(err, bloberror.ResourceNotFound)
+	return azure.Answer(err).StatusCode == http.StatusNotFound && !azure.ContainerMissing(err) &&
+		!bloberror.HasCode(err, bloberror.ResourceNotFound)
 }

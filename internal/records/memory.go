@@ -105,7 +105,9 @@ func (m *Memory) List(ctx context.Context, prefix, from string) (p Page, err err
 			break
 		}
 		r := m.records[name]
-		r.Values, r.Content, r.Now = maps.Clone(r.Values), nil, now()
+		r.Values = maps.Clone(r.Values)
+		r.Content = nil
+		r.Now = now()
 		p.Records = append(p.Records, r)
 	}
 	return p, nil

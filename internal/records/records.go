@@ -32,8 +32,9 @@ const pageSize = 1000
 
 // A Record has values, content, or both.
 type Record struct {
-	Name    string            // with slashes between its parts
-	Values  map[string]string // names are lower-case letters; values are printable ASCII without spaces around them, 8 KiB in all
+	Name string // with slashes between its parts
+	// names are lower-case letters; values are printable ASCII without spaces around them, 8 KiB in all
+	Values  map[string]string
 	Content []byte
 	Type    string // the content's media type, for people who open it; Read does not return it
 	ETag    string // opaque, new with every write; empty if there is no record
@@ -49,8 +50,8 @@ type Record struct {
 func (r Record) Age() time.Duration { return max(0, r.Now.Sub(r.Written)-Resolution) }
 
 // A Store keeps records by name. It is safe for concurrent use by any number of processes, returns
-// by the time ctx ends, and after a write was answered nobody reads what it replaced. An error other than ErrNotFound and ErrConflict
-// leaves the outcome of a write or a deletion unknown.
+// by the time ctx ends, and after a write was answered nobody reads what it replaced. An error other than ErrNotFound
+// and ErrConflict leaves the outcome of a write or a deletion unknown.
 type Store interface {
 	// Read returns a record. If its content has more than limit bytes, limit+1 of them are
 	// returned. If there is no record, it fails with ErrNotFound and returns Now alone.

@@ -86,7 +86,12 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 	r := New(in.Columns)
 	copy(r.columns, in.Columns)
-	r.Position = telemetry.Position{Generation: in.Generation, Sequence: in.Sequence, Offset: in.Offset, Time: in.Time.UTC()}
+	r.Position = telemetry.Position{
+		Generation: in.Generation,
+		Sequence:   in.Sequence,
+		Offset:     in.Offset,
+		Time:       in.Time.UTC(),
+	}
 	from := reader{rest: rest}
 	for range in.Devices {
 		r.Add(from.text())
@@ -131,7 +136,9 @@ type reader struct {
 func (r *reader) number() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
-		r.short, n, v = true, len(r.rest), 0
+		r.short = true
+		n = len(r.rest)
+		v = 0
 	}
 	r.rest = r.rest[n:]
 	return v
@@ -148,9 +155,9 @@ func (r *reader) text() string {
 	return s
 }
 
-// With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own column,
-// or with that of a rule that hears the same. If nobody has heard for that lately, or something else was heard, devices
-// count as heard now. Columns of other rules are kept for a while: see KeepIdle.
+// With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
+// column, or with that of a rule that hears the same. If nobody has heard for that lately, or something else was
+// heard, devices count as heard now. Columns of other rules are kept for a while: see KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position

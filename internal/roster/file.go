@@ -10,8 +10,8 @@ import (
 	"alertworker/internal/records"
 )
 
-// A File is where the roster of one partition is kept: a record of compressed binary data, whose name ends in a slash and the
-// partition. Calls come one at a time.
+// A File is where the roster of one partition is kept: a record of compressed binary data, whose name ends in a slash
+// and the partition. Calls come one at a time.
 type File struct {
 	Store records.Store
 	Name  string
@@ -38,7 +38,10 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 // Write replaces the roster by what Encode returned. If somebody else has written it since, it is not replaced by
 // this call, but by the next one.
 func (f *File) Write(ctx context.Context, content []byte) error {
-	etag, err := f.Store.Write(ctx, records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag})
+	etag, err := f.Store.Write(
+		ctx,
+		records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag},
+	)
 	if err == nil {
 		f.etag = etag
 		return nil
@@ -52,8 +55,9 @@ func (f *File) Write(ctx context.Context, content []byte) error {
 // An Asked is a device, as a rule counts what it sends.
 type Asked struct{ Rule, Device string }
 
-// Elsewhere returns when other partitions, whose rosters are beside f, have heard devices last, in Unix ms; 0: not at all.
-// others is how many there are. Rosters that cannot be understood have heard nothing. It may be called at any time.
+// Elsewhere returns when other partitions, whose rosters are beside f, have heard devices last, in Unix ms; 0: not at
+// all. others is how many there are. Rosters that cannot be understood have heard nothing. It may be called at any
+// time.
 func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]int64, others int, err error) {
 	heard = map[Asked]int64{}
 	for _, a := range asked {

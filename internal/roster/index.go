@@ -5,7 +5,8 @@ import "hash/maphash"
 // An index finds devices by their names, which it does not hold: a table with linear probing that is at most half full.
 // That takes a third of the memory of a map, and half of its time.
 type index struct {
-	slots []uint32 // a power of two of them: bits of the name's hash, and below them the device's number plus 1; 0 is empty
+	// a power of two of them: bits of the name's hash, and below them the device's number plus 1; 0 is empty
+	slots []uint32
 	used  int
 }
 
@@ -19,7 +20,8 @@ func newIndex() index { return index{slots: make([]uint32, 16)} }
 // seed is random, so that nobody can choose names that share a slot.
 var seed = maphash.MakeSeed()
 
-// Hash returns a hash of a device's name, the same in all of one process. It costs about half of what finding a device does.
+// Hash returns a hash of a device's name, the same in all of one process. It costs about half of what finding a
+// device does.
 func Hash(name string) uint64 { return maphash.String(seed, name) }
 
 // place returns the slot where the search for a name begins, and the bits of its hash that a slot has.

@@ -42,7 +42,8 @@ type Column struct {
 	// Gap is the last place before which some events are missing that were taken within Limit. It stands in for Floor
 	// once: see Silence.
 	Gap Place `json:"gap,omitzero"`
-	// Idle is since when nobody has heard for the column, because the rule was not configured, in Unix ms; 0: somebody does.
+	// Idle is since when nobody has heard for the column, because the rule was not configured, in Unix ms; 0: somebody
+	// does.
 	Idle int64 `json:"idle,omitempty"`
 }
 
@@ -207,7 +208,8 @@ func (r *Roster) Raise(to Place) {
 	}
 }
 
-// Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them at to.
+// Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them
+// at to.
 func (r *Roster) Miss(from int64, to Place) {
 	for i := range r.columns {
 		c := &r.columns[i]
@@ -239,8 +241,8 @@ func (r *Roster) Rebase(to telemetry.Position) {
 // Silence returns what a silence of a device is about of which h is the last event that counts for a column, and its
 // deadline, from when on the device is silent, in Unix ms: later than any time if it may be silent for ever.
 //
-// A gap before the deadline has it begin anew, once. Where events are missing again and again, the hub is compacted, and has
-// kept the last event of each device: it takes twice the limit, and nothing else.
+// A gap before the deadline has it begin anew, once. Where events are missing again and again, the hub is compacted,
+// and has kept the last event of each device: it takes twice the limit, and nothing else.
 func (r *Roster) Silence(column int, h Heard) (since Place, deadline int64) {
 	c := &r.columns[column]
 	limit := c.Limit.Milliseconds()

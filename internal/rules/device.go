@@ -12,10 +12,11 @@ import (
 type Override int
 
 const (
-	OverrideUsed   Override = iota // a number
-	OverrideAbsent                 // no such property, or the $twin. literal that IoT Hub leaves for a path that the twin does not have
-	OverrideOther                  // something that is no number
-	OverrideBeyond                 // a clear beyond the limit of the same device, where an alarm would end while it lasts
+	OverrideUsed Override = iota // a number
+	// no such property, or the $twin. literal that IoT Hub leaves for a path that the twin does not have
+	OverrideAbsent
+	OverrideOther  // something that is no number
+	OverrideBeyond // a clear beyond the limit of the same device, where an alarm would end while it lasts
 )
 
 func (o Override) String() string {
@@ -72,8 +73,8 @@ func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64,
 // maxShared is as long as a device's ID may be, in bytes.
 const maxShared = 256
 
-// Shared returns what devices share their alerts by: the text or number of p, the property that Rule.Per names. It is empty
-// if there is none, or the $twin. literal that IoT Hub leaves.
+// Shared returns what devices share their alerts by: the text or number of p, the property that Rule.Per names. It is
+// empty if there is none, or the $twin. literal that IoT Hub leaves.
 func Shared(p telemetry.Property) string {
 	text, isText := p.Text()
 	text = bytes.TrimSpace(text)

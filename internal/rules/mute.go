@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// A Mute says that nobody is alerted for a time: people have silenced some devices or a rule. Its conditions all hold; one that
-// is empty holds for everything.
+// A Mute says that nobody is alerted for a time: people have silenced some devices or a rule. Its conditions all
+// hold; one that is empty holds for everything.
 type Mute struct {
 	Device          string    // of the device; * stands for any characters
 	Rule            string    // name

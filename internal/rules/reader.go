@@ -6,8 +6,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A Reader takes single events through the rules of a Set, for people who ask what rules find in them. It decides by what
-// workers decide by, and keeps no state. It is for one goroutine.
+// A Reader takes single events through the rules of a Set, for people who ask what rules find in them. It decides by
+// what workers decide by, and keeps no state. It is for one goroutine.
 type Reader struct {
 	set     *Set
 	decoder *telemetry.Decoder
@@ -35,7 +35,8 @@ func (s *Set) Reader() (*Reader, error) {
 	return &Reader{set: s, decoder: decoder, reads: reads, found: make([]telemetry.Found, len(fields))}, nil
 }
 
-// Read returns what each rule finds in e, and what decoding e gave for all of them: ReasonOK if a field of one has a reading.
+// Read returns what each rule finds in e, and what decoding e gave for all of them: ReasonOK if a field of one has a
+// reading.
 func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason) {
 	reason = r.decoder.DecodeAll(e, r.found)
 	for i := range r.set.Rules {

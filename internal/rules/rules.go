@@ -46,10 +46,14 @@ const (
 
 // A Rule compares one field with one or more levels, or says how long a device may be silent.
 type Rule struct {
-	Name     string           // lower-case letters, digits and hyphens, at most 32
-	Field    string           // as telemetry.NewDecoder takes it, without spaces. Of a rule about silence it may be empty: then every message counts, else those with a reading there
-	Below    bool             // readings at or below a limit are worth an alert; else those at or above it
-	Is       []string         // not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has the limit 1
+	Name string // lower-case letters, digits and hyphens, at most 32
+	// as telemetry.NewDecoder takes it, without spaces. Of a rule about silence it may be empty: then every message
+	// counts, else those with a reading there
+	Field string
+	Below bool // readings at or below a limit are worth an alert; else those at or above it
+	// not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has
+	// the limit 1
+	Is       []string
 	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid
 	Only     []Condition      // the rule looks only at events for which all of these hold
 	Levels   []Level          // at least one, the mildest first
@@ -58,7 +62,8 @@ type Rule struct {
 	// Silent, unless it is 0, is how long after its last message a device is silent. Such a rule is about silence: it
 	// has one level, without a name or a limit.
 	Silent time.Duration
-	Forget time.Duration // of a rule about silence: after how much of it a device is not known any more, at least twice Silent
+	// of a rule about silence: after how much of it a device is not known any more, at least twice Silent
+	Forget time.Duration
 	// Per is the name of an application property: devices with the same value share an alert and its window. It is
 	// empty if each has its own. Alarms are always a device's. See Shared.
 	Per string
@@ -79,7 +84,8 @@ func (r *Rule) Alone() *Rule {
 type Level struct {
 	Name  string // like a rule's; empty if it is the rule's only one
 	Limit float64
-	Clear float64       // an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
+	// an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
+	Clear float64
 	For   time.Duration // how long readings must have reached the limit; 0: the first one counts
 	// Override is the name of an application property with a number that replaces Limit for
 	// one device. It is empty if there is none.
@@ -113,7 +119,8 @@ func (r *Rule) HeardBy() string {
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it is about silence, has a duration, a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Silence() || r.Resolved || slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
+	return r.Silence() || r.Resolved ||
+		slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
 }
 
 // Stateful reports whether any rule of s is.
@@ -123,7 +130,9 @@ func (s *Set) Stateful() bool {
 
 // Threshold returns the set of one rule with one limit, of readings at or above it.
 func Threshold(field string, limit float64, window time.Duration) Set {
-	return Set{Rules: []Rule{{Name: DefaultName, Field: field, Window: window, Levels: []Level{{Limit: limit, Clear: limit}}}}}
+	return Set{
+		Rules: []Rule{{Name: DefaultName, Field: field, Window: window, Levels: []Level{{Limit: limit, Clear: limit}}}},
+	}
 }
 
 // A Condition is that an event has one of some values.

@@ -35,7 +35,8 @@ func (e *elsewhere) moved(a Asked, here int64, now time.Time) bool {
 	return e.heard[a] > here
 }
 
-// answered reports whether other partitions were asked lately about a device that was heard here at a time and not since.
+// answered reports whether other partitions were asked lately about a device that was heard here at a time and not
+// since.
 func (e *elsewhere) answered(a Asked, here int64, now time.Time) bool {
 	was, known := e.asked[a]
 	return known && was == here && e.heard != nil && now.Sub(e.at) < maxFresh

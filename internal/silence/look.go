@@ -44,15 +44,16 @@ type count struct {
 	again   int // likewise, since the partition is dark
 }
 
-// look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but not
-// proven to be. If most of the partition is not heard it tells of that instead.
+// look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
+// not proven to be. If most of the partition is not heard it tells of that instead.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 	r := &w.rules[rule]
 	until := w.provenUntil(now, Freshness(r.Limit))
 	dark := w.open[key{rule, w.whole}]
 	var n count
 	var overdue []Silence
-	for device := w.roster.Len() - 1; device >= 0; device-- { // backwards, because one that is forgotten has the last one in its place
+	// backwards, because one that is forgotten has the last one in its place
+	for device := w.roster.Len() - 1; device >= 0; device-- {
 		h := w.roster.Heard(device, rule)
 		name := w.roster.Name(device)
 		since, deadline := w.roster.Silence(rule, h)
@@ -103,9 +104,9 @@ const (
 	darkLimit   = 24 * time.Hour
 )
 
-// lookAtAll reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer than a
-// quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard again, or
-// for a day.
+// lookAtAll reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
+// than a quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard
+// again, or for a day.
 func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	whole := key{rule, w.whole}
 	dark, is := w.open[whole]
@@ -132,8 +133,8 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	return false
 }
 
-// forgetSilent forgets devices that have been silent for too long by a rule, and ends their silences. It reports whether
-// others may have been, too.
+// forgetSilent forgets devices that have been silent for too long by a rule, and ends their silences. It reports
+// whether others may have been, too.
 func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 	until := w.provenUntil(now, maxFresh)
 	forget := w.rules[rule].Forget.Milliseconds()
@@ -214,8 +215,8 @@ func (w *Watch) wasRemoved(e *telemetry.Event) bool {
 	return removed && e.Sequence <= sequence
 }
 
-// Next returns when a known device may be silent or forgotten, in Unix ms, and that be proven: not before now and a tick of a
-// worker.
+// Next returns when a known device may be silent or forgotten, in Unix ms, and that be proven: not before now and a
+// tick of a worker.
 func (w *Watch) Next(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()

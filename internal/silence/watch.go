@@ -1,8 +1,8 @@
 // Package silence says which devices of one partition have fallen silent, and which of them were heard again.
 //
-// A [Watch] is told what is read, and what the hub says about the end of the partition. It keeps the partition's roster,
-// knows what is proven and which silences have alarms, and tells its [Alarms] what follows. It asks nobody: what it has
-// to know is in its [Questions].
+// A [Watch] is told what is read, and what the hub says about the end of the partition. It keeps the partition's
+// roster, knows what is proven and which silences have alarms, and tells its [Alarms] what follows. It asks nobody:
+// what it has to know is in its [Questions].
 package silence
 
 import (
@@ -34,9 +34,10 @@ type Rule struct {
 
 // A Silence is that of one device, or of the whole partition. Times are in Unix ms.
 type Silence struct {
-	Device   string
-	Since    roster.Place // what it is about
-	Heard    int64        // when the hub took the last event that counts; earlier than Since if events may be missing after it
+	Device string
+	Since  roster.Place // what it is about
+	// when the hub took the last event that counts; earlier than Since if events may be missing after it
+	Heard    int64
 	Deadline int64
 	Proven   int64 // nothing came until then
 }
@@ -140,7 +141,10 @@ func (w *Watch) Load(ctx context.Context) error {
 	case r != nil:
 		w.roster, w.found = r.With(columns(w.rules), w.taken), true
 	case why != nil:
-		w.log.Error("the roster of devices cannot be used: devices that are silent now are unknown until they are heard again", zap.Error(why))
+		w.log.Error(
+			"the roster of devices cannot be used: devices that are silent now are unknown until they are heard again",
+			zap.Error(why),
+		)
 	}
 	return nil
 }
@@ -158,10 +162,10 @@ type Ended struct {
 	At roster.Place
 }
 
-// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices that
-// operators removed, each with the number of the last event that was read then: up to there nothing is a sign of life of
-// it. Begin returns where reading has to begin, which is start or before it, and the silences that have ended: a former
-// owner that did not know of the alarm has read that.
+// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices
+// that operators removed, each with the number of the last event that was read then: up to there nothing is a sign of
+// life of it. Begin returns where reading has to begin, which is start or before it, and the silences that have
+// ended: a former owner that did not know of the alarm has read that.
 func (w *Watch) Begin(
 	start telemetry.Position, open []Open, removed map[string]int64,
 ) (from telemetry.Position, ended []Ended) {
@@ -224,8 +228,8 @@ func (w *Watch) Unlock() { w.mu.Unlock() }
 
 // Hear records e, the next event, whose device has this hash, and in which the decoder found found. It is a sign of
 // life if counts is true; quiet is until when it says that the device is allowed to be silent, in Unix ms. It reports
-// whether there is room for the device. It is called between Lock and Unlock, takes no lock and allocates nothing, unless the
-// device was not known or has an alarm.
+// whether there is room for the device. It is called between Lock and Unlock, takes no lock and allocates nothing,
+// unless the device was not known or has an alarm.
 func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, counts bool, quiet int64) (room bool) {
 	before := w.read
 	w.follow(e)
@@ -260,8 +264,8 @@ func (w *Watch) number(name string, hash uint64) int {
 	return w.roster.Add(name)
 }
 
-// follow notices that events are missing before e. The number that an undecodable message claims proves nothing, but that
-// some may be.
+// follow notices that events are missing before e. The number that an undecodable message claims proves nothing, but
+// that some may be.
 func (w *Watch) follow(e *telemetry.Event) {
 	at := millis(e.Enqueued)
 	missing := w.expected > 0 && e.Sequence > w.expected
@@ -316,7 +320,8 @@ func (w *Watch) provenUntil(now time.Time, fresh time.Duration) (until int64) {
 	}
 	// Both of our clocks: the monotonic one stands still while the machine is suspended.
 	young := now.Sub(w.asked.At) < fresh && now.Round(0).Sub(w.asked.At.Round(0)) < fresh
-	if young && w.read.Offset != "" && w.asked.Sequence == w.read.Sequence && w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli() {
+	if young && w.read.Offset != "" && w.asked.Sequence == w.read.Sequence &&
+		w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli() {
 		until = max(until, w.asked.Until-clockMargin.Milliseconds())
 	}
 	return max(until, 0)

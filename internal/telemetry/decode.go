@@ -39,12 +39,15 @@ const (
 
 // reasons are the words for them: for programs, and what the event lacks, as part of a sentence.
 var reasons = [ReasonCount]struct{ name, text string }{
-	ReasonOK:                  {"ok", "it has a reading"},
-	ReasonNotTelemetry:        {"not_telemetry", "it is not telemetry but a twin change, a lifecycle event or the like"},
-	ReasonNoDevice:            {"no_device", "the hub names no device"},
-	ReasonEmpty:               {"empty", "its body is empty"},
-	ReasonMalformed:           {"malformed", "its body is not JSON, or breaks off before a reading"},
-	ReasonMissing:             {"missing", "none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
+	ReasonOK:           {"ok", "it has a reading"},
+	ReasonNotTelemetry: {"not_telemetry", "it is not telemetry but a twin change, a lifecycle event or the like"},
+	ReasonNoDevice:     {"no_device", "the hub names no device"},
+	ReasonEmpty:        {"empty", "its body is empty"},
+	ReasonMalformed:    {"malformed", "its body is not JSON, or breaks off before a reading"},
+	ReasonMissing: {
+		"missing",
+		"none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it",
+	},
 	ReasonNull:                {"null", "its reading is null"},
 	ReasonNotANumber:          {"not_a_number", "its reading is not a number"},
 	ReasonNotFinite:           {"not_finite", "its reading is NaN, infinite or too large"},
@@ -117,7 +120,8 @@ type Range struct{ From, To float64 }
 // Equal reports whether f and g read the same.
 func (f Field) Equal(g Field) bool {
 	valid := f.Valid == g.Valid || f.Valid != nil && g.Valid != nil && *f.Valid == *g.Valid
-	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Time == g.Time && f.Condition == g.Condition && valid && slices.Equal(f.Words, g.Words)
+	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Time == g.Time && f.Condition == g.Condition && valid &&
+		slices.Equal(f.Words, g.Words)
 }
 
 // A Found is what one field of an event holds.
@@ -154,7 +158,12 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 		}
 		for j := range paths {
 			p := &paths[j]
-			p.field, p.rank, p.lowest, p.valid, p.time, p.words = uint8(i), uint8(j), f.Lowest, f.Valid, f.Time, parseWords(f.Words)
+			p.field = uint8(i)
+			p.rank = uint8(j)
+			p.lowest = f.Lowest
+			p.valid = f.Valid
+			p.time = f.Time
+			p.words = parseWords(f.Words)
 			d.start = append(d.start, cursor{path: p})
 		}
 	}

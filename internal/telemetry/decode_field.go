@@ -96,7 +96,13 @@ func parsePaths(list string) ([]path, error) {
 		}
 		for j, other := range paths {
 			if bytes.EqualFold(p.text, other.text) {
-				return nil, fmt.Errorf("field %d of %d: %q is field %d already: remove one (case does not matter)", i+1, len(texts), p.text, j+1)
+				return nil, fmt.Errorf(
+					"field %d of %d: %q is field %d already: remove one (case does not matter)",
+					i+1,
+					len(texts),
+					p.text,
+					j+1,
+				)
 			}
 		}
 		paths = append(paths, p)
@@ -117,7 +123,11 @@ func parsePath(text string) (path, error) {
 	end := -1
 	for name := range strings.SplitSeq(text, ".") {
 		if strings.TrimSpace(name) != name || name == "" {
-			return p, fmt.Errorf("%q has an empty name or a space beside a dot: write names joined by single dots, as in %q", text, "machine.temperature")
+			return p, fmt.Errorf(
+				"%q has an empty name or a space beside a dot: write names joined by single dots, as in %q",
+				text,
+				"machine.temperature",
+			)
 		}
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)

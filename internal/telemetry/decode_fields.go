@@ -40,8 +40,8 @@ func named(paths []string, at string, reading bool) []string {
 // maxText is how much of a value people see, in bytes.
 const maxText = 64
 
-// TextAt returns the first value that body has at a path, as it stands there: a text with its quotes, a number or a boolean. It is
-// empty if there is none, and cut if it is long.
+// TextAt returns the first value that body has at a path, as it stands there: a text with its quotes, a number or a
+// boolean. It is empty if there is none, and cut if it is long.
 func TextAt(body []byte, path string) (text string) {
 	walk(body, func() { text = "" }, func(_ *scanner, at string, v []byte) {
 		if text == "" && strings.EqualFold(at, path) && v[0] != 'n' {
@@ -51,8 +51,9 @@ func TextAt(body []byte, path string) (text string) {
 	return text
 }
 
-// walk calls visit with each JSON value in body that is neither an object nor an array, and the dotted path to it, in the
-// body's order. Where a body is packed, it calls begin before each layer. Values whose path nobody can write are left out.
+// walk calls visit with each JSON value in body that is neither an object nor an array, and the dotted path to it, in
+// the body's order. Where a body is packed, it calls begin before each layer. Values whose path nobody can write are
+// left out.
 func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)) {
 	s := newScanner()
 	s.unpack(body, func(text []byte) (broken bool) {

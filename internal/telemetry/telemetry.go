@@ -43,8 +43,8 @@ type Event struct {
 	Undecodable string
 }
 
-// SourceExpired is the MessageSource of an event that stands for those up to it that the source has dropped unread. It has
-// nothing but a Position.
+// SourceExpired is the MessageSource of an event that stands for those up to it that the source has dropped unread.
+// It has nothing but a Position.
 const SourceExpired = "expired"
 
 // A MalformedEvent is telemetry without a readable reading.
@@ -69,8 +69,9 @@ type Partition interface {
 	Receive(ctx context.Context) ([]Event, error)
 
 	// Resumed returns the checkpoint after which Receive begins, one with nothing but a Generation if there is
-	// none. The Generation is that of the events that come. over reports that the partition starts over although there was one: it is of another
-	// hub, or cannot be read. What it was the checkpoint of says nothing about the events that come.
+	// none. The Generation is that of the events that come. over reports that the partition starts over although there
+	// was one: it is of another hub, or cannot be read. What it was the checkpoint of says nothing about the events that
+	// come.
 	Resumed() (c Checkpoint, over bool)
 
 	// Rewind has Receive begin after at instead, which is before the checkpoint. It is called before the first Receive,
@@ -83,8 +84,8 @@ type Partition interface {
 
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an
-	// error and changes nothing, nor does a position of another generation. At the same position c's ledger is recorded. ErrLost
-	// once another replica owns the partition.
+	// error and changes nothing, nor does a position of another generation. At the same position c's ledger is recorded.
+	// ErrLost once another replica owns the partition.
 	Checkpoint(ctx context.Context, c Checkpoint) error
 }
 

@@ -74,8 +74,8 @@ type Grant struct {
 	Expires   time.Time // the end of the claim, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
 	Before    string    // Request.Log of the last alert for which the key was claimed before; empty if none is known
-	// Suppressed is how many readings this replica kept quiet since the device's last alert; of a window that devices share,
-	// of how many of them.
+	// Suppressed is how many readings this replica kept quiet since the device's last alert; of a window that devices
+	// share, of how many of them.
 	Suppressed int64
 }
 
@@ -144,13 +144,15 @@ type Config struct {
 	Store lease.Store
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
 	Scope, Receiver string
-	Rule, Level     string        // whose alerts these are; both empty, or the rule rules.DefaultName without a level: the keys of every version
-	Silence         bool          // the alerts are about silence: a rule of another kind with the same name has keys of its own
-	Per             string        // see rules.Rule: then what a Request calls the device is the value of this property
-	Replica         string        // shown to people while it holds a claim; at most 200 bytes, may be empty
-	Window          time.Duration // from the moment the receiver has taken an alert
-	SendTimeout     time.Duration // for one call of send
-	Windows         *Windows      // of all gates of this replica; nil: the gate has its own
+	// whose alerts these are; both empty, or the rule rules.DefaultName without a level: the keys of every version
+	Rule, Level string
+	// the alerts are about silence: a rule of another kind with the same name has keys of its own
+	Silence     bool
+	Per         string        // see rules.Rule: then what a Request calls the device is the value of this property
+	Replica     string        // shown to people while it holds a claim; at most 200 bytes, may be empty
+	Window      time.Duration // from the moment the receiver has taken an alert
+	SendTimeout time.Duration // for one call of send
+	Windows     *Windows      // of all gates of this replica; nil: the gate has its own
 }
 
 // A Gate is safe for concurrent use. Several calls of Do for one device are
@@ -253,10 +255,21 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	// A machine that was suspended since start may hold a claim that is long over.
 	if !lease.Ahead(c.lease.Until.Add(-g.sendTimeout - settleTimeout/2)) {
 		g.giveBack(ctx, c, NotTaken)
-		return Result{Outcome: Unavailable, Now: now}, fmt.Errorf("claim the window of device %q: the answer took %v, which leaves too little time to send", r.Device, time.Since(start).Round(time.Millisecond))
+		return Result{
+				Outcome: Unavailable,
+				Now:     now,
+			}, fmt.Errorf(
+				"claim the window of device %q: the answer took %v, which leaves too little time to send",
+				r.Device,
+				time.Since(start).Round(time.Millisecond),
+			)
 	}
 
-	sendCtx, cancel := context.WithTimeoutCause(ctx, g.sendTimeout, fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", g.sendTimeout))
+	sendCtx, cancel := context.WithTimeoutCause(
+		ctx,
+		g.sendTimeout,
+		fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", g.sendTimeout),
+	)
 	answer := send(sendCtx, grant)
 	cancel()
 	if answer != Taken {
@@ -308,8 +321,16 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 }
 
 // acquire takes the device's key for a claim, a shorter one of which a store may refuse.
-func (g *Gate) acquire(ctx context.Context, device string, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, acquireTimeout, fmt.Errorf("the store did not answer within %v", acquireTimeout))
+func (g *Gate) acquire(
+	ctx context.Context,
+	device string,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
+	ctx, cancel := context.WithTimeoutCause(
+		ctx,
+		acquireTimeout,
+		fmt.Errorf("the store did not answer within %v", acquireTimeout),
+	)
 	defer cancel()
 	return g.store.Acquire(ctx, g.key(device), ClaimTTL(g.sendTimeout), next)
 }

@@ -28,10 +28,11 @@ func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 // A State is what the store, and this replica, know of one device. Its times are the
 // store's clock; zero where there is none.
 type State struct {
-	Phase   Phase     `json:"state"`
-	Until   time.Time `json:"until,omitzero"`    // if Sending or Closed: when the claim or the window ends by itself
-	Quiet   time.Time `json:"quiet,omitzero"`    // readings that the hub took before need no alert any more
-	AlertID string    `json:"alertId,omitempty"` // of the last alert that was sent, or of a recovery after it whose fate is not known
+	Phase Phase     `json:"state"`
+	Until time.Time `json:"until,omitzero"` // if Sending or Closed: when the claim or the window ends by itself
+	Quiet time.Time `json:"quiet,omitzero"` // readings that the hub took before need no alert any more
+	// of the last alert that was sent, or of a recovery after it whose fate is not known
+	AlertID string `json:"alertId,omitempty"`
 	// Unresolved: that alert, or recovery, may have been taken or not. The next one has its ID.
 	Unresolved bool `json:"unresolved,omitempty"`
 	// Recovery: AlertID is that of a recovery.
@@ -142,8 +143,8 @@ const (
 	Proven                // it was sent, covered by a window, given up after a dead letter, or overtaken
 )
 
-// Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came within a
-// second after a window counts as covered: nothing in the record says whether it was.
+// Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came
+// within a second after a window counts as covered: nothing in the record says whether it was.
 func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	record, n, err := g.read(ctx, r.Device)
 	if err != nil {

@@ -134,7 +134,9 @@ func (n note) freed(r lease.Record) note {
 	if n.Phase == phaseWindow {
 		n.ID = ""
 	}
-	n.Phase, n.Again, n.Ended = phaseFree, false, 0
+	n.Phase = phaseFree
+	n.Again = false
+	n.Ended = 0
 	return n
 }
 

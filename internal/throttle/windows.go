@@ -59,11 +59,12 @@ type shard struct {
 
 // A window is what is known of one device, in 32 bytes.
 type window struct {
-	wall       int64     // when it ends by the wall clock, in ns since 1970
-	tag        [3]uint32 // of the device; zero in an empty slot
-	mono       uint32    // when it ends by the monotonic clock, in ms since windows.start
-	wait       uint32    // how long after that the key frees, in ms
-	suppressed uint32    // readings kept quiet since the last alert, or devices: see share; above countBits, which alert that was
+	wall int64     // when it ends by the wall clock, in ns since 1970
+	tag  [3]uint32 // of the device; zero in an empty slot
+	mono uint32    // when it ends by the monotonic clock, in ms since windows.start
+	wait uint32    // how long after that the key frees, in ms
+	// readings kept quiet since the last alert, or devices: see share; above countBits, which alert that was
+	suppressed uint32
 }
 
 const (
@@ -155,8 +156,8 @@ func (w *windows) suppress(device string, n int64, length time.Duration, since i
 	return recent
 }
 
-// share counts device among those whose readings the window of value, which they share, kept quiet since the last alert, unless it
-// is counted already. That takes a place like that of a window.
+// share counts device among those whose readings the window of value, which they share, kept quiet since the last
+// alert, unless it is counted already. That takes a place like that of a window.
 func (w *windows) share(value, device string) {
 	shared := sum(w.key, value)
 	s, tag := w.lockSum(shared)
@@ -174,7 +175,9 @@ func (w *windows) share(value, device string) {
 		m = s.take(w.now(), tag)
 	}
 	if m != nil {
-		m.wall, m.mono, m.suppressed = of.wall, of.mono, of.suppressed&^maxCount
+		m.wall = of.wall
+		m.mono = of.mono
+		m.suppressed = of.suppressed &^ maxCount
 	}
 	s.mu.Unlock()
 	if !counted {
@@ -275,7 +278,8 @@ func (s *shard) grow(now instant) {
 
 // kept says that m is of use, or may be: its count.
 func (m *window) kept(now instant) bool {
-	return m.tag != [3]uint32{} && int32(now.mono-m.mono) < int32(keepCounts/time.Millisecond) && time.Duration(now.wall-m.wall) < keepCounts
+	return m.tag != [3]uint32{} && int32(now.mono-m.mono) < int32(keepCounts/time.Millisecond) &&
+		time.Duration(now.wall-m.wall) < keepCounts
 }
 
 // count adds n suppressed readings, as far as they can be counted.
@@ -303,7 +307,11 @@ func (w *windows) wait(device string) (left time.Duration, inForce bool) {
 // forget ends device's window here. What was suppressed still counts.
 func (w *windows) forget(device string) {
 	now := w.now()
-	w.use(device, func(m *window) { m.wall, m.mono, m.wait = now.wall, now.mono, 0 })
+	w.use(device, func(m *window) {
+		m.wall = now.wall
+		m.mono = now.mono
+		m.wait = 0
+	})
 }
 
 func (w *windows) add(device string, n int64) {

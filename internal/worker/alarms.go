@@ -20,8 +20,9 @@ type alarms struct {
 	counts map[*level]*[4]int // by the index of what is counted
 	total  [4]int
 
-	some    atomic.Int32             // len(of)
-	filter  [filterSize]atomic.Int32 // alarms by a hash of their device, so that one without alarms is known without a lock
+	some atomic.Int32 // len(of)
+	// alarms by a hash of their device, so that one without alarms is known without a lock
+	filter  [filterSize]atomic.Int32
 	history history
 }
 
@@ -44,10 +45,12 @@ type alarmKey struct {
 // notices returns the key of the notices about an alarm, unless devices share them.
 func (k alarmKey) notices() deliveryKey { return deliveryKey{k.device, k.level.own} }
 
-// kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is none.
+// kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is
+// none.
 type kept struct {
 	rules.State
-	limit float64 // unless it is normal: what the reading that opened it, or made it pending, reached; of a silence in seconds
+	// unless it is normal: what the reading that opened it, or made it pending, reached; of a silence in seconds
+	limit float64
 	value float64 // of that reading
 	due   *dueNotice
 
@@ -66,7 +69,8 @@ type dueNotice struct {
 	part      throttle.Part // of a reading's place: a silence comes after it
 	receivers uint32        // that have not settled it, a bit for each; guarded by stream.mu
 
-	opened int64 // in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
+	// in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
+	opened int64
 
 	// Of a silence.
 	heard int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
@@ -78,14 +82,18 @@ type dueNotice struct {
 // silence reports whether n, which may be nil, says that a device has not been heard.
 func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silence }
 
-// waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the store holds
-// it, or while its rule is missing, because then nobody knows who is heard.
+// waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the
+// store holds it, or while its rule is missing, because then nobody knows who is heard.
 func (n *dueNotice) waits(l *level) bool {
 	return n.silence() && (!n.kept || !l.removed.IsZero())
 }
 
 func newAlarms(changes int) *alarms {
-	return &alarms{of: map[alarmKey]kept{}, counts: map[*level]*[4]int{}, history: history{kept: map[alarmKey]kept{}, bound: changes}}
+	return &alarms{
+		of:      map[alarmKey]kept{},
+		counts:  map[*level]*[4]int{},
+		history: history{kept: map[alarmKey]kept{}, bound: changes},
+	}
 }
 
 // mayHave reports whether the device with this hash may have an alarm. It takes no lock: one goroutine alone

@@ -17,7 +17,8 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const ownFailuresToGiveUp = 8 // of one alert, each after the receiver has answered about others, and with an answer about the message
+// of one alert, each after the receiver has answered about others, and with an answer about the message
+const ownFailuresToGiveUp = 8
 
 // request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about reading) throttle.Request {
@@ -84,7 +85,9 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 	}
 	if l.rule.Silence() {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
-		a.Threshold, a.LastHeard, a.Forgotten = 0, fromMicros0(d.due.heard), d.due.forgotten
+		a.Threshold = 0
+		a.LastHeard = fromMicros0(d.due.heard)
+		a.Forgotten = d.due.forgotten
 	}
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
@@ -116,98 +119,117 @@ type attempt struct {
 	probe   bool
 	group   *group // nil if it was about a dead letter
 	result  throttle.Result
+	alert   notify.Alert  // the notice, once the key was claimed
+	barred  error         // why it was not sent although the key was claimed; nil if nothing barred it
 	asked   bool          // the receiver was
 	failure *notify.Error // its answer; nil if it took the notice
 }
 
-// send asks the gate about d, and sends the notice, as a part of g, if it may. If d was given up g is nil, and send only
-// composes the dead letter, and writes it, because a window may already suppress the alert.
+// send asks the gate about d, and sends the notice, as a part of g, if it may. If d was given up g is nil, and send
+// only composes the dead letter, and writes it, because a window may already suppress the alert.
 func (q *queue) send(d *delivery, probe bool, g *group) {
 	s := q.stream
 	a := attempt{probe: probe, group: g}
-	unasked := func() { // ends the attempt before anybody was asked
-		if g != nil {
-			g.Leave(false)
-		}
-		a.result.Outcome = throttle.Busy
-		q.to.attempted(q, d, a)
-	}
 	late := g != nil && !g.Admit()
 	if err := q.mayClaim(d); err != nil {
-		unasked()
+		q.unasked(d, a)
 		q.awaitOwner(d, err)
 		return
 	}
 	if late {
-		unasked()
+		q.unasked(d, a)
 		q.getReady(d)
 		return
 	}
-	var alert notify.Alert
-	var barred error
-	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), func(ctx context.Context, grant throttle.Grant) throttle.Answer {
-		alert = q.alert(d, grant)
-		if d.head.arrival == nil && grant.Before != "" {
-			s.compareLogs(d.about, grant.Before)
-		}
-		if d.cause != notGivenUp {
-			return throttle.NotTaken
-		}
-		if grant.Ambiguous {
-			s.stats.Ambiguous.Add(1)
-		}
-		if barred = q.mayNotify(ctx, d); barred != nil {
-			return throttle.NotTaken
-		}
-		a.asked = true
-		switch a.failure = q.notify(ctx, d, alert, g); {
-		case a.failure == nil:
-			return throttle.Taken
-		case a.failure.Untaken, a.failure.Refused:
-			return throttle.NotTaken
-		}
-		return throttle.Unknown
-	})
+
+	do := func(ctx context.Context, grant throttle.Grant) throttle.Answer { return q.sendUnder(ctx, grant, d, &a) }
+	result, err := q.gate(d).Do(d.under(s.send), q.request(d, d.head), do)
 	if g != nil {
 		g.Leave(a.asked)
 	}
 	s.stats.Outcomes[result.Outcome].Add(1)
 	a.result = result
 	q.to.attempted(q, d, a)
+
 	switch {
 	case result.Outcome != throttle.Failed:
 		q.conclude(d, result, err)
-	case barred != nil:
-		q.awaitOwner(d, barred)
+	case a.barred != nil:
+		q.awaitOwner(d, a.barred)
 	case d.cause == tooOld && !q.old(d, result.Now): // the estimate was wrong
 		d.cause = notGivenUp
 		q.retry(d, WaitPause, minBackoff)
 	default:
-		if a.failure != nil {
-			d.note(a.failure)
-		}
-		if a.failure != nil && a.failure.Refused && g.size > 1 {
-			d.alone = true
-			q.getReady(d)
-			return
-		}
-		reason := q.reason(d, a.failure, result.Now)
-		if reason == "" && a.failure.Limited {
-			d.limited = min(d.limited, patience) + 1
-			q.getReady(d)
-			return
-		}
-		if reason == "" {
-			q.pause(d, failed, retryDelay(int(d.attempts)))
-			return
-		}
-		d.letter, d.refused = &notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}, a.failure != nil && a.failure.Refused && d.due == nil
-		if g == nil {
-			q.writeLetter(d)
-			return
-		}
-		q.pause(d, givenUp, 0)
+		q.failed(d, a)
 	}
+}
+
+// unasked ends the attempt a before anybody was asked.
+func (q *queue) unasked(d *delivery, a attempt) {
+	if a.group != nil {
+		a.group.Leave(false)
+	}
+	a.result.Outcome = throttle.Busy
+	q.to.attempted(q, d, a)
+}
+
+// sendUnder sends d's notice under the claim that grant is about, unless something bars it, and notes in a what came
+// of it.
+func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery, a *attempt) throttle.Answer {
+	s := q.stream
+	a.alert = q.alert(d, grant)
+	if d.head.arrival == nil && grant.Before != "" {
+		s.compareLogs(d.about, grant.Before)
+	}
+	if d.cause != notGivenUp {
+		return throttle.NotTaken
+	}
+	if grant.Ambiguous {
+		s.stats.Ambiguous.Add(1)
+	}
+	if a.barred = q.mayNotify(ctx, d); a.barred != nil {
+		return throttle.NotTaken
+	}
+	a.asked = true
+	switch a.failure = q.notify(ctx, d, a.alert, a.group); {
+	case a.failure == nil:
+		return throttle.Taken
+	case a.failure.Untaken, a.failure.Refused:
+		return throttle.NotTaken
+	}
+	return throttle.Unknown
+}
+
+// failed has d tried again, or given up, after an attempt in which the receiver did not take it, or in which the gate
+// let a notice through that was given up before.
+func (q *queue) failed(d *delivery, a attempt) {
+	refused := a.failure != nil && a.failure.Refused
+	if a.failure != nil {
+		d.note(a.failure)
+	}
+	if refused && a.group.size > 1 {
+		d.alone = true
+		q.getReady(d)
+		return
+	}
+
+	reason := q.reason(d, a.failure, a.result.Now)
+	switch {
+	case reason == "" && a.failure.Limited:
+		d.limited = min(d.limited, patience) + 1
+		q.getReady(d)
+		return
+	case reason == "":
+		q.pause(d, failed, retryDelay(int(d.attempts)))
+		return
+	}
+	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
+	d.refused = refused && d.due == nil
+	if a.group == nil {
+		q.writeLetter(d)
+		return
+	}
+	q.pause(d, givenUp, 0)
 }
 
 // mayClaim returns why the key must not be claimed yet for d, if d brings a due notice: the ledger does not
@@ -256,7 +278,8 @@ type ownerCheck struct {
 	err      error
 }
 
-// askOwner returns a question to the ledger that has not been asked yet, and sees to it that it is. The caller holds s.mu.
+// askOwner returns a question to the ledger that has not been asked yet, and sees to it that it is. The caller holds
+// s.mu.
 func (s *stream) askOwner() *ownerCheck {
 	if s.question == nil {
 		s.question = &ownerCheck{answered: make(chan struct{})}
@@ -390,7 +413,10 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *
 func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
 	switch {
 	case d.cause == tooMany:
-		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.stream.maxWaiting)
+		return fmt.Sprintf(
+			"the oldest of more than %d alerts of the partition that waited for the receiver",
+			q.stream.maxWaiting,
+		)
 	case d.cause == tooOld:
 		return q.tooOld(q.to.failure())
 	case failure.Refused:
@@ -434,7 +460,10 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 		q.suppressedHead(d)
 		q.settle(d, func(r reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
 	case throttle.Unconfirmed:
-		s.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id", err)
+		s.warn(
+			"an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id",
+			err,
+		)
 		_ = q.gate(d).Confirm(d.under(s.ctx), result) // the alert is delivered even if this fails
 		q.settle(d, coversNone, result.Outcome.String())
 	case throttle.SentLate, throttle.Unneeded:

@@ -16,8 +16,8 @@ import (
 
 // A Backtest takes recorded events through the worker's own decoding, rules, alarms and filters, and through
 // windows in the recording's time, as if each receiver took every notice in the moment in which it is due.
-// It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording going on, in
-// whatever partition. It is for one goroutine.
+// It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording
+// going on, in whatever partition. It is for one goroutine.
 type Backtest struct {
 	worker    *Worker
 	observer  Observer
@@ -82,8 +82,14 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	if err != nil {
 		return nil, err
 	}
-	c := Config{Rules: set, Decoder: decoder, Clock: clock, Log: zap.NewNop(), Mutes: func() []rules.Mute { return o.Mutes },
-		Roster: func(string) *roster.File { return nil }}
+	c := Config{
+		Rules:   set,
+		Decoder: decoder,
+		Clock:   clock,
+		Log:     zap.NewNop(),
+		Mutes:   func() []rules.Mute { return o.Mutes },
+		Roster:  func(string) *roster.File { return nil },
+	}
 	b := &Backtest{observer: o, streams: map[string]*stream{}, watchAt: math.MaxInt64, shortest: math.MaxInt64}
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
@@ -92,7 +98,8 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	}
 	b.worker = New(c)
 	for _, r := range b.worker.rules {
-		r.stateful = true // which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+		r.stateful = true
 	}
 	for _, r := range b.worker.silences {
 		b.shortest = min(b.shortest, r.Silent.Microseconds())
@@ -106,7 +113,9 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 	if s == nil {
 		s = newStream(context.Background(), b.worker, partition, nil)
 		s.cut()
-		s.backtest, s.alarms, s.logName = b, newAlarms(0), logName(events[0].Generation, partition)
+		s.backtest = b
+		s.alarms = newAlarms(0)
+		s.logName = logName(events[0].Generation, partition)
 		s.unheard = newWatch(s)
 		b.streams[partition], b.order = s, append(b.order, s)
 	}
@@ -135,8 +144,8 @@ func (b *Backtest) Finish() {
 // Stats returns what was counted.
 func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
 
-// advance goes on to a time, and sends the recoveries that were due before, and what is about devices that have fallen silent
-// until then. A reading of the same time comes first.
+// advance goes on to a time, and sends the recoveries that were due before, and what is about devices that have
+// fallen silent until then. A reading of the same time comes first.
 func (b *Backtest) advance(to int64) {
 	for {
 		switch {
@@ -151,8 +160,8 @@ func (b *Backtest) advance(to int64) {
 	}
 }
 
-// watch opens the alarms of devices that have fallen silent by the time watchAt, and sets it to when others may have. It is
-// as if the hub had just said that nothing more has come.
+// watch opens the alarms of devices that have fallen silent by the time watchAt, and sets it to when others may have.
+// It is as if the hub had just said that nothing more has come.
 func (b *Backtest) watch() {
 	b.now, b.watchAt = b.watchAt, math.MaxInt64
 	now := fromMicros(b.now)
@@ -198,7 +207,8 @@ func (b *Backtest) alert(q *queue, device string, key deliveryKey, r reading) {
 	b.notice(q, device, key, r, q.stream.logName, b.now, false)
 }
 
-// schedule has a recovery wait until the window of the last alert is over, and sends what is about silence. The caller holds stream.mu.
+// schedule has a recovery wait until the window of the last alert is over, and sends what is about silence. The
+// caller holds stream.mu.
 func (b *Backtest) schedule(q *queue, alarm alarmKey, due *dueNotice) {
 	if due == nil || due.receivers&q.to.bit() == 0 || due.silence() && !due.kept {
 		return // recover finds that the one that waits is not due any more
@@ -210,7 +220,9 @@ func (b *Backtest) schedule(q *queue, alarm alarmKey, due *dueNotice) {
 		return
 	}
 	b.scheduled++
-	b.due.add(&dueRecovery{at: max(b.now, b.windows[q.to.index][key].end), n: b.scheduled, queue: q, key: key, dueNotice: due})
+	b.due.add(
+		&dueRecovery{at: max(b.now, b.windows[q.to.index][key].end), n: b.scheduled, queue: q, key: key, dueNotice: due},
+	)
 }
 
 // recover sends a recovery whose time has come, if it is still due and its receiver was notified.
@@ -253,7 +265,16 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 	if open {
 		since = is.Since
 	}
-	b.observer.Alarm(BacktestAlarm{At: fromMicros(b.now), Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Open: open, Since: fromMicros(since.Time())})
+	b.observer.Alarm(
+		BacktestAlarm{
+			At:     fromMicros(b.now),
+			Device: key.device,
+			Rule:   key.level.rule.Name,
+			Level:  key.level.Name,
+			Open:   open,
+			Since:  fromMicros(since.Time()),
+		},
+	)
 }
 
 // A dueRecovery waits for its time.

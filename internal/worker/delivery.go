@@ -14,10 +14,12 @@ type reading struct {
 	limit    float64 // that it reached, or has cleared
 	enqueued int64   // when the hub took it, in Unix µs
 	sequence int64
-	device   int64    // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
-	since    int64    // when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the hub's, in Unix µs; 0 if the rule has no state
-	arrival  *arrival // nil if it came from the hub
-	more     *more    // nil if there is nothing more
+	device   int64 // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
+	// when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the
+	// hub's, in Unix µs; 0 if the rule has no state
+	since   int64
+	arrival *arrival // nil if it came from the hub
+	more    *more    // nil if there is nothing more
 }
 
 // more is what few readings have.
@@ -28,9 +30,10 @@ type more struct {
 
 // An arrival is what else is known of a reading that came through an Intake.
 type arrival struct {
-	at      time.Time                         // when it came; its monotonic clock gives the reading's age
-	id      string                            // replaces the sequence number in the alert's id, unless empty
-	busy    bool                              // there is no room for it: it may join a delivery, but nobody waits for it, and none starts
+	at time.Time // when it came; its monotonic clock gives the reading's age
+	id string    // replaces the sequence number in the alert's id, unless empty
+	// there is no room for it: it may join a delivery, but nobody waits for it, and none starts
+	busy    bool
 	alerted atomic.Bool                       // an alert about this reading was taken
 	letter  atomic.Pointer[notify.DeadLetter] // that of an alert about this reading, once it is kept
 }
@@ -112,7 +115,9 @@ type delivery struct {
 
 // tries is what is known of the attempts for one head.
 type tries struct {
-	since       int64              // from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited for
+	// from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited
+	// for
+	since       int64
 	answered    int64              // value of health.answered at the last failure; -1 if there was none
 	attempts    uint16             // that failed
 	odd         bool               // it failed again after the receiver has answered about others
@@ -154,7 +159,8 @@ const (
 // patience is how often a delivery is refused for rate before it becomes limited.
 const patience = 3
 
-// class returns d's, unless it is limited: first alerts come before recoveries and these before reminders, and higher levels before lower ones.
+// class returns d's, unless it is limited: first alerts come before recoveries and these before reminders, and higher
+// levels before lower ones.
 func (d *delivery) class() class {
 	switch below := class(min(d.level.below, 7)); {
 	case d.limited > patience:

@@ -15,11 +15,13 @@ import (
 // one of the last 4,096 devices or so of its partition, and its alerts that are not
 // settled.
 type DeviceState struct {
-	Partitions []string        `json:"partitions"`         // that are being read, in no particular order
-	Since      time.Time       `json:"since,omitzero"`     // the worker has read no event of the device since then but Last; zero: it reads nothing
-	Last       *LastSeen       `json:"lastSeen,omitempty"` // nil: no event that is remembered
-	Alarms     []AlarmState    `json:"alarms,omitempty"`   // in the order of the rules and levels, and then those that are not configured any more
-	Heard      []HeardState    `json:"heard,omitempty"`    // for each rule about silence that knows it
+	Partitions []string `json:"partitions"` // that are being read, in no particular order
+	// the worker has read no event of the device since then but Last; zero: it reads nothing
+	Since time.Time `json:"since,omitzero"`
+	Last  *LastSeen `json:"lastSeen,omitempty"` // nil: no event that is remembered
+	// in the order of the rules and levels, and then those that are not configured any more
+	Alarms     []AlarmState    `json:"alarms,omitempty"`
+	Heard      []HeardState    `json:"heard,omitempty"` // for each rule about silence that knows it
 	Deliveries []DeliveryState `json:"waiting,omitempty"`
 }
 
@@ -70,8 +72,9 @@ type Reading struct {
 	Rule     string   `json:"rule,omitempty"`
 	Level    string   `json:"level,omitempty"`
 	Limit    float64  `json:"limit,omitzero"`
-	Own      bool     `json:"own,omitempty"`    // Limit is the device's own
-	Shared   string   `json:"shared,omitempty"` // what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
+	Own      bool     `json:"own,omitempty"` // Limit is the device's own
+	// what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
+	Shared string `json:"shared,omitempty"`
 }
 
 // A Decision is what became of a reading at one level.
@@ -107,8 +110,9 @@ const (
 	WaitClaim                  // the claim of another replica to end
 	WaitPause                  // the next attempt: the last one failed
 	WaitDeadLetter             // the dead letter to be written
-	WaitLedger                 // the partition's ledger to say that this replica still owns it, before the recovery is sent
-	WaitWindow                 // the window to end, before the recovery is sent
+	// the partition's ledger to say that this replica still owns it, before the recovery is sent
+	WaitLedger
+	WaitWindow // the window to end, before the recovery is sent
 )
 
 func (w Wait) String() string {
@@ -128,8 +132,9 @@ type DeliveryState struct {
 	Value     float64   `json:"temperature"` // of the reading that the alert is about
 	Joined    int64     `json:"suppressed"`  // readings since that one
 	For       Wait      `json:"for"`
-	Until     time.Time `json:"next,omitzero"` // the earliest time of the next attempt, by this machine's clock; zero: not known
-	Failure   error     `json:"-"`             // the receiver's last failure, if it matters; no secrets
+	// the earliest time of the next attempt, by this machine's clock; zero: not known
+	Until   time.Time `json:"next,omitzero"`
+	Failure error     `json:"-"` // the receiver's last failure, if it matters; no secrets
 }
 
 // String says what the delivery waits for, as part of a sentence.
@@ -142,7 +147,11 @@ func (d DeliveryState) String() string {
 	case WaitStore:
 		return "the throttle store is not responding, and without it nothing is sent"
 	case WaitClaim:
-		return fmt.Sprintf("the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has only just ended", d.Receiver)
+		return fmt.Sprintf(
+			"the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has "+
+				"only just ended",
+			d.Receiver,
+		)
 	case WaitPause:
 		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
 	case WaitWindow:
@@ -151,7 +160,10 @@ func (d DeliveryState) String() string {
 		if !d.Recovery {
 			return fmt.Sprintf("receiver %s gets the alert once it is certain that the device is still silent", d.Receiver)
 		}
-		return fmt.Sprintf("receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition", d.Receiver)
+		return fmt.Sprintf(
+			"receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition",
+			d.Receiver,
+		)
 	case WaitDeadLetter:
 		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
 	}
@@ -212,10 +224,20 @@ func (s *stream) alarmsOf(device string) (all []AlarmState) {
 func (o *observation) show(partition string, levels []*level) *LastSeen {
 	seen := &LastSeen{Partition: partition, At: fromMicros(o.at)}
 	if o.read {
-		seen.Reading = &Reading{Value: o.value, Field: int(o.field), Enqueued: fromMicros(o.enqueued), Sequence: o.sequence, Decision: o.decision}
+		seen.Reading = &Reading{
+			Value:    o.value,
+			Field:    int(o.field),
+			Enqueued: fromMicros(o.enqueued),
+			Sequence: o.sequence,
+			Decision: o.decision,
+		}
 		if o.level > 0 {
 			l := levels[o.level-1]
-			seen.Reading.Rule, seen.Reading.Level, seen.Reading.Limit, seen.Reading.Own, seen.Reading.Shared = l.rule.Name, l.Name, o.limit, o.own, o.shared
+			seen.Reading.Rule = l.rule.Name
+			seen.Reading.Level = l.Name
+			seen.Reading.Limit = o.limit
+			seen.Reading.Own = o.own
+			seen.Reading.Shared = o.shared
 		}
 	}
 	if o.reason != telemetry.ReasonOK {
@@ -246,7 +268,13 @@ func (s *stream) deliveries(device string, seen *observation) (all []DeliverySta
 }
 
 // waits is what deliveries wait for, by their state, unless they are pausing.
-var waits = [states]Wait{attempting: WaitAttempt, ready: WaitTurn, awaitsWindow: WaitWindow, failed: WaitPause, givenUp: WaitDeadLetter}
+var waits = [states]Wait{
+	attempting:   WaitAttempt,
+	ready:        WaitTurn,
+	awaitsWindow: WaitWindow,
+	failed:       WaitPause,
+	givenUp:      WaitDeadLetter,
+}
 
 // state returns the state of d. The caller holds stream.mu.
 func (q *queue) state(d *delivery) DeliveryState {
@@ -270,7 +298,9 @@ func (q *queue) state(d *delivery) DeliveryState {
 	case state.For == WaitDeadLetter:
 		state.Until = r.worker.started.Add(time.Duration(d.key))
 	case r.health.probed(), d.state == attempting && r.health.down:
-		state.For, state.Until, state.Failure = WaitReceiver, r.nextAttempt(), r.health.failure
+		state.For = WaitReceiver
+		state.Until = r.nextAttempt()
+		state.Failure = r.health.failure
 	case d.state == attempting && d.unanswered:
 		state.For = WaitStore
 	case d.state != attempting && d.state != ready:

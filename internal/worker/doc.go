@@ -71,26 +71,26 @@
 //
 // # Silence
 //
-// A rule about silence opens an alarm when a device was not heard until a deadline: its last event that counts, or the floor
-// of the partition's roster if that is later, and then Silent, or the end of its quiet time. What was heard is as of the
-// last event read; events up to a time T are proven to be read if
+// A rule about silence opens an alarm when a device was not heard until a deadline: its last event that counts, or
+// the floor of the partition's roster if that is later, and then Silent, or the end of its quiet time. What was heard
+// is as of the last event read; events up to a time T are proven to be read if
 //
 //   - an event was read that the hub took 2 s after T or later, or
-//   - the last event of the partition was read, as the hub answered to a question that was asked 5 s after T or later, by the
-//     earlier of the store's clock and ours.
+//   - the last event of the partition was read, as the hub answered to a question that was asked 5 s after T or
+//     later, by the earlier of the store's clock and ours.
 //
-// A proof counts while it is younger than a quarter of Silent, 30 s at least and 5 min at most. So nothing is said of devices
-// that were silent long ago in what is read late.
+// A proof counts while it is younger than a quarter of Silent, 30 s at least and 5 min at most. So nothing is said of
+// devices that were silent long ago in what is read late.
 //
 //		from      on                                           to        notice
 //		normal    the deadline, once it is proven to be over   open      the silence is due; a recovery that waits is dropped
 //		open      an event that counts, after its place        normal    recovery due, if the rule has resolved; a silence that waits is dropped
 //		any       Forget, once that is proven to be over       unknown   of an open alarm as above
 //
-//	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it. Before
-//	    each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
-//	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is compared
-//	    with windows by its deadline.
+//	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
+//	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
+//	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is
+//	    compared with windows by its deadline.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.
 //	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within

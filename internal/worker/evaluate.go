@@ -25,12 +25,13 @@ type rule struct {
 // for.
 type level struct {
 	*rules.Level
-	rule    *rule
-	removed time.Time // since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
-	own     *target   // what alerts about a device go by
-	shared  *target   // what those about a value of the rule's Per go by; nil if it has none
-	index   uint8     // in Worker.levels; 0 unless it is configured
-	below   int       // how many levels of its rule are higher
+	rule *rule
+	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
+	removed time.Time
+	own     *target // what alerts about a device go by
+	shared  *target // what those about a value of the rule's Per go by; nil if it has none
+	index   uint8   // in Worker.levels; 0 unless it is configured
+	below   int     // how many levels of its rule are higher
 	stats   *LevelStats
 }
 
@@ -100,9 +101,9 @@ func suffix(r *rules.Rule, level string) string {
 	return s
 }
 
-// mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule: a value reaches a limit,
-// or the device has an alarm. It notes limits of the device's own in o, unless that is nil. This is the hot path: it
-// takes no lock and allocates nothing.
+// mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule:
+// a value reaches a limit, or the device has an alarm. It notes limits of the device's own in o, unless that is nil.
+// This is the hot path: it takes no lock and allocates nothing.
 func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
 	reached := false
 	for _, r := range s.rules {
@@ -160,7 +161,13 @@ func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Over
 // reports whether e reaches a limit, and completes o, unless that is nil. If a is not nil the reading
 // came through an Intake: then no rule has state, and joined are the deliveries that the reading is part
 // of, with ended set.
-func (s *stream) evaluate(before telemetry.Position, e *telemetry.Event, found []telemetry.Found, o *observation, a *arrival) (over bool, joined []*delivery) {
+func (s *stream) evaluate(
+	before telemetry.Position,
+	e *telemetry.Event,
+	found []telemetry.Found,
+	o *observation,
+	a *arrival,
+) (over bool, joined []*delivery) {
 	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a, at: rules.Moment{Hub: micros(e.Enqueued)}}
 	var dated rules.DeviceTime
 	if s.Clock != nil {
@@ -203,13 +210,22 @@ func (v *evaluation) apply(r *rule, value float64) {
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
 		limit, kind := l.LimitFor(v.event.Properties)
-		rd := reading{value: value, enqueued: v.at.Hub, sequence: v.event.Sequence, device: v.at.Device, limit: limit, arrival: v.arrival}
+		rd := reading{
+			value:    value,
+			enqueued: v.at.Hub,
+			sequence: v.event.Sequence,
+			device:   v.at.Device,
+			limit:    limit,
+			arrival:  v.arrival,
+		}
 		breaching := r.Breaching(value, rd.limit)
 		if breaching {
 			v.over = true
 			l.stats.Over.Add(1)
 		}
-		open, turned, late := breaching, false, false
+		open := breaching
+		turned := false
+		late := false
 		if r.stateful && v.arrival == nil {
 			late = v.alarms.of[alarmKey{v.event.Device, l}].exposed
 			open, turned = v.step(l, &rd)
@@ -359,7 +375,8 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 	return decision
 }
 
-// silenced reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It allocates nothing.
+// silenced reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
+// allocates nothing.
 func (s *stream) silenced(device, rule string, at time.Time, property func(name string) string) bool {
 	if s.Mutes == nil {
 		return false

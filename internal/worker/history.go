@@ -177,10 +177,16 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		}
 		a := ledger.Alarm{Device: ledger.Text(key.device), Rule: key.level.rule.Name, Level: key.level.Name}
 		if k.Phase != rules.Normal {
-			a.Open, a.Since, a.DeviceSince, a.Value, a.Limit = k.Phase == rules.Open, fromMicros(k.Since.Hub), fromMicros0(k.Since.Device), ledger.Number(k.value), ledger.Number(k.limit)
+			a.Open = k.Phase == rules.Open
+			a.Since = fromMicros(k.Since.Hub)
+			a.DeviceSince = fromMicros0(k.Since.Device)
+			a.Value = ledger.Number(k.value)
+			a.Limit = ledger.Number(k.limit)
 		}
 		a.Exposed = k.exposed
-		a.Silence, a.Log, a.Sequence = key.level.rule.Silence(), k.log, k.sequence
+		a.Silence = key.level.rule.Silence()
+		a.Log = k.log
+		a.Sequence = k.sequence
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
 				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: ledger.Number(r.value), Limit: ledger.Number(r.limit), DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),

@@ -79,7 +79,10 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		select {
 		case <-d.ended:
 			if letter := cmp.Or(d.letter, a.letter.Load()); letter != nil {
-				return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
+				return telemetry.VerdictFailed, &telemetry.UnsettledError{
+					Reason: OutcomeDeadLetter,
+					Detail: "the alert was kept as a dead letter: " + letter.Reason,
+				}
 			}
 		case <-ctx.Done():
 			return telemetry.VerdictFailed, s.unsettled(e.Device)

@@ -59,8 +59,13 @@ type observation struct {
 // nothing if o is nil.
 func (o *observation) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
 	if o != nil && (d > o.decision || o.level == 0) {
-		o.decision, o.level, o.limit, o.own = d, l.index+1, limit, own
-		o.value, o.field, o.shared = value, uint8(l.rule.reads.Field), shared
+		o.decision = d
+		o.level = l.index + 1
+		o.limit = limit
+		o.own = own
+		o.value = value
+		o.field = uint8(l.rule.reads.Field)
+		o.shared = shared
 	}
 }
 
@@ -74,9 +79,15 @@ func (s *lastSeen) tag(hash uint64) (tag uint64, set int) {
 	return tag, int(tag % seenSets)
 }
 
-// add records what decoding gave for e, whose device has this hash and which was read at now, and returns where; nil if e has no
-// device. The caller holds s.mu.
-func (s *lastSeen) add(e *telemetry.Event, hash uint64, reason telemetry.Reason, found []telemetry.Found, now int64) *observation {
+// add records what decoding gave for e, whose device has this hash and which was read at now, and returns where; nil
+// if e has no device. The caller holds s.mu.
+func (s *lastSeen) add(
+	e *telemetry.Event,
+	hash uint64,
+	reason telemetry.Reason,
+	found []telemetry.Found,
+	now int64,
+) *observation {
 	if e.Device == "" {
 		return nil
 	}
@@ -85,12 +96,17 @@ func (s *lastSeen) add(e *telemetry.Event, hash uint64, reason telemetry.Reason,
 	switch {
 	case reason == telemetry.ReasonOK && len(found) == 0: // no rule reads anything
 	case reason == telemetry.ReasonOK:
-		o.enqueued, o.sequence, o.read = e.Enqueued.UnixMicro(), e.Sequence, true
+		o.enqueued = e.Enqueued.UnixMicro()
+		o.sequence = e.Sequence
+		o.read = true
 		o.decision, o.level = NoLimit, 0
 		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
 		o.value, o.field = found[i].Value, uint8(i)
-	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read: // else there is something that says more
-		o.reason, o.failedEnqueued, o.failedSequence = reason, e.Enqueued.UnixMicro(), e.Sequence
+	// else there is something that says more
+	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read:
+		o.reason = reason
+		o.failedEnqueued = e.Enqueued.UnixMicro()
+		o.failedSequence = e.Sequence
 	}
 	return o
 }

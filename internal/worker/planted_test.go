@@ -193,7 +193,7 @@ var plantedBugs = []plantedBug{
 			"telemetry.Checkpoint{Position: s.mark.last}, s.committed"},
 	}},
 	{"an unknown answer counts as a delivery", []edit{
-		{"worker/attempt.go", "		return throttle.Unknown\n	})", "		return throttle.Taken\n	})"},
+		{"worker/attempt.go", "	return throttle.Unknown\n}", "	return throttle.Taken\n}"},
 	}},
 	{"a recovery is sent without asking who owns the partition", []edit{
 		{"worker/attempt.go", "	return s.owns(ctx)\n}", "	return nil\n}"},

@@ -124,8 +124,8 @@ func (q *queue) settle(d *delivery, covers func(reading) bool, outcome string) {
 	}
 }
 
-// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they share
-// it. The caller holds stream.mu.
+// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
+// share it. The caller holds stream.mu.
 func (q *queue) suppressed(d *delivery) {
 	if !d.shared {
 		q.gate(d).Suppressed(d.about, int64(d.suppressed)+int64(d.joined))

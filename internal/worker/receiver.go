@@ -149,7 +149,8 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 		q := r.takeTurn(func(q *queue) bool {
 			return q.lines[ready].Len() > 0 && q.lines[ready].first().class() == best || q.due(failed, now)
 		})
-		if q != nil && q.due(failed, now) && (q.lines[ready].Len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
+		if q != nil && q.due(failed, now) &&
+			(q.lines[ready].Len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
 			return q, failed
 		}
 		return q, ready
@@ -277,7 +278,8 @@ func (r *receiver) setTimer(now time.Duration) {
 			}
 		}
 	}
-	if r.messages < r.places() && slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
+	if r.messages < r.places() &&
+		slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
 		at(r.pace.Next(now))
 	}
 	if next == r.wake {
@@ -309,59 +311,15 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if a.group != nil {
-		r.sending--
-		if a.group.left--; a.group.left == 0 {
-			r.messages--
-			if !a.group.reported && !a.asked {
-				r.pace.Cancel()
-			}
-		}
+		r.leave(a)
 	}
 	if a.probe {
 		r.probing = false
 	}
 	now := r.worker.now()
 	cancelled := q.stream.send.Err() != nil // by us, which says nothing about others
-	switch {
-	case !a.asked || cancelled:
-	case a.failure != nil && a.failure.Limited:
-		if !a.group.reported {
-			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
-			r.health.failure = a.failure
-		}
-	case a.failure == nil || a.failure.Refused:
-		if !a.group.reported {
-			r.pace.Taken(now)
-		}
-		switch {
-		case a.failure == nil:
-			r.shortfall = shortfall{}
-		case a.group.size == 1: // else it may be because of another one
-			r.shortfall.reject(now, d.about, a.failure)
-		}
-		for _, q := range r.queues {
-			for q.lines[failed].Len() > 0 {
-				d := q.take(failed)
-				d.why = WaitPause
-				q.push(d, pausing, d.key)
-			}
-		}
-		r.health.succeeded(a.failure == nil)
-	default:
-		first := d.answered != r.health.answered // since the receiver last answered
-		if first && d.answered >= 0 {
-			d.odd = true
-			d.alone = true // the others in its message do not fail with it again
-			if a.group.size == 1 && a.failure.OwnFault() {
-				d.ownFailures++
-			}
-		}
-		d.answered = r.health.answered
-		if !a.group.reported {
-			suspect := first && !d.odd // else the fault may be the alert's own
-			r.health.failed(now, a.failure, suspect, a.probe)
-			r.shortfall.fail(now, a.failure)
-		}
+	if a.asked && !cancelled {
+		r.answered(now, d, a)
 	}
 	if a.group != nil && a.asked {
 		a.group.reported = true
@@ -375,6 +333,75 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	}
 	d.unanswered = a.result.Outcome == throttle.Unavailable
 	r.dispatch()
+}
+
+// leave takes an attempt out of its message, whose last one ends it. The caller holds r.mu.
+func (r *receiver) leave(a attempt) {
+	r.sending--
+	a.group.left--
+	if a.group.left > 0 {
+		return
+	}
+	r.messages--
+	if !a.group.reported && !a.asked {
+		r.pace.Cancel()
+	}
+}
+
+// answered records what the receiver answered to an attempt at d. The caller holds r.mu.
+func (r *receiver) answered(now time.Duration, d *delivery, a attempt) {
+	first := !a.group.reported // of the message
+	switch {
+	case a.failure != nil && a.failure.Limited:
+		if first {
+			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
+			r.health.failure = a.failure
+		}
+	case a.failure == nil || a.failure.Refused:
+		if first {
+			r.pace.Taken(now)
+		}
+		r.works(now, d, a)
+	default:
+		r.failed(now, d, a)
+	}
+}
+
+// works records that the receiver took d, or refused it for good. The caller holds r.mu.
+func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
+	switch {
+	case a.failure == nil:
+		r.shortfall = shortfall{}
+	case a.group.size == 1: // else it may be because of another one
+		r.shortfall.reject(now, d.about, a.failure)
+	}
+	for _, q := range r.queues {
+		for q.lines[failed].Len() > 0 {
+			d := q.take(failed)
+			d.why = WaitPause
+			q.push(d, pausing, d.key)
+		}
+	}
+	r.health.succeeded(a.failure == nil)
+}
+
+// failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
+func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
+	first := d.answered != r.health.answered // since the receiver last answered
+	if first && d.answered >= 0 {
+		d.odd = true
+		d.alone = true // the others in its message do not fail with it again
+		if a.group.size == 1 && a.failure.OwnFault() {
+			d.ownFailures++
+		}
+	}
+	d.answered = r.health.answered
+	if a.group.reported {
+		return
+	}
+	suspect := first && !d.odd // else the fault may be the alert's own
+	r.health.failed(now, a.failure, suspect, a.probe)
+	r.shortfall.fail(now, a.failure)
 }
 
 // letterDone records that an attempt about a dead letter has ended.
@@ -402,7 +429,10 @@ func (r *receiver) state() ReceiverState {
 	fault, since, down := r.shortfall.fault()
 	var failure error = r.shortfall.last
 	if from, stuck := r.pace.Stuck(); stuck && !down {
-		fault, since, failure, down = ReceiverLimited, from, r.health.failure, true
+		fault = ReceiverLimited
+		since = from
+		failure = r.health.failure
+		down = true
 	}
 	if down {
 		state.Down, state.Fault = true, fault

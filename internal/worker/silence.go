@@ -124,8 +124,8 @@ func (s *stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int6
 	return heard, others
 }
 
-// proven reports whether it is still certain that nothing came until the deadline of the silence n at a level. It never is
-// for a rule that is not configured any more: nobody hears for it.
+// proven reports whether it is still certain that nothing came until the deadline of the silence n at a level. It
+// never is for a rule that is not configured any more: nobody hears for it.
 func (s *stream) proven(l *level, n *dueNotice) bool {
 	if s.unheard == nil || !l.removed.IsZero() {
 		return false
@@ -252,14 +252,16 @@ func (s *stream) resumeSilences(start telemetry.Position) {
 	}
 }
 
-// writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up, but
-// that there is one.
+// writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up,
+// but that there is one.
 func (s *stream) writeRoster(ctx context.Context, last bool) error {
 	if s.unheard == nil {
 		return nil
 	}
 	saved := s.unheard.Save(ctx, last)
-	if saved.Wrote && !last { // a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else asks
+	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
+	// asks
+	if saved.Wrote && !last {
 		s.mu.Lock()
 		s.askOwner()
 		s.mu.Unlock()

@@ -26,11 +26,12 @@ type PartitionState struct {
 
 // A LedgerState is how the alarms of one partition are kept.
 type LedgerState struct {
-	Alarms   int       // in memory: pending, open, or with a recovery that is due
-	Position int64     // sequence number up to which the ledger in the store holds the alarms
-	Writes   int64     // since the partition was taken over, that included
-	Err      error     // why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits
-	Since    time.Time // of Err
+	Alarms   int   // in memory: pending, open, or with a recovery that is due
+	Position int64 // sequence number up to which the ledger in the store holds the alarms
+	Writes   int64 // since the partition was taken over, that included
+	// why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits
+	Err   error
+	Since time.Time // of Err
 }
 
 // An AlarmState is one level of one device that is not normal, as of the last event read.
@@ -40,12 +41,17 @@ type AlarmState struct {
 	Rule      string      `json:"rule"`
 	Level     string      `json:"level,omitempty"`
 	Phase     rules.Phase `json:"state"`
-	Since     time.Time   `json:"since,omitzero"`    // when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by the hub's; zero unless pending or open
-	Arrived   time.Time   `json:"arrived,omitzero"`  // when the hub took that reading; zero if Since is by the hub's clock
-	Value     float64     `json:"value"`             // of the reading that opened it, or made it pending; 0 unless pending or open
-	Limit     float64     `json:"limit"`             // that it reached; likewise
-	Due       time.Time   `json:"due,omitzero"`      // when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
-	Silence   bool        `json:"silence,omitempty"` // the device has not been heard since Since; Limit is in seconds, and there is no Value
+	// when the first of the readings that reached the limit was taken, by the device's clock if that is known, else by
+	// the hub's; zero unless pending or open
+	Since   time.Time `json:"since,omitzero"`
+	Arrived time.Time `json:"arrived,omitzero"` // when the hub took that reading; zero if Since is by the hub's clock
+	// of the reading that opened it, or made it pending; 0 unless pending or open
+	Value float64 `json:"value"`
+	Limit float64 `json:"limit"` // that it reached; likewise
+	// when the hub took the reading that cleared the last alarm, while its recovery is due; else zero
+	Due time.Time `json:"due,omitzero"`
+	// the device has not been heard since Since; Limit is in seconds, and there is no Value
+	Silence bool `json:"silence,omitempty"`
 }
 
 // AlarmCounts are those of one level.
@@ -86,7 +92,12 @@ func (w *Worker) Alarms(limit int) []AlarmState {
 	for s := range w.streams {
 		open = s.open(open)
 		slices.SortFunc(open, func(a, b AlarmState) int {
-			return cmp.Or(a.Since.Compare(b.Since), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level))
+			return cmp.Or(
+				a.Since.Compare(b.Since),
+				cmp.Compare(a.Device, b.Device),
+				cmp.Compare(a.Rule, b.Rule),
+				cmp.Compare(a.Level, b.Level),
+			)
 		})
 		open = open[:min(len(open), limit)]
 	}
@@ -111,9 +122,18 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 // state returns the alarm k of key as people see it.
 func (k kept) state(partition string, key alarmKey) AlarmState {
 	l := key.level
-	state := AlarmState{Partition: partition, Device: key.device, Rule: l.rule.Name, Level: l.Name, Phase: k.Phase, Silence: l.rule.Silence()}
+	state := AlarmState{
+		Partition: partition,
+		Device:    key.device,
+		Rule:      l.rule.Name,
+		Level:     l.Name,
+		Phase:     k.Phase,
+		Silence:   l.rule.Silence(),
+	}
 	if k.Phase != rules.Normal {
-		state.Since, state.Value, state.Limit = fromMicros(k.Since.Time()), k.value, k.limit
+		state.Since = fromMicros(k.Since.Time())
+		state.Value = k.value
+		state.Limit = k.limit
 		if k.Since.Device != 0 {
 			state.Arrived = fromMicros(k.Since.Hub)
 		}

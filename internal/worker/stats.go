@@ -19,16 +19,22 @@ type Stats struct {
 	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
 	DeadLetters atomic.Int64
 
-	Levels        []LevelStats                           // in the order of Config.Rules
-	Override      [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has
-	Times         [rules.TimeBackward + 1]atomic.Int64   // readings that reached a limit or were of a device with an alarm, by the time of their device
-	Unshared      atomic.Int64                           // readings over a limit of a rule with per whose message has no such property
-	Quieted       atomic.Int64                           // readings over a limit that QUIET_PROPERTY or a silence keeps quiet
-	Forgotten     atomic.Int64                           // devices that were silent for too long
-	Unwatched     atomic.Int64                           // messages of devices for which there was no room in their partition's roster
-	Untracked     atomic.Int64                           // readings for which there was no room for one more alarm in their partition
-	Scattered     atomic.Int64                           // alerts of devices whose alert before came from another partition of the same hub
-	LastScattered atomic.Pointer[Scattered]              // the last of these devices; nil if there was none
+	Levels   []LevelStats                           // in the order of Config.Rules
+	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has
+	// readings that reached a limit or were of a device with an alarm, by the time of their device
+	Times [rules.TimeBackward + 1]atomic.Int64
+	// readings over a limit of a rule with per whose message has no such property
+	Unshared atomic.Int64
+	// readings over a limit that QUIET_PROPERTY or a silence keeps quiet
+	Quieted   atomic.Int64
+	Forgotten atomic.Int64 // devices that were silent for too long
+	// messages of devices for which there was no room in their partition's roster
+	Unwatched atomic.Int64
+	// readings for which there was no room for one more alarm in their partition
+	Untracked atomic.Int64
+	// alerts of devices whose alert before came from another partition of the same hub
+	Scattered     atomic.Int64
+	LastScattered atomic.Pointer[Scattered] // the last of these devices; nil if there was none
 }
 
 // LevelStats counts what became of one level.

@@ -184,8 +184,13 @@ type Scattered struct {
 }
 
 func (d Scattered) String() string {
-	return fmt.Sprintf("device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
-		"read the IoT Hub's own endpoint, or have senders use the device as the partition key", d.Device, d.Partitions[0], d.Partitions[1])
+	return fmt.Sprintf(
+		"device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
+			"read the IoT Hub's own endpoint, or have senders use the device as the partition key",
+		d.Device,
+		d.Partitions[0],
+		d.Partitions[1],
+	)
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.

@@ -42,7 +42,11 @@ func (s *stream) takeOver() bool {
 // start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
 // is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
 func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
-	if !s.stateful && !slices.ContainsFunc(content.Levels, func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0) == nil }) {
+	if !s.stateful &&
+		!slices.ContainsFunc(
+			content.Levels,
+			func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0) == nil },
+		) {
 		return
 	}
 	resumed, over := s.partition.Resumed()
@@ -59,7 +63,11 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	a := newAlarms(s.maxChanges)
-	s.ledger, s.alarms, s.skip, s.lastRead, s.since = l, a, held, from, time.Now()
+	s.ledger = l
+	s.alarms = a
+	s.skip = held
+	s.lastRead = from
+	s.since = time.Now()
 	a.history.position = held
 	s.behind = true
 	if resumed.Offset != "" {
@@ -172,7 +180,9 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 	if r := from.Due; r != nil {
 		k.due = &dueNotice{log: r.Log, part: throttle.Part(r.Part), receivers: s.wanting(l), kept: true, reading: reading{
-			value: float64(r.Value), limit: float64(r.Limit), enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
+			value: float64(
+				r.Value,
+			), limit: float64(r.Limit), enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
 		}, opened: micros0(r.Opened), heard: micros0(r.Heard), forgotten: r.Forgotten}
 	}
 	was := k

@@ -32,11 +32,12 @@ const (
 
 // Config holds what a Worker needs. All fields but Malformed and Trace are required.
 type Config struct {
-	Origin             string // "<namespace>/<hub>": where events come from, in alert ids
-	Replica            string // a label for people
-	Rules              rules.Set
-	Concurrency        int           // attempts at a time, for each receiver, over all partitions
-	GiveUp             time.Duration // age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
+	Origin      string // "<namespace>/<hub>": where events come from, in alert ids
+	Replica     string // a label for people
+	Rules       rules.Set
+	Concurrency int // attempts at a time, for each receiver, over all partitions
+	// age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
+	GiveUp             time.Duration
 	CheckpointInterval time.Duration
 	DrainTimeout       time.Duration      // for attempts under way when a partition ends
 	Decoder            *telemetry.Decoder // for the fields of Rules
@@ -130,7 +131,13 @@ type Worker struct {
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
-	w := &Worker{Config: c, started: time.Now(), maxWaiting: maxWaiting, maxChanges: maxChanges, streams: map[*stream]struct{}{}}
+	w := &Worker{
+		Config:     c,
+		started:    time.Now(),
+		maxWaiting: maxWaiting,
+		maxChanges: maxChanges,
+		streams:    map[*stream]struct{}{},
+	}
 	for i, r := range c.Receivers {
 		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)})
 	}

@@ -71,7 +71,9 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	}
 	value := degrees(a.Temperature)
 	if a.Silent > 0 {
-		value, far, since = "", pad("silent for "+a.Silent.String(), 14), "first alert"
+		value = ""
+		far = pad("silent for "+a.Silent.String(), 14)
+		since = "first alert"
 		if !a.LastHeard.IsZero() {
 			since = "heard at " + tenths(a.LastHeard.Sub(c.start))
 		}
@@ -94,9 +96,20 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 }
 
 func (c *Console) statusLine() string {
-	line := fmt.Sprintf("%s  %s %s  %s/s  %s over %v  %s %s",
-		c.elapsed(), c.paint(bold, grouped(c.readings)), either(c.readings, "reading", "readings"), strconv.FormatFloat(c.rate, 'f', 0, 64),
-		c.paint(bold, grouped(c.over)), c.opts.Threshold, c.paint(bold, grouped(c.alerts)), either(c.alerts, "alert", "alerts"))
+	line := fmt.Sprintf(
+		"%s  %s %s  %s/s  %s over %v  %s %s",
+		c.elapsed(),
+		c.paint(bold, grouped(c.readings)),
+		either(c.readings, "reading", "readings"),
+		strconv.FormatFloat(c.rate, 'f', 0, 64),
+		c.paint(
+			bold,
+			grouped(c.over),
+		),
+		c.opts.Threshold,
+		c.paint(bold, grouped(c.alerts)),
+		either(c.alerts, "alert", "alerts"),
+	)
 	if c.opts.Recoveries {
 		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
 	}
@@ -112,7 +125,10 @@ func (c *Console) statusLine() string {
 // hottestLines shows the devices with the highest last readings, one line each.
 func (c *Console) hottestLines() (lines []string) {
 	last := func(device string) float64 { all := c.devices[device]; return all[len(all)-1] }
-	byHeat := slices.SortedFunc(maps.Keys(c.devices), func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) })
+	byHeat := slices.SortedFunc(
+		maps.Keys(c.devices),
+		func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) },
+	)
 	for _, device := range byHeat[:min(hottest, len(byHeat))] {
 		heat := dim
 		if last(device) >= c.opts.Threshold {
@@ -189,7 +205,13 @@ func (c *Console) Summary(r verify.Report) {
 	row(len(r.Wrong), "wrong: nothing should have been sent")
 	b.WriteByte('\n')
 
-	counts := fmt.Sprintf("lost %d, too close %d, stale %d, wrong %d", len(r.Lost), len(r.TooClose), len(r.Stale), len(r.Wrong))
+	counts := fmt.Sprintf(
+		"lost %d, too close %d, stale %d, wrong %d",
+		len(r.Lost),
+		len(r.TooClose),
+		len(r.Stale),
+		len(r.Wrong),
+	)
 	switch {
 	case !r.OK():
 		fmt.Fprintf(&b, "  %s\n", c.paint(red, "BROKEN: "+counts))

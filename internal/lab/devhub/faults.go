@@ -16,10 +16,11 @@ type faults struct {
 	expiries  atomic.Int64 // times that all claims have expired
 	longNames atomic.Bool  // are refused
 
-	mu       sync.Mutex
-	stalled  chan struct{} // closed by Resume; nil if the hub is not stalled
-	calls    callLimit
-	refusals map[string]refusals // by what is refused: a node, a partition's links, or links that begin after a value of an annotation
+	mu      sync.Mutex
+	stalled chan struct{} // closed by Resume; nil if the hub is not stalled
+	calls   callLimit
+	// by what is refused: a node, a partition's links, or links that begin after a value of an annotation
+	refusals map[string]refusals
 }
 
 // refusals is how many requests or links more are refused, and how.

@@ -87,7 +87,13 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 	if c.TLS != nil {
 		l = tls.NewListener(l, c.TLS)
 	}
-	h := &Hub{config: c, redirect: redirect, created: time.Now().Truncate(time.Millisecond), listener: l, conns: map[*conn]struct{}{}}
+	h := &Hub{
+		config:   c,
+		redirect: redirect,
+		created:  time.Now().Truncate(time.Millisecond),
+		listener: l,
+		conns:    map[*conn]struct{}{},
+	}
 	for i := range c.Partitions {
 		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c.MaxEvents, c.MaxBytes))
 	}
@@ -145,7 +151,12 @@ func (h *Hub) Addr() string { return h.listener.Addr().String() }
 
 // ConnectionString returns what clients connect with.
 func (h *Hub) ConnectionString() string {
-	s := fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;", h.Addr(), h.config.KeyName, h.config.Key)
+	s := fmt.Sprintf(
+		"Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s;",
+		h.Addr(),
+		h.config.KeyName,
+		h.config.Key,
+	)
 	if h.config.TLS == nil {
 		s += "UseDevelopmentEmulator=true;"
 	}
@@ -169,13 +180,21 @@ func (h *Hub) Publish(m Message) (Published, error) {
 // PublishRaw adds a message of any bytes at all to a partition: what encode makes of
 // the place that the message gets. Clients may choke on it.
 func (h *Hub) PublishRaw(partition string, encode func(Published) []byte) (Published, error) {
-	return h.publish(partition, time.Time{}, func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil })
+	return h.publish(
+		partition,
+		time.Time{},
+		func(pub Published) ([]byte, error) { return append([]byte{}, encode(pub)...), nil },
+	)
 }
 
 func (h *Hub) publish(partition string, enqueued time.Time, encode func(Published) ([]byte, error)) (Published, error) {
 	p := h.byID(partition)
 	if p == nil {
-		return Published{}, fmt.Errorf("devhub: publishing to partition %q: the hub has 0 to %d", partition, len(h.partitions)-1)
+		return Published{}, fmt.Errorf(
+			"devhub: publishing to partition %q: the hub has 0 to %d",
+			partition,
+			len(h.partitions)-1,
+		)
 	}
 	pub, err := p.append(enqueued, encode)
 	if err != nil {

@@ -70,7 +70,13 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	if channel > maxChannel || c.sessions[channel] != nil {
 		return notAllowed("A session cannot begin on channel %d.", channel)
 	}
-	s := &session{channel: channel, links: map[uint32]*link{}, nextIn: b.NextOutgoingID, inWindow: window, window: b.IncomingWindow}
+	s := &session{
+		channel:  channel,
+		links:    map[uint32]*link{},
+		nextIn:   b.NextOutgoingID,
+		inWindow: window,
+		window:   b.IncomingWindow,
+	}
 	c.sessions[channel] = s
 	c.send(s, &frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
 	return nil
@@ -91,7 +97,10 @@ func (c *conn) forget(l *link) {
 		l.partition.leave(l)
 	}
 	c.sending = slices.DeleteFunc(c.sending, func(o *link) bool { return o == l })
-	l.rest, l.ahead, l.replies, l.buffer = nil, nil, nil, [lookAhead][]byte{}
+	l.rest = nil
+	l.ahead = nil
+	l.replies = nil
+	l.buffer = [lookAhead][]byte{}
 }
 
 // attach answers the client's wish for a link.
@@ -181,7 +190,8 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return nil
 	}
 	part := strings.Split(path, "/")
-	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) || part[1] != "consumergroups" || part[3] != "partitions" {
+	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) || part[1] != "consumergroups" ||
+		part[3] != "partitions" {
 		return notFound(a.Source.Address)
 	}
 	p := c.hub.byID(part[4])
@@ -218,9 +228,14 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 }
 
 func stolenBy(l, v *link) *frames.Error {
-	return problem(condStolen,
-		"New receiver '%s' with higher epoch of '%d' is created hence current receiver '%s' is getting disconnected. If you are recreating the receiver, make sure a higher epoch is used.",
-		l.receiver, *l.epoch, v.receiver)
+	return problem(
+		condStolen,
+		"New receiver '%s' with higher epoch of '%d' is created hence current receiver '%s' is getting disconnected. If "+
+			"you are recreating the receiver, make sure a higher epoch is used.",
+		l.receiver,
+		*l.epoch,
+		v.receiver,
+	)
 }
 
 // attachReceiving prepares a link on which the client sends.
@@ -284,7 +299,11 @@ func pathOf(address string) string {
 }
 
 func unauthorized(address string) *frames.Error {
-	return problem("amqp:unauthorized-access", "Unauthorized access. 'Listen' or 'Send' claim(s) are required for %q: put a token to $cbs first.", address)
+	return problem(
+		"amqp:unauthorized-access",
+		"Unauthorized access. 'Listen' or 'Send' claim(s) are required for %q: put a token to $cbs first.",
+		address,
+	)
 }
 
 func notFound(address string) *frames.Error {
@@ -292,7 +311,13 @@ func notFound(address string) *frames.Error {
 }
 
 func (c *conn) noPartition(id string) *frames.Error {
-	return problem("com.microsoft:argument-out-of-range", "The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and %d, not %q.", len(c.hub.partitions)-1, id)
+	return problem(
+		"com.microsoft:argument-out-of-range",
+		"The specified partition is invalid for an EventHub partition sender or receiver. It should be between 0 and %d, "+
+			"not %q.",
+		len(c.hub.partitions)-1,
+		id,
+	)
 }
 
 // redirect says where the Event Hub of this IoT Hub is.
@@ -302,12 +327,16 @@ func (c *conn) redirect() *frames.Error {
 	if err != nil {
 		port = 5671
 	}
-	return &frames.Error{Condition: "amqp:link:redirect", Description: "The link is to be attached elsewhere.", Info: frames.Map{
-		"hostname":     u.Hostname(),
-		"network-host": u.Hostname(),
-		"port":         int32(port),
-		"address":      u.String(),
-	}}
+	return &frames.Error{
+		Condition:   "amqp:link:redirect",
+		Description: "The link is to be attached elsewhere.",
+		Info: frames.Map{
+			"hostname":     u.Hostname(),
+			"network-host": u.Hostname(),
+			"port":         int32(port),
+			"address":      u.String(),
+		},
+	}
 }
 
 // detach closes a link from the hub's side.
@@ -380,13 +409,21 @@ func left(limit, used uint32) uint32 {
 
 func (s *session) flow() *frames.Flow {
 	nextIn := s.nextIn
-	return &frames.Flow{NextIncomingID: &nextIn, IncomingWindow: s.inWindow, NextOutgoingID: s.nextOut, OutgoingWindow: window}
+	return &frames.Flow{
+		NextIncomingID: &nextIn,
+		IncomingWindow: s.inWindow,
+		NextOutgoingID: s.nextOut,
+		OutgoingWindow: window,
+	}
 }
 
 // sendFlow tells the client the state of a link. The caller holds c.mu.
 func (c *conn) sendFlow(l *link) {
 	f := l.session.flow()
-	f.Handle, f.DeliveryCount, f.LinkCredit, f.Drain = &l.handle, l.count, l.credit, l.drain
+	f.Handle = &l.handle
+	f.DeliveryCount = l.count
+	f.LinkCredit = l.credit
+	f.Drain = l.drain
 	c.send(l.session, f)
 }
 
@@ -469,7 +506,10 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	switch {
 	case detached || t.Aborted:
 	case len(l.partial) > maxMessage:
-		c.detach(l, problem("amqp:link:message-size-exceeded", "The message is larger than the limit of %d bytes.", maxMessage))
+		c.detach(
+			l,
+			problem("amqp:link:message-size-exceeded", "The message is larger than the limit of %d bytes.", maxMessage),
+		)
 	case l.credit == 0:
 		c.detach(l, problem("amqp:link:transfer-limit-exceeded", "The link has no credit left."))
 	case t.More:

@@ -112,7 +112,9 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 	if m == nil {
 		return 0, problem(condArgument, "The filter %q is not supported.", selector)
 	}
-	name, inclusive, value := m[1], m[2] == ">=", m[3]
+	name := m[1]
+	inclusive := m[2] == ">="
+	value := m[3]
 	if value == "@latest" {
 		if inclusive {
 			return max(p.next()-1, p.first), nil
@@ -129,12 +131,22 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 	switch name {
 	case annotationSequence:
 		if n > p.next() {
-			return 0, problem(condArgument, "The supplied sequence number '%s' is invalid. The last sequence number in the system is '%d'", value, p.next()-1)
+			return 0, problem(
+				condArgument,
+				"The supplied sequence number '%s' is invalid. The last sequence number in the system is '%d'",
+				value,
+				p.next()-1,
+			)
 		}
 		return max(n, p.first), nil
 	case annotationOffset:
 		if n > p.last().offset+1 {
-			return 0, problem(condArgument, "The supplied offset '%s' is invalid. The last offset in the system is '%d'", value, p.last().offset)
+			return 0, problem(
+				condArgument,
+				"The supplied offset '%s' is invalid. The last offset in the system is '%d'",
+				value,
+				p.last().offset,
+			)
 		}
 		return p.find(func(e event) bool { return e.offset >= n }), nil
 	case annotationEnqueued:
@@ -174,11 +186,23 @@ func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
 		case o.epoch == nil:
 			victims = append(victims, o)
 		case l.epoch == nil:
-			return nil, problem(condStolen,
-				"At least one receiver for the endpoint is created with epoch of '%d', and so non-epoch receiver is not allowed. Either reconnect with a higher epoch, or make sure all epoch receivers are closed or disconnected.", *o.epoch)
+			return nil, problem(
+				condStolen,
+				"At least one receiver for the endpoint is created with epoch of '%d', and so non-epoch receiver is not "+
+					"allowed. Either reconnect with a higher epoch, or make sure all epoch receivers are closed or disconnected.",
+				*o.epoch,
+			)
 		case *l.epoch < *o.epoch:
-			return nil, problem(condStolen,
-				"Receiver '%s' with a higher epoch '%d' already exists. Receiver '%s' with epoch %d cannot be created. Make sure you are creating receiver with increasing epoch value to ensure connectivity, or ensure all old epoch receivers are closed or disconnected.", o.receiver, *o.epoch, l.receiver, *l.epoch)
+			return nil, problem(
+				condStolen,
+				"Receiver '%s' with a higher epoch '%d' already exists. Receiver '%s' with epoch %d cannot be created. Make "+
+					"sure you are creating receiver with increasing epoch value to ensure connectivity, or ensure all old epoch "+
+					"receivers are closed or disconnected.",
+				o.receiver,
+				*o.epoch,
+				l.receiver,
+				*l.epoch,
+			)
 		default:
 			victims = append(victims, o)
 		}

@@ -227,7 +227,8 @@ func checkSAS(token, keyName string, key []byte) error {
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(part["sr"] + "\n" + part["se"]))
 	sig, err := url.QueryUnescape(part["sig"])
-	if err != nil || part["skn"] != keyName || !hmac.Equal([]byte(sig), []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
+	if err != nil || part["skn"] != keyName ||
+		!hmac.Equal([]byte(sig), []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
 		return errors.New("the token has another key's name or signature")
 	}
 	if expiry, err := strconv.ParseInt(part["se"], 10, 64); err != nil || time.Now().Unix() > expiry {

@@ -28,7 +28,8 @@ const maxRequest = 16 << 10
 // upgrade answers the HTTP request that opens a WebSocket, and continues the connection
 // in that.
 func (c *conn) upgrade() error {
-	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c.in, maxRequest))) // a client sends nothing more until it has the answer
+	// a client sends nothing more until it has the answer
+	r, err := http.ReadRequest(bufio.NewReader(io.LimitReader(c.in, maxRequest)))
 	if err != nil {
 		return err
 	}

@@ -53,7 +53,12 @@ func (a *Azurite) RetryingContainer(tb testing.TB, name string, via http.RoundTr
 	return a.container(tb, name, via, policy.RetryOptions{})
 }
 
-func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, retry policy.RetryOptions) *container.Client {
+func (a *Azurite) container(
+	tb testing.TB,
+	name string,
+	via http.RoundTripper,
+	retry policy.RetryOptions,
+) *container.Client {
 	tb.Helper()
 	c, err := container.NewClientFromConnectionString(a.ConnectionString, name, a.options(via, retry))
 	if err != nil {
@@ -64,13 +69,23 @@ func (a *Azurite) container(tb testing.TB, name string, via http.RoundTripper, r
 
 // SharedContainer is like Container, but signs in with a shared access signature
 // for the account, which covers no headers: via may change them.
-func (a *Azurite) SharedContainer(tb testing.TB, name string, via http.RoundTripper, may sas.AccountPermissions) *container.Client {
+func (a *Azurite) SharedContainer(
+	tb testing.TB,
+	name string,
+	via http.RoundTripper,
+	may sas.AccountPermissions,
+) *container.Client {
 	tb.Helper()
 	account, err := service.NewClientFromConnectionString(a.ConnectionString, nil)
 	if err != nil {
 		tb.Fatalf("account client: %v", err)
 	}
-	signed, err := account.GetSASURL(sas.AccountResourceTypes{Service: true, Container: true, Object: true}, may, time.Now().Add(time.Hour), nil)
+	signed, err := account.GetSASURL(
+		sas.AccountResourceTypes{Service: true, Container: true, Object: true},
+		may,
+		time.Now().Add(time.Hour),
+		nil,
+	)
 	if err != nil {
 		tb.Fatalf("shared access signature: %v", err)
 	}

@@ -32,9 +32,9 @@ type Delivery struct {
 // takes and to those it drops, and to events that are not alerts.
 //
 // It drops an alert if it remembers its id, or a greater token of its device. Ids of
-// alerts that it took are remembered for their window, those of recoveries as long as tokens; the greatest token of a device, also of
-// alerts that were dropped, for as long as the alert says (data.remember). Ids and devices
-// of different sources are different.
+// alerts that it took are remembered for their window, those of recoveries as long as tokens; the greatest token of a
+// device, also of alerts that were dropped, for as long as the alert says (data.remember). Ids and devices of
+// different sources are different.
 type Inbox struct {
 	secret webhook.Secret
 	record func(Delivery)

@@ -21,7 +21,11 @@ func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
 	// It ends when its standard input, to which nothing is written, is closed.
-	cmd := exec.Command("node", append([]string{"--import", `data:text/javascript,process.stdin.on("end", () => process.exit()).resume()`}, args...)...)
+	cmd := exec.Command(
+		"node",
+		append(
+			[]string{"--import", `data:text/javascript,process.stdin.on("end", () => process.exit()).resume()`},
+			args...)...)
 	cmd.Dir = root
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
@@ -48,7 +52,15 @@ var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 // StartAzurite starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
 // saves what it gets there every 5 s: being killed costs it no more. With no dir it is empty, and saves nothing.
 func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
-	args := []string{"node_modules/azurite/dist/src/blob/main.js", "--blobHost", "127.0.0.1", "--blobPort", port, "--silent", "--disableTelemetry"}
+	args := []string{
+		"node_modules/azurite/dist/src/blob/main.js",
+		"--blobHost",
+		"127.0.0.1",
+		"--blobPort",
+		port,
+		"--silent",
+		"--disableTelemetry",
+	}
 	if dir == "" {
 		args = append(args, "--inMemoryPersistence")
 	} else {
@@ -59,7 +71,16 @@ func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
 		return nil, err
 	}
 	url += "/" + AzuriteAccount
-	return &Azurite{p, url, fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", AzuriteAccount, AzuriteKey, url)}, nil
+	return &Azurite{
+		p,
+		url,
+		fmt.Sprintf(
+			"DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;",
+			AzuriteAccount,
+			AzuriteKey,
+			url,
+		),
+	}, nil
 }
 
 // Cosmos is a Cosmos DB account in memory. It knows ETags; it does not know

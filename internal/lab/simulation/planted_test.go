@@ -140,8 +140,8 @@ func reason(out string) string {
 var bugs = []bug{
 	{
 		"an unknown answer counts as a delivery", "internal/worker/attempt.go",
-		"		return throttle.Unknown\n	})",
-		"		if PLANTED {\n			return throttle.Taken\n		}\n		return throttle.Unknown\n	})",
+		"	return throttle.Unknown\n}",
+		"	if PLANTED {\n		return throttle.Taken\n	}\n	return throttle.Unknown\n}",
 	},
 	{
 		"a recovery is sent without asking whose the partition is", "internal/worker/attempt.go",

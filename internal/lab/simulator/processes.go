@@ -146,8 +146,8 @@ func addresses(port, n int) ([]string, error) {
 	return all, nil
 }
 
-// tend starts storage again that somebody has killed, with what it had saved, after a pause in which to see what workers do
-// without. It reports to log, and returns how long storage was away when it is back.
+// tend starts storage again that somebody has killed, with what it had saved, after a pause in which to see what
+// workers do without. It reports to log, and returns how long storage was away when it is back.
 func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Duration, err error) {
 	switch {
 	case p.cosmos != nil && p.cosmos.Ended():
@@ -215,7 +215,11 @@ func (p *processes) start(w World, name string, i int) (Worker, error) {
 		"REPLICA_NAME=" + name,
 		"HTTP_ADDR=" + p.pages[i],
 	}, p.env...)
-	running, err := process.Start("worker "+name, cmd, func(line string) { _, _ = fmt.Fprintf(w.Log, "%s: %s\n", name, humanize.Clean(line)) })
+	running, err := process.Start(
+		"worker "+name,
+		cmd,
+		func(line string) { _, _ = fmt.Fprintf(w.Log, "%s: %s\n", name, humanize.Clean(line)) },
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -76,19 +76,54 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	o.Clear = math.NaN()
-	flags.Func("clear", "a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)", func(text string) (err error) {
-		o.Clear, err = strconv.ParseFloat(text, 64)
-		return err
-	})
-	flags.DurationVar(&o.Sustained, "sustained", 0, "alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading")
+	flags.Func(
+		"clear",
+		"a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)",
+		func(text string) (err error) {
+			o.Clear, err = strconv.ParseFloat(text, 64)
+			return err
+		},
+	)
+	flags.DurationVar(
+		&o.Sustained,
+		"sustained",
+		0,
+		"alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading",
+	)
 	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window")
-	flags.DurationVar(&o.Silent, "silent", 0, "some devices die and come back: alert when one has not been heard for this `DURATION`; 0: none dies")
+	flags.DurationVar(
+		&o.Silent,
+		"silent",
+		0,
+		"some devices die and come back: alert when one has not been heard for this `DURATION`; 0: none dies",
+	)
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
-	flags.BoolVar(&o.Processes, "processes", false, "run each worker as a process, on Azure's emulators: needs Node.js, and the repository's directory; keys 1 to 9 kill workers")
-	flags.StringVar(&o.store, "store", "blob", "with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos")
-	flags.DurationVar(&o.kill, "kill", 0, "with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand")
-	flags.IntVar(&o.port, "http", 0, "with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any")
+	flags.BoolVar(
+		&o.Processes,
+		"processes",
+		false,
+		"run each worker as a process, on Azure's emulators: needs Node.js, and the repository's directory; keys 1 to 9 "+
+			"kill workers",
+	)
+	flags.StringVar(
+		&o.store,
+		"store",
+		"blob",
+		"with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos",
+	)
+	flags.DurationVar(
+		&o.kill,
+		"kill",
+		0,
+		"with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand",
+	)
+	flags.IntVar(
+		&o.port,
+		"http",
+		0,
+		"with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any",
+	)
 }
 
 // Check returns what is wrong with the flags, and opens the source of telemetry.
@@ -121,7 +156,8 @@ func (o *Options) Check() error {
 		o.Clear = o.Threshold - clearBelow
 	}
 	var err error
-	if o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64()), Silent: o.Silent}); err != nil || o.Silent == 0 {
+	if o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64()), Silent: o.Silent}); err != nil ||
+		o.Silent == 0 {
 		return err
 	}
 	return o.checkSilent()
@@ -170,10 +206,19 @@ type Start func(w World, name string, i int) (Worker, error)
 // process are started by start. An error means that the simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
-	options.Threshold, options.Sustained, options.Recoveries, options.Silent = o.Threshold, o.Sustained > 0, o.Resolved, o.Silent > 0
+	options.Threshold = o.Threshold
+	options.Sustained = o.Sustained > 0
+	options.Recoveries = o.Resolved
+	options.Silent = o.Silent > 0
 
 	// In this process windows last as long as they should, and no worker is killed.
-	judged := verify.Rules{Window: o.Window, Bound: 15 * time.Second, Proof: busyProof, Slack: time.Second, Receivers: []string{receiverID}}
+	judged := verify.Rules{
+		Window:    o.Window,
+		Bound:     15 * time.Second,
+		Proof:     busyProof,
+		Slack:     time.Second,
+		Receivers: []string{receiverID},
+	}
 	var emulated *processes
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
@@ -196,7 +241,9 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		}
 		defer restore()
 		start = emulated.start
-		judged.Bound, judged.Proof, judged.Slack = alertBound, idleProof, claim+2*time.Second
+		judged.Bound = alertBound
+		judged.Proof = idleProof
+		judged.Slack = claim + 2*time.Second
 	}
 
 	view := console.New(out, options)
@@ -206,7 +253,14 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
-	s := &simulation{Options: o, view: view, hub: hub, rules: judged, processes: emulated, verifyLog: verify.NewLog(o.rules()...)}
+	s := &simulation{
+		Options:   o,
+		view:      view,
+		hub:       hub,
+		rules:     judged,
+		processes: emulated,
+		verifyLog: verify.NewLog(o.rules()...),
+	}
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
@@ -223,8 +277,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_ADMIN_TOKEN=%s\n", o.store, adminToken)
 	}
-	fmt.Fprintf(view, "send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
-		IngestToken, o.Threshold+1, s.workers.members[0].worker.Page())
+	fmt.Fprintf(
+		view,
+		"send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
+		IngestToken,
+		o.Threshold+1,
+		s.workers.members[0].worker.Page(),
+	)
 	fmt.Fprintln(view)
 
 	if err := s.run(ctx, in); err != nil {
@@ -258,7 +317,13 @@ type simulation struct {
 
 // describe says what is simulated.
 func (s *simulation) describe() string {
-	text := fmt.Sprintf("%d devices, %v readings a second, %d workers; alerts from %v°", s.devices, s.rate, s.replicas, s.Threshold)
+	text := fmt.Sprintf(
+		"%d devices, %v readings a second, %d workers; alerts from %v°",
+		s.devices,
+		s.rate,
+		s.replicas,
+		s.Threshold,
+	)
 	if s.Sustained > 0 {
 		text += fmt.Sprintf(" for %v", s.Sustained)
 	}
@@ -282,7 +347,17 @@ func (o *Options) rules() []verify.Rule {
 		Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
 	}}
 	if o.Silent > 0 {
-		all = append(all, verify.Rule{Name: Offline, Silent: o.Silent, Levels: []verify.Level{{}}, Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet})
+		all = append(
+			all,
+			verify.Rule{
+				Name:     Offline,
+				Silent:   o.Silent,
+				Levels:   []verify.Level{{}},
+				Window:   o.Window,
+				Resolved: o.Resolved,
+				Quiet:    devices.Quiet,
+			},
+		)
 	}
 	return all
 }
@@ -294,8 +369,17 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	if err != nil {
 		return err
 	}
-	over := s.verifyLog.Published(verify.Reading{Device: m.Device, Temperature: m.Temperature, At: at.Enqueued, Partition: at.Partition, Sequence: at.Sequence,
-		Properties: texts(m.Properties), ByHub: m.Source != devices.Telemetry})
+	over := s.verifyLog.Published(
+		verify.Reading{
+			Device:      m.Device,
+			Temperature: m.Temperature,
+			At:          at.Enqueued,
+			Partition:   at.Partition,
+			Sequence:    at.Sequence,
+			Properties:  texts(m.Properties),
+			ByHub:       m.Source != devices.Telemetry,
+		},
+	)
 	if !math.IsNaN(m.Temperature) {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
@@ -396,7 +480,10 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			if key == 'r' {
 				s.refusing = !s.refusing
 				s.inbox.Refuse(s.refusing)
-				fmt.Fprintln(s.view, map[bool]string{true: "the receiver refuses alerts: they become dead letters", false: "the receiver takes alerts again"}[s.refusing])
+				fmt.Fprintln(
+					s.view,
+					map[bool]string{true: "the receiver refuses alerts: they become dead letters", false: "the receiver takes alerts again"}[s.refusing],
+				)
 			}
 		case <-over:
 			stop = true
@@ -463,7 +550,10 @@ func (s *simulation) tick(ctx context.Context, settling bool) error {
 
 // show shows the workers and what keys do.
 func (s *simulation) show(settling bool) {
-	hint := fmt.Sprintf("1-%d: kill -9, again: back   r: receiver refuses   q: stop   +3: readings suppressed before", min(9, s.replicas))
+	hint := fmt.Sprintf(
+		"1-%d: kill -9, again: back   r: receiver refuses   q: stop   +3: readings suppressed before",
+		min(9, s.replicas),
+	)
 	if settling {
 		hint = "devices stopped; waiting for the last alerts (q again: at once)"
 	}

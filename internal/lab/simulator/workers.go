@@ -87,7 +87,9 @@ func (ws *workers) toggle(i int) error {
 
 // gone has a worker that was killed come back later.
 func (ws *workers) gone(m *member) {
-	m.worker, m.partitions, m.killed = nil, nil, time.Now()
+	m.worker = nil
+	m.partitions = nil
+	m.killed = time.Now()
 	if ws.leader == m.name {
 		ws.leader = ""
 	}

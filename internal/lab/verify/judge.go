@@ -106,9 +106,10 @@ func (j *judge) receive(deliveries []Delivery) {
 	}
 }
 
-// readings looks for the alert of every reading that needs one. A reading is lost if no delivery of the alarm is between Window+Slack
-// before it and Bound after it, unless it was taken back by a recovery about an earlier reading. A repeated delivery counts, because
-// the window starts again with it; one that came after a greater token does not, because it starts no window.
+// readings looks for the alert of every reading that needs one. A reading is lost if no delivery of the alarm is
+// between Window+Slack before it and Bound after it, unless it was taken back by a recovery about an earlier reading.
+// A repeated delivery counts, because the window starts again with it; one that came after a greater token does not,
+// because it starts no window.
 func (j *judge) readings() {
 	taken := j.takenBack()
 	covered := 0
@@ -204,8 +205,8 @@ func (j *judge) about(deliveries []Delivery) {
 	}
 }
 
-// order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate of an alert
-// is not known.
+// order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate
+// of an alert is not known.
 func (j *judge) order() {
 	if slices.Contains(j.Rules.Unknown, j.device) {
 		return
@@ -219,7 +220,8 @@ func (j *judge) order() {
 	}
 }
 
-// last checks that the last message that the receiver got is true: whenever an alarm has ended, until it opens again, and at the end.
+// last checks that the last message that the receiver got is true: whenever an alarm has ended, until it opens again,
+// and at the end.
 func (j *judge) last() {
 	open := -1 // the first event of the open alarm that needed an alert
 	for i, e := range j.events {

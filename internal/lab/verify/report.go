@@ -23,10 +23,13 @@ type Report struct {
 	Open       int // readings without an alert, and alarms that ended without a recovery, too close to the end to judge
 
 	// What must be empty.
-	Lost     []Violation // a reading that needs an alert and got none: see judge.readings
-	TooClose []Violation // two successive deliveries, both kept, less than a window apart: two alerts, or an alert and a recovery
-	Stale    []Violation // the last message about an alarm was not true, as long as nothing changed: an alert, and it had ended; or a recovery, and it was open
-	Wrong    []Violation // a delivery that should never have been sent
+	Lost []Violation // a reading that needs an alert and got none: see judge.readings
+	// two successive deliveries, both kept, less than a window apart: two alerts, or an alert and a recovery
+	TooClose []Violation
+	// the last message about an alarm was not true, as long as nothing changed: an alert, and it had ended; or a
+	// recovery, and it was open
+	Stale []Violation
+	Wrong []Violation // a delivery that should never have been sent
 }
 
 // OK reports whether the promise held.
@@ -43,11 +46,25 @@ type Violation struct {
 
 func (v Violation) String() string { return v.Evidence }
 
-// lost records that the receiver got no alert for a reading. before and after are the alerts around it, zero if there is none.
+// lost records that the receiver got no alert for a reading. before and after are the alerts around it, zero if there
+// is none.
 func (j *judge) lost(r Reading, before, after Delivery) {
-	s := fmt.Sprintf("%s was at %v at %s (partition %s, sequence %d)", alarm{r.Device, j.rule, j.level}, r.Temperature, clock(r.At), r.Partition, r.Sequence)
+	s := fmt.Sprintf(
+		"%s was at %v at %s (partition %s, sequence %d)",
+		alarm{r.Device, j.rule, j.level},
+		r.Temperature,
+		clock(r.At),
+		r.Partition,
+		r.Sequence,
+	)
 	if math.IsNaN(r.Temperature) {
-		s = fmt.Sprintf("%s should have been heard by %s (after partition %s, sequence %d)", alarm{r.Device, j.rule, j.level}, clock(r.At), r.Partition, r.Sequence)
+		s = fmt.Sprintf(
+			"%s should have been heard by %s (after partition %s, sequence %d)",
+			alarm{r.Device, j.rule, j.level},
+			clock(r.At),
+			r.Partition,
+			r.Sequence,
+		)
 	}
 	if j.receiver != "" {
 		s += fmt.Sprintf(", and %q did not hear of it", j.receiver)
@@ -73,23 +90,36 @@ func (j *judge) tooClose(a, b Delivery) {
 	if j.receiver != "" {
 		at = fmt.Sprintf(" at %q", j.receiver)
 	}
-	j.TooClose = append(j.TooClose, Violation{b.At, fmt.Sprintf("%s had "+what+"%s: id %s token %d at %s, id %s token %d at %s",
-		j.alarm, b.At.Sub(a.At), at, a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))})
+	j.TooClose = append(
+		j.TooClose,
+		Violation{b.At, fmt.Sprintf("%s had "+what+"%s: id %s token %d at %s, id %s token %d at %s",
+			j.alarm, b.At.Sub(a.At), at, a.ID, a.Token, clock(a.At), b.ID, b.Token, clock(b.At))},
+	)
 }
 
-// stale records that the alarm is, or is not, open since a reading, and that the last delivery, zero if there is none, says otherwise.
+// stale records that the alarm is, or is not, open since a reading, and that the last delivery, zero if there is
+// none, says otherwise.
 func (j *judge) stale(is string, since Reading, last Delivery) {
 	got := "nothing"
 	if !last.At.IsZero() {
 		got = fmt.Sprintf("%s at %s (id %s)", last.kind(), clock(last.At), last.ID)
 	}
-	j.Stale = append(j.Stale, Violation{since.At, fmt.Sprintf("the alarm of %s is %s since %s (partition %s, sequence %d), and the last that %q got is %s",
-		alarm{since.Device, j.rule, j.level}, is, clock(since.At), since.Partition, since.Sequence, j.receiver, got)})
+	j.Stale = append(
+		j.Stale,
+		Violation{
+			since.At,
+			fmt.Sprintf("the alarm of %s is %s since %s (partition %s, sequence %d), and the last that %q got is %s",
+				alarm{since.Device, j.rule, j.level}, is, clock(since.At), since.Partition, since.Sequence, j.receiver, got),
+		},
+	)
 }
 
 func (j *judge) wrong(d Delivery, format string, a ...any) {
-	j.Wrong = append(j.Wrong, Violation{d.At, fmt.Sprintf("%q got %s of %s that is wrong: %s (id %s, token %d, at %s, partition %s, sequence %d)",
-		j.receiver, d.kind(), j.alarm, fmt.Sprintf(format, a...), d.ID, d.Token, clock(d.At), d.Partition, d.Sequence)})
+	j.Wrong = append(
+		j.Wrong,
+		Violation{d.At, fmt.Sprintf("%q got %s of %s that is wrong: %s (id %s, token %d, at %s, partition %s, sequence %d)",
+			j.receiver, d.kind(), j.alarm, fmt.Sprintf(format, a...), d.ID, d.Token, clock(d.At), d.Partition, d.Sequence)},
+	)
 }
 
 func (d Delivery) kind() string {

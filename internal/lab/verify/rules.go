@@ -17,7 +17,8 @@ type Rule struct {
 	Resolved bool          // recoveries are sent
 	Per      string        // the property by whose value devices share alerts; empty: each has its own
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
-	Silent   time.Duration // after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
+	// after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
+	Silent time.Duration
 }
 
 // A Level is a limit of a rule. The mildest comes first.
@@ -167,8 +168,8 @@ func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool
 	return true, false
 }
 
-// after returns how long after first r was taken: by the device's clock if that may be right, was it before, and has not been set back
-// between them.
+// after returns how long after first r was taken: by the device's clock if that may be right, was it before, and has
+// not been set back between them.
 func (r Reading) after(first Reading) time.Duration {
 	credible := func(r Reading) bool {
 		late := r.At.Sub(r.Taken)
@@ -188,8 +189,8 @@ func shared(r Reading, per string) string {
 	return ""
 }
 
-// number returns the number that a property of r has, otherwise if it has none. IoT Hub makes a text of a number, and leaves
-// "$twin.…" where the twin has no such number.
+// number returns the number that a property of r has, otherwise if it has none. IoT Hub makes a text of a number, and
+// leaves "$twin.…" where the twin has no such number.
 func number(r Reading, property string, otherwise float64) float64 {
 	if property == "" {
 		return otherwise

@@ -15,14 +15,19 @@ const (
 // silence reports whether r is about silence.
 func (r *Rule) silence() bool { return r.Silent > 0 }
 
-// hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by silences.
+// hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by
+// silences.
 func (l *Log) hear(rule *Rule, r Reading) {
 	if r.ByHub {
 		return
 	}
 	t := l.track(alarm{r.Device, rule.Name, ""})
 	if begun, ok := rule.fallsSilent(t.heard); ok && r.At.After(begun.At) {
-		t.events = append(t.events, begun, event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true})
+		t.events = append(
+			t.events,
+			begun,
+			event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true},
+		)
 	}
 	t.heard = r
 	t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
@@ -38,7 +43,8 @@ const (
 )
 
 // A fleet is the devices of one partition, as a rule about silence knows them. If a deadline is over and fewer than
-// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the partition.
+// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the
+// partition.
 type fleet struct {
 	silent  time.Duration
 	devices []*track
@@ -92,19 +98,26 @@ func (f *fleet) isDark(deadline, until time.Time) bool {
 	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
 }
 
-// fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet device need not be heard.
+// fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet
+// device need not be heard.
 func (r *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
 	deadline := heard.At.Add(r.Silent)
 	text := heard.Properties[r.Quiet]
 	if until, err := time.Parse(time.RFC3339, text); err == nil {
 		deadline = later(deadline, until)
 	}
-	at := Reading{Device: heard.Device, Temperature: math.NaN(), At: deadline, Partition: heard.Partition, Sequence: heard.Sequence}
+	at := Reading{
+		Device:      heard.Device,
+		Temperature: math.NaN(),
+		At:          deadline,
+		Partition:   heard.Partition,
+		Sequence:    heard.Sequence,
+	}
 	return event{Reading: at, opens: true}, !heard.At.IsZero() && (r.Quiet == "" || text != "true")
 }
 
-// silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they must have
-// been proven, before the records end, unless the partition, whose fleet is f, may be dark.
+// silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they
+// must have been proven, before the records end, unless the partition, whose fleet is f, may be dark.
 func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
 	bound := rules.Bound + rules.Proof
 	events := append([]event(nil), t.events...)
@@ -122,15 +135,17 @@ func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
 	return events
 }
 
-// silentEvent is event for a rule about silence. An alert is about the silence that was not over at its deadline; a recovery is about
-// the end of one, or any later event until the device falls silent again.
+// silentEvent is event for a rule about silence. An alert is about the silence that was not over at its deadline; a
+// recovery is about the end of one, or any later event until the device falls silent again.
 func (j *judge) silentEvent(d Delivery) int {
 	found := -1
 	for i, e := range j.events {
 		switch {
-		case d.Recovery && e.clears && e.Sequence <= d.Sequence, !d.Recovery && e.opens && !e.At.After(d.Deadline.Add(rounding)):
+		case d.Recovery && e.clears && e.Sequence <= d.Sequence,
+			!d.Recovery && e.opens && !e.At.After(d.Deadline.Add(rounding)):
 			found = i
-		case d.Recovery && e.opens && found == i-1 && e.Sequence < d.Sequence, !d.Recovery && e.clears && e.At.Before(d.Deadline.Add(-rounding)):
+		case d.Recovery && e.opens && found == i-1 && e.Sequence < d.Sequence,
+			!d.Recovery && e.clears && e.At.Before(d.Deadline.Add(-rounding)):
 			found = -1
 		}
 	}
@@ -140,8 +155,8 @@ func (j *judge) silentEvent(d Delivery) int {
 	return found
 }
 
-// aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is younger than
-// a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
+// aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is
+// younger than a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
 func (j *judge) aboutSilence(deliveries []Delivery) {
 	whole := strings.HasPrefix(j.device, wholeNames)
 	for _, d := range deliveries {

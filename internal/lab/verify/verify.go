@@ -3,10 +3,10 @@
 // device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 //
-// It knows limits with levels, durations by the hub's time or the device's, clear values, limits per device, quiet devices, devices that share
-// alerts, and silence: that none is reported of a device that was heard until the deadline, or long ago; that each
-// is once it must have been proven, or that its partition may be dark; and recoveries. It does not know devices that are forgotten or
-// muted, or rules that change.
+// It knows limits with levels, durations by the hub's time or the device's, clear values, limits per device, quiet
+// devices, devices that share alerts, and silence: that none is reported of a device that was heard until the
+// deadline, or long ago; that each is once it must have been proven, or that its partition may be dark; and
+// recoveries. It does not know devices that are forgotten or muted, or rules that change.
 package verify
 
 import (
@@ -60,13 +60,15 @@ const HTTP = "http"
 
 // Rules say what is promised, and within which tolerances.
 type Rules struct {
-	Window    time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
-	Bound     time.Duration // an alert comes at most this long after its reading
-	Proof     time.Duration // ... one about silence this much later: it has to be proven
-	Slack     time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
-	Until     time.Time     // when the records end: readings less than Bound before it may still get an alert. Zero: none may
-	Receivers []string      // must get alerts, in addition to those that got any
-	Unknown   []string      // devices of which an alert may have been sent that never arrived: a recovery may come without it
+	Window time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
+	Bound  time.Duration // an alert comes at most this long after its reading
+	Proof  time.Duration // ... one about silence this much later: it has to be proven
+	Slack  time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
+	// when the records end: readings less than Bound before it may still get an alert. Zero: none may
+	Until     time.Time
+	Receivers []string // must get alerts, in addition to those that got any
+	// devices of which an alert may have been sent that never arrived: a recovery may come without it
+	Unknown []string
 }
 
 // A Log records what was published and delivered. It is safe for concurrent use. It keeps
@@ -154,7 +156,9 @@ func (l *Log) Check(rules Rules) Report {
 	for s := range l.streams(rules, events) {
 		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound, fleets: fleets}
 		if r := l.rule(s.rule); r != nil {
-			j.window, j.recoveries, j.shared = cmp.Or(r.Window, rules.Window), r.Resolved, r.Per != ""
+			j.window = cmp.Or(r.Window, rules.Window)
+			j.recoveries = r.Resolved
+			j.shared = r.Per != ""
 			if r.silence() {
 				j.silent, j.bound = r.Silent, rules.Bound+rules.Proof
 			}
@@ -166,8 +170,8 @@ func (l *Log) Check(rules Rules) Report {
 	return report
 }
 
-// events returns the events of each alarm as receivers know it: those of all devices that share their alerts are one, in
-// the order of their time.
+// events returns the events of each alarm as receivers know it: those of all devices that share their alerts are one,
+// in the order of their time.
 func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
@@ -209,6 +213,11 @@ func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 		}
 	}
 	return slices.Values(slices.SortedFunc(maps.Keys(all), func(a, b stream) int {
-		return cmp.Or(cmp.Compare(a.receiver, b.receiver), cmp.Compare(a.device, b.device), cmp.Compare(a.rule, b.rule), cmp.Compare(a.level, b.level))
+		return cmp.Or(
+			cmp.Compare(a.receiver, b.receiver),
+			cmp.Compare(a.device, b.device),
+			cmp.Compare(a.rule, b.rule),
+			cmp.Compare(a.level, b.level),
+		)
 	}))
 }

@@ -28,7 +28,10 @@ import (
 )
 
 // service describes Azure Blob Storage.
-var service = caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: records.Resolution, Skew: time.Second}}
+var service = caslease.Service{
+	ShouldRetry: azure.ShouldRetry,
+	Clock:       caslease.Clock{Resolution: records.Resolution, Skew: time.Second},
+}
 
 // A Store keeps its records in one container. Use OpenETag or OpenNative.
 type Store struct {

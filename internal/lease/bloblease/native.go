@@ -29,7 +29,14 @@ const unlockTimeout = time.Second
 // leases does not take ttl.
 func CheckTTL(ttl time.Duration) error {
 	if ttl < MinTTL || ttl > MaxTTL {
-		return fmt.Errorf("a native blob lease lasts %v to %v, not %v: use the store %q or %q, which take any time", MinTTL, MaxTTL, ttl, "blob", "cosmos")
+		return fmt.Errorf(
+			"a native blob lease lasts %v to %v, not %v: use the store %q or %q, which take any time",
+			MinTTL,
+			MaxTTL,
+			ttl,
+			"blob",
+			"cosmos",
+		)
 	}
 	return nil
 }
@@ -47,7 +54,12 @@ type native struct {
 }
 
 // Acquire implements lease.Store. It refuses a ttl that CheckTTL does.
-func (s *native) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (s *native) Acquire(
+	ctx context.Context,
+	key string,
+	ttl time.Duration,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	if err := CheckTTL(ttl); err != nil {
 		return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 	}
@@ -120,7 +132,11 @@ func (r *lockingRecords) Read(ctx context.Context, key string) (caslease.Record,
 }
 
 // Write locks the blob, which it creates if need be, before it writes next.
-func (r *lockingRecords) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
+func (r *lockingRecords) Write(
+	ctx context.Context,
+	key string,
+	prev, next caslease.Record,
+) (version string, err error) {
 	if !prev.Exists { // only a blob that exists can be locked
 		if prev.Version, err = r.blobs.Write(ctx, key, prev, caslease.Record{}); err != nil {
 			return "", err
@@ -171,7 +187,14 @@ func (b *blobs) unlock(ctx context.Context, key, id string) error {
 	}
 	for try := 0; ; try++ {
 		_, err = client.ReleaseLease(lasting, nil)
-		if err == nil || bloberror.HasCode(err, bloberror.LeaseIDMismatchWithLeaseOperation, bloberror.LeaseNotPresentWithLeaseOperation, bloberror.BlobNotFound, bloberror.ContainerNotFound) {
+		if err == nil ||
+			bloberror.HasCode(
+				err,
+				bloberror.LeaseIDMismatchWithLeaseOperation,
+				bloberror.LeaseNotPresentWithLeaseOperation,
+				bloberror.BlobNotFound,
+				bloberror.ContainerNotFound,
+			) {
 			return nil
 		}
 		if !azure.ShouldRetry(lasting, try, err) {

@@ -29,7 +29,12 @@ const (
 // later lease on a removed key still has a greater token, because tokens follow the
 // clock. Blobs that are not records stay too. It needs leave to list and to
 // delete. mine is called concurrently.
-func (s *Store) Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error) {
+func (s *Store) Sweep(
+	ctx context.Context,
+	from string,
+	olderThan time.Duration,
+	mine func(key string) bool,
+) (removed int, next string, err error) {
 	w := &sweep{store: records.Reliable(s.blobs.store), olderThan: olderThan, mine: mine}
 	first := 0
 	if n, err := strconv.ParseUint(from, 16, 8); err == nil {
@@ -89,7 +94,9 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 // that of a key whose first taking failed.
 func (s *sweep) stale(r records.Record) bool {
 	key, decoded, err := decode(r)
-	return err == nil && !r.Locked && blobName(key) == r.Name && r.Written.Add(decoded.Hold+service.Clock.Resolution).Before(r.Now.Add(-s.olderThan)) && s.mine(key)
+	return err == nil && !r.Locked && blobName(key) == r.Name &&
+		r.Written.Add(decoded.Hold+service.Clock.Resolution).Before(r.Now.Add(-s.olderThan)) &&
+		s.mine(key)
 }
 
 // remove deletes r if it still is as it was listed.

@@ -99,7 +99,11 @@ func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.
 
 // lease returns the lease that r records, whose call began at start.
 func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
-	return c.Granted(lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version}, start, r.Hold)
+	return c.Granted(
+		lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version},
+		start,
+		r.Hold,
+	)
 }
 
 // A Service is what a Store has to know of the one that keeps its records.
@@ -135,7 +139,12 @@ func New(r Records, s Service) *Store {
 }
 
 // Acquire implements lease.Store.
-func (s *Store) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (s *Store) Acquire(
+	ctx context.Context,
+	key string,
+	ttl time.Duration,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	start := time.Now()
 	id := uuid.NewString()
 	read, sure := s.records.Read, s.service.Latest == nil

@@ -11,10 +11,11 @@ import (
 
 // A Document is a record as services keep it, in JSON.
 type Document struct {
-	Key     string    `json:"key"`
-	LeaseID string    `json:"leaseId"` // empty if nobody has had the key yet
-	Phase   string    `json:"phase"`   // held or free
-	Token   int64     `json:"token"`   // Unix milliseconds at most: exact as the floating point number that it may be to the service
+	Key     string `json:"key"`
+	LeaseID string `json:"leaseId"` // empty if nobody has had the key yet
+	Phase   string `json:"phase"`   // held or free
+	// Unix milliseconds at most: exact as the floating point number that it may be to the service
+	Token   int64     `json:"token"`
 	Claimed time.Time `json:"claimed"`
 	HoldSec float64   `json:"holdSec"`
 	Note    string    `json:"note"`
@@ -31,7 +32,15 @@ func (r Record) Document(key string) Document {
 	if r.Released || r.ID == "" {
 		phase = phaseFree
 	}
-	return Document{Key: key, LeaseID: r.ID, Phase: phase, Token: r.Token, Claimed: r.Claimed, HoldSec: r.Hold.Seconds(), Note: r.Note}
+	return Document{
+		Key:     key,
+		LeaseID: r.ID,
+		Phase:   phase,
+		Token:   r.Token,
+		Claimed: r.Claimed,
+		HoldSec: r.Hold.Seconds(),
+		Note:    r.Note,
+	}
 }
 
 // Record returns the record that d is, last written at written by the service's clock. It fails if d is none.

@@ -79,9 +79,15 @@ func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 	}
 	s.wrong.Store(nil)
 	if account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1 {
-		s.wrong.Store(&ConfigError{"the account has several write regions, where two replicas may both be granted a lease: turn multi-region writes off, or use another account or store"})
+		s.wrong.Store(
+			&ConfigError{
+				"the account has several write regions, where two replicas may both be granted a lease: turn multi-region " +
+					"writes off, or use another account or store",
+			},
+		)
 	} else if level := account.Consistency.Default; level == "Eventual" || level == "ConsistentPrefix" {
-		s.wrong.Store(&ConfigError{"the account's default consistency is " + level + ", where an old record may suppress an alert: set it to Session or a stronger level"})
+		s.wrong.Store(&ConfigError{"the account's default consistency is " + level + ", where an old record may suppress " +
+			"an alert: set it to Session or a stronger level"})
 	}
 	return resp, nil
 }

@@ -23,7 +23,10 @@ func (e *ConfigError) HTTPStatus() int { return http.StatusNotFound }
 func (e *ConfigError) NonRetriable() {}
 
 // errNoContainer says that the database or the container is not there.
-var errNoContainer = &ConfigError{"404 Not Found, sub-status " + ownerResourceNotFound + ": the database or the container does not exist (any more): the worker creates it if it may, else create it"}
+var errNoContainer = &ConfigError{
+	"404 Not Found, sub-status " + ownerResourceNotFound + ": the database or the container does not exist (any more): " +
+		"the worker creates it if it may, else create it",
+}
 
 const (
 	// subStatus tells answers of one status apart.
@@ -62,7 +65,8 @@ func explain(err error) error {
 	case answer.StatusCode == http.StatusUnauthorized:
 		text += ": the credentials were refused: check the account's address and its key or identity"
 	case answer.StatusCode == http.StatusForbidden:
-		text += ": not allowed: an identity needs the role Cosmos DB Built-in Data Contributor, the account's network rules must admit this machine, and this machine's clock must be right"
+		text += ": not allowed: an identity needs the role Cosmos DB Built-in Data Contributor, the account's network " +
+			"rules must admit this machine, and this machine's clock must be right"
 	case answer.StatusCode == http.StatusTooManyRequests:
 		text += ": the container's throughput is used up: raise it if this lasts"
 	}

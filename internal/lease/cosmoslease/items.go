@@ -36,9 +36,9 @@ func (i items) Read(ctx context.Context, key string) (r caslease.Record, err err
 	return r, err
 }
 
-// Latest is Read of a record that is not older than the call. A write that must fail is answered, like every write, by the
-// replica that knows of all writes: with its session token, as SDKs that manage sessions use those of 404, 409 and
-// 412. A read with that token is not older. (A token of the read before would prove nothing, and an account whose
+// Latest is Read of a record that is not older than the call. A write that must fail is answered, like every write,
+// by the replica that knows of all writes: with its session token, as SDKs that manage sessions use those of 404, 409
+// and 412. A read with that token is not older. (A token of the read before would prove nothing, and an account whose
 // consistency is weaker than Session heeds none.)
 func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err error) {
 	err = i.home.Do(ctx, func() error {
@@ -55,7 +55,13 @@ func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err e
 // session returns a session token as of now; nil if the service has none.
 func (i items) session(ctx context.Context, name string) (*string, error) {
 	never := azcore.ETag(`"00000000-0000-0000-0000-000000000000"`)
-	_, err := i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, fmt.Appendf(nil, `{"id":%q}`, name), &azcosmos.ItemOptions{IfMatchEtag: &never})
+	_, err := i.container.ReplaceItem(
+		ctx,
+		azcosmos.NewPartitionKeyString(name),
+		name,
+		fmt.Appendf(nil, `{"id":%q}`, name),
+		&azcosmos.ItemOptions{IfMatchEtag: &never},
+	)
 	err = explain(err)
 	answer := azure.Answer(err)
 	if answer.StatusCode != http.StatusPreconditionFailed && !notFound(err) {
@@ -70,7 +76,12 @@ func (i items) session(ctx context.Context, name string) (*string, error) {
 // read reads a record, of session or later.
 func (i items) read(ctx context.Context, key string, session *string) (caslease.Record, error) {
 	name := azure.Name(key)
-	resp, err := i.container.ReadItem(ctx, azcosmos.NewPartitionKeyString(name), name, &azcosmos.ItemOptions{SessionToken: session})
+	resp, err := i.container.ReadItem(
+		ctx,
+		azcosmos.NewPartitionKeyString(name),
+		name,
+		&azcosmos.ItemOptions{SessionToken: session},
+	)
 	if err != nil {
 		err = explain(err)
 		if notFound(err) {
@@ -92,7 +103,9 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 	if err != nil {
 		return caslease.Record{}, fmt.Errorf("read item %q: %w: delete the item", name, err)
 	}
-	r.Now, r.Exists, r.Version = now, true, string(resp.ETag)
+	r.Now = now
+	r.Exists = true
+	r.Version = string(resp.ETag)
 	return r, nil
 }
 
@@ -114,7 +127,13 @@ func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (
 	var resp azcosmos.ItemResponse
 	if prev.Exists {
 		match := azcore.ETag(prev.Version)
-		resp, err = i.container.ReplaceItem(ctx, azcosmos.NewPartitionKeyString(name), name, body, &azcosmos.ItemOptions{IfMatchEtag: &match})
+		resp, err = i.container.ReplaceItem(
+			ctx,
+			azcosmos.NewPartitionKeyString(name),
+			name,
+			body,
+			&azcosmos.ItemOptions{IfMatchEtag: &match},
+		)
 	} else {
 		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
 	}

@@ -7,8 +7,8 @@
 //
 // Every write is guarded by the ETag. Below strong and bounded staleness a read may be old: it costs Acquire a write
 // that fails and another read, and it may show somebody who only looks an older record. Before anybody declines to take
-// a key because of what a record says, it is read again with the session token of the last write, which costs two calls; so
-// the account's default consistency must be Session or stronger.
+// a key because of what a record says, it is read again with the session token of the last write, which costs two
+// calls; so the account's default consistency must be Session or stronger.
 //
 // The account must have a single write region: with several the last writer wins
 // silently.
@@ -130,11 +130,21 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 		if err == nil {
 			items.retention = c.Retention
 			items.home.Created = c.Created
-			service := caslease.Service{ShouldRetry: azure.ShouldRetry, Clock: caslease.Clock{Resolution: time.Second, Skew: time.Second}, Latest: items.Latest}
+			service := caslease.Service{
+				ShouldRetry: azure.ShouldRetry,
+				Clock:       caslease.Clock{Resolution: time.Second, Skew: time.Second},
+				Latest:      items.Latest,
+			}
 			return caslease.New(items, service), nil
 		}
 		if !azure.ShouldRetry(ctx, try, err) {
-			return nil, fmt.Errorf("open Cosmos container %q in database %q at %s: %w", c.Container, c.Database, c.Account.endpoint, err)
+			return nil, fmt.Errorf(
+				"open Cosmos container %q in database %q at %s: %w",
+				c.Container,
+				c.Database,
+				c.Account.endpoint,
+				err,
+			)
 		}
 	}
 }
@@ -142,7 +152,9 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 func open(ctx context.Context, config Config) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
 		if name == "" || len(name) > 255 || strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name {
-			return items{}, &ConfigError{fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name)}
+			return items{}, &ConfigError{
+				fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name),
+			}
 		}
 	}
 	c, err := config.Account.client(clientOptions(config.Client))
@@ -177,15 +189,28 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if err != nil {
 		return items{}, err
 	}
-	if found.ContainerProperties == nil || !slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
-		return items{}, &ConfigError{fmt.Sprintf("the container's partition key is not %s: name another container, or delete this one and restart the worker, which creates it", partitionKey)}
+	if found.ContainerProperties == nil ||
+		!slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
+		return items{}, &ConfigError{
+			fmt.Sprintf(
+				"the container's partition key is not %s: name another container, or delete this one and restart the worker, "+
+					"which creates it",
+				partitionKey,
+			),
+		}
 	}
 	if found.ContainerProperties.DefaultTimeToLive == nil {
-		return items{}, &ConfigError{"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`"}
+		return items{}, &ConfigError{
+			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`",
+		}
 	}
-	home := azure.NewContainer(database+"/"+container, func(err error) bool { return errors.Is(err, errNoContainer) }, func(ctx context.Context) error {
-		return explain(create(ctx, c, d, container))
-	})
+	home := azure.NewContainer(
+		database+"/"+container,
+		func(err error) bool { return errors.Is(err, errNoContainer) },
+		func(ctx context.Context) error {
+			return explain(create(ctx, c, d, container))
+		},
+	)
 	return items{container: i, home: home}, nil
 }
 
@@ -211,7 +236,13 @@ func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient,
 	case http.StatusConflict: // another replica did
 		return nil
 	case http.StatusForbidden, http.StatusUnauthorized:
-		return &ConfigError{fmt.Sprintf("the container does not exist, and these credentials may not create it: create it, with the partition key %s and with time to live on but no default", partitionKey)}
+		return &ConfigError{
+			fmt.Sprintf(
+				"the container does not exist, and these credentials may not create it: create it, with the partition key %s "+
+					"and with time to live on but no default",
+				partitionKey,
+			),
+		}
 	}
 	return err
 }

@@ -96,7 +96,13 @@ func checkFrees(t tester, s *suite) {
 	sideBySide(5, func(i int) {
 		key := fmt.Sprintf("key %d", i)
 		time.Sleep(time.Duration(i) * 230 * time.Millisecond)
-		l := extend(t, holder, acquire(t, holder, key, "claim", long), "window", s.short+time.Duration(i)*170*time.Millisecond)
+		l := extend(
+			t,
+			holder,
+			acquire(t, holder, key, "claim", long),
+			"window",
+			s.short+time.Duration(i)*170*time.Millisecond,
+		)
 		frees := l.Frees
 		if held := refusedUntil(t, other, l); held != nil && i%2 == 1 {
 			frees = held.Frees
@@ -145,7 +151,8 @@ func checkStaleHolder(t tester, s *suite) {
 		for _, store := range []lease.Store{a, b} {
 			lost(t, store, old)
 			release(t, store, old, "stale")
-			if held := refused(t, a, "key"); held.Record.Note != "b" || held.Record.Token != l.Token || held.Record.Hold != long {
+			if held := refused(t, a, "key"); held.Record.Note != "b" || held.Record.Token != l.Token ||
+				held.Record.Hold != long {
 				t.Errorf("after a stale holder's calls the record is %+v, want the new holder's", held.Record)
 			}
 		}
@@ -359,7 +366,10 @@ var keys = slices.Concat(
 		"device-1", "Device-1", "device-1 ", " device-1", "ü", "u\u0308", "設備", "🔥", "a\x00b", "a\nb", `"a"`, "{}", "probe",
 		"AZaz09-:.+%_#*?!(),=@;$'", "azaz09-:.+%_#*?!(),=@;$'",
 		"namespace.servicebus.windows.net/hub/$default/log/device",
-		strings.Repeat("x", 128), strings.Repeat("X", 128), strings.Repeat("#", 128), strings.Repeat("x", 127) + ".", strings.Repeat("x", 127) + "/",
+		strings.Repeat(
+			"x",
+			128,
+		), strings.Repeat("X", 128), strings.Repeat("#", 128), strings.Repeat("x", 127) + ".", strings.Repeat("x", 127) + "/",
 		strings.Repeat("k", 1023) + "1", strings.Repeat("k", 1023) + "2", strings.Repeat("k", 1022),
 	},
 )
@@ -452,7 +462,9 @@ func checkRead(t tester, s *suite) {
 	}
 	absent("absent")
 	sideBySide(len(keys), func(i int) {
-		key, note, hold := keys[i], notes[i%len(notes)], long
+		key := keys[i]
+		note := notes[i%len(notes)]
+		hold := long
 		l := acquire(t, store, key, note, long)
 		switch i % 3 {
 		case 0:
@@ -474,13 +486,17 @@ func checkRead(t tester, s *suite) {
 		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
 			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
 		}
-		if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
+		if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) ||
+			!r.Written.Equal(want.Written) {
 			t.Errorf("key %q is read as %+v, next sees %+v", key, r, want)
 		}
 	})
 
 	no := errors.New("no")
-	if _, err := store.Acquire(t.Context(), "declined", long, func(lease.Record) (string, error) { return "", no }); !errors.Is(err, no) {
+	if _, err := store.Acquire(t.Context(), "declined", long, func(lease.Record) (string, error) { return "", no }); !errors.Is(
+		err,
+		no,
+	) {
 		t.Fatalf("Acquire returned %v, want next's error", err)
 	}
 	absent("declined")

@@ -31,7 +31,12 @@ func (a ahead) Read(ctx context.Context, key string) (lease.Record, error) {
 	return a.record(r), err
 }
 
-func (a ahead) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (a ahead) Acquire(
+	ctx context.Context,
+	key string,
+	ttl time.Duration,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	l, err := a.Store.Acquire(ctx, key, ttl, func(r lease.Record) (string, error) { return next(a.record(r)) })
 	if held := (*lease.HeldError)(nil); errors.As(err, &held) {
 		err = &lease.HeldError{Key: held.Key, Record: a.record(held.Record), Until: held.Until}

@@ -126,7 +126,8 @@ var operations = []struct {
 			if !done {
 				extend(t, c.clean, l, "window", long)
 			}
-			if held := refused(t, c.clean, c.key); held.Record.Note != "window" || held.Record.Hold != long || held.Record.Token != l.Token {
+			if held := refused(t, c.clean, c.key); held.Record.Note != "window" || held.Record.Hold != long ||
+				held.Record.Token != l.Token {
 				t.Errorf("%s: the record is %+v", c.key, held.Record)
 			}
 			extend(t, c.clean, l, "window", long)

@@ -53,7 +53,9 @@ type wire struct {
 func (w *wire) arm(f fault, at int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault, w.at, w.n = f, at, 0
+	w.fault = f
+	w.at = at
+	w.n = 0
 }
 
 // disarm ends the fault and returns how many requests there were since it was armed.
@@ -100,7 +102,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // take returns the fault of req, a write that is late and comes before it, and what sends it, which
 // any number of calls may do if req is a write.
-func (w *wire) take(req *http.Request) (f fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
+func (w *wire) take(
+	req *http.Request,
+) (f fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
 	send = func(context.Context) (*http.Response, error) { return w.next.RoundTrip(req) }
 	write := req.Method != http.MethodGet && req.Method != http.MethodHead
 	if write {

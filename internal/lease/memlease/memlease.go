@@ -31,7 +31,11 @@ const (
 var errConflict = errors.New("the record has changed")
 
 // errFull says that no record can be dropped for another one.
-var errFull = fmt.Errorf("the memory store is full: it has %d records, and all of them may still keep an alert from being repeated; use blob or cosmos for so many devices (THROTTLE_STORE)", maxRecords)
+var errFull = fmt.Errorf(
+	"the memory store is full: it has %d records, and all of them may still keep an alert from being repeated; use "+
+		"blob or cosmos for so many devices (THROTTLE_STORE)",
+	maxRecords,
+)
 
 // A Store keeps one record for every key, until it was free for the retention.
 // Its clock is the process's monotonic clock. Use New or Keeping.
@@ -52,7 +56,13 @@ func New() *Store { return Keeping(7 * 24 * time.Hour) }
 // Keeping returns an empty store with that retention.
 func Keeping(retention time.Duration) *Store {
 	start := time.Now()
-	m := &memory{start: start, retention: retention, max: maxRecords, records: map[string]*list.Element{}, writes: start.UnixNano()}
+	m := &memory{
+		start:     start,
+		retention: retention,
+		max:       maxRecords,
+		records:   map[string]*list.Element{},
+		writes:    start.UnixNano(),
+	}
 	again := func(ctx context.Context, _ int, err error) bool {
 		return errors.Is(err, errConflict) && ctx.Err() == nil
 	}
@@ -99,9 +109,14 @@ func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) 
 	found := caslease.Record{Record: lease.Record{Now: m.start.Add(now)}}
 	if e := m.records[key]; e != nil {
 		r := e.Value.(*record)
-		found.Note, found.Token, found.Hold = r.note, r.token, r.hold
+		found.Note = r.note
+		found.Token = r.token
+		found.Hold = r.hold
 		found.Claimed, found.Written = m.start.Add(r.claimed), m.start.Add(r.written)
-		found.ID, found.Released, found.Exists, found.Version = r.id.String(), r.released, true, strconv.FormatInt(r.version, 10)
+		found.ID = r.id.String()
+		found.Released = r.released
+		found.Exists = true
+		found.Version = strconv.FormatInt(r.version, 10)
 	}
 	return found, nil
 }
@@ -131,8 +146,14 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 	}
 	r := e.Value.(*record)
 	m.writes++
-	r.id, r.token, r.note, r.version = id, next.Token, next.Note, m.writes
-	r.claimed, r.written, r.hold, r.released = next.Claimed.Sub(m.start), m.now(), next.Hold, next.Released
+	r.id = id
+	r.token = next.Token
+	r.note = next.Note
+	r.version = m.writes
+	r.claimed = next.Claimed.Sub(m.start)
+	r.written = m.now()
+	r.hold = next.Hold
+	r.released = next.Released
 	m.longest = max(m.longest, r.hold)
 	return strconv.FormatInt(r.version, 10), nil
 }

@@ -81,7 +81,10 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
 	fields := []zap.Field{
-		zap.String("letter", id), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
+		zap.String(
+			"letter",
+			id,
+		), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
 		zap.String("receiver", d.Name), zap.String("reason", d.Reason),
 	}
 	if d.Alert.Level != "" {
@@ -100,7 +103,10 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error {
 	switch n := s.malformed(); {
 	case n == maxMalformed+1:
-		s.log.Warn("too many malformed events; keeping no more for the rest of this minute", zap.Int("kept_per_minute", maxMalformed))
+		s.log.Warn(
+			"too many malformed events; keeping no more for the rest of this minute",
+			zap.Int("kept_per_minute", maxMalformed),
+		)
 		return nil
 	case n > maxMalformed:
 		return nil

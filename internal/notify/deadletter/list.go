@@ -33,7 +33,8 @@ type Letter struct {
 	Replayed time.Time       // when it was sent again, by the clock of who did
 	Event    *Event          // if it is Undecodable
 	Payload  json.RawMessage // the alert as webhooks get it, or what is kept of the event
-	Broken   error           // if not nil, why the alert cannot be sent, or the event not shown; other fields may be missing
+	// if not nil, why the alert cannot be sent, or the event not shown; other fields may be missing
+	Broken error
 
 	content letter
 	etag    string
@@ -93,7 +94,11 @@ func (s *Store) get(ctx context.Context, kind Kind, ids []string) ([]Letter, err
 // Get returns one letter of a kind; ErrNotFound if there is none.
 func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 	if !idPattern.MatchString(id) {
-		return Letter{}, fmt.Errorf("%w: %q is not the id of one, which looks like 20060102T150405.000Z-0123456789abcdef", ErrNotFound, id)
+		return Letter{}, fmt.Errorf(
+			"%w: %q is not the id of one, which looks like 20060102T150405.000Z-0123456789abcdef",
+			ErrNotFound,
+			id,
+		)
 	}
 	r, err := s.records.Read(ctx, blobName(kind, id), maxLetter)
 	if err != nil {
@@ -103,7 +108,9 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 	if len(r.Content) <= maxLetter {
 		l = decode(kind, r.Content)
 	}
-	l.ID, l.Kind, l.etag = id, kind, r.ETag
+	l.ID = id
+	l.Kind = kind
+	l.etag = r.ETag
 	return l, nil
 }
 

@@ -37,7 +37,10 @@ func New(u *url.URL, style notify.Style, token notify.TokenSource, opts httppost
 		})
 	}
 	if u.User != nil {
-		return nil, errors.New("must have the access key as a password, as in eventgrid+https://:KEY@TOPIC, or no user at all to use an Azure identity")
+		return nil, errors.New(
+			"must have the access key as a password, as in eventgrid+https://:KEY@TOPIC, or no user at all to use an Azure " +
+				"identity",
+		)
 	}
 	return webhook.NewSigned(&endpoint, style, opts, func(ctx context.Context, h http.Header, _ string, _ []byte) error {
 		bearer, err := token(ctx)

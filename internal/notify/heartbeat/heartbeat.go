@@ -79,7 +79,9 @@ func Parse(text string) (*Target, error) {
 		return nil, errors.New("is not a URL")
 	}
 	if scheme, ok := strings.CutPrefix(u.Scheme, "alertmanager+"); ok {
-		u.Scheme, t.kind, t.fails = scheme, alertmanager, false
+		u.Scheme = scheme
+		t.kind = alertmanager
+		t.fails = false
 		u = u.JoinPath("api/v2/alerts")
 	}
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
@@ -101,7 +103,10 @@ func (t *Target) Host() string { return t.url.Host }
 
 // request returns the call that says that all has been well since then, or why it is not.
 func (t *Target) request(ctx context.Context, source, why string, since time.Time) (*http.Request, error) {
-	u, method, body, kind := *t.url, http.MethodPost, []byte(why), "text/plain; charset=utf-8"
+	u := *t.url
+	method := http.MethodPost
+	body := []byte(why)
+	kind := "text/plain; charset=utf-8"
 	u.User = nil
 	query := u.Query()
 	pick := func(good, bad string) string {
@@ -128,7 +133,12 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 	case alertmanager:
 		kind = "application/json"
 		body, _ = json.Marshal([]map[string]any{{ // strings and times: cannot fail
-			"labels":      map[string]string{"alertname": "Watchdog", "service": "alertworker", "source": source, "severity": "none"},
+			"labels": map[string]string{
+				"alertname": "Watchdog",
+				"service":   "alertworker",
+				"source":    source,
+				"severity":  "none",
+			},
 			"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
 			"startsAt":    since,
 			"endsAt":      time.Now().Add(3 * t.Interval),
@@ -208,7 +218,9 @@ func (h *Heartbeat) Run(ctx context.Context) {
 			return
 		}
 		if !h.Leading() {
-			bad, well, said = time.Time{}, time.Time{}, Call{}
+			bad = time.Time{}
+			well = time.Time{}
+			said = Call{}
 			continue
 		}
 		why := h.Check(ctx)
@@ -277,7 +289,12 @@ func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // for the error
 	if answer.StatusCode/100 != 2 {
-		return fmt.Errorf("call %s: answered %s: %s", h.Target.Host(), answer.Status, redact.Excerpt(h.redact.Replace(string(text))))
+		return fmt.Errorf(
+			"call %s: answered %s: %s",
+			h.Target.Host(),
+			answer.Status,
+			redact.Excerpt(h.redact.Replace(string(text))),
+		)
 	}
 	return nil
 }

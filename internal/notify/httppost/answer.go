@@ -18,7 +18,10 @@ const maxRetryAfter = time.Hour
 // with the message, not with the receiver.
 func RefusesMessage(code int, _ string) bool {
 	switch code {
-	case http.StatusBadRequest, http.StatusRequestEntityTooLarge, http.StatusUnsupportedMediaType, http.StatusUnprocessableEntity:
+	case http.StatusBadRequest,
+		http.StatusRequestEntityTooLarge,
+		http.StatusUnsupportedMediaType,
+		http.StatusUnprocessableEntity:
 		return true
 	}
 	return false
@@ -43,7 +46,9 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
 	switch {
 	case c.refuses(code, body):
-		e.Refused, e.Limited, e.RetryAfter = true, false, 0
+		e.Refused = true
+		e.Limited = false
+		e.RetryAfter = 0
 		hint = "the receiver rejects it for good"
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials

@@ -38,7 +38,14 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 }
 
 // write adds one line to the log, regardless of level and sampling, unless its event could not be encoded.
-func (l *Logger) write(ctx context.Context, what string, level zapcore.Level, message string, event json.RawMessage, err error) error {
+func (l *Logger) write(
+	ctx context.Context,
+	what string,
+	level zapcore.Level,
+	message string,
+	event json.RawMessage,
+	err error,
+) error {
 	switch {
 	case err != nil:
 		return &notify.Error{Refused: true, Untaken: true, Err: err}

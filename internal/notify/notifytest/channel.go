@@ -30,7 +30,9 @@ func Below() notify.Alert {
 	a.ID += "/cold-chain"
 	a.Source += "/cold-chain"
 	a.Device = "cold-store-3"
-	a.Rule, a.Field, a.Below = "cold-chain", "probe.temp", true
+	a.Rule = "cold-chain"
+	a.Field = "probe.temp"
+	a.Below = true
 	a.Temperature, a.Threshold = 1.4, 2
 	return a
 }
@@ -41,21 +43,31 @@ func Sustained() notify.Alert {
 	a := Alert(7)
 	a.ID += "/hot/critical"
 	a.Source += "/hot/critical"
-	a.Rule, a.Level, a.Field = "hot", "critical", "temperature, temp"
+	a.Rule = "hot"
+	a.Level = "critical"
+	a.Field = "temperature, temp"
 	a.Since, a.WillResolve = a.Enqueued.Add(-4*time.Minute), true
 	return a
 }
 
 // Resolved is the recovery of an alert, ten minutes later.
 func Resolved(a notify.Alert) notify.Alert {
-	a.Resolved, a.WillResolve, a.Suppressed = true, false, 0
+	a.Resolved = true
+	a.WillResolve = false
+	a.Suppressed = 0
 	if a.Since.IsZero() {
 		a.Since = a.Enqueued
 	}
 	a.Enqueued, a.Expires = a.Enqueued.Add(10*time.Minute), a.Expires.Add(10*time.Minute)
 	a.Token += 600_000
 	a.Sequence += 10
-	a.ID = fmt.Sprintf("ns/hub/%s/%d/%d%s/resolved", a.Partition, a.Sequence, a.Enqueued.UnixMilli(), strings.TrimPrefix(a.Source, "/ns/hub"))
+	a.ID = fmt.Sprintf(
+		"ns/hub/%s/%d/%d%s/resolved",
+		a.Partition,
+		a.Sequence,
+		a.Enqueued.UnixMilli(),
+		strings.TrimPrefix(a.Source, "/ns/hub"),
+	)
 	if a.Below {
 		a.Temperature, a.Threshold = a.Threshold+1.5, a.Threshold+1
 	} else {
@@ -95,7 +107,10 @@ func Many(n int) []notify.Alert {
 		case 3:
 			a = Resolved(Sustained())
 		}
-		a.ID, a.Device, a.Temperature, a.Shown = fmt.Sprint(a.ID, "/", i), fmt.Sprintf("oven-%03d", i), a.Temperature+float64(i), notify.Shown("").With("site", "berlin")
+		a.ID = fmt.Sprint(a.ID, "/", i)
+		a.Device = fmt.Sprintf("oven-%03d", i)
+		a.Temperature = a.Temperature + float64(i)
+		a.Shown = notify.Shown("").With("site", "berlin")
 		alerts = append(alerts, a)
 	}
 	return alerts
@@ -133,8 +148,16 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Few and nasty, so that two alarms often differ in one part, or in where one ends.
-		text := rapid.OneOf(rapid.SampledFrom([]string{"", "/", "a", "b", "a/b", "%2F", "a\nb", notify.DefaultRule, strings.Repeat("x", 300)}), rapid.String())
-		a := notify.Alert{Source: text.Draw(t, "source"), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Device: text.Draw(t, "device")}
+		text := rapid.OneOf(
+			rapid.SampledFrom([]string{"", "/", "a", "b", "a/b", "%2F", "a\nb", notify.DefaultRule, strings.Repeat("x", 300)}),
+			rapid.String(),
+		)
+		a := notify.Alert{
+			Source: text.Draw(t, "source"),
+			Rule:   text.Draw(t, "rule"),
+			Level:  text.Draw(t, "level"),
+			Device: text.Draw(t, "device"),
+		}
 		b := a
 		for _, part := range []*string{&b.Source, &b.Rule, &b.Level, &b.Device} {
 			if rapid.Bool().Draw(t, "another") {
@@ -143,14 +166,23 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 		}
 		if separator := rapid.SampledFrom([]string{"", "/", "\n"}).Draw(t, "separator"); separator != "" {
 			a.Level, a.Device = "a"+separator+"b", "c"
-			b.Source, b.Rule, b.Level, b.Device = a.Source, a.Rule, "a", "b"+separator+"c"
+			b.Source = a.Source
+			b.Rule = a.Rule
+			b.Level = "a"
+			b.Device = "b" + separator + "c"
 		}
 		if (identity(a) == identity(b)) != (a == b) {
 			t.Errorf("%+v is %q, %+v is %q", a, identity(a), b, identity(b))
 		}
 		reminder := a
-		reminder.ID, reminder.Sequence, reminder.Temperature, reminder.Threshold = "other", 8, 1, 2
-		reminder.Enqueued, reminder.Since, reminder.Suppressed, reminder.Ambiguous = a.Enqueued.Add(time.Hour), a.Enqueued, 3, true
+		reminder.ID = "other"
+		reminder.Sequence = 8
+		reminder.Temperature = 1
+		reminder.Threshold = 2
+		reminder.Enqueued = a.Enqueued.Add(time.Hour)
+		reminder.Since = a.Enqueued
+		reminder.Suppressed = 3
+		reminder.Ambiguous = true
 		if identity(reminder) != identity(a) {
 			t.Errorf("the reminder %+v is another than %+v", reminder, a)
 		}

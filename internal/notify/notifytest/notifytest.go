@@ -114,7 +114,9 @@ func HoldsNoSecret(t *testing.T, secrets []string, n notify.Notifier, err error)
 		fmt.Fprintf(&printed, "%v\n%+v\n%#v\n%s\n%q\n", v, v, v, v, v)
 	}
 	printChain(&printed, err)
-	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&printed), zap.DebugLevel))
+	log := zap.New(
+		zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&printed), zap.DebugLevel),
+	)
 	log.Error("notify", zap.Error(err), zap.Any("notifier", n), zap.Reflect("error", err))
 	for _, s := range secrets {
 		if strings.Contains(printed.String(), s) {

@@ -93,7 +93,11 @@ func (m *Message) close() {
 	m.mu.Unlock()
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
-		ctx, cancel = context.WithDeadlineCause(ctx, deadline, errors.New("the receiver did not answer before the first of the claims would have ended (NOTIFY_TIMEOUT)"))
+		ctx, cancel = context.WithDeadlineCause(
+			ctx,
+			deadline,
+			errors.New("the receiver did not answer before the first of the claims would have ended (NOTIFY_TIMEOUT)"),
+		)
 		defer cancel()
 	}
 	if len(alerts) > 0 {

@@ -150,7 +150,9 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 func (p *Pace) roll(now time.Duration) {
 	switch {
 	case now-p.counted >= 2*recent:
-		p.counted, p.taken, p.had = now, 0, 0
+		p.counted = now
+		p.taken = 0
+		p.had = 0
 	case now-p.counted >= recent:
 		p.counted, p.taken, p.had = p.counted+recent, 0, p.taken
 	}

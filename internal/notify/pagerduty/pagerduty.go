@@ -58,7 +58,10 @@ func Split(u *url.URL) (key, host string, err error) {
 	}
 	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
 		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return "", "", errors.New("must be pagerduty:// and the routing key, which has only letters and digits, followed by @events.eu.pagerduty.com in the European region")
+		return "", "", errors.New(
+			"must be pagerduty:// and the routing key, which has only letters and digits, followed by " +
+				"@events.eu.pagerduty.com in the European region",
+		)
 	}
 	return key, host, nil
 }
@@ -67,7 +70,8 @@ func Split(u *url.URL) (key, host string, err error) {
 // about the routing key, which it does with 400.
 func refuses(code int, body string) bool {
 	body = strings.ToLower(body)
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "routing key") && !strings.Contains(body, "routing_key")
+	return httppost.RefusesMessage(code, body) && !strings.Contains(body, "routing key") &&
+		!strings.Contains(body, "routing_key")
 }
 
 // Notify sends one alert: it triggers or resolves. See [httppost.Client.Post] for what answers mean.

@@ -44,38 +44,68 @@ var webhooks = append([]string{"http", "https"}, over("webhook")...)
 
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
-	{schemes: webhooks, example: "https://…", batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-		return webhook.New(u, opts.Style, opts.WebhookSecrets, opts.post())
-	})},
 	{
-		schemes: over("teams"), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
+		schemes: webhooks,
+		example: "https://…",
+		batch:   maxBatch,
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
+			return webhook.New(u, opts.Style, opts.WebhookSecrets, opts.post())
+		}),
+	},
+	{
+		schemes: over(
+			"teams",
+		), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
 		// 1,800 an hour and conversation, and 8 within two seconds.
 		rate: always(notify.Rate{Burst: 5, Every: 2 * time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return teams.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(
+			func(u *url.URL, opts Options) (notify.Notifier, error) { return teams.New(u, opts.Style, opts.post()) },
+		),
 	},
 	{
-		schemes: over("slack"), example: "slack+https://…", hosts: []string{"hooks.slack.com", "hooks.slack-gov.com"}, together: true, batch: maxBatch,
+		schemes: over(
+			"slack",
+		), example: "slack+https://…", hosts: []string{"hooks.slack.com", "hooks.slack-gov.com"}, together: true, batch: maxBatch,
 		rate: always(notify.Rate{Every: time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(
+			func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) },
+		),
 	},
 	{
-		schemes: []string{"pagerduty"}, example: "pagerduty://ROUTING_KEY", hidden: true, hosts: []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
+		schemes: []string{
+			"pagerduty",
+		}, example: "pagerduty://ROUTING_KEY", hidden: true, hosts: []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
 		rate: always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
 		open: openPagerDuty,
 	},
-	{schemes: over("alertmanager"), example: "alertmanager+http://…", batch: maxBatch, together: true, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-		return alertmanager.New(u, opts.Style, opts.post())
-	})},
+	{
+		schemes:  over("alertmanager"),
+		example:  "alertmanager+http://…",
+		batch:    maxBatch,
+		together: true,
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
+			return alertmanager.New(u, opts.Style, opts.post())
+		}),
+	},
 	{
 		schemes: over("ntfy"), example: "ntfy+https://…", hosts: []string{"ntfy.sh"}, together: true, batch: maxBatch,
 		rate: onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
 	},
-	{schemes: over("eventgrid"), example: "eventgrid+https://…", hosts: []string{".eventgrid.azure.net"}, batch: maxBatch, open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
-		return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())
-	})},
 	{
-		schemes: []string{"smtp", "smtps"}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", together: true, batch: maxBatch,
+		schemes: over("eventgrid"),
+		example: "eventgrid+https://…",
+		hosts:   []string{".eventgrid.azure.net"},
+		batch:   maxBatch,
+		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
+			return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())
+		}),
+	},
+	{
+		schemes: []string{
+			"smtp",
+			"smtps",
+		}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", together: true, batch: maxBatch,
 		places: smtp.Connections,
 		rate:   onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
 		open:   openMail,
@@ -122,7 +152,9 @@ func (o Options) post() httppost.Options {
 
 // byHTTP returns the open function of a channel whose URLs are web addresses, perhaps
 // with the channel's name in front.
-func byHTTP(open func(u *url.URL, opts Options) (notify.Notifier, error)) func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+func byHTTP(
+	open func(u *url.URL, opts Options) (notify.Notifier, error),
+) func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	return func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 		address := *u
 		address.Scheme = u.Scheme[strings.LastIndexByte(u.Scheme, '+')+1:]

@@ -92,7 +92,8 @@ var readers = map[string]func(e *Entry, value string) (must string){
 	"level": func(e *Entry, value string) string { return readWords(&e.Filter.Levels, value) },
 	"rule":  func(e *Entry, value string) string { return readWords(&e.Filter.Rules, value) },
 	"where": func(e *Entry, value string) string {
-		const must = "an application property and what it may be, such as site:berlin|hamburg, with spaces, commas, | and % written as %20, %2C, %7C and %25"
+		const must = "an application property and what it may be, such as site:berlin|hamburg, with spaces, commas, | and " +
+			"% written as %20, %2C, %7C and %25"
 		property, values, ok := strings.Cut(value, ":")
 		list := append([]string{property}, strings.Split(values, "|")...)
 		for i := range list {
@@ -170,7 +171,9 @@ func parse(raw string) (*url.URL, error) {
 	switch {
 	case err != nil:
 		// What net/url says may quote half a password.
-		return nil, errors.New("is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C")
+		return nil, errors.New(
+			"is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C",
+		)
 	case u.Scheme == "":
 		return nil, fmt.Errorf("has no scheme: must be %s", known)
 	case find(u.Scheme).open != nil:
@@ -216,7 +219,10 @@ func (e Entry) check() error {
 	}
 	switch is := owner(host); {
 	case isRetired(host, e.url.Path):
-		return errors.New("is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ in front of its https:// URL")
+		return errors.New(
+			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
+				"in front of its https:// URL",
+		)
 	case is != "" && slices.Contains([]string{"http", "https"}, e.url.Scheme):
 		hint := ""
 		if is == "teams+https://…" {
@@ -249,7 +255,8 @@ func owner(host string) string {
 
 // isRetired reports whether a URL is one of an Office 365 connector.
 func isRetired(host, path string) bool {
-	return strings.HasSuffix(host, ".webhook.office.com") || host == "outlook.office.com" && strings.HasPrefix(path, "/webhook/")
+	return strings.HasSuffix(host, ".webhook.office.com") ||
+		host == "outlook.office.com" && strings.HasPrefix(path, "/webhook/")
 }
 
 // open reads an entry and returns its receiver, which has a Name only if one is given. Its errors are like Parse's.
@@ -311,7 +318,9 @@ func (e Entry) id() string {
 	case !ok:
 		scheme = channel
 	}
-	host, port, stable := strings.ToLower(u.Hostname()), u.Port(), u.EscapedPath()
+	host := strings.ToLower(u.Hostname())
+	port := u.Port()
+	stable := u.EscapedPath()
 	if stable == "" {
 		stable = "/"
 	}

@@ -138,7 +138,11 @@ func (r *Receiver) join(e Entry, first source) error {
 	one.Filter, other.Filter = notify.Filter{}, notify.Filter{}
 	if !reflect.DeepEqual(one, other) || len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{}) ||
 		slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) }) {
-		return fmt.Errorf("is the same receiver as entry %d: only level=, rule= and where= may differ; if both are wanted, put a name=… of its own in front of each", first.number)
+		return fmt.Errorf(
+			"is the same receiver as entry %d: only level=, rule= and where= may differ; if both are wanted, put a name=… "+
+				"of its own in front of each",
+			first.number,
+		)
 	}
 	r.Filters = append(r.Filters, e.Filter)
 	return nil
@@ -165,7 +169,8 @@ func place(u *url.URL) string {
 	return host
 }
 
-// fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for anything else.
+// fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for
+// anything else.
 func fit(host, also string) string {
 	host = strings.Map(func(r rune) rune {
 		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || strings.ContainsRune(also, r) {

@@ -32,7 +32,8 @@ var about = []string{
 }
 
 func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) && !slices.ContainsFunc(about, func(s string) bool { return strings.Contains(body, s) })
+	return httppost.RefusesMessage(code, body) &&
+		!slices.ContainsFunc(about, func(s string) bool { return strings.Contains(body, s) })
 }
 
 type message struct {

@@ -119,7 +119,12 @@ func (l letter) page() string {
 		}
 		b.WriteString("<table style=\"border-collapse: collapse\">\n")
 		for _, row := range rows(s) {
-			fmt.Fprintf(&b, "<tr><td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">%s</td><td>%s</td></tr>\n", html.EscapeString(row.Name), html.EscapeString(row.Value))
+			fmt.Fprintf(
+				&b,
+				"<tr><td style=\"padding: 0.1em 1.5em 0.1em 0; color: #666\">%s</td><td>%s</td></tr>\n",
+				html.EscapeString(row.Name),
+				html.EscapeString(row.Value),
+			)
 		}
 		b.WriteString("</table>\n")
 	}

@@ -154,7 +154,10 @@ func checkUser(user *url.Userinfo, oauth2 bool) error {
 	password, _ := user.Password()
 	switch {
 	case oauth2 && (user == nil || user.Username() == "" || password != ""):
-		return errors.New("auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…")
+		return errors.New(
+			"auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, " +
+				"as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…",
+		)
 	case !oauth2 && user != nil && (user.Username() == "" || password == ""):
 		return errors.New("a user needs a password, and a password a user")
 	}
@@ -250,7 +253,10 @@ func newRedactor(user *url.Userinfo) *strings.Replacer {
 	name := user.Username()
 	password, _ := user.Password()
 	encode := base64.StdEncoding.EncodeToString
-	return redact.New(&url.URL{User: user}, []string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))})
+	return redact.New(
+		&url.URL{User: user},
+		[]string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))},
+	)
 }
 
 // Format prints scheme, host and port, whatever the verb.
@@ -332,7 +338,10 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 	if m.starttls {
 		if offered, _ := client.Extension("STARTTLS"); !offered {
-			return nil, errors.New("it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, add starttls=off")
+			return nil, errors.New(
+				"it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, " +
+					"add starttls=off",
+			)
 		}
 		if err := client.StartTLS(m.tls); err != nil {
 			return nil, fmt.Errorf("STARTTLS: %w", err)
@@ -359,7 +368,8 @@ func literal(a net.Addr) string {
 	return "[IPv6:" + tcp.IP.String() + "]"
 }
 
-// signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is encrypted.
+// signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is
+// encrypted.
 func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 	password, _ := m.user.Password()
 	_, offered := client.Extension("AUTH")
@@ -375,7 +385,10 @@ func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 		if token, err = m.token(ctx); err != nil {
 			return fmt.Errorf("signing in: %w", err)
 		}
-		auth, hint = smtp.XOAuth2Auth(m.user.Username(), token), "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
+		auth, hint = smtp.XOAuth2Auth(
+			m.user.Username(),
+			token,
+		), "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
 	case slices.Contains(mechanisms, "PLAIN"):
 		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
 	case slices.Contains(mechanisms, "LOGIN"):
@@ -412,7 +425,11 @@ func (m *Mail) envelope(client *smtp.Client) error {
 		return fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
 	}
 	for _, err := range refused {
-		m.log.Error("mail server rejected a recipient: the mail goes only to the others", zap.String("server", m.site), zap.String("reason", m.clean(err)))
+		m.log.Error(
+			"mail server rejected a recipient: the mail goes only to the others",
+			zap.String("server", m.site),
+			zap.String("reason", m.clean(err)),
+		)
 	}
 	return nil
 }
@@ -440,7 +457,14 @@ func judge(err error) *notify.Error {
 	case refusesMessage(answer):
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
-	return &notify.Error{Untaken: true, Limited: limits(err), Err: fmt.Errorf("the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w", err)}
+	return &notify.Error{
+		Untaken: true,
+		Limited: limits(err),
+		Err: fmt.Errorf(
+			"the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w",
+			err,
+		),
+	}
 }
 
 // limits reports whether an answer says that there is too much mail, or that there are too many connections. It goes by
@@ -477,7 +501,8 @@ func refusesMessage(answer *textproto.Error) bool {
 	return strings.HasPrefix(detail, "6.") // content
 }
 
-// enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers have them.
+// enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers
+// have them.
 func enhanced(answer *textproto.Error) (detail string, ok bool) {
 	status, _, _ := strings.Cut(answer.Msg, " ")
 	class, detail, ok := strings.Cut(status, ".")

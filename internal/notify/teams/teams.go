@@ -25,7 +25,8 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Chann
 // it, such as WorkflowTriggerIsNotEnabled, or about the schema that somebody gave its trigger, such as
 // TriggerInputSchemaMismatch. They come with 400, to every message alike.
 func refuses(code int, body string) bool {
-	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`) && !strings.Contains(strings.ToLower(body), "schema")
+	return httppost.RefusesMessage(code, body) && !strings.Contains(body, `"Workflow`) &&
+		!strings.Contains(strings.ToLower(body), "schema")
 }
 
 type message struct {
@@ -73,7 +74,9 @@ func encode(t notify.Text) message {
 	c := card{
 		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
 		Summary: t.Headline,
-		Body:    []line{newLine("", run{Text: t.Headline, Size: "Large", Weight: "Bolder", Color: color(t.Severity, t.Resolved)})},
+		Body: []line{
+			newLine("", run{Text: t.Headline, Size: "Large", Weight: "Bolder", Color: color(t.Severity, t.Resolved)}),
+		},
 	}
 	add := func(runs ...run) { c.Body = append(c.Body, newLine("Small", runs...)) }
 	for _, s := range t.Sections {
@@ -94,7 +97,10 @@ func encode(t notify.Text) message {
 	for _, l := range t.Links {
 		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
 	}
-	return message{Type: "message", Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}}}
+	return message{
+		Type:        "message",
+		Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}},
+	}
 }
 
 func newLine(spacing string, runs ...run) line {

@@ -64,7 +64,9 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 	if e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl) {
 		return nil, fmt.Errorf("encode %s %q: the id is empty or has control characters", what, e.ID)
 	}
-	e.SpecVersion, e.DataContentType, e.Time = "1.0", "application/json", e.Time.UTC()
+	e.SpecVersion = "1.0"
+	e.DataContentType = "application/json"
+	e.Time = e.Time.UTC()
 	b, err := json.Marshal(e)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %q: %w", what, e.ID, err)
@@ -73,11 +75,12 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 }
 
 type data struct {
-	Message     string   `json:"message"` // for people: not decoded
-	Per         *per     `json:"per,omitempty"`
-	Value       *float64 `json:"value,omitempty"` // nil, like Limit, about silence
-	Limit       *float64 `json:"limit,omitempty"`
-	Temperature *float64 `json:"temperature,omitempty"` // Value, and below it Limit, of the rule that has these names for them
+	Message string   `json:"message"` // for people: not decoded
+	Per     *per     `json:"per,omitempty"`
+	Value   *float64 `json:"value,omitempty"` // nil, like Limit, about silence
+	Limit   *float64 `json:"limit,omitempty"`
+	// Value, and below it Limit, of the rule that has these names for them
+	Temperature *float64 `json:"temperature,omitempty"`
 	Threshold   *float64 `json:"threshold,omitempty"`
 	Silent      float64  `json:"silent,omitempty"`  // seconds, like the next two
 	AtFloor     bool     `json:"atFloor,omitempty"` // events may have been lost between LastHeard and Since
@@ -93,9 +96,9 @@ type per struct {
 }
 
 // Encode returns a as a CloudEvent 1.0 in structured JSON. Times are UTC in RFC
-// 3339, except in the message for people, durations are numbers of seconds; what a does not have is left out. It fails for what
-// JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has
-// control characters.
+// 3339, except in the message for people, durations are numbers of seconds; what a does not have is left out. It
+// fails for what JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has control
+// characters.
 func Encode(a notify.Alert, style notify.Style) ([]byte, error) {
 	inUTC(&a)
 	e := event[data]{
@@ -163,7 +166,9 @@ func Decode(body []byte) (notify.Alert, error) {
 	word, a := wordOf(e), e.Data.Alert
 	a.ID, a.Source = e.ID, e.Source
 	a.Resolved, a.Below = word == normal, word == low || word == normal && a.Below
-	a.Silent, a.Window, a.Remember = seconds(e.Data.Silent), seconds(e.Data.Window), seconds(e.Data.Remember)
+	a.Silent = seconds(e.Data.Silent)
+	a.Window = seconds(e.Data.Window)
+	a.Remember = seconds(e.Data.Remember)
 	if e.Data.Silent == 0 {
 		a.Temperature, a.Threshold = *e.Data.Value, *e.Data.Limit
 	}
@@ -193,7 +198,15 @@ func checkAlert(e event[data]) error {
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
 	case wordOf(e) == "":
-		return fmt.Errorf("%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule", ErrNoAlert, e.Type, high, low, silent, normal)
+		return fmt.Errorf(
+			"%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule",
+			ErrNoAlert,
+			e.Type,
+			high,
+			low,
+			silent,
+			normal,
+		)
 	}
 	if err := checkSubject(e); err != nil {
 		return err
@@ -221,13 +234,21 @@ func checkSubject(e event[data]) error {
 func checkData(e event[data]) error {
 	switch {
 	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember) || !isWindow(e.Data.Silent):
-		return fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds", e.Data.Window, e.Data.Remember, e.Data.Silent, maxWindow.Seconds())
+		return fmt.Errorf(
+			"data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
+			e.Data.Window,
+			e.Data.Remember,
+			e.Data.Silent,
+			maxWindow.Seconds(),
+		)
 	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
 		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
 	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
 		return errors.New("data.value or data.limit is missing")
 	case !inRange(e.Data.Enqueued) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
-		return errors.New("data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339")
+		return errors.New(
+			"data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339",
+		)
 	}
 	return nil
 }

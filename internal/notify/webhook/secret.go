@@ -44,7 +44,9 @@ func ParseSecret(s string) (Secret, error) {
 	encoded, ok := strings.CutPrefix(s, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
-		return Secret{}, errors.New("must be whsec_ followed by 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)")
+		return Secret{}, errors.New(
+			"must be whsec_ followed by 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)",
+		)
 	}
 	return Secret{key: string(key)}, nil
 }

@@ -10,7 +10,8 @@ import (
 	"alertworker/internal/notify/httppost"
 )
 
-// A Webhook is a [notify.Notifier] that posts CloudEvents to one URL. It keeps connections open until Close. It prints as scheme and host.
+// A Webhook is a [notify.Notifier] that posts CloudEvents to one URL. It keeps connections open until Close. It
+// prints as scheme and host.
 type Webhook struct {
 	*httppost.Client
 	style notify.Style

@@ -63,7 +63,8 @@ type Options struct {
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
-	Token     string       // HTTP_ADMIN_TOKEN, for /silences, and for what /devices has besides telemetry; empty turns them off
+	// HTTP_ADMIN_TOKEN, for /silences, and for what /devices has besides telemetry; empty turns them off
+	Token string
 
 	Silences Silences // of all replicas; nil while the replica is starting
 
@@ -187,7 +188,13 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case "/duties":
 		serve = a.serveDuties
 	default:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}",
+			},
+		)
 		return
 	}
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {

@@ -39,11 +39,27 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	case ok && action == "telemetry" && a.Ingest != nil:
 		a.Ingest.ServeHTTP(w, r)
 	case ok && action == "telemetry":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"},
+		)
 	case a.Token == "":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on",
+			},
+		)
 	case !ok || allow == "":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "not found: the paths are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry; write a / in the id as %2F"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "not found: the paths are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry; write a / in " +
+					"the id as %2F",
+			},
+		)
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
@@ -69,7 +85,13 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 		return
 	}
 	if !known {
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "no rule about silence knows this device here: ask the replica that reads its partition"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "no rule about silence knows this device here: ask the replica that reads its partition",
+			},
+		)
 		return
 	}
 	w.WriteHeader(http.StatusNoContent)
@@ -111,14 +133,29 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 // deviceView returns what is known of a device for programs.
 func (a *Admin) deviceView(device string, f findings) deviceView {
 	status, why := f.why()
-	return deviceView{device, status, why, a.Replica, f.state, f.letter(), f.gates, f.taken(false), f.taken(true), f.silences}
+	return deviceView{
+		device,
+		status,
+		why,
+		a.Replica,
+		f.state,
+		f.letter(),
+		f.gates,
+		f.taken(false),
+		f.taken(true),
+		f.silences,
+	}
 }
 
-// findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares their alerts
-// by, where the caller knows that: empty if nothing.
+// findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares
+// their alerts by, where the caller knows that: empty if nothing.
 func (a *Admin) findings(ctx context.Context, device string, shared map[string]string) findings {
 	whole := ctx
-	ctx, cancel := context.WithTimeoutCause(ctx, inspectTimeout, fmt.Errorf("the throttle store did not answer within %v", inspectTimeout))
+	ctx, cancel := context.WithTimeoutCause(
+		ctx,
+		inspectTimeout,
+		fmt.Errorf("the throttle store did not answer within %v", inspectTimeout),
+	)
 	defer cancel()
 	f := a.local(device, shared)
 	receivers := slices.DeleteFunc(slices.Clone(a.Receivers), func(to Receiver) bool { return !f.concerns(to) })
@@ -161,8 +198,8 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 	return g
 }
 
-// local returns what this replica knows of a device by itself. What the device shares alerts by is what the caller knows, else what
-// its last readings and alerts had.
+// local returns what this replica knows of a device by itself. What the device shares alerts by is what the caller
+// knows, else what its last readings and alerts had.
 func (a *Admin) local(device string, shared map[string]string) findings {
 	f := findings{
 		now: a.now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
@@ -211,8 +248,9 @@ func sharedText(to Receiver, about string) string {
 	return to.Per + "=" + about
 }
 
-// endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and the rules of
-// which it is not known what the device shares them by. After a failure it continues with the next one; a repeated request does the rest.
+// endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and
+// the rules of which it is not known what the device shares them by. After a failure it continues with the next one;
+// a repeated request does the rest.
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()

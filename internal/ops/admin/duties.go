@@ -12,7 +12,13 @@ import (
 
 func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	if a.Options.Duties == nil {
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another",
+			},
+		)
 		return
 	}
 	d, at, err := a.duties.get(r.Context())
@@ -20,7 +26,10 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 		err = errors.New("the throttle store has not answered yet")
 	}
 	if err != nil {
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "read the leader's record: " + err.Error()})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "read the leader's record: " + err.Error()},
+		)
 		return
 	}
 	httpapi.Write(w, http.StatusOK, struct {

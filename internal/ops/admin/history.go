@@ -43,7 +43,8 @@ func (h *history) add(now time.Time, t totals, read map[string]int64) {
 		h.done[h.minute] = t.minus(h.before)
 		h.minute, h.before = minute, t
 	}
-	maps.DeleteFunc(h.done, func(m int64, _ totals) bool { return m <= minute-minutes || m > minute }) // the clock may have been changed
+	// the clock may have been changed
+	maps.DeleteFunc(h.done, func(m int64, _ totals) bool { return m <= minute-minutes || m > minute })
 }
 
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }

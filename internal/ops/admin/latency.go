@@ -89,7 +89,10 @@ func (r *Recorder) latencies(now time.Time) []latency {
 			continue
 		}
 		slices.Sort(took)
-		l.Calls, l.More, l.P50, l.P95 = int64(n), n == maxCalls, took[(n*50+99)/100-1], took[(n*95+99)/100-1]
+		l.Calls = int64(n)
+		l.More = n == maxCalls
+		l.P50 = took[(n*50+99)/100-1]
+		l.P95 = took[(n*95+99)/100-1]
 		all = append(all, l)
 	}
 	return all

@@ -49,8 +49,12 @@ var (
 	}).Parse(pageHTML))
 
 	// pagePolicy lets the page use only its own content and server.
-	pagePolicy = fmt.Sprintf("default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'",
-		digest(pageCSS), digest(pageJS))
+	pagePolicy = fmt.Sprintf(
+		"default-src 'none'; style-src 'sha256-%s'; script-src 'sha256-%s'; img-src data:; connect-src 'self'; base-uri "+
+			"'none'; form-action 'none'; frame-ancestors 'none'",
+		digest(pageCSS),
+		digest(pageJS),
+	)
 )
 
 const (
@@ -88,31 +92,32 @@ type page struct {
 	Rules                    []ruleRow   // empty if there is one threshold and nothing else
 	Stateful                 bool        // a rule keeps alarms
 	Open                     []openAlarm // the longest first
-	MoreOpen                 string      // how many there are, or of all that are shown, how many are not; empty if none is missing
-	Silences                 []muting.Silence
-	Now, Started             time.Time
-	Others                   int        // further replicas that this page is about
-	Replicas                 []Snapshot // if there are several
-	State                    status.State
-	Class                    string // of the state: good, warn, bad or idle
-	Headline                 string // empty if State says it all
-	DeadLetters              string // how many there are, for people; empty if there are none
-	Problems                 []problemRow
-	Plots                    []plot
-	Figures                  []figure
-	Partitions               []partitionRow
-	PartitionsOld            string // how old they are, if the store does not respond
-	Receivers                []worker.ReceiverState
-	Several                  bool   // there are several receivers
-	StoreOver                string // the time that Store covers; empty if there is no store
-	Store                    []latency
-	Windows                  []delivery // that are in force
-	Alerts                   []delivery // the latest first
-	Duties                   *dutiesView
-	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
-	RuleNames                []string
-	All                      bool              // lists have all their rows
-	More                     map[string]string // links to all rows, by what a list has
+	// how many there are, or of all that are shown, how many are not; empty if none is missing
+	MoreOpen      string
+	Silences      []muting.Silence
+	Now, Started  time.Time
+	Others        int        // further replicas that this page is about
+	Replicas      []Snapshot // if there are several
+	State         status.State
+	Class         string // of the state: good, warn, bad or idle
+	Headline      string // empty if State says it all
+	DeadLetters   string // how many there are, for people; empty if there are none
+	Problems      []problemRow
+	Plots         []plot
+	Figures       []figure
+	Partitions    []partitionRow
+	PartitionsOld string // how old they are, if the store does not respond
+	Receivers     []worker.ReceiverState
+	Several       bool   // there are several receivers
+	StoreOver     string // the time that Store covers; empty if there is no store
+	Store         []latency
+	Windows       []delivery // that are in force
+	Alerts        []delivery // the latest first
+	Duties        *dutiesView
+	Token         bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
+	RuleNames     []string
+	All           bool              // lists have all their rows
+	More          map[string]string // links to all rows, by what a list has
 }
 
 // A problemRow is what is in the way of alerts. Since is zero if that is not known.
@@ -260,9 +265,13 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	}
 	if unowned := status.Unowned(partitions); unowned != "" {
 		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
-			What: strings.TrimSuffix(unowned, "."), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
+			What: strings.TrimSuffix(
+				unowned,
+				".",
+			), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
 		}})
-		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining && p.State != status.Standby {
+		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining &&
+			p.State != status.Standby {
 			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(unowned[:1])+unowned[1:]
 		}
 	}
@@ -319,9 +328,24 @@ func (a *Admin) figures(m Snapshot) []figure {
 	all := []figure{
 		m.figure("Readings", countReadings, "", "messages with a reading"),
 		m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule"),
-		{Name: "Not decoded", Value: count(undecoded), Help: "telemetry without a usable reading, which can cause no alert", Detail: strings.Join(reasons, ", ")},
-		m.figure("Store unavailable", countUnavailable, "bad", "calls to the throttle store without a usable response; they are retried"),
-		m.figure("Ambiguous", countAmbiguous, "bad", "sends that may have delivered an alert for a second time; they have the same id as the first"),
+		{
+			Name:   "Not decoded",
+			Value:  count(undecoded),
+			Help:   "telemetry without a usable reading, which can cause no alert",
+			Detail: strings.Join(reasons, ", "),
+		},
+		m.figure(
+			"Store unavailable",
+			countUnavailable,
+			"bad",
+			"calls to the throttle store without a usable response; they are retried",
+		),
+		m.figure(
+			"Ambiguous",
+			countAmbiguous,
+			"bad",
+			"sends that may have delivered an alert for a second time; they have the same id as the first",
+		),
 		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
 	}
 	if undecoded > 0 {
@@ -344,7 +368,11 @@ func (s Snapshot) figure(name, what, class, help string) figure {
 }
 
 // partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.
-func (a *Admin) partitionRows(r *http.Request, snapshots []Snapshot, now time.Time) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
+func (a *Admin) partitionRows(
+	r *http.Request,
+	snapshots []Snapshot,
+	now time.Time,
+) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
 	all, at, err := a.partitions.get(r.Context())
 	if a.Options.Partitions != nil {
 		if old = aged("The checkpoint store", at, now, err); old == "" {
@@ -411,7 +439,10 @@ func waiting(s worker.PartitionState, now time.Time) string {
 		parts = append(parts, text+humanize.Span(now.Sub(l.Since)))
 	}
 	if s.Unsettled > 0 {
-		parts = append(parts, fmt.Sprintf("%s unsettled, the oldest for %s", count(s.Unsettled), humanize.Span(now.Sub(s.Oldest))))
+		parts = append(
+			parts,
+			fmt.Sprintf("%s unsettled, the oldest for %s", count(s.Unsettled), humanize.Span(now.Sub(s.Oldest))),
+		)
 	}
 	return strings.Join(parts, "; ")
 }
@@ -432,7 +463,9 @@ func (s Snapshot) windows(now time.Time) (all []delivery) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
 	for _, d := range s.Alerts {
-		if key := (window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}); d.Until.After(now) && !d.Resolved && !seen[key] {
+		if key := (window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}); d.Until.After(now) &&
+			!d.Resolved &&
+			!seen[key] {
 			seen[key] = true
 			all = append(all, d)
 		}
@@ -443,7 +476,8 @@ func (s Snapshot) windows(now time.Time) (all []delivery) {
 // Left is how much of d's window is left at now, in percent.
 func (d delivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
 
-// Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was heard.
+// Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was
+// heard.
 func (d delivery) Reading() string {
 	switch {
 	case d.Silent > 0 && d.Resolved:

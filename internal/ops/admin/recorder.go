@@ -16,8 +16,8 @@ const (
 	maxDeliveries = 4096 // that a Recorder keeps
 )
 
-// A Recorder keeps the last 4,096 deliveries of this replica and the durations of the last calls to its store. The zero Recorder is
-// ready for use. It is safe for concurrent use.
+// A Recorder keeps the last 4,096 deliveries of this replica and the durations of the last calls to its store. The
+// zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
 	mu         sync.Mutex
 	deliveries ring[delivery]
@@ -36,16 +36,17 @@ type delivery struct {
 	Resolved    bool      `json:"resolved,omitempty"` // a recovery
 	Temperature float64   `json:"temperature"`
 	Threshold   float64   `json:"threshold"`
-	Word        string    `json:"word,omitempty"`   // instead of a number
-	Silent      float64   `json:"silent,omitempty"` // of a rule about silence: the seconds after which a device is silent; there is no reading
-	Enqueued    time.Time `json:"enqueuedTime"`
-	Partition   string    `json:"partition"`
-	Sequence    int64     `json:"sequence"`
-	Token       int64     `json:"token"`
-	Suppressed  int64     `json:"suppressed"`
-	Shared      string    `json:"shared,omitempty"` // what the device shares the rule's alerts by; empty if nothing
-	Reason      string    `json:"reason,omitempty"` // why it is a dead letter; empty if it is none
-	Letter      string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
+	Word        string    `json:"word,omitempty"` // instead of a number
+	// of a rule about silence: the seconds after which a device is silent; there is no reading
+	Silent     float64   `json:"silent,omitempty"`
+	Enqueued   time.Time `json:"enqueuedTime"`
+	Partition  string    `json:"partition"`
+	Sequence   int64     `json:"sequence"`
+	Token      int64     `json:"token"`
+	Suppressed int64     `json:"suppressed"`
+	Shared     string    `json:"shared,omitempty"` // what the device shares the rule's alerts by; empty if nothing
+	Reason     string    `json:"reason,omitempty"` // why it is a dead letter; empty if it is none
+	Letter     string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
 }
 
 func deliveryOf(a notify.Alert, receiver string) delivery {

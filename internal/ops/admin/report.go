@@ -23,11 +23,13 @@ func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) err
 	return to.Encode(a.deviceView(device, a.findings(ctx, device, nil)))
 }
 
-// WriteText writes the answer for people in one line, with what r adds to it; and, if it is to be verbose, all that is known. What a device
-// has sent is made fit for a terminal.
+// WriteText writes the answer for people in one line, with what r adds to it; and, if it is to be verbose, all that
+// is known. What a device has sent is made fit for a terminal.
 func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings, verbose bool) error {
 	f := a.findings(ctx, device, r.shared)
-	f.event, f.muted, f.looked = r.latest, r.muted, r.last
+	f.event = r.latest
+	f.muted = r.muted
+	f.looked = r.last
 	missing := f.missing
 	f.missing = nil
 	_, text := f.why()
@@ -233,7 +235,8 @@ func notANumber(e *telemetry.Event, rule *rules.Rule) string {
 	return telemetry.ReasonNotANumber.Text()
 }
 
-// compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that of the mildest.
+// compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that
+// of the mildest.
 func compared(e *telemetry.Event, v *rules.View) (text string) {
 	for i := range v.Rule.Levels {
 		level := &v.Rule.Levels[i]

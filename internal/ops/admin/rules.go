@@ -41,7 +41,15 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{Rule: r.Name, Further: j > 0, Level: l.Name, Limit: limit(r, l), Override: l.Override, Window: humanize.Span(r.Window), Notified: r.Resolved}
+			row := ruleRow{
+				Rule:     r.Name,
+				Further:  j > 0,
+				Level:    l.Name,
+				Limit:    limit(r, l),
+				Override: l.Override,
+				Window:   humanize.Span(r.Window),
+				Notified: r.Resolved,
+			}
 			row.Field = cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message") // a line may break between paths
 			if l.For > 0 {
 				row.For = humanize.Span(l.For)
@@ -54,7 +62,10 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
 					n = counts[at]
 				}
-				row.Pending, row.Open, row.Due, row.Alarmed = count(n.Pending), count(n.Open), count(n.Due), n.Open > 0
+				row.Pending = count(n.Pending)
+				row.Open = count(n.Open)
+				row.Due = count(n.Due)
+				row.Alarmed = n.Open > 0
 			}
 			rows = append(rows, row)
 		}
@@ -99,17 +110,35 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
 	}
 	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
-		own := m.figure("Limits of devices", countOverride, "", "readings compared with the number that their message has, instead of the rule's limit or clear")
+		own := m.figure(
+			"Limits of devices",
+			countOverride,
+			"",
+			"readings compared with the number that their message has, instead of the rule's limit or clear",
+		)
 		if n[countNotNumber] > 0 {
 			own.Class, own.Detail = "warn", count(n[countNotNumber])+" are not numbers: the limit of the rule was used"
 		}
 		all = append(all, own)
 	}
 	if a.Rules.Quiet != "" {
-		all = append(all, m.figure("Kept quiet", countQuieted, "", "readings over a limit without an alert, because of the property "+a.Rules.Quiet))
+		all = append(
+			all,
+			m.figure(
+				"Kept quiet",
+				countQuieted,
+				"",
+				"readings over a limit without an alert, because of the property "+a.Rules.Quiet,
+			),
+		)
 	}
 	if a.Rules.Time != "" {
-		times := m.figure("Times of devices", countTimes, "", "readings over a limit, or of a device with an alarm, that have the time of their device: "+a.Rules.Time)
+		times := m.figure(
+			"Times of devices",
+			countTimes,
+			"",
+			"readings over a limit, or of a device with an alarm, that have the time of their device: "+a.Rules.Time,
+		)
 		var wrong []string
 		for _, why := range notUsed {
 			if n[why] > 0 {
@@ -123,13 +152,24 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 		all = append(all, times)
 	}
 	if n[countScattered] > 0 {
-		f := m.figure("In several partitions", countScattered, "bad", "alerts of devices whose alert before came from another partition")
+		f := m.figure(
+			"In several partitions",
+			countScattered,
+			"bad",
+			"alerts of devices whose alert before came from another partition",
+		)
 		f.Detail = m.Scattered
 		all = append(all, f)
 	}
 	if n[countUntracked] > 0 {
-		f := m.figure("Without room", countUntracked, "bad", "readings that began or ended an alarm in a partition that has too many")
-		f.Detail = "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal again"
+		f := m.figure(
+			"Without room",
+			countUntracked,
+			"bad",
+			"readings that began or ended an alarm in a partition that has too many",
+		)
+		f.Detail = "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal " +
+			"again"
 		all = append(all, f)
 	}
 	return all
@@ -157,8 +197,8 @@ func which(rule, level string) string {
 	return fmt.Sprintf(" (rule %s)", rule)
 }
 
-// reaches says that a reading reaches a limit or, with not, that it does not, for a sentence. rule and level are nil if they are not
-// configured any more; own says that limit is the device's.
+// reaches says that a reading reaches a limit or, with not, that it does not, for a sentence. rule and level are nil
+// if they are not configured any more; own says that limit is the device's.
 func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own bool) string {
 	verb, text := "reaches ", number(limit)
 	if not {
@@ -174,7 +214,13 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 		text = rule.Text(limit)
 	}
 	if own {
-		return fmt.Sprintf("%sits own limit of %s, by property %s instead of %s", verb, text, level.Override, rule.Text(level.Limit))
+		return fmt.Sprintf(
+			"%sits own limit of %s, by property %s instead of %s",
+			verb,
+			text,
+			level.Override,
+			rule.Text(level.Limit),
+		)
 	}
 	return verb + "the limit of " + text
 }

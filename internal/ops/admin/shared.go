@@ -38,8 +38,8 @@ type Shared struct {
 	Name        func(id string) string // of a receiver
 }
 
-// look adds to f what is shared about the device: alarms of partitions that are not read here, when it was heard if that is not known
-// here, and dead letters. Its error has a line for each that is not known in full.
+// look adds to f what is shared about the device: alarms of partitions that are not read here, when it was heard if
+// that is not known here, and dead letters. Its error has a line for each that is not known in full.
 func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sharedTimeout, fmt.Errorf("no answer within %v", sharedTimeout))
 	defer cancel()
@@ -96,7 +96,8 @@ func similar(r *roster.Roster, device string) string {
 	return ""
 }
 
-// Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those with an alarm.
+// Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those
+// with an alarm.
 func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	if s.Records == nil {
 		return "how many devices match is not known: only rules with state know devices"
@@ -140,7 +141,12 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.
-func (s Shared) each(ctx context.Context, folder string, except []string, read func(name, partition string) error) error {
+func (s Shared) each(
+	ctx context.Context,
+	folder string,
+	except []string,
+	read func(name, partition string) error,
+) error {
 	list, err := records.All(ctx, s.Records, folder)
 	if err != nil {
 		return fmt.Errorf("list %s: %w", folder, err)
@@ -157,7 +163,16 @@ func (s Shared) each(ctx context.Context, folder string, except []string, read f
 
 // stateOf returns an alarm of a ledger as a worker would.
 func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
-	state := worker.AlarmState{Partition: partition, Device: string(a.Device), Rule: a.Rule, Level: a.Level, Since: a.Since, Value: float64(a.Value), Limit: float64(a.Limit), Silence: a.Silence}
+	state := worker.AlarmState{
+		Partition: partition,
+		Device:    string(a.Device),
+		Rule:      a.Rule,
+		Level:     a.Level,
+		Since:     a.Since,
+		Value:     float64(a.Value),
+		Limit:     float64(a.Limit),
+		Silence:   a.Silence,
+	}
 	if !a.DeviceSince.IsZero() {
 		state.Since, state.Arrived = a.DeviceSince, a.Since
 	}
@@ -186,7 +201,9 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 				continue
 			}
 			e := deliveryOf(l.Alert, s.Name(l.Receiver))
-			e.At, e.Reason, e.Letter = l.Kept, l.Reason, l.ID
+			e.At = l.Kept
+			e.Reason = l.Reason
+			e.Letter = l.ID
 			f.ended = append(f.ended, e)
 		}
 		if n += len(page); n >= maxLetters {

@@ -32,7 +32,10 @@ func (a *Admin) inForce(now time.Time) []muting.Silence {
 	if a.Silences == nil {
 		return nil
 	}
-	return slices.DeleteFunc(slices.Clone(a.Silences.Silences()), func(s muting.Silence) bool { return !now.Before(s.Until) })
+	return slices.DeleteFunc(
+		slices.Clone(a.Silences.Silences()),
+		func(s muting.Silence) bool { return !now.Before(s.Until) },
+	)
 }
 
 // silencesOf returns the silences in force that may be about a device.
@@ -56,7 +59,10 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	switch {
 	case a.Token == "":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "silences are off here: set HTTP_ADMIN_TOKEN to turn them on"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{Status: http.StatusNotFound, Detail: "silences are off here: set HTTP_ADMIN_TOKEN to turn them on"},
+		)
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 	case one && r.Method == http.MethodDelete:
@@ -72,7 +78,13 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
 		decoder.DisallowUnknownFields()
 		if decoder.Decode(&body) != nil {
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`})
+			httpapi.Fail(
+				w,
+				httpapi.Problem{
+					Status: http.StatusBadRequest,
+					Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`,
+				},
+			)
 			return
 		}
 		s, lasts, err := body.Silence(a.Rules)

@@ -84,7 +84,13 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
-		row := readPartition{ID: p.Partition, Read: -1, Committed: -1, Waiting: waiting(p, now), Idle: p.ReadUntil.IsZero() && p.Unsettled == 0}
+		row := readPartition{
+			ID:        p.Partition,
+			Read:      -1,
+			Committed: -1,
+			Waiting:   waiting(p, now),
+			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
+		}
 		if !p.ReadUntil.IsZero() {
 			row.Read = p.Read.Sequence
 		}
@@ -106,7 +112,11 @@ func (a *Admin) Report(limit int) []byte {
 	cuts := []func(){
 		func() {},
 		func() { s.Alerts, s.Open = s.Alerts[:len(s.Alerts)/4], s.Open[:len(s.Open)/4] },
-		func() { s.Alerts, s.Open, s.Alarms = nil, nil, nil },
+		func() {
+			s.Alerts = nil
+			s.Open = nil
+			s.Alarms = nil
+		},
 		func() { s.Partitions = nil },
 	}
 	for _, cut := range cuts {
@@ -119,7 +129,8 @@ func (a *Admin) Report(limit int) []byte {
 	return s.Member.JSON(limit)
 }
 
-// The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not used.
+// The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not
+// used.
 const (
 	countReadings    = "readings"
 	countOver        = "over"
@@ -135,7 +146,12 @@ const (
 )
 
 // notUsed says why times of devices are not used.
-var notUsed = map[rules.DeviceTime]string{rules.TimeUnreadable: "not a time", rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeBackward: "running backward"}
+var notUsed = map[rules.DeviceTime]string{
+	rules.TimeUnreadable: "not a time",
+	rules.TimeFuture:     "ahead of the hub",
+	rules.TimeOld:        "weeks behind",
+	rules.TimeBackward:   "running backward",
+}
 
 func countsOf(stats *worker.Stats) map[string]int64 {
 	c := map[string]int64{
@@ -175,7 +191,10 @@ func readReports(ask func(context.Context) ([][]byte, error)) func(context.Conte
 // merged returns what all replicas have done, and what is in the way of any. self comes first in all.
 func merged(all []Snapshot) Snapshot {
 	m := all[0]
-	m.Minutes, m.Counts, m.Receivers, m.Alarms = maps.Clone(m.Minutes), maps.Clone(m.Counts), slices.Clone(m.Receivers), slices.Clone(m.Alarms)
+	m.Minutes = maps.Clone(m.Minutes)
+	m.Counts = maps.Clone(m.Counts)
+	m.Receivers = slices.Clone(m.Receivers)
+	m.Alarms = slices.Clone(m.Alarms)
 	for _, s := range all[1:] {
 		m.Last60s = m.Last60s.plus(s.Last60s)
 		for what, n := range s.Counts {

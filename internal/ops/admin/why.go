@@ -43,12 +43,14 @@ type findings struct {
 	silences []muting.Silence // in force, that may be about the device
 	missing  []string         // clauses: what could not be looked up
 
-	event   string            // what the hub says of its last event, if it was asked
-	muted   string            // by what its last event mutes it, likewise; empty if it does not
-	looked  time.Duration     // how far back the hub was asked; 0 if it was not
-	known   int               // devices that rules about silence have heard, of those partitions that were asked for this one
-	similar string            // among them one whose name differs from this device's in its case
-	shared  map[string]string // what the device shares alerts by, empty if nothing, by the names of rules of which it is known
+	event  string        // what the hub says of its last event, if it was asked
+	muted  string        // by what its last event mutes it, likewise; empty if it does not
+	looked time.Duration // how far back the hub was asked; 0 if it was not
+	// devices that rules about silence have heard, of those partitions that were asked for this one
+	known   int
+	similar string // among them one whose name differs from this device's in its case
+	// what the device shares alerts by, empty if nothing, by the names of rules of which it is known
+	shared map[string]string
 }
 
 // A gateState is what the store knows of the device's window at one receiver, for one level of a rule.
@@ -56,7 +58,8 @@ type gateState struct {
 	Receiver string `json:"receiver"`
 	Rule     string `json:"rule"`
 	Level    string `json:"level,omitempty"`
-	Shared   string `json:"shared,omitempty"` // such as site=berlin: the window of all devices with that; empty if it is the device's own
+	// such as site=berlin: the window of all devices with that; empty if it is the device's own
+	Shared string `json:"shared,omitempty"`
 	throttle.State
 	Error string `json:"error,omitempty"` // why that is not known
 
@@ -112,8 +115,8 @@ func (f findings) of(rule, level string) []gateState {
 	return slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool { return g.Rule != rule || g.Level != level })
 }
 
-// window returns the window that was claimed last: of the level about which a notice was due to the last reading, if one was, in which case
-// one that is not known will do; nil if there is none.
+// window returns the window that was claimed last: of the level about which a notice was due to the last reading, if
+// one was, in which case one that is not known will do; nil if there is none.
 func (f findings) window() *gateState {
 	gates, known := f.gates, true
 	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Decision == worker.Notified {
@@ -129,7 +132,8 @@ func (f findings) window() *gateState {
 	return &last
 }
 
-// why returns the status of the device and, in a sentence, why it has not been alerted about, what is silenced, and what is not known.
+// why returns the status of the device and, in a sentence, why it has not been alerted about, what is silenced, and
+// what is not known.
 func (f findings) why() (code, text string) {
 	code, text = f.reason()
 	parts := []string{text}
@@ -159,7 +163,8 @@ func (f findings) reason() (code, text string) {
 		return whySilent, "Its " + f.alarmText(alarm)
 	}
 	if h := f.state.Last; h != nil {
-		if u := h.Undecodable; u != nil && (h.Reading == nil || u.Enqueued.After(h.Reading.Enqueued) || u.Sequence > h.Reading.Sequence) {
+		if u := h.Undecodable; u != nil &&
+			(h.Reading == nil || u.Enqueued.After(h.Reading.Enqueued) || u.Sequence > h.Reading.Sequence) {
 			return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s",
 				f.at(u.Enqueued), h.Partition, u.Sequence, u.Reason.Text())
 		}
@@ -176,7 +181,10 @@ func (f findings) reason() (code, text string) {
 	case f.looked > 0, f.known > 0 && len(f.state.Heard) == 0 && !f.claimed():
 		return whyNotSeen, f.neverHeard()
 	case len(f.state.Partitions) > 0:
-		return whyNotSeen, fmt.Sprintf("This replica has seen nothing of the device since %s, and another one may know more", f.clock(f.state.Since))
+		return whyNotSeen, fmt.Sprintf(
+			"This replica has seen nothing of the device since %s, and another one may know more",
+			f.clock(f.state.Since),
+		)
 	}
 	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)"
 }
@@ -201,8 +209,8 @@ func (f findings) neverHeard() string {
 	return text + ": check the id (its case matters), or look further back"
 }
 
-// worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one that is pending;
-// one whose recovery is due.
+// worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
+// that is pending; one whose recovery is due.
 func (f findings) worst() (worst worker.AlarmState) {
 	rank := func(s worker.AlarmState) int {
 		n := 2 * int(s.Phase)
@@ -238,11 +246,16 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	case worker.Excluded:
 		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
 	case worker.Muted:
-		return whyQuiet, fmt.Sprintf("%s, but is muted: the property %s of its message keeps the device quiet", limit, f.set.Quiet)
+		return whyQuiet, fmt.Sprintf(
+			"%s, but is muted: the property %s of its message keeps the device quiet",
+			limit,
+			f.set.Quiet,
+		)
 	case worker.Silenced:
 		return whyQuiet, limit + ", but alerts like this one were silenced"
 	case worker.Unwanted:
-		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"
+		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, " +
+			"rule=, where=)"
 	case worker.Inhibited:
 		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
 	case worker.StaysPending:
@@ -299,7 +312,13 @@ func (f findings) waiting() string {
 		if d.Recovery {
 			what = "The recovery%s, at %s,"
 		}
-		part := fmt.Sprintf(what+" has been waiting since %s: %v", which(d.Rule, d.Level), reading(f.set, d.Rule, d.Value), f.clock(d.Since), d)
+		part := fmt.Sprintf(
+			what+" has been waiting since %s: %v",
+			which(d.Rule, d.Level),
+			reading(f.set, d.Rule, d.Value),
+			f.clock(d.Since),
+			d,
+		)
 		if !d.Until.IsZero() {
 			part += "; the next attempt is due " + until(d.Until.Sub(f.now))
 		}
@@ -331,8 +350,19 @@ func (f findings) deadLetter(l *delivery) string {
 	if l.Resolved {
 		what = "The recovery%s, with %s %s, became"
 	}
-	return fmt.Sprintf(what+" a dead letter of receiver %s %s: %s; %s",
-		which(l.Rule, l.Level), reading(f.set, l.Rule, l.Temperature), f.at(l.Enqueued), l.Receiver, f.at(l.At), l.Reason, where)
+	return fmt.Sprintf(
+		what+" a dead letter of receiver %s %s: %s; %s",
+		which(
+			l.Rule,
+			l.Level,
+		),
+		reading(f.set, l.Rule, l.Temperature),
+		f.at(l.Enqueued),
+		l.Receiver,
+		f.at(l.At),
+		l.Reason,
+		where,
+	)
 }
 
 // alarmText says what state an alarm is in.
@@ -343,7 +373,11 @@ func (f findings) alarmText(s worker.AlarmState) string {
 	case s.Phase == rules.Normal:
 		text += " is over"
 	case s.Silence:
-		text += fmt.Sprintf(" is open: the device has not been heard since %s, for longer than %s", f.clock(s.Since), humanize.Span(time.Duration(s.Limit)*time.Second))
+		text += fmt.Sprintf(
+			" is open: the device has not been heard since %s, for longer than %s",
+			f.clock(s.Since),
+			humanize.Span(time.Duration(s.Limit)*time.Second),
+		)
 	default:
 		own := level != nil && level.Override != "" && s.Limit != level.Limit
 		text += fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
@@ -390,13 +424,28 @@ func (f findings) windowText(g gateState) string {
 	case g.Error != "":
 		return text + "not known: " + g.Error
 	case g.Phase == throttle.Sending:
-		return text + fmt.Sprintf("%s has been sending since %s, or has died: it has a claim until %s", by, f.clock(g.Claimed), f.until(g.Until))
+		return text + fmt.Sprintf(
+			"%s has been sending since %s, or has died: it has a claim until %s",
+			by,
+			f.clock(g.Claimed),
+			f.until(g.Until),
+		)
 	case g.Phase == throttle.Closed:
-		return text + fmt.Sprintf("%s delivered an alert %s; the window is in force until %s", by, f.at(delivered), f.until(g.Until))
+		return text + fmt.Sprintf(
+			"%s delivered an alert %s; the window is in force until %s",
+			by,
+			f.at(delivered),
+			f.until(g.Until),
+		)
 	case g.Claimed.IsZero():
 		return text + "no alert is recorded"
 	case g.Unresolved:
-		return text + fmt.Sprintf("%s sent %s %s, and it is not known whether it was accepted; no window is in force", by, message, f.at(g.Claimed))
+		return text + fmt.Sprintf(
+			"%s sent %s %s, and it is not known whether it was accepted; no window is in force",
+			by,
+			message,
+			f.at(g.Claimed),
+		)
 	case delivered.IsZero():
 		return text + fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
 	default:

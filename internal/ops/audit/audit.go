@@ -100,9 +100,16 @@ type Notice struct {
 	Sequence  int64     `json:"sequence"`
 }
 
-// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. names are those of
-// the receivers. It calls progress, never twice at once, with the share that is done.
-func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, names []string, progress func(share float64)) (Report, error) {
+// Compare accounts for what was expected until a time: what comes later, at the end of a window, is not due. names
+// are those of the receivers. It calls progress, never twice at once, with the share that is done.
+func Compare(
+	ctx context.Context,
+	expected Expected,
+	until time.Time,
+	s Stores,
+	names []string,
+	progress func(share float64),
+) (Report, error) {
 	due := map[[3]string]bool{}
 	for _, l := range s.Ledgers {
 		for _, a := range l.Alarms {
@@ -122,7 +129,10 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 		}
 		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level, Shared: key.Shared}]
 		reading.Go(func() error {
-			proof, err := gate.Prove(ctx, throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery})
+			proof, err := gate.Prove(
+				ctx,
+				throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery},
+			)
 			if err != nil {
 				return err
 			}
@@ -147,14 +157,23 @@ func Compare(ctx context.Context, expected Expected, until time.Time, s Stores, 
 			done++
 			progress(float64(done) / float64(len(expected)))
 			if r.Counts[kind]++; kind == Missing {
-				r.Missing = append(r.Missing, Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence})
+				r.Missing = append(
+					r.Missing,
+					Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence},
+				)
 			}
 			return nil
 		})
 	}
 	err := reading.Wait()
 	slices.SortFunc(r.Missing, func(a, b Notice) int {
-		return cmp.Or(a.Due.Compare(b.Due), cmp.Compare(a.Device, b.Device), cmp.Compare(a.Rule, b.Rule), cmp.Compare(a.Level, b.Level), cmp.Compare(a.Receiver, b.Receiver))
+		return cmp.Or(
+			a.Due.Compare(b.Due),
+			cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Level, b.Level),
+			cmp.Compare(a.Receiver, b.Receiver),
+		)
 	})
 	return r, err
 }
@@ -179,7 +198,19 @@ func (r Report) Print(w io.Writer) error {
 			if n.Recovery {
 				what = "recovery"
 			}
-			fmt.Fprintf(out, "%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n", n.Due.Format(time.DateTime), humanize.Clean(n.Device), n.Rule, cmp.Or(n.Level, "-"), what, n.Value, n.Receiver, n.Partition, n.Sequence)
+			fmt.Fprintf(
+				out,
+				"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
+				n.Due.Format(time.DateTime),
+				humanize.Clean(n.Device),
+				n.Rule,
+				cmp.Or(n.Level, "-"),
+				what,
+				n.Value,
+				n.Receiver,
+				n.Partition,
+				n.Sequence,
+			)
 		}
 	}
 	fmt.Fprint(out, "\n", limits)

@@ -42,7 +42,8 @@ type Candidate struct {
 	result
 }
 
-// A result is what a candidate would have done, as PrintJSON prints it. From devices on it is known once the run is finished.
+// A result is what a candidate would have done, as PrintJSON prints it. From devices on it is known once the run is
+// finished.
 type result struct {
 	Alarms         int              `json:"alarms"`
 	Alerts         int              `json:"alerts"` // different ones
@@ -98,7 +99,10 @@ type Run struct {
 // Start prepares the candidates. Days are those of zone.
 func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 	for _, c := range candidates {
-		c.devices, c.Days, c.hours, c.open = map[string]*device{}, map[string]int{}, map[int64]int{}, map[alarm]time.Time{}
+		c.devices = map[string]*device{}
+		c.Days = map[string]int{}
+		c.hours = map[int64]int{}
+		c.open = map[alarm]time.Time{}
 		for _, to := range c.To {
 			c.Receivers = append(c.Receivers, sent{Name: to.Name})
 		}

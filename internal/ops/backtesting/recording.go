@@ -31,14 +31,16 @@ const (
 	proof   = 100     // lines of which one must be a reading
 )
 
-// A Recording is a file of readings: CSV, a JSON object per line, or an Avro object container. It is not safe for concurrent use.
+// A Recording is a file of readings: CSV, a JSON object per line, or an Avro object container. It is not safe for
+// concurrent use.
 //
 // The columns of a CSV file are named by its first line. timestamp is required; device names the device, which else
-// is called like the file. value is a reading of the field that the rules read. Any other column is a field of that name.
+// is called like the file. value is a reading of the field that the rules read. Any other column is a field of that
+// name.
 //
-// An Avro record is what an IoT Hub's route, or the Capture of an event hub, writes to storage: EnqueuedTimeUtc, Properties,
-// SystemProperties and Body. A line of JSON is the same, or an object with timestamp, device, and either the message in body, or
-// its fields.
+// An Avro record is what an IoT Hub's route, or the Capture of an event hub, writes to storage: EnqueuedTimeUtc,
+// Properties, SystemProperties and Body. A line of JSON is the same, or an object with timestamp, device, and either
+// the message in body, or its fields.
 type Recording struct {
 	Skipped // so far
 	name    string
@@ -113,7 +115,10 @@ func (r *Recording) begin(field string) error {
 
 func (r *Recording) beginCSV(text io.Reader, field string) error {
 	rows := csv.NewReader(text)
-	rows.ReuseRecord, rows.TrimLeadingSpace, rows.FieldsPerRecord, rows.LazyQuotes = true, true, -1, true
+	rows.ReuseRecord = true
+	rows.TrimLeadingSpace = true
+	rows.FieldsPerRecord = -1
+	rows.LazyQuotes = true
 	header, err := rows.Read()
 	if err != nil {
 		return errors.New("it is neither CSV nor a JSON object per line")
@@ -131,7 +136,9 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 			continue
 		case "value":
 			if field == "" {
-				return errors.New("its column value could be any of several fields that the rules read: give the column the name of one")
+				return errors.New(
+					"its column value could be any of several fields that the rules read: give the column the name of one",
+				)
 			}
 			column = field
 		}
@@ -139,7 +146,10 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		names[i] = string(quoted)
 	}
 	if timestamp < 0 || strings.Join(names, "") == "" {
-		return fmt.Errorf("its first line must name the columns, for example timestamp,device,temperature: it is %.80q", strings.Join(header, ","))
+		return fmt.Errorf(
+			"its first line must name the columns, for example timestamp,device,temperature: it is %.80q",
+			strings.Join(header, ","),
+		)
 	}
 	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
@@ -187,13 +197,18 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 	}
 	enqueued, err := parseTime(at)
 	// A clone, so that it does not keep its line.
-	return telemetry.Event{Device: strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError)), Body: body, Enqueued: enqueued}, err
+	return telemetry.Event{
+		Device:   strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError)),
+		Body:     body,
+		Enqueued: enqueued,
+	}, err
 }
 
 // parseTime reads a time in UTC, or with its zone; or Unix seconds or milliseconds.
 func parseTime(text string) (time.Time, error) {
 	text = strings.TrimSpace(text)
-	for _, layout := range [...]string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"} { // the last is Capture's
+	// the last is Capture's
+	for _, layout := range [...]string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"} {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.UTC(), nil
 		}
@@ -256,7 +271,11 @@ func (r *Recording) beginJSON(text io.Reader) error {
 }
 
 // message returns the event of a message. device counts if the hub's properties name none.
-func (r *Recording) message(at, device string, properties, system map[string]any, body []byte) (telemetry.Event, error) {
+func (r *Recording) message(
+	at, device string,
+	properties, system map[string]any,
+	body []byte,
+) (telemetry.Event, error) {
 	if len(body) == 0 {
 		return telemetry.Event{}, errEmpty
 	}
@@ -265,7 +284,9 @@ func (r *Recording) message(at, device string, properties, system map[string]any
 		return value
 	}
 	e, err := r.event(at, cmp.Or(text("connectionDeviceId"), text("iothub-connection-device-id"), device), body)
-	e.ContentType, e.ContentEncoding, e.MessageSource = text("contentType"), text("contentEncoding"), text("iothub-message-source")
+	e.ContentType = text("contentType")
+	e.ContentEncoding = text("contentEncoding")
+	e.MessageSource = text("iothub-message-source")
 	own := map[string]string{}
 	for name, value := range properties {
 		own[name] = fmt.Sprint(value)
@@ -284,7 +305,11 @@ func (r *Recording) beginAvro(file io.Reader) error {
 		names = append(names, f.Name)
 	}
 	if !slices.Contains(names, "EnqueuedTimeUtc") || !slices.Contains(names, "Body") {
-		return fmt.Errorf("it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and have %q", names)
+		return fmt.Errorf(
+			"it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and "+
+				"have %q",
+			names,
+		)
 	}
 	number := 0
 	r.row = func() (telemetry.Event, error) {
@@ -343,9 +368,19 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 
 // none is why there is nothing to read.
 func (r *Recording) none() error {
-	return fmt.Errorf("read the recording %s: no reading in %d lines; a line needs a timestamp such as 2026-03-01T14:00:00Z, and a value: see docs/questions.md", r.name, r.Empty+r.Malformed)
+	return fmt.Errorf(
+		"read the recording %s: no reading in %d lines; a line needs a timestamp such as 2026-03-01T14:00:00Z, and a "+
+			"value: see docs/questions.md",
+		r.name,
+		r.Empty+r.Malformed,
+	)
 }
 
 func (s Skipped) String() string {
-	return fmt.Sprintf("%d empty, %d not readable, %d out of order, taken at the time of the line before", s.Empty, s.Malformed, s.Unordered)
+	return fmt.Sprintf(
+		"%d empty, %d not readable, %d out of order, taken at the time of the line before",
+		s.Empty,
+		s.Malformed,
+		s.Unordered,
+	)
 }

@@ -18,7 +18,8 @@ const (
 	stamp        = "2006-01-02 15:04"
 )
 
-// Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the first candidate.
+// Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the
+// first candidate.
 func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, r.Extent())
@@ -31,7 +32,17 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
-		fmt.Fprintf(out, "%s\t%d\t%d\t%d\t%v\t%s\t%s\n", humanize.Clean(c.Name), c.Alarms, c.Alerts, c.Devices, c.perDay(r), strings.TrimSpace(fmt.Sprint(most, " ", day)), c.Longest)
+		fmt.Fprintf(
+			out,
+			"%s\t%d\t%d\t%d\t%v\t%s\t%s\n",
+			humanize.Clean(c.Name),
+			c.Alarms,
+			c.Alerts,
+			c.Devices,
+			c.perDay(r),
+			strings.TrimSpace(fmt.Sprint(most, " ", day)),
+			c.Longest,
+		)
 	}
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
@@ -65,7 +76,13 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 // Extent says how many events there were, from when to when.
 func (r *Run) Extent() string {
 	from, to := r.From.In(r.zone), r.To.In(r.zone)
-	return fmt.Sprintf("%s, %s to %s (%s)", humanize.Count(r.Readings, "event"), from.Format(stamp), to.Format(stamp+" MST"), humanize.Span(to.Sub(from)))
+	return fmt.Sprintf(
+		"%s, %s to %s (%s)",
+		humanize.Count(r.Readings, "event"),
+		from.Format(stamp),
+		to.Format(stamp+" MST"),
+		humanize.Span(to.Sub(from)),
+	)
 }
 
 // some names devices, not too many.

@@ -96,7 +96,9 @@ type checkup struct {
 // newCheckup prepares a checkup and connects to nothing.
 func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s Services) *checkup {
 	k := &checkup{config: c, receivers: rs, services: s, resolved: sync.OnceValues(s.Resolve)}
-	k.snapshot = sync.OnceValues(func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) })
+	k.snapshot = sync.OnceValues(
+		func() (eventhubs.Snapshot, error) { return k.probe(ctx, c.EventHubConsumerGroup, eventsPerPartition) },
+	)
 	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
 		ctx, cancel := context.WithTimeoutCause(ctx, k.limit(), fmt.Errorf("no answer within %v", k.limit()))
@@ -166,9 +168,13 @@ func (k *checkup) steps(send bool) (steps []step) {
 	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
 	for i := range set.Rules {
 		if r := &set.Rules[i]; r.Silence() && inStorage {
-			add("silence for "+r.Name, limit, k.sharing(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
-				return silence(ctx, store, k.services.Group(c), r)
-			}))
+			add(
+				"silence for "+r.Name,
+				limit,
+				k.sharing(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
+					return silence(ctx, store, k.services.Group(c), r)
+				}),
+			)
 		}
 	}
 	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
@@ -199,13 +205,19 @@ func (k *checkup) steps(send bool) (steps []step) {
 		if len(k.receivers) > 1 {
 			name = fmt.Sprint("receiver ", i+1)
 		}
-		add(name, stepTimeout+k.config.NotifyTimeout, func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) })
+		add(
+			name,
+			stepTimeout+k.config.NotifyTimeout,
+			func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) },
+		)
 	}
 	return steps
 }
 
 // sharing makes a step of one that looks at what replicas share.
-func (k *checkup) sharing(do func(ctx context.Context, resolved config.Config, store records.Store) (string, error)) func(context.Context) (string, error) {
+func (k *checkup) sharing(
+	do func(ctx context.Context, resolved config.Config, store records.Store) (string, error),
+) func(context.Context) (string, error) {
 	return k.answered("Azure Storage", k.config.StorageVariable(), func(ctx context.Context) (string, error) {
 		c, err := k.resolved()
 		if err != nil {
@@ -219,9 +231,12 @@ func (k *checkup) sharing(do func(ctx context.Context, resolved config.Config, s
 	})
 }
 
-// answered makes a step of one that uses a service. To the error of a service that did not answer it adds which variable
-// to check; that is reported once, as the lack of a token is.
-func (k *checkup) answered(service, variable string, do func(context.Context) (string, error)) func(context.Context) (string, error) {
+// answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
+// variable to check; that is reported once, as the lack of a token is.
+func (k *checkup) answered(
+	service, variable string,
+	do func(context.Context) (string, error),
+) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
 		switch {
@@ -317,18 +332,32 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 		text += fmt.Sprintf(", %d being read by a worker", busy)
 	}
 	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
-		return "", warning(fmt.Sprintf("%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each program one of its own", text, n, c.EventHubConsumerGroup))
+		return "", warning(
+			fmt.Sprintf(
+				"%s; of these %d by none that shares these checkpoints: another program reads the consumer group %s: give each "+
+					"program one of its own",
+				text,
+				n,
+				c.EventHubConsumerGroup,
+			),
+		)
 	}
 	return text, nil
 }
 
-// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does not say.
+// rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does
+// not say.
 func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.PartitionState) (n int) {
 	store, err := k.records()
 	if err != nil || k.config.CheckpointStore == config.StoreMemory {
 		return 0
 	}
-	owners, err := eventhubs.Owners(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup), c.OwnershipExpiry)
+	owners, err := eventhubs.Owners(
+		ctx,
+		store,
+		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
+		c.OwnershipExpiry,
+	)
 	if err != nil {
 		return 0
 	}
@@ -359,7 +388,9 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 		}
 	}
 	if len(snapshot.Events()) == 0 {
-		return reading{}, undecided("no events yet: send some telemetry, then run the check again to see what the rules find in it")
+		return reading{}, undecided(
+			"no events yet: send some telemetry, then run the check again to see what the rules find in it",
+		)
 	}
 	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Partitions)
 }
@@ -395,14 +426,27 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	}
 	c, err := k.resolved()
 	if err != nil {
-		return "", undecided("the store answers, but without the IoT Hub's endpoint it is not known which checkpoints to look for")
+		return "", undecided(
+			"the store answers, but without the IoT Hub's endpoint it is not known which checkpoints to look for",
+		)
 	}
-	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
+	written, unreadable, err := eventhubs.ReadCheckpoints(
+		ctx,
+		store,
+		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
+	)
 	if err != nil {
 		return "", err
 	}
 	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
-	_, err = store.Write(ctx, records.Record{Name: name, Values: eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}.Values(), ETag: records.Any})
+	_, err = store.Write(
+		ctx,
+		records.Record{
+			Name:   name,
+			Values: eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}.Values(),
+			ETag:   records.Any,
+		},
+	)
 	if err != nil {
 		return "", fmt.Errorf("write a checkpoint: %w", err)
 	}
@@ -496,7 +540,12 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	if today == maxCounted {
 		more = " or more"
 	}
-	return fmt.Sprintf("container %q: can be written and listed; %s%s from today's readings", k.config.DeadLetterContainer, humanize.Count(today, "dead letter"), more), nil
+	return fmt.Sprintf(
+		"container %q: can be written and listed; %s%s from today's readings",
+		k.config.DeadLetterContainer,
+		humanize.Count(today, "dead letter"),
+		more,
+	), nil
 }
 
 // receiver connects to r and, if asked to, sends it a test alert.

@@ -42,15 +42,24 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 		return "", noHub
 	}
 	took := time.Since(start)
-	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup))
+	written, unreadable, err := eventhubs.ReadCheckpoints(
+		ctx,
+		store,
+		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
+	)
 	if err != nil || len(unreadable) > 0 {
 		return "", noRecords
 	}
 	counted, ahead := kedaCount(after.Partitions, written)
 	if ahead {
-		return "scales to its maximum until a worker has written new checkpoints: there are some far ahead of the hub, which was recreated or failed over", nil
+		return "scales to its maximum until a worker has written new checkpoints: there are some far ahead of the hub, " +
+			"which was recreated or failed over", nil
 	}
-	return fmt.Sprintf("counts %s as unprocessed; %s", humanize.Count(int(counted), "event"), kedaAdvice(newest(after)-newest(before), took, c.CheckpointInterval)), nil
+	return fmt.Sprintf(
+		"counts %s as unprocessed; %s",
+		humanize.Count(int(counted), "event"),
+		kedaAdvice(newest(after)-newest(before), took, c.CheckpointInterval),
+	), nil
 }
 
 // newest returns the sum of the partitions' newest sequence numbers, which grows by each event that arrives.
@@ -64,16 +73,26 @@ func newest(s eventhubs.Snapshot) (n int64) {
 // kedaAdvice says which threshold is needed if so many events have arrived within took.
 func kedaAdvice(arrived int64, took, interval time.Duration) string {
 	if arrived <= 0 {
-		return fmt.Sprintf("no event arrived within %s: check at a busy time to see which unprocessedEventThreshold it needs", config.Plain(rateSample))
+		return fmt.Sprintf(
+			"no event arrived within %s: check at a busy time to see which unprocessedEventThreshold it needs",
+			config.Plain(rateSample),
+		)
 	}
 	rate := float64(arrived) / took.Seconds()
 	threshold := max(kedaThreshold, math.Ceil(2*rate*interval.Seconds()))
-	return fmt.Sprintf("%v events/s arrive: set unprocessedEventThreshold to at least %.0f, divided by the replicas that should share them", math.Round(10*rate)/10, threshold)
+	return fmt.Sprintf(
+		"%v events/s arrive: set unprocessedEventThreshold to at least %.0f, divided by the replicas that should share them",
+		math.Round(10*rate)/10,
+		threshold,
+	)
 }
 
-// kedaCount returns how many events KEDA counts as unprocessed, and whether a checkpoint is so far ahead of the hub that it
-// counts without end.
-func kedaCount(partitions []eventhubs.PartitionState, checkpoints map[string]eventhubs.StoredCheckpoint) (n int64, ahead bool) {
+// kedaCount returns how many events KEDA counts as unprocessed, and whether a checkpoint is so far ahead of the hub
+// that it counts without end.
+func kedaCount(
+	partitions []eventhubs.PartitionState,
+	checkpoints map[string]eventhubs.StoredCheckpoint,
+) (n int64, ahead bool) {
 	for _, p := range partitions {
 		c, ok := checkpoints[p.ID]
 		switch {
@@ -99,7 +118,11 @@ func (k *checkup) kedaTrigger(context.Context) (string, error) {
 	}
 	hub := c.Hub()
 	host, name := strings.ToLower(hub.Host), strings.ToLower(hub.Name)
-	text := fmt.Sprintf("checkpointStrategy blobMetadata, blobContainer %s, consumerGroup %s", c.CheckpointContainer, strings.ToLower(c.EventHubConsumerGroup))
+	text := fmt.Sprintf(
+		"checkpointStrategy blobMetadata, blobContainer %s, consumerGroup %s",
+		c.CheckpointContainer,
+		strings.ToLower(c.EventHubConsumerGroup),
+	)
 	if u, err := url.Parse(c.StorageAccountURL); err == nil && u.Host != "" {
 		account, _, _ := strings.Cut(u.Host, ".")
 		text += ", storageAccountName " + account

@@ -29,5 +29,11 @@ func withOtherPort(ctx context.Context, err error) error {
 	_ = conn.Close()
 	_, closed := failed.Address.HostPort(failed.Transport)
 	_, open := failed.Address.HostPort(other)
-	return fmt.Errorf("%w; port %s is not open from here, but port %s is: set EVENTHUB_TRANSPORT=%s", err, closed, open, other)
+	return fmt.Errorf(
+		"%w; port %s is not open from here, but port %s is: set EVENTHUB_TRANSPORT=%s",
+		err,
+		closed,
+		open,
+		other,
+	)
 }

@@ -23,10 +23,18 @@ func properties(set rules.Set) (all []property) {
 	for _, r := range set.Rules {
 		for _, l := range r.Levels {
 			if l.Override != "" {
-				all = append(all, property{l.Override, "the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", "), "a number", func(p telemetry.Property, _ *telemetry.Event) bool {
-					_, kind := rules.Limit(p)
-					return kind == rules.OverrideUsed
-				}})
+				all = append(
+					all,
+					property{
+						l.Override,
+						"the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", "),
+						"a number",
+						func(p telemetry.Property, _ *telemetry.Event) bool {
+							_, kind := rules.Limit(p)
+							return kind == rules.OverrideUsed
+						},
+					},
+				)
 			}
 		}
 		if name := r.Levels[0].ClearOverride; name != "" {
@@ -34,25 +42,44 @@ func properties(set rules.Set) (all []property) {
 			if r.Below {
 				side = "at or above"
 			}
-			all = append(all, property{name, "clear of " + r.Name, "a number " + side + " the device's limit", func(p telemetry.Property, e *telemetry.Event) bool {
-				return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
-					limit, _ := l.LimitFor(e.Properties)
-					_, kind := r.ClearFor(&l, p, limit)
-					return kind != rules.OverrideUsed
-				})
-			}})
+			all = append(
+				all,
+				property{
+					name,
+					"clear of " + r.Name,
+					"a number " + side + " the device's limit",
+					func(p telemetry.Property, e *telemetry.Event) bool {
+						return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
+							limit, _ := l.LimitFor(e.Properties)
+							_, kind := r.ClearFor(&l, p, limit)
+							return kind != rules.OverrideUsed
+						})
+					},
+				},
+			)
 		}
 		if r.Per != "" {
-			all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", func(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" }})
+			all = append(
+				all,
+				property{
+					r.Per,
+					"per of " + r.Name,
+					"a text or number of at most 256 bytes",
+					func(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" },
+				},
+			)
 		}
 	}
 	if set.Quiet != "" {
-		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property, _ *telemetry.Event) bool {
-			text, _ := p.Text()
-			_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-			_, isBool := p.Bool()
-			return err == nil || isBool || strings.EqualFold(string(text), "true") || strings.EqualFold(string(text), "false")
-		}})
+		all = append(
+			all,
+			property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property, _ *telemetry.Event) bool {
+				text, _ := p.Text()
+				_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+				_, isBool := p.Bool()
+				return err == nil || isBool || strings.EqualFold(string(text), "true") || strings.EqualFold(string(text), "false")
+			}},
+		)
 	}
 	return all
 }
@@ -65,7 +92,10 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	if len(events) == 0 {
 		return "", noTelemetry
 	}
-	used, literal, other, path := 0, 0, 0, ""
+	used := 0
+	literal := 0
+	other := 0
+	path := ""
 	for i := range events {
 		v := events[i].Properties.Get(p.name)
 		text, _ := v.Text()
@@ -96,8 +126,8 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	return text, nil
 }
 
-// deviceTimes says what events, all of them telemetry and each partition's in its order, have for the time of their device. The
-// error is a warning if none has one that conditions go by, or if some have one that they do not.
+// deviceTimes says what events, all of them telemetry and each partition's in its order, have for the time of their
+// device. The error is a warning if none has one that conditions go by, or if some have one that they do not.
 func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	clock, err := rules.NewClock(where)
 	if err != nil {
@@ -121,7 +151,12 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		}
 		devices[kind] = append(devices[kind], e.Device)
 	}
-	text := fmt.Sprintf("%s: in %d of %s", where, len(devices[rules.TimeUsed])+len(devices[rules.TimeBackward]), humanize.Count(len(events), "event"))
+	text := fmt.Sprintf(
+		"%s: in %d of %s",
+		where,
+		len(devices[rules.TimeUsed])+len(devices[rules.TimeBackward]),
+		humanize.Count(len(events), "event"),
+	)
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}

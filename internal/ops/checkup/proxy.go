@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// malformedProxy returns an error for a variable that should name a proxy and does not: connections go past the proxy, or
-// to another. The error does not hold the value, which may have a password.
+// malformedProxy returns an error for a variable that should name a proxy and does not: connections go past the
+// proxy, or to another. The error does not hold the value, which may have a password.
 func malformedProxy() error {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
 		value := os.Getenv(name)
@@ -18,7 +18,8 @@ func malformedProxy() error {
 			full = "http://" + value
 		}
 		u, err := url.Parse(full)
-		if value != "" && (err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)) {
+		if value != "" &&
+			(err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)) {
 			return fmt.Errorf("%s is not the URL of a proxy: write http://HOST:PORT", name)
 		}
 	}

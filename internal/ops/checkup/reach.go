@@ -72,7 +72,10 @@ func unreachable(err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return errors.New("connection refused: check that the receiver is running, and its host and port")
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		return errors.New("its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here")
+		return errors.New(
+			"its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its " +
+				"certificate authority is installed here",
+		)
 	case errors.As(err, &network) && network.Timeout():
 		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")
 	}

@@ -62,7 +62,9 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 		}()
 	}
 
-	passed, open, warned := 0, 0, 0
+	passed := 0
+	open := 0
+	warned := 0
 	silent := map[string]string{} // services: the step that has told it
 	for i, s := range steps {
 		got := <-results[i]
@@ -105,11 +107,17 @@ func (o Output) line(width int, name, summary string, err error) {
 	mark, color := "✓", green
 	switch {
 	case errors.As(err, new(undecided)):
-		mark, color, summary = "–", yellow, err.Error()
+		mark = "–"
+		color = yellow
+		summary = err.Error()
 	case errors.As(err, new(warning)):
-		mark, color, summary = "!", yellow, err.Error()
+		mark = "!"
+		color = yellow
+		summary = err.Error()
 	case err != nil:
-		mark, color, summary = "✗", red, err.Error()
+		mark = "✗"
+		color = red
+		summary = err.Error()
 	}
 	if o.Color {
 		mark = color + mark + reset

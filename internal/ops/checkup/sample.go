@@ -33,7 +33,13 @@ type sample struct {
 }
 
 func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, error) {
-	s := &sample{rule: r, inFile: inFile, seen: map[string]int{}, reached: make([]int, len(r.Levels)), places: map[string]int{}}
+	s := &sample{
+		rule:    r,
+		inFile:  inFile,
+		seen:    map[string]int{},
+		reached: make([]int, len(r.Levels)),
+		places:  map[string]int{},
+	}
 	if field == nil {
 		return s, nil
 	}
@@ -115,9 +121,14 @@ func (s *sample) verdict() (string, error) {
 	case s.excluded > 0 && own == 0:
 		return "", warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
 	case s.others > 0:
-		return "", warning(fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()))
+		return "", warning(
+			fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()),
+		)
 	case other == s.events:
-		return "", undecided(events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some")
+		return "", undecided(
+			events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have " +
+				"sent some",
+		)
 	case s.reasons[telemetry.ReasonNoDevice] == own:
 		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
 	default:
@@ -289,14 +300,25 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 			}
 			first, ok := in[e.Device]
 			if ok && first != p.ID {
-				return "", warning(fmt.Sprintf("device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings in one; "+
-					"read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd SOURCE=iothub)", e.Device, first, p.ID))
+				return "", warning(
+					fmt.Sprintf(
+						"device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings "+
+							"in one; "+
+							"read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd "+
+							"SOURCE=iothub)",
+						e.Device,
+						first,
+						p.ID,
+					),
+				)
 			}
 			in[e.Device], again = p.ID, again || ok
 		}
 	}
 	if !again {
-		return "", undecided("no device was seen twice: to see whether each is in one partition, run the check again when they have sent more")
+		return "", undecided(
+			"no device was seen twice: to see whether each is in one partition, run the check again when they have sent more",
+		)
 	}
 	return fmt.Sprintf("%s, each in one", humanize.Count(len(in), "device")), nil
 }

@@ -13,14 +13,17 @@ import (
 	"alertworker/internal/rules"
 )
 
-// silence says how many devices the replicas of a group expect to hear by r, which is about silence, and how many of them are silent now.
+// silence says how many devices the replicas of a group expect to hear by r, which is about silence, and how many of
+// them are silent now.
 func silence(ctx context.Context, store records.Store, group string, r *rules.Rule) (string, error) {
 	rosters := group + "/roster/"
 	all, err := records.All(ctx, store, rosters)
 	if err != nil {
 		return "", fmt.Errorf("list rosters: %w", err)
 	}
-	known, silent, partitions := 0, 0, 0
+	known := 0
+	silent := 0
+	partitions := 0
 	for _, record := range all {
 		of, _, why, err := (&roster.File{Store: store, Name: record.Name}).Read(ctx)
 		if err = errors.Join(err, why); err != nil {
@@ -47,5 +50,10 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 	if known == 0 {
 		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
 	}
-	return fmt.Sprintf("%s known in %s, %d silent now", humanize.Count(known, "device"), humanize.Count(partitions, "partition"), silent), nil
+	return fmt.Sprintf(
+		"%s known in %s, %d silent now",
+		humanize.Count(known, "device"),
+		humanize.Count(partitions, "partition"),
+		silent,
+	), nil
 }

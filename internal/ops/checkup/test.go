@@ -17,9 +17,10 @@ import (
 )
 
 const (
-	lookEvery   = 200 * time.Millisecond // between two looks at the windows
-	followFor   = 40 * time.Second       // after sending, besides what deliveries and windows take: a partition may be taken over
-	maxRecovery = 5 * time.Minute        // longest window after which the recovery is waited for
+	lookEvery = 200 * time.Millisecond // between two looks at the windows
+	// after sending, besides what deliveries and windows take: a partition may be taken over
+	followFor   = 40 * time.Second
+	maxRecovery = 5 * time.Minute // longest window after which the recovery is waited for
 	cleanUpIn   = 10 * time.Second
 )
 
@@ -28,7 +29,8 @@ type Test struct {
 	Device  string
 	Rule    rules.Rule // see TestRule
 	Skipped []string   // receivers that get no alerts of a device without properties
-	Gates   []Gate     // of those that get its alerts. None: windows are in the worker's memory, and Send says what became of it
+	// of those that get its alerts. None: windows are in the worker's memory, and Send says what became of it
+	Gates []Gate
 
 	// Send hands a reading to a worker or its hub, and returns what they say; nil if somebody else sends it.
 	Send       func(ctx context.Context, body []byte) (string, error)
@@ -49,7 +51,10 @@ func TestRule(set rules.Set) (rules.Rule, error) {
 			return r, nil
 		}
 	}
-	return rules.Rule{}, errors.New("no rule alerts on a single reading, because each has a duration, looks only at some messages or is about silence: to test an alert's whole way, start a worker with a simpler rule")
+	return rules.Rule{}, errors.New(
+		"no rule alerts on a single reading, because each has a duration, looks only at some messages or is about " +
+			"silence: to test an alert's whole way, start a worker with a simpler rule",
+	)
 }
 
 // body is a reading at the rule's first limit, or one that is normal. It is nil if no valid reading is normal.
@@ -76,8 +81,8 @@ func body(r *rules.Rule, over bool) []byte {
 	return text
 }
 
-// normalValue returns a valid reading that ends an alarm of the rule's first level: one beyond its clear, or if that is not valid, one
-// half way to the end of what is.
+// normalValue returns a valid reading that ends an alarm of the rule's first level: one beyond its clear, or if that
+// is not valid, one half way to the end of what is.
 func normalValue(r *rules.Rule) (value float64, ok bool) {
 	clear, valid := r.Levels[0].Clear, r.Valid
 	value = clear - 1
@@ -94,8 +99,8 @@ func normalValue(r *rules.Rule) (value float64, ok bool) {
 	return value, r.Cleared(value, clear)
 }
 
-// Run sends the reading, follows it to the receivers, sends one that is normal, follows the recovery, and ends the device's
-// windows. It prints how long each step took, and reports whether all went well.
+// Run sends the reading, follows it to the receivers, sends one that is normal, follows the recovery, and ends the
+// device's windows. It prints how long each step took, and reports whether all went well.
 func (t *Test) Run(ctx context.Context, out Output) bool {
 	width := len("recovery")
 	for _, g := range t.Gates {
@@ -117,7 +122,11 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	for i, g := range t.Gates {
 		state, err := g.Inspect(ctx, t.Device)
 		if err == nil && state.Phase != throttle.Open {
-			err = fmt.Errorf("%s had an alert already, and its window lasts another %s: wait, or use another --device", t.Device, humanize.Span(state.Until.Sub(state.Now)))
+			err = fmt.Errorf(
+				"%s had an alert already, and its window lasts another %s: wait, or use another --device",
+				t.Device,
+				humanize.Span(state.Until.Sub(state.Now)),
+			)
 		}
 		if err != nil {
 			return step(g.Name, "", err)
@@ -153,7 +162,14 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 }
 
 // send sends a reading and follows it until every gate is done, as look says. It reports whether all are.
-func (t *Test) send(ctx context.Context, step func(name, summary string, err error) bool, name string, over bool, limit time.Duration, look func(throttle.State, int) (claimed, done bool)) bool {
+func (t *Test) send(
+	ctx context.Context,
+	step func(name, summary string, err error) bool,
+	name string,
+	over bool,
+	limit time.Duration,
+	look func(throttle.State, int) (claimed, done bool),
+) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+t.Timeout)
 	defer cancel()
 	start := time.Now()
@@ -179,7 +195,12 @@ func (t *Test) send(ctx context.Context, step func(name, summary string, err err
 }
 
 // follow waits until the i-th gate is done, and says how long that took.
-func (t *Test) follow(ctx context.Context, i int, start time.Time, look func(throttle.State, int) (claimed, done bool)) (string, error) {
+func (t *Test) follow(
+	ctx context.Context,
+	i int,
+	start time.Time,
+	look func(throttle.State, int) (claimed, done bool),
+) (string, error) {
 	var claimed time.Duration
 	by := ""
 	var last error
@@ -213,9 +234,18 @@ func (t *Test) follow(ctx context.Context, i int, start time.Time, look func(thr
 		case last != nil:
 			return "", last
 		case claimed > 0:
-			return "", fmt.Errorf("claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected becomes a dead letter", by, seconds(claimed), humanize.Span(time.Since(start)))
+			return "", fmt.Errorf(
+				"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
+					"becomes a dead letter",
+				by,
+				seconds(claimed),
+				humanize.Span(time.Since(start)),
+			)
 		}
-		return "", fmt.Errorf("no worker has claimed it within %s: is one running with these settings, and reading? See its status page", humanize.Span(time.Since(start)))
+		return "", fmt.Errorf(
+			"no worker has claimed it within %s: is one running with these settings, and reading? See its status page",
+			humanize.Span(time.Since(start)),
+		)
 	}
 }
 

@@ -71,9 +71,19 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 		case l.Event != nil:
 			at, device = moment(l.Event.Enqueued), l.Event.Device
-			reason = fmt.Sprintf("%s; partition %s, sequence %d, %d bytes: %s", l.Reason, l.Event.Partition, l.Event.Sequence, l.Event.Size, excerpt(l.Event))
+			reason = fmt.Sprintf(
+				"%s; partition %s, sequence %d, %d bytes: %s",
+				l.Reason,
+				l.Event.Partition,
+				l.Event.Sequence,
+				l.Event.Size,
+				excerpt(l.Event),
+			)
 		default:
-			at, device, value, rule = moment(l.Alert.Enqueued), l.Alert.Device, fmt.Sprint(l.Alert.Temperature), about(l.Alert)
+			at = moment(l.Alert.Enqueued)
+			device = l.Alert.Device
+			value = fmt.Sprint(l.Alert.Temperature)
+			rule = about(l.Alert)
 			if l.Kind == deadletter.Replayed {
 				reason = "replayed at " + moment(l.Replayed) + "; before that: " + l.Reason
 			}

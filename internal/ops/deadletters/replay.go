@@ -23,7 +23,8 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A Replay sends dead letters again, at the pace of their receivers, and prints the result of each. It is for one goroutine.
+// A Replay sends dead letters again, at the pace of their receivers, and prints the result of each. It is for one
+// goroutine.
 type Replay struct {
 	Store     *deadletter.Store
 	Receivers []receivers.Receiver
@@ -117,7 +118,11 @@ type alarmKey struct {
 // that is delivered is kept as one that was replayed.
 func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	if r.gates == nil {
-		r.start, r.gates, r.paces, r.failures, r.alarms = time.Now(), map[gateKey]*throttle.Gate{}, map[string]*pace.Pace{}, map[string]int{}, map[alarmKey]bool{}
+		r.start = time.Now()
+		r.gates = map[gateKey]*throttle.Gate{}
+		r.paces = map[string]*pace.Pace{}
+		r.failures = map[string]int{}
+		r.alarms = map[alarmKey]bool{}
 	}
 	for len(letters) > 0 {
 		l := letters[0]
@@ -158,7 +163,8 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.
 	return ""
 }
 
-// together returns how many of letters, from the first on, can go in one message: they are for one receiver, and each is about another alarm.
+// together returns how many of letters, from the first on, can go in one message: they are for one receiver, and each
+// is about another alarm.
 func (r *Replay) together(letters []deadletter.Letter) int {
 	seen := map[alarmKey]bool{}
 	for i, l := range letters {
@@ -323,7 +329,14 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
 	if a.Resolved {
-		r := throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence, Recovery: true}
+		r := throttle.Request{
+			Device:   a.Device,
+			ID:       a.ID,
+			Enqueued: a.Enqueued,
+			Log:      a.Log,
+			Sequence: a.Sequence,
+			Recovery: true,
+		}
 		if a.Silent > 0 && (a.Forgotten || a.Removed) {
 			r.Part = throttle.End
 		}
@@ -332,13 +345,15 @@ func request(a notify.Alert) throttle.Request {
 	return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }
 
-// resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended long ago.
+// resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended
+// long ago.
 func resent(a notify.Alert) notify.Alert {
 	a.WillResolve = false
 	return a
 }
 
-const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after THROTTLE_WINDOW"
+const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
+	"THROTTLE_WINDOW"
 
 // send sends l through the gate, as a part of m.
 func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message, l deadletter.Letter) (made attempt) {
@@ -379,7 +394,10 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 func declined(result throttle.Result, err error) string {
 	switch result.Outcome {
 	case throttle.Throttled:
-		return fmt.Sprintf("within THROTTLE_WINDOW of the device's last alert, for another %v", max(0, result.Quiet.Sub(result.Now)).Round(time.Second))
+		return fmt.Sprintf(
+			"within THROTTLE_WINDOW of the device's last alert, for another %v",
+			max(0, result.Quiet.Sub(result.Now)).Round(time.Second),
+		)
 	case throttle.Busy:
 		return "another process is sending an alert for the device, or its window has only just ended; try again in a minute"
 	case throttle.Unneeded:

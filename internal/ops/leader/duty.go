@@ -24,13 +24,14 @@ import (
 )
 
 const (
-	runTimeout  = 5 * time.Minute  // for one run
-	firstRetry  = 30 * time.Second // after a failed run; doubled after each further failure
-	maxRetry    = 4 * time.Minute
-	maxTries    = 5                // then the duty waits until it is due again
-	goOnAfter   = 15 * time.Second // a run that left more to do, so that other duties get a turn
-	maxSleep    = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
-	maxClockGap = time.Hour        // between two replicas; a run recorded further in the future was recorded by a wrong clock
+	runTimeout = 5 * time.Minute  // for one run
+	firstRetry = 30 * time.Second // after a failed run; doubled after each further failure
+	maxRetry   = 4 * time.Minute
+	maxTries   = 5                // then the duty waits until it is due again
+	goOnAfter  = 15 * time.Second // a run that left more to do, so that other duties get a turn
+	maxSleep   = time.Minute      // the wall clock may be set, or have run on while the machine was suspended
+	// between two replicas; a run recorded further in the future was recorded by a wrong clock
+	maxClockGap = time.Hour
 )
 
 // Key returns the key of the leader's lease for a scope.
@@ -241,7 +242,9 @@ func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 	h.Mark = storable(call.Mark)
 
 	took := time.Since(start)
-	done.Seconds, done.Outcome, done.Detail = took.Seconds(), Done, report
+	done.Seconds = took.Seconds()
+	done.Outcome = Done
+	done.Detail = report
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", took))
 	switch {
 	case err == nil:

@@ -92,7 +92,12 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 		}
 		wait := backoff.Delay(failures, poll, maxBackoff)
 		if failed {
-			e.log.Warn("could not become or remain leader", zap.String("key", e.key), zap.Error(err), zap.Duration("again_in", wait))
+			e.log.Warn(
+				"could not become or remain leader",
+				zap.String("key", e.key),
+				zap.Error(err),
+				zap.Duration("again_in", wait),
+			)
 		}
 		backoff.Sleep(ctx, wait)
 	}
@@ -212,14 +217,20 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 			if failures > 0 {
 				log.Info("leader lease renewed after failures", zap.Int("failures", failures))
 			}
-			l, failures, wait = renewed, 0, renewEvery-time.Since(start)
+			l = renewed
+			failures = 0
+			wait = renewEvery - time.Since(start)
 			e.hold(ctx, l)
 		case errors.Is(err, lease.ErrLost):
 			lose(err)
 			return l
 		default:
 			if failures++; failures == 1 {
-				log.Warn("leader lease not renewed; trying again", zap.Error(err), zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)))
+				log.Warn(
+					"leader lease not renewed; trying again",
+					zap.Error(err),
+					zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)),
+				)
 			}
 			wait = look
 		}
@@ -228,7 +239,11 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 
 // calling returns a context for one store call, which continues when ctx ends.
 func calling(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(context.WithoutCancel(ctx), callTimeout, fmt.Errorf("the store did not answer within %v", callTimeout))
+	return context.WithTimeoutCause(
+		context.WithoutCancel(ctx),
+		callTimeout,
+		fmt.Errorf("the store did not answer within %v", callTimeout),
+	)
 }
 
 // mayAct reports whether the holder of l may rely on it.

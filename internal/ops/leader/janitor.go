@@ -20,7 +20,12 @@ type Sweeper interface {
 	// record of a key that is held. It starts at from: "", or next of an
 	// earlier call. When ctx ends, or after an error, next is where to continue; "" after the last record.
 	// mine is called concurrently.
-	Sweep(ctx context.Context, from string, olderThan time.Duration, mine func(key string) bool) (removed int, next string, err error)
+	Sweep(
+		ctx context.Context,
+		from string,
+		olderThan time.Duration,
+		mine func(key string) bool,
+	) (removed int, next string, err error)
 }
 
 // Janitor removes, every hour, the records of scope that have been unused for longer than

@@ -101,7 +101,10 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 			status.Runs = append(status.Runs, Run(run))
 		}
 	}
-	slices.SortFunc(status.Runs, func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) })
+	slices.SortFunc(
+		status.Runs,
+		func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) },
+	)
 	return status, nil
 }
 
@@ -135,7 +138,9 @@ func (t *endedNote) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End}); err != nil {
 		return err
 	}
-	t.From, t.Until, t.End = time.Unix(from, 0).UTC(), time.Unix(until, 0).UTC(), min(max(t.End, HandedBack), Expired)
+	t.From = time.Unix(from, 0).UTC()
+	t.Until = time.Unix(until, 0).UTC()
+	t.End = min(max(t.End, HandedBack), Expired)
 	return nil
 }
 
@@ -148,7 +153,9 @@ func (r *runNote) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &[]any{&r.Term, &start, &took, &r.Outcome, &r.Detail}); err != nil {
 		return err
 	}
-	r.Start, r.Seconds, r.Outcome = time.Unix(start, 0).UTC(), float64(took)/1000, min(max(r.Outcome, Begun), Interrupted)
+	r.Start = time.Unix(start, 0).UTC()
+	r.Seconds = float64(took) / 1000
+	r.Outcome = min(max(r.Outcome, Begun), Interrupted)
 	return nil
 }
 
@@ -200,7 +207,12 @@ func (n *note) endTerm(r lease.Record) {
 	if r.Token == 0 || n.Leader == "" { // there was none, or it is not known whose it was
 		return
 	}
-	t := endedNote{Term: r.Token, Leader: n.Leader, From: r.Claimed.UTC().Truncate(time.Second), Until: r.Written.Add(r.Hold).UTC().Truncate(time.Second)}
+	t := endedNote{
+		Term:   r.Token,
+		Leader: n.Leader,
+		From:   r.Claimed.UTC().Truncate(time.Second),
+		Until:  r.Written.Add(r.Hold).UTC().Truncate(time.Second),
+	}
 	if r.Hold > 0 {
 		t.End = Expired
 	}

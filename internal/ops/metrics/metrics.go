@@ -53,7 +53,8 @@ func New(version string) *Metrics {
 		}, []string{"store", "reason"}),
 		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
 			Namespace: namespace, Name: "store_clock_skew_seconds",
-			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is normal.",
+			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is " +
+				"normal.",
 		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace, Name: "notify_attempts_total",
@@ -66,7 +67,8 @@ func New(version string) *Metrics {
 		}, []string{"receiver", "result"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
 			Namespace: namespace, Name: "delivery_delay_seconds",
-			Help:    "Time from the reading's arrival at the hub, by the hub's clock, until the receiver accepted the alert, by this machine's clock. Recoveries do not count, because they wait for windows to end.",
+			Help: "Time from the reading's arrival at the hub, by the hub's clock, until the receiver accepted the alert, " +
+				"by this machine's clock. Recoveries do not count, because they wait for windows to end.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"receiver"}),
 	}
@@ -93,7 +95,11 @@ func (m *Metrics) Producer() metric.Producer {
 }
 
 func buildInfo(version string) prometheus.Collector {
-	labels := prometheus.Labels{"version": version, "revision": cmp.Or(build.Commit(), "unknown"), "goversion": runtime.Version()}
+	labels := prometheus.Labels{
+		"version":   version,
+		"revision":  cmp.Or(build.Commit(), "unknown"),
+		"goversion": runtime.Version(),
+	}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
 		Namespace: namespace, Name: "build_info",
 		Help:        "Always 1; the labels identify the build.",

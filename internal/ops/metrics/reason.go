@@ -56,11 +56,17 @@ func reasonOf(ctx context.Context, err error, status int) string {
 	var dial *net.OpError
 	var errno syscall.Errno
 	switch {
-	case errors.As(err, new(*tls.CertificateVerificationError)), errors.As(err, new(tls.RecordHeaderError)), errors.As(err, new(tls.AlertError)), errors.Is(err, http.ErrSchemeMismatch):
+	case errors.As(err, new(*tls.CertificateVerificationError)),
+		errors.As(err, new(tls.RecordHeaderError)),
+		errors.As(err, new(tls.AlertError)),
+		errors.Is(err, http.ErrSchemeMismatch):
 		return reasonTLS
 	case errors.As(err, new(*net.DNSError)), errors.As(err, &dial) && dial.Op == "dial" && errors.As(err, &errno):
 		return reasonUnreachable
-	case ctx.Err() != nil, errors.Is(err, context.DeadlineExceeded), errors.Is(err, os.ErrDeadlineExceeded), errors.As(err, &network) && network.Timeout():
+	case ctx.Err() != nil,
+		errors.Is(err, context.DeadlineExceeded),
+		errors.Is(err, os.ErrDeadlineExceeded),
+		errors.As(err, &network) && network.Timeout():
 		return reasonTimeout
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &errno):
 		return reasonClosed

@@ -23,8 +23,8 @@ type Worker interface {
 	AlarmCounts() []worker.AlarmCounts
 }
 
-// A collector is a prometheus.Collector that is asked at each scrape. It describes nothing before, so that no metric has to
-// be listed twice.
+// A collector is a prometheus.Collector that is asked at each scrape. It describes nothing before, so that no metric
+// has to be listed twice.
 type collector func(to scrape)
 
 func (collector) Describe(chan<- *prometheus.Desc)      {}
@@ -66,7 +66,13 @@ func (m *Metrics) Duties(leading func() (term int64, ok bool), failures func() m
 		_, ok := leading()
 		to.gauge("duty_leader", "1 if this replica is the leader; otherwise 0.", number(ok))
 		for duty, n := range failures() {
-			to.gauge("duty_consecutive_failures", "Runs of the duty that have failed in a row, on the leader.", float64(n), "duty", duty)
+			to.gauge(
+				"duty_consecutive_failures",
+				"Runs of the duty that have failed in a row, on the leader.",
+				float64(n),
+				"duty",
+				duty,
+			)
 		}
 	}))
 }
@@ -75,7 +81,11 @@ func (m *Metrics) Duties(leading func() (term int64, ok bool), failures func() m
 // stop. standby is called at each scrape. Standby may be called once.
 func (m *Metrics) Standby(standby func() bool) {
 	m.registry.MustRegister(collector(func(to scrape) {
-		to.gauge("standby", "1 while this replica stands by, because replicas with other settings are active.", number(standby()))
+		to.gauge(
+			"standby",
+			"1 while this replica stands by, because replicas with other settings are active.",
+			number(standby()),
+		)
 	}))
 }
 
@@ -142,42 +152,158 @@ func (r *replica) collect(to scrape) {
 func collectReadings(to scrape, stats *worker.Stats) {
 	for i := range stats.Events {
 		reason := telemetry.Reason(i)
-		to.counter("events_total", "Events read, by the result of decoding.", stats.Events[i].Load(), "result", decoded(reason), "reason", reason.String())
+		to.counter(
+			"events_total",
+			"Events read, by the result of decoding.",
+			stats.Events[i].Load(),
+			"result",
+			decoded(reason),
+			"reason",
+			reason.String(),
+		)
 	}
 	to.counter("readings_over_threshold_total", "Readings that reach a limit of any rule.", stats.Over.Load())
-	to.counter("readings_filtered_total", "Readings over the threshold that filters in NOTIFY_URLS keep from a receiver, counted per receiver.", stats.Filtered.Load())
-	to.counter("readings_suppressed_total", "Readings over the threshold settled without an alert of their own, counted per receiver.", stats.Suppressed.Load())
-	to.counter("readings_quieted_total", "Readings over the threshold without an alert, because of QUIET_PROPERTY or a silence.", stats.Quieted.Load())
-	to.counter("readings_untracked_total", "Readings that began or ended an alarm for which there was no room.", stats.Untracked.Load())
-	to.counter("devices_forgotten_total", "Devices no longer expected to report: silent for longer than forget, or removed by an operator.", stats.Forgotten.Load())
-	to.counter("messages_unwatched_total", "Messages of devices that rules about silence do not watch, because their partition has 100,000 others.", stats.Unwatched.Load())
-	to.counter("devices_in_several_partitions_total", "Alerts of devices whose previous alert came from another partition. Rules with state need all readings of a device in one.", stats.Scattered.Load())
-	to.counter("readings_without_per_total", "Readings over a limit of a rule with per, without that property: they alert by device.", stats.Unshared.Load())
+	to.counter(
+		"readings_filtered_total",
+		"Readings over the threshold that filters in NOTIFY_URLS keep from a receiver, counted per receiver.",
+		stats.Filtered.Load(),
+	)
+	to.counter(
+		"readings_suppressed_total",
+		"Readings over the threshold settled without an alert of their own, counted per receiver.",
+		stats.Suppressed.Load(),
+	)
+	to.counter(
+		"readings_quieted_total",
+		"Readings over the threshold without an alert, because of QUIET_PROPERTY or a silence.",
+		stats.Quieted.Load(),
+	)
+	to.counter(
+		"readings_untracked_total",
+		"Readings that began or ended an alarm for which there was no room.",
+		stats.Untracked.Load(),
+	)
+	to.counter(
+		"devices_forgotten_total",
+		"Devices no longer expected to report: silent for longer than forget, or removed by an operator.",
+		stats.Forgotten.Load(),
+	)
+	to.counter(
+		"messages_unwatched_total",
+		"Messages of devices that rules about silence do not watch, because their partition has 100,000 others.",
+		stats.Unwatched.Load(),
+	)
+	to.counter(
+		"devices_in_several_partitions_total",
+		"Alerts of devices whose previous alert came from another partition. Rules with state need all readings of a "+
+			"device in one.",
+		stats.Scattered.Load(),
+	)
+	to.counter(
+		"readings_without_per_total",
+		"Readings over a limit of a rule with per, without that property: they alert by device.",
+		stats.Unshared.Load(),
+	)
 	for result := range stats.Override {
-		to.counter("overrides_total", "Readings with a limit or clear that a property may replace, by what that property was.", stats.Override[result].Load(), "result", rules.Override(result).String())
+		to.counter(
+			"overrides_total",
+			"Readings with a limit or clear that a property may replace, by what that property was.",
+			stats.Override[result].Load(),
+			"result",
+			rules.Override(result).String(),
+		)
 	}
 	for result := range stats.Times {
-		to.counter("device_times_total", "With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by whether the device's time is used.", stats.Times[result].Load(), "result", rules.DeviceTime(result).String())
+		to.counter(
+			"device_times_total",
+			"With TIME_PROPERTY, readings over the threshold or of a device with an alarm, by whether the device's time is "+
+				"used.",
+			stats.Times[result].Load(),
+			"result",
+			rules.DeviceTime(result).String(),
+		)
 	}
 }
 
 func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 	for i, n := range r.worker.AlarmCounts() {
 		for state, devices := range map[string]int{"pending": n.Pending, "open": n.Open, "due": n.Due} {
-			to.gauge("alarms", "Alarms of this replica's partitions. pending: over the limit, but not for long enough; due: cleared, but not every receiver has the recovery.",
-				float64(devices), "rule", n.Rule, "level", n.Level, "state", state)
+			to.gauge(
+				"alarms",
+				"Alarms of this replica's partitions. pending: over the limit, but not for long enough; due: cleared, but not "+
+					"every receiver has the recovery.",
+				float64(devices),
+				"rule",
+				n.Rule,
+				"level",
+				n.Level,
+				"state",
+				state,
+			)
 		}
 		of := &stats.Levels[i]
-		to.counter("readings_over_limit_total", "Readings that reach this limit.", of.Over.Load(), "rule", n.Rule, "level", n.Level)
-		to.counter("alarms_opened_total", "Alarms that opened, of rules with state.", of.Opened.Load(), "rule", n.Rule, "level", n.Level)
-		to.counter("alarms_cleared_total", "Alarms that cleared, of rules with state.", of.Cleared.Load(), "rule", n.Rule, "level", n.Level)
-		to.counter("alerts_delivered_total", "Alerts accepted, counted per receiver.", of.Sent.Load(), "rule", n.Rule, "level", n.Level)
-		to.counter("recoveries_delivered_total", "Recoveries accepted, counted per receiver.", of.Recovered.Load(), "rule", n.Rule, "level", n.Level)
+		to.counter(
+			"readings_over_limit_total",
+			"Readings that reach this limit.",
+			of.Over.Load(),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
+		to.counter(
+			"alarms_opened_total",
+			"Alarms that opened, of rules with state.",
+			of.Opened.Load(),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
+		to.counter(
+			"alarms_cleared_total",
+			"Alarms that cleared, of rules with state.",
+			of.Cleared.Load(),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
+		to.counter(
+			"alerts_delivered_total",
+			"Alerts accepted, counted per receiver.",
+			of.Sent.Load(),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
+		to.counter(
+			"recoveries_delivered_total",
+			"Recoveries accepted, counted per receiver.",
+			of.Recovered.Load(),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
 	}
 	for outcome := range stats.Outcomes {
-		to.counter("gate_decisions_total", "Decisions of the gate on this store; after busy and unavailable it is asked again.", stats.Outcomes[outcome].Load(), "store", r.store, "result", throttle.Outcome(outcome).String())
+		to.counter(
+			"gate_decisions_total",
+			"Decisions of the gate on this store; after busy and unavailable it is asked again.",
+			stats.Outcomes[outcome].Load(),
+			"store",
+			r.store,
+			"result",
+			throttle.Outcome(outcome).String(),
+		)
 	}
-	to.counter("ambiguous_sends_total", "Sends that may have delivered an alert for the second time, with the id of the first.", stats.Ambiguous.Load())
+	to.counter(
+		"ambiguous_sends_total",
+		"Sends that may have delivered an alert for the second time, with the id of the first.",
+		stats.Ambiguous.Load(),
+	)
 	to.counter("dead_letters_total", "Alerts that were given up and stored as dead letters.", stats.DeadLetters.Load())
 }
 
@@ -195,14 +321,45 @@ func (r *replica) collectReceivers(to scrape) {
 func (r *replica) collectSource(to scrape) {
 	source := r.source()
 	to.gauge("partitions_owned", "Partitions that this replica owns.", float64(source.Owned))
-	to.gauge("partitions_unread", "Partitions that this replica owns but does not read.", float64(max(0, source.Owned-source.Reading)))
-	to.counter("partitions_lost_total", "Partitions lost to another replica, or because the hub was recreated or moved.", source.Lost)
-	to.counter("partition_link_failures_total", "Links to partitions that failed or could not be opened; each is opened again.", source.Reopened)
-	to.counter("partition_links_stalled_total", "Links on which nothing came although the hub was ahead; included in partition_link_failures_total.", source.Stalled)
-	to.counter("hub_moves_total", "Times the IoT Hub's events were found at another endpoint, as after a failover.", source.Moves)
-	to.counter("partitions_started_over_total", "Partitions not resumed from their checkpoint, because it is unreadable or belongs to a hub that no longer exists.", source.StartedOver)
+	to.gauge(
+		"partitions_unread",
+		"Partitions that this replica owns but does not read.",
+		float64(max(0, source.Owned-source.Reading)),
+	)
+	to.counter(
+		"partitions_lost_total",
+		"Partitions lost to another replica, or because the hub was recreated or moved.",
+		source.Lost,
+	)
+	to.counter(
+		"partition_link_failures_total",
+		"Links to partitions that failed or could not be opened; each is opened again.",
+		source.Reopened,
+	)
+	to.counter(
+		"partition_links_stalled_total",
+		"Links on which nothing came although the hub was ahead; included in partition_link_failures_total.",
+		source.Stalled,
+	)
+	to.counter(
+		"hub_moves_total",
+		"Times the IoT Hub's events were found at another endpoint, as after a failover.",
+		source.Moves,
+	)
+	to.counter(
+		"partitions_started_over_total",
+		"Partitions not resumed from their checkpoint, because it is unreadable or belongs to a hub that no longer exists.",
+		source.StartedOver,
+	)
 	for reason, n := range map[string]int64{"expired": source.Expired, "skipped": source.Skipped} {
-		to.counter("events_lost_total", "Events that will never be read. expired: dropped by the hub before they were read; skipped: missing between two that were read.", n, "reason", reason)
+		to.counter(
+			"events_lost_total",
+			"Events that will never be read. expired: dropped by the hub before they were read; skipped: missing between two "+
+				"that were read.",
+			n,
+			"reason",
+			reason,
+		)
 	}
 	if n := r.lag.partitions(); n > 0 {
 		to.gauge("hub_partitions", "Number of partitions of the hub.", float64(n))
@@ -217,33 +374,99 @@ func (r *replica) collectPartitions(to scrape) {
 	former := r.checkpoints
 	r.checkpoints = map[string]checkpoint{}
 	for id, p := range states {
-		to.gauge("partition_unsettled_events", "Events that hold back the checkpoint because their alerts are not settled.", float64(p.Unsettled), "partition", id)
-		to.gauge("partition_known_devices", "Devices that rules about silence expect to report.", float64(p.Known), "partition", id)
+		to.gauge(
+			"partition_unsettled_events",
+			"Events that hold back the checkpoint because their alerts are not settled.",
+			float64(p.Unsettled),
+			"partition",
+			id,
+		)
+		to.gauge(
+			"partition_known_devices",
+			"Devices that rules about silence expect to report.",
+			float64(p.Known),
+			"partition",
+			id,
+		)
 		oldest := 0.0
 		if !p.Oldest.IsZero() {
 			oldest = max(0, now.Sub(p.Oldest).Seconds())
 		}
-		to.gauge("partition_oldest_unsettled_age_seconds", "Age of the oldest event that holds back the checkpoint, by this machine's clock.", oldest, "partition", id)
-		to.gauge("partition_deliveries", "Alerts being delivered or waiting, at most one per device and receiver.", float64(p.Delivering), "partition", id)
+		to.gauge(
+			"partition_oldest_unsettled_age_seconds",
+			"Age of the oldest event that holds back the checkpoint, by this machine's clock.",
+			oldest,
+			"partition",
+			id,
+		)
+		to.gauge(
+			"partition_deliveries",
+			"Alerts being delivered or waiting, at most one per device and receiver.",
+			float64(p.Delivering),
+			"partition",
+			id,
+		)
 		c, seen := former[id]
 		if !seen || c.at != p.Committed || p.Committed == p.Settled {
 			c = checkpoint{at: p.Committed, since: now}
 		}
 		r.checkpoints[id] = c
-		to.gauge("partition_checkpoint_age_seconds", "How long the checkpoint has not advanced although events after it are settled.", now.Sub(c.since).Seconds(), "partition", id)
+		to.gauge(
+			"partition_checkpoint_age_seconds",
+			"How long the checkpoint has not advanced although events after it are settled.",
+			now.Sub(c.since).Seconds(),
+			"partition",
+			id,
+		)
 		if l := p.Ledger; l.Writes > 0 || l.Err != nil { // else no rule has state, or it is being read for the first time
-			to.gauge("partition_ledger_alarms", "Alarms of the partition, in memory and in its ledger; absent if no rule has state.", float64(l.Alarms), "partition", id)
-			to.counter("partition_ledger_writes_total", "Writes of the partition's ledger; absent if no rule has state.", l.Writes, "partition", id)
+			to.gauge(
+				"partition_ledger_alarms",
+				"Alarms of the partition, in memory and in its ledger; absent if no rule has state.",
+				float64(l.Alarms),
+				"partition",
+				id,
+			)
+			to.counter(
+				"partition_ledger_writes_total",
+				"Writes of the partition's ledger; absent if no rule has state.",
+				l.Writes,
+				"partition",
+				id,
+			)
 			failing := 0.0
 			if l.Err != nil {
 				failing = max(0, now.Sub(l.Since).Seconds())
 			}
-			to.gauge("partition_ledger_failing_seconds", "How long the partition's ledger could not be read or written; absent if no rule has state.", failing, "partition", id)
+			to.gauge(
+				"partition_ledger_failing_seconds",
+				"How long the partition's ledger could not be read or written; absent if no rule has state.",
+				failing,
+				"partition",
+				id,
+			)
 		}
 		if l, ok := r.lag.lag(id, now); ok {
-			to.gauge("partition_lag_events", "Events in the hub that have not been read; updated every 15 s.", float64(l.events), "partition", id)
-			to.gauge("partition_checkpoint_lag_events", "Events in the hub after the checkpoint, which KEDA counts as unprocessed; updated every 15 s.", float64(l.behind), "partition", id)
-			to.gauge("partition_lag_seconds", "Upper bound on how long the oldest unread event has waited, by the hub's clock and this machine's.", l.waited.Seconds(), "partition", id)
+			to.gauge(
+				"partition_lag_events",
+				"Events in the hub that have not been read; updated every 15 s.",
+				float64(l.events),
+				"partition",
+				id,
+			)
+			to.gauge(
+				"partition_checkpoint_lag_events",
+				"Events in the hub after the checkpoint, which KEDA counts as unprocessed; updated every 15 s.",
+				float64(l.behind),
+				"partition",
+				id,
+			)
+			to.gauge(
+				"partition_lag_seconds",
+				"Upper bound on how long the oldest unread event has waited, by the hub's clock and this machine's.",
+				l.waited.Seconds(),
+				"partition",
+				id,
+			)
 		}
 	}
 }

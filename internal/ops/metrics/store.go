@@ -22,7 +22,10 @@ var storeResults = map[lease.Operation][]lease.Outcome{
 }
 
 // storeReasons are why a call can have no usable answer.
-var storeReasons = slices.DeleteFunc(slices.Clone(reasons), func(reason string) bool { return reason == reasonRetryAfter })
+var storeReasons = slices.DeleteFunc(
+	slices.Clone(reasons),
+	func(reason string) bool { return reason == reasonRetryAfter },
+)
 
 // Store returns what measures a store's calls. name, one of few, is the label.
 func (m *Metrics) Store(name string) lease.Observer {

@@ -38,9 +38,16 @@ func (m Member) JSON(limit int) []byte {
 }
 
 // WouldArrive returns why an alert of some device would not go out, in a sentence, and "" if all would: every
-// partition has an owner that reads it without being late, the services answer, and no receiver is down. self is the replica that
-// asks, others the other replicas that are alive, and partitions those of the hub, unless err says why they are not known.
-func WouldArrive(now time.Time, self Member, others []Member, partitions []telemetry.PartitionStatus, err error) string {
+// partition has an owner that reads it without being late, the services answer, and no receiver is down. self is the
+// replica that asks, others the other replicas that are alive, and partitions those of the hub, unless err says why
+// they are not known.
+func WouldArrive(
+	now time.Time,
+	self Member,
+	others []Member,
+	partitions []telemetry.PartitionStatus,
+	err error,
+) string {
 	if why := self.trouble(now); why != "" {
 		return why
 	}
@@ -89,7 +96,11 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 	}
 	const most = 8
 	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf("Partitions %s and %d more are not being read by any replica.", strings.Join(names[:most], ", "), n)
+		return fmt.Sprintf(
+			"Partitions %s and %d more are not being read by any replica.",
+			strings.Join(names[:most], ", "),
+			n,
+		)
 	}
 	return "Partitions " + humanize.And(names) + " are not being read by any replica."
 }

@@ -53,7 +53,9 @@ func (v view) conclude(r *Report) {
 	}
 	switch {
 	case v.draining:
-		r.State, r.Headline, r.Ready = Draining, "Draining: alerts in progress are being settled.", false
+		r.State = Draining
+		r.Headline = "Draining: alerts in progress are being settled."
+		r.Ready = false
 	case v.standby != "":
 		// Ready, or a rolling update would never stop the replicas that this one waits for.
 		r.State, r.Headline = Standby, "Standing by: "+v.standby+"."
@@ -153,8 +155,12 @@ func (v view) checkpointsProblem(f telemetry.Fault) Problem {
 		p.keeps = all
 		return p
 	}
-	return problem(ByCheckpoints, f, "What is settled cannot be recorded: a restart would read it again, without sending an alert twice. "+
-		"Partitions of replicas that stop are not taken over.")
+	return problem(
+		ByCheckpoints,
+		f,
+		"What is settled cannot be recorded: a restart would read it again, without sending an alert twice. "+
+			"Partitions of replicas that stop are not taken over.",
+	)
 }
 
 // partitionsProblem returns what there is to say about owned partitions that are not read, or may soon
@@ -257,7 +263,8 @@ func (m *Monitor) idleProblem(v view) Problem {
 	}
 	return Problem{
 		By: ByDevices, What: "no events have arrived on any partition that this replica reads", Since: m.readAt,
-		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.",
+		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and " +
+			"healthy.",
 	}
 }
 

@@ -97,8 +97,11 @@ func (r Report) Lines(now time.Time) string {
 
 // words say what a problem is, and its end.
 var words = map[By]struct{ begin, end string }{
-	ByHub:         {"the hub cannot be read", "the hub can be read again"},
-	ByPartitions:  {"partitions that this replica owns are not being read", "all partitions that this replica owns are being read again"},
+	ByHub: {"the hub cannot be read", "the hub can be read again"},
+	ByPartitions: {
+		"partitions that this replica owns are not being read",
+		"all partitions that this replica owns are being read again",
+	},
 	ByCheckpoints: {"the checkpoint store cannot be used", "the checkpoint store can be used again"},
 	ByLedger:      {"the ledger of a partition cannot be used", "the ledger of a partition can be used again"},
 	ByStore:       {"the throttle store cannot be used", "the throttle store can be used again"},

@@ -57,7 +57,12 @@ func (t *Tracing) begin(d worker.Start) worker.Trace {
 			semconv.MessagingEventHubsMessageEnqueuedTime(int(d.Enqueued.Unix())),
 		)
 	}
-	_, span := t.tracer.Start(context.Background(), "process "+of, trace.WithSpanKind(kind), trace.WithAttributes(attributes...))
+	_, span := t.tracer.Start(
+		context.Background(),
+		"process "+of,
+		trace.WithSpanKind(kind),
+		trace.WithAttributes(attributes...),
+	)
 	return delivery{span}
 }
 

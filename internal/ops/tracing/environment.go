@@ -38,7 +38,10 @@ func (s signal) enabled() (bool, error) {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return false, fmt.Errorf("%s: must be a URL such as http://host:4318 or https://…", variable)
 	case u.User != nil:
-		return false, fmt.Errorf("%s: credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%%20…", variable)
+		return false, fmt.Errorf(
+			"%s: credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%%20…",
+			variable,
+		)
 	}
 	return true, nil
 }

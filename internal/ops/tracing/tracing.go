@@ -62,7 +62,8 @@ type Tracing struct {
 
 // Open reads OpenTelemetry's variables and returns nil if they do not enable tracing. It
 // makes no connection, and fails only if spans would go nowhere; the error
-// names the variable without its value. Other invalid variables are logged and ignored. While spans cannot be exported, that is logged at most twice a minute.
+// names the variable without its value. Other invalid variables are logged and ignored. While spans cannot be
+// exported, that is logged at most twice a minute.
 func Open(ctx context.Context, c Config) (*Tracing, error) {
 	if on, err := traces.enabled(); !on || err != nil {
 		return nil, err
@@ -91,7 +92,11 @@ func handle(log *zap.Logger) func(error) {
 func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
 	provider := sdktrace.NewTracerProvider(to, sdktrace.WithResource(service(c)))
 	return &Tracing{
-		tracer:   provider.Tracer("alertworker", trace.WithInstrumentationVersion(c.Version), trace.WithSchemaURL(semconv.SchemaURL)),
+		tracer: provider.Tracer(
+			"alertworker",
+			trace.WithInstrumentationVersion(c.Version),
+			trace.WithSchemaURL(semconv.SchemaURL),
+		),
 		source:   c.Source,
 		provider: provider,
 		flush:    flushTimeout,
@@ -102,8 +107,14 @@ func start(c Config, to sdktrace.TracerProviderOption) *Tracing {
 
 // service describes this replica.
 func service(c Config) *resource.Resource {
-	service, err := resource.New(context.Background(), resource.WithTelemetrySDK(),
-		resource.WithAttributes(semconv.ServiceName("alertworker"), semconv.ServiceVersion(c.Version), semconv.ServiceInstanceID(c.Replica)),
+	service, err := resource.New(
+		context.Background(),
+		resource.WithTelemetrySDK(),
+		resource.WithAttributes(
+			semconv.ServiceName("alertworker"),
+			semconv.ServiceVersion(c.Version),
+			semconv.ServiceInstanceID(c.Replica),
+		),
 		resource.WithFromEnv(), // last: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win
 	)
 	if err != nil {

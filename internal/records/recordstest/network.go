@@ -40,39 +40,42 @@ type Network struct {
 
 // Via returns next behind n.
 func (n *Network) Via(next records.Store) records.Store {
-	return records.Around(next, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
-		if n.Fail != nil {
-			if err := n.Fail(op, name); err != nil {
-				return err
+	return records.Around(
+		next,
+		func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			if n.Fail != nil {
+				if err := n.Fail(op, name); err != nil {
+					return err
+				}
 			}
-		}
-		fault, late := n.next()
-		defer func() {
-			for _, write := range late {
-				_ = write()
+			fault, late := n.next()
+			defer func() {
+				for _, write := range late {
+					_ = write()
+				}
+			}()
+			change := op == records.OpWrite || op == records.OpDelete
+			again := func() error { return call(context.WithoutCancel(ctx)) }
+			if change {
+				n.mu.Lock()
+				n.writes = append(n.writes, again)
+				if fault == Late {
+					n.late = append(n.late, again)
+				}
+				n.mu.Unlock()
 			}
-		}()
-		change := op == records.OpWrite || op == records.OpDelete
-		again := func() error { return call(context.WithoutCancel(ctx)) }
-		if change {
-			n.mu.Lock()
-			n.writes = append(n.writes, again)
-			if fault == Late {
-				n.late = append(n.late, again)
+			switch fault {
+			case LostRequest, Late:
+				return ErrReset
+			case LostAnswer:
+				_ = call(ctx)
+				return ErrReset
+			case Repeated:
+				_ = call(ctx)
 			}
-			n.mu.Unlock()
-		}
-		switch fault {
-		case LostRequest, Late:
-			return ErrReset
-		case LostAnswer:
-			_ = call(ctx)
-			return ErrReset
-		case Repeated:
-			_ = call(ctx)
-		}
-		return call(ctx)
-	})
+			return call(ctx)
+		},
+	)
 }
 
 // next returns the fault of this call, and what is late and comes after it.
@@ -95,7 +98,9 @@ func (n *Network) next() (fault Fault, late []func() error) {
 func (n *Network) Arm(fault Fault, in int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	n.fault, n.in, n.fired = fault, in, false
+	n.fault = fault
+	n.in = in
+	n.fired = false
 }
 
 // Disarm ends the fault and reports whether it befell a call.

@@ -80,14 +80,23 @@ type UnreadableError struct {
 }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf("%s is not a checkpoint: %v: remove it; until then this partition has no checkpoint and is read from its earliest event at every start", e.Name, e.Err)
+	return fmt.Sprintf(
+		"%s is not a checkpoint: %v: remove it; until then this partition has no checkpoint and is read from its earliest "+
+			"event at every start",
+		e.Name,
+		e.Err,
+	)
 }
 
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // ReadCheckpoints returns the checkpoints of g by partition, and why those that
 // cannot be read cannot, each an *UnreadableError.
-func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[string]StoredCheckpoint, map[string]error, error) {
+func ReadCheckpoints(
+	ctx context.Context,
+	store records.Store,
+	g Group,
+) (map[string]StoredCheckpoint, map[string]error, error) {
 	prefix := g.Checkpoint("")
 	all, err := records.All(ctx, store, prefix)
 	if err != nil {
@@ -112,18 +121,25 @@ func ReadCheckpoints(ctx context.Context, store records.Store, g Group) (map[str
 type checkpoints struct {
 	store      records.Store
 	group      Group
-	generation string            // of the hub that is read; empty if it is not known
-	beyond     map[string]string // ETags, by partition, of checkpoints beyond the hub's end; not changed once the hub is read
+	generation string // of the hub that is read; empty if it is not known
+	// ETags, by partition, of checkpoints beyond the hub's end; not changed once the hub is read
+	beyond map[string]string
 }
 
 // checkpoints returns those of the consumer group where the hub is at present, of which the generation is not known.
 func (s *Source) checkpoints() *checkpoints {
 	at := s.endpoint()
-	return &checkpoints{store: s.config.Records, group: NewGroup(at.namespace, at.hub, s.config.ConsumerGroup), beyond: map[string]string{}}
+	return &checkpoints{
+		store:  s.config.Records,
+		group:  NewGroup(at.namespace, at.hub, s.config.ConsumerGroup),
+		beyond: map[string]string{},
+	}
 }
 
 // all returns the checkpoints by partition, and those that cannot be read.
-func (cs *checkpoints) all(ctx context.Context) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
+func (cs *checkpoints) all(
+	ctx context.Context,
+) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
 	return ReadCheckpoints(ctx, cs.store, cs.group)
 }
 
@@ -155,10 +171,18 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckp
 
 // write replaces before by c; a zero before stands for no checkpoint.
 // records.ErrConflict if the store has something else.
-func (cs *checkpoints) write(ctx context.Context, partition string, c telemetry.Checkpoint, before StoredCheckpoint) (next StoredCheckpoint, err error) {
+func (cs *checkpoints) write(
+	ctx context.Context,
+	partition string,
+	c telemetry.Checkpoint,
+	before StoredCheckpoint,
+) (next StoredCheckpoint, err error) {
 	next = StoredCheckpoint{Position: c.Position, Ledger: c.Ledger}
 	next.Generation = cs.generation
-	next.etag, err = cs.store.Write(ctx, records.Record{Name: cs.group.Checkpoint(partition), Values: next.Values(), ETag: before.etag})
+	next.etag, err = cs.store.Write(
+		ctx,
+		records.Record{Name: cs.group.Checkpoint(partition), Values: next.Values(), ETag: before.etag},
+	)
 	if err != nil {
 		return next, fmt.Errorf("checkpoint store: %w", err)
 	}
@@ -171,10 +195,15 @@ const advanceRounds = 4
 
 // advance moves a checkpoint forward to c unless the store has a later one, and
 // returns what the store then has, nil if that is not known. At the same position
-// c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was last seen,
-// nil if it was not. owned is called right before each write, and its error ends
-// advance.
-func (cs *checkpoints) advance(ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, owned func() error) (*StoredCheckpoint, error) {
+// c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was
+// last seen, nil if it was not. owned is called right before each write, and its error ends advance.
+func (cs *checkpoints) advance(
+	ctx context.Context,
+	partition string,
+	c telemetry.Checkpoint,
+	known *StoredCheckpoint,
+	owned func() error,
+) (*StoredCheckpoint, error) {
 	if !sameGeneration(c.Generation, cs.generation) {
 		return known, nil
 	}

@@ -78,7 +78,9 @@ func (c *cursor) follow(e *telemetry.Event) (missing int64) {
 	default:
 		missing = max(0, e.Sequence-max(c.last.Sequence, c.settled)-1-c.unproven)
 	}
-	c.last, c.fresh, c.unproven = e.Position, false, 0
+	c.last = e.Position
+	c.fresh = false
+	c.unproven = 0
 	return missing
 }
 

@@ -36,9 +36,9 @@
 // read stands in the log and in the status, in the hub's words. One that cannot be opened for a
 // minute is handed to the next replica, and after that each time for twice as long, up to an
 // hour: the ownership record counts how often. If nothing comes for 2 minutes although the hub holds
-// more than was received, the link is opened again, once for each end. A replica whose heartbeat is overdue reads what it has open, and
-// makes no connection and no link. When a new owner connects, the hub disconnects the old one. A
-// reader that is none of the replicas is named as another program.
+// more than was received, the link is opened again, once for each end. A replica whose heartbeat is overdue reads
+// what it has open, and makes no connection and no link. When a new owner connects, the hub disconnects the old one.
+// A reader that is none of the replicas is named as another program.
 //
 // # Another hub
 //

@@ -76,7 +76,9 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := endpoint{s.namespace, s.config.Hub}
-	s.config.ConnectionString, s.config.Hub, s.namespace = connectionString, to.hub, to.namespace
+	s.config.ConnectionString = connectionString
+	s.config.Hub = to.hub
+	s.namespace = to.namespace
 	if from.lower() == to.lower() {
 		return false
 	}

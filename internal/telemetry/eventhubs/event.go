@@ -11,7 +11,10 @@ import (
 func event(data []byte, kept *texts) telemetry.Event {
 	m, ok := amqpfilter.Parse(data)
 	if !ok { // the hub sends events from an address that is no partition's
-		return telemetry.Event{Position: telemetry.Position{Sequence: unknownSequence}, Undecodable: "the message did not pass the filter"}
+		return telemetry.Event{
+			Position:    telemetry.Position{Sequence: unknownSequence},
+			Undecodable: "the message did not pass the filter",
+		}
 	}
 	e := telemetry.Event{
 		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset)},

@@ -147,10 +147,11 @@ type Source struct {
 	checkInterval   time.Duration // between two checks of the hub
 	openLimit       time.Duration // for a link to be attached
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
-	patience        time.Duration // before a partition that cannot be opened is handed to another replica; 0 for the default
-	queryLimit      time.Duration // for the hub to answer the next question of a query
-	secondThought   time.Duration // between two answers that say that the hub is another one
-	stallLimit      time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
+	// before a partition that cannot be opened is handed to another replica; 0 for the default
+	patience      time.Duration
+	queryLimit    time.Duration // for the hub to answer the next question of a query
+	secondThought time.Duration // between two answers that say that the hub is another one
+	stallLimit    time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
 	mu    sync.Mutex
 	stats telemetry.SourceStats
@@ -166,7 +167,8 @@ func New(config Config) (*Source, error) {
 		if err != nil {
 			return nil, fmt.Errorf("event hub source: %w", err)
 		}
-		if namespace = at.namespace; at.hub == "" { // the string names the hub, because azeventhubs refuses one that is named twice
+		// the string names the hub, because azeventhubs refuses one that is named twice
+		if namespace = at.namespace; at.hub == "" {
 			config.ConnectionString += ";EntityPath=" + config.Hub
 		} else {
 			config.Hub = at.hub
@@ -187,10 +189,13 @@ func New(config Config) (*Source, error) {
 		owner = label[max(0, len(label)+1+len(owner)-maxName):] + "-" + owner // the end tells pods apart
 	}
 	s := &Source{
-		config:          config,
-		namespace:       namespace,
-		owner:           owner,
-		log:             config.Logger.With(zap.String("hub", cmp.Or(config.IoTHub, config.Hub)), zap.String("group", config.ConsumerGroup)),
+		config:    config,
+		namespace: namespace,
+		owner:     owner,
+		log: config.Logger.With(
+			zap.String("hub", cmp.Or(config.IoTHub, config.Hub)),
+			zap.String("group", config.ConsumerGroup),
+		),
 		network:         config.Network,
 		firstStartGrace: 5 * time.Second,
 		checkInterval:   time.Minute,

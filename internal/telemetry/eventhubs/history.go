@@ -18,8 +18,8 @@ const (
 	historyFailures = 5                // in a row
 )
 
-// A History is what a hub held when it was opened, from a time on: the events of all partitions in the order in which the hub
-// took them. It takes partitions from no reader, and writes nothing. It is for one goroutine.
+// A History is what a hub held when it was opened, from a time on: the events of all partitions in the order in which
+// the hub took them. It takes partitions from no reader, and writes nothing. It is for one goroutine.
 type History struct {
 	look     *look
 	began    time.Time // of reading
@@ -71,8 +71,8 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 	return h, nil
 }
 
-// Held returns how many events the hub holds in the partitions that h reads, and how long reading them all takes at least; 0 if
-// nothing limits that.
+// Held returns how many events the hub holds in the partitions that h reads, and how long reading them all takes at
+// least; 0 if nothing limits that.
 func (h *History) Held() (events int64, takes time.Duration) {
 	for _, p := range h.partitions {
 		end := h.look.hub.ends[p.id]
@@ -108,7 +108,8 @@ func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int
 				return false
 			}
 		})
-		if err == nil || busy(err) || noGroup(err) || failures >= historyFailures || !backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
+		if err == nil || busy(err) || noGroup(err) || failures >= historyFailures ||
+			!backoff.Sleep(ctx, backoff.Delay(failures+1, openMin, openMax)) {
 			return err
 		}
 	}

@@ -303,9 +303,9 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// check asks the hub whether it still is the one that is read, and replaces it if it says twice that it is not. It returns
-// why, nil also if the hub does not answer. It takes notice of new partitions and of links on
-// which nothing comes.
+// check asks the hub whether it still is the one that is read, and replaces it if it says twice that it is not. It
+// returns why, nil also if the hub does not answer. It takes notice of new partitions and of links on which nothing
+// comes.
 func (h *hub) check(ctx context.Context) error {
 	read := h.read()
 	before := map[string]int64{}
@@ -331,7 +331,11 @@ func (h *hub) check(ctx context.Context) error {
 	h.partitions = len(state.partitions)
 	h.mu.Unlock()
 	if len(state.partitions) > partitions {
-		h.source.log.Warn("the hub has more partitions", zap.Int("partitions", len(state.partitions)), zap.Int("before", partitions))
+		h.source.log.Warn(
+			"the hub has more partitions",
+			zap.Int("partitions", len(state.partitions)),
+			zap.Int("before", partitions),
+		)
 		h.member.SetPartitions(state.partitions)
 	}
 	for id, end := range state.ends {
@@ -340,7 +344,8 @@ func (h *hub) check(ctx context.Context) error {
 	return nil
 }
 
-// another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if it is.
+// another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if
+// it is.
 func (h *hub) another(state hubState, read map[string]int64) error {
 	h.mu.Lock()
 	partitions := h.partitions
@@ -353,7 +358,13 @@ func (h *hub) another(state hubState, read map[string]int64) error {
 	}
 	for id, sequence := range read {
 		if end, ok := state.ends[id]; ok && end.LastEnqueuedSequenceNumber < sequence {
-			return fmt.Errorf("%w: partition %s ends at %d and was read up to %d", errAnotherHub, id, end.LastEnqueuedSequenceNumber, sequence)
+			return fmt.Errorf(
+				"%w: partition %s ends at %d and was read up to %d",
+				errAnotherHub,
+				id,
+				end.LastEnqueuedSequenceNumber,
+				sequence,
+			)
 		}
 	}
 	return nil

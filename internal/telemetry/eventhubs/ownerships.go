@@ -64,6 +64,9 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	for _, p := range byID {
 		all = append(all, *p)
 	}
-	slices.SortFunc(all, func(a, b telemetry.PartitionStatus) int { return telemetry.ComparePartitions(a.Partition, b.Partition) })
+	slices.SortFunc(
+		all,
+		func(a, b telemetry.PartitionStatus) int { return telemetry.ComparePartitions(a.Partition, b.Partition) },
+	)
 	return all, nil
 }

@@ -61,11 +61,12 @@ type partition struct {
 	changed time.Time               // when that or the last event last changed
 	turned  time.Time               // when a link was last attached or lost
 	fault   telemetry.Fault         // why there is no link; zero if there is one
-	ahead   int64                   // what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
-	stalled int64                   // what it was ahead at when a link was given up for that; -1 before the first time
-	rival   telemetry.Fault         // another program reads the partition too; Since its first link
-	seen    time.Time               // when rival last had one
-	gone    telemetry.Event         // stands for those that have expired, if link fails with errExpired
+	// what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
+	ahead   int64
+	stalled int64           // what it was ahead at when a link was given up for that; -1 before the first time
+	rival   telemetry.Fault // another program reads the partition too; Since its first link
+	seen    time.Time       // when rival last had one
+	gone    telemetry.Event // stands for those that have expired, if link fails with errExpired
 }
 
 func (p *partition) ID() string { return p.id }
@@ -282,7 +283,12 @@ func (p *partition) accuse() {
 		return
 	}
 	group := p.hub.source.config.ConsumerGroup
-	err := fmt.Errorf("another program reads the consumer group %s: its receiver %q took the partition: give each program a consumer group of its own", group, *name)
+	err := fmt.Errorf(
+		"another program reads the consumer group %s: its receiver %q took the partition: give each program a consumer "+
+			"group of its own",
+		group,
+		*name,
+	)
 	p.mu.Lock()
 	known := p.hasRival()
 	if !known {
@@ -304,7 +310,12 @@ func (p *partition) refuse(ctx context.Context, err error) {
 		return
 	}
 	p.refused++
-	p.log.Warn("the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
+	p.log.Warn(
+		"the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, then from "+
+			"the earliest event",
+		zap.Int("refused", p.refused),
+		zap.Error(err),
+	)
 }
 
 // positionRefused reports whether the hub refuses to begin where it was asked to.
@@ -316,15 +327,19 @@ func positionRefused(err error) bool {
 	if strings.Contains(text, "com.microsoft:georeplication:invalid-offset") {
 		return true
 	}
-	argument := strings.Contains(text, "com.microsoft:argument-error") || strings.Contains(text, "com.microsoft:argument-out-of-range")
-	return argument && (strings.Contains(text, "offset") || strings.Contains(text, "sequence") || strings.Contains(text, "time"))
+	argument := strings.Contains(text, "com.microsoft:argument-error") ||
+		strings.Contains(text, "com.microsoft:argument-out-of-range")
+	return argument &&
+		(strings.Contains(text, "offset") || strings.Contains(text, "sequence") || strings.Contains(text, "time"))
 }
 
 // attached records that the link is attached, and how to make it fail; nil that it no longer is.
 func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 	p.mu.Lock()
 	recovered := l != nil && p.fault.Err != nil
-	p.link, p.fail, p.waiting = l, fail, false
+	p.link = l
+	p.fail = fail
+	p.waiting = false
 	p.turned = time.Now()
 	p.changed = p.turned
 	if l != nil {
@@ -402,8 +417,9 @@ func (p *partition) unopened() (d time.Duration, known bool) {
 // errExpired makes a link fail because events that were to come on it have expired.
 var errExpired = errors.New("the hub has dropped events that were not read yet")
 
-// compare is called with what the hub says about the partition while a link may be waiting. It makes the link fail if the hub
-// has been ahead for the source's stallLimit while nothing came, once for each end, and if what was to come has expired.
+// compare is called with what the hub says about the partition while a link may be waiting. It makes the link fail if
+// the hub has been ahead for the source's stallLimit while nothing came, once for each end, and if what was to come
+// has expired.
 func (p *partition) compare(end azeventhubs.PartitionProperties) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -431,11 +447,16 @@ func (p *partition) compare(end azeventhubs.PartitionProperties) {
 // errAnotherHub means that known positions are those of another hub.
 var errAnotherHub = errors.New("the hub is no longer the one that was read before")
 
-// missed counts events that should have come between two others and will never be read. The hub had dropped them before they
-// were asked for if nothing has come since the checkpoint. On a compacted hub that is every other event, so a partition logs it
-// at most once a minute.
+// missed counts events that should have come between two others and will never be read. The hub had dropped them
+// before they were asked for if nothing has come since the checkpoint. On a compacted hub that is every other event,
+// so a partition logs it at most once a minute.
 func (p *partition) missed(events int64, fresh bool, from, to telemetry.Position) {
-	log := p.log.With(zap.Int64("events", events), zap.Int64("after", from.Sequence), zap.Int64("before", to.Sequence), zap.Time("before_time", to.Time))
+	log := p.log.With(
+		zap.Int64("events", events),
+		zap.Int64("after", from.Sequence),
+		zap.Int64("before", to.Sequence),
+		zap.Time("before_time", to.Time),
+	)
 	if !from.Time.IsZero() { // an old checkpoint
 		log = log.With(zap.Time("after_time", from.Time))
 	}
@@ -448,10 +469,16 @@ func (p *partition) missed(events int64, fresh bool, from, to telemetry.Position
 	})
 	switch now := time.Now(); {
 	case fresh:
-		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer group was behind")
+		log.Error(
+			"events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer " +
+				"group was behind",
+		)
 	case now.Sub(p.gapLogged) > time.Minute:
 		p.gapLogged = now
-		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped them since, or the hub is compacted")
+		log.Error(
+			"events are missing between two that were read: the client could not read them, the hub has dropped them since, " +
+				"or the hub is compacted",
+		)
 	}
 }
 
@@ -508,6 +535,14 @@ func (p *partition) warn(e *telemetry.Event) {
 	if p.lines++; p.lines > undecodableLines {
 		return
 	}
-	p.log.Warn("a message cannot be decoded; continuing with the next",
-		zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.String("cause", e.Undecodable), zap.Int("bytes", len(e.Body)))
+	p.log.Warn(
+		"a message cannot be decoded; continuing with the next",
+		zap.Int64(
+			"sequence",
+			e.Sequence,
+		),
+		zap.String("device", e.Device),
+		zap.String("cause", e.Undecodable),
+		zap.Int("bytes", len(e.Body)),
+	)
 }

@@ -56,7 +56,13 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	probing.SetLimit(probeLinks)
 	for i, id := range l.hub.partitions {
 		end, p := l.hub.ends[id], &states[i]
-		*p = PartitionState{ID: id, First: end.BeginningSequenceNumber, Last: end.LastEnqueuedSequenceNumber, Enqueued: end.LastEnqueuedOn, Empty: end.IsEmpty}
+		*p = PartitionState{
+			ID:       id,
+			First:    end.BeginningSequenceNumber,
+			Last:     end.LastEnqueuedSequenceNumber,
+			Enqueued: end.LastEnqueuedOn,
+			Empty:    end.IsEmpty,
+		}
 		if !p.Empty && perPartition > 0 {
 			probing.Go(func() error { return l.newest(ctx, p, perPartition) })
 		}

@@ -51,7 +51,8 @@ func refused(err error) bool {
 func unauthorized(err error) bool {
 	var service *azeventhubs.Error
 	var peer *amqp.Error
-	return status(err) == http.StatusUnauthorized || errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
+	return status(err) == http.StatusUnauthorized ||
+		errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
 		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
 }
 
@@ -83,29 +84,61 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	code, text := status(err), err.Error()
 	switch {
 	case unauthorized(err):
-		return fmt.Errorf("%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role Azure Event Hubs Data Receiver): %w", at.namespace, err)
+		return fmt.Errorf(
+			"%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role "+
+				"Azure Event Hubs Data Receiver): %w",
+			at.namespace,
+			err,
+		)
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
 	case noGroup(err):
-		return fmt.Errorf("event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w", at.hub, s.config.ConsumerGroup, err)
+		return fmt.Errorf(
+			"event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w",
+			at.hub,
+			s.config.ConsumerGroup,
+			err,
+		)
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
 	case noToken(err):
 		return fmt.Errorf("%s: %w", at.namespace, err)
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
-		return fmt.Errorf("consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w", s.config.ConsumerGroup, err)
+		return fmt.Errorf(
+			"consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w",
+			s.config.ConsumerGroup,
+			err,
+		)
 	case errors.As(err, &proxy):
 		return fmt.Errorf("cannot connect to %s: %w", at.namespace, proxy)
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
-		return fmt.Errorf("cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve names: %w", at.namespace, err)
+		return fmt.Errorf(
+			"cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve "+
+				"names: %w",
+			at.namespace,
+			err,
+		)
 	case strings.Contains(text, syscall.ECONNREFUSED.Error()): // azeventhubs may keep no more than the text
-		return fmt.Errorf("nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w", at.namespace, err)
+		return fmt.Errorf(
+			"nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w",
+			at.namespace,
+			err,
+		)
 	case errors.As(err, &certificate):
-		return fmt.Errorf("the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w", at.namespace, err)
+		return fmt.Errorf(
+			"the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w",
+			at.namespace,
+			err,
+		)
 	case ctx.Err() == context.Canceled:
 		return ctx.Err()
 	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf("no answer from %s in time: is outgoing TCP to port %s allowed here? %w", at.namespace, s.port(), err)
+		return fmt.Errorf(
+			"no answer from %s in time: is outgoing TCP to port %s allowed here? %w",
+			at.namespace,
+			s.port(),
+			err,
+		)
 	case errors.As(err, &credential):
 		return fmt.Errorf("no token for %s: %w", at.namespace, err)
 	}

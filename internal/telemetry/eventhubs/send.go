@@ -41,7 +41,11 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 }
 
 func (s *Source) producer() (*azeventhubs.ProducerClient, error) {
-	options := &azeventhubs.ProducerClientOptions{ApplicationID: "alertworker", NewWebSocketConn: s.connect, RetryOptions: azeventhubs.RetryOptions{MaxRetries: -1}}
+	options := &azeventhubs.ProducerClientOptions{
+		ApplicationID:    "alertworker",
+		NewWebSocketConn: s.connect,
+		RetryOptions:     azeventhubs.RetryOptions{MaxRetries: -1},
+	}
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewProducerClient(s.config.Namespace, s.config.Hub, s.config.Credential, options)
 	}

@@ -88,7 +88,9 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
-	plan.partitions, plan.ends, cs.generation = state.partitions, state.ends, state.generation()
+	plan.partitions = state.partitions
+	plan.ends = state.ends
+	cs.generation = state.generation()
 	if err := s.planStart(ctx, cs, plan, state.at, last); err != nil {
 		return nil, err
 	}
@@ -105,7 +107,13 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	return h, nil
 }
 
-func (s *Source) planStart(ctx context.Context, cs *checkpoints, plan *startPlan, at endpoint, last lastRead) (err error) {
+func (s *Source) planStart(
+	ctx context.Context,
+	cs *checkpoints,
+	plan *startPlan,
+	at endpoint,
+	last lastRead,
+) (err error) {
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions[id] = Start{Earliest: true}
@@ -131,9 +139,17 @@ func (s *Source) planStart(ctx context.Context, cs *checkpoints, plan *startPlan
 	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
 	case len(fresh) == 0:
 	case len(fresh) == len(plan.partitions):
-		s.log.Info("no partition has a checkpoint, as on a first start: starting to read", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
+		s.log.Info(
+			"no partition has a checkpoint, as on a first start: starting to read",
+			zap.Strings("partitions", fresh),
+			zap.Stringer("at", plan.others),
+		)
 	default:
-		s.log.Warn("partitions have no checkpoint: starting over", zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
+		s.log.Warn(
+			"partitions have no checkpoint: starting over",
+			zap.Strings("partitions", fresh),
+			zap.Stringer("at", plan.others),
+		)
 	}
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
 	if last.at == (endpoint{}) || len(missing) == 0 {
@@ -154,13 +170,24 @@ func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *
 			another[id] = c
 		}
 	}
-	return s.startOver(ctx, cs, plan, slices.Collect(maps.Keys(another)), resumeTime(another), "the checkpoints are of another hub of this name, which was deleted or failed over")
+	return s.startOver(
+		ctx,
+		cs,
+		plan,
+		slices.Collect(maps.Keys(another)),
+		resumeTime(another),
+		"the checkpoints are of another hub of this name, which was deleted or failed over",
+	)
 }
 
 // startOverMoved starts over the partitions that have no checkpoint at this
 // endpoint, because the IoT Hub had another one before.
 func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *startPlan, before endpoint) error {
-	there, unreadable, err := ReadCheckpoints(ctx, s.config.Records, NewGroup(before.namespace, before.hub, s.config.ConsumerGroup))
+	there, unreadable, err := ReadCheckpoints(
+		ctx,
+		s.config.Records,
+		NewGroup(before.namespace, before.hub, s.config.ConsumerGroup),
+	)
 	if err != nil || len(there)+len(unreadable) == 0 {
 		return err
 	}
@@ -172,12 +199,26 @@ func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *star
 	for _, id := range missing {
 		plan.moved[id] = true
 	}
-	return s.startOver(ctx, cs, plan, missing, resume, fmt.Sprintf("the endpoint of %s was %v before", s.config.IoTHub, before))
+	return s.startOver(
+		ctx,
+		cs,
+		plan,
+		missing,
+		resume,
+		fmt.Sprintf("the endpoint of %s was %v before", s.config.IoTHub, before),
+	)
 }
 
 // startOver starts partitions at a time, or at the earliest event if that is
 // zero. One that is empty gets its checkpoint at once, since it may stay idle for long.
-func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan, ids []string, at time.Time, why string) error {
+func (s *Source) startOver(
+	ctx context.Context,
+	cs *checkpoints,
+	plan *startPlan,
+	ids []string,
+	at time.Time,
+	why string,
+) error {
 	start := Start{Earliest: at.IsZero(), Time: at}
 	var reread []string
 	for _, id := range slices.Sorted(slices.Values(ids)) {
@@ -196,7 +237,11 @@ func (s *Source) startOver(ctx context.Context, cs *checkpoints, plan *startPlan
 		}
 	}
 	if len(reread) > 0 {
-		s.log.Error(why+": starting over where nothing is missed; alerts already sent are not repeated", zap.Strings("partitions", reread), zap.Stringer("at", start))
+		s.log.Error(
+			why+": starting over where nothing is missed; alerts already sent are not repeated",
+			zap.Strings("partitions", reread),
+			zap.Stringer("at", start),
+		)
 	}
 	return nil
 }
@@ -251,5 +296,9 @@ func lastPosition(end azeventhubs.PartitionProperties) telemetry.Position {
 	if end.IsEmpty || end.LastEnqueuedOffset == "" {
 		return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: beforeFirst}
 	}
-	return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: end.LastEnqueuedOffset, Time: end.LastEnqueuedOn}
+	return telemetry.Position{
+		Sequence: end.LastEnqueuedSequenceNumber,
+		Offset:   end.LastEnqueuedOffset,
+		Time:     end.LastEnqueuedOn,
+	}
 }

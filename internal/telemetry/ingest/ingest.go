@@ -93,7 +93,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	device, action, ok := httpapi.Device(r)
 	switch {
 	case !ok || action != "telemetry":
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F"})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusNotFound,
+				Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F",
+			},
+		)
 		return
 	case !httpapi.Authorized(r, h.Token):
 		httpapi.Unauthorized(w, "HTTP_INGEST_TOKEN")
@@ -102,7 +108,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpapi.NotAllowed(w, http.MethodPost)
 		return
 	case len(device) > maxDevice:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusRequestURITooLong, Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice)})
+		httpapi.Fail(
+			w,
+			httpapi.Problem{
+				Status: http.StatusRequestURITooLong,
+				Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice),
+			},
+		)
 		return
 	}
 	key, err := alertKey(device, r.Header.Values("Idempotency-Key"))
@@ -185,12 +197,24 @@ func status(v telemetry.Verdict) string {
 
 func stopped(w http.ResponseWriter) {
 	retryAfter(w, retryFailed)
-	httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is stopping: send it again, another will take it"})
+	httpapi.Fail(
+		w,
+		httpapi.Problem{
+			Status: http.StatusServiceUnavailable,
+			Detail: "this replica is stopping: send it again, another will take it",
+		},
+	)
 }
 
 func busy(w http.ResponseWriter) {
 	retryAfter(w, retryBusy)
-	httpapi.Fail(w, httpapi.Problem{Status: http.StatusTooManyRequests, Detail: "too many readings wait to be settled: send it again later"})
+	httpapi.Fail(
+		w,
+		httpapi.Problem{
+			Status: http.StatusTooManyRequests,
+			Detail: "too many readings wait to be settled: send it again later",
+		},
+	)
 }
 
 func retryAfter(w http.ResponseWriter, seconds int) {
@@ -225,7 +249,10 @@ func problemOf(err error) httpapi.Problem {
 	var undecodable *telemetry.DecodeError
 	switch {
 	case errors.As(err, &tooLarge):
-		return httpapi.Problem{Status: http.StatusRequestEntityTooLarge, Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody)}
+		return httpapi.Problem{
+			Status: http.StatusRequestEntityTooLarge,
+			Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody),
+		}
 	case errors.As(err, &undecodable):
 		p := httpapi.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
 		switch undecodable.Reason {
@@ -236,7 +263,10 @@ func problemOf(err error) httpapi.Problem {
 		}
 		return p
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return httpapi.Problem{Status: http.StatusRequestTimeout, Detail: fmt.Sprintf("the body did not arrive within %v", httpapi.BodyTimeout)}
+		return httpapi.Problem{
+			Status: http.StatusRequestTimeout,
+			Detail: fmt.Sprintf("the body did not arrive within %v", httpapi.BodyTimeout),
+		}
 	default:
 		return httpapi.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
 	}
@@ -256,7 +286,10 @@ func alertKey(device string, headers []string) (string, error) {
 	}
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	if len(headers) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, bad) {
-		return "", fmt.Errorf("an Idempotency-Key has 1 to %d visible ASCII characters, without quotes and backslashes", maxKey)
+		return "", fmt.Errorf(
+			"an Idempotency-Key has 1 to %d visible ASCII characters, without quotes and backslashes",
+			maxKey,
+		)
 	}
 	sum := sha256.Sum256([]byte(key + " " + device)) // no key has a space
 	return hex.EncodeToString(sum[:16]), nil

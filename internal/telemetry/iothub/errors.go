@@ -17,7 +17,9 @@ import (
 
 var (
 	errTimeout = errors.New("no answer in time")
-	errNoHub   = errors.New("it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?")
+	errNoHub   = errors.New(
+		"it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?",
+	)
 )
 
 // explain says what err, met on the way to host, means and what to do.
@@ -30,8 +32,10 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 	_, port := transport.IoTHub(host).HostPort(r.transport)
 	switch {
 	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
-		return errors.New("the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; " +
-			"the policy needs \"service connect\") and this machine's clock")
+		return errors.New(
+			"the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; " +
+				"the policy needs \"service connect\") and this machine's clock",
+		)
 	case errors.As(err, &proxy):
 		return err
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
@@ -44,12 +48,19 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
 	case errors.As(err, &certificate):
-		return fmt.Errorf("its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates current? %w", err)
+		return fmt.Errorf(
+			"its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates "+
+				"current? %w",
+			err,
+		)
 	case errors.As(err, &network) && network.Timeout():
 		return unanswered(port, err)
 	case errors.As(err, &remote):
 		return fmt.Errorf("%w (%s: %s)", errNoHub, remote.Condition, remote.Description)
-	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET), errors.Is(err, errNoHub):
+	case errors.As(err, new(tls.RecordHeaderError)),
+		errors.Is(err, io.EOF),
+		errors.Is(err, syscall.ECONNRESET),
+		errors.Is(err, errNoHub):
 		return errNoHub
 	}
 	return err

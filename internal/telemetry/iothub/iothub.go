@@ -69,7 +69,13 @@ func (r resolver) resolve(ctx context.Context, connectionString string) (string,
 	if err != nil {
 		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, err)
 	}
-	return fmt.Sprintf("Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s", endpoint, hub.keyName, hub.keyText, entity), nil
+	return fmt.Sprintf(
+		"Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s",
+		endpoint,
+		hub.keyName,
+		hub.keyText,
+		entity,
+	), nil
 }
 
 // ask wants to read where the hub has nothing to read, and returns the redirect
@@ -155,7 +161,10 @@ func parse(s string) (identity, error) {
 		{"HostName", hub.host}, {"SharedAccessKeyName", hub.keyName}, {"SharedAccessKey", hub.keyText},
 	} {
 		if required.value == "" {
-			return identity{}, fmt.Errorf("has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)", required.key)
+			return identity{}, fmt.Errorf(
+				"has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)",
+				required.key,
+			)
 		}
 	}
 	if len(hub.host) > 253 || !hostName.MatchString(hub.host) {
@@ -181,5 +190,9 @@ func (hub identity) token(expiry time.Time) string {
 	mac := hmac.New(sha256.New, hub.key)
 	mac.Write([]byte(resource + "\n" + until))
 	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	return "SharedAccessSignature sr=" + resource + "&sig=" + url.QueryEscape(signature) + "&se=" + until + "&skn=" + url.QueryEscape(hub.keyName)
+	return "SharedAccessSignature sr=" + resource + "&sig=" + url.QueryEscape(
+		signature,
+	) + "&se=" + until + "&skn=" + url.QueryEscape(
+		hub.keyName,
+	)
 }

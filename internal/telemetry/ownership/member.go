@@ -42,14 +42,14 @@ type Config struct {
 	Partitions []string // that are shared, until SetPartitions is called
 
 	// Unopened, if not nil, returns how long this member has owned a partition and could not open
-	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after Patience, by default a minute,
-	// which doubles each time, so that a partition that nobody can open settles down. Unopened
-	// must be short.
+	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after Patience, by
+	// default a minute, which doubles each time, so that a partition that nobody can open settles down. Unopened must be
+	// short.
 	Unopened func(partition string) (d time.Duration, ok bool)
 	Patience time.Duration
 
-	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. It costs no
-	// writes besides the heartbeats', and is asked for every 10 s.
+	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. It
+	// costs no writes besides the heartbeats', and is asked for every 10 s.
 	Report func() []byte
 
 	Logger *zap.Logger // default: none
@@ -178,7 +178,10 @@ func (m *Member) Run(ctx context.Context) {
 		backoff.Sleep(ctx, wait)
 	}
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's heartbeat expires", zap.Error(err))
+		m.Logger.Warn(
+			"some partitions could not be released: other replicas will take them over when this replica's heartbeat expires",
+			zap.Error(err),
+		)
 	}
 }
 
@@ -304,7 +307,13 @@ func (m *Member) claims(v view) (claims []Record) {
 		case unopened >= m.Patience<<min(r.Failures, maxDoubled) && next(m.Owner, v.sharing) != m.Owner && !m.isDraining():
 			r.Owner = next(m.Owner, v.sharing)
 			r.Failures++
-			m.Logger.Warn("a partition cannot be opened: handing it to another replica", zap.String("partition", p), zap.Duration("after", unopened), zap.String("to", r.Owner), zap.Int("times", r.Failures))
+			m.Logger.Warn(
+				"a partition cannot be opened: handing it to another replica",
+				zap.String("partition", p),
+				zap.Duration("after", unopened),
+				zap.String("to", r.Owner),
+				zap.Int("times", r.Failures),
+			)
 		default:
 			continue
 		}
@@ -376,7 +385,11 @@ func (m *Member) giveBack() error {
 	m.mu.Lock()
 	m.held = map[string]bool{}
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(context.Background(), giveBackTime, fmt.Errorf("not finished within %v", giveBackTime))
+	ctx, cancel := context.WithTimeoutCause(
+		context.Background(),
+		giveBackTime,
+		fmt.Errorf("not finished within %v", giveBackTime),
+	)
 	defer cancel()
 	for {
 		err := m.giveBackOnce(ctx)
@@ -428,7 +441,11 @@ func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err
 // call calls the store once. It does not end with Run's context, which would leave its
 // outcome unknown.
 func (m *Member) call(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), m.attempt, fmt.Errorf("no answer within %v", m.attempt))
+	ctx, cancel := context.WithTimeoutCause(
+		context.WithoutCancel(ctx),
+		m.attempt,
+		fmt.Errorf("no answer within %v", m.attempt),
+	)
 	defer cancel()
 	err := call(ctx)
 	if err != nil && ctx.Err() != nil {

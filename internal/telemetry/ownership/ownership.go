@@ -110,7 +110,12 @@ func Beat(ctx context.Context, store records.Store, scope, owner string, leaving
 const MaxReport = 64 << 10
 
 // Reports returns what the owners other than me report, unless their heartbeats are as old as expiry.
-func Reports(ctx context.Context, store records.Store, scope, me string, expiry time.Duration) (reports [][]byte, err error) {
+func Reports(
+	ctx context.Context,
+	store records.Store,
+	scope, me string,
+	expiry time.Duration,
+) (reports [][]byte, err error) {
 	all, err := List(ctx, store, scope)
 	if err != nil {
 		return nil, err

@@ -16,7 +16,13 @@ import (
 //
 // partitions must be sorted. owners holds the live owner of each that has one. sharing
 // are the replicas that take part; any other keeps what it has.
-func share(me string, partitions []string, owners map[string]string, failures map[string]int, sharing []string) []string {
+func share(
+	me string,
+	partitions []string,
+	owners map[string]string,
+	failures map[string]int,
+	sharing []string,
+) []string {
 	held := make(map[string][]string, len(sharing))
 	for _, replica := range sharing {
 		held[replica] = nil

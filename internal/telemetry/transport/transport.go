@@ -173,7 +173,10 @@ func (a Address) dialWebSocket(ctx context.Context) (net.Conn, error) {
 	defer client.CloseIdleConnections() // that of a refused handshake
 	u := url.URL{Scheme: scheme, Host: net.JoinHostPort(host, port), Path: a.Path}
 	ws, answer, err := websocket.Dial(ctx, u.String(), &websocket.DialOptions{
-		HTTPClient:   &http.Client{Transport: client, CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse }},
+		HTTPClient: &http.Client{
+			Transport:     client,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 		Subprotocols: []string{a.Subprotocol},
 	})
 	if err != nil {
@@ -200,7 +203,9 @@ func proxyAnswer(_ context.Context, _ *url.URL, request *http.Request, answer *h
 	if answer.StatusCode == http.StatusOK {
 		return nil
 	}
-	return &ProxyError{fmt.Errorf("answered %d %s to CONNECT %s", answer.StatusCode, http.StatusText(answer.StatusCode), request.Host)}
+	return &ProxyError{
+		fmt.Errorf("answered %d %s to CONNECT %s", answer.StatusCode, http.StatusText(answer.StatusCode), request.Host),
+	}
 }
 
 // explain returns what an error of a WebSocket's handshake means. answer is nil if

@@ -14,7 +14,8 @@ import (
 	"alertworker/internal/lab/devhub"
 )
 
-// A Message is what one device sends. Its properties are the same map in all messages of a device: they must not be changed.
+// A Message is what one device sends. Its properties are the same map in all messages of a device: they must not be
+// changed.
 type Message struct {
 	devhub.Message
 
@@ -43,7 +44,8 @@ type Config struct {
 	Rate      float64 // messages per second, all devices together; above 0
 	Threshold float64 // what counts as hot: devices are at rest below it, and sometimes overheat
 	Seed      uint64  // the same seed gives the same messages
-	// Silent is how long a device may be silent: one in eight dies again and again, and comes back after two to four times as long. 0: none dies.
+	// Silent is how long a device may be silent: one in eight dies again and again, and comes back after two to four
+	// times as long. 0: none dies.
 	Silent time.Duration
 }
 
@@ -63,7 +65,10 @@ func New(c Config) (*Fleet, error) {
 	}
 	interval := float64(time.Second) / c.Rate
 	if !(interval >= 1 && interval <= float64(24*time.Hour)) {
-		return nil, fmt.Errorf("simulate %v readings per second: the rate must be between one a day and one a nanosecond", c.Rate)
+		return nil, fmt.Errorf(
+			"simulate %v readings per second: the rate must be between one a day and one a nanosecond",
+			c.Rate,
+		)
 	}
 	f := &Fleet{
 		interval: time.Duration(interval),
@@ -173,7 +178,11 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 	}
 	// An IoT Hub stamps on messages what it finds in the device's twin: ovens can bear
 	// more than the others, and of some pumps nobody wants to hear.
-	d.properties = map[string]any{"firmware": "2.4." + strconv.Itoa(d.shape), MaxTemp: "$twin.tags." + MaxTemp, Quiet: "$twin.tags." + Quiet}
+	d.properties = map[string]any{
+		"firmware": "2.4." + strconv.Itoa(d.shape),
+		MaxTemp:    "$twin.tags." + MaxTemp,
+		Quiet:      "$twin.tags." + Quiet,
+	}
 	switch i % (2 * len(kinds)) {
 	case 1, 1 + len(kinds):
 		d.properties[MaxTemp] = strconv.FormatFloat(threshold+OvensBear, 'f', -1, 64)
@@ -217,7 +226,9 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 	if now >= d.next {
 		d.overheat(now, rng)
 	}
-	target, memory, swing := 0.0, coolMemory, 0.0
+	target := 0.0
+	memory := coolMemory
+	swing := 0.0
 	if now < d.until {
 		target, memory = d.target, heatMemory
 		swing = d.swing * math.Sin(2*math.Pi*float64(now-d.from)/float64(swingPeriod))
@@ -238,7 +249,14 @@ func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	switch rng.IntN(200) {
 	case 0:
 		m.Source = "twinChangeEvents"
-		m.Body = []byte(`{"version":7,"temperature":` + strconv.FormatFloat(d.limit+99, 'f', 1, 64) + `,"properties":{"reported":{"interval":5}}}`)
+		m.Body = []byte(
+			`{"version":7,"temperature":` + strconv.FormatFloat(
+				d.limit+99,
+				'f',
+				1,
+				64,
+			) + `,"properties":{"reported":{"interval":5}}}`,
+		)
 	case 1:
 		m.Source = "deviceConnectionStateEvents"
 		m.Body = []byte(`{"sequenceNumber":"000000000000000001D4"}`)

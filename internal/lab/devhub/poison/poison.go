@@ -37,11 +37,25 @@ func Messages() []Message {
 	var all []Message
 	// after puts sections after valid annotations.
 	after := func(readable bool, name string, sections ...[]byte) {
-		all = append(all, Message{Name: name, Readable: readable, encode: func(a []byte) []byte { return join(section(0x72, dict(8, a)), join(sections...)) }})
+		all = append(
+			all,
+			Message{
+				Name:     name,
+				Readable: readable,
+				encode:   func(a []byte) []byte { return join(section(0x72, dict(8, a)), join(sections...)) },
+			},
+		)
 	}
 	// annotation adds one annotation to valid ones.
 	annotation := func(readable bool, name string, key, value []byte) {
-		all = append(all, Message{Name: name, Readable: readable, encode: func(a []byte) []byte { return join(section(0x72, dict(10, a, key, value)), body) }})
+		all = append(
+			all,
+			Message{
+				Name:     name,
+				Readable: readable,
+				encode:   func(a []byte) []byte { return join(section(0x72, dict(10, a, key, value)), body) },
+			},
+		)
 	}
 	lost := func(name string, encode func(annotations []byte) []byte) {
 		all = append(all, Message{Name: name, Lost: true, encode: encode})
@@ -82,9 +96,12 @@ func Messages() []Message {
 		after(true, "footer keyed by a "+k.name, body, section(0x78, dict(2, k.key, []byte{0x40})))
 		annotation(true, "annotations keyed by a "+k.name, k.key, []byte{0x40})
 		after(false, "map in a body keyed by a "+k.name, section(0x77, dict(2, k.key, []byte{0x40})))
-		all = append(all, Message{Name: "delivery annotations keyed by a " + k.name, Readable: true, encode: func(a []byte) []byte {
-			return join(section(0x71, dict(2, k.key, []byte{0x40})), section(0x72, dict(8, a)), body)
-		}})
+		all = append(
+			all,
+			Message{Name: "delivery annotations keyed by a " + k.name, Readable: true, encode: func(a []byte) []byte {
+				return join(section(0x71, dict(2, k.key, []byte{0x40})), section(0x72, dict(8, a)), body)
+			}},
+		)
 	}
 	after(true, "application properties keyed by an int", section(0x74, dict(2, []byte{0x54, 1}, str("v"))), body)
 	after(true, "application properties keyed by null", section(0x74, dict(2, []byte{0x40}, str("v"))), body)
@@ -100,7 +117,11 @@ func Messages() []Message {
 	// Every array of a few bytes makes the library allocate for 65,536 elements.
 	after(false, "arrays of nothing", section(0x77, arrays(2_000)))
 	// Every empty map takes two bytes, and fifty times that once it is decoded.
-	after(false, "array of empty maps", section(0x77, compound(0xf0, 63_000, [][]byte{{0xc1}, bytes.Repeat([]byte{1, 0}, 63_000)})))
+	after(
+		false,
+		"array of empty maps",
+		section(0x77, compound(0xf0, 63_000, [][]byte{{0xc1}, bytes.Repeat([]byte{1, 0}, 63_000)})),
+	)
 
 	annotation(true, "partition key that is no string", str("x-opt-partition-key"), []byte{0x54, 1})
 	annotation(false, "offset that is no string", str("x-opt-offset"), []byte{0x54, 1})

@@ -108,7 +108,12 @@ type Stub struct {
 	Err    error
 }
 
-func (s *Stub) Acquire(_ context.Context, _ string, _ time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (s *Stub) Acquire(
+	_ context.Context,
+	_ string,
+	_ time.Duration,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	if s.Err != nil {
 		return lease.Lease{}, s.Err
 	}

@@ -54,7 +54,10 @@ type Replica struct {
 func NewReplica() *Replica {
 	r := &Replica{Metrics: metrics.New(""), Malformed: 1}
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
-	r.Metrics.Duties(func() (int64, bool) { return 7, !r.Leaderless }, func() map[string]int { return map[string]int{"janitor": r.Failing, "heartbeat": 0} })
+	r.Metrics.Duties(
+		func() (int64, bool) { return 7, !r.Leaderless },
+		func() map[string]int { return map[string]int{"janitor": r.Failing, "heartbeat": 0} },
+	)
 	r.Metrics.Standby(func() bool { return r.Standby })
 	r.Metrics.Blocked(func() (report status.Report) {
 		if r.Blocked {
@@ -69,7 +72,10 @@ func NewReplica() *Replica {
 	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
 	r.Counts.Levels = make([]worker.LevelStats, 2)
-	r.Alarms = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Pending: 1, Open: 2}, {Rule: "hot", Level: "critical", Due: 1}}
+	r.Alarms = []worker.AlarmCounts{
+		{Rule: "hot", Level: "warning", Pending: 1, Open: 2},
+		{Rule: "hot", Level: "critical", Due: 1},
+	}
 	return r
 }
 
@@ -107,7 +113,9 @@ func (r *Replica) Step(t testing.TB) {
 		if !r.LedgerSince.IsZero() {
 			p.Ledger.Err, p.Ledger.Since = ErrBroken, r.LedgerSince
 		}
-		p.Unsettled, p.Oldest, p.Delivering = 0, r.WaitingSince, 0
+		p.Unsettled = 0
+		p.Oldest = r.WaitingSince
+		p.Delivering = 0
 		if !r.WaitingSince.IsZero() {
 			p.Unsettled, p.Delivering = 1, 1
 		}

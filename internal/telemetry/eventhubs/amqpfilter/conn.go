@@ -141,7 +141,8 @@ func (c *conn) next() ([]byte, error) {
 // frame appends to out a frame as the library is to see it: itself, or with another payload.
 func (c *conn) frame(f []byte) error {
 	body := f[headerSize:]
-	if len(body) >= 3 && body[0] == amqpvalue.Described && body[1] == amqpvalue.SmallUlong { // else a heartbeat or a header, or the library fails
+	// else a heartbeat or a header, or the library fails
+	if len(body) >= 3 && body[0] == amqpvalue.Described && body[1] == amqpvalue.SmallUlong {
 		channel := binary.BigEndian.Uint16(f[6:])
 		switch body[2] {
 		case performTransfer:
