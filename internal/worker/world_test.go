@@ -101,7 +101,6 @@ type keptLetter struct {
 type operation struct {
 	move
 	at, until time.Time
-	about     string // whose window was ended
 }
 
 func (w *world) note(format string, a ...any) {

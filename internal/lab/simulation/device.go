@@ -19,7 +19,6 @@ type source struct {
 	rng        *rand.Rand
 	at         float64   // its temperature
 	next       time.Time // of its next reading
-	hot        int       // spikes: so many readings more
 	quietUntil time.Time
 }
 

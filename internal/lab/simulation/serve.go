@@ -9,8 +9,6 @@ import (
 	"net/http"
 	"strings"
 	"time"
-
-	"alertworker/internal/lab/inbox"
 )
 
 // maxBody is more than any request has, in bytes.
@@ -42,7 +40,6 @@ type door struct {
 	service Service
 	name    string
 	next    http.Handler
-	inbox   *inbox.Inbox // of a receiver
 }
 
 func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -60,11 +60,6 @@ func (l *Log) rule(name string) *Rule {
 	return nil
 }
 
-// level returns the index of the level of that name, -1 if there is none.
-func (r *Rule) level(name string) int {
-	return slices.IndexFunc(r.Levels, func(l Level) bool { return l.Name == name })
-}
-
 // track returns what became of a, from now on.
 func (l *Log) track(a alarm) *track {
 	t := l.tracks[a]
