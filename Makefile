@@ -101,7 +101,6 @@ ci: lint ## all that a change has to pass: lint, test with KEDA's scaler, a shor
 		*) exit $$status ;; esac
 	$(MAKE) test azure
 	$(MAKE) worlds PLANS=5000 ARGS=-worlds.first=1
-	$(GO) -C tools/simulate test -count=1 -timeout 30m ./...
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release
