@@ -51,8 +51,16 @@ func TestRecordsAreWatched(t *testing.T) {
 				t.Errorf("%s: %v; the store is down: %t", what, err, down())
 			}
 			network.Fail = nil
-			if err := call(); err != nil && !errors.Is(err, records.ErrNotFound) && !errors.Is(err, records.ErrConflict) || down() {
+			err := call()
+			if err != nil && !errors.Is(err, records.ErrNotFound) && !errors.Is(err, records.ErrConflict) {
+				t.Errorf("%s: %v", what, err)
+			}
+			// A conflict is an answer, and nothing was written.
+			if conflict := errors.Is(err, records.ErrConflict); down() != conflict {
 				t.Errorf("%s: %v; the store is down: %t", what, err, down())
+			}
+			if _, err := store.Write(t.Context(), records.Record{Name: what}); err != nil || down() {
+				t.Errorf("write after %s: %v; the store is down: %t", what, err, down())
 			}
 		}
 	})

@@ -84,7 +84,7 @@ const arrows = `
 	internal/lab/busytest
 	internal/lab/cloud
 	internal/lab/console    internal/lab/verify internal/notify internal/humanize
-	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/transport
+	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/amqpvalue internal/telemetry/transport
 	internal/lab/devhub/*   internal/lab/devhub internal/backoff internal/telemetry/amqpvalue
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
