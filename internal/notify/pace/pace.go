@@ -125,7 +125,7 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 		}
 	}
 	if retryAfter <= 0 {
-		retryAfter = min(firstWait<<min(p.refusals-1, 6), longestWait)
+		retryAfter = min(firstWait<<min(max(p.refusals-1, 0), 6), longestWait)
 	}
 	p.wait = max(p.wait, now+retryAfter)
 	p.next = max(p.next, p.wait)

@@ -146,3 +146,11 @@ func TestBounds(t *testing.T) {
 		}
 	})
 }
+
+// A message that was on its way before a refusal, and is refused after another one was taken, asks for the first pause.
+func TestRefusedAfterTaken(t *testing.T) {
+	p := pace.New(notify.Rate{})
+	p.Refused(2*time.Second, time.Second, 0)
+	p.Taken(3 * time.Second)
+	p.Refused(4*time.Second, time.Second, 0)
+}

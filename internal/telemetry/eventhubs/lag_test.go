@@ -96,7 +96,7 @@ func TestFollowLagSurvives(t *testing.T) {
 	more("an answer after the connection broke")
 	h.RefuseManagement(2, 401)
 	more("an answer after refusals")
-	h.LimitManagement(1)
+	h.LimitManagement(5)
 	more("an answer of a hub that answers little")
 }
 
