@@ -3,6 +3,7 @@ package status_test
 import (
 	"context"
 	"errors"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -25,10 +26,13 @@ type readOnly struct{ lease.Store }
 
 var errForbidden = errors.New("403 AuthorizationPermissionMismatch")
 
-func (readOnly) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+func (readOnly) Acquire(
+	context.Context, string, time.Duration, func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	time.Sleep(20 * time.Millisecond)
 	return lease.Lease{}, errForbidden
 }
+
 func (readOnly) Extend(context.Context, lease.Lease, string, time.Duration) (lease.Lease, error) {
 	time.Sleep(20 * time.Millisecond)
 	return lease.Lease{}, errForbidden
@@ -38,19 +42,28 @@ func (readOnly) Extend(context.Context, lease.Lease, string, time.Duration) (lea
 // is read in the store meanwhile.
 func TestReadOnlyStoreIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		r := &replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}, receivers: []worker.ReceiverState{{Name: "pager", Waiting: 3}}}
+		r := &replica{
+			source:    telemetry.SourceStats{Running: true, Owned: 2, Reading: 2},
+			receivers: []worker.ReceiverState{{Name: "pager", Waiting: 3}},
+		}
 		store := readOnly{memlease.New()}
 		m := r.watch(zap.NewNop(), store)
 		observed := lease.Observe(store, m.Store.Store)
 		ctx, stop := context.WithCancel(t.Context())
-		go m.Run(ctx)
-		go leader.NewElector(observed, "key", func(lease.Record) string { return "" }, zap.NewNop()).Run(ctx, func(ctx context.Context, _ *leader.Term) error { <-ctx.Done(); return nil })
-		go func() { // three alerts wait; the store is probed with one at a time, as worker/health.go does
+		elector := leader.NewElector(observed, "key", func(lease.Record) string { return "" }, zap.NewNop())
+		lead := func(ctx context.Context, _ *leader.Term) error {
+			<-ctx.Done()
+			return nil
+		}
+		var running sync.WaitGroup
+		running.Go(func() { m.Run(ctx) })
+		running.Go(func() { elector.Run(ctx, lead) })
+		running.Go(func() { // three alerts wait; the store is probed with one at a time, as the worker does
 			for n := 1; ctx.Err() == nil; n++ {
 				_, _ = observed.Acquire(ctx, "device", time.Minute, nil)
 				backoff.Sleep(ctx, backoff.Delay(n, time.Second, time.Minute))
 			}
-		}()
+		})
 		time.Sleep(2 * time.Minute)
 		ready, all := 0, 0
 		var last status.Report
@@ -62,9 +75,10 @@ func TestReadOnlyStoreIsNotReady(t *testing.T) {
 			}
 		}
 		stop()
-		synctest.Wait()
+		running.Wait() // a bubble that ends before its goroutines is an error
 		if ready > 0 {
-			t.Errorf("in an hour in which no alert could go out, /readyz said 200 in %d of %d looks; the last one: %q", ready, all, last.Headline)
+			t.Errorf("in an hour in which no alert could go out, /readyz said 200 in %d of %d looks; the last one: %q",
+				ready, all, last.Headline)
 		}
 	})
 }
@@ -96,7 +110,8 @@ func TestRenewalsAreNoClaims(t *testing.T) {
 			t.Fatal(err)
 		}
 		ctx, stop := context.WithCancel(t.Context())
-		go m.Run(ctx)
+		var running sync.WaitGroup
+		running.Go(func() { m.Run(ctx) })
 		store.broken.Store(true)
 		for n := range 60 {
 			time.Sleep(time.Second)
@@ -115,6 +130,6 @@ func TestRenewalsAreNoClaims(t *testing.T) {
 			t.Errorf("it says %q", got.Headline)
 		}
 		stop()
-		synctest.Wait()
+		running.Wait()
 	})
 }
