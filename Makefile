@@ -52,7 +52,7 @@ keda: ## bin/keda, KEDA's own Event Hubs scaler
 	set -x; $(GO) build -overlay ../../bin/keda.json -o ../../bin/keda .
 
 # tools is a module of its own, so that go.mod lists only what the worker needs. So are
-# tools/keda, which is dear to build, and tools/simulate, which needs a runtime of WebAssembly.
+# tools/keda, which is slow to build, and tools/simulate, which needs a runtime of WebAssembly.
 lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
 	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint

@@ -19,7 +19,7 @@ const (
 
 // addBallast makes the garbage collector's goal larger by 2 * ballastSize, until release is
 // called. The ballast is never written to, so the system gives it no memory. Unlike a
-// larger GOGC it stops to matter as more memory is in use. There is none if the
+// larger GOGC it stops mattering as more memory is in use. None is added if the
 // environment has GOGC, or a small GOMEMLIMIT.
 func addBallast() (release func()) {
 	if os.Getenv("GOGC") != "" || debug.SetMemoryLimit(-1) < leastLimit {

@@ -133,7 +133,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	return admin.New(o)
 }
 
-// A trigger hands readings that come by HTTP to a worker.
+// A trigger hands readings that come over HTTP to a worker.
 type trigger struct {
 	*ingest.Handler
 	intake *worker.Intake

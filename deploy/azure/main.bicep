@@ -90,7 +90,7 @@ param enrichments array = []
 @description('Resource id of a subnet of at least /27, delegated to Microsoft.App/environments, from which the worker connects. Empty: a network of Azure\'s. Cannot be changed later.')
 param subnetId string = ''
 
-@description('With subnetId: serve the status page and the other paths of HTTP_ADDR to that virtual network, by HTTPS. Whoever can reach them sees devices.')
+@description('With subnetId: serve the status page and the other paths of HTTP_ADDR to that virtual network, over HTTPS. Whoever can reach them sees devices.')
 param ingress bool = false
 
 @description('Who gets an e-mail when an alert rule fires. Empty: nobody; the alerts show in the portal.')

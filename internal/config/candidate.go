@@ -46,7 +46,7 @@ func Tries(variable string) bool {
 	return groupOf(variable) == "Readings" && variable != "RULES_FILE"
 }
 
-// groupOf returns the group of a variable; "" if there is none of that name.
+// groupOf returns the group of a variable; "" if no variable has that name.
 func groupOf(name string) string {
 	if i := position(name); i < len(Variables()) {
 		return Variables()[i].Group

@@ -161,9 +161,9 @@ func (m *Member) Look(ctx context.Context) (reason string, err error) {
 	return m.reason(r), nil
 }
 
-// patience is how long r must not have been renewed before it can be replaced: until its
+// takeOverAfter is how long r must not have been renewed before it can be replaced: until its
 // users are gone and, unless m sees their windows, the last window that they started is over.
-func (m *Member) patience(r record) time.Duration {
+func (m *Member) takeOverAfter(r record) time.Duration {
 	if len(m.settings.differentPlace(r.Settings)) == 0 {
 		return m.expiry
 	}
@@ -196,7 +196,7 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 			ours := r.etag == "" || m.settings.Difference(r.Settings) == ""
 			// The age of the others' record proves nothing: they could not renew it if the
 			// store was unavailable.
-			if ours || time.Since(since) >= m.patience(r) {
+			if ours || time.Since(since) >= m.takeOverAfter(r) {
 				err := m.renew(ctx, r)
 				switch {
 				case err == nil:
@@ -233,14 +233,14 @@ func (m *Member) reason(r record) string {
 				"they return",
 			age.Round(time.Second),
 			difference,
-			m.patience(r),
+			m.takeOverAfter(r),
 		)
 	}
 	return fmt.Sprintf(
 		"replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has "+
 			"stopped",
 		difference,
-		m.patience(r),
+		m.takeOverAfter(r),
 	)
 }
 

@@ -258,7 +258,7 @@ func found(
 	return r, nil
 }
 
-// absent returns what a failed read tells of a record that there is none of.
+// absent returns what a failed read says about a missing record: the time.
 func absent(err error) (r Record) {
 	r.Now, _ = azure.Date(azure.Answer(err).RawResponse)
 	return r

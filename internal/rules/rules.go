@@ -54,7 +54,7 @@ type Rule struct {
 	// not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has
 	// the limit 1
 	Is       []string
-	Valid    *telemetry.Range // readings outside of it are none; nil: all are valid
+	Valid    *telemetry.Range // readings outside are ignored; nil: all are valid
 	Only     []Condition      // the rule looks only at events for which all of these hold
 	Levels   []Level          // at least one, the mildest first
 	Window   time.Duration    // the time without another alert of the device at this level

@@ -100,7 +100,7 @@ type Field struct {
 	// Blank means DefaultFields.
 	Paths  string
 	Lowest bool // of several readings the lowest counts, else the highest
-	// Valid is the range of readings that a sensor can have measured. A number outside of it is no
+	// Valid is the range of readings that a sensor can have measured. A number outside is no
 	// reading. Nil: all are valid.
 	Valid *Range
 	// Words, if there are any, make every text, number or boolean a reading: the position of the word

@@ -173,7 +173,7 @@ func isWord(c byte) bool {
 	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
 }
 
-// notFinite reports whether word is how some language writes a number that is none.
+// notFinite reports whether word is how some language writes NaN or infinity.
 func notFinite(word []byte) bool {
 	if len(word) > 0 && (word[0] == '+' || word[0] == '-') {
 		word = word[1:]

@@ -40,7 +40,7 @@
 //     recovery was certainly not sent, the end comes back.
 //     Readings up to that one are covered, as by R3. A dead letter of a rule with recoveries has
 //     readings up to its own covered too, unless the key is held; the window's end, and an id whose
-//     fate is unknown, stay. Readings by HTTP have no place in a
+//     fate is unknown, stay. Readings over HTTP have no place in a
 //     partition: only windows cover them.
 //
 // Readings are in the order of their numbers in one log, a partition of one generation of a hub.
@@ -53,7 +53,7 @@
 // the record, in this order:
 //
 //   - A recovery about c or a later reading was taken, or the key was claimed for an alert
-//     about a later one, or since c was enqueued for an alert about a reading by HTTP: [Unneeded].
+//     about a later one, or since c was enqueued for an alert about a reading over HTTP: [Unneeded].
 //   - A claim or a window is in force: [Busy].
 //   - An alert may have been taken, less than claim length + window ago: [Busy], because it may
 //     still arrive.

@@ -86,9 +86,9 @@ func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, err
 	return r, parseNote(r.Note), err
 }
 
-// Would returns what Do would do for r at this moment, where Sent says that it would send, and the ID that it would
+// Predict returns what Do would do for r at this moment, where Sent says that it would send, and the ID that it would
 // send. It takes nothing and changes nothing; it costs the store one call.
-func (g *Gate) Would(ctx context.Context, r Request) (Result, string, error) {
+func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
 	record, n, err := g.read(ctx, r.Device)
 	if err != nil {

@@ -37,7 +37,7 @@ type note struct {
 	Notified bool `json:"notified,omitempty"`
 	// About is the latest reading for whose alert the key was claimed.
 	About position `json:"about,omitzero"`
-	// Posted is when the key was last claimed for an alert about a reading by HTTP, which has no
+	// Posted is when the key was last claimed for an alert about a reading over HTTP, which has no
 	// position, by the store's clock in ms since 1970.
 	Posted int64 `json:"posted,omitempty"`
 	// Recovered is the latest reading whose recovery was taken.
@@ -93,7 +93,7 @@ func (n note) String() string {
 	return string(b)
 }
 
-// proofEnds is when r stops to say anything about its alert.
+// proofEnds is when r stops saying anything about its alert.
 func (n note) proofEnds(r lease.Record) time.Time {
 	return r.Claimed.Add(time.Duration(n.Proof) * time.Millisecond)
 }

@@ -83,7 +83,7 @@ func TestResolved(t *testing.T) {
 	})
 }
 
-// A reading by HTTP has no position. Its alert does not make an old resolved news.
+// A reading over HTTP has no position. Its alert does not make an old resolved news.
 func TestResolvedOnceAlsoWithAlertsByHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(memlease.New())
@@ -104,7 +104,7 @@ func TestResolvedOnceAlsoWithAlertsByHTTP(t *testing.T) {
 	})
 }
 
-// A device that sends by hub and by HTTP: an alert by HTTP after a reading that cleared makes its recovery untrue.
+// A device that sends by hub and over HTTP: an alert over HTTP after a reading that cleared makes its recovery untrue.
 func TestRecoveryAfterAnAlertByHTTP(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		g := newGate(memlease.New())
@@ -322,7 +322,7 @@ func TestGiveUp(t *testing.T) {
 			want(t, r, throttle.Throttled)
 		}
 		third := reading(3, "3")
-		third.Arrived = time.Now() // by HTTP: no position, so nothing to note, and covered by none
+		third.Arrived = time.Now() // over HTTP: no position, so nothing to note, and covered by none
 		if err := g.GiveUp(t.Context(), third); err != nil {
 			t.Fatal(err)
 		}

@@ -24,7 +24,7 @@ import (
 const sustain = time.Second
 
 // Workers stop in every state of an alarm: killed, or frozen until others have gone on. Alarms open and
-// end at the readings that the rule says, and receivers hear of it.
+// end at the readings that the rule says, and receivers are notified.
 func TestAlarms(t *testing.T) {
 	t.Parallel()
 	storage := emulators.StartAzurite(t).ConnectionString

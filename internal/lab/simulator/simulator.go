@@ -40,7 +40,7 @@ const (
 	shortly     = time.Second            // settling that takes longer is announced
 	receiverID  = "inbox"                // the name of the receiver in the report
 	clearBelow  = 2                      // degrees
-	patience    = 10 * time.Second       // windows up to this are waited for at the end
+	longestWait = 10 * time.Second       // windows up to this are waited for at the end
 	busyProof   = 5 * time.Second        // until the next event of a partition proves silence
 	idleProof   = 30 * time.Second       // until the hub's answer does
 )
@@ -514,7 +514,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 func (s *simulation) informed(stopped time.Time) bool {
 	report := s.verifyLog.Check(s.rules)
 	due := func(v verify.Violation) bool { return v.At.Before(stopped) }
-	return !slices.ContainsFunc(report.Lost, due) && (s.Window > patience || !slices.ContainsFunc(report.Stale, due))
+	return !slices.ContainsFunc(report.Lost, due) && (s.Window > longestWait || !slices.ContainsFunc(report.Stale, due))
 }
 
 // watchLeader asks which worker leads, every second until ctx ends, and sends its name.

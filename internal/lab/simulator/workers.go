@@ -176,7 +176,7 @@ func byNumber(a, b string) int {
 	return x - y
 }
 
-// member returns nil if there is none of that name.
+// member returns the worker of a name, nil if there is none.
 func (ws *workers) member(name string) *member {
 	if i := slices.IndexFunc(ws.members, func(m *member) bool { return m.name == name }); i >= 0 {
 		return ws.members[i]

@@ -300,7 +300,7 @@ func TestAlarms(t *testing.T) {
 			want: findings{over: 2, opened: 1, alerts: 2, recoveries: 1, wrong: 1},
 		},
 		{
-			name: "by HTTP an alert has no end", rule: instant,
+			name: "over HTTP an alert has no end", rule: instant,
 			log: func() []any {
 				posted := alerted(0, 1, 0)
 				posted.Partition = verify.HTTP

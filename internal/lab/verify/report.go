@@ -67,7 +67,7 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 		)
 	}
 	if j.receiver != "" {
-		s += fmt.Sprintf(", and %q did not hear of it", j.receiver)
+		s += fmt.Sprintf(", and %q was not notified", j.receiver)
 	}
 	if before.At.IsZero() {
 		s += ": no alert before"

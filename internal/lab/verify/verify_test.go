@@ -249,8 +249,8 @@ func TestEvidence(t *testing.T) {
 	for _, v := range slices.Concat(report.Lost, report.TooClose, untrue.Stale, untrue.Wrong) {
 		fmt.Fprintln(&got, v)
 	}
-	want := `"oven#1" was at 41 at 12:00:20.000 (partition 0, sequence 20000), and "chat" did not hear of it: last alert 20s before (id hub/0/1), next 6s after (id hub/0/2)
-"press-07" was at 41 at 12:00:01.000 (partition 0, sequence 1000), and "chat" did not hear of it: no alert before, none after
+	want := `"oven#1" was at 41 at 12:00:20.000 (partition 0, sequence 20000), and "chat" was not notified: last alert 20s before (id hub/0/1), next 6s after (id hub/0/2)
+"press-07" was at 41 at 12:00:01.000 (partition 0, sequence 1000), and "chat" was not notified: no alert before, none after
 "oven#1" had two alerts 1.5s apart at "chat": id hub/0/2 token 2 at 12:00:26.000, id hub/0/3 token 3 at 12:00:27.500
 the alarm of "kiln" temperature is over since 12:00:02.000 (partition 0, sequence 200), and the last that "chat" got is an alert at 12:00:01.000 (id hub/0/4)
 "chat" got a recovery of "press" temperature that is wrong: its reading ended no alarm (id hub/0/5, token 5, at 12:00:03.000, partition 0, sequence 300)

@@ -9,7 +9,7 @@
 // outsiders see by it that the key is claimed. A refused Acquire costs one call,
 // a granted one three, an Extend or Release two, and every later Extend one.
 //
-// The blob's LastModified and the Date of each answer are the stores' clock. It
+// The blob's LastModified and the Date of each answer serve as the store's clock. It
 // counts in seconds, and the service's machines may be a second apart. A key
 // frees when the clock is 2 s past the ttl: 1 to 3 s late, and never early.
 package bloblease

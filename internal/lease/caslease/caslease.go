@@ -60,8 +60,8 @@ type Clock struct {
 // margin is how much less time than it seems may be between two times.
 func (c Clock) margin() time.Duration { return c.Resolution + c.Skew }
 
-// lasts returns how long at most after a record was written, or seen with left to go, its key frees.
-func (c Clock) lasts(left time.Duration) time.Duration {
+// freesWithin returns the longest time until a key frees whose record was written, or seen, with left to go.
+func (c Clock) freesWithin(left time.Duration) time.Duration {
 	if c.Resolution > 0 { // the clock gets there by steps
 		if part := left % c.Resolution; part > 0 {
 			left += c.Resolution - part
@@ -87,13 +87,13 @@ func (r Record) Held(key string, start time.Time, c Clock) error {
 		Key:    key,
 		Record: r.Record,
 		Until:  start.Add(left - c.margin()),
-		Frees:  time.Now().Add(c.lasts(left)),
+		Frees:  time.Now().Add(c.freesWithin(left)),
 	}
 }
 
 // Granted returns l, which holds its key for ttl by a call that began at start and has ended just now.
 func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.Lease {
-	l.Until, l.Frees = start.Add(ttl), time.Now().Add(c.lasts(ttl))
+	l.Until, l.Frees = start.Add(ttl), time.Now().Add(c.freesWithin(ttl))
 	return l
 }
 

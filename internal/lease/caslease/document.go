@@ -43,7 +43,7 @@ func (r Record) Document(key string) Document {
 	}
 }
 
-// Record returns the record that d is, last written at written by the service's clock. It fails if d is none.
+// Record returns the record that d is, last written at written by the service's clock. It fails if d is invalid.
 func (d Document) Record(written time.Time) (Record, error) {
 	switch {
 	case d.Phase != phaseHeld && d.Phase != phaseFree:

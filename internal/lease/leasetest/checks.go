@@ -318,7 +318,7 @@ func checkNext(t tester, s *suite) {
 	no := errors.New("not now")
 	see := func(ask lease.Store) (prev lease.Record) {
 		t.Helper()
-		for end := time.Now().Add(s.patience); ; time.Sleep(100 * time.Millisecond) {
+		for end := time.Now().Add(s.grace); ; time.Sleep(100 * time.Millisecond) {
 			_, err := ask.Acquire(t.Context(), "key", long, func(r lease.Record) (string, error) {
 				prev = r
 				return "", no

@@ -198,7 +198,7 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 			extend(t, c.clean, l, "window", long)
 		}
 	}
-	end := time.Now().Add(c.short + c.Lag + c.patience)
+	end := time.Now().Add(c.short + c.Lag + c.grace)
 	return func(t tester) { // the key may be taken, but for no longer than the ttl
 		for {
 			next, err := c.clean.Acquire(t.Context(), c.key, long, with("next"))

@@ -63,9 +63,8 @@ func ServiceClock(answer *http.Response, by time.Duration) {
 // machine is so busy that the check has to be run again.
 const long = time.Minute
 
-// patience is how much longer than it must a store in real time may take, on
-// a busy machine, before a check gives up.
-const patience = 20 * time.Second
+// grace is the time beyond Lag that a store in real time has on a busy machine, before a check gives up.
+const grace = 20 * time.Second
 
 // tooSlow is how long an answer of the service takes on a machine that is too busy for a
 // check: stores give up after a second.
@@ -92,7 +91,7 @@ func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite)) {
 	start, answers := time.Now(), &stopwatch{}
 	r.record(func() {
 		s := newSuite(r, h)
-		s.patience = a.Time(patience)
+		s.grace = a.Time(grace)
 		if answers.next = s.Transport; answers.next != nil {
 			s.Transport = answers
 		}
@@ -141,7 +140,7 @@ func MustFail(t *testing.T, h Harness, name string) {
 		run := func(t *testing.T) {
 			r := &recorder{T: t}
 			s := newSuite(t, h)
-			s.patience = 0 // failing is what it is for
+			s.grace = 0 // failing is what it is for
 			r.record(func() { c.run(r, s) })
 			failures = append(failures, r.failures...)
 		}
@@ -213,14 +212,14 @@ func (r *recorder) Fatal(args ...any) {
 type suite struct {
 	Harness
 	Backend
-	short    time.Duration // a ttl whose end a check can wait for
-	patience time.Duration // how late a key may free beyond Lag before a check gives up
+	short time.Duration // a ttl whose end a check can wait for
+	grace time.Duration // beyond Lag, on a busy machine, before a check gives up
 }
 
 func newSuite(t testing.TB, h Harness) *suite {
-	s := &suite{Harness: h, Backend: h.New(t), short: max(h.MinTTL, 2*time.Second), patience: patience}
+	s := &suite{Harness: h, Backend: h.New(t), short: max(h.MinTTL, 2*time.Second), grace: grace}
 	if h.Bubble != nil { // time is exact
-		s.patience = 0
+		s.grace = 0
 	}
 	return s
 }
@@ -350,8 +349,8 @@ func lost(t tester, s lease.Store, l lease.Lease) {
 func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string, ttl time.Duration) lease.Lease {
 	t.Helper()
 	const step, lead = 100 * time.Millisecond, 15
-	last := time.Now().Add(s.short + s.Lag + s.patience) // not from l.Until: the call that granted l may have been slow
-	var told time.Time                                   // the latest moment that a refused caller was told
+	last := time.Now().Add(s.short + s.Lag + s.grace) // not from l.Until: the call that granted l may have been slow
+	var told time.Time                                // the latest moment that a refused caller was told
 	for i := -lead; ; i++ {
 		at := l.Until.Add(time.Duration(i) * step)
 		if i == -1 {

@@ -21,7 +21,7 @@ const (
 	doubling = 10 * time.Second
 	forget   = 5 * time.Minute
 
-	patience = 4 // refusals in a row, after which the receiver takes nothing
+	stuckAfter = 4 // refusals in a row, after which the receiver is considered stuck
 
 	firstWait, longestWait = time.Second, time.Minute // without Retry-After
 
@@ -159,7 +159,7 @@ func (p *Pace) roll(now time.Duration) {
 }
 
 // Stuck reports whether the receiver takes nothing, though it is given the time that it asks for, and since when.
-func (p *Pace) Stuck() (since time.Duration, stuck bool) { return p.first, p.refusals >= patience }
+func (p *Pace) Stuck() (since time.Duration, stuck bool) { return p.first, p.refusals >= stuckAfter }
 
 // Learned reports whether the receiver refused messages lately because of their number.
 func (p *Pace) Learned() bool { return p.rate > 0 }

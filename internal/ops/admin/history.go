@@ -74,7 +74,7 @@ func (h *history) rate(partition string) (float64, bool) {
 const (
 	askAgain   = 4 * time.Second
 	askTimeout = 3 * time.Second
-	patience   = 300 * time.Millisecond // of a request that has asked for a newer answer
+	answerWait = 300 * time.Millisecond // of a request that has asked for a newer answer
 )
 
 // shared is what a service answered last. Requests never call the service: they take the last
@@ -134,7 +134,7 @@ func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 		}
 		if done := s.done; s.err == nil {
 			s.mu.Unlock()
-			timer := time.NewTimer(patience)
+			timer := time.NewTimer(answerWait)
 			defer timer.Stop()
 			select {
 			case <-done:

@@ -180,7 +180,7 @@ func Compare(
 
 // limits are what an audit does not prove.
 const limits = `This is about the latest message of each device, rule, level and receiver, because the stores keep no earlier ones; by the settings in force now.
-It says nothing of readings by HTTP, of those that the hub no longer holds, and of what a receiver did with a message that it accepted.
+It says nothing of readings over HTTP, of those that the hub no longer holds, and of what a receiver did with a message that it accepted.
 `
 
 // Print writes r for people.

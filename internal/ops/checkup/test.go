@@ -147,7 +147,7 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	}
 	switch {
 	case !t.Recoveries:
-		step("recovery", "", undecided("not tested: readings that come by HTTP have none"))
+		step("recovery", "", undecided("not tested: readings that come over HTTP have none"))
 	case body(&t.Rule, false) == nil:
 		step("recovery", "", undecided("not tested: no valid reading of the rule is normal"))
 	case t.Rule.Window > maxRecovery:

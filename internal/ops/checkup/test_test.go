@@ -28,7 +28,7 @@ func TestFollow(t *testing.T) {
 			go work(gate, body, throttle.Taken)
 			return "taken", nil
 		}, true, []string{"✓ sent", "claimed by w1 after", "accepted after 2.", "✓ recovery", "accepted after 6", "✓ clean-up"}},
-		"by HTTP": {func(gate *throttle.Gate, body string) (string, error) {
+		"over HTTP": {func(gate *throttle.Gate, body string) (string, error) {
 			work(gate, body, throttle.Taken)
 			return "alerted", nil
 		}, true, []string{"✓ sent", "accepted after 2.", "– recovery", "✓ clean-up"}},
@@ -44,7 +44,7 @@ func TestFollow(t *testing.T) {
 				gate := throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Replica: "w1", Window: time.Minute, SendTimeout: 10 * time.Second})
 				var out bytes.Buffer
 				c := checkup.Test{
-					Device: "d", Rule: rule, Gates: []checkup.Gate{{Name: "r", Gate: gate}}, Recoveries: name != "by HTTP", Timeout: 10 * time.Second,
+					Device: "d", Rule: rule, Gates: []checkup.Gate{{Name: "r", Gate: gate}}, Recoveries: name != "over HTTP", Timeout: 10 * time.Second,
 					Send: func(_ context.Context, body []byte) (string, error) { return test.send(gate, string(body)) },
 				}
 				if got := c.Run(t.Context(), checkup.Output{W: &out}); got != test.passed {

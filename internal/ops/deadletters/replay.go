@@ -309,7 +309,7 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 		return
 	}
 	q := request(l.Alert)
-	result, id, err := r.gate(to.ID, l.Alert).Would(ctx, q)
+	result, id, err := r.gate(to.ID, l.Alert).Predict(ctx, q)
 	why := declined(result, err)
 	if why == "" && id != q.ID && !l.Alert.Resolved {
 		why = unknownFate
@@ -323,7 +323,7 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 	r.line(l, to.Name, "would be sent")
 }
 
-// request returns what to ask the gate for. An alert's reading counts as one that comes by HTTP
+// request returns what to ask the gate for. An alert's reading counts as one that comes over HTTP
 // in a while, so that only a window in force suppresses it: it may be older than windows
 // that are over and than recoveries since, but who replays it wants it sent. A
 // recovery keeps its reading's place, because an alert after that makes it untrue.

@@ -141,7 +141,7 @@ func (v view) hubProblem() Problem {
 		return Problem{}
 	}
 	p := problem(ByHub, f, "Readings wait in the hub, and are read when it answers, unless its retention ends first. "+
-		"Readings by HTTP still raise alerts.")
+		"Readings over HTTP still raise alerts.")
 	p.keeps = all
 	return p
 }

@@ -273,7 +273,7 @@ func TestCloseIsBounded(t *testing.T) {
 	go func() { tr.Close(); close(closed) }()
 	select {
 	case <-closed:
-	case <-time.After(5 * time.Second): // the exporter's own patience is longer
+	case <-time.After(5 * time.Second): // the exporter itself waits for longer
 		t.Error("Close does not return")
 	}
 }

@@ -111,8 +111,8 @@ func TestPausedPartitionStays(t *testing.T) {
 	goOn := make(chan struct{})
 	run := func() *eventhubs.Source {
 		s := h.source(t, config)
-		s.SetLimits(200*time.Millisecond, time.Hour, time.Second, 300*time.Millisecond, time.Hour) // to open: as long as the patience, as by default
-		s.SetPatience(time.Second)
+		s.SetLimits(200*time.Millisecond, time.Hour, time.Second, 300*time.Millisecond, time.Hour) // to open: as long as a partition is tried for, as by default
+		s.SetHandOverAfter(time.Second)
 		ctx, cancel := context.WithCancel(context.Background())
 		done := make(chan struct{})
 		go func() {

@@ -148,7 +148,7 @@ type Source struct {
 	openLimit       time.Duration // for a link to be attached
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
 	// before a partition that cannot be opened is handed to another replica; 0 for the default
-	patience      time.Duration
+	handOverAfter time.Duration
 	queryLimit    time.Duration // for the hub to answer the next question of a query
 	secondThought time.Duration // between two answers that say that the hub is another one
 	stallLimit    time.Duration // after which a link is opened again on which nothing comes although the hub is ahead

@@ -29,11 +29,11 @@ type hub struct {
 
 	mu         sync.Mutex
 	partitions int // that the hub has
-	reading    map[string]*reading
+	held       map[string]*ownedPartition
 }
 
-// A reading is a partition that this replica holds.
-type reading struct {
+// An ownedPartition is one that this replica holds.
+type ownedPartition struct {
 	lose      context.CancelCauseFunc
 	partition *partition // nil between two consumers
 }
@@ -82,12 +82,12 @@ func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume con
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for id := range owned {
-		if h.reading[id] != nil || !h.member.Holds(id, time.Time{}) {
+		if h.held[id] != nil || !h.member.Holds(id, time.Time{}) {
 			continue
 		}
 		held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
-		r := &reading{lose: lose}
-		h.reading[id] = r
+		r := &ownedPartition{lose: lose}
+		h.held[id] = r
 		consumers.Go(func() { h.hold(ctx, held, id, r, consume) })
 	}
 }
@@ -108,7 +108,7 @@ func (h *hub) loseTaken(ctx context.Context) {
 func (h *hub) lose(which func(partition string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, r := range h.reading {
+	for id, r := range h.held {
 		if which(id) {
 			r.lose(telemetry.ErrLost)
 		}
@@ -116,7 +116,7 @@ func (h *hub) lose(which func(partition string) bool) {
 }
 
 // hold runs consumers of a partition, one after another, until it is lost or ctx ends.
-func (h *hub) hold(ctx, held context.Context, id string, r *reading, consume consumer) {
+func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, consume consumer) {
 	log := h.source.log.With(zap.String("partition", id))
 	for failures := 1; ; failures++ {
 		began := time.Now()
@@ -142,13 +142,19 @@ func (h *hub) hold(ctx, held context.Context, id string, r *reading, consume con
 		h.source.count(func(stats *telemetry.SourceStats) { stats.Lost++ })
 	}
 	h.mu.Lock()
-	delete(h.reading, id)
+	delete(h.held, id)
 	h.mu.Unlock()
 	h.member.Recheck() // it may be ours again
 }
 
 // consume runs a consumer of a partition beside the goroutine that reads it.
-func (h *hub) consume(ctx, held context.Context, id string, r *reading, log *zap.Logger, consume consumer) error {
+func (h *hub) consume(
+	ctx, held context.Context,
+	id string,
+	r *ownedPartition,
+	log *zap.Logger,
+	consume consumer,
+) error {
 	consuming, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
 	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
@@ -226,7 +232,7 @@ func (h *hub) credit() int { return h.source.config.credit(h.member.Share()) }
 func (h *hub) unopened(id string) (time.Duration, bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if r := h.reading[id]; r != nil && r.partition != nil {
+	if r := h.held[id]; r != nil && r.partition != nil {
 		return r.partition.unopened()
 	}
 	return 0, false
@@ -261,7 +267,7 @@ func (h *hub) read() map[string]*partition {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := map[string]*partition{}
-	for id, r := range h.reading {
+	for id, r := range h.held {
 		if r.partition != nil {
 			all[id] = r.partition
 		}

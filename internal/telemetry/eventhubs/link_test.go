@@ -275,7 +275,7 @@ func TestForeignReader(t *testing.T) {
 		config := h.config()
 		config.OwnershipExpiry = time.Minute // a machine that is busy makes no replica late
 		sources[i] = h.source(t, config)
-		sources[i].SetPatience(500 * time.Millisecond)
+		sources[i].SetHandOverAfter(500 * time.Millisecond)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{}, len(sources))

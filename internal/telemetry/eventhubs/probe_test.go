@@ -139,11 +139,11 @@ func TestProbeFailures(t *testing.T) {
 		t.Run(test.name, func(t *testing.T) {
 			test.fault()
 			defer h.Resume()
-			patience := waitLimit
+			limit := waitLimit
 			if test.name == "silence" {
-				patience = time.Second
+				limit = time.Second
 			}
-			ctx, cancel := context.WithTimeout(t.Context(), patience)
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
 			defer cancel()
 			got, err := eventhubs.Probe(ctx, eventhubs.Config{ConnectionString: test.connection}, 1)
 			if err == nil {

@@ -96,12 +96,12 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 	h := &hub{
 		source: s, at: state.at, generation: cs.generation, plan: plan, checkpoints: cs,
-		suspected: make(chan struct{}, 1), partitions: len(state.partitions), reading: map[string]*reading{},
+		suspected: make(chan struct{}, 1), partitions: len(state.partitions), held: map[string]*ownedPartition{},
 	}
 	h.member = ownership.New(ownership.Config{
 		Store: s.config.Records, Scope: cs.group.String(), Owner: s.owner, Partitions: state.partitions,
 		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
-		Unopened: h.unopened, Patience: s.patience, Report: s.config.Report, Logger: s.log,
+		Unopened: h.unopened, HandOverAfter: s.handOverAfter, Report: s.config.Report, Logger: s.log,
 	})
 	h.connections = &connections{source: s, held: h.member.Alive}
 	return h, nil

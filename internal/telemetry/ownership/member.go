@@ -24,7 +24,7 @@ const (
 	claimsAtATime = 8
 	giveBackTime  = 10 * time.Second // to release all partitions
 	warnEvery     = time.Minute
-	maxDoubled    = 6 // times that a Patience is doubled
+	maxDoubled    = 6 // times that a HandOverAfter is doubled
 	reportEvery   = 10 * time.Second
 )
 
@@ -42,11 +42,11 @@ type Config struct {
 	Partitions []string // that are shared, until SetPartitions is called
 
 	// Unopened, if not nil, returns how long this member has owned a partition and could not open
-	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after Patience, by
-	// default a minute, which doubles each time, so that a partition that nobody can open settles down. Unopened must be
-	// short.
-	Unopened func(partition string) (d time.Duration, ok bool)
-	Patience time.Duration
+	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after
+	// HandOverAfter, by default a minute, which doubles each time, so that a partition that nobody can open settles
+	// down. Unopened must not block.
+	Unopened      func(partition string) (d time.Duration, ok bool)
+	HandOverAfter time.Duration
 
 	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. It
 	// costs no writes besides the heartbeats', and is asked for every 10 s.
@@ -87,7 +87,7 @@ func New(config Config) *Member {
 	if config.Unopened == nil {
 		config.Unopened = func(string) (time.Duration, bool) { return 0, false }
 	}
-	config.Patience = cmp.Or(config.Patience, time.Minute)
+	config.HandOverAfter = cmp.Or(config.HandOverAfter, time.Minute)
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
 	}
@@ -304,7 +304,7 @@ func (m *Member) claims(v view) (claims []Record) {
 		switch unopened, ok := m.Unopened(p); {
 		case ok && unopened == 0 && r.Failures > 0:
 			r.Failures = 0
-		case unopened >= m.Patience<<min(r.Failures, maxDoubled) && next(m.Owner, v.sharing) != m.Owner && !m.isDraining():
+		case unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && next(m.Owner, v.sharing) != m.Owner && !m.isDraining():
 			r.Owner = next(m.Owner, v.sharing)
 			r.Failures++
 			m.Logger.Warn(
