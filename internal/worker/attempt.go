@@ -191,7 +191,9 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 		return throttle.NotTaken
 	}
 	a.asked = true
-	switch a.failure = q.notify(ctx, d, a.alert, a.group); {
+	a.failure = q.notify(ctx, d, a.alert, a.group)
+	q.to.answered(q, d, *a)
+	switch {
 	case a.failure == nil:
 		return throttle.Taken
 	case a.failure.Untaken, a.failure.Refused:

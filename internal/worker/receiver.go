@@ -305,8 +305,7 @@ func (r *receiver) tick() {
 	r.dispatch()
 }
 
-// attempted records what an attempt for d has shown about the receiver and the store. Once the receiver has
-// answered, failed deliveries wait like any other.
+// attempted records that an attempt for d has ended, and what it has shown about the store.
 func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -317,23 +316,19 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		r.probing = false
 	}
 	now := r.worker.now()
-	cancelled := q.stream.send.Err() != nil // by us, which says nothing about others
-	if a.asked && !cancelled {
-		r.answered(now, d, a)
-	}
-	if a.group != nil && a.asked {
-		a.group.reported = true
-	}
 	switch outcome := a.result.Outcome; {
 	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case outcome != throttle.Unavailable:
 		r.store.answered(now, a.result.Now)
-	case !cancelled:
+	case !q.cancelled():
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
 	d.unanswered = a.result.Outcome == throttle.Unavailable
 	r.dispatch()
 }
+
+// cancelled reports whether we end attempts, whose results say nothing about others then.
+func (q *queue) cancelled() bool { return q.stream.send.Err() != nil }
 
 // leave takes an attempt out of its message, whose last one ends it. The caller holds r.mu.
 func (r *receiver) leave(a attempt) {
@@ -343,15 +338,20 @@ func (r *receiver) leave(a attempt) {
 		return
 	}
 	r.messages--
-	if !a.group.reported && !a.asked {
+	if !a.group.reported {
 		r.pace.Cancel()
 	}
 }
 
-// answered records what the receiver answered to an attempt at d. The caller holds r.mu.
-func (r *receiver) answered(now time.Duration, d *delivery, a attempt) {
+// answered records what the receiver answered to an attempt at d, as soon as it has: what it accepted before it went
+// down says nothing about it, however long the store then takes to record that.
+func (r *receiver) answered(q *queue, d *delivery, a attempt) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	now := r.worker.now()
 	first := !a.group.reported // of the message
 	switch {
+	case q.cancelled():
 	case a.failure != nil && a.failure.Limited:
 		if first {
 			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
@@ -365,9 +365,11 @@ func (r *receiver) answered(now time.Duration, d *delivery, a attempt) {
 	default:
 		r.failed(now, d, a)
 	}
+	a.group.reported = true
 }
 
-// works records that the receiver took d, or refused it for good. The caller holds r.mu.
+// works records that the receiver took d, or refused it for good. Deliveries that failed wait like any other then. The
+// caller holds r.mu.
 func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	switch {
 	case a.failure == nil:

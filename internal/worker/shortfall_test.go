@@ -3,10 +3,13 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/worker"
 )
@@ -98,6 +101,57 @@ func TestOutageSinceItsFirstFailure(t *testing.T) {
 		pass(2 * time.Minute)
 		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != worker.ReceiverLimited || got.Err == nil {
 			t.Errorf("%+v while it only limits the rate", got)
+		}
+	})
+}
+
+// slowAtFirst is a store that takes long over the first thing that becomes of a lease.
+type slowAtFirst struct {
+	lease.Store
+	asked atomic.Bool
+}
+
+func (s *slowAtFirst) Extend(
+	ctx context.Context,
+	l lease.Lease,
+	note string,
+	ttl time.Duration,
+) (lease.Lease, error) {
+	if !s.asked.Swap(true) {
+		time.Sleep(3 * time.Second)
+	}
+	return s.Store.Extend(ctx, l, note, ttl)
+}
+
+// What a receiver accepted before it went down says nothing about it, also if the window of that alert is recorded only
+// afterwards.
+func TestReceiverThatAcceptedBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := newReplica(t, &slowAtFirst{Store: memlease.New()}, r)
+		s.start(p)
+		defer s.end()
+		p.publish("first", 99)
+		pass(time.Second)
+		if len(r.alerts("first")) != 1 {
+			t.Fatal("the receiver has not accepted the first alert yet")
+		}
+
+		r.set(failing(errBusy))
+		began := time.Now()
+		for _, device := range []string{"a", "b", "c"} {
+			p.publish(device, 99)
+		}
+		for range 8 {
+			pass(500 * time.Millisecond)
+			if got := s.worker.Receivers()[0]; !got.Down || !got.Since.Equal(began) {
+				t.Fatalf("after %v: %+v, and nothing was accepted", time.Since(began), got)
+			}
+		}
+		r.set(nil)
+		pass(time.Minute)
+		if got := s.worker.Receivers()[0]; got.Down {
+			t.Errorf("%+v after it accepted one", got)
 		}
 	})
 }

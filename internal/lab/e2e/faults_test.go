@@ -72,10 +72,10 @@ var faults = []fault{
 		"receiver hook accepts nothing because of its rate limit. Those to other go out.", "rate_limited"),
 	receiverFault("one receiver: hanging", notifytest.Hang, "receiver hook is down. Those to other go out.", "failing"),
 	{"every receiver: 400", func(w *faulty) { w.answer(notifytest.Status(400), notifytest.Status(400)) },
-		func(w *faulty) { w.answer(notifytest.Take, notifytest.Take) }, 200,
+		func(w *faulty) { w.answer(nil, nil) }, 200,
 		"No alerts are going out: receiver hook rejects every alert, and receiver other rejects every alert", "rejecting", soon},
-	{"one receiver: one device's alerts", func(w *faulty) { w.answer(refuseOdd, notifytest.Take) },
-		func(w *faulty) { w.answer(notifytest.Take, notifytest.Take) }, 200, goingOut, "", soon},
+	{"one receiver: one device's alerts", func(w *faulty) { w.answer(refuseOdd, nil) },
+		func(w *faulty) { w.answer(nil, nil) }, 200, goingOut, "", soon},
 }
 
 // storage is a fault of a container.
@@ -91,7 +91,7 @@ func storage(name, container string, kind requestKind, a answers, says, by strin
 
 // receiverFault is one of the first of two receivers.
 func receiverFault(name string, b notifytest.Behaviour, says, reason string) fault {
-	return fault{name, func(w *faulty) { w.answer(b, notifytest.Take) }, func(w *faulty) { w.answer(notifytest.Take, notifytest.Take) },
+	return fault{name, func(w *faulty) { w.answer(b, nil) }, func(w *faulty) { w.answer(nil, nil) },
 		200, "Some alerts aren't going out: " + says, reason, soon}
 }
 
@@ -111,19 +111,23 @@ type faulty struct {
 	*world
 	storage *breakableStorage
 	line    *line // to the hub
-	other   *notifytest.Server
+	hook    switchable
+	other   switchable
 	monitor *monitor
 	site    string
 }
 
 func newFaulty(t *busytest.Attempt) *faulty {
-	w := &faulty{storage: newBreakableStorage(t.T), other: &notifytest.Server{}, monitor: newMonitor(t.T)}
+	w := &faulty{storage: newBreakableStorage(t.T), monitor: newMonitor(t.T)}
 	w.world = newWorld(t, w.storage.connectionString, settings{partitions: 2})
-	w.other.Start(t.T, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	other := &notifytest.Server{}
+	other.Start(t.T, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	other.BehaveAlways(w.other.behave)
+	w.receiver.BehaveAlways(w.hook.behave)
 	w.line = newLine(t.T, w.devhub.Addr())
 	w.env = append(w.env,
 		"EVENTHUB_CONNECTION_STRING="+strings.Replace(w.hub, w.devhub.Addr(), w.line.address, 1),
-		"NOTIFY_URLS=name=hook "+w.receiver.URL+", name=other "+w.other.URL,
+		"NOTIFY_URLS=name=hook "+w.receiver.URL+", name=other "+other.URL,
 		"HEARTBEAT_URL=interval=4s "+w.monitor.URL+"/token",
 		"LOG_FORMAT=json", "LOG_LEVEL=info",
 	)
@@ -132,10 +136,34 @@ func newFaulty(t *busytest.Attempt) *faulty {
 	return w
 }
 
-// answer sets how the two receivers answer.
+// answer sets how the two receivers answer; nil: normally. What they took before has been answered then.
 func (w *faulty) answer(hook, other notifytest.Behaviour) {
-	w.receiver.BehaveAlways(hook)
-	w.other.BehaveAlways(other)
+	w.hook.set(hook)
+	w.other.set(other)
+}
+
+// A switchable is a receiver whose behaviour changes between two requests, not while it takes one.
+type switchable struct {
+	mu  sync.RWMutex
+	now notifytest.Behaviour // nil: it takes what comes
+}
+
+func (s *switchable) set(b notifytest.Behaviour) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.now = b
+}
+
+func (s *switchable) behave(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
+	s.mu.RLock()
+	if b := s.now; b != nil {
+		s.mu.RUnlock()
+		b(w, r, take, stop)
+		return
+	}
+	defer s.mu.RUnlock()
+	notifytest.Take(w, r, take, stop)
+	_ = http.NewResponseController(w).Flush()
 }
 
 // hot has devices be hot, each for a while, until the test ends.
