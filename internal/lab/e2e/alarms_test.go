@@ -116,7 +116,7 @@ func everyState(t *busytest.Attempt, storage string, stop func(w *stage, meanwhi
 func (w *stage) enter(device string) {
 	w.device = device
 	w.partition = w.publishWith(device, cool, nil)
-	within(w.t.T, startWithin, "the partition has an owner that runs", func() bool {
+	within(w.t, startWithin, "the partition has an owner that runs", func() bool {
 		w.alive()
 		w.victim, _, _ = strings.Cut(w.devhub.Owners()[w.partition], "-")
 		return w.workers[w.victim] != nil
@@ -144,7 +144,7 @@ func (w *stage) ends() { w.reading(cool) }
 // notified waits until the receiver has taken so many alerts of the device, or recoveries.
 func (w *stage) notified(n int, recovery bool) {
 	w.t.Helper()
-	within(w.t.T, startWithin, fmt.Sprintf("%d messages about %s, recovery: %v", n, w.device, recovery), func() bool {
+	within(w.t, startWithin, fmt.Sprintf("%d messages about %s, recovery: %v", n, w.device, recovery), func() bool {
 		w.alive()
 		got := 0
 		for _, a := range w.receiver.Taken() {
@@ -179,7 +179,7 @@ func (w *stage) sending(recovery, taken bool, do func(*stage)) {
 
 func (w *stage) await(c <-chan struct{}, what string) {
 	w.t.Helper()
-	within(w.t.T, startWithin, what, func() bool {
+	within(w.t, startWithin, what, func() bool {
 		w.alive()
 		select {
 		case <-c:
@@ -219,7 +219,7 @@ func (w *stage) others(meanwhile func(*stage)) {
 	if meanwhile != nil {
 		meanwhile(w)
 	}
-	within(w.t.T, startWithin, "another worker has the partition", func() bool {
+	within(w.t, startWithin, "another worker has the partition", func() bool {
 		owner, _, _ := strings.Cut(w.devhub.Owners()[w.partition], "-")
 		return owner != "" && owner != w.victim
 	})

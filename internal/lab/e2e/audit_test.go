@@ -17,7 +17,7 @@ import (
 func (w *world) audit() (counts map[string]int, missing []string) {
 	w.t.Helper()
 	p := alertworker(w.t.T, "audit", w.env, "audit", "--since", "1h", "--group", "auditors", "--rate", "0", "--json")
-	within(w.t.T, startWithin, "the audit ends", func() bool { return !p.running() })
+	within(w.t, startWithin, "the audit ends", func() bool { return !p.running() })
 	var report struct {
 		Counts  map[string]int
 		Missing []struct{ Device, Rule string }

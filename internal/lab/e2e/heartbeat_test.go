@@ -65,7 +65,7 @@ func heartbeats(t *busytest.Attempt) {
 	well := func(what string) {
 		t.Helper()
 		since := time.Now()
-		within(t.T, startWithin, "the heartbeat says that all is well "+what, func() bool {
+		within(t, startWithin, "the heartbeat says that all is well "+what, func() bool {
 			good, bad, _ := m.last()
 			return good.After(since) && good.After(bad)
 		})
@@ -74,7 +74,7 @@ func heartbeats(t *busytest.Attempt) {
 	ill := func(what string, reasons ...string) {
 		t.Helper()
 		began := time.Now()
-		within(t.T, startWithin, "the heartbeat fails "+what, func() bool {
+		within(t, startWithin, "the heartbeat fails "+what, func() bool {
 			good, bad, why := m.last()
 			if bad.After(began) {
 				for _, r := range reasons {
@@ -94,7 +94,7 @@ func heartbeats(t *busytest.Attempt) {
 	w.start("a", "b")
 	w.ready()
 	well("at the start")
-	within(t.T, startWithin, "the page shows the heartbeat's calls", func() bool {
+	within(t, startWithin, "the page shows the heartbeat's calls", func() bool {
 		_, page := try(http.MethodGet, "http://"+w.sites["a"]+"/", "")
 		return strings.Contains(page, "heartbeat") && strings.Contains(page, "alerts go out")
 	})

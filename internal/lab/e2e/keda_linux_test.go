@@ -114,7 +114,7 @@ func kedaCounts(t *busytest.Attempt, keda string) {
 	counts(0)
 	agree := func(want int) {
 		t.Helper()
-		within(t.T, startWithin, fmt.Sprintf("the metrics show %d events after checkpoints, all of them read", want), func() bool {
+		within(t, startWithin, fmt.Sprintf("the metrics show %d events after checkpoints, all of them read", want), func() bool {
 			w.alive()
 			return metric(t.T, w.sites["a"], "alertworker_partition_checkpoint_lag_events") == float64(want) && metric(t.T, w.sites["a"], "alertworker_partition_lag_events") == 0
 		})

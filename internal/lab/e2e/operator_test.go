@@ -35,7 +35,7 @@ func operator(t *busytest.Attempt) {
 	w.sites["a"] = freeAddr(t.T)
 	site := "http://" + w.sites["a"]
 	w.start("a")
-	within(t.T, startWithin, "the worker is ready", func() bool {
+	within(t, startWithin, "the worker is ready", func() bool {
 		w.alive()
 		status, _ := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusOK
@@ -51,7 +51,7 @@ func operator(t *busytest.Attempt) {
 	const device, encoded = "line 3/oven#7 ü", "line%203%2Foven%237%20%C3%BC"
 	taken := func(n int) {
 		t.Helper()
-		within(t.T, startWithin, fmt.Sprintf("%d alerts are taken", n), func() bool { w.alive(); return len(w.receiver.Taken()) >= n })
+		within(t, startWithin, fmt.Sprintf("%d alerts are taken", n), func() bool { w.alive(); return len(w.receiver.Taken()) >= n })
 	}
 	w.publish(device, 70)
 	taken(1)
@@ -90,7 +90,7 @@ func operator(t *busytest.Attempt) {
 
 	expect(t.T, http.MethodGet, site+"/healthz", "", http.StatusOK, "alive")
 	expect(t.T, http.MethodGet, site+"/", "", http.StatusOK, "line 3/oven#7 ü", "other")
-	within(t.T, startWithin, "the duties have a leader", func() bool {
+	within(t, startWithin, "the duties have a leader", func() bool {
 		_, body := try(http.MethodGet, site+"/metrics", "")
 		return strings.Contains(body, "alertworker_duty_leader 1\n")
 	})
@@ -106,9 +106,9 @@ func operator(t *busytest.Attempt) {
 		status, _ := try(http.MethodPost, site+"/devices/posted/telemetry", `{"temperature":90}`)
 		posted <- status
 	}()
-	within(t.T, startWithin, "both alerts arrive", func() bool { w.alive(); devices, _, _ := h.seen(); return devices == 2 })
+	within(t, startWithin, "both alerts arrive", func() bool { w.alive(); devices, _, _ := h.seen(); return devices == 2 })
 	w.workers["a"].signal(syscall.SIGTERM)
-	within(t.T, startWithin, "the worker says that it drains", func() bool {
+	within(t, startWithin, "the worker says that it drains", func() bool {
 		status, body := try(http.MethodGet, site+"/readyz", "")
 		return status == http.StatusServiceUnavailable && strings.Contains(body, "draining")
 	})
@@ -137,10 +137,10 @@ func leader(t *busytest.Attempt) {
 	}
 	leads := func(name string) {
 		t.Helper()
-		within(t.T, startWithin, name+" leads", func() bool { w.alive(); return asked(name) })
+		within(t, startWithin, name+" leads", func() bool { w.alive(); return asked(name) })
 	}
 	first := ""
-	within(t.T, startWithin, "somebody leads", func() bool {
+	within(t, startWithin, "somebody leads", func() bool {
 		w.alive()
 		for name := range w.workers {
 			if asked(name) {

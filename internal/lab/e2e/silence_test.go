@@ -108,7 +108,7 @@ func (w *silenceWorld) notified(d *silentDevice, recovery bool) bool {
 func (w *silenceWorld) all(devices []*silentDevice, what string, met func(*silentDevice) bool) {
 	w.t.Helper()
 	for _, d := range devices {
-		within(w.t.T, settleWithin, d.name+" "+what, func() bool { w.alive(); return met(d) })
+		within(w.t, settleWithin, d.name+" "+what, func() bool { w.alive(); return met(d) })
 	}
 }
 
@@ -116,7 +116,7 @@ func (w *silenceWorld) all(devices []*silentDevice, what string, met func(*silen
 func (w *silenceWorld) recovered(devices []*silentDevice) {
 	w.t.Helper()
 	next := time.Now().Add(silent / 4)
-	within(w.t.T, settleWithin, "devices are heard, and the receiver knows", func() bool {
+	within(w.t, settleWithin, "devices are heard, and the receiver knows", func() bool {
 		w.alive()
 		if time.Now().After(next) {
 			w.hello(devices...)
@@ -350,7 +350,7 @@ func (w *silenceWorld) next() {
 // handedOver waits until the next owner has all partitions.
 func (w *silenceWorld) handedOver() {
 	w.t.Helper()
-	within(w.t.T, settleWithin, w.owner+" has all partitions", func() bool {
+	within(w.t, settleWithin, w.owner+" has all partitions", func() bool {
 		w.alive()
 		owners := w.devhub.Owners()
 		for _, owner := range owners {

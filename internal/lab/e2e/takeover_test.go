@@ -52,7 +52,7 @@ func TestTakeoverTime(t *testing.T) {
 					began := time.Now()
 					test.end(w, test.ended...)
 					eventually(time.Second, func() bool { return w.devhub.Readers("") < test.partitions }) // the hub has noticed
-					within(t.T, 2*startWithin, "all partitions are read again", func() bool { w.alive(); return w.devhub.Readers("") == test.partitions })
+					within(t, 2*startWithin, "all partitions are read again", func() bool { w.alive(); return w.devhub.Readers("") == test.partitions })
 					times = append(times, time.Since(began).Round(10*time.Millisecond))
 					w.start(test.ended...)
 					w.ready()
