@@ -23,8 +23,8 @@ type Content struct {
 	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
 }
 
-// A Forgotten is a device that an operator has removed: of what it sent up to there nothing follows for rules about
-// silence, whatever a roster says that was written late.
+// A Forgotten is a device that an operator has removed: nothing is expected of it because of what it sent up to there,
+// whatever a roster says that was written late, and no alarm that began by then is open.
 type Forgotten struct {
 	Device   Text   `json:"device"`
 	Log      string `json:"log"` // names the log that numbered the last event read then; opaque

@@ -32,6 +32,11 @@ func (s Style) Message(a Alert) string {
 			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended",
 			maxMessage-1,
 		)
+	case a.Forgotten && a.Device != Partition(a.Partition):
+		return printable(
+			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+a.ruleAndLevel()+")",
+			maxMessage-1,
+		)
 	case a.Resolved && a.Below:
 		says = ", normal again, above "
 	case a.Resolved:
@@ -79,10 +84,8 @@ func (a Alert) lingers() bool {
 // silence says what an alert about silence does.
 func (s Style) silence(a Alert) string {
 	switch {
-	case a.Forgotten && a.Device == Partition(a.Partition):
+	case a.Forgotten: // a whole partition
 		return "has been silent for so long that its devices are reported one by one from now on"
-	case a.Forgotten:
-		return "has been silent for so long that it is not watched any more"
 	case a.Resolved:
 		return "is heard again"
 	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):

@@ -27,6 +27,7 @@ func TestMessage(t *testing.T) {
 		"store-3: 1.4, at or below 2 (cold-chain)":                      {Device: "store-3", Rule: "cold-chain", Below: true, Temperature: 1.4, Threshold: 2},
 		"store-3: 3.5, normal again, above 3 (cold)":                    {Device: "store-3", Rule: "cold", Below: true, Resolved: true, Temperature: 3.5, Threshold: 3},
 		"oven: the rule hot, critical was removed, its alarm has ended": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
+		"oven: is not watched any more, its alarm has ended (hot)":      {Device: "oven", Rule: "hot", Resolved: true, Forgotten: true, Temperature: 91.5, Threshold: 80},
 		"oven: 68, not normal yet after reaching 70 (hot, warning)":     {Device: "oven", Rule: "hot", Level: "warning", Temperature: 68, Threshold: 70},
 		"store: 2.5, not normal yet after reaching 2 (cold, warning)":   {Device: "store", Rule: "cold", Level: "warning", Below: true, Temperature: 2.5, Threshold: 2},
 		"dock-4: open (door)":                                           {Device: "dock-4", Rule: "door", Word: "open", Temperature: 1, Threshold: 1},
@@ -51,7 +52,7 @@ func TestMessage(t *testing.T) {
 			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0)},
 		"oven: is heard again (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true},
-		"oven: has been silent for so long that it is not watched any more (offline)": {
+		"oven: is not watched any more, its alarm has ended (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 		"partition/7: is heard again (offline)": {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Partition: "7"},

@@ -144,6 +144,7 @@ func byGroup(a, b Alert) int {
 		),
 		cmp.Compare(a.Level, b.Level),
 		falseFirst(a.Removed, b.Removed),
+		falseFirst(a.Forgotten, b.Forgotten),
 		falseFirst(a.Below, b.Below),
 		falseFirst(a.lingers(), b.lingers()),
 	)
@@ -170,6 +171,8 @@ func title(alerts []Alert) string {
 	switch {
 	case a.Removed:
 		what = ": the rule was removed, their alarms have ended"
+	case a.Forgotten:
+		what = " not watched any more"
 	case a.Resolved:
 		what = " normal again"
 	case a.Silent > 0:
@@ -193,7 +196,7 @@ func (s Style) line(a Alert) Line {
 	switch {
 	case a.Silent > 0 && !a.Resolved:
 		facts = append(facts, "since "+s.minute(a.Since))
-	case a.Removed, a.Silent > 0, a.Word != "" && a.Resolved:
+	case a.Removed, a.Forgotten, a.Silent > 0, a.Word != "" && a.Resolved:
 	case a.Word != "":
 		facts = append(facts, printable(a.Word, maxName))
 	default:

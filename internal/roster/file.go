@@ -52,8 +52,8 @@ func (f *File) Write(ctx context.Context, content []byte) error {
 	return fmt.Errorf("write roster %s: %w", f.Name, err)
 }
 
-// An Asked is a device, as a rule counts what it sends.
-type Asked struct{ Rule, Device string }
+// An Asked is a device, and what its events must have to count: see Column.Hears.
+type Asked struct{ Hears, Device string }
 
 // Elsewhere returns when other partitions, whose rosters are beside f, have heard devices last, in Unix ms; 0: not at
 // all. others is how many there are. Rosters that cannot be understood have heard nothing. It may be called at any
@@ -78,7 +78,7 @@ func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]in
 		others++
 		for a, at := range heard {
 			if r != nil {
-				heard[a] = max(at, r.Last(a.Device, a.Rule).Time)
+				heard[a] = max(at, r.LastOf(a.Device, a.Hears))
 			}
 		}
 	}

@@ -145,6 +145,20 @@ func (r *Roster) Last(name, rule string) Heard {
 	return r.Heard(device, column)
 }
 
+// LastOf returns when a device was heard last for any rule that hears the same, in Unix ms; 0 if it was not.
+func (r *Roster) LastOf(name, hears string) (at int64) {
+	device := r.Device(name)
+	if device < 0 {
+		return 0
+	}
+	for i := range r.columns {
+		if r.columns[i].Hears == hears {
+			at = max(at, r.Heard(device, i).Time)
+		}
+	}
+	return at
+}
+
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, column int, h Heard) {
 	if at := device*len(r.columns) + column; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {

@@ -228,7 +228,7 @@ func TestColumnsOfOtherRules(t *testing.T) {
 func TestElsewhere(t *testing.T) {
 	store := &records.Memory{}
 	for partition, at := range map[string]int64{"0": 500, "1": 300, "2": 400} {
-		r := roster.New(columns("offline"))
+		r := roster.New(columns("the rule has another name in partition " + partition))
 		r.Hear(r.Add("oven"), 0, roster.Heard{Sequence: 1, Time: at})
 		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode()); err != nil {
 			t.Fatal(err)
@@ -239,8 +239,8 @@ func TestElsewhere(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	oven, kiln := roster.Asked{Rule: "offline", Device: "oven"}, roster.Asked{Rule: "offline", Device: "kiln"}
-	other := roster.Asked{Rule: "dead", Device: "oven"}
+	oven, kiln := roster.Asked{Device: "oven"}, roster.Asked{Device: "kiln"}
+	other := roster.Asked{Hears: "temperature", Device: "oven"}
 	heard, others, err := (&roster.File{Store: store, Name: "group/roster/0"}).Elsewhere(t.Context(), []roster.Asked{oven, kiln, other})
 	if want := map[roster.Asked]int64{oven: 400, kiln: 0, other: 0}; err != nil || others != 3 || !maps.Equal(heard, want) {
 		t.Errorf("%v of %d partitions, %v; want %v of 3", heard, others, err, want)

@@ -16,33 +16,33 @@ type Asked = roster.Asked
 
 // elsewhere is what other partitions have heard of devices that are overdue in this one. Times are in Unix ms.
 type elsewhere struct {
-	suspects map[Asked]int64 // devices that are overdue, and when they were heard here
+	suspects map[key]int64   // devices that are overdue, and when they were heard here
 	unknown  bool            // whether any of them has not been asked about
-	asked    map[Asked]int64 // suspects when we last asked
+	asked    map[key]int64   // suspects when we last asked
 	heard    map[Asked]int64 // the answer; nil if there is none
 	at       time.Time       // when we asked
 	asking   bool
 	others   int // partitions that have answered
 }
 
-// moved reports whether another partition has heard a device later than this one did, which is overdue.
-func (e *elsewhere) moved(a Asked, here int64, now time.Time) bool {
-	e.suspects[a] = here
-	if !e.answered(a, here, now) {
+// moved reports whether another partition has heard a device later than this one did, which is overdue by the rule of k.
+func (e *elsewhere) moved(k key, a Asked, here int64, now time.Time) bool {
+	e.suspects[k] = here
+	if !e.answered(k, here, now) {
 		e.unknown = true
 		return false
 	}
 	return e.heard[a] > here
 }
 
-// answered reports whether other partitions were asked lately about a device that was heard here at a time and not
-// since.
-func (e *elsewhere) answered(a Asked, here int64, now time.Time) bool {
-	was, known := e.asked[a]
+// answered reports whether other partitions were asked lately about the device of k, which was heard here at a time and
+// not since.
+func (e *elsewhere) answered(k key, here int64, now time.Time) bool {
+	was, known := e.asked[k]
 	return known && was == here && e.heard != nil && now.Sub(e.at) < maxFresh
 }
 
-func (e *elsewhere) questions(now time.Time) []Asked {
+func (e *elsewhere) questions(rules []Rule, now time.Time) []Asked {
 	if e.asking || !e.unknown || e.others > 0 && now.Sub(e.at) < elsewhereEvery {
 		return nil
 	}
@@ -50,7 +50,11 @@ func (e *elsewhere) questions(now time.Time) []Asked {
 	e.asked = maps.Clone(e.suspects)
 	e.heard = nil
 	e.at = now
-	return slices.Collect(maps.Keys(e.asked))
+	all := map[Asked]bool{}
+	for k := range e.asked {
+		all[Asked{Hears: rules[k.rule].Hears, Device: k.device}] = true
+	}
+	return slices.Collect(maps.Keys(all))
 }
 
 // Answer records when other partitions, of which there are so many, have heard the devices that Look asked for, in Unix

@@ -32,7 +32,7 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 		w.asking, q.Hub = true, true
 		w.next = now.Add(askEvery)
 	}
-	q.Elsewhere = w.elsewhere.questions(now)
+	q.Elsewhere = w.elsewhere.questions(w.rules, now)
 	return q
 }
 
@@ -62,7 +62,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		switch {
 		case h.Time == 0, until >= h.Time+r.Forget.Milliseconds():
 		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
-		case over && w.elsewhere.moved(Asked{Rule: r.Rule, Device: name}, h.Time, now):
+		case over && w.elsewhere.moved(key{rule, name}, Asked{Hears: r.Hears, Device: name}, h.Time, now):
 			w.log.Info("a device is heard in another partition now", zap.String("device", name))
 			w.roster.Forget(device, rule)
 		case until < deadline:
@@ -75,7 +75,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 			}
 			unproven = unproven || over
 		case open:
-		case w.elsewhere.answered(Asked{Rule: r.Rule, Device: name}, h.Time, now):
+		case w.elsewhere.answered(key{rule, name}, h.Time, now):
 			overdue = append(overdue, Silence{name, since, h.Time, deadline, until})
 		default: // it may be heard in another partition
 			n.all++

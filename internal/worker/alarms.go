@@ -76,7 +76,7 @@ type dueNotice struct {
 	heard int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
 	kept  bool  // the ledger in the store holds it; guarded by stream.mu
 
-	forgotten bool // of a recovery: the device has been silent for so long that it is not known any more
+	forgotten bool // of a recovery: nothing is expected of the device any more
 }
 
 // silence reports whether n, which may be nil, says that a device has not been heard.

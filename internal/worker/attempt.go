@@ -87,8 +87,8 @@ func (q *queue) alert(d *delivery, g throttle.Grant) notify.Alert {
 		a.Silent = time.Duration(d.head.limit * float64(time.Second))
 		a.Threshold = 0
 		a.LastHeard = fromMicros0(d.due.heard)
-		a.Forgotten = d.due.forgotten
 	}
+	a.Forgotten = d.due != nil && d.due.forgotten
 	if l.rule.Name != rules.DefaultName {
 		a.Field = l.rule.Field
 	}

@@ -189,7 +189,7 @@ func (b *Backtest) elsewhere(s *stream, asked []roster.Asked) map[roster.Asked]i
 			if other == s {
 				continue
 			}
-			other.unheard.View(func(r *roster.Roster) { heard[a] = max(heard[a], r.Last(a.Device, a.Rule).Time) })
+			other.unheard.View(func(r *roster.Roster) { heard[a] = max(heard[a], r.LastOf(a.Device, a.Hears)) })
 		}
 	}
 	return heard

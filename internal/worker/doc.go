@@ -61,6 +61,8 @@
 //	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
 //	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
+//	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the operator
+//	    is answered. An owner that reads earlier events again ends them there again.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //

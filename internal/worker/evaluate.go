@@ -175,6 +175,7 @@ func (s *stream) evaluate(
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.forgetAgain(e.Device, before, e.Sequence)
 	for _, r := range s.rules {
 		if f := &found[r.reads.Field]; f.Reason == telemetry.ReasonOK && r.applies(e, found) {
 			v.apply(r, f.Value)

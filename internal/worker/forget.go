@@ -3,9 +3,13 @@ package worker
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
+	"time"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 // A forgetting is a device that an operator has removed.
@@ -14,16 +18,13 @@ type forgetting struct {
 	kept   chan struct{} // closed once the ledger in the store says so
 }
 
-// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and
-// returns once the ledgers say so: then neither a crash nor a roster that a former owner writes late brings the device
-// back. After an error it may come back; repeating the call is safe.
+// Forget ends the alarms of a device, and has w expect nothing more of it until it is heard again. It reports whether w
+// knew the device, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
+// late brings the device or an alarm back. After an error they may come back; repeating the call is safe.
 func (w *Worker) Forget(ctx context.Context, device string) (known bool, err error) {
 	var kept []<-chan struct{}
 	w.mu.Lock()
 	for s := range w.streams {
-		if s.unheard == nil {
-			continue
-		}
 		if c := s.forgetDevice(device); c != nil {
 			kept = append(kept, c)
 		}
@@ -43,13 +44,23 @@ func (w *Worker) Forget(ctx context.Context, device string) (known bool, err err
 // forgetDevice is Forget for one partition. It returns what is closed once the ledger says so, or nil if the device is
 // not known. The caller holds w.mu.
 func (s *stream) forgetDevice(name string) <-chan struct{} {
-	read, known := s.unheard.Forget(name)
+	s.seen.mu.Lock() // between two batches of events
+	defer s.seen.mu.Unlock()
+	read, known := int64(0), false
+	if s.unheard != nil {
+		read, known = s.unheard.Forget(name)
+	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if !known {
+	if s.alarms == nil {
+		return nil
+	}
+	if !s.endAlarms(name) && !known {
 		return s.beingForgotten(name)
 	}
 
+	read = max(read, s.mark.last.Sequence)
 	s.forgotten = slices.DeleteFunc(s.forgotten, func(f ledger.Forgotten) bool { return string(f.Device) == name })
 	s.forgotten = append(s.forgotten, ledger.Forgotten{Device: ledger.Text(name), Log: s.logName, Sequence: read})
 	s.forgotten = s.forgotten[max(0, len(s.forgotten)-ledger.MaxForgotten):]
@@ -70,6 +81,57 @@ func (s *stream) beingForgotten(name string) (kept <-chan struct{}) {
 		}
 	}
 	return kept
+}
+
+// endAlarms ends the alarms of a device, but for silences that s.unheard knows, and reports whether there were any. The
+// caller holds s.mu.
+func (s *stream) endAlarms(device string) (any bool) {
+	now := micros(s.ledger.Opened().Add(time.Since(s.since)))
+	for _, l := range slices.Concat(s.levels, s.removed) {
+		key := alarmKey{device, l}
+		k := s.alarms.of[key]
+		switch {
+		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
+			continue
+		case k.Phase == rules.Pending:
+			s.change(key, kept{due: k.due})
+		default:
+			s.end(key, now, true)
+		}
+		any = true
+	}
+	return any
+}
+
+// forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once
+// all of these are read again: the next event has this number, and follows a position. The caller holds s.mu.
+func (s *stream) forgetAgain(device string, before telemetry.Position, next int64) {
+	if read, removed := s.rereading[device]; removed && next > read {
+		delete(s.rereading, device)
+		s.mark.read(before) // where an alarm ends
+		s.endAlarms(device)
+	}
+}
+
+// endReread is forgetAgain for the devices of which nothing more has come.
+func (s *stream) endReread() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for device := range s.rereading {
+		s.forgetAgain(device, s.mark.last, s.mark.last.Sequence+1)
+	}
+}
+
+// beyond returns the devices that were removed when a former owner had read more of the log than both positions, each
+// with the number of the last event. The caller holds s.mu.
+func (s *stream) beyond(start, ledger telemetry.Position) map[string]int64 {
+	resumed, _ := s.partition.Resumed()
+	removed := s.removedDevices()
+	maps.DeleteFunc(removed, func(_ string, read int64) bool {
+		at := telemetry.Position{Generation: resumed.Generation, Sequence: read}
+		return at.UpTo(start) || at.UpTo(ledger)
+	})
+	return removed
 }
 
 // removedDevices returns the devices that operators have removed, each with the number of the last event that was read

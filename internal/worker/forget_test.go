@@ -8,7 +8,9 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/records"
+	"alertworker/internal/rules"
 )
 
 // A device that an operator removed stays so, whatever becomes of the replica once it has answered, and whatever a
@@ -71,6 +73,65 @@ func TestForgottenForGood(t *testing.T) {
 			if len(r.alerts("kiln")) != 1 {
 				t.Errorf("%s: %d alerts about another device", tt.name, len(r.alerts("kiln")))
 			}
+		})
+	}
+}
+
+// The alarms of a device that an operator removes end as all do, also if its alert was not sent yet and the next owner
+// reads its readings again: whoever was alerted hears that nothing more is expected.
+func TestForgetEndsAlarms(t *testing.T) {
+	const hot = threshold + 5
+	for _, tt := range []struct {
+		name   string
+		for_   time.Duration
+		before []float64 // readings before the device is removed, a second apart
+		after  []float64 // and then
+		down   bool      // the receiver, so that the next owner reads all of it again
+		want   string
+		left   int // alarms
+	}{
+		{"open", 0, []float64{hot}, nil, false, "alert 1, recovery 1", 0},
+		{"pending", time.Second / 2, []float64{hot}, nil, false, "", 0},
+		{"pending, and hot again", 1500 * time.Millisecond, []float64{hot}, []float64{hot}, false, "", 1},
+		{"open, and hot again", 0, []float64{hot}, []float64{hot}, false, "alert 1", 1},
+		{"read again", 0, []float64{hot}, nil, true, "alert 1, recovery 1", 0},
+		{"read again, and hot again", 0, []float64{hot}, []float64{hot}, true, "alert 1", 1},
+		{"read again, and cool then", 0, []float64{hot}, []float64{threshold - 5}, true, "alert 1, recovery 1", 0},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := with(t, func(r *rules.Rule) { r.Levels[0].For = tt.for_ }, r)
+			if tt.down {
+				r.set(func(context.Context, notify.Alert) error { return errBusy })
+			}
+			s.start(p)
+			p.feed("oven", time.Second, tt.before...)
+			if known, err := s.worker.Forget(t.Context(), "oven"); !known || err != nil {
+				t.Errorf("%s: known %v, %v", tt.name, known, err)
+			}
+			if known, err := s.worker.Forget(t.Context(), "stranger"); known || err != nil {
+				t.Errorf("%s: a stranger: known %v, %v", tt.name, known, err)
+			}
+			p.feed("oven", time.Second, tt.after...)
+			if tt.down {
+				s.end()
+				r.set(nil)
+				p = p.reopen()
+				next := with(t, nil, r)
+				next.store, next.ledgers = s.store, s.ledgers
+				s = next.start(p)
+			}
+			pass(2 * window)
+			left := len(s.worker.Alarms(10)) + s.worker.AlarmCounts()[0].Pending
+			if got := r.notified("oven"); got != tt.want || left != tt.left {
+				t.Errorf("%s: %s, %d alarms; want %s, %d", tt.name, got, left, tt.want, tt.left)
+			}
+			for _, a := range r.alerts("oven") {
+				if a.Forgotten != a.Resolved {
+					t.Errorf("%s: forgotten %v in %+v", tt.name, a.Forgotten, a)
+				}
+			}
+			s.end()
 		})
 	}
 }

@@ -140,6 +140,31 @@ func TestDeviceThatHasMovedIsNotSilent(t *testing.T) {
 	})
 }
 
+// So is one whose new partition is read by a replica to which the rule has another name, as during a rollout.
+func TestDeviceThatHasMovedToARenamedRuleIsNotSilent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := silence(t, nil, r)
+		renamed := silence(t, func(r *rules.Rule) { r.Name = "lost" }, r)
+		renamed.store, renamed.ledgers = s.store, s.ledgers
+		former, now := newPartition("0"), newPartition("1")
+		s.start(former)
+		renamed.start(now)
+		former.publishBody("oven", "{}")
+		pass(time.Minute)
+		for range 60 {
+			now.publishBody("oven", "{}")
+			former.publishBody("kiln", "{}")
+			pass(time.Minute)
+		}
+		s.end()
+		renamed.end()
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s of a device that was heard every minute", got)
+		}
+	})
+}
+
 // One of two rules about silence is missing for a minute, as during a rollout that is taken back: a probe that died before is
 // reported.
 func TestSilenceAfterARolloutThatIsTakenBack(t *testing.T) {

@@ -58,6 +58,7 @@ type stream struct {
 	removed    []*level           // that are not configured any more, and had alarms at the take-over
 	forgotten  []ledger.Forgotten // devices that operators have removed
 	forgetting []forgetting       // those of them that the ledger in the store does not name yet
+	rereading  map[string]int64   // those of whom a former owner had read more: see forgetAgain
 	opened     []opened           // silences that the ledger in the store does not hold yet
 	question   *ownerCheck        // to the ledger, that has not been asked yet
 	asking     bool               // a question has been asked and not been answered
@@ -164,9 +165,9 @@ func (s *stream) take(events []telemetry.Event) {
 	if s.unheard != nil {
 		s.unheard.Unlock()
 	}
-	s.seen.mu.Unlock()
 	s.lastRead = at
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
+	s.seen.mu.Unlock()
 	s.stats.read(&n, over)
 }
 
@@ -324,6 +325,7 @@ func (s *stream) commit(ctx context.Context) {
 		case <-tick.C:
 			due = true
 			s.endRemoved()
+			s.endReread()
 			s.watch()
 		case <-s.progress:
 		case <-s.hurry:

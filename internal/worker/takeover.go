@@ -81,6 +81,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 		s.skip = telemetry.Position{}
 	}
 	s.forgotten = content.Forgotten
+	s.rereading = s.beyond(from, held)
 	for _, kept := range content.Levels {
 		s.recall(kept)
 	}

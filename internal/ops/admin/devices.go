@@ -73,7 +73,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// forget has the worker expect nothing more of a device.
+// forget has the worker end the alarms of a device and expect nothing more of it.
 func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 	why := fmt.Errorf("the checkpoint store did not answer within %v: try again", deviceTimeout)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
@@ -89,7 +89,7 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 			w,
 			httpapi.Problem{
 				Status: http.StatusNotFound,
-				Detail: "no rule about silence knows this device here: ask the replica that reads its partition",
+				Detail: "this replica knows no alarm of the device and expects nothing of it: ask the replica that reads its partition",
 			},
 		)
 		return
