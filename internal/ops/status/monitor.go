@@ -125,10 +125,12 @@ func (m *Monitor) Report() Report {
 
 // problems returns what is in the way, the worst first, with empty ones between them. The caller holds m.mu.
 func (m *Monitor) problems(v view, waiting int) []Problem {
+	store, storeAnswers := m.Store.fault(v.now)
+	checkpoints, checkpointsAnswer := m.Checkpoints.fault(v.now)
 	all := []Problem{
-		storeProblem(m.Store.fault(v.now), waiting),
+		storeProblem(store, storeAnswers, waiting),
 		v.hubProblem(),
-		v.checkpointsProblem(m.Checkpoints.fault(v.now)),
+		v.checkpointsProblem(checkpoints, checkpointsAnswer),
 		m.partitionsProblem(v),
 		m.ledgerProblem(v),
 		m.idleProblem(v),

@@ -125,9 +125,19 @@ func problem(by By, f telemetry.Fault, effect string) Problem {
 	}
 }
 
-func storeProblem(f telemetry.Fault, waiting int) Problem {
-	if f.Err == nil {
+// answersAgain returns what there is to say about a store that could not be used and has answered since.
+func answersAgain(by By, store string, f telemetry.Fault) Problem {
+	p := problem(by, f, "It answers again, and counts as usable once nothing has failed for "+humanize.Span(calm)+".")
+	p.What = store + " failed a moment ago"
+	return p
+}
+
+func storeProblem(f telemetry.Fault, answers bool, waiting int) Problem {
+	switch {
+	case f.Err == nil:
 		return Problem{}
+	case answers:
+		return answersAgain(ByStore, "the throttle store", f)
 	}
 	p := problem(ByStore, f, humanize.Capital(waits(waiting))+" until the store accepts what is written to it.")
 	p.keeps = all
@@ -146,9 +156,12 @@ func (v view) hubProblem() Problem {
 	return p
 }
 
-func (v view) checkpointsProblem(f telemetry.Fault) Problem {
-	if f.Err == nil {
+func (v view) checkpointsProblem(f telemetry.Fault, answers bool) Problem {
+	switch {
+	case f.Err == nil:
 		return Problem{}
+	case answers:
+		return answersAgain(ByCheckpoints, "the checkpoint store", f)
 	}
 	if v.source.Reading == 0 {
 		p := problem(ByCheckpoints, f, "Without it nothing is read: readings wait in the hub.")

@@ -125,7 +125,7 @@ func TestRenewalsAreNoClaims(t *testing.T) {
 			}
 		}
 		store.broken.Store(false)
-		time.Sleep(5 * time.Second)
+		time.Sleep(20 * time.Second)
 		if got := m.Report(); !got.Ready {
 			t.Errorf("it says %q", got.Headline)
 		}

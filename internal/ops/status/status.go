@@ -3,9 +3,11 @@
 // page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
 // What works is what was done: a store works if it accepted a write since it last refused one, a
-// receiver if it accepted a notice. What the replica calls anyway shows that: a [Dependency] gets the
-// result of every call. Only the throttle store may have no writes for long, because nothing is
-// written to it while no device is hot. The Monitor then writes a record of its own.
+// receiver if it accepted a notice. A store that could not be used works again once nothing has failed
+// for some seconds, so that one that fails every other time is not well at every other look. What the
+// replica calls anyway shows that: a [Dependency] gets the result of every call. Only the throttle store may have
+// no writes for long, because nothing is written to it while no device is hot. The Monitor then writes a record
+// of its own.
 package status
 
 import (
@@ -18,8 +20,10 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// settle is how long a failure lasts before it counts: one call that fails is retried.
-const settle = 5 * time.Second
+const (
+	settle = 5 * time.Second  // how long a failure lasts before it counts: one call that fails is retried
+	calm   = 15 * time.Second // after the last failure of a service that could not be used, until it counts as well
+)
 
 // A Kind of call. That calls of one kind succeed says nothing about the others: a leader whose lease is renewed
 // knows of no new claim, which has to read before it writes.
@@ -46,12 +50,21 @@ type Dependency struct {
 	wrote   time.Time // when the last write ended, however it did
 }
 
-// An outage is the calls of a kind that have failed since one succeeded.
+// An outage is the calls of a kind that have failed since one succeeded, or of one that lasted, since none failed for
+// long.
 type outage struct {
 	err      error     // the last one's
 	since    time.Time // the first one
+	last     time.Time
 	failures int
+	answers  bool // a call has succeeded since the last one that failed
 }
+
+// lasts reports whether o counts: two calls must have failed since one succeeded, over some seconds.
+func (o *outage) lasts(now time.Time) bool { return o.failures >= 2 && now.Sub(o.since) >= settle }
+
+// over reports whether o has ended.
+func (o *outage) over(now time.Time) bool { return o.answers && now.Sub(o.last) >= calm }
 
 // Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
 func (d *Dependency) Called(kind Kind, err error) {
@@ -65,15 +78,19 @@ func (d *Dependency) Called(kind Kind, err error) {
 		d.wrote = now
 	}
 	o := &d.outages[kind]
-	if err == nil {
+	if o.over(now) || err == nil && !o.lasts(now) {
 		*o = outage{}
+	}
+	if err == nil {
+		o.answers = o.failures > 0
 		return
 	}
 	if o.failures == 0 {
 		o.since = now
 	}
-	o.err = err
+	o.err, o.last = err, now
 	o.failures++
+	o.answers = false
 }
 
 // Store is a [lease.Observer] that records the calls of a store. A lease that was granted shows that all works.
@@ -100,17 +117,22 @@ func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Con
 	}
 }
 
-// fault returns why the service cannot be used; its error is nil if it can be. Two calls of a kind must
-// have failed since one succeeded, over some seconds.
-func (d *Dependency) fault(now time.Time) telemetry.Fault {
+// fault returns why the service cannot be used, and whether it has answered since; its error is nil if it can be.
+func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.outages {
-		if o.failures >= 2 && now.Sub(o.since) >= settle {
-			return d.explained(o.since, o.err)
+		if !o.lasts(now) || o.over(now) {
+			continue
+		}
+		if f.Err == nil || !o.answers {
+			f, answers = d.explained(o.since, o.err), o.answers
+		}
+		if !answers {
+			break
 		}
 	}
-	return telemetry.Fault{}
+	return f, answers
 }
 
 // explained returns err, with which calls of the service have failed since then, as a fault.
@@ -127,7 +149,7 @@ func (d *Dependency) idle(now time.Time) (idle time.Duration, failing bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.outages {
-		failing = failing || o.failures > 0
+		failing = failing || o.failures > 0 && !o.over(now)
 	}
 	return now.Sub(d.wrote), failing
 }

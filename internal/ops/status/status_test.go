@@ -87,7 +87,13 @@ func TestReport(t *testing.T) {
 			time.Sleep(time.Minute)
 			m.Store.Called(status.Write, fmt.Errorf("acquire: %w", context.Canceled))
 		}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
-		{name: "it answers again", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Store); m.Store.Called(status.Write, nil) }, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "it answers again", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Store); m.Store.Called(status.Write, nil) },
+			state: status.Impaired, headline: "Alerts are going out, but the throttle store failed a moment ago.", by: []status.By{status.ByStore}, parts: []string{"counts as usable once nothing has failed for 15 s"}},
+		{name: "it has answered for long", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) {
+			fail(&m.Store)
+			m.Store.Called(status.Write, nil)
+			time.Sleep(15 * time.Second)
+		}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "checkpoint store", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
 			state: status.Impaired, headline: "Alerts are going out, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"What is settled cannot be recorded"}},
 		{name: "checkpoint store before anything is read", change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
@@ -245,7 +251,7 @@ func TestIdleStore(t *testing.T) {
 		}
 
 		store.down.Store(false)
-		pass(5 * time.Second)
+		pass(20 * time.Second)
 		if got := m.Report(); got.State != status.GoingOut {
 			t.Errorf("%+v", got)
 		}
@@ -254,6 +260,39 @@ func TestIdleStore(t *testing.T) {
 		}
 		stop()
 		<-ended
+	})
+}
+
+// A store that fails every other time is said to fail for as long as it does, also while it answers: an alert rule has
+// to hold for minutes. It began when it first failed.
+func TestStoreThatFailsEveryOtherTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}}
+		m := r.watch(zap.NewNop(), nil)
+		began := time.Now()
+		fail(&m.Store)
+		for n := range 100 {
+			time.Sleep(time.Second)
+			m.Store.Called(status.Write, []error{nil, errDown}[n%2])
+			got := m.Report()
+			if got.Ready || len(got.Problems) != 1 || got.Problems[0].By != status.ByStore || !got.Problems[0].Since.Equal(began) {
+				t.Fatalf("after call %d: %q", n, got.Lines(time.Now()))
+			}
+		}
+		m.Store.Called(status.Write, nil)
+		time.Sleep(14 * time.Second)
+		if m.Report().Ready {
+			t.Error("14 s after the last failure it is said to work")
+		}
+		time.Sleep(time.Second)
+		if got := m.Report(); !got.Ready || got.State != status.GoingOut {
+			t.Errorf("15 s after the last failure: %q", got.Lines(time.Now()))
+		}
+
+		m.Store.Called(status.Write, errDown)
+		if got := m.Report(); !got.Ready {
+			t.Errorf("after one failure: %q", got.Lines(time.Now()))
+		}
 	})
 }
 
