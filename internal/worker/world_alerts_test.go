@@ -1,0 +1,342 @@
+package worker_test
+
+import (
+	"slices"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// What receivers hear about readings, judged by what the logs say, by when they heard it, and by what is kept as a dead
+// letter.
+
+// A told is a reading that a receiver has to be told about.
+type told struct {
+	device   string
+	log      *hubLog // nil: it came by HTTP
+	sequence int64
+	at       time.Time
+	sure     bool
+	state
+}
+
+// tells returns what a receiver has to be told of s, by what it is about.
+func (w *world) tells(in *inbox, s subject) map[matter][]told {
+	all := map[matter][]told{}
+	rule, _ := w.ever(s)
+	for _, log := range w.logs {
+		for _, device := range w.devices {
+			states := w.follow(log, s, device)
+			for i, m := range log.readings {
+				if f := states[i+1]; m.device == device && f.tells != "" && in.wants(s, m) {
+					of := matterOf(rule, m)
+					all[of] = append(all[of], told{device, log, int64(i + 1), log.events[i].Enqueued, f.tells == "yes", f})
+				}
+			}
+		}
+	}
+	for _, m := range w.posted {
+		r, l := w.in(m.version, s)
+		if r == nil || !in.wants(s, m.reading) || w.speaks(s.rule, m.device, m.reading, m.at) != "yes" {
+			continue
+		}
+		value, looks := looksAt(r, m.reading)
+		if up, ok := w.above(s); ok {
+			if _, critical := w.in(m.version, up); critical != nil && value >= critical.Limit {
+				continue
+			}
+		}
+		if looks && value >= l.Limit {
+			of := matterOf(rule, m.reading)
+			all[of] = append(all[of], told{device: m.device, at: m.at, sure: true})
+		}
+	}
+	return all
+}
+
+// heard returns what a receiver got of s, by what it is about.
+func (in *inbox) heard(s subject, silence bool) map[matter][]arrival {
+	all := map[matter][]arrival{}
+	for _, a := range in.all {
+		if a.Rule == s.rule && a.Level == s.level && (a.Silent > 0) == silence {
+			all[a.matter()] = append(all[a.matter()], a)
+		}
+	}
+	return all
+}
+
+// judgeAlerts checks what a receiver heard about the readings of s.
+func (w *world) judgeAlerts(in *inbox, s subject) {
+	tells, heard := w.tells(in, s), in.heard(s, false)
+	matters := map[matter]bool{}
+	for of := range tells {
+		matters[of] = true
+	}
+	for of := range heard {
+		matters[of] = true
+	}
+	for of := range matters {
+		w.onceInAWindow(in, s, of, heard[of])
+		w.nothingInvented(in, s, of, heard[of])
+		w.nothingLost(in, s, of, tells[of], heard[of])
+		w.replaysAreSilent(in, s, of, heard[of])
+		if r, _ := w.ever(s); of.shared {
+			w.devicesAreCounted(in, s, of, tells[of], heard[of])
+		} else if r.Resolved {
+			w.lastWordIsTrue(in, s, of, tells[of], heard[of])
+		}
+	}
+}
+
+// onceInAWindow: a receiver gets at most one alert per device within the window. No recovery comes within the window,
+// and none comes twice.
+func (w *world) onceInAWindow(in *inbox, s subject, of matter, heard []arrival) {
+	rule, _ := w.ever(s)
+	var alert, last *arrival
+	for i := range heard {
+		a := &heard[i]
+		if a.dropped {
+			continue
+		}
+		late := alert != nil && alert.at.After(alert.Expires) // exception d
+		if alert != nil && a.at.Before(alert.at.Add(rule.Window)) && !late && !w.reopened(in, of, alert.at, a.at) {
+			w.violated("P1: %s hears of %s %s again %v after an alert (recovery: %v, replay: %v)", in.name, of.name, s,
+				a.at.Sub(alert.at), a.Resolved, a.replayed)
+		}
+		if a.Resolved && last != nil && last.Resolved && !w.interrupted(in, s, of, last.at, a.at) {
+			w.violated("P3: %s hears two recoveries of %s %s, of %d and %d, without an alert between them", in.name, of.name,
+				s, last.Sequence, a.Sequence)
+		}
+		if last = a; !a.Resolved {
+			alert = a
+		}
+	}
+}
+
+// reopened reports whether people have ended the window of a matter at a receiver between two times.
+func (w *world) reopened(in *inbox, of matter, from, to time.Time) bool {
+	return slices.ContainsFunc(w.operations, func(o operation) bool {
+		return o.what == reopen && w.inboxes[o.receiver] == in && o.device == of.name && !o.at.Before(from) && !o.at.After(to)
+	})
+}
+
+// interrupted reports whether an alert that nobody heard may have come between two recoveries: its key was claimed,
+// and then it was given up, or the device was heard before the silence was sent again.
+func (w *world) interrupted(in *inbox, s subject, of matter, from, to time.Time) bool {
+	if rule, _ := w.ever(s); rule.Silence() && !w.orderly() {
+		return true
+	}
+	return to.Sub(from) >= w.giveUp || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+		return d.isOf(in, s, of) && !d.Alert.Resolved
+	})
+}
+
+// nothingInvented: every alert is about a reading that people are to be told of, and every recovery about one that
+// ended an alarm.
+func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival) {
+	for _, a := range heard {
+		i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition })
+		if i < 0 || a.Removed || !w.steady(s) {
+			continue
+		}
+		f := w.follow(w.logs[i], s, a.Device)[a.Sequence]
+		switch {
+		case a.Resolved && (f.owed != a.Sequence || !f.over.Equal(a.Since)):
+			w.violated("P4: %s hears a recovery of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s,
+				a.Sequence, a.Since, f)
+		case !a.Resolved && (f.tells == "" || !f.shown.Equal(a.Since)):
+			w.violated("P4: %s hears an alert of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s,
+				a.Sequence, a.Since, f)
+		}
+	}
+}
+
+// nothingLost: every reading that people are to be told of is covered by a delivery, or kept as a dead letter.
+func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard []arrival) {
+	rule, _ := w.ever(s)
+	for _, t := range tells {
+		settled := !t.sure
+		for _, a := range heard {
+			switch {
+			case a.Resolved:
+				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
+			case w.orderly() && t.log != nil && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
+			default:
+				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack()))
+			}
+		}
+		for _, d := range w.dead {
+			if d.isOf(in, s, of) && !d.Alert.Resolved {
+				settled = settled || !t.at.After(d.Alert.Enqueued) || d.refused() && t.at.Before(d.at.Add(rule.Window))
+			}
+		}
+		if !settled {
+			w.violated("G2: nothing settles the reading %d of %s at %v for %s: %s %s", t.sequence, t.device,
+				t.at.Sub(w.start), in.name, of.name, s)
+		}
+	}
+}
+
+// slack is by how much a window may end late: one that is recorded late still counts until its claim, and a
+// window, would be over.
+func (w *world) slack() time.Duration {
+	for _, f := range w.faults {
+		if f.call == callExtend || f.what == frozenBefore || f.what == frozenAfter {
+			return throttle.ClaimTTL(sendTimeout)
+		}
+	}
+	return 0
+}
+
+// replaysAreSilent: a reading that the hub took before the end of the last recorded window is settled, however late
+// it is read.
+func (w *world) replaysAreSilent(in *inbox, s subject, of matter, heard []arrival) {
+	rule, _ := w.ever(s)
+	if w.mayMissRecords() {
+		return
+	}
+	for i, b := range heard {
+		if b.Resolved || !b.answered || b.Partition == "http" {
+			continue
+		}
+		for _, a := range heard[i+1:] {
+			if a.Resolved || a.replayed || a.Partition == "http" || w.reopened(in, of, b.at, a.at) {
+				break
+			}
+			if a.ID != b.ID && a.Enqueued.Before(b.heard.Add(rule.Window)) {
+				w.violated("R3: %s hears of %s %s of %d, which was taken within the window of the alert of %d", in.name, of.name,
+					s, a.Sequence, b.Sequence)
+			}
+		}
+	}
+}
+
+// mayMissRecords reports whether a window may not have been recorded.
+func (w *world) mayMissRecords() bool {
+	return len(w.faults) > 0 || slices.ContainsFunc(w.moves, func(m move) bool { return m.what == storeDown })
+}
+
+// devicesAreCounted: the next alert of a site counts the devices whose readings were suppressed.
+func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told, heard []arrival) {
+	if !w.orderly() || len(w.moves) > 0 || len(w.logs) > 1 || len(w.posted) > 0 || in.refuses != "" ||
+		in.limits.Rate.Every > 0 {
+		return
+	}
+	slices.SortFunc(tells, func(a, b told) int { return int(a.sequence - b.sequence) })
+	for i, a := range heard {
+		if i == 0 || a.Resolved {
+			continue
+		}
+		var devices []string
+		for _, t := range tells {
+			if t.sequence > heard[i-1].Sequence && t.sequence < a.Sequence && !slices.Contains(devices, t.device) {
+				devices = append(devices, t.device)
+			}
+		}
+		if a.Suppressed < int64(len(devices)) {
+			w.violated("C: %s hears of %d at %s, which counts %d devices; %v were suppressed", in.name, a.Sequence, of.name,
+				a.Suppressed, devices)
+		}
+	}
+}
+
+// lastWordIsTrue: who was alerted hears once that a device is normal again, and what people heard last is true.
+func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, heard []arrival) {
+	replayed := slices.ContainsFunc(heard, func(a arrival) bool { return a.replayed }) // the alarm may have ended
+	if replayed || w.scattered(of.name) {
+		return
+	}
+	last := lastWord(heard)
+	log := w.logs[w.home(of.name)]
+	states := w.follow(log, s, of.name)
+	end := states[len(states)-1]
+	if r, _ := w.in(len(w.versions)-1, s); r == nil {
+		end = state{phase: "normal"}
+	}
+	due := end.phase == "open" && w.exposed(in, log, s, of.name)
+	for _, t := range tells {
+		if t.log == log && t.sure && end.phase == "open" && w.openSince(states, t.sequence) && !w.deadAt(in, s, of, t) {
+			due = true
+		}
+	}
+	// An owner with other rules may have sent it, and not recorded it: see docs/rules.md, What can go wrong.
+	others := last != nil && !w.steady(s) && states[last.Sequence].tells != "yes"
+	recoveryDied := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) && d.Alert.Resolved })
+	switch {
+	case end.phase == "open" && due && (last == nil || last.Resolved):
+		w.violated("P2: %s %s is open, and that is not what %s heard last", of.name, s, in.name)
+	case end.phase == "normal" && last != nil && !last.Resolved && !recoveryDied && !others:
+		w.violated("P2: %s %s is not open, and %s heard an alert last", of.name, s, in.name)
+	}
+}
+
+// exposed reports whether a milder level is open to the end, a higher one that inhibited it was removed, and the
+// device has sent a reading since.
+func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
+	up, ok := w.above(s)
+	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || slices.ContainsFunc(w.readings,
+		func(r reading) bool { return r.quiet > 0 }) {
+		return false
+	}
+	first := len(log.reigns) // from which on the higher one is missing
+	for ; first > 0; first-- {
+		if _, l := w.in(log.reigns[first-1].version, up); l != nil {
+			break
+		}
+	}
+	if first == len(log.reigns) || first == 0 {
+		return false
+	}
+	after := log.reigns[first].at.Add(removedAfter + removing)
+	read := slices.ContainsFunc(log.events, func(e telemetry.Event) bool {
+		m := log.readings[e.Sequence-1]
+		return e.Device == device && m.value != 0 && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
+	})
+	last := 0 // event that somebody decided about who had it
+	for last < len(log.events) && log.reignAt(int64(last+1)) < first {
+		last++
+	}
+	return read && w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) &&
+		len(w.dead) == 0
+}
+
+// openSince reports whether an alarm has been open from an event to the end.
+func (w *world) openSince(states []state, sequence int64) bool {
+	return !slices.ContainsFunc(states[sequence:], func(f state) bool { return f.phase != "open" })
+}
+
+// deadAt reports whether a dead letter stands for a reading.
+func (w *world) deadAt(in *inbox, s subject, of matter, t told) bool {
+	rule, _ := w.ever(s)
+	return slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+		return d.isOf(in, s, of) && !d.Alert.Resolved && (!t.at.After(d.Alert.Enqueued) || d.refused() &&
+			t.at.Before(d.at.Add(rule.Window)))
+	})
+}
+
+// scattered reports whether a device has sent to two places: what it is in one says nothing about the other.
+func (w *world) scattered(device string) bool {
+	return slices.ContainsFunc(w.readings, func(r reading) bool {
+		return r.device == device && (r.fate == byHTTP || r.partition != w.home(device))
+	})
+}
+
+// judgeRecovery checks that a recovery which is being sent is not about a device that is hot again by what the hub
+// held when the owner took over.
+func (p *process) judgeRecovery(a notify.Alert) {
+	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
+	s := subject{a.Rule, a.Level}
+	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) {
+		return
+	}
+	o := p.owners[i]
+	if int64(o.held) <= a.Sequence || time.Since(o.began) > 50*second {
+		return
+	}
+	if p.follow(o.log, s, a.Device)[o.held].phase == "open" {
+		p.violated("P2: the recovery of %s %s of %d is sent, and it is open after what the hub held at the take-over, %d",
+			a.Device, s, a.Sequence, o.held)
+	}
+}

@@ -1,0 +1,48 @@
+package worker_test
+
+import (
+	"strings"
+)
+
+// What is given up, judged by itself: why, how early, and how often.
+
+func (d keptLetter) isOf(in *inbox, s subject, of matter) bool {
+	return d.Receiver == in.name && d.Alert.Rule == s.rule && d.Alert.Level == s.level &&
+		arrival{Alert: d.Alert}.matter() == of
+}
+
+func (d keptLetter) refused() bool { return strings.HasPrefix(d.Reason, "refused") }
+
+// judgeLetter checks that an alert was given up for a reason, and not too early: once in a window, as far as a
+// replica knows, if the receiver refuses what is said of a device.
+func (w *world) judgeLetter(d keptLetter) {
+	s, of := subject{d.Alert.Rule, d.Alert.Level}, arrival{Alert: d.Alert}.matter()
+	rule, _ := w.ever(s)
+	for _, other := range w.dead {
+		again := other.Receiver == d.Receiver && (subject{other.Alert.Rule, other.Alert.Level}) == s &&
+			arrival{Alert: other.Alert}.matter() == of && other.Alert.Device == d.Alert.Device &&
+			other.Alert.Replica == d.Alert.Replica && other.Alert.Partition == d.Alert.Partition && other.Alert.ID != d.Alert.ID
+		if again && !rule.Silence() && !rule.Resolved && d.refused() && other.refused() && !d.Alert.Resolved &&
+			!other.Alert.Resolved &&
+			other.at.After(d.at) && other.at.Before(d.at.Add(rule.Window)) {
+			w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
+		}
+	}
+	if !strings.HasPrefix(d.Reason, "not taken within") {
+		return
+	}
+	since := d.Alert.Enqueued
+	if d.Alert.Removed { // it could be sent only after the rule had been removed
+		for _, log := range w.logs {
+			for _, r := range log.reigns {
+				if _, l := w.in(r.version, s); l == nil && log.id == d.Alert.Partition {
+					since = r.at.Add(removedAfter)
+					break
+				}
+			}
+		}
+	}
+	if age := d.at.Sub(since); age < w.giveUp-second {
+		w.violated("D2: %s was given up after %v as not taken within %v", tell(d.Alert), age, w.giveUp)
+	}
+}

@@ -1,0 +1,165 @@
+package worker_test
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"alertworker/internal/muting"
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+// What people do.
+
+// An operation is what people did: see reopen, mute and forget.
+type operation struct {
+	move
+	at, until time.Time
+}
+
+// operate has all that happens which is not about one partition.
+func (w *world) operate() {
+	for _, m := range w.moves {
+		if m.what == handOver || m.what == kill || m.what == steal {
+			continue
+		}
+		time.Sleep(time.Until(w.start.Add(m.at)))
+		w.note("%s", m)
+		switch m.what {
+		case reopen:
+			w.reopen(m)
+		case mute:
+			w.mute(m)
+		case forget:
+			w.forget(m)
+		case replay:
+			w.replay(m)
+		case receiverDown:
+			w.mu.Lock()
+			w.down[receiverDown+w.inboxes[m.receiver].name] = time.Now().Add(m.for_)
+			w.mu.Unlock()
+		default:
+			w.mu.Lock()
+			w.down[m.what] = time.Now().Add(m.for_)
+			w.mu.Unlock()
+		}
+	}
+}
+
+// reopen ends the windows of a device, and of the site of the same name, at one receiver.
+func (w *world) reopen(m move) {
+	for _, s := range w.subjects() {
+		rule, level := w.ever(s)
+		for _, r := range []*rules.Rule{rule, rule.Alone()} {
+			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, m.device)
+		}
+	}
+	w.did(operation{move: m, at: time.Now()})
+}
+
+func (w *world) did(o operation) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.operations = append(w.operations, o)
+	w.forgetStories()
+}
+
+// mute mutes alerts for a while, of which all replicas know at once. The answer to the first write is lost, and others
+// mute something at the same time.
+func (w *world) mute(m move) {
+	lossy := m.deaf
+	store := muting.Store{Name: "mutes", Records: records.Reliable(records.Around(w.silences.Records,
+		func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			err := call(ctx)
+			if op != records.OpWrite || err != nil || !lossy {
+				return err
+			}
+			lossy = false
+			_, _ = w.silences.Add(ctx, muting.Silence{Device: "nobody", Why: "w", Who: "b"}, time.Hour)
+			return errLost
+		}))}
+	at := time.Now()
+	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
+	if err != nil {
+		return
+	}
+	w.learnMutes()
+	w.work.Go(func() {
+		select {
+		case <-time.After(m.for_):
+		case <-w.ctx.Done():
+			return
+		}
+		_, err := store.End(w.ctx, s.ID)
+		w.note("%s has ended: %v", m, err)
+		w.learnMutes()
+		w.did(operation{move: m, at: at, until: time.Now()})
+	})
+}
+
+func (w *world) learnMutes() {
+	mutes, err := w.silences.Mutes(context.WithoutCancel(w.ctx))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if err == nil {
+		w.mutes = mutes
+	}
+}
+
+// replay sends the dead letters of a receiver again, as `alertworker deadletters replay` does. Silences it does not
+// send.
+func (w *world) replay(m move) {
+	w.mu.Lock()
+	letters := slices.Clone(w.dead)
+	w.mu.Unlock()
+	in := w.inboxes[m.receiver]
+	for i, letter := range letters {
+		a := letter.Alert
+		if letter.replayed || letter.Receiver != in.name || a.Silent > 0 {
+			continue
+		}
+		rule, level := w.ever(subject{a.Rule, a.Level})
+		if a.PerValue == "" {
+			rule = rule.Alone()
+		}
+		request := throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+		if a.Resolved {
+			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
+				Recovery: true}
+		}
+		_, _ = gateOf(w.leases, in.name, rule, level).Do(w.ctx, request, func(_ context.Context,
+			g throttle.Grant) throttle.Answer {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if g.ID != a.ID && !a.Resolved || a.Device == in.refuses || time.Now().Before(w.down[receiverDown+in.name]) {
+				return throttle.NotTaken
+			}
+			a.ID, a.Token, a.Expires, a.Ambiguous, a.WillResolve = g.ID, g.Token, g.Expires, g.Ambiguous, false
+			in.take(a)
+			last := &in.all[len(in.all)-1]
+			last.answered, last.replayed, w.dead[i].replayed = true, true, true
+			w.noteLocked("people replay %s (dropped: %v)", tell(a), last.dropped)
+			return throttle.Taken
+		})
+	}
+}
+
+// forget has the owner of a device's partition expect nothing more of it.
+func (w *world) forget(m move) {
+	w.mu.Lock()
+	log := w.logs[w.home(m.device)]
+	o := log.owner
+	unread := o == nil || o.next < len(log.events)
+	w.mu.Unlock()
+	if unread || o.thaw() != nil {
+		return
+	}
+	asked := time.Now()
+	ctx, cancel := context.WithTimeout(w.ctx, 10*second)
+	defer cancel()
+	if known, _ := o.worker.Forget(ctx, m.device); known { // it knows it no more, whether or not the ledger says so
+		w.did(operation{move: m, at: asked})
+	}
+}

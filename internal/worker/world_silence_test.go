@@ -1,0 +1,223 @@
+package worker_test
+
+import (
+	"reflect"
+	"slices"
+	"strings"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+// What receivers hear about silent devices, judged by when devices have sent something, and by what may be missing.
+
+// judgeSilence checks what a receiver heard about devices that are silent: none of it is false, and none is missing.
+func (w *world) judgeSilence(in *inbox, s subject) {
+	heard := in.heard(s, true)
+	for of, arrivals := range heard {
+		w.onceInAWindow(in, s, of, arrivals)
+		for _, a := range arrivals {
+			if !a.Resolved && !strings.HasPrefix(a.Device, "partition/") {
+				w.silenceIsTrue(in, s, a)
+			}
+		}
+	}
+	for _, device := range w.devices {
+		whole := matter{notify.Partition(w.logs[w.home(device)].id), false}
+		dark := lastWord(heard[whole])
+		told := dark != nil && !dark.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+			return d.isOf(in, s,
+				whole)
+		})
+		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
+	}
+}
+
+// counts reports whether a message is a sign of life for a rule.
+func counts(r *rules.Rule, m reading) bool {
+	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable)
+}
+
+// freshness and margin are how old a proof that nothing came may be.
+const freshness, margin = 30 * second, 5 * second
+
+// silenceIsTrue: nothing came for as long as the alert says, and nothing that could have been known when it was sent.
+func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
+	rule, _ := w.ever(s)
+	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			at := log.events[i].Enqueued
+			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, claimed) {
+				continue
+			}
+			if m.fate == expired && !at.Before(a.Since.Add(a.Silent)) { // before that it was silent
+				continue
+			}
+			if at.After(a.Enqueued.Add(-a.Silent)) && !at.After(a.Enqueued) {
+				w.violated("S1: %s hears that %s is silent (%s) from %v to %v, and it sent %s/%d at %v", in.name, a.Device, s,
+					a.Enqueued.Add(-a.Silent).Sub(w.start), a.Enqueued.Sub(w.start), log.id, i+1, at.Sub(w.start))
+			}
+			if at.After(a.Enqueued) && at.Before(claimed.Add(-freshness-margin)) && m.fate != expired {
+				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
+					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
+			}
+			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition &&
+				int64(i+1) == a.Sequence && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
+				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
+					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
+			}
+		}
+	}
+	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
+		w.violated("S1: %s hears that %s is silent (%s) after %v", in.name, a.Device, s, a.Silent)
+	}
+	for _, o := range w.operations {
+		if o.what == forget && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
+			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
+				a.at.Sub(w.start), o.at.Sub(w.start))
+		}
+	}
+}
+
+// knownElsewhere reports whether the owner of another partition knows of a message when a device is claimed to be
+// silent: rosters are written every minute, and read every half.
+func (w *world) knownElsewhere(s subject, m reading, at, claimed time.Time) bool {
+	return w.orderly() && w.steady(s) && m.fate != expired && at.Before(claimed.Add(-2*time.Minute-freshness-margin))
+}
+
+// lasts returns how long a device may be silent by a set of rules; 0 if it has no such rule.
+func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
+	for _, r := range set {
+		if r.Name == s.rule {
+			return r.Silent
+		}
+	}
+	return 0
+}
+
+// stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
+// first time.
+func (w *world) stays(o operation, r *rules.Rule, device string) bool {
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||
+				log.movedBack) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+// silenceIsNotLost: at the end, what a receiver heard last of a device is whether it is silent. If the partition is
+// dark, one alert stands for all of its devices.
+func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []arrival, dark bool) {
+	last := lastWord(heard)
+	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{device, false}) })
+	rule, _ := w.in(len(w.versions)-1, s)
+	if rule == nil {
+		if r, _ := w.ever(s); r.Resolved && last != nil && !last.Resolved && !dead {
+			w.violated("S3: %s was removed, and %s heard last that %s is silent", s, in.name, device)
+		}
+		return
+	}
+	message, at := w.lastOf(rule, device)
+	silent := time.Since(at)
+	switch removed, forgotten := w.wasForgotten(rule, device, at); {
+	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
+	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
+		if rule.Resolved && last != nil && !last.Resolved && (silent < 15*second || forgotten || silent > rule.Forget) &&
+			!w.scattered(device) {
+			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
+		}
+	case dark || removed:
+	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
+		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
+		in.filters.Cover(s.rule, s.level) && !w.excused(s, device, message, at):
+		if last == nil || last.Resolved {
+			w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
+		}
+	}
+}
+
+// lastOf returns the last message of a device that counts and can be read, and when it came; a zero time if there is
+// none.
+func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time) {
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			if e := log.events[i]; m.device == device && m.fate != expired && counts(r, m) && e.Enqueued.After(at) {
+				last, at = m, e.Enqueued
+			}
+		}
+	}
+	return last, at
+}
+
+// expectedAnew returns from when on a device is expected to send something: its last message, or the end of the last
+// gap in its partition, if that is later.
+func (w *world) expectedAnew(device string, at time.Time) time.Time {
+	log, lost := w.logs[w.home(device)], false
+	for i, m := range log.readings {
+		if e := log.events[i]; (m.fate == expired || lost) && e.Enqueued.After(at) {
+			at = e.Enqueued
+		}
+		lost = m.fate == expired
+	}
+	if last := log.reigns[len(log.reigns)-1].at; len(w.versions) > 1 && last.After(at) {
+		return last
+	}
+	return at
+}
+
+// lasting reports whether a rule about silence never changed, and was never missing for so long that it counts as
+// removed.
+func (w *world) lasting(log *hubLog, s subject, device string) bool {
+	first, _ := w.ever(s)
+	for i, m := range log.readings {
+		r, _ := w.in(log.reigns[log.reignAt(int64(i+1))].version, s)
+		if m.device == device && r == nil { // it may never have heard the device
+			return false
+		}
+	}
+	for version := range w.versions {
+		if r, _ := w.in(version, s); r != nil && !reflect.DeepEqual(r, first) {
+			return false
+		}
+	}
+	since := time.Time{} // from when on it is missing
+	for _, r := range log.reigns {
+		rule, _ := w.in(r.version, s)
+		switch {
+		case rule == nil && since.IsZero():
+			since = r.at
+		case rule == nil:
+		case !since.IsZero() && r.at.Sub(since) > removedAfter-removing:
+			return false
+		default:
+			since = time.Time{}
+		}
+	}
+	return since.IsZero()
+}
+
+// wasForgotten reports whether people have removed a device since its last message, and whether it must stay so.
+func (w *world) wasForgotten(r *rules.Rule, device string, at time.Time) (removed, stays bool) {
+	for _, o := range w.operations {
+		if o.what == forget && o.device == device && !o.at.Before(at) {
+			removed, stays = true, stays || w.stays(o, r, device)
+		}
+	}
+	return removed, stays
+}
+
+// excused reports whether a silence need not be heard at the end: the device is quiet, or alerts were muted lately.
+func (w *world) excused(s subject, device string, m reading, at time.Time) bool {
+	quiet := m.quiet > 0 && m.fate == readable && time.Since(at.Add(m.quiet)) < 6*time.Minute
+	muted := slices.ContainsFunc(w.operations, func(o operation) bool {
+		return o.what == mute && o.device == device && time.Since(o.until) < 6*time.Minute
+	})
+	return quiet || muted
+}

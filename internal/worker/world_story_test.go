@@ -1,0 +1,248 @@
+package worker_test
+
+import (
+	"slices"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A story is what a partition's log says of one level of one device. It knows what devices have sent, which rules were
+// in force for whoever decided about it, what people have muted and removed, and nothing that replicas did.
+
+// A state is what a partition's log says of one level of one device after an event.
+type state struct {
+	phase string    // normal, pending or open; unsure, if that depends on when an owner died
+	since time.Time // of the first reading that reached the limit; zero if it is normal, or not known
+	own   time.Time // of the same, by the device's clock; zero if it has none
+	shown time.Time // of the same, by the clock by which the event was compared
+	tells string    // whether receivers are told about this event: yes or maybe; empty: no
+	owed  int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
+	over  time.Time // when that alarm had begun
+}
+
+// A story is what a log says of one level of one device.
+type story struct {
+	states []state // after each event; the first is that before all events
+	reign  int     // that has decided about the last event
+}
+
+// A chapter names a story.
+type chapter struct {
+	log    *hubLog
+	of     subject
+	device string
+}
+
+// follow returns the state of a device's level after each event of a log; the first is that before all events. The
+// caller holds w.mu, as in all that follows.
+func (w *world) follow(log *hubLog, s subject, device string) []state {
+	if w.stories == nil {
+		w.stories = map[chapter]*story{}
+	}
+	told := w.stories[chapter{log, s, device}]
+	if told == nil {
+		told = &story{states: []state{{phase: "normal"}}}
+		w.stories[chapter{log, s, device}] = told
+	}
+	for i := len(told.states) - 1; i < len(log.readings); i++ {
+		now := told.states[i]
+		now.tells = ""
+		at := log.reignAt(int64(i + 1))
+		for ; told.reign < at; told.reign++ {
+			now = w.missing(log, s, now, told.reign)
+		}
+		if r, _ := w.in(log.reigns[at].version, s); r == nil {
+			now = w.missing(log, s, now, at)
+		} else if log.readings[i].device == device {
+			now = w.after(log, i, s, now)
+		}
+		told.states = append(told.states, now)
+	}
+	return told.states
+}
+
+// forgetStories has stories be told anew: who has decided about which event, or what people did, has changed.
+func (w *world) forgetStories() { w.stories = nil }
+
+// after returns the state of a level after the event i, which is its device's, and in whose reign there is the level.
+func (w *world) after(log *hubLog, i int, s subject, now state) state {
+	version, m, e := log.reigns[log.reignAt(int64(i+1))].version, log.readings[i], log.events[i]
+	r, l := w.in(version, s)
+	value, looks := looksAt(r, m)
+	if !looks {
+		return now
+	}
+	now = now.next(r, l, value, m, e)
+	if up, ok := w.above(s); ok {
+		higher := w.follow(log, up, m.device)
+		_, configured := w.in(version, up)
+		switch {
+		case configured != nil:
+			now = now.below(higher[i], higher[i+1])
+		case now.phase == "open" && now.tells == "" && higher[i].phase != "normal": // it ends in these minutes, or has ended
+			now.tells = "maybe"
+		}
+	}
+	if log.reigns[log.reignAt(e.Sequence)].rivaled || w.overlaps() && !w.steady(s) { // another owner may have settled it
+		now.tells = least(now.tells, "maybe")
+	}
+	if now.tells != "" {
+		now.tells = least(now.tells, w.speaks(r.Name, m.device, m, e.Enqueued))
+	}
+	return now
+}
+
+// overlaps reports whether an owner may go on after another one has begun.
+func (w *world) overlaps() bool {
+	return slices.ContainsFunc(w.moves, func(m move) bool { return m.what == steal }) ||
+		slices.ContainsFunc(w.faults, func(f fault) bool { return f.what == frozenBefore || f.what == frozenAfter })
+}
+
+// missing returns what becomes of the state now while an owner reigns whose rules may not have s. For ten minutes it
+// leaves open alarms alone.
+func (w *world) missing(log *hubLog, s subject, now state, at int) state {
+	if r, _ := w.in(log.reigns[at].version, s); r != nil || now.phase == "normal" {
+		return now
+	}
+	until := time.Now()
+	for i := at; i < len(log.reigns); i++ {
+		if r, _ := w.in(log.reigns[i].version, s); r != nil {
+			until = log.reigns[i].at
+			break
+		}
+	}
+	begin := at
+	for begin > 0 {
+		if r, _ := w.in(log.reigns[begin-1].version, s); r != nil {
+			break
+		}
+		begin--
+	}
+	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() ||
+		until.Sub(log.reigns[begin].at) > removedAfter-removing {
+		return state{phase: "unsure", owed: -1}
+	}
+	return now
+}
+
+// next returns the state after a reading of the device, which came as e.
+func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e telemetry.Event) state {
+	limit, clear := limits(l, m)
+	hot, cool := value >= limit, value < clear
+	at := e.Enqueued
+	own := m.deviceTime(at)
+	switch {
+	case now.phase == "unsure" && cool:
+		return state{phase: "normal", owed: -1}
+	case now.phase == "unsure" && hot && l.For == 0:
+		return state{phase: "open", tells: "yes"}
+	case now.phase == "unsure":
+		return state{phase: "unsure", owed: -1, tells: map[bool]string{true: "maybe"}[hot]}
+	case now.phase == "open" && cool:
+		if !r.Resolved {
+			return state{phase: "normal"}
+		}
+		_, since := now.clock(own, at)
+		return state{phase: "normal", owed: e.Sequence, over: since}
+	case now.phase == "pending" && !hot:
+		return state{phase: "normal", owed: now.owed, over: now.over}
+	case now.phase == "normal" && hot:
+		now.phase, now.since, now.own = "pending", at, own
+	}
+	then, since := now.clock(own, at)
+	now.shown = since
+	if now.phase == "pending" && then.Sub(since) >= l.For {
+		now.phase, now.owed, now.over = "open", 0, time.Time{}
+	}
+	if now.phase == "open" && hot {
+		now.tells = "yes"
+	}
+	return now
+}
+
+// clock returns when an event was and when the alarm began, by one clock: the device's, if it has not run backward.
+func (now state) clock(own, at time.Time) (then, since time.Time) {
+	if !own.IsZero() && !now.own.IsZero() && !own.Before(now.own) {
+		return own, now.own
+	}
+	return at, now.since
+}
+
+// below returns the state of a level below one that has gone from was to is: receivers are told of the highest level
+// that is open, and when it has ended, of the milder one that still is.
+func (now state) below(was, is state) state {
+	ended := was.phase == "open" && is.phase != "open"
+	switch {
+	case is.phase == "open":
+		now.tells = ""
+	case was.phase == "unsure" || is.phase == "unsure":
+		if now.phase == "open" {
+			now.tells = "maybe"
+		}
+	case now.phase == "open" && ended:
+		now.tells = "yes"
+	}
+	return now
+}
+
+// least returns what is said less surely.
+func least(a, b string) string {
+	switch {
+	case a == "" || b == "":
+		return ""
+	case a == "maybe" || b == "maybe":
+		return "maybe"
+	}
+	return "yes"
+}
+
+// speaks reports whether a device's alerts are neither muted nor is the device quiet: yes, or maybe where a mute
+// begins or ends.
+func (w *world) speaks(rule, device string, m reading, at time.Time) string {
+	if m.quiet > 0 && m.fate != byHTTP {
+		return ""
+	}
+	speaks := "yes"
+	for _, o := range w.operations {
+		if o.what != mute || o.device != device || o.rule != "" && o.rule != rule {
+			continue
+		}
+		switch {
+		case at.Before(o.at.Add(-2*second)) || at.After(o.until.Add(2*second)):
+		case at.After(o.at.Add(2*second)) && at.Before(o.until.Add(-2*second)):
+			return ""
+		default:
+			speaks = "maybe"
+		}
+	}
+	return speaks
+}
+
+// reignAt returns which owner has decided about an event.
+func (log *hubLog) reignAt(sequence int64) int {
+	for i := len(log.reigns) - 1; i > 0; i-- {
+		if log.reigns[i].from < sequence {
+			return i
+		}
+	}
+	return 0
+}
+
+// looksAt returns the value of a reading for a rule; false if the rule does not look at it.
+func looksAt(r *rules.Rule, m reading) (float64, bool) {
+	if m.fate != readable && m.fate != byHTTP || m.value == 0 {
+		return 0, false
+	}
+	return m.value, len(r.Only) == 0 || m.mode == "run"
+}
+
+// limits returns the limit of a level for a device, and beyond what its alarm ends.
+func limits(l *rules.Level, m reading) (limit, clear float64) {
+	limit = l.Limit
+	if l.Override != "" && m.limit != 0 && m.fate != byHTTP {
+		limit = m.limit
+	}
+	return limit, limit - (l.Limit - l.Clear)
+}
