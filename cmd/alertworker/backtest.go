@@ -168,7 +168,8 @@ func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 		&h.group,
 		"group",
 		"",
-		"with --"+name+", read in this consumer `GROUP`, which the worker must not use (default $Default, if it does not)",
+		"with --"+name+", read through this consumer `GROUP`, which the worker must not use (default $Default, "+
+			"unless the worker uses it)",
 	)
 	flags.Float64Var(
 		&h.rate,

@@ -23,8 +23,8 @@ const (
 
 	replayDoes = "send undelivered alerts to their receivers again, with the same ids and at the receivers' pace,\n" +
 		"several in one message where receivers accept that.\n" +
-		"The dead letter of a delivered alert becomes a replayed one; others stay. Alerts for a device stay\n" +
-		"THROTTLE_WINDOW apart: one within it is not sent, and the output says when it can be\n" +
+		"A dead letter whose alert is delivered is marked as replayed. Alerts for a device stay THROTTLE_WINDOW\n" +
+		"apart: one within it is not sent, and the output says when it can be\n" +
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 
 	discardDoes = "delete dead letters without sending them\n" +

@@ -19,7 +19,8 @@ import (
 const (
 	silenceDoes = "mute the alerts of some devices, or of a rule, for a time. Readings are still evaluated and " +
 		"counted, and recoveries\n" +
-		"are sent. All replicas know it within 15 s. A device that is still hot when it ends alerts with its next reading\n" +
+		"are sent. All replicas apply it within 15 s. If a device is still hot when it ends, its next\n" +
+		"reading causes an alert\n" +
 		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h --why \"service\""
 
 	silencesDoes = "list the silences in force, or end one\n" +
@@ -35,7 +36,7 @@ func silences(c config.Config, s records.Store) muting.Store {
 func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 	if s.config.CheckpointStore == config.StoreMemory {
 		return muting.Store{}, &usageError{
-			errors.New("silences are kept beside the checkpoints, and with CHECKPOINT_STORE=memory only the worker knows those"),
+			errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself has them"),
 		}
 	}
 	if err := s.connectRecords(ctx); err != nil {

@@ -35,14 +35,16 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 	device := flags.String(
 		"device",
 		"",
-		"`NAME` of the device; alerts of names that begin with "+notify.TestDevice+" are marked as tests. By default it is\na new name each time, because a device that has had an alert is quiet for the rest of the window",
+		"`NAME` of the device; alerts for names that begin with "+notify.TestDevice+" are marked as tests. "+
+			"By default it is\na new name each time, because a device that has just caused an alert is quiet for the "+
+			"rest of the window",
 	)
 	address := flags.String(
 		"http",
 		"",
 		"send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN",
 	)
-	sent := flags.Bool("sent", false, "send nothing, and follow the reading that the device sends now")
+	sent := flags.Bool("sent", false, "send nothing; follow the next reading that the device sends")
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}

@@ -13,7 +13,7 @@ import (
 	"alertworker/internal/throttle"
 )
 
-const whyDoes = "explain why a device was or was not alerted, from its last readings and the alarms, windows, " +
+const whyDoes = "explain why a device did or did not cause an alert, from its last readings and the alarms, windows, " +
 	"silences\n" +
 	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
 	"Usage: alertworker why DEVICE [--last 2h] [--verbose] [--json]"
@@ -28,7 +28,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time",
 	)
 	verbose := flags.Bool("verbose", false, "also print its alarms, windows and dead letters, and what each rule does")
-	asJSON := flags.Bool("json", false, "print what GET /devices/{id} answers")
+	asJSON := flags.Bool("json", false, "print the response of GET /devices/{id}")
 	devices, err := parseArgs(flags, args)
 	if err != nil {
 		return err

@@ -88,8 +88,8 @@ func (e *MissingError) Error() string {
 		return fmt.Sprintf("container %q: %v", e.Container, e.Err)
 	}
 	return fmt.Sprintf(
-		"container %q does not exist and could not be created; create it, or allow the worker's key or identity to, which "+
-			"tries again every %v: %v",
+		"container %q does not exist and could not be created; create it, or let the worker's key or identity "+
+			"create it (it tries again every %v): %v",
 		e.Container,
 		restoreEvery,
 		e.Err,

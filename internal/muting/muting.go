@@ -34,7 +34,7 @@ const (
 	rounds    = 4                   // in which another writer may be first
 )
 
-// A Silence mutes alerts. Everything is evaluated and counted, and recoveries are sent.
+// A Silence mutes alerts. Readings are still evaluated and counted, and recoveries are sent.
 type Silence struct {
 	ID       string    `json:"id"`
 	Device   string    `json:"device,omitempty"` // as in rules.Mute, like the next three

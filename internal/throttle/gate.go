@@ -484,7 +484,7 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):
 		return nil
 	case err != nil:
-		return fmt.Errorf("note that the alert of device %q was given up: %w", r.Device, err)
+		return fmt.Errorf("record that the alert of device %q was given up: %w", r.Device, err)
 	}
 	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself
 	return nil

@@ -201,7 +201,7 @@ func (c *Console) Summary(r verify.Report) {
 	}
 	row(len(r.Lost), "lost")
 	row(len(r.TooClose), "too close")
-	row(len(r.Stale), "stale: the last message is not true any more")
+	row(len(r.Stale), "stale: the last message is no longer true")
 	row(len(r.Wrong), "wrong: nothing should have been sent")
 	b.WriteByte('\n')
 

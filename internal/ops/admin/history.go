@@ -114,7 +114,7 @@ func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 		if s.asked, s.err = now, err; err == nil {
 			s.value, s.at = value, now
 		} else {
-			log.Debug("what the status page shows could not be read", zap.Error(err))
+			log.Debug("cannot refresh what the status page shows", zap.Error(err))
 		}
 		close(s.done)
 		s.done = make(chan struct{})

@@ -91,7 +91,7 @@ type page struct {
 	RuleCount                int
 	Rules                    []ruleRow   // empty if there is one threshold and nothing else
 	Stateful                 bool        // a rule keeps alarms
-	Open                     []openAlarm // the longest first
+	Open                     []openAlarm // longest first
 	// how many there are, or of all that are shown, how many are not; empty if none is missing
 	MoreOpen      string
 	Silences      []muting.Silence

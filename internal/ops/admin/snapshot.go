@@ -31,7 +31,7 @@ type Snapshot struct {
 	Partitions []readPartition
 	Receivers  []worker.ReceiverState
 	Alarms     []worker.AlarmCounts
-	Open       []openAlarm // the longest first
+	Open       []openAlarm // longest first
 	Alerts     []delivery  // that receivers took, the latest first
 }
 

@@ -141,11 +141,11 @@ func TestSample(t *testing.T) {
 		"more than a tenth": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 8), event("d", "", `{"coreTemp":71,"rpm":900}`)),
 			"", "9 read: temperature in 8, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at coreTemp (1), rpm (1): set TEMPERATURE_FIELD=temperature,coreTemp if that is the temperature", warned},
 		"more than a tenth, and no likely field": {"temperature,temp", []telemetry.Event{hot, event("d", "", `{"rpm":900}`)},
-			"", "2 read: temperature in 1, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at rpm (1): add the one that is meant to TEMPERATURE_FIELD", warned},
+			"", "2 read: temperature in 1, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at rpm (1): add the right one to TEMPERATURE_FIELD", warned},
 		"another field": {"temperature,temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
 			"", "no reading at temperature or temp in 2 events (missing 2); numbers found at machine.coreTemp (1), machine.rpm (2): set TEMPERATURE_FIELD=machine.coreTemp if that is the temperature", failed},
 		"no likely field": {"temp", []telemetry.Event{event("d", "", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)},
-			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): add the one that is meant to TEMPERATURE_FIELD", failed},
+			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): add the right one to TEMPERATURE_FIELD", failed},
 		"no numbers": {"temp", []telemetry.Event{event("d", "", `{"temp":"hot"}`), event("d", "", "")},
 			"", "no reading at temp in 2 events (empty 1, not_a_number 1); they contain no numbers", failed},
 		"no IoT Hub": {"temp", []telemetry.Event{event("", "", `{"temp":1}`)},
@@ -228,7 +228,7 @@ func TestSampleOfRules(t *testing.T) {
 	for i, want := range []string{
 		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
 		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
-		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): add the one that is meant to the field of the rule wet",
+		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): add the right one to the field of the rule wet",
 	} {
 		got, err := r.samples[i].verdict()
 		if errors.As(err, new(warning)) {
@@ -246,7 +246,7 @@ func TestSampleOfRules(t *testing.T) {
 	}
 	_, err = r.samples[0].verdict()
 	const want = "6 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
-		"numbers found at humidity (2), probe.temp (2), t (1), temp (1): add the one that is meant to the field of the rule hot"
+		"numbers found at humidity (2), probe.temp (2), t (1), temp (1): add the right one to the field of the rule hot"
 	if !errors.As(err, new(warning)) || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

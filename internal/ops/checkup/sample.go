@@ -241,10 +241,10 @@ func (s *sample) hint() string {
 	}
 	order := func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), mostFirst(s.places)(a, b)) }
 	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
-	advice := "add the one that is meant to TEMPERATURE_FIELD"
+	advice := "add the right one to TEMPERATURE_FIELD"
 	switch {
 	case s.inFile:
-		advice = "add the one that is meant to the field of the rule " + s.rule.Name
+		advice = "add the right one to the field of the rule " + s.rule.Name
 	case rank(likely) == 0:
 		set := []string{likely}
 		if s.reasons[telemetry.ReasonOK] > 0 {

@@ -43,7 +43,7 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 		"words elsewhere": {
 			door, []telemetry.Event{event(`{"doors":{"main":"open"},"temp":1,"x":null}`, nil)},
 			"✗ no reading at door in 1 event (missing 1); values found at doors.main (1), temp (1): " +
-				"add the one that is meant to the field of the rule door",
+				"add the right one to the field of the rule door",
 		},
 		"a condition that some meet": {
 			truck, []telemetry.Event{event(`{"temp":40.4,"kind":"chilled"}`, nil), event(`{"temp":-18.5}`, map[string]any{"kind": "frozen"})},

@@ -171,7 +171,7 @@ func (v view) checkpointsProblem(f telemetry.Fault, answers bool) Problem {
 	return problem(
 		ByCheckpoints,
 		f,
-		"What is settled cannot be recorded: a restart would read it again, without sending an alert twice. "+
+		"Progress cannot be recorded: after a restart, readings are read again, but no alert is sent twice. "+
 			"Partitions of replicas that stop are not taken over.",
 	)
 }
@@ -215,8 +215,8 @@ func atRiskProblem(faults map[string]telemetry.Fault) Problem {
 	}
 	ids := slices.SortedFunc(maps.Keys(faults), telemetry.ComparePartitions)
 	p := Problem{
-		By: ByPartitions, What: partitionNames(ids) + " may soon not be read any more",
-		Effect: "They are being read. Once they are not, their readings wait in the hub.",
+		By: ByPartitions, What: partitionNames(ids) + " may soon stop being read",
+		Effect: "They are being read. When that happens, their readings wait in the hub.",
 	}
 	p.because(faults)
 	return p
@@ -311,8 +311,8 @@ func (m *Monitor) ledgerProblem(v view) Problem {
 	}
 	if len(waiting) == 0 {
 		p.What = of(failing) + " cannot record alarms in the ledger"
-		p.Effect = "Alerts go out, but no recoveries are sent, and the checkpoint stands still: " +
-			"a restart would read again what follows it, without sending an alert twice."
+		p.Effect = "Alerts go out, but no recoveries are sent, and the checkpoint does not move: " +
+			"after a restart what follows it is read again, but no alert is sent twice."
 		return p
 	}
 	p.What = of(waiting) + " cannot be read without the ledger"

@@ -95,7 +95,7 @@ func TestReport(t *testing.T) {
 			time.Sleep(15 * time.Second)
 		}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "checkpoint store", replica: replica{source: reading}, change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
-			state: status.Impaired, headline: "Alerts are going out, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"What is settled cannot be recorded"}},
+			state: status.Impaired, headline: "Alerts are going out, but the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"Progress cannot be recorded"}},
 		{name: "checkpoint store before anything is read", change: func(m *status.Monitor, _ *replica) { fail(&m.Checkpoints) },
 			state: status.Blocked, headline: "No alerts are going out: the checkpoint store cannot be used.", by: []status.By{status.ByCheckpoints}, parts: []string{"nothing is read"}},
 		{name: "hub", replica: replica{source: telemetry.SourceStats{Hub: telemetry.Fault{Err: errDown, Refused: true}}},
@@ -118,7 +118,7 @@ func TestReport(t *testing.T) {
 		{name: "partitions", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 3, Reading: 2}},
 			state: status.Partly, headline: "Some alerts aren't going out: 1 of 3 partitions that this replica owns is not being read. Those of the other 2 partitions that this replica owns go out.", by: []status.By{status.ByPartitions}},
 		{name: "a partition whose claim cannot be renewed", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2, AtRisk: map[string]telemetry.Fault{"7": {Since: long, Err: errDown}}}},
-			state: status.Impaired, headline: "Alerts are going out, but partition 7 may soon not be read any more.", by: []status.By{status.ByPartitions}, parts: []string{"for 60 s", "partition 7: no answer"}},
+			state: status.Impaired, headline: "Alerts are going out, but partition 7 may soon stop being read.", by: []status.By{status.ByPartitions}, parts: []string{"for 60 s", "partition 7: no answer"}},
 		{name: "a partition waits for its ledger", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}}},
 			state: status.Partly, headline: "Some alerts aren't going out: partition 3 cannot be read without the ledger. Those of the other partition that this replica owns go out.", by: []status.By{status.ByLedger},
 			parts: []string{"partition 3 cannot be read without the ledger, for 60 s (since 1999-12-31T23:59:00Z): partition 3: no answer from 10.0.0.1: connection refused (and 1 other partition). Readings wait in the hub"}},

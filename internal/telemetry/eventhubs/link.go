@@ -13,7 +13,7 @@ import (
 const lookEvery = 5 * time.Second
 
 // errSurplus means that a link has more events on request than it may: the replica reads more partitions than before.
-var errSurplus = errors.New("the link has too many events on request")
+var errSurplus = errors.New("the link has too much outstanding credit")
 
 // A link is one opening of a partition. One goroutine uses it.
 type link struct {

@@ -35,7 +35,7 @@ func openLook(ctx context.Context, config Config) (*look, error) {
 func (l *look) close() { l.connections.close() }
 
 // errSilent means that nothing came.
-var errSilent = errors.New("nothing came")
+var errSilent = errors.New("nothing was received")
 
 // read opens a link at a cursor, which it moves, and gives take what comes, until that has enough. It fails with
 // errSilent if nothing comes for so long.

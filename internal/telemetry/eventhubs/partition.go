@@ -297,7 +297,7 @@ func (p *partition) accuse() {
 	p.rival.Err, p.seen = err, time.Now()
 	p.mu.Unlock()
 	if !known {
-		p.log.Warn("the partition is taken again and again", zap.Error(err))
+		p.log.Warn("another reader keeps taking over the partition", zap.Error(err))
 	}
 }
 
@@ -355,7 +355,7 @@ func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 		stats.Hub = telemetry.Fault{}
 	})
 	if recovered {
-		p.log.Info("the partition is read again")
+		p.log.Info("the partition is being read again")
 	}
 }
 

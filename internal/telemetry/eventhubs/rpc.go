@@ -74,4 +74,4 @@ func request(
 }
 
 // errAnswer means that a hub answers with something else than what it was asked for.
-var errAnswer = errors.New("the answer is of another form than that of an event hub")
+var errAnswer = errors.New("the response does not have the form of an event hub's")

@@ -177,7 +177,7 @@ func performative(channel uint16, body []byte, fields []amqpvalue.Value, i int) 
 	}
 	number, ok := fields[i].Uint()
 	if !ok {
-		return handle{}, nil, errors.New("no handle of a link")
+		return handle{}, nil, errors.New("no link handle")
 	}
 	return handle{channel, uint32(number)}, payload, nil
 }

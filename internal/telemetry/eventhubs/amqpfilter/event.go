@@ -100,7 +100,7 @@ var (
 	errSequence   = errors.New("sequence number that is missing or not an integer")
 	errOffset     = errors.New("offset that is not text")
 	errEnqueued   = errors.New("enqueued time that is not a timestamp")
-	errProperties = errors.New("application properties that cannot be told apart")
+	errProperties = errors.New("application properties with the same name")
 	errBody       = errors.New("body that is neither bytes nor text")
 	errLarge      = errors.New("message too large")
 )
