@@ -3,7 +3,6 @@ package main
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -49,19 +48,12 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 func (r *replica) wouldArrive(ctx context.Context) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
 	defer cancel()
-	var others []status.Member
 	reports, err := r.source.Reports(ctx)
-	for _, report := range reports {
-		var m status.Member
-		if err := json.Unmarshal(report, &m); err == nil { // another version's is none
-			others = append(others, m)
-		}
-	}
 	partitions, failed := r.source.Ownerships(ctx)
 	if err == nil {
 		err = failed
 	}
-	return status.WouldArrive(time.Now(), r.self(), others, partitions, err)
+	return status.WouldArrive(time.Now(), r.self(), status.Members(reports), partitions, err)
 }
 
 func (r *replica) self() status.Member {

@@ -25,6 +25,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
@@ -43,7 +44,6 @@ const (
 	// testKey is the throttle key that checks acquire and release. Keys of devices
 	// have slashes.
 	testKey = "alertworker check"
-	testTTL = 15 * time.Second // the shortest that every store accepts
 
 	// testGroup is the consumer group for which checks write a checkpoint, to see
 	// that they may. No worker reads in it, so that checks can where it exists.
@@ -157,7 +157,7 @@ func (k *checkup) steps(send bool) (steps []step) {
 	if k.config.Keyless() {
 		add("identity", identityTimeout, k.identity)
 	}
-	add("hub", limit+portTimeout, k.hub)
+	add("hub", limit+portTimeout, failing(status.ByHub, k.hub))
 	for i := range set.Rules {
 		name := "events"
 		if len(set.Rules) > 1 {
@@ -184,21 +184,24 @@ func (k *checkup) steps(send bool) (steps []step) {
 	if set.Time != "" {
 		look("device time", func(r reading) (string, error) { return deviceTimes(r.telemetry, set.Time) })
 	}
-	add("checkpoints", limit, k.answered("Azure Storage", k.config.StorageVariable(), k.checkpoints))
+	checkpoints := failing(status.ByCheckpoints, k.checkpoints)
+	add("checkpoints", limit, k.answered("Azure Storage", k.config.StorageVariable(), checkpoints))
 	service, variable := "Azure Storage", k.config.StorageVariable()
 	if k.config.ThrottleStore == config.StoreCosmos {
 		service, variable = "Cosmos DB", k.config.CosmosVariable()
 	}
-	add("throttle store", limit, k.answered(service, variable, k.throttleStore))
+	add("throttle store", limit, k.answered(service, variable, failing(status.ByStore, k.throttleStore)))
 	if inStorage {
 		add("replicas", limit, k.sharing(k.replicas))
+		add("alerts", limit, k.sharing(k.alerts))
 		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
 			add("KEDA", limit, k.sharing(k.kedaLag))
 			add("KEDA trigger", limit, k.kedaTrigger)
 		}
 	}
 	if k.config.HasStorage() {
-		add("dead letters", limit, k.answered("Azure Storage", k.config.StorageVariable(), k.deadLetters))
+		deadLetters := failing(status.ByDeadLetters, k.deadLetters)
+		add("dead letters", limit, k.answered("Azure Storage", k.config.StorageVariable(), deadLetters))
 	}
 	for i, r := range k.receivers {
 		name := "receiver"
@@ -229,6 +232,17 @@ func (k *checkup) sharing(
 		}
 		return do(ctx, c, store)
 	})
+}
+
+// failing makes a step of one that tries a service, whose error it words as the replicas do.
+func failing(by status.By, do func(context.Context) (string, error)) func(context.Context) (string, error) {
+	return func(ctx context.Context) (string, error) {
+		summary, err := do(ctx)
+		if err != nil && !errors.As(err, new(undecided)) && !errors.As(err, new(warning)) {
+			err = by.Failed(err)
+		}
+		return summary, err
+	}
 }
 
 // answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
@@ -498,17 +512,31 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return "", err
 	}
 	start := time.Now()
-	l, err := store.Acquire(ctx, testKey, testTTL, func(lease.Record) (string, error) { return "", nil })
+	err = status.Try(ctx, store, testKey)
 	switch {
 	case errors.Is(err, lease.ErrHeld):
 		return name + ": answers; another check is using the test key", nil
 	case err != nil:
-		return "", fmt.Errorf("acquire a lease: %w", azure.Explain(err))
-	}
-	if err := store.Release(ctx, l, ""); err != nil {
-		return "", fmt.Errorf("release a lease: %w", azure.Explain(err))
+		return "", azure.Explain(err)
 	}
 	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
+}
+
+// alerts asks the replicas that are running whether alerts go out.
+func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Store) (string, error) {
+	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
+	reports, err := eventhubs.Reports(ctx, store, group, c.OwnershipExpiry)
+	if err != nil {
+		return "", err
+	}
+	members := status.Members(reports)
+	if len(members) == 0 {
+		return "", undecided("no replica is running that could tell whether alerts go out")
+	}
+	if why := status.Trouble(time.Now(), members); why != "" {
+		return "", errors.New(why)
+	}
+	return "going out, as " + humanize.Count(len(members), "running replica") + " say", nil
 }
 
 // replicas compares settings with those of the replicas that are running.
@@ -552,7 +580,7 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
 	found, err := reach(ctx, r.Reach)
 	if err != nil {
-		return "", fmt.Errorf("%s: %w", r.Name, err)
+		return "", status.ReceiverFailed(r.Name, err)
 	}
 	if !send {
 		if rate := r.Limits.Rate; rate.Every > 0 {
@@ -564,7 +592,7 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	defer cancel()
 	start, test := time.Now(), k.testAlert()
 	if err := r.Notifier.Notify(ctx, test); err != nil {
-		return "", fmt.Errorf("%s: %w", r.Name, err)
+		return "", status.ReceiverFailed(r.Name, err)
 	}
 	took := milliseconds(time.Since(start))
 	if wait := r.Limits.Rate.Every; wait > 0 && r.Limits.Rate.Burst < 2 {

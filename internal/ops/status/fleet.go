@@ -51,7 +51,29 @@ func WouldArrive(
 	if why := self.trouble(now); why != "" {
 		return why
 	}
-	for _, m := range others {
+	if why := Trouble(now, others); why != "" {
+		return why
+	}
+	if err != nil {
+		return "Cannot tell who reads the partitions: " + err.Error()
+	}
+	return Unowned(partitions)
+}
+
+// Members returns what replicas say about themselves; those of another version may say nothing.
+func Members(reports [][]byte) (all []Member) {
+	for _, report := range reports {
+		var m Member
+		if err := json.Unmarshal(report, &m); err == nil && m.Replica != "" {
+			all = append(all, m)
+		}
+	}
+	return all
+}
+
+// Trouble returns why alerts of partitions that these replicas read would not go out, and "" if all would.
+func Trouble(now time.Time, of []Member) string {
+	for _, m := range of {
 		if m.Status.State == Starting || m.Status.State == Draining {
 			continue // the partitions tell
 		}
@@ -59,10 +81,7 @@ func WouldArrive(
 			return "replica " + m.Replica + ": " + why
 		}
 	}
-	if err != nil {
-		return "Cannot tell who reads the partitions: " + err.Error()
-	}
-	return Unowned(partitions)
+	return ""
 }
 
 // trouble returns why alerts of m's partitions would not go out.

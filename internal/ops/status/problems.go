@@ -340,17 +340,19 @@ func (v view) receiverProblems() []Problem {
 	return problems
 }
 
+// receiverWords say how a receiver is down.
+var receiverWords = map[worker.ReceiverFault]string{
+	worker.ReceiverFails:   "is down",
+	worker.ReceiverRejects: "rejects every alert",
+	worker.ReceiverLimited: "accepts nothing because of its rate limit",
+}
+
 func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, Since: r.Since, Waiting: r.Waiting, keeps: some}
-	waiting := humanize.Capital(waits(r.Waiting)) + " until it accepts them, or until NOTIFY_GIVE_UP."
-	switch r.Fault {
-	case worker.ReceiverRejects:
-		p.What = "receiver " + r.Name + " rejects every alert"
+	p.What = "receiver " + r.Name + " " + receiverWords[r.Fault]
+	p.Effect = humanize.Capital(waits(r.Waiting)) + " until it accepts them, or until NOTIFY_GIVE_UP."
+	if r.Fault == worker.ReceiverRejects {
 		p.Effect = "Each becomes a dead letter, which `alertworker deadletters replay` sends again."
-	case worker.ReceiverLimited:
-		p.What, p.Effect = "receiver "+r.Name+" accepts nothing because of its rate limit", waiting
-	default:
-		p.What, p.Effect = "receiver "+r.Name+" is down", waiting
 	}
 	if r.Err != nil {
 		p.Why = oneLine(r.Err)

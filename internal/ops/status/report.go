@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"alertworker/internal/humanize"
+	"alertworker/internal/notify"
+	"alertworker/internal/worker"
 )
 
 // A State is the short form of a Report.
@@ -68,6 +70,22 @@ func (p Problem) Line(now time.Time) string {
 		text += ": " + p.Why
 	}
 	return strings.TrimSuffix(text, ".") + ". " + p.Effect
+}
+
+// Failed returns why a service cannot be used, in the words of a Problem: for who has tried it once. ReceiverFailed is
+// that for receivers.
+func (by By) Failed(err error) error { return fmt.Errorf("%s: %w", words[by].begin, err) }
+
+// ReceiverFailed returns why the receiver of that name did not accept an alert, or cannot be reached.
+func ReceiverFailed(name string, err error) error {
+	what := receiverWords[worker.ReceiverFails]
+	switch answer := notify.AsError(err); {
+	case answer.Refused:
+		what = "rejects the alert"
+	case answer.Limited:
+		what = receiverWords[worker.ReceiverLimited]
+	}
+	return fmt.Errorf("receiver %s %s: %w", name, what, err)
 }
 
 // A Report is the state of a replica at one moment.

@@ -15,6 +15,11 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
 }
 
+// Reports returns what the replicas of a consumer group report, of those with a heartbeat younger than expiry.
+func Reports(ctx context.Context, store records.Store, g Group, expiry time.Duration) ([][]byte, error) {
+	return ownership.Reports(ctx, store, g.String(), "", expiry)
+}
+
 // Owners returns which replica of a consumer group owns which partition, of those with a heartbeat younger than expiry.
 func Owners(ctx context.Context, store records.Store, g Group, expiry time.Duration) (map[string]string, error) {
 	owned, err := ownership.List(ctx, store, g.String())
