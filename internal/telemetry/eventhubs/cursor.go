@@ -28,88 +28,81 @@ func (s Start) selector() selector {
 	return selector(fmt.Sprintf("amqp.annotation.x-opt-enqueued-time >= '%d'", s.Time.UnixMilli()))
 }
 
-// A cursor is where reading a partition is. A hub numbers events without gaps, unless it is compacted. What an
-// undecodable message claims is no evidence of one.
+// A cursor is where reading a partition is. A hub numbers events without gaps, unless it is compacted. A message of
+// which the number or the offset cannot be read has no place of its own, whether or not the rest can be decoded.
 type cursor struct {
 	start Start // where reading begins if no event is known
 
 	known    bool               // there is a last event
-	last     telemetry.Position // of the last event that could be decoded, or else of the one after which reading begins
+	last     telemetry.Position // of the last event that told its place, or else of that after which reading begins
 	fresh    bool               // last is of no event that has come
 	settled  int64              // no event up to this number is missed, because it is settled
-	unproven int64              // undecodable messages that have come since last
-	received int64              // the number of what came last, guessed if it did not tell, or else that of last
+	unplaced int64              // messages without a place that have come since last
+}
+
+// cursorAt returns the cursor before anything has come, if no event is known.
+func cursorAt(start Start) cursor {
+	return cursor{start: start, last: telemetry.Position{Sequence: -1}}
 }
 
 // cursorAfter returns the cursor before anything has come, after a position.
 func cursorAfter(at telemetry.Position) cursor {
-	return cursor{known: true, last: at, fresh: true, settled: at.Sequence, received: at.Sequence}
+	return cursor{known: true, last: at, fresh: true, settled: at.Sequence}
 }
 
-// selectors returns where to begin, and where instead if the hub refuses that: offsets change their form with
-// geo-replication, and other tools write what they like.
-func (c *cursor) selectors() (all []selector) {
+// reached returns the number of what came last, a guess if it did not tell.
+func (c *cursor) reached() int64 { return c.last.Sequence + c.unplaced }
+
+// restart returns where a link begins, and where instead if the hub refuses that: offsets change their form with
+// geo-replication, and other tools write what they like. What came since the last event that told its place comes again.
+func (c *cursor) restart() (all []selector) {
+	c.unplaced = 0
 	if !c.known {
 		return []selector{c.start.selector(), afterOffset(beforeFirst)}
 	}
-	if c.fresh && c.unproven == 0 && c.last.Offset != "" {
+	if c.fresh && c.last.Offset != "" {
 		all = append(all, afterOffset(c.last.Offset))
 	}
-	all = append(all, afterSequence(c.received))
+	all = append(all, afterSequence(c.last.Sequence))
 	if !c.last.Time.IsZero() {
 		all = append(all, Start{Time: c.last.Time.Add(-resumeMargin)}.selector())
 	}
 	return append(all, afterOffset(beforeFirst))
 }
 
-// follow moves c to e, which came next, and completes its position. It returns how many events are missing before e.
-func (c *cursor) follow(e *telemetry.Event) (missing int64) {
-	if e.Undecodable != "" {
-		c.place(e)
-		c.received = e.Sequence
-		return 0
-	}
-	c.received = e.Sequence
-	switch {
-	case !c.known:
-		c.known = true
-	case e.Sequence <= c.last.Sequence: // a repetition
-		return 0
-	default:
-		missing = max(0, e.Sequence-max(c.last.Sequence, c.settled)-1-c.unproven)
-	}
-	c.last = e.Position
-	c.fresh = false
-	c.unproven = 0
-	return missing
-}
-
 // unknownSequence is an event's sequence number until follow assigns one.
 const unknownSequence = -1
 
-// place completes the position of an undecodable message. Without a sequence number it gets the next one: if numbers
-// are not consecutive, that is too low and never too high, so that nothing is skipped. If the one before is not known
-// either, the message has no offset and cannot become a checkpoint.
-func (c *cursor) place(e *telemetry.Event) {
-	numbered := e.Sequence != unknownSequence
-	if !numbered || !c.known || e.Sequence > c.last.Sequence { // else it is a repetition
-		c.unproven++
-	}
-	switch {
-	case !numbered && !c.known:
-		e.Sequence, e.Offset = c.unproven-1, ""
-	case !numbered:
-		e.Sequence = c.last.Sequence + c.unproven
-	}
-	if !c.known {
-		return
-	}
-	if e.Offset == "" {
-		e.Offset = c.last.Offset
+// follow moves c to e, which came next, and completes its position. It returns how many events are missing before e.
+//
+// Without a number e gets the next one: if numbers are not consecutive, that is too low and never too high, so that
+// nothing is skipped. Without an offset it gets that of the last event before it, and none if there is no such event or
+// e is a repetition: then it cannot become a checkpoint.
+func (c *cursor) follow(e *telemetry.Event) (missing int64) {
+	placed := e.Sequence != unknownSequence && e.Offset != ""
+	if e.Sequence == unknownSequence {
+		e.Sequence = c.reached() + 1
 	}
 	if e.Time.IsZero() {
 		e.Time, e.Enqueued = c.last.Time, c.last.Time
 	}
+	if c.known && e.Sequence <= c.last.Sequence { // a repetition
+		return 0
+	}
+
+	if !placed {
+		e.Offset = c.last.Offset
+		c.unplaced++
+		return 0
+	}
+	if c.known {
+		missing = max(0, e.Sequence-max(c.last.Sequence, c.settled)-1-c.unplaced)
+	}
+	c.known = true
+	c.last = e.Position
+	c.fresh = false
+	c.unplaced = 0
+	return missing
 }
 
 // behind reports whether a hub whose partition ends there holds an event that has not come.
@@ -117,8 +110,8 @@ func (c *cursor) behind(end azeventhubs.PartitionProperties) bool {
 	switch {
 	case end.IsEmpty:
 		return false
-	case c.known || c.unproven > 0:
-		return end.LastEnqueuedSequenceNumber > c.received
+	case c.known || c.unplaced > 0:
+		return end.LastEnqueuedSequenceNumber > c.reached()
 	}
 	return !end.LastEnqueuedOn.Before(c.start.Time)
 }
@@ -126,7 +119,7 @@ func (c *cursor) behind(end azeventhubs.PartitionProperties) bool {
 // expired returns the event that stands for those that the hub has dropped although they have not come, up to the last
 // one; false if there are none.
 func (c *cursor) expired(end azeventhubs.PartitionProperties) (telemetry.Event, bool) {
-	if !end.IsEmpty || !c.known || end.LastEnqueuedSequenceNumber <= max(c.received, c.last.Sequence) {
+	if !end.IsEmpty || !c.known || end.LastEnqueuedSequenceNumber <= c.reached() {
 		return telemetry.Event{}, false
 	}
 	at := lastPosition(end)

@@ -16,11 +16,9 @@ import (
 func TestGuessedNumberRereadsNothing(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 1)
-	offset := ""
 	for i := range 20 {
 		h.Publish(t, "0", strconv.Itoa(i))
 	}
-	_ = offset
 	var lost poison.Message
 	for _, m := range poison.Messages() {
 		if m.Name == "sequence number that is no number" {

@@ -188,7 +188,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		want:    make(chan struct{}, 1),
 		batches: make(chan []telemetry.Event, 1),
 		begun:   make(chan struct{}),
-		cursor:  cursor{start: h.plan.start(id)},
+		cursor:  cursorAt(h.plan.start(id)),
 		changed: time.Now(), turned: time.Now(), ahead: -1, stalled: -1,
 	}
 	p.resumed.Generation = h.generation

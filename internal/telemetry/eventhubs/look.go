@@ -50,7 +50,7 @@ func (l *look) read(
 		return err
 	}
 	defer l.connections.release(c)
-	link, err := c.attach(ctx, id, at.selectors()[0], false, func() int { return credit })
+	link, err := c.attach(ctx, id, at.restart()[0], false, func() int { return credit })
 	if err != nil {
 		return err
 	}

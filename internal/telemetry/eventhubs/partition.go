@@ -186,7 +186,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	p.mu.Lock()
-	positions := p.cursor.selectors()
+	positions := p.cursor.restart()
 	p.mu.Unlock()
 	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, h.credit)
 	if err != nil {
@@ -260,7 +260,7 @@ func (p *partition) handOverExpired(ctx context.Context) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	e, before := p.gone, p.cursor.last
-	if e.Sequence <= p.cursor.received { // they have come meanwhile
+	if e.Sequence <= p.cursor.reached() { // they have come meanwhile
 		return
 	}
 	e.Generation = p.hub.generation

@@ -79,7 +79,7 @@ func (l *look) newest(ctx context.Context, p *PartitionState, n int) error {
 	at := cursorAfter(telemetry.Position{Sequence: after})
 	err := l.read(ctx, p.ID, &at, n, probeWait, func(events []telemetry.Event) bool {
 		p.Events = append(p.Events, events...)
-		return at.received < p.Last
+		return at.reached() < p.Last
 	})
 	switch {
 	case busy(err):

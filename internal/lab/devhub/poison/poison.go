@@ -13,7 +13,7 @@ import (
 type Message struct {
 	Name string
 
-	// Lost means that the message has no readable sequence number.
+	// Lost means that the message has no readable sequence number or no readable offset.
 	Lost bool
 
 	// Readable means that only values are poison that an event can do without: it is a reading.
@@ -124,10 +124,12 @@ func Messages() []Message {
 	)
 
 	annotation(true, "partition key that is no string", str("x-opt-partition-key"), []byte{0x54, 1})
-	annotation(false, "offset that is no string", str("x-opt-offset"), []byte{0x54, 1})
 	annotation(false, "enqueued time that is not a timestamp", str("x-opt-enqueued-time"), str("yesterday"))
 	lost("sequence number that is no number", func(a []byte) []byte {
 		return join(section(0x72, dict(10, a, str("x-opt-sequence-number"), str("one"))), body)
+	})
+	lost("offset that is no string", func(a []byte) []byte {
+		return join(section(0x72, dict(10, a, str("x-opt-offset"), []byte{0x54, 1})), body)
 	})
 	lost("no annotations", func([]byte) []byte { return body })
 	lost("nothing", func([]byte) []byte { return nil })
