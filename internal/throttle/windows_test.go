@@ -298,6 +298,9 @@ func (g *Gate) remember(device string, end time.Time) { g.windows.sent(device, e
 
 // Gates that share a Windows keep apart what they remember, within one bound.
 func TestGatesShareTheBound(t *testing.T) {
+	if testing.Short() {
+		t.Skip("two million devices")
+	}
 	table := NewWindows()
 	end := time.Now().Add(time.Hour)
 	var gates []*windows
