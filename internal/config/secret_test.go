@@ -124,15 +124,18 @@ func shownOf(env map[string]string, marker string) (shown string, err error) {
 }
 
 // A secret in every shape in every variable, and in every variable that should
-// name its file.
+// name its file; with -short in some of the shapes, others in each.
 func TestSecretsNeverPrinted(t *testing.T) {
-	for _, v := range Variables() {
+	for i, v := range Variables() {
 		names, marker := []string{v.Name}, "1234567890123456789012345" // which a number or a port takes longest to refuse
 		if v.Secret {
 			names, marker = append(names, v.Name+"_FILE"), "Hunter2Hunter2Hunter2Hunter2"
 		}
 		for _, name := range names {
-			for _, shape := range shapes {
+			for j, shape := range shapes {
+				if testing.Short() && i%12 != j%12 {
+					continue
+				}
 				env := valid()
 				if name != v.Name {
 					delete(env, v.Name)

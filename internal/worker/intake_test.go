@@ -112,6 +112,9 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 
 // When not even dead letters can be kept, an Intake takes no more.
 func TestIntakeIsBounded(t *testing.T) {
+	if testing.Short() {
+		t.Skip("thousands of goroutines")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
 		s := newSetup(t, r)

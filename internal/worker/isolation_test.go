@@ -17,7 +17,10 @@ func TestReceiverDownForHoursStopsNoOther(t *testing.T) {
 		down.set(func(context.Context, notify.Alert) error { return errBusy })
 		s := newSetup(t, down, up).start(p)
 		defer s.end()
-		const devices, windows = 100, 120
+		devices, windows := 100, 120
+		if testing.Short() {
+			devices = 10
+		}
 		for range windows {
 			for i := range devices {
 				p.publish(fmt.Sprint("device", i), 99)

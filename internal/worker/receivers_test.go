@@ -160,6 +160,9 @@ func TestWaitingAlertsHoldNoGoroutine(t *testing.T) {
 // reading goes on, and other receivers' alerts go out at once.
 func TestTooManyWait(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("65,536 alerts")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const most, more = 65_536, 100
 		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}

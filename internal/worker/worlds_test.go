@@ -15,7 +15,7 @@ import (
 )
 
 var (
-	worldPlans = flag.Int("worlds.plans", 300, "how many plans TestWorlds plays")
+	worldPlans = flag.Int("worlds.plans", 0, "how many plans TestWorlds plays; 0: 300, or 30 with -short")
 	worldFirst = flag.Uint64("worlds.first", 1, "the number of the first plan; 0: any")
 	worldTrace = flag.Bool("worlds.trace", false, "write which plan begins: if a world crashes, it is one of the last")
 )
@@ -28,14 +28,22 @@ func TestWorlds(t *testing.T) {
 	if first == 0 {
 		first = rand.Uint64() >> 20
 	}
-	t.Logf("plans from %d on: -worlds.first=%d -worlds.plans=%d", first, first, *worldPlans)
+	plans := *worldPlans
+	switch {
+	case plans > 0:
+	case testing.Short():
+		plans = 30
+	default:
+		plans = 300
+	}
+	t.Logf("plans from %d on: -worlds.first=%d -worlds.plans=%d", first, first, plans)
 	var next, failed atomic.Uint64
-	for worker := range min(4, *worldPlans) {
+	for worker := range min(4, plans) {
 		t.Run(fmt.Sprint(worker), func(t *testing.T) {
 			t.Parallel()
 			for {
 				n := next.Add(1) - 1
-				if n >= uint64(*worldPlans) || failed.Load() >= 1 {
+				if n >= uint64(plans) || failed.Load() >= 1 {
 					return
 				}
 				if *worldTrace {
