@@ -11,16 +11,16 @@ SEED     ?= 1
 FUZZTIME ?= 5s
 STATES   ?= 100000000
 PLANS    ?= 1000000
+ROUNDS   ?= 1
 
 # What a build is stamped with. Two builds of one commit with one Go are the same, byte for byte.
 VERSION  ?=
 COMMIT   ?= $(shell git rev-parse HEAD 2>/dev/null)$(shell git status --porcelain 2>/dev/null | grep -q . && echo +changes)
 OUTPUT   ?= bin/alertworker
 IMAGE    ?= alertworker:$(or $(VERSION),dev)
-KEDATIME ?= 5m
 race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test lint azure fuzz worlds planted model simulate bench ci build image keda
+.PHONY: help run stack test thorough processes lint azure fuzz worlds planted model simulate bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -35,12 +35,21 @@ stack: node_modules/.package-lock.json ## the same with each worker a process, o
 node_modules/.package-lock.json: package-lock.json
 	@if command -v npm >/dev/null; then npm ci --no-audit --no-fund; fi
 
-# Four packages at a time, on any machine: most tests wait for others, they do not compute.
-# What they are made of is built before, so that it is in nobody's way. Go's cache of results does
-# not see what the tests in tools read, which is outside their module: hence -count=1.
-test: node_modules/.package-lock.json ## all tests, with the race detector; that of KEDA's scaler if make keda has built it
+# Four packages at a time, on any machine: most tests wait for others, they do not compute. With -short what chance
+# decides is tried a few times, and what takes minutes is left out: see thorough and processes. What tests are made of is
+# built before, so that it is in nobody's way. Vetting is lint's.
+test: node_modules/.package-lock.json ## the tests, with the race detector; what is left to chance is tried a few times
 	@$(if $(race),,echo "no C compiler: testing without the race detector";) \
-	set -x; $(GO) build $(race) ./...; $(GO) test $(race) -p 4 -timeout 30m ./...; $(GO) -C tools test -count=1 $(race) -timeout 10m ./...
+	set -x; $(GO) build $(race) ./...; $(GO) test $(race) -short -vet=off -p 4 -timeout 20m ./...
+
+# Searches compute, many times more with the race detector, and it finds nothing in them that it does not in make test.
+# Go's cache of results does not see what the tests in tools read, which is outside their module: hence -count=1.
+thorough: node_modules/.package-lock.json ## the tests with their full budgets, without the race detector, and those of deploy
+	$(GO) test -vet=off -p 4 -timeout 20m $$($(GO) list ./... | grep -Ev 'internal/lab/(e2e|bicep)$$')
+	$(GO) -C tools test -vet=off -count=1 -timeout 10m ./...
+
+processes: node_modules/.package-lock.json ## whole processes, in all ways that tests know, ROUNDS=1; KEDA if make keda has built it
+	$(GO) test $(race) -vet=off -v -timeout 24h ./internal/lab/e2e -rounds $(ROUNDS)
 
 # A test asks it about our checkpoints. The first build takes some minutes, later ones take
 # seconds. Two files of KEDA's module are laid over a directory here, because all of their package takes far longer.
@@ -64,7 +73,7 @@ lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
 azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH
-	@if command -v bicep >/dev/null; then set -x; $(GO) test $(race) -timeout 30m ./internal/lab/bicep; else echo "no bicep on PATH: deploy/azure is not checked"; fi
+	@if command -v bicep >/dev/null; then set -x; $(GO) test -vet=off -timeout 20m ./internal/lab/bicep; else echo "no bicep on PATH: deploy/azure is not checked"; fi
 
 # go test -list prints the names of a package's targets, then a line with the package.
 fuzz: ## every fuzz target for FUZZTIME=5s
@@ -74,7 +83,7 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
 
-# A few hundred of them are in make test, and some thousand in make ci.
+# Some are in make test, and some thousand in make ci.
 worlds: ## random worlds for PLANS=1000000 plans; it prints how to play one again with ARGS
 	GOGC=400 $(GO) test ./internal/worker -run '^TestWorlds$$' -v -timeout 24h -args -worlds.plans=$(PLANS) -worlds.first=0 $(ARGS)
 
@@ -93,13 +102,10 @@ model: ## search the gate's protocol, crash by crash, for STATES=100000000 state
 bench: node_modules/.package-lock.json ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
 	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench Throughput -benchtime 5x $(ARGS)
 
-# make test runs the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is
-# no fault of the change at hand, so it runs on a schedule, not here.
-ci: lint ## all that a change has to pass: lint, test with KEDA's scaler, a short run
-	@status=0; $$(command -v timeout && echo $(KEDATIME)) $(MAKE) --no-print-directory keda || status=$$?; case $$status in 0) ;; \
-		124) echo "KEDA's scaler was not built within $(KEDATIME): its test is skipped, and the next run continues building" ;; \
-		*) exit $$status ;; esac
-	$(MAKE) test azure
+# Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
+# so it runs on a schedule, not here.
+ci: lint ## what a change has to pass before anybody looks at it: lint, test, thorough, azure, random worlds, a short run
+	$(MAKE) test thorough azure
 	$(MAKE) worlds PLANS=5000 ARGS=-worlds.first=1
 	$(MAKE) run ARGS="--for 8s --window 3s"
 

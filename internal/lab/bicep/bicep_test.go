@@ -44,6 +44,9 @@ type checkout string
 
 func newCheckout(t *testing.T) checkout {
 	t.Helper()
+	if testing.Short() {
+		t.Skip("bicep takes seconds for each deployment: make azure runs it")
+	}
 	if _, err := exec.LookPath("bicep"); err != nil {
 		t.Skip("bicep is not on PATH")
 	}

@@ -39,7 +39,7 @@ func TestKEDA(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(keda); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("KEDA's scaler is not built; make keda builds it, and so does make ci")
+		t.Skip("KEDA's scaler is not built; make keda builds it")
 	}
 	// As in built: what KEDA reads, this test has looked at.
 	if err := filepath.WalkDir(kubernetesDir, func(string, fs.DirEntry, error) error { return nil }); err != nil {
@@ -53,7 +53,7 @@ func TestKEDA(t *testing.T) {
 func TestKEDAWithWorkloadIdentity(t *testing.T) {
 	t.Parallel()
 	if _, err := os.Stat(kedaPath); errors.Is(err, fs.ErrNotExist) {
-		t.Skip("KEDA's scaler is not built; make keda builds it, and so does make ci")
+		t.Skip("KEDA's scaler is not built; make keda builds it")
 	}
 	cmd := exec.CommandContext(t.Context(), kedaPath, kubernetesDir+"components/keda/scaledobject.yaml", kubernetesDir+"overlays/workload-identity/triggerauthentication.yaml",
 		"eventHubNamespace=contoso", "storageAccountName=contoso")

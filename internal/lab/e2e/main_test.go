@@ -10,11 +10,14 @@ import (
 	"fmt"
 	"hash/fnv"
 	"io/fs"
+	"maps"
 	"math/rand/v2"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +33,28 @@ var (
 	takeover = flag.Bool("takeover", false, "measure how long a killed replica's partitions go unread with default settings")
 )
 
+// elsewhere are tests that take minutes, and what proves the same in memory. With -short they are left out, unless -run
+// names tests; then there is one short round of what only real processes have: they are killed and frozen, on Azurite, and
+// Cosmos DB's stand-in, behind TLS and a proxy, and KEDA counts what they read. make processes runs all of them.
+var elsewhere = map[string]string{
+	"TestAlarms":                "TestWorlds, and TestSimulation of cmd/alertworker, in which replicas die and freeze at any step",
+	"TestSilence":               "the same, and TestModelOfSilence of internal/throttle",
+	"TestRewinds":               "nothing puts old records back by hand; tests of internal/roster and internal/ledger have what is lost",
+	"TestStormAtAPacedReceiver": "TestStorm of internal/worker",
+	"TestHeartbeat":             "tests of internal/notify/heartbeat, and TestStorageOutage of cmd/alertworker",
+	"TestFaults$":               "tests of internal/ops/status, checkup and admin, each of what it says",
+	"TestImage":                 "make image, in the workflow CI",
+	"TestReproducible":          "nothing: it builds everything twice, without a cache",
+
+	"TestReplicas/^kill$":                 "TestReplicas/kill,_and_audit",
+	"TestReplicas/^kill_while_sending$":   "TestSimulation: dead between claim, send and record",
+	"TestReplicas/^roll$":                 "TestSimulation, in which replicas stop and hand over",
+	"TestReplicas/roll_to_other_settings": "tests of internal/peers, and TestSimulation's rollouts",
+	"TestReplicas/hub_breaks_links":       "tests of internal/telemetry/eventhubs, and TestSimulation",
+	"TestReplicas/receiver_down":          "tests of internal/worker about receivers",
+	"TestReplicas/native_leases":          "tests of internal/lease/bloblease, the contract of leases",
+}
+
 // buildDir is where the command is built to. Set by TestMain.
 var buildDir string
 
@@ -38,11 +63,14 @@ func TestMain(m *testing.M) {
 	if *seed == 0 {
 		*seed = rand.Uint64()
 	}
+	given := map[string]bool{}
+	flag.Visit(func(f *flag.Flag) { given[f.Name] = true })
 	// These tests wait far more than they compute.
-	given := false
-	flag.Visit(func(f *flag.Flag) { given = given || f.Name == "test.parallel" })
-	if !given {
+	if !given["test.parallel"] {
 		_ = flag.Set("test.parallel", fmt.Sprint(max(6, runtime.GOMAXPROCS(0))))
+	}
+	if testing.Short() && !given["test.run"] && !given["test.skip"] {
+		_ = flag.Set("test.skip", strings.Join(slices.Sorted(maps.Keys(elsewhere)), "|"))
 	}
 
 	var err error
