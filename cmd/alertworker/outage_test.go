@@ -222,6 +222,9 @@ func TestStorageOutage(t *testing.T) {
 
 // A store that is dead, or refuses the key, when a replica starts is tried again like any other.
 func TestStorageOutageAtStart(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for pauses between attempts")
+	}
 	for _, test := range []struct {
 		name, why string
 		state     int32
@@ -243,6 +246,9 @@ func TestStorageOutageAtStart(t *testing.T) {
 
 // So is a hub.
 func TestHubOutage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("waits for pauses between attempts")
+	}
 	storage := newAccount(t)
 	listen := func(address string) *devhub.Hub {
 		hub, err := devhub.Listen(address, devhub.Config{Hub: "telemetry", Partitions: 2, Key: key64})

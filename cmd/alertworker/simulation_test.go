@@ -38,7 +38,11 @@ func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulat
 // seed and SEEDS their number; PLAN is a plan in JSON that happens instead, LENGTH the most that each takes, STORY=-
 // prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise.
 func TestSimulation(t *testing.T) {
-	from, n := number("FROM", 10), number("SEEDS", 3)
+	seeds := uint64(3)
+	if testing.Short() {
+		seeds = 1
+	}
+	from, n := number("FROM", 10), number("SEEDS", seeds)
 	faults, length, began := 0, time.Duration(0), time.Now()
 	steps := map[simulation.Step]int{}
 	for seed := from; seed < from+n; seed++ {

@@ -383,14 +383,17 @@ func TestRolloutOfARule(t *testing.T) {
 func TestLedgerWrites(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		const devices = 200
+		devices := 200
+		if testing.Short() {
+			devices = 20
+		}
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
 		s.start(p)
 		for minute := range 60 {
 			for d := range devices {
 				p.publish(fmt.Sprint("device-", d), float64(20+40*((minute+d)%2)))
-				if d%20 == 0 {
+				if d%(devices/10) == 0 {
 					time.Sleep(6 * time.Second)
 				}
 			}
