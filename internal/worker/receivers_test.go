@@ -594,6 +594,9 @@ func TestMalformedEventsAreBounded(t *testing.T) {
 // An alert for which a receiver of messages about many fails, whatever else is in them, holds up the others once, and is
 // given up as any other: by its age, or after eight answers about it.
 func TestOneAlertFailsItsMessage(t *testing.T) {
+	if testing.Short() {
+		t.Skip("60,000 alerts")
+	}
 	for status, want := range map[int]string{500: "not taken within 5m0s", 409: "failed 10 times"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

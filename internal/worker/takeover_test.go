@@ -313,7 +313,10 @@ func TestAlertsWhileTheLedgerIsSilent(t *testing.T) {
 		ledgers, store := &silentOwner{Store: s.ledgers}, &claims{Store: s.store}
 		s.ledgers, s.store = records.Reliable(ledgers), store
 		s.start(p)
-		const devices = 2000
+		devices := 2000
+		if testing.Short() {
+			devices = 400
+		}
 		for _, value := range []float64{40, 20} {
 			for i := range devices {
 				p.publish(fmt.Sprint("oven-", i), value)

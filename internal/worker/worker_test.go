@@ -95,22 +95,26 @@ func TestSlowReceiverOfOneDeviceDelaysNoOther(t *testing.T) {
 // the configured concurrency, shared fairly.
 func TestStorm(t *testing.T) {
 	t.Parallel()
+	alerts := 10_000
+	if testing.Short() {
+		alerts = 1000
+	}
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{answer: wait(100 * time.Millisecond)}
 		var ps []*partition
 		for i := range 8 {
 			ps = append(ps, newPartition(fmt.Sprint(i)))
 		}
-		for i := range 10_000 {
+		for i := range alerts {
 			ps[i%8].publish(fmt.Sprint("device", i), 99)
 		}
 		start := time.Now()
 		s := newSetup(t, r).start(ps...)
 		defer s.end()
-		for len(r.alerts("")) < 10_000 && time.Since(start) < time.Minute {
+		for len(r.alerts("")) < alerts && time.Since(start) < time.Minute {
 			pass(100 * time.Millisecond)
 		}
-		least := 10_000 * 100 * time.Millisecond / 64
+		least := time.Duration(alerts) * 100 * time.Millisecond / 64
 		if took := time.Since(start); r.most != 64 || took < least || took > least+time.Second {
 			t.Errorf("%d alerts in %v, %d at a time; want about %v, 64 at a time", len(r.alerts("")), took, r.most, least)
 		}
@@ -377,6 +381,9 @@ func TestPartitionsOpenWhileReceiverIsDown(t *testing.T) {
 func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
 	t.Parallel()
 	for _, resolved := range []bool{false, true} {
+		if testing.Short() && !resolved {
+			continue
+		}
 		synctest.Test(t, func(t *testing.T) {
 			p, live, dead := newPartition("0"), &receiver{}, &receiver{answer: func(context.Context, notify.Alert) error { return errBusy }}
 			s := with(t, func(r *rules.Rule) { r.Resolved = resolved }, live, dead)
@@ -407,6 +414,9 @@ func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
 // A receiver is down, more alerts wait for it than may, and the dead letters cannot be kept.
 func TestReadingPausesWhenNothingMoreCanBeKept(t *testing.T) {
 	t.Parallel()
+	if testing.Short() {
+		t.Skip("thousands of goroutines")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		const waiting, givenUp, more = 1000, 4096, 1000
 		const most = waiting + givenUp

@@ -76,7 +76,9 @@ func TestLocal(t *testing.T) {
 	t.Parallel()
 	t.Run("simulated", func(t *testing.T) {
 		t.Parallel()
-		local(t, "--for", "4s", "--rate", "200", "--devices", "25", "--threshold", "30", "--window", "1s", "--seed", "1")
+		busytest.Run(t, func(t *busytest.Attempt) {
+			local(t, "--for", "4s", "--rate", "200", "--devices", "25", "--threshold", "30", "--window", "1s", "--seed", "1")
+		})
 	})
 }
 
@@ -142,6 +144,7 @@ func TestLocalProcesses(t *testing.T) {
 				case <-p.done:
 				case <-time.After(startWithin):
 				}
+				missedIfLate(t, p)
 				p.wait(exitWithin, 0)
 				if !strings.Contains(p.stdout.String(), "ALERT") {
 					t.Missed("nobody was alerted")
@@ -165,11 +168,34 @@ func TestLocalProcesses(t *testing.T) {
 	}
 }
 
-func local(t *testing.T, args ...string) (stdout string) {
+func local(t *busytest.Attempt, args ...string) (stdout string) {
 	t.Helper()
-	p := alertworker(t, "local", nil, append([]string{"local"}, args...)...)
-	p.wait(startWithin, 0)
-	return judgedGood(t, p)
+	p := alertworker(t.T, "local", nil, append([]string{"local"}, args...)...)
+	select {
+	case <-p.done:
+	case <-time.After(startWithin):
+	}
+	missedIfLate(t, p)
+	p.wait(exitWithin, 0)
+	return judgedGood(t.T, p)
+}
+
+// missedIfLate misses the attempt if all alerts that local mode has as lost came after all, later than it allows.
+func missedIfLate(t *busytest.Attempt, p *process) {
+	t.Helper()
+	late := 0
+	for line := range strings.Lines(p.stdout.String()) {
+		if !strings.Contains(line, `lost: "`) {
+			continue
+		}
+		if !strings.Contains(line, ", next ") {
+			return
+		}
+		late++
+	}
+	if late > 0 {
+		t.Missed("alerts came later than local mode allows")
+	}
 }
 
 // judgedGood returns what local mode printed, which must have had alerts and kept the promise.
