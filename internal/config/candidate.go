@@ -6,7 +6,7 @@ import (
 )
 
 // deciding are the groups of variables that decide about alerts, and not where they are read, kept or shown.
-var deciding = []string{"Readings", "Windows", "Alerts", "Duties, performed by one replica for all"}
+var deciding = []string{"Readings", "Windows", "Alerts", "Duties of one replica for all"}
 
 // LoadRules is Load for commands that ask what rules decide, and connect to nothing but the hub. changed are
 // variables with other values than in the environment; an empty value unsets one. Only mistakes in variables that

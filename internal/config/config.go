@@ -31,70 +31,70 @@ import (
 //	envconfig  the variable
 //	default    its value when unset or empty
 //	fallback   a description of the default where that is not a constant
-//	missing    on a required variable: what to set it to
-//	instead    on a required variable: another one that makes it unnecessary
+//	instead    on a required variable, which has a hint: another one that makes it unnecessary
 //	empty      "means" where an empty value differs from an unset one
 //	group      the heading in help, on the first variable of a group
-//	desc       what it is for
+//
+// What it is for is in descriptions.
 type Config struct {
-	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"Event hub" desc:"the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; UseDevelopmentEmulator=true is supported"`
-	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath" desc:"name of the event hub, if there is no connection string, or one without EntityPath"`
-	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE" desc:"instead of a connection string, without a key: host name of the namespace, NAME.servicebus.windows.net"`
-	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING" desc:"instead of both: the IoT Hub's own service connection string, HostName=...; keeps working when the hub fails over"`
-	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default" desc:"consumer group to read from; no other program should use it"`
-	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest" desc:"where to start without a checkpoint: earliest, latest or an RFC 3339 time"`
-	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000" desc:"events requested per partition, 1 to 5000; at most 256 MiB in total"`
-	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp" desc:"amqp (port 5671), or websocket: AMQP over WebSockets (port 443), through the proxy of HTTPS_PROXY if that is set"`
+	EventHubConnectionString Secret          `envconfig:"EVENTHUB_CONNECTION_STRING" group:"Event hub"`
+	EventHubName             string          `envconfig:"EVENTHUB_NAME" fallback:"EntityPath"`
+	EventHubNamespace        string          `envconfig:"EVENTHUB_NAMESPACE"`
+	IoTHubConnectionString   Secret          `envconfig:"IOTHUB_CONNECTION_STRING"`
+	EventHubConsumerGroup    string          `envconfig:"EVENTHUB_CONSUMER_GROUP" default:"$Default"`
+	EventHubStart            eventhubs.Start `envconfig:"EVENTHUB_START" default:"latest"`
+	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000"`
+	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp"`
 
-	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" missing:"set the temperature to alert at, in the unit that the devices send, for example 80" instead:"RULES_FILE" group:"Readings" desc:"alert at or above this temperature, in the unit that the devices send"`
-	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp" desc:"where the temperature is in a message: dotted paths; the first that holds a number is used"`
-	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD" desc:"a device is normal again below this temperature; not above the threshold"`
-	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s" desc:"alert when readings have been at or above the threshold for this long, up to 24h; 0s: on the first reading"`
-	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY" desc:"application property of a message whose number replaces the threshold for its device, for example from a message enrichment"`
-	TimeProperty                 string        `envconfig:"TIME_PROPERTY" desc:"where a message carries the time of its reading, for devices that are sometimes offline: iothub-creation-time-utc, another application property, or body: and a field, such as body:timestamp; empty: the hub's time"`
-	QuietProperty                string        `envconfig:"QUIET_PROPERTY" desc:"application property of a message that suppresses the alerts of its device: true, or an RFC 3339 end time"`
-	RulesFile                    RulesFile     `envconfig:"RULES_FILE" desc:"YAML file with several rules, levels or fields, instead of TEMPERATURE_...; read at start"`
+	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" instead:"RULES_FILE" group:"Readings"`
+	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp"`
+	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD"`
+	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s"`
+	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY"`
+	TimeProperty                 string        `envconfig:"TIME_PROPERTY"`
+	QuietProperty                string        `envconfig:"QUIET_PROPERTY"`
+	RulesFile                    RulesFile     `envconfig:"RULES_FILE"`
 
-	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows" desc:"minimum time between two alerts for a device, 1s to 24h"`
-	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob" desc:"where windows are stored: memory (single replica only), blob (ETags), blob-lease (native leases, 15 to 60 s) or cosmos"`
-	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group" desc:"replicas with the same scope share windows; set it only to share or separate them deliberately"`
+	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows"`
+	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob"`
+	ThrottleScope  string        `envconfig:"THROTTLE_SCOPE" fallback:"namespace/hub/group, or IoT Hub/group"`
 
-	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage" desc:"Azure Storage, with a key: checkpoints, ownership, dead letters and the blob stores"`
-	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL" desc:"the same, without a key: https://ACCOUNT.blob.core.windows.net"`
-	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob" desc:"blob, or memory (single replica only, which starts over after a restart)"`
-	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints" desc:"checkpoints and ownership; created if missing"`
-	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle" desc:"windows of the blob stores; created if missing"`
-	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters" desc:"alerts that could not be delivered; created if missing"`
-	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false" desc:"also store undecodable events there, up to 60 a minute per replica"`
-	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s" desc:"maximum delay between progress and its checkpoint"`
+	StorageConnectionString Secret        `envconfig:"STORAGE_CONNECTION_STRING" group:"Azure Storage"`
+	StorageAccountURL       string        `envconfig:"STORAGE_ACCOUNT_URL"`
+	CheckpointStore         Choice        `envconfig:"CHECKPOINT_STORE" default:"blob"`
+	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints"`
+	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle"`
+	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters"`
+	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false"`
+	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s"`
 
-	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos" desc:"Cosmos DB, with a key: AccountEndpoint=...;AccountKey=..."`
-	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT" desc:"the same, without a key: https://ACCOUNT.documents.azure.com:443/"`
-	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker" desc:"created if missing and permitted"`
-	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases" desc:"created if missing and permitted"`
+	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos"`
+	CosmosEndpoint         string `envconfig:"COSMOS_ENDPOINT"`
+	CosmosDatabase         string `envconfig:"COSMOS_DATABASE" default:"alertworker"`
+	CosmosContainer        string `envconfig:"COSMOS_CONTAINER" default:"leases"`
 
-	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" missing:"set where to send alerts, for example https://example.com/hook, or log: to only write them to the log" group:"Alerts" desc:"where to send alerts, separated by commas or line breaks: https://... (webhook), teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written to the log); each may have options before it, followed by a space: id=, name=, level=, rule=, where=, rate=, batch=, secret=; see docs/receivers.md"`
-	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET" desc:"key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes in base64; two, separated by a space, while one replaces the other"`
-	PublicURL           string        `envconfig:"PUBLIC_URL" desc:"where people reach the status page; messages link to it"`
-	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC" desc:"time zone of times in messages and on the status page, for example Europe/Berlin"`
-	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false" desc:"also send a recovery when a device is normal again; the default for resolved in RULES_FILE"`
-	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s" desc:"time limit of a delivery attempt, 1s to 5m"`
-	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64" desc:"concurrent deliveries per receiver and replica, 1 to 4096"`
-	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h" desc:"age at which an undelivered alert becomes a dead letter; keep it below the hub's retention"`
+	NotifyURLs          URLs          `envconfig:"NOTIFY_URLS" group:"Alerts"`
+	NotifyWebhookSecret Secret        `envconfig:"NOTIFY_WEBHOOK_SECRET"`
+	PublicURL           string        `envconfig:"PUBLIC_URL"`
+	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC"`
+	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false"`
+	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s"`
+	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64"`
+	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h"`
 
-	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas" desc:"how long a replica without a heartbeat keeps its partitions"`
-	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s" desc:"how often a replica sends a heartbeat and looks for partitions to take over"`
-	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s" desc:"time to finish deliveries in flight on SIGTERM"`
-	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name" desc:"name of this replica in logs, alerts and the status page"`
+	OwnershipExpiry time.Duration `envconfig:"OWNERSHIP_EXPIRY" default:"8s" group:"Replicas"`
+	BalanceInterval time.Duration `envconfig:"BALANCE_INTERVAL" default:"3s"`
+	DrainTimeout    time.Duration `envconfig:"DRAIN_TIMEOUT" default:"20s"`
+	ReplicaName     string        `envconfig:"REPLICA_NAME" fallback:"host name"`
 
-	LeaseRetention time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties, performed by one replica for all" desc:"records of devices with no alert for this long are removed, 24h to 87600h; must exceed how late an event can arrive"`
-	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL" desc:"monitoring service to call every minute while an alert would go out, and with /fail while it would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that"`
+	LeaseRetention time.Duration `envconfig:"LEASE_RETENTION" default:"720h" group:"Duties of one replica for all"`
+	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL"`
 
-	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging" desc:"address of health checks, metrics and status page; empty turns HTTP off"`
-	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN" desc:"bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 characters"`
-	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN" desc:"bearer token that enables /devices/{id}, to look up a device and to end its window; must differ from HTTP_INGEST_TOKEN"`
-	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info" desc:"debug, info, warn or error"`
-	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json" desc:"json, or console for reading in a terminal"`
+	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging"`
+	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN"`
+	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN"`
+	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info"`
+	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json"`
 }
 
 // The values of EVENTHUB_TRANSPORT, THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
@@ -379,12 +379,12 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		}
 	}
 
-	if missing := field.Tag.Get("missing"); missing != "" && text == "" {
+	if hint := hints[name]; hint != "" && text == "" {
 		switch instead := field.Tag.Get("instead"); {
 		case instead == "":
-			e.add(name, "is missing: %s", missing)
+			e.add(name, "is missing: %s", hint)
 		case env.get(instead) == "":
-			e.add(name, "is missing: %s; or set %s", missing, instead)
+			e.add(name, "is missing: %s; or set %s", hint, instead)
 		}
 		return
 	}
@@ -536,12 +536,13 @@ func describe() []Variable {
 		if g := field.Tag.Get("group"); g != "" {
 			group = g
 		}
+		name := field.Tag.Get("envconfig")
 		list[i] = Variable{
-			Name:        field.Tag.Get("envconfig"),
+			Name:        name,
 			Default:     field.Tag.Get("default") + field.Tag.Get("fallback"),
-			Description: field.Tag.Get("desc"),
+			Description: descriptions[name],
 			Group:       group,
-			Required:    field.Tag.Get("missing") != "",
+			Required:    hints[name] != "",
 			Secret:      reflect.PointerTo(field.Type).Implements(reflect.TypeFor[redactable]()),
 		}
 	}

@@ -584,6 +584,11 @@ func TestVariables(t *testing.T) {
 		}
 		seen[v.Name] = true
 	}
+	for name := range descriptions {
+		if !seen[name] {
+			t.Errorf("%s is described, and is no variable", name)
+		}
+	}
 	for _, name := range common {
 		if !seen[name] {
 			t.Errorf("help names %s, which is no variable", name)
