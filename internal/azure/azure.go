@@ -28,6 +28,7 @@ func NewHTTPClient(dial func(ctx context.Context, network, address string) (net.
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext
 	}
+
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
 		DialContext:           dial,
@@ -50,9 +51,11 @@ func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Header.Get("x-ms-documentdb-isquery") != "" {
 		return t.Transport.RoundTrip(r)
 	}
+
 	if r.Body != nil {
 		_ = r.Body.Close()
 	}
+
 	return nil, readOnlyError{}
 }
 
@@ -83,10 +86,12 @@ func Date(resp *http.Response) (time.Time, error) {
 	if resp == nil {
 		return time.Time{}, fmt.Errorf("read the service's clock: no response")
 	}
+
 	date, err := http.ParseTime(resp.Header.Get("Date"))
 	if err != nil {
 		return time.Time{}, fmt.Errorf("read the service's clock from the Date header: %w", err)
 	}
+
 	return date, nil
 }
 
@@ -111,10 +116,13 @@ func Name(key string) string {
 			fmt.Fprintf(&b, "~%02X", c)
 		}
 	}
+
 	if b.Len() <= maxName {
 		return b.String()
 	}
+
 	sum := sha256.Sum256([]byte(key))
+
 	return "~~" + hex.EncodeToString(sum[:])
 }
 

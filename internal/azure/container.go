@@ -47,6 +47,7 @@ func (c *Container) Do(ctx context.Context, call func() error) error {
 	if err := c.restore(ctx, start); err != nil {
 		return err
 	}
+
 	return call()
 }
 
@@ -58,9 +59,11 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+
 	if c.err == nil && missed.Before(c.tried) || c.err != nil && time.Since(c.tried) < restoreEvery {
 		return c.err
 	}
+
 	err := c.create(ctx)
 	switch {
 	case err == nil, Answer(err).ErrorCode == "ContainerAlreadyExists":
@@ -68,12 +71,16 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 		if c.Created != nil {
 			c.Created(c.name)
 		}
+
 	case ctx.Err() != nil: // that says nothing about the container
 		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
+
 	default:
 		c.err = &MissingError{c.name, Explain(err)}
 	}
+
 	c.tried = time.Now()
+
 	return c.err
 }
 
@@ -87,6 +94,7 @@ func (e *MissingError) Error() string {
 	if errors.As(e.Err, new(readOnlyError)) {
 		return fmt.Sprintf("container %q: %v", e.Container, e.Err)
 	}
+
 	return fmt.Sprintf(
 		"container %q does not exist and could not be created; create it, or let the worker's key or identity "+
 			"create it (it tries again every %v): %v",

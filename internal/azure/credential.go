@@ -83,6 +83,7 @@ func (c *Credential) Prefetch(ctx context.Context, requests ...policy.TokenReque
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -95,9 +96,11 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 		if fetched == nil {
 			return t, err
 		}
+
 		select {
 		case <-fetched:
 			r.Claims = "" // what comes now has them
+
 		case <-ctx.Done():
 			return azcore.AccessToken{}, &IdentityError{
 				fmt.Sprintf("no token for %s yet: the Azure identity is slow to respond", resource(r)),
@@ -118,30 +121,38 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 		t = &token{}
 		c.tokens[key] = t
 	}
+
 	if r.Claims != "" { // the service has just refused the token
 		t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
 	}
+
 	now := time.Now()
 	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
 	if (!valid || t.stale(now)) && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
 		t.fetched = make(chan struct{})
 		c.work.Go(func() { c.fetch(t, r) })
 	}
+
 	switch {
 	case valid:
 		return t.AccessToken, nil, nil
+
 	case t.fetched != nil:
 		return azcore.AccessToken{}, t.fetched, nil
+
 	case c.ctx.Err() != nil:
 		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), c.ctx.Err()}
+
 	case t.err == nil:
 		err = &IdentityError{
 			fmt.Sprintf("no token for %s: the identity returned one that has expired; check this machine's clock", resource(r)),
 			nil,
 		}
+
 	default:
 		err = t.err
 	}
+
 	return azcore.AccessToken{}, nil, err
 }
 
@@ -161,6 +172,7 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
 	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	t.err = nil
@@ -169,6 +181,7 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	} else {
 		t.err = &IdentityError{fmt.Sprintf("no token for %s: %s", resource(r), summarize(err.Error())), err}
 	}
+
 	t.next = time.Now().Add(acquirePause)
 	close(t.fetched)
 	t.fetched = nil
@@ -220,28 +233,34 @@ func summarize(text string) string {
 	if !ok {
 		return brief(text)
 	}
+
 	var tried []string
 	advice := noIdentity
 	for attempt := range strings.SplitSeq("\n"+attempts, "\n\t") {
 		switch {
 		case strings.TrimSpace(attempt) == "":
+
 		case strings.HasPrefix(attempt, "\t") && len(tried) > 0: // the answer that one got
 			if detail := answered.FindStringSubmatch(attempt); detail != nil {
 				advice = refusedIdentity
 				tried[len(tried)-1] += ", " + brief(detail[1]+detail[2])
 			}
+
 		default:
 			end := strings.IndexAny(attempt, ": ")
 			if end < 0 {
 				end = len(attempt)
 			}
+
 			name := brief(attempt[:end])
 			if known, ok := identities[name]; ok {
 				name = known
 			}
+
 			tried = append(tried, name+": "+brief(strings.TrimLeft(attempt[end:], ": ")))
 		}
 	}
+
 	return "tried " + strings.Join(tried, "; ") + ". To fix: " + advice
 }
 
@@ -254,10 +273,12 @@ func brief(text string) string {
 	for _, end := range []string{". ", " See http", " To troubleshoot", " Trace ID"} {
 		text, _, _ = strings.Cut(text, end)
 	}
+
 	const most = 160
 	if len(text) > most {
 		text = strings.ToValidUTF8(text[:most], "") + "…"
 	}
+
 	return strings.TrimRight(text, ". ")
 }
 

@@ -15,15 +15,19 @@ func CheckEndpoint(address, example string) error {
 	switch {
 	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("must be a URL such as %s", example)
+
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":
 		return fmt.Errorf(
 			"must be only the account's address, %s: a key or signature belongs in a connection string",
 			example,
 		)
+
 	case u.Scheme != "https":
 		return errors.New("must be https for access without a key; an emulator requires a connection string")
+
 	case strings.Trim(u.Path, "/") != "":
 		return fmt.Errorf("must be the account's address without a path: %s", example)
 	}
+
 	return nil
 }

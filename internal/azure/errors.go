@@ -31,8 +31,10 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil || errors.As(err, new(*MissingError)) {
 		return false
 	}
+
 	pause := min(minPause<<try, maxPause)
 	pause += rand.N(pause)
+
 	if answer := Answer(err); answer.RawResponse != nil {
 		switch status := answer.StatusCode; {
 		case status == http.StatusNotFound && (answer.ErrorCode == "ContainerNotFound" || answer.ErrorCode == "ResourceNotFound"):
@@ -47,9 +49,11 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 	} else if permanent(err) {
 		return false
 	}
+
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
 		return false
 	}
+
 	return backoff.Sleep(ctx, pause)
 }
 
@@ -67,9 +71,11 @@ func retryAfter(resp *http.Response) time.Duration {
 			return time.Duration(ms) * time.Millisecond
 		}
 	}
+
 	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
 		return time.Duration(s) * time.Second
 	}
+
 	return 0
 }
 
@@ -81,41 +87,51 @@ func Explain(err error) error {
 	if err == nil {
 		return nil
 	}
+
 	var already *explained
 	if errors.As(err, &already) {
 		return err
 	}
+
 	var identity *IdentityError // which may wrap what the identity's own service answered
 	if errors.As(err, &identity) {
 		return identity
 	}
+
 	var refused readOnlyError
 	var resp *azcore.ResponseError
 	var link *url.Error
 	switch {
 	case errors.As(err, &refused):
 		return refused
+
 	case errors.As(err, &resp):
 		text := strconv.Itoa(resp.StatusCode)
 		if resp.ErrorCode != "" {
 			text += " " + resp.ErrorCode
 		}
+
 		if advice := advise(resp.StatusCode, resp.ErrorCode); advice != "" {
 			text += ": " + advice
 		}
+
 		return &explained{text, resp}
+
 	case errors.As(err, &link):
 		host := "the service"
 		if u, e := url.Parse(link.URL); e == nil {
 			host = u.Host
 		}
+
 		text := fmt.Sprintf("no answer from %s: %v", host, link.Err)
 		var dns *net.DNSError
 		if errors.As(err, &dns) && dns.IsNotFound {
 			text += ": check the account's name"
 		}
+
 		return &explained{text, link.Err}
 	}
+
 	return err
 }
 
@@ -145,6 +161,7 @@ func Summary(err error) error {
 	case errors.Is(err, context.DeadlineExceeded):
 		return errors.New("no answer in time")
 	}
+
 	return Explain(err)
 }
 
@@ -171,6 +188,7 @@ func advise(status int, code string) string {
 		return "not permitted: check the key, or that the signature or identity can read, write and create (role Storage " +
 			"Blob Data Contributor), and that the account's network rules allow this machine"
 	}
+
 	return ""
 }
 

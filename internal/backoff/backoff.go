@@ -15,6 +15,7 @@ func Delay(n int, first, limit time.Duration) time.Duration {
 	for ; n > 1 && d < limit; n-- {
 		d *= 2
 	}
+
 	d = min(d, limit)
 	return d/2 + rand.N(d/2)
 }
@@ -25,8 +26,10 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 	if d <= 0 || ctx.Err() != nil {
 		return ctx.Err() == nil
 	}
+
 	timer := time.NewTimer(d)
 	defer timer.Stop()
+
 	select {
 	case <-timer.C:
 		return true

@@ -23,7 +23,9 @@ var Commit = sync.OnceValue(func() string {
 	if commit != "" {
 		return commit
 	}
+
 	revision, changes := "", ""
+
 	if info, ok := debug.ReadBuildInfo(); ok { // go build stamps it by itself in a checkout
 		for _, s := range info.Settings {
 			switch {
@@ -34,5 +36,6 @@ var Commit = sync.OnceValue(func() string {
 			}
 		}
 	}
+
 	return revision + changes
 })

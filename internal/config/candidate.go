@@ -19,12 +19,15 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 		}
 		return os.LookupEnv(name)
 	})
+
 	var e configError
 	c := readVariables(env, &e)
+
 	if env.get("NOTIFY_URLS")+env.get("NOTIFY_URLS_FILE") == "" {
 		c.NotifyURLs = NewURLs("log:")
 		e.problems = slices.DeleteFunc(e.problems, func(p problem) bool { return p.variable == "NOTIFY_URLS" })
 	}
+
 	c.expand()
 	c.validate(&e)
 	e.problems = slices.DeleteFunc(e.problems, func(p problem) bool {
@@ -34,6 +37,7 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	if len(e.problems) > 0 {
 		return Config{}, &e
 	}
+
 	return c, nil
 }
 

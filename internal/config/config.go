@@ -156,13 +156,16 @@ func (c Config) Hub() HubAddress {
 	if c.EventHubNamespace != "" {
 		return HubAddress{Host: c.EventHubNamespace, Name: c.EventHubName}
 	}
+
 	address, err := parseEventHub(c.EventHubConnectionString.Reveal())
 	if err != nil {
 		return HubAddress{}
 	}
+
 	if address.Name == "" {
 		address.Name = c.EventHubName
 	}
+
 	return address
 }
 
@@ -173,10 +176,13 @@ func (c Config) WithHub(connectionString string) (Config, error) {
 	if err == nil && address.Name == "" {
 		err = errors.New("has no EntityPath")
 	}
+
 	if err != nil {
 		return Config{}, fmt.Errorf("the Event Hubs endpoint of IOTHUB_CONNECTION_STRING %w", err)
 	}
+
 	c.EventHubConnectionString = NewSecret(connectionString)
+
 	return c, nil
 }
 
@@ -201,6 +207,7 @@ func (c Config) Scope() string {
 	if host := c.IoTHub(); host != "" {
 		return host + "/" + strings.ToLower(c.EventHubConsumerGroup)
 	}
+
 	hub := c.Hub()
 	return strings.ToLower(hub.Host + "/" + hub.Name + "/" + c.EventHubConsumerGroup)
 }
@@ -221,11 +228,13 @@ func (c Config) Origin() string {
 	if name, _, ok := strings.Cut(c.IoTHub(), "."); ok {
 		return name
 	}
+
 	hub := c.Hub()
 	namespace, _, _ := strings.Cut(hub.Host, ".")
 	if c.EventHubNamespace == "" && strings.Trim(hub.Host, "0123456789.:") == "" {
 		namespace = "local" // an emulator at an address
 	}
+
 	return strings.ToLower(namespace + "/" + hub.Name)
 }
 
@@ -238,12 +247,15 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 		if value.Kind() == reflect.Pointer && value.IsNil() || c.HasRulesFile() && strings.HasPrefix(v.Name, "TEMPERATURE_") {
 			continue
 		}
+
 		text := fmt.Sprint(reflect.Indirect(value).Interface())
 		if text == "" || c.LogFormat == LogConsole && v.isDefault(text) {
 			continue
 		}
+
 		enc.AddString(v.Name, text)
 	}
+
 	return nil
 }
 
@@ -276,16 +288,20 @@ func (e *configError) Error() string {
 	for _, p := range problems {
 		width = max(width, len(p.variable))
 	}
+
 	var b strings.Builder
 	if len(problems) == 1 {
 		b.WriteString("one setting is missing or invalid:\n\n")
 	} else {
 		fmt.Fprintf(&b, "%d settings are missing or invalid:\n\n", len(problems))
 	}
+
 	for _, p := range problems {
 		fmt.Fprintf(&b, "  %-*s  %s\n", width, p.variable, p.text)
 	}
+
 	b.WriteString("\nTo try it without Azure: alertworker local\nFor all settings and their defaults: alertworker --help")
+
 	return b.String()
 }
 
@@ -314,6 +330,7 @@ func Load() (Config, []Warning, error) {
 	if len(e.problems) > 0 {
 		return Config{}, warnings, &e
 	}
+
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }
 
@@ -322,6 +339,7 @@ func (c *Config) expand() {
 	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
 		c.StorageConnectionString = NewSecret(developmentStorage)
 	}
+
 	if c.ReplicaName == "" {
 		c.ReplicaName, _ = os.Hostname()
 	}
@@ -352,7 +370,9 @@ func readVariables(env lookup, e *configError) (c Config) {
 			beside = append(beside, name)
 		}
 	}
+
 	c.RulesFile.beside = beside
+
 	return c
 }
 
@@ -367,14 +387,17 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 				e.add(name, "and %s_FILE are both set: remove one of them", name)
 				return
 			}
+
 			content, err := ReadFile(path)
 			if err != nil {
 				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 				return
 			}
+
 			if err := hidden.UnmarshalText(content); err != nil {
 				e.add(name, "cannot be read from %s_FILE: %v", name, err)
 			}
+
 			return
 		}
 	}
@@ -386,15 +409,19 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		case env.get(instead) == "":
 			e.add(name, "is missing: %s; or set %s", hint, instead)
 		}
+
 		return
 	}
+
 	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
 		e.add(name, "is in quotes, which are part of the value: remove them (docker's --env-file keeps quotes)")
 		return
 	}
+
 	if text == "" && (!set || field.Tag.Get("empty") == "") { // templates pass empty values for what is not set
 		text = field.Tag.Get("default")
 	}
+
 	if err := process(field, value, text); err != nil {
 		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
 	}
@@ -409,12 +436,15 @@ func process(field reflect.StructField, value reflect.Value, text string) error 
 	if itself, ok := value.Addr().Interface().(encoding.TextUnmarshaler); ok {
 		return itself.UnmarshalText([]byte(text))
 	}
+
 	field.Tag = reflect.StructTag(fmt.Sprintf(`envconfig:"=" default:%q`, text))
 	one := reflect.New(reflect.StructOf([]reflect.StructField{field}))
 	if err := envconfig.Process("", one.Interface()); err != nil {
 		return err
 	}
+
 	value.Set(one.Elem().Field(0))
+
 	return nil
 }
 
@@ -433,6 +463,7 @@ func expectation(t reflect.Type, text string) string {
 	case t.Kind() == reflect.Int:
 		return "a whole number"
 	}
+
 	return "another value"
 }
 
@@ -455,11 +486,13 @@ func (c Config) SecretFiles() (paths []string) {
 			paths = append(paths, path)
 		}
 	}
+
 	for _, text := range c.NotifyURLs.Reveal() {
 		if e, err := receivers.Parse(text); err == nil && e.SecretFile != "" {
 			paths = append(paths, e.SecretFile)
 		}
 	}
+
 	return paths
 }
 
@@ -479,6 +512,7 @@ func ReadFile(path string) ([]byte, error) {
 	case !utf8.Valid(content):
 		err = errors.New("is not UTF-8 text")
 	}
+
 	if err != nil {
 		var named *os.PathError
 		if errors.As(err, &named) {
@@ -486,6 +520,7 @@ func ReadFile(path string) ([]byte, error) {
 		}
 		return nil, fmt.Errorf("the file %s %w", show(path), err)
 	}
+
 	return content, nil
 }
 
@@ -497,11 +532,13 @@ func readFile(path string) ([]byte, error) {
 	} else if !info.Mode().IsRegular() {
 		return nil, errors.New("is not a regular file")
 	}
+
 	f, err := os.Open(path)
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
+
 	return io.ReadAll(io.LimitReader(f, maxFile+1))
 }
 
@@ -536,6 +573,7 @@ func describe() []Variable {
 		if g := field.Tag.Get("group"); g != "" {
 			group = g
 		}
+
 		name := field.Tag.Get("envconfig")
 		list[i] = Variable{
 			Name:        name,
@@ -546,6 +584,7 @@ func describe() []Variable {
 			Secret:      reflect.PointerTo(field.Type).Implements(reflect.TypeFor[redactable]()),
 		}
 	}
+
 	return list
 }
 

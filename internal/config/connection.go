@@ -26,12 +26,15 @@ func parsePairs(s string) (map[string]string, error) {
 		if part == "" {
 			continue
 		}
+
 		key, value, ok := strings.Cut(part, "=")
 		if !ok || key == "" {
 			return nil, errors.New("is not a connection string: must be Key=value pairs separated by ;")
 		}
+
 		pairs[strings.ToLower(key)] = value
 	}
+
 	return pairs, nil
 }
 
@@ -53,6 +56,7 @@ func belongsTo(pairs map[string]string) (what, variable string) {
 	case has("endpoint", "entitypath"):
 		return "an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING"
 	}
+
 	return "", ""
 }
 
@@ -63,6 +67,7 @@ func parseFor(variable, s string) (map[string]string, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	what, home := belongsTo(pairs)
 	switch {
 	case what != "" && home == "":
@@ -70,14 +75,17 @@ func parseFor(variable, s string) (map[string]string, error) {
 			"is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)",
 			what,
 		)
+
 	case home != "" && home != variable:
 		return nil, fmt.Errorf("is %s, which belongs in %s", what, home)
 	}
+
 	for _, value := range pairs {
 		if strings.ContainsAny(value, "<>") || strings.Contains(value, "...") || strings.Contains(value, "…") {
 			return nil, errors.New("still contains a placeholder (<...> or ...)")
 		}
 	}
+
 	return pairs, nil
 }
 
@@ -94,6 +102,7 @@ func parseEventHub(s string) (HubAddress, error) {
 	if err != nil {
 		return HubAddress{}, err
 	}
+
 	endpoint, err := url.Parse(pairs["endpoint"])
 	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
 	keyed := pairs["sharedaccesssignature"] != "" || pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
@@ -104,6 +113,7 @@ func parseEventHub(s string) (HubAddress, error) {
 				"with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)",
 		)
 	}
+
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
 
@@ -113,6 +123,7 @@ func parseIoTHub(s string) (host string, err error) {
 	if err != nil {
 		return "", err
 	}
+
 	switch policy := pairs["sharedaccesskeyname"]; policy {
 	case "device", "registryRead", "registryReadWrite":
 		return "", fmt.Errorf(
@@ -121,9 +132,11 @@ func parseIoTHub(s string) (host string, err error) {
 			policy,
 		)
 	}
+
 	if err := iothub.Check(s); err != nil {
 		return "", err
 	}
+
 	return pairs["hostname"], nil
 }
 
@@ -133,11 +146,13 @@ func checkStorage(s string) error {
 	if _, err := parseFor("STORAGE_CONNECTION_STRING", s); err != nil {
 		return err
 	}
+
 	pairs, paired := map[string]string{}, true
 	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
 		key, value, ok := strings.Cut(part, "=")
 		pairs[key], paired = value, paired && ok
 	}
+
 	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
 	_, notBase64 := base64.StdEncoding.DecodeString(pairs["AccountKey"])
 	keyed := pairs["AccountName"] != "" && pairs["AccountKey"] != ""
@@ -149,6 +164,7 @@ func checkStorage(s string) error {
 				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
 		)
 	}
+
 	return nil
 }
 

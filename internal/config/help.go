@@ -24,12 +24,14 @@ func Help() string {
 	for _, name := range common {
 		v := all[position(name)]
 		value := "no default"
+
 		switch {
 		case v.Required:
 			value = "required"
 		case v.Default != "":
 			value = "default " + v.Default
 		}
+
 		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, value)
 	}
 
@@ -40,18 +42,22 @@ func Help() string {
 			group = v.Group
 			fmt.Fprintf(&b, "\n%s\n", group)
 		}
+
 		name, text := v.Name, v.Description
 		if v.Secret {
 			name += "*"
 		}
+
 		switch {
 		case v.Required:
 			text += " [required]"
 		case v.Default != "":
 			text += " [" + v.Default + "]"
 		}
+
 		writeWrapped(&b, name, text)
 	}
+
 	return b.String()
 }
 
@@ -62,6 +68,7 @@ func writeWrapped(b *strings.Builder, name, text string) {
 		b.WriteString(line + "\n")
 		line = strings.Repeat(" ", helpColumn-1)
 	}
+
 	for word := range strings.FieldsSeq(text) {
 		if len(line)+1+len(word) > helpWidth {
 			b.WriteString(line + "\n")
@@ -69,5 +76,6 @@ func writeWrapped(b *strings.Builder, name, text string) {
 		}
 		line += " " + word
 	}
+
 	b.WriteString(line + "\n")
 }

@@ -23,22 +23,29 @@ func (c Config) Rules() rules.Set {
 		set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
 		return set
 	}
+
 	level := rules.Level{
 		Limit:    c.TemperatureThreshold,
 		Clear:    c.TemperatureThreshold,
 		For:      c.TemperatureFor,
 		Override: c.TemperatureThresholdProperty,
 	}
+
 	if c.TemperatureClear != nil {
 		level.Clear = *c.TemperatureClear
 	}
-	return rules.Set{Quiet: c.QuietProperty, Time: c.TimeProperty, Rules: []rules.Rule{{
-		Name:     rules.DefaultName,
-		Field:    withoutSpaces(c.TemperatureField),
-		Levels:   []rules.Level{level},
-		Window:   c.ThrottleWindow,
-		Resolved: c.NotifyResolved,
-	}}}
+
+	return rules.Set{
+		Quiet: c.QuietProperty,
+		Time:  c.TimeProperty,
+		Rules: []rules.Rule{{
+			Name:     rules.DefaultName,
+			Field:    withoutSpaces(c.TemperatureField),
+			Levels:   []rules.Level{level},
+			Window:   c.ThrottleWindow,
+			Resolved: c.NotifyResolved,
+		}},
+	}
 }
 
 // validateRules reads RULES_FILE, and compares the windows of all rules with other
@@ -47,13 +54,16 @@ func (c *Config) validateRules(e *configError) {
 	if c.HasRulesFile() {
 		c.readRules(e)
 	}
+
 	if e.has("RULES_FILE") {
 		return
 	}
+
 	c.validateFilters(e)
 	if e.has("THROTTLE_WINDOW") {
 		return
 	}
+
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
 	for _, r := range c.Rules().Rules {
 		if !e.has("LEASE_RETENTION") && r.Forget >= c.LeaseRetention {
@@ -66,9 +76,11 @@ func (c *Config) validateRules(e *configError) {
 				Plain(r.Forget),
 			)
 		}
+
 		if r.Window == c.ThrottleWindow {
 			continue
 		}
+
 		if c.ThrottleStore == StoreBlobLease && (r.Window < bloblease.MinTTL || r.Window > bloblease.MaxTTL) {
 			e.add(
 				"RULES_FILE",
@@ -78,13 +90,16 @@ func (c *Config) validateRules(e *configError) {
 				otherStores,
 			)
 		}
+
 		if r.Window > longest {
 			longest, of = r.Window, "the window of the rule "+r.Name
 		}
 	}
+
 	if c.NotifyGiveUp < longest {
 		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s (%s)", Plain(c.NotifyGiveUp), of, Plain(longest))
 	}
+
 	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && !e.has("LEASE_RETENTION") &&
 		c.LeaseRetention <= late {
 		e.add(
@@ -109,12 +124,14 @@ func (c *Config) readRules(e *configError) {
 			)+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)",
 		)
 	}
+
 	text, err := ReadFile(c.RulesFile.path)
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
 	} else if c.RulesFile.set, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
 		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":\n    "+strings.ReplaceAll(err.Error(), "\n", "\n    "))
 	}
+
 	if len(wrong) > 0 {
 		e.add("RULES_FILE", "%s", strings.Join(wrong, "; it also "))
 	}
@@ -135,11 +152,13 @@ func (c *Config) validateFilters(e *configError) {
 	if e.has("NOTIFY_URLS") {
 		return
 	}
+
 	set := c.Rules()
 	var names []string
 	for _, r := range set.Rules {
 		names = append(names, r.Name)
 	}
+
 	for i, r := range c.receivers() {
 		f := r.Filter
 		for _, name := range f.Rules {
@@ -147,6 +166,7 @@ func (c *Config) validateFilters(e *configError) {
 				e.add("NOTIFY_URLS", "entry %d has rule=%s, which is not the name of a rule%s", i+1, name, didYouMean(name, names))
 			}
 		}
+
 		levels := levelsOf(set, f.Rules)
 		for _, level := range f.Levels {
 			switch {
@@ -157,6 +177,7 @@ func (c *Config) validateFilters(e *configError) {
 				e.add("NOTIFY_URLS", "entry %d has level=%s, which none of its rules has%s", i+1, level, didYouMean(level, levels))
 			}
 		}
+
 		if err := checkProperty(f.Property); f.Property != "" && err != nil {
 			e.add("NOTIFY_URLS", "entry %d has an invalid where=: %v", i+1, err)
 		}
@@ -169,12 +190,14 @@ func levelsOf(set rules.Set, names []string) (levels []string) {
 		if len(names) > 0 && !slices.Contains(names, r.Name) {
 			continue
 		}
+
 		for _, l := range r.Levels {
 			if l.Name != "" && !slices.Contains(levels, l.Name) {
 				levels = append(levels, l.Name)
 			}
 		}
 	}
+
 	return levels
 }
 
@@ -188,10 +211,12 @@ func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 				"recoveries are sent for the others",
 		)
 	}
+
 	var all notify.Filters
 	for _, r := range c.receivers() {
 		all = append(all, r.Filter)
 	}
+
 	for _, r := range set.Rules {
 		for _, l := range r.Levels {
 			if !all.Cover(r.Name, l.Name) {

@@ -71,9 +71,11 @@ func (m mistakes) Error() string {
 	for _, one := range m[:min(len(m), maxMistakes)] {
 		lines = append(lines, fmt.Sprintf("line %d, column %d: %s", one.line, one.column, one.text))
 	}
+
 	if n := len(m) - maxMistakes; n > 0 {
 		lines = append(lines, fmt.Sprintf("and %d more", n))
 	}
+
 	return strings.Join(lines, "\n")
 }
 
@@ -85,12 +87,14 @@ func parseRules(text []byte, window time.Duration, resolved bool) (rules.Set, er
 	if root := r.document(text); root != nil {
 		r.file(root)
 	}
+
 	if len(r.mistakes) > 0 {
 		slices.SortStableFunc(r.mistakes, func(a, b mistake) int {
 			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 		})
 		return rules.Set{}, r.mistakes
 	}
+
 	return r.set, nil
 }
 
@@ -141,17 +145,21 @@ func (r *rulesReader) document(text []byte) ast.Node {
 				"anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this",
 			)
 			return nil
+
 		case token.MappingStartType, token.SequenceStartType:
 			depth++
+
 		case token.MappingEndType, token.SequenceEndType:
 			depth--
 		}
+
 		listInList := i > 0 && t.Type == token.SequenceEntryType && tokens[i-1].Type == t.Type
 		if depth > maxNesting || listInList {
 			r.wrongAt(t, "is nested too deep")
 			return nil
 		}
 	}
+
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
 		// Its text quotes the file; its message and its token do not, except for a key that is there twice.
@@ -163,6 +171,7 @@ func (r *rulesReader) document(text []byte) ast.Node {
 			r.wrongAt(nil, "is not YAML")
 			return nil
 		}
+
 		r.wrongAt(
 			detailed.GetToken(),
 			"is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen",
@@ -170,6 +179,7 @@ func (r *rulesReader) document(text []byte) ast.Node {
 		)
 		return nil
 	}
+
 	var root ast.Node
 	for _, d := range file.Docs {
 		switch {
@@ -181,9 +191,11 @@ func (r *rulesReader) document(text []byte) ast.Node {
 			root = d.Body
 		}
 	}
+
 	if root == nil {
 		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
 	}
+
 	return root
 }
 
@@ -204,6 +216,7 @@ func scalar(n ast.Node) string {
 	case *ast.IntegerNode, *ast.FloatNode, *ast.BoolNode, *ast.InfinityNode, *ast.NanNode:
 		return strings.TrimSpace(n.GetToken().Value)
 	}
+
 	return ""
 }
 
@@ -223,6 +236,7 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 			values[name] = m.Value
 		}
 	}
+
 	return values
 }
 
@@ -235,9 +249,11 @@ func didYouMean(name string, known []string) string {
 			best, distance = k, d
 		}
 	}
+
 	if best != "" {
 		return "; did you mean " + best + "?"
 	}
+
 	return ": must be " + humanize.Or(known)
 }
 
@@ -247,25 +263,30 @@ func (r *rulesReader) file(root ast.Node) {
 	if n := top["show"]; n != nil {
 		r.set.Show = r.show(n)
 	}
+
 	at := cmp.Or(top["rules"], root)
 	list, ok := at.(*ast.SequenceNode)
 	if !ok || list == root || len(list.Values) == 0 || len(list.Values) > maxRules {
 		r.wrong(at, "must be rules: and a list of 1 to %d rules, each of which begins with a hyphen", maxRules)
 		return
 	}
+
 	levels := 0
 	for _, n := range list.Values {
 		if members(n) == nil {
 			r.wrong(n, "is not a rule: must be name: …, field: … and so on")
 			continue
 		}
+
 		rule := r.rule(n)
 		levels += len(rule.Levels)
 		r.set.Rules = append(r.set.Rules, rule)
 	}
+
 	if levels > maxLevels {
 		r.wrong(list, "have %d levels together; must be at most %d", levels, maxLevels)
 	}
+
 	if _, err := r.set.Decoder(); err != nil && len(r.mistakes) == 0 {
 		r.wrong(list, "%v", err)
 	}
@@ -278,6 +299,7 @@ func (r *rulesReader) show(n ast.Node) (names []string) {
 		r.wrong(n, "show must be a list of 1 to %d application properties, such as [site, name]", notify.MaxShown)
 		return nil
 	}
+
 	for _, value := range list.Values {
 		name := scalar(value)
 		if err := checkProperty(name); err != nil {
@@ -285,8 +307,10 @@ func (r *rulesReader) show(n ast.Node) (names []string) {
 		} else if slices.Contains(names, name) {
 			r.wrong(value, "%s is a duplicate: remove one of them", name)
 		}
+
 		names = append(names, name)
 	}
+
 	return names
 }
 
@@ -332,40 +356,54 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 			}
 		}
 	}
+
 	text := func(key string, check func(string) error) string {
 		at := values[key]
 		if at == nil {
 			return ""
 		}
+
 		text := scalar(at)
 		if err := check(text); err != nil {
 			r.wrong(at, "%s %v", key, err)
 		}
+
 		return text
 	}
 	rule := rules.Rule{
-		Name: text("name", checkName), Field: withoutSpaces(text("field", checkField)), Per: text("per", checkProperty),
+		Name:  text("name", checkName),
+		Field: withoutSpaces(text("field", checkField)),
+		Per:   text("per", checkProperty),
 		Title: text(
 			"title",
 			checkPrintable(maxTitle),
-		), Unit: text("unit", checkPrintable(maxUnit)), Runbook: text("runbook", checkPage),
-		Below: values["below"] != nil, Window: r.window, Resolved: r.resolved,
+		),
+		Unit:     text("unit", checkPrintable(maxUnit)),
+		Runbook:  text("runbook", checkPage),
+		Below:    values["below"] != nil,
+		Window:   r.window,
+		Resolved: r.resolved,
 	}
+
 	if at := values["window"]; at != nil {
 		rule.Window = r.duration(at, "window", minWindow, maxWindow)
 	}
+
 	if at := values["resolved"]; at != nil {
 		var err error
 		if rule.Resolved, err = strconv.ParseBool(scalar(at)); err != nil {
 			r.mustBe(at, "resolved", "true or false")
 		}
 	}
+
 	if at := values["valid"]; at != nil {
 		rule.Valid = r.valid(at)
 	}
+
 	if at := values["only"]; at != nil {
 		rule.Only = r.only(at)
 	}
+
 	silent := values["silent"]
 	switch is, above, below := values["is"], values["above"], values["below"]; {
 	case silent != nil:
@@ -374,19 +412,25 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		if at := values["forget"]; at != nil {
 			rule.Forget = r.duration(at, "forget", 2*rule.Silent, maxForget)
 		}
+
 	case is != nil:
 		rule.Is = r.words(is, "is")
 		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+
 	case above != nil:
 		r.levels(&rule, above, "above")
+
 	case below != nil:
 		r.levels(&rule, below, "below")
+
 	default:
 		r.wrong(n, "a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
 	}
+
 	r.settings(&rule, values)
 
 	r.checkRule(n, &rule, values)
+
 	return rule
 }
 
@@ -401,6 +445,7 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 	case silent != nil && rule.Name == rules.DefaultName:
 		r.wrong(at, "%s is not a name for a rule about silence: receivers expect a temperature", rule.Name)
 	}
+
 	switch {
 	case values["field"] != nil:
 	case silent == nil:
@@ -408,9 +453,11 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 	case values["valid"] != nil:
 		r.wrong(values["valid"], "valid is set without field: name the field whose readings count")
 	}
+
 	if at := values["forget"]; at != nil && silent == nil {
 		r.wrong(at, "forget is set without silent: it says when a silent device is forgotten")
 	}
+
 	if at := values["per"]; at != nil && rule.Resolved {
 		r.wrong(
 			at,
@@ -437,6 +484,7 @@ func (r *rulesReader) duration(n ast.Node, name string, low, high time.Duration)
 	} else if d < low || d > high {
 		r.wrong(n, "%s is %s; must be %s to %s", name, Plain(d), Plain(low), Plain(high))
 	}
+
 	return d
 }
 
@@ -450,11 +498,13 @@ func (r *rulesReader) number(n ast.Node, name string) float64 {
 	case "false":
 		return 0
 	}
+
 	f, err := strconv.ParseFloat(text, 64)
 	if err != nil || !finite(f) {
 		r.mustBe(n, name, likeNumber(text))
 		return math.NaN()
 	}
+
 	return f + 0 // -0 is 0
 }
 
@@ -464,10 +514,12 @@ func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 	if list, ok := n.(*ast.SequenceNode); ok {
 		values = list.Values
 	}
+
 	if len(values) == 0 || len(values) > maxWords {
 		r.wrong(n, "%s has %d values; must be 1 to %d", name, len(values), maxWords)
 		return nil
 	}
+
 	for _, value := range values {
 		word := strings.TrimSpace(scalar(value))
 		if word == "" || len(word) > maxWord || word != humanize.Clean(word) {
@@ -475,6 +527,7 @@ func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 		}
 		words = append(words, word)
 	}
+
 	return words
 }
 
@@ -485,13 +538,16 @@ func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
 	if at := values["from"]; at != nil {
 		valid.From = r.number(at, "from")
 	}
+
 	if at := values["to"]; at != nil {
 		valid.To = r.number(at, "to")
 	}
+
 	if len(members(n)) == 0 || valid.From >= valid.To {
 		r.wrong(n, "valid must be a range such as {from: -60, to: 60}")
 		return nil
 	}
+
 	return &valid
 }
 
@@ -505,6 +561,7 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 			maxConditions,
 		)
 	}
+
 	for _, m := range list {
 		name := scalar(m.Key)
 		if checkField(name) != nil || strings.Contains(name, ",") {
@@ -512,6 +569,7 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 		}
 		all = append(all, rules.Condition{Name: name, Values: r.words(m.Value, show(name))})
 	}
+
 	return all
 }
 
@@ -532,9 +590,11 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 	if len(list) == 0 {
 		return []levelValue{{name: key, at: n, value: n}}
 	}
+
 	if len(list) > maxRuleLevels {
 		r.wrong(n, "%s has %d levels; must be at most %d", key, len(list), maxRuleLevels)
 	}
+
 	for _, m := range list {
 		level := scalar(m.Key)
 		if err := checkName(level); err != nil {
@@ -542,6 +602,7 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 		}
 		values = append(values, levelValue{level, key + " of " + level, m.Key, m.Value})
 	}
+
 	return values
 }
 
@@ -555,6 +616,7 @@ func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
 		}
 		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
 	}
+
 	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
 		if rule.Below {
 			a, b = b, a
@@ -574,6 +636,7 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 		d := r.duration(v.value, v.name, 0, rules.MaxFor)
 		r.apply(rule, v, func(l *rules.Level) { l.For = d })
 	}
+
 	for _, v := range r.byLevel(values["clear"], "clear") {
 		clear := r.number(v.value, v.name)
 		r.apply(rule, v, func(l *rules.Level) {
@@ -582,16 +645,20 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 			}
 		})
 	}
+
 	for _, v := range r.byLevel(values["hysteresis"], "hysteresis") {
 		distance := r.number(v.value, v.name)
 		if distance < 0 {
 			r.mustBe(v.value, v.name, "0 or more, the distance between the limit and where an alarm ends")
 		}
+
 		if !rule.Below {
 			distance = -distance
 		}
+
 		r.apply(rule, v, func(l *rules.Level) { l.Clear = l.Limit + distance })
 	}
+
 	for i := 1; i < len(rule.Levels); i++ {
 		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Clear != b.Clear && rule.Breaching(a.Clear, b.Clear) {
 			r.wrong(
@@ -605,6 +672,7 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 			)
 		}
 	}
+
 	for _, v := range r.byLevel(values["override"], "override") {
 		r.override(rule, v)
 	}
@@ -617,10 +685,12 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 	if err := checkProperty(property); err != nil {
 		r.wrong(v.value, "%s %v", v.name, err)
 	}
+
 	limit := "above"
 	if rule.Below {
 		limit = "below"
 	}
+
 	one := len(rule.Levels) == 1 && rule.Levels[0].Name == ""
 	switch {
 	case v.level == "clear":
@@ -628,8 +698,10 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 			rule.Levels[i].ClearOverride = property
 		}
 		return
+
 	case v.level == limit && one:
 		v.level = ""
+
 	case v.level == "" && len(rule.Levels) > 1:
 		r.wrong(
 			v.at,
@@ -638,6 +710,7 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 		)
 		return
 	}
+
 	r.apply(rule, v, func(l *rules.Level) { l.Override = property })
 }
 
@@ -652,6 +725,7 @@ func (r *rulesReader) apply(rule *rules.Rule, v levelValue, set func(l *rules.Le
 		}
 		names = append(names, rule.Levels[i].Name)
 	}
+
 	switch {
 	case found:
 	case slices.Contains(names, ""):
@@ -698,6 +772,7 @@ func checkField(paths string) error {
 			"may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas",
 		)
 	}
+
 	return fmt.Errorf("is invalid: %w", err)
 }
 
@@ -723,6 +798,7 @@ func checkPage(text string) error {
 			maxPage,
 		)
 	}
+
 	return nil
 }
 
@@ -737,11 +813,13 @@ func checkProperty(name string) error {
 			"must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's " +
 				"message enrichment",
 		)
+
 	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError }):
 		return fmt.Errorf(
 			"must be the name of an application property: 1 to %d printable characters without spaces",
 			maxProperty,
 		)
 	}
+
 	return nil
 }

@@ -99,6 +99,7 @@ func (u *URLs) UnmarshalText(text []byte) error {
 			list = append(list, part)
 		}
 	}
+
 	*u = NewURLs(list...)
 	return nil
 }
@@ -109,6 +110,7 @@ func redactURL(raw string) string {
 	if err != nil {
 		return redacted
 	}
+
 	shown := ""
 	for _, attribute := range []struct{ name, value string }{
 		{"id", e.ID}, {"name", e.Name}, {"level", strings.Join(e.Filter.Levels, "|")}, {"rule", strings.Join(e.Filter.Rules, "|")},
@@ -117,6 +119,7 @@ func redactURL(raw string) string {
 			shown += attribute.name + "=" + attribute.value + " "
 		}
 	}
+
 	scheme, host := e.Place()
 	switch {
 	case scheme == "log":
@@ -124,6 +127,7 @@ func redactURL(raw string) string {
 	case host == "" || mayBeSecret(host):
 		return shown + scheme + ":" + redacted
 	}
+
 	return shown + scheme + "://" + host
 }
 

@@ -41,6 +41,7 @@ func misspelled(environ []string) []Warning {
 	for _, v := range Variables() {
 		known[v.Name], known[v.Name+"_FILE"] = true, v.Secret
 	}
+
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
@@ -48,11 +49,13 @@ func misspelled(environ []string) []Warning {
 			othersNames.MatchString(name) {
 			continue
 		}
+
 		text := nearMiss(name)
 		if text != "" && len(list) < maxNameWarnings {
 			list = append(list, Warning{name, text})
 		}
 	}
+
 	return list
 }
 
@@ -66,34 +69,41 @@ func nearMiss(name string) string {
 		if upper == v.Name+"_FILE" && !v.Secret {
 			return "is ignored: only secrets can be read from a file; set " + v.Name
 		}
+
 		names := []string{v.Name}
 		if v.Secret {
 			names = append(names, v.Name+"_FILE")
 		}
+
 		for _, candidate := range names {
 			distance := bestDistance
+
 			if difference := len(upper) - len(candidate); difference >= -2 && difference <= 2 {
 				distance = editDistance(upper, candidate)
 			} else if strings.HasPrefix(upper, candidate+"_") {
 				distance = 2 // THROTTLE_WINDOW_SECONDS
 			}
+
 			// In short names two letters make another word.
 			if distance < bestDistance && (distance < 2 || len(candidate) >= 10) {
 				best, bestDistance = candidate, distance
 			}
 		}
+
 		for _, prefix := range families {
 			if strings.HasPrefix(upper, prefix) && strings.HasPrefix(v.Name, prefix) {
 				family = append(family, v.Name)
 			}
 		}
 	}
+
 	switch {
 	case best != "":
 		return "is ignored; did you mean " + best + "?"
 	case family != nil:
 		return "is ignored; the settings with this prefix are " + strings.Join(family, ", ")
 	}
+
 	return ""
 }
 
@@ -105,6 +115,7 @@ func editDistance(a, b string) int {
 	for j := range last {
 		last[j] = j
 	}
+
 	for i := 1; i <= len(a); i++ {
 		row := make([]int, len(b)+1)
 		row[0] = i
@@ -113,12 +124,15 @@ func editDistance(a, b string) int {
 			if a[i-1] == b[j-1] {
 				cost = 0
 			}
+
 			row[j] = min(last[j]+1, row[j-1]+1, last[j-1]+cost)
 			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
 				row[j] = min(row[j], beforeLast[j-2]+1)
 			}
 		}
+
 		beforeLast, last = last, row
 	}
+
 	return last[len(b)]
 }

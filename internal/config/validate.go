@@ -54,6 +54,7 @@ func (c *Config) validateHub(e *configError) {
 			at.Format(time.RFC3339),
 		)
 	}
+
 	c.validateOneHub(e)
 	c.validateEventHub(e)
 	if c.IoTHubConnectionString.IsSet() {
@@ -61,15 +62,18 @@ func (c *Config) validateHub(e *configError) {
 			e.add("IOTHUB_CONNECTION_STRING", "%v", err)
 		}
 	}
+
 	if c.EventHubName != "" && !entityName.MatchString(c.EventHubName) {
 		e.add("EVENTHUB_NAME", "is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'",
 			show(c.EventHubName))
 	}
+
 	if group := c.EventHubConsumerGroup; !strings.EqualFold(group, "$default") &&
 		(len(group) > 50 || !entityName.MatchString(group)) {
 		e.add("EVENTHUB_CONSUMER_GROUP", "is %s; must be $Default or a consumer group's name: up to 50 letters, "+
 			"digits, '.', '-' and '_'", show(group))
 	}
+
 	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
 	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
 }
@@ -80,16 +84,21 @@ func (c *Config) validateOneHub(e *configError) {
 	if c.EventHubConnectionString.IsSet() || e.has("EVENTHUB_CONNECTION_STRING") {
 		given = append(given, "EVENTHUB_CONNECTION_STRING")
 	}
+
 	if c.EventHubNamespace != "" || e.has("EVENTHUB_NAMESPACE") {
 		given = append(given, "EVENTHUB_NAMESPACE")
 	}
+
 	if c.IoTHubConnectionString.IsSet() || e.has("IOTHUB_CONNECTION_STRING") {
 		given = append(given, "IOTHUB_CONNECTION_STRING")
 	}
+
 	switch len(given) {
 	case 0:
 		e.add("EVENTHUB_CONNECTION_STRING", missingHub)
+
 	case 1:
+
 	default:
 		e.add(
 			given[0],
@@ -106,12 +115,14 @@ func (c *Config) validateEventHub(e *configError) {
 		switch {
 		case err != nil:
 			e.add("EVENTHUB_CONNECTION_STRING", "%v", err)
+
 		case address.Name == "" && c.EventHubName == "":
 			e.add(
 				"EVENTHUB_NAME",
 				"is missing: EVENTHUB_CONNECTION_STRING has no EntityPath, so set the name of the event hub here (or use the "+
 					"hub's own connection string, portal: IoT Hub > Built-in endpoints)",
 			)
+
 		case address.Name != "" && c.EventHubName != "" && address.Name != c.EventHubName:
 			e.add(
 				"EVENTHUB_NAME",
@@ -120,6 +131,7 @@ func (c *Config) validateEventHub(e *configError) {
 			)
 		}
 	}
+
 	if c.EventHubNamespace != "" {
 		if len(c.EventHubNamespace) > 253 || !hostName.MatchString(c.EventHubNamespace) {
 			e.add(
@@ -129,6 +141,7 @@ func (c *Config) validateEventHub(e *configError) {
 				show(c.EventHubNamespace),
 			)
 		}
+
 		if c.EventHubName == "" {
 			e.add("EVENTHUB_NAME", "is missing: EVENTHUB_NAMESPACE requires the name of the event hub")
 		}
@@ -142,10 +155,12 @@ func (c *Config) validateReadings(e *configError) {
 	if !finite(c.TemperatureThreshold) {
 		e.add("TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 	}
+
 	if clear := c.TemperatureClear; clear != nil {
 		switch {
 		case !finite(*clear):
 			e.add("TEMPERATURE_CLEAR", "must be a finite number, for example 75")
+
 		case !e.has("TEMPERATURE_THRESHOLD") && !c.HasRulesFile() && *clear > c.TemperatureThreshold:
 			e.add(
 				"TEMPERATURE_CLEAR",
@@ -155,6 +170,7 @@ func (c *Config) validateReadings(e *configError) {
 			)
 		}
 	}
+
 	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)
 	property := func(variable, name string) {
 		if err := checkProperty(name); name != "" && err != nil {
@@ -168,6 +184,7 @@ func (c *Config) validateReadings(e *configError) {
 	} else if !strings.HasPrefix(c.TimeProperty, "body:") {
 		property("TIME_PROPERTY", c.TimeProperty)
 	}
+
 	if err := checkField(c.TemperatureField); err != nil {
 		e.add("TEMPERATURE_FIELD", "%v", err)
 	}
@@ -184,14 +201,17 @@ func (c *Config) validateStorage(e *configError) {
 				"and STORAGE_ACCOUNT_URL are both set: remove one of them (the URL is for access without a key)",
 			)
 		}
+
 		if err := checkStorage(c.StorageConnectionString.Reveal()); err != nil {
 			e.add("STORAGE_CONNECTION_STRING", "%v", err)
 		}
 	}
+
 	if c.StorageAccountURL != "" {
 		if err := azure.CheckEndpoint(c.StorageAccountURL, "https://ACCOUNT.blob.core.windows.net"); err != nil {
 			e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
 		}
+
 		for _, other := range []string{".dfs.", ".queue.", ".table.", ".file."} {
 			if strings.Contains(c.StorageAccountURL, other) {
 				e.add(
@@ -202,6 +222,7 @@ func (c *Config) validateStorage(e *configError) {
 			}
 		}
 	}
+
 	if uses := c.storageUses(); uses != "" && !c.HasStorage() {
 		e.add(
 			"STORAGE_CONNECTION_STRING",
@@ -224,6 +245,7 @@ func (c *Config) validateStorage(e *configError) {
 				show(container.name),
 			)
 		}
+
 		for _, earlier := range containers[:i] {
 			if container.name == earlier.name {
 				e.add(
@@ -235,6 +257,7 @@ func (c *Config) validateStorage(e *configError) {
 			}
 		}
 	}
+
 	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
 }
 
@@ -247,9 +270,11 @@ func (c *Config) storageUses() string {
 	if c.CheckpointStore == StoreBlob {
 		uses = append(uses, "CHECKPOINT_STORE=blob")
 	}
+
 	if c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease {
 		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
 	}
+
 	return strings.Join(uses, " and ")
 }
 
@@ -261,15 +286,18 @@ func (c *Config) validateCosmos(e *configError) {
 				"and COSMOS_ENDPOINT are both set: remove one of them (the endpoint is for access without a key)",
 			)
 		}
+
 		if err := checkCosmos(c.CosmosConnectionString.Reveal()); err != nil {
 			e.add("COSMOS_CONNECTION_STRING", "%v", err)
 		}
 	}
+
 	if c.CosmosEndpoint != "" {
 		if _, err := cosmoslease.WithCredential(c.CosmosEndpoint, nil); err != nil {
 			e.add("COSMOS_ENDPOINT", "is %s; %v", show(c.CosmosEndpoint), err)
 		}
 	}
+
 	if c.ThrottleStore == StoreCosmos && !c.CosmosConnectionString.IsSet() && c.CosmosEndpoint == "" {
 		e.add(
 			"COSMOS_CONNECTION_STRING",
@@ -277,6 +305,7 @@ func (c *Config) validateCosmos(e *configError) {
 				"access without a key",
 		)
 	}
+
 	cosmosName(e, "COSMOS_DATABASE", c.CosmosDatabase)
 	cosmosName(e, "COSMOS_CONTAINER", c.CosmosContainer)
 }
@@ -291,17 +320,21 @@ func (c *Config) validateNotify(e *configError) {
 	if _, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal()); err != nil {
 		e.add("NOTIFY_WEBHOOK_SECRET", "%v", err)
 	}
+
 	if _, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{Log: zap.NewNop()}); err != nil {
 		e.add("NOTIFY_URLS", "%v", err)
 	}
+
 	if c.PublicURL != "" {
 		if err := checkPage(c.PublicURL); err != nil {
 			e.add("PUBLIC_URL", "is %s; %v", show(c.PublicURL), err)
 		}
 	}
+
 	if _, err := time.LoadLocation(c.TimeZone); err != nil || c.TimeZone == "Local" {
 		e.add("TIME_ZONE", "is %s; must be UTC or the name of a time zone, such as Europe/Berlin", show(c.TimeZone))
 	}
+
 	between(e, "NOTIFY_TIMEOUT", c.NotifyTimeout, time.Second, 5*time.Minute)
 	between(e, "NOTIFY_CONCURRENCY", c.NotifyConcurrency, 1, 4096)
 	between(e, "NOTIFY_GIVE_UP", c.NotifyGiveUp, time.Second, longestRetention)
@@ -336,6 +369,7 @@ func (c *Config) validateReplicas(e *configError) {
 			Plain(c.BalanceInterval),
 		)
 	}
+
 	if len(c.ReplicaName) > 200 || !utf8.ValidString(c.ReplicaName) {
 		e.add("REPLICA_NAME", "must be UTF-8, at most 200 bytes")
 	}
@@ -361,11 +395,13 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 			)
 		}
 	}
+
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
 	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
 	if c.HTTPAdminToken.IsSet() && c.HTTPAdminToken.Reveal() == c.HTTPIngestToken.Reveal() {
 		e.add("HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN, so that clients that send readings cannot end windows")
 	}
+
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
 }
@@ -389,6 +425,7 @@ func (c *Config) validateThrottle(e *configError) {
 	if len(c.ThrottleScope) > 256 || !utf8.ValidString(c.ThrottleScope) {
 		e.add("THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
 	}
+
 	if c.ThrottleStore == StoreBlobLease {
 		if c.ThrottleWindow < bloblease.MinTTL || c.ThrottleWindow > bloblease.MaxTTL {
 			e.add(
@@ -398,7 +435,9 @@ func (c *Config) validateThrottle(e *configError) {
 				otherStores,
 			)
 		}
+
 		claimMargin := throttle.ClaimTTL(0)
+
 		if claim := throttle.ClaimTTL(c.NotifyTimeout); claim < bloblease.MinTTL || claim > bloblease.MaxTTL {
 			e.add(
 				"NOTIFY_TIMEOUT",
@@ -436,6 +475,7 @@ func Plain[T int | time.Duration](value T) string {
 			text = text[:len(text)-2]
 		}
 	}
+
 	return text
 }
 
@@ -444,10 +484,12 @@ func oneOf(e *configError, variable string, value Choice, choices ...Choice) {
 	if slices.Contains(choices, value) {
 		return
 	}
+
 	var words []string
 	for _, c := range choices {
 		words = append(words, string(c))
 	}
+
 	e.add(variable, "is %s; must be %s", show(string(value)), humanize.Or(words))
 }
 
@@ -474,6 +516,7 @@ func (c Config) warnings(environ []string) []Warning {
 	if c.EventHubName != "" && c.IoTHubConnectionString.IsSet() {
 		warn("EVENTHUB_NAME", "is ignored: the event hub's name comes from IOTHUB_CONNECTION_STRING")
 	}
+
 	if c.ThrottleStore == StoreMemory {
 		switch platform := orchestrator(environ); {
 		case platform != "":
@@ -482,6 +525,7 @@ func (c Config) warnings(environ []string) []Warning {
 				"is memory on %s: with more than one replica a device can alert once per replica; use blob or cosmos",
 				platform,
 			)
+
 		case c.CheckpointStore != StoreMemory:
 			warn(
 				"THROTTLE_STORE",
@@ -490,6 +534,7 @@ func (c Config) warnings(environ []string) []Warning {
 			)
 		}
 	}
+
 	if c.CheckpointStore == StoreMemory {
 		warn(
 			"CHECKPOINT_STORE",
@@ -497,6 +542,7 @@ func (c Config) warnings(environ []string) []Warning {
 			c.EventHubStart,
 		)
 	}
+
 	window, whose := c.shortestWindow()
 	if takeover := c.OwnershipExpiry + c.BalanceInterval; c.CheckpointStore != StoreMemory && takeover > window {
 		warn(
@@ -508,6 +554,7 @@ func (c Config) warnings(environ []string) []Warning {
 			Plain(window),
 		)
 	}
+
 	if c.DrainTimeout+shutdownMargin >= usualGrace {
 		warn(
 			"DRAIN_TIMEOUT",
@@ -518,6 +565,7 @@ func (c Config) warnings(environ []string) []Warning {
 			Plain(c.DrainTimeout+2*shutdownMargin),
 		)
 	}
+
 	if c.DrainTimeout < c.NotifyTimeout {
 		warn(
 			"DRAIN_TIMEOUT",
@@ -526,6 +574,7 @@ func (c Config) warnings(environ []string) []Warning {
 			Plain(c.NotifyTimeout),
 		)
 	}
+
 	if c.NotifyGiveUp >= defaultRetention {
 		warn(
 			"NOTIFY_GIVE_UP",
@@ -534,19 +583,24 @@ func (c Config) warnings(environ []string) []Warning {
 			Plain(c.NotifyGiveUp),
 		)
 	}
+
 	if !c.HasStorage() {
 		warn(
 			"DEAD_LETTER_CONTAINER",
 			"is ignored without Azure Storage: alerts that cannot be delivered are only written to the log",
 		)
 	}
+
 	if c.ThrottleStore != StoreCosmos && (c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != "") {
 		warn("THROTTLE_STORE", "is %s: the Cosmos DB settings are ignored", c.ThrottleStore)
 	}
+
 	if c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.receivers(), receivers.Entry.IsWebhook) {
 		warn("NOTIFY_WEBHOOK_SECRET", "is ignored: NOTIFY_URLS has no webhook")
 	}
+
 	c.warnOfRules(warn)
+
 	return list
 }
 
@@ -558,6 +612,7 @@ func (c Config) receivers() []receivers.Entry {
 			list = append(list, r)
 		}
 	}
+
 	return list
 }
 
@@ -572,5 +627,6 @@ func orchestrator(environ []string) string {
 			return "Kubernetes"
 		}
 	}
+
 	return ""
 }

@@ -37,11 +37,13 @@ func Device(r *http.Request) (id, action string, ok bool) {
 	if !ok {
 		return "", "", false
 	}
+
 	segment, action, more := strings.Cut(rest, "/")
 	id, err := url.PathUnescape(segment)
 	if err != nil || id == "" || more && action == "" || strings.Contains(action, "/") {
 		return "", "", false
 	}
+
 	return id, action, true
 }
 

@@ -51,6 +51,7 @@ func Span(d time.Duration) string {
 	case d < 48*time.Hour:
 		return strings.TrimSuffix(fmt.Sprintf("%d h %d min", int(d/time.Hour), int(d%time.Hour/time.Minute)), " 0 min")
 	}
+
 	return fmt.Sprintf("%d days", int(d/(24*time.Hour)))
 }
 

@@ -51,6 +51,7 @@ func Observe(next Store, observers ...Observer) Store {
 			next = observed{next, o}
 		}
 	}
+
 	return next
 }
 
@@ -130,9 +131,11 @@ func (o *observation) call(op Operation, l Lease, err error) Call {
 	if errors.As(err, &held) {
 		c.Record, c.Seen = held.Record, time.Now()
 	}
+
 	if o.declined != nil && errors.Is(err, o.declined) {
 		c.Outcome = OutcomeDeclined
 	}
+
 	return c
 }
 
@@ -145,5 +148,6 @@ func outcomeOf(op Operation, err error) Outcome {
 	case op == OpExtend && errors.Is(err, ErrLost):
 		return OutcomeLost
 	}
+
 	return OutcomeError
 }

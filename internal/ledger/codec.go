@@ -32,6 +32,7 @@ func (e *UnreadableError) Error() string {
 			e.Err,
 		)
 	}
+
 	return fmt.Sprintf("read ledger %s: %v: its partition is not read until you restore it or delete it; "+
 		"without it the partition's alarms are forgotten, and no recovery is sent for those that are open", e.Name, e.Err)
 }
@@ -78,6 +79,7 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 	if b[0] != '[' {
 		return json.Unmarshal(b, (*string)(t))
 	}
+
 	var encoded [][]byte
 	if err := json.Unmarshal(b, &encoded); err != nil {
 		return err
@@ -85,7 +87,9 @@ func (t *Text) UnmarshalJSON(b []byte) error {
 	if len(encoded) != 1 {
 		return fmt.Errorf("an array of %d instead of one", len(encoded))
 	}
+
 	*t = Text(encoded[0])
+
 	return nil
 }
 
@@ -104,6 +108,7 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 	if b[0] != '"' {
 		return json.Unmarshal(b, (*float64)(n))
 	}
+
 	f, err := strconv.ParseFloat(strings.Trim(string(b), `"`), 64)
 	*n = Number(f)
 	return err
@@ -121,6 +126,7 @@ func encode(id string, c Content) ([]byte, error) {
 	if plain.Len() > MaxBytes {
 		return nil, fmt.Errorf("%d alarms take %d bytes, and a ledger holds %d", len(c.Alarms), plain.Len(), MaxBytes)
 	}
+
 	return records.Compress(plain.Bytes()), nil
 }
 
@@ -130,6 +136,7 @@ func decode(packed []byte) (id string, c Content, err error) {
 	if err != nil {
 		return "", Content{}, err
 	}
+
 	var written struct {
 		Format *int `json:"format"`
 	}
@@ -139,6 +146,7 @@ func decode(packed []byte) (id string, c Content, err error) {
 	if *written.Format != format {
 		return "", Content{}, &formatError{*written.Format}
 	}
+
 	var in record
 	from := json.NewDecoder(bytes.NewReader(plain))
 	from.DisallowUnknownFields()
@@ -148,6 +156,7 @@ func decode(packed []byte) (id string, c Content, err error) {
 	if in.ID == "" {
 		return "", Content{}, errors.New("it has no id")
 	}
+
 	at := in.Position
 	in.Content.Position = telemetry.Position{
 		Generation: string(at.Generation),

@@ -142,8 +142,10 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 		if err != nil && !errors.Is(err, records.ErrNotFound) {
 			return nil, Content{}, fmt.Errorf("read ledger %s: %w", name, err)
 		}
+
 		var content Content
 		l.opened = there.Now.UTC()
+
 		if there.ETag == "" {
 			l.id = rand.Text()
 			if there.Content, err = encode(l.id, content); err != nil {
@@ -152,10 +154,12 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 		} else if l.id, content, err = decode(there.Content); err != nil {
 			return nil, Content{}, &UnreadableError{Name: name, Err: err}
 		}
+
 		if l.etag, failed = l.write(ctx, there.Content, there.ETag); failed == nil {
 			return l, content, nil
 		}
 	}
+
 	return nil, Content{}, failed
 }
 
@@ -174,6 +178,7 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 	if err != nil {
 		return fmt.Errorf("write ledger %s: %w", l.name, err)
 	}
+
 	for range rounds {
 		if l.etag == "" {
 			there, err := l.held(ctx, "write")
@@ -182,11 +187,13 @@ func (l *Ledger) Write(ctx context.Context, c Content) error {
 			}
 			l.etag = there.ETag
 		}
+
 		// Until it is answered nobody knows which record there is.
 		if l.etag, err = l.write(ctx, content, l.etag); !errors.Is(err, records.ErrConflict) {
 			return err
 		}
 	}
+
 	return err
 }
 
@@ -212,16 +219,22 @@ func (l *Ledger) held(ctx context.Context, what string) (records.Record, error) 
 	case there.Values[ownerValue] != l.owner:
 		return records.Record{}, fmt.Errorf("%s ledger %s: %w", what, l.name, ErrLost)
 	}
+
 	return there, nil
 }
 
 func (l *Ledger) write(ctx context.Context, content []byte, over string) (etag string, err error) {
 	etag, err = l.store.Write(ctx, records.Record{
-		Name: l.name, Values: map[string]string{ownerValue: l.owner}, Content: content, Type: "application/gzip", ETag: over,
+		Name:    l.name,
+		Values:  map[string]string{ownerValue: l.owner},
+		Content: content,
+		Type:    "application/gzip",
+		ETag:    over,
 	})
 	if err != nil {
 		return "", fmt.Errorf("write ledger %s: %w", l.name, err)
 	}
+
 	return etag, nil
 }
 
@@ -234,9 +247,11 @@ func Look(ctx context.Context, store records.Store, name string) (Content, error
 	case err != nil:
 		return Content{}, fmt.Errorf("read ledger %s: %w", name, err)
 	}
+
 	_, content, err := decode(there.Content)
 	if err != nil {
 		return Content{}, &UnreadableError{Name: name, Err: err}
 	}
+
 	return content, nil
 }

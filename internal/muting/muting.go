@@ -58,6 +58,7 @@ func (s Silence) String() string {
 	add("device %s", s.Device)
 	add("rule %s", s.Rule)
 	add("%s=%s", s.Property, s.Value)
+
 	return strings.Join(parts, ", ")
 }
 
@@ -88,6 +89,7 @@ func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err err
 	if err := s.Check(lasts); err != nil {
 		return s, lasts, err
 	}
+
 	return s, lasts, checkRule(r.Rule, set)
 }
 
@@ -97,9 +99,11 @@ func checkRule(name string, set rules.Set) error {
 	for _, r := range set.Rules {
 		names = append(names, r.Name)
 	}
+
 	if name == "" || slices.Contains(names, name) {
 		return nil
 	}
+
 	return fmt.Errorf("there is no rule %s: rule must be %s", name, humanize.Or(names))
 }
 
@@ -111,6 +115,7 @@ func (s Silence) Check(d time.Duration) error {
 			return fmt.Errorf("%q must be printable text of at most %d bytes", text, maxText)
 		}
 	}
+
 	switch {
 	case s.Device+s.Rule+s.Property == "":
 		return errors.New("say what to silence: devices, a rule, or messages with a property")
@@ -123,6 +128,7 @@ func (s Silence) Check(d time.Duration) error {
 	case s.Who == "":
 		return errors.New("say who is silencing: others see it")
 	}
+
 	return nil
 }
 
@@ -144,10 +150,12 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 	if err != nil {
 		return nil, r, fmt.Errorf("read the silences: %w", err)
 	}
+
 	var all []Silence
 	if err := json.Unmarshal(r.Content, &all); err != nil {
 		return nil, r, fmt.Errorf("read the silences: record %q does not hold any: delete it", s.Name)
 	}
+
 	return all, r, nil
 }
 
@@ -170,6 +178,7 @@ func mutesOf(all []Silence) (mutes []rules.Mute) {
 			rules.Mute{Device: s.Device, Rule: s.Rule, Property: s.Property, Value: s.Value, From: s.From, Until: s.Until},
 		)
 	}
+
 	return mutes
 }
 
@@ -181,14 +190,17 @@ func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Tim
 		if err != nil {
 			return err
 		}
+
 		all = slices.DeleteFunc(all, func(one Silence) bool { return r.Now.Sub(one.Until) > keepEnded })
 		if all, err = edit(all, r.Now); err != nil {
 			return err
 		}
+
 		content, err := json.Marshal(all)
 		if err != nil {
 			return err
 		}
+
 		_, err = s.Records.Write(ctx, records.Record{Name: s.Name, Content: content, Type: "application/json", ETag: r.ETag})
 		if err == nil {
 			return nil
@@ -197,6 +209,7 @@ func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Tim
 			return fmt.Errorf("write the silences: %w", err)
 		}
 	}
+
 	return errors.New("write the silences: others changed them at the same time: try again")
 }
 
@@ -205,17 +218,21 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 	if err := one.Check(d); err != nil {
 		return one, err
 	}
+
 	one.ID = uuid.NewString()[:8]
 	err := s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
 		if i := indexOf(all, one.ID); i >= 0 { // it was written before, and the answer lost
 			one = all[i]
 			return all, nil
 		}
+
 		one.From, one.Until = now.UTC(), now.Add(d).UTC()
+
 		if len(all) >= most {
 			return nil, fmt.Errorf("there are already %d silences, including those that ended within the last day: "+
 				"that is the limit; those that have ended make room after a day", len(all))
 		}
+
 		return append(all, one), nil
 	})
 	return one, err
@@ -231,8 +248,10 @@ func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
 		if i < 0 || !now.Before(all[i].Until) {
 			return nil, fmt.Errorf("%w: %s", ErrUnknown, id)
 		}
+
 		all[i].Until = now.UTC()
 		ended = all[i]
+
 		return all, nil
 	})
 	return ended, err
@@ -306,6 +325,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	was, is := c.known.Load(), &known{all, mutesOf(all), r.Now}
 	c.known.Store(is)
 	log := func(msg string, of, other *known) { // what is in force in one and not in the other
@@ -317,6 +337,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	}
 	log("alerts are silenced", is, was)
 	log("a silence has ended", was, is)
+
 	return nil
 }
 

@@ -32,17 +32,21 @@ func (s Style) Links(a Alert) []Link {
 	var links []Link
 	if s.Page != "" {
 		at := s.Page
+
 		if u, err := url.Parse(s.Page); err == nil && a.Device != "" {
 			query := u.Query()
 			query.Set("device", a.Device)
 			u.RawQuery = query.Encode()
 			at = u.String()
 		}
+
 		links = append(links, Link{"Status page", at})
 	}
+
 	if a.Runbook != "" {
 		links = append(links, Link{"Runbook", a.Runbook})
 	}
+
 	return links
 }
 
@@ -66,6 +70,7 @@ func (s Style) Facts(a Alert) []Fact {
 	if a.PerValue != "" {
 		addProperty(a.Per, a.PerValue)
 	}
+
 	switch {
 	case a.Silent > 0:
 	case a.Word == "":
@@ -74,30 +79,37 @@ func (s Style) Facts(a Alert) []Fact {
 	case !a.Resolved:
 		add("Value", printable(a.Word, maxField))
 	}
+
 	for name, value := range a.Shown.All() {
 		if name == a.Per && a.PerValue != "" {
 			continue
 		}
 		addProperty(name, value)
 	}
+
 	if rule := a.Rule; rule != DefaultRule || a.Title != "" {
 		add("Rule", printable(cmp.Or(a.Title, rule), maxTitle))
 	}
+
 	if a.Level != "" {
 		add("Level", printable(a.Level, maxName))
 	}
+
 	if a.Field != "" {
 		add("Field", printable(a.Field, maxField))
 	}
+
 	at, late := a.taken()
 	text := s.moment(at)
 	if late > 0 {
 		text += ", arrived " + s.moment(a.Enqueued)
 	}
+
 	add("Time", text)
 	if lasted := at.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
 		add("Since", s.moment(a.Since)+", for "+plain(lasted))
 	}
+
 	if !a.Resolved {
 		of := "reading"
 		if a.PerValue != "" {
@@ -105,9 +117,11 @@ func (s Style) Facts(a Alert) []Fact {
 		}
 		add("Suppressed", count(a.Suppressed, of)+" since the last alert")
 	}
+
 	if a.Ambiguous {
 		add("Repeat", "possible: an earlier attempt may have arrived")
 	}
+
 	return facts
 }
 
@@ -127,16 +141,20 @@ func (s Style) Fields(a Alert) map[string]string {
 			fields[strings.ToLower(f.Name)] = f.Value
 			continue
 		}
+
 		name := fieldName(f.Name)
 		if slices.Contains(ourFields, name) {
 			name = "property_" + name
 		}
+
 		free := name
 		for n := 2; fields[free] != ""; n++ {
 			free = fmt.Sprint(name, "_", n)
 		}
+
 		fields[free] = f.Value
 	}
+
 	return fields
 }
 
@@ -149,11 +167,13 @@ func fieldName(property string) string {
 		case r >= 'A' && r <= 'Z':
 			return unicode.ToLower(r)
 		}
+
 		return '_'
 	}, property)
 	if name == "" || name[0] >= '0' && name[0] <= '9' {
 		name = "_" + name
 	}
+
 	return name
 }
 
@@ -163,9 +183,11 @@ func (a Alert) taken() (at time.Time, late time.Duration) {
 	if a.DeviceTime.IsZero() {
 		return a.Enqueued, 0
 	}
+
 	if late = a.Enqueued.Sub(a.DeviceTime).Round(time.Second); late < time.Minute {
 		late = 0
 	}
+
 	return a.DeviceTime, late
 }
 
@@ -193,6 +215,7 @@ func plain(d time.Duration) string {
 			s = s[:len(s)-2]
 		}
 	}
+
 	return s
 }
 
@@ -222,6 +245,7 @@ func (a Alert) Severity() Severity {
 	case s == Serious, s == Warning, s == Info:
 		return s
 	}
+
 	return Critical
 }
 
@@ -233,9 +257,11 @@ func Cut(s string, limit int) string {
 		if units < limit {
 			end = i
 		}
+
 		if units += utf16.RuneLen(r); units > limit {
 			return s[:end] + "…"
 		}
 	}
+
 	return s
 }

@@ -29,9 +29,11 @@ func (r Rate) String() string {
 			return fmt.Sprintf("%.3g a %s", n, unit.name)
 		}
 	}
+
 	if r.Every <= 0 {
 		return "not limited"
 	}
+
 	return "1 in " + plain(r.Every)
 }
 

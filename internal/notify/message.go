@@ -26,27 +26,35 @@ const (
 // for what cannot be printed.
 func (s Style) Message(a Alert) string {
 	says := ", at or above "
+
 	switch {
 	case a.Removed:
 		return printable(
 			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended",
 			maxMessage-1,
 		)
+
 	case a.Forgotten && a.Device != Partition(a.Partition):
 		return printable(
 			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+a.ruleAndLevel()+")",
 			maxMessage-1,
 		)
+
 	case a.Resolved && a.Below:
 		says = ", normal again, above "
+
 	case a.Resolved:
 		says = ", normal again, below "
+
 	case a.lingers():
 		says = ", not normal yet after reaching "
+
 	case a.Below:
 		says = ", at or below "
 	}
+
 	text := a.names() + ": "
+
 	switch word := printable(a.Word, maxField); {
 	case a.Silent > 0:
 		text += s.silence(a)
@@ -57,15 +65,19 @@ func (s Style) Message(a Alert) string {
 	default:
 		text += word
 	}
+
 	if names := a.ruleAndLevel(); names != DefaultRule {
 		text += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
+
 	if _, late := a.taken(); late > 0 {
 		text += ", arrived " + plain(late) + " late"
 	}
+
 	if a.Test {
 		text += " (test)"
 	}
+
 	return printable(text, maxMessage-1)
 }
 
@@ -78,6 +90,7 @@ func (a Alert) lingers() bool {
 	if a.Below {
 		return a.Temperature > a.Threshold
 	}
+
 	return a.Temperature < a.Threshold
 }
 
@@ -91,6 +104,7 @@ func (s Style) silence(a Alert) string {
 	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
 		return "has not been heard for " + plain(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}
+
 	return "has not been heard for " + plain(a.Silent) + ", since " + s.minute(a.Since)
 }
 
@@ -157,11 +171,14 @@ func printable(s string, limit int) string {
 		if n++; n > limit {
 			return b.String() + "…"
 		}
+
 		if !unicode.IsPrint(r) {
 			r = unicode.ReplacementChar
 		}
+
 		b.WriteRune(r)
 	}
+
 	return b.String()
 }
 
@@ -173,5 +190,6 @@ func number(v float64) string {
 	if size := math.Abs(rounded); rounded != 0 && (size < 1e-6 || size >= 1e15) {
 		return strconv.FormatFloat(rounded, 'g', -1, 64)
 	}
+
 	return strconv.FormatFloat(rounded+0, 'f', -1, 64) // +0: never "-0"
 }

@@ -171,6 +171,7 @@ func Result(err error) string {
 	case e.Untaken:
 		return ResultNotTaken
 	}
+
 	return ResultUnknown
 }
 

@@ -35,9 +35,11 @@ func (o observed) Notify(ctx context.Context, alerts ...Alert) error {
 			}
 		}
 	}
+
 	err := o.next.Notify(ctx, alerts...)
 	for _, end := range slices.Backward(ends) {
 		end(err)
 	}
+
 	return err
 }

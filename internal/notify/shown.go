@@ -43,14 +43,17 @@ func (s Shown) MarshalJSON() ([]byte, error) {
 			if err != nil {
 				return nil, err
 			}
+
 			if i == 0 && len(b) > 1 {
 				b = append(b, ',')
 			} else if i == 1 {
 				b = append(b, ':')
 			}
+
 			b = append(b, quoted...)
 		}
 	}
+
 	return append(b, '}'), nil
 }
 
@@ -61,16 +64,20 @@ func (s *Shown) UnmarshalJSON(text []byte) error {
 	if t, err := d.Token(); err != nil || t != json.Delim('{') {
 		return err
 	}
+
 	for d.More() {
 		name, err := d.Token()
 		if err != nil {
 			return err
 		}
+
 		var value string
 		if err := d.Decode(&value); err != nil {
 			return err
 		}
+
 		*s = s.With(strings.ReplaceAll(name.(string), shownEnd, "\uFFFD"), value) // a name is always text
 	}
+
 	return nil
 }

@@ -57,6 +57,7 @@ func (s Style) Text(alerts ...Alert) Text {
 		a := alerts[0]
 		return Text{a.ID, s.Message(a), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
 	}
+
 	sorted := slices.SortedFunc(slices.Values(alerts), worstFirst)
 	t := Text{
 		ID:       fmt.Sprintf("%s and %d more", alerts[0].ID, len(alerts)-1),
@@ -64,6 +65,7 @@ func (s Style) Text(alerts ...Alert) Text {
 		Resolved: sorted[0].Resolved, // recoveries are the last
 		Links:    s.PageLinks(),
 	}
+
 	devices, resolved := map[string]bool{}, 0
 	for _, a := range alerts {
 		devices[a.Device] = true
@@ -71,17 +73,21 @@ func (s Style) Text(alerts ...Alert) Text {
 			resolved++
 		}
 	}
+
 	shown := 0
 	for len(sorted) > 0 {
 		n := slices.IndexFunc(sorted, func(a Alert) bool { return byGroup(a, sorted[0]) != 0 })
 		if n < 0 {
 			n = len(sorted)
 		}
+
 		part := Section{Title: title(sorted[:n]), Severity: sorted[0].Severity(), Resolved: sorted[0].Resolved}
+
 		if len(t.Sections) == maxSections-1 && n < len(sorted) {
 			n = len(sorted)
 			part.Title = fmt.Sprintf("%d more, of other rules and levels", n)
 		}
+
 		for _, a := range sorted[:n] {
 			if shown < maxLines {
 				shown++
@@ -90,9 +96,12 @@ func (s Style) Text(alerts ...Alert) Text {
 				part.Others = append(part.Others, a.names())
 			}
 		}
+
 		t.Sections, sorted = append(t.Sections, part), sorted[n:]
 	}
+
 	of := count(int64(len(devices)), "device")
+
 	switch {
 	case len(t.Sections) == 1:
 		t.Headline, t.Sections[0].Title = printable(t.Sections[0].Title, maxMessage-1), ""
@@ -103,6 +112,7 @@ func (s Style) Text(alerts ...Alert) Text {
 	default:
 		t.Headline = fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
 	}
+
 	return t
 }
 
@@ -112,8 +122,10 @@ func BatchID(alerts []Alert) string {
 	for _, a := range alerts {
 		ids = append(ids, a.ID)
 	}
+
 	slices.Sort(ids)
 	sum := sha256.Sum256([]byte(strings.Join(ids, "\n")))
+
 	return "batch-" + hex.EncodeToString(sum[:16])
 }
 
@@ -157,6 +169,7 @@ func falseFirst(a, b bool) int {
 	case b:
 		return -1
 	}
+
 	return 1
 }
 
@@ -167,7 +180,9 @@ func title(alerts []Alert) string {
 	if slices.ContainsFunc(alerts, func(b Alert) bool { return b.Threshold != a.Threshold }) {
 		limit = "their limits"
 	}
+
 	what := " at or above " + limit
+
 	switch {
 	case a.Removed:
 		what = ": the rule was removed, their alarms have ended"
@@ -184,9 +199,11 @@ func title(alerts []Alert) string {
 	case a.Below:
 		what = " at or below " + limit
 	}
+
 	if a.Test {
 		what += " (test)"
 	}
+
 	return a.ruleAndLevel() + ": " + count(int64(len(alerts)), "device") + what
 }
 
@@ -202,14 +219,18 @@ func (s Style) line(a Alert) Line {
 	default:
 		facts = append(facts, a.value(a.Temperature), "limit "+number(a.Threshold))
 	}
+
 	for name, value := range a.Shown.All() {
 		facts = append(facts, printable(name, maxName)+" "+printable(cmp.Or(value, "–"), maxName))
 	}
+
 	text := strings.Join(facts, ", ")
 	if a.Ambiguous {
 		text = strings.TrimPrefix(text+" (possibly a repeat)", " ")
 	}
+
 	name := a.names()
+
 	return Line{name, printable(text, max(maxMessage-utf8.RuneCountInString(name), maxName))}
 }
 
@@ -220,13 +241,16 @@ func (s Section) Fit(room int, size func(Line) int) Section {
 		if room -= size(line); room >= 0 {
 			continue
 		}
+
 		var names []string
 		for _, other := range s.Lines[i:] {
 			names = append(names, other.Name)
 		}
+
 		s.Lines, s.Others = s.Lines[:i], append(names, s.Others...)
 		break
 	}
+
 	return s
 }
 
@@ -240,10 +264,12 @@ func (s Section) More(room int, quote func(string) string, size func(string) int
 	if len(s.Others) == 0 {
 		return ""
 	}
+
 	text := fmt.Sprintf("%d more", len(s.Others))
 	if len(s.Lines) > 0 {
 		text = "and " + text
 	}
+
 	room -= size(text) + len(" and 100 others")
 	separator := ": "
 	for i, name := range s.Others {
@@ -254,9 +280,11 @@ func (s Section) More(room int, quote func(string) string, size func(string) int
 			}
 			break
 		}
+
 		text += next
 		separator = ", "
 	}
+
 	return text
 }
 
@@ -295,11 +323,14 @@ func (s Section) body(limit int) string {
 	for _, f := range s.Facts {
 		write(f.Name + ": " + f.Value)
 	}
+
 	s = s.Fit(limit-b.Len()-countRoom-1, func(l Line) int { return len(l.String()) + 1 })
 	for _, line := range s.Lines {
 		write(line.String())
 	}
+
 	write(s.More(limit-b.Len()-1, Plain, Bytes))
+
 	return b.String()
 }
 
@@ -310,12 +341,15 @@ func cutBytes(s string, limit int) string {
 	if len(s) <= limit {
 		return s
 	}
+
 	end := limit - len(dots)
 	for end > 0 && !utf8.RuneStart(s[end]) {
 		end--
 	}
+
 	if end <= 0 {
 		return ""
 	}
+
 	return s[:end] + dots
 }

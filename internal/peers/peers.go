@@ -59,6 +59,7 @@ func Rules(set rules.Set) map[string]Rule {
 		}
 		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per}
 	}
+
 	return all
 }
 
@@ -78,6 +79,7 @@ func (s Settings) differentPlace(other Settings) (parts []string) {
 	differ("THROTTLE_STORE", other.Store, s.Store)
 	differ("the throttle store's location", other.Place, s.Place)
 	differ("THROTTLE_SCOPE", other.Scope, s.Scope)
+
 	return parts
 }
 
@@ -92,16 +94,19 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 				fmt.Sprintf("the window of the rule %s is %v there and %v here", name, theirs.Window, ours.Window),
 			)
 		}
+
 		if both && theirs.Resolved != ours.Resolved {
 			parts = append(
 				parts,
 				fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved),
 			)
 		}
+
 		if both && theirs.Per != ours.Per {
 			parts = append(parts, fmt.Sprintf("per of the rule %s is %q there and %q here", name, theirs.Per, ours.Per))
 		}
 	}
+
 	return parts
 }
 
@@ -184,15 +189,19 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 		switch {
 		case ctx.Err() != nil:
 			return ctx.Err()
+
 		case err != nil && first:
 			return err
+
 		case err != nil:
 			seen = "" // the others could not renew it either: start waiting again
 			m.log.Warn("cannot check whether replicas with other settings are running; standing by", zap.Error(err))
+
 		default:
 			if r.etag != seen {
 				seen, since = r.etag, time.Now()
 			}
+
 			ours := r.etag == "" || m.settings.Difference(r.Settings) == ""
 			// The age of the others' record proves nothing: they could not renew it if the
 			// store was unavailable.
@@ -206,16 +215,20 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 				case first:
 					return err
 				}
+
 				m.log.Warn("cannot write the settings of this replica; trying again", zap.Error(err))
 				break
 			}
+
 			reason := m.reason(r)
 			waiting(reason)
+
 			if logged.IsZero() || time.Since(logged) >= time.Minute {
 				logged = time.Now()
 				m.log.Warn("standing by: " + reason)
 			}
 		}
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -227,6 +240,7 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 // reason returns why m is standing by.
 func (m *Member) reason(r record) string {
 	difference := m.settings.Difference(r.Settings)
+
 	if age := r.now.Sub(r.written); age >= m.expiry {
 		return fmt.Sprintf(
 			"replicas with other settings were active until %v ago (%s): this replica takes over %v after its start unless "+
@@ -236,6 +250,7 @@ func (m *Member) reason(r record) string {
 			m.takeOverAfter(r),
 		)
 	}
+
 	return fmt.Sprintf(
 		"replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has "+
 			"stopped",
@@ -257,18 +272,22 @@ func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) 
 		case <-ctx.Done():
 			return nil
 		}
+
 		err := errors.Join(m.keep(ctx), refresh(ctx))
 		switch {
 		case ctx.Err() != nil:
 			return nil
+
 		case errors.Is(err, ErrReplaced):
 			return err
+
 		case err != nil && !failing:
 			m.log.Warn(
 				"cannot read or renew the records that replicas share; keeping what is known, and trying again",
 				zap.Error(err),
 			)
 		}
+
 		failing = err != nil
 	}
 }
@@ -295,18 +314,23 @@ func (m *Member) keep(ctx context.Context) error {
 func (m *Member) renew(ctx context.Context, r record) error {
 	next := m.settings
 	since := max(0, r.now.Sub(r.written))
+
 	if r.etag != "" && next.Difference(r.Settings) == "" {
 		fresh := since < m.beat/2
 		for name := range next.Rules {
 			theirs, ok := r.Rules[name]
 			fresh = fresh && ok && theirs.Unseen < m.beat/2
 		}
+
 		if fresh {
 			return nil
 		}
+
 		next = m.withOthers(r, since)
 	}
+
 	next.Rules = m.dated(next.Rules, r)
+
 	return m.write(ctx, r, next)
 }
 
@@ -323,8 +347,10 @@ func (m *Member) dated(all map[string]Rule, r record) map[string]Rule {
 		default:
 			ours.Since = theirs.Since
 		}
+
 		all[name] = ours
 	}
+
 	return all
 }
 
@@ -335,6 +361,7 @@ func (m *Member) Since(ctx context.Context) (map[string]time.Time, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read the settings in force: %w", err)
 	}
+
 	since := map[string]time.Time{}
 	for name := range m.settings.Rules {
 		switch rule, ok := r.Rules[name]; {
@@ -344,6 +371,7 @@ func (m *Member) Since(ctx context.Context) (map[string]time.Time, error) {
 			since[name] = rule.Since
 		}
 	}
+
 	return since, nil
 }
 
@@ -362,6 +390,7 @@ func (m *Member) withOthers(r record, since time.Duration) Settings {
 			next.Rules[name] = rule
 		}
 	}
+
 	return next
 }
 
@@ -373,6 +402,7 @@ func (m *Member) read(ctx context.Context) (record, error) {
 	if err != nil {
 		return record{}, err
 	}
+
 	r := record{etag: there.ETag, written: there.Written, now: there.Now}
 	if err := json.Unmarshal(there.Content, &r.Settings); err != nil {
 		return record{}, fmt.Errorf(
@@ -380,6 +410,7 @@ func (m *Member) read(ctx context.Context) (record, error) {
 			m.name,
 		)
 	}
+
 	return r, nil
 }
 
@@ -389,6 +420,7 @@ func (m *Member) write(ctx context.Context, prev record, s Settings) error {
 	if err != nil {
 		return err
 	}
+
 	_, err = m.store.Write(ctx, records.Record{Name: m.name, Content: content, Type: "application/json", ETag: prev.etag})
 	return err
 }

@@ -51,6 +51,7 @@ func OpenBlobs(ctx context.Context, c *container.Client, created func(container 
 			b.home.Created = created
 			return b, nil
 		}
+
 		if !azure.ShouldRetry(ctx, try, err) {
 			return nil, err
 		}
@@ -75,6 +76,7 @@ func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err
 		if r, err = found(name, resp.Metadata, resp.ETag, resp.LastModified, resp.Date, resp.LeaseState); err == nil {
 			r.Content, err = io.ReadAll(io.LimitReader(resp.Body, int64(limit)+1))
 		}
+
 		return err
 	})
 	return r, err
@@ -88,6 +90,7 @@ func (b *Blobs) Stat(ctx context.Context, name string) (r Record, err error) {
 			r = absent(err)
 			return err
 		}
+
 		r, err = found(name, resp.Metadata, resp.ETag, resp.LastModified, resp.Date, resp.LeaseState)
 		return err
 	})
@@ -100,10 +103,12 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 	for name, value := range r.Values {
 		metadata[name] = &value
 	}
+
 	client, only := b.container.NewBlockBlobClient(r.Name), conditions(r.ETag)
 	if r.Lock != "" {
 		only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
 	}
+
 	err = b.do(ctx, "write blob", r.Name, func() error {
 		var written *azcore.ETag
 		var err error
@@ -114,18 +119,22 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 			resp, err = client.SetMetadata(ctx, metadata, &blob.SetMetadataOptions{AccessConditions: only})
 			written = resp.ETag
 		}
+
 		if r.ETag == "" || r.Content != nil || r.ETag == Any && notFound(err) {
 			options := &blockblob.UploadOptions{Metadata: metadata, AccessConditions: only}
 			if r.Type != "" {
 				options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &r.Type}
 			}
+
 			if len(r.Content) > 0 {
 				ctx = large(ctx)
 			}
+
 			var resp blockblob.UploadResponse
 			resp, err = client.Upload(ctx, streaming.NopCloser(bytes.NewReader(r.Content)), options)
 			written = resp.ETag
 		}
+
 		switch {
 		case notFound(err):
 			return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
@@ -134,6 +143,7 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 		case err == nil:
 			etag = string(*written)
 		}
+
 		return err
 	})
 	return etag, err
@@ -149,6 +159,7 @@ func (b *Blobs) Delete(ctx context.Context, name, etag string) error {
 		if etag == Any {
 			return nil
 		}
+
 		return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
 	})
 }
@@ -160,7 +171,10 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
 			Include: container.ListBlobsInclude{
 				Metadata: true,
-			}, Prefix: &prefix, Marker: &from, MaxResults: to.Ptr[int32](pageSize),
+			},
+			Prefix:     &prefix,
+			Marker:     &from,
+			MaxResults: to.Ptr[int32](pageSize),
 		}).NextPage(large(ctx))
 		if err != nil {
 			return err
@@ -168,10 +182,12 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 		if resp.Segment == nil {
 			return errors.New("the answer lacks blobs")
 		}
+
 		for _, item := range resp.Segment.BlobItems {
 			if item.Name == nil || item.Properties == nil {
 				continue
 			}
+
 			r, err := found(
 				*item.Name,
 				item.Metadata,
@@ -183,11 +199,14 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 			if err != nil {
 				return err
 			}
+
 			p.Records = append(p.Records, r)
 		}
+
 		if resp.NextMarker != nil {
 			p.Next = *resp.NextMarker
 		}
+
 		return nil
 	})
 	return p, err
@@ -199,6 +218,7 @@ func (b *Blobs) do(ctx context.Context, what, name string, call func() error) er
 	if err == nil || errors.As(err, new(*azure.MissingError)) {
 		return err
 	}
+
 	switch already := errors.Is(err, ErrConflict); {
 	case !already && conflict(err):
 		err = fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
@@ -207,6 +227,7 @@ func (b *Blobs) do(ctx context.Context, what, name string, call func() error) er
 	case !already:
 		err = azure.Explain(err)
 	}
+
 	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), err)
 }
 
@@ -223,6 +244,7 @@ func conditions(etag string) *blob.AccessConditions {
 			ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfNoneMatch: to.Ptr(azcore.ETagAny)},
 		}
 	}
+
 	return &blob.AccessConditions{
 		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
 	}
@@ -239,6 +261,7 @@ func found(
 	if etag == nil || written == nil || now == nil {
 		return Record{}, errors.New("the answer lacks ETag, Last-Modified or Date")
 	}
+
 	r := Record{
 		Name:    name,
 		Values:  make(map[string]string, len(metadata)),
@@ -249,12 +272,15 @@ func found(
 	if !strings.HasPrefix(r.ETag, `"`) {
 		r.ETag = `"` + r.ETag + `"`
 	}
+
 	for name, value := range metadata {
 		if value != nil {
 			r.Values[strings.ToLower(name)] = *value
 		}
 	}
+
 	r.Locked = state != nil && (*state == lease.StateTypeLeased || *state == lease.StateTypeBreaking)
+
 	return r, nil
 }
 

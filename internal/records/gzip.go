@@ -23,10 +23,12 @@ func Decompress(packed []byte, limit int) ([]byte, error) {
 	if len(packed) > limit {
 		return nil, tooLarge
 	}
+
 	zip, err := gzip.NewReader(bytes.NewReader(packed))
 	if err != nil {
 		return nil, errors.New("it is not compressed by gzip")
 	}
+
 	content, err := io.ReadAll(io.LimitReader(zip, int64(limit)+1))
 	if err != nil {
 		return nil, fmt.Errorf("it cannot be decompressed: %w", err)
@@ -34,5 +36,6 @@ func Decompress(packed []byte, limit int) ([]byte, error) {
 	if len(content) > limit {
 		return nil, tooLarge
 	}
+
 	return content, nil
 }

@@ -40,6 +40,7 @@ func (m *Memory) look(ctx context.Context, name string) (Record, error) {
 	if err := ctx.Err(); err != nil {
 		return Record{}, fmt.Errorf("read record %q: %w", name, err)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	r, ok := m.records[name]
@@ -47,7 +48,9 @@ func (m *Memory) look(ctx context.Context, name string) (Record, error) {
 	if !ok {
 		return r, fmt.Errorf("read record %q: %w", name, ErrNotFound)
 	}
+
 	r.Values = maps.Clone(r.Values)
+
 	return r, nil
 }
 
@@ -56,22 +59,27 @@ func (m *Memory) Write(ctx context.Context, r Record) (string, error) {
 	if err := ctx.Err(); err != nil {
 		return "", fmt.Errorf("write record %q: %w", r.Name, err)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	there := m.records[r.Name]
 	if r.ETag != there.ETag && r.ETag != Any {
 		return "", fmt.Errorf("write record %q: %w", r.Name, ErrConflict)
 	}
+
 	next := Record{Name: r.Name, Values: maps.Clone(r.Values), Content: there.Content, Written: now()}
 	if r.Content != nil {
 		next.Content = bytes.Clone(r.Content)
 	}
+
 	if m.records == nil {
 		m.records = map[string]Record{}
 	}
+
 	m.etags++
 	next.ETag = strconv.FormatInt(m.etags, 10)
 	m.records[r.Name] = next
+
 	return next.ETag, nil
 }
 
@@ -80,12 +88,15 @@ func (m *Memory) Delete(ctx context.Context, name, etag string) error {
 	if err := ctx.Err(); err != nil {
 		return fmt.Errorf("delete record %q: %w", name, err)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if there, ok := m.records[name]; etag != Any && (!ok || etag != there.ETag) {
 		return fmt.Errorf("delete record %q: %w", name, ErrConflict)
 	}
+
 	delete(m.records, name)
+
 	return nil
 }
 
@@ -94,22 +105,27 @@ func (m *Memory) List(ctx context.Context, prefix, from string) (p Page, err err
 	if err := ctx.Err(); err != nil {
 		return Page{}, fmt.Errorf("list records %q: %w", prefix, err)
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	for _, name := range slices.Sorted(maps.Keys(m.records)) {
 		if !strings.HasPrefix(name, prefix) || name < from {
 			continue
 		}
+
 		if len(p.Records) == pageSize {
 			p.Next = name
 			break
 		}
+
 		r := m.records[name]
 		r.Values = maps.Clone(r.Values)
 		r.Content = nil
 		r.Now = now()
 		p.Records = append(p.Records, r)
 	}
+
 	return p, nil
 }
 

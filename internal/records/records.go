@@ -101,6 +101,7 @@ func All(ctx context.Context, s Store, prefix string) (all []Record, err error) 
 		}
 		all = append(all, page...)
 	}
+
 	return all, nil
 }
 
@@ -150,6 +151,7 @@ func (a around) Write(ctx context.Context, r Record) (etag string, err error) {
 	if err != nil { // a test's f may make the call later
 		return "", err
 	}
+
 	return etag, nil
 }
 

@@ -43,6 +43,7 @@ func (s reliable) resolve(ctx context.Context, r Record, conflict error) (etag s
 	} else {
 		there, err = s.once.Read(ctx, r.Name, len(r.Content))
 	}
+
 	switch {
 	case errors.Is(err, ErrNotFound):
 		return "", conflict
@@ -51,6 +52,7 @@ func (s reliable) resolve(ctx context.Context, r Record, conflict error) (etag s
 	case there.ETag == r.ETag || !maps.Equal(there.Values, r.Values) || r.Content != nil && !bytes.Equal(there.Content, r.Content):
 		return "", conflict
 	}
+
 	return there.ETag, nil
 }
 
@@ -64,6 +66,7 @@ func (s reliable) Delete(ctx context.Context, name, etag string) error {
 				return nil
 			}
 		}
+
 		tried = true
 		return err
 	})
@@ -72,6 +75,7 @@ func (s reliable) Delete(ctx context.Context, name, etag string) error {
 func retry(ctx context.Context, _ Op, _ string, call func(context.Context) error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, CallLimit, fmt.Errorf("no answer within %v", CallLimit))
 	defer cancel()
+
 	for try := 0; ; try++ {
 		err := call(ctx)
 		switch {

@@ -38,32 +38,39 @@ func (r *Roster) Encode() []byte {
 	if err != nil {
 		panic(err) // strings and integers, and a time that a store has returned
 	}
+
 	b := append(first, '\n')
 	for _, name := range r.names {
 		b = binary.AppendUvarint(b, uint64(len(name)))
 		b = append(b, name...)
 	}
+
 	origin := p.Time.UnixMilli()
 	for f := range r.columns {
 		for d := range r.names {
 			b = binary.AppendVarint(b, p.Sequence-r.Heard(d, f).Sequence)
 		}
+
 		for d := range r.names {
 			h := r.Heard(d, f)
 			if h.Time == 0 {
 				b = append(b, 0)
 				continue
 			}
+
 			at := origin - h.Time
 			if at >= 0 {
 				at++ // 0 is none
 			}
+
 			b = binary.AppendVarint(b, at)
 		}
+
 		for d := range r.names {
 			b = binary.AppendVarint(b, r.Heard(d, f).Quiet)
 		}
 	}
+
 	return b
 }
 
@@ -73,17 +80,20 @@ func Decode(packed []byte) (*Roster, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	first, rest, _ := bytes.Cut(plain, []byte{'\n'})
 	var in header
 	if err := json.Unmarshal(first, &in); err != nil {
 		return nil, errors.New("it does not begin with a line of JSON")
 	}
+
 	switch {
 	case in.Format != format:
 		return nil, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
 	case len(in.Columns) == 0 || len(in.Columns) > MaxColumns || in.Devices < 0 || in.Devices > MaxDevices:
 		return nil, fmt.Errorf("it has %d devices and %d columns", in.Devices, len(in.Columns))
 	}
+
 	r := New(in.Columns)
 	copy(r.columns, in.Columns)
 	r.Position = telemetry.Position{
@@ -92,19 +102,23 @@ func Decode(packed []byte) (*Roster, error) {
 		Offset:     in.Offset,
 		Time:       in.Time.UTC(),
 	}
+
 	from := reader{rest: rest}
 	for range in.Devices {
 		r.Add(from.text())
 	}
+
 	if r.Len() != in.Devices {
 		return nil, errors.New("device names are missing, too long or duplicated")
 	}
+
 	origin := in.Time.UnixMilli()
 	for f := range r.columns {
 		of := func(d int) *Place { return &r.heard[d*len(r.columns)+f] }
 		for d := range r.names {
 			of(d).Sequence = in.Sequence - from.number()
 		}
+
 		for d := range r.names {
 			switch at := from.number(); {
 			case at == 0:
@@ -115,15 +129,18 @@ func Decode(packed []byte) (*Roster, error) {
 				of(d).Time = origin - at
 			}
 		}
+
 		for d := range r.names {
 			if quiet := from.number(); of(d).Time != 0 {
 				r.set(d*len(r.columns)+f, Heard{of(d).Sequence, of(d).Time, quiet})
 			}
 		}
 	}
+
 	if from.short || len(from.rest) > 0 {
 		return nil, errors.New("it is truncated, or continues after its end")
 	}
+
 	return r, nil
 }
 
@@ -140,6 +157,7 @@ func (r *reader) number() int64 {
 		n = len(r.rest)
 		v = 0
 	}
+
 	r.rest = r.rest[n:]
 	return v
 }
@@ -150,8 +168,10 @@ func (r *reader) text() string {
 		r.short, r.rest = true, nil
 		return ""
 	}
+
 	s := string(r.rest[n : n+int(size)])
 	r.rest = r.rest[n+int(size):]
+
 	return s
 }
 
@@ -167,6 +187,7 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		if from[i] = r.source(*c); from[i] < 0 {
 			continue
 		}
+
 		was := r.columns[from[i]]
 		c.Floor, c.Gap = was.Floor, was.Gap
 		if was.Idle != 0 || was.Hears != c.Hears {
@@ -178,6 +199,7 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		if c.Idle == 0 {
 			c.Idle = now
 		}
+
 		if to.Column(c.Rule) < 0 && now-c.Idle < KeepIdle.Milliseconds() && len(to.columns) < MaxColumns {
 			to.columns, from = append(to.columns, c), append(from, i)
 		}
@@ -188,11 +210,13 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 			if f < 0 {
 				continue
 			}
+
 			if h := r.Heard(d, f); h != (Heard{}) {
 				to.Hear(to.Add(name), column, h)
 			}
 		}
 	}
+
 	return to
 }
 

@@ -25,13 +25,16 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return nil, time.Time{}, nil, fmt.Errorf("read roster %s: %w", f.Name, err)
 	}
+
 	f.etag = there.ETag
 	if there.ETag == "" {
 		return nil, there.Now, nil, nil
 	}
+
 	if r, why = Decode(there.Content); why != nil {
 		why = fmt.Errorf("read roster %s: %w", f.Name, why)
 	}
+
 	return r, there.Now, why, nil
 }
 
@@ -46,9 +49,11 @@ func (f *File) Write(ctx context.Context, content []byte) error {
 		f.etag = etag
 		return nil
 	}
+
 	if there, again := f.Store.Stat(ctx, f.Name); again == nil || errors.Is(again, records.ErrNotFound) {
 		f.etag = there.ETag
 	}
+
 	return fmt.Errorf("write roster %s: %w", f.Name, err)
 }
 
@@ -63,24 +68,30 @@ func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]in
 	for _, a := range asked {
 		heard[a] = 0
 	}
+
 	all, err := records.All(ctx, f.Store, f.Name[:strings.LastIndex(f.Name, "/")+1])
 	if err != nil {
 		return nil, 0, fmt.Errorf("list rosters: %w", err)
 	}
+
 	for _, record := range all {
 		if record.Name == f.Name {
 			continue
 		}
+
 		r, _, _, err := (&File{Store: f.Store, Name: record.Name}).Read(ctx)
 		if err != nil {
 			return nil, 0, err
 		}
+
 		others++
+
 		for a, at := range heard {
 			if r != nil {
 				heard[a] = max(at, r.LastOf(a.Device, a.Hears))
 			}
 		}
 	}
+
 	return heard, others, nil
 }

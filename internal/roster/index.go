@@ -37,6 +37,7 @@ func (x *index) find(name string, hash uint64, names []string) (device, slot int
 			return int(s&numbers) - 1, slot
 		}
 	}
+
 	return -1, slot
 }
 
@@ -67,6 +68,7 @@ func (x *index) remove(device int, names []string) {
 			x.slots[hole], hole = x.slots[at], at
 		}
 	}
+
 	x.slots[hole] = 0
 	x.used--
 }

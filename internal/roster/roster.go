@@ -93,6 +93,7 @@ func (r *Roster) Known(rule string) (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -114,12 +115,15 @@ func (r *Roster) Add(name string) int {
 	if len(r.names) == MaxDevices || len(name) > MaxName {
 		return -1
 	}
+
 	r.names = append(r.names, strings.Clone(name))
 	r.heard = append(r.heard, make([]Place, len(r.columns))...)
 	if r.quiet != nil {
 		r.quiet = append(r.quiet, make([]int64, len(r.columns))...)
 	}
+
 	r.index.add(slot, r.names)
+
 	return len(r.names) - 1
 }
 
@@ -133,6 +137,7 @@ func (r *Roster) Heard(device, column int) Heard {
 	if r.quiet != nil {
 		h.Quiet = r.quiet[at]
 	}
+
 	return h
 }
 
@@ -151,11 +156,13 @@ func (r *Roster) LastOf(name, hears string) (at int64) {
 	if device < 0 {
 		return 0
 	}
+
 	for i := range r.columns {
 		if r.columns[i].Hears == hears {
 			at = max(at, r.Heard(device, i).Time)
 		}
 	}
+
 	return at
 }
 
@@ -171,6 +178,7 @@ func (r *Roster) set(at int, h Heard) {
 	if r.quiet == nil && h.Quiet != 0 {
 		r.quiet = make([]int64, len(r.heard), cap(r.heard))
 	}
+
 	if r.quiet != nil {
 		r.quiet[at] = h.Quiet
 	}
@@ -186,7 +194,9 @@ func (r *Roster) Forget(device, column int) (all bool) {
 			return false
 		}
 	}
+
 	r.remove(device)
+
 	return true
 }
 
@@ -207,6 +217,7 @@ func (r *Roster) remove(device int) {
 		r.index.move(last, device, r.names)
 		r.names[device] = r.names[last]
 	}
+
 	r.names[last] = ""
 	r.names, r.heard = r.names[:last], r.heard[:last*n]
 	if r.quiet != nil {
@@ -245,6 +256,7 @@ func (r *Roster) Rebase(to telemetry.Position) {
 	for i := range r.columns {
 		r.columns[i].Floor.Sequence, r.columns[i].Gap.Sequence = -1, -1
 	}
+
 	for i := range r.heard {
 		if r.heard[i].Time != 0 {
 			r.heard[i].Sequence = -1
@@ -270,5 +282,6 @@ func (r *Roster) Silence(column int, h Heard) (since Place, deadline int64) {
 	default:
 		deadline += limit
 	}
+
 	return since, max(deadline, h.Quiet)
 }

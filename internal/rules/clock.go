@@ -64,10 +64,12 @@ func NewClock(where string) (*Clock, error) {
 	if !inBody {
 		return &Clock{property: where}, nil
 	}
+
 	body, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: field, Time: true})
 	if err != nil || strings.TrimSpace(field) == "" {
 		return nil, fmt.Errorf("must be an application property, or body: and the path of a field, such as body:timestamp")
 	}
+
 	return &Clock{body: body}, nil
 }
 
@@ -91,11 +93,13 @@ func (c *Clock) Read(e *telemetry.Event) (at int64, kind DeviceTime) {
 	default:
 		return t.UnixMicro(), TimeUsed
 	}
+
 	return 0, kind
 }
 
 func (c *Clock) read(e *telemetry.Event) (t time.Time, kind DeviceTime) {
 	ok := false
+
 	if c.body != nil {
 		var found [1]telemetry.Found
 		switch c.body.DecodeAll(e, found[:]); found[0].Reason {
@@ -119,8 +123,10 @@ func (c *Clock) read(e *telemetry.Event) (t time.Time, kind DeviceTime) {
 			t, ok = p.Time()
 		}
 	}
+
 	if !ok {
 		return t, TimeUnreadable
 	}
+
 	return t, TimeUsed
 }

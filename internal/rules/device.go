@@ -28,6 +28,7 @@ func (o Override) String() string {
 // Hub writes all properties. Unless the Override is OverrideUsed there is none, and the number is 0.
 func Limit(p telemetry.Property) (float64, Override) {
 	f, ok := p.Number()
+
 	if text, isText := p.Text(); isText {
 		text = bytes.TrimSpace(text)
 		if bytes.HasPrefix(text, []byte("$twin.")) {
@@ -35,12 +36,14 @@ func Limit(p telemetry.Property) (float64, Override) {
 		}
 		f, ok = telemetry.ParseNumber(text)
 	}
+
 	switch {
 	case p.IsNull():
 		return 0, OverrideAbsent
 	case !ok, math.IsNaN(f), math.IsInf(f, 0):
 		return 0, OverrideOther
 	}
+
 	return f, OverrideUsed
 }
 
@@ -50,10 +53,12 @@ func (l *Level) LimitFor(properties telemetry.Properties) (float64, Override) {
 	if l.Override == "" {
 		return l.Limit, OverrideAbsent
 	}
+
 	limit, kind := Limit(properties.Get(l.Override))
 	if kind != OverrideUsed {
 		return l.Limit, kind
 	}
+
 	return limit, kind
 }
 
@@ -64,9 +69,11 @@ func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64,
 	if kind == OverrideUsed && clear != limit && r.Breaching(clear, limit) {
 		kind = OverrideBeyond
 	}
+
 	if kind != OverrideUsed {
 		return r.ClearOf(l, limit), kind
 	}
+
 	return clear, kind
 }
 
@@ -85,6 +92,7 @@ func Shared(p telemetry.Property) string {
 	case isNumber:
 		return p.String()
 	}
+
 	return ""
 }
 
@@ -105,18 +113,22 @@ func QuietUntil(p telemetry.Property) (until time.Time) {
 		}
 		return time.Time{}
 	}
+
 	if until, ok := p.Time(); ok {
 		return until
 	}
+
 	text, _ := p.Text()
 	text = bytes.TrimSpace(text)
 	if bytes.EqualFold(text, []byte("true")) {
 		return Forever
 	}
+
 	// What most devices have is no time, of which UnmarshalText would make an error.
 	const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
 	if len(text) < shortest || len(text) > longest || text[10] != 'T' || until.UnmarshalText(text) != nil {
 		return time.Time{}
 	}
+
 	return until
 }

@@ -27,11 +27,14 @@ func like(pattern, s string) bool {
 	if len(parts) == 1 {
 		return pattern == s
 	}
+
 	s, ok := strings.CutPrefix(s, parts[0])
 	if !ok {
 		return false
 	}
+
 	last := parts[len(parts)-1]
+
 	for _, part := range parts[1 : len(parts)-1] {
 		i := strings.Index(s, part)
 		if i < 0 {
@@ -39,5 +42,6 @@ func like(pattern, s string) bool {
 		}
 		s = s[i+len(part):]
 	}
+
 	return strings.HasSuffix(s, last)
 }

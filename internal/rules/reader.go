@@ -31,6 +31,7 @@ func (s *Set) Reader() (*Reader, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	fields, reads := s.Fields()
 	return &Reader{set: s, decoder: decoder, reads: reads, found: make([]telemetry.Found, len(fields))}, nil
 }
@@ -42,17 +43,21 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 	for i := range r.set.Rules {
 		rule, reads := &r.set.Rules[i], r.reads[i]
 		view := View{Rule: rule}
+
 		switch {
 		case reads.Field >= 0:
 			view.Found = r.found[reads.Field]
 		case reason == telemetry.ReasonNotTelemetry, reason == telemetry.ReasonNoDevice:
 			view.Reason = reason
 		}
+
 		if view.Reason.Decoded() {
 			view.Excluded = rule.Excludes(r.found, reads.Only, e.Properties)
 		}
+
 		views = append(views, view)
 	}
+
 	return views, reason
 }
 
@@ -67,5 +72,6 @@ func (c *Condition) Seen(e *telemetry.Event) string {
 	if p := e.Properties.Get(c.Name); !p.IsNull() {
 		return strings.TrimSpace(p.String())
 	}
+
 	return ""
 }

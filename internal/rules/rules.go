@@ -105,6 +105,7 @@ func (r *Rule) Text(value float64) string {
 	case value >= 1 && int(value) <= len(r.Is):
 		return r.Is[int(value)-1]
 	}
+
 	return "another value"
 }
 
@@ -148,13 +149,16 @@ func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties
 	if found.Reason == telemetry.ReasonOK {
 		return found.Value > 0
 	}
+
 	p := properties.Get(c.Name)
 	number, isNumber := p.Number()
 	text, isText := p.Text()
 	if text = bytes.TrimSpace(text); isText {
 		number, isNumber = telemetry.ParseNumber(text)
 	}
+
 	boolean, isBool := p.Bool()
+
 	return slices.ContainsFunc(c.Values, func(value string) bool {
 		n, err := strconv.ParseFloat(value, 64)
 		return isText && strings.EqualFold(string(text), value) ||
@@ -176,6 +180,7 @@ func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetr
 			return &r.Only[i]
 		}
 	}
+
 	return nil
 }
 
@@ -203,11 +208,13 @@ func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
 		}
 		of = append(of, Reads{Field: index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})})
 	}
+
 	for i, r := range s.Rules {
 		for _, c := range r.Only {
 			of[i].Only = append(of[i].Only, index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true}))
 		}
 	}
+
 	return fields, of
 }
 
@@ -275,8 +282,10 @@ func (r *Rule) Next(l *Level, s State, value, limit, clear float64, at Moment) S
 	case s.Phase == Normal:
 		s = State{Phase: Pending, Since: at}
 	}
+
 	if now, since := at.By(s.Since); time.Duration(now-since)*time.Microsecond >= l.For {
 		s.Phase = Open
 	}
+
 	return s
 }

@@ -24,11 +24,13 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 
 	var d decision
 	d.Now = record.Now
+
 	if r.Recovery {
 		d.decideRecovery(n, record, held, r)
 	} else {
 		d.decideAlert(n, record, held, r, asked)
 	}
+
 	return d
 }
 

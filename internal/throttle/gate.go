@@ -239,6 +239,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	if wait, inForce := g.windows.wait(r.Device); wait > 0 && (!inForce || r.Recovery) {
 		return Result{Outcome: Busy, Retry: start.Add(wait)}, nil
 	}
+
 	grant, c, err := g.claim(ctx, start, r)
 	now := c.lease.Claimed
 	var declined *declinedError
@@ -272,15 +273,19 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	)
 	answer := send(sendCtx, grant)
 	cancel()
+
 	if answer != Taken {
 		g.giveBack(ctx, c, answer)
 		return Result{Outcome: Failed, Now: now}, nil
 	}
+
 	if r.Recovery {
 		return Result{Outcome: g.recordRecovery(ctx, c, r.position()), Now: now}, nil
 	}
+
 	c.taken = time.Now()
 	outcome, err := g.record(ctx, c)
+
 	return Result{Outcome: outcome, Now: now, pending: c}, err
 }
 
@@ -296,18 +301,22 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		if d.Outcome == Busy {
 			d.Retry = time.Now().Add(d.wait)
 		}
+
 		if d.Outcome != Sent {
 			return "", &declinedError{d.Result}
 		}
+
 		n := d.claim
 		n.Replica = g.replica
 		n.Proof = (ttl + g.window).Milliseconds()
+
 		return n.String(), nil
 	}
 	l, err := g.acquire(ctx, r.Device, next)
 	if err != nil {
 		return Grant{}, claim{}, err
 	}
+
 	n := parseNote(l.Note)
 	grant := Grant{
 		ID:         n.sends(),
@@ -352,10 +361,12 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	if held.Frees.IsZero() {
 		wait = pollUnknown
 	}
+
 	d.Retry = time.Now().Add(wait + rand.N(wait/2))
 	if held.Frees.After(d.Retry) {
 		d.Retry = held.Frees
 	}
+
 	return d.Result
 }
 
@@ -365,10 +376,12 @@ func (g *Gate) rememberWindow(device string, held *lease.HeldError) {
 	if n.Phase != phaseWindow || held.Until.IsZero() {
 		return
 	}
+
 	quiet := n.quietUntil(held.Record)
 	if !held.Record.Now.Before(quiet) {
 		return
 	}
+
 	// What the record proves may end before its hold, by so much.
 	early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
 	g.windows.remember(device, held.Until.Add(-early), held.Frees)
@@ -391,6 +404,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 	switch {
 	case !done:
 		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
+
 	case err == nil && lease.Ahead(c.lease.Until):
 		until := c.taken.Add(g.window)
 		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
@@ -398,6 +412,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
 		}
 		g.windows.sent(c.device, until, l.Frees)
 		return Sent, nil
+
 	default:
 		return SentLate, nil
 	}
@@ -422,6 +437,7 @@ func (g *Gate) recordRecovery(ctx context.Context, c claim, at position) Outcome
 	if !done || !lease.Ahead(c.lease.Until) { // Release does not say whether c still was the last claim
 		return SentLate
 	}
+
 	return Sent
 }
 
@@ -437,6 +453,7 @@ func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, e
 		if left <= 0 {
 			return errOver
 		}
+
 		l, err = g.store.Extend(ctx, c.lease, n.String(), left)
 		return err
 	})
@@ -453,6 +470,7 @@ func persist(ctx context.Context, try func(context.Context) error) (done bool, e
 		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, errOver) {
 			return true, err
 		}
+
 		select {
 		case <-ctx.Done():
 			return false, err
@@ -471,6 +489,7 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	if r.Recovery || at == (position{}) {
 		return nil
 	}
+
 	next := func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
 		if at.upTo(last.Through) {
@@ -486,6 +505,8 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 	case err != nil:
 		return fmt.Errorf("record that the alert of device %q was given up: %w", r.Device, err)
 	}
+
 	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself
+
 	return nil
 }

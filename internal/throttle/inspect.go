@@ -54,6 +54,7 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	if err != nil {
 		return State{Phase: NotKnown}, err
 	}
+
 	s := State{
 		Quiet:      n.quietUntil(r),
 		AlertID:    cmp.Or(n.ID, n.RecoveryID),
@@ -66,6 +67,7 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 		Now:        r.Now,
 		Suppressed: g.windows.suppressed(device),
 	}
+
 	if end := r.Written.Add(r.Hold); r.Now.Before(end) {
 		switch n.Phase {
 		case phaseClaim:
@@ -74,6 +76,7 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 			s.Phase, s.Until = Closed, end
 		}
 	}
+
 	return s, nil
 }
 
@@ -94,10 +97,12 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 	if err != nil {
 		return Result{Outcome: Unavailable}, "", err
 	}
+
 	d := decide(n, record, holds(record), r, start)
 	if d.Outcome == Busy {
 		d.Retry = start.Add(cmp.Or(d.wait, pollUnknown))
 	}
+
 	return d.Result, d.claim.sends(), nil
 }
 
@@ -121,15 +126,18 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 				return "", ErrSending
 			}
 			last.Phase, last.Again = phaseFree, false // says the same as an end of the hold by itself
+
 		case phaseWindow:
 			last = last.freed(prev)
 			last.Quiet = min(last.Quiet, millis(prev.Now))
 		}
+
 		return last.String(), nil
 	})
 	if err != nil {
 		return fmt.Errorf("reopen the gate for device %q: %w", device, err)
 	}
+
 	g.windows.forget(device)
 	return nil
 }
@@ -163,5 +171,6 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	case held && n.Phase == phaseClaim:
 		return Sends, nil
 	}
+
 	return Unproven, nil
 }

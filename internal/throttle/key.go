@@ -18,6 +18,7 @@ func (g *Gate) key(device string) string {
 	if len(key) <= maxKey {
 		return key
 	}
+
 	sum := sha256.Sum256([]byte(key))
 	return g.scope + "/~h/" + hex.EncodeToString(sum[:]) // no receiver is called ~h: see escape
 }
@@ -29,15 +30,18 @@ const defaultRule = "temperature"
 // prefix is what the keys of c's gate have before the device.
 func prefix(c Config) string {
 	of := escape(c.Receiver)
+
 	switch rule := cmp.Or(c.Rule, defaultRule); { // escape makes neither ~r, ~s nor ~l
 	case c.Silence:
 		of += "~s" + escape(rule) + "~l" + escape(c.Level)
 	case rule != defaultRule || c.Level != "":
 		of += "~r" + escape(rule) + "~l" + escape(c.Level)
 	}
+
 	if c.Per != "" {
 		of += "~p" + escape(c.Per) // nor this
 	}
+
 	return c.Scope + "/" + of + "/"
 }
 
@@ -55,6 +59,7 @@ func escape(s string) string {
 	if utf8.ValidString(s) && !strings.ContainsAny(s, "~/") {
 		return s
 	}
+
 	var b strings.Builder
 	for i := 0; i < len(s); {
 		r, n := utf8.DecodeRuneInString(s[i:])
@@ -68,7 +73,9 @@ func escape(s string) string {
 		default:
 			b.WriteString(s[i : i+n])
 		}
+
 		i += n
 	}
+
 	return b.String()
 }

@@ -110,9 +110,11 @@ func (n note) quietUntil(r lease.Record) time.Time {
 		}
 		return end
 	}
+
 	if n.Quiet == 0 {
 		return time.Time{}
 	}
+
 	return time.UnixMilli(n.Quiet)
 }
 
@@ -134,23 +136,34 @@ func (n note) freed(r lease.Record) note {
 	if n.Phase == phaseWindow {
 		n.ID = ""
 	}
+
 	n.Phase = phaseFree
 	n.Again = false
 	n.Ended = 0
+
 	return n
 }
 
 // claimAlert returns the note of a claim for r's alert, after n in the record prev, less what
 // is the gate's.
 func (n note) claimAlert(r Request, prev lease.Record) note {
-	c := note{Phase: phaseClaim, ID: r.ID, Quiet: millis(n.quietUntil(prev)), Notified: n.notified(),
-		About: later(n.About, r.position()), Recovered: n.Recovered, Through: n.Through}
+	c := note{
+		Phase:     phaseClaim,
+		ID:        r.ID,
+		Quiet:     millis(n.quietUntil(prev)),
+		Notified:  n.notified(),
+		About:     later(n.About, r.position()),
+		Recovered: n.Recovered,
+		Through:   n.Through,
+	}
 	if c.Posted = n.Posted; r.position() == (position{}) {
 		c.Posted = millis(prev.Now)
 	}
+
 	if n.unresolved(prev) {
 		c.ID, c.Again = n.ID, true
 	}
+
 	return c
 }
 
@@ -158,12 +171,21 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 // gate's. The window is over with the claim already: the recovery may be taken
 // without our hearing of it, and an alert after it must not count as a replay.
 func (n note) claimRecovery(r Request, prev lease.Record) note {
-	c := note{Phase: phaseClaim, RecoveryID: r.ID, Notified: n.notified(),
-		About: n.About, Posted: n.Posted, Recovered: n.Recovered, Through: later(n.Through, r.position())}
+	c := note{
+		Phase:      phaseClaim,
+		RecoveryID: r.ID,
+		Notified:   n.notified(),
+		About:      n.About,
+		Posted:     n.Posted,
+		Recovered:  n.Recovered,
+		Through:    later(n.Through, r.position()),
+	}
+
 	if n.RecoveryID != "" { // no alert was claimed since: it says the same
 		c.RecoveryID, c.Again = n.RecoveryID, true
 		return c
 	}
+
 	c.Ended = millis(n.quietUntil(prev))
 	return c
 }
@@ -183,6 +205,7 @@ func (n note) recovered(at position) note {
 	n.Ended = 0
 	n.Notified = false
 	n.Recovered = later(n.Recovered, at)
+
 	return n
 }
 
@@ -193,9 +216,11 @@ func (n note) givenBack(answer Answer) note {
 		n.RecoveryID = ""
 		n.Quiet = max(n.Quiet, n.Ended)
 	}
+
 	n.Phase = phaseFree
 	n.Again = false
 	n.Ended = 0
+
 	return n
 }
 

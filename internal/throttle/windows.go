@@ -116,11 +116,14 @@ func (w *windows) lockSum(sum [sha256.Size]byte) (s *shard, tag [3]uint32) {
 	for i := range tag {
 		tag[i] = binary.LittleEndian.Uint32(sum[4*i:])
 	}
+
 	if tag == [3]uint32{} {
 		tag[0] = 1
 	}
+
 	s = &w.shards[sum[12]%shardCount]
 	s.mu.Lock()
+
 	return s, tag
 }
 
@@ -132,6 +135,7 @@ func (s *shard) find(tag [3]uint32) *window {
 	if m := s.slot(tag); m.tag == tag {
 		return m
 	}
+
 	return nil
 }
 
@@ -166,6 +170,7 @@ func (w *windows) share(value, device string) {
 		s.mu.Unlock()
 		return
 	}
+
 	of := *m
 	s.mu.Unlock()
 	s, tag = w.lockSum(sum([16]byte(shared[:]), device))
@@ -174,11 +179,13 @@ func (w *windows) share(value, device string) {
 	if m == nil {
 		m = s.take(w.now(), tag)
 	}
+
 	if m != nil {
 		m.wall = of.wall
 		m.mono = of.mono
 		m.suppressed = of.suppressed &^ maxCount
 	}
+
 	s.mu.Unlock()
 	if !counted {
 		w.add(value, 1)
@@ -196,6 +203,7 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 	if latest := t.Add(horizon); latest.Before(end) {
 		end = latest
 	}
+
 	wait := min(max(0, frees.Sub(end)), horizon)
 	now, at := w.at(t), w.at(end)
 	s, tag := w.lock(device)
@@ -206,10 +214,12 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 			return
 		}
 	}
+
 	m.wall, m.mono = at.wall, at.mono
 	if m.wait = 0; wait > 0 {
 		m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
 	}
+
 	if restart {
 		m.suppressed = m.suppressed&^maxCount + maxCount + 1
 	}
@@ -221,18 +231,22 @@ func (s *shard) take(now instant, tag [3]uint32) *window {
 	if s.full() && len(s.slots) < maxSlots {
 		s.grow(now)
 	}
+
 	if !s.full() {
 		return s.place(window{tag: tag})
 	}
+
 	var first *window
 	for i, n := s.home(tag), 0; n < 16 && s.slots[i].tag != [3]uint32{}; i, n = s.after(i), n+1 {
 		if first == nil || s.slots[i].wall < first.wall {
 			first = &s.slots[i]
 		}
 	}
+
 	if first != nil {
 		*first = window{tag: tag}
 	}
+
 	return first
 }
 
@@ -264,10 +278,12 @@ func (s *shard) grow(now instant) {
 			kept++
 		}
 	}
+
 	old, size := s.slots, max(len(s.slots), minSlots)
 	if kept*4 >= size*3 || len(old) == 0 {
 		size = min(size+size/8+1, maxSlots)
 	}
+
 	s.slots, s.used = make([]window, size), 0
 	for i := range old {
 		if old[i].kept(now) {

@@ -111,7 +111,9 @@ func New(w io.Writer, o Options) *Console {
 	if o.Live {
 		c.print("\x1b[?25l") // hide the cursor
 	}
+
 	c.running.Go(func() { c.run(ctx) })
+
 	return c
 }
 
@@ -121,8 +123,10 @@ func (c *Console) run(ctx context.Context) {
 	if c.opts.Live {
 		interval = liveInterval
 	}
+
 	ticker := time.NewTicker(interval)
 	defer ticker.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
@@ -143,6 +147,7 @@ func (c *Console) Close() error {
 		c.running.Wait()
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		if c.opts.Live {
 			c.print(c.erase() + "\x1b[?25h")
 			c.live = nil
@@ -159,13 +164,16 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 	if over {
 		c.over++
 	}
+
 	if !c.opts.Live {
 		return
 	}
+
 	latest, known := c.devices[device]
 	if !known && len(c.devices) == maxDevices {
 		return
 	}
+
 	c.devices[device] = append(latest[max(0, len(latest)-history+1):], temperature)
 }
 
@@ -173,6 +181,7 @@ func (c *Console) Reading(device string, temperature float64, over bool) {
 func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	switch {
 	case a.Resolved:
 		c.recoveries++
@@ -183,6 +192,7 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 		sent := c.sent[a.Replica]
 		c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}
 	}
+
 	c.above(c.alertLine(a, lag) + "\n")
 }
 
@@ -216,10 +226,12 @@ func (c *Console) Write(p []byte) (int, error) {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
 	}
+
 	c.above(text)
 	if c.err != nil {
 		return 0, c.err
 	}
+
 	return len(p), nil
 }
 
@@ -235,22 +247,27 @@ func (c *Console) progress() {
 		c.rate = float64(c.readings-c.rated) / now.Sub(c.ratedAt).Seconds()
 		c.rated, c.ratedAt = c.readings, now
 	}
+
 	if !c.opts.Live {
 		text := c.statusLine() + "\n"
 		for _, w := range c.workers {
 			text += c.workerLine(w.Name, w.State) + "\n"
 		}
+
 		c.print(text)
 		return
 	}
+
 	width := 0
 	if c.opts.Width != nil {
 		width = c.opts.Width()
 	}
+
 	c.live = slices.Concat([]string{c.statusLine()}, c.hottestLines(), c.workerLines())
 	for i, line := range c.live {
 		c.live[i] = truncate(line, cmp.Or(width, 80)-1)
 	}
+
 	c.print(c.erase() + c.draw())
 }
 
@@ -268,11 +285,14 @@ func (c *Console) erase() string {
 	if c.shown == 0 {
 		return ""
 	}
+
 	up := ""
 	if c.shown > 1 {
 		up = fmt.Sprintf("\x1b[%dA", c.shown-1)
 	}
+
 	c.shown = 0
+
 	return "\r" + up + "\x1b[J"
 }
 
@@ -281,9 +301,11 @@ func (c *Console) print(s string) {
 	if c.err != nil || s == "" {
 		return
 	}
+
 	if c.opts.Live { // needed by a terminal in raw mode; others do not mind
 		s = strings.ReplaceAll(s, "\n", "\r\n")
 	}
+
 	if _, err := io.WriteString(c.w, s); err != nil {
 		c.err = fmt.Errorf("write to the console: %w", err)
 	}

@@ -58,6 +58,7 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 	what := c.paint(red, "ALERT")
 	far := fmt.Sprintf("%6s over %v", "+"+degrees(a.Temperature-a.Threshold), a.Threshold)
 	since := "first alert"
+
 	switch {
 	case a.Resolved:
 		what = c.paint(green, pad("OK", len("ALERT")))
@@ -66,10 +67,13 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 		if !a.Since.IsZero() {
 			since = "hot for " + a.Enqueued.Sub(a.Since).Round(time.Second).String()
 		}
+
 	case a.Suppressed > 0:
 		since = grouped(int(a.Suppressed)) + " suppressed"
 	}
+
 	value := degrees(a.Temperature)
+
 	if a.Silent > 0 {
 		value = ""
 		far = pad("silent for "+a.Silent.String(), 14)
@@ -77,14 +81,17 @@ func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
 		if !a.LastHeard.IsZero() {
 			since = "heard at " + tenths(a.LastHeard.Sub(c.start))
 		}
+
 		if a.Resolved {
 			far, since = pad("heard again", 14), "silent for "+a.Enqueued.Sub(a.Since).Round(time.Second).String()
 		}
 	}
+
 	took := fmt.Sprintf("%d ms", lag.Milliseconds())
 	if a.Resolved { // it waits for the window
 		took = lag.Round(time.Second).String()
 	}
+
 	return fmt.Sprintf("%s  %s  %s  %s  %s  %-16s  %s",
 		c.elapsed(),
 		what,
@@ -110,15 +117,19 @@ func (c *Console) statusLine() string {
 		c.paint(bold, grouped(c.alerts)),
 		either(c.alerts, "alert", "alerts"),
 	)
+
 	if c.opts.Recoveries {
 		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
 	}
+
 	if c.opts.Silent {
 		line += "  " + c.paint(bold, grouped(c.silences)) + " silent"
 	}
+
 	if !c.opts.Sustained {
 		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
 	}
+
 	return line
 }
 
@@ -134,11 +145,13 @@ func (c *Console) hottestLines() (lines []string) {
 		if last(device) >= c.opts.Threshold {
 			heat = yellow
 		}
+
 		lines = append(lines, fmt.Sprintf("         %s  %s  %s",
 			pad(shorten(humanize.Clean(device), maxName), maxName),
 			c.paint(heat, pad(sparkline(c.devices[device]), history)),
 			c.paint(heat, fmt.Sprintf("%7s", degrees(last(device))))))
 	}
+
 	return lines
 }
 
@@ -154,16 +167,20 @@ func (c *Console) workerLines() (lines []string) {
 		if !w.Alive {
 			mark = c.paint(red, "✗ "+pad(w.Name, 4))
 		}
+
 		n := c.sent[w.Name].alerts
 		sent := grouped(n) + " " + either(n, "alert", "alerts")
 		if n := c.sent[w.Name].suppressed; n > 0 {
 			sent += "  +" + grouped(int(n))
 		}
+
 		lines = append(lines, fmt.Sprintf("         %s  %s  %s", mark, pad(w.State, maxName), c.paint(dim, sent)))
 	}
+
 	if c.hint != "" {
 		lines = append(lines, "         "+c.paint(dim, c.hint))
 	}
+
 	return lines
 }
 
@@ -180,25 +197,32 @@ func (c *Console) Summary(r verify.Report) {
 	if r.Quieted > 0 {
 		row(r.Quieted, "of quiet devices: no alerts are sent for them")
 	}
+
 	why := ""
+
 	if r.Opened > 0 {
 		row(r.Opened, either(r.Opened, "alarm", "alarms")+" opened")
 		why = fmt.Sprintf(": none within %v of the last, and again while an alarm lasts", r.Rules.Window)
 	}
+
 	row(r.Alerts, either(r.Alerts, "alert", "alerts")+" sent"+why)
 	if c.opts.Recoveries {
 		row(r.Recoveries, either(r.Recoveries, "recovery", "recoveries")+" sent")
 	}
+
 	row(r.Suppressed, "suppressed, within "+r.Rules.Window.String()+" of an alert")
 	if r.Refused > 0 {
 		row(r.Refused, "refused by the receiver, and kept as dead letters")
 	}
+
 	if r.Dropped > 0 {
 		row(r.Dropped, "repeated, for the receiver to drop")
 	}
+
 	if r.Open > 0 {
 		row(r.Open, "too near the end to be judged")
 	}
+
 	row(len(r.Lost), "lost")
 	row(len(r.TooClose), "too close")
 	row(len(r.Stale), "stale: the last message is no longer true")
@@ -212,26 +236,33 @@ func (c *Console) Summary(r verify.Report) {
 		len(r.Stale),
 		len(r.Wrong),
 	)
+
 	switch {
 	case !r.OK():
 		fmt.Fprintf(&b, "  %s\n", c.paint(red, "BROKEN: "+counts))
+
 	case r.Over == 0:
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
+
 	default:
 		reported := "reported"
 		if r.Refused > 0 {
 			reported += " or has a dead letter"
 		}
+
 		hot := "hot"
 		if c.opts.Silent {
 			hot = "hot or silent"
 		}
+
 		text := ": every " + hot + " device was " + reported + ", none twice within " + r.Rules.Window.String()
 		if r.Recoveries > 0 {
 			text += ", and every recovery was reported"
 		}
+
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+text))
 	}
+
 	evidence(&b, "lost", r.Lost)
 	evidence(&b, "too close", r.TooClose)
 	evidence(&b, "stale", r.Stale)
@@ -275,8 +306,10 @@ func truncate(s string, n int) string {
 		default:
 			n--
 		}
+
 		b.WriteRune(r)
 	}
+
 	return b.String()
 }
 
@@ -295,6 +328,7 @@ func sparkline(values []float64) string {
 		i := min(int((v-low)/step), 7)
 		b.WriteRune([]rune(bars)[max(i, 0)])
 	}
+
 	return b.String()
 }
 

@@ -64,6 +64,7 @@ func (a *Azurite) container(
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
+
 	return c
 }
 
@@ -80,6 +81,7 @@ func (a *Azurite) SharedContainer(
 	if err != nil {
 		tb.Fatalf("account client: %v", err)
 	}
+
 	signed, err := account.GetSASURL(
 		sas.AccountResourceTypes{Service: true, Container: true, Object: true},
 		may,
@@ -89,11 +91,13 @@ func (a *Azurite) SharedContainer(
 	if err != nil {
 		tb.Fatalf("shared access signature: %v", err)
 	}
+
 	_, signature, _ := strings.Cut(signed, "?")
 	c, err := container.NewClientWithNoCredential(a.URL+"/"+name+"?"+signature, a.options(via, azure.Once()))
 	if err != nil {
 		tb.Fatalf("container client: %v", err)
 	}
+
 	return c
 }
 
@@ -104,6 +108,7 @@ func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *con
 	if via == nil {
 		via = a.Transport()
 	}
+
 	retry.TryTimeout = tryTimeout
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},

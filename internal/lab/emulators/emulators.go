@@ -20,6 +20,7 @@ const SkipEnv = "ALERTWORKER_SKIP_NODE"
 // started ends the test if err says that a program did not start.
 func started(tb testing.TB, err error) {
 	tb.Helper()
+
 	switch {
 	case errors.Is(err, process.ErrNoNode) && os.Getenv(SkipEnv) == "1":
 		tb.Skipf("Node.js is not installed, and %s=1", SkipEnv)

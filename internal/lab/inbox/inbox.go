@@ -74,37 +74,45 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, "want POST", http.StatusMethodNotAllowed)
 		return
 	}
+
 	if t, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || t != webhook.ContentType {
 		http.Error(w, "want Content-Type: "+webhook.ContentType, http.StatusUnsupportedMediaType)
 		return
 	}
+
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if tooLarge := (*http.MaxBytesError)(nil); errors.As(err, &tooLarge) {
 		http.Error(w, err.Error(), http.StatusRequestEntityTooLarge)
 		return
 	}
+
 	if err != nil {
 		http.Error(w, "the body broke off", http.StatusRequestTimeout)
 		return
 	}
+
 	// 401, not 400: with a wrong secret it is not the alert that is wrong.
 	if err := in.secret.Verify(r.Header, body); err != nil {
 		http.Error(w, err.Error(), http.StatusUnauthorized)
 		return
 	}
+
 	a, err := webhook.Decode(body)
 	if errors.Is(err, webhook.ErrNoAlert) { // what a later version sends: nothing to drop
 		w.WriteHeader(http.StatusNoContent)
 		return
 	}
+
 	if err != nil {
 		http.Error(w, err.Error(), http.StatusBadRequest)
 		return
 	}
+
 	if !in.take(a) {
 		http.Error(w, "refused, as asked for", http.StatusUnprocessableEntity)
 		return
 	}
+
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -123,28 +131,34 @@ func (in *Inbox) take(a notify.Alert) bool {
 	if in.record != nil {
 		defer func() { in.record(d) }()
 	}
+
 	if d.Refused {
 		return false
 	}
+
 	id, device := origin{a.Source, a.ID}, origin{a.Source, a.About()}
 
 	last := in.devices[device]
 	if !d.At.Before(last.until) {
 		last = memory{}
 	}
+
 	d.Dropped = d.At.Before(in.ids[id]) || last.token > a.Token
 
 	end := d.At.Add(a.Window)
 	if a.Resolved {
 		end = d.At.Add(max(a.Window, a.Remember))
 	}
+
 	greatest := memory{a.Token, latest(d.At.Add(max(a.Window, a.Remember)), last.until)}
+
 	switch {
 	case !d.Dropped && in.room(d.At):
 		in.ids[id], in.devices[device] = end, greatest
 	case d.Dropped && last.token < a.Token: // the same alert by a later claim: older claims are over
 		in.devices[device] = greatest
 	}
+
 	return true
 }
 
@@ -161,9 +175,11 @@ func (in *Inbox) room(now time.Time) bool {
 	if max(len(in.ids), len(in.devices)) < in.sweepAt {
 		return true
 	}
+
 	maps.DeleteFunc(in.ids, func(_ origin, until time.Time) bool { return !now.Before(until) })
 	maps.DeleteFunc(in.devices, func(_ origin, m memory) bool { return !now.Before(m.until) })
 	size := max(len(in.ids), len(in.devices))
 	in.sweepAt = min(max(2*size, 1024), maxMemory)
+
 	return size < maxMemory
 }

@@ -30,15 +30,18 @@ func Listen(record func(Delivery)) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		return nil, fmt.Errorf("listen for alerts: %w", err)
 	}
+
 	s.URL = "http://" + listener.Addr().String() + "/alerts"
 	s.server.ReadHeaderTimeout = 10 * time.Second
 	s.Inbox = New(secret, record)
 	s.server.Handler = s.Inbox
 	go func() { s.served <- s.server.Serve(listener) }()
+
 	return s, nil
 }
 

@@ -36,6 +36,7 @@ func NewCertificates(t testing.TB, host string) Certificates {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	template := &x509.Certificate{
 		SerialNumber:          big.NewInt(1),
 		Subject:               pkix.Name{CommonName: host},
@@ -49,12 +50,15 @@ func NewCertificates(t testing.TB, host string) Certificates {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	certificate, err := x509.ParseCertificate(der)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	roots := x509.NewCertPool()
 	roots.AddCert(certificate)
+
 	return Certificates{
 		Server: &tls.Config{Certificates: []tls.Certificate{{Certificate: [][]byte{der}, PrivateKey: private}}},
 		Client: &tls.Config{RootCAs: roots},
@@ -83,21 +87,25 @@ func NewProxy(t testing.TB, known map[string]string, localhost ...Certificates) 
 	t.Helper()
 	p := &Proxy{known: known}
 	server := httptest.NewUnstartedServer(p)
+
 	if len(localhost) > 0 {
 		server.TLS = localhost[0].Server
 		server.StartTLS()
 	} else {
 		server.Start()
 	}
+
 	t.Cleanup(server.Close)
 	var err error
 	if p.URL, err = url.Parse(server.URL); err != nil {
 		t.Fatal(err)
 	}
+
 	p.URL.User = url.UserPassword(User, Password)
 	if len(localhost) > 0 {
 		p.URL.Host = net.JoinHostPort("localhost", p.URL.Port())
 	}
+
 	return p
 }
 
@@ -113,15 +121,18 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	p.mu.Lock()
 	p.asked = append(p.asked, r.Host)
 	p.mu.Unlock()
+
 	if user, password, ok := proxyAuth(r); !ok || user != User || password != Password {
 		w.WriteHeader(http.StatusProxyAuthRequired)
 		return
 	}
+
 	address, ok := p.known[r.Host]
 	if r.Method != http.MethodConnect || !ok {
 		w.WriteHeader(http.StatusForbidden)
 		return
 	}
+
 	there, err := net.Dial("tcp", address)
 	if err != nil {
 		w.WriteHeader(http.StatusBadGateway)
@@ -136,12 +147,14 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if _, err := io.WriteString(here, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		_, _ = io.Copy(there, buffered)
 		_ = there.Close()
 	}()
+
 	_, _ = io.Copy(here, there)
 	_ = here.Close()
 	<-done

@@ -20,6 +20,7 @@ func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string
 	if err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
+
 	// It ends when its standard input, to which nothing is written, is closed.
 	cmd := exec.Command(
 		"node",
@@ -31,6 +32,7 @@ func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string
 	if _, err := cmd.StdinPipe(); err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
 	}
+
 	return StartReady(ctx, name, cmd, ready)
 }
 
@@ -61,16 +63,20 @@ func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
 		"--silent",
 		"--disableTelemetry",
 	}
+
 	if dir == "" {
 		args = append(args, "--inMemoryPersistence")
 	} else {
 		args = append(args, "--location", dir)
 	}
+
 	p, url, err := Node(ctx, "Azurite", azuriteReady, args...)
 	if err != nil {
 		return nil, err
 	}
+
 	url += "/" + AzuriteAccount
+
 	return &Azurite{
 		p,
 		url,
@@ -123,6 +129,7 @@ func installed() (root string, err error) {
 	if _, err := os.Stat(filepath.Join(root, "node_modules")); err != nil {
 		return "", fmt.Errorf("run npm ci in %s: %w", root, err)
 	}
+
 	return root, nil
 }
 
@@ -133,14 +140,17 @@ func repository() (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for {
 		if _, err := os.Stat(filepath.Join(dir, "go.mod")); err == nil {
 			return dir, nil
 		}
+
 		parent := filepath.Dir(dir)
 		if parent == dir {
 			return "", errors.New("no go.mod at or above the working directory: run it in the repository")
 		}
+
 		dir = parent
 	}
 }

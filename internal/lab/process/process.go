@@ -41,10 +41,12 @@ func Start(name string, cmd *exec.Cmd, each func(line string)) (*Process, error)
 	if cmd.Stderr == nil {
 		cmd.Stderr = output // the same, so that one goroutine writes
 	}
+
 	bind(cmd)
 	if err := cmd.Start(); err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
+
 	p := &Process{name: name, cmd: cmd, done: make(chan struct{})}
 	go func() {
 		defer close(p.done)
@@ -70,6 +72,7 @@ func StartReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.R
 	if err != nil {
 		return nil, "", err
 	}
+
 	select {
 	case match := <-found:
 		return p, match, nil
@@ -80,7 +83,9 @@ func StartReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.R
 	case <-time.After(startWithin):
 		err = fmt.Errorf("start %s: not ready within %v", name, startWithin)
 	}
+
 	p.Kill()
+
 	return nil, "", err
 }
 
@@ -119,6 +124,7 @@ func Killed(err error) bool {
 	if !errors.As(err, &exit) {
 		return false
 	}
+
 	status, ok := exit.Sys().(syscall.WaitStatus)
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
@@ -133,12 +139,14 @@ func (p *Process) Kill() {
 // 0 or, if it had not installed its handler yet, by the signal itself.
 func (p *Process) Stop() error {
 	_ = p.cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+
 	select {
 	case <-p.done:
 		if status, ok := p.cmd.ProcessState.Sys().(syscall.WaitStatus); ok && status.Signal() == syscall.SIGTERM {
 			return nil
 		}
 		return p.err
+
 	case <-time.After(stopWithin):
 		p.Kill()
 		return fmt.Errorf("%s did not stop within %v of SIGTERM", p.name, stopWithin)
@@ -166,6 +174,7 @@ func (l *lines) Write(p []byte) (int, error) {
 			l.keep(part)
 		}
 	}
+
 	return len(p), nil
 }
 

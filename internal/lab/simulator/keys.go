@@ -22,10 +22,12 @@ func takeKeys(in io.Reader, live bool) (restore func(), err error) {
 	if !ok || !live || !term.IsTerminal(int(f.Fd())) {
 		return func() {}, nil
 	}
+
 	before, err := term.MakeRaw(int(f.Fd()))
 	if err != nil {
 		return nil, fmt.Errorf("read keys: %w", err)
 	}
+
 	return func() { _ = term.Restore(int(f.Fd()), before) }, nil
 }
 
@@ -40,6 +42,7 @@ func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 			if n > 0 && buffer[0] == escape { // an arrow, say
 				n = 0
 			}
+
 			for _, key := range buffer[:n] {
 				select {
 				case keys <- key:
@@ -47,6 +50,7 @@ func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 					return
 				}
 			}
+
 			if err != nil {
 				return
 			}

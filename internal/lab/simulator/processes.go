@@ -65,39 +65,51 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	if err != nil {
 		return nil, fmt.Errorf("find this program: %w", err)
 	}
+
 	pages, err := addresses(o.port, o.replicas)
 	if err != nil {
 		return nil, err
 	}
+
 	data, err := os.MkdirTemp("", "alertworker")
 	if err != nil {
 		return nil, err
 	}
+
 	azurite, err := process.StartAzurite(ctx, "0", data)
 	if err != nil {
 		_ = os.RemoveAll(data)
 		return nil, err
 	}
-	p := &processes{binary: binary, azurite: azurite, data: data, back: storageBack, pages: pages, env: []string{
-		"EVENTHUB_START=earliest",
-		"QUIET_PROPERTY=" + devices.Quiet,
-		fmt.Sprint("THROTTLE_WINDOW=", o.Window),
-		"THROTTLE_STORE=" + o.store,
-		"CHECKPOINT_INTERVAL=1s",
-		"STORAGE_CONNECTION_STRING=" + azurite.ConnectionString,
-		fmt.Sprint("NOTIFY_TIMEOUT=", notifyTimeout),
-		fmt.Sprint("OWNERSHIP_EXPIRY=", ownershipExpiry),
-		fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),
-		"DRAIN_TIMEOUT=10s",
-		"HTTP_INGEST_TOKEN=" + IngestToken,
-		"HTTP_ADMIN_TOKEN=" + adminToken,
-		"LOG_LEVEL=error",
-		"LOG_FORMAT=console",
-	}}
+
+	p := &processes{
+		binary:  binary,
+		azurite: azurite,
+		data:    data,
+		back:    storageBack,
+		pages:   pages,
+		env: []string{
+			"EVENTHUB_START=earliest",
+			"QUIET_PROPERTY=" + devices.Quiet,
+			fmt.Sprint("THROTTLE_WINDOW=", o.Window),
+			"THROTTLE_STORE=" + o.store,
+			"CHECKPOINT_INTERVAL=1s",
+			"STORAGE_CONNECTION_STRING=" + azurite.ConnectionString,
+			fmt.Sprint("NOTIFY_TIMEOUT=", notifyTimeout),
+			fmt.Sprint("OWNERSHIP_EXPIRY=", ownershipExpiry),
+			fmt.Sprint("BALANCE_INTERVAL=", balanceInterval),
+			"DRAIN_TIMEOUT=10s",
+			"HTTP_INGEST_TOKEN=" + IngestToken,
+			"HTTP_ADMIN_TOKEN=" + adminToken,
+			"LOG_LEVEL=error",
+			"LOG_FORMAT=console",
+		},
+	}
 	if err := p.setRules(o); err != nil {
 		p.kill()
 		return nil, err
 	}
+
 	if o.store == "cosmos" {
 		if p.cosmos, err = process.StartCosmos(ctx); err != nil {
 			p.kill()
@@ -105,6 +117,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		}
 		p.env = append(p.env, "COSMOS_CONNECTION_STRING="+p.cosmos.ConnectionString)
 	}
+
 	return p, nil
 }
 
@@ -115,8 +128,10 @@ func (p *processes) setRules(o Options) error {
 	if o.Silent > 0 {
 		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: %v}\n", Offline, o.Silent, o.Resolved)
 	}
+
 	file := filepath.Join(p.data, "rules.yaml")
 	p.env = append(p.env, "RULES_FILE="+file)
+
 	return os.WriteFile(file, []byte(text), 0o600)
 }
 
@@ -143,6 +158,7 @@ func addresses(port, n int) ([]string, error) {
 			port++
 		}
 	}
+
 	return all, nil
 }
 
@@ -161,6 +177,7 @@ func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Durati
 	case time.Since(p.down) < p.back:
 		return 0, nil
 	}
+
 	at, err := url.Parse(p.azurite.URL)
 	if err != nil {
 		return 0, err
@@ -168,8 +185,10 @@ func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Durati
 	if p.azurite, err = process.StartAzurite(ctx, at.Port(), p.data); err != nil {
 		return 0, err
 	}
+
 	outage, p.down = time.Since(p.down), time.Time{}
 	fmt.Fprintln(log, "Azurite is back")
+
 	return outage, nil
 }
 
@@ -181,6 +200,7 @@ func (p *processes) leader(ctx context.Context) string {
 			return workerName(i)
 		}
 	}
+
 	return ""
 }
 
@@ -191,17 +211,20 @@ func leads(ctx context.Context, metrics string) bool {
 	if err != nil {
 		return false
 	}
+
 	req.Close = true // the worker may be killed before the next question
 	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		return false // it is killed, or not started yet
 	}
 	defer resp.Body.Close()
+
 	for lines := bufio.NewScanner(resp.Body); lines.Scan(); {
 		if lines.Text() == "alertworker_duty_leader 1" {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -223,6 +246,7 @@ func (p *processes) start(w World, name string, i int) (Worker, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return workerProcess{running, p.pages[i]}, nil
 }
 

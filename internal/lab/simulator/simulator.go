@@ -152,14 +152,23 @@ func (o *Options) Check() error {
 	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
 		return errors.New("--kill, --store and --http need --processes")
 	}
+
 	if math.IsNaN(o.Clear) {
 		o.Clear = o.Threshold - clearBelow
 	}
+
 	var err error
-	if o.source, err = devices.New(devices.Config{Devices: o.devices, Rate: o.rate, Threshold: o.Threshold, Seed: cmp.Or(o.seed, rand.Uint64()), Silent: o.Silent}); err != nil ||
+	if o.source, err = devices.New(devices.Config{
+		Devices:   o.devices,
+		Rate:      o.rate,
+		Threshold: o.Threshold,
+		Seed:      cmp.Or(o.seed, rand.Uint64()),
+		Silent:    o.Silent,
+	}); err != nil ||
 		o.Silent == 0 {
 		return err
 	}
+
 	return o.checkSilent()
 }
 
@@ -169,6 +178,7 @@ func (o *Options) checkSilent() error {
 	if o.Processes {
 		least = time.Minute // as in RULES_FILE
 	}
+
 	switch {
 	case o.Silent < least || o.Silent > 24*time.Hour:
 		return fmt.Errorf("--silent %v: want %v to 24h", o.Silent, least)
@@ -177,6 +187,7 @@ func (o *Options) checkSilent() error {
 	case o.devices < 8:
 		return fmt.Errorf("--silent %v: want at least 8 --devices, one of which dies", o.Silent)
 	}
+
 	return nil
 }
 
@@ -219,6 +230,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		Slack:     time.Second,
 		Receivers: []string{receiverID},
 	}
+
 	var emulated *processes
 	if o.Processes {
 		// To the kernel a child's parent is a thread, and children are to end with it.
@@ -273,10 +285,12 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.workers.start(); err != nil {
 		return verify.Report{}, err
 	}
+
 	fmt.Fprintf(view, "%s\n%s\n", s.describe(), s.workers.pages())
 	if o.Processes {
 		fmt.Fprintf(view, "windows in %s; HTTP_ADMIN_TOKEN=%s\n", o.store, adminToken)
 	}
+
 	fmt.Fprintf(
 		view,
 		"send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
@@ -289,13 +303,16 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	if err := s.run(ctx, in); err != nil {
 		return verify.Report{}, err // a simulation that was cut short proves nothing
 	}
+
 	err = s.workers.stop()
 	s.rules.Until = time.Now()
 	if err := view.Close(); err != nil {
 		return verify.Report{}, err
 	}
+
 	report := s.verifyLog.Check(s.rules)
 	view.Summary(report)
+
 	return report, err
 }
 
@@ -324,16 +341,20 @@ func (s *simulation) describe() string {
 		s.replicas,
 		s.Threshold,
 	)
+
 	if s.Sustained > 0 {
 		text += fmt.Sprintf(" for %v", s.Sustained)
 	}
+
 	text += fmt.Sprintf(", ovens from %v°, one per device in %v", s.Threshold+devices.OvensBear, s.Window)
 	if s.Resolved {
 		text += fmt.Sprintf("; normal again below %v°", s.Clear)
 	}
+
 	if s.Silent > 0 {
 		text += fmt.Sprintf("; silent after %v", s.Silent)
 	}
+
 	return text
 }
 
@@ -343,9 +364,13 @@ const Offline = "offline"
 // rules returns what the workers decide by, for the judge.
 func (o *Options) rules() []verify.Rule {
 	all := []verify.Rule{{
-		Name: notify.DefaultRule, Levels: []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp, For: o.Sustained}},
-		Window: o.Window, Resolved: o.Resolved, Quiet: devices.Quiet,
+		Name:     notify.DefaultRule,
+		Levels:   []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp, For: o.Sustained}},
+		Window:   o.Window,
+		Resolved: o.Resolved,
+		Quiet:    devices.Quiet,
 	}}
+
 	if o.Silent > 0 {
 		all = append(
 			all,
@@ -359,6 +384,7 @@ func (o *Options) rules() []verify.Rule {
 			},
 		)
 	}
+
 	return all
 }
 
@@ -369,6 +395,7 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	if err != nil {
 		return err
 	}
+
 	over := s.verifyLog.Published(
 		verify.Reading{
 			Device:      m.Device,
@@ -380,9 +407,11 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 			ByHub:       m.Source != devices.Telemetry,
 		},
 	)
+
 	if !math.IsNaN(m.Temperature) {
 		s.view.Reading(m.Device, m.Temperature, over)
 	}
+
 	return nil
 }
 
@@ -394,6 +423,7 @@ func texts(properties map[string]any) map[string]string {
 			all[name] = s
 		}
 	}
+
 	return all
 }
 
@@ -402,10 +432,21 @@ func texts(properties map[string]any) map[string]string {
 func (s *simulation) delivered(d inbox.Delivery) {
 	if _, known := s.known.Load(d.Alert.Device); known {
 		s.verifyLog.Delivered(verify.Delivery{
-			Deadline: d.Alert.Enqueued, Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Receiver: receiverID,
-			Rule: d.Alert.Rule, Level: d.Alert.Level, Recovery: d.Alert.Resolved, Refused: d.Refused, Partition: d.Alert.Partition, Sequence: d.Alert.Sequence,
+			Deadline:  d.Alert.Enqueued,
+			Device:    d.Alert.About(),
+			ID:        d.Alert.ID,
+			Token:     d.Alert.Token,
+			At:        d.At,
+			Receiver:  receiverID,
+			Rule:      d.Alert.Rule,
+			Level:     d.Alert.Level,
+			Recovery:  d.Alert.Resolved,
+			Refused:   d.Refused,
+			Partition: d.Alert.Partition,
+			Sequence:  d.Alert.Sequence,
 		})
 	}
+
 	switch {
 	case d.Refused:
 		s.view.Event(d.Alert.Replica, "refused: "+d.Alert.Device)
@@ -440,6 +481,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 		running.Go(func() { s.watchLeader(publishing, leaders) })
 		s.show(false)
 	}
+
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	stopped := ctx.Done()
@@ -447,17 +489,21 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	if s.duration > 0 {
 		over = time.After(s.duration)
 	}
+
 	if s.kill > 0 {
 		kills = time.Tick(s.kill)
 	}
+
 	settling := time.Time{} // when the devices were stopped
 	quiet, announced := false, false
 	for {
 		var err error
 		stop := false
+
 		select {
 		case <-ticker.C:
 			err = s.tick(ctx, !settling.IsZero())
+
 			switch {
 			case settling.IsZero():
 			case time.Since(settling) > s.rules.Bound, quiet && s.informed(settling):
@@ -466,17 +512,21 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 				announced = true
 				fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
 			}
+
 		case <-kills:
 			if settling.IsZero() {
 				err = s.workers.killAny()
 			}
+
 		case name := <-leaders:
 			s.workers.updateLeader(name)
+
 		case key := <-keys:
 			stop = key == 'q' || key == ctrlC
 			if key >= '1' && key <= '9' {
 				err = s.workers.toggle(int(key - '1'))
 			}
+
 			if key == 'r' {
 				s.refusing = !s.refusing
 				s.inbox.Refuse(s.refusing)
@@ -485,20 +535,25 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 					map[bool]string{true: "the receiver refuses alerts: they become dead letters", false: "the receiver takes alerts again"}[s.refusing],
 				)
 			}
+
 		case <-over:
 			stop = true
+
 		case <-stopped:
 			stop = true
 			again, restore := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
 			defer restore()
 			stopped = again.Done()
+
 		case err = <-published: // comes once
 			quiet = true
 			stop = settling.IsZero()
 		}
+
 		if err != nil {
 			return err
 		}
+
 		if stop {
 			if !settling.IsZero() {
 				return nil
@@ -524,6 +579,7 @@ func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
 		case names <- s.processes.leader(ctx):
 		case <-ctx.Done():
 		}
+
 		select {
 		case <-time.After(leaderEvery):
 		case <-ctx.Done():
@@ -538,13 +594,16 @@ func (s *simulation) tick(ctx context.Context, settling bool) error {
 		if err != nil {
 			return err
 		}
+
 		s.rules.Bound += outage // alerts waited for it
 		s.workers.updateOwners(s.hub.Owners())
 		s.show(settling)
 	}
+
 	if err := s.workers.restartDue(); err != nil {
 		return err
 	}
+
 	return s.view.Err()
 }
 
@@ -554,8 +613,10 @@ func (s *simulation) show(settling bool) {
 		"1-%d: kill -9, again: back   r: receiver refuses   q: stop   +3: readings suppressed before",
 		min(9, s.replicas),
 	)
+
 	if settling {
 		hint = "devices stopped; waiting for the last alerts (q again: at once)"
 	}
+
 	s.view.Show(s.workers.states(), hint)
 }

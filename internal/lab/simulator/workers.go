@@ -54,6 +54,7 @@ func (ws *workers) start() error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -63,10 +64,12 @@ func (ws *workers) startOne(i int) error {
 	if err != nil {
 		return err
 	}
+
 	m.worker = w
 	if !m.killed.IsZero() {
 		ws.view.Event(m.name, "back")
 	}
+
 	return nil
 }
 
@@ -76,12 +79,15 @@ func (ws *workers) toggle(i int) error {
 	if i < 0 || i >= len(ws.members) {
 		return nil
 	}
+
 	m := ws.members[i]
 	if m.worker == nil {
 		return ws.startOne(i)
 	}
+
 	m.worker.Kill()
 	ws.gone(m)
+
 	return nil
 }
 
@@ -93,6 +99,7 @@ func (ws *workers) gone(m *member) {
 	if ws.leader == m.name {
 		ws.leader = ""
 	}
+
 	ws.view.Event(m.name, "killed")
 }
 
@@ -104,9 +111,11 @@ func (ws *workers) killAny() error {
 			alive = append(alive, i)
 		}
 	}
+
 	if len(alive) < 2 {
 		return nil
 	}
+
 	return ws.toggle(alive[rand.IntN(len(alive))])
 }
 
@@ -119,16 +128,19 @@ func (ws *workers) restartDue() error {
 			if err := ws.startOne(i); err != nil {
 				return err
 			}
+
 		case m.worker != nil && m.worker.Ended():
 			err := m.worker.Unexpected()
 			if process.Killed(err) {
 				ws.gone(m)
 				continue
 			}
+
 			m.worker = nil
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -143,12 +155,15 @@ func (ws *workers) updateOwners(now map[string]string) {
 			if name != m.name {
 				continue
 			}
+
 			m.partitions = append(m.partitions, partition)
 			if from := ws.owner[partition]; from != "" && from != name {
 				taken[from] = append(taken[from], partition)
 			}
+
 			ws.owner[partition] = name
 		}
+
 		for _, from := range slices.Sorted(maps.Keys(taken)) {
 			text := fmt.Sprintf("took %s from %s", strings.Join(taken[from], " "), from)
 			if other := ws.member(from); other != nil && other.worker == nil {
@@ -195,11 +210,14 @@ func (ws *workers) states() []console.Worker {
 		case len(m.partitions) > 0:
 			w.State = "partitions " + strings.Join(m.partitions, " ")
 		}
+
 		if m.name == ws.leader {
 			w.State += ", leads"
 		}
+
 		all = append(all, w)
 	}
+
 	return all
 }
 
@@ -221,7 +239,9 @@ func (ws *workers) stop() error {
 			stopping.Go(func() { errs[i] = m.worker.Stop() })
 		}
 	}
+
 	stopping.Wait()
+
 	return errors.Join(errs...)
 }
 

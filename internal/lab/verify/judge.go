@@ -37,6 +37,7 @@ func (j *judge) check(deliveries []Delivery) {
 		} else {
 			j.about(deliveries)
 		}
+
 		j.order()
 		if !j.shared {
 			j.last()
@@ -65,42 +66,53 @@ func (j *judge) receive(deliveries []Delivery) {
 			if !d.Recovery {
 				j.alerted++
 			}
+
 			continue
 		}
+
 		if !d.At.Before(until) {
 			token, until = 0, time.Time{}
 		}
+
 		if token > d.Token {
 			j.Dropped++
 			continue
 		}
+
 		if !d.Recovery {
 			j.counting = append(j.counting, *d)
 		}
+
 		again := d.ID != "" && d.At.Before(ids[d.ID])
 		if !again || d.Token > token {
 			token, until = d.Token, later(later(until, d.Until), d.At.Add(j.window))
 		}
+
 		if again {
 			j.Dropped++
 			continue
 		}
+
 		ids[d.ID] = d.At.Add(j.window)
 		if d.Recovery {
 			ids[d.ID] = later(ids[d.ID], d.Until)
 		}
+
 		j.kept = append(j.kept, *d)
 		if alert != nil && d.At.Sub(alert.At) < j.window {
 			j.tooClose(*alert, *d)
 		}
+
 		if d.Recovery {
 			j.Recoveries++
 			continue
 		}
+
 		j.Alerts++
 		if d.ID == "" || !alerted[d.ID] {
 			j.alerted++
 		}
+
 		alerted[d.ID] = true
 		alert = d
 	}
@@ -117,18 +129,22 @@ func (j *judge) readings() {
 		if !e.needsAlert {
 			continue
 		}
+
 		next := sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(e.At) })
 		var before, after Delivery
 		if next > 0 {
 			before = j.counting[next-1]
 		}
+
 		if next < len(j.counting) {
 			after = j.counting[next]
 		}
+
 		alerted := next > 0 && e.At.Sub(before.At) <= j.window+j.Rules.Slack && !taken(before, i)
 		for n := next; !alerted && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.bound; n++ {
 			alerted = !taken(j.counting[n], i)
 		}
+
 		switch {
 		case alerted || j.letter(e.At, j.bound):
 			covered++
@@ -138,6 +154,7 @@ func (j *judge) readings() {
 			j.lost(e.Reading, before, after)
 		}
 	}
+
 	j.Suppressed += max(0, covered-j.alerted)
 }
 
@@ -163,15 +180,18 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 		if !d.Recovery {
 			continue
 		}
+
 		if i := j.event(d); i >= 0 {
 			recoveries, about = append(recoveries, d), append(about, i)
 		}
 	}
+
 	least := math.MaxInt
 	for n := len(about) - 1; n >= 0; n-- {
 		least = min(least, about[n])
 		about[n] = least
 	}
+
 	return func(alert Delivery, i int) bool {
 		n := sort.Search(len(recoveries), func(n int) bool { return inOrder(recoveries[n], alert) > 0 })
 		return n < len(recoveries) && about[n] < i
@@ -193,6 +213,7 @@ func (j *judge) about(deliveries []Delivery) {
 		if d.Partition == "" || d.Partition == HTTP {
 			continue
 		}
+
 		i := j.event(d)
 		switch {
 		case !d.Recovery && (i < 0 || !j.events[i].needsAlert):
@@ -211,6 +232,7 @@ func (j *judge) order() {
 	if slices.Contains(j.Rules.Unknown, j.device) {
 		return
 	}
+
 	var last Delivery
 	for _, d := range j.kept {
 		if d.Recovery && (last.At.IsZero() || last.Recovery && last.ID != d.ID) {
@@ -231,13 +253,16 @@ func (j *judge) last() {
 			if j.recoveries {
 				j.ended(i)
 			}
+
 		case e.needsAlert && open < 0:
 			open = i
 		}
 	}
+
 	if open < 0 {
 		return
 	}
+
 	since := j.events[open]
 	last := before(j.kept, time.Time{})
 	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
@@ -249,14 +274,17 @@ func (j *judge) last() {
 func (j *judge) ended(i int) {
 	c := j.events[i]
 	until, end := j.Rules.Until, time.Time{}
+
 	if i+1 < len(j.events) { // nothing but opening happens to an alarm that has ended
 		end = j.events[i+1].At
 		until = end
 	}
+
 	last := before(j.kept, end)
 	if last.At.IsZero() || last.Recovery || last.Partition == HTTP || j.letter(c.At, j.window+j.Rules.Slack+j.bound) {
 		return
 	}
+
 	// The window began with the last alert, also if that was dropped.
 	window := before(j.counting, end).At
 	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.bound)
@@ -274,9 +302,11 @@ func before(deliveries []Delivery, at time.Time) (last Delivery) {
 	if !at.IsZero() {
 		n = sort.Search(n, func(n int) bool { return !deliveries[n].At.Before(at) })
 	}
+
 	if n > 0 {
 		last = deliveries[n-1]
 	}
+
 	return last
 }
 

@@ -57,6 +57,7 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 		r.Partition,
 		r.Sequence,
 	)
+
 	if math.IsNaN(r.Temperature) {
 		s = fmt.Sprintf(
 			"%s should have been heard by %s (after partition %s, sequence %d)",
@@ -66,19 +67,23 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 			r.Sequence,
 		)
 	}
+
 	if j.receiver != "" {
 		s += fmt.Sprintf(", and %q was not notified", j.receiver)
 	}
+
 	if before.At.IsZero() {
 		s += ": no alert before"
 	} else {
 		s += fmt.Sprintf(": last alert %v before (id %s)", r.At.Sub(before.At), before.ID)
 	}
+
 	if after.At.IsZero() {
 		s += ", none after"
 	} else {
 		s += fmt.Sprintf(", next %v after (id %s)", after.At.Sub(r.At), after.ID)
 	}
+
 	j.Lost = append(j.Lost, Violation{r.At, s})
 }
 
@@ -87,9 +92,11 @@ func (j *judge) tooClose(a, b Delivery) {
 	if b.Recovery {
 		what = "a recovery %v after an alert"
 	}
+
 	if j.receiver != "" {
 		at = fmt.Sprintf(" at %q", j.receiver)
 	}
+
 	j.TooClose = append(
 		j.TooClose,
 		Violation{b.At, fmt.Sprintf("%s had "+what+"%s: id %s token %d at %s, id %s token %d at %s",
@@ -104,6 +111,7 @@ func (j *judge) stale(is string, since Reading, last Delivery) {
 	if !last.At.IsZero() {
 		got = fmt.Sprintf("%s at %s (id %s)", last.kind(), clock(last.At), last.ID)
 	}
+
 	j.Stale = append(
 		j.Stale,
 		Violation{
@@ -134,9 +142,11 @@ func (a alarm) String() string {
 	if a.rule != "" {
 		s += " " + a.rule
 	}
+
 	if a.level != "" {
 		s += " " + a.level
 	}
+
 	return s
 }
 

@@ -67,6 +67,7 @@ func (l *Log) track(a alarm) *track {
 		t = &track{}
 		l.tracks[a] = t
 	}
+
 	return t
 }
 
@@ -86,6 +87,7 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 			over = true
 		}
 	}
+
 	return over, quieted
 }
 
@@ -120,12 +122,14 @@ func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
 		e.needsAlert = t.open && (breaching || ended) && !higher && !quiet(r, rule.Quiet)
 		higher = higher || t.open
 		ended = ended || wasOpen && !t.open
+
 		if e.opens || e.needsAlert || e.clears {
 			t.events = append(t.events, e)
 		} else if !t.open && !t.pending && len(t.events) == 0 {
 			delete(l.tracks, a)
 		}
 	}
+
 	return reached
 }
 
@@ -136,9 +140,11 @@ func (rule *Rule) compare(level *Level, r Reading) (breaching, cleared bool) {
 	if limit != level.Limit {
 		ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
 	}
+
 	if rule.Below {
 		return r.Temperature <= limit, r.Temperature > ends
 	}
+
 	return r.Temperature >= limit, r.Temperature < ends
 }
 
@@ -155,11 +161,14 @@ func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool
 		t.pending = true
 		t.since = Reading{At: r.At, Taken: r.Taken}
 	}
+
 	if r.after(t.since) < sustained {
 		return false, false
 	}
+
 	t.pending = false
 	t.open = true
+
 	return true, false
 }
 
@@ -173,6 +182,7 @@ func (r Reading) after(first Reading) time.Duration {
 	if credible(r) && credible(first) && !r.Taken.Before(first.Taken) {
 		return r.Taken.Sub(first.Taken)
 	}
+
 	return r.At.Sub(first.At)
 }
 
@@ -190,10 +200,12 @@ func number(r Reading, property string, otherwise float64) float64 {
 	if property == "" {
 		return otherwise
 	}
+
 	own, err := strconv.ParseFloat(r.Properties[property], 64)
 	if err != nil || math.IsNaN(own) || math.IsInf(own, 0) {
 		return otherwise
 	}
+
 	return own
 }
 
@@ -202,6 +214,7 @@ func quiet(r Reading, property string) bool {
 	if property == "" {
 		return false
 	}
+
 	text := r.Properties[property]
 	until, err := time.Parse(time.RFC3339, text)
 	return text == "true" || err == nil && r.At.Before(until)

@@ -21,6 +21,7 @@ func (l *Log) hear(rule *Rule, r Reading) {
 	if r.ByHub {
 		return
 	}
+
 	t := l.track(alarm{r.Device, rule.Name, ""})
 	if begun, ok := rule.fallsSilent(t.heard); ok && r.At.After(begun.At) {
 		t.events = append(
@@ -29,11 +30,13 @@ func (l *Log) hear(rule *Rule, r Reading) {
 			event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true},
 		)
 	}
+
 	t.heard = r
 	t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
 	if n := len(t.times); n > 1 && r.At.Sub(t.times[n-2]) < rule.Silent/thinned {
 		t.times = t.times[:n-1]
 	}
+
 	t.times = append(t.times, r.At)
 }
 
@@ -62,6 +65,7 @@ func (l *Log) fleets() map[alarm]*fleet {
 			all[of].devices = append(all[of].devices, t)
 		}
 	}
+
 	return all
 }
 
@@ -73,6 +77,7 @@ func (f *fleet) heard(from, to time.Time) (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -83,6 +88,7 @@ func (f *fleet) mayBeDark(from, to time.Time) bool {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -95,6 +101,7 @@ func (f *fleet) isDark(deadline, until time.Time) bool {
 			known++
 		}
 	}
+
 	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
 }
 
@@ -106,6 +113,7 @@ func (r *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
 	if until, err := time.Parse(time.RFC3339, text); err == nil {
 		deadline = later(deadline, until)
 	}
+
 	at := Reading{
 		Device:      heard.Device,
 		Temperature: math.NaN(),
@@ -124,14 +132,17 @@ func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
 	if begun, ok := rule.fallsSilent(t.heard); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
 		events = append(events, begun)
 	}
+
 	for n := range events {
 		e := &events[n]
 		end := rules.Until
 		if n+1 < len(events) {
 			end = events[n+1].At
 		}
+
 		e.needsAlert = e.opens && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))
 	}
+
 	return events
 }
 
@@ -149,9 +160,11 @@ func (j *judge) silentEvent(d Delivery) int {
 			found = -1
 		}
 	}
+
 	if found >= 0 && j.events[found].Partition != d.Partition {
 		return -1
 	}
+
 	return found
 }
 
@@ -161,14 +174,17 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 	whole := strings.HasPrefix(j.device, wholeNames)
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
+
 		if !whole {
 			j.aboutDeviceSilence(d, f)
 			continue
 		}
+
 		if !d.Recovery && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
 			j.wrong(d, "too many devices of the partition were heard")
 		}
 	}
+
 	if !whole {
 		j.aboutLateSilence()
 	}
@@ -202,14 +218,17 @@ func (j *judge) aboutLateSilence() {
 		if d.Recovery || i < 0 {
 			continue
 		}
+
 		if again := i + 1; again < len(j.events) && d.At.Sub(j.events[again].At) > fresh+j.bound {
 			j.wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
 		}
+
 		first, known := told[i]
 		if !known {
 			told[i] = d.At
 			continue
 		}
+
 		if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
 			j.wrong(d, "it was told %v before", d.At.Sub(first))
 		}

@@ -107,18 +107,21 @@ func (l *Log) Published(r Reading) (over bool) {
 	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
 	l.readings++
 	over, quieted := r.Over, false
+
 	if l.rules != nil {
 		over, quieted = l.follow(r)
 	} else if over {
 		t := l.track(alarm{device: r.Device})
 		t.events = append(t.events, event{Reading: r, needsAlert: true})
 	}
+
 	switch {
 	case over:
 		l.over++
 	case quieted:
 		l.quieted++
 	}
+
 	return over
 }
 
@@ -137,6 +140,7 @@ func (l *Log) Check(rules Rules) Report {
 	defer l.mu.Unlock()
 
 	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
+
 	if l.rules == nil {
 		for _, t := range l.tracks {
 			slices.SortFunc(t.events, func(a, b event) int {
@@ -144,6 +148,7 @@ func (l *Log) Check(rules Rules) Report {
 			})
 		}
 	}
+
 	fleets := l.fleets()
 	events := l.events(rules, fleets)
 	for _, of := range events {
@@ -153,8 +158,10 @@ func (l *Log) Check(rules Rules) Report {
 			}
 		}
 	}
+
 	for s := range l.streams(rules, events) {
 		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound, fleets: fleets}
+
 		if r := l.rule(s.rule); r != nil {
 			j.window = cmp.Or(r.Window, rules.Window)
 			j.recoveries = r.Resolved
@@ -163,10 +170,12 @@ func (l *Log) Check(rules Rules) Report {
 				j.silent, j.bound = r.Silent, rules.Bound+rules.Proof
 			}
 		}
+
 		j.events = events[s.alarm]
 		j.known = l.rules != nil
 		j.check(l.deliveries[s])
 	}
+
 	return report
 }
 
@@ -179,17 +188,20 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 			all[a] = t.silences(r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
 			continue
 		}
+
 		all[a] = all[a][:len(all[a]):len(all[a])]
 		for _, e := range t.events {
 			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}
 			all[of] = append(all[of], e)
 		}
 	}
+
 	for a, events := range all {
 		if r := l.rule(a.rule); r != nil && r.Per != "" {
 			slices.SortStableFunc(events, func(x, y event) int { return x.At.Compare(y.At) })
 		}
 	}
+
 	return all
 }
 
@@ -199,19 +211,23 @@ func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 	for _, name := range rules.Receivers {
 		receivers[name] = true
 	}
+
 	all := map[stream]bool{}
 	for s := range l.deliveries {
 		receivers[s.receiver] = true
 		all[s] = true
 	}
+
 	if len(receivers) == 0 {
 		receivers[""] = true // there should have been one
 	}
+
 	for receiver := range receivers {
 		for a := range events {
 			all[stream{receiver, a}] = true
 		}
 	}
+
 	return slices.Values(slices.SortedFunc(maps.Keys(all), func(a, b stream) int {
 		return cmp.Or(
 			cmp.Compare(a.receiver, b.receiver),

@@ -38,6 +38,7 @@ func CheckTTL(ttl time.Duration) error {
 			"cosmos",
 		)
 	}
+
 	return nil
 }
 
@@ -63,11 +64,13 @@ func (s *native) Acquire(
 	if err := CheckTTL(ttl); err != nil {
 		return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 	}
+
 	locking := &lockingRecords{blobs: s.blobs}
 	l, err := caslease.New(locking, service).Acquire(ctx, key, ttl, next)
 	if err != nil && locking.id != "" {
 		_ = s.blobs.unlock(ctx, key, locking.id) // else it ends by itself
 	}
+
 	return l, err
 }
 
@@ -77,12 +80,14 @@ func (s *native) Extend(ctx context.Context, l lease.Lease, note string, ttl tim
 	if err := CheckTTL(max(ttl, MinTTL)); err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
+
 	extended, err := s.Store.Extend(ctx, l, note, ttl)
 	if _, locked := parseVersion(l.Version); locked && (err == nil || ctx.Err() != nil) { // the record may be there
 		unlocking, cancel := context.WithTimeout(ctx, unlockTimeout)
 		defer cancel()
 		_ = s.blobs.unlock(unlocking, l.Key, l.ID) // else it ends by itself; the record stands
 	}
+
 	return extended, err
 }
 
@@ -97,6 +102,7 @@ func (s *native) Release(ctx context.Context, l lease.Lease, note string) error 
 	case ctx.Err() != nil: // the record may be there
 		_ = s.blobs.unlock(ctx, l.Key, l.ID)
 	}
+
 	return err
 }
 
@@ -107,11 +113,13 @@ func (s *native) Break(ctx context.Context, key string, next func(lease.Record) 
 	if err != nil {
 		return err
 	}
+
 	if _, locked := parseVersion(broken.Version); locked && broken.Released {
 		if err := s.blobs.unlock(ctx, key, broken.ID); err != nil {
 			return fmt.Errorf("break lease %q: %w", key, err)
 		}
 	}
+
 	return nil
 }
 
@@ -143,6 +151,7 @@ func (r *lockingRecords) Write(
 		}
 		prev.Exists = true
 	}
+
 	r.id = next.ID
 	etag, _ := parseVersion(prev.Version)
 	err = r.lock(ctx, key, next.ID, next.Hold, etag)
@@ -150,10 +159,12 @@ func (r *lockingRecords) Write(
 		r.id = ""
 		return "", &lease.HeldError{Key: key, Record: prev.Record}
 	}
+
 	if err == nil {
 		prev.Version = lockedMark + etag
 		version, err = r.blobs.Write(ctx, key, prev, next)
 	}
+
 	return lockedMark + version, err
 }
 
@@ -164,6 +175,7 @@ func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, eta
 	if err != nil {
 		return err
 	}
+
 	seconds := int32((ttl + time.Second - 1) / time.Second)
 	_, err = client.AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
 		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
@@ -171,6 +183,7 @@ func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, eta
 	if err != nil {
 		return fmt.Errorf("lock the blob of key %q: %w", key, azure.Explain(err))
 	}
+
 	return nil
 }
 
@@ -185,6 +198,7 @@ func (b *blobs) unlock(ctx context.Context, key, id string) error {
 	if err != nil {
 		return err
 	}
+
 	for try := 0; ; try++ {
 		_, err = client.ReleaseLease(lasting, nil)
 		if err == nil ||
@@ -197,6 +211,7 @@ func (b *blobs) unlock(ctx context.Context, key, id string) error {
 			) {
 			return nil
 		}
+
 		if !azure.ShouldRetry(lasting, try, err) {
 			if ctx.Err() != nil {
 				err = ctx.Err()

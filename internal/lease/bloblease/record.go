@@ -59,10 +59,12 @@ func (b *blobs) Read(ctx context.Context, key string) (r caslease.Record, err er
 	if _, r, err = decode(found); err != nil {
 		return caslease.Record{}, fmt.Errorf("read blob %q in %q: %w: delete the blob", found.Name, b.store.Address(), err)
 	}
+
 	r.Exists, r.Version = true, found.ETag
 	if found.Locked {
 		r.Version = lockedMark + r.Version
 	}
+
 	return r, nil
 }
 
@@ -70,12 +72,14 @@ func (b *blobs) Read(ctx context.Context, key string) (r caslease.Record, err er
 // The new version does not mention it, because the writer gives it back.
 func (b *blobs) Write(ctx context.Context, key string, prev, next caslease.Record) (version string, err error) {
 	r := records.Record{Name: blobName(key), Values: encode(key, next)}
+
 	if prev.Exists {
 		etag, locked := parseVersion(prev.Version)
 		if r.ETag = etag; locked {
 			r.Lock = next.ID
 		}
 	}
+
 	return b.store.Write(ctx, r)
 }
 
@@ -95,12 +99,16 @@ func decode(from records.Record) (key string, r caslease.Record, err error) {
 	if err == nil {
 		err = json.Unmarshal(document, &d)
 	}
+
 	if err == nil {
 		r, err = d.Record(from.Written)
 	}
+
 	if err != nil {
 		return "", r, fmt.Errorf("decode the metadata %q: %w", metadata, err)
 	}
+
 	r.Now = from.Now
+
 	return d.Key, r, nil
 }

@@ -40,6 +40,7 @@ func (s *Store) Sweep(
 	if n, err := strconv.ParseUint(from, 16, 8); err == nil {
 		first = int(n)
 	}
+
 	// Of the shards that are swept side by side, next is the first that is not done: what was
 	// removed from the others is gone.
 	var done [shards]bool
@@ -50,17 +51,20 @@ func (s *Store) Sweep(
 			if ctx.Err() != nil {
 				return context.Cause(ctx)
 			}
+
 			err := w.shard(ctx, shardPrefix(i))
 			done[i] = err == nil
 			return err
 		})
 	}
+
 	if err = sweeping.Wait(); err != nil {
 		for first < shards && done[first] {
 			first++
 		}
 		next = strings.TrimSuffix(shardPrefix(first), "/")
 	}
+
 	return int(w.removed.Load()), next, err
 }
 
@@ -76,6 +80,7 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 		if err != nil {
 			return err
 		}
+
 		removing, ctx := errgroup.WithContext(ctx)
 		removing.SetLimit(removalsAtOnce)
 		for _, r := range page {
@@ -83,10 +88,12 @@ func (s *sweep) shard(ctx context.Context, prefix string) error {
 				removing.Go(func() error { return s.remove(ctx, r) })
 			}
 		}
+
 		if err := removing.Wait(); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -105,8 +112,10 @@ func (s *sweep) remove(ctx context.Context, r records.Record) error {
 	if errors.Is(err, records.ErrConflict) {
 		return nil // somebody else took or removed it
 	}
+
 	if err == nil {
 		s.removed.Add(1)
 	}
+
 	return err
 }

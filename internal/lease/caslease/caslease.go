@@ -69,6 +69,7 @@ func (c Clock) freesWithin(left time.Duration) time.Duration {
 			left -= part
 		}
 	}
+
 	return left + c.margin()
 }
 
@@ -158,20 +159,24 @@ func (s *Store) Acquire(
 		case err != nil:
 			return lease.Lease{}, fmt.Errorf("acquire lease %q: %w", key, err)
 		}
+
 		if prev.ID == id { // an earlier try did it and its answer was lost
 			return prev.lease(key, start, s.service.Clock), nil
 		}
 		if !prev.Free(s.service.Clock) {
 			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
 		}
+
 		note, err := next(prev.Record)
 		if err != nil && sure {
 			return lease.Lease{}, err
 		}
+
 		if err != nil { // no write shows whether that was the record
 			read, sure = s.latest, true
 			continue
 		}
+
 		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
 		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
 		switch {
@@ -192,7 +197,9 @@ func (s *Store) Extend(ctx context.Context, l lease.Lease, note string, ttl time
 	if err != nil {
 		return lease.Lease{}, fmt.Errorf("extend lease %q: %w", l.Key, err)
 	}
+
 	l.Note, l.Version = note, version
+
 	return s.service.Clock.Granted(l, start, ttl), nil
 }
 
@@ -203,6 +210,7 @@ func (s *Store) Release(ctx context.Context, l lease.Lease, note string) error {
 	if _, err := s.replace(ctx, l, freed); err != nil && !errors.Is(err, lease.ErrLost) {
 		return fmt.Errorf("release lease %q: %w", l.Key, err)
 	}
+
 	return nil
 }
 
@@ -235,16 +243,19 @@ func (s *Store) BreakRecord(ctx context.Context, key string, next func(lease.Rec
 			if prev.Free(s.service.Clock) || id != "" && prev.ID != id { // an earlier try did it, or the lease has ended
 				return prev, nil
 			}
+
 			freed := prev
 			if freed.Note, err = next(prev.Record); err != nil {
 				return Record{}, err
 			}
+
 			freed.Hold, freed.Released = 0, true
 			id = prev.ID
 			if _, err = s.records.Write(ctx, key, prev, freed); err == nil {
 				return freed, nil
 			}
 		}
+
 		if !s.service.ShouldRetry(ctx, try, err) {
 			return Record{}, fmt.Errorf("break lease %q: %w", key, err)
 		}
@@ -263,6 +274,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		case !s.service.ShouldRetry(ctx, try, err):
 			return "", err
 		}
+
 		// The record has changed, or an earlier try did it and its answer was
 		// lost: both end well with another write while l is current.
 		now, err := s.latest(ctx, l.Key)

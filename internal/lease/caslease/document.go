@@ -32,6 +32,7 @@ func (r Record) Document(key string) Document {
 	if r.Released || r.ID == "" {
 		phase = phaseFree
 	}
+
 	return Document{
 		Key:     key,
 		LeaseID: r.ID,
@@ -55,6 +56,7 @@ func (d Document) Record(written time.Time) (Record, error) {
 	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
 		return Record{}, fmt.Errorf("it is not a lease: holdSec is not a duration: %v", d.HoldSec)
 	}
+
 	hold := time.Duration(math.Round(d.HoldSec * float64(time.Second)))
 	return Record{
 		Record:   lease.Record{Note: d.Note, Token: d.Token, Claimed: d.Claimed, Written: written, Hold: hold},

@@ -44,6 +44,7 @@ func (s single) Do(req *policy.Request) (*http.Response, error) {
 	case err == nil && (resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode >= http.StatusInternalServerError):
 		return nil, runtime.NewResponseError(resp)
 	}
+
 	return resp, err
 }
 
@@ -59,14 +60,17 @@ func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 	if wrong := s.wrong.Load(); wrong != nil && !properties {
 		return nil, wrong
 	}
+
 	resp, err := req.Next()
 	if err != nil || !properties || resp.StatusCode != http.StatusOK {
 		return resp, err
 	}
+
 	body, err := runtime.Payload(resp)
 	if err != nil {
 		return nil, err
 	}
+
 	var account struct {
 		EnableMultipleWriteLocations bool              `json:"enableMultipleWriteLocations"`
 		WritableLocations            []json.RawMessage `json:"writableLocations"`
@@ -77,7 +81,9 @@ func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 	if err := json.Unmarshal(body, &account); err != nil {
 		return nil, fmt.Errorf("read the account's properties: %w", err)
 	}
+
 	s.wrong.Store(nil)
+
 	if account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1 {
 		s.wrong.Store(
 			&ConfigError{
@@ -89,5 +95,6 @@ func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 		s.wrong.Store(&ConfigError{"the account's default consistency is " + level + ", where an old record may suppress " +
 			"an alert: set it to Session or a stronger level"})
 	}
+
 	return resp, nil
 }

@@ -43,6 +43,7 @@ func explain(err error) error {
 	if err == nil {
 		return nil
 	}
+
 	var config *ConfigError
 	answer := azure.Answer(err)
 	switch {
@@ -51,14 +52,17 @@ func explain(err error) error {
 	case answer.StatusCode == 0:
 		return azure.Explain(err)
 	}
+
 	text := fmt.Sprintf("%d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
 	sub := ""
 	if answer.RawResponse != nil {
 		sub = answer.RawResponse.Header.Get(subStatus)
 	}
+
 	if sub != "" && sub != "0" {
 		text += ", sub-status " + sub
 	}
+
 	switch {
 	case answer.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound:
 		return errNoContainer
@@ -70,6 +74,7 @@ func explain(err error) error {
 	case answer.StatusCode == http.StatusTooManyRequests:
 		text += ": the container's throughput is used up: raise it if this lasts"
 	}
+
 	return azure.Explained(text, answer)
 }
 

@@ -46,6 +46,7 @@ func (i items) Latest(ctx context.Context, key string) (r caslease.Record, err e
 		if err != nil {
 			return err
 		}
+
 		r, err = i.read(ctx, key, session)
 		return err
 	})
@@ -70,6 +71,7 @@ func (i items) session(ctx context.Context, name string) (*string, error) {
 	if token := answer.RawResponse.Header.Get("X-Ms-Session-Token"); token != "" {
 		return &token, nil
 	}
+
 	return nil, nil
 }
 
@@ -90,8 +92,10 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 				return caslease.Record{Record: lease.Record{Now: now}}, err
 			}
 		}
+
 		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)
 	}
+
 	now, err := azure.Date(resp.RawResponse)
 	if err != nil {
 		return caslease.Record{}, fmt.Errorf("read item %q: %w", name, err)
@@ -99,13 +103,16 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 	if resp.ETag == "" {
 		return caslease.Record{}, fmt.Errorf("read item %q: the answer lacks an ETag", name)
 	}
+
 	r, err := decode(resp.Value)
 	if err != nil {
 		return caslease.Record{}, fmt.Errorf("read item %q: %w: delete the item", name, err)
 	}
+
 	r.Now = now
 	r.Exists = true
 	r.Version = string(resp.ETag)
+
 	return r, nil
 }
 
@@ -124,6 +131,7 @@ func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (
 	if err != nil {
 		return "", fmt.Errorf("write item %q: %w", name, err)
 	}
+
 	var resp azcosmos.ItemResponse
 	if prev.Exists {
 		match := azcore.ETag(prev.Version)
@@ -137,12 +145,14 @@ func (i items) write(ctx context.Context, key string, prev, r caslease.Record) (
 	} else {
 		resp, err = i.container.CreateItem(ctx, azcosmos.NewPartitionKeyString(name), body, nil)
 	}
+
 	if err != nil {
 		return "", fmt.Errorf("write item %q: %w", name, explain(err))
 	}
 	if resp.ETag == "" {
 		return "", fmt.Errorf("write item %q: the answer lacks an ETag", name)
 	}
+
 	return string(resp.ETag), nil
 }
 
@@ -172,5 +182,6 @@ func decode(body []byte) (caslease.Record, error) {
 	if d.Written <= 0 {
 		return caslease.Record{}, fmt.Errorf("it is not a lease: _ts is not a time: %v", d.Written)
 	}
+
 	return d.Record(time.Unix(d.Written, 0).UTC())
 }

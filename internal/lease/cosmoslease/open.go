@@ -56,22 +56,26 @@ func WithKey(connectionString string) (Account, error) {
 			return Account{}, errors.New("names a Database, which is a setting of its own: remove it here")
 		}
 	}
+
 	switch {
 	case endpoint == "":
 		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
 	case key == "":
 		return Account{}, errors.New("has no AccountKey: copy the whole string")
 	}
+
 	if _, err := parseEndpoint(endpoint); err != nil {
 		return Account{}, fmt.Errorf("has an AccountEndpoint that is %w", err)
 	}
 	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
 		return Account{}, errors.New("has an AccountKey that is not base64: copy the whole string")
 	}
+
 	credential, err := azcosmos.NewKeyCredential(key)
 	if err != nil {
 		return Account{}, fmt.Errorf("has a wrong AccountKey: %w", err)
 	}
+
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClientWithKey(endpoint, credential, o)
 	}}, nil
@@ -83,6 +87,7 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 	if err := azure.CheckEndpoint(endpoint, "https://ACCOUNT.documents.azure.com:443/"); err != nil {
 		return Account{}, err
 	}
+
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
 		return azcosmos.NewClient(endpoint, credential, o)
 	}}, nil
@@ -99,6 +104,7 @@ func parseEndpoint(endpoint string) (*url.URL, error) {
 		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return nil, errors.New("not an address like https://ACCOUNT.documents.azure.com:443/")
 	}
+
 	return u, nil
 }
 
@@ -137,6 +143,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 			}
 			return caslease.New(items, service), nil
 		}
+
 		if !azure.ShouldRetry(ctx, try, err) {
 			return nil, fmt.Errorf(
 				"open Cosmos container %q in database %q at %s: %w",
@@ -157,15 +164,18 @@ func open(ctx context.Context, config Config) (items, error) {
 			}
 		}
 	}
+
 	c, err := config.Account.client(clientOptions(config.Client))
 	if err != nil {
 		return items{}, err
 	}
+
 	i, err := use(ctx, c, config.Database, config.Container)
 	if err != nil {
 		c.Close()
 		return items{}, explain(err)
 	}
+
 	return i, nil
 }
 
@@ -175,10 +185,12 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 	if err != nil {
 		return items{}, err
 	}
+
 	i, err := d.NewContainer(container)
 	if err != nil {
 		return items{}, err
 	}
+
 	found, err := i.Read(ctx, nil)
 	if azure.Answer(err).StatusCode == http.StatusNotFound {
 		err = create(ctx, c, d, container)
@@ -186,9 +198,11 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 			found, err = i.Read(ctx, nil)
 		}
 	}
+
 	if err != nil {
 		return items{}, err
 	}
+
 	if found.ContainerProperties == nil ||
 		!slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
 		return items{}, &ConfigError{
@@ -199,11 +213,13 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 			),
 		}
 	}
+
 	if found.ContainerProperties.DefaultTimeToLive == nil {
 		return items{}, &ConfigError{
 			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`",
 		}
 	}
+
 	home := azure.NewContainer(
 		database+"/"+container,
 		func(err error) bool { return errors.Is(err, errNoContainer) },
@@ -232,9 +248,11 @@ func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient,
 			},
 		}, nil)
 	}
+
 	switch azure.Answer(err).StatusCode {
 	case http.StatusConflict: // another replica did
 		return nil
+
 	case http.StatusForbidden, http.StatusUnauthorized:
 		return &ConfigError{
 			fmt.Sprintf(
@@ -244,5 +262,6 @@ func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient,
 			),
 		}
 	}
+
 	return err
 }

@@ -68,6 +68,7 @@ func checkOneWinner(t tester, s *suite) {
 			t.Errorf("%d of %d contenders got the %s key, want 1", len(won), contenders, key)
 			continue
 		}
+
 		extend(t, stores[1], won[0], "", long)
 	}
 }
@@ -85,6 +86,7 @@ func checkExpiry(t tester, s *suite) {
 		if held := refusedUntil(t, other, l); held != nil && held.Until.After(time.Now().Add(s.short)) {
 			t.Errorf("HeldError.Until is %v away, the ttl was %v", time.Until(held.Until), s.short)
 		}
+
 		l.Until = start.Add(s.short) // whatever the store says
 		s.waitOut(t, other, l, "", s.short)
 	})
@@ -107,12 +109,15 @@ func checkFrees(t tester, s *suite) {
 		if held := refusedUntil(t, other, l); held != nil && i%2 == 1 {
 			frees = held.Frees
 		}
+
 		if early := l.Until.Sub(frees); early > 0 {
 			t.Errorf("key %q is said to free %v before its lease ends", key, early)
 		}
+
 		if late := frees.Sub(l.Until); s.Bubble != nil && late > s.Lag {
 			t.Errorf("key %q is said to free %v after its lease ends, want at most %v", key, late, s.Lag)
 		}
+
 		time.Sleep(time.Until(frees))
 		if _, err := other.Acquire(t.Context(), key, long, with("")); err != nil {
 			t.Errorf("key %q was to be free by now: %v", key, err)
@@ -126,13 +131,18 @@ func checkSkewedService(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
+
 	second := time.Now().Truncate(time.Second).Add(time.Second)
 	ahead := []time.Duration{900 * time.Millisecond, -900 * time.Millisecond}
 	sideBySide(2*10, func(i int) {
 		by := ahead[i%2]
-		holder, other := s.store(t), s.storeVia(t, &wire{next: s.Transport, edit: func(resp *http.Response) {
-			resp.Header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
-		}})
+		holder, other := s.store(t), s.storeVia(t, &wire{
+			next: s.Transport,
+			edit: func(resp *http.Response) {
+				resp.Header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
+			},
+		})
+
 		time.Sleep(time.Until(second.Add(time.Duration(i/2) * 100 * time.Millisecond)))
 		start := time.Now()
 		l := acquire(t, holder, fmt.Sprintf("%v at .%d s", by, i/2), "", s.short)
@@ -157,6 +167,7 @@ func checkStaleHolder(t tester, s *suite) {
 			}
 		}
 	}
+
 	if got := extend(t, a, l, "b", long); got.Token != l.Token {
 		t.Errorf("Extend changed the token from %d to %d", l.Token, got.Token)
 	}
@@ -173,6 +184,7 @@ func checkToken(t tester, s *suite) {
 		}
 		last = l.Token
 	}
+
 	remove := func() {
 		t.Helper()
 		time.Sleep(1100 * time.Millisecond) // the clock that makes up for the lost token may count seconds
@@ -188,6 +200,7 @@ func checkToken(t tester, s *suite) {
 		l = acquire(t, b, "key", "", long)
 		grown("release", l)
 	}
+
 	l = extend(t, a, l, "", s.short)
 	l = s.waitOut(t, b, l, "", long)
 	grown("expiry", l)
@@ -217,6 +230,7 @@ func checkExtend(t tester, s *suite) {
 			sameGrant(t, first, l)
 			s.started(t, l, start, s.short)
 			s.waitOut(t, b, l, "", long)
+
 		case 1: // later, and by any copy
 			first := acquire(t, a, "later", "claim", s.short)
 			l := extend(t, b, first, "window", long)
@@ -224,11 +238,14 @@ func checkExtend(t tester, s *suite) {
 			if !l.Until.After(first.Until) {
 				t.Errorf("Extend to %v later moved Until by %v", long-s.short, l.Until.Sub(first.Until))
 			}
+
 			s.outlast(s.short)
 			if held := refused(t, b, "later"); held.Record.Note != "window" || held.Record.Hold != long {
 				t.Errorf("after Extend the refused see %+v", held.Record)
 			}
+
 			sameGrant(t, first, extend(t, a, first, "again", long))
+
 		case 2: // expired, and nobody has taken it
 			first := acquire(t, a, "expired", "claim", s.short)
 			s.outlast(s.short)
@@ -236,6 +253,7 @@ func checkExtend(t tester, s *suite) {
 			if held := refused(t, b, "expired"); held.Record.Note != "late" {
 				t.Errorf("after a late Extend the refused see the note %q", held.Record.Note)
 			}
+
 		case 3: // released; of one that was taken see checkStaleHolder
 			first := acquire(t, a, "released", "claim", long)
 			release(t, a, first, "")
@@ -265,6 +283,7 @@ func checkRelease(t tester, s *suite) {
 	if prev.Note != "kept" || prev.Hold != 0 || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) {
 		t.Errorf("after Release the next holder sees %+v, want the note %q, hold 0 and the rest of %+v", prev, "kept", l)
 	}
+
 	if next.ID == l.ID {
 		t.Errorf("two grants have the ID %q", l.ID)
 	}
@@ -286,6 +305,7 @@ func checkNotes(t tester, s *suite) {
 				t.Errorf("after %s the refused see the note %q, want %q", after, got, note)
 			}
 		}
+
 		l := acquire(t, a, key, note, long)
 		told("Acquire")
 		l = extend(t, a, l, "other", long)
@@ -294,6 +314,7 @@ func checkNotes(t tester, s *suite) {
 		if l.Note != note {
 			t.Errorf("the lease has the note %q, want %q", l.Note, note)
 		}
+
 		release(t, a, l, note)
 		if _, prev := replace(t, b, key, ""); prev.Note != note {
 			t.Errorf("after Release the next holder sees the note %q, want %q", prev.Note, note)
@@ -306,6 +327,7 @@ func checkNotes(t tester, s *suite) {
 	if held := refusedUntil(t, b, l); held != nil && held.Record.Note != "window" {
 		t.Errorf("during the window the refused see the note %q", held.Record.Note)
 	}
+
 	s.waitOut(t, b, l, "claim 2", long)
 	if got := refused(t, a, "key").Record.Note; got != "claim 2" {
 		t.Errorf("after an expired window and a claim the refused see the note %q, want the claim's", got)
@@ -326,9 +348,11 @@ func checkNext(t tester, s *suite) {
 			if errors.Is(err, lease.ErrHeld) && time.Now().Before(end) {
 				continue // an expired key may free late
 			}
+
 			if err != no { //nolint:errorlint // as it is
 				t.Fatalf("Acquire returned %v, want next's error as it is", err)
 			}
+
 			return prev
 		}
 	}
@@ -336,9 +360,11 @@ func checkNext(t tester, s *suite) {
 	if prev := see(a); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
 		t.Errorf("for a key that was never taken next sees %+v", prev)
 	}
+
 	if prev := see(b); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
 		t.Errorf("after a refusal by next, next sees %+v", prev)
 	}
+
 	l := acquire(t, b, "key", "claim", s.short)
 	l = extend(t, b, l, "window", s.short)
 	held := refusedUntil(t, a, l)
@@ -348,13 +374,16 @@ func checkNext(t tester, s *suite) {
 		if prev.Note != "window" || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) || prev.Hold != s.short {
 			t.Errorf("after expiry next sees %+v, want the window of %+v", prev, l)
 		}
+
 		if held != nil && !prev.Written.Equal(held.Record.Written) {
 			t.Errorf("next sees a record written at %v, the refused saw %v", prev.Written, held.Record.Written)
 		}
+
 		if prev.Written.Before(prev.Claimed) || prev.Now.Sub(prev.Written) < prev.Hold {
 			t.Errorf("the record's times are out of order: %+v", prev)
 		}
 	}
+
 	// A refusal by next frees nothing and takes nothing: the holder is still the last one.
 	extend(t, b, l, "late", long)
 }
@@ -382,15 +411,18 @@ func checkBreak(t tester, s *suite) {
 	if err := other.Break(t.Context(), "held", func(lease.Record) (string, error) { return "", no }); err != no {
 		t.Errorf("Break returned %v, not the error of its next", err)
 	}
+
 	l = extend(t, holder, l, "window", long)
 
 	var broken lease.Record
 	if err := other.Break(t.Context(), "held", seen(&broken, "left behind")); err != nil {
 		t.Fatalf("Break of a held key: %v", err)
 	}
+
 	if broken.Note != "window" || broken.Token != l.Token || broken.Hold != long || broken.Now.Before(broken.Written) {
 		t.Errorf("next saw %+v, want the record of %+v", broken, l)
 	}
+
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
 
@@ -398,9 +430,11 @@ func checkBreak(t tester, s *suite) {
 	if prev.Note != "left behind" || prev.Token != l.Token || prev.Hold != 0 {
 		t.Errorf("the next holder sees %+v", prev)
 	}
+
 	if taken.Token <= l.Token {
 		t.Errorf("token %d after %d, whose lease was broken", taken.Token, l.Token)
 	}
+
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
 	extend(t, other, taken, "next", long)
@@ -417,11 +451,13 @@ func checkBreak(t tester, s *suite) {
 	acquire(t, holder, "expired", "kept", s.short)
 	release(t, holder, acquire(t, holder, "released", "kept", long), "kept")
 	s.outlast(s.short)
+
 	for key, note := range map[string]string{"absent": "", "released": "kept", "expired": "kept"} {
 		same := func(r lease.Record) (string, error) { return r.Note, nil } // where reads lag it is called
 		if err := other.Break(t.Context(), key, same); err != nil {
 			t.Errorf("Break of the %s key: %v", key, err)
 		}
+
 		if _, prev := replace(t, other, key, ""); prev.Note != note {
 			t.Errorf("the next holder of the %s key sees %+v, want the note %q", key, prev, note)
 		}
@@ -452,6 +488,7 @@ func checkRead(t tester, s *suite) {
 		if err != nil {
 			t.Fatalf("Read(%q): %v", key, err)
 		}
+
 		return r
 	}
 	absent := func(key string) {
@@ -466,6 +503,7 @@ func checkRead(t tester, s *suite) {
 		note := notes[i%len(notes)]
 		hold := long
 		l := acquire(t, store, key, note, long)
+
 		switch i % 3 {
 		case 0:
 			hold = long / 2
@@ -474,18 +512,22 @@ func checkRead(t tester, s *suite) {
 			hold = 0
 			release(t, store, l, note)
 		}
+
 		r := read(key)
 		if r.Note != note || r.Token != l.Token || r.Hold != hold || !r.Claimed.Equal(l.Claimed) {
 			t.Errorf("key %q is read as %+v, want the note %q and the hold %v of %+v", key, r, note, hold, l)
 		}
+
 		if hold > 0 {
 			extend(t, store, l, note, long) // nobody is disturbed
 			return
 		}
+
 		_, want := replace(t, store, key, "")
 		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
 			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
 		}
+
 		if r.Note != want.Note || r.Token != want.Token || r.Hold != want.Hold || !r.Claimed.Equal(want.Claimed) ||
 			!r.Written.Equal(want.Written) {
 			t.Errorf("key %q is read as %+v, next sees %+v", key, r, want)
@@ -499,11 +541,13 @@ func checkRead(t tester, s *suite) {
 	) {
 		t.Fatalf("Acquire returned %v, want next's error", err)
 	}
+
 	absent("declined")
 	acquire(t, store, "deleted", "", long)
 	if err := s.Delete(t.Context(), "deleted"); err != nil {
 		t.Fatalf("delete a record: %v", err)
 	}
+
 	absent("deleted")
 }
 
@@ -527,6 +571,7 @@ func checkEndedContext(t tester, s *suite) {
 	if held := refused(t, store, "key"); held.Record.Note != "" || held.Record.Hold != long {
 		t.Errorf("a cancelled Extend left %+v", held.Record)
 	}
+
 	l = extend(t, store, l, "", long)
 	ends("Release", store.Release(ended, l, ""))
 	refused(t, store, "key")

@@ -23,6 +23,7 @@ func (a ahead) record(r lease.Record) lease.Record {
 			*t = t.Add(a.by).Round(0)
 		}
 	}
+
 	return r
 }
 

@@ -18,6 +18,7 @@ func checkFaults(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
+
 	clean := s.store(t)
 	once := []fault{lostRequest, lostAnswer, late, busy, throttled, broken, stalled, stalledDone}
 	var verified sync.WaitGroup
@@ -28,11 +29,13 @@ func checkFaults(t tester, s *suite) {
 			c := s.attempt(t, clean, fmt.Sprintf("%s, %s at request %d", op.name, f.name, at+1), f, at)
 			verify := op.run(t, c)
 			verified.Go(func() { verify(t) })
+
 			if n := c.wire.disarm(); n == 0 {
 				t.Errorf("%s: no request was made", c.key)
 			} else if n > at {
 				continue
 			}
+
 			return
 		}
 	})
@@ -48,6 +51,7 @@ func checkOutage(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
+
 	clean := s.store(t)
 	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
 	sideBySide(len(operations)*len(outages), func(i int) {
@@ -57,6 +61,7 @@ func checkOutage(t tester, s *suite) {
 		if n := c.wire.disarm(); n > maxRequests {
 			t.Errorf("%s: %d requests, want at most %d", c.key, n, maxRequests)
 		}
+
 		verify(t)
 	})
 }
@@ -87,6 +92,7 @@ func (c attempt) try(t tester, call func(context.Context) error) (done bool) {
 	case c.fault.stalled:
 		limit = 500 * time.Millisecond
 	}
+
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
 	c.wire.arm(c.fault, c.at)
@@ -99,6 +105,7 @@ func (c attempt) try(t tester, call func(context.Context) error) (done bool) {
 	case err != nil && !(c.fault.stalled && errors.Is(err, context.DeadlineExceeded)):
 		t.Errorf("%s: %v", c.key, err)
 	}
+
 	return err == nil
 }
 
@@ -126,10 +133,12 @@ var operations = []struct {
 			if !done {
 				extend(t, c.clean, l, "window", long)
 			}
+
 			if held := refused(t, c.clean, c.key); held.Record.Note != "window" || held.Record.Hold != long ||
 				held.Record.Token != l.Token {
 				t.Errorf("%s: the record is %+v", c.key, held.Record)
 			}
+
 			extend(t, c.clean, l, "window", long)
 		}
 	}},
@@ -140,9 +149,11 @@ var operations = []struct {
 			if !done {
 				release(t, c.clean, l, "kept")
 			}
+
 			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
 				t.Errorf("%s: the next holder sees %+v", c.key, prev)
 			}
+
 			lost(t, c.clean, l)
 		}
 	}},
@@ -168,9 +179,11 @@ var operations = []struct {
 					t.Errorf("%s: broken again: %v", c.key, err)
 				}
 			}
+
 			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
 				t.Errorf("%s: the next holder sees %+v", c.key, prev)
 			}
+
 			lost(t, c.clean, l)
 		}
 	}},
@@ -198,7 +211,9 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 			extend(t, c.clean, l, "window", long)
 		}
 	}
+
 	end := time.Now().Add(c.short + c.Lag + c.grace)
+
 	return func(t tester) { // the key may be taken, but for no longer than the ttl
 		for {
 			next, err := c.clean.Acquire(t.Context(), c.key, long, with("next"))
@@ -206,10 +221,12 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 				extend(t, c.clean, next, "next", long)
 				return
 			}
+
 			if asHeld(t, c.key, err) == nil || time.Now().After(end) {
 				t.Errorf("%s: the key stays taken: %v", c.key, err)
 				return
 			}
+
 			time.Sleep(200 * time.Millisecond)
 		}
 	}
@@ -220,11 +237,13 @@ func checkLateDuplicates(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
+
 	clean := s.store(t)
 	for _, key := range []string{"absent", "released"} {
 		if key == "released" {
 			release(t, clean, acquire(t, clean, key, "", long), "")
 		}
+
 		w := &wire{next: s.Transport}
 		store := s.storeVia(t, w)
 		l := acquire(t, store, key, "claim", s.short)
@@ -232,9 +251,11 @@ func checkLateDuplicates(t tester, s *suite) {
 		if n := w.repeat(t); n < 2 {
 			t.Errorf("only %d writes were made", n)
 		}
+
 		if held := refused(t, clean, key); held.Record.Note != "window" || held.Record.Hold != long {
 			t.Errorf("%s key: after late duplicates of Acquire and Extend the record is %+v", key, held.Record)
 		}
+
 		l = extend(t, store, l, "window 2", long)
 		release(t, store, l, "kept")
 		w.repeat(t)
@@ -242,10 +263,12 @@ func checkLateDuplicates(t tester, s *suite) {
 		if prev.Note != "kept" {
 			t.Errorf("%s key: after late duplicates the next holder sees %+v", key, prev)
 		}
+
 		w.repeat(t)
 		if held := refused(t, clean, key); held.Record.Note != "other" || held.Record.Token != taken.Token {
 			t.Errorf("%s key: late duplicates changed another's record to %+v", key, held.Record)
 		}
+
 		extend(t, clean, taken, "other", long)
 	}
 }
@@ -255,6 +278,7 @@ func checkLocalClock(t tester, s *suite) {
 	if s.Transport == nil {
 		return
 	}
+
 	skewed := func(by time.Duration) lease.Store {
 		// To a caller whose clock is fast, the service's looks slow.
 		return s.storeVia(t, &wire{next: s.Transport, edit: func(resp *http.Response) { s.Skew(resp, -by) }})
@@ -265,6 +289,7 @@ func checkLocalClock(t tester, s *suite) {
 		if i == 1 {
 			holder, other = slow, fast
 		}
+
 		l := acquire(t, holder, fmt.Sprintf("key %d", i), "claim", s.short)
 		refusedUntil(t, other, l)
 		l = extend(t, holder, l, "window", s.short)

@@ -78,6 +78,7 @@ func Run(t *testing.T, h Harness) {
 				h.Bubble(t, func(t *testing.T) { c.run(t, newSuite(t, h)) })
 				return
 			}
+
 			t.Parallel()
 			busytest.Run(t, func(a *busytest.Attempt) { attemptCheck(a, h, c.run) })
 		})
@@ -95,6 +96,7 @@ func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite)) {
 		if answers.next = s.Transport; answers.next != nil {
 			s.Transport = answers
 		}
+
 		run(r, s)
 	})
 	took, slowest := time.Since(start), time.Duration(answers.slowest.Load())
@@ -105,6 +107,7 @@ func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite)) {
 	case slowest > tooSlow:
 		a.Missed("an answer of the service took %v: %s", slowest.Round(time.Millisecond), r.failures[0])
 	}
+
 	for _, f := range r.failures {
 		a.Error(f)
 	}
@@ -136,6 +139,7 @@ func MustFail(t *testing.T, h Harness, name string) {
 		if name != c.name {
 			continue
 		}
+
 		known = true
 		run := func(t *testing.T) {
 			r := &recorder{T: t}
@@ -144,21 +148,25 @@ func MustFail(t *testing.T, h Harness, name string) {
 			r.record(func() { c.run(r, s) })
 			failures = append(failures, r.failures...)
 		}
+
 		if h.Bubble != nil {
 			h.Bubble(t, run)
 			break
 		}
+
 		// A check of what happens too early notices only what it asks in time.
 		for n := 0; n < 4 && len(failures) == 0; n++ {
 			run(t)
 		}
 	}
+
 	switch {
 	case !known:
 		t.Fatalf("no check %q", name)
 	case len(failures) == 0:
 		t.Fatalf("%s does not notice that this store is broken", name)
 	}
+
 	t.Logf("%d failures, the first: %s", len(failures), failures[0])
 }
 
@@ -185,6 +193,7 @@ func (r *recorder) record(check func()) {
 		defer close(done)
 		check()
 	}()
+
 	<-done
 }
 
@@ -236,6 +245,7 @@ func (s *suite) storeVia(t tester, via http.RoundTripper) lease.Store {
 	if err != nil {
 		t.Fatalf("open a store: %v", err)
 	}
+
 	return store
 }
 
@@ -266,6 +276,7 @@ func acquire(t tester, s lease.Store, key, note string, ttl time.Duration) lease
 	if err != nil {
 		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
 	}
+
 	return l
 }
 
@@ -276,6 +287,7 @@ func replace(t tester, s lease.Store, key, note string) (l lease.Lease, prev lea
 	if err != nil {
 		t.Fatalf("Acquire(%q) of a free key: %v", key, err)
 	}
+
 	return l, prev
 }
 
@@ -285,6 +297,7 @@ func extend(t tester, s lease.Store, l lease.Lease, note string, ttl time.Durati
 	if err != nil {
 		t.Fatalf("Extend(%q) of a current lease: %v", l.Key, err)
 	}
+
 	return extended
 }
 
@@ -303,6 +316,7 @@ func refused(t tester, s lease.Store, key string) *lease.HeldError {
 	if held == nil {
 		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", key, err)
 	}
+
 	return held
 }
 
@@ -316,6 +330,7 @@ func refusedUntil(t tester, s lease.Store, l lease.Lease) *lease.HeldError {
 	if held == nil && time.Now().Before(l.Until) {
 		t.Fatalf("Acquire(%q) of a held key: %v, want a *HeldError", l.Key, err)
 	}
+
 	return held
 }
 
@@ -326,12 +341,15 @@ func asHeld(t tester, key string, err error) *lease.HeldError {
 	if !errors.As(err, &held) {
 		return nil
 	}
+
 	if !errors.Is(err, lease.ErrHeld) {
 		t.Errorf("a *HeldError is not ErrHeld")
 	}
+
 	if held.Key != key {
 		t.Errorf("HeldError.Key is %q, want %q", held.Key, key)
 	}
+
 	return held
 }
 
@@ -356,30 +374,38 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 		if i == -1 {
 			at = l.Until.Add(-1)
 		}
+
 		time.Sleep(time.Until(at))
 		tried := time.Now()
 		taken, err := store.Acquire(t.Context(), l.Key, ttl, with(note))
 		now := time.Now()
+
 		if err == nil {
 			if now.Before(l.Until) {
 				t.Errorf("key %q was granted %v before its holder's lease ended", l.Key, l.Until.Sub(now))
 			}
+
 			if told.After(now) {
 				t.Errorf("key %q: the refused were told to wait %v longer than need be", l.Key, told.Sub(now))
 			}
+
 			if taken.Token <= l.Token {
 				t.Errorf("key %q: token %d after %d", l.Key, taken.Token, l.Token)
 			}
+
 			return taken
 		}
+
 		held := asHeld(t, l.Key, err)
 		if held == nil {
 			t.Fatalf("Acquire(%q) of a key that expires: %v", l.Key, err)
 			return lease.Lease{} // not reached
 		}
+
 		if held.Until.After(told) {
 			told = held.Until
 		}
+
 		if !tried.Before(last) {
 			t.Fatalf("key %q is still held %v after its lease ended", l.Key, tried.Sub(l.Until))
 		}
@@ -398,6 +424,7 @@ func (s *suite) started(t tester, l lease.Lease, start time.Time, ttl time.Durat
 	if s.Bubble == nil && slack < 500*time.Millisecond {
 		return
 	}
+
 	if late := l.Until.Sub(start.Add(ttl)); late > slack*9/10 { // on a busy machine the call itself began late
 		t.Errorf("key %q: Lease.Until is %v late, the call took %v", l.Key, late, slack)
 	}

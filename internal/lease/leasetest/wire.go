@@ -73,11 +73,13 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if delayed != nil {
 		if err := delayed(req.Context()); err != nil {
 			return nil, err
 		}
 	}
+
 	if f == (fault{}) {
 		resp, err := send(req.Context())
 		if err == nil && w.edit != nil {
@@ -85,11 +87,13 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 		return resp, err
 	}
+
 	if f.executed {
 		if err := discard(send(req.Context())); err != nil {
 			return nil, err
 		}
 	}
+
 	switch {
 	case f.stalled:
 		<-req.Context().Done()
@@ -97,6 +101,7 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 	case f.status != 0:
 		return answer(req, f), nil
 	}
+
 	return nil, errReset
 }
 
@@ -115,21 +120,26 @@ func (w *wire) take(
 			}
 			_ = req.Body.Close()
 		}
+
 		send = func(ctx context.Context) (*http.Response, error) {
 			again := req.Clone(ctx)
 			again.Body = http.NoBody
 			if len(body) > 0 {
 				again.Body = io.NopCloser(bytes.NewReader(body))
 			}
+
 			return w.next.RoundTrip(again)
 		}
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.at < 0 || w.n == w.at {
 		f = w.fault
 	}
+
 	w.n++
+
 	if write {
 		again := func(ctx context.Context) error { return discard(send(ctx)) }
 		w.writes = append(w.writes, again)
@@ -138,6 +148,7 @@ func (w *wire) take(
 			w.delayed = again
 		}
 	}
+
 	return f, delayed, send, nil
 }
 
@@ -155,14 +166,18 @@ func answer(req *http.Request, f fault) *http.Response {
 	resp := &http.Response{
 		StatusCode: f.status,
 		Status:     fmt.Sprintf("%d %s", f.status, http.StatusText(f.status)),
-		Proto:      "HTTP/1.1", ProtoMajor: 1, ProtoMinor: 1,
-		Header:  http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}},
-		Body:    http.NoBody,
-		Request: req,
+		Proto:      "HTTP/1.1",
+		ProtoMajor: 1,
+		ProtoMinor: 1,
+		Header:     http.Header{"Date": {time.Now().UTC().Format(http.TimeFormat)}},
+		Body:       http.NoBody,
+		Request:    req,
 	}
+
 	if f.after != "" {
 		resp.Header.Set("Retry-After", f.after)
 	}
+
 	return resp
 }
 
@@ -173,11 +188,13 @@ func (w *wire) repeat(t tester) int {
 	w.mu.Lock()
 	writes := w.writes
 	w.mu.Unlock()
+
 	for _, again := range writes {
 		if err := again(t.Context()); err != nil {
 			t.Fatalf("repeat a write: %v", err)
 		}
 	}
+
 	return len(writes)
 }
 

@@ -63,6 +63,7 @@ func Keeping(retention time.Duration) *Store {
 		records:   map[string]*list.Element{},
 		writes:    start.UnixNano(),
 	}
+
 	again := func(ctx context.Context, _ int, err error) bool {
 		return errors.Is(err, errConflict) && ctx.Err() == nil
 	}
@@ -102,11 +103,13 @@ func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) 
 	if err := ctx.Err(); err != nil {
 		return caslease.Record{}, err
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	now := m.now()
 	m.drop(dropAtOnce, now-m.retention)
 	found := caslease.Record{Record: lease.Record{Now: m.start.Add(now)}}
+
 	if e := m.records[key]; e != nil {
 		r := e.Value.(*record)
 		found.Note = r.note
@@ -118,6 +121,7 @@ func (m *memory) Read(ctx context.Context, key string) (caslease.Record, error) 
 		found.Exists = true
 		found.Version = strconv.FormatInt(r.version, 10)
 	}
+
 	return found, nil
 }
 
@@ -126,10 +130,12 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 	if err := ctx.Err(); err != nil {
 		return "", err
 	}
+
 	id, err := uuid.Parse(next.ID)
 	if err != nil {
 		return "", err
 	}
+
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	e := m.records[key]
@@ -144,6 +150,7 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 		e = m.written.PushBack(&record{key: strings.Clone(key)})
 		m.records[e.Value.(*record).key] = e
 	}
+
 	r := e.Value.(*record)
 	m.writes++
 	r.id = id
@@ -155,6 +162,7 @@ func (m *memory) Write(ctx context.Context, key string, prev, next caslease.Reco
 	r.hold = next.Hold
 	r.released = next.Released
 	m.longest = max(m.longest, r.hold)
+
 	return strconv.FormatInt(r.version, 10), nil
 }
 
@@ -166,12 +174,15 @@ func (m *memory) drop(n int, limit time.Duration) (dropped int) {
 		if e == nil {
 			break
 		}
+
 		r := e.Value.(*record)
 		if r.written+r.hold > limit {
 			break
 		}
+
 		m.written.Remove(e)
 		delete(m.records, r.key)
 	}
+
 	return dropped
 }

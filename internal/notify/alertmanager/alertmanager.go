@@ -74,22 +74,28 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 		Annotations: style.Fields(a),
 		StartsAt:    a.Enqueued.UTC(),
 	}
+
 	if style.Page != "" {
 		e.GeneratorURL = style.Links(a)[0].URL
 	}
+
 	e.Annotations["summary"] = style.Message(a)
 	if a.Runbook != "" {
 		e.Annotations["runbook_url"] = a.Runbook
 	}
+
 	if a.Level != "" {
 		e.Labels["level"] = a.Level
 	}
+
 	if a.Test {
 		e.Labels["test"] = "true"
 	}
+
 	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
 		e.StartsAt = a.Since.UTC()
 	}
+
 	switch {
 	case a.Resolved:
 		// An end after Alertmanager's own now is none, and then the end that was announced before
@@ -97,21 +103,27 @@ func encode(a notify.Alert, style notify.Style, now time.Time) alert {
 		if latest := now.Add(-clockError); e.StartsAt.After(latest) {
 			e.StartsAt = latest
 		}
+
 		e.EndsAt = now.Add(-endedBefore)
 		if e.EndsAt.Before(e.StartsAt) {
 			e.EndsAt = e.StartsAt
 		}
+
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
+
 	case a.WillResolve:
 		e.EndsAt = now.Add(untilResolved)
+
 	default:
 		// A device's alerts come about a window apart, or two if it reports once per window.
 		// An alert that ended before the next would resolve by itself, and fire again.
 		e.EndsAt = now.Add(2*a.Window + slack)
 	}
+
 	if e.StartsAt.After(e.EndsAt) { // the hub's clock is ahead of ours
 		e.StartsAt = e.EndsAt
 	}
+
 	return e
 }

@@ -65,42 +65,53 @@ type Event struct {
 
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
+
 	// An alert that cannot be encoded is kept as text.
 	if alert, err := webhook.Encode(d.Alert, notify.Style{}); err == nil {
 		l.Alert = alert
 	} else {
 		l.Text = fmt.Sprintf("%+v", d.Alert)
 	}
+
 	return encode(l)
 }
 
 func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
-	m := malformed{Kept: utc(now), Reason: e.Reason.String(), Event: Event{
-		Device:          cut(e.Event.Device, maxLabel),
-		Partition:       cut(e.Partition, maxLabel),
-		Sequence:        e.Event.Sequence,
-		Enqueued:        utc(e.Event.Enqueued),
-		MessageSource:   cut(e.Event.MessageSource, maxLabel),
-		ContentType:     cut(e.Event.ContentType, maxLabel),
-		ContentEncoding: cut(e.Event.ContentEncoding, maxLabel),
-		Size:            len(e.Event.Body),
-	}}
+	m := malformed{
+		Kept:   utc(now),
+		Reason: e.Reason.String(),
+		Event: Event{
+			Device:          cut(e.Event.Device, maxLabel),
+			Partition:       cut(e.Partition, maxLabel),
+			Sequence:        e.Event.Sequence,
+			Enqueued:        utc(e.Event.Enqueued),
+			MessageSource:   cut(e.Event.MessageSource, maxLabel),
+			ContentType:     cut(e.Event.ContentType, maxLabel),
+			ContentEncoding: cut(e.Event.ContentEncoding, maxLabel),
+			Size:            len(e.Event.Body),
+		},
+	}
+
 	body := e.Event.Body[:min(len(e.Event.Body), maxBody)]
 	whole := len(body) == len(e.Event.Body)
 	text := body
+
 	if !whole {
 		for i := 1; i < utf8.UTFMax && !utf8.Valid(text); i++ { // a character may be cut
 			text = text[:len(text)-1]
 		}
 	}
+
 	if utf8.Valid(text) {
 		m.Body = string(text)
 	} else {
 		m.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 	}
+
 	var all bool
 	m.Properties, all = properties(e.Event.Properties)
 	m.Truncated = !whole || !all
+
 	return encode(m)
 }
 
@@ -115,6 +126,7 @@ func properties(p telemetry.Properties) (kept map[string]string, all bool) {
 		}
 		kept[string(name)] = text
 	}
+
 	return kept, true
 }
 
@@ -144,6 +156,7 @@ func encode(v any) []byte {
 	if err := e.Encode(v); err != nil {
 		panic(fmt.Sprintf("encode dead letter: %v", err))
 	}
+
 	return b.Bytes()
 }
 
@@ -152,11 +165,14 @@ func decode(kind Kind, content []byte) Letter {
 	if kind == Undecodable {
 		return decodeMalformed(content)
 	}
+
 	var l letter
 	if err := json.Unmarshal(content, &l); err != nil {
 		return Letter{Broken: fmt.Errorf("is not a dead letter: %w", err)}
 	}
+
 	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert, Replayed: l.Replayed, content: l}
+
 	if l.Alert == nil {
 		out.Broken = errors.New("has no alert that can be sent")
 		if l.Text != "" {
@@ -164,11 +180,14 @@ func decode(kind Kind, content []byte) Letter {
 		}
 		return out
 	}
+
 	var err error
 	if out.Alert, err = webhook.Decode(l.Alert); err != nil {
 		out.Broken = fmt.Errorf("has no alert that can be sent: %w", err)
 	}
+
 	out.Alert.Log = l.Log
+
 	return out
 }
 

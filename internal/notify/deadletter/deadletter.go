@@ -80,6 +80,7 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := s.put(ctx, blobName(Undelivered, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}
+
 	fields := []zap.Field{
 		zap.String(
 			"letter",
@@ -87,13 +88,17 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 		), zap.String("id", d.Alert.ID), zap.String("device", d.Alert.Device), zap.String("rule", d.Alert.Rule),
 		zap.String("receiver", d.Name), zap.String("reason", d.Reason),
 	}
+
 	if d.Alert.Level != "" {
 		fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
 	}
+
 	if d.Alert.Resolved {
 		fields = append(fields, zap.Bool("resolved", true))
 	}
+
 	s.log.Error("alert not delivered, kept as a dead letter (at most 10 such lines a minute)", fields...)
+
 	return nil
 }
 
@@ -108,13 +113,16 @@ func (s *Store) KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) e
 			zap.Int("kept_per_minute", maxMalformed),
 		)
 		return nil
+
 	case n > maxMalformed:
 		return nil
 	}
+
 	id := newID(e.Event.Enqueued, e.Partition, fmt.Sprint(e.Event.Sequence), e.Event.Device)
 	if err := s.put(ctx, blobName(Undecodable, id), encodeMalformed(e, time.Now())); err != nil {
 		return fmt.Errorf("keep event %d of partition %s: %w", e.Event.Sequence, e.Partition, err)
 	}
+
 	return nil
 }
 
@@ -164,6 +172,8 @@ func (s *Store) malformed() int {
 	if now := time.Now(); now.Sub(s.minute) >= time.Minute {
 		s.minute, s.events = now, 0
 	}
+
 	s.events++
+
 	return s.events
 }

@@ -51,18 +51,21 @@ func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[
 				yield(nil, err)
 				return
 			}
+
 			var ids []string
 			for _, r := range all {
 				if id, ok := idOf(kind, r.Name); ok && id >= from {
 					ids = append(ids, id)
 				}
 			}
+
 			for page := range slices.Chunk(ids, pageSize) {
 				letters, err := s.get(ctx, kind, page)
 				if err != nil {
 					yield(nil, err)
 					return
 				}
+
 				if len(letters) > 0 && !yield(letters, nil) {
 					return
 				}
@@ -78,6 +81,7 @@ func (s *Store) get(ctx context.Context, kind Kind, ids []string) ([]Letter, err
 	for i, id := range ids {
 		reading.Go(func() { letters[i], errs[i] = s.Get(ctx, kind, id) })
 	}
+
 	reading.Wait()
 	var found []Letter
 	for i, err := range errs {
@@ -88,6 +92,7 @@ func (s *Store) get(ctx context.Context, kind Kind, ids []string) ([]Letter, err
 			return nil, err
 		}
 	}
+
 	return found, nil
 }
 
@@ -100,17 +105,21 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 			id,
 		)
 	}
+
 	r, err := s.records.Read(ctx, blobName(kind, id), maxLetter)
 	if err != nil {
 		return Letter{}, gone(err)
 	}
+
 	l := Letter{Broken: fmt.Errorf("is larger than %d bytes", maxLetter)}
 	if len(r.Content) <= maxLetter {
 		l = decode(kind, r.Content)
 	}
+
 	l.ID = id
 	l.Kind = kind
 	l.etag = r.ETag
+
 	return l, nil
 }
 
@@ -123,6 +132,7 @@ func (s *Store) Replay(ctx context.Context, l Letter, to string) error {
 	if err := s.put(ctx, blobName(Replayed, l.ID), encode(c)); err != nil {
 		return fmt.Errorf("keep dead letter %s as replayed: %w", l.ID, err)
 	}
+
 	return s.Delete(ctx, l)
 }
 
@@ -148,14 +158,17 @@ func (s *Store) Count(ctx context.Context, day time.Time, limit int) (n int, err
 		if err != nil {
 			return 0, err
 		}
+
 		for _, r := range all {
 			if _, ok := idOf(Undelivered, r.Name); ok {
 				n++
 			}
 		}
+
 		if n >= limit {
 			return limit, nil
 		}
 	}
+
 	return n, nil
 }

@@ -22,13 +22,16 @@ func New(u *url.URL, style notify.Style, token notify.TokenSource, opts httppost
 	if strings.Trim(endpoint.Path, "/") == "" {
 		endpoint.Path = "/api/events"
 	}
+
 	query := endpoint.Query()
 	if !query.Has("api-version") {
 		query.Set("api-version", "2018-01-01")
 	}
+
 	endpoint.RawQuery = query.Encode()
 
 	opts.Refuses = refuses
+
 	if key, _ := u.User.Password(); HasKey(u) {
 		opts.Secrets = []string{key}
 		return webhook.NewSigned(&endpoint, style, opts, func(_ context.Context, h http.Header, _ string, _ []byte) error {
@@ -36,12 +39,14 @@ func New(u *url.URL, style notify.Style, token notify.TokenSource, opts httppost
 			return nil
 		})
 	}
+
 	if u.User != nil {
 		return nil, errors.New(
 			"must have the access key as a password, as in eventgrid+https://:KEY@TOPIC, or no user at all to use an Azure " +
 				"identity",
 		)
 	}
+
 	return webhook.NewSigned(&endpoint, style, opts, func(ctx context.Context, h http.Header, _ string, _ []byte) error {
 		bearer, err := token(ctx)
 		h.Set("Authorization", "Bearer "+bearer)

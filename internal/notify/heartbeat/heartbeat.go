@@ -56,6 +56,7 @@ func Parse(text string) (*Target, error) {
 	if len(words) == 0 {
 		return nil, errors.New("is empty")
 	}
+
 	for _, word := range words[:len(words)-1] {
 		name, value, _ := strings.Cut(word, "=")
 		switch name {
@@ -65,28 +66,34 @@ func Parse(text string) (*Target, error) {
 				return nil, fmt.Errorf("has an invalid interval: must be %v to %v, such as interval=1m", minInterval, maxInterval)
 			}
 			t.Interval = d
+
 		case "fail":
 			if value != "off" {
 				return nil, errors.New("has an invalid fail: must be off, or be left out")
 			}
 			t.fails = false
+
 		default:
 			return nil, errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
 		}
 	}
+
 	u, err := url.Parse(words[len(words)-1])
 	if err != nil {
 		return nil, errors.New("is not a URL")
 	}
+
 	if scheme, ok := strings.CutPrefix(u.Scheme, "alertmanager+"); ok {
 		u.Scheme = scheme
 		t.kind = alertmanager
 		t.fails = false
 		u = u.JoinPath("api/v2/alerts")
 	}
+
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("must be a URL that begins with https://, http:// or alertmanager+https://")
 	}
+
 	switch {
 	case t.kind == alertmanager:
 	case strings.Contains(u.Path, "/api/push/"):
@@ -94,7 +101,9 @@ func Parse(text string) (*Target, error) {
 	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
 		t.kind = cronitor
 	}
+
 	t.url = u
+
 	return t, nil
 }
 
@@ -115,21 +124,25 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 		}
 		return bad
 	}
+
 	switch t.kind {
 	case plain:
 		if why != "" {
 			u = *u.JoinPath("fail")
 		}
+
 	case kuma:
 		method, body = http.MethodGet, nil
 		query.Set("status", pick("up", "down"))
 		query.Set("msg", pick("OK", why))
 		u.RawQuery = query.Encode()
+
 	case cronitor:
 		method, body = http.MethodGet, nil
 		query.Set("state", pick("complete", "fail"))
 		query.Set("message", pick("OK", why))
 		u.RawQuery = query.Encode()
+
 	case alertmanager:
 		kind = "application/json"
 		body, _ = json.Marshal([]map[string]any{{ // strings and times: cannot fail
@@ -144,18 +157,22 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 			"endsAt":      time.Now().Add(3 * t.Interval),
 		}})
 	}
+
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
 	if err != nil {
 		return nil, errors.New("the URL is invalid")
 	}
+
 	if user := t.url.User; user != nil {
 		password, _ := user.Password()
 		r.SetBasicAuth(user.Username(), password)
 	}
+
 	r.Header.Set("User-Agent", "alertworker")
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", kind)
 	}
+
 	return r, nil
 }
 
@@ -217,37 +234,46 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		}
+
 		if !h.Leading() {
 			bad = time.Time{}
 			well = time.Time{}
 			said = Call{}
 			continue
 		}
+
 		why := h.Check(ctx)
 		if ctx.Err() != nil {
 			return
 		}
+
 		now := time.Now()
+
 		switch {
 		case why == "" && well.IsZero():
 			bad, well = time.Time{}, now
 		case why != "" && bad.IsZero():
 			bad, well = now, time.Time{}
 		}
+
 		if why != "" && (!h.Target.fails || now.Sub(bad) < min(grace, interval/4)) {
 			continue
 		}
+
 		pause := interval
 		if said.Err != "" || (why == "") != (said.Why == "") {
 			pause = every
 		}
+
 		if !said.At.IsZero() && now.Sub(said.At) < pause-every/10 {
 			continue
 		}
+
 		next := Call{At: now, Why: why}
 		if err := h.call(ctx, why, well); err != nil {
 			next.Err = err.Error()
 		}
+
 		h.Made(next)
 		h.log(said, next)
 		said = next
@@ -262,6 +288,7 @@ func (h *Heartbeat) log(before, now Call) {
 	case now.Err == "" && before.Err != "":
 		h.Log.Info("heartbeat accepted again")
 	}
+
 	switch {
 	case now.Why != "" && before.Why == "":
 		h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", now.Why))
@@ -275,10 +302,12 @@ func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error
 	if len(why) > maxReason {
 		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
 	}
+
 	r, err := h.Target.request(ctx, h.Source, why, since)
 	if err != nil {
 		return err
 	}
+
 	answer, err := h.client.Do(r)
 	if err != nil {
 		if u, ok := errors.AsType[*url.Error](err); ok {
@@ -288,6 +317,7 @@ func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error
 	}
 	defer answer.Body.Close()
 	text, _ := io.ReadAll(io.LimitReader(answer.Body, maxAnswer)) // for the error
+
 	if answer.StatusCode/100 != 2 {
 		return fmt.Errorf(
 			"call %s: answered %s: %s",
@@ -296,5 +326,6 @@ func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error
 			redact.Excerpt(h.redact.Replace(string(text))),
 		)
 	}
+
 	return nil
 }

@@ -24,6 +24,7 @@ func RefusesMessage(code int, _ string) bool {
 		http.StatusUnprocessableEntity:
 		return true
 	}
+
 	return false
 }
 
@@ -35,6 +36,7 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	if s := redact.Excerpt(shown); s != "" {
 		text += fmt.Sprintf(" (%q)", s)
 	}
+
 	e := &notify.Error{
 		// A redirect or a complaint about the request means that it was not taken. A 5xx
 		// may come from a proxy that gave up on a receiver which did take it.
@@ -42,27 +44,36 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		RetryAfter: retryAfter(resp.Header, time.Now()),
 		Status:     code,
 	}
+
 	var hint string
 	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
+
 	switch {
 	case c.refuses(code, body):
 		e.Refused = true
 		e.Limited = false
 		e.RetryAfter = 0
 		hint = "the receiver rejects it for good"
+
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
+
 	case RefusesMessage(code, body):
 		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
+
 	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
 		hint = "check the path in NOTIFY_URLS"
+
 	case code >= 300 && code < 400:
 		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
 	}
+
 	if hint != "" {
 		text += ": " + hint
 	}
+
 	e.Err = errors.New(text)
+
 	return e
 }
 
@@ -74,6 +85,7 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 	if v == "" {
 		return 0
 	}
+
 	if strings.Trim(v, "0123456789") == "" {
 		seconds, err := strconv.ParseInt(v, 10, 64)
 		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
@@ -81,12 +93,15 @@ func retryAfter(h http.Header, now time.Time) time.Duration {
 		}
 		return time.Duration(seconds) * time.Second
 	}
+
 	until, err := http.ParseTime(v)
 	if err != nil {
 		return 0
 	}
+
 	if date, err := http.ParseTime(h.Get("Date")); err == nil {
 		now = date
 	}
+
 	return min(max(until.Sub(now), 0), maxRetryAfter)
 }

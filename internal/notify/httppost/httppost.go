@@ -85,10 +85,12 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	if err := check(u); err != nil {
 		return nil, err
 	}
+
 	transport := opts.Transport
 	if transport == nil {
 		transport = newTransport(max(opts.Concurrency, 1), opts.Dial)
 	}
+
 	bare := *u
 	bare.User = nil
 	c := &Client{
@@ -106,6 +108,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	if c.refuses == nil {
 		c.refuses = RefusesMessage
 	}
+
 	return c, nil
 }
 
@@ -123,11 +126,13 @@ func check(u *url.URL) error {
 	if u.Opaque != "" || u.Hostname() == "" {
 		return errors.New("there is no host")
 	}
+
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return errors.New("the port is not one of 1 to 65535")
 		}
 	}
+
 	return nil
 }
 
@@ -137,6 +142,7 @@ func newTransport(concurrency int, dial Dialer) *http.Transport {
 	if dial == nil {
 		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
 	}
+
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
 		DialContext:            dial,
@@ -173,11 +179,14 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	if err != nil {
 		return c.wrap(m.What, &notify.Error{Untaken: true, Err: c.clean(err)})
 	}
+
 	if m.Header != nil {
 		req.Header = m.Header.Clone()
 	}
+
 	req.Header.Set("Content-Type", m.ContentType)
 	req.Header.Set("User-Agent", "alertworker")
+
 	if c.user != nil {
 		password, _ := c.user.Password()
 		req.SetBasicAuth(c.user.Username(), password)
@@ -200,10 +209,12 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
 		return nil
 	}
+
 	text := c.redact.Replace(string(answer))
 	if _, token, _ := strings.Cut(m.Header.Get("Authorization"), " "); token != "" {
 		text = strings.ReplaceAll(text, token, "[redacted]")
 	}
+
 	return c.wrap(m.What, c.explain(resp, string(answer), text))
 }
 
@@ -215,6 +226,7 @@ func (c *Client) PostJSON(ctx context.Context, what string, v any) error {
 	if err := e.Encode(v); err != nil {
 		return c.Unsent(what, true, fmt.Errorf("encode %s: %w", what, err))
 	}
+
 	return c.Post(ctx, Message{What: what, ContentType: "application/json", Body: body.Bytes()})
 }
 
@@ -230,9 +242,11 @@ func timeout(ctx context.Context, connected bool) error {
 	if connected {
 		what = "no answer in time"
 	}
+
 	if cause := context.Cause(ctx); cause != ctx.Err() {
 		return fmt.Errorf("%s: %w: %w", what, ctx.Err(), cause)
 	}
+
 	return fmt.Errorf("%s: %w", what, ctx.Err())
 }
 
@@ -243,9 +257,11 @@ func (c *Client) clean(err error) error {
 	if errors.As(err, &u) {
 		err = u.Err
 	}
+
 	if text := err.Error(); c.redact.Replace(text) != text {
 		return errors.New(c.redact.Replace(text))
 	}
+
 	return err
 }
 

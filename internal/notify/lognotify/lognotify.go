@@ -33,7 +33,9 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	if a.Resolved {
 		level, what = zapcore.InfoLevel, " resolved: "
 	}
+
 	event, err := webhook.Encode(a, l.style)
+
 	return l.write(ctx, "alert", level, a.Rule+what+l.style.Message(a), event, err)
 }
 
@@ -52,10 +54,12 @@ func (l *Logger) write(
 	case ctx.Err() != nil:
 		return &notify.Error{Untaken: true, Err: fmt.Errorf("write %s to the log: %w", what, context.Cause(ctx))}
 	}
+
 	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
 	entry := zapcore.Entry{Level: level, Time: time.Now(), LoggerName: l.log.Name(), Message: message}
 	if err := l.log.Core().Write(entry, []zap.Field{zap.Reflect("event", event)}); err != nil {
 		return &notify.Error{Err: fmt.Errorf("write %s to the log: %w", what, err)}
 	}
+
 	return nil
 }

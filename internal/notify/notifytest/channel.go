@@ -34,6 +34,7 @@ func Below() notify.Alert {
 	a.Field = "probe.temp"
 	a.Below = true
 	a.Temperature, a.Threshold = 1.4, 2
+
 	return a
 }
 
@@ -47,6 +48,7 @@ func Sustained() notify.Alert {
 	a.Level = "critical"
 	a.Field = "temperature, temp"
 	a.Since, a.WillResolve = a.Enqueued.Add(-4*time.Minute), true
+
 	return a
 }
 
@@ -58,6 +60,7 @@ func Resolved(a notify.Alert) notify.Alert {
 	if a.Since.IsZero() {
 		a.Since = a.Enqueued
 	}
+
 	a.Enqueued, a.Expires = a.Enqueued.Add(10*time.Minute), a.Expires.Add(10*time.Minute)
 	a.Token += 600_000
 	a.Sequence += 10
@@ -73,6 +76,7 @@ func Resolved(a notify.Alert) notify.Alert {
 	} else {
 		a.Temperature, a.Threshold = a.Threshold-15.5, a.Threshold-15
 	}
+
 	return a
 }
 
@@ -100,6 +104,7 @@ func Many(n int) []notify.Alert {
 	var alerts []notify.Alert
 	for i := range n {
 		a := Alert(i)
+
 		switch i % 5 {
 		case 1, 2:
 			a = Sustained()
@@ -107,12 +112,14 @@ func Many(n int) []notify.Alert {
 		case 3:
 			a = Resolved(Sustained())
 		}
+
 		a.ID = fmt.Sprint(a.ID, "/", i)
 		a.Device = fmt.Sprintf("oven-%03d", i)
 		a.Temperature = a.Temperature + float64(i)
 		a.Shown = notify.Shown("").With("site", "berlin")
 		alerts = append(alerts, a)
 	}
+
 	return alerts
 }
 
@@ -124,19 +131,24 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 	if err := json.Indent(&got, bytes.TrimSpace(payload), "", "  "); err != nil {
 		t.Fatal(err)
 	}
+
 	got.WriteByte('\n')
+
 	if update {
 		if err := os.MkdirAll("testdata", 0o755); err != nil {
 			t.Fatal(err)
 		}
+
 		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	want, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if !bytes.Equal(got.Bytes(), want) {
 		t.Errorf("payload differs from %s (go test -update writes it anew). Got:\n%s", file, got.Bytes())
 	}
@@ -164,6 +176,7 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 				*part = text.Draw(t, "part")
 			}
 		}
+
 		if separator := rapid.SampledFrom([]string{"", "/", "\n"}).Draw(t, "separator"); separator != "" {
 			a.Level, a.Device = "a"+separator+"b", "c"
 			b.Source = a.Source
@@ -171,9 +184,11 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 			b.Level = "a"
 			b.Device = "b" + separator + "c"
 		}
+
 		if (identity(a) == identity(b)) != (a == b) {
 			t.Errorf("%+v is %q, %+v is %q", a, identity(a), b, identity(b))
 		}
+
 		reminder := a
 		reminder.ID = "other"
 		reminder.Sequence = 8
@@ -186,6 +201,7 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 		if identity(reminder) != identity(a) {
 			t.Errorf("the reminder %+v is another than %+v", reminder, a)
 		}
+
 		if identity(Resolved(a)) != identity(a) {
 			t.Errorf("the recovery does not meet %+v", a)
 		}

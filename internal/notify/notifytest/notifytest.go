@@ -50,6 +50,7 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 		if err := n.Notify(t.Context(), Alert(1)); err != nil {
 			t.Fatalf("Notify: %v", err)
 		}
+
 		if got := taken(); got != 1 {
 			t.Fatalf("the receiver took %d alerts, want 1", got)
 		}
@@ -63,6 +64,7 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 				t.Errorf("%s: Notify: %v", name, err)
 			}
 		}
+
 		if got := taken(); got != len(all) {
 			t.Errorf("the receiver took %d alerts, want %d", got, len(all))
 		}
@@ -77,12 +79,15 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 		if err == nil {
 			t.Fatal("Notify returned nil although its context was over")
 		}
+
 		if !errors.Is(err, why) {
 			t.Errorf("error %q does not say why the context ended", err)
 		}
+
 		if !asError(t, err).Untaken {
 			t.Errorf("Untaken is false although nothing can have been sent: %v", err)
 		}
+
 		if got := taken(); got != 0 {
 			t.Errorf("the receiver took %d alerts, want 0", got)
 		}
@@ -99,6 +104,7 @@ func Run(t *testing.T, open func(t *testing.T) (n notify.Notifier, taken func() 
 				}
 			})
 		}
+
 		wg.Wait()
 		if got := taken(); got != n {
 			t.Errorf("the receiver took %d alerts, want %d", got, n)
@@ -113,11 +119,13 @@ func HoldsNoSecret(t *testing.T, secrets []string, n notify.Notifier, err error)
 	for _, v := range []any{err, n} {
 		fmt.Fprintf(&printed, "%v\n%+v\n%#v\n%s\n%q\n", v, v, v, v, v)
 	}
+
 	printChain(&printed, err)
 	log := zap.New(
 		zapcore.NewCore(zapcore.NewJSONEncoder(zap.NewProductionEncoderConfig()), zapcore.AddSync(&printed), zap.DebugLevel),
 	)
 	log.Error("notify", zap.Error(err), zap.Any("notifier", n), zap.Reflect("error", err))
+
 	for _, s := range secrets {
 		if strings.Contains(printed.String(), s) {
 			t.Errorf("the secret %q is in\n%s", s, printed.String())
@@ -130,6 +138,7 @@ func printChain(w io.Writer, err error) {
 	if err == nil {
 		return
 	}
+
 	fmt.Fprintln(w, err)
 	switch e := err.(type) {
 	case interface{ Unwrap() error }:
@@ -147,5 +156,6 @@ func asError(t *testing.T, err error) *notify.Error {
 	if !errors.As(err, &e) {
 		t.Fatalf("%T is not a *notify.Error: %v", err, err)
 	}
+
 	return e
 }

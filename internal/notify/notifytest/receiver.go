@@ -30,6 +30,7 @@ func Status(code int, header ...string) Behaviour {
 		for i := 0; i < len(header); i += 2 {
 			w.Header().Set(header[i], header[i+1])
 		}
+
 		w.WriteHeader(code)
 		io.WriteString(w, "no\x00\r\n"+r.RequestURI+" ")
 		r.Header.Write(w)
@@ -118,8 +119,10 @@ func (s *Server) next() Behaviour {
 	if len(s.script) == 0 {
 		return s.always
 	}
+
 	b := s.script[0]
 	s.script = s.script[1:]
+
 	return b
 }
 
@@ -177,5 +180,6 @@ func (r *Receiver) Taken() []notify.Alert {
 			taken = append(taken, d.Alert)
 		}
 	}
+
 	return taken
 }

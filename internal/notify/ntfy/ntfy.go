@@ -23,9 +23,11 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Chann
 	if topic == "." || topic == "/" {
 		return nil, errors.New("must end in the name of a topic, as ntfy+https://ntfy.sh/TOPIC does")
 	}
+
 	server.Path, server.RawPath = strings.TrimSuffix(strings.TrimRight(u.Path, "/"), topic), ""
 	opts.Refuses = refuses
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
+
 	return httppost.NewChannel(&server, opts, style, func(t notify.Text) any { return encode(t, topic) })
 }
 
@@ -70,6 +72,7 @@ func encode(t notify.Text, topic string) message {
 	case m.Priority < 5:
 		m.Tags = []string{"warning"}
 	}
+
 	for i, l := range t.Links { // a click leads to the first, and each of the others is a button
 		if i == 0 {
 			m.Click = l.URL
@@ -77,5 +80,6 @@ func encode(t notify.Text, topic string) message {
 		}
 		m.Actions = append(m.Actions, action{"view", l.Text, l.URL})
 	}
+
 	return m
 }

@@ -52,9 +52,11 @@ func (m *Message) Admit() bool {
 	if m.calls == nil {
 		return true
 	}
+
 	m.calls <- struct{}{}
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	return m.first.IsZero() || time.Since(m.first) < gathering
 }
 
@@ -63,6 +65,7 @@ func (m *Message) Leave(notified bool) {
 	if m.calls == nil {
 		return
 	}
+
 	<-m.calls
 	if !notified {
 		m.close()
@@ -77,6 +80,7 @@ func (m *Message) close() {
 		m.mu.Unlock()
 		return
 	}
+
 	m.going = true
 	var alerts []notify.Alert
 	ctx := context.WithoutCancel(m.members[0].ctx) // what ends one of them must not end all
@@ -85,12 +89,15 @@ func (m *Message) close() {
 		if one.gone {
 			continue
 		}
+
 		alerts = append(alerts, one.alert)
 		if at, ok := one.ctx.Deadline(); ok && (deadline.IsZero() || at.Before(deadline)) {
 			deadline = at
 		}
 	}
+
 	m.mu.Unlock()
+
 	if !deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(
@@ -100,9 +107,11 @@ func (m *Message) close() {
 		)
 		defer cancel()
 	}
+
 	if len(alerts) > 0 {
 		m.err = m.to.Notify(ctx, alerts...)
 	}
+
 	close(m.sent)
 }
 
@@ -111,21 +120,25 @@ func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	if m.calls == nil {
 		return m.to.Notify(ctx, alert)
 	}
+
 	one := &member{alert: alert, ctx: ctx}
 	m.mu.Lock()
 	if m.first.IsZero() {
 		m.first = time.Now()
 	}
+
 	m.members = append(m.members, one)
 	m.mu.Unlock()
 	<-m.calls // its claim is made
 	m.close()
 	defer func() { m.calls <- struct{}{} }() // for recording what came of it
+
 	select {
 	case <-m.sent:
 		return m.err
 	case <-ctx.Done():
 	}
+
 	m.mu.Lock()
 	gone := !m.going
 	one.gone = gone
@@ -133,9 +146,11 @@ func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	if gone {
 		return &notify.Error{Untaken: true, Err: context.Cause(ctx)}
 	}
+
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		<-m.sent // whose deadline is no later, and the answer says more than that it is over
 	}
+
 	select {
 	case <-m.sent:
 		return m.err

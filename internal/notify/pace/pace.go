@@ -93,12 +93,14 @@ func (p *Pace) Taken(now time.Duration) {
 	if every := p.every(); every > 0 && (p.rate > 0 || p.documented.Burst <= 1) {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
 	}
+
 	p.roll(now)
 	p.taken++
 	p.refusals = 0
 	if p.rate == 0 {
 		return
 	}
+
 	grew := min(now-p.grown, longestPause)
 	p.grown = now
 	switch calm := now - p.resumed; {
@@ -110,6 +112,7 @@ func (p *Pace) Taken(now time.Duration) {
 	default:
 		p.rate *= math.Exp2(grew.Seconds() / doubling.Seconds())
 	}
+
 	if e := p.documented.Every; e > 0 && p.rate*e.Seconds() >= 1 {
 		p.rate = 0
 	}
@@ -124,15 +127,18 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 			p.first = now
 		}
 	}
+
 	if retryAfter <= 0 {
 		retryAfter = min(firstWait<<min(max(p.refusals-1, 0), 6), longestWait)
 	}
+
 	p.wait = max(p.wait, now+retryAfter)
 	p.next = max(p.next, p.wait)
 	p.resumed, p.grown = p.wait, p.wait
 	if !again {
 		return
 	}
+
 	p.refused = now
 	switch {
 	case p.rate > 0:
@@ -143,6 +149,7 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 		p.roll(now)
 		p.ceiling = max(guess, float64(max(p.taken, p.had))/recent.Seconds())
 	}
+
 	p.rate = max(p.ceiling/2, slowest)
 }
 

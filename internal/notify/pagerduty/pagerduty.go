@@ -37,12 +37,14 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*PagerDuty, err
 	if err != nil {
 		return nil, err
 	}
+
 	opts.Refuses = refuses
 	opts.Secrets = []string{key}
 	client, err := httppost.New(&url.URL{Scheme: "https", Host: host, Path: "/v2/enqueue"}, opts)
 	if err != nil {
 		return nil, err
 	}
+
 	return &PagerDuty{client, key, style}, nil
 }
 
@@ -50,12 +52,14 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*PagerDuty, err
 // error holds no part of u.
 func Split(u *url.URL) (key, host string, err error) {
 	key, host = u.Host, defaultHost
+
 	if u.User != nil {
 		key, host = u.User.Username(), u.Host
 		if _, ok := u.User.Password(); ok {
 			key = ""
 		}
 	}
+
 	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
 		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
 		return "", "", errors.New(
@@ -63,6 +67,7 @@ func Split(u *url.URL) (key, host string, err error) {
 				"@events.eu.pagerduty.com in the European region",
 		)
 	}
+
 	return key, host, nil
 }
 
@@ -106,10 +111,12 @@ type link struct {
 
 func encode(a notify.Alert, key string, style notify.Style) event {
 	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: dedupKey(a)}
+
 	if a.Resolved {
 		e.EventAction = "resolve"
 		return e
 	}
+
 	e.Payload = &payload{
 		Summary:       notify.Cut(style.Message(a), maxSummary),
 		Source:        style.Facts(a)[0].Value,
@@ -124,6 +131,7 @@ func encode(a notify.Alert, key string, style notify.Style) event {
 	for _, l := range style.Links(a) {
 		e.Links = append(e.Links, link{Href: l.URL, Text: l.Text})
 	}
+
 	return e
 }
 
@@ -134,7 +142,9 @@ func dedupKey(a notify.Alert) string {
 	if len(key) <= maxKey {
 		return key
 	}
+
 	sum := sha256.Sum256([]byte(key))
 	hash := hex.EncodeToString(sum[:])
+
 	return key[:maxKey-len(hash)-1] + "-" + hash
 }

@@ -55,7 +55,11 @@ var channels = []channel{
 	{
 		schemes: over(
 			"teams",
-		), example: "teams+https://…", hosts: []string{".logic.azure.com", ".api.powerplatform.com"}, together: true, batch: maxBatch,
+		),
+		example:  "teams+https://…",
+		hosts:    []string{".logic.azure.com", ".api.powerplatform.com"},
+		together: true,
+		batch:    maxBatch,
 		// 1,800 an hour and conversation, and 8 within two seconds.
 		rate: always(notify.Rate{Burst: 5, Every: 2 * time.Second}),
 		open: byHTTP(
@@ -65,8 +69,12 @@ var channels = []channel{
 	{
 		schemes: over(
 			"slack",
-		), example: "slack+https://…", hosts: []string{"hooks.slack.com", "hooks.slack-gov.com"}, together: true, batch: maxBatch,
-		rate: always(notify.Rate{Every: time.Second}),
+		),
+		example:  "slack+https://…",
+		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
+		together: true,
+		batch:    maxBatch,
+		rate:     always(notify.Rate{Every: time.Second}),
 		open: byHTTP(
 			func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) },
 		),
@@ -74,9 +82,12 @@ var channels = []channel{
 	{
 		schemes: []string{
 			"pagerduty",
-		}, example: "pagerduty://ROUTING_KEY", hidden: true, hosts: []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
-		rate: always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
-		open: openPagerDuty,
+		},
+		example: "pagerduty://ROUTING_KEY",
+		hidden:  true,
+		hosts:   []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
+		rate:    always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
+		open:    openPagerDuty,
 	},
 	{
 		schemes:  over("alertmanager"),
@@ -88,9 +99,13 @@ var channels = []channel{
 		}),
 	},
 	{
-		schemes: over("ntfy"), example: "ntfy+https://…", hosts: []string{"ntfy.sh"}, together: true, batch: maxBatch,
-		rate: onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
-		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
+		schemes:  over("ntfy"),
+		example:  "ntfy+https://…",
+		hosts:    []string{"ntfy.sh"},
+		together: true,
+		batch:    maxBatch,
+		rate:     onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
+		open:     byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
 	},
 	{
 		schemes: over("eventgrid"),
@@ -105,10 +120,13 @@ var channels = []channel{
 		schemes: []string{
 			"smtp",
 			"smtps",
-		}, example: "smtp://USER:PASSWORD@HOST/?from=…&to=…", together: true, batch: maxBatch,
-		places: smtp.Connections,
-		rate:   onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
-		open:   openMail,
+		},
+		example:  "smtp://USER:PASSWORD@HOST/?from=…&to=…",
+		together: true,
+		batch:    maxBatch,
+		places:   smtp.Connections,
+		rate:     onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
+		open:     openMail,
 	},
 	{schemes: []string{"log"}, example: "log:", open: openLog},
 }

@@ -72,14 +72,18 @@ func Parse(text string) (Entry, error) {
 		if seen[name] {
 			return Entry{}, fmt.Errorf("has more than one %s=…", name)
 		}
+
 		seen[name] = true
 		if must := read(&e, value); must != "" {
 			return Entry{}, fmt.Errorf("has an invalid %s: must be %s", name, must)
 		}
+
 		text = text[len(m[0]):]
 	}
+
 	var err error
 	e.url, err = parse(text)
+
 	return e, err
 }
 
@@ -102,10 +106,13 @@ var readers = map[string]func(e *Entry, value string) (must string){
 				return must
 			}
 		}
+
 		if !ok || len(list) > maxValues {
 			return must
 		}
+
 		e.Filter.Property, e.Filter.Values = list[0], list[1:]
+
 		return ""
 	},
 	"rate": func(e *Entry, value string) string {
@@ -114,13 +121,16 @@ var readers = map[string]func(e *Entry, value string) (must string){
 		if value == "off" {
 			return ""
 		}
+
 		number, unit, _ := strings.Cut(value, "/")
 		length := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
 		n, err := strconv.ParseUint(number, 10, 16)
 		if err != nil || n == 0 || length == 0 {
 			return must
 		}
+
 		e.Rate.Every = length / time.Duration(n)
+
 		return ""
 	},
 	"batch": func(e *Entry, value string) string {
@@ -128,6 +138,7 @@ var readers = map[string]func(e *Entry, value string) (must string){
 		if err != nil || n == 0 || n > maxBatch {
 			return fmt.Sprintf("1 to %d", maxBatch)
 		}
+
 		e.Batch = int(n)
 		return ""
 	},
@@ -136,9 +147,11 @@ var readers = map[string]func(e *Entry, value string) (must string){
 			e.SecretFile = value
 			return ""
 		}
+
 		if e.Secrets = strings.Split(value, "|"); len(e.Secrets) > 2 || value == "" {
 			return "one secret, two separated by |, or the path of a file that has one or two, each on a line of its own"
 		}
+
 		return ""
 	},
 }
@@ -167,6 +180,7 @@ func parse(raw string) (*url.URL, error) {
 	if raw == "" {
 		return nil, fmt.Errorf("is empty: must be %s", known)
 	}
+
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
@@ -174,14 +188,18 @@ func parse(raw string) (*url.URL, error) {
 		return nil, errors.New(
 			"is not a URL: percent-encode what is special in a user, password or token, and a comma as %2C",
 		)
+
 	case u.Scheme == "":
 		return nil, fmt.Errorf("has no scheme: must be %s", known)
+
 	case find(u.Scheme).open != nil:
 		return u, nil
+
 	case u.Host != "" && len(u.Scheme) <= maxScheme:
 		// The host of a scheme that we do not know is often a key.
 		return nil, fmt.Errorf("has the unknown scheme %q: must be %s", u.Scheme, known)
 	}
+
 	// Without a host, what looks like a scheme may be a user.
 	return nil, fmt.Errorf("has an unknown scheme: must be %s", known)
 }
@@ -217,27 +235,34 @@ func (e Entry) check() error {
 	if ip, err := netip.ParseAddr(host); err == nil {
 		local = ip.IsLoopback()
 	}
+
 	switch is := owner(host); {
 	case isRetired(host, e.url.Path):
 		return errors.New(
 			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
 				"in front of its https:// URL",
 		)
+
 	case is != "" && slices.Contains([]string{"http", "https"}, e.url.Scheme):
 		hint := ""
 		if is == "teams+https://…" {
 			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
 		}
 		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
+
 	case is != "" && plain:
 		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
+
 	case plain && !local && e.NeedsEventGridToken():
 		return errors.New("would send the identity's token in clear text: must be eventgrid+https://…")
+
 	case len(e.Secrets) > 0 && !e.IsWebhook() || e.SecretFile != "" && !e.IsWebhook():
 		return errors.New("has secret=…, but only webhooks are signed")
+
 	case e.Batch > 1 && find(e.url.Scheme).batch == 0:
 		return errors.New("has batch=…, but gets one alert in a message: remove it")
 	}
+
 	return nil
 }
 
@@ -250,6 +275,7 @@ func owner(host string) string {
 			}
 		}
 	}
+
 	return ""
 }
 
@@ -265,10 +291,13 @@ func open(text string, opts Options) (Entry, Receiver, error) {
 	if err == nil {
 		err = e.check()
 	}
+
 	if err != nil {
 		return Entry{}, Receiver{}, err
 	}
+
 	r, err := e.receiver(opts)
+
 	return e, r, err
 }
 
@@ -276,26 +305,32 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 	if err := e.readSecrets(&opts); err != nil {
 		return Receiver{}, err
 	}
+
 	c := find(e.url.Scheme)
 	n, reach, err := c.open(e.url, opts)
 	if err != nil {
 		return Receiver{}, fmt.Errorf("cannot be used: %w", err)
 	}
+
 	r := Receiver{ID: e.id(), Name: e.Name, Notifier: n, Reach: reach}
 	if !reflect.DeepEqual(e.Filter, notify.Filter{}) {
 		r.Filters = notify.Filters{e.Filter}
 	}
+
 	r.Limits.Places = c.places
 	if c.rate != nil {
 		r.Limits.Rate = c.rate(e.url)
 	}
+
 	if e.Rate != nil {
 		r.Limits.Rate = *e.Rate
 	}
+
 	r.Limits.Batch = e.Batch
 	if e.Batch == 0 && c.together {
 		r.Limits.Batch = c.batch
 	}
+
 	return r, nil
 }
 
@@ -310,6 +345,7 @@ func (e Entry) id() string {
 	case e.url.Scheme == "log":
 		return "log"
 	}
+
 	u := *e.url
 	channel, scheme, ok := strings.Cut(u.Scheme, "+")
 	switch {
@@ -318,12 +354,14 @@ func (e Entry) id() string {
 	case !ok:
 		scheme = channel
 	}
+
 	host := strings.ToLower(u.Hostname())
 	port := u.Port()
 	stable := u.EscapedPath()
 	if stable == "" {
 		stable = "/"
 	}
+
 	switch channel {
 	case "pagerduty":
 		_, host, _ = pagerduty.Split(&u)
@@ -333,10 +371,13 @@ func (e Entry) id() string {
 	case "smtp", "smtps":
 		stable = "/?from=" + url.QueryEscape(u.Query().Get("from"))
 	}
+
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[scheme]
 	}
+
 	text := channel + " " + scheme + "://" + net.JoinHostPort(host, port) + stable
+
 	return fit(host, "") + "-" + hash(text)
 }
 
@@ -352,6 +393,7 @@ func (e Entry) usual() string {
 // readSecrets sets the secrets of opts to e's, if it has any.
 func (e Entry) readSecrets(opts *Options) error {
 	text := strings.Join(e.Secrets, " ")
+
 	if e.SecretFile != "" {
 		content, err := os.ReadFile(e.SecretFile)
 		if err != nil {
@@ -359,6 +401,7 @@ func (e Entry) readSecrets(opts *Options) error {
 		}
 		text = string(content)
 	}
+
 	secrets, err := webhook.ParseSecrets(text)
 	switch {
 	case err != nil:
@@ -368,5 +411,6 @@ func (e Entry) readSecrets(opts *Options) error {
 	case e.SecretFile != "":
 		return errors.New("has secret=… with the path of an empty file")
 	}
+
 	return nil
 }

@@ -79,6 +79,7 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 	case len(entries) > Max:
 		return nil, fmt.Errorf("names %d receivers: must be at most %d", len(entries), Max)
 	}
+
 	var rs []Receiver
 	var wrong []string
 	var from []source // of each of rs
@@ -93,18 +94,22 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 				err = rs[same].join(e, from[same])
 			}
 		}
+
 		if err != nil {
 			wrong = append(wrong, fmt.Sprintf("entry %d %v", i+1, err))
 		}
 	}
+
 	if len(wrong) > 0 {
 		return nil, errors.New(strings.Join(wrong, "; "))
 	}
+
 	for i := range rs {
 		if rs[i].Name == "" {
 			rs[i].Name = unique(from[i].usual(), rs)
 		}
 	}
+
 	return rs, nil
 }
 
@@ -129,6 +134,7 @@ func (e Entry) among(from []source) (int, error) {
 			return 0, fmt.Errorf("differs from the id of entry %d only in case", first.number)
 		}
 	}
+
 	return -1, nil
 }
 
@@ -144,7 +150,9 @@ func (r *Receiver) join(e Entry, first source) error {
 			first.number,
 		)
 	}
+
 	r.Filters = append(r.Filters, e.Filter)
+
 	return nil
 }
 
@@ -163,9 +171,11 @@ func place(u *url.URL) string {
 	if strings.Contains(host, ":") {
 		host = "[" + host + "]"
 	}
+
 	if u.Port() != "" {
 		host += ":" + u.Port()
 	}
+
 	return host
 }
 

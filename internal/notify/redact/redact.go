@@ -32,6 +32,7 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 			}
 		}
 	}
+
 	if u.User != nil {
 		user := u.User.Username()
 		password, _ := u.User.Password()
@@ -39,6 +40,7 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 		add(strings.Split(u.User.String(), ":")...)
 		add(base64.StdEncoding.EncodeToString([]byte(user + ":" + password)))
 	}
+
 	for _, s := range secrets {
 		add(s, url.QueryEscape(s), url.PathEscape(s))
 	}
@@ -55,6 +57,7 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 	for _, s := range slices.Compact(parts) {
 		pairs = append(pairs, s, "[redacted]")
 	}
+
 	return strings.NewReplacer(pairs...)
 }
 
@@ -73,5 +76,6 @@ func Excerpt(s string) string {
 	if len(s) > maxExcerpt {
 		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
 	}
+
 	return s
 }

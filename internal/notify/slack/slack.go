@@ -65,16 +65,19 @@ func encode(t notify.Text) message {
 		if s.Title != "" {
 			said = mark(s.Severity, s.Resolved, false) + " *" + escape(s.Title) + "*"
 		}
+
 		s = s.Fit(maxSection-notify.Units(said), func(l notify.Line) int { return notify.Units(bullet(l)) })
 		for _, line := range s.Lines {
 			said += bullet(line)
 		}
+
 		more := s.More(maxSection, literal, notify.Units)
 		for _, part := range []string{strings.TrimPrefix(said, "\n"), more} {
 			if part != "" {
 				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
 			}
 		}
+
 		for facts := range slices.Chunk(s.Facts, maxFields) {
 			fields := block{Type: "section"}
 			for _, f := range facts {
@@ -83,12 +86,15 @@ func encode(t notify.Text) message {
 			m.Blocks = append(m.Blocks, fields)
 		}
 	}
+
 	id := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(t.ID, maxSection/10)))}}
 	for _, l := range t.Links {
 		at := escape(strings.ReplaceAll(l.URL, "|", "%7C")) // a bar would end it
 		id.Elements = append(id.Elements, markdown("<"+at+"|"+l.Text+">"))
 	}
+
 	m.Blocks = append(m.Blocks, id)
+
 	return m
 }
 
@@ -104,6 +110,7 @@ func mark(severity notify.Severity, resolved, test bool) string {
 	case severity == notify.Info:
 		return "🔵"
 	}
+
 	return "🟠"
 }
 

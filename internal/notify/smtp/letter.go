@@ -40,9 +40,11 @@ func rows(s notify.Section) []notify.Fact {
 	for _, line := range s.Lines {
 		rows = append(rows, notify.Fact{Name: line.Name, Value: line.Facts})
 	}
+
 	if more := s.More(maxNames, notify.Plain, notify.Bytes); more != "" {
 		rows = append(rows, notify.Fact{Value: more})
 	}
+
 	return rows
 }
 
@@ -61,12 +63,14 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 	if !l.Resolved && l.Severity == notify.Critical {
 		m.SetImportance(gomail.ImportanceHigh)
 	}
+
 	m.SetBodyString(gomail.TypeTextPlain, l.text())
 	m.AddAlternativeString(gomail.TypeTextHTML, l.page())
 	var b bytes.Buffer
 	if _, err := m.WriteTo(&b); err != nil {
 		return nil, fmt.Errorf("compose: %w", err)
 	}
+
 	return b.Bytes(), nil
 }
 
@@ -91,16 +95,19 @@ func (l letter) text() string {
 		if s.Title != "" {
 			b.WriteString(s.Title + "\n")
 		}
+
 		for _, row := range rows(s) {
 			fmt.Fprintf(&b, "%-20s  %s\n", row.Name, row.Value)
 		}
 	}
+
 	for i, link := range l.Links {
 		if i == 0 {
 			b.WriteString("\n")
 		}
 		fmt.Fprintf(&b, "%-20s  %s\n", link.Text, link.URL)
 	}
+
 	return b.String()
 }
 
@@ -117,6 +124,7 @@ func (l letter) page() string {
 		if s.Title != "" {
 			fmt.Fprintf(&b, "<p style=\"margin: 1em 0 0.2em\"><strong>%s</strong></p>\n", html.EscapeString(s.Title))
 		}
+
 		b.WriteString("<table style=\"border-collapse: collapse\">\n")
 		for _, row := range rows(s) {
 			fmt.Fprintf(
@@ -126,11 +134,15 @@ func (l letter) page() string {
 				html.EscapeString(row.Value),
 			)
 		}
+
 		b.WriteString("</table>\n")
 	}
+
 	for _, link := range l.Links {
 		fmt.Fprintf(&b, "<p><a href=\"%s\">%s</a></p>\n", html.EscapeString(link.URL), html.EscapeString(link.Text))
 	}
+
 	b.WriteString("</body>\n</html>\n")
+
 	return b.String()
 }

@@ -90,6 +90,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 	if err := check(u); err != nil {
 		return nil, err
 	}
+
 	m := &Mail{
 		host:     u.Hostname(),
 		user:     u.User,
@@ -102,17 +103,20 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if oauth2 {
 		if m.token = opts.Token; m.token == nil {
 			m.token = func(context.Context) (string, error) { return "", errors.New("there is no Azure identity") }
 		}
 	}
+
 	if err := checkUser(u.User, oauth2); err != nil {
 		return nil, err
 	}
 	if m.user != nil && !m.implicit && !m.starttls {
 		return nil, errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
 	}
+
 	port := cmp.Or(u.Port(), map[string]string{"smtp": "587", "smtps": "465"}[u.Scheme])
 	m.address = net.JoinHostPort(m.host, port)
 	m.site = u.Scheme + "://" + m.address
@@ -120,11 +124,14 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 	if opts.TLS != nil {
 		m.tls = opts.TLS.Clone()
 	}
+
 	m.tls.ServerName = m.host
 	if m.log == nil {
 		m.log = zap.NewNop()
 	}
+
 	m.redact = newRedactor(u.User)
+
 	return m, nil
 }
 
@@ -139,6 +146,7 @@ func check(u *url.URL) error {
 	if u.Path != "" && u.Path != "/" || u.Fragment != "" {
 		return errors.New("nothing may stand between host and ?from=…&to=…, or after a #")
 	}
+
 	if p := u.Port(); p != "" {
 		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
 			return errors.New("the port is not one of 1 to 65535")
@@ -147,6 +155,7 @@ func check(u *url.URL) error {
 			return errors.New("port 465 uses implicit TLS: write smtps://")
 		}
 	}
+
 	return nil
 }
 
@@ -158,9 +167,11 @@ func checkUser(user *url.Userinfo, oauth2 bool) error {
 			"auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, " +
 				"as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…",
 		)
+
 	case !oauth2 && user != nil && (user.Username() == "" || password == ""):
 		return errors.New("a user needs a password, and a password a user")
 	}
+
 	return nil
 }
 
@@ -173,26 +184,33 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 	if err != nil {
 		return false, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
 	}
+
 	for name, values := range query {
 		switch name {
 		case "from":
 			err = m.readFrom(values)
+
 		case "to":
 			err = m.readTo(values)
+
 		case "starttls":
 			err = m.readStartTLS(values)
+
 		case "auth":
 			oauth2 = len(values) == 1 && values[0] == "oauth2"
 			if !oauth2 {
 				err = errors.New("auth can only be oauth2; without it user and password sign in")
 			}
+
 		default:
 			err = errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
 		}
+
 		if err != nil {
 			return false, err
 		}
 	}
+
 	return oauth2, m.checkAddresses()
 }
 
@@ -210,8 +228,10 @@ func (m *Mail) readTo(values []string) error {
 			return errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, " +
 				"and further ones are added with &to=…")
 		}
+
 		m.to = append(m.to, addresses...)
 	}
+
 	return nil
 }
 
@@ -222,6 +242,7 @@ func (m *Mail) readStartTLS(values []string) error {
 	case m.implicit:
 		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
 	}
+
 	m.starttls = false
 	return nil
 }
@@ -236,12 +257,14 @@ func (m *Mail) checkAddresses() error {
 	case len(m.to) > maxRecipients:
 		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
 	}
+
 	unusual := func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }
 	for _, a := range slices.Concat([]*mail.Address{m.from}, m.to) {
 		if strings.ContainsFunc(a.Address, unusual) {
 			return errors.New("an address may hold only printable ASCII characters, and no spaces")
 		}
 	}
+
 	return nil
 }
 
@@ -250,9 +273,11 @@ func newRedactor(user *url.Userinfo) *strings.Replacer {
 	if user == nil {
 		return redact.New(&url.URL{}, nil)
 	}
+
 	name := user.Username()
 	password, _ := user.Password()
 	encode := base64.StdEncoding.EncodeToString
+
 	return redact.New(
 		&url.URL{User: user},
 		[]string{encode([]byte(name)), encode([]byte(password)), encode([]byte("\x00" + name + "\x00" + password))},
@@ -273,17 +298,21 @@ func (m *Mail) mail(ctx context.Context, what string, l letter) error {
 	if err != nil {
 		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})
 	}
+
 	e := m.transmit(ctx, message)
 	if e == nil {
 		return nil
 	}
+
 	over := ctx.Err() != nil && !answered(e.Err)
 	if text := m.clean(e.Err); text != e.Err.Error() {
 		e.Err = errors.New(text)
 	}
+
 	if over {
 		e.Err = fmt.Errorf("%w (%w)", timeout(ctx), e.Err)
 	}
+
 	return m.wrap(what, e)
 }
 
@@ -301,22 +330,27 @@ func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 	if err != nil {
 		return untaken(err)
 	}
+
 	if err := m.envelope(client); err != nil {
 		quit(ctx, conn, client)
 		return untaken(err)
 	}
+
 	content, err := client.Data()
 	if err != nil {
 		quit(ctx, conn, client)
 		return untaken(fmt.Errorf("it rejected the mail's content: %w", err))
 	}
+
 	if _, err := content.Write(message); err != nil {
 		return untaken(err)
 	}
+
 	err = content.Close()
 	if err == nil || answered(err) {
 		quit(ctx, conn, client)
 	}
+
 	return judge(err)
 }
 
@@ -325,6 +359,7 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	if m.implicit {
 		conn = tls.Client(conn, m.tls)
 	}
+
 	client, err := smtp.NewClient(conn, m.host)
 	if err != nil {
 		if errors.As(err, new(tls.RecordHeaderError)) {
@@ -332,10 +367,12 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 		}
 		return nil, fmt.Errorf("greeting: %w", err)
 	}
+
 	client.SkipSMTPUTF8(true) // there is nothing that needs it
 	if err := client.Hello(literal(conn.LocalAddr())); err != nil {
 		return nil, err
 	}
+
 	if m.starttls {
 		if offered, _ := client.Extension("STARTTLS"); !offered {
 			return nil, errors.New(
@@ -343,16 +380,19 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 					"add starttls=off",
 			)
 		}
+
 		if err := client.StartTLS(m.tls); err != nil {
 			return nil, fmt.Errorf("STARTTLS: %w", err)
 		}
 	}
+
 	if m.user == nil {
 		return client, nil
 	}
 	if err := m.signIn(ctx, client); err != nil {
 		return nil, err
 	}
+
 	return client, nil
 }
 
@@ -365,6 +405,7 @@ func literal(a net.Addr) string {
 	if ip := tcp.AddrPort().Addr().Unmap(); ip.Is4() {
 		return "[" + ip.String() + "]"
 	}
+
 	return "[IPv6:" + tcp.IP.String() + "]"
 }
 
@@ -377,31 +418,39 @@ func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
 	var auth smtp.Auth
 	var token string
 	hint := "check user and password in NOTIFY_URLS"
+
 	switch {
 	case m.token != nil && !slices.Contains(mechanisms, "XOAUTH2"):
 		return errors.New("it offers no way to sign in with a token (AUTH XOAUTH2): leave out auth=oauth2")
+
 	case m.token != nil:
 		var err error
 		if token, err = m.token(ctx); err != nil {
 			return fmt.Errorf("signing in: %w", err)
 		}
+
 		auth, hint = smtp.XOAuth2Auth(
 			m.user.Username(),
 			token,
 		), "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
+
 	case slices.Contains(mechanisms, "PLAIN"):
 		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
+
 	case slices.Contains(mechanisms, "LOGIN"):
 		auth = smtp.LoginAuth(m.user.Username(), password, m.host, false)
+
 	default:
 		return errors.New("it offers no way to sign in with user and password (AUTH PLAIN or LOGIN)")
 	}
+
 	if err := client.Auth(auth); err != nil {
 		if token != "" && strings.Contains(err.Error(), token) {
 			err = errors.New(strings.ReplaceAll(err.Error(), token, "[redacted]"))
 		}
 		return fmt.Errorf("signing in: %s: %w", hint, err)
 	}
+
 	return nil
 }
 
@@ -410,6 +459,7 @@ func (m *Mail) envelope(client *smtp.Client) error {
 	if err := client.Mail(path(m.from)); err != nil {
 		return fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
 	}
+
 	var refused []error
 	for _, to := range m.to {
 		err := client.Rcpt(path(to))
@@ -419,11 +469,14 @@ func (m *Mail) envelope(client *smtp.Client) error {
 		if !answered(err) {
 			return err
 		}
+
 		refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
 	}
+
 	if len(refused) == len(m.to) {
 		return fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
 	}
+
 	for _, err := range refused {
 		m.log.Error(
 			"mail server rejected a recipient: the mail goes only to the others",
@@ -431,6 +484,7 @@ func (m *Mail) envelope(client *smtp.Client) error {
 			zap.String("reason", m.clean(err)),
 		)
 	}
+
 	return nil
 }
 
@@ -457,6 +511,7 @@ func judge(err error) *notify.Error {
 	case refusesMessage(answer):
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
+
 	return &notify.Error{
 		Untaken: true,
 		Limited: limits(err),
@@ -474,6 +529,7 @@ func limits(err error) bool {
 	if !errors.As(err, &answer) {
 		return false
 	}
+
 	detail, ok := enhanced(answer)
 	switch {
 	case answer.Code == 421, answer.Code == 432: // it closes the connection; Exchange's limits
@@ -483,6 +539,7 @@ func limits(err error) bool {
 	case strings.HasPrefix(detail, "7.5"), strings.HasPrefix(detail, "7.6"):
 		return len(detail) == len("7.500") // Exchange Online is busy, or distrusts the sender's address
 	}
+
 	// It takes no mail at present, congestion (Gmail's daily limit too), a flood of mail.
 	return slices.Contains([]string{"3.2", "4.5", "7.28"}, detail)
 }
@@ -494,10 +551,12 @@ func refusesMessage(answer *textproto.Error) bool {
 	if !ok {
 		return true
 	}
+
 	switch detail {
 	case "0.0", "2.3", "3.4", "7.1": // unspecified, too large, too large, unwanted content
 		return true
 	}
+
 	return strings.HasPrefix(detail, "6.") // content
 }
 
@@ -548,6 +607,7 @@ func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, errors.New("server response too large")
 	}
+
 	n, err := b.Conn.Read(p[:min(len(p), b.left)])
 	b.left -= n
 	return n, err

@@ -72,7 +72,9 @@ type action struct {
 
 func encode(t notify.Text) message {
 	c := card{
-		Schema: "http://adaptivecards.io/schemas/adaptive-card.json", Type: "AdaptiveCard", Version: "1.4",
+		Schema:  "http://adaptivecards.io/schemas/adaptive-card.json",
+		Type:    "AdaptiveCard",
+		Version: "1.4",
 		Summary: t.Headline,
 		Body: []line{
 			newLine("", run{Text: t.Headline, Size: "Large", Weight: "Bolder", Color: color(t.Severity, t.Resolved)}),
@@ -83,20 +85,25 @@ func encode(t notify.Text) message {
 		if s.Title != "" {
 			add(run{Text: s.Title, Weight: "Bolder", Color: color(s.Severity, s.Resolved)})
 		}
+
 		for _, f := range s.Facts {
 			add(run{Text: f.Name + ": ", Weight: "Bolder"}, run{Text: f.Value})
 		}
+
 		for _, l := range s.Lines {
 			add(run{Text: l.String()})
 		}
+
 		if more := s.More(maxNames/len(t.Sections), notify.Plain, notify.Bytes); more != "" {
 			add(run{Text: more})
 		}
 	}
+
 	c.Body = append(c.Body, newLine("", run{Text: notify.Cut(t.ID, 300), Size: "Small", Subtle: true}))
 	for _, l := range t.Links {
 		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
 	}
+
 	return message{
 		Type:        "message",
 		Attachments: []attachment{{ContentType: "application/vnd.microsoft.card.adaptive", Content: c}},
@@ -119,5 +126,6 @@ func color(severity notify.Severity, resolved bool) string {
 	case severity == notify.Critical:
 		return "Attention"
 	}
+
 	return "Warning"
 }

@@ -30,6 +30,7 @@ const (
 // rule's name and one of these words.
 func typeOf(a notify.Alert) string {
 	word := high
+
 	switch {
 	case a.Resolved:
 		word = normal
@@ -38,6 +39,7 @@ func typeOf(a notify.Alert) string {
 	case a.Below:
 		word = low
 	}
+
 	return "alertworker" + suffix(a.Rule, word)
 }
 
@@ -64,6 +66,7 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 	if e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl) {
 		return nil, fmt.Errorf("encode %s %q: the id is empty or has control characters", what, e.ID)
 	}
+
 	e.SpecVersion = "1.0"
 	e.DataContentType = "application/json"
 	e.Time = e.Time.UTC()
@@ -71,6 +74,7 @@ func encode[D any](what string, e event[D]) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %q: %w", what, e.ID, err)
 	}
+
 	return b, nil
 }
 
@@ -115,17 +119,21 @@ func Encode(a notify.Alert, style notify.Style) ([]byte, error) {
 			Alert:    a,
 		},
 	}
+
 	if a.Silent > 0 {
 		e.Data.AtFloor = !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since)
 	} else {
 		e.Data.Value, e.Data.Limit = &a.Temperature, &a.Threshold
 	}
+
 	if a.Rule == notify.DefaultRule {
 		e.Data.Temperature, e.Data.Threshold = e.Data.Value, e.Data.Limit
 	}
+
 	if a.Per != "" {
 		e.Data.Per = &per{a.Per, a.PerValue}
 	}
+
 	return encode("alert", e)
 }
 
@@ -145,6 +153,7 @@ func EncodeBatch(alerts []notify.Alert, style notify.Style) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	return json.Marshal(batch)
 }
 
@@ -163,6 +172,7 @@ func Decode(body []byte) (notify.Alert, error) {
 	if err := checkAlert(e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
+
 	word, a := wordOf(e), e.Data.Alert
 	a.ID, a.Source = e.ID, e.Source
 	a.Resolved, a.Below = word == normal, word == low || word == normal && a.Below
@@ -172,10 +182,13 @@ func Decode(body []byte) (notify.Alert, error) {
 	if e.Data.Silent == 0 {
 		a.Temperature, a.Threshold = *e.Data.Value, *e.Data.Limit
 	}
+
 	if e.Data.Per != nil {
 		a.Per, a.PerValue = e.Data.Per.Property, e.Data.Per.Value
 	}
+
 	inUTC(&a)
+
 	return a, nil
 }
 
@@ -186,6 +199,7 @@ func wordOf(e event[data]) string {
 			return word
 		}
 	}
+
 	return ""
 }
 
@@ -195,8 +209,10 @@ func checkAlert(e event[data]) error {
 	switch {
 	case e.SpecVersion != "1.0":
 		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
+
 	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
 		return errors.New("id is empty or has control characters")
+
 	case wordOf(e) == "":
 		return fmt.Errorf(
 			"%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule",
@@ -208,9 +224,11 @@ func checkAlert(e event[data]) error {
 			normal,
 		)
 	}
+
 	if err := checkSubject(e); err != nil {
 		return err
 	}
+
 	return checkData(e)
 }
 
@@ -227,6 +245,7 @@ func checkSubject(e event[data]) error {
 	case e.Subject != per.Value:
 		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, per.Value)
 	}
+
 	return nil
 }
 
@@ -241,15 +260,19 @@ func checkData(e event[data]) error {
 			e.Data.Silent,
 			maxWindow.Seconds(),
 		)
+
 	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
 		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
+
 	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
 		return errors.New("data.value or data.limit is missing")
+
 	case !inRange(e.Data.Enqueued) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
 		return errors.New(
 			"data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339",
 		)
 	}
+
 	return nil
 }
 

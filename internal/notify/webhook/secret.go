@@ -41,6 +41,7 @@ func ParseSecret(s string) (Secret, error) {
 	if s == "" {
 		return Secret{}, nil
 	}
+
 	encoded, ok := strings.CutPrefix(s, secretPrefix)
 	key, err := base64.StdEncoding.DecodeString(encoded)
 	if !ok || err != nil || len(key) < 24 || len(key) > 64 {
@@ -48,6 +49,7 @@ func ParseSecret(s string) (Secret, error) {
 			"must be whsec_ followed by 24 to 64 bytes in base64, as from: echo whsec_$(openssl rand -base64 32)",
 		)
 	}
+
 	return Secret{key: string(key)}, nil
 }
 
@@ -64,9 +66,11 @@ func ParseSecrets(text string) ([]Secret, error) {
 		}
 		secrets = append(secrets, s)
 	}
+
 	if len(secrets) > MaxSecrets {
 		return nil, errors.New("must be one secret, or two while one is replaced, separated by a space or the end of a line")
 	}
+
 	return secrets, nil
 }
 
@@ -95,9 +99,11 @@ func sign(h http.Header, secrets []Secret, id string, body []byte) {
 			signatures = append(signatures, s.signature(id, timestamp, body))
 		}
 	}
+
 	if len(signatures) == 0 {
 		return
 	}
+
 	h.Set(headerID, id)
 	h.Set(headerTimestamp, timestamp)
 	h.Set(headerSignature, strings.Join(signatures, " "))
@@ -116,10 +122,12 @@ func (s Secret) Verify(h http.Header, body []byte) error {
 	if s.IsZero() {
 		return nil
 	}
+
 	id, timestamp := h.Get(headerID), h.Get(headerTimestamp)
 	if id == "" {
 		return errors.New("verify webhook: no " + headerID)
 	}
+
 	seconds, err := strconv.ParseInt(timestamp, 10, 64)
 	if err != nil {
 		return errors.New("verify webhook: " + headerTimestamp + " is not a number of seconds")
@@ -127,11 +135,13 @@ func (s Secret) Verify(h http.Header, body []byte) error {
 	if time.Since(time.Unix(seconds, 0)).Abs() > tolerance {
 		return fmt.Errorf("verify webhook: %s is more than %v from this machine's clock", headerTimestamp, tolerance)
 	}
+
 	want := []byte(s.signature(id, timestamp, body))
 	for got := range strings.FieldsSeq(h.Get(headerSignature)) {
 		if hmac.Equal([]byte(got), want) {
 			return nil
 		}
 	}
+
 	return errors.New("verify webhook: no signature made with this secret")
 }

@@ -27,6 +27,7 @@ func New(u *url.URL, style notify.Style, secrets []Secret, opts httppost.Options
 	for _, s := range secrets {
 		opts.Secrets = append(opts.Secrets, s.spellings()...)
 	}
+
 	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
 	return NewSigned(u, style, opts, func(_ context.Context, h http.Header, id string, body []byte) error {
 		sign(h, secrets, id, body)
@@ -49,6 +50,7 @@ func (w *Webhook) Notify(ctx context.Context, alerts ...notify.Alert) error {
 		body, err := Encode(alerts[0], w.style)
 		return w.post(ctx, "alert", ContentType, alerts[0].ID, body, err)
 	}
+
 	body, err := EncodeBatch(alerts, w.style)
 	return w.post(ctx, "alerts", BatchContentType, notify.BatchID(alerts), body, err)
 }
@@ -58,9 +60,11 @@ func (w *Webhook) post(ctx context.Context, what, contentType, id string, body [
 	if err != nil {
 		return w.Unsent(what, true, err)
 	}
+
 	m := httppost.Message{What: what, ContentType: contentType, Header: http.Header{}, Body: body}
 	if err := w.sign(ctx, m.Header, id, body); err != nil {
 		return w.Unsent(what, false, err)
 	}
+
 	return w.Post(ctx, m)
 }

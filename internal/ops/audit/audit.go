@@ -44,6 +44,7 @@ func (e Expected) Add(n worker.BacktestNotice) {
 	if n.Recovery {
 		last.Alerted = e[key].Alerted
 	}
+
 	e[key] = last
 }
 
@@ -118,6 +119,7 @@ func Compare(
 			}
 		}
 	}
+
 	r := Report{Counts: map[string]int{}, Missing: []Notice{}}
 	var mu sync.Mutex
 	done := 0
@@ -127,6 +129,7 @@ func Compare(
 		if n.At.After(until) {
 			continue
 		}
+
 		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level, Shared: key.Shared}]
 		reading.Go(func() error {
 			proof, err := gate.Prove(
@@ -136,8 +139,10 @@ func Compare(
 			if err != nil {
 				return err
 			}
+
 			at, settled := s.Checkpoints[n.Partition]
 			kind := Missing
+
 			switch {
 			case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
 				kind = DeadLetter
@@ -152,19 +157,23 @@ func Compare(
 			case n.Alerted.Before(s.InForce[key.Rule]):
 				kind = Before
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			done++
 			progress(float64(done) / float64(len(expected)))
+
 			if r.Counts[kind]++; kind == Missing {
 				r.Missing = append(
 					r.Missing,
 					Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence},
 				)
 			}
+
 			return nil
 		})
 	}
+
 	err := reading.Wait()
 	slices.SortFunc(r.Missing, func(a, b Notice) int {
 		return cmp.Or(
@@ -191,6 +200,7 @@ func (r Report) Print(w io.Writer) error {
 			fmt.Fprintf(out, "%d\t%s\n", n, k.text)
 		}
 	}
+
 	if len(r.Missing) > 0 {
 		fmt.Fprintln(out, "\nDUE (UTC)\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
 		for _, n := range r.Missing {
@@ -198,6 +208,7 @@ func (r Report) Print(w io.Writer) error {
 			if n.Recovery {
 				what = "recovery"
 			}
+
 			fmt.Fprintf(
 				out,
 				"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
@@ -213,7 +224,9 @@ func (r Report) Print(w io.Writer) error {
 			)
 		}
 	}
+
 	fmt.Fprint(out, "\n", limits)
+
 	return out.Flush()
 }
 

@@ -104,6 +104,7 @@ func (r *Roster) Failures() map[string]int {
 			all[d.Name] = r.note.Duties[d.Name].failures()
 		}
 	}
+
 	return all
 }
 
@@ -138,6 +139,7 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 		if a != nil {
 			wait = min(time.Until(a.at.Round(0)), maxSleep)
 		}
+
 		backoff.Sleep(ctx, wait)
 		if err := context.Cause(ctx); err != nil {
 			return err
@@ -145,6 +147,7 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 		if a == nil || time.Now().Round(0).Before(a.at.Round(0)) {
 			continue
 		}
+
 		r.run(ctx, t, a)
 	}
 }
@@ -163,20 +166,24 @@ func (r *Roster) schedule(t *Term) []*scheduled {
 		if h.Last == 0 || at.After(now.Add(maxClockGap)) {
 			at = now
 		}
+
 		if d.Do == nil {
 			n.Duties[d.Name] = h
 			continue
 		}
+
 		h.Last = at.Unix()
 		n.Duties[d.Name] = h
 		a := &scheduled{Duty: d}
 		a.next(at)
 		duties = append(duties, a)
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note, r.term = n, t
 	t.SetNote(n.String())
+
 	return duties
 }
 
@@ -187,15 +194,18 @@ func (r *Roster) Record(duty string, start time.Time, report string, err error) 
 	if !ok {
 		return
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.term == nil || r.term.Token != term { // it has just begun
 		return
 	}
+
 	done := runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: Done, Detail: report}
 	if err != nil {
 		done.Outcome, done.Detail = Failed, err.Error()
 	}
+
 	h := r.note.Duties[duty]
 	h.Runs = append(slices.Clip(last(h.Runs, maxRuns-1)), done)
 	r.note.Duties[duty] = h
@@ -223,6 +233,7 @@ func earliest(duties []*scheduled) (first *scheduled) {
 			first = a
 		}
 	}
+
 	return first
 }
 
@@ -246,6 +257,7 @@ func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 	done.Outcome = Done
 	done.Detail = report
 	log := r.Log.With(zap.String("duty", a.Name), zap.Int64("term", t.Token), zap.Duration("took", took))
+
 	switch {
 	case err == nil:
 		log.Info("duty completed", zap.String("report", report))
@@ -256,9 +268,11 @@ func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 		a.tries++
 		log.Warn("duty failed", zap.Error(err), zap.Int("tries", a.tries), zap.Int("of", maxTries))
 	}
+
 	switch {
 	case err == nil && h.Mark != "":
 		a.at, a.tries = time.Now().Add(goOnAfter), 0
+
 	case err == nil || a.tries == maxTries:
 		settled := a.due
 		if start.After(settled) {
@@ -266,9 +280,11 @@ func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
 		}
 		h.Last = settled.Unix()
 		a.next(settled)
+
 	default:
 		a.at = time.Now().Add(backoff.Delay(a.tries, firstRetry, maxRetry))
 	}
+
 	h.Runs = append(slices.Clip(before), done)
 	r.record(t, a.Name, h)
 }

@@ -85,12 +85,15 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 		if ctx.Err() != nil {
 			return
 		}
+
 		failed := err != nil && !errors.Is(err, lease.ErrHeld)
 		failures++
 		if !failed || time.Since(start) > maxBackoff {
 			failures = 1
 		}
+
 		wait := backoff.Delay(failures, poll, maxBackoff)
+
 		if failed {
 			e.log.Warn(
 				"could not become or remain leader",
@@ -99,6 +102,7 @@ func (e *Elector) Run(ctx context.Context, lead func(context.Context, *Term) err
 				zap.Duration("again_in", wait),
 			)
 		}
+
 		backoff.Sleep(ctx, wait)
 	}
 }
@@ -137,11 +141,14 @@ func (e *Elector) campaign(ctx context.Context, lead func(context.Context, *Term
 	if err != nil {
 		return fmt.Errorf("acquire the leader's lease: %w", err)
 	}
+
 	if !mayAct(l) { // suspended meanwhile
 		e.release(ctx, l, l.Note)
 		return errors.New("acquire the leader's lease: the response arrived too late to lead")
 	}
+
 	t.Token, t.note = l.Token, l.Note
+
 	return e.lead(ctx, l, t, lead)
 }
 
@@ -165,6 +172,7 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 		end()
 		e.hold(term, lease.Lease{})
 	}
+
 	e.hold(term, l)
 	log.Info("leading")
 	var keeping sync.WaitGroup
@@ -178,10 +186,12 @@ func (e *Elector) lead(ctx context.Context, l lease.Lease, t *Term, lead func(co
 	if !errors.Is(lost, lease.ErrLost) {
 		lost = nil
 	}
+
 	log.Info("no longer leading", zap.NamedError("why", lost))
 	if lost != nil {
 		return lost
 	}
+
 	return err
 }
 
@@ -192,6 +202,7 @@ func (e *Elector) watch(ctx context.Context, lose func(error)) {
 			return
 		}
 	}
+
 	lose(fmt.Errorf("%w: not renewed in time", lease.ErrLost))
 }
 
@@ -208,22 +219,27 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 			due.Stop()
 			return l
 		}
+
 		start := time.Now()
 		call, cancel := calling(ctx)
 		renewed, err := e.store.Extend(call, l, t.Note(), ttl)
 		cancel()
+
 		switch {
 		case err == nil:
 			if failures > 0 {
 				log.Info("leader lease renewed after failures", zap.Int("failures", failures))
 			}
+
 			l = renewed
 			failures = 0
 			wait = renewEvery - time.Since(start)
 			e.hold(ctx, l)
+
 		case errors.Is(err, lease.ErrLost):
 			lose(err)
 			return l
+
 		default:
 			if failures++; failures == 1 {
 				log.Warn(
@@ -232,6 +248,7 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 					zap.Duration("stops_leading_in", time.Until(l.Until.Add(-margin)).Round(100*time.Millisecond)),
 				)
 			}
+
 			wait = look
 		}
 	}

@@ -45,12 +45,14 @@ func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
 			defer cancel()
 			removed, next, err := s.Sweep(sweep, c.Mark, retention, mine)
 			c.Mark = next
+
 			switch {
 			case err == nil:
 				return fmt.Sprintf("%d removed", removed), nil
 			case sweep.Err() != nil && ctx.Err() == nil && next != "":
 				return fmt.Sprintf("%d removed, not finished", removed), nil
 			}
+
 			return "", fmt.Errorf("%d removed, then: %w", removed, err)
 		},
 	}

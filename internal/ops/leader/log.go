@@ -83,24 +83,29 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	if err != nil {
 		return Status{}, err
 	}
+
 	n := parseNote(r.Note)
 	status := Status{Term: r.Token, Since: r.Claimed, Terms: []Ended{}, Runs: []Run{}}
+
 	if r.Now.Before(r.Written.Add(r.Hold)) {
 		status.Leader = n.Leader
 	} else {
 		n.endTerm(r)
 	}
+
 	leaders := map[int64]string{r.Token: status.Leader}
 	for _, t := range n.Terms {
 		leaders[t.Term] = t.Leader
 		status.Terms = append(status.Terms, Ended(t))
 	}
+
 	for name, d := range n.Duties {
 		for _, run := range d.Runs {
 			run.Duty, run.Replica = name, leaders[run.Term]
 			status.Runs = append(status.Runs, Run(run))
 		}
 	}
+
 	slices.SortFunc(
 		status.Runs,
 		func(x, y Run) int { return cmp.Or(x.Start.Compare(y.Start), cmp.Compare(x.Duty, y.Duty)) },
@@ -138,9 +143,11 @@ func (t *endedNote) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End}); err != nil {
 		return err
 	}
+
 	t.From = time.Unix(from, 0).UTC()
 	t.Until = time.Unix(until, 0).UTC()
 	t.End = min(max(t.End, HandedBack), Expired)
+
 	return nil
 }
 
@@ -153,9 +160,11 @@ func (r *runNote) UnmarshalJSON(b []byte) error {
 	if err := json.Unmarshal(b, &[]any{&r.Term, &start, &took, &r.Outcome, &r.Detail}); err != nil {
 		return err
 	}
+
 	r.Start = time.Unix(start, 0).UTC()
 	r.Seconds = float64(took) / 1000
 	r.Outcome = min(max(r.Outcome, Begun), Interrupted)
+
 	return nil
 }
 
@@ -164,11 +173,13 @@ func parseNote(s string) (n note) {
 	if json.Unmarshal([]byte(s), &n) != nil {
 		n = note{}
 	}
+
 	n.Terms = last(n.Terms, maxTerms)
 	for name, d := range n.Duties {
 		d.Runs = last(d.Runs, maxRuns)
 		n.Duties[name] = d
 	}
+
 	return n
 }
 
@@ -182,10 +193,12 @@ func (n *note) String() string {
 		if len(b) <= lease.MaxNote || limit < 0 {
 			return string(b)
 		}
+
 		n.Leader = clip(n.Leader, limit)
 		for i := range n.Terms {
 			n.Terms[i].Leader = clip(n.Terms[i].Leader, limit)
 		}
+
 		for _, d := range n.Duties {
 			for i := range d.Runs {
 				d.Runs[i].Detail = clip(d.Runs[i].Detail, limit)
@@ -207,15 +220,18 @@ func (n *note) endTerm(r lease.Record) {
 	if r.Token == 0 || n.Leader == "" { // there was none, or it is not known whose it was
 		return
 	}
+
 	t := endedNote{
 		Term:   r.Token,
 		Leader: n.Leader,
 		From:   r.Claimed.UTC().Truncate(time.Second),
 		Until:  r.Written.Add(r.Hold).UTC().Truncate(time.Second),
 	}
+
 	if r.Hold > 0 {
 		t.End = Expired
 	}
+
 	n.Terms = last(append(n.Terms, t), maxTerms)
 	n.Leader = ""
 }
@@ -231,6 +247,7 @@ func (d history) failures() (n int) {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -244,9 +261,11 @@ func clip(s string, limit int) string {
 	if limit <= len(cut) {
 		return ""
 	}
+
 	s = s[len(s)-limit+len(cut):]
 	for len(s) > 0 && !utf8.RuneStart(s[0]) {
 		s = s[1:]
 	}
+
 	return cut + s
 }

@@ -48,22 +48,27 @@ func (n *Network) Via(next records.Store) records.Store {
 					return err
 				}
 			}
+
 			fault, late := n.next()
 			defer func() {
 				for _, write := range late {
 					_ = write()
 				}
 			}()
+
 			change := op == records.OpWrite || op == records.OpDelete
 			again := func() error { return call(context.WithoutCancel(ctx)) }
+
 			if change {
 				n.mu.Lock()
 				n.writes = append(n.writes, again)
 				if fault == Late {
 					n.late = append(n.late, again)
 				}
+
 				n.mu.Unlock()
 			}
+
 			switch fault {
 			case LostRequest, Late:
 				return ErrReset
@@ -73,6 +78,7 @@ func (n *Network) Via(next records.Store) records.Store {
 			case Repeated:
 				_ = call(ctx)
 			}
+
 			return call(ctx)
 		},
 	)
@@ -86,11 +92,14 @@ func (n *Network) next() (fault Fault, late []func() error) {
 	if n.fault == "" || n.fired {
 		return "", late
 	}
+
 	if n.in > 0 {
 		n.in--
 		return "", late
 	}
+
 	n.fired = true
+
 	return n.fault, late
 }
 
@@ -115,11 +124,13 @@ func (n *Network) Disarm() bool {
 func (n *Network) Repeat() (executed int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
+
 	for _, write := range n.writes {
 		if err := write(); err == nil {
 			executed++
 		}
 	}
+
 	return executed
 }
 
