@@ -29,19 +29,11 @@ const auditDoes = "compare the alerts and recoveries that the hub's readings cal
 
 // runAudit is `alertworker audit`. It has the configuration of the worker.
 func runAudit(ctx context.Context, out io.Writer, args []string) error {
-	var history historyFlags
-	flags := newFlags("audit", auditDoes)
-	history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
-	asJSON := flags.Bool("json", false, "print one JSON object")
-	if err := parseFlags(flags, args); err != nil {
+	history, asJSON, err := parseAudit(args)
+	if err != nil {
 		return err
 	}
-	if err := history.check(); err != nil {
-		return &usageError{err}
-	}
-	if history.since == 0 {
-		return &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
-	}
+
 	s, err := openReader()
 	if err != nil {
 		return err
@@ -58,44 +50,109 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
-	source, err := history.open(ctx, s.config, s.stores)
+
+	began := time.Now()
+	expected, run, err := s.expect(ctx, history)
 	if err != nil {
 		return err
+	}
+	report, err := s.compare(ctx, expected, began, began.Add(-history.since))
+	if err != nil {
+		return err
+	}
+
+	if asJSON {
+		err = report.PrintJSON(out)
+	} else {
+		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
+		err = report.Print(out)
+	}
+	if err == nil && len(report.Missing) > 0 {
+		err = &silentError{exitFailed}
+	}
+
+	return err
+}
+
+// parseAudit reads the flags of an audit.
+func parseAudit(args []string) (history *historyFlags, asJSON bool, err error) {
+	history = &historyFlags{}
+	flags := newFlags("audit", auditDoes)
+	history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	if err := parseFlags(flags, args); err != nil {
+		return nil, false, err
+	}
+	if err := history.check(); err != nil {
+		return nil, false, &usageError{err}
+	}
+	if history.since == 0 {
+		return nil, false, &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
+	}
+
+	return history, asJSON, nil
+}
+
+// expect reads what the hub holds, and returns which messages its readings call for.
+func (s *session) expect(
+	ctx context.Context,
+	history *historyFlags,
+) (audit.Expected, *backtesting.Run, error) {
+	source, err := history.open(ctx, s.config, s.stores)
+	if err != nil {
+		return nil, nil, err
 	}
 	defer source.Close()
 	saysHow(source)
-	began := time.Now()
+
 	set := s.config.Rules()
 	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
 	if len(set.Rules) == 0 {
-		return errors.New(
+		return nil, nil, errors.New(
 			"all rules are about silence, which an audit cannot judge: it does not know who was heard before it begins",
 		)
 	}
+
 	expected := audit.Expected{}
 	candidate := &backtesting.Candidate{Name: inForce, Set: set, To: asked(s.receivers), Notice: expected.Add}
 	if candidate.Mutes, err = silences(s.config, s.records).Mutes(ctx); err != nil {
-		return err
+		return nil, nil, err
 	}
+
 	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
 	if err != nil {
-		return err
+		return nil, nil, err
 	}
 	switch err := run.Take(ctx, withProgress(source)); {
 	case err != nil:
-		return err
+		return nil, nil, err
 	case !run.Complete:
-		return errors.New("stopped before all readings were read: there is no result")
+		return nil, nil, errors.New("stopped before all readings were read: there is no result")
 	case run.Readings == 0:
-		return fmt.Errorf("the hub holds no events from the last %s: nothing can be proved", humanize.Span(history.since))
+		return nil, nil, fmt.Errorf(
+			"the hub holds no events from the last %s: nothing can be proved",
+			humanize.Span(history.since),
+		)
 	}
 	run.Finish()
 
-	stores, err := s.auditStores(ctx, began.Add(-history.since))
+	return expected, run, nil
+}
+
+// compare asks the stores what became of the messages that were expected when an audit began. since is when the first
+// reading was taken.
+func (s *session) compare(
+	ctx context.Context,
+	expected audit.Expected,
+	began, since time.Time,
+) (audit.Report, error) {
+	stores, err := s.auditStores(ctx, since)
 	if err != nil {
-		return err
+		return audit.Report{}, err
 	}
+
 	asking := newMeter()
+	defer asking.end()
 	progress := func(share float64) {
 		asking.say(
 			share,
@@ -106,21 +163,8 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	for _, r := range s.receivers {
 		names = append(names, r.Name)
 	}
-	report, err := audit.Compare(ctx, expected, began, stores, names, progress)
-	asking.end()
-	if err != nil {
-		return err
-	}
-	if *asJSON {
-		err = report.PrintJSON(out)
-	} else {
-		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
-		err = report.Print(out)
-	}
-	if err == nil && len(report.Missing) > 0 {
-		err = &silentError{exitFailed}
-	}
-	return err
+
+	return audit.Compare(ctx, expected, began, stores, names, progress)
 }
 
 // saysHow says on stderr how much there is to read, and how long that takes.

@@ -54,13 +54,63 @@ type set struct {
 
 // runBacktest is `alertworker backtest`.
 func runBacktest(ctx context.Context, out io.Writer, args []string) error {
-	var b backtestFlags
+	b, err := parseBacktest(args)
+	if err != nil {
+		return err
+	}
+	candidates, c, err := b.candidates()
+	if err != nil {
+		return err
+	}
+	run, err := backtesting.Start(candidates, c.Zone())
+	if err != nil {
+		return err
+	}
+
+	var svg *os.File
+	if b.svg != "" { // a mistake in its name shows before the readings have been read
+		if svg, err = os.OpenFile(b.svg, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
+			return &usageError{fmt.Errorf("--svg: %w", err)}
+		}
+		defer svg.Close()
+	}
+
+	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
+	if b.file != "" {
+		if recording, err = backtesting.Open(b.file, field(candidates)); err != nil {
+			return &usageError{err}
+		}
+		defer recording.Close()
+		err = run.Take(ctx, withProgress(recording))
+	} else {
+		err = b.takeHub(ctx, c, run)
+	}
+	switch {
+	case run.Readings == 0 && err != nil:
+		return err
+	case run.Readings == 0 && ctx.Err() == nil:
+		return fmt.Errorf(
+			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
+			humanize.Span(b.history.since),
+		)
+	case run.Readings == 0:
+		return nil
+	}
+
+	run.Finish()
+	return errors.Join(err, b.print(out, run, recording.Skipped, svg))
+}
+
+// parseBacktest reads the flags of a backtest.
+func parseBacktest(args []string) (*backtestFlags, error) {
+	b := &backtestFlags{}
 	flags := newFlags("backtest", backtestDoes)
 	flags.StringVar(
 		&b.file,
 		"file",
 		"",
-		"read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to storage; see docs/questions.md",
+		"read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to "+
+			"storage; see docs/questions.md",
 	)
 	b.history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
 	flags.Func(
@@ -76,80 +126,56 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&b.svg, "svg", "", "draw the alerts of each candidate over time into `FILE`")
 	flags.BoolVar(&b.asJSON, "json", false, "print one JSON object")
 	if err := parseFlags(flags, args); err != nil {
-		return err
+		return nil, err
 	}
 	if err := b.history.check(); err != nil {
-		return &usageError{err}
+		return nil, &usageError{err}
 	}
 	if (b.file == "") == (b.history.since == 0) {
-		return &usageError{
+		return nil, &usageError{
 			errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help"),
 		}
 	}
-	candidates, c, err := b.candidates()
+
+	return b, nil
+}
+
+// takeHub has run take what the hub of c holds.
+func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backtesting.Run) error {
+	if err := b.history.checkGroup(c); err != nil {
+		return err
+	}
+	s, err := newStores(c, nil)
 	if err != nil {
 		return err
 	}
-	run, err := backtesting.Start(candidates, c.Zone())
+	defer s.Close()
+
+	if c, err = s.findHub(ctx, c, zap.NewNop()); err != nil {
+		return err
+	}
+	history, err := b.history.open(ctx, c, s)
 	if err != nil {
 		return err
 	}
-	var svg *os.File
-	if b.svg != "" { // a mistake in its name shows before the readings have been read
-		if svg, err = os.OpenFile(b.svg, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-			return &usageError{fmt.Errorf("--svg: %w", err)}
-		}
-		defer svg.Close()
-	}
-	var source backtesting.Source
-	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
-	if b.file != "" {
-		if recording, err = backtesting.Open(b.file, field(candidates)); err != nil {
-			return &usageError{err}
-		}
-		defer recording.Close()
-		source = recording
-	} else {
-		if err := b.history.checkGroup(c); err != nil {
-			return err
-		}
-		s, err := newStores(c, nil)
-		if err != nil {
-			return err
-		}
-		defer s.Close()
-		if c, err = s.findHub(ctx, c, zap.NewNop()); err != nil {
-			return err
-		}
-		history, err := b.history.open(ctx, c, s)
-		if err != nil {
-			return err
-		}
-		defer history.Close()
-		source = history
-	}
-	failed := run.Take(ctx, withProgress(source))
-	switch {
-	case run.Readings == 0 && failed != nil:
-		return failed
-	case run.Readings == 0 && ctx.Err() == nil:
-		return fmt.Errorf(
-			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
-			humanize.Span(b.history.since),
-		)
-	case run.Readings == 0:
-		return nil
-	}
-	run.Finish()
+	defer history.Close()
+
+	return run.Take(ctx, withProgress(history))
+}
+
+// print prints what run found, and draws it into svg, unless that is nil.
+func (b *backtestFlags) print(out io.Writer, run *backtesting.Run, skipped backtesting.Skipped, svg *os.File) error {
+	var err error
 	if b.asJSON {
-		err = run.PrintJSON(out, recording.Skipped)
+		err = run.PrintJSON(out, skipped)
 	} else {
-		err = run.Print(out, recording.Skipped, b.diff)
+		err = run.Print(out, skipped, b.diff)
 	}
 	if svg != nil {
 		err = errors.Join(err, svg.Truncate(0), run.Draw(svg))
 	}
-	return errors.Join(failed, err)
+
+	return err
 }
 
 // historyFlags say how to read what the hub holds.

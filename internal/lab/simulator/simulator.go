@@ -95,7 +95,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 		&o.Silent,
 		"silent",
 		0,
-		"some devices die and come back: alert when one has not been heard for this `DURATION`; 0: none dies",
+		"some devices die and come back: alert when one has sent nothing for this `DURATION`; 0: none dies",
 	)
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
@@ -128,6 +128,37 @@ func (o *Options) Define(flags *flag.FlagSet) {
 
 // Check returns what is wrong with the flags, and opens the source of telemetry.
 func (o *Options) Check() error {
+	if err := o.checkFlags(); err != nil {
+		return err
+	}
+	if err := o.checkProcesses(); err != nil {
+		return err
+	}
+
+	if math.IsNaN(o.Clear) {
+		o.Clear = o.Threshold - clearBelow
+	}
+
+	source, err := devices.New(devices.Config{
+		Devices:   o.devices,
+		Rate:      o.rate,
+		Threshold: o.Threshold,
+		Seed:      cmp.Or(o.seed, rand.Uint64()),
+		Silent:    o.Silent,
+	})
+	if err != nil {
+		return err
+	}
+	o.source = source
+
+	if o.Silent == 0 {
+		return nil
+	}
+	return o.checkSilent()
+}
+
+// checkFlags returns what is wrong with the flags that need nothing else.
+func (o *Options) checkFlags() error {
 	switch {
 	case o.replicas < 1 || o.replicas > maxReplicas:
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
@@ -141,6 +172,14 @@ func (o *Options) Check() error {
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
 		return fmt.Errorf("--kill %v: want 0 or more", o.kill)
+	}
+
+	return nil
+}
+
+// checkProcesses returns what is wrong with the flags that need --processes, and with its window.
+func (o *Options) checkProcesses() error {
+	switch {
 	case o.store != "blob" && o.store != "blob-lease" && o.store != "cosmos":
 		return fmt.Errorf("--store %q: want blob, blob-lease or cosmos", o.store)
 	case o.store == "blob-lease" && (o.Window < 15*time.Second || o.Window > time.Minute):
@@ -153,23 +192,7 @@ func (o *Options) Check() error {
 		return errors.New("--kill, --store and --http need --processes")
 	}
 
-	if math.IsNaN(o.Clear) {
-		o.Clear = o.Threshold - clearBelow
-	}
-
-	var err error
-	if o.source, err = devices.New(devices.Config{
-		Devices:   o.devices,
-		Rate:      o.rate,
-		Threshold: o.Threshold,
-		Seed:      cmp.Or(o.seed, rand.Uint64()),
-		Silent:    o.Silent,
-	}); err != nil ||
-		o.Silent == 0 {
-		return err
-	}
-
-	return o.checkSilent()
+	return nil
 }
 
 // checkSilent returns what is wrong with --silent.
@@ -364,8 +387,13 @@ const Offline = "offline"
 // rules returns what the workers decide by, for the judge.
 func (o *Options) rules() []verify.Rule {
 	all := []verify.Rule{{
-		Name:     notify.DefaultRule,
-		Levels:   []verify.Level{{Limit: o.Threshold, Clear: o.Clear, Override: devices.MaxTemp, For: o.Sustained}},
+		Name: notify.DefaultRule,
+		Levels: []verify.Level{{
+			Limit:    o.Threshold,
+			Clear:    o.Clear,
+			Override: devices.MaxTemp,
+			For:      o.Sustained,
+		}},
 		Window:   o.Window,
 		Resolved: o.Resolved,
 		Quiet:    devices.Quiet,
@@ -494,27 +522,20 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 		kills = time.Tick(s.kill)
 	}
 
-	settling := time.Time{} // when the devices were stopped
-	quiet, announced := false, false
+	var e ending
 	for {
 		var err error
 		stop := false
 
 		select {
 		case <-ticker.C:
-			err = s.tick(ctx, !settling.IsZero())
-
-			switch {
-			case settling.IsZero():
-			case time.Since(settling) > s.rules.Bound, quiet && s.informed(settling):
-				return err
-			case !announced && time.Since(settling) > shortly:
-				announced = true
-				fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
+			err = s.tick(ctx, e.begun())
+			if err == nil && s.settled(&e) {
+				return nil
 			}
 
 		case <-kills:
-			if settling.IsZero() {
+			if !e.begun() {
 				err = s.workers.killAny()
 			}
 
@@ -522,19 +543,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			s.workers.updateLeader(name)
 
 		case key := <-keys:
-			stop = key == 'q' || key == ctrlC
-			if key >= '1' && key <= '9' {
-				err = s.workers.toggle(int(key - '1'))
-			}
-
-			if key == 'r' {
-				s.refusing = !s.refusing
-				s.inbox.Refuse(s.refusing)
-				fmt.Fprintln(
-					s.view,
-					map[bool]string{true: "the receiver refuses alerts: they become dead letters", false: "the receiver takes alerts again"}[s.refusing],
-				)
-			}
+			stop, err = s.press(key)
 
 		case <-over:
 			stop = true
@@ -546,22 +555,71 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			stopped = again.Done()
 
 		case err = <-published: // comes once
-			quiet = true
-			stop = settling.IsZero()
+			e.quiet = true
+			stop = !e.begun()
 		}
 
-		if err != nil {
+		switch {
+		case err != nil:
 			return err
-		}
-
-		if stop {
-			if !settling.IsZero() {
-				return nil
-			}
+		case stop && e.begun():
+			return nil
+		case stop:
 			stopPublishing()
-			settling, over = time.Now(), nil
+			e.began = time.Now()
+			over = nil
 		}
 	}
+}
+
+// press does what a key is for, and reports whether it is to stop.
+func (s *simulation) press(key byte) (stop bool, err error) {
+	switch {
+	case key == 'q' || key == ctrlC:
+		return true, nil
+
+	case key >= '1' && key <= '9':
+		return false, s.workers.toggle(int(key - '1'))
+
+	case key == 'r':
+		s.refusing = !s.refusing
+		s.inbox.Refuse(s.refusing)
+		text := "the receiver takes alerts again"
+		if s.refusing {
+			text = "the receiver refuses alerts: they become dead letters"
+		}
+		fmt.Fprintln(s.view, text)
+	}
+
+	return false, nil
+}
+
+// An ending is how far a simulation has come with ending.
+type ending struct {
+	began     time.Time // when the devices were stopped; zero before that
+	quiet     bool      // the devices publish nothing more
+	announced bool
+}
+
+func (e *ending) begun() bool { return !e.began.IsZero() }
+
+// settled reports whether nothing more is to be waited for. If that takes long, it says once what is waited for.
+func (s *simulation) settled(e *ending) bool {
+	if !e.begun() {
+		return false
+	}
+
+	waited := time.Since(e.began)
+	if waited > s.rules.Bound || e.quiet && s.informed(e.began) {
+		return true
+	}
+
+	if !e.announced && waited > shortly {
+		e.announced = true
+		fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
+	}
+
+	return false
 }
 
 // informed reports whether the receiver has got all that is to be waited for since the devices were stopped: recoveries
