@@ -7,8 +7,8 @@ import (
 	"alertworker/internal/config"
 )
 
-const helpHead = `alertworker reads telemetry from an Azure IoT Hub and sends an alert when a device reports a temperature at or
-above a threshold: at most one per device within the window, and none is ever lost, however many replicas run.
+const helpHead = `alertworker reads telemetry from an Azure IoT Hub and sends an alert when a device reports a temperature
+at or above a threshold: at most one per device within the window, and none is ever lost, however many replicas run.
 
 Usage: alertworker [command] [flags]
 
@@ -20,7 +20,8 @@ Commands
   audit     compare what should have been sent, by the readings in the hub, with what the stores say was sent
   test      send a reading through a running worker to the receivers, and report how long each step took
   why DEVICE
-            explain why a device did or did not cause an alert; --last 2h also shows its latest readings, --verbose all that is known
+            explain why a device did or did not cause an alert;
+            --last 2h also shows its latest readings, --verbose all that is known
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them
   silence   mute the alerts of some devices, or of a rule, for a time; silences list | end

@@ -36,7 +36,8 @@ func silences(c config.Config, s records.Store) muting.Store {
 func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 	if s.config.CheckpointStore == config.StoreMemory {
 		return muting.Store{}, &usageError{
-			errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself has them"),
+			errors.New("silences are stored with the checkpoints: with CHECKPOINT_STORE=memory, only the worker itself " +
+				"has them"),
 		}
 	}
 	if err := s.connectRecords(ctx); err != nil {

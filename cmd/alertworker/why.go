@@ -25,7 +25,8 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	history.define(
 		flags,
 		"last",
-		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub received in that time",
+		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub "+
+			"received in that time",
 	)
 	verbose := flags.Bool("verbose", false, "also print its alarms, windows and dead letters, and what each rule does")
 	asJSON := flags.Bool("json", false, "print the response of GET /devices/{id}")

@@ -36,8 +36,9 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 	pause += rand.N(pause)
 
 	if answer := Answer(err); answer.RawResponse != nil {
+		noContainer := answer.ErrorCode == "ContainerNotFound" || answer.ErrorCode == "ResourceNotFound"
 		switch status := answer.StatusCode; {
-		case status == http.StatusNotFound && (answer.ErrorCode == "ContainerNotFound" || answer.ErrorCode == "ResourceNotFound"):
+		case status == http.StatusNotFound && noContainer:
 			return false
 		case status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusPreconditionFailed:
 			return true

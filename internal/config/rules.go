@@ -129,7 +129,8 @@ func (c *Config) readRules(e *configError) {
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
 	} else if c.RulesFile.set, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
-		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":\n    "+strings.ReplaceAll(err.Error(), "\n", "\n    "))
+		mistakes := strings.ReplaceAll("\n"+err.Error(), "\n", "\n    ")
+		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":"+mistakes)
 	}
 
 	if len(wrong) > 0 {

@@ -113,7 +113,10 @@ func redactURL(raw string) string {
 
 	shown := ""
 	for _, attribute := range []struct{ name, value string }{
-		{"id", e.ID}, {"name", e.Name}, {"level", strings.Join(e.Filter.Levels, "|")}, {"rule", strings.Join(e.Filter.Rules, "|")},
+		{"id", e.ID},
+		{"name", e.Name},
+		{"level", strings.Join(e.Filter.Levels, "|")},
+		{"rule", strings.Join(e.Filter.Rules, "|")},
 	} {
 		if attribute.value != "" {
 			shown += attribute.name + "=" + attribute.value + " "

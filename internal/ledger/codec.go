@@ -117,10 +117,17 @@ func (n *Number) UnmarshalJSON(b []byte) error {
 // encode returns the content of a record.
 func encode(id string, c Content) ([]byte, error) {
 	at := c.Position
+	r := record{
+		format,
+		id,
+		jsonPosition{Text(at.Generation), at.Sequence, Text(at.Offset), at.Time.UTC()},
+		c,
+	}
+
 	var plain bytes.Buffer
 	to := json.NewEncoder(&plain)
 	to.SetEscapeHTML(false)
-	if err := to.Encode(record{format, id, jsonPosition{Text(at.Generation), at.Sequence, Text(at.Offset), at.Time.UTC()}, c}); err != nil {
+	if err := to.Encode(r); err != nil {
 		return nil, err
 	}
 	if plain.Len() > MaxBytes {

@@ -69,8 +69,8 @@ type Alert struct {
 	Silent time.Duration `json:"-"`
 	// of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
 	LastHeard time.Time `json:"lastHeard,omitzero"`
-	// of one that is Resolved: nothing is expected of the device any more, because it was silent for so long or an operator
-	// has removed it
+	// of one that is Resolved: nothing is expected of the device any more, because it was silent for so long or an
+	// operator has removed it
 	Forgotten bool          `json:"forgotten,omitempty"`
 	Window    time.Duration `json:"-"` // time without another alert of this device, rule and level
 	// how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a

@@ -25,7 +25,8 @@ type elsewhere struct {
 	others   int // partitions that have answered
 }
 
-// moved reports whether another partition has heard a device later than this one did, which is overdue by the rule of k.
+// moved reports whether another partition has heard a device, which is overdue by the rule of k, later than this one
+// did.
 func (e *elsewhere) moved(k key, a Asked, here int64, now time.Time) bool {
 	e.suspects[k] = here
 	if !e.answered(k, here, now) {

@@ -151,12 +151,16 @@ func (s *shard) slot(tag [3]uint32) *window {
 // suppress reports whether device's window is in force, counting n readings if so. A window that lasts
 // longer than length from since on does not count, unless length is 0: it began before.
 func (w *windows) suppress(device string, n int64, length time.Duration, since instant) bool {
-	now, recent := w.now(), false
+	now := w.now()
+	recent := false
 	w.use(device, func(m *window) {
-		if recent = m.inForce(now) && (length == 0 || time.Duration(int32(m.mono-since.mono))*time.Millisecond >= min(length, horizon)); recent {
+		lasts := time.Duration(int32(m.mono-since.mono)) * time.Millisecond
+		recent = m.inForce(now) && (length == 0 || lasts >= min(length, horizon))
+		if recent {
 			m.count(n)
 		}
 	})
+
 	return recent
 }
 

@@ -50,8 +50,8 @@ func build(ctx context.Context) ([]byte, error) {
 		return nil, err
 	}
 	wasm := filepath.Join(dir, "simulation.wasm")
-	compile := []string{"test", "-trimpath", "-modfile=" + modfile, "-ldflags=-s -w", "-c", "-o", wasm, "./cmd/alertworker"}
-	if _, err := run(ctx, "go", compile...); err != nil {
+	compile := []string{"test", "-trimpath", "-modfile=" + modfile, "-ldflags=-s -w", "-c", "-o", wasm}
+	if _, err := run(ctx, "go", append(compile, "./cmd/alertworker")...); err != nil {
 		return nil, err
 	}
 	return os.ReadFile(wasm)

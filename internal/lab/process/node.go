@@ -104,7 +104,9 @@ const cosmosScript = `
 const server = require("@vercel/cosmosdb-server").createHttpServer({keepAlive: true});
 server.keepAliveTimeout = 0;
 server.prependListener("request", request => {
-	if (request.method === "GET" && request.url.includes("/docs/")) request.headers["x-ms-documentdb-query-enablecrosspartition"] = "True";
+	if (request.method === "GET" && request.url.includes("/docs/")) {
+		request.headers["x-ms-documentdb-query-enablecrosspartition"] = "True";
+	}
 });
 server.listen(0, "127.0.0.1", () => console.log("listens on http://127.0.0.1:" + server.address().port));
 `

@@ -216,7 +216,8 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 
 	if found.ContainerProperties.DefaultTimeToLive == nil {
 		return items{}, &ConfigError{
-			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on without a default, with --ttl -1 of `az cosmosdb sql container update`",
+			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on " +
+				"without a default, with --ttl -1 of `az cosmosdb sql container update`",
 		}
 	}
 

@@ -54,12 +54,14 @@ type action struct {
 	URL    string `json:"url"`
 }
 
+var priorities = map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}
+
 func encode(t notify.Text, topic string) message {
 	m := message{
 		Topic:    topic,
 		Title:    t.Headline,
 		Message:  t.Body(maxMessage),
-		Priority: map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}[t.Severity],
+		Priority: priorities[t.Severity],
 		Tags:     []string{"rotating_light"},
 	}
 	switch {

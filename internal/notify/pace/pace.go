@@ -161,7 +161,9 @@ func (p *Pace) roll(now time.Duration) {
 		p.taken = 0
 		p.had = 0
 	case now-p.counted >= recent:
-		p.counted, p.taken, p.had = p.counted+recent, 0, p.taken
+		p.counted += recent
+		p.had = p.taken
+		p.taken = 0
 	}
 }
 

@@ -53,9 +53,7 @@ var channels = []channel{
 		}),
 	},
 	{
-		schemes: over(
-			"teams",
-		),
+		schemes:  over("teams"),
 		example:  "teams+https://…",
 		hosts:    []string{".logic.azure.com", ".api.powerplatform.com"},
 		together: true,
@@ -67,9 +65,7 @@ var channels = []channel{
 		),
 	},
 	{
-		schemes: over(
-			"slack",
-		),
+		schemes:  over("slack"),
 		example:  "slack+https://…",
 		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
 		together: true,
@@ -80,9 +76,7 @@ var channels = []channel{
 		),
 	},
 	{
-		schemes: []string{
-			"pagerduty",
-		},
+		schemes: []string{"pagerduty"},
 		example: "pagerduty://ROUTING_KEY",
 		hidden:  true,
 		hosts:   []string{"events.pagerduty.com", "events.eu.pagerduty.com"},

@@ -267,7 +267,7 @@ func checkData(e event[data]) error {
 	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
 		return errors.New("data.value or data.limit is missing")
 
-	case !inRange(e.Data.Enqueued) || !inRange(e.Data.DeviceTime) || !inRange(e.Data.Expires) || !inRange(e.Data.Since) || !inRange(e.Data.LastHeard):
+	case !inRange(e.Data.Enqueued, e.Data.DeviceTime, e.Data.Expires, e.Data.Since, e.Data.LastHeard):
 		return errors.New(
 			"data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339",
 		)
@@ -279,8 +279,13 @@ func checkData(e event[data]) error {
 // isWindow reports whether a number of seconds is one that Encode makes of a window.
 func isWindow(seconds float64) bool { return seconds >= 0 && seconds <= maxWindow.Seconds() }
 
-// inRange reports whether RFC 3339 can express t, in UTC.
-func inRange(t time.Time) bool {
-	year := t.UTC().Year()
-	return year >= 0 && year <= 9999
+// inRange reports whether RFC 3339 can express all of times, in UTC.
+func inRange(times ...time.Time) bool {
+	for _, t := range times {
+		if year := t.UTC().Year(); year < 0 || year > 9999 {
+			return false
+		}
+	}
+
+	return true
 }

@@ -59,7 +59,8 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 					row.Clear = clearSign(r) + " " + number(l.Clear)
 				}
 				var n worker.AlarmCounts
-				if at := slices.IndexFunc(counts, func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }); at >= 0 {
+				of := func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }
+				if at := slices.IndexFunc(counts, of); at >= 0 {
 					n = counts[at]
 				}
 				row.Pending = count(n.Pending)

@@ -82,7 +82,8 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 				w,
 				httpapi.Problem{
 					Status: http.StatusBadRequest,
-					Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, with device, rule or where`,
+					Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, ` +
+						"with device, rule or where",
 				},
 			)
 			return

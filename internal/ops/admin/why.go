@@ -186,7 +186,8 @@ func (f findings) reason() (code, text string) {
 			f.clock(f.state.Since),
 		)
 	}
-	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)"
+	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub " +
+		"(`alertworker why --last`)"
 }
 
 // claimed reports whether anybody has sent something about the device.

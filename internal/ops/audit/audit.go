@@ -188,9 +188,10 @@ func Compare(
 }
 
 // limits are what an audit does not prove.
-const limits = `This is about the latest message of each device, rule, level and receiver, because the stores keep no earlier ones; by the settings in force now.
-It says nothing of readings over HTTP, of those that the hub no longer holds, and of what a receiver did with a message that it accepted.
-`
+const limits = "This is about the latest message of each device, rule, level and receiver, because the stores keep no " +
+	"earlier ones; by the settings in force now.\n" +
+	"It says nothing of readings over HTTP, of those that the hub no longer holds, and of what a receiver did with a " +
+	"message that it accepted.\n"
 
 // Print writes r for people.
 func (r Report) Print(w io.Writer) error {

@@ -36,12 +36,14 @@ func (r *Run) Draw(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(
 		&b,
-		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" font-family="system-ui,sans-serif" font-size="12">`+"\n",
+		`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %[1]d %[2]d" `+
+			`font-family="system-ui,sans-serif" font-size="12">`+"\n",
 		plotWidth+2*plotLeft,
 		plotStep*len(bars)+30,
 	)
 	b.WriteString(
-		`<style>text{fill:#333}.bar{fill:#c2410c}.axis{stroke:#999}@media(prefers-color-scheme:dark){text{fill:#ddd}.bar{fill:#fb923c}}</style>` + "\n",
+		`<style>text{fill:#333}.bar{fill:#c2410c}.axis{stroke:#999}` +
+			`@media(prefers-color-scheme:dark){text{fill:#ddd}.bar{fill:#fb923c}}</style>` + "\n",
 	)
 	for i, c := range r.Candidates {
 		top := plotStep * i

@@ -29,7 +29,16 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
 			Event    json.RawMessage `json:"event,omitempty"` // what is kept of one that could not be decoded
 			Broken   string          `json:"broken,omitempty"`
-		}{ID: l.ID, State: l.Kind, Kept: l.Kept, Replayed: l.Replayed, Receiver: l.Receiver, Name: nameOf(l.Receiver, rs), Reason: l.Reason, Alert: l.Payload}
+		}{
+			ID:       l.ID,
+			State:    l.Kind,
+			Kept:     l.Kept,
+			Replayed: l.Replayed,
+			Receiver: l.Receiver,
+			Name:     nameOf(l.Receiver, rs),
+			Reason:   l.Reason,
+			Alert:    l.Payload,
+		}
 		if l.Kind == deadletter.Undecodable {
 			line.Alert, line.Event = nil, l.Payload
 		}

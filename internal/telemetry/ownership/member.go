@@ -205,7 +205,10 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 				report = nil
 			}
 		}
-		if err := m.call(ctx, func(ctx context.Context) error { return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining(), report) }); err != nil {
+		err := m.call(ctx, func(ctx context.Context) error {
+			return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining(), report)
+		})
+		if err != nil {
 			return 0, err
 		}
 		if report != nil {
@@ -301,11 +304,13 @@ func (m *Member) claims(v view) (claims []Record) {
 			continue
 		}
 		r := Record{Partition: p, Owner: owner, Version: v.version[p], Failures: v.failures[p]}
-		switch unopened, ok := m.Unopened(p); {
+		unopened, ok := m.Unopened(p)
+		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.isDraining()
+		switch heir := next(m.Owner, v.sharing); {
 		case ok && unopened == 0 && r.Failures > 0:
 			r.Failures = 0
-		case unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && next(m.Owner, v.sharing) != m.Owner && !m.isDraining():
-			r.Owner = next(m.Owner, v.sharing)
+		case given && heir != m.Owner:
+			r.Owner = heir
 			r.Failures++
 			m.Logger.Warn(
 				"a partition cannot be opened: handing it to another replica",
@@ -371,7 +376,10 @@ func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 		if v.live[b.Owner] || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
 			continue
 		}
-		if err := m.call(ctx, func(ctx context.Context) error { return forget(ctx, m.Store, m.Scope, b.Owner, b.Version) }); err != nil {
+		err := m.call(ctx, func(ctx context.Context) error {
+			return forget(ctx, m.Store, m.Scope, b.Owner, b.Version)
+		})
+		if err != nil {
 			m.warn("the heartbeat of a replica that is gone could not be removed", err)
 		}
 		return

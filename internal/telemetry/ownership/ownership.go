@@ -100,7 +100,15 @@ func Beat(ctx context.Context, store records.Store, scope, owner string, leaving
 	if leaving {
 		values[leavingValue] = "true"
 	}
-	if _, err := store.Write(ctx, records.Record{Name: scope + heartbeats + owner, Values: values, Content: report, Type: "application/json", ETag: records.Any}); err != nil {
+
+	_, err := store.Write(ctx, records.Record{
+		Name:    scope + heartbeats + owner,
+		Values:  values,
+		Content: report,
+		Type:    "application/json",
+		ETag:    records.Any,
+	})
+	if err != nil {
 		return fmt.Errorf("write the heartbeat of %s in %s: %w", owner, scope, err)
 	}
 	return nil

@@ -217,7 +217,10 @@ func (e *Error) fields() []any {
 
 var performatives = func() map[uint64]reflect.Type {
 	types := map[uint64]reflect.Type{}
-	for _, p := range []Performative{&Open{}, &Begin{}, &Attach{}, &Flow{}, &Transfer{}, &Disposition{}, &Detach{}, &End{}, &Close{}, &Mechanisms{}, &Init{}, &Outcome{}} {
+	for _, p := range []Performative{
+		&Open{}, &Begin{}, &Attach{}, &Flow{}, &Transfer{}, &Disposition{}, &Detach{}, &End{}, &Close{},
+		&Mechanisms{}, &Init{}, &Outcome{},
+	} {
 		types[p.code()] = reflect.TypeOf(p).Elem()
 	}
 	return types
