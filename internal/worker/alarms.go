@@ -3,10 +3,10 @@ package worker
 import (
 	"sync/atomic"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
-	"alertworker/internal/throttle"
 )
 
 // maxAlarms bounds the alarms of a partition, pending and open, and besides them the
@@ -43,7 +43,7 @@ type alarmKey struct {
 }
 
 // notices returns the key of the notices about an alarm, unless devices share them.
-func (k alarmKey) notices() deliveryKey { return deliveryKey{k.device, k.level.own} }
+func (k alarmKey) notices() delivery.Key { return delivery.Key{About: k.device, Topic: k.level.own} }
 
 // kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is
 // none.
@@ -61,26 +61,17 @@ type kept struct {
 	sequence int64
 }
 
-// A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it: a
-// recovery, which says that a device is normal again by the reading that cleared its alarm, or a silence.
+// A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it.
 type dueNotice struct {
-	reading
-	log       string        // that numbered the reading: see logName
-	part      throttle.Part // of a reading's place: a silence comes after it
-	receivers uint32        // that have not settled it, a bit for each; guarded by stream.mu
-
-	// in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
-	opened int64
-
-	// Of a silence.
-	heard int64 // when the hub took the last event that counts; earlier than since if events may be missing after it
-	kept  bool  // the ledger in the store holds it; guarded by stream.mu
-
-	forgotten bool // of a recovery: nothing is expected of the device any more
+	delivery.Notice
+	kept bool // of a silence: the ledger in the store holds it; guarded by stream.mu
 }
 
+// is reports whether n, which may be nil, is the notice other.
+func (n *dueNotice) is(other *delivery.Notice) bool { return n != nil && &n.Notice == other }
+
 // silence reports whether n, which may be nil, says that a device has not been heard.
-func (n *dueNotice) silence() bool { return n != nil && n.part == throttle.Silence }
+func (n *dueNotice) silence() bool { return n != nil && n.Silent() }
 
 // waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the
 // store holds it, or while its rule is missing, because then nobody knows who is heard.

@@ -1,12 +1,14 @@
 package worker
 
 import (
+	"container/heap"
 	"context"
 	"math"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/silence"
@@ -22,12 +24,12 @@ type Backtest struct {
 	worker    *Worker
 	observer  Observer
 	streams   map[string]*stream
-	order     []*stream                    // in which they came
-	shortest  int64                        // after how long a device can be silent, in µs
-	watchAt   int64                        // before then none is, in Unix µs
-	now       int64                        // as far as the recording has gone, in Unix µs
-	windows   []map[deliveryKey]backWindow // by receiver
-	due       heapOf[*dueRecovery]
+	order     []*stream                     // in which they came
+	shortest  int64                         // after how long a device can be silent, in µs
+	watchAt   int64                         // before then none is, in Unix µs
+	now       int64                         // as far as the recording has gone, in Unix µs
+	windows   []map[delivery.Key]backWindow // by receiver
+	due       recoveryHeap
 	scheduled int // recoveries so far: of several at the same time the first comes first
 }
 
@@ -94,7 +96,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
 		c.Receivers = append(c.Receivers, r)
-		b.windows = append(b.windows, map[deliveryKey]backWindow{})
+		b.windows = append(b.windows, map[delivery.Key]backWindow{})
 	}
 	b.worker = New(c)
 	for _, r := range b.worker.rules {
@@ -111,12 +113,11 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 func (b *Backtest) Take(partition string, events []telemetry.Event) {
 	s := b.streams[partition]
 	if s == nil {
-		s = newStream(context.Background(), b.worker, partition, nil)
+		s = newStream(context.Background(), b.worker, partition, logName(events[0].Generation, partition))
 		s.cut()
-		s.backtest = b
+		s.out = moment{b, s}
+		s.watcher = b.changed
 		s.alarms = newAlarms(0)
-		s.logName = logName(events[0].Generation, partition)
-		s.unheard = newWatch(s)
 		b.streams[partition], b.order = s, append(b.order, s)
 	}
 	for i := range events {
@@ -136,8 +137,8 @@ func (b *Backtest) Finish() {
 		b.watch()
 		b.watchAt = math.MaxInt64
 	}
-	for b.due.Len() > 0 {
-		b.advance(b.due.first().at + 1)
+	for len(b.due) > 0 {
+		b.advance(b.due[0].at + 1)
 	}
 }
 
@@ -149,10 +150,10 @@ func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
 func (b *Backtest) advance(to int64) {
 	for {
 		switch {
-		case b.watchAt < to && (b.due.Len() == 0 || b.watchAt < b.due.first().at):
+		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
 			b.watch()
-		case b.due.Len() > 0 && b.due.first().at < to:
-			b.recover(b.due.pop())
+		case len(b.due) > 0 && b.due[0].at < to:
+			b.recover(heap.Pop(&b.due).(*dueRecovery))
 		default:
 			b.now = max(b.now, to)
 			return
@@ -176,6 +177,7 @@ func (b *Backtest) watch() {
 		s.saved(s.opened)
 		s.opened = nil
 		s.mu.Unlock()
+		s.handOver()
 		b.watchAt = min(b.watchAt, w.Next(now.UnixMilli())*1000)
 	}
 }
@@ -195,70 +197,94 @@ func (b *Backtest) elsewhere(s *stream, asked []roster.Asked) map[roster.Asked]i
 	return heard
 }
 
-// alert sends an alert about a reading of device to q's receiver, unless a window covers it.
-func (b *Backtest) alert(q *queue, device string, key deliveryKey, r reading) {
-	windows := b.windows[q.to.index]
-	if r.enqueued < windows[key].end {
-		q.stream.stats.Suppressed.Add(1)
-		return
-	}
-	windows[key] = backWindow{end: b.now + key.level.rule.Window.Microseconds(), notified: true}
-	key.level.stats.Sent.Add(1)
-	b.notice(q, device, key, r, q.stream.logName, b.now, false)
+// A moment takes what a stream says to receivers that take everything at once.
+type moment struct {
+	*Backtest
+	of *stream
 }
 
-// schedule has a recovery wait until the window of the last alert is over, and sends what is about silence. The
-// caller holds stream.mu.
-func (b *Backtest) schedule(q *queue, alarm alarmKey, due *dueNotice) {
-	if due == nil || due.receivers&q.to.bit() == 0 || due.silence() && !due.kept {
-		return // recover finds that the one that waits is not due any more
+// Alert implements outgoing: an alert goes unless a window covers it.
+func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
+	for i := range m.windows {
+		if a.Receivers&(1<<i) != 0 {
+			m.alert(i, a.Sender, a.Key, &a.Reading)
+		}
 	}
-	key := alarm.notices()
-	if due.silence() {
-		q.stream.settleDue(&delivery{deliveryKey: key, due: due}, q.to.bit())
-		b.alert(q, alarm.device, key, due.reading)
+	return nil
+}
+
+func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery.Reading) {
+	windows := m.windows[receiver]
+	if r.Enqueued < windows[key].end {
+		m.worker.stats.Suppressed.Add(1)
 		return
 	}
-	b.scheduled++
-	b.due.add(
-		&dueRecovery{at: max(b.now, b.windows[q.to.index][key].end), n: b.scheduled, queue: q, key: key, dueNotice: due},
-	)
+	windows[key] = backWindow{end: m.now + key.Message.Window.Microseconds(), notified: true}
+	key.Sent.Add(1)
+	m.notice(BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.logName}, key, r)
+}
+
+// Give implements outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
+func (m moment) Give(key delivery.Key, n *delivery.Notice) {
+	for i := range m.windows {
+		switch {
+		case !n.DueTo(i):
+		case n.Silent():
+			m.settle(i, key, n)
+			m.alert(i, key.About, key, &n.Reading)
+		default:
+			m.scheduled++
+			at := max(m.now, m.windows[i][key].end)
+			heap.Push(&m.due, &dueRecovery{at: at, n: m.scheduled, from: m, receiver: i, key: key, notice: n})
+		}
+	}
+}
+
+// Withdraw implements outgoing: recover finds that the one that waits is not due any more.
+func (m moment) Withdraw(delivery.Key, *delivery.Notice) {}
+
+func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
+	if n.Settle(receiver) {
+		m.of.Settled(key, n)
+	}
 }
 
 // recover sends a recovery whose time has come, if it is still due and its receiver was notified.
 func (b *Backtest) recover(r *dueRecovery) {
-	s := r.queue.stream
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	d := &delivery{deliveryKey: r.key, due: r.dueNotice}
-	if !r.queue.stillPending(d) {
+	if !r.from.of.isDue(r.key, r.notice) {
 		return
 	}
-	s.settleDue(d, r.queue.to.bit())
-	windows := b.windows[r.queue.to.index]
+	r.from.settle(r.receiver, r.key, r.notice)
+	windows := b.windows[r.receiver]
 	if !windows[r.key].notified {
 		return
 	}
 	delete(windows, r.key)
-	r.key.level.stats.Recovered.Add(1)
-	b.notice(r.queue, r.key.about, r.key, r.reading, r.log, r.at, true)
+	r.key.Recovered.Add(1)
+	r.from.notice(BacktestNotice{
+		At: fromMicros(r.at), Receiver: r.receiver, Device: r.key.About, Log: r.notice.Log, Recovery: true,
+	}, r.key, &r.notice.Reading)
 }
 
-func (b *Backtest) notice(q *queue, device string, key deliveryKey, r reading, log string, at int64, recovery bool) {
-	if b.observer.Notice == nil {
+// notice tells of n, about a reading.
+func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) {
+	if m.observer.Notice == nil {
 		return
 	}
-	b.observer.Notice(BacktestNotice{
-		At: fromMicros(at), Receiver: q.to.index, Device: device, About: key.about, Shared: key.shared,
-		Rule: key.level.rule.Name, Level: key.level.Name, Recovery: recovery,
-		Partition: q.stream.id, Log: log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: r.value, Limit: r.limit,
-	})
+	n.About, n.Shared = key.About, key.Shared
+	n.Rule, n.Level = key.Message.Rule, key.Message.Level
+	n.Partition = m.of.id
+	n.Sequence = r.Sequence
+	n.Enqueued = fromMicros(r.Enqueued)
+	n.Value = r.Value
+	n.Limit = r.Limit
+	m.observer.Notice(n)
 }
 
-// changed says that an alarm has become another. Without a Backtest it does nothing.
+// changed says that an alarm has become another.
 func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 	open := is.Phase == rules.Open
-	if b == nil || b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
+	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
 		return
 	}
 	since := was.Since
@@ -279,16 +305,28 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 
 // A dueRecovery waits for its time.
 type dueRecovery struct {
-	at    int64 // in Unix µs
-	n     int
-	index int32
-	queue *queue
-	key   deliveryKey
-	*dueNotice
+	at       int64 // in Unix µs
+	n        int
+	from     moment
+	receiver int
+	key      delivery.Key
+	notice   *delivery.Notice
 }
 
-func (r *dueRecovery) slot() *int32 { return &r.index }
+// A recoveryHeap has the recovery first that comes first.
+type recoveryHeap []*dueRecovery
 
-func (r *dueRecovery) less(than *dueRecovery) bool {
-	return r.at < than.at || r.at == than.at && r.n < than.n
+func (d recoveryHeap) Len() int      { return len(d) }
+func (d recoveryHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *recoveryHeap) Push(r any)   { *d = append(*d, r.(*dueRecovery)) }
+
+func (d recoveryHeap) Less(i, j int) bool {
+	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].n < d[j].n
+}
+
+func (d *recoveryHeap) Pop() any {
+	last := len(*d) - 1
+	r := (*d)[last]
+	*d = (*d)[:last]
+	return r
 }

@@ -38,7 +38,9 @@ func benchRules(b testing.TB, set rules.Set) *stream {
 	}
 	w := New(Config{Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
 		Receivers: []Receiver{{Name: "r", Gate: gate, Notifier: nobody{}}}})
-	return newStream(b.Context(), w, "0", nil)
+	s := newStream(b.Context(), w, "0", "")
+	s.connect()
+	return s
 }
 
 func batch(body string) []telemetry.Event {
@@ -73,7 +75,7 @@ func TestUsualPathsAllocateNothing(t *testing.T) {
 	} {
 		s, events := tt.s, batch(tt.body)
 		s.take(events)
-		s.work.Wait()
+		s.box.Wait()
 		if n := testing.AllocsPerRun(100, func() { s.take(events) }); n != 0 {
 			t.Errorf("%s: %v allocations per 100 events", name, n)
 		}
@@ -87,7 +89,7 @@ func BenchmarkSuppressed(b *testing.B) { benchTake(b, hotBody) }
 func benchTake(b *testing.B, body string) {
 	s, events := benchStream(b, time.Hour), batch(body)
 	s.take(events)
-	s.work.Wait()
+	s.box.Wait()
 	b.ReportAllocs()
 	for b.Loop() {
 		s.take(events)
@@ -135,7 +137,7 @@ func BenchmarkSent(b *testing.B) {
 		}
 		events[0].Device = devices[n]
 		s.take(events)
-		s.work.Wait()
+		s.box.Wait()
 	}
 }
 

@@ -1,11 +1,11 @@
 package worker
 
 import (
-	"fmt"
 	"math"
 	"slices"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -20,9 +20,9 @@ type DeviceState struct {
 	Since time.Time `json:"since,omitzero"`
 	Last  *LastSeen `json:"lastSeen,omitempty"` // nil: no event that is remembered
 	// in the order of the rules and levels, and then those that are not configured any more
-	Alarms     []AlarmState    `json:"alarms,omitempty"`
-	Heard      []HeardState    `json:"heard,omitempty"` // for each rule about silence that knows it
-	Deliveries []DeliveryState `json:"waiting,omitempty"`
+	Alarms     []AlarmState     `json:"alarms,omitempty"`
+	Heard      []HeardState     `json:"heard,omitempty"` // for each rule about silence that knows it
+	Deliveries []delivery.State `json:"waiting,omitempty"`
 }
 
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
@@ -99,84 +99,6 @@ type Undecodable struct {
 	Sequence int64            `json:"sequence"`
 }
 
-// A Wait is what a delivery waits for.
-type Wait uint8
-
-const (
-	WaitAttempt    Wait = iota // an attempt to end, which is under way
-	WaitTurn                   // other alerts to be sent
-	WaitReceiver               // the receiver, which is down
-	WaitStore                  // the throttle store, which does not respond
-	WaitClaim                  // the claim of another replica to end
-	WaitPause                  // the next attempt: the last one failed
-	WaitDeadLetter             // the dead letter to be written
-	// the partition's ledger to say that this replica still owns it, before the recovery is sent
-	WaitLedger
-	WaitWindow // the window to end, before the recovery is sent
-)
-
-func (w Wait) String() string {
-	return [...]string{"attempt", "turn", "receiver", "store", "claim", "pause", "dead_letter", "ledger", "window"}[w]
-}
-
-func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// A DeliveryState is a delivery that has not ended.
-type DeliveryState struct {
-	Receiver  string    `json:"receiver"`
-	Rule      string    `json:"rule"`
-	Level     string    `json:"level,omitempty"`
-	Recovery  bool      `json:"resolved,omitempty"` // it says that the device is normal again
-	Partition string    `json:"partition"`
-	Since     time.Time `json:"since"`       // when the hub took the first reading that is not settled
-	Value     float64   `json:"temperature"` // of the reading that the alert is about
-	Joined    int64     `json:"suppressed"`  // readings since that one
-	For       Wait      `json:"for"`
-	// the earliest time of the next attempt, by this machine's clock; zero: not known
-	Until   time.Time `json:"next,omitzero"`
-	Failure error     `json:"-"` // the receiver's last failure, if it matters; no secrets
-}
-
-// String says what the delivery waits for, as part of a sentence.
-func (d DeliveryState) String() string {
-	switch d.For {
-	case WaitTurn:
-		return fmt.Sprintf("other alerts are being sent to receiver %s first", d.Receiver)
-	case WaitReceiver:
-		return fmt.Sprintf("receiver %s is down%s", d.Receiver, d.failure())
-	case WaitStore:
-		return "the throttle store is not responding, and without it nothing is sent"
-	case WaitClaim:
-		return fmt.Sprintf(
-			"the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has "+
-				"only just ended",
-			d.Receiver,
-		)
-	case WaitPause:
-		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
-	case WaitWindow:
-		return fmt.Sprintf("receiver %s gets the recovery when the window of the last alert is over", d.Receiver)
-	case WaitLedger:
-		if !d.Recovery {
-			return fmt.Sprintf("receiver %s gets the alert once it is certain that the device is still silent", d.Receiver)
-		}
-		return fmt.Sprintf(
-			"receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition",
-			d.Receiver,
-		)
-	case WaitDeadLetter:
-		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
-	}
-	return fmt.Sprintf("an attempt to alert receiver %s is under way", d.Receiver)
-}
-
-func (d DeliveryState) failure() string {
-	if d.Failure == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (%v)", d.Failure)
-}
-
 // Device returns what w knows of a device. Its cost does not depend on how many devices
 // there are.
 func (w *Worker) Device(device string) DeviceState {
@@ -184,25 +106,33 @@ func (w *Worker) Device(device string) DeviceState {
 	defer w.mu.Unlock()
 	var state DeviceState
 	for s := range w.streams {
-		if s.partition != nil {
-			state.Partitions = append(state.Partitions, s.id)
-		}
-		found, since := s.seen.find(device)
-		if since.After(state.Since) {
-			state.Since = since
-		}
-		if found != nil && (state.Last == nil || fromMicros(found.at).After(state.Last.At)) {
-			state.Last = found.show(s.id, w.levels)
-		}
+		state.Partitions = append(state.Partitions, s.id)
+		found := state.see(s.seen, device, s.id, w.levels)
 		state.Deliveries = append(state.Deliveries, s.deliveries(device, found)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
-		if u := s.unheard; u != nil && s.partition != nil {
+		if u := s.unheard; u != nil {
 			u.View(func(r *roster.Roster) {
 				state.Heard = append(state.Heard, HeardIn(r, s.id, device, &w.Rules)...)
 			})
 		}
 	}
+	for in := range w.intakes {
+		state.see(in.seen, device, in.name, w.levels)
+		state.Deliveries = append(state.Deliveries, in.box.States(ownKeys(device, w.levels))...)
+	}
 	return state
+}
+
+// see adds what was seen last of a device in a partition, and returns it; nil if nothing was.
+func (d *DeviceState) see(seen *lastSeen, device, partition string, levels []*level) *observation {
+	found, since := seen.find(device)
+	if since.After(d.Since) {
+		d.Since = since
+	}
+	if found != nil && (d.Last == nil || fromMicros(found.at).After(d.Last.At)) {
+		d.Last = found.show(partition, levels)
+	}
+	return found
 }
 
 // alarmsOf returns device's alarms.
@@ -246,68 +176,27 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 	return seen
 }
 
-// deliveries returns the state of the deliveries that are about device, in the order of the receivers: also of what it
+// deliveries returns the state of the deliveries that are about device: also of what it
 // shares alerts by, as far as seen, what the device sent last, says.
-func (s *stream) deliveries(device string, seen *observation) (all []DeliveryState) {
+func (s *stream) deliveries(device string, seen *observation) []delivery.State {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, q := range s.queues {
-		for _, l := range slices.Concat(s.levels, s.removed) {
-			if d := q.deliveries[deliveryKey{device, l.own}]; d != nil {
-				all = append(all, q.state(d))
-			}
-			if seen == nil || seen.shared == "" || s.levels[seen.level-1].rule != l.rule {
-				continue
-			}
-			if d := q.deliveries[deliveryKey{seen.shared, l.shared}]; d != nil {
-				all = append(all, q.state(d))
-			}
+	levels := slices.Concat(s.levels, s.removed)
+	s.mu.Unlock()
+	var keys []delivery.Key
+	for _, l := range levels {
+		keys = append(keys, delivery.Key{About: device, Topic: l.own})
+		if seen != nil && seen.shared != "" && s.levels[seen.level-1].rule == l.rule {
+			keys = append(keys, delivery.Key{About: seen.shared, Topic: l.shared})
 		}
 	}
-	return all
+	return s.box.States(keys)
 }
 
-// waits is what deliveries wait for, by their state, unless they are pausing.
-var waits = [states]Wait{
-	attempting:   WaitAttempt,
-	ready:        WaitTurn,
-	awaitsWindow: WaitWindow,
-	failed:       WaitPause,
-	givenUp:      WaitDeadLetter,
-}
-
-// state returns the state of d. The caller holds stream.mu.
-func (q *queue) state(d *delivery) DeliveryState {
-	state := DeliveryState{
-		Receiver: q.to.Name, Rule: d.level.rule.Name, Level: d.level.Name, Recovery: d.recovers(),
-		Partition: q.stream.id, Since: fromMicros(d.head.enqueued), Value: d.head.value, Joined: int64(d.joined),
+// ownKeys returns what notices of levels about a device are about.
+func ownKeys(device string, levels []*level) []delivery.Key {
+	keys := make([]delivery.Key, len(levels))
+	for i, l := range levels {
+		keys[i] = delivery.Key{About: device, Topic: l.own}
 	}
-	if d.entry.index > 0 {
-		state.Since = fromMicros(d.entry.enqueued)
-	}
-	r := q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state.For = waits[d.state]
-	if d.state == pausing {
-		state.For = d.why
-	}
-	switch {
-	case r.store.probed():
-		state.For, state.Until = WaitStore, r.nextAttempt()
-	case state.For == WaitDeadLetter:
-		state.Until = r.worker.started.Add(time.Duration(d.key))
-	case r.health.probed(), d.state == attempting && r.health.down:
-		state.For = WaitReceiver
-		state.Until = r.nextAttempt()
-		state.Failure = r.health.failure
-	case d.state == attempting && d.unanswered:
-		state.For = WaitStore
-	case d.state != attempting && d.state != ready:
-		state.Until = r.worker.started.Add(time.Duration(d.key))
-	}
-	if state.For == WaitPause {
-		state.Failure = r.health.failure
-	}
-	return state
+	return keys
 }

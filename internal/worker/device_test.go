@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
@@ -169,23 +170,23 @@ func TestDeviceThatWaits(t *testing.T) {
 		change func(s *setup, o *outage)
 		others int // hot devices before the one asked about
 		after  time.Duration
-		want   worker.Wait
+		want   delivery.Wait
 		text   string
 		until  bool
 	}{
-		"an attempt": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)) }, 0, time.Second, worker.WaitAttempt,
+		"an attempt": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)) }, 0, time.Second, delivery.WaitAttempt,
 			"an attempt to alert receiver receiver0.example is under way", false},
-		"its turn": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)); s.config.Concurrency = 2 }, 2, time.Second, worker.WaitTurn,
+		"its turn": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)); s.config.Concurrency = 2 }, 2, time.Second, delivery.WaitTurn,
 			"other alerts are being sent to receiver receiver0.example first", false},
-		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, worker.WaitReceiver,
+		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, delivery.WaitReceiver,
 			"receiver receiver0.example is down (connection refused)", true},
 		"a pause": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
-		}, 0, 10 * time.Second, worker.WaitPause,
+		}, 0, 10 * time.Second, delivery.WaitPause,
 			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
-		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, worker.WaitStore,
+		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, delivery.WaitStore,
 			"the throttle store is not responding, and without it nothing is sent", true},
-		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, worker.WaitStore,
+		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, delivery.WaitStore,
 			"the throttle store is not responding, and without it nothing is sent", true},
 		"a claim": {func(s *setup, o *outage) {
 			gate := throttle.New(throttle.Config{Store: o.Store, Scope: "ns/hub/group", Receiver: "receiver0", Window: window, SendTimeout: sendTimeout})
@@ -196,12 +197,12 @@ func TestDeviceThatWaits(t *testing.T) {
 				})
 			}()
 			synctest.Wait()
-		}, 0, time.Second, worker.WaitClaim,
+		}, 0, time.Second, delivery.WaitClaim,
 			"the device's key at receiver receiver0.example is not free: another replica is sending an alert or has died, or a window has only just ended", true},
 		"a dead letter": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
 			s.dead.err = errors.New("disk full")
-		}, 0, 10 * time.Second, worker.WaitDeadLetter,
+		}, 0, 10 * time.Second, delivery.WaitDeadLetter,
 			"the alert to receiver receiver0.example was given up, and its dead letter cannot be written", true},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -10,18 +10,9 @@
 //
 // One goroutine reads a partition, another writes its checkpoint. Nearly every event ends in
 // the reader: it reaches no limit, or its device's window is known to be in force. Any other
-// starts a delivery to each receiver that wants its level. There is at most one delivery for each key: a
-// level, a receiver, and a device or what devices share. Readings that come meanwhile join it, and it keeps the latest
-// and a count. When the notice is settled, the latest reading is decided for all that joined:
-// what settles a reading settles those before it. A delivery that goes on with the latest
-// reading, as after a dead letter, holds the watermark there, not at its first.
+// starts a delivery to each receiver that wants its level, or joins one: see package delivery.
 //
-// Each receiver has a schedule of its own, so that a slow one delays no other. It makes at most
-// [Config.Concurrency] attempts at a time, each from its claim until its notice is recorded or
-// the claim is given back, and writes as many dead letters. Partitions take turns; within a
-// partition the oldest notice is first. A waiting delivery has no goroutine.
-//
-// The HTTP trigger is the same loop without a partition ([Worker.Intake]): the caller waits for
+// The HTTP trigger ([Worker.NewIntake]) has rules without state and no log: the caller waits for
 // the outcome and must resend what is not settled when the answer is due.
 //
 // # Alarms
@@ -108,26 +99,10 @@
 //
 // Package silence finds who has fallen silent, under a lock of its own, which is taken before the stream's.
 //
-// # Outages
+// # Locks
 //
-// A receiver is shown as down after three failures in a row, or once it has refused four messages in
-// a row for rate, which is a matter of its pace. Only once two different alerts have failed do the
-// others wait, while one alert at a time probes; an alert that failed before while others were taken does
-// not count as one of the two. Pauses between probes begin at a second and double up to a minute. Alerts
-// that have not failed probe first. The first notice that is taken, or refused for good, ends the outage.
-//
-// An alert becomes a dead letter if it is refused for good; when its reading is older than
-// [Config.GiveUp] and it fails, or waits for a receiver that is down; after 8 failures between
-// which the receiver answered others; or as the oldest of more than 65,536 that wait in a
-// partition for a receiver: then the dead letter stands for all of its readings so far. An
-// alert given up while it waited asks the gate first, because it may have been delivered before
-// a restart. Dead letters are written before their events are settled; with 4,096 that
-// cannot be written, besides 65,536 that wait, reading pauses.
-//
-// When the throttle store has failed to answer about three alerts in a row, one alert at a time
-// asks, with pauses that double up to a minute.
-//
-// Whether an alert is older than GiveUp is decided by the store's clock. For an alert that
-// waits, the replica adds its monotonic clock to the store's time when it last saw it, and
-// asks the store before it gives the alert up.
+// In a partition the lock of what was seen last is taken before that of Package silence, and this before the stream's.
+// None of them is held when a delivery is started or withdrawn: what was decided under the stream's lock is handed over
+// after it, in that order, and the watermark follows what has been handed over. None of package delivery's is held when
+// that asks a stream.
 package worker

@@ -6,6 +6,8 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -28,10 +30,10 @@ type level struct {
 	rule *rule
 	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
 	removed time.Time
-	own     *target // what alerts about a device go by
-	shared  *target // what those about a value of the rule's Per go by; nil if it has none
-	index   uint8   // in Worker.levels; 0 unless it is configured
-	below   int     // how many levels of its rule are higher
+	own     *delivery.Topic // of notices about a device
+	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
+	index   uint8           // in Worker.levels; 0 unless it is configured
+	rank    int             // how many levels of its rule are higher
 	stats   *LevelStats
 }
 
@@ -43,8 +45,14 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 		r := &rule{Rule: &c.Rules.Rules[i], reads: fields[i]}
 		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
 		for j := range r.Levels {
-			l := newLevel(c, r, &r.Levels[j], &stats[len(levels)])
-			l.index, l.below = uint8(len(levels)), len(r.Levels)-1-j
+			l := &level{
+				Level: &r.Levels[j],
+				rule:  r,
+				index: uint8(len(levels)),
+				rank:  len(r.Levels) - 1 - j,
+				stats: &stats[len(levels)],
+			}
+			l.target(c)
 			r.override = r.override || l.Override != "" || l.ClearOverride != ""
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
@@ -58,32 +66,47 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 	return readings, silences, levels
 }
 
-// A target is what the alerts of a level go by that are about devices, or those about what devices share. What one
-// of the two is about never meets what the other is about, whatever their names.
-type target struct {
-	level  *level
-	shared bool
-	gates  []*throttle.Gate // one for each receiver
-	suffix string           // of the source of its alerts and of their ids
-}
-
-func newLevel(c *Config, r *rule, l *rules.Level, stats *LevelStats) *level {
-	made := &level{Level: l, rule: r, stats: stats}
-	made.own = newTarget(c, made, r.Alone())
-	if r.Per != "" {
-		made.shared = newTarget(c, made, r.Rule)
+// target sets the topics of l.
+func (l *level) target(c *Config) {
+	l.own = l.topic(c, l.rule.Alone())
+	if l.rule.Per != "" {
+		l.shared = l.topic(c, l.rule.Rule)
 	}
-	return made
 }
 
-// newTarget returns the target of l, a level of r, whose Per counts.
-func newTarget(c *Config, l *level, r *rules.Rule) *target {
-	t := &target{level: l, shared: r.Per != "", suffix: suffix(r, l.Name)}
+// topic returns the topic of l, a level of r, whose Per counts.
+func (l *level) topic(c *Config, r *rules.Rule) *delivery.Topic {
+	t := &delivery.Topic{
+		Rank:      l.rank,
+		Shared:    r.Per != "",
+		Suffix:    suffix(r, l.Name),
+		Silence:   r.Silence(),
+		Words:     r.Is,
+		Sent:      &l.stats.Sent,
+		Recovered: &l.stats.Recovered,
+		Message: notify.Alert{
+			Per:         r.Per,
+			Rule:        r.Name,
+			Level:       l.Name,
+			WillResolve: r.Resolved,
+			Removed:     !l.removed.IsZero(),
+			Below:       r.Below,
+			Title:       r.Title,
+			Unit:        r.Unit,
+			Runbook:     r.Runbook,
+			Window:      r.Window,
+			Replica:     c.Replica,
+		},
+	}
 	if r.Silence() {
-		t.suffix += "/silent"
+		t.Suffix += "/silent"
+	}
+	t.Message.Source = "/" + c.Origin + t.Suffix
+	if r.Name != rules.DefaultName {
+		t.Message.Field = r.Field
 	}
 	for _, to := range c.Receivers {
-		t.gates = append(t.gates, to.Gate(r, l.Level))
+		t.Gates = append(t.Gates, to.Gate(r, l.Level))
 	}
 	return t
 }
@@ -105,8 +128,13 @@ func suffix(r *rules.Rule, level string) string {
 // a value reaches a limit, or the device has an alarm. It notes limits of the device's own in o, unless that is nil.
 // This is the hot path: it takes no lock and allocates nothing.
 func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
+	return s.reaches(e, found, o) || s.alarms != nil && s.alarms.mayHave(hash)
+}
+
+// reaches is mayMatter for a device without an alarm.
+func (w *Worker) reaches(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
 	reached := false
-	for _, r := range s.rules {
+	for _, r := range w.rules {
 		f := &found[r.reads.Field]
 		switch {
 		case f.Reason != telemetry.ReasonOK:
@@ -115,12 +143,12 @@ func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Fo
 				o.decided(Excluded, r.levels[len(r.levels)-1], f.Value, r.mildest, false, "")
 			}
 		case r.override: // each of them, because it counts
-			reached = s.overridden(e, r, f.Value, o) || reached
+			reached = w.overridden(e, r, f.Value, o) || reached
 		case r.Breaching(f.Value, r.mildest):
 			reached = true
 		}
 	}
-	return reached || s.alarms != nil && s.alarms.mayHave(hash)
+	return reached
 }
 
 // applies reports whether r's conditions hold for e.
@@ -130,18 +158,18 @@ func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
 
 // overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
 // what e has for them.
-func (s *stream) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
+func (w *Worker) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
 	for _, l := range r.levels {
 		limit, kind := l.LimitFor(e.Properties)
 		if l.Override != "" {
-			s.stats.Override[kind].Add(1)
+			w.stats.Override[kind].Add(1)
 		}
 		if l.Override != "" && kind == rules.OverrideUsed {
 			o.decided(NoLimit, l, value, limit, true, "")
 		}
 		if l.ClearOverride != "" {
 			_, kind := l.clearFor(e, limit)
-			s.stats.Override[kind].Add(1)
+			w.stats.Override[kind].Add(1)
 		}
 		reached = reached || r.Breaching(value, limit)
 	}
@@ -156,23 +184,39 @@ func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Over
 	return l.rule.ClearFor(l.Level, e.Properties.Get(l.ClearOverride), limit)
 }
 
+// An examination is an event and what every rule needs of it.
+type examination struct {
+	worker *Worker
+	event  *telemetry.Event
+	at     rules.Moment
+	dated  rules.DeviceTime // of at
+}
+
+func (w *Worker) examine(e *telemetry.Event) examination {
+	x := examination{worker: w, event: e, at: rules.Moment{Hub: micros(e.Enqueued)}}
+	if w.Clock != nil {
+		x.at.Device, x.dated = w.Clock.Read(e)
+	}
+	return x
+}
+
+// count counts how far the device's time can be used.
+func (x *examination) count() {
+	if x.worker.Clock != nil {
+		x.worker.stats.Times[x.dated].Add(1)
+	}
+}
+
 // evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
 // the receivers where a level notifies them. before is the position of the event before e. It
-// reports whether e reaches a limit, and completes o, unless that is nil. If a is not nil the reading
-// came through an Intake: then no rule has state, and joined are the deliveries that the reading is part
-// of, with ended set.
+// reports whether e reaches a limit, and completes o.
 func (s *stream) evaluate(
 	before telemetry.Position,
 	e *telemetry.Event,
 	found []telemetry.Found,
 	o *observation,
-	a *arrival,
-) (over bool, joined []*delivery) {
-	v := evaluation{stream: s, before: before, event: e, seen: o, arrival: a, at: rules.Moment{Hub: micros(e.Enqueued)}}
-	var dated rules.DeviceTime
-	if s.Clock != nil {
-		v.at.Device, dated = s.Clock.Read(e)
-	}
+) (over bool) {
+	v := evaluation{stream: s, examination: s.examine(e), before: before, seen: o}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetAgain(e.Device, before, e.Sequence)
@@ -182,27 +226,22 @@ func (s *stream) evaluate(
 		}
 	}
 	if v.backward {
-		dated = rules.TimeBackward
+		v.dated = rules.TimeBackward
 	}
-	if s.Clock != nil {
-		s.stats.Times[dated].Add(1)
-	}
-	return v.over, v.joined
+	v.count()
+	return v.over
 }
 
 // An evaluation takes one event through the rules. The stream's lock is held.
 type evaluation struct {
 	*stream
-	before  telemetry.Position
-	event   *telemetry.Event
-	seen    *observation
-	arrival *arrival
-	at      rules.Moment
+	examination
+	before telemetry.Position
+	seen   *observation
 
 	over     bool
 	shared   string // what the device shares the alerts by that were decided about last; empty if nothing
 	backward bool   // the device's clock is behind the beginning of its alarm
-	joined   []*delivery
 }
 
 // apply takes the event's value through one rule.
@@ -211,15 +250,8 @@ func (v *evaluation) apply(r *rule, value float64) {
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
 		limit, kind := l.LimitFor(v.event.Properties)
-		rd := reading{
-			value:    value,
-			enqueued: v.at.Hub,
-			sequence: v.event.Sequence,
-			device:   v.at.Device,
-			limit:    limit,
-			arrival:  v.arrival,
-		}
-		breaching := r.Breaching(value, rd.limit)
+		rd := v.reading(value, limit)
+		breaching := r.Breaching(value, limit)
 		if breaching {
 			v.over = true
 			l.stats.Over.Add(1)
@@ -227,7 +259,7 @@ func (v *evaluation) apply(r *rule, value float64) {
 		open := breaching
 		turned := false
 		late := false
-		if r.stateful && v.arrival == nil {
+		if r.stateful {
 			late = v.alarms.of[alarmKey{v.event.Device, l}].exposed
 			open, turned = v.step(l, &rd)
 		}
@@ -253,11 +285,11 @@ func (v *evaluation) apply(r *rule, value float64) {
 
 // step takes l's alarm of the device through the reading, and sets when they began. It reports
 // whether l is open after it, and whether it has opened or ended.
-func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
+func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 	key, a := alarmKey{v.event.Device, l}, v.alarms
 	was := a.of[key]
-	clear, _ := l.clearFor(v.event, rd.limit)
-	next := kept{State: l.rule.Next(l.Level, was.State, rd.value, rd.limit, clear, v.at), due: was.due}
+	clear, _ := l.clearFor(v.event, rd.Limit)
+	next := kept{State: l.rule.Next(l.Level, was.State, rd.Value, rd.Limit, clear, v.at), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
 	case was == (kept{}) && !a.room(key.device):
@@ -266,7 +298,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 	case was.Phase == next.Phase:
 		next.value, next.limit = was.value, was.limit
 	default:
-		next.value, next.limit = rd.value, rd.limit
+		next.value, next.limit = rd.Value, rd.Limit
 	}
 	open = next.Phase == rules.Open
 	turned = open != (was.Phase == rules.Open)
@@ -278,7 +310,7 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 		next.due = nil
 	case turned:
 		r := *rd
-		r.limit, r.more = clear, v.more(l.own)
+		r.Limit, r.More = clear, v.more(l.own)
 		next.due = v.recovery(l, v.logName, throttle.Event, r)
 	}
 	a.history.change(key, next, v.before, v.event.Position)
@@ -287,20 +319,20 @@ func (v *evaluation) step(l *level, rd *reading) (open, turned bool) {
 }
 
 // date sets when rd and the first reading of its alarm, at since, were taken, both by one clock.
-func (v *evaluation) date(rd *reading, since rules.Moment) {
+func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	if since == (rules.Moment{}) {
 		return
 	}
 	v.backward = v.backward || v.at.Backward(since)
 	var at int64
-	if at, rd.since = v.at.By(since); at != v.at.Device {
-		rd.device = 0
+	if at, rd.Since = v.at.By(since); at != v.at.Device {
+		rd.Device = 0
 	}
 }
 
 // recovery returns the notice that an alarm of l has ended, with the reading r or a part of its place in a log; nil
 // if nobody wants it, or there is no room for it.
-func (s *stream) recovery(l *level, log string, part throttle.Part, r reading) *dueNotice {
+func (s *stream) recovery(l *level, log string, part throttle.Part, r delivery.Reading) *dueNotice {
 	receivers := s.wanting(l)
 	switch {
 	case !l.rule.Resolved || receivers == 0:
@@ -309,26 +341,26 @@ func (s *stream) recovery(l *level, log string, part throttle.Part, r reading) *
 		s.stats.Untracked.Add(1)
 		return nil
 	}
-	return &dueNotice{reading: r, log: log, part: part, receivers: receivers}
+	n := &dueNotice{Notice: delivery.Notice{Reading: r, Log: log, Part: part}}
+	n.Due(receivers)
+	return n
 }
 
 // wanting returns the receivers that want alerts of l, a bit for each.
-func (s *stream) wanting(l *level) (receivers uint32) {
-	for _, q := range s.queues {
-		if q.to.Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
-			receivers |= q.to.bit()
+func (w *Worker) wanting(l *level) (receivers uint32) {
+	for i := range w.Config.Receivers {
+		if w.Config.Receivers[i].Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
+			receivers |= 1 << i
 		}
 	}
 	return receivers
 }
 
-// notify takes a reading to every receiver that wants alerts of l: it joins the delivery of the
-// device and level if there is one; else the window suppresses it if that is known to be in force. If it
-// opened an alarm, only a window that began since the take-over counts: within another one a former owner may have
-// sent a recovery, after an operator ended it. Otherwise it starts a delivery. It returns Notified, or why nobody is.
-func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
+// notify takes a reading to every receiver that wants alerts of l. opened says that it has opened an alarm. It returns
+// Notified, or why nobody is.
+func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision {
 	device := v.event.Device
-	if v.Rules.Quiet != "" && v.arrival == nil && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
+	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.stats.Quieted.Add(1)
 		return Muted
 	}
@@ -336,53 +368,33 @@ func (v *evaluation) notify(l *level, rd reading, opened bool) Decision {
 		v.stats.Quieted.Add(1)
 		return Silenced
 	}
-	before, key := placeOf(v.before), v.key(l)
-	shown, decision := false, Unwanted
-	for i, q := range v.queues {
-		if !q.to.Filters.Want(l.rule.Name, l.Name, v.property) {
-			v.stats.Filtered.Add(1)
-			continue
-		}
-		decision = Notified
-		d := q.deliveries[key]
-		if v.backtest != nil {
-			v.backtest.alert(q, device, key, rd)
-			continue
-		}
-		if d == nil && key.recent(i, device, opened, v.since) {
-			v.stats.Suppressed.Add(1)
-			continue
-		}
-		if !shown {
-			rd.more, shown = v.more(key.target), true
-		}
-		switch {
-		case d != nil:
-			q.join(d, rd, before)
-			v.stats.Suppressed.Add(1)
-		case v.arrival == nil || !v.arrival.busy:
-			d = q.begin(key, rd, nil)
-			d.reminder = l.rule.stateful && !opened && v.arrival == nil
-			q.hold(d, rd, before)
-			q.getReady(d)
-		}
-		if v.arrival != nil {
-			if d != nil && d.ended == nil {
-				d.ended = make(chan struct{})
-			}
-			v.joined = append(v.joined, d)
-		}
+	key, receivers := v.key(l), v.receivers(l)
+	if key.Shared {
+		v.shared = key.About
 	}
-	return decision
+	if receivers == 0 {
+		return Unwanted
+	}
+	v.told = append(v.told, order{about: v.examination, alert: delivery.Alert{
+		Key:       key,
+		Reading:   rd,
+		Sender:    device,
+		Before:    placeOf(v.before),
+		Receivers: receivers,
+		Opened:    opened,
+		Since:     v.since,
+		Reminder:  l.rule.stateful && !opened,
+	}})
+	return Notified
 }
 
 // silenced reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
 // allocates nothing.
-func (s *stream) silenced(device, rule string, at time.Time, property func(name string) string) bool {
-	if s.Mutes == nil {
+func (w *Worker) silenced(device, rule string, at time.Time, property func(name string) string) bool {
+	if w.Mutes == nil {
 		return false
 	}
-	mutes := s.Mutes()
+	mutes := w.Mutes()
 	for i := range mutes {
 		if mutes[i].Matches(device, rule, at, property) {
 			return true
@@ -391,53 +403,63 @@ func (s *stream) silenced(device, rule string, at time.Time, property func(name 
 	return false
 }
 
-// key returns what an alert of l is about: the event's device, or what that shares its alerts by.
-func (v *evaluation) key(l *level) deliveryKey {
-	if l.rule.Per == "" {
-		return deliveryKey{v.event.Device, l.own}
+// reading returns the event's reading at a level with a limit.
+func (x *examination) reading(value, limit float64) delivery.Reading {
+	return delivery.Reading{
+		Value:    value,
+		Limit:    limit,
+		Enqueued: x.at.Hub,
+		Sequence: x.event.Sequence,
+		Device:   x.at.Device,
 	}
-	v.shared = rules.Shared(v.event.Properties.Get(l.rule.Per))
-	if v.shared == "" {
-		v.stats.Unshared.Add(1)
-		return deliveryKey{v.event.Device, l.own}
-	}
-	return deliveryKey{v.shared, l.shared}
 }
 
-// recent reports whether a window is known to be in force at a receiver that covers a reading of device, which has
-// opened an alarm or not. since is the take-over.
-func (k deliveryKey) recent(receiver int, device string, opened bool, since time.Time) bool {
-	g := k.gates[receiver]
-	switch {
-	case k.shared: // no recovery was ever sent
-		return g.RecentShared(k.about, device)
-	case opened:
-		return g.RecentSince(k.about, since)
-	}
-	return g.Recent(k.about)
-}
-
-// more returns the event's properties that messages of t show, and the device if devices share these; nil if that is
-// nothing.
-func (v *evaluation) more(t *target) *more {
-	var m more
-	for _, name := range v.Rules.Show {
-		if text := v.property(name); text != "" {
-			m.shown = m.shown.With(name, text)
+// receivers returns the receivers that want an alert of l about the event, a bit for each. It counts the others.
+func (x *examination) receivers(l *level) (receivers uint32) {
+	for i := range x.worker.Config.Receivers {
+		if x.worker.Config.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.property) {
+			receivers |= 1 << i
+		} else {
+			x.worker.stats.Filtered.Add(1)
 		}
 	}
-	if t.shared {
-		m.device = v.event.Device
+	return receivers
+}
+
+// key returns what an alert of l is about: the event's device, or what that shares its alerts by.
+func (x *examination) key(l *level) delivery.Key {
+	if l.rule.Per == "" {
+		return delivery.Key{About: x.event.Device, Topic: l.own}
 	}
-	if m == (more{}) {
+	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
+	if shared == "" {
+		x.worker.stats.Unshared.Add(1)
+		return delivery.Key{About: x.event.Device, Topic: l.own}
+	}
+	return delivery.Key{About: shared, Topic: l.shared}
+}
+
+// more returns the event's properties that messages show, and the device if devices share these; nil if that is
+// nothing.
+func (x *examination) more(t *delivery.Topic) *delivery.More {
+	var m delivery.More
+	for _, name := range x.worker.Rules.Show {
+		if text := x.property(name); text != "" {
+			m.Shown = m.Shown.With(name, text)
+		}
+	}
+	if t.Shared {
+		m.Device = x.event.Device
+	}
+	if m == (delivery.More{}) {
 		return nil
 	}
 	return &m
 }
 
 // property returns the text of one of the event's properties, "" if it has none.
-func (v *evaluation) property(name string) string {
-	p := v.event.Properties.Get(name)
+func (x *examination) property(name string) string {
+	p := x.event.Properties.Get(name)
 	if p.IsNull() {
 		return ""
 	}

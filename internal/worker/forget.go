@@ -24,12 +24,13 @@ type forgetting struct {
 func (w *Worker) Forget(ctx context.Context, device string) (known bool, err error) {
 	var kept []<-chan struct{}
 	w.mu.Lock()
-	for s := range w.streams {
+	streams := slices.Collect(maps.Keys(w.streams))
+	w.mu.Unlock()
+	for _, s := range streams {
 		if c := s.forgetDevice(device); c != nil {
 			kept = append(kept, c)
 		}
 	}
-	w.mu.Unlock()
 
 	for _, c := range kept {
 		select {
@@ -42,8 +43,9 @@ func (w *Worker) Forget(ctx context.Context, device string) (known bool, err err
 }
 
 // forgetDevice is Forget for one partition. It returns what is closed once the ledger says so, or nil if the device is
-// not known. The caller holds w.mu.
+// not known.
 func (s *stream) forgetDevice(name string) <-chan struct{} {
+	defer s.handOver()
 	s.seen.mu.Lock() // between two batches of events
 	defer s.seen.mu.Unlock()
 	read, known := int64(0), false
@@ -115,6 +117,7 @@ func (s *stream) forgetAgain(device string, before telemetry.Position, next int6
 
 // endReread is forgetAgain for the devices of which nothing more has come.
 func (s *stream) endReread() {
+	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for device := range s.rereading {

@@ -278,7 +278,7 @@ func wait(d time.Duration) func(context.Context, notify.Alert) error {
 
 var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 
-// deadLetters is a worker.DeadLetters.
+// deadLetters is a delivery.DeadLetters.
 type deadLetters struct {
 	mu   sync.Mutex
 	kept []notify.DeadLetter

@@ -3,6 +3,7 @@ package worker
 import (
 	"maps"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -67,10 +68,10 @@ func (h *history) seal() {
 	h.segments, h.changes = h.segments[:2], len(first.changes)+len(rest.changes)
 }
 
-// settle removes the recovery r, which every receiver has settled, if the alarm of key has it. The
+// settle removes the notice n, which every receiver has settled, if the alarm of key has it. The
 // segments lose it when they are reached.
-func (h *history) settle(key alarmKey, r *dueNotice) {
-	if k, ok := h.kept[key]; ok && k.due == r {
+func (h *history) settle(key alarmKey, n *delivery.Notice) {
+	if k, ok := h.kept[key]; ok && k.due.is(n) {
 		k.due = nil
 		h.edit(key, k)
 	}
@@ -123,7 +124,7 @@ func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind boo
 	for ; n < len(h.segments) && h.segments[n].last.UpTo(w); n++ {
 		s := h.segments[n]
 		for key, k := range s.changes {
-			if k.due != nil && k.due.receivers == 0 {
+			if k.due != nil && k.due.Settled() {
 				k.due = nil
 			}
 			h.keep(key, k)
@@ -189,8 +190,17 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		a.Sequence = k.sequence
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
-				Log: r.log, Sequence: r.sequence, Enqueued: fromMicros(r.enqueued), Value: ledger.Number(r.value), Limit: ledger.Number(r.limit), DeviceTime: fromMicros0(r.device), Since: fromMicros0(r.since),
-				Part: uint8(r.part), Opened: fromMicros0(r.opened), Heard: fromMicros0(r.heard), Forgotten: r.forgotten,
+				Log:        r.Log,
+				Part:       uint8(r.Part),
+				Sequence:   r.Sequence,
+				Enqueued:   fromMicros(r.Enqueued),
+				Value:      ledger.Number(r.Value),
+				Limit:      ledger.Number(r.Limit),
+				DeviceTime: fromMicros0(r.Device),
+				Since:      fromMicros0(r.Since),
+				Opened:     fromMicros0(r.Opened),
+				Heard:      fromMicros0(r.Heard),
+				Forgotten:  r.Forgotten,
 			}
 		}
 		c.Alarms = append(c.Alarms, a)
@@ -202,7 +212,17 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 func (l *level) content() ledger.Level {
 	r := l.rule
 	return ledger.Level{
-		Rule: r.Name, Name: l.Name, Resolved: r.Resolved, Below: r.Below, Field: r.Field, Window: r.Window, Silent: r.Silent, Is: r.Is,
-		Title: r.Title, Unit: r.Unit, Runbook: r.Runbook, Removed: l.removed,
+		Rule:     r.Name,
+		Name:     l.Name,
+		Resolved: r.Resolved,
+		Below:    r.Below,
+		Field:    r.Field,
+		Window:   r.Window,
+		Silent:   r.Silent,
+		Is:       r.Is,
+		Title:    r.Title,
+		Unit:     r.Unit,
+		Runbook:  r.Runbook,
+		Removed:  l.removed,
 	}
 }

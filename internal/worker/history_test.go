@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
@@ -25,7 +26,7 @@ func TestHistoryIsExact(t *testing.T) {
 		levels := []*level{{}, {}}
 		truth := []map[alarmKey]kept{{}} // by sequence number
 		at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
-		var open []*entry
+		var open []*delivery.Hold
 		store := map[alarmKey]kept{} // the ledger's content
 		check := func(p telemetry.Position, kept map[alarmKey]kept) {
 			if p.Sequence < h.position.Sequence {
@@ -41,8 +42,8 @@ func TestHistoryIsExact(t *testing.T) {
 					before := int64(len(truth) - 1)
 					now := maps.Clone(truth[before])
 					if rapid.IntRange(0, 2).Draw(t, "unsettled") == 0 {
-						e := &entry{}
-						w.admit(e, placeOf(at(before)), 0)
+						e := &delivery.Hold{}
+						w.held.Add(e, placeOf(at(before)), 0)
 						open = append(open, e)
 					}
 					for range rapid.IntRange(0, 2).Draw(t, "changes") {
@@ -61,13 +62,14 @@ func TestHistoryIsExact(t *testing.T) {
 					truth = append(truth, now)
 				}
 				w.read(at(int64(len(truth) - 1)))
+				w.told = w.last
 			},
 			"settle": func(t *rapid.T) {
 				if len(open) == 0 {
 					return
 				}
 				i := rapid.IntRange(0, len(open)-1).Draw(t, "which")
-				w.settle(open[i])
+				w.held.Release(open[i])
 				open = append(open[:i], open[i+1:]...)
 			},
 			"tick": func(t *rapid.T) {
@@ -99,7 +101,7 @@ func TestHistoryIsExact(t *testing.T) {
 			},
 		})
 		for _, e := range open {
-			w.settle(e)
+			w.held.Release(e)
 		}
 		p, behind := h.reach(w.position())
 		if check(p, h.kept); !maps.Equal(h.kept, truth[len(truth)-1]) || len(h.segments) > 1 || h.changes != 0 || behind && len(h.segments) == 0 {
@@ -168,13 +170,13 @@ func TestFirstEventHoldsTheLedger(t *testing.T) {
 func TestSettledIsDueNowhere(t *testing.T) {
 	key := alarmKey{"oven", &level{rule: &rule{Rule: &rules.Rule{Name: "hot"}}, Level: &rules.Level{}}}
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
-	due := &dueNotice{reading: reading{sequence: 3}}
+	due := &dueNotice{Notice: delivery.Notice{Reading: delivery.Reading{Sequence: 3}}}
 	h := history{kept: map[alarmKey]kept{key: {due: due}}, bound: 10}
 	opened := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	h.change(key, opened, at(4), at(5))
 	h.seal()
 	h.change(key, kept{due: due}, at(6), at(7))
-	h.settle(key, due)
+	h.settle(key, &due.Notice)
 	if len(h.kept) != 0 || !h.edited {
 		t.Errorf("%+v", h)
 	}
@@ -216,7 +218,10 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 	hot := rules.Rule{Name: "hot", Resolved: true, Below: true, Field: "t", Window: time.Hour, Is: []string{"on"}, Title: "Hot", Unit: "K", Runbook: "https://r"}
 	l := &level{rule: &rule{Rule: &hot}, Level: &rules.Level{Name: "critical"}}
 	at := time.UnixMilli(1_767_225_600_123).UTC()
-	due := &dueNotice{log: "log", reading: reading{value: 20, limit: 65, enqueued: at.UnixMicro(), sequence: 9, since: at.Add(-time.Hour).UnixMicro(), device: at.Add(-time.Second).UnixMicro()}}
+	due := &dueNotice{Notice: delivery.Notice{Log: "log", Reading: delivery.Reading{
+		Value: 20, Limit: 65, Enqueued: at.UnixMicro(), Sequence: 9,
+		Since: at.Add(-time.Hour).UnixMicro(), Device: at.Add(-time.Second).UnixMicro(),
+	}}}
 	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
 		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), Value: 81, Limit: 80,

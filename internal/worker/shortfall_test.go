@@ -8,10 +8,10 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
-	"alertworker/internal/worker"
 )
 
 // A receiver that refuses the alerts of several devices for good, and accepts none, is down: each of them is a dead
@@ -23,7 +23,7 @@ func TestReceiverThatRejects(t *testing.T) {
 		s := newSetup(t, r)
 		s.start(p)
 		defer s.end()
-		state := func() worker.ReceiverState {
+		state := func() delivery.ReceiverState {
 			synctest.Wait()
 			return s.worker.Receivers()[0]
 		}
@@ -45,7 +45,7 @@ func TestReceiverThatRejects(t *testing.T) {
 		p.publish("a", 99)
 		p.publish("b", 99)
 		got := state()
-		if !got.Down || got.Fault != worker.ReceiverRejects || !got.Since.Equal(began) || got.Err == nil {
+		if !got.Down || got.Fault != delivery.ReceiverRejects || !got.Since.Equal(began) || got.Err == nil {
 			t.Errorf("%+v, since %v, after it refused the alerts of three devices", got, began)
 		}
 		pass(time.Hour)
@@ -63,7 +63,7 @@ func TestReceiverThatRejects(t *testing.T) {
 			p.publish("odd", 99)
 			pass(window + 5*time.Second)
 		}
-		if got := state(); !got.Down || got.Fault != worker.ReceiverRejects {
+		if got := state(); !got.Down || got.Fault != delivery.ReceiverRejects {
 			t.Errorf("%+v after eight alerts in a row", got)
 		}
 	})
@@ -88,7 +88,7 @@ func TestOutageSinceItsFirstFailure(t *testing.T) {
 		})
 		p.publish("odd", 99)
 		pass(5 * time.Minute)
-		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != worker.ReceiverFails || !got.Since.Equal(began) {
+		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverFails || !got.Since.Equal(began) {
 			t.Errorf("%+v, since %v", got, began)
 		}
 		r.set(nil)
@@ -99,7 +99,7 @@ func TestOutageSinceItsFirstFailure(t *testing.T) {
 		r.set(failing(&notify.Error{Limited: true, Untaken: true, Status: 429, Err: errors.New("answered 429")}))
 		p.publish("next", 99)
 		pass(2 * time.Minute)
-		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != worker.ReceiverLimited || got.Err == nil {
+		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverLimited || got.Err == nil {
 			t.Errorf("%+v while it only limits the rate", got)
 		}
 	})

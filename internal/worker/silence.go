@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
@@ -73,6 +74,7 @@ func (s *stream) watch() {
 	if w == nil {
 		return
 	}
+	defer s.handOver()
 	s.mu.Lock()
 	waiting := s.alarms.total[dueSilences] > 0
 	s.mu.Unlock()
@@ -124,14 +126,14 @@ func (s *stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int6
 	return heard, others
 }
 
-// proven reports whether it is still certain that nothing came until the deadline of the silence n at a level. It
+// proven reports whether it is still certain that nothing came until the deadline of the silence n. It
 // never is for a rule that is not configured any more: nobody hears for it.
-func (s *stream) proven(l *level, n *dueNotice) bool {
-	if s.unheard == nil || !l.removed.IsZero() {
+func (s *stream) proven(key delivery.Key, n *delivery.Notice) bool {
+	if s.unheard == nil || key.Message.Removed {
 		return false
 	}
-	limit := time.Duration(n.limit * float64(time.Second))
-	return s.unheard.Proven(limit, n.enqueued/1000)
+	limit := time.Duration(n.Limit * float64(time.Second))
+	return s.unheard.Proven(limit, n.Enqueued/1000)
 }
 
 // silenceAlarms makes alarms of what a silence.Watch says.
@@ -158,10 +160,19 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		limit: r.Silent.Seconds(), log: s.logName, sequence: fell.Since.Sequence,
 	}
 	if receivers := s.wanting(l); receivers != 0 {
-		k.due = &dueNotice{
-			log: k.log, part: throttle.Silence, receivers: receivers, opened: fell.Proven * 1000, heard: fell.Heard * 1000,
-			reading: reading{limit: k.limit, enqueued: fell.Deadline * 1000, sequence: k.sequence, since: k.Since.Hub},
-		}
+		k.due = &dueNotice{Notice: delivery.Notice{
+			Log:    k.log,
+			Part:   throttle.Silence,
+			Opened: fell.Proven * 1000,
+			Heard:  fell.Heard * 1000,
+			Reading: delivery.Reading{
+				Limit:    k.limit,
+				Enqueued: fell.Deadline * 1000,
+				Sequence: k.sequence,
+				Since:    k.Since.Hub,
+			},
+		}}
+		k.due.Due(receivers)
 		s.opened = append(s.opened, opened{key, k.due})
 	}
 	s.change(key, k)
@@ -202,7 +213,9 @@ func (s silenceAlarms) Unwatched() { s.stats.Forgotten.Add(1) }
 
 // recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
 func (s *stream) recovered(l *level, was kept, at telemetry.Position) *dueNotice {
-	about := reading{limit: was.limit, enqueued: micros(at.Time), sequence: at.Sequence, since: was.Since.Hub}
+	about := delivery.Reading{
+		Limit: was.limit, Enqueued: micros(at.Time), Sequence: at.Sequence, Since: was.Since.Hub,
+	}
 	return s.recovery(l, s.logName, throttle.Event, about)
 }
 
@@ -216,7 +229,9 @@ type opened struct {
 func (s *stream) saved(silences []opened) {
 	for _, o := range silences {
 		o.due.kept = true
-		s.schedule(o.key)
+		if s.alarms.of[o.key].due == o.due {
+			s.give(o.key)
+		}
 	}
 }
 
@@ -243,6 +258,7 @@ func (s *stream) resumeSilences(start telemetry.Position) {
 		s.lastRead, s.replay = from, start
 		s.partition.Rewind(from)
 	}
+	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, e := range ended {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -139,37 +140,9 @@ func (k kept) state(partition string, key alarmKey) AlarmState {
 		}
 	}
 	if k.due != nil && !k.due.silence() {
-		state.Due = fromMicros(k.due.enqueued)
+		state.Due = fromMicros(k.due.Enqueued)
 	}
 	return state
-}
-
-// A ReceiverFault says how a receiver is down.
-type ReceiverFault int
-
-const (
-	ReceiverFails   ReceiverFault = iota // it does not answer, or not usefully
-	ReceiverRejects                      // it refuses what it is sent for good: each notice becomes a dead letter
-	ReceiverLimited                      // it says that it is sent too much, and takes nothing
-)
-
-// String returns f as a label of metrics.
-func (f ReceiverFault) String() string { return [...]string{"failing", "rejecting", "rate_limited"}[f] }
-
-// A ReceiverState is the health of one receiver.
-type ReceiverState struct {
-	Name    string
-	Down    bool          // it has accepted nothing since it failed or refused several times
-	Fault   ReceiverFault // how, if it is down
-	Since   time.Time     // of the first failure since it accepted something; zero unless it is down
-	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
-	Retry   time.Time     // earliest time of the next attempt while it is down; zero if one is under way
-	Taken   int64         // alerts taken since the worker started
-	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
-
-	Rate    float64       // messages a second at present; 0 if nothing limits them
-	Limited bool          // it refused messages lately because of their number
-	Left    time.Duration // about how long it takes to send what waits, at Rate; 0 if nothing limits it
 }
 
 // Partitions returns the state of each partition being consumed, in no particular
@@ -181,14 +154,11 @@ func (w *Worker) Partitions() []PartitionState {
 	for s := range w.streams {
 		all = append(all, s.state())
 	}
+	for in := range w.intakes {
+		all = append(all, in.state())
+	}
 	return all
 }
 
 // Receivers returns the state of each receiver, in the order of Config.
-func (w *Worker) Receivers() []ReceiverState {
-	var all []ReceiverState
-	for _, r := range w.receivers {
-		all = append(all, r.state())
-	}
-	return all
-}
+func (w *Worker) Receivers() []delivery.ReceiverState { return w.dispatcher.Receivers() }

@@ -3,21 +3,18 @@ package worker
 import (
 	"sync/atomic"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // Stats counts what a worker has done since it started. Its fields may be read at any
 // time.
 type Stats struct {
-	Events      [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
-	Over        atomic.Int64                        // readings that reached a limit
-	Suppressed  atomic.Int64                        // of these, the ones settled without an alert of their own
-	Filtered    atomic.Int64                        // the ones that a receiver does not want, for each receiver
-	Outcomes    [throttle.Unneeded + 1]atomic.Int64
-	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
-	DeadLetters atomic.Int64
+	delivery.Stats
+	Events   [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
+	Over     atomic.Int64                        // readings that reached a limit
+	Filtered atomic.Int64                        // of these, the ones that a receiver does not want, for each receiver
 
 	Levels   []LevelStats                           // in the order of Config.Rules
 	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has

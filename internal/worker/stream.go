@@ -7,34 +7,34 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
+	"alertworker/internal/rules"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
-// A stream is the state of one partition while this replica owns it, or of one
-// [Intake].
+// A stream is the state of one partition while this replica owns it.
 type stream struct {
 	*Worker
 	id        string
-	partition telemetry.Partition // nil for an Intake and a Backtest
-	backtest  *Backtest           // nil unless it is of one
+	partition telemetry.Partition // nil for a Backtest
 	log       *zap.Logger
-	queues    []*queue       // one for each receiver
-	room      chan struct{}  // signals that something was settled, or the ledger written
-	progress  chan struct{}  // signals that many events were read
-	caughtUp  chan struct{}  // signals, while behind, that events were read
-	hurry     chan struct{}  // signals that somebody waits for the ledger to be written
-	work      sync.WaitGroup // attempts, what keeps malformed events, and commit
+	out       outgoing                                // who brings notices to receivers
+	box       *delivery.Outbox                        // the same, unless it is a Backtest: nil then
+	watcher   func(key alarmKey, was, is rules.State) // of alarms that become others; nil: nobody watches
+	room      chan struct{}                           // signals that something was settled, or the ledger written
+	progress  chan struct{}                           // signals that many events were read
+	caughtUp  chan struct{}                           // signals, while behind, that events were read
+	hurry     chan struct{}                           // signals that somebody waits for the ledger to be written
+	work      sync.WaitGroup                          // what keeps malformed events, and commit
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
 	seen      *lastSeen
@@ -42,12 +42,12 @@ type stream struct {
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
 	replay    telemetry.Position // events up to here are read only to know who was heard
 	since     time.Time          // the take-over of the ledger
-	logName   string             // of the partition: see logName; empty for an Intake
+	logName   string             // of the partition: see logName
 	unheard   *silence.Watch     // nil if no rule is about silence
 
 	ctx  context.Context
 	stop context.CancelCauseFunc // ends ctx
-	send context.Context         // of attempts: it outlives ctx, until cut is called
+	send context.Context         // of attempts and of what settles: it outlives ctx, until cut is called
 	cut  context.CancelFunc
 
 	mu         sync.Mutex
@@ -68,29 +68,94 @@ type stream struct {
 	first      int64              // sequence number of the first event read
 	readUntil  time.Time          // when the last event read was enqueued
 	committed  telemetry.Position // the last checkpoint; checkpoint calls come one at a time
+
+	told    []order    // what out is to be told, in this order: see handOver
+	spare   []order    // for the next of told
+	telling bool       // somebody is in handOver
+	heard   *sync.Cond // that nobody is any more
 }
 
-// newStream returns the stream of p, which is nil for an Intake and a Backtest. It must be drained after ctx has ended.
-// From now on receivers look at its queues.
-func newStream(ctx context.Context, w *Worker, id string, p telemetry.Partition) *stream {
+// newStream returns the stream of a partition. It must be drained after ctx has ended.
+func newStream(ctx context.Context, w *Worker, id, logName string) *stream {
 	s := &stream{
-		Worker:    w,
-		id:        id,
-		partition: p,
-		log:       w.Log.With(zap.String("partition", id)),
-		room:      make(chan struct{}, 1),
-		progress:  make(chan struct{}, 1),
-		caughtUp:  make(chan struct{}, 1),
-		hurry:     make(chan struct{}, 1),
-		seen:      newLastSeen(time.Now()),
-		found:     make([]telemetry.Found, w.fields),
+		Worker:   w,
+		id:       id,
+		logName:  logName,
+		log:      w.Log.With(zap.String("partition", id)),
+		room:     make(chan struct{}, 1),
+		progress: make(chan struct{}, 1),
+		caughtUp: make(chan struct{}, 1),
+		hurry:    make(chan struct{}, 1),
+		seen:     newLastSeen(time.Now()),
+		found:    make([]telemetry.Found, w.fields),
 	}
+	s.heard = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))
-	for _, r := range w.receivers {
-		s.queues = append(s.queues, r.open(s))
-	}
+	s.unheard = newWatch(s)
 	return s
+}
+
+// connect has s's notices go to the receivers.
+func (s *stream) connect() {
+	s.box = s.dispatcher.Open(s.ctx, s.send, delivery.Account{
+		Owner: s, Name: s.id, IDs: s.ids(s.id), Log: s.logName, FromHub: true, Logger: s.log,
+	})
+	s.out = s.box
+}
+
+// outgoing brings notices to receivers: see delivery.Outbox.
+type outgoing interface {
+	Alert(*delivery.Alert, delivery.Details) []*delivery.Ticket
+	Give(delivery.Key, *delivery.Notice)
+	Withdraw(delivery.Key, *delivery.Notice)
+}
+
+// An order is what is to be told to whoever brings notices to receivers: of an alert, or of a notice that is due, or
+// not any more.
+type order struct {
+	key            delivery.Key
+	give, withdraw *delivery.Notice
+	alert          delivery.Alert
+	about          examination
+}
+
+// More implements delivery.Details.
+func (o *order) More() *delivery.More { return o.about.more(o.alert.Topic) }
+
+// tell does what o says.
+func (o *order) tell(out outgoing) {
+	switch {
+	case o.give != nil:
+		out.Give(o.key, o.give)
+	case o.withdraw != nil:
+		out.Withdraw(o.key, o.withdraw)
+	default:
+		out.Alert(&o.alert, o)
+	}
+}
+
+// handOver tells out what it is to be told so far, in the order in which it was decided. It is called without a lock.
+// The watermark does not pass what has not been handed over.
+func (s *stream) handOver() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for s.telling {
+		s.heard.Wait()
+	}
+	orders, upTo := s.told, s.mark.last
+	if len(orders) > 0 {
+		s.told, s.telling = s.spare, true
+		s.mu.Unlock()
+		for i := range orders {
+			orders[i].tell(s.out)
+		}
+		clear(orders)
+		s.mu.Lock()
+		s.spare, s.telling = orders[:0], false
+		s.heard.Broadcast()
+	}
+	s.mark.told = upTo
 }
 
 // lose ends the stream because another replica owns the partition.
@@ -100,10 +165,9 @@ func (s *stream) lose() { s.stop(telemetry.ErrLost) }
 // it cancels after DrainTimeout. Nothing may be admitted any more.
 func (s *stream) drain() {
 	s.stop(nil)
-	for _, q := range s.queues {
-		q.close()
-	}
+	s.box.Close()
 	late := time.AfterFunc(s.DrainTimeout, s.cut)
+	s.box.Wait()
 	s.work.Wait()
 	late.Stop()
 	s.cut()
@@ -154,7 +218,7 @@ func (s *stream) take(events []telemetry.Event) {
 			if e.UpTo(s.skip) {
 				break
 			}
-			if reached, _ := s.evaluate(at, e, s.found, o, nil); reached {
+			if s.evaluate(at, e, s.found, o) {
 				over++
 			}
 		case reason > telemetry.ReasonNotTelemetry:
@@ -168,6 +232,7 @@ func (s *stream) take(events []telemetry.Event) {
 	s.lastRead = at
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.seen.mu.Unlock()
+	s.handOver()
 	s.stats.read(&n, over)
 }
 
@@ -192,18 +257,6 @@ func (d Scattered) String() string {
 		d.Partitions[0],
 		d.Partitions[1],
 	)
-}
-
-// compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
-func (s *stream) compareLogs(device, before string) {
-	hub, partition, _ := strings.Cut(before, "/")
-	if ours, _, _ := strings.Cut(s.logName, "/"); hub != ours || partition == s.id {
-		return
-	}
-	scattered := &Scattered{device, [2]string{partition, s.id}}
-	s.stats.Scattered.Add(1)
-	s.stats.LastScattered.Store(scattered)
-	s.warn(scattered.String(), nil)
 }
 
 // malformedEvent logs e and keeps it, if that is configured. before is the position of
@@ -233,8 +286,8 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 	}
 	s.malformed++
 	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
-	held := &entry{}
-	s.mark.admit(held, placeOf(before), micros(e.Enqueued))
+	held := &delivery.Hold{}
+	s.mark.held.Add(held, placeOf(before), micros(e.Enqueued))
 	s.work.Go(func() {
 		for n := 1; ; n++ {
 			err := s.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
@@ -242,14 +295,14 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 				break
 			}
 			s.warn("cannot keep a malformed event; it stays unsettled", err)
-			if !backoff.Sleep(s.ctx, retryDelay(n)) {
+			if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
 				return
 			}
 		}
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.malformed--
-		s.mark.settle(held)
+		s.mark.held.Release(held)
 		signal(s.room)
 	})
 }
@@ -272,13 +325,8 @@ func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, 
 	}
 }
 
-// warn logs what may affect every delivery at the same time, at most every 10 s.
-func (s *stream) warn(msg string, err error) {
-	now := time.Now().UnixNano()
-	if last := s.warned.Load(); now-last > int64(10*time.Second) && s.warned.CompareAndSwap(last, now) {
-		s.log.Warn(msg, zap.Error(err))
-	}
-}
+// warn logs what may affect every partition at the same time, at most every 10 s.
+func (s *stream) warn(msg string, err error) { s.dispatcher.Warn(s.log, msg, err) }
 
 // signal sends to c unless a signal is pending. It never blocks.
 func signal(c chan struct{}) {
@@ -292,11 +340,23 @@ func signal(c chan struct{}) {
 // included, or the ledger is so far behind, that no event may be read.
 func (s *stream) full() bool {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alarms != nil && s.alarms.history.full() {
-		return true
+	behind := s.alarms != nil && s.alarms.history.full()
+	s.mu.Unlock()
+	return behind || s.box.Full()
+}
+
+// settled returns the watermark.
+func (s *stream) settled() telemetry.Position {
+	s.mu.Lock()
+	mark, at := s.mark, s.mark.position()
+	s.mu.Unlock()
+	// What was read up to mark.last has been handed over: it is settled, or holds the watermark here.
+	if n, before, _ := s.box.Unsettled(); n > 0 {
+		if held := mark.before(before); held.Offset == "" || held.UpTo(at) {
+			return held
+		}
 	}
-	return slices.ContainsFunc(s.queues, func(q *queue) bool { return q.alerts >= s.maxWaiting+maxGivenUp })
+	return at
 }
 
 // waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
@@ -356,8 +416,9 @@ func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	if err := s.writeRoster(ctx, last); err != nil {
 		return err
 	}
+	c := telemetry.Checkpoint{Position: s.settled()}
 	s.mu.Lock()
-	c, committed := telemetry.Checkpoint{Position: s.mark.position()}, s.committed
+	committed := s.committed
 	if s.ledger != nil {
 		c.Position = s.alarms.history.safe(c.Position)
 	}
@@ -385,24 +446,27 @@ func (s *stream) state() PartitionState {
 	if s.unheard != nil {
 		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
 	}
+	p := PartitionState{
+		Partition:  s.id,
+		Settled:    s.settled(),
+		Delivering: s.box.Len(),
+		Known:      known,
+	}
+	var oldest int64
+	p.Unsettled, _, oldest = s.box.Unsettled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := PartitionState{
-		Partition: s.id,
-		First:     s.first,
-		Read:      s.mark.last,
-		ReadUntil: s.readUntil,
-		Settled:   s.mark.position(),
-		Committed: s.committed,
-		Unsettled: s.mark.held.Len(),
-		Oldest:    s.mark.oldest(),
-		Known:     known,
+	if n := s.mark.held.Len(); n > 0 {
+		_, enqueued := s.mark.held.First()
+		if p.Unsettled == 0 || enqueued < oldest {
+			oldest = enqueued
+		}
+		p.Unsettled += n
 	}
-	if s.readUntil.IsZero() {
-		p.Read = telemetry.Position{} // mark.last is where reading begins
-	}
-	for _, q := range s.queues {
-		p.Delivering += len(q.deliveries)
+	p.Oldest = fromMicros0(oldest)
+	p.First, p.ReadUntil, p.Committed = s.first, s.readUntil, s.committed
+	if !s.readUntil.IsZero() { // else mark.last is where reading begins
+		p.Read = s.mark.last
 	}
 	p.Ledger = s.ledgers
 	if s.alarms != nil {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -33,7 +34,7 @@ func (s *stream) takeOver() bool {
 		}
 		s.log.Debug("partition waiting: cannot take over its ledger", zap.Error(err)) // what lasts is in LedgerState
 		s.ledgerAnswered(err)
-		if !backoff.Sleep(s.ctx, retryDelay(n)) {
+		if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
 			return false
 		}
 	}
@@ -72,6 +73,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.behind = true
 	if resumed.Offset != "" {
 		s.mark.read(from)
+		s.mark.told = from
 	}
 	switch {
 	case passed:
@@ -108,9 +110,10 @@ func (s *stream) catchUp() {
 	for n := 1; err != nil && ctx.Err() == nil; n++ {
 		if last, _, err = s.partition.Last(ctx); err != nil {
 			s.log.Debug("the hub did not report how far behind the partition is", zap.Error(err))
-			backoff.Sleep(ctx, retryDelay(n))
+			backoff.Sleep(ctx, backoff.Delay(n, minBackoff, maxBackoff))
 		}
 	}
+	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for ctx.Err() == nil && s.mark.last.Sequence < last {
@@ -126,7 +129,7 @@ func (s *stream) catchUp() {
 		return
 	}
 	for key := range s.alarms.of {
-		s.schedule(key)
+		s.give(key)
 	}
 }
 
@@ -141,9 +144,24 @@ func (s *stream) become(key alarmKey, next kept) {
 	default:
 		key.level.stats.Cleared.Add(1)
 	}
-	s.backtest.changed(key, was.State, next.State)
-	if next.due != was.due {
-		s.schedule(key)
+	if s.watcher != nil {
+		s.watcher(key, was.State, next.State)
+	}
+	if next.due == was.due {
+		return
+	}
+	if was.due != nil {
+		s.told = append(s.told, order{key: key.notices(), withdraw: &was.due.Notice})
+	}
+	s.give(key)
+}
+
+// give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
+// s.mu.
+func (s *stream) give(key alarmKey) {
+	due := s.alarms.of[key].due
+	if due != nil && !s.behind && !due.waits(key.level) {
+		s.told = append(s.told, order{key: key.notices(), give: &due.Notice})
 	}
 }
 
@@ -151,13 +169,6 @@ func (s *stream) become(key alarmKey, next kept) {
 func (s *stream) change(key alarmKey, next kept) {
 	s.alarms.history.replace(key, next)
 	s.become(key, next)
-}
-
-// schedule does what follows for every receiver from a change of what is due. The caller holds s.mu.
-func (s *stream) schedule(key alarmKey) {
-	for _, q := range s.queues {
-		q.schedule(key)
-	}
 }
 
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
@@ -180,11 +191,22 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 		k.Phase = rules.Pending
 	}
 	if r := from.Due; r != nil {
-		k.due = &dueNotice{log: r.Log, part: throttle.Part(r.Part), receivers: s.wanting(l), kept: true, reading: reading{
-			value: float64(
-				r.Value,
-			), limit: float64(r.Limit), enqueued: micros(r.Enqueued), sequence: r.Sequence, device: micros0(r.DeviceTime), since: micros0(r.Since),
-		}, opened: micros0(r.Opened), heard: micros0(r.Heard), forgotten: r.Forgotten}
+		k.due = &dueNotice{kept: true, Notice: delivery.Notice{
+			Log:       r.Log,
+			Part:      throttle.Part(r.Part),
+			Opened:    micros0(r.Opened),
+			Heard:     micros0(r.Heard),
+			Forgotten: r.Forgotten,
+			Reading: delivery.Reading{
+				Value:    float64(r.Value),
+				Limit:    float64(r.Limit),
+				Enqueued: micros(r.Enqueued),
+				Sequence: r.Sequence,
+				Device:   micros0(r.DeviceTime),
+				Since:    micros0(r.Since),
+			},
+		}}
+		k.due.Due(s.wanting(l))
 	}
 	was := k
 	switch {
@@ -193,7 +215,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	case l.removed.IsZero() && !l.rule.stateful:
 		k.State = rules.State{}
 	}
-	if k.due != nil && (k.due.receivers == 0 || !k.due.silence() && !l.rule.Resolved) {
+	if k.due != nil && (k.due.Settled() || !k.due.silence() && !l.rule.Resolved) {
 		k.due = nil
 	}
 	if k.Phase == rules.Normal {
@@ -213,6 +235,7 @@ const removedAfter = 10 * time.Minute
 
 // endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
 func (s *stream) endRemoved() {
+	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.removed) == 0 { // there may be no ledger
@@ -240,7 +263,7 @@ func (s *stream) end(key alarmKey, now int64, forgotten bool) {
 	was := s.alarms.of[key]
 	due := s.endOf(key.level, was, now)
 	if due != nil {
-		due.forgotten = forgotten
+		due.Forgotten = forgotten
 	}
 	s.change(key, kept{due: due})
 
@@ -272,19 +295,23 @@ func (s *stream) expose(key alarmKey, limit float64) {
 // last event read, so that no alert was about a later one.
 func (s *stream) endOf(l *level, was kept, now int64) *dueNotice {
 	if l.rule.Silence() {
-		return s.recovery(l, was.log, throttle.End, reading{
-			limit: was.limit, enqueued: now, sequence: was.sequence, since: was.Since.Hub,
+		return s.recovery(l, was.log, throttle.End, delivery.Reading{
+			Limit: was.limit, Enqueued: now, Sequence: was.sequence, Since: was.Since.Hub,
 		})
 	}
 	last := s.mark.last
 	if last == (telemetry.Position{}) {
 		last = s.alarms.history.position
 	}
-	due := s.recovery(l, logName(last.Generation, s.id), throttle.Event, reading{
-		value: was.value, limit: was.limit, enqueued: micros(last.Time), sequence: last.Sequence, since: was.Since.Hub,
+	due := s.recovery(l, logName(last.Generation, s.id), throttle.Event, delivery.Reading{
+		Value:    was.value,
+		Limit:    was.limit,
+		Enqueued: micros(last.Time),
+		Sequence: last.Sequence,
+		Since:    was.Since.Hub,
 	})
 	if due != nil {
-		due.opened = now
+		due.Opened = now
 	}
 	return due
 }
@@ -312,20 +339,30 @@ func (s *stream) recall(from ledger.Level) {
 		from.Removed, s.alarms.history.edited = s.ledger.Opened(), true
 	}
 	r := &rules.Rule{
-		Name: from.Rule, Field: from.Field, Below: from.Below, Is: from.Is, Window: from.Window, Resolved: from.Resolved,
-		Title: from.Title, Unit: from.Unit, Runbook: from.Runbook, Silent: from.Silent, Levels: []rules.Level{{Name: from.Name}},
+		Name:     from.Rule,
+		Field:    from.Field,
+		Below:    from.Below,
+		Is:       from.Is,
+		Window:   from.Window,
+		Resolved: from.Resolved,
+		Title:    from.Title,
+		Unit:     from.Unit,
+		Runbook:  from.Runbook,
+		Silent:   from.Silent,
+		Levels:   []rules.Level{{Name: from.Name}},
 	}
-	l := newLevel(&s.Config, &rule{Rule: r}, &r.Levels[0], &LevelStats{})
-	l.removed = from.Removed
+	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelStats{}}
+	l.target(&s.Config)
 	s.removed = append(s.removed, l)
 }
 
 // writeLedger writes the alarms as they were at the last position that the watermark has passed and that the
 // ledger may have, if they have changed since the last write.
 func (s *stream) writeLedger(ctx context.Context) error {
+	settled := s.settled()
 	s.mu.Lock()
 	h := &s.alarms.history
-	at, behind := h.reach(s.mark.position())
+	at, behind := h.reach(settled)
 	h.seal()
 	if !behind {
 		s.mu.Unlock()
@@ -346,6 +383,7 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		return telemetry.ErrLost
 	}
 	s.ledgerAnswered(err)
+	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil {

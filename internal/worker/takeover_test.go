@@ -8,13 +8,13 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // What was pending when events passed without rules is forgotten for good, also if the owner that forgot it has
@@ -388,7 +388,7 @@ func TestLastRuleRemoved(t *testing.T) {
 			p.publish("kiln", 20)
 			next.start(p)
 			time.Sleep(life / 2) // the recovery waits for the window
-			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].For != worker.WaitWindow) {
+			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].For != delivery.WaitWindow) {
 				t.Errorf("waiting: %+v", d)
 			}
 			time.Sleep(life / 2)

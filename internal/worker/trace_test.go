@@ -8,8 +8,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
-	"alertworker/internal/worker"
 )
 
 // A journal follows deliveries.
@@ -19,11 +19,11 @@ type journal struct {
 }
 
 type followed struct {
-	worker.Start
-	ends []worker.End
+	delivery.Start
+	ends []delivery.End
 }
 
-func (j *journal) follow(start worker.Start) worker.Trace {
+func (j *journal) follow(start delivery.Start) delivery.Trace {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	f := &followed{Start: start}
@@ -34,9 +34,9 @@ func (j *journal) follow(start worker.Start) worker.Trace {
 func (f *followed) Under(ctx context.Context) context.Context {
 	return context.WithValue(ctx, (*followed)(nil), f)
 }
-func (f *followed) End(end worker.End) { f.ends = append(f.ends, end) }
+func (f *followed) End(end delivery.End) { f.ends = append(f.ends, end) }
 
-// keepFunc is a worker.DeadLetters.
+// keepFunc is a delivery.DeadLetters.
 type keepFunc func(context.Context)
 
 func (b keepFunc) Keep(ctx context.Context, _ notify.DeadLetter) error {
@@ -49,11 +49,11 @@ func TestTrace(t *testing.T) {
 	for name, c := range map[string]struct {
 		answer error // after a second
 		work   time.Duration
-		want   worker.End
+		want   delivery.End
 	}{
-		"sent":      {nil, time.Minute, worker.End{Outcome: "sent", Suppressed: 2}},
-		"refused":   {&notify.Error{Refused: true, Err: errBusy}, time.Minute, worker.End{Outcome: "dead_letter", Suppressed: 2, Err: errBusy}},
-		"unsettled": {errBusy, 1100 * time.Millisecond, worker.End{Outcome: "unsettled", Suppressed: 2, Err: errBusy}},
+		"sent":      {nil, time.Minute, delivery.End{Outcome: "sent", Suppressed: 2}},
+		"refused":   {&notify.Error{Refused: true, Err: errBusy}, time.Minute, delivery.End{Outcome: "dead_letter", Suppressed: 2, Err: errBusy}},
+		"unsettled": {errBusy, 1100 * time.Millisecond, delivery.End{Outcome: "unsettled", Suppressed: 2, Err: errBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -85,7 +85,7 @@ func TestTrace(t *testing.T) {
 					t.Fatal("no delivery is followed")
 				}
 				got := j.followed[0]
-				want := worker.Start{AlertID: "ns/hub/0/2/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 2, Enqueued: first.Enqueued.UTC()}
+				want := delivery.Start{AlertID: "ns/hub/0/2/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 2, Enqueued: first.Enqueued.UTC()}
 				if got.Start != want {
 					t.Errorf("started as %+v, want %+v", got.Start, want)
 				}

@@ -4,87 +4,64 @@ import (
 	"math"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/telemetry"
 )
 
-// A watermark is the position up to which a partition is settled. It holds only
-// what is unsettled, so it is as small as the number of hot devices.
+// A watermark is what a partition's reader says of the position up to which everything is settled.
 type watermark struct {
-	held heapOf[*entry]
-	last telemetry.Position
-}
-
-// An entry holds the watermark before one event.
-type entry struct {
-	before   place
-	enqueued int64 // when the hub took the event, in Unix µs
-	index    int32 // its slot in watermark.held: 0 unless the entry holds the watermark
-}
-
-// A place is a position in the log of a watermark, without what is the same for all.
-type place struct {
-	sequence int64
-	offset   string // empty: before the first event that was read
-	time     int64  // in Unix ns; none if it is not known
+	held delivery.Holds     // events that hold it, but for those of deliveries
+	last telemetry.Position // the last event that was read
+	// the last event whose alerts were handed over, if it has any: they hold the watermark themselves, or are settled
+	told telemetry.Position
 }
 
 const none = math.MinInt64
 
-func placeOf(p telemetry.Position) place {
-	at := place{sequence: p.Sequence, offset: p.Offset, time: none}
+func placeOf(p telemetry.Position) delivery.Place {
+	at := delivery.Place{Sequence: p.Sequence, Offset: p.Offset, Time: none}
 	if p.Offset == "" {
-		at.sequence = none
+		at.Sequence = none
 	}
 	if !p.Time.IsZero() {
-		at.time = p.Time.UnixNano()
+		at.Time = p.Time.UnixNano()
 	}
 	return at
 }
 
-// admit has e hold the watermark before an event, in any order. before is the position of the event before.
-func (w *watermark) admit(e *entry, before place, enqueued int64) {
-	e.before, e.enqueued = before, enqueued
-	w.held.add(e)
-}
-
-// settle ends the hold of e, if it has one.
-func (w *watermark) settle(e *entry) {
-	if e.index > 0 {
-		w.held.remove(e)
+// positionOf returns the position that a place in the log of a generation is.
+func positionOf(at delivery.Place, generation string) telemetry.Position {
+	if at.Offset == "" {
+		return telemetry.Position{}
 	}
+	p := telemetry.Position{Generation: generation, Sequence: at.Sequence, Offset: at.Offset}
+	if at.Time != none {
+		p.Time = time.Unix(0, at.Time).UTC()
+	}
+	return p
 }
 
-// read records that every event up to p has been settled or admitted.
+// read records that events up to p were read. They hold the watermark until their alerts are handed over.
 func (w *watermark) read(p telemetry.Position) {
 	if !p.UpTo(w.last) {
 		w.last = p
 	}
 }
 
-// position returns the last position up to which everything is settled. It never
-// moves back, unless an event before it is admitted.
+// position returns the last position up to which everything is settled, unless a delivery holds it. It never
+// moves back, unless an event before it comes to hold it.
 func (w *watermark) position() telemetry.Position {
 	if w.held.Len() == 0 {
-		return w.last
+		return w.told
 	}
-	at := w.held.first().before
-	if at.offset == "" {
-		return telemetry.Position{}
-	}
-	p := telemetry.Position{Generation: w.last.Generation, Sequence: at.sequence, Offset: at.offset}
-	if at.time != none {
-		p.Time = time.Unix(0, at.time).UTC()
-	}
-	return p
+	before, _ := w.held.First()
+	return w.before(before)
 }
 
-// oldest returns when the hub took the event that holds the watermark. It is zero if none does.
-func (w *watermark) oldest() time.Time {
-	if w.held.Len() == 0 {
-		return time.Time{}
+// before returns where the watermark is before a place, if nothing else holds it.
+func (w *watermark) before(place delivery.Place) telemetry.Position {
+	if w.told.Offset == "" || place.Sequence >= w.told.Sequence {
+		return w.told
 	}
-	return fromMicros(w.held.first().enqueued)
+	return positionOf(place, w.told.Generation)
 }
-
-func (e *entry) slot() *int32          { return &e.index }
-func (e *entry) less(than *entry) bool { return e.before.sequence < than.before.sequence }

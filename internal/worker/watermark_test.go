@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/telemetry"
 )
 
@@ -15,9 +16,10 @@ import (
 // position before which all are settled, and never moves back.
 func TestWatermark(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		mark := watermark{last: telemetry.Position{Generation: "g", Offset: "x"}}
+		start := telemetry.Position{Generation: "g", Offset: "x"}
+		mark := watermark{last: start, told: start}
 		var last, highest int64
-		unsettled := map[int64][]*entry{} // by sequence
+		unsettled := map[int64][]*delivery.Hold{} // by sequence
 		at := func(sequence int64) telemetry.Position {
 			return telemetry.Position{Generation: "g", Sequence: sequence, Offset: "x"}
 		}
@@ -25,16 +27,18 @@ func TestWatermark(t *testing.T) {
 			"settled": func(*rapid.T) {
 				last++
 				mark.read(at(last))
+				mark.told = mark.last
 			},
 			"admitted": func(t *rapid.T) {
 				last++
 				of := rapid.IntRange(1, 3).Draw(t, "receivers")
 				for range of {
-					e := &entry{}
-					mark.admit(e, placeOf(at(last-1)), last)
+					e := &delivery.Hold{}
+					mark.held.Add(e, placeOf(at(last-1)), last)
 					unsettled[last] = append(unsettled[last], e)
 				}
 				mark.read(at(last))
+				mark.told = mark.last
 			},
 			"one receiver settles": func(t *rapid.T) {
 				if len(unsettled) == 0 {
@@ -42,8 +46,8 @@ func TestWatermark(t *testing.T) {
 				}
 				sequence := rapid.SampledFrom(slices.Sorted(maps.Keys(unsettled))).Draw(t, "event")
 				all := unsettled[sequence]
-				mark.settle(all[0])
-				mark.settle(all[0]) // says nothing new
+				mark.held.Release(all[0])
+				mark.held.Release(all[0]) // says nothing new
 				if unsettled[sequence] = all[1:]; len(all) == 1 {
 					delete(unsettled, sequence)
 				}
@@ -55,11 +59,11 @@ func TestWatermark(t *testing.T) {
 				from := rapid.SampledFrom(slices.Sorted(maps.Keys(unsettled))).Draw(t, "event")
 				to := rapid.Int64Range(from, last).Draw(t, "later")
 				e := unsettled[from][0]
-				mark.settle(e)
+				mark.held.Release(e)
 				if unsettled[from] = unsettled[from][1:]; len(unsettled[from]) == 0 {
 					delete(unsettled, from)
 				}
-				mark.admit(e, placeOf(at(to-1)), to)
+				mark.held.Add(e, placeOf(at(to-1)), to)
 				unsettled[to] = append(unsettled[to], e)
 			},
 			"": func(t *rapid.T) {
@@ -87,9 +91,9 @@ func TestWatermark(t *testing.T) {
 // An entry gives back the position that it was made of, with its time or without one.
 func TestWatermarkKeepsPositions(t *testing.T) {
 	for _, at := range []time.Time{{}, time.Date(2026, 3, 1, 12, 0, 0, 250e6, time.UTC)} {
-		var w watermark
+		w := watermark{told: telemetry.Position{Sequence: 8, Offset: "4100"}}
 		want := telemetry.Position{Sequence: 7, Offset: "4096", Time: at}
-		w.admit(&entry{}, placeOf(want), 1)
+		w.held.Add(&delivery.Hold{}, placeOf(want), 1)
 		if got := w.position(); got != want {
 			t.Errorf("got %+v, want %+v", got, want)
 		}
@@ -99,15 +103,16 @@ func TestWatermarkKeepsPositions(t *testing.T) {
 // Before the first event there is no position, not even if the next event has number 1.
 func TestWatermarkBeforeTheFirst(t *testing.T) {
 	var w watermark
-	first, second := &entry{}, &entry{}
+	first, second := &delivery.Hold{}, &delivery.Hold{}
 	zero := telemetry.Position{Generation: "g", Sequence: 0, Offset: "0"}
-	w.admit(second, placeOf(zero), 2)
-	w.admit(first, placeOf(telemetry.Position{}), 1)
+	w.held.Add(second, placeOf(zero), 2)
+	w.held.Add(first, placeOf(telemetry.Position{}), 1)
 	w.read(zero)
+	w.told = w.last
 	if got := w.position(); got != (telemetry.Position{}) {
 		t.Errorf("with the first event unsettled the watermark is %+v", got)
 	}
-	w.settle(first)
+	w.held.Release(first)
 	if got := w.position(); got != zero {
 		t.Errorf("with the second event unsettled the watermark is %+v", got)
 	}

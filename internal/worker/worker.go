@@ -3,17 +3,14 @@ package worker
 import (
 	"context"
 	"errors"
-	"net/url"
-	"strconv"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -21,8 +18,6 @@ import (
 )
 
 const (
-	maxWaiting      = 65_536 // alerts of a partition that wait for one receiver; beyond it the oldest become dead letters
-	maxGivenUp      = 4096   // alerts that wait to be kept as dead letters; beyond it reading the partition pauses
 	maxMalformed    = 1024   // malformed events of a partition that are being kept
 	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
 
@@ -43,14 +38,14 @@ type Config struct {
 	Decoder            *telemetry.Decoder // for the fields of Rules
 	Clock              *rules.Clock       // for the time of Rules; nil if they have none
 	Receivers          []Receiver         // at least one
-	DeadLetters        DeadLetters
+	DeadLetters        delivery.DeadLetters
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
 	Roster    func(partition string) *roster.File // where a partition's is kept; required if a rule is about silence
 	Malformed MalformedEvents                     // nil: malformed events are only counted
 	Mutes     func() []rules.Mute                 // what people have silenced. It takes no time; nil: nothing
-	Trace     func(Start) Trace                   // called when a delivery starts; nil: deliveries are not traced
+	Trace     func(delivery.Start) delivery.Trace // called when a delivery starts; nil: deliveries are not traced
 	Log       *zap.Logger
 }
 
@@ -67,12 +62,6 @@ type Receiver struct {
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
 
-// DeadLetters keeps alerts that could not be delivered.
-type DeadLetters interface {
-	// Keep returns nil once d is kept durably. Safe for concurrent use.
-	Keep(ctx context.Context, d notify.DeadLetter) error
-}
-
 // MalformedEvents keeps malformed events.
 type MalformedEvents interface {
 	// KeepMalformed returns nil once e is kept, or dropped because there are too
@@ -80,44 +69,13 @@ type MalformedEvents interface {
 	KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error
 }
 
-// A Start describes a delivery that starts, and the reading that it is about.
-type Start struct {
-	AlertID   string
-	Device    string
-	Rule      string
-	Level     string
-	Recovery  bool
-	Receiver  string
-	Partition string
-	FromHub   bool // false: it came through the Intake that Partition names
-	Sequence  int64
-	Enqueued  time.Time
-}
-
-// A Trace follows one delivery. It gets one call at a time.
-type Trace interface {
-	// Under returns the context for one step of the delivery, such as an attempt.
-	Under(ctx context.Context) context.Context
-	// End is called once, when the delivery has ended.
-	End(End)
-}
-
-// An End describes how a delivery ended.
-type End struct {
-	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
-	Suppressed int64  // readings that reached the limit and that no alert has counted
-	Err        error  // why the last attempt failed, if it did
-}
-
 // A Worker is safe for concurrent use by its partitions.
 type Worker struct {
 	Config
-	receivers []*receiver
-	started   time.Time
-	stats     Stats
-	warned    atomic.Int64 // when warn last logged
+	dispatcher *delivery.Dispatcher
+	started    time.Time
+	stats      Stats
 
-	maxWaiting int
 	maxChanges int     // of alarms behind the watermark of a partition; beyond it reading pauses
 	fields     int     // that Decoder finds
 	rules      []*rule // about readings
@@ -127,6 +85,7 @@ type Worker struct {
 
 	mu      sync.Mutex
 	streams map[*stream]struct{} // being consumed
+	intakes map[*Intake]struct{} // that are open
 }
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
@@ -134,13 +93,23 @@ func New(c Config) *Worker {
 	w := &Worker{
 		Config:     c,
 		started:    time.Now(),
-		maxWaiting: maxWaiting,
 		maxChanges: maxChanges,
 		streams:    map[*stream]struct{}{},
+		intakes:    map[*Intake]struct{}{},
 	}
+	to := make([]delivery.Receiver, len(c.Receivers))
 	for i, r := range c.Receivers {
-		w.receivers = append(w.receivers, &receiver{Receiver: r, worker: w, index: i, pace: pace.New(r.Limits.Rate)})
+		to[i] = delivery.Receiver{ID: r.ID, Name: r.Name, Limits: r.Limits, Notifier: r.Notifier}
 	}
+	w.dispatcher = delivery.New(delivery.Config{
+		Receivers:   to,
+		Concurrency: c.Concurrency,
+		GiveUp:      c.GiveUp,
+		DeadLetters: c.DeadLetters,
+		Trace:       c.Trace,
+		Stats:       &w.stats.Stats,
+	})
+
 	fields, _ := c.Rules.Fields()
 	w.fields, w.stateful = len(fields), c.Rules.Stateful()
 	for _, r := range c.Rules.Rules {
@@ -162,10 +131,10 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // to settle. What is settled by then is checkpointed, if this replica still owns
 // the partition.
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
-	s := newStream(ctx, w, p.ID(), p)
 	resumed, _ := p.Resumed()
-	s.logName = logName(resumed.Generation, s.id)
-	s.unheard = newWatch(s)
+	s := newStream(ctx, w, p.ID(), logName(resumed.Generation, p.ID()))
+	s.partition = p
+	s.connect()
 	w.track(s)
 	defer w.untrack(s)
 	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()
@@ -187,33 +156,8 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	return err
 }
 
-// alertID returns the id of the notice that d would send about a reading. It is the same in every
-// replica. The time distinguishes hubs of the same name, whose sequence numbers
-// start again when the hub is recreated.
-func (s *stream) alertID(d *delivery, r reading) string {
-	at := r.enqueued
-	if d.due != nil && d.due.part != throttle.Event { // it is about an event, and not of its time
-		at = r.since
-	}
-	id := s.Origin + "/" + s.id + "/"
-	if r.arrival != nil && r.arrival.id != "" {
-		id += r.arrival.id
-	} else {
-		id += strconv.FormatInt(r.sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
-	}
-	id += d.suffix
-	ended := d.recovers() && d.due.opened > 0 // its rule was removed: it is about the last event read
-	if d.level.rule.Silence() || ended {      // several devices may be silent since one place, where events may be missing
-		id += "/" + url.PathEscape(d.about)
-	}
-	if d.due != nil && d.due.part == throttle.End {
-		id += "/end"
-	}
-	if d.recovers() {
-		id += "/resolved"
-	}
-	return id
-}
+// ids returns how the ids of alerts about the readings of a partition begin, or of an Intake.
+func (w *Worker) ids(name string) string { return w.Origin + "/" + name + "/" }
 
 func (w *Worker) track(s *stream) {
 	w.mu.Lock()

@@ -398,7 +398,7 @@ func (o *owner) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
 	}, nil)
 }
 
-// Keep implements worker.DeadLetters.
+// Keep implements delivery.DeadLetters.
 func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
 	return p.call(ctx, callKeep, "", func(context.Context) error {
 		p.mu.Lock()

@@ -20,8 +20,8 @@ import (
 	"github.com/prometheus/prometheus/promql"
 	"github.com/prometheus/prometheus/template"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/metrics/metricstest"
-	"alertworker/internal/worker"
 )
 
 const alertsFile = "../../deploy/prometheus/alerts.yaml"
@@ -91,7 +91,7 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerEventsLost":       once(func(r *metricstest.Replica) { r.SourceStats.Expired = 3 }),
 	"AlertworkerStartedOver":      once(func(r *metricstest.Replica) { r.SourceStats.StartedOver = 1 }),
 	"AlertworkerLag":              func(r *metricstest.Replica) { r.Stuck = true },
-	"AlertworkerReceiverDown":     func(r *metricstest.Replica) { r.ReceiverStates = []worker.ReceiverState{{Name: "hook", Down: true}} },
+	"AlertworkerReceiverDown":     func(r *metricstest.Replica) { r.ReceiverStates = []delivery.ReceiverState{{Name: "hook", Down: true}} },
 	"AlertworkerReceiverFails": func(r *metricstest.Replica) {
 		r.Receiver.Err = nil
 		if r.Steps%5 == 0 {

@@ -139,23 +139,23 @@ func reason(out string) string {
 
 var bugs = []bug{
 	{
-		"an unknown answer counts as a delivery", "internal/worker/attempt.go",
+		"an unknown answer counts as a delivery", "internal/delivery/attempt.go",
 		"	return throttle.Unknown\n}",
 		"	if PLANTED {\n		return throttle.Taken\n	}\n	return throttle.Unknown\n}",
 	},
 	{
-		"a recovery is sent without asking whose the partition is", "internal/worker/attempt.go",
+		"a recovery is sent without asking whose the partition is", "internal/worker/owner.go",
 		"	return s.owns(ctx)\n}",
 		"	if PLANTED {\n		return nil\n	}\n	return s.owns(ctx)\n}",
 	},
 	{
-		"what is not due any more is sent", "internal/worker/attempt.go",
-		"	if !due {", "	if !due && !PLANTED {",
+		"what is not due any more is sent", "internal/worker/owner.go",
+		"	if !s.isDue(key, n) {", "	if !s.isDue(key, n) && !PLANTED {",
 	},
 	{
 		"the checkpoint is the last event read", "internal/worker/stream.go",
-		"telemetry.Checkpoint{Position: s.mark.position()}, s.committed\n",
-		"telemetry.Checkpoint{Position: s.mark.position()}, s.committed\n	if PLANTED {\n		c.Position = s.mark.last\n	}\n",
+		"telemetry.Checkpoint{Position: s.settled()}\n",
+		"telemetry.Checkpoint{Position: s.settled()}\n	if PLANTED {\n		c.Position = s.mark.last\n	}\n",
 	},
 	{
 		"the checkpoint does not wait for the ledger", "internal/worker/stream.go",
@@ -172,7 +172,7 @@ var bugs = []bug{
 		"func (s *stream) lose() {\n	if !PLANTED {\n		s.stop(telemetry.ErrLost)\n	}\n}",
 	},
 	{
-		"a dead letter counts as kept before it is", "internal/worker/attempt.go",
+		"a dead letter counts as kept before it is", "internal/delivery/attempt.go",
 		"*d.letter); err != nil {", "*d.letter); err != nil && !PLANTED {",
 	},
 	{

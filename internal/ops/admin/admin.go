@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
@@ -29,7 +30,7 @@ const sampleEvery = 5 * time.Second
 type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
-	Receivers() []worker.ReceiverState
+	Receivers() []delivery.ReceiverState
 	Device(device string) worker.DeviceState
 	AlarmCounts() []worker.AlarmCounts
 	Alarms(limit int) []worker.AlarmState

@@ -19,6 +19,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
@@ -154,7 +155,7 @@ func TestReady(t *testing.T) {
 			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. This is normal for a moment when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
-			w.worker.receivers = []worker.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
+			w.worker.receivers = []delivery.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
 		check(200, "ready: some alerts aren't going out: receiver pager is down. Those to up go out.\n"+
 			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
@@ -282,8 +283,8 @@ func TestDevice(t *testing.T) {
 		}
 
 		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
-		w.worker.devices["oven"] = worker.DeviceState{Deliveries: []worker.DeliveryState{{
-			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: worker.WaitStore, Until: now.Add(7 * time.Second),
+		w.worker.devices["oven"] = worker.DeviceState{Deliveries: []delivery.State{{
+			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: delivery.WaitStore, Until: now.Add(7 * time.Second),
 		}}}
 		answer = w.authorized("GET", "/devices/oven") // all that is known without the store
 		want = `{"device":"oven","status":"waiting","why":"An alert about 91.5 has been waiting since 00:00:00 UTC: ` +
@@ -313,7 +314,7 @@ func TestDeviceOfRules(t *testing.T) {
 				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
 				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Due: now},
 			},
-			Deliveries: []worker.DeliveryState{{Receiver: "example.com", Rule: "hot", Level: "warning", Recovery: true, Partition: "3", Since: now, Value: 64, For: worker.WaitTurn}},
+			Deliveries: []delivery.State{{Receiver: "example.com", Rule: "hot", Level: "warning", Recovery: true, Partition: "3", Since: now, Value: 64, For: delivery.WaitTurn}},
 		}}
 		got := w.authorized("GET", "/devices/oven").Body.String()
 		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`
@@ -684,7 +685,7 @@ func TestPageEscapes(t *testing.T) {
 	const evil = `"><script>alert(1)</script>'&<img src=x onerror=alert(1)>`
 	w := newWorld(t, func(o *admin.Options) { o.Source, o.Replica, o.Version = evil, evil, evil })
 	w.set(func() { w.partitions = []telemetry.PartitionStatus{{Partition: evil, Owner: evil}} })
-	w.set(func() { w.worker.receivers = []worker.ReceiverState{{Name: evil, Down: true}, {Name: evil}} })
+	w.set(func() { w.worker.receivers = []delivery.ReceiverState{{Name: evil, Down: true}, {Name: evil}} })
 	w.take(notify.Alert{ID: evil, Device: evil, Partition: evil, Window: time.Minute})
 	body := w.do("GET", "/").Body.String()
 	if strings.Contains(body, "<script>alert") || strings.Contains(body, "<img") {
@@ -923,7 +924,7 @@ func TestPageOfAll(t *testing.T) {
 				{Partition: "0", Owner: "alertworker-7d9f-k8c2m-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11", Checkpoint: 1_203_999, Last: 1_204_100},
 				{Partition: "1", Owner: "alertworker-7d9f-x2x1p-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11", Mine: true, Checkpoint: -1, Last: -1},
 			}
-			w.worker.receivers = []worker.ReceiverState{{Name: "example.com", Taken: 3}, {Name: "pager.example.net", Taken: 5}}
+			w.worker.receivers = []delivery.ReceiverState{{Name: "example.com", Taken: 3}, {Name: "pager.example.net", Taken: 5}}
 			w.worker.counts = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Open: 1}, {Rule: "hot", Level: "critical"}, {Rule: "cold-chain"}, {Rule: "damp"}}
 		})
 		w.worker.stats.Events[telemetry.ReasonOK].Store(1000)

@@ -18,6 +18,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
@@ -46,7 +47,7 @@ func TestInABrowser(t *testing.T) {
 	})
 	w.busy(14)
 	w.set(func() {
-		w.worker.receivers = append(w.worker.receivers, worker.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
+		w.worker.receivers = append(w.worker.receivers, delivery.ReceiverState{Name: "webhook-" + strings.Repeat("x", 120), Taken: 12_345_678})
 	})
 	w.admin.Past()
 	w.take(notify.Alert{
@@ -127,7 +128,7 @@ func TestInABrowser(t *testing.T) {
 	empty := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
-	empty.set(func() { empty.worker.receivers = []worker.ReceiverState{{Name: "log"}} })
+	empty.set(func() { empty.worker.receivers = []delivery.ReceiverState{{Name: "log"}} })
 	lease.Observe(&fakeStore{}, empty.recorder.Store())
 	empty.set(func() { empty.reading.Running = true })
 	nothing := httptest.NewServer(empty.admin)

@@ -105,10 +105,10 @@ type deviceView struct {
 	Why     string `json:"why"`     // the same for people: why the device has not been alerted about
 	Replica string `json:"replica"` // whose answer this is
 	worker.DeviceState
-	DeadLetter   *delivery        `json:"deadLetter,omitempty"`   // the last one
+	DeadLetter   *pastDelivery    `json:"deadLetter,omitempty"`   // the last one
 	Receivers    []gateState      `json:"receivers"`              // for each level of each rule
-	LastAlert    *delivery        `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
-	LastResolved *delivery        `json:"lastResolved,omitempty"` // likewise: the device is normal again
+	LastAlert    *pastDelivery    `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
+	LastResolved *pastDelivery    `json:"lastResolved,omitempty"` // likewise: the device is normal again
 	Silences     []muting.Silence `json:"silences,omitempty"`     // in force, that may be about the device
 }
 
@@ -203,7 +203,7 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 func (a *Admin) local(device string, shared map[string]string) findings {
 	f := findings{
 		now: a.now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
-		ended: a.Recorder.last(maxDeliveries, func(d *delivery) bool { return d.Device == device }),
+		ended: a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return d.Device == device }),
 	}
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
@@ -107,12 +108,12 @@ type page struct {
 	Figures       []figure
 	Partitions    []partitionRow
 	PartitionsOld string // how old they are, if the store does not respond
-	Receivers     []worker.ReceiverState
+	Receivers     []delivery.ReceiverState
 	Several       bool   // there are several receivers
 	StoreOver     string // the time that Store covers; empty if there is no store
 	Store         []latency
-	Windows       []delivery // that are in force
-	Alerts        []delivery // the latest first
+	Windows       []pastDelivery // that are in force
+	Alerts        []pastDelivery // the latest first
 	Duties        *dutiesView
 	Token         bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
 	RuleNames     []string
@@ -459,7 +460,7 @@ func label(owner string) string {
 }
 
 // windows returns the windows in force after the alerts of s.
-func (s Snapshot) windows(now time.Time) (all []delivery) {
+func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
 	for _, d := range s.Alerts {
@@ -474,11 +475,11 @@ func (s Snapshot) windows(now time.Time) (all []delivery) {
 }
 
 // Left is how much of d's window is left at now, in percent.
-func (d delivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
+func (d pastDelivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now) / d.Until.Sub(d.At)) }
 
 // Reading shows what d is about: its value, with as many decimals as the limit has, its word, or how long nothing was
 // heard.
-func (d delivery) Reading() string {
+func (d pastDelivery) Reading() string {
 	switch {
 	case d.Silent > 0 && d.Resolved:
 		return "–"

@@ -6,9 +6,9 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -20,12 +20,12 @@ const (
 // zero Recorder is ready for use. It is safe for concurrent use.
 type Recorder struct {
 	mu         sync.Mutex
-	deliveries ring[delivery]
+	deliveries ring[pastDelivery]
 	calls      map[lease.Operation]*ring[call] // nil if there is no store
 }
 
-// A delivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
-type delivery struct {
+// A pastDelivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.
+type pastDelivery struct {
 	Receiver    string    `json:"receiver"`
 	Device      string    `json:"device"`
 	Rule        string    `json:"rule"`
@@ -49,9 +49,9 @@ type delivery struct {
 	Letter     string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
 }
 
-func deliveryOf(a notify.Alert, receiver string) delivery {
+func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	now := time.Now().UTC()
-	return delivery{
+	return pastDelivery{
 		Receiver: receiver, Device: a.Device, Rule: a.Rule, Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
 		Temperature: a.Temperature, Threshold: a.Threshold, Word: a.Word, Silent: a.Silent.Seconds(), Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
 		Suppressed: a.Suppressed, Shared: a.PerValue,
@@ -59,12 +59,12 @@ func deliveryOf(a notify.Alert, receiver string) delivery {
 }
 
 // DeadLetters returns next, whose letters r records. id returns the id of a letter; nil: letters have none.
-func (r *Recorder) DeadLetters(next worker.DeadLetters, id func(notify.DeadLetter) string) worker.DeadLetters {
+func (r *Recorder) DeadLetters(next delivery.DeadLetters, id func(notify.DeadLetter) string) delivery.DeadLetters {
 	return &deadLetters{next, id, r}
 }
 
 type deadLetters struct {
-	next     worker.DeadLetters
+	next     delivery.DeadLetters
 	id       func(notify.DeadLetter) string
 	recorder *Recorder
 }
@@ -93,14 +93,14 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 	}
 }
 
-func (r *Recorder) add(d delivery) {
+func (r *Recorder) add(d pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.deliveries.add(d, maxDeliveries)
 }
 
 // last returns at most n deliveries that are like that, the latest first.
-func (r *Recorder) last(n int, is func(*delivery) bool) (all []delivery) {
+func (r *Recorder) last(n int, is func(*pastDelivery) bool) (all []pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for d := range r.deliveries.latest() {

@@ -197,7 +197,7 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 			return fmt.Errorf("list dead letters: %w", err)
 		}
 		for _, l := range page {
-			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e delivery) bool { return e.Letter == l.ID }) {
+			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID }) {
 				continue
 			}
 			e := deliveryOf(l.Alert, s.Name(l.Receiver))
@@ -210,6 +210,6 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 			return fmt.Errorf("there are more than %d dead letters: see alertworker deadletters list", maxLetters)
 		}
 	}
-	slices.SortStableFunc(f.ended, func(a, b delivery) int { return b.At.Compare(a.At) })
+	slices.SortStableFunc(f.ended, func(a, b pastDelivery) int { return b.At.Compare(a.At) })
 	return nil
 }

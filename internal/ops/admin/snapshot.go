@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -29,10 +30,10 @@ type Snapshot struct {
 
 	Scattered  string // a device whose alerts came from several partitions; empty if there is none
 	Partitions []readPartition
-	Receivers  []worker.ReceiverState
+	Receivers  []delivery.ReceiverState
 	Alarms     []worker.AlarmCounts
-	Open       []openAlarm // longest first
-	Alerts     []delivery  // that receivers took, the latest first
+	Open       []openAlarm    // longest first
+	Alerts     []pastDelivery // that receivers took, the latest first
 }
 
 // totals are counters that are plotted.
@@ -75,7 +76,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	for _, o := range a.Worker.Alarms(alarms) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
-	s.Alerts = a.Recorder.last(alerts, func(d *delivery) bool { return d.Reason == "" })
+	s.Alerts = a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" })
 	if d := stats.LastScattered.Load(); d != nil {
 		s.Scattered = d.String()
 	}
@@ -205,7 +206,7 @@ func merged(all []Snapshot) Snapshot {
 			m.Minutes[minute] = m.Minutes[minute].plus(t)
 		}
 		for _, r := range s.Receivers {
-			i := slices.IndexFunc(m.Receivers, func(x worker.ReceiverState) bool { return x.Name == r.Name })
+			i := slices.IndexFunc(m.Receivers, func(x delivery.ReceiverState) bool { return x.Name == r.Name })
 			if i < 0 {
 				m.Receivers = append(m.Receivers, r)
 				continue
@@ -232,7 +233,7 @@ func merged(all []Snapshot) Snapshot {
 	}
 	if len(all) > 1 {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
-		slices.SortStableFunc(m.Alerts, func(x, y delivery) int { return y.At.Compare(x.At) })
+		slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	}
 	m.Alerts = m.Alerts[:min(len(m.Alerts), maxAlerts)]
 	return m

@@ -38,7 +38,7 @@ type findings struct {
 	now      time.Time
 	set      *rules.Set
 	state    worker.DeviceState
-	ended    []delivery // deliveries, the latest first
+	ended    []pastDelivery // deliveries, the latest first
 	gates    []gateState
 	silences []muting.Silence // in force, that may be about the device
 	missing  []string         // clauses: what could not be looked up
@@ -79,7 +79,7 @@ func (g gateState) delivered() time.Time {
 }
 
 // last returns the last delivery that is like that, nil if none is remembered.
-func (f findings) last(is func(delivery) bool) *delivery {
+func (f findings) last(is func(pastDelivery) bool) *pastDelivery {
 	if i := slices.IndexFunc(f.ended, is); i >= 0 {
 		return &f.ended[i]
 	}
@@ -87,17 +87,19 @@ func (f findings) last(is func(delivery) bool) *delivery {
 }
 
 // taken returns the last alert, or recovery, that a receiver took.
-func (f findings) taken(recovery bool) *delivery {
-	return f.last(func(e delivery) bool { return e.Reason == "" && e.Resolved == recovery })
+func (f findings) taken(recovery bool) *pastDelivery {
+	return f.last(func(e pastDelivery) bool { return e.Reason == "" && e.Resolved == recovery })
 }
 
 // letter returns the last dead letter.
-func (f findings) letter() *delivery { return f.last(func(e delivery) bool { return e.Reason != "" }) }
+func (f findings) letter() *pastDelivery {
+	return f.last(func(e pastDelivery) bool { return e.Reason != "" })
+}
 
 // undelivered returns the last dead letter, unless its receiver has since taken another of the device and level.
-func (f findings) undelivered() *delivery {
+func (f findings) undelivered() *pastDelivery {
 	l := f.letter()
-	if l == nil || f.last(func(e delivery) bool {
+	if l == nil || f.last(func(e pastDelivery) bool {
 		return e.Reason == "" && e.Receiver == l.Receiver && e.Rule == l.Rule && e.Level == l.Level && e.At.After(l.At)
 	}) != nil {
 		return nil
@@ -342,7 +344,7 @@ func (f findings) silenceText(s muting.Silence) string {
 	return fmt.Sprintf("%s are silenced until %s by %s (%s)", text, f.until(s.Until), s.Who, s.Why)
 }
 
-func (f findings) deadLetter(l *delivery) string {
+func (f findings) deadLetter(l *pastDelivery) string {
 	where := "it is only in the log"
 	if l.Letter != "" {
 		where = "`alertworker deadletters replay " + l.Letter + "` sends it again"

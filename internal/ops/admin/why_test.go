@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -28,15 +29,15 @@ func TestWhy(t *testing.T) {
 	over := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Hour + time.Minute), Now: now}}
 	failed := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Quiet: ago(time.Hour), Claimed: ago(time.Minute), Now: now}}
 	claim := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.Sending, Until: now.Add(12 * time.Second), Claimed: ago(8 * time.Second), Now: now}}
-	taken := delivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second), Until: now.Add(41 * time.Second)}
-	letter := delivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Temperature: 91.5, Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
+	taken := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(19 * time.Second), Until: now.Add(41 * time.Second)}
+	letter := pastDelivery{Receiver: "hook", Rule: "temperature", At: ago(2 * time.Minute), Temperature: 91.5, Enqueued: ago(3 * time.Minute), Reason: "refused for good: answered 400", Letter: "20260302T031100.000Z-0123456789abcdef"}
 	logged := letter
 	logged.Letter = ""
 
 	threshold := rules.Threshold("temperature", 80, time.Minute)
 	for name, test := range map[string]struct {
 		state        worker.DeviceState
-		ended        []delivery
+		ended        []pastDelivery
 		gate         gateState
 		status, want string
 	}{
@@ -48,7 +49,7 @@ func TestWhy(t *testing.T) {
 			"Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), reaches no limit"},
-		"below, after an alert": {reading(21.5, ago(5*time.Second)), []delivery{taken}, window, whyBelow,
+		"below, after an alert": {reading(21.5, ago(5*time.Second)), []pastDelivery{taken}, window, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"below, while another replica has a claim": {reading(21.5, now), nil, claim, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
@@ -68,7 +69,7 @@ func TestWhy(t *testing.T) {
 			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, down, whyBelow,
 			"Its last reading, 79.9 at 03:14:00 UTC (just now), reaches no limit"},
-		"a window": {reading(91.5, ago(2*time.Second)), []delivery{taken}, window, whyWindow,
+		"a window": {reading(91.5, ago(2*time.Second)), []pastDelivery{taken}, window, whyWindow,
 			"Its last reading, 91.5 at 03:13:58 UTC (2 s ago), reaches the limit of 80, and is settled; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim": {reading(91.5, now), nil, claim, whySending,
 			"Its last reading, 91.5 at 03:14:00 UTC (just now), reaches the limit of 80, and is settled; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
@@ -78,21 +79,21 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 80 at 02:13:00 UTC (61 min ago), reaches the limit of 80, and is settled; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"settled": {reading(80, now), nil, open, whyDelivered,
 			"Its last reading, 80 at 03:14:00 UTC (just now), reaches the limit of 80, and is settled"},
-		"a dead letter": {reading(21.5, now), []delivery{letter}, failed, whyDeadLetter,
+		"a dead letter": {reading(21.5, now), []pastDelivery{letter}, failed, whyDeadLetter,
 			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef` sends it again; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
-		"a dead letter in the log": {reading(21.5, now), []delivery{logged}, failed, whyDeadLetter,
+		"a dead letter in the log": {reading(21.5, now), []pastDelivery{logged}, failed, whyDeadLetter,
 			"The alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter of receiver hook at 03:12:00 UTC (2 min ago): refused for good: answered 400; it is only in the log; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
-		"a dead letter before an alert": {reading(21.5, now), []delivery{taken, letter}, down, whyBelow,
+		"a dead letter before an alert": {reading(21.5, now), []pastDelivery{taken, letter}, down, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit"},
-		"a dead letter that was replayed": {reading(21.5, now), []delivery{letter}, window, whyBelow,
+		"a dead letter that was replayed": {reading(21.5, now), []pastDelivery{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
-		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []worker.DeliveryState{
-			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: worker.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
-			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: worker.WaitAttempt},
-		}}, []delivery{letter}, window, whyWaiting,
+		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []delivery.State{
+			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: delivery.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
+			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: delivery.WaitAttempt},
+		}}, []pastDelivery{letter}, window, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s. An alert about 95 has been waiting since 03:12:00 UTC: an attempt to alert receiver pager is under way; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
-		"another's claim is in the way": {worker.DeviceState{Deliveries: []worker.DeliveryState{
-			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: worker.WaitClaim, Until: now.Add(time.Second)},
+		"another's claim is in the way": {worker.DeviceState{Deliveries: []delivery.State{
+			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: delivery.WaitClaim, Until: now.Add(time.Second)},
 		}}, nil, claim, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the next attempt is due in 1 s; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
 	} {
@@ -131,8 +132,8 @@ func TestWhyOfRules(t *testing.T) {
 		set          *rules.Set
 		reading      worker.Reading
 		alarms       []worker.AlarmState
-		deliveries   []worker.DeliveryState
-		ended        []delivery
+		deliveries   []delivery.State
+		ended        []pastDelivery
 		gates        []gateState
 		status, want string
 	}{
@@ -164,20 +165,20 @@ func TestWhyOfRules(t *testing.T) {
 			"Its last reading, 77 at 03:13:55 UTC (5 s ago), does not reach the limit of 80, but is not below 75 either: its alarm has been open since 03:00:00 UTC, when 80 reached the limit of 80"},
 		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
 			"Its last reading, 3 at 03:13:55 UTC (5 s ago), does not reach the limit of 2 (rule cold), but is not above 4 either: its alarm (rule cold) has been open since 03:00:00 UTC, when 2 reached the limit of 2; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
-		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
+		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},
 		}, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
-		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: worker.WaitWindow, Until: now.Add(7 * time.Minute)},
+		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []delivery.State{
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: delivery.WaitWindow, Until: now.Add(7 * time.Minute)},
 		}, nil, []gateState{window}, whyWaiting,
 			"The recovery (rule hot, level critical), at 64, has been waiting since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
-		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []worker.DeliveryState{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: worker.WaitTurn},
-			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: worker.WaitAttempt},
+		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []delivery.State{
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: delivery.WaitTurn},
+			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: delivery.WaitAttempt},
 		}, nil, nil, whyWaiting,
 			"The recovery (rule hot, level critical), at 64, has been waiting since 02:14:00 UTC: other alerts are being sent to receiver hook first. An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: an attempt to alert receiver hook is under way"},
-		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []delivery{
+		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
 		}, nil, whyDeadLetter,

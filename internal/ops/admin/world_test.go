@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
@@ -135,7 +136,7 @@ func (w *world) busy(alerts int) {
 			{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
 			{Partition: "http"},
 		}
-		w.worker.receivers = []worker.ReceiverState{
+		w.worker.receivers = []delivery.ReceiverState{
 			{Name: "example.com", Taken: 112},
 			{Name: "pager.example.net", Down: true, Since: now.Add(-95 * time.Second), Retry: now.Add(42 * time.Second), Taken: 97, Waiting: 3,
 				Err: errors.New("post alert to https://pager.example.net: answered 503 Service Unavailable")},
@@ -249,7 +250,7 @@ type fakeWorker struct {
 	stats      worker.Stats
 	mu         sync.Mutex
 	partitions []worker.PartitionState
-	receivers  []worker.ReceiverState
+	receivers  []delivery.ReceiverState
 	devices    map[string]worker.DeviceState
 	counts     []worker.AlarmCounts
 	alarms     []worker.AlarmState // the oldest first
@@ -267,7 +268,7 @@ func (w *fakeWorker) Alarms(limit int) []worker.AlarmState {
 	return w.alarms[:min(limit, len(w.alarms))]
 }
 
-func (w *fakeWorker) Receivers() []worker.ReceiverState {
+func (w *fakeWorker) Receivers() []delivery.ReceiverState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.receivers)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -19,7 +20,7 @@ import (
 type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []worker.PartitionState
-	Receivers() []worker.ReceiverState
+	Receivers() []delivery.ReceiverState
 	AlarmCounts() []worker.AlarmCounts
 }
 
@@ -309,7 +310,7 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 
 func (r *replica) collectReceivers(to scrape) {
 	for _, s := range r.worker.Receivers() {
-		for _, fault := range []worker.ReceiverFault{worker.ReceiverFails, worker.ReceiverRejects, worker.ReceiverLimited} {
+		for _, fault := range []delivery.ReceiverFault{delivery.ReceiverFails, delivery.ReceiverRejects, delivery.ReceiverLimited} {
 			to.gauge("receiver_down",
 				"1 while the receiver is down: it has accepted nothing since several attempts failed (failing), "+
 					"it refused several alerts for good (rejecting), or it said that it is sent too much (rate_limited).",

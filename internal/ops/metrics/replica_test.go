@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
 	"alertworker/internal/rules"
@@ -41,7 +42,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.Outcomes[throttle.Unconfirmed].Store(2)
 		s.Counts.Ambiguous.Store(4)
 		s.Counts.DeadLetters.Store(5)
-		s.ReceiverStates = []worker.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
+		s.ReceiverStates = []delivery.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
 		s.SourceStats = telemetry.SourceStats{Owned: 3, Reading: 1, Lost: 6, Stalled: 7, Reopened: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
 		s.PartitionStates = []worker.PartitionState{
 			{Partition: "0"},

@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -28,7 +29,7 @@ const (
 // A Worker is a [worker.Worker], as far as this package reads it.
 type Worker interface {
 	Partitions() []worker.PartitionState
-	Receivers() []worker.ReceiverState
+	Receivers() []delivery.ReceiverState
 }
 
 // A Replica is what a Monitor watches. All fields are required.

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/telemetry"
@@ -20,7 +21,7 @@ type view struct {
 	source     telemetry.SourceStats
 	standby    string
 	draining   bool
-	receivers  []worker.ReceiverState
+	receivers  []delivery.ReceiverState
 	partitions []worker.PartitionState
 }
 
@@ -341,17 +342,17 @@ func (v view) receiverProblems() []Problem {
 }
 
 // receiverWords say how a receiver is down.
-var receiverWords = map[worker.ReceiverFault]string{
-	worker.ReceiverFails:   "is down",
-	worker.ReceiverRejects: "rejects every alert",
-	worker.ReceiverLimited: "accepts nothing because of its rate limit",
+var receiverWords = map[delivery.ReceiverFault]string{
+	delivery.ReceiverFails:   "is down",
+	delivery.ReceiverRejects: "rejects every alert",
+	delivery.ReceiverLimited: "accepts nothing because of its rate limit",
 }
 
-func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
+func receiverProblem(r delivery.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, Since: r.Since, Waiting: r.Waiting, keeps: some}
 	p.What = "receiver " + r.Name + " " + receiverWords[r.Fault]
 	p.Effect = humanize.Capital(waits(r.Waiting)) + " until it accepts them, or until NOTIFY_GIVE_UP."
-	if r.Fault == worker.ReceiverRejects {
+	if r.Fault == delivery.ReceiverRejects {
 		p.Effect = "Each becomes a dead letter, which `alertworker deadletters replay` sends again."
 	}
 	if r.Err != nil {
@@ -369,7 +370,7 @@ func receiverProblem(r worker.ReceiverState, now time.Time) Problem {
 const longPace = 10 * time.Second
 
 // paced says which receivers take alerts more slowly than they come, and how long that will last.
-func paced(receivers []worker.ReceiverState) string {
+func paced(receivers []delivery.ReceiverState) string {
 	var parts []string
 	for _, to := range receivers {
 		if to.Down || to.Waiting < 2 || to.Left < longPace {

@@ -12,12 +12,12 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // A readOnly store answers reads and refuses writes: the role became Storage Blob Data Reader, the account is locked
@@ -44,7 +44,7 @@ func TestReadOnlyStoreIsNotReady(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &replica{
 			source:    telemetry.SourceStats{Running: true, Owned: 2, Reading: 2},
-			receivers: []worker.ReceiverState{{Name: "pager", Waiting: 3}},
+			receivers: []delivery.ReceiverState{{Name: "pager", Waiting: 3}},
 		}
 		store := readOnly{memlease.New()}
 		m := r.watch(zap.NewNop(), store)

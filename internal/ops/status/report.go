@@ -5,9 +5,9 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
-	"alertworker/internal/worker"
 )
 
 // A State is the short form of a Report.
@@ -78,12 +78,12 @@ func (by By) Failed(err error) error { return fmt.Errorf("%s: %w", words[by].beg
 
 // ReceiverFailed returns why the receiver of that name did not accept an alert, or cannot be reached.
 func ReceiverFailed(name string, err error) error {
-	what := receiverWords[worker.ReceiverFails]
+	what := receiverWords[delivery.ReceiverFails]
 	switch answer := notify.AsError(err); {
 	case answer.Refused:
 		what = "rejects the alert"
 	case answer.Limited:
-		what = receiverWords[worker.ReceiverLimited]
+		what = receiverWords[delivery.ReceiverLimited]
 	}
 	return fmt.Errorf("receiver %s %s: %w", name, what, err)
 }

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
@@ -28,11 +29,11 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type replica struct {
 	source     telemetry.SourceStats
 	standby    string
-	receivers  []worker.ReceiverState
+	receivers  []delivery.ReceiverState
 	partitions []worker.PartitionState
 }
 
-func (r *replica) Receivers() []worker.ReceiverState   { return r.receivers }
+func (r *replica) Receivers() []delivery.ReceiverState { return r.receivers }
 func (r *replica) Partitions() []worker.PartitionState { return r.partitions }
 
 // watch returns a Monitor of r, whose throttle store is store, nil for none that is probed.
@@ -57,7 +58,7 @@ func fail(d *status.Dependency) {
 }
 
 func TestReport(t *testing.T) {
-	up, down := worker.ReceiverState{Name: "up"}, worker.ReceiverState{Name: "pager", Down: true, Err: errors.New("post alert to https://pager: answered 401"), Waiting: 3}
+	up, down := delivery.ReceiverState{Name: "up"}, delivery.ReceiverState{Name: "pager", Down: true, Err: errors.New("post alert to https://pager: answered 401"), Waiting: 3}
 	reading := telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}
 	long := time.Date(1999, 12, 31, 23, 59, 0, 0, time.UTC)
 	for _, test := range []struct {
@@ -71,9 +72,9 @@ func TestReport(t *testing.T) {
 		parts    []string // of the lines
 	}{
 		{name: "nothing has answered yet", state: status.Starting, headline: "Starting: waiting for the hub and the checkpoint store to answer."},
-		{name: "well", replica: replica{source: reading, receivers: []worker.ReceiverState{up}}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
-		{name: "alerts wait for their turn", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 1}}}, state: status.GoingOut, ready: true, headline: "Alerts are going out; 1 alert waits to be sent."},
-		{name: "throttle store", replica: replica{source: reading, receivers: []worker.ReceiverState{{Waiting: 12}}},
+		{name: "well", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}}, state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "alerts wait for their turn", replica: replica{source: reading, receivers: []delivery.ReceiverState{{Waiting: 1}}}, state: status.GoingOut, ready: true, headline: "Alerts are going out; 1 alert waits to be sent."},
+		{name: "throttle store", replica: replica{source: reading, receivers: []delivery.ReceiverState{{Waiting: 12}}},
 			change: func(m *status.Monitor, _ *replica) { fail(&m.Store) },
 			state:  status.Blocked, headline: "No alerts are going out: the throttle store cannot be used.", by: []status.By{status.ByStore},
 			parts: []string{"the throttle store cannot be used, for 5 s (since 2000-01-01T00:00:00Z): no answer from 10.0.0.1: connection refused. 12 alerts wait until the store accepts what is written to it.\n"}},
@@ -128,12 +129,12 @@ func TestReport(t *testing.T) {
 			state: status.Impaired, headline: "Alerts are going out, but partition 3 cannot record alarms in the ledger.", by: []status.By{status.ByLedger}, parts: []string{"no recoveries are sent"}},
 		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []worker.PartitionState{{Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
 			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
-		{name: "one receiver of two", replica: replica{source: reading, receivers: []worker.ReceiverState{up, down}},
+		{name: "one receiver of two", replica: replica{source: reading, receivers: []delivery.ReceiverState{up, down}},
 			state: status.Partly, ready: true, headline: "Some alerts aren't going out: receiver pager is down. Those to up go out.", by: []status.By{status.ByReceiver},
 			parts: []string{"receiver pager is down", "post alert to https://pager: answered 401. 3 alerts wait until it accepts them, or until NOTIFY_GIVE_UP."}},
-		{name: "the only receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{down}},
+		{name: "the only receiver", replica: replica{source: reading, receivers: []delivery.ReceiverState{down}},
 			state: status.Blocked, ready: true, headline: "No alerts are going out: receiver pager is down.", by: []status.By{status.ByReceiver}},
-		{name: "a paced receiver", replica: replica{source: reading, receivers: []worker.ReceiverState{up,
+		{name: "a paced receiver", replica: replica{source: reading, receivers: []delivery.ReceiverState{up,
 			{Name: "slack", Waiting: 1927, Rate: 1, Limited: true, Left: 32 * time.Minute}, {Name: "mail", Waiting: 412, Rate: 0.4, Left: 7 * time.Minute}, {Name: "soon", Waiting: 5, Rate: 1, Left: 5 * time.Second}}},
 			state: status.GoingOut, ready: true, headline: "Alerts are going out; slack is rate-limited (1 a second): 1927 alerts wait, about 32 min; mail is paced (1 in 2.5 s): 412 alerts wait, about 7 min."},
 		{name: "standing by", replica: replica{standby: "others are active"}, state: status.Standby, ready: true, headline: "Standing by: others are active."},
@@ -381,7 +382,7 @@ func TestPartitionsThatChangeHandsAreNotLogged(t *testing.T) {
 // A receiver that refuses the credentials is a matter of credentials.
 func TestReceiverRefusesCredentials(t *testing.T) {
 	for code, want := range map[int]bool{0: false, 401: true, 403: true, 404: false, 503: false} {
-		r := replica{receivers: []worker.ReceiverState{{Name: "pager", Down: true, Err: &notify.Error{Status: code, Err: errors.New("answered")}}}}
+		r := replica{receivers: []delivery.ReceiverState{{Name: "pager", Down: true, Err: &notify.Error{Status: code, Err: errors.New("answered")}}}}
 		if got := r.watch(zap.NewNop(), nil).Report().Problems; len(got) != 1 || got[0].Refused != want {
 			t.Errorf("%d: %+v, want refused %v", code, got, want)
 		}

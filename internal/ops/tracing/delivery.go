@@ -11,7 +11,7 @@ import (
 	semconv "go.opentelemetry.io/otel/semconv/v1.43.0"
 	"go.opentelemetry.io/otel/trace"
 
-	"alertworker/internal/worker"
+	"alertworker/internal/delivery"
 )
 
 // Attributes of our own.
@@ -29,14 +29,14 @@ const (
 )
 
 // Deliveries returns the Trace of a worker.Config; nil if t is.
-func (t *Tracing) Deliveries() func(worker.Start) worker.Trace {
+func (t *Tracing) Deliveries() func(delivery.Start) delivery.Trace {
 	if t == nil {
 		return nil
 	}
 	return t.begin
 }
 
-func (t *Tracing) begin(d worker.Start) worker.Trace {
+func (t *Tracing) begin(d delivery.Start) delivery.Trace {
 	attributes := []attribute.KeyValue{
 		deviceKey.String(d.Device),
 		alertKey.String(d.AlertID),
@@ -63,7 +63,7 @@ func (t *Tracing) begin(d worker.Start) worker.Trace {
 		trace.WithSpanKind(kind),
 		trace.WithAttributes(attributes...),
 	)
-	return delivery{span}
+	return traced{span}
 }
 
 func (s Source) attributes() []attribute.KeyValue {
@@ -84,16 +84,16 @@ func (s Source) attributes() []attribute.KeyValue {
 	return append(all, semconv.ServerAddress(host))
 }
 
-// A delivery is a worker.Trace.
-type delivery struct{ span trace.Span }
+// A traced delivery is a delivery.Trace.
+type traced struct{ span trace.Span }
 
-func (d delivery) Under(ctx context.Context) context.Context {
+func (d traced) Under(ctx context.Context) context.Context {
 	return trace.ContextWithSpan(ctx, d.span)
 }
 
-func (d delivery) End(end worker.End) {
+func (d traced) End(end delivery.End) {
 	d.span.SetAttributes(outcomeKey.String(end.Outcome), suppressedKey.Int64(end.Suppressed))
-	if end.Outcome == worker.OutcomeDeadLetter || end.Outcome == worker.OutcomeUnsettled && end.Err != nil {
+	if end.Outcome == delivery.OutcomeDeadLetter || end.Outcome == delivery.OutcomeUnsettled && end.Err != nil {
 		fail(d.span, end.Outcome, end.Err)
 	}
 	d.span.End()

@@ -15,6 +15,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
@@ -34,7 +35,7 @@ func config() tracing.Config {
 }
 
 // newReplica returns a worker with one receiver, traced unless t is nil.
-func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.Notifier, dead worker.DeadLetters) *worker.Worker {
+func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.Notifier, dead delivery.DeadLetters) *worker.Worker {
 	tb.Helper()
 	set := rules.Threshold("temperature", 30, time.Minute)
 	decoder, err := set.Decoder()

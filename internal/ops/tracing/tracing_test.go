@@ -16,6 +16,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
@@ -23,7 +24,6 @@ import (
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // The ways that deliveries go, as spans.
@@ -134,8 +134,8 @@ process telemetry, consumer, Error: claim the window of device "oven": broken al
 func TestLevelIsTraced(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
-	d := tr.Deliveries()(worker.Start{AlertID: "ns/telemetry/3/1/2/hot/critical/resolved", Device: "oven", Rule: "hot", Level: "critical", Recovery: true, Receiver: "hook", Partition: "3", FromHub: true})
-	d.End(worker.End{Outcome: "sent"})
+	d := tr.Deliveries()(delivery.Start{AlertID: "ns/telemetry/3/1/2/hot/critical/resolved", Device: "oven", Rule: "hot", Level: "critical", Recovery: true, Receiver: "hook", Partition: "3", FromHub: true})
+	d.End(delivery.End{Outcome: "sent"})
 	tr.Close()
 	want := "process telemetry, consumer alert.id=ns/telemetry/3/1/2/hot/critical/resolved device=oven level=critical outcome=sent receiver=hook resolved=true rule=hot suppressed=0\n"
 	if got := tree(t, r); got != want {
@@ -155,12 +155,12 @@ func (dead) Acquire(_ context.Context, _ string, _ time.Duration, next func(leas
 func TestStoreDeclinedRound(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
-	delivery := tr.Deliveries()(worker.Start{Partition: "http"})
-	_, err := lease.Observe(dead{}, tr.Store("blob")).Acquire(delivery.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
+	d := tr.Deliveries()(delivery.Start{Partition: "http"})
+	_, err := lease.Observe(dead{}, tr.Store("blob")).Acquire(d.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != errBroken {
 		t.Errorf("got %v, want %v as it is", err, errBroken)
 	}
-	delivery.End(worker.End{Outcome: throttle.Throttled.String()})
+	d.End(delivery.End{Outcome: throttle.Throttled.String()})
 	if want := "  lease acquire, internal, Error: broken error.type=unavailable outcome=error store=blob\n"; !strings.HasSuffix(tree(t, r), want) {
 		t.Errorf("got:\n%s\nwant, at its end:\n%s", tree(t, r), want)
 	}
@@ -258,7 +258,7 @@ func TestIntake(t *testing.T) {
 func TestTracedStore(t *testing.T) {
 	for name, in := range map[string]func(*tracing.Tracing, lease.Store) lease.Store{
 		"delivery": func(tr *tracing.Tracing, s lease.Store) lease.Store {
-			return inDelivery{s, tr.Deliveries()(worker.Start{})}
+			return inDelivery{s, tr.Deliveries()(delivery.Start{})}
 		},
 		"outside": func(_ *tracing.Tracing, s lease.Store) lease.Store { return s },
 	} {
@@ -293,7 +293,7 @@ func (*counter) ForceFlush(context.Context) error                { return nil }
 // inDelivery calls a store as a delivery does.
 type inDelivery struct {
 	lease.Store
-	delivery worker.Trace
+	delivery delivery.Trace
 }
 
 func (s inDelivery) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {

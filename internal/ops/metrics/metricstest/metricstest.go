@@ -17,6 +17,7 @@ import (
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
@@ -38,7 +39,7 @@ type Worker struct {
 	sync.Mutex
 	Counts          worker.Stats
 	PartitionStates []worker.PartitionState
-	ReceiverStates  []worker.ReceiverState
+	ReceiverStates  []delivery.ReceiverState
 	SourceStats     telemetry.SourceStats
 	Alarms          []worker.AlarmCounts // as many as Counts.Levels
 }
@@ -51,7 +52,7 @@ func (w *Worker) Partitions() []worker.PartitionState {
 	return slices.Clone(w.PartitionStates)
 }
 
-func (w *Worker) Receivers() []worker.ReceiverState {
+func (w *Worker) Receivers() []delivery.ReceiverState {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.ReceiverStates)

@@ -8,6 +8,7 @@ import (
 
 	"github.com/prometheus/common/model"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
@@ -68,7 +69,7 @@ func NewReplica() *Replica {
 	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
-	r.ReceiverStates = []worker.ReceiverState{{Name: "hook"}}
+	r.ReceiverStates = []delivery.ReceiverState{{Name: "hook"}}
 	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
 	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
 	r.Counts.Levels = make([]worker.LevelStats, 2)

@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"cmp"
@@ -17,14 +17,14 @@ import (
 // waiting delivery nor the receiver has a goroutine. A delivery waits in its queue;
 // dispatch is called after every change, and by the timer.
 //
-// A stream's lock is taken before a receiver's.
+// An outbox's lock is taken before a receiver's.
 type receiver struct {
 	Receiver
-	worker *Worker
-	index  int // among the worker's receivers
+	*Dispatcher
+	index int // among the dispatcher's receivers
 
 	mu        sync.Mutex
-	queues    []*queue // one for each stream
+	queues    []*queue // one for each outbox
 	turn      int      // index of the queue whose turn is next
 	pace      *pace.Pace
 	messages  int  // under way, from the first claim to the last record
@@ -38,12 +38,15 @@ type receiver struct {
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
 
-// bit is r among the receivers of a recovery.
-func (r *receiver) bit() uint32 { return 1 << r.index }
-
-// open adds a queue for s.
-func (r *receiver) open(s *stream) *queue {
-	q := &queue{stream: s, to: r, deliveries: map[deliveryKey]*delivery{}, sharing: map[*delivery]map[string]struct{}{}}
+// open adds a queue for o.
+func (r *receiver) open(o *Outbox) *queue {
+	q := &queue{
+		box:        o,
+		to:         r,
+		deliveries: map[Key]*delivery{},
+		later:      map[Key]*Notice{},
+		sharing:    map[*delivery]map[string]struct{}{},
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues = append(r.queues, q)
@@ -53,7 +56,7 @@ func (r *receiver) open(s *stream) *queue {
 // dispatch starts every attempt that may start now and sets the timer for the next.
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
-	now := r.worker.now()
+	now := r.now()
 	for _, q := range r.queues {
 		for _, s := range [...]state{pausing, awaitsWindow} {
 			for q.due(s, now) {
@@ -73,7 +76,7 @@ func (r *receiver) dispatch() {
 		d := q.take(givenUp)
 		probe := d.letter == nil && r.store.probed()
 		r.probing = r.probing || probe
-		q.stream.work.Go(func() {
+		q.box.work.Go(func() {
 			if d.letter == nil {
 				q.send(d, probe, nil)
 			} else {
@@ -116,14 +119,14 @@ func (r *receiver) start(now time.Duration) bool {
 	r.pace.Begin(now)
 	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
 	for _, c := range together {
-		c.q.stream.work.Go(func() { c.q.send(c.d, probe, g) })
+		c.q.box.work.Go(func() { c.q.send(c.d, probe, g) })
 	}
 	return true
 }
 
 // places returns how many messages may be under way.
 func (r *receiver) places() int {
-	most := r.worker.Concurrency
+	most := r.Concurrency
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
@@ -181,7 +184,7 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 func (r *receiver) storeTime() (int64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.store.clock.Add(r.worker.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
+	return r.store.clock.Add(r.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
 }
 
 func (r *receiver) anyReady() bool {
@@ -205,13 +208,13 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	if r.store.probed() && (r.probing || now < r.store.retry) {
 		return false
 	}
-	return r.writing < r.worker.Concurrency
+	return r.writing < r.Concurrency
 }
 
 // shed gives up the oldest deliveries of queues in which too many wait, of those that matter least.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
-		for q.waiting() > r.worker.maxWaiting {
+		for q.waiting() > r.MaxWaiting {
 			for _, s := range [...]state{ready, failed, pausing} {
 				if q.lines[s].Len() > 0 {
 					q.giveUp(slices.MaxFunc(q.lines[s].all, func(a, b *delivery) int {
@@ -227,7 +230,7 @@ func (r *receiver) shed(now time.Duration) {
 // expire gives up the deliveries that have waited too long for a receiver that is
 // down. The timer calls it before each probe.
 func (r *receiver) expire() {
-	now := r.worker.now()
+	now := r.now()
 	if !r.health.probed() || r.probing {
 		return
 	}
@@ -315,7 +318,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	if a.probe {
 		r.probing = false
 	}
-	now := r.worker.now()
+	now := r.now()
 	switch outcome := a.result.Outcome; {
 	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case outcome != throttle.Unavailable:
@@ -328,7 +331,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 }
 
 // cancelled reports whether we end attempts, whose results say nothing about others then.
-func (q *queue) cancelled() bool { return q.stream.send.Err() != nil }
+func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
 
 // leave takes an attempt out of its message, whose last one ends it. The caller holds r.mu.
 func (r *receiver) leave(a attempt) {
@@ -348,7 +351,7 @@ func (r *receiver) leave(a attempt) {
 func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now := r.worker.now()
+	now := r.now()
 	first := !a.group.reported // of the message
 	switch {
 	case q.cancelled():
@@ -375,7 +378,7 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	case a.failure == nil:
 		r.shortfall = shortfall{}
 	case a.group.size == 1: // else it may be because of another one
-		r.shortfall.reject(now, d.about, a.failure)
+		r.shortfall.reject(now, d.About, a.failure)
 	}
 	for _, q := range r.queues {
 		for q.lines[failed].Len() > 0 {
@@ -421,7 +424,7 @@ func (r *receiver) state() ReceiverState {
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
-	now := r.worker.now()
+	now := r.now()
 	if rate := r.pace.Rate(); rate > 0 {
 		each := max(r.Limits.Batch, 1)
 		messages := (state.Waiting + each - 1) / each
@@ -438,7 +441,7 @@ func (r *receiver) state() ReceiverState {
 	}
 	if down {
 		state.Down, state.Fault = true, fault
-		state.Since, state.Err = r.worker.started.Add(since), failure
+		state.Since, state.Err = r.started.Add(since), failure
 		state.Retry = r.nextAttempt()
 	}
 	return state
@@ -450,7 +453,7 @@ func (r *receiver) nextAttempt() time.Time {
 	if r.wake == 0 || r.probing {
 		return time.Time{}
 	}
-	return r.worker.started.Add(r.wake)
+	return r.started.Add(r.wake)
 }
 
 // failure returns the receiver's last failure, nil if there was none.

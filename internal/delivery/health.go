@@ -1,4 +1,4 @@
-package worker
+package delivery
 
 import (
 	"slices"
@@ -18,7 +18,7 @@ const (
 	maxAskAgain = 2 * time.Second
 )
 
-// health is what attempts have shown about one receiver. Times are by the worker's
+// health is what attempts have shown about one receiver. Times are by the dispatcher's
 // clock.
 //
 // If one alert keeps failing, the receiver is shown as down, but other alerts do not
@@ -27,7 +27,7 @@ const (
 // better probe; pauses between such probes grow with the number of alerts that have
 // failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered int64 // alerts taken or refused for good since the worker started
+	answered int64 // alerts taken or refused for good since the dispatcher was made
 	taken    int64 // of these, taken
 	failure  error // the last that counted
 
@@ -73,7 +73,7 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 const rejectionsOfOne = 8 // of one device or two, after which the receiver is said to reject everything
 
 // A shortfall is what a receiver has not accepted since it last accepted a notice. It is what people are
-// told about the receiver; what is attempted next follows from health. Times are by the worker's clock.
+// told about the receiver; what is attempted next follows from health. Times are by the dispatcher's clock.
 type shortfall struct {
 	last     *notify.Error // of the last attempt
 	failures int
@@ -121,7 +121,7 @@ func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, down bool
 
 // storeHealth is what attempts have shown about the throttle store. Once it has not
 // answered about several alerts in a row, it is asked about one at a time. Times are
-// by the worker's clock.
+// by the dispatcher's clock.
 type storeHealth struct {
 	failures int           // in a row, about different alerts
 	retry    time.Duration // earliest time of the next call

@@ -1,72 +1,10 @@
-package worker
+package delivery
 
 import (
 	"context"
-	"sync/atomic"
-	"time"
 
 	"alertworker/internal/notify"
 )
-
-// A reading is one that a rule notifies about, or that cleared an alarm. A waiting delivery holds two, so it is small.
-type reading struct {
-	value    float64
-	limit    float64 // that it reached, or has cleared
-	enqueued int64   // when the hub took it, in Unix µs
-	sequence int64
-	device   int64 // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
-	// when the first of the readings that reached the limit was taken, by the device's clock if device is, else by the
-	// hub's, in Unix µs; 0 if the rule has no state
-	since   int64
-	arrival *arrival // nil if it came from the hub
-	more    *more    // nil if there is nothing more
-}
-
-// more is what few readings have.
-type more struct {
-	shown  notify.Shown
-	device string // that has sent the reading, if its delivery is about what devices share
-}
-
-// An arrival is what else is known of a reading that came through an Intake.
-type arrival struct {
-	at time.Time // when it came; its monotonic clock gives the reading's age
-	id string    // replaces the sequence number in the alert's id, unless empty
-	// there is no room for it: it may join a delivery, but nobody waits for it, and none starts
-	busy    bool
-	alerted atomic.Bool                       // an alert about this reading was taken
-	letter  atomic.Pointer[notify.DeadLetter] // that of an alert about this reading, once it is kept
-}
-
-// micros is t in µs, rounded up: rounding makes no reading older, and the hub counts in ms.
-func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
-
-// micros0 is micros, but 0 for a zero t.
-func micros0(t time.Time) int64 {
-	if t.IsZero() {
-		return 0
-	}
-	return micros(t)
-}
-
-func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
-
-// fromMicros0 is fromMicros, but the zero time for 0.
-func fromMicros0(us int64) time.Time {
-	if us == 0 {
-		return time.Time{}
-	}
-	return fromMicros(us)
-}
-
-// A deliveryKey says what a notice is about: one level, of one device or of what devices share by rules.Rule.Per.
-type deliveryKey struct {
-	about string // the device, or the value that devices share
-	*target
-}
-
-// alarm returns the key of the alarm that a notice about a device says something of.
-func (k deliveryKey) alarm() alarmKey { return alarmKey{k.about, k.level} }
 
 // A delivery brings one notice to one receiver: an alert, or a recovery. It starts with one
 // reading, its head. Later readings with the same key join it. When the head is settled, the latest
@@ -91,15 +29,15 @@ func (k deliveryKey) alarm() alarmKey { return alarmKey{k.about, k.level} }
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 480 bytes.
 type delivery struct {
-	deliveryKey
-	due   *dueNotice // the notice that it brings; nil for an alert about a reading
-	entry entry      // holds the watermark before the head, unless it brings a due notice that no reading has joined
-	head  reading    // what the notice is about
+	Key
+	due  *Notice // the notice that it brings; nil for an alert about a reading
+	held Hold    // the place before the head, unless it brings a due notice that no reading has joined
+	head Reading // what the notice is about
 
-	// The readings that have joined, guarded by stream.mu. Only the latest is kept:
+	// The readings that have joined, guarded by Outbox.mu. Only the latest is kept:
 	// what settles it settles those before it.
-	latest       reading
-	latestBefore place  // of the event before the latest
+	latest       Reading
+	latestBefore Place  // of the event before the latest
 	joined       uint32 // how many
 	suppressed   uint32 // readings before the head that no alert has counted
 
@@ -109,8 +47,8 @@ type delivery struct {
 	key     int64 // in that heap: the time of the next attempt by the worker's clock, or since
 	tries
 
-	ended chan struct{} // closed at the end; nil if nobody waits for it. Guarded by stream.mu
-	trace *tracked      // nil if deliveries are not traced
+	ticket *Ticket  // of those who wait for it; nil if nobody does. Guarded by Outbox.mu
+	trace  *tracked // nil if deliveries are not traced
 }
 
 // tries is what is known of the attempts for one head.
@@ -162,15 +100,15 @@ const patience = 3
 // class returns d's, unless it is limited: first alerts come before recoveries and these before reminders, and higher
 // levels before lower ones.
 func (d *delivery) class() class {
-	switch below := class(min(d.level.below, 7)); {
+	switch rank := class(min(d.Rank, 7)); {
 	case d.limited > patience:
 		return limited
 	case d.recovers():
 		return recoveries
 	case d.reminder:
-		return reminders + below
+		return reminders + rank
 	default:
-		return below
+		return rank
 	}
 }
 
@@ -186,20 +124,11 @@ const (
 	tooMany
 )
 
-// Values of [End.Outcome] that are not the gate's.
-const (
-	OutcomeDeadLetter = "dead_letter"
-	OutcomeUnsettled  = "unsettled" // the partition ended first; its next owner starts again
-)
-
 // tracked is a delivery's trace.
 type tracked struct {
 	Trace
 	err error // why the last attempt failed
 }
-
-// recovers reports whether d says that a device is normal again.
-func (d *delivery) recovers() bool { return d.due != nil && !d.due.silence() }
 
 // A delivery is in the heap of its state, by its key, and by its event among those of the same key.
 
@@ -209,28 +138,32 @@ func (d *delivery) less(than *delivery) bool {
 	if d.key != than.key {
 		return d.key < than.key
 	}
-	return d.head.sequence < than.head.sequence
+	return d.head.Sequence < than.head.Sequence
 }
 
 // start makes r the head, of which nothing has been tried.
-func (d *delivery) start(r reading) {
-	d.head, d.tries = r, tries{since: r.enqueued, answered: -1}
+func (d *delivery) start(r *Reading) {
+	d.head = *r
+	d.tries = tries{since: r.Enqueued, answered: -1}
 }
 
-// join adds a reading with the same key, the next after the place before. The caller holds stream.mu.
-func (d *delivery) join(r reading, before place) {
-	if d.joined == 0 || r.sequence >= d.latest.sequence {
-		d.latest, d.latestBefore = r, before
+// join adds a reading with the same key, the next after the place before. The caller holds Outbox.mu.
+func (d *delivery) join(r *Reading, before Place) {
+	if d.joined == 0 || r.Sequence >= d.latest.Sequence {
+		d.latest, d.latestBefore = *r, before
 	}
 	d.joined++
 }
 
-// deviceOf returns the device of one of d's readings.
-func (d *delivery) deviceOf(r reading) string {
-	if d.shared {
-		return r.more.device
+// wait returns a ticket for somebody who waits for d, nil if that is nil. The caller holds Outbox.mu.
+func (d *delivery) wait() *Ticket {
+	if d == nil {
+		return nil
 	}
-	return d.about
+	if d.ticket == nil {
+		d.ticket = &Ticket{Ended: make(chan struct{})}
+	}
+	return d.ticket
 }
 
 // under returns the context for one step of d.
@@ -250,11 +183,11 @@ func (d *delivery) note(err error) {
 
 // end tells the trace, and those who wait for d's end. Nothing may join d any more.
 func (d *delivery) end(outcome string) {
-	if outcome != OutcomeDeadLetter {
-		d.letter = nil
-	}
-	if d.ended != nil {
-		close(d.ended)
+	if d.ticket != nil {
+		if outcome == OutcomeDeadLetter {
+			d.ticket.Letter = d.letter
+		}
+		close(d.ticket.Ended)
 	}
 	if d.trace != nil {
 		d.trace.End(End{Outcome: outcome, Suppressed: int64(d.suppressed) + int64(d.joined), Err: d.trace.err})

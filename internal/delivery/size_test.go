@@ -1,13 +1,10 @@
-package worker
+package delivery
 
 import (
 	"fmt"
-	"math"
 	"runtime"
 	"testing"
 	"time"
-
-	"alertworker/internal/telemetry"
 )
 
 // What an alert that waits takes in memory: the growth of the heap, after a collection, by as many as
@@ -19,9 +16,7 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 		t.Skip("the race detector takes memory")
 	}
 	const most = 480 // bytes
-	s := benchStream(t, time.Hour)
-	r := s.receivers[0]
-	r.health = health{down: true, suspects: 2, nextNew: math.MaxInt64, nextFailed: math.MaxInt64}
+	o, topic := downOutbox(t)
 	heap := func() uint64 {
 		runtime.GC()
 		runtime.GC() // what the first has finalized
@@ -31,16 +26,22 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 	}
 	before, began := heap(), time.Now()
 	for n := range int64(2 * maxWaiting) {
-		before := telemetry.Position{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)}
-		s.evaluate(before, &telemetry.Event{Position: telemetry.Position{Sequence: n + 1}, Device: fmt.Sprintf("press-%06d", n%maxWaiting), Enqueued: began}, []telemetry.Found{{Value: 99}}, nil, nil)
+		device := fmt.Sprintf("press-%06d", n%maxWaiting)
+		o.Alert(&Alert{
+			Key:       Key{device, topic},
+			Reading:   Reading{Value: 99, Limit: 30, Enqueued: began.UnixMicro(), Sequence: n + 1},
+			Sender:    device,
+			Before:    Place{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)},
+			Receivers: 1,
+		}, plain{})
 	}
 	each := (heap() - before) / maxWaiting
-	if n := s.queues[0].waiting(); n != maxWaiting {
+	if n := o.queues[0].waiting(); n != maxWaiting {
 		t.Fatalf("%d wait, want %d", n, maxWaiting)
 	}
 	t.Logf("%d bytes for an alert that waits", each)
 	if each > most {
 		t.Errorf("%d bytes for an alert that waits, want %d at most", each, most)
 	}
-	runtime.KeepAlive(s)
+	runtime.KeepAlive(o)
 }

@@ -1,0 +1,115 @@
+package delivery
+
+import (
+	"context"
+	"sync/atomic"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
+	"alertworker/internal/throttle"
+)
+
+const (
+	maxWaiting = 65_536 // alerts of an owner that wait for one receiver; beyond it the oldest become dead letters
+	maxGivenUp = 4096   // alerts that wait to be kept as dead letters; beyond it an Outbox is full
+)
+
+// Config holds what a Dispatcher needs. All fields but Trace are required.
+type Config struct {
+	Receivers   []Receiver // at least one
+	Concurrency int        // attempts at a time, for each receiver, over all owners
+	// age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
+	GiveUp      time.Duration
+	DeadLetters DeadLetters
+	Trace       func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
+	Stats       *Stats
+}
+
+// A Receiver is one to whom notices go.
+type Receiver struct {
+	ID       string        // for dead letters
+	Name     string        // for people; no secrets
+	Limits   notify.Limits // how it wants to be used
+	Notifier notify.Notifier
+}
+
+// DeadLetters keeps alerts that could not be delivered.
+type DeadLetters interface {
+	// Keep returns nil once d is kept durably. Safe for concurrent use.
+	Keep(ctx context.Context, d notify.DeadLetter) error
+}
+
+// Stats counts what deliveries have done. Its fields may be read at any time.
+type Stats struct {
+	Suppressed  atomic.Int64 // readings settled without an alert of their own
+	Outcomes    [throttle.Unneeded + 1]atomic.Int64
+	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
+	DeadLetters atomic.Int64
+}
+
+// A Start describes a delivery that starts, and the reading that it is about.
+type Start struct {
+	AlertID   string
+	Device    string
+	Rule      string
+	Level     string
+	Recovery  bool
+	Receiver  string
+	Partition string
+	FromHub   bool // false: it came through the intake that Partition names
+	Sequence  int64
+	Enqueued  time.Time
+}
+
+// A Trace follows one delivery. It gets one call at a time.
+type Trace interface {
+	// Under returns the context for one step of the delivery, such as an attempt.
+	Under(ctx context.Context) context.Context
+	// End is called once, when the delivery has ended.
+	End(End)
+}
+
+// An End describes how a delivery ended.
+type End struct {
+	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
+	Suppressed int64  // readings that reached the limit and that no alert has counted
+	Err        error  // why the last attempt failed, if it did
+}
+
+// Values of [End.Outcome] that are not the gate's.
+const (
+	OutcomeDeadLetter = "dead_letter"
+	OutcomeUnsettled  = "unsettled" // its owner ended first; the next one starts again
+)
+
+// A Dispatcher delivers the notices of all owners of a replica. It is safe for concurrent use.
+type Dispatcher struct {
+	Config
+	MaxWaiting int // alerts of an owner that wait for one receiver. It is changed by tests alone
+	receivers  []*receiver
+	started    time.Time
+	warned     atomic.Int64 // when Warn last logged, in Unix ns
+}
+
+// New returns a Dispatcher, which does nothing until something is given to one of its outboxes.
+func New(c Config) *Dispatcher {
+	dp := &Dispatcher{Config: c, MaxWaiting: maxWaiting, started: time.Now()}
+	for i, r := range c.Receivers {
+		dp.receivers = append(dp.receivers, &receiver{Receiver: r, Dispatcher: dp, index: i, pace: pace.New(r.Limits.Rate)})
+	}
+	return dp
+}
+
+// now is the time since dp was created, by the monotonic clock.
+func (dp *Dispatcher) now() time.Duration { return time.Since(dp.started) }
+
+// Warn logs what may affect every delivery at the same time, at most every 10 s.
+func (dp *Dispatcher) Warn(log *zap.Logger, msg string, err error) {
+	now := time.Now().UnixNano()
+	if last := dp.warned.Load(); now-last > int64(10*time.Second) && dp.warned.CompareAndSwap(last, now) {
+		log.Warn(msg, zap.Error(err))
+	}
+}

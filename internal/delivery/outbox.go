@@ -1,0 +1,239 @@
+package delivery
+
+import (
+	"context"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
+)
+
+// An Owner is who deliveries are for: a partition, or the HTTP trigger. It is called without a lock of this package, by
+// any goroutine. Of an alert about a reading the notice is nil.
+type Owner interface {
+	// MayClaim returns why nothing may be claimed yet for a notice, nil if it may.
+	MayClaim(Key, *Notice) error
+	// MaySend returns why a notice must not be sent under the claim that was just made, nil if it may. before is
+	// throttle.Grant.Before.
+	MaySend(ctx context.Context, key Key, n *Notice, before string) error
+	// Pause returns for how long what may not be claimed or sent need not ask again; 0 if that is not known.
+	Pause() time.Duration
+	// Settled says that a delivery was settled. The notice is not nil if every receiver has settled it now.
+	Settled(Key, *Notice)
+}
+
+// An Account says whose the deliveries of an Outbox are.
+type Account struct {
+	Owner   Owner
+	Name    string // of the partition, or of the trigger
+	IDs     string // how the ids of its notices begin
+	Log     string // names what numbers its readings; empty if nothing does
+	FromHub bool   // its readings have the hub's time, else this machine's
+	Logger  *zap.Logger
+}
+
+// An Outbox brings the notices of one owner to every receiver. At any time there is at most one delivery for each key
+// and receiver.
+//
+// Its lock is taken before that of a receiver, and never under one of an owner.
+type Outbox struct {
+	Account
+	*Dispatcher
+	settling context.Context // of what settles a delivery
+	sending  context.Context // of attempts
+	work     sync.WaitGroup  // attempts
+	queues   []*queue        // one for each receiver
+
+	mu   sync.Mutex
+	held Holds // readings that are not settled
+}
+
+// Open returns an Outbox, to be closed. Once settling has ended nothing is retried, and once sending has, attempts
+// under way are cancelled.
+func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox {
+	o := &Outbox{Account: a, Dispatcher: dp, settling: settling, sending: sending}
+	for _, r := range dp.receivers {
+		o.queues = append(o.queues, r.open(o))
+	}
+	return o
+}
+
+// Close drops the deliveries that wait. Those of attempts under way are dropped unless they are settled: see Wait.
+func (o *Outbox) Close() {
+	for _, q := range o.queues {
+		q.close()
+	}
+}
+
+// Wait waits for the attempts under way, after Close.
+func (o *Outbox) Wait() { o.work.Wait() }
+
+// An Alert takes a reading to receivers.
+type Alert struct {
+	Key
+	Reading
+	Sender    string    // the device
+	Before    Place     // of the event before the reading's
+	Receivers uint32    // that want it, a bit for each by its index
+	Opened    bool      // it has opened an alarm
+	Since     time.Time // if Opened, only a window counts that began since then
+	Reminder  bool      // the device has been alerted before, in the same alarm
+	JoinOnly  bool      // no delivery starts
+	Waits     bool      // somebody waits for what becomes of it
+}
+
+// Details has what few readings need.
+type Details interface {
+	// More returns what there is more of a reading.
+	More() *More
+}
+
+// A Ticket is for somebody who waits for a delivery.
+type Ticket struct {
+	Ended  chan struct{}      // closed at the end
+	Letter *notify.DeadLetter // if it has ended with one
+}
+
+// Alert takes a reading to each of its receivers: it joins the delivery of its key if there is one; else the window
+// suppresses it if that is known to be in force. Otherwise it starts a delivery. If a.Waits it returns tickets for the
+// deliveries that the reading is part of, nil for one that does not start.
+func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	detailed := false
+	for i, q := range o.queues {
+		if a.Receivers&(1<<i) == 0 {
+			continue
+		}
+
+		d := q.deliveries[a.Key]
+		if d == nil && a.recent(i) {
+			o.Stats.Suppressed.Add(1)
+			continue
+		}
+		if !detailed {
+			a.More, detailed = details.More(), true
+		}
+		switch {
+		case d != nil:
+			q.join(d, &a.Reading, a.Before)
+			o.Stats.Suppressed.Add(1)
+		case !a.JoinOnly:
+			d = q.begin(a.Key, &a.Reading, nil)
+			d.reminder = a.Reminder
+			q.hold(d, &a.Reading, a.Before)
+			q.getReady(d)
+		}
+		if a.Waits {
+			tickets = append(tickets, d.wait())
+		}
+	}
+	return tickets
+}
+
+// recent reports whether a window is known to be in force at a receiver that covers the reading. If that opened an
+// alarm, only a window that began since a.Since counts: within another one a former owner may have sent a recovery,
+// after an operator ended it.
+func (a *Alert) recent(receiver int) bool {
+	g := a.Gates[receiver]
+	switch {
+	case a.Shared: // no recovery was ever sent
+		return g.RecentShared(a.About, a.Sender)
+	case a.Opened:
+		return g.RecentSince(a.About, a.Since)
+	}
+	return g.Recent(a.About)
+}
+
+// Give starts a delivery of n to each receiver to which it is due, once the one of its key that is under way has ended.
+func (o *Outbox) Give(key Key, n *Notice) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, q := range o.queues {
+		switch {
+		case !n.DueTo(i):
+		case q.deliveries[key] != nil:
+			q.later[key] = n
+		default:
+			q.getReady(q.begin(key, &n.Reading, n))
+		}
+	}
+}
+
+// Withdraw ends the deliveries of n, which is not due any more, unless they are being attempted: these end when the
+// attempt has not been one to send.
+func (o *Outbox) Withdraw(key Key, n *Notice) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	n.withdrawn = true
+	for _, q := range o.queues {
+		if q.later[key] == n {
+			delete(q.later, key)
+		}
+		if d := q.deliveries[key]; d != nil && d.due == n && q.withdraw(d) {
+			q.replace(d, throttle.Unneeded.String())
+		}
+	}
+}
+
+// Ask has the notices that wait for their owner ask it again.
+func (o *Outbox) Ask() {
+	for _, q := range o.queues {
+		q.wake(WaitOwner)
+	}
+}
+
+// Unsettled returns how many readings hold the place up to which everything is settled, and of the first of them the
+// place before, and when the hub took it, in Unix µs.
+func (o *Outbox) Unsettled() (n int, before Place, enqueued int64) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	before, enqueued = o.held.First()
+	return o.held.Len(), before, enqueued
+}
+
+// Len returns how many deliveries there are.
+func (o *Outbox) Len() (n int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range o.queues {
+		n += len(q.deliveries)
+	}
+	return n
+}
+
+// MostWaiting returns how many deliveries wait for the receiver for which most do.
+func (o *Outbox) MostWaiting() (most int) {
+	for _, q := range o.queues {
+		q.to.mu.Lock()
+		most = max(most, q.waiting())
+		q.to.mu.Unlock()
+	}
+	return most
+}
+
+// Full reports whether so many alerts to one receiver are unsettled, dead letters included, that nothing more should
+// come.
+func (o *Outbox) Full() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return slices.ContainsFunc(o.queues, func(q *queue) bool { return q.alerts >= o.MaxWaiting+maxGivenUp })
+}
+
+// States returns the state of the deliveries of any of keys, in the order of the receivers and then of keys.
+func (o *Outbox) States(keys []Key) (all []State) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for _, q := range o.queues {
+		for _, key := range keys {
+			if d := q.deliveries[key]; d != nil {
+				all = append(all, q.state(d))
+			}
+		}
+	}
+	return all
+}

@@ -1,0 +1,104 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"math"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
+)
+
+// nobody takes alerts and notifies nobody, and owns what is given to nobody.
+type nobody struct{}
+
+func (nobody) Notify(context.Context, ...notify.Alert) error { return nil }
+
+func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
+
+func (nobody) MayClaim(Key, *Notice) error { return nil }
+
+func (nobody) MaySend(context.Context, Key, *Notice, string) error { return nil }
+
+func (nobody) Pause() time.Duration { return 0 }
+
+func (nobody) Settled(Key, *Notice) {}
+
+// downOutbox returns an Outbox to one receiver, which is down, and a topic.
+func downOutbox(t *testing.T) (*Outbox, *Topic) {
+	dp := New(Config{
+		Receivers:   []Receiver{{Name: "r", Notifier: nobody{}}},
+		Concurrency: 64,
+		GiveUp:      time.Hour,
+		DeadLetters: nobody{},
+		Stats:       &Stats{},
+	})
+	dp.receivers[0].health = health{down: true, suspects: 2, nextNew: math.MaxInt64, nextFailed: math.MaxInt64}
+	o := dp.Open(t.Context(), t.Context(), Account{
+		Owner: nobody{}, Name: "0", IDs: "ns/hub/0/", Log: "log", FromHub: true, Logger: zap.NewNop(),
+	})
+	gate := throttle.New(throttle.Config{
+		Store: memlease.New(), Scope: "s", Receiver: "r", Window: time.Hour, SendTimeout: time.Second,
+	})
+	return o, &Topic{Gates: []*throttle.Gate{gate}, Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
+}
+
+func due() *Notice {
+	n := &Notice{}
+	n.Due(1)
+	return n
+}
+
+// While a partition ends, the notice of a delivery that was dropped may become another: it is left alone.
+func TestNoticeChangesAfterItsDeliveryIsDropped(t *testing.T) {
+	o, topic := downOutbox(t)
+	key := Key{"oven", topic}
+	was, is := due(), due()
+	o.Give(key, was)
+	if n := o.queues[0].waiting(); n != 1 {
+		t.Fatalf("%d wait, want 1", n)
+	}
+	o.Close()
+	o.Withdraw(key, was)
+	o.Give(key, is)
+	if n := o.queues[0].waiting(); n != 0 {
+		t.Errorf("%d wait after the end", n)
+	}
+}
+
+// A notice that becomes due while its key has a delivery follows it, unless it is withdrawn before.
+func TestWhatIsDueLater(t *testing.T) {
+	o, topic := downOutbox(t)
+	key := Key{"oven", topic}
+	alert := &Alert{Key: key, Reading: Reading{Value: 99, Sequence: 1}, Receivers: 1}
+	o.Alert(alert, plain{})
+	never, then := due(), due()
+	o.Give(key, never)
+	o.Withdraw(key, never)
+	o.Give(key, then)
+
+	q := o.queues[0]
+	d := q.deliveries[key]
+	if d.due != nil || o.Len() != 1 {
+		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.due)
+	}
+	q.withdraw(d)
+	q.settle(d, coversAll, "sent")
+	if d = q.deliveries[key]; d == nil || d.due != then {
+		t.Errorf("after the alert comes %+v", d)
+	}
+	if n, _, _ := o.Unsettled(); n != 0 {
+		t.Errorf("%d readings are not settled", n)
+	}
+}
+
+// plain has nothing more of a reading.
+type plain struct{}
+
+func (plain) More() *More { return nil }
