@@ -195,11 +195,32 @@ func (w *Watch) Begin(
 	w.begun = true
 	w.forgetAgain(removed)
 	for _, o := range open {
+		w.learn(o, o.Rule)
+	}
+	for _, o := range open {
+		for rule := range w.rules {
+			if w.rules[rule].Hears == w.rules[o.Rule].Hears {
+				w.learn(o, rule)
+			}
+		}
+	}
+	for _, o := range open {
 		if at, is := w.resume(o); is {
 			ended = append(ended, Ended{o, at})
 		}
 	}
 	return w.read, ended
+}
+
+// learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence says
+// nothing: what it is about may be a gap, which another rule had already.
+func (w *Watch) learn(o Open, rule int) {
+	if o.Device == w.whole {
+		return
+	}
+	if device := w.roster.Add(o.Device); device >= 0 && w.roster.Heard(device, rule).Time == 0 {
+		w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
+	}
 }
 
 // resume goes on with a silence, unless its device was heard since, at a place.
@@ -208,12 +229,7 @@ func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
 		w.open[key{o.Rule, o.Device}] = o.Since
 		return roster.Place{}, false
 	}
-	if device := w.roster.Add(o.Device); device >= 0 {
-		for i := range w.rules {
-			if w.rules[i].Hears == w.rules[o.Rule].Hears {
-				w.roster.Hear(device, i, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
-			}
-		}
+	if device := w.roster.Device(o.Device); device >= 0 {
 		if h := w.roster.Heard(device, o.Rule); h.Sequence > o.Since.Sequence {
 			return roster.Place{Sequence: h.Sequence, Time: h.Time}, true
 		}
