@@ -37,7 +37,7 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 	quiet := zap.NewNop()
 	passed := checkup.Run(ctx, to, s.config, s.receivers, checkup.Services{
 		Identity:    s.identity,
-		Resolve:     func() (config.Config, error) { return resolveHub(ctx, s.config, s.log) },
+		Resolve:     func() (config.Config, error) { return s.resolveHub(ctx, s.config, s.log) },
 		Source:      func(c config.Config) eventhubs.Config { return sourceConfig(c, s.stores, quiet) },
 		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, s.config, quiet) },
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, s.config, quiet) },

@@ -19,16 +19,16 @@ func (s stores) findHub(ctx context.Context, c config.Config, log *zap.Logger) (
 			return c, fmt.Errorf("use EVENTHUB_NAMESPACE=%s: %w", c.EventHubNamespace, err)
 		}
 	}
-	return resolveHub(ctx, c, log)
+	return s.resolveHub(ctx, c, log)
 }
 
 // resolveHub returns c reading from the Event Hubs endpoint of its
 // IOTHUB_CONNECTION_STRING, or c itself if it has none.
-func resolveHub(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, error) {
+func (s stores) resolveHub(ctx context.Context, c config.Config, log *zap.Logger) (config.Config, error) {
 	if !c.IoTHubConnectionString.IsSet() {
 		return c, nil
 	}
-	endpoint, err := iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), c.IoTHubConnectionString.Reveal())
+	endpoint, err := s.askIoTHub(ctx, c)
 	if err != nil {
 		return config.Config{}, err
 	}
@@ -39,4 +39,10 @@ func resolveHub(ctx context.Context, c config.Config, log *zap.Logger) (config.C
 	hub := c.Hub()
 	log.Info("IoT Hub resolved", zap.String("namespace", hub.Host), zap.String("hub", hub.Name))
 	return c, nil
+}
+
+// askIoTHub returns the connection string of the Event Hubs endpoint.
+func (s stores) askIoTHub(ctx context.Context, c config.Config) (string, error) {
+	network := transport.Network{Connect: s.dial}
+	return iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), network, c.IoTHubConnectionString.Reveal())
 }

@@ -28,7 +28,6 @@ import (
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/iothub"
 	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -250,9 +249,7 @@ func sharedOf(c config.Config, s stores, rs []receivers.Receiver) admin.Shared {
 func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 	var resolve func(context.Context) (string, error)
 	if c.IoTHub() != "" {
-		resolve = func(ctx context.Context) (string, error) {
-			return iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), c.IoTHubConnectionString.Reveal())
-		}
+		resolve = func(ctx context.Context) (string, error) { return s.askIoTHub(ctx, c) }
 	}
 	return eventhubs.Config{
 		IoTHub:           c.IoTHub(),

@@ -34,10 +34,12 @@ const (
 // returns that endpoint's connection string, Endpoint=sb://…;…;EntityPath=…. The
 // key is the same.
 //
-// It opens one connection by way of t, and returns within 15 s or when ctx ends. An
+// It opens one connection by way of t and network, and returns within 15 s or when ctx ends. An
 // error says what to do about it and never holds the key.
-func Resolve(ctx context.Context, t transport.Transport, connectionString string) (string, error) {
-	return resolver{transport: t, timeout: resolveTimeout}.resolve(ctx, connectionString)
+func Resolve(
+	ctx context.Context, t transport.Transport, network transport.Network, connectionString string,
+) (string, error) {
+	return resolver{transport: t, network: network, timeout: resolveTimeout}.resolve(ctx, connectionString)
 }
 
 // Check says what is wrong with a service connection string, in words that follow its

@@ -188,7 +188,7 @@ func TestConnectionString(t *testing.T) {
 		"HostName=h.example/x;SharedAccessKeyName=service;SharedAccessKey=" + key: "not a host name",
 		"nonsense": "has no HostName",
 	} {
-		got, err := iothub.Resolve(t.Context(), transport.AMQP, s)
+		got, err := iothub.Resolve(t.Context(), transport.AMQP, transport.Network{}, s)
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), key) {
 			t.Errorf("%q: got %q, %v; want %q", s, got, err, want)
 		}
