@@ -222,8 +222,17 @@ func (j *judge) about(deliveries []Delivery) {
 			j.wrong(d, "its reading ended no alarm")
 		case d.Recovery && !j.recoveries:
 			j.wrong(d, "the rule sends none")
+		case !d.Recovery && d.Sequence < d.Settled:
+			j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
+		case d.Recovery && j.reopened(i, d.Settled):
+			j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
 		}
 	}
+}
+
+// reopened reports whether an event after event i needed an alert, and was settled.
+func (j *judge) reopened(i int, settled int64) bool {
+	return slices.ContainsFunc(j.events[i+1:], func(e event) bool { return e.needsAlert && e.Sequence < settled })
 }
 
 // order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate

@@ -53,6 +53,9 @@ type Delivery struct {
 	// way: no recovery is due for it. An empty one says that it is not known.
 	Partition string
 	Sequence  int64
+
+	// All of the partition before this one were settled long before the message came; 0: it is not known.
+	Settled int64
 }
 
 // HTTP is the partition of readings that did not come from the hub.
