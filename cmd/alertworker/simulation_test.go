@@ -2,9 +2,12 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
+	"crypto/x509"
 	"encoding/json"
 	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +15,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/lab/nettest"
 	"alertworker/internal/lab/simulation"
 )
 
@@ -22,12 +26,29 @@ func simulated(ctx context.Context, c config.Config, dial simulation.Dialer, log
 	return runConfigured(ctx, stop, c, dial, &memory{}, log)
 }
 
+// hubs is how simulated hubs speak TLS.
+var hubs struct {
+	sync.Once
+	tls *tls.Config
+}
+
+// certify has this process trust simulated hubs, and nobody else, whose clocks are those of a bubble.
+func certify(t *testing.T) {
+	certificates := nettest.NewCertificates(t, "*"+simulation.Domain)
+	if err := os.Setenv("GODEBUG", "x509usefallbackroots=1"); err != nil {
+		t.Fatal(err)
+	}
+	x509.SetFallbackRoots(certificates.Client.RootCAs)
+	hubs.tls = certificates.Server
+}
+
 // happen has a plan happen in a bubble.
 func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulation.Result) {
 	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
+		hubs.Do(func() { certify(t) })
 		var err error
-		if r, err = simulation.Run(p, simulated, story); err != nil {
+		if r, err = simulation.Run(p, simulated, hubs.tls, story); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -150,6 +150,16 @@ func (s *Blobs) Content(container, name string) []byte {
 	return nil
 }
 
+// Metadata returns that of a blob, nil if there is none. Names are as they are in headers.
+func (s *Blobs) Metadata(container, name string) map[string]string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.containers[container][name]; b != nil {
+		return maps.Clone(b.metadata)
+	}
+	return nil
+}
+
 // onBlob does what r asks of a blob, and writes the headers and the body of the answer. A status of 0 is a success
 // that has been written.
 func (s *Blobs) onBlob(

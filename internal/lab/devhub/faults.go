@@ -93,14 +93,20 @@ func (h *Hub) ExpireClaims() {
 }
 
 // Expire drops all events of a partition, as retention does. Its last sequence number, offset and time stay.
-func (h *Hub) Expire(partition string) {
+func (h *Hub) Expire(partition string) { h.ExpireUpTo(partition, math.MaxInt64) }
+
+// ExpireUpTo is Expire for the events up to a sequence number.
+func (h *Hub) ExpireUpTo(partition string, sequence int64) {
 	p := h.byID(partition)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	last := p.last()
 	p.newest = event{offset: last.offset, enqueued: last.enqueued}
-	p.first += int64(len(p.events))
-	p.events, p.bytes = nil, 0
+	for len(p.events) > 0 && p.first <= sequence {
+		p.bytes -= len(p.events[0].message)
+		p.events = p.events[1:]
+		p.first++
+	}
 }
 
 // Stale makes the hub answer the next question about a partition as it was some events ago.

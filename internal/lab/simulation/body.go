@@ -27,6 +27,7 @@ type body struct {
 	away     map[Service]time.Time // nothing gets through until then
 	refusing map[Service]refusal
 	lossy    map[Service]time.Time // until then
+	frozen   time.Time             // until then
 }
 
 // A refusal is how a service answers, until when.
@@ -47,7 +48,11 @@ func newBody(name string, slot int, end context.CancelFunc) *body {
 func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, error) {
 	b.mu.Lock()
 	refused := b.dead || s == Hub && time.Now().Before(b.away[s])
+	frozen := time.Until(b.frozen)
 	b.mu.Unlock()
+	if s == Hub && frozen > 0 && !sleep(ctx, frozen) {
+		return nil, ctx.Err()
+	}
 	if refused {
 		return nil, fmt.Errorf("dial %s: %w", l.host, errAway)
 	}
@@ -63,6 +68,34 @@ func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, erro
 	}
 	b.conns[s] = append(b.conns[s], c.(*conn))
 	return c, nil
+}
+
+// hold makes the replica's connections to services half open: nothing arrives on them until a time. azcosmos holds a
+// mutex while it waits for its first answer, so connections to it are spared.
+func (b *body) hold(f Fault, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range services {
+		if s == Items || !f.within(s) {
+			continue
+		}
+		for _, c := range b.conns[s] {
+			c.hold(until)
+		}
+	}
+}
+
+// freeze has nothing leave the replica and nothing arrive at it until a time, when everything does.
+func (b *body) freeze(until time.Time) {
+	b.hold(Fault{Services: []Service{Hub}}, until)
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.frozen = until
+	for _, s := range services {
+		if s != Hub {
+			b.away[s] = until
+		}
+	}
 }
 
 // await waits while nothing gets through between the replica and the service, and reports whether the replica lives.

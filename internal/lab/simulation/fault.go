@@ -88,6 +88,7 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 func (w *World) begin(f Fault, b *body) {
 	now := time.Now()
 	until := now.Add(f.For)
+	healed := until.Add(w.plan.after(f))
 	if b == nil && w.needsReplica(f) {
 		return
 	}
@@ -105,7 +106,7 @@ func (w *World) begin(f Fault, b *body) {
 	w.say("FAULT", "%v of %s %s%s", f, name, when, f.Step)
 	w.mu.Lock()
 	w.faults++
-	w.spans = append(w.spans, span{now, until})
+	w.spans = append(w.spans, span{now, healed})
 	w.mu.Unlock()
 	switch f.Do {
 	case Kill:
@@ -116,6 +117,12 @@ func (w *World) begin(f Fault, b *body) {
 		b.disturb(f, until)
 	case Rollout:
 		w.rollOut(f.For)
+	case Half:
+		b.hold(f, now.Add(never))
+	case Freeze:
+		b.freeze(until)
+	case Recreate, FailOver:
+		w.waitFor(f)
 	case Down:
 		w.takeDown(f, until)
 	default:
@@ -125,7 +132,7 @@ func (w *World) begin(f Fault, b *body) {
 
 // needsReplica reports whether f befalls a replica.
 func (w *World) needsReplica(f Fault) bool {
-	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy}, f.Do)
+	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Half, Freeze}, f.Do)
 }
 
 // replace ends a replica, and has another one start in its place.
@@ -135,8 +142,9 @@ func (w *World) replace(b *body, after time.Duration, end func()) {
 	if !gone {
 		w.slots[b.slot] = nil
 	}
+	ended := w.ended
 	w.mu.Unlock()
-	if gone {
+	if gone || ended {
 		return
 	}
 	end()
@@ -194,5 +202,40 @@ func (w *World) disturbHub(f Fault) {
 		w.hub.RefuseManagement(1+n%3, 500)
 	case Mute:
 		w.hub.Mute(partition)
+	case Expire:
+		w.expire(n % w.plan.Partitions)
 	}
+}
+
+// waitFor has devices say nothing until the hub can be recreated: what is lost with it would be missing else.
+func (w *World) waitFor(f Fault) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if len(w.held) == 0 {
+		w.holdUntil = time.Now().Add(holds)
+	}
+	w.held = append(w.held, f)
+}
+
+// hold recreates the hub if that is due and possible, and reports whether devices have to wait for it.
+func (w *World) hold() bool {
+	w.mu.Lock()
+	held := slices.Clone(w.held)
+	over := !time.Now().Before(w.holdUntil)
+	w.mu.Unlock()
+	if len(held) == 0 {
+		return false
+	}
+	can := w.allDone()
+	if !can && !over {
+		return true
+	}
+	if can {
+		w.say("world", "the hub is recreated: %s", held[0].Do)
+		w.recreate(held[0].Do == FailOver)
+	}
+	w.mu.Lock()
+	w.held = nil
+	w.mu.Unlock()
+	return false
 }

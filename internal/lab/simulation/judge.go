@@ -20,6 +20,12 @@ const (
 	sendTimeout = 5 * time.Second
 	claimFor    = sendTimeout + 10*time.Second
 
+	restarts = time.Second      // until a replica that has ended by itself is started again
+	standsBy = 45 * time.Second // a replica whose settings conflict, after the last of the others has ended
+	halfOpen = 2 * time.Minute  // until a connection is found to be half open
+	never    = 24 * time.Hour
+	underWay = latest + 2*sendTimeout // the most that a message takes once its sender has last asked whether it is due
+
 	silence = "offline"
 	bySite  = "site"
 	added   = "added"
@@ -31,7 +37,8 @@ const (
 	looks  = 15 * time.Second  // between two looks whether it has
 )
 
-// rules returns what the plan's replicas alert by. Every other rollout adds a rule, and the next one removes it.
+// rules returns what the plan's replicas alert by. A rollout adds a rule, the next one changes its window, so that
+// replicas before and after it must not alert side by side, and the third one removes it.
 func (p Plan) rules(rollouts int) rules.Set {
 	levels := []rules.Level{{Limit: limit, Clear: p.Clear, For: p.For, Override: ownLimit}}
 	if p.Levels > 1 {
@@ -53,13 +60,29 @@ func (p Plan) rules(rollouts int) rules.Set {
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
 		})
 	}
-	if rollouts%2 > 0 {
-		set.Rules = append(set.Rules, rules.Rule{
-			Name: added, Field: telemetry.DefaultFields, Window: p.Window, Resolved: true,
-			Levels: []rules.Level{{Limit: limit + 1, Clear: limit - 1}},
-		})
+	if n := rollouts % 3; n > 0 {
+		set.Rules = append(set.Rules, p.adds(time.Duration(n)*p.Window))
 	}
 	return set
+}
+
+// adds returns the rule that rollouts add, change and remove.
+func (p Plan) adds(window time.Duration) rules.Rule {
+	r := rules.Rule{
+		Name: added, Field: telemetry.DefaultFields, Window: window, Resolved: true,
+		Levels: []rules.Level{{Limit: limit + 1, Clear: limit - 1}},
+	}
+	switch p.Adds {
+	case Shares:
+		r.Per = site
+		r.Resolved = false
+	case Misses:
+		r.Field = ""
+		r.Levels = []rules.Level{{}}
+		r.Silent = 30 * time.Second
+		r.Forget = rules.DefaultForget
+	}
+	return r
 }
 
 // judged returns the rules that no rollout changes, for the judge.
@@ -86,42 +109,48 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 	for i := range p.Receivers {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
 	}
-	return config.Config{
-		EventHubConnectionString: config.NewSecret(hub),
-		EventHubConsumerGroup:    "$Default",
-		EventHubStart:            eventhubs.Start{Earliest: true},
-		EventHubPrefetch:         eventhubs.DefaultPrefetch,
-		RulesFile:                config.RulesOf(p.rules(rollouts)),
-		QuietProperty:            quiet,
-		ThrottleWindow:           p.Window,
-		ThrottleStore:            p.Store,
-		ThrottleContainer:        throttleContainer,
-		CheckpointStore:          config.StoreBlob,
-		CheckpointContainer:      checkpointContainer,
-		CheckpointInterval:       time.Second,
-		StorageConnectionString:  config.NewSecret(storage),
-		DeadLetterContainer:      letterContainer,
-		CosmosConnectionString:   config.NewSecret("AccountEndpoint=http://" + itemsAddress + "/;AccountKey=" + key + ";"),
-		CosmosDatabase:           "sim",
-		CosmosContainer:          "leases",
-		LeaseRetention:           720 * time.Hour,
-		NotifyURLs:               config.NewURLs(urls...),
-		NotifyResolved:           p.Resolved,
-		NotifyTimeout:            sendTimeout,
-		NotifyConcurrency:        64,
-		NotifyGiveUp:             time.Hour,
-		OwnershipExpiry:          8 * time.Second,
-		BalanceInterval:          3 * time.Second,
-		DrainTimeout:             10 * time.Second,
-		ReplicaName:              name,
+	c := config.Config{
+		EventHubConsumerGroup:   "$Default",
+		EventHubStart:           eventhubs.Start{Earliest: true},
+		EventHubPrefetch:        eventhubs.DefaultPrefetch,
+		RulesFile:               config.RulesOf(p.rules(rollouts)),
+		QuietProperty:           quiet,
+		ThrottleWindow:          p.Window,
+		ThrottleStore:           p.Store,
+		ThrottleContainer:       throttleContainer,
+		CheckpointStore:         config.StoreBlob,
+		CheckpointContainer:     checkpointContainer,
+		CheckpointInterval:      p.Checkpoint,
+		StorageConnectionString: config.NewSecret(storage),
+		DeadLetterContainer:     letterContainer,
+		CosmosConnectionString:  config.NewSecret("AccountEndpoint=http://" + itemsAddress + "/;AccountKey=" + key + ";"),
+		CosmosDatabase:          "sim",
+		CosmosContainer:         "leases",
+		LeaseRetention:          720 * time.Hour,
+		NotifyURLs:              config.NewURLs(urls...),
+		NotifyResolved:          p.Resolved,
+		NotifyTimeout:           sendTimeout,
+		NotifyConcurrency:       64,
+		NotifyGiveUp:            time.Hour,
+		OwnershipExpiry:         p.Balance * 8 / 3,
+		BalanceInterval:         p.Balance,
+		DrainTimeout:            10 * time.Second,
+		ReplicaName:             name,
 	}
+	if p.IoT {
+		iot := "HostName=" + iotHub + ";SharedAccessKeyName=" + policy + ";SharedAccessKey=" + key
+		c.IoTHubConnectionString = config.NewSecret(iot)
+	} else {
+		c.EventHubConnectionString = config.NewSecret(hub)
+	}
+	return c
 }
 
 // settles is how long after its Length everything in a plan has come to rest at the latest.
 func (p Plan) settles() time.Duration {
 	longest := time.Duration(0)
 	for _, f := range p.Faults {
-		longest = max(longest, f.For)
+		longest = max(longest, f.For+p.after(f))
 	}
 	return longest + heals + proves + slack + p.Window + p.Silent
 }

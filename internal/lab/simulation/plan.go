@@ -14,6 +14,7 @@ type Plan struct {
 	Seed       uint64
 	Length     time.Duration // of what happens; then everything has time to settle
 	Partitions int
+	IoT        bool // an IoT Hub says where events are, and may fail over
 	Replicas   int
 	Store      config.Choice // THROTTLE_STORE
 	Ahead      time.Duration // the services' clocks are before those of all replicas by so much
@@ -26,9 +27,21 @@ type Plan struct {
 	Silent     time.Duration // 0: no rule is about silence
 	PerSite    bool          // a second rule, whose alerts the devices of a site share
 	Receivers  int
+	Adds       RuleKind      // what rollouts add
+	Checkpoint time.Duration // CHECKPOINT_INTERVAL
+	Balance    time.Duration // BALANCE_INTERVAL
 	Devices    []Device
 	Faults     []Fault
 }
+
+// A RuleKind is what a rule is about.
+type RuleKind string
+
+const (
+	Reads  RuleKind = "reads"
+	Shares RuleKind = "shares" // devices of a site share alerts
+	Misses RuleKind = "misses" // devices fall silent
+)
 
 // A Device sends readings.
 type Device struct {
@@ -77,6 +90,8 @@ const (
 	Away   Action = "away"   // nothing gets through between the replica and services
 	Refuse Action = "refuse" // services answer the replica with Status
 	Cut    Action = "cut"    // the replica's connections to services are reset
+	Half   Action = "half"   // nothing arrives any more on the replica's connections to services, and nobody is told
+	Freeze Action = "freeze" // nothing leaves the replica or arrives at it, and then everything does
 	Lossy  Action = "lossy"  // one in four requests of the replica, or its answer, is lost
 	Lose   Action = "lose"   // the request of a step, or its answer, is lost
 	Late   Action = "late"   // the request of a step, or its answer, comes so much later
@@ -90,6 +105,10 @@ const (
 	Claims Action = "claims" // the hub refuses some tokens
 	Asked  Action = "asked"  // the hub refuses to answer some questions
 	Mute   Action = "mute"   // the hub sends nothing more on the links of a partition
+
+	Recreate Action = "recreate" // another hub, which is empty, is in place of the hub
+	FailOver Action = "failover" // the same, in another namespace
+	Expire   Action = "expire"   // the hub drops what is settled of a partition, and what nobody has read
 )
 
 // A Service is one that a replica uses.
@@ -124,16 +143,17 @@ const (
 	AskRoster  Step = "roster?"
 	Letter     Step = "letter"
 	Settings   Step = "settings"
+	Connect    Step = "connect" // to the hub
 	Other      Step = "other"
 )
 
 // Known are steps of every world.
-var Known = []Step{Ask, Claim, Record, Send, Ledger, AskLedger, Checkpoint, Ownership, Settings}
+var Known = []Step{Ask, Claim, Record, Send, Ledger, AskLedger, Checkpoint, Ownership, Settings, Connect}
 
 // steps are where faults begin, those more often that more depends on.
 var steps = []Step{
 	Ask, Claim, Claim, Record, Record, GiveBack, Lock, Send, Send, Ledger, Ledger, AskLedger, Checkpoint, Checkpoint,
-	Ownership, Ownership, Roster, AskRoster, Letter, Settings,
+	Ownership, Ownership, Roster, AskRoster, Letter, Settings, Connect,
 }
 
 const minWindow = 10 * time.Second
@@ -150,8 +170,9 @@ func NewPlan(seed uint64) Plan {
 	p := Plan{
 		Seed:       seed,
 		Length:     time.Duration(2+rng.IntN(5)) * time.Minute,
-		Partitions: 1 << rng.IntN(4),
-		Replicas:   2 + rng.IntN(2),
+		Partitions: one(rng, 1, 1, 2, 2, 4, 8),
+		IoT:        rng.IntN(4) == 0,
+		Replicas:   one(rng, 2, 2, 3),
 		Store:      one(rng, config.StoreBlob, config.StoreBlob, config.StoreBlobLease, config.StoreCosmos),
 		Ahead:      one(rng, 0, 0, -time.Hour, 7*time.Minute, 30*time.Second),
 		Skew:       one(rng, 0, 900*time.Millisecond),
@@ -163,6 +184,9 @@ func NewPlan(seed uint64) Plan {
 		Silent:     one(rng, 0, 45*time.Second, 90*time.Second),
 		PerSite:    rng.IntN(3) == 0,
 		Receivers:  1 + rng.IntN(5)/4,
+		Adds:       one(rng, Reads, Reads, Shares, Misses),
+		Checkpoint: one(rng, time.Second, 5*time.Second, 5*time.Second),
+		Balance:    one(rng, 3*time.Second, 6*time.Second),
 	}
 	if p.Store == config.StoreBlobLease {
 		p.Window = max(p.Window, 20*time.Second) // such a lease lasts 15 s at least
@@ -207,8 +231,8 @@ func devices(rng *rand.Rand, p Plan) []Device {
 // faults come in storms, between which there is calm. Each world has faults of a few kinds, and storms of one density.
 func faults(rng *rand.Rand, p Plan) []Fault {
 	kinds := []Action{
-		Kill, Kill, Stop, Away, Refuse, Cut, Lossy, Lose, Lose, Late, Twice, Down, Detach, Links, Claims, Asked, Mute,
-		Rollout,
+		Kill, Kill, Stop, Away, Refuse, Cut, Half, Freeze, Lossy, Lose, Lose, Late, Twice, Down, Detach, Links, Claims, Asked,
+		Mute, Rollout, one(rng, Recreate, FailOver), Expire,
 	}
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	kinds = kinds[:1+rng.IntN(10)]
@@ -247,24 +271,54 @@ func (f Fault) with(rng *rand.Rand) Fault {
 	switch f.Do {
 	case Kill, Stop, Rollout:
 		f.For = min(time.Second+f.For, 30*time.Second)
-	case Away, Refuse, Cut, Lossy:
-		for _, s := range services {
-			if rng.IntN(2) == 0 {
-				f.Services = append(f.Services, s)
-			}
-		}
+	case Away, Refuse, Cut, Half, Lossy:
+		f.Services = some(rng)
 		f.Status = one(rng, 503, 500, 429, 408)
 		f.For = min(f.For, 90*time.Second)
 	case Late, Twice:
 		f.For = min(f.For, 20*time.Second)
+	case Freeze:
+		f.For = min(f.For, 90*time.Second)
 	case Down:
 		f.Status = one(rng, 503, 503, 429, 422, 500)
 	}
 	return f
 }
 
+// some returns services, in half of all cases one.
+func some(rng *rand.Rand) (of []Service) {
+	if rng.IntN(2) == 0 {
+		return []Service{one(rng, services...)}
+	}
+	for _, s := range services {
+		if rng.IntN(2) == 0 {
+			of = append(of, s)
+		}
+	}
+	return of
+}
+
 func exponential(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rng.ExpFloat64() * float64(mean)).Round(time.Millisecond)
+}
+
+// after returns how long after its end a fault may still be felt, besides what everything needs to heal.
+func (p Plan) after(f Fault) time.Duration {
+	switch f.Do {
+	case Rollout: // replicas come one after the other, and stand by while others have different settings
+		return time.Duration(p.Replicas)*f.For + standsBy
+	case Recreate, FailOver:
+		return holds + p.Silent
+	case Expire: // a gap, after which no silence is certain
+		return p.Silent
+	case Down:
+		if f.Status == 429 { // who was told that there are too many begins slowly
+			return 2 * time.Minute
+		}
+	case Half: // until somebody asks why nothing comes
+		return halfOpen
+	}
+	return 0
 }
 
 // within reports whether f befalls a service.

@@ -95,6 +95,9 @@ func (d *door) pass(r *http.Request, body []byte, b *body, s Service, step Step)
 		return refuse(status)
 	}
 	h := d.do(r, body)
+	if step == Checkpoint && h.status < http.StatusMultipleChoices {
+		d.world.checkpointed(r)
+	}
 	f, ok = d.world.befalls(b, step, true)
 	switch {
 	case ok && f.Do == Lose, lost:

@@ -96,13 +96,20 @@ func (c *conn) reset() {
 	c.in.fail(syscall.ECONNRESET)
 }
 
+// hold has nothing arrive at either end until a time.
+func (c *conn) hold(until time.Time) {
+	c.in.hold(until)
+	c.out.hold(until)
+}
+
 // A pipe carries bytes one way.
 type pipe struct {
 	mu       sync.Mutex
 	changed  sync.Cond
 	data     []byte
-	ended    error // after data; nil: it goes on
-	failed   error // at once
+	ended    error     // after data; nil: it goes on
+	failed   error     // at once
+	held     time.Time // nothing arrives before
 	deadline time.Time
 	timer    *time.Timer // wakes the reader at deadline
 }
@@ -120,6 +127,10 @@ func (p *pipe) read(b []byte) (int, error) {
 		switch {
 		case p.failed != nil:
 			return 0, p.failed
+		case time.Now().Before(p.held):
+			if !p.deadline.IsZero() && !time.Now().Before(p.deadline) {
+				return 0, os.ErrDeadlineExceeded
+			}
 		case len(p.data) > 0:
 			n := copy(b, p.data)
 			p.data = p.data[n:]
@@ -150,6 +161,21 @@ func (p *pipe) write(b []byte) (int, error) {
 	p.data = append(p.data, b...)
 	p.changed.Broadcast()
 	return len(b), nil
+}
+
+// hold has nothing arrive until a time, when all that was written arrives at once.
+func (p *pipe) hold(until time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.held.After(until) {
+		return
+	}
+	p.held = until
+	time.AfterFunc(time.Until(until), func() {
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		p.changed.Broadcast()
+	})
 }
 
 func (p *pipe) until(t time.Time) {

@@ -11,7 +11,8 @@ import (
 	"time"
 )
 
-// What was written arrives although the connection was closed, and not if it was reset.
+// What was written arrives although the connection was closed, and not if it was reset. On one that is half open nothing
+// does, and nobody is told.
 func TestConnections(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := listen("there:80")
@@ -47,8 +48,18 @@ func TestConnections(t *testing.T) {
 		}
 
 		near, far = open()
-		defer near.Close()
+		near.(*conn).hold(time.Now().Add(time.Minute))
+		_, _ = near.Write([]byte("late"))
+		_ = near.Close()
 		began := time.Now()
+		if got, err := io.ReadAll(far); string(got) != "late" || err != nil || time.Since(began) != time.Minute {
+			t.Errorf("read %q, %v after %v of a connection that was held for a minute", got, err, time.Since(began))
+		}
+
+		near, far = open()
+		defer near.Close()
+		began = time.Now()
+		near.(*conn).hold(began.Add(never))
 		_ = far.SetReadDeadline(began.Add(time.Minute))
 		if _, err := far.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) || time.Since(began) != time.Minute {
 			t.Errorf("%v after %v", err, time.Since(began))

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"io"
 	"log"
@@ -34,10 +35,10 @@ type Runner func(ctx context.Context, c config.Config, dial Dialer, log *zap.Log
 type World struct {
 	plan  Plan
 	run   Runner
+	tls   *tls.Config // of hubs
 	story *Story
 	began time.Time
 
-	hub      *devhub.Hub
 	blobs    *cloud.Blobs
 	items    *cloud.Items
 	inboxes  []*inbox.Inbox
@@ -47,20 +48,27 @@ type World struct {
 	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
 	work     sync.WaitGroup // what comes later, and servers
 
-	mu        sync.Mutex
-	rng       *rand.Rand // of what happens on the way
-	bodies    map[string]*body
-	slots     []*body
-	born      int
-	rollouts  int
-	ended     bool               // no replica starts any more
-	pending   []Fault            // that wait for their step
-	downs     map[string]refusal // of receivers, by name
-	spans     []span
-	faults    int
-	delivered int
-	steps     map[Step]int // how often each was seen
-	last      map[stream]inbox.Delivery
+	mu          sync.Mutex
+	hub         *devhub.Hub
+	iot         *devhub.Hub // says where hub is; nil: nobody does
+	namespace   int
+	generations []generation // of the hub
+	held        []Fault      // that wait until nothing of the hub has to be read any more
+	holdUntil   time.Time
+	rng         *rand.Rand // of what happens on the way
+	bodies      map[string]*body
+	slots       []*body
+	born        int
+	rollouts    int
+	ended       bool               // no replica starts any more
+	pending     []Fault            // that wait for their step
+	downs       map[string]refusal // of receivers, by name
+	spans       []span
+	faults      int
+	delivered   int
+	checkpoints map[string][]checkpoint // of each partition
+	steps       map[Step]int            // how often each was seen
+	last        map[stream]inbox.Delivery
 }
 
 // A stream is what one receiver gets about one alarm.
@@ -69,14 +77,18 @@ type stream struct{ receiver, about, rule, level string }
 // A span is a time in which something is wrong.
 type span struct{ from, to time.Time }
 
+// Domain is what the names of all hubs that speak TLS end with.
+const Domain = ".simulated.example"
+
 // Addresses. They are this machine's, which no proxy is asked for.
 const (
 	hubAddress   = "127.0.0.10:5672"
 	blobsAddress = "127.0.0.11:80"
 	itemsAddress = "127.0.0.12:80"
+	inboxes      = "127.0.0.2"
 )
 
-func inboxAddress(i int) string { return fmt.Sprintf("127.0.0.%d:80", 20+i) }
+func inboxAddress(i int) string { return fmt.Sprintf("%s%d:80", inboxes, i) }
 func inboxName(i int) string    { return fmt.Sprintf("inbox-%d", i) }
 
 // A Result is what came of a plan.
@@ -86,11 +98,12 @@ type Result struct {
 	Delivered int
 	Simulated time.Duration
 	Steps     map[Step]int
+	Local     []string // times by the replicas' clock that they share
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
 // OK reports whether the promise held.
-func (r Result) OK() bool { return r.Report.OK() && len(r.Unkept) == 0 }
+func (r Result) OK() bool { return r.Report.OK() && len(r.Unkept) == 0 && len(r.Local) == 0 }
 
 func (r Result) String() string {
 	s := fmt.Sprintf("%d faults, %d delivered", r.Faults, r.Delivered)
@@ -102,6 +115,9 @@ func (r Result) String() string {
 			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
 		}
 	}
+	if len(r.Local) > 0 {
+		s += fmt.Sprintf("; times by the replicas' clock are shared: %v", r.Local)
+	}
 	if len(r.Unkept) > 0 {
 		s += fmt.Sprintf("; no dead letters of %v", r.Unkept)
 	}
@@ -109,12 +125,14 @@ func (r Result) String() string {
 }
 
 // Run makes the world of a plan in a bubble of testing/synctest, and has it happen. story may be nil.
-func Run(p Plan, run Runner, story *Story) (Result, error) {
+// Hubs that speak TLS do so by tls, whose certificates replicas must trust.
+func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	w := &World{
-		plan: p, run: run, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
+		plan: p, run: run, tls: tls, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
 		spaced: verify.NewLog(),
 		rng:    rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
-		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, last: map[stream]inbox.Delivery{},
+		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, checkpoints: map[string][]checkpoint{},
+		last: map[stream]inbox.Delivery{},
 	}
 	if story != nil {
 		story.began = w.began
@@ -132,12 +150,14 @@ func Run(p Plan, run Runner, story *Story) (Result, error) {
 	alive := slices.Clone(w.slots)
 	w.mu.Unlock()
 	for _, b := range alive {
-		b.end()
-		<-b.done
+		if b != nil {
+			b.end()
+			<-b.done
+		}
 	}
 	result := Result{
 		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
-		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(),
+		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(), Local: w.localTimes(),
 	}
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
@@ -146,11 +166,13 @@ func Run(p Plan, run Runner, story *Story) (Result, error) {
 
 // open starts the services.
 func (w *World) open() error {
-	hubAt := w.listen(hubAddress)
-	var err error
-	w.hub, err = devhub.Serve(hubAt, devhub.Config{Partitions: w.plan.Partitions, Key: "c2ltdWxhdGlvbg=="})
-	if err != nil {
-		return fmt.Errorf("serve the hub: %w", err)
+	if err := w.openHub(); err != nil {
+		return err
+	}
+	if w.plan.IoT {
+		if err := w.openIoTHub(); err != nil {
+			return err
+		}
 	}
 	clock := cloud.Clock{Ahead: w.plan.Ahead, Skew: w.plan.Skew}
 	w.blobs = &cloud.Blobs{Clock: clock}
@@ -189,6 +211,9 @@ func (w *World) close() {
 		_ = s.Close()
 	}
 	_ = w.hub.Close()
+	if w.iot != nil {
+		_ = w.iot.Close()
+	}
 	w.work.Wait()
 	time.Sleep(2 * time.Hour)
 }
@@ -210,9 +235,7 @@ func (w *World) start(slot int) {
 	b := newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
 	w.bodies[b.name], w.slots[slot] = b, b
 	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
-	dial := func(ctx context.Context, _, to string) (net.Conn, error) {
-		return b.dial(ctx, serviceAt(to), w.places[to])
-	}
+	dial := func(ctx context.Context, _, to string) (net.Conn, error) { return w.dial(ctx, b, to) }
 	w.say("world", "start %s", b.name)
 	go func() {
 		defer close(b.done)
@@ -220,19 +243,56 @@ func (w *World) start(slot int) {
 		if err := w.run(ctx, c, dial, w.story.logger(b)); err != nil && b.alive() {
 			w.say(b.name, "ended: %v", err)
 		}
+		w.replace(b, restarts, func() {}) // if it has ended by itself
 	}()
 }
 
-func serviceAt(to string) Service {
-	switch to {
-	case hubAddress:
-		return Hub
-	case blobsAddress:
-		return Blobs
-	case itemsAddress:
-		return Items
+// dial connects a replica to an address.
+func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) {
+	w.mu.Lock()
+	at := w.places[to]
+	w.mu.Unlock()
+	s := serviceAt(to)
+	switch {
+	case at == nil:
+		return nil, errAway
+	case s != Hub:
+		return b.dial(ctx, s, at)
 	}
-	return Receivers
+	f, ok := w.befalls(b, Connect, false)
+	switch {
+	case ok && f.Do == Lose:
+		return nil, errAway
+	case ok && f.Do == Late && !sleep(ctx, f.For):
+		return nil, ctx.Err()
+	}
+	c, err := b.dial(ctx, s, at)
+	if err == nil {
+		w.befalls(b, Connect, true)
+	}
+	return c, err
+}
+
+// sleep reports whether d is over before ctx ends.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(d):
+		return true
+	}
+}
+
+func serviceAt(to string) Service {
+	switch {
+	case to == blobsAddress:
+		return Blobs
+	case to == itemsAddress:
+		return Items
+	case strings.HasPrefix(to, inboxes):
+		return Receivers
+	}
+	return Hub
 }
 
 func (w *World) body(name string) *body {
@@ -253,11 +313,17 @@ func (w *World) live() {
 	over, look := end.Add(w.plan.settles()), end.Add(prompt)
 	for {
 		next := earlier(over, look)
+		holding := w.hold()
+		if holding {
+			next = earlier(next, time.Now().Add(time.Second))
+		}
 		if len(faults) > 0 {
 			next = earlier(next, w.began.Add(faults[0].At))
 		}
 		for _, s := range sources {
-			next = earlier(next, s.next)
+			if !holding {
+				next = earlier(next, s.next)
+			}
 		}
 		time.Sleep(time.Until(next))
 		now := time.Now()
@@ -275,7 +341,7 @@ func (w *World) live() {
 			look = now.Add(looks)
 		}
 		for _, s := range sources {
-			if !now.Before(s.next) {
+			if !holding && !now.Before(s.next) {
 				w.publish(s, now)
 			}
 		}
@@ -312,9 +378,10 @@ func (w *World) publish(s *source, now time.Time) {
 	if err != nil {
 		panic(err) // a message of this kind can be encoded, and its partition is the hub's own choice
 	}
-	w.say(s.Name, "%s %v in %s at %d", text, properties, pub.Partition, pub.Sequence)
+	sequence := w.took(pub, s.Name)
+	w.say(s.Name, "%s %v in %s at %d", text, properties, pub.Partition, sequence)
 	w.verified.Published(verify.Reading{
-		Device: s.Name, Temperature: temperature, At: pub.Enqueued, Partition: pub.Partition, Sequence: pub.Sequence,
+		Device: s.Name, Temperature: temperature, At: pub.Enqueued, Partition: pub.Partition, Sequence: sequence,
 		Properties: properties,
 	})
 }
@@ -332,7 +399,8 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		}
 		log.Delivered(verify.Delivery{
 			Deadline: a.Enqueued, Device: a.About(), ID: a.ID, Token: a.Token, At: at, Until: at.Add(a.Remember), Receiver: name,
-			Rule: a.Rule, Level: a.Level, Recovery: a.Resolved, Refused: d.Refused, Partition: a.Partition, Sequence: a.Sequence,
+			Rule: a.Rule, Level: a.Level, Recovery: a.Resolved, Refused: d.Refused, Partition: a.Partition, Sequence: w.number(a),
+			Settled: w.settledLongAgo(a.Partition),
 		})
 		w.mu.Lock()
 		defer w.mu.Unlock()

@@ -1,0 +1,53 @@
+package simulation
+
+import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"time"
+
+	"alertworker/internal/records"
+)
+
+// times are what may be one in a record: as text, or as a number of seconds, milliseconds or microseconds.
+var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\b\d{9,16}\b`)
+
+// localTimes returns where shared records hold a time by the clock of replicas, of a world whose services' clock is far
+// from it.
+func (w *World) localTimes() (all []string) {
+	if w.plan.Ahead.Abs() < time.Since(w.began) {
+		return nil
+	}
+	for _, container := range []string{checkpointContainer, throttleContainer, letterContainer} {
+		for _, name := range w.blobs.Names(container) {
+			if strings.Contains(name, "/roster/") { // its floor is the later of two clocks, so that no silence is too early
+				continue
+			}
+			content := w.blobs.Content(container, name)
+			if plain, err := records.Decompress(content, maxBody); err == nil {
+				content = plain
+			}
+			text := fmt.Sprintf("%s %v", content, w.blobs.Metadata(container, name))
+			for _, found := range times.FindAllString(text, -1) {
+				if w.isLocal(found) {
+					all = append(all, fmt.Sprintf("%s in %s/%s", found, container, name))
+				}
+			}
+		}
+	}
+	return all
+}
+
+// isLocal reports whether a time is one by the clock of replicas since the world began.
+func (w *World) isLocal(text string) bool {
+	at, err := time.Parse("2006-01-02T15:04:05", text)
+	if err != nil {
+		n, _ := strconv.ParseInt(text, 10, 64)
+		for n > 1e10 {
+			n /= 1000
+		}
+		at = time.Unix(n, 0)
+	}
+	return !at.Before(w.began.Truncate(time.Second)) && !at.After(time.Now())
+}
