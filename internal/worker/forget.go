@@ -62,6 +62,10 @@ func (s *stream) forgetDevice(name string) <-chan struct{} {
 		return s.beingForgotten(name)
 	}
 
+	for _, r := range s.silences { // the ledger may hold one that has ended since
+		key := alarmKey{name, r.levels[0]}
+		s.alarms.history.replace(key, s.alarms.of[key])
+	}
 	read = max(read, s.mark.last.Sequence)
 	s.forgotten = slices.DeleteFunc(s.forgotten, func(f ledger.Forgotten) bool { return string(f.Device) == name })
 	s.forgotten = append(s.forgotten, ledger.Forgotten{Device: ledger.Text(name), Log: s.logName, Sequence: read})

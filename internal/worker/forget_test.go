@@ -136,6 +136,45 @@ func TestForgetEndsAlarms(t *testing.T) {
 	}
 }
 
+// A silence that ended behind the watermark, so that the ledger still has it, does not come back for a device that an
+// operator has removed then.
+func TestForgetAfterASilenceHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		r.set(func(context.Context, notify.Alert) error { return errBusy })
+		start := func() *setup {
+			s := silence(t, nil, r)
+			s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Threshold("temperature", threshold, window).Rules...)
+			var err error
+			if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+		s := start()
+		s.start(p)
+		p.publish("kiln", threshold+5) // holds the watermark
+		p.talk("oven", 0)
+		pass(silent + time.Minute)
+		p.talk("oven", 0)
+		pass(time.Minute)
+		if known, err := s.worker.Forget(t.Context(), "oven"); !known || err != nil {
+			t.Errorf("known %v, %v", known, err)
+		}
+		p.fail(errors.New("the process is gone"))
+		s.end()
+		r.set(nil)
+		next := start()
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		pass(silent)
+		next.end()
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s of a device that was removed", got)
+		}
+	})
+}
+
 // As long as the ledger cannot be written nobody is told that a device is forgotten; asking again is enough then.
 func TestForgetWhileTheLedgerIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

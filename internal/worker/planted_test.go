@@ -180,9 +180,32 @@ var plantedBugs = []plantedBug{
 		{"silence/elsewhere.go", "	return e.heard[a] > here\n", "	return false\n"},
 	}},
 
-	// Mutes and the gate.
+	{"rosters of other partitions are asked by the name of a rule", []edit{
+		{"silence/look.go", "Asked{Hears: r.Hears, Device: name}", "Asked{Hears: r.Rule, Device: name}"},
+		{"silence/elsewhere.go", "Hears: rules[k.rule].Hears", "Hears: rules[k.rule].Rule"},
+		{"roster/roster.go", "r.columns[i].Hears == hears", "r.columns[i].Rule == hears"},
+	}},
+	{"on a compacted hub nobody is silent", []edit{
+		{"roster/roster.go", "		if to.Time-from > c.Limit.Milliseconds() {", "		if true {"},
+	}},
+
+	// Devices that people remove.
+	{"alarms of a removed device stay open", []edit{
+		{"worker/forget.go", "	if !s.endAlarms(name) && !known {", "	if !known {"},
+	}},
+	{"an alarm of a removed device is open again after a crash", []edit{
+		{"worker/forget.go", "		s.mark.read(before) // where an alarm ends\n		s.endAlarms(device)\n", "		_ = before\n"},
+	}},
+	{"a silence of a removed device that had ended is open again after a crash", []edit{
+		{"worker/forget.go", "		s.alarms.history.replace(key, s.alarms.of[key])\n", "		_ = key\n"},
+	}},
+
+	// Mutes, messages for many, and the gate.
 	{"a mute is added again after a lost answer", []edit{
 		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},
+	}},
+	{"an alert that a receiver fails because of takes others with it", []edit{
+		{"worker/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
 	}},
 	{"a recovery that was not sent ends the window", []edit{
 		{"throttle/note.go", "		n.Quiet = max(n.Quiet, n.Ended)\n", ""},

@@ -138,7 +138,7 @@ func (w *world) interrupted(in *inbox, s subject, of matter, from, to time.Time)
 func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival) {
 	for _, a := range heard {
 		i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition })
-		if i < 0 || a.Removed || !w.steady(s) {
+		if i < 0 || a.Removed || !w.steady(s) || w.unclear[a.Device] {
 			continue
 		}
 		f := w.follow(w.logs[i], s, a.Device)[a.Sequence]
@@ -157,7 +157,7 @@ func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival
 func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard []arrival) {
 	rule, _ := w.ever(s)
 	for _, t := range tells {
-		settled := !t.sure
+		settled := !t.sure || len(w.dead) > 0 && w.ruleWent(t, s)
 		for _, a := range heard {
 			switch {
 			case a.Resolved:
@@ -177,6 +177,21 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 				t.at.Sub(w.start), in.name, of.name, s)
 		}
 	}
+}
+
+// ruleWent reports whether a later reading of t's device was decided by somebody without the rule: after a dead letter
+// a delivery goes on with the latest reading, and with that its alert may have gone.
+func (w *world) ruleWent(t told, s subject) bool {
+	if t.log == nil {
+		return false
+	}
+	for i, m := range t.log.readings {
+		r, _ := w.in(t.log.reigns[t.log.reignAt(int64(i+1))].version, s)
+		if r == nil && m.device == t.device && int64(i+1) > t.sequence {
+			return true
+		}
+	}
+	return false
 }
 
 // slack is by how much a window may end late: one that is recorded late still counts until its claim, and a
@@ -220,7 +235,7 @@ func (w *world) mayMissRecords() bool {
 
 // devicesAreCounted: the next alert of a site counts the devices whose readings were suppressed.
 func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told, heard []arrival) {
-	if !w.orderly() || len(w.moves) > 0 || len(w.logs) > 1 || len(w.posted) > 0 || in.refuses != "" ||
+	if !w.orderly() || w.compacted || len(w.moves) > 0 || len(w.logs) > 1 || len(w.posted) > 0 || in.refuses != "" ||
 		in.limits.Rate.Every > 0 {
 		return
 	}
@@ -251,13 +266,13 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 	last := lastWord(heard)
 	log := w.logs[w.home(of.name)]
 	states := w.follow(log, s, of.name)
-	end := states[len(states)-1]
+	end := w.removed(log, of.name, len(states)-1, states[len(states)-1])
 	if r, _ := w.in(len(w.versions)-1, s); r == nil {
 		end = state{phase: "normal"}
 	}
 	due := end.phase == "open" && w.exposed(in, log, s, of.name)
 	for _, t := range tells {
-		if t.log == log && t.sure && end.phase == "open" && w.openSince(states, t.sequence) && !w.deadAt(in, s, of, t) {
+		if t.log == log && t.sure && end.phase == "open" && w.openSince(t.log, t.device, states, t.sequence) && !w.deadAt(in, s, of, t) {
 			due = true
 		}
 	}
@@ -298,13 +313,17 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	for last < len(log.events) && log.reignAt(int64(last+1)) < first {
 		last++
 	}
-	return read && w.follow(log, up, device)[last].phase == "open" && w.openSince(w.follow(log, s, device), int64(last)) &&
+	return read && w.follow(log, up, device)[last].phase == "open" && w.openSince(log, device, w.follow(log, s, device), int64(last)) &&
 		len(w.dead) == 0
 }
 
-// openSince reports whether an alarm has been open from an event to the end.
-func (w *world) openSince(states []state, sequence int64) bool {
-	return !slices.ContainsFunc(states[sequence:], func(f state) bool { return f.phase != "open" })
+// openSince reports whether an alarm of a device has been open from an event to the end.
+func (w *world) openSince(log *hubLog, device string, states []state, sequence int64) bool {
+	ended := slices.ContainsFunc(w.operations, func(o operation) bool {
+		last, is := o.last[log]
+		return is && o.device == device && last >= sequence
+	})
+	return !ended && !slices.ContainsFunc(states[sequence:], func(f state) bool { return f.phase != "open" })
 }
 
 // deadAt reports whether a dead letter stands for a reading.
@@ -328,7 +347,7 @@ func (w *world) scattered(device string) bool {
 func (p *process) judgeRecovery(a notify.Alert) {
 	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
 	s := subject{a.Rule, a.Level}
-	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) {
+	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) || p.unclear[a.Device] {
 		return
 	}
 	o := p.owners[i]

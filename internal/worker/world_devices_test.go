@@ -64,6 +64,9 @@ func (log *hubLog) publish(w *world, r reading, enqueued time.Time) {
 	e := r.event(enqueued)
 	e.Position = telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: enqueued}
 	log.events, log.readings = append(log.events, e), append(log.readings, r)
+	if r.fate == superseded {
+		w.unclear[r.device] = true
+	}
 	w.noteLocked("                                        %s/%d: %s %v %s", log.id, n, r.device, r.value, r.details())
 	close(log.grown)
 	log.grown = make(chan struct{})
@@ -147,7 +150,15 @@ func (w *world) pass(d time.Duration) {
 	for ; d > 0 && w.tail != "nothing"; d -= every {
 		w.mu.Lock()
 		for _, device := range w.devices {
+			if device == w.dies {
+				continue
+			}
 			r.device, r.partition = device, w.home(device)
+			if w.compacted {
+				r.fate = superseded
+				w.logs[r.partition].publish(w, r, time.Now())
+				r.fate = readable
+			}
 			w.logs[r.partition].publish(w, r, time.Now())
 		}
 		w.mu.Unlock()

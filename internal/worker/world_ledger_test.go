@@ -49,7 +49,9 @@ func (w *world) eachAlarm(do func(s subject, device string)) {
 			continue
 		}
 		for _, device := range w.devices {
-			do(s, device)
+			if !w.unclear[device] {
+				do(s, device)
+			}
 		}
 	}
 }

@@ -2,6 +2,8 @@ package worker_test
 
 import (
 	"strings"
+
+	"alertworker/internal/notify"
 )
 
 // What is given up, judged by itself: why, how early, and how often.
@@ -12,6 +14,11 @@ func (d keptLetter) isOf(in *inbox, s subject, of matter) bool {
 }
 
 func (d keptLetter) refused() bool { return strings.HasPrefix(d.Reason, "refused") }
+
+// takes reports whether a receiver takes an alert that comes alone, and as fast as alerts may.
+func (in *inbox) takes(a notify.Alert) bool {
+	return a.Device != in.refuses && in.limits.Rate.Every == 0
+}
 
 // judgeLetter checks that an alert was given up for a reason, and not too early: once in a window, as far as a
 // replica knows, if the receiver refuses what is said of a device.
@@ -28,11 +35,16 @@ func (w *world) judgeLetter(d keptLetter) {
 			w.violated("D1: %s %s is a dead letter again %v after one that was refused", of.name, s, other.at.Sub(d.at))
 		}
 	}
+	for _, in := range w.inboxes {
+		if in.name == d.Receiver && in.chokes != "" && in.chokes != d.Alert.Device && in.takes(d.Alert) && w.orderly() {
+			w.violated("D3: %s is given up, and %s fails because of %s: %s", tell(d.Alert), in.name, in.chokes, d.Reason)
+		}
+	}
 	if !strings.HasPrefix(d.Reason, "not taken within") {
 		return
 	}
 	since := d.Alert.Enqueued
-	if d.Alert.Removed { // it could be sent only after the rule had been removed
+	if d.Alert.Removed && !d.Alert.Forgotten { // it could be sent only after the rule had been removed
 		for _, log := range w.logs {
 			for _, r := range log.reigns {
 				if _, l := w.in(r.version, s); l == nil && log.id == d.Alert.Partition {

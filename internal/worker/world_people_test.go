@@ -17,6 +17,11 @@ import (
 type operation struct {
 	move
 	at, until time.Time
+
+	// Of a device that was removed: the last event of each partition that was read then, and whether it may not be
+	// removed.
+	last   map[*hubLog]int64
+	unsure bool
 }
 
 // operate has all that happens which is not about one partition.
@@ -146,20 +151,55 @@ func (w *world) replay(m move) {
 	}
 }
 
-// forget has the owner of a device's partition expect nothing more of it.
+// forget has the owners of all partitions that have heard of a device remove it, if they have read everything. After an
+// error nobody knows whether it is removed.
 func (w *world) forget(m move) {
+	owners := w.ownersOf(m.device)
+	for _, o := range owners {
+		if o.thaw() != nil {
+			return
+		}
+	}
+	time.Sleep(time.Millisecond) // what was read is decided
+	removed := operation{move: m, at: time.Now(), last: map[*hubLog]int64{}, unsure: w.overlaps()}
 	w.mu.Lock()
-	log := w.logs[w.home(m.device)]
-	o := log.owner
-	unread := o == nil || o.next < len(log.events)
+	w.unclear[m.device] = true
+	for _, o := range owners {
+		removed.last[o.log] = int64(len(o.log.events))
+		removed.unsure = removed.unsure || o.log.movedBack
+		if o != o.log.owner || o.next < len(o.log.events) {
+			w.mu.Unlock()
+			return
+		}
+	}
 	w.mu.Unlock()
-	if unread || o.thaw() != nil {
-		return
+
+	any := false
+	for _, o := range owners {
+		ctx, cancel := context.WithTimeout(w.ctx, 10*second)
+		known, err := o.worker.Forget(ctx, m.device)
+		cancel()
+		w.note("%s of %s by %s: known %v, %v", m.what, m.device, o.name, known, err)
+		any = any || known
+		removed.unsure = removed.unsure || err != nil
 	}
-	asked := time.Now()
-	ctx, cancel := context.WithTimeout(w.ctx, 10*second)
-	defer cancel()
-	if known, _ := o.worker.Forget(ctx, m.device); known { // it knows it no more, whether or not the ledger says so
-		w.did(operation{move: m, at: asked})
+	if any {
+		w.did(removed)
 	}
+}
+
+// ownersOf returns the owners of the partitions to which a device has sent something; none if one of them has none.
+func (w *world) ownersOf(device string) (owners []*owner) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, log := range w.logs {
+		if !slices.ContainsFunc(log.readings, func(m reading) bool { return m.device == device }) {
+			continue
+		}
+		if log.owner == nil {
+			return nil
+		}
+		owners = append(owners, log.owner)
+	}
+	return owners
 }

@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 const second = time.Second
@@ -21,6 +22,8 @@ type plan struct {
 	devices    []string
 	readings   []reading
 	tail       string // what devices send until the end
+	dies       string // the device that sends nothing then
+	compacted  bool   // the hub keeps the last message of each device, and perhaps others
 	partitions [][]takeover
 	faults     []fault
 	moves      []move
@@ -34,6 +37,7 @@ type planned struct {
 	filters notify.Filters
 	limits  notify.Limits
 	refuses string        // the device whose alerts it never takes
+	chokes  string        // the device because of which it fails, whatever else a message is about
 	slow    time.Duration // until it answers
 }
 
@@ -55,8 +59,9 @@ type reading struct {
 const (
 	readable    = ""
 	undecodable = "undecodable"
-	expired     = "expired" // before anybody reads it
-	byHTTP      = "http"    // it does not come from the hub
+	expired     = "expired"    // before anybody reads it
+	superseded  = "superseded" // not there any more once its device has sent another one
+	byHTTP      = "http"       // it does not come from the hub
 )
 
 // A takeover is how a partition's next owner begins.
@@ -184,15 +189,42 @@ func newPlan(number uint64) plan {
 	}
 	p.versions = d.versions()
 	for range 1 + d.IntN(2) {
-		p.receivers = append(p.receivers, d.receiver(p.devices, p.versions[0]))
+		p.receivers = append(p.receivers, d.receiver(&p))
+	}
+	if d.chance(0.3) {
+		p.dies = pick(d, p.devices...)
+	}
+	p.compacted = d.chance(0.08)
+	site := d.chance(0.08)
+	if site {
+		d.refusedSite(&p)
 	}
 	p.partitions = make([][]takeover, pick(d, 1, 1, 2))
 	for i := range p.partitions {
 		p.partitions[i] = d.takeovers(len(p.versions))
 	}
 	p.readings = d.readings(&p)
+	if site {
+		d.gather(p.readings)
+	}
 	p.disturb(d)
 	return p
+}
+
+// refusedSite has devices share alerts, and a receiver refuse those about one of them.
+func (d draw) refusedSite(p *plan) {
+	p.versions = [][]rules.Rule{{d.rule("sites", 60*second)}}
+	p.receivers = []planned{{refuses: p.devices[0], limits: p.receivers[0].limits}}
+}
+
+// gather has most of the readings come from one site, where it is hot.
+func (d draw) gather(all []reading) {
+	for i := range all {
+		all[i].gap = min(all[i].gap, 20*second)
+		if d.chance(0.8) {
+			all[i].site, all[i].value = "berlin", 35
+		}
+	}
 }
 
 // versions draws the rules, and how they change.
@@ -240,40 +272,48 @@ func (d draw) versions() [][]rules.Rule {
 func (d draw) rules() []rules.Rule {
 	var set []rules.Rule
 	window := func() time.Duration { return pick(d, 30*second, 60*second, 60*second, 3*time.Minute) }
-	about := some(d, "readings", "sites", "silence", "probe")
-	for _, what := range about {
-		r := rules.Rule{Window: window(), Resolved: d.chance(0.8)}
-		switch what {
-		case "readings", "sites":
-			r.Name, r.Field = pick(d, rules.DefaultName, "hot"), "temperature"
-			r.Levels = []rules.Level{{Limit: 30, Clear: pick(d, 25.0, 25, 30), For: pick(d, 0, 0, 20*second)}}
-			if d.chance(0.3) {
-				r.Levels[0].Name = "warning"
-				r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75, For: pick(d, 0, 0, 20*second)})
-			}
-			if d.chance(0.1) {
-				r.Levels[0].Override = "maxTemp"
-			}
-			if d.chance(0.1) {
-				r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
-			}
-			if what == "sites" {
-				r.Name, r.Per, r.Resolved = "warm", "site", false
-			}
-		case "silence", "probe":
-			r.Name, r.Forget = "offline", pick(d, rules.DefaultForget, rules.DefaultForget, 10*time.Minute)
-			r.Silent, r.Levels = pick(d, 60*second, 60*second, 2*time.Minute, 5*time.Minute), []rules.Level{{}}
-			if what == "probe" {
-				r.Name, r.Field = "probe-dead", pick(d, "", "temperature", "temperature")
-			}
-		}
-		set = append(set, r)
+	for _, what := range some(d, "readings", "sites", "silence", "probe") {
+		set = append(set, d.rule(what, window()))
 	}
 	return set
 }
 
+// rule draws a rule about something.
+func (d draw) rule(what string, window time.Duration) rules.Rule {
+	r := rules.Rule{Window: window, Resolved: d.chance(0.8)}
+	switch what {
+	case "readings", "sites":
+		r.Name, r.Field = pick(d, rules.DefaultName, "hot"), "temperature"
+		r.Levels = []rules.Level{{Limit: 30, Clear: pick(d, 25.0, 25, 30), For: pick(d, 0, 0, 20*second)}}
+		if d.chance(0.3) {
+			r.Levels[0].Name = "warning"
+			r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75, For: pick(d, 0, 0, 20*second)})
+		}
+		if d.chance(0.1) {
+			r.Levels[0].Override = "maxTemp"
+		}
+		if d.chance(0.1) {
+			r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+		}
+		if what == "sites" {
+			r.Name, r.Per, r.Resolved = "warm", "site", false
+		}
+	case "silence", "probe":
+		r.Name, r.Forget = "offline", pick(d, rules.DefaultForget, rules.DefaultForget, 10*time.Minute)
+		r.Silent, r.Levels = pick(d, 60*second, 60*second, 2*time.Minute, 5*time.Minute), []rules.Level{{}}
+		if what == "probe" {
+			r.Name, r.Field = "probe-dead", pick(d, "", "temperature", "temperature")
+		}
+	}
+	if r.Field != "" && d.chance(0.1) {
+		r.Valid = &telemetry.Range{From: pick(d, -50.0, 22), To: 85} // 90 and perhaps 20 are none
+	}
+	return r
+}
+
 // receiver draws how a receiver is.
-func (d draw) receiver(devices []string, set []rules.Rule) planned {
+func (d draw) receiver(p *plan) planned {
+	devices, set := p.devices, p.versions[0]
 	var to planned
 	switch pick(d, "all", "all", "all", "level", "rule", "site") {
 	case "level":
@@ -291,6 +331,9 @@ func (d draw) receiver(devices []string, set []rules.Rule) planned {
 	}
 	if d.chance(0.15) {
 		to.refuses = devices[d.IntN(len(devices))]
+	}
+	if d.chance(0.05) { // what it chokes on has to be given up, so that there is an end
+		to.chokes, to.limits.Batch, p.giveUp = devices[d.IntN(len(devices))], 3, 5*time.Minute
 	}
 	to.slow = pick(d, 0, 0, second, 5*second)
 	return to
@@ -331,7 +374,6 @@ func (d draw) readings(p *plan) (all []reading) {
 	}
 	moves := len(p.partitions) > 1 && d.chance(0.4)
 	n := 1 + d.IntN(9)
-	gap, last := make([]bool, len(p.partitions)), make([]string, len(p.partitions))
 	for i := range n {
 		at := d.IntN(len(p.devices))
 		if moves && i == n/2 {
@@ -353,12 +395,8 @@ func (d draw) readings(p *plan) (all []reading) {
 		if d.chance(0.2) {
 			r.quiet = pick(d, quiets...)
 		}
-		if r.fate == expired && gap[r.partition] && last[r.partition] != expired {
-			r.fate = readable // a partition has one gap: with more of them it is taken for one of a compacted hub
-		}
-		if r.fate != byHTTP {
-			gap[r.partition] = gap[r.partition] || r.fate == expired
-			last[r.partition] = r.fate
+		if p.compacted && r.fate == readable && d.chance(0.5) {
+			r.fate = superseded
 		}
 		all = append(all, r)
 	}

@@ -2,6 +2,7 @@ package worker_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -83,6 +84,10 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 			r.noteLocked("%s refuses %s", r.in.name, tell(alerts[0]))
 			return errRefused
 		}
+		if slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == r.in.chokes }) {
+			r.noteLocked("%s chokes on %s", r.in.name, tell(alerts[0]))
+			return errChoked
+		}
 		for _, a := range alerts {
 			dropped := r.in.take(a)
 			taken = append(taken, len(r.in.all)-1)
@@ -101,6 +106,8 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 	}
 	return err
 }
+
+var errChoked = &notify.Error{Untaken: true, Status: 503, Err: errors.New("503 internal error")}
 
 func tell(a notify.Alert) string {
 	what := "ALERT"

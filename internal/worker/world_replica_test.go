@@ -356,7 +356,7 @@ func (o *owner) unread() (events []telemetry.Event, next int, more func(context.
 			}
 			break
 		}
-		if r.fate != expired {
+		if r.fate != expired && !o.log.compacted(next) {
 			events = append(events, e)
 		}
 	}
@@ -379,6 +379,14 @@ func (o *owner) unread() (events []telemetry.Event, next int, more func(context.
 		return ctx.Err()
 	}
 	return events, next, more, o.lost
+}
+
+// compacted reports whether a message is not there any more, because its device has sent another one.
+func (log *hubLog) compacted(i int) bool {
+	m := log.readings[i]
+	return m.fate == superseded && slices.ContainsFunc(log.readings[i+1:], func(later reading) bool {
+		return later.device == m.device && later.fate != expired && later.fate != undecodable
+	})
 }
 
 func (o *owner) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {

@@ -37,7 +37,7 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 
 // counts reports whether a message is a sign of life for a rule.
 func counts(r *rules.Rule, m reading) bool {
-	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable)
+	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable && valid(r, m.value))
 }
 
 // freshness and margin are how old a proof that nothing came may be.
@@ -51,6 +51,9 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
 			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, claimed) {
+				continue
+			}
+			if m.fate == superseded || m.fate == expired && !w.oneGap(log, a) { // see docs/rules.md
 				continue
 			}
 			if m.fate == expired && !at.Before(a.Since.Add(a.Silent)) { // before that it was silent
@@ -75,11 +78,24 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		w.violated("S1: %s hears that %s is silent (%s) after %v", in.name, a.Device, s, a.Silent)
 	}
 	for _, o := range w.operations {
-		if o.what == forget && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
+		if o.what == forget && !o.unsure && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
 			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
 				a.at.Sub(w.start), o.at.Sub(w.start))
 		}
 	}
+}
+
+// oneGap reports whether events are missing at one place at most while a device is said to be silent.
+func (w *world) oneGap(log *hubLog, a arrival) bool {
+	gaps, before := 0, ""
+	for i, m := range log.readings {
+		e := log.events[i]
+		if m.fate == expired && before != expired && !e.Enqueued.Before(a.LastHeard) && !e.Enqueued.After(a.Enqueued) {
+			gaps++
+		}
+		before = m.fate
+	}
+	return gaps <= 1
 }
 
 // knownElsewhere reports whether the owner of another partition knows of a message when a device is claimed to be
@@ -148,7 +164,8 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
-			if e := log.events[i]; m.device == device && m.fate != expired && counts(r, m) && e.Enqueued.After(at) {
+			missing := m.fate == expired || m.fate == superseded
+			if e := log.events[i]; m.device == device && !missing && counts(r, m) && e.Enqueued.After(at) {
 				last, at = m, e.Enqueued
 			}
 		}
@@ -161,7 +178,8 @@ func (w *world) lastOf(r *rules.Rule, device string) (last reading, at time.Time
 func (w *world) expectedAnew(device string, at time.Time) time.Time {
 	log, lost := w.logs[w.home(device)], false
 	for i, m := range log.readings {
-		if e := log.events[i]; (m.fate == expired || lost) && e.Enqueued.After(at) {
+		perhaps := m.fate == expired || m.fate == superseded && m.device == device && m.value != 0
+		if e := log.events[i]; (perhaps || lost) && e.Enqueued.After(at) {
 			at = e.Enqueued
 		}
 		lost = m.fate == expired
@@ -207,7 +225,7 @@ func (w *world) lasting(log *hubLog, s subject, device string) bool {
 func (w *world) wasForgotten(r *rules.Rule, device string, at time.Time) (removed, stays bool) {
 	for _, o := range w.operations {
 		if o.what == forget && o.device == device && !o.at.Before(at) {
-			removed, stays = true, stays || w.stays(o, r, device)
+			removed, stays = true, stays || !o.unsure && w.stays(o, r, device)
 		}
 	}
 	return removed, stays

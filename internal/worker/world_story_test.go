@@ -47,7 +47,7 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 		w.stories[chapter{log, s, device}] = told
 	}
 	for i := len(told.states) - 1; i < len(log.readings); i++ {
-		now := told.states[i]
+		now := w.removed(log, device, i, told.states[i])
 		now.tells = ""
 		at := log.reignAt(int64(i + 1))
 		for ; told.reign < at; told.reign++ {
@@ -56,7 +56,7 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 		if r, _ := w.in(log.reigns[at].version, s); r == nil {
 			now = w.missing(log, s, now, at)
 		} else if log.readings[i].device == device {
-			now = w.after(log, i, s, now)
+			now = w.perhaps(log, i, now, w.after(log, i, s, now))
 		}
 		told.states = append(told.states, now)
 	}
@@ -65,6 +65,34 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 
 // forgetStories has stories be told anew: who has decided about which event, or what people did, has changed.
 func (w *world) forgetStories() { w.stories = nil }
+
+// removed returns what becomes of a state after so many events, if people have removed the device then.
+func (w *world) removed(log *hubLog, device string, events int, now state) state {
+	for _, o := range w.operations {
+		last, is := o.last[log]
+		switch {
+		case !is || o.device != device || last != int64(events) || now.phase == "normal":
+		case o.unsure:
+			now = state{phase: "unsure", owed: -1}
+		default:
+			now = state{phase: "normal", owed: -1}
+		}
+	}
+	return now
+}
+
+// perhaps returns the state after the event i, which may be missing: then the state is still what it was.
+func (w *world) perhaps(log *hubLog, i int, was, is state) state {
+	if log.readings[i].fate != superseded {
+		return is
+	}
+	tells := least(is.tells, "maybe")
+	if is.phase == was.phase && is.since.Equal(was.since) {
+		was.tells = tells
+		return was
+	}
+	return state{phase: "unsure", owed: -1, tells: tells}
+}
 
 // after returns the state of a level after the event i, which is its device's, and in whose reign there is the level.
 func (w *world) after(log *hubLog, i int, s subject, now state) state {
@@ -232,10 +260,16 @@ func (log *hubLog) reignAt(sequence int64) int {
 
 // looksAt returns the value of a reading for a rule; false if the rule does not look at it.
 func looksAt(r *rules.Rule, m reading) (float64, bool) {
-	if m.fate != readable && m.fate != byHTTP || m.value == 0 {
+	read := m.fate == readable || m.fate == superseded || m.fate == byHTTP
+	if !read || m.value == 0 || !valid(r, m.value) {
 		return 0, false
 	}
 	return m.value, len(r.Only) == 0 || m.mode == "run"
+}
+
+// valid reports whether a rule looks at a value.
+func valid(r *rules.Rule, value float64) bool {
+	return r.Valid == nil || value >= r.Valid.From && value <= r.Valid.To
 }
 
 // limits returns the limit of a level for a device, and beyond what its alarm ends.

@@ -49,7 +49,7 @@ func TestWorlds(t *testing.T) {
 				if *worldTrace {
 					fmt.Printf("plan %d begins\n", n+1)
 				}
-				p := newPlan(first + n).kept()
+				p := newPlan(first + n)
 				wrong := p.play(t)
 				if wrong == "" {
 					continue
@@ -89,8 +89,8 @@ func (p plan) String() string {
 	for i, version := range p.versions {
 		fmt.Fprintf(&b, "version %d: %+v\n", i, version)
 	}
-	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\nfaults: %v\nmoves: %v", p.receivers,
-		p.giveUp, p.largest, p.changes, p.tail, p.faults, p.moves)
+	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\n%s dies, compacted: %v\nfaults: %v\nmoves: %v",
+		p.receivers, p.giveUp, p.largest, p.changes, p.tail, p.dies, p.compacted, p.faults, p.moves)
 	return b.String()
 }
 
