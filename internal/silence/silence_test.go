@@ -1,0 +1,429 @@
+package silence_test
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/records"
+	"alertworker/internal/roster"
+	"alertworker/internal/silence"
+	"alertworker/internal/telemetry"
+)
+
+const (
+	limit  = 10 * time.Minute
+	forget = time.Hour
+	whole  = "partition/0"
+)
+
+// A tester is a *testing.T or a *rapid.T.
+type tester interface {
+	Helper()
+	Fatal(args ...any)
+	Context() context.Context
+}
+
+// A bench is a Watch with one rule, what it has said, and the log that it is told of. Times are since the start.
+type bench struct {
+	*silence.Watch
+	t        tester
+	store    records.Store
+	start    time.Time
+	now      time.Duration
+	log      []telemetry.Event
+	said     []string                   // in the order in which it was said
+	fell     map[string]silence.Silence // that have alarms
+	refuse   bool                       // there is no room for alarms
+	moved    map[string]time.Duration   // when other partitions have heard devices
+	askedHub bool                       // by the last look
+}
+
+func newBench(t tester) *bench {
+	b := &bench{
+		t: t, store: &records.Memory{},
+		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
+		fell:  map[string]silence.Silence{}, moved: map[string]time.Duration{},
+	}
+	b.begin(telemetry.Position{}, nil)
+	return b
+}
+
+// begin makes a new Watch, as the next owner of the partition does, and returns where reading has to begin.
+func (b *bench) begin(
+	at telemetry.Position, removed map[string]int64,
+) (from telemetry.Position, ended []silence.Ended) {
+	b.t.Helper()
+	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Forget: forget}
+	file := &roster.File{Store: b.store, Name: "roster/0"}
+	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
+	if err := b.Load(b.t.Context()); err != nil {
+		b.t.Fatal(err)
+	}
+	var open []silence.Open
+	for _, device := range slices.Sorted(maps.Keys(b.fell)) {
+		open = append(open, silence.Open{Device: device, Since: b.fell[device].Since})
+	}
+	return b.Begin(at, open, removed)
+}
+
+func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
+
+func (b *bench) Fell(_ int, s silence.Silence) bool {
+	if b.refuse {
+		return false
+	}
+	b.say("%s fell", s.Device)
+	b.fell[s.Device] = s
+	return true
+}
+
+func (b *bench) Heard(_ int, device string, _, at telemetry.Position) {
+	b.say("%s heard by %d", device, at.Sequence)
+	delete(b.fell, device)
+}
+
+func (b *bench) Lit(int, telemetry.Position) {
+	b.say("lit")
+	delete(b.fell, whole)
+}
+
+func (b *bench) Forgotten(_ int, device string, _ int64) {
+	b.say("%s forgotten", device)
+	delete(b.fell, device)
+}
+
+func (b *bench) Unwatched() { b.say("unwatched") }
+
+// publish has a device send an event now.
+func (b *bench) publish(device string) *telemetry.Event {
+	n := int64(len(b.log) + 1)
+	at := b.start.Add(b.now)
+	b.log = append(b.log, telemetry.Event{
+		Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n), Time: at}, Device: device, Enqueued: at,
+	})
+	return &b.log[n-1]
+}
+
+// hear has the Watch hear an event.
+func (b *bench) hear(e telemetry.Event, counts bool, quiet time.Duration) {
+	until := int64(0)
+	if quiet > 0 {
+		until = b.start.Add(quiet).UnixMilli()
+	}
+	b.Lock()
+	defer b.Unlock()
+	b.Hear(&e, roster.Hash(e.Device), nil, counts, until)
+}
+
+// sends has devices send events now, which are heard.
+func (b *bench) sends(devices ...string) {
+	for _, device := range devices {
+		b.hear(*b.publish(device), true, 0)
+	}
+}
+
+// loses has the partition lose an event of now unread.
+func (b *bench) loses(device string) { b.publish(device) }
+
+// prove has the hub answer that nothing more has come.
+func (b *bench) prove() {
+	p := silence.Proof{At: b.start.Add(b.now), Until: b.start.Add(b.now).UnixMilli()}
+	if n := len(b.log); n > 0 {
+		p.Sequence, p.Enqueued = b.log[n-1].Sequence, b.log[n-1].Enqueued
+	}
+	b.Prove(&p)
+}
+
+// look looks until nothing has to be known of other partitions.
+func (b *bench) look() {
+	b.askedHub = false
+	for {
+		q := b.Look(b.start.Add(b.now), false)
+		b.askedHub = b.askedHub || q.Hub
+		if len(q.Elsewhere) == 0 {
+			return
+		}
+		heard := map[silence.Asked]int64{}
+		for _, a := range q.Elsewhere {
+			heard[a] = 0
+			if at, is := b.moved[a.Device]; is {
+				heard[a] = b.start.Add(at).UnixMilli()
+			}
+		}
+		b.Answer(heard, len(b.moved))
+	}
+}
+
+// What a Watch says of the oven, which sends something at the start, and of nobody else unless that is said.
+func TestWatch(t *testing.T) {
+	const m, s = time.Minute, time.Second
+	pass := func(b *bench, d time.Duration) { b.now += d }
+	for _, tt := range []struct {
+		name string
+		do   func(b *bench)
+		want string
+	}{
+		{"nothing proves that it is silent", func(b *bench) { pass(b, limit+m) }, ""},
+		{"a later event proves it", func(b *bench) {
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "oven fell"},
+		{"an event that is not late enough", func(b *bench) {
+			pass(b, limit+s)
+			b.sends("kiln")
+		}, ""},
+		{"an event that does not count proves it", func(b *bench) {
+			pass(b, limit+2*s)
+			b.hear(*b.publish("kiln"), false, 0)
+		}, "oven fell"},
+		{"an event that was read late proves nothing", func(b *bench) {
+			pass(b, limit+2*s)
+			late := *b.publish("kiln")
+			pass(b, 3*m)
+			b.hear(late, true, 0)
+		}, ""},
+		{"the hub proves it", func(b *bench) {
+			pass(b, limit+5*s)
+			b.prove()
+		}, "oven fell"},
+		{"the hub answers too early", func(b *bench) {
+			pass(b, limit+4*s)
+			b.prove()
+			pass(b, 10*s)
+		}, ""},
+		{"the hub has more than was read", func(b *bench) {
+			pass(b, limit+5*s)
+			b.publish("kiln")
+			b.prove()
+		}, ""},
+		{"the hub's answer is old", func(b *bench) {
+			pass(b, limit+5*s)
+			b.prove()
+			pass(b, 3*m)
+		}, ""},
+		{"it is heard again", func(b *bench) {
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			b.sends("oven")
+		}, "oven fell, oven heard by 3"},
+		{"there is no room for its alarm, and then there is", func(b *bench) {
+			b.refuse = true
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			b.refuse = false
+		}, "oven fell"},
+		{"it is quiet", func(b *bench) {
+			b.hear(*b.publish("oven"), true, 2*limit)
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, ""},
+		{"it was quiet", func(b *bench) {
+			b.hear(*b.publish("oven"), true, 2*limit)
+			pass(b, 2*limit+2*s)
+			b.sends("oven-2", "kiln")
+		}, "oven fell"},
+		{"an event is lost", func(b *bench) {
+			pass(b, 5*m)
+			b.loses("oven")
+			b.sends("kiln")
+			pass(b, limit-m)
+			b.sends("kiln")
+		}, ""},
+		{"an event is lost, and then none", func(b *bench) {
+			pass(b, 5*m)
+			b.loses("oven")
+			b.sends("kiln")
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "oven fell"},
+		{"events are lost again and again", func(b *bench) {
+			for range 21 {
+				pass(b, m)
+				b.loses("")
+				b.sends("kiln")
+			}
+		}, "oven fell"},
+		{"events have expired", func(b *bench) {
+			pass(b, limit-m)
+			e := b.publish("")
+			e.MessageSource = telemetry.SourceExpired
+			b.hear(*e, false, 0)
+			pass(b, limit-m)
+			b.sends("kiln")
+		}, ""},
+		{"an event is lost before one that cannot be decoded", func(b *bench) {
+			pass(b, 5*m)
+			b.loses("oven")
+			e := b.publish("")
+			e.Undecodable = "broken"
+			b.hear(*e, false, 0)
+			pass(b, limit-m)
+			b.sends("kiln")
+		}, ""},
+		{"another partition hears it", func(b *bench) {
+			b.moved["oven"] = 5 * m
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			pass(b, forget)
+			b.sends("kiln")
+		}, ""},
+		{"another partition has heard it before", func(b *bench) {
+			b.moved["oven"] = -m
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "oven fell"},
+		{"it is silent for so long that it is forgotten", func(b *bench) {
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			pass(b, forget-limit)
+			b.sends("kiln")
+		}, "oven fell, oven forgotten, unwatched"},
+		{"it was forgotten, and is heard again", func(b *bench) {
+			pass(b, forget+2*s)
+			b.sends("kiln")
+			b.look()
+			b.sends("oven")
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "unwatched, oven fell"},
+		{"it is removed while it is silent", func(b *bench) {
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			b.Forget("oven")
+			pass(b, m)
+			b.sends("kiln")
+		}, "oven fell, oven forgotten, unwatched"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.sends("oven")
+			tt.do(b)
+			b.look()
+			if got := strings.Join(b.said, ", "); got != tt.want {
+				t.Errorf("it says %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+// If hardly anybody is heard, the partition is dark: one silence stands for all, until half are heard again.
+func TestDark(t *testing.T) {
+	b := newBench(t)
+	var all []string
+	for i := range 25 {
+		all = append(all, fmt.Sprint("device-", i))
+	}
+	b.sends(all...)
+	b.now = limit + 2*time.Second
+	b.sends(all[0])
+	b.look()
+	b.now += time.Second
+	b.sends(all[1:12]...)
+	b.look()
+	if got := strings.Join(b.said, ", "); got != whole+" fell" {
+		t.Errorf("with 12 of 25 devices heard it says %q", got)
+	}
+	b.sends(all[12:24]...)
+	b.look()
+	if got := strings.Join(b.said, ", "); got != whole+" fell, lit, device-24 fell" {
+		t.Errorf("with all but one heard it says %q", got)
+	}
+}
+
+// The hub is asked only while a deadline is over or a notice waits, and not all the time.
+func TestQuestions(t *testing.T) {
+	b := newBench(t)
+	b.sends("oven")
+	for _, tt := range []struct {
+		at      time.Duration
+		waiting bool
+		want    bool
+	}{
+		{limit - time.Second, false, false},
+		{limit - time.Second, true, true},
+		{limit + time.Second, false, false}, // asked, and not answered
+		{limit + 20*time.Second, false, false},
+	} {
+		if q := b.Look(b.start.Add(tt.at), tt.waiting); q.Hub != tt.want {
+			t.Errorf("at %v, waiting %v: asks the hub %v", tt.at, tt.waiting, q.Hub)
+		}
+	}
+	b.Prove(nil) // no answer
+	if q := b.Look(b.start.Add(limit+20*time.Second), false); !q.Hub {
+		t.Error("the hub is not asked again")
+	}
+}
+
+// A next owner goes on with the roster and the alarms of the ledger.
+func TestBegin(t *testing.T) {
+	const s = time.Second
+	for _, tt := range []struct {
+		name    string
+		do      func(b *bench) // after the roster was written, with the oven in it, which is silent
+		removed map[string]int64
+		lost    bool // the roster
+		from    int64
+		ended   int
+		want    string // after that the partition is read from there, and nobody is heard for the limit
+	}{
+		{"nothing has happened", func(*bench) {}, nil, false, 2, 0, "kiln fell"},
+		{"a former owner has heard it", func(b *bench) { b.sends("oven") }, nil, false, 2, 0,
+			"oven heard by 3, oven fell, kiln fell"},
+		{"so the roster says", func(b *bench) {
+			b.sends("oven")
+			b.Save(b.t.Context(), true)
+		}, nil, false, 3, 1, "oven fell, kiln fell"},
+		{"it was removed", func(*bench) {}, map[string]int64{"oven": 2}, false, 2, 0, "unwatched, kiln fell"},
+		{"it was removed after the roster was written", func(b *bench) { b.sends("oven") }, map[string]int64{"oven": 3},
+			false, 2, 0, "unwatched, kiln fell"},
+		{"there is no roster", func(*bench) {}, nil, true, 2, 0, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.sends("oven")
+			b.now = limit + 2*s
+			b.sends("kiln")
+			b.look()
+			if saved := b.Save(t.Context(), true); saved.Err != nil || !saved.Wrote {
+				t.Fatal(saved)
+			}
+			tt.do(b)
+			if tt.lost {
+				b.store = &records.Memory{}
+			}
+			if tt.removed != nil {
+				clear(b.fell)
+			}
+			fell := maps.Clone(b.fell)
+			if len(b.log) > 2 && tt.removed == nil {
+				fell["oven"] = silence.Silence{Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
+			}
+			b.said, b.fell = nil, fell
+			from, ended := b.begin(b.log[len(b.log)-1].Position, tt.removed)
+			if from.Sequence != tt.from || len(ended) != tt.ended {
+				t.Errorf("it begins after %d, and %v have ended", from.Sequence, ended)
+			}
+			for _, e := range b.log[from.Sequence:] {
+				b.hear(e, true, 0)
+			}
+			b.now += limit + 5*s
+			b.prove()
+			b.look()
+			if got := strings.Join(b.said, ", "); got != tt.want {
+				t.Errorf("it says %q, want %q", got, tt.want)
+			}
+		})
+	}
+}
