@@ -14,6 +14,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // What is too large is refused before it is written, and what was written before stays.
 func TestTooLarge(t *testing.T) {
+	if testing.Short() {
+		t.Skip("writes a content beyond the bound")
+	}
 	store := &records.Memory{}
 	l, _, err := ledger.Open(t.Context(), store, "name")
 	if err != nil {

@@ -71,6 +71,9 @@ func TestStores(t *testing.T) {
 			}
 			t.Run(name+"/"+c.name, func(t *testing.T) {
 				t.Parallel()
+				if testing.Short() && name == "blobs" && (c.name == "Faults" || c.name == "Pages") {
+					t.Skip("thousands of requests")
+				}
 				c.run(t, open(t))
 			})
 		}
