@@ -10,7 +10,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/sas"
 	"go.uber.org/goleak"
 
 	"alertworker/internal/lab/emulators"
@@ -24,19 +23,14 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// harness is the store on azurite. If breaking is not nil the store's requests go through
-// that, unsigned.
-func harness(azurite *emulators.Azurite, breaking func(http.RoundTripper) http.RoundTripper) leasetest.Harness {
+// harness is the store on azurite.
+func harness(azurite *emulators.Azurite) leasetest.Harness {
 	return leasetest.Harness{
 		New: func(t testing.TB) leasetest.Backend {
 			name := azurite.NewContainer()
 			return leasetest.Backend{
 				Open: func(via http.RoundTripper) (lease.Store, error) {
-					c := azurite.Container(t, name, via)
-					if breaking != nil {
-						c = azurite.SharedContainer(t, name, breaking(via), sas.AccountPermissions{Read: true, Write: true, Create: true})
-					}
-					return bloblease.OpenETag(t.Context(), c, nil)
+					return bloblease.OpenETag(t.Context(), azurite.Container(t, name, via), nil)
 				},
 				Delete: func(ctx context.Context, key string) error {
 					_, err := azurite.Container(t, name, nil).NewBlobClient(bloblease.Name(key)).Delete(ctx, nil)
@@ -53,13 +47,13 @@ func harness(azurite *emulators.Azurite, breaking func(http.RoundTripper) http.R
 
 func TestStore(t *testing.T) {
 	t.Parallel()
-	leasetest.Run(t, harness(emulators.StartAzurite(t), nil))
+	leasetest.Run(t, harness(emulators.StartAzurite(t)))
 }
 
 // What a gate's every way costs, in requests.
 func TestCalls(t *testing.T) {
 	t.Parallel()
-	checkCalls(t, harness(emulators.StartAzurite(t), nil), costs{throttled: 1, sent: 3, failed: 3, first: 3})
+	checkCalls(t, harness(emulators.StartAzurite(t)), costs{throttled: 1, sent: 3, failed: 3, first: 3})
 }
 
 // costs are how many requests each way through a gate takes.
@@ -121,10 +115,8 @@ func (c changed) RoundTrip(req *http.Request) (*http.Response, error) {
 	return resp, err
 }
 
-// The suite sees the mistakes that only a store with a network can make. It asks in
-// time only if the machine is not busy, so nothing runs beside it.
+// The suite sees the mistakes that only a store with a network can make. On virtual time it always asks in time.
 func TestMutants(t *testing.T) {
-	azurite := emulators.StartAzurite(t)
 	mutants := []struct {
 		name, check string
 		change      changed
@@ -154,8 +146,7 @@ func TestMutants(t *testing.T) {
 	}
 	for _, m := range mutants {
 		t.Run(m.name+", "+m.check, func(t *testing.T) {
-			t.Parallel()
-			leasetest.MustFail(t, harness(azurite, func(via http.RoundTripper) http.RoundTripper {
+			leasetest.MustFail(t, bubble(func(via http.RoundTripper) http.RoundTripper {
 				return changed{via, m.change.request, m.change.response}
 			}), m.check)
 		})

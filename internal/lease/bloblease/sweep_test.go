@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"slices"
 	"strings"
 	"sync"
@@ -14,7 +13,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blockblob"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
@@ -268,24 +266,28 @@ func TestSweepIsParallel(t *testing.T) {
 		const records = 600
 		var mu sync.Mutex
 		var lists, deletes, underWay, most int
-		s := inMemory(t, func(req *http.Request) func() {
+		direct := inMemory(&cloud.Blobs{})
+		s, err := bloblease.OpenETag(t.Context(), memoryContainer(t, roundTrip(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
-			defer mu.Unlock()
 			if req.URL.Query().Get("comp") == "list" {
 				lists++
 			}
-			if req.Method != http.MethodDelete {
-				return func() {}
+			if req.Method == http.MethodDelete {
+				deletes++
+				underWay++
+				most = max(most, underWay)
+				defer func() {
+					mu.Lock()
+					defer mu.Unlock()
+					underWay--
+				}()
 			}
-			deletes++
-			underWay++
-			most = max(most, underWay)
-			return func() {
-				mu.Lock()
-				defer mu.Unlock()
-				underWay--
-			}
-		})
+			mu.Unlock()
+			return direct.RoundTrip(req)
+		})), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
 		for i := range records {
 			release(t, s, acquire(t, s, fmt.Sprint(i), time.Minute))
 		}
@@ -300,46 +302,6 @@ func TestSweepIsParallel(t *testing.T) {
 		t.Logf("%d records: %d lists, %d deletes, up to %d at a time", records, lists, deletes, most)
 	})
 }
-
-// inMemory returns a store on a service in memory, each call to which takes 20 ms. begins is called when one begins, and
-// what it returns when that ends.
-func inMemory(t *testing.T, begins func(*http.Request) (ends func())) *bloblease.Store {
-	t.Helper()
-	service := &cloud.Blobs{}
-	via := roundTrip(func(req *http.Request) (*http.Response, error) {
-		ends := begins(req)
-		defer ends()
-		time.Sleep(20 * time.Millisecond)
-		served := req.Clone(req.Context())
-		served.Header = http.Header{}
-		for name, values := range req.Header { // as they are once they have been over a network
-			served.Header[http.CanonicalHeaderKey(name)] = values
-		}
-		if served.Body == nil {
-			served.Body = http.NoBody
-		}
-		w := httptest.NewRecorder()
-		service.ServeHTTP(w, served)
-		answer := w.Result()
-		answer.Request = req
-		return answer, nil
-	})
-	c, err := container.NewClientFromConnectionString(
-		"DefaultEndpointsProtocol=http;AccountName=memory;AccountKey=a2V5;BlobEndpoint=http://blobs/memory;",
-		"leases", &container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: &http.Client{Transport: via}}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	s, err := bloblease.OpenETag(t.Context(), c, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return s
-}
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
 
 // sharded returns the names of all blobs of a container with just these keys.
 func sharded(keys ...string) []string {
