@@ -7,15 +7,25 @@ import (
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
-// event returns what the filter has read of a message. The cursor completes its position.
-func event(data []byte, kept *texts) telemetry.Event {
-	m, ok := amqpfilter.Parse(data)
+// appendEvents appends the events that have come in one message. The cursor completes their positions.
+func appendEvents(to []telemetry.Event, data []byte, kept *texts) []telemetry.Event {
+	events, n, ok := amqpfilter.Parse(data)
 	if !ok { // the hub sends events from an address that is no partition's
-		return telemetry.Event{
+		return append(to, telemetry.Event{
 			Position:    telemetry.Position{Sequence: unknownSequence},
 			Undecodable: "the message did not pass the filter",
-		}
+		})
 	}
+	for range n {
+		var m amqpfilter.Event
+		m, events = events.Next()
+		to = append(to, event(&m, kept))
+	}
+	return to
+}
+
+// event returns what the filter has read of a message.
+func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
 	e := telemetry.Event{
 		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset)},
 		Device:          kept.get(m.Device),

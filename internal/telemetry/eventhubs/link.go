@@ -7,6 +7,8 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
+
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // lookEvery is how often a link on which nothing comes looks at its credit.
@@ -68,7 +70,7 @@ func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
 	}
 }
 
-// next waits for the next message. Its error is errSurplus if there are too many on request while nothing comes.
+// next waits for the next message, which may hold several events. Its error is errSurplus if there are too many on request while nothing comes.
 func (l *link) next(ctx context.Context) ([]byte, error) {
 	for {
 		err := l.request()
@@ -104,8 +106,10 @@ func (l *link) buffered() ([]byte, bool) {
 }
 
 func (l *link) take(m *amqp.Message) []byte {
-	l.requested--
-	return m.GetData()
+	data := m.GetData()
+	_, events, _ := amqpfilter.Parse(data)
+	l.requested -= max(events, 1)
+	return data
 }
 
 // request asks for more events once a quarter of the credit is free.

@@ -365,7 +365,7 @@ func TestAnotherProgram(t *testing.T) {
 		eventually(t, "the partition to be taken back, and to be at risk", func() bool { return s.Stats().Reading == 1 && named(s.Stats().AtRisk) })
 		_ = thief.Close(t.Context())
 	}
-	if n := logs.FilterMessageSnippet("taken again and again").Len(); n != 1 {
+	if n := logs.FilterMessageSnippet("another reader keeps taking over").Len(); n != 1 {
 		t.Errorf("the log says it %d times: %v", n, logs.All())
 	}
 	for range 2 {

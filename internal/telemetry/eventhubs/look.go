@@ -66,13 +66,13 @@ func (l *look) read(
 		case err != nil:
 			return err
 		}
-		events := []telemetry.Event{event(data, &kept)}
+		events := appendEvents(nil, data, &kept)
 		for len(events) < credit {
 			data, more := link.buffered()
 			if !more {
 				break
 			}
-			events = append(events, event(data, &kept))
+			events = appendEvents(events, data, &kept)
 		}
 		for i := range events {
 			at.follow(&events[i])

@@ -206,13 +206,13 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 			return true, err // what came comes again
 		}
 		clear(p.events) // the consumer no longer uses them
-		p.events = append(p.events[:0], event(data, &p.texts))
+		p.events = appendEvents(p.events[:0], data, &p.texts)
 		for n := h.credit(); len(p.events) < n; {
 			data, more := l.buffered()
 			if !more {
 				break
 			}
-			p.events = append(p.events, event(data, &p.texts))
+			p.events = appendEvents(p.events, data, &p.texts)
 		}
 		p.refused = 0
 		p.handOver()

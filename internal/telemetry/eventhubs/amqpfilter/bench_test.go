@@ -47,7 +47,7 @@ func BenchmarkRead(b *testing.B) {
 		b.Fatal(err)
 	}
 	p := &peer{}
-	p.attach(0, 0, events, "")
+	p.attachAlone(events)
 	first := len(p.stream)
 	p.deliver(0, 0, false, false, message)
 	frame := p.stream[first:]

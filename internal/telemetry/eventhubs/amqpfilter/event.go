@@ -39,11 +39,29 @@ var mark = func() (m [8]byte) {
 
 const sequenceName = "x-opt-sequence-number"
 
-// append appends the message that the library gets, which Parse reads.
-func (e *Event) append(b []byte) []byte {
+// A message that the library gets has one data section: mark, the number of Events, and these, each after its length.
+const (
+	sectionAt = 8                         // where the section's content begins
+	eventsAt  = sectionAt + len(mark) + 4 // where the Events begin
+)
+
+// begin appends the beginning of a message, which seal completes.
+func begin(b []byte) []byte {
 	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary32, 0, 0, 0, 0)
-	start := len(b)
 	b = append(b, mark[:]...)
+	return append(b, 0, 0, 0, 0)
+}
+
+// seal completes a message of so many Events.
+func seal(message []byte, events int) {
+	binary.BigEndian.PutUint32(message[sectionAt-4:], uint32(len(message)-sectionAt))
+	binary.BigEndian.PutUint32(message[eventsAt-4:], uint32(events))
+}
+
+// append appends the Event to a message.
+func (e *Event) append(b []byte) []byte {
+	b = append(b, 0, 0, 0, 0)
+	start := len(b)
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
 	b = binary.BigEndian.AppendUint64(b, uint64(e.Enqueued))
 	unnumbered := byte(0)
@@ -59,13 +77,23 @@ func (e *Event) append(b []byte) []byte {
 	return b
 }
 
-// Parse returns the Event that is the data section of a message, and false if the message has
-// not passed the filter. The Event aliases data.
-func Parse(data []byte) (e Event, ok bool) {
+// Events are those that have come in one message of the library, encoded.
+type Events []byte
+
+// Parse returns the Events of the data section of a message, of which there is at least one, and how many they are. ok
+// is false if the message has not passed the filter.
+func Parse(data []byte) (events Events, n int, ok bool) {
 	data, ok = bytes.CutPrefix(data, mark[:])
 	if !ok {
-		return Event{}, false
+		return nil, 0, false
 	}
+	return Events(data[4:]), int(binary.BigEndian.Uint32(data)), true
+}
+
+// Next returns the first of events, which aliases them, and those after it.
+func (events Events) Next() (e Event, rest Events) {
+	end := 4 + int(binary.BigEndian.Uint32(events))
+	data := events[4:end:end]
 	e.Sequence = int64(binary.BigEndian.Uint64(data))
 	e.Enqueued = int64(binary.BigEndian.Uint64(data[8:]))
 	e.Unnumbered = data[16] != 0
@@ -73,10 +101,11 @@ func Parse(data []byte) (e Event, ok bool) {
 	for _, text := range e.texts() {
 		size, n := binary.Uvarint(data)
 		end := n + int(size)
-		*text, data = data[n:end:end], data[end:]
+		*text = data[n:end:end]
+		data = data[end:]
 	}
 	e.Body = data
-	return e, true
+	return e, events[end:]
 }
 
 // Sections of a message, in the order that they come in.

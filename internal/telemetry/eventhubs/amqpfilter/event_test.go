@@ -101,8 +101,8 @@ func usual(t testing.TB) [][]byte {
 	return all
 }
 
-// parse returns what the library gets of a message that has passed the filter.
-func parse(t rapid.TB, after []byte) amqpfilter.Event {
+// parseAll returns the Events that the library gets in a message that has passed the filter.
+func parseAll(t rapid.TB, after []byte) (all []amqpfilter.Event) {
 	t.Helper()
 	m, err := library(after)
 	if err != nil {
@@ -111,11 +111,29 @@ func parse(t rapid.TB, after []byte) amqpfilter.Event {
 	if len(m.Data) != 1 || len(m.Annotations) != 0 || m.Header != nil || m.Properties != nil || m.ApplicationProperties != nil || m.Value != nil || m.Sequence != nil {
 		t.Fatalf("%+v has more than an event", m)
 	}
-	e, ok := amqpfilter.Parse(m.Data[0])
-	if !ok {
-		t.Fatalf("%+v is no event", m)
+	events, n, ok := amqpfilter.Parse(m.Data[0])
+	if !ok || n == 0 {
+		t.Fatalf("%+v has no event", m)
 	}
-	return e
+	for range n {
+		var e amqpfilter.Event
+		e, events = events.Next()
+		all = append(all, e)
+	}
+	if len(events) > 0 {
+		t.Fatalf("%+v is more than %d events", m, n)
+	}
+	return all
+}
+
+// parse returns the Event of a message that came alone.
+func parse(t rapid.TB, after []byte) amqpfilter.Event {
+	t.Helper()
+	all := parseAll(t, after)
+	if len(all) != 1 {
+		t.Fatalf("%d events, want one", len(all))
+	}
+	return all[0]
 }
 
 // accepts are the rules that hold for any message.
@@ -281,7 +299,7 @@ func TestForgery(t *testing.T) {
 	if e := parse(t, amqpfilter.Message(append(before, more...))); e.Sequence != at.Sequence || len(e.Undecodable) == 0 {
 		t.Errorf("a second section with annotations: got %+v", e)
 	}
-	if _, ok := amqpfilter.Parse([]byte(`{"temperature":21}`)); ok {
+	if _, _, ok := amqpfilter.Parse([]byte(`{"temperature":21}`)); ok {
 		t.Error("a body was taken for an event")
 	}
 }

@@ -1,16 +1,17 @@
 package amqpfilter
 
-// Message returns what the library gets in place of the first message that comes on a link
-// with events.
-func Message(message []byte) []byte {
-	l := &link{max: MaxMessage}
-	return l.message(nil, message)
-}
+// Message returns what the library gets in place of a message that comes alone.
+func Message(message []byte) []byte { return Appender()(nil, message) }
 
-// Append appends to b what the library gets in place of a message. It may be called again.
+// Appender returns a function that appends to b what the library gets in place of a message. It may be called again.
 func Appender() func(b, message []byte) []byte {
 	l := &link{max: MaxMessage}
-	return l.message
+	return func(b, message []byte) []byte {
+		start := len(b)
+		b = l.add(begin(b), message)
+		seal(b[start:], 1)
+		return b
+	}
 }
 
 // Read returns what is read of a message, and why it is undecodable.
