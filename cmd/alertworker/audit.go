@@ -39,11 +39,13 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
+
 	if s.inMemory() {
 		return &usageError{
 			errors.New("with THROTTLE_STORE or CHECKPOINT_STORE in memory only the worker knows what it has sent"),
 		}
 	}
+
 	if err := history.checkGroup(s.config); err != nil {
 		return err
 	}
@@ -56,6 +58,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	report, err := s.compare(ctx, expected, began, began.Add(-history.since))
 	if err != nil {
 		return err
@@ -67,6 +70,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
 		err = report.Print(out)
 	}
+
 	if err == nil && len(report.Missing) > 0 {
 		err = &silentError{exitFailed}
 	}
@@ -123,17 +127,21 @@ func (s *session) expect(
 	if err != nil {
 		return nil, nil, err
 	}
+
 	switch err := run.Take(ctx, withProgress(source)); {
 	case err != nil:
 		return nil, nil, err
+
 	case !run.Complete:
 		return nil, nil, errors.New("stopped before all readings were read: there is no result")
+
 	case run.Readings == 0:
 		return nil, nil, fmt.Errorf(
 			"the hub holds no events from the last %s: nothing can be proved",
 			humanize.Span(history.since),
 		)
 	}
+
 	run.Finish()
 
 	return expected, run, nil
@@ -159,6 +167,7 @@ func (s *session) compare(
 			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
 		)
 	}
+
 	var names []string
 	for _, r := range s.receivers {
 		names = append(names, r.Name)
@@ -174,6 +183,7 @@ func saysHow(source *eventhubs.History) {
 	if takes > 0 {
 		text += fmt.Sprintf(", which takes up to %s (--rate)", humanize.Span(takes))
 	}
+
 	fmt.Fprintln(os.Stderr, text)
 }
 
@@ -187,17 +197,24 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	for i, r := range s.receivers {
 		receiver[r.ID] = i
 	}
+
 	all.Letters = map[audit.Key]time.Time{}
+
 	if s.deadLetters != nil {
 		for _, kind := range []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed} {
 			for page, err := range s.deadLetters.List(ctx, kind, since) {
 				if err != nil {
 					return all, err
 				}
+
 				for _, l := range page {
 					i, ok := receiver[l.Receiver]
 					key := audit.Key{
-						Receiver: i, Device: l.Alert.About(), Rule: l.Alert.Rule, Level: l.Alert.Level, Shared: l.Alert.Per != "",
+						Receiver: i,
+						Device:   l.Alert.About(),
+						Rule:     l.Alert.Rule,
+						Level:    l.Alert.Level,
+						Shared:   l.Alert.Per != "",
 					}
 					if ok && l.Alert.Enqueued.After(all.Letters[key]) {
 						all.Letters[key] = l.Alert.Enqueued
@@ -206,6 +223,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 			}
 		}
 	}
+
 	hub := s.config.Hub()
 	checkpoints, _, err := eventhubs.ReadCheckpoints(
 		ctx,
@@ -215,6 +233,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	if err != nil {
 		return all, err
 	}
+
 	all.Checkpoints = map[string]telemetry.Position{}
 	for partition, checkpoint := range checkpoints {
 		all.Checkpoints[partition] = checkpoint.Position
@@ -222,12 +241,16 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 		if err != nil {
 			return all, err
 		}
+
 		all.Ledgers = append(all.Ledgers, content)
 	}
+
 	member, err := s.member(ctx, s.config, s.records, s.log)
 	if err != nil {
 		return all, err
 	}
+
 	all.InForce, err = member.Since(ctx)
+
 	return all, err
 }

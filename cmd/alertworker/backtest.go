@@ -58,10 +58,12 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	candidates, c, err := b.candidates()
 	if err != nil {
 		return err
 	}
+
 	run, err := backtesting.Start(candidates, c.Zone())
 	if err != nil {
 		return err
@@ -76,6 +78,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
+
 	if b.file != "" {
 		if recording, err = backtesting.Open(b.file, field(candidates)); err != nil {
 			return &usageError{err}
@@ -85,19 +88,23 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	} else {
 		err = b.takeHub(ctx, c, run)
 	}
+
 	switch {
 	case run.Readings == 0 && err != nil:
 		return err
+
 	case run.Readings == 0 && ctx.Err() == nil:
 		return fmt.Errorf(
 			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
 			humanize.Span(b.history.since),
 		)
+
 	case run.Readings == 0:
 		return nil
 	}
 
 	run.Finish()
+
 	return errors.Join(err, b.print(out, run, recording.Skipped, svg))
 }
 
@@ -131,6 +138,7 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 	if err := b.history.check(); err != nil {
 		return nil, &usageError{err}
 	}
+
 	if (b.file == "") == (b.history.since == 0) {
 		return nil, &usageError{
 			errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help"),
@@ -145,6 +153,7 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 	if err := b.history.checkGroup(c); err != nil {
 		return err
 	}
+
 	s, err := newStores(c, nil)
 	if err != nil {
 		return err
@@ -154,6 +163,7 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 	if c, err = s.findHub(ctx, c, zap.NewNop()); err != nil {
 		return err
 	}
+
 	history, err := b.history.open(ctx, c, s)
 	if err != nil {
 		return err
@@ -171,6 +181,7 @@ func (b *backtestFlags) print(out io.Writer, run *backtesting.Run, skipped backt
 	} else {
 		err = run.Print(out, skipped, b.diff)
 	}
+
 	if svg != nil {
 		err = errors.Join(err, svg.Truncate(0), run.Draw(svg))
 	}
@@ -212,6 +223,7 @@ func (h *historyFlags) check() error {
 	case !(h.rate >= 0): // NaN, too
 		return fmt.Errorf("--rate %v: must be 0 or more", h.rate)
 	}
+
 	return nil
 }
 
@@ -225,6 +237,7 @@ func (h *historyFlags) checkGroup(c config.Config) error {
 			),
 		}
 	}
+
 	return nil
 }
 
@@ -238,6 +251,7 @@ func (h *historyFlags) open(ctx context.Context, c config.Config, s stores) (*ev
 	case err != nil:
 		return nil, fmt.Errorf("read what the hub holds: %w", err)
 	}
+
 	return history, nil
 }
 
@@ -250,11 +264,14 @@ func (b *backtestFlags) set(text string) error {
 				"with TEMPERATURE_",
 		)
 	}
+
 	s := set{name, []string{values}}
 	if name != "TEMPERATURE_FIELD" && name != "NOTIFY_URLS" { // whose values have commas
 		s.values = strings.Split(values, ",")
 	}
+
 	b.sets = append(b.sets, s)
+
 	return nil
 }
 
@@ -265,7 +282,9 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 		name   string
 		values map[string]string
 	}
+
 	changes := []change{{}}
+
 	if len(b.rules) > 0 {
 		changes = nil
 		for _, file := range b.rules {
@@ -275,9 +294,11 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 					values[v.Name] = ""
 				}
 			}
+
 			changes = append(changes, change{filepath.Base(file), values})
 		}
 	}
+
 	for _, s := range b.sets {
 		var next []change
 		for _, c := range changes {
@@ -288,19 +309,24 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 				next = append(next, change{strings.TrimSpace(c.name + " " + s.name + "=" + value), values})
 			}
 		}
+
 		changes = next
 	}
+
 	if len(changes) > maxCandidates {
 		return nil, c, &usageError{
 			fmt.Errorf("%d combinations of --rules and --set are too many: at most %d", len(changes), maxCandidates),
 		}
 	}
+
 	existing := os.Getenv("TEMPERATURE_THRESHOLD")+os.Getenv("RULES_FILE") != ""
 	switch {
 	case len(b.rules)+len(b.sets) == 0:
 		changes = []change{{inForce, nil}}
+
 	case existing:
 		changes = slices.Insert(changes, 0, change{inForce, nil})
+
 	case b.diff:
 		return nil, c, &usageError{
 			errors.New(
@@ -308,19 +334,24 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 			),
 		}
 	}
+
 	for _, change := range changes {
 		if c, err = config.LoadRules(change.values, b.file == ""); err != nil {
 			return nil, c, fmt.Errorf("candidate %s: %w", change.name, err)
 		}
+
 		rs, err := openReceivers(c, nil, nil, zap.NewNop())
 		if err != nil {
 			return nil, c, err
 		}
+
 		for _, r := range rs {
 			r.Close()
 		}
+
 		all = append(all, &backtesting.Candidate{Name: change.name, Set: c.Rules(), To: asked(rs)})
 	}
+
 	return all, c, nil
 }
 
@@ -339,12 +370,15 @@ func field(candidates []*backtesting.Candidate) (one string) {
 			if r.Field == "" { // any message counts
 				continue
 			}
+
 			path, _, _ := strings.Cut(r.Field, ",")
 			if one != "" && path != one {
 				return ""
 			}
+
 			one = path
 		}
 	}
+
 	return one
 }

@@ -46,6 +46,7 @@ func (c *cleanup) run() error {
 		c.steps = c.steps[:n-1]
 		errs = append(errs, step.run())
 	}
+
 	return errors.Join(errs...)
 }
 
@@ -54,6 +55,7 @@ func (s cleanupStep) run() error {
 	defer cancel()
 	done := make(chan error, 1)
 	go func() { done <- s.do(ctx) }()
+
 	select {
 	case err := <-done:
 		return err

@@ -38,13 +38,17 @@ func deadLetters(ctx context.Context, out io.Writer, args []string) error {
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
+
 	switch name {
 	case "list":
 		return listLetters(ctx, out, args)
+
 	case "replay":
 		return replayLetters(ctx, out, args)
+
 	case "discard":
 		return discardLetters(ctx, out, args)
+
 	case "help", "-h", "-help", "--help":
 		fmt.Fprintf(
 			out,
@@ -55,6 +59,7 @@ func deadLetters(ctx context.Context, out io.Writer, args []string) error {
 		)
 		return nil
 	}
+
 	return &usageError{
 		fmt.Errorf("unknown command %q: deadletters has list, replay and discard; see alertworker deadletters --help", name),
 	}
@@ -66,6 +71,7 @@ func openLetters(ctx context.Context) (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if !s.config.HasStorage() {
 		err = &usageError{
 			errors.New(
@@ -76,10 +82,12 @@ func openLetters(ctx context.Context) (*session, error) {
 	} else if s.deadLetters, err = s.openDeadLetters(ctx, s.config, s.log); err != nil {
 		err = fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", s.config.DeadLetterContainer, err)
 	}
+
 	if err != nil {
 		s.Close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -93,6 +101,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
+
 	s, err := openLetters(ctx)
 	if err != nil {
 		return err
@@ -105,20 +114,25 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 			if err != nil {
 				return err
 			}
+
 			if *asJSON {
 				err = deadletters.WriteJSON(out, page, s.receivers)
 			} else {
 				err = deadletters.WriteTable(out, page, s.receivers, n == 0)
 			}
+
 			if err != nil {
 				return fmt.Errorf("print dead letters: %w", err)
 			}
+
 			n += len(page)
 		}
 	}
+
 	if n == 0 && !*asJSON {
 		fmt.Fprintf(out, "no dead letters%s\n", since)
 	}
+
 	return nil
 }
 
@@ -133,6 +147,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	s, err := openLetters(ctx)
 	if err != nil {
 		return err
@@ -146,15 +161,19 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		DryRun:    *dryRun,
 		Out:       out,
 	}
+
 	if *to != "" {
 		if r.To, err = deadletters.Receiver(s.receivers, *to); err != nil {
 			return &usageError{fmt.Errorf("--to %s: %w", *to, err)}
 		}
 	}
+
 	if err := s.connectLeases(ctx); err != nil {
 		return err
 	}
+
 	r.Leases = s.leases
+
 	if s.config.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(
 			out,
@@ -162,9 +181,11 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 				"THROTTLE_WINDOW",
 		)
 	}
+
 	for _, id := range ids {
 		r.ByID(ctx, id)
 	}
+
 	if *all {
 		for page, listErr := range s.deadLetters.List(ctx, deadletter.Undelivered, since.time()) {
 			if err = listErr; err != nil {
@@ -173,6 +194,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 			r.Send(ctx, page)
 		}
 	}
+
 	fmt.Fprintln(out, replaySummary(r, since))
 	switch {
 	case err != nil:
@@ -180,6 +202,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	case r.Failed > 0:
 		return &silentError{exitFailed}
 	}
+
 	return nil
 }
 
@@ -195,6 +218,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	s, err := openLetters(ctx)
 	if err != nil {
 		return err
@@ -204,6 +228,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	if *dryRun {
 		verb = "would be discarded"
 	}
+
 	n, failed := 0, 0
 	discard := func(l deadletter.Letter) error {
 		if !*dryRun {
@@ -211,6 +236,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 				return err
 			}
 		}
+
 		n++
 		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+verb))
 		return nil
@@ -220,16 +246,19 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		if err == nil {
 			err = discard(l)
 		}
+
 		if err != nil {
 			failed++
 			fmt.Fprintf(out, "%s: %v\n", humanize.OneLine(id), err)
 		}
 	}
+
 	if *all {
 		for page, listErr := range s.deadLetters.List(ctx, kinds[0], since.time()) {
 			if listErr != nil {
 				return listErr
 			}
+
 			for _, l := range page {
 				if err := discard(l); err != nil {
 					return err
@@ -237,10 +266,12 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 			}
 		}
 	}
+
 	fmt.Fprintf(out, "%d %s\n", n, verb)
 	if failed > 0 {
 		return &silentError{exitFailed}
 	}
+
 	return nil
 }
 
@@ -264,6 +295,7 @@ func parseIDs(flags *flag.FlagSet, args []string, all *bool, since *age) ([]stri
 	if err != nil {
 		return nil, err
 	}
+
 	switch {
 	case *all && len(ids) > 0:
 		err = errors.New("name dead letters or use --all, not both")
@@ -272,9 +304,11 @@ func parseIDs(flags *flag.FlagSet, args []string, all *bool, since *age) ([]stri
 	case !*all && since.Duration > 0:
 		err = errors.New("--since requires --all")
 	}
+
 	if err != nil {
 		return nil, &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 	}
+
 	return ids, nil
 }
 
@@ -284,12 +318,14 @@ func replaySummary(r *deadletters.Replay, since *age) string {
 	if r.DryRun {
 		verb = "would be sent"
 	}
+
 	switch {
 	case r.Delivered+r.Failed == 0:
 		return "no dead letters" + since.String()
 	case r.Failed == 0:
 		return fmt.Sprintf("%d %s", r.Delivered, verb)
 	}
+
 	return fmt.Sprintf("%d %s, %d not", r.Delivered, verb, r.Failed)
 }
 

@@ -27,11 +27,14 @@ func serveHub(ctx context.Context, out io.Writer, args []string) error {
 	if *partitions < 1 {
 		return &usageError{fmt.Errorf("--partitions is %d; must be 1 to 1024", *partitions)}
 	}
+
 	hub, err := devhub.Listen(*addr, devhub.Config{Hub: *name, Partitions: *partitions, Key: emulatorKey})
 	if err != nil {
 		return err
 	}
+
 	fmt.Fprintln(out, hub.ConnectionString())
 	<-ctx.Done()
+
 	return hub.Close()
 }

@@ -51,6 +51,7 @@ func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
 		case f.NArg() == 0:
 			return others, nil
 		}
+
 		others, args = append(others, f.Arg(0)), f.Args()[1:]
 	}
 }

@@ -27,8 +27,11 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 	if err != nil {
 		return nil, fmt.Errorf("HEARTBEAT_URL %w", err)
 	}
+
 	return heartbeat.New(heartbeat.Config{
-		Target: target, Source: c.Scope(), Log: log,
+		Target: target,
+		Source: c.Scope(),
+		Log:    log,
 		Leading: func() bool {
 			_, leading := r.duties.Leading()
 			return leading
@@ -53,6 +56,7 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 	if err == nil {
 		err = failed
 	}
+
 	return status.WouldArrive(time.Now(), r.self(), status.Members(reports), partitions, err)
 }
 

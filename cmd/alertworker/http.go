@@ -48,6 +48,7 @@ func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
 		return nil, fmt.Errorf("HTTP_ADDR: %w: set another one, or an empty one to turn HTTP off", err)
 	}
+
 	s.server = &http.Server{
 		Handler: http.HandlerFunc(
 			func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) },
@@ -72,12 +73,14 @@ func (s *httpServer) serve(ctx context.Context) {
 			s.log.Error("HTTP server stopped", zap.Error(err))
 		}
 	}()
+
 	<-ctx.Done()
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	if s.server.Shutdown(closing) != nil {
 		_ = s.server.Close()
 	}
+
 	<-done
 }
 
@@ -108,11 +111,13 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Silences = r.muting
 	o.Others = r.source.Reports
 	o.Late = r.lag.Late
+
 	if r.duties != nil {
 		o.Duties = func(ctx context.Context) (leader.Status, error) {
 			return leader.ReadStatus(ctx, shared.leases, leader.Key(c.Scope()))
 		}
 	}
+
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
 		r.trigger = newTrigger(r.worker, token, throttle.ClaimTTL(c.NotifyTimeout))
 		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
@@ -120,6 +125,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 				r.trigger.ServeHTTP(w, req)
 				return
 			}
+
 			w.Header().Set("Retry-After", "10")
 			httpapi.Fail(
 				w,
@@ -130,6 +136,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 			)
 		})
 	}
+
 	return admin.New(o)
 }
 

@@ -32,6 +32,7 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 	if err := o.Check(); err != nil {
 		return &usageError{err}
 	}
+
 	report, err := simulator.Run(ctx, o, inProcess(o), os.Stdin, os.Stdout)
 	if err != nil {
 		return err
@@ -39,6 +40,7 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 	if !report.OK() {
 		return &silentError{exitFailed}
 	}
+
 	return nil
 }
 
@@ -76,17 +78,25 @@ func inProcess(o simulator.Options) simulator.Start {
 			HTTPAddr:                     "127.0.0.1:0",
 			HTTPIngestToken:              config.NewSecret(simulator.IngestToken),
 		}
+
 		if o.Silent > 0 {
 			set := c.Rules()
 			set.Rules = append(set.Rules, rules.Rule{
-				Name: simulator.Offline, Window: o.Window, Resolved: o.Resolved, Forget: rules.DefaultForget, Silent: o.Silent, Levels: []rules.Level{{}},
+				Name:     simulator.Offline,
+				Window:   o.Window,
+				Resolved: o.Resolved,
+				Forget:   rules.DefaultForget,
+				Silent:   o.Silent,
+				Levels:   []rules.Level{{}},
 			})
 			c.RulesFile = config.RulesOf(set)
 		}
+
 		o, err := newOperations(c, log)
 		if err != nil {
 			return nil, err
 		}
+
 		ctx, cancel := context.WithCancel(context.Background())
 		r, err := newReplica(ctx, c, shared, nil, o, log)
 		if err != nil {
@@ -94,6 +104,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			o.close()
 			return nil, err
 		}
+
 		l := &localWorker{page: o.http.listener.Addr().String(), cancel: cancel, done: make(chan struct{})}
 		go func() {
 			defer close(l.done)

@@ -33,14 +33,18 @@ func newEncoder(format config.Choice, coloured bool) zapcore.Encoder {
 		EncodeLevel:    zapcore.LowercaseLevelEncoder,
 		EncodeDuration: zapcore.StringDurationEncoder,
 	}
+
 	if format == config.LogJSON {
 		return zapcore.NewJSONEncoder(e)
 	}
+
 	e.EncodeTime = zapcore.TimeEncoderOfLayout("15:04:05.000")
 	e.EncodeLevel = zapcore.CapitalLevelEncoder
 	if coloured {
 		e.EncodeLevel = zapcore.CapitalColorLevelEncoder
 	}
+
 	e.ConsoleSeparator = "  "
+
 	return zapcore.NewConsoleEncoder(e)
 }

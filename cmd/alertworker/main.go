@@ -54,24 +54,29 @@ func command(ctx context.Context, args []string) int {
 	if len(args) > 0 {
 		name, args = args[0], args[1:]
 	}
+
 	do := commands[name]
 	if do == nil {
 		do = func(context.Context, io.Writer, []string) error {
 			return &usageError{fmt.Errorf("unknown command %q; see alertworker --help", name)}
 		}
 	}
+
 	err := do(ctx, os.Stdout, args)
 	if err == nil {
 		return exitStopped
 	}
+
 	var silent *silentError
 	if !errors.As(err, &silent) {
 		fmt.Fprintln(os.Stderr, "alertworker:", err)
 	}
+
 	var coded interface{ ExitCode() int }
 	if errors.As(err, &coded) {
 		return coded.ExitCode()
 	}
+
 	return exitFailed
 }
 

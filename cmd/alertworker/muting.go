@@ -40,9 +40,11 @@ func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 				"has them"),
 		}
 	}
+
 	if err := s.connectRecords(ctx); err != nil {
 		return muting.Store{}, err
 	}
+
 	return silences(s.config, s.records), nil
 }
 
@@ -59,9 +61,11 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
+
 	if u, err := user.Current(); r.Who == "" && err == nil {
 		r.Who = u.Username
 	}
+
 	r.Who = cmp.Or(r.Who, os.Getenv("USER"), "unknown")
 	opened, err := openSession()
 	if err != nil {
@@ -72,6 +76,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
+
 	store, err := opened.openSilences(ctx)
 	if err != nil {
 		return err
@@ -79,6 +84,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	if s, err = store.Add(ctx, s, lasts); err != nil {
 		return err
 	}
+
 	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
 	fmt.Fprintf(
 		out,
@@ -98,10 +104,12 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	isList, isEnd := len(args) == 1 && args[0] == "list", len(args) == 2 && args[0] == "end"
 	if !isList && !isEnd {
 		return &usageError{errors.New("use list, or end and an id; see alertworker silences --help")}
 	}
+
 	opened, err := openSession()
 	if err != nil {
 		return err
@@ -111,6 +119,7 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	if isEnd {
 		s, err := store.End(ctx, args[1])
 		if err == nil {
@@ -118,18 +127,22 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 		}
 		return err
 	}
+
 	all, err := store.List(ctx)
 	if err != nil {
 		return err
 	}
+
 	if len(all) == 0 {
 		fmt.Fprintln(out, "no silences")
 		return nil
 	}
+
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSILENCED\tUNTIL\tWHO\tWHY")
 	for _, s := range all {
 		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", s.ID, s, s.Until.Format(time.DateTime+"Z"), s.Who, s.Why)
 	}
+
 	return table.Flush()
 }

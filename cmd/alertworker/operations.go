@@ -51,6 +51,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	if c.ThrottleStore == config.StoreCosmos {
 		o.monitor.Store.Explain = func(err error) error { return azure.AddHint(azure.Summary(err), c.CosmosVariable()) }
 	}
+
 	if c.HTTPAddr != "" {
 		var err error
 		if o.http, err = listenHTTP(c, log); err != nil {
@@ -58,12 +59,14 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 		}
 		o.http.handler.Store(admin.New(adminOptions(c, o, log)))
 	}
+
 	ctx, stop := context.WithCancel(context.Background())
 	o.stop = stop
 	o.work.Go(func() { o.monitor.Run(ctx) })
 	if o.http != nil {
 		o.work.Go(func() { o.http.serve(ctx) })
 	}
+
 	return o, nil
 }
 
@@ -84,11 +87,13 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 			if op == records.OpWrite || op == records.OpDelete {
 				kind = status.Write
 			}
+
 			if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
 				calls.Called(status.Read, nil) // an answer, and nothing was written
 			} else {
 				calls.Called(kind, err)
 			}
+
 			return err
 		},
 	)

@@ -46,16 +46,20 @@ func (m *meter) say(share float64, done string) {
 	if now.Before(m.due) {
 		return
 	}
+
 	m.due = now.Add(m.every())
 	left := "?"
 	if share > 0 {
 		left = humanize.Span(time.Duration(float64(now.Sub(m.began)) * (1 - share) / share))
 	}
+
 	line := fmt.Sprintf("%s, %s left", done, left)
+
 	if m.terminal {
 		fmt.Fprintf(m.to, "\r\x1b[K%s", line)
 		return
 	}
+
 	fmt.Fprintln(m.to, line)
 }
 
@@ -80,11 +84,14 @@ func withProgress(s backtesting.Source) backtesting.Source {
 func (p *progress) Next(ctx context.Context) (partition string, events []telemetry.Event, err error) {
 	partition, events, err = p.Source.Next(ctx)
 	p.events += len(events)
+
 	if err != nil {
 		p.end()
 		return partition, events, err
 	}
+
 	perSecond := float64(p.events) / max(time.Since(p.began), time.Millisecond).Seconds()
 	p.say(p.Progress(), fmt.Sprintf("%d events, %.0f per second", p.events, perSecond))
+
 	return partition, events, nil
 }

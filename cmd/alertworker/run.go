@@ -64,6 +64,7 @@ func runConfigured(
 	if err != nil {
 		return err
 	}
+
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		working := func() bool {
@@ -74,6 +75,7 @@ func runConfigured(
 			log.Info("handing over and restarting with the new secrets")
 			stop(errNewSecrets)
 		}
+
 		return nil
 	})
 	r, err := start(ctx, c, dial, kept, o, log, &end)
@@ -84,10 +86,13 @@ func runConfigured(
 	case err != nil:
 		return err
 	}
+
 	if err := r.run(ctx); err != nil {
 		return err
 	}
+
 	log.Info("stopped")
+
 	return nil
 }
 
@@ -102,10 +107,12 @@ func start(
 	if err != nil {
 		return nil, err
 	}
+
 	c, shared, err = connect(ctx, c, shared, o.monitor, log)
 	if err != nil {
 		return nil, err
 	}
+
 	hub := c.Hub()
 	exports := tracing.Config{
 		Version: build.Version(),
@@ -118,12 +125,15 @@ func start(
 	if err != nil {
 		log.Warn("tracing disabled", zap.Error(err))
 	}
+
 	end.add("tracing", closeLimit, closing(tracer.Close))
 	endExport, err := tracing.ExportMetrics(ctx, exports, o.metrics.Producer())
 	if err != nil {
 		log.Warn("export of metrics disabled", zap.Error(err))
 	}
+
 	end.add("export of metrics", 2*closeLimit, closing(endExport))
+
 	return newReplica(ctx, c, shared, tracer, o, log)
 }
 
@@ -148,10 +158,12 @@ func connect(
 		if err == nil {
 			err = opened.tryWrites(ctx, resolved)
 		}
+
 		var wrong *invalidError
 		if err == nil || ctx.Err() != nil || errors.As(err, &wrong) {
 			return resolved, opened, err
 		}
+
 		var at *openError
 		errors.As(err, &at)
 		m.Opening(at.by, err, azure.Refused(err))
@@ -179,9 +191,11 @@ func configure() (config.Config, *zap.Logger, error) {
 	for _, w := range warnings {
 		fmt.Fprintln(os.Stderr, "alertworker: warning:", w)
 	}
+
 	if err != nil {
 		return config.Config{}, nil, err
 	}
+
 	return c, newLogger(c, os.Stderr), nil
 }
 
@@ -193,6 +207,7 @@ func openReceivers(
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_WEBHOOK_SECRET %w", err)
 	}
+
 	tokens := func(scope policy.TokenRequestOptions) notify.TokenSource {
 		return func(ctx context.Context) (string, error) {
 			token, err := identity.GetToken(ctx, scope)
@@ -200,12 +215,18 @@ func openReceivers(
 		}
 	}
 	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
-		Log: log, WebhookSecrets: secrets, Style: notify.Style{Zone: c.Zone(), Page: c.PublicURL}, Concurrency: c.NotifyConcurrency,
-		EventGridToken: tokens(azure.EventGridScope), MailToken: tokens(azure.MailScope), Dial: dial,
+		Log:            log,
+		WebhookSecrets: secrets,
+		Style:          notify.Style{Zone: c.Zone(), Page: c.PublicURL},
+		Concurrency:    c.NotifyConcurrency,
+		EventGridToken: tokens(azure.EventGridScope),
+		MailToken:      tokens(azure.MailScope),
+		Dial:           dial,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_URLS %w", err)
 	}
+
 	return rs, nil
 }
 

@@ -31,33 +31,39 @@ func secretsChange(ctx context.Context, c config.Config, working func() bool, lo
 		<-ctx.Done()
 		return false
 	}
+
 	used := fingerprint(files) // or rejected
 	last := used
 	var turn time.Time // zero until there are new secrets
 	clock := time.NewTicker(secretsEvery)
 	defer clock.Stop()
+
 	for {
 		select {
 		case <-ctx.Done():
 			return false
 		case <-clock.C:
 		}
+
 		now := fingerprint(files)
 		stable := bytes.Equal(now, last)
 		last = now
 		if !stable || bytes.Equal(now, used) {
 			continue
 		}
+
 		if _, _, err := config.Load(); err != nil {
 			log.Error("secret files have changed, but are not valid: the old secrets stay in use", zap.Error(err))
 			used = now
 			continue
 		}
+
 		if turn.IsZero() {
 			wait := rand.N(secretsWithin)
 			turn = time.Now().Add(wait)
 			log.Info("secret files have changed: replicas hand over one after another", zap.Duration("within", wait))
 		}
+
 		if !working() || !time.Now().Before(turn) {
 			return true
 		}
@@ -72,8 +78,10 @@ func fingerprint(files []string) []byte {
 		if err != nil {
 			content = []byte(err.Error())
 		}
+
 		one := sha256.Sum256(content)
 		sum.Write(one[:])
 	}
+
 	return sum.Sum(nil)
 }

@@ -28,14 +28,17 @@ func openSession() (*session, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	s := &session{config: c, log: log}
 	if s.stores, err = newStores(c, nil); err != nil {
 		return nil, err
 	}
+
 	if s.receivers, err = openReceivers(c, s.identity, nil, log); err != nil {
 		s.stores.Close()
 		return nil, err
 	}
+
 	return s, nil
 }
 
@@ -84,6 +87,7 @@ func (s *session) connectRecords(ctx context.Context) (err error) {
 			azure.AddHint(err, s.config.StorageVariable()),
 		)
 	}
+
 	return nil
 }
 

@@ -58,6 +58,7 @@ func (s stores) Close() {
 	if s.http != nil {
 		s.http.CloseIdleConnections()
 	}
+
 	if s.identity != nil {
 		s.identity.Close()
 	}
@@ -69,18 +70,22 @@ type dialer func(ctx context.Context, network, address string) (net.Conn, error)
 // newStores returns what is needed to open stores, which dial connects to. It does not connect.
 func newStores(c config.Config, dial dialer) (stores, error) {
 	s := stores{http: azure.NewHTTPClient(dial), dial: dial, memory: &memory{}}
+
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {
 			// Templates pass empty values for what is not set; azidentity would ask for
 			// the managed identity with this ID.
 			_ = os.Unsetenv("AZURE_CLIENT_ID")
 		}
+
 		source, err := azidentity.NewDefaultAzureCredential(nil)
 		if err != nil {
 			return s, fmt.Errorf("find an Azure identity: %w", err)
 		}
+
 		s.identity = azure.NewCredential(source)
 	}
+
 	return s, nil
 }
 
@@ -92,16 +97,19 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 	if err != nil {
 		return c, s, &openError{status.ByHub, err}
 	}
+
 	if s.records, err = s.openRecords(ctx, c, log); err != nil {
 		return c, s, &openError{
 			status.ByCheckpoints,
 			fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable())),
 		}
 	}
+
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
 		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
 		return c, s, &openError{status.ByStore, err}
 	}
+
 	if c.HasStorage() {
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return c, s, &openError{
@@ -110,6 +118,7 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 			}
 		}
 	}
+
 	return c, s, nil
 }
 
@@ -123,6 +132,7 @@ func (s stores) tryWrites(ctx context.Context, c config.Config) error {
 		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))
 		return &openError{status.ByCheckpoints, err}
 	}
+
 	for {
 		err := status.Try(ctx, s.leases, status.ProbeKey(c.Scope()))
 		switch {
@@ -143,6 +153,7 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 		}
 		return s.memory.records, nil
 	}
+
 	return s.openBlobs(ctx, c, c.CheckpointContainer, func(container string) {
 		log.Error(
 			"the checkpoint container was missing and has been created again: partitions that no replica is reading start "+
@@ -180,12 +191,14 @@ func (s stores) openBlobs(
 	if err != nil {
 		return nil, err
 	}
+
 	ctx, cancel := opening(ctx)
 	defer cancel()
 	blobs, err := records.OpenBlobs(ctx, client, created)
 	if err != nil {
 		return nil, err
 	}
+
 	return records.Reliable(blobs), nil
 }
 
@@ -197,29 +210,39 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 			zap.String("container", container),
 		)
 	}
+
 	switch c.ThrottleStore {
 	case config.StoreBlob, config.StoreBlobLease:
 		client, err := s.container(ctx, c, c.ThrottleContainer)
 		if err != nil {
 			return nil, err
 		}
+
 		ctx, cancel := opening(ctx)
 		defer cancel()
 		if c.ThrottleStore == config.StoreBlobLease {
 			return bloblease.OpenNative(ctx, client, created)
 		}
+
 		return bloblease.OpenETag(ctx, client, created)
+
 	case config.StoreCosmos:
 		account, err := s.cosmosAccount(ctx, c)
 		if err != nil {
 			return nil, err
 		}
+
 		ctx, cancel := opening(ctx)
 		defer cancel()
 		return cosmoslease.Open(ctx, cosmoslease.Config{
-			Account: account, Database: c.CosmosDatabase, Container: c.CosmosContainer,
-			Retention: c.LeaseRetention, Client: s.http, Created: created,
+			Account:   account,
+			Database:  c.CosmosDatabase,
+			Container: c.CosmosContainer,
+			Retention: c.LeaseRetention,
+			Client:    s.http,
+			Created:   created,
 		})
+
 	default:
 		if s.memory.leases == nil {
 			s.memory.leases = memlease.Keeping(c.LeaseRetention)
@@ -236,9 +259,11 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 		}
 		return account, nil
 	}
+
 	if err := s.identity.Prefetch(ctx, azure.CosmosScope(c.CosmosEndpoint)); err != nil {
 		return cosmoslease.Account{}, err
 	}
+
 	return cosmoslease.WithCredential(c.CosmosEndpoint, s.identity)
 }
 
@@ -256,9 +281,11 @@ func (s stores) container(ctx context.Context, c config.Config, name string) (*c
 		}
 		client, err = azblob.NewClient(c.StorageAccountURL, s.identity, options)
 	}
+
 	if err != nil {
 		return nil, &invalidError{fmt.Errorf("%s: %w", c.StorageVariable(), azure.Explain(err))}
 	}
+
 	return client.ServiceClient().NewContainerClient(name), nil
 }
 
@@ -268,9 +295,13 @@ func (s stores) member(ctx context.Context, c config.Config, rs records.Store, l
 	if err != nil {
 		return nil, err
 	}
+
 	return peers.Open(rs, groupName(c), peers.Settings{
-		Format: peers.Format, Store: string(c.ThrottleStore), Place: place, Scope: c.Scope(),
-		Rules: peers.Rules(c.Rules()),
+		Format: peers.Format,
+		Store:  string(c.ThrottleStore),
+		Place:  place,
+		Scope:  c.Scope(),
+		Rules:  peers.Rules(c.Rules()),
 	}, log), nil
 }
 
@@ -303,11 +334,13 @@ func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 			return "", err
 		}
 		address = client.URL()
+
 	case config.StoreCosmos:
 		account, err := s.cosmosAccount(ctx, c)
 		if err != nil {
 			return "", err
 		}
+
 		address = strings.TrimRight(
 			account.Endpoint(),
 			"/",
@@ -316,12 +349,15 @@ func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 		) + "/" + url.PathEscape(
 			c.CosmosContainer,
 		)
+
 	default:
 		return "memory", nil
 	}
+
 	u, err := url.Parse(address)
 	if err != nil {
 		return "", errors.New("the throttle store's address is not a URL")
 	}
+
 	return strings.TrimSuffix(strings.ToLower(u.Host), ":443") + u.Path, nil
 }

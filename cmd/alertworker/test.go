@@ -39,18 +39,22 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 			"By default it is\na new name each time, because a device that has just caused an alert is quiet for the "+
 			"rest of the window",
 	)
+
 	address := flags.String(
 		"http",
 		"",
 		"send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN",
 	)
+
 	sent := flags.Bool("sent", false, "send nothing; follow the next reading that the device sends")
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
+
 	if *device == "" && !*sent {
 		*device = notify.TestDevice + "-" + strings.ToLower(rand.Text()[:6])
 	}
+
 	s, err := openSession()
 	if err != nil {
 		return err
@@ -61,20 +65,25 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 	if t.Rule, err = checkup.TestRule(c.Rules()); err != nil {
 		return err
 	}
+
 	switch {
 	case *sent && (*address != "" || *device == ""):
 		return &usageError{errors.New("--sent requires --device, and excludes --http")}
+
 	case c.ThrottleStore == config.StoreMemory && *address == "":
 		return &usageError{
 			errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http"),
 		}
+
 	case *sent:
 		fmt.Fprintf(out, "waiting for a reading of %s: %s at %v\n", *device, t.Rule.Field, t.Rule.Levels[0].Limit)
+
 	case *address != "":
 		t.Recoveries = false
 		if t.Send, err = sendHTTP(*address, *device, c); err != nil {
 			return &usageError{err}
 		}
+
 	case c.IoTHubConnectionString.IsSet():
 		return &usageError{
 			errors.New(
@@ -82,20 +91,25 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 					"--http",
 			),
 		}
+
 	default:
 		t.Send = s.sendHub(*device)
 	}
+
 	if c.ThrottleStore != config.StoreMemory {
 		if t.Gates, err = s.testGates(ctx, &t); err != nil {
 			return err
 		}
 	}
+
 	if !notify.IsTest(*device) {
 		fmt.Fprintf(out, "alerts of %s are not marked as tests\n", *device)
 	}
+
 	if !t.Run(ctx, findings(out)) {
 		return &silentError{exitFailed}
 	}
+
 	return nil
 }
 
@@ -104,12 +118,15 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 	if err := s.connectLeases(ctx); err != nil {
 		return nil, err
 	}
+
 	level := &t.Rule.Levels[0]
 	for _, r := range s.receivers {
 		switch {
 		case !r.Filters.Cover(t.Rule.Name, level.Name):
+
 		case t.Send != nil && !r.Filters.Want(t.Rule.Name, level.Name, noProperty):
 			t.Skipped = append(t.Skipped, r.Name)
+
 		default:
 			gates = append(
 				gates,
@@ -117,15 +134,18 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 			)
 		}
 	}
+
 	switch {
 	case len(gates) == 0 && len(t.Skipped) > 0:
 		return nil, errors.New(
 			"all receivers ask for a property by where=, which the test's messages do not have: send one as the device, " +
 				"and follow it with --sent",
 		)
+
 	case len(gates) == 0:
 		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
 	}
+
 	return gates, nil
 }
 
@@ -139,6 +159,7 @@ func (s *session) sendHub(device string) func(context.Context, []byte) (string, 
 		if err != nil {
 			return "", err
 		}
+
 		if err := eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), device, body); err != nil {
 			return "", fmt.Errorf(
 				"%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub accepts messages only "+
@@ -146,6 +167,7 @@ func (s *session) sendHub(device string) func(context.Context, []byte) (string, 
 				err,
 			)
 		}
+
 		return "the hub took the reading", nil
 	}
 }
@@ -159,12 +181,15 @@ func sendHTTP(address, device string, c config.Config) (func(context.Context, []
 	if !c.HTTPIngestToken.IsSet() {
 		return nil, errors.New("--http needs the worker's HTTP_INGEST_TOKEN")
 	}
+
 	at := strings.TrimSuffix(u.String(), "/") + "/devices/" + url.PathEscape(device) + "/telemetry"
+
 	return func(ctx context.Context, body []byte) (string, error) {
 		req, err := http.NewRequestWithContext(ctx, http.MethodPost, at, bytes.NewReader(body))
 		if err != nil {
 			return "", err
 		}
+
 		req.Header.Set("Authorization", "Bearer "+c.HTTPIngestToken.Reveal())
 		resp, err := http.DefaultClient.Do(req)
 		if err != nil {
@@ -175,10 +200,12 @@ func sendHTTP(address, device string, c config.Config) (func(context.Context, []
 		if err != nil {
 			return "", err
 		}
+
 		var answer struct{ Status string }
 		if resp.StatusCode != http.StatusOK || json.Unmarshal(text, &answer) != nil || answer.Status != "ok" {
 			return "", fmt.Errorf("the worker answered %s: %s", resp.Status, humanize.OneLine(string(text)))
 		}
+
 		return "the worker took the reading and alerted", nil
 	}, nil
 }

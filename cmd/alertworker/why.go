@@ -34,14 +34,17 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	if err != nil {
 		return err
 	}
+
 	if err = history.check(); err == nil && len(devices) != 1 {
 		err = errors.New("name one device")
 	} else if err == nil && *asJSON && history.since > 0 {
 		err = errors.New("--json has no readings: leave out --last")
 	}
+
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 	}
+
 	device := devices[0]
 	s, err := openReader()
 	if err != nil {
@@ -51,15 +54,18 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
+
 	a, set := s.admin(), s.config.Rules()
 	if *asJSON {
 		return a.WriteJSON(ctx, out, device)
 	}
+
 	var readings admin.Readings
 	if history.since > 0 {
 		if err := history.checkGroup(s.config); err != nil {
 			return err
 		}
+
 		source, err := history.open(ctx, s.config, s.stores)
 		if err != nil {
 			return err
@@ -69,32 +75,45 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 			return err
 		}
 	}
+
 	if err := a.WriteText(ctx, out, device, readings, *verbose); err != nil {
 		return err
 	}
+
 	for i := range set.Rules {
 		if *verbose {
 			fmt.Fprintf(out, "rule %s: %s\n", set.Rules[i].Name, checkup.Explain(&set.Rules[i]))
 		}
 	}
+
 	if s.inMemory() {
 		fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
 	}
+
 	if history.since > 0 {
 		return readings.WriteText(out)
 	}
+
 	return nil
 }
 
 // admin returns what looks devices up in the stores.
 func (s *session) admin() *admin.Admin {
 	o := admin.Options{
-		Rules: s.config.Rules(), Zone: s.config.Zone(), Recorder: &admin.Recorder{}, Shared: sharedOf(s.config, s.stores, s.receivers),
-		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log), Log: s.log,
+		Rules:    s.config.Rules(),
+		Zone:     s.config.Zone(),
+		Recorder: &admin.Recorder{},
+		Shared:   sharedOf(s.config, s.stores, s.receivers),
+		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log),
+		Log:      s.log,
 	}
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
 		o.Receivers = append(o.Receivers, admin.Receiver{
-			Name: s.receivers[receiver].Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
+			Name:  s.receivers[receiver].Name,
+			Rule:  rule.Name,
+			Level: level.Name,
+			Per:   rule.Per,
+			Gate:  gate,
 		})
 	})
 	return admin.New(o)

@@ -147,15 +147,18 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 	if len(fields) > maxDecoded {
 		return nil, fmt.Errorf("%d fields are too many to decode: give at most %d", len(fields), maxDecoded)
 	}
+
 	d := &Decoder{fields: len(fields), scanners: sync.Pool{New: func() any { return newScanner() }}}
 	for i, f := range fields {
 		paths, err := parsePaths(f.Paths)
 		if err != nil {
 			return nil, err
 		}
+
 		if f.Condition {
 			d.aside |= 1 << i
 		}
+
 		for j := range paths {
 			p := &paths[j]
 			p.field = uint8(i)
@@ -167,6 +170,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 			d.start = append(d.start, cursor{path: p})
 		}
 	}
+
 	return d, nil
 }
 
@@ -221,9 +225,11 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		}
 		return reason
 	}
+
 	for i := range found {
 		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
 	}
+
 	s := d.scanners.Get().(*scanner)
 	defer s.putBack(&d.scanners)
 	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d.start, text, found) })
@@ -234,13 +240,16 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		if f.Reason == ReasonMalformed && end != ReasonOK {
 			f.Reason = end
 		}
+
 		if f.Reason == ReasonMalformed && !understood(e.ContentEncoding) {
 			f.Reason = ReasonUnsupportedEncoding
 		}
+
 		if (f.Reason == ReasonOK || reason == ReasonMissing) && d.aside&(1<<i) == 0 {
 			reason = f.Reason
 		}
 	}
+
 	return reason
 }
 
@@ -254,6 +263,7 @@ func unread(e *Event) Reason {
 	case e.Device == "":
 		return ReasonNoDevice
 	}
+
 	return ReasonOK
 }
 
@@ -303,11 +313,13 @@ func (s *scanner) begin(text []byte) Reason {
 	case text[0] == '"':
 		return ReasonMalformed // a wrapping, see unpack
 	}
+
 	// Over a bytes.Buffer the decoder reads the bytes where they are, and does
 	// not write to them.
 	s.body = text
 	s.input = *bytes.NewBuffer(text)
 	s.json.Reset(&s.input, lenient...)
+
 	return ReasonOK
 }
 
@@ -322,13 +334,16 @@ func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool)
 		for err == nil {
 			err = s.value(start, all, '[')
 		}
+
 		if err != io.EOF {
 			reason = ReasonMalformed
 		}
+
 		if s.json.StackDepth() >= maxSkip {
 			s.tooDeep = math.MaxUint64
 		}
 	}
+
 	for i, one := range all {
 		r := one.reason
 		switch {
@@ -338,11 +353,14 @@ func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool)
 		case reason != ReasonOK:
 			r = reason
 		}
+
 		if r == ReasonOK || found[i].Reason == ReasonMalformed {
 			found[i] = Found{Value: one.value, Reason: r}
 		}
 	}
+
 	s.pop(len(found))
+
 	return reason == ReasonMalformed
 }
 
@@ -355,6 +373,7 @@ func (s *scanner) push(at []cursor, n int) []finding {
 	for _, c := range at {
 		all[c.path.field] = nothing
 	}
+
 	return all
 }
 
@@ -372,16 +391,20 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 			}
 			return s.json.SkipValue()
 		}
+
 		if kind == within { // what is joined twice in the same way could be joined at once
 			return s.values(at, in, kind)
 		}
+
 		all := s.push(at, len(in))
 		err := s.values(at, all, kind)
+
 		for i, c := range at {
 			if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
 				c.join(in, all[c.path.field], within)
 			}
 		}
+
 		s.pop(len(in))
 		return err
 	}
@@ -390,11 +413,13 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 	if err != nil {
 		return err
 	}
+
 	one, read := nothing, false
 	for _, c := range at {
 		if !c.whole() {
 			continue
 		}
+
 		if !read {
 			if !s.complete(v) {
 				return nil
@@ -402,8 +427,10 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 			one.value, one.reason = s.number(v)
 			read = true
 		}
+
 		c.join(in, c.path.reading(s, v, one), within)
 	}
+
 	return nil
 }
 
@@ -412,6 +439,7 @@ func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
 	if _, err := s.json.ReadToken(); err != nil {
 		return err
 	}
+
 	if kind == '[' {
 		for s.json.PeekKind() != ']' {
 			if err := s.value(at, in, kind); err != nil {
@@ -424,12 +452,14 @@ func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
 				c.join(in, finding{rank: c.path.rank, reason: ReasonNotANumber}, kind)
 			}
 		}
+
 		for s.json.PeekKind() != '}' {
 			if err := s.member(at, in); err != nil {
 				return err
 			}
 		}
 	}
+
 	_, err := s.json.ReadToken()
 	return err
 }
@@ -440,11 +470,13 @@ func (s *scanner) complete(v []byte) bool {
 	if c := v[0]; c != '-' && (c < '0' || c > '9') {
 		return true
 	}
+
 	for _, c := range s.body[s.json.InputOffset():] {
 		if !isSpace(c) {
 			return c == ',' || c == '}' || c == ']'
 		}
 	}
+
 	return false
 }
 
@@ -454,21 +486,26 @@ func (s *scanner) member(at []cursor, in []finding) error {
 	if err != nil {
 		return err
 	}
+
 	depth := len(s.cursors)
 	name = s.unquote(name)
 	for _, c := range at {
 		if c.differs(name) {
 			continue
 		}
+
 		if c, ok := c.advance(name); ok {
 			s.cursors = append(s.cursors, c)
 		}
 	}
+
 	if len(s.cursors) == depth {
 		return s.json.SkipValue()
 	}
+
 	err = s.value(s.cursors[depth:], in, '{')
 	s.cursors = s.cursors[:depth]
+
 	return err
 }
 
@@ -477,6 +514,7 @@ func (s *scanner) unquote(v []byte) []byte {
 	if bytes.IndexByte(v, '\\') < 0 {
 		return v[1 : len(v)-1]
 	}
+
 	// Invalid UTF-8 is an error here, but replaced and no harm.
 	s.text, _ = jsontext.AppendUnquote(s.text[:0], v)
 	return s.text
@@ -494,6 +532,7 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	case '"':
 		v = bytes.TrimSpace(s.unquote(v))
 	}
+
 	f, ok := ParseNumber(v)
 	switch {
 	case ok:
@@ -501,6 +540,7 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	case math.IsInf(f, 0), notFinite(v):
 		return 0, ReasonNotFinite
 	}
+
 	return 0, ReasonNotANumber
 }
 
@@ -518,12 +558,15 @@ func (c cursor) join(in []finding, one finding, within jsontext.Kind) {
 	all := &in[c.path.field]
 	switch {
 	case one.reason == ReasonMissing:
+
 	case all.reason == ReasonMissing:
 		*all = one
+
 	case (all.reason == ReasonOK) != (one.reason == ReasonOK):
 		if one.reason == ReasonOK {
 			*all = one
 		}
+
 	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
 		all.rank = min(all.rank, one.rank)
 		if c.path.lowest {
@@ -531,6 +574,7 @@ func (c cursor) join(in []finding, one finding, within jsontext.Kind) {
 		} else {
 			all.value = max(all.value, one.value)
 		}
+
 	case one.rank < all.rank:
 		*all = one
 	}

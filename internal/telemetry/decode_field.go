@@ -43,6 +43,7 @@ func parseWords(texts []string) (words []word) {
 		}
 		words = append(words, w)
 	}
+
 	return words
 }
 
@@ -54,28 +55,34 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	case p.time && one.reason != ReasonNull:
 		one.value, one.reason = 0, ReasonNotANumber
 		t, ok := UnixTime(number.value)
+
 		if v[0] == '"' {
 			t, ok = ParseTime(s.unquote(v))
 		} else if number.reason != ReasonOK || v[0] == 't' || v[0] == 'f' {
 			ok = false
 		}
+
 		if ok {
 			one.value, one.reason = float64(t.UnixMicro()), ReasonOK
 		}
+
 	case len(p.words) > 0 && one.reason != ReasonNull:
 		one.value, one.reason = 0, ReasonOK
 		if v[0] == '"' {
 			v = bytes.TrimSpace(s.unquote(v))
 		}
+
 		for i, w := range p.words {
 			if bytes.EqualFold(v, w.text) || number.reason == ReasonOK && number.value == w.number {
 				one.value = float64(i + 1)
 				break
 			}
 		}
+
 	case p.valid != nil && one.reason == ReasonOK && (one.value < p.valid.From || one.value > p.valid.To):
 		one.value, one.reason = 0, ReasonInvalid
 	}
+
 	return one
 }
 
@@ -84,16 +91,19 @@ func parsePaths(list string) ([]path, error) {
 	if strings.TrimSpace(list) == "" {
 		list = DefaultFields
 	}
+
 	texts := strings.Split(list, ",")
 	if len(texts) > maxList {
 		return nil, fmt.Errorf("%d fields are too many: name at most %d", len(texts), maxList)
 	}
+
 	paths := make([]path, 0, len(texts))
 	for i, text := range texts {
 		p, err := parsePath(strings.TrimSpace(text))
 		if err != nil {
 			return nil, fmt.Errorf("field %d of %d: %w", i+1, len(texts), err)
 		}
+
 		for j, other := range paths {
 			if bytes.EqualFold(p.text, other.text) {
 				return nil, fmt.Errorf(
@@ -105,13 +115,16 @@ func parsePaths(list string) ([]path, error) {
 				)
 			}
 		}
+
 		paths = append(paths, p)
 	}
+
 	return paths, nil
 }
 
 func parsePath(text string) (path, error) {
 	p := path{text: []byte(text)}
+
 	switch {
 	case text == "":
 		return p, fmt.Errorf("it is empty: write paths separated by single commas, as in %q", "machine.temperature,temp")
@@ -120,6 +133,7 @@ func parsePath(text string) (path, error) {
 	case !utf8.ValidString(text):
 		return p, fmt.Errorf("%q is not valid UTF-8", text)
 	}
+
 	end := -1
 	for name := range strings.SplitSeq(text, ".") {
 		if strings.TrimSpace(name) != name || name == "" {
@@ -129,9 +143,11 @@ func parsePath(text string) (path, error) {
 				"machine.temperature",
 			)
 		}
+
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)
 	}
+
 	return p, nil
 }
 

@@ -61,24 +61,29 @@ func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)
 		if r := s.begin(text); r != ReasonOK {
 			return r == ReasonMalformed
 		}
+
 		open, at := []string{""}, "" // the paths of the objects and arrays around the next value, and its own
 		for {
 			var err error
 			switch kind := s.json.PeekKind(); {
 			case (kind == '[' || kind == '{') && s.json.StackDepth() >= maxDepth:
 				err = s.json.SkipValue()
+
 			case kind == '[' || kind == '{':
 				open = append(open, at)
 				_, err = s.json.ReadToken()
+
 			case kind == ']' || kind == '}':
 				open = open[:len(open)-1]
 				_, err = s.json.ReadToken()
+
 			default:
 				var v []byte
 				in, before := s.json.StackIndex(s.json.StackDepth())
 				if v, err = s.json.ReadValue(); err != nil {
 					break
 				}
+
 				if in == '{' && before%2 == 0 { // a name
 					if at = join(open[len(open)-1], string(s.unquote(v))); writable(at) {
 						continue
@@ -88,9 +93,11 @@ func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)
 					visit(s, at, v)
 				}
 			}
+
 			if err != nil {
 				return err != io.EOF
 			}
+
 			at = open[len(open)-1]
 		}
 	})

@@ -27,6 +27,7 @@ func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 		}
 		body = inner
 	}
+
 	return ReasonOK
 }
 
@@ -36,6 +37,7 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 	if isGzip(body) {
 		return s.gunzip(body)
 	}
+
 	if c := charsetOf(body); c != nil {
 		text, err := c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped
 		if err != nil {
@@ -43,6 +45,7 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 		}
 		return text, ReasonOK
 	}
+
 	body = trim(body)
 	if len(body) > 0 && body[0] == '"' {
 		text, err := jsontext.AppendUnquote(nil, body)
@@ -51,6 +54,7 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 		}
 		return text, ReasonOK
 	}
+
 	if text, ok := fromBase64(body); ok {
 		return text, ReasonOK
 	}
@@ -60,6 +64,7 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 	if isBinary(body) {
 		return nil, ReasonUnsupportedEncoding
 	}
+
 	return nil, ReasonMalformed
 }
 
@@ -71,9 +76,11 @@ func trim(text []byte) []byte {
 	for start < end && isSpace(text[start]) {
 		start++
 	}
+
 	for start < end && (isSpace(text[end-1]) || text[end-1] == 0) {
 		end--
 	}
+
 	return text[start:end]
 }
 
@@ -86,6 +93,7 @@ func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
 	if err := s.gzip.Reset(bytes.NewReader(body)); err != nil {
 		return nil, ReasonMalformed
 	}
+
 	text, err := io.ReadAll(io.LimitReader(&s.gzip, MaxBody+1))
 	switch {
 	case len(text) > MaxBody:
@@ -93,6 +101,7 @@ func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
 	case err != nil:
 		return nil, ReasonMalformed
 	}
+
 	return text, ReasonOK
 }
 
@@ -111,6 +120,7 @@ func charsetOf(b []byte) encoding.Encoding {
 	case b[0] == 0xfe && b[1] == 0xff, b[0] == 0 && b[1] != 0:
 		return utf16BE
 	}
+
 	return nil
 }
 
@@ -124,6 +134,7 @@ func fromBase64(body []byte) ([]byte, bool) {
 		case '_':
 			return '/'
 		}
+
 		return r
 	}, bytes.TrimRight(body, "="))
 	text, err := base64.RawStdEncoding.AppendDecode(nil, std)
@@ -133,7 +144,9 @@ func fromBase64(body []byte) ([]byte, bool) {
 	if charsetOf(text) != nil || isGzip(text) {
 		return text, true
 	}
+
 	start := trim(text)
+
 	return text, len(start) > 0 && (start[0] == '{' || start[0] == '[' || start[0] == '"')
 }
 
@@ -151,10 +164,12 @@ func quoteNonFinite(body []byte) ([]byte, bool) {
 				}
 			}
 			i++
+
 		case isWord(body[i]):
 			for i < len(body) && isWord(body[i]) {
 				i++
 			}
+
 			if notFinite(body[start:i]) {
 				text = append(text, body[done:start]...)
 				text = append(text, '"')
@@ -162,10 +177,12 @@ func quoteNonFinite(body []byte) ([]byte, bool) {
 				text = append(text, '"')
 				done = i
 			}
+
 		default:
 			i++
 		}
 	}
+
 	return append(text, body[done:]...), done > 0
 }
 
@@ -197,5 +214,6 @@ func understood(encoding string) bool {
 		"gzip", "x-gzip", "base64":
 		return true
 	}
+
 	return false
 }

@@ -44,6 +44,7 @@ func (p Properties) Get(name string) (found Property) {
 		if !ok {
 			return found
 		}
+
 		if text, ok := key.Text(); ok && string(text) == name {
 			found = value
 		}
@@ -55,6 +56,7 @@ func EncodeProperties(all map[string]string) Properties {
 	if len(all) == 0 {
 		return nil
 	}
+
 	text := func(b []byte, s string) []byte {
 		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(s))), s...)
 	}
@@ -62,6 +64,8 @@ func EncodeProperties(all map[string]string) Properties {
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		entries = text(text(entries, name), all[name])
 	}
+
 	b := binary.BigEndian.AppendUint32([]byte{amqpvalue.Map32}, uint32(len(entries)+4))
+
 	return append(binary.BigEndian.AppendUint32(b, uint32(2*len(all))), entries...)
 }

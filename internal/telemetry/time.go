@@ -25,22 +25,27 @@ func ParseTime(text []byte) (time.Time, bool) {
 		}
 		return UnixTime(f)
 	}
+
 	if len(text) > longest {
 		return time.Time{}, false
 	}
+
 	var room [longest + 1]byte
 	written := append(room[:0], text...)
 	if c := written[10]; c == 't' || c == ' ' || c == '_' {
 		written[10] = 'T'
 	}
+
 	switch last := len(written) - 1; {
 	case written[last] == 'z':
 		written[last] = 'Z'
 	case !bytes.ContainsAny(written[shortest:], "Z+-"):
 		written = append(written, 'Z')
 	}
+
 	var t time.Time
 	err := t.UnmarshalText(written)
+
 	return t, err == nil
 }
 
@@ -52,6 +57,7 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 			return 0, false
 		}
 	}
+
 	f, err := strconv.ParseFloat(string(text), 64)
 	return f, err == nil
 }
@@ -64,5 +70,6 @@ func UnixTime(n float64) (time.Time, bool) {
 	case size < maxMillis:
 		return time.UnixMicro(int64(n * 1e3)), true
 	}
+
 	return time.Time{}, false // NaN, too
 }

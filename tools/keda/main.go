@@ -35,6 +35,7 @@ func run(args []string) error {
 	if len(args) < 2 {
 		return errors.New("usage: keda scaledobject.yaml triggerauthentication.yaml [METADATA=VALUE …]")
 	}
+
 	log.SetLogger(logr.Discard())
 	var object v1alpha1.ScaledObject
 	var auth v1alpha1.TriggerAuthentication
@@ -47,6 +48,7 @@ func run(args []string) error {
 	if len(object.Spec.Triggers) != 1 || object.Spec.Triggers[0].Type != "azure-eventhub" {
 		return errors.New("the ScaledObject does not have one trigger, azure-eventhub")
 	}
+
 	config := &scalersconfig.ScalerConfig{
 		TriggerMetadata:   object.Spec.Triggers[0].Metadata,
 		AuthParams:        map[string]string{},
@@ -56,17 +58,21 @@ func run(args []string) error {
 	for _, ref := range auth.Spec.SecretTargetRef {
 		config.AuthParams[ref.Parameter] = os.Getenv(ref.Key)
 	}
+
 	if auth.Spec.PodIdentity != nil {
 		config.PodIdentity = *auth.Spec.PodIdentity
 	}
+
 	for _, arg := range args[2:] {
 		name, value, _ := strings.Cut(arg, "=")
 		config.TriggerMetadata[name] = value
 	}
+
 	scaler, err := scalers.NewAzureEventHubScaler(config)
 	if err != nil {
 		return err
 	}
+
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
 	defer func() { _ = scaler.Close(ctx) }()
@@ -74,9 +80,11 @@ func run(args []string) error {
 	if err != nil {
 		return err
 	}
+
 	for _, v := range values {
 		fmt.Println(v.Value.Value(), "active:", active)
 	}
+
 	return nil
 }
 
@@ -86,13 +94,16 @@ func read(name string, into any) error {
 	if err != nil {
 		return err
 	}
+
 	text, err = yaml.YAMLToJSONStrict(text)
 	if err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+
 	unknown, err := json.UnmarshalStrict(text, into) // as the API server does: case matters
 	if err := errors.Join(append(unknown, err)...); err != nil {
 		return fmt.Errorf("%s: %w", name, err)
 	}
+
 	return nil
 }

@@ -15,6 +15,7 @@ func main() {
 		fmt.Fprintln(os.Stderr, "usage: notes VERSION < CHANGELOG.md")
 		os.Exit(2)
 	}
+
 	changelog, err := io.ReadAll(os.Stdin)
 	if err == nil {
 		var notes string
@@ -23,6 +24,7 @@ func main() {
 			return
 		}
 	}
+
 	fmt.Fprintln(os.Stderr, "notes:", err)
 	os.Exit(1)
 }
@@ -38,16 +40,20 @@ func section(changelog, version string) (string, error) {
 			if found {
 				break
 			}
+
 			found = name == version
 			continue
 		}
+
 		if strings.HasPrefix(line, "[") && strings.Contains(line, "]: ") {
 			break
 		}
+
 		if found {
 			notes.WriteString(line)
 		}
 	}
+
 	text := strings.TrimSpace(notes.String())
 	switch {
 	case !found:
@@ -55,5 +61,6 @@ func section(changelog, version string) (string, error) {
 	case text == "":
 		return "", fmt.Errorf("the changelog says nothing about %s", version)
 	}
+
 	return text + "\n", nil
 }

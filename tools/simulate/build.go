@@ -36,7 +36,9 @@ func build(ctx context.Context) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	modfile := filepath.Join(dir, "go.mod")
+
 	for _, name := range []string{"go.mod", "go.sum"} {
 		text, err := os.ReadFile(filepath.Join(root, name))
 		if err != nil {
@@ -46,14 +48,17 @@ func build(ctx context.Context) ([]byte, error) {
 			return nil, err
 		}
 	}
+
 	if _, err := run(ctx, "go", "mod", "edit", "-replace="+azblob+"="+copied, modfile); err != nil {
 		return nil, err
 	}
+
 	wasm := filepath.Join(dir, "simulation.wasm")
 	compile := []string{"test", "-trimpath", "-modfile=" + modfile, "-ldflags=-s -w", "-c", "-o", wasm}
 	if _, err := run(ctx, "go", append(compile, "./cmd/alertworker")...); err != nil {
 		return nil, err
 	}
+
 	return os.ReadFile(wasm)
 }
 
@@ -70,20 +75,24 @@ func copyAzblob(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	from, err := run(ctx, "go", "list", "-m", "-f", "{{.Dir}}", azblob)
 	if err != nil {
 		return "", err
 	}
+
 	from = strings.TrimSpace(from)
 	to := filepath.Join(cache, filepath.Base(from))
 	lacks := filepath.Join(to, "internal", "shared", "mmf_wasip1.go")
 	if _, err := os.Stat(lacks); err == nil {
 		return to, nil
 	}
+
 	_ = os.RemoveAll(to)
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
 		return "", err
 	}
+
 	return to, os.WriteFile(lacks, []byte(memory), 0o600)
 }
 
@@ -98,5 +107,6 @@ func run(ctx context.Context, name string, args ...string) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, errors.Bytes())
 	}
+
 	return string(out), nil
 }

@@ -35,6 +35,7 @@ func main() {
 	schedules := flag.Int64("schedules", 1, "try so many `SCHEDULES` until the promise is broken")
 	plan := flag.String("plan", "", "`FILE` with a plan in JSON, instead of that of the seed")
 	flag.Parse()
+
 	if err := simulate(context.Background(), w, *plan, *schedules); err != nil {
 		fmt.Fprintln(os.Stderr, "simulate:", err)
 		os.Exit(1)
@@ -50,27 +51,32 @@ func simulate(ctx context.Context, w world, plan string, schedules int64) error 
 		}
 		w.plan = string(text)
 	}
+
 	m, err := open(ctx)
 	if err != nil {
 		return err
 	}
 	defer m.close(ctx)
+
 	for ; ; w.schedule++ {
 		schedules--
 		out := io.Writer(os.Stdout)
 		if schedules > 0 {
 			out = io.Discard
 		}
+
 		broken, err := m.run(ctx, w, out)
 		if err != nil {
 			return err
 		}
+
 		if broken && schedules > 0 { // the same again, to be seen
 			broken, err = m.run(ctx, w, os.Stdout)
 			if err != nil {
 				return err
 			}
 		}
+
 		if broken {
 			return fmt.Errorf("the promise is broken under schedule %d", w.schedule)
 		}
@@ -93,14 +99,17 @@ func open(ctx context.Context) (*machine, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	dir, err := cacheDir()
 	if err != nil {
 		return nil, err
 	}
+
 	cache, err := wazero.NewCompilationCacheWithDir(dir)
 	if err != nil {
 		return nil, err
 	}
+
 	m := &machine{cache: cache}
 	m.runtime = wazero.NewRuntimeWithConfig(ctx, wazero.NewRuntimeConfigCompiler().WithCompilationCache(cache))
 	if _, err := wasi_snapshot_preview1.Instantiate(ctx, m.runtime); err != nil {
@@ -109,6 +118,7 @@ func open(ctx context.Context) (*machine, error) {
 	if m.module, err = m.runtime.CompileModule(ctx, wasm); err != nil {
 		return nil, errors.Join(fmt.Errorf("compile the module: %w", err), m.close(ctx))
 	}
+
 	return m, nil
 }
 
@@ -127,9 +137,11 @@ func (m *machine) run(ctx context.Context, w world, out io.Writer) (broken bool,
 	if instance != nil {
 		err = errors.Join(err, instance.Close(ctx))
 	}
+
 	var exit *sys.ExitError
 	if errors.As(err, &exit) {
 		return exit.ExitCode() != 0, nil
 	}
+
 	return false, err
 }

@@ -33,6 +33,7 @@ func Run(t *testing.T, test func(a *Attempt)) {
 			again.Lock()
 			defer again.Unlock()
 		}
+
 		a := &Attempt{factor: 1 << n}
 		t.Run(fmt.Sprintf("attempt %d", n+1), func(t *testing.T) {
 			a.T = t
@@ -41,9 +42,11 @@ func Run(t *testing.T, test func(a *Attempt)) {
 		if a.missed == "" || t.Failed() {
 			return
 		}
+
 		missed = a.missed
 		t.Logf("this machine was too slow in attempt %d: %s", n+1, missed)
 	}
+
 	t.Fatalf("this machine was too slow in all %d attempts; in the last, %s", attempts, missed)
 }
 

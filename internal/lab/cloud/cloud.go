@@ -23,6 +23,7 @@ func (c *Clock) next() time.Time {
 	if c.answers%2 == 0 {
 		now = now.Add(c.Skew)
 	}
+
 	return now.Truncate(time.Second)
 }
 

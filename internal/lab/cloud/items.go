@@ -48,6 +48,7 @@ func NewItems(endpoint string) *Items {
 	s.mux.HandleFunc("POST /dbs/{db}/colls/{coll}/docs", s.createItem)
 	s.mux.HandleFunc("GET /dbs/{db}/colls/{coll}/docs/{id}", s.readItem)
 	s.mux.HandleFunc("PUT /dbs/{db}/colls/{coll}/docs/{id}", s.replaceItem)
+
 	return s
 }
 
@@ -73,10 +74,12 @@ const noContainer = "1003" // a sub-status
 func (s *Items) createDatabase(w http.ResponseWriter, r *http.Request) {
 	var body struct{ ID string }
 	_ = json.NewDecoder(r.Body).Decode(&body)
+
 	if s.databases[body.ID] {
 		itemError(w, http.StatusConflict, "")
 		return
 	}
+
 	s.databases[body.ID] = true
 	w.WriteHeader(http.StatusCreated)
 	fmt.Fprintf(w, `{"id":%q}`, body.ID)
@@ -121,6 +124,7 @@ func (s *Items) item(c *itemContainer, id string) *item {
 		delete(c.items, id)
 		return nil
 	}
+
 	return i
 }
 
@@ -147,10 +151,12 @@ func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
 	if c == nil {
 		return
 	}
+
 	if r.Header.Get("Content-Type") == "application/query+json" {
 		s.query(w, r, c)
 		return
 	}
+
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	id, _ := body["id"].(string)
@@ -169,12 +175,14 @@ func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request) {
 	if c == nil {
 		return
 	}
+
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
 	id := r.PathValue("id")
 	if !inPartition(w, r, id) {
 		return
 	}
+
 	was := s.item(c, id)
 	switch match := r.Header.Get("If-Match"); {
 	case was == nil:
@@ -194,6 +202,7 @@ func (s *Items) put(w http.ResponseWriter, c *itemContainer, id string, body map
 	if ttl, ok := body["ttl"].(float64); ok && ttl > 0 {
 		i.expires = s.now.Add(time.Duration(ttl) * time.Second)
 	}
+
 	c.items[id] = i
 	w.Header().Set("Etag", i.etag)
 }
@@ -211,11 +220,13 @@ func (s *Items) readItem(w http.ResponseWriter, r *http.Request) {
 	if c == nil {
 		return
 	}
+
 	i := s.item(c, r.PathValue("id"))
 	if i == nil {
 		itemError(w, http.StatusNotFound, "0")
 		return
 	}
+
 	w.Header().Set("Etag", i.etag)
 	_ = json.NewEncoder(w).Encode(i.body)
 }
@@ -224,10 +235,12 @@ func (s *Items) readItem(w http.ResponseWriter, r *http.Request) {
 func (s *Items) query(w http.ResponseWriter, r *http.Request, c *itemContainer) {
 	var body struct{ Query string }
 	_ = json.NewDecoder(r.Body).Decode(&body)
+
 	if !strings.EqualFold(body.Query, "SELECT * FROM c") {
 		itemError(w, http.StatusBadRequest, "")
 		return
 	}
+
 	from, page := r.Header.Get("X-Ms-Continuation"), []any{}
 	size, _ := strconv.Atoi(r.Header.Get("X-Ms-Max-Item-Count"))
 	for _, id := range slices.Sorted(maps.Keys(c.items)) {
@@ -235,11 +248,14 @@ func (s *Items) query(w http.ResponseWriter, r *http.Request, c *itemContainer) 
 		if i == nil || id < from {
 			continue
 		}
+
 		if size > 0 && len(page) == size {
 			w.Header().Set("X-Ms-Continuation", id)
 			break
 		}
+
 		page = append(page, i.body)
 	}
+
 	_ = json.NewEncoder(w).Encode(map[string]any{"Documents": page, "_count": len(page)})
 }

@@ -90,9 +90,11 @@ func (c *conn) reset() {
 	if t, ok := nc.(*tls.Conn); ok {
 		nc = t.NetConn()
 	}
+
 	if t, ok := nc.(*net.TCPConn); ok {
 		t.SetLinger(0)
 	}
+
 	c.kill()
 }
 
@@ -112,15 +114,18 @@ func (c *conn) serve() {
 	if err != nil {
 		return
 	}
+
 	if string(first) == "GET " {
 		if err := c.upgrade(); err != nil {
 			return
 		}
 		defer c.net.Close() // if killed before it was there
 	}
+
 	if err := c.handshake(); err != nil {
 		return
 	}
+
 	c.net.SetDeadline(time.Time{})
 	go c.write()
 	problem := c.read()
@@ -129,6 +134,7 @@ func (c *conn) serve() {
 	for _, s := range c.sessions {
 		c.endSession(s)
 	}
+
 	c.out = frames.Append(c.out, frames.AMQP, 0, &frames.Close{Error: problem})
 	close(c.ended)
 	c.mu.Unlock()
@@ -142,6 +148,7 @@ func (c *conn) handshake() error {
 	if err != nil {
 		return err
 	}
+
 	if header == headerSASL {
 		if err := c.sasl(); err != nil {
 			return err
@@ -150,20 +157,24 @@ func (c *conn) handshake() error {
 			return err
 		}
 	}
+
 	if _, err := io.WriteString(c.net, headerAMQP); err != nil {
 		return err
 	}
 	if header != headerAMQP {
 		return fmt.Errorf("protocol %q", header)
 	}
+
 	open, err := handshakeFrame[*frames.Open](c)
 	if err != nil {
 		return err
 	}
+
 	c.peerMax = maxFrame
 	if m := open.MaxFrameSize; m != 0 {
 		c.peerMax = min(maxFrame, max(frames.MinMaxSize, int(m)))
 	}
+
 	c.peerIdle = open.IdleTimeout
 	_, err = c.net.Write(frames.Append(nil, frames.AMQP, 0, &frames.Open{
 		ContainerID:  "devhub",
@@ -191,14 +202,17 @@ func handshakeFrame[P frames.Performative](c *conn) (p P, err error) {
 	if err != nil {
 		return p, err
 	}
+
 	got, _, err := frames.Decode(f.Body)
 	if err != nil {
 		return p, err
 	}
+
 	p, ok := got.(P)
 	if !ok {
 		return p, fmt.Errorf("%T instead of %T", got, p)
 	}
+
 	return p, nil
 }
 
@@ -209,28 +223,35 @@ func (c *conn) sasl() error {
 	if _, err := c.net.Write(b); err != nil {
 		return err
 	}
+
 	init, err := handshakeFrame[*frames.Init](c)
 	if err != nil {
 		return err
 	}
+
 	outcome := frames.SASLOK
+
 	switch init.Mechanism {
 	case "MSSBCBS", "ANONYMOUS", "EXTERNAL":
+
 	case "PLAIN":
 		parts := bytes.SplitN(init.InitialResponse, []byte{0}, 3)
 		c.trusted = len(parts) == 3 && c.hub.signIn(string(parts[1]), string(parts[2]))
 		if !c.trusted {
 			outcome = frames.SASLAuth
 		}
+
 	default:
 		outcome = frames.SASLAuth
 	}
+
 	if _, err := c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: outcome})); err != nil {
 		return err
 	}
 	if outcome != frames.SASLOK {
 		return fmt.Errorf("SASL %s refused", init.Mechanism)
 	}
+
 	return nil
 }
 
@@ -246,12 +267,14 @@ func (c *conn) read() *frames.Error {
 		if len(f.Body) == 0 {
 			continue
 		}
+
 		if d := time.Duration(c.hub.faults.latency.Load()); d > 0 {
 			select {
 			case <-time.After(d):
 			case <-c.dead:
 			}
 		}
+
 		c.awaitDrained()
 		p, payload, err := frames.Decode(f.Body)
 		if err != nil {
@@ -270,6 +293,7 @@ func (c *conn) read() *frames.Error {
 func (c *conn) awaitDrained() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for len(c.out) > maxPending {
 		select {
 		case <-c.dead:
@@ -285,21 +309,28 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 	if b, ok := p.(*frames.Begin); ok {
 		return c.begin(channel, b)
 	}
+
 	s := c.sessions[channel] // only this goroutine writes the map
 	if s == nil {
 		return notAllowed("A %T came on channel %d, which has no session.", p, channel)
 	}
+
 	switch p := p.(type) {
 	case *frames.Attach:
 		return c.attach(s, p)
+
 	case *frames.Flow:
 		return c.flow(s, p)
+
 	case *frames.Transfer:
 		return c.transfer(s, p, payload)
+
 	case *frames.Disposition: // all deliveries go out settled
 		return nil
+
 	case *frames.Detach:
 		return c.detached(s, p)
+
 	case *frames.End:
 		c.mu.Lock()
 		defer c.mu.Unlock()
@@ -307,6 +338,7 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 		c.send(s, &frames.End{})
 		return nil
 	}
+
 	return notAllowed("A %T is not expected here.", p)
 }
 
@@ -330,9 +362,11 @@ func (c *conn) write() {
 		defer t.Stop()
 		heartbeat = t.C
 	}
+
 	var b []byte
 	for {
 		last := false
+
 		select {
 		case <-c.wake:
 		case <-heartbeat:
@@ -342,11 +376,13 @@ func (c *conn) write() {
 		case <-c.dead:
 			return
 		}
+
 		for {
 			b = c.collect(b)
 			if len(b) == 0 {
 				break
 			}
+
 			if stalled := c.hub.faults.stall(); stalled != nil {
 				select {
 				case <-stalled:
@@ -356,11 +392,14 @@ func (c *conn) write() {
 					return
 				}
 			}
+
 			if _, err := c.net.Write(b); err != nil {
 				return
 			}
+
 			b = b[:0]
 		}
+
 		if last {
 			return
 		}
@@ -378,10 +417,12 @@ func (c *conn) collect(b []byte) []byte {
 	if n == 0 {
 		return b
 	}
+
 	share := max(maxChunk/n, maxChunk/8)
 	c.turn++
 	for i := range n {
 		b = c.sending[(c.turn+i)%n].fill(b, min(len(b)+share, maxChunk))
 	}
+
 	return b
 }

@@ -61,10 +61,12 @@ func Listen(addr string, c Config) (*Hub, error) {
 	if err != nil {
 		return nil, fmt.Errorf("devhub: %w", err)
 	}
+
 	h, err := Serve(l, c)
 	if err != nil {
 		_ = l.Close()
 	}
+
 	return h, err
 }
 
@@ -80,13 +82,16 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 	if c.Partitions < 1 || c.Partitions > 1024 {
 		return nil, fmt.Errorf("devhub: %d partitions: give 1 to 1024", c.Partitions)
 	}
+
 	redirect, err := url.Parse(c.RedirectTo)
 	if err != nil || c.RedirectTo != "" && redirect.Hostname() == "" {
 		return nil, fmt.Errorf("devhub: redirect to %q: give amqps://NAMESPACE:5671/HUB/", c.RedirectTo)
 	}
+
 	if c.TLS != nil {
 		l = tls.NewListener(l, c.TLS)
 	}
+
 	h := &Hub{
 		config:   c,
 		redirect: redirect,
@@ -97,7 +102,9 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 	for i := range c.Partitions {
 		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c.MaxEvents, c.MaxBytes))
 	}
+
 	h.wg.Go(h.accept)
+
 	return h, nil
 }
 
@@ -107,10 +114,12 @@ func (h *Hub) accept() {
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
+
 		if err != nil { // out of descriptors, say
 			time.Sleep(10 * time.Millisecond)
 			continue
 		}
+
 		h.accepted.Add(1)
 		c := newConn(h, nc)
 		h.mu.Lock()
@@ -119,6 +128,7 @@ func (h *Hub) accept() {
 			nc.Close()
 			return
 		}
+
 		h.conns[c] = struct{}{}
 		h.wg.Go(func() {
 			c.serve()
@@ -137,12 +147,14 @@ func (h *Hub) Close() error {
 	for c := range h.conns {
 		c.kill()
 	}
+
 	h.mu.Unlock()
 	err := h.listener.Close()
 	h.wg.Wait()
 	if errors.Is(err, net.ErrClosed) { // closed twice
 		return nil
 	}
+
 	return err
 }
 
@@ -157,9 +169,11 @@ func (h *Hub) ConnectionString() string {
 		h.config.KeyName,
 		h.config.Key,
 	)
+
 	if h.config.TLS == nil {
 		s += "UseDevelopmentEmulator=true;"
 	}
+
 	return s + "EntityPath=" + h.config.Hub
 }
 
@@ -174,6 +188,7 @@ func (h *Hub) Publish(m Message) (Published, error) {
 	default:
 		partition = h.next().id
 	}
+
 	return h.publish(partition, m.Enqueued, m.encode)
 }
 
@@ -196,10 +211,12 @@ func (h *Hub) publish(partition string, enqueued time.Time, encode func(Publishe
 			len(h.partitions)-1,
 		)
 	}
+
 	pub, err := p.append(enqueued, encode)
 	if err != nil {
 		return Published{}, fmt.Errorf("devhub: %w", err)
 	}
+
 	return pub, nil
 }
 
@@ -218,6 +235,7 @@ func (h *Hub) Owners() map[string]string {
 			owners[l.partition.id] = l.receiver
 		}
 	}
+
 	return owners
 }
 
@@ -228,6 +246,7 @@ func (h *Hub) readers(partition string) (all []*link) {
 			all = p.appendReaders(all)
 		}
 	}
+
 	return all
 }
 
@@ -238,6 +257,7 @@ func (h *Hub) byID(id string) *partition {
 			return p
 		}
 	}
+
 	return nil
 }
 

@@ -39,6 +39,7 @@ func lookup3(data []byte) (b, c uint32) {
 	a += binary.LittleEndian.Uint32(last[:])
 	b += binary.LittleEndian.Uint32(last[4:])
 	c += binary.LittleEndian.Uint32(last[8:])
+
 	return final(a, b, c)
 }
 
@@ -55,6 +56,7 @@ func mix(a, b, c uint32) (uint32, uint32, uint32) {
 	a += c
 	c = (c - b) ^ bits.RotateLeft32(b, 4)
 	b += a
+
 	return a, b, c
 }
 
@@ -66,5 +68,6 @@ func final(a, b, c uint32) (uint32, uint32) {
 	a = (a ^ c) - bits.RotateLeft32(c, 4)
 	b = (b ^ a) - bits.RotateLeft32(a, 14)
 	c = (c ^ b) - bits.RotateLeft32(b, 24)
+
 	return b, c
 }

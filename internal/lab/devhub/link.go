@@ -70,6 +70,7 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	if channel > maxChannel || c.sessions[channel] != nil {
 		return notAllowed("A session cannot begin on channel %d.", channel)
 	}
+
 	s := &session{
 		channel:  channel,
 		links:    map[uint32]*link{},
@@ -79,6 +80,7 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	}
 	c.sessions[channel] = s
 	c.send(s, &frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
+
 	return nil
 }
 
@@ -96,6 +98,7 @@ func (c *conn) forget(l *link) {
 	if l.partition != nil {
 		l.partition.leave(l)
 	}
+
 	c.sending = slices.DeleteFunc(c.sending, func(o *link) bool { return o == l })
 	l.rest = nil
 	l.ahead = nil
@@ -108,6 +111,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	if a.Handle > maxHandle || s.links[a.Handle] != nil {
 		return notAllowed("A link cannot be attached with the handle %d.", a.Handle)
 	}
+
 	l := &link{conn: c, session: s, handle: a.Handle}
 	var refused *frames.Error
 	if a.Role == frames.Receiver {
@@ -122,6 +126,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	if l.detached { // stolen before it was there
 		refused = l.cause
 	}
+
 	answer := &frames.Attach{
 		Name:               a.Name,
 		Handle:             a.Handle,
@@ -130,12 +135,14 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		ReceiverSettleMode: a.ReceiverSettleMode,
 		MaxMessageSize:     maxMessage,
 	}
+
 	if a.Role == frames.Receiver {
 		answer.MaxMessageSize += maxAdded
 		if answer.SenderSettleMode == nil {
 			answer.SenderSettleMode = new(frames.SenderSettled)
 		}
 	}
+
 	if refused != nil { // no terminus says so, and why follows at once
 		l.detached = true
 		c.forget(l)
@@ -143,18 +150,22 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		c.send(s, &frames.Detach{Handle: l.handle, Closed: true, Error: refused})
 		return nil
 	}
+
 	l.attached = true
 	answer.Source, answer.Target = a.Source, a.Target
 	if answer.Source != nil {
 		answer.Source.Filter = l.filter()
 	}
+
 	c.send(s, answer)
+
 	if a.Role == frames.Receiver {
 		c.sending = append(c.sending, l)
 	} else {
 		l.credit = linkCredit
 		c.sendFlow(l)
 	}
+
 	return nil
 }
 
@@ -177,35 +188,43 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	if a.Source == nil {
 		return notAllowed("The link has no source.")
 	}
+
 	l.target = a.Name // as the JavaScript client means it, which gives no address
 	if a.Target != nil && a.Target.Address != "" {
 		l.target = a.Target.Address
 	}
+
 	path, refused := c.authorize(a.Source.Address)
 	if refused != nil {
 		return refused
 	}
+
 	if path == nodeCBS || path == nodeManagement {
 		l.node = path
 		return nil
 	}
+
 	part := strings.Split(path, "/")
 	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) || part[1] != "consumergroups" ||
 		part[3] != "partitions" {
 		return notFound(a.Source.Address)
 	}
+
 	p := c.hub.byID(part[4])
 	if p == nil {
 		return c.noPartition(part[4])
 	}
+
 	l.group = part[2]
 	l.receiver, _ = a.Properties["com.microsoft:receiver-name"].(string)
 	if epoch, ok := a.Properties["com.microsoft:epoch"].(int64); ok {
 		l.epoch = &epoch
 	}
+
 	if refused = c.hub.faults.refuseName(l.receiver); refused != nil {
 		return refused
 	}
+
 	l.metrics = slices.Contains(a.DesiredCapabilities, metricsCapability)
 	var readable bool
 	if filter, ok := a.Source.Filter[selectorFilter]; ok {
@@ -213,17 +232,20 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 			return problem(condArgument, "The filter %q is no text.", filter)
 		}
 	}
+
 	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
 		return refused
 	}
 	if l.next, refused = p.start(l.selector); refused != nil {
 		return refused
 	}
+
 	l.partition = p
 	victims, refused := p.admit(l)
 	for _, v := range victims {
 		v.conn.detach(v, stolenBy(l, v))
 	}
+
 	return refused
 }
 
@@ -243,28 +265,35 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 	if a.Target == nil {
 		return notAllowed("The link has no target.")
 	}
+
 	path, refused := c.authorize(a.Target.Address)
 	if refused != nil {
 		return refused
 	}
+
 	part := strings.Split(path, "/")
 	hub := part[0] == strings.ToLower(c.hub.config.Hub)
 	switch {
 	case path == nodeCBS:
 		l.node, l.receive = path, c.rpc(l, c.putToken)
+
 	case path == nodeManagement:
 		l.node, l.receive = path, c.rpc(l, c.manage)
+
 	case hub && len(part) == 1:
 		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(nil, format, message) }
+
 	case hub && len(part) == 3 && part[1] == "partitions":
 		p := c.hub.byID(part[2])
 		if p == nil {
 			return c.noPartition(part[2])
 		}
 		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(p, format, message) }
+
 	default:
 		return notFound(a.Target.Address)
 	}
+
 	return nil
 }
 
@@ -278,15 +307,18 @@ func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 		}
 		return "", c.redirect()
 	}
+
 	if path == nodeCBS || path == nodeManagement || c.trusted {
 		return path, nil
 	}
+
 	c.expireClaims()
 	for claim := range c.claims {
 		if path == claim || strings.HasPrefix(path, claim+"/") {
 			return path, nil
 		}
 	}
+
 	return "", unauthorized(address)
 }
 
@@ -327,6 +359,7 @@ func (c *conn) redirect() *frames.Error {
 	if err != nil {
 		port = 5671
 	}
+
 	return &frames.Error{
 		Condition:   "amqp:link:redirect",
 		Description: "The link is to be attached elsewhere.",
@@ -346,6 +379,7 @@ func (c *conn) detach(l *link, cause *frames.Error) {
 	if l.detached {
 		return
 	}
+
 	l.detached, l.cause = true, cause
 	c.forget(l)
 	if l.attached {
@@ -361,12 +395,15 @@ func (c *conn) detached(s *session, d *frames.Detach) *frames.Error {
 	if l == nil {
 		return notAllowed("The handle %d is not attached.", d.Handle)
 	}
+
 	delete(s.links, d.Handle)
+
 	if !l.detached {
 		l.detached = true
 		c.forget(l)
 		c.send(s, &frames.Detach{Handle: d.Handle, Closed: d.Closed})
 	}
+
 	return nil
 }
 
@@ -378,7 +415,9 @@ func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 	if f.NextIncomingID != nil {
 		seen = *f.NextIncomingID
 	}
+
 	s.window = left(seen+f.IncomingWindow, s.nextOut)
+
 	if f.Handle == nil {
 		if f.Echo {
 			c.send(s, s.flow())
@@ -386,6 +425,7 @@ func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 		c.notify()
 		return nil
 	}
+
 	l := s.links[*f.Handle]
 	switch {
 	case l == nil:
@@ -395,10 +435,13 @@ func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 	case l.receive == nil:
 		l.credit, l.drain = left(f.DeliveryCount+f.LinkCredit, l.count), f.Drain
 	}
+
 	if f.Echo {
 		c.sendFlow(l)
 	}
+
 	c.notify()
+
 	return nil
 }
 
@@ -436,20 +479,24 @@ func (l *link) fill(b []byte, limit int) []byte {
 			if l.rest = l.take(); l.rest == nil {
 				break
 			}
+
 			l.credit--
 			l.count++
 			l.id = s.delivery
 			s.delivery++
 		}
+
 		part := l.rest
 		if len(part) > size {
 			part = part[:size]
 		}
+
 		l.rest = l.rest[len(part):]
 		b = frames.AppendDelivery(b, s.channel, l.handle, l.id, len(l.rest) > 0, part)
 		s.window--
 		s.nextOut++
 	}
+
 	return b
 }
 
@@ -457,17 +504,20 @@ func (l *link) fill(b []byte, limit int) []byte {
 func (l *link) take() (message []byte) {
 	switch {
 	case l.credit == 0, l.muted:
+
 	case l.partition == nil:
 		if len(l.replies) > 0 {
 			message, l.replies = l.replies[0], l.replies[1:]
 			return message
 		}
+
 	default:
 		if len(l.ahead) == 0 {
 			var n int
 			n, l.next = l.partition.read(l.next, l.buffer[:min(lookAhead, l.credit)])
 			l.ahead = l.buffer[:n]
 		}
+
 		if len(l.ahead) > 0 {
 			message, l.ahead = l.ahead[0], l.ahead[1:]
 			if l.metrics {
@@ -476,12 +526,14 @@ func (l *link) take() (message []byte) {
 			return message
 		}
 	}
+
 	if l.drain { // what credit is left is used up
 		l.count += l.credit
 		l.credit = 0
 		l.conn.sendFlow(l)
 		l.drain = false
 	}
+
 	return nil
 }
 
@@ -491,36 +543,46 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	if l == nil {
 		return notAllowed("The handle %d is not attached.", t.Handle)
 	}
+
 	c.mu.Lock()
 	detached := l.detached
 	c.mu.Unlock()
 	if l.receive == nil && !detached {
 		return notAllowed("The handle %d is not attached for sending.", t.Handle)
 	}
+
 	if l.incoming == nil {
 		l.incoming = t
 	}
+
 	first := l.incoming
 	l.partial = append(l.partial, payload...)
 	ended, complete := true, false
+
 	switch {
 	case detached || t.Aborted:
+
 	case len(l.partial) > maxMessage:
 		c.detach(
 			l,
 			problem("amqp:link:message-size-exceeded", "The message is larger than the limit of %d bytes.", maxMessage),
 		)
+
 	case l.credit == 0:
 		c.detach(l, problem("amqp:link:transfer-limit-exceeded", "The link has no credit left."))
+
 	case t.More:
 		ended = false
+
 	default:
 		complete = true
 	}
+
 	var refused *frames.Error
 	if complete {
 		refused = l.receive(first.MessageFormat, l.partial)
 	}
+
 	if ended {
 		l.incoming, l.partial = nil, nil
 	}
@@ -529,23 +591,29 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 	defer c.mu.Unlock()
 	s.nextIn++
 	s.inWindow--
+
 	if complete {
 		l.count++
 		l.credit--
+
 		if !first.Settled && !t.Settled && first.DeliveryID != nil {
 			id := *first.DeliveryID
 			c.send(s, &frames.Disposition{Role: frames.Receiver, First: id, Last: id, Settled: true, Error: refused})
 		}
 	}
+
 	if s.inWindow < window/2 || l.credit < linkCredit/2 {
 		s.inWindow = window
+
 		if l.detached {
 			c.send(s, s.flow())
 			return nil
 		}
+
 		l.credit = linkCredit
 		c.sendFlow(l)
 	}
+
 	return nil
 }
 
@@ -553,25 +621,31 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 func (c *conn) reply(requests *link, target *string, message []byte) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	for _, l := range c.sending {
 		if l.partition != nil {
 			continue
 		}
+
 		wanted := l.session == requests.session && l.node == requests.node
 		if target != nil {
 			wanted = l.target == *target
 		}
+
 		if wanted {
 			if len(l.replies) == maxReplies {
 				return problem(condLimit, "Too many replies are waiting to be received.")
 			}
+
 			l.replies = append(l.replies, message)
 			c.notify()
 			return nil
 		}
 	}
+
 	if target == nil {
 		return problem(condNotFound, "No link of the session receives replies of %s.", requests.node)
 	}
+
 	return problem(condNotFound, "No link receives replies to %q.", *target)
 }

@@ -62,6 +62,7 @@ const (
 // encode returns m's encoding at its place.
 func (m Message) encode(pub Published) ([]byte, error) {
 	a := amqp.Annotations{}
+
 	if m.Device != "" {
 		a[annotationKey] = m.Device
 		a["iothub-connection-device-id"] = m.Device
@@ -70,9 +71,11 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		a["iothub-enqueuedtime"] = pub.Enqueued
 		a["iothub-message-source"] = "Telemetry"
 	}
+
 	if m.Source != "" {
 		a["iothub-message-source"] = m.Source
 	}
+
 	for name, value := range m.Annotations {
 		if value == nil {
 			delete(a, name)
@@ -80,6 +83,7 @@ func (m Message) encode(pub Published) ([]byte, error) {
 			a[name] = value
 		}
 	}
+
 	msg := &amqp.Message{
 		Annotations: a,
 		Properties: &amqp.MessageProperties{
@@ -90,12 +94,15 @@ func (m Message) encode(pub Published) ([]byte, error) {
 		Value:                 m.Value,
 		Sequence:              m.Sequence,
 	}
+
 	if m.MessageID != "" {
 		msg.Properties.MessageID = m.MessageID
 	}
+
 	if m.Value == nil && m.Sequence == nil {
 		msg.Data = [][]byte{m.Body}
 	}
+
 	return encode(msg, pub)
 }
 
@@ -104,6 +111,7 @@ func encode(msg *amqp.Message, pub Published) ([]byte, error) {
 	if msg.Annotations == nil {
 		msg.Annotations = amqp.Annotations{}
 	}
+
 	msg.Annotations[annotationSequence] = pub.Sequence
 	msg.Annotations[annotationOffset] = pub.Offset
 	msg.Annotations[annotationEnqueued] = pub.Enqueued
@@ -111,6 +119,7 @@ func encode(msg *amqp.Message, pub Published) ([]byte, error) {
 	if err != nil {
 		return nil, fmt.Errorf("encoding a message: %w", err)
 	}
+
 	return b, nil
 }
 
@@ -140,6 +149,7 @@ func parse(b []byte) (*sent, error) {
 	if err := frames.Valid(b); err != nil {
 		return nil, err
 	}
+
 	m := &sent{}
 	last := uint64(0)
 	for len(b) > 0 {
@@ -148,7 +158,9 @@ func parse(b []byte) (*sent, error) {
 		if !ok || code < max(last, sectionHeader) || code > sectionFooter {
 			return nil, errors.New("a section is none of the standard's, or not in its place")
 		}
+
 		last = code
+
 		switch {
 		case code == sectionHeader:
 			m.header = section
@@ -159,12 +171,15 @@ func parse(b []byte) (*sent, error) {
 		case code >= sectionProperties && m.rest == nil:
 			m.rest = b
 		}
+
 		if code == sectionData {
 			data, _ := content.Bytes()
 			m.data = append(m.data, data)
 		}
+
 		b = rest
 	}
+
 	return m, nil
 }
 
@@ -174,6 +189,7 @@ func (m *sent) readAnnotations(content amqpvalue.Value) error {
 	if !ok {
 		return errors.New("the annotations are no map")
 	}
+
 	for !entries.Done() {
 		key, _ := entries.Next()
 		value, _ := entries.Next()
@@ -186,8 +202,10 @@ func (m *sent) readAnnotations(content amqpvalue.Value) error {
 			text, m.keyed = value.Text()
 			m.key = string(text)
 		}
+
 		m.annotations = append(m.annotations, key, value)
 	}
+
 	return nil
 }
 
@@ -197,6 +215,7 @@ func (m *sent) encode(pub Published) []byte {
 	for _, part := range m.annotations {
 		entries = append(entries, part...)
 	}
+
 	entries = appendText(entries, amqpvalue.Symbol8, annotationSequence)
 	entries = binary.BigEndian.AppendUint64(append(entries, amqpvalue.Long), uint64(pub.Sequence))
 	entries = appendText(entries, amqpvalue.Symbol8, annotationOffset)
@@ -209,6 +228,7 @@ func (m *sent) encode(pub Published) []byte {
 	b = binary.BigEndian.AppendUint32(b, uint32(4+len(entries)))
 	b = binary.BigEndian.AppendUint32(b, uint32(len(m.annotations)+6))
 	b = append(b, entries...)
+
 	return append(b, m.rest...)
 }
 
@@ -228,12 +248,14 @@ func annotate(message []byte, state map[string]any) []byte {
 	if err != nil { // of such values none
 		return message
 	}
+
 	var header []byte
 	if section, rest, ok := amqpvalue.Next(message); ok {
 		if code, _, ok := section.Describe(); ok && code == sectionHeader {
 			header, message = section, rest
 		}
 	}
+
 	return slices.Concat(header, annotations, message)
 }
 

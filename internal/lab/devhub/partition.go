@@ -34,7 +34,11 @@ type event struct {
 
 func newPartition(id string, maxEvents, maxBytes int) *partition {
 	return &partition{
-		id: id, maxEvents: maxEvents, maxBytes: maxBytes, newest: event{offset: -1}, readers: map[*link]struct{}{},
+		id:        id,
+		maxEvents: maxEvents,
+		maxBytes:  maxBytes,
+		newest:    event{offset: -1},
+		readers:   map[*link]struct{}{},
 	}
 }
 
@@ -57,6 +61,7 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	if enqueued.IsZero() {
 		enqueued = time.Now()
 	}
+
 	enqueued = enqueued.Truncate(time.Millisecond)
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -65,6 +70,7 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	if err != nil {
 		return Published{}, err
 	}
+
 	p.events = append(p.events, event{message, p.offset, enqueued})
 	p.offset += int64(len(message))
 	p.bytes += len(message)
@@ -74,9 +80,11 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 		p.events = p.events[1:]
 		p.first++
 	}
+
 	for l := range p.readers {
 		l.conn.notify()
 	}
+
 	return pub, nil
 }
 
@@ -94,6 +102,7 @@ func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
 		messages[n] = e.message
 		n++
 	}
+
 	return n, seq + int64(n)
 }
 
@@ -108,10 +117,12 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 	if selector == "" {
 		return p.first, nil
 	}
+
 	m := selectors.FindStringSubmatch(selector)
 	if m == nil {
 		return 0, problem(condArgument, "The filter %q is not supported.", selector)
 	}
+
 	name := m[1]
 	inclusive := m[2] == ">="
 	value := m[3]
@@ -121,13 +132,16 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 		}
 		return p.next(), nil
 	}
+
 	n, err := strconv.ParseInt(value, 10, 64)
 	if err != nil {
 		return 0, problem(condArgument, "The filter %q has no number.", selector)
 	}
+
 	if !inclusive && n < 1<<62 {
 		n++
 	}
+
 	switch name {
 	case annotationSequence:
 		if n > p.next() {
@@ -138,7 +152,9 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 				p.next()-1,
 			)
 		}
+
 		return max(n, p.first), nil
+
 	case annotationOffset:
 		if n > p.last().offset+1 {
 			return 0, problem(
@@ -148,10 +164,13 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 				p.last().offset,
 			)
 		}
+
 		return p.find(func(e event) bool { return e.offset >= n }), nil
+
 	case annotationEnqueued:
 		return p.find(func(e event) bool { return e.enqueued.UnixMilli() >= n }), nil
 	}
+
 	return 0, problem(condArgument, "The filter %q is not supported.", selector)
 }
 
@@ -163,6 +182,7 @@ func (p *partition) find(ok func(event) bool) int64 {
 			return p.first + int64(i)
 		}
 	}
+
 	return p.next()
 }
 
@@ -180,11 +200,15 @@ func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
 		if o.group != l.group {
 			continue
 		}
+
 		same++
+
 		switch {
 		case o.epoch == nil && l.epoch == nil:
+
 		case o.epoch == nil:
 			victims = append(victims, o)
+
 		case l.epoch == nil:
 			return nil, problem(
 				condStolen,
@@ -192,6 +216,7 @@ func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
 					"allowed. Either reconnect with a higher epoch, or make sure all epoch receivers are closed or disconnected.",
 				*o.epoch,
 			)
+
 		case *l.epoch < *o.epoch:
 			return nil, problem(
 				condStolen,
@@ -203,18 +228,23 @@ func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
 				l.receiver,
 				*l.epoch,
 			)
+
 		default:
 			victims = append(victims, o)
 		}
 	}
+
 	if l.epoch == nil && same >= maxReaders {
 		return nil, problem(condLimit,
 			"Exceeded the maximum number of allowed receivers per partition in a consumer group which is %d.", maxReaders)
 	}
+
 	for _, v := range victims {
 		delete(p.readers, v)
 	}
+
 	p.readers[l] = struct{}{}
+
 	return victims, nil
 }
 
@@ -238,6 +268,7 @@ func (p *partition) state() map[string]any {
 	defer p.mu.Unlock()
 	last := p.next() - 1 - p.stale
 	p.stale = 0
+
 	return map[string]any{
 		"partition":                     p.id,
 		"begin_sequence_number":         p.first,

@@ -27,10 +27,12 @@ func decode(b []byte) (*amqp.Message, error) {
 	if err := frames.Valid(b); err != nil { // go-amqp panics on some
 		return nil, err
 	}
+
 	m := &amqp.Message{}
 	if err := m.UnmarshalBinary(b); err != nil {
 		return nil, err
 	}
+
 	return m, nil
 }
 
@@ -49,7 +51,9 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 	if err != nil {
 		return undecodable(err)
 	}
+
 	batch := []*sent{m}
+
 	if format == formatBatch {
 		batch = batch[:0]
 		for _, b := range m.data {
@@ -60,6 +64,7 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 			batch = append(batch, e)
 		}
 	}
+
 	switch {
 	case p != nil:
 	case m.keyed:
@@ -67,12 +72,14 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 	default:
 		p = h.next()
 	}
+
 	for _, m := range batch {
 		_, err := p.append(time.Time{}, func(pub Published) ([]byte, error) { return m.encode(pub), nil })
 		if err != nil {
 			return undecodable(err)
 		}
 	}
+
 	return nil
 }
 
@@ -90,10 +97,12 @@ func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Er
 		if req.Properties == nil {
 			return notAllowed("The request has no properties, such as its id.")
 		}
+
 		status, description, body := op(req)
 		if status == 0 {
 			return nil
 		}
+
 		answer, err := (&amqp.Message{
 			Properties: &amqp.MessageProperties{CorrelationID: req.Properties.MessageID},
 			ApplicationProperties: map[string]any{
@@ -105,6 +114,7 @@ func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Er
 		if err != nil {
 			return undecodable(err)
 		}
+
 		return c.reply(requests, req.Properties.ReplyTo, answer)
 	}
 }
@@ -114,6 +124,7 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 	if r, ok := c.hub.faults.refuse(nodeCBS); ok {
 		return r.status, "refused on demand", nil
 	}
+
 	audience, _ := req.ApplicationProperties["name"].(string)
 	token, _ := req.Value.(string)
 	if req.ApplicationProperties["operation"] != "put-token" || audience == "" || token == "" {
@@ -125,8 +136,10 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 	if len(c.claims) == maxClaims {
 		return 403, "too many claims on one connection", nil
 	}
+
 	c.expireClaims()
 	c.claims[pathOf(audience)] = struct{}{}
+
 	return 202, "Accepted", nil
 }
 
@@ -143,6 +156,7 @@ func (c *conn) manage(req *amqp.Message) (int32, string, any) {
 	if r, ok := c.hub.faults.refuse(nodeManagement); ok {
 		return r.status, "refused on demand", nil
 	}
+
 	if c.hub.faults.limitManagement() {
 		return 503, "The request was terminated because the entity is being throttled. Error code: 50002. " +
 			"Please wait 4 seconds and try again.", nil
@@ -156,6 +170,7 @@ func (c *conn) manage(req *amqp.Message) (int32, string, any) {
 	if err := c.hub.checkToken(token); err != nil {
 		return 401, "InvalidSignature: " + err.Error(), nil
 	}
+
 	return c.hub.properties(req)
 }
 
@@ -165,12 +180,14 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {
 		return 404, fmt.Sprintf("The messaging entity %q could not be found.", name), nil
 	}
+
 	switch p["type"] {
 	case "com.microsoft:eventhub":
 		ids := make([]string, len(h.partitions))
 		for i, p := range h.partitions {
 			ids[i] = p.id
 		}
+
 		return 200, "OK", map[string]any{
 			"name":                  h.config.Hub,
 			"type":                  "com.microsoft:eventhub",
@@ -179,17 +196,20 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 			"created_at":            h.created,
 			"georeplication_factor": int32(1),
 		}
+
 	case "com.microsoft:partition":
 		id, _ := p["partition"].(string)
 		partition := h.byID(id)
 		if partition == nil {
 			return 404, fmt.Sprintf("The partition %q could not be found.", id), nil
 		}
+
 		state := partition.state()
 		state["name"] = h.config.Hub
 		state["type"] = "com.microsoft:partition"
 		return 200, "OK", state
 	}
+
 	return 400, "the type is neither com.microsoft:eventhub nor com.microsoft:partition", nil
 }
 
@@ -219,11 +239,13 @@ func checkSAS(token, keyName string, key []byte) error {
 	if !ok {
 		return errors.New("not a shared access signature")
 	}
+
 	part := map[string]string{}
 	for p := range strings.SplitSeq(token, "&") {
 		name, value, _ := strings.Cut(p, "=")
 		part[name] = value
 	}
+
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(part["sr"] + "\n" + part["se"]))
 	sig, err := url.QueryUnescape(part["sig"])
@@ -231,8 +253,10 @@ func checkSAS(token, keyName string, key []byte) error {
 		!hmac.Equal([]byte(sig), []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
 		return errors.New("the token has another key's name or signature")
 	}
+
 	if expiry, err := strconv.ParseInt(part["se"], 10, 64); err != nil || time.Now().Unix() > expiry {
 		return errors.New("the token has expired")
 	}
+
 	return nil
 }

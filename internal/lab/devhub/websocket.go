@@ -33,25 +33,31 @@ func (c *conn) upgrade() error {
 	if err != nil {
 		return err
 	}
+
 	w := &response{conn: c.net, in: c.in, header: http.Header{}}
+
 	if !slices.Contains(webSocketPaths, strings.TrimSuffix(r.URL.Path, "/")) {
 		http.Error(w, "here is AMQP, also over WebSockets at "+strings.Join(webSocketPaths, " and "), http.StatusNotFound)
 		return fmt.Errorf("path %q", r.URL.Path)
 	}
+
 	ws, err := websocket.Accept(w, r, &websocket.AcceptOptions{Subprotocols: subprotocols})
 	if err != nil {
 		return err
 	}
+
 	if ws.Subprotocol() == "" {
 		_ = ws.CloseNow()
 		return errors.New("no subprotocol")
 	}
+
 	c.net.SetDeadline(time.Time{})
 	stream := transport.NewConn(ws)
 	stream.SetDeadline(time.Now().Add(handshakeTimeout))
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.net, c.in = stream, bufio.NewReaderSize(stream, c.in.Size())
+
 	return nil
 }
 

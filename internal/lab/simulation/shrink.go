@@ -25,11 +25,14 @@ func Shrink(p Plan, fails func(Plan) bool) Plan {
 			if !fails(q) {
 				break
 			}
+
 			smaller = q
 		}
+
 		if len(smaller.Faults) == len(p.Faults) && len(smaller.Devices) == len(p.Devices) {
 			return smaller
 		}
+
 		p = smaller
 	}
 }
@@ -44,11 +47,14 @@ func fewer[T any](all []T, fails func([]T) bool) []T {
 				all, left = some, true
 				continue
 			}
+
 			from += part
 		}
+
 		switch {
 		case part == 1 && !left:
 			return all
+
 		case !left || part > len(all):
 			part = (part + 1) / 2
 			if part == 1 && len(all) == 0 {
@@ -56,5 +62,6 @@ func fewer[T any](all []T, fails func([]T) bool) []T {
 			}
 		}
 	}
+
 	return all
 }

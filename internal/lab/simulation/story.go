@@ -29,6 +29,7 @@ func (s *Story) say(who, format string, a ...any) {
 	if s == nil {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fmt.Fprintf(&s.text, "%11.6f %-9s ", time.Since(s.began).Seconds(), who)
@@ -41,10 +42,15 @@ func (s *Story) logger(b *body) *zap.Logger {
 	if s == nil {
 		return zap.NewNop()
 	}
+
 	encoder := zapcore.NewConsoleEncoder(zapcore.EncoderConfig{
-		MessageKey: "m", LevelKey: "l", ConsoleSeparator: " ", SkipLineEnding: true,
-		EncodeLevel: zapcore.LowercaseLevelEncoder, EncodeTime: zapcore.ISO8601TimeEncoder,
-		EncodeDuration: zapcore.StringDurationEncoder,
+		MessageKey:       "m",
+		LevelKey:         "l",
+		ConsoleSeparator: " ",
+		SkipLineEnding:   true,
+		EncodeLevel:      zapcore.LowercaseLevelEncoder,
+		EncodeTime:       zapcore.ISO8601TimeEncoder,
+		EncodeDuration:   zapcore.StringDurationEncoder,
 	})
 	return zap.New(zapcore.NewCore(encoder, teller{s, b}, zap.DebugLevel))
 }

@@ -149,11 +149,13 @@ func (o *Options) Check() error {
 	if err != nil {
 		return err
 	}
+
 	o.source = source
 
 	if o.Silent == 0 {
 		return nil
 	}
+
 	return o.checkSilent()
 }
 
@@ -588,6 +590,7 @@ func (s *simulation) press(key byte) (stop bool, err error) {
 		if s.refusing {
 			text = "the receiver refuses alerts: they become dead letters"
 		}
+
 		fmt.Fprintln(s.view, text)
 	}
 

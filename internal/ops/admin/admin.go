@@ -107,12 +107,17 @@ type Admin struct {
 
 func New(o Options) *Admin {
 	a := &Admin{
-		Options: o, plain: oneThreshold(&o.Rules), starting: o.Worker == nil,
-		partitions: newShared(o.Partitions), others: newShared(readReports(o.Others)), duties: newShared(o.Duties),
+		Options:    o,
+		plain:      oneThreshold(&o.Rules),
+		starting:   o.Worker == nil,
+		partitions: newShared(o.Partitions),
+		others:     newShared(readReports(o.Others)),
+		duties:     newShared(o.Duties),
 	}
 	if a.starting {
 		a.Worker = worker.New(worker.Config{Log: o.Log}) // one that reads nothing
 	}
+
 	a.sample()
 	return a
 }
@@ -125,8 +130,10 @@ func (a *Admin) Run(ctx context.Context) {
 	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.duties.run} {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
+
 	tick := time.NewTicker(sampleEvery)
 	defer tick.Stop()
+
 	for {
 		select {
 		case <-tick.C:
@@ -144,6 +151,7 @@ func (a *Admin) sample() {
 			read[s.Partition] = s.Read.Sequence
 		}
 	}
+
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.history.add(time.Now(), totalsOf(a.Worker.Stats()), read)
@@ -166,28 +174,37 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is starting: try again"})
 		return
 	}
+
 	if strings.HasPrefix(path, "/devices/") {
 		a.serveDevice(w, r)
 		return
 	}
+
 	if isSilences(path) {
 		a.serveSilences(w, r)
 		return
 	}
+
 	var serve http.HandlerFunc
 	switch path {
 	case "/":
 		serve = a.servePage
+
 	case "/healthz":
 		serve = serveAlive
+
 	case "/readyz":
 		serve = a.serveReady
+
 	case "/status":
 		serve = a.serveStatus
+
 	case "/metrics":
 		serve = a.Metrics.ServeHTTP
+
 	case "/duties":
 		serve = a.serveDuties
+
 	default:
 		httpapi.Fail(
 			w,
@@ -198,10 +215,12 @@ func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	}
+
 	if r.Method != http.MethodGet && r.Method != http.MethodHead {
 		httpapi.NotAllowed(w, "GET, HEAD")
 		return
 	}
+
 	serve(w, r)
 }
 
@@ -232,6 +251,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 	if !report.Ready {
 		code = http.StatusServiceUnavailable
 	}
+
 	httpapi.Text(w, code, report.Lines(time.Now()))
 }
 

@@ -38,11 +38,13 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	switch {
 	case ok && action == "telemetry" && a.Ingest != nil:
 		a.Ingest.ServeHTTP(w, r)
+
 	case ok && action == "telemetry":
 		httpapi.Fail(
 			w,
 			httpapi.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"},
 		)
+
 	case a.Token == "":
 		httpapi.Fail(
 			w,
@@ -51,6 +53,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 				Detail: "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on",
 			},
 		)
+
 	case !ok || allow == "":
 		httpapi.Fail(
 			w,
@@ -60,14 +63,19 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 					"the id as %2F",
 			},
 		)
+
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
+
 	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
 		a.showDevice(w, r, device)
+
 	case action == "" && r.Method == http.MethodDelete:
 		a.forget(w, r, device)
+
 	case action == "window" && r.Method == http.MethodDelete:
 		a.endWindow(w, r, device)
+
 	default:
 		httpapi.NotAllowed(w, allow)
 	}
@@ -84,6 +92,7 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
 		return
 	}
+
 	if !known {
 		httpapi.Fail(
 			w,
@@ -94,6 +103,7 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 		)
 		return
 	}
+
 	w.WriteHeader(http.StatusNoContent)
 }
 
@@ -127,6 +137,7 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 			shared[rule.Name] = query.Get(rule.Per)
 		}
 	}
+
 	return shared
 }
 
@@ -172,10 +183,12 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 			f.gates[i] = f.inspect(ctx, device, to)
 		})
 	}
+
 	asking.Wait()
 	if err := errors.Join(missing[:]...); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")
 	}
+
 	slices.SortFunc(f.state.Alarms, func(x, y worker.AlarmState) int {
 		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
 	})
@@ -192,9 +205,11 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 		g.State, err = to.Gate.Inspect(ctx, about)
 		g.Notified = g.Notified && rule.Resolved // else it tells nobody
 	}
+
 	if err != nil {
 		g.Phase, g.Error = throttle.NotKnown, err.Error()
 	}
+
 	return g
 }
 
@@ -202,18 +217,24 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 // knows, else what its last readings and alerts had.
 func (a *Admin) local(device string, shared map[string]string) findings {
 	f := findings{
-		now: a.now(), set: &a.Rules, state: a.Worker.Device(device), shared: map[string]string{},
-		ended: a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return d.Device == device }),
+		now:    a.now(),
+		set:    &a.Rules,
+		state:  a.Worker.Device(device),
+		shared: map[string]string{},
+		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return d.Device == device }),
 	}
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
 		f.shared[e.Rule] = e.Shared
 	}
+
 	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Shared != "" {
 		f.shared[h.Reading.Rule] = h.Reading.Shared
 	}
+
 	maps.Copy(f.shared, shared)
+
 	return f
 }
 
@@ -232,11 +253,13 @@ func (f *findings) about(device string, to Receiver) (string, error) {
 	if to.Per == "" {
 		return device, nil
 	}
+
 	value, known := f.shared[to.Rule]
 	if !known {
 		return "", fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
 			"replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
 	}
+
 	return value, nil
 }
 
@@ -260,6 +283,7 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
 		NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
 	}
+
 	add := func(to *[]string, text string) {
 		if text != "" && !slices.Contains(*to, text) {
 			*to = append(*to, text)
@@ -269,20 +293,25 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		if !f.concerns(to) {
 			continue
 		}
+
 		about, unknown := f.about(device, to)
 		if unknown != nil {
 			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
 			continue
 		}
+
 		shared := sharedText(to, about)
+
 		if err := to.Gate.Reopen(ctx, about); err != nil {
 			all = append(all, err)
 			continue
 		}
+
 		add(&answer.Shared, shared)
 		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name),
 			zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
 	}
+
 	err := errors.Join(all...)
 	switch {
 	case err == nil && answer.Shared == nil && answer.NotEnded == nil:
@@ -292,10 +321,12 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 		httpapi.Write(w, http.StatusOK, answer)
 		return
 	}
+
 	status := http.StatusServiceUnavailable
 	if errors.Is(err, throttle.ErrSending) {
 		status = http.StatusConflict
 	}
+
 	w.Header().Set("Retry-After", strconv.Itoa(retrySending))
 	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: strings.ReplaceAll(err.Error(), "\n", "; ")})
 }

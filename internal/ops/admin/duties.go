@@ -21,10 +21,12 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	}
+
 	d, at, err := a.duties.get(r.Context())
 	if err == nil && time.Since(at) > askAgain+askTimeout { // it is being asked
 		err = errors.New("the throttle store has not answered yet")
 	}
+
 	if err != nil {
 		httpapi.Fail(
 			w,
@@ -32,6 +34,7 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	}
+
 	httpapi.Write(w, http.StatusOK, struct {
 		leader.Status
 		Read time.Time `json:"read"` // when this was read, by this replica's clock
@@ -50,12 +53,17 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	if a.Options.Duties == nil {
 		return nil
 	}
+
 	d, at, err := a.duties.get(r.Context())
 	v := &dutiesView{
-		Old: aged("The throttle store", at, time.Now(), err), Leader: d.Leader, Led: max(time.Second, at.Sub(d.Since)),
-		Terms: slices.Clone(d.Terms), Runs: slices.Clone(d.Runs),
+		Old:    aged("The throttle store", at, time.Now(), err),
+		Leader: d.Leader,
+		Led:    max(time.Second, at.Sub(d.Since)),
+		Terms:  slices.Clone(d.Terms),
+		Runs:   slices.Clone(d.Runs),
 	}
 	slices.Reverse(v.Terms)
 	slices.Reverse(v.Runs)
+
 	return v
 }

@@ -34,15 +34,18 @@ func (h *history) add(now time.Time, t totals, read map[string]int64) {
 	for len(h.recent) > 1 && now.Sub(h.recent[1].at) >= time.Minute {
 		h.recent = h.recent[1:]
 	}
+
 	h.recent = append(h.recent, sample{now, t, read})
 	minute := minuteOf(now)
 	if h.done == nil {
 		h.minute, h.done = minute, map[int64]totals{} // what was counted before is part of it
 	}
+
 	if minute != h.minute {
 		h.done[h.minute] = t.minus(h.before)
 		h.minute, h.before = minute, t
 	}
+
 	// the clock may have been changed
 	maps.DeleteFunc(h.done, func(m int64, _ totals) bool { return m <= minute-minutes || m > minute })
 }
@@ -68,6 +71,7 @@ func (h *history) rate(partition string) (float64, bool) {
 			return float64(to-from) / last.at.Sub(s.at).Seconds(), true
 		}
 	}
+
 	return 0, false
 }
 
@@ -103,9 +107,11 @@ func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 		case <-ctx.Done():
 			return
 		}
+
 		if time.Since(s.asked) < askAgain { // it came while the last answer did
 			continue
 		}
+
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		value, err := s.ask(asking)
 		cancel()
@@ -116,6 +122,7 @@ func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 		} else {
 			log.Debug("cannot refresh what the status page shows", zap.Error(err))
 		}
+
 		close(s.done)
 		s.done = make(chan struct{})
 		s.mu.Unlock()
@@ -132,15 +139,18 @@ func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 		case s.wanted <- struct{}{}:
 		default:
 		}
+
 		if done := s.done; s.err == nil {
 			s.mu.Unlock()
 			timer := time.NewTimer(answerWait)
 			defer timer.Stop()
+
 			select {
 			case <-done:
 			case <-timer.C:
 			case <-ctx.Done():
 			}
+
 			s.mu.Lock()
 		}
 	}

@@ -40,6 +40,7 @@ func (r *Recorder) Store() lease.Observer {
 	for _, op := range operations {
 		r.calls[op.Operation] = &ring[call]{}
 	}
+
 	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		if op == lease.OpRead || op == lease.OpBreak { // by hand
 			return ctx, nil
@@ -71,6 +72,7 @@ func (r *Recorder) latencies(now time.Time) []latency {
 	if r.calls == nil {
 		return nil
 	}
+
 	all := []latency{}
 	for _, op := range operations {
 		l := latency{Operation: humanize.Capital(string(op.Operation)), Help: op.help}
@@ -79,15 +81,18 @@ func (r *Recorder) latencies(now time.Time) []latency {
 			if now.Sub(c.at) > callsFor {
 				break
 			}
+
 			took = append(took, c.took)
 			if c.failed {
 				l.Errors++
 			}
 		}
+
 		n := len(took)
 		if n == 0 {
 			continue
 		}
+
 		slices.Sort(took)
 		l.Calls = int64(n)
 		l.More = n == maxCalls
@@ -95,5 +100,6 @@ func (r *Recorder) latencies(now time.Time) []latency {
 		l.P95 = took[(n*95+99)/100-1]
 		all = append(all, l)
 	}
+
 	return all
 }

@@ -75,6 +75,7 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 		httpapi.Text(w, http.StatusInternalServerError, "the status page could not be rendered: see the log\n")
 		return
 	}
+
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", pagePolicy)
@@ -153,18 +154,27 @@ func (a *Admin) page(r *http.Request) page {
 	if whole {
 		alarms = allAlarms
 	}
+
 	all := append([]Snapshot{a.snapshot(now, maxAlerts, alarms)}, others...)
 	m := merged(all)
 	p := page{
-		Source: a.Source, Replica: a.Replica, Version: a.Version, Others: len(all) - 1,
-		Now: now, Started: a.Started,
-		Figures: a.figures(m), Token: a.Token != "", Plots: m.plots(now),
-		All: whole, More: map[string]string{},
+		Source:  a.Source,
+		Replica: a.Replica,
+		Version: a.Version,
+		Others:  len(all) - 1,
+		Now:     now,
+		Started: a.Started,
+		Figures: a.figures(m),
+		Token:   a.Token != "",
+		Plots:   m.plots(now),
+		All:     whole,
+		More:    map[string]string{},
 	}
 	p.Silences = shorten(&p, "silences", a.inForce(now))
 	for i := range a.Rules.Rules {
 		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
 	}
+
 	switch {
 	case !a.plain:
 		p.RuleCount, p.Stateful = len(a.Rules.Rules), a.Rules.Stateful()
@@ -173,6 +183,7 @@ func (a *Admin) page(r *http.Request) page {
 	case len(a.Rules.Rules) > 0:
 		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), humanize.Span(a.Rules.Rules[0].Window)
 	}
+
 	var partitions []telemetry.PartitionStatus
 	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
 	p.Partitions = shorten(&p, "partitions", p.Partitions)
@@ -183,16 +194,20 @@ func (a *Admin) page(r *http.Request) page {
 	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
 		p.Headline = "" // the state says it all
 	}
+
 	if len(others) > 0 {
 		p.Replicas = shorten(&p, "replicas", all)
 	}
+
 	p.Several = len(m.Receivers) > 1
 	p.Receivers = shorten(&p, "receivers", m.Receivers)
 	if p.Store = a.Recorder.latencies(now); p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
 	}
+
 	p.Windows, p.Alerts = shorten(&p, "windows", m.windows(now)), shorten(&p, "alerts", m.Alerts)
 	p.Duties = a.dutiesView(r)
+
 	return p
 }
 
@@ -211,10 +226,12 @@ func (p *page) openAlarms(m Snapshot) {
 	for _, n := range m.Alarms {
 		total += n.Open
 	}
+
 	p.Open = m.Open
 	if !p.All {
 		p.Open = p.Open[:min(len(p.Open), listed)]
 	}
+
 	switch more := total - len(p.Open); {
 	case more <= 0:
 	case p.All:
@@ -230,6 +247,7 @@ func (p *page) deadLetters(n int64) {
 	if n > 1 {
 		p.DeadLetters = count(n) + " dead letters"
 	}
+
 	if p.Class == "good" {
 		p.Class = "warn"
 	}
@@ -244,11 +262,13 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 			worst = s
 		}
 	}
+
 	r := worst.Status
 	p.State, p.Headline = r.State, r.Headline
 	if worst.Replica != p.Replica {
 		p.Headline = "Replica " + worst.Replica + ": " + r.Headline
 	}
+
 	rows := map[string]int{} // by what is the matter
 	for _, s := range all {
 		for _, problem := range s.Status.Problems {
@@ -256,26 +276,31 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 				p.Problems[i].Replicas += ", " + s.Replica
 				continue
 			}
+
 			rows[problem.What] = len(p.Problems)
 			row := problemRow{Problem: problem}
 			if len(all) > 1 {
 				row.Replicas = s.Replica
 			}
+
 			p.Problems = append(p.Problems, row)
 		}
 	}
+
 	if unowned := status.Unowned(partitions); unowned != "" {
 		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
 			What: strings.TrimSuffix(
 				unowned,
 				".",
-			), Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
+			),
+			Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
 		}})
 		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining &&
 			p.State != status.Standby {
 			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(unowned[:1])+unowned[1:]
 		}
 	}
+
 	p.Class = classOf(p.State)
 }
 
@@ -287,6 +312,7 @@ func arriving(all []Snapshot) []Snapshot {
 	}) {
 		return all
 	}
+
 	all = slices.Clone(all)
 	for i := range all {
 		r := &all[i].Status
@@ -294,6 +320,7 @@ func arriving(all []Snapshot) []Snapshot {
 			r.State, r.Headline = status.GoingOut, "Alerts are going out."
 		}
 	}
+
 	return all
 }
 
@@ -309,6 +336,7 @@ func severity(s status.State) int {
 	case status.Blocked:
 		return 4
 	}
+
 	return 1
 }
 
@@ -326,6 +354,7 @@ func (a *Admin) figures(m Snapshot) []figure {
 			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
 		}
 	}
+
 	all := []figure{
 		m.figure("Readings", countReadings, "", "messages with a reading"),
 		m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule"),
@@ -349,13 +378,16 @@ func (a *Admin) figures(m Snapshot) []figure {
 		),
 		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
 	}
+
 	if undecoded > 0 {
 		all[2].Class = "warn"
 	}
+
 	if a.plain && len(a.Rules.Rules) > 0 {
 		all[0].Help = "decoded temperatures"
 		all[1].Name, all[1].Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
 	}
+
 	return append(all, a.ruleFigures(m)...)
 }
 
@@ -375,21 +407,26 @@ func (a *Admin) partitionRows(
 	now time.Time,
 ) (known []telemetry.PartitionStatus, rows []partitionRow, old string) {
 	all, at, err := a.partitions.get(r.Context())
+
 	if a.Options.Partitions != nil {
 		if old = aged("The checkpoint store", at, now, err); old == "" {
 			known = all
 		}
 	}
+
 	byID := map[string]*partitionRow{}
 	last := map[string]int64{}
 	for _, p := range all {
 		row := &partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+
 		if p.Checkpoint >= 0 {
 			row.Checkpoint = count(p.Checkpoint)
 			row.lag(p.Last, p.Checkpoint)
 		}
+
 		byID[p.Partition], last[p.Partition] = row, p.Last
 	}
+
 	for i, s := range snapshots {
 		mine := i == 0
 		for _, read := range s.Partitions {
@@ -403,20 +440,26 @@ func (a *Admin) partitionRows(
 			case !mine && row.Owner != s.Replica:
 				continue // it was its owner
 			}
+
 			row.Owner, row.Mine = s.Replica, mine
 			if read.Committed >= 0 {
 				row.Checkpoint = count(read.Committed)
 			}
+
 			if end, ok := last[read.ID]; ok && read.Read >= 0 {
 				row.lag(end, read.Read)
 			}
+
 			row.Rate, row.Waiting = read.Rate, read.Waiting
 		}
 	}
+
 	for _, row := range byID {
 		rows = append(rows, *row)
 	}
+
 	slices.SortFunc(rows, func(x, y partitionRow) int { return telemetry.ComparePartitions(x.ID, y.ID) })
+
 	return known, rows, old
 }
 
@@ -439,12 +482,14 @@ func waiting(s worker.PartitionState, now time.Time) string {
 		}
 		parts = append(parts, text+humanize.Span(now.Sub(l.Since)))
 	}
+
 	if s.Unsettled > 0 {
 		parts = append(
 			parts,
 			fmt.Sprintf("%s unsettled, the oldest for %s", count(s.Unsettled), humanize.Span(now.Sub(s.Oldest))),
 		)
 	}
+
 	return strings.Join(parts, "; ")
 }
 
@@ -456,6 +501,7 @@ func label(owner string) string {
 			return owner[:n-1]
 		}
 	}
+
 	return owner
 }
 
@@ -471,6 +517,7 @@ func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
 			all = append(all, d)
 		}
 	}
+
 	return all
 }
 
@@ -488,6 +535,7 @@ func (d pastDelivery) Reading() string {
 	case d.Word != "":
 		return d.Word
 	}
+
 	_, fraction, _ := strings.Cut(number(d.Threshold), ".")
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
@@ -522,6 +570,7 @@ func latencyText(d time.Duration) string {
 	case ms < 999.5:
 		return fmt.Sprintf("%.0f ms", ms)
 	}
+
 	return fmt.Sprintf("%.1f s", d.Seconds())
 }
 

@@ -32,6 +32,7 @@ func (s Snapshot) plots(now time.Time) []plot {
 		for _, t := range s.Minutes {
 			most = max(most, pick(t))
 		}
+
 		p := plot{Name: name, Class: class, Top: count(most), Now: count(pick(s.Last60s))}
 		for i := range minutes {
 			minute := minuteOf(now) - minutes + 1 + int64(i)
@@ -39,12 +40,18 @@ func (s Snapshot) plots(now time.Time) []plot {
 			if v <= 0 {
 				continue
 			}
+
 			height := max(2, int(v*plotHeight/most))
 			p.Bars = append(p.Bars, bar{
-				X: i * barWidth, Y: plotHeight - height, Height: height,
-				Minute: time.Unix(minute*60, 0).In(now.Location()).Format("15:04"), Value: count(v), Partial: i == minutes-1,
+				X:       i * barWidth,
+				Y:       plotHeight - height,
+				Height:  height,
+				Minute:  time.Unix(minute*60, 0).In(now.Location()).Format("15:04"),
+				Value:   count(v),
+				Partial: i == minutes-1,
 			})
 		}
+
 		return p
 	}
 	return []plot{

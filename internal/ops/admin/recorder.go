@@ -52,9 +52,24 @@ type pastDelivery struct {
 func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	now := time.Now().UTC()
 	return pastDelivery{
-		Receiver: receiver, Device: a.Device, Rule: a.Rule, Level: a.Level, ID: a.ID, At: now, Until: now.Add(a.Window), Resolved: a.Resolved,
-		Temperature: a.Temperature, Threshold: a.Threshold, Word: a.Word, Silent: a.Silent.Seconds(), Enqueued: a.Enqueued.UTC(), Partition: a.Partition, Sequence: a.Sequence, Token: a.Token,
-		Suppressed: a.Suppressed, Shared: a.PerValue,
+		Receiver:    receiver,
+		Device:      a.Device,
+		Rule:        a.Rule,
+		Level:       a.Level,
+		ID:          a.ID,
+		At:          now,
+		Until:       now.Add(a.Window),
+		Resolved:    a.Resolved,
+		Temperature: a.Temperature,
+		Threshold:   a.Threshold,
+		Word:        a.Word,
+		Silent:      a.Silent.Seconds(),
+		Enqueued:    a.Enqueued.UTC(),
+		Partition:   a.Partition,
+		Sequence:    a.Sequence,
+		Token:       a.Token,
+		Suppressed:  a.Suppressed,
+		Shared:      a.PerValue,
 	}
 }
 
@@ -73,12 +88,15 @@ func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := l.next.Keep(ctx, d); err != nil {
 		return err
 	}
+
 	e := deliveryOf(d.Alert, d.Name)
 	e.Reason = d.Reason
 	if l.id != nil {
 		e.Letter = l.id(d)
 	}
+
 	l.recorder.add(e)
+
 	return nil
 }
 
@@ -103,14 +121,17 @@ func (r *Recorder) add(d pastDelivery) {
 func (r *Recorder) last(n int, is func(*pastDelivery) bool) (all []pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	for d := range r.deliveries.latest() {
 		if len(all) == n {
 			break
 		}
+
 		if is(d) {
 			all = append(all, *d)
 		}
 	}
+
 	return all
 }
 
@@ -126,6 +147,7 @@ func (r *ring[T]) add(v T, most int) {
 		r.values = append(r.values, v)
 		return
 	}
+
 	r.values[r.oldest] = v
 	r.oldest = (r.oldest + 1) % most
 }

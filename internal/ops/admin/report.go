@@ -37,6 +37,7 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r R
 	if verbose {
 		lines = append(append(lines, ""), f.details()...)
 	}
+
 	return writeLines(out, append(lines, missing...))
 }
 
@@ -47,6 +48,7 @@ func writeLines(out io.Writer, lines []string) error {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -55,22 +57,27 @@ func (f findings) details() (lines []string) {
 	for _, s := range f.state.Alarms {
 		lines = append(lines, fmt.Sprintf("%s (partition %s)", f.alarmText(s), s.Partition))
 	}
+
 	for i := range f.set.Rules {
 		if r := &f.set.Rules[i]; r.Silence() {
 			lines = append(lines, f.heardText(r))
 		}
 	}
+
 	for _, g := range f.gates {
 		lines = append(lines, f.windowText(g))
 	}
+
 	for _, s := range f.silences {
 		lines = append(lines, fmt.Sprintf("silence %s: %s", s.ID, f.silenceText(s)))
 	}
+
 	for _, e := range f.ended {
 		if e.Reason != "" {
 			lines = append(lines, "dead letter: "+f.deadLetter(&e))
 		}
 	}
+
 	return lines
 }
 
@@ -82,18 +89,22 @@ func (f findings) heardText(r *rules.Rule) string {
 		if h.Rule != r.Name {
 			continue
 		}
+
 		heard = true
 		text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
 		if !h.AsOf.IsZero() {
 			text += ", as of " + f.clock(h.AsOf)
 		}
+
 		if !h.Deadline.IsZero() {
 			text += fmt.Sprintf("; silent from %s on", f.clock(h.Deadline))
 		}
 	}
+
 	if !heard {
 		text += "no partition is known to have heard it"
 	}
+
 	return text
 }
 
@@ -122,10 +133,12 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 	if err != nil {
 		return r, err
 	}
+
 	clock, err := a.Rules.Clock()
 	if err != nil {
 		return r, err
 	}
+
 	for {
 		partition, events, err := h.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -137,6 +150,7 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 		if err != nil {
 			return r, fmt.Errorf("read the device's readings: %w", err)
 		}
+
 		for i := range events {
 			if e := &events[i]; e.Device == device {
 				r.add(a, reader, clock, partition, e)
@@ -150,27 +164,33 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 	now, set := findings{now: a.now()}, &a.Rules
 	views, reason := reader.Read(e)
 	what := found(e, views, reason)
+
 	for _, v := range views {
 		if v.Counts() && v.Rule.Per != "" {
 			r.shared[v.Rule.Name] = rules.Shared(e.Properties.Get(v.Rule.Per))
 		}
 	}
+
 	muted := ""
 	if quiet := e.Properties.Get(set.Quiet); set.Quiet != "" && rules.Quiet(quiet, e.Enqueued) {
 		muted = fmt.Sprintf("property %s is %s", set.Quiet, quiet.String())
 	}
+
 	at, when := now.clock(e.Enqueued), now.at(e.Enqueued)
+
 	if clock != nil {
 		if taken, kind := clock.Read(e); kind == rules.TimeUsed {
 			own := fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
 			at, when = at+own, when+own
 		}
 	}
+
 	r.events++
 	r.latest, r.muted = when+": "+what, muted
 	if muted != "" {
 		what += ", and is muted: " + muted
 	}
+
 	r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", at, partition, e.Sequence, what))
 	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 }
@@ -181,10 +201,12 @@ func (r Readings) WriteText(out io.Writer) error {
 	if r.events > len(r.lines) {
 		text += fmt.Sprintf(", the latest %d:", len(r.lines))
 	}
+
 	lines := []string{"", text}
 	for _, l := range slices.Backward(r.lines) {
 		lines = append(lines, l)
 	}
+
 	return writeLines(out, lines)
 }
 
@@ -208,12 +230,14 @@ func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) stri
 			parts = append(parts, v.Reason.Text()+name)
 		}
 	}
+
 	switch {
 	case len(parts) > 0:
 		return strings.Join(parts, "; ")
 	case reason == telemetry.ReasonOK:
 		return "no rule compares a value of it"
 	}
+
 	return reason.Text()
 }
 
@@ -224,14 +248,18 @@ func notANumber(e *telemetry.Event, rule *rules.Rule) string {
 		if text == "" {
 			continue
 		}
+
 		says := fmt.Sprintf("%s at %s is not a number", text, path)
+
 		if before, after, comma := strings.Cut(strings.Trim(text, `"`), ","); comma {
 			if _, ok := telemetry.ParseNumber([]byte(before + "." + after)); ok {
 				says += ": the device must write a decimal point"
 			}
 		}
+
 		return says
 	}
+
 	return telemetry.ReasonNotANumber.Text()
 }
 
@@ -246,5 +274,6 @@ func compared(e *telemetry.Event, v *rules.View) (text string) {
 			text = reaches(!reached, v.Rule, level, limit, own) + which(v.Rule.Name, level.Name)
 		}
 	}
+
 	return v.Rule.Text(v.Value) + ", " + text
 }

@@ -17,6 +17,7 @@ func oneThreshold(s *rules.Set) bool {
 	if len(s.Rules) == 0 {
 		return true
 	}
+
 	r := &s.Rules[0]
 	return len(s.Rules) == 1 && r.Name == rules.DefaultName && !r.Below && !r.Stateful() &&
 		len(r.Levels) == 1 && r.Levels[0].Name == "" && r.Levels[0].Override == "" && s.Quiet == ""
@@ -54,23 +55,28 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 			if l.For > 0 {
 				row.For = humanize.Span(l.For)
 			}
+
 			if r.Stateful() {
 				if !r.Silence() && len(r.Is) == 0 {
 					row.Clear = clearSign(r) + " " + number(l.Clear)
 				}
+
 				var n worker.AlarmCounts
 				of := func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }
 				if at := slices.IndexFunc(counts, of); at >= 0 {
 					n = counts[at]
 				}
+
 				row.Pending = count(n.Pending)
 				row.Open = count(n.Open)
 				row.Due = count(n.Due)
 				row.Alarmed = n.Open > 0
 			}
+
 			rows = append(rows, row)
 		}
 	}
+
 	return rows
 }
 
@@ -82,6 +88,7 @@ func limit(r *rules.Rule, l *rules.Level) string {
 	if len(r.Is) > 0 {
 		return "is " + humanize.Or(r.Is)
 	}
+
 	return sign(r) + "\u00a0" + number(l.Limit)
 }
 
@@ -117,11 +124,14 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 			"",
 			"readings compared with the number that their message has, instead of the rule's limit or clear",
 		)
+
 		if n[countNotNumber] > 0 {
 			own.Class, own.Detail = "warn", count(n[countNotNumber])+" are not numbers: the limit of the rule was used"
 		}
+
 		all = append(all, own)
 	}
+
 	if a.Rules.Quiet != "" {
 		all = append(
 			all,
@@ -133,6 +143,7 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 			),
 		)
 	}
+
 	if a.Rules.Time != "" {
 		times := m.figure(
 			"Times of devices",
@@ -140,18 +151,22 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 			"",
 			"readings over a limit, or of a device with an alarm, that have the time of their device: "+a.Rules.Time,
 		)
+
 		var wrong []string
 		for _, why := range notUsed {
 			if n[why] > 0 {
 				wrong = append(wrong, count(n[why])+" "+why)
 			}
 		}
+
 		slices.Sort(wrong)
 		if len(wrong) > 0 {
 			times.Class, times.Detail = "warn", strings.Join(wrong, ", ")+": the hub's time was used"
 		}
+
 		all = append(all, times)
 	}
+
 	if n[countScattered] > 0 {
 		f := m.figure(
 			"In several partitions",
@@ -162,6 +177,7 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 		f.Detail = m.Scattered
 		all = append(all, f)
 	}
+
 	if n[countUntracked] > 0 {
 		f := m.figure(
 			"Without room",
@@ -173,6 +189,7 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 			"again"
 		all = append(all, f)
 	}
+
 	return all
 }
 
@@ -184,6 +201,7 @@ func about(rule, level string) string {
 	case rule == rules.DefaultName:
 		return ""
 	}
+
 	return rule
 }
 
@@ -195,6 +213,7 @@ func which(rule, level string) string {
 	case rule == rules.DefaultName:
 		return ""
 	}
+
 	return fmt.Sprintf(" (rule %s)", rule)
 }
 
@@ -205,6 +224,7 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 	if not {
 		verb = "does not reach "
 	}
+
 	switch {
 	case rule == nil:
 	case len(rule.Is) > 0 && not:
@@ -214,6 +234,7 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 	default:
 		text = rule.Text(limit)
 	}
+
 	if own {
 		return fmt.Sprintf(
 			"%sits own limit of %s, by property %s instead of %s",
@@ -223,6 +244,7 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 			rule.Text(level.Limit),
 		)
 	}
+
 	return verb + "the limit of " + text
 }
 
@@ -253,5 +275,6 @@ func level(set *rules.Set, rule, level string) (*rules.Rule, *rules.Level) {
 			}
 		}
 	}
+
 	return nil, nil
 }

@@ -50,25 +50,30 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 			missing = append(missing, fmt.Errorf("not all %s are known: %w", what, err))
 		}
 	}
+
 	if s.Records != nil {
 		known("alarms", s.each(ctx, s.Ledgers, f.state.Partitions, func(name, partition string) error {
 			c, err := ledger.Look(ctx, s.Records, name)
 			mu.Lock()
 			defer mu.Unlock()
+
 			for _, a := range c.Alarms {
 				if string(a.Device) == device {
 					f.state.Alarms = append(f.state.Alarms, stateOf(a, partition))
 				}
 			}
+
 			return err
 		}))
 	}
+
 	if s.Rosters != "" && len(f.state.Heard) == 0 {
 		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, partition string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {
 				return err
 			}
+
 			mu.Lock()
 			defer mu.Unlock()
 			f.known += r.Len()
@@ -77,12 +82,15 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 				h.AsOf = r.Position.Time
 				f.state.Heard = append(f.state.Heard, h)
 			}
+
 			return nil
 		}))
 	}
+
 	if s.DeadLetters != nil {
 		known("dead letters", s.letters(ctx, device, f))
 	}
+
 	return errors.Join(missing...)
 }
 
@@ -93,6 +101,7 @@ func similar(r *roster.Roster, device string) string {
 			return name
 		}
 	}
+
 	return ""
 }
 
@@ -102,6 +111,7 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	if s.Records == nil {
 		return "how many devices match is not known: only rules with state know devices"
 	}
+
 	known := map[string]bool{} // devices: whether one matches
 	var mu sync.Mutex
 	add := func(device string) {
@@ -116,27 +126,33 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 		}
 		return err
 	})
+
 	if s.Rosters != "" {
 		err = errors.Join(err, s.each(ctx, s.Rosters, nil, func(name, _ string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {
 				return err
 			}
+
 			for i := range r.Len() {
 				add(r.Name(i))
 			}
+
 			return nil
 		}))
 	}
+
 	if err != nil {
 		return "how many devices match is not known: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
+
 	matching := 0
 	for _, matches := range known {
 		if matches {
 			matching++
 		}
 	}
+
 	return fmt.Sprintf("%d of %s", matching, humanize.Count(len(known), "known device"))
 }
 
@@ -151,6 +167,7 @@ func (s Shared) each(
 	if err != nil {
 		return fmt.Errorf("list %s: %w", folder, err)
 	}
+
 	var reading errgroup.Group
 	reading.SetLimit(recordsAtOnce)
 	for _, r := range list {
@@ -158,6 +175,7 @@ func (s Shared) each(
 			reading.Go(func() error { return read(r.Name, partition) })
 		}
 	}
+
 	return reading.Wait()
 }
 
@@ -173,9 +191,11 @@ func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
 		Limit:     float64(a.Limit),
 		Silence:   a.Silence,
 	}
+
 	if !a.DeviceSince.IsZero() {
 		state.Since, state.Arrived = a.DeviceSince, a.Since
 	}
+
 	switch {
 	case a.Since.IsZero():
 	case a.Open:
@@ -183,9 +203,11 @@ func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
 	default:
 		state.Phase = rules.Pending
 	}
+
 	if a.Due != nil && !(a.Silence && a.Open) { // else it is the silence that is due
 		state.Due = a.Due.Enqueued
 	}
+
 	return state
 }
 
@@ -196,20 +218,24 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 		if err != nil {
 			return fmt.Errorf("list dead letters: %w", err)
 		}
+
 		for _, l := range page {
 			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID }) {
 				continue
 			}
+
 			e := deliveryOf(l.Alert, s.Name(l.Receiver))
 			e.At = l.Kept
 			e.Reason = l.Reason
 			e.Letter = l.ID
 			f.ended = append(f.ended, e)
 		}
+
 		if n += len(page); n >= maxLetters {
 			return fmt.Errorf("there are more than %d dead letters: see alertworker deadletters list", maxLetters)
 		}
 	}
+
 	slices.SortStableFunc(f.ended, func(a, b pastDelivery) int { return b.At.Compare(a.At) })
 	return nil
 }

@@ -32,6 +32,7 @@ func (a *Admin) inForce(now time.Time) []muting.Silence {
 	if a.Silences == nil {
 		return nil
 	}
+
 	return slices.DeleteFunc(
 		slices.Clone(a.Silences.Silences()),
 		func(s muting.Silence) bool { return !now.Before(s.Until) },
@@ -43,12 +44,14 @@ func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence
 	if a.Silences == nil {
 		return nil, nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
 	all, err := a.Silences.List(ctx)
 	if err != nil {
 		err = fmt.Errorf("not all silences are known: %w", err)
 	}
+
 	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(device) }), err
 }
 
@@ -57,22 +60,28 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 	id, one := strings.CutPrefix(r.URL.Path, "/silences/")
 	ctx, cancel := context.WithTimeout(r.Context(), silencesTimeout)
 	defer cancel()
+
 	switch {
 	case a.Token == "":
 		httpapi.Fail(
 			w,
 			httpapi.Problem{Status: http.StatusNotFound, Detail: "silences are off here: set HTTP_ADMIN_TOKEN to turn them on"},
 		)
+
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
+
 	case one && r.Method == http.MethodDelete:
 		s, err := a.Silences.End(ctx, id)
 		answerSilences(w, http.StatusOK, s, err)
+
 	case one:
 		httpapi.NotAllowed(w, "DELETE")
+
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		all, err := a.Silences.List(ctx)
 		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
+
 	case r.Method == http.MethodPut:
 		var body muting.Request
 		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
@@ -88,13 +97,16 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 			)
 			return
 		}
+
 		s, lasts, err := body.Silence(a.Rules)
 		if err != nil {
 			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
 			return
 		}
+
 		s, err = a.Silences.Add(ctx, s, lasts)
 		answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s)}, err)
+
 	default:
 		httpapi.NotAllowed(w, "GET, HEAD, PUT")
 	}

@@ -67,19 +67,27 @@ type openAlarm struct {
 func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
-		Member: status.Member{Replica: a.Replica, Status: a.Options.Status()}, Version: a.Version, Started: a.Started,
-		Counts: countsOf(stats), Receivers: a.Worker.Receivers(), Alarms: a.Worker.AlarmCounts(),
+		Member:    status.Member{Replica: a.Replica, Status: a.Options.Status()},
+		Version:   a.Version,
+		Started:   a.Started,
+		Counts:    countsOf(stats),
+		Receivers: a.Worker.Receivers(),
+		Alarms:    a.Worker.AlarmCounts(),
 	}
+
 	if a.Late != nil {
 		s.Late = a.Late()
 	}
+
 	for _, o := range a.Worker.Alarms(alarms) {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
+
 	s.Alerts = a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" })
 	if d := stats.LastScattered.Load(); d != nil {
 		s.Scattered = d.String()
 	}
+
 	total, states := totalsOf(stats), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -92,17 +100,22 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 			Waiting:   waiting(p, now),
 			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
 		}
+
 		if !p.ReadUntil.IsZero() {
 			row.Read = p.Read.Sequence
 		}
+
 		if p.Committed != (telemetry.Position{}) {
 			row.Committed = p.Committed.Sequence
 		}
+
 		if perSecond, ok := a.history.rate(p.Partition); ok {
 			row.Rate = rate(perSecond)
 		}
+
 		s.Partitions = append(s.Partitions, row)
 	}
+
 	return s
 }
 
@@ -127,6 +140,7 @@ func (a *Admin) Report(limit int) []byte {
 			return b
 		}
 	}
+
 	return s.Member.JSON(limit)
 }
 
@@ -156,18 +170,26 @@ var notUsed = map[rules.DeviceTime]string{
 
 func countsOf(stats *worker.Stats) map[string]int64 {
 	c := map[string]int64{
-		countReadings: stats.Events[telemetry.ReasonOK].Load(), countOver: stats.Over.Load(),
-		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(), countAmbiguous: stats.Ambiguous.Load(), countDead: stats.DeadLetters.Load(),
-		countOverride: stats.Override[rules.OverrideUsed].Load(), countNotNumber: stats.Override[rules.OverrideOther].Load(),
-		countQuieted: stats.Quieted.Load(), countTimes: stats.Times[rules.TimeUsed].Load(),
-		countScattered: stats.Scattered.Load(), countUntracked: stats.Untracked.Load(),
+		countReadings:    stats.Events[telemetry.ReasonOK].Load(),
+		countOver:        stats.Over.Load(),
+		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
+		countAmbiguous:   stats.Ambiguous.Load(),
+		countDead:        stats.DeadLetters.Load(),
+		countOverride:    stats.Override[rules.OverrideUsed].Load(),
+		countNotNumber:   stats.Override[rules.OverrideOther].Load(),
+		countQuieted:     stats.Quieted.Load(),
+		countTimes:       stats.Times[rules.TimeUsed].Load(),
+		countScattered:   stats.Scattered.Load(),
+		countUntracked:   stats.Untracked.Load(),
 	}
 	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
 		c[reason.String()] = stats.Events[reason].Load()
 	}
+
 	for kind, why := range notUsed {
 		c[why] = stats.Times[kind].Load()
 	}
+
 	return c
 }
 
@@ -176,6 +198,7 @@ func readReports(ask func(context.Context) ([][]byte, error)) func(context.Conte
 	if ask == nil {
 		return nil
 	}
+
 	return func(ctx context.Context) (all []Snapshot, err error) {
 		reports, err := ask(ctx)
 		for _, r := range reports {
@@ -184,6 +207,7 @@ func readReports(ask func(context.Context) ([][]byte, error)) func(context.Conte
 				all = append(all, s)
 			}
 		}
+
 		slices.SortFunc(all, func(x, y Snapshot) int { return cmp.Compare(x.Replica, y.Replica) })
 		return all, err
 	}
@@ -201,41 +225,51 @@ func merged(all []Snapshot) Snapshot {
 		for what, n := range s.Counts {
 			m.Counts[what] += n
 		}
+
 		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
 		for minute, t := range s.Minutes {
 			m.Minutes[minute] = m.Minutes[minute].plus(t)
 		}
+
 		for _, r := range s.Receivers {
 			i := slices.IndexFunc(m.Receivers, func(x delivery.ReceiverState) bool { return x.Name == r.Name })
 			if i < 0 {
 				m.Receivers = append(m.Receivers, r)
 				continue
 			}
+
 			x := &m.Receivers[i]
 			if r.Down && (!x.Down || r.Retry.Before(x.Retry)) {
 				x.Down, x.Retry = true, r.Retry
 			}
+
 			x.Taken += r.Taken
 			x.Waiting += r.Waiting
 		}
+
 		for _, n := range s.Alarms {
 			i := slices.IndexFunc(m.Alarms, func(x worker.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level })
 			if i < 0 {
 				continue // it has a rule that this replica does not know
 			}
+
 			x := &m.Alarms[i]
 			x.Pending += n.Pending
 			x.Open += n.Open
 			x.Due += n.Due
 		}
+
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
 	}
+
 	if len(all) > 1 {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
 		slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	}
+
 	m.Alerts = m.Alerts[:min(len(m.Alerts), maxAlerts)]
+
 	return m
 }
 
@@ -246,5 +280,6 @@ func (s Snapshot) Owned() (n int) {
 			n++
 		}
 	}
+
 	return n
 }

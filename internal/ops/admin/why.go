@@ -75,6 +75,7 @@ func (g gateState) delivered() time.Time {
 	case g.Quiet.After(g.Claimed):
 		return g.Claimed
 	}
+
 	return g.Quiet.Add(-g.window) // the last claim failed: it was the one before
 }
 
@@ -104,11 +105,13 @@ func (f findings) undelivered() *pastDelivery {
 	}) != nil {
 		return nil
 	}
+
 	for _, g := range f.of(l.Rule, l.Level) {
 		if g.Receiver == l.Receiver && g.delivered().After(l.At) {
 			return nil // by another replica, or a replay
 		}
 	}
+
 	return l
 }
 
@@ -124,13 +127,16 @@ func (f findings) window() *gateState {
 	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Decision == worker.Notified {
 		gates, known = f.of(h.Reading.Rule, h.Reading.Level), false
 	}
+
 	if len(gates) == 0 {
 		return nil
 	}
+
 	last := slices.MaxFunc(gates, func(x, y gateState) int { return x.Claimed.Compare(y.Claimed) })
 	if last.Claimed.IsZero() && (known || last.Error == "") {
 		return nil
 	}
+
 	return &last
 }
 
@@ -142,12 +148,15 @@ func (f findings) why() (code, text string) {
 	if f.muted != "" {
 		parts = append(parts, "its last message mutes it: "+f.muted)
 	}
+
 	if g := f.window(); g != nil {
 		parts = append(parts, f.windowText(*g))
 	}
+
 	for _, s := range f.silences {
 		parts = append(parts, f.silenceText(s))
 	}
+
 	return code, strings.Join(append(parts, f.missing...), "; ")
 }
 
@@ -160,34 +169,42 @@ func (f findings) reason() (code, text string) {
 	if l := f.undelivered(); l != nil {
 		return whyDeadLetter, f.deadLetter(l)
 	}
+
 	alarm := f.worst()
 	if alarm.Phase == rules.Open && alarm.Silence {
 		return whySilent, "Its " + f.alarmText(alarm)
 	}
+
 	if h := f.state.Last; h != nil {
 		if u := h.Undecodable; u != nil &&
 			(h.Reading == nil || u.Enqueued.After(h.Reading.Enqueued) || u.Sequence > h.Reading.Sequence) {
 			return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s",
 				f.at(u.Enqueued), h.Partition, u.Sequence, u.Reason.Text())
 		}
+
 		if h.Reading != nil {
 			return f.read(*h.Reading)
 		}
 	}
+
 	switch {
 	case alarm.Phase != rules.Normal || !alarm.Due.IsZero():
 		codes := map[rules.Phase]string{rules.Open: whyOpen, rules.Pending: whyPending, rules.Normal: whyWaiting}
 		return codes[alarm.Phase], "Its " + f.alarmText(alarm)
+
 	case f.event != "":
 		return whyNotSeen, "Its last event was " + f.event
+
 	case f.looked > 0, f.known > 0 && len(f.state.Heard) == 0 && !f.claimed():
 		return whyNotSeen, f.neverHeard()
+
 	case len(f.state.Partitions) > 0:
 		return whyNotSeen, fmt.Sprintf(
 			"This replica has seen nothing of the device since %s, and another one may know more",
 			f.clock(f.state.Since),
 		)
 	}
+
 	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub " +
 		"(`alertworker why --last`)"
 }
@@ -203,12 +220,15 @@ func (f findings) neverHeard() string {
 	if f.looked > 0 {
 		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
 	}
+
 	if f.known > 0 && len(f.state.Heard) == 0 {
 		text += fmt.Sprintf("; rules about silence have never heard it, but %s", humanize.Count(f.known, "other device"))
 	}
+
 	if f.similar != "" {
 		return text + fmt.Sprintf("; did you mean %s?", f.similar)
 	}
+
 	return text + ": check the id (its case matters), or look further back"
 }
 
@@ -227,6 +247,7 @@ func (f findings) worst() (worst worker.AlarmState) {
 			worst = s
 		}
 	}
+
 	return worst
 }
 
@@ -236,6 +257,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	if rule == nil {
 		return whyBelow, fmt.Sprintf("Its last reading, %s %s, reaches no limit", f.found(r), f.at(r.Enqueued))
 	}
+
 	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
 	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
@@ -245,37 +267,48 @@ func (f findings) read(r worker.Reading) (code, text string) {
 			alarm = ": its " + f.alarmText(s)
 		}
 	}
+
 	switch r.Decision {
 	case worker.Excluded:
 		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
+
 	case worker.Muted:
 		return whyQuiet, fmt.Sprintf(
 			"%s, but is muted: the property %s of its message keeps the device quiet",
 			limit,
 			f.set.Quiet,
 		)
+
 	case worker.Silenced:
 		return whyQuiet, limit + ", but alerts like this one were silenced"
+
 	case worker.Unwanted:
 		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, " +
 			"rule=, where=)"
+
 	case worker.Inhibited:
 		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
+
 	case worker.StaysPending:
 		return whyPending, limit + ", but not for long enough yet" + alarm
+
 	case worker.StaysOpen:
 		clear := rule.Text(rule.ClearOf(level, r.Limit))
 		if level.ClearOverride != "" {
 			clear += " (or its property " + level.ClearOverride + ")"
 		}
+
 		side := "below"
 		if rule.Below {
 			side = "above"
 		}
+
 		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)
+
 	case worker.Notified:
 		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled"
 	}
+
 	return whyBelow, below
 }
 
@@ -287,6 +320,7 @@ func (f findings) found(r worker.Reading) string {
 			return f.set.Rules[i].Text(r.Value)
 		}
 	}
+
 	return number(r.Value)
 }
 
@@ -296,6 +330,7 @@ func hot(gates []gateState) (code string) {
 	for _, g := range gates {
 		phases[g.Phase] = true
 	}
+
 	switch {
 	case phases[throttle.Closed]:
 		return whyWindow
@@ -304,6 +339,7 @@ func hot(gates []gateState) (code string) {
 	case phases[throttle.NotKnown]:
 		return whyUnknown
 	}
+
 	return whyDelivered
 }
 
@@ -315,6 +351,7 @@ func (f findings) waiting() string {
 		if d.Recovery {
 			what = "The recovery%s, at %s,"
 		}
+
 		part := fmt.Sprintf(
 			what+" has been waiting since %s: %v",
 			which(d.Rule, d.Level),
@@ -322,11 +359,14 @@ func (f findings) waiting() string {
 			f.clock(d.Since),
 			d,
 		)
+
 		if !d.Until.IsZero() {
 			part += "; the next attempt is due " + until(d.Until.Sub(f.now))
 		}
+
 		parts = append(parts, part)
 	}
+
 	return strings.Join(parts, ". ")
 }
 
@@ -338,9 +378,11 @@ func (f findings) silenceText(s muting.Silence) string {
 	if s.Rule != "" {
 		text += " of rule " + s.Rule
 	}
+
 	if s.Property != "" {
 		text += fmt.Sprintf(" about messages with %s=%s", s.Property, s.Value)
 	}
+
 	return fmt.Sprintf("%s are silenced until %s by %s (%s)", text, f.until(s.Until), s.Who, s.Why)
 }
 
@@ -349,10 +391,12 @@ func (f findings) deadLetter(l *pastDelivery) string {
 	if l.Letter != "" {
 		where = "`alertworker deadletters replay " + l.Letter + "` sends it again"
 	}
+
 	what := "The alert%s about %s %s became"
 	if l.Resolved {
 		what = "The recovery%s, with %s %s, became"
 	}
+
 	return fmt.Sprintf(
 		what+" a dead letter of receiver %s %s: %s; %s",
 		which(
@@ -372,15 +416,18 @@ func (f findings) deadLetter(l *pastDelivery) string {
 func (f findings) alarmText(s worker.AlarmState) string {
 	text := "alarm" + which(s.Rule, s.Level)
 	rule, level := level(f.set, s.Rule, s.Level)
+
 	switch {
 	case s.Phase == rules.Normal:
 		text += " is over"
+
 	case s.Silence:
 		text += fmt.Sprintf(
 			" is open: the device has not been heard since %s, for longer than %s",
 			f.clock(s.Since),
 			humanize.Span(time.Duration(s.Limit)*time.Second),
 		)
+
 	default:
 		own := level != nil && level.Override != "" && s.Limit != level.Limit
 		text += fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
@@ -389,12 +436,15 @@ func (f findings) alarmText(s worker.AlarmState) string {
 		}
 		text += ", when " + reached(rule, level, s, own)
 	}
+
 	if s.Phase == rules.Pending && level != nil {
 		text += fmt.Sprintf("; the first reading over it from %s on causes an alert", f.clock(s.Since.Add(level.For)))
 	}
+
 	if !s.Due.IsZero() {
 		text += fmt.Sprintf("; a recovery has been due since %s, and waits, mostly for the window to end", f.clock(s.Due))
 	}
+
 	return text
 }
 
@@ -406,6 +456,7 @@ func reached(rule *rules.Rule, level *rules.Level, s worker.AlarmState, own bool
 	case len(rule.Is) > 0:
 		return "it was " + rule.Text(s.Value)
 	}
+
 	return rule.Text(s.Value) + strings.Replace(reaches(false, rule, level, s.Limit, own), "reaches", " reached", 1)
 }
 
@@ -415,17 +466,21 @@ func (f findings) windowText(g gateState) string {
 	if g.Shared != "" {
 		text += ", shared by devices with " + g.Shared
 	}
+
 	text += ": "
 	by, message := g.Replica, "a message"
 	if by == "" {
 		by = "a replica"
 	}
+
 	if g.Recovery {
 		message = "a recovery"
 	}
+
 	switch delivered := g.delivered(); {
 	case g.Error != "":
 		return text + "not known: " + g.Error
+
 	case g.Phase == throttle.Sending:
 		return text + fmt.Sprintf(
 			"%s has been sending since %s, or has died: it has a claim until %s",
@@ -433,6 +488,7 @@ func (f findings) windowText(g gateState) string {
 			f.clock(g.Claimed),
 			f.until(g.Until),
 		)
+
 	case g.Phase == throttle.Closed:
 		return text + fmt.Sprintf(
 			"%s delivered an alert %s; the window is in force until %s",
@@ -440,8 +496,10 @@ func (f findings) windowText(g gateState) string {
 			f.at(delivered),
 			f.until(g.Until),
 		)
+
 	case g.Claimed.IsZero():
 		return text + "no alert is recorded"
+
 	case g.Unresolved:
 		return text + fmt.Sprintf(
 			"%s sent %s %s, and it is not known whether it was accepted; no window is in force",
@@ -449,8 +507,10 @@ func (f findings) windowText(g gateState) string {
 			message,
 			f.at(g.Claimed),
 		)
+
 	case delivered.IsZero():
 		return text + fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
+
 	default:
 		return text + fmt.Sprintf("an alert was delivered %s; its window is over", f.at(delivered))
 	}
@@ -464,6 +524,7 @@ func (f findings) until(t time.Time) string {
 			now = g.Now
 		}
 	}
+
 	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(max(0, t.Sub(now))))
 }
 
@@ -484,5 +545,6 @@ func (f findings) clock(t time.Time) string {
 	if t.Format(time.DateOnly) != f.now.Format(time.DateOnly) {
 		layout = "2006-01-02 15:04:05 MST"
 	}
+
 	return t.Format(layout)
 }

@@ -106,11 +106,17 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 		for _, to := range c.To {
 			c.Receivers = append(c.Receivers, sent{Name: to.Name})
 		}
+
 		var err error
-		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{Mutes: c.Mutes, Notice: func(n worker.BacktestNotice) { c.notice(n, zone) }, Alarm: c.alarm}); err != nil {
+		if c.test, err = worker.NewBacktest(c.Set, c.To, worker.Observer{
+			Mutes:  c.Mutes,
+			Notice: func(n worker.BacktestNotice) { c.notice(n, zone) },
+			Alarm:  c.alarm,
+		}); err != nil {
 			return nil, err
 		}
 	}
+
 	return &Run{Candidates: candidates, zone: zone}, nil
 }
 
@@ -127,12 +133,15 @@ func (r *Run) Take(ctx context.Context, s Source) error {
 		case err != nil:
 			return err
 		}
+
 		for _, c := range r.Candidates {
 			c.test.Take(partition, events)
 		}
+
 		if r.Readings == 0 {
 			r.From = events[0].Enqueued
 		}
+
 		r.Readings += len(events)
 		r.To = events[len(events)-1].Enqueued
 	}
@@ -145,12 +154,14 @@ func (r *Run) Finish() {
 		for a, since := range c.open {
 			c.longer(a, since, r.To, true)
 		}
+
 		reported := []*device{}
 		for _, d := range c.devices {
 			if d.Alerts > 0 {
 				reported = append(reported, d)
 			}
 		}
+
 		slices.SortFunc(reported, func(a, b *device) int {
 			return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
 		})
@@ -169,15 +180,18 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 	if c.Notice != nil {
 		c.Notice(n)
 	}
+
 	if n.Recovery {
 		c.Receivers[n.Receiver].Recoveries++
 		return
 	}
+
 	c.Receivers[n.Receiver].Alerts++
 	n.Receiver = 0
 	if n == c.last {
 		return
 	}
+
 	c.last = n
 	c.Alerts++
 	c.of(n.Device).Alerts++
@@ -191,17 +205,20 @@ func (c *Candidate) of(name string) *device {
 		d = &device{Name: name}
 		c.devices[name] = d
 	}
+
 	return d
 }
 
 func (c *Candidate) alarm(a worker.BacktestAlarm) {
 	key := alarm{a.Device, a.Rule, a.Level}
+
 	if a.Open {
 		c.Alarms++
 		c.of(a.Device).Alarms++
 		c.open[key] = a.Since
 		return
 	}
+
 	delete(c.open, key)
 	c.longer(key, a.Since, a.At, false)
 }
@@ -220,6 +237,7 @@ func (c *Candidate) without(other *Candidate) (names []string) {
 			names = append(names, name)
 		}
 	}
+
 	slices.Sort(names)
 	return names
 }
@@ -231,5 +249,6 @@ func (c *Candidate) worstDay() (day string, alerts int) {
 			day, alerts = d, c.Days[d]
 		}
 	}
+
 	return day, alerts
 }

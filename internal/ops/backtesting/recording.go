@@ -70,14 +70,17 @@ func Open(name, field string) (*Recording, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
+
 	r := &Recording{name: name, file: f}
 	if info, err := f.Stat(); err == nil {
 		r.size = info.Size()
 	}
+
 	if err := r.begin(field); err != nil {
 		_ = f.Close()
 		return nil, fmt.Errorf("read the recording %s: %w", name, err)
 	}
+
 	return r, nil
 }
 
@@ -96,10 +99,12 @@ func (r *Recording) begin(field string) error {
 	if err != nil && err != io.EOF {
 		return err
 	}
+
 	if bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) {
 		_, _ = text.Discard(3)
 		head, _ = text.Peek(4)
 	}
+
 	switch {
 	case len(head) == 0:
 		return errors.New("it is empty")
@@ -110,6 +115,7 @@ func (r *Recording) begin(field string) error {
 	case head[0] == '{':
 		return r.beginJSON(text)
 	}
+
 	return r.beginCSV(text, field)
 }
 
@@ -123,6 +129,7 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 	if err != nil {
 		return errors.New("it is neither CSV nor a JSON object per line")
 	}
+
 	timestamp, device := -1, -1
 	names := make([]string, len(header)) // of the fields, as JSON; empty for other columns
 	for i, column := range header {
@@ -131,9 +138,11 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		case "timestamp":
 			timestamp = i
 			continue
+
 		case "device":
 			device = i
 			continue
+
 		case "value":
 			if field == "" {
 				return errors.New(
@@ -142,15 +151,18 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 			}
 			column = field
 		}
+
 		quoted, _ := json.Marshal(column) // a string: cannot fail
 		names[i] = string(quoted)
 	}
+
 	if timestamp < 0 || strings.Join(names, "") == "" {
 		return fmt.Errorf(
 			"its first line must name the columns, for example timestamp,device,temperature: it is %.80q",
 			strings.Join(header, ","),
 		)
 	}
+
 	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
 		switch {
@@ -161,6 +173,7 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		case len(cells) != len(names), device >= 0 && cells[device] == "":
 			return telemetry.Event{}, errMalformed
 		}
+
 		body := append(make([]byte, 0, 64), '{')
 		for i, cell := range cells {
 			if cell = strings.TrimSpace(cell); cell != "" && names[i] != "" {
@@ -168,14 +181,17 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 				body = append(appendValue(body, cell), ',')
 			}
 		}
+
 		if len(body) == 1 {
 			return telemetry.Event{}, errEmpty
 		}
+
 		body[len(body)-1] = '}'
 		name := ""
 		if device >= 0 {
 			name = cells[device]
 		}
+
 		return r.event(cells[timestamp], name, body)
 	}
 	return nil
@@ -195,6 +211,7 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 	if device == "" {
 		device = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
 	}
+
 	enqueued, err := parseTime(at)
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
@@ -213,12 +230,14 @@ func parseTime(text string) (time.Time, error) {
 			return at.UTC(), nil
 		}
 	}
+
 	if n, err := strconv.ParseFloat(text, 64); err == nil && n > 0 && n < 1e14 {
 		if n < 1e11 {
 			n *= 1000
 		}
 		return time.UnixMilli(int64(n)).UTC(), nil
 	}
+
 	return time.Time{}, errMalformed
 }
 
@@ -238,20 +257,24 @@ func (r *Recording) beginJSON(text io.Reader) error {
 	number := 0
 	r.row = func() (telemetry.Event, error) {
 		number++
+
 		if !lines.Scan() {
 			if lines.Err() != nil {
 				return telemetry.Event{}, fmt.Errorf("line %d: %w", number, lines.Err())
 			}
 			return telemetry.Event{}, io.EOF
 		}
+
 		whole := bytes.TrimSpace(lines.Bytes())
 		if len(whole) == 0 {
 			return telemetry.Event{}, errEmpty
 		}
+
 		var line jsonLine
 		if json.Unmarshal(whole, &line) != nil {
 			return telemetry.Event{}, errMalformed
 		}
+
 		at, body := line.EnqueuedTimeUtc, []byte(line.Body)
 		if at == nil {
 			at = line.Timestamp
@@ -259,12 +282,14 @@ func (r *Recording) beginJSON(text io.Reader) error {
 				body = bytes.Clone(whole)
 			}
 		}
+
 		var packed string // what is not marked as JSON in UTF-8 is routed in base64
 		if json.Unmarshal(body, &packed) == nil {
 			if unpacked, err := base64.StdEncoding.DecodeString(packed); err == nil {
 				body = unpacked
 			}
 		}
+
 		return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, body)
 	}
 	return nil
@@ -279,6 +304,7 @@ func (r *Recording) message(
 	if len(body) == 0 {
 		return telemetry.Event{}, errEmpty
 	}
+
 	text := func(name string) string {
 		value, _ := system[name].(string)
 		return value
@@ -291,7 +317,9 @@ func (r *Recording) message(
 	for name, value := range properties {
 		own[name] = fmt.Sprint(value)
 	}
+
 	e.Properties = telemetry.EncodeProperties(own)
+
 	return e, err
 }
 
@@ -300,10 +328,12 @@ func (r *Recording) beginAvro(file io.Reader) error {
 	if err != nil {
 		return fmt.Errorf("it begins like Avro, but is not: %w", err)
 	}
+
 	var names []string
 	for _, f := range records.Schema().Root().Fields {
 		names = append(names, f.Name)
 	}
+
 	if !slices.Contains(names, "EnqueuedTimeUtc") || !slices.Contains(names, "Body") {
 		return fmt.Errorf(
 			"it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and "+
@@ -311,6 +341,7 @@ func (r *Recording) beginAvro(file io.Reader) error {
 			names,
 		)
 	}
+
 	number := 0
 	r.row = func() (telemetry.Event, error) {
 		number++
@@ -320,10 +351,12 @@ func (r *Recording) beginAvro(file io.Reader) error {
 		} else if err != nil {
 			return telemetry.Event{}, fmt.Errorf("record %d: it is cut off or damaged: %w", number, err)
 		}
+
 		at, _ := record["EnqueuedTimeUtc"].(string)
 		properties, _ := record["Properties"].(map[string]any)
 		systemProperties, _ := record["SystemProperties"].(map[string]any)
 		body, _ := record["Body"].([]byte)
+
 		return r.message(at, "", properties, systemProperties, bytes.Clone(body))
 	}
 	return nil
@@ -334,6 +367,7 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 	if ctx.Err() != nil {
 		return "", nil, ctx.Err()
 	}
+
 	r.events = r.events[:0]
 	for len(r.events) < batch {
 		e, err := r.row()
@@ -343,26 +377,34 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 				r.Unordered++
 				e.Enqueued = r.last
 			}
+
 			r.last = e.Enqueued
 			r.number++
 			e.Position = telemetry.Position{Sequence: r.number, Offset: "0", Time: e.Enqueued}
 			r.events = append(r.events, e)
+
 		case errors.Is(err, errEmpty):
 			r.Empty++
+
 		case errors.Is(err, errMalformed):
 			if r.Malformed++; r.last.IsZero() && r.Malformed >= proof {
 				return "", nil, r.none()
 			}
+
 		case err == io.EOF && len(r.events) > 0:
 			return "0", r.events, nil
+
 		case err == io.EOF && r.last.IsZero():
 			return "", nil, r.none()
+
 		case err == io.EOF:
 			return "", nil, err
+
 		default:
 			return "", nil, fmt.Errorf("read the recording %s: %w", r.name, err)
 		}
 	}
+
 	return "0", r.events, nil
 }
 

@@ -26,9 +26,11 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 	if skipped != (Skipped{}) {
 		fmt.Fprintf(out, "lines: %s\n", skipped)
 	}
+
 	if !r.Complete {
 		fmt.Fprintln(out, "stopped: what follows is about these events alone")
 	}
+
 	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
@@ -44,18 +46,21 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 			c.Longest,
 		)
 	}
+
 	fmt.Fprintln(out, "\nmessages\talerts\trecoveries")
 	for _, c := range r.Candidates {
 		for _, to := range c.Receivers {
 			fmt.Fprintf(out, "%s\t%d\t%d\tto %s\n", humanize.Clean(c.Name), to.Alerts, to.Recoveries, to.Name)
 		}
 	}
+
 	fmt.Fprintln(out, "\nnoisiest\tdevice\talerts\talarms")
 	for _, c := range r.Candidates {
 		for _, d := range c.Noisiest {
 			fmt.Fprintf(out, "%s\t%s\t%d\t%d\n", humanize.Clean(c.Name), humanize.Clean(d.Name), d.Alerts, d.Alarms)
 		}
 	}
+
 	if diff {
 		fmt.Fprintf(out, "\ncompared with\t%s\n", humanize.Clean(r.Candidates[0].Name))
 		for _, c := range r.Candidates[1:] {
@@ -63,6 +68,7 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 			fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(c.NoLonger))
 		}
 	}
+
 	told := ""
 	for _, c := range r.Candidates {
 		if notes := c.notes(); notes != told && notes != "" {
@@ -70,6 +76,7 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 			told = notes
 		}
 	}
+
 	return out.Flush()
 }
 
@@ -90,10 +97,12 @@ func some(names []string) string {
 	if len(names) == 0 {
 		return "none"
 	}
+
 	text := humanize.Clean(strings.Join(names[:min(shownDevices, len(names))], ", "))
 	if more := len(names) - shownDevices; more > 0 {
 		text += fmt.Sprintf(" and %d more (--json names all)", more)
 	}
+
 	return text
 }
 
@@ -111,9 +120,11 @@ func (c *Candidate) notes() string {
 			add(stats.Events[reason].Load(), "event", "without a reading: "+reason.Text())
 		}
 	}
+
 	add(stats.Quieted.Load(), "reading", "of quiet devices")
 	add(stats.Untracked.Load(), "reading", "beyond the alarms that a partition keeps")
 	add(stats.Unwatched.Load(), "message", "of devices beyond those that a partition watches for silence")
+
 	return strings.Join(parts, "; ")
 }
 
@@ -126,10 +137,12 @@ func (l *longest) String() string {
 	if l == nil {
 		return "none"
 	}
+
 	text := humanize.Span(time.Duration(l.Seconds*float64(time.Second))) + " " + humanize.Clean(l.Device)
 	if l.Open {
 		text += ", still open"
 	}
+
 	return text
 }
 
@@ -139,6 +152,7 @@ func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
 		Name string `json:"name"`
 		result
 	}
+
 	report := struct {
 		Events   int       `json:"events"`
 		From     time.Time `json:"from"`
@@ -150,8 +164,10 @@ func (r *Run) PrintJSON(w io.Writer, skipped Skipped) error {
 	for _, c := range r.Candidates {
 		report.Candidates = append(report.Candidates, candidate{c.Name, c.result})
 	}
+
 	encoder := json.NewEncoder(w)
 	encoder.SetEscapeHTML(false)
 	encoder.SetIndent("", "  ")
+
 	return encoder.Encode(report)
 }

@@ -32,6 +32,7 @@ func (r *Run) Draw(w io.Writer) error {
 			most = max(most, bars[i][bar])
 		}
 	}
+
 	each := float64(plotWidth) / float64(len(bars[0]))
 	var b strings.Builder
 	fmt.Fprintf(
@@ -73,6 +74,7 @@ func (r *Run) Draw(w io.Writer) error {
 			}
 		}
 	}
+
 	label := func(x int, anchor, text string) {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" text-anchor="%s">%s</text>`+"\n", x, plotStep*len(bars)+16, anchor, text)
 	}
@@ -89,5 +91,6 @@ func (r *Run) Draw(w io.Writer) error {
 	label(plotLeft+plotWidth, "end", r.To.In(r.zone).Format(stamp))
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
+
 	return err
 }

@@ -19,34 +19,42 @@ func Explain(r *rules.Rule) string {
 	var b strings.Builder
 	if r.Silence() {
 		of := "anything"
+
 		if r.Field != "" {
 			of = "a reading at " + fields(r.Field)
 			if v := r.Valid; v != nil {
 				of += fmt.Sprintf(" that is not %s", outside(v))
 			}
 		}
+
 		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of, config.Plain(r.Silent))
 		if r.Resolved {
 			b.WriteString(", with a recovery when it does")
 		}
+
 		fmt.Fprintf(&b, "; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
 		return b.String()
 	}
+
 	is, beyond := "is", "at or above"
 	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {
 		is = "has been"
 	}
+
 	if r.Below {
 		beyond = "at or below"
 	}
+
 	if len(r.Is) > 0 {
 		fmt.Fprintf(&b, "alerts when %s %s %s", fields(r.Field), is, humanize.Or(r.Is))
 	} else {
 		fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
 	}
+
 	if d, one := lasts(r); one && d > 0 {
 		fmt.Fprintf(&b, " for %s", config.Plain(d))
 	}
+
 	for i, c := range r.Only {
 		word := "only when"
 		if i > 0 {
@@ -54,27 +62,35 @@ func Explain(r *rules.Rule) string {
 		}
 		fmt.Fprintf(&b, ", %s %s is %s", word, c.Name, humanize.Or(c.Values))
 	}
+
 	if v := r.Valid; v != nil {
 		fmt.Fprintf(&b, "; ignores readings %s", outside(v))
 	}
+
 	if r.Stateful() {
 		ends, sent := "below ", "without a recovery"
 		if r.Below {
 			ends = "above "
 		}
+
 		ends += clears(r)
 		if own := r.Levels[0].ClearOverride; own != "" {
 			ends += " (or the property " + own + ")"
 		}
+
 		if len(r.Is) > 0 {
 			ends = "with any other value"
 		}
+
 		if r.Resolved {
 			sent = "with a recovery"
 		}
+
 		fmt.Fprintf(&b, "; normal again %s, %s", ends, sent)
 	}
+
 	b.WriteString("; " + atMost(r))
+
 	return b.String()
 }
 
@@ -95,6 +111,7 @@ func outside(v *telemetry.Range) string {
 	case math.IsInf(v.To, 0):
 		return fmt.Sprintf("below %v", v.From)
 	}
+
 	return fmt.Sprintf("below %v and above %v", v.From, v.To)
 }
 
@@ -121,9 +138,11 @@ func limits(r *rules.Rule) string {
 		if !one {
 			notes = append(notes, "for "+config.Plain(l.For))
 		}
+
 		if l.Override != "" {
 			notes = append(notes, "or the property "+l.Override)
 		}
+
 		return r.Text(l.Limit), notes
 	})
 }
@@ -145,11 +164,14 @@ func levels(r *rules.Rule, show func(rules.Level) (value any, notes []string)) s
 		if l.Name != "" {
 			notes = slices.Insert(notes, 0, l.Name)
 		}
+
 		part := fmt.Sprint(value)
 		if len(notes) > 0 {
 			part += fmt.Sprintf(" (%s)", strings.Join(notes, ", "))
 		}
+
 		parts = append(parts, part)
 	}
+
 	return humanize.Or(parts)
 }

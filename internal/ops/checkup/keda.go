@@ -31,16 +31,20 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 	if err != nil {
 		return "", noHub
 	}
+
 	start := time.Now()
+
 	select {
 	case <-time.After(rateSample):
 	case <-ctx.Done():
 		return "", context.Cause(ctx)
 	}
+
 	after, err := k.probe(ctx, k.config.EventHubConsumerGroup, 0)
 	if err != nil {
 		return "", noHub
 	}
+
 	took := time.Since(start)
 	written, unreadable, err := eventhubs.ReadCheckpoints(
 		ctx,
@@ -50,11 +54,13 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 	if err != nil || len(unreadable) > 0 {
 		return "", noRecords
 	}
+
 	counted, ahead := kedaCount(after.Partitions, written)
 	if ahead {
 		return "scales to its maximum until a worker has written new checkpoints: there are some far ahead of the hub, " +
 			"which was recreated or failed over", nil
 	}
+
 	return fmt.Sprintf(
 		"counts %s as unprocessed; %s",
 		humanize.Count(int(counted), "event"),
@@ -78,6 +84,7 @@ func kedaAdvice(arrived int64, took, interval time.Duration) string {
 			config.Plain(rateSample),
 		)
 	}
+
 	rate := float64(arrived) / took.Seconds()
 	threshold := max(kedaThreshold, math.Ceil(2*rate*interval.Seconds()))
 	return fmt.Sprintf(
@@ -106,6 +113,7 @@ func kedaCount(
 			n += max(0, p.Last-c.Sequence)
 		}
 	}
+
 	return n, ahead
 }
 
@@ -116,6 +124,7 @@ func (k *checkup) kedaTrigger(context.Context) (string, error) {
 	if err != nil {
 		return "", noEndpoint
 	}
+
 	hub := c.Hub()
 	host, name := strings.ToLower(hub.Host), strings.ToLower(hub.Name)
 	text := fmt.Sprintf(
@@ -123,17 +132,21 @@ func (k *checkup) kedaTrigger(context.Context) (string, error) {
 		c.CheckpointContainer,
 		strings.ToLower(c.EventHubConsumerGroup),
 	)
+
 	if u, err := url.Parse(c.StorageAccountURL); err == nil && u.Host != "" {
 		account, _, _ := strings.Cut(u.Host, ".")
 		text += ", storageAccountName " + account
 	}
+
 	if c.EventHubNamespace != "" {
 		namespace, _, _ := strings.Cut(host, ".")
 		return text + fmt.Sprintf(", eventHubNamespace %s, eventHubName %s", namespace, name), nil
 	}
+
 	text += fmt.Sprintf(", connection with Endpoint=sb://%s/ and EntityPath=%s", host, name)
 	if host != hub.Host || name != hub.Name {
 		text += ", in lower case as here: with capitals KEDA finds no checkpoint"
 	}
+
 	return text, nil
 }

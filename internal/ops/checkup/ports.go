@@ -18,17 +18,21 @@ func withOtherPort(ctx context.Context, err error) error {
 	if !errors.As(err, &failed) || failed.Address.Plain {
 		return err
 	}
+
 	other := transport.WebSocket
 	if failed.Transport == other {
 		other = transport.AMQP
 	}
+
 	conn, refused := other.Dial(ctx, failed.Address)
 	if refused != nil {
 		return err
 	}
+
 	_ = conn.Close()
 	_, closed := failed.Address.HostPort(failed.Transport)
 	_, open := failed.Address.HostPort(other)
+
 	return fmt.Errorf(
 		"%w; port %s is not open from here, but port %s is: set EVENTHUB_TRANSPORT=%s",
 		err,

@@ -37,11 +37,13 @@ func properties(set rules.Set) (all []property) {
 				)
 			}
 		}
+
 		if name := r.Levels[0].ClearOverride; name != "" {
 			side := "at or below"
 			if r.Below {
 				side = "at or above"
 			}
+
 			all = append(
 				all,
 				property{
@@ -58,6 +60,7 @@ func properties(set rules.Set) (all []property) {
 				},
 			)
 		}
+
 		if r.Per != "" {
 			all = append(
 				all,
@@ -70,6 +73,7 @@ func properties(set rules.Set) (all []property) {
 			)
 		}
 	}
+
 	if set.Quiet != "" {
 		all = append(
 			all,
@@ -81,6 +85,7 @@ func properties(set rules.Set) (all []property) {
 			}},
 		)
 	}
+
 	return all
 }
 
@@ -92,6 +97,7 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	if len(events) == 0 {
 		return "", noTelemetry
 	}
+
 	used := 0
 	literal := 0
 	other := 0
@@ -110,19 +116,24 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 			other++
 		}
 	}
+
 	text := fmt.Sprintf("%s: in %d of %s", p.use, used, humanize.Count(len(events), "event"))
 	if literal > 0 {
 		text += fmt.Sprintf("; in %d it is the text %s: the twin has no such path", literal, path)
 	}
+
 	if other > 0 {
 		text += fmt.Sprintf("; in %d it is something else and not used: must be %s", other, p.must)
 	}
+
 	if used+literal+other == 0 {
 		text += ": does the IoT Hub have a message enrichment of this name?"
 	}
+
 	if used == 0 || other > 0 {
 		return "", warning(text)
 	}
+
 	return text, nil
 }
 
@@ -136,6 +147,7 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	if len(events) == 0 {
 		return "", noTelemetry
 	}
+
 	devices := map[rules.DeviceTime][]string{} // of the events
 	latest := map[string]int64{}               // by device
 	late := time.Duration(0)
@@ -149,17 +161,21 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 			}
 			latest[e.Device] = max(at, latest[e.Device])
 		}
+
 		devices[kind] = append(devices[kind], e.Device)
 	}
+
 	text := fmt.Sprintf(
 		"%s: in %d of %s",
 		where,
 		len(devices[rules.TimeUsed])+len(devices[rules.TimeBackward]),
 		humanize.Count(len(events), "event"),
 	)
+
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}
+
 	wrong := len(devices[rules.TimeUsed]) == 0
 	for kind, what := range [...]string{
 		rules.TimeUnreadable: "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970",
@@ -172,11 +188,14 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 			text += fmt.Sprintf("; %d %s (such as %s)", len(of), what, of[0])
 		}
 	}
+
 	if len(devices[rules.TimeMissing]) == len(events) {
 		text += ": do the devices set it?"
 	}
+
 	if wrong {
 		return "", warning(text)
 	}
+
 	return text, nil
 }

@@ -17,11 +17,13 @@ func malformedProxy() error {
 		if !strings.Contains(value, "//") {
 			full = "http://" + value
 		}
+
 		u, err := url.Parse(full)
 		if value != "" &&
 			(err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)) {
 			return fmt.Errorf("%s is not the URL of a proxy: write http://HOST:PORT", name)
 		}
 	}
+
 	return nil
 }

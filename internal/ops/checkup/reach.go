@@ -23,8 +23,10 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 	if u == nil {
 		return "needs no connection; alerts are only written to the log", nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
+
 	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err != nil {
 		return "", errors.New("HTTP_PROXY or HTTPS_PROXY is not a URL")
 	} else if proxy != nil {
@@ -33,9 +35,11 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 		}
 		return "its proxy can be reached; only --notify shows whether the receiver can", nil
 	}
+
 	if err := dial(ctx, u); err != nil {
 		return "", err
 	}
+
 	return "can be reached; no alert was sent (--notify sends one)", nil
 }
 
@@ -45,6 +49,7 @@ func dial(ctx context.Context, u *url.URL) error {
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[u.Scheme]
 	}
+
 	address := net.JoinHostPort(u.Hostname(), port)
 	var conn net.Conn
 	var err error
@@ -53,13 +58,16 @@ func dial(ctx context.Context, u *url.URL) error {
 	} else {
 		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
 	}
+
 	if errors.As(err, new(tls.RecordHeaderError)) {
 		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", strings.TrimSuffix(u.Scheme, "s"))
 	}
 	if err != nil {
 		return unreachable(err)
 	}
+
 	_ = conn.Close()
+
 	return nil
 }
 
@@ -69,15 +77,19 @@ func unreachable(err error) error {
 	switch {
 	case errors.As(err, new(*net.DNSError)):
 		return errors.New("host not found: check its name and whether this machine can resolve names")
+
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return errors.New("connection refused: check that the receiver is running, and its host and port")
+
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New(
 			"its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its " +
 				"certificate authority is installed here",
 		)
+
 	case errors.As(err, &network) && network.Timeout():
 		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")
 	}
+
 	return err // which names no more than host and port
 }

@@ -50,6 +50,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 		summary string
 		err     error
 	}
+
 	results, width := make([]chan result, len(steps)), 0
 	for i, s := range steps {
 		width = max(width, utf8.RuneCountInString(s.name))
@@ -76,6 +77,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 				silent[no.service] = s.name
 			}
 		}
+
 		o.line(width, s.name, got.summary, got.err)
 		switch {
 		case got.err == nil:
@@ -87,14 +89,18 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 			open++
 		}
 	}
+
 	verdict := fmt.Sprintf("%d of %d checks passed", passed, len(steps))
 	if warned > 0 {
 		verdict += ", " + humanize.Count(warned, "warning")
 	}
+
 	if open > 0 {
 		verdict += fmt.Sprintf(", %d could not be tried", open)
 	}
+
 	fmt.Fprintf(o.W, "\n%s\n", verdict)
+
 	return passed+open == len(steps)
 }
 
@@ -105,6 +111,7 @@ func (o Output) Fail(name, why string) { o.line(0, name, "", errors.New(why)) }
 func (o Output) line(width int, name, summary string, err error) {
 	const green, yellow, red, reset = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
 	mark, color := "✓", green
+
 	switch {
 	case errors.As(err, new(undecided)):
 		mark = "–"
@@ -119,8 +126,10 @@ func (o Output) line(width int, name, summary string, err error) {
 		color = red
 		summary = err.Error()
 	}
+
 	if o.Color {
 		mark = color + mark + reset
 	}
+
 	fmt.Fprintf(o.W, "%s %-*s  %s\n", mark, width, name, humanize.OneLine(summary))
 }

@@ -18,6 +18,7 @@ func routes(set rules.Set, rs []receivers.Receiver) []string {
 	if !slices.ContainsFunc(rs, func(r receivers.Receiver) bool { return len(r.Filters) > 0 }) {
 		return nil
 	}
+
 	var lines []string
 	for _, rule := range set.Rules {
 		for _, level := range rule.Levels {
@@ -26,16 +27,20 @@ func routes(set rules.Set, rs []receivers.Receiver) []string {
 				if !r.Filters.Cover(rule.Name, level.Name) {
 					continue
 				}
+
 				name := r.Name
 				if where := condition(r.Filters, rule.Name, level.Name); where != "" && !rule.Silence() { // it sends no message
 					name += " (" + where + ")"
 				}
+
 				names = append(names, name)
 			}
+
 			to := cmp.Or(strings.Join(names, ", "), "nobody")
 			lines = append(lines, fmt.Sprintf("%s: goes to %s", config.RuleAndLevel(rule.Name, level.Name), to))
 		}
 	}
+
 	return lines
 }
 
@@ -49,7 +54,9 @@ func condition(filters notify.Filters, rule, level string) string {
 		if f.Property == "" {
 			return ""
 		}
+
 		parts = append(parts, fmt.Sprintf("where %s is %s", f.Property, humanize.Or(f.Values)))
 	}
+
 	return strings.Join(parts, ", or ")
 }

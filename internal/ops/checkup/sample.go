@@ -40,9 +40,11 @@ func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, err
 		reached: make([]int, len(r.Levels)),
 		places:  map[string]int{},
 	}
+
 	if field == nil {
 		return s, nil
 	}
+
 	s.paths = strings.Split(field.Paths, ",")
 	s.found = make([]int, len(s.paths))
 	for _, path := range s.paths {
@@ -52,14 +54,17 @@ func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, err
 		if err != nil {
 			return nil, err
 		}
+
 		s.decoders = append(s.decoders, d)
 	}
+
 	return s, nil
 }
 
 // add takes an event into the sample, in which the rule finds v, and some rule a reading if readable.
 func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	s.events++
+
 	switch {
 	case v.Excluded != nil:
 		s.excluded++
@@ -70,6 +75,7 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	default:
 		s.reasons[v.Reason]++
 	}
+
 	switch {
 	case v.Reason == telemetry.ReasonOK:
 		s.read(e, v.Value)
@@ -92,12 +98,14 @@ func (s *sample) read(e *telemetry.Event, value float64) {
 	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(value, s.worst) {
 		s.worst = value
 	}
+
 	for i := range s.rule.Levels {
 		limit, _ := s.rule.Levels[i].LimitFor(e.Properties)
 		if s.rule.Breaching(value, limit) {
 			s.reached[i]++
 		}
 	}
+
 	for i, d := range s.decoders {
 		if v, reason := d.Decode(e); reason == telemetry.ReasonOK && v == value {
 			s.found[i]++
@@ -113,43 +121,54 @@ func (s *sample) verdict() (string, error) {
 	if read > 0 && len(s.paths) == 0 {
 		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
 	}
+
 	other := s.reasons[telemetry.ReasonNotTelemetry]
 	own := s.events - other - s.others - s.excluded // telemetry that the rule looks at, and no other rule reads
 	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
 	switch {
 	case read > 0:
+
 	case s.excluded > 0 && own == 0:
 		return "", warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
+
 	case s.others > 0:
 		return "", warning(
 			fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()),
 		)
+
 	case other == s.events:
 		return "", undecided(
 			events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have " +
 				"sent some",
 		)
+
 	case s.reasons[telemetry.ReasonNoDevice] == own:
 		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
+
 	default:
 		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, events, s.undecoded(), s.hint())
 	}
+
 	text := fmt.Sprintf("%d read: %s", s.events, s.readings())
 	if s.others > 0 {
 		text += fmt.Sprintf("; %d for other rules", s.others)
 	}
+
 	if s.excluded > 0 {
 		text += fmt.Sprintf("; not looked at %d: %s", s.excluded, s.exclusions())
 	}
+
 	if n := other + own - read; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
+
 	if n := own - read; n*10 > own {
 		if len(s.places) > 0 {
 			text += "; " + s.hint()
 		}
 		return "", warning(text)
 	}
+
 	return text, nil
 }
 
@@ -161,18 +180,23 @@ func (s *sample) readings() string {
 			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
 		}
 	}
+
 	text := strings.Join(matched, ", ")
+
 	switch {
 	case s.rule.Silence():
 		return text
 	case len(s.rule.Is) > 0:
 		return fmt.Sprintf("%s, %s in %d", text, humanize.Or(s.rule.Is), s.reached[0])
 	}
+
 	worst := "highest"
 	if s.rule.Below {
 		worst = "lowest"
 	}
+
 	text += fmt.Sprintf(", %s %s, limit %s", worst, s.rule.Text(s.worst), limits(s.rule))
+
 	if slices.ContainsFunc(s.rule.Levels, func(l rules.Level) bool { return l.Override != "" }) {
 		reached := make([]string, len(s.reached))
 		for i, n := range s.reached {
@@ -180,6 +204,7 @@ func (s *sample) readings() string {
 		}
 		text += ", reached " + humanize.And(reached)
 	}
+
 	return text
 }
 
@@ -204,6 +229,7 @@ func counted(n map[string]int, order func(a, b string) int) string {
 	for i, key := range keys {
 		keys[i] = fmt.Sprintf("%s (%d)", key, n[key])
 	}
+
 	return strings.Join(keys, ", ")
 }
 
@@ -215,6 +241,7 @@ func (s *sample) undecoded() string {
 			parts = append(parts, fmt.Sprintf("%v %d", telemetry.Reason(reason), n))
 		}
 	}
+
 	return strings.Join(parts, ", ")
 }
 
@@ -230,9 +257,11 @@ func (s *sample) hint() string {
 	if len(s.rule.Is) > 0 {
 		what = "values"
 	}
+
 	if len(s.places) == 0 {
 		return "they contain no " + what
 	}
+
 	rank := func(path string) int {
 		if !s.inFile && temperature.MatchString(path) {
 			return 0
@@ -242,9 +271,11 @@ func (s *sample) hint() string {
 	order := func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), mostFirst(s.places)(a, b)) }
 	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
 	advice := "add the right one to TEMPERATURE_FIELD"
+
 	switch {
 	case s.inFile:
 		advice = "add the right one to the field of the rule " + s.rule.Name
+
 	case rank(likely) == 0:
 		set := []string{likely}
 		if s.reasons[telemetry.ReasonOK] > 0 {
@@ -252,6 +283,7 @@ func (s *sample) hint() string {
 		}
 		advice = "set TEMPERATURE_FIELD=" + strings.Join(set, ",") + " if that is the temperature"
 	}
+
 	return what + " found at " + counted(s.places, order) + ": " + advice
 }
 
@@ -262,18 +294,22 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 	if err != nil {
 		return r, err
 	}
+
 	fields, reads := set.Fields()
 	for i := range set.Rules {
 		var field *telemetry.Field
 		if at := reads[i].Field; at >= 0 {
 			field = &fields[at]
 		}
+
 		s, err := newSample(&set.Rules[i], field, inFile)
 		if err != nil {
 			return r, err
 		}
+
 		r.samples = append(r.samples, s)
 	}
+
 	for _, p := range partitions {
 		for i := range p.Events {
 			e := &p.Events[i]
@@ -281,12 +317,14 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 			if reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
 				r.telemetry = append(r.telemetry, *e)
 			}
+
 			readable := slices.ContainsFunc(views, func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" })
 			for j, s := range r.samples {
 				s.add(e, &views[j], readable)
 			}
 		}
 	}
+
 	return r, nil
 }
 
@@ -298,6 +336,7 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 			if e.Device == "" {
 				continue
 			}
+
 			first, ok := in[e.Device]
 			if ok && first != p.ID {
 				return "", warning(
@@ -312,13 +351,16 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 					),
 				)
 			}
+
 			in[e.Device], again = p.ID, again || ok
 		}
 	}
+
 	if !again {
 		return "", undecided(
 			"no device was seen twice: to see whether each is in one partition, run the check again when they have sent more",
 		)
 	}
+
 	return fmt.Sprintf("%s, each in one", humanize.Count(len(in), "device")), nil
 }

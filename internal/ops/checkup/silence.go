@@ -21,6 +21,7 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 	if err != nil {
 		return "", fmt.Errorf("list rosters: %w", err)
 	}
+
 	known := 0
 	silent := 0
 	partitions := 0
@@ -32,24 +33,29 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 		if of == nil { // it was deleted just now
 			continue
 		}
+
 		n := of.Known(r.Name)
 		known += n
 		if n > 0 {
 			partitions++
 		}
+
 		kept, err := ledger.Look(ctx, store, group+"/ledger/"+strings.TrimPrefix(record.Name, rosters))
 		if err != nil {
 			return "", err
 		}
+
 		for _, a := range kept.Alarms {
 			if a.Rule == r.Name && a.Silence && a.Open {
 				silent++
 			}
 		}
 	}
+
 	if known == 0 {
 		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
 	}
+
 	return fmt.Sprintf(
 		"%s known in %s, %d silent now",
 		humanize.Count(known, "device"),

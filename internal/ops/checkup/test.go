@@ -51,6 +51,7 @@ func TestRule(set rules.Set) (rules.Rule, error) {
 			return r, nil
 		}
 	}
+
 	return rules.Rule{}, errors.New(
 		"no rule alerts on a single reading, because each has a duration, looks only at some messages or is about " +
 			"silence: to test an alert's whole way, start a worker with a simpler rule",
@@ -63,8 +64,10 @@ func body(r *rules.Rule, over bool) []byte {
 	switch {
 	case len(r.Is) > 0 && over:
 		value = r.Is[0]
+
 	case len(r.Is) > 0:
 		value = "normal again"
+
 	case !over:
 		normal, ok := normalValue(r)
 		if !ok {
@@ -72,12 +75,15 @@ func body(r *rules.Rule, over bool) []byte {
 		}
 		value = normal
 	}
+
 	path, _, _ := strings.Cut(r.Field, ",")
 	parts := strings.Split(path, ".")
 	for _, part := range slices.Backward(parts) {
 		value = map[string]any{part: value}
 	}
+
 	text, _ := json.Marshal(value) // numbers and words: cannot fail
+
 	return text
 }
 
@@ -89,6 +95,7 @@ func normalValue(r *rules.Rule) (value float64, ok bool) {
 	if r.Below {
 		value = clear + 1
 	}
+
 	switch {
 	case valid == nil:
 	case value < valid.From:
@@ -96,6 +103,7 @@ func normalValue(r *rules.Rule) (value float64, ok bool) {
 	case value > valid.To:
 		value = (clear + valid.To) / 2
 	}
+
 	return value, r.Cleared(value, clear)
 }
 
@@ -106,9 +114,11 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	for _, g := range t.Gates {
 		width = max(width, len(g.Name))
 	}
+
 	for _, name := range t.Skipped {
 		width = max(width, len(name))
 	}
+
 	passed := true
 	step := func(name, summary string, err error) bool {
 		out.line(width, name, summary, err)
@@ -118,6 +128,7 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	for _, name := range t.Skipped {
 		step(name, "", undecided("not tested: where= asks for a property, which the test's messages do not have"))
 	}
+
 	before := make([]int64, len(t.Gates)) // tokens
 	for i, g := range t.Gates {
 		state, err := g.Inspect(ctx, t.Device)
@@ -128,9 +139,11 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 				humanize.Span(state.Until.Sub(state.Now)),
 			)
 		}
+
 		if err != nil {
 			return step(g.Name, "", err)
 		}
+
 		before[i] = state.Token
 	}
 	defer func() {
@@ -145,19 +158,24 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	if !found || !t.Rule.Resolved || t.Send == nil {
 		return passed
 	}
+
 	switch {
 	case !t.Recoveries:
 		step("recovery", "", undecided("not tested: readings that come over HTTP have none"))
+
 	case body(&t.Rule, false) == nil:
 		step("recovery", "", undecided("not tested: no valid reading of the rule is normal"))
+
 	case t.Rule.Window > maxRecovery:
 		step("recovery", "", undecided("not tested: it comes when the window is over, in "+config.Plain(t.Rule.Window)))
+
 	default:
 		fmt.Fprintf(out.W, "waiting for the recovery: it comes when the window is over, in %s\n", config.Plain(t.Rule.Window))
 		t.send(ctx, step, "recovery", false, t.Rule.Window+followFor, func(s throttle.State, _ int) (claimed, done bool) {
 			return s.Recovery || !s.Notified, !s.Notified
 		})
 	}
+
 	return passed
 }
 
@@ -178,6 +196,7 @@ func (t *Test) send(
 	for i := range t.Gates {
 		following.Go(func() { texts[i], errs[i] = t.follow(ctx, i, start, look) })
 	}
+
 	if t.Send != nil {
 		said, err := t.Send(ctx, body(&t.Rule, over))
 		if !step(name, fmt.Sprintf("%s in %s", said, milliseconds(time.Since(start))), err) {
@@ -186,11 +205,13 @@ func (t *Test) send(
 			return false
 		}
 	}
+
 	following.Wait()
 	ok := true
 	for i, g := range t.Gates {
 		ok = step(g.Name, texts[i], errs[i]) && ok
 	}
+
 	return ok
 }
 
@@ -209,6 +230,7 @@ func (t *Test) follow(
 		if err != nil && ctx.Err() == nil {
 			last = err
 		}
+
 		if err == nil {
 			last = nil
 			took := time.Since(start)
@@ -216,6 +238,7 @@ func (t *Test) follow(
 			if begun && claimed == 0 {
 				claimed, by = took, s.Replica
 			}
+
 			switch {
 			case done && claimed < took:
 				return fmt.Sprintf("claimed by %s after %s, accepted after %s", by, seconds(claimed), seconds(took)), nil
@@ -223,16 +246,20 @@ func (t *Test) follow(
 				return fmt.Sprintf("accepted after %s, from %s", seconds(took), by), nil
 			}
 		}
+
 		select {
 		case <-tick.C:
 			continue
 		case <-ctx.Done():
 		}
+
 		switch {
 		case errors.Is(ctx.Err(), context.Canceled):
 			return "", undecided("not followed")
+
 		case last != nil:
 			return "", last
+
 		case claimed > 0:
 			return "", fmt.Errorf(
 				"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
@@ -242,6 +269,7 @@ func (t *Test) follow(
 				humanize.Span(time.Since(start)),
 			)
 		}
+
 		return "", fmt.Errorf(
 			"no worker has claimed it within %s: is one running with these settings, and reading? See its status page",
 			humanize.Span(time.Since(start)),
@@ -257,6 +285,7 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	for _, g := range t.Gates {
 		errs = append(errs, g.Reopen(ctx, t.Device))
 	}
+
 	return errors.Join(errs...)
 }
 

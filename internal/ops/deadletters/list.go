@@ -39,16 +39,20 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 			Reason:   l.Reason,
 			Alert:    l.Payload,
 		}
+
 		if l.Kind == deadletter.Undecodable {
 			line.Alert, line.Event = nil, l.Payload
 		}
+
 		if l.Broken != nil {
 			line.Broken = l.Broken.Error()
 		}
+
 		if err := enc.Encode(line); err != nil {
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -69,15 +73,19 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 		}
 		fmt.Fprintf(&b, "%-37s  %-11s  %-20s  %-16s  %8s  %-16s  %-24s  %s\n", columns...)
 	}
+
 	if head {
 		line("ID", "STATE", "TIME", "DEVICE", "VALUE", "RULE", "RECEIVER", "REASON")
 	}
+
 	for _, l := range letters {
 		var at, device, value, rule string
 		reason := l.Reason
+
 		switch {
 		case l.Broken != nil:
 			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
+
 		case l.Event != nil:
 			at, device = moment(l.Event.Enqueued), l.Event.Device
 			reason = fmt.Sprintf(
@@ -88,6 +96,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 				l.Event.Size,
 				excerpt(l.Event),
 			)
+
 		default:
 			at = moment(l.Alert.Enqueued)
 			device = l.Alert.Device
@@ -97,9 +106,12 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 				reason = "replayed at " + moment(l.Replayed) + "; before that: " + l.Reason
 			}
 		}
+
 		line(l.ID, string(l.Kind), at, device, value, rule, nameOf(l.Receiver, rs), reason)
 	}
+
 	_, err := io.WriteString(out, b.String())
+
 	return err
 }
 
@@ -111,9 +123,11 @@ func about(a notify.Alert) string {
 	if a.Level != "" {
 		s += "/" + a.Level
 	}
+
 	if a.Resolved {
 		s += ", recovery"
 	}
+
 	return s
 }
 
@@ -128,5 +142,6 @@ func excerpt(e *deadletter.Event) string {
 	case e.Body == "":
 		return "not text"
 	}
+
 	return notify.Cut(e.Body, maxExcerpt)
 }

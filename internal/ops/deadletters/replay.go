@@ -50,6 +50,7 @@ func Receiver(rs []receivers.Receiver, name string) (*receivers.Receiver, error)
 	if to := receivers.WithID(rs, name); to != nil {
 		return to, nil
 	}
+
 	var names []string
 	for i, to := range rs {
 		if to.Name == name {
@@ -57,6 +58,7 @@ func Receiver(rs []receivers.Receiver, name string) (*receivers.Receiver, error)
 		}
 		names = append(names, to.Name)
 	}
+
 	return nil, fmt.Errorf("NOTIFY_URLS has no receiver of this name, only %s", strings.Join(names, ", "))
 }
 
@@ -70,8 +72,10 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 			why = "already replayed at " + moment(l.Replayed)
 		}
 		r.stays(why, deadletter.Letter{ID: id})
+
 	case err != nil:
 		r.stays(err.Error(), deadletter.Letter{ID: id})
+
 	default:
 		r.Send(ctx, []deadletter.Letter{l})
 	}
@@ -92,10 +96,19 @@ func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
 	g := r.gates[key]
 	if g == nil {
 		g = throttle.New(throttle.Config{
-			Store: r.Leases, Scope: r.Config.Scope(), Receiver: receiver, Rule: a.Rule, Level: a.Level, Per: a.Per, Silence: a.Silent > 0, Window: r.window(a), SendTimeout: r.Config.NotifyTimeout,
+			Store:       r.Leases,
+			Scope:       r.Config.Scope(),
+			Receiver:    receiver,
+			Rule:        a.Rule,
+			Level:       a.Level,
+			Per:         a.Per,
+			Silence:     a.Silent > 0,
+			Window:      r.window(a),
+			SendTimeout: r.Config.NotifyTimeout,
 		})
 		r.gates[key] = g
 	}
+
 	return g
 }
 
@@ -124,13 +137,16 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		r.failures = map[string]int{}
 		r.alarms = map[alarmKey]bool{}
 	}
+
 	for len(letters) > 0 {
 		l := letters[0]
 		to, err := r.To, error(nil)
 		if to == nil {
 			to, err = Receiver(r.Receivers, l.Receiver)
 		}
+
 		n := 1
+
 		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
 			r.stays(why, l)
@@ -140,6 +156,7 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 			n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
 			r.deliver(ctx, *to, letters[:n])
 		}
+
 		letters = letters[n:]
 	}
 }
@@ -160,6 +177,7 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.
 	case l.Alert.Silent > 0 && !l.Alert.Resolved:
 		return "not sent: the device may have been heard since; the status page lists who is silent now"
 	}
+
 	return ""
 }
 
@@ -174,6 +192,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 		}
 		seen[key] = true
 	}
+
 	return len(letters)
 }
 
@@ -199,11 +218,13 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 		p = pace.New(to.Limits.Rate)
 		r.paces[to.ID] = p
 	}
+
 	for {
 		if !r.wait(ctx, p) {
 			r.stays("not sent: stopped", letters...)
 			return
 		}
+
 		began := time.Since(r.start)
 		p.Begin(began)
 		attempts := r.attempt(ctx, to, letters)
@@ -214,6 +235,7 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 			if a.asked {
 				answer = &attempts[i]
 			}
+
 			switch {
 			case a.late, a.failure != nil && a.failure.Limited:
 				again = append(again, letters[i])
@@ -223,6 +245,7 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 				r.settle(ctx, to, letters[i], a)
 			}
 		}
+
 		switch now := time.Since(r.start); {
 		case answer == nil:
 			p.Cancel()
@@ -234,17 +257,20 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 		default:
 			r.failures[to.ID]++
 		}
+
 		if _, stuck := p.Stuck(); stuck {
 			r.failures[to.ID] = maxFailures
 			r.stays("not sent: the receiver refuses every message because of their number", again...)
 			return
 		}
+
 		if refused {
 			for _, l := range again {
 				r.deliver(ctx, to, []deadletter.Letter{l})
 			}
 			return
 		}
+
 		if letters = again; len(letters) == 0 {
 			return
 		}
@@ -274,10 +300,13 @@ func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []d
 			} else {
 				attempts[i] = r.send(ctx, gate, m, l)
 			}
+
 			m.Leave(attempts[i].asked)
 		})
 	}
+
 	all.Wait()
+
 	return attempts
 }
 
@@ -288,15 +317,18 @@ func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter
 	} else {
 		r.storeDown = 0
 	}
+
 	if a.why != "" {
 		r.stays(a.why, l)
 		return
 	}
+
 	// It has been delivered, so that is recorded even after a request to stop.
 	if err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
 		r.stays("delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error(), l)
 		return
 	}
+
 	r.Delivered++
 	r.line(l, to.Name, "delivered")
 }
@@ -308,16 +340,19 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 		r.stays("would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before", l)
 		return
 	}
+
 	q := request(l.Alert)
 	result, id, err := r.gate(to.ID, l.Alert).Predict(ctx, q)
 	why := declined(result, err)
 	if why == "" && id != q.ID && !l.Alert.Resolved {
 		why = unknownFate
 	}
+
 	if why != "" {
 		r.stays("would not be sent: "+why, l)
 		return
 	}
+
 	r.alarms[key] = true
 	r.Delivered++
 	r.line(l, to.Name, "would be sent")
@@ -337,11 +372,14 @@ func request(a notify.Alert) throttle.Request {
 			Sequence: a.Sequence,
 			Recovery: true,
 		}
+
 		if a.Silent > 0 && (a.Forgotten || a.Removed) {
 			r.Part = throttle.End
 		}
+
 		return r
 	}
+
 	return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 }
 
@@ -363,12 +401,14 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 			made.why = "not sent: " + unknownFate
 			return throttle.NotTaken
 		}
+
 		a.ID, a.Token, a.Expires, a.Window, a.Ambiguous = g.ID, g.Token, g.Expires, r.window(a), g.Ambiguous
 		made.asked = true
 		err := m.Notify(ctx, a)
 		if err == nil {
 			return throttle.Taken
 		}
+
 		made.failure = notify.AsError(err)
 		switch {
 		case made.failure.Refused:
@@ -378,15 +418,19 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 			made.why = "not delivered: " + err.Error()
 			return throttle.NotTaken
 		}
+
 		made.why = "may have been delivered, but there was no answer: " + err.Error()
+
 		return throttle.Unknown
 	})
 	if made.result.Outcome == throttle.Unconfirmed {
 		_ = gate.Confirm(ctx, made.result) // the alert is delivered, recorded or not
 	}
+
 	if why := declined(made.result, made.err); why != "" {
 		made.why = "not sent: " + why
 	}
+
 	return made
 }
 
@@ -398,13 +442,17 @@ func declined(result throttle.Result, err error) string {
 			"within THROTTLE_WINDOW of the device's last alert, for another %v",
 			max(0, result.Quiet.Sub(result.Now)).Round(time.Second),
 		)
+
 	case throttle.Busy:
 		return "another process is sending an alert for the device, or its window has only just ended; try again in a minute"
+
 	case throttle.Unneeded:
 		return "the device was alerted again since, or the receiver has already got a recovery or never got an alert"
+
 	case throttle.Unavailable:
 		return err.Error()
 	}
+
 	return ""
 }
 
@@ -415,6 +463,7 @@ func (r *Replay) stays(why string, letters ...deadletter.Letter) {
 		if r.To != nil {
 			to = r.To.Name
 		}
+
 		r.Failed++
 		r.line(l, to, why)
 	}
@@ -425,8 +474,10 @@ func (r *Replay) line(l deadletter.Letter, to, what string) {
 	if l.Alert.Device != "" {
 		about += " " + l.Alert.Device
 	}
+
 	if to != "" {
 		about += " to " + to
 	}
+
 	fmt.Fprintln(r.Out, humanize.OneLine(about+": "+what))
 }

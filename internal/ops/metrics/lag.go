@@ -49,6 +49,7 @@ func (t *LagTracker) Wanted() []string {
 			t.read[id] = s.Read.Sequence
 		}
 	}
+
 	maps.DeleteFunc(t.lags, func(id string, _ lag) bool {
 		_, ok := states[id]
 		return !ok
@@ -75,23 +76,29 @@ func (t *LagTracker) LastSequence(partition string, sequence int64) {
 	if !ok {
 		return
 	}
+
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	if read, ok := t.read[partition]; ok && sequence < read {
 		delete(t.lags, partition)
 		return
 	}
+
 	l, seen := t.lags[partition]
 	if !seen {
 		l.first = sequence
 	}
+
 	read := state.Read != telemetry.Position{}
 	from := l.first
 	if read {
 		from = state.Read.Sequence
 	}
+
 	l.asked = now
 	l.events = max(0, sequence-from) // more was read since the hub was asked
+
 	switch {
 	case state.Committed != telemetry.Position{}:
 		l.behind = max(0, sequence-state.Committed.Sequence)
@@ -100,6 +107,7 @@ func (t *LagTracker) LastSequence(partition string, sequence int64) {
 	default:
 		l.behind = l.events
 	}
+
 	l.waited = 0
 	if l.events == 0 {
 		l.caughtUp = now
@@ -110,8 +118,10 @@ func (t *LagTracker) LastSequence(partition string, sequence int64) {
 		if read && state.ReadUntil.After(since) {
 			since = state.ReadUntil
 		}
+
 		l.waited = max(0, now.Sub(since))
 	}
+
 	t.lags[partition] = l
 }
 
@@ -127,11 +137,13 @@ func (t *LagTracker) Late() (most time.Duration) {
 	now := time.Now()
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	for _, l := range t.lags {
 		if now.Sub(l.asked) < staleAfter {
 			most = max(most, l.waited)
 		}
 	}
+
 	return most
 }
 

@@ -43,30 +43,36 @@ func New(version string) *Metrics {
 	m := &Metrics{
 		registry: prometheus.NewRegistry(),
 		storeCalls: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "store_call_duration_seconds",
-			Help:    "Duration of calls to the throttle store, including retries within a call.",
-			Buckets: []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
+			Namespace: namespace,
+			Name:      "store_call_duration_seconds",
+			Help:      "Duration of calls to the throttle store, including retries within a call.",
+			Buckets:   []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10},
 		}, []string{"store", "operation", "result"}),
 		storeErrors: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "store_errors_total",
-			Help: "Calls to the throttle store without a usable response.",
+			Namespace: namespace,
+			Name:      "store_errors_total",
+			Help:      "Calls to the throttle store without a usable response.",
 		}, []string{"store", "reason"}),
 		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace, Name: "store_clock_skew_seconds",
+			Namespace: namespace,
+			Name:      "store_clock_skew_seconds",
 			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is " +
 				"normal.",
 		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
-			Namespace: namespace, Name: "notify_attempts_total",
-			Help: "Attempts to deliver an alert or a recovery.",
+			Namespace: namespace,
+			Name:      "notify_attempts_total",
+			Help:      "Attempts to deliver an alert or a recovery.",
 		}, []string{"receiver", "result", "reason"}),
 		duration: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "notify_duration_seconds",
-			Help:    "Duration of an attempt to deliver.",
-			Buckets: []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
+			Namespace: namespace,
+			Name:      "notify_duration_seconds",
+			Help:      "Duration of an attempt to deliver.",
+			Buckets:   []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30},
 		}, []string{"receiver", "result"}),
 		delay: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Namespace: namespace, Name: "delivery_delay_seconds",
+			Namespace: namespace,
+			Name:      "delivery_delay_seconds",
 			Help: "Time from the reading's arrival at the hub, by the hub's clock, until the receiver accepted the alert, " +
 				"by this machine's clock. Recoveries do not count, because they wait for windows to end.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
@@ -101,7 +107,8 @@ func buildInfo(version string) prometheus.Collector {
 		"goversion": runtime.Version(),
 	}
 	g := prometheus.NewGauge(prometheus.GaugeOpts{
-		Namespace: namespace, Name: "build_info",
+		Namespace:   namespace,
+		Name:        "build_info",
 		Help:        "Always 1; the labels identify the build.",
 		ConstLabels: labels,
 	})

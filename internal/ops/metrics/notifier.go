@@ -26,6 +26,7 @@ func (m *Metrics) Receiver(name string) notify.Observer {
 			declare(result, reason)
 		}
 	}
+
 	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
 		start := time.Now()
 		return ctx, func(err error) {
@@ -46,9 +47,11 @@ func failure(ctx context.Context, err error) (reason string) {
 	if err == nil || e.Refused {
 		return reasonNone
 	}
+
 	reason = reasonOf(ctx, err, e.Status)
 	if e.RetryAfter > 0 && (reason == reasonServer || reason == reasonOther) {
 		reason = reasonRetryAfter
 	}
+
 	return reason
 }

@@ -52,6 +52,7 @@ func reasonOf(ctx context.Context, err error, status int) string {
 	case ctx.Err() == context.Canceled:
 		return reasonCanceled
 	}
+
 	var network net.Error
 	var dial *net.OpError
 	var errno syscall.Errno
@@ -61,15 +62,19 @@ func reasonOf(ctx context.Context, err error, status int) string {
 		errors.As(err, new(tls.AlertError)),
 		errors.Is(err, http.ErrSchemeMismatch):
 		return reasonTLS
+
 	case errors.As(err, new(*net.DNSError)), errors.As(err, &dial) && dial.Op == "dial" && errors.As(err, &errno):
 		return reasonUnreachable
+
 	case ctx.Err() != nil,
 		errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, os.ErrDeadlineExceeded),
 		errors.As(err, &network) && network.Timeout():
 		return reasonTimeout
+
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.As(err, &errno):
 		return reasonClosed
 	}
+
 	return reasonOther
 }

@@ -99,6 +99,7 @@ func (m *Metrics) Blocked(report func() status.Report) {
 			present[p.By] = true
 			present[status.ByCredentials] = present[status.ByCredentials] || p.Refused
 		}
+
 		for _, by := range status.Bys {
 			to.gauge("blocked", "1 while this is in the way of alerts; otherwise 0. "+
 				"credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
@@ -121,6 +122,7 @@ func decoded(r telemetry.Reason) string {
 	case telemetry.ReasonNotTelemetry:
 		return "ignored" // twin changes and the like
 	}
+
 	return "undecodable" // telemetry without a usable reading
 }
 
@@ -163,6 +165,7 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			reason.String(),
 		)
 	}
+
 	to.counter("readings_over_threshold_total", "Readings that reach a limit of any rule.", stats.Over.Load())
 	to.counter(
 		"readings_filtered_total",
@@ -214,6 +217,7 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			rules.Override(result).String(),
 		)
 	}
+
 	for result := range stats.Times {
 		to.counter(
 			"device_times_total",
@@ -242,6 +246,7 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 				state,
 			)
 		}
+
 		of := &stats.Levels[i]
 		to.counter(
 			"readings_over_limit_total",
@@ -289,6 +294,7 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 			n.Level,
 		)
 	}
+
 	for outcome := range stats.Outcomes {
 		to.counter(
 			"gate_decisions_total",
@@ -300,6 +306,7 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 			throttle.Outcome(outcome).String(),
 		)
 	}
+
 	to.counter(
 		"ambiguous_sends_total",
 		"Sends that may have delivered an alert for the second time, with the id of the first.",
@@ -362,6 +369,7 @@ func (r *replica) collectSource(to scrape) {
 			reason,
 		)
 	}
+
 	if n := r.lag.partitions(); n > 0 {
 		to.gauge("hub_partitions", "Number of partitions of the hub.", float64(n))
 	}
@@ -389,10 +397,12 @@ func (r *replica) collectPartitions(to scrape) {
 			"partition",
 			id,
 		)
+
 		oldest := 0.0
 		if !p.Oldest.IsZero() {
 			oldest = max(0, now.Sub(p.Oldest).Seconds())
 		}
+
 		to.gauge(
 			"partition_oldest_unsettled_age_seconds",
 			"Age of the oldest event that holds back the checkpoint, by this machine's clock.",
@@ -411,6 +421,7 @@ func (r *replica) collectPartitions(to scrape) {
 		if !seen || c.at != p.Committed || p.Committed == p.Settled {
 			c = checkpoint{at: p.Committed, since: now}
 		}
+
 		r.checkpoints[id] = c
 		to.gauge(
 			"partition_checkpoint_age_seconds",
@@ -419,6 +430,7 @@ func (r *replica) collectPartitions(to scrape) {
 			"partition",
 			id,
 		)
+
 		if l := p.Ledger; l.Writes > 0 || l.Err != nil { // else no rule has state, or it is being read for the first time
 			to.gauge(
 				"partition_ledger_alarms",
@@ -434,10 +446,12 @@ func (r *replica) collectPartitions(to scrape) {
 				"partition",
 				id,
 			)
+
 			failing := 0.0
 			if l.Err != nil {
 				failing = max(0, now.Sub(l.Since).Seconds())
 			}
+
 			to.gauge(
 				"partition_ledger_failing_seconds",
 				"How long the partition's ledger could not be read or written; absent if no rule has state.",
@@ -446,6 +460,7 @@ func (r *replica) collectPartitions(to scrape) {
 				id,
 			)
 		}
+
 		if l, ok := r.lag.lag(id, now); ok {
 			to.gauge(
 				"partition_lag_events",
@@ -485,11 +500,14 @@ func byPartition(states []worker.PartitionState) map[string]worker.PartitionStat
 			if s.Oldest.IsZero() || !former.Oldest.IsZero() && former.Oldest.Before(s.Oldest) {
 				s.Oldest = former.Oldest
 			}
+
 			if s.Ledger.Err == nil && former.Ledger.Err != nil { // it waits for its ledger, and so has read nothing yet
 				s.Ledger.Err, s.Ledger.Since = former.Ledger.Err, former.Ledger.Since
 			}
 		}
+
 		one[s.Partition] = s
 	}
+
 	return one
 }

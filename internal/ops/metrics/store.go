@@ -35,10 +35,12 @@ func (m *Metrics) Store(name string) lease.Observer {
 			calls.WithLabelValues(string(operation), string(outcome))
 		}
 	}
+
 	failures := m.storeErrors.MustCurryWith(prometheus.Labels{"store": name})
 	for _, reason := range storeReasons {
 		failures.WithLabelValues(reason)
 	}
+
 	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		start := time.Now()
 		return ctx, func(c lease.Call) {
@@ -46,6 +48,7 @@ func (m *Metrics) Store(name string) lease.Observer {
 			if c.Outcome == lease.OutcomeError {
 				failures.WithLabelValues(reasonOf(ctx, c.Err, statusOf(c.Err))).Inc()
 			}
+
 			if !c.Record.Now.IsZero() {
 				m.storeSkew.WithLabelValues(name).Set(c.Seen.Sub(c.Record.Now).Seconds())
 			}

@@ -30,6 +30,7 @@ func (m Member) JSON(limit int) []byte {
 			p := &m.Status.Problems[i]
 			p.Why = strings.ToValidUTF8(p.Why[:min(len(p.Why), most)], "")
 		}
+
 		b, _ := json.Marshal(m) // strings, numbers and times: cannot fail
 		if len(b) <= limit || most == 0 {
 			return b
@@ -57,6 +58,7 @@ func WouldArrive(
 	if err != nil {
 		return "Cannot tell who reads the partitions: " + err.Error()
 	}
+
 	return Unowned(partitions)
 }
 
@@ -68,6 +70,7 @@ func Members(reports [][]byte) (all []Member) {
 			all = append(all, m)
 		}
 	}
+
 	return all
 }
 
@@ -81,6 +84,7 @@ func Trouble(now time.Time, of []Member) string {
 			return "replica " + m.Replica + ": " + why
 		}
 	}
+
 	return ""
 }
 
@@ -93,9 +97,11 @@ func (m Member) trouble(now time.Time) string {
 	default:
 		return m.Status.Headline
 	}
+
 	if m.Late > lateLimit {
 		return fmt.Sprintf("Readings are read %s late.", humanize.Span(m.Late))
 	}
+
 	return ""
 }
 
@@ -107,12 +113,14 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 			names = append(names, p.Partition)
 		}
 	}
+
 	switch len(names) {
 	case 0:
 		return ""
 	case 1:
 		return "Partition " + names[0] + " is not being read by any replica."
 	}
+
 	const most = 8
 	if n := len(names) - most; n > 0 {
 		return fmt.Sprintf(
@@ -121,5 +129,6 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 			n,
 		)
 	}
+
 	return "Partitions " + humanize.And(names) + " are not being read by any replica."
 }

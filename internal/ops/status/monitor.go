@@ -79,6 +79,7 @@ func (m *Monitor) Opening(by By, err error, refused bool) {
 	if m.opening.by != by || m.opening.Err == nil {
 		since = time.Now()
 	}
+
 	m.opening = opening{by, telemetry.Fault{Since: since, Err: err, Refused: refused}}
 }
 
@@ -104,23 +105,33 @@ func (m *Monitor) Report() Report {
 	if m.replica == nil {
 		return m.starting()
 	}
+
 	v := view{
-		now: now, source: m.replica.Source(), standby: m.replica.Standby(), draining: m.draining,
-		receivers: m.replica.Worker.Receivers(), partitions: m.replica.Worker.Partitions(),
+		now:        now,
+		source:     m.replica.Source(),
+		standby:    m.replica.Standby(),
+		draining:   m.draining,
+		receivers:  m.replica.Worker.Receivers(),
+		partitions: m.replica.Worker.Partitions(),
 	}
+
 	r := Report{Problems: []Problem{}}
 	for _, to := range v.receivers {
 		r.Waiting += to.Waiting
 	}
+
 	for _, p := range m.problems(v, r.Waiting) {
 		if p.What == "" {
 			continue
 		}
+
 		p.Since = p.Since.Round(0) // one that people see is by the wall clock
 		p.Why = cut(p.Why)
 		r.Problems = append(r.Problems, p)
 	}
+
 	v.conclude(&r)
+
 	return r
 }
 
@@ -149,9 +160,11 @@ func (m *Monitor) starting() Report {
 		r.Problems = append(r.Problems, p)
 		r.State, r.Headline = Blocked, "No alerts are going out: "+p.What+"."
 	}
+
 	if m.draining {
 		r.State, r.Headline = Draining, "Stopping before the start was complete."
 	}
+
 	return r
 }
 
@@ -160,12 +173,14 @@ func (m *Monitor) starting() Report {
 func (m *Monitor) Run(ctx context.Context) {
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
+
 	for {
 		select {
 		case <-clock.C:
 		case <-ctx.Done():
 			return
 		}
+
 		m.logChanges()
 		if replica := m.probeDue(); replica != nil {
 			probing, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
@@ -185,6 +200,7 @@ func (m *Monitor) probeDue() *Replica {
 	if m.draining || idle < probeFailing || idle < probeIdle && !failing && !suspect {
 		return nil
 	}
+
 	return m.replica
 }
 
@@ -211,25 +227,31 @@ func (m *Monitor) logChanges() {
 			}
 			m.reported[key] = r
 		}
+
 		if r.Problem = p; now.Before(r.next) {
 			continue
 		}
+
 		msg := words[p.By].begin
 		if r.pause > 0 {
 			msg = "still: " + msg
 		}
+
 		r.pause = min(max(remindFirst, 2*r.pause), remindLast)
 		r.next = now.Add(r.pause)
 		log := m.log.Error
 		if p.By == ByReceiver || p.By == ByDevices {
 			log = m.log.Warn // the others may be well, or nothing is wrong here
 		}
+
 		log(msg, p.field(), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))
 	}
+
 	for key, r := range m.reported {
 		if present[key] {
 			continue
 		}
+
 		delete(m.reported, key)
 		if r.pause > 0 && report.State != Draining {
 			m.log.Info(words[r.By].end, r.field(), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))

@@ -41,6 +41,7 @@ func (v view) conclude(r *Report) {
 	r.Ready = true
 	for _, p := range r.Problems {
 		r.Ready = r.Ready && (p.By == ByReceiver || p.By == ByDevices)
+
 		switch {
 		case p.By == ByDevices:
 			idle = p.Since
@@ -52,6 +53,7 @@ func (v view) conclude(r *Report) {
 			others = append(others, p.What)
 		}
 	}
+
 	switch {
 	case v.draining:
 		r.State = Draining
@@ -86,12 +88,14 @@ func (v view) goingOut(waiting int) string {
 	if waiting > 0 {
 		return fmt.Sprintf("Alerts are going out; %s to be sent.", waits(waiting))
 	}
+
 	return "Alerts are going out."
 }
 
 // stillGoingOut says in a sentence which alerts are going out although others aren't.
 func (v view) stillGoingOut() string {
 	text := "Those"
+
 	switch n := v.source.Reading - len(v.ledgers(true)); {
 	case n >= v.source.Owned:
 	case n == 1:
@@ -99,15 +103,18 @@ func (v view) stillGoingOut() string {
 	default:
 		text += fmt.Sprintf(" of the other %d partitions that this replica owns", n)
 	}
+
 	var up []string
 	for _, to := range v.receivers {
 		if !to.Down {
 			up = append(up, to.Name)
 		}
 	}
+
 	if len(up) < len(v.receivers) {
 		text += " to " + names(up)
 	}
+
 	return text + " go out."
 }
 
@@ -122,7 +129,12 @@ func names(all []string) string {
 
 func problem(by By, f telemetry.Fault, effect string) Problem {
 	return Problem{
-		By: by, What: words[by].begin, Since: f.Since, Why: oneLine(f.Err), Refused: f.Refused, Effect: effect,
+		By:      by,
+		What:    words[by].begin,
+		Since:   f.Since,
+		Why:     oneLine(f.Err),
+		Refused: f.Refused,
+		Effect:  effect,
 	}
 }
 
@@ -140,6 +152,7 @@ func storeProblem(f telemetry.Fault, answers bool, waiting int) Problem {
 	case answers:
 		return answersAgain(ByStore, "the throttle store", f)
 	}
+
 	p := problem(ByStore, f, humanize.Capital(waits(waiting))+" until the store accepts what is written to it.")
 	p.keeps = all
 	return p
@@ -151,9 +164,11 @@ func (v view) hubProblem() Problem {
 	if f.Err == nil || reading && v.now.Sub(f.Since) < settle {
 		return Problem{}
 	}
+
 	p := problem(ByHub, f, "Readings wait in the hub, and are read when it answers, unless its retention ends first. "+
 		"Readings over HTTP still raise alerts.")
 	p.keeps = all
+
 	return p
 }
 
@@ -164,11 +179,13 @@ func (v view) checkpointsProblem(f telemetry.Fault, answers bool) Problem {
 	case answers:
 		return answersAgain(ByCheckpoints, "the checkpoint store", f)
 	}
+
 	if v.source.Reading == 0 {
 		p := problem(ByCheckpoints, f, "Without it nothing is read: readings wait in the hub.")
 		p.keeps = all
 		return p
 	}
+
 	return problem(
 		ByCheckpoints,
 		f,
@@ -187,25 +204,31 @@ func (m *Monitor) partitionsProblem(v view) Problem {
 	} else if m.unread.IsZero() {
 		m.unread = v.now
 	}
+
 	if !s.Running || s.Hub.Err != nil {
 		return Problem{}
 	}
 	if unread <= 0 {
 		return atRiskProblem(s.AtRisk)
 	}
+
 	p := Problem{By: ByPartitions, Since: m.unread}
 	p.because(s.Faults)
 	ids := slices.SortedFunc(maps.Keys(s.Faults), telemetry.ComparePartitions)
 	p.What = partitionNames(ids) + " " + isAre(unread) + " not being read"
+
 	if len(ids) != unread { // the others are just being opened
 		p.What = fmt.Sprintf("%d of %s that this replica owns %s not being read",
 			unread, humanize.Count(s.Owned, "partition"), isAre(unread))
 	}
+
 	p.keeps = some
 	if s.Reading == 0 {
 		p.keeps = all
 	}
+
 	p.Effect = "Their readings wait in the hub. This is normal for a moment when partitions change hands."
+
 	return p
 }
 
@@ -214,12 +237,15 @@ func atRiskProblem(faults map[string]telemetry.Fault) Problem {
 	if len(faults) == 0 {
 		return Problem{}
 	}
+
 	ids := slices.SortedFunc(maps.Keys(faults), telemetry.ComparePartitions)
 	p := Problem{
-		By: ByPartitions, What: partitionNames(ids) + " may soon stop being read",
+		By:     ByPartitions,
+		What:   partitionNames(ids) + " may soon stop being read",
 		Effect: "They are being read. When that happens, their readings wait in the hub.",
 	}
 	p.because(faults)
+
 	return p
 }
 
@@ -238,11 +264,13 @@ func (p *Problem) because(faults map[string]telemetry.Fault) {
 		if i == 0 {
 			p.Why = "partition " + id + ": " + oneLine(f.Err)
 		}
+
 		p.Refused = p.Refused || f.Refused
 		if !f.Since.IsZero() && (p.Since.IsZero() || f.Since.Before(p.Since)) {
 			p.Since = f.Since
 		}
 	}
+
 	if more := len(faults) - 1; more > 0 {
 		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
 	}
@@ -269,14 +297,19 @@ func (m *Monitor) idleProblem(v view) Problem {
 	for _, p := range v.partitions {
 		read += p.ReadUntil.UnixMilli()
 	}
+
 	if read != m.read || m.readAt.IsZero() || !s.Running || s.Hub.Err != nil || s.Owned == 0 || s.Reading < s.Owned {
 		m.read, m.readAt = read, v.now
 	}
+
 	if v.now.Sub(m.readAt) < idleLimit {
 		return Problem{}
 	}
+
 	return Problem{
-		By: ByDevices, What: "no events have arrived on any partition that this replica reads", Since: m.readAt,
+		By:    ByDevices,
+		What:  "no events have arrived on any partition that this replica reads",
+		Since: m.readAt,
 		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and " +
 			"healthy.",
 	}
@@ -292,6 +325,7 @@ func (v view) ledgers(waiting bool) map[string]worker.LedgerState {
 			failing[of.Partition] = l
 		}
 	}
+
 	return failing
 }
 
@@ -301,27 +335,32 @@ func (m *Monitor) ledgerProblem(v view) Problem {
 	if len(failing) == 0 {
 		return Problem{}
 	}
+
 	p := Problem{By: ByLedger}
 	faults := map[string]telemetry.Fault{}
 	for id, l := range failing {
 		faults[id] = m.Checkpoints.explained(l.Since, l.Err) // it is the same container
 	}
+
 	p.because(faults)
 	of := func(ledgers map[string]worker.LedgerState) string {
 		return partitionNames(slices.SortedFunc(maps.Keys(ledgers), telemetry.ComparePartitions))
 	}
+
 	if len(waiting) == 0 {
 		p.What = of(failing) + " cannot record alarms in the ledger"
 		p.Effect = "Alerts go out, but no recoveries are sent, and the checkpoint does not move: " +
 			"after a restart what follows it is read again, but no alert is sent twice."
 		return p
 	}
+
 	p.What = of(waiting) + " cannot be read without the ledger"
 	p.Effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."
 	p.keeps = some
 	if len(waiting) >= v.source.Reading {
 		p.keeps = all
 	}
+
 	return p
 }
 
@@ -333,11 +372,13 @@ func (v view) receiverProblems() []Problem {
 			problems = append(problems, receiverProblem(to, v.now))
 		}
 	}
+
 	if len(problems) == len(v.receivers) {
 		for i := range problems {
 			problems[i].keeps = all
 		}
 	}
+
 	return problems
 }
 
@@ -355,14 +396,17 @@ func receiverProblem(r delivery.ReceiverState, now time.Time) Problem {
 	if r.Fault == delivery.ReceiverRejects {
 		p.Effect = "Each becomes a dead letter, which `alertworker deadletters replay` sends again."
 	}
+
 	if r.Err != nil {
 		p.Why = oneLine(r.Err)
 		code := notify.AsError(r.Err).Status
 		p.Refused = code == http.StatusUnauthorized || code == http.StatusForbidden
 	}
+
 	if left := r.Retry.Sub(now); left >= time.Second {
 		p.Effect += " Next attempt in " + humanize.Span(left) + "."
 	}
+
 	return p
 }
 
@@ -376,13 +420,16 @@ func paced(receivers []delivery.ReceiverState) string {
 		if to.Down || to.Waiting < 2 || to.Left < longPace {
 			continue
 		}
+
 		word := "paced"
 		if to.Limited {
 			word = "rate-limited"
 		}
+
 		parts = append(parts, fmt.Sprintf("%s is %s (%s): %s, about %s",
 			to.Name, word, pace(to.Rate), waits(to.Waiting), humanize.Span(to.Left)))
 	}
+
 	return strings.Join(parts, "; ")
 }
 
@@ -401,6 +448,7 @@ func waits(n int) string {
 	case 1:
 		return "1 alert waits"
 	}
+
 	return fmt.Sprintf("%d alerts wait", n)
 }
 

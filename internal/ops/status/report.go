@@ -79,12 +79,14 @@ func (by By) Failed(err error) error { return fmt.Errorf("%s: %w", words[by].beg
 // ReceiverFailed returns why the receiver of that name did not accept an alert, or cannot be reached.
 func ReceiverFailed(name string, err error) error {
 	what := receiverWords[delivery.ReceiverFails]
+
 	switch answer := notify.AsError(err); {
 	case answer.Refused:
 		what = "rejects the alert"
 	case answer.Limited:
 		what = receiverWords[delivery.ReceiverLimited]
 	}
+
 	return fmt.Errorf("receiver %s %s: %w", name, what, err)
 }
 
@@ -106,10 +108,12 @@ func (r Report) Lines(now time.Time) string {
 	if !r.Ready {
 		b.WriteString("not ")
 	}
+
 	fmt.Fprintf(&b, "ready: %s\n", strings.ToLower(r.Headline[:1])+r.Headline[1:])
 	for _, p := range r.Problems {
 		b.WriteString(p.Line(now) + "\n")
 	}
+
 	return b.String()
 }
 

@@ -44,10 +44,13 @@ func (t *Tracing) begin(d delivery.Start) delivery.Trace {
 		resolvedKey.Bool(d.Recovery),
 		receiverKey.String(d.Receiver),
 	}
+
 	if d.Level != "" {
 		attributes = append(attributes, levelKey.String(d.Level))
 	}
+
 	kind, of := trace.SpanKindInternal, d.Partition
+
 	if d.FromHub {
 		kind, of = trace.SpanKindConsumer, t.source.Hub
 		attributes = append(attributes, t.source.attributes()...)
@@ -57,6 +60,7 @@ func (t *Tracing) begin(d delivery.Start) delivery.Trace {
 			semconv.MessagingEventHubsMessageEnqueuedTime(int(d.Enqueued.Unix())),
 		)
 	}
+
 	_, span := t.tracer.Start(
 		context.Background(),
 		"process "+of,
@@ -74,13 +78,16 @@ func (s Source) attributes() []attribute.KeyValue {
 		semconv.MessagingDestinationName(s.Hub),
 		semconv.MessagingConsumerGroupName(s.ConsumerGroup),
 	}
+
 	host, port, err := net.SplitHostPort(s.Host)
 	if err != nil {
 		return append(all, semconv.ServerAddress(s.Host))
 	}
+
 	if n, err := strconv.Atoi(port); err == nil {
 		all = append(all, semconv.ServerPort(n))
 	}
+
 	return append(all, semconv.ServerAddress(host))
 }
 

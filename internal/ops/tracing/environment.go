@@ -33,16 +33,19 @@ func (s signal) enabled() (bool, error) {
 	if variable, protocol := s.setting("PROTOCOL"); protocol == "grpc" {
 		return false, fmt.Errorf("%s: gRPC is not supported: use http/protobuf, by convention on port 4318", variable)
 	}
+
 	u, err := url.Parse(endpoint)
 	switch {
 	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
 		return false, fmt.Errorf("%s: must be a URL such as http://host:4318 or https://…", variable)
+
 	case u.User != nil:
 		return false, fmt.Errorf(
 			"%s: credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%%20…",
 			variable,
 		)
 	}
+
 	return true, nil
 }
 
@@ -67,9 +70,11 @@ func secrets() []string {
 			meant, _ := url.PathUnescape(written)
 			all = append(all, strings.TrimSpace(written), strings.TrimSpace(meant))
 		}
+
 		if u, err := url.Parse(get("OTEL_EXPORTER_OTLP_" + of + "ENDPOINT")); err == nil && len(u.Path) > 1 {
 			all = append(all, u.Path, u.EscapedPath())
 		}
 	}
+
 	return all
 }

@@ -16,11 +16,13 @@ func ExportMetrics(ctx context.Context, c Config, from metric.Producer) (end fun
 	if on, err := metrics.enabled(); !on || err != nil {
 		return end, err
 	}
+
 	report := handle(c.Log)
 	exporter, err := otlpmetrichttp.New(ctx)
 	if err != nil {
 		return end, fmt.Errorf("OTEL_EXPORTER_OTLP_METRICS_…: %w", err)
 	}
+
 	provider := metric.NewMeterProvider(
 		metric.WithResource(service(c)),
 		metric.WithReader(metric.NewPeriodicReader(exporter, metric.WithProducer(from))),

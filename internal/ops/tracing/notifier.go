@@ -14,10 +14,12 @@ func (t *Tracing) Receiver(name string) notify.Observer {
 	if t == nil {
 		return nil
 	}
+
 	return func(ctx context.Context, a *notify.Alert) (context.Context, func(error)) {
 		if !trace.SpanFromContext(ctx).IsRecording() {
 			return ctx, nil
 		}
+
 		ctx, span := t.tracer.Start(ctx, "notify "+name, trace.WithSpanKind(trace.SpanKindClient), trace.WithAttributes(
 			receiverKey.String(name), alertKey.String(a.ID), tokenKey.Int64(a.Token), suppressedKey.Int64(a.Suppressed),
 		))
@@ -27,6 +29,7 @@ func (t *Tracing) Receiver(name string) notify.Observer {
 			if err != nil {
 				fail(span, outcome, err)
 			}
+
 			span.End()
 		}
 	}

@@ -16,11 +16,13 @@ func (t *Tracing) Store(name string) lease.Observer {
 	if t == nil {
 		return nil
 	}
+
 	start := func(ctx context.Context, op lease.Operation, at time.Time) (context.Context, trace.Span) {
 		return t.tracer.Start(ctx, "lease "+string(op), trace.WithTimestamp(at), trace.WithAttributes(storeKey.String(name)))
 	}
 	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
 		began := time.Now()
+
 		if !trace.SpanFromContext(ctx).IsRecording() { // no delivery's
 			return ctx, func(c lease.Call) {
 				if c.Outcome == lease.OutcomeError {
@@ -29,6 +31,7 @@ func (t *Tracing) Store(name string) lease.Observer {
 				}
 			}
 		}
+
 		ctx, span := start(ctx, op, began)
 		return ctx, func(c lease.Call) { end(span, c) }
 	}
@@ -43,5 +46,6 @@ func end(span trace.Span, c lease.Call) {
 	case lease.OutcomeError:
 		fail(span, "unavailable", c.Err)
 	}
+
 	span.End()
 }

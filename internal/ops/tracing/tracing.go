@@ -68,15 +68,18 @@ func Open(ctx context.Context, c Config) (*Tracing, error) {
 	if on, err := traces.enabled(); !on || err != nil {
 		return nil, err
 	}
+
 	report := handle(c.Log)
 	client := otlptracehttp.NewClient()
 	exporter, err := otlptrace.New(ctx, client)
 	if err != nil {
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_…: %w", err)
 	}
+
 	t := start(c, sdktrace.WithBatcher(exporter))
 	t.cut = func() { _ = client.Stop(context.Background()) }
 	t.report = report
+
 	return t, nil
 }
 
@@ -120,6 +123,7 @@ func service(c Config) *resource.Resource {
 	if err != nil {
 		otel.Handle(err) // what could be parsed of the variables is used
 	}
+
 	return service
 }
 
@@ -128,6 +132,7 @@ func (t *Tracing) Close() {
 	if t == nil {
 		return
 	}
+
 	late := time.AfterFunc(t.flush, t.cut)
 	defer late.Stop()
 	if err := t.provider.Shutdown(context.Background()); err != nil {
@@ -143,8 +148,10 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 			pairs = append(pairs, s, "[redacted]")
 		}
 	}
+
 	redact := strings.NewReplacer(pairs...)
 	var last atomic.Int64
+
 	return func(err error) {
 		now := time.Now().UnixNano()
 		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {

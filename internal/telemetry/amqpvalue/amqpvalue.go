@@ -63,6 +63,7 @@ func Next(b []byte) (v Value, rest []byte, ok bool) {
 		if n >= len(b) {
 			return nil, b, false
 		}
+
 		size := uint64(sizes[b[n]>>4])
 		switch {
 		case size == 0:
@@ -71,22 +72,27 @@ func Next(b []byte) (v Value, rest []byte, ok bool) {
 			}
 			values += 2 // a descriptor and a value
 			size = 1
+
 		case size == variable8:
 			if len(b)-n < 2 {
 				return nil, b, false
 			}
 			size = 2 + uint64(b[n+1])
+
 		case size == variable32:
 			if len(b)-n < 5 {
 				return nil, b, false
 			}
 			size = 5 + uint64(binary.BigEndian.Uint32(b[n+1:]))
 		}
+
 		if size > uint64(len(b)-n) {
 			return nil, b, false
 		}
+
 		n += int(size)
 	}
+
 	return b[:n:n], b[n:], true
 }
 
@@ -118,6 +124,7 @@ func (v Value) Text() (text []byte, ok bool) {
 	case String32, Symbol32:
 		return v[5:], true
 	}
+
 	return nil, false
 }
 
@@ -129,6 +136,7 @@ func (v Value) Bytes() (b []byte, ok bool) {
 	case Binary32:
 		return v[5:], true
 	}
+
 	return nil, false
 }
 
@@ -142,6 +150,7 @@ func (v Value) Bool() (b, ok bool) {
 	case Bool:
 		return v[1] != 0, true
 	}
+
 	return false, false
 }
 
@@ -157,6 +166,7 @@ func (v Value) Int() (n int64, ok bool) {
 	case Long:
 		return int64(binary.BigEndian.Uint64(v[1:])), true
 	}
+
 	return 0, false
 }
 
@@ -174,6 +184,7 @@ func (v Value) Uint() (n uint64, ok bool) {
 	case Ulong:
 		return binary.BigEndian.Uint64(v[1:]), true
 	}
+
 	return 0, false
 }
 
@@ -185,12 +196,14 @@ func (v Value) Number() (f float64, ok bool) {
 	if n, ok := v.Uint(); ok {
 		return float64(n), true
 	}
+
 	switch v.code() {
 	case Float:
 		return float64(math.Float32frombits(binary.BigEndian.Uint32(v[1:]))), true
 	case Double:
 		return math.Float64frombits(binary.BigEndian.Uint64(v[1:])), true
 	}
+
 	return 0, false
 }
 
@@ -220,6 +233,7 @@ func (v Value) String() string {
 	if n, ok := v.Uint(); ok {
 		return strconv.FormatUint(n, 10)
 	}
+
 	if f, ok := v.Number(); ok {
 		bits := 64
 		if v.code() == Float {
@@ -227,12 +241,14 @@ func (v Value) String() string {
 		}
 		return strconv.FormatFloat(f, 'g', -1, bits)
 	}
+
 	if t, ok := v.Time(); ok {
 		return t.Format(time.RFC3339Nano)
 	}
 	if v.IsNull() {
 		return "null"
 	}
+
 	return fmt.Sprintf("amqp:%x", []byte(v))
 }
 
@@ -241,6 +257,7 @@ func (v Value) Describe() (descriptor uint64, inner Value, ok bool) {
 	if v.code() != Described {
 		return 0, nil, false
 	}
+
 	d, rest, _ := Next(v[1:])
 	descriptor, ok = d.Uint()
 	return descriptor, rest, ok
@@ -274,6 +291,7 @@ func (v Value) compound(narrow, wide byte) (i Iterator, ok bool) {
 	case c == wide && len(v) >= 9:
 		return Iterator{rest: v[9:], left: int(binary.BigEndian.Uint32(v[5:]))}, true
 	}
+
 	return Iterator{}, false
 }
 
@@ -283,9 +301,11 @@ func (i *Iterator) Next() (v Value, ok bool) {
 	if i.left == 0 {
 		return nil, false
 	}
+
 	if v, i.rest, ok = Next(i.rest); ok {
 		i.left--
 	}
+
 	return v, ok
 }
 
@@ -300,5 +320,6 @@ func (v Value) Fields(into []Value) (ok bool) {
 	for n := 0; ok && n < len(into) && !fields.Done(); n++ {
 		into[n], ok = fields.Next()
 	}
+
 	return ok
 }

@@ -51,11 +51,13 @@ func (c StoredCheckpoint) Values() map[string]string {
 	if !c.Time.IsZero() {
 		values[timeValue] = c.Time.UTC().Format(time.RFC3339Nano)
 	}
+
 	for name, text := range map[string]string{generationValue: c.Generation, ledgerValue: c.Ledger} {
 		if text != "" {
 			values[name] = text
 		}
 	}
+
 	return values
 }
 
@@ -67,9 +69,11 @@ func parseCheckpoint(r records.Record) (StoredCheckpoint, error) {
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
 		return StoredCheckpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
 	}
+
 	c.Offset = r.Values[offsetValue]
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
 	c.Generation = r.Values[generationValue]
+
 	return c, nil
 }
 
@@ -102,6 +106,7 @@ func ReadCheckpoints(
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoint store: %w", err)
 	}
+
 	readable, unreadable := map[string]StoredCheckpoint{}, map[string]error{}
 	for _, r := range all {
 		partition := strings.TrimPrefix(r.Name, prefix)
@@ -110,8 +115,10 @@ func ReadCheckpoints(
 			unreadable[partition] = &UnreadableError{Name: r.Name, Err: err}
 			continue
 		}
+
 		readable[partition] = c
 	}
+
 	return readable, unreadable, nil
 }
 
@@ -162,10 +169,12 @@ func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckp
 	if err != nil {
 		return StoredCheckpoint{}, fmt.Errorf("checkpoint store: %w", err)
 	}
+
 	c, err := parseCheckpoint(r)
 	if err != nil {
 		return StoredCheckpoint{}, &UnreadableError{Name: name, Err: err}
 	}
+
 	return c, nil
 }
 
@@ -186,6 +195,7 @@ func (cs *checkpoints) write(
 	if err != nil {
 		return next, fmt.Errorf("checkpoint store: %w", err)
 	}
+
 	return next, nil
 }
 
@@ -207,6 +217,7 @@ func (cs *checkpoints) advance(
 	if !sameGeneration(c.Generation, cs.generation) {
 		return known, nil
 	}
+
 	for round := 1; ; round++ {
 		if known == nil {
 			there, err := cs.read(ctx, partition)
@@ -215,6 +226,7 @@ func (cs *checkpoints) advance(
 			}
 			known = &there
 		}
+
 		done := known.Sequence > c.Sequence || known.Sequence == c.Sequence && known.Ledger == c.Ledger
 		if known.etag != "" && done && !cs.ofOtherHub(partition, *known) {
 			return known, nil
@@ -222,6 +234,7 @@ func (cs *checkpoints) advance(
 		if err := owned(); err != nil {
 			return known, err
 		}
+
 		next, err := cs.write(ctx, partition, c, *known)
 		if err == nil {
 			return &next, nil
@@ -229,6 +242,7 @@ func (cs *checkpoints) advance(
 		if !errors.Is(err, records.ErrConflict) || round == advanceRounds {
 			return nil, err
 		}
+
 		known = nil
 	}
 }

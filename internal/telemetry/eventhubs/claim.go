@@ -33,11 +33,13 @@ type token struct {
 // token returns one for an audience: the URL of a hub, and of all that is in it.
 func (c *Config) token(ctx context.Context, audience string) (token, error) {
 	now := time.Now()
+
 	if c.ConnectionString == "" {
 		t, err := c.Credential.GetToken(ctx, azure.EventHubsScope)
 		left := t.ExpiresOn.Sub(now)
 		return token{"jwt", t.Token, t.ExpiresOn, now.Add(max(left-renewBefore, left/2, renewAtLeast))}, err
 	}
+
 	const signature = "servicebus.windows.net:sastoken"
 	properties, err := azeventhubs.ParseConnectionString(c.ConnectionString)
 	if err != nil {
@@ -46,8 +48,10 @@ func (c *Config) token(ctx context.Context, audience string) (token, error) {
 	if given := properties.SharedAccessSignature; given != nil {
 		return token{kind: signature, text: *given}, nil
 	}
+
 	ends := now.Add(signedFor)
 	text := sign(audience, *properties.SharedAccessKeyName, *properties.SharedAccessKey, ends)
+
 	return token{signature, text, ends, now.Add(claimEvery)}, nil
 }
 
@@ -57,6 +61,7 @@ func sign(audience, keyName, key string, ends time.Time) string {
 	mac := hmac.New(sha256.New, []byte(key))
 	mac.Write([]byte(resource + "\n" + until))
 	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+
 	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s",
 		resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
 }
@@ -67,6 +72,7 @@ func claim(ctx context.Context, conn *amqp.Conn, audience string, t token) error
 	if !t.ends.IsZero() {
 		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
 	}
+
 	put := &amqp.Message{ApplicationProperties: properties, Value: t.text}
 	return request(ctx, conn, "$cbs", []*amqp.Message{put}, func(*amqp.Message) {})
 }

@@ -60,13 +60,16 @@ func (c *cursor) restart() (all []selector) {
 	if !c.known {
 		return []selector{c.start.selector(), afterOffset(beforeFirst)}
 	}
+
 	if c.fresh && c.last.Offset != "" {
 		all = append(all, afterOffset(c.last.Offset))
 	}
+
 	all = append(all, afterSequence(c.last.Sequence))
 	if !c.last.Time.IsZero() {
 		all = append(all, Start{Time: c.last.Time.Add(-resumeMargin)}.selector())
 	}
+
 	return append(all, afterOffset(beforeFirst))
 }
 
@@ -83,9 +86,11 @@ func (c *cursor) follow(e *telemetry.Event) (missing int64) {
 	if e.Sequence == unknownSequence {
 		e.Sequence = c.reached() + 1
 	}
+
 	if e.Time.IsZero() {
 		e.Time, e.Enqueued = c.last.Time, c.last.Time
 	}
+
 	if c.known && e.Sequence <= c.last.Sequence { // a repetition
 		return 0
 	}
@@ -95,13 +100,16 @@ func (c *cursor) follow(e *telemetry.Event) (missing int64) {
 		c.unplaced++
 		return 0
 	}
+
 	if c.known {
 		missing = max(0, e.Sequence-max(c.last.Sequence, c.settled)-1-c.unplaced)
 	}
+
 	c.known = true
 	c.last = e.Position
 	c.fresh = false
 	c.unplaced = 0
+
 	return missing
 }
 
@@ -113,6 +121,7 @@ func (c *cursor) behind(end azeventhubs.PartitionProperties) bool {
 	case c.known || c.unplaced > 0:
 		return end.LastEnqueuedSequenceNumber > c.reached()
 	}
+
 	return !end.LastEnqueuedOn.Before(c.start.Time)
 }
 
@@ -122,6 +131,7 @@ func (c *cursor) expired(end azeventhubs.PartitionProperties) (telemetry.Event, 
 	if !end.IsEmpty || !c.known || end.LastEnqueuedSequenceNumber <= c.reached() {
 		return telemetry.Event{}, false
 	}
+
 	at := lastPosition(end)
 	at.Time = end.LastEnqueuedOn
 	return telemetry.Event{Position: at, Enqueued: at.Time, MessageSource: telemetry.SourceExpired}, true

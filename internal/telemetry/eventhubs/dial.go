@@ -31,6 +31,7 @@ func (s *Source) address() transport.Address {
 	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
 		a.Plain = properties.Emulator
 	}
+
 	return a
 }
 
@@ -62,19 +63,23 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	if err := cs.allowed(); err != nil {
 		return nil, err
 	}
+
 	c := cs.least()
 	select {
 	case <-c.ready:
 	case <-ctx.Done():
 	}
+
 	err := context.Cause(ctx)
 	if err == nil {
 		err = c.err
 	}
+
 	if err != nil {
 		cs.release(c)
 		return nil, err
 	}
+
 	return c, nil
 }
 
@@ -88,16 +93,20 @@ func (cs *connections) least() *connection {
 		if c.at != at && c.links == 0 {
 			c.end()
 		}
+
 		if c.at == at && c.ctx.Err() == nil && (least == nil || c.links < least.links) {
 			least = c
 		}
 	}
+
 	if least == nil || !cs.keep && least.links >= linksPerConnection && len(cs.all) < maxConnections {
 		least = cs.source.newConnection()
 		cs.all = append(cs.all, least)
 		cs.running.Go(least.run)
 	}
+
 	least.links++
+
 	return least
 }
 
@@ -108,6 +117,7 @@ func (cs *connections) release(c *connection) {
 	if c.links--; c.links == 0 && !cs.keep {
 		c.end()
 	}
+
 	cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o.links == 0 && o.ctx.Err() != nil })
 }
 
@@ -117,6 +127,7 @@ func (cs *connections) close() {
 	for _, c := range cs.all {
 		c.end()
 	}
+
 	cs.mu.Unlock()
 	cs.running.Wait()
 }
@@ -151,7 +162,9 @@ func (s *Source) newConnection() *connection {
 	if c.address.Plain {
 		c.audience = "amqp://" + c.at.String()
 	}
+
 	c.ctx, c.end = context.WithCancel(context.Background())
+
 	return c
 }
 
@@ -165,6 +178,7 @@ func (c *connection) run() {
 		return
 	}
 	defer c.amqp.Close() // sends a farewell, and waits for no answer
+
 	for failures := 0; c.await(next); {
 		renewed, err := c.claim()
 		c.claimed(err)
@@ -172,6 +186,7 @@ func (c *connection) run() {
 			failures, next = 0, renewed
 			continue
 		}
+
 		failures++
 		next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
 	}
@@ -185,12 +200,14 @@ func (c *connection) await(next time.Time) bool {
 		defer timer.Stop()
 		due = timer.C
 	}
+
 	select {
 	case <-due:
 		return true
 	case <-c.amqp.Done():
 	case <-c.ctx.Done():
 	}
+
 	return false
 }
 
@@ -203,6 +220,7 @@ func (c *connection) open() (time.Time, error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+
 	c.amqp, err = amqp.NewConn(ctx, amqpfilter.New(socket), &amqp.ConnOptions{
 		HostName:     c.at.namespace,
 		SASLType:     amqp.SASLTypeAnonymous(),
@@ -213,10 +231,12 @@ func (c *connection) open() (time.Time, error) {
 		_ = socket.Close()
 		return time.Time{}, expired(ctx, err)
 	}
+
 	next, err := c.claim()
 	if err != nil {
 		_ = c.amqp.Close()
 	}
+
 	return next, err
 }
 
@@ -236,12 +256,14 @@ func (c *connection) claim() (next time.Time, err error) {
 	if err != nil {
 		return time.Time{}, err
 	}
+
 	limit := c.source.queryLimit
 	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, fmt.Errorf("the hub has not answered a claim within %v", limit))
 	defer cancel()
 	if err := claim(ctx, c.amqp, c.audience, t); err != nil {
 		return time.Time{}, expired(ctx, err)
 	}
+
 	return t.next, nil
 }
 
@@ -249,13 +271,16 @@ func (c *connection) claim() (next time.Time, err error) {
 func (c *connection) claimed(err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if err == nil {
 		c.unclaimed = telemetry.Fault{}
 		return
 	}
+
 	if c.unclaimed.Err == nil {
 		c.unclaimed.Since = time.Now()
 	}
+
 	c.unclaimed.Err, c.unclaimed.Refused = c.source.explain(c.ctx, c.at, err), refused(err)
 }
 

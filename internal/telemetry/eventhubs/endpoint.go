@@ -37,10 +37,12 @@ func parseEndpoint(connectionString string) (endpoint, error) {
 	if err != nil {
 		return endpoint{}, fmt.Errorf("connection string: %w", err)
 	}
+
 	at := endpoint{namespace: properties.FullyQualifiedNamespace}
 	if properties.EntityPath != nil {
 		at.hub = *properties.EntityPath
 	}
+
 	return at, nil
 }
 
@@ -57,22 +59,26 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 	if s.config.Resolve == nil {
 		return false
 	}
+
 	asking, cancel := context.WithTimeoutCause(ctx, shortTimeout, fmt.Errorf("no answer within %v", shortTimeout))
 	defer cancel()
 	connectionString, err := s.config.Resolve(asking)
 	if ctx.Err() != nil {
 		return false
 	}
+
 	var to endpoint
 	if err == nil {
 		if to, err = parseEndpoint(connectionString); err == nil && to.hub == "" {
 			err = errors.New("its endpoint has no EntityPath")
 		}
 	}
+
 	if err != nil {
 		s.log.Warn("cannot look up the IoT Hub's endpoint; continuing at the last known one", zap.Error(err))
 		return false
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from := endpoint{s.namespace, s.config.Hub}
@@ -82,10 +88,12 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 	if from.lower() == to.lower() {
 		return false
 	}
+
 	s.latest = nil // of the old endpoint
 	s.stats.Moves++
 	s.log.Error("the IoT Hub's endpoint has changed, as after a failover: continuing at the new one",
 		zap.Stringer("from", from), zap.Stringer("to", to))
+
 	return true
 }
 
@@ -111,10 +119,12 @@ func (s *Source) lastRead(ctx context.Context) (lastRead, error) {
 	if s.config.IoTHub == "" {
 		return lastRead{}, nil
 	}
+
 	r, err := s.config.Records.Stat(ctx, s.lastReadName())
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
 		return lastRead{}, fmt.Errorf("checkpoint store: %w", err)
 	}
+
 	return lastRead{endpoint{r.Values[namespaceValue], r.Values[hubValue]}, r.ETag}, nil
 }
 
@@ -123,12 +133,16 @@ func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) er
 	if s.config.IoTHub == "" || last.at == at {
 		return nil
 	}
+
 	_, err := s.config.Records.Write(ctx, records.Record{
-		Name: s.lastReadName(), Values: map[string]string{namespaceValue: at.namespace, hubValue: at.hub}, ETag: last.etag,
+		Name:   s.lastReadName(),
+		Values: map[string]string{namespaceValue: at.namespace, hubValue: at.hub},
+		ETag:   last.etag,
 	})
 	if err != nil && !errors.Is(err, records.ErrConflict) {
 		return fmt.Errorf("checkpoint store: %w", err)
 	}
+
 	return nil
 }
 
@@ -145,12 +159,15 @@ func resumeTime[M ~map[string]StoredCheckpoint](all M) (at time.Time) {
 		if c.Time.IsZero() {
 			return time.Time{}
 		}
+
 		if at.IsZero() || c.Time.Before(at) {
 			at = c.Time
 		}
 	}
+
 	if at.IsZero() {
 		return at
 	}
+
 	return at.Add(-resumeMargin)
 }

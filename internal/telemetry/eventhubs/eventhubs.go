@@ -108,8 +108,10 @@ func (s *Start) UnmarshalText(text []byte) error {
 	switch v := string(text); strings.ToLower(v) {
 	case "", "latest":
 		*s = Start{}
+
 	case "earliest":
 		*s = Start{Earliest: true}
+
 	default:
 		at, err := time.Parse(time.RFC3339, v)
 		if err != nil {
@@ -117,6 +119,7 @@ func (s *Start) UnmarshalText(text []byte) error {
 		}
 		*s = Start{Time: at}
 	}
+
 	return nil
 }
 
@@ -127,6 +130,7 @@ func (s Start) String() string {
 	case s.Earliest:
 		return "earliest"
 	}
+
 	return "latest"
 }
 
@@ -162,11 +166,13 @@ type Source struct {
 // connection string.
 func New(config Config) (*Source, error) {
 	namespace := config.Namespace
+
 	if config.ConnectionString != "" {
 		at, err := parseEndpoint(config.ConnectionString)
 		if err != nil {
 			return nil, fmt.Errorf("event hub source: %w", err)
 		}
+
 		// the string names the hub, because azeventhubs refuses one that is named twice
 		if namespace = at.namespace; at.hub == "" {
 			config.ConnectionString += ";EntityPath=" + config.Hub
@@ -174,6 +180,7 @@ func New(config Config) (*Source, error) {
 			config.Hub = at.hub
 		}
 	}
+
 	config.ConsumerGroup = cmp.Or(config.ConsumerGroup, azeventhubs.DefaultConsumerGroup)
 	config.Prefetch = cmp.Or(config.Prefetch, DefaultPrefetch)
 	config.BufferBytes = cmp.Or(config.BufferBytes, DefaultBufferBytes)
@@ -184,10 +191,12 @@ func New(config Config) (*Source, error) {
 	}
 
 	owner := uuid.NewString()
+
 	if config.Owner != "" {
 		label := strings.Map(plain, config.Owner)
 		owner = label[max(0, len(label)+1+len(owner)-maxName):] + "-" + owner // the end tells pods apart
 	}
+
 	s := &Source{
 		config:    config,
 		namespace: namespace,
@@ -206,6 +215,7 @@ func New(config Config) (*Source, error) {
 		stallLimit:      2 * time.Minute,
 	}
 	s.questions = connections{source: s, keep: true}
+
 	return s, nil
 }
 
@@ -225,6 +235,7 @@ func (s *Source) Stats() telemetry.SourceStats {
 	if h != nil {
 		stats.Faults, stats.AtRisk = h.faults()
 	}
+
 	return stats
 }
 
@@ -255,9 +266,11 @@ func (s *Source) hubFailed(err error) error {
 		if stats.Reading > 0 {
 			return
 		}
+
 		if stats.Hub.Err == nil {
 			stats.Hub.Since = time.Now()
 		}
+
 		stats.Hub.Err, stats.Hub.Refused = text, refused(err)
 	})
 	return text

@@ -50,6 +50,7 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 		cancel()
 		return nil, err
 	}
+
 	h := &History{look: l, began: time.Now(), from: since, to: time.Now(), at: since, rate: rate}
 	var reading sync.WaitGroup
 	h.stop = func() {
@@ -61,6 +62,7 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 		if end.IsEmpty || end.LastEnqueuedOn.Before(since) {
 			continue
 		}
+
 		p := &past{id: id, batches: make(chan []telemetry.Event, 1)}
 		h.partitions = append(h.partitions, p)
 		reading.Go(func() {
@@ -68,6 +70,7 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 			p.err = p.readAhead(ctx, l, since, end.LastEnqueuedSequenceNumber)
 		})
 	}
+
 	return h, nil
 }
 
@@ -78,9 +81,11 @@ func (h *History) Held() (events int64, takes time.Duration) {
 		end := h.look.hub.ends[p.id]
 		events += end.LastEnqueuedSequenceNumber - end.BeginningSequenceNumber + 1
 	}
+
 	if h.rate > 0 {
 		takes = time.Duration(float64(events) / h.rate * float64(time.Second))
 	}
+
 	return events, takes
 }
 
@@ -98,9 +103,11 @@ func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int
 				if e.Enqueued.Before(at) { // of a message that cannot be decoded it is not known
 					e.Enqueued = at
 				}
+
 				at = e.Enqueued
 				n++
 			}
+
 			select {
 			case p.batches <- events[:n]:
 				return events[n-1].Sequence < last
@@ -127,15 +134,18 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 			case <-ctx.Done():
 				return "", nil, ctx.Err()
 			}
+
 			if !more {
 				if p.err != nil {
 					return "", nil, h.explain(ctx, p)
 				}
+
 				h.partitions = append(h.partitions[:i], h.partitions[i+1:]...)
 				i--
 				continue
 			}
 		}
+
 		switch {
 		case first == nil || p.head[0].Enqueued.Before(first.head[0].Enqueued):
 			first, second = p, first
@@ -143,17 +153,22 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 			second = p
 		}
 	}
+
 	if first == nil {
 		return "", nil, io.EOF
 	}
+
 	n := len(first.head)
+
 	if second != nil {
 		for n = 1; n < len(first.head) && !first.head[n].Enqueued.After(second.head[0].Enqueued); n++ {
 		}
 	}
+
 	events, first.head = first.head[:n], first.head[n:]
 	h.at = events[n-1].Enqueued
 	h.read += n
+
 	return first.id, events, h.slow(ctx)
 }
 
@@ -164,6 +179,7 @@ func (h *History) explain(ctx context.Context, p *past) error {
 	case noGroup(p.err):
 		return fmt.Errorf("the hub has no consumer group %s: create it, or choose another one", group)
 	}
+
 	return fmt.Errorf("partition %s: %w", p.id, h.look.source.explain(ctx, h.look.hub.at, p.err))
 }
 
@@ -172,10 +188,12 @@ func (h *History) slow(ctx context.Context) error {
 	if h.rate <= 0 {
 		return nil
 	}
+
 	wait := time.Until(h.began.Add(time.Duration(float64(h.read) / h.rate * float64(time.Second))))
 	if wait <= 0 {
 		return nil
 	}
+
 	select {
 	case <-time.After(wait):
 		return nil

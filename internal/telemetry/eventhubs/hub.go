@@ -58,18 +58,22 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 		case <-working.Done():
 		}
 	}
+
 	h.member.Drain()
+
 	if ctx.Err() != nil { // else all are lost
 		others.Go(func() { h.loseTaken(owning) })
 	} else {
 		h.lose(func(string) bool { return true })
 	}
+
 	consumers.Wait()
 	h.connections.close()
 	stopOwning() // gives back what is owned
 	members.Wait()
 	others.Wait()
 	h.source.count(func(stats *telemetry.SourceStats) { stats.Owned = 0 })
+
 	return context.Cause(working)
 }
 
@@ -81,10 +85,12 @@ func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume con
 	h.lose(func(id string) bool { return !owned[id] })
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	for id := range owned {
 		if h.held[id] != nil || !h.member.Holds(id, time.Time{}) {
 			continue
 		}
+
 		held, lose := context.WithCancelCause(context.WithoutCancel(ctx))
 		r := &ownedPartition{lose: lose}
 		h.held[id] = r
@@ -108,6 +114,7 @@ func (h *hub) loseTaken(ctx context.Context) {
 func (h *hub) lose(which func(partition string) bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
+
 	for id, r := range h.held {
 		if which(id) {
 			r.lose(telemetry.ErrLost)
@@ -124,9 +131,11 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 		if ctx.Err() != nil || held.Err() != nil {
 			break
 		}
+
 		if time.Since(began) > openMax {
 			failures = 1
 		}
+
 		log.Warn("consumer failed; restarting it from the last checkpoint", zap.Error(err))
 		h.suspect()
 		sleeping, cancel := context.WithCancel(ctx)
@@ -135,12 +144,15 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 		stop()
 		cancel()
 	}
+
 	lost := held.Err() != nil
 	r.lose(nil) // a consumer that has returned holds nothing
+
 	if lost {
 		log.Info("partition lost")
 		h.source.count(func(stats *telemetry.SourceStats) { stats.Lost++ })
 	}
+
 	h.mu.Lock()
 	delete(h.held, id)
 	h.mu.Unlock()
@@ -162,6 +174,7 @@ func (h *hub) consume(
 	if err != nil {
 		return err
 	}
+
 	p.held = held
 	h.mu.Lock()
 	r.partition = p
@@ -177,6 +190,7 @@ func (h *hub) consume(
 	h.mu.Lock()
 	r.partition = nil
 	h.mu.Unlock()
+
 	return err
 }
 
@@ -184,12 +198,17 @@ func (h *hub) consume(
 // plan says. It tries until the store answers or ctx ends.
 func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*partition, error) {
 	p := &partition{
-		id: id, hub: h, log: log,
+		id:      id,
+		hub:     h,
+		log:     log,
 		want:    make(chan struct{}, 1),
 		batches: make(chan []telemetry.Event, 1),
 		begun:   make(chan struct{}),
 		cursor:  cursorAt(h.plan.start(id)),
-		changed: time.Now(), turned: time.Now(), ahead: -1, stalled: -1,
+		changed: time.Now(),
+		turned:  time.Now(),
+		ahead:   -1,
+		stalled: -1,
 	}
 	p.resumed.Generation = h.generation
 	for n := 1; ; n++ {
@@ -198,30 +217,38 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		switch {
 		case errors.As(err, &unreadable):
 			p.over = true
+
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
+
 		case err != nil:
 			pause := backoff.Delay(n, openMin, openMax)
 			log.Warn("checkpoint store failed; retrying", zap.Error(err), zap.Duration("in", pause))
 			backoff.Sleep(ctx, pause)
 			continue
+
 		case c.etag == "":
 			p.over = h.plan.moved[id]
+
 		case h.checkpoints.ofOtherHub(id, c):
 			p.over = true
 			if _, planned := h.plan.positions[id]; !planned { // it was written since
 				p.cursor.start = Start{Earliest: true}
 			}
+
 		default:
 			p.written, p.cursor = &c, cursorAfter(c.Position)
 			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
 			p.resumed.Generation = h.generation // another tool does not write one
 		}
+
 		break
 	}
+
 	if p.over {
 		h.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })
 	}
+
 	return p, nil
 }
 
@@ -235,6 +262,7 @@ func (h *hub) unopened(id string) (time.Duration, bool) {
 	if r := h.held[id]; r != nil && r.partition != nil {
 		return r.partition.unopened()
 	}
+
 	return 0, false
 }
 
@@ -247,18 +275,22 @@ func (h *hub) faults() (unread, atRisk map[string]telemetry.Fault) {
 		if p.hasRival() {
 			fault = p.rival
 		}
+
 		p.mu.Unlock()
 		of := unread
+
 		if l != nil {
 			of = atRisk
 			if f := l.connection.fault(); f.Err != nil {
 				fault = f
 			}
 		}
+
 		if fault.Err != nil {
 			of[p.id] = fault
 		}
 	}
+
 	return unread, atRisk
 }
 
@@ -272,6 +304,7 @@ func (h *hub) read() map[string]*partition {
 			all[id] = r.partition
 		}
 	}
+
 	return all
 }
 
@@ -287,6 +320,7 @@ func (h *hub) suspect() {
 func (h *hub) watch(ctx context.Context) {
 	tick := time.NewTicker(h.source.checkInterval)
 	defer tick.Stop()
+
 	for n := 1; ; n++ {
 		suspected := false
 		select {
@@ -296,13 +330,16 @@ func (h *hub) watch(ctx context.Context) {
 		case <-h.suspected:
 			suspected = true
 		}
+
 		if (suspected || n%resolveEvery == 0) && h.source.resolve(ctx) {
 			h.replace(errors.New("the hub has moved"))
 			return
 		}
+
 		if h.check(ctx) != nil {
 			return
 		}
+
 		if suspected { // not more often than owners are listed
 			backoff.Sleep(ctx, h.source.config.BalanceInterval)
 		}
@@ -320,22 +357,27 @@ func (h *hub) check(ctx context.Context) error {
 			before[id] = sequence
 		}
 	}
+
 	wanted := func(id string) bool { return read[id] != nil }
 	state, err := h.source.query(ctx, wanted)
 	if err == nil && h.another(state, before) != nil {
 		state, err = h.source.queryAgain(ctx, wanted)
 	}
+
 	if err != nil || state.at != h.at { // resolve has noticed
 		return nil
 	}
+
 	if err := h.another(state, before); err != nil {
 		h.replace(err)
 		return err
 	}
+
 	h.mu.Lock()
 	partitions := h.partitions
 	h.partitions = len(state.partitions)
 	h.mu.Unlock()
+
 	if len(state.partitions) > partitions {
 		h.source.log.Warn(
 			"the hub has more partitions",
@@ -344,9 +386,11 @@ func (h *hub) check(ctx context.Context) error {
 		)
 		h.member.SetPartitions(state.partitions)
 	}
+
 	for id, end := range state.ends {
 		read[id].compare(end)
 	}
+
 	return nil
 }
 
@@ -362,6 +406,7 @@ func (h *hub) another(state hubState, read map[string]int64) error {
 	case len(state.partitions) < partitions:
 		return fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
 	}
+
 	for id, sequence := range read {
 		if end, ok := state.ends[id]; ok && end.LastEnqueuedSequenceNumber < sequence {
 			return fmt.Errorf(
@@ -373,5 +418,6 @@ func (h *hub) another(state hubState, read map[string]int64) error {
 			)
 		}
 	}
+
 	return nil
 }

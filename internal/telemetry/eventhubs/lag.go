@@ -26,7 +26,9 @@ func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecord
 		if err != nil && ctx.Err() == nil && known && s.Stats().Reading > 0 { // else the hub's error is in Stats
 			s.log.Warn("partition lag is unknown: the hub does not report its last sequence numbers; retrying", zap.Error(err))
 		}
+
 		known = err == nil
+
 		select {
 		case <-tick.C:
 		case <-ctx.Done():
@@ -41,9 +43,11 @@ func (s *Source) recordLag(ctx context.Context, r LagRecorder) error {
 	if err != nil {
 		return err
 	}
+
 	r.HubPartitions(len(state.partitions))
 	for id, end := range state.ends {
 		r.LastSequence(id, end.LastEnqueuedSequenceNumber)
 	}
+
 	return nil
 }

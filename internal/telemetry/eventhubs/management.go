@@ -31,10 +31,12 @@ func (s *Source) query(ctx context.Context, wanted func(partition string) bool) 
 			s.hubAnswered()
 			return state, nil
 		}
+
 		if ctx.Err() != nil {
 			return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
 		}
 	}
+
 	return hubState{}, s.hubFailed(err)
 }
 
@@ -64,12 +66,14 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	if err != nil {
 		return hubState{}, expired(ctx, err)
 	}
+
 	question := func(kind, partition string) *amqp.Message {
 		return &amqp.Message{ApplicationProperties: map[string]any{
 			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.config.Hub, "partition": partition,
 			"security_token": t.text,
 		}}
 	}
+
 	const node = "$management"
 	state := hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
 	err = request(ctx, c.amqp, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) {
@@ -81,18 +85,22 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	if err == nil && (len(state.partitions) == 0 || state.created.IsZero()) {
 		err = errAnswer
 	}
+
 	if err != nil {
 		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.config.Hub, expired(ctx, err))
 	}
+
 	var questions []*amqp.Message
 	for _, id := range state.partitions {
 		if wanted(id) {
 			questions = append(questions, question("partition", id))
 		}
 	}
+
 	if len(questions) == 0 {
 		return state, nil
 	}
+
 	err = request(ctx, c.amqp, node, questions, func(answer *amqp.Message) {
 		silent.Reset(limit)
 		if end, ok := partitionEnd(answer.Value); ok {
@@ -102,10 +110,12 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	if err == nil && len(state.ends) < len(questions) {
 		err = errAnswer
 	}
+
 	if err != nil {
 		err = expired(ctx, err)
 		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), err)
 	}
+
 	return state, nil
 }
 
@@ -118,5 +128,6 @@ func partitionEnd(answer any) (end azeventhubs.PartitionProperties, ok bool) {
 	end.LastEnqueuedOn, _ = about["last_enqueued_time_utc"].(time.Time)
 	end.IsEmpty, _ = about["is_partition_empty"].(bool)
 	end.LastEnqueuedSequenceNumber, ok = about["last_enqueued_sequence_number"].(int64)
+
 	return end, ok
 }

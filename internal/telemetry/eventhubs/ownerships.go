@@ -35,10 +35,12 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	if err != nil {
 		return nil, err
 	}
+
 	owned, err := ownership.List(ctx, s.config.Records, cs.group.String())
 	if err != nil {
 		return nil, err
 	}
+
 	hub, _ := s.query(ctx, every) // without it, lag is not known
 
 	byID := map[string]*telemetry.PartitionStatus{}
@@ -51,6 +53,7 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	for id, end := range hub.ends {
 		of(id).Last = end.LastEnqueuedSequenceNumber
 	}
+
 	for id, c := range positions {
 		p := of(id)
 		p.Checkpoint = c.Sequence
@@ -58,17 +61,21 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 			p.Last = -1
 		}
 	}
+
 	for _, r := range owned.Partitions {
 		of(r.Partition)
 	}
+
 	for id, owner := range owned.Owners(s.config.OwnershipExpiry) {
 		p := of(id)
 		p.Owner, p.Mine = owner, owner == s.owner
 	}
+
 	all := make([]telemetry.PartitionStatus, 0, len(byID))
 	for _, p := range byID {
 		all = append(all, *p)
 	}
+
 	slices.SortFunc(
 		all,
 		func(a, b telemetry.PartitionStatus) int { return telemetry.ComparePartitions(a.Partition, b.Partition) },

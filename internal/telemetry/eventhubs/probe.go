@@ -67,9 +67,11 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 			probing.Go(func() error { return l.newest(ctx, p, perPartition) })
 		}
 	}
+
 	if err := probing.Wait(); err != nil {
 		return Snapshot{}, err
 	}
+
 	return Snapshot{Generation: l.hub.generation(), Partitions: states}, nil
 }
 
@@ -87,5 +89,6 @@ func (l *look) newest(ctx context.Context, p *PartitionState, n int) error {
 	case err != nil && !errors.Is(err, errSilent): // else they have expired in the meantime
 		return fmt.Errorf("partition %s: %w", p.ID, l.source.explain(ctx, l.hub.at, err))
 	}
+
 	return nil
 }

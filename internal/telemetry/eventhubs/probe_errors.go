@@ -81,6 +81,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		credential  interface{ NonRetriable() }
 		proxy       *transport.ProxyError
 	)
+
 	code, text := status(err), err.Error()
 	switch {
 	case unauthorized(err):
@@ -90,8 +91,10 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 			at.namespace,
 			err,
 		)
+
 	case code == http.StatusForbidden:
 		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
+
 	case noGroup(err):
 		return fmt.Errorf(
 			"event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w",
@@ -99,18 +102,23 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 			s.config.ConsumerGroup,
 			err,
 		)
+
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
+
 	case noToken(err):
 		return fmt.Errorf("%s: %w", at.namespace, err)
+
 	case strings.Contains(text, "amqp:resource-limit-exceeded"):
 		return fmt.Errorf(
 			"consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w",
 			s.config.ConsumerGroup,
 			err,
 		)
+
 	case errors.As(err, &proxy):
 		return fmt.Errorf("cannot connect to %s: %w", at.namespace, proxy)
+
 	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
 		return fmt.Errorf(
 			"cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve "+
@@ -118,20 +126,24 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 			at.namespace,
 			err,
 		)
+
 	case strings.Contains(text, syscall.ECONNREFUSED.Error()): // azeventhubs may keep no more than the text
 		return fmt.Errorf(
 			"nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w",
 			at.namespace,
 			err,
 		)
+
 	case errors.As(err, &certificate):
 		return fmt.Errorf(
 			"the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w",
 			at.namespace,
 			err,
 		)
+
 	case ctx.Err() == context.Canceled:
 		return ctx.Err()
+
 	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
 		return fmt.Errorf(
 			"no answer from %s in time: is outgoing TCP to port %s allowed here? %w",
@@ -139,9 +151,11 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 			s.port(),
 			err,
 		)
+
 	case errors.As(err, &credential):
 		return fmt.Errorf("no token for %s: %w", at.namespace, err)
 	}
+
 	return fmt.Errorf("%s: %w", at.namespace, err)
 }
 

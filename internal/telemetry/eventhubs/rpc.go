@@ -38,15 +38,18 @@ func request(
 		defer cancel()
 		_ = session.Close(closing)
 	}()
+
 	sender, err := session.NewSender(ctx, node, nil)
 	if err != nil {
 		return err
 	}
+
 	replies := uuid.NewString()
 	receiver, err := session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: replies, Credit: maxRequests})
 	if err != nil {
 		return err
 	}
+
 	asking, ctx := errgroup.WithContext(ctx)
 	asking.SetLimit(maxRequests)
 	asking.Go(func() error {
@@ -55,6 +58,7 @@ func request(
 			if err != nil {
 				return err
 			}
+
 			code, _ := answer.ApplicationProperties["status-code"].(int32)
 			if text, _ := answer.ApplicationProperties["status-description"].(string); code < 200 || code > 299 {
 				return &statusError{int(code), text}
@@ -62,14 +66,17 @@ func request(
 			if err := receiver.AcceptMessage(ctx, answer); err != nil {
 				return err
 			}
+
 			take(answer)
 		}
+
 		return nil
 	})
 	for i, r := range requests {
 		r.Properties = &amqp.MessageProperties{MessageID: strconv.Itoa(i), ReplyTo: &replies}
 		asking.Go(func() error { return sender.Send(ctx, r, nil) })
 	}
+
 	return asking.Wait()
 }
 

@@ -36,9 +36,11 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 			err = h.run(ctx, consume)
 			s.setHub(nil)
 		}
+
 		if ctx.Err() != nil {
 			return nil
 		}
+
 		pause := backoff.Delay(n, startMin, startMax)
 		log("the hub is not read; starting again", zap.Error(err), zap.Duration("in", pause))
 		backoff.Sleep(ctx, pause)

@@ -17,10 +17,12 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 	if err != nil {
 		return err
 	}
+
 	client, err := s.producer()
 	if err != nil {
 		return fmt.Errorf("event hub client: %w", err)
 	}
+
 	disconnect := sync.OnceFunc(func() { _ = client.Close(context.Background()) }) // does not block
 	defer disconnect()
 	defer context.AfterFunc(ctx, disconnect)()
@@ -31,12 +33,15 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 			MessageAnnotations: map[any]any{"iothub-connection-device-id": device, "iothub-message-source": "Telemetry"},
 		}, nil)
 	}
+
 	if err == nil {
 		err = client.SendEventDataBatch(ctx, batch, nil)
 	}
+
 	if err != nil {
 		return s.explain(ctx, s.endpoint(), err)
 	}
+
 	return nil
 }
 
@@ -46,9 +51,11 @@ func (s *Source) producer() (*azeventhubs.ProducerClient, error) {
 		NewWebSocketConn: s.connect,
 		RetryOptions:     azeventhubs.RetryOptions{MaxRetries: -1},
 	}
+
 	if s.config.ConnectionString == "" {
 		return azeventhubs.NewProducerClient(s.config.Namespace, s.config.Hub, s.config.Credential, options)
 	}
+
 	return azeventhubs.NewProducerClientFromConnectionString(s.config.ConnectionString, "", options)
 }
 

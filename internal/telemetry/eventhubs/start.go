@@ -76,34 +76,53 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	cs := s.checkpoints()
 	plan := &startPlan{positions: map[string]Start{}, moved: map[string]bool{}}
 	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
 		return nil, err
 	}
+
 	state, err := s.query(ctx, every) // later, so that in one hub the ends are never behind the checkpoints
 	if err == nil && slices.ContainsFunc(state.partitions, func(id string) bool { return plan.beyond(state.ends, id) }) {
 		state, err = s.queryAgain(ctx, every)
 	}
+
 	if err != nil {
 		return nil, err
 	}
+
 	plan.partitions = state.partitions
 	plan.ends = state.ends
 	cs.generation = state.generation()
 	if err := s.planStart(ctx, cs, plan, state.at, last); err != nil {
 		return nil, err
 	}
+
 	h := &hub{
-		source: s, at: state.at, generation: cs.generation, plan: plan, checkpoints: cs,
-		suspected: make(chan struct{}, 1), partitions: len(state.partitions), held: map[string]*ownedPartition{},
+		source:      s,
+		at:          state.at,
+		generation:  cs.generation,
+		plan:        plan,
+		checkpoints: cs,
+		suspected:   make(chan struct{}, 1),
+		partitions:  len(state.partitions),
+		held:        map[string]*ownedPartition{},
 	}
 	h.member = ownership.New(ownership.Config{
-		Store: s.config.Records, Scope: cs.group.String(), Owner: s.owner, Partitions: state.partitions,
-		Interval: s.config.BalanceInterval, Expiry: s.config.OwnershipExpiry,
-		Unopened: h.unopened, HandOverAfter: s.handOverAfter, Report: s.config.Report, Logger: s.log,
+		Store:         s.config.Records,
+		Scope:         cs.group.String(),
+		Owner:         s.owner,
+		Partitions:    state.partitions,
+		Interval:      s.config.BalanceInterval,
+		Expiry:        s.config.OwnershipExpiry,
+		Unopened:      h.unopened,
+		HandOverAfter: s.handOverAfter,
+		Report:        s.config.Report,
+		Logger:        s.log,
 	})
 	h.connections = &connections{source: s, held: h.member.Alive}
+
 	return h, nil
 }
 
@@ -118,15 +137,18 @@ func (s *Source) planStart(
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions[id] = Start{Earliest: true}
 	}
+
 	if err := s.startOverRecreated(ctx, cs, plan); err != nil {
 		return err
 	}
+
 	switch {
 	case last.at != (endpoint{}) && last.at != at.lower():
 		err = s.startOverMoved(ctx, cs, plan, last.at)
 	case s.config.Start == (Start{}):
 		err = s.pinLatest(ctx, cs, plan)
 	}
+
 	if err != nil {
 		return err
 	}
@@ -135,15 +157,18 @@ func (s *Source) planStart(
 	if plan.others == (Start{}) {
 		plan.others = Start{Earliest: true}
 	}
+
 	missing := plan.missing()
 	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
 	case len(fresh) == 0:
+
 	case len(fresh) == len(plan.partitions):
 		s.log.Info(
 			"no partition has a checkpoint, as on a first start: starting to read",
 			zap.Strings("partitions", fresh),
 			zap.Stringer("at", plan.others),
 		)
+
 	default:
 		s.log.Warn(
 			"partitions have no checkpoint: starting over",
@@ -151,10 +176,12 @@ func (s *Source) planStart(
 			zap.Stringer("at", plan.others),
 		)
 	}
+
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
 	if last.at == (endpoint{}) || len(missing) == 0 {
 		return s.setLastRead(ctx, at.lower(), last)
 	}
+
 	return nil
 }
 
@@ -166,10 +193,12 @@ func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *
 		if plan.beyond(plan.ends, id) {
 			cs.beyond[id] = c.etag
 		}
+
 		if cs.ofOtherHub(id, c) {
 			another[id] = c
 		}
 	}
+
 	return s.startOver(
 		ctx,
 		cs,
@@ -191,14 +220,17 @@ func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *star
 	if err != nil || len(there)+len(unreadable) == 0 {
 		return err
 	}
+
 	resume := resumeTime(there)
 	if len(unreadable) > 0 {
 		resume = time.Time{}
 	}
+
 	missing := plan.missing()
 	for _, id := range missing {
 		plan.moved[id] = true
 	}
+
 	return s.startOver(
 		ctx,
 		cs,
@@ -225,17 +257,20 @@ func (s *Source) startOver(
 		end, ok := plan.ends[id]
 		switch {
 		case !ok: // the hub has fewer partitions than the other had
+
 		case end.IsEmpty:
 			c, err := cs.write(ctx, id, telemetry.Checkpoint{Position: lastPosition(end)}, plan.checkpoints[id])
 			if err != nil && !errors.Is(err, records.ErrConflict) { // another replica was first
 				return err
 			}
 			plan.checkpoints[id] = c
+
 		default:
 			plan.positions[id] = start
 			reread = append(reread, id)
 		}
 	}
+
 	if len(reread) > 0 {
 		s.log.Error(
 			why+": starting over where nothing is missed; alerts already sent are not repeated",
@@ -243,6 +278,7 @@ func (s *Source) startOver(
 			zap.Stringer("at", start),
 		)
 	}
+
 	return nil
 }
 
@@ -256,14 +292,17 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		for id, end := range plan.ends {
 			s.latest[id], sequences[id] = lastPosition(end), end.LastEnqueuedSequenceNumber
 		}
+
 		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("last_sequences", sequences))
 	}
+
 	var writing errgroup.Group
 	writing.SetLimit(writesAtATime)
 	for id, p := range s.latest {
 		if plan.unreadable[id] != nil {
 			continue
 		}
+
 		writing.Go(func() error {
 			_, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
 			if errors.Is(err, records.ErrConflict) {
@@ -272,15 +311,18 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 			return err
 		})
 	}
+
 	if err := writing.Wait(); err != nil {
 		return err
 	}
+
 	if s.latest != nil {
 		s.latest = nil
 		if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
 			return err
 		}
 	}
+
 	// Another replica may be about to write the rest.
 	for end := time.Now().Add(s.firstStartGrace); len(plan.missing()) > 0 && time.Now().Before(end); {
 		backoff.Sleep(ctx, s.firstStartGrace/20)
@@ -288,6 +330,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 			return err
 		}
 	}
+
 	return nil
 }
 
@@ -296,6 +339,7 @@ func lastPosition(end azeventhubs.PartitionProperties) telemetry.Position {
 	if end.IsEmpty || end.LastEnqueuedOffset == "" {
 		return telemetry.Position{Sequence: end.LastEnqueuedSequenceNumber, Offset: beforeFirst}
 	}
+
 	return telemetry.Position{
 		Sequence: end.LastEnqueuedSequenceNumber,
 		Offset:   end.LastEnqueuedOffset,

@@ -25,9 +25,11 @@ func (t *texts) get(b []byte) string {
 	case t.kept == nil:
 		t.seed, t.kept = maphash.MakeSeed(), make([]string, maxTexts)
 	}
+
 	kept := &t.kept[maphash.Bytes(t.seed, b)%maxTexts]
 	if *kept != string(b) {
 		*kept = string(b)
 	}
+
 	return *kept
 }

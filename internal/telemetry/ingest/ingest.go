@@ -85,6 +85,7 @@ func (h *Handler) begin() bool {
 	if !h.stopping {
 		h.requests.Add(1)
 	}
+
 	return !h.stopping
 }
 
@@ -101,12 +102,15 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 			},
 		)
 		return
+
 	case !httpapi.Authorized(r, h.Token):
 		httpapi.Unauthorized(w, "HTTP_INGEST_TOKEN")
 		return
+
 	case r.Method != http.MethodPost:
 		httpapi.NotAllowed(w, http.MethodPost)
 		return
+
 	case len(device) > maxDevice:
 		httpapi.Fail(
 			w,
@@ -117,6 +121,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		)
 		return
 	}
+
 	key, err := alertKey(device, r.Header.Values("Idempotency-Key"))
 	if err != nil {
 		httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
@@ -146,6 +151,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		httpapi.Fail(w, problemOf(err))
 		return
 	}
+
 	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
 	defer cancel()
 	defer context.AfterFunc(h.waiting, cancel)()
@@ -162,8 +168,10 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	switch {
 	case errors.As(err, &undecodable):
 		httpapi.Fail(w, problemOf(err))
+
 	case errors.Is(err, telemetry.ErrBusy):
 		busy(w)
+
 	case err != nil || verdict == telemetry.VerdictFailed:
 		failed := answer{Status: "failed"}
 		if errors.As(err, &unsettled) {
@@ -171,6 +179,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		}
 		retryAfter(w, retryFailed)
 		httpapi.Write(w, http.StatusServiceUnavailable, failed)
+
 	default:
 		httpapi.Write(w, http.StatusOK, answer{Status: status(verdict)})
 	}
@@ -231,15 +240,18 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	default:
 		return nil, telemetry.ErrBusy
 	}
+
 	ended := make(chan struct{})
 	stop := context.AfterFunc(h.waiting, func() {
 		defer close(ended)
 		_ = http.NewResponseController(w).SetReadDeadline(time.Now()) // as in httpapi.LimitBody
 	})
+
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if !stop() {
 		<-ended // it must not use the connection after the handler has returned
 	}
+
 	return body, err
 }
 
@@ -253,20 +265,25 @@ func problemOf(err error) httpapi.Problem {
 			Status: http.StatusRequestEntityTooLarge,
 			Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody),
 		}
+
 	case errors.As(err, &undecodable):
 		p := httpapi.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
+
 		switch undecodable.Reason {
 		case telemetry.ReasonTooLarge:
 			p.Status = http.StatusRequestEntityTooLarge
 		case telemetry.ReasonUnsupportedEncoding:
 			p.Status = http.StatusUnsupportedMediaType
 		}
+
 		return p
+
 	case errors.Is(err, os.ErrDeadlineExceeded):
 		return httpapi.Problem{
 			Status: http.StatusRequestTimeout,
 			Detail: fmt.Sprintf("the body did not arrive within %v", httpapi.BodyTimeout),
 		}
+
 	default:
 		return httpapi.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
 	}
@@ -280,10 +297,12 @@ func alertKey(device string, headers []string) (string, error) {
 	if len(headers) == 0 {
 		return uuid.NewString(), nil
 	}
+
 	key := headers[0]
 	if n := len(key); n > 2 && key[0] == '"' && key[n-1] == '"' { // as the header's draft standard has it
 		key = key[1 : n-1]
 	}
+
 	bad := func(r rune) bool { return r <= ' ' || r > '~' || r == '"' || r == '\\' }
 	if len(headers) > 1 || key == "" || len(key) > maxKey || strings.ContainsFunc(key, bad) {
 		return "", fmt.Errorf(
@@ -291,6 +310,8 @@ func alertKey(device string, headers []string) (string, error) {
 			maxKey,
 		)
 	}
+
 	sum := sha256.Sum256([]byte(key + " " + device)) // no key has a space
+
 	return hex.EncodeToString(sum[:16]), nil
 }

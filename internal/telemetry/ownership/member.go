@@ -87,10 +87,12 @@ func New(config Config) *Member {
 	if config.Unopened == nil {
 		config.Unopened = func(string) (time.Duration, bool) { return 0, false }
 	}
+
 	config.HandOverAfter = cmp.Or(config.HandOverAfter, time.Minute)
 	if config.Logger == nil {
 		config.Logger = zap.NewNop()
 	}
+
 	m := &Member{
 		Config:  config,
 		attempt: min(max(config.Expiry/4, 2*time.Second), 10*time.Second),
@@ -98,6 +100,7 @@ func New(config Config) *Member {
 		held:    map[string]bool{},
 	}
 	m.SetPartitions(config.Partitions)
+
 	return m
 }
 
@@ -175,8 +178,10 @@ func (m *Member) Run(ctx context.Context) {
 			wait = backoff.Delay(failures, retryMin, retryMax)
 			m.warn("ownership store failed; retrying until it answers", err)
 		}
+
 		backoff.Sleep(ctx, wait)
 	}
+
 	if err := m.giveBack(); err != nil {
 		m.Logger.Warn(
 			"some partitions could not be released: other replicas will take them over when this replica's heartbeat expires",
@@ -205,27 +210,33 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 				report = nil
 			}
 		}
+
 		err := m.call(ctx, func(ctx context.Context) error {
 			return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining(), report)
 		})
 		if err != nil {
 			return 0, err
 		}
+
 		if report != nil {
 			m.reported = began
 		}
+
 		m.nextBeat = began.Add(m.Interval + time.Duration(rand.Float64()*float64(m.Interval)/5))
 		m.mu.Lock()
 		m.alive = began
 		m.mu.Unlock()
 	}
+
 	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err
 	}
+
 	if elapsed(m.listed) > 2*m.Interval {
 		m.since = nil // this machine or process was suspended
 	}
+
 	m.listed = began
 
 	view := m.interpret(listed)
@@ -240,7 +251,9 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
 		}
 	}
+
 	m.forgetOne(ctx, view, listed)
+
 	return max(m.Interval/20, min(view.expires, time.Until(m.nextBeat))), nil
 }
 
@@ -260,12 +273,17 @@ type view struct {
 // live replicas need a moment to write them. An owner without a heartbeat is dead.
 func (m *Member) interpret(listed Records) view {
 	v := view{
-		owners: map[string]string{}, version: map[string]string{}, failures: map[string]int{},
-		live: map[string]bool{m.Owner: true}, expires: m.Expiry,
+		owners:   map[string]string{},
+		version:  map[string]string{},
+		failures: map[string]int{},
+		live:     map[string]bool{m.Owner: true},
+		expires:  m.Expiry,
 	}
+
 	if !m.isDraining() {
 		v.sharing = append(v.sharing, m.Owner)
 	}
+
 	since, now := map[string]time.Time{}, time.Now()
 	for _, b := range listed.Heartbeats {
 		beat := b.Owner + "/" + b.Version
@@ -273,27 +291,33 @@ func (m *Member) interpret(listed Records) view {
 		if !ok {
 			first = now
 		}
+
 		since[beat] = first
 		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))
 		if b.Owner == m.Owner || left <= 0 {
 			continue
 		}
+
 		v.expires = min(v.expires, left)
 		v.live[b.Owner] = true
 		if late := b.Age > m.Expiry/2; !b.Leaving && !late {
 			v.sharing = append(v.sharing, b.Owner)
 		}
 	}
+
 	m.since = since
+
 	for _, p := range listed.Partitions {
 		v.version[p.Partition] = p.Version
 		if p.Failures > 0 {
 			v.failures[p.Partition] = p.Failures
 		}
+
 		if v.live[p.Owner] {
 			v.owners[p.Partition] = p.Owner
 		}
 	}
+
 	return v
 }
 
@@ -303,12 +327,14 @@ func (m *Member) claims(v view) (claims []Record) {
 		if owner != m.Owner {
 			continue
 		}
+
 		r := Record{Partition: p, Owner: owner, Version: v.version[p], Failures: v.failures[p]}
 		unopened, ok := m.Unopened(p)
 		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.isDraining()
 		switch heir := next(m.Owner, v.sharing); {
 		case ok && unopened == 0 && r.Failures > 0:
 			r.Failures = 0
+
 		case given && heir != m.Owner:
 			r.Owner = heir
 			r.Failures++
@@ -319,17 +345,21 @@ func (m *Member) claims(v view) (claims []Record) {
 				zap.String("to", r.Owner),
 				zap.Int("times", r.Failures),
 			)
+
 		default:
 			continue
 		}
+
 		claims = append(claims, r)
 	}
+
 	m.mu.Lock()
 	partitions := m.partitions
 	m.mu.Unlock()
 	for _, p := range share(m.Owner, partitions, v.owners, v.failures, v.sharing) {
 		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: v.version[p], Failures: v.failures[p]})
 	}
+
 	return claims
 }
 
@@ -339,6 +369,7 @@ func next(me string, sharing []string) string {
 	if len(others) == 0 {
 		return me
 	}
+
 	i, _ := slices.BinarySearch(others, me)
 	return others[i%len(others)]
 }
@@ -353,6 +384,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, er
 			if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
 				return nil // a heartbeat is more important; the next round claims the rest
 			}
+
 			return m.call(ctx, func(ctx context.Context) error {
 				ok, err := Claim(ctx, m.Store, m.Scope, r)
 				if ok {
@@ -361,11 +393,14 @@ func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, er
 					mu.Unlock()
 					m.hold(r.Partition, r.Owner == m.Owner)
 				}
+
 				return err
 			})
 		})
 	}
+
 	err = claiming.Wait()
+
 	return taken, err
 }
 
@@ -376,12 +411,14 @@ func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 		if v.live[b.Owner] || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
 			continue
 		}
+
 		err := m.call(ctx, func(ctx context.Context) error {
 			return forget(ctx, m.Store, m.Scope, b.Owner, b.Version)
 		})
 		if err != nil {
 			m.warn("the heartbeat of a replica that is gone could not be removed", err)
 		}
+
 		return
 	}
 }
@@ -399,6 +436,7 @@ func (m *Member) giveBack() error {
 		fmt.Errorf("not finished within %v", giveBackTime),
 	)
 	defer cancel()
+
 	for {
 		err := m.giveBackOnce(ctx)
 		if err == nil {
@@ -407,6 +445,7 @@ func (m *Member) giveBack() error {
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
+
 		backoff.Sleep(ctx, retryMin)
 	}
 }
@@ -418,12 +457,14 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	var giving errgroup.Group
 	giving.SetLimit(claimsAtATime)
 	for _, p := range listed.Partitions {
 		if p.Owner != m.Owner {
 			continue
 		}
+
 		giving.Go(func() error {
 			return m.call(ctx, func(ctx context.Context) error {
 				ok, err := Claim(ctx, m.Store, m.Scope, Record{Partition: p.Partition, Version: p.Version})
@@ -434,6 +475,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 			})
 		})
 	}
+
 	return giving.Wait()
 }
 
@@ -459,6 +501,7 @@ func (m *Member) call(ctx context.Context, call func(context.Context) error) err
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
 	}
+
 	return err
 }
 
@@ -472,6 +515,7 @@ func (m *Member) publish(listed Records, v view, began time.Time) {
 			m.held[p.Partition] = true
 		}
 	}
+
 	members := max(1, len(v.sharing))
 	m.share = (len(m.partitions) + members - 1) / members
 	m.published, m.live = began, v.live
@@ -481,11 +525,13 @@ func (m *Member) publish(listed Records, v view, began time.Time) {
 func (m *Member) hold(partition string, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+
 	if mine {
 		m.held[partition] = true
 	} else {
 		delete(m.held, partition)
 	}
+
 	m.Recheck()
 }
 

@@ -63,6 +63,7 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 	if err != nil {
 		return Records{}, fmt.Errorf("list ownerships of %s: %w", scope, err)
 	}
+
 	var all Records
 	for _, r := range found {
 		if id, ok := strings.CutPrefix(r.Name, scope+partitions); ok {
@@ -72,6 +73,7 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 			all.Heartbeats = append(all.Heartbeats, Heartbeat{id, r.ETag, r.Values[leavingValue] == "true", r.Age()})
 		}
 	}
+
 	return all, nil
 }
 
@@ -83,6 +85,7 @@ func Claim(ctx context.Context, store records.Store, scope string, r Record) (bo
 	if r.Failures > 0 {
 		values[failuresValue] = strconv.Itoa(r.Failures)
 	}
+
 	_, err := store.Write(ctx, records.Record{Name: scope + partitions + r.Partition, Values: values, ETag: r.Version})
 	switch {
 	case errors.Is(err, records.ErrConflict):
@@ -90,6 +93,7 @@ func Claim(ctx context.Context, store records.Store, scope string, r Record) (bo
 	case err != nil:
 		return false, fmt.Errorf("claim partition %s of %s: %w", r.Partition, scope, err)
 	}
+
 	return true, nil
 }
 
@@ -111,6 +115,7 @@ func Beat(ctx context.Context, store records.Store, scope, owner string, leaving
 	if err != nil {
 		return fmt.Errorf("write the heartbeat of %s in %s: %w", owner, scope, err)
 	}
+
 	return nil
 }
 
@@ -128,18 +133,22 @@ func Reports(
 	if err != nil {
 		return nil, err
 	}
+
 	for _, b := range all.Heartbeats {
 		if b.Owner == me || b.Age >= expiry {
 			continue
 		}
+
 		r, err := store.Read(ctx, scope+heartbeats+b.Owner, MaxReport)
 		if err != nil && !errors.Is(err, records.ErrNotFound) {
 			return nil, fmt.Errorf("read the report of %s in %s: %w", b.Owner, scope, err)
 		}
+
 		if len(r.Content) > 0 {
 			reports = append(reports, r.Content)
 		}
 	}
+
 	return reports, nil
 }
 
@@ -157,11 +166,13 @@ func (r Records) Owners(expiry time.Duration) map[string]string {
 	for _, b := range r.Heartbeats {
 		live[b.Owner] = b.Age < expiry
 	}
+
 	owners := map[string]string{}
 	for _, p := range r.Partitions {
 		if live[p.Owner] {
 			owners[p.Partition] = p.Owner
 		}
 	}
+
 	return owners
 }

@@ -27,6 +27,7 @@ func share(
 	for _, replica := range sharing {
 		held[replica] = nil
 	}
+
 	var pool []string // free partitions
 	divided := 0
 	for _, p := range partitions {
@@ -40,12 +41,14 @@ func share(
 		} else {
 			continue
 		}
+
 		divided++
 	}
 
 	if len(sharing) == 0 {
 		return nil
 	}
+
 	// If the partitions do not divide evenly, replicas that have one more keep it, so that few
 	// partitions move. Otherwise the order does not depend on what they have, so it
 	// stays the same while one after the other claims its share.
@@ -66,6 +69,7 @@ func share(
 			pool = append(pool, held[replica][n:]...)
 		}
 	}
+
 	for i, replica := range order {
 		room := min(max(0, quota(i)-len(held[replica])), len(pool))
 		if replica == me {
@@ -73,5 +77,6 @@ func share(
 		}
 		pool = pool[room:]
 	}
+
 	return nil
 }

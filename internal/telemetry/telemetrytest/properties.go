@@ -20,11 +20,14 @@ func Properties(all map[string]any) telemetry.Properties {
 	var entries []byte
 	for _, name := range slices.Sorted(maps.Keys(all)) {
 		entries = text(entries, name)
+
 		switch v := all[name].(type) {
 		case nil:
 			entries = append(entries, 0x40)
+
 		case string:
 			entries = text(entries, v)
+
 		default:
 			section, err := (&amqp.Message{Value: v}).MarshalBinary()
 			if err != nil {
@@ -33,6 +36,8 @@ func Properties(all map[string]any) telemetry.Properties {
 			entries = append(entries, section[len("\x00\x53\x77"):]...)
 		}
 	}
+
 	b := binary.BigEndian.AppendUint32([]byte{0xd1}, uint32(len(entries)+4))
+
 	return append(binary.BigEndian.AppendUint32(b, uint32(2*len(all))), entries...)
 }

@@ -83,6 +83,7 @@ func (a Address) HostPort(t Transport) (host, port string) {
 	default:
 		port = cmp.Or(port, amqpPort)
 	}
+
 	return u.Hostname(), port
 }
 
@@ -112,6 +113,7 @@ func (t Transport) Dial(ctx context.Context, a Address) (net.Conn, error) {
 	if t == WebSocket {
 		dial = a.dialWebSocket
 	}
+
 	c, err := dial(dialing)
 	if err != nil {
 		if over := dialing.Err(); over != nil { // what failed because of that does not matter
@@ -120,8 +122,10 @@ func (t Transport) Dial(ctx context.Context, a Address) (net.Conn, error) {
 				err = fmt.Errorf("%w: %w", over, cause)
 			}
 		}
+
 		return nil, &DialError{Address: a, Transport: cmp.Or(t, AMQP), Err: err}
 	}
+
 	return c, nil
 }
 
@@ -131,11 +135,13 @@ func (a Address) dialAMQP(ctx context.Context) (net.Conn, error) {
 	if err != nil || a.Plain {
 		return c, err
 	}
+
 	secure := tls.Client(c, a.tlsConfig(host))
 	if err := secure.HandshakeContext(ctx); err != nil {
 		_ = c.Close()
 		return nil, err
 	}
+
 	return secure, nil
 }
 
@@ -152,6 +158,7 @@ func (a Address) tlsConfig(host string) *tls.Config {
 	if a.Network.TLS != nil {
 		config = a.Network.TLS.Clone()
 	}
+
 	config.ServerName = host
 	return config
 }
@@ -162,6 +169,7 @@ func (a Address) dialWebSocket(ctx context.Context) (net.Conn, error) {
 	if a.Plain {
 		scheme = "ws"
 	}
+
 	// One connection, of HTTP/1.1: WebSockets over HTTP/2 are another protocol.
 	client := &http.Transport{
 		DialContext:            a.connect,
@@ -182,6 +190,7 @@ func (a Address) dialWebSocket(ctx context.Context) (net.Conn, error) {
 	if err != nil {
 		return nil, explain(err, answer)
 	}
+
 	return NewConn(ws), nil
 }
 
@@ -191,10 +200,12 @@ func (a Address) proxy(r *http.Request) (*url.URL, error) {
 	if choose == nil {
 		choose = http.ProxyFromEnvironment
 	}
+
 	u, err := choose(r)
 	if err != nil { // it repeats the variable, which may hold a password
 		return nil, &ProxyError{errors.New("is not a URL")}
 	}
+
 	return u, nil
 }
 
@@ -203,6 +214,7 @@ func proxyAnswer(_ context.Context, _ *url.URL, request *http.Request, answer *h
 	if answer.StatusCode == http.StatusOK {
 		return nil
 	}
+
 	return &ProxyError{
 		fmt.Errorf("answered %d %s to CONNECT %s", answer.StatusCode, http.StatusText(answer.StatusCode), request.Host),
 	}
@@ -214,14 +226,17 @@ func explain(err error, answer *http.Response) error {
 	if answer != nil && answer.StatusCode != http.StatusSwitchingProtocols {
 		return fmt.Errorf("it answered %d %s and opened no WebSocket", answer.StatusCode, http.StatusText(answer.StatusCode))
 	}
+
 	var request *url.Error
 	if errors.As(err, &request) {
 		err = request.Err
 	}
+
 	var network *net.OpError
 	if errors.As(err, &network) && network.Op == "proxyconnect" {
 		return &ProxyError{fmt.Errorf("cannot be reached: %w", network.Err)}
 	}
+
 	return err
 }
 

@@ -63,6 +63,7 @@ func New(c Config) (*Fleet, error) {
 	if c.Devices < 1 {
 		return nil, fmt.Errorf("simulate %d devices: at least 1 is needed", c.Devices)
 	}
+
 	interval := float64(time.Second) / c.Rate
 	if !(interval >= 1 && interval <= float64(24*time.Hour)) {
 		return nil, fmt.Errorf(
@@ -70,6 +71,7 @@ func New(c Config) (*Fleet, error) {
 			c.Rate,
 		)
 	}
+
 	f := &Fleet{
 		interval: time.Duration(interval),
 		rng:      rand.New(rand.NewPCG(c.Seed, 0)),
@@ -78,18 +80,22 @@ func New(c Config) (*Fleet, error) {
 	for i := range f.devices {
 		f.devices[i] = newDevice(i, c.Threshold, f.rng)
 	}
+
 	f.rng.Shuffle(len(f.devices), func(i, j int) { f.devices[i], f.devices[j] = f.devices[j], f.devices[i] })
 	for i := 0; i < len(f.devices); i += 8 {
 		f.devices[i].swing = swing
 	}
+
 	for _, d := range f.devices[:(c.Devices+7)/8] {
 		d.overheat(0, f.rng)
 	}
+
 	for i := 7; i < len(f.devices) && c.Silent > 0; i += 8 {
 		d := f.devices[i]
 		d.silent = c.Silent
 		d.dies = c.Silent/2 + exponential(f.rng, c.Silent/2)
 	}
+
 	return f, nil
 }
 
@@ -106,6 +112,7 @@ func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) 
 		if lag := time.Since(start.Add(due)); lag > maxLag {
 			start = start.Add(lag)
 		}
+
 		if !backoff.Sleep(ctx, time.Until(start.Add(due))) {
 			return nil
 		}
@@ -173,9 +180,11 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 		limit: threshold,
 		next:  exponential(rng, calmMean),
 	}
+
 	if i%5 == 4 { // most write {"temperature":21.4,…}
 		d.shape = 1 + (i/5)%(len(shapes)-1)
 	}
+
 	// An IoT Hub stamps on messages what it finds in the device's twin: ovens can bear
 	// more than the others, and of some pumps nobody wants to hear.
 	d.properties = map[string]any{
@@ -183,12 +192,14 @@ func newDevice(i int, threshold float64, rng *rand.Rand) *device {
 		MaxTemp:    "$twin.tags." + MaxTemp,
 		Quiet:      "$twin.tags." + Quiet,
 	}
+
 	switch i % (2 * len(kinds)) {
 	case 1, 1 + len(kinds):
 		d.properties[MaxTemp] = strconv.FormatFloat(threshold+OvensBear, 'f', -1, 64)
 	case 2:
 		d.properties[Quiet] = "true"
 	}
+
 	return d
 }
 
@@ -198,10 +209,12 @@ func (d *device) overheat(now time.Duration, rng *rand.Rand) {
 	if d.swing > 0 {
 		d.target = d.limit - d.rest
 	}
+
 	d.from = now
 	if now == 0 {
 		d.heat = d.target // it has been hot before
 	}
+
 	d.until = now + 5*time.Second + exponential(rng, excursionMean)
 	d.next = d.until + exponential(rng, calmMean)
 }
@@ -211,13 +224,17 @@ func (d *device) alive(now time.Duration, rng *rand.Rand) bool {
 	if now < d.dies {
 		return true
 	}
+
 	if d.back < d.dies {
 		d.back = d.dies + 2*d.silent + time.Duration(rng.Float64()*2*float64(d.silent))
 	}
+
 	if now < d.back {
 		return false
 	}
+
 	d.dies = d.back + 2*d.silent + exponential(rng, 3*d.silent)
+
 	return now < d.dies
 }
 
@@ -226,19 +243,23 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 	if now >= d.next {
 		d.overheat(now, rng)
 	}
+
 	target := 0.0
 	memory := coolMemory
 	swing := 0.0
+
 	if now < d.until {
 		target, memory = d.target, heatMemory
 		swing = d.swing * math.Sin(2*math.Pi*float64(now-d.from)/float64(swingPeriod))
 	}
+
 	passed := float64(now - d.last)
 	d.last = now
 	d.heat = target + (d.heat-target)*math.Exp(-passed/float64(memory))
 	keep := math.Exp(-passed / float64(walkMemory))
 	d.walk = d.walk*keep + walkSpread*math.Sqrt(1-keep*keep)*rng.NormFloat64()
 	drift := driftSpread * math.Sin(d.phase+2*math.Pi*float64(now)/float64(24*time.Hour))
+
 	return d.rest + drift + d.walk + d.heat + swing
 }
 
@@ -246,6 +267,7 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 	text := strconv.FormatFloat(d.measure(now, rng), 'f', 1, 64)
 	m := Message{devhub.Message{Device: d.id, Source: Telemetry, Properties: d.properties}, math.NaN()}
+
 	switch rng.IntN(200) {
 	case 0:
 		m.Source = "twinChangeEvents"
@@ -257,15 +279,19 @@ func (d *device) report(now time.Duration, rng *rand.Rand) Message {
 				64,
 			) + `,"properties":{"reported":{"interval":5}}}`,
 		)
+
 	case 1:
 		m.Source = "deviceConnectionStateEvents"
 		m.Body = []byte(`{"sequenceNumber":"000000000000000001D4"}`)
+
 	case 2:
 		m.Body = []byte(broken[rng.IntN(len(broken))])
+
 	default:
 		m.Body = shapes[d.shape](text, rng)
 		m.Temperature, _ = strconv.ParseFloat(text, 64)
 	}
+
 	return m
 }
 
@@ -303,6 +329,7 @@ func id(i int) string {
 		}
 		return s
 	}
+
 	return fmt.Sprintf("%s-%02d", kinds[i%len(kinds)], i+1)
 }
 

@@ -39,6 +39,7 @@ func Read(r io.Reader, limit uint32) (Frame, error) {
 	if _, err := io.ReadFull(r, h[:]); err != nil {
 		return Frame{}, err
 	}
+
 	size, offset := binary.BigEndian.Uint32(h[:]), 4*uint32(h[4])
 	switch {
 	case size > limit:
@@ -48,10 +49,12 @@ func Read(r io.Reader, limit uint32) (Frame, error) {
 	case Type(h[5]) != AMQP && Type(h[5]) != SASL:
 		return Frame{}, fmt.Errorf("frame of unknown type %d", h[5])
 	}
+
 	b := make([]byte, size-headerSize)
 	if _, err := io.ReadFull(r, b); err != nil {
 		return Frame{}, unexpected(err)
 	}
+
 	return Frame{Type(h[5]), binary.BigEndian.Uint16(h[6:]), b[offset-headerSize:]}, nil
 }
 
@@ -88,6 +91,7 @@ func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payl
 	if more {
 		last = amqpvalue.True
 	}
+
 	b = binary.BigEndian.AppendUint32(b, uint32(DeliveryOverhead+len(payload)))
 	b = append(b, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
 	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()))
@@ -97,5 +101,6 @@ func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payl
 	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), id)
 	b = append(b, amqpvalue.Uint0, amqpvalue.True, last)
 	b = append(b, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null)
+
 	return append(b, payload...)
 }

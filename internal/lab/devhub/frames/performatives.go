@@ -223,6 +223,7 @@ var performatives = func() map[uint64]reflect.Type {
 	} {
 		types[p.code()] = reflect.TypeOf(p).Elem()
 	}
+
 	return types
 }()
 
@@ -233,17 +234,21 @@ func Decode(body []byte) (p Performative, payload []byte, err error) {
 	if !ok {
 		return nil, nil, fmt.Errorf("performative: %w", errShort)
 	}
+
 	code, fields, ok := v.Describe()
 	if !ok {
 		return nil, nil, errors.New("performative: not described by a number")
 	}
+
 	t, ok := performatives[code]
 	if !ok {
 		return nil, nil, fmt.Errorf("performative: unknown code %#x", code)
 	}
+
 	p = reflect.New(t).Interface().(Performative)
 	if err := readList(p, fields); err != nil {
 		return nil, nil, fmt.Errorf("%T: %w", p, err)
 	}
+
 	return p, payload, nil
 }

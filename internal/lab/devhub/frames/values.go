@@ -38,18 +38,22 @@ func valid(b []byte, depth int) error {
 	if depth > maxDepth {
 		return fmt.Errorf("value nests deeper than %d levels", maxDepth)
 	}
+
 	for len(b) > 0 {
 		v, rest, ok := amqpvalue.Next(b)
 		if !ok {
 			return errShort
 		}
+
 		b = rest
+
 		if v[0] == amqpvalue.Described {
 			if err := valid(v[1:], depth+1); err != nil {
 				return err
 			}
 			continue
 		}
+
 		elements, isList := v.Elements()
 		entries, isMap := v.Entries()
 		switch {
@@ -58,6 +62,7 @@ func valid(b []byte, depth int) error {
 		case !isList && v[0] >= firstCompound:
 			return errors.New("an array, or a list or map that is cut short")
 		}
+
 		for n := 0; !elements.Done(); n++ {
 			e, ok := elements.Next()
 			if !ok {
@@ -71,6 +76,7 @@ func valid(b []byte, depth int) error {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -108,24 +114,30 @@ func readList(l list, v amqpvalue.Value) error {
 	if !ok {
 		return errors.New("not a list")
 	}
+
 	for i, field := range l.fields() {
 		v, _ := elements.Next()
+
 		switch f := field.(type) {
 		case ofLink:
 			field = f.field
 		case sent, nil:
 			continue
 		}
+
 		if !v.IsNull() && !read(reflect.ValueOf(field).Elem(), v) {
 			return fmt.Errorf("field %d is of another type", i)
 		}
 	}
+
 	for more := true; more; {
 		_, more = elements.Next()
 	}
+
 	if !elements.Done() {
 		return errShort
 	}
+
 	return nil
 }
 
@@ -139,16 +151,20 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 		if !isList {
 			return read(to.Elem(), v)
 		}
+
 		code, content, _ := v.Describe()
 		return code == l.code() && readList(l, content) == nil
+
 	case reflect.Bool:
 		var b bool
 		b, ok = v.Bool()
 		field.SetBool(b)
+
 	case reflect.String:
 		var text []byte
 		text, ok = v.Text()
 		field.SetString(string(text))
+
 	case reflect.Slice:
 		if field.Type() == reflect.TypeFor[[]Symbol]() {
 			var symbols []Symbol
@@ -156,23 +172,28 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 			field.Set(reflect.ValueOf(symbols))
 			return ok
 		}
+
 		var b []byte
 		b, ok = v.Bytes()
 		field.SetBytes(b)
+
 	case reflect.Map:
 		var m Map
 		m, ok = readMap(v)
 		field.Set(reflect.ValueOf(m))
+
 	case reflect.Int64: // a time.Duration
 		var ms uint64
 		ms, ok = v.Uint()
 		field.SetInt(int64(time.Duration(uint32(ms)) * time.Millisecond))
+
 	default:
 		var n uint64
 		n, ok = v.Uint()
 		ok = ok && !field.OverflowUint(n)
 		field.SetUint(n)
 	}
+
 	return ok
 }
 
@@ -186,6 +207,7 @@ func readMap(v amqpvalue.Value) (m Map, ok bool) {
 		ok = more && isText
 		m[Symbol(name)] = simple(value)
 	}
+
 	return m, ok
 }
 
@@ -194,28 +216,35 @@ func readSymbols(v amqpvalue.Value) (all []Symbol, ok bool) {
 	if text, ok := v.Text(); ok {
 		return []Symbol{Symbol(text)}, true
 	}
+
 	size := 0 // of a length
+
 	switch {
 	case v[0] == amqpvalue.Array8 && len(v) >= 4:
 		size, v = lengthSize(v[3]), v[4:]
 	case v[0] == amqpvalue.Array32 && len(v) >= 10:
 		size, v = lengthSize(v[9]), v[10:]
 	}
+
 	if size == 0 {
 		return nil, false
 	}
+
 	for len(v) >= size {
 		length := uint64(v[0])
 		if size == 4 {
 			length = uint64(binary.BigEndian.Uint32(v))
 		}
+
 		v = v[size:]
 		if length > uint64(len(v)) {
 			return nil, false
 		}
+
 		all = append(all, Symbol(v[:length]))
 		v = v[length:]
 	}
+
 	return all, len(v) == 0
 }
 
@@ -227,6 +256,7 @@ func lengthSize(code byte) int {
 	case amqpvalue.Symbol32:
 		return 4
 	}
+
 	return 0
 }
 
@@ -237,6 +267,7 @@ func simple(v amqpvalue.Value) any {
 		_, content, _ := amqpvalue.Next(v[1:])
 		v = content
 	}
+
 	if text, ok := v.Text(); ok {
 		return string(text)
 	}
@@ -246,6 +277,7 @@ func simple(v amqpvalue.Value) any {
 	if n, ok := v.Uint(); ok && n <= math.MaxInt64 {
 		return int64(n)
 	}
+
 	return v
 }
 
@@ -262,44 +294,58 @@ func appendValue(b []byte, v any) []byte {
 			return appendValue(b, p.Elem().Interface())
 		}
 	}
+
 	switch v := v.(type) {
 	case nil:
 		return append(b, amqpvalue.Null)
+
 	case ofLink:
 		if v.handle == nil {
 			return append(b, amqpvalue.Null)
 		}
 		return appendValue(b, v.field)
+
 	case sent:
 		return appendValue(b, v.value)
+
 	case string:
 		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(v))), v...)
+
 	case Symbol:
 		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Symbol32), uint32(len(v))), v...)
+
 	case []byte:
 		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary32), uint32(len(v))), v...)
+
 	case Described:
 		return appendValue(appendValue(append(b, amqpvalue.Described), v.Descriptor), v.Value)
+
 	case Map:
 		if len(v) == 0 {
 			return append(b, amqpvalue.Null)
 		}
+
 		b, start := beginCompound(b, amqpvalue.Map32)
 		for k, e := range v {
 			b = appendValue(appendValue(b, k), e)
 		}
+
 		return endCompound(b, start, 2*len(v))
+
 	case []Symbol:
 		if len(v) == 0 {
 			return append(b, amqpvalue.Null)
 		}
+
 		b, start := beginCompound(b, amqpvalue.Array32)
 		b = append(b, amqpvalue.Symbol32)
 		for _, s := range v {
 			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
 		}
+
 		return endCompound(b, start, len(v))
 	}
+
 	return appendFixed(b, v)
 }
 
@@ -311,21 +357,29 @@ func appendFixed(b []byte, v any) []byte {
 			return append(b, amqpvalue.True)
 		}
 		return append(b, amqpvalue.False)
+
 	case uint8:
 		return append(b, amqpvalue.Ubyte, v)
+
 	case uint16:
 		return binary.BigEndian.AppendUint16(append(b, amqpvalue.Ushort), v)
+
 	case uint32:
 		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), v)
+
 	case time.Duration:
 		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), uint32(v.Milliseconds()))
+
 	case uint64:
 		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Ulong), v)
+
 	case int32:
 		return binary.BigEndian.AppendUint32(append(b, amqpvalue.Int), uint32(v))
+
 	case int64:
 		return binary.BigEndian.AppendUint64(append(b, amqpvalue.Long), uint64(v))
 	}
+
 	panic(fmt.Sprintf("frames: cannot encode a %T", v))
 }
 
@@ -336,6 +390,7 @@ func appendList(b []byte, l list) []byte {
 	for _, field := range fields {
 		b = appendValue(b, field)
 	}
+
 	return endCompound(b, start, len(fields))
 }
 

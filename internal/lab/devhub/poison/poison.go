@@ -46,6 +46,7 @@ func Messages() []Message {
 			},
 		)
 	}
+
 	// annotation adds one annotation to valid ones.
 	annotation := func(readable bool, name string, key, value []byte) {
 		all = append(
@@ -57,6 +58,7 @@ func Messages() []Message {
 			},
 		)
 	}
+
 	lost := func(name string, encode func(annotations []byte) []byte) {
 		all = append(all, Message{Name: name, Lost: true, encode: encode})
 	}
@@ -77,6 +79,7 @@ func Messages() []Message {
 		after(false, "body of type "+v.name, section(0x77, v.value))
 		annotation(v.readable, "annotation of type "+v.name, str("x"), v.value)
 	}
+
 	after(true, "message id of type char", section(0x73, list(1, []byte("\x73\x00\x00\x00\x41"))), body)
 	after(false, "array of decimals", section(0x77, []byte("\xe0\x0a\x02\x74\x22\x50\x00\x01\x22\x50\x00\x01")))
 	after(false, "array of lists", section(0x77, []byte("\xe0\x03\x01\x45\x00")))
@@ -98,11 +101,16 @@ func Messages() []Message {
 		after(false, "map in a body keyed by a "+k.name, section(0x77, dict(2, k.key, []byte{0x40})))
 		all = append(
 			all,
-			Message{Name: "delivery annotations keyed by a " + k.name, Readable: true, encode: func(a []byte) []byte {
-				return join(section(0x71, dict(2, k.key, []byte{0x40})), section(0x72, dict(8, a)), body)
-			}},
+			Message{
+				Name:     "delivery annotations keyed by a " + k.name,
+				Readable: true,
+				encode: func(a []byte) []byte {
+					return join(section(0x71, dict(2, k.key, []byte{0x40})), section(0x72, dict(8, a)), body)
+				},
+			},
 		)
 	}
+
 	after(true, "application properties keyed by an int", section(0x74, dict(2, []byte{0x54, 1}, str("v"))), body)
 	after(true, "application properties keyed by null", section(0x74, dict(2, []byte{0x40}, str("v"))), body)
 
@@ -135,6 +143,7 @@ func Messages() []Message {
 	lost("nothing", func([]byte) []byte { return nil })
 	lost("noise", func([]byte) []byte { return bytes.Repeat([]byte{0xff, 0x00, 0x72}, 100) })
 	lost("annotations cut short", func(a []byte) []byte { return section(0x72, dict(8, a))[:20] })
+
 	return all
 }
 
@@ -171,6 +180,7 @@ func nested(depth int) []byte {
 		b = binary.BigEndian.AppendUint32(append(b, 0xd0), uint32(9*i-4))
 		b = binary.BigEndian.AppendUint32(b, 1)
 	}
+
 	return append(b, 0x45)
 }
 
@@ -181,6 +191,7 @@ func arrays(n int) []byte {
 	for range n {
 		parts = append(parts, []byte("\xf0\x00\x01\x00\x05\x00\x01\x00\x00\x44"))
 	}
+
 	filler := make([]byte, 1<<17)
 	return list(n+1, append(parts, binary.BigEndian.AppendUint32([]byte{0xb0}, uint32(len(filler))), filler)...)
 }

@@ -78,18 +78,22 @@ func Families(t testing.TB, m *metrics.Metrics) []*dto.MetricFamily {
 	if w.Code != http.StatusOK {
 		t.Fatalf("scrape: status %d: %s", w.Code, w.Body)
 	}
+
 	parser := expfmt.NewTextParser(model.UTF8Validation)
 	all, err := parser.TextToMetricFamilies(w.Body)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var own []*dto.MetricFamily
 	for name, f := range all {
 		if strings.HasPrefix(name, "alertworker_") {
 			own = append(own, f)
 		}
 	}
+
 	slices.SortFunc(own, func(a, b *dto.MetricFamily) int { return strings.Compare(a.GetName(), b.GetName()) })
+
 	return own
 }
 
@@ -100,6 +104,7 @@ func Samples(t testing.TB, m *metrics.Metrics) model.Vector {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return samples
 }
 

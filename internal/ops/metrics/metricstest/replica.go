@@ -86,6 +86,7 @@ func (r *Replica) Step(t testing.TB) {
 	if !r.Silent {
 		r.hub += 100
 	}
+
 	if !r.Stuck && !r.Silent {
 		r.Counts.Events[telemetry.ReasonOK].Add(200 - r.Malformed - r.Missing)
 		r.Counts.Events[telemetry.ReasonMalformed].Add(r.Malformed)
@@ -100,20 +101,25 @@ func (r *Replica) Step(t testing.TB) {
 		r.Counts.Levels[0].Recovered.Add(1)
 		r.Counts.Override[rules.OverrideAbsent].Add(5)
 	}
+
 	for i := range r.PartitionStates {
 		p := &r.PartitionStates[i]
 		former := p.Settled
+
 		if !r.Stuck {
 			p.Read, p.ReadUntil = At(r.hub), time.Now()
 			p.Settled = p.Read
 		}
+
 		if !r.Unmarked {
 			p.Committed = former // as far as the last scrape saw
 		}
+
 		p.Ledger = worker.LedgerState{Alarms: 2, Position: p.Settled.Sequence, Writes: r.Steps}
 		if !r.LedgerSince.IsZero() {
 			p.Ledger.Err, p.Ledger.Since = ErrBroken, r.LedgerSince
 		}
+
 		p.Unsettled = 0
 		p.Oldest = r.WaitingSince
 		p.Delivering = 0
@@ -127,6 +133,7 @@ func (r *Replica) Step(t testing.TB) {
 	if r.Steps%100 == 0 {
 		r.Store.Err = ErrBroken
 	}
+
 	r.Store.Record.Now = time.Now().Add(-r.Skew).Round(0)
 	_, _ = r.store.Acquire(t.Context(), "key", time.Minute, func(lease.Record) (string, error) { return "", nil })
 	_, _ = r.store.Extend(t.Context(), lease.Lease{}, "", time.Minute)
@@ -135,19 +142,23 @@ func (r *Replica) Step(t testing.TB) {
 	if r.Steps%20 == 0 {
 		r.Receiver.Err = ErrBroken
 	}
+
 	if !r.Idle {
 		_ = r.notifier.Notify(context.Background(), notify.Alert{Enqueued: time.Now().Add(-time.Second)})
 		r.Counts.Outcomes[throttle.Sent].Add(1)
 	}
+
 	r.Receiver.Err = err
 
 	r.lag.HubPartitions(2)
 	for _, id := range r.lag.Wanted() {
 		r.lag.LastSequence(id, r.hub)
 	}
+
 	if r.Idle {
 		time.Sleep(r.Receiver.Delay)
 	}
+
 	time.Sleep(ScrapeInterval - r.Receiver.Delay)
 }
 
