@@ -20,6 +20,7 @@ type source struct {
 	at         float64   // its temperature
 	next       time.Time // of its next reading
 	quietUntil time.Time
+	cool       bool // it is not hot any more
 }
 
 func newSource(d Device, began time.Time) *source {
@@ -57,6 +58,10 @@ func (s *source) report(now time.Time) (temperature float64, properties map[stri
 			s.at = own + 8*s.rng.Float64()
 			s.next = s.next.Add(time.Duration(10+s.rng.IntN(150)) * time.Second)
 		}
+	}
+
+	if s.cool {
+		s.at = limit - 10
 	}
 
 	properties = map[string]string{}

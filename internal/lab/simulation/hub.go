@@ -252,9 +252,11 @@ func (w *World) checkpointed(r *http.Request) {
 	if to < 0 {
 		return
 	}
+	before := generation*numbered + to + 1
+	w.verified.Settled(partition, before, w.now())
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.checkpoints[partition] = append(w.checkpoints[partition], checkpoint{time.Now(), generation*numbered + to + 1})
+	w.checkpoints[partition] = append(w.checkpoints[partition], checkpoint{time.Now(), before})
 }
 
 // settledLongAgo returns the number before which all of a partition was settled before anything was sent that comes now.

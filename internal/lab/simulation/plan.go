@@ -31,6 +31,7 @@ type Plan struct {
 	Checkpoint time.Duration // CHECKPOINT_INTERVAL
 	Balance    time.Duration // BALANCE_INTERVAL
 	Devices    []Device
+	Cools      bool // no device is hot after Length: no later alert makes good for one that is missing
 	Faults     []Fault
 }
 
@@ -186,6 +187,7 @@ func NewPlan(seed uint64) Plan {
 		Receivers:  1 + rng.IntN(5)/4,
 		Adds:       one(rng, Reads, Reads, Shares, Misses),
 		Checkpoint: one(rng, time.Second, 5*time.Second, 5*time.Second),
+		Cools:      rng.IntN(3) > 0,
 		Balance:    one(rng, 3*time.Second, 6*time.Second),
 	}
 	if p.Store == config.StoreBlobLease {

@@ -98,19 +98,22 @@ type Result struct {
 	Delivered int
 	Simulated time.Duration
 	Steps     map[Step]int
-	Local     []string // times by the replicas' clock that they share
-	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
+	Missing   verify.Report // what was due at the end and had not come, however long ago
+	Local     []string      // times by the replicas' clock that they share
+	Unkept    []string      // ids of alerts that were refused for good, of which there is no dead letter
 }
 
 // OK reports whether the promise held.
-func (r Result) OK() bool { return r.Report.OK() && len(r.Unkept) == 0 && len(r.Local) == 0 }
+func (r Result) OK() bool {
+	return r.Report.OK() && r.Missing.Settled() && len(r.Unkept) == 0 && len(r.Local) == 0
+}
 
 func (r Result) String() string {
 	s := fmt.Sprintf("%d faults, %d delivered", r.Faults, r.Delivered)
 	for _, wrong := range []struct {
 		name string
 		all  []verify.Violation
-	}{{"lost", r.Report.Lost}, {"too close", r.Report.TooClose}, {"stale", r.Report.Stale}, {"wrong", r.Report.Wrong}} {
+	}{{"lost", r.Report.Lost}, {"too close", r.Report.TooClose}, {"stale", r.Report.Stale}, {"wrong", r.Report.Wrong}, {"missing", slices.Concat(r.Missing.Lost, r.Missing.Stale)}} {
 		if n := len(wrong.all); n > 0 {
 			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
 		}
@@ -145,6 +148,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	}
 	w.live()
 	until := w.now()
+	missing := w.missing()
 	w.mu.Lock()
 	w.ended = true
 	alive := slices.Clone(w.slots)
@@ -157,7 +161,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	}
 	result := Result{
 		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
-		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(), Local: w.localTimes(),
+		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(), Local: w.localTimes(), Missing: missing,
 	}
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
@@ -342,6 +346,7 @@ func (w *World) live() {
 		}
 		for _, s := range sources {
 			if !holding && !now.Before(s.next) {
+				s.cool = w.plan.Cools && !now.Before(end)
 				w.publish(s, now)
 			}
 		}
@@ -353,9 +358,15 @@ func (w *World) settled() bool {
 	w.mu.Lock()
 	vacant := slices.Contains(w.slots, nil)
 	w.mu.Unlock()
+	return !vacant && w.missing().Settled()
+}
+
+// missing looks for what should have come by now, however late.
+func (w *World) missing() verify.Report {
 	r := w.rules(w.now())
-	r.Bound = prompt
-	return !vacant && w.verified.Check(r).Settled()
+	r.Bound = never
+	r.Early = prompt
+	return w.verified.Check(r)
 }
 
 func earlier(a, b time.Time) time.Time {

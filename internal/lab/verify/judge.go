@@ -14,12 +14,14 @@ type judge struct {
 	stream
 	window     time.Duration
 	bound      time.Duration // what has to come comes so long after its event
+	early      time.Duration // what is older when the records end must have come
 	silent     time.Duration // of a rule about silence: after how long a device is; else 0
 	recoveries bool          // the rule sends recoveries
 	shared     bool          // devices share alerts: each event is of one of them
 	known      bool          // the events are all that happened to the alarm
 	events     []event       // in their order
 	fleets     map[alarm]*fleet
+	settledAt  func(partition string, sequence int64) time.Time // of an event; zero: not known
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
@@ -140,15 +142,16 @@ func (j *judge) readings() {
 			after = j.counting[next]
 		}
 
+		bound := j.due(e)
 		alerted := next > 0 && e.At.Sub(before.At) <= j.window+j.Rules.Slack && !taken(before, i)
-		for n := next; !alerted && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= j.bound; n++ {
+		for n := next; !alerted && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= bound; n++ {
 			alerted = !taken(j.counting[n], i)
 		}
 
 		switch {
-		case alerted || j.letter(e.At, j.bound):
+		case alerted || j.letter(e.At, bound):
 			covered++
-		case j.early(e.At):
+		case j.isEarly(e.At) && bound == j.bound:
 			j.Open++
 		default:
 			j.lost(e.Reading, before, after)
@@ -156,6 +159,15 @@ func (j *judge) readings() {
 	}
 
 	j.Suppressed += max(0, covered-j.alerted)
+}
+
+// due returns how long after an event its alert comes at most: until the event is settled, if that is known.
+func (j *judge) due(e event) time.Duration {
+	at := j.settledAt(e.Partition, e.Sequence)
+	if j.silent > 0 || at.IsZero() {
+		return j.bound
+	}
+	return min(j.bound, max(0, at.Sub(e.At)))
 }
 
 // letter reports whether a message that came within d of at became a dead letter, which stands for what happened until
@@ -166,9 +178,9 @@ func (j *judge) letter(at time.Time, d time.Duration) bool {
 	return n < len(j.refused) && j.refused[n].At.Sub(at) <= d
 }
 
-// early reports whether the records end before what at asks for must have come.
-func (j *judge) early(at time.Time) bool {
-	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.bound
+// isEarly reports whether the records end before what at asks for must have come.
+func (j *judge) isEarly(at time.Time) bool {
+	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.early
 }
 
 // takenBack returns a function that reports whether the receiver, after an alert, kept a recovery about
@@ -274,7 +286,7 @@ func (j *judge) last() {
 
 	since := j.events[open]
 	last := before(j.kept, time.Time{})
-	if (last.At.IsZero() || last.Recovery) && !j.early(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
+	if (last.At.IsZero() || last.Recovery) && !j.isEarly(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
 		j.stale("open", since.Reading, last)
 	}
 }
@@ -296,7 +308,11 @@ func (j *judge) ended(i int) {
 
 	// The window began with the last alert, also if that was dropped.
 	window := before(j.counting, end).At
-	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(j.bound)
+	bound := j.bound
+	if end.IsZero() {
+		bound = j.early
+	}
+	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(bound)
 	switch {
 	case until.IsZero() || !due.After(until):
 		j.stale("over", c.Reading, last)

@@ -136,8 +136,11 @@ func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
 	for n := range events {
 		e := &events[n]
 		end := rules.Until
+		bound := bound
 		if n+1 < len(events) {
 			end = events[n+1].At
+		} else if rules.Early > 0 {
+			bound = rules.Early + rules.Proof
 		}
 
 		e.needsAlert = e.opens && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))

@@ -15,6 +15,7 @@ import (
 	"maps"
 	"math"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 )
@@ -69,7 +70,8 @@ type Rules struct {
 	Slack  time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
 	// when the records end: readings less than Bound before it may still get an alert. Zero: none may
 	Until     time.Time
-	Receivers []string // must get alerts, in addition to those that got any
+	Early     time.Duration // instead of Bound, if it is not zero: what is older must have an alert, however late
+	Receivers []string      // must get alerts, in addition to those that got any
 	// devices of which an alert may have been sent that never arrived: a recovery may come without it
 	Unknown []string
 }
@@ -81,6 +83,7 @@ type Log struct {
 	rules []Rule // nil: Reading.Over decides
 
 	mu         sync.Mutex
+	settled    map[string][]settlement // of each partition
 	readings   int
 	over       int
 	quieted    int
@@ -94,7 +97,9 @@ type Log struct {
 // Without rules it takes records in any order: Reading.Over says which readings need an alert, and
 // no device is ever said to be normal again.
 func NewLog(rules ...Rule) *Log {
-	return &Log{rules: rules, tracks: map[alarm]*track{}, deliveries: map[stream][]Delivery{}}
+	return &Log{
+		rules: rules, tracks: map[alarm]*track{}, deliveries: map[stream][]Delivery{}, settled: map[string][]settlement{},
+	}
 }
 
 // A stream is what one receiver gets about one alarm. Each is checked on its own.
@@ -126,6 +131,33 @@ func (l *Log) Published(r Reading) (over bool) {
 	}
 
 	return over
+}
+
+// A settlement is that all of a partition before a sequence number was settled at a time.
+type settlement struct {
+	before int64
+	at     time.Time
+}
+
+// Settled records that all of a partition before a sequence number is settled: an alert is due then at the latest. It is
+// called in the order of time.
+func (l *Log) Settled(partition string, before int64, at time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	all := l.settled[partition]
+	if n := len(all); n == 0 || before > all[n-1].before {
+		l.settled[partition] = append(all, settlement{before, at.Round(0)})
+	}
+}
+
+// settledAt returns when an event was settled first, zero if that is not known.
+func (l *Log) settledAt(partition string, sequence int64) time.Time {
+	all := l.settled[partition]
+	n := sort.Search(len(all), func(n int) bool { return all[n].before > sequence })
+	if n == len(all) {
+		return time.Time{}
+	}
+	return all[n].at
 }
 
 // Delivered records that a receiver took d.
@@ -163,14 +195,19 @@ func (l *Log) Check(rules Rules) Report {
 	}
 
 	for s := range l.streams(rules, events) {
-		j := judge{Report: &report, stream: s, window: rules.Window, bound: rules.Bound, fleets: fleets}
+		j := judge{
+			Report: &report, stream: s, window: rules.Window, bound: rules.Bound, early: cmp.Or(rules.Early, rules.Bound),
+			fleets: fleets, settledAt: l.settledAt,
+		}
 
 		if r := l.rule(s.rule); r != nil {
 			j.window = cmp.Or(r.Window, rules.Window)
 			j.recoveries = r.Resolved
 			j.shared = r.Per != ""
 			if r.silence() {
-				j.silent, j.bound = r.Silent, rules.Bound+rules.Proof
+				j.silent = r.Silent
+				j.bound += rules.Proof
+				j.early += rules.Proof
 			}
 		}
 
