@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -34,10 +35,17 @@ func far(s *eventhubs.Source, roundTrip time.Duration) {
 // with other tests.
 func TestLinksAreOpenedSideBySide(t *testing.T) {
 	for _, c := range []struct {
+		name       string
 		partitions int
 		roundTrip  time.Duration
-	}{{32, 280 * time.Millisecond}, {200, 40 * time.Millisecond}, {1024, 0}} {
-		t.Run(strconv.Itoa(c.partitions)+"*"+c.roundTrip.String(), func(t *testing.T) {
+		first      bool // the group's first start, with the store as far away as the hub
+	}{
+		{"32, far", 32, 280 * time.Millisecond, false},
+		{"32, far, first start", 32, 280 * time.Millisecond, true},
+		{"200", 200, 40 * time.Millisecond, false},
+		{"1024, near", 1024, 0, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
 			if testing.Short() {
 				t.Skip("opens many links")
 			}
@@ -48,6 +56,15 @@ func TestLinksAreOpenedSideBySide(t *testing.T) {
 			h := &hub{Hub: served, store: newFaultyStore()}
 			t.Cleanup(func() { _ = served.Close() })
 			config := h.config()
+			if c.first {
+				config = h.latest()
+				config.Records = records.Around(h.store, func(
+					ctx context.Context, _ records.Op, _ string, call func(context.Context) error,
+				) error {
+					time.Sleep(c.roundTrip)
+					return call(ctx)
+				})
+			}
 			config.BalanceInterval, config.OwnershipExpiry = 0, 0
 			s := h.source(t, config)
 			far(s, c.roundTrip)
