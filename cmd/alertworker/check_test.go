@@ -434,6 +434,11 @@ func TestCheckOnAzureStorage(t *testing.T) {
 	settle(t, hub.ConnectionString(), 3, azurite.Container(t, checkpoints, nil))
 	output, _ := runCheck(t, hub.ConnectionString(), env)
 	expect(t, output, "checkpoints", "✓", "2 checkpoints, 0 events behind")
+
+	// Another program reads in the worker's consumer group: it owns nothing in these checkpoints.
+	workerIn(t, hub, "$Default")
+	output, _ = runCheck(t, hub.ConnectionString(), env)
+	expect(t, output, "hub", "!", "2 being read by a worker", "another program reads the consumer group $Default")
 }
 
 // settle reads a hub's n events as a worker does.
