@@ -208,7 +208,19 @@ func newPlan(number uint64) plan {
 		d.gather(p.readings)
 	}
 	p.disturb(d)
+	if len(p.moves) > 0 && d.chance(0.1) {
+		p.forgetAndDie(p.moves[0])
+	}
 	return p
+}
+
+// forgetAndDie has people remove a device about which nobody could be told, and its owner die then.
+func (p *plan) forgetAndDie(m move) {
+	m.what, m.for_ = forget, second
+	died, down := m, m
+	died.what, died.at = kill, m.at+2*second
+	down.what, down.at, down.for_ = receiverDown, 0, m.at+5*second
+	p.moves = []move{down, m, died}
 }
 
 // refusedSite has devices share alerts, and a receiver refuse those about one of them.
