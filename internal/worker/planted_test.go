@@ -205,7 +205,7 @@ var plantedBugs = []plantedBug{
 		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},
 	}},
 	{"an alert that a receiver fails because of takes others with it", []edit{
-		{"worker/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
+		{"delivery/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
 	}},
 	{"a recovery that was not sent ends the window", []edit{
 		{"throttle/note.go", "		n.Quiet = max(n.Quiet, n.Ended)\n", ""},
