@@ -33,59 +33,53 @@ type group struct {
 // An attempt is what one has shown.
 type attempt struct {
 	probe   bool
-	group   *group // nil if it was about a dead letter
+	group   *group // nil if it is about a dead letter
+	early   error  // why nothing was claimed yet; nil if nothing barred that
+	late    bool   // the message had gone before anything was claimed
 	result  throttle.Result
+	err     error         // of the gate
 	alert   notify.Alert  // the notice, once the key was claimed
 	barred  error         // why it was not sent although the key was claimed; nil if nothing barred it
 	asked   bool          // the receiver was
 	failure *notify.Error // its answer; nil if it took the notice
 }
 
-// send asks the gate about d, and sends the notice, as a part of g, if it may. If d was given up g is nil, and send
-// only composes the dead letter, and writes it, because a window may already suppress the alert.
-func (q *queue) send(d *delivery, probe bool, g *group) {
-	a := attempt{probe: probe, group: g}
-	late := g != nil && !g.Admit()
-	if err := q.box.Owner.MayClaim(d.Key, d.due); err != nil {
-		q.unasked(d, a)
-		q.awaitOwner(d, err)
-		return
-	}
-	if late {
-		q.unasked(d, a)
-		q.getReady(d)
-		return
-	}
+// A verdict says how a delivery goes on.
+type verdict struct {
+	outcome string              // not empty: its head is settled
+	covers  func(*Reading) bool // then: which of the readings that joined are settled too
 
-	do := func(ctx context.Context, grant throttle.Grant) throttle.Answer { return q.sendUnder(ctx, grant, d, &a) }
-	result, err := q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
-	if g != nil {
-		g.Leave(a.asked)
-	}
-	q.box.Stats.Outcomes[result.Outcome].Add(1)
-	a.result = result
-	q.to.attempted(q, d, a)
-
-	switch {
-	case result.Outcome != throttle.Failed:
-		q.conclude(d, result, err)
-	case a.barred != nil:
-		q.awaitOwner(d, a.barred)
-	case d.cause == tooOld && !q.old(d, result.Now): // the estimate was wrong
-		d.cause = notGivenUp
-		q.retry(d, WaitPause, minBackoff)
-	default:
-		q.failed(d, a)
-	}
+	// Else what it waits for, and how long; ready has no time.
+	state state
+	why   Wait
+	pause time.Duration
+	grows bool // the pause is as long as d has failed often
 }
 
-// unasked ends the attempt a before anybody was asked.
-func (q *queue) unasked(d *delivery, a attempt) {
-	if a.group != nil {
-		a.group.Leave(false)
-	}
-	a.result.Outcome = throttle.Busy
+// try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt only
+// composes the dead letter, and writes it, because a window may already suppress the alert.
+func (q *queue) try(d *delivery, probe bool, g *group) {
+	a := attempt{probe: probe, group: g}
+	q.send(d, &a)
 	q.to.attempted(q, d, a)
+	q.follow(d, q.conclude(d, &a))
+}
+
+// send asks the gate about d, and sends the notice if it may.
+func (q *queue) send(d *delivery, a *attempt) {
+	admitted := a.group == nil || a.group.Admit()
+	a.early = q.box.Owner.MayClaim(d.Key, d.due)
+	a.late = a.early == nil && !admitted
+	if a.early != nil || a.late {
+		a.result.Outcome = throttle.Busy
+	} else {
+		do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
+		a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
+		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+	}
+	if a.group != nil {
+		a.group.Leave(a.asked)
+	}
 }
 
 // sendUnder sends d's notice under the claim that grant is about, unless something bars it, and notes in a what came
@@ -113,47 +107,69 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 	return throttle.Unknown
 }
 
+// conclude returns how d goes on after an attempt.
+func (q *queue) conclude(d *delivery, a *attempt) verdict {
+	switch {
+	case a.early != nil:
+		return q.awaitOwner(d, a.early)
+	case a.late:
+		return verdict{state: ready}
+	case a.result.Outcome != throttle.Failed:
+		return q.decided(d, a.result, a.err)
+	case a.barred != nil:
+		return q.awaitOwner(d, a.barred)
+	case d.cause == tooOld && !q.old(d, a.result.Now): // the estimate was wrong
+		d.cause = notGivenUp
+		return d.again(verdict{why: WaitPause, pause: minBackoff})
+	}
+	return q.failed(d, a)
+}
+
+// again completes v for a d that is to be attempted again.
+func (d *delivery) again(v verdict) verdict {
+	v.state = pausing
+	if d.cause != notGivenUp {
+		v.state, v.why = givenUp, WaitDeadLetter
+	}
+	return v
+}
+
+// awaitOwner has d wait until its owner may let it go.
+func (q *queue) awaitOwner(d *delivery, why error) verdict {
+	d.note(why)
+	pause := q.box.Owner.Pause()
+	if pause == 0 {
+		d.attempts++
+	}
+	return d.again(verdict{why: WaitOwner, pause: pause, grows: pause == 0})
+}
+
 // failed has d tried again, or given up, after an attempt in which the receiver did not take it, or in which the gate
 // let a notice through that was given up before.
-func (q *queue) failed(d *delivery, a attempt) {
+func (q *queue) failed(d *delivery, a *attempt) verdict {
 	refused := a.failure != nil && a.failure.Refused
 	if a.failure != nil {
 		d.note(a.failure)
 	}
 	if refused && a.group.size > 1 {
 		d.alone = true
-		q.getReady(d)
-		return
+		return verdict{state: ready}
 	}
 
 	reason := q.reason(d, a.failure, a.result.Now)
 	switch {
 	case reason == "" && a.failure.Limited:
 		d.limited = min(d.limited, patience) + 1
-		q.getReady(d)
-		return
+		return verdict{state: ready}
 	case reason == "":
-		q.pause(d, failed, retryDelay(int(d.attempts)))
-		return
+		return verdict{state: failed, why: WaitPause, grows: true}
 	}
 	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
 	d.refused = refused && d.due == nil
 	if a.group == nil {
-		q.writeLetter(d)
-		return
+		return q.writeLetter(d)
 	}
-	q.pause(d, givenUp, 0)
-}
-
-// awaitOwner has d wait until its owner may let it go.
-func (q *queue) awaitOwner(d *delivery, why error) {
-	d.note(why)
-	pause := q.box.Owner.Pause()
-	if pause == 0 {
-		d.attempts++
-		pause = retryDelay(int(d.attempts))
-	}
-	q.retry(d, WaitOwner, pause)
+	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
 // notify sends alert, as a part of g. It returns nil if the receiver took it.
@@ -219,18 +235,19 @@ func (q *queue) tooOld(failure error) string {
 func coversNone(*Reading) bool { return false }
 func coversAll(*Reading) bool  { return true }
 
-// conclude settles or reschedules d after an attempt whose outcome is not Failed.
-func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
+// decided returns how d goes on after the gate has decided about it, if the receiver has not failed.
+func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict {
 	box := q.box
 	d.note(err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
+	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
 	switch result.Outcome {
 	case throttle.Sent:
-		q.settle(d, coversAll, result.Outcome.String())
+		v.covers = coversAll
 	case throttle.Throttled:
 		box.Stats.Suppressed.Add(1)
 		q.suppressedHead(d)
-		q.settle(d, func(r *Reading) bool { return result.Covers(q.request(d, r)) }, result.Outcome.String())
+		v.covers = func(r *Reading) bool { return result.Covers(q.request(d, r)) }
 	case throttle.Unconfirmed:
 		box.Warn(
 			box.Logger,
@@ -238,68 +255,68 @@ func (q *queue) conclude(d *delivery, result throttle.Result, err error) {
 			err,
 		)
 		_ = q.gate(d).Confirm(d.under(box.settling), result) // the alert is delivered even if this fails
-		q.settle(d, coversNone, result.Outcome.String())
-	case throttle.SentLate, throttle.Unneeded:
-		q.settle(d, coversNone, result.Outcome.String())
 	case throttle.Busy:
-		if d.recovers() {
-			wait := max(time.Until(result.Retry), minAskAgain)
-			if now, ok := q.to.storeTime(); ok {
-				d.since = now + wait.Microseconds()
-			}
-			d.cause = notGivenUp
-			q.pause(d, awaitsWindow, wait)
-			return
-		}
-		q.retry(d, WaitClaim, min(time.Until(result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain)))
+		return q.busy(d, time.Until(result.Retry))
 	case throttle.Unavailable:
 		box.Warn(box.Logger, "the throttle store is not responding; alerts wait", err)
 		d.attempts++
-		q.retry(d, WaitStore, retryDelay(int(d.attempts)))
+		return d.again(verdict{why: WaitStore, grows: true})
 	}
+	return v
+}
+
+// busy has d wait for another claim to end, or of a recovery, for the window.
+func (q *queue) busy(d *delivery, retry time.Duration) verdict {
+	if !d.recovers() {
+		return d.again(verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))})
+	}
+	wait := max(retry, minAskAgain)
+	if now, ok := q.to.storeTime(); ok {
+		d.since = now + wait.Microseconds()
+	}
+	d.cause = notGivenUp
+	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 }
 
 // writeLetter writes d's dead letter. Then the gate notes it, so that a replay does not send an alert after the
 // recovery, nor the next owner a silence once more.
-func (q *queue) writeLetter(d *delivery) {
+func (q *queue) writeLetter(d *delivery) verdict {
 	box := q.box
-	again := func(msg string, err error) {
+	again := func(msg string, err error) verdict {
 		box.Warn(box.Logger, msg, err)
 		d.attempts++
-		q.pause(d, givenUp, retryDelay(int(d.attempts)))
+		return verdict{state: givenUp, why: WaitDeadLetter, grows: true}
 	}
 	if !d.written {
 		if err := box.DeadLetters.Keep(d.under(box.settling), *d.letter); err != nil {
-			again("cannot keep a dead letter; its event stays unsettled", err)
-			return
+			return again("cannot keep a dead letter; its event stays unsettled", err)
 		}
 		d.written = true
 		box.Stats.DeadLetters.Add(1)
 	}
 	if d.due.Silent() || d.Message.WillResolve && d.due == nil && box.FromHub {
 		if err := q.gate(d).GiveUp(d.under(box.settling), q.request(d, &d.head)); err != nil {
-			again("the throttle store is not responding; an alert that was given up stays unsettled", err)
-			return
+			return again("the throttle store is not responding; an alert that was given up stays unsettled", err)
 		}
 	}
-	q.letterKept(d)
+	return q.letterKept(d)
 }
 
 // letterKept settles d, whose dead letter is kept.
-func (q *queue) letterKept(d *delivery) {
+func (q *queue) letterKept(d *delivery) verdict {
 	if arrival := d.head.arrival(); arrival != nil {
 		arrival.Letter.Store(d.letter)
 	}
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
-	covers := coversNone
+	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
 	if d.cause == tooMany {
-		covers = coversAll // to make room
+		v.covers = coversAll // to make room
 	}
 	if d.refused { // one dead letter in a window is enough
-		covers = d.coversRefused()
+		v.covers = d.coversRefused()
 		q.gate(d).Refused(d.About)
 	}
-	q.settle(d, covers, OutcomeDeadLetter)
+	return v
 }
 
 // coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"time"
 
 	"alertworker/internal/notify"
 )
@@ -15,7 +16,7 @@ import (
 //
 //	state          what it waits for                         then
 //	ready          its turn                                  attempting
-//	pausing        the time of the next attempt: see why     ready
+//	pausing        the time of the next attempt              ready
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
 //	failed         the same as pausing; the receiver has     attempting; pausing once the receiver answers
 //	               not answered since the last one failed
@@ -41,10 +42,15 @@ type delivery struct {
 	joined       uint32 // how many
 	suppressed   uint32 // readings before the head that no alert has counted
 
-	another bool  // devices share it, it was refused for one of them, and is tried for another; for a third it is not
-	state   state // guarded by receiver.mu, like key and index
-	index   int32 // its slot in the heap of the state
-	key     int64 // in that heap: the time of the next attempt by the worker's clock, or since
+	another bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
+
+	// What it waits for, guarded by receiver.mu.
+	state state
+	wait  Wait
+	from  time.Duration // since when it waits for that, by the dispatcher's clock
+	index int32         // its slot in the heap of the state
+	key   int64         // in that heap: the time of the next attempt by the dispatcher's clock, or what order returns
+
 	tries
 
 	ticket *Ticket  // of those who wait for it; nil if nobody does. Guarded by Outbox.mu
@@ -63,7 +69,6 @@ type tries struct {
 	unanswered  bool               // the store did not answer the last time
 	limited     uint8              // times that the receiver refused it for rate, up to patience and one
 	cause       cause              // why it was given up while it waited
-	why         Wait               // what it waits for while it is pausing; guarded like state
 	alone       bool               // it goes in a message of its own: one about several was refused, or failed again
 	reminder    bool               // the device has been alerted before, in the same alarm
 	refused     bool               // the receiver refused the alert for what it says
@@ -141,6 +146,15 @@ func (d *delivery) less(than *delivery) bool {
 	return d.head.Sequence < than.head.Sequence
 }
 
+// waits says what d waits for from now on, unless it does already. The caller holds receiver.mu.
+func (d *delivery) waits(s state, why Wait, now time.Duration) {
+	d.state = s
+	if d.wait != why || d.from == 0 {
+		d.from = now
+	}
+	d.wait = why
+}
+
 // start makes r the head, of which nothing has been tried.
 func (d *delivery) start(r *Reading) {
 	d.head = *r
@@ -155,8 +169,8 @@ func (d *delivery) join(r *Reading, before Place) {
 	d.joined++
 }
 
-// wait returns a ticket for somebody who waits for d, nil if that is nil. The caller holds Outbox.mu.
-func (d *delivery) wait() *Ticket {
+// awaited returns a ticket for somebody who waits for d, nil if that is nil. The caller holds Outbox.mu.
+func (d *delivery) awaited() *Ticket {
 	if d == nil {
 		return nil
 	}

@@ -124,6 +124,7 @@ func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, down bool
 // by the dispatcher's clock.
 type storeHealth struct {
 	failures int           // in a row, about different alerts
+	since    time.Duration // the first of them
 	retry    time.Duration // earliest time of the next call
 
 	clock      time.Time // the store's clock at answeredAt; zero if it is not known
@@ -146,6 +147,9 @@ func (h *storeHealth) answered(now time.Duration, storeNow time.Time) {
 func (h *storeHealth) failed(now time.Duration, first, probe bool) {
 	if h.probed() && !probe {
 		return
+	}
+	if h.failures == 0 {
+		h.since = now
 	}
 	if first || h.probed() {
 		h.failures++

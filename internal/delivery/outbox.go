@@ -129,7 +129,7 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 			q.getReady(d)
 		}
 		if a.Waits {
-			tickets = append(tickets, d.wait())
+			tickets = append(tickets, d.awaited())
 		}
 	}
 	return tickets

@@ -37,7 +37,7 @@ func (q *queue) due(s state, now time.Duration) bool {
 // take removes and returns the first delivery of a state; there must be one. It is attempting then.
 func (q *queue) take(s state) *delivery {
 	d := q.lines[s].pop()
-	d.state = attempting
+	d.waits(attempting, WaitAttempt, q.to.now())
 	return d
 }
 
@@ -193,9 +193,33 @@ func (q *queue) close() {
 	}
 }
 
+// follow has d, which is attempting, go on as v says.
+func (q *queue) follow(d *delivery, v verdict) {
+	switch {
+	case v.outcome != "":
+		q.settle(d, v.covers, v.outcome)
+		return
+	case v.state == ready:
+		q.getReady(d)
+		return
+	case v.grows:
+		v.pause = retryDelay(int(d.attempts))
+	}
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+	if d.due != nil && d.due.withdrawn {
+		q.replace(d, throttle.Unneeded.String())
+		return
+	}
+	q.wait(d, v.state, v.why, int64(q.to.now()+v.pause))
+}
+
+// getReady has d wait for its turn.
+func (q *queue) getReady(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
+
 // wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
 // closed.
-func (q *queue) wait(d *delivery, s state, key int64) {
+func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
 	r := q.to
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -203,41 +227,18 @@ func (q *queue) wait(d *delivery, s state, key int64) {
 		d.end(OutcomeUnsettled)
 		return
 	}
-	q.push(d, s, key)
+	q.push(d, s, why, key)
 	r.dispatch()
 }
 
 // push does what wait does, on a queue that is not closed. The caller holds to.mu.
-func (q *queue) push(d *delivery, s state, key int64) {
-	d.state, d.key = s, key
+func (q *queue) push(d *delivery, s state, why Wait, key int64) {
+	d.waits(s, why, q.to.now())
+	d.key = key
 	if s == ready {
 		d.key = d.order()
 	}
 	q.lines[s].add(d)
-}
-
-// getReady has d wait for its turn.
-func (q *queue) getReady(d *delivery) { q.wait(d, ready, 0) }
-
-// pause has d wait for a time, unless it brings a notice that is not due any more.
-func (q *queue) pause(d *delivery, in state, pause time.Duration) {
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	if d.due != nil && d.due.withdrawn {
-		q.replace(d, throttle.Unneeded.String())
-		return
-	}
-	q.wait(d, in, int64(q.to.now()+pause))
-}
-
-// retry has d, which waits for why, be attempted again after a time.
-func (q *queue) retry(d *delivery, why Wait, pause time.Duration) {
-	d.why = why
-	if d.cause != notGivenUp {
-		q.pause(d, givenUp, pause)
-		return
-	}
-	q.pause(d, pausing, pause)
 }
 
 // wake has the deliveries that are pausing for a reason attempted in their turn.
@@ -247,13 +248,13 @@ func (q *queue) wake(why Wait) {
 	defer r.mu.Unlock()
 	var woken []*delivery
 	for _, d := range q.lines[pausing].all {
-		if d.why == why {
+		if d.wait == why {
 			woken = append(woken, d)
 		}
 	}
 	for _, d := range woken {
 		q.lines[pausing].remove(d)
-		q.push(d, ready, 0)
+		q.push(d, ready, WaitTurn, 0)
 	}
 	r.dispatch()
 }
@@ -267,7 +268,7 @@ func (q *queue) withdraw(d *delivery) bool {
 		return false
 	}
 	q.lines[d.state].remove(d)
-	d.state = attempting
+	d.waits(attempting, WaitAttempt, q.to.now())
 	q.to.dispatch()
 	return true
 }
@@ -276,7 +277,7 @@ func (q *queue) withdraw(d *delivery) bool {
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
 	q.lines[d.state].remove(d)
 	d.cause = why
-	q.push(d, givenUp, int64(now))
+	q.push(d, givenUp, WaitDeadLetter, int64(now))
 }
 
 // oldestAllowed returns the time, in Unix µs by the hub's clock, at or before which a

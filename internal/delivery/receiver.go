@@ -60,7 +60,7 @@ func (r *receiver) dispatch() {
 	for _, q := range r.queues {
 		for _, s := range [...]state{pausing, awaitsWindow} {
 			for q.due(s, now) {
-				q.push(q.take(s), ready, 0)
+				q.push(q.take(s), ready, WaitTurn, 0)
 			}
 		}
 	}
@@ -78,9 +78,9 @@ func (r *receiver) dispatch() {
 		r.probing = r.probing || probe
 		q.box.work.Go(func() {
 			if d.letter == nil {
-				q.send(d, probe, nil)
+				q.try(d, probe, nil)
 			} else {
-				q.writeLetter(d)
+				q.follow(d, q.writeLetter(d))
 			}
 			r.letterDone()
 		})
@@ -119,7 +119,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.pace.Begin(now)
 	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
 	for _, c := range together {
-		c.q.box.work.Go(func() { c.q.send(c.d, probe, g) })
+		c.q.box.work.Go(func() { c.q.try(c.d, probe, g) })
 	}
 	return true
 }
@@ -383,8 +383,7 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	for _, q := range r.queues {
 		for q.lines[failed].Len() > 0 {
 			d := q.take(failed)
-			d.why = WaitPause
-			q.push(d, pausing, d.key)
+			q.push(d, pausing, WaitPause, d.key)
 		}
 	}
 	r.health.succeeded(a.failure == nil)

@@ -38,6 +38,7 @@ type State struct {
 	Value     float64   `json:"temperature"` // of the reading that the alert is about
 	Joined    int64     `json:"suppressed"`  // readings since that one
 	For       Wait      `json:"for"`
+	From      time.Time `json:"forSince,omitzero"` // since when it waits for that, by this machine's clock
 	// the earliest time of the next attempt, by this machine's clock; zero: not known
 	Until   time.Time `json:"next,omitzero"`
 	Failure error     `json:"-"` // the receiver's last failure, if it matters; no secrets
@@ -83,15 +84,6 @@ func (d State) failure() string {
 	return fmt.Sprintf(" (%v)", d.Failure)
 }
 
-// waits is what deliveries wait for, by their state, unless they are pausing.
-var waits = [states]Wait{
-	attempting:   WaitAttempt,
-	ready:        WaitTurn,
-	awaitsWindow: WaitWindow,
-	failed:       WaitPause,
-	givenUp:      WaitDeadLetter,
-}
-
 // state returns the state of d. The caller holds box.mu.
 func (q *queue) state(d *delivery) State {
 	state := State{
@@ -107,31 +99,35 @@ func (q *queue) state(d *delivery) State {
 	if d.held.index > 0 {
 		state.Since = fromMicros(d.held.enqueued)
 	}
-	r := q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state.For = waits[d.state]
-	if d.state == pausing {
-		state.For = d.why
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	state.For = d.wait
+	state.From = q.to.started.Add(d.from)
+	if d.state != attempting && d.state != ready {
+		state.Until = q.to.started.Add(time.Duration(d.key))
 	}
-	switch {
-	case r.store.probed():
-		state.For, state.Until = WaitStore, r.nextAttempt()
-	case state.For == WaitDeadLetter:
-		state.Until = r.started.Add(time.Duration(d.key))
-	case r.health.probed(), d.state == attempting && r.health.down:
-		state.For = WaitReceiver
-		state.Until = r.nextAttempt()
-		state.Failure = r.health.failure
-	case d.state == attempting && d.unanswered:
-		state.For = WaitStore
-	case d.state != attempting && d.state != ready:
-		state.Until = r.started.Add(time.Duration(d.key))
-	}
-	if state.For == WaitPause {
-		state.Failure = r.health.failure
+	q.to.holds(d, &state)
+	if state.For == WaitPause || state.For == WaitReceiver {
+		state.Failure = q.to.health.failure
 	}
 	return state
+}
+
+// holds sets what d waits for if that is the store or the receiver, which everything waits for. The caller holds r.mu.
+func (r *receiver) holds(d *delivery, state *State) {
+	switch {
+	case r.store.probed():
+		state.For = WaitStore
+		state.From = r.started.Add(r.store.since)
+		state.Until = r.nextAttempt()
+	case d.wait == WaitDeadLetter:
+	case r.health.probed(), d.state == attempting && r.health.down:
+		state.For = WaitReceiver
+		state.From = r.started.Add(r.shortfall.failed)
+		state.Until = r.nextAttempt()
+	case d.state == attempting && d.unanswered:
+		state.For = WaitStore
+	}
 }
 
 // A ReceiverFault says how a receiver is down.
