@@ -43,7 +43,7 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, s.config, quiet) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, s.config, quiet) },
 		Group:       groupName,
-		Member: func(ctx context.Context, c config.Config, rs records.Store) (*peers.Member, error) {
+		Member: func(ctx context.Context, c config.Config, rs records.Store) (*peers.Peer, error) {
 			return s.member(ctx, c, rs, quiet)
 		},
 	}, *send)

@@ -57,14 +57,14 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 		err = failed
 	}
 
-	return status.WouldArrive(time.Now(), r.self(), status.Members(reports), partitions, err)
+	return status.WouldArrive(time.Now(), r.self(), status.Statements(reports), partitions, err)
 }
 
-func (r *replica) self() status.Member {
-	return status.Member{Replica: r.worker.Config.Replica, Status: r.monitor.Report(), Late: r.lag.Late()}
+func (r *replica) self() status.Statement {
+	return status.Statement{Replica: r.worker.Config.Replica, Status: r.monitor.Report(), Late: r.lag.Late()}
 }
 
-// report is what the other replicas read: at least a status.Member.
+// report is what the other replicas read: at least a status.Statement.
 func (r *replica) report() []byte {
 	if r.admin != nil {
 		return r.admin.Report(ownership.MaxReport)

@@ -42,9 +42,9 @@ type replica struct {
 	source    *eventhubs.Source
 	worker    *worker.Worker
 	receivers []receivers.Receiver
-	gates     []admin.Receiver // of each receiver and each level that is configured
-	duties    *leader.Roster   // nil if there are none
-	leases    lease.Store      // observed
+	gates     []admin.Receiver  // of each receiver and each level that is configured
+	duties    *leader.Scheduler // nil if there are none
+	leases    lease.Store       // observed
 	lag       *metrics.LagTracker
 	admin     *admin.Admin // nil if HTTP is off
 	trigger   *trigger     // nil if HTTP or the trigger is off
@@ -52,7 +52,7 @@ type replica struct {
 	muting    *muting.Cache        // what people have silenced
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
-	member  *peers.Member
+	member  *peers.Peer
 	standby atomic.Value // a string: what waiting returns
 }
 
@@ -272,7 +272,7 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 }
 
 // newDuties returns the duties that one replica performs for its scope, nil if there are none.
-func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.Roster {
+func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.Scheduler {
 	var duties []leader.Duty
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))

@@ -290,7 +290,7 @@ func (s stores) container(ctx context.Context, c config.Config, name string) (*c
 }
 
 // member returns this replica as a member of its consumer group. Resolve IOTHUB_CONNECTION_STRING first.
-func (s stores) member(ctx context.Context, c config.Config, rs records.Store, log *zap.Logger) (*peers.Member, error) {
+func (s stores) member(ctx context.Context, c config.Config, rs records.Store, log *zap.Logger) (*peers.Peer, error) {
 	place, err := s.place(ctx, c)
 	if err != nil {
 		return nil, err

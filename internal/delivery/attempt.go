@@ -56,13 +56,14 @@ type verdict struct {
 	grows bool // the pause is as long as d has failed often
 }
 
-// try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt only
-// composes the dead letter, and writes it, because a window may already suppress the alert.
+// try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt
+// only composes the dead letter, and writes it, because a window may already suppress the alert.
 func (q *queue) try(d *delivery, probe bool, g *group) {
 	a := attempt{probe: probe, group: g}
 	q.send(d, &a)
 	q.to.attempted(q, d, a)
-	q.follow(d, q.conclude(d, &a))
+	v := q.conclude(d, &a)
+	q.follow(d, v)
 }
 
 // send asks the gate about d, and sends the notice if it may.
@@ -201,10 +202,7 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *
 func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
 	switch {
 	case d.cause == tooMany:
-		return fmt.Sprintf(
-			"the oldest of more than %d alerts of the partition that waited for the receiver",
-			q.to.MaxWaiting,
-		)
+		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.MaxWaiting)
 	case d.cause == tooOld:
 		return q.tooOld(q.to.failure())
 	case failure.Refused:
@@ -249,20 +247,26 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 		q.suppressedHead(d)
 		v.covers = func(r *Reading) bool { return result.Covers(q.request(d, r)) }
 	case throttle.Unconfirmed:
-		box.Warn(
-			box.Logger,
-			"an alert was taken but its window is not recorded yet; if it is sent again within the window, it has the same id",
-			err,
-		)
+		box.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, "+
+			"it has the same id", err)
 		_ = q.gate(d).Confirm(d.under(box.settling), result) // the alert is delivered even if this fails
 	case throttle.Busy:
 		return q.busy(d, time.Until(result.Retry))
 	case throttle.Unavailable:
-		box.Warn(box.Logger, "the throttle store is not responding; alerts wait", err)
+		box.warn("the throttle store is not responding; alerts wait", err)
 		d.attempts++
 		return d.again(verdict{why: WaitStore, grows: true})
 	}
 	return v
+}
+
+// suppressedHead counts d's head for the next alert.
+func (q *queue) suppressedHead(d *delivery) {
+	if d.Shared {
+		q.gate(d).SuppressedShared(d.About, d.device(&d.head))
+		return
+	}
+	q.gate(d).Suppressed(d.About, 1)
 }
 
 // busy has d wait for another claim to end, or of a recovery, for the window.
@@ -283,7 +287,7 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 func (q *queue) writeLetter(d *delivery) verdict {
 	box := q.box
 	again := func(msg string, err error) verdict {
-		box.Warn(box.Logger, msg, err)
+		box.warn(msg, err)
 		d.attempts++
 		return verdict{state: givenUp, why: WaitDeadLetter, grows: true}
 	}

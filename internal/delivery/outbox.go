@@ -62,6 +62,9 @@ func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox
 	return o
 }
 
+// warn is Dispatcher.Warn.
+func (o *Outbox) warn(msg string, err error) { o.Warn(o.Logger, msg, err) }
+
 // Close drops the deliveries that wait. Those of attempts under way are dropped unless they are settled: see Wait.
 func (o *Outbox) Close() {
 	for _, q := range o.queues {

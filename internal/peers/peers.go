@@ -128,8 +128,8 @@ type record struct {
 // maxContent is more than any settings need, in bytes.
 const maxContent = 64 << 10
 
-// A Member is one replica. It is safe for concurrent use.
-type Member struct {
+// A Peer is one replica. It is safe for concurrent use.
+type Peer struct {
 	settings Settings
 	store    records.Store
 	name     string // of the record
@@ -142,9 +142,9 @@ type Member struct {
 
 // Open returns a replica with settings. s has the replicas' checkpoints and is reliable. prefix identifies the
 // replicas that must share settings: namespace/hub/group, as in the names of checkpoints. Open does not connect.
-func Open(s records.Store, prefix string, settings Settings, log *zap.Logger) *Member {
+func Open(s records.Store, prefix string, settings Settings, log *zap.Logger) *Peer {
 	// Checkpoints and ownerships have folders of their own beside it.
-	return &Member{
+	return &Peer{
 		settings: settings,
 		store:    s,
 		name:     prefix + "/settings",
@@ -158,7 +158,7 @@ func Open(s records.Store, prefix string, settings Settings, log *zap.Logger) *M
 var ErrReplaced = errors.New("replicas with other settings have taken over")
 
 // Look returns what Join would wait for now; empty if nothing.
-func (m *Member) Look(ctx context.Context) (reason string, err error) {
+func (m *Peer) Look(ctx context.Context) (reason string, err error) {
 	r, err := m.read(ctx)
 	if err != nil || r.etag == "" || m.settings.Difference(r.Settings) == "" {
 		return "", err
@@ -168,7 +168,7 @@ func (m *Member) Look(ctx context.Context) (reason string, err error) {
 
 // takeOverAfter is how long r must not have been renewed before it can be replaced: until its
 // users are gone and, unless m sees their windows, the last window that they started is over.
-func (m *Member) takeOverAfter(r record) time.Duration {
+func (m *Peer) takeOverAfter(r record) time.Duration {
 	if len(m.settings.differentPlace(r.Settings)) == 0 {
 		return m.expiry
 	}
@@ -178,7 +178,7 @@ func (m *Member) takeOverAfter(r record) time.Duration {
 // Join returns nil once the settings of m are in force. While others are, it calls
 // waiting with the reason at every look and logs it once a minute. Only the first look must
 // succeed. It returns early when ctx ends.
-func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
+func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
 	tick := time.NewTicker(m.beat / 2)
 	defer tick.Stop()
 	var seen string     // the ETag of the others' record, looked at without a failure
@@ -238,7 +238,7 @@ func (m *Member) Join(ctx context.Context, waiting func(reason string)) error {
 }
 
 // reason returns why m is standing by.
-func (m *Member) reason(r record) string {
+func (m *Peer) reason(r record) string {
 	difference := m.settings.Difference(r.Settings)
 
 	if age := r.now.Sub(r.written); age >= m.expiry {
@@ -262,7 +262,7 @@ func (m *Member) reason(r record) string {
 // Keep renews the settings until ctx ends and then returns nil. It returns ErrReplaced
 // as soon as it sees that other settings are in force. In each of its rounds, every 10 s, it also calls refresh,
 // which reads what else replicas share.
-func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) error {
+func (m *Peer) Keep(ctx context.Context, refresh func(context.Context) error) error {
 	tick := time.NewTicker(m.beat)
 	defer tick.Stop()
 	failing := false
@@ -293,7 +293,7 @@ func (m *Member) Keep(ctx context.Context, refresh func(context.Context) error) 
 }
 
 // keep renews the settings if they are in force.
-func (m *Member) keep(ctx context.Context) error {
+func (m *Peer) keep(ctx context.Context) error {
 	for {
 		r, err := m.read(ctx)
 		if err != nil {
@@ -311,7 +311,7 @@ func (m *Member) keep(ctx context.Context) error {
 }
 
 // renew writes the settings of m in place of r, unless they have just been written.
-func (m *Member) renew(ctx context.Context, r record) error {
+func (m *Peer) renew(ctx context.Context, r record) error {
 	next := m.settings
 	since := max(0, r.now.Sub(r.written))
 
@@ -335,7 +335,7 @@ func (m *Member) renew(ctx context.Context, r record) error {
 }
 
 // dated returns all with the times since when those of m are in force: since r says so, or from now on.
-func (m *Member) dated(all map[string]Rule, r record) map[string]Rule {
+func (m *Peer) dated(all map[string]Rule, r record) map[string]Rule {
 	all = maps.Clone(all)
 	for name, ours := range m.settings.Rules {
 		theirs, ok := r.Rules[name]
@@ -356,7 +356,7 @@ func (m *Member) dated(all map[string]Rule, r record) map[string]Rule {
 
 // Since returns, by name, since when the rules of m's settings are in force, by the store's clock: since now, if no
 // replica has them. Those of which that is not known are left out.
-func (m *Member) Since(ctx context.Context) (map[string]time.Time, error) {
+func (m *Peer) Since(ctx context.Context) (map[string]time.Time, error) {
 	r, err := m.read(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("read the settings in force: %w", err)
@@ -380,7 +380,7 @@ const maxRules = 200
 
 // withOthers returns the settings of m and the rules that only r has, until they have not been renewed for too
 // long: who has them may be active. since is how old r is.
-func (m *Member) withOthers(r record, since time.Duration) Settings {
+func (m *Peer) withOthers(r record, since time.Duration) Settings {
 	next := m.settings
 	next.Rules = maps.Clone(next.Rules)
 	for name, rule := range r.Rules {
@@ -394,7 +394,7 @@ func (m *Member) withOthers(r record, since time.Duration) Settings {
 	return next
 }
 
-func (m *Member) read(ctx context.Context) (record, error) {
+func (m *Peer) read(ctx context.Context) (record, error) {
 	there, err := m.store.Read(ctx, m.name, maxContent)
 	if errors.Is(err, records.ErrNotFound) {
 		return record{}, nil
@@ -415,7 +415,7 @@ func (m *Member) read(ctx context.Context) (record, error) {
 }
 
 // write replaces prev, or fails with records.ErrConflict if it is not the current record.
-func (m *Member) write(ctx context.Context, prev record, s Settings) error {
+func (m *Peer) write(ctx context.Context, prev record, s Settings) error {
 	content, err := json.Marshal(s)
 	if err != nil {
 		return err

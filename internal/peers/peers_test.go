@@ -83,7 +83,7 @@ func window(d time.Duration) map[string]Rule {
 
 // A replica joins and then keeps until it is ended.
 type replica struct {
-	*Member
+	*Peer
 	end  context.CancelFunc
 	done sync.WaitGroup
 
@@ -97,7 +97,7 @@ type replica struct {
 }
 
 func start(t testing.TB, b *blackboard, s Settings) *replica {
-	r := &replica{Member: Open(b, group, s, zap.NewNop())}
+	r := &replica{Peer: Open(b, group, s, zap.NewNop())}
 	ctx, end := context.WithCancel(context.Background())
 	r.end = end
 	r.done.Go(func() {
@@ -399,7 +399,7 @@ func TestBlob(t *testing.T) {
 		t.Fatal(err)
 	}
 	store := records.Reliable(blobs)
-	open := func(s Settings) *Member {
+	open := func(s Settings) *Peer {
 		s.Rules = window(time.Second)
 		m := Open(store, group, s, zap.NewNop())
 		m.beat, m.expiry = time.Second, 4*time.Second
@@ -511,7 +511,7 @@ func TestRulesAreInForceSince(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		b := newBlackboard()
 		began := time.Now()
-		round := func(names ...string) *Member {
+		round := func(names ...string) *Peer {
 			t.Helper()
 			s := inBlob
 			s.Rules = map[string]Rule{}

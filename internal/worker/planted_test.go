@@ -133,7 +133,7 @@ var plantedBugs = []plantedBug{
 	{"a device that is called like a site shares its window", []edit{{"throttle/key.go", `of += "~p" + escape(c.Per)`,
 		`of += ""`}}},
 	{"devices that waited for another one's alert are not counted", []edit{
-		{"delivery/queue.go", "range q.sharing[d] {", "range map[string]struct{}{} {"},
+		{"delivery/delivery.go", "range q.sharing[d] {", "range map[string]struct{}{} {"},
 	}},
 
 	// Rules and levels that are removed.
@@ -146,18 +146,18 @@ var plantedBugs = []plantedBug{
 		{"worker/silence.go", "	if s.unheard == nil || key.Message.Removed {", "	if s.unheard == nil {"},
 	}},
 	{"the recovery of a removed rule is as old as the last event", []edit{
-		{"delivery/queue.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
+		{"delivery/delivery.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
 	}},
 	{"a milder level below a removed one is not sent", []edit{
 		{"worker/takeover.go", "		s.expose(key, was.limit)\n", ""},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
-		{"delivery/notice.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
+		{"delivery/delivery.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
 	}},
 
 	// Silence.
 	{"silences since one place have one id", []edit{
-		{"delivery/notice.go", "if d.Silence || ended {", "if ended {"},
+		{"delivery/delivery.go", "if d.Silence || ended {", "if ended {"},
 	}},
 	{"who was heard for a rule that is missing for a minute is forgotten", []edit{
 		{"roster/codec.go", "now-c.Idle < KeepIdle.Milliseconds()", "false"},

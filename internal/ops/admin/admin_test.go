@@ -968,7 +968,7 @@ func TestPageOfAll(t *testing.T) {
 		}
 		for _, limit := range []int{16 << 10, 8 << 10, 4 << 10, 1 << 10} { // it is cut to fit, and says what is wrong
 			report := other.admin.Report(limit)
-			var m status.Member
+			var m status.Statement
 			err := json.Unmarshal(report, &m)
 			if err != nil || len(report) > limit || len(m.Status.Problems) == 0 || m.Status.Headline == "" {
 				t.Errorf("%d bytes, %v: %+v", len(report), err, m)

@@ -21,7 +21,7 @@ const maxShared = 20
 
 // A Snapshot is what one replica contributes to the page of all.
 type Snapshot struct {
-	status.Member
+	status.Statement
 	Version string
 	Started time.Time
 	Minutes map[int64]totals // counts in each of the last minutes, by minutes since 1970
@@ -67,7 +67,7 @@ type openAlarm struct {
 func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
-		Member:    status.Member{Replica: a.Replica, Status: a.Options.Status()},
+		Statement: status.Statement{Replica: a.Replica, Status: a.Options.Status()},
 		Version:   a.Version,
 		Started:   a.Started,
 		Counts:    countsOf(stats),
@@ -141,7 +141,7 @@ func (a *Admin) Report(limit int) []byte {
 		}
 	}
 
-	return s.Member.JSON(limit)
+	return s.Statement.JSON(limit)
 }
 
 // The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not

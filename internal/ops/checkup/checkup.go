@@ -72,7 +72,7 @@ type Services struct {
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
 	Group       func(resolved config.Config) string // the folder of what the consumer group's replicas share
-	Member      func(ctx context.Context, resolved config.Config, rs records.Store) (*peers.Member, error)
+	Member      func(ctx context.Context, resolved config.Config, rs records.Store) (*peers.Peer, error)
 }
 
 // Run checks everything that c names, concurrently, prints what it finds to out and
@@ -529,7 +529,7 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 	if err != nil {
 		return "", err
 	}
-	members := status.Members(reports)
+	members := status.Statements(reports)
 	if len(members) == 0 {
 		return "", undecided("no replica is running that could tell whether alerts go out")
 	}

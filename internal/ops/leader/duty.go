@@ -1,7 +1,7 @@
 // Package leader runs duties: work that exactly one replica does for all.
 //
 // An [Elector] makes one replica at a time the leader, by a lease in the store that
-// the gates use. The leader's [Roster] runs each [Duty] when it is due and records the run in the
+// the gates use. The leader's [Scheduler] runs each [Duty] when it is due and records the run in the
 // lease's note, where the next leader and every replica's status page find
 // it. Trust in the lease starts before the call that grants or renews it and
 // ends 5 s before the store's expiry, so two replicas never act at the same time. What a
@@ -42,7 +42,7 @@ type Duty struct {
 	Name  string        // short: it is recorded with every run
 	Every time.Duration // between two runs
 	// Do is nil if the duty has a schedule of its own: who performs it, while this replica leads, calls
-	// Roster.Record. Else it performs the duty once, within 5 minutes. What it returns is recorded; an error must
+	// Scheduler.Record. Else it performs the duty once, within 5 minutes. What it returns is recorded; an error must
 	// hold no secrets. After an error it is retried, up to 5 times in all.
 	// If the leader dies during the run, the next one starts it again.
 	Do func(ctx context.Context, c *Call) (report string, err error)
@@ -58,7 +58,7 @@ type Call struct {
 	Mark string
 }
 
-// Config configures a Roster. All fields are required.
+// Config configures a Scheduler. All fields are required.
 type Config struct {
 	Store   lease.Store
 	Key     string // see Key; shared by all replicas
@@ -67,9 +67,9 @@ type Config struct {
 	Log     *zap.Logger
 }
 
-// A Roster runs duties, one at a time, while its replica leads. Run may be called once at a
+// A Scheduler runs duties, one at a time, while its replica leads. Run may be called once at a
 // time, its other methods at any time.
-type Roster struct {
+type Scheduler struct {
 	Config
 	elector *Elector
 
@@ -78,22 +78,22 @@ type Roster struct {
 	term *Term // of the last
 }
 
-func New(c Config) *Roster {
-	r := &Roster{Config: c}
+func New(c Config) *Scheduler {
+	r := &Scheduler{Config: c}
 	r.elector = NewElector(c.Store, c.Key, r.begin, c.Log)
 	return r
 }
 
 // Run campaigns, and leads when elected, until ctx ends. It returns when the duty under way
 // has returned and the lease is released.
-func (r *Roster) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
+func (r *Scheduler) Run(ctx context.Context) { r.elector.Run(ctx, r.lead) }
 
 // Leading returns the token of the current term, if this replica leads.
-func (r *Roster) Leading() (term int64, ok bool) { return r.elector.Leading() }
+func (r *Scheduler) Leading() (term int64, ok bool) { return r.elector.Leading() }
 
 // Failures returns how many runs of each duty have failed in a row, whoever led, at most 10; all are 0
 // unless this replica leads. Runs that were interrupted because a leader stopped do not count.
-func (r *Roster) Failures() map[string]int {
+func (r *Scheduler) Failures() map[string]int {
 	_, leading := r.Leading()
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -123,7 +123,7 @@ func (a *scheduled) next(last time.Time) {
 }
 
 // begin returns the note with which a term of this replica begins.
-func (r *Roster) begin(prev lease.Record) string {
+func (r *Scheduler) begin(prev lease.Record) string {
 	n := parseNote(prev.Note)
 	n.endTerm(prev)
 	n.Leader = r.Replica
@@ -131,7 +131,7 @@ func (r *Roster) begin(prev lease.Record) string {
 }
 
 // lead runs duties until ctx ends.
-func (r *Roster) lead(ctx context.Context, t *Term) error {
+func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	duties := r.schedule(t)
 	for {
 		a := earliest(duties)
@@ -154,7 +154,7 @@ func (r *Roster) lead(ctx context.Context, t *Term) error {
 
 // schedule returns when each duty is due, according to the note with which t begins. A duty that it does
 // not list is first due as if it had just run.
-func (r *Roster) schedule(t *Term) []*scheduled {
+func (r *Scheduler) schedule(t *Term) []*scheduled {
 	now := time.Now()
 	n := parseNote(t.Note())
 	known := n.Duties
@@ -189,7 +189,7 @@ func (r *Roster) schedule(t *Term) []*scheduled {
 
 // Record records a run of a duty without Do that began at start and has just ended: with a report, or
 // with an error, which must hold no secrets. It does nothing unless this replica leads.
-func (r *Roster) Record(duty string, start time.Time, report string, err error) {
+func (r *Scheduler) Record(duty string, start time.Time, report string, err error) {
 	term, ok := r.Leading()
 	if !ok {
 		return
@@ -213,7 +213,7 @@ func (r *Roster) Record(duty string, start time.Time, report string, err error) 
 }
 
 // record replaces what the note has about a duty.
-func (r *Roster) record(t *Term, duty string, h history) {
+func (r *Scheduler) record(t *Term, duty string, h history) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.note.Duties[duty] = h
@@ -221,7 +221,7 @@ func (r *Roster) record(t *Term, duty string, h history) {
 }
 
 // history returns what the note has about a duty.
-func (r *Roster) history(duty string) history {
+func (r *Scheduler) history(duty string) history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.note.Duties[duty]
@@ -238,7 +238,7 @@ func earliest(duties []*scheduled) (first *scheduled) {
 }
 
 // run runs a duty once, records the run, and schedules the next.
-func (r *Roster) run(ctx context.Context, t *Term, a *scheduled) {
+func (r *Scheduler) run(ctx context.Context, t *Term, a *scheduled) {
 	start := time.Now()
 	done := runNote{Term: t.Token, Start: start}
 	h := r.history(a.Name)

@@ -52,7 +52,7 @@ func run(s lease.Store, name string, duties ...leader.Duty) (stop func()) {
 	return stop
 }
 
-func roster(s lease.Store, name string, duties ...leader.Duty) (r *leader.Roster, stop func()) {
+func roster(s lease.Store, name string, duties ...leader.Duty) (r *leader.Scheduler, stop func()) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	r = leader.New(leader.Config{Store: s, Key: key, Replica: name, Duties: duties, Log: zap.NewNop()})
@@ -356,7 +356,7 @@ func TestFailures(t *testing.T) {
 		}}
 		var good work
 		duties := []leader.Duty{bad.duty("bad", time.Hour), good.duty("good", time.Hour)}
-		check := func(what string, r *leader.Roster, want int) {
+		check := func(what string, r *leader.Scheduler, want int) {
 			t.Helper()
 			if got := r.Failures(); len(got) != 2 || got["bad"] != want || got["good"] != 0 {
 				t.Errorf("%s: %v, want %d of bad", what, got, want)
@@ -447,7 +447,7 @@ func TestRecord(t *testing.T) {
 		for n := range 12 {
 			began := time.Now()
 			time.Sleep(2 * time.Second)
-			for _, r := range []*leader.Roster{a, b} { // one of which leads
+			for _, r := range []*leader.Scheduler{a, b} { // one of which leads
 				var err error
 				if n%2 == 1 {
 					err = errors.New("not accepted")
@@ -456,7 +456,7 @@ func TestRecord(t *testing.T) {
 			}
 		}
 		synctest.Wait()
-		check := func(r *leader.Roster) {
+		check := func(r *leader.Scheduler) {
 			t.Helper()
 			runs := status(t, s).Runs
 			if len(runs) != 10 || runs[0].Detail != "report 2" || runs[9].Detail != "not accepted" {

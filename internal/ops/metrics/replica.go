@@ -61,7 +61,7 @@ func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store str
 }
 
 // Duties exports whether this replica is the leader, and how often each duty has failed.
-// leading and failures, a leader.Roster's, are called at each scrape. Duties may be called once.
+// leading and failures, a leader.Scheduler's, are called at each scrape. Duties may be called once.
 func (m *Metrics) Duties(leading func() (term int64, ok bool), failures func() map[string]int) {
 	m.registry.MustRegister(collector(func(to scrape) {
 		_, ok := leading()

@@ -14,8 +14,8 @@ import (
 // lateLimit is how late readings may be read before an alert no longer counts as one that goes out.
 const lateLimit = 5 * time.Minute
 
-// A Member is what a replica says about itself to the others.
-type Member struct {
+// A Statement is what a replica says about itself to the others.
+type Statement struct {
 	Replica string        `json:"replica"`
 	Status  Report        `json:"status"`
 	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
@@ -23,7 +23,7 @@ type Member struct {
 
 // JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, because without
 // m nobody would know what is wrong here.
-func (m Member) JSON(limit int) []byte {
+func (m Statement) JSON(limit int) []byte {
 	m.Status.Problems = slices.Clone(m.Status.Problems)
 	for most := maxWhy; ; most /= 2 {
 		for i := range m.Status.Problems {
@@ -44,8 +44,8 @@ func (m Member) JSON(limit int) []byte {
 // they are not known.
 func WouldArrive(
 	now time.Time,
-	self Member,
-	others []Member,
+	self Statement,
+	others []Statement,
 	partitions []telemetry.PartitionStatus,
 	err error,
 ) string {
@@ -62,10 +62,10 @@ func WouldArrive(
 	return Unowned(partitions)
 }
 
-// Members returns what replicas say about themselves; those of another version may say nothing.
-func Members(reports [][]byte) (all []Member) {
+// Statements returns what replicas say about themselves; those of another version may say nothing.
+func Statements(reports [][]byte) (all []Statement) {
 	for _, report := range reports {
-		var m Member
+		var m Statement
 		if err := json.Unmarshal(report, &m); err == nil && m.Replica != "" {
 			all = append(all, m)
 		}
@@ -75,7 +75,7 @@ func Members(reports [][]byte) (all []Member) {
 }
 
 // Trouble returns why alerts of partitions that these replicas read would not go out, and "" if all would.
-func Trouble(now time.Time, of []Member) string {
+func Trouble(now time.Time, of []Statement) string {
 	for _, m := range of {
 		if m.Status.State == Starting || m.Status.State == Draining {
 			continue // the partitions tell
@@ -89,7 +89,7 @@ func Trouble(now time.Time, of []Member) string {
 }
 
 // trouble returns why alerts of m's partitions would not go out.
-func (m Member) trouble(now time.Time) string {
+func (m Statement) trouble(now time.Time) string {
 	switch {
 	case m.Status.State == GoingOut || m.Status.State == Idle || m.Status.State == Standby:
 	case len(m.Status.Problems) > 0:

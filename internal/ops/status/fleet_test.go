@@ -18,22 +18,22 @@ func TestWouldArrive(t *testing.T) {
 	sentence := "Some alerts aren't going out: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."
 	owned := []telemetry.PartitionStatus{{Partition: "0", Owner: "a"}, {Partition: "1", Owner: "b"}}
 	unowned := []telemetry.PartitionStatus{{Partition: "0"}, {Partition: "1", Owner: "b"}, {Partition: "2"}}
-	self := status.Member{Replica: "a", Status: well}
+	self := status.Statement{Replica: "a", Status: well}
 	for name, c := range map[string]struct {
-		self       status.Member
-		others     []status.Member
+		self       status.Statement
+		others     []status.Statement
 		partitions []telemetry.PartitionStatus
 		err        error
 		want       string
 	}{
 		"alone":            {self: self, partitions: owned},
-		"all well":         {self: self, others: []status.Member{{Replica: "b", Status: well, Late: time.Minute}}, partitions: owned},
-		"a receiver":       {self: status.Member{Status: down}, partitions: owned, want: sentence},
-		"of another":       {self: self, others: []status.Member{{Replica: "b", Status: down}}, partitions: owned, want: "replica b: " + sentence},
-		"another starts":   {self: self, others: []status.Member{{Replica: "b", Status: status.Report{State: status.Starting, Headline: "Starting."}}}, partitions: owned},
-		"this one starts":  {self: status.Member{Status: status.Report{State: status.Starting, Headline: "Starting."}}, want: "Starting."},
-		"another waits":    {self: self, others: []status.Member{{Replica: "b", Status: status.Report{State: status.Standby, Headline: "Standing by."}}}, partitions: owned},
-		"late":             {self: self, others: []status.Member{{Replica: "b", Status: well, Late: 6 * time.Minute}}, partitions: owned, want: "replica b: Readings are read 6 min late."},
+		"all well":         {self: self, others: []status.Statement{{Replica: "b", Status: well, Late: time.Minute}}, partitions: owned},
+		"a receiver":       {self: status.Statement{Status: down}, partitions: owned, want: sentence},
+		"of another":       {self: self, others: []status.Statement{{Replica: "b", Status: down}}, partitions: owned, want: "replica b: " + sentence},
+		"another starts":   {self: self, others: []status.Statement{{Replica: "b", Status: status.Report{State: status.Starting, Headline: "Starting."}}}, partitions: owned},
+		"this one starts":  {self: status.Statement{Status: status.Report{State: status.Starting, Headline: "Starting."}}, want: "Starting."},
+		"another waits":    {self: self, others: []status.Statement{{Replica: "b", Status: status.Report{State: status.Standby, Headline: "Standing by."}}}, partitions: owned},
+		"late":             {self: self, others: []status.Statement{{Replica: "b", Status: well, Late: 6 * time.Minute}}, partitions: owned, want: "replica b: Readings are read 6 min late."},
 		"nobody reads one": {self: self, partitions: unowned[:2], want: "Partition 0 is not being read by any replica."},
 		"nobody reads two": {self: self, partitions: unowned, want: "Partitions 0 and 2 are not being read by any replica."},
 		"unknown":          {self: self, err: errors.New("no answer"), want: "Cannot tell who reads the partitions: no answer"},

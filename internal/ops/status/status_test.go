@@ -331,7 +331,7 @@ func TestNothingArrives(t *testing.T) {
 			"no events have arrived on any partition that this replica reads, for 10 min (since 2000-01-01T00:19:00Z). Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and healthy.\n"; got.Lines(time.Now()) != want || got.State != status.Idle || !got.Ready {
 			t.Errorf("%s, ready %v\n%swant\n%s", got.State, got.Ready, got.Lines(time.Now()), want)
 		}
-		if why := status.WouldArrive(time.Now(), status.Member{Status: got}, nil, nil, nil); why != "" {
+		if why := status.WouldArrive(time.Now(), status.Statement{Status: got}, nil, nil, nil); why != "" {
 			t.Errorf("the heartbeat says %q", why)
 		}
 		if n := logs.FilterMessage("the devices send nothing").FilterLevelExact(zap.WarnLevel).Len(); n != 1 {
