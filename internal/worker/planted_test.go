@@ -200,12 +200,9 @@ var plantedBugs = []plantedBug{
 		{"worker/forget.go", "		s.alarms.history.replace(key, s.alarms.of[key])\n", "		_ = key\n"},
 	}},
 
-	// Mutes, messages for many, and the gate.
+	// Mutes and the gate.
 	{"a mute is added again after a lost answer", []edit{
 		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},
-	}},
-	{"an alert that a receiver fails because of takes others with it", []edit{
-		{"delivery/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
 	}},
 	{"a recovery that was not sent ends the window", []edit{
 		{"throttle/note.go", "		n.Quiet = max(n.Quiet, n.Ended)\n", ""},
