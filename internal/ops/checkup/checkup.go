@@ -536,7 +536,7 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 	if why := status.Trouble(time.Now(), members); why != "" {
 		return "", errors.New(why)
 	}
-	return "going out, as " + humanize.Count(len(members), "running replica") + " say", nil
+	return "going out, by the word of " + humanize.Count(len(members), "running replica"), nil
 }
 
 // replicas compares settings with those of the replicas that are running.

@@ -3,9 +3,9 @@
 // page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
 // What works is what was done: a store works if it accepted a write since it last refused one, a
-// receiver if it accepted a notice. A store that could not be used works again once nothing has failed
-// for some seconds, so that one that fails every other time is not well at every other look. What the
-// replica calls anyway shows that: a [Dependency] gets the result of every call. Only the throttle store may have
+// receiver if it accepted a notice. A store of which more calls fail than succeed for some seconds cannot be used; it
+// works again once nothing has failed for some seconds, so that one that fails every other time is not well at every
+// other look. What the replica calls anyway shows that: a [Dependency] gets the result of every call. Only the throttle store may have
 // no writes for long, because nothing is written to it while no device is hot. The Monitor then writes a record
 // of its own.
 package status
@@ -50,21 +50,48 @@ type Dependency struct {
 	wrote   time.Time // when the last write ended, however it did
 }
 
-// An outage is the calls of a kind that have failed since one succeeded, or of one that lasted, since none failed for
-// long.
+// An outage is the calls of a kind since the first one that failed. It ends when as many have succeeded, or once it
+// counts, when none has failed for long.
 type outage struct {
-	err      error     // the last one's
-	since    time.Time // the first one
-	last     time.Time
-	failures int
-	answers  bool // a call has succeeded since the last one that failed
+	err       error     // the last one's
+	since     time.Time // the first one
+	last      time.Time // the last one
+	failures  int
+	successes int
+	counted   bool // it has counted
+	answers   bool // a call has succeeded since the last one that failed
 }
 
-// lasts reports whether o counts: two calls must have failed since one succeeded, over some seconds.
-func (o *outage) lasts(now time.Time) bool { return o.failures >= 2 && now.Sub(o.since) >= settle }
+// counts reports whether the service cannot be used: of some calls, over some seconds, more failed than succeeded.
+func (o *outage) counts(now time.Time) bool {
+	return o.counted || o.failures >= 2 && o.failures > o.successes && now.Sub(o.since) >= settle
+}
 
 // over reports whether o has ended.
-func (o *outage) over(now time.Time) bool { return o.answers && now.Sub(o.last) >= calm }
+func (o *outage) over(now time.Time) bool {
+	if o.counted {
+		return o.answers && now.Sub(o.last) >= calm
+	}
+	return o.successes >= o.failures
+}
+
+// called adds a call.
+func (o *outage) called(now time.Time, err error) {
+	o.counted = o.counts(now)
+	if o.over(now) {
+		*o = outage{}
+	}
+	o.answers = err == nil
+	if err == nil {
+		o.successes++
+		return
+	}
+	if o.failures == 0 {
+		o.since = now
+	}
+	o.err, o.last = err, now
+	o.failures++
+}
 
 // Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
 func (d *Dependency) Called(kind Kind, err error) {
@@ -77,20 +104,7 @@ func (d *Dependency) Called(kind Kind, err error) {
 	if kind == Write {
 		d.wrote = now
 	}
-	o := &d.outages[kind]
-	if o.over(now) || err == nil && !o.lasts(now) {
-		*o = outage{}
-	}
-	if err == nil {
-		o.answers = o.failures > 0
-		return
-	}
-	if o.failures == 0 {
-		o.since = now
-	}
-	o.err, o.last = err, now
-	o.failures++
-	o.answers = false
+	d.outages[kind].called(now, err)
 }
 
 // Store is a [lease.Observer] that records the calls of a store. A lease that was granted shows that all works.
@@ -121,8 +135,9 @@ func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Con
 func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	for _, o := range d.outages {
-		if !o.lasts(now) || o.over(now) {
+	for i := range d.outages {
+		o := &d.outages[i]
+		if o.counted = o.counts(now); !o.counted || o.over(now) {
 			continue
 		}
 		if f.Err == nil || !o.answers {
@@ -149,7 +164,7 @@ func (d *Dependency) idle(now time.Time) (idle time.Duration, failing bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for _, o := range d.outages {
-		failing = failing || o.failures > 0 && !o.over(now)
+		failing = failing || !o.over(now)
 	}
 	return now.Sub(d.wrote), failing
 }

@@ -297,6 +297,28 @@ func TestStoreThatFailsEveryOtherTime(t *testing.T) {
 	})
 }
 
+// One that fails twice in three times is said to fail soon, although it answers again and again. One that fails once in
+// three times is not.
+func TestStoreThatFailsInPart(t *testing.T) {
+	for failures, want := range map[int]bool{1: false, 2: true} {
+		synctest.Test(t, func(t *testing.T) {
+			r := replica{source: telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}}
+			m := r.watch(zap.NewNop(), nil)
+			for n := range 300 {
+				time.Sleep(100 * time.Millisecond)
+				var err error
+				if n%3 < failures {
+					err = errDown
+				}
+				m.Store.Called(status.Write, err)
+				if got := m.Report(); n > 60 && got.Ready == want {
+					t.Fatalf("%d of 3 fail, and after call %d: %q", failures, n, got.Lines(time.Now()))
+				}
+			}
+		})
+	}
+}
+
 // If nothing comes from the hub for ten minutes, that is said, and the replica stays ready: nothing is in the way of alerts.
 func TestNothingArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
