@@ -1,4 +1,4 @@
-package rules_test
+package rules
 
 import (
 	"bytes"
@@ -28,16 +28,9 @@ const alertsFile = "../../deploy/prometheus/alerts.yaml"
 
 func alerts(t *testing.T) []rulefmt.Rule {
 	t.Helper()
-	groups, errs := rulefmt.ParseFile(alertsFile, false, model.LegacyValidation)
-	for _, err := range errs {
-		t.Error(err)
-	}
-	if t.Failed() {
-		t.FailNow()
-	}
-	var rules []rulefmt.Rule
-	for _, g := range groups.Groups {
-		rules = append(rules, g.Rules...)
+	rules, err := Read(alertsFile)
+	if err != nil {
+		t.Fatal(err)
 	}
 	return rules
 }
@@ -242,29 +235,12 @@ func lived(t *testing.T, begin, fail func(*metricstest.Replica)) (h history, sta
 // it held for long enough.
 func firing(t *testing.T, r rulefmt.Rule, h history, start, end time.Time) (said []string) {
 	t.Helper()
-	const step = time.Minute
-	engine := promql.NewEngine(promql.EngineOpts{MaxSamples: 1e6, Timeout: time.Minute, LookbackDelta: 5 * time.Minute})
-	defer engine.Close()
-	q, err := engine.NewRangeQuery(t.Context(), h, nil, r.Expr, start.Add(step), end, step)
+	fired, err := h.firing(t.Context(), r, start, end)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer q.Close()
-	matrix, err := q.Exec(t.Context()).Matrix()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, series := range matrix {
-		since := int64(-1)
-		for i, p := range series.Floats {
-			if i == 0 || p.T-series.Floats[i-1].T > step.Milliseconds() {
-				since = p.T
-			}
-			if time.Duration(p.T-since)*time.Millisecond >= time.Duration(r.For) {
-				said = append(said, says(t, r, series.Metric.Map(), promql.Sample{T: p.T, F: p.F}))
-				break
-			}
-		}
+	for _, f := range fired {
+		said = append(said, says(t, r, f.Metric.Map(), f))
 	}
 	return said
 }

@@ -4,6 +4,7 @@ package e2e_test
 
 import (
 	"io"
+	"log"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -49,14 +50,16 @@ const (
 	oneInThree                // at random; the others are dropped
 )
 
-// A breakableStorage is Azurite's account behind a proxy that can break.
+// unsaid is what a proxy says of requests that were given up, which is nothing.
+var unsaid = log.New(io.Discard, "", 0)
+
+// A breakableStorage is an account of Azurite behind a proxy that can break.
 type breakableStorage struct {
 	connectionString string
 	fault            atomic.Pointer[storageFault] // nil: there is none
 }
 
-func newBreakableStorage(t *testing.T) *breakableStorage {
-	azurite := emulators.StartAzurite(t)
+func newBreakableStorage(t *testing.T, azurite *emulators.Azurite) *breakableStorage {
 	_, endpoint, _ := strings.Cut(azurite.ConnectionString, "BlobEndpoint=")
 	endpoint, _, _ = strings.Cut(endpoint, ";")
 	to, err := url.Parse(endpoint)
@@ -67,6 +70,7 @@ func newBreakableStorage(t *testing.T) *breakableStorage {
 	forward := &httputil.ReverseProxy{
 		Rewrite:   func(r *httputil.ProxyRequest) { r.Out.URL.Scheme, r.Out.URL.Host = to.Scheme, to.Host },
 		Transport: azurite.Transport(),
+		ErrorLog:  unsaid,
 	}
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		f := p.fault.Load()

@@ -4,14 +4,17 @@ package e2e_test
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"flag"
 	"fmt"
 	"html"
 	"io"
+	"io/fs"
 	"net/http"
 	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -19,23 +22,29 @@ import (
 	"time"
 
 	"alertworker/internal/lab/busytest"
-	"alertworker/internal/notify"
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/ops/status"
 )
 
 var updateDocs = flag.Bool("update", false, "write the table of faults into docs/operations.md")
 
-// A fault is one row of the table in docs/operations.md: what is broken, and what the page, /readyz, /status, the
-// heartbeat, the metrics and the log say then, and how soon /readyz does while devices are hot.
+// A fault is one row of the table in docs/operations.md: what is broken, what the page, /readyz, /status, the
+// heartbeat, check, the metrics and the log say then, and how soon /readyz does while devices are hot, and which alert
+// rules fire if it goes on.
 type fault struct {
 	name   string
 	begin  func(*faulty)
 	end    func(*faulty)
-	ready  int    // 0: /readyz and all else change with what the last calls showed, while alerts go out
-	says   string // the headline begins with it
+	ready  int    // what /readyz answers
+	says   string // the headline begins with it, or has it
 	by     string // alertworker_blocked's label, or the reason of alertworker_receiver_down
 	within time.Duration
+
+	check      string // what check says; empty: what is in the way in says
+	goesOut    bool   // alerts about readings that come meanwhile go out, if late, and all is not well at every moment
+	prometheus string // the rule that fires
+	azure      string // in deploy/azure
 }
 
 const (
@@ -46,54 +55,96 @@ const (
 	soon          = 30 * time.Second
 )
 
-var faults = []fault{
-	storage("throttle store: away", "throttle-", anything, dropped, noStore, "throttle_store"),
-	storage("throttle store: hanging", "throttle-", anything, hanging, noStore, "throttle_store"),
-	storage("throttle store: no write", "throttle-", writes, refused, noStore, "throttle_store"),
-	storage("throttle store: no read", "throttle-", reads, refused, noStore, "throttle_store"),
-	storage("throttle store: one answer in three", "throttle-", anything, oneInThree, "", ""),
-	storage("checkpoint store: away", "checkpoints-", anything, dropped, noCheckpoints, "checkpoint_store"),
-	storage("checkpoint store: hanging", "checkpoints-", anything, hanging, noCheckpoints, "checkpoint_store"),
-	storage("checkpoint store: no write", "checkpoints-", writes, refused, noCheckpoints, "checkpoint_store"),
-	storage("checkpoint store: no read", "checkpoints-", reads, refused, noCheckpoints, "checkpoint_store"),
-	{"hub: away", func(w *faulty) { w.line.cut(true) }, func(w *faulty) { w.line.cut(false) }, 503, noHub, "hub", soon},
-	{"hub: key", func(w *faulty) { w.devhub.RefuseClaims(1<<30, 401); w.devhub.Reset() },
-		func(w *faulty) { w.devhub.RefuseClaims(0, 401) }, 503, noHub, "hub", soon},
-	{"hub: hanging", func(w *faulty) { w.devhub.Stall() },
-		func(w *faulty) { w.devhub.Resume(); w.devhub.Reset() }, 503, noHub, "hub", 90 * time.Second},
-	{"hub: one partition", func(w *faulty) { w.devhub.RefuseLinks("0", 1<<30, "another reader"); w.devhub.Detach("0") },
-		func(w *faulty) { w.devhub.RefuseLinks("0", 0, "") }, 503,
-		"Some alerts aren't going out: partition 0 is not being read. Those of the other partition", "partitions", soon},
-	receiverFault("one receiver: away", notifytest.Reset, "receiver hook is down. Those to other go out.", "failing"),
-	receiverFault("one receiver: 400", notifytest.Status(400), "receiver hook rejects every alert. Those to other go out.", "rejecting"),
-	receiverFault("one receiver: 401", notifytest.Status(401), "receiver hook is down. Those to other go out.", "failing"),
-	receiverFault("one receiver: 404", notifytest.Status(404), "receiver hook is down. Those to other go out.", "failing"),
-	receiverFault("one receiver: 429", notifytest.Status(429),
-		"receiver hook accepts nothing because of its rate limit. Those to other go out.", "rate_limited"),
-	receiverFault("one receiver: hanging", notifytest.Hang, "receiver hook is down. Those to other go out.", "failing"),
-	{"every receiver: 400", func(w *faulty) { w.answer(notifytest.Status(400), notifytest.Status(400)) },
-		func(w *faulty) { w.answer(nil, nil) }, 200,
-		"No alerts are going out: receiver hook rejects every alert, and receiver other rejects every alert", "rejecting", soon},
-	{"one receiver: one device's alerts", func(w *faulty) { w.answer(refuseOdd, nil) },
-		func(w *faulty) { w.answer(nil, nil) }, 200, goingOut, "", soon},
+// faults are in groups that are tested side by side, each with a worker of its own.
+var faults = [][]fault{
+	{
+		storage("throttle store: away", "throttle-", anything, dropped, noStore, "throttle_store"),
+		storage("throttle store: hanging", "throttle-", anything, hanging, noStore, "throttle_store"),
+		storage("throttle store: no write", "throttle-", writes, refused, noStore, "throttle_store"),
+		storage("throttle store: no read", "throttle-", reads, refused, noStore, "throttle_store"),
+	},
+	{
+		storage("checkpoint store: away", "checkpoints-", anything, dropped, noCheckpoints, "checkpoint_store"),
+		storage("checkpoint store: hanging", "checkpoints-", anything, hanging, noCheckpoints, "checkpoint_store"),
+		storage("checkpoint store: no write", "checkpoints-", writes, refused, noCheckpoints, "checkpoint_store"),
+		storage("checkpoint store: no read", "checkpoints-", reads, refused, noCheckpoints, "checkpoint_store"),
+	},
+	{
+		inPart("throttle store: one answer in three", "throttle-", "the throttle store", "throttle_store"),
+		inPart("checkpoint store: one answer in three", "checkpoints-", "the checkpoint store", "checkpoint_store"),
+	},
+	{
+		hubFault("hub: away", func(w *faulty) { w.line.cut(true) }, func(w *faulty) { w.line.cut(false) }, soon),
+		hubFault("hub: key", func(w *faulty) { w.devhub.RefuseClaims(1<<30, 401); w.devhub.Reset() },
+			func(w *faulty) { w.devhub.RefuseClaims(0, 401) }, soon),
+		hubFault("hub: hanging", func(w *faulty) { w.devhub.Stall() },
+			func(w *faulty) { w.devhub.Resume(); w.devhub.Reset() }, 90*time.Second),
+		{
+			name:  "hub: one partition",
+			begin: func(w *faulty) { w.devhub.RefuseLinks("0", 1<<30, "another reader"); w.devhub.Detach("0") },
+			end:   func(w *faulty) { w.devhub.RefuseLinks("0", 0, "") },
+			ready: 503, within: soon, by: "partitions", prometheus: "AlertworkerPartitionsUnread", azure: "blocked",
+			says: "Some alerts aren't going out: partition 0 is not being read. Those of the other partition",
+		},
+	},
+	{
+		receiverFault("one receiver: away", notifytest.Reset, "is down", "failing"),
+		receiverFault("one receiver: 400", notifytest.Status(400), "rejects every alert", "rejecting"),
+		receiverFault("one receiver: 401", notifytest.Status(401), "is down", "failing"),
+		receiverFault("one receiver: 404", notifytest.Status(404), "is down", "failing"),
+		receiverFault("one receiver: hanging", notifytest.Hang, "is down", "failing"),
+		{
+			name: "every receiver: 400", begin: func(w *faulty) { w.answer(notifytest.Status(400), notifytest.Status(400)) },
+			end: mended, ready: 200, within: soon, by: "rejecting",
+			prometheus: "AlertworkerReceiverDown", azure: "receiver-down",
+			says: "No alerts are going out: receiver hook rejects every alert, and receiver other rejects every alert",
+		},
+		{
+			name: "one receiver: one device's alerts", begin: func(w *faulty) { w.answer(refuseOdd, nil) },
+			end: mended, ready: 200, within: soon, says: goingOut, check: "✓ alerts",
+			prometheus: "AlertworkerDeadLetters", azure: "errors",
+		},
+		receiverFault("one receiver: 429", notifytest.Status(429), "accepts nothing because of its rate limit", "rate_limited"),
+	},
+	{
+		identityFault("identity: gives no token", refused),
+		identityFault("identity: hanging", hanging),
+	},
 }
 
 // storage is a fault of a container.
 func storage(name, container string, kind requestKind, a answers, says, by string) fault {
-	f := fault{name: name, ready: 503, says: says, by: by, within: soon}
-	if says == "" {
-		f.ready = 0
+	return fault{
+		name: name, ready: 503, says: says, by: by, within: soon, prometheus: "AlertworkerBlocked", azure: "blocked",
+		begin: func(w *faulty) { w.storage.fault.Store(&storageFault{container, kind, a}) },
+		end:   func(w *faulty) { w.storage.fault.Store(nil) },
 	}
-	f.begin = func(w *faulty) { w.storage.fault.Store(&storageFault{container, kind, a}) }
-	f.end = func(w *faulty) { w.storage.fault.Store(nil) }
+}
+
+// inPart is a fault of a container that answers one request in three.
+func inPart(name, container, says, by string) fault {
+	f := storage(name, container, anything, oneInThree, says, by)
+	f.goesOut = true
 	return f
 }
 
-// receiverFault is one of the first of two receivers.
-func receiverFault(name string, b notifytest.Behaviour, says, reason string) fault {
-	return fault{name, func(w *faulty) { w.answer(b, nil) }, func(w *faulty) { w.answer(nil, nil) },
-		200, "Some alerts aren't going out: " + says, reason, soon}
+func hubFault(name string, begin, end func(*faulty), within time.Duration) fault {
+	return fault{
+		name: name, begin: begin, end: end, ready: 503, says: noHub, by: "hub", within: within,
+		prometheus: "AlertworkerBlocked", azure: "blocked",
+	}
 }
+
+// receiverFault is one of the first of two receivers.
+func receiverFault(name string, b notifytest.Behaviour, is, reason string) fault {
+	return fault{
+		name: name, begin: func(w *faulty) { w.answer(b, nil) }, end: mended, ready: 200, by: reason, within: soon,
+		says:       "Some alerts aren't going out: receiver hook " + is + ". Those to other go out.",
+		prometheus: "AlertworkerReceiverDown", azure: "receiver-down",
+	}
+}
+
+func mended(w *faulty) { w.answer(nil, nil) }
 
 // refuseOdd refuses the alerts of one device.
 func refuseOdd(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
@@ -106,144 +157,113 @@ func refuseOdd(w http.ResponseWriter, r *http.Request, take http.Handler, stop <
 	notifytest.Take(w, r, take, stop)
 }
 
-// A faulty is a worker, a process, of which everything that it needs can break.
-type faulty struct {
-	*world
-	storage *breakableStorage
-	line    *line // to the hub
-	hook    switchable
-	other   switchable
-	monitor *monitor
-	site    string
+// identityFault is one of the identity with which both stores are used. Its tokens last some seconds more.
+func identityFault(name string, how answers) fault {
+	return fault{
+		name: name, begin: func(w *faulty) { w.identity.set(true, how) }, end: func(w *faulty) { w.identity.set(false, how) },
+		ready: 503, says: noStore, by: "throttle_store", within: 45 * time.Second,
+		check: "no token for https://storage.azure.com", prometheus: "AlertworkerBlocked", azure: "blocked",
+	}
 }
 
-func newFaulty(t *busytest.Attempt) *faulty {
-	w := &faulty{storage: newBreakableStorage(t.T), monitor: newMonitor(t.T)}
-	w.world = newWorld(t, w.storage.connectionString, settings{partitions: 2})
-	other := &notifytest.Server{}
-	other.Start(t.T, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
-	other.BehaveAlways(w.other.behave)
-	w.receiver.BehaveAlways(w.hook.behave)
-	w.line = newLine(t.T, w.devhub.Addr())
-	w.env = append(w.env,
-		"EVENTHUB_CONNECTION_STRING="+strings.Replace(w.hub, w.devhub.Addr(), w.line.address, 1),
-		"NOTIFY_URLS=name=hook "+w.receiver.URL+", name=other "+other.URL,
-		"HEARTBEAT_URL=interval=4s "+w.monitor.URL+"/token",
-		"LOG_FORMAT=json", "LOG_LEVEL=info",
-	)
-	w.site = freeAddr(t.T)
-	w.sites["a"] = w.site
-	return w
+// keyless reports whether f needs a worker with an identity.
+func (f fault) keyless() bool { return strings.HasPrefix(f.name, "identity") }
+
+// shown are what /metrics answered during each fault.
+type shown struct {
+	mu      sync.Mutex
+	scrapes map[string][]string
 }
 
-// answer sets how the two receivers answer; nil: normally. What they took before has been answered then.
-func (w *faulty) answer(hook, other notifytest.Behaviour) {
-	w.hook.set(hook)
-	w.other.set(other)
-}
-
-// A switchable is a receiver whose behaviour changes between two requests, not while it takes one.
-type switchable struct {
-	mu  sync.RWMutex
-	now notifytest.Behaviour // nil: it takes what comes
-}
-
-func (s *switchable) set(b notifytest.Behaviour) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.now = b
-}
-
-func (s *switchable) behave(w http.ResponseWriter, r *http.Request, take http.Handler, stop <-chan struct{}) {
-	s.mu.RLock()
-	if b := s.now; b != nil {
-		s.mu.RUnlock()
-		b(w, r, take, stop)
+// Each fault is said in the same words, wherever one looks, and soon; it stays said for as long as it lasts, its end
+// is said too, and the alert rules that go by what processes say fire.
+func TestFaults(t *testing.T) {
+	azurite := emulators.StartAzurite(t)
+	shown := &shown{scrapes: map[string][]string{}}
+	atATime := make(chan struct{}, 4) // a store that is slow because the machine is says that it cannot be used
+	passed := t.Run("said", func(t *testing.T) {
+		for _, group := range faults {
+			t.Run(group[0].name, func(t *testing.T) {
+				t.Parallel()
+				atATime <- struct{}{}
+				defer func() { <-atATime }()
+				busytest.Run(t, func(t *busytest.Attempt) { suffer(t, azurite, group, shown) })
+			})
+		}
+	})
+	if !passed {
 		return
 	}
-	defer s.mu.RUnlock()
-	notifytest.Take(w, r, take, stop)
-	_ = http.NewResponseController(w).Flush()
-}
-
-// hot has devices be hot, each for a while, until the test ends.
-func (w *faulty) hot() {
-	ctx, stop := context.WithCancel(w.t.Context())
-	var running sync.WaitGroup
-	running.Go(func() {
-		for n := 0; ctx.Err() == nil; n++ {
-			w.publish(fmt.Sprint("oven-", n%50), threshold+1)
-			w.publish("odd", threshold+1)
-			select {
-			case <-ctx.Done():
-			case <-time.After(200 * time.Millisecond):
-			}
+	fired := fired(t, shown.scrapes)
+	for _, f := range slices.Concat(faults...) {
+		if shown.scrapes[f.name] == nil {
+			continue // -run left it out
 		}
-	})
-	w.t.Cleanup(func() {
-		stop()
-		running.Wait()
-	})
-}
-
-// says reports whether /readyz answers with this code and a headline that contains text.
-func (w *faulty) says(code int, text string) bool {
-	got, body := try(http.MethodGet, "http://"+w.site+"/readyz", "")
-	return got == code && strings.Contains(strings.ToLower(body), strings.ToLower(text))
-}
-
-// Each fault is said in the same words, wherever one looks, and soon; it stays said for as long as it lasts, and its end
-// is said too.
-func TestFaults(t *testing.T) {
-	busytest.Run(t, func(t *busytest.Attempt) {
-		w := newFaulty(t)
-		w.start("a")
-		w.hot()
-		within(t.T, startWithin, "alerts go out at first", func() bool { w.alive(); return w.says(200, goingOut) })
-		for _, f := range faults {
-			w.suffers(f)
+		t.Logf("%-40s fires %s", f.name, strings.Join(fired[f.name], ", "))
+		if !slices.Contains(fired[f.name], f.prometheus) {
+			t.Errorf("%s: Prometheus' rule %s does not fire", f.name, f.prometheus)
 		}
-		w.stop("a")
-	})
+	}
+}
+
+// suffer has a worker suffer from the faults of a group, one after the other.
+func suffer(t *busytest.Attempt, azurite *emulators.Azurite, group []fault, shown *shown) {
+	w := newFaulty(t, azurite, group[0].keyless())
+	w.start("a")
+	w.hot()
+	w.until("alerts go out at first", func() bool { return w.says(200, goingOut) })
+	for _, f := range group {
+		w.suffers(f)
+		shown.mu.Lock()
+		shown.scrapes[f.name] = w.scrapes
+		shown.mu.Unlock()
+	}
+	w.stop("a")
 }
 
 func (w *faulty) suffers(f fault) {
 	w.t.Helper()
 	began := time.Now()
+	logged := len(w.workers["a"].stderr.String())
 	f.begin(w)
-	if f.ready == 0 {
-		w.goesOut(f, began)
-		return
-	}
-	within(w.t.T, startWithin, f.name+": /readyz says so", func() bool { w.alive(); return w.says(f.ready, f.says) })
+	w.until(f.name+": /readyz says so", func() bool {
+		return w.says(f.ready, f.says) && (!f.keyless() || w.says(f.ready, f.check)) // its tokens last a while
+	})
 	took := time.Since(began)
 	if limit := w.t.Time(f.within); took > limit {
 		w.t.Missed("%s: said after %v, not within %v", f.name, took, limit)
 	}
+	w.scrapes = nil
 	for range 15 { // it stays said: an alert rule has to hold for minutes
 		w.pass(200 * time.Millisecond)
-		if !w.says(f.ready, f.says) {
-			_, body := try(http.MethodGet, "http://"+w.site+"/readyz", "")
-			w.t.Errorf("%s: it does not stay said: %s", f.name, body)
-			break
+		w.scrape()
+		if w.says(f.ready, f.says) {
+			continue
 		}
+		if _, body := w.readyz(); slow(f, body) {
+			w.t.Missed("%s: %s", f.name, body)
+		} else {
+			w.t.Errorf("%s: it does not stay said: %s", f.name, body)
+		}
+		break
 	}
-	within(w.t.T, startWithin, f.name+": everything says so", func() bool { w.alive(); return w.agrees(f, began) == "" })
-	w.t.Logf("%-40s said after %5.1f s, everywhere after %5.1f s", f.name, took.Seconds(), time.Since(began).Seconds())
+	differs := ""
+	if !eventually(startWithin, func() bool {
+		w.pass(200 * time.Millisecond)
+		differs = w.differs(f, began, logged)
+		return differs == ""
+	}) {
+		w.t.Missed("%s: not within %v: %s says so", f.name, startWithin, differs)
+	}
+	all := time.Since(began)
+	w.until(f.name+": check says so", func() bool {
+		check := alertworker(w.t.T, "check", w.env, "check")
+		<-check.done
+		return f.checked(check.stdout.String())
+	})
+	w.t.Logf("%-40s said after %5.1f s, everywhere after %5.1f s, by check after %5.1f s", f.name, took.Seconds(), all.Seconds(),
+		time.Since(began).Seconds())
 	w.recovers(f)
-}
-
-// goesOut waits until an alert about a reading that came during f has gone out, and ends f.
-func (w *faulty) goesOut(f fault, began time.Time) {
-	w.t.Helper()
-	within(w.t.T, startWithin, f.name+": an alert goes out", func() bool { w.alive(); return w.tookSince(began) })
-	w.t.Logf("%-40s an alert went out after %5.1f s", f.name, time.Since(began).Seconds())
-	w.recovers(f)
-}
-
-// tookSince reports whether the first receiver took an alert about a reading that came since then.
-func (w *faulty) tookSince(then time.Time) bool {
-	return slices.ContainsFunc(w.receiver.Taken(), func(a notify.Alert) bool { return a.Enqueued.After(then) })
 }
 
 // recovers ends f and waits until everything says so.
@@ -251,41 +271,77 @@ func (w *faulty) recovers(f fault) {
 	w.t.Helper()
 	f.end(w)
 	ended := time.Now()
-	within(w.t.T, startWithin, f.name+": alerts go out again, and everything says so", func() bool {
-		w.alive()
+	w.until(f.name+": alerts go out again, and everything says so", func() bool {
 		good, bad, _ := w.monitor.last()
 		return w.says(200, "ready: "+goingOut) && good.After(ended) && good.After(bad)
 	})
 }
 
-// agrees returns what does not say what f does; empty if all agree.
-func (w *faulty) agrees(f fault, since time.Time) string {
+// until waits until met, looking a few times a second. A machine on which that takes minutes is too slow.
+func (w *faulty) until(what string, met func() bool) {
+	w.t.Helper()
+	if !eventually(startWithin, func() bool {
+		w.pass(200 * time.Millisecond)
+		return met()
+	}) {
+		_, body := w.readyz()
+		w.t.Missed("not within %v: %s: %s", startWithin, what, body)
+	}
+}
+
+// differs returns what does not say what f does, which began since then; empty if all agree. The log had so many bytes
+// before.
+func (w *faulty) differs(f fault, since time.Time, logged int) string {
 	var report status.Report
 	_, text := try(http.MethodGet, "http://"+w.site+"/status", "")
 	if json.Unmarshal([]byte(text), &report) != nil || !strings.Contains(report.Headline, f.says) {
 		return "/status"
 	}
 	_, page := try(http.MethodGet, "http://"+w.site+"/", "")
-	if page = html.UnescapeString(page); !strings.Contains(page, f.says) && !strings.Contains(page, "</span>"+string(report.State)+"</p>") {
+	page = html.UnescapeString(page)
+	if !strings.Contains(page, f.says) && !strings.Contains(page, "</span>"+string(report.State)+"</p>") {
 		return "page"
 	}
-	if _, metrics := try(http.MethodGet, "http://"+w.site+"/metrics", ""); !strings.Contains(metrics, f.metric()) {
+	if !strings.Contains(w.scrape(), f.metric()) {
 		return "metrics"
 	}
+	if rules := azureRules(w.t.T, w.workers["a"].stderr.String(), logged); !slices.Contains(rules, f.azure) {
+		return fmt.Sprintf("the log, by which Azure's rules %q fire", rules)
+	}
 	good, bad, why := w.monitor.last()
-	if f.by == "" {
-		if !good.After(since) {
-			return "heartbeat"
-		}
-		return map[bool]string{false: "alerts"}[w.tookSince(since)]
-	}
-	if !bad.After(since) || !strings.Contains(why, f.says) {
+	switch {
+	case f.by == "" && !good.After(since):
 		return "heartbeat"
-	}
-	if log := w.workers["a"].stderr.String(); !strings.Contains(log, f.logged()) {
-		return "log"
+	case f.by != "" && (!bad.After(since) || !strings.Contains(why, f.says)):
+		return "heartbeat"
+	case (f.by == "" || f.goesOut) && !w.tookSince(since):
+		return "receiver"
 	}
 	return ""
+}
+
+// clause returns what is in the way.
+func (f fault) clause() string {
+	if f.check != "" {
+		return f.check
+	}
+	_, what, _ := strings.Cut(f.says, ": ")
+	if what == "" {
+		what = f.says
+	}
+	what, _, _ = strings.Cut(what, ". ")
+	what, _, _ = strings.Cut(what, ", and ")
+	return what
+}
+
+// checked reports whether check says what f is, in a step that failed unless nothing is wrong.
+func (f fault) checked(said string) bool {
+	for line := range strings.Lines(said) {
+		if strings.Contains(line, f.clause()) && (f.by == "" || strings.HasPrefix(line, "✗")) {
+			return true
+		}
+	}
+	return false
 }
 
 // receiver reports whether f is of receivers.
@@ -304,32 +360,121 @@ func (f fault) metric() string {
 	return fmt.Sprintf("alertworker_blocked{by=%q} 1\n", f.by)
 }
 
-// logged returns the message by which Azure's alert rules find f.
-func (f fault) logged() string {
-	switch {
-	case f.receiver():
-		return `"msg":"receiver is down"`
-	case f.by == "partitions":
-		return `"msg":"partitions that this replica owns are not being read"`
-	case f.by == "hub":
-		return `"msg":"the hub cannot be read"`
-	case f.by == "throttle_store":
-		return `"msg":"the throttle store cannot be used"`
+// fired returns which of Prometheus' rules fire if it goes on as was shown, by fault: see tools/rules/fire.
+func fired(t *testing.T, scrapes map[string][]string) (fired map[string][]string) {
+	t.Helper()
+	for _, dir := range []string{"../../../tools/rules", "../../../deploy/prometheus"} { // as in built
+		if err := filepath.WalkDir(dir, func(string, fs.DirEntry, error) error { return nil }); err != nil {
+			t.Fatal(err)
+		}
 	}
-	return `"msg":"the checkpoint store cannot be used"`
+	in, err := json.Marshal(scrapes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "-C", "../../../tools", "run", "-buildvcs=false", "./rules/fire",
+		"../deploy/prometheus/alerts.yaml")
+	var out, failed bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(in), &out, &failed
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("%v: %v\n%s", cmd, err, &failed)
+	}
+	if err := json.Unmarshal(out.Bytes(), &fired); err != nil {
+		t.Fatal(err)
+	}
+	return fired
 }
 
-// alerts returns the rules of Prometheus and of Azure that fire, and after how long.
-func (f fault) alerts() string {
-	switch {
-	case f.by == "":
-		return "none"
-	case f.receiver():
-		return "AlertworkerReceiverDown, 5 min; `receiver-down`, 5 min"
-	case f.by == "partitions":
-		return "AlertworkerPartitionsUnread, 2 min; `blocked`, 10 min"
+// problemsQuery is what deploy/azure/alerts.bicep makes of the log, as far as a test can read it.
+type problemsQuery struct {
+	over, what *regexp.Regexp
+}
+
+var azureAlerts = sync.OnceValues(func() (q problemsQuery, err error) {
+	text, err := os.ReadFile("../../../deploy/azure/alerts.bicep")
+	if err != nil {
+		return q, err
 	}
-	return "AlertworkerBlocked, 2 min; `blocked`, 10 min"
+	find := func(before string) *regexp.Regexp {
+		m := regexp.MustCompile(regexp.QuoteMeta(before) + `"([^"]+)"`).FindSubmatch(text)
+		if m == nil {
+			err = fmt.Errorf("deploy/azure/alerts.bicep has no %s", before)
+			return nil
+		}
+		return regexp.MustCompile(string(m[1]))
+	}
+	return problemsQuery{over: find("matches regex "), what: find("extract(")}, err
+})
+
+// azureRules returns which of the rules in deploy/azure/alerts.bicep a worker's log fulfils, if what it says last goes
+// on; of errors, those after so many bytes.
+func azureRules(t *testing.T, log string, after int) (rules []string) {
+	t.Helper()
+	q, err := azureAlerts()
+	if err != nil {
+		t.Fatal(err)
+	}
+	lasts := map[string]bool{} // by the rule, a thing and its receiver
+	for line := range strings.Lines(log) {
+		after -= len(line)
+		var l struct{ Level, Msg, Effect, Receiver string }
+		if json.Unmarshal([]byte(line), &l) != nil {
+			continue
+		}
+		over := q.over.MatchString(l.Msg)
+		if !over && l.Effect == "" {
+			if l.Level == "error" && after < 0 {
+				lasts["errors"] = true
+			}
+			continue
+		}
+		rule, what := "blocked", ""
+		if m := q.what.FindStringSubmatch(l.Msg); m != nil {
+			what = m[1]
+		}
+		switch what {
+		case "receiver":
+			rule = "receiver-down"
+		case "the devices":
+			rule = "no-readings"
+		}
+		lasts[rule+"/"+what+"/"+l.Receiver] = !over
+	}
+	for key, is := range lasts {
+		if rule, _, _ := strings.Cut(key, "/"); is && !slices.Contains(rules, rule) {
+			rules = append(rules, rule)
+		}
+	}
+	slices.Sort(rules)
+	return rules
+}
+
+// holds returns for how long a rule has to hold, as its file says.
+func holds(t *testing.T, rule string) string {
+	t.Helper()
+	prometheus, err := os.ReadFile("../../../deploy/prometheus/alerts.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	azure, err := os.ReadFile("../../../deploy/azure/alerts.bicep")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, of, found := strings.Cut(string(prometheus), "alert: "+rule+"\n")
+	of, _, _ = strings.Cut(of, "- alert: ")
+	pattern := regexp.MustCompile(`\n +for: (\d+)m\n`)
+	if !found {
+		_, of, found = strings.Cut(string(azure), "name: '"+rule+"'\n")
+		of, _, _ = strings.Cut(of, "name: '")
+		pattern = regexp.MustCompile(`, '(\d+)m'\)`)
+	}
+	if !found {
+		t.Fatalf("there is no rule %s", rule)
+	}
+	if m := pattern.FindStringSubmatch(of); m != nil {
+		return m[1] + " min"
+	}
+	return "at once"
 }
 
 // The table in the documents is this one.
@@ -346,18 +491,15 @@ func TestFaultsAreDocumented(t *testing.T) {
 	}
 	var want strings.Builder
 	want.WriteString("| fault | `/readyz` | it, the page, `/status` and the heartbeat say | within | alert rules |\n|---|---|---|---|---|\n")
-	for _, f := range faults {
+	for _, f := range slices.Concat(faults...) {
 		by := "`blocked{by=\"" + f.by + "\"}`: "
 		if f.receiver() {
 			by = "`receiver_down{reason=\"" + f.by + "\"}`: "
 		} else if f.by == "" {
 			by = ""
 		}
-		if f.ready == 0 {
-			fmt.Fprintf(&want, "| %s | 200 or 503 | changes with the last calls: alerts go out, later | | AlertworkerStoreFailing, 5 min |\n", f.name)
-			continue
-		}
-		fmt.Fprintf(&want, "| %s | %d | … %s … | %.0f s | %s%s |\n", f.name, f.ready, f.says, f.within.Seconds(), by, f.alerts())
+		fmt.Fprintf(&want, "| %s | %d | … %s … | %.0f s | %s%s, %s; `%s`, %s |\n", f.name, f.ready, f.says, f.within.Seconds(),
+			by, f.prometheus, holds(t, f.prometheus), f.azure, holds(t, f.azure))
 	}
 	if *updateDocs {
 		if err := os.WriteFile(file, []byte(before+begin+want.String()+end+after), 0o644); err != nil {
