@@ -34,6 +34,7 @@ func TestRecordsAreWatched(t *testing.T) {
 		var network recordstest.Network
 		store := watched(network.Via(&records.Memory{}), &monitor.Checkpoints)
 		noAnswer := errors.New("no answer")
+		const calm = 20 * time.Second // with no failure, until a store counts as usable again
 		for what, call := range map[string]func() error{
 			"read": func() error { _, err := store.Read(t.Context(), "name", 1); return err },
 			"stat": func() error { _, err := store.Stat(t.Context(), "name"); return err },
@@ -52,6 +53,7 @@ func TestRecordsAreWatched(t *testing.T) {
 			}
 			network.Fail = nil
 			err := call()
+			time.Sleep(calm)
 			if err != nil && !errors.Is(err, records.ErrNotFound) && !errors.Is(err, records.ErrConflict) {
 				t.Errorf("%s: %v", what, err)
 			}
@@ -59,7 +61,9 @@ func TestRecordsAreWatched(t *testing.T) {
 			if conflict := errors.Is(err, records.ErrConflict); down() != conflict {
 				t.Errorf("%s: %v; the store is down: %t", what, err, down())
 			}
-			if _, err := store.Write(t.Context(), records.Record{Name: what}); err != nil || down() {
+			_, err = store.Write(t.Context(), records.Record{Name: what})
+			time.Sleep(calm)
+			if err != nil || down() {
 				t.Errorf("write after %s: %v; the store is down: %t", what, err, down())
 			}
 		}
