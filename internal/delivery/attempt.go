@@ -30,7 +30,7 @@ type group struct {
 	reported bool // whether the receiver's answer has been recorded
 }
 
-// An attempt is what one has shown.
+// An attempt is the result of one delivery attempt.
 type attempt struct {
 	probe   bool
 	group   *group // nil if it is about a dead letter
@@ -78,6 +78,7 @@ func (q *queue) send(d *delivery, a *attempt) {
 		a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
 		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
 	}
+
 	if a.group != nil {
 		a.group.Leave(a.asked)
 	}
@@ -90,12 +91,15 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 	if d.cause != notGivenUp {
 		return throttle.NotTaken
 	}
+
 	if grant.Ambiguous {
 		q.box.Stats.Ambiguous.Add(1)
 	}
+
 	if a.barred = q.box.Owner.MaySend(ctx, d.Key, d.due, grant.Before); a.barred != nil {
 		return throttle.NotTaken
 	}
+
 	a.asked = true
 	a.failure = q.notify(ctx, d, a.alert, a.group)
 	q.to.answered(q, d, *a)
@@ -105,6 +109,7 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 	case a.failure.Untaken, a.failure.Refused:
 		return throttle.NotTaken
 	}
+
 	return throttle.Unknown
 }
 
@@ -123,6 +128,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 		d.cause = notGivenUp
 		return d.again(verdict{why: WaitPause, pause: minBackoff})
 	}
+
 	return q.failed(d, a)
 }
 
@@ -142,6 +148,7 @@ func (q *queue) awaitOwner(d *delivery, why error) verdict {
 	if pause == 0 {
 		d.attempts++
 	}
+
 	return d.again(verdict{why: WaitOwner, pause: pause, grows: pause == 0})
 }
 
@@ -152,6 +159,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	if a.failure != nil {
 		d.note(a.failure)
 	}
+
 	if refused && a.group.size > 1 {
 		d.alone = true
 		return verdict{state: ready}
@@ -165,11 +173,13 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	case reason == "":
 		return verdict{state: failed, why: WaitPause, grows: true}
 	}
+
 	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
 	d.refused = refused && d.due == nil
 	if a.group == nil {
 		return q.writeLetter(d)
 	}
+
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
@@ -181,19 +191,23 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *
 			q.debug(d, "alert not taken, because there are too many", zap.Error(err))
 			return failure
 		}
+
 		d.attempts++
 		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
 		return notify.AsError(err)
 	}
+
 	if alert.Resolved {
 		d.Recovered.Add(1)
 	} else {
 		d.Sent.Add(1)
 	}
+
 	d.suppressed = 0
 	if arrival := d.head.arrival(); arrival != nil {
 		arrival.Alerted.Store(true)
 	}
+
 	return nil
 }
 
@@ -212,6 +226,7 @@ func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string
 	case q.old(d, now):
 		return q.tooOld(failure)
 	}
+
 	return ""
 }
 
@@ -239,6 +254,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	d.note(err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
 	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
+
 	switch result.Outcome {
 	case throttle.Sent:
 		v.covers = coversAll
@@ -257,6 +273,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 		d.attempts++
 		return d.again(verdict{why: WaitStore, grows: true})
 	}
+
 	return v
 }
 
@@ -274,11 +291,14 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 	if !d.recovers() {
 		return d.again(verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))})
 	}
+
 	wait := max(retry, minAskAgain)
 	if now, ok := q.to.storeTime(); ok {
 		d.since = now + wait.Microseconds()
 	}
+
 	d.cause = notGivenUp
+
 	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 }
 
@@ -291,6 +311,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 		d.attempts++
 		return verdict{state: givenUp, why: WaitDeadLetter, grows: true}
 	}
+
 	if !d.written {
 		if err := box.DeadLetters.Keep(d.under(box.settling), *d.letter); err != nil {
 			return again("cannot keep a dead letter; its event stays unsettled", err)
@@ -298,11 +319,13 @@ func (q *queue) writeLetter(d *delivery) verdict {
 		d.written = true
 		box.Stats.DeadLetters.Add(1)
 	}
+
 	if d.due.Silent() || d.Message.WillResolve && d.due == nil && box.FromHub {
 		if err := q.gate(d).GiveUp(d.under(box.settling), q.request(d, &d.head)); err != nil {
 			return again("the throttle store is not responding; an alert that was given up stays unsettled", err)
 		}
 	}
+
 	return q.letterKept(d)
 }
 
@@ -311,15 +334,18 @@ func (q *queue) letterKept(d *delivery) verdict {
 	if arrival := d.head.arrival(); arrival != nil {
 		arrival.Letter.Store(d.letter)
 	}
+
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
 	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
 	if d.cause == tooMany {
 		v.covers = coversAll // to make room
 	}
+
 	if d.refused { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
 		q.gate(d).Refused(d.About)
 	}
+
 	return v
 }
 
@@ -329,6 +355,7 @@ func (d *delivery) coversRefused() func(*Reading) bool {
 	if !d.Shared || d.another {
 		return coversAll
 	}
+
 	d.another = true
 	refused := d.device(&d.head)
 	return func(r *Reading) bool { return d.device(r) == refused }

@@ -160,23 +160,28 @@ func (q *queue) id(d *delivery, r *Reading) string {
 	}
 
 	id := q.box.IDs
+
 	if a := r.arrival(); a != nil && a.ID != "" {
 		id += a.ID
 	} else {
 		id += strconv.FormatInt(r.Sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 	}
+
 	id += d.Suffix
 
 	ended := d.recovers() && d.due.Opened > 0 // its rule was removed: it is about the last event read
 	if d.Silence || ended {                   // several devices may be silent since one place, where events may be missing
 		id += "/" + url.PathEscape(d.About)
 	}
+
 	if d.due != nil && d.due.Part == throttle.End {
 		id += "/end"
 	}
+
 	if d.recovers() {
 		id += "/resolved"
 	}
+
 	return id
 }
 
@@ -188,6 +193,7 @@ func (q *queue) log(d *delivery) string {
 	case d.Shared:
 		return ""
 	}
+
 	return q.box.Log
 }
 
@@ -201,15 +207,18 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 		Sequence: about.Sequence,
 		Recovery: d.recovers(),
 	}
+
 	switch {
 	case d.due != nil:
 		r.Part = d.due.Part
 	case d.Shared:
 		r.Sequence = 0 // those of other devices and partitions say nothing about it
 	}
+
 	if a := about.arrival(); a != nil {
 		r.Arrived = a.At
 	}
+
 	return r
 }
 
@@ -240,18 +249,22 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += q.to.GiveUp
 	}
+
 	if head.More != nil {
 		a.Shown = head.More.Shown
 	}
+
 	if d.Shared {
 		a.PerValue = d.About
 		a.Suppressed = g.Suppressed // these are devices
 	}
+
 	if d.Silence {
 		a.Silent = time.Duration(head.Limit * float64(time.Second))
 		a.Threshold = 0
 		a.LastHeard = fromMicros0(d.due.Heard)
 	}
+
 	switch {
 	case len(d.Words) == 0:
 	case a.Resolved:
@@ -259,6 +272,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	default:
 		a.Word = d.Words[int(head.Value)-1]
 	}
+
 	return a
 }
 
@@ -311,9 +325,11 @@ func (d *delivery) awaited() *Ticket {
 	if d == nil {
 		return nil
 	}
+
 	if d.ticket == nil {
 		d.ticket = &Ticket{Ended: make(chan struct{})}
 	}
+
 	return d.ticket
 }
 
@@ -325,10 +341,12 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 	if n != nil && n.Opened > 0 {
 		d.tries.since = n.Opened
 	}
+
 	q.deliveries[key] = d
 	if q.box.Trace == nil {
 		return d
 	}
+
 	d.trace = &tracked{Trace: q.box.Trace(Start{
 		AlertID:   q.id(d, r),
 		Device:    d.device(r),
@@ -369,17 +387,20 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 			done = d.due
 		}
 		q.replace(d, outcome)
+
 	case d.joined > 0 && !covers(&d.latest):
 		q.release(d)
 		q.hold(d, &d.latest, d.latestBefore)
 		d.start(&d.latest)
 		d.suppressed += d.joined - 1
 		d.joined = 0
-		q.getReady(d)
+		q.enqueue(d)
+
 	default:
 		q.suppressed(d)
 		q.replace(d, outcome)
 	}
+
 	q.box.mu.Unlock()
 	q.box.Owner.Settled(d.Key, done)
 }
@@ -394,11 +415,12 @@ func (q *queue) replace(d *delivery, outcome string) {
 		next.suppressed = d.joined - 1
 		next.ticket, d.ticket = d.ticket, nil
 		q.hold(next, &d.latest, d.latestBefore)
-		q.getReady(next)
+		q.enqueue(next)
 	} else if n := q.later[d.Key]; n != nil {
 		delete(q.later, d.Key)
-		q.getReady(q.begin(d.Key, &n.Reading, n))
+		q.enqueue(q.begin(d.Key, &n.Reading, n))
 	}
+
 	d.end(outcome)
 }
 
@@ -409,9 +431,11 @@ func (q *queue) suppressed(d *delivery) {
 		q.gate(d).Suppressed(d.About, int64(d.suppressed)+int64(d.joined))
 		return
 	}
+
 	for device := range q.sharing[d] {
 		q.gate(d).SuppressedShared(d.About, device)
 	}
+
 	q.sharers -= len(q.sharing[d])
 	delete(q.sharing, d)
 }
@@ -424,6 +448,7 @@ func (q *queue) join(d *delivery, r *Reading, before Place) {
 	if d.held.index == 0 {
 		q.hold(d, r, before)
 	}
+
 	d.join(r, before)
 	if !d.Shared {
 		return
@@ -434,6 +459,7 @@ func (q *queue) join(d *delivery, r *Reading, before Place) {
 		devices = map[string]struct{}{}
 		q.sharing[d] = devices
 	}
+
 	if _, known := devices[r.More.Device]; !known && q.sharers < maxSharers {
 		devices[r.More.Device] = struct{}{}
 		q.sharers++
@@ -447,22 +473,25 @@ func (q *queue) follow(d *delivery, v verdict) {
 		q.settle(d, v.covers, v.outcome)
 		return
 	case v.state == ready:
-		q.getReady(d)
+		q.enqueue(d)
 		return
 	case v.grows:
 		v.pause = retryDelay(int(d.attempts))
 	}
+
 	q.box.mu.Lock()
 	defer q.box.mu.Unlock()
+
 	if d.due != nil && d.due.withdrawn {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}
+
 	q.wait(d, v.state, v.why, int64(q.to.now()+v.pause))
 }
 
-// getReady has d wait for its turn.
-func (q *queue) getReady(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
+// enqueue has d wait for its turn.
+func (q *queue) enqueue(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
 
 // wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
 // closed.
@@ -470,10 +499,12 @@ func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
 	r := q.to
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if q.closed {
 		d.end(OutcomeUnsettled)
 		return
 	}
+
 	q.push(d, s, why, key)
 	r.dispatch()
 }
@@ -501,6 +532,7 @@ func (d *delivery) end(outcome string) {
 		}
 		close(d.ticket.Ended)
 	}
+
 	if d.trace != nil {
 		d.trace.End(End{Outcome: outcome, Suppressed: int64(d.suppressed) + int64(d.joined), Err: d.trace.err})
 	}

@@ -58,10 +58,12 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	if h.probed() && !probe {
 		return
 	}
+
 	h.failures++
 	if suspect {
 		h.suspects++
 	}
+
 	h.failure = failure
 	h.down = h.down || h.failures >= failuresToGoDown
 	h.nextFailed = now + retryDelay(h.failures-failuresToGoDown+1)
@@ -98,6 +100,7 @@ func (s *shortfall) reject(now time.Duration, about string, failure *notify.Erro
 	if s.rejections == 0 {
 		s.rejected = now
 	}
+
 	s.rejections++
 	s.last = failure
 	if len(s.about) < failuresToGoDown && !slices.Contains(s.about, about) {
@@ -116,6 +119,7 @@ func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, down bool
 	case s.failures >= failuresToGoDown:
 		return ReceiverFails, s.failed, true
 	}
+
 	return ReceiverFails, 0, false
 }
 
@@ -148,12 +152,15 @@ func (h *storeHealth) failed(now time.Duration, first, probe bool) {
 	if h.probed() && !probe {
 		return
 	}
+
 	if h.failures == 0 {
 		h.since = now
 	}
+
 	if first || h.probed() {
 		h.failures++
 	}
+
 	if h.probed() {
 		h.retry = now + retryDelay(h.failures-failuresToGoDown+1)
 	}

@@ -45,5 +45,6 @@ func (h *heapOf[T]) Pop() any {
 	clear(h.all[last:])
 	h.all = h.all[:last]
 	*e.slot() = 0
+
 	return e
 }

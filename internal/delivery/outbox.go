@@ -118,23 +118,28 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 			o.Stats.Suppressed.Add(1)
 			continue
 		}
+
 		if !detailed {
 			a.More, detailed = details.More(), true
 		}
+
 		switch {
 		case d != nil:
 			q.join(d, &a.Reading, a.Before)
 			o.Stats.Suppressed.Add(1)
+
 		case !a.JoinOnly:
 			d = q.begin(a.Key, &a.Reading, nil)
 			d.reminder = a.Reminder
 			q.hold(d, &a.Reading, a.Before)
-			q.getReady(d)
+			q.enqueue(d)
 		}
+
 		if a.Waits {
 			tickets = append(tickets, d.awaited())
 		}
 	}
+
 	return tickets
 }
 
@@ -143,12 +148,14 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 // after an operator ended it.
 func (a *Alert) recent(receiver int) bool {
 	g := a.Gates[receiver]
+
 	switch {
 	case a.Shared: // no recovery was ever sent
 		return g.RecentShared(a.About, a.Sender)
 	case a.Opened:
 		return g.RecentSince(a.About, a.Since)
 	}
+
 	return g.Recent(a.About)
 }
 
@@ -156,13 +163,14 @@ func (a *Alert) recent(receiver int) bool {
 func (o *Outbox) Give(key Key, n *Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for i, q := range o.queues {
 		switch {
 		case !n.DueTo(i):
 		case q.deliveries[key] != nil:
 			q.later[key] = n
 		default:
-			q.getReady(q.begin(key, &n.Reading, n))
+			q.enqueue(q.begin(key, &n.Reading, n))
 		}
 	}
 }
@@ -177,6 +185,7 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 		if q.later[key] == n {
 			delete(q.later, key)
 		}
+
 		if d := q.deliveries[key]; d != nil && d.due == n && q.withdraw(d) {
 			q.replace(d, throttle.Unneeded.String())
 		}
@@ -206,6 +215,7 @@ func (o *Outbox) Len() (n int) {
 	for _, q := range o.queues {
 		n += len(q.deliveries)
 	}
+
 	return n
 }
 
@@ -216,6 +226,7 @@ func (o *Outbox) MostWaiting() (most int) {
 		most = max(most, q.waiting())
 		q.to.mu.Unlock()
 	}
+
 	return most
 }
 
@@ -231,6 +242,7 @@ func (o *Outbox) Full() bool {
 func (o *Outbox) States(keys []Key) (all []State) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for _, q := range o.queues {
 		for _, key := range keys {
 			if d := q.deliveries[key]; d != nil {
@@ -238,5 +250,6 @@ func (o *Outbox) States(keys []Key) (all []State) {
 			}
 		}
 	}
+
 	return all
 }

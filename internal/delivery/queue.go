@@ -52,6 +52,7 @@ func (q *queue) close() {
 			dropped = append(dropped, q.take(state(i)))
 		}
 	}
+
 	r.dispatch()
 	r.mu.Unlock()
 	for _, d := range dropped {
@@ -67,6 +68,7 @@ func (q *queue) push(d *delivery, s state, why Wait, key int64) {
 	if s == ready {
 		d.key = d.order()
 	}
+
 	q.lines[s].add(d)
 }
 
@@ -81,10 +83,12 @@ func (q *queue) wake(why Wait) {
 			woken = append(woken, d)
 		}
 	}
+
 	for _, d := range woken {
 		q.lines[pausing].remove(d)
 		q.push(d, ready, WaitTurn, 0)
 	}
+
 	r.dispatch()
 }
 
@@ -96,9 +100,11 @@ func (q *queue) withdraw(d *delivery) bool {
 	if d.state == attempting {
 		return false
 	}
+
 	q.lines[d.state].remove(d)
 	d.waits(attempting, WaitAttempt, q.to.now())
 	q.to.dispatch()
+
 	return true
 }
 
@@ -122,5 +128,6 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 	case store.clock.IsZero():
 		return 0, false
 	}
+
 	return store.clock.Add(now - store.answeredAt - giveUp).UnixMicro(), true
 }

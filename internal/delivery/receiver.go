@@ -47,9 +47,11 @@ func (r *receiver) open(o *Outbox) *queue {
 		later:      map[Key]*Notice{},
 		sharing:    map[*delivery]map[string]struct{}{},
 	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.queues = append(r.queues, q)
+
 	return q
 }
 
@@ -64,6 +66,7 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
+
 	for r.start(now) {
 	}
 	r.shed(now)
@@ -72,6 +75,7 @@ func (r *receiver) dispatch() {
 		if q == nil {
 			break
 		}
+
 		r.writing++
 		d := q.take(givenUp)
 		probe := d.letter == nil && r.store.probed()
@@ -82,9 +86,11 @@ func (r *receiver) dispatch() {
 			} else {
 				q.follow(d, q.writeLetter(d))
 			}
+
 			r.letterDone()
 		})
 	}
+
 	r.setTimer(now)
 }
 
@@ -93,10 +99,12 @@ func (r *receiver) start(now time.Duration) bool {
 	if r.messages >= r.places() || r.pace.Next(now) > now {
 		return false
 	}
+
 	type chosen struct {
 		q *queue
 		d *delivery
 	}
+
 	var together []chosen
 	most, probe := 1, r.probed()
 	for len(together) < most {
@@ -104,15 +112,18 @@ func (r *receiver) start(now time.Duration) bool {
 		if q == nil || len(together) > 0 && q.lines[from].first().alone {
 			break
 		}
+
 		d := q.take(from)
 		together = append(together, chosen{q, d})
 		if len(together) == 1 && !d.alone && !probe {
 			most = max(most, r.Limits.Batch)
 		}
 	}
+
 	if len(together) == 0 {
 		return false
 	}
+
 	r.messages++
 	r.sending += len(together)
 	r.probing = r.probing || probe
@@ -121,6 +132,7 @@ func (r *receiver) start(now time.Duration) bool {
 	for _, c := range together {
 		c.q.box.work.Go(func() { c.q.try(c.d, probe, g) })
 	}
+
 	return true
 }
 
@@ -130,9 +142,11 @@ func (r *receiver) places() int {
 	if r.Limits.Places > 0 {
 		most = min(most, r.Limits.Places)
 	}
+
 	if r.Limits.Batch > 1 {
 		most = 1
 	}
+
 	return r.pace.Places(most)
 }
 
@@ -149,6 +163,7 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 				best = min(best, q.lines[ready].first().class())
 			}
 		}
+
 		q := r.takeTurn(func(q *queue) bool {
 			return q.lines[ready].Len() > 0 && q.lines[ready].first().class() == best || q.due(failed, now)
 		})
@@ -156,27 +171,33 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 			(q.lines[ready].Len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
 			return q, failed
 		}
+
 		return q, ready
 	}
+
 	if r.probing || now < r.store.retry {
 		return nil, 0
 	}
+
 	if r.anyReady() {
 		if now < r.health.nextNew {
 			return nil, 0
 		}
 		return r.takeTurn(func(q *queue) bool { return q.lines[ready].Len() > 0 }), ready
 	}
+
 	if now < r.health.nextFailed {
 		return nil, 0
 	}
-	var of *queue
+
+	var first *queue
 	for _, q := range r.queues { // the failed delivery that is due first, of all queues
-		if q.due(failed, now) && (of == nil || q.lines[failed].first().key < of.lines[failed].first().key) {
-			of = q
+		if q.due(failed, now) && (first == nil || q.lines[failed].first().key < first.lines[failed].first().key) {
+			first = q
 		}
 	}
-	return of, failed
+
+	return first, failed
 }
 
 // storeTime returns the time by the store's clock, in Unix µs, as estimated by our monotonic clock since the
@@ -200,6 +221,7 @@ func (r *receiver) takeTurn(has func(*queue) bool) *queue {
 			return r.queues[n]
 		}
 	}
+
 	return nil
 }
 
@@ -234,11 +256,13 @@ func (r *receiver) expire() {
 	if !r.health.probed() || r.probing {
 		return
 	}
+
 	for _, q := range r.queues {
 		oldest, ok := q.oldestAllowed(now)
 		if !ok {
 			continue
 		}
+
 		var old []*delivery
 		for _, s := range [...]state{ready, failed} {
 			for _, d := range q.lines[s].all {
@@ -247,6 +271,7 @@ func (r *receiver) expire() {
 				}
 			}
 		}
+
 		for _, d := range old {
 			q.giveUp(d, tooOld, now)
 		}
@@ -262,13 +287,16 @@ func (r *receiver) setTimer(now time.Duration) {
 			next = t
 		}
 	}
+
 	down, anyReady := r.probed() && !r.probing, r.anyReady()
 	for _, q := range r.queues {
 		for s := range states {
 			if q.lines[s].Len() == 0 {
 				continue
 			}
+
 			key := time.Duration(q.lines[s].first().key)
+
 			switch {
 			case s == pausing, s == awaitsWindow, s == failed && !r.probed():
 				at(key)
@@ -281,13 +309,16 @@ func (r *receiver) setTimer(now time.Duration) {
 			}
 		}
 	}
+
 	if r.messages < r.places() &&
 		slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
 		at(r.pace.Next(now))
 	}
+
 	if next == r.wake {
 		return
 	}
+
 	r.wake = next
 	switch {
 	case next == 0:
@@ -315,10 +346,13 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	if a.group != nil {
 		r.leave(a)
 	}
+
 	if a.probe {
 		r.probing = false
 	}
+
 	now := r.now()
+
 	switch outcome := a.result.Outcome; {
 	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case outcome != throttle.Unavailable:
@@ -326,6 +360,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	case !q.cancelled():
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
+
 	d.unanswered = a.result.Outcome == throttle.Unavailable
 	r.dispatch()
 }
@@ -340,6 +375,7 @@ func (r *receiver) leave(a attempt) {
 	if a.group.left > 0 {
 		return
 	}
+
 	r.messages--
 	if !a.group.reported {
 		r.pace.Cancel()
@@ -353,21 +389,26 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	defer r.mu.Unlock()
 	now := r.now()
 	first := !a.group.reported // of the message
+
 	switch {
 	case q.cancelled():
+
 	case a.failure != nil && a.failure.Limited:
 		if first {
 			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
 			r.health.failure = a.failure
 		}
+
 	case a.failure == nil || a.failure.Refused:
 		if first {
 			r.pace.Taken(now)
 		}
 		r.works(now, d, a)
+
 	default:
 		r.failed(now, d, a)
 	}
+
 	a.group.reported = true
 }
 
@@ -380,12 +421,14 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	case a.group.size == 1: // else it may be because of another one
 		r.shortfall.reject(now, d.About, a.failure)
 	}
+
 	for _, q := range r.queues {
 		for q.lines[failed].Len() > 0 {
 			d := q.take(failed)
 			q.push(d, pausing, WaitPause, d.key)
 		}
 	}
+
 	r.health.succeeded(a.failure == nil)
 }
 
@@ -399,10 +442,12 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 			d.ownFailures++
 		}
 	}
+
 	d.answered = r.health.answered
 	if a.group.reported {
 		return
 	}
+
 	suspect := first && !d.odd // else the fault may be the alert's own
 	r.health.failed(now, a.failure, suspect, a.probe)
 	r.shortfall.fail(now, a.failure)
@@ -423,13 +468,16 @@ func (r *receiver) state() ReceiverState {
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
+
 	now := r.now()
+
 	if rate := r.pace.Rate(); rate > 0 {
 		each := max(r.Limits.Batch, 1)
 		messages := (state.Waiting + each - 1) / each
 		state.Rate, state.Limited = rate, r.pace.Learned()
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
+
 	fault, since, down := r.shortfall.fault()
 	var failure error = r.shortfall.last
 	if from, stuck := r.pace.Stuck(); stuck && !down {
@@ -438,11 +486,13 @@ func (r *receiver) state() ReceiverState {
 		failure = r.health.failure
 		down = true
 	}
+
 	if down {
 		state.Down, state.Fault = true, fault
 		state.Since, state.Err = r.started.Add(since), failure
 		state.Retry = r.nextAttempt()
 	}
+
 	return state
 }
 

@@ -49,31 +49,40 @@ func (d State) String() string {
 	switch d.For {
 	case WaitTurn:
 		return fmt.Sprintf("other alerts are being sent to receiver %s first", d.Receiver)
+
 	case WaitReceiver:
 		return fmt.Sprintf("receiver %s is down%s", d.Receiver, d.failure())
+
 	case WaitStore:
 		return "the throttle store is not responding, and without it nothing is sent"
+
 	case WaitClaim:
 		return fmt.Sprintf(
 			"the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has "+
 				"only just ended",
 			d.Receiver,
 		)
+
 	case WaitPause:
 		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
+
 	case WaitWindow:
 		return fmt.Sprintf("receiver %s gets the recovery when the window of the last alert is over", d.Receiver)
+
 	case WaitOwner:
 		if !d.Recovery {
 			return fmt.Sprintf("receiver %s gets the alert once it is certain that the device is still silent", d.Receiver)
 		}
+
 		return fmt.Sprintf(
 			"receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition",
 			d.Receiver,
 		)
+
 	case WaitDeadLetter:
 		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
 	}
+
 	return fmt.Sprintf("an attempt to alert receiver %s is under way", d.Receiver)
 }
 
@@ -96,9 +105,11 @@ func (q *queue) state(d *delivery) State {
 		Value:     d.head.Value,
 		Joined:    int64(d.joined),
 	}
+
 	if d.held.index > 0 {
 		state.Since = fromMicros(d.held.enqueued)
 	}
+
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
 	state.For = d.wait
@@ -106,10 +117,12 @@ func (q *queue) state(d *delivery) State {
 	if d.state != attempting && d.state != ready {
 		state.Until = q.to.started.Add(time.Duration(d.key))
 	}
+
 	q.to.holds(d, &state)
 	if state.For == WaitPause || state.For == WaitReceiver {
 		state.Failure = q.to.health.failure
 	}
+
 	return state
 }
 

@@ -25,7 +25,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 		return Saved{}
 	}
 	read := w.read
-	if r := w.roster; read.Offset != "" && !read.UpTo(r.Position) {
+	if r := w.roster; read.Offset != "" && !read.NotAfter(r.Position) {
 		r.Position = read
 	}
 	content := w.roster.Encode()

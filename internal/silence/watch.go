@@ -181,7 +181,7 @@ func (w *Watch) Begin(
 			floor.Sequence = -1
 		}
 		r.Raise(floor)
-	case start.UpTo(r.Position):
+	case start.NotAfter(r.Position):
 	case !start.Time.IsZero() && start.Time.Sub(r.Position.Time) <= maxReplay:
 		w.read = r.Position
 	default: // nobody will hear what lies between

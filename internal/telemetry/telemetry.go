@@ -19,9 +19,9 @@ type Position struct {
 	Time       time.Time // when the hub took the event there, by its clock; zero if it is not known
 }
 
-// UpTo reports whether p is known not to be after q. It is false if the two are of different generations, or q is
+// NotAfter reports whether p is known not to be after q. It is false if the two are of different generations, or q is
 // before the first event.
-func (p Position) UpTo(q Position) bool {
+func (p Position) NotAfter(q Position) bool {
 	return p.Generation == q.Generation && p.Sequence <= q.Sequence && q.Offset != ""
 }
 

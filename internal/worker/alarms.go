@@ -16,11 +16,11 @@ const maxAlarms = ledger.MaxAlarms / 2
 // alarms are those of one partition, as of the last event read. They are guarded by
 // stream.mu, but for mayHave.
 type alarms struct {
-	of     map[alarmKey]kept  // none is zero. Changed by set alone
+	byKey  map[alarmKey]alarm // none is zero. Changed by set alone
 	counts map[*level]*[4]int // by the index of what is counted
 	total  [4]int
 
-	some atomic.Int32 // len(of)
+	some atomic.Int32 // len(byKey)
 	// alarms by a hash of their device, so that one without alarms is known without a lock
 	filter  [filterSize]atomic.Int32
 	history history
@@ -45,9 +45,9 @@ type alarmKey struct {
 // notices returns the key of the notices about an alarm, unless devices share them.
 func (k alarmKey) notices() delivery.Key { return delivery.Key{About: k.device, Topic: k.level.own} }
 
-// kept is an alarm: one level of one device that is not normal, or has a notice that is due. It is zero if there is
+// An alarm is one level of one device that is not normal, or has a notice that is due. It is zero if there is
 // none.
-type kept struct {
+type alarm struct {
 	rules.State
 	// unless it is normal: what the reading that opened it, or made it pending, reached; of a silence in seconds
 	limit float64
@@ -64,7 +64,7 @@ type kept struct {
 // A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it.
 type dueNotice struct {
 	delivery.Notice
-	kept bool // of a silence: the ledger in the store holds it; guarded by stream.mu
+	saved bool // of a silence: the ledger in the store holds it; guarded by stream.mu
 }
 
 // is reports whether n, which may be nil, is the notice other.
@@ -76,14 +76,14 @@ func (n *dueNotice) silence() bool { return n != nil && n.Silent() }
 // waits reports whether n, of the level l, must wait before there is a delivery: a silence until the ledger in the
 // store holds it, or while its rule is missing, because then nobody knows who is heard.
 func (n *dueNotice) waits(l *level) bool {
-	return n.silence() && (!n.kept || !l.removed.IsZero())
+	return n.silence() && (!n.saved || !l.removed.IsZero())
 }
 
 func newAlarms(changes int) *alarms {
 	return &alarms{
-		of:      map[alarmKey]kept{},
+		byKey:   map[alarmKey]alarm{},
 		counts:  map[*level]*[4]int{},
-		history: history{kept: map[alarmKey]kept{}, bound: changes},
+		history: history{alarms: map[alarmKey]alarm{}, bound: changes},
 	}
 }
 
@@ -99,43 +99,49 @@ func (a *alarms) room(device string) bool {
 }
 
 // set replaces the alarm of key.
-func (a *alarms) set(key alarmKey, k kept) {
-	was, had := a.of[key]
+func (a *alarms) set(key alarmKey, k alarm) {
+	was, had := a.byKey[key]
 	a.count(key.level, was, -1)
 	a.count(key.level, k, 1)
 	n := int32(0)
-	switch has := k != (kept{}); {
+
+	switch has := k != (alarm{}); {
 	case has:
-		a.of[key] = k
+		a.byKey[key] = k
 		if !had {
 			n = 1
 		}
+
 	case had:
-		delete(a.of, key)
+		delete(a.byKey, key)
 		n = -1
 	}
+
 	if n != 0 {
 		a.some.Add(n)
 		a.filter[roster.Hash(key.device)%filterSize].Add(n)
 	}
 }
 
-func (a *alarms) count(l *level, k kept, n int) {
-	of := a.counts[l]
-	if of == nil {
-		of = new([4]int)
-		a.counts[l] = of
+func (a *alarms) count(l *level, k alarm, n int) {
+	counts := a.counts[l]
+	if counts == nil {
+		counts = new([4]int)
+		a.counts[l] = counts
 	}
+
 	add := func(what int) {
-		of[what] += n
+		counts[what] += n
 		a.total[what] += n
 	}
+
 	switch k.Phase {
 	case rules.Pending:
 		add(pendingAlarms)
 	case rules.Open:
 		add(openAlarms)
 	}
+
 	switch {
 	case k.due.silence():
 		add(dueSilences)

@@ -80,10 +80,12 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	if err != nil {
 		return nil, err
 	}
+
 	clock, err := set.Clock()
 	if err != nil {
 		return nil, err
 	}
+
 	c := Config{
 		Rules:   set,
 		Decoder: decoder,
@@ -92,20 +94,24 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		Mutes:   func() []rules.Mute { return o.Mutes },
 		Roster:  func(string) *roster.File { return nil },
 	}
+
 	b := &Backtest{observer: o, streams: map[string]*stream{}, watchAt: math.MaxInt64, shortest: math.MaxInt64}
 	for _, r := range receivers {
 		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
 		c.Receivers = append(c.Receivers, r)
 		b.windows = append(b.windows, map[delivery.Key]backWindow{})
 	}
+
 	b.worker = New(c)
 	for _, r := range b.worker.rules {
 		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
 		r.stateful = true
 	}
+
 	for _, r := range b.worker.silences {
 		b.shortest = min(b.shortest, r.Silent.Microseconds())
 	}
+
 	return b, nil
 }
 
@@ -120,6 +126,7 @@ func (b *Backtest) Take(partition string, events []telemetry.Event) {
 		s.alarms = newAlarms(0)
 		b.streams[partition], b.order = s, append(b.order, s)
 	}
+
 	for i := range events {
 		events[i].Time = events[i].Enqueued
 		b.advance(micros(events[i].Enqueued))
@@ -137,6 +144,7 @@ func (b *Backtest) Finish() {
 		b.watch()
 		b.watchAt = math.MaxInt64
 	}
+
 	for len(b.due) > 0 {
 		b.advance(b.due[0].at + 1)
 	}
@@ -173,6 +181,7 @@ func (b *Backtest) watch() {
 			w.Answer(b.elsewhere(s, q.Elsewhere), 0)
 			w.Look(now, false)
 		}
+
 		s.mu.Lock()
 		s.saved(s.opened)
 		s.opened = nil
@@ -194,6 +203,7 @@ func (b *Backtest) elsewhere(s *stream, asked []roster.Asked) map[roster.Asked]i
 			other.unheard.View(func(r *roster.Roster) { heard[a] = max(heard[a], r.LastOf(a.Device, a.Hears)) })
 		}
 	}
+
 	return heard
 }
 
@@ -210,6 +220,7 @@ func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket 
 			m.alert(i, a.Sender, a.Key, &a.Reading)
 		}
 	}
+
 	return nil
 }
 
@@ -219,6 +230,7 @@ func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery
 		m.worker.stats.Suppressed.Add(1)
 		return
 	}
+
 	windows[key] = backWindow{end: m.now + key.Message.Window.Microseconds(), notified: true}
 	key.Sent.Add(1)
 	m.notice(BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.logName}, key, r)
@@ -254,15 +266,21 @@ func (b *Backtest) recover(r *dueRecovery) {
 	if !r.from.of.isDue(r.key, r.notice) {
 		return
 	}
+
 	r.from.settle(r.receiver, r.key, r.notice)
 	windows := b.windows[r.receiver]
 	if !windows[r.key].notified {
 		return
 	}
+
 	delete(windows, r.key)
 	r.key.Recovered.Add(1)
 	r.from.notice(BacktestNotice{
-		At: fromMicros(r.at), Receiver: r.receiver, Device: r.key.About, Log: r.notice.Log, Recovery: true,
+		At:       fromMicros(r.at),
+		Receiver: r.receiver,
+		Device:   r.key.About,
+		Log:      r.notice.Log,
+		Recovery: true,
 	}, r.key, &r.notice.Reading)
 }
 
@@ -271,6 +289,7 @@ func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) 
 	if m.observer.Notice == nil {
 		return
 	}
+
 	n.About, n.Shared = key.About, key.Shared
 	n.Rule, n.Level = key.Message.Rule, key.Message.Level
 	n.Partition = m.of.id
@@ -287,10 +306,12 @@ func (b *Backtest) changed(key alarmKey, was, is rules.State) {
 	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
 		return
 	}
+
 	since := was.Since
 	if open {
 		since = is.Since
 	}
+
 	b.observer.Alarm(
 		BacktestAlarm{
 			At:     fromMicros(b.now),

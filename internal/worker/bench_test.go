@@ -119,7 +119,7 @@ func statefulStream(b testing.TB, set rules.Set, device string) *stream {
 	s := benchRules(b, set)
 	s.alarms = newAlarms(maxChanges)
 	if device != "" {
-		s.alarms.set(alarmKey{device, s.levels[0]}, kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
+		s.alarms.set(alarmKey{device, s.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
 	}
 	return s
 }

@@ -42,12 +42,15 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 		if !rule.Silence() || h == (roster.Heard{}) {
 			continue
 		}
+
 		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
 		if _, deadline := r.Silence(r.Column(rule.Name), h); deadline < math.MaxInt64 {
 			state.Deadline = time.UnixMilli(deadline).UTC()
 		}
+
 		all = append(all, state)
 	}
+
 	return all
 }
 
@@ -110,16 +113,19 @@ func (w *Worker) Device(device string) DeviceState {
 		found := state.see(s.seen, device, s.id, w.levels)
 		state.Deliveries = append(state.Deliveries, s.deliveries(device, found)...)
 		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
+
 		if u := s.unheard; u != nil {
 			u.View(func(r *roster.Roster) {
 				state.Heard = append(state.Heard, HeardIn(r, s.id, device, &w.Rules)...)
 			})
 		}
 	}
+
 	for in := range w.intakes {
 		state.see(in.seen, device, in.name, w.levels)
 		state.Deliveries = append(state.Deliveries, in.box.States(ownKeys(device, w.levels))...)
 	}
+
 	return state
 }
 
@@ -129,9 +135,11 @@ func (d *DeviceState) see(seen *lastSeen, device, partition string, levels []*le
 	if since.After(d.Since) {
 		d.Since = since
 	}
+
 	if found != nil && (d.Last == nil || fromMicros(found.at).After(d.Last.At)) {
 		d.Last = found.show(partition, levels)
 	}
+
 	return found
 }
 
@@ -142,17 +150,20 @@ func (s *stream) alarmsOf(device string) (all []AlarmState) {
 	if s.alarms == nil {
 		return nil
 	}
+
 	for _, l := range slices.Concat(s.levels, s.removed) {
 		key := alarmKey{device, l}
-		if k, ok := s.alarms.of[key]; ok {
+		if k, ok := s.alarms.byKey[key]; ok {
 			all = append(all, k.state(s.id, key))
 		}
 	}
+
 	return all
 }
 
 func (o *observation) show(partition string, levels []*level) *LastSeen {
 	seen := &LastSeen{Partition: partition, At: fromMicros(o.at)}
+
 	if o.read {
 		seen.Reading = &Reading{
 			Value:    o.value,
@@ -161,6 +172,7 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 			Sequence: o.sequence,
 			Decision: o.decision,
 		}
+
 		if o.level > 0 {
 			l := levels[o.level-1]
 			seen.Reading.Rule = l.rule.Name
@@ -170,9 +182,11 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 			seen.Reading.Shared = o.shared
 		}
 	}
+
 	if o.reason != telemetry.ReasonOK {
 		seen.Undecodable = &Undecodable{Reason: o.reason, Enqueued: fromMicros(o.failedEnqueued), Sequence: o.failedSequence}
 	}
+
 	return seen
 }
 
@@ -189,6 +203,7 @@ func (s *stream) deliveries(device string, seen *observation) []delivery.State {
 			keys = append(keys, delivery.Key{About: seen.shared, Topic: l.shared})
 		}
 	}
+
 	return s.box.States(keys)
 }
 

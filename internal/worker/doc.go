@@ -52,8 +52,8 @@
 //	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
 //	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
-//	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the operator
-//	    is answered. An owner that reads earlier events again ends them there again.
+//	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
+//	    operator is answered. An owner that reads earlier events again ends them there again.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //
@@ -90,8 +90,8 @@
 //	    the last half of Silent, the partition is dark: one alarm opens about it, at the last event read, and none
 //	    about devices, until half of all were heard since, or for a day.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
-//	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the start. Else
-//	    reading begins at the roster's position, and up to the start events are only heard. A silence is then late, and
+//	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
+//	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is then late, and
 //	    never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the time, and keeps the
 //	    last event of each device.
 //	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later

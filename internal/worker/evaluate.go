@@ -57,12 +57,14 @@ func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels
 			r.levels = append([]*level{l}, r.levels...)
 			levels = append(levels, l)
 		}
+
 		if r.Silence() {
 			silences = append(silences, r)
 		} else {
 			readings = append(readings, r)
 		}
 	}
+
 	return readings, silences, levels
 }
 
@@ -98,16 +100,20 @@ func (l *level) topic(c *Config, r *rules.Rule) *delivery.Topic {
 			Replica:     c.Replica,
 		},
 	}
+
 	if r.Silence() {
 		t.Suffix += "/silent"
 	}
+
 	t.Message.Source = "/" + c.Origin + t.Suffix
 	if r.Name != rules.DefaultName {
 		t.Message.Field = r.Field
 	}
+
 	for _, to := range c.Receivers {
 		t.Gates = append(t.Gates, to.Gate(r, l.Level))
 	}
+
 	return t
 }
 
@@ -117,10 +123,12 @@ func suffix(r *rules.Rule, level string) string {
 	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
 		return ""
 	}
+
 	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
 	if r.Per != "" {
 		s += "/by-" + url.PathEscape(r.Per)
 	}
+
 	return s
 }
 
@@ -148,6 +156,7 @@ func (w *Worker) reaches(e *telemetry.Event, found []telemetry.Found, o *observa
 			reached = true
 		}
 	}
+
 	return reached
 }
 
@@ -164,15 +173,19 @@ func (w *Worker) overridden(e *telemetry.Event, r *rule, value float64, o *obser
 		if l.Override != "" {
 			w.stats.Override[kind].Add(1)
 		}
+
 		if l.Override != "" && kind == rules.OverrideUsed {
 			o.decided(NoLimit, l, value, limit, true, "")
 		}
+
 		if l.ClearOverride != "" {
 			_, kind := l.clearFor(e, limit)
 			w.stats.Override[kind].Add(1)
 		}
+
 		reached = reached || r.Breaching(value, limit)
 	}
+
 	return reached
 }
 
@@ -225,10 +238,13 @@ func (s *stream) evaluate(
 			v.apply(r, f.Value)
 		}
 	}
+
 	if v.backward {
 		v.dated = rules.TimeBackward
 	}
+
 	v.count()
+
 	return v.over
 }
 
@@ -256,15 +272,19 @@ func (v *evaluation) apply(r *rule, value float64) {
 			v.over = true
 			l.stats.Over.Add(1)
 		}
+
 		open := breaching
 		turned := false
 		late := false
+
 		if r.stateful {
-			late = v.alarms.of[alarmKey{v.event.Device, l}].exposed
+			late = v.alarms.byKey[alarmKey{v.event.Device, l}].exposed
 			open, turned = v.step(l, &rd)
 		}
+
 		decision := NoLimit
 		v.shared = ""
+
 		switch {
 		case open && (breaching || exposed || late) && !inhibited:
 			decision = v.notify(l, rd, turned)
@@ -275,9 +295,11 @@ func (v *evaluation) apply(r *rule, value float64) {
 		case open:
 			decision = StaysOpen
 		}
+
 		if decision != NoLimit {
 			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed, v.shared)
 		}
+
 		inhibited = inhibited || open
 		exposed = exposed || turned && !open
 	}
@@ -287,12 +309,12 @@ func (v *evaluation) apply(r *rule, value float64) {
 // whether l is open after it, and whether it has opened or ended.
 func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 	key, a := alarmKey{v.event.Device, l}, v.alarms
-	was := a.of[key]
+	was := a.byKey[key]
 	clear, _ := l.clearFor(v.event, rd.Limit)
-	next := kept{State: l.rule.Next(l.Level, was.State, rd.Value, rd.Limit, clear, v.at), due: was.due}
+	next := alarm{State: l.rule.Next(l.Level, was.State, rd.Value, rd.Limit, clear, v.at), due: was.due}
 	switch {
 	case next.Phase == rules.Normal:
-	case was == (kept{}) && !a.room(key.device):
+	case was == (alarm{}) && !a.room(key.device):
 		v.stats.Untracked.Add(1)
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
@@ -300,6 +322,7 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 	default:
 		next.value, next.limit = rd.Value, rd.Limit
 	}
+
 	open = next.Phase == rules.Open
 	turned = open != (was.Phase == rules.Open)
 	v.date(rd, cmp.Or(next.Since, was.Since))
@@ -313,8 +336,10 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 		r.Limit, r.More = clear, v.more(l.own)
 		next.due = v.recovery(l, v.logName, throttle.Event, r)
 	}
+
 	a.history.change(key, next, v.before, v.event.Position)
 	v.become(key, next)
+
 	return open, turned
 }
 
@@ -323,6 +348,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	if since == (rules.Moment{}) {
 		return
 	}
+
 	v.backward = v.backward || v.at.Backward(since)
 	var at int64
 	if at, rd.Since = v.at.By(since); at != v.at.Device {
@@ -341,8 +367,10 @@ func (s *stream) recovery(l *level, log string, part throttle.Part, r delivery.R
 		s.stats.Untracked.Add(1)
 		return nil
 	}
+
 	n := &dueNotice{Notice: delivery.Notice{Reading: r, Log: log, Part: part}}
 	n.Due(receivers)
+
 	return n
 }
 
@@ -353,6 +381,7 @@ func (w *Worker) wanting(l *level) (receivers uint32) {
 			receivers |= 1 << i
 		}
 	}
+
 	return receivers
 }
 
@@ -360,31 +389,39 @@ func (w *Worker) wanting(l *level) (receivers uint32) {
 // Notified, or why nobody is.
 func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision {
 	device := v.event.Device
+
 	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.stats.Quieted.Add(1)
 		return Muted
 	}
+
 	if v.silenced(device, l.rule.Name, v.event.Enqueued, v.property) {
 		v.stats.Quieted.Add(1)
 		return Silenced
 	}
+
 	key, receivers := v.key(l), v.receivers(l)
 	if key.Shared {
 		v.shared = key.About
 	}
+
 	if receivers == 0 {
 		return Unwanted
 	}
-	v.told = append(v.told, order{about: v.examination, alert: delivery.Alert{
-		Key:       key,
-		Reading:   rd,
-		Sender:    device,
-		Before:    placeOf(v.before),
-		Receivers: receivers,
-		Opened:    opened,
-		Since:     v.since,
-		Reminder:  l.rule.stateful && !opened,
-	}})
+
+	v.told = append(v.told, order{
+		about: v.examination,
+		alert: delivery.Alert{
+			Key:       key,
+			Reading:   rd,
+			Sender:    device,
+			Before:    placeOf(v.before),
+			Receivers: receivers,
+			Opened:    opened,
+			Since:     v.since,
+			Reminder:  l.rule.stateful && !opened,
+		},
+	})
 	return Notified
 }
 
@@ -394,12 +431,14 @@ func (w *Worker) silenced(device, rule string, at time.Time, property func(name 
 	if w.Mutes == nil {
 		return false
 	}
+
 	mutes := w.Mutes()
 	for i := range mutes {
 		if mutes[i].Matches(device, rule, at, property) {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -423,6 +462,7 @@ func (x *examination) receivers(l *level) (receivers uint32) {
 			x.worker.stats.Filtered.Add(1)
 		}
 	}
+
 	return receivers
 }
 
@@ -431,11 +471,13 @@ func (x *examination) key(l *level) delivery.Key {
 	if l.rule.Per == "" {
 		return delivery.Key{About: x.event.Device, Topic: l.own}
 	}
+
 	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
 	if shared == "" {
 		x.worker.stats.Unshared.Add(1)
 		return delivery.Key{About: x.event.Device, Topic: l.own}
 	}
+
 	return delivery.Key{About: shared, Topic: l.shared}
 }
 
@@ -448,12 +490,15 @@ func (x *examination) more(t *delivery.Topic) *delivery.More {
 			m.Shown = m.Shown.With(name, text)
 		}
 	}
+
 	if t.Shared {
 		m.Device = x.event.Device
 	}
+
 	if m == (delivery.More{}) {
 		return nil
 	}
+
 	return &m
 }
 

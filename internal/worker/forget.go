@@ -15,31 +15,33 @@ import (
 // A forgetting is a device that an operator has removed.
 type forgetting struct {
 	device string
-	kept   chan struct{} // closed once the ledger in the store says so
+	saved  chan struct{} // closed once the ledger in the store says so
 }
 
 // Forget ends the alarms of a device, and has w expect nothing more of it until it is heard again. It reports whether w
 // knew the device, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
 // late brings the device or an alarm back. After an error they may come back; repeating the call is safe.
 func (w *Worker) Forget(ctx context.Context, device string) (known bool, err error) {
-	var kept []<-chan struct{}
+	var saved []<-chan struct{}
 	w.mu.Lock()
 	streams := slices.Collect(maps.Keys(w.streams))
 	w.mu.Unlock()
+
 	for _, s := range streams {
 		if c := s.forgetDevice(device); c != nil {
-			kept = append(kept, c)
+			saved = append(saved, c)
 		}
 	}
 
-	for _, c := range kept {
+	for _, c := range saved {
 		select {
 		case <-c:
 		case <-ctx.Done():
 			return true, fmt.Errorf("keep in the ledger that device %q is forgotten: %w", device, context.Cause(ctx))
 		}
 	}
-	return len(kept) > 0, nil
+
+	return len(saved) > 0, nil
 }
 
 // forgetDevice is Forget for one partition. It returns what is closed once the ledger says so, or nil if the device is
@@ -64,29 +66,32 @@ func (s *stream) forgetDevice(name string) <-chan struct{} {
 
 	for _, r := range s.silences { // the ledger may hold one that has ended since
 		key := alarmKey{name, r.levels[0]}
-		s.alarms.history.replace(key, s.alarms.of[key])
+		s.alarms.history.replace(key, s.alarms.byKey[key])
 	}
+
 	read = max(read, s.mark.last.Sequence)
 	s.forgotten = slices.DeleteFunc(s.forgotten, func(f ledger.Forgotten) bool { return string(f.Device) == name })
 	s.forgotten = append(s.forgotten, ledger.Forgotten{Device: ledger.Text(name), Log: s.logName, Sequence: read})
 	s.forgotten = s.forgotten[max(0, len(s.forgotten)-ledger.MaxForgotten):]
 	s.alarms.history.edited = true
 
-	kept := make(chan struct{})
-	s.forgetting = append(s.forgetting, forgetting{name, kept})
+	saved := make(chan struct{})
+	s.forgetting = append(s.forgetting, forgetting{name, saved})
 	signal(s.hurry)
-	return kept
+
+	return saved
 }
 
 // beingForgotten returns what is closed once the ledger says that a device is forgotten, for which somebody has asked
 // before, or nil if it does already, or nobody has. The caller holds s.mu.
-func (s *stream) beingForgotten(name string) (kept <-chan struct{}) {
+func (s *stream) beingForgotten(name string) (saved <-chan struct{}) {
 	for _, f := range s.forgetting {
 		if f.device == name {
-			kept = f.kept
+			saved = f.saved
 		}
 	}
-	return kept
+
+	return saved
 }
 
 // endAlarms ends the alarms of a device, but for silences that s.unheard knows, and reports whether there were any. The
@@ -95,17 +100,19 @@ func (s *stream) endAlarms(device string) (any bool) {
 	now := micros(s.ledger.Opened().Add(time.Since(s.since)))
 	for _, l := range slices.Concat(s.levels, s.removed) {
 		key := alarmKey{device, l}
-		k := s.alarms.of[key]
+		k := s.alarms.byKey[key]
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
 			continue
 		case k.Phase == rules.Pending:
-			s.change(key, kept{due: k.due})
+			s.change(key, alarm{due: k.due})
 		default:
 			s.end(key, now, true)
 		}
+
 		any = true
 	}
+
 	return any
 }
 
@@ -136,7 +143,7 @@ func (s *stream) beyond(start, ledger telemetry.Position) map[string]int64 {
 	removed := s.removedDevices()
 	maps.DeleteFunc(removed, func(_ string, read int64) bool {
 		at := telemetry.Position{Generation: resumed.Generation, Sequence: read}
-		return at.UpTo(start) || at.UpTo(ledger)
+		return at.NotAfter(start) || at.NotAfter(ledger)
 	})
 	return removed
 }
@@ -150,5 +157,6 @@ func (s *stream) removedDevices() map[string]int64 {
 			removed[string(f.Device)] = f.Sequence
 		}
 	}
+
 	return removed
 }

@@ -19,9 +19,9 @@ const maxChanges = 2 * ledger.MaxAlarms
 // Each checkpoint tick seals a segment: the changes since the tick before, in which an alarm that
 // changes often counts once. The ledger moves from the end of one segment to the end of another.
 type history struct {
-	kept     map[alarmKey]kept  // alarms as they were at position
+	alarms   map[alarmKey]alarm // alarms as they were at position
 	position telemetry.Position // of the ledger in the store
-	edited   bool               // kept has what the ledger in the store does not
+	edited   bool               // alarms have what the ledger in the store does not
 
 	segments []*segment // what came after position
 	sealed   bool       // the last segment grows no more
@@ -33,16 +33,17 @@ type history struct {
 type segment struct {
 	before  telemetry.Position // of the event before the first change: the checkpoint may go as far
 	last    telemetry.Position // of the event of the last change: the ledger may stand here
-	changes map[alarmKey]kept
+	changes map[alarmKey]alarm
 }
 
 // change records that the alarm of key became k with the event at a position, which follows the
 // position before.
-func (h *history) change(key alarmKey, k kept, before, at telemetry.Position) {
+func (h *history) change(key alarmKey, k alarm, before, at telemetry.Position) {
 	if len(h.segments) == 0 || h.sealed {
-		h.segments = append(h.segments, &segment{before: before, changes: map[alarmKey]kept{}})
+		h.segments = append(h.segments, &segment{before: before, changes: map[alarmKey]alarm{}})
 		h.sealed = false
 	}
+
 	s := h.segments[len(h.segments)-1]
 	n := len(s.changes)
 	s.changes[key], s.last = k, at
@@ -59,11 +60,13 @@ func (h *history) seal() {
 	if h.changes <= h.bound/2 || len(h.segments) < 3 {
 		return
 	}
+
 	first, rest := h.segments[0], h.segments[1]
 	for _, s := range h.segments[2:] {
 		maps.Copy(rest.changes, s.changes)
 		rest.last = s.last
 	}
+
 	clear(h.segments[2:])
 	h.segments, h.changes = h.segments[:2], len(first.changes)+len(rest.changes)
 }
@@ -71,14 +74,14 @@ func (h *history) seal() {
 // settle removes the notice n, which every receiver has settled, if the alarm of key has it. The
 // segments lose it when they are reached.
 func (h *history) settle(key alarmKey, n *delivery.Notice) {
-	if k, ok := h.kept[key]; ok && k.due.is(n) {
+	if k, ok := h.alarms[key]; ok && k.due.is(n) {
 		k.due = nil
 		h.edit(key, k)
 	}
 }
 
 // edit changes an alarm for another reason than an event.
-func (h *history) edit(key alarmKey, k kept) {
+func (h *history) edit(key alarmKey, k alarm) {
 	h.keep(key, k)
 	h.edited = true
 }
@@ -91,37 +94,39 @@ func (h *history) expose(key alarmKey) {
 			s.changes[key] = k
 		}
 	}
-	if k, ok := h.kept[key]; ok && k.Phase == rules.Open {
+
+	if k, ok := h.alarms[key]; ok && k.Phase == rules.Open {
 		k.exposed = true
 		h.edit(key, k)
 	}
 }
 
 // replace changes an alarm, whatever has changed before it.
-func (h *history) replace(key alarmKey, k kept) {
+func (h *history) replace(key alarmKey, k alarm) {
 	for _, s := range h.segments {
 		n := len(s.changes)
 		delete(s.changes, key)
 		h.changes -= n - len(s.changes)
 	}
+
 	h.edit(key, k)
 }
 
-func (h *history) keep(key alarmKey, k kept) {
-	if k == (kept{}) {
-		delete(h.kept, key)
+func (h *history) keep(key alarmKey, k alarm) {
+	if k == (alarm{}) {
+		delete(h.alarms, key)
 	} else {
-		h.kept[key] = k
+		h.alarms[key] = k
 	}
 }
 
-// reach applies the segments that the watermark w has passed. It returns the position at which kept is
-// exact then, and whether the ledger in the store lacks something that kept has. A segment without
+// reach applies the segments that the watermark w has passed. It returns the position at which alarms are
+// exact then, and whether the ledger in the store lacks something that alarms have. A segment without
 // changes stays in place of what was applied until that is written.
 func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
 	at = h.position
 	n := 0
-	for ; n < len(h.segments) && h.segments[n].last.UpTo(w); n++ {
+	for ; n < len(h.segments) && h.segments[n].last.NotAfter(w); n++ {
 		s := h.segments[n]
 		for key, k := range s.changes {
 			if k.due != nil && k.due.Settled() {
@@ -129,19 +134,22 @@ func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind boo
 			}
 			h.keep(key, k)
 		}
+
 		h.changes -= len(s.changes)
 		at = s.last
 	}
+
 	if n > 0 {
 		h.sealed = h.sealed || n == len(h.segments)
 		h.segments[n-1] = &segment{before: h.segments[0].before, last: at}
 		clear(h.segments[:n-1])
 		h.segments = h.segments[n-1:]
 	}
+
 	return at, n > 0 || h.edited
 }
 
-// wrote records that the store's ledger holds what kept was when reach returned at.
+// wrote records that the store's ledger holds what alarms were when reach returned at.
 func (h *history) wrote(at telemetry.Position) {
 	if len(h.segments) > 0 && h.segments[0].last == at {
 		h.segments[0] = nil
@@ -150,7 +158,7 @@ func (h *history) wrote(at telemetry.Position) {
 	h.position = at
 }
 
-// passed records that kept is what the alarms are at p from now on, whatever the ledger's position.
+// passed records that alarms are those at p from now on, whatever the ledger's position.
 func (h *history) passed(p telemetry.Position) {
 	h.segments, h.sealed = []*segment{{last: p}}, true
 }
@@ -158,25 +166,27 @@ func (h *history) passed(p telemetry.Position) {
 // safe returns the latest position, not after w, that the checkpoint may have without
 // passing a change that the ledger in the store does not hold.
 func (h *history) safe(w telemetry.Position) telemetry.Position {
-	if len(h.segments) > 0 && !w.UpTo(h.segments[0].before) {
+	if len(h.segments) > 0 && !w.NotAfter(h.segments[0].before) {
 		return h.segments[0].before
 	}
 	return w
 }
 
-// empty reports whether neither the ledger in the store nor kept has any alarms.
-func (h *history) empty() bool { return len(h.kept)+len(h.segments) == 0 && !h.edited }
+// empty reports whether there are no alarms, neither here nor in the ledger in the store.
+func (h *history) empty() bool { return len(h.alarms)+len(h.segments) == 0 && !h.edited }
 
 // content returns what the ledger has to hold at p.
 func (h *history) content(p telemetry.Position) ledger.Content {
-	c := ledger.Content{Position: p, Alarms: make([]ledger.Alarm, 0, len(h.kept))}
+	c := ledger.Content{Position: p, Alarms: make([]ledger.Alarm, 0, len(h.alarms))}
 	levels := map[*level]bool{}
-	for key, k := range h.kept {
+	for key, k := range h.alarms {
 		if !levels[key.level] {
 			levels[key.level] = true
 			c.Levels = append(c.Levels, key.level.content())
 		}
+
 		a := ledger.Alarm{Device: ledger.Text(key.device), Rule: key.level.rule.Name, Level: key.level.Name}
+
 		if k.Phase != rules.Normal {
 			a.Open = k.Phase == rules.Open
 			a.Since = fromMicros(k.Since.Hub)
@@ -184,10 +194,12 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			a.Value = ledger.Number(k.value)
 			a.Limit = ledger.Number(k.limit)
 		}
+
 		a.Exposed = k.exposed
 		a.Silence = key.level.rule.Silence()
 		a.Log = k.log
 		a.Sequence = k.sequence
+
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
 				Log:        r.Log,
@@ -203,8 +215,10 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Forgotten:  r.Forgotten,
 			}
 		}
+
 		c.Alarms = append(c.Alarms, a)
 	}
+
 	return c
 }
 

@@ -22,13 +22,13 @@ import (
 func TestHistoryIsExact(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		w := watermark{}
-		h := history{kept: map[alarmKey]kept{}, bound: rapid.IntRange(2, 20).Draw(t, "bound")}
+		h := history{alarms: map[alarmKey]alarm{}, bound: rapid.IntRange(2, 20).Draw(t, "bound")}
 		levels := []*level{{}, {}}
-		truth := []map[alarmKey]kept{{}} // by sequence number
+		truth := []map[alarmKey]alarm{{}} // by sequence number
 		at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
 		var open []*delivery.Hold
-		store := map[alarmKey]kept{} // the ledger's content
-		check := func(p telemetry.Position, kept map[alarmKey]kept) {
+		store := map[alarmKey]alarm{} // the ledger's content
+		check := func(p telemetry.Position, kept map[alarmKey]alarm) {
 			if p.Sequence < h.position.Sequence {
 				t.Fatalf("the ledger moves back from %d to %d", h.position.Sequence, p.Sequence)
 			}
@@ -48,11 +48,11 @@ func TestHistoryIsExact(t *testing.T) {
 					}
 					for range rapid.IntRange(0, 2).Draw(t, "changes") {
 						key := alarmKey{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "device"), rapid.SampledFrom(levels).Draw(t, "level")}
-						k := kept{State: rules.State{Phase: rules.Phase(rapid.IntRange(0, 2).Draw(t, "phase"))}}
+						k := alarm{State: rules.State{Phase: rules.Phase(rapid.IntRange(0, 2).Draw(t, "phase"))}}
 						if k.Phase != rules.Normal {
 							k.Since.Hub = before
 						}
-						if k == (kept{}) {
+						if k == (alarm{}) {
 							delete(now, key)
 						} else {
 							now[key] = k
@@ -78,9 +78,9 @@ func TestHistoryIsExact(t *testing.T) {
 				if p.Sequence > max(w.position().Sequence, h.position.Sequence) {
 					t.Fatalf("the ledger's position %d is after the watermark %d", p.Sequence, w.position().Sequence)
 				}
-				check(p, h.kept)
+				check(p, h.alarms)
 				if behind && rapid.Bool().Draw(t, "succeeds") {
-					store = maps.Clone(h.kept)
+					store = maps.Clone(h.alarms)
 					h.wrote(p)
 				}
 			},
@@ -104,7 +104,7 @@ func TestHistoryIsExact(t *testing.T) {
 			w.held.Release(e)
 		}
 		p, behind := h.reach(w.position())
-		if check(p, h.kept); !maps.Equal(h.kept, truth[len(truth)-1]) || len(h.segments) > 1 || h.changes != 0 || behind && len(h.segments) == 0 {
+		if check(p, h.alarms); !maps.Equal(h.alarms, truth[len(truth)-1]) || len(h.segments) > 1 || h.changes != 0 || behind && len(h.segments) == 0 {
 			t.Fatalf("all is settled, and the ledger would be at %d of %d with %d segments", p.Sequence, w.position().Sequence, len(h.segments))
 		}
 	})
@@ -114,13 +114,13 @@ func TestHistoryIsExact(t *testing.T) {
 // many changes as may be nothing more is read.
 func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
-	h := history{kept: map[alarmKey]kept{}, bound: 1000}
+	h := history{alarms: map[alarmKey]alarm{}, bound: 1000}
 	sequence, writes := int64(0), 0
 	for tick := range 100 {
 		for i := range 100 { // each device changes in every seventh tick
 			sequence++
 			key := alarmKey{fmt.Sprint(tick%7, "-", i), nil}
-			h.change(key, kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: sequence}}}, at(sequence-1), at(sequence))
+			h.change(key, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: sequence}}}, at(sequence-1), at(sequence))
 		}
 		watermark := max(0, sequence-250) // alerts take two ticks and a half
 		if tick < 50 {
@@ -144,7 +144,7 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 	}
 	for i := 0; !h.full(); i++ {
 		sequence++
-		h.change(alarmKey{fmt.Sprint(i), nil}, kept{}, at(sequence-1), at(sequence))
+		h.change(alarmKey{fmt.Sprint(i), nil}, alarm{}, at(sequence-1), at(sequence))
 		if h.seal(); i > h.bound {
 			t.Fatalf("%d changes and no end", h.changes)
 		}
@@ -156,10 +156,10 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 func TestFirstEventHoldsTheLedger(t *testing.T) {
 	key := alarmKey{"oven", &level{}}
 	at := telemetry.Position{Sequence: 6, Offset: "600"}
-	h := history{kept: map[alarmKey]kept{}, position: at, bound: 10, edited: true} // another alarm's recovery has been settled
-	h.change(key, kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}, telemetry.Position{}, telemetry.Position{Sequence: 7, Offset: "700"})
-	if p, _ := h.reach(at); p != at || len(h.kept) != 0 {
-		t.Errorf("the ledger goes back to %+v, with %v", p, h.kept)
+	h := history{alarms: map[alarmKey]alarm{}, position: at, bound: 10, edited: true} // another alarm's recovery has been settled
+	h.change(key, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}, telemetry.Position{}, telemetry.Position{Sequence: 7, Offset: "700"})
+	if p, _ := h.reach(at); p != at || len(h.alarms) != 0 {
+		t.Errorf("the ledger goes back to %+v, with %v", p, h.alarms)
 	}
 	if p := h.safe(at); p != (telemetry.Position{}) {
 		t.Errorf("the checkpoint goes to %+v", p)
@@ -171,19 +171,19 @@ func TestSettledIsDueNowhere(t *testing.T) {
 	key := alarmKey{"oven", &level{rule: &rule{Rule: &rules.Rule{Name: "hot"}}, Level: &rules.Level{}}}
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
 	due := &dueNotice{Notice: delivery.Notice{Reading: delivery.Reading{Sequence: 3}}}
-	h := history{kept: map[alarmKey]kept{key: {due: due}}, bound: 10}
-	opened := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
+	h := history{alarms: map[alarmKey]alarm{key: {due: due}}, bound: 10}
+	opened := alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	h.change(key, opened, at(4), at(5))
 	h.seal()
-	h.change(key, kept{due: due}, at(6), at(7))
+	h.change(key, alarm{due: due}, at(6), at(7))
 	h.settle(key, &due.Notice)
-	if len(h.kept) != 0 || !h.edited {
+	if len(h.alarms) != 0 || !h.edited {
 		t.Errorf("%+v", h)
 	}
-	if h.reach(at(5)); h.kept[key] != opened {
+	if h.reach(at(5)); h.alarms[key] != opened {
 		t.Errorf("%+v", h)
 	}
-	if h.reach(at(7)); len(h.kept) != 0 {
+	if h.reach(at(7)); len(h.alarms) != 0 {
 		t.Errorf("%+v", h)
 	}
 }
@@ -194,22 +194,22 @@ func TestAlarmCounts(t *testing.T) {
 	if a.mayHave(roster.Hash("oven")) {
 		t.Error("an alarm of nobody")
 	}
-	open := kept{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
+	open := alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
 	a.set(alarmKey{"oven", warning}, open)
-	a.set(alarmKey{"oven", critical}, kept{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
-	if !a.mayHave(roster.Hash("oven")) || a.of[alarmKey{"oven", warning}] != open || a.of[alarmKey{"kiln", warning}] != (kept{}) || a.total != [4]int{1, 1, 0} {
+	a.set(alarmKey{"oven", critical}, alarm{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
+	if !a.mayHave(roster.Hash("oven")) || a.byKey[alarmKey{"oven", warning}] != open || a.byKey[alarmKey{"kiln", warning}] != (alarm{}) || a.total != [4]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
-	a.set(alarmKey{"oven", warning}, kept{due: &dueNotice{}})
-	a.set(alarmKey{"oven", critical}, kept{})
-	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.of[alarmKey{"oven", critical}] != (kept{}) {
+	a.set(alarmKey{"oven", warning}, alarm{due: &dueNotice{}})
+	a.set(alarmKey{"oven", critical}, alarm{})
+	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.byKey[alarmKey{"oven", critical}] != (alarm{}) {
 		t.Errorf("%+v", a.total)
 	}
-	a.set(alarmKey{"oven", warning}, kept{})
-	if a.mayHave(roster.Hash("oven")) || len(a.of) != 0 || a.total != [4]int{} {
+	a.set(alarmKey{"oven", warning}, alarm{})
+	if a.mayHave(roster.Hash("oven")) || len(a.byKey) != 0 || a.total != [4]int{} {
 		t.Errorf("%+v", a)
 	}
-	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.of[alarmKey{"oven", warning}] }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.byKey[alarmKey{"oven", warning}] }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -222,7 +222,7 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 		Value: 20, Limit: 65, Enqueued: at.UnixMicro(), Sequence: 9,
 		Since: at.Add(-time.Hour).UnixMicro(), Device: at.Add(-time.Second).UnixMicro(),
 	}}}
-	h := history{kept: map[alarmKey]kept{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}}, value: 81, limit: 80, due: due}}}
+	h := history{alarms: map[alarmKey]alarm{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
 		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), Value: 81, Limit: 80,
 		Due: &ledger.Reading{Log: "log", Sequence: 9, Enqueued: at, Value: 20, Limit: 65, Since: at.Add(-time.Hour), DeviceTime: at.Add(-time.Second)},

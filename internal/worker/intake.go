@@ -44,11 +44,16 @@ func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	send, cut := context.WithCancel(context.WithoutCancel(ctx))
 	in.cut = cut
 	in.box = w.dispatcher.Open(in.ctx, send, delivery.Account{
-		Owner: callers{}, Name: name, IDs: w.ids(name), Logger: w.Log.With(zap.String("partition", name)),
+		Owner:  callers{},
+		Name:   name,
+		IDs:    w.ids(name),
+		Logger: w.Log.With(zap.String("partition", name)),
 	})
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.intakes[in] = struct{}{}
+
 	return in
 }
 
@@ -92,12 +97,14 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	}
 
 	busy := true // there is no room: nobody waits for it, and no delivery starts
+
 	select {
 	case in.callers <- struct{}{}:
 		defer func() { <-in.callers }()
 		busy = in.box.Full()
 	default:
 	}
+
 	e.Sequence = in.next.Add(1)
 	a := &arriving{
 		examination: in.examine(&e),
@@ -111,7 +118,9 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	case busy && len(a.tickets) > 0:
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
+
 	in.stats.Over.Add(1)
+
 	return in.outcome(ctx, a)
 }
 
@@ -126,16 +135,19 @@ func (in *Intake) outcome(ctx context.Context, a *arriving) (telemetry.Verdict, 
 					Detail: "the alert was kept as a dead letter: " + letter.Reason,
 				}
 			}
+
 		case <-ctx.Done():
 			return telemetry.VerdictFailed, in.unsettled(a.event.Device)
 		}
 	}
+
 	switch {
 	case in.ctx.Err() != nil: // deliveries may have been dropped
 		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: "stopping", Detail: "this replica is stopping"}
 	case a.arrival.Alerted.Load():
 		return telemetry.VerdictAlerted, nil
 	}
+
 	return telemetry.VerdictThrottled, nil
 }
 
@@ -144,9 +156,11 @@ func (in *Intake) unsettled(device string) error {
 	all := in.box.States(ownKeys(device, in.levels))
 	if len(all) == 0 { // it has ended just now
 		return &telemetry.UnsettledError{
-			Reason: delivery.WaitAttempt.String(), Detail: "the alert was not settled in time",
+			Reason: delivery.WaitAttempt.String(),
+			Detail: "the alert was not settled in time",
 		}
 	}
+
 	return &telemetry.UnsettledError{Reason: all[0].For.String(), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
 }
 
@@ -167,20 +181,24 @@ func (a *arriving) evaluate(found []telemetry.Found) (over bool) {
 		if f.Reason != telemetry.ReasonOK || !r.applies(a.event, found) {
 			continue
 		}
+
 		inhibited := false
 		for _, l := range r.levels {
 			limit, _ := l.LimitFor(a.event.Properties)
 			if !r.Breaching(f.Value, limit) {
 				continue
 			}
+
 			over = true
 			l.stats.Over.Add(1)
 			if !inhibited {
 				a.notify(l, a.reading(f.Value, limit))
 			}
+
 			inhibited = true
 		}
 	}
+
 	a.count()
 	return over
 }
@@ -191,6 +209,7 @@ func (a *arriving) notify(l *level, rd delivery.Reading) {
 		a.worker.stats.Quieted.Add(1)
 		return
 	}
+
 	about := &about{examination: &a.examination, arrival: a.arrival}
 	alert := &delivery.Alert{
 		Key:       a.key(l),
@@ -217,6 +236,7 @@ func (a *about) More() *delivery.More {
 	if m == nil {
 		m = &delivery.More{}
 	}
+
 	m.Arrival = a.arrival
 	return m
 }

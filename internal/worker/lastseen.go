@@ -91,10 +91,12 @@ func (s *lastSeen) add(
 	if e.Device == "" {
 		return nil
 	}
+
 	o := s.place(hash)
 	o.at = now
 	switch {
 	case reason == telemetry.ReasonOK && len(found) == 0: // no rule reads anything
+
 	case reason == telemetry.ReasonOK:
 		o.enqueued = e.Enqueued.UnixMicro()
 		o.sequence = e.Sequence
@@ -102,12 +104,14 @@ func (s *lastSeen) add(
 		o.decision, o.level = NoLimit, 0
 		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
 		o.value, o.field = found[i].Value, uint8(i)
+
 	// else there is something that says more
 	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read:
 		o.reason = reason
 		o.failedEnqueued = e.Enqueued.UnixMicro()
 		o.failedSequence = e.Sequence
 	}
+
 	return o
 }
 
@@ -121,16 +125,20 @@ func (s *lastSeen) place(hash uint64) *observation {
 			return &observations[i]
 		}
 	}
+
 	oldest := home
 	for i := range observations {
 		if observations[i].at < observations[oldest].at { // 0 if the place is empty
 			oldest = i
 		}
 	}
+
 	if tags[oldest] != 0 {
 		s.since = max(s.since, observations[oldest].at+1)
 	}
+
 	tags[oldest], observations[oldest] = tag, observation{}
+
 	return &observations[oldest]
 }
 
@@ -147,5 +155,6 @@ func (s *lastSeen) find(device string) (o *observation, since time.Time) {
 			return &found, since
 		}
 	}
+
 	return nil, since
 }

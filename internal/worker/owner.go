@@ -35,6 +35,7 @@ func (s *stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 	case n.Silent() && !s.proven(key, n):
 		return errUnproven
 	}
+
 	return nil
 }
 
@@ -46,12 +47,14 @@ func (s *stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 	if before != "" {
 		s.compareLogs(key.About, before)
 	}
+
 	if n == nil {
 		return nil
 	}
 	if !s.isDue(key, n) {
 		return errNotDue
 	}
+
 	return s.owns(ctx)
 }
 
@@ -63,6 +66,7 @@ func (s *stream) Pause() time.Duration {
 	if s.askOwnerAt == 0 {
 		return 0
 	}
+
 	return max(s.askOwnerAt-s.now(), minBackoff)
 }
 
@@ -72,14 +76,16 @@ func (s *stream) Settled(key delivery.Key, n *delivery.Notice) {
 	if n == nil {
 		return
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	alarm := s.alarmOf(key)
-	if k := s.alarms.of[alarm]; k.due.is(n) {
+	about := s.alarmOf(key)
+	if k := s.alarms.byKey[about]; k.due.is(n) {
 		k.due = nil
-		s.alarms.set(alarm, k)
+		s.alarms.set(about, k)
 	}
-	s.alarms.history.settle(alarm, n)
+
+	s.alarms.history.settle(about, n)
 }
 
 // alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds s.mu.
@@ -91,6 +97,7 @@ func (s *stream) alarmOf(key delivery.Key) alarmKey {
 			}
 		}
 	}
+
 	return alarmKey{}
 }
 
@@ -98,7 +105,7 @@ func (s *stream) alarmOf(key delivery.Key) alarmKey {
 func (s *stream) isDue(key delivery.Key, n *delivery.Notice) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.alarms.of[s.alarmOf(key)].due.is(n)
+	return s.alarms.byKey[s.alarmOf(key)].due.is(n)
 }
 
 // An ownerCheck is a question to the ledger, whether this replica owns it. One answer serves all that wait for it.
@@ -117,6 +124,7 @@ func (s *stream) askOwner() *ownerCheck {
 			s.work.Go(s.checkOwner)
 		}
 	}
+
 	return s.question
 }
 
@@ -124,6 +132,7 @@ func (s *stream) askOwner() *ownerCheck {
 func (s *stream) checkOwner() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for s.question != nil {
 		c := s.question
 		s.question = nil
@@ -139,12 +148,15 @@ func (s *stream) checkOwner() {
 				s.box.Ask()
 				s.mu.Lock()
 			}
+
 		case errors.Is(c.err, ledger.ErrLost):
 			s.lose()
+
 		default:
 			s.askOwnerAt = s.now() + askAgain
 		}
 	}
+
 	s.asking = false
 }
 
@@ -156,6 +168,7 @@ func (s *stream) unanswered() bool {
 	if s.askOwnerAt > 0 && s.now() >= s.askOwnerAt {
 		s.askOwner()
 	}
+
 	return s.askOwnerAt > 0
 }
 
@@ -166,11 +179,14 @@ func (s *stream) owns(ctx context.Context) error {
 	s.mu.Unlock()
 	late := time.NewTimer(ownerTimeout)
 	defer late.Stop()
+
 	select {
 	case <-c.answered:
 		return c.err
+
 	case <-ctx.Done():
 		return context.Cause(ctx)
+
 	case <-late.C:
 		s.mu.Lock()
 		defer s.mu.Unlock()
@@ -185,6 +201,7 @@ func (s *stream) compareLogs(device, before string) {
 	if ours, _, _ := strings.Cut(s.logName, "/"); hub != ours || partition == s.id {
 		return
 	}
+
 	scattered := &Scattered{device, [2]string{partition, s.id}}
 	s.stats.Scattered.Add(1)
 	s.stats.LastScattered.Store(scattered)

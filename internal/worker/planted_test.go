@@ -138,11 +138,11 @@ var plantedBugs = []plantedBug{
 
 	// Rules and levels that are removed.
 	{"a silence of a removed rule crashes its replica", []edit{
-		{"worker/alarms.go", "(!n.kept || !l.removed.IsZero())", "!n.kept"},
+		{"worker/alarms.go", "(!n.saved || !l.removed.IsZero())", "!n.saved"},
 		{"worker/silence.go", "	if s.unheard == nil || key.Message.Removed {", "	if false {"},
 	}},
 	{"a silence of a renamed rule is sent although its device was heard", []edit{
-		{"worker/alarms.go", "(!n.kept || !l.removed.IsZero())", "!n.kept"},
+		{"worker/alarms.go", "(!n.saved || !l.removed.IsZero())", "!n.saved"},
 		{"worker/silence.go", "	if s.unheard == nil || key.Message.Removed {", "	if s.unheard == nil {"},
 	}},
 	{"the recovery of a removed rule is as old as the last event", []edit{
@@ -197,7 +197,7 @@ var plantedBugs = []plantedBug{
 		{"worker/forget.go", "		s.mark.read(before) // where an alarm ends\n		s.endAlarms(device)\n", "		_ = before\n"},
 	}},
 	{"a silence of a removed device that had ended is open again after a crash", []edit{
-		{"worker/forget.go", "		s.alarms.history.replace(key, s.alarms.of[key])\n", "		_ = key\n"},
+		{"worker/forget.go", "		s.alarms.history.replace(key, s.alarms.byKey[key])\n", "		_ = key\n"},
 	}},
 
 	// Mutes and the gate.
@@ -222,6 +222,6 @@ var plantedBugs = []plantedBug{
 		{"worker/stream.go", "	s.handOver()\n	s.stats.read(&n, over)", "	s.mark.told = at\n	s.stats.read(&n, over)"},
 	}},
 	{"the ledger is ahead of the watermark", []edit{
-		{"worker/history.go", "h.segments[n].last.UpTo(w); n++ {", "n < len(h.segments); n++ {"},
+		{"worker/history.go", "h.segments[n].last.NotAfter(w); n++ {", "n < len(h.segments); n++ {"},
 	}},
 }

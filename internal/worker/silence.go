@@ -30,6 +30,7 @@ func newWatch(s *stream) *silence.Watch {
 	if len(s.silences) == 0 {
 		return nil
 	}
+
 	watched := make([]silence.Rule, len(s.silences))
 	for i, r := range s.silences {
 		watched[i] = silence.Rule{
@@ -38,6 +39,7 @@ func newWatch(s *stream) *silence.Watch {
 			Forget: r.Forget,
 		}
 	}
+
 	return silence.New(watched, silenceAlarms{s}, notify.Partition(s.id), s.Roster(s.id), s.log)
 }
 
@@ -50,6 +52,7 @@ func (s *stream) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) 
 	if s.Rules.Quiet != "" {
 		quiet = quietUntil(e.Properties.Get(s.Rules.Quiet))
 	}
+
 	counts := e.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
 	if !s.unheard.Hear(e, hash, s.found, counts, quiet) {
 		s.stats.Unwatched.Add(1)
@@ -65,6 +68,7 @@ func quietUntil(p telemetry.Property) int64 {
 	case !until.Before(rules.Forever):
 		return math.MaxInt64
 	}
+
 	return millis(until)
 }
 
@@ -83,9 +87,11 @@ func (s *stream) watch() {
 		if q.Hub {
 			s.work.Go(func() { w.Prove(s.askHub()) })
 		}
+
 		if len(q.Elsewhere) == 0 {
 			return
 		}
+
 		heard, others := s.askElsewhere(q.Elsewhere)
 		w.Answer(heard, others)
 		if heard == nil {
@@ -104,13 +110,16 @@ func (s *stream) askHub() *silence.Proof {
 		p.Until = min(p.At.UnixMilli(), store.UnixMilli())
 		p.Sequence, p.Enqueued, err = s.partition.Last(ctx)
 	}
+
 	if errors.Is(err, ledger.ErrLost) {
 		s.lose()
 	}
+
 	if err != nil {
 		s.log.Debug("the hub did not report the partition's last event", zap.Error(err))
 		return nil
 	}
+
 	return &p
 }
 
@@ -123,6 +132,7 @@ func (s *stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int6
 		s.warn("cannot read which devices other partitions have heard; alerts about silent devices wait", err)
 		return nil, 1
 	}
+
 	return heard, others
 }
 
@@ -149,16 +159,20 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	if s.silenced(fell.Device, r.Name, time.UnixMilli(fell.Proven), func(string) string { return "" }) {
 		return false // it opens when that is over, if it lasts
 	}
+
 	if !s.alarms.room(fell.Device) {
 		s.stats.Untracked.Add(1)
 		return false
 	}
 
 	key := alarmKey{fell.Device, l}
-	k := kept{
-		State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
-		limit: r.Silent.Seconds(), log: s.logName, sequence: fell.Since.Sequence,
+	k := alarm{
+		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
+		limit:    r.Silent.Seconds(),
+		log:      s.logName,
+		sequence: fell.Since.Sequence,
 	}
+
 	if receivers := s.wanting(l); receivers != 0 {
 		k.due = &dueNotice{Notice: delivery.Notice{
 			Log:    k.log,
@@ -175,7 +189,9 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		k.due.Due(receivers)
 		s.opened = append(s.opened, opened{key, k.due})
 	}
+
 	s.change(key, k)
+
 	return true
 }
 
@@ -184,11 +200,13 @@ func (s silenceAlarms) Heard(rule int, device string, before, at telemetry.Posit
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := alarmKey{device, s.level(rule)}
-	next := kept{due: s.recovered(key.level, s.alarms.of[key], at)}
-	if at.UpTo(s.skip) || at.UpTo(s.replay) { // the ledger is further on, and yet has not heard it
+	next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+
+	if at.NotAfter(s.skip) || at.NotAfter(s.replay) { // the ledger is further on, and yet has not heard it
 		s.change(key, next)
 		return
 	}
+
 	s.alarms.history.change(key, next, before, at)
 	s.become(key, next)
 }
@@ -198,7 +216,7 @@ func (s silenceAlarms) Lit(rule int, at telemetry.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := alarmKey{notify.Partition(s.id), s.level(rule)}
-	s.change(key, kept{due: s.recovered(key.level, s.alarms.of[key], at)})
+	s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
 }
 
 // Forgotten implements silence.Alarms.
@@ -212,9 +230,12 @@ func (s silenceAlarms) Forgotten(rule int, device string, proven int64) {
 func (s silenceAlarms) Unwatched() { s.stats.Forgotten.Add(1) }
 
 // recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
-func (s *stream) recovered(l *level, was kept, at telemetry.Position) *dueNotice {
+func (s *stream) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
 	about := delivery.Reading{
-		Limit: was.limit, Enqueued: micros(at.Time), Sequence: at.Sequence, Since: was.Since.Hub,
+		Limit:    was.limit,
+		Enqueued: micros(at.Time),
+		Sequence: at.Sequence,
+		Since:    was.Since.Hub,
 	}
 	return s.recovery(l, s.logName, throttle.Event, about)
 }
@@ -228,8 +249,8 @@ type opened struct {
 // saved starts the deliveries of silences that the ledger in the store now holds. The caller holds s.mu.
 func (s *stream) saved(silences []opened) {
 	for _, o := range silences {
-		o.due.kept = true
-		if s.alarms.of[o.key].due == o.due {
+		o.due.saved = true
+		if s.alarms.byKey[o.key].due == o.due {
 			s.give(o.key)
 		}
 	}
@@ -239,17 +260,20 @@ func (s *stream) saved(silences []opened) {
 func (s *stream) resumeSilences(start telemetry.Position) {
 	var open []silence.Open
 	s.mu.Lock()
-	for key, k := range s.alarms.of {
+	for key, k := range s.alarms.byKey {
 		rule := slices.Index(s.silences, key.level.rule)
 		if k.Phase != rules.Open || rule < 0 {
 			continue
 		}
+
 		since := roster.Place{Sequence: -1, Time: k.Since.Hub / 1000}
 		if k.log == s.logName {
 			since.Sequence = k.sequence
 		}
+
 		open = append(open, silence.Open{Rule: rule, Device: key.device, Since: since})
 	}
+
 	removed := s.removedDevices()
 	s.mu.Unlock()
 
@@ -261,10 +285,11 @@ func (s *stream) resumeSilences(start telemetry.Position) {
 	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for _, e := range ended {
 		key := alarmKey{e.Device, s.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
-		s.change(key, kept{due: s.recovered(key.level, s.alarms.of[key], at)})
+		s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
 	}
 }
 
@@ -274,6 +299,7 @@ func (s *stream) writeRoster(ctx context.Context, last bool) error {
 	if s.unheard == nil {
 		return nil
 	}
+
 	saved := s.unheard.Save(ctx, last)
 	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
 	// asks
@@ -282,6 +308,7 @@ func (s *stream) writeRoster(ctx context.Context, last bool) error {
 		s.askOwner()
 		s.mu.Unlock()
 	}
+
 	switch {
 	case saved.Err == nil:
 	case saved.Needed:
@@ -289,5 +316,6 @@ func (s *stream) writeRoster(ctx context.Context, last bool) error {
 	default:
 		s.warn("cannot write the roster of devices; trying again in a minute", saved.Err)
 	}
+
 	return nil
 }

@@ -22,7 +22,7 @@ type PartitionState struct {
 	Oldest     time.Time          // when the hub took the first of them; zero if there is none
 	Delivering int                // deliveries, at most one for each device, level and receiver; also of recoveries
 	Ledger     LedgerState        // zero if no rule has state
-	Known      int                // devices that rules about silence expect to hear of
+	Known      int                // devices that rules about silence expect to hear from
 }
 
 // A LedgerState is how the alarms of one partition are kept.
@@ -69,19 +69,23 @@ func (w *Worker) AlarmCounts() []AlarmCounts {
 	for i, l := range w.levels {
 		all[i].Rule, all[i].Level = l.rule.Name, l.Name
 	}
+
 	for s := range w.streams {
 		s.mu.Lock()
 		for i, l := range w.levels {
 			if s.alarms == nil || s.alarms.counts[l] == nil {
 				continue
 			}
+
 			n := s.alarms.counts[l]
 			all[i].Pending += n[pendingAlarms]
 			all[i].Open += n[openAlarms]
 			all[i].Due += n[dueRecoveries]
 		}
+
 		s.mu.Unlock()
 	}
+
 	return all
 }
 
@@ -102,6 +106,7 @@ func (w *Worker) Alarms(limit int) []AlarmState {
 		})
 		open = open[:min(len(open), limit)]
 	}
+
 	return open
 }
 
@@ -112,16 +117,18 @@ func (s *stream) open(all []AlarmState) []AlarmState {
 	if s.alarms == nil {
 		return all
 	}
-	for key, k := range s.alarms.of {
+
+	for key, k := range s.alarms.byKey {
 		if k.Phase == rules.Open {
 			all = append(all, k.state(s.id, key))
 		}
 	}
+
 	return all
 }
 
 // state returns the alarm k of key as people see it.
-func (k kept) state(partition string, key alarmKey) AlarmState {
+func (k alarm) state(partition string, key alarmKey) AlarmState {
 	l := key.level
 	state := AlarmState{
 		Partition: partition,
@@ -131,6 +138,7 @@ func (k kept) state(partition string, key alarmKey) AlarmState {
 		Phase:     k.Phase,
 		Silence:   l.rule.Silence(),
 	}
+
 	if k.Phase != rules.Normal {
 		state.Since = fromMicros(k.Since.Time())
 		state.Value = k.value
@@ -139,9 +147,11 @@ func (k kept) state(partition string, key alarmKey) AlarmState {
 			state.Arrived = fromMicros(k.Since.Hub)
 		}
 	}
+
 	if k.due != nil && !k.due.silence() {
 		state.Due = fromMicros(k.due.Enqueued)
 	}
+
 	return state
 }
 
@@ -154,9 +164,11 @@ func (w *Worker) Partitions() []PartitionState {
 	for s := range w.streams {
 		all = append(all, s.state())
 	}
+
 	for in := range w.intakes {
 		all = append(all, in.state())
 	}
+
 	return all
 }
 

@@ -50,6 +50,7 @@ func (s *Stats) read(n *[telemetry.ReasonCount]int64, over int64) {
 			s.Events[reason].Add(count)
 		}
 	}
+
 	if over > 0 {
 		s.Over.Add(over)
 	}

@@ -93,13 +93,19 @@ func newStream(ctx context.Context, w *Worker, id, logName string) *stream {
 	s.ctx, s.stop = context.WithCancelCause(ctx)
 	s.send, s.cut = context.WithCancel(context.WithoutCancel(ctx))
 	s.unheard = newWatch(s)
+
 	return s
 }
 
 // connect has s's notices go to the receivers.
 func (s *stream) connect() {
 	s.box = s.dispatcher.Open(s.ctx, s.send, delivery.Account{
-		Owner: s, Name: s.id, IDs: s.ids(s.id), Log: s.logName, FromHub: true, Logger: s.log,
+		Owner:   s,
+		Name:    s.id,
+		IDs:     s.ids(s.id),
+		Log:     s.logName,
+		FromHub: true,
+		Logger:  s.log,
 	})
 	s.out = s.box
 }
@@ -143,6 +149,7 @@ func (s *stream) handOver() {
 	for s.telling {
 		s.heard.Wait()
 	}
+
 	orders, upTo := s.told, s.mark.last
 	if len(orders) > 0 {
 		s.told, s.telling = s.spare, true
@@ -150,11 +157,13 @@ func (s *stream) handOver() {
 		for i := range orders {
 			orders[i].tell(s.out)
 		}
+
 		clear(orders)
 		s.mu.Lock()
 		s.spare, s.telling = orders[:0], false
 		s.heard.Broadcast()
 	}
+
 	s.mark.told = upTo
 }
 
@@ -179,6 +188,7 @@ func (s *stream) read(ctx context.Context) error {
 		if err := s.waitForRoom(ctx); err != nil {
 			return nil
 		}
+
 		events, err := s.partition.Receive(ctx)
 		switch {
 		case ctx.Err() != nil:
@@ -186,6 +196,7 @@ func (s *stream) read(ctx context.Context) error {
 		case err != nil:
 			return fmt.Errorf("read partition %s: %w", s.id, err)
 		}
+
 		s.take(events)
 	}
 }
@@ -201,34 +212,41 @@ func (s *stream) take(events []telemetry.Event) {
 	if s.unheard != nil {
 		s.unheard.Lock()
 	}
+
 	for i := range events {
 		e := &events[i]
 		reason, hash := s.Decoder.DecodeAll(e, s.found), roster.Hash(e.Device)
+
 		if s.unheard != nil {
 			s.hear(e, hash, reason)
-			if e.UpTo(s.replay) {
+			if e.NotAfter(s.replay) {
 				at = e.Position
 				continue
 			}
 		}
+
 		n[reason]++
 		o := s.seen.add(e, hash, reason, s.found, now)
 		switch {
 		case reason == telemetry.ReasonOK && s.mayMatter(e, hash, s.found, o):
-			if e.UpTo(s.skip) {
+			if e.NotAfter(s.skip) {
 				break
 			}
 			if s.evaluate(at, e, s.found, o) {
 				over++
 			}
+
 		case reason > telemetry.ReasonNotTelemetry:
 			s.malformedEvent(at, e, reason)
 		}
+
 		at = e.Position
 	}
+
 	if s.unheard != nil {
 		s.unheard.Unlock()
 	}
+
 	s.lastRead = at
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.seen.mu.Unlock()
@@ -269,6 +287,7 @@ func (s *stream) malformedEvent(before telemetry.Position, e *telemetry.Event, r
 		}
 		line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
 	}
+
 	if s.Malformed != nil {
 		s.keepMalformed(before, *e, reason)
 	}
@@ -280,10 +299,12 @@ func (s *stream) malformedEvent(before telemetry.Position, e *telemetry.Event, r
 func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if s.malformed >= maxMalformed {
 		s.warn("too many malformed events are waiting to be kept; further ones are only counted", nil)
 		return
 	}
+
 	s.malformed++
 	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
 	held := &delivery.Hold{}
@@ -294,11 +315,13 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 			if err == nil {
 				break
 			}
+
 			s.warn("cannot keep a malformed event; it stays unsettled", err)
 			if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
 				return
 			}
 		}
+
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		s.malformed--
@@ -315,10 +338,12 @@ func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, 
 	if s.readUntil.IsZero() {
 		s.first = first
 	}
+
 	s.mark.read(p)
 	if s.readUntil = enqueued; s.behind {
 		signal(s.caughtUp)
 	}
+
 	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
 		s.sinceMark = 0
 		signal(s.progress)
@@ -352,10 +377,11 @@ func (s *stream) settled() telemetry.Position {
 	s.mu.Unlock()
 	// What was read up to mark.last has been handed over: it is settled, or holds the watermark here.
 	if n, before, _ := s.box.Unsettled(); n > 0 {
-		if held := mark.before(before); held.Offset == "" || held.UpTo(at) {
+		if held := mark.before(before); held.Offset == "" || held.NotAfter(at) {
 			return held
 		}
 	}
+
 	return at
 }
 
@@ -365,6 +391,7 @@ func (s *stream) waitForRoom(ctx context.Context) error {
 		if !s.full() {
 			return ctx.Err()
 		}
+
 		select {
 		case <-s.room:
 		case <-ctx.Done():
@@ -381,22 +408,28 @@ func (s *stream) commit(ctx context.Context) {
 	failing := false
 	for {
 		due := false
+
 		select {
 		case <-tick.C:
 			due = true
 			s.endRemoved()
 			s.endReread()
 			s.watch()
+
 		case <-s.progress:
+
 		case <-s.hurry:
 			due = true
+
 		case <-ctx.Done():
 			return
 		}
+
 		err := s.checkpoint(ctx, due, false)
 		if err != nil && ctx.Err() == nil && !failing {
 			s.log.Warn("checkpoint failed; retrying", zap.Error(err))
 		}
+
 		failing = err != nil
 	}
 }
@@ -413,31 +446,38 @@ func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
 			return err
 		}
 	}
+
 	if err := s.writeRoster(ctx, last); err != nil {
 		return err
 	}
+
 	c := telemetry.Checkpoint{Position: s.settled()}
 	s.mu.Lock()
 	committed := s.committed
 	if s.ledger != nil {
 		c.Position = s.alarms.history.safe(c.Position)
 	}
+
 	if s.ledger != nil && (s.stateful || !s.alarms.history.empty()) {
 		c.Ledger = s.ledger.ID()
 	}
+
 	s.mu.Unlock()
 	p := c.Position
 	if p == committed || p == (telemetry.Position{}) {
 		return nil
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
 	defer cancel()
 	if err := s.partition.Checkpoint(ctx, c); err != nil && !errors.Is(err, telemetry.ErrLost) {
 		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.id, p.Sequence, err)
 	}
+
 	s.mu.Lock()
 	s.committed = p
 	s.mu.Unlock()
+
 	return nil
 }
 
@@ -446,16 +486,19 @@ func (s *stream) state() PartitionState {
 	if s.unheard != nil {
 		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
 	}
+
 	p := PartitionState{
 		Partition:  s.id,
 		Settled:    s.settled(),
 		Delivering: s.box.Len(),
 		Known:      known,
 	}
+
 	var oldest int64
 	p.Unsettled, _, oldest = s.box.Unsettled()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if n := s.mark.held.Len(); n > 0 {
 		_, enqueued := s.mark.held.First()
 		if p.Unsettled == 0 || enqueued < oldest {
@@ -463,17 +506,21 @@ func (s *stream) state() PartitionState {
 		}
 		p.Unsettled += n
 	}
+
 	p.Oldest = fromMicros0(oldest)
 	p.First, p.ReadUntil, p.Committed = s.first, s.readUntil, s.committed
 	if !s.readUntil.IsZero() { // else mark.last is where reading begins
 		p.Read = s.mark.last
 	}
+
 	p.Ledger = s.ledgers
+
 	if s.alarms != nil {
 		p.Ledger.Position = s.alarms.history.position.Sequence
 		for _, n := range s.alarms.total {
 			p.Ledger.Alarms += n
 		}
 	}
+
 	return p
 }

@@ -25,13 +25,16 @@ func (s *stream) takeOver() bool {
 		if err == nil && s.unheard != nil {
 			err = s.unheard.Load(s.ctx)
 		}
+
 		if err == nil {
 			s.start(l, content)
 			return true
 		}
+
 		if s.ctx.Err() != nil {
 			return false
 		}
+
 		s.log.Debug("partition waiting: cannot take over its ledger", zap.Error(err)) // what lasts is in LedgerState
 		s.ledgerAnswered(err)
 		if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
@@ -50,16 +53,19 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 		) {
 		return
 	}
+
 	resumed, over := s.partition.Resumed()
 	from, held := resumed.Position, content.Position
 	if resumed.Offset == "" {
 		from = telemetry.Position{} // it begins before the first event
 	}
+
 	known := resumed.Offset != "" && from.Generation == held.Generation
-	passed := known && !from.UpTo(held) && resumed.Ledger != l.ID() // without rules with state
-	if known && from.UpTo(held) {
+	passed := known && !from.NotAfter(held) && resumed.Ledger != l.ID() // without rules with state
+	if known && from.NotAfter(held) {
 		from = held // the last owner did not get to its checkpoint
 	}
+
 	s.mu.Lock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
@@ -71,10 +77,12 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.since = time.Now()
 	a.history.position = held
 	s.behind = true
+
 	if resumed.Offset != "" {
 		s.mark.read(from)
 		s.mark.told = from
 	}
+
 	switch {
 	case passed:
 		s.skip = from // from now on the alarms are those of there
@@ -82,18 +90,22 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	case over:
 		s.skip = telemetry.Position{}
 	}
+
 	s.forgotten = content.Forgotten
 	s.rereading = s.beyond(from, held)
-	for _, kept := range content.Levels {
-		s.recall(kept)
+	for _, saved := range content.Levels {
+		s.recall(saved)
 	}
-	for _, kept := range content.Alarms {
-		s.restore(kept, passed)
+
+	for _, saved := range content.Alarms {
+		s.restore(saved, passed)
 	}
+
 	s.mu.Unlock()
 	if s.unheard != nil {
 		s.resumeSilences(from)
 	}
+
 	s.work.Go(s.catchUp)
 }
 
@@ -116,26 +128,30 @@ func (s *stream) catchUp() {
 	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	for ctx.Err() == nil && s.mark.last.Sequence < last {
 		s.mu.Unlock()
 		select {
 		case <-s.caughtUp:
 		case <-ctx.Done():
 		}
+
 		s.mu.Lock()
 	}
+
 	s.behind = false
 	if s.ctx.Err() != nil {
 		return
 	}
-	for key := range s.alarms.of {
+
+	for key := range s.alarms.byKey {
 		s.give(key)
 	}
 }
 
 // become makes next of the alarm of key. Its history is told by the caller, who holds s.mu.
-func (s *stream) become(key alarmKey, next kept) {
-	was := s.alarms.of[key]
+func (s *stream) become(key alarmKey, next alarm) {
+	was := s.alarms.byKey[key]
 	s.alarms.set(key, next)
 	switch open := next.Phase == rules.Open; {
 	case open == (was.Phase == rules.Open):
@@ -144,29 +160,33 @@ func (s *stream) become(key alarmKey, next kept) {
 	default:
 		key.level.stats.Cleared.Add(1)
 	}
+
 	if s.watcher != nil {
 		s.watcher(key, was.State, next.State)
 	}
+
 	if next.due == was.due {
 		return
 	}
+
 	if was.due != nil {
 		s.told = append(s.told, order{key: key.notices(), withdraw: &was.due.Notice})
 	}
+
 	s.give(key)
 }
 
 // give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
 // s.mu.
 func (s *stream) give(key alarmKey) {
-	due := s.alarms.of[key].due
+	due := s.alarms.byKey[key].due
 	if due != nil && !s.behind && !due.waits(key.level) {
 		s.told = append(s.told, order{key: key.notices(), give: &due.Notice})
 	}
 }
 
 // change is become for another reason than an event, or whatever the watermark. The caller holds s.mu.
-func (s *stream) change(key alarmKey, next kept) {
+func (s *stream) change(key alarmKey, next alarm) {
 	s.alarms.history.replace(key, next)
 	s.become(key, next)
 }
@@ -178,11 +198,16 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
-	k := kept{
-		State: rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}},
-		value: float64(from.Value), limit: float64(from.Limit), exposed: from.Exposed,
-		log: from.Log, sequence: from.Sequence,
+
+	k := alarm{
+		State:    rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}},
+		value:    float64(from.Value),
+		limit:    float64(from.Limit),
+		exposed:  from.Exposed,
+		log:      from.Log,
+		sequence: from.Sequence,
 	}
+
 	switch {
 	case from.Since.IsZero():
 	case from.Open:
@@ -190,37 +215,46 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	default:
 		k.Phase = rules.Pending
 	}
+
 	if r := from.Due; r != nil {
-		k.due = &dueNotice{kept: true, Notice: delivery.Notice{
-			Log:       r.Log,
-			Part:      throttle.Part(r.Part),
-			Opened:    micros0(r.Opened),
-			Heard:     micros0(r.Heard),
-			Forgotten: r.Forgotten,
-			Reading: delivery.Reading{
-				Value:    float64(r.Value),
-				Limit:    float64(r.Limit),
-				Enqueued: micros(r.Enqueued),
-				Sequence: r.Sequence,
-				Device:   micros0(r.DeviceTime),
-				Since:    micros0(r.Since),
+		k.due = &dueNotice{
+			saved: true,
+			Notice: delivery.Notice{
+				Log:       r.Log,
+				Part:      throttle.Part(r.Part),
+				Opened:    micros0(r.Opened),
+				Heard:     micros0(r.Heard),
+				Forgotten: r.Forgotten,
+				Reading: delivery.Reading{
+					Value:    float64(r.Value),
+					Limit:    float64(r.Limit),
+					Enqueued: micros(r.Enqueued),
+					Sequence: r.Sequence,
+					Device:   micros0(r.DeviceTime),
+					Since:    micros0(r.Since),
+				},
 			},
-		}}
+		}
 		k.due.Due(s.wanting(l))
 	}
+
 	was := k
+
 	switch {
 	case k.Phase == rules.Pending && (passed || !l.removed.IsZero()): // nobody can know whether it lasted
 		k.State = rules.State{}
 	case l.removed.IsZero() && !l.rule.stateful:
 		k.State = rules.State{}
 	}
+
 	if k.due != nil && (k.due.Settled() || !k.due.silence() && !l.rule.Resolved) {
 		k.due = nil
 	}
+
 	if k.Phase == rules.Normal {
-		k = kept{due: k.due}
+		k = alarm{due: k.due}
 	}
+
 	key := alarmKey{string(from.Device), l}
 	s.alarms.set(key, k)
 	s.alarms.history.keep(key, k)
@@ -241,6 +275,7 @@ func (s *stream) endRemoved() {
 	if len(s.removed) == 0 { // there may be no ledger
 		return
 	}
+
 	now := s.ledger.Opened().Add(time.Since(s.since))
 	over := func(l *level) bool {
 		n := s.alarms.counts[l]
@@ -249,7 +284,8 @@ func (s *stream) endRemoved() {
 	if !slices.ContainsFunc(s.removed, over) {
 		return
 	}
-	for key, k := range s.alarms.of {
+
+	for key, k := range s.alarms.byKey {
 		if l := key.level; !l.removed.IsZero() && k.Phase == rules.Open && over(l) {
 			s.end(key, micros(now), false)
 		}
@@ -260,12 +296,13 @@ func (s *stream) endRemoved() {
 // is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
 // now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
 func (s *stream) end(key alarmKey, now int64, forgotten bool) {
-	was := s.alarms.of[key]
+	was := s.alarms.byKey[key]
 	due := s.endOf(key.level, was, now)
 	if due != nil {
 		due.Forgotten = forgotten
 	}
-	s.change(key, kept{due: due})
+
+	s.change(key, alarm{due: due})
 
 	if !key.level.rule.Silence() {
 		s.expose(key, was.limit)
@@ -280,11 +317,13 @@ func (s *stream) expose(key alarmKey, limit float64) {
 		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {
 			continue
 		}
+
 		milder := alarmKey{key.device, l}
-		k := s.alarms.of[milder]
+		k := s.alarms.byKey[milder]
 		if k.Phase != rules.Open {
 			continue
 		}
+
 		k.exposed = true
 		s.alarms.set(milder, k)
 		s.alarms.history.expose(milder)
@@ -293,16 +332,21 @@ func (s *stream) expose(key alarmKey, limit float64) {
 
 // endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
 // last event read, so that no alert was about a later one.
-func (s *stream) endOf(l *level, was kept, now int64) *dueNotice {
+func (s *stream) endOf(l *level, was alarm, now int64) *dueNotice {
 	if l.rule.Silence() {
 		return s.recovery(l, was.log, throttle.End, delivery.Reading{
-			Limit: was.limit, Enqueued: now, Sequence: was.sequence, Since: was.Since.Hub,
+			Limit:    was.limit,
+			Enqueued: now,
+			Sequence: was.sequence,
+			Since:    was.Since.Hub,
 		})
 	}
+
 	last := s.mark.last
 	if last == (telemetry.Position{}) {
 		last = s.alarms.history.position
 	}
+
 	due := s.recovery(l, logName(last.Generation, s.id), throttle.Event, delivery.Reading{
 		Value:    was.value,
 		Limit:    was.limit,
@@ -313,6 +357,7 @@ func (s *stream) endOf(l *level, was kept, now int64) *dueNotice {
 	if due != nil {
 		due.Opened = now
 	}
+
 	return due
 }
 
@@ -325,6 +370,7 @@ func (s *stream) level(rule, name string, silence bool) *level {
 			}
 		}
 	}
+
 	return nil
 }
 
@@ -335,9 +381,11 @@ func (s *stream) recall(from ledger.Level) {
 		s.alarms.history.edited = s.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
+
 	if from.Removed.IsZero() {
 		from.Removed, s.alarms.history.edited = s.ledger.Opened(), true
 	}
+
 	r := &rules.Rule{
 		Name:     from.Rule,
 		Field:    from.Field,
@@ -364,10 +412,12 @@ func (s *stream) writeLedger(ctx context.Context) error {
 	h := &s.alarms.history
 	at, behind := h.reach(settled)
 	h.seal()
+
 	if !behind {
 		s.mu.Unlock()
 		return nil
 	}
+
 	content, silences := h.content(at), s.opened
 	content.Forgotten = slices.Clone(s.forgotten)
 	forgetting := len(s.forgetting)
@@ -382,22 +432,27 @@ func (s *stream) writeLedger(ctx context.Context) error {
 		s.lose()
 		return telemetry.ErrLost
 	}
+
 	s.ledgerAnswered(err)
 	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if err != nil {
 		h.edited, s.opened = true, append(silences, s.opened...)
 		return err
 	}
+
 	for _, f := range s.forgetting[:forgetting] {
-		close(f.kept)
+		close(f.saved)
 	}
+
 	s.forgetting = slices.Clone(s.forgetting[forgetting:])
 	h.wrote(at)
 	s.saved(silences)
 	s.ledgers.Writes++
 	signal(s.room)
+
 	return nil
 }
 
@@ -405,12 +460,15 @@ func (s *stream) writeLedger(ctx context.Context) error {
 func (s *stream) ledgerAnswered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if err == nil {
 		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 		return
 	}
+
 	if s.ledgers.Err == nil {
 		s.ledgers.Since = time.Now()
 	}
+
 	s.ledgers.Err = err
 }

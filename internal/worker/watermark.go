@@ -23,9 +23,11 @@ func placeOf(p telemetry.Position) delivery.Place {
 	if p.Offset == "" {
 		at.Sequence = none
 	}
+
 	if !p.Time.IsZero() {
 		at.Time = p.Time.UnixNano()
 	}
+
 	return at
 }
 
@@ -34,16 +36,18 @@ func positionOf(at delivery.Place, generation string) telemetry.Position {
 	if at.Offset == "" {
 		return telemetry.Position{}
 	}
+
 	p := telemetry.Position{Generation: generation, Sequence: at.Sequence, Offset: at.Offset}
 	if at.Time != none {
 		p.Time = time.Unix(0, at.Time).UTC()
 	}
+
 	return p
 }
 
 // read records that events up to p were read. They hold the watermark until their alerts are handed over.
 func (w *watermark) read(p telemetry.Position) {
-	if !p.UpTo(w.last) {
+	if !p.NotAfter(w.last) {
 		w.last = p
 	}
 }

@@ -97,10 +97,12 @@ func New(c Config) *Worker {
 		streams:    map[*stream]struct{}{},
 		intakes:    map[*Intake]struct{}{},
 	}
+
 	to := make([]delivery.Receiver, len(c.Receivers))
 	for i, r := range c.Receivers {
 		to[i] = delivery.Receiver{ID: r.ID, Name: r.Name, Limits: r.Limits, Notifier: r.Notifier}
 	}
+
 	w.dispatcher = delivery.New(delivery.Config{
 		Receivers:   to,
 		Concurrency: c.Concurrency,
@@ -115,7 +117,9 @@ func New(c Config) *Worker {
 	for _, r := range c.Rules.Rules {
 		w.stats.Levels = append(w.stats.Levels, make([]LevelStats, len(r.Levels))...)
 	}
+
 	w.rules, w.silences, w.levels = newRules(&w.Config, w.stats.Levels)
+
 	return w
 }
 
@@ -143,16 +147,19 @@ func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 		s.work.Go(func() { s.commit(s.ctx) })
 		err = s.read(s.ctx)
 	}
+
 	s.stop(err)
 	s.drain()
 	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
 		return nil // the next owner continues from our last checkpoint
 	}
+
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout+ledgerTimeout)
 	defer cancel()
 	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
 		err = errors.Join(err, commitErr)
 	}
+
 	return err
 }
 

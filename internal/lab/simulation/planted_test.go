@@ -164,7 +164,7 @@ var bugs = []bug{
 	},
 	{
 		"the ledger is ahead of the watermark", "internal/worker/history.go",
-		"h.segments[n].last.UpTo(w); n++ {", "(PLANTED || h.segments[n].last.UpTo(w)); n++ {",
+		"h.segments[n].last.NotAfter(w); n++ {", "(PLANTED || h.segments[n].last.NotAfter(w)); n++ {",
 	},
 	{
 		"a lost partition is worked on", "internal/worker/stream.go",
