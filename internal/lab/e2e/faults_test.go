@@ -256,6 +256,8 @@ func (w *faulty) suffers(f fault) {
 		w.t.Missed("%s: not within %v: %s says so", f.name, startWithin, differs)
 	}
 	all := time.Since(began)
+	w.pass(200 * time.Millisecond)
+	w.scrape() // with what was logged last
 	w.until(f.name+": check says so", func() bool {
 		check := alertworker(w.t.T, "check", w.env, "check")
 		<-check.done
