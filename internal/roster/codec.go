@@ -177,7 +177,7 @@ func (r *reader) text() string {
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
 // column, or with that of a rule that hears the same. If nobody has heard for that lately, or something else was
-// heard, devices count as heard now. Columns of other rules are kept for a while: see KeepIdle.
+// heard, devices count as heard now, and what a rule that hears the same has heard meanwhile counts. Columns of other rules are kept for a while: see KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
@@ -205,18 +205,22 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 		}
 	}
 
-	for d, name := range r.names {
-		for column, f := range from {
-			if f < 0 {
-				continue
-			}
-
-			if h := r.Heard(d, f); h != (Heard{}) {
+	hear := func(column, from int) {
+		for d, name := range r.names {
+			if h := r.Heard(d, from); h != (Heard{}) {
 				to.Hear(to.Add(name), column, h)
 			}
 		}
 	}
-
+	for column, f := range from {
+		if f < 0 {
+			continue
+		}
+		hear(column, f)
+		if other := r.active(to.columns[column].Hears); r.columns[f].Idle != 0 && column < len(columns) && other >= 0 {
+			hear(column, other) // it has heard the same meanwhile
+		}
+	}
 	return to
 }
 
@@ -225,5 +229,10 @@ func (r *Roster) source(c Column) int {
 	if own := r.Column(c.Rule); own >= 0 {
 		return own
 	}
-	return slices.IndexFunc(r.columns, func(other Column) bool { return other.Idle == 0 && other.Hears == c.Hears })
+	return r.active(c.Hears)
+}
+
+// active returns a column that somebody hears for, and that hears this; -1 if there is none.
+func (r *Roster) active(hears string) int {
+	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Idle == 0 && c.Hears == hears })
 }

@@ -199,19 +199,26 @@ func TestColumnsOfOtherRules(t *testing.T) {
 	r.Hear(r.Add("oven"), 0, h)
 	own, anew := roster.Place{Sequence: 5, Time: 100}, roster.Place{Sequence: 9, Time: now}
 	other := columns("other")
+	missed := r.With(hears("temp", "lost"), 50)
+	missed.Hear(missed.Device("oven"), 0, roster.Heard{Sequence: 8, Time: 140})
+	missed = missed.With(hears("temp", "dead"), now)
+	if last := missed.Last("oven", "dead"); last.Sequence != 8 {
+		t.Errorf("what another rule has heard is not known: %+v", last)
+	}
 	for name, tt := range map[string]struct {
 		r     *roster.Roster
 		rule  string
 		since roster.Place
 	}{
-		"as before":             {r.With(hears("temp", "dead"), now), "dead", own},
-		"beside another":        {r.With(append(columns("other"), hears("temp", "dead")...), now), "dead", own},
-		"renamed":               {r.With(hears("temp", "lost"), now), "lost", own},
-		"it hears another":      {r.With(hears("humidity", "dead"), now), "dead", anew},
-		"missing for a time":    {r.With(other, 50).With(hears("temp", "dead"), now), "dead", anew},
-		"kept by two":           {r.With(other, 50).With(columns("another"), 60).With(hears("temp", "dead"), now), "dead", anew},
-		"missing for too long":  {r.With(other, 50).With(other, 51+roster.KeepIdle.Milliseconds()).With(hears("temp", "dead"), now), "dead", roster.Place{}},
-		"of another rule later": {r.With(other, 50).With(hears("temp", "lost"), now), "lost", roster.Place{}},
+		"as before":        {r.With(hears("temp", "dead"), now), "dead", own},
+		"beside another":   {r.With(append(columns("other"), hears("temp", "dead")...), now), "dead", own},
+		"renamed":          {r.With(hears("temp", "lost"), now), "lost", own},
+		"it hears another": {r.With(hears("humidity", "dead"), now), "dead", anew},
+		"missing for a time, and another heard the same": {missed, "dead", roster.Place{Sequence: 9, Time: now}},
+		"missing for a time":                             {r.With(other, 50).With(hears("temp", "dead"), now), "dead", anew},
+		"kept by two":                                    {r.With(other, 50).With(columns("another"), 60).With(hears("temp", "dead"), now), "dead", anew},
+		"missing for too long":                           {r.With(other, 50).With(other, 51+roster.KeepIdle.Milliseconds()).With(hears("temp", "dead"), now), "dead", roster.Place{}},
+		"of another rule later":                          {r.With(other, 50).With(hears("temp", "lost"), now), "lost", roster.Place{}},
 	} {
 		got := tt.r.Last("oven", tt.rule)
 		if got == (roster.Heard{}) != (tt.since == roster.Place{}) {
