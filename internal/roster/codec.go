@@ -177,7 +177,8 @@ func (r *reader) text() string {
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
 // column, or with that of a rule that hears the same. If nobody has heard for that lately, or something else was
-// heard, devices count as heard now, and what a rule that hears the same has heard meanwhile counts. Columns of other rules are kept for a while: see KeepIdle.
+// heard, devices count as heard now, and what a rule that hears the same has heard meanwhile counts. Columns of other
+// rules are kept for a while: see KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
