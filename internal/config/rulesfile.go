@@ -805,6 +805,11 @@ func checkPage(text string) error {
 // maxProperty is more than what the names of message enrichments may have.
 const maxProperty = 128
 
+// unfitForProperty reports whether the name of an application property may not have c.
+func unfitForProperty(c rune) bool {
+	return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError
+}
+
 // checkProperty checks the name of an application property.
 func checkProperty(name string) error {
 	switch {
@@ -814,7 +819,7 @@ func checkProperty(name string) error {
 				"message enrichment",
 		)
 
-	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(c rune) bool { return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError }):
+	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, unfitForProperty):
 		return fmt.Errorf(
 			"must be the name of an application property: 1 to %d printable characters without spaces",
 			maxProperty,

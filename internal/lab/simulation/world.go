@@ -113,7 +113,13 @@ func (r Result) String() string {
 	for _, wrong := range []struct {
 		name string
 		all  []verify.Violation
-	}{{"lost", r.Report.Lost}, {"too close", r.Report.TooClose}, {"stale", r.Report.Stale}, {"wrong", r.Report.Wrong}, {"missing", slices.Concat(r.Missing.Lost, r.Missing.Stale)}} {
+	}{
+		{"lost", r.Report.Lost},
+		{"too close", r.Report.TooClose},
+		{"stale", r.Report.Stale},
+		{"wrong", r.Report.Wrong},
+		{"missing", slices.Concat(r.Missing.Lost, r.Missing.Stale)},
+	} {
 		if n := len(wrong.all); n > 0 {
 			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
 		}
