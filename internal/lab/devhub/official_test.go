@@ -35,8 +35,16 @@ type saw struct {
 	Processed []string
 }
 
-// The official Python client takes the hub for a real one, goes on from the worker's checkpoints, and leaves such
-// as the worker reads.
+// The official JavaScript client takes the hub for a real one, goes on from the worker's checkpoints, and leaves such
+// as the worker reads. Its link for replies has a name and no address.
+func TestJavaScriptClient(t *testing.T) {
+	h := listen(t, devhub.Config{Hub: "telemetry", Partitions: 4})
+	testClient(t, h, "127.0.0.1", func(ctx context.Context, args ...string) *exec.Cmd {
+		return exec.CommandContext(ctx, "node", append([]string{"testdata/client.mjs"}, args...)...)
+	})
+}
+
+// So does Python's.
 func TestPythonClient(t *testing.T) {
 	const variable = "ALERTWORKER_PYTHON_CLIENT"
 	directory := os.Getenv(variable)

@@ -1,87 +1,127 @@
-// What an application does with the official client: publish, one by one and in a
-// batch, ask for properties, and receive. The last line says what it saw.
+// What an application does with the official client. The last line says what it saw, as JSON.
 import {
   EventHubBufferedProducerClient, EventHubConsumerClient, EventHubProducerClient,
   earliestEventPosition, latestEventPosition,
 } from "@azure/event-hubs";
+import { BlobCheckpointStore } from "@azure/eventhubs-checkpointstore-blob";
+import { ContainerClient } from "@azure/storage-blob";
 
-const connection = process.argv[2];
-const producer = new EventHubProducerClient(connection);
-const hub = await producer.getEventHubProperties();
-const empty = await producer.getPartitionProperties("0");
+const [connection, storage, container, wanted] = process.argv.slice(2);
+const consumer = (options) => new EventHubConsumerClient("$Default", connection, options);
+const text = (body) => (Buffer.isBuffer(body) ? body.toString() : body); // other clients send bytes
+const bodies = (events) => events.map((e) => text(e.body));
 
-const batch = await producer.createBatch({ partitionId: "1" });
-for (const body of [{ temperature: 21.5 }, "text"]) {
-  if (!batch.tryAdd({ body, properties: { kind: "reading" } })) throw new Error("the batch is full");
-}
-await producer.sendBatch(batch);
-await producer.sendBatch([{ body: { temperature: 99 } }], { partitionKey: "oven/7" });
-
-const consumer = new EventHubConsumerClient("$Default", connection);
-const events = [];
-await new Promise((resolve, reject) => {
-  const subscription = consumer.subscribe(
-    {
-      async processEvents(received) {
-        for (const e of received) events.push({
-          body: e.body, properties: e.properties, key: e.partitionKey,
-          sequence: e.sequenceNumber, offset: e.offset, enqueued: e.enqueuedTimeUtc.getTime() });
-        if (events.length >= 3) subscription.close().then(resolve, reject);
-      },
-      async processError(error) { reject(error); },
-    },
-    { startPosition: earliestEventPosition },
-  );
-});
-const full = await consumer.getPartitionProperties("1");
-await consumer.close();
-await producer.close();
-
-// read receives one event of partition 1 from a position, or the error that ended it. It stops unless it is to hold on.
-function read(startPosition, options = {}, hold = false) {
-  const client = new EventHubConsumerClient("$Default", connection, { retryOptions: { maxRetries: 0 } });
+// receive returns the first events of a partition, or of all with a processor, from a position. It stops then, unless
+// it is to hold on: the error that ends it later is in ended.
+function receive(client, count, { partition, hold = false, onEvents, ...options }) {
   let ended;
   const error = new Promise((resolve) => { ended = resolve; });
-  const first = new Promise((resolve, reject) => {
-    client.subscribe("1", {
-      async processEvents([event], context) {
-        if (event) resolve({ body: event.body, last: context.lastEnqueuedEventProperties?.sequenceNumber });
+  const came = new Promise((resolve, reject) => {
+    const events = [];
+    const handlers = {
+      async processEvents(received, context) {
+        await onEvents?.(received, context);
+        events.push(...received);
+        if (events.length >= count) resolve(events);
       },
       async processError(e) { ended(e.message); reject(e); },
-    }, { startPosition, maxBatchSize: 1, ...options });
+    };
+    const rest = { maxWaitTimeInSeconds: 1, ...options };
+    if (partition === undefined) client.subscribe(handlers, rest);
+    else client.subscribe(partition, handlers, rest);
   });
-  first.catch(() => {});
-  const close = () => client.close();
-  return hold ? { first, error, close } : first.finally(close);
+  came.catch(() => {});
+  return { came: hold ? came : came.finally(() => client.close()), ended: error };
 }
 
-const second = events.find((e) => e.body === "text");
-const starts = {};
-for (const [name, position] of Object.entries({
-  "at the start": earliestEventPosition,
-  "at the end": { ...latestEventPosition, isInclusive: true },
-  "at an offset": { offset: second.offset, isInclusive: true },
-  "after a number": { sequenceNumber: second.sequence - 1 },
-  "at a number": { sequenceNumber: second.sequence, isInclusive: true },
-  "at a time": { enqueuedOn: new Date(second.enqueued - 1) },
-})) starts[name] = (await read(position)).body;
-const { last } = await read(earliestEventPosition, { trackLastEnqueuedEventProperties: true });
+// send sends one by one and in batches, to any partition, to one, and by key.
+async function send() {
+  const producer = new EventHubProducerClient(connection);
+  const hub = await producer.getEventHubProperties();
+  const empty = await producer.getPartitionProperties("1");
+  await producer.sendBatch([{ body: "any" }]);
+  for (const body of ["0", "1", "2", "3"]) {
+    await producer.sendBatch([{ body }], { partitionId: "1" });
+    await new Promise((resolve) => setTimeout(resolve, 5)); // each has its own millisecond
+  }
+  await producer.sendBatch([{ body: "list 1" }, { body: "list 2" }], { partitionKey: "oven-7" });
+  const batch = await producer.createBatch({ partitionKey: "oven-7" });
+  if (!batch.tryAdd({ body: "batch", properties: { kind: "reading" } })) throw new Error("the batch is full");
+  await producer.sendBatch(batch);
+  const full = await producer.getPartitionProperties("1");
+  await producer.close();
+  return {
+    hub: hub.name, partitions: hub.partitionIds, empty: empty.isEmpty, last: full.lastEnqueuedSequenceNumber,
+  };
+}
 
-const owner = read(earliestEventPosition, { ownerLevel: 1 }, true);
-await owner.first;
-const thief = read(earliestEventPosition, { ownerLevel: 2 }, true);
-const stolen = await owner.error;
-await thief.first;
-const late = read(earliestEventPosition, { ownerLevel: 1 }, true);
-const refused = await late.error;
-for (const client of [owner, thief, late]) await client.close();
+// sendBuffered has the client choose the partition of the key, not the hub.
+async function sendBuffered() {
+  const placed = [];
+  const producer = new EventHubBufferedProducerClient(connection, {
+    async onSendEventsSuccessHandler({ partitionId }) { placed.push(partitionId); },
+    async onSendEventsErrorHandler({ error }) { placed.push(String(error)); },
+  });
+  await producer.enqueueEvent({ body: "buffered" }, { partitionKey: "pump-3" });
+  await producer.close({ flush: true });
+  return placed;
+}
 
-const buffered = [];
-const buffering = new EventHubBufferedProducerClient(connection, {
-  async onSendEventsSuccessHandler({ partitionId }) { buffered.push(partitionId); },
-  async onSendEventsErrorHandler({ error }) { buffered.push(String(error)); },
-});
-await buffering.enqueueEvent({ body: "buffered" }, { partitionKey: "7" });
-await buffering.close({ flush: true });
+async function startEverywhere() {
+  const read = (count, startPosition) => receive(consumer(), count, { partition: "1", startPosition }).came;
+  const all = await read(4, earliestEventPosition);
+  const { offset, sequenceNumber, enqueuedTimeUtc } = all[2];
+  const starts = { "at the start": bodies(all) };
+  for (const [name, count, position] of [
+    ["at an offset", 2, { offset, isInclusive: true }],
+    ["after an offset", 1, { offset }],
+    ["at a number", 2, { sequenceNumber, isInclusive: true }],
+    ["after a number", 1, { sequenceNumber }],
+    ["at a time", 2, { enqueuedOn: new Date(enqueuedTimeUtc.getTime() - 1) }],
+    ["at the end", 1, { ...latestEventPosition, isInclusive: true }],
+  ]) starts[name] = bodies(await read(count, position));
+  return starts;
+}
 
-console.log("saw " + JSON.stringify({ hub, empty, full, events, starts, last, stolen, refused, buffered }));
+// epochs says what a reader hears whose partition a higher epoch takes, and one whose epoch is lower.
+async function epochs() {
+  const clients = [1, 2, 1].map(() => consumer({ retryOptions: { maxRetries: 0 } }));
+  const open = (client, ownerLevel) => receive(client, 1, {
+    partition: "1", startPosition: earliestEventPosition, ownerLevel, hold: true,
+  });
+  const owner = open(clients[0], 1);
+  await owner.came;
+  const thief = open(clients[1], 2);
+  const stolen = await owner.ended;
+  await thief.came;
+  const refused = await open(clients[2], 1).ended;
+  for (const client of clients) await client.close();
+  return { stolen: [stolen], refused: [refused] };
+}
+
+async function lastEnqueued() {
+  let last;
+  await receive(consumer(), 1, {
+    partition: "1", startPosition: earliestEventPosition, trackLastEnqueuedEventProperties: true,
+    async onEvents(events, context) { if (events.length > 0) last = context.lastEnqueuedEventProperties.sequenceNumber; },
+  }).came;
+  return last;
+}
+
+// processAll goes on where the checkpoints in the container are, and leaves its own.
+async function processAll(count) {
+  const store = new BlobCheckpointStore(new ContainerClient(storage, container));
+  const client = new EventHubConsumerClient("$Default", connection, store, {
+    loadBalancingOptions: { strategy: "greedy", updateIntervalInMs: 1000 },
+  });
+  const { came } = receive(client, count, {
+    startPosition: earliestEventPosition,
+    async onEvents(events, context) { if (events.length > 0) await context.updateCheckpoint(events.at(-1)); },
+  });
+  return bodies(await came).sort();
+}
+
+const saw = { sent: await send(), buffered: await sendBuffered(), starts: await startEverywhere(), epochs: await epochs() };
+saw.last = await lastEnqueued();
+saw.processed = await processAll(Number(wanted));
+console.log("saw " + JSON.stringify(saw));
