@@ -21,18 +21,22 @@ type Statement struct {
 	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
 }
 
-// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, because without
-// m nobody would know what is wrong here.
+// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, and then the last
+// problems, because without m nobody would know what is wrong here.
 func (m Statement) JSON(limit int) []byte {
 	m.Status.Problems = slices.Clone(m.Status.Problems)
 	for most := maxWhy; ; most /= 2 {
+		if most == 0 {
+			m.Status.Problems = m.Status.Problems[:len(m.Status.Problems)/2]
+		}
+
 		for i := range m.Status.Problems {
 			p := &m.Status.Problems[i]
 			p.Why = strings.ToValidUTF8(p.Why[:min(len(p.Why), most)], "")
 		}
 
 		b, _ := json.Marshal(m) // strings, numbers and times: cannot fail
-		if len(b) <= limit || most == 0 {
+		if len(b) <= limit || len(m.Status.Problems) == 0 {
 			return b
 		}
 	}

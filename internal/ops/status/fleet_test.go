@@ -1,10 +1,17 @@
 package status_test
 
 import (
+	"encoding/json"
 	"errors"
+	"fmt"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"go.uber.org/zap"
+
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
 )
@@ -42,4 +49,28 @@ func TestWouldArrive(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+}
+
+// However many receivers are down, what the others are told fits, and its sentence can be read.
+func TestStatementFits(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		why := errors.New(strings.Repeat("answered 503 ", 100))
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}}
+		for i := range 400 {
+			name := fmt.Sprint("depot-", i)
+			r.receivers = append(r.receivers, delivery.ReceiverState{Name: name, Down: true, Since: time.Now(), Err: why})
+		}
+		report := r.watch(zap.NewNop(), nil).Report()
+		if len(report.Headline) > 300 || !strings.HasSuffix(report.Headline, "receiver depot-7 is down, and 392 more.") {
+			t.Errorf("%d bytes: %s", len(report.Headline), report.Headline)
+		}
+
+		const limit = 64 << 10
+		b := status.Statement{Replica: "a", Status: report}.JSON(limit)
+		var m status.Statement
+		err := json.Unmarshal(b, &m)
+		if err != nil || len(b) > limit || len(m.Status.Problems) == 0 || m.Status.Headline != report.Headline {
+			t.Errorf("%d bytes with %d problems: %v", len(b), len(m.Status.Problems), err)
+		}
+	})
 }

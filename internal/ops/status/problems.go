@@ -63,21 +63,30 @@ func (v view) conclude(r *Report) {
 		// Ready, or a rolling update would never stop the replicas that this one waits for.
 		r.State, r.Headline = Standby, "Standing by: "+v.standby+"."
 	case len(blocked) > 0:
-		r.State, r.Headline = Blocked, "No alerts are going out: "+strings.Join(blocked, ", and ")+"."
+		r.State, r.Headline = Blocked, "No alerts are going out: "+inShort(blocked)+"."
 	case !v.source.Running:
 		r.State, r.Headline = Starting, "Starting: waiting for the hub and the checkpoint store to answer."
 		r.Ready = false
 	case len(partly) > 0:
 		r.State = Partly
-		r.Headline = "Some alerts aren't going out: " + strings.Join(partly, ", and ") + ". " + v.stillGoingOut()
+		r.Headline = "Some alerts aren't going out: " + inShort(partly) + ". " + v.stillGoingOut()
 	case len(others) > 0:
-		r.State, r.Headline = Impaired, "Alerts are going out, but "+strings.Join(others, ", and ")+"."
+		r.State, r.Headline = Impaired, "Alerts are going out, but "+inShort(others)+"."
 	case !idle.IsZero():
 		r.State = Idle
 		r.Headline = "Alerts would go out, but no event has arrived for " + humanize.Span(v.now.Sub(idle)) + "."
 	default:
 		r.State, r.Headline = GoingOut, v.goingOut(r.Waiting)
 	}
+}
+
+// inShort says what is wrong, of which there may be much: each receiver may be down.
+func inShort(what []string) string {
+	const most = 8
+	if n := len(what) - most; n > 0 {
+		return fmt.Sprintf("%s, and %d more", strings.Join(what[:most], ", and "), n)
+	}
+	return strings.Join(what, ", and ")
 }
 
 // goingOut says that alerts are going out, and what waits.
