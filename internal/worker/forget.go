@@ -104,16 +104,44 @@ func (s *stream) endAlarms(device string) (any bool) {
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
 			continue
-		case k.Phase == rules.Pending:
-			s.change(key, alarm{due: k.due})
-		default:
+		case l.rule.Silence():
 			s.end(key, now, true)
+		default:
+			s.endRead(key, now)
 		}
 
 		any = true
 	}
 
 	return any
+}
+
+// endRead ends the alarm about readings of a device that was removed, behind the last event read: while an alert about
+// an earlier one is not settled, the ledger keeps the alarm as it was, and so does an owner that reads them again. The
+// caller holds s.mu.
+func (s *stream) endRead(key alarmKey, now int64) {
+	was := s.alarms.byKey[key]
+	next := alarm{due: was.due}
+	if was.Phase == rules.Open {
+		next.due = s.endOf(key.level, was, now)
+		if next.due != nil {
+			next.due.Forgotten = true
+		}
+	}
+
+	last := s.mark.last
+	if last.NotAfter(s.alarms.history.position) {
+		s.change(key, next)
+		return
+	}
+
+	before := s.committed
+	if before == (telemetry.Position{}) {
+		before = s.begun
+	}
+
+	s.alarms.history.change(key, next, before, last)
+	s.become(key, next)
 }
 
 // forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -97,10 +98,13 @@ func TestForgetEndsAlarms(t *testing.T) {
 		{"read again", 0, []float64{hot}, nil, true, "alert 1, recovery 1", 0},
 		{"read again, and hot again", 0, []float64{hot}, []float64{hot}, true, "alert 1", 1},
 		{"read again, and cool then", 0, []float64{hot}, []float64{threshold - 5}, true, "alert 1, recovery 1", 0},
+		{"read again from where it was pending", 8 * time.Second, slices.Repeat([]float64{hot}, 10), nil, true,
+			"alert 9, recovery 10", 0},
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
-			s := with(t, func(r *rules.Rule) { r.Levels[0].For = tt.for_ }, r)
+			sustained := func(r *rules.Rule) { r.Levels[0].For = tt.for_ }
+			s := with(t, sustained, r)
 			if tt.down {
 				r.set(func(context.Context, notify.Alert) error { return errBusy })
 			}
@@ -117,7 +121,7 @@ func TestForgetEndsAlarms(t *testing.T) {
 				s.end()
 				r.set(nil)
 				p = p.reopen()
-				next := with(t, nil, r)
+				next := with(t, sustained, r)
 				next.store, next.ledgers = s.store, s.ledgers
 				s = next.start(p)
 			}

@@ -67,6 +67,7 @@ type stream struct {
 	sinceMark  int                // events since progress was signalled
 	first      int64              // sequence number of the first event read
 	readUntil  time.Time          // when the last event read was enqueued
+	begun      telemetry.Position // where reading began at the take-over
 	committed  telemetry.Position // the last checkpoint; checkpoint calls come one at a time
 
 	told    []order    // what out is to be told, in this order: see handOver

@@ -74,6 +74,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.alarms = a
 	s.skip = held
 	s.lastRead = from
+	s.begun = from
 	s.since = time.Now()
 	a.history.position = held
 	s.behind = true
