@@ -102,6 +102,7 @@ const arrows = `
 	tools/notes
 	tools/simulate
 	tools/rules         internal/ops/metrics/metricstest internal/worker internal/delivery
+	tools/rules/fire    tools/rules
 	tools/systemd       internal/config
 `
 

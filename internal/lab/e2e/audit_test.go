@@ -78,8 +78,9 @@ func (w *world) audited() {
 	}
 	w.each("THROTTLE_CONTAINER", "", func(store records.Store, r records.Record) error { return store.Delete(w.t.Context(), r.Name, r.ETag) })
 	all := slices.Sorted(maps.Keys(hot))
-	if _, missing := w.audit(); !slices.Equal(missing, slices.Sorted(slices.Values(slices.Concat(all, late)))) {
-		w.t.Errorf("without records, missing %q; want %q and %q", missing, all, late)
+	counts, missing = w.audit()
+	if !slices.Equal(missing, slices.Sorted(slices.Values(slices.Concat(all, late)))) {
+		w.t.Errorf("without records, accounted for: %v, missing %q; want %q and %q", counts, missing, all, late)
 	}
 }
 
