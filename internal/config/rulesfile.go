@@ -573,6 +573,24 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 	return all
 }
 
+// order puts the levels of a rule, whose limits are n, into their order: the mildest first, and of those with the same
+// limit the one that needs it for the shortest time.
+func (r *rulesReader) order(rule *rules.Rule, n ast.Node) {
+	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
+		limits := cmp.Compare(a.Limit, b.Limit)
+		if rule.Below {
+			limits = -limits
+		}
+		return cmp.Or(limits, cmp.Compare(a.For, b.For))
+	})
+
+	for i := 1; i < len(rule.Levels); i++ {
+		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit && a.For == b.For {
+			r.wrong(n, "%s and %s are the same: one needs another limit, or a longer for", a.Name, b.Name)
+		}
+	}
+}
+
 // A levelValue is a value of a setting: that of one level, or of all.
 type levelValue struct {
 	level string   // empty if it is for all
@@ -608,25 +626,12 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 
 // levels reads the levels of a rule, which are the limits in n, the value of key.
 func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
-	wrong := len(r.mistakes)
 	for _, v := range r.byLevel(n, key) {
 		limit := r.number(v.value, v.name)
 		if rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To) {
 			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
 		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
-	}
-
-	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
-		if rule.Below {
-			a, b = b, a
-		}
-		return cmp.Compare(a.Limit, b.Limit)
-	})
-	for i := 1; i < len(rule.Levels) && len(r.mistakes) == wrong; i++ {
-		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit {
-			r.wrong(n, "%s and %s are the same", a.Name, b.Name)
-		}
 	}
 }
 
@@ -636,6 +641,8 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 		d := r.duration(v.value, v.name, 0, rules.MaxFor)
 		r.apply(rule, v, func(l *rules.Level) { l.For = d })
 	}
+
+	r.order(rule, cmp.Or(values["above"], values["below"]))
 
 	for _, v := range r.byLevel(values["clear"], "clear") {
 		clear := r.number(v.value, v.name)

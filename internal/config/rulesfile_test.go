@@ -39,6 +39,8 @@ func TestRulesFileEverythingWrong(t *testing.T) {
 const notYAML = "; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen"
 
 // noAnchors is what is said of the first of them.
+const sameLevels = "a and b are the same: one needs another limit, or a longer for"
+
 const noAnchors = "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this"
 
 // Each mistake, alone, at its place.
@@ -110,7 +112,8 @@ func TestRulesFileMistakes(t *testing.T) {
 		"no levels":             {rule("above: {}"), "line 2, column 35: above must be a number such as 80 or 80.5"},
 		"name of a level":       {rule("above: {Warning: 1}"), "line 2, column 36: the name of a level must be 1 to 32 lower-case letters, digits and hyphens"},
 		"level twice":           {rule("above: {a: 1, a: 2}"), "line 2, column 42: is not YAML: mapping key \"a\" already defined at [2:36]" + notYAML},
-		"equal limits":          {rule("above: {a: 1, b: 1.0}"), "line 2, column 35: a and b are the same"},
+		"equal limits":          {rule("above: {a: 1, b: 1.0}"), "line 2, column 35: " + sameLevels},
+		"equal levels":          {rule("above: {a: 6, b: 6}, for: 2m"), "line 2, column 35: " + sameLevels},
 		"level without a limit": {"rules:\n- name: hot\n  field: temp\n  above:\n    a:\n", "line 5, column 8: above of a must be a number such as 80 or 80.5"},
 		"clear above":           {rule("above: 80, clear: 81"), "line 2, column 46: clear is 81, beyond the limit 80: the alarm would clear while still active"},
 		"hysteresis":            {rule("above: 80, hysteresis: -1"), `line 2, column 51: hysteresis is "-1"; must be 0 or more, the distance between the limit and where an alarm ends`},
@@ -206,6 +209,11 @@ func TestRulesFileAccepts(t *testing.T) {
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
 	lowest := with(rules.Level{Limit: 2, Clear: 2, Override: "low", ClearOverride: "high"})
 	lowest[0].Below = true
+	byDuration := with(
+		rules.Level{Name: "warning", Limit: 6, Clear: 6, For: 5 * time.Minute},
+		rules.Level{Name: "critical", Limit: 6, Clear: 6, For: 30 * time.Minute},
+	)
+	const longer = "rules: [{name: hot, field: temp, above: {critical: 6, warning: 6}, for: {warning: 5m, critical: 30m}}]"
 	for name, test := range map[string]struct {
 		text string
 		want []rules.Rule
@@ -224,6 +232,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"hysteresis":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
 		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
 		"for of all":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
+		"by duration":       {longer, byDuration},
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
@@ -373,7 +382,12 @@ func FuzzRulesFile(f *testing.F) {
 				if l.For < 0 || l.For > rules.MaxFor || !finite(l.Limit) || !finite(l.Clear) || r.Breaching(l.Clear, l.Limit) && l.Clear != l.Limit {
 					t.Fatalf("accepts %+v", r)
 				}
-				if i > 0 && (l.Limit == r.Levels[i-1].Limit || r.Breaching(r.Levels[i-1].Limit, l.Limit)) {
+				if i == 0 {
+					continue
+				}
+				milder := r.Levels[i-1]
+				same := l.Limit == milder.Limit
+				if same && l.For <= milder.For || !same && r.Breaching(milder.Limit, l.Limit) {
 					t.Fatalf("levels of %+v are not in order", r)
 				}
 			}

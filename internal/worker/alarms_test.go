@@ -58,6 +58,11 @@ func TestAlarms(t *testing.T) {
 		r.Levels = []rules.Level{{Name: "warning", Limit: threshold, Clear: threshold}, {Name: "critical", Limit: threshold + 50, Clear: threshold + 50}}
 	}
 	apart := func(r *rules.Rule) { levels(r); r.Levels[0].Clear = threshold - 5 }
+	longer := func(r *rules.Rule) {
+		levels(r)
+		r.Levels[1].Limit, r.Levels[1].Clear = threshold, threshold
+		r.Levels[0].For, r.Levels[1].For = 20*time.Second, time.Minute
+	}
 	const critical = threshold + 60
 	for _, tt := range []struct {
 		name   string
@@ -85,6 +90,10 @@ func TestAlarms(t *testing.T) {
 		{"the milder level was notified within its window", apart, 20 * time.Second, []float64{hot, critical, warm}, "warning alert 1, critical alert 2, critical recovery 3"},
 		{"each level has a duration of its own", func(r *rules.Rule) { levels(r); r.Levels[0].For = time.Minute }, 20 * time.Second, []float64{hot, critical, hot, hot, hot, cool}, "critical alert 2, critical recovery 3, warning alert 4, warning recovery 6"},
 		{"the higher level lasts longer", func(r *rules.Rule) { levels(r); r.Levels[1].For = time.Minute }, 70 * time.Second, []float64{critical, critical, hot, cool}, "warning alert 1, critical alert 2, critical recovery 3, warning alert 3, warning recovery 4"},
+		{
+			"the same limit for longer is the higher level", longer, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool},
+			"warning alert 2, critical alert 4, critical recovery 6, warning recovery 6",
+		},
 		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical recovery 2"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
