@@ -3,11 +3,11 @@
 // page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
 // What works is what was done: a store works if it accepted a write since it last refused one, a
-// receiver if it accepted a notice. A store of which more calls fail than succeed for some seconds cannot be used; it
-// works again once nothing has failed for some seconds, so that one that fails every other time is not well at every
-// other look. What the replica calls anyway shows that: a [Dependency] gets the result of every call. Only the throttle store may have
-// no writes for long, because nothing is written to it while no device is hot. The Monitor then writes a record
-// of its own.
+// receiver if it accepted a notice. A store of which more calls fail than succeed for some seconds
+// cannot be used; it works again once nothing has failed for some seconds, so that one that fails
+// every other time is not well at every other look. What the replica calls anyway shows that: a
+// [Dependency] gets the result of every call. Only the throttle store may have no writes for long,
+// because nothing is written to it while no device is hot. The Monitor then writes a record of its own.
 package status
 
 import (
