@@ -123,10 +123,7 @@ func (s *stream) endRead(key alarmKey, now int64) {
 	was := s.alarms.byKey[key]
 	next := alarm{due: was.due}
 	if was.Phase == rules.Open {
-		next.due = s.endOf(key.level, was, now)
-		if next.due != nil {
-			next.due.Forgotten = true
-		}
+		next = s.ended(key, now, true)
 	}
 
 	last := s.mark.last

@@ -509,7 +509,9 @@ func (s *stream) state() PartitionState {
 	}
 
 	p.Oldest = fromMicros0(oldest)
-	p.First, p.ReadUntil, p.Committed = s.first, s.readUntil, s.committed
+	p.First = s.first
+	p.ReadUntil = s.readUntil
+	p.Committed = s.committed
 	if !s.readUntil.IsZero() { // else mark.last is where reading begins
 		p.Read = s.mark.last
 	}

@@ -298,16 +298,21 @@ func (s *stream) endRemoved() {
 // now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
 func (s *stream) end(key alarmKey, now int64, forgotten bool) {
 	was := s.alarms.byKey[key]
-	due := s.endOf(key.level, was, now)
-	if due != nil {
-		due.Forgotten = forgotten
-	}
-
-	s.change(key, alarm{due: due})
+	s.change(key, s.ended(key, now, forgotten))
 
 	if !key.level.rule.Silence() {
 		s.expose(key, was.limit)
 	}
+}
+
+// ended returns what end leaves of the open alarm of key. The caller holds s.mu.
+func (s *stream) ended(key alarmKey, now int64, forgotten bool) alarm {
+	due := s.endOf(key.level, s.alarms.byKey[key], now)
+	if due != nil {
+		due.Forgotten = forgotten
+	}
+
+	return alarm{due: due}
 }
 
 // expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if

@@ -40,17 +40,19 @@ func counts(r *rules.Rule, m reading) bool {
 	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable && valid(r, m.value))
 }
 
-// freshness and margin are how old a proof that nothing came may be.
-const freshness, margin = 30 * second, 5 * second
+// margin is by how much a claim may come later than its proof says.
+const margin = 5 * second
 
 // silenceIsTrue: nothing came for as long as the alert says, and nothing that could have been known when it was sent.
 func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	rule, _ := w.ever(s)
 	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	// A proof that nothing came may be as old as a quarter of what is silent, from 30 s to 5 min.
+	proven := claimed.Add(-min(max(a.Silent/4, 30*second), 5*time.Minute) - margin)
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
-			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, claimed) {
+			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, proven) {
 				continue
 			}
 			if m.fate == superseded || m.fate == expired && !w.oneGap(log, a) { // see docs/rules.md
@@ -63,7 +65,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				w.violated("S1: %s hears that %s is silent (%s) from %v to %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					a.Enqueued.Add(-a.Silent).Sub(w.start), a.Enqueued.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
-			if at.After(a.Enqueued) && at.Before(claimed.Add(-freshness-margin)) && m.fate != expired {
+			if at.After(a.Enqueued) && at.Before(proven) && m.fate != expired {
 				w.violated("S1: %s hears that %s is silent (%s) under a claim of %v, and it sent %s/%d at %v", in.name, a.Device, s,
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
@@ -99,9 +101,9 @@ func (w *world) oneGap(log *hubLog, a arrival) bool {
 }
 
 // knownElsewhere reports whether the owner of another partition knows of a message when a device is claimed to be
-// silent: rosters are written every minute, and read every half.
-func (w *world) knownElsewhere(s subject, m reading, at, claimed time.Time) bool {
-	return w.orderly() && w.steady(s) && m.fate != expired && at.Before(claimed.Add(-2*time.Minute-freshness-margin))
+// silent, by a proof from then: rosters are written every minute, and read every half.
+func (w *world) knownElsewhere(s subject, m reading, at, proven time.Time) bool {
+	return w.orderly() && w.steady(s) && m.fate != expired && at.Before(proven.Add(-2*time.Minute))
 }
 
 // lasts returns how long a device may be silent by a set of rules; 0 if it has no such rule.
