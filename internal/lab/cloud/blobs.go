@@ -200,28 +200,42 @@ func (s *Blobs) onBlob(
 // admit returns an error if the conditions of r do not hold for b, which is nil if there is none.
 func admit(r *http.Request, b *blob, comp string, now time.Time) answer {
 	upload := r.Method == http.MethodPut && comp == ""
-	match, noneMatch := r.Header.Get("If-Match"), r.Header.Get("If-None-Match")
-	switch {
-	case b == nil && !upload:
-		return answer{http.StatusNotFound, "BlobNotFound"}
-	case b == nil && match != "", b != nil && match != "" && match != "*" && match != b.etag:
-		return answer{http.StatusPreconditionFailed, "ConditionNotMet"}
-	case b != nil && noneMatch == "*":
-		return answer{http.StatusConflict, "BlobAlreadyExists"}
-	case b == nil || comp == "lease" || r.Method == http.MethodGet || r.Method == http.MethodHead:
+	match := r.Header.Get("If-Match")
+	if b == nil {
+		switch {
+		case !upload:
+			return answer{http.StatusNotFound, "BlobNotFound"}
+		case match != "":
+			return answer{http.StatusPreconditionFailed, "ConditionNotMet"}
+		}
 		return answer{}
 	}
-	id := r.Header.Get("X-Ms-Lease-Id")
-	switch held := b.lease.held(now); {
+
+	switch {
+	case match != "" && match != "*" && match != b.etag:
+		return answer{http.StatusPreconditionFailed, "ConditionNotMet"}
+	case r.Header.Get("If-None-Match") == "*":
+		return answer{http.StatusConflict, "BlobAlreadyExists"}
+	case comp == "lease" || r.Method == http.MethodGet || r.Method == http.MethodHead:
+		return answer{}
+	}
+
+	return b.lease.admit(r.Header.Get("X-Ms-Lease-Id"), now)
+}
+
+// admit returns an error if a change under this lease id, which is empty if there is none, is not allowed.
+func (l nativeLease) admit(id string, now time.Time) answer {
+	switch held := l.held(now); {
 	case held && id == "":
 		return answer{http.StatusPreconditionFailed, "LeaseIdMissing"}
-	case held && !strings.EqualFold(id, b.lease.id):
+	case held && !strings.EqualFold(id, l.id):
 		return answer{http.StatusPreconditionFailed, "LeaseIdMismatchWithBlobOperation"}
-	case !held && id != "" && strings.EqualFold(id, b.lease.id):
+	case !held && id != "" && strings.EqualFold(id, l.id):
 		return answer{http.StatusPreconditionFailed, "LeaseLost"}
 	case !held && id != "":
 		return answer{http.StatusPreconditionFailed, "LeaseNotPresentWithBlobOperation"}
 	}
+
 	return answer{}
 }
 

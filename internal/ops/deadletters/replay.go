@@ -402,7 +402,11 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 			return throttle.NotTaken
 		}
 
-		a.ID, a.Token, a.Expires, a.Window, a.Ambiguous = g.ID, g.Token, g.Expires, r.window(a), g.Ambiguous
+		a.ID = g.ID
+		a.Token = g.Token
+		a.Expires = g.Expires
+		a.Window = r.window(a)
+		a.Ambiguous = g.Ambiguous
 		made.asked = true
 		err := m.Notify(ctx, a)
 		if err == nil {
