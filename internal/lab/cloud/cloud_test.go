@@ -5,7 +5,6 @@ import (
 	"context"
 	"io"
 	"net/http"
-	"net/http/httptest"
 	"regexp"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func TestLeases(t *testing.T) {
 func TestListing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		service := &cloud.Blobs{}
-		store, err := records.OpenBlobs(t.Context(), client(t, service, direct{service}), nil)
+		store, err := records.OpenBlobs(t.Context(), client(t, service, cloud.Direct{Service: service, Latency: latency}), nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -76,29 +75,6 @@ func TestListing(t *testing.T) {
 // latency is that of every request.
 const latency = 40 * time.Millisecond
 
-// direct carries requests to a handler without a network.
-type direct struct{ http.Handler }
-
-func (d direct) RoundTrip(r *http.Request) (*http.Response, error) {
-	if err := r.Context().Err(); err != nil {
-		return nil, err
-	}
-	served := r.Clone(r.Context())
-	served.Header = http.Header{}
-	for name, values := range r.Header { // as they are once they have been over a network
-		served.Header[http.CanonicalHeaderKey(name)] = values
-	}
-	if r.Body == nil {
-		served.Body = http.NoBody
-	}
-	time.Sleep(latency)
-	w := httptest.NewRecorder()
-	d.ServeHTTP(w, served)
-	answer := w.Result()
-	answer.Request = r
-	return answer, nil
-}
-
 const key = "c2ltdWxhdGlvbg=="
 
 func client(t testing.TB, service *cloud.Blobs, via http.RoundTripper) *container.Client {
@@ -116,7 +92,7 @@ func client(t testing.TB, service *cloud.Blobs, via http.RoundTripper) *containe
 func onBlobs(t testing.TB) leasetest.Backend {
 	service := &cloud.Blobs{}
 	return leasetest.Backend{
-		Transport: direct{service},
+		Transport: cloud.Direct{Service: service, Latency: latency},
 		Open: func(via http.RoundTripper) (lease.Store, error) {
 			return bloblease.OpenETag(t.Context(), client(t, service, via), nil)
 		},
@@ -134,7 +110,7 @@ func onBlobs(t testing.TB) leasetest.Backend {
 func onItems(t testing.TB) leasetest.Backend {
 	service := cloud.NewItems("http://cosmos/")
 	return leasetest.Backend{
-		Transport: direct{service},
+		Transport: cloud.Direct{Service: service, Latency: latency},
 		Open: func(via http.RoundTripper) (lease.Store, error) {
 			account, err := cosmoslease.WithKey("AccountEndpoint=http://cosmos/;AccountKey=" + key + ";")
 			if err != nil {

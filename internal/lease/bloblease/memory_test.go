@@ -3,7 +3,6 @@ package bloblease_test
 import (
 	"context"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -18,33 +17,6 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/leasetest"
 )
-
-type roundTrip func(*http.Request) (*http.Response, error)
-
-func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
-
-// inMemory carries requests to a service in memory. Each takes 20 ms.
-func inMemory(service http.Handler) roundTrip {
-	return func(req *http.Request) (*http.Response, error) {
-		if err := req.Context().Err(); err != nil {
-			return nil, err
-		}
-		time.Sleep(20 * time.Millisecond)
-		served := req.Clone(req.Context())
-		served.Header = http.Header{}
-		for name, values := range req.Header { // as they are once they have been over a network
-			served.Header[http.CanonicalHeaderKey(name)] = values
-		}
-		if served.Body == nil {
-			served.Body = http.NoBody
-		}
-		w := httptest.NewRecorder()
-		service.ServeHTTP(w, served)
-		answer := w.Result()
-		answer.Request = req
-		return answer, nil
-	}
-}
 
 func memoryContainer(t testing.TB, via http.RoundTripper) *container.Client {
 	t.Helper()
@@ -76,7 +48,7 @@ func bubble(breaking func(http.RoundTripper) http.RoundTripper) leasetest.Harnes
 					}
 					return nil
 				},
-				Transport: inMemory(service),
+				Transport: cloud.Direct{Service: service, Latency: 20 * time.Millisecond},
 			}
 		},
 		MinTTL: time.Second,

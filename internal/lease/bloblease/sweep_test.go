@@ -259,6 +259,10 @@ func TestSweepGoesOn(t *testing.T) { // not beside tests that are about time: it
 	}
 }
 
+type roundTrip func(*http.Request) (*http.Response, error)
+
+func (f roundTrip) RoundTrip(req *http.Request) (*http.Response, error) { return f(req) }
+
 // Removals are made side by side, within bounds. The listing costs a call for each shard, as long as
 // those have no more than 1,000 records. On virtual time no call is too slow, so that none is tried again.
 func TestSweepIsParallel(t *testing.T) {
@@ -266,7 +270,7 @@ func TestSweepIsParallel(t *testing.T) {
 		const records = 600
 		var mu sync.Mutex
 		var lists, deletes, underWay, most int
-		direct := inMemory(&cloud.Blobs{})
+		direct := cloud.Direct{Service: &cloud.Blobs{}, Latency: 20 * time.Millisecond}
 		s, err := bloblease.OpenETag(t.Context(), memoryContainer(t, roundTrip(func(req *http.Request) (*http.Response, error) {
 			mu.Lock()
 			if req.URL.Query().Get("comp") == "list" {
