@@ -224,8 +224,17 @@ func newGate(
 	windows *throttle.Windows,
 ) *throttle.Gate {
 	return throttle.New(throttle.Config{
-		Store: store, Scope: c.Scope(), Receiver: receiver, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(),
-		Replica: c.ReplicaName, Window: rule.Window, SendTimeout: c.NotifyTimeout, Windows: windows,
+		Store:       store,
+		Scope:       c.Scope(),
+		Receiver:    receiver,
+		Rule:        rule.Name,
+		Level:       level.Name,
+		Per:         rule.Per,
+		Silence:     rule.Silence(),
+		Replica:     c.ReplicaName,
+		Window:      rule.Window,
+		SendTimeout: c.NotifyTimeout,
+		Windows:     windows,
 	})
 }
 

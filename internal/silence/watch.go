@@ -212,8 +212,8 @@ func (w *Watch) Begin(
 	return w.read, ended
 }
 
-// learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence says
-// nothing: what it is about may be a gap, which another rule had already.
+// learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
+// says nothing: what it is about may be a gap, which another rule had already.
 func (w *Watch) learn(o Open, rule int) {
 	if o.Device == w.whole {
 		return

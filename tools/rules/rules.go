@@ -62,9 +62,9 @@ const (
 	goesOn         = 20 * time.Minute
 )
 
-// Fire returns the names of those of rules that fire within twenty minutes if it goes on as some answers of /metrics, one
-// after the other, show: gauges as in these, again and again, and counters that grow by as much each time. Before, they
-// stood still.
+// Fire returns the names of those of rules that fire within twenty minutes if it goes on as some answers of /metrics,
+// one after the other, show: gauges as in these, again and again, and counters that grow by as much each time.
+// Before, they stood still.
 func Fire(ctx context.Context, all []rulefmt.Rule, scrapes []string) (names []string, err error) {
 	var vectors []model.Vector
 	counters := map[model.Fingerprint]bool{}

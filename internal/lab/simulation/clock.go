@@ -13,8 +13,8 @@ import (
 // times are what may be one in a record: as text, or as a number of seconds, milliseconds or microseconds.
 var times = regexp.MustCompile(`\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d|\b\d{9,16}\b`)
 
-// localTimes returns where records that replicas share hold a time by their own clock, of a world whose services' clock is far
-// from it.
+// localTimes returns where records that replicas share hold a time by their own clock, of a world whose services'
+// clock is far from it.
 func (w *World) localTimes() (all []string) {
 	if w.plan.Ahead.Abs() < time.Since(w.began) {
 		return nil

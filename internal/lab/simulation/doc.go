@@ -6,10 +6,10 @@
 // Each seed has a world of its own: what is common in one is rare in the next. While faults last an alert may be late,
 // and nothing else may be wrong.
 //
-// A dead replica reaches nobody, though its goroutines run until they have noticed. A frozen one reaches nobody until all
-// that it has sent arrives at once; its timers go on, as those of a stopped process do not, which internal/lab/e2e tests.
-// All replicas have one clock, which may be far from that of the services. That is enough, because nothing that
-// replicas share holds their own time, which every world looks for, but a roster.
+// A dead replica reaches nobody, though its goroutines run until they have noticed. A frozen one reaches nobody until
+// all that it has sent arrives at once; its timers go on, as those of a stopped process do not, which
+// internal/lab/e2e tests. All replicas have one clock, which may be far from that of the services. That is enough,
+// because nothing that replicas share holds their own time, which every world looks for, but a roster.
 //
 // What was not read when a hub was recreated is lost, whoever reads. So it is recreated when nothing of it has to be
 // read again, while devices wait for that.

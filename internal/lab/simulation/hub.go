@@ -118,8 +118,9 @@ func (w *World) took(pub devhub.Published, device string) int64 {
 	return int64(n)*numbered + pub.Sequence
 }
 
-// number returns the judge's number of the event that a message is about. It is the last one with the hub's number, until
-// the time that the message gives; that of a silence is its deadline. A silence may have lost the number with the hub.
+// number returns the judge's number of the event that a message is about. It is the last one with the hub's number,
+// until the time that the message gives; that of a silence is its deadline. A silence may have lost the number with
+// the hub.
 func (w *World) number(a notify.Alert) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -259,7 +260,8 @@ func (w *World) checkpointed(r *http.Request) {
 	w.checkpoints[partition] = append(w.checkpoints[partition], checkpoint{time.Now(), before})
 }
 
-// settledLongAgo returns the number before which all of a partition was settled before anything was sent that comes now.
+// settledLongAgo returns the number before which all of a partition was settled before anything was sent that comes
+// now.
 func (w *World) settledLongAgo(partition string) (before int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

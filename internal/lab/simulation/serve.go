@@ -64,8 +64,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.send(w)
 }
 
-// latest is the most that a request takes to be done. What takes longer than a claim and a window may break the promise,
-// which says so.
+// latest is the most that a request takes to be done. What takes longer than a claim and a window may break the
+// promise, which says so.
 const latest = claimFor + minWindow - time.Second
 
 // pass takes a request to the service and its answer back. It returns nil if either gets lost.

@@ -426,8 +426,9 @@ func (w *World) take(name string) func(inbox.Delivery) {
 	}
 }
 
-// unkept returns the alerts that were refused for good and are not kept as dead letters. It looks only for the last one
-// of each stream, and only if it is about a reading and its replica is still there: else another one may have sent it again.
+// unkept returns the alerts that were refused for good and are not kept as dead letters. It looks only for the last
+// one of each stream, and only if it is about a reading and its replica is still there: else another one may have
+// sent it again.
 func (w *World) unkept() (ids []string) {
 	for s, d := range w.last {
 		if !d.Refused || d.Alert.Resolved || s.rule == silence ||

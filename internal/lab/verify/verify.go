@@ -139,8 +139,8 @@ type settlement struct {
 	at     time.Time
 }
 
-// Settled records that all of a partition before a sequence number is settled: an alert is due then at the latest. It is
-// called in the order of time.
+// Settled records that all of a partition before a sequence number is settled: an alert is due then at the latest. It
+// is called in the order of time.
 func (l *Log) Settled(partition string, before int64, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

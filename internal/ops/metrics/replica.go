@@ -317,7 +317,9 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 
 func (r *replica) collectReceivers(to scrape) {
 	for _, s := range r.worker.Receivers() {
-		for _, fault := range []delivery.ReceiverFault{delivery.ReceiverFails, delivery.ReceiverRejects, delivery.ReceiverLimited} {
+		for _, fault := range []delivery.ReceiverFault{
+			delivery.ReceiverFails, delivery.ReceiverRejects, delivery.ReceiverLimited,
+		} {
 			to.gauge("receiver_down",
 				"1 while the receiver is down: it has accepted nothing since several attempts failed (failing), "+
 					"it refused several alerts for good (rejecting), or it said that it is sent too much (rate_limited).",

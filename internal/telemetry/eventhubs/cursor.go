@@ -54,7 +54,8 @@ func cursorAfter(at telemetry.Position) cursor {
 func (c *cursor) reached() int64 { return c.last.Sequence + c.unplaced }
 
 // restart returns where a link begins, and where instead if the hub refuses that: offsets change their form with
-// geo-replication, and other tools write what they like. What came since the last event that told its place comes again.
+// geo-replication, and other tools write what they like. What came since the last event that told its place comes
+// again.
 func (c *cursor) restart() (all []selector) {
 	c.unplaced = 0
 	if !c.known {

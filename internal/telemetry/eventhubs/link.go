@@ -70,7 +70,8 @@ func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
 	}
 }
 
-// next waits for the next message, which may hold several events. Its error is errSurplus if there are too many on request while nothing comes.
+// next waits for the next message, which may hold several events. Its error is errSurplus if there are too many on
+// request while nothing comes.
 func (l *link) next(ctx context.Context) ([]byte, error) {
 	for {
 		err := l.request()

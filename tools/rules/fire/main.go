@@ -1,6 +1,6 @@
-// Fire says which of Prometheus' alert rules fire. Its argument is the file with the rules. On standard input it reads what
-// /metrics answered during something, one time after the other, as JSON: {"a name": ["an answer", …]}. It prints for each
-// name the rules that fire if that goes on for twenty minutes: {"a name": ["AlertworkerBlocked"]}.
+// Fire says which of Prometheus' alert rules fire. Its argument is the file with the rules. On standard input it
+// reads what /metrics answered during something, one time after the other, as JSON: {"a name": ["an answer", …]}. It
+// prints for each name the rules that fire if that goes on for twenty minutes: {"a name": ["AlertworkerBlocked"]}.
 package main
 
 import (
