@@ -19,7 +19,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
 )
@@ -85,13 +84,10 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.publishBody("cold", `{"temperature":20,"humidity":50}`)
 		p.publishBody("damp", `{"temperature":20,"humidity":65}`)
 		p.publishBody("both", `{"temperature":90,"humidity":65}`)
-		p.publishBody("damp, quiet", `{"humidity":66}`)
+		p.publishProperties("damp, quiet", `{"humidity":66}`, map[string]any{"quiet": "true"})
 		p.publishBody("chilled", `{"temperature":20,"cargo":5,"kind":"chilled"}`)
 		p.publishBody("chilled, cold", `{"temperature":20,"cargo":-18,"kind":"chilled"}`)
 		p.publishBody("chilled, damp", `{"cargo":5,"kind":"chilled","humidity":65}`)
-		p.mu.Lock()
-		p.log[3].Properties = telemetrytest.Properties(map[string]any{"quiet": "true"})
-		p.mu.Unlock()
 		pass(time.Second)
 		for device, want := range map[string]worker.Reading{
 			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: worker.Notified}, "both": {Value: 65, Field: 1, Decision: worker.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: worker.Muted},
@@ -120,10 +116,8 @@ func TestDeviceWithItsOwnLimit(t *testing.T) {
 		s.start(p)
 		defer s.end()
 		for i, maxTemp := range []any{"8", "8", "none"} {
-			p.publish("fridge", []float64{4, 9, -20}[i])
-			p.mu.Lock()
-			p.log[i].Properties = telemetrytest.Properties(map[string]any{"maxTemp": maxTemp})
-			p.mu.Unlock()
+			body := fmt.Sprintf(`{"temperature":%v}`, []float64{4, 9, -20}[i])
+			p.publishProperties("fridge", body, map[string]any{"maxTemp": maxTemp})
 			synctest.Wait()
 			got := *s.worker.Device("fridge").Last.Reading
 			want := []worker.Reading{

@@ -15,7 +15,6 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/telemetrytest"
 )
 
 const silent = 15 * time.Minute
@@ -473,10 +472,7 @@ func TestSilenceAfterRetention(t *testing.T) {
 
 // publishWith adds an event with an application property.
 func (p *partition) publishWith(device, name, value string) {
-	p.publishBody(device, "{}")
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.log[len(p.log)-1].Properties = telemetrytest.Properties(map[string]any{name: value})
+	p.publishProperties(device, "{}", map[string]any{name: value})
 }
 
 // A device that is quiet is expected when that is over, and one that is forgotten is not expected at all.
