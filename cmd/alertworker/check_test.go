@@ -146,7 +146,7 @@ func TestCheckAllWell(t *testing.T) {
 	requests := 0
 	up := receiverUp(t, func(*http.Request) int { requests++; return http.StatusOK })
 	hub := hubWith(t, `{"temperature":20}`, `{"temp":"93.5"}`, `{"temperature":null}`, `{`)
-	output, code := runCheck(t, hub.ConnectionString(), map[string]string{"NOTIFY_URLS": "log:," + up})
+	output, code := runCheck(t, hub.ConnectionString(), map[string]string{"NOTIFY_URLS": "log:," + up + ",slack+" + up})
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}

@@ -273,7 +273,6 @@ func TestDeadLetters(t *testing.T) {
 			l.keep(t, letter(n, l.id))
 		}
 		l.Behave(notifytest.Take, notifytest.Status(429, "Retry-After", "1"), notifytest.Take, notifytest.Status(503, "Retry-After", "1"))
-		l.env["NOTIFY_URLS"] = "rate=20/s " + l.env["NOTIFY_URLS"]
 		start := time.Now()
 		out, code := l.command(t, "replay", "--all")
 		want(t, out, code, exitStopped, "12 delivered\n")

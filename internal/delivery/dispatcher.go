@@ -98,7 +98,7 @@ type Dispatcher struct {
 func New(c Config) *Dispatcher {
 	dp := &Dispatcher{Config: c, MaxWaiting: maxWaiting, started: time.Now()}
 	for i, r := range c.Receivers {
-		dp.receivers = append(dp.receivers, &receiver{Receiver: r, Dispatcher: dp, index: i, pace: pace.New(r.Limits.Rate)})
+		dp.receivers = append(dp.receivers, &receiver{Receiver: r, Dispatcher: dp, index: i, pace: pace.New(r.Limits)})
 	}
 	return dp
 }

@@ -96,7 +96,7 @@ func (r *receiver) dispatch() {
 
 // start starts the next message, if one may go now.
 func (r *receiver) start(now time.Duration) bool {
-	if r.messages >= r.places() || r.pace.Next(now) > now {
+	if r.messages >= r.places() || r.pace.Next(r.full()) > now {
 		return false
 	}
 
@@ -134,6 +134,20 @@ func (r *receiver) start(now time.Duration) bool {
 	}
 
 	return true
+}
+
+// full reports whether the next message has no room for what becomes ready while it waits.
+func (r *receiver) full() bool {
+	waiting := 0
+	for _, q := range r.queues {
+		line := &q.lines[ready]
+		waiting += line.Len()
+		if line.Len() > 0 && line.first().alone {
+			return true
+		}
+	}
+
+	return waiting >= r.Limits.Batch
 }
 
 // places returns how many messages may be under way.
@@ -312,7 +326,7 @@ func (r *receiver) setTimer(now time.Duration) {
 
 	if r.messages < r.places() &&
 		slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
-		at(r.pace.Next(now))
+		at(r.pace.Next(r.full()))
 	}
 
 	if next == r.wake {

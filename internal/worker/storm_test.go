@@ -82,7 +82,7 @@ func storm(t *testing.T, n int, limit time.Duration, s *service, limits notify.L
 func TestStormAtSlack(t *testing.T) {
 	t.Parallel()
 	s := &service{every: time.Second, retryAfter: 30 * time.Second, latency: 100 * time.Millisecond}
-	lasted, dead := storm(t, 5000, 2*time.Minute, s, notify.Limits{Batch: 100, Rate: notify.Rate{Every: time.Second}})
+	lasted, dead := storm(t, 5000, 2*time.Minute, s, forPeople)
 	t.Logf("%d messages in %v, %d refused, %d dead letters", s.messages, lasted, s.refused, dead)
 	if s.messages > 150 || s.refused > 5 || dead > 0 || lasted > 2*time.Minute {
 		t.Errorf("%d messages in %v, %d refused, %d dead letters", s.messages, lasted, s.refused, dead)
@@ -92,11 +92,64 @@ func TestStormAtSlack(t *testing.T) {
 // A Slack that hides what comes faster, without an error, hides nothing, because it gets no more than a message a second.
 func TestStormAtSlackThatHides(t *testing.T) {
 	s := &service{every: time.Second, latency: 100 * time.Millisecond, hides: true}
-	storm(t, 1000, time.Minute, s, notify.Limits{Batch: 100, Rate: notify.Rate{Every: time.Second}})
+	storm(t, 1000, time.Minute, s, forPeople)
 	if s.hidden > 0 || s.messages == 0 {
 		t.Errorf("%d of %d messages hidden", s.hidden, s.messages)
 	}
 }
+
+// 200 devices that get hot within 32 s are a few messages at a receiver that people read, and nobody waits a minute.
+func TestStormForPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const devices, over = 200, 32 * time.Second
+		s := &service{latency: 100 * time.Millisecond}
+		p, r := newPartition("0"), &receiver{limits: forPeople, answer: s.answer}
+		setup := newSetup(t, r).start(p)
+		defer setup.end()
+
+		start, told := time.Now(), 0
+		var latest time.Duration // from hot to told
+		const apart = over / devices
+		for step := 0; told < devices && time.Since(start) < 5*time.Minute; step++ {
+			if step < devices {
+				p.publish(fmt.Sprint("truck-", step), 99)
+			}
+			pass(apart)
+			for _, a := range r.alerts("")[told:] {
+				latest = max(latest, time.Since(a.Enqueued))
+				told++
+			}
+		}
+
+		t.Logf("%d of %d devices in %d messages, the latest after %v", told, devices, s.messages, latest)
+		if told != devices || s.messages > 8 || latest > time.Minute {
+			t.Errorf("%d of %d devices in %d messages, the latest after %v", told, devices, s.messages, latest)
+		}
+		if first := s.times[0].Sub(start); first > s.latency {
+			t.Errorf("the first message comes after %v", first)
+		}
+	})
+}
+
+// A lone alert goes at once, and so does the next one after a quiet time.
+func TestLoneAlertForPeople(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{limits: forPeople}
+		setup := newSetup(t, r).start(p)
+		defer setup.end()
+
+		for i, quiet := range []time.Duration{2 * time.Second, 2 * time.Second, 40 * time.Second, time.Hour} {
+			device := fmt.Sprint("truck-", i)
+			p.publish(device, 99)
+			synctest.Wait()
+			wantAlerts(t, r, device, 1)
+			pass(quiet)
+		}
+	})
+}
+
+// forPeople is how Slack, Teams, ntfy and mail are used.
+var forPeople = notify.Limits{People: true, Batch: 100, Rate: notify.Rate{Every: time.Second}}
 
 // Without batches, and without knowing the rate: it takes long, but nothing is lost, and most attempts are taken.
 func TestStormAtUnknownRate(t *testing.T) {
@@ -121,7 +174,7 @@ func TestStormAtItsOwnSpeed(t *testing.T) {
 func TestWhatIsReadyGoesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{every: time.Second}
-		p, r := newPartition("0"), &receiver{limits: notify.Limits{Batch: 100, Rate: notify.Rate{Every: time.Second}}, answer: s.answer}
+		p, r := newPartition("0"), &receiver{limits: forPeople, answer: s.answer}
 		setup := newSetup(t, r).start(p)
 		defer setup.end()
 		p.publish("first", 99)
@@ -146,7 +199,7 @@ func TestWhatIsReadyGoesTogether(t *testing.T) {
 // A message for many that is refused because of one device holds up no other: each is tried by itself.
 func TestRefusedMessageForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{limits: notify.Limits{Batch: 100}}
+		p, r := newPartition("0"), &receiver{limits: notify.Limits{People: true, Batch: 100}}
 		many := 0
 		r.set(func(ctx context.Context, a notify.Alert) error {
 			if err := wait(time.Second)(ctx, a); err != nil {

@@ -25,6 +25,8 @@ const (
 
 	firstWait, longestWait = time.Second, time.Minute // without Retry-After
 
+	nearest, farthest = time.Second, 30 * time.Second // from one message that people read to the next
+
 	recent       = 5 * time.Second // what is measured
 	perPlace     = 10              // messages a second for which one at a time is enough
 	longestPause = 10 * time.Second
@@ -34,9 +36,14 @@ const (
 // safe for concurrent use.
 type Pace struct {
 	documented notify.Rate
+	people     bool
 
 	next time.Duration // when the next message may go, by the rate, if there was no burst
 	wait time.Duration // until then nothing goes
+
+	distance time.Duration // after the last message that was taken, for people
+	apart    time.Duration // the end of that
+	calm     bool          // before the last Begin nothing had come for as long as distance
 
 	rate     float64       // messages a second, while something is learned; else 0
 	ceiling  float64       // that was refused
@@ -50,8 +57,10 @@ type Pace struct {
 	taken, had int           // messages taken in it, and in the one before
 }
 
-// New returns the Pace of a receiver whose service documents a rate.
-func New(documented notify.Rate) *Pace { return &Pace{documented: documented, refused: -1} }
+// New returns the Pace of a receiver that wants to be used as limits say.
+func New(limits notify.Limits) *Pace {
+	return &Pace{documented: limits.Rate, people: limits.People, refused: -1}
+}
 
 // every is the time from one message to the next, 0 if there is no rate.
 func (p *Pace) every() time.Duration {
@@ -61,17 +70,24 @@ func (p *Pace) every() time.Duration {
 	return p.documented.Every
 }
 
-// Next returns the earliest time at which a message may go. It is not after now if one may go now.
-func (p *Pace) Next(now time.Duration) time.Duration {
+// Next returns the earliest time at which a message may go, which may have passed. A full message has no room for
+// what comes meanwhile.
+func (p *Pace) Next(full bool) time.Duration {
 	at := p.next
 	if p.rate == 0 && p.documented.Burst > 1 {
 		at -= time.Duration(p.documented.Burst-1) * p.documented.Every
 	}
+
+	if !full {
+		at = max(at, p.apart)
+	}
+
 	return max(at, p.wait)
 }
 
 // Begin records that a message goes now.
 func (p *Pace) Begin(now time.Duration) {
+	p.calm = now-p.Next(false) >= p.distance
 	if every := p.every(); every > 0 {
 		p.next = max(p.next, now) + every
 	}
@@ -92,6 +108,10 @@ func (p *Pace) Places(most int) int {
 func (p *Pace) Taken(now time.Duration) {
 	if every := p.every(); every > 0 && (p.rate > 0 || p.documented.Burst <= 1) {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
+	}
+
+	if p.people {
+		p.keepApart(now)
 	}
 
 	p.roll(now)
@@ -116,6 +136,15 @@ func (p *Pace) Taken(now time.Duration) {
 	if e := p.documented.Every; e > 0 && p.rate*e.Seconds() >= 1 {
 		p.rate = 0
 	}
+}
+
+// keepApart sets the distance after a message that was taken now.
+func (p *Pace) keepApart(now time.Duration) {
+	p.distance = min(2*p.distance, farthest)
+	if p.calm {
+		p.distance = nearest
+	}
+	p.apart = now + p.distance
 }
 
 // Refused records that the receiver takes less than it is sent. The message went at began, and the

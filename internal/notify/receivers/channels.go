@@ -30,6 +30,7 @@ type channel struct {
 
 	batch    int  // alerts that fit into one message; 0: it takes one
 	together bool // what is ready goes in one message, also if nobody asks for that
+	people   bool // read its messages
 	places   int  // calls of Notify at a time; 0: as many as there are
 	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
 	rate func(u *url.URL) notify.Rate
@@ -56,6 +57,7 @@ var channels = []channel{
 		schemes:  over("teams"),
 		example:  "teams+https://…",
 		hosts:    []string{".logic.azure.com", ".api.powerplatform.com"},
+		people:   true,
 		together: true,
 		batch:    maxBatch,
 		// 1,800 an hour and conversation, and 8 within two seconds.
@@ -68,6 +70,7 @@ var channels = []channel{
 		schemes:  over("slack"),
 		example:  "slack+https://…",
 		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
+		people:   true,
 		together: true,
 		batch:    maxBatch,
 		rate:     always(notify.Rate{Every: time.Second}),
@@ -96,6 +99,7 @@ var channels = []channel{
 		schemes:  over("ntfy"),
 		example:  "ntfy+https://…",
 		hosts:    []string{"ntfy.sh"},
+		people:   true,
 		together: true,
 		batch:    maxBatch,
 		rate:     onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
@@ -116,6 +120,7 @@ var channels = []channel{
 			"smtps",
 		},
 		example:  "smtp://USER:PASSWORD@HOST/?from=…&to=…",
+		people:   true,
 		together: true,
 		batch:    maxBatch,
 		places:   smtp.Connections,

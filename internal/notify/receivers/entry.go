@@ -13,7 +13,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/eventgrid"
@@ -26,9 +25,8 @@ import (
 type Entry struct {
 	ID, Name string // empty if not given
 	Filter   notify.Filter
-	Rate     *notify.Rate // nil: the service's own
-	Batch    int          // alerts in a message; 0: as many as the channel likes
-	Secrets  []string     // that sign webhooks, the first of two or both; nil: Options.WebhookSecret
+	Batch    int      // alerts in a message; 0: as many as the channel likes
+	Secrets  []string // that sign webhooks, the first of two or both; nil: Options.WebhookSecret
 	// SecretFile holds the Secrets, one a line; empty if they are in the entry.
 	SecretFile string
 
@@ -42,7 +40,7 @@ var attribute = regexp.MustCompile(`^([a-z]+)=(\S*)\s+`)
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 const (
-	attributes = "id=, name=, level=, rule=, where=, rate=, batch= and secret="
+	attributes = "id=, name=, level=, rule=, where=, batch= and secret="
 	maxBatch   = 100
 	maxValues  = 64 // of one filter
 )
@@ -54,7 +52,6 @@ const (
 //	level=LEVEL|LEVEL          only alerts of these levels
 //	rule=RULE|RULE             only alerts of these rules
 //	where=PROPERTY:VALUE|VALUE only alerts about messages with such an application property
-//	rate=30/m                  messages a second (s), minute (m) or hour (h), or off
 //	batch=N                    alerts in one message
 //	secret=SECRET|SECRET       that sign a webhook, or the path of a file with them
 //
@@ -112,24 +109,6 @@ var readers = map[string]func(e *Entry, value string) (must string){
 		}
 
 		e.Filter.Property, e.Filter.Values = list[0], list[1:]
-
-		return ""
-	},
-	"rate": func(e *Entry, value string) string {
-		const must = "a number of messages a second, minute or hour, such as 1/s, 30/m or 100/h, or off"
-		e.Rate = &notify.Rate{}
-		if value == "off" {
-			return ""
-		}
-
-		number, unit, _ := strings.Cut(value, "/")
-		length := map[string]time.Duration{"s": time.Second, "m": time.Minute, "h": time.Hour}[unit]
-		n, err := strconv.ParseUint(number, 10, 16)
-		if err != nil || n == 0 || length == 0 {
-			return must
-		}
-
-		e.Rate.Every = length / time.Duration(n)
 
 		return ""
 	},
@@ -317,13 +296,10 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 		r.Filters = notify.Filters{e.Filter}
 	}
 
+	r.Limits.People = c.people
 	r.Limits.Places = c.places
 	if c.rate != nil {
 		r.Limits.Rate = c.rate(e.url)
-	}
-
-	if e.Rate != nil {
-		r.Limits.Rate = *e.Rate
 	}
 
 	r.Limits.Batch = e.Batch

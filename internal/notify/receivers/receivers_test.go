@@ -144,7 +144,7 @@ func TestFilters(t *testing.T) {
 		{"https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/", "https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
-		{"level=a https://a/", "level=b rate=1/s https://a/", "entry 2 is the same receiver as entry 1"},
+		{"level=a https://a/", "level=b batch=2 https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/?key=1", "level=b https://a/?key=2", "entry 2 is the same receiver as entry 1"},
 		{"name=x https://a/", "name=x https://b/", "entry 2 has the name of entry 1"},
 		{"id=x name=a https://a/", "id=x name=b https://b/", "entry 2 has the id of entry 1"},
@@ -176,7 +176,7 @@ func TestWrongChannel(t *testing.T) {
 		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":              "only webhooks are signed",
 		"batch=2 pagerduty://S3CRET":                                      "gets one alert in a message",
 		"batch=0 https://a/":                                              "has an invalid batch: must be 1 to 100",
-		"rate=1 https://a/":                                               "has an invalid rate: must be a number of messages",
+		"rate=1/s https://a/":                                             "has something other than id=",
 		"where=site https://a/":                                           "has an invalid where: must be an application property and",
 		"smtp://me:S3CRET@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2": "must have the mailbox as a user, without a password",
 	} {
@@ -195,20 +195,20 @@ func TestWrongChannel(t *testing.T) {
 	}
 }
 
-// A service's documented rate holds unless rate= says otherwise; and only what people read, and what takes an
+// A service's documented rate holds; and only what people read, and what takes an
 // array anyway, gets many alerts in one message without being asked.
 func TestLimits(t *testing.T) {
 	for entry, want := range map[string]notify.Limits{
 		"https://a/":                                     {},
-		"batch=20 rate=30/m https://a/":                  {Batch: 20, Rate: notify.Rate{Every: 2 * time.Second}},
-		"slack+https://a/x/y":                            {Batch: 100, Rate: notify.Rate{Every: time.Second}},
-		"batch=1 rate=off slack+https://a/x/y":           {Batch: 1},
-		"ntfy+https://ntfy.sh/x":                         {Batch: 100, Rate: notify.Rate{Burst: 60, Every: 5 * time.Second}},
-		"ntfy+https://ntfy.example.com/x":                {Batch: 100},
+		"batch=20 https://a/":                            {Batch: 20},
+		"slack+https://a/x/y":                            {People: true, Batch: 100, Rate: notify.Rate{Every: time.Second}},
+		"batch=1 slack+https://a/x/y":                    {People: true, Batch: 1, Rate: notify.Rate{Every: time.Second}},
+		"ntfy+https://ntfy.sh/x":                         {People: true, Batch: 100, Rate: notify.Rate{Burst: 60, Every: 5 * time.Second}},
+		"ntfy+https://ntfy.example.com/x":                {People: true, Batch: 100},
 		"alertmanager+http://a:9093":                     {Batch: 100},
 		"pagerduty://0123":                               {Rate: notify.Rate{Burst: 20, Every: 600 * time.Millisecond}},
-		"smtp://smtp.office365.com/?from=a@b.c&to=d@e.f": {Batch: 100, Places: 3, Rate: notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}},
-		"smtp://m.example.com/?from=a@b.c&to=d@e.f":      {Batch: 100, Places: 3},
+		"smtp://smtp.office365.com/?from=a@b.c&to=d@e.f": {People: true, Batch: 100, Places: 3, Rate: notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}},
+		"smtp://m.example.com/?from=a@b.c&to=d@e.f":      {People: true, Batch: 100, Places: 3},
 	} {
 		rs, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()})
 		if err != nil || rs[0].Limits != want {
@@ -263,7 +263,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		`entry 14 has the unknown scheme "opsgenie"`,
 		"entry 15 has an unknown scheme",
 		"entry 16 cannot be used: must be pagerduty:// and the routing key",
-		"entry 17 has something other than id=, name=, level=, rule=, where=, rate=, batch= and secret= in front",
+		"entry 17 has something other than id=, name=, level=, rule=, where=, batch= and secret= in front",
 		"entry 18 has an invalid name: must be up to 63 letters",
 		"entry 19 has more than one level=…",
 		"entry 21 has the name of entry 20",

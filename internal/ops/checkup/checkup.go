@@ -586,6 +586,9 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 		if rate := r.Limits.Rate; rate.Every > 0 {
 			found += fmt.Sprintf("; each replica sends it at most %s", rate)
 		}
+		if r.Limits.People && r.Limits.Batch > 1 {
+			found += "; alerts that keep coming are gathered in ever fewer messages"
+		}
 		return fmt.Sprintf("%s: %s", r.Name, found), nil
 	}
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)

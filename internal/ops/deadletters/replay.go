@@ -215,7 +215,7 @@ type attempt struct {
 func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) {
 	p := r.paces[to.ID]
 	if p == nil {
-		p = pace.New(to.Limits.Rate)
+		p = pace.New(to.Limits)
 		r.paces[to.ID] = p
 	}
 
@@ -283,7 +283,7 @@ func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
 	select {
 	case <-ctx.Done():
 		return false
-	case <-time.After(p.Next(now) - now):
+	case <-time.After(p.Next(true) - now):
 		return ctx.Err() == nil
 	}
 }
