@@ -82,6 +82,7 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 	return records.Around(
 		next,
 		func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
+			ctx, ended := calls.Call(ctx)
 			err := call(ctx)
 			kind := status.Read
 			if op == records.OpWrite || op == records.OpDelete {
@@ -89,9 +90,9 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 			}
 
 			if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
-				calls.Called(status.Read, nil) // an answer, and nothing was written
+				ended(status.Read, nil) // an answer, and nothing was written
 			} else {
-				calls.Called(kind, err)
+				ended(kind, err)
 			}
 
 			return err

@@ -79,7 +79,7 @@ const arrows = `
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/delivery
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/delivery
-	internal/ops/status   internal/telemetry internal/lease internal/notify internal/worker internal/delivery internal/humanize
+	internal/ops/status   internal/azure internal/telemetry internal/lease internal/notify internal/worker internal/delivery internal/humanize
 	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker internal/delivery
 
 	internal/lab/busytest

@@ -26,7 +26,7 @@ const (
 // from 0, failed with err. After a conflict (404, 409, 412), or when the service was
 // busy or did not answer, the pause is short and random, or what Retry-After asks for. It
 // returns false after six tries, when a retry cannot help, and when ctx would end
-// before the pause.
+// before the pause. OnFailedTry sees what is retried for want of a useful answer.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil || errors.As(err, new(*MissingError)) {
 		return false
@@ -55,7 +55,20 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 		return false
 	}
 
+	if failed, ok := ctx.Value(failedTry{}).(func(error)); ok {
+		failed(err)
+	}
+
 	return backoff.Sleep(ctx, pause)
+}
+
+// failedTry is the key of OnFailedTry in a context.
+type failedTry struct{}
+
+// OnFailedTry returns ctx for a call that tells failed of each try that got no useful answer and is about to be retried:
+// of such a call one hears nothing if it succeeds in the end. A conflict is an answer.
+func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
+	return context.WithValue(ctx, failedTry{}, failed)
 }
 
 // permanent reports whether a retry of a call that got no answer cannot help.

@@ -71,6 +71,7 @@ var faults = [][]fault{
 	},
 	{
 		inPart("throttle store: one answer in three", "throttle-", "the throttle store", "throttle_store"),
+		inPart("checkpoint store: one answer in three", "checkpoints-", "the checkpoint store", "checkpoint_store"),
 	},
 	{
 		hubFault("hub: away", func(w *faulty) { w.line.cut(true) }, func(w *faulty) { w.line.cut(false) }, soon),

@@ -6,7 +6,8 @@
 // receiver if it accepted a notice. A store of which more calls fail than succeed for some seconds
 // cannot be used; it works again once nothing has failed for some seconds, so that one that fails
 // every other time is not well at every other look. What the replica calls anyway shows that: a
-// [Dependency] gets the result of every call. Only the throttle store may have no writes for long,
+// [Dependency] gets the result of every call and of each try that was repeated, since nearly all calls
+// of a store that answers one request in three succeed in the end. Only the throttle store may have no writes for long,
 // because nothing is written to it while no device is hot. The Monitor then writes a record of its own.
 package status
 
@@ -16,13 +17,14 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/telemetry"
 )
 
 const (
-	settle = 5 * time.Second  // how long a failure lasts before it counts: one call that fails is retried
-	calm   = 15 * time.Second // after the last failure of a service that could not be used, until it counts as well
+	settle = 5 * time.Second  // from the first failure to one that counts: a call that fails is retried
+	calm   = 15 * time.Second // after the last failure of a service, until it counts as well
 )
 
 // A Kind of call. That calls of one kind succeed says nothing about the others: a leader whose lease is renewed
@@ -50,47 +52,43 @@ type Dependency struct {
 	wrote   time.Time // when the last write ended, however it did
 }
 
-// An outage is the calls of a kind since the first one that failed. It ends when as many have succeeded, or once it
-// counts, when none has failed for long.
+// An outage is the calls of a kind since the first one that failed. It ends when none has failed for long, and before
+// it counts, when as many have succeeded.
 type outage struct {
 	err       error     // the last one's
 	since     time.Time // the first one
 	last      time.Time // the last one
 	failures  int
 	successes int
-	counted   bool // it has counted
+	counts    bool // the service cannot be used: over some seconds, more calls failed than succeeded
 	answers   bool // a call has succeeded since the last one that failed
-}
-
-// counts reports whether the service cannot be used: of some calls, over some seconds, more failed than succeeded.
-func (o *outage) counts(now time.Time) bool {
-	return o.counted || o.failures >= 2 && o.failures > o.successes && now.Sub(o.since) >= settle
 }
 
 // over reports whether o has ended.
 func (o *outage) over(now time.Time) bool {
-	if o.counted {
-		return o.answers && now.Sub(o.last) >= calm
-	}
-	return o.successes >= o.failures
+	calmed := o.answers && now.Sub(o.last) >= calm
+	return calmed || !o.counts && o.successes >= o.failures
 }
 
 // called adds a call.
 func (o *outage) called(now time.Time, err error) {
-	o.counted = o.counts(now)
 	if o.over(now) {
 		*o = outage{}
 	}
+
 	o.answers = err == nil
 	if err == nil {
 		o.successes++
 		return
 	}
+
 	if o.failures == 0 {
 		o.since = now
 	}
+
 	o.err, o.last = err, now
 	o.failures++
+	o.counts = o.counts || o.failures > o.successes && o.last.Sub(o.since) >= settle
 }
 
 // Called records the result of a call: nil if it succeeded. A call that was cancelled says nothing.
@@ -107,26 +105,43 @@ func (d *Dependency) Called(kind Kind, err error) {
 	d.outages[kind].called(now, err)
 }
 
+// Call returns ctx for a call, and what takes the call's result when it has ended: as [Dependency.Called], and as many
+// failures before it as tries failed and were repeated.
+func (d *Dependency) Call(ctx context.Context) (context.Context, func(Kind, error)) {
+	var failed []error // few
+	ctx = azure.OnFailedTry(ctx, func(err error) { failed = append(failed, err) })
+
+	return ctx, func(kind Kind, err error) {
+		for _, try := range failed {
+			d.Called(kind, try)
+		}
+
+		d.Called(kind, err)
+	}
+}
+
 // Store is a [lease.Observer] that records the calls of a store. A lease that was granted shows that all works.
 // To release one that is not current is no write.
 func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+	ctx, ended := d.Call(ctx)
+
 	return ctx, func(c lease.Call) {
 		failed, granted := c.Outcome == lease.OutcomeError, c.Outcome == lease.OutcomeOK
 		switch {
 		case failed && op == lease.OpAcquire:
-			d.Called(Write, c.Err)
+			ended(Write, c.Err)
 		case failed && op == lease.OpRead:
-			d.Called(Read, c.Err)
+			ended(Read, c.Err)
 		case failed:
-			d.Called(Renew, c.Err)
+			ended(Renew, c.Err)
 		case granted && op == lease.OpAcquire:
-			d.Called(Write, nil)
+			ended(Write, nil)
 			d.Called(Renew, nil)
 			d.Called(Read, nil)
 		case granted && op == lease.OpExtend:
-			d.Called(Renew, nil)
+			ended(Renew, nil)
 		default:
-			d.Called(Read, nil)
+			ended(Read, nil)
 		}
 	}
 }
@@ -137,7 +152,7 @@ func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 	defer d.mu.Unlock()
 	for i := range d.outages {
 		o := &d.outages[i]
-		if o.counted = o.counts(now); !o.counted || o.over(now) {
+		if !o.counts || o.over(now) {
 			continue
 		}
 		if f.Err == nil || !o.answers {
