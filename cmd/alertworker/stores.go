@@ -279,6 +279,8 @@ func (s stores) container(ctx context.Context, c config.Config, name string) (*c
 		if err := s.identity.Prefetch(ctx, azure.StorageScope); err != nil {
 			return nil, err
 		}
+
+		options.PerCallPolicies = []policy.Policy{azure.TokenFirst(s.identity, azure.StorageScope)}
 		client, err = azblob.NewClient(c.StorageAccountURL, s.identity, options)
 	}
 

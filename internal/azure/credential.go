@@ -110,6 +110,25 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 	}
 }
 
+// TokenFirst returns a policy for each call of a client: it waits for a token of credential, for as long as the call may
+// take. Without it, callers that have no token wait behind a lock of the SDK, which no context ends, and hear that the
+// service did not answer.
+func TokenFirst(credential azcore.TokenCredential, r policy.TokenRequestOptions) policy.Policy {
+	return tokenFirst{credential, r}
+}
+
+type tokenFirst struct {
+	credential azcore.TokenCredential
+	request    policy.TokenRequestOptions
+}
+
+func (p tokenFirst) Do(r *policy.Request) (*http.Response, error) {
+	if _, err := p.credential.GetToken(r.Raw().Context(), p.request); err != nil {
+		return nil, err
+	}
+	return r.Next()
+}
+
 // look returns a valid token, or a channel to wait for before looking again, or why there
 // is none. It starts fetching one if that is due.
 func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken, fetched <-chan struct{}, err error) {

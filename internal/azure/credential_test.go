@@ -324,3 +324,35 @@ func TestIdentityErrors(t *testing.T) {
 		})
 	}
 }
+
+// Of an identity that hangs every caller hears, and by its deadline: also those that come while another one asks.
+func TestHangingIdentityIsNamedToAll(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := azure.NewCredential(&identity{takes: time.Hour})
+		defer c.Close()
+		pipeline := runtime.NewPipeline("", "", runtime.PipelineOptions{
+			PerCall:  []policy.Policy{azure.TokenFirst(c, azure.StorageScope)},
+			PerRetry: []policy.Policy{runtime.NewBearerTokenPolicy(c, azure.StorageScope.Scopes, nil)},
+		}, &policy.ClientOptions{Retry: azure.Once()})
+
+		call := func(limit time.Duration) error {
+			ctx, cancel := context.WithTimeout(t.Context(), limit)
+			defer cancel()
+			r, err := runtime.NewRequest(ctx, http.MethodGet, "https://account/container")
+			if err == nil {
+				_, err = pipeline.Do(r) //nolint:bodyclose // there is no response
+			}
+			return err
+		}
+		var calling sync.WaitGroup
+		for n := range 8 {
+			calling.Go(func() {
+				limit, start := time.Duration(n+1)*300*time.Millisecond, time.Now()
+				if err := call(limit); !errors.As(err, new(*azure.IdentityError)) || time.Since(start) > limit {
+					t.Errorf("after %v of %v: %v", time.Since(start), limit, err)
+				}
+			})
+		}
+		calling.Wait()
+	})
+}

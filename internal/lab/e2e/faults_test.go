@@ -227,9 +227,10 @@ func (w *faulty) suffers(f fault) {
 	began := time.Now()
 	logged := len(w.workers["a"].stderr.String())
 	f.begin(w)
-	w.until(f.name+": /readyz says so", func() bool {
+	said := func() bool {
 		return w.says(f.ready, f.says) && (!f.keyless() || w.says(f.ready, f.check)) // its tokens last a while
-	})
+	}
+	w.until(f.name+": /readyz says so", said)
 	took := time.Since(began)
 	if limit := w.t.Time(f.within); took > limit {
 		w.t.Missed("%s: said after %v, not within %v", f.name, took, limit)
@@ -238,7 +239,7 @@ func (w *faulty) suffers(f fault) {
 	for range 15 { // it stays said: an alert rule has to hold for minutes
 		w.pass(200 * time.Millisecond)
 		w.scrape()
-		if w.says(f.ready, f.says) {
+		if said() {
 			continue
 		}
 		if _, body := w.readyz(); slow(f, body) {

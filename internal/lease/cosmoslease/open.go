@@ -89,6 +89,7 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 	}
 
 	return Account{endpoint, func(o *azcosmos.ClientOptions) (*azcosmos.Client, error) {
+		o.PerCallPolicies = append(o.PerCallPolicies, azure.TokenFirst(credential, azure.CosmosScope(endpoint)))
 		return azcosmos.NewClient(endpoint, credential, o)
 	}}, nil
 }
