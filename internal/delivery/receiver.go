@@ -96,7 +96,8 @@ func (r *receiver) dispatch() {
 
 // start starts the next message, if one may go now.
 func (r *receiver) start(now time.Duration) bool {
-	if r.messages >= r.places() || r.pace.Next(r.full()) > now {
+	full := r.full()
+	if r.messages >= r.places() || r.pace.Next(full) > now {
 		return false
 	}
 
@@ -127,7 +128,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.messages++
 	r.sending += len(together)
 	r.probing = r.probing || probe
-	r.pace.Begin(now)
+	r.pace.Begin(now, full)
 	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
 	for _, c := range together {
 		c.q.box.work.Go(func() { c.q.try(c.d, probe, g) })

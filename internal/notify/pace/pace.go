@@ -44,6 +44,7 @@ type Pace struct {
 	distance time.Duration // after the last message that was taken, for people
 	apart    time.Duration // the end of that
 	calm     bool          // before the last Begin nothing had come for as long as distance
+	full     bool          // the message that began then was
 
 	rate     float64       // messages a second, while something is learned; else 0
 	ceiling  float64       // that was refused
@@ -85,9 +86,10 @@ func (p *Pace) Next(full bool) time.Duration {
 	return max(at, p.wait)
 }
 
-// Begin records that a message goes now.
-func (p *Pace) Begin(now time.Duration) {
+// Begin records that a message, which may be full, goes now.
+func (p *Pace) Begin(now time.Duration, full bool) {
 	p.calm = now-p.Next(false) >= p.distance
+	p.full = full
 	if every := p.every(); every > 0 {
 		p.next = max(p.next, now) + every
 	}
@@ -110,7 +112,7 @@ func (p *Pace) Taken(now time.Duration) {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
 	}
 
-	if p.people {
+	if p.people && !p.full {
 		p.keepApart(now)
 	}
 

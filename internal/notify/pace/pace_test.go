@@ -45,7 +45,7 @@ func send(p *pace.Pace, s *service, places int, latency, retryAfter, lasts time.
 			}
 		}
 		for len(underWay) < p.Places(places) && p.Next(true) <= now {
-			p.Begin(now)
+			p.Begin(now, true)
 			underWay = append(underWay, message{now, now + latency})
 		}
 	}
@@ -83,7 +83,7 @@ func TestPace(t *testing.T) {
 // One answer with Retry-After, such as of a proxy that is restarted, costs minutes of pace at most.
 func TestForgets(t *testing.T) {
 	p := pace.New(notify.Limits{})
-	p.Begin(0)
+	p.Begin(0, true)
 	p.Refused(time.Second, 0, 5*time.Second)
 	if !p.Learned() || p.Next(true) != 6*time.Second || p.Places(64) != 1 || p.Rate() != 0.5 {
 		t.Fatalf("learned %v, next %v, places %d, rate %v", p.Learned(), p.Next(true), p.Places(64), p.Rate())
@@ -105,7 +105,7 @@ func TestStuck(t *testing.T) {
 			t.Error("too early")
 		}
 		at = max(at, p.Next(true)) + time.Millisecond
-		p.Begin(at)
+		p.Begin(at, true)
 		p.Refused(at+time.Millisecond, at, 10*time.Second)
 	}
 	if since, stuck := p.Stuck(); !stuck || since != 1002*time.Millisecond {
@@ -133,7 +133,7 @@ func TestBounds(t *testing.T) {
 			}
 			now = next
 			last = now
-			p.Begin(now)
+			p.Begin(now, true)
 			ends := now + time.Duration(rapid.IntRange(0, 10_000).Draw(t, "latency"))*time.Millisecond
 			if rapid.Bool().Draw(t, "taken") {
 				p.Taken(ends)
@@ -163,7 +163,7 @@ func TestDistances(t *testing.T) {
 	send := func(full bool) (waited time.Duration) {
 		at := max(p.Next(full), now)
 		waited, now = at-now, at
-		p.Begin(now)
+		p.Begin(now, full)
 		now += 100 * time.Millisecond
 		p.Taken(now)
 		return waited
@@ -176,6 +176,9 @@ func TestDistances(t *testing.T) {
 	}
 	if waited := send(true); waited != 0 {
 		t.Errorf("a full message waits %v", waited)
+	}
+	if waited := send(false); waited >= 30*time.Second {
+		t.Errorf("after a full message it waits %v more", waited)
 	}
 
 	now += 59 * time.Second // not quite as long as the distance, after it
@@ -198,24 +201,24 @@ func TestDistances(t *testing.T) {
 func TestDistanceIsOfMessagesThatWereRead(t *testing.T) {
 	p := pace.New(notify.Limits{People: true, Batch: 100})
 	for range 5 {
-		p.Begin(time.Hour)
+		p.Begin(time.Hour, false)
 		p.Cancel()
-		p.Begin(time.Hour) // and it fails
+		p.Begin(time.Hour, false) // and it fails
 	}
 	if next := p.Next(false); next > time.Hour {
 		t.Errorf("the first message waits %v", next-time.Hour)
 	}
 
 	p.Taken(time.Hour) // the distance is 1 s
-	p.Begin(time.Hour + time.Second)
+	p.Begin(time.Hour+time.Second, false)
 	p.Taken(time.Hour + time.Second) // 2 s
-	p.Begin(time.Hour + 3*time.Second)
+	p.Begin(time.Hour+3*time.Second, false)
 	p.Refused(time.Hour+3*time.Second, time.Hour+3*time.Second, time.Minute)
 	at := p.Next(false)
 	if waits := at - time.Hour; waits != 63*time.Second {
 		t.Fatalf("it waits %v", waits)
 	}
-	p.Begin(at)
+	p.Begin(at, false)
 	p.Taken(at)
 	if distance := p.Next(false) - at; distance != 4*time.Second {
 		t.Errorf("the distance after the wait is %v, want 4 s", distance)

@@ -226,7 +226,7 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 		}
 
 		began := time.Since(r.start)
-		p.Begin(began)
+		p.Begin(began, true)
 		attempts := r.attempt(ctx, to, letters)
 		var again []deadletter.Letter
 		var answer *attempt
