@@ -66,6 +66,8 @@ type Alarm struct {
 	Since time.Time `json:"since,omitzero"`
 	// when the device took it, by its own clock; zero if that is not known
 	DeviceSince time.Time `json:"deviceSince,omitzero"`
+	// by the device's clock, when the last reading was taken that the alarm has seen; zero if that is not known
+	DeviceNewest time.Time `json:"deviceNewest,omitzero"`
 	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none
 	// is
 	Due *Reading `json:"due,omitempty"`

@@ -18,17 +18,13 @@ type Moment struct {
 // Time returns the device's time if that is known, else the hub's.
 func (m Moment) Time() int64 { return cmp.Or(m.Device, m.Hub) }
 
-// By returns m and the earlier moment since by one clock: the device's if it has both and has not run backward between
-// them, else the hub's.
+// By returns m and the earlier moment since by one clock: the device's if it has both, else the hub's.
 func (m Moment) By(since Moment) (at, from int64) {
-	if m.Device != 0 && since.Device != 0 && m.Device >= since.Device {
+	if m.Device != 0 && since.Device != 0 {
 		return m.Device, since.Device
 	}
 	return m.Hub, since.Hub
 }
-
-// Backward reports whether the device's clock has run backward since.
-func (m Moment) Backward(since Moment) bool { return m.Device != 0 && m.Device < since.Device }
 
 // Which times of devices are trusted.
 const (
@@ -45,11 +41,11 @@ const (
 	TimeUnreadable            // something that is no time
 	TimeFuture                // more than MaxAhead
 	TimeOld                   // more than MaxBehind
-	TimeBackward              // earlier than when the alarm of the device began
+	TimeLate                  // earlier than that of a reading that the alarm of the device has seen
 )
 
 func (d DeviceTime) String() string {
-	return [...]string{"used", "missing", "unreadable", "future", "old", "backward"}[d]
+	return [...]string{"used", "missing", "unreadable", "future", "old", "late"}[d]
 }
 
 // A Clock finds the time that a device gave its reading. It is safe for concurrent use.

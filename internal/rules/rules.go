@@ -240,7 +240,13 @@ func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 type State struct {
 	Phase Phase
 	Since Moment // unless Normal: of the first reading of those that reached the limit
+	// unless Normal: the greatest time that its device has given a reading since then, in Unix µs; 0 if none had one
+	Newest int64
 }
+
+// Outdates reports whether a reading taken at a moment says nothing about the present, because one that was taken
+// later has come before it: devices send what they have stored beside what they measure.
+func (s State) Outdates(at Moment) bool { return at.Device != 0 && at.Device < s.Newest }
 
 // Breaching reports whether value reaches limit.
 func (r *Rule) Breaching(value, limit float64) bool {
@@ -269,19 +275,22 @@ func (r *Rule) Cleared(value, clear float64) bool {
 }
 
 // Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
-// device: see Limit and ClearFor.
+// device: see Limit and ClearFor. A reading that s outdates changes nothing.
 func (r *Rule) Next(l *Level, s State, value, limit, clear float64, at Moment) State {
-	breaching := r.Breaching(value, limit)
+	if s.Outdates(at) {
+		return s
+	}
+
 	switch {
 	case s.Phase == Open && r.Cleared(value, clear):
 		return State{}
-	case s.Phase == Open:
-		return s
-	case !breaching:
+	case s.Phase != Open && !r.Breaching(value, limit):
 		return State{}
 	case s.Phase == Normal:
 		s = State{Phase: Pending, Since: at}
 	}
+
+	s.Newest = max(s.Newest, at.Device)
 
 	if now, since := at.By(s.Since); time.Duration(now-since)*time.Microsecond >= l.For {
 		s.Phase = Open

@@ -64,7 +64,10 @@ func TestNext(t *testing.T) {
 		"a time is missing":                     {lasting(high, 10*time.Second), 0, []reading{{80, 100, 50}, {80, 101, 0}, {80, 102, 59}, {80, 110, 0}}, []rules.Phase{pending, pending, pending, open}, 100},
 		"the first time is missing":             {lasting(high, 10*time.Second), 0, []reading{{80, 100, 0}, {80, 101, 80}, {80, 110, 81}}, []rules.Phase{pending, pending, open}, 100},
 		"out of order in a burst":               {lasting(high, 10*time.Second), 0, []reading{{80, 100, 50}, {80, 100, 20}, {80, 100, 59}, {80, 100, 60}}, []rules.Phase{pending, pending, pending, open}, 100},
-		"its clock was set back":                {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {80, 105, 45}, {80, 110, 50}}, []rules.Phase{pending, pending, open}, 100},
+		"its clock was set back":                {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {80, 105, 45}, {80, 110, 50}, {80, 170, 110}}, []rules.Phase{pending, pending, pending, open}, 100},
+		"late ones do not interrupt":            {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {70, 105, 5}, {70, 106, 6}, {80, 110, 110}}, []rules.Phase{pending, pending, pending, open}, 100},
+		"late ones do not clear":                {high, 0, []reading{{80, 100, 100}, {70, 105, 5}, {80, 110, 110}, {70, 111, 105}, {70, 112, 112}}, []rules.Phase{open, open, open, open, normal}, 0},
+		"late ones open":                        {high, 0, []reading{{70, 100, 100}, {80, 105, 5}, {70, 106, 106}}, []rules.Phase{normal, open, normal}, 0},
 		"override above":                        {high, 95, []reading{{90, 1, 0}, {95, 2, 0}, {94, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
 		"override below":                        {high, 60, []reading{{59, 1, 0}, {60, 2, 0}, {59, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
 		"clear moves with an override":          {clear, 95, []reading{{94, 1, 0}, {95, 2, 0}, {90, 3, 0}, {89, 4, 0}}, []rules.Phase{normal, open, open, normal}, 0},
@@ -121,51 +124,56 @@ func anyReadings(t *rapid.T) (all []reading) {
 }
 
 // lasted is how long a run of readings that began at since has lasted: by the device's clock, unless one of the two has no
-// time by it or it has run backward.
+// time by it.
 func lasted(since rules.Moment, r reading) time.Duration {
 	now := r.moment()
-	if from := since.Device; from > 0 && now.Device >= from {
+	if from := since.Device; from > 0 && now.Device > 0 {
 		return time.Duration(now.Device-from) * time.Microsecond
 	}
 	return time.Duration(now.Hub-since.Hub) * time.Microsecond
 }
 
-// What the states of a level promise, against a description of them that looks back over all
-// readings instead of keeping a state.
-func TestNextLooksBack(t *testing.T) {
+// What the states of a level promise, against a description of them that keeps all readings of an alarm instead of a
+// state.
+func TestNextAgainstAllReadings(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, readings := anyRule(t), anyReadings(t)
-		limit := r.Levels[0].Limit
+		l := &r.Levels[0]
+		limit := l.Limit
 		if rapid.Bool().Draw(t, "overridden") {
 			limit = float64(rapid.IntRange(-2, 5).Draw(t, "override"))
 		}
-		breaching := func(i int) bool { return r.Breaching(readings[i].value, limit) }
+
+		var alarm []reading // those since it began, without late ones
+		open := false
 		for i, s := range run(&r, limit, readings) {
-			// Of the readings since the last one that cleared, those that breach without a break,
-			// up to the first such row that lasts.
-			start := i
-			for start >= 0 && !r.Cleared(readings[start].value, r.ClearOf(&r.Levels[0], limit)) {
-				start--
+			is := readings[i]
+			late := slices.ContainsFunc(alarm, func(was reading) bool { return is.device > 0 && is.device < was.device })
+			breaching := r.Breaching(is.value, limit)
+			cleared := r.Cleared(is.value, r.ClearOf(l, limit))
+			switch {
+			case late:
+			case cleared, !open && !breaching:
+				alarm, open = nil, false
+			default:
+				alarm = append(alarm, is)
+				open = open || lasted(alarm[0].moment(), is) >= l.For
 			}
+
 			want := rules.State{}
-			for j := start + 1; j <= i && want.Phase != rules.Open; j++ {
-				switch {
-				case !breaching(j):
-					want = rules.State{}
-				case want.Phase == rules.Normal:
-					want = rules.State{Phase: rules.Pending, Since: readings[j].moment()}
-				}
-				if want.Phase == rules.Pending && lasted(want.Since, readings[j]) >= r.Levels[0].For {
-					want.Phase = rules.Open
-				}
+			if len(alarm) > 0 {
+				want.Phase, want.Since = rules.Pending, alarm[0].moment()
+			}
+			if open {
+				want.Phase = rules.Open
+			}
+			for _, was := range alarm {
+				want.Newest = max(want.Newest, was.moment().Device)
 			}
 			if s != want {
 				t.Fatalf("after reading %d: got %v, want %v", i, s, want)
 			}
-			if (s.Since.Hub == 0) != (s.Phase == rules.Normal) && readings[0].at != 0 {
-				t.Fatalf("after reading %d: %v", i, s)
-			}
-			if cleared := r.Cleared(readings[i].value, r.ClearOf(&r.Levels[0], limit)); cleared && breaching(i) {
+			if cleared && breaching {
 				t.Fatalf("reading %d breaches and clears", i)
 			}
 		}
@@ -226,6 +234,9 @@ func TestStateless(t *testing.T) {
 		}
 		if r.Stateful() {
 			return
+		}
+		for i := range readings {
+			readings[i].device = 0 // late readings change nothing about a state that is kept
 		}
 		for i, s := range run(&r, r.Levels[0].Limit, readings) {
 			if (s.Phase == rules.Open) != r.Breaching(readings[i].value, r.Levels[0].Limit) || s.Phase == rules.Pending {

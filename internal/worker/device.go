@@ -88,6 +88,7 @@ const (
 	Excluded                     // it reaches the limit of a rule that does not look at it, because of rules.Rule.Only
 	StaysOpen                    // it is between clear and limit of an open alarm
 	StaysPending                 // it reaches the limit, but not for long enough yet
+	Outdated                     // the alarm has seen a reading that was taken later
 	Inhibited                    // a higher level of the rule is open
 	Muted                        // its message says that nobody is to be notified
 	Silenced                     // people say so: see Config.Mutes

@@ -3,6 +3,7 @@ package worker_test
 import (
 	"fmt"
 	"maps"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -81,7 +82,8 @@ func TestClocksThatAreWrong(t *testing.T) {
 		{"as far behind as is believed", late(behind, behind-time.Minute), "alert 2", map[rules.DeviceTime]int64{rules.TimeUsed: 2}},
 		{"far behind", late(behind+time.Second, behind+time.Second, behind+time.Second), "alert 3", map[rules.DeviceTime]int64{rules.TimeOld: 3}},
 		{"set to 1970", []any{"1970-01-01T00:00:07Z", "1970-01-01T00:01:07Z", "1970-01-01T00:02:07Z"}, "alert 3", map[rules.DeviceTime]int64{rules.TimeOld: 3}},
-		{"set back", late(0, 10*time.Minute, 10*time.Minute), "alert 3", map[rules.DeviceTime]int64{rules.TimeUsed: 1, rules.TimeBackward: 2}},
+		{"set back", late(0, 10*time.Minute, 10*time.Minute), "", map[rules.DeviceTime]int64{rules.TimeUsed: 1, rules.TimeLate: 2}},
+		{"set back, and caught up", late(0, 3*time.Minute, 0), "alert 3", map[rules.DeviceTime]int64{rules.TimeUsed: 2, rules.TimeLate: 1}},
 		{"no time", []any{"soon", "", "$twin.tags.time"}, "alert 3", map[rules.DeviceTime]int64{rules.TimeUnreadable: 3}},
 		{"none at first", []any{nil, time.Duration(0), nil, nil}, "alert 3, alert 4", map[rules.DeviceTime]int64{rules.TimeMissing: 3, rules.TimeUsed: 1}},
 	} {
@@ -119,6 +121,53 @@ func TestClocksThatAreWrong(t *testing.T) {
 				for _, a := range r.alerts("oven") { // what is shown is by one clock
 					if at := a.DeviceTime; at.IsZero() && a.Enqueued.Before(a.Since) || !at.IsZero() && at.Before(a.Since) {
 						t.Errorf("at %v, arrived %v, since %v", at, a.Enqueued, a.Since)
+					}
+				}
+			})
+		})
+	}
+}
+
+// A truck sends what it has stored beside what it measures. Its alarm is about the present: what is older than a reading
+// that it has seen changes nothing.
+func TestStoredBesideLive(t *testing.T) {
+	const stored, interval = 4 * time.Hour, 5 * time.Second
+	for name, test := range map[string]struct {
+		readings []float64 // one each 5 s; negative: one that was stored, of the same size
+		want     string
+	}{
+		"stored ones do not clear":        {[]float64{hot, hot, hot, -cool, hot, -cool, -cool}, "alert 3"},
+		"nor interrupt":                   {[]float64{hot, -cool, hot, -cool, hot, -cool, hot}, "alert 3"},
+		"nor start anew":                  {[]float64{hot, -hot, hot}, "alert 3"},
+		"nor remind":                      {[]float64{hot, hot, hot, -hot, -hot, -hot, -hot, -hot, -hot, -hot, -hot, -hot, -hot, -hot}, "alert 3"},
+		"live ones clear":                 {[]float64{hot, hot, hot, -hot, cool, -hot}, "alert 3, recovery 5"},
+		"they open where there is none":   {[]float64{-hot, -hot, -hot}, "alert 3"},
+		"and what is live ends such ones": {[]float64{-hot, -hot, -hot, cool, -cool}, "alert 3, recovery 4"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, func(r *rules.Rule) {
+					r.Levels[0].For, r.Window, r.Resolved = 2*interval, 50*time.Second, true
+				}, r)
+				s.setClock("created")
+				s.start(p)
+				for _, value := range test.readings {
+					at := time.Now()
+					if value < 0 {
+						at = at.Add(-stored)
+					}
+					p.publishAt("truck", math.Abs(value), at.UTC().Format(time.RFC3339Nano))
+					time.Sleep(interval)
+				}
+				time.Sleep(time.Minute)
+				s.end()
+				if got := r.notified("truck"); got != test.want {
+					t.Errorf("notified of %q, want %q", got, test.want)
+				}
+				for _, a := range r.alerts("truck") {
+					if a.DeviceTime.IsZero() {
+						t.Errorf("%+v does not say when it was taken", a)
 					}
 				}
 			})

@@ -239,8 +239,8 @@ func (s *stream) evaluate(
 		}
 	}
 
-	if v.backward {
-		v.dated = rules.TimeBackward
+	if v.late {
+		v.dated = rules.TimeLate
 	}
 
 	v.count()
@@ -255,9 +255,9 @@ type evaluation struct {
 	before telemetry.Position
 	seen   *observation
 
-	over     bool
-	shared   string // what the device shares the alerts by that were decided about last; empty if nothing
-	backward bool   // the device's clock is behind the beginning of its alarm
+	over   bool
+	shared string // what the device shares the alerts by that were decided about last; empty if nothing
+	late   bool   // an alarm of the device has seen a reading that was taken later
 }
 
 // apply takes the event's value through one rule.
@@ -275,19 +275,25 @@ func (v *evaluation) apply(r *rule, value float64) {
 
 		open := breaching
 		turned := false
-		late := false
+		outdated := false
+		wasExposed := false
 
 		if r.stateful {
-			late = v.alarms.byKey[alarmKey{v.event.Device, l}].exposed
+			was := v.alarms.byKey[alarmKey{v.event.Device, l}]
+			outdated = was.Outdates(v.at)
+			wasExposed = was.exposed
 			open, turned = v.step(l, &rd)
+			v.late = v.late || outdated
 		}
 
 		decision := NoLimit
 		v.shared = ""
 
 		switch {
-		case open && (breaching || exposed || late) && !inhibited:
+		case open && (breaching && !outdated || exposed || wasExposed) && !inhibited:
 			decision = v.notify(l, rd, turned)
+		case outdated:
+			decision = Outdated
 		case breaching && open:
 			decision = Inhibited
 		case breaching:
@@ -349,7 +355,6 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 		return
 	}
 
-	v.backward = v.backward || v.at.Backward(since)
 	var at int64
 	if at, rd.Since = v.at.By(since); at != v.at.Device {
 		rd.Device = 0

@@ -191,6 +191,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			a.Open = k.Phase == rules.Open
 			a.Since = fromMicros(k.Since.Hub)
 			a.DeviceSince = fromMicros0(k.Since.Device)
+			a.DeviceNewest = fromMicros0(k.Newest)
 			a.Value = ledger.Number(k.value)
 			a.Limit = ledger.Number(k.limit)
 		}

@@ -19,7 +19,7 @@ type Stats struct {
 	Levels   []LevelStats                           // in the order of Config.Rules
 	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has
 	// readings that reached a limit or were of a device with an alarm, by the time of their device
-	Times [rules.TimeBackward + 1]atomic.Int64
+	Times [rules.TimeLate + 1]atomic.Int64
 	// readings over a limit of a rule with per whose message has no such property
 	Unshared atomic.Int64
 	// readings over a limit that QUIET_PROPERTY or a silence keeps quiet

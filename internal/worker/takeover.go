@@ -201,7 +201,10 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 	}
 
 	k := alarm{
-		State:    rules.State{Since: rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)}},
+		State: rules.State{
+			Since:  rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
+			Newest: micros0(from.DeviceNewest),
+		},
 		value:    float64(from.Value),
 		limit:    float64(from.Limit),
 		exposed:  from.Exposed,

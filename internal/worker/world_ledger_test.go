@@ -57,7 +57,7 @@ func (w *world) eachAlarm(do func(s subject, device string)) {
 }
 
 func (now state) is(want state) bool {
-	return now.phase == want.phase && now.since.Equal(want.since) && now.own.Equal(want.own)
+	return now.phase == want.phase && now.since.Equal(want.since) && now.own.Equal(want.own) && now.newest.Equal(want.newest)
 }
 
 // alarmOf returns what a ledger has of a device's level.
@@ -73,7 +73,7 @@ func alarmOf(c ledger.Content, s subject, device string) (f state) {
 		case !a.Since.IsZero():
 			f.phase = "pending"
 		}
-		f.since, f.own = a.Since, a.DeviceSince
+		f.since, f.own, f.newest = a.Since, a.DeviceSince, a.DeviceNewest
 		if a.Due != nil {
 			f.owed, f.over = a.Due.Sequence, a.Due.Since
 		}

@@ -13,13 +13,14 @@ import (
 
 // A state is what a partition's log says of one level of one device after an event.
 type state struct {
-	phase string    // normal, pending or open; unsure, if that depends on when an owner died
-	since time.Time // of the first reading that reached the limit; zero if it is normal, or not known
-	own   time.Time // of the same, by the device's clock; zero if it has none
-	shown time.Time // of the same, by the clock by which the event was compared
-	tells string    // whether receivers are told about this event: yes or maybe; empty: no
-	owed  int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
-	over  time.Time // when that alarm had begun
+	phase  string    // normal, pending or open; unsure, if that depends on when an owner died
+	since  time.Time // of the first reading that reached the limit; zero if it is normal, or not known
+	own    time.Time // of the same, by the device's clock; zero if it has none
+	shown  time.Time // of the same, by the clock by which the event was compared
+	newest time.Time // when the last of its readings was taken, by the device's clock; zero if none has such a time
+	tells  string    // whether receivers are told about this event: yes or maybe; empty: no
+	owed   int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
+	over   time.Time // when that alarm had begun
 }
 
 // A story is what a log says of one level of one device.
@@ -73,7 +74,7 @@ func (w *world) removed(log *hubLog, device string, events int, now state) state
 		switch {
 		case !is || o.device != device || last != int64(events) || now.phase == "normal":
 		case o.unsure:
-			now = state{phase: "unsure", owed: -1}
+			now = now.doubted()
 		default:
 			now = state{phase: "normal", owed: -1}
 		}
@@ -87,12 +88,20 @@ func (w *world) perhaps(log *hubLog, i int, was, is state) state {
 		return is
 	}
 	tells := least(is.tells, "maybe")
-	if is.phase == was.phase && is.since.Equal(was.since) {
+	if is.phase == was.phase && is.since.Equal(was.since) && is.newest.Equal(was.newest) {
 		was.tells = tells
 		return was
 	}
-	return state{phase: "unsure", owed: -1, tells: tells}
+	if was.newest.After(is.newest) {
+		is.newest = was.newest
+	}
+	is = is.doubted()
+	is.tells = tells
+	return is
 }
+
+// doubted returns the state if it is not known any more, but for its newest reading, which may be older.
+func (now state) doubted() state { return state{phase: "unsure", owed: -1, newest: now.newest} }
 
 // after returns the state of a level after the event i, which is its device's, and in whose reign there is the level.
 func (w *world) after(log *hubLog, i int, s subject, now state) state {
@@ -150,7 +159,7 @@ func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 	}
 	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() ||
 		until.Sub(log.reigns[begin].at) > removedAfter-removing {
-		return state{phase: "unsure", owed: -1}
+		return now.doubted()
 	}
 	return now
 }
@@ -162,12 +171,24 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	at := e.Enqueued
 	own := m.deviceTime(at)
 	switch {
+	case r.Stateful() && !own.IsZero() && own.Before(now.newest): // it was taken before one that has arrived
+		if now.phase == "unsure" && hot {
+			now.tells = "maybe"
+		}
+		return now
 	case now.phase == "unsure" && cool:
 		return state{phase: "normal", owed: -1}
 	case now.phase == "unsure" && hot && l.For == 0:
-		return state{phase: "open", tells: "yes"}
+		return state{phase: "open", newest: own, tells: "yes"}
 	case now.phase == "unsure":
-		return state{phase: "unsure", owed: -1, tells: map[bool]string{true: "maybe"}[hot]}
+		now = now.doubted()
+		if own.After(now.newest) {
+			now.newest = own
+		}
+		if hot {
+			now.tells = "maybe"
+		}
+		return now
 	case now.phase == "open" && cool:
 		if !r.Resolved {
 			return state{phase: "normal"}
@@ -177,7 +198,13 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	case now.phase == "pending" && !hot:
 		return state{phase: "normal", owed: now.owed, over: now.over}
 	case now.phase == "normal" && hot:
-		now.phase, now.since, now.own = "pending", at, own
+		now.phase, now.since, now.own, now.newest = "pending", at, own, time.Time{}
+	}
+	if now.phase == "normal" {
+		return now
+	}
+	if own.After(now.newest) {
+		now.newest = own
 	}
 	then, since := now.clock(own, at)
 	now.shown = since
@@ -190,9 +217,9 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	return now
 }
 
-// clock returns when an event was and when the alarm began, by one clock: the device's, if it has not run backward.
+// clock returns when an event was and when the alarm began, by one clock: the device's, if both have its time.
 func (now state) clock(own, at time.Time) (then, since time.Time) {
-	if !own.IsZero() && !now.own.IsZero() && !own.Before(now.own) {
+	if !own.IsZero() && !now.own.IsZero() {
 		return own, now.own
 	}
 	return at, now.since

@@ -37,6 +37,7 @@ type alarm struct{ device, rule, level string }
 type track struct {
 	pending, open bool
 	since         Reading     // if it is pending: the first that reached the limit
+	newest        time.Time   // if it is pending or open: when its last reading was taken, by the device's clock
 	heard         Reading     // of a rule about silence: the last that counts
 	times         []time.Time // of those that count, but for those between two that are close
 	allowed       bool        // the device was allowed to be silent at times
@@ -118,8 +119,12 @@ func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
 			},
 			shared: shared(r, rule.Per),
 		}
-		e.opens, e.clears = t.step(r, level.For, breaching, cleared)
-		e.needsAlert = t.open && (breaching || ended) && !higher && !quiet(r, rule.Quiet)
+		late := rule.stateful() && t.outdates(r)
+		if !late {
+			e.opens, e.clears = t.step(r, level.For, breaching, cleared)
+		}
+
+		e.needsAlert = t.open && (breaching && !late || ended) && !higher && !quiet(r, rule.Quiet)
 		higher = higher || t.open
 		ended = ended || wasOpen && !t.open
 
@@ -148,21 +153,36 @@ func (rule *Rule) compare(level *Level, r Reading) (breaching, cleared bool) {
 	return r.Temperature >= limit, r.Temperature < ends
 }
 
+// stateful reports whether alarms of the rule follow from more than one reading.
+func (rule *Rule) stateful() bool {
+	return rule.Resolved || slices.ContainsFunc(rule.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
+}
+
+// outdates reports whether the alarm has seen a reading that was taken after r, by the device's clock.
+func (t *track) outdates(r Reading) bool {
+	return (t.open || t.pending) && r.credible() && r.Taken.Before(t.newest)
+}
+
 // step takes an alarm through a reading.
 func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool) (opens, clears bool) {
 	switch {
-	case t.open:
-		t.open = !cleared
-		return false, cleared
-	case !breaching:
+	case t.open && cleared:
+		t.open = false
+		return false, true
+	case !t.open && !breaching:
 		t.pending = false
 		return false, false
-	case !t.pending:
+	case !t.open && !t.pending:
 		t.pending = true
 		t.since = Reading{At: r.At, Taken: r.Taken}
+		t.newest = time.Time{}
 	}
 
-	if r.after(t.since) < sustained {
+	if r.credible() && r.Taken.After(t.newest) {
+		t.newest = r.Taken
+	}
+
+	if t.open || r.after(t.since) < sustained {
 		return false, false
 	}
 
@@ -172,14 +192,15 @@ func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool
 	return true, false
 }
 
-// after returns how long after first r was taken: by the device's clock if that may be right, was it before, and has
-// not been set back between them.
+// credible reports whether the time that the device of r gives it may be right.
+func (r Reading) credible() bool {
+	late := r.At.Sub(r.Taken)
+	return !r.Taken.IsZero() && late >= -5*time.Minute && late <= 30*24*time.Hour
+}
+
+// after returns how long after first r was taken: by the device's clock if that may be right for both.
 func (r Reading) after(first Reading) time.Duration {
-	credible := func(r Reading) bool {
-		late := r.At.Sub(r.Taken)
-		return !r.Taken.IsZero() && late >= -5*time.Minute && late <= 30*24*time.Hour
-	}
-	if credible(r) && credible(first) && !r.Taken.Before(first.Taken) {
+	if r.credible() && first.credible() {
 		return r.Taken.Sub(first.Taken)
 	}
 

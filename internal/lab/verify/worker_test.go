@@ -17,6 +17,7 @@ const (
 	none              bug = ""
 	ignoresFor        bug = "the first reading at the limit opens"
 	ignoresTaken      bug = "the device's clock is not looked at"
+	endsByLate        bug = "a late reading counts as any other"
 	ignoresClear      bug = "an alarm ends at its limit"
 	ignoresOverride   bug = "the limit of the device is not looked at"
 	ignoresQuiet      bug = "an alert of a quiet device is sent"
@@ -37,7 +38,7 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresTaken, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
@@ -87,6 +88,7 @@ type key struct {
 	level    verify.Level
 	open     bool
 	since    int             // the first of the readings at the limit, -1: none
+	newest   time.Time       // while it is open or has a first reading: when the last was taken, by the device's clock
 	pending  *verify.Reading // that ended the alarm
 	due      time.Time       // the worker gets round to it then
 	notified bool            // of an alert, since the last recovery
@@ -185,13 +187,23 @@ func (s scene) work(b bug, log *verify.Log) {
 			if b == ignoresClear {
 				ends = limit
 			}
-			if r.Temperature < limit {
+			late := (k.open || k.since >= 0) && !r.Taken.IsZero() && r.Taken.Before(k.newest) && b != endsByLate
+			switch {
+			case late:
+			case r.Temperature < limit:
 				k.since = -1
-			} else if k.since < 0 {
+			case k.since < 0:
 				k.since = i
+			}
+			if !k.open && k.since == i {
+				k.newest = time.Time{}
+			}
+			if !late && r.Taken.After(k.newest) {
+				k.newest = r.Taken
 			}
 			wasOpen := k.open
 			switch {
+			case late:
 			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
 				k.open, k.pending, k.due = false, &r, at
@@ -202,7 +214,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			if k.open && b != keepsDue {
 				k.pending = nil
 			}
-			needsAlert := k.open && (r.Temperature >= limit || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			needsAlert := k.open && (r.Temperature >= limit && !late || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
 			higher, ended = higher || k.open, ended || wasOpen && !k.open
 			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
 			if needsAlert && (!covered || b == ignoresWindow) {
@@ -221,9 +233,9 @@ func (s scene) work(b bug, log *verify.Log) {
 	}
 }
 
-// lasted is how long after first r is, by the device's clock if it can be.
+// lasted is how long after first r is, by the device's clock if both have its time.
 func lasted(first, r verify.Reading, b bug) time.Duration {
-	if b != ignoresTaken && !first.Taken.IsZero() && r.Taken.Sub(first.Taken) >= 0 {
+	if b != ignoresTaken && !first.Taken.IsZero() && !r.Taken.IsZero() {
 		return r.Taken.Sub(first.Taken)
 	}
 	return r.At.Sub(first.At)

@@ -165,7 +165,6 @@ var notUsed = map[rules.DeviceTime]string{
 	rules.TimeUnreadable: "not a time",
 	rules.TimeFuture:     "ahead of the hub",
 	rules.TimeOld:        "weeks behind",
-	rules.TimeBackward:   "running backward",
 }
 
 func countsOf(stats *worker.Stats) map[string]int64 {

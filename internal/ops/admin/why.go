@@ -26,6 +26,7 @@ const (
 	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
 	whyPending     = "pending"         // over a limit, but not for long enough
 	whyOpen        = "open"            // not over the limit, but not normal again either
+	whyOutdated    = "outdated"        // its alarm has seen a reading that was taken later
 	whyExcluded    = "excluded"        // over the limit of a rule that does not look at it
 	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
@@ -288,6 +289,9 @@ func (f findings) read(r worker.Reading) (code, text string) {
 
 	case worker.Inhibited:
 		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
+
+	case worker.Outdated:
+		return whyOutdated, text + "is older than one that its alarm has seen, so it changes nothing" + alarm
 
 	case worker.StaysPending:
 		return whyPending, limit + ", but not for long enough yet" + alarm

@@ -157,7 +157,7 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		if kind == rules.TimeUsed {
 			late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
 			if at < latest[e.Device] {
-				kind = rules.TimeBackward
+				kind = rules.TimeLate
 			}
 			latest[e.Device] = max(at, latest[e.Device])
 		}
@@ -168,7 +168,7 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	text := fmt.Sprintf(
 		"%s: in %d of %s",
 		where,
-		len(devices[rules.TimeUsed])+len(devices[rules.TimeBackward]),
+		len(devices[rules.TimeUsed])+len(devices[rules.TimeLate]),
 		humanize.Count(len(events), "event"),
 	)
 
@@ -176,12 +176,15 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}
 
+	if of := devices[rules.TimeLate]; len(of) > 0 {
+		text += fmt.Sprintf("; %d were taken before one that had arrived (such as %s): they end no alarm", len(of), of[0])
+	}
+
 	wrong := len(devices[rules.TimeUsed]) == 0
 	for kind, what := range [...]string{
 		rules.TimeUnreadable: "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970",
 		rules.TimeFuture:     "are more than 5m ahead of the hub: for them the hub's time counts",
 		rules.TimeOld:        "are more than 30 days behind the hub: for them the hub's time counts",
-		rules.TimeBackward:   "are earlier than one before: sent out of order, or the clock was set back",
 	} {
 		if of := devices[rules.DeviceTime(kind)]; what != "" && len(of) > 0 {
 			wrong = true
