@@ -1,22 +1,21 @@
 // Package amqpfilter sits between a connection and github.com/Azure/go-amqp, and passes
 // no message of a partition that the library could not handle.
 //
-// If the library cannot decode a message, it closes the link. Its caller, azeventhubs,
-// then attaches another after the last event that it returned, and gets the same message
-// again, forever. Some messages make the library panic or overflow its stack in a
-// goroutine of its own, where nobody can recover; some take fifty times their size in
-// memory; and if azeventhubs cannot convert a message, it loses the events before it.
+// If the library cannot decode a message, it closes the link, and the next one begins with
+// the same message, forever. Some messages make the library panic or overflow its stack in a
+// goroutine of its own, where nobody can recover; and some take fifty times their size in
+// memory.
 //
 // So the filter reads the messages instead (event.go), and makes an [Event] of each. The library
 // decodes nothing that a publisher wrote, and no publisher can write what an Event says about its
 // message, or pass a message off as an Event: each is made here, from whatever came.
 //
-// The filter follows frames as the library reads them (conn.go). What of a partition has come at
-// once, the library gets as one message, because most of what reading costs is the way of a message
-// through the library: two goroutines and three queues. The library therefore knows nothing of most
-// transfers. In what it tells the peer about session windows and credit, the filter adds them, so
-// that the peer sees what it would see of a library that got each alone. A session may have one link
-// of events. Messages of several frames keep all their frames.
+// The filter follows frames as the library reads them (conn.go), and knows by what the library asks for which sessions
+// read a partition. What of a partition has come at once, the library gets as one message, because most of what
+// reading costs is the way of a message through the library: two goroutines and three queues. The library therefore
+// knows nothing of most transfers. In what it tells the peer about session windows and credit, the filter adds them,
+// and subtracts them from what the peer says that it has sent, so that both see what they would if the library got
+// each alone. A session that reads a partition has no other link. Messages of several frames keep all their frames.
 //
 // Replies to requests pass as they are; the service writes them, and no publisher can.
 package amqpfilter

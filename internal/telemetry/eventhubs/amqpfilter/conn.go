@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -22,13 +23,12 @@ const (
 	maxPooled  = 256 << 10 // of a buffer, between messages
 )
 
-// Performatives that say where messages are.
+// Performatives.
 const (
 	performBegin    = 0x11
 	performAttach   = 0x12
 	performFlow     = 0x13
 	performTransfer = 0x14
-	performDetach   = 0x16
 	performEnd      = 0x17
 )
 
@@ -38,10 +38,7 @@ const (
 // It needs 64 KiB, and per link as much again, or the size of a message while that comes in several
 // frames, at most MaxMessage.
 func New(c net.Conn) net.Conn {
-	return &conn{
-		Conn: c, in: make([]byte, bufferSize),
-		sessions: map[uint16]*session{}, links: map[handle]*link{}, own: map[uint16]*session{},
-	}
+	return &conn{Conn: c, in: make([]byte, bufferSize), sessions: map[uint16]*session{}, own: map[uint16]*session{}}
 }
 
 // A conn hands out frames only once they are complete.
@@ -49,37 +46,26 @@ type conn struct {
 	net.Conn
 
 	in         []byte
-	start, end int     // in[start:end] was read and not yet filtered
-	held       []*link // that have Events which are not in out yet
+	start, end int        // in[start:end] was read and not yet filtered
+	held       []*session // that have Events which are not in out yet
 	heldBytes  int
 	out        []byte // frames that were filtered
 	ready      []byte // the part of out that was not handed out yet
 	err        error  // comes after that
 
 	sessions map[uint16]*session // by the peer's number
-	links    map[handle]*link    // on which the peer sends events
 
 	mu  sync.Mutex
 	own map[uint16]*session // by the library's number
 }
 
-// A session has at most one link of events.
+// A session is one of the library's. One that reads a partition has no other link.
 type session struct {
-	hasEvents bool
+	reads atomic.Bool // a partition
 
 	// merged counts the transfers of which the library knows nothing, because their Events came with another one.
 	merged atomic.Uint32
-}
 
-// A handle names a link of a connection, the way the peer does.
-type handle struct {
-	channel uint16
-	link    uint32
-}
-
-// A link is one on which the peer sends the events of a partition.
-type link struct {
-	session *session
 	max     int    // bytes of a message
 	partial []byte // what came of the present message, if that has several frames
 	large   bool   // there is more of it than is kept
@@ -174,147 +160,98 @@ func perform(frame []byte) byte {
 	return frame[at+2]
 }
 
-// frame appends to out a frame as the library is to see it: itself, or with another payload.
+func channelOf(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[6:]) }
+
+// performative sets fields to those of a frame's performative, and returns what follows that. ok is false if it cannot
+// be read.
+func performative(frame []byte, fields []amqpvalue.Value) (payload []byte, ok bool) {
+	v, payload, ok := amqpvalue.Next(frame[headerSize:])
+	_, list, described := v.Describe()
+	return payload, ok && described && list.Fields(fields)
+}
+
+// frame appends to out a frame as the library is to see it: itself, or with another payload or other numbers.
 func (c *conn) frame(f []byte) error {
-	code := perform(f)
-	if code == performTransfer {
-		return c.transfer(binary.BigEndian.Uint16(f[6:]), f)
+	code, s := perform(f), c.sessions[channelOf(f)]
+	reads := s != nil && s.reads.Load()
+	if reads && code == performTransfer {
+		return c.transfer(s, f)
 	}
 	c.flush()
-	c.out = append(c.out, f...)
-	if code == 0 {
-		return nil
-	}
-	channel, body := binary.BigEndian.Uint16(f[6:]), f[headerSize:]
-	switch code {
-	case performBegin:
-		c.forget(channel)
-		c.begin(channel, body)
-	case performEnd:
-		c.forget(channel)
-	case performAttach:
-		return c.attach(channel, body)
-	case performDetach:
-		var fields [1]amqpvalue.Value
-		if on, _, err := performative(channel, body, fields[:], 0); err == nil {
-			delete(c.links, on)
-		}
-	}
-	return nil
-}
-
-// begin takes note of a session.
-func (c *conn) begin(channel uint16, body []byte) {
-	s := &session{}
-	c.sessions[channel] = s
-	v, _, _ := amqpvalue.Next(body)
-	_, list, _ := v.Describe()
-	var fields [1]amqpvalue.Value
-	list.Fields(fields[:])
-	if own, ok := fields[0].Uint(); ok {
-		c.mu.Lock()
-		c.own[uint16(own)] = s
-		c.mu.Unlock()
-	}
-}
-
-// forget drops a session and its links.
-func (c *conn) forget(channel uint16) {
-	delete(c.sessions, channel)
-	for h := range c.links {
-		if h.channel == channel {
-			delete(c.links, h)
-		}
-	}
-}
-
-// performative sets fields to those of the performative at the beginning of a frame's body. It
-// returns the link of the field at index i, which must be there, and what follows the performative.
-func performative(channel uint16, body []byte, fields []amqpvalue.Value, i int) (on handle, payload []byte, err error) {
-	v, payload, ok := amqpvalue.Next(body)
-	if _, list, described := v.Describe(); !ok || !described || !list.Fields(fields) {
-		return handle{}, nil, errShort
-	}
-	number, ok := fields[i].Uint()
-	if !ok {
-		return handle{}, nil, errors.New("no link handle")
-	}
-	return handle{channel, uint32(number)}, payload, nil
-}
-
-// events is part of the address that the events of a partition come from.
-const events = "/partitions/"
-
-// attach takes note of a link.
-func (c *conn) attach(channel uint16, body []byte) error {
 	var fields [11]amqpvalue.Value
-	on, _, err := performative(channel, body, fields[:], 1)
-	if err != nil {
-		return fmt.Errorf("amqp: attach: %w", err)
+	switch {
+	case code == performBegin:
+		performative(f, fields[:])
+		own, _ := fields[0].Uint()
+		c.sessions[channelOf(f)] = c.session(uint16(own))
+	case code == performEnd:
+		delete(c.sessions, channelOf(f))
+		c.mu.Lock()
+		maps.DeleteFunc(c.own, func(_ uint16, o *session) bool { return o == s })
+		c.mu.Unlock()
+	case reads && code == performAttach:
+		performative(f, fields[:])
+		if n, ok := fields[10].Uint(); ok && n > 0 {
+			s.max = int(min(n, MaxMessage))
+		}
+	case reads && code == performFlow:
+		f = correct(f, map[int]uint32{nextOutgoingID: -s.merged.Load()})
 	}
-	delete(c.links, on)
-	receives, _ := fields[2].Bool()
-	_, terminus, _ := fields[5].Describe()
-	var source [1]amqpvalue.Value
-	terminus.Fields(source[:])
-	address, _ := source[0].Text()
-	if receives || !bytes.Contains(bytes.ToLower(address), []byte(events)) {
-		return nil
-	}
-	s := c.sessions[channel]
-	if s == nil || s.hasEvents {
-		return errors.New("amqp: attach: events need a session of their own")
-	}
-	s.hasEvents = true
-	added := &link{session: s, max: MaxMessage}
-	if n, ok := fields[10].Uint(); ok && n > 0 {
-		added.max = int(min(n, MaxMessage))
-	}
-	c.links[on] = added
+	c.out = append(c.out, f...)
 	return nil
+}
+
+// session returns the one to which the library has given a number.
+func (c *conn) session(number uint16) *session {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.own[number]
 }
 
 // transfer collects the payload of a message's frames and holds the Event that it makes of it. The frames but the last
 // lose theirs: once the library has it there is no way back.
-func (c *conn) transfer(channel uint16, f []byte) error {
+func (c *conn) transfer(s *session, f []byte) error {
 	var fields [10]amqpvalue.Value
-	on, payload, err := performative(channel, f[headerSize:], fields[:], 0)
-	if err != nil {
-		return fmt.Errorf("amqp: transfer: %w", err)
+	payload, ok := performative(f, fields[:])
+	if !ok {
+		return errors.New("amqp: transfer cannot be read") // and must not pass: the library may find a message in it
 	}
 	more, _ := fields[5].Bool()
 	aborted, _ := fields[9].Bool()
-	l := c.links[on]
-	if l == nil { // replies, or else the library ends the session
-		c.flush()
-		c.out = append(c.out, f...)
-		return nil
-	}
 	head := f[: len(f)-len(payload) : len(f)-len(payload)]
-	if !more && !aborted && len(l.partial) == 0 && !l.large {
-		c.hold(l, head, payload)
-		return nil
-	}
-
-	if l.large = l.large || len(l.partial)+len(payload) > l.max; !l.large && !aborted {
-		l.partial = append(l.partial, payload...)
-	}
-	c.flush()
-	if more && !aborted {
+	switch {
+	case aborted:
+		c.flush()
 		c.pass(head, nil)
-		return nil
-	}
-	if aborted {
+		s.drop()
+	case more:
+		c.flush()
 		c.pass(head, nil)
-	} else {
-		c.hold(l, head, l.partial)
-	}
-	l.large = false
-	l.partial = l.partial[:0]
-	if cap(l.partial) > maxPooled {
-		l.partial = nil
+		s.keep(payload)
+	case len(s.partial) == 0 && !s.large:
+		c.hold(s, head, payload)
+	default:
+		s.keep(payload)
+		c.hold(s, head, s.partial)
+		s.drop()
 	}
 	return nil
+}
+
+// keep adds to what has come of a message.
+func (s *session) keep(payload []byte) {
+	if s.large = s.large || len(s.partial)+len(payload) > s.max; !s.large {
+		s.partial = append(s.partial, payload...)
+	}
+}
+
+// drop forgets what has come of a message.
+func (s *session) drop() {
+	s.large = false
+	s.partial = s.partial[:0]
+	if cap(s.partial) > maxPooled {
+		s.partial = nil
+	}
 }
 
 // pass appends a transfer to out.
@@ -328,31 +265,31 @@ func (c *conn) pass(head, payload []byte) {
 const grows = 2 << 10
 
 // hold adds the Event of a message to those that the library gets in one. head is the transfer that it came with.
-func (c *conn) hold(l *link, head, message []byte) {
-	if l.events > 0 && len(l.message)+len(message)+grows > l.max {
+func (c *conn) hold(s *session, head, message []byte) {
+	if s.events > 0 && len(s.message)+len(message)+grows > s.max {
 		c.flush()
 	}
-	if l.events == 0 {
-		l.head = head
-		l.message = begin(l.message[:0])
-		c.held = append(c.held, l)
+	if s.events == 0 {
+		s.head = head
+		s.message = begin(s.message[:0])
+		c.held = append(c.held, s)
 	} else {
-		l.session.merged.Add(1)
+		s.merged.Add(1)
 	}
-	before := len(l.message)
-	l.message = l.add(l.message, message)
-	l.events++
-	c.heldBytes += len(l.message) - before
+	before := len(s.message)
+	s.message = s.add(s.message, message)
+	s.events++
+	c.heldBytes += len(s.message) - before
 }
 
 // flush appends to out what is held.
 func (c *conn) flush() {
-	for _, l := range c.held {
-		seal(l.message, l.events)
-		c.pass(l.head, l.message)
-		l.events = 0
-		if cap(l.message) > maxPooled {
-			l.message = nil
+	for _, s := range c.held {
+		seal(s.message, s.events)
+		c.pass(s.head, s.message)
+		s.events = 0
+		if cap(s.message) > maxPooled {
+			s.message = nil
 		}
 	}
 	c.held = c.held[:0]
@@ -360,61 +297,80 @@ func (c *conn) flush() {
 }
 
 // add appends to out the Event of a message.
-func (l *link) add(out, message []byte) []byte {
+func (s *session) add(out, message []byte) []byte {
 	var e Event
 	err := e.read(message)
-	if l.large || len(message) > l.max {
+	if s.large || len(message) > s.max {
 		err = errLarge
 	}
 	start := len(out)
 	if err == nil {
-		if out = e.append(out); eventsAt+len(out)-start > l.max { // a small message can grow
+		if out = e.append(out); eventsAt+len(out)-start > s.max { // a small message can grow
 			out = out[:start]
 			err = errLarge
 		}
 	}
 	if err != nil {
-		e.undecodable(message[:min(len(message), MaxKept, l.max/2)], err)
+		e.undecodable(message[:min(len(message), MaxKept, s.max/2)], err)
 		out = e.append(out)
 	}
 	return out
 }
 
-// Write corrects what the library says about how much it has received.
+// Write takes note of sessions that read partitions, and corrects what the library says that it has received on them.
 func (c *conn) Write(frame []byte) (int, error) {
-	if perform(frame) != performFlow {
-		return c.Conn.Write(frame)
+	s, sent := c.session(channelOf(frame)), frame
+	switch code := perform(frame); {
+	case code == performBegin:
+		c.mu.Lock()
+		c.own[channelOf(frame)] = &session{max: MaxMessage}
+		c.mu.Unlock()
+	case s != nil && code == performAttach:
+		if fromPartition(frame) && s.reads.Swap(true) {
+			return 0, errors.New("amqp: attach: a partition needs a session of its own")
+		}
+	case s != nil && code == performFlow:
+		n := s.merged.Load()
+		sent = correct(frame, map[int]uint32{nextIncomingID: n, deliveryCount: n, linkCredit: -n})
 	}
-	c.mu.Lock()
-	s := c.own[binary.BigEndian.Uint16(frame[6:])]
-	c.mu.Unlock()
-	merged := uint32(0)
-	if s != nil {
-		merged = s.merged.Load()
-	}
-	if merged == 0 {
-		return c.Conn.Write(frame)
-	}
-	if _, err := c.Conn.Write(correct(frame, merged)); err != nil {
+	if _, err := c.Conn.Write(sent); err != nil {
 		return 0, err
 	}
 	return len(frame), nil
 }
 
-// correct returns a flow frame of a library that does not know of so many transfers.
-func correct(flow []byte, merged uint32) []byte {
-	v, _, _ := amqpvalue.Next(flow[headerSize:])
-	_, list, _ := v.Describe()
+// fromPartition reports whether the library attaches a link on which events of a partition come. That the peer repeats
+// the address in its answer is not certain.
+func fromPartition(attach []byte) bool {
+	var fields [6]amqpvalue.Value
+	performative(attach, fields[:])
+	receives, _ := fields[2].Bool()
+	_, source, _ := fields[5].Describe()
+	var address [1]amqpvalue.Value
+	source.Fields(address[:])
+	text, _ := address[0].Text()
+	return receives && bytes.Contains(bytes.ToLower(text), []byte("/partitions/"))
+}
+
+// Fields of a flow.
+const (
+	nextIncomingID = 0
+	nextOutgoingID = 2
+	deliveryCount  = 5
+	linkCredit     = 6
+)
+
+// correct returns a flow frame with so much added to its numbers.
+func correct(flow []byte, add map[int]uint32) []byte {
 	var fields [11]amqpvalue.Value
-	list.Fields(fields[:])
-	add := func(i int, n uint32) {
+	if _, ok := performative(flow, fields[:]); !ok {
+		return flow
+	}
+	for i, n := range add {
 		if was, ok := fields[i].Uint(); ok {
 			fields[i] = binary.BigEndian.AppendUint32([]byte{amqpvalue.Uint}, uint32(was)+n)
 		}
 	}
-	add(0, merged)  // next-incoming-id
-	add(5, merged)  // delivery-count
-	add(6, -merged) // link-credit
 
 	f := append([]byte{}, flow[:headerSize]...)
 	f = append(f, amqpvalue.Described, amqpvalue.SmallUlong, performFlow, amqpvalue.List32, 0, 0, 0, 0)

@@ -47,9 +47,18 @@ func (c *pieces) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// through returns what a reader gets that reads at most size bytes at once.
-func through(stream []byte, size int, sizes ...int) ([]byte, error) {
-	c := amqpfilter.New(&pieces{stream: stream, sizes: sizes})
+// filtered returns a connection on which the library has asked for what p answers.
+func filtered(p *peer, c net.Conn) net.Conn {
+	c = amqpfilter.New(c)
+	for _, frame := range p.asked {
+		_, _ = c.Write(frame)
+	}
+	return c
+}
+
+// through returns what a reader gets that reads at most size bytes at once of what a peer sends.
+func through(from *peer, size int, sizes ...int) ([]byte, error) {
+	c := filtered(from, &pieces{stream: bytes.Clone(from.stream), sizes: sizes})
 	var got []byte
 	p := make([]byte, size)
 	for {
@@ -64,6 +73,8 @@ func through(stream []byte, size int, sizes ...int) ([]byte, error) {
 // A peer writes a stream as a hub does.
 type peer struct {
 	stream   []byte
+	asked    [][]byte          // frames of the library that it answers
+	own      map[uint16]uint16 // the library's number of a session, by the peer's
 	delivery uint32
 }
 
@@ -86,17 +97,29 @@ const events = "Telemetry/ConsumerGroups/$Default/Partitions/0"
 
 // attachAlone makes a session and a link on it on which the peer sends.
 func (p *peer) attachAlone(address string) {
-	p.write(0, &frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
-	p.attach(0, 0, address, "")
+	p.begin(0, 0)
+	p.attach(0, 0, address, 0)
 }
 
-// attach makes a link on which the peer sends.
-func (p *peer) attach(channel uint16, handle uint32, address, selector string) {
-	source := &frames.Source{Address: address}
-	if selector != "" {
-		source.Filter = frames.Map{"apache.org:selector-filter:string": frames.Described{Descriptor: 0x0000468C00000004, Value: selector}}
+// begin makes a session that has the number own for the library.
+func (p *peer) begin(channel, own uint16) {
+	if p.own == nil {
+		p.own = map[uint16]uint16{}
 	}
-	p.write(channel, &frames.Attach{Name: "link", Handle: handle, Role: frames.Sender, Source: source, Target: &frames.Target{}})
+	p.own[channel] = own
+	begin := &frames.Begin{IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9}
+	p.asked = append(p.asked, frames.Append(nil, frames.AMQP, own, begin))
+	begin.RemoteChannel = &own
+	p.write(channel, begin)
+}
+
+// attach makes a link on which the peer sends messages of up to max bytes.
+func (p *peer) attach(channel uint16, handle uint32, address string, max int) {
+	source := &frames.Source{Address: address}
+	link := &frames.Attach{Name: "link", Role: frames.Receiver, Source: source, Target: &frames.Target{}}
+	p.asked = append(p.asked, frames.Append(nil, frames.AMQP, p.own[channel], link))
+	link.Handle, link.Role, link.MaxMessageSize = handle, frames.Sender, uint64(max)
+	p.write(channel, link)
 }
 
 // deliver sends part of a message in a frame.
@@ -158,10 +181,10 @@ func TestFragmentation(t *testing.T) {
 		p.open()
 		links := [][2]uint32{{0, 0}, {1, 0}, {70, 5}}
 		for _, channel := range []uint16{0, 1, 70} {
-			p.write(channel, &frames.Begin{RemoteChannel: &channel, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+			p.begin(channel, channel+3)
 		}
 		for _, l := range links {
-			p.attach(uint16(l[0]), l[1], events, "")
+			p.attach(uint16(l[0]), l[1], events, 0)
 		}
 		waiting := map[[2]uint32][]byte{} // of messages that have begun
 		want := map[[2]uint32][][]byte{}
@@ -204,12 +227,12 @@ func TestFragmentation(t *testing.T) {
 			}
 		}
 
-		whole, err := through(bytes.Clone(p.stream), 1<<20)
+		whole, err := through(p, 1<<20)
 		if !errors.Is(err, io.EOF) {
 			t.Fatal(err)
 		}
 		sizes := rapid.SliceOfN(rapid.IntRange(1, 5000), 1, 5).Draw(t, "sizes")
-		cut, err := through(bytes.Clone(p.stream), rapid.IntRange(1, 5000).Draw(t, "buffer"), sizes...)
+		cut, err := through(p, rapid.IntRange(1, 5000).Draw(t, "buffer"), sizes...)
 		if !errors.Is(err, io.EOF) {
 			t.Fatalf("cut into %v: %v", sizes, err)
 		}
@@ -239,14 +262,14 @@ func TestFragmentation(t *testing.T) {
 func TestFlowIsCorrected(t *testing.T) {
 	own, uncorrected := uint16(3), uint16(4)
 	p := &peer{}
-	p.write(7, &frames.Begin{RemoteChannel: &own, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
-	p.write(8, &frames.Begin{RemoteChannel: &uncorrected, IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
-	p.attach(7, 0, events, "")
+	p.begin(7, own)
+	p.begin(8, uncorrected)
+	p.attach(7, 0, events, 0)
 	for range 5 {
 		p.deliver(7, 0, false, false, usual(t)[0])
 	}
 	written := &pieces{stream: p.stream}
-	c := amqpfilter.New(written)
+	c := filtered(p, written)
 	if _, err := c.Read(make([]byte, 64<<10)); err != nil {
 		t.Fatal(err)
 	}
@@ -286,16 +309,16 @@ func TestFlowIsCorrected(t *testing.T) {
 func TestOtherFramesStay(t *testing.T) {
 	p := &peer{}
 	p.open()
-	p.write(0, &frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
+	p.begin(0, 0)
 	for handle, address := range []string{"$cbs", "$management", "amqps://namespace/$cbs", "hub", ""} {
-		p.attach(0, uint32(handle), address, "")
+		p.attach(0, uint32(handle), address, 0)
 		p.deliver(0, uint32(handle), false, false, []byte("\x00\x53\x73\x45\x00\x53\x77\x41"))
 		p.deliver(0, uint32(handle), true, false, usual(t)[0][:20])
 		p.deliver(0, uint32(handle), false, false, usual(t)[0][20:])
 		p.deliver(0, uint32(handle), false, false, poison.Messages()[0].Encode(at))
 	}
 	p.write(0, &frames.Detach{Handle: 0, Closed: true}, &frames.End{}, &frames.Close{})
-	got, _ := through(bytes.Clone(p.stream), 4096)
+	got, _ := through(p, 4096)
 	if !bytes.Equal(got, p.stream) {
 		t.Errorf("%d bytes became %d, %x became %x", len(p.stream), len(got), p.stream, got)
 	}
@@ -307,7 +330,7 @@ func TestAddresses(t *testing.T) {
 		p := &peer{}
 		p.attachAlone(address)
 		p.deliver(0, 0, false, false, usual(t)[0])
-		stream, _ := through(p.stream, 4096)
+		stream, _ := through(p, 4096)
 		all := messages(t, stream)
 		parse(t, all[[2]uint32{}][0])
 	}
@@ -324,7 +347,7 @@ func TestTooLarge(t *testing.T) {
 	}
 	p.deliver(0, 0, false, false, nil)
 	p.deliver(0, 0, false, false, next)
-	stream, _ := through(p.stream, 4096)
+	stream, _ := through(p, 4096)
 	all := messages(t, stream)
 	var got []amqpfilter.Event
 	for _, m := range all[[2]uint32{}] {
@@ -356,10 +379,10 @@ func TestEventFits(t *testing.T) {
 	}
 	for limit, fits := range map[int]bool{size: true, size - 1: false, len(m): false} {
 		p := &peer{}
-		p.write(0, &frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
-		p.write(0, &frames.Attach{Name: "link", Handle: 0, Role: frames.Sender, Source: &frames.Source{Address: events}, Target: &frames.Target{}, MaxMessageSize: uint64(limit)})
+		p.begin(0, 0)
+		p.attach(0, 0, events, limit)
 		p.deliver(0, 0, false, false, m)
-		stream, _ := through(p.stream, 4096)
+		stream, _ := through(p, 4096)
 		all := messages(t, stream)
 		got := all[[2]uint32{}][0]
 		if e := parse(t, got); len(got) > limit || fits != (len(e.Undecodable) == 0) || e.Sequence != 7 {
@@ -376,14 +399,14 @@ func TestEnds(t *testing.T) {
 	}{
 		"short frame":     {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 7, 2, 0, 0, 0) }, "frame of 7 bytes"},
 		"large frame":     {func(p *peer) { p.stream = append(p.stream, 1, 0, 0, 0, 2, 0, 0, 0) }, "frame of 16777216 bytes"},
-		"broken attach":   {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x12, 0x45) }, "attach"},
-		"broken transfer": {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x14, 0x45) }, "transfer"},
+		"broken transfer": {func(p *peer) { p.stream = append(p.stream, 0, 0, 0, 12, 2, 0, 0, 0, 0, 0x53, 0x14, 0xc0) }, "transfer"},
 	} {
 		p := &peer{}
 		p.open()
+		p.attachAlone(events)
 		good := len(p.stream)
 		tt.send(p)
-		got, err := through(p.stream, 4096)
+		got, err := through(p, 4096)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%s: %v, want %q", name, err, tt.want)
 		}
@@ -397,8 +420,7 @@ func TestEnds(t *testing.T) {
 func FuzzStream(f *testing.F) {
 	p := &peer{}
 	p.open()
-	p.write(0, &frames.Begin{RemoteChannel: new(uint16), IncomingWindow: 100, OutgoingWindow: 100, HandleMax: 9})
-	p.attach(0, 0, events, "amqp.annotation.x-opt-sequence-number > '41'")
+	p.attachAlone(events)
 	good := usual(f)[0]
 	p.deliver(0, 0, false, false, good)
 	p.deliver(0, 0, true, false, good[:20])
@@ -407,8 +429,9 @@ func FuzzStream(f *testing.F) {
 	p.write(0, &frames.Detach{Handle: 0, Closed: true}, &frames.End{}, &frames.Close{})
 	f.Add(p.stream, uint16(7), uint16(512))
 	f.Fuzz(func(t *testing.T, stream []byte, piece, buffer uint16) {
-		whole, err := through(bytes.Clone(stream), 1<<16)
-		cut, err2 := through(bytes.Clone(stream), int(buffer)+1, int(piece)+1)
+		sending := &peer{stream: stream, asked: p.asked}
+		whole, err := through(sending, 1<<16)
+		cut, err2 := through(sending, int(buffer)+1, int(piece)+1)
 		if err.Error() != err2.Error() {
 			t.Fatalf("%x became %x, %v; in pieces %x, %v", stream, whole, err, cut, err2)
 		}

@@ -5,7 +5,7 @@ func Message(message []byte) []byte { return Appender()(nil, message) }
 
 // Appender returns a function that appends to b what the library gets in place of a message. It may be called again.
 func Appender() func(b, message []byte) []byte {
-	l := &link{max: MaxMessage}
+	l := &session{max: MaxMessage}
 	return func(b, message []byte) []byte {
 		start := len(b)
 		b = l.add(begin(b), message)
