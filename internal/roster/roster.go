@@ -233,6 +233,12 @@ func (r *Roster) Raise(to Place) {
 	}
 }
 
+// Restart raises the floor of a column, unless it is there already: deadlines start anew.
+func (r *Roster) Restart(column int, at Place) {
+	c := &r.columns[column]
+	c.Floor = later(c.Floor, at)
+}
+
 // Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them
 // at to.
 func (r *Roster) Miss(from int64, to Place) {

@@ -106,7 +106,7 @@ const (
 
 // lookAtAll reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
 // than a quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard
-// again, or for a day.
+// again, or for a day. When it is over, deadlines start anew: not everybody comes back at once.
 func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	whole := key{rule, w.whole}
 	dark, is := w.open[whole]
@@ -124,6 +124,8 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	case n.again > 0 && n.again*2 >= n.all:
 		delete(w.open, whole)
 		w.alarms.Lit(rule, w.read)
+		w.roster.Restart(rule, roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)})
+		return true
 	case n.all == 0, until >= dark.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
 		delete(w.open, whole)
 		w.alarms.Forgotten(rule, w.whole, until)

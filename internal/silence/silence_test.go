@@ -318,27 +318,73 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// If hardly anybody is heard, the partition is dark: one silence stands for all, until half are heard again.
+// If hardly anybody is heard, the partition is dark: one silence stands for all, until half are heard again. Then
+// everybody has the limit once more.
 func TestDark(t *testing.T) {
 	b := newBench(t)
 	var all []string
 	for i := range 25 {
 		all = append(all, fmt.Sprint("device-", i))
 	}
+	says := func(when, want string) {
+		t.Helper()
+		b.look()
+		if got := strings.Join(b.said, ", "); got != want {
+			t.Errorf("%s it says %q, want %q", when, got, want)
+		}
+	}
+
 	b.sends(all...)
+	b.now = limit / 2
+	b.sends(all[0])
 	b.now = limit + 2*time.Second
 	b.sends(all[0])
-	b.look()
+	says("with one of 25 devices heard", whole+" fell")
 	b.now += time.Second
 	b.sends(all[1:12]...)
-	b.look()
-	if got := strings.Join(b.said, ", "); got != whole+" fell" {
-		t.Errorf("with 12 of 25 devices heard it says %q", got)
-	}
+	says("with 12 of 25 devices heard", whole+" fell")
 	b.sends(all[12:24]...)
-	b.look()
-	if got := strings.Join(b.said, ", "); got != whole+" fell, lit, device-24 fell" {
-		t.Errorf("with all but one heard it says %q", got)
+	says("with all but one heard", whole+" fell, lit")
+	b.now += limit - time.Second
+	b.sends(all[:24]...)
+	says("before the last one has had the limit again", whole+" fell, lit")
+	b.now += 3 * time.Second
+	b.sends(all[:24]...)
+	says("after that", whole+" fell, lit, device-24 fell")
+}
+
+// After a gap of the whole partition, as long as a device may be silent, everybody has the limit once more, however
+// few are the first to be heard. With few devices nothing follows from a gap.
+func TestDawn(t *testing.T) {
+	for devices, want := range map[int]string{
+		25: "",
+		20: "device-1 fell, device-2 fell, device-3 fell, device-4 fell, device-5 fell, device-6 fell, device-7 fell, " +
+			"device-8 fell, device-9 fell",
+	} {
+		b := newBench(t)
+		var all []string
+		for i := range devices {
+			all = append(all, fmt.Sprint("device-", i))
+		}
+		b.sends(all...)
+		b.now = limit + 10*time.Second
+		b.sends(all[0])
+		b.sends(all[10:]...)
+		b.look()
+		if got := strings.Join(b.said, ", "); got != want {
+			t.Errorf("with half of %d devices heard it says %q, want %q", devices, got, want)
+		}
+
+		b.said = nil
+		for range 2 {
+			b.now += limit/2 + 2*time.Second
+			b.sends(all[:9]...)
+			b.sends(all[10:]...)
+		}
+		b.look()
+		if got := strings.Join(b.said, ", "); devices == 25 && got != "device-9 fell" {
+			t.Errorf("after another %v it says %q", limit, got)
+		}
 	}
 }
 

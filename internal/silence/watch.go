@@ -286,6 +286,9 @@ func (w *Watch) follow(e *telemetry.Event) {
 	at := millis(e.Enqueued)
 	missing := w.expected > 0 && e.Sequence > w.expected
 	from := millis(w.read.Time)
+	if !w.read.Time.IsZero() && !e.Enqueued.IsZero() {
+		w.dawn(from, roster.Place{Sequence: e.Sequence, Time: at})
+	}
 	switch {
 	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
 		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})
@@ -303,6 +306,28 @@ func (w *Watch) follow(e *telemetry.Event) {
 	case w.expected > 0:
 		w.expected++
 	}
+}
+
+// dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent:
+// it was the way to the hub that was down, not each of its devices.
+func (w *Watch) dawn(from int64, at roster.Place) {
+	for rule := range w.rules {
+		_, dark := w.open[key{rule, w.whole}]
+		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && !dark && w.expects(rule) > darkDevices {
+			w.roster.Restart(rule, at)
+		}
+	}
+}
+
+// expects returns how many devices are watched by a rule and have no alarm.
+func (w *Watch) expects(rule int) (n int) {
+	for device := range w.roster.Len() {
+		_, open := w.open[key{rule, w.roster.Name(device)}]
+		if !open && w.roster.Heard(device, rule).Time != 0 {
+			n++
+		}
+	}
+	return n
 }
 
 // end ends the silence of e's device by a rule, if it is about an earlier event.
