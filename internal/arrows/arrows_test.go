@@ -24,7 +24,8 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/partition internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
+	internal/partition internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry
 	internal/ledger    internal/records internal/telemetry
@@ -71,16 +72,16 @@ const arrows = `
 	internal/peers   internal/records internal/rules
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
-	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/delivery internal/httpapi internal/humanize
+	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
 	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/worker
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/humanize
 	internal/ops/checkup  internal/ops/status internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
 	internal/ops/leader   internal/backoff internal/lease internal/throttle
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/humanize
-	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/delivery
-	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/delivery
-	internal/ops/status   internal/azure internal/telemetry internal/lease internal/notify internal/worker internal/delivery internal/humanize
-	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/worker internal/delivery
+	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
+	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
+	internal/ops/status   internal/azure internal/telemetry internal/lease internal/notify internal/partition internal/delivery internal/humanize
+	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/delivery
 
 	internal/lab/busytest
 	internal/lab/cloud
@@ -101,7 +102,7 @@ const arrows = `
 	tools/kubernetes    internal/config
 	tools/notes
 	tools/simulate
-	tools/rules         internal/ops/metrics/metricstest internal/worker internal/delivery
+	tools/rules         internal/ops/metrics/metricstest internal/worker internal/partition internal/delivery
 	tools/rules/fire    tools/rules
 	tools/systemd       internal/config
 `

@@ -11,9 +11,9 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
-	"alertworker/internal/worker"
 )
 
 // notified returns what r took of a device: for each alert and recovery the level, what it is
@@ -261,7 +261,7 @@ func TestOwedToEachReceiver(t *testing.T) {
 		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1" {
 			t.Errorf("notified of %s", got)
 		}
-		if n := s.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature", Due: 1}) {
+		if n := s.worker.AlarmCounts()[0]; n != (partitions.AlarmCounts{Rule: "temperature", Due: 1}) {
 			t.Errorf("%+v", n)
 		}
 		s.end()
@@ -274,7 +274,7 @@ func TestOwedToEachReceiver(t *testing.T) {
 		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
-		if n := next.worker.AlarmCounts()[0]; n != (worker.AlarmCounts{Rule: "temperature"}) {
+		if n := next.worker.AlarmCounts()[0]; n != (partitions.AlarmCounts{Rule: "temperature"}) {
 			t.Errorf("%+v", n)
 		}
 		next.end()

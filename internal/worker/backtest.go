@@ -2,13 +2,13 @@ package worker
 
 import (
 	"container/heap"
-	"context"
 	"math"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/partition"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/silence"
@@ -21,16 +21,17 @@ import (
 // It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording
 // going on, in whatever partition. It is for one goroutine.
 type Backtest struct {
-	worker    *Worker
-	observer  Observer
-	streams   map[string]*stream
-	order     []*stream                     // in which they came
-	shortest  int64                         // after how long a device can be silent, in µs
-	watchAt   int64                         // before then none is, in Unix µs
-	now       int64                         // as far as the recording has gone, in Unix µs
-	windows   []map[delivery.Key]backWindow // by receiver
-	due       recoveryHeap
-	scheduled int // recoveries so far: of several at the same time the first comes first
+	partitions partition.Config
+	stats      Stats
+	observer   Observer
+	streams    map[string]*partition.Recorded
+	order      []*partition.Recorded         // in which they came
+	shortest   int64                         // after how long a device can be silent, in µs
+	watchAt    int64                         // before then none is, in Unix µs
+	now        int64                         // as far as the recording has gone, in Unix µs
+	windows    []map[delivery.Key]backWindow // by receiver
+	due        recoveryHeap
+	scheduled  int // recoveries so far: of several at the same time the first comes first
 }
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
@@ -86,52 +87,58 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		return nil, err
 	}
 
-	c := Config{
-		Rules:   set,
-		Decoder: decoder,
-		Clock:   clock,
-		Log:     zap.NewNop(),
-		Mutes:   func() []rules.Mute { return o.Mutes },
-		Roster:  func(string) *roster.File { return nil },
+	b := &Backtest{
+		observer: o,
+		streams:  map[string]*partition.Recorded{},
+		watchAt:  math.MaxInt64,
+		shortest: math.MaxInt64,
 	}
 
-	b := &Backtest{observer: o, streams: map[string]*stream{}, watchAt: math.MaxInt64, shortest: math.MaxInt64}
+	var wants []partition.Receiver
 	for _, r := range receivers {
-		r.Gate = func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
-		c.Receivers = append(c.Receivers, r)
+		noGate := func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
+		wants = append(wants, partition.Receiver{Filters: r.Filters, Gate: noGate})
 		b.windows = append(b.windows, map[delivery.Key]backWindow{})
 	}
 
-	b.worker = New(c)
-	for _, r := range b.worker.rules {
-		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
-		r.stateful = true
+	b.partitions = partition.Config{
+		Evaluator: partition.NewEvaluator(partition.Rulebook{
+			Rules:     set,
+			Decoder:   decoder,
+			Clock:     clock,
+			Receivers: wants,
+			Mutes:     func() []rules.Mute { return o.Mutes },
+			Counters:  &b.stats.Counters,
+			// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+			FollowAll: true,
+		}),
+		Roster: func(string) *roster.File { return nil },
+		Log:    zap.NewNop(),
 	}
 
-	for _, r := range b.worker.silences {
-		b.shortest = min(b.shortest, r.Silent.Microseconds())
+	for _, r := range set.Rules {
+		if r.Silence() {
+			b.shortest = min(b.shortest, r.Silent.Microseconds())
+		}
 	}
 
 	return b, nil
 }
 
 // Take takes the next events of a partition. Over all partitions none may be enqueued before the one before it.
-func (b *Backtest) Take(partition string, events []telemetry.Event) {
-	s := b.streams[partition]
-	if s == nil {
-		s = newStream(context.Background(), b.worker, partition, logName(events[0].Generation, partition))
-		s.cut()
-		s.out = moment{b, s}
-		s.watcher = b.changed
-		s.alarms = newAlarms(0)
-		b.streams[partition], b.order = s, append(b.order, s)
+func (b *Backtest) Take(id string, events []telemetry.Event) {
+	p := b.streams[id]
+	if p == nil {
+		p = partition.NewRecorded(b.partitions, id, events[0].Generation, b.changed)
+		p.Deliver(moment{b, p})
+		b.streams[id], b.order = p, append(b.order, p)
 	}
 
 	for i := range events {
 		events[i].Time = events[i].Enqueued
 		b.advance(micros(events[i].Enqueued))
-		s.take(events[i : i+1])
-		if s.unheard != nil {
+		p.Take(events[i : i+1])
+		if b.shortest < math.MaxInt64 {
 			b.watchAt = min(b.watchAt, b.now+b.shortest)
 		}
 	}
@@ -151,7 +158,7 @@ func (b *Backtest) Finish() {
 }
 
 // Stats returns what was counted.
-func (b *Backtest) Stats() *Stats { return b.worker.Stats() }
+func (b *Backtest) Stats() *Stats { return &b.stats }
 
 // advance goes on to a time, and sends the recoveries that were due before, and what is about devices that have
 // fallen silent until then. A reading of the same time comes first.
@@ -174,46 +181,34 @@ func (b *Backtest) advance(to int64) {
 func (b *Backtest) watch() {
 	b.now, b.watchAt = b.watchAt, math.MaxInt64
 	now := fromMicros(b.now)
-	for _, s := range b.order {
-		w := s.unheard
-		w.ProveAll(now)
-		if q := w.Look(now, false); len(q.Elsewhere) > 0 {
-			w.Answer(b.elsewhere(s, q.Elsewhere), 0)
-			w.Look(now, false)
-		}
-
-		s.mu.Lock()
-		s.saved(s.opened)
-		s.opened = nil
-		s.mu.Unlock()
-		s.handOver()
-		b.watchAt = min(b.watchAt, w.Next(now.UnixMilli())*1000)
+	for _, p := range b.order {
+		next := p.Watch(now, func(asked []roster.Asked) map[roster.Asked]int64 { return b.elsewhere(p, asked) })
+		b.watchAt = min(b.watchAt, next*1000)
 	}
 }
 
-// elsewhere returns when other partitions than s have heard devices: see roster.File.Elsewhere.
-func (b *Backtest) elsewhere(s *stream, asked []roster.Asked) map[roster.Asked]int64 {
+// elsewhere returns when other partitions than p have heard devices: see roster.File.Elsewhere.
+func (b *Backtest) elsewhere(p *partition.Recorded, asked []roster.Asked) map[roster.Asked]int64 {
 	heard := map[roster.Asked]int64{}
 	for _, a := range asked {
 		heard[a] = 0
 		for _, other := range b.order {
-			if other == s {
-				continue
+			if other != p {
+				heard[a] = max(heard[a], other.LastOf(a))
 			}
-			other.unheard.View(func(r *roster.Roster) { heard[a] = max(heard[a], r.LastOf(a.Device, a.Hears)) })
 		}
 	}
 
 	return heard
 }
 
-// A moment takes what a stream says to receivers that take everything at once.
+// A moment takes what a partition says to receivers that take everything at once.
 type moment struct {
 	*Backtest
-	of *stream
+	of *partition.Recorded
 }
 
-// Alert implements outgoing: an alert goes unless a window covers it.
+// Alert implements partition.Outgoing: an alert goes unless a window covers it.
 func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
@@ -227,16 +222,16 @@ func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket 
 func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery.Reading) {
 	windows := m.windows[receiver]
 	if r.Enqueued < windows[key].end {
-		m.worker.stats.Suppressed.Add(1)
+		m.stats.Suppressed.Add(1)
 		return
 	}
 
 	windows[key] = backWindow{end: m.now + key.Message.Window.Microseconds(), notified: true}
 	key.Sent.Add(1)
-	m.notice(BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.logName}, key, r)
+	m.notice(BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.Log()}, key, r)
 }
 
-// Give implements outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
+// Give implements partition.Outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	for i := range m.windows {
 		switch {
@@ -252,7 +247,7 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	}
 }
 
-// Withdraw implements outgoing: recover finds that the one that waits is not due any more.
+// Withdraw implements partition.Outgoing: recover finds that the one that waits is not due any more.
 func (m moment) Withdraw(delivery.Key, *delivery.Notice) {}
 
 func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
@@ -263,7 +258,7 @@ func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
 
 // recover sends a recovery whose time has come, if it is still due and its receiver was notified.
 func (b *Backtest) recover(r *dueRecovery) {
-	if !r.from.of.isDue(r.key, r.notice) {
+	if !r.from.of.IsDue(r.key, r.notice) {
 		return
 	}
 
@@ -292,7 +287,7 @@ func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) 
 
 	n.About, n.Shared = key.About, key.Shared
 	n.Rule, n.Level = key.Message.Rule, key.Message.Level
-	n.Partition = m.of.id
+	n.Partition = m.of.ID()
 	n.Sequence = r.Sequence
 	n.Enqueued = fromMicros(r.Enqueued)
 	n.Value = r.Value
@@ -301,27 +296,25 @@ func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) 
 }
 
 // changed says that an alarm has become another.
-func (b *Backtest) changed(key alarmKey, was, is rules.State) {
-	open := is.Phase == rules.Open
-	if b.observer.Alarm == nil || open == (was.Phase == rules.Open) {
+func (b *Backtest) changed(c partition.Change) {
+	open := c.Is.Phase == rules.Open
+	if b.observer.Alarm == nil || open == (c.Was.Phase == rules.Open) {
 		return
 	}
 
-	since := was.Since
+	since := c.Was.Since
 	if open {
-		since = is.Since
+		since = c.Is.Since
 	}
 
-	b.observer.Alarm(
-		BacktestAlarm{
-			At:     fromMicros(b.now),
-			Device: key.device,
-			Rule:   key.level.rule.Name,
-			Level:  key.level.Name,
-			Open:   open,
-			Since:  fromMicros(since.Time()),
-		},
-	)
+	b.observer.Alarm(BacktestAlarm{
+		At:     fromMicros(b.now),
+		Device: c.Device,
+		Rule:   c.Rule,
+		Level:  c.Level,
+		Open:   open,
+		Since:  fromMicros(since.Time()),
+	})
 }
 
 // A dueRecovery waits for its time.
@@ -351,3 +344,8 @@ func (d *recoveryHeap) Pop() any {
 	*d = (*d)[:last]
 	return r
 }
+
+// micros is t in µs, rounded up: rounding makes no reading older, and the hub counts in ms.
+func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -17,10 +17,10 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 func TestDeviceThatIsNotHot(t *testing.T) {
@@ -36,13 +36,13 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 		bothBroken := p.publishBody("both", `{"temperature":null}`)
 		pass(time.Second)
 		at := time.Now().Add(-time.Second).UTC()
-		reading := func(e telemetry.Event, value float64) *worker.Reading {
-			return &worker.Reading{Value: value, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
+		reading := func(e telemetry.Event, value float64) *partitions.Reading {
+			return &partitions.Reading{Value: value, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
 		}
-		undecodable := func(e telemetry.Event, reason telemetry.Reason) *worker.Undecodable {
-			return &worker.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
+		undecodable := func(e telemetry.Event, reason telemetry.Reason) *partitions.Undecodable {
+			return &partitions.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
 		}
-		for device, want := range map[string]*worker.LastSeen{
+		for device, want := range map[string]*partitions.LastSeen{
 			"cold":   {Partition: "7", At: at, Reading: reading(cold, 21.5)},
 			"broken": {Partition: "7", At: at, Undecodable: undecodable(broken, telemetry.ReasonMalformed)},
 			"both":   {Partition: "7", At: at, Reading: reading(both, 20), Undecodable: undecodable(bothBroken, telemetry.ReasonNull)},
@@ -56,7 +56,7 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 	})
 }
 
-func text(h *worker.LastSeen) string {
+func text(h *partitions.LastSeen) string {
 	if h == nil {
 		return "nothing"
 	}
@@ -89,9 +89,9 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p.publishBody("chilled, cold", `{"temperature":20,"cargo":-18,"kind":"chilled"}`)
 		p.publishBody("chilled, damp", `{"cargo":5,"kind":"chilled","humidity":65}`)
 		pass(time.Second)
-		for device, want := range map[string]worker.Reading{
-			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: worker.Notified}, "both": {Value: 65, Field: 1, Decision: worker.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: worker.Muted},
-			"chilled": {Value: 5, Field: 2, Decision: worker.Excluded}, "chilled, cold": {Value: 20}, "chilled, damp": {Value: 65, Field: 1, Decision: worker.Notified},
+		for device, want := range map[string]partitions.Reading{
+			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: partitions.Notified}, "both": {Value: 65, Field: 1, Decision: partitions.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: partitions.Muted},
+			"chilled": {Value: 5, Field: 2, Decision: partitions.Excluded}, "chilled, cold": {Value: 20}, "chilled, damp": {Value: 65, Field: 1, Decision: partitions.Notified},
 		} {
 			h := s.worker.Device(device).Last
 			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Decision != want.Decision {
@@ -120,10 +120,10 @@ func TestDeviceWithItsOwnLimit(t *testing.T) {
 			p.publishProperties("fridge", body, map[string]any{"maxTemp": maxTemp})
 			synctest.Wait()
 			got := *s.worker.Device("fridge").Last.Reading
-			want := []worker.Reading{
-				{Value: 4, Decision: worker.NoLimit, Rule: "temperature", Limit: 8, Own: true},
-				{Value: 9, Decision: worker.Notified, Rule: "temperature", Limit: 8, Own: true},
-				{Value: -20, Decision: worker.NoLimit},
+			want := []partitions.Reading{
+				{Value: 4, Decision: partitions.NoLimit, Rule: "temperature", Limit: 8, Own: true},
+				{Value: 9, Decision: partitions.Notified, Rule: "temperature", Limit: 8, Own: true},
+				{Value: -20, Decision: partitions.NoLimit},
 			}[i]
 			want.Enqueued, want.Sequence = got.Enqueued, got.Sequence
 			if got != want {
@@ -297,7 +297,7 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		synctest.Wait()
 		for _, device := range []string{"first", "second"} {
 			got := s.worker.Device(device)
-			want := []worker.HeardState{{Partition: "0", Rule: "offline", At: at, Deadline: at.Add(silent)}}
+			want := []partitions.HeardState{{Partition: "0", Rule: "offline", At: at, Deadline: at.Add(silent)}}
 			if got.Last == nil || got.Last.Reading == nil || got.Last.Reading.Shared != "berlin" || !reflect.DeepEqual(got.Heard, want) {
 				t.Errorf("of %s it knows %+v and %+v, want %+v", device, got.Last.Reading, got.Heard, want)
 			}

@@ -400,7 +400,7 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	return o.Store.Acquire(ctx, key, ttl, next)
 }
 
-// malformedEvents is a worker.MalformedEvents.
+// malformedEvents is a partition.MalformedEvents.
 type malformedEvents struct {
 	mu     sync.Mutex
 	events []telemetry.MalformedEvent

@@ -10,7 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/roster"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
 )
 
@@ -22,10 +22,11 @@ const maxCallers = 256
 // An Intake is a [telemetry.Intake] that takes events through the same gates and
 // notifiers as the events of partitions. Its rules have no state.
 type Intake struct {
-	*Worker
+	worker  *Worker
+	rules   *partition.Evaluator
 	name    string
 	box     *delivery.Outbox
-	seen    *lastSeen
+	seen    *partition.Seen
 	next    atomic.Int64
 	callers chan struct{} // one for each caller that waits
 
@@ -39,14 +40,20 @@ var _ telemetry.Intake = (*Intake)(nil)
 // NewIntake returns an Intake; name is the partition in its alerts. Close it when no
 // Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
-	in := &Intake{Worker: w, name: name, seen: newLastSeen(time.Now()), callers: make(chan struct{}, maxCallers)}
+	in := &Intake{
+		worker:  w,
+		rules:   w.evaluator,
+		name:    name,
+		seen:    partition.NewSeen(time.Now()),
+		callers: make(chan struct{}, maxCallers),
+	}
 	in.ctx, in.stop = context.WithCancel(context.WithoutCancel(ctx))
 	send, cut := context.WithCancel(context.WithoutCancel(ctx))
 	in.cut = cut
 	in.box = w.dispatcher.Open(in.ctx, send, delivery.Account{
 		Owner:  callers{},
 		Name:   name,
-		IDs:    w.ids(name),
+		IDs:    w.evaluator.IDs(name),
 		Logger: w.Log.With(zap.String("partition", name)),
 	})
 
@@ -61,13 +68,13 @@ func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 func (in *Intake) Close() {
 	in.stop()
 	in.box.Close()
-	late := time.AfterFunc(in.DrainTimeout, in.cut)
+	late := time.AfterFunc(in.worker.DrainTimeout, in.cut)
 	in.box.Wait()
 	late.Stop()
 	in.cut()
-	in.mu.Lock()
-	defer in.mu.Unlock()
-	delete(in.intakes, in)
+	in.worker.mu.Lock()
+	defer in.worker.mu.Unlock()
+	delete(in.worker.intakes, in)
 }
 
 // callers own the deliveries of an Intake: nothing is due to them, and each waits for its own.
@@ -83,16 +90,12 @@ func (callers) Settled(delivery.Key, *delivery.Notice) {}
 
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
-	found := make([]telemetry.Found, in.fields)
-	reason, hash := in.Decoder.DecodeAll(&e, found), roster.Hash(e.Device)
-	in.stats.Events[reason].Add(1)
-	in.seen.mu.Lock()
-	in.seen.add(&e, hash, reason, found, time.Now().UnixMicro())
-	in.seen.mu.Unlock()
+	found, reason := in.rules.Decode(&e)
+	in.seen.Note(&e, reason, found)
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case !in.reaches(&e, found, nil):
+	case !in.rules.Reaches(&e, found):
 		return telemetry.VerdictNormal, nil
 	}
 
@@ -106,30 +109,37 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	}
 
 	e.Sequence = in.next.Add(1)
-	a := &arriving{
-		examination: in.examine(&e),
-		box:         in.box,
-		busy:        busy,
-		arrival:     &delivery.Arrival{At: e.Enqueued, ID: key},
-	}
-	switch over := a.evaluate(found); {
-	case !over:
+	alerts, over := in.rules.Alerts(&e, found)
+	if !over {
 		return telemetry.VerdictNormal, nil
-	case busy && len(a.tickets) > 0:
+	}
+
+	arrival := &delivery.Arrival{At: e.Enqueued, ID: key}
+	var tickets []*delivery.Ticket // for the deliveries that it is part of; nil for one for which there was no room
+	for i := range alerts {
+		a := &alerts[i]
+		a.JoinOnly, a.Waits = busy, true
+		tickets = append(tickets, in.box.Alert(&a.Alert, &arriving{a, arrival})...)
+	}
+
+	if busy && len(tickets) > 0 {
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 
-	in.stats.Over.Add(1)
-
-	return in.outcome(ctx, a)
+	return in.outcome(ctx, e.Device, tickets, arrival)
 }
 
-// outcome waits for what becomes of the reading a.
-func (in *Intake) outcome(ctx context.Context, a *arriving) (telemetry.Verdict, error) {
-	for _, t := range a.tickets {
+// outcome waits for what becomes of the alerts about a reading of device.
+func (in *Intake) outcome(
+	ctx context.Context,
+	device string,
+	tickets []*delivery.Ticket,
+	arrival *delivery.Arrival,
+) (telemetry.Verdict, error) {
+	for _, t := range tickets {
 		select {
 		case <-t.Ended:
-			if letter := cmp.Or(t.Letter, a.arrival.Letter.Load()); letter != nil {
+			if letter := cmp.Or(t.Letter, arrival.Letter.Load()); letter != nil {
 				return telemetry.VerdictFailed, &telemetry.UnsettledError{
 					Reason: delivery.OutcomeDeadLetter,
 					Detail: "the alert was kept as a dead letter: " + letter.Reason,
@@ -137,14 +147,14 @@ func (in *Intake) outcome(ctx context.Context, a *arriving) (telemetry.Verdict, 
 			}
 
 		case <-ctx.Done():
-			return telemetry.VerdictFailed, in.unsettled(a.event.Device)
+			return telemetry.VerdictFailed, in.unsettled(device)
 		}
 	}
 
 	switch {
 	case in.ctx.Err() != nil: // deliveries may have been dropped
 		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: "stopping", Detail: "this replica is stopping"}
-	case a.arrival.Alerted.Load():
+	case arrival.Alerted.Load():
 		return telemetry.VerdictAlerted, nil
 	}
 
@@ -153,7 +163,7 @@ func (in *Intake) outcome(ctx context.Context, a *arriving) (telemetry.Verdict, 
 
 // unsettled returns what the alert about a device waits for.
 func (in *Intake) unsettled(device string) error {
-	all := in.box.States(ownKeys(device, in.levels))
+	all := in.box.States(in.rules.Keys(device))
 	if len(all) == 0 { // it has ended just now
 		return &telemetry.UnsettledError{
 			Reason: delivery.WaitAttempt.String(),
@@ -164,75 +174,15 @@ func (in *Intake) unsettled(device string) error {
 	return &telemetry.UnsettledError{Reason: all[0].For.String(), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
 }
 
-// An arriving is a reading that a caller waits for.
+// An arriving alert is about a reading that a caller waits for.
 type arriving struct {
-	examination
-	box     *delivery.Outbox
-	busy    bool
-	arrival *delivery.Arrival
-	tickets []*delivery.Ticket // for the deliveries that it is part of; nil for one for which there was no room
-}
-
-// evaluate takes the event through every rule, and reports whether it reaches a limit. The highest level of a rule that
-// it reaches alerts.
-func (a *arriving) evaluate(found []telemetry.Found) (over bool) {
-	for _, r := range a.worker.rules {
-		f := &found[r.reads.Field]
-		if f.Reason != telemetry.ReasonOK || !r.applies(a.event, found) {
-			continue
-		}
-
-		inhibited := false
-		for _, l := range r.levels {
-			limit, _ := l.LimitFor(a.event.Properties)
-			if !r.Breaching(f.Value, limit) {
-				continue
-			}
-
-			over = true
-			l.stats.Over.Add(1)
-			if !inhibited {
-				a.notify(l, a.reading(f.Value, limit))
-			}
-
-			inhibited = true
-		}
-	}
-
-	a.count()
-	return over
-}
-
-// notify takes the reading to every receiver that wants alerts of l.
-func (a *arriving) notify(l *level, rd delivery.Reading) {
-	if a.worker.silenced(a.event.Device, l.rule.Name, a.event.Enqueued, a.property) {
-		a.worker.stats.Quieted.Add(1)
-		return
-	}
-
-	about := &about{examination: &a.examination, arrival: a.arrival}
-	alert := &delivery.Alert{
-		Key:       a.key(l),
-		Reading:   rd,
-		Sender:    a.event.Device,
-		Before:    placeOf(telemetry.Position{}),
-		Receivers: a.receivers(l),
-		JoinOnly:  a.busy,
-		Waits:     true,
-	}
-	about.topic = alert.Topic
-	a.tickets = append(a.tickets, a.box.Alert(alert, about)...)
-}
-
-// about implements delivery.Details for a reading that a caller waits for.
-type about struct {
-	*examination
-	topic   *delivery.Topic
+	*partition.Alert
 	arrival *delivery.Arrival
 }
 
-func (a *about) More() *delivery.More {
-	m := a.more(a.topic)
+// More implements delivery.Details.
+func (a *arriving) More() *delivery.More {
+	m := a.Alert.More()
 	if m == nil {
 		m = &delivery.More{}
 	}
@@ -241,8 +191,19 @@ func (a *about) More() *delivery.More {
 	return m
 }
 
+// describe adds what in knows of a device to d.
+func (in *Intake) describe(device string, d *partition.DeviceState) {
+	d.See(in.rules, in.seen, device, in.name)
+	d.Deliveries = append(d.Deliveries, in.box.States(in.rules.Keys(device))...)
+}
+
 // state returns in as a partition.
-func (in *Intake) state() PartitionState {
+func (in *Intake) state() partition.State {
+	state := partition.State{Partition: in.name, Delivering: in.box.Len()}
 	n, _, oldest := in.box.Unsettled()
-	return PartitionState{Partition: in.name, Delivering: in.box.Len(), Unsettled: n, Oldest: fromMicros0(oldest)}
+	if n > 0 {
+		state.Unsettled, state.Oldest = n, time.UnixMicro(oldest).UTC()
+	}
+
+	return state
 }

@@ -12,8 +12,8 @@ import (
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 func event(device string, temperature float64) telemetry.Event {
@@ -155,7 +155,7 @@ func TestPartitionsTellWhereTheyStand(t *testing.T) {
 		cold := p.publish("cold", 1)
 		pass(0)
 		got := s.worker.Partitions()
-		want := worker.PartitionState{Partition: "7", First: 1, Read: cold.Position, ReadUntil: cold.Enqueued, Unsettled: 1, Oldest: hot.Enqueued.UTC(), Delivering: 1}
+		want := partitions.State{Partition: "7", First: 1, Read: cold.Position, ReadUntil: cold.Enqueued, Unsettled: 1, Oldest: hot.Enqueued.UTC(), Delivering: 1}
 		if len(got) != 1 || got[0] != want {
 			t.Errorf("%+v, want %+v", got, want)
 		}

@@ -13,8 +13,8 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
-	"alertworker/internal/worker"
 )
 
 var draws = flag.Bool("draw", false, "draw docs/rules-silent.svg and docs/rules-site.svg anew")
@@ -140,7 +140,7 @@ func (p *pictured) play(t *testing.T) (h happened) {
 			synctest.Wait()
 			alarms := s.worker.Alarms(100)
 			for i, device := range p.devices {
-				open := slices.ContainsFunc(alarms, func(a worker.AlarmState) bool { return a.Device == device })
+				open := slices.ContainsFunc(alarms, func(a partitions.AlarmState) bool { return a.Device == device })
 				if open && !was[i] {
 					h.open[i] = append(h.open[i], [2]float64{minute})
 				}

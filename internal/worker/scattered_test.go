@@ -5,7 +5,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"alertworker/internal/worker"
+	partitions "alertworker/internal/partition"
 )
 
 // A device that sends to several partitions is noticed at its next alert, and not one whose hub was recreated.
@@ -37,7 +37,7 @@ func TestScatteredDevice(t *testing.T) {
 				if n := stats.Scattered.Load(); n != tt.want {
 					t.Errorf("noticed %d times, want %d", n, tt.want)
 				}
-				if d := stats.LastScattered.Load(); (d != nil) != (tt.want > 0) || d != nil && *d != (worker.Scattered{Device: "press", Partitions: tt.inPartitions}) {
+				if d := stats.LastScattered.Load(); (d != nil) != (tt.want > 0) || d != nil && *d != (partitions.Scattered{Device: "press", Partitions: tt.inPartitions}) {
 					t.Errorf("noticed %v", d)
 				}
 				if len(r.alerts("press")) != 3 {

@@ -1,57 +1,13 @@
 package worker
 
 import (
-	"sync/atomic"
-
 	"alertworker/internal/delivery"
-	"alertworker/internal/rules"
-	"alertworker/internal/telemetry"
+	"alertworker/internal/partition"
 )
 
 // Stats counts what a worker has done since it started. Its fields may be read at any
 // time.
 type Stats struct {
 	delivery.Stats
-	Events   [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
-	Over     atomic.Int64                        // readings that reached a limit
-	Filtered atomic.Int64                        // of these, the ones that a receiver does not want, for each receiver
-
-	Levels   []LevelStats                           // in the order of Config.Rules
-	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has
-	// readings that reached a limit or were of a device with an alarm, by the time of their device
-	Times [rules.TimeLate + 1]atomic.Int64
-	// readings over a limit of a rule with per whose message has no such property
-	Unshared atomic.Int64
-	// readings over a limit that QUIET_PROPERTY or a silence keeps quiet
-	Quieted   atomic.Int64
-	Forgotten atomic.Int64 // devices that were silent for too long
-	// messages of devices for which there was no room in their partition's roster
-	Unwatched atomic.Int64
-	// readings for which there was no room for one more alarm in their partition
-	Untracked atomic.Int64
-	// alerts of devices whose alert before came from another partition of the same hub
-	Scattered     atomic.Int64
-	LastScattered atomic.Pointer[Scattered] // the last of these devices; nil if there was none
-}
-
-// LevelStats counts what became of one level.
-type LevelStats struct {
-	Over      atomic.Int64 // readings that reached its limit
-	Opened    atomic.Int64 // alarms
-	Cleared   atomic.Int64 // alarms
-	Sent      atomic.Int64 // alerts that a receiver took
-	Recovered atomic.Int64 // recoveries that a receiver took
-}
-
-// read adds one batch, in few atomic operations.
-func (s *Stats) read(n *[telemetry.ReasonCount]int64, over int64) {
-	for reason, count := range n {
-		if count > 0 {
-			s.Events[reason].Add(count)
-		}
-	}
-
-	if over > 0 {
-		s.Over.Add(over)
-	}
+	partition.Counters
 }

@@ -2,7 +2,6 @@ package worker
 
 import (
 	"context"
-	"errors"
 	"sync"
 	"time"
 
@@ -11,18 +10,11 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/partition"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-)
-
-const (
-	maxMalformed    = 1024   // malformed events of a partition that are being kept
-	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
-
-	checkpointTimeout = 5 * time.Second
-	ledgerTimeout     = 20 * time.Second // it may hold many alarms
 )
 
 // Config holds what a Worker needs. All fields but Malformed and Trace are required.
@@ -43,7 +35,7 @@ type Config struct {
 	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
 	Roster    func(partition string) *roster.File // where a partition's is kept; required if a rule is about silence
-	Malformed MalformedEvents                     // nil: malformed events are only counted
+	Malformed partition.MalformedEvents           // nil: malformed events are only counted
 	Mutes     func() []rules.Mute                 // what people have silenced. It takes no time; nil: nothing
 	Trace     func(delivery.Start) delivery.Trace // called when a delivery starts; nil: deliveries are not traced
 	Log       *zap.Logger
@@ -62,45 +54,28 @@ type Receiver struct {
 	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
 }
 
-// MalformedEvents keeps malformed events.
-type MalformedEvents interface {
-	// KeepMalformed returns nil once e is kept, or dropped because there are too
-	// many. It may retain parts of e. Safe for concurrent use.
-	KeepMalformed(ctx context.Context, e telemetry.MalformedEvent) error
-}
-
 // A Worker is safe for concurrent use by its partitions.
 type Worker struct {
 	Config
 	dispatcher *delivery.Dispatcher
-	started    time.Time
+	evaluator  *partition.Evaluator
+	partitions partition.Config
 	stats      Stats
 
-	maxChanges int     // of alarms behind the watermark of a partition; beyond it reading pauses
-	fields     int     // that Decoder finds
-	rules      []*rule // about readings
-	silences   []*rule
-	levels     []*level // in the order of Config
-	stateful   bool
-
 	mu      sync.Mutex
-	streams map[*stream]struct{} // being consumed
-	intakes map[*Intake]struct{} // that are open
+	streams map[*partition.Stream]struct{} // being consumed
+	intakes map[*Intake]struct{}           // that are open
 }
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
-	w := &Worker{
-		Config:     c,
-		started:    time.Now(),
-		maxChanges: maxChanges,
-		streams:    map[*stream]struct{}{},
-		intakes:    map[*Intake]struct{}{},
-	}
+	w := &Worker{Config: c, streams: map[*partition.Stream]struct{}{}, intakes: map[*Intake]struct{}{}}
 
 	to := make([]delivery.Receiver, len(c.Receivers))
+	wants := make([]partition.Receiver, len(c.Receivers))
 	for i, r := range c.Receivers {
 		to[i] = delivery.Receiver{ID: r.ID, Name: r.Name, Limits: r.Limits, Notifier: r.Notifier}
+		wants[i] = partition.Receiver{Filters: r.Filters, Gate: r.Gate}
 	}
 
 	w.dispatcher = delivery.New(delivery.Config{
@@ -112,67 +87,51 @@ func New(c Config) *Worker {
 		Stats:       &w.stats.Stats,
 	})
 
-	fields, _ := c.Rules.Fields()
-	w.fields, w.stateful = len(fields), c.Rules.Stateful()
-	for _, r := range c.Rules.Rules {
-		w.stats.Levels = append(w.stats.Levels, make([]LevelStats, len(r.Levels))...)
-	}
+	w.evaluator = partition.NewEvaluator(partition.Rulebook{
+		Origin:    c.Origin,
+		Replica:   c.Replica,
+		Rules:     c.Rules,
+		Decoder:   c.Decoder,
+		Clock:     c.Clock,
+		Receivers: wants,
+		Mutes:     c.Mutes,
+		Counters:  &w.stats.Counters,
+	})
 
-	w.rules, w.silences, w.levels = newRules(&w.Config, w.stats.Levels)
+	w.partitions = partition.Config{
+		Evaluator:          w.evaluator,
+		Dispatcher:         w.dispatcher,
+		CheckpointInterval: c.CheckpointInterval,
+		DrainTimeout:       c.DrainTimeout,
+		MaxChanges:         partition.MaxChanges,
+		Ledger:             c.Ledger,
+		Roster:             c.Roster,
+		Malformed:          c.Malformed,
+		Log:                c.Log,
+	}
 
 	return w
 }
-
-// now is the time since w was created, by the monotonic clock.
-func (w *Worker) now() time.Duration { return time.Since(w.started) }
 
 // Stats returns the counters of this worker, which keep changing.
 func (w *Worker) Stats() *Stats { return &w.stats }
 
 // Consume processes one partition until ctx ends or the partition fails; it is the
-// function for [telemetry.Source.Run]. When it returns, none of its goroutines
-// runs: attempts under way get DrainTimeout from the end of ctx, and then the time
-// to settle. What is settled by then is checkpointed, if this replica still owns
-// the partition.
+// function for [telemetry.Source.Run]. See [partition.Stream.Run].
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
-	resumed, _ := p.Resumed()
-	s := newStream(ctx, w, p.ID(), logName(resumed.Generation, p.ID()))
-	s.partition = p
-	s.connect()
+	s := partition.New(ctx, w.partitions, p)
 	w.track(s)
 	defer w.untrack(s)
-	begun := !w.stateful && resumed.Ledger == "" || s.takeOver()
-	var err error
-	if begun {
-		s.work.Go(func() { s.commit(s.ctx) })
-		err = s.read(s.ctx)
-	}
-
-	s.stop(err)
-	s.drain()
-	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
-		return nil // the next owner continues from our last checkpoint
-	}
-
-	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), checkpointTimeout+ledgerTimeout)
-	defer cancel()
-	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
-		err = errors.Join(err, commitErr)
-	}
-
-	return err
+	return s.Run()
 }
 
-// ids returns how the ids of alerts about the readings of a partition begin, or of an Intake.
-func (w *Worker) ids(name string) string { return w.Origin + "/" + name + "/" }
-
-func (w *Worker) track(s *stream) {
+func (w *Worker) track(s *partition.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.streams[s] = struct{}{}
 }
 
-func (w *Worker) untrack(s *stream) {
+func (w *Worker) untrack(s *partition.Stream) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.streams, s)

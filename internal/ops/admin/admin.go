@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -29,11 +30,11 @@ const sampleEvery = 5 * time.Second
 // A Worker is a [worker.Worker], as far as this package reads it.
 type Worker interface {
 	Stats() *worker.Stats
-	Partitions() []worker.PartitionState
+	Partitions() []partition.State
 	Receivers() []delivery.ReceiverState
-	Device(device string) worker.DeviceState
-	AlarmCounts() []worker.AlarmCounts
-	Alarms(limit int) []worker.AlarmState
+	Device(device string) partition.DeviceState
+	AlarmCounts() []partition.AlarmCounts
+	Alarms(limit int) []partition.AlarmState
 	Forget(ctx context.Context, device string) (known bool, err error)
 }
 

@@ -26,12 +26,12 @@ import (
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -266,11 +266,11 @@ func TestDevice(t *testing.T) {
 		}
 
 		w.gate.state = throttle.State{Now: now}
-		w.worker.devices = map[string]worker.DeviceState{"cold": {
+		w.worker.devices = map[string]partition.DeviceState{"cold": {
 			Partitions: []string{"10", "9"}, Since: now.Add(-time.Hour),
-			Last: &worker.LastSeen{
-				Partition: "9", At: now, Reading: &worker.Reading{Value: 21.5, Enqueued: now, Sequence: 7},
-				Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Second), Sequence: 6},
+			Last: &partition.LastSeen{
+				Partition: "9", At: now, Reading: &partition.Reading{Value: 21.5, Enqueued: now, Sequence: 7},
+				Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Second), Sequence: 6},
 			},
 		}}
 		answer = w.authorized("GET", "/devices/cold")
@@ -283,7 +283,7 @@ func TestDevice(t *testing.T) {
 		}
 
 		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
-		w.worker.devices["oven"] = worker.DeviceState{Deliveries: []delivery.State{{
+		w.worker.devices["oven"] = partition.DeviceState{Deliveries: []delivery.State{{
 			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: delivery.WaitStore, Until: now.Add(7 * time.Second),
 		}}}
 		answer = w.authorized("GET", "/devices/oven") // all that is known without the store
@@ -306,10 +306,10 @@ func TestDeviceOfRules(t *testing.T) {
 		w.gate.state = throttle.State{Now: now, Notified: true, Recovery: true, AlertID: "x/resolved", Unresolved: true}
 		w.take(notify.Alert{ID: "1", Device: "oven", Rule: "hot", Level: "critical", Temperature: 93, Window: time.Minute, Enqueued: now, Partition: "3", Sequence: 17, Token: 9})
 		w.take(notify.Alert{ID: "1/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Temperature: 64, Enqueued: now, Partition: "3", Sequence: 18, Token: 10})
-		w.worker.devices = map[string]worker.DeviceState{"oven": {
+		w.worker.devices = map[string]partition.DeviceState{"oven": {
 			Partitions: []string{"3"}, Since: now,
-			Last: &worker.LastSeen{Partition: "3", At: now, Reading: &worker.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
-			Alarms: []worker.AlarmState{
+			Last: &partition.LastSeen{Partition: "3", At: now, Reading: &partition.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
+			Alarms: []partition.AlarmState{
 				{Partition: "3", Device: "oven", Rule: "former", Due: now},
 				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
 				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Due: now},
@@ -494,9 +494,9 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 
 		// So does the replica that reads it.
-		reading := worker.Reading{Value: 91, Enqueued: now, Rule: "hot", Limit: 80, Decision: worker.Notified, Shared: "berlin"}
+		reading := partition.Reading{Value: 91, Enqueued: now, Rule: "hot", Limit: 80, Decision: partition.Notified, Shared: "berlin"}
 		a = open(func(o *admin.Options) {
-			o.Worker = &fakeWorker{devices: map[string]worker.DeviceState{"probe": {Partitions: []string{"1"}, Last: &worker.LastSeen{Reading: &reading}, Heard: worker.HeardIn(heard, "1", "probe", &o.Rules)}}}
+			o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": {Partitions: []string{"1"}, Last: &partition.LastSeen{Reading: &reading}, Heard: partition.HeardIn(heard, "1", "probe", &o.Rules)}}}
 		})
 		r := httptest.NewRequest(http.MethodGet, "/devices/probe", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -514,21 +514,21 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 
 		// It alerts again once the window that it shares has ended, which the answer names; or says that it is not known.
 		for _, tt := range []struct {
-			seen              worker.DeviceState
+			seen              partition.DeviceState
 			device            string
 			code              int
 			want              string
 			shared, ofDevices []string // ended
 		}{
-			{worker.DeviceState{Last: &worker.LastSeen{Reading: &reading}}, "probe", 200, `{"shared":["site=berlin"]}`, []string{"berlin"}, nil},
-			{worker.DeviceState{}, "probe", 200, `{"notEnded":["rule hot: devices with the same site share it,`, nil, []string{"probe"}},
-			{worker.DeviceState{}, "probe?site=paris", 200, `{"shared":["site=paris"]}`, []string{"paris"}, nil},
-			{worker.DeviceState{}, "probe?site=", 204, ``, nil, []string{"probe"}},
-			{worker.DeviceState{}, "berlin?site=", 204, ``, nil, []string{"berlin"}}, // called like a site
+			{partition.DeviceState{Last: &partition.LastSeen{Reading: &reading}}, "probe", 200, `{"shared":["site=berlin"]}`, []string{"berlin"}, nil},
+			{partition.DeviceState{}, "probe", 200, `{"notEnded":["rule hot: devices with the same site share it,`, nil, []string{"probe"}},
+			{partition.DeviceState{}, "probe?site=paris", 200, `{"shared":["site=paris"]}`, []string{"paris"}, nil},
+			{partition.DeviceState{}, "probe?site=", 204, ``, nil, []string{"probe"}},
+			{partition.DeviceState{}, "berlin?site=", 204, ``, nil, []string{"berlin"}}, // called like a site
 		} {
 			gate.opened, own.opened = nil, nil
 			a = open(func(o *admin.Options) {
-				o.Worker = &fakeWorker{devices: map[string]worker.DeviceState{"probe": tt.seen}}
+				o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": tt.seen}}
 			})
 			device, query, _ := strings.Cut(tt.device, "?")
 			r := httptest.NewRequest(http.MethodDelete, "/devices/"+device+"/window?"+query, nil)
@@ -879,7 +879,7 @@ func TestNothingArrives(t *testing.T) {
 		for i, of := range []*world{w, other} {
 			of.set(func() {
 				of.reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
-				of.worker.partitions = []worker.PartitionState{{Partition: fmt.Sprint(i), ReadUntil: time.Now()}}
+				of.worker.partitions = []partition.State{{Partition: fmt.Sprint(i), ReadUntil: time.Now()}}
 			})
 			_ = of.monitor.Report() // as every second
 		}
@@ -925,7 +925,7 @@ func TestPageOfAll(t *testing.T) {
 				{Partition: "1", Owner: "alertworker-7d9f-x2x1p-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11", Mine: true, Checkpoint: -1, Last: -1},
 			}
 			w.worker.receivers = []delivery.ReceiverState{{Name: "example.com", Taken: 3}, {Name: "pager.example.net", Taken: 5}}
-			w.worker.counts = []worker.AlarmCounts{{Rule: "hot", Level: "warning", Open: 1}, {Rule: "hot", Level: "critical"}, {Rule: "cold-chain"}, {Rule: "damp"}}
+			w.worker.counts = []partition.AlarmCounts{{Rule: "hot", Level: "warning", Open: 1}, {Rule: "hot", Level: "critical"}, {Rule: "cold-chain"}, {Rule: "damp"}}
 		})
 		w.worker.stats.Events[telemetry.ReasonOK].Store(1000)
 		w.take(notify.Alert{ID: "mine", Device: "vat", Rule: "damp", Temperature: 70, Threshold: 60, Partition: "1", Sequence: 9, Window: time.Minute})

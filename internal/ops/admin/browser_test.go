@@ -24,8 +24,8 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
+	"alertworker/internal/partition"
 	"alertworker/internal/records"
-	"alertworker/internal/worker"
 )
 
 // TestInABrowser looks at the status page as people do. ALERTWORKER_SCREENSHOTS names a
@@ -162,7 +162,7 @@ func TestInABrowser(t *testing.T) {
 	b.open(server.URL + "/")
 
 	// It looks up a device.
-	w.worker.devices = map[string]worker.DeviceState{"a/b <#1>": {Last: &worker.LastSeen{Partition: "2", Reading: &worker.Reading{Value: 21.5, Enqueued: time.Now()}}}}
+	w.worker.devices = map[string]partition.DeviceState{"a/b <#1>": {Last: &partition.LastSeen{Partition: "2", Reading: &partition.Reading{Value: 21.5, Enqueued: time.Now()}}}}
 	b.eval(`{
 		const form = document.querySelector("#lookup");
 		form.device.value = "a/b <#1>";

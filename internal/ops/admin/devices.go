@@ -17,9 +17,9 @@ import (
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/muting"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -114,7 +114,7 @@ type deviceView struct {
 	Status  string `json:"status"`  // one of the statuses in why.go
 	Why     string `json:"why"`     // the same for people: why the device has not been alerted about
 	Replica string `json:"replica"` // whose answer this is
-	worker.DeviceState
+	partition.DeviceState
 	DeadLetter   *pastDelivery    `json:"deadLetter,omitempty"`   // the last one
 	Receivers    []gateState      `json:"receivers"`              // for each level of each rule
 	LastAlert    *pastDelivery    `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
@@ -189,7 +189,7 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 		f.missing = strings.Split(err.Error(), "\n")
 	}
 
-	slices.SortFunc(f.state.Alarms, func(x, y worker.AlarmState) int {
+	slices.SortFunc(f.state.Alarms, func(x, y partition.AlarmState) int {
 		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
 	})
 	return f

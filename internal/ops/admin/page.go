@@ -22,8 +22,8 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 var (
@@ -473,7 +473,7 @@ func (row *partitionRow) lag(last, at int64) {
 }
 
 // waiting describes what holds back a partition's checkpoint.
-func waiting(s worker.PartitionState, now time.Time) string {
+func waiting(s partition.State, now time.Time) string {
 	var parts []string
 	if l := s.Ledger; l.Err != nil {
 		text := "cannot write its ledger, for "

@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"alertworker/internal/humanize"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
-	"alertworker/internal/worker"
 )
 
 // oneThreshold reports whether s is one limit that the page calls the threshold, and nothing else.
@@ -37,7 +37,7 @@ type ruleRow struct {
 }
 
 // ruleRows returns a row for each level of each rule, the mildest first.
-func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
+func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 	for i := range a.Rules.Rules {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
@@ -61,8 +61,8 @@ func (a *Admin) ruleRows(counts []worker.AlarmCounts) (rows []ruleRow) {
 					row.Clear = clearSign(r) + " " + number(l.Clear)
 				}
 
-				var n worker.AlarmCounts
-				of := func(n worker.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }
+				var n partition.AlarmCounts
+				of := func(n partition.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }
 				if at := slices.IndexFunc(counts, of); at >= 0 {
 					n = counts[at]
 				}

@@ -16,10 +16,10 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -52,14 +52,14 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	}
 
 	if s.Records != nil {
-		known("alarms", s.each(ctx, s.Ledgers, f.state.Partitions, func(name, partition string) error {
+		known("alarms", s.each(ctx, s.Ledgers, f.state.Partitions, func(name, id string) error {
 			c, err := ledger.Look(ctx, s.Records, name)
 			mu.Lock()
 			defer mu.Unlock()
 
 			for _, a := range c.Alarms {
 				if string(a.Device) == device {
-					f.state.Alarms = append(f.state.Alarms, stateOf(a, partition))
+					f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
 				}
 			}
 
@@ -68,7 +68,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	}
 
 	if s.Rosters != "" && len(f.state.Heard) == 0 {
-		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, partition string) error {
+		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {
 				return err
@@ -78,7 +78,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 			defer mu.Unlock()
 			f.known += r.Len()
 			f.similar = cmp.Or(f.similar, similar(r, device))
-			for _, h := range worker.HeardIn(r, partition, device, f.set) {
+			for _, h := range partition.HeardIn(r, id, device, f.set) {
 				h.AsOf = r.Position.Time
 				f.state.Heard = append(f.state.Heard, h)
 			}
@@ -180,9 +180,9 @@ func (s Shared) each(
 }
 
 // stateOf returns an alarm of a ledger as a worker would.
-func stateOf(a ledger.Alarm, partition string) worker.AlarmState {
-	state := worker.AlarmState{
-		Partition: partition,
+func stateOf(a ledger.Alarm, name string) partition.AlarmState {
+	state := partition.AlarmState{
+		Partition: name,
 		Device:    string(a.Device),
 		Rule:      a.Rule,
 		Level:     a.Level,

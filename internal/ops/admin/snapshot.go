@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -31,7 +32,7 @@ type Snapshot struct {
 	Scattered  string // a device whose alerts came from several partitions; empty if there is none
 	Partitions []readPartition
 	Receivers  []delivery.ReceiverState
-	Alarms     []worker.AlarmCounts
+	Alarms     []partition.AlarmCounts
 	Open       []openAlarm    // longest first
 	Alerts     []pastDelivery // that receivers took, the latest first
 }
@@ -247,7 +248,7 @@ func merged(all []Snapshot) Snapshot {
 		}
 
 		for _, n := range s.Alarms {
-			i := slices.IndexFunc(m.Alarms, func(x worker.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level })
+			i := slices.IndexFunc(m.Alarms, func(x partition.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level })
 			if i < 0 {
 				continue // it has a rule that this replica does not know
 			}

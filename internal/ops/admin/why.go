@@ -8,9 +8,9 @@ import (
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // What keeps a device from being alerted about.
@@ -38,7 +38,7 @@ const (
 type findings struct {
 	now      time.Time
 	set      *rules.Set
-	state    worker.DeviceState
+	state    partition.DeviceState
 	ended    []pastDelivery // deliveries, the latest first
 	gates    []gateState
 	silences []muting.Silence // in force, that may be about the device
@@ -125,7 +125,7 @@ func (f findings) of(rule, level string) []gateState {
 // one was, in which case one that is not known will do; nil if there is none.
 func (f findings) window() *gateState {
 	gates, known := f.gates, true
-	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Decision == worker.Notified {
+	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Decision == partition.Notified {
 		gates, known = f.of(h.Reading.Rule, h.Reading.Level), false
 	}
 
@@ -235,8 +235,8 @@ func (f findings) neverHeard() string {
 
 // worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
 // that is pending; one whose recovery is due.
-func (f findings) worst() (worst worker.AlarmState) {
-	rank := func(s worker.AlarmState) int {
+func (f findings) worst() (worst partition.AlarmState) {
+	rank := func(s partition.AlarmState) int {
 		n := 2 * int(s.Phase)
 		if s.Silence || s.Phase == rules.Normal && !s.Due.IsZero() {
 			n++
@@ -253,7 +253,7 @@ func (f findings) worst() (worst worker.AlarmState) {
 }
 
 // read is why for a device whose last event had the reading r, which is settled: from what the worker decided about it.
-func (f findings) read(r worker.Reading) (code, text string) {
+func (f findings) read(r partition.Reading) (code, text string) {
 	rule, level := level(f.set, r.Rule, r.Level)
 	if rule == nil {
 		return whyBelow, fmt.Sprintf("Its last reading, %s %s, reaches no limit", f.found(r), f.at(r.Enqueued))
@@ -270,33 +270,33 @@ func (f findings) read(r worker.Reading) (code, text string) {
 	}
 
 	switch r.Decision {
-	case worker.Excluded:
+	case partition.Excluded:
 		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
 
-	case worker.Muted:
+	case partition.Muted:
 		return whyQuiet, fmt.Sprintf(
 			"%s, but is muted: the property %s of its message keeps the device quiet",
 			limit,
 			f.set.Quiet,
 		)
 
-	case worker.Silenced:
+	case partition.Silenced:
 		return whyQuiet, limit + ", but alerts like this one were silenced"
 
-	case worker.Unwanted:
+	case partition.Unwanted:
 		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, " +
 			"rule=, where=)"
 
-	case worker.Inhibited:
+	case partition.Inhibited:
 		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
 
-	case worker.Outdated:
+	case partition.Outdated:
 		return whyOutdated, text + "is older than one that its alarm has seen, so it changes nothing" + alarm
 
-	case worker.StaysPending:
+	case partition.StaysPending:
 		return whyPending, limit + ", but not for long enough yet" + alarm
 
-	case worker.StaysOpen:
+	case partition.StaysOpen:
 		clear := rule.Text(rule.ClearOf(level, r.Limit))
 		if level.ClearOverride != "" {
 			clear += " (or its property " + level.ClearOverride + ")"
@@ -309,7 +309,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 
 		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)
 
-	case worker.Notified:
+	case partition.Notified:
 		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled"
 	}
 
@@ -317,7 +317,7 @@ func (f findings) read(r worker.Reading) (code, text string) {
 }
 
 // found shows a reading that reaches no limit.
-func (f findings) found(r worker.Reading) string {
+func (f findings) found(r partition.Reading) string {
 	_, reads := f.set.Fields()
 	for i := range f.set.Rules {
 		if reads[i].Field == r.Field && !f.set.Rules[i].Silence() {
@@ -417,7 +417,7 @@ func (f findings) deadLetter(l *pastDelivery) string {
 }
 
 // alarmText says what state an alarm is in.
-func (f findings) alarmText(s worker.AlarmState) string {
+func (f findings) alarmText(s partition.AlarmState) string {
 	text := "alarm" + which(s.Rule, s.Level)
 	rule, level := level(f.set, s.Rule, s.Level)
 
@@ -453,7 +453,7 @@ func (f findings) alarmText(s worker.AlarmState) string {
 }
 
 // reached says what opened an alarm.
-func reached(rule *rules.Rule, level *rules.Level, s worker.AlarmState, own bool) string {
+func reached(rule *rules.Rule, level *rules.Level, s partition.AlarmState, own bool) string {
 	switch {
 	case rule == nil:
 		return fmt.Sprintf("%s reached the limit of %s", number(s.Value), number(s.Limit))

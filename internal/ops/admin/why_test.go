@@ -6,22 +6,22 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	heard := func(h worker.LastSeen) worker.DeviceState { return worker.DeviceState{Last: &h} }
-	reading := func(value float64, at time.Time) worker.DeviceState {
-		r := worker.Reading{Value: value, Enqueued: at, Sequence: 17}
+	heard := func(h partition.LastSeen) partition.DeviceState { return partition.DeviceState{Last: &h} }
+	reading := func(value float64, at time.Time) partition.DeviceState {
+		r := partition.Reading{Value: value, Enqueued: at, Sequence: 17}
 		if value >= 80 {
-			r.Decision, r.Rule, r.Limit = worker.Notified, "temperature", 80
+			r.Decision, r.Rule, r.Limit = partition.Notified, "temperature", 80
 		}
-		return heard(worker.LastSeen{Partition: "3", At: at, Reading: &r})
+		return heard(partition.LastSeen{Partition: "3", At: at, Reading: &r})
 	}
 	open := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
 	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.NotKnown}, Error: "connection refused"}
@@ -36,16 +36,16 @@ func TestWhy(t *testing.T) {
 
 	threshold := rules.Threshold("temperature", 80, time.Minute)
 	for name, test := range map[string]struct {
-		state        worker.DeviceState
+		state        partition.DeviceState
 		ended        []pastDelivery
 		gate         gateState
 		status, want string
 	}{
-		"not heard": {worker.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotSeen,
+		"not heard": {partition.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotSeen,
 			"This replica has seen nothing of the device since 02:14:00 UTC, and another one may know more"},
-		"not heard in the only partition": {worker.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
+		"not heard in the only partition": {partition.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
 			"This replica has seen nothing of the device since 2026-03-01 03:14:00 UTC, and another one may know more"},
-		"not heard, but another replica has": {worker.DeviceState{}, nil, window, whyNotSeen,
+		"not heard, but another replica has": {partition.DeviceState{}, nil, window, whyNotSeen,
 			"Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`); receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
 			"Its last reading, 21.5 at 03:13:55 UTC (5 s ago), reaches no limit"},
@@ -57,16 +57,16 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
 		"below, after an attempt that failed": {reading(21.5, now), nil, failed, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: an alert was delivered at 02:13:00 UTC (61 min ago); its window is over"},
-		"undecodable": {heard(worker.LastSeen{Partition: "3", Undecodable: &worker.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
+		"undecodable": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
-		"undecodable after a reading": {heard(worker.LastSeen{
-			Partition: "3", Reading: &worker.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
-			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
+		"undecodable after a reading": {heard(partition.LastSeen{
+			Partition: "3", Reading: &partition.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
+			Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its reading is null"},
-		"undecodable before a reading": {heard(worker.LastSeen{
-			Partition: "3", Reading: &worker.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
-			Undecodable: &worker.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
+		"undecodable before a reading": {heard(partition.LastSeen{
+			Partition: "3", Reading: &partition.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
+			Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
 		}), nil, down, whyBelow,
 			"Its last reading, 79.9 at 03:14:00 UTC (just now), reaches no limit"},
 		"a window": {reading(91.5, ago(2*time.Second)), []pastDelivery{taken}, window, whyWindow,
@@ -87,12 +87,12 @@ func TestWhy(t *testing.T) {
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit"},
 		"a dead letter that was replayed": {reading(21.5, now), []pastDelivery{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
-		"waiting comes first": {worker.DeviceState{Last: reading(21.5, now).Last, Deliveries: []delivery.State{
+		"waiting comes first": {partition.DeviceState{Last: reading(21.5, now).Last, Deliveries: []delivery.State{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: delivery.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: delivery.WaitAttempt},
 		}}, []pastDelivery{letter}, window, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s. An alert about 95 has been waiting since 03:12:00 UTC: an attempt to alert receiver pager is under way; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
-		"another's claim is in the way": {worker.DeviceState{Deliveries: []delivery.State{
+		"another's claim is in the way": {partition.DeviceState{Deliveries: []delivery.State{
 			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: delivery.WaitClaim, Until: now.Add(time.Second)},
 		}}, nil, claim, whyWaiting,
 			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the next attempt is due in 1 s; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
@@ -122,63 +122,63 @@ func TestWhyOfRules(t *testing.T) {
 	mild := rules.Threshold("temperature", -15, time.Minute)
 	mild.Rules[0].Levels[0].Override = "maxTemp"
 	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
-	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) worker.AlarmState {
-		return worker.AlarmState{Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
+	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) partition.AlarmState {
+		return partition.AlarmState{Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
 	}
 	window := gateState{Receiver: "hook", Rule: "hot", Level: "critical", window: 10 * time.Minute, State: throttle.State{
 		Phase: throttle.Closed, Until: now.Add(7 * time.Minute), Quiet: now.Add(7 * time.Minute), Claimed: ago(3 * time.Minute), Now: now,
 	}}
 	for name, test := range map[string]struct {
 		set          *rules.Set
-		reading      worker.Reading
-		alarms       []worker.AlarmState
+		reading      partition.Reading
+		alarms       []partition.AlarmState
 		deliveries   []delivery.State
 		ended        []pastDelivery
 		gates        []gateState
 		status, want string
 	}{
-		"a word": {&set, worker.Reading{Value: 2, Decision: worker.StaysPending, Rule: "door", Limit: 1}, []worker.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
+		"a word": {&set, partition.Reading{Value: 2, Decision: partition.StaysPending, Rule: "door", Limit: 1}, []partition.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
 			"Its last reading, ajar at 03:13:55 UTC (5 s ago), is open or ajar (rule door), but not for long enough yet: its alarm (rule door) has been pending since 03:13:30 UTC, when it was open; the first reading over it from 03:14:30 UTC on causes an alert"},
-		"not looked at": {&set, worker.Reading{Value: 40.4, Decision: worker.Excluded, Rule: "frozen", Limit: -17}, nil, nil, nil, nil, whyExcluded,
+		"not looked at": {&set, partition.Reading{Value: 40.4, Decision: partition.Excluded, Rule: "frozen", Limit: -17}, nil, nil, nil, nil, whyExcluded,
 			"Its last reading, 40.4 °C at 03:13:55 UTC (5 s ago), reaches the limit of -17 °C (rule frozen), but the rule looks only at messages with kind frozen or deep and load full"},
-		"by its own clock": {&set, worker.Reading{Value: 75, Decision: worker.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{
+		"by its own clock": {&set, partition.Reading{Value: 75, Decision: partition.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{
 			{Rule: "hot", Level: "warning", Phase: rules.Pending, Value: 70, Limit: 70, Since: ago(time.Minute), Arrived: ago(time.Second)},
 		}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC by its own clock (it arrived at 03:13:59 UTC), when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
-		"a limit of its own": {&mild, worker.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
+		"a limit of its own": {&mild, partition.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 4 at 03:13:55 UTC (5 s ago), does not reach its own limit of 8, by property maxTemp instead of -15"},
-		"nobody wants it": {&set, worker.Reading{Value: 91, Decision: worker.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
+		"nobody wants it": {&set, partition.Reading{Value: 91, Decision: partition.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"},
-		"no limit": {&set, worker.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
+		"no limit": {&set, partition.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
-		"the only limit of its field": {&set, worker.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
+		"the only limit of its field": {&set, partition.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
-		"pending": {&set, worker.Reading{Value: 75, Decision: worker.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
+		"pending": {&set, partition.Reading{Value: 75, Decision: partition.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC, when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
-		"notified": {&set, worker.Reading{Value: 91, Decision: worker.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
+		"notified": {&set, partition.Reading{Value: 91, Decision: partition.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches its own limit of 90, by property maxTemp instead of 80 (rule hot, level critical), and is settled; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
-		"quiet": {&set, worker.Reading{Value: 91, Decision: worker.Muted, Rule: "hot", Level: "critical", Limit: 80}, []worker.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
+		"quiet": {&set, partition.Reading{Value: 91, Decision: partition.Muted, Rule: "hot", Level: "critical", Limit: 80}, []partition.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is muted: the property quiet of its message keeps the device quiet"},
-		"a higher level": {&set, worker.Reading{Value: 75, Decision: worker.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []worker.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
+		"a higher level": {&set, partition.Reading{Value: 75, Decision: partition.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of a higher level is open"},
-		"between": {&below, worker.Reading{Value: 77, Decision: worker.StaysOpen, Rule: "temperature", Limit: 80}, []worker.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
+		"between": {&below, partition.Reading{Value: 77, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
 			"Its last reading, 77 at 03:13:55 UTC (5 s ago), does not reach the limit of 80, but is not below 75 either: its alarm has been open since 03:00:00 UTC, when 80 reached the limit of 80"},
-		"between, of a rule below": {&set, worker.Reading{Value: 3, Decision: worker.StaysOpen, Rule: "cold", Limit: 2}, []worker.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
+		"between, of a rule below": {&set, partition.Reading{Value: 3, Decision: partition.StaysOpen, Rule: "cold", Limit: 2}, []partition.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
 			"Its last reading, 3 at 03:13:55 UTC (5 s ago), does not reach the limit of 2 (rule cold), but is not above 4 either: its alarm (rule cold) has been open since 03:00:00 UTC, when 2 reached the limit of 2; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
-		"normal again": {&set, worker.Reading{Value: 20}, nil, nil, []pastDelivery{
+		"normal again": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},
 		}, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
-		"a resolved that waits": {&set, worker.Reading{Value: 20}, nil, []delivery.State{
+		"a resolved that waits": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: delivery.WaitWindow, Until: now.Add(7 * time.Minute)},
 		}, nil, []gateState{window}, whyWaiting,
 			"The recovery (rule hot, level critical), at 64, has been waiting since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
-		"an alert comes before a resolved": {&set, worker.Reading{Value: 20}, nil, []delivery.State{
+		"an alert comes before a resolved": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: delivery.WaitTurn},
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: delivery.WaitAttempt},
 		}, nil, nil, whyWaiting,
 			"The recovery (rule hot, level critical), at 64, has been waiting since 02:14:00 UTC: other alerts are being sent to receiver hook first. An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: an attempt to alert receiver hook is under way"},
-		"a dead letter of another level": {&set, worker.Reading{Value: 20}, nil, nil, []pastDelivery{
+		"a dead letter of another level": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
 		}, nil, whyDeadLetter,
@@ -186,8 +186,8 @@ func TestWhyOfRules(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			test.reading.Enqueued = ago(5 * time.Second)
-			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: worker.DeviceState{
-				Last: &worker.LastSeen{Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
+			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: partition.DeviceState{
+				Last: &partition.LastSeen{Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
 			}}
 			if status, got := f.why(); status != test.status || got != test.want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)

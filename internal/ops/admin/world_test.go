@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -49,7 +50,7 @@ type world struct {
 
 func newWorld(t *testing.T, change ...func(*admin.Options)) *world {
 	t.Helper()
-	w := &world{worker: &fakeWorker{stats: worker.Stats{Levels: make([]worker.LevelStats, 4)}}, gate: &fakeGate{}, recorder: &admin.Recorder{}, monitor: status.New(zap.NewNop())}
+	w := &world{worker: &fakeWorker{stats: worker.Stats{Counters: partition.Counters{Levels: make([]partition.LevelCounters, 4)}}}, gate: &fakeGate{}, recorder: &admin.Recorder{}, monitor: status.New(zap.NewNop())}
 	o := admin.Options{
 		Source: "contoso/telemetry", Replica: "alertworker-7d9f-x2x1p", Version: "1.2.3",
 		Rules: rules.Threshold("temperature", 80, time.Minute), Started: time.Now(),
@@ -131,7 +132,7 @@ func (w *world) busy(alerts int) {
 			{Partition: "2", Owner: "alertworker-7d9f-x2x1p" + uuid, Mine: true, Checkpoint: 998_310, Last: 1_001_456},
 			{Partition: "10", Checkpoint: -1, Last: -1},
 		}
-		w.worker.partitions = []worker.PartitionState{
+		w.worker.partitions = []partition.State{
 			{Partition: "0", Read: telemetry.Position{Sequence: 1_204_100}, Committed: telemetry.Position{Sequence: 1_203_999}, ReadUntil: now},
 			{Partition: "2", Read: telemetry.Position{Sequence: 999_000}, ReadUntil: now, Unsettled: 3, Oldest: now.Add(-95 * time.Second), Delivering: 3},
 			{Partition: "http"},
@@ -192,12 +193,12 @@ func ruled(o *admin.Options) {
 func (w *world) alarming() {
 	now := time.Now()
 	w.set(func() {
-		w.worker.counts = []worker.AlarmCounts{
+		w.worker.counts = []partition.AlarmCounts{
 			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Due: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1}, {Rule: "door-open"},
 			{Rule: "probe-dead", Open: 2, Due: 1},
 		}
 		for i, device := range []string{"truck-" + strings.Repeat("Feuerungsautomat", 3), "partition/0"} {
-			w.worker.alarms = append(w.worker.alarms, worker.AlarmState{
+			w.worker.alarms = append(w.worker.alarms, partition.AlarmState{
 				Partition: "0", Device: device, Rule: "probe-dead", Phase: rules.Open, Since: now.Add(time.Duration(100*i-200) * time.Minute), Silence: true,
 			})
 		}
@@ -207,11 +208,11 @@ func (w *world) alarming() {
 			if level != "" {
 				rule = "hot"
 			}
-			w.worker.alarms = append(w.worker.alarms, worker.AlarmState{
+			w.worker.alarms = append(w.worker.alarms, partition.AlarmState{
 				Partition: "0", Device: device, Rule: rule, Level: level, Phase: rules.Open, Since: now.Add(time.Duration(-60*(90-i*i*5)) * time.Second),
 			})
 		}
-		w.worker.partitions[1].Ledger = worker.LedgerState{Alarms: 12, Writes: 3, Err: errors.New("write ledger: service unavailable"), Since: now.Add(-3 * time.Minute)}
+		w.worker.partitions[1].Ledger = partition.LedgerState{Alarms: 12, Writes: 3, Err: errors.New("write ledger: service unavailable"), Since: now.Add(-3 * time.Minute)}
 	})
 	s := &w.worker.stats
 	s.Override[rules.OverrideUsed].Store(612)
@@ -249,22 +250,22 @@ func (ill) Notify(context.Context, ...notify.Alert) error { return errors.New("n
 type fakeWorker struct {
 	stats      worker.Stats
 	mu         sync.Mutex
-	partitions []worker.PartitionState
+	partitions []partition.State
 	receivers  []delivery.ReceiverState
-	devices    map[string]worker.DeviceState
-	counts     []worker.AlarmCounts
-	alarms     []worker.AlarmState // the oldest first
+	devices    map[string]partition.DeviceState
+	counts     []partition.AlarmCounts
+	alarms     []partition.AlarmState // the oldest first
 }
 
-func (w *fakeWorker) Stats() *worker.Stats                    { return &w.stats }
-func (w *fakeWorker) Device(device string) worker.DeviceState { return w.devices[device] }
+func (w *fakeWorker) Stats() *worker.Stats                       { return &w.stats }
+func (w *fakeWorker) Device(device string) partition.DeviceState { return w.devices[device] }
 
 func (w *fakeWorker) Forget(_ context.Context, device string) (bool, error) {
 	_, known := w.devices[device]
 	return known, nil
 }
-func (w *fakeWorker) AlarmCounts() []worker.AlarmCounts { return w.counts }
-func (w *fakeWorker) Alarms(limit int) []worker.AlarmState {
+func (w *fakeWorker) AlarmCounts() []partition.AlarmCounts { return w.counts }
+func (w *fakeWorker) Alarms(limit int) []partition.AlarmState {
 	return w.alarms[:min(limit, len(w.alarms))]
 }
 
@@ -274,7 +275,7 @@ func (w *fakeWorker) Receivers() []delivery.ReceiverState {
 	return slices.Clone(w.receivers)
 }
 
-func (w *fakeWorker) Partitions() []worker.PartitionState {
+func (w *fakeWorker) Partitions() []partition.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return slices.Clone(w.partitions)

@@ -92,7 +92,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 
 		ctx, stop := context.WithCancel(t.Context())
 		done := make(chan error, 1)
-		go func() { done <- w.Consume(ctx, &partition{devices: devices}) }()
+		go func() { done <- w.Consume(ctx, &hotPartition{devices: devices}) }()
 		time.Sleep(10 * time.Minute)
 		lag.HubPartitions(1)
 		lag.LastSequence("0", 1000)
@@ -132,15 +132,15 @@ type buried struct{}
 
 func (buried) Keep(context.Context, notify.DeadLetter) error { return nil }
 
-// A partition has one hot reading of each device.
-type partition struct {
+// A hotPartition has one hot reading of each device.
+type hotPartition struct {
 	devices []string
 	done    bool
 }
 
-func (*partition) ID() string { return "0" }
+func (*hotPartition) ID() string { return "0" }
 
-func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
+func (p *hotPartition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
 	if p.done {
 		<-ctx.Done()
 		return nil, ctx.Err()
@@ -152,8 +152,8 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 	return events, nil
 }
 
-func (*partition) Rewind(telemetry.Position)                      {}
-func (*partition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
-func (*partition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
+func (*hotPartition) Rewind(telemetry.Position)                      {}
+func (*hotPartition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
+func (*hotPartition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 
-func (*partition) Checkpoint(context.Context, telemetry.Checkpoint) error { return nil }
+func (*hotPartition) Checkpoint(context.Context, telemetry.Checkpoint) error { return nil }

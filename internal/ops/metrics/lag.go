@@ -6,8 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // staleAfter is how long the hub's last answer about a partition is shown.
@@ -16,7 +16,7 @@ const staleAfter = time.Minute
 // A LagTracker computes how far reading is behind the ends of partitions. Whoever
 // asks the hub reports to it, every 15 s or so. It is safe for concurrent use.
 type LagTracker struct {
-	states func() []worker.PartitionState
+	states func() []partition.State
 
 	mu            sync.Mutex
 	hubPartitions int
@@ -34,7 +34,7 @@ type lag struct {
 	behind   int64         // events after the checkpoint
 }
 
-func newLagTracker(states func() []worker.PartitionState) *LagTracker {
+func newLagTracker(states func() []partition.State) *LagTracker {
 	return &LagTracker{states: states, lags: map[string]lag{}}
 }
 

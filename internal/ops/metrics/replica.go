@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -19,9 +20,9 @@ import (
 // A Worker is a [worker.Worker], as far as metrics read it.
 type Worker interface {
 	Stats() *worker.Stats
-	Partitions() []worker.PartitionState
+	Partitions() []partition.State
 	Receivers() []delivery.ReceiverState
-	AlarmCounts() []worker.AlarmCounts
+	AlarmCounts() []partition.AlarmCounts
 }
 
 // A collector is a prometheus.Collector that is asked at each scrape. It describes nothing before, so that no metric
@@ -492,9 +493,9 @@ func (r *replica) collectPartitions(to scrape) {
 // byPartition merges the states of a partition that this replica lost
 // and owns again while its former consumer is still settling events. The positions are those of
 // the consumer that has read furthest.
-func byPartition(states []worker.PartitionState) map[string]worker.PartitionState {
-	slices.SortFunc(states, func(a, b worker.PartitionState) int { return cmp.Compare(a.Read.Sequence, b.Read.Sequence) })
-	one := make(map[string]worker.PartitionState, len(states))
+func byPartition(states []partition.State) map[string]partition.State {
+	slices.SortFunc(states, func(a, b partition.State) int { return cmp.Compare(a.Read.Sequence, b.Read.Sequence) })
+	one := make(map[string]partition.State, len(states))
 	for _, s := range states {
 		if former, ok := one[s.Partition]; ok {
 			s.Unsettled += former.Unsettled

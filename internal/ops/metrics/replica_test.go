@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -44,15 +45,15 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.DeadLetters.Store(5)
 		s.ReceiverStates = []delivery.ReceiverState{{Name: "log"}, {Name: "hook", Down: true}}
 		s.SourceStats = telemetry.SourceStats{Owned: 3, Reading: 1, Lost: 6, Stalled: 7, Reopened: 8, Moves: 9, StartedOver: 10, Expired: 11, Skipped: 12}
-		s.PartitionStates = []worker.PartitionState{
+		s.PartitionStates = []partition.State{
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
 		}
 		s.Counts.Quieted.Store(13)
 		s.Counts.Untracked.Store(14)
 		s.Counts.Override[rules.OverrideOther].Store(15)
-		s.Counts.Levels = make([]worker.LevelStats, 2)
-		s.Alarms = []worker.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Due: 3}, {Rule: "hot", Level: "critical"}}
+		s.Counts.Levels = make([]partition.LevelCounters, 2)
+		s.Alarms = []partition.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Due: 3}, {Rule: "hot", Level: "critical"}}
 		of := &s.Counts.Levels[1]
 		of.Over.Store(16)
 		of.Opened.Store(17)
@@ -112,19 +113,19 @@ func TestLedger(t *testing.T) {
 		s := &metricstest.Worker{}
 		m := metrics.New("")
 		m.Watch(s, s.Source, "blob")
-		s.PartitionStates = []worker.PartitionState{{Partition: "0"}}
+		s.PartitionStates = []partition.State{{Partition: "0"}}
 		if v, ok := values(t, m)[failing]; ok {
 			t.Errorf("without rules with state it is %v", v)
 		}
-		s.PartitionStates[0].Ledger = worker.LedgerState{Alarms: 3, Writes: 7}
+		s.PartitionStates[0].Ledger = partition.LedgerState{Alarms: 3, Writes: 7}
 		expect(t, m, map[string]float64{failing: 0, `partition_ledger_alarms{partition="0"}`: 3, `partition_ledger_writes_total{partition="0"}`: 7})
 
-		waits := worker.PartitionState{Partition: "0", Ledger: worker.LedgerState{Err: metricstest.ErrBroken, Since: time.Now().Add(-time.Minute)}}
+		waits := partition.State{Partition: "0", Ledger: partition.LedgerState{Err: metricstest.ErrBroken, Since: time.Now().Add(-time.Minute)}}
 		s.PartitionStates[0] = waits
 		expect(t, m, map[string]float64{failing: 60})
 
 		// Its former consumer, which settles, does not hide that the partition waits.
-		s.PartitionStates = []worker.PartitionState{waits, {Partition: "0", Read: metricstest.At(10), Ledger: worker.LedgerState{Writes: 1}}}
+		s.PartitionStates = []partition.State{waits, {Partition: "0", Read: metricstest.At(10), Ledger: partition.LedgerState{Writes: 1}}}
 		expect(t, m, map[string]float64{failing: 60})
 	})
 }
@@ -153,9 +154,9 @@ func TestPartitionTwice(t *testing.T) {
 		s := &metricstest.Worker{}
 		m := metrics.New("")
 		lag := m.Watch(s, s.Source, "blob")
-		former := worker.PartitionState{Partition: "0", Read: metricstest.At(10), Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 1}
-		present := worker.PartitionState{Partition: "0", Read: metricstest.At(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Delivering: 1}
-		for _, order := range [][]worker.PartitionState{{former, present}, {present, former}} {
+		former := partition.State{Partition: "0", Read: metricstest.At(10), Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 1}
+		present := partition.State{Partition: "0", Read: metricstest.At(20), Unsettled: 1, Oldest: time.Now().Add(-time.Second), Delivering: 1}
+		for _, order := range [][]partition.State{{former, present}, {present, former}} {
 			s.PartitionStates = order
 			lag.LastSequence("0", 25)
 			expect(t, m, map[string]float64{
@@ -177,7 +178,7 @@ func TestCheckpointAge(t *testing.T) {
 		see := func(what string, settled, committed telemetry.Position, want float64) {
 			t.Helper()
 			time.Sleep(15 * time.Second)
-			s.PartitionStates = []worker.PartitionState{{Partition: "0", Settled: settled, Committed: committed}}
+			s.PartitionStates = []partition.State{{Partition: "0", Settled: settled, Committed: committed}}
 			if got := values(t, m)[age]; got != want {
 				t.Errorf("%s: %v s, want %v", what, got, want)
 			}
@@ -210,7 +211,7 @@ func TestLag(t *testing.T) {
 		m := metrics.New("")
 		lag := m.Watch(s, s.Source, "blob")
 		read := func(p telemetry.Position, until time.Time) {
-			s.PartitionStates = []worker.PartitionState{{Partition: "0", Read: p, ReadUntil: until}}
+			s.PartitionStates = []partition.State{{Partition: "0", Read: p, ReadUntil: until}}
 		}
 		see := func(what string, end int64, events, seconds float64) {
 			t.Helper()
@@ -245,18 +246,18 @@ func TestCheckpointLag(t *testing.T) {
 		s := &metricstest.Worker{}
 		m := metrics.New("")
 		lag := m.Watch(s, s.Source, "blob")
-		see := func(what string, end int64, want float64, p worker.PartitionState) {
+		see := func(what string, end int64, want float64, p partition.State) {
 			t.Helper()
 			p.Partition = "0"
-			s.PartitionStates = []worker.PartitionState{p}
+			s.PartitionStates = []partition.State{p}
 			lag.LastSequence("0", end)
 			expect(t, m, map[string]float64{`partition_checkpoint_lag_events{partition="0"}`: want})
 		}
-		see("nothing is read, and the checkpoint is not known", 1000, 0, worker.PartitionState{})
-		see("what came since is not settled", 1010, 10, worker.PartitionState{})
-		see("all is read, and the first of it waits", 1010, 10, worker.PartitionState{First: 1001, Read: metricstest.At(1010)})
-		see("all is read, and something later waits", 1010, 6, worker.PartitionState{First: 1001, Read: metricstest.At(1010), Committed: metricstest.At(1004)})
-		see("all is settled", 1010, 0, worker.PartitionState{First: 1001, Read: metricstest.At(1012), Committed: metricstest.At(1012)})
+		see("nothing is read, and the checkpoint is not known", 1000, 0, partition.State{})
+		see("what came since is not settled", 1010, 10, partition.State{})
+		see("all is read, and the first of it waits", 1010, 10, partition.State{First: 1001, Read: metricstest.At(1010)})
+		see("all is read, and something later waits", 1010, 6, partition.State{First: 1001, Read: metricstest.At(1010), Committed: metricstest.At(1004)})
+		see("all is settled", 1010, 0, partition.State{First: 1001, Read: metricstest.At(1012), Committed: metricstest.At(1012)})
 	})
 }
 
@@ -265,7 +266,7 @@ func TestCheckpointLag(t *testing.T) {
 func TestLagOfAnotherHub(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const events = `partition_lag_events{partition="0"}`
-		s := &metricstest.Worker{PartitionStates: []worker.PartitionState{{Partition: "0", Read: metricstest.At(1000), ReadUntil: time.Now()}}}
+		s := &metricstest.Worker{PartitionStates: []partition.State{{Partition: "0", Read: metricstest.At(1000), ReadUntil: time.Now()}}}
 		m := metrics.New("")
 		lag := m.Watch(s, s.Source, "blob")
 		lag.Wanted()
@@ -287,7 +288,7 @@ func TestLagOfAnotherHub(t *testing.T) {
 func TestLagAtStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const events = `partition_lag_events{partition="0"}`
-		s := &metricstest.Worker{PartitionStates: []worker.PartitionState{{Partition: "0", Read: metricstest.At(1), ReadUntil: time.Now().Add(-time.Hour)}}}
+		s := &metricstest.Worker{PartitionStates: []partition.State{{Partition: "0", Read: metricstest.At(1), ReadUntil: time.Now().Add(-time.Hour)}}}
 		m := metrics.New("")
 		lag := m.Watch(s, s.Source, "blob")
 		if _, ok := values(t, m)[events]; ok {
@@ -313,7 +314,7 @@ func TestLagAtStart(t *testing.T) {
 		// Given away and taken again: what was known of it is forgotten.
 		s.PartitionStates = nil
 		lag.Wanted()
-		s.PartitionStates = []worker.PartitionState{{Partition: "0"}}
+		s.PartitionStates = []partition.State{{Partition: "0"}}
 		lag.LastSequence("0", 5000)
 		expect(t, m, map[string]float64{events: 0})
 	})
@@ -342,7 +343,7 @@ func TestHandler(t *testing.T) {
 	}
 	for n := range 100 {
 		s.Lock()
-		s.PartitionStates = []worker.PartitionState{{Partition: "0", Read: metricstest.At(int64(n))}}
+		s.PartitionStates = []partition.State{{Partition: "0", Read: metricstest.At(int64(n))}}
 		s.Unlock()
 		lag.HubPartitions(1)
 		lag.LastSequence(lag.Wanted()[0], int64(n))

@@ -10,8 +10,8 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // A Worker is a [worker.Worker], as far as this package reads it.
 type Worker interface {
-	Partitions() []worker.PartitionState
+	Partitions() []partition.State
 	Receivers() []delivery.ReceiverState
 }
 

@@ -11,8 +11,8 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 // A view is what a Report is made of.
@@ -22,7 +22,7 @@ type view struct {
 	standby    string
 	draining   bool
 	receivers  []delivery.ReceiverState
-	partitions []worker.PartitionState
+	partitions []partition.State
 }
 
 // A reach says which alerts a problem keeps from going out.
@@ -326,8 +326,8 @@ func (m *Monitor) idleProblem(v view) Problem {
 
 // ledgers returns by partition the ledgers that cannot be read or written, or of these only those
 // that have not been taken over, for which their partitions wait.
-func (v view) ledgers(waiting bool) map[string]worker.LedgerState {
-	failing := map[string]worker.LedgerState{}
+func (v view) ledgers(waiting bool) map[string]partition.LedgerState {
+	failing := map[string]partition.LedgerState{}
 	for _, of := range v.partitions {
 		l := of.Ledger
 		if l.Err != nil && v.now.Sub(l.Since) >= settle && (l.Writes == 0 || !waiting) {
@@ -352,7 +352,7 @@ func (m *Monitor) ledgerProblem(v view) Problem {
 	}
 
 	p.because(faults)
-	of := func(ledgers map[string]worker.LedgerState) string {
+	of := func(ledgers map[string]partition.LedgerState) string {
 		return partitionNames(slices.SortedFunc(maps.Keys(ledgers), telemetry.ComparePartitions))
 	}
 

@@ -19,8 +19,8 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/worker"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,11 +30,11 @@ type replica struct {
 	source     telemetry.SourceStats
 	standby    string
 	receivers  []delivery.ReceiverState
-	partitions []worker.PartitionState
+	partitions []partition.State
 }
 
 func (r *replica) Receivers() []delivery.ReceiverState { return r.receivers }
-func (r *replica) Partitions() []worker.PartitionState { return r.partitions }
+func (r *replica) Partitions() []partition.State       { return r.partitions }
 
 // watch returns a Monitor of r, whose throttle store is store, nil for none that is probed.
 func (r *replica) watch(log *zap.Logger, store lease.Store) *status.Monitor {
@@ -120,14 +120,14 @@ func TestReport(t *testing.T) {
 			state: status.Partly, headline: "Some alerts aren't going out: 1 of 3 partitions that this replica owns is not being read. Those of the other 2 partitions that this replica owns go out.", by: []status.By{status.ByPartitions}},
 		{name: "a partition whose claim cannot be renewed", replica: replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2, AtRisk: map[string]telemetry.Fault{"7": {Since: long, Err: errDown}}}},
 			state: status.Impaired, headline: "Alerts are going out, but partition 7 may soon stop being read.", by: []status.By{status.ByPartitions}, parts: []string{"for 60 s", "partition 7: no answer"}},
-		{name: "a partition waits for its ledger", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}}},
+		{name: "a partition waits for its ledger", replica: replica{source: reading, partitions: []partition.State{{Partition: "3", Ledger: partition.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: partition.LedgerState{Writes: 1, Err: errDown, Since: long}}}},
 			state: status.Partly, headline: "Some alerts aren't going out: partition 3 cannot be read without the ledger. Those of the other partition that this replica owns go out.", by: []status.By{status.ByLedger},
 			parts: []string{"partition 3 cannot be read without the ledger, for 60 s (since 1999-12-31T23:59:00Z): partition 3: no answer from 10.0.0.1: connection refused (and 1 other partition). Readings wait in the hub"}},
-		{name: "all partitions wait for their ledgers", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "10", Ledger: worker.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: worker.LedgerState{Err: errDown, Since: long}}}},
+		{name: "all partitions wait for their ledgers", replica: replica{source: reading, partitions: []partition.State{{Partition: "10", Ledger: partition.LedgerState{Err: errDown, Since: long}}, {Partition: "4", Ledger: partition.LedgerState{Err: errDown, Since: long}}}},
 			state: status.Blocked, headline: "No alerts are going out: partitions 4 and 10 cannot be read without the ledger.", by: []status.By{status.ByLedger}},
-		{name: "a ledger cannot be written", replica: replica{source: reading, partitions: []worker.PartitionState{{Partition: "3", Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long}}, {Partition: "4"}}},
+		{name: "a ledger cannot be written", replica: replica{source: reading, partitions: []partition.State{{Partition: "3", Ledger: partition.LedgerState{Writes: 1, Err: errDown, Since: long}}, {Partition: "4"}}},
 			state: status.Impaired, headline: "Alerts are going out, but partition 3 cannot record alarms in the ledger.", by: []status.By{status.ByLedger}, parts: []string{"no recoveries are sent"}},
-		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []worker.PartitionState{{Ledger: worker.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
+		{name: "a ledger cannot be written, for a moment", replica: replica{source: reading, partitions: []partition.State{{Ledger: partition.LedgerState{Writes: 1, Err: errDown, Since: long.Add(56 * time.Second)}}}},
 			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
 		{name: "one receiver of two", replica: replica{source: reading, receivers: []delivery.ReceiverState{up, down}},
 			state: status.Partly, ready: true, headline: "Some alerts aren't going out: receiver pager is down. Those to up go out.", by: []status.By{status.ByReceiver},
@@ -323,7 +323,7 @@ func TestStoreThatFailsInPart(t *testing.T) {
 func TestNothingArrives(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.InfoLevel)
-		r := replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}, partitions: []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}}
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}, partitions: []partition.State{{Partition: "0"}, {Partition: "1"}}}
 		m := r.watch(zap.New(core), memlease.New())
 		run := func(d time.Duration) {
 			ctx, stop := context.WithCancel(t.Context())

@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
 )
@@ -38,15 +39,15 @@ func At(sequence int64) telemetry.Position {
 type Worker struct {
 	sync.Mutex
 	Counts          worker.Stats
-	PartitionStates []worker.PartitionState
+	PartitionStates []partition.State
 	ReceiverStates  []delivery.ReceiverState
 	SourceStats     telemetry.SourceStats
-	Alarms          []worker.AlarmCounts // as many as Counts.Levels
+	Alarms          []partition.AlarmCounts // as many as Counts.Levels
 }
 
 func (w *Worker) Stats() *worker.Stats { return &w.Counts }
 
-func (w *Worker) Partitions() []worker.PartitionState {
+func (w *Worker) Partitions() []partition.State {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.PartitionStates)
@@ -58,7 +59,7 @@ func (w *Worker) Receivers() []delivery.ReceiverState {
 	return slices.Clone(w.ReceiverStates)
 }
 
-func (w *Worker) AlarmCounts() []worker.AlarmCounts {
+func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.Alarms)

@@ -13,10 +13,10 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
-	"alertworker/internal/worker"
 )
 
 // ScrapeInterval is how much time one Step simulates.
@@ -71,9 +71,9 @@ func NewReplica() *Replica {
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
 	r.ReceiverStates = []delivery.ReceiverState{{Name: "hook"}}
 	r.SourceStats = telemetry.SourceStats{Owned: 2, Reading: 2}
-	r.PartitionStates = []worker.PartitionState{{Partition: "0"}, {Partition: "1"}}
-	r.Counts.Levels = make([]worker.LevelStats, 2)
-	r.Alarms = []worker.AlarmCounts{
+	r.PartitionStates = []partition.State{{Partition: "0"}, {Partition: "1"}}
+	r.Counts.Levels = make([]partition.LevelCounters, 2)
+	r.Alarms = []partition.AlarmCounts{
 		{Rule: "hot", Level: "warning", Pending: 1, Open: 2},
 		{Rule: "hot", Level: "critical", Due: 1},
 	}
@@ -115,7 +115,7 @@ func (r *Replica) Step(t testing.TB) {
 			p.Committed = former // as far as the last scrape saw
 		}
 
-		p.Ledger = worker.LedgerState{Alarms: 2, Position: p.Settled.Sequence, Writes: r.Steps}
+		p.Ledger = partition.LedgerState{Alarms: 2, Position: p.Settled.Sequence, Writes: r.Steps}
 		if !r.LedgerSince.IsZero() {
 			p.Ledger.Err, p.Ledger.Since = ErrBroken, r.LedgerSince
 		}

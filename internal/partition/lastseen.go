@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"slices"
@@ -15,13 +15,13 @@ const (
 	seenWays = 8 // devices in a set
 )
 
-// lastSeen remembers what the devices of one stream sent last, for people who ask about a
+// Seen remembers what the devices of one stream sent last, for people who ask about a
 // device. A device is known by 64 bits of a hash under a random key, and has its place
 // in the set that the hash chooses. In a full set, a new device takes the place of the
 // one that has not been seen for the longest time.
 //
 // A batch takes one lock and allocates nothing.
-type lastSeen struct {
+type Seen struct {
 	mu           sync.Mutex
 	since        int64 // every device seen since then is there; in Unix µs, by this machine's clock
 	tags         [seenSets][seenWays]uint64
@@ -46,7 +46,7 @@ type observation struct {
 	read   bool
 
 	// What was decided about the last reading, and at which level: that at which most was.
-	level    uint8 // its index in Worker.levels, plus 1; 0 if it reached no limit, and none is the device's own
+	level    uint8 // its index in Evaluator.levels, plus 1; 0 if it reached no limit, and none is the device's own
 	decision Decision
 	own      bool // limit is the device's own
 
@@ -69,19 +69,20 @@ func (o *observation) decided(d Decision, l *level, value, limit float64, own bo
 	}
 }
 
-func newLastSeen(now time.Time) *lastSeen {
-	return &lastSeen{since: now.UnixMicro()}
+// NewSeen returns an empty one.
+func NewSeen(now time.Time) *Seen {
+	return &Seen{since: now.UnixMicro()}
 }
 
 // tag returns the tag of the device with this hash, which is not 0, and its set.
-func (s *lastSeen) tag(hash uint64) (tag uint64, set int) {
+func (s *Seen) tag(hash uint64) (tag uint64, set int) {
 	tag = max(hash, 1)
 	return tag, int(tag % seenSets)
 }
 
 // add records what decoding gave for e, whose device has this hash and which was read at now, and returns where; nil
 // if e has no device. The caller holds s.mu.
-func (s *lastSeen) add(
+func (s *Seen) add(
 	e *telemetry.Event,
 	hash uint64,
 	reason telemetry.Reason,
@@ -116,7 +117,7 @@ func (s *lastSeen) add(
 }
 
 // place returns the observation of the device with this hash, an empty one if it was not there.
-func (s *lastSeen) place(hash uint64) *observation {
+func (s *Seen) place(hash uint64) *observation {
 	tag, set := s.tag(hash)
 	tags, observations := &s.tags[set], &s.observations[set]
 	home := int(tag >> 32 % seenWays) // where the search begins, and nearly always ends
@@ -144,7 +145,7 @@ func (s *lastSeen) place(hash uint64) *observation {
 
 // find returns what is known of device, nil if nothing is. Whatever was read of the
 // device after since is known.
-func (s *lastSeen) find(device string) (o *observation, since time.Time) {
+func (s *Seen) find(device string) (o *observation, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since = fromMicros(s.since)

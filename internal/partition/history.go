@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"maps"
@@ -9,8 +9,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// maxChanges bounds the changes that the ledger may be behind. Beyond it reading pauses.
-const maxChanges = 2 * ledger.MaxAlarms
+// MaxChanges bounds the changes that the ledger may be behind. Beyond it reading pauses.
+const MaxChanges = 2 * ledger.MaxAlarms
 
 // A history is how alarms came to be what they are: as they were at the position of the
 // ledger, and what has changed since. While an alert is unsettled the watermark stays

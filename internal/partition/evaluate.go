@@ -1,148 +1,26 @@
-package worker
+package partition
 
 import (
 	"cmp"
-	"net/url"
-	"strings"
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
-// A rule is one of Config.Rules as the worker uses it.
-type rule struct {
-	*rules.Rule
-	reads    rules.Reads // of what the decoder finds
-	levels   []*level    // the highest first
-	stateful bool
-	override bool    // whether a level has one
-	mildest  float64 // limit, if no level has an override
-}
-
-// A level is one of a rule's as the worker uses it: what alarms, deliveries and gates are
-// for.
-type level struct {
-	*rules.Level
-	rule *rule
-	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
-	removed time.Time
-	own     *delivery.Topic // of notices about a device
-	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
-	index   uint8           // in Worker.levels; 0 unless it is configured
-	rank    int             // how many levels of its rule are higher
-	stats   *LevelStats
-}
-
-// newRules returns what c's rules are to the worker: those about readings, those about silence, and the levels of
-// both in the order of Config.
-func newRules(c *Config, stats []LevelStats) (readings, silences []*rule, levels []*level) {
-	_, fields := c.Rules.Fields()
-	for i := range c.Rules.Rules {
-		r := &rule{Rule: &c.Rules.Rules[i], reads: fields[i]}
-		r.stateful, r.mildest = r.Stateful(), r.Levels[0].Limit
-		for j := range r.Levels {
-			l := &level{
-				Level: &r.Levels[j],
-				rule:  r,
-				index: uint8(len(levels)),
-				rank:  len(r.Levels) - 1 - j,
-				stats: &stats[len(levels)],
-			}
-			l.target(c)
-			r.override = r.override || l.Override != "" || l.ClearOverride != ""
-			r.levels = append([]*level{l}, r.levels...)
-			levels = append(levels, l)
-		}
-
-		if r.Silence() {
-			silences = append(silences, r)
-		} else {
-			readings = append(readings, r)
-		}
-	}
-
-	return readings, silences, levels
-}
-
-// target sets the topics of l.
-func (l *level) target(c *Config) {
-	l.own = l.topic(c, l.rule.Alone())
-	if l.rule.Per != "" {
-		l.shared = l.topic(c, l.rule.Rule)
-	}
-}
-
-// topic returns the topic of l, a level of r, whose Per counts.
-func (l *level) topic(c *Config, r *rules.Rule) *delivery.Topic {
-	t := &delivery.Topic{
-		Rank:      l.rank,
-		Shared:    r.Per != "",
-		Suffix:    suffix(r, l.Name),
-		Silence:   r.Silence(),
-		Words:     r.Is,
-		Sent:      &l.stats.Sent,
-		Recovered: &l.stats.Recovered,
-		Message: notify.Alert{
-			Per:         r.Per,
-			Rule:        r.Name,
-			Level:       l.Name,
-			WillResolve: r.Resolved,
-			Removed:     !l.removed.IsZero(),
-			Below:       r.Below,
-			Title:       r.Title,
-			Unit:        r.Unit,
-			Runbook:     r.Runbook,
-			Window:      r.Window,
-			Replica:     c.Replica,
-		},
-	}
-
-	if r.Silence() {
-		t.Suffix += "/silent"
-	}
-
-	t.Message.Source = "/" + c.Origin + t.Suffix
-	if r.Name != rules.DefaultName {
-		t.Message.Field = r.Field
-	}
-
-	for _, to := range c.Receivers {
-		t.Gates = append(t.Gates, to.Gate(r, l.Level))
-	}
-
-	return t
-}
-
-// suffix tells the ids and sources of a level's alerts from those of all others. The rule
-// temperature with its one limit has none.
-func suffix(r *rules.Rule, level string) string {
-	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
-		return ""
-	}
-
-	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
-	if r.Per != "" {
-		s += "/by-" + url.PathEscape(r.Per)
-	}
-
-	return s
-}
-
 // mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule:
 // a value reaches a limit, or the device has an alarm. It notes limits of the device's own in o, unless that is nil.
 // This is the hot path: it takes no lock and allocates nothing.
-func (s *stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
+func (s *Stream) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
 	return s.reaches(e, found, o) || s.alarms != nil && s.alarms.mayHave(hash)
 }
 
 // reaches is mayMatter for a device without an alarm.
-func (w *Worker) reaches(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
+func (ev *Evaluator) reaches(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
 	reached := false
-	for _, r := range w.rules {
+	for _, r := range ev.rules {
 		f := &found[r.reads.Field]
 		switch {
 		case f.Reason != telemetry.ReasonOK:
@@ -151,7 +29,7 @@ func (w *Worker) reaches(e *telemetry.Event, found []telemetry.Found, o *observa
 				o.decided(Excluded, r.levels[len(r.levels)-1], f.Value, r.mildest, false, "")
 			}
 		case r.override: // each of them, because it counts
-			reached = w.overridden(e, r, f.Value, o) || reached
+			reached = ev.overridden(e, r, f.Value, o) || reached
 		case r.Breaching(f.Value, r.mildest):
 			reached = true
 		}
@@ -167,11 +45,11 @@ func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
 
 // overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
 // what e has for them.
-func (w *Worker) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
+func (ev *Evaluator) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
 	for _, l := range r.levels {
 		limit, kind := l.LimitFor(e.Properties)
 		if l.Override != "" {
-			w.stats.Override[kind].Add(1)
+			ev.Counters.Override[kind].Add(1)
 		}
 
 		if l.Override != "" && kind == rules.OverrideUsed {
@@ -180,7 +58,7 @@ func (w *Worker) overridden(e *telemetry.Event, r *rule, value float64, o *obser
 
 		if l.ClearOverride != "" {
 			_, kind := l.clearFor(e, limit)
-			w.stats.Override[kind].Add(1)
+			ev.Counters.Override[kind].Add(1)
 		}
 
 		reached = reached || r.Breaching(value, limit)
@@ -199,37 +77,37 @@ func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Over
 
 // An examination is an event and what every rule needs of it.
 type examination struct {
-	worker *Worker
-	event  *telemetry.Event
-	at     rules.Moment
-	dated  rules.DeviceTime // of at
+	evaluator *Evaluator
+	event     *telemetry.Event
+	at        rules.Moment
+	dated     rules.DeviceTime // of at
 }
 
-func (w *Worker) examine(e *telemetry.Event) examination {
-	x := examination{worker: w, event: e, at: rules.Moment{Hub: micros(e.Enqueued)}}
-	if w.Clock != nil {
-		x.at.Device, x.dated = w.Clock.Read(e)
+func (ev *Evaluator) examine(e *telemetry.Event) examination {
+	x := examination{evaluator: ev, event: e, at: rules.Moment{Hub: micros(e.Enqueued)}}
+	if ev.Clock != nil {
+		x.at.Device, x.dated = ev.Clock.Read(e)
 	}
 	return x
 }
 
 // count counts how far the device's time can be used.
 func (x *examination) count() {
-	if x.worker.Clock != nil {
-		x.worker.stats.Times[x.dated].Add(1)
+	if x.evaluator.Clock != nil {
+		x.evaluator.Counters.Times[x.dated].Add(1)
 	}
 }
 
 // evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
 // the receivers where a level notifies them. before is the position of the event before e. It
 // reports whether e reaches a limit, and completes o.
-func (s *stream) evaluate(
+func (s *Stream) evaluate(
 	before telemetry.Position,
 	e *telemetry.Event,
 	found []telemetry.Found,
 	o *observation,
 ) (over bool) {
-	v := evaluation{stream: s, examination: s.examine(e), before: before, seen: o}
+	v := evaluation{Stream: s, examination: s.examine(e), before: before, seen: o}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.forgetAgain(e.Device, before, e.Sequence)
@@ -250,7 +128,7 @@ func (s *stream) evaluate(
 
 // An evaluation takes one event through the rules. The stream's lock is held.
 type evaluation struct {
-	*stream
+	*Stream
 	examination
 	before telemetry.Position
 	seen   *observation
@@ -321,7 +199,7 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 	switch {
 	case next.Phase == rules.Normal:
 	case was == (alarm{}) && !a.room(key.device):
-		v.stats.Untracked.Add(1)
+		v.Counters.Untracked.Add(1)
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
 		next.value, next.limit = was.value, was.limit
@@ -363,13 +241,13 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 
 // recovery returns the notice that an alarm of l has ended, with the reading r or a part of its place in a log; nil
 // if nobody wants it, or there is no room for it.
-func (s *stream) recovery(l *level, log string, part throttle.Part, r delivery.Reading) *dueNotice {
+func (s *Stream) recovery(l *level, log string, part throttle.Part, r delivery.Reading) *dueNotice {
 	receivers := s.wanting(l)
 	switch {
 	case !l.rule.Resolved || receivers == 0:
 		return nil
 	case s.alarms.total[dueRecoveries] >= maxAlarms:
-		s.stats.Untracked.Add(1)
+		s.Counters.Untracked.Add(1)
 		return nil
 	}
 
@@ -380,9 +258,9 @@ func (s *stream) recovery(l *level, log string, part throttle.Part, r delivery.R
 }
 
 // wanting returns the receivers that want alerts of l, a bit for each.
-func (w *Worker) wanting(l *level) (receivers uint32) {
-	for i := range w.Config.Receivers {
-		if w.Config.Receivers[i].Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
+func (ev *Evaluator) wanting(l *level) (receivers uint32) {
+	for i := range ev.Receivers {
+		if ev.Receivers[i].Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
 			receivers |= 1 << i
 		}
 	}
@@ -393,15 +271,12 @@ func (w *Worker) wanting(l *level) (receivers uint32) {
 // notify takes a reading to every receiver that wants alerts of l. opened says that it has opened an alarm. It returns
 // Notified, or why nobody is.
 func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision {
-	device := v.event.Device
-
 	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
-		v.stats.Quieted.Add(1)
+		v.Counters.Quieted.Add(1)
 		return Muted
 	}
 
-	if v.silenced(device, l.rule.Name, v.event.Enqueued, v.property) {
-		v.stats.Quieted.Add(1)
+	if v.silenced(l) {
 		return Silenced
 	}
 
@@ -414,30 +289,29 @@ func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision
 		return Unwanted
 	}
 
-	v.told = append(v.told, order{
-		about: v.examination,
-		alert: delivery.Alert{
-			Key:       key,
-			Reading:   rd,
-			Sender:    device,
-			Before:    placeOf(v.before),
-			Receivers: receivers,
-			Opened:    opened,
-			Since:     v.since,
-			Reminder:  l.rule.stateful && !opened,
-		},
-	})
+	alert := delivery.Alert{
+		Key:       key,
+		Reading:   rd,
+		Sender:    v.event.Device,
+		Before:    placeOf(v.before),
+		Receivers: receivers,
+		Opened:    opened,
+		Since:     v.since,
+		Reminder:  l.rule.stateful && !opened,
+	}
+	v.told = append(v.told, order{alert: Alert{alert, v.examination}})
+
 	return Notified
 }
 
-// silenced reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
+// muted reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
 // allocates nothing.
-func (w *Worker) silenced(device, rule string, at time.Time, property func(name string) string) bool {
-	if w.Mutes == nil {
+func (ev *Evaluator) muted(device, rule string, at time.Time, property func(name string) string) bool {
+	if ev.Mutes == nil {
 		return false
 	}
 
-	mutes := w.Mutes()
+	mutes := ev.Mutes()
 	for i := range mutes {
 		if mutes[i].Matches(device, rule, at, property) {
 			return true
@@ -445,6 +319,15 @@ func (w *Worker) silenced(device, rule string, at time.Time, property func(name 
 	}
 
 	return false
+}
+
+// silenced reports whether people have silenced alerts of l about the event, and counts that they have.
+func (x *examination) silenced(l *level) bool {
+	if !x.evaluator.muted(x.event.Device, l.rule.Name, x.event.Enqueued, x.property) {
+		return false
+	}
+	x.evaluator.Counters.Quieted.Add(1)
+	return true
 }
 
 // reading returns the event's reading at a level with a limit.
@@ -460,11 +343,11 @@ func (x *examination) reading(value, limit float64) delivery.Reading {
 
 // receivers returns the receivers that want an alert of l about the event, a bit for each. It counts the others.
 func (x *examination) receivers(l *level) (receivers uint32) {
-	for i := range x.worker.Config.Receivers {
-		if x.worker.Config.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.property) {
+	for i := range x.evaluator.Receivers {
+		if x.evaluator.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.property) {
 			receivers |= 1 << i
 		} else {
-			x.worker.stats.Filtered.Add(1)
+			x.evaluator.Counters.Filtered.Add(1)
 		}
 	}
 
@@ -479,7 +362,7 @@ func (x *examination) key(l *level) delivery.Key {
 
 	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
 	if shared == "" {
-		x.worker.stats.Unshared.Add(1)
+		x.evaluator.Counters.Unshared.Add(1)
 		return delivery.Key{About: x.event.Device, Topic: l.own}
 	}
 
@@ -490,7 +373,7 @@ func (x *examination) key(l *level) delivery.Key {
 // nothing.
 func (x *examination) more(t *delivery.Topic) *delivery.More {
 	var m delivery.More
-	for _, name := range x.worker.Rules.Show {
+	for _, name := range x.evaluator.Rules.Show {
 		if text := x.property(name); text != "" {
 			m.Shown = m.Shown.With(name, text)
 		}

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"fmt"
@@ -189,7 +189,7 @@ func TestSettledIsDueNowhere(t *testing.T) {
 }
 
 func TestAlarmCounts(t *testing.T) {
-	a := newAlarms(maxChanges)
+	a := newAlarms(MaxChanges)
 	warning, critical := &level{}, &level{}
 	if a.mayHave(roster.Hash("oven")) {
 		t.Error("an alarm of nobody")

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"context"
@@ -19,7 +19,7 @@ import (
 // takeOver takes over the partition's ledger and starts from the alarms that it holds. It tries until it
 // succeeds, and reports false if the stream ends before: a ledger that cannot be read
 // is not an empty one.
-func (s *stream) takeOver() bool {
+func (s *Stream) takeOver() bool {
 	for n := 1; ; n++ {
 		l, content, err := s.Ledger(s.ctx, s.id)
 		if err == nil && s.unheard != nil {
@@ -45,7 +45,7 @@ func (s *stream) takeOver() bool {
 
 // start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
 // is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
-func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
+func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	if !s.stateful &&
 		!slices.ContainsFunc(
 			content.Levels,
@@ -69,7 +69,7 @@ func (s *stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.mu.Lock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
-	a := newAlarms(s.maxChanges)
+	a := newAlarms(s.MaxChanges)
 	s.ledger = l
 	s.alarms = a
 	s.skip = held
@@ -115,7 +115,7 @@ const catchUpWithin = time.Minute
 
 // catchUp starts the recoveries that are due once what the hub held at the take-over has been read: a device may
 // be hot again. If the hub does not say what it held, or reading takes long, they start all the same.
-func (s *stream) catchUp() {
+func (s *Stream) catchUp() {
 	ctx, cancel := context.WithTimeout(s.ctx, catchUpWithin)
 	defer cancel()
 	var last int64
@@ -151,7 +151,7 @@ func (s *stream) catchUp() {
 }
 
 // become makes next of the alarm of key. Its history is told by the caller, who holds s.mu.
-func (s *stream) become(key alarmKey, next alarm) {
+func (s *Stream) become(key alarmKey, next alarm) {
 	was := s.alarms.byKey[key]
 	s.alarms.set(key, next)
 	switch open := next.Phase == rules.Open; {
@@ -179,7 +179,7 @@ func (s *stream) become(key alarmKey, next alarm) {
 
 // give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
 // s.mu.
-func (s *stream) give(key alarmKey) {
+func (s *Stream) give(key alarmKey) {
 	due := s.alarms.byKey[key].due
 	if due != nil && !s.behind && !due.waits(key.level) {
 		s.told = append(s.told, order{key: key.notices(), give: &due.Notice})
@@ -187,14 +187,14 @@ func (s *stream) give(key alarmKey) {
 }
 
 // change is become for another reason than an event, or whatever the watermark. The caller holds s.mu.
-func (s *stream) change(key alarmKey, next alarm) {
+func (s *Stream) change(key alarmKey, next alarm) {
 	s.alarms.history.replace(key, next)
 	s.become(key, next)
 }
 
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds s.mu.
-func (s *stream) restore(from ledger.Alarm, passed bool) {
+func (s *Stream) restore(from ledger.Alarm, passed bool) {
 	l := s.level(from.Rule, from.Level, from.Silence)
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
@@ -272,7 +272,7 @@ func (s *stream) restore(from ledger.Alarm, passed bool) {
 const removedAfter = 10 * time.Minute
 
 // endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
-func (s *stream) endRemoved() {
+func (s *Stream) endRemoved() {
 	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -299,7 +299,7 @@ func (s *stream) endRemoved() {
 // end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
 // is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
 // now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds s.mu.
-func (s *stream) end(key alarmKey, now int64, forgotten bool) {
+func (s *Stream) end(key alarmKey, now int64, forgotten bool) {
 	was := s.alarms.byKey[key]
 	s.change(key, s.ended(key, now, forgotten))
 
@@ -309,7 +309,7 @@ func (s *stream) end(key alarmKey, now int64, forgotten bool) {
 }
 
 // ended returns what end leaves of the open alarm of key. The caller holds s.mu.
-func (s *stream) ended(key alarmKey, now int64, forgotten bool) alarm {
+func (s *Stream) ended(key alarmKey, now int64, forgotten bool) alarm {
 	due := s.endOf(key.level, s.alarms.byKey[key], now)
 	if due != nil {
 		due.Forgotten = forgotten
@@ -320,7 +320,7 @@ func (s *stream) ended(key alarmKey, now int64, forgotten bool) alarm {
 
 // expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if
 // they are open. limit was that of the alarm. The caller holds s.mu.
-func (s *stream) expose(key alarmKey, limit float64) {
+func (s *Stream) expose(key alarmKey, limit float64) {
 	for _, l := range s.levels {
 		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
 		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {
@@ -341,7 +341,7 @@ func (s *stream) expose(key alarmKey, limit float64) {
 
 // endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
 // last event read, so that no alert was about a later one.
-func (s *stream) endOf(l *level, was alarm, now int64) *dueNotice {
+func (s *Stream) endOf(l *level, was alarm, now int64) *dueNotice {
 	if l.rule.Silence() {
 		return s.recovery(l, was.log, throttle.End, delivery.Reading{
 			Limit:    was.limit,
@@ -371,7 +371,7 @@ func (s *stream) endOf(l *level, was alarm, now int64) *dueNotice {
 }
 
 // level returns a level by its name and kind: one that is configured, or of s.removed; else nil.
-func (s *stream) level(rule, name string, silence bool) *level {
+func (s *Stream) level(rule, name string, silence bool) *level {
 	for _, all := range [][]*level{s.levels, s.removed} {
 		for _, l := range all {
 			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence {
@@ -385,7 +385,7 @@ func (s *stream) level(rule, name string, silence bool) *level {
 
 // recall notes what the ledger has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
-func (s *stream) recall(from ledger.Level) {
+func (s *Stream) recall(from ledger.Level) {
 	if s.level(from.Rule, from.Name, from.Silent > 0) != nil {
 		s.alarms.history.edited = s.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
@@ -408,14 +408,14 @@ func (s *stream) recall(from ledger.Level) {
 		Silent:   from.Silent,
 		Levels:   []rules.Level{{Name: from.Name}},
 	}
-	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelStats{}}
-	l.target(&s.Config)
+	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelCounters{}}
+	l.target(&s.Rulebook)
 	s.removed = append(s.removed, l)
 }
 
 // writeLedger writes the alarms as they were at the last position that the watermark has passed and that the
 // ledger may have, if they have changed since the last write.
-func (s *stream) writeLedger(ctx context.Context) error {
+func (s *Stream) writeLedger(ctx context.Context) error {
 	settled := s.settled()
 	s.mu.Lock()
 	h := &s.alarms.history
@@ -466,7 +466,7 @@ func (s *stream) writeLedger(ctx context.Context) error {
 }
 
 // ledgerAnswered records whether the ledger could be read or written, for people.
-func (s *stream) ledgerAnswered(err error) {
+func (s *Stream) ledgerAnswered(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"fmt"
@@ -16,7 +16,7 @@ import (
 func TestLastSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMicro(1_700_000_000_000_000).UTC()
-		h, start := newLastSeen(now), now
+		h, start := NewSeen(now), now
 		last := map[string]observation{} // everything
 		devices := rapid.SampledFrom([]int{3, 1000, 4000, 9000}).Draw(t, "devices")
 		number := int64(0)

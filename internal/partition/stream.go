@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"bytes"
@@ -21,13 +21,13 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A stream is the state of one partition while this replica owns it.
-type stream struct {
-	*Worker
+// A Stream is one partition while this replica owns it.
+type Stream struct {
+	Config
 	id        string
 	partition telemetry.Partition // nil for a Backtest
 	log       *zap.Logger
-	out       outgoing                                // who brings notices to receivers
+	out       Outgoing                                // who brings notices to receivers
 	box       *delivery.Outbox                        // the same, unless it is a Backtest: nil then
 	watcher   func(key alarmKey, was, is rules.State) // of alarms that become others; nil: nobody watches
 	room      chan struct{}                           // signals that something was settled, or the ledger written
@@ -37,7 +37,8 @@ type stream struct {
 	work      sync.WaitGroup                          // what keeps malformed events, and commit
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
-	seen      *lastSeen
+	seen      *Seen
+	started   time.Time
 	ledger    *ledger.Ledger     // nil if no rule has state, and none had
 	skip      telemetry.Position // events up to here were settled by the last owner: its ledger says so
 	replay    telemetry.Position // events up to here are read only to know who was heard
@@ -62,7 +63,7 @@ type stream struct {
 	opened     []opened           // silences that the ledger in the store does not hold yet
 	question   *ownerCheck        // to the ledger, that has not been asked yet
 	asking     bool               // a question has been asked and not been answered
-	askOwnerAt time.Duration      // when the ledger may be asked again, by the worker's clock; 0 unless it did not answer
+	askOwnerAt time.Duration      // when the ledger may be asked again, by now; 0 unless it did not answer
 	malformed  int                // malformed events being kept
 	sinceMark  int                // events since progress was signalled
 	first      int64              // sequence number of the first event read
@@ -76,19 +77,30 @@ type stream struct {
 	heard   *sync.Cond // that nobody is any more
 }
 
+// New returns the stream of p, which belongs to this replica until ctx ends. It is to be run, once.
+func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
+	resumed, _ := p.Resumed()
+	s := newStream(ctx, c, p.ID(), logName(resumed.Generation, p.ID()))
+	s.partition = p
+	s.connect()
+
+	return s
+}
+
 // newStream returns the stream of a partition. It must be drained after ctx has ended.
-func newStream(ctx context.Context, w *Worker, id, logName string) *stream {
-	s := &stream{
-		Worker:   w,
+func newStream(ctx context.Context, c Config, id, logName string) *Stream {
+	s := &Stream{
+		Config:   c,
 		id:       id,
 		logName:  logName,
-		log:      w.Log.With(zap.String("partition", id)),
+		log:      c.Log.With(zap.String("partition", id)),
 		room:     make(chan struct{}, 1),
 		progress: make(chan struct{}, 1),
 		caughtUp: make(chan struct{}, 1),
 		hurry:    make(chan struct{}, 1),
-		seen:     newLastSeen(time.Now()),
-		found:    make([]telemetry.Found, w.fields),
+		seen:     NewSeen(time.Now()),
+		found:    make([]telemetry.Found, c.fields),
+		started:  time.Now(),
 	}
 	s.heard = sync.NewCond(&s.mu)
 	s.ctx, s.stop = context.WithCancelCause(ctx)
@@ -99,11 +111,11 @@ func newStream(ctx context.Context, w *Worker, id, logName string) *stream {
 }
 
 // connect has s's notices go to the receivers.
-func (s *stream) connect() {
-	s.box = s.dispatcher.Open(s.ctx, s.send, delivery.Account{
+func (s *Stream) connect() {
+	s.box = s.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,
 		Name:    s.id,
-		IDs:     s.ids(s.id),
+		IDs:     s.IDs(s.id),
 		Log:     s.logName,
 		FromHub: true,
 		Logger:  s.log,
@@ -111,8 +123,38 @@ func (s *stream) connect() {
 	s.out = s.box
 }
 
-// outgoing brings notices to receivers: see delivery.Outbox.
-type outgoing interface {
+// Run processes the partition until the context of New ends or the partition fails. When it returns, none of its
+// goroutines runs: attempts under way get DrainTimeout from that end, and then the time to settle. What is settled by
+// then is checkpointed, if this replica still owns the partition.
+func (s *Stream) Run() error {
+	resumed, _ := s.partition.Resumed()
+	begun := !s.stateful && resumed.Ledger == "" || s.takeOver()
+	var err error
+	if begun {
+		s.work.Go(func() { s.commit(s.ctx) })
+		err = s.read(s.ctx)
+	}
+
+	s.stop(err)
+	s.drain()
+	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
+		return nil // the next owner continues from our last checkpoint
+	}
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), checkpointTimeout+ledgerTimeout)
+	defer cancel()
+	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
+		err = errors.Join(err, commitErr)
+	}
+
+	return err
+}
+
+// now is the time since s was created, by the monotonic clock.
+func (s *Stream) now() time.Duration { return time.Since(s.started) }
+
+// Outgoing brings notices to receivers: see delivery.Outbox.
+type Outgoing interface {
 	Alert(*delivery.Alert, delivery.Details) []*delivery.Ticket
 	Give(delivery.Key, *delivery.Notice)
 	Withdraw(delivery.Key, *delivery.Notice)
@@ -123,28 +165,24 @@ type outgoing interface {
 type order struct {
 	key            delivery.Key
 	give, withdraw *delivery.Notice
-	alert          delivery.Alert
-	about          examination
+	alert          Alert
 }
 
-// More implements delivery.Details.
-func (o *order) More() *delivery.More { return o.about.more(o.alert.Topic) }
-
 // tell does what o says.
-func (o *order) tell(out outgoing) {
+func (o *order) tell(out Outgoing) {
 	switch {
 	case o.give != nil:
 		out.Give(o.key, o.give)
 	case o.withdraw != nil:
 		out.Withdraw(o.key, o.withdraw)
 	default:
-		out.Alert(&o.alert, o)
+		out.Alert(&o.alert.Alert, &o.alert)
 	}
 }
 
 // handOver tells out what it is to be told so far, in the order in which it was decided. It is called without a lock.
 // The watermark does not pass what has not been handed over.
-func (s *stream) handOver() {
+func (s *Stream) handOver() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for s.telling {
@@ -169,11 +207,11 @@ func (s *stream) handOver() {
 }
 
 // lose ends the stream because another replica owns the partition.
-func (s *stream) lose() { s.stop(telemetry.ErrLost) }
+func (s *Stream) lose() { s.stop(telemetry.ErrLost) }
 
 // drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which
 // it cancels after DrainTimeout. Nothing may be admitted any more.
-func (s *stream) drain() {
+func (s *Stream) drain() {
 	s.stop(nil)
 	s.box.Close()
 	late := time.AfterFunc(s.DrainTimeout, s.cut)
@@ -184,7 +222,7 @@ func (s *stream) drain() {
 }
 
 // read takes events from the partition until ctx ends or Receive fails.
-func (s *stream) read(ctx context.Context) error {
+func (s *Stream) read(ctx context.Context) error {
 	for {
 		if err := s.waitForRoom(ctx); err != nil {
 			return nil
@@ -204,7 +242,7 @@ func (s *stream) read(ctx context.Context) error {
 
 // take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
-func (s *stream) take(events []telemetry.Event) {
+func (s *Stream) take(events []telemetry.Event) {
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := s.lastRead
@@ -252,7 +290,7 @@ func (s *stream) take(events []telemetry.Event) {
 	s.advance(events[0].Sequence, at, events[len(events)-1].Enqueued, len(events))
 	s.seen.mu.Unlock()
 	s.handOver()
-	s.stats.read(&n, over)
+	s.Counters.read(&n, over)
 }
 
 // logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
@@ -280,7 +318,7 @@ func (d Scattered) String() string {
 
 // malformedEvent logs e and keeps it, if that is configured. before is the position of
 // the event before e.
-func (s *stream) malformedEvent(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+func (s *Stream) malformedEvent(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
 	if line := s.log.Check(zap.DebugLevel, "event without a reading"); line != nil {
 		detail := zap.Skip()
 		if e.Undecodable != "" {
@@ -297,7 +335,7 @@ func (s *stream) malformedEvent(before telemetry.Position, e *telemetry.Event, r
 // keepMalformed starts to keep a malformed event, which holds the watermark until it
 // is kept. With too many of them under way the event is only counted. before is the
 // position of the event before e.
-func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
+func (s *Stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -333,7 +371,7 @@ func (s *stream) keepMalformed(before telemetry.Position, e telemetry.Event, rea
 
 // advance records that events from sequence number first up to p have been settled or
 // admitted.
-func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, events int) {
+func (s *Stream) advance(first int64, p telemetry.Position, enqueued time.Time, events int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.readUntil.IsZero() {
@@ -352,7 +390,7 @@ func (s *stream) advance(first int64, p telemetry.Position, enqueued time.Time, 
 }
 
 // warn logs what may affect every partition at the same time, at most every 10 s.
-func (s *stream) warn(msg string, err error) { s.dispatcher.Warn(s.log, msg, err) }
+func (s *Stream) warn(msg string, err error) { s.Dispatcher.Warn(s.log, msg, err) }
 
 // signal sends to c unless a signal is pending. It never blocks.
 func signal(c chan struct{}) {
@@ -364,7 +402,7 @@ func signal(c chan struct{}) {
 
 // full reports whether so many deliveries to one receiver are unsettled, dead letters
 // included, or the ledger is so far behind, that no event may be read.
-func (s *stream) full() bool {
+func (s *Stream) full() bool {
 	s.mu.Lock()
 	behind := s.alarms != nil && s.alarms.history.full()
 	s.mu.Unlock()
@@ -372,7 +410,7 @@ func (s *stream) full() bool {
 }
 
 // settled returns the watermark.
-func (s *stream) settled() telemetry.Position {
+func (s *Stream) settled() telemetry.Position {
 	s.mu.Lock()
 	mark, at := s.mark, s.mark.position()
 	s.mu.Unlock()
@@ -387,7 +425,7 @@ func (s *stream) settled() telemetry.Position {
 }
 
 // waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
-func (s *stream) waitForRoom(ctx context.Context) error {
+func (s *Stream) waitForRoom(ctx context.Context) error {
 	for {
 		if !s.full() {
 			return ctx.Err()
@@ -403,7 +441,7 @@ func (s *stream) waitForRoom(ctx context.Context) error {
 
 // commit moves the checkpoint up to the watermark, by time and by number of events,
 // until ctx ends.
-func (s *stream) commit(ctx context.Context) {
+func (s *Stream) commit(ctx context.Context) {
 	tick := time.NewTicker(s.CheckpointInterval)
 	defer tick.Stop()
 	failing := false
@@ -438,7 +476,7 @@ func (s *stream) commit(ctx context.Context) {
 // checkpoint writes the watermark as the checkpoint if it has moved; before that, if
 // ledger is true, the ledger if alarms have changed, and the roster if it is time for that, or the last
 // time. A lost partition is not an error.
-func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
+func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	if s.ledger != nil && ledger {
 		switch err := s.writeLedger(ctx); {
 		case errors.Is(err, telemetry.ErrLost):
@@ -482,13 +520,14 @@ func (s *stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	return nil
 }
 
-func (s *stream) state() PartitionState {
+// State returns the progress of s.
+func (s *Stream) State() State {
 	known := 0
 	if s.unheard != nil {
 		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
 	}
 
-	p := PartitionState{
+	p := State{
 		Partition:  s.id,
 		Settled:    s.settled(),
 		Delivering: s.box.Len(),

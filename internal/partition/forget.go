@@ -1,8 +1,6 @@
-package worker
+package partition
 
 import (
-	"context"
-	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -18,35 +16,9 @@ type forgetting struct {
 	saved  chan struct{} // closed once the ledger in the store says so
 }
 
-// Forget ends the alarms of a device, and has w expect nothing more of it until it is heard again. It reports whether w
-// knew the device, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
-// late brings the device or an alarm back. After an error they may come back; repeating the call is safe.
-func (w *Worker) Forget(ctx context.Context, device string) (known bool, err error) {
-	var saved []<-chan struct{}
-	w.mu.Lock()
-	streams := slices.Collect(maps.Keys(w.streams))
-	w.mu.Unlock()
-
-	for _, s := range streams {
-		if c := s.forgetDevice(device); c != nil {
-			saved = append(saved, c)
-		}
-	}
-
-	for _, c := range saved {
-		select {
-		case <-c:
-		case <-ctx.Done():
-			return true, fmt.Errorf("keep in the ledger that device %q is forgotten: %w", device, context.Cause(ctx))
-		}
-	}
-
-	return len(saved) > 0, nil
-}
-
-// forgetDevice is Forget for one partition. It returns what is closed once the ledger says so, or nil if the device is
-// not known.
-func (s *stream) forgetDevice(name string) <-chan struct{} {
+// Forget ends the alarms of a device, and expects nothing more of it until it is heard again. It returns what is closed
+// once the ledger in the store says so, or nil if the device is not known.
+func (s *Stream) Forget(name string) <-chan struct{} {
 	defer s.handOver()
 	s.seen.mu.Lock() // between two batches of events
 	defer s.seen.mu.Unlock()
@@ -84,7 +56,7 @@ func (s *stream) forgetDevice(name string) <-chan struct{} {
 
 // beingForgotten returns what is closed once the ledger says that a device is forgotten, for which somebody has asked
 // before, or nil if it does already, or nobody has. The caller holds s.mu.
-func (s *stream) beingForgotten(name string) (saved <-chan struct{}) {
+func (s *Stream) beingForgotten(name string) (saved <-chan struct{}) {
 	for _, f := range s.forgetting {
 		if f.device == name {
 			saved = f.saved
@@ -96,7 +68,7 @@ func (s *stream) beingForgotten(name string) (saved <-chan struct{}) {
 
 // endAlarms ends the alarms of a device, but for silences that s.unheard knows, and reports whether there were any. The
 // caller holds s.mu.
-func (s *stream) endAlarms(device string) (any bool) {
+func (s *Stream) endAlarms(device string) (any bool) {
 	now := micros(s.ledger.Opened().Add(time.Since(s.since)))
 	for _, l := range slices.Concat(s.levels, s.removed) {
 		key := alarmKey{device, l}
@@ -119,7 +91,7 @@ func (s *stream) endAlarms(device string) (any bool) {
 // endRead ends the alarm about readings of a device that was removed, behind the last event read: while an alert about
 // an earlier one is not settled, the ledger keeps the alarm as it was, and so does an owner that reads them again. The
 // caller holds s.mu.
-func (s *stream) endRead(key alarmKey, now int64) {
+func (s *Stream) endRead(key alarmKey, now int64) {
 	was := s.alarms.byKey[key]
 	next := alarm{due: was.due}
 	if was.Phase == rules.Open {
@@ -143,7 +115,7 @@ func (s *stream) endRead(key alarmKey, now int64) {
 
 // forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once
 // all of these are read again: the next event has this number, and follows a position. The caller holds s.mu.
-func (s *stream) forgetAgain(device string, before telemetry.Position, next int64) {
+func (s *Stream) forgetAgain(device string, before telemetry.Position, next int64) {
 	if read, removed := s.rereading[device]; removed && next > read {
 		delete(s.rereading, device)
 		s.mark.read(before) // where an alarm ends
@@ -152,7 +124,7 @@ func (s *stream) forgetAgain(device string, before telemetry.Position, next int6
 }
 
 // endReread is forgetAgain for the devices of which nothing more has come.
-func (s *stream) endReread() {
+func (s *Stream) endReread() {
 	defer s.handOver()
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -163,7 +135,7 @@ func (s *stream) endReread() {
 
 // beyond returns the devices that were removed when a former owner had read more of the log than both positions, each
 // with the number of the last event. The caller holds s.mu.
-func (s *stream) beyond(start, ledger telemetry.Position) map[string]int64 {
+func (s *Stream) beyond(start, ledger telemetry.Position) map[string]int64 {
 	resumed, _ := s.partition.Resumed()
 	removed := s.removedDevices()
 	maps.DeleteFunc(removed, func(_ string, read int64) bool {
@@ -175,7 +147,7 @@ func (s *stream) beyond(start, ledger telemetry.Position) map[string]int64 {
 
 // removedDevices returns the devices that operators have removed, each with the number of the last event that was read
 // then. The caller holds s.mu.
-func (s *stream) removedDevices() map[string]int64 {
+func (s *Stream) removedDevices() map[string]int64 {
 	removed := make(map[string]int64, len(s.forgotten))
 	for _, f := range s.forgotten {
 		if f.Log == s.logName {

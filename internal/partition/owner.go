@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 
 // MayClaim implements delivery.Owner. The key must not be claimed for a due notice while the ledger does not
 // answer, or while it is not proven, or not any more, that the device is silent.
-func (s *stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
+func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 	switch {
 	case n == nil:
 		return nil
@@ -43,7 +43,7 @@ func (s *stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // it is not due any more, or it is not known that this replica still owns the partition. Neither the claim nor an
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
-func (s *stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, before string) error {
+func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, before string) error {
 	if before != "" {
 		s.compareLogs(key.About, before)
 	}
@@ -60,7 +60,7 @@ func (s *stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 
 // Pause implements delivery.Owner. After the ledger did not answer, whatever waits for it waits for as
 // long as it is not asked, and is woken by its answer.
-func (s *stream) Pause() time.Duration {
+func (s *Stream) Pause() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.askOwnerAt == 0 {
@@ -71,7 +71,7 @@ func (s *stream) Pause() time.Duration {
 }
 
 // Settled implements delivery.Owner.
-func (s *stream) Settled(key delivery.Key, n *delivery.Notice) {
+func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	signal(s.room)
 	if n == nil {
 		return
@@ -89,7 +89,7 @@ func (s *stream) Settled(key delivery.Key, n *delivery.Notice) {
 }
 
 // alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds s.mu.
-func (s *stream) alarmOf(key delivery.Key) alarmKey {
+func (s *Stream) alarmOf(key delivery.Key) alarmKey {
 	for _, all := range [][]*level{s.levels, s.removed} {
 		for _, l := range all {
 			if l.own == key.Topic {
@@ -102,7 +102,7 @@ func (s *stream) alarmOf(key delivery.Key) alarmKey {
 }
 
 // isDue reports whether n is what is due of key.
-func (s *stream) isDue(key delivery.Key, n *delivery.Notice) bool {
+func (s *Stream) isDue(key delivery.Key, n *delivery.Notice) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.alarms.byKey[s.alarmOf(key)].due.is(n)
@@ -116,7 +116,7 @@ type ownerCheck struct {
 
 // askOwner returns a question to the ledger that has not been asked yet, and sees to it that it is. The caller holds
 // s.mu.
-func (s *stream) askOwner() *ownerCheck {
+func (s *Stream) askOwner() *ownerCheck {
 	if s.question == nil {
 		s.question = &ownerCheck{answered: make(chan struct{})}
 		if !s.asking {
@@ -129,7 +129,7 @@ func (s *stream) askOwner() *ownerCheck {
 }
 
 // checkOwner asks the ledger for as long as there is a question.
-func (s *stream) checkOwner() {
+func (s *Stream) checkOwner() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -162,7 +162,7 @@ func (s *stream) checkOwner() {
 
 // unanswered reports whether the ledger has not answered the last question, which it is asked again in time. Then
 // nothing that is due is claimed: it could not be sent.
-func (s *stream) unanswered() bool {
+func (s *Stream) unanswered() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.askOwnerAt > 0 && s.now() >= s.askOwnerAt {
@@ -173,7 +173,7 @@ func (s *stream) unanswered() bool {
 }
 
 // owns returns nil once the ledger has said, to a question that was asked after the call, that this replica owns it.
-func (s *stream) owns(ctx context.Context) error {
+func (s *Stream) owns(ctx context.Context) error {
 	s.mu.Lock()
 	c := s.askOwner()
 	s.mu.Unlock()
@@ -196,14 +196,14 @@ func (s *stream) owns(ctx context.Context) error {
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
-func (s *stream) compareLogs(device, before string) {
+func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
 	if ours, _, _ := strings.Cut(s.logName, "/"); hub != ours || partition == s.id {
 		return
 	}
 
 	scattered := &Scattered{device, [2]string{partition, s.id}}
-	s.stats.Scattered.Add(1)
-	s.stats.LastScattered.Store(scattered)
+	s.Counters.Scattered.Add(1)
+	s.Counters.LastScattered.Store(scattered)
 	s.warn(scattered.String(), nil)
 }

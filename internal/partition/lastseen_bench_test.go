@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"fmt"
@@ -14,7 +14,7 @@ import (
 func BenchmarkLastSeen(b *testing.B) {
 	for _, devices := range []int{1, 1000, 3000, 20_000} {
 		b.Run(fmt.Sprint(devices), func(b *testing.B) {
-			h := newLastSeen(time.Now())
+			h := NewSeen(time.Now())
 			var batches [][]telemetry.Event
 			for n := range max(devices/100, 1) {
 				events := batch("")

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"math"
@@ -103,35 +103,27 @@ type Undecodable struct {
 	Sequence int64            `json:"sequence"`
 }
 
-// Device returns what w knows of a device. Its cost does not depend on how many devices
-// there are.
-func (w *Worker) Device(device string) DeviceState {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var state DeviceState
-	for s := range w.streams {
-		state.Partitions = append(state.Partitions, s.id)
-		found := state.see(s.seen, device, s.id, w.levels)
-		state.Deliveries = append(state.Deliveries, s.deliveries(device, found)...)
-		state.Alarms = append(state.Alarms, s.alarmsOf(device)...)
+// Describe adds what s knows of a device to d.
+func (s *Stream) Describe(device string, d *DeviceState) {
+	d.Partitions = append(d.Partitions, s.id)
+	found := d.see(s.seen, device, s.id, s.levels)
+	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
+	d.Alarms = append(d.Alarms, s.alarmsOf(device)...)
 
-		if u := s.unheard; u != nil {
-			u.View(func(r *roster.Roster) {
-				state.Heard = append(state.Heard, HeardIn(r, s.id, device, &w.Rules)...)
-			})
-		}
+	if u := s.unheard; u != nil {
+		u.View(func(r *roster.Roster) {
+			d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...)
+		})
 	}
-
-	for in := range w.intakes {
-		state.see(in.seen, device, in.name, w.levels)
-		state.Deliveries = append(state.Deliveries, in.box.States(ownKeys(device, w.levels))...)
-	}
-
-	return state
 }
 
-// see adds what was seen last of a device in a partition, and returns it; nil if nothing was.
-func (d *DeviceState) see(seen *lastSeen, device, partition string, levels []*level) *observation {
+// See adds what was seen last of a device in a partition, or whatever else has this name.
+func (d *DeviceState) See(ev *Evaluator, seen *Seen, device, partition string) {
+	d.see(seen, device, partition, ev.levels)
+}
+
+// see is See. It returns what was seen, nil if nothing was.
+func (d *DeviceState) see(seen *Seen, device, partition string, levels []*level) *observation {
 	found, since := seen.find(device)
 	if since.After(d.Since) {
 		d.Since = since
@@ -145,7 +137,7 @@ func (d *DeviceState) see(seen *lastSeen, device, partition string, levels []*le
 }
 
 // alarmsOf returns device's alarms.
-func (s *stream) alarmsOf(device string) (all []AlarmState) {
+func (s *Stream) alarmsOf(device string) (all []AlarmState) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.alarms == nil {
@@ -193,7 +185,7 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 
 // deliveries returns the state of the deliveries that are about device: also of what it
 // shares alerts by, as far as seen, what the device sent last, says.
-func (s *stream) deliveries(device string, seen *observation) []delivery.State {
+func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
 	s.mu.Lock()
 	levels := slices.Concat(s.levels, s.removed)
 	s.mu.Unlock()
@@ -206,13 +198,4 @@ func (s *stream) deliveries(device string, seen *observation) []delivery.State {
 	}
 
 	return s.box.States(keys)
-}
-
-// ownKeys returns what notices of levels about a device are about.
-func ownKeys(device string, levels []*level) []delivery.Key {
-	keys := make([]delivery.Key, len(levels))
-	for i, l := range levels {
-		keys[i] = delivery.Key{About: device, Topic: l.own}
-	}
-	return keys
 }

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"context"
@@ -10,8 +10,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -24,11 +26,11 @@ func (nobody) Notify(context.Context, ...notify.Alert) error { return nil }
 
 func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New("not kept") }
 
-func benchStream(b testing.TB, window time.Duration) *stream {
+func benchStream(b testing.TB, window time.Duration) *Stream {
 	return benchRules(b, rules.Threshold("temperature,temp", 30, window))
 }
 
-func benchRules(b testing.TB, set rules.Set) *stream {
+func benchRules(b testing.TB, set rules.Set) *Stream {
 	decoder, err := set.Decoder()
 	if err != nil {
 		b.Fatal(err)
@@ -36,9 +38,25 @@ func benchRules(b testing.TB, set rules.Set) *stream {
 	gate := func(r *rules.Rule, _ *rules.Level) *throttle.Gate {
 		return throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: r.Window, SendTimeout: time.Second})
 	}
-	w := New(Config{Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, Decoder: decoder, DeadLetters: nobody{}, Log: zap.NewNop(),
-		Receivers: []Receiver{{Name: "r", Gate: gate, Notifier: nobody{}}}})
-	s := newStream(b.Context(), w, "0", "")
+	c := Config{
+		Evaluator: NewEvaluator(Rulebook{
+			Origin:    "ns/hub",
+			Rules:     set,
+			Decoder:   decoder,
+			Receivers: []Receiver{{Gate: gate}},
+			Counters:  &Counters{},
+		}),
+		Dispatcher: delivery.New(delivery.Config{
+			Receivers:   []delivery.Receiver{{Name: "r", Notifier: nobody{}}},
+			Concurrency: 64,
+			GiveUp:      time.Hour,
+			DeadLetters: nobody{},
+			Stats:       &delivery.Stats{},
+		}),
+		Roster: func(string) *roster.File { return nil },
+		Log:    zap.NewNop(),
+	}
+	s := newStream(b.Context(), c, "0", "")
 	s.connect()
 	return s
 }
@@ -63,7 +81,7 @@ func TestUsualPathsAllocateNothing(t *testing.T) {
 	stateful := rules.Threshold("temperature,temp", 30, time.Hour)
 	stateful.Rules[0].Resolved, stateful.Rules[0].Levels[0].Clear = true, 20
 	for name, tt := range map[string]struct {
-		s    *stream
+		s    *Stream
 		body string
 	}{
 		"normal":            {benchStream(t, time.Hour), normalBody},
@@ -115,9 +133,9 @@ func BenchmarkStateful(b *testing.B) {
 }
 
 // statefulStream returns a stream of a set with state, and an open alarm of one device unless that is empty.
-func statefulStream(b testing.TB, set rules.Set, device string) *stream {
+func statefulStream(b testing.TB, set rules.Set, device string) *Stream {
 	s := benchRules(b, set)
-	s.alarms = newAlarms(maxChanges)
+	s.alarms = newAlarms(MaxChanges)
 	if device != "" {
 		s.alarms.set(alarmKey{device, s.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
 	}
@@ -150,7 +168,7 @@ func BenchmarkSilence(b *testing.B) {
 		for name, set := range map[string]rules.Set{"none": none, "silent": silent} {
 			b.Run(fmt.Sprint(devices, " ", name), func(b *testing.B) {
 				s := benchRules(b, set)
-				s.alarms = newAlarms(maxChanges)
+				s.alarms = newAlarms(MaxChanges)
 				batches := make([][]telemetry.Event, devices/100)
 				for n := range batches {
 					batches[n] = batch(normalBody)

@@ -1,4 +1,4 @@
-package worker
+package partition
 
 import (
 	"context"
@@ -26,7 +26,7 @@ const (
 )
 
 // newWatch returns what knows who has fallen silent in s's partition, nil if no rule is about silence.
-func newWatch(s *stream) *silence.Watch {
+func newWatch(s *Stream) *silence.Watch {
 	if len(s.silences) == 0 {
 		return nil
 	}
@@ -47,7 +47,7 @@ func newWatch(s *stream) *silence.Watch {
 func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
 
 // hear tells s.unheard of e, the next event. It is called between Lock and Unlock of that.
-func (s *stream) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
+func (s *Stream) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
 	quiet := int64(0)
 	if s.Rules.Quiet != "" {
 		quiet = quietUntil(e.Properties.Get(s.Rules.Quiet))
@@ -55,7 +55,7 @@ func (s *stream) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) 
 
 	counts := e.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
 	if !s.unheard.Hear(e, hash, s.found, counts, quiet) {
-		s.stats.Unwatched.Add(1)
+		s.Counters.Unwatched.Add(1)
 	}
 }
 
@@ -73,7 +73,7 @@ func quietUntil(p telemetry.Property) int64 {
 }
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
-func (s *stream) watch() {
+func (s *Stream) watch() {
 	w := s.unheard
 	if w == nil {
 		return
@@ -101,7 +101,7 @@ func (s *stream) watch() {
 }
 
 // askHub asks the hub for its last event, so that silence can be proven when nothing comes; nil if there is no answer.
-func (s *stream) askHub() *silence.Proof {
+func (s *Stream) askHub() *silence.Proof {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askHubLimit, fmt.Errorf("no answer within %v", askHubLimit))
 	defer cancel()
 	p := silence.Proof{At: time.Now()}
@@ -124,7 +124,7 @@ func (s *stream) askHub() *silence.Proof {
 }
 
 // askElsewhere asks the rosters of other partitions when they have heard devices: see silence.Watch.Answer.
-func (s *stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int64, others int) {
+func (s *Stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int64, others int) {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askElsewhereLimit, fmt.Errorf("no answer within %v", askElsewhereLimit))
 	defer cancel()
 	heard, others, err := s.Roster(s.id).Elsewhere(ctx, asked)
@@ -138,7 +138,7 @@ func (s *stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int6
 
 // proven reports whether it is still certain that nothing came until the deadline of the silence n. It
 // never is for a rule that is not configured any more: nobody hears for it.
-func (s *stream) proven(key delivery.Key, n *delivery.Notice) bool {
+func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	if s.unheard == nil || key.Message.Removed {
 		return false
 	}
@@ -147,7 +147,7 @@ func (s *stream) proven(key delivery.Key, n *delivery.Notice) bool {
 }
 
 // silenceAlarms makes alarms of what a silence.Watch says.
-type silenceAlarms struct{ *stream }
+type silenceAlarms struct{ *Stream }
 
 func (s silenceAlarms) level(rule int) *level { return s.silences[rule].levels[0] }
 
@@ -156,12 +156,12 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.silences[rule]
-	if s.silenced(fell.Device, r.Name, time.UnixMilli(fell.Proven), func(string) string { return "" }) {
+	if s.muted(fell.Device, r.Name, time.UnixMilli(fell.Proven), func(string) string { return "" }) {
 		return false // it opens when that is over, if it lasts
 	}
 
 	if !s.alarms.room(fell.Device) {
-		s.stats.Untracked.Add(1)
+		s.Counters.Untracked.Add(1)
 		return false
 	}
 
@@ -227,10 +227,10 @@ func (s silenceAlarms) Forgotten(rule int, device string, proven int64) {
 }
 
 // Unwatched implements silence.Alarms.
-func (s silenceAlarms) Unwatched() { s.stats.Forgotten.Add(1) }
+func (s silenceAlarms) Unwatched() { s.Counters.Forgotten.Add(1) }
 
 // recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
-func (s *stream) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
+func (s *Stream) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
 	about := delivery.Reading{
 		Limit:    was.limit,
 		Enqueued: micros(at.Time),
@@ -247,7 +247,7 @@ type opened struct {
 }
 
 // saved starts the deliveries of silences that the ledger in the store now holds. The caller holds s.mu.
-func (s *stream) saved(silences []opened) {
+func (s *Stream) saved(silences []opened) {
 	for _, o := range silences {
 		o.due.saved = true
 		if s.alarms.byKey[o.key].due == o.due {
@@ -257,7 +257,7 @@ func (s *stream) saved(silences []opened) {
 }
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.
-func (s *stream) resumeSilences(start telemetry.Position) {
+func (s *Stream) resumeSilences(start telemetry.Position) {
 	var open []silence.Open
 	s.mu.Lock()
 	for key, k := range s.alarms.byKey {
@@ -295,7 +295,7 @@ func (s *stream) resumeSilences(start telemetry.Position) {
 
 // writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up,
 // but that there is one.
-func (s *stream) writeRoster(ctx context.Context, last bool) error {
+func (s *Stream) writeRoster(ctx context.Context, last bool) error {
 	if s.unheard == nil {
 		return nil
 	}

@@ -1,0 +1,106 @@
+// Package partition takes the events of one partition through decoding, the rules and alarms, hands what receivers are
+// to get to package delivery, and moves the checkpoint. A [Stream] is one partition while this replica owns it; an
+// [Evaluator] has the rules of all.
+//
+// # Settled
+//
+// A reading that reaches a limit is settled, for each receiver, when its alert is delivered,
+// when a recorded delivery covers it, or when its alert is kept as a dead letter. Every other
+// event is settled once it is read. The watermark is the position before the first event that
+// is not settled, or the last position read; the checkpoint follows it.
+//
+// One goroutine reads a partition, another writes its checkpoint. Nearly every event ends in
+// the reader: it reaches no limit, or its device's window is known to be in force. Any other
+// starts a delivery to each receiver that wants its level, or joins one: see package delivery.
+//
+// # Alarms
+//
+// An alarm is the state of one device at one level of a rule, unless that is normal: pending or
+// open. It follows from the device's readings in the order of the partition, by the times at
+// which the hub took them, and from nothing else: deliveries, windows and crashes have no part
+// in it, so reading again gives the same.
+//
+//		from      on a reading that                     to                      notice
+//		normal    reaches the limit, without for        open                    alert
+//		normal    reaches the limit, with for           pending since then
+//		pending   reaches it, and for is over           open                    alert
+//		pending   does not reach it                     normal
+//		open      reaches it                            open                    alert: a reminder after the window
+//		open      is between clear and limit            open
+//		open      is clear                              normal                  recovery due, if the rule has resolved
+//		due       opens an alarm again                  open, nothing is due    alert
+//
+//	  - A level alerts only while no higher level of its rule is open. If a higher one clears and
+//	    a milder one is open, the milder one alerts about that reading. A quiet device sends
+//	    no alerts, but recoveries.
+//	  - A reading that opens an alarm asks the gate, unless this replica remembers a window that
+//	    began since it took the partition over. Within an earlier one another replica may have
+//	    sent a recovery, after an operator ended that window.
+//	  - A recovery that is due has a delivery to each receiver. It does not hold the watermark:
+//	    the ledger keeps it until every receiver has settled it. While the window is in force it
+//	    waits and takes no turn. If the device opens an alarm again it is dropped, unless it is
+//	    being sent. Under its claim, before it is sent, the replica asks who owns the ledger: a
+//	    claim proves nothing about the partition. One answer serves all that wait for it; while
+//	    the ledger does not answer, no recovery is claimed.
+//	  - After a take-over no recovery is sent until the new owner has read what the hub held
+//	    then, or for a minute: the device may be hot again.
+//	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule
+//	    that it does not have drops the pending ones and leaves the open ones alone until owners have
+//	    been without the rule for ten minutes, because during a rollout the partition may go on to
+//	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
+//	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
+//	    A silence that is due waits meanwhile, because nobody knows who is heard.
+//	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
+//	    operator is answered. An owner that reads earlier events again ends them there again.
+//	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
+//	    replay does not send the alert after a recovery.
+//
+// The live alarms run ahead of the ledger, which must not pass the watermark. The changes since
+// the ledger wait in memory, in one segment per checkpoint tick. The ledger moves to the end of
+// the last segment that the watermark has passed, and the checkpoint up to the first change
+// that the ledger does not hold. With 131,072 changes reading pauses.
+//
+// # Silence
+//
+// A rule about silence opens an alarm when a device was not heard until a deadline: its last event that counts, or
+// the floor of the partition's roster if that is later, and then Silent, or the end of its quiet time. What was heard
+// is as of the last event read; events up to a time T are proven to be read if
+//
+//   - an event was read that the hub took 2 s after T or later, or
+//   - the last event of the partition was read, as the hub answered to a question that was asked 5 s after T or
+//     later, by the earlier of the store's clock and ours.
+//
+// A proof counts while it is younger than a quarter of Silent, 30 s at least and 5 min at most. So nothing is said of
+// devices that were silent long ago in what is read late.
+//
+//		from      on                                           to        notice
+//		normal    the deadline, once it is proven to be over   open      the silence is due; a recovery that waits is dropped
+//		open      an event that counts, after its place        normal    recovery due, if the rule has resolved; a silence that waits is dropped
+//		any       Forget, once that is proven to be over       unknown   of an open alarm as above
+//
+//	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
+//	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
+//	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is
+//	    compared with windows by its deadline.
+//	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
+//	    owner that did not know of the alarm has read that: the alarm has ended.
+//	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within
+//	    the last half of Silent, the partition is dark: one alarm opens about it, at the last event read, and none
+//	    about devices, until half of all were heard since, or for a day.
+//	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
+//	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
+//	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is then late, and
+//	    never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the time, and keeps the
+//	    last event of each device.
+//	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later
+//	    has moved, and is forgotten here.
+//
+// Package silence finds who has fallen silent, under a lock of its own, which is taken before the stream's.
+//
+// # Locks
+//
+// In a partition the lock of what was seen last is taken before that of Package silence, and this before the stream's.
+// None of them is held when a delivery is started or withdrawn: what was decided under the stream's lock is handed over
+// after it, in that order, and the watermark follows what has been handed over. None of package delivery's is held when
+// that asks a stream.
+package partition
