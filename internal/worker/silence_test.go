@@ -181,7 +181,7 @@ func TestDarkPartition(t *testing.T) {
 		{"all but a few", 30, 7, 0, 0, 5 * time.Hour, "alert", "", ""},
 		{"too many go on", 29, 7, 0, 0, 5 * time.Hour, "", "alert 1", "alert"},
 		{"too few", 20, 0, 0, 0, 5 * time.Hour, "", "alert 1", "alert 20"},
-		{"back again", 30, 0, time.Hour, 15, 100 * m, "alert 30, recovery", "alert 1", "alert 30"},
+		{"back again", 30, 0, time.Hour, 15, 100 * m, "alert 30, recovery", "alert 45", "alert 45"}, // deadlines began anew there
 		{"too few are back", 30, 0, time.Hour, 14, 100 * m, "alert 30", "", ""},
 		{"for a day", 30, 0, 0, 0, 26 * time.Hour, "alert 30, recovery 30", "alert 1", "alert 30"},
 	} {
