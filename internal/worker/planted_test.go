@@ -149,7 +149,7 @@ var plantedBugs = []plantedBug{
 		{"delivery/delivery.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
 	}},
 	{"a milder level below a removed one is not sent", []edit{
-		{"partition/takeover.go", "		s.expose(key, was.limit)\n", ""},
+		{"partition/takeover.go", "		s.expose(key, was.limit)\n", "		_ = was\n"},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
 		{"delivery/delivery.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
@@ -206,6 +206,11 @@ var plantedBugs = []plantedBug{
 	}},
 	{"a recovery that was not sent ends the window", []edit{
 		{"throttle/note.go", "		n.Quiet = max(n.Quiet, n.Ended)\n", ""},
+	}},
+
+	// Messages for many.
+	{"an alert that a receiver fails because of takes others with it", []edit{
+		{"delivery/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
 	}},
 
 	// What never was a defect.

@@ -359,3 +359,42 @@ func (p *process) judgeRecovery(a notify.Alert) {
 			a.Device, s, a.Sequence, o.held)
 	}
 }
+
+// judgeOwner checks that a notice which was due is not sent under a claim that was made after another owner had taken
+// the partition over: that one may know better.
+func (p *process) judgeOwner(a notify.Alert) {
+	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
+	if i < 0 || p.owners[i] == nil || !a.Resolved && a.Silent == 0 {
+		return
+	}
+	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	reigns := p.logs[i].reigns
+	mine := slices.IndexFunc(reigns, func(r reign) bool { return r.owner == p.owners[i] })
+	for _, r := range reigns[mine+1:] {
+		if mine >= 0 && r.owner.stateful() && r.at.Before(claimed) {
+			p.violated("P2: %s sends %s under a claim of %v, and %s has taken the partition over at %v", p.name, tell(a),
+				claimed.Sub(p.start), r.owner.name, r.at.Sub(p.start))
+			return
+		}
+	}
+}
+
+// judgeChoking checks that an alert because of which a receiver fails goes alone, once it has failed a message for many
+// again after the receiver had taken another one.
+func (p *process) judgeChoking(in *inbox, alerts []notify.Alert) {
+	if !p.orderly() || !slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device != in.chokes }) {
+		return
+	}
+	taken := len(in.all)
+	for _, a := range alerts {
+		key := a.Source + " " + a.ID
+		was, again := in.choked[key]
+		if a.Device != in.chokes || again && was.taken == taken {
+			continue
+		}
+		if was.times == 2 {
+			p.violated("D4: %s fails messages for many again and again because of %s", in.name, tell(a))
+		}
+		in.choked[key] = choking{was.times + 1, taken}
+	}
+}

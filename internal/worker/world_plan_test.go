@@ -195,48 +195,16 @@ func newPlan(number uint64) plan {
 		p.dies = pick(d, p.devices...)
 	}
 	p.compacted = d.chance(0.08)
-	site := d.chance(0.08)
-	if site {
-		d.refusedSite(&p)
-	}
 	p.partitions = make([][]takeover, pick(d, 1, 1, 2))
 	for i := range p.partitions {
 		p.partitions[i] = d.takeovers(len(p.versions))
 	}
 	p.readings = d.readings(&p)
-	if site {
-		d.gather(p.readings)
-	}
 	p.disturb(d)
-	if len(p.moves) > 0 && d.chance(0.1) {
-		p.forgetAndDie(p.moves[0])
+	if d.chance(0.4) {
+		d.scene(&p)
 	}
 	return p
-}
-
-// forgetAndDie has people remove a device about which nobody could be told, and its owner die then.
-func (p *plan) forgetAndDie(m move) {
-	m.what, m.for_ = forget, second
-	died, down := m, m
-	died.what, died.at = kill, m.at+2*second
-	down.what, down.at, down.for_ = receiverDown, 0, m.at+5*second
-	p.moves = []move{down, m, died}
-}
-
-// refusedSite has devices share alerts, and a receiver refuse those about one of them.
-func (d draw) refusedSite(p *plan) {
-	p.versions = [][]rules.Rule{{d.rule("sites", 60*second)}}
-	p.receivers = []planned{{refuses: p.devices[0], limits: p.receivers[0].limits}}
-}
-
-// gather has most of the readings come from one site, where it is hot.
-func (d draw) gather(all []reading) {
-	for i := range all {
-		all[i].gap = min(all[i].gap, 20*second)
-		if d.chance(0.8) {
-			all[i].site, all[i].value = "berlin", 35
-		}
-	}
 }
 
 // versions draws the rules, and how they change.

@@ -19,7 +19,12 @@ type inbox struct {
 	ids  map[string]time.Time // until when an id is remembered
 	last map[string]token
 	all  []arrival
+
+	choked map[string]choking // by alert
 }
+
+// A choking is how often an alert made a message for many fail, and how much the receiver had taken before the last.
+type choking struct{ times, taken int }
 
 type token struct {
 	token int64
@@ -85,13 +90,15 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 			return errRefused
 		}
 		if slices.ContainsFunc(alerts, func(a notify.Alert) bool { return a.Device == r.in.chokes }) {
-			r.noteLocked("%s chokes on %s", r.in.name, tell(alerts[0]))
+			r.noteLocked("%s chokes on %s and %d others", r.in.name, tell(alerts[0]), len(alerts)-1)
+			r.judgeChoking(r.in, alerts)
 			return errChoked
 		}
 		for _, a := range alerts {
 			dropped := r.in.take(a)
 			taken = append(taken, len(r.in.all)-1)
 			r.judgeRecovery(a)
+			r.judgeOwner(a)
 			r.noteLocked("%s tells %s: %s, token %d (dropped: %v)", r.name, r.in.name, tell(a), a.Token, dropped)
 		}
 		return nil

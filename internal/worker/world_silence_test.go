@@ -52,7 +52,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
-			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(s, m, at, proven) {
+			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(log, i, rule, a) {
 				continue
 			}
 			if m.fate == superseded || m.fate == expired && !w.oneGap(log, a) { // see docs/rules.md
@@ -100,10 +100,25 @@ func (w *world) oneGap(log *hubLog, a arrival) bool {
 	return gaps <= 1
 }
 
-// knownElsewhere reports whether the owner of another partition knows of a message when a device is claimed to be
-// silent, by a proof from then: rosters are written every minute, and read every half.
-func (w *world) knownElsewhere(s subject, m reading, at, proven time.Time) bool {
-	return w.orderly() && w.steady(s) && m.fate != expired && at.Before(proven.Add(-2*time.Minute))
+// rosterAge is how old what the roster of another partition says may be: it is written every minute.
+const rosterAge = 75 * second
+
+// knownElsewhere reports whether the owner of another partition has heard a message for a rule that hears the same as
+// r, and has written that down before the deadline of a silence: from then on others are asked.
+func (w *world) knownElsewhere(log *hubLog, i int, r *rules.Rule, a arrival) bool {
+	moved := slices.ContainsFunc(w.moves, func(m move) bool { return m.what != mute && m.what != handOver })
+	if len(w.faults) > 0 || moved || log.readings[i].lag > 0 || log.readings[i].fate == expired {
+		return false
+	}
+	by := log.reigns[log.reignAt(int64(i+1))]
+	hears := slices.ContainsFunc(w.versions[by.version], func(other rules.Rule) bool {
+		return other.Silence() && other.HeardBy() == r.HeardBy()
+	})
+	heard := log.events[i].Enqueued
+	if by.at.After(heard) {
+		heard = by.at
+	}
+	return hears && heard.Add(rosterAge).Before(a.Enqueued)
 }
 
 // lasts returns how long a device may be silent by a set of rules; 0 if it has no such rule.

@@ -257,7 +257,7 @@ func (w *world) run(ctx context.Context) {
 	w.unclear = map[string]bool{}
 	for i, r := range w.receivers {
 		w.inboxes = append(w.inboxes, &inbox{planned: r, name: fmt.Sprint("receiver", i), ids: map[string]time.Time{},
-			last: map[string]token{}})
+			last: map[string]token{}, choked: map[string]choking{}})
 	}
 	for i := range w.partitions {
 		w.logs = append(w.logs, &hubLog{id: fmt.Sprint(i), grown: make(chan struct{})})
