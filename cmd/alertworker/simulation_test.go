@@ -64,7 +64,8 @@ func TestSimulation(t *testing.T) {
 		seeds = 1
 	}
 	from, n := number("FROM", 10), number("SEEDS", seeds)
-	faults, length, began := 0, time.Duration(0), time.Now()
+	faults, delivered := 0, 0
+	length, began := time.Duration(0), time.Now()
 	steps := map[simulation.Step]int{}
 	for seed := from; seed < from+n; seed++ {
 		p := planned(t, seed)
@@ -74,17 +75,22 @@ func TestSimulation(t *testing.T) {
 		}
 		t.Logf("world %d", seed)
 		r := happen(t, p, story)
-		faults, length = faults+r.Faults, length+r.Simulated
+		faults += r.Faults
+		delivered += r.Delivered
+		length += r.Simulated
 		for step, times := range r.Steps {
 			steps[step] += times
 		}
 		if story != nil {
 			_, _ = os.Stdout.Write(story.Bytes())
 		}
-		if !r.OK() || r.Delivered == 0 && p.Length > time.Minute {
+		if !r.OK() {
 			shrink(t, p)
 			t.Fatalf("VIOLATION in the world of seed %d: %v\nmake simulate SEED=%d tells the story", seed, r, seed)
 		}
+	}
+	if delivered == 0 && n >= 3 {
+		t.Error("nothing was delivered in any world")
 	}
 	for _, step := range simulation.Known {
 		if steps[step] == 0 && n >= 3 {

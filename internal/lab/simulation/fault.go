@@ -223,6 +223,9 @@ func (w *World) hold() bool {
 	held := slices.Clone(w.held)
 	over := !time.Now().Before(w.holdUntil)
 	w.mu.Unlock()
+	if w.misleads() {
+		return true
+	}
 	if len(held) == 0 {
 		return false
 	}

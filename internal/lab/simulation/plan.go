@@ -316,7 +316,7 @@ func (p Plan) after(f Fault) time.Duration {
 	case Rollout: // replicas come one after the other, and stand by while others have different settings
 		return time.Duration(p.Replicas)*f.For + standsBy
 	case Recreate, FailOver:
-		return holds + p.Silent
+		return holds + notices + p.Silent
 	case Expire: // a gap, after which no silence is certain
 		return p.Silent
 	case Down:

@@ -52,8 +52,9 @@ type World struct {
 	hub         *devhub.Hub
 	iot         *devhub.Hub // says where hub is; nil: nobody does
 	namespace   int
-	generations []generation // of the hub
-	held        []Fault      // that wait until nothing of the hub has to be read any more
+	generations []generation    // of the hub
+	gone        map[string]bool // what checkpoints call hubs that are gone
+	held        []Fault         // that wait until nothing of the hub has to be read any more
 	holdUntil   time.Time
 	rng         *rand.Rand // of what happens on the way
 	bodies      map[string]*body
@@ -141,7 +142,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 		spaced: verify.NewLog(),
 		rng:    rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
 		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, checkpoints: map[string][]checkpoint{},
-		last: map[stream]inbox.Delivery{},
+		last: map[stream]inbox.Delivery{}, gone: map[string]bool{},
 	}
 	if story != nil {
 		story.began = w.began
