@@ -245,7 +245,11 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Test = notify.IsTest(a.Device)
 	a.Ambiguous = g.Ambiguous
 
-	a.Forgotten = d.due != nil && d.due.Forgotten
+	if d.due != nil {
+		a.Forgotten = d.due.Forgotten
+		a.Excluded = d.due.Excluded
+	}
+
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += q.to.GiveUp
 	}

@@ -77,7 +77,8 @@ type Notice struct {
 	// of a silence: when the hub took the last event that counts; earlier than Since if events may be missing after it
 	Heard int64
 
-	Forgotten bool // of a recovery: nothing is expected of the device any more
+	Forgotten bool   // of a recovery: nothing is expected of the device any more
+	Excluded  string // of a recovery, unless it is empty: why the rule does not look at the device any more
 
 	left      atomic.Uint32 // receivers that have not settled it, a bit for each
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu

@@ -100,6 +100,7 @@ type Reading struct {
 	Part      uint8     `json:"part,omitempty"`      // of the place that Sequence names: see throttle.Part
 	Heard     time.Time `json:"heard,omitzero"`      // when the hub took the device's last event that counts
 	Forgotten bool      `json:"forgotten,omitempty"` // the device is not known any more
+	Excluded  Text      `json:"excluded,omitempty"`  // why the rule does not look at the device any more
 }
 
 // Within these bounds a content always fits into [MaxBytes].

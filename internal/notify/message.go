@@ -18,6 +18,8 @@ const (
 	maxTitle   = 64 // likewise of a rule's title
 	maxUnit    = 16
 	maxMessage = 250 // of a Message, in characters
+	// likewise of why a rule does not apply
+	maxExcluded = 100
 )
 
 // Message is an alert as one sentence for people, such as
@@ -37,6 +39,13 @@ func (s Style) Message(a Alert) string {
 	case a.Forgotten && a.Device != Partition(a.Partition):
 		return printable(
 			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+a.ruleAndLevel()+")",
+			maxMessage-1,
+		)
+
+	case a.Excluded != "":
+		return printable(
+			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" no longer applies ("+printable(a.Excluded, maxExcluded)+
+				"), its alarm has ended",
 			maxMessage-1,
 		)
 

@@ -71,8 +71,10 @@ type Alert struct {
 	LastHeard time.Time `json:"lastHeard,omitzero"`
 	// of one that is Resolved: nothing is expected of the device any more, because it was silent for so long or an
 	// operator has removed it
-	Forgotten bool          `json:"forgotten,omitempty"`
-	Window    time.Duration `json:"-"` // time without another alert of this device, rule and level
+	Forgotten bool `json:"forgotten,omitempty"`
+	// of one that is Resolved, unless it is empty: the rule does not look at the device any more, and why, for people
+	Excluded string        `json:"excluded,omitempty"`
+	Window   time.Duration `json:"-"` // time without another alert of this device, rule and level
 	// how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a
 	// claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Remember time.Duration `json:"-"`

@@ -157,6 +157,7 @@ func byGroup(a, b Alert) int {
 		cmp.Compare(a.Level, b.Level),
 		falseFirst(a.Removed, b.Removed),
 		falseFirst(a.Forgotten, b.Forgotten),
+		falseFirst(a.Excluded != "", b.Excluded != ""),
 		falseFirst(a.Below, b.Below),
 		falseFirst(a.lingers(), b.lingers()),
 	)
@@ -186,6 +187,8 @@ func title(alerts []Alert) string {
 	switch {
 	case a.Removed:
 		what = ": the rule was removed, their alarms have ended"
+	case a.Excluded != "":
+		what = ": the rule no longer applies, their alarms have ended"
 	case a.Forgotten:
 		what = " not watched any more"
 	case a.Resolved:
@@ -213,6 +216,8 @@ func (s Style) line(a Alert) Line {
 	switch {
 	case a.Silent > 0 && !a.Resolved:
 		facts = append(facts, "since "+s.minute(a.Since))
+	case a.Excluded != "":
+		facts = append(facts, printable(a.Excluded, maxExcluded))
 	case a.Removed, a.Forgotten, a.Silent > 0, a.Word != "" && a.Resolved:
 	case a.Word != "":
 		facts = append(facts, printable(a.Word, maxName))

@@ -112,7 +112,14 @@ func (s *Stream) evaluate(
 	defer s.mu.Unlock()
 	s.forgetAgain(e.Device, before, e.Sequence)
 	for _, r := range s.rules {
-		if f := &found[r.reads.Field]; f.Reason == telemetry.ReasonOK && r.applies(e, found) {
+		f := &found[r.reads.Field]
+		if f.Reason != telemetry.ReasonOK {
+			continue
+		}
+
+		if excluded := r.Excludes(found, r.reads.Only, e.Properties); excluded != nil {
+			v.exclude(r, excluded, f.Value)
+		} else {
 			v.apply(r, f.Value)
 		}
 	}
@@ -136,6 +143,38 @@ type evaluation struct {
 	over   bool
 	shared string // what the device shares the alerts by that were decided about last; empty if nothing
 	late   bool   // an alarm of the device has seen a reading that was taken later
+}
+
+// exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold. Nobody
+// would end them otherwise: its readings are not evaluated.
+func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
+	if !r.stateful {
+		return
+	}
+
+	for _, l := range r.levels {
+		key := alarmKey{v.event.Device, l}
+		was := v.alarms.byKey[key]
+		outdated := was.Outdates(v.at)
+		v.late = v.late || outdated
+		if was.Phase == rules.Normal || outdated {
+			continue
+		}
+
+		next := alarm{due: was.due}
+		if was.Phase == rules.Open {
+			limit, _ := l.LimitFor(v.event.Properties)
+			rd := v.reading(value, limit)
+			v.date(&rd, was.Since)
+			rd.More = v.more(l.own)
+			if next.due = v.recovery(l, v.logName, throttle.Event, rd); next.due != nil {
+				next.due.Excluded = because.Excluded(v.event)
+			}
+		}
+
+		v.alarms.history.change(key, next, v.before, v.event.Position)
+		v.become(key, next)
+	}
 }
 
 // apply takes the event's value through one rule.

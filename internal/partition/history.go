@@ -214,6 +214,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Opened:     fromMicros0(r.Opened),
 				Heard:      fromMicros0(r.Heard),
 				Forgotten:  r.Forgotten,
+				Excluded:   ledger.Text(r.Excluded),
 			}
 		}
 

@@ -229,6 +229,7 @@ func (s *Stream) restore(from ledger.Alarm, passed bool) {
 				Opened:    micros0(r.Opened),
 				Heard:     micros0(r.Heard),
 				Forgotten: r.Forgotten,
+				Excluded:  string(r.Excluded),
 				Reading: delivery.Reading{
 					Value:    float64(r.Value),
 					Limit:    float64(r.Limit),

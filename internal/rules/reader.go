@@ -1,6 +1,8 @@
 package rules
 
 import (
+	"cmp"
+	"fmt"
 	"strings"
 
 	"alertworker/internal/telemetry"
@@ -63,6 +65,16 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 
 // Counts reports whether the event has a reading that the rule looks at.
 func (v *View) Counts() bool { return v.Reason == telemetry.ReasonOK && v.Excluded == nil }
+
+// Excluded says for people why c, which does not hold for e, excludes it, such as `kind is "chilled", not frozen`: with
+// quotes if it is text of the body.
+func (c *Condition) Excluded(e *telemetry.Event) string {
+	seen := []rune(cmp.Or(c.Seen(e), "missing"))
+	return fmt.Sprintf("%s is %s, not %s", c.Name, string(seen[:min(len(seen), maxSeen)]), strings.Join(c.Values, " or "))
+}
+
+// maxSeen is how much of what a device sends Excluded shows, in characters.
+const maxSeen = 32
 
 // Seen returns what e has where c looks, as it stands there; empty if it has nothing.
 func (c *Condition) Seen(e *telemetry.Event) string {

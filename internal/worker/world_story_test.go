@@ -108,8 +108,11 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 	version, m, e := log.reigns[log.reignAt(int64(i+1))].version, log.readings[i], log.events[i]
 	r, l := w.in(version, s)
 	value, looks := looksAt(r, m)
-	if !looks {
+	switch {
+	case value == 0: // the rule finds no reading
 		return now
+	case !looks:
+		return now.excluded(r, m, e)
 	}
 	now = now.next(r, l, value, m, e)
 	if up, ok := w.above(s); ok {
@@ -213,6 +216,26 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	}
 	if now.phase == "open" && hot {
 		now.tells = "yes"
+	}
+	return now
+}
+
+// excluded returns the state after a reading of the device that a condition of the rule excludes: there is no alarm any
+// more.
+func (now state) excluded(r *rules.Rule, m reading, e telemetry.Event) state {
+	own := m.deviceTime(e.Enqueued)
+	_, since := now.clock(own, e.Enqueued)
+	switch {
+	case !r.Stateful(), now.phase == "normal":
+	case !own.IsZero() && own.Before(now.newest):
+	case now.phase == "unsure":
+		return state{phase: "normal", owed: -1}
+	case now.phase == "open" && r.Resolved:
+		return state{phase: "normal", owed: e.Sequence, over: since}
+	case now.phase == "open":
+		return state{phase: "normal"}
+	default:
+		return state{phase: "normal", owed: now.owed, over: now.over}
 	}
 	return now
 }
