@@ -53,7 +53,8 @@ type verdict struct {
 	state state
 	why   Wait
 	pause time.Duration
-	grows bool // the pause is as long as d has failed often
+	grows bool  // the pause is as long as d has failed often
+	err   error // why, if that may affect every delivery: it is logged
 }
 
 // try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt
@@ -269,9 +270,8 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	case throttle.Busy:
 		return q.busy(d, time.Until(result.Retry))
 	case throttle.Unavailable:
-		box.warn("the throttle store is not responding; alerts wait", err)
 		d.attempts++
-		return d.again(verdict{why: WaitStore, grows: true})
+		return d.again(verdict{why: WaitStore, grows: true, err: err})
 	}
 
 	return v
@@ -306,15 +306,14 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 // recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) verdict {
 	box := q.box
-	again := func(msg string, err error) verdict {
-		box.warn(msg, err)
+	again := func(why Wait, err error) verdict {
 		d.attempts++
-		return verdict{state: givenUp, why: WaitDeadLetter, grows: true}
+		return verdict{state: givenUp, why: why, grows: true, err: err}
 	}
 
 	if !d.written {
 		if err := box.DeadLetters.Keep(d.under(box.settling), *d.letter); err != nil {
-			return again("cannot keep a dead letter; its event stays unsettled", err)
+			return again(WaitDeadLetter, err)
 		}
 		d.written = true
 		box.Stats.DeadLetters.Add(1)
@@ -322,7 +321,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 
 	if d.due.Silent() || d.Message.WillResolve && d.due == nil && box.FromHub {
 		if err := q.gate(d).GiveUp(d.under(box.settling), q.request(d, &d.head)); err != nil {
-			return again("the throttle store is not responding; an alert that was given up stays unsettled", err)
+			return again(WaitStore, err)
 		}
 	}
 

@@ -483,6 +483,10 @@ func (q *queue) follow(d *delivery, v verdict) {
 		v.pause = retryDelay(int(d.attempts))
 	}
 
+	if v.err != nil {
+		q.box.warn(q.waitText(d, v.why), v.err)
+	}
+
 	q.box.mu.Lock()
 	defer q.box.mu.Unlock()
 

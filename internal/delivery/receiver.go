@@ -493,15 +493,7 @@ func (r *receiver) state() ReceiverState {
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
 
-	fault, since, down := r.shortfall.fault()
-	var failure error = r.shortfall.last
-	if from, stuck := r.pace.Stuck(); stuck && !down {
-		fault = ReceiverLimited
-		since = from
-		failure = r.health.failure
-		down = true
-	}
-
+	fault, since, failure, down := r.fault()
 	if down {
 		state.Down, state.Fault = true, fault
 		state.Since, state.Err = r.started.Add(since), failure
@@ -509,6 +501,20 @@ func (r *receiver) state() ReceiverState {
 	}
 
 	return state
+}
+
+// fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
+func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
+	fault, since, down = r.shortfall.fault()
+	if down {
+		return fault, since, r.shortfall.last, true
+	}
+
+	if from, stuck := r.pace.Stuck(); stuck {
+		return ReceiverLimited, from, r.health.failure, true
+	}
+
+	return ReceiverFails, 0, nil, false
 }
 
 // nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is

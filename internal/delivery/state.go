@@ -12,7 +12,7 @@ const (
 	WaitAttempt    Wait = iota // an attempt to end, which is under way
 	WaitTurn                   // other alerts to be sent
 	WaitReceiver               // the receiver, which is down
-	WaitStore                  // the throttle store, which does not respond
+	WaitStore                  // the throttle store, which cannot be used
 	WaitClaim                  // the claim of another replica to end
 	WaitPause                  // the next attempt: the last one failed
 	WaitDeadLetter             // the dead letter to be written
@@ -21,11 +21,24 @@ const (
 	WaitWindow // the window to end, before the recovery is sent
 )
 
+// String returns w for programs. What is in the way of other alerts too is named as in a report of package status.
 func (w Wait) String() string {
-	return [...]string{"attempt", "turn", "receiver", "store", "claim", "pause", "dead_letter", "ledger", "window"}[w]
+	return [...]string{
+		"attempt", "turn", "receiver", "throttle_store", "claim", "pause", "dead_letter", "ledger", "window",
+	}[w]
 }
 
 func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
+
+// A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended is
+// this value: by `why`, the status page, GET /devices/{id}, the HTTP trigger and the log.
+type Condition struct {
+	For  Wait   `json:"for"`
+	Text string `json:"text"` // the same for people: a clause with the receiver's last failure, without secrets
+	// since when that is so, by this machine's clock; an outage may be older than the delivery
+	Since time.Time `json:"since"`
+	Next  time.Time `json:"next,omitzero"` // the earliest time of the next attempt, likewise; zero: not known
+}
 
 // A State is a delivery that has not ended.
 type State struct {
@@ -37,60 +50,7 @@ type State struct {
 	Since     time.Time `json:"since"`       // when the hub took the first reading that is not settled
 	Value     float64   `json:"temperature"` // of the reading that the alert is about
 	Joined    int64     `json:"suppressed"`  // readings since that one
-	For       Wait      `json:"for"`
-	From      time.Time `json:"forSince,omitzero"` // since when it waits for that, by this machine's clock
-	// the earliest time of the next attempt, by this machine's clock; zero: not known
-	Until   time.Time `json:"next,omitzero"`
-	Failure error     `json:"-"` // the receiver's last failure, if it matters; no secrets
-}
-
-// String says what the delivery waits for, as part of a sentence.
-func (d State) String() string {
-	switch d.For {
-	case WaitTurn:
-		return fmt.Sprintf("other alerts are being sent to receiver %s first", d.Receiver)
-
-	case WaitReceiver:
-		return fmt.Sprintf("receiver %s is down%s", d.Receiver, d.failure())
-
-	case WaitStore:
-		return "the throttle store is not responding, and without it nothing is sent"
-
-	case WaitClaim:
-		return fmt.Sprintf(
-			"the device's key at receiver %s is not free: another replica is sending an alert or has died, or a window has "+
-				"only just ended",
-			d.Receiver,
-		)
-
-	case WaitPause:
-		return fmt.Sprintf("the last attempt to alert receiver %s failed%s", d.Receiver, d.failure())
-
-	case WaitWindow:
-		return fmt.Sprintf("receiver %s gets the recovery when the window of the last alert is over", d.Receiver)
-
-	case WaitOwner:
-		if !d.Recovery {
-			return fmt.Sprintf("receiver %s gets the alert once it is certain that the device is still silent", d.Receiver)
-		}
-
-		return fmt.Sprintf(
-			"receiver %s gets the recovery once the checkpoint store says that this replica still owns the partition",
-			d.Receiver,
-		)
-
-	case WaitDeadLetter:
-		return fmt.Sprintf("the alert to receiver %s was given up, and its dead letter cannot be written", d.Receiver)
-	}
-
-	return fmt.Sprintf("an attempt to alert receiver %s is under way", d.Receiver)
-}
-
-func (d State) failure() string {
-	if d.Failure == nil {
-		return ""
-	}
-	return fmt.Sprintf(" (%v)", d.Failure)
+	Waits     Condition `json:"waits"`
 }
 
 // state returns the state of d. The caller holds box.mu.
@@ -112,35 +72,84 @@ func (q *queue) state(d *delivery) State {
 
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
-	state.For = d.wait
-	state.From = q.to.started.Add(d.from)
-	if d.state != attempting && d.state != ready {
-		state.Until = q.to.started.Add(time.Duration(d.key))
-	}
-
-	q.to.holds(d, &state)
-	if state.For == WaitPause || state.For == WaitReceiver {
-		state.Failure = q.to.health.failure
-	}
+	state.Waits = q.condition(d)
 
 	return state
 }
 
-// holds sets what d waits for if that is the store or the receiver, which everything waits for. The caller holds r.mu.
-func (r *receiver) holds(d *delivery, state *State) {
+// condition returns what d waits for: the store or the receiver, if everything waits for that. The caller holds to.mu.
+func (q *queue) condition(d *delivery) Condition {
+	r := q.to
+	c := Condition{For: d.wait, Since: r.started.Add(d.from)}
+	if d.state != attempting && d.state != ready {
+		c.Next = r.started.Add(time.Duration(d.key))
+	}
+
+	fault, since, _, down := r.fault()
+	if !down {
+		since = r.shortfall.failed
+	}
+
 	switch {
 	case r.store.probed():
-		state.For = WaitStore
-		state.From = r.started.Add(r.store.since)
-		state.Until = r.nextAttempt()
-	case d.wait == WaitDeadLetter:
-	case r.health.probed(), d.state == attempting && r.health.down:
-		state.For = WaitReceiver
-		state.From = r.started.Add(r.shortfall.failed)
-		state.Until = r.nextAttempt()
+		c.For, c.Next = WaitStore, r.nextAttempt()
+		c.Since = r.started.Add(r.store.since)
+	case d.state == givenUp:
+	case r.health.probed(), d.state == attempting && r.health.down, down && fault == ReceiverLimited:
+		c.For, c.Next = WaitReceiver, r.nextAttempt()
+		c.Since = r.started.Add(since)
 	case d.state == attempting && d.unanswered:
-		state.For = WaitStore
+		c.For = WaitStore
 	}
+
+	c.Text = q.says(d, c.For)
+	return c
+}
+
+// waitText is says, for a caller that does not hold to.mu.
+func (q *queue) waitText(d *delivery, w Wait) string {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	return q.says(d, w)
+}
+
+// says returns for people that d waits for w. The caller holds to.mu.
+func (q *queue) says(d *delivery, w Wait) string {
+	name := q.to.Name
+	switch w {
+	case WaitTurn:
+		return "other alerts are being sent to receiver " + name + " first"
+	case WaitReceiver:
+		fault, _, _, _ := q.to.fault()
+		return "receiver " + name + " " + fault.Text() + q.to.lastFailure()
+	case WaitStore:
+		return "the throttle store cannot be used, and without it nothing is sent"
+	case WaitClaim:
+		return "the device's key at receiver " + name + " is not free: another replica is sending an alert or has died, " +
+			"or a window has only just ended"
+	case WaitPause:
+		return "the last attempt to alert receiver " + name + " failed" + q.to.lastFailure()
+	case WaitWindow:
+		return "receiver " + name + " gets the recovery when the window of the last alert is over"
+	case WaitDeadLetter:
+		return "the alert to receiver " + name + " was given up, and its dead letter cannot be written"
+	case WaitOwner:
+		if d.recovers() {
+			return "receiver " + name + " gets the recovery once the checkpoint store says that this replica still owns the " +
+				"partition"
+		}
+		return "receiver " + name + " gets the alert once it is certain that the device is still silent"
+	default:
+		return "an attempt to alert receiver " + name + " is under way"
+	}
+}
+
+// lastFailure returns r's last failure in brackets, empty if there was none. The caller holds r.mu.
+func (r *receiver) lastFailure() string {
+	if r.health.failure == nil {
+		return ""
+	}
+	return fmt.Sprintf(" (%v)", r.health.failure)
 }
 
 // A ReceiverFault says how a receiver is down.
@@ -154,6 +163,11 @@ const (
 
 // String returns f as a label of metrics.
 func (f ReceiverFault) String() string { return [...]string{"failing", "rejecting", "rate_limited"}[f] }
+
+// Text returns f for people, to follow the receiver's name.
+func (f ReceiverFault) Text() string {
+	return [...]string{"is down", "rejects every alert", "accepts nothing because of its rate limit"}[f]
+}
 
 // A ReceiverState is the health of one receiver.
 type ReceiverState struct {

@@ -179,9 +179,9 @@ func TestDeviceThatWaits(t *testing.T) {
 		}, 0, 10 * time.Second, delivery.WaitPause,
 			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
 		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, delivery.WaitStore,
-			"the throttle store is not responding, and without it nothing is sent", true},
+			"the throttle store cannot be used, and without it nothing is sent", true},
 		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, delivery.WaitStore,
-			"the throttle store is not responding, and without it nothing is sent", true},
+			"the throttle store cannot be used, and without it nothing is sent", true},
 		"a claim": {func(s *setup, o *outage) {
 			gate := throttle.New(throttle.Config{Store: o.Store, Scope: "ns/hub/group", Receiver: "receiver0", Window: window, SendTimeout: sendTimeout})
 			go func() {
@@ -221,8 +221,13 @@ func TestDeviceThatWaits(t *testing.T) {
 				if d.Receiver != "receiver0.example" || d.Partition != "7" || !d.Since.Equal(since) || d.Value != 91.5 || d.Joined != 1 {
 					t.Errorf("got %+v", d)
 				}
-				if d.For != test.want || d.String() != test.text || d.Until.IsZero() == test.until || test.until && d.Until.Before(time.Now()) {
-					t.Errorf("waits for %q (%s) until %v, want %q (%s)", d.For, d, d.Until, test.want, test.text)
+				w := d.Waits
+				if w.For != test.want || w.Text != test.text || w.Next.IsZero() == test.until || test.until && w.Next.Before(time.Now()) {
+					t.Errorf("waits for %q (%s) until %v, want %q (%s)", w.For, w.Text, w.Next, test.want, test.text)
+				}
+				outage := !w.Next.IsZero() && test.others > 0 // which is older than the delivery
+				if w.Since.After(time.Now()) || w.Since.Before(since) != outage {
+					t.Errorf("that has been so since %v, the reading came at %v", w.Since, since)
 				}
 				o.down.Store(false)
 				s.dead.mu.Lock()

@@ -3,7 +3,6 @@ package worker
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"sync/atomic"
 	"time"
 
@@ -171,7 +170,8 @@ func (in *Intake) unsettled(device string) error {
 		}
 	}
 
-	return &telemetry.UnsettledError{Reason: all[0].For.String(), Detail: fmt.Sprintf("the alert is waiting: %v", all[0])}
+	waits := all[0].Waits
+	return &telemetry.UnsettledError{Reason: waits.For.String(), Detail: "the alert is waiting: " + waits.Text}
 }
 
 // An arriving alert is about a reading that a caller waits for.

@@ -324,7 +324,7 @@ func TestWaitingAtASite(t *testing.T) {
 		time.Sleep(time.Second)
 		for _, device := range []string{"freezer-1", "freezer-2"} {
 			all := s.worker.Device(device).Deliveries
-			if len(all) != 1 || all[0].Joined != 1 || all[0].For != delivery.WaitAttempt {
+			if len(all) != 1 || all[0].Joined != 1 || all[0].Waits.For != delivery.WaitAttempt {
 				t.Errorf("%s: %+v", device, all)
 			}
 		}

@@ -388,7 +388,7 @@ func TestLastRuleRemoved(t *testing.T) {
 			p.publish("kiln", 20)
 			next.start(p)
 			time.Sleep(life / 2) // the recovery waits for the window
-			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].For != delivery.WaitWindow) {
+			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].Waits.For != delivery.WaitWindow) {
 				t.Errorf("waiting: %+v", d)
 			}
 			time.Sleep(life / 2)

@@ -284,13 +284,15 @@ func TestDevice(t *testing.T) {
 
 		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
 		w.worker.devices["oven"] = partition.DeviceState{Deliveries: []delivery.State{{
-			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2, For: delivery.WaitStore, Until: now.Add(7 * time.Second),
+			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2,
+			Waits: delivery.Condition{For: delivery.WaitStore, Text: "the throttle store cannot be used", Since: now.Add(-time.Minute), Next: now.Add(7 * time.Second)},
 		}}}
 		answer = w.authorized("GET", "/devices/oven") // all that is known without the store
 		want = `{"device":"oven","status":"waiting","why":"An alert about 91.5 has been waiting since 00:00:00 UTC: ` +
-			`the throttle store is not responding, and without it nothing is sent; the next attempt is due in 7 s",` +
+			`the throttle store cannot be used, for 60 s; the next attempt is due in 7 s",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],` +
-			`"waiting":[{"receiver":"hook","rule":"temperature","partition":"3","since":"2000-01-01T00:00:00Z","temperature":91.5,"suppressed":2,"for":"store","next":"2000-01-01T00:00:07Z"}],` +
+			`"waiting":[{"receiver":"hook","rule":"temperature","partition":"3","since":"2000-01-01T00:00:00Z","temperature":91.5,"suppressed":2,` +
+			`"waits":{"for":"throttle_store","text":"the throttle store cannot be used","since":"1999-12-31T23:59:00Z","next":"2000-01-01T00:00:07Z"}}],` +
 			`"receivers":[{"receiver":"example.com","rule":"temperature","state":"unknown","suppressed":0,"error":"service unavailable"}]}` + "\n"
 		if got := answer.Body.String(); answer.Code != 200 || got != want {
 			t.Errorf("got  %d %s\nwant %s", answer.Code, got, want)
@@ -314,7 +316,7 @@ func TestDeviceOfRules(t *testing.T) {
 				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
 				{Partition: "3", Device: "oven", Rule: "hot", Level: "warning", Phase: rules.Pending, Since: now, Value: 71, Limit: 70, Due: now},
 			},
-			Deliveries: []delivery.State{{Receiver: "example.com", Rule: "hot", Level: "warning", Recovery: true, Partition: "3", Since: now, Value: 64, For: delivery.WaitTurn}},
+			Deliveries: []delivery.State{{Receiver: "example.com", Rule: "hot", Level: "warning", Recovery: true, Partition: "3", Since: now, Value: 64, Waits: delivery.Condition{For: delivery.WaitTurn, Text: "other alerts are first", Since: now}}},
 		}}
 		got := w.authorized("GET", "/devices/oven").Body.String()
 		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
 	"alertworker/internal/partition"
@@ -357,21 +358,27 @@ func (f findings) waiting() string {
 		}
 
 		part := fmt.Sprintf(
-			what+" has been waiting since %s: %v",
+			what+" has been waiting since %s: %s",
 			which(d.Rule, d.Level),
 			reading(f.set, d.Rule, d.Value),
 			f.clock(d.Since),
-			d,
+			f.conditionText(d.Waits),
 		)
-
-		if !d.Until.IsZero() {
-			part += "; the next attempt is due " + until(d.Until.Sub(f.now))
-		}
 
 		parts = append(parts, part)
 	}
 
 	return strings.Join(parts, ". ")
+}
+
+// conditionText says what a delivery waits for, and for how long it has.
+func (f findings) conditionText(c delivery.Condition) string {
+	text := c.Text + ", for " + humanize.Span(max(time.Second, f.now.Sub(c.Since)))
+	if !c.Next.IsZero() {
+		text += "; the next attempt is due " + until(c.Next.Sub(f.now))
+	}
+
+	return text
 }
 
 // The following return lines about one thing each, which WriteText writes and why has as parts of its sentence.

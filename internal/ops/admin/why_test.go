@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -88,14 +87,14 @@ func TestWhy(t *testing.T) {
 		"a dead letter that was replayed": {reading(21.5, now), []pastDelivery{letter}, window, whyBelow,
 			"Its last reading, 21.5 at 03:14:00 UTC (just now), reaches no limit; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"waiting comes first": {partition.DeviceState{Last: reading(21.5, now).Last, Deliveries: []delivery.State{
-			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, For: delivery.WaitReceiver, Until: now.Add(20 * time.Second), Failure: errors.New("connection refused")},
-			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, For: delivery.WaitAttempt},
+			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, Waits: delivery.Condition{For: delivery.WaitReceiver, Text: "receiver hook is down (connection refused)", Since: ago(2 * time.Minute), Next: now.Add(20 * time.Second)}},
+			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, Waits: delivery.Condition{Text: "an attempt to alert receiver pager is under way", Since: ago(5 * time.Second)}},
 		}}, []pastDelivery{letter}, window, whyWaiting,
-			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused); the next attempt is due in 20 s. An alert about 95 has been waiting since 03:12:00 UTC: an attempt to alert receiver pager is under way; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
+			"An alert about 91.5 has been waiting since 03:11:00 UTC: receiver hook is down (connection refused), for 2 min; the next attempt is due in 20 s. An alert about 95 has been waiting since 03:12:00 UTC: an attempt to alert receiver pager is under way, for 5 s; receiver hook: a replica delivered an alert at 03:13:41 UTC (19 s ago); the window is in force until 03:14:41 UTC (another 41 s)"},
 		"another's claim is in the way": {partition.DeviceState{Deliveries: []delivery.State{
-			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, For: delivery.WaitClaim, Until: now.Add(time.Second)},
+			{Receiver: "hook", Rule: "temperature", Since: ago(time.Minute), Value: 91.5, Waits: delivery.Condition{For: delivery.WaitClaim, Text: "the device's key at receiver hook is not free", Since: ago(8 * time.Second), Next: now.Add(time.Second)}},
 		}}, nil, claim, whyWaiting,
-			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free: another replica is sending an alert or has died, or a window has only just ended; the next attempt is due in 1 s; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
+			"An alert about 91.5 has been waiting since 03:13:00 UTC: the device's key at receiver hook is not free, for 8 s; the next attempt is due in 1 s; receiver hook: a replica has been sending since 03:13:52 UTC, or has died: it has a claim until 03:14:12 UTC (another 12 s)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := findings{now: now, set: &threshold, state: test.state, ended: test.ended, gates: []gateState{test.gate}}
@@ -170,14 +169,14 @@ func TestWhyOfRules(t *testing.T) {
 		}, nil, whyBelow,
 			"Its last reading, 20 at 03:13:55 UTC (5 s ago), reaches no limit"},
 		"a resolved that waits": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, For: delivery.WaitWindow, Until: now.Add(7 * time.Minute)},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, Waits: delivery.Condition{For: delivery.WaitWindow, Text: "receiver hook gets the recovery when the window of the last alert is over", Since: ago(time.Minute), Next: now.Add(7 * time.Minute)}},
 		}, nil, []gateState{window}, whyWaiting,
-			"The recovery (rule hot, level critical), at 64, has been waiting since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over; the next attempt is due in 7 min; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
+			"The recovery (rule hot, level critical), at 64, has been waiting since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over, for 60 s; the next attempt is due in 7 min; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"an alert comes before a resolved": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, For: delivery.WaitTurn},
-			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, For: delivery.WaitAttempt},
+			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, Waits: delivery.Condition{For: delivery.WaitTurn, Text: "other alerts are being sent to receiver hook first", Since: ago(time.Hour)}},
+			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, Waits: delivery.Condition{Text: "an attempt to alert receiver hook is under way", Since: ago(time.Second)}},
 		}, nil, nil, whyWaiting,
-			"The recovery (rule hot, level critical), at 64, has been waiting since 02:14:00 UTC: other alerts are being sent to receiver hook first. An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: an attempt to alert receiver hook is under way"},
+			"The recovery (rule hot, level critical), at 64, has been waiting since 02:14:00 UTC: other alerts are being sent to receiver hook first, for 60 min. An alert (rule damp) about 61 has been waiting since 03:13:00 UTC: an attempt to alert receiver hook is under way, for 1 s"},
 		"a dead letter of another level": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},

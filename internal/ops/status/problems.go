@@ -391,16 +391,9 @@ func (v view) receiverProblems() []Problem {
 	return problems
 }
 
-// receiverWords say how a receiver is down.
-var receiverWords = map[delivery.ReceiverFault]string{
-	delivery.ReceiverFails:   "is down",
-	delivery.ReceiverRejects: "rejects every alert",
-	delivery.ReceiverLimited: "accepts nothing because of its rate limit",
-}
-
 func receiverProblem(r delivery.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, Since: r.Since, Waiting: r.Waiting, keeps: some}
-	p.What = "receiver " + r.Name + " " + receiverWords[r.Fault]
+	p.What = "receiver " + r.Name + " " + r.Fault.Text()
 	p.Effect = humanize.Capital(waits(r.Waiting)) + " until it accepts them, or until NOTIFY_GIVE_UP."
 	if r.Fault == delivery.ReceiverRejects {
 		p.Effect = "Each becomes a dead letter, which `alertworker deadletters replay` sends again."

@@ -78,13 +78,13 @@ func (by By) Failed(err error) error { return fmt.Errorf("%s: %w", words[by].beg
 
 // ReceiverFailed returns why the receiver of that name did not accept an alert, or cannot be reached.
 func ReceiverFailed(name string, err error) error {
-	what := receiverWords[delivery.ReceiverFails]
+	what := delivery.ReceiverFails.Text()
 
 	switch answer := notify.AsError(err); {
 	case answer.Refused:
 		what = "rejects the alert"
 	case answer.Limited:
-		what = receiverWords[delivery.ReceiverLimited]
+		what = delivery.ReceiverLimited.Text()
 	}
 
 	return fmt.Errorf("receiver %s %s: %w", name, what, err)
