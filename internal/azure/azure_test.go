@@ -97,7 +97,9 @@ func TestShouldRetry(t *testing.T) {
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				ctx, cancel := context.WithTimeout(t.Context(), test.budget)
+				failed := false
+				ctx := azure.OnFailedTry(t.Context(), func(err error) { failed = errors.Is(err, test.err) })
+				ctx, cancel := context.WithTimeout(ctx, test.budget)
 				defer cancel()
 				start := time.Now()
 				if got := azure.ShouldRetry(ctx, test.try, test.err); got != test.want {
@@ -105,6 +107,10 @@ func TestShouldRetry(t *testing.T) {
 				}
 				if pause := time.Since(start); pause < test.min || pause > test.max {
 					t.Errorf("the pause was %v, want %v to %v", pause, test.min, test.max)
+				}
+				// Only what is retried, and a conflict is an answer.
+				if want := test.want && test.min > 0; failed != want {
+					t.Errorf("it is told of as a failed try: %t, want %t", failed, want)
 				}
 			})
 		})

@@ -110,9 +110,9 @@ func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions)
 	}
 }
 
-// TokenFirst returns a policy for each call of a client: it waits for a token of credential, for as long as the call may
-// take. Without it, callers that have no token wait behind a lock of the SDK, which no context ends, and hear that the
-// service did not answer.
+// TokenFirst returns a policy for each call of a client: it waits for a token of credential, for as long as the call
+// may take. Without it, callers that have no token wait behind a lock of the SDK, which no context ends, and hear that
+// the service did not answer.
 func TokenFirst(credential azcore.TokenCredential, r policy.TokenRequestOptions) policy.Policy {
 	return tokenFirst{credential, r}
 }

@@ -65,8 +65,8 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 // failedTry is the key of OnFailedTry in a context.
 type failedTry struct{}
 
-// OnFailedTry returns ctx for a call that tells failed of each try that got no useful answer and is about to be retried:
-// of such a call one hears nothing if it succeeds in the end. A conflict is an answer.
+// OnFailedTry returns ctx for a call that tells failed of each try that got no useful answer and is about to be
+// retried: of such a call one hears nothing if it succeeds in the end. A conflict is an answer.
 func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
 	return context.WithValue(ctx, failedTry{}, failed)
 }

@@ -21,17 +21,17 @@ const (
 	WaitWindow // the window to end, before the recovery is sent
 )
 
-// String returns w for programs. What is in the way of other alerts too is named as in a report of package status.
+// String returns w for programs, in the words of package status and of a throttle.Phase where they have one.
 func (w Wait) String() string {
 	return [...]string{
-		"attempt", "turn", "receiver", "throttle_store", "claim", "pause", "dead_letter", "ledger", "window",
+		"attempt", "turn", "receiver", "throttle_store", "sending", "pause", "dead_letter", "ledger", "window",
 	}[w]
 }
 
 func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended is
-// this value: by `why`, the status page, GET /devices/{id}, the HTTP trigger and the log.
+// A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended
+// is this value: by `why`, the status page, GET /devices/{id}, the HTTP trigger and the log.
 type Condition struct {
 	For  Wait   `json:"for"`
 	Text string `json:"text"` // the same for people: a clause with the receiver's last failure, without secrets

@@ -174,6 +174,10 @@ func TestDeviceThatWaits(t *testing.T) {
 			"other alerts are being sent to receiver receiver0.example first", false},
 		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, delivery.WaitReceiver,
 			"receiver receiver0.example is down (connection refused)", true},
+		"a rate limit": {func(s *setup, _ *outage) {
+			s.receivers[0].set(failing(&notify.Error{Limited: true, Untaken: true, Err: errors.New("answered 429")}))
+		}, 5, time.Minute, delivery.WaitReceiver,
+			"receiver receiver0.example accepts nothing because of its rate limit (answered 429)", true},
 		"a pause": {func(s *setup, _ *outage) {
 			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
 		}, 0, 10 * time.Second, delivery.WaitPause,
