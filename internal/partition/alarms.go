@@ -14,7 +14,7 @@ import (
 const maxAlarms = ledger.MaxAlarms / 2
 
 // alarms are those of one partition, as of the last event read. They are guarded by
-// Stream.mu, but for mayHave.
+// register.mu, but for mayHave.
 type alarms struct {
 	byKey  map[alarmKey]alarm // none is zero. Changed by set alone
 	counts map[*level]*[4]int // by the index of what is counted
@@ -64,7 +64,7 @@ type alarm struct {
 // A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it.
 type dueNotice struct {
 	delivery.Notice
-	saved bool // of a silence: the ledger in the store holds it; guarded by Stream.mu
+	saved bool // of a silence: the ledger in the store holds it; guarded by register.mu
 }
 
 // is reports whether n, which may be nil, is the notice other.

@@ -19,6 +19,11 @@ import (
 	"alertworker/internal/throttle"
 )
 
+// unread is a partition of which nothing but the ID is asked.
+type unread struct{ telemetry.Partition }
+
+func (unread) ID() string { return "0" }
+
 // nobody takes alerts and notifies nobody.
 type nobody struct{}
 
@@ -56,9 +61,7 @@ func benchRules(b testing.TB, set rules.Set) *Stream {
 		Roster: func(string) *roster.File { return nil },
 		Log:    zap.NewNop(),
 	}
-	s := newStream(b.Context(), c, "0", "")
-	s.connect()
-	return s
+	return newStream(b.Context(), c, unread{}, "")
 }
 
 func batch(body string) []telemetry.Event {

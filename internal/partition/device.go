@@ -2,7 +2,6 @@ package partition
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -80,41 +79,11 @@ type Reading struct {
 	Shared string `json:"shared,omitempty"`
 }
 
-// A Decision is what became of a reading at one level.
-type Decision uint8
-
-const (
-	NoLimit      Decision = iota // it reaches no limit
-	Excluded                     // it reaches the limit of a rule that does not look at it, because of rules.Rule.Only
-	StaysOpen                    // it is between clear and limit of an open alarm
-	StaysPending                 // it reaches the limit, but not for long enough yet
-	Outdated                     // the alarm has seen a reading that was taken later
-	Inhibited                    // a higher level of the rule is open
-	Muted                        // its message says that nobody is to be notified
-	Silenced                     // people say so: see Config.Mutes
-	Unwanted                     // no receiver gets alerts like this one
-	Notified                     // to receivers, unless a window covers it
-)
-
 // An Undecodable is an event that gave no reading.
 type Undecodable struct {
 	Reason   telemetry.Reason `json:"reason"`
 	Enqueued time.Time        `json:"enqueuedTime"` // when the hub took it
 	Sequence int64            `json:"sequence"`
-}
-
-// Describe adds what s knows of a device to d.
-func (s *Stream) Describe(device string, d *DeviceState) {
-	d.Partitions = append(d.Partitions, s.id)
-	found := d.see(s.seen, device, s.id, s.levels)
-	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
-	d.Alarms = append(d.Alarms, s.alarmsOf(device)...)
-
-	if u := s.unheard; u != nil {
-		u.View(func(r *roster.Roster) {
-			d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...)
-		})
-	}
 }
 
 // See adds what was seen last of a device in a partition, or whatever else has this name.
@@ -134,24 +103,6 @@ func (d *DeviceState) see(seen *Seen, device, partition string, levels []*level)
 	}
 
 	return found
-}
-
-// alarmsOf returns device's alarms.
-func (s *Stream) alarmsOf(device string) (all []AlarmState) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alarms == nil {
-		return nil
-	}
-
-	for _, l := range slices.Concat(s.levels, s.removed) {
-		key := alarmKey{device, l}
-		if k, ok := s.alarms.byKey[key]; ok {
-			all = append(all, k.state(s.id, key))
-		}
-	}
-
-	return all
 }
 
 func (o *observation) show(partition string, levels []*level) *LastSeen {
@@ -181,21 +132,4 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 	}
 
 	return seen
-}
-
-// deliveries returns the state of the deliveries that are about device: also of what it
-// shares alerts by, as far as seen, what the device sent last, says.
-func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
-	s.mu.Lock()
-	levels := slices.Concat(s.levels, s.removed)
-	s.mu.Unlock()
-	var keys []delivery.Key
-	for _, l := range levels {
-		keys = append(keys, delivery.Key{About: device, Topic: l.own})
-		if seen != nil && seen.shared != "" && s.levels[seen.level-1].rule == l.rule {
-			keys = append(keys, delivery.Key{About: seen.shared, Topic: l.shared})
-		}
-	}
-
-	return s.box.States(keys)
 }

@@ -1,6 +1,8 @@
 // Package partition takes the events of one partition through decoding, the rules and alarms, hands what receivers are
-// to get to package delivery, and moves the checkpoint. A [Stream] is one partition while this replica owns it; an
-// [Evaluator] has the rules of all.
+// to get to package delivery, and moves the checkpoint. A [Stream] is one partition while this replica owns it, [Recorded]
+// one that a backtest reads; an [Evaluator] has the rules of all. From the bottom up, an evaluator says what a reading
+// reaches, a register follows the alarms, a reader takes events to it, and a stream writes what the next owner has to
+// know.
 //
 // # Settled
 //
@@ -95,12 +97,12 @@
 //	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later
 //	    has moved, and is forgotten here.
 //
-// Package silence finds who has fallen silent, under a lock of its own, which is taken before the stream's.
+// Package silence finds who has fallen silent, under a lock of its own, which is taken before the register's.
 //
 // # Locks
 //
-// In a partition the lock of what was seen last is taken before that of Package silence, and this before the stream's.
-// None of them is held when a delivery is started or withdrawn: what was decided under the stream's lock is handed over
-// after it, in that order, and the watermark follows what has been handed over. None of package delivery's is held when
-// that asks a stream.
+// In a partition the lock of what was seen last is taken before that of package silence, and this before the register's.
+// None of them is held when a delivery is started or withdrawn: what was decided under the register's lock is handed
+// over after it, in that order, and the watermark follows what has been handed over. None of package delivery's is held
+// when that asks a stream. The lock of what asks the ledger is taken under no other.
 package partition

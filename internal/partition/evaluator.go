@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"net/url"
-	"strings"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -60,33 +58,6 @@ func NewEvaluator(b Rulebook) *Evaluator {
 	return ev
 }
 
-// IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
-func (ev *Evaluator) IDs(name string) string { return ev.Origin + "/" + name + "/" }
-
-// A rule is one of Config.Rules as an Evaluator uses it.
-type rule struct {
-	*rules.Rule
-	reads    rules.Reads // of what the decoder finds
-	levels   []*level    // the highest first
-	stateful bool
-	override bool    // whether a level has one
-	mildest  float64 // limit, if no level has an override
-}
-
-// A level is one of a rule's as an Evaluator uses it: what alarms, deliveries and gates are
-// for.
-type level struct {
-	*rules.Level
-	rule *rule
-	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
-	removed time.Time
-	own     *delivery.Topic // of notices about a device
-	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
-	index   uint8           // in Evaluator.levels; 0 unless it is configured
-	rank    int             // how many levels of its rule are higher
-	stats   *LevelCounters
-}
-
 // compile sets what ev's rules are to it.
 func (ev *Evaluator) compile() {
 	_, fields := ev.Rules.Fields()
@@ -116,66 +87,111 @@ func (ev *Evaluator) compile() {
 	}
 }
 
-// target sets the topics of l.
-func (l *level) target(c *Rulebook) {
-	l.own = l.topic(c, l.rule.Alone())
-	if l.rule.Per != "" {
-		l.shared = l.topic(c, l.rule.Rule)
+// IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
+func (ev *Evaluator) IDs(name string) string { return ev.Origin + "/" + name + "/" }
+
+// Keys returns what notices about a device are about.
+func (ev *Evaluator) Keys(device string) []delivery.Key {
+	keys := make([]delivery.Key, len(ev.levels))
+	for i, l := range ev.levels {
+		keys[i] = delivery.Key{About: device, Topic: l.own}
 	}
+	return keys
 }
 
-// topic returns the topic of l, a level of r, whose Per counts.
-func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
-	t := &delivery.Topic{
-		Rank:      l.rank,
-		Shared:    r.Per != "",
-		Suffix:    suffix(r, l.Name),
-		Silence:   r.Silence(),
-		Words:     r.Is,
-		Sent:      &l.stats.Sent,
-		Recovered: &l.stats.Recovered,
-		Message: notify.Alert{
-			Per:         r.Per,
-			Rule:        r.Name,
-			Level:       l.Name,
-			WillResolve: r.Resolved,
-			Removed:     !l.removed.IsZero(),
-			Below:       r.Below,
-			Title:       r.Title,
-			Unit:        r.Unit,
-			Runbook:     r.Runbook,
-			Window:      r.Window,
-			Replica:     c.Replica,
-		},
+// NoAlarms returns the counts of each level, in the order of the rules, without an alarm.
+func (ev *Evaluator) NoAlarms() []AlarmCounts {
+	all := make([]AlarmCounts, len(ev.levels))
+	for i, l := range ev.levels {
+		all[i].Rule, all[i].Level = l.rule.Name, l.Name
 	}
 
-	if r.Silence() {
-		t.Suffix += "/silent"
-	}
-
-	t.Message.Source = "/" + c.Origin + t.Suffix
-	if r.Name != rules.DefaultName {
-		t.Message.Field = r.Field
-	}
-
-	for _, to := range c.Receivers {
-		t.Gates = append(t.Gates, to.Gate(r, l.Level))
-	}
-
-	return t
+	return all
 }
 
-// suffix tells the ids and sources of a level's alerts from those of all others. The rule
-// temperature with its one limit has none.
-func suffix(r *rules.Rule, level string) string {
-	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
-		return ""
+// Decode returns what the decoder finds in e, which it counts.
+func (ev *Evaluator) Decode(e *telemetry.Event) ([]telemetry.Found, telemetry.Reason) {
+	found := make([]telemetry.Found, ev.fields)
+	reason := ev.Decoder.DecodeAll(e, found)
+	ev.Counters.Events[reason].Add(1)
+	return found, reason
+}
+
+// Reaches reports whether e, in which the decoder found found, reaches a limit of a rule without state, as nearly no
+// event does.
+func (ev *Evaluator) Reaches(e *telemetry.Event, found []telemetry.Found) bool {
+	return ev.reaches(e, found, nil)
+}
+
+// reaches is mayMatter for a device without an alarm.
+func (ev *Evaluator) reaches(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
+	reached := false
+	for _, r := range ev.rules {
+		f := &found[r.reads.Field]
+		switch {
+		case f.Reason != telemetry.ReasonOK:
+		case len(r.reads.Only) > 0 && !r.applies(e, found):
+			if r.Breaching(f.Value, r.mildest) {
+				o.decided(Excluded, r.levels[len(r.levels)-1], f.Value, r.mildest, false, "")
+			}
+		case r.override: // each of them, because it counts
+			reached = ev.overridden(e, r, f.Value, o) || reached
+		case r.Breaching(f.Value, r.mildest):
+			reached = true
+		}
 	}
 
-	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
-	if r.Per != "" {
-		s += "/by-" + url.PathEscape(r.Per)
+	return reached
+}
+
+// overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
+// what e has for them.
+func (ev *Evaluator) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
+	for _, l := range r.levels {
+		limit, kind := l.LimitFor(e.Properties)
+		if l.Override != "" {
+			ev.Counters.Override[kind].Add(1)
+		}
+
+		if l.Override != "" && kind == rules.OverrideUsed {
+			o.decided(NoLimit, l, value, limit, true, "")
+		}
+
+		if l.ClearOverride != "" {
+			_, kind := l.clearFor(e, limit)
+			ev.Counters.Override[kind].Add(1)
+		}
+
+		reached = reached || r.Breaching(value, limit)
 	}
 
-	return s
+	return reached
+}
+
+// wanting returns the receivers that want alerts of l, a bit for each.
+func (ev *Evaluator) wanting(l *level) (receivers uint32) {
+	for i := range ev.Receivers {
+		if ev.Receivers[i].Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
+			receivers |= 1 << i
+		}
+	}
+
+	return receivers
+}
+
+// muted reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
+// allocates nothing.
+func (ev *Evaluator) muted(device, rule string, at time.Time, property func(name string) string) bool {
+	if ev.Mutes == nil {
+		return false
+	}
+
+	mutes := ev.Mutes()
+	for i := range mutes {
+		if mutes[i].Matches(device, rule, at, property) {
+			return true
+		}
+	}
+
+	return false
 }

@@ -223,22 +223,3 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 
 	return c
 }
-
-// content returns what the ledger has to hold of l.
-func (l *level) content() ledger.Level {
-	r := l.rule
-	return ledger.Level{
-		Rule:     r.Name,
-		Name:     l.Name,
-		Resolved: r.Resolved,
-		Below:    r.Below,
-		Field:    r.Field,
-		Window:   r.Window,
-		Silent:   r.Silent,
-		Is:       r.Is,
-		Title:    r.Title,
-		Unit:     r.Unit,
-		Runbook:  r.Runbook,
-		Removed:  l.removed,
-	}
-}

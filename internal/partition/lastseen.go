@@ -55,6 +55,22 @@ type observation struct {
 	shared string // what the device shares the alerts of level's rule by, if that is known
 }
 
+// A Decision is what became of a reading at one level.
+type Decision uint8
+
+const (
+	NoLimit      Decision = iota // it reaches no limit
+	Excluded                     // it reaches the limit of a rule that does not look at it, because of rules.Rule.Only
+	StaysOpen                    // it is between clear and limit of an open alarm
+	StaysPending                 // it reaches the limit, but not for long enough yet
+	Outdated                     // the alarm has seen a reading that was taken later
+	Inhibited                    // a higher level of the rule is open
+	Muted                        // its message says that nobody is to be notified
+	Silenced                     // people say so: see Config.Mutes
+	Unwanted                     // no receiver gets alerts like this one
+	Notified                     // to receivers, unless a window covers it
+)
+
 // decided notes what was decided about the last reading, value, at a level, unless more was at another one. It does
 // nothing if o is nil.
 func (o *observation) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
@@ -72,6 +88,13 @@ func (o *observation) decided(d Decision, l *level, value, limit float64, own bo
 // NewSeen returns an empty one.
 func NewSeen(now time.Time) *Seen {
 	return &Seen{since: now.UnixMicro()}
+}
+
+// Note records what decoding gave for e. It is safe for concurrent use.
+func (s *Seen) Note(e *telemetry.Event, reason telemetry.Reason, found []telemetry.Found) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.add(e, roster.Hash(e.Device), reason, found, time.Now().UnixMicro())
 }
 
 // tag returns the tag of the device with this hash, which is not 0, and its set.

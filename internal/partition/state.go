@@ -58,53 +58,6 @@ type AlarmCounts struct {
 	Pending, Open, Due int
 }
 
-// Count adds s's alarms to counts, which are those of each level in the order of the rules.
-func (s *Stream) Count(counts []AlarmCounts) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alarms == nil {
-		return
-	}
-
-	for i, l := range s.levels {
-		n := s.alarms.counts[l]
-		if n == nil {
-			continue
-		}
-
-		counts[i].Pending += n[pendingAlarms]
-		counts[i].Open += n[openAlarms]
-		counts[i].Due += n[dueRecoveries]
-	}
-}
-
-// NoAlarms returns the counts of each level, in the order of the rules, without an alarm.
-func (ev *Evaluator) NoAlarms() []AlarmCounts {
-	all := make([]AlarmCounts, len(ev.levels))
-	for i, l := range ev.levels {
-		all[i].Rule, all[i].Level = l.rule.Name, l.Name
-	}
-
-	return all
-}
-
-// Open appends s's open alarms.
-func (s *Stream) Open(all []AlarmState) []AlarmState {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.alarms == nil {
-		return all
-	}
-
-	for key, k := range s.alarms.byKey {
-		if k.Phase == rules.Open {
-			all = append(all, k.state(s.id, key))
-		}
-	}
-
-	return all
-}
-
 // state returns the alarm k of key as people see it.
 func (k alarm) state(partition string, key alarmKey) AlarmState {
 	l := key.level
@@ -132,6 +85,3 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 
 	return state
 }
-
-// MostWaiting returns how many deliveries wait for the receiver for which most do.
-func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }

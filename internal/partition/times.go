@@ -1,6 +1,12 @@
 package partition
 
-import "time"
+import (
+	"math"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
 
 // Pauses after failures in a row grow between these.
 const (
@@ -27,4 +33,20 @@ func fromMicros0(us int64) time.Time {
 		return time.Time{}
 	}
 	return fromMicros(us)
+}
+
+// millis is t in ms, rounded up like micros.
+func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
+
+// quietUntil is rules.QuietUntil in Unix ms, 0 if it is zero.
+func quietUntil(p telemetry.Property) int64 {
+	until := rules.QuietUntil(p)
+	switch {
+	case until.IsZero():
+		return 0
+	case !until.Before(rules.Forever):
+		return math.MaxInt64
+	}
+
+	return millis(until)
 }

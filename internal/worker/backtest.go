@@ -5,8 +5,6 @@ import (
 	"math"
 	"time"
 
-	"go.uber.org/zap"
-
 	"alertworker/internal/delivery"
 	"alertworker/internal/partition"
 	"alertworker/internal/roster"
@@ -21,17 +19,17 @@ import (
 // It sends and stores nothing. It also follows the alarms of rules without state. Silence is proven by the recording
 // going on, in whatever partition. It is for one goroutine.
 type Backtest struct {
-	partitions partition.Config
-	stats      Stats
-	observer   Observer
-	streams    map[string]*partition.Recorded
-	order      []*partition.Recorded         // in which they came
-	shortest   int64                         // after how long a device can be silent, in µs
-	watchAt    int64                         // before then none is, in Unix µs
-	now        int64                         // as far as the recording has gone, in Unix µs
-	windows    []map[delivery.Key]backWindow // by receiver
-	due        recoveryHeap
-	scheduled  int // recoveries so far: of several at the same time the first comes first
+	evaluator *partition.Evaluator
+	stats     Stats
+	observer  Observer
+	streams   map[string]*partition.Recorded
+	order     []*partition.Recorded         // in which they came
+	shortest  int64                         // after how long a device can be silent, in µs
+	watchAt   int64                         // before then none is, in Unix µs
+	now       int64                         // as far as the recording has gone, in Unix µs
+	windows   []map[delivery.Key]backWindow // by receiver
+	due       recoveryHeap
+	scheduled int // recoveries so far: of several at the same time the first comes first
 }
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
@@ -101,20 +99,16 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		b.windows = append(b.windows, map[delivery.Key]backWindow{})
 	}
 
-	b.partitions = partition.Config{
-		Evaluator: partition.NewEvaluator(partition.Rulebook{
-			Rules:     set,
-			Decoder:   decoder,
-			Clock:     clock,
-			Receivers: wants,
-			Mutes:     func() []rules.Mute { return o.Mutes },
-			Counters:  &b.stats.Counters,
-			// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
-			FollowAll: true,
-		}),
-		Roster: func(string) *roster.File { return nil },
-		Log:    zap.NewNop(),
-	}
+	b.evaluator = partition.NewEvaluator(partition.Rulebook{
+		Rules:     set,
+		Decoder:   decoder,
+		Clock:     clock,
+		Receivers: wants,
+		Mutes:     func() []rules.Mute { return o.Mutes },
+		Counters:  &b.stats.Counters,
+		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
+		FollowAll: true,
+	})
 
 	for _, r := range set.Rules {
 		if r.Silence() {
@@ -129,7 +123,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 func (b *Backtest) Take(id string, events []telemetry.Event) {
 	p := b.streams[id]
 	if p == nil {
-		p = partition.NewRecorded(b.partitions, id, events[0].Generation, b.changed)
+		p = partition.NewRecorded(b.evaluator, id, events[0].Generation, b.changed)
 		p.Deliver(moment{b, p})
 		b.streams[id], b.order = p, append(b.order, p)
 	}

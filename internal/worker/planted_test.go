@@ -139,17 +139,17 @@ var plantedBugs = []plantedBug{
 	// Rules and levels that are removed.
 	{"a silence of a removed rule crashes its replica", []edit{
 		{"partition/alarms.go", "(!n.saved || !l.removed.IsZero())", "!n.saved"},
-		{"partition/silence.go", "	if s.unheard == nil || key.Message.Removed {", "	if false {"},
+		{"partition/owner.go", "	if s.unheard == nil || key.Message.Removed {", "	if false {"},
 	}},
 	{"a silence of a renamed rule is sent although its device was heard", []edit{
 		{"partition/alarms.go", "(!n.saved || !l.removed.IsZero())", "!n.saved"},
-		{"partition/silence.go", "	if s.unheard == nil || key.Message.Removed {", "	if s.unheard == nil {"},
+		{"partition/owner.go", "	if s.unheard == nil || key.Message.Removed {", "	if s.unheard == nil {"},
 	}},
 	{"the recovery of a removed rule is as old as the last event", []edit{
 		{"delivery/delivery.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
 	}},
 	{"a milder level below a removed one is not sent", []edit{
-		{"partition/takeover.go", "		s.expose(key, was.limit)\n", "		_ = was\n"},
+		{"partition/ending.go", "		reg.expose(key, was.limit)\n", "		_ = was\n"},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
 		{"delivery/delivery.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
@@ -191,13 +191,13 @@ var plantedBugs = []plantedBug{
 
 	// Devices that people remove.
 	{"alarms of a removed device stay open", []edit{
-		{"partition/forget.go", "	if !s.endAlarms(name) && !known {", "	if !known {"},
+		{"partition/removal.go", "	if !reg.endAlarms(name) && !known {", "	if !known {"},
 	}},
 	{"an alarm of a removed device is open again after a crash", []edit{
-		{"partition/forget.go", "		s.mark.read(before) // where an alarm ends\n		s.endAlarms(device)\n", "		_ = before\n"},
+		{"partition/removal.go", "		reg.mark.read(before) // where an alarm ends\n		reg.endAlarms(device)\n", "		_ = before\n"},
 	}},
 	{"a silence of a removed device that had ended is open again after a crash", []edit{
-		{"partition/forget.go", "		s.alarms.history.replace(key, s.alarms.byKey[key])\n", "		_ = key\n"},
+		{"partition/removal.go", "		reg.alarms.history.replace(key, reg.alarms.byKey[key])\n", "		_ = key\n"},
 	}},
 
 	// Mutes and the gate.
@@ -215,19 +215,19 @@ var plantedBugs = []plantedBug{
 
 	// What never was a defect.
 	{"what a removed device has due is lost with its replica", []edit{
-		{"partition/forget.go", "	if last.NotAfter(s.alarms.history.position) {", "	if true {"},
+		{"partition/removal.go", "	if last.NotAfter(reg.alarms.history.position) {", "	if true {"},
 	}},
 	{"the checkpoint is the last event read", []edit{
-		{"partition/stream.go", "telemetry.Checkpoint{Position: s.settled()}", "telemetry.Checkpoint{Position: s.mark.last}"},
+		{"partition/checkpoint.go", "telemetry.Checkpoint{Position: s.settled()}", "telemetry.Checkpoint{Position: s.mark.last}"},
 	}},
 	{"an unknown answer counts as a delivery", []edit{
 		{"delivery/attempt.go", "	return throttle.Unknown\n}", "	return throttle.Taken\n}"},
 	}},
 	{"a recovery is sent without asking who owns the partition", []edit{
-		{"partition/owner.go", "	return s.owns(ctx)\n}", "	return nil\n}"},
+		{"partition/owner.go", "	return s.owner.owns(ctx)\n}", "	return nil\n}"},
 	}},
 	{"the watermark passes alerts that have not been handed over", []edit{
-		{"partition/stream.go", "	s.handOver()\n	s.Counters.read(&n, over)", "	s.mark.told = at\n	s.Counters.read(&n, over)"},
+		{"partition/reader.go", "	r.handOver()\n	r.Counters.read(&n, over)", "	r.mark.told = at\n	r.Counters.read(&n, over)"},
 	}},
 	{"the ledger is ahead of the watermark", []edit{
 		{"partition/history.go", "h.segments[n].last.NotAfter(w); n++ {", "n < len(h.segments); n++ {"},

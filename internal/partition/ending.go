@@ -1,0 +1,114 @@
+package partition
+
+import (
+	"slices"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// removedAfter is for how long owners have to be without a rule until it counts as removed. During a rollout the
+// partition may go on to a replica that has it.
+const removedAfter = 10 * time.Minute
+
+// endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
+func (reg *register) endRemoved() {
+	defer reg.handOver()
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if len(reg.removed) == 0 { // there may be no ledger
+		return
+	}
+
+	now := reg.storeTime()
+	over := func(l *level) bool {
+		n := reg.alarms.counts[l]
+		return n != nil && n[openAlarms] > 0 && now.Sub(l.removed) >= removedAfter
+	}
+	if !slices.ContainsFunc(reg.removed, over) {
+		return
+	}
+
+	for key, k := range reg.alarms.byKey {
+		if l := key.level; !l.removed.IsZero() && k.Phase == rules.Open && over(l) {
+			reg.end(key, micros(now), false)
+		}
+	}
+}
+
+// end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
+// is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
+// now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds reg.mu.
+func (reg *register) end(key alarmKey, now int64, forgotten bool) {
+	was := reg.alarms.byKey[key]
+	reg.change(key, reg.ended(key, now, forgotten))
+
+	if !key.level.rule.Silence() {
+		reg.expose(key, was.limit)
+	}
+}
+
+// ended returns what end leaves of the open alarm of key. The caller holds reg.mu.
+func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
+	due := reg.endOf(key.level, reg.alarms.byKey[key], now)
+	if due != nil {
+		due.Forgotten = forgotten
+	}
+
+	return alarm{due: due}
+}
+
+// expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if
+// they are open. limit was that of the alarm. The caller holds reg.mu.
+func (reg *register) expose(key alarmKey, limit float64) {
+	for _, l := range reg.levels {
+		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
+		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {
+			continue
+		}
+
+		milder := alarmKey{key.device, l}
+		k := reg.alarms.byKey[milder]
+		if k.Phase != rules.Open {
+			continue
+		}
+
+		k.exposed = true
+		reg.alarms.set(milder, k)
+		reg.alarms.history.expose(milder)
+	}
+}
+
+// endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
+// last event read, so that no alert was about a later one.
+func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
+	if l.rule.Silence() {
+		return reg.recovery(l, was.log, throttle.End, delivery.Reading{
+			Limit:    was.limit,
+			Enqueued: now,
+			Sequence: was.sequence,
+			Since:    was.Since.Hub,
+		})
+	}
+
+	last := reg.mark.last
+	if last == (telemetry.Position{}) {
+		last = reg.alarms.history.position
+	}
+
+	due := reg.recovery(l, logName(last.Generation, reg.id), throttle.Event, delivery.Reading{
+		Value:    was.value,
+		Limit:    was.limit,
+		Enqueued: micros(last.Time),
+		Sequence: last.Sequence,
+		Since:    was.Since.Hub,
+	})
+	if due != nil {
+		due.Opened = now
+	}
+
+	return due
+}

@@ -1,0 +1,166 @@
+package partition
+
+import (
+	"alertworker/internal/delivery"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// An examination is an event and what every rule needs of it.
+type examination struct {
+	evaluator *Evaluator
+	event     *telemetry.Event
+	at        rules.Moment
+	dated     rules.DeviceTime // of at
+}
+
+func (ev *Evaluator) examine(e *telemetry.Event) examination {
+	x := examination{evaluator: ev, event: e, at: rules.Moment{Hub: micros(e.Enqueued)}}
+	if ev.Clock != nil {
+		x.at.Device, x.dated = ev.Clock.Read(e)
+	}
+	return x
+}
+
+// count counts how far the device's time can be used.
+func (x *examination) count() {
+	if x.evaluator.Clock != nil {
+		x.evaluator.Counters.Times[x.dated].Add(1)
+	}
+}
+
+// silenced reports whether people have silenced alerts of l about the event, and counts that they have.
+func (x *examination) silenced(l *level) bool {
+	if !x.evaluator.muted(x.event.Device, l.rule.Name, x.event.Enqueued, x.property) {
+		return false
+	}
+	x.evaluator.Counters.Quieted.Add(1)
+	return true
+}
+
+// reading returns the event's reading at a level with a limit.
+func (x *examination) reading(value, limit float64) delivery.Reading {
+	return delivery.Reading{
+		Value:    value,
+		Limit:    limit,
+		Enqueued: x.at.Hub,
+		Sequence: x.event.Sequence,
+		Device:   x.at.Device,
+	}
+}
+
+// receivers returns the receivers that want an alert of l about the event, a bit for each. It counts the others.
+func (x *examination) receivers(l *level) (receivers uint32) {
+	for i := range x.evaluator.Receivers {
+		if x.evaluator.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.property) {
+			receivers |= 1 << i
+		} else {
+			x.evaluator.Counters.Filtered.Add(1)
+		}
+	}
+
+	return receivers
+}
+
+// key returns what an alert of l is about: the event's device, or what that shares its alerts by.
+func (x *examination) key(l *level) delivery.Key {
+	if l.rule.Per == "" {
+		return delivery.Key{About: x.event.Device, Topic: l.own}
+	}
+
+	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
+	if shared == "" {
+		x.evaluator.Counters.Unshared.Add(1)
+		return delivery.Key{About: x.event.Device, Topic: l.own}
+	}
+
+	return delivery.Key{About: shared, Topic: l.shared}
+}
+
+// more returns the event's properties that messages show, and the device if devices share these; nil if that is
+// nothing.
+func (x *examination) more(t *delivery.Topic) *delivery.More {
+	var m delivery.More
+	for _, name := range x.evaluator.Rules.Show {
+		if text := x.property(name); text != "" {
+			m.Shown = m.Shown.With(name, text)
+		}
+	}
+
+	if t.Shared {
+		m.Device = x.event.Device
+	}
+
+	if m == (delivery.More{}) {
+		return nil
+	}
+
+	return &m
+}
+
+// property returns the text of one of the event's properties, "" if it has none.
+func (x *examination) property(name string) string {
+	p := x.event.Properties.Get(name)
+	if p.IsNull() {
+		return ""
+	}
+	return p.String()
+}
+
+// An Alert is about a reading, and knows its event.
+type Alert struct {
+	delivery.Alert
+	about examination
+}
+
+// More implements delivery.Details.
+func (a *Alert) More() *delivery.More { return a.about.more(a.Topic) }
+
+// alert returns the alert of l about a reading of the event, which has no place in a log.
+func (x *examination) alert(l *level, r delivery.Reading) Alert {
+	return Alert{
+		about: *x,
+		Alert: delivery.Alert{
+			Key:       x.key(l),
+			Reading:   r,
+			Sender:    x.event.Device,
+			Before:    placeOf(telemetry.Position{}),
+			Receivers: x.receivers(l),
+		},
+	}
+}
+
+// Alerts takes e, which has no place in a log, through every rule as if none had state. It returns the alerts that
+// somebody wants, and whether e reaches a limit. The highest level of a rule that it reaches alerts.
+func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts []Alert, over bool) {
+	x := ev.examine(e)
+	for _, r := range ev.rules {
+		f := &found[r.reads.Field]
+		if f.Reason != telemetry.ReasonOK || !r.applies(e, found) {
+			continue
+		}
+
+		inhibited := false
+		for _, l := range r.levels {
+			limit, _ := l.LimitFor(e.Properties)
+			if !r.Breaching(f.Value, limit) {
+				continue
+			}
+
+			over = true
+			l.stats.Over.Add(1)
+			if !inhibited && !x.silenced(l) {
+				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
+			}
+
+			inhibited = true
+		}
+	}
+
+	x.count()
+	if over {
+		ev.Counters.Over.Add(1)
+	}
+
+	return alerts, over
+}

@@ -1,0 +1,133 @@
+package partition
+
+import (
+	"net/url"
+	"strings"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A rule is one of Config.Rules as an Evaluator uses it.
+type rule struct {
+	*rules.Rule
+	reads    rules.Reads // of what the decoder finds
+	levels   []*level    // the highest first
+	stateful bool
+	override bool    // whether a level has one
+	mildest  float64 // limit, if no level has an override
+}
+
+// applies reports whether r's conditions hold for e.
+func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
+	return r.Applies(found, r.reads.Only, e.Properties)
+}
+
+// A level is one of a rule's as an Evaluator uses it: what alarms, deliveries and gates are
+// for.
+type level struct {
+	*rules.Level
+	rule *rule
+	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
+	removed time.Time
+	own     *delivery.Topic // of notices about a device
+	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
+	index   uint8           // in Evaluator.levels; 0 unless it is configured
+	rank    int             // how many levels of its rule are higher
+	stats   *LevelCounters
+}
+
+// target sets the topics of l.
+func (l *level) target(c *Rulebook) {
+	l.own = l.topic(c, l.rule.Alone())
+	if l.rule.Per != "" {
+		l.shared = l.topic(c, l.rule.Rule)
+	}
+}
+
+// topic returns the topic of l, a level of r, whose Per counts.
+func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
+	t := &delivery.Topic{
+		Rank:      l.rank,
+		Shared:    r.Per != "",
+		Suffix:    suffix(r, l.Name),
+		Silence:   r.Silence(),
+		Words:     r.Is,
+		Sent:      &l.stats.Sent,
+		Recovered: &l.stats.Recovered,
+		Message: notify.Alert{
+			Per:         r.Per,
+			Rule:        r.Name,
+			Level:       l.Name,
+			WillResolve: r.Resolved,
+			Removed:     !l.removed.IsZero(),
+			Below:       r.Below,
+			Title:       r.Title,
+			Unit:        r.Unit,
+			Runbook:     r.Runbook,
+			Window:      r.Window,
+			Replica:     c.Replica,
+		},
+	}
+
+	if r.Silence() {
+		t.Suffix += "/silent"
+	}
+
+	t.Message.Source = "/" + c.Origin + t.Suffix
+	if r.Name != rules.DefaultName {
+		t.Message.Field = r.Field
+	}
+
+	for _, to := range c.Receivers {
+		t.Gates = append(t.Gates, to.Gate(r, l.Level))
+	}
+
+	return t
+}
+
+// suffix tells the ids and sources of a level's alerts from those of all others. The rule
+// temperature with its one limit has none.
+func suffix(r *rules.Rule, level string) string {
+	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
+		return ""
+	}
+
+	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
+	if r.Per != "" {
+		s += "/by-" + url.PathEscape(r.Per)
+	}
+
+	return s
+}
+
+// clearFor returns what ends an alarm of l for e's device, whose limit is limit, and what e has for its override.
+func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Override) {
+	if l.ClearOverride == "" {
+		return l.rule.ClearOf(l.Level, limit), rules.OverrideAbsent
+	}
+	return l.rule.ClearFor(l.Level, e.Properties.Get(l.ClearOverride), limit)
+}
+
+// content returns what the ledger has to hold of l.
+func (l *level) content() ledger.Level {
+	r := l.rule
+	return ledger.Level{
+		Rule:     r.Name,
+		Name:     l.Name,
+		Resolved: r.Resolved,
+		Below:    r.Below,
+		Field:    r.Field,
+		Window:   r.Window,
+		Silent:   r.Silent,
+		Is:       r.Is,
+		Title:    r.Title,
+		Unit:     r.Unit,
+		Runbook:  r.Runbook,
+		Removed:  l.removed,
+	}
+}

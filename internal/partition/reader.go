@@ -1,0 +1,109 @@
+package partition
+
+import (
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/roster"
+	"alertworker/internal/silence"
+	"alertworker/internal/telemetry"
+)
+
+// A reader takes the events of one partition, in their order, to its register. It is for one goroutine.
+type reader struct {
+	*register
+	lastRead  telemetry.Position
+	found     []telemetry.Found // in the event being taken, reused
+	seen      *Seen
+	unheard   *silence.Watch // nil if no rule is about silence
+	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
+}
+
+// newReader returns a reader of the partition of reg. malformed is told of each event without a reading that should have
+// one, and of the position before it.
+func newReader(
+	reg *register,
+	watch *silence.Watch,
+	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
+) reader {
+	return reader{
+		register:  reg,
+		found:     make([]telemetry.Found, reg.fields),
+		seen:      NewSeen(time.Now()),
+		unheard:   watch,
+		malformed: malformed,
+	}
+}
+
+// take decodes events in order and decides about those that may matter to a rule. This is the hot
+// path.
+func (r *reader) take(events []telemetry.Event) {
+	var n [telemetry.ReasonCount]int64
+	over := int64(0)
+	at := r.lastRead
+	now := time.Now().UnixMicro()
+	r.seen.mu.Lock()
+	if r.unheard != nil {
+		r.unheard.Lock()
+	}
+
+	for i := range events {
+		e := &events[i]
+		reason, hash := r.Decoder.DecodeAll(e, r.found), roster.Hash(e.Device)
+
+		if r.unheard != nil {
+			r.hear(e, hash, reason)
+			if e.NotAfter(r.replay) {
+				at = e.Position
+				continue
+			}
+		}
+
+		n[reason]++
+		o := r.seen.add(e, hash, reason, r.found, now)
+		switch {
+		case reason == telemetry.ReasonOK && r.mayMatter(e, hash, r.found, o):
+			if e.NotAfter(r.skip) {
+				break
+			}
+			if r.evaluate(at, e, r.found, o) {
+				over++
+			}
+
+		case reason > telemetry.ReasonNotTelemetry:
+			r.malformed(at, e, reason)
+		}
+
+		at = e.Position
+	}
+
+	if r.unheard != nil {
+		r.unheard.Unlock()
+	}
+
+	r.lastRead = at
+	r.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
+	r.seen.mu.Unlock()
+	r.handOver()
+	r.Counters.read(&n, over)
+}
+
+// mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule:
+// a value reaches a limit, or the device has an alarm. It notes limits of the device's own in o, unless that is nil.
+// This is the hot path: it takes no lock and allocates nothing.
+func (r *reader) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
+	return r.reaches(e, found, o) || r.alarms.mayHave(hash)
+}
+
+// hear tells r.unheard of e, the next event. It is called between Lock and Unlock of that.
+func (r *reader) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
+	quiet := int64(0)
+	if r.Rules.Quiet != "" {
+		quiet = quietUntil(e.Properties.Get(r.Rules.Quiet))
+	}
+
+	counts := e.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
+	if !r.unheard.Hear(e, hash, r.found, counts, quiet) {
+		r.Counters.Unwatched.Add(1)
+	}
+}

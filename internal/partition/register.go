@@ -1,0 +1,300 @@
+package partition
+
+import (
+	"crypto/sha256"
+	"encoding/base64"
+	"slices"
+	"sync"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// A register has the alarms of one partition, as of the last event read, and what receivers are to be told of them.
+//
+// It is safe for concurrent use. Its lock is held while something is decided, and never while out is told of it.
+type register struct {
+	*Evaluator
+	id      string
+	logName string                                  // of the partition: see logName
+	out     Outgoing                                // who brings notices to receivers
+	watcher func(key alarmKey, was, is rules.State) // of alarms that become others; nil: nobody watches
+
+	// These change before the first event is read.
+	skip    telemetry.Position // events up to here were settled by the last owner: its ledger says so
+	replay  telemetry.Position // events up to here are read only to know who was heard
+	since   time.Time          // the take-over of the ledger; zero if there was none
+	takenAt time.Time          // the same, by the clock of the ledger's store
+	begun   telemetry.Position // where reading began then
+
+	mu         sync.Mutex
+	mark       watermark
+	alarms     *alarms
+	behind     bool               // what the hub held at the take-over has not been read: no recovery starts
+	removed    []*level           // that are not configured any more, and had alarms at the take-over
+	forgotten  []ledger.Forgotten // devices that operators have removed
+	forgetting []forgetting       // those of them that the ledger in the store does not name yet
+	rereading  map[string]int64   // those of whom a former owner had read more: see forgetAgain
+	opened     []opened           // silences that the ledger in the store does not hold yet
+	first      int64              // sequence number of the first event read
+	readUntil  time.Time          // when the last event read was enqueued
+	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
+
+	told    []order    // what out is to be told, in this order: see handOver
+	spare   []order    // for the next of told
+	telling bool       // somebody is in handOver
+	heard   *sync.Cond // that nobody is any more
+}
+
+// newRegister returns one without alarms. out is set before anything is decided.
+func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
+	reg := &register{Evaluator: ev, id: id, logName: logName, alarms: newAlarms(maxChanges)}
+	reg.heard = sync.NewCond(&reg.mu)
+	return reg
+}
+
+// Outgoing brings notices to receivers: see delivery.Outbox.
+type Outgoing interface {
+	Alert(*delivery.Alert, delivery.Details) []*delivery.Ticket
+	Give(delivery.Key, *delivery.Notice)
+	Withdraw(delivery.Key, *delivery.Notice)
+}
+
+// An order is what is to be told to whoever brings notices to receivers: of an alert, or of a notice that is due, or
+// not any more.
+type order struct {
+	key            delivery.Key
+	give, withdraw *delivery.Notice
+	alert          Alert
+}
+
+// tell does what o says.
+func (o *order) tell(out Outgoing) {
+	switch {
+	case o.give != nil:
+		out.Give(o.key, o.give)
+	case o.withdraw != nil:
+		out.Withdraw(o.key, o.withdraw)
+	default:
+		out.Alert(&o.alert.Alert, &o.alert)
+	}
+}
+
+// handOver tells out what it is to be told so far, in the order in which it was decided. It is called without a lock.
+// The watermark does not pass what has not been handed over.
+func (reg *register) handOver() {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for reg.telling {
+		reg.heard.Wait()
+	}
+
+	orders, upTo := reg.told, reg.mark.last
+	if len(orders) > 0 {
+		reg.told, reg.telling = reg.spare, true
+		reg.mu.Unlock()
+		for i := range orders {
+			orders[i].tell(reg.out)
+		}
+
+		clear(orders)
+		reg.mu.Lock()
+		reg.spare, reg.telling = orders[:0], false
+		reg.heard.Broadcast()
+	}
+
+	reg.mark.told = upTo
+}
+
+// logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
+// the partition. Sequence numbers are compared within one log.
+func logName(generation, partition string) string {
+	sum := sha256.Sum256([]byte(generation))
+	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
+}
+
+// level returns a level by its name and kind: one that is configured, or of reg.removed; else nil.
+func (reg *register) level(rule, name string, silence bool) *level {
+	for _, all := range [][]*level{reg.levels, reg.removed} {
+		for _, l := range all {
+			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence {
+				return l
+			}
+		}
+	}
+
+	return nil
+}
+
+// alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds reg.mu.
+func (reg *register) alarmOf(key delivery.Key) alarmKey {
+	for _, all := range [][]*level{reg.levels, reg.removed} {
+		for _, l := range all {
+			if l.own == key.Topic {
+				return alarmKey{key.About, l}
+			}
+		}
+	}
+
+	return alarmKey{}
+}
+
+// isDue reports whether n is what is due of key.
+func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.alarms.byKey[reg.alarmOf(key)].due.is(n)
+}
+
+// become makes next of the alarm of key. Its history is told by the caller, who holds reg.mu.
+func (reg *register) become(key alarmKey, next alarm) {
+	was := reg.alarms.byKey[key]
+	reg.alarms.set(key, next)
+	switch open := next.Phase == rules.Open; {
+	case open == (was.Phase == rules.Open):
+	case open:
+		key.level.stats.Opened.Add(1)
+	default:
+		key.level.stats.Cleared.Add(1)
+	}
+
+	if reg.watcher != nil {
+		reg.watcher(key, was.State, next.State)
+	}
+
+	if next.due == was.due {
+		return
+	}
+
+	if was.due != nil {
+		reg.told = append(reg.told, order{key: key.notices(), withdraw: &was.due.Notice})
+	}
+
+	reg.give(key)
+}
+
+// give has the notice that is due of key, if there is one, go to its receivers, unless it must wait. The caller holds
+// reg.mu.
+func (reg *register) give(key alarmKey) {
+	due := reg.alarms.byKey[key].due
+	if due != nil && !reg.behind && !due.waits(key.level) {
+		reg.told = append(reg.told, order{key: key.notices(), give: &due.Notice})
+	}
+}
+
+// giveAll has all notices that are due go to their receivers.
+func (reg *register) giveAll() {
+	defer reg.handOver()
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.behind = false
+	for key := range reg.alarms.byKey {
+		reg.give(key)
+	}
+}
+
+// change is become for another reason than an event, or whatever the watermark. The caller holds reg.mu.
+func (reg *register) change(key alarmKey, next alarm) {
+	reg.alarms.history.replace(key, next)
+	reg.become(key, next)
+}
+
+// recovery returns the notice that an alarm of l has ended, with the reading r or a part of its place in a log; nil
+// if nobody wants it, or there is no room for it.
+func (reg *register) recovery(l *level, log string, part throttle.Part, r delivery.Reading) *dueNotice {
+	receivers := reg.wanting(l)
+	switch {
+	case !l.rule.Resolved || receivers == 0:
+		return nil
+	case reg.alarms.total[dueRecoveries] >= maxAlarms:
+		reg.Counters.Untracked.Add(1)
+		return nil
+	}
+
+	n := &dueNotice{Notice: delivery.Notice{Reading: r, Log: log, Part: part}}
+	n.Due(receivers)
+
+	return n
+}
+
+// settle notes that every receiver has settled n, which was due of key.
+func (reg *register) settle(key delivery.Key, n *delivery.Notice) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	about := reg.alarmOf(key)
+	if k := reg.alarms.byKey[about]; k.due.is(n) {
+		k.due = nil
+		reg.alarms.set(about, k)
+	}
+
+	reg.alarms.history.settle(about, n)
+}
+
+// storeTime is the time by the clock of the ledger's store, about.
+func (reg *register) storeTime() time.Time { return reg.takenAt.Add(time.Since(reg.since)) }
+
+// alarmsOf returns device's alarms.
+func (reg *register) alarmsOf(device string) (all []AlarmState) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, l := range slices.Concat(reg.levels, reg.removed) {
+		key := alarmKey{device, l}
+		if k, ok := reg.alarms.byKey[key]; ok {
+			all = append(all, k.state(reg.id, key))
+		}
+	}
+
+	return all
+}
+
+// Count adds the alarms to counts, which are those of each level in the order of the rules.
+func (reg *register) Count(counts []AlarmCounts) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for i, l := range reg.levels {
+		n := reg.alarms.counts[l]
+		if n == nil {
+			continue
+		}
+
+		counts[i].Pending += n[pendingAlarms]
+		counts[i].Open += n[openAlarms]
+		counts[i].Due += n[dueRecoveries]
+	}
+}
+
+// Open appends the open alarms.
+func (reg *register) Open(all []AlarmState) []AlarmState {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for key, k := range reg.alarms.byKey {
+		if k.Phase == rules.Open {
+			all = append(all, k.state(reg.id, key))
+		}
+	}
+
+	return all
+}
+
+// reached notes that events from sequence number first up to p were read, and what is due of them decided.
+func (reg *register) reached(first int64, p telemetry.Position, enqueued time.Time) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	if reg.readUntil.IsZero() {
+		reg.first = first
+	}
+
+	reg.mark.read(p)
+	reg.readUntil = enqueued
+}
+
+// lastSequence returns the sequence number of the last event read.
+func (reg *register) lastSequence() int64 {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	return reg.mark.last.Sequence
+}

@@ -1,0 +1,103 @@
+package partition
+
+import (
+	"slices"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/roster"
+)
+
+// State returns the progress of s.
+func (s *Stream) State() State {
+	known := 0
+	if s.unheard != nil {
+		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
+	}
+
+	p := State{
+		Partition:  s.id,
+		Settled:    s.settled(),
+		Delivering: s.box.Len(),
+		Known:      known,
+	}
+
+	var oldest int64
+	p.Unsettled, _, oldest = s.box.Unsettled()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if n := s.mark.held.Len(); n > 0 {
+		_, enqueued := s.mark.held.First()
+		if p.Unsettled == 0 || enqueued < oldest {
+			oldest = enqueued
+		}
+		p.Unsettled += n
+	}
+
+	p.Oldest = fromMicros0(oldest)
+	p.First = s.first
+	p.ReadUntil = s.readUntil
+	p.Committed = s.committed
+	if !s.readUntil.IsZero() { // else mark.last is where reading begins
+		p.Read = s.mark.last
+	}
+
+	p.Ledger = s.ledgers
+
+	p.Ledger.Position = s.alarms.history.position.Sequence
+	for _, n := range s.alarms.total {
+		p.Ledger.Alarms += n
+	}
+
+	return p
+}
+
+// Describe adds what s knows of a device to d.
+func (s *Stream) Describe(device string, d *DeviceState) {
+	d.Partitions = append(d.Partitions, s.id)
+	found := d.see(s.seen, device, s.id, s.levels)
+	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
+	d.Alarms = append(d.Alarms, s.alarmsOf(device)...)
+
+	if u := s.unheard; u != nil {
+		u.View(func(r *roster.Roster) {
+			d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...)
+		})
+	}
+}
+
+// deliveries returns the state of the deliveries that are about device: also of what it
+// shares alerts by, as far as seen, what the device sent last, says.
+func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
+	s.mu.Lock()
+	levels := slices.Concat(s.levels, s.removed)
+	s.mu.Unlock()
+	var keys []delivery.Key
+	for _, l := range levels {
+		keys = append(keys, delivery.Key{About: device, Topic: l.own})
+		if seen != nil && seen.shared != "" && s.levels[seen.level-1].rule == l.rule {
+			keys = append(keys, delivery.Key{About: seen.shared, Topic: l.shared})
+		}
+	}
+
+	return s.box.States(keys)
+}
+
+// MostWaiting returns how many deliveries wait for the receiver for which most do.
+func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
+
+// Forget ends the alarms of a device, and expects nothing more of it until it is heard again. It returns what is closed
+// once the ledger in the store says so, or nil if the device is not known.
+func (s *Stream) Forget(name string) <-chan struct{} {
+	s.seen.mu.Lock() // between two batches of events
+	defer s.seen.mu.Unlock()
+	read, known := int64(0), false
+	if s.unheard != nil {
+		read, known = s.unheard.Forget(name)
+	}
+
+	saved := s.forget(name, read, known)
+	signal(s.hurry)
+
+	return saved
+}

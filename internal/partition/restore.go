@@ -1,0 +1,114 @@
+package partition
+
+import (
+	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/rules"
+	"alertworker/internal/throttle"
+)
+
+// recall notes what the ledger has of a level: of one that is not configured any more,
+// how it was, and since when it is missing.
+func (reg *register) recall(from ledger.Level) {
+	if reg.level(from.Rule, from.Name, from.Silent > 0) != nil {
+		reg.alarms.history.edited = reg.alarms.history.edited || !from.Removed.IsZero() // it is back
+		return
+	}
+
+	if from.Removed.IsZero() {
+		from.Removed, reg.alarms.history.edited = reg.takenAt, true
+	}
+
+	r := &rules.Rule{
+		Name:     from.Rule,
+		Field:    from.Field,
+		Below:    from.Below,
+		Is:       from.Is,
+		Window:   from.Window,
+		Resolved: from.Resolved,
+		Title:    from.Title,
+		Unit:     from.Unit,
+		Runbook:  from.Runbook,
+		Silent:   from.Silent,
+		Levels:   []rules.Level{{Name: from.Name}},
+	}
+	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelCounters{}}
+	l.target(&reg.Rulebook)
+	reg.removed = append(reg.removed, l)
+}
+
+// restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
+// events after it that no rule with state has seen. The caller holds reg.mu.
+func (reg *register) restore(from ledger.Alarm, passed bool) {
+	l := reg.level(from.Rule, from.Level, from.Silence)
+	if l == nil { // a ledger names the levels of all of its alarms
+		return
+	}
+
+	k := alarm{
+		State: rules.State{
+			Since:  rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
+			Newest: micros0(from.DeviceNewest),
+		},
+		value:    float64(from.Value),
+		limit:    float64(from.Limit),
+		exposed:  from.Exposed,
+		log:      from.Log,
+		sequence: from.Sequence,
+	}
+
+	switch {
+	case from.Since.IsZero():
+	case from.Open:
+		k.Phase = rules.Open
+	default:
+		k.Phase = rules.Pending
+	}
+
+	if r := from.Due; r != nil {
+		k.due = &dueNotice{
+			saved: true,
+			Notice: delivery.Notice{
+				Log:       r.Log,
+				Part:      throttle.Part(r.Part),
+				Opened:    micros0(r.Opened),
+				Heard:     micros0(r.Heard),
+				Forgotten: r.Forgotten,
+				Excluded:  string(r.Excluded),
+				Reading: delivery.Reading{
+					Value:    float64(r.Value),
+					Limit:    float64(r.Limit),
+					Enqueued: micros(r.Enqueued),
+					Sequence: r.Sequence,
+					Device:   micros0(r.DeviceTime),
+					Since:    micros0(r.Since),
+				},
+			},
+		}
+		k.due.Due(reg.wanting(l))
+	}
+
+	was := k
+
+	switch {
+	case k.Phase == rules.Pending && (passed || !l.removed.IsZero()): // nobody can know whether it lasted
+		k.State = rules.State{}
+	case l.removed.IsZero() && !l.rule.stateful:
+		k.State = rules.State{}
+	}
+
+	if k.due != nil && (k.due.Settled() || !k.due.silence() && !l.rule.Resolved) {
+		k.due = nil
+	}
+
+	if k.Phase == rules.Normal {
+		k = alarm{due: k.due}
+	}
+
+	key := alarmKey{string(from.Device), l}
+	reg.alarms.set(key, k)
+	reg.alarms.history.keep(key, k)
+	if k != was {
+		reg.alarms.history.edited = true
+	}
+}

@@ -1,0 +1,172 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/delivery"
+	"alertworker/internal/telemetry"
+)
+
+// New returns the stream of p, which belongs to this replica until ctx ends. It is to be run, once.
+func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
+	resumed, _ := p.Resumed()
+	return newStream(ctx, c, p, logName(resumed.Generation, p.ID()))
+}
+
+// Run processes the partition until the context of New ends or the partition fails. When it returns, none of its
+// goroutines runs: attempts under way get DrainTimeout from that end, and then the time to settle. What is settled by
+// then is checkpointed, if this replica still owns the partition.
+func (s *Stream) Run() error {
+	resumed, _ := s.partition.Resumed()
+	begun := !s.stateful && resumed.Ledger == "" || s.takeOver()
+	var err error
+	if begun {
+		s.work.Go(func() { s.commit(s.ctx) })
+		err = s.read(s.ctx)
+	}
+
+	s.stop(err)
+	s.drain()
+	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
+		return nil // the next owner continues from our last checkpoint
+	}
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), checkpointTimeout+ledgerTimeout)
+	defer cancel()
+	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
+		err = errors.Join(err, commitErr)
+	}
+
+	return err
+}
+
+// read takes events from the partition until ctx ends or Receive fails.
+func (s *Stream) read(ctx context.Context) error {
+	for {
+		if err := s.waitForRoom(ctx); err != nil {
+			return nil
+		}
+
+		events, err := s.partition.Receive(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("read partition %s: %w", s.id, err)
+		}
+
+		s.take(events)
+		s.progressed(len(events))
+	}
+}
+
+// progressed signals that events were taken to whoever waits for that.
+func (s *Stream) progressed(events int) {
+	s.mu.Lock()
+	behind := s.behind
+	s.mu.Unlock()
+	if behind {
+		signal(s.caughtUp)
+	}
+
+	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
+		s.sinceMark = 0
+		signal(s.progress)
+	}
+}
+
+// waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
+func (s *Stream) waitForRoom(ctx context.Context) error {
+	for {
+		if !s.full() {
+			return ctx.Err()
+		}
+
+		select {
+		case <-s.room:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// full reports whether so many deliveries to one receiver are unsettled, dead letters
+// included, or the ledger is so far behind, that no event may be read.
+func (s *Stream) full() bool {
+	s.mu.Lock()
+	behind := s.alarms.history.full()
+	s.mu.Unlock()
+	return behind || s.box.Full()
+}
+
+// malformedEvent logs e and keeps it, if that is configured. before is the position of
+// the event before e.
+func (s *Stream) malformedEvent(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	if line := s.log.Check(zap.DebugLevel, "event without a reading"); line != nil {
+		detail := zap.Skip()
+		if e.Undecodable != "" {
+			detail = zap.String("detail", e.Undecodable)
+		}
+		line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
+	}
+
+	if s.Config.Malformed != nil {
+		s.keepMalformed(before, *e, reason)
+	}
+}
+
+// keepMalformed starts to keep a malformed event, which holds the watermark until it
+// is kept. With too many of them under way the event is only counted. before is the
+// position of the event before e.
+func (s *Stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.keeping >= maxMalformed {
+		s.warn("too many malformed events are waiting to be kept; further ones are only counted", nil)
+		return
+	}
+
+	s.keeping++
+	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
+	held := &delivery.Hold{}
+	s.mark.held.Add(held, placeOf(before), micros(e.Enqueued))
+	s.work.Go(func() {
+		for n := 1; ; n++ {
+			err := s.Config.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
+			if err == nil {
+				break
+			}
+
+			s.warn("cannot keep a malformed event; it stays unsettled", err)
+			if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
+				return
+			}
+		}
+
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.keeping--
+		s.mark.held.Release(held)
+		signal(s.room)
+	})
+}
+
+// drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which
+// it cancels after DrainTimeout. Nothing may be admitted any more.
+func (s *Stream) drain() {
+	s.stop(nil)
+	s.box.Close()
+	late := time.AfterFunc(s.DrainTimeout, s.cut)
+	s.box.Wait()
+	s.work.Wait()
+	late.Stop()
+	s.cut()
+}

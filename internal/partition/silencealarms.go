@@ -1,0 +1,144 @@
+package partition
+
+import (
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
+	"alertworker/internal/silence"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// silenceAlarms makes alarms of what a silence.Watch says.
+type silenceAlarms struct{ *register }
+
+func (s silenceAlarms) level(rule int) *level { return s.silences[rule].levels[0] }
+
+// Fell implements silence.Alarms. The alarm opens at once, whatever the watermark.
+func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, r := s.level(rule), s.silences[rule]
+	if s.muted(fell.Device, r.Name, time.UnixMilli(fell.Proven), func(string) string { return "" }) {
+		return false // it opens when that is over, if it lasts
+	}
+
+	if !s.alarms.room(fell.Device) {
+		s.Counters.Untracked.Add(1)
+		return false
+	}
+
+	key := alarmKey{fell.Device, l}
+	k := alarm{
+		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
+		limit:    r.Silent.Seconds(),
+		log:      s.logName,
+		sequence: fell.Since.Sequence,
+	}
+
+	if receivers := s.wanting(l); receivers != 0 {
+		k.due = &dueNotice{Notice: delivery.Notice{
+			Log:    k.log,
+			Part:   throttle.Silence,
+			Opened: fell.Proven * 1000,
+			Heard:  fell.Heard * 1000,
+			Reading: delivery.Reading{
+				Limit:    k.limit,
+				Enqueued: fell.Deadline * 1000,
+				Sequence: k.sequence,
+				Since:    k.Since.Hub,
+			},
+		}}
+		k.due.Due(receivers)
+		s.opened = append(s.opened, opened{key, k.due})
+	}
+
+	s.change(key, k)
+
+	return true
+}
+
+// Heard implements silence.Alarms.
+func (s silenceAlarms) Heard(rule int, device string, before, at telemetry.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := alarmKey{device, s.level(rule)}
+	next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+
+	if at.NotAfter(s.skip) || at.NotAfter(s.replay) { // the ledger is further on, and yet has not heard it
+		s.change(key, next)
+		return
+	}
+
+	s.alarms.history.change(key, next, before, at)
+	s.become(key, next)
+}
+
+// Lit implements silence.Alarms.
+func (s silenceAlarms) Lit(rule int, at telemetry.Position) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	key := alarmKey{notify.Partition(s.id), s.level(rule)}
+	s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
+}
+
+// Forgotten implements silence.Alarms.
+func (s silenceAlarms) Forgotten(rule int, device string, proven int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(alarmKey{device, s.level(rule)}, proven*1000, true)
+}
+
+// Unwatched implements silence.Alarms.
+func (s silenceAlarms) Unwatched() { s.Counters.Forgotten.Add(1) }
+
+// recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
+func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
+	about := delivery.Reading{
+		Limit:    was.limit,
+		Enqueued: micros(at.Time),
+		Sequence: at.Sequence,
+		Since:    was.Since.Hub,
+	}
+	return reg.recovery(l, reg.logName, throttle.Event, about)
+}
+
+// An opened silence is one that the ledger in the store does not hold yet.
+type opened struct {
+	key alarmKey
+	due *dueNotice
+}
+
+// saved starts the deliveries of silences that the ledger in the store now holds. The caller holds reg.mu.
+func (reg *register) saved(silences []opened) {
+	for _, o := range silences {
+		o.due.saved = true
+		if reg.alarms.byKey[o.key].due == o.due {
+			reg.give(o.key)
+		}
+	}
+}
+
+// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is about
+// silence.
+func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
+	if len(reg.silences) == 0 {
+		return nil
+	}
+
+	watched := make([]silence.Rule, len(reg.silences))
+	for i, r := range reg.silences {
+		watched[i] = silence.Rule{
+			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Limit: r.Silent},
+			Field:  r.reads.Field,
+			Forget: r.Forget,
+		}
+	}
+
+	return silence.New(watched, silenceAlarms{reg}, notify.Partition(reg.id), file(reg.id), log)
+}
