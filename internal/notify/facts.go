@@ -110,12 +110,8 @@ func (s Style) Facts(a Alert) []Fact {
 		add("Since", s.moment(a.Since)+", for "+plain(lasted))
 	}
 
-	if !a.Resolved {
-		of := "reading"
-		if a.PerValue != "" {
-			of = "device"
-		}
-		add("Suppressed", count(a.Suppressed, of)+" since the last alert")
+	if !a.Resolved && a.Suppressed > 0 {
+		add("Suppressed", a.suppressed())
 	}
 
 	if a.Ambiguous {
@@ -175,6 +171,17 @@ func fieldName(property string) string {
 	}
 
 	return name
+}
+
+// suppressed says how many readings, or devices that share their alerts, were suppressed. Each replica counts what it
+// reads, so there may be more devices.
+func (a Alert) suppressed() string {
+	text := count(a.Suppressed, "reading")
+	if a.PerValue != "" {
+		text = "at least " + count(a.Suppressed, "device")
+	}
+
+	return text + " since the last alert"
 }
 
 // taken returns when the reading was taken, by the best clock that is known, and how much later it arrived; 0 if that

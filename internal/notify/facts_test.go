@@ -37,7 +37,7 @@ func TestFacts(t *testing.T) {
 	a.DeviceTime = time.Time{}
 	b := a
 	a.Per, a.PerValue, a.Resolved, a.Suppressed, a.Shown = "site", "berlin", false, 99, a.Shown.With("site", "berlin").With("rack", "4")
-	check("Device: oven\uFFFD7\nsite: berlin\nValue: 91.5\nLimit: 80\nrack: 4\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: 99 devices since the last alert")
+	check("Device: oven\uFFFD7\nsite: berlin\nValue: 91.5\nLimit: 80\nrack: 4\nTime: 2026-03-01 12:00:00 UTC\nSuppressed: at least 99 devices since the last alert")
 	if a.About() != "berlin" || b.About() != b.Device || a.Alarm() == b.Alarm() {
 		t.Errorf("%s and %s, %s and %s", a.About(), b.About(), a.Alarm(), b.Alarm())
 	}

@@ -79,6 +79,10 @@ func (s Style) Message(a Alert) string {
 		text += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
 	}
 
+	if a.PerValue != "" && a.Suppressed > 0 && !a.Resolved {
+		text += ", " + a.suppressed()
+	}
+
 	if _, late := a.taken(); late > 0 {
 		text += ", arrived " + plain(late) + " late"
 	}

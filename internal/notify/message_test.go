@@ -14,8 +14,10 @@ import (
 
 func TestMessage(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
-		"device-7: 91.5, at or above 80":                                {Device: "device-7", Temperature: 91.5, Threshold: 80},
-		"berlin, freezer-7: -12, at or above -15 (warm)":                {Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15},
+		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
+		"berlin, freezer-7: -12, at or above -15 (warm)": {Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15},
+		"berlin, freezer-7: -12, at or above -15 (warm), at least 29 devices since the last alert": {
+			Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15, Suppressed: 29},
 		"freezer-7: -12, at or above -15 (warm)":                        {Device: "freezer-7", Per: "site", Rule: "warm", Temperature: -12, Threshold: -15},
 		"truck: 91, at or above 80 (hot), arrived 6h28m late":           {Device: "truck", Rule: "hot", Temperature: 91, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+388*60, 0)},
 		"truck: 71, normal again, below 80":                             {Device: "truck", Resolved: true, Temperature: 71, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+59, 0)},

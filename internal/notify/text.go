@@ -225,6 +225,10 @@ func (s Style) line(a Alert) Line {
 		facts = append(facts, a.value(a.Temperature), "limit "+number(a.Threshold))
 	}
 
+	if a.PerValue != "" && a.Suppressed > 0 {
+		facts = append(facts, a.suppressed())
+	}
+
 	for name, value := range a.Shown.All() {
 		facts = append(facts, printable(name, maxName)+" "+printable(cmp.Or(value, "–"), maxName))
 	}
