@@ -2,11 +2,6 @@ package eventhubs
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
-	"encoding/base64"
-	"fmt"
-	"net/url"
 	"strconv"
 	"time"
 
@@ -14,6 +9,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/telemetry/transport"
 )
 
 const (
@@ -50,20 +46,9 @@ func (c *Config) token(ctx context.Context, audience string) (token, error) {
 	}
 
 	ends := now.Add(signedFor)
-	text := sign(audience, *properties.SharedAccessKeyName, *properties.SharedAccessKey, ends)
+	text := transport.Signature(audience, *properties.SharedAccessKeyName, []byte(*properties.SharedAccessKey), ends)
 
 	return token{signature, text, ends, now.Add(claimEvery)}, nil
-}
-
-// sign returns a shared access signature.
-func sign(audience, keyName, key string, ends time.Time) string {
-	resource, until := url.QueryEscape(audience), strconv.FormatInt(ends.Unix(), 10)
-	mac := hmac.New(sha256.New, []byte(key))
-	mac.Write([]byte(resource + "\n" + until))
-	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-
-	return fmt.Sprintf("SharedAccessSignature sr=%s&sig=%s&se=%s&skn=%s",
-		resource, url.QueryEscape(signature), until, url.QueryEscape(keyName))
 }
 
 // claim puts a token to the hub of conn, which allows one claim at a time on a connection.

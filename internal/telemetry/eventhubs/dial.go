@@ -9,7 +9,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/backoff"
@@ -24,14 +23,11 @@ const linksPerConnection = 4
 // maxConnections bounds a replica's connections: a namespace of the Basic tier allows 100.
 const maxConnections = 32
 
-// address is that of the namespace. The caller holds mu if the hub can move.
-func (s *Source) address() transport.Address {
-	a := transport.EventHubs(s.namespace)
-	a.Network = s.network
-	if properties, err := azeventhubs.ParseConnectionString(s.config.ConnectionString); err == nil {
-		a.Plain = properties.Emulator
-	}
-
+// address is that of a namespace.
+func (s *Source) address(namespace string) transport.Address {
+	a := transport.EventHubs(namespace)
+	a.Plain = s.plain
+	a.Network = s.config.Network
 	return a
 }
 
@@ -156,7 +152,7 @@ type connection struct {
 func (s *Source) newConnection() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &connection{source: s, config: s.config, address: s.address(), ready: make(chan struct{})}
+	c := &connection{source: s, config: s.config, address: s.address(s.namespace), ready: make(chan struct{})}
 	c.at = endpoint{s.namespace, s.config.Hub}
 	c.audience = "amqps://" + c.at.String()
 	if c.address.Plain {

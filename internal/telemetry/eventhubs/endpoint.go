@@ -31,19 +31,19 @@ func (at endpoint) generation(created time.Time) string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// parseEndpoint reads a connection string. Its hub is empty if there is no EntityPath.
-func parseEndpoint(connectionString string) (endpoint, error) {
+// parseEndpoint reads a connection string. Its hub is empty if there is no EntityPath. plain is AMQP without TLS.
+func parseEndpoint(connectionString string) (at endpoint, plain bool, err error) {
 	properties, err := azeventhubs.ParseConnectionString(connectionString)
 	if err != nil {
-		return endpoint{}, fmt.Errorf("connection string: %w", err)
+		return endpoint{}, false, fmt.Errorf("connection string: %w", err)
 	}
 
-	at := endpoint{namespace: properties.FullyQualifiedNamespace}
+	at.namespace = properties.FullyQualifiedNamespace
 	if properties.EntityPath != nil {
 		at.hub = *properties.EntityPath
 	}
 
-	return at, nil
+	return at, properties.Emulator, nil
 }
 
 // endpoint is where the hub is at present.
@@ -69,7 +69,7 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 
 	var to endpoint
 	if err == nil {
-		if to, err = parseEndpoint(connectionString); err == nil && to.hub == "" {
+		if to, _, err = parseEndpoint(connectionString); err == nil && to.hub == "" {
 			err = errors.New("its endpoint has no EntityPath")
 		}
 	}

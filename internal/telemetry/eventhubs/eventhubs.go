@@ -138,13 +138,12 @@ func (s Start) String() string {
 type Source struct {
 	config    Config // the endpoint in it is guarded by mu
 	namespace string // host name; guarded by mu
+	plain     bool   // AMQP without TLS
 	owner     string
 	log       *zap.Logger
 	questions connections // to ask the hub about itself
 
 	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
-
-	network transport.Network
 
 	// Limits that only tests shorten.
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
@@ -165,22 +164,15 @@ type Source struct {
 // New connects to nothing. Its caller has checked config: New fails only if it cannot read the
 // connection string.
 func New(config Config) (*Source, error) {
-	namespace := config.Namespace
-
+	at, plain := endpoint{config.Namespace, ""}, false
 	if config.ConnectionString != "" {
-		at, err := parseEndpoint(config.ConnectionString)
-		if err != nil {
+		var err error
+		if at, plain, err = parseEndpoint(config.ConnectionString); err != nil {
 			return nil, fmt.Errorf("event hub source: %w", err)
-		}
-
-		// the string names the hub, because azeventhubs refuses one that is named twice
-		if namespace = at.namespace; at.hub == "" {
-			config.ConnectionString += ";EntityPath=" + config.Hub
-		} else {
-			config.Hub = at.hub
 		}
 	}
 
+	config.Hub = cmp.Or(at.hub, config.Hub)
 	config.ConsumerGroup = cmp.Or(config.ConsumerGroup, azeventhubs.DefaultConsumerGroup)
 	config.Prefetch = cmp.Or(config.Prefetch, DefaultPrefetch)
 	config.BufferBytes = cmp.Or(config.BufferBytes, DefaultBufferBytes)
@@ -193,19 +185,19 @@ func New(config Config) (*Source, error) {
 	owner := uuid.NewString()
 
 	if config.Owner != "" {
-		label := strings.Map(plain, config.Owner)
+		label := strings.Map(accepted, config.Owner)
 		owner = label[max(0, len(label)+1+len(owner)-maxName):] + "-" + owner // the end tells pods apart
 	}
 
 	s := &Source{
 		config:    config,
-		namespace: namespace,
+		namespace: at.namespace,
+		plain:     plain,
 		owner:     owner,
 		log: config.Logger.With(
 			zap.String("hub", cmp.Or(config.IoTHub, config.Hub)),
 			zap.String("group", config.ConsumerGroup),
 		),
-		network:         config.Network,
 		firstStartGrace: 5 * time.Second,
 		checkInterval:   time.Minute,
 		openLimit:       time.Minute,
@@ -219,8 +211,8 @@ func New(config Config) (*Source, error) {
 	return s, nil
 }
 
-// plain replaces r unless Azure accepts it in metadata and names.
-func plain(r rune) rune {
+// accepted replaces r unless Azure accepts it in metadata and names.
+func accepted(r rune) rune {
 	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
 		return r
 	}

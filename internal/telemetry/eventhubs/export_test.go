@@ -8,8 +8,6 @@ import (
 	"net/url"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 )
@@ -32,19 +30,19 @@ func (s *Source) Names() string {
 }
 
 // TrustTLS makes the source trust what config does.
-func (s *Source) TrustTLS(config *tls.Config) { s.network.TLS = config }
+func (s *Source) TrustTLS(config *tls.Config) { s.config.Network.TLS = config }
 
 // UseProxy makes the source connect through a proxy.
-func (s *Source) UseProxy(proxy *url.URL) { s.network.Proxy = http.ProxyURL(proxy) }
+func (s *Source) UseProxy(proxy *url.URL) { s.config.Network.Proxy = http.ProxyURL(proxy) }
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
-	return s.connect(ctx, azeventhubs.WebSocketConnParams{})
+	return s.config.Transport.Dial(ctx, s.address(s.namespace))
 }
 
 // Address is where a client of the source connects to.
 func (s *Source) Address() string {
-	return net.JoinHostPort(s.address().HostPort(s.config.Transport))
+	return net.JoinHostPort(s.address(s.namespace).HostPort(s.config.Transport))
 }
 
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
@@ -56,7 +54,7 @@ func Advance(ctx context.Context, store records.Store, g Group, partition string
 
 // Connect makes the source's connections in another way.
 func (s *Source) Connect(dial func(ctx context.Context, network, addr string) (net.Conn, error)) {
-	s.network.Connect = dial
+	s.config.Network.Connect = dial
 }
 
 // Credit returns how many events each of n partitions may have on request.

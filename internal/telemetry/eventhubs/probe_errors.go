@@ -2,26 +2,19 @@ package eventhubs
 
 import (
 	"context"
-	"crypto/tls"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"regexp"
 	"strings"
-	"syscall"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/azure"
-
-	"alertworker/internal/telemetry/transport"
 )
 
 // busy reports whether a reader without an owner level was refused or disconnected
-// because another has one. While attaching, azeventhubs takes this for a broken
-// connection and keeps the condition only in its text.
+// because another has one.
 func busy(err error) bool {
 	return err != nil && strings.Contains(err.Error(), "amqp:link:stolen")
 }
@@ -42,17 +35,12 @@ func taker(err error) *string {
 func noGroup(err error) bool { return err != nil && strings.Contains(err.Error(), "amqp:not-found") }
 
 // refused reports whether the hub refused the credentials, or there are none.
-func refused(err error) bool {
-	var credential interface{ NonRetriable() }
-	return unauthorized(err) || errors.As(err, &credential) || noToken(err)
-}
+func refused(err error) bool { return unauthorized(err) || noToken(err) }
 
 // unauthorized reports whether the hub refused the credentials.
 func unauthorized(err error) bool {
-	var service *azeventhubs.Error
 	var peer *amqp.Error
 	return status(err) == http.StatusUnauthorized ||
-		errors.As(err, &service) && service.Code == azeventhubs.ErrorCodeUnauthorizedAccess ||
 		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
 }
 
@@ -71,18 +59,9 @@ func status(err error) int {
 	return 0
 }
 
-// explain adds to an error of azeventhubs, about the hub at an endpoint, what it means and
-// what to do about it.
+// explain adds to an error of the hub at an endpoint what it means and what to do about it.
 func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
-	var (
-		dns         *net.DNSError
-		certificate *tls.CertificateVerificationError
-		network     net.Error
-		credential  interface{ NonRetriable() }
-		proxy       *transport.ProxyError
-	)
-
-	code, text := status(err), err.Error()
+	code := status(err)
 	switch {
 	case unauthorized(err):
 		return fmt.Errorf(
@@ -106,63 +85,21 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	case code == http.StatusNotFound:
 		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
 
-	case noToken(err):
-		return fmt.Errorf("%s: %w", at.namespace, err)
-
-	case strings.Contains(text, "amqp:resource-limit-exceeded"):
+	case strings.Contains(err.Error(), "amqp:resource-limit-exceeded"):
 		return fmt.Errorf(
 			"consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w",
 			s.config.ConsumerGroup,
 			err,
 		)
 
-	case errors.As(err, &proxy):
-		return fmt.Errorf("cannot connect to %s: %w", at.namespace, proxy)
+	case noToken(err):
+		return fmt.Errorf("%s: %w", at.namespace, err)
+	}
 
-	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
-		return fmt.Errorf(
-			"cannot find the host %s: check its name in Endpoint or EVENTHUB_NAMESPACE, and that this machine can resolve "+
-				"names: %w",
-			at.namespace,
-			err,
-		)
-
-	case strings.Contains(text, syscall.ECONNREFUSED.Error()): // azeventhubs may keep no more than the text
-		return fmt.Errorf(
-			"nothing listens at %s: check its name and port in Endpoint or EVENTHUB_NAMESPACE: %w",
-			at.namespace,
-			err,
-		)
-
-	case errors.As(err, &certificate):
-		return fmt.Errorf(
-			"the certificate of %s is not trusted: does a proxy intercept TLS? Are the system's certificates up to date? %w",
-			at.namespace,
-			err,
-		)
-
-	case ctx.Err() == context.Canceled:
-		return ctx.Err()
-
-	case ctx.Err() != nil, errors.As(err, &network) && network.Timeout():
-		return fmt.Errorf(
-			"no answer from %s in time: is outgoing TCP to port %s allowed here? %w",
-			at.namespace,
-			s.port(),
-			err,
-		)
-
-	case errors.As(err, &credential):
-		return fmt.Errorf("no token for %s: %w", at.namespace, err)
+	const named = "its name in Endpoint or EVENTHUB_NAMESPACE"
+	if why := s.config.Transport.Explain(ctx, s.address(at.namespace), named, err); why != nil {
+		return why
 	}
 
 	return fmt.Errorf("%s: %w", at.namespace, err)
-}
-
-// port is the one that clients connect to.
-func (s *Source) port() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, port := s.address().HostPort(s.config.Transport)
-	return port
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"net"
 	"strings"
 	"syscall"
 
@@ -24,60 +23,27 @@ var (
 
 // explain says what err, met on the way to host, means and what to do.
 func (r resolver) explain(ctx context.Context, host string, err error) error {
-	var dns *net.DNSError
 	var remote *amqp.Error
-	var certificate *tls.CertificateVerificationError
-	var network net.Error
-	var proxy *transport.ProxyError
-	_, port := transport.IoTHub(host).HostPort(r.transport)
-
-	switch {
-	case errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess, refused(err):
+	if errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess || refused(err) {
 		return errors.New(
 			"the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; " +
 				"the policy needs \"service connect\") and this machine's clock",
 		)
+	}
 
-	case errors.As(err, &proxy):
-		return err
+	if why := r.transport.Explain(ctx, transport.IoTHub(host), "HostName", err); why != nil {
+		return why
+	}
 
-	case errors.As(err, &dns) && ctx.Err() != context.Canceled:
-		return fmt.Errorf("cannot find the host %s: check HostName, and that this machine can resolve names: %w", host, err)
-
-	case ctx.Err() != nil:
-		if context.Cause(ctx) == errTimeout {
-			return unanswered(port, err)
-		}
-		return context.Cause(ctx)
-
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return fmt.Errorf("nothing listens on port %s there: check HostName: %w", port, err)
-
-	case errors.As(err, &certificate):
-		return fmt.Errorf(
-			"its certificate is not trusted: is HostName right, does a proxy intercept TLS, are the system's certificates "+
-				"current? %w",
-			err,
-		)
-
-	case errors.As(err, &network) && network.Timeout():
-		return unanswered(port, err)
-
-	case errors.As(err, &remote):
+	switch {
+	case remote != nil:
 		return fmt.Errorf("%w (%s: %s)", errNoHub, remote.Condition, remote.Description)
 
-	case errors.As(err, new(tls.RecordHeaderError)),
-		errors.Is(err, io.EOF),
-		errors.Is(err, syscall.ECONNRESET),
-		errors.Is(err, errNoHub):
+	case errors.As(err, new(tls.RecordHeaderError)), errors.Is(err, io.EOF), errors.Is(err, syscall.ECONNRESET):
 		return errNoHub
 	}
 
 	return err
-}
-
-func unanswered(port string, err error) error {
-	return fmt.Errorf("%w: is outgoing TCP to port %s allowed here? (%w)", errTimeout, port, err)
 }
 
 // refused says whether SASL ended the connection for the key's sake. go-amqp has

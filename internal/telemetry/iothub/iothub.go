@@ -5,15 +5,12 @@ package iothub
 
 import (
 	"context"
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/base64"
 	"errors"
 	"fmt"
 	"net"
 	"net/url"
 	"regexp"
-	"strconv"
 	"strings"
 	"time"
 
@@ -91,7 +88,7 @@ func (r resolver) ask(ctx context.Context, hub identity) (*amqp.Error, error) {
 	}
 	conn, err := amqp.NewConn(ctx, socket, &amqp.ConnOptions{
 		HostName:     hub.host,
-		SASLType:     amqp.SASLTypePlain(hub.user(), hub.token(time.Now().Add(tokenTTL))),
+		SASLType:     amqp.SASLTypePlain(hub.user(), hub.token()),
 		WriteTimeout: writeTimeout,
 	})
 	if err != nil {
@@ -185,16 +182,7 @@ func (hub identity) user() string {
 	return hub.keyName + "@sas.root." + label
 }
 
-// token is a shared access signature for reading telemetry until expiry.
-func (hub identity) token(expiry time.Time) string {
-	resource := url.QueryEscape(hub.host + "/messages/events")
-	until := strconv.FormatInt(expiry.Unix(), 10)
-	mac := hmac.New(sha256.New, hub.key)
-	mac.Write([]byte(resource + "\n" + until))
-	signature := base64.StdEncoding.EncodeToString(mac.Sum(nil))
-	return "SharedAccessSignature sr=" + resource + "&sig=" + url.QueryEscape(
-		signature,
-	) + "&se=" + until + "&skn=" + url.QueryEscape(
-		hub.keyName,
-	)
+// token is a shared access signature for reading telemetry.
+func (hub identity) token() string {
+	return transport.Signature(hub.host+"/messages/events", hub.keyName, hub.key, time.Now().Add(tokenTTL))
 }

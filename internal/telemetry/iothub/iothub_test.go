@@ -97,12 +97,12 @@ func TestErrors(t *testing.T) {
 		"no IoT Hub":       {namespace.Addr(), namespaceClient, waitLimit, key, "not as an IoT Hub does"},
 		"not TLS":          {plain.Addr(), client, short, key, "not as an IoT Hub does"},
 		"hangs up":         {rude, client, waitLimit, key, "not as an IoT Hub does"},
-		"nothing listens":  {closed, client, waitLimit, key, "nothing listens on port 5671 there: check HostName"},
+		"nothing listens":  {closed, client, waitLimit, key, "nothing listens at factory.example:5671: check HostName"},
 		"unknown host":     {"hub.invalid:5671", client, time.Second, key, "cannot find the host factory.example: check HostName"},
-		"not trusted":      {hub.Addr(), nil, waitLimit, key, "its certificate is not trusted"},
-		"mute":             {mute, client, short, key, "no answer in time: is outgoing TCP to port 5671 allowed"},
-		"stalled":          {stalled.Addr(), stalledClient, short, key, "no answer in time"},
-		"another hub's":    {hub.Addr(), namespaceClient, waitLimit, key, "its certificate is not trusted"},
+		"not trusted":      {hub.Addr(), nil, waitLimit, key, "the certificate of factory.example is not trusted"},
+		"mute":             {mute, client, short, key, "no answer from factory.example in time: is outgoing TCP to port 5671 allowed"},
+		"stalled":          {stalled.Addr(), stalledClient, short, key, "no answer from factory.example in time"},
+		"another hub's":    {hub.Addr(), namespaceClient, waitLimit, key, "the certificate of factory.example is not trusted"},
 		"key of no base64": {hub.Addr(), client, waitLimit, "s3cr3t!", "SharedAccessKey that is not base64"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -132,8 +132,8 @@ func TestErrorsOverWebSockets(t *testing.T) {
 		want    string
 	}{
 		"wrong key":       {hub.Addr(), waitLimit, other, "check SharedAccessKeyName and SharedAccessKey"},
-		"nothing listens": {serve(t, nil), waitLimit, key, "nothing listens on port 443 there"},
-		"mute":            {mute, 300 * time.Millisecond, key, "no answer in time: is outgoing TCP to port 443 allowed"},
+		"nothing listens": {serve(t, nil), waitLimit, key, "nothing listens at factory.example:443"},
+		"mute":            {mute, 300 * time.Millisecond, key, "no answer from factory.example in time: is outgoing TCP to port 443 allowed"},
 	} {
 		_, err := iothub.ResolveAt(t.Context(), transport.WebSocket, test.address, client, test.timeout, connectionString(test.key))
 		if err == nil || !strings.Contains(err.Error(), test.want) || strings.Contains(err.Error(), test.key) {
