@@ -62,45 +62,54 @@ func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)
 			return r == ReasonMalformed
 		}
 
-		open, at := []string{""}, "" // the paths of the objects and arrays around the next value, and its own
-		for {
-			var err error
-			switch kind := s.json.PeekKind(); {
-			case (kind == '[' || kind == '{') && s.json.StackDepth() >= maxDepth:
-				err = s.json.SkipValue()
-
-			case kind == '[' || kind == '{':
-				open = append(open, at)
-				_, err = s.json.ReadToken()
-
-			case kind == ']' || kind == '}':
-				open = open[:len(open)-1]
-				_, err = s.json.ReadToken()
-
-			default:
-				var v []byte
-				in, before := s.json.StackIndex(s.json.StackDepth())
-				if v, err = s.json.ReadValue(); err != nil {
-					break
-				}
-
-				if in == '{' && before%2 == 0 { // a name
-					if at = join(open[len(open)-1], string(s.unquote(v))); writable(at) {
-						continue
-					}
-					err = s.json.SkipValue()
-				} else if at != "" && s.complete(v) {
-					visit(s, at, v)
-				}
-			}
-
-			if err != nil {
-				return err != io.EOF
-			}
-
-			at = open[len(open)-1]
+		var err error
+		for err == nil {
+			err = s.walk("", visit)
 		}
+
+		return err != io.EOF
 	})
+}
+
+// walk visits the next value, which is at a path, and what is in it.
+func (s *scanner) walk(at string, visit func(s *scanner, at string, v []byte)) error {
+	kind := s.json.PeekKind()
+	if kind != '[' && kind != '{' {
+		v, err := s.json.ReadValue()
+		if err == nil && at != "" && s.complete(v) {
+			visit(s, at, v)
+		}
+		return err
+	}
+
+	if s.json.StackDepth() >= maxDepth {
+		return s.json.SkipValue()
+	}
+
+	_, err := s.json.ReadToken()
+	for err == nil && s.json.PeekKind() != kind+2 { // its closing bracket
+		if kind == '[' {
+			err = s.walk(at, visit)
+			continue
+		}
+
+		var name []byte
+		if name, err = s.json.ReadValue(); err != nil {
+			break
+		}
+
+		if inner := join(at, string(s.unquote(name))); writable(inner) {
+			err = s.walk(inner, visit)
+		} else {
+			err = s.json.SkipValue()
+		}
+	}
+
+	if err == nil {
+		_, err = s.json.ReadToken()
+	}
+
+	return err
 }
 
 func join(path, name string) string {

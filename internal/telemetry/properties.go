@@ -37,18 +37,12 @@ func (p Properties) All() iter.Seq2[[]byte, Property] {
 // that differ only by case for one, but delivers the one that it has as it was written. It
 // allocates nothing; the property aliases p.
 func (p Properties) Get(name string) (found Property) {
-	entries, _ := amqpvalue.Value(p).Entries()
-	for {
-		key, _ := entries.Next()
-		value, ok := entries.Next()
-		if !ok {
-			return found
-		}
-
-		if text, ok := key.Text(); ok && string(text) == name {
+	for text, value := range p.All() {
+		if string(text) == name {
 			found = value
 		}
 	}
+	return found
 }
 
 // EncodeProperties returns properties that are all text, as those of an IoT Hub are.

@@ -119,10 +119,8 @@ func (v Value) IsNull() bool { return v.code() == Null }
 // Text returns a string or a symbol. It aliases v.
 func (v Value) Text() (text []byte, ok bool) {
 	switch v.code() {
-	case String8, Symbol8:
-		return v[2:], true
-	case String32, Symbol32:
-		return v[5:], true
+	case String8, Symbol8, String32, Symbol32:
+		return v.content(), true
 	}
 
 	return nil, false
@@ -131,13 +129,27 @@ func (v Value) Text() (text []byte, ok bool) {
 // Bytes returns a binary. It aliases v.
 func (v Value) Bytes() (b []byte, ok bool) {
 	switch v.code() {
-	case Binary8:
-		return v[2:], true
-	case Binary32:
-		return v[5:], true
+	case Binary8, Binary32:
+		return v.content(), true
 	}
 
 	return nil, false
+}
+
+// content returns what follows the size of a value of variable width.
+func (v Value) content() []byte {
+	if sizes[v[0]>>4] == variable8 {
+		return v[2:]
+	}
+	return v[5:]
+}
+
+// bits returns a value of fixed width, of at most 8 bytes.
+func (v Value) bits() (bits uint64) {
+	for _, b := range v[1:] {
+		bits = bits<<8 | uint64(b)
+	}
+	return bits
 }
 
 // Bool returns a boolean.
@@ -157,14 +169,9 @@ func (v Value) Bool() (b, ok bool) {
 // Int returns an integer of a type with a sign.
 func (v Value) Int() (n int64, ok bool) {
 	switch v.code() {
-	case Byte, SmallInt, SmallLong:
-		return int64(int8(v[1])), true
-	case Short:
-		return int64(int16(binary.BigEndian.Uint16(v[1:]))), true
-	case Int:
-		return int64(int32(binary.BigEndian.Uint32(v[1:]))), true
-	case Long:
-		return int64(binary.BigEndian.Uint64(v[1:])), true
+	case Byte, SmallInt, SmallLong, Short, Int, Long:
+		unused := 64 - 8*(len(v)-1)
+		return int64(v.bits()<<unused) >> unused, true
 	}
 
 	return 0, false
@@ -173,16 +180,8 @@ func (v Value) Int() (n int64, ok bool) {
 // Uint returns an integer of a type without a sign.
 func (v Value) Uint() (n uint64, ok bool) {
 	switch v.code() {
-	case Uint0, Ulong0:
-		return 0, true
-	case Ubyte, SmallUint, SmallUlong:
-		return uint64(v[1]), true
-	case Ushort:
-		return uint64(binary.BigEndian.Uint16(v[1:])), true
-	case Uint:
-		return uint64(binary.BigEndian.Uint32(v[1:])), true
-	case Ulong:
-		return binary.BigEndian.Uint64(v[1:]), true
+	case Uint0, Ulong0, Ubyte, SmallUint, SmallUlong, Ushort, Uint, Ulong:
+		return v.bits(), true
 	}
 
 	return 0, false
@@ -199,9 +198,9 @@ func (v Value) Number() (f float64, ok bool) {
 
 	switch v.code() {
 	case Float:
-		return float64(math.Float32frombits(binary.BigEndian.Uint32(v[1:]))), true
+		return float64(math.Float32frombits(uint32(v.bits()))), true
 	case Double:
-		return math.Float64frombits(binary.BigEndian.Uint64(v[1:])), true
+		return math.Float64frombits(v.bits()), true
 	}
 
 	return 0, false
@@ -212,7 +211,7 @@ func (v Value) Time() (t time.Time, ok bool) {
 	if v.code() != Timestamp {
 		return time.Time{}, false
 	}
-	return time.UnixMilli(int64(binary.BigEndian.Uint64(v[1:]))).UTC(), true
+	return time.UnixMilli(int64(v.bits())).UTC(), true
 }
 
 // String shows the value to people: binary as base64, and a type that this package does not

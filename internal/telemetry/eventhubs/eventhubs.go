@@ -225,7 +225,7 @@ func (s *Source) Stats() telemetry.SourceStats {
 	stats, h := s.stats, s.hub
 	s.mu.Unlock()
 	if h != nil {
-		stats.Faults, stats.AtRisk = h.faults()
+		h.state(&stats)
 	}
 
 	return stats
@@ -235,7 +235,7 @@ func (s *Source) Stats() telemetry.SourceStats {
 func (s *Source) setHub(h *hub) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hub, s.stats.Running = h, h != nil
+	s.hub = h
 }
 
 func (s *Source) count(change func(*telemetry.SourceStats)) {
@@ -254,11 +254,11 @@ func (s *Source) hubAnswered() {
 func (s *Source) hubFailed(err error) error {
 	at := s.endpoint()
 	text := s.explain(context.Background(), at, err)
-	s.count(func(stats *telemetry.SourceStats) {
-		if stats.Reading > 0 {
-			return
-		}
+	if s.Stats().Reading > 0 {
+		return text
+	}
 
+	s.count(func(stats *telemetry.SourceStats) {
 		if stats.Hub.Err == nil {
 			stats.Hub.Since = time.Now()
 		}

@@ -56,7 +56,7 @@ func OpenHistory(ctx context.Context, config Config, since time.Time, rate float
 	h.stop = func() {
 		cancel()
 		reading.Wait()
-		l.close()
+		l.source.Close()
 	}
 	for id, end := range l.hub.ends {
 		if end.IsEmpty || end.LastEnqueuedOn.Before(since) {
@@ -190,16 +190,8 @@ func (h *History) slow(ctx context.Context) error {
 	}
 
 	wait := time.Until(h.began.Add(time.Duration(float64(h.read) / h.rate * float64(time.Second))))
-	if wait <= 0 {
-		return nil
-	}
-
-	select {
-	case <-time.After(wait):
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
+	backoff.Sleep(ctx, wait)
+	return ctx.Err()
 }
 
 // Progress returns the share of the time that has been read.

@@ -51,18 +51,20 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	var members, others, consumers sync.WaitGroup
 	members.Go(func() { h.member.Run(owning) })
 	others.Go(func() { h.watch(working) })
-	for working.Err() == nil {
-		h.follow(ctx, &consumers, consume)
-		select {
-		case <-h.member.Changed():
-		case <-working.Done():
+	follow := func(until context.Context) {
+		for until.Err() == nil {
+			h.follow(ctx, &consumers, consume)
+			select {
+			case <-h.member.Changed():
+			case <-until.Done():
+			}
 		}
 	}
-
+	follow(working)
 	h.member.Drain()
 
 	if ctx.Err() != nil { // else all are lost
-		others.Go(func() { h.loseTaken(owning) })
+		others.Go(func() { follow(owning) })
 	} else {
 		h.lose(func(string) bool { return true })
 	}
@@ -72,22 +74,20 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	stopOwning() // gives back what is owned
 	members.Wait()
 	others.Wait()
-	h.source.count(func(stats *telemetry.SourceStats) { stats.Owned = 0 })
 
 	return context.Cause(working)
 }
 
 // follow takes from their consumers the partitions that are no longer owned, and starts consumers
-// for the others.
+// for the others unless ctx has ended.
 func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume consumer) {
 	owned := h.member.Owned()
-	h.source.count(func(stats *telemetry.SourceStats) { stats.Owned = len(owned) })
 	h.lose(func(id string) bool { return !owned[id] })
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
 	for id := range owned {
-		if h.held[id] != nil || !h.member.Holds(id, time.Time{}) {
+		if ctx.Err() != nil || h.held[id] != nil || !h.member.Holds(id, time.Time{}) {
 			continue
 		}
 
@@ -95,19 +95,6 @@ func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume con
 		r := &ownedPartition{lose: lose}
 		h.held[id] = r
 		consumers.Go(func() { h.hold(ctx, held, id, r, consume) })
-	}
-}
-
-// loseTaken takes from consumers that settle what another replica owns, until ctx ends.
-func (h *hub) loseTaken(ctx context.Context) {
-	for {
-		select {
-		case <-h.member.Changed():
-			owned := h.member.Owned()
-			h.lose(func(id string) bool { return !owned[id] })
-		case <-ctx.Done():
-			return
-		}
 	}
 }
 
@@ -125,9 +112,18 @@ func (h *hub) lose(which func(partition string) bool) {
 // hold runs consumers of a partition, one after another, until it is lost or ctx ends.
 func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, consume consumer) {
 	log := h.source.log.With(zap.String("partition", id))
+	consuming, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
+
 	for failures := 1; ; failures++ {
 		began := time.Now()
-		err := h.consume(ctx, held, id, r, log, consume)
+		p, err := h.newPartition(consuming, id, log)
+		if err == nil {
+			p.held = held
+			err = h.consume(consuming, p, r, consume)
+		}
+
 		if ctx.Err() != nil || held.Err() != nil {
 			break
 		}
@@ -138,11 +134,7 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 
 		log.Warn("consumer failed; restarting it from the last checkpoint", zap.Error(err))
 		h.suspect()
-		sleeping, cancel := context.WithCancel(ctx)
-		stop := context.AfterFunc(held, cancel)
-		backoff.Sleep(sleeping, backoff.Delay(failures, openMin, openMax))
-		stop()
-		cancel()
+		backoff.Sleep(consuming, backoff.Delay(failures, openMin, openMax))
 	}
 
 	lost := held.Err() != nil
@@ -160,38 +152,25 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 }
 
 // consume runs a consumer of a partition beside the goroutine that reads it.
-func (h *hub) consume(
-	ctx, held context.Context,
-	id string,
-	r *ownedPartition,
-	log *zap.Logger,
-	consume consumer,
-) error {
-	consuming, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	defer context.AfterFunc(held, func() { cancel(telemetry.ErrLost) })()
-	p, err := h.newPartition(consuming, id, log)
-	if err != nil {
-		return err
-	}
+func (h *hub) consume(ctx context.Context, p *partition, r *ownedPartition, consume consumer) error {
+	h.hand(r, p)
+	defer h.hand(r, nil)
 
-	p.held = held
-	h.mu.Lock()
-	r.partition = p
-	h.mu.Unlock()
 	// While the consumer settles, what has come is of no use.
-	reading, stop := context.WithCancel(consuming)
-	defer stop()
+	reading, stop := context.WithCancel(ctx)
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	defer stop()
 	reader.Go(func() { p.read(reading) })
-	err = consume(consuming, p)
-	h.mu.Lock()
-	r.partition = nil
-	h.mu.Unlock()
 
-	return err
+	return consume(ctx, p)
+}
+
+// hand notes which consumer's partition is read, nil for none.
+func (h *hub) hand(r *ownedPartition, p *partition) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	r.partition = p
 }
 
 // newPartition returns what a consumer gets: it continues from the checkpoint, or begins where the
@@ -205,9 +184,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		batches: make(chan []telemetry.Event, 1),
 		begun:   make(chan struct{}),
 		cursor:  cursorAt(h.plan.start(id)),
-		changed: time.Now(),
 		turned:  time.Now(),
-		ahead:   -1,
 		stalled: -1,
 	}
 	p.resumed.Generation = h.generation
@@ -228,11 +205,11 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 			continue
 
 		case c.etag == "":
-			p.over = h.plan.moved[id]
+			p.over = h.plan.startsOver(id)
 
 		case h.checkpoints.ofOtherHub(id, c):
 			p.over = true
-			if _, planned := h.plan.positions[id]; !planned { // it was written since
+			if !h.plan.startsOver(id) { // it was written since
 				p.cursor.start = Start{Earliest: true}
 			}
 
@@ -266,9 +243,12 @@ func (h *hub) unopened(id string) (time.Duration, bool) {
 	return 0, false
 }
 
-// faults returns why partitions are not read, and why others may soon not be.
-func (h *hub) faults() (unread, atRisk map[string]telemetry.Fault) {
-	unread, atRisk = map[string]telemetry.Fault{}, map[string]telemetry.Fault{}
+// state sets in stats what is so at present.
+func (h *hub) state(stats *telemetry.SourceStats) {
+	stats.Running = true
+	stats.Owned = len(h.member.Owned())
+	stats.Faults = map[string]telemetry.Fault{}
+	stats.AtRisk = map[string]telemetry.Fault{}
 	for _, p := range h.read() {
 		p.mu.Lock()
 		l, fault := p.link, p.fault
@@ -277,10 +257,11 @@ func (h *hub) faults() (unread, atRisk map[string]telemetry.Fault) {
 		}
 
 		p.mu.Unlock()
-		of := unread
+		of := stats.Faults
 
 		if l != nil {
-			of = atRisk
+			stats.Reading++
+			of = stats.AtRisk
 			if f := l.connection.fault(); f.Err != nil {
 				fault = f
 			}
@@ -290,8 +271,6 @@ func (h *hub) faults() (unread, atRisk map[string]telemetry.Fault) {
 			of[p.id] = fault
 		}
 	}
-
-	return unread, atRisk
 }
 
 // read returns the partitions that have a consumer.

@@ -8,7 +8,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"alertworker/internal/telemetry/eventhubs/amqpfilter"
+	"alertworker/internal/telemetry"
 )
 
 // lookEvery is how often a link on which nothing comes looks at its credit.
@@ -70,13 +70,13 @@ func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
 	}
 }
 
-// next waits for the next message, which may hold several events. Its error is errSurplus if there are too many on
+// next waits for the next message, which take has to get. Its error is errSurplus if there are too many events on
 // request while nothing comes.
-func (l *link) next(ctx context.Context) ([]byte, error) {
+func (l *link) next(ctx context.Context) (*amqp.Message, error) {
 	for {
 		err := l.request()
-		if data, ok := l.buffered(); ok {
-			return data, nil
+		if m := l.receiver.Prefetched(); m != nil {
+			return m, nil
 		}
 		if err != nil {
 			return nil, err
@@ -88,7 +88,7 @@ func (l *link) next(ctx context.Context) ([]byte, error) {
 		m, err := l.receiver.Receive(l.looking, nil)
 		switch {
 		case err == nil:
-			return l.take(m), nil
+			return m, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
 		case l.looking.Err() == nil:
@@ -97,20 +97,19 @@ func (l *link) next(ctx context.Context) ([]byte, error) {
 	}
 }
 
-// buffered returns the next message if it has come.
-func (l *link) buffered() ([]byte, bool) {
-	m := l.receiver.Prefetched()
-	if m == nil {
-		return nil, false
+// take appends to events those of a message, and as many as have come besides, up to the credit.
+func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) []telemetry.Event {
+	most := l.credit()
+	for m != nil {
+		before := len(events)
+		events = appendEvents(events, m.GetData(), kept)
+		l.requested -= len(events) - before
+		if len(events) >= most {
+			break
+		}
+		m = l.receiver.Prefetched()
 	}
-	return l.take(m), true
-}
-
-func (l *link) take(m *amqp.Message) []byte {
-	data := m.GetData()
-	_, events, _ := amqpfilter.Parse(data)
-	l.requested -= max(events, 1)
-	return data
+	return events
 }
 
 // request asks for more events once a quarter of the credit is free.

@@ -12,9 +12,8 @@ import (
 // A look reads a hub beside those who share its partitions: it takes none from them, tries everything once and writes
 // nothing.
 type look struct {
-	source      *Source
-	hub         hubState // when the look was opened
-	connections connections
+	source *Source
+	hub    hubState // when the look was opened
 }
 
 // openLook asks the hub that config names for its partitions and their ends.
@@ -23,16 +22,13 @@ func openLook(ctx context.Context, config Config) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := &look{source: s, connections: connections{source: s, keep: true}}
-	if l.hub, err = l.connections.ask(ctx, every); err != nil {
-		l.close()
+	state, err := s.questions.ask(ctx, every)
+	if err != nil {
+		s.Close()
 		return nil, s.explain(ctx, s.endpoint(), err)
 	}
-	return l, nil
+	return &look{s, state}, nil
 }
-
-// close disconnects. Reading has ended.
-func (l *look) close() { l.connections.close() }
 
 // errSilent means that nothing came.
 var errSilent = errors.New("nothing was received")
@@ -45,11 +41,11 @@ func (l *look) read(
 	ctx context.Context, id string, at *cursor, credit int, silence time.Duration,
 	take func([]telemetry.Event) (more bool),
 ) error {
-	c, err := l.connections.acquire(ctx)
+	c, err := l.source.questions.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.connections.release(c)
+	defer l.source.questions.release(c)
 	link, err := c.attach(ctx, id, at.restart()[0], false, func() int { return credit })
 	if err != nil {
 		return err
@@ -58,7 +54,7 @@ func (l *look) read(
 	var kept texts
 	for {
 		waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
-		data, err := link.next(waiting)
+		m, err := link.next(waiting)
 		cancel()
 		switch {
 		case errors.Is(err, errSilent):
@@ -66,14 +62,7 @@ func (l *look) read(
 		case err != nil:
 			return err
 		}
-		events := appendEvents(nil, data, &kept)
-		for len(events) < credit {
-			data, more := link.buffered()
-			if !more {
-				break
-			}
-			events = appendEvents(events, data, &kept)
-		}
+		events := link.take(nil, m, &kept)
 		for i := range events {
 			at.follow(&events[i])
 		}

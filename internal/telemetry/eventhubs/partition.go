@@ -49,8 +49,8 @@ type partition struct {
 	lines     int
 
 	// Used by Receive alone.
-	started bool // begun is closed
-	asked   bool // for events that have not come yet
+	begin sync.Once
+	asked bool // for events that have not come yet
 
 	mu      sync.Mutex
 	cursor  cursor                  // written by read alone, once that has begun
@@ -58,15 +58,13 @@ type partition struct {
 	link    *link                   // nil while it is not attached
 	fail    context.CancelCauseFunc // makes link fail
 	waiting bool                    // for an event to come on it
-	changed time.Time               // when that or the last event last changed
+	ahead   time.Time               // since when the hub has been ahead and nothing has come; zero if it is not
+	stalled int64                   // where the hub ended when a link was given up for that; -1 before the first time
 	turned  time.Time               // when a link was last attached or lost
 	fault   telemetry.Fault         // why there is no link; zero if there is one
-	// what the hub was ahead at when it was last asked and nothing had come; -1 if it was not
-	ahead   int64
-	stalled int64           // what it was ahead at when a link was given up for that; -1 before the first time
-	rival   telemetry.Fault // another program reads the partition too; Since its first link
-	seen    time.Time       // when rival last had one
-	gone    telemetry.Event // stands for those that have expired, if link fails with errExpired
+	rival   telemetry.Fault         // another program reads the partition too; Since its first link
+	seen    time.Time               // when rival last had one
+	gone    telemetry.Event         // stands for those that have expired, if link fails with errExpired
 }
 
 func (p *partition) ID() string { return p.id }
@@ -86,13 +84,12 @@ func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
 func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
-	if !p.started {
-		p.started = true
+	p.begin.Do(func() {
 		p.mu.Lock()
-		p.changed, p.turned = time.Now(), time.Now()
+		p.turned = time.Now()
 		p.mu.Unlock()
 		close(p.begun)
-	}
+	})
 	if !p.asked {
 		p.asked = true
 		p.want <- struct{}{}
@@ -197,7 +194,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	defer p.attached(nil, nil)
 	for {
 		p.await(true)
-		data, err := l.next(ctx)
+		m, err := l.next(ctx)
 		p.await(false)
 		if err != nil {
 			return true, err
@@ -206,14 +203,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 			return true, err // what came comes again
 		}
 		clear(p.events) // the consumer no longer uses them
-		p.events = appendEvents(p.events[:0], data, &p.texts)
-		for n := h.credit(); len(p.events) < n; {
-			data, more := l.buffered()
-			if !more {
-				break
-			}
-			p.events = appendEvents(p.events, data, &p.texts)
-		}
+		p.events = l.take(p.events[:0], m, &p.texts)
 		p.refused = 0
 		p.handOver()
 	}
@@ -340,20 +330,15 @@ func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 	p.link = l
 	p.fail = fail
 	p.waiting = false
+	p.ahead = time.Time{}
 	p.turned = time.Now()
-	p.changed = p.turned
 	if l != nil {
 		p.fault = telemetry.Fault{}
 	}
 	p.mu.Unlock()
-	p.hub.source.count(func(stats *telemetry.SourceStats) {
-		if l == nil {
-			stats.Reading--
-			return
-		}
-		stats.Reading++
-		stats.Hub = telemetry.Fault{}
-	})
+	if l != nil {
+		p.hub.source.hubAnswered()
+	}
 	if recovered {
 		p.log.Info("the partition is being read again")
 	}
@@ -390,7 +375,7 @@ func (p *partition) await(is bool) {
 	defer p.mu.Unlock()
 	p.waiting = is
 	if !is {
-		p.changed, p.ahead = time.Now(), -1
+		p.ahead = time.Time{}
 	}
 }
 
@@ -431,16 +416,16 @@ func (p *partition) compare(end azeventhubs.PartitionProperties) {
 		p.fail(errExpired)
 		return
 	}
-	last, idle := end.LastEnqueuedSequenceNumber, time.Since(p.changed)
+	last := end.LastEnqueuedSequenceNumber
 	switch {
 	case !p.cursor.behind(end) || last == p.stalled:
-		p.ahead = -1
-	case p.ahead < 0: // it may be on its way
-		p.ahead = last
-	case idle >= p.hub.source.stallLimit:
+		p.ahead = time.Time{}
+	case p.ahead.IsZero(): // it may be on its way
+		p.ahead = time.Now()
+	case time.Since(p.ahead) >= p.hub.source.stallLimit:
 		p.stalled = last
 		p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Stalled++ })
-		p.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, idle.Round(time.Second)))
+		p.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, p.hub.source.stallLimit))
 	}
 }
 

@@ -50,7 +50,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 	if err != nil {
 		return Snapshot{}, err
 	}
-	defer l.close()
+	defer l.source.Close()
 	states := make([]PartitionState, len(l.hub.partitions))
 	var probing errgroup.Group
 	probing.SetLimit(probeLinks)

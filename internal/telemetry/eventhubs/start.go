@@ -34,7 +34,6 @@ type startPlan struct {
 
 	positions map[string]Start // of partitions that start over
 	others    Start            // of all others, and of those that the hub gets later
-	moved     map[string]bool  // those that continue from checkpoints at another endpoint
 }
 
 // missing returns the partitions that have no checkpoint, not even an unreadable one.
@@ -50,6 +49,11 @@ func (plan *startPlan) beyond(ends map[string]azeventhubs.PartitionProperties, i
 	end, known := ends[id]
 	c, settled := plan.checkpoints[id]
 	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
+}
+
+func (plan *startPlan) startsOver(id string) bool {
+	_, over := plan.positions[id]
+	return over
 }
 
 // start returns where a partition begins without a checkpoint.
@@ -78,7 +82,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 
 	cs := s.checkpoints()
-	plan := &startPlan{positions: map[string]Start{}, moved: map[string]bool{}}
+	plan := &startPlan{positions: map[string]Start{}}
 	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
 		return nil, err
 	}
@@ -159,7 +163,7 @@ func (s *Source) planStart(
 	}
 
 	missing := plan.missing()
-	switch fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool { return plan.moved[id] }); {
+	switch fresh := slices.DeleteFunc(slices.Clone(missing), plan.startsOver); {
 	case len(fresh) == 0:
 
 	case len(fresh) == len(plan.partitions):
@@ -226,16 +230,11 @@ func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *star
 		resume = time.Time{}
 	}
 
-	missing := plan.missing()
-	for _, id := range missing {
-		plan.moved[id] = true
-	}
-
 	return s.startOver(
 		ctx,
 		cs,
 		plan,
-		missing,
+		plan.missing(),
 		resume,
 		fmt.Sprintf("the endpoint of %s was %v before", s.config.IoTHub, before),
 	)

@@ -94,13 +94,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	device, action, ok := httpapi.Device(r)
 	switch {
 	case !ok || action != "telemetry":
-		httpapi.Fail(
-			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "readings go to /devices/{id}/telemetry, where a / in the id is %2F",
-			},
-		)
+		fail(w, http.StatusNotFound, "readings go to /devices/{id}/telemetry, where a / in the id is %%2F")
 		return
 
 	case !httpapi.Authorized(r, h.Token):
@@ -112,19 +106,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 
 	case len(device) > maxDevice:
-		httpapi.Fail(
-			w,
-			httpapi.Problem{
-				Status: http.StatusRequestURITooLong,
-				Detail: fmt.Sprintf("a device id has at most %d bytes", maxDevice),
-			},
-		)
+		fail(w, http.StatusRequestURITooLong, "a device id has at most %d bytes", maxDevice)
 		return
 	}
 
 	key, err := alertKey(device, r.Header.Values("Idempotency-Key"))
 	if err != nil {
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
+		fail(w, http.StatusBadRequest, "%v", err)
 		return
 	}
 
@@ -206,24 +194,16 @@ func status(v telemetry.Verdict) string {
 
 func stopped(w http.ResponseWriter) {
 	retryAfter(w, retryFailed)
-	httpapi.Fail(
-		w,
-		httpapi.Problem{
-			Status: http.StatusServiceUnavailable,
-			Detail: "this replica is stopping: send it again, another will take it",
-		},
-	)
+	fail(w, http.StatusServiceUnavailable, "this replica is stopping: send it again, another will take it")
 }
 
 func busy(w http.ResponseWriter) {
 	retryAfter(w, retryBusy)
-	httpapi.Fail(
-		w,
-		httpapi.Problem{
-			Status: http.StatusTooManyRequests,
-			Detail: "too many readings wait to be settled: send it again later",
-		},
-	)
+	fail(w, http.StatusTooManyRequests, "too many readings wait to be settled: send it again later")
+}
+
+func fail(w http.ResponseWriter, status int, format string, args ...any) {
+	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: fmt.Sprintf(format, args...)})
 }
 
 func retryAfter(w http.ResponseWriter, seconds int) {

@@ -9,6 +9,7 @@ import (
 	"math/rand/v2"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -243,11 +244,11 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.publish(listed, view, began)
 	claims := m.claims(view)
 	if len(claims) > 0 {
-		taken, err := m.claim(ctx, claims)
+		written, err := m.claim(ctx, claims)
 		if err != nil {
 			return 0, err
 		}
-		if len(taken) < len(claims) { // another replica was first, or there was no time: there may be more to claim
+		if written < int64(len(claims)) { // another replica was first, or there was no time: there may be more to claim
 			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
 		}
 	}
@@ -309,10 +310,7 @@ func (m *Member) interpret(listed Records) view {
 
 	for _, p := range listed.Partitions {
 		v.version[p.Partition] = p.Version
-		if p.Failures > 0 {
-			v.failures[p.Partition] = p.Failures
-		}
-
+		v.failures[p.Partition] = p.Failures
 		if v.live[p.Owner] {
 			v.owners[p.Partition] = p.Owner
 		}
@@ -374,9 +372,9 @@ func next(me string, sharing []string) string {
 	return others[i%len(others)]
 }
 
-// claim writes records, as many as there is time for, and returns which partitions it could.
-func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, err error) {
-	var mu sync.Mutex
+// claim writes records, as many as there is time for, and returns how many it could.
+func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err error) {
+	var n atomic.Int64
 	var claiming errgroup.Group
 	claiming.SetLimit(claimsAtATime)
 	for i, r := range claims {
@@ -388,9 +386,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, er
 			return m.call(ctx, func(ctx context.Context) error {
 				ok, err := Claim(ctx, m.Store, m.Scope, r)
 				if ok {
-					mu.Lock()
-					taken = append(taken, r.Partition)
-					mu.Unlock()
+					n.Add(1)
 					m.hold(r.Partition, r.Owner == m.Owner)
 				}
 
@@ -401,7 +397,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (taken []string, er
 
 	err = claiming.Wait()
 
-	return taken, err
+	return n.Load(), err
 }
 
 // forgetOne removes the heartbeat of a replica that is dead and owns nothing. It
@@ -427,6 +423,7 @@ func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 // there are none, because a claim without an answer may have succeeded, and then
 // removes its heartbeat.
 func (m *Member) giveBack() error {
+	m.nextBeat = time.Now().Add(giveBackTime) // there is none
 	m.mu.Lock()
 	m.held = map[string]bool{}
 	m.mu.Unlock()
@@ -458,25 +455,19 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 		return err
 	}
 
-	var giving errgroup.Group
-	giving.SetLimit(claimsAtATime)
+	var given []Record
 	for _, p := range listed.Partitions {
-		if p.Owner != m.Owner {
-			continue
+		if p.Owner == m.Owner {
+			given = append(given, Record{Partition: p.Partition, Version: p.Version})
 		}
-
-		giving.Go(func() error {
-			return m.call(ctx, func(ctx context.Context) error {
-				ok, err := Claim(ctx, m.Store, m.Scope, Record{Partition: p.Partition, Version: p.Version})
-				if err == nil && !ok {
-					return errNotYet
-				}
-				return err
-			})
-		})
 	}
 
-	return giving.Wait()
+	written, err := m.claim(ctx, given)
+	if err == nil && written < int64(len(given)) {
+		return errNotYet
+	}
+
+	return err
 }
 
 func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err error) {
@@ -526,9 +517,8 @@ func (m *Member) hold(partition string, mine bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	if mine {
-		m.held[partition] = true
-	} else {
+	m.held[partition] = true
+	if !mine {
 		delete(m.held, partition)
 	}
 

@@ -1,6 +1,7 @@
 package amqpfilter
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/binary"
 	"errors"
@@ -16,11 +17,9 @@ import (
 const (
 	headerSize = 8
 
-	// maxFrame is far above what the library offers to its peers, 64 KiB.
-	maxFrame = 1 << 20
-
-	bufferSize = 32 << 10  // of a connection, each way; the one for reading grows to the largest frame
-	maxPooled  = 256 << 10 // of a buffer, between messages
+	maxFrame  = 64 << 10  // what the library offers to its peers
+	batch     = 32 << 10  // filtered at a time, about
+	maxPooled = 256 << 10 // of a buffer, between messages
 )
 
 // Performatives.
@@ -35,23 +34,24 @@ const (
 // New returns c, with what is read from it filtered. Read and Write may each be called by one
 // goroutine at a time, as the library does, and Write gets whole frames.
 //
-// It needs 64 KiB, and per link as much again, or the size of a message while that comes in several
+// It needs 96 KiB, and per link as much again, or the size of a message while that comes in several
 // frames, at most MaxMessage.
 func New(c net.Conn) net.Conn {
-	return &conn{Conn: c, in: make([]byte, bufferSize), sessions: map[uint16]*session{}, own: map[uint16]*session{}}
+	return &conn{
+		Conn: c, in: bufio.NewReaderSize(c, maxFrame), sessions: map[uint16]*session{}, own: map[uint16]*session{},
+	}
 }
 
 // A conn hands out frames only once they are complete.
 type conn struct {
 	net.Conn
 
-	in         []byte
-	start, end int        // in[start:end] was read and not yet filtered
-	held       []*session // that have Events which are not in out yet
-	heldBytes  int
-	out        []byte // frames that were filtered
-	ready      []byte // the part of out that was not handed out yet
-	err        error  // comes after that
+	in        *bufio.Reader
+	held      []*session // that have Events which are not in out yet
+	heldBytes int
+	out       []byte // frames that were filtered
+	ready     []byte // the part of out that was not handed out yet
+	err       error  // comes after that
 
 	sessions map[uint16]*session // by the peer's number
 
@@ -83,7 +83,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		if c.filter(); len(c.ready) > 0 || c.err != nil {
 			continue
 		}
-		if err := c.fill(); err != nil {
+		if _, err := c.in.Peek(c.in.Buffered() + 1); err != nil { // reads once
 			return 0, err
 		}
 	}
@@ -92,62 +92,40 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// filter makes the complete frames that were read ready, about bufferSize at a time.
+// filter makes the complete frames that were read ready, about a batch at a time.
 func (c *conn) filter() {
 	if cap(c.out) > maxPooled {
 		c.out = nil
 	}
 	c.out = c.out[:0]
-	for c.err == nil && len(c.out)+c.heldBytes < bufferSize {
+	for c.err == nil && len(c.out)+c.heldBytes < batch {
 		var frame []byte
 		if frame, c.err = c.next(); frame == nil {
 			break
 		}
-		c.start += len(frame)
 		c.err = c.frame(frame)
 	}
 	c.flush()
 	c.ready = c.out
 }
 
-// fill reads once.
-func (c *conn) fill() error {
-	switch {
-	case c.start == c.end:
-		c.start, c.end = 0, 0
-	case c.end == len(c.in):
-		in := c.in
-		if c.start == 0 { // a frame that is larger
-			in = make([]byte, min(2*len(in), maxFrame))
-		}
-		c.end = copy(in, c.in[c.start:c.end])
-		c.in, c.start = in, 0
-	}
-	n, err := c.Conn.Read(c.in[c.end:])
-	c.end += n
-	if n > 0 {
-		return nil // an error will be met again
-	}
-	return err
-}
-
-// next returns the next frame or protocol header, nil if it is not complete.
+// next returns the next frame or protocol header, nil if it is not complete. It is valid until more is read.
 func (c *conn) next() ([]byte, error) {
-	b := c.in[c.start:c.end]
+	b, _ := c.in.Peek(c.in.Buffered())
 	if len(b) < headerSize {
 		return nil, nil
 	}
-	if string(b[:4]) == "AMQP" { // no frame is so large
-		return b[:headerSize], nil
-	}
-	size := binary.BigEndian.Uint32(b)
-	if size < headerSize || size > maxFrame {
+	size := int(binary.BigEndian.Uint32(b))
+	switch {
+	case string(b[:4]) == "AMQP": // no frame is so large
+		size = headerSize
+	case size < headerSize || size > maxFrame:
 		return nil, fmt.Errorf("amqp: frame of %d bytes: between %d and %d are allowed", size, headerSize, maxFrame)
-	}
-	if int(size) > len(b) {
+	case size > len(b):
 		return nil, nil
 	}
-	return b[:size], nil
+	_, err := c.in.Discard(size)
+	return b[:size:size], err
 }
 
 // perform returns the code of a frame's performative, 0 if it has none: it is a heartbeat or a header, or the library
