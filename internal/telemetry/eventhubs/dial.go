@@ -273,11 +273,7 @@ func (c *connection) claimed(err error) {
 		return
 	}
 
-	if c.unclaimed.Err == nil {
-		c.unclaimed.Since = time.Now()
-	}
-
-	c.unclaimed.Err, c.unclaimed.Refused = c.source.explain(c.ctx, c.at, err), refused(err)
+	c.unclaimed = c.source.fault(c.unclaimed, c.at, err)
 }
 
 // fault returns why the claim cannot be renewed.

@@ -252,20 +252,29 @@ func (s *Source) hubAnswered() {
 // hubFailed returns what an error of the hub means, as Probe does, and records it unless a
 // partition is being read.
 func (s *Source) hubFailed(err error) error {
-	at := s.endpoint()
-	text := s.explain(context.Background(), at, err)
+	f := s.fault(telemetry.Fault{}, s.endpoint(), err)
 	if s.Stats().Reading > 0 {
-		return text
+		return f.Err
 	}
 
 	s.count(func(stats *telemetry.SourceStats) {
-		if stats.Hub.Err == nil {
-			stats.Hub.Since = time.Now()
+		if stats.Hub.Err != nil {
+			f.Since = stats.Hub.Since
 		}
 
-		stats.Hub.Err, stats.Hub.Refused = text, refused(err)
+		stats.Hub = f
 	})
-	return text
+	return f.Err
+}
+
+// fault returns what the failure before becomes by an error of the hub at an endpoint.
+func (s *Source) fault(before telemetry.Fault, at endpoint, err error) telemetry.Fault {
+	since := before.Since
+	if before.Err == nil {
+		since = time.Now()
+	}
+
+	return telemetry.Fault{Since: since, Err: s.explain(context.Background(), at, err), Refused: refused(err)}
 }
 
 // Close closes the connection for questions. Call it after Run has returned, when

@@ -346,19 +346,15 @@ func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 
 // failed records why the partition is not read.
 func (p *partition) failed(err error) {
-	at := p.hub.at
-	text := p.hub.source.explain(context.Background(), at, err)
 	p.mu.Lock()
 	before := p.fault
+	now := p.hub.source.fault(before, p.hub.at, err)
 	said := busy(err) && p.hasRival()
-	p.fault.Err, p.fault.Refused = text, refused(err)
-	if before.Err == nil {
-		p.fault.Since = time.Now()
-	}
+	p.fault = now
 	p.mu.Unlock()
 	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Reopened++ })
-	if !said && (before.Err == nil || untracked(before.Err) != untracked(text)) {
-		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(text))
+	if !said && (before.Err == nil || untracked(before.Err) != untracked(now.Err)) {
+		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
 	}
 	_ = p.hub.source.hubFailed(err)
 }

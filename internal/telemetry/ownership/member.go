@@ -66,6 +66,8 @@ type Member struct {
 	attempt time.Duration // for one answer of the store
 	changed chan struct{}
 
+	draining atomic.Bool
+
 	// Used by Run alone.
 	nextBeat time.Time
 	reported time.Time
@@ -75,7 +77,6 @@ type Member struct {
 
 	mu         sync.Mutex
 	partitions []string // sorted
-	draining   bool
 	held       map[string]bool
 	share      int             // of partitions, by the last listing
 	published  time.Time       // when the listing of held began
@@ -154,17 +155,7 @@ func (m *Member) Share() int {
 }
 
 // Drain makes the member keep what it owns and take no more.
-func (m *Member) Drain() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.draining = true
-}
-
-func (m *Member) isDraining() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.draining
-}
+func (m *Member) Drain() { m.draining.Store(true) }
 
 // Run shares the partitions with the other members until ctx ends, and then
 // gives back what it owns. It retries what fails.
@@ -213,7 +204,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 		}
 
 		err := m.call(ctx, func(ctx context.Context) error {
-			return Beat(ctx, m.Store, m.Scope, m.Owner, m.isDraining(), report)
+			return Beat(ctx, m.Store, m.Scope, m.Owner, m.draining.Load(), report)
 		})
 		if err != nil {
 			return 0, err
@@ -241,7 +232,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.listed = began
 
 	view := m.interpret(listed)
-	m.publish(listed, view, began)
+	m.publish(view, began)
 	claims := m.claims(view)
 	if len(claims) > 0 {
 		written, err := m.claim(ctx, claims)
@@ -260,12 +251,10 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 
 // A view is a listing as a member interprets it.
 type view struct {
-	owners   map[string]string // partition to live owner
-	version  map[string]string // partition to version
-	failures map[string]int    // of partitions that could not be opened
-	sharing  []string          // replicas that take partitions, this one included
-	live     map[string]bool   // replicas
-	expires  time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
+	records map[string]Record // by partition; of those whose owner is dead without it
+	sharing []string          // replicas that take partitions, this one included
+	live    map[string]bool   // replicas
+	expires time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
 }
 
 // interpret decides which replicas are live. One is dead if its heartbeat is as old as the
@@ -273,15 +262,8 @@ type view struct {
 // which the store has answered: after the store has been down all heartbeats are old, and
 // live replicas need a moment to write them. An owner without a heartbeat is dead.
 func (m *Member) interpret(listed Records) view {
-	v := view{
-		owners:   map[string]string{},
-		version:  map[string]string{},
-		failures: map[string]int{},
-		live:     map[string]bool{m.Owner: true},
-		expires:  m.Expiry,
-	}
-
-	if !m.isDraining() {
+	v := view{records: map[string]Record{}, live: map[string]bool{m.Owner: true}, expires: m.Expiry}
+	if !m.draining.Load() {
 		v.sharing = append(v.sharing, m.Owner)
 	}
 
@@ -309,11 +291,11 @@ func (m *Member) interpret(listed Records) view {
 	m.since = since
 
 	for _, p := range listed.Partitions {
-		v.version[p.Partition] = p.Version
-		v.failures[p.Partition] = p.Failures
-		if v.live[p.Owner] {
-			v.owners[p.Partition] = p.Owner
+		if !v.live[p.Owner] {
+			p.Owner = ""
 		}
+
+		v.records[p.Partition] = p
 	}
 
 	return v
@@ -321,14 +303,13 @@ func (m *Member) interpret(listed Records) view {
 
 // claims returns the records that this member should write now.
 func (m *Member) claims(v view) (claims []Record) {
-	for p, owner := range v.owners {
-		if owner != m.Owner {
+	for p, r := range v.records {
+		if r.Owner != m.Owner {
 			continue
 		}
 
-		r := Record{Partition: p, Owner: owner, Version: v.version[p], Failures: v.failures[p]}
 		unopened, ok := m.Unopened(p)
-		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.isDraining()
+		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.draining.Load()
 		switch heir := next(m.Owner, v.sharing); {
 		case ok && unopened == 0 && r.Failures > 0:
 			r.Failures = 0
@@ -354,8 +335,9 @@ func (m *Member) claims(v view) (claims []Record) {
 	m.mu.Lock()
 	partitions := m.partitions
 	m.mu.Unlock()
-	for _, p := range share(m.Owner, partitions, v.owners, v.failures, v.sharing) {
-		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: v.version[p], Failures: v.failures[p]})
+	for _, p := range share(m.Owner, partitions, v.records, v.sharing) {
+		r := v.records[p]
+		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: r.Version, Failures: r.Failures})
 	}
 
 	return claims
@@ -497,13 +479,13 @@ func (m *Member) call(ctx context.Context, call func(context.Context) error) err
 }
 
 // publish sets what this member owns by the listing.
-func (m *Member) publish(listed Records, v view, began time.Time) {
+func (m *Member) publish(v view, began time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.held = map[string]bool{}
-	for _, p := range listed.Partitions {
-		if p.Owner == m.Owner {
-			m.held[p.Partition] = true
+	for id, r := range v.records {
+		if r.Owner == m.Owner {
+			m.held[id] = true
 		}
 	}
 

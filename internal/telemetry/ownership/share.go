@@ -14,15 +14,9 @@ import (
 // A partition that could not be opened before stays with its live owner and is nobody's share: it
 // moves without moving others.
 //
-// partitions must be sorted. owners holds the live owner of each that has one. sharing
+// partitions must be sorted. records hold the live owner of each that has one. sharing
 // are the replicas that take part; any other keeps what it has.
-func share(
-	me string,
-	partitions []string,
-	owners map[string]string,
-	failures map[string]int,
-	sharing []string,
-) []string {
+func share(me string, partitions []string, records map[string]Record, sharing []string) []string {
 	held := make(map[string][]string, len(sharing))
 	for _, replica := range sharing {
 		held[replica] = nil
@@ -31,14 +25,15 @@ func share(
 	var pool []string // free partitions
 	divided := 0
 	for _, p := range partitions {
-		owner := owners[p]
-		if _, ok := held[owner]; ok {
-			if failures[p] == 0 {
-				held[owner] = append(held[owner], p)
-			}
-		} else if owner == "" {
+		r := records[p]
+		_, shares := held[r.Owner]
+		switch {
+		case shares && r.Failures == 0:
+			held[r.Owner] = append(held[r.Owner], p)
+		case shares:
+		case r.Owner == "":
 			pool = append(pool, p)
-		} else {
+		default:
 			continue
 		}
 
