@@ -7,6 +7,7 @@ import (
 	"runtime"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -145,8 +146,7 @@ type connection struct {
 	amqp *amqp.Conn
 	err  error // why it could not be opened
 
-	mu        sync.Mutex
-	unclaimed telemetry.Fault // why the claim cannot be renewed; zero if it can
+	unclaimed atomic.Pointer[telemetry.Fault] // why the claim cannot be renewed; nil if it can
 }
 
 func (s *Source) newConnection() *connection {
@@ -175,15 +175,20 @@ func (c *connection) run() {
 	}
 	defer c.amqp.Close() // sends a farewell, and waits for no answer
 
+	var fault telemetry.Fault
 	for failures := 0; c.await(next); {
 		renewed, err := c.claim()
-		c.claimed(err)
 		if err == nil {
 			failures, next = 0, renewed
+			fault = telemetry.Fault{}
+			c.unclaimed.Store(nil)
 			continue
 		}
 
 		failures++
+		fault = c.source.fault(fault, c.at, err)
+		said := fault
+		c.unclaimed.Store(&said)
 		next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
 	}
 }
@@ -261,24 +266,4 @@ func (c *connection) claim() (next time.Time, err error) {
 	}
 
 	return t.next, nil
-}
-
-// claimed records why the claim cannot be renewed, nil if it was.
-func (c *connection) claimed(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	if err == nil {
-		c.unclaimed = telemetry.Fault{}
-		return
-	}
-
-	c.unclaimed = c.source.fault(c.unclaimed, c.at, err)
-}
-
-// fault returns why the claim cannot be renewed.
-func (c *connection) fault() telemetry.Fault {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.unclaimed
 }

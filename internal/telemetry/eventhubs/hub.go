@@ -262,8 +262,8 @@ func (h *hub) state(stats *telemetry.SourceStats) {
 		if l != nil {
 			stats.Reading++
 			of = stats.AtRisk
-			if f := l.connection.fault(); f.Err != nil {
-				fault = f
+			if f := l.connection.unclaimed.Load(); f != nil {
+				fault = *f
 			}
 		}
 

@@ -310,9 +310,6 @@ func (p *partition) refuse(ctx context.Context, err error) {
 
 // positionRefused reports whether the hub refuses to begin where it was asked to.
 func positionRefused(err error) bool {
-	if err == nil {
-		return false
-	}
 	text := err.Error()
 	if strings.Contains(text, "com.microsoft:georeplication:invalid-offset") {
 		return true

@@ -26,6 +26,9 @@ const beforeFirst = "-1"
 
 // A startPlan is where partitions without a checkpoint to continue from begin. Maps are by partition.
 type startPlan struct {
+	source *Source
+	store  *checkpoints
+
 	partitions []string
 	ends       map[string]azeventhubs.PartitionProperties
 
@@ -34,6 +37,12 @@ type startPlan struct {
 
 	positions map[string]Start // of partitions that start over
 	others    Start            // of all others, and of those that the hub gets later
+}
+
+// load reads the checkpoints that there are now.
+func (plan *startPlan) load(ctx context.Context) (err error) {
+	plan.checkpoints, plan.unreadable, err = plan.store.all(ctx)
+	return err
 }
 
 // missing returns the partitions that have no checkpoint, not even an unreadable one.
@@ -82,8 +91,8 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 
 	cs := s.checkpoints()
-	plan := &startPlan{positions: map[string]Start{}}
-	if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+	plan := &startPlan{source: s, store: cs, positions: map[string]Start{}}
+	if err := plan.load(ctx); err != nil {
 		return nil, err
 	}
 
@@ -99,7 +108,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	plan.partitions = state.partitions
 	plan.ends = state.ends
 	cs.generation = state.generation()
-	if err := s.planStart(ctx, cs, plan, state.at, last); err != nil {
+	if err := plan.decide(ctx, state.at, last); err != nil {
 		return nil, err
 	}
 
@@ -130,27 +139,23 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	return h, nil
 }
 
-func (s *Source) planStart(
-	ctx context.Context,
-	cs *checkpoints,
-	plan *startPlan,
-	at endpoint,
-	last lastRead,
-) (err error) {
+// decide says where partitions begin of the hub at an endpoint.
+func (plan *startPlan) decide(ctx context.Context, at endpoint, last lastRead) (err error) {
+	s := plan.source
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions[id] = Start{Earliest: true}
 	}
 
-	if err := s.startOverRecreated(ctx, cs, plan); err != nil {
+	if err := plan.startOverRecreated(ctx); err != nil {
 		return err
 	}
 
 	switch {
 	case last.at != (endpoint{}) && last.at != at.lower():
-		err = s.startOverMoved(ctx, cs, plan, last.at)
+		err = plan.startOverMoved(ctx, last.at)
 	case s.config.Start == (Start{}):
-		err = s.pinLatest(ctx, cs, plan)
+		err = plan.pinLatest(ctx)
 	}
 
 	if err != nil {
@@ -163,22 +168,14 @@ func (s *Source) planStart(
 	}
 
 	missing := plan.missing()
-	switch fresh := slices.DeleteFunc(slices.Clone(missing), plan.startsOver); {
-	case len(fresh) == 0:
+	fresh := slices.DeleteFunc(slices.Clone(missing), plan.startsOver)
+	log, text := s.log.Warn, "partitions have no checkpoint: starting over"
+	if len(fresh) == len(plan.partitions) {
+		log, text = s.log.Info, "no partition has a checkpoint, as on a first start: starting to read"
+	}
 
-	case len(fresh) == len(plan.partitions):
-		s.log.Info(
-			"no partition has a checkpoint, as on a first start: starting to read",
-			zap.Strings("partitions", fresh),
-			zap.Stringer("at", plan.others),
-		)
-
-	default:
-		s.log.Warn(
-			"partitions have no checkpoint: starting over",
-			zap.Strings("partitions", fresh),
-			zap.Stringer("at", plan.others),
-		)
+	if len(fresh) > 0 {
+		log(text, zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}
 
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
@@ -191,36 +188,28 @@ func (s *Source) planStart(
 
 // startOverRecreated starts over the partitions whose checkpoints are of another
 // hub of this name.
-func (s *Source) startOverRecreated(ctx context.Context, cs *checkpoints, plan *startPlan) error {
+func (plan *startPlan) startOverRecreated(ctx context.Context) error {
 	another := map[string]StoredCheckpoint{}
 	for id, c := range plan.checkpoints {
 		if plan.beyond(plan.ends, id) {
-			cs.beyond[id] = c.etag
+			plan.store.beyond[id] = c.etag
 		}
 
-		if cs.ofOtherHub(id, c) {
+		if plan.store.ofOtherHub(id, c) {
 			another[id] = c
 		}
 	}
 
-	return s.startOver(
-		ctx,
-		cs,
-		plan,
-		slices.Collect(maps.Keys(another)),
-		resumeTime(another),
-		"the checkpoints are of another hub of this name, which was deleted or failed over",
-	)
+	const why = "the checkpoints are of another hub of this name, which was deleted or failed over"
+	return plan.startOver(ctx, slices.Collect(maps.Keys(another)), resumeTime(another), why)
 }
 
 // startOverMoved starts over the partitions that have no checkpoint at this
 // endpoint, because the IoT Hub had another one before.
-func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *startPlan, before endpoint) error {
-	there, unreadable, err := ReadCheckpoints(
-		ctx,
-		s.config.Records,
-		NewGroup(before.namespace, before.hub, s.config.ConsumerGroup),
-	)
+func (plan *startPlan) startOverMoved(ctx context.Context, before endpoint) error {
+	config := plan.source.config
+	group := NewGroup(before.namespace, before.hub, config.ConsumerGroup)
+	there, unreadable, err := ReadCheckpoints(ctx, config.Records, group)
 	if err != nil || len(there)+len(unreadable) == 0 {
 		return err
 	}
@@ -230,26 +219,13 @@ func (s *Source) startOverMoved(ctx context.Context, cs *checkpoints, plan *star
 		resume = time.Time{}
 	}
 
-	return s.startOver(
-		ctx,
-		cs,
-		plan,
-		plan.missing(),
-		resume,
-		fmt.Sprintf("the endpoint of %s was %v before", s.config.IoTHub, before),
-	)
+	why := fmt.Sprintf("the endpoint of %s was %v before", config.IoTHub, before)
+	return plan.startOver(ctx, plan.missing(), resume, why)
 }
 
 // startOver starts partitions at a time, or at the earliest event if that is
 // zero. One that is empty gets its checkpoint at once, since it may stay idle for long.
-func (s *Source) startOver(
-	ctx context.Context,
-	cs *checkpoints,
-	plan *startPlan,
-	ids []string,
-	at time.Time,
-	why string,
-) error {
+func (plan *startPlan) startOver(ctx context.Context, ids []string, at time.Time, why string) error {
 	start := Start{Earliest: at.IsZero(), Time: at}
 	var reread []string
 	for _, id := range slices.Sorted(slices.Values(ids)) {
@@ -258,7 +234,7 @@ func (s *Source) startOver(
 		case !ok: // the hub has fewer partitions than the other had
 
 		case end.IsEmpty:
-			c, err := cs.write(ctx, id, telemetry.Checkpoint{Position: lastPosition(end)}, plan.checkpoints[id])
+			c, err := plan.store.write(ctx, id, telemetry.Checkpoint{Position: lastPosition(end)}, plan.checkpoints[id])
 			if err != nil && !errors.Is(err, records.ErrConflict) { // another replica was first
 				return err
 			}
@@ -271,7 +247,7 @@ func (s *Source) startOver(
 	}
 
 	if len(reread) > 0 {
-		s.log.Error(
+		plan.source.log.Error(
 			why+": starting over where nothing is missed; alerts already sent are not repeated",
 			zap.Strings("partitions", reread),
 			zap.Stringer("at", start),
@@ -284,7 +260,8 @@ func (s *Source) startOver(
 // pinLatest writes the current end of every partition as its checkpoint if this
 // is the first start. It keeps, and waits for, what other replicas write at the
 // same time. What a failure leaves unwritten is written at the next attempt.
-func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan) (err error) {
+func (plan *startPlan) pinLatest(ctx context.Context) error {
+	s := plan.source
 	if len(plan.checkpoints)+len(plan.unreadable) == 0 && s.latest == nil {
 		s.latest = map[string]telemetry.Position{}
 		sequences := map[string]int64{}
@@ -303,7 +280,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 		}
 
 		writing.Go(func() error {
-			_, err := cs.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
+			_, err := plan.store.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
 			if errors.Is(err, records.ErrConflict) {
 				return nil
 			}
@@ -317,7 +294,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 
 	if s.latest != nil {
 		s.latest = nil
-		if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+		if err := plan.load(ctx); err != nil {
 			return err
 		}
 	}
@@ -325,7 +302,7 @@ func (s *Source) pinLatest(ctx context.Context, cs *checkpoints, plan *startPlan
 	// Another replica may be about to write the rest.
 	for end := time.Now().Add(s.firstStartGrace); len(plan.missing()) > 0 && time.Now().Before(end); {
 		backoff.Sleep(ctx, s.firstStartGrace/20)
-		if plan.checkpoints, plan.unreadable, err = cs.all(ctx); err != nil {
+		if err := plan.load(ctx); err != nil {
 			return err
 		}
 	}
