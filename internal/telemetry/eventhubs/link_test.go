@@ -65,8 +65,12 @@ func TestLinksAreOpenedSideBySide(t *testing.T) {
 					return call(ctx)
 				})
 			}
-			config.BalanceInterval, config.OwnershipExpiry = 0, 0
+			// Nothing takes too long, however busy the machine is.
+			config.BalanceInterval = 0
+			config.OwnershipExpiry = 10 * time.Minute
 			s := h.source(t, config)
+			s.SetLimits(200*time.Millisecond, time.Hour, 10*time.Minute, 10*time.Minute, time.Hour)
+			s.SetQueryLimit(10 * time.Minute)
 			far(s, c.roundTrip)
 			began := time.Now()
 			_, stop := read(t, s)
