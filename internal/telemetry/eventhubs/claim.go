@@ -51,13 +51,21 @@ func (c *Config) token(ctx context.Context, audience string) (token, error) {
 	return token{signature, text, ends, now.Add(claimEvery)}, nil
 }
 
-// claim puts a token to the hub of conn, which allows one claim at a time on a connection.
-func claim(ctx context.Context, conn *amqp.Conn, audience string, t token) error {
-	properties := map[string]any{"operation": "put-token", "type": t.kind, "name": audience}
+// claim makes the claim by which the links of the connection are allowed, and returns when to renew it. A connection
+// allows one at a time.
+func (c *connection) claim() (next time.Time, err error) {
+	t, err := c.config.token(c.ctx, c.audience)
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	properties := map[string]any{"operation": "put-token", "type": t.kind, "name": c.audience}
 	if !t.ends.IsZero() {
 		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
 	}
 
 	put := &amqp.Message{ApplicationProperties: properties, Value: t.text}
-	return request(ctx, conn, "$cbs", []*amqp.Message{put}, func(*amqp.Message) {})
+	err = c.request(c.ctx, "$cbs", []*amqp.Message{put}, func(*amqp.Message) {})
+
+	return t.next, err
 }

@@ -245,25 +245,8 @@ var errNotOpened = errors.New("the hub has not opened the link in time")
 
 // expired returns err, and that ctx ended before it, if it did.
 func expired(ctx context.Context, err error) error {
-	if ctx.Err() == nil {
+	if err == nil || ctx.Err() == nil {
 		return err
 	}
 	return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
-}
-
-// claim makes the claim by which the links of the connection are allowed, and returns when to renew it.
-func (c *connection) claim() (next time.Time, err error) {
-	t, err := c.config.token(c.ctx, c.audience)
-	if err != nil {
-		return time.Time{}, err
-	}
-
-	limit := c.source.queryLimit
-	ctx, cancel := context.WithTimeoutCause(c.ctx, limit, fmt.Errorf("the hub has not answered a claim within %v", limit))
-	defer cancel()
-	if err := claim(ctx, c.amqp, c.audience, t); err != nil {
-		return time.Time{}, expired(ctx, err)
-	}
-
-	return t.next, nil
 }

@@ -10,7 +10,7 @@ import (
 // appendEvents appends the events that have come in one message. The cursor completes their positions.
 func appendEvents(to []telemetry.Event, data []byte, kept *texts) []telemetry.Event {
 	events, n, ok := amqpfilter.Parse(data)
-	if !ok { // the hub sends events from an address that is no partition's
+	if !ok { // the filter has not seen that the link is opened
 		return append(to, telemetry.Event{
 			Position:    telemetry.Position{Sequence: unknownSequence},
 			Undecodable: "the message did not pass the filter",

@@ -46,25 +46,18 @@ func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) b
 	return s.query(ctx, wanted)
 }
 
-// ask asks the hub once about itself and those of its partitions that are wanted. It gives up queryLimit after the last
-// answer.
+// ask asks the hub once about itself and those of its partitions that are wanted.
 func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
-	limit := cs.source.queryLimit
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silent := time.AfterFunc(limit, func() {
-		cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
-	})
-	defer silent.Stop()
-	c, err := cs.acquire(ctx)
+	opening, cancel := context.WithTimeout(ctx, cs.source.queryLimit)
+	defer cancel()
+	c, err := cs.acquire(opening)
 	if err != nil {
-		return hubState{}, expired(ctx, err)
+		return hubState{}, expired(opening, err)
 	}
 	defer cs.release(c)
-	silent.Reset(limit)
-	t, err := c.config.token(ctx, c.audience)
+	t, err := c.config.token(opening, c.audience)
 	if err != nil {
-		return hubState{}, expired(ctx, err)
+		return hubState{}, expired(opening, err)
 	}
 
 	question := func(kind, partition string) *amqp.Message {
@@ -76,8 +69,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 
 	const node = "$management"
 	state := hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
-	err = request(ctx, c.amqp, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) {
-		silent.Reset(limit)
+	err = c.request(ctx, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) {
 		about, _ := answer.Value.(map[string]any)
 		state.created, _ = about["created_at"].(time.Time)
 		state.partitions, _ = about["partition_ids"].([]string)
@@ -87,7 +79,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 
 	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.config.Hub, expired(ctx, err))
+		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.config.Hub, err)
 	}
 
 	var questions []*amqp.Message
@@ -101,8 +93,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 		return state, nil
 	}
 
-	err = request(ctx, c.amqp, node, questions, func(answer *amqp.Message) {
-		silent.Reset(limit)
+	err = c.request(ctx, node, questions, func(answer *amqp.Message) {
 		if end, ok := partitionEnd(answer.Value); ok {
 			state.ends[end.PartitionID] = end
 		}
@@ -112,7 +103,6 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 
 	if err != nil {
-		err = expired(ctx, err)
 		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), err)
 	}
 

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"time"
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/uuid"
@@ -25,11 +26,20 @@ func (e *statusError) Error() string {
 }
 
 // request sends requests to a node of the hub, several at a time, and gives take the answers as they come. It ends when
-// the hub refuses one.
-func request(
-	ctx context.Context, conn *amqp.Conn, node string, requests []*amqp.Message, take func(answer *amqp.Message),
-) error {
-	session, err := conn.NewSession(ctx, nil)
+// the hub refuses one, or answers nothing for the source's queryLimit.
+func (c *connection) request(
+	ctx context.Context, node string, requests []*amqp.Message, take func(answer *amqp.Message),
+) (err error) {
+	limit := c.source.queryLimit
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	silent := time.AfterFunc(limit, func() {
+		cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
+	})
+	defer silent.Stop()
+	defer func() { err = expired(ctx, err) }()
+
+	session, err := c.amqp.NewSession(ctx, nil)
 	if err != nil {
 		return err
 	}
@@ -50,11 +60,11 @@ func request(
 		return err
 	}
 
-	asking, ctx := errgroup.WithContext(ctx)
+	asking, both := errgroup.WithContext(ctx)
 	asking.SetLimit(maxRequests)
 	asking.Go(func() error {
 		for range requests {
-			answer, err := receiver.Receive(ctx, nil)
+			answer, err := receiver.Receive(both, nil)
 			if err != nil {
 				return err
 			}
@@ -63,10 +73,11 @@ func request(
 			if text, _ := answer.ApplicationProperties["status-description"].(string); code < 200 || code > 299 {
 				return &statusError{int(code), text}
 			}
-			if err := receiver.AcceptMessage(ctx, answer); err != nil {
+			if err := receiver.AcceptMessage(both, answer); err != nil {
 				return err
 			}
 
+			silent.Reset(limit)
 			take(answer)
 		}
 
@@ -74,7 +85,7 @@ func request(
 	})
 	for i, r := range requests {
 		r.Properties = &amqp.MessageProperties{MessageID: strconv.Itoa(i), ReplyTo: &replies}
-		asking.Go(func() error { return sender.Send(ctx, r, nil) })
+		asking.Go(func() error { return sender.Send(both, r, nil) })
 	}
 
 	return asking.Wait()
