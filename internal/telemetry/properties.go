@@ -45,21 +45,23 @@ func (p Properties) Get(name string) (found Property) {
 	return found
 }
 
-// EncodeProperties returns properties that are all text, as those of an IoT Hub are.
-func EncodeProperties(all map[string]string) Properties {
+// EncodeProperties returns properties with these values, in the order of their names.
+func EncodeProperties(all map[string]Property) Properties {
 	if len(all) == 0 {
 		return nil
 	}
 
-	text := func(b []byte, s string) []byte {
-		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(s))), s...)
-	}
 	var entries []byte
 	for _, name := range slices.Sorted(maps.Keys(all)) {
-		entries = text(text(entries, name), all[name])
+		entries = append(append(entries, Text(name)...), all[name]...)
 	}
 
 	b := binary.BigEndian.AppendUint32([]byte{amqpvalue.Map32}, uint32(len(entries)+4))
 
 	return append(binary.BigEndian.AppendUint32(b, uint32(2*len(all))), entries...)
+}
+
+// Text returns a property that is text, as those of an IoT Hub are.
+func Text(s string) Property {
+	return append(binary.BigEndian.AppendUint32([]byte{amqpvalue.String32}, uint32(len(s))), s...)
 }

@@ -473,7 +473,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		b.Reset()
 		events := &history{
 			{Device: "probe", Enqueued: now.Add(-time.Hour), Body: []byte(`{"temperature":70}`)},
-			{Device: "probe", Enqueued: now, Body: []byte(`{"temperature":91}`), Properties: telemetry.EncodeProperties(map[string]string{"site": "berlin"})},
+			{Device: "probe", Enqueued: now, Body: []byte(`{"temperature":91}`), Properties: telemetry.EncodeProperties(map[string]telemetry.Property{"site": telemetry.Text("berlin")})},
 			{Device: "probe", Enqueued: now, Body: []byte(`{}`)},
 		}
 		readings, err := a.Readings(t.Context(), "probe", 2*time.Hour, events)

@@ -313,9 +313,9 @@ func (r *Recording) message(
 	e.ContentType = text("contentType")
 	e.ContentEncoding = text("contentEncoding")
 	e.MessageSource = text("iothub-message-source")
-	own := map[string]string{}
+	own := map[string]telemetry.Property{}
 	for name, value := range properties {
-		own[name] = fmt.Sprint(value)
+		own[name] = telemetry.Text(fmt.Sprint(value))
 	}
 
 	e.Properties = telemetry.EncodeProperties(own)
