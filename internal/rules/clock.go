@@ -26,6 +26,12 @@ func (m Moment) By(since Moment) (at, from int64) {
 	return m.Hub, since.Hub
 }
 
+// after returns how long after the earlier moment since m is, as By says.
+func (m Moment) after(since Moment) time.Duration {
+	now, from := m.By(since)
+	return time.Duration(now-from) * time.Microsecond
+}
+
 // Which times of devices are trusted.
 const (
 	MaxAhead  = 5 * time.Minute     // of the hub's

@@ -9,6 +9,7 @@ package rules
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -53,12 +54,14 @@ type Rule struct {
 	Below bool // readings at or below a limit are worth an alert; else those at or above it
 	// not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has
 	// the limit 1
-	Is       []string
-	Valid    *telemetry.Range // readings outside are ignored; nil: all are valid
-	Only     []Condition      // the rule looks only at events for which all of these hold
-	Levels   []Level          // at least one, the mildest first
-	Window   time.Duration    // the time without another alert of the device at this level
-	Resolved bool             // tell when a device is normal again
+	Is     []string
+	Valid  *telemetry.Range // readings outside are ignored; nil: all are valid
+	Only   []Condition      // the rule looks only at events for which all of these hold
+	Levels []Level          // at least one, the mildest first
+	// how long readings must have been beyond the clear of a level for its alarm to end; 0: the first one counts
+	ClearedFor time.Duration
+	Window     time.Duration // the time without another alert of the device at this level
+	Resolved   bool          // tell when a device is normal again
 	// Silent, unless it is 0, is how long after its last message a device is silent. Such a rule is about silence: it
 	// has one level, without a name or a limit.
 	Silent time.Duration
@@ -118,9 +121,9 @@ func (r *Rule) HeardBy() string {
 }
 
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
-// kept: it is about silence, has a duration, a clear of its own, or tells when a device is normal again.
+// kept: it is about silence, has a duration or a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Silence() || r.Resolved ||
+	return r.Silence() || r.Resolved || r.ClearedFor > 0 ||
 		slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
 }
 
@@ -242,6 +245,8 @@ type State struct {
 	Since Moment // unless Normal: of the first reading of those that reached the limit
 	// unless Normal: the greatest time that its device has given a reading since then, in Unix µs; 0 if none had one
 	Newest int64
+	// while Open: of the first of the last readings, if these are all beyond the clear; zero if the last one is not
+	Cleared Moment
 }
 
 // Outdates reports whether a reading taken at a moment says nothing about the present, because one that was taken
@@ -283,16 +288,24 @@ func (r *Rule) Next(l *Level, s State, value, limit, clear float64, at Moment) S
 
 	switch {
 	case s.Phase == Open && r.Cleared(value, clear):
+		s.Cleared = cmp.Or(s.Cleared, at)
+		if at.after(s.Cleared) >= r.ClearedFor {
+			return State{}
+		}
+
+	case s.Phase == Open:
+		s.Cleared = Moment{}
+
+	case !r.Breaching(value, limit):
 		return State{}
-	case s.Phase != Open && !r.Breaching(value, limit):
-		return State{}
+
 	case s.Phase == Normal:
 		s = State{Phase: Pending, Since: at}
 	}
 
 	s.Newest = max(s.Newest, at.Device)
 
-	if now, since := at.By(s.Since); time.Duration(now-since)*time.Microsecond >= l.For {
+	if at.after(s.Since) >= l.For {
 		s.Phase = Open
 	}
 

@@ -42,6 +42,10 @@ func TestNext(t *testing.T) {
 		r.Levels[0].For = d
 		return r
 	}
+	settling := func(r rules.Rule, d time.Duration) rules.Rule {
+		r.ClearedFor = d
+		return r
+	}
 	for name, test := range map[string]struct {
 		rule     rules.Rule
 		override float64 // instead of the limit, unless 0
@@ -68,6 +72,11 @@ func TestNext(t *testing.T) {
 		"late ones do not interrupt":            {lasting(high, 10*time.Second), 0, []reading{{80, 100, 100}, {70, 105, 5}, {70, 106, 6}, {80, 110, 110}}, []rules.Phase{pending, pending, pending, open}, 100},
 		"late ones do not clear":                {high, 0, []reading{{80, 100, 100}, {70, 105, 5}, {80, 110, 110}, {70, 111, 105}, {70, 112, 112}}, []rules.Phase{open, open, open, open, normal}, 0},
 		"late ones open":                        {high, 0, []reading{{70, 100, 100}, {80, 105, 5}, {70, 106, 106}}, []rules.Phase{normal, open, normal}, 0},
+		"it is clear for long enough":           {settling(high, 10*time.Second), 0, []reading{{80, 1, 0}, {79, 2, 0}, {79, 11, 0}, {79, 12, 0}}, []rules.Phase{open, open, open, normal}, 0},
+		"it is not clear for long enough":       {settling(high, 10*time.Second), 0, []reading{{80, 1, 0}, {79, 2, 0}, {80, 11, 0}, {79, 12, 0}, {79, 21, 0}}, []rules.Phase{open, open, open, open, open}, 1},
+		"between clear and limit for long":      {settling(clear, 10*time.Second), 0, []reading{{80, 1, 0}, {74, 2, 0}, {76, 8, 0}, {74, 13, 0}, {74, 23, 0}}, []rules.Phase{open, open, open, open, normal}, 0},
+		"clear and far apart":                   {settling(low, 10*time.Second), 0, []reading{{2, 1, 0}, {5, 2, 0}, {5, 3600, 0}}, []rules.Phase{open, open, normal}, 0},
+		"a burst is clear by the device's time": {settling(high, 10*time.Second), 0, []reading{{80, 100, 40}, {79, 100, 50}, {79, 100, 59}, {79, 101, 60}}, []rules.Phase{open, open, open, normal}, 0},
 		"override above":                        {high, 95, []reading{{90, 1, 0}, {95, 2, 0}, {94, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
 		"override below":                        {high, 60, []reading{{59, 1, 0}, {60, 2, 0}, {59, 3, 0}}, []rules.Phase{normal, open, normal}, 0},
 		"clear moves with an override":          {clear, 95, []reading{{94, 1, 0}, {95, 2, 0}, {90, 3, 0}, {89, 4, 0}}, []rules.Phase{normal, open, open, normal}, 0},
@@ -105,13 +114,14 @@ func anyRule(t *rapid.T) rules.Rule {
 		band = -band
 	}
 	l.Clear = l.Limit - band
+	r.ClearedFor = time.Duration(rapid.IntRange(0, 5).Draw(t, "clear for")) * time.Second
 	r.Levels = []rules.Level{l}
 	return r
 }
 
 // anyReadings draws readings, in the hub's order; its clock may stand still.
 func anyReadings(t *rapid.T) (all []reading) {
-	at := int64(0)
+	at := int64(1) // no moment is zero
 	for range rapid.IntRange(0, 30).Draw(t, "n") {
 		at += int64(rapid.IntRange(0, 4).Draw(t, "after"))
 		device := int64(0)
@@ -145,6 +155,7 @@ func TestNextAgainstAllReadings(t *testing.T) {
 		}
 
 		var alarm []reading // those since it began, without late ones
+		var clear []reading // the last ones of an open alarm, if all are clear
 		open := false
 		for i, s := range run(&r, limit, readings) {
 			is := readings[i]
@@ -153,9 +164,14 @@ func TestNextAgainstAllReadings(t *testing.T) {
 			cleared := r.Cleared(is.value, r.ClearOf(l, limit))
 			switch {
 			case late:
-			case cleared, !open && !breaching:
-				alarm, open = nil, false
+			case !open && !breaching:
+				alarm = nil
+			case open && cleared && lasted(append(clear, is)[0].moment(), is) >= r.ClearedFor:
+				alarm, clear, open = nil, nil, false
+			case open && cleared:
+				alarm, clear = append(alarm, is), append(clear, is)
 			default:
+				clear = nil
 				alarm = append(alarm, is)
 				open = open || lasted(alarm[0].moment(), is) >= l.For
 			}
@@ -169,6 +185,9 @@ func TestNextAgainstAllReadings(t *testing.T) {
 			}
 			for _, was := range alarm {
 				want.Newest = max(want.Newest, was.moment().Device)
+			}
+			if len(clear) > 0 {
+				want.Cleared = clear[0].moment()
 			}
 			if s != want {
 				t.Fatalf("after reading %d: got %v, want %v", i, s, want)
@@ -197,6 +216,10 @@ func TestNextTakesTurns(t *testing.T) {
 				t.Fatalf("opens with reading %d without having been pending", i)
 			case closed && (!r.Cleared(readings[i].value, r.ClearOf(&r.Levels[0], limit)) || s != (rules.State{})):
 				t.Fatalf("closes with reading %d: %v", i, s)
+			case closed && was.Cleared == (rules.Moment{}) && r.ClearedFor > 0:
+				t.Fatalf("closes with reading %d, the first that is clear", i)
+			case closed && was.Cleared != (rules.Moment{}) && lasted(was.Cleared, readings[i]) < r.ClearedFor:
+				t.Fatalf("closes with reading %d too early after %v", i, was)
 			case was.Phase != rules.Normal && s.Phase != rules.Normal && s.Since != was.Since:
 				t.Fatalf("begins anew with reading %d: %v after %v", i, s, was)
 			}
@@ -229,7 +252,7 @@ func TestNextReplays(t *testing.T) {
 func TestStateless(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		r, readings := anyRule(t), anyReadings(t)
-		if r.Stateful() != (r.Levels[0].For > 0 || r.Levels[0].Clear != r.Levels[0].Limit) {
+		if r.Stateful() != (r.Levels[0].For > 0 || r.Levels[0].Clear != r.Levels[0].Limit || r.ClearedFor > 0) {
 			t.Fatal("Stateful is wrong")
 		}
 		if r.Stateful() {
