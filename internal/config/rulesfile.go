@@ -327,6 +327,7 @@ var ruleKeys = []string{
 	"forget",
 	"clear",
 	"hysteresis",
+	"clear_for",
 	"for",
 	"window",
 	"per",
@@ -339,7 +340,7 @@ var ruleKeys = []string{
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "for", "override", "only", "unit", "per"},
+	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "override", "only", "unit", "per"},
 	{"is", "above", "below", "clear", "hysteresis", "override", "valid"},
 	{"above", "below"},
 	{"clear", "hysteresis"},
@@ -385,9 +386,7 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Resolved: r.resolved,
 	}
 
-	if at := values["window"]; at != nil {
-		rule.Window = r.duration(at, "window", minWindow, maxWindow)
-	}
+	r.times(&rule, values)
 
 	if at := values["resolved"]; at != nil {
 		var err error
@@ -464,6 +463,17 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 			"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
 				"again; write resolved: false",
 		)
+	}
+}
+
+// times reads the durations that a rule has for all of its levels.
+func (r *rulesReader) times(rule *rules.Rule, values map[string]ast.Node) {
+	if at := values["window"]; at != nil {
+		rule.Window = r.duration(at, "window", minWindow, maxWindow)
+	}
+
+	if at := values["clear_for"]; at != nil {
+		rule.ClearedFor = r.duration(at, "clear_for", 0, rules.MaxFor)
 	}
 }
 

@@ -84,7 +84,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is a duplicate: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://www.example.com/alerts, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, for, window, per, resolved, override, valid, only or runbook`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, per, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: is not YAML: mapping key \"above\" already defined at [2:28]" + notYAML},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map" + notYAML},
@@ -154,6 +154,10 @@ func TestRulesFileMistakes(t *testing.T) {
 		"for of no level":       {rule("above: {a: 1, b: 2}, for: {c: 2m}"), `line 2, column 55: "c" is not a level of this rule: must be a or b`},
 		"for by level":          {rule("above: 1, for: {a: 2m}"), `line 2, column 44: "a" is not a level: the rule has one limit without a name`},
 		"for of a word":         {rule("is: open, for: {open: 2m}"), `line 2, column 44: "open" is not a level: the rule has one limit without a name`},
+		"clear_for in words":    {rule("above: 1, clear_for: soon"), `line 2, column 49: clear_for is "soon"; must be a duration such as 30s, 5m or 1h30m`},
+		"clear_for too long":    {rule("above: 1, clear_for: 25h"), "line 2, column 49: clear_for is 25h; must be 0s to 24h"},
+		"clear_for by level":    {rule("above: {a: 1, b: 2}, clear_for: {a: 5m}"), "line 2, column 60: clear_for must be a duration such as 30s, 5m or 1h30m"},
+		"clear_for and silent":  {"rules:\n- {name: off, silent: 15m, clear_for: 5m}\n", "line 2, column 39: clear_for is set beside silent: remove one of them, or make two rules"},
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), `line 2, column 48: resolved is "yes"; must be true or false`},
 		"per with recoveries":   {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false"},
@@ -209,6 +213,8 @@ func TestRulesFileAccepts(t *testing.T) {
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
 	lowest := with(rules.Level{Limit: 2, Clear: 2, Override: "low", ClearOverride: "high"})
 	lowest[0].Below = true
+	settling := with(rules.Level{Limit: 80, Clear: 75})
+	settling[0].ClearedFor = 5 * time.Minute
 	byDuration := with(
 		rules.Level{Name: "warning", Limit: 6, Clear: 6, For: 5 * time.Minute},
 		rules.Level{Name: "critical", Limit: 6, Clear: 6, For: 30 * time.Minute},
@@ -232,6 +238,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"hysteresis":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
 		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
 		"for of all":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
+		"clear_for":         {"rules: [{name: hot, field: temp, above: 80, clear: 75, clear_for: 5m}]", settling},
 		"by duration":       {longer, byDuration},
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
@@ -271,6 +278,9 @@ func text(all []rules.Rule, show []string) string {
 			direction = "below"
 		}
 		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.Window, r.Resolved)
+		if r.ClearedFor > 0 {
+			fmt.Fprintf(&b, "  clear_for: %v\n", r.ClearedFor)
+		}
 		for key, value := range map[string]string{"title": r.Title, "unit": r.Unit, "runbook": r.Runbook} {
 			if value != "" {
 				fmt.Fprintf(&b, "  %s: %q\n", key, value)
@@ -354,7 +364,7 @@ func FuzzRulesFile(f *testing.F) {
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
-		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
+		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))

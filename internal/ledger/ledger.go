@@ -68,6 +68,10 @@ type Alarm struct {
 	DeviceSince time.Time `json:"deviceSince,omitzero"`
 	// by the device's clock, when the last reading was taken that the alarm has seen; zero if that is not known
 	DeviceNewest time.Time `json:"deviceNewest,omitzero"`
+	// of an open alarm whose last readings were clear: when the hub took the first of these, and when the device did;
+	// zero if the last one was not, or if that is not known. No recovery is due then
+	Cleared       time.Time `json:"cleared,omitzero"`
+	DeviceCleared time.Time `json:"deviceCleared,omitzero"`
 	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none
 	// is
 	Due *Reading `json:"due,omitempty"`

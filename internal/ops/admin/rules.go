@@ -30,6 +30,7 @@ type ruleRow struct {
 	Level              string
 	Limit, Override    string // Limit is a duration of a rule about silence
 	For, Clear, Window string // For and Clear are empty if there is none
+	ClearFor           string // how long readings must be clear; empty if one is enough
 	Notified           bool   // a recovery is sent
 	Pending, Open      string // empty if the rule keeps no alarms
 	Due                string
@@ -59,6 +60,9 @@ func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 			if r.Stateful() {
 				if !r.Silence() && len(r.Is) == 0 {
 					row.Clear = clearSign(r) + " " + number(l.Clear)
+				}
+				if r.ClearedFor > 0 {
+					row.ClearFor = humanize.Span(r.ClearedFor)
 				}
 
 				var n partition.AlarmCounts

@@ -82,6 +82,10 @@ func Explain(r *rules.Rule) string {
 			ends = "with any other value"
 		}
 
+		if r.ClearedFor > 0 {
+			ends += " for " + config.Plain(r.ClearedFor)
+		}
+
 		if r.Resolved {
 			sent = "with a recovery"
 		}
