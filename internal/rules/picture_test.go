@@ -85,6 +85,16 @@ var scenes = []scene{
 		tells:  []string{"alert 30:00"},
 	},
 	{
+		name: "clear-for", minutes: 16, every: 20 * time.Second,
+		curve: through([2]float64{0, 72}, [2]float64{2, 85}, [2]float64{3.2, 85}, [2]float64{4.2, 75}, [2]float64{5.2, 85}, [2]float64{6.4, 85}, [2]float64{7.6, 74}, [2]float64{8.8, 84},
+			[2]float64{9.6, 84}, [2]float64{11, 72}, [2]float64{16, 71}),
+		panels: []panel{
+			{title: "without clear_for", change: func(r *rules.Rule) { r.ClearedFor = 0 }},
+			{title: "clear_for: 3m"},
+		},
+		tells: []string{""},
+	},
+	{
 		name: "resolved", minutes: 16, every: 20 * time.Second,
 		curve: through([2]float64{0, 72}, [2]float64{1.2, 85}, [2]float64{2.2, 72}, [2]float64{6, 71},
 			[2]float64{7, 85}, [2]float64{7.8, 73}, [2]float64{8.6, 84}, [2]float64{9.4, 73}, [2]float64{10.2, 84}, [2]float64{12.4, 84}, [2]float64{14, 72}, [2]float64{16, 71}),
