@@ -192,6 +192,8 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			a.Since = fromMicros(k.Since.Hub)
 			a.DeviceSince = fromMicros0(k.Since.Device)
 			a.DeviceNewest = fromMicros0(k.Newest)
+			a.Cleared = fromMicros0(k.Cleared.Hub)
+			a.DeviceCleared = fromMicros0(k.Cleared.Device)
 			a.Value = ledger.Number(k.value)
 			a.Limit = ledger.Number(k.limit)
 		}

@@ -222,9 +222,10 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 		Value: 20, Limit: 65, Enqueued: at.UnixMicro(), Sequence: 9,
 		Since: at.Add(-time.Hour).UnixMicro(), Device: at.Add(-time.Second).UnixMicro(),
 	}}}
-	h := history{alarms: map[alarmKey]alarm{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}, Newest: at.UnixMicro()}, value: 81, limit: 80, due: due}}}
+	h := history{alarms: map[alarmKey]alarm{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}, Newest: at.UnixMicro(), Cleared: rules.Moment{Hub: at.Add(time.Second).UnixMicro(), Device: at.UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
 		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), DeviceNewest: at, Value: 81, Limit: 80,
+		Cleared: at.Add(time.Second), DeviceCleared: at,
 		Due: &ledger.Reading{Log: "log", Sequence: 9, Enqueued: at, Value: 20, Limit: 65, Since: at.Add(-time.Hour), DeviceTime: at.Add(-time.Second)},
 	}
 	c := h.content(telemetry.Position{})

@@ -47,8 +47,9 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 
 	k := alarm{
 		State: rules.State{
-			Since:  rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
-			Newest: micros0(from.DeviceNewest),
+			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
+			Newest:  micros0(from.DeviceNewest),
+			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
 		},
 		value:    float64(from.Value),
 		limit:    float64(from.Limit),
@@ -90,8 +91,12 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 
 	was := k
 
+	unsure := passed || !l.removed.IsZero() // nobody can know whether what had begun lasted
+
 	switch {
-	case k.Phase == rules.Pending && (passed || !l.removed.IsZero()): // nobody can know whether it lasted
+	case k.Phase == rules.Open && unsure:
+		k.Cleared = rules.Moment{}
+	case k.Phase == rules.Pending && unsure:
 		k.State = rules.State{}
 	case l.removed.IsZero() && !l.rule.stateful:
 		k.State = rules.State{}

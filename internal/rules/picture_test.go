@@ -86,13 +86,16 @@ var scenes = []scene{
 	},
 	{
 		name: "clear-for", minutes: 16, every: 20 * time.Second,
-		curve: through([2]float64{0, 72}, [2]float64{2, 85}, [2]float64{3.2, 85}, [2]float64{4.2, 75}, [2]float64{5.2, 85}, [2]float64{6.4, 85}, [2]float64{7.6, 74}, [2]float64{8.8, 84},
-			[2]float64{9.6, 84}, [2]float64{11, 72}, [2]float64{16, 71}),
+		curve: through([2]float64{0, 72}, [2]float64{2, 84}, [2]float64{2.6, 84}, [2]float64{4, 74}, [2]float64{5.6, 84}, [2]float64{6.2, 84}, [2]float64{7.6, 74}, [2]float64{9.2, 84},
+			[2]float64{9.8, 84}, [2]float64{11.4, 72}, [2]float64{16, 71}),
 		panels: []panel{
 			{title: "without clear_for", change: func(r *rules.Rule) { r.ClearedFor = 0 }},
 			{title: "clear_for: 3m"},
 		},
-		tells: []string{""},
+		tells: []string{
+			"alert 1:20, resolved 3:20, alert 5:00, resolved 7:00, alert 8:40, resolved 10:40",
+			"alert 1:20, alert 5:00, alert 8:40, resolved 13:40",
+		},
 	},
 	{
 		name: "resolved", minutes: 16, every: 20 * time.Second,

@@ -63,6 +63,7 @@ func TestAlarms(t *testing.T) {
 		r.Levels[1].Limit, r.Levels[1].Clear = threshold, threshold
 		r.Levels[0].For, r.Levels[1].For = 20*time.Second, time.Minute
 	}
+	settling := func(r *rules.Rule) { r.ClearedFor = time.Minute }
 	const critical = threshold + 60
 	for _, tt := range []struct {
 		name   string
@@ -93,6 +94,14 @@ func TestAlarms(t *testing.T) {
 		{
 			"the same limit for longer is the higher level", longer, 20 * time.Second, []float64{hot, hot, hot, hot, hot, cool},
 			"warning alert 2, critical alert 4, critical recovery 6, warning recovery 6",
+		},
+		{"not clear for long enough", settling, 20 * time.Second, []float64{hot, cool, cool, hot, cool, cool}, "alert 1, alert 4"},
+		{"clear for long enough", settling, 20 * time.Second, []float64{hot, cool, cool, cool, cool, hot}, "alert 1, recovery 5, alert 6"},
+		{"clear and far apart", settling, time.Hour, []float64{hot, cool, cool}, "alert 1, recovery 3"},
+		{
+			"the milder level is open while the higher one is not clear for long enough", func(r *rules.Rule) { levels(r); settling(r) },
+			35 * time.Second, []float64{critical, hot, hot, hot, cool, cool, cool},
+			"critical alert 1, critical recovery 4, warning alert 4, warning recovery 7",
 		},
 		{"straight to the higher level", levels, 70 * time.Second, []float64{critical, cool}, "critical alert 1, critical recovery 2"},
 	} {
@@ -159,6 +168,7 @@ func TestResolved(t *testing.T) {
 // A new owner goes on where the last one stopped, whatever state the alarm was in.
 func TestTakeOver(t *testing.T) {
 	sustained := func(r *rules.Rule) { r.Levels[0].For = time.Minute }
+	settling := func(r *rules.Rule) { r.ClearedFor = time.Minute }
 	for _, tt := range []struct {
 		name          string
 		change        func(*rules.Rule)
@@ -170,6 +180,8 @@ func TestTakeOver(t *testing.T) {
 		{"pending and cool", sustained, []float64{40, 40}, []float64{20, 40}, 30 * time.Second, ""},
 		{"open", nil, []float64{40}, []float64{20}, 0, "alert 1, recovery 2"},
 		{"open with for", sustained, []float64{40, 40, 40, 40, 40, 40, 40}, []float64{20}, 0, "alert 7, recovery 8"},
+		{"clear", settling, []float64{40, 20, 20}, []float64{20}, 50 * time.Second, "alert 1, recovery 4"},
+		{"clear and hot again", settling, []float64{40, 20, 20}, []float64{40, 20}, 50 * time.Second, "alert 1, alert 4"},
 		{"owed", nil, []float64{40, 20}, nil, 0, "alert 1, recovery 2"},
 		{"owed and hot again", nil, []float64{40, 20}, []float64{40}, 0, "alert 1"},
 		{"normal", nil, []float64{20}, []float64{20}, 0, ""},

@@ -116,6 +116,10 @@ func reason(out []byte) string {
 }
 
 var plantedBugs = []plantedBug{
+	{"a take-over forgets since when an alarm is clear", []edit{{
+		"partition/restore.go", "Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},", "",
+	}}},
+	{"a clear reading ends an alarm at once", []edit{{"rules/rules.go", "at.after(s.Cleared) >= r.ClearedFor", "true"}}},
 	// Sites.
 	{"a reading joins the delivery of another site of its device", []edit{{
 		"delivery/outbox.go", "		d := q.deliveries[a.Key]\n", `		d := q.deliveries[a.Key]

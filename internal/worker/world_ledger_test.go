@@ -57,7 +57,8 @@ func (w *world) eachAlarm(do func(s subject, device string)) {
 }
 
 func (now state) is(want state) bool {
-	return now.phase == want.phase && now.since.Equal(want.since) && now.own.Equal(want.own) && now.newest.Equal(want.newest)
+	return now.phase == want.phase && now.since.Equal(want.since) && now.own.Equal(want.own) && now.newest.Equal(want.newest) &&
+		now.clear.Equal(want.clear) && now.clears.Equal(want.clears)
 }
 
 // alarmOf returns what a ledger has of a device's level.
@@ -74,6 +75,7 @@ func alarmOf(c ledger.Content, s subject, device string) (f state) {
 			f.phase = "pending"
 		}
 		f.since, f.own, f.newest = a.Since, a.DeviceSince, a.DeviceNewest
+		f.clear, f.clears = a.Cleared, a.DeviceCleared
 		if a.Due != nil {
 			f.owed, f.over = a.Due.Sequence, a.Due.Since
 		}

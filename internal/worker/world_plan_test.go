@@ -204,7 +204,21 @@ func newPlan(number uint64) plan {
 	if d.chance(0.4) {
 		d.scene(&p)
 	}
+	p.settle()
 	return p
+}
+
+// settle has alarms end only after a while, in some plans. It draws from a stream of its own, which moves nothing else.
+func (p *plan) settle() {
+	d := draw{rand.New(rand.NewPCG(p.number, 1))}
+	lasts := pick(d, 0, 0, 0, 20*second, 70*second)
+	for _, set := range p.versions {
+		for i := range set {
+			if !set[i].Silence() {
+				set[i].ClearedFor = lasts
+			}
+		}
+	}
 }
 
 // versions draws the rules, and how they change.

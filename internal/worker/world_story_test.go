@@ -18,6 +18,8 @@ type state struct {
 	own    time.Time // of the same, by the device's clock; zero if it has none
 	shown  time.Time // of the same, by the clock by which the event was compared
 	newest time.Time // when the last of its readings was taken, by the device's clock; zero if none has such a time
+	clear  time.Time // while open: of the first of the last readings, if these are all clear
+	clears time.Time // of the same, by the device's clock
 	tells  string    // whether receivers are told about this event: yes or maybe; empty: no
 	owed   int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
 	over   time.Time // when that alarm had begun
@@ -88,7 +90,7 @@ func (w *world) perhaps(log *hubLog, i int, was, is state) state {
 		return is
 	}
 	tells := least(is.tells, "maybe")
-	if is.phase == was.phase && is.since.Equal(was.since) && is.newest.Equal(was.newest) {
+	if is.phase == was.phase && is.since.Equal(was.since) && is.newest.Equal(was.newest) && is.clear.Equal(was.clear) {
 		was.tells = tells
 		return was
 	}
@@ -160,7 +162,7 @@ func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 		}
 		begin--
 	}
-	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() ||
+	if rule, _ := w.ever(s); now.phase == "pending" || !rule.Stateful() || !now.clear.IsZero() ||
 		until.Sub(log.reigns[begin].at) > removedAfter-removing {
 		return now.doubted()
 	}
@@ -179,7 +181,7 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 			now.tells = "maybe"
 		}
 		return now
-	case now.phase == "unsure" && cool:
+	case now.phase == "unsure" && cool && r.ClearedFor == 0:
 		return state{phase: "normal", owed: -1}
 	case now.phase == "unsure" && hot && l.For == 0:
 		return state{phase: "open", newest: own, tells: "yes"}
@@ -192,6 +194,10 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 			now.tells = "maybe"
 		}
 		return now
+	case now.phase == "open" && cool && !now.settles(r, own, at):
+		if now.clear.IsZero() {
+			now.clear, now.clears = at, own
+		}
 	case now.phase == "open" && cool:
 		if !r.Resolved {
 			return state{phase: "normal"}
@@ -205,6 +211,9 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	}
 	if now.phase == "normal" {
 		return now
+	}
+	if !cool {
+		now.clear, now.clears = time.Time{}, time.Time{}
 	}
 	if own.After(now.newest) {
 		now.newest = own
@@ -238,6 +247,17 @@ func (now state) excluded(r *rules.Rule, m reading, e telemetry.Event) state {
 		return state{phase: "normal", owed: now.owed, over: now.over}
 	}
 	return now
+}
+
+// settles reports whether a clear reading ends an open alarm: whether all have been clear for long enough.
+func (now state) settles(r *rules.Rule, own, at time.Time) bool {
+	switch {
+	case now.clear.IsZero():
+		return r.ClearedFor == 0
+	case !own.IsZero() && !now.clears.IsZero():
+		return own.Sub(now.clears) >= r.ClearedFor
+	}
+	return at.Sub(now.clear) >= r.ClearedFor
 }
 
 // clock returns when an event was and when the alarm began, by one clock: the device's, if both have its time.
