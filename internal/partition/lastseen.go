@@ -61,7 +61,7 @@ type Decision uint8
 const (
 	NoLimit      Decision = iota // it reaches no limit
 	Excluded                     // it reaches the limit of a rule that does not look at it, because of rules.Rule.Only
-	StaysOpen                    // it is between clear and limit of an open alarm
+	StaysOpen                    // it reaches no limit, and does not end an open alarm
 	StaysPending                 // it reaches the limit, but not for long enough yet
 	Outdated                     // the alarm has seen a reading that was taken later
 	Inhibited                    // a higher level of the rule is open

@@ -298,7 +298,8 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		return whyPending, limit + ", but not for long enough yet" + alarm
 
 	case partition.StaysOpen:
-		clear := rule.Text(rule.ClearOf(level, r.Limit))
+		end := rule.ClearOf(level, r.Limit)
+		clear := rule.Text(end)
 		if level.ClearOverride != "" {
 			clear += " (or its property " + level.ClearOverride + ")"
 		}
@@ -306,6 +307,11 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		side := "below"
 		if rule.Below {
 			side = "above"
+		}
+
+		if rule.ClearedFor > 0 && rule.Cleared(r.Value, end) {
+			lasts := humanize.Span(rule.ClearedFor)
+			return whyOpen, fmt.Sprintf("%s, and is %s %s, but has not been for %s yet%s", below, side, clear, lasts, alarm)
 		}
 
 		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"slices"
 	"testing"
 	"time"
 
@@ -121,6 +122,8 @@ func TestWhyOfRules(t *testing.T) {
 	mild := rules.Threshold("temperature", -15, time.Minute)
 	mild.Rules[0].Levels[0].Override = "maxTemp"
 	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
+	settling := rules.Set{Rules: slices.Clone(below.Rules)}
+	settling.Rules[0].ClearedFor = 5 * time.Minute
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) partition.AlarmState {
 		return partition.AlarmState{Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
 	}
@@ -162,6 +165,8 @@ func TestWhyOfRules(t *testing.T) {
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of a higher level is open"},
 		"between": {&below, partition.Reading{Value: 77, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
 			"Its last reading, 77 at 03:13:55 UTC (5 s ago), does not reach the limit of 80, but is not below 75 either: its alarm has been open since 03:00:00 UTC, when 80 reached the limit of 80"},
+		"not clear for long enough": {&settling, partition.Reading{Value: 70, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
+			"Its last reading, 70 at 03:13:55 UTC (5 s ago), does not reach the limit of 80, and is below 75, but has not been for 5 min yet: its alarm has been open since 03:00:00 UTC, when 80 reached the limit of 80"},
 		"between, of a rule below": {&set, partition.Reading{Value: 3, Decision: partition.StaysOpen, Rule: "cold", Limit: 2}, []partition.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
 			"Its last reading, 3 at 03:13:55 UTC (5 s ago), does not reach the limit of 2 (rule cold), but is not above 4 either: its alarm (rule cold) has been open since 03:00:00 UTC, when 2 reached the limit of 2; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"normal again": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
