@@ -138,7 +138,7 @@ func (w *world) interrupted(in *inbox, s subject, of matter, from, to time.Time)
 func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival) {
 	for _, a := range heard {
 		i := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == a.Partition })
-		if i < 0 || a.Removed || !w.steady(s) || w.unclear[a.Device] {
+		if i < 0 || a.Removed || !w.steady(s) || !w.isClear(a.Device, a.at) {
 			continue
 		}
 		f := w.follow(w.logs[i], s, a.Device)[a.Sequence]
@@ -157,7 +157,7 @@ func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival
 func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard []arrival) {
 	rule, _ := w.ever(s)
 	for _, t := range tells {
-		settled := !t.sure || len(w.dead) > 0 && w.ruleWent(t, s)
+		settled := !t.sure || w.ruleWent(in, s, of, t)
 		for _, a := range heard {
 			switch {
 			case a.Resolved:
@@ -179,10 +179,13 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 	}
 }
 
-// ruleWent reports whether a later reading of t's device was decided by somebody without the rule: after a dead letter
-// a delivery goes on with the latest reading, and with that its alert may have gone.
-func (w *world) ruleWent(t told, s subject) bool {
-	if t.log == nil {
+// ruleWent reports whether a later reading of t's device was decided by somebody without the rule, after an alert of the
+// same matter had become a dead letter: its delivery goes on with the latest reading, and with that may have gone.
+func (w *world) ruleWent(in *inbox, s subject, of matter, t told) bool {
+	died := slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+		return d.isOf(in, s, of) && !d.Alert.Resolved && !d.Alert.Enqueued.After(t.at)
+	})
+	if t.log == nil || !died {
 		return false
 	}
 	for i, m := range t.log.readings {
@@ -347,7 +350,7 @@ func (w *world) scattered(device string) bool {
 func (p *process) judgeRecovery(a notify.Alert) {
 	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
 	s := subject{a.Rule, a.Level}
-	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) || p.unclear[a.Device] {
+	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) || !p.isClear(a.Device, time.Now()) {
 		return
 	}
 	o := p.owners[i]

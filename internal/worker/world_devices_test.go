@@ -65,7 +65,7 @@ func (log *hubLog) publish(w *world, r reading, enqueued time.Time) {
 	e.Position = telemetry.Position{Sequence: n, Offset: fmt.Sprint(n * 100), Time: enqueued}
 	log.events, log.readings = append(log.events, e), append(log.readings, r)
 	if r.fate == superseded {
-		w.unclear[r.device] = true
+		w.blur(r.device)
 	}
 	w.noteLocked("                                        %s/%d: %s %v %s", log.id, n, r.device, r.value, r.details())
 	close(log.grown)

@@ -81,6 +81,20 @@ func (w *world) above(s subject) (subject, bool) {
 // removedAfter is for how long a rule has to be missing until it counts as removed, and about how long that takes.
 const removedAfter, removing = 10 * time.Minute, time.Minute
 
+// blur notes that from now on the log alone does not say what is true of a device: people remove it, or its messages may
+// be missing. The caller holds w.mu.
+func (w *world) blur(device string) {
+	if w.isClear(device, time.Now()) {
+		w.unclear[device] = time.Now()
+	}
+}
+
+// isClear reports whether the log said all of a device at a time.
+func (w *world) isClear(device string, at time.Time) bool {
+	since, unclear := w.unclear[device]
+	return !unclear || at.Before(since)
+}
+
 // judge checks the end.
 func (w *world) judge() {
 	w.forgetStories()
@@ -100,6 +114,7 @@ func (w *world) judge() {
 	}
 	for _, in := range w.inboxes {
 		w.idsNameOneThing(in)
+		w.repeatsCount(in)
 	}
 	for _, d := range w.dead {
 		w.judgeLetter(d)
@@ -125,6 +140,21 @@ func (w *world) idsNameOneThing(in *inbox) {
 			w.violated("I: %s hears %s twice, and neither says that it may be a repeat", in.name, tell(a.Alert))
 		}
 		known[id] = a
+	}
+}
+
+// repeatsCount: a receiver that has forgotten what it got, which no replica can see, takes for news what this one has
+// dropped. Each of that counts as a send that may be a second delivery, or the one before it does, or it came late.
+func (w *world) repeatsCount(in *inbox) {
+	for i, a := range in.all {
+		counted := !a.dropped || a.replayed || a.Partition == "http" || a.Ambiguous || a.at.After(a.Expires)
+		for _, b := range in.all[:i] {
+			before := b.Source == a.Source && b.About() == a.About() && (b.ID == a.ID || b.Token > a.Token)
+			counted = counted || before && (b.Ambiguous || b.replayed)
+		}
+		if !counted {
+			w.violated("I: %s drops %s, and no send says that it may be a repeat", in.name, tell(a.Alert))
+		}
 	}
 }
 

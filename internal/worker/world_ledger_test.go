@@ -1,6 +1,8 @@
 package worker_test
 
 import (
+	"time"
+
 	"alertworker/internal/ledger"
 )
 
@@ -49,7 +51,7 @@ func (w *world) eachAlarm(do func(s subject, device string)) {
 			continue
 		}
 		for _, device := range w.devices {
-			if !w.unclear[device] {
+			if w.isClear(device, time.Now()) {
 				do(s, device)
 			}
 		}

@@ -163,7 +163,6 @@ func (w *world) forget(m move) {
 	time.Sleep(time.Millisecond) // what was read is decided
 	removed := operation{move: m, at: time.Now(), last: map[*hubLog]int64{}, unsure: w.overlaps()}
 	w.mu.Lock()
-	w.unclear[m.device] = true
 	for _, o := range owners {
 		removed.last[o.log] = int64(len(o.log.events))
 		removed.unsure = removed.unsure || o.log.movedBack
@@ -172,6 +171,7 @@ func (w *world) forget(m move) {
 			return
 		}
 	}
+	w.blur(m.device) // what is read again may come out otherwise
 	w.mu.Unlock()
 
 	any := false

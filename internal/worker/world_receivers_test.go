@@ -12,7 +12,8 @@ import (
 
 // Receivers, and how replicas reach them.
 
-// An inbox is a receiver that drops what docs/receivers.md says.
+// An inbox is a receiver that drops what docs/receivers.md says. One that forgets what it got, or never drops anything,
+// answers as it does, so that replicas can not tell them apart: see repeatsCount for what such a receiver hears more.
 type inbox struct {
 	planned
 	name string

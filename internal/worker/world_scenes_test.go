@@ -14,8 +14,8 @@ import (
 
 // scene gives a plan one of them.
 func (d draw) scene(p *plan) {
-	pick(d, draw.removal, draw.refusedSite, draw.busySite, draw.blindSpot, draw.rollout, draw.lateOwner, draw.lostLevel,
-		draw.chokingStorm)(d, p)
+	pick(d, draw.removal, draw.refusedSite, draw.busySite, draw.blindSpot, draw.rollout, draw.absence, draw.lateOwner,
+		draw.lostLevel, draw.lateEnd, draw.chokingStorm)(d, p)
 }
 
 // only has one rule in force, in one partition, and nobody change that.
@@ -48,6 +48,11 @@ func (p *plan) calm() {
 
 // removal has people remove a device about which nobody could be told, and its owner die then.
 func (d draw) removal(p *plan) {
+	if d.chance(0.5) {
+		r := d.rule("readings", 60*second)
+		r.Only, r.Valid, r.Levels[0].For = nil, nil, 0
+		p.only(r)
+	}
 	m := move{
 		at: time.Duration(10+d.IntN(200)) * second, what: forget, for_: second, device: pick(d, p.devices...),
 		partition: d.IntN(len(p.partitions)), receiver: d.IntN(len(p.receivers)),
@@ -138,6 +143,31 @@ func (d draw) rollout(p *plan) {
 	}
 }
 
+// absence has a partition go to an owner without a rule about silence, but with another one, and back.
+func (d draw) absence(p *plan) {
+	r, other := d.rule("silence", 60*second), d.rule("probe", 60*second)
+	r.Field, r.Valid = "", nil
+	r.Silent, other.Field = pick(d, 60*second, 2*time.Minute), "temperature"
+	p.only(r)
+	p.versions = [][]rules.Rule{{other}, {r, other}}
+	at := time.Duration(0)
+	for i := range p.readings {
+		p.readings[i].gap = min(p.readings[i].gap, 20*second)
+		at += p.readings[i].gap
+	}
+	for i := range p.partitions[0] {
+		p.partitions[0][i].version = 1
+	}
+	p.partitions[0][1].version = 0
+	p.partitions[0][1].after, p.partitions[0][2].after = 0, 0
+	p.compacted, p.tail = false, pick(d, "nothing", "hello")
+	if d.chance(0.5) {
+		p.calm()
+	}
+	back := at + pick(d, 15*second, 70*second, 3*time.Minute)
+	p.moves = []move{{at: at, what: handOver}, {at: back, what: handOver}}
+}
+
 // lateOwner has an owner that hears late that it is replaced, while a recovery waits for the window to end.
 func (d draw) lateOwner(p *plan) {
 	r := d.rule("readings", pick(d, 60*second, 3*time.Minute))
@@ -187,6 +217,33 @@ func (d draw) lostLevel(p *plan) {
 	}
 	p.moves = append(p.moves, move{at: time.Duration(d.Int64N(int64(length + second))), what: handOver})
 	slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
+}
+
+// lateEnd has a rule go while its alarm is open in a partition where nothing comes, and a receiver be down when that
+// counts as its end.
+func (d draw) lateEnd(p *plan) {
+	r := d.rule("readings", 60*second)
+	r.Resolved, r.Only, r.Valid, r.Levels = true, nil, nil, r.Levels[:1]
+	last := r
+	last.Name, last.Levels = "last", []rules.Level{{Limit: 1000, Clear: 1000}}
+	p.only(r)
+	p.versions = append(p.versions, []rules.Rule{last})
+	p.calm()
+	at := time.Duration(0)
+	for i := range p.readings {
+		p.readings[i].gap = min(p.readings[i].gap, 40*second)
+		at += p.readings[i].gap
+	}
+	p.readings[len(p.readings)-1].value = 35
+	for i := range p.partitions[0] {
+		p.partitions[0][i].version, p.partitions[0][i].after = min(i, 1), 0
+	}
+	p.tail, p.giveUp = "nothing", pick(d, 90*second, 5*time.Minute)
+	at += time.Duration(d.IntN(60)) * second
+	p.moves = []move{
+		{at: at, what: handOver},
+		{at: at + removedAfter - 10*second, what: receiverDown, for_: pick(d, 15*second, 50*second)},
+	}
 }
 
 // chokingStorm has a receiver of messages for many always have something to do, and fail because of one device.

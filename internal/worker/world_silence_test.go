@@ -55,7 +55,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(log, i, rule, a) {
 				continue
 			}
-			if m.fate == superseded || m.fate == expired && !w.oneGap(log, a) { // see docs/rules.md
+			if m.fate == superseded && log.replaced(i, a.at) {
 				continue
 			}
 			if m.fate == expired && !at.Before(a.Since.Add(a.Silent)) { // before that it was silent
@@ -87,17 +87,14 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	}
 }
 
-// oneGap reports whether events are missing at one place at most while a device is said to be silent.
-func (w *world) oneGap(log *hubLog, a arrival) bool {
-	gaps, before := 0, ""
-	for i, m := range log.readings {
-		e := log.events[i]
-		if m.fate == expired && before != expired && !e.Enqueued.Before(a.LastHeard) && !e.Enqueued.After(a.Enqueued) {
-			gaps++
+// replaced reports whether a message may not have been there any more at a time, because its device had sent another.
+func (log *hubLog) replaced(i int, at time.Time) bool {
+	for later := i + 1; later < len(log.readings); later++ {
+		if log.readings[later].device == log.readings[i].device && !log.events[later].Enqueued.After(at) {
+			return true
 		}
-		before = m.fate
 	}
-	return gaps <= 1
+	return false
 }
 
 // rosterAge is how old what the roster of another partition says may be: it is written every minute.

@@ -43,8 +43,8 @@ type world struct {
 	posted     []post
 	dead       []keptLetter
 	operations []operation
-	unclear    map[string]bool // devices that people remove, or whose messages may be missing: the log does not say all
-	mutes      []rules.Mute    // that replicas know
+	unclear    map[string]time.Time // since when the log does not say all of a device
+	mutes      []rules.Mute         // that replicas know
 	timeline   []string
 	wrong      []string
 	stories    map[chapter]*story // what the judge knows
@@ -254,7 +254,7 @@ func (w *world) run(ctx context.Context) {
 	w.leases, w.ledgers = memlease.New(), &records.Memory{}
 	w.silences = muting.Store{Records: records.Reliable(w.ledgers), Name: "mutes"}
 	w.down, w.happened, w.calls = map[string]time.Time{}, map[int]bool{}, map[string]int{}
-	w.unclear = map[string]bool{}
+	w.unclear = map[string]time.Time{}
 	for i, r := range w.receivers {
 		w.inboxes = append(w.inboxes, &inbox{planned: r, name: fmt.Sprint("receiver", i), ids: map[string]time.Time{},
 			last: map[string]token{}, choked: map[string]choking{}})
