@@ -70,7 +70,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 					claimed.Sub(w.start), log.id, i+1, at.Sub(w.start))
 			}
 			if quiet := at.Add(m.quiet); m.quiet > 0 && m.fate == readable && log.id == a.Partition &&
-				int64(i+1) == a.Sequence && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
+				int64(i+1) == a.Sequence && w.isHeard(log, i, rule) && a.Enqueued.Before(quiet.Truncate(time.Millisecond)) {
 				w.violated("S1: %s hears that %s is silent (%s) at %v, and it was to be quiet until %v", in.name, a.Device, s,
 					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
 			}
@@ -107,15 +107,19 @@ func (w *world) knownElsewhere(log *hubLog, i int, r *rules.Rule, a arrival) boo
 	if len(w.faults) > 0 || moved || log.readings[i].lag > 0 || log.readings[i].fate == expired {
 		return false
 	}
-	by := log.reigns[log.reignAt(int64(i+1))]
-	hears := slices.ContainsFunc(w.versions[by.version], func(other rules.Rule) bool {
-		return other.Silence() && other.HeardBy() == r.HeardBy()
-	})
 	heard := log.events[i].Enqueued
-	if by.at.After(heard) {
+	if by := log.reigns[log.reignAt(int64(i+1))]; by.at.After(heard) {
 		heard = by.at
 	}
-	return hears && heard.Add(rosterAge).Before(a.Enqueued)
+	return w.isHeard(log, i, r) && heard.Add(rosterAge).Before(a.Enqueued)
+}
+
+// isHeard reports whether whoever decided about a message had a rule that hears the same as r.
+func (w *world) isHeard(log *hubLog, i int, r *rules.Rule) bool {
+	by := log.reigns[log.reignAt(int64(i+1))]
+	return slices.ContainsFunc(w.versions[by.version], func(other rules.Rule) bool {
+		return other.Silence() && other.HeardBy() == r.HeardBy()
+	})
 }
 
 // lasts returns how long a device may be silent by a set of rules; 0 if it has no such rule.
