@@ -11,9 +11,9 @@ import (
 	"time"
 
 	"alertworker/internal/lab/devhub"
-	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/status"
 )
 
@@ -66,7 +66,7 @@ func TestFleet(t *testing.T) {
 	for end := time.Now().Add(time.Minute); len(got) < len(want) && time.Now().Before(end); time.Sleep(50 * time.Millisecond) {
 		got = nil
 		for _, a := range receiver.Taken() {
-			message, _, late := strings.Cut(notify.Style{}.Message(a), ", arrived 1h3")
+			message, _, late := strings.Cut(wording.Style{}.Message(a), ", arrived 1h3")
 			if !late {
 				t.Errorf("it does not say that it is late: %s", message)
 			}

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tracing"
 )
@@ -217,7 +218,7 @@ func openReceivers(
 	rs, err := receivers.Open(c.NotifyURLs.Reveal(), receivers.Options{
 		Log:            log,
 		WebhookSecrets: secrets,
-		Style:          notify.Style{Zone: c.Zone(), Page: c.PublicURL},
+		Style:          wording.Style{Zone: c.Zone(), Page: c.PublicURL},
 		Concurrency:    c.NotifyConcurrency,
 		EventGridToken: tokens(azure.EventGridScope),
 		MailToken:      tokens(azure.MailScope),
@@ -234,7 +235,7 @@ func openReceivers(
 type deadLetterLog struct{ log *zap.Logger }
 
 func (d deadLetterLog) Keep(_ context.Context, l notify.DeadLetter) error {
-	event, err := webhook.Encode(l.Alert, notify.Style{})
+	event, err := webhook.Encode(l.Alert, wording.Style{})
 	d.log.Error(
 		"alert not delivered, recorded only here",
 		zap.String(

@@ -50,15 +50,16 @@ const arrows = `
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
 	internal/notify/receivers                    internal/notify internal/notify/* internal/humanize
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
-	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/webhook internal/records
-	internal/notify/eventgrid                    internal/notify internal/notify/httppost internal/notify/webhook
-	internal/notify/lognotify                    internal/notify internal/notify/webhook
+	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/wording internal/notify/webhook internal/records
+	internal/notify/eventgrid                    internal/notify internal/notify/wording internal/notify/httppost internal/notify/webhook
+	internal/notify/lognotify                    internal/notify internal/notify/wording internal/notify/webhook
 	internal/notify/heartbeat                    internal/notify/redact
 	internal/notify/redact
+	internal/notify/wording                      internal/notify
 	internal/notify/pace                         internal/notify
-	internal/notify/httppost                     internal/notify internal/notify/redact
-	internal/notify/smtp                         internal/notify internal/notify/redact
-	internal/notify/*                            internal/notify internal/notify/httppost
+	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact
+	internal/notify/smtp                         internal/notify internal/notify/wording internal/notify/redact
+	internal/notify/*                            internal/notify internal/notify/wording internal/notify/httppost
 
 	internal/muting               internal/records internal/rules internal/humanize
 	internal/records              internal/azure
@@ -77,7 +78,7 @@ const arrows = `
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/humanize
 	internal/ops/checkup  internal/ops/status internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
 	internal/ops/leader   internal/backoff internal/lease internal/throttle
-	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/receivers internal/humanize
+	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/wording internal/notify/receivers internal/humanize
 	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
 	internal/ops/status   internal/azure internal/telemetry internal/lease internal/notify internal/partition internal/delivery internal/humanize

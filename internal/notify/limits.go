@@ -3,6 +3,7 @@ package notify
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -35,7 +36,19 @@ func (r Rate) String() string {
 		return "not limited"
 	}
 
-	return "1 in " + plain(r.Every)
+	return "1 in " + Duration(r.Every)
+}
+
+// Duration writes a duration as people do: 4m, not 4m0s.
+func Duration(d time.Duration) string {
+	s := d.String()
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(s, zero) {
+			s = s[:len(s)-2]
+		}
+	}
+
+	return s
 }
 
 // A Filter says which alerts a receiver gets: those that match each of its parts that are set.

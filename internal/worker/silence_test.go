@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -157,7 +158,7 @@ func TestDarkPartitionIsForgotten(t *testing.T) {
 		}
 		for _, a := range r.alerts("partition/0") {
 			if a.Resolved && !a.Forgotten {
-				t.Errorf("the message is %q", notify.Style{}.Message(a))
+				t.Errorf("the message is %q", wording.Style{}.Message(a))
 			}
 		}
 	})
@@ -213,8 +214,8 @@ func TestDarkPartition(t *testing.T) {
 					}
 				}
 				for _, a := range r.alerts("partition/0") {
-					if want := a.Resolved && tt.back == 0; strings.Contains(notify.Style{}.Message(a), "one by one") != want {
-						t.Errorf("the message is %q", notify.Style{}.Message(a))
+					if want := a.Resolved && tt.back == 0; strings.Contains(wording.Style{}.Message(a), "one by one") != want {
+						t.Errorf("the message is %q", wording.Style{}.Message(a))
 					}
 				}
 			})

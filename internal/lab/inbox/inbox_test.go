@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -36,7 +37,7 @@ func post(h http.Handler, contentType string, body io.Reader) *http.Response {
 // deliver posts a to in, which must accept it.
 func deliver(t *testing.T, in *inbox.Inbox, a notify.Alert) {
 	t.Helper()
-	body, err := webhook.Encode(a, notify.Style{})
+	body, err := webhook.Encode(a, wording.Style{})
 	if err != nil {
 		t.Error(err)
 	}
@@ -317,7 +318,7 @@ func FuzzInbox(f *testing.F) {
 func TestRefuse(t *testing.T) {
 	var got []inbox.Delivery
 	in := inbox.New(webhook.Secret{}, func(d inbox.Delivery) { got = append(got, d) })
-	body, err := webhook.Encode(notifytest.Alert(1), notify.Style{})
+	body, err := webhook.Encode(notifytest.Alert(1), wording.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,10 +5,10 @@ import (
 	"testing"
 
 	"alertworker/internal/lab/inbox"
-	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 // A server takes what its secret signed, and is gone after Close.
@@ -27,7 +27,7 @@ func TestListen(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		to, err := webhook.New(u, notify.Style{}, []webhook.Secret{secret}, httppost.Options{})
+		to, err := webhook.New(u, wording.Style{}, []webhook.Secret{secret}, httppost.Options{})
 		if err != nil {
 			t.Fatal(err)
 		}

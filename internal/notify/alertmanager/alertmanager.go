@@ -8,6 +8,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 const (
@@ -30,12 +31,12 @@ const (
 // of notifications, not of alerts, so that each needs a URL of its own.
 type Alertmanager struct {
 	*httppost.Client
-	style notify.Style
+	style wording.Style
 }
 
 // New returns an Alertmanager at u, the address of its web interface. It connects to nothing. Its
 // errors hold no part of u.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*Alertmanager, error) {
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*Alertmanager, error) {
 	client, err := httppost.New(u.JoinPath("api", "v2", "alerts"), opts)
 	if err != nil {
 		return nil, err
@@ -62,7 +63,7 @@ type alert struct {
 
 // encode returns a as it is at now. The labels say which alert it is, so they hold nothing
 // that changes from one alert of a device, rule and level to the next.
-func encode(a notify.Alert, style notify.Style, now time.Time) alert {
+func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	now = now.UTC()
 	e := alert{
 		Labels: map[string]string{

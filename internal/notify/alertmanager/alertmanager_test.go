@@ -13,11 +13,12 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
 
-var link = notify.Style{Page: "https://alerts.example.com/"}
+var link = wording.Style{Page: "https://alerts.example.com/"}
 
 func open(t testing.TB, raw string) *Alertmanager {
 	t.Helper()
@@ -75,7 +76,7 @@ func TestTimes(t *testing.T) {
 		if tt.since > 0 {
 			a.Since = now.Add(-tt.since)
 		}
-		if e := encode(a, notify.Style{}, now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
+		if e := encode(a, wording.Style{}, now); e.StartsAt.Sub(now) != tt.start || e.EndsAt.Sub(now) != tt.end {
 			t.Errorf("%+v: from %v to %v", tt, e.StartsAt.Sub(now), e.EndsAt.Sub(now))
 		}
 	}

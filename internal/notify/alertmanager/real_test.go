@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
 // binaryVariable names the program of a real Alertmanager. Building one takes minutes, so
@@ -79,7 +80,7 @@ func TestRealAlertmanager(t *testing.T) {
 	send(first)
 	told("firing")
 	a := alerts(t, base, 1)[0]
-	if a.Labels["alertname"] != "temperature" || a.Labels["severity"] != "critical" || a.Annotations["summary"] != (notify.Style{}).Message(first) ||
+	if a.Labels["alertname"] != "temperature" || a.Labels["severity"] != "critical" || a.Annotations["summary"] != (wording.Style{}).Message(first) ||
 		a.Annotations["value"] != "91.5" || a.GeneratorURL != link.Links(first)[0].URL || a.Status.State != "active" || !a.StartsAt.Equal(first.Enqueued) {
 		t.Errorf("arrived as %+v", a)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/telemetry"
 )
 
@@ -67,7 +68,7 @@ func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
 
 	// An alert that cannot be encoded is kept as text.
-	if alert, err := webhook.Encode(d.Alert, notify.Style{}); err == nil {
+	if alert, err := webhook.Encode(d.Alert, wording.Style{}); err == nil {
 		l.Alert = alert
 	} else {
 		l.Text = fmt.Sprintf("%+v", d.Alert)

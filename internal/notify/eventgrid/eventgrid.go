@@ -12,11 +12,12 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 // New returns a channel for the endpoint of a topic, whose input schema must be CloudEvents 1.0. The password in u is
 // the topic's access key; without one, token is asked. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, style notify.Style, token notify.TokenSource, opts httppost.Options) (*webhook.Webhook, error) {
+func New(u *url.URL, style wording.Style, token notify.TokenSource, opts httppost.Options) (*webhook.Webhook, error) {
 	endpoint := *u
 	endpoint.User = nil
 	if strings.Trim(endpoint.Path, "/") == "" {

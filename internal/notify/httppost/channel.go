@@ -5,17 +5,18 @@ import (
 	"net/url"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 // A Channel is a [notify.Notifier] for people, at one URL. See [Client.Post] for what answers mean.
 type Channel struct {
 	*Client
-	style  notify.Style
-	encode func(notify.Text) any
+	style  wording.Style
+	encode func(wording.Text) any
 }
 
 // NewChannel returns a Channel, as New does a Client. It posts, as JSON, what encode makes of a text.
-func NewChannel(u *url.URL, opts Options, style notify.Style, encode func(notify.Text) any) (*Channel, error) {
+func NewChannel(u *url.URL, opts Options, style wording.Style, encode func(wording.Text) any) (*Channel, error) {
 	client, err := New(u, opts)
 	if err != nil {
 		return nil, err

@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 type poster struct{ *httppost.Client }
 
 func (p poster) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	body, err := webhook.Encode(alerts[0], notify.Style{})
+	body, err := webhook.Encode(alerts[0], wording.Style{})
 	if err != nil {
 		return p.Unsent("alert", true, err)
 	}

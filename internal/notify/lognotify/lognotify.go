@@ -13,16 +13,17 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 // A Logger is a [notify.Notifier] that writes each alert as one line: a sentence, and the event that webhooks get.
 type Logger struct {
 	log   *zap.Logger
-	style notify.Style
+	style wording.Style
 }
 
 // New returns a Logger that writes to log.
-func New(log *zap.Logger, style notify.Style) *Logger { return &Logger{log, style} }
+func New(log *zap.Logger, style wording.Style) *Logger { return &Logger{log, style} }
 
 // Notify writes one alert at warn level, or at info level if it is resolved, even if log's level or
 // sampling would drop the line: an alert that is reported as taken must be there. It blocks

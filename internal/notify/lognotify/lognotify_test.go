@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/notify/lognotify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -45,7 +46,7 @@ func core(w zapcore.WriteSyncer, level zapcore.Level) zapcore.Core {
 func TestContract(t *testing.T) {
 	notifytest.Run(t, func(t *testing.T) (notify.Notifier, func() int) {
 		out := &lines{}
-		return lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)), notify.Style{}), out.count
+		return lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)), wording.Style{}), out.count
 	})
 }
 
@@ -66,7 +67,7 @@ func parse(t *testing.T, out *lines) (l line) {
 // A line has the event that webhooks get.
 func TestLine(t *testing.T) {
 	out := &lines{}
-	n := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)).Named("alerts"), notify.Style{})
+	n := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)).Named("alerts"), wording.Style{})
 	a := notifytest.Alert(1)
 	a.Device = "two\nlines"
 	if err := n.Notify(t.Context(), a); err != nil {
@@ -90,7 +91,7 @@ func TestOtherRules(t *testing.T) {
 		"info cold-chain resolved: cold-store-3: 3.5, normal again, above 3 (cold-chain)": notifytest.Resolved(notifytest.Below()),
 	} {
 		out := &lines{}
-		if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.ErrorLevel)), notify.Style{}).Notify(t.Context(), a); err != nil {
+		if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.ErrorLevel)), wording.Style{}).Notify(t.Context(), a); err != nil {
 			t.Fatal(err)
 		}
 		got := parse(t, out)
@@ -104,7 +105,7 @@ func TestTestAlertIsMarked(t *testing.T) {
 	out := &lines{}
 	a := notifytest.Alert(1)
 	a.Test = true
-	if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)), notify.Style{}).Notify(t.Context(), a); err != nil {
+	if err := lognotify.New(zap.New(core(zapcore.AddSync(out), zap.InfoLevel)), wording.Style{}).Notify(t.Context(), a); err != nil {
 		t.Fatal(err)
 	}
 	if !strings.Contains(out.buf.String(), "temperature alert: device-1: 91.5, at or above 80 (test)") {
@@ -117,7 +118,7 @@ func TestNothingIsFiltered(t *testing.T) {
 	out := &lines{}
 	quiet := core(zapcore.AddSync(out), zap.ErrorLevel)
 	sampled := zapcore.NewSamplerWithOptions(quiet, 1e9, 1, 0)
-	n := lognotify.New(zap.New(sampled), notify.Style{})
+	n := lognotify.New(zap.New(sampled), wording.Style{})
 	for i := range 10 {
 		if err := n.Notify(t.Context(), notifytest.Alert(i)); err != nil {
 			t.Fatal(err)
@@ -133,7 +134,7 @@ type broken struct{}
 func (broken) Write([]byte) (int, error) { return 0, errors.New("disk full") }
 
 func TestFailedWrite(t *testing.T) {
-	err := lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel)), notify.Style{}).Notify(t.Context(), notifytest.Alert(1))
+	err := lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel)), wording.Style{}).Notify(t.Context(), notifytest.Alert(1))
 	if err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("got %v, want the writer's error", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -19,7 +20,7 @@ func client(t *testing.T, to *notifytest.Receiver) notify.Notifier {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, notify.Style{}, nil, httppost.Options{})
+	w, err := webhook.New(u, wording.Style{}, nil, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}

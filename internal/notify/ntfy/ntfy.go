@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 // maxMessage is how many bytes a message has: of 4,096 ntfy makes an attachment.
@@ -17,7 +18,7 @@ const maxMessage = 3900
 // New returns a channel for the URL of a topic. A user in it becomes basic authentication; an access
 // token is a password without a user. New connects to nothing. Its errors hold no part of u. Ntfy knows no ids
 // and drops nothing: an alert that may have arrived before says so.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	server := *u
 	topic := path.Base(strings.TrimRight(u.Path, "/"))
 	if topic == "." || topic == "/" {
@@ -28,7 +29,7 @@ func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Chann
 	opts.Refuses = refuses
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
 
-	return httppost.NewChannel(&server, opts, style, func(t notify.Text) any { return encode(t, topic) })
+	return httppost.NewChannel(&server, opts, style, func(t wording.Text) any { return encode(t, topic) })
 }
 
 // refuses takes it for the setting's fault, not the message's, if the topic's name is not
@@ -56,7 +57,7 @@ type action struct {
 
 var priorities = map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}
 
-func encode(t notify.Text, topic string) message {
+func encode(t wording.Text, topic string) message {
 	m := message{
 		Topic:    topic,
 		Title:    t.Headline,

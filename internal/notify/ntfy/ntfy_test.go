@@ -9,14 +9,15 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
-var link = notify.Style{Page: "https://alerts.example.com/"}
+var link = wording.Style{Page: "https://alerts.example.com/"}
 
 func TestNeedsATopic(t *testing.T) {
 	for _, raw := range []string{"https://ntfy.sh", "https://ntfy.sh/", "https://ntfy.sh//"} {
 		u, _ := url.Parse(raw)
-		if _, err := New(u, notify.Style{}, httppost.Options{}); err == nil || !strings.Contains(err.Error(), "topic") {
+		if _, err := New(u, wording.Style{}, httppost.Options{}); err == nil || !strings.Contains(err.Error(), "topic") {
 			t.Errorf("%s: %v", raw, err)
 		}
 	}

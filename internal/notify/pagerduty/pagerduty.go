@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 // What PagerDuty takes.
@@ -27,12 +28,12 @@ const defaultHost = "events.pagerduty.com"
 type PagerDuty struct {
 	*httppost.Client
 	key   string
-	style notify.Style
+	style wording.Style
 }
 
 // New returns a PagerDuty for pagerduty://KEY, or pagerduty://KEY@HOST with the host of
 // another region, such as events.eu.pagerduty.com. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*PagerDuty, error) {
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*PagerDuty, error) {
 	key, host, err := Split(u)
 	if err != nil {
 		return nil, err
@@ -109,7 +110,7 @@ type link struct {
 	Text string `json:"text"`
 }
 
-func encode(a notify.Alert, key string, style notify.Style) event {
+func encode(a notify.Alert, key string, style wording.Style) event {
 	e := event{RoutingKey: key, EventAction: "trigger", DedupKey: dedupKey(a)}
 
 	if a.Resolved {
@@ -118,7 +119,7 @@ func encode(a notify.Alert, key string, style notify.Style) event {
 	}
 
 	e.Payload = &payload{
-		Summary:       notify.Cut(style.Message(a), maxSummary),
+		Summary:       wording.Cut(style.Message(a), maxSummary),
 		Source:        style.Facts(a)[0].Value,
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),

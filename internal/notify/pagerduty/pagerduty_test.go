@@ -9,13 +9,14 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
 const (
 	routingKey = "0123456789abcdef0123456789abcdef"
 )
 
-var page = notify.Style{Page: "https://alerts.example.com/"}
+var page = wording.Style{Page: "https://alerts.example.com/"}
 
 func TestKeyAndHost(t *testing.T) {
 	for raw, want := range map[string]string{

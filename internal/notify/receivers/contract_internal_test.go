@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 const (
@@ -33,7 +34,7 @@ const (
 // or answering anything.
 func TestContract(t *testing.T) {
 	opts := Options{
-		Style: notify.Style{Page: "https://alerts.example.com/"}, Concurrency: 4,
+		Style: wording.Style{Page: "https://alerts.example.com/"}, Concurrency: 4,
 		EventGridToken: func(context.Context) (string, error) { return aToken, nil },
 	}
 	elsewhere := map[string]func(t *testing.T){

@@ -17,6 +17,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
 // sizes check that a message is not more than a service takes.
@@ -81,7 +82,7 @@ func TestMany(t *testing.T) {
 				if name != "http" {
 					raw = name + "+" + raw
 				}
-				return start(t, raw+"/a/b", Options{Style: notify.Style{Page: "https://alerts.example.com/"}})
+				return start(t, raw+"/a/b", Options{Style: wording.Style{Page: "https://alerts.example.com/"}})
 			}, fits)
 		})
 	}

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 // A Receiver is a notifier with an id and a name, which differ from the other receivers'
@@ -57,7 +58,7 @@ func WithID(rs []Receiver, id string) *Receiver {
 type Options struct {
 	Log            *zap.Logger        // where log: writes
 	WebhookSecrets []webhook.Secret   // of webhooks without secret=; with none, they are not signed
-	Style          notify.Style       // of messages for people
+	Style          wording.Style      // of messages for people
 	EventGridToken notify.TokenSource // for topics without an access key; nil if there are none
 	MailToken      notify.TokenSource // for mail servers with auth=oauth2; nil if there are none
 	Concurrency    int                // calls of Notify at a time

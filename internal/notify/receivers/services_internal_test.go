@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata, and draw the pictures in docs anew")
@@ -151,7 +152,7 @@ var services = map[string]service{
 // open opens the channel of s for a server.
 func (s service) open(t *testing.T, url string) notify.Notifier {
 	t.Helper()
-	opts := Options{Style: notify.Style{Page: s.page}, EventGridToken: func(context.Context) (string, error) { return aToken, nil }}
+	opts := Options{Style: wording.Style{Page: s.page}, EventGridToken: func(context.Context) (string, error) { return aToken, nil }}
 	if s.page == "" {
 		opts.Style.Page = "https://alerts.example.com/"
 	}
@@ -198,7 +199,7 @@ func TestPayloads(t *testing.T) {
 				case "slack", "teams", "ntfy", "pagerduty":
 					golden(file, body)
 				case "eventgrid", "eventgrid with an identity":
-					if want, err := webhook.Encode(a, notify.Style{}); err != nil || string(body) != string(want) {
+					if want, err := webhook.Encode(a, wording.Style{}); err != nil || string(body) != string(want) {
 						t.Errorf("%s, want %s, %v", body, want, err)
 					}
 				}

@@ -8,6 +8,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 // The most characters that Slack takes.
@@ -19,9 +20,9 @@ const (
 
 // New returns a channel for the URL of an incoming webhook. It connects to nothing. Its errors
 // hold no part of u. Slack knows no ids and drops nothing: an alert that may have arrived before says so.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	return httppost.NewChannel(u, opts, style, func(t notify.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, style, func(t wording.Text) any { return encode(t) })
 }
 
 // about are answers that are about the webhook, its channel or its workspace, although
@@ -57,21 +58,21 @@ func plain(s string) *text { return &text{"plain_text", s} }
 
 func markdown(s string) text { return text{"mrkdwn", s} }
 
-func encode(t notify.Text) message {
+func encode(t wording.Text) message {
 	headline := mark(t.Severity, t.Resolved, t.Test) + " " + t.Headline
-	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(notify.Cut(headline, maxHeader))}}}
+	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(wording.Cut(headline, maxHeader))}}}
 	for _, s := range t.Sections {
 		said := ""
 		if s.Title != "" {
 			said = mark(s.Severity, s.Resolved, false) + " *" + escape(s.Title) + "*"
 		}
 
-		s = s.Fit(maxSection-notify.Units(said), func(l notify.Line) int { return notify.Units(bullet(l)) })
+		s = s.Fit(maxSection-wording.Units(said), func(l wording.Line) int { return wording.Units(bullet(l)) })
 		for _, line := range s.Lines {
 			said += bullet(line)
 		}
 
-		more := s.More(maxSection, literal, notify.Units)
+		more := s.More(maxSection, literal, wording.Units)
 		for _, part := range []string{strings.TrimPrefix(said, "\n"), more} {
 			if part != "" {
 				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
@@ -87,7 +88,7 @@ func encode(t notify.Text) message {
 		}
 	}
 
-	id := block{Type: "context", Elements: []text{markdown(literal(notify.Cut(t.ID, maxSection/10)))}}
+	id := block{Type: "context", Elements: []text{markdown(literal(wording.Cut(t.ID, maxSection/10)))}}
 	for _, l := range t.Links {
 		at := escape(strings.ReplaceAll(l.URL, "|", "%7C")) // a bar would end it
 		id.Elements = append(id.Elements, markdown("<"+at+"|"+l.Text+">"))
@@ -114,7 +115,7 @@ func mark(severity notify.Severity, resolved, test bool) string {
 	return "🟠"
 }
 
-func bullet(l notify.Line) string { return "\n• " + literal(l.String()) }
+func bullet(l wording.Line) string { return "\n• " + literal(l.String()) }
 
 // escape escapes Slack's three control characters.
 func escape(s string) string {

@@ -9,9 +9,10 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
-var link = notify.Style{Page: "https://alerts.example.com/?a=1&b=2"}
+var link = wording.Style{Page: "https://alerts.example.com/?a=1&b=2"}
 
 // What a device is called is only text, and fits.
 func FuzzEncode(f *testing.F) {
@@ -63,7 +64,7 @@ func inert(t *testing.T, s string) {
 // A bar in a link's URL does not end it.
 func TestLink(t *testing.T) {
 	a := notify.Alert{Runbook: "https://wiki.example.com/a|b>c"}
-	blocks := encode(notify.Style{}.Text(a)).Blocks
+	blocks := encode(wording.Style{}.Text(a)).Blocks
 	elements := blocks[len(blocks)-1].Elements
 	if got, want := elements[len(elements)-1].Text, "<https://wiki.example.com/a%7Cb&gt;c|Runbook>"; got != want {
 		t.Errorf("got %s, want %s", got, want)

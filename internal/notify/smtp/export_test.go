@@ -4,6 +4,7 @@ import (
 	"net/mail"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 // Compose returns an alert's mail.
@@ -16,5 +17,5 @@ func Compose(a notify.Alert, from string, to ...string) ([]byte, error) {
 	for _, address := range to {
 		recipients = append(recipients, &mail.Address{Address: address})
 	}
-	return newLetter(notify.Style{}, a).compose(sender, recipients)
+	return newLetter(wording.Style{}, a).compose(sender, recipients)
 }

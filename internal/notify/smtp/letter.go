@@ -12,37 +12,38 @@ import (
 	gomail "github.com/wneessen/go-mail"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 // A letter is a mail.
 type letter struct {
-	notify.Text
+	wording.Text
 	id      string // the same in every attempt
 	thread  string // the same for letters that belong together
 	subject string
 }
 
 // newLetter returns the one about alerts.
-func newLetter(style notify.Style, alerts ...notify.Alert) letter {
+func newLetter(style wording.Style, alerts ...notify.Alert) letter {
 	t := style.Text(alerts...)
 	if len(alerts) > 1 {
-		return letter{t, notify.BatchID(alerts), "alerts\n" + t.Headline, t.Headline}
+		return letter{t, wording.BatchID(alerts), "alerts\n" + t.Headline, t.Headline}
 	}
-	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), alerts[0].Subject()}
+	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), wording.Subject(alerts[0])}
 }
 
 // maxNames is how many bytes of names a mail about several alerts has for each rule and level.
 const maxNames = 16 << 10
 
 // rows are those of the table that shows s.
-func rows(s notify.Section) []notify.Fact {
+func rows(s wording.Section) []wording.Fact {
 	rows := s.Facts
 	for _, line := range s.Lines {
-		rows = append(rows, notify.Fact{Name: line.Name, Value: line.Facts})
+		rows = append(rows, wording.Fact{Name: line.Name, Value: line.Facts})
 	}
 
-	if more := s.More(maxNames, notify.Plain, notify.Bytes); more != "" {
-		rows = append(rows, notify.Fact{Value: more})
+	if more := s.More(maxNames, wording.Plain, wording.Bytes); more != "" {
+		rows = append(rows, wording.Fact{Value: more})
 	}
 
 	return rows

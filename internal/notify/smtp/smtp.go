@@ -33,6 +33,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/redact"
+	"alertworker/internal/notify/wording"
 )
 
 const (
@@ -47,7 +48,7 @@ const (
 
 // Options are what a Mail has besides its URL. The zero value is usable.
 type Options struct {
-	Style notify.Style
+	Style wording.Style
 	Log   *zap.Logger        // for recipients that are refused while others are not; nil for none
 	Token notify.TokenSource // for URLs with auth=oauth2
 	TLS   *tls.Config        // instead of the system's certificates, for tests
@@ -72,7 +73,7 @@ type Mail struct {
 	implicit bool // TLS from the beginning
 	starttls bool
 	redact   *strings.Replacer
-	style    notify.Style
+	style    wording.Style
 	log      *zap.Logger
 	token    notify.TokenSource // nil unless it is used to sign in
 }

@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/smtp"
+	"alertworker/internal/notify/wording"
 )
 
 func TestContract(t *testing.T) {
@@ -78,7 +79,7 @@ func TestWhatArrives(t *testing.T) {
 	if first.subject != "Öl<kessel>: temperature" {
 		t.Errorf("subject %q", first.subject)
 	}
-	for _, want := range []string{notify.Style{}.Message(alert) + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n"} {
+	for _, want := range []string{wording.Style{}.Message(alert) + "\n", "Device                Öl<kessel>\n", "Value                 91.5\n", "Suppressed            3 readings since the last alert\n"} {
 		if !strings.Contains(first.text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, first.text)
 		}
@@ -100,7 +101,7 @@ func TestWhatArrives(t *testing.T) {
 // A mail leads to the status page.
 func TestLink(t *testing.T) {
 	s := newServer(t, startTLS)
-	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: notify.Style{Page: "https://alerts.example.com/?a=1&b=2"}})
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: wording.Style{Page: "https://alerts.example.com/?a=1&b=2"}})
 	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil {
 		t.Fatal(err)
 	}
@@ -328,7 +329,7 @@ func TestSomeRecipientsRefused(t *testing.T) {
 // Several alerts are one mail, which names every device; the same alerts are the same mail.
 func TestMany(t *testing.T) {
 	s := newServer(t, startTLS)
-	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: notify.Style{Page: "https://alerts.example.com/"}})
+	m := newMail(t, s.url(startTLS), smtp.Options{TLS: s.client, Style: wording.Style{Page: "https://alerts.example.com/"}})
 	alerts := notifytest.Many(40)
 	for range 2 {
 		if err := m.Notify(t.Context(), alerts...); err != nil {
@@ -528,7 +529,7 @@ func checkMail(t interface {
 	if to, err := got.header.AddressList("To"); err != nil || len(to) != 2 || got.header.Get("From") != `"Alerts" <alerts@example.com>` {
 		t.Errorf("from %q to %v, %v", got.header.Get("From"), to, err)
 	}
-	if want := strings.ReplaceAll(strings.Join(strings.Fields(a.Subject()), " "), "=?", "= ?"); got.subject != want {
+	if want := strings.ReplaceAll(strings.Join(strings.Fields(wording.Subject(a)), " "), "=?", "= ?"); got.subject != want {
 		t.Errorf("subject %q, want %q", got.subject, want)
 	}
 	if !messageIDs.MatchString(got.header.Get("Message-Id")) {
@@ -540,7 +541,7 @@ func checkMail(t interface {
 		}
 	}
 	text := html.UnescapeString(tags.ReplaceAllString(got.html, "\n"))
-	for _, f := range (notify.Style{}).Facts(a) {
+	for _, f := range (wording.Style{}).Facts(a) {
 		if !strings.Contains(text, "\n"+f.Name+"\n\n"+f.Value+"\n") {
 			t.Errorf("the page does not say that %s is %q:\n%s", f.Name, f.Value, got.html)
 		}

@@ -8,6 +8,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 // Teams takes 28 KB in one message.
@@ -16,9 +17,9 @@ const maxNames = 8000 // bytes of the names in a card about several alerts, whic
 // New returns a channel for the URL of a workflow's webhook. It connects to nothing. Its errors
 // hold no part of u. Workflows know no ids and drop nothing: an alert that may have arrived before says so. They
 // answer before they have posted the card: that one fails later is only in its own history.
-func New(u *url.URL, style notify.Style, opts httppost.Options) (*httppost.Channel, error) {
+func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	return httppost.NewChannel(u, opts, style, func(t notify.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, style, func(t wording.Text) any { return encode(t) })
 }
 
 // refuses takes it for the workflow's fault, not the message's, if the code of the error is about
@@ -70,7 +71,7 @@ type action struct {
 	URL   string `json:"url"`
 }
 
-func encode(t notify.Text) message {
+func encode(t wording.Text) message {
 	c := card{
 		Schema:  "http://adaptivecards.io/schemas/adaptive-card.json",
 		Type:    "AdaptiveCard",
@@ -94,12 +95,12 @@ func encode(t notify.Text) message {
 			add(run{Text: l.String()})
 		}
 
-		if more := s.More(maxNames/len(t.Sections), notify.Plain, notify.Bytes); more != "" {
+		if more := s.More(maxNames/len(t.Sections), wording.Plain, wording.Bytes); more != "" {
 			add(run{Text: more})
 		}
 	}
 
-	c.Body = append(c.Body, newLine("", run{Text: notify.Cut(t.ID, 300), Size: "Small", Subtle: true}))
+	c.Body = append(c.Body, newLine("", run{Text: wording.Cut(t.ID, 300), Size: "Small", Subtle: true}))
 	for _, l := range t.Links {
 		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
 	}

@@ -7,9 +7,10 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
+	"alertworker/internal/notify/wording"
 )
 
-var link = notify.Style{Page: "https://alerts.example.com/"}
+var link = wording.Style{Page: "https://alerts.example.com/"}
 
 // What a device is called is only text, and fits.
 func FuzzEncode(f *testing.F) {

@@ -10,6 +10,7 @@ import (
 	"unicode"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 // The media types of a CloudEvent in structured mode, and of several.
@@ -103,7 +104,7 @@ type per struct {
 // 3339, except in the message for people, durations are numbers of seconds; what a does not have is left out. It
 // fails for what JSON or CloudEvents cannot say: a value that is no number, an id that is empty or has control
 // characters.
-func Encode(a notify.Alert, style notify.Style) ([]byte, error) {
+func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
 	inUTC(&a)
 	e := event[data]{
 		ID:      a.ID,
@@ -145,7 +146,7 @@ func inUTC(a *notify.Alert) {
 }
 
 // EncodeBatch returns alerts as a batch of CloudEvents. It fails if Encode would for any of them.
-func EncodeBatch(alerts []notify.Alert, style notify.Style) ([]byte, error) {
+func EncodeBatch(alerts []notify.Alert, style wording.Style) ([]byte, error) {
 	batch := make([]json.RawMessage, len(alerts))
 	for i, a := range alerts {
 		var err error

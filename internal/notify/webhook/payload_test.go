@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -42,7 +43,7 @@ func TestEncodeGolden(t *testing.T) {
 		"warm":      notifytest.Resolved(notifytest.Below()),
 	} {
 		t.Run(name, func(t *testing.T) {
-			body, err := webhook.Encode(a, notify.Style{})
+			body, err := webhook.Encode(a, wording.Style{})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -61,7 +62,7 @@ func TestEncodeRefuses(t *testing.T) {
 	} {
 		a := notifytest.Alert(1)
 		change(&a)
-		if body, err := webhook.Encode(a, notify.Style{}); err == nil {
+		if body, err := webhook.Encode(a, wording.Style{}); err == nil {
 			t.Errorf("%s: encoded as %s", name, body)
 		}
 	}
@@ -101,7 +102,7 @@ func TestDecodeIsTheInverse(t *testing.T) {
 		if want.Per != "" {
 			want.PerValue = rapid.StringN(1, -1, -1).Draw(t, "per value")
 		}
-		body, err := webhook.Encode(want, notify.Style{})
+		body, err := webhook.Encode(want, wording.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -143,7 +144,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 	reading.Silent = 0
 	want.Temperature, want.Threshold = 0, 0 // about silence there is no reading
 	for _, want := range []notify.Alert{reading, want} {
-		body, err := webhook.Encode(want, notify.Style{})
+		body, err := webhook.Encode(want, wording.Style{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -154,7 +155,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 }
 
 func TestDecodeRefuses(t *testing.T) {
-	good, err := webhook.Encode(notifytest.Alert(1), notify.Style{})
+	good, err := webhook.Encode(notifytest.Alert(1), wording.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,7 +201,7 @@ func FuzzDecode(f *testing.F) {
 		if err != nil {
 			return
 		}
-		again, err := webhook.Encode(a, notify.Style{})
+		again, err := webhook.Encode(a, wording.Style{})
 		if err != nil {
 			t.Fatalf("decoded %+v, which cannot be encoded: %v", a, err)
 		}
@@ -218,7 +219,7 @@ func BenchmarkEncode(b *testing.B) {
 	a := notifytest.Alert(1)
 	b.ReportAllocs()
 	for b.Loop() {
-		if _, err := webhook.Encode(a, notify.Style{}); err != nil {
+		if _, err := webhook.Encode(a, wording.Style{}); err != nil {
 			b.Fatal(err)
 		}
 	}

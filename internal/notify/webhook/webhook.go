@@ -8,13 +8,14 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
+	"alertworker/internal/notify/wording"
 )
 
 // A Webhook is a [notify.Notifier] that posts CloudEvents to one URL. It keeps connections open until Close. It
 // prints as scheme and host.
 type Webhook struct {
 	*httppost.Client
-	style notify.Style
+	style wording.Style
 	sign  Sign
 }
 
@@ -23,7 +24,7 @@ type Sign func(ctx context.Context, h http.Header, id string, body []byte) error
 
 // New returns a Webhook for an http or https URL, whose requests are signed with each of secrets. A user in u becomes
 // basic authentication. New connects to nothing. Its errors hold no part of u.
-func New(u *url.URL, style notify.Style, secrets []Secret, opts httppost.Options) (*Webhook, error) {
+func New(u *url.URL, style wording.Style, secrets []Secret, opts httppost.Options) (*Webhook, error) {
 	for _, s := range secrets {
 		opts.Secrets = append(opts.Secrets, s.spellings()...)
 	}
@@ -36,7 +37,7 @@ func New(u *url.URL, style notify.Style, secrets []Secret, opts httppost.Options
 }
 
 // NewSigned is New with another way to sign.
-func NewSigned(u *url.URL, style notify.Style, opts httppost.Options, sign Sign) (*Webhook, error) {
+func NewSigned(u *url.URL, style wording.Style, opts httppost.Options, sign Sign) (*Webhook, error) {
 	client, err := httppost.New(u, opts)
 	if err != nil {
 		return nil, err
@@ -52,7 +53,7 @@ func (w *Webhook) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	}
 
 	body, err := EncodeBatch(alerts, w.style)
-	return w.post(ctx, "alerts", BatchContentType, notify.BatchID(alerts), body, err)
+	return w.post(ctx, "alerts", BatchContentType, wording.BatchID(alerts), body, err)
 }
 
 // post makes one attempt at the message with the id, unless it could not be encoded.

@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/notify/wording"
 )
 
 func open(t testing.TB, rawURL string, secrets ...webhook.Secret) *webhook.Webhook {
@@ -22,7 +23,7 @@ func open(t testing.TB, rawURL string, secrets ...webhook.Secret) *webhook.Webho
 	if err != nil {
 		t.Fatal(err)
 	}
-	w, err := webhook.New(u, notify.Style{}, secrets, httppost.Options{})
+	w, err := webhook.New(u, wording.Style{}, secrets, httppost.Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +41,7 @@ func TestRequest(t *testing.T) {
 	defer srv.Close()
 	hook := strings.Replace(srv.URL, "://", "://me:p%40ss@", 1) + "/a%2Fb?k=v%20w"
 	a := notifytest.Alert(1)
-	want, err := webhook.Encode(a, notify.Style{})
+	want, err := webhook.Encode(a, wording.Style{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
-	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/rules"
 )
 
@@ -23,10 +23,10 @@ func TestTestAlertOfRule(t *testing.T) {
 		c := config.Config{RulesFile: config.RulesOf(rules.Set{Rules: []rules.Rule{tt.rule}}), NotifyTimeout: time.Second}
 		k := &checkup{config: c, resolved: func() (config.Config, error) { return c, nil }}
 		a := k.testAlert()
-		if text := (notify.Style{}).Message(a); !strings.Contains(text, tt.alert) {
+		if text := (wording.Style{}).Message(a); !strings.Contains(text, tt.alert) {
 			t.Errorf("the alert says %q, want %q in it", text, tt.alert)
 		}
-		if text := (notify.Style{}).Message(recoveryOf(a)); !strings.Contains(text, tt.after) {
+		if text := (wording.Style{}).Message(recoveryOf(a)); !strings.Contains(text, tt.after) {
 			t.Errorf("the recovery says %q, want %q in it", text, tt.after)
 		}
 	}

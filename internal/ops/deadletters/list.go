@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/wording"
 )
 
 // WriteJSON prints letters to the receivers rs, or to former ones, one per line.
@@ -143,5 +144,5 @@ func excerpt(e *deadletter.Event) string {
 		return "not text"
 	}
 
-	return notify.Cut(e.Body, maxExcerpt)
+	return wording.Cut(e.Body, maxExcerpt)
 }

@@ -1,12 +1,14 @@
-package notify
+// Package wording puts alerts into words for people: the sentence, the facts and the sections that channels lay out.
+package wording
 
 import (
 	"cmp"
 	"math"
-	"net/url"
 	"strconv"
 	"strings"
 	"unicode"
+
+	"alertworker/internal/notify"
 )
 
 // maxDevice is how much of a device id, in characters, a sentence shows: as long as IoT
@@ -26,25 +28,25 @@ const (
 // "device-7: 91.5, at or above 80 (hot, critical)": one line of at most 250 printable
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
-func (s Style) Message(a Alert) string {
+func (s Style) Message(a notify.Alert) string {
 	says := ", at or above "
 
 	switch {
 	case a.Removed:
 		return printable(
-			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" was removed, its alarm has ended",
+			deviceName(a.Device)+": the rule "+ruleAndLevel(a)+" was removed, its alarm has ended",
 			maxMessage-1,
 		)
 
-	case a.Forgotten && a.Device != Partition(a.Partition):
+	case a.Forgotten && a.Device != notify.Partition(a.Partition):
 		return printable(
-			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+a.ruleAndLevel()+")",
+			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+ruleAndLevel(a)+")",
 			maxMessage-1,
 		)
 
 	case a.Excluded != "":
 		return printable(
-			deviceName(a.Device)+": the rule "+a.ruleAndLevel()+" no longer applies ("+printable(a.Excluded, maxExcluded)+
+			deviceName(a.Device)+": the rule "+ruleAndLevel(a)+" no longer applies ("+printable(a.Excluded, maxExcluded)+
 				"), its alarm has ended",
 			maxMessage-1,
 		)
@@ -55,36 +57,36 @@ func (s Style) Message(a Alert) string {
 	case a.Resolved:
 		says = ", normal again, below "
 
-	case a.lingers():
+	case lingers(a):
 		says = ", not normal yet after reaching "
 
 	case a.Below:
 		says = ", at or below "
 	}
 
-	text := a.names() + ": "
+	text := names(a) + ": "
 
 	switch word := printable(a.Word, maxField); {
 	case a.Silent > 0:
 		text += s.silence(a)
 	case word == "":
-		text += a.value(a.Temperature) + says + number(a.Threshold)
+		text += value(a, a.Temperature) + says + number(a.Threshold)
 	case a.Resolved:
 		text += "normal again, not " + word
 	default:
 		text += word
 	}
 
-	if names := a.ruleAndLevel(); names != DefaultRule {
-		text += " (" + strings.TrimPrefix(names, DefaultRule+", ") + ")"
+	if names := ruleAndLevel(a); names != notify.DefaultRule {
+		text += " (" + strings.TrimPrefix(names, notify.DefaultRule+", ") + ")"
 	}
 
 	if a.PerValue != "" && a.Suppressed > 0 && !a.Resolved {
-		text += ", " + a.suppressed()
+		text += ", " + suppressed(a)
 	}
 
-	if _, late := a.taken(); late > 0 {
-		text += ", arrived " + plain(late) + " late"
+	if _, late := taken(a); late > 0 {
+		text += ", arrived " + notify.Duration(late) + " late"
 	}
 
 	if a.Test {
@@ -96,7 +98,7 @@ func (s Style) Message(a Alert) string {
 
 // lingers reports whether a is about a milder level that is still open, because its alarm has not cleared, when the
 // higher one has: its value is short of the limit.
-func (a Alert) lingers() bool {
+func lingers(a notify.Alert) bool {
 	if a.Resolved || a.Silent > 0 || a.Word != "" {
 		return false
 	}
@@ -108,30 +110,27 @@ func (a Alert) lingers() bool {
 }
 
 // silence says what an alert about silence does.
-func (s Style) silence(a Alert) string {
+func (s Style) silence(a notify.Alert) string {
 	switch {
 	case a.Forgotten: // a whole partition
 		return "has been silent for so long that its devices are reported one by one from now on"
 	case a.Resolved:
 		return "is heard again"
 	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
-		return "has not been heard for " + plain(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
+		return "has not been heard for " + notify.Duration(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}
 
-	return "has not been heard for " + plain(a.Silent) + ", since " + s.minute(a.Since)
+	return "has not been heard for " + notify.Duration(a.Silent) + ", since " + s.minute(a.Since)
 }
-
-// Partition names a whole partition where an alert about silence has a device.
-func Partition(id string) string { return "partition/" + id }
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.
-func (a Alert) Subject() string {
-	return printable(deviceName(a.About())+": "+a.ruleAndLevel(), maxMessage-1)
+func Subject(a notify.Alert) string {
+	return printable(deviceName(a.About())+": "+ruleAndLevel(a), maxMessage-1)
 }
 
 // value writes a reading with its unit.
-func (a Alert) value(v float64) string {
+func value(a notify.Alert, v float64) string {
 	if a.Unit == "" {
 		return number(v)
 	}
@@ -139,7 +138,7 @@ func (a Alert) value(v float64) string {
 }
 
 // ruleAndLevel returns the names of both, for people.
-func (a Alert) ruleAndLevel() string {
+func ruleAndLevel(a notify.Alert) string {
 	s := printable(cmp.Or(a.Title, a.Rule), maxTitle)
 	if a.Level != "" {
 		s += ", " + printable(a.Level, maxName)
@@ -147,21 +146,8 @@ func (a Alert) ruleAndLevel() string {
 	return s
 }
 
-// Alarm names what the alert is about: an alert, its reminders and its recovery have the
-// same one; those of another source, rule, level or device never do.
-func (a Alert) Alarm() string {
-	var parts []string
-	for _, s := range []string{a.Source, a.Rule, a.Level, a.About()} {
-		parts = append(parts, url.PathEscape(s))
-	}
-	return strings.Join(parts, "/")
-}
-
-// About is what a is about, as receivers remember it: the device, or what it shares the alert by.
-func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
-
 // names returns the device, behind what it shares the alert by.
-func (a Alert) names() string {
+func names(a notify.Alert) string {
 	if a.PerValue == "" {
 		return deviceName(a.Device)
 	}

@@ -1,4 +1,4 @@
-package notify
+package wording
 
 import (
 	"cmp"
@@ -9,6 +9,8 @@ import (
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
+
+	"alertworker/internal/notify"
 )
 
 const (
@@ -20,7 +22,7 @@ const (
 type Text struct {
 	ID       string // as people are shown it
 	Headline string // at most 250 characters
-	Severity Severity
+	Severity notify.Severity
 	Resolved bool // so are all alerts that it is about
 	Test     bool
 	Sections []Section // about several alerts: at most 16
@@ -30,7 +32,7 @@ type Text struct {
 // A Section of a message about several alerts has those of one rule and level.
 type Section struct {
 	Title    string // "hot, critical: 45 devices at or above 80 °C"; empty if the headline says it
-	Severity Severity
+	Severity notify.Severity
 	Resolved bool
 	Facts    []Fact   // whose names no device has chosen
 	Lines    []Line   // of a device each; of several alerts, the first of the ten in a Text
@@ -52,7 +54,7 @@ func (l Line) String() string {
 
 // Text returns the message about alerts, of which there is at least one: alerts before recoveries, the most severe
 // first.
-func (s Style) Text(alerts ...Alert) Text {
+func (s Style) Text(alerts ...notify.Alert) Text {
 	if len(alerts) == 1 {
 		a := alerts[0]
 		return Text{a.ID, s.Message(a), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
@@ -76,7 +78,7 @@ func (s Style) Text(alerts ...Alert) Text {
 
 	shown := 0
 	for len(sorted) > 0 {
-		n := slices.IndexFunc(sorted, func(a Alert) bool { return byGroup(a, sorted[0]) != 0 })
+		n := slices.IndexFunc(sorted, func(a notify.Alert) bool { return byGroup(a, sorted[0]) != 0 })
 		if n < 0 {
 			n = len(sorted)
 		}
@@ -93,7 +95,7 @@ func (s Style) Text(alerts ...Alert) Text {
 				shown++
 				part.Lines = append(part.Lines, s.line(a))
 			} else {
-				part.Others = append(part.Others, a.names())
+				part.Others = append(part.Others, names(a))
 			}
 		}
 
@@ -117,7 +119,7 @@ func (s Style) Text(alerts ...Alert) Text {
 }
 
 // BatchID names a message about alerts: the same for the same alerts, in any order.
-func BatchID(alerts []Alert) string {
+func BatchID(alerts []notify.Alert) string {
 	var ids []string
 	for _, a := range alerts {
 		ids = append(ids, a.ID)
@@ -130,10 +132,10 @@ func BatchID(alerts []Alert) string {
 }
 
 // severities, the highest first.
-var severities = []Severity{Critical, Serious, Warning, Info}
+var severities = []notify.Severity{notify.Critical, notify.Serious, notify.Warning, notify.Info}
 
 // worstFirst orders alerts by group, and then by value.
-func worstFirst(a, b Alert) int {
+func worstFirst(a, b notify.Alert) int {
 	values := cmp.Compare(b.Temperature, a.Temperature)
 	if a.Below {
 		values = -values
@@ -143,7 +145,7 @@ func worstFirst(a, b Alert) int {
 
 // byGroup orders alerts before recoveries, then by severity, rule and level. It is 0 for those that have a section in
 // common.
-func byGroup(a, b Alert) int {
+func byGroup(a, b notify.Alert) int {
 	return cmp.Or(
 		falseFirst(
 			a.Resolved,
@@ -159,7 +161,7 @@ func byGroup(a, b Alert) int {
 		falseFirst(a.Forgotten, b.Forgotten),
 		falseFirst(a.Excluded != "", b.Excluded != ""),
 		falseFirst(a.Below, b.Below),
-		falseFirst(a.lingers(), b.lingers()),
+		falseFirst(lingers(a), lingers(b)),
 	)
 }
 
@@ -175,10 +177,10 @@ func falseFirst(a, b bool) int {
 }
 
 // title names what alerts of one section have in common.
-func title(alerts []Alert) string {
+func title(alerts []notify.Alert) string {
 	a := alerts[0]
-	limit := a.value(a.Threshold)
-	if slices.ContainsFunc(alerts, func(b Alert) bool { return b.Threshold != a.Threshold }) {
+	limit := value(a, a.Threshold)
+	if slices.ContainsFunc(alerts, func(b notify.Alert) bool { return b.Threshold != a.Threshold }) {
 		limit = "their limits"
 	}
 
@@ -194,10 +196,10 @@ func title(alerts []Alert) string {
 	case a.Resolved:
 		what = " normal again"
 	case a.Silent > 0:
-		what = " silent for " + plain(a.Silent)
+		what = " silent for " + notify.Duration(a.Silent)
 	case a.Word != "":
 		what = ""
-	case a.lingers():
+	case lingers(a):
 		what = " not normal yet after reaching " + limit
 	case a.Below:
 		what = " at or below " + limit
@@ -207,11 +209,11 @@ func title(alerts []Alert) string {
 		what += " (test)"
 	}
 
-	return a.ruleAndLevel() + ": " + count(int64(len(alerts)), "device") + what
+	return ruleAndLevel(a) + ": " + count(int64(len(alerts)), "device") + what
 }
 
 // line is a in the section of its rule and level.
-func (s Style) line(a Alert) Line {
+func (s Style) line(a notify.Alert) Line {
 	var facts []string
 	switch {
 	case a.Silent > 0 && !a.Resolved:
@@ -222,11 +224,11 @@ func (s Style) line(a Alert) Line {
 	case a.Word != "":
 		facts = append(facts, printable(a.Word, maxName))
 	default:
-		facts = append(facts, a.value(a.Temperature), "limit "+number(a.Threshold))
+		facts = append(facts, value(a, a.Temperature), "limit "+number(a.Threshold))
 	}
 
 	if a.PerValue != "" && a.Suppressed > 0 {
-		facts = append(facts, a.suppressed())
+		facts = append(facts, suppressed(a))
 	}
 
 	for name, value := range a.Shown.All() {
@@ -238,7 +240,7 @@ func (s Style) line(a Alert) Line {
 		text = strings.TrimPrefix(text+" (possibly a repeat)", " ")
 	}
 
-	name := a.names()
+	name := names(a)
 
 	return Line{name, printable(text, max(maxMessage-utf8.RuneCountInString(name), maxName))}
 }

@@ -1,4 +1,4 @@
-package notify_test
+package wording_test
 
 import (
 	"strings"
@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 func TestFacts(t *testing.T) {
@@ -15,7 +16,7 @@ func TestFacts(t *testing.T) {
 	check := func(want string) {
 		t.Helper()
 		var got strings.Builder
-		for _, f := range (notify.Style{}).Facts(a) {
+		for _, f := range (wording.Style{}).Facts(a) {
 			got.WriteString(f.Name + ": " + f.Value + "\n")
 		}
 		if strings.TrimSpace(got.String()) != want {
@@ -59,9 +60,9 @@ func TestFieldNames(t *testing.T) {
 	own := notify.Alert{
 		Rule: "hot", Level: "critical", Field: "temp", Since: time.Unix(1, 0), Enqueued: time.Unix(60, 0), Ambiguous: true,
 	}
-	for name, value := range (notify.Style{}).Fields(own) {
+	for name, value := range (wording.Style{}).Fields(own) {
 		shown := notify.Alert{Shown: notify.Shown("").With(name, "a device's")}
-		if fields := (notify.Style{}).Fields(shown); fields[name] == "a device's" || fields["property_"+name] != "a device's" {
+		if fields := (wording.Style{}).Fields(shown); fields[name] == "a device's" || fields["property_"+name] != "a device's" {
 			t.Errorf("a property %s stands beside our %s: %v", name, value, fields)
 		}
 	}
@@ -81,12 +82,12 @@ func TestSeverity(t *testing.T) {
 func FuzzFacts(f *testing.F) {
 	f.Add("oven", "hot", "critical", "temperature, temp", 91.5, int64(60), int64(0), int64(3))
 	f.Fuzz(func(t *testing.T, device, rule, level, field string, value float64, at, since, suppressed int64) {
-		facts := notify.Style{}.Facts(notify.Alert{
+		facts := wording.Style{}.Facts(notify.Alert{
 			Device: device, Rule: rule, Level: level, Field: field, Temperature: value, Threshold: value,
 			Enqueued: time.Unix(at, 0), Since: time.Unix(since, 0), Suppressed: suppressed, Ambiguous: true,
 		})
 		for _, fact := range facts {
-			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > notify.MaxFacts {
+			if n := utf8.RuneCountInString(fact.Value); n == 0 || n > 200 || len(facts) > wording.MaxFacts {
 				t.Errorf("%d facts, one of %d characters", len(facts), n)
 			}
 			if strings.ContainsFunc(fact.Value, func(r rune) bool { return !unicode.IsPrint(r) }) {
@@ -112,7 +113,7 @@ func TestCut(t *testing.T) {
 		{"a\U0001F525\U0001F525", 3, "a…"},
 		{"\U0001F525\U0001F525", 3, "\U0001F525…"},
 	} {
-		if got := notify.Cut(test.s, test.limit); got != test.want {
+		if got := wording.Cut(test.s, test.limit); got != test.want {
 			t.Errorf("%q in %d is %q, want %q", test.s, test.limit, got, test.want)
 		}
 	}

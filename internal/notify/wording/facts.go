@@ -1,4 +1,4 @@
-package notify
+package wording
 
 import (
 	"cmp"
@@ -10,6 +10,8 @@ import (
 	"time"
 	"unicode"
 	"unicode/utf16"
+
+	"alertworker/internal/notify"
 )
 
 // A Fact is one thing about an alert, for people: one line of printable characters each.
@@ -28,7 +30,7 @@ type Style struct {
 type Link struct{ Text, URL string }
 
 // Links returns those of an alert: where to look its device up, and what to do.
-func (s Style) Links(a Alert) []Link {
+func (s Style) Links(a notify.Alert) []Link {
 	var links []Link
 	if s.Page != "" {
 		at := s.Page
@@ -51,14 +53,14 @@ func (s Style) Links(a Alert) []Link {
 }
 
 // PageLinks returns the link to the status page, if there is one.
-func (s Style) PageLinks() []Link { return s.Links(Alert{}) }
+func (s Style) PageLinks() []Link { return s.Links(notify.Alert{}) }
 
 // MaxFacts is how many facts an alert can have.
-const MaxFacts = 11 + MaxShown
+const MaxFacts = 11 + notify.MaxShown
 
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
 // none longer than 200 characters.
-func (s Style) Facts(a Alert) []Fact {
+func (s Style) Facts(a notify.Alert) []Fact {
 	var facts []Fact
 	add := func(name, value string) { facts = append(facts, Fact{Name: name, Value: value}) }
 	addProperty := func(name, value string) {
@@ -74,8 +76,8 @@ func (s Style) Facts(a Alert) []Fact {
 	switch {
 	case a.Silent > 0:
 	case a.Word == "":
-		add("Value", a.value(a.Temperature))
-		add("Limit", a.value(a.Threshold))
+		add("Value", value(a, a.Temperature))
+		add("Limit", value(a, a.Threshold))
 	case !a.Resolved:
 		add("Value", printable(a.Word, maxField))
 	}
@@ -87,7 +89,7 @@ func (s Style) Facts(a Alert) []Fact {
 		addProperty(name, value)
 	}
 
-	if rule := a.Rule; rule != DefaultRule || a.Title != "" {
+	if rule := a.Rule; rule != notify.DefaultRule || a.Title != "" {
 		add("Rule", printable(cmp.Or(a.Title, rule), maxTitle))
 	}
 
@@ -99,7 +101,7 @@ func (s Style) Facts(a Alert) []Fact {
 		add("Field", printable(a.Field, maxField))
 	}
 
-	at, late := a.taken()
+	at, late := taken(a)
 	text := s.moment(at)
 	if late > 0 {
 		text += ", arrived " + s.moment(a.Enqueued)
@@ -107,11 +109,11 @@ func (s Style) Facts(a Alert) []Fact {
 
 	add("Time", text)
 	if lasted := at.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
-		add("Since", s.moment(a.Since)+", for "+plain(lasted))
+		add("Since", s.moment(a.Since)+", for "+notify.Duration(lasted))
 	}
 
 	if !a.Resolved && a.Suppressed > 0 {
-		add("Suppressed", a.suppressed())
+		add("Suppressed", suppressed(a))
 	}
 
 	if a.Ambiguous {
@@ -130,7 +132,7 @@ var ourFields = []string{
 // Fields returns an alert's facts, ID and replica for receivers that keep fields by name. A name is of ASCII letters,
 // digits and underscores, and begins with no digit, because Alertmanager before 0.27 rejects others. A property has
 // "property_" in front of its name if that is one of ours, and a number behind it if another property has it already.
-func (s Style) Fields(a Alert) map[string]string {
+func (s Style) Fields(a notify.Alert) map[string]string {
 	fields := map[string]string{"id": a.ID, "replica": a.Replica}
 	for _, f := range s.Facts(a) {
 		if !f.Property {
@@ -175,7 +177,7 @@ func fieldName(property string) string {
 
 // suppressed says how many readings, or devices that share their alerts, were suppressed. Each replica counts what it
 // reads, so there may be more devices.
-func (a Alert) suppressed() string {
+func suppressed(a notify.Alert) string {
 	text := count(a.Suppressed, "reading")
 	if a.PerValue != "" {
 		text = "at least " + count(a.Suppressed, "device")
@@ -186,7 +188,7 @@ func (a Alert) suppressed() string {
 
 // taken returns when the reading was taken, by the best clock that is known, and how much later it arrived; 0 if that
 // is no news.
-func (a Alert) taken() (at time.Time, late time.Duration) {
+func taken(a notify.Alert) (at time.Time, late time.Duration) {
 	if a.DeviceTime.IsZero() {
 		return a.Enqueued, 0
 	}
@@ -214,46 +216,11 @@ func (s Style) in(t time.Time) time.Time {
 	return t.In(s.Zone)
 }
 
-// plain writes a duration as people do: 4m, not 4m0s.
-func plain(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-
-	return s
-}
-
 func count(n int64, of string) string {
 	if n == 1 {
 		return "1 " + of
 	}
 	return strconv.FormatInt(n, 10) + " " + of + "s"
-}
-
-// A Severity is how urgent an alert is, in the words that most services share.
-type Severity string
-
-const (
-	Critical Severity = "critical"
-	Serious  Severity = "error"
-	Warning  Severity = "warning"
-	Info     Severity = "info"
-)
-
-// Severity returns that of a's level, if the level is called like one; otherwise an
-// alert is critical, and a test is for information. An alert and its recovery have the same.
-func (a Alert) Severity() Severity {
-	switch s := Severity(a.Level); {
-	case a.Test:
-		return Info
-	case s == Serious, s == Warning, s == Info:
-		return s
-	}
-
-	return Critical
 }
 
 // Cut returns s, or its beginning and "…" if it has more than limit characters. It counts

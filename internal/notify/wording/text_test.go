@@ -1,4 +1,4 @@
-package notify_test
+package wording_test
 
 import (
 	"encoding/json"
@@ -9,6 +9,7 @@ import (
 	"unicode"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 func hot(n int, level string) notify.Alert {
@@ -22,7 +23,7 @@ func TestText(t *testing.T) {
 	}
 	check := func(wantHeadline, wantText string) {
 		t.Helper()
-		d := notify.Style{}.Text(alerts...)
+		d := wording.Style{}.Text(alerts...)
 		if d.Headline != wantHeadline || d.Body(4000) != wantText {
 			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, d.Body(4000), wantHeadline, wantText)
 		}
@@ -52,7 +53,7 @@ func TestText(t *testing.T) {
 func TestTextOfLingering(t *testing.T) {
 	hotter, lingering := hot(7, "warning"), hot(8, "warning")
 	lingering.Temperature = 77
-	d := notify.Style{}.Text(hotter, lingering)
+	d := wording.Style{}.Text(hotter, lingering)
 	want := strings.Join([]string{
 		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, limit 80",
 		"hot, warning: 1 device not normal yet after reaching 80 °C", "oven-8: 77 °C, limit 80",
@@ -64,10 +65,10 @@ func TestTextOfLingering(t *testing.T) {
 
 // Every time that people read is in their zone.
 func TestZone(t *testing.T) {
-	style := notify.Style{Zone: time.FixedZone("CET", 3600)}
+	style := wording.Style{Zone: time.FixedZone("CET", 3600)}
 	silent := notify.Alert{Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0), Enqueued: time.Unix(1e9+900, 0)}
 	said := style.Message(silent)
-	for _, text := range []notify.Text{style.Text(silent), style.Text(silent, silent)} {
+	for _, text := range []wording.Text{style.Text(silent), style.Text(silent, silent)} {
 		said += "\n" + text.Headline + "\n" + text.Body(4000)
 	}
 	if strings.Contains(said, "UTC") || strings.Count(said, "CET") < 5 {
@@ -85,7 +86,7 @@ func FuzzText(f *testing.F) {
 		for i := range n {
 			alerts = append(alerts, notify.Alert{Device: fmt.Sprint(device, i), Rule: fmt.Sprint(rule, i%(1+n/3)), Resolved: i%7 == 0, Temperature: float64(i)})
 		}
-		d := notify.Style{}.Text(alerts...)
+		d := wording.Style{}.Text(alerts...)
 		named := 0
 		for _, g := range d.Sections {
 			named += len(g.Lines) + len(g.Others)

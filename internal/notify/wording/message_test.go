@@ -1,4 +1,4 @@
-package notify_test
+package wording_test
 
 import (
 	"cmp"
@@ -10,6 +10,7 @@ import (
 	"unicode/utf8"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 )
 
 func TestMessage(t *testing.T) {
@@ -64,7 +65,7 @@ func TestMessage(t *testing.T) {
 			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
 	} {
 		a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
-		if got := (notify.Style{}).Message(a); got != want {
+		if got := (wording.Style{}).Message(a); got != want {
 			t.Errorf("got  %q\nwant %q", got, want)
 		}
 	}
@@ -75,7 +76,7 @@ func FuzzMessage(f *testing.F) {
 	f.Add("\xff\x00\u202e\u2028", "\xff\n", "\u2028", math.Inf(1), math.SmallestNonzeroFloat64, true, false)
 	f.Add(strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), strings.Repeat("ä", 1000), -math.MaxFloat64, -123456.7e-11, true, true)
 	f.Fuzz(func(t *testing.T, device, rule, level string, temperature, threshold float64, below, resolved bool) {
-		m := notify.Style{}.Message(notify.Alert{
+		m := wording.Style{}.Message(notify.Alert{
 			Device: device, Rule: rule, Level: level, Below: below, Resolved: resolved, Temperature: temperature, Threshold: threshold, Test: true,
 		})
 		if n := utf8.RuneCountInString(m); n > 250 || !utf8.ValidString(m) {

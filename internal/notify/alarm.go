@@ -1,0 +1,46 @@
+package notify
+
+import (
+	"cmp"
+	"net/url"
+	"strings"
+)
+
+// Alarm names what the alert is about: an alert, its reminders and its recovery have the
+// same one; those of another source, rule, level or device never do.
+func (a Alert) Alarm() string {
+	var parts []string
+	for _, s := range []string{a.Source, a.Rule, a.Level, a.About()} {
+		parts = append(parts, url.PathEscape(s))
+	}
+	return strings.Join(parts, "/")
+}
+
+// About is what a is about, as receivers remember it: the device, or what it shares the alert by.
+func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
+
+// Partition names a whole partition where an alert about silence has a device.
+func Partition(id string) string { return "partition/" + id }
+
+// A Severity is how urgent an alert is, in the words that most services share.
+type Severity string
+
+const (
+	Critical Severity = "critical"
+	Serious  Severity = "error"
+	Warning  Severity = "warning"
+	Info     Severity = "info"
+)
+
+// Severity returns that of a's level, if the level is called like one; otherwise an
+// alert is critical, and a test is for information. An alert and its recovery have the same.
+func (a Alert) Severity() Severity {
+	switch s := Severity(a.Level); {
+	case a.Test:
+		return Info
+	case s == Serious, s == Warning, s == Info:
+		return s
+	}
+
+	return Critical
+}
