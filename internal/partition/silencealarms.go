@@ -94,8 +94,18 @@ func (s silenceAlarms) Forgotten(rule int, device string, proven int64) {
 	s.end(alarmKey{device, s.level(rule)}, proven*1000, true)
 }
 
-// Unwatched implements silence.Alarms.
-func (s silenceAlarms) Unwatched() { s.Counters.Forgotten.Add(1) }
+// Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device: nobody would end
+// them otherwise.
+func (s silenceAlarms) Unwatched(device string, removed bool) {
+	s.Counters.Forgotten.Add(1)
+	if removed { // see Forget
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endAlarms(device)
+}
 
 // recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
 func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {

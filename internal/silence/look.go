@@ -150,7 +150,7 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 				zap.String("device", name), zap.String("rule", w.rules[rule].Rule), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
 			w.forgotten(rule, name, until)
 			if w.roster.Forget(device, rule) {
-				w.alarms.Unwatched()
+				w.alarms.Unwatched(name, false)
 			}
 		default:
 			unproven = unproven || now.UnixMilli() >= h.Time+forget
@@ -179,7 +179,7 @@ func (w *Watch) Forget(name string) (read int64, known bool) {
 		w.forgotten(rule, name, time.Now().UnixMilli())
 	}
 	w.roster.Remove(name)
-	w.alarms.Unwatched()
+	w.alarms.Unwatched(name, true)
 	w.written = time.Time{} // the roster is written soon
 	w.kept.Offset = ""
 	w.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
@@ -194,7 +194,7 @@ func (w *Watch) forgetAgain(removed map[string]int64) {
 		w.removedUpTo = max(w.removedUpTo, sequence)
 		if device := w.roster.Device(name); device >= 0 && w.last(device) <= sequence {
 			w.roster.Remove(name)
-			w.alarms.Unwatched()
+			w.alarms.Unwatched(name, true)
 		}
 	}
 }

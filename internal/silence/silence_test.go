@@ -99,7 +99,7 @@ func (b *bench) Forgotten(_ int, device string, _ int64) {
 	delete(b.fell, device)
 }
 
-func (b *bench) Unwatched() { b.say("unwatched") }
+func (b *bench) Unwatched(string, bool) { b.say("unwatched") }
 
 // publish has a device send an event now.
 func (b *bench) publish(device string) *telemetry.Event {

@@ -53,8 +53,9 @@ type Alarms interface {
 	Lit(rule int, at telemetry.Position)
 	// Forgotten says that a silence has ended by itself, because nothing more is expected of the device.
 	Forgotten(rule int, device string, proven int64)
-	// Unwatched says that nothing is expected of a device by any rule, after it was silent for too long.
-	Unwatched()
+	// Unwatched says that nothing is expected of a device by any rule any more: it was silent for too long, unless an
+	// operator has removed it.
+	Unwatched(device string, removed bool)
 }
 
 // A Watch is safe for concurrent use, but for Save and Load.

@@ -743,3 +743,37 @@ func TestSilenceWithoutAGoodRoster(t *testing.T) {
 		})
 	}
 }
+
+// An alarm about readings ends with what is expected of its device, and whoever was alerted hears that nobody watches it
+// any more.
+func TestHotDeviceIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) { r.Forget = 40 * time.Minute }, r)
+		hot := rules.Threshold("temperature", threshold, window).Rules[0]
+		hot.Name, hot.Resolved = "hot", true
+		s.config.Rules.Rules = append(s.config.Rules.Rules, hot)
+		var err error
+		if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
+			t.Fatal(err)
+		}
+		s.start(p)
+		p.publish("oven", threshold+1)
+		time.Sleep(2 * time.Hour)
+		alarms := s.worker.Device("oven").Alarms
+		s.end()
+
+		last := map[string]notify.Alert{}
+		for _, a := range r.alerts("oven") {
+			last[a.Rule] = a
+		}
+		for _, rule := range []string{"hot", "offline"} {
+			if a := last[rule]; !a.Resolved || !a.Forgotten {
+				t.Errorf("of %s the last is %+v", rule, a)
+			}
+		}
+		if len(alarms) > 0 {
+			t.Errorf("it still has %+v", alarms)
+		}
+	})
+}

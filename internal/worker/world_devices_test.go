@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 )
@@ -67,9 +68,49 @@ func (log *hubLog) publish(w *world, r reading, enqueued time.Time) {
 	if r.fate == superseded {
 		w.blur(r.device)
 	}
+	w.missLater(log, r.device)
 	w.noteLocked("                                        %s/%d: %s %v %s", log.id, n, r.device, r.value, r.details())
 	close(log.grown)
 	log.grown = make(chan struct{})
+}
+
+// missLater has nobody know any more whether a device has alarms, once it has sent nothing for so long that a rule about
+// silence may not know it any more. The caller holds w.mu.
+func (w *world) missLater(log *hubLog, device string) {
+	n := len(log.events)
+	time.AfterFunc(w.leastForget(), func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		if slices.ContainsFunc(log.readings[n:], func(m reading) bool { return m.device == device && m.heard(w) }) {
+			return
+		}
+		w.blur(device)
+		w.operations = append(w.operations, operation{
+			move: move{what: missed, device: device}, at: time.Now(),
+			last: map[*hubLog]int64{log: int64(len(log.events))}, unsure: true,
+		})
+		w.forgetStories()
+	})
+}
+
+// leastForget returns after what time without a message a device may not be known any more.
+func (w *world) leastForget() time.Duration {
+	least := rules.DefaultForget
+	for _, set := range w.versions {
+		for i := range set {
+			if set[i].Silence() {
+				least = min(least, set[i].Forget)
+			}
+		}
+	}
+	return least
+}
+
+// heard reports whether r is a sign of life to every rule.
+func (r reading) heard(w *world) bool {
+	return r.fate == readable && r.value != 0 && !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool {
+		return slices.ContainsFunc(set, func(rule rules.Rule) bool { return !valid(&rule, r.value) })
+	})
 }
 
 func (r reading) details() string {

@@ -133,6 +133,7 @@ const (
 	reopen       = "REOPEN"        // an operator ends a window
 	mute         = "MUTE"          // people mute alerts for a while
 	forget       = "FORGET"        // an operator removes a device
+	missed       = "MISSED"        // no move: a rule about silence may have forgotten the device
 	replay       = "REPLAY"        // people send dead letters again
 )
 
