@@ -44,6 +44,7 @@ type plan struct {
 	pieces  []int  // sizes of its writes, in turn
 	address string // where it says that the events come from
 	first   uint32 // numbers of the first transfer and delivery
+	credit  int    // that the client has on request at most
 }
 
 // A step is one thing that a hub sends.
@@ -269,7 +270,7 @@ func read(
 	sent := make(chan error, 1)
 	serving.Go(func() { sent <- h.send() })
 
-	const credit = 40
+	credit := p.credit
 	var got [][]byte
 	requested, want := 0, 0
 	for _, s := range p.steps {
@@ -278,7 +279,7 @@ func read(
 		}
 	}
 	for len(got) < want {
-		if requested < credit {
+		if requested <= credit*3/4 {
 			if err := receiver.IssueCredit(uint32(credit - requested)); err != nil {
 				t.Fatal(err)
 			}
@@ -319,6 +320,7 @@ func agree(t *rapid.T) {
 		pieces:  rapid.SliceOfN(rapid.OneOf(rapid.IntRange(1, 20), rapid.IntRange(20, 9000)), 1, 5).Draw(t, "pieces"),
 		address: rapid.SampledFrom([]string{events, "", "somewhere else"}).Draw(t, "address"),
 		first:   rapid.SampledFrom([]uint32{0, 1, 1<<32 - 20}).Draw(t, "first"),
+		credit:  rapid.SampledFrom([]int{8, 40}).Draw(t, "credit"),
 	}
 	kinds := []string{"event", "event", "event", "event", "aborted", "heartbeat", "session", "link"}
 	for n := range rapid.IntRange(0, 150).Draw(t, "steps") {
@@ -339,6 +341,20 @@ func agree(t *rapid.T) {
 		p.steps = append(p.steps, s)
 	}
 	p.steps = append(p.steps, step{what: "event", parts: [][]byte{numbered(len(p.steps))}})
+	check(t, p)
+}
+
+// The window of the session, 5,000 transfers, is never used up for good, although the library counts a part of them.
+func TestWindow(t *testing.T) {
+	p := plan{pieces: []int{9000, 1, 30_000}, address: events, first: 1<<32 - 3000, credit: 5000}
+	for n := range 15_000 {
+		s := step{what: "event", settled: true, parts: [][]byte{numbered(n)}}
+		if n%7 == 0 { // in three frames
+			whole := s.parts[0]
+			s.parts = [][]byte{whole[:5], whole[5:9], whole[9:]}
+		}
+		p.steps = append(p.steps, s)
+	}
 	check(t, p)
 }
 
