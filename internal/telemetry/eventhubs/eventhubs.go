@@ -39,7 +39,7 @@ const (
 	DefaultOwnershipExpiry = 8 * time.Second
 )
 
-// MaxPrefetch is the most that azeventhubs allows.
+// MaxPrefetch is as many as a session of go-amqp lets the hub send before it hears of any.
 const MaxPrefetch = 5000
 
 // maxName is how many characters the name of a receiver may have for clients in other languages.

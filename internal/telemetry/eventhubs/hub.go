@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
@@ -27,9 +28,10 @@ type hub struct {
 	replace   context.CancelCauseFunc // the hub is no longer the one that is read; the cause says why
 	suspected chan struct{}           // something failed: check whether it still is
 
-	mu         sync.Mutex
-	partitions int // that the hub has
-	held       map[string]*ownedPartition
+	partitions atomic.Int64 // that the hub has
+
+	mu   sync.Mutex
+	held map[string]*ownedPartition
 }
 
 // An ownedPartition is one that this replica holds.
@@ -352,16 +354,12 @@ func (h *hub) check(ctx context.Context) error {
 		return err
 	}
 
-	h.mu.Lock()
-	partitions := h.partitions
-	h.partitions = len(state.partitions)
-	h.mu.Unlock()
-
-	if len(state.partitions) > partitions {
+	now := int64(len(state.partitions))
+	if before := h.partitions.Swap(now); now > before {
 		h.source.log.Warn(
 			"the hub has more partitions",
-			zap.Int("partitions", len(state.partitions)),
-			zap.Int("before", partitions),
+			zap.Int64("partitions", now),
+			zap.Int64("before", before),
 		)
 		h.member.SetPartitions(state.partitions)
 	}
@@ -376,13 +374,11 @@ func (h *hub) check(ctx context.Context) error {
 // another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if
 // it is.
 func (h *hub) another(state hubState, read map[string]int64) error {
-	h.mu.Lock()
-	partitions := h.partitions
-	h.mu.Unlock()
+	partitions := h.partitions.Load()
 	switch {
 	case state.generation() != h.generation:
 		return fmt.Errorf("%w: it was recreated at %v", errAnotherHub, state.created)
-	case len(state.partitions) < partitions:
+	case int64(len(state.partitions)) < partitions:
 		return fmt.Errorf("%w: it has %d partitions now, and had %d", errAnotherHub, len(state.partitions), partitions)
 	}
 

@@ -119,9 +119,9 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		plan:        plan,
 		checkpoints: cs,
 		suspected:   make(chan struct{}, 1),
-		partitions:  len(state.partitions),
 		held:        map[string]*ownedPartition{},
 	}
+	h.partitions.Store(int64(len(state.partitions)))
 	h.member = ownership.New(ownership.Config{
 		Store:         s.config.Records,
 		Scope:         cs.group.String(),
