@@ -173,7 +173,10 @@ func (c *conn) frame(f []byte) error {
 			s.max = int(min(n, MaxMessage))
 		}
 	case reads && code == performFlow:
-		f = correct(f, map[int]uint32{nextOutgoingID: -s.merged.Load()})
+		f = correct(f, func(fields []amqpvalue.Value) {
+			add(fields, nextOutgoingID, -s.merged.Load())
+			fields[drain] = nil // the library asks for none, and would forget how much is on request
+		})
 	}
 	c.out = append(c.out, f...)
 	return nil
@@ -309,7 +312,11 @@ func (c *conn) Write(frame []byte) (int, error) {
 		}
 	case s != nil && code == performFlow:
 		n := s.merged.Load()
-		sent = correct(frame, map[int]uint32{nextIncomingID: n, deliveryCount: n, linkCredit: -n})
+		sent = correct(frame, func(fields []amqpvalue.Value) {
+			add(fields, nextIncomingID, n)
+			add(fields, deliveryCount, n)
+			add(fields, linkCredit, -n)
+		})
 	}
 	if _, err := c.Conn.Write(sent); err != nil {
 		return 0, err
@@ -336,20 +343,23 @@ const (
 	nextOutgoingID = 2
 	deliveryCount  = 5
 	linkCredit     = 6
+	drain          = 8
 )
 
-// correct returns a flow frame with so much added to its numbers.
-func correct(flow []byte, add map[int]uint32) []byte {
+// add adds n to a number, if it is there.
+func add(fields []amqpvalue.Value, i int, n uint32) {
+	if was, ok := fields[i].Uint(); ok {
+		fields[i] = binary.BigEndian.AppendUint32([]byte{amqpvalue.Uint}, uint32(was)+n)
+	}
+}
+
+// correct returns a flow frame with other fields.
+func correct(flow []byte, change func(fields []amqpvalue.Value)) []byte {
 	var fields [11]amqpvalue.Value
 	if _, ok := performative(flow, fields[:]); !ok {
 		return flow
 	}
-	for i, n := range add {
-		if was, ok := fields[i].Uint(); ok {
-			fields[i] = binary.BigEndian.AppendUint32([]byte{amqpvalue.Uint}, uint32(was)+n)
-		}
-	}
-
+	change(fields[:])
 	f := append([]byte{}, flow[:headerSize]...)
 	f = append(f, amqpvalue.Described, amqpvalue.SmallUlong, performFlow, amqpvalue.List32, 0, 0, 0, 0)
 	start := len(f)

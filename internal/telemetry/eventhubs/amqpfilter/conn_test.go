@@ -305,6 +305,30 @@ func TestFlowIsCorrected(t *testing.T) {
 	}
 }
 
+// What the hub says that it has sent is what the library can know of. It drains no link, because the library never asks
+// for that: the library would forget how much is on request.
+func TestFlowOfTheHub(t *testing.T) {
+	p := &peer{}
+	p.attachAlone(events)
+	for range 5 {
+		p.deliver(0, 0, false, false, usual(t)[0])
+	}
+	handle := uint32(0)
+	flow := &frames.Flow{NextIncomingID: &handle, NextOutgoingID: 5, Handle: &handle, DeliveryCount: 5, Drain: true, Echo: true}
+	p.write(0, flow)
+	stream, _ := through(p, 64<<10)
+	last := stream[bytes.LastIndex(stream, []byte{0x00, 0x53, 0x13})-8:]
+	f, err := frames.Read(bytes.NewReader(last), 4<<20)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, _, err := frames.Decode(f.Body)
+	flow.NextOutgoingID, flow.Drain = 1, false
+	if err != nil || !reflect.DeepEqual(got, frames.Performative(flow)) {
+		t.Errorf("got %+v, %v; want %+v", got, err, flow)
+	}
+}
+
 // Frames that carry no events stay as they are, bit for bit, whatever is in them.
 func TestOtherFramesStay(t *testing.T) {
 	p := &peer{}
