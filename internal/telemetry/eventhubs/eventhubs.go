@@ -238,32 +238,31 @@ func (s *Source) setHub(h *hub) {
 	s.hub = h
 }
 
-func (s *Source) count(change func(*telemetry.SourceStats)) {
+// add adds to one of the counters in s.stats.
+func (s *Source) add(counter *int64, n int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	change(&s.stats)
+	*counter += n
 }
 
 // hubAnswered records that the hub answered.
 func (s *Source) hubAnswered() {
-	s.count(func(stats *telemetry.SourceStats) { stats.Hub = telemetry.Fault{} })
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stats.Hub = telemetry.Fault{}
 }
 
 // hubFailed returns what an error of the hub means, as Probe does, and records it unless a
 // partition is being read.
 func (s *Source) hubFailed(err error) error {
-	f := s.fault(telemetry.Fault{}, s.endpoint(), err)
-	if s.Stats().Reading > 0 {
-		return f.Err
+	stats := s.Stats()
+	f := s.fault(stats.Hub, s.endpoint(), err)
+	if stats.Reading == 0 {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.stats.Hub = f
 	}
 
-	s.count(func(stats *telemetry.SourceStats) {
-		if stats.Hub.Err != nil {
-			f.Since = stats.Hub.Since
-		}
-
-		stats.Hub = f
-	})
 	return f.Err
 }
 

@@ -144,7 +144,7 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 
 	if lost {
 		log.Info("partition lost")
-		h.source.count(func(stats *telemetry.SourceStats) { stats.Lost++ })
+		h.source.add(&h.source.stats.Lost, 1)
 	}
 
 	h.mu.Lock()
@@ -225,7 +225,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	}
 
 	if p.over {
-		h.source.count(func(stats *telemetry.SourceStats) { stats.StartedOver++ })
+		h.source.add(&h.source.stats.StartedOver, 1)
 	}
 
 	return p, nil

@@ -349,7 +349,7 @@ func (p *partition) failed(err error) {
 	said := busy(err) && p.hasRival()
 	p.fault = now
 	p.mu.Unlock()
-	p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Reopened++ })
+	p.hub.source.add(&p.hub.source.stats.Reopened, 1)
 	if !said && (before.Err == nil || untracked(before.Err) != untracked(now.Err)) {
 		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
 	}
@@ -417,7 +417,7 @@ func (p *partition) compare(end azeventhubs.PartitionProperties) {
 		p.ahead = time.Now()
 	case time.Since(p.ahead) >= p.hub.source.stallLimit:
 		p.stalled = last
-		p.hub.source.count(func(stats *telemetry.SourceStats) { stats.Stalled++ })
+		p.hub.source.add(&p.hub.source.stats.Stalled, 1)
 		p.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, p.hub.source.stallLimit))
 	}
 }
@@ -438,13 +438,12 @@ func (p *partition) missed(events int64, fresh bool, from, to telemetry.Position
 	if !from.Time.IsZero() { // an old checkpoint
 		log = log.With(zap.Time("after_time", from.Time))
 	}
-	p.hub.source.count(func(stats *telemetry.SourceStats) {
-		if fresh {
-			stats.Expired += events
-		} else {
-			stats.Skipped += events
-		}
-	})
+	stats := &p.hub.source.stats
+	counter := &stats.Skipped
+	if fresh {
+		counter = &stats.Expired
+	}
+	p.hub.source.add(counter, events)
 	switch now := time.Now(); {
 	case fresh:
 		log.Error(
