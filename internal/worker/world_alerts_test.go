@@ -179,8 +179,8 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 	}
 }
 
-// ruleWent reports whether a later reading of t's device was decided by somebody without the rule, after an alert of the
-// same matter had become a dead letter: its delivery goes on with the latest reading, and with that may have gone.
+// ruleWent reports whether a later reading of t's device was decided by somebody without the rule, after an alert of
+// the same matter had become a dead letter: its delivery goes on with the latest reading, and with that may have gone.
 func (w *world) ruleWent(in *inbox, s subject, of matter, t told) bool {
 	died := slices.ContainsFunc(w.dead, func(d keptLetter) bool {
 		return d.isOf(in, s, of) && !d.Alert.Resolved && !d.Alert.Enqueued.After(t.at)
@@ -350,7 +350,8 @@ func (w *world) scattered(device string) bool {
 func (p *process) judgeRecovery(a notify.Alert) {
 	i := slices.IndexFunc(p.logs, func(l *hubLog) bool { return l.id == a.Partition })
 	s := subject{a.Rule, a.Level}
-	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) || !p.isClear(a.Device, time.Now()) {
+	if i < 0 || p.owners[i] == nil || !a.Resolved || a.Silent > 0 || a.Removed || !p.steady(s) ||
+		!p.isClear(a.Device, time.Now()) {
 		return
 	}
 	o := p.owners[i]

@@ -81,8 +81,8 @@ func (w *world) above(s subject) (subject, bool) {
 // removedAfter is for how long a rule has to be missing until it counts as removed, and about how long that takes.
 const removedAfter, removing = 10 * time.Minute, time.Minute
 
-// blur notes that from now on the log alone does not say what is true of a device: people remove it, or its messages may
-// be missing. The caller holds w.mu.
+// blur notes that from now on the log alone does not say what is true of a device: people remove it, or its messages
+// may be missing. The caller holds w.mu.
 func (w *world) blur(device string) {
 	if w.isClear(device, time.Now()) {
 		w.unclear[device] = time.Now()
