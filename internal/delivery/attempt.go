@@ -1,23 +1,12 @@
 package delivery
 
 import (
-	"context"
-	"fmt"
-	"math/rand/v2"
 	"time"
-
-	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
-
-// of one alert, each after the receiver has answered about others, and with an answer about the message
-const ownFailuresToGiveUp = 8
-
-// gate returns the gate that d has to pass.
-func (q *queue) gate(d *delivery) *throttle.Gate { return d.Gates[q.to.index] }
 
 // A group is deliveries whose notices go in one message; often there is only one.
 type group struct {
@@ -57,82 +46,6 @@ type verdict struct {
 	err   error // why, if that may affect every delivery: it is logged
 }
 
-// try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt
-// only composes the dead letter, and writes it, because a window may already suppress the alert.
-func (q *queue) try(d *delivery, probe bool, g *group) {
-	a := attempt{probe: probe, group: g}
-	q.send(d, &a)
-	q.to.attempted(q, d, a)
-	v := q.conclude(d, &a)
-	q.follow(d, v)
-}
-
-// send asks the gate about d, and sends the notice if it may.
-func (q *queue) send(d *delivery, a *attempt) {
-	admitted := a.group == nil || a.group.Admit()
-	a.early = q.box.Owner.MayClaim(d.Key, d.due)
-	a.late = a.early == nil && !admitted
-	if a.early != nil || a.late {
-		a.result.Outcome = throttle.Busy
-	} else {
-		do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
-		a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
-		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
-	}
-
-	if a.group != nil {
-		a.group.Leave(a.asked)
-	}
-}
-
-// sendUnder sends d's notice under the claim that grant is about, unless something bars it, and notes in a what came
-// of it.
-func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery, a *attempt) throttle.Answer {
-	a.alert = q.message(d, grant)
-	if d.cause != notGivenUp {
-		return throttle.NotTaken
-	}
-
-	if grant.Ambiguous {
-		q.box.Stats.Ambiguous.Add(1)
-	}
-
-	if a.barred = q.box.Owner.MaySend(ctx, d.Key, d.due, grant.Before); a.barred != nil {
-		return throttle.NotTaken
-	}
-
-	a.asked = true
-	a.failure = q.notify(ctx, d, a.alert, a.group)
-	q.to.answered(q, d, *a)
-	switch {
-	case a.failure == nil:
-		return throttle.Taken
-	case a.failure.Untaken, a.failure.Refused:
-		return throttle.NotTaken
-	}
-
-	return throttle.Unknown
-}
-
-// conclude returns how d goes on after an attempt.
-func (q *queue) conclude(d *delivery, a *attempt) verdict {
-	switch {
-	case a.early != nil:
-		return q.awaitOwner(d, a.early)
-	case a.late:
-		return verdict{state: ready}
-	case a.result.Outcome != throttle.Failed:
-		return q.decided(d, a.result, a.err)
-	case a.barred != nil:
-		return q.awaitOwner(d, a.barred)
-	case d.cause == tooOld && !q.old(d, a.result.Now): // the estimate was wrong
-		d.cause = notGivenUp
-		return d.again(verdict{why: WaitPause, pause: minBackoff})
-	}
-
-	return q.failed(d, a)
-}
-
 // again completes v for a d that is to be attempted again.
 func (d *delivery) again(v verdict) verdict {
 	v.state = pausing
@@ -142,211 +55,10 @@ func (d *delivery) again(v verdict) verdict {
 	return v
 }
 
-// awaitOwner has d wait until its owner may let it go.
-func (q *queue) awaitOwner(d *delivery, why error) verdict {
-	d.note(why)
-	pause := q.box.Owner.Pause()
-	if pause == 0 {
-		d.attempts++
-	}
-
-	return d.again(verdict{why: WaitOwner, pause: pause, grows: pause == 0})
-}
-
-// failed has d tried again, or given up, after an attempt in which the receiver did not take it, or in which the gate
-// let a notice through that was given up before.
-func (q *queue) failed(d *delivery, a *attempt) verdict {
-	refused := a.failure != nil && a.failure.Refused
-	if a.failure != nil {
-		d.note(a.failure)
-	}
-
-	if refused && a.group.size > 1 {
-		d.alone = true
-		return verdict{state: ready}
-	}
-
-	reason := q.reason(d, a.failure, a.result.Now)
-	switch {
-	case reason == "" && a.failure.Limited:
-		d.limited = min(d.limited, patience) + 1
-		return verdict{state: ready}
-	case reason == "":
-		return verdict{state: failed, why: WaitPause, grows: true}
-	}
-
-	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
-	d.refused = refused && d.due == nil
-	if a.group == nil {
-		return q.writeLetter(d)
-	}
-
-	return verdict{state: givenUp, why: WaitDeadLetter}
-}
-
-// notify sends alert, as a part of g. It returns nil if the receiver took it.
-func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *group) *notify.Error {
-	err := g.Notify(ctx, alert)
-	if err != nil {
-		if failure := notify.AsError(err); failure.Limited {
-			q.debug(d, "alert not taken, because there are too many", zap.Error(err))
-			return failure
-		}
-
-		d.attempts++
-		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
-		return notify.AsError(err)
-	}
-
-	if alert.Resolved {
-		d.Recovered.Add(1)
-	} else {
-		d.Sent.Add(1)
-	}
-
-	d.suppressed = 0
-	if arrival := d.head.arrival(); arrival != nil {
-		arrival.Alerted.Store(true)
-	}
-
-	return nil
-}
-
-// reason returns why an alert should not be attempted again, empty if it
-// should. now is the store's clock.
-func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
-	switch {
-	case d.cause == tooMany:
-		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.MaxWaiting)
-	case d.cause == tooOld:
-		return q.tooOld(q.to.failure())
-	case failure.Refused:
-		return fmt.Sprintf("refused for good: %v", failure)
-	case d.ownFailures >= ownFailuresToGiveUp:
-		return fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, failure)
-	case q.old(d, now):
-		return q.tooOld(failure)
-	}
-
-	return ""
-}
-
-// old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
-// store's clock.
-func (q *queue) old(d *delivery, now time.Time) bool {
-	age := now.Sub(fromMicros(d.since))
-	if arrival := d.head.arrival(); arrival != nil {
-		age = time.Since(arrival.At)
-	}
-	return age >= q.to.GiveUp
-}
-
-func (q *queue) tooOld(failure error) string {
-	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.GiveUp, failure)
-}
-
 // Which of the readings that joined a delivery are settled together with its head.
 func coversNone(*Reading) bool { return false }
-func coversAll(*Reading) bool  { return true }
 
-// decided returns how d goes on after the gate has decided about it, if the receiver has not failed.
-func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict {
-	box := q.box
-	d.note(err)
-	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
-	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
-
-	switch result.Outcome {
-	case throttle.Sent:
-		v.covers = coversAll
-	case throttle.Throttled:
-		box.Stats.Suppressed.Add(1)
-		q.suppressedHead(d)
-		v.covers = func(r *Reading) bool { return result.Covers(q.request(d, r)) }
-	case throttle.Unconfirmed:
-		box.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, "+
-			"it has the same id", err)
-		_ = q.gate(d).Confirm(d.under(box.settling), result) // the alert is delivered even if this fails
-	case throttle.Busy:
-		return q.busy(d, time.Until(result.Retry))
-	case throttle.Unavailable:
-		d.attempts++
-		return d.again(verdict{why: WaitStore, grows: true, err: err})
-	}
-
-	return v
-}
-
-// suppressedHead counts d's head for the next alert.
-func (q *queue) suppressedHead(d *delivery) {
-	if d.Shared {
-		q.gate(d).SuppressedShared(d.About, d.device(&d.head))
-		return
-	}
-	q.gate(d).Suppressed(d.About, 1)
-}
-
-// busy has d wait for another claim to end, or of a recovery, for the window.
-func (q *queue) busy(d *delivery, retry time.Duration) verdict {
-	if !d.recovers() {
-		return d.again(verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))})
-	}
-
-	wait := max(retry, minAskAgain)
-	if now, ok := q.to.storeTime(); ok {
-		d.since = now + wait.Microseconds()
-	}
-
-	d.cause = notGivenUp
-
-	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
-}
-
-// writeLetter writes d's dead letter. Then the gate notes it, so that a replay does not send an alert after the
-// recovery, nor the next owner a silence once more.
-func (q *queue) writeLetter(d *delivery) verdict {
-	box := q.box
-	again := func(why Wait, err error) verdict {
-		d.attempts++
-		return verdict{state: givenUp, why: why, grows: true, err: err}
-	}
-
-	if !d.written {
-		if err := box.DeadLetters.Keep(d.under(box.settling), *d.letter); err != nil {
-			return again(WaitDeadLetter, err)
-		}
-		d.written = true
-		box.Stats.DeadLetters.Add(1)
-	}
-
-	if d.due.Silent() || d.Message.WillResolve && d.due == nil && box.FromHub {
-		if err := q.gate(d).GiveUp(d.under(box.settling), q.request(d, &d.head)); err != nil {
-			return again(WaitStore, err)
-		}
-	}
-
-	return q.letterKept(d)
-}
-
-// letterKept settles d, whose dead letter is kept.
-func (q *queue) letterKept(d *delivery) verdict {
-	if arrival := d.head.arrival(); arrival != nil {
-		arrival.Letter.Store(d.letter)
-	}
-
-	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
-	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
-	if d.cause == tooMany {
-		v.covers = coversAll // to make room
-	}
-
-	if d.refused { // one dead letter in a window is enough
-		v.covers = d.coversRefused()
-		q.gate(d).Refused(d.About)
-	}
-
-	return v
-}
+func coversAll(*Reading) bool { return true }
 
 // coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is
 // tried once, because the fault may lie in what is said of the first.
@@ -358,14 +70,4 @@ func (d *delivery) coversRefused() func(*Reading) bool {
 	d.another = true
 	refused := d.device(&d.head)
 	return func(r *Reading) bool { return d.device(r) == refused }
-}
-
-// debug logs what became of d's head.
-func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
-	if line := q.box.Logger.Check(zap.DebugLevel, msg); line != nil {
-		line.Write(append([]zap.Field{
-			zap.Int64("sequence", d.head.Sequence), zap.String("device", d.device(&d.head)),
-			zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.Value),
-		}, fields...)...)
-	}
 }

@@ -50,41 +50,6 @@ type Stats struct {
 	DeadLetters atomic.Int64
 }
 
-// A Start describes a delivery that starts, and the reading that it is about.
-type Start struct {
-	AlertID   string
-	Device    string
-	Rule      string
-	Level     string
-	Recovery  bool
-	Receiver  string
-	Partition string
-	FromHub   bool // false: it came through the intake that Partition names
-	Sequence  int64
-	Enqueued  time.Time
-}
-
-// A Trace follows one delivery. It gets one call at a time.
-type Trace interface {
-	// Under returns the context for one step of the delivery, such as an attempt.
-	Under(ctx context.Context) context.Context
-	// End is called once, when the delivery has ended.
-	End(End)
-}
-
-// An End describes how a delivery ended.
-type End struct {
-	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
-	Suppressed int64  // readings that reached the limit and that no alert has counted
-	Err        error  // why the last attempt failed, if it did
-}
-
-// Values of [End.Outcome] that are not the gate's.
-const (
-	OutcomeDeadLetter = "dead_letter"
-	OutcomeUnsettled  = "unsettled" // its owner ended first; the next one starts again
-)
-
 // A Dispatcher delivers the notices of all owners of a replica. It is safe for concurrent use.
 type Dispatcher struct {
 	Config

@@ -45,5 +45,6 @@ func (hs *Holds) First() (before Place, enqueued int64) {
 	return first.before, first.enqueued
 }
 
-func (h *Hold) slot() *int32         { return &h.index }
+func (h *Hold) slot() *int32 { return &h.index }
+
 func (h *Hold) less(than *Hold) bool { return h.before.Sequence < than.before.Sequence }

@@ -101,3 +101,45 @@ func (n *Notice) Settled() bool { return n.left.Load() == 0 }
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
 func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }
+
+// An Alert takes a reading to receivers.
+type Alert struct {
+	Key
+	Reading
+	Sender    string    // the device
+	Before    Place     // of the event before the reading's
+	Receivers uint32    // that want it, a bit for each by its index
+	Opened    bool      // it has opened an alarm
+	Since     time.Time // if Opened, only a window counts that began since then
+	Reminder  bool      // the device has been alerted before, in the same alarm
+	JoinOnly  bool      // no delivery starts
+	Waits     bool      // somebody waits for what becomes of it
+}
+
+// recent reports whether a window is known to be in force at a receiver that covers the reading. If that opened an
+// alarm, only a window that began since a.Since counts: within another one a former owner may have sent a recovery,
+// after an operator ended it.
+func (a *Alert) recent(receiver int) bool {
+	g := a.Gates[receiver]
+
+	switch {
+	case a.Shared: // no recovery was ever sent
+		return g.RecentShared(a.About, a.Sender)
+	case a.Opened:
+		return g.RecentSince(a.About, a.Since)
+	}
+
+	return g.Recent(a.About)
+}
+
+// Details has what few readings need.
+type Details interface {
+	// More returns what there is more of a reading.
+	More() *More
+}
+
+// A Ticket is for somebody who waits for a delivery.
+type Ticket struct {
+	Ended  chan struct{}      // closed at the end
+	Letter *notify.DeadLetter // if it has ended with one
+}

@@ -8,7 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
 )
 
@@ -75,32 +74,6 @@ func (o *Outbox) Close() {
 // Wait waits for the attempts under way, after Close.
 func (o *Outbox) Wait() { o.work.Wait() }
 
-// An Alert takes a reading to receivers.
-type Alert struct {
-	Key
-	Reading
-	Sender    string    // the device
-	Before    Place     // of the event before the reading's
-	Receivers uint32    // that want it, a bit for each by its index
-	Opened    bool      // it has opened an alarm
-	Since     time.Time // if Opened, only a window counts that began since then
-	Reminder  bool      // the device has been alerted before, in the same alarm
-	JoinOnly  bool      // no delivery starts
-	Waits     bool      // somebody waits for what becomes of it
-}
-
-// Details has what few readings need.
-type Details interface {
-	// More returns what there is more of a reading.
-	More() *More
-}
-
-// A Ticket is for somebody who waits for a delivery.
-type Ticket struct {
-	Ended  chan struct{}      // closed at the end
-	Letter *notify.DeadLetter // if it has ended with one
-}
-
 // Alert takes a reading to each of its receivers: it joins the delivery of its key if there is one; else the window
 // suppresses it if that is known to be in force. Otherwise it starts a delivery. If a.Waits it returns tickets for the
 // deliveries that the reading is part of, nil for one that does not start.
@@ -141,22 +114,6 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 	}
 
 	return tickets
-}
-
-// recent reports whether a window is known to be in force at a receiver that covers the reading. If that opened an
-// alarm, only a window that began since a.Since counts: within another one a former owner may have sent a recovery,
-// after an operator ended it.
-func (a *Alert) recent(receiver int) bool {
-	g := a.Gates[receiver]
-
-	switch {
-	case a.Shared: // no recovery was ever sent
-		return g.RecentShared(a.About, a.Sender)
-	case a.Opened:
-		return g.RecentSince(a.About, a.Since)
-	}
-
-	return g.Recent(a.About)
 }
 
 // Give starts a delivery of n to each receiver to which it is due, once the one of its key that is under way has ended.

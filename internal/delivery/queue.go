@@ -3,6 +3,8 @@ package delivery
 import (
 	"slices"
 	"time"
+
+	"alertworker/internal/throttle"
 )
 
 // A queue holds the deliveries of one Outbox to one receiver.
@@ -131,3 +133,9 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 
 	return store.clock.Add(now - store.answeredAt - giveUp).UnixMicro(), true
 }
+
+// cancelled reports whether we end attempts, whose results say nothing about others then.
+func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
+
+// gate returns the gate that d has to pass.
+func (q *queue) gate(d *delivery) *throttle.Gate { return d.Gates[q.to.index] }

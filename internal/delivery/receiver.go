@@ -380,9 +380,6 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.dispatch()
 }
 
-// cancelled reports whether we end attempts, whose results say nothing about others then.
-func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
-
 // leave takes an attempt out of its message, whose last one ends it. The caller holds r.mu.
 func (r *receiver) leave(a attempt) {
 	r.sending--
@@ -474,56 +471,6 @@ func (r *receiver) letterDone() {
 	defer r.mu.Unlock()
 	r.writing--
 	r.dispatch()
-}
-
-func (r *receiver) state() ReceiverState {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.Name, Taken: r.health.taken, Waiting: r.sending}
-	for _, q := range r.queues {
-		state.Waiting += q.waiting()
-	}
-
-	now := r.now()
-
-	if rate := r.pace.Rate(); rate > 0 {
-		each := max(r.Limits.Batch, 1)
-		messages := (state.Waiting + each - 1) / each
-		state.Rate, state.Limited = rate, r.pace.Learned()
-		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
-	}
-
-	fault, since, failure, down := r.fault()
-	if down {
-		state.Down, state.Fault = true, fault
-		state.Since, state.Err = r.started.Add(since), failure
-		state.Retry = r.nextAttempt()
-	}
-
-	return state
-}
-
-// fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
-func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
-	fault, since, down = r.shortfall.fault()
-	if down {
-		return fault, since, r.shortfall.last, true
-	}
-
-	if from, stuck := r.pace.Stuck(); stuck {
-		return ReceiverLimited, from, r.health.failure, true
-	}
-
-	return ReceiverFails, 0, nil, false
-}
-
-// nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is
-// under way. The caller holds r.mu.
-func (r *receiver) nextAttempt() time.Time {
-	if r.wake == 0 || r.probing {
-		return time.Time{}
-	}
-	return r.started.Add(r.wake)
 }
 
 // failure returns the receiver's last failure, nil if there was none.

@@ -5,54 +5,6 @@ import (
 	"time"
 )
 
-// A Wait is what a delivery waits for.
-type Wait uint8
-
-const (
-	WaitAttempt    Wait = iota // an attempt to end, which is under way
-	WaitTurn                   // other alerts to be sent
-	WaitReceiver               // the receiver, which is down
-	WaitStore                  // the throttle store, which cannot be used
-	WaitClaim                  // the claim of another replica to end
-	WaitPause                  // the next attempt: the last one failed
-	WaitDeadLetter             // the dead letter to be written
-	// its owner: before a recovery or a silence is sent, the ledger has to say that this replica still owns the partition
-	WaitOwner
-	WaitWindow // the window to end, before the recovery is sent
-)
-
-// String returns w for programs, in the words of package status and of a throttle.Phase where they have one.
-func (w Wait) String() string {
-	return [...]string{
-		"attempt", "turn", "receiver", "throttle_store", "sending", "pause", "dead_letter", "ledger", "window",
-	}[w]
-}
-
-func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
-
-// A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended
-// is this value: by `why`, the status page, GET /devices/{id}, the HTTP trigger and the log.
-type Condition struct {
-	For  Wait   `json:"for"`
-	Text string `json:"text"` // the same for people: a clause with the receiver's last failure, without secrets
-	// since when that is so, by this machine's clock; an outage may be older than the delivery
-	Since time.Time `json:"since"`
-	Next  time.Time `json:"next,omitzero"` // the earliest time of the next attempt, likewise; zero: not known
-}
-
-// A State is a delivery that has not ended.
-type State struct {
-	Receiver  string    `json:"receiver"`
-	Rule      string    `json:"rule"`
-	Level     string    `json:"level,omitempty"`
-	Recovery  bool      `json:"resolved,omitempty"` // it says that the device is normal again
-	Partition string    `json:"partition"`
-	Since     time.Time `json:"since"`       // when the hub took the first reading that is not settled
-	Value     float64   `json:"temperature"` // of the reading that the alert is about
-	Joined    int64     `json:"suppressed"`  // readings since that one
-	Waits     Condition `json:"waits"`
-}
-
 // state returns the state of d. The caller holds box.mu.
 func (q *queue) state(d *delivery) State {
 	state := State{
@@ -152,43 +104,60 @@ func (r *receiver) lastFailure() string {
 	return fmt.Sprintf(" (%v)", r.health.failure)
 }
 
-// A ReceiverFault says how a receiver is down.
-type ReceiverFault int
-
-const (
-	ReceiverFails   ReceiverFault = iota // it does not answer, or not usefully
-	ReceiverRejects                      // it refuses what it is sent for good: each notice becomes a dead letter
-	ReceiverLimited                      // it says that it is sent too much, and takes nothing
-)
-
-// String returns f as a label of metrics.
-func (f ReceiverFault) String() string { return [...]string{"failing", "rejecting", "rate_limited"}[f] }
-
-// Text returns f for people, to follow the receiver's name.
-func (f ReceiverFault) Text() string {
-	return [...]string{"is down", "rejects every alert", "accepts nothing because of its rate limit"}[f]
-}
-
-// A ReceiverState is the health of one receiver.
-type ReceiverState struct {
-	Name    string
-	Down    bool          // it has accepted nothing since it failed or refused several times
-	Fault   ReceiverFault // how, if it is down
-	Since   time.Time     // of the first failure since it accepted something; zero unless it is down
-	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
-	Retry   time.Time     // earliest time of the next attempt while it is down; zero if one is under way
-	Taken   int64         // alerts taken since the dispatcher was made
-	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
-
-	Rate    float64       // messages a second at present; 0 if nothing limits them
-	Limited bool          // it refused messages lately because of their number
-	Left    time.Duration // about how long it takes to send what waits, at Rate; 0 if nothing limits it
-}
-
 // Receivers returns the state of each receiver, in the order of Config.
 func (dp *Dispatcher) Receivers() (all []ReceiverState) {
 	for _, r := range dp.receivers {
 		all = append(all, r.state())
 	}
 	return all
+}
+
+func (r *receiver) state() ReceiverState {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	state := ReceiverState{Name: r.Name, Taken: r.health.taken, Waiting: r.sending}
+	for _, q := range r.queues {
+		state.Waiting += q.waiting()
+	}
+
+	now := r.now()
+
+	if rate := r.pace.Rate(); rate > 0 {
+		each := max(r.Limits.Batch, 1)
+		messages := (state.Waiting + each - 1) / each
+		state.Rate, state.Limited = rate, r.pace.Learned()
+		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
+	}
+
+	fault, since, failure, down := r.fault()
+	if down {
+		state.Down, state.Fault = true, fault
+		state.Since, state.Err = r.started.Add(since), failure
+		state.Retry = r.nextAttempt()
+	}
+
+	return state
+}
+
+// fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
+func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
+	fault, since, down = r.shortfall.fault()
+	if down {
+		return fault, since, r.shortfall.last, true
+	}
+
+	if from, stuck := r.pace.Stuck(); stuck {
+		return ReceiverLimited, from, r.health.failure, true
+	}
+
+	return ReceiverFails, 0, nil, false
+}
+
+// nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is
+// under way. The caller holds r.mu.
+func (r *receiver) nextAttempt() time.Time {
+	if r.wake == 0 || r.probing {
+		return time.Time{}
+	}
+	return r.started.Add(r.wake)
 }

@@ -132,12 +132,12 @@ var plantedBugs = []plantedBug{
 `,
 	}}},
 	{"every reading of a site that is refused is a dead letter", []edit{
-		{"delivery/attempt.go", "q.gate(d).Refused(d.About)", "q.gate(d).Refused(d.device(&d.head))"},
+		{"delivery/send.go", "q.gate(d).Refused(d.About)", "q.gate(d).Refused(d.device(&d.head))"},
 	}},
 	{"a device that is called like a site shares its window", []edit{{"throttle/key.go", `of += "~p" + escape(c.Per)`,
 		`of += ""`}}},
 	{"devices that waited for another one's alert are not counted", []edit{
-		{"delivery/delivery.go", "range q.sharing[d] {", "range map[string]struct{}{} {"},
+		{"delivery/settle.go", "range q.sharing[d] {", "range map[string]struct{}{} {"},
 	}},
 
 	// Rules and levels that are removed.
@@ -150,18 +150,18 @@ var plantedBugs = []plantedBug{
 		{"partition/owner.go", "	if s.unheard == nil || key.Message.Removed {", "	if s.unheard == nil {"},
 	}},
 	{"the recovery of a removed rule is as old as the last event", []edit{
-		{"delivery/delivery.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
+		{"delivery/settle.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
 	}},
 	{"a milder level below a removed one is not sent", []edit{
 		{"partition/ending.go", "		reg.expose(key, was.limit)\n", "		_ = was\n"},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
-		{"delivery/delivery.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
+		{"delivery/message.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
 	}},
 
 	// Silence.
 	{"silences since one place have one id", []edit{
-		{"delivery/delivery.go", "if d.Silence || ended {", "if ended {"},
+		{"delivery/message.go", "if d.Silence || ended {", "if ended {"},
 	}},
 	{"who was heard for a rule that is missing for a minute is forgotten", []edit{
 		{"roster/codec.go", "now-c.Idle < KeepIdle.Milliseconds()", "false"},
@@ -225,7 +225,7 @@ var plantedBugs = []plantedBug{
 		{"partition/checkpoint.go", "telemetry.Checkpoint{Position: s.settled()}", "telemetry.Checkpoint{Position: s.mark.last}"},
 	}},
 	{"an unknown answer counts as a delivery", []edit{
-		{"delivery/attempt.go", "	return throttle.Unknown\n}", "	return throttle.Taken\n}"},
+		{"delivery/send.go", "	return throttle.Unknown\n}", "	return throttle.Taken\n}"},
 	}},
 	{"a recovery is sent without asking who owns the partition", []edit{
 		{"partition/owner.go", "	return s.owner.owns(ctx)\n}", "	return nil\n}"},

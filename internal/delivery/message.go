@@ -1,0 +1,151 @@
+package delivery
+
+import (
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
+)
+
+// id returns the id of the notice that d would send about a reading. It is the same in every
+// replica. The time distinguishes hubs of the same name, whose sequence numbers
+// start again when the hub is recreated.
+func (q *queue) id(d *delivery, r *Reading) string {
+	at := r.Enqueued
+	if d.due != nil && d.due.Part != throttle.Event { // it is about an event, and not of its time
+		at = r.Since
+	}
+
+	id := q.box.IDs
+
+	if a := r.arrival(); a != nil && a.ID != "" {
+		id += a.ID
+	} else {
+		id += strconv.FormatInt(r.Sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
+	}
+
+	id += d.Suffix
+
+	ended := d.recovers() && d.due.Opened > 0 // its rule was removed: it is about the last event read
+	if d.Silence || ended {                   // several devices may be silent since one place, where events may be missing
+		id += "/" + url.PathEscape(d.About)
+	}
+
+	if d.due != nil && d.due.Part == throttle.End {
+		id += "/end"
+	}
+
+	if d.recovers() {
+		id += "/resolved"
+	}
+
+	return id
+}
+
+// log names what numbered d's readings; empty if it is about more than one log.
+func (q *queue) log(d *delivery) string {
+	switch {
+	case d.due != nil:
+		return d.due.Log
+	case d.Shared:
+		return ""
+	}
+
+	return q.box.Log
+}
+
+// request returns the request to the gate for a notice about one of d's readings.
+func (q *queue) request(d *delivery, about *Reading) throttle.Request {
+	r := throttle.Request{
+		Device:   d.About,
+		ID:       q.id(d, about),
+		Enqueued: fromMicros(about.Enqueued),
+		Log:      q.log(d),
+		Sequence: about.Sequence,
+		Recovery: d.recovers(),
+	}
+
+	switch {
+	case d.due != nil:
+		r.Part = d.due.Part
+	case d.Shared:
+		r.Sequence = 0 // those of other devices and partitions say nothing about it
+	}
+
+	if a := about.arrival(); a != nil {
+		r.Arrived = a.At
+	}
+
+	return r
+}
+
+// message returns the notice about d's head under g.
+func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
+	head := &d.head
+	a := d.Message
+	a.ID = g.ID
+	a.Device = d.device(head)
+	a.Resolved = d.recovers()
+	a.Temperature = head.Value
+	a.Threshold = head.Limit
+	a.Enqueued = fromMicros(head.Enqueued)
+	a.DeviceTime = fromMicros0(head.Device)
+	a.Since = fromMicros0(head.Since)
+	a.Partition = q.box.Name
+	a.Sequence = head.Sequence
+	a.Log = q.log(d)
+	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
+	a.Remember = q.gate(d).Remember()
+	a.Token = g.Token
+	a.Expires = g.Expires
+	a.Suppressed = g.Suppressed + int64(d.suppressed)
+	a.Test = notify.IsTest(a.Device)
+	a.Ambiguous = g.Ambiguous
+
+	if d.due != nil {
+		a.Forgotten = d.due.Forgotten
+		a.Excluded = d.due.Excluded
+	}
+
+	if a.Resolved { // one of unknown fate is sent again for as long
+		a.Remember += q.to.GiveUp
+	}
+
+	if head.More != nil {
+		a.Shown = head.More.Shown
+	}
+
+	if d.Shared {
+		a.PerValue = d.About
+		a.Suppressed = g.Suppressed // these are devices
+	}
+
+	if d.Silence {
+		a.Silent = time.Duration(head.Limit * float64(time.Second))
+		a.Threshold = 0
+		a.LastHeard = fromMicros0(d.due.Heard)
+	}
+
+	switch {
+	case len(d.Words) == 0:
+	case a.Resolved:
+		a.Word = strings.Join(d.Words, " or ")
+	default:
+		a.Word = d.Words[int(head.Value)-1]
+	}
+
+	return a
+}
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// fromMicros0 is fromMicros, but the zero time for 0.
+func fromMicros0(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
+}

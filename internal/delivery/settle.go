@@ -1,0 +1,183 @@
+package delivery
+
+import "alertworker/internal/throttle"
+
+// begin returns a new delivery about the reading r: of the due notice n, or of an alert if
+// that is nil. It must be made to wait. The caller holds box.mu.
+func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
+	d := &delivery{Key: key, due: n}
+	d.start(r)
+	if n != nil && n.Opened > 0 {
+		d.tries.since = n.Opened
+	}
+
+	q.deliveries[key] = d
+	if q.box.Trace == nil {
+		return d
+	}
+
+	d.trace = &tracked{Trace: q.box.Trace(Start{
+		AlertID:   q.id(d, r),
+		Device:    d.device(r),
+		Rule:      d.Message.Rule,
+		Level:     d.Message.Level,
+		Recovery:  d.recovers(),
+		Receiver:  q.to.Name,
+		Partition: q.box.Name,
+		FromHub:   q.box.FromHub,
+		Sequence:  r.Sequence,
+		Enqueued:  fromMicros(r.Enqueued),
+	})}
+	return d
+}
+
+// hold has d hold the place before a reading, the next after the place before. The caller holds box.mu.
+func (q *queue) hold(d *delivery, r *Reading, before Place) {
+	q.box.held.Add(&d.held, before, r.Enqueued)
+	q.alerts++
+}
+
+// release ends what d holds, if it does. The caller holds box.mu.
+func (q *queue) release(d *delivery) {
+	if d.held.index > 0 {
+		q.box.held.Release(&d.held)
+		q.alerts--
+	}
+}
+
+// settle settles d's head, and ends d unless the latest reading that joined is not
+// covered. That one then becomes the head and is held instead.
+func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) {
+	q.box.mu.Lock()
+	var done *Notice
+	switch {
+	case d.due != nil:
+		if d.due.Settle(q.to.index) {
+			done = d.due
+		}
+		q.replace(d, outcome)
+
+	case d.joined > 0 && !covers(&d.latest):
+		q.release(d)
+		q.hold(d, &d.latest, d.latestBefore)
+		d.start(&d.latest)
+		d.suppressed += d.joined - 1
+		d.joined = 0
+		q.enqueue(d)
+
+	default:
+		q.suppressed(d)
+		q.replace(d, outcome)
+	}
+
+	q.box.mu.Unlock()
+	q.box.Owner.Settled(d.Key, done)
+}
+
+// replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
+// a notice that has become due since. The caller holds box.mu.
+func (q *queue) replace(d *delivery, outcome string) {
+	delete(q.deliveries, d.Key)
+	q.release(d)
+	if d.due != nil && d.joined > 0 {
+		next := q.begin(d.Key, &d.latest, nil)
+		next.suppressed = d.joined - 1
+		next.ticket, d.ticket = d.ticket, nil
+		q.hold(next, &d.latest, d.latestBefore)
+		q.enqueue(next)
+	} else if n := q.later[d.Key]; n != nil {
+		delete(q.later, d.Key)
+		q.enqueue(q.begin(d.Key, &n.Reading, n))
+	}
+
+	d.end(outcome)
+}
+
+// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
+// share it. The caller holds box.mu.
+func (q *queue) suppressed(d *delivery) {
+	if !d.Shared {
+		q.gate(d).Suppressed(d.About, int64(d.suppressed)+int64(d.joined))
+		return
+	}
+
+	for device := range q.sharing[d] {
+		q.gate(d).SuppressedShared(d.About, device)
+	}
+
+	q.sharers -= len(q.sharing[d])
+	delete(q.sharing, d)
+}
+
+// maxSharers bounds the devices that alerts are to count while others of what they share are under way.
+const maxSharers = 65_536
+
+// join has a reading join d, the next after the place before. The caller holds box.mu.
+func (q *queue) join(d *delivery, r *Reading, before Place) {
+	if d.held.index == 0 {
+		q.hold(d, r, before)
+	}
+
+	d.join(r, before)
+	if !d.Shared {
+		return
+	}
+
+	devices := q.sharing[d]
+	if devices == nil {
+		devices = map[string]struct{}{}
+		q.sharing[d] = devices
+	}
+
+	if _, known := devices[r.More.Device]; !known && q.sharers < maxSharers {
+		devices[r.More.Device] = struct{}{}
+		q.sharers++
+	}
+}
+
+// follow has d, which is attempting, go on as v says.
+func (q *queue) follow(d *delivery, v verdict) {
+	switch {
+	case v.outcome != "":
+		q.settle(d, v.covers, v.outcome)
+		return
+	case v.state == ready:
+		q.enqueue(d)
+		return
+	case v.grows:
+		v.pause = retryDelay(int(d.attempts))
+	}
+
+	if v.err != nil {
+		q.box.warn(q.waitText(d, v.why), v.err)
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+
+	if d.due != nil && d.due.withdrawn {
+		q.replace(d, throttle.Unneeded.String())
+		return
+	}
+
+	q.wait(d, v.state, v.why, int64(q.to.now()+v.pause))
+}
+
+// enqueue has d wait for its turn.
+func (q *queue) enqueue(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
+
+// wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
+// closed.
+func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
+	r := q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if q.closed {
+		d.end(OutcomeUnsettled)
+		return
+	}
+
+	q.push(d, s, why, key)
+	r.dispatch()
+}
