@@ -1,8 +1,10 @@
 // Package partition takes the events of one partition through decoding, the rules and alarms, hands what receivers are
-// to get to package delivery, and moves the checkpoint. A [Stream] is one partition while this replica owns it, [Recorded]
-// one that a backtest reads; an [Evaluator] has the rules of all. From the bottom up, an evaluator says what a reading
-// reaches, a register follows the alarms, a reader takes events to it, and a stream writes what the next owner has to
-// know.
+// to get to package delivery, and moves the checkpoint. From the bottom up:
+//
+//   - an [Evaluator] has the rules of a replica, and says what a reading reaches;
+//   - a register follows the alarms of a partition, and decides what receivers are to be told;
+//   - a reader takes the events of a partition to its register; [Recorded] is no more than that, for a backtest;
+//   - a [Stream] is a partition while this replica owns it: it writes what the next owner has to know.
 //
 // # Settled
 //
@@ -76,8 +78,9 @@
 // devices that were silent long ago in what is read late.
 //
 //		from      on                                           to        notice
-//		normal    the deadline, once it is proven to be over   open      the silence is due; a recovery that waits is dropped
-//		open      an event that counts, after its place        normal    recovery due, if the rule has resolved; a silence that waits is dropped
+//		normal    the deadline, once it is proven to be over   open      the silence is due; a waiting recovery is dropped
+//		open      an event that counts, after its place        normal    recovery due, if the rule has resolved; a waiting
+//		                                                                 silence is dropped
 //		any       Forget, once that is proven to be over       unknown   of an open alarm as above
 //
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
@@ -91,9 +94,9 @@
 //	    about devices, until half of all were heard since, or for a day.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
-//	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is then late, and
-//	    never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the time, and keeps the
-//	    last event of each device.
+//	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is
+//	    then late, and never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the
+//	    time, and keeps the last event of each device.
 //	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later
 //	    has moved, and is forgotten here.
 //
@@ -101,8 +104,8 @@
 //
 // # Locks
 //
-// In a partition the lock of what was seen last is taken before that of package silence, and this before the register's.
-// None of them is held when a delivery is started or withdrawn: what was decided under the register's lock is handed
-// over after it, in that order, and the watermark follows what has been handed over. None of package delivery's is held
-// when that asks a stream. The lock of what asks the ledger is taken under no other.
+// In a partition the lock of what was seen last is taken before that of package silence, and this before the
+// register's. None of them is held when a delivery is started or withdrawn: what was decided under the register's lock
+// is handed over after it, in that order, and the watermark follows what has been handed over. None of package
+// delivery's is held when that asks a stream. The lock of what asks the ledger is taken under no other.
 package partition

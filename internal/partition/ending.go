@@ -41,7 +41,8 @@ func (reg *register) endRemoved() {
 
 // end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
 // is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
-// now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds reg.mu.
+// now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds
+// reg.mu.
 func (reg *register) end(key alarmKey, now int64, forgotten bool) {
 	was := reg.alarms.byKey[key]
 	reg.change(key, reg.ended(key, now, forgotten))

@@ -56,8 +56,8 @@ type evaluation struct {
 	late   bool   // an alarm of the device has seen a reading that was taken later
 }
 
-// exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold. Nobody
-// would end them otherwise: its readings are not evaluated.
+// exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold.
+// Nobody would end them otherwise: its readings are not evaluated.
 func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	if !r.stateful {
 		return

@@ -19,8 +19,8 @@ type reader struct {
 	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
-// newReader returns a reader of the partition of reg. malformed is told of each event without a reading that should have
-// one, and of the position before it.
+// newReader returns a reader of the partition of reg. malformed is told of each event without a reading that should
+// have one, and of the position before it.
 func newReader(
 	reg *register,
 	watch *silence.Watch,

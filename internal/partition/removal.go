@@ -15,9 +15,9 @@ type forgetting struct {
 	saved  chan struct{} // closed once the ledger in the store says so
 }
 
-// forget ends the alarms of a device, and notes that it is forgotten, with the last event read, or a later one that its
-// sequence number names. It does so if it has an alarm, or is known otherwise. It returns what is closed once the ledger
-// in the store says so, or nil if the device is not known.
+// forget ends the alarms of a device, and notes that it is forgotten, with the last event read, or with the number read
+// if that is later. It does so if the device has an alarm, or is known otherwise. It returns what is closed once the
+// ledger in the store says so, or nil if the device is not known.
 func (reg *register) forget(name string, read int64, known bool) <-chan struct{} {
 	defer reg.handOver()
 	reg.mu.Lock()

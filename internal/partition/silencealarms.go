@@ -134,8 +134,8 @@ func (reg *register) saved(silences []opened) {
 	}
 }
 
-// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is about
-// silence.
+// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is
+// about silence.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
 	if len(reg.silences) == 0 {
 		return nil
