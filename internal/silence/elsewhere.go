@@ -16,31 +16,37 @@ type Asked = roster.Asked
 
 // elsewhere is what other partitions have heard of devices that are overdue in this one. Times are in Unix ms.
 type elsewhere struct {
-	suspects map[key]int64   // devices that are overdue, and when they were heard here
+	suspects map[key]suspect
 	unknown  bool            // whether any of them has not been asked about
-	asked    map[key]int64   // suspects when we last asked
+	asked    map[key]suspect // suspects when we last asked
 	heard    map[Asked]int64 // the answer; nil if there is none
 	at       time.Time       // when we asked
 	asking   bool
 	others   int // partitions that have answered
 }
 
+// A suspect is a device that is overdue. A gap that is read later may put its deadline off: then others are asked again.
+type suspect struct {
+	here     int64 // when it was heard in this partition
+	deadline int64
+}
+
 // moved reports whether another partition has heard a device, which is overdue by the rule of k, later than this one
 // did.
-func (e *elsewhere) moved(k key, a Asked, here int64, now time.Time) bool {
-	e.suspects[k] = here
-	if !e.answered(k, here, now) {
+func (e *elsewhere) moved(k key, a Asked, s suspect, now time.Time) bool {
+	e.suspects[k] = s
+	if !e.answered(k, s, now) {
 		e.unknown = true
 		return false
 	}
-	return e.heard[a] > here
+	return e.heard[a] > s.here
 }
 
-// answered reports whether other partitions were asked lately about the device of k, which was heard here at a time and
-// not since.
-func (e *elsewhere) answered(k key, here int64, now time.Time) bool {
+// answered reports whether other partitions were asked lately about the device of k, which has been overdue since the
+// same deadline.
+func (e *elsewhere) answered(k key, s suspect, now time.Time) bool {
 	was, known := e.asked[k]
-	return known && was == here && e.heard != nil && now.Sub(e.at) < maxFresh
+	return known && was == s && e.heard != nil && now.Sub(e.at) < maxFresh
 }
 
 func (e *elsewhere) questions(rules []Rule, now time.Time) []Asked {

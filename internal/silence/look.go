@@ -57,12 +57,13 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		h := w.roster.Heard(device, rule)
 		name := w.roster.Name(device)
 		since, deadline := w.roster.Silence(rule, h)
+		suspected := suspect{h.Time, deadline}
 		_, open := w.open[key{rule, name}]
 		over := max(until, now.UnixMilli()) >= deadline && !open
 		switch {
 		case h.Time == 0, until >= h.Time+r.Forget.Milliseconds():
 		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
-		case over && w.elsewhere.moved(key{rule, name}, Asked{Hears: r.Hears, Device: name}, h.Time, now):
+		case over && w.elsewhere.moved(key{rule, name}, Asked{Hears: r.Hears, Device: name}, suspected, now):
 			w.log.Info("a device is heard in another partition now", zap.String("device", name))
 			w.roster.Forget(device, rule)
 		case until < deadline:
@@ -75,7 +76,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 			}
 			unproven = unproven || over
 		case open:
-		case w.elsewhere.answered(key{rule, name}, h.Time, now):
+		case w.elsewhere.answered(key{rule, name}, suspected, now):
 			overdue = append(overdue, Silence{name, since, h.Time, deadline, until})
 		default: // it may be heard in another partition
 			n.all++

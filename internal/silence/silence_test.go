@@ -277,6 +277,19 @@ func TestWatch(t *testing.T) {
 			pass(b, forget)
 			b.sends("kiln")
 		}, ""},
+		{"another partition hears it before a deadline that was put off once others had been asked", func(b *bench) {
+			b.moved["oven"] = -m
+			pass(b, 4*m)
+			b.loses("oven")
+			late := *b.publish("kiln")
+			pass(b, 6*m+s)
+			b.look()
+			b.moved["oven"] = limit + m
+			b.hear(late, true, 0)
+			pass(b, 4*m+2*s)
+			b.sends("kiln")
+			b.look()
+		}, ""},
 		{"another partition has heard it before", func(b *bench) {
 			b.moved["oven"] = -m
 			pass(b, limit+2*s)

@@ -103,7 +103,7 @@ type Proof struct {
 func New(rules []Rule, alarms Alarms, whole string, file *roster.File, log *zap.Logger) *Watch {
 	return &Watch{
 		rules: rules, alarms: alarms, whole: whole, file: file, log: log, roster: roster.New(columns(rules)),
-		open: map[key]roster.Place{}, elsewhere: elsewhere{suspects: map[key]int64{}},
+		open: map[key]roster.Place{}, elsewhere: elsewhere{suspects: map[key]suspect{}},
 	}
 }
 

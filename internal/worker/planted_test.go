@@ -181,7 +181,7 @@ var plantedBugs = []plantedBug{
 		{"silence/watch.go", "		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})\n", ""},
 	}},
 	{"a device that has moved to another partition is silent", []edit{
-		{"silence/elsewhere.go", "	return e.heard[a] > here\n", "	return false\n"},
+		{"silence/elsewhere.go", "	return e.heard[a] > s.here\n", "	return false\n"},
 	}},
 
 	{"rosters of other partitions are asked by the name of a rule", []edit{

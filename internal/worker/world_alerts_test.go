@@ -391,7 +391,7 @@ func (p *process) judgeChoking(in *inbox, alerts []notify.Alert) {
 	}
 	taken := len(in.all)
 	for _, a := range alerts {
-		key := a.Source + " " + a.ID
+		key := a.Replica + " " + a.Source + " " + a.ID
 		was, again := in.choked[key]
 		if a.Device != in.chokes || again && was.taken == taken {
 			continue
