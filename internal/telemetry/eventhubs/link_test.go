@@ -185,7 +185,12 @@ func TestDetachedLinksKeepTheConnection(t *testing.T) {
 	s := h.source(t, h.config())
 	bodies, _ := read(t, s)
 	eventually(t, "all partitions to be read", func() bool { return s.Stats().Reading == 4 })
-	for i := range 200 {
+	times := 200
+	if testing.Short() {
+		times = 30
+	}
+
+	for i := range times {
 		body := strconv.Itoa(i)
 		h.Publish(t, "0", body, body+"+")
 		h.Publish(t, "1", body)
