@@ -19,7 +19,7 @@ import (
 	"alertworker/internal/records/recordstest"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+func TestMain(m *testing.M) { goleak.VerifyTestMain(emulators.Share(m)) }
 
 // A tester is the part of testing.TB that a check uses.
 type tester interface {

@@ -11,6 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/leasetest"
@@ -20,7 +21,7 @@ import (
 
 func TestMain(m *testing.M) {
 	_ = flag.Set("rapid.checks", "3000") // a run is short, and rare ones tell most
-	goleak.VerifyTestMain(m)
+	goleak.VerifyTestMain(emulators.Share(m))
 }
 
 const (

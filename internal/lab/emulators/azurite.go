@@ -1,8 +1,11 @@
 package emulators
 
 import (
+	"context"
+	"fmt"
 	"net/http"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,16 +22,87 @@ import (
 // AzuriteKey is the key of every Azurite's account.
 const AzuriteKey = process.AzuriteKey
 
-// Azurite is a blob service in memory.
+// Azurite is an account of a blob service in memory.
 type Azurite struct {
 	*process.Azurite
 	transport http.RoundTripper
 }
 
-// StartAzurite starts an empty blob service that runs until tb ends.
+// accounts is how many tests share a service. It has one thread: more of them would wait for each other.
+const accounts = 5
+
+// A Sharing is the tests of a package, which share blob services: to start one takes three seconds of a core.
+type Sharing struct{ m *testing.M }
+
+// shared are the services that tests share.
+var shared struct {
+	sync.Mutex
+	on       bool
+	services []*process.Azurite // an account of each
+	left     []*process.Azurite // accounts that nobody has got yet
+}
+
+// Share has each test that calls [StartAzurite] get an account of its own, of a service that it shares with a few
+// others. That is for tests to which it does not matter how long the service takes.
+func Share(m *testing.M) Sharing { return Sharing{m} }
+
+// Run runs the tests and ends the services.
+func (s Sharing) Run() int {
+	shared.Lock()
+	shared.on = true
+	shared.Unlock()
+
+	code := s.m.Run()
+
+	shared.Lock()
+	defer shared.Unlock()
+	for _, service := range shared.services {
+		service.Kill()
+	}
+
+	return code
+}
+
+// share returns an account that nobody has got yet, nil if tests share no services.
+func share() (*process.Azurite, error) {
+	shared.Lock()
+	defer shared.Unlock()
+	if !shared.on {
+		return nil, nil
+	}
+
+	if len(shared.left) == 0 {
+		names := make([]string, accounts)
+		for i := range names {
+			names[i] = fmt.Sprintf("account%d", i)
+		}
+
+		all, err := process.StartAzuriteOf(context.Background(), names)
+		if err != nil {
+			return nil, err
+		}
+
+		shared.left = all
+		shared.services = append(shared.services, all[0])
+	}
+
+	azurite := shared.left[0]
+	shared.left = shared.left[1:]
+
+	return azurite, nil
+}
+
+// StartAzurite returns an empty account of a blob service that runs until tb ends, or until all tests end that [Share]
+// it.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	azurite, err := process.StartAzurite(tb.Context(), "0", "")
+	azurite, err := share()
+	started(tb, err)
+	if azurite != nil {
+		return &Azurite{azurite, newTransport(tb)}
+	}
+
+	azurite, err = process.StartAzurite(tb.Context(), "0", "")
 	started(tb, err)
 	tb.Cleanup(azurite.Kill)
 	return &Azurite{azurite, newTransport(tb)}

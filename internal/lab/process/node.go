@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 )
 
 // ErrNoNode says that Node.js is not installed.
@@ -16,6 +17,17 @@ var ErrNoNode = errors.New("install Node.js 20 or later, with npm")
 // Node runs node with args in the root of the repository, as StartReady does, until
 // it is killed or this process ends in any way.
 func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string) (*Process, string, error) {
+	return node(ctx, name, nil, ready, args...)
+}
+
+// node is Node with more in the program's environment.
+func node(
+	ctx context.Context,
+	name string,
+	env []string,
+	ready *regexp.Regexp,
+	args ...string,
+) (*Process, string, error) {
 	root, err := installed()
 	if err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
@@ -28,6 +40,7 @@ func Node(ctx context.Context, name string, ready *regexp.Regexp, args ...string
 			[]string{"--import", `data:text/javascript,process.stdin.on("end", () => process.exit()).resume()`},
 			args...)...)
 	cmd.Dir = root
+	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
 	if _, err := cmd.StdinPipe(); err != nil {
 		return nil, "", fmt.Errorf("start %s: %w", name, err)
@@ -42,7 +55,7 @@ const (
 	AzuriteKey     = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 )
 
-// Azurite is a blob service.
+// Azurite is an account of a blob service.
 type Azurite struct {
 	*Process
 	URL              string // of the account
@@ -54,6 +67,27 @@ var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 // StartAzurite starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
 // saves what it gets there every 5 s: being killed costs it no more. With no dir it is empty, and saves nothing.
 func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
+	return startAzurite(ctx, port, dir, AzuriteAccount)
+}
+
+// StartAzuriteOf is like StartAzurite, at any port and with no dir, for a service that has accounts of these names. It
+// returns each.
+func StartAzuriteOf(ctx context.Context, accounts []string) ([]*Azurite, error) {
+	first, err := startAzurite(ctx, "0", "", accounts...)
+	if err != nil {
+		return nil, err
+	}
+
+	service := strings.TrimSuffix(first.URL, accounts[0])
+	all := make([]*Azurite, len(accounts))
+	for i, name := range accounts {
+		all[i] = newAzurite(first.Process, service, name)
+	}
+
+	return all, nil
+}
+
+func startAzurite(ctx context.Context, port, dir string, accounts ...string) (*Azurite, error) {
 	args := []string{
 		"node_modules/azurite/dist/src/blob/main.js",
 		"--blobHost",
@@ -70,23 +104,32 @@ func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
 		args = append(args, "--location", dir)
 	}
 
-	p, url, err := Node(ctx, "Azurite", azuriteReady, args...)
+	keys := make([]string, len(accounts))
+	for i, name := range accounts {
+		keys[i] = name + ":" + AzuriteKey
+	}
+
+	env := "AZURITE_ACCOUNTS=" + strings.Join(keys, ";")
+	p, service, err := node(ctx, "Azurite", []string{env}, azuriteReady, args...)
 	if err != nil {
 		return nil, err
 	}
 
-	url += "/" + AzuriteAccount
+	return newAzurite(p, service+"/", accounts[0]), nil
+}
 
+// newAzurite returns an account of the service that has this URL.
+func newAzurite(p *Process, service, account string) *Azurite {
 	return &Azurite{
 		p,
-		url,
+		service + account,
 		fmt.Sprintf(
 			"DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;",
-			AzuriteAccount,
+			account,
 			AzuriteKey,
-			url,
+			service+account,
 		),
-	}, nil
+	}
 }
 
 // Cosmos is a Cosmos DB account in memory. It knows ETags; it does not know
