@@ -41,6 +41,21 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// What is to be replaced by a bug is where it is said to be.
+func TestBugsFit(t *testing.T) {
+	for _, b := range bugs {
+		text, err := os.ReadFile(filepath.Join(root, b.file))
+		if err != nil {
+			t.Errorf("%s: %v", b.name, err)
+			continue
+		}
+
+		if n := strings.Count(string(text), b.old); n != 1 {
+			t.Errorf("%s: %s has what is to be replaced %d times, not once:\n%s", b.name, b.file, n, b.old)
+		}
+	}
+}
+
 // plant builds the tests of cmd/alertworker with bugs in them.
 func plant(t *testing.T, only *regexp.Regexp) string {
 	t.Helper()
@@ -168,40 +183,40 @@ func reason(out string) string {
 
 var bugs = []bug{
 	{
-		"an unknown answer counts as a delivery", "internal/delivery/attempt.go",
+		"an unknown answer counts as a delivery", "internal/delivery/send.go",
 		"	return throttle.Unknown\n}",
 		"	if PLANTED {\n		return throttle.Taken\n	}\n	return throttle.Unknown\n}",
 	},
 	{
-		"a recovery is sent without asking whose the partition is", "internal/worker/owner.go",
-		"	return s.owns(ctx)\n}",
-		"	if PLANTED {\n		return nil\n	}\n	return s.owns(ctx)\n}",
+		"a recovery is sent without asking whose the partition is", "internal/partition/owner.go",
+		"	return s.owner.owns(ctx)\n}",
+		"	if PLANTED {\n		return nil\n	}\n	return s.owner.owns(ctx)\n}",
 	},
 	{
-		"what is not due any more is sent", "internal/worker/owner.go",
+		"what is not due any more is sent", "internal/partition/owner.go",
 		"	if !s.isDue(key, n) {", "	if !s.isDue(key, n) && !PLANTED {",
 	},
 	{
-		"the checkpoint is the last event read", "internal/worker/stream.go",
+		"the checkpoint is the last event read", "internal/partition/checkpoint.go",
 		"telemetry.Checkpoint{Position: s.settled()}\n",
 		"telemetry.Checkpoint{Position: s.settled()}\n	if PLANTED {\n		c.Position = s.mark.last\n	}\n",
 	},
 	{
-		"the checkpoint does not wait for the ledger", "internal/worker/stream.go",
-		"		c.Position = s.alarms.history.safe(c.Position)\n",
-		"		if !PLANTED {\n			c.Position = s.alarms.history.safe(c.Position)\n		}\n",
+		"the checkpoint does not wait for the ledger", "internal/partition/checkpoint.go",
+		"	c.Position = s.alarms.history.safe(c.Position)\n",
+		"	if !PLANTED {\n		c.Position = s.alarms.history.safe(c.Position)\n	}\n",
 	},
 	{
-		"the ledger is ahead of the watermark", "internal/worker/history.go",
+		"the ledger is ahead of the watermark", "internal/partition/history.go",
 		"h.segments[n].last.NotAfter(w); n++ {", "(PLANTED || h.segments[n].last.NotAfter(w)); n++ {",
 	},
 	{
-		"a lost partition is worked on", "internal/worker/stream.go",
-		"func (s *stream) lose() { s.stop(telemetry.ErrLost) }",
-		"func (s *stream) lose() {\n	if !PLANTED {\n		s.stop(telemetry.ErrLost)\n	}\n}",
+		"a lost partition is worked on", "internal/partition/stream.go",
+		"func (s *Stream) lose() { s.stop(telemetry.ErrLost) }",
+		"func (s *Stream) lose() {\n	if !PLANTED {\n		s.stop(telemetry.ErrLost)\n	}\n}",
 	},
 	{
-		"a dead letter counts as kept before it is", "internal/delivery/attempt.go",
+		"a dead letter counts as kept before it is", "internal/delivery/send.go",
 		"*d.letter); err != nil {", "*d.letter); err != nil && !PLANTED {",
 	},
 	{
@@ -290,7 +305,7 @@ var bugs = []bug{
 		"	p.rate = max(p.ceiling/2, slowest)\n	if PLANTED {\n		p.rate = 1.0 / 3600\n	}\n",
 	},
 	{
-		"silence is not proven", "internal/worker/silence.go",
+		"silence is not proven", "internal/partition/owner.go",
 		"	return s.unheard.Proven(", "	return PLANTED || s.unheard.Proven(",
 	},
 }
