@@ -518,6 +518,44 @@ func (r *rulesReader) number(n ast.Node, name string) float64 {
 	return f + 0 // -0 is 0
 }
 
+// expression is a number that is counted from one in the message.
+var expression = regexp.MustCompile(`^(\S+)\s+([+-])\s+(\S+)$`)
+
+// limit reads a number, or one that is counted from the number at base in the message, which otherwise is empty.
+func (r *rulesReader) limit(n ast.Node, name string) (base string, distance float64) {
+	parts := expression.FindStringSubmatch(scalar(n))
+	if parts == nil {
+		return "", r.number(n, name)
+	}
+
+	base = parts[1]
+	distance, err := strconv.ParseFloat(parts[3], 64)
+	if err != nil || !finite(distance) || !isPlace(base) {
+		r.mustBe(n, name, "a number, or a field or application property plus or minus a number, such as setpoint + 3")
+		return "", math.NaN()
+	}
+
+	if parts[2] == "-" {
+		distance = -distance
+	}
+
+	return base, distance + 0 // -0 is 0
+}
+
+// isPlace reports whether text can be where a message has a value: the name of a field or of an application property.
+func isPlace(text string) bool {
+	_, err := strconv.ParseFloat(text, 64)
+	return err != nil && checkField(text) == nil && !strings.Contains(text, ",")
+}
+
+// countedFrom says what a limit is counted from.
+func countedFrom(base string) string {
+	if base == "" {
+		return "nothing"
+	}
+	return base
+}
+
 // words reads one text, number or boolean, or a list of them.
 func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 	values := []ast.Node{n}
@@ -636,9 +674,17 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 
 // levels reads the levels of a rule, which are the limits in n, the value of key.
 func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
-	for _, v := range r.byLevel(n, key) {
-		limit := r.number(v.value, v.name)
-		if rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To) {
+	for i, v := range r.byLevel(n, key) {
+		base, limit := r.limit(v.value, v.name)
+		if i == 0 {
+			rule.Base = base
+		}
+
+		switch {
+		case base != rule.Base:
+			r.wrong(v.value, "%s is counted from %s, and the first limit from %s: make two rules",
+				v.name, countedFrom(base), countedFrom(rule.Base))
+		case rule.Base == "" && rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To):
 			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
 		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
@@ -655,7 +701,13 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 	r.order(rule, cmp.Or(values["above"], values["below"]))
 
 	for _, v := range r.byLevel(values["clear"], "clear") {
-		clear := r.number(v.value, v.name)
+		base, clear := r.limit(v.value, v.name)
+		if base != rule.Base {
+			r.wrong(v.value, "%s is counted from %s, and the limit from %s: must be from the same, or hysteresis: and a number",
+				v.name, countedFrom(base), countedFrom(rule.Base))
+			clear = math.NaN()
+		}
+
 		r.apply(rule, v, func(l *rules.Level) {
 			if l.Clear = clear; clear != l.Limit && rule.Breaching(clear, l.Limit) {
 				r.wrong(v.value, "%s is %v, beyond the limit %v: the alarm would clear while still active", v.name, clear, l.Limit)
@@ -698,6 +750,11 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 // override reads the property of v, which replaces the limit of a level, of the one level by the key of its limit, or
 // clear.
 func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
+	if rule.Base != "" {
+		r.wrong(v.at, "override is set, but the limits are counted from %s in each message: remove one of them", rule.Base)
+		return
+	}
+
 	property := scalar(v.value)
 	if err := checkProperty(property); err != nil {
 		r.wrong(v.value, "%s %v", v.name, err)

@@ -40,6 +40,7 @@ const notYAML = "; check that lines are indented alike, with spaces, and that a 
 
 // noAnchors is what is said of the first of them.
 const sameLevels = "a and b are the same: one needs another limit, or a longer for"
+const fromMessage = "must be a number, or a field or application property plus or minus a number, such as setpoint + 3"
 
 const noAnchors = "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this"
 
@@ -158,6 +159,13 @@ func TestRulesFileMistakes(t *testing.T) {
 		"clear_for too long":    {rule("above: 1, clear_for: 25h"), "line 2, column 49: clear_for is 25h; must be 0s to 24h"},
 		"clear_for by level":    {rule("above: {a: 1, b: 2}, clear_for: {a: 5m}"), "line 2, column 60: clear_for must be a duration such as 30s, 5m or 1h30m"},
 		"clear_for and silent":  {"rules:\n- {name: off, silent: 15m, clear_for: 5m}\n", "line 2, column 39: clear_for is set beside silent: remove one of them, or make two rules"},
+		"limit from no number":  {rule("above: setpoint + three"), `line 2, column 35: above is "setpoint + three"; ` + fromMessage},
+		"limit from a number":   {rule("above: {a: 80 + 3}"), `line 2, column 39: above of a is "80 + 3"; ` + fromMessage},
+		"limit from two":        {rule("above: {a: setpoint + 3, b: target + 5}"), "line 2, column 56: above of b is counted from target, and the first limit from setpoint: make two rules"},
+		"limits of two kinds":   {rule("above: {a: 70, b: setpoint + 5}"), "line 2, column 46: above of b is counted from setpoint, and the first limit from nothing: make two rules"},
+		"clear of another kind": {rule("above: setpoint + 3, clear: 5"), "line 2, column 56: clear is counted from nothing, and the limit from setpoint: must be from the same, or hysteresis: and a number"},
+		"clear beyond a base":   {rule("above: setpoint + 3, clear: setpoint + 4"), "line 2, column 56: clear is 4, beyond the limit 3: the alarm would clear while still active"},
+		"override and a base":   {rule("above: setpoint + 3, override: max"), "line 2, column 59: override is set, but the limits are counted from setpoint in each message: remove one of them"},
 		"window too short":      {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":              {rule("above: 1, resolved: yes"), `line 2, column 48: resolved is "yes"; must be true or false`},
 		"per with recoveries":   {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false"},
@@ -215,6 +223,8 @@ func TestRulesFileAccepts(t *testing.T) {
 	lowest[0].Below = true
 	settling := with(rules.Level{Limit: 80, Clear: 75})
 	settling[0].ClearedFor = 5 * time.Minute
+	based := with(rules.Level{Name: "a", Limit: 3, Clear: -1}, rules.Level{Name: "b", Limit: 6.5, Clear: -1})
+	based[0].Base = "setpoint"
 	byDuration := with(
 		rules.Level{Name: "warning", Limit: 6, Clear: 6, For: 5 * time.Minute},
 		rules.Level{Name: "critical", Limit: 6, Clear: 6, For: 30 * time.Minute},
@@ -239,6 +249,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
 		"for of all":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
 		"clear_for":         {"rules: [{name: hot, field: temp, above: 80, clear: 75, clear_for: 5m}]", settling},
+		"from the message":  {"rules: [{name: hot, field: temp, above: {a: setpoint + 3, b: setpoint + 6.5}, clear: setpoint - 1}]", based},
 		"by duration":       {longer, byDuration},
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
@@ -309,8 +320,14 @@ func text(all []rules.Rule, show []string) string {
 			}
 			fmt.Fprintf(&b, "  valid: {%s}\n", strings.Join(ends, ", "))
 		}
+		number := func(value float64) string {
+			if r.Base == "" {
+				return fmt.Sprint(value)
+			}
+			return fmt.Sprintf("%q", fmt.Sprintf("%s + %v", r.Base, value))
+		}
 		if r.Levels[0].Name == "" {
-			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, r.Levels[0].Limit, r.Levels[0].Clear, r.Levels[0].For)
+			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, number(r.Levels[0].Limit), number(r.Levels[0].Clear), r.Levels[0].For)
 			var overrides []string
 			if p := r.Levels[0].Override; p != "" {
 				overrides = append(overrides, fmt.Sprintf("%s: %q", direction, p))
@@ -325,8 +342,8 @@ func text(all []rules.Rule, show []string) string {
 		}
 		var limits, clears, lasts, overrides []string
 		for _, l := range r.Levels {
-			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, l.Limit))
-			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, l.Clear))
+			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, number(l.Limit)))
+			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, number(l.Clear)))
 			lasts = append(lasts, fmt.Sprintf("%q: %v", l.Name, l.For))
 			if l.Override != "" {
 				overrides = append(overrides, fmt.Sprintf("%q: %q", l.Name, l.Override))
@@ -365,6 +382,7 @@ func FuzzRulesFile(f *testing.F) {
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
 		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
+		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))

@@ -65,6 +65,10 @@ func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
 // expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if
 // they are open. limit was that of the alarm. The caller holds reg.mu.
 func (reg *register) expose(key alarmKey, limit float64) {
+	if key.level.rule.Base != "" { // the limits of its levels are counted from it
+		limit = key.level.Limit
+	}
+
 	for _, l := range reg.levels {
 		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
 		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {

@@ -28,10 +28,14 @@ func (reg *register) evaluate(
 			continue
 		}
 
-		if excluded := r.Excludes(found, r.reads.Only, e.Properties); excluded != nil {
+		base, has := r.base(e, found)
+		excluded := r.Excludes(found, r.reads.Only, e.Properties)
+
+		switch {
+		case excluded != nil:
 			v.exclude(r, excluded, f.Value)
-		} else {
-			v.apply(r, f.Value)
+		case has == rules.OverrideUsed:
+			v.apply(r, f.Value, base)
 		}
 	}
 
@@ -74,8 +78,7 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 
 		next := alarm{due: was.due}
 		if was.Phase == rules.Open {
-			limit, _ := l.LimitFor(v.event.Properties)
-			rd := v.reading(value, limit)
+			rd := v.reading(value, was.limit)
 			v.date(&rd, was.Since)
 			rd.More = v.more(l.own)
 			if next.due = v.recovery(l, v.logName, throttle.Event, rd); next.due != nil {
@@ -88,12 +91,12 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 }
 
-// apply takes the event's value through one rule, the highest level first.
-func (v *evaluation) apply(r *rule, value float64) {
+// apply takes the event's value through one rule, whose limits are counted from base, the highest level first.
+func (v *evaluation) apply(r *rule, value, base float64) {
 	inhibited := false // by a higher level that is open
 	exposed := false   // because a higher level has just ended
 	for _, l := range r.levels {
-		limit, kind := l.LimitFor(v.event.Properties)
+		limit, kind := l.LimitFor(base, v.event.Properties)
 		rd := v.reading(value, limit)
 		p := v.pass(l, &rd)
 		p.inhibited = inhibited

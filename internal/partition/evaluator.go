@@ -74,7 +74,7 @@ func (ev *Evaluator) compile() {
 				stats: &ev.Counters.Levels[len(ev.levels)],
 			}
 			l.target(&ev.Rulebook)
-			r.override = r.override || l.Override != "" || l.ClearOverride != ""
+			r.override = r.override || l.Override != "" || l.ClearOverride != "" || r.Base != ""
 			r.levels = append([]*level{l}, r.levels...)
 			ev.levels = append(ev.levels, l)
 		}
@@ -131,11 +131,14 @@ func (ev *Evaluator) reaches(e *telemetry.Event, found []telemetry.Found, o *obs
 		switch {
 		case f.Reason != telemetry.ReasonOK:
 		case len(r.reads.Only) > 0 && !r.applies(e, found):
-			if r.Breaching(f.Value, r.mildest) {
-				o.decided(Excluded, r.levels[len(r.levels)-1], f.Value, r.mildest, false, "")
+			base, has := r.base(e, found)
+			mildest := r.levels[len(r.levels)-1]
+			limit := base + r.mildest
+			if has == rules.OverrideUsed && r.Breaching(f.Value, limit) {
+				o.decided(Excluded, mildest, f.Value, limit, false, "")
 			}
 		case r.override: // each of them, because it counts
-			reached = ev.overridden(e, r, f.Value, o) || reached
+			reached = ev.overridden(e, found, r, o) || reached
 		case r.Breaching(f.Value, r.mildest):
 			reached = true
 		}
@@ -144,11 +147,22 @@ func (ev *Evaluator) reaches(e *telemetry.Event, found []telemetry.Found, o *obs
 	return reached
 }
 
-// overridden reports whether value reaches a limit of r, which has overrides, for e's device. It counts
-// what e has for them.
-func (ev *Evaluator) overridden(e *telemetry.Event, r *rule, value float64, o *observation) (reached bool) {
+// overridden reports whether the reading in found reaches a limit of r, which has overrides or a base, for e's device.
+// It counts what e has for them.
+func (ev *Evaluator) overridden(e *telemetry.Event, found []telemetry.Found, r *rule, o *observation) (reached bool) {
+	value := found[r.reads.Field].Value
+	base, has := r.base(e, found)
+	if r.Base != "" {
+		ev.Counters.Override[has].Add(1)
+	}
+
+	if has != rules.OverrideUsed {
+		o.decided(NoBase, r.levels[len(r.levels)-1], value, 0, false, "")
+		return false
+	}
+
 	for _, l := range r.levels {
-		limit, kind := l.LimitFor(e.Properties)
+		limit, kind := l.LimitFor(base, e.Properties)
 		if l.Override != "" {
 			ev.Counters.Override[kind].Add(1)
 		}

@@ -140,9 +140,14 @@ func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts
 			continue
 		}
 
+		base, has := r.base(e, found)
+		if has != rules.OverrideUsed {
+			continue
+		}
+
 		inhibited := false
 		for _, l := range r.levels {
-			limit, _ := l.LimitFor(e.Properties)
+			limit, _ := l.LimitFor(base, e.Properties)
 			if !r.Breaching(f.Value, limit) {
 				continue
 			}

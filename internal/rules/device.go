@@ -47,16 +47,46 @@ func Limit(p telemetry.Property) (float64, Override) {
 	return f, OverrideUsed
 }
 
+// BaseFor returns the number that r's limits are counted from for a message, in whose body a decoder found what is in
+// found: that of a field of the body, or where the body has no such field, of an application property. reads says where
+// it is: see Fields. Unless the Override is OverrideUsed there is none, and r says nothing about the message. For a rule
+// without Base it is 0.
+func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetry.Properties) (float64, Override) {
+	if r.Base == "" {
+		return 0, OverrideUsed
+	}
+
+	switch f := &found[reads.Base]; f.Reason {
+	case telemetry.ReasonOK:
+		return f.Value, OverrideUsed
+	case telemetry.ReasonMissing, telemetry.ReasonNull:
+		return Limit(properties.Get(r.Base))
+	}
+
+	return 0, OverrideOther
+}
+
+// counted returns the sum of base and distance, as it would be written with 9 decimals: 1.1 + 2.2 is 3.3.
+func counted(base, distance float64) float64 {
+	const scale, exact = 1e9, 1e6
+	sum := base + distance
+	if base == 0 || math.Abs(sum) > exact {
+		return sum
+	}
+
+	return math.Round(sum*scale) / scale
+}
+
 // LimitFor returns the limit of l for the device that sent a message with these properties, and what they have for
-// Level.Override. Unless the Override is OverrideUsed, that is the level's own limit.
-func (l *Level) LimitFor(properties telemetry.Properties) (float64, Override) {
+// Level.Override. Unless the Override is OverrideUsed, that is the level's own limit, counted from base: see BaseFor.
+func (l *Level) LimitFor(base float64, properties telemetry.Properties) (float64, Override) {
 	if l.Override == "" {
-		return l.Limit, OverrideAbsent
+		return counted(base, l.Limit), OverrideAbsent
 	}
 
 	limit, kind := Limit(properties.Get(l.Override))
 	if kind != OverrideUsed {
-		return l.Limit, kind
+		return counted(base, l.Limit), kind
 	}
 
 	return limit, kind

@@ -168,3 +168,45 @@ func TestConditionHolds(t *testing.T) {
 		t.Error("the property hides what the body has")
 	}
 }
+
+// A limit is counted from a field of the body, or where that has none, from an application property.
+func TestBaseFor(t *testing.T) {
+	r := rules.Rule{Name: "hot", Field: "temp", Base: "setpoint", Levels: []rules.Level{{Limit: 2.2, Clear: 1.2}}}
+	for _, test := range []struct {
+		body       string
+		properties map[string]any
+		has        rules.Override
+		limit      float64
+	}{
+		{`{"temp":1,"setpoint":20}`, nil, rules.OverrideUsed, 22.2},
+		{`{"temp":1,"setpoint":"1.1"}`, map[string]any{"setpoint": 7}, rules.OverrideUsed, 3.3},
+		{`{"temp":1}`, map[string]any{"setpoint": "-7"}, rules.OverrideUsed, -4.8},
+		{`{"temp":1,"setpoint":null}`, map[string]any{"setpoint": 7}, rules.OverrideUsed, 9.2},
+		{`{"temp":1}`, nil, rules.OverrideAbsent, 0},
+		{`{"temp":1}`, map[string]any{"setpoint": "$twin.tags.setpoint"}, rules.OverrideAbsent, 0},
+		{`{"temp":1}`, map[string]any{"setpoint": "warm"}, rules.OverrideOther, 0},
+		{`{"temp":1,"setpoint":"warm"}`, map[string]any{"setpoint": 7}, rules.OverrideOther, 0},
+	} {
+		set := rules.Set{Rules: []rules.Rule{r}}
+		reader, err := set.Reader()
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := telemetry.Event{Device: "d", Body: []byte(test.body), Properties: telemetrytest.Properties(test.properties)}
+		views, reason := reader.Read(&e)
+		v := views[0]
+		if reason != telemetry.ReasonOK || v.HasBase != test.has || v.Counts() != (test.has == rules.OverrideUsed) {
+			t.Errorf("%s, %v: %+v", test.body, test.properties, v)
+		}
+		if test.has != rules.OverrideUsed {
+			continue
+		}
+		limit, _ := r.Levels[0].LimitFor(v.Base, e.Properties)
+		if clear := r.ClearOf(&r.Levels[0], limit); limit != test.limit || math.Abs(limit-1-clear) > 1e-12 {
+			t.Errorf("%s, %v: limit %v, clear %v", test.body, test.properties, limit, clear)
+		}
+	}
+	if got := r.LimitText(3) + ", " + r.LimitText(-3.5); got != "setpoint + 3, setpoint - 3.5" {
+		t.Error(got)
+	}
+}

@@ -16,6 +16,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 var update = flag.Bool("update", false, "draw the pictures in docs anew")
@@ -38,6 +39,7 @@ type panel struct {
 	title  string
 	change func(*rules.Rule)         // of the rule; nil for none
 	limit  float64                   // instead of the highest level's; 0 for none
+	base   float64                   // that limits are counted from
 	quiet  func(minute float64) bool // nil for never
 	burst  bool                      // all readings arrive together, later
 	own    bool                      // conditions go by the device's time
@@ -126,6 +128,15 @@ var scenes = []scene{
 		tells: []string{"alert 1:40, alert 6:40", "alert 6:00"},
 	},
 	{
+		name: "base", minutes: 12, every: 20 * time.Second,
+		curve: through([2]float64{0, 68}, [2]float64{3, 81}, [2]float64{5, 82}, [2]float64{6.5, 88}, [2]float64{8, 88}, [2]float64{10, 70}, [2]float64{12, 68}),
+		panels: []panel{
+			{title: "setpoint: 70", base: 70},
+			{title: "setpoint: 80", base: 80},
+		},
+		tells: []string{"alert 1:40, alert 5:40", "alert 6:00"},
+	},
+	{
 		name: "burst", minutes: 14, every: 20 * time.Second,
 		curve: through([2]float64{0, 72}, [2]float64{3, 86}, [2]float64{9, 88}, [2]float64{11, 74}, [2]float64{14, 72}),
 		panels: []panel{
@@ -175,7 +186,7 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 	}
 	lanes, gates := make([]lane, len(r.Levels)), make([]gate, len(r.Levels))
 	for i := range r.Levels {
-		lanes[i].limit = r.Levels[i].Limit
+		lanes[i].limit, _ = r.Levels[i].LimitFor(p.base, telemetry.Properties{})
 		if p.limit != 0 && r.Levels[i].Override != "" {
 			lanes[i].limit = p.limit
 		}

@@ -22,6 +22,10 @@ type View struct {
 	Rule *Rule
 	// Found is what the event has for the rule's field. For a rule that counts every message it has no value.
 	telemetry.Found
+	// Base is what the rule's limits are counted from, and HasBase whether the event has it: OverrideUsed if the rule has
+	// no Base.
+	Base    float64
+	HasBase Override
 	// Excluded is the condition for which the rule does not look at the event. It is nil if there is none, or if the
 	// event has no body in which it could be met.
 	Excluded *Condition
@@ -55,6 +59,7 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 
 		if view.Reason.Decoded() {
 			view.Excluded = rule.Excludes(r.found, reads.Only, e.Properties)
+			view.Base, view.HasBase = rule.BaseFor(r.found, reads, e.Properties)
 		}
 
 		views = append(views, view)
@@ -64,7 +69,9 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 }
 
 // Counts reports whether the event has a reading that the rule looks at.
-func (v *View) Counts() bool { return v.Reason == telemetry.ReasonOK && v.Excluded == nil }
+func (v *View) Counts() bool {
+	return v.Reason == telemetry.ReasonOK && v.Excluded == nil && v.HasBase == OverrideUsed
+}
 
 // Excluded says for people why c, which does not hold for e, excludes it, such as `kind is "chilled", not frozen`: with
 // quotes if it is text of the body.

@@ -54,7 +54,10 @@ type Rule struct {
 	Below bool // readings at or below a limit are worth an alert; else those at or above it
 	// not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has
 	// the limit 1
-	Is     []string
+	Is []string
+	// where a message has the number that the rule's limits and clears are counted from, as a Condition's Name; empty if
+	// these are what they say. See BaseFor
+	Base   string
 	Valid  *telemetry.Range // readings outside are ignored; nil: all are valid
 	Only   []Condition      // the rule looks only at events for which all of these hold
 	Levels []Level          // at least one, the mildest first
@@ -85,8 +88,8 @@ func (r *Rule) Alone() *Rule {
 
 // A Level is a limit with a name.
 type Level struct {
-	Name  string // like a rule's; empty if it is the rule's only one
-	Limit float64
+	Name  string  // like a rule's; empty if it is the rule's only one
+	Limit float64 // counted from the number at the rule's Base, if that is set, and so is Clear. See LimitFor
 	// an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
 	Clear float64
 	For   time.Duration // how long readings must have reached the limit; 0: the first one counts
@@ -110,6 +113,18 @@ func (r *Rule) Text(value float64) string {
 	}
 
 	return "another value"
+}
+
+// LimitText shows a limit or clear of r to people: as Text, or counted from Base.
+func (r *Rule) LimitText(value float64) string {
+	switch {
+	case r.Base == "":
+		return r.Text(value)
+	case value < 0:
+		return r.Base + " - " + r.Text(-value)
+	}
+
+	return r.Base + " + " + r.Text(value)
 }
 
 // HeardBy names what counts as a sign of life for r, if it is about silence: rules with the same have it in common.
@@ -190,6 +205,7 @@ func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetr
 // Reads says which of the fields that a decoder finds a rule reads.
 type Reads struct {
 	Field int   // -1: none
+	Base  int   // -1: none
 	Only  []int // of each condition
 }
 
@@ -206,13 +222,18 @@ func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
 	}
 	for _, r := range s.Rules {
 		if r.Silence() && r.Field == "" {
-			of = append(of, Reads{Field: -1})
+			of = append(of, Reads{Field: -1, Base: -1})
 			continue
 		}
-		of = append(of, Reads{Field: index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})})
+		field := index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})
+		of = append(of, Reads{Field: field, Base: -1})
 	}
 
 	for i, r := range s.Rules {
+		if r.Base != "" {
+			of[i].Base = index(telemetry.Field{Paths: r.Base, Condition: true})
+		}
+
 		for _, c := range r.Only {
 			of[i].Only = append(of[i].Only, index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true}))
 		}
@@ -268,7 +289,7 @@ func (r *Rule) ClearOf(l *Level, limit float64) float64 {
 	if limit == l.Limit {
 		return l.Clear // exactly, whatever a difference is rounded to
 	}
-	return limit + (l.Clear - l.Limit)
+	return counted(limit, l.Clear-l.Limit)
 }
 
 // Cleared reports whether value ends an alarm that ends beyond clear.

@@ -283,12 +283,12 @@ func TestStateless(t *testing.T) {
 func TestFields(t *testing.T) {
 	door := []rules.Condition{{Name: "door", Values: []string{"open"}}}
 	valid := &telemetry.Range{From: 1, To: 2}
-	s := rules.Set{Rules: []rules.Rule{{Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a"}, {Field: "b", Valid: &telemetry.Range{From: 1, To: 2}, Only: door}}}
+	s := rules.Set{Rules: []rules.Rule{{Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a", Base: "c"}, {Field: "b", Valid: &telemetry.Range{From: 1, To: 2}, Only: door}}}
 	fields, of := s.Fields()
-	if want := []telemetry.Field{{Paths: "a"}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "door", Words: []string{"open"}, Condition: true}}; !reflect.DeepEqual(fields, want) {
+	if want := []telemetry.Field{{Paths: "a"}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "door", Words: []string{"open"}, Condition: true}, {Paths: "c", Condition: true}}; !reflect.DeepEqual(fields, want) {
 		t.Errorf("got %v, want %v", fields, want)
 	}
-	if want := []rules.Reads{{Field: 0, Only: []int{3}}, {Field: 1}, {Field: 2}, {Field: 0}, {Field: 1, Only: []int{3}}}; !reflect.DeepEqual(of, want) {
+	if want := []rules.Reads{{Field: 0, Base: -1, Only: []int{3}}, {Field: 1, Base: -1}, {Field: 2, Base: -1}, {Field: 0, Base: 4}, {Field: 1, Base: -1, Only: []int{3}}}; !reflect.DeepEqual(of, want) {
 		t.Errorf("got %v, want %v", of, want)
 	}
 }

@@ -308,9 +308,11 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 		return false
 	}
 	after := log.reigns[first].at.Add(removedAfter + removing)
+	rule, _ := w.ever(s)
 	read := slices.ContainsFunc(log.events, func(e telemetry.Event) bool {
 		m := log.readings[e.Sequence-1]
-		return e.Device == device && m.value != 0 && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
+		_, looks := looksAt(rule, m)
+		return e.Device == device && looks && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
 	})
 	last := 0 // event that somebody decided about who had it
 	for last < len(log.events) && log.reignAt(int64(last+1)) < first {

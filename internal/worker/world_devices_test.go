@@ -47,6 +47,9 @@ func (r reading) event(at time.Time) telemetry.Event {
 	if r.limit != 0 {
 		properties["maxTemp"] = r.limit
 	}
+	if r.base != 0 {
+		properties["base"] = r.base
+	}
 	if r.quiet > 0 {
 		properties["quiet"] = at.Add(r.quiet).Format(time.RFC3339Nano)
 	}
@@ -124,6 +127,9 @@ func (r reading) details() string {
 	if r.limit > 0 {
 		s += fmt.Sprint(" own limit ", r.limit)
 	}
+	if r.base > 0 {
+		s += fmt.Sprint(" base ", r.base)
+	}
 	return s + " " + r.mode
 }
 
@@ -177,7 +183,7 @@ func (w *world) post(r reading, key string) {
 
 // pass lets time pass, in which devices send what the plan's tail says.
 func (w *world) pass(d time.Duration) {
-	r := reading{late: -1, mode: "run", site: "berlin"}
+	r := reading{late: -1, mode: "run", site: "berlin", base: usualBase}
 	switch w.tail {
 	case "cool":
 		r.value = 20

@@ -50,6 +50,7 @@ type reading struct {
 	late      time.Duration // of the message after the time that its device gives it; -1: it gives none
 	site      string        // an application property; empty: none
 	limit     float64       // of the device's own; 0: none
+	base      float64       // that limits are counted from; 0: none
 	mode      string        // what the rules' conditions look at
 	quiet     time.Duration // for how long the device is quiet
 	fate      string        // of the event
@@ -209,7 +210,7 @@ func newPlan(number uint64) plan {
 	return p
 }
 
-// settle has alarms end only after a while, in some plans. It draws from a stream of its own, which moves nothing else.
+// settle has alarms end only after a while, and limits be counted from messages, in some plans. It draws from a stream of its own, which moves nothing else.
 func (p *plan) settle() {
 	d := draw{rand.New(rand.NewPCG(p.number, 1))}
 	lasts := pick(d, 0, 0, 0, 20*second, 70*second)
@@ -219,6 +220,33 @@ func (p *plan) settle() {
 				set[i].ClearedFor = lasts
 			}
 		}
+	}
+	if d.chance(0.15) {
+		d.rebase(p)
+	}
+}
+
+// usualBase is what messages mostly have for limits to be counted from.
+const usualBase = 20
+
+// rebase has limits be counted from a number in the messages, in most of which it is such that nothing else changes.
+func (d draw) rebase(p *plan) {
+	for _, set := range p.versions {
+		for i := range set {
+			r := &set[i]
+			own := slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
+			if r.Silence() || own {
+				continue
+			}
+			r.Base, r.Levels = "base", slices.Clone(r.Levels)
+			for j := range r.Levels {
+				r.Levels[j].Limit -= usualBase
+				r.Levels[j].Clear -= usualBase
+			}
+		}
+	}
+	for i := range p.readings {
+		p.readings[i].base = pick(d, usualBase, usualBase, usualBase, 0, 50.0)
 	}
 }
 

@@ -171,7 +171,7 @@ func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 
 // next returns the state after a reading of the device, which came as e.
 func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e telemetry.Event) state {
-	limit, clear := limits(l, m)
+	limit, clear := limits(r, l, m)
 	hot, cool := value >= limit, value < clear
 	at := e.Enqueued
 	own := m.deviceTime(at)
@@ -334,7 +334,11 @@ func looksAt(r *rules.Rule, m reading) (float64, bool) {
 	if !read || m.value == 0 || !valid(r, m.value) {
 		return 0, false
 	}
-	return m.value, len(r.Only) == 0 || m.mode == "run"
+	looks := len(r.Only) == 0 || m.mode == "run"
+	if looks && r.Base != "" && (m.base == 0 || m.fate == byHTTP) {
+		return 0, false
+	}
+	return m.value, looks
 }
 
 // valid reports whether a rule looks at a value.
@@ -343,8 +347,11 @@ func valid(r *rules.Rule, value float64) bool {
 }
 
 // limits returns the limit of a level for a device, and beyond what its alarm ends.
-func limits(l *rules.Level, m reading) (limit, clear float64) {
+func limits(r *rules.Rule, l *rules.Level, m reading) (limit, clear float64) {
 	limit = l.Limit
+	if r.Base != "" {
+		limit += m.base
+	}
 	if l.Override != "" && m.limit != 0 && m.fate != byHTTP {
 		limit = m.limit
 	}

@@ -224,6 +224,9 @@ func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) stri
 		case v.Excluded != nil || v.Reason == telemetry.ReasonMissing:
 		case v.Counts():
 			parts = append(parts, compared(e, v))
+		case v.Reason == telemetry.ReasonOK:
+			parts = append(parts, fmt.Sprintf("%s, but the rule %s says nothing about it: no number at %s",
+				v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base))
 		case v.Reason == telemetry.ReasonNotANumber:
 			parts = append(parts, notANumber(e, v.Rule)+name)
 		case v.Reason.Decoded():
@@ -268,7 +271,7 @@ func notANumber(e *telemetry.Event, rule *rules.Rule) string {
 func compared(e *telemetry.Event, v *rules.View) (text string) {
 	for i := range v.Rule.Levels {
 		level := &v.Rule.Levels[i]
-		limit, kind := level.LimitFor(e.Properties)
+		limit, kind := level.LimitFor(v.Base, e.Properties)
 		own, reached := level.Override != "" && kind == rules.OverrideUsed, v.Rule.Breaching(v.Value, limit)
 		if reached || i == 0 {
 			text = reaches(!reached, v.Rule, level, limit, own) + which(v.Rule.Name, level.Name)

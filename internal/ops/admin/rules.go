@@ -20,7 +20,7 @@ func oneThreshold(s *rules.Set) bool {
 
 	r := &s.Rules[0]
 	return len(s.Rules) == 1 && r.Name == rules.DefaultName && !r.Below && !r.Stateful() &&
-		len(r.Levels) == 1 && r.Levels[0].Name == "" && r.Levels[0].Override == "" && s.Quiet == ""
+		len(r.Levels) == 1 && r.Levels[0].Name == "" && r.Levels[0].Override == "" && r.Base == "" && s.Quiet == ""
 }
 
 // A ruleRow is one level of a rule, and how many devices it concerns.
@@ -59,7 +59,7 @@ func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 
 			if r.Stateful() {
 				if !r.Silence() && len(r.Is) == 0 {
-					row.Clear = clearSign(r) + " " + number(l.Clear)
+					row.Clear = clearSign(r) + " " + limitNumber(r, l.Clear)
 				}
 				if r.ClearedFor > 0 {
 					row.ClearFor = humanize.Span(r.ClearedFor)
@@ -93,7 +93,15 @@ func limit(r *rules.Rule, l *rules.Level) string {
 		return "is " + humanize.Or(r.Is)
 	}
 
-	return sign(r) + "\u00a0" + number(l.Limit)
+	return sign(r) + "\u00a0" + limitNumber(r, l.Limit)
+}
+
+// limitNumber shows a limit or a clear of r without its unit, for which a row has no room.
+func limitNumber(r *rules.Rule, value float64) string {
+	if r.Base == "" {
+		return number(value)
+	}
+	return r.LimitText(value)
 }
 
 // silentFor is where a line may break after the first word.

@@ -274,6 +274,10 @@ func (f findings) read(r partition.Reading) (code, text string) {
 	case partition.Excluded:
 		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
 
+	case partition.NoBase:
+		return whyBelow, fmt.Sprintf("%sis compared with nothing by the rule %s: its message has no number at %s", text,
+			rule.Name, rule.Base)
+
 	case partition.Muted:
 		return whyQuiet, fmt.Sprintf(
 			"%s, but is muted: the property %s of its message keeps the device quiet",

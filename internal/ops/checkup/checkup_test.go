@@ -193,6 +193,9 @@ func TestExplain(t *testing.T) {
 		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4 (or the property warm), without a recovery; at most one alert per device in 1m": {
 			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest", ClearOverride: "warm"}},
 		},
+		"alerts when t is at or above setpoint + 3 °C (warning) or setpoint + 6 °C (critical); normal again below setpoint - 1 °C, without a recovery; at most one alert per device and level in 1m": {
+			Field: "t", Unit: "°C", Base: "setpoint", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 3, Clear: -1}, {Name: "critical", Limit: 6, Clear: -1}},
+		},
 		"alerts when t is at or above 80; normal again below 75 for 5m, with a recovery; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}, ClearedFor: 5 * time.Minute, Resolved: true,
 		},
@@ -221,9 +224,11 @@ func TestSampleOfRules(t *testing.T) {
 		{Name: "hot", Field: "temperature", Levels: []rules.Level{{Name: "warning", Limit: 70}, {Name: "critical", Limit: 80}}},
 		{Name: "cold", Field: "probe.temp", Below: true, Levels: []rules.Level{{Limit: 2}}},
 		{Name: "wet", Field: "humidty", Levels: []rules.Level{{Limit: 90}}},
+		{Name: "near", Field: "temperature", Base: "dew", Levels: []rules.Level{{Limit: 2}}},
+		{Name: "far", Field: "temperature", Base: "dw", Levels: []rules.Level{{Limit: 2}}},
 	}}
 	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
-	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
+	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71,"dew":70}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
 	r, err := newReading(set, true, []eventhubs.PartitionState{{Events: events}})
 	if err != nil {
 		t.Fatal(err)
@@ -231,7 +236,9 @@ func TestSampleOfRules(t *testing.T) {
 	for i, want := range []string{
 		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
 		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
-		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2): add the right one to the field of the rule wet",
+		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2), dew (1): add the right one to the field of the rule wet",
+		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
+		"! says nothing about any of 4 events: no number at dw, a field or an application property, from which its limits are counted",
 	} {
 		got, err := r.samples[i].verdict()
 		if errors.As(err, new(warning)) {

@@ -147,7 +147,7 @@ func limits(r *rules.Rule) string {
 			notes = append(notes, "or the property "+l.Override)
 		}
 
-		return r.Text(l.Limit), notes
+		return r.LimitText(l.Limit), notes
 	})
 }
 
@@ -155,9 +155,9 @@ func limits(r *rules.Rule) string {
 func clears(r *rules.Rule) string {
 	one := r.Levels[0].Clear
 	if !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Clear != one }) {
-		return r.Text(one)
+		return r.LimitText(one)
 	}
-	return levels(r, func(l rules.Level) (any, []string) { return r.Text(l.Clear), nil })
+	return levels(r, func(l rules.Level) (any, []string) { return r.LimitText(l.Clear), nil })
 }
 
 // levels shows a value of each level of r, with the level's name and other notes.

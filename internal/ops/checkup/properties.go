@@ -52,7 +52,7 @@ func properties(set rules.Set) (all []property) {
 					"a number " + side + " the device's limit",
 					func(p telemetry.Property, e *telemetry.Event) bool {
 						return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
-							limit, _ := l.LimitFor(e.Properties)
+							limit, _ := l.LimitFor(0, e.Properties) // beside overrides there is no base
 							_, kind := r.ClearFor(&l, p, limit)
 							return kind != rules.OverrideUsed
 						})

@@ -24,6 +24,7 @@ type sample struct {
 	events   int
 	others   int            // events without a reading here, but with one for another rule
 	excluded int            // events that the rule does not look at
+	baseless int            // readings whose event has no number that limits are counted from
 	seen     map[string]int // likewise, by what they have instead
 	found    []int          // events by the path that gave the reading
 	reasons  [telemetry.ReasonCount]int
@@ -70,6 +71,9 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 		s.excluded++
 		s.seen[v.Excluded.Name+" is "+cmp.Or(v.Excluded.Seen(e), "missing")]++
 		return
+	case v.Reason == telemetry.ReasonOK && v.HasBase != rules.OverrideUsed:
+		s.baseless++
+		return
 	case v.Reason == telemetry.ReasonMissing && readable:
 		s.others++
 	default:
@@ -78,7 +82,7 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 
 	switch {
 	case v.Reason == telemetry.ReasonOK:
-		s.read(e, v.Value)
+		s.read(e, v.Value, v.Base)
 	case !v.Reason.Decoded(), v.Reason == telemetry.ReasonInvalid: // or it has one there
 	case len(s.rule.Is) > 0:
 		s.placesIn(telemetry.WordFields(e.Body))
@@ -93,14 +97,14 @@ func (s *sample) placesIn(paths []string) {
 	}
 }
 
-// read takes a reading into the sample.
-func (s *sample) read(e *telemetry.Event, value float64) {
+// read takes a reading into the sample, for which limits are counted from base.
+func (s *sample) read(e *telemetry.Event, value, base float64) {
 	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(value, s.worst) {
 		s.worst = value
 	}
 
 	for i := range s.rule.Levels {
-		limit, _ := s.rule.Levels[i].LimitFor(e.Properties)
+		limit, _ := s.rule.Levels[i].LimitFor(base, e.Properties)
 		if s.rule.Breaching(value, limit) {
 			s.reached[i]++
 		}
@@ -123,13 +127,16 @@ func (s *sample) verdict() (string, error) {
 	}
 
 	other := s.reasons[telemetry.ReasonNotTelemetry]
-	own := s.events - other - s.others - s.excluded // telemetry that the rule looks at, and no other rule reads
+	own := s.events - other - s.others - s.excluded - s.baseless // telemetry that the rule looks at, and no other rule reads
 	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
 	switch {
 	case read > 0:
 
 	case s.excluded > 0 && own == 0:
 		return "", warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
+
+	case s.baseless > 0 && own == 0:
+		return "", warning(fmt.Sprintf("says nothing about any of %s: %s", events, s.noBase()))
 
 	case s.others > 0:
 		return "", warning(
@@ -160,6 +167,10 @@ func (s *sample) verdict() (string, error) {
 
 	if n := other + own - read; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
+	}
+
+	if s.baseless > 0 {
+		return "", warning(fmt.Sprintf("%s; says nothing about %d: %s", text, s.baseless, s.noBase()))
 	}
 
 	if n := own - read; n*10 > own {
@@ -197,7 +208,7 @@ func (s *sample) readings() string {
 
 	text += fmt.Sprintf(", %s %s, limit %s", worst, s.rule.Text(s.worst), limits(s.rule))
 
-	if slices.ContainsFunc(s.rule.Levels, func(l rules.Level) bool { return l.Override != "" }) {
+	if slices.ContainsFunc(s.rule.Levels, func(l rules.Level) bool { return l.Override != "" || s.rule.Base != "" }) {
 		reached := make([]string, len(s.reached))
 		for i, n := range s.reached {
 			reached[i] = strings.TrimSpace(fmt.Sprint(s.rule.Levels[i].Name, " in ", n))
@@ -206,6 +217,11 @@ func (s *sample) readings() string {
 	}
 
 	return text
+}
+
+// noBase says what messages lack.
+func (s *sample) noBase() string {
+	return fmt.Sprintf("no number at %s, a field or an application property, from which its limits are counted", s.rule.Base)
 }
 
 // exclusions says which conditions were not met, and what the events have instead.

@@ -47,14 +47,14 @@ type Gate struct {
 // TestRule returns the first rule of set that alerts on a single reading, whatever else its message has.
 func TestRule(set rules.Set) (rules.Rule, error) {
 	for _, r := range set.Rules {
-		if r.Levels[0].For == 0 && len(r.Only) == 0 && !r.Silence() {
+		if r.Levels[0].For == 0 && len(r.Only) == 0 && r.Base == "" && !r.Silence() {
 			return r, nil
 		}
 	}
 
 	return rules.Rule{}, errors.New(
-		"no rule alerts on a single reading, because each has a duration, looks only at some messages or is about " +
-			"silence: to test an alert's whole way, start a worker with a simpler rule",
+		"no rule alerts on a single reading, because each has a duration, looks only at some messages, counts its limits " +
+			"from a number in them, or is about silence: to test an alert's whole way, start a worker with a simpler rule",
 	)
 }
 

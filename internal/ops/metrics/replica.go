@@ -212,7 +212,8 @@ func collectReadings(to scrape, stats *worker.Stats) {
 	for result := range stats.Override {
 		to.counter(
 			"overrides_total",
-			"Readings with a limit or clear that a property may replace, by what that property was.",
+			"Readings with a limit or clear that a property may replace, or that is counted from a number in the message, by "+
+				"what the message has there.",
 			stats.Override[result].Load(),
 			"result",
 			rules.Override(result).String(),

@@ -1,0 +1,62 @@
+package worker_test
+
+import (
+	"fmt"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/rules"
+)
+
+// A limit is counted from a number in the message. A message without it says nothing: it neither opens nor ends an alarm.
+func TestLimitFromTheMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) {
+			r.Base = "setpoint"
+			r.Levels = []rules.Level{{Limit: 3, Clear: 1}}
+		}, r)
+		decoder, err := s.config.Rules.Decoder()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s.config.Decoder = decoder
+		s.start(p)
+
+		readings := []struct {
+			value    float64
+			setpoint any
+		}{
+			{22, 20},        // below 23
+			{90, nil},       // says nothing
+			{20, 15},        // an alert at 18
+			{10, "unknown"}, // says nothing
+			{18, 15.5},      // below its limit of 18.5, not below 16.5
+			{18, 17.5},      // below 18.5: a recovery
+		}
+		for _, one := range readings {
+			body := fmt.Sprintf(`{"temperature":%v}`, one.value)
+			if one.setpoint != nil {
+				body = fmt.Sprintf(`{"temperature":%v,"setpoint":%q}`, one.value, fmt.Sprint(one.setpoint))
+			}
+			p.publishProperties("oven", body, nil)
+			time.Sleep(2 * time.Minute)
+		}
+		s.end()
+
+		if got := r.notified("oven"); got != "alert 3, recovery 6" {
+			t.Fatalf("notified of %s", got)
+		}
+		all := r.alerts("oven")
+		if alert, recovery := all[0], all[1]; alert.Threshold != 18 || recovery.Threshold != 18.5 {
+			t.Errorf("limits %v and %v", alert.Threshold, recovery.Threshold)
+		}
+		counts := &s.worker.Stats().Override
+		used, absent, other := counts[rules.OverrideUsed].Load(), counts[rules.OverrideAbsent].Load(), counts[rules.OverrideOther].Load()
+		if used != 4 || absent != 1 || other != 1 {
+			t.Errorf("counted %d, %d absent and %d other", used, absent, other)
+		}
+		wantCheckpoint(t, p, int64(len(readings)))
+	})
+}
