@@ -48,9 +48,9 @@ func Limit(p telemetry.Property) (float64, Override) {
 }
 
 // BaseFor returns the number that r's limits are counted from for a message, in whose body a decoder found what is in
-// found: that of a field of the body, or where the body has no such field, of an application property. reads says where
-// it is: see Fields. Unless the Override is OverrideUsed there is none, and r says nothing about the message. For a rule
-// without Base it is 0.
+// found: that of a field of the body, or where the body has no such field, of an application property. reads says
+// where it is: see Fields. Unless the Override is OverrideUsed there is none, and r says nothing about the message. For
+// a rule without Base it is 0.
 func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetry.Properties) (float64, Override) {
 	if r.Base == "" {
 		return 0, OverrideUsed

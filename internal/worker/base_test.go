@@ -9,7 +9,8 @@ import (
 	"alertworker/internal/rules"
 )
 
-// A limit is counted from a number in the message. A message without it says nothing: it neither opens nor ends an alarm.
+// A limit is counted from a number in the message. A message without it says nothing: it neither opens nor ends an
+// alarm.
 func TestLimitFromTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
@@ -53,7 +54,9 @@ func TestLimitFromTheMessage(t *testing.T) {
 			t.Errorf("limits %v and %v", alert.Threshold, recovery.Threshold)
 		}
 		counts := &s.worker.Stats().Override
-		used, absent, other := counts[rules.OverrideUsed].Load(), counts[rules.OverrideAbsent].Load(), counts[rules.OverrideOther].Load()
+		used := counts[rules.OverrideUsed].Load()
+		absent := counts[rules.OverrideAbsent].Load()
+		other := counts[rules.OverrideOther].Load()
 		if used != 4 || absent != 1 || other != 1 {
 			t.Errorf("counted %d, %d absent and %d other", used, absent, other)
 		}

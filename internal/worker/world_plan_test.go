@@ -210,7 +210,8 @@ func newPlan(number uint64) plan {
 	return p
 }
 
-// settle has alarms end only after a while, and limits be counted from messages, in some plans. It draws from a stream of its own, which moves nothing else.
+// settle has alarms end only after a while, and limits be counted from messages, in some plans. It draws from a stream
+// of its own, which moves nothing else.
 func (p *plan) settle() {
 	d := draw{rand.New(rand.NewPCG(p.number, 1))}
 	lasts := pick(d, 0, 0, 0, 20*second, 70*second)

@@ -127,7 +127,8 @@ func (s *sample) verdict() (string, error) {
 	}
 
 	other := s.reasons[telemetry.ReasonNotTelemetry]
-	own := s.events - other - s.others - s.excluded - s.baseless // telemetry that the rule looks at, and no other rule reads
+	// telemetry that the rule looks at, and no other rule reads
+	own := s.events - other - s.others - s.excluded - s.baseless
 	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
 	switch {
 	case read > 0:
@@ -221,7 +222,8 @@ func (s *sample) readings() string {
 
 // noBase says what messages lack.
 func (s *sample) noBase() string {
-	return fmt.Sprintf("no number at %s, a field or an application property, from which its limits are counted", s.rule.Base)
+	const lacks = "no number at %s, a field or an application property, from which its limits are counted"
+	return fmt.Sprintf(lacks, s.rule.Base)
 }
 
 // exclusions says which conditions were not met, and what the events have instead.
