@@ -119,6 +119,12 @@ var plantedBugs = []plantedBug{
 	{"a take-over forgets since when an alarm is clear", []edit{{
 		"partition/restore.go", "Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},", "",
 	}}},
+	{"a late reading counts as any other", []edit{{
+		"rules/rules.go", "at.Device != 0 && at.Device < s.Newest", "false",
+	}}},
+	{"a reading that a condition excludes changes nothing", []edit{{
+		"partition/evaluation.go", "			v.exclude(r, excluded, f.Value)\n", "",
+	}}},
 	{"a clear reading ends an alarm at once", []edit{{"rules/rules.go", "at.after(s.Cleared) >= r.ClearedFor", "true"}}},
 	// Sites.
 	{"a reading joins the delivery of another site of its device", []edit{{
