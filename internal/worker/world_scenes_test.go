@@ -48,10 +48,14 @@ func (p *plan) calm() {
 
 // removal has people remove a device about which nobody could be told, and its owner die then.
 func (d draw) removal(p *plan) {
-	if d.chance(0.5) {
+	switch pick(d, "of any", "of a hot one", "of one that was silent") {
+	case "of a hot one":
 		r := d.rule("readings", 60*second)
 		r.Only, r.Valid, r.Levels[0].For = nil, nil, 0
 		p.only(r)
+	case "of one that was silent":
+		d.removalAfterSilence(p)
+		return
 	}
 	m := move{
 		at: time.Duration(10+d.IntN(200)) * second, what: forget, for_: second, device: pick(d, p.devices...),
@@ -61,6 +65,35 @@ func (d draw) removal(p *plan) {
 	died.what, died.at = kill, m.at+2*second
 	down.what, down.at, down.for_ = receiverDown, 0, m.at+5*second
 	p.moves = []move{down, m, died}
+}
+
+// removalAfterSilence has people remove a device that was silent, and heard again behind an alert that nobody could be
+// told, and its owner die then.
+func (d draw) removalAfterSilence(p *plan) {
+	r, hot := d.rule("silence", 60*second), d.rule("readings", 60*second)
+	r.Silent, r.Resolved, r.Valid = 60*second, true, nil
+	hot.Only, hot.Valid, hot.Levels[0].For = nil, nil, 0
+	p.only(r)
+	p.versions[0] = append(p.versions[0], hot)
+	p.calm()
+	p.devices, p.dies, p.compacted, p.tail = []string{"oven", "kiln"}, "", false, "nothing"
+	for i := range p.partitions[0] {
+		p.partitions[0][i].back = 0
+	}
+	sends := func(device string, value float64, gap time.Duration) {
+		p.readings = append(p.readings, reading{device: device, value: value, gap: gap, late: -1, mode: "run"})
+	}
+	p.readings = nil
+	sends("oven", 20, second)
+	told := 85 * second
+	sends("kiln", 35, told+time.Duration(d.IntN(10))*second)
+	sends("oven", 20, pick(d, 0, second, 7*second))
+	at := 105*second + time.Duration(d.IntN(10))*second
+	p.moves = []move{
+		{at: told, what: receiverDown, for_: at + 10*second - told},
+		{at: at, what: forget, device: "oven", for_: second},
+		{at: at + time.Duration(1+d.IntN(4))*second, what: kill},
+	}
 }
 
 // refusedSite has devices share alerts, and a receiver refuse those about one of them.
