@@ -51,8 +51,11 @@ func (d draw) removal(p *plan) {
 	switch pick(d, "of any", "of a hot one", "of one that was silent") {
 	case "of a hot one":
 		r := d.rule("readings", 60*second)
-		r.Only, r.Valid, r.Levels[0].For = nil, nil, 0
+		r.Only, r.Valid, r.Levels[0].For = nil, nil, pick(d, 0, 20*second)
 		p.only(r)
+		for i := range p.readings {
+			p.readings[i].value = pick(d, 35.0, 35, 35, 90)
+		}
 	case "of one that was silent":
 		d.removalAfterSilence(p)
 		return
