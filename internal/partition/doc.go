@@ -21,8 +21,8 @@
 //
 // An alarm is the state of one device at one level of a rule, unless that is normal: pending or
 // open. It follows from the device's readings in the order of the partition, by the times at
-// which the hub took them, and from nothing else: deliveries, windows and crashes have no part
-// in it, so reading again gives the same.
+// which the hub or the device took them, and from nothing else: deliveries, windows and crashes
+// have no part in it, so reading again gives the same.
 //
 //		from      on a reading that                     to                      notice
 //		normal    reaches the limit, without for        open                    alert
@@ -31,12 +31,14 @@
 //		pending   does not reach it                     normal
 //		open      reaches it                            open                    alert: a reminder after the window
 //		open      is between clear and limit            open
-//		open      is clear                              normal                  recovery due, if the rule has resolved
+//		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
+//		open      a condition of the rule excludes it   normal                  likewise
 //		due       opens an alarm again                  open, nothing is due    alert
 //
 //	  - A level alerts only while no higher level of its rule is open. If a higher one clears and
 //	    a milder one is open, the milder one alerts about that reading. A quiet device sends
 //	    no alerts, but recoveries.
+//	  - A reading that its device took before another one that the alarm has seen changes nothing.
 //	  - A reading that opens an alarm asks the gate, unless this replica remembers a window that
 //	    began since it took the partition over. Within an earlier one another replica may have
 //	    sent a recovery, after an operator ended that window.
@@ -55,7 +57,8 @@
 //	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
 //	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
-//	    operator is answered. An owner that reads earlier events again ends them there again.
+//	    operator is answered. An owner that reads earlier events again ends them there again. So do those of a device of
+//	    which rules about silence expect nothing any more.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //
@@ -91,7 +94,8 @@
 //	    owner that did not know of the alarm has read that: the alarm has ended.
 //	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within
 //	    the last half of Silent, the partition is dark: one alarm opens about it, at the last event read, and none
-//	    about devices, until half of all were heard since, or for a day.
+//	    about devices, until half of all were heard since, or for a day. When they were heard, the floor rises for
+//	    all, as it does at an event before which nothing came for Silent.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is
