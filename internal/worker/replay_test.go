@@ -64,9 +64,6 @@ func reference(samples []sample, threshold float64, window time.Duration) (alert
 }
 
 func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
-	if worker.RaceEnabled {
-		t.Skip("nothing runs side by side here, and Go 1.26.8 crashed once in a timer of this test, in runtime.maybeRunChan")
-	}
 	t.Parallel()
 	samples := readSamples(t)
 	for _, tt := range []struct {

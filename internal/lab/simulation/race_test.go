@@ -1,0 +1,8 @@
+//go:build race
+
+package simulation
+
+import "runtime"
+
+// See race_test.go in internal/worker: timers of a bubble, on two threads at once, crash under the race detector.
+func init() { runtime.GOMAXPROCS(1) }
