@@ -135,7 +135,8 @@ func (w *world) idsNameOneThing(in *inbox) {
 		}
 		// One that was sent before it and comes late is told by its token, and its window may have been over.
 		late := has && a.Token < b.Token
-		soon := has && !late && a.at.Before(b.at.Add(a.Window)) && !w.reopened(in, a.matter(), b.at, a.at)
+		soon := has && !late && a.at.Before(b.at.Add(a.Window)) && !w.reopened(in, a.matter(), b.at, a.at) &&
+			!b.at.After(b.Expires) // its sender's claim was over, so nobody knew of it any more
 		if soon && a.Partition != "http" && !a.Ambiguous && !b.Ambiguous && !a.replayed {
 			w.violated("I: %s hears %s twice, and neither says that it may be a repeat", in.name, tell(a.Alert))
 		}
@@ -144,13 +145,14 @@ func (w *world) idsNameOneThing(in *inbox) {
 }
 
 // repeatsCount: a receiver that has forgotten what it got, which no replica can see, takes for news what this one has
-// dropped. Each of that counts as a send that may be a second delivery, or the one before it does, or it came late.
+// dropped. Each of that counts as a send that may be a second delivery, or the one before it does, or one of both came
+// after the end of its claim.
 func (w *world) repeatsCount(in *inbox) {
 	for i, a := range in.all {
 		counted := !a.dropped || a.replayed || a.Partition == "http" || a.Ambiguous || a.at.After(a.Expires)
 		for _, b := range in.all[:i] {
 			before := b.Source == a.Source && b.About() == a.About() && (b.ID == a.ID || b.Token > a.Token)
-			counted = counted || before && (b.Ambiguous || b.replayed)
+			counted = counted || before && (b.Ambiguous || b.replayed || b.at.After(b.Expires))
 		}
 		if !counted {
 			w.violated("I: %s drops %s, and no send says that it may be a repeat", in.name, tell(a.Alert))
