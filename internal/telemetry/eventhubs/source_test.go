@@ -1,7 +1,6 @@
 package eventhubs_test
 
 import (
-	"flag"
 	"testing"
 	"time"
 
@@ -14,7 +13,6 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	_ = flag.Set("test.parallel", "4") // the tests wait, they do not compute
 	goleak.VerifyTestMain(m,
 		// azeventhubs, by which tests read too, renews a client's claim until that
 		// ends, even after the client was closed: hours.
