@@ -228,8 +228,7 @@ func (r *Roster) remove(device int) {
 // Raise raises all floors, unless they are there already.
 func (r *Roster) Raise(to Place) {
 	for i := range r.columns {
-		c := &r.columns[i]
-		c.Floor = later(c.Floor, to)
+		r.Restart(i, to)
 	}
 }
 

@@ -287,15 +287,15 @@ func (w *Watch) follow(e *telemetry.Event) {
 	at := millis(e.Enqueued)
 	missing := w.expected > 0 && e.Sequence > w.expected
 	from := millis(w.read.Time)
-	if !w.read.Time.IsZero() && !e.Enqueued.IsZero() {
-		w.dawn(from, roster.Place{Sequence: e.Sequence, Time: at})
-	}
 	switch {
 	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
 		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})
 		w.expected = max(w.expected, e.Sequence+1)
 		w.until = max(w.until, at)
 	case e.Undecodable == "":
+		if !w.read.Time.IsZero() {
+			w.dawn(from, roster.Place{Sequence: e.Sequence, Time: at})
+		}
 		if missing {
 			w.roster.Miss(from, roster.Place{Sequence: e.Sequence, Time: at})
 		}
