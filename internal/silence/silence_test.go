@@ -486,3 +486,26 @@ func TestBegin(t *testing.T) {
 		})
 	}
 }
+
+// The time that an undecodable message claims puts no deadline off.
+func TestDawnOfAnUndecodableMessage(t *testing.T) {
+	b := newBench(t)
+	var all []string
+	for i := range 25 {
+		all = append(all, fmt.Sprint("device-", i))
+	}
+	b.sends(all...)
+	broken := *b.publish("")
+	broken.Undecodable = "broken"
+	broken.Enqueued = b.start.Add(24 * time.Hour)
+	broken.Position.Time = broken.Enqueued
+	b.hear(broken, false, 0)
+	for range 2 {
+		b.now += limit/2 + 2*time.Second
+		b.sends(all[:24]...)
+	}
+	b.look()
+	if got := strings.Join(b.said, ", "); got != "device-24 fell" {
+		t.Errorf("it says %q", got)
+	}
+}
