@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
+	"iter"
 	"math"
 	"net/url"
 	"regexp"
@@ -116,6 +117,13 @@ func (r *rulesReader) wrong(n ast.Node, format string, args ...any) {
 	r.wrongAt(n.GetToken(), format, args...)
 }
 
+// wrongIf records a mistake at n, which may be nil where there is none.
+func (r *rulesReader) wrongIf(isWrong bool, n ast.Node, format string, args ...any) {
+	if isWrong {
+		r.wrong(n, format, args...)
+	}
+}
+
 func (r *rulesReader) wrongAt(t *token.Token, format string, args ...any) {
 	m := mistake{1, 1, fmt.Sprintf(format, args...)}
 	if t != nil && t.Position != nil {
@@ -135,74 +143,109 @@ func (r *rulesReader) mustBe(n ast.Node, name, what string) {
 // document returns the one document in text, nil if there is none that could be read.
 func (r *rulesReader) document(text []byte) ast.Node {
 	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\uFEFF"))
-	// The parser takes minutes for what is nested deep enough.
-	depth := 0
-	for i, t := range tokens {
-		switch t.Type {
-		case token.AnchorType, token.AliasType, token.MergeKeyType:
-			r.wrongAt(
-				t,
-				"anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this",
-			)
-			return nil
-
-		case token.MappingStartType, token.SequenceStartType:
-			depth++
-
-		case token.MappingEndType, token.SequenceEndType:
-			depth--
-		}
-
-		listInList := i > 0 && t.Type == token.SequenceEntryType && tokens[i-1].Type == t.Type
-		if depth > maxNesting || listInList {
-			r.wrongAt(t, "is nested too deep")
-			return nil
-		}
+	if !r.parseable(tokens) {
+		return nil
 	}
 
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
-		// Its text quotes the file; its message and its token do not, except for a key that is there twice.
-		var detailed interface {
-			GetMessage() string
-			GetToken() *token.Token
-		}
-		if !errors.As(err, &detailed) || mayBeSecret(detailed.GetMessage()) {
-			r.wrongAt(nil, "is not YAML")
-			return nil
-		}
-
-		r.wrongAt(
-			detailed.GetToken(),
-			"is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen",
-			humanize.Clean(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")),
-		)
+		r.notYAML(err)
 		return nil
 	}
 
-	var root ast.Node
-	for _, d := range file.Docs {
+	return r.oneDocument(file.Docs)
+}
+
+// nesting is how much deeper what follows a token is.
+var nesting = map[token.Type]int{
+	token.MappingStartType:  1,
+	token.SequenceStartType: 1,
+	token.MappingEndType:    -1,
+	token.SequenceEndType:   -1,
+}
+
+// references are the tokens of values that stand elsewhere in the file.
+var references = []token.Type{token.AnchorType, token.AliasType, token.MergeKeyType}
+
+// parseable reports whether tokens may be parsed. The parser takes minutes for what is nested deep enough.
+func (r *rulesReader) parseable(tokens token.Tokens) bool {
+	depth := 0
+	var previous token.Type
+	for _, t := range tokens {
+		depth += nesting[t.Type]
+		listInList := t.Type == token.SequenceEntryType && previous == t.Type
+		previous = t.Type
+
 		switch {
-		case d.Body == nil || d.Body.Type() == ast.NullType || d.Body.Type() == ast.CommentType:
-		case root != nil:
-			r.wrong(d.Body, "is a second document: one file holds one list of rules")
-			return nil
-		default:
-			root = d.Body
+		case slices.Contains(references, t.Type):
+			r.wrongAt(
+				t,
+				"anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this",
+			)
+			return false
+
+		case depth > maxNesting || listInList:
+			r.wrongAt(t, "is nested too deep")
+			return false
 		}
 	}
 
-	if root == nil {
-		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
+	return true
+}
+
+// notYAML records the parser's error. Its text quotes the file; its message and its token do not, except for a key
+// that is there twice.
+func (r *rulesReader) notYAML(err error) {
+	var detailed interface {
+		GetMessage() string
+		GetToken() *token.Token
+	}
+	if !errors.As(err, &detailed) || mayBeSecret(detailed.GetMessage()) {
+		r.wrongAt(nil, "is not YAML")
+		return
 	}
 
-	return root
+	r.wrongAt(
+		detailed.GetToken(),
+		"is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen",
+		humanize.Clean(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")),
+	)
+}
+
+// oneDocument returns what is in the only document that is not empty, nil if there is no such document.
+func (r *rulesReader) oneDocument(all []*ast.DocumentNode) ast.Node {
+	var documents []ast.Node
+	for _, d := range all {
+		if d.Body != nil && d.Body.Type() != ast.NullType && d.Body.Type() != ast.CommentType {
+			documents = append(documents, d.Body)
+		}
+	}
+
+	switch len(documents) {
+	case 0:
+		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
+		return nil
+	case 1:
+		return documents[0]
+	}
+
+	r.wrong(documents[1], "is a second document: one file holds one list of rules")
+
+	return nil
 }
 
 // members returns the keys and values of a mapping, none if n is something else.
 func members(n ast.Node) []*ast.MappingValueNode {
 	if m, ok := n.(*ast.MappingNode); ok {
 		return m.Values
+	}
+	return nil
+}
+
+// items returns the values of a list of 1 to most, none if n is something else.
+func items(n ast.Node, most int) []ast.Node {
+	if list, ok := n.(*ast.SequenceNode); ok && len(list.Values) <= most {
+		return list.Values
 	}
 	return nil
 }
@@ -260,19 +303,17 @@ func didYouMean(name string, known []string) string {
 // file reads the whole file.
 func (r *rulesReader) file(root ast.Node) {
 	top := r.mapping(root, "rules", "show")
-	if n := top["show"]; n != nil {
-		r.set.Show = r.show(n)
-	}
+	r.set.Show = r.show(top["show"])
 
-	at := cmp.Or(top["rules"], root)
-	list, ok := at.(*ast.SequenceNode)
-	if !ok || list == root || len(list.Values) == 0 || len(list.Values) > maxRules {
+	list := items(top["rules"], maxRules)
+	if len(list) == 0 {
+		at := cmp.Or(top["rules"], root)
 		r.wrong(at, "must be rules: and a list of 1 to %d rules, each of which begins with a hyphen", maxRules)
 		return
 	}
 
 	levels := 0
-	for _, n := range list.Values {
+	for _, n := range list {
 		if members(n) == nil {
 			r.wrong(n, "is not a rule: must be name: …, field: … and so on")
 			continue
@@ -283,24 +324,23 @@ func (r *rulesReader) file(root ast.Node) {
 		r.set.Rules = append(r.set.Rules, rule)
 	}
 
-	if levels > maxLevels {
-		r.wrong(list, "have %d levels together; must be at most %d", levels, maxLevels)
+	r.wrongIf(levels > maxLevels, top["rules"], "have %d levels together; must be at most %d", levels, maxLevels)
+	if len(r.mistakes) > 0 {
+		return
 	}
 
-	if _, err := r.set.Decoder(); err != nil && len(r.mistakes) == 0 {
-		r.wrong(list, "%v", err)
-	}
+	_, err := r.set.Decoder()
+	r.wrongIf(err != nil, top["rules"], "%v", err)
 }
 
-// show reads the names of the properties that messages show.
+// show reads the names of the properties that messages show, none if n is nil.
 func (r *rulesReader) show(n ast.Node) (names []string) {
-	list, ok := n.(*ast.SequenceNode)
-	if !ok || len(list.Values) == 0 || len(list.Values) > notify.MaxShown {
+	list := items(n, notify.MaxShown)
+	if n != nil && len(list) == 0 {
 		r.wrong(n, "show must be a list of 1 to %d application properties, such as [site, name]", notify.MaxShown)
-		return nil
 	}
 
-	for _, value := range list.Values {
+	for _, value := range list {
 		name := scalar(value)
 		if err := checkProperty(name); err != nil {
 			r.wrong(value, "%v", err)
@@ -349,132 +389,137 @@ var conflicts = [][]string{
 // rule reads one rule.
 func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	values := r.mapping(n, ruleKeys...)
-	for _, keys := range conflicts {
-		for _, other := range keys[1:] {
-			if at := values[other]; at != nil && values[keys[0]] != nil {
-				r.wrong(at, "%s is set beside %s: remove one of them, or make two rules", other, keys[0])
-				delete(values, other)
-			}
-		}
-	}
+	r.removeConflicts(values)
 
-	text := func(key string, check func(string) error) string {
-		at := values[key]
-		if at == nil {
-			return ""
-		}
-
-		text := scalar(at)
-		if err := check(text); err != nil {
-			r.wrong(at, "%s %v", key, err)
-		}
-
-		return text
-	}
 	rule := rules.Rule{
-		Name:  text("name", checkName),
-		Field: withoutSpaces(text("field", checkField)),
-		Per:   text("per", checkProperty),
-		Title: text(
-			"title",
-			checkPrintable(maxTitle),
-		),
-		Unit:     text("unit", checkPrintable(maxUnit)),
-		Runbook:  text("runbook", checkPage),
-		Below:    values["below"] != nil,
-		Window:   r.window,
-		Resolved: r.resolved,
+		Name:       r.text(values["name"], "name", checkName),
+		Title:      r.text(values["title"], "title", checkPrintable(maxTitle)),
+		Field:      withoutSpaces(r.text(values["field"], "field", checkField)),
+		Unit:       r.text(values["unit"], "unit", checkPrintable(maxUnit)),
+		Below:      values["below"] != nil,
+		ClearedFor: r.durationOr(0, values["clear_for"], "clear_for", 0, rules.MaxFor),
+		Window:     r.durationOr(r.window, values["window"], "window", minWindow, maxWindow),
+		Per:        r.text(values["per"], "per", checkProperty),
+		Resolved:   r.flagOr(r.resolved, values["resolved"], "resolved"),
+		Valid:      r.valid(values["valid"]),
+		Only:       r.only(values["only"]),
+		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
-	r.times(&rule, values)
-
-	if at := values["resolved"]; at != nil {
-		var err error
-		if rule.Resolved, err = strconv.ParseBool(scalar(at)); err != nil {
-			r.mustBe(at, "resolved", "true or false")
-		}
-	}
-
-	if at := values["valid"]; at != nil {
-		rule.Valid = r.valid(at)
-	}
-
-	if at := values["only"]; at != nil {
-		rule.Only = r.only(at)
-	}
-
-	silent := values["silent"]
-	switch is, above, below := values["is"], values["above"], values["below"]; {
-	case silent != nil:
-		rule.Silent, rule.Levels = r.silent(silent), []rules.Level{{}}
-		rule.Forget = max(rules.DefaultForget, 2*rule.Silent)
-		if at := values["forget"]; at != nil {
-			rule.Forget = r.duration(at, "forget", 2*rule.Silent, maxForget)
-		}
-
-	case is != nil:
-		rule.Is = r.words(is, "is")
-		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
-
-	case above != nil:
-		r.levels(&rule, above, "above")
-
-	case below != nil:
-		r.levels(&rule, below, "below")
-
-	default:
-		r.wrong(n, "a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
-	}
-
+	r.limits(n, &rule, values)
 	r.settings(&rule, values)
-
 	r.checkRule(n, &rule, values)
 
 	return rule
 }
 
-// checkRule reports what does not go together in a rule.
-func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
-	silent := values["silent"]
-	switch at := values["name"]; {
-	case at == nil:
-		r.wrong(n, "a rule has no name")
-	case slices.ContainsFunc(r.set.Rules, func(earlier rules.Rule) bool { return earlier.Name == rule.Name }):
-		r.wrong(at, "%s is the name of an earlier rule: each needs a name of its own", show(rule.Name))
-	case silent != nil && rule.Name == rules.DefaultName:
-		r.wrong(at, "%s is not a name for a rule about silence: receivers expect a temperature", rule.Name)
-	}
+// removeConflicts removes settings that mean nothing beside another.
+func (r *rulesReader) removeConflicts(values map[string]ast.Node) {
+	for _, keys := range conflicts {
+		for _, other := range keys[1:] {
+			at := values[other]
+			if at == nil || values[keys[0]] == nil {
+				continue
+			}
 
-	switch {
-	case values["field"] != nil:
-	case silent == nil:
-		r.wrong(n, "a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
-	case values["valid"] != nil:
-		r.wrong(values["valid"], "valid is set without field: name the field whose readings count")
-	}
-
-	if at := values["forget"]; at != nil && silent == nil {
-		r.wrong(at, "forget is set without silent: it says when a silent device is forgotten")
-	}
-
-	if at := values["per"]; at != nil && rule.Resolved {
-		r.wrong(
-			at,
-			"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
-				"again; write resolved: false",
-		)
+			r.wrong(at, "%s is set beside %s: remove one of them, or make two rules", other, keys[0])
+			delete(values, other)
+		}
 	}
 }
 
-// times reads the durations that a rule has for all of its levels.
-func (r *rulesReader) times(rule *rules.Rule, values map[string]ast.Node) {
-	if at := values["window"]; at != nil {
-		rule.Window = r.duration(at, "window", minWindow, maxWindow)
+// limits reads when a rule alerts: what its levels are, and where each begins.
+func (r *rulesReader) limits(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
+	switch limit := limitKey(rule); {
+	case values["silent"] != nil:
+		rule.Silent = r.silent(values["silent"])
+		rule.Levels = []rules.Level{{}}
+		least := 2 * rule.Silent
+		rule.Forget = r.durationOr(max(rules.DefaultForget, least), values["forget"], "forget", least, maxForget)
+
+	case values["is"] != nil:
+		rule.Is = r.words(values["is"], "is")
+		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+
+	case values[limit] != nil:
+		r.levels(rule, values[limit], limit)
+
+	default:
+		r.wrong(n, "a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
+	}
+}
+
+// limitKey returns the key of a rule's limits.
+func limitKey(rule *rules.Rule) string {
+	if rule.Below {
+		return "below"
+	}
+	return "above"
+}
+
+// checkRule reports what does not go together in a rule.
+func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
+	silent := values["silent"] != nil
+	hasSameName := func(earlier rules.Rule) bool { return earlier.Name == rule.Name }
+
+	switch at := values["name"]; {
+	case at == nil:
+		r.wrong(n, "a rule has no name")
+	case slices.ContainsFunc(r.set.Rules, hasSameName):
+		r.wrong(at, "%s is the name of an earlier rule: each needs a name of its own", show(rule.Name))
+	case silent && rule.Name == rules.DefaultName:
+		r.wrong(at, "%s is not a name for a rule about silence: receivers expect a temperature", rule.Name)
 	}
 
-	if at := values["clear_for"]; at != nil {
-		rule.ClearedFor = r.duration(at, "clear_for", 0, rules.MaxFor)
+	switch valid := values["valid"]; {
+	case values["field"] != nil:
+	case !silent:
+		r.wrong(n, "a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
+	case valid != nil:
+		r.wrong(valid, "valid is set without field: name the field whose readings count")
 	}
+
+	forget := values["forget"]
+	r.wrongIf(
+		forget != nil && !silent,
+		forget,
+		"forget is set without silent: it says when a silent device is forgotten",
+	)
+
+	per := values["per"]
+	r.wrongIf(
+		per != nil && rule.Resolved,
+		per,
+		"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
+			"again; write resolved: false",
+	)
+}
+
+// text returns what n, the value of name, says, and "" if it is nil.
+func (r *rulesReader) text(n ast.Node, name string, check func(string) error) string {
+	if n == nil {
+		return ""
+	}
+
+	text := scalar(n)
+	err := check(text)
+	r.wrongIf(err != nil, n, "%s %v", name, err)
+
+	return text
+}
+
+// flagOr returns the boolean that n, the value of name, is, and otherwise if it is nil.
+func (r *rulesReader) flagOr(otherwise bool, n ast.Node, name string) bool {
+	if n == nil {
+		return otherwise
+	}
+
+	flag, err := strconv.ParseBool(scalar(n))
+	if err != nil {
+		r.mustBe(n, name, "true or false")
+	}
+
+	return flag
 }
 
 // silent reads after how long a device is silent.
@@ -486,7 +531,20 @@ func (r *rulesReader) silent(n ast.Node) time.Duration {
 	return r.duration(n, "silent", rules.MinSilent, rules.MaxSilent)
 }
 
-// duration returns 0 if n is none.
+// durationOr is duration, and otherwise if n is nil.
+func (r *rulesReader) durationOr(
+	otherwise time.Duration,
+	n ast.Node,
+	name string,
+	low, high time.Duration,
+) time.Duration {
+	if n == nil {
+		return otherwise
+	}
+	return r.duration(n, name, low, high)
+}
+
+// duration returns the duration that n, the value of name, is, and 0 if it is none.
 func (r *rulesReader) duration(n ast.Node, name string, low, high time.Duration) time.Duration {
 	d, err := time.ParseDuration(scalar(n))
 	if err != nil {
@@ -509,13 +567,22 @@ func (r *rulesReader) number(n ast.Node, name string) float64 {
 		return 0
 	}
 
-	f, err := strconv.ParseFloat(text, 64)
-	if err != nil || !finite(f) {
+	f, err := parseFinite(text)
+	if err != nil {
 		r.mustBe(n, name, likeNumber(text))
 		return math.NaN()
 	}
 
-	return f + 0 // -0 is 0
+	return f
+}
+
+// parseFinite returns the number that text is. Infinity and NaN are an error, and -0 is 0.
+func parseFinite(text string) (float64, error) {
+	f, err := strconv.ParseFloat(text, 64)
+	if err == nil && !finite(f) {
+		return 0, strconv.ErrRange
+	}
+	return f + 0, err
 }
 
 // expression is a number that is counted from one in the message.
@@ -528,18 +595,18 @@ func (r *rulesReader) limit(n ast.Node, name string) (base string, distance floa
 		return "", r.number(n, name)
 	}
 
-	base = parts[1]
-	distance, err := strconv.ParseFloat(parts[3], 64)
-	if err != nil || !finite(distance) || !isPlace(base) {
+	base, sign, number := parts[1], parts[2], parts[3]
+	distance, err := parseFinite(number)
+	if err != nil || !isPlace(base) {
 		r.mustBe(n, name, "a number, or a field or application property plus or minus a number, such as setpoint + 3")
 		return "", math.NaN()
 	}
 
-	if parts[2] == "-" {
-		distance = -distance
+	if sign == "-" {
+		distance = 0 - distance // never -0
 	}
 
-	return base, distance + 0 // -0 is 0
+	return base, distance
 }
 
 // isPlace reports whether text can be where a message has a value: the name of a field or of an application property.
@@ -570,25 +637,24 @@ func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 
 	for _, value := range values {
 		word := strings.TrimSpace(scalar(value))
-		if word == "" || len(word) > maxWord || word != humanize.Clean(word) {
-			r.wrong(value, "%s must be a word such as open, or a list of words such as [open, ajar]", name)
-		}
+		isWord := word != "" && len(word) <= maxWord && word == humanize.Clean(word)
+		r.wrongIf(!isWord, value, "%s must be a word such as open, or a list of words such as [open, ajar]", name)
 		words = append(words, word)
 	}
 
 	return words
 }
 
-// valid reads the range of readings that count.
+// valid reads the range of readings that count, which is nil if n is: all do.
 func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
-	valid := telemetry.Range{From: math.Inf(-1), To: math.Inf(1)}
-	values := r.mapping(n, "from", "to")
-	if at := values["from"]; at != nil {
-		valid.From = r.number(at, "from")
+	if n == nil {
+		return nil
 	}
 
-	if at := values["to"]; at != nil {
-		valid.To = r.number(at, "to")
+	values := r.mapping(n, "from", "to")
+	valid := telemetry.Range{
+		From: r.numberOr(math.Inf(-1), values["from"], "from"),
+		To:   r.numberOr(math.Inf(1), values["to"], "to"),
 	}
 
 	if len(members(n)) == 0 || valid.From >= valid.To {
@@ -599,22 +665,32 @@ func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
 	return &valid
 }
 
-// only reads the conditions of a rule.
-func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
-	list := members(n)
-	if len(list) == 0 || len(list) > maxConditions {
-		r.wrong(
-			n,
-			"only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}",
-			maxConditions,
-		)
+// numberOr is number, and otherwise if n is nil.
+func (r *rulesReader) numberOr(otherwise float64, n ast.Node, name string) float64 {
+	if n == nil {
+		return otherwise
 	}
+	return r.number(n, name)
+}
+
+// only reads the conditions of a rule, of which there are none if n is nil.
+func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
+	if n == nil {
+		return nil
+	}
+
+	list := members(n)
+	r.wrongIf(
+		len(list) == 0 || len(list) > maxConditions,
+		n,
+		"only must say which values 1 to %d fields or properties have, such as {door: open, mode: [run, start]}",
+		maxConditions,
+	)
 
 	for _, m := range list {
 		name := scalar(m.Key)
-		if checkField(name) != nil || strings.Contains(name, ",") {
-			r.wrong(m.Key, "must be the name of a field or of an application property")
-		}
+		isPath := checkField(name) == nil && !strings.Contains(name, ",")
+		r.wrongIf(!isPath, m.Key, "must be the name of a field or of an application property")
 		all = append(all, rules.Condition{Name: name, Values: r.words(m.Value, show(name))})
 	}
 
@@ -632,9 +708,19 @@ func (r *rulesReader) order(rule *rules.Rule, n ast.Node) {
 		return cmp.Or(limits, cmp.Compare(a.For, b.For))
 	})
 
-	for i := 1; i < len(rule.Levels); i++ {
-		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Limit == b.Limit && a.For == b.For {
-			r.wrong(n, "%s and %s are the same: one needs another limit, or a longer for", a.Name, b.Name)
+	for a, b := range neighbours(rule.Levels) {
+		same := a.Limit == b.Limit && a.For == b.For
+		r.wrongIf(same, n, "%s and %s are the same: one needs another limit, or a longer for", a.Name, b.Name)
+	}
+}
+
+// neighbours returns each level with the next.
+func neighbours(levels []rules.Level) iter.Seq2[rules.Level, rules.Level] {
+	return func(yield func(a, b rules.Level) bool) {
+		for i := range len(levels) - 1 {
+			if !yield(levels[i], levels[i+1]) {
+				return
+			}
 		}
 	}
 }
@@ -647,29 +733,30 @@ type levelValue struct {
 	value ast.Node
 }
 
-// byLevel returns the values of key: n, or if n is a mapping by level, those in it.
+// byLevel returns the values of key: n, or if n is a mapping by level, those in it. There are none if n is nil.
 func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
-	list := members(n)
 	if n == nil {
 		return nil
 	}
+
+	list := members(n)
 	if len(list) == 0 {
 		return []levelValue{{name: key, at: n, value: n}}
 	}
 
-	if len(list) > maxRuleLevels {
-		r.wrong(n, "%s has %d levels; must be at most %d", key, len(list), maxRuleLevels)
-	}
+	r.wrongIf(len(list) > maxRuleLevels, n, "%s has %d levels; must be at most %d", key, len(list), maxRuleLevels)
 
 	for _, m := range list {
-		level := scalar(m.Key)
-		if err := checkName(level); err != nil {
-			r.wrong(m.Key, "the name of a level %v", err)
-		}
+		level := r.levelName(m.Key)
 		values = append(values, levelValue{level, key + " of " + level, m.Key, m.Value})
 	}
 
 	return values
+}
+
+// levelName reads the name of a level.
+func (r *rulesReader) levelName(n ast.Node) string {
+	return r.text(n, "the name of a level", checkName)
 }
 
 // levels reads the levels of a rule, which are the limits in n, the value of key.
@@ -684,11 +771,17 @@ func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
 		case base != rule.Base:
 			r.wrong(v.value, "%s is counted from %s, and the first limit from %s: make two rules",
 				v.name, countedFrom(base), countedFrom(rule.Base))
-		case rule.Base == "" && rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To):
+		case base == "" && neverCounts(rule, limit):
 			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
+
 		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
 	}
+}
+
+// neverCounts reports whether a reading is outside a rule's range.
+func neverCounts(rule *rules.Rule, reading float64) bool {
+	return rule.Valid != nil && (reading < rule.Valid.From || reading > rule.Valid.To)
 }
 
 // settings reads what values say of a rule's levels.
@@ -698,53 +791,72 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 		r.apply(rule, v, func(l *rules.Level) { l.For = d })
 	}
 
-	r.order(rule, cmp.Or(values["above"], values["below"]))
+	r.order(rule, values[limitKey(rule)])
 
 	for _, v := range r.byLevel(values["clear"], "clear") {
-		base, clear := r.limit(v.value, v.name)
-		if base != rule.Base {
-			r.wrong(v.value, "%s is counted from %s, and the limit from %s: must be from the same, or hysteresis: and a number",
-				v.name, countedFrom(base), countedFrom(rule.Base))
-			clear = math.NaN()
-		}
-
-		r.apply(rule, v, func(l *rules.Level) {
-			if l.Clear = clear; clear != l.Limit && rule.Breaching(clear, l.Limit) {
-				r.wrong(v.value, "%s is %v, beyond the limit %v: the alarm would clear while still active", v.name, clear, l.Limit)
-			}
-		})
+		r.clear(rule, v)
 	}
 
 	for _, v := range r.byLevel(values["hysteresis"], "hysteresis") {
-		distance := r.number(v.value, v.name)
-		if distance < 0 {
-			r.mustBe(v.value, v.name, "0 or more, the distance between the limit and where an alarm ends")
-		}
-
-		if !rule.Below {
-			distance = -distance
-		}
-
-		r.apply(rule, v, func(l *rules.Level) { l.Clear = l.Limit + distance })
+		r.hysteresis(rule, v)
 	}
 
-	for i := 1; i < len(rule.Levels); i++ {
-		if a, b := rule.Levels[i-1], rule.Levels[i]; a.Clear != b.Clear && rule.Breaching(a.Clear, b.Clear) {
-			r.wrong(
-				cmp.Or(values["clear"], values["hysteresis"]),
-				"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
-				a.Name,
-				b.Name,
-				b.Clear,
-				a.Name,
-				a.Clear,
-			)
-		}
-	}
+	r.checkClears(rule, cmp.Or(values["clear"], values["hysteresis"]))
 
 	for _, v := range r.byLevel(values["override"], "override") {
 		r.override(rule, v)
 	}
+}
+
+// clear reads where the alarms of a level end.
+func (r *rulesReader) clear(rule *rules.Rule, v levelValue) {
+	base, clear := r.limit(v.value, v.name)
+	if base != rule.Base {
+		r.wrong(v.value, "%s is counted from %s, and the limit from %s: must be from the same, or hysteresis: and a number",
+			v.name, countedFrom(base), countedFrom(rule.Base))
+		clear = math.NaN()
+	}
+
+	r.apply(rule, v, func(l *rules.Level) {
+		l.Clear = clear
+		r.wrongIf(beyond(rule, clear, l.Limit), v.value,
+			"%s is %v, beyond the limit %v: the alarm would clear while still active", v.name, clear, l.Limit)
+	})
+}
+
+// hysteresis reads how far from its limit the alarms of a level end.
+func (r *rulesReader) hysteresis(rule *rules.Rule, v levelValue) {
+	distance := r.number(v.value, v.name)
+	if distance < 0 {
+		r.mustBe(v.value, v.name, "0 or more, the distance between the limit and where an alarm ends")
+	}
+
+	if !rule.Below {
+		distance = -distance
+	}
+
+	r.apply(rule, v, func(l *rules.Level) { l.Clear = l.Limit + distance })
+}
+
+// checkClears reports a level that would be normal again before a milder one. n is where clear is set.
+func (r *rulesReader) checkClears(rule *rules.Rule, n ast.Node) {
+	for milder, worse := range neighbours(rule.Levels) {
+		r.wrongIf(
+			beyond(rule, milder.Clear, worse.Clear),
+			n,
+			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
+			milder.Name,
+			worse.Name,
+			worse.Clear,
+			milder.Name,
+			milder.Clear,
+		)
+	}
+}
+
+// beyond reports whether a reading is further in the direction of a rule's limits than another.
+func beyond(rule *rules.Rule, reading, other float64) bool {
+	return reading != other && rule.Breaching(reading, other)
 }
 
 // override reads the property of v, which replaces the limit of a level, of the one level by the key of its limit, or
@@ -755,17 +867,9 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 		return
 	}
 
-	property := scalar(v.value)
-	if err := checkProperty(property); err != nil {
-		r.wrong(v.value, "%s %v", v.name, err)
-	}
+	property := r.text(v.value, v.name, checkProperty)
+	hasOneLimit := len(rule.Levels) == 1 && rule.Levels[0].Name == ""
 
-	limit := "above"
-	if rule.Below {
-		limit = "below"
-	}
-
-	one := len(rule.Levels) == 1 && rule.Levels[0].Name == ""
 	switch {
 	case v.level == "clear":
 		for i := range rule.Levels {
@@ -773,7 +877,7 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 		}
 		return
 
-	case v.level == limit && one:
+	case v.level == limitKey(rule) && hasOneLimit:
 		v.level = ""
 
 	case v.level == "" && len(rule.Levels) > 1:
@@ -791,23 +895,25 @@ func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
 // apply calls set with each level that v is for.
 func (r *rulesReader) apply(rule *rules.Rule, v levelValue, set func(l *rules.Level)) {
 	var names []string
-	found := v.level == ""
 	for i := range rule.Levels {
-		if l := &rule.Levels[i]; v.level == "" || v.level == l.Name {
+		l := &rule.Levels[i]
+		names = append(names, l.Name)
+		if v.isFor(l.Name) {
 			set(l)
-			found = true
 		}
-		names = append(names, rule.Levels[i].Name)
 	}
 
 	switch {
-	case found:
+	case slices.ContainsFunc(names, v.isFor) || v.level == "":
 	case slices.Contains(names, ""):
 		r.wrong(v.at, "%s is not a level: the rule has one limit without a name", show(v.level))
 	default:
 		r.wrong(v.at, "%s is not a level of this rule%s", show(v.level), didYouMean(v.level, names))
 	}
 }
+
+// isFor reports whether v is for the level of that name.
+func (v levelValue) isFor(level string) bool { return v.level == "" || v.level == level }
 
 // ruleName is what a rule or a level may be called: it is a part of ids, of keys and of
 // labels of metrics.
@@ -825,12 +931,15 @@ func checkName(name string) error {
 // checkPrintable checks a text for people.
 func checkPrintable(most int) func(text string) error {
 	return func(text string) error {
-		if text == "" || utf8.RuneCountInString(text) > most ||
-			strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) }) {
+		if length := utf8.RuneCountInString(text); length == 0 || length > most || !isPrintable(text) {
 			return fmt.Errorf("must be 1 to %d printable characters", most)
 		}
 		return nil
 	}
+}
+
+func isPrintable(text string) bool {
+	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
 // checkField checks the paths of a field.
@@ -864,9 +973,8 @@ const maxPage = 1024
 
 // checkPage checks the URL of a page for people.
 func checkPage(text string) error {
-	if u, err := url.Parse(text); err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" ||
-		u.User != nil ||
-		len(text) > maxPage {
+	u, err := url.Parse(text)
+	if err != nil || len(text) > maxPage || !isPage(u) {
 		return fmt.Errorf(
 			"must be a URL such as https://www.example.com/alerts, without a user and of at most %d bytes",
 			maxPage,
@@ -874,6 +982,11 @@ func checkPage(text string) error {
 	}
 
 	return nil
+}
+
+// isPage reports whether u can be the address of a page, without credentials.
+func isPage(u *url.URL) bool {
+	return slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != "" && u.User == nil
 }
 
 // maxProperty is more than what the names of message enrichments may have.
