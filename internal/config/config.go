@@ -313,6 +313,18 @@ func (e *configError) add(variable, format string, args ...any) {
 	}
 }
 
+// addIf is add if something is wrong.
+func (e *configError) addIf(isWrong bool, variable, format string, args ...any) {
+	if isWrong {
+		e.add(variable, format, args...)
+	}
+}
+
+// addError is add of an error that continues "VARIABLE …", if there is one.
+func (e *configError) addError(variable string, err error) {
+	e.addIf(err != nil, variable, "%v", err)
+}
+
 func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }

@@ -2,12 +2,12 @@ package config
 
 import (
 	"cmp"
+	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 )
@@ -60,54 +60,69 @@ func (c *Config) validateRules(e *configError) {
 	}
 
 	c.validateFilters(e)
-	if e.has("THROTTLE_WINDOW") {
-		return
+	if !e.has("THROTTLE_WINDOW") {
+		c.validateWindows(e)
+	}
+}
+
+// validateWindows compares the windows of all rules with other settings.
+func (c *Config) validateWindows(e *configError) {
+	all := c.Rules().Rules
+	if !e.has("LEASE_RETENTION") {
+		c.validateForget(e, all)
 	}
 
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
-	for _, r := range c.Rules().Rules {
-		if !e.has("LEASE_RETENTION") && r.Forget >= c.LeaseRetention {
-			e.add(
-				"LEASE_RETENTION",
-				"is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be "+
-					"lost",
-				Plain(c.LeaseRetention),
-				r.Name,
-				Plain(r.Forget),
-			)
-		}
-
-		if r.Window == c.ThrottleWindow {
-			continue
-		}
-
-		if c.ThrottleStore == StoreBlobLease && (r.Window < bloblease.MinTTL || r.Window > bloblease.MaxTTL) {
-			e.add(
-				"RULES_FILE",
-				"has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
-				Plain(r.Window),
-				r.Name,
-				otherStores,
-			)
-		}
+	for _, r := range all {
+		hasOwn := r.Window != c.ThrottleWindow
+		e.addIf(
+			hasOwn && c.ThrottleStore == StoreBlobLease && !isNativeLease(r.Window),
+			"RULES_FILE",
+			"has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
+			Plain(r.Window),
+			r.Name,
+			otherStores,
+		)
 
 		if r.Window > longest {
 			longest, of = r.Window, "the window of the rule "+r.Name
 		}
 	}
 
-	if c.NotifyGiveUp < longest {
-		e.add("NOTIFY_GIVE_UP", "is %s; must be at least %s (%s)", Plain(c.NotifyGiveUp), of, Plain(longest))
+	e.addIf(
+		c.NotifyGiveUp < longest,
+		"NOTIFY_GIVE_UP",
+		"is %s; must be at least %s (%s)",
+		Plain(c.NotifyGiveUp),
+		of,
+		Plain(longest),
+	)
+	if e.has("NOTIFY_GIVE_UP") {
+		return
 	}
 
-	if late := longest + c.NotifyGiveUp; !e.has("NOTIFY_GIVE_UP") && !e.has("LEASE_RETENTION") &&
-		c.LeaseRetention <= late {
-		e.add(
+	late := longest + c.NotifyGiveUp
+	e.addIf(
+		c.LeaseRetention <= late,
+		"LEASE_RETENTION",
+		"is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice",
+		Plain(c.LeaseRetention),
+		of,
+		Plain(late),
+	)
+}
+
+// validateForget checks that records of devices outlive what rules remember of them.
+func (c *Config) validateForget(e *configError, all []rules.Rule) {
+	for _, r := range all {
+		e.addIf(
+			r.Forget >= c.LeaseRetention,
 			"LEASE_RETENTION",
-			"is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice",
+			"is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be "+
+				"lost",
 			Plain(c.LeaseRetention),
-			of,
-			Plain(late),
+			r.Name,
+			Plain(r.Forget),
 		)
 	}
 }
@@ -116,13 +131,8 @@ func (c *Config) validateRules(e *configError) {
 func (c *Config) readRules(e *configError) {
 	var wrong []string
 	if others := c.RulesFile.beside; len(others) > 0 {
-		wrong = append(
-			wrong,
-			"and "+strings.Join(
-				others,
-				" and ",
-			)+" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)",
-		)
+		wrong = append(wrong, "and "+strings.Join(others, " and ")+
+			" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
 	}
 
 	text, err := ReadFile(c.RulesFile.path)
@@ -133,9 +143,7 @@ func (c *Config) readRules(e *configError) {
 		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":"+mistakes)
 	}
 
-	if len(wrong) > 0 {
-		e.add("RULES_FILE", "%s", strings.Join(wrong, "; it also "))
-	}
+	e.addIf(len(wrong) > 0, "RULES_FILE", "%s", strings.Join(wrong, "; it also "))
 }
 
 // shortestWindow returns that of all rules, and whose it is.
@@ -154,35 +162,46 @@ func (c *Config) validateFilters(e *configError) {
 		return
 	}
 
-	set := c.Rules()
+	for i, r := range c.receivers() {
+		if err := checkFilter(r.Filter, c.Rules()); err != nil {
+			e.add("NOTIFY_URLS", "entry %d has %v", i+1, err)
+		}
+	}
+}
+
+// checkFilter compares what one receiver asks for with a set of rules. The error continues "entry 1 has".
+func checkFilter(f notify.Filter, set rules.Set) error {
 	var names []string
 	for _, r := range set.Rules {
 		names = append(names, r.Name)
 	}
 
-	for i, r := range c.receivers() {
-		f := r.Filter
-		for _, name := range f.Rules {
-			if !slices.Contains(names, name) {
-				e.add("NOTIFY_URLS", "entry %d has rule=%s, which is not the name of a rule%s", i+1, name, didYouMean(name, names))
-			}
-		}
-
-		levels := levelsOf(set, f.Rules)
-		for _, level := range f.Levels {
-			switch {
-			case slices.Contains(levels, level):
-			case len(levels) == 0:
-				e.add("NOTIFY_URLS", "entry %d has level=%s, but its rules have no levels: remove it", i+1, level)
-			default:
-				e.add("NOTIFY_URLS", "entry %d has level=%s, which none of its rules has%s", i+1, level, didYouMean(level, levels))
-			}
-		}
-
-		if err := checkProperty(f.Property); f.Property != "" && err != nil {
-			e.add("NOTIFY_URLS", "entry %d has an invalid where=: %v", i+1, err)
-		}
+	if i := slices.IndexFunc(f.Rules, isNot(names)); i >= 0 {
+		return fmt.Errorf("rule=%s, which is not the name of a rule%s", f.Rules[i], didYouMean(f.Rules[i], names))
 	}
+
+	levels := levelsOf(set, f.Rules)
+	if i := slices.IndexFunc(f.Levels, isNot(levels)); i >= 0 {
+		return noSuchLevel(f.Levels[i], levels)
+	}
+
+	if err := checkOptionalProperty(f.Property); err != nil {
+		return fmt.Errorf("an invalid where=: %w", err)
+	}
+
+	return nil
+}
+
+// isNot returns a function that reports whether a name is not among known.
+func isNot(known []string) func(name string) bool {
+	return func(name string) bool { return !slices.Contains(known, name) }
+}
+
+func noSuchLevel(level string, levels []string) error {
+	if len(levels) == 0 {
+		return fmt.Errorf("level=%s, but its rules have no levels: remove it", level)
+	}
+	return fmt.Errorf("level=%s, which none of its rules has%s", level, didYouMean(level, levels))
 }
 
 // levelsOf returns the names of the levels of some rules of set, or of all if none are named.
@@ -203,15 +222,14 @@ func levelsOf(set rules.Set, names []string) (levels []string) {
 }
 
 // warnOfRules warns of what in valid rules may not be intended: alerts that no receiver gets.
-func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
+func (c Config) warnOfRules(w *warner) {
 	set := c.Rules()
-	if c.CheckpointStore == StoreMemory && set.Stateful() {
-		warn(
-			"CHECKPOINT_STORE",
-			"is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no "+
-				"recoveries are sent for the others",
-		)
-	}
+	w.warnIf(
+		c.CheckpointStore == StoreMemory && set.Stateful(),
+		"CHECKPOINT_STORE",
+		"is memory: alarms are forgotten at every start, so that a device that was hot before it may alert again, and no "+
+			"recoveries are sent for the others",
+	)
 
 	var all notify.Filters
 	for _, r := range c.receivers() {
@@ -220,9 +238,12 @@ func (c Config) warnOfRules(warn func(variable, format string, args ...any)) {
 
 	for _, r := range set.Rules {
 		for _, l := range r.Levels {
-			if !all.Cover(r.Name, l.Name) {
-				warn("NOTIFY_URLS", "has no receiver for %s: nobody is notified of it", RuleAndLevel(r.Name, l.Name))
-			}
+			w.warnIf(
+				!all.Cover(r.Name, l.Name),
+				"NOTIFY_URLS",
+				"has no receiver for %s: nobody is notified of it",
+				RuleAndLevel(r.Name, l.Name),
+			)
 		}
 	}
 }
