@@ -80,6 +80,27 @@ func TestAlarms(t *testing.T) {
 	}
 	other := instant
 	other.Window = 20 * time.Second
+	slow := instant
+	slow.ClearFor = 4 * time.Second
+	counted := instant
+	counted.Base = "setpoint"
+	counted.Levels = []verify.Level{{Limit: 5, Clear: 3}}
+	frozen := warm
+	frozen.Only = []verify.Condition{{Name: "kind", Values: []string{"frozen", "2"}}}
+	field := func(r verify.Reading, name, value string) verify.Reading {
+		r.Fields = map[string]string{name: value}
+		return r
+	}
+	excluded := func(d verify.Delivery) verify.Delivery {
+		d.Excluded = true
+		return d
+	}
+	setpoint := func(seconds, temperature float64, value string) verify.Reading {
+		return field(reading(seconds, temperature), "setpoint", value)
+	}
+	kind := func(seconds, temperature float64, value string) verify.Reading {
+		return field(reading(seconds, temperature), "kind", value)
+	}
 	opened := []any{reading(0, 31), reading(4, 31), alerted(4, 1, 4.2)} // sent by 4.2
 	after := func(before []any, log ...any) []any { return append(slices.Clone(before), log...) }
 
@@ -300,6 +321,87 @@ func TestAlarms(t *testing.T) {
 			name: "a level is alerted before its own duration is over", rule: mixed,
 			log:  []any{reading(0, 41), level("critical", alerted(0, 1, 0)), reading(1, 35), level("critical", recovered(1, 2, 10)), level("warning", alerted(1, 1, 1))},
 			want: findings{over: 2, opened: 1, alerts: 2, recoveries: 1, wrong: 1},
+		},
+		{
+			name: "normal for long enough", rule: slow,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 27), reading(5, 27), recovered(5, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "normal, and not for long enough", rule: slow,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 27), reading(4.9, 27), recovered(4.9, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1, wrong: 1, stale: 1},
+		},
+		{
+			name: "normal, but for one reading", rule: slow,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 27), reading(4, 28), reading(5, 27), reading(8, 27)},
+			want: findings{over: 1, opened: 1, alerts: 1},
+		},
+		{
+			name: "normal for long enough by the device's clock", rule: slow,
+			log:  []any{late(0, 31, 60), alerted(0, 1, 0), late(1, 27, 57), late(1.5, 27, 53), recovered(1.5, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "a late reading does not start the clock again", rule: slow,
+			log:  []any{late(0, 31, 0), alerted(0, 1, 0), late(1, 27, 0), late(3, 31, 60), late(5, 27, 0), recovered(5, 2, 10)},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "counted from the message", rule: counted,
+			log: []any{
+				setpoint(0, 24, "20"), setpoint(1, 25, "20"), alerted(1, 1, 1), setpoint(2, 25, "19"), setpoint(3, 25, "22.1"),
+				recovered(3, 2, 11),
+			},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, suppressed: 1},
+		},
+		{
+			name: "counted from a property", rule: counted,
+			log:  []any{with(reading(1, 25), "setpoint", "20"), alerted(1, 1, 1)},
+			want: findings{over: 1, opened: 1, alerts: 1},
+		},
+		{
+			name: "nothing to count from", rule: counted,
+			log:  []any{setpoint(0, 25, "20"), alerted(0, 1, 0), reading(1, 1), setpoint(2, 1, "high"), reading(20, 90)},
+			want: findings{over: 1, opened: 1, alerts: 1},
+		},
+		{
+			name: "decimals are counted as people do", rule: counted,
+			log:  []any{setpoint(0, 5.3, "0.3"), alerted(0, 1, 0), setpoint(1, 3.3, "0.3"), setpoint(2, 3.299, "0.3"), recovered(2, 2, 10)},
+			want: findings{over: 1, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "not of the kind that the rule looks at", rule: frozen,
+			log:  []any{kind(0, 31, "chilled"), reading(4, 31), kind(5, 31, "frozen"), kind(9, 31, "FROZEN"), alerted(9, 1, 9)},
+			want: findings{over: 2, opened: 1, alerts: 1},
+		},
+		{
+			name: "no longer of that kind", rule: frozen,
+			log:  []any{kind(0, 31, "2.0"), kind(4, 31, "frozen"), alerted(4, 1, 4), kind(5, 31, "chilled"), excluded(recovered(5, 2, 14))},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
+		},
+		{
+			name: "no longer of that kind, and nobody is told why", rule: frozen,
+			log:  []any{kind(0, 31, "frozen"), kind(4, 31, "frozen"), alerted(4, 1, 4), kind(5, 31, "chilled"), recovered(5, 2, 14)},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, wrong: 1},
+		},
+		{
+			name: "no longer of that kind, and nobody is told", rule: frozen,
+			log:  []any{kind(0, 31, "frozen"), kind(4, 31, "frozen"), alerted(4, 1, 4), reading(5, 31)},
+			want: findings{over: 2, opened: 1, alerts: 1, stale: 1},
+		},
+		{
+			name: "of another kind in between", rule: frozen,
+			log:  []any{kind(0, 31, "frozen"), kind(2, 31, "chilled"), kind(5, 31, "frozen")},
+			want: findings{over: 2},
+		},
+		{
+			name: "a late reading of another kind", rule: frozen,
+			log: []any{
+				field(late(0, 31, 0), "kind", "frozen"), field(late(4, 31, 0), "kind", "frozen"), alerted(4, 1, 4),
+				field(late(5, 31, 60), "kind", "chilled"),
+			},
+			want: findings{over: 2, opened: 1, alerts: 1},
 		},
 		{
 			name: "over HTTP an alert has no end", rule: instant,

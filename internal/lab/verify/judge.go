@@ -12,112 +12,64 @@ import (
 type judge struct {
 	*Report
 	stream
-	window     time.Duration
-	bound      time.Duration // what has to come comes so long after its event
-	early      time.Duration // what is older when the records end must have come
-	silent     time.Duration // of a rule about silence: after how long a device is; else 0
-	recoveries bool          // the rule sends recoveries
-	shared     bool          // devices share alerts: each event is of one of them
-	known      bool          // the events are all that happened to the alarm
-	events     []event       // in their order
-	fleets     map[alarm]*fleet
-	settledAt  func(partition string, sequence int64) time.Time // of an event; zero: not known
+	by        *Rule
+	window    time.Duration
+	bound     time.Duration // what has to come comes so long after its event
+	early     time.Duration // what is older when the records end must have come
+	known     bool          // the events are all that happened to the alarm
+	events    []event       // in their order
+	fleets    map[alarm]*fleet
+	settledAt func(partition string, sequence int64) time.Time // of an event; zero: not known
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
 	refused  []Delivery // what became dead letters
 	alerted  int        // readings with an alert of their own
+	alert    Delivery   // the last that was kept
+	alerts   map[string]bool
+}
+
+func newJudge(r *Report, s stream, by *Rule) *judge {
+	j := &judge{
+		Report: r,
+		stream: s,
+		by:     by,
+		window: cmp.Or(by.Window, r.Rules.Window),
+		bound:  r.Rules.Bound,
+		early:  cmp.Or(r.Rules.Early, r.Rules.Bound),
+		alerts: make(map[string]bool),
+	}
+	if by.silence() {
+		j.bound += r.Rules.Proof
+		j.early += r.Rules.Proof
+	}
+
+	return j
 }
 
 func (j *judge) check(deliveries []Delivery) {
 	slices.SortFunc(deliveries, inOrder)
 	j.receive(deliveries)
 	j.readings()
-	if j.known {
-		if j.silent > 0 {
-			j.aboutSilence(deliveries)
-		} else {
-			j.about(deliveries)
-		}
+	if !j.known {
+		return
+	}
 
-		j.order()
-		if !j.shared {
-			j.last()
-		}
+	if j.by.silence() {
+		j.aboutSilence(deliveries)
+	} else {
+		j.about(deliveries)
+	}
+
+	j.order()
+	if j.by.Per == "" {
+		j.last()
 	}
 }
 
 // inOrder compares deliveries by the order in which they came.
 func inOrder(a, b Delivery) int {
 	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID), a.Until.Compare(b.Until))
-}
-
-// receive finds what a receiver keeps that does its part. It drops what has an id that it took less than a window
-// ago, or a token smaller than the greatest that it remembers, which may be that of something that it dropped.
-func (j *judge) receive(deliveries []Delivery) {
-	ids := make(map[string]time.Time) // until when each is remembered
-	alerted := make(map[string]bool)  // ids of alerts that were ever kept
-	var token int64                   // the greatest
-	var until time.Time               // it is remembered
-	var alert *Delivery               // the last that was kept
-	for i := range deliveries {
-		d := &deliveries[i]
-		if d.Refused {
-			j.Refused++
-			j.refused = append(j.refused, *d)
-			if !d.Recovery {
-				j.alerted++
-			}
-
-			continue
-		}
-
-		if !d.At.Before(until) {
-			token, until = 0, time.Time{}
-		}
-
-		if token > d.Token {
-			j.Dropped++
-			continue
-		}
-
-		if !d.Recovery {
-			j.counting = append(j.counting, *d)
-		}
-
-		again := d.ID != "" && d.At.Before(ids[d.ID])
-		if !again || d.Token > token {
-			token, until = d.Token, later(later(until, d.Until), d.At.Add(j.window))
-		}
-
-		if again {
-			j.Dropped++
-			continue
-		}
-
-		ids[d.ID] = d.At.Add(j.window)
-		if d.Recovery {
-			ids[d.ID] = later(ids[d.ID], d.Until)
-		}
-
-		j.kept = append(j.kept, *d)
-		if alert != nil && d.At.Sub(alert.At) < j.window {
-			j.tooClose(*alert, *d)
-		}
-
-		if d.Recovery {
-			j.Recoveries++
-			continue
-		}
-
-		j.Alerts++
-		if d.ID == "" || !alerted[d.ID] {
-			j.alerted++
-		}
-
-		alerted[d.ID] = true
-		alert = d
-	}
 }
 
 // readings looks for the alert of every reading that needs one. A reading is lost if no delivery of the alarm is
@@ -132,39 +84,52 @@ func (j *judge) readings() {
 			continue
 		}
 
-		next := sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(e.At) })
-		var before, after Delivery
-		if next > 0 {
-			before = j.counting[next-1]
-		}
-
-		if next < len(j.counting) {
-			after = j.counting[next]
-		}
-
 		bound := j.due(e)
-		alerted := next > 0 && e.At.Sub(before.At) <= j.window+j.Rules.Slack && !taken(before, i)
-		for n := next; !alerted && n < len(j.counting) && j.counting[n].At.Sub(e.At) <= bound; n++ {
-			alerted = !taken(j.counting[n], i)
-		}
-
+		saying := func(d Delivery) bool { return !taken(d, i) }
 		switch {
-		case alerted || j.letter(e.At, bound):
+		case j.told(e, bound, saying), j.letter(e.At, bound):
 			covered++
 		case j.isEarly(e.At) && bound == j.bound:
 			j.Open++
 		default:
-			j.lost(e.Reading, before, after)
+			j.lost(e.Reading, before(j.counting, e.At), j.from(e.At))
 		}
 	}
 
 	j.Suppressed += max(0, covered-j.alerted)
 }
 
+// told reports whether an alert that says something about e was in time for it: the last one before it, or any until a
+// bound after it.
+func (j *judge) told(e event, bound time.Duration, saying func(Delivery) bool) bool {
+	next := j.firstFrom(e.At)
+	since := next
+	if last := before(j.counting, e.At); e.At.Sub(last.At) <= j.window+j.Rules.Slack {
+		since = max(0, next-1)
+	}
+
+	until := j.firstFrom(e.At.Add(bound + 1))
+
+	return slices.ContainsFunc(j.counting[since:until], saying)
+}
+
+// firstFrom returns the index of the first alert at a time or later.
+func (j *judge) firstFrom(at time.Time) int {
+	return sort.Search(len(j.counting), func(n int) bool { return !j.counting[n].At.Before(at) })
+}
+
+// from returns the first alert at a time or later, zero if there is none.
+func (j *judge) from(at time.Time) (d Delivery) {
+	if n := j.firstFrom(at); n < len(j.counting) {
+		d = j.counting[n]
+	}
+	return d
+}
+
 // due returns how long after an event its alert comes at most: until the event is settled, if that is known.
 func (j *judge) due(e event) time.Duration {
 	at := j.settledAt(e.Partition, e.Sequence)
-	if j.silent > 0 || at.IsZero() {
+	if j.by.silence() || at.IsZero() {
 		return j.bound
 	}
 	return min(j.bound, max(0, at.Sub(e.At)))
@@ -212,7 +177,7 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 
 // event returns the index of the event that d is about, -1 if there is none.
 func (j *judge) event(d Delivery) int {
-	if j.silent > 0 {
+	if j.by.silence() {
 		return j.silentEvent(d)
 	}
 	return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
@@ -222,23 +187,39 @@ func (j *judge) event(d Delivery) int {
 // at the readings that the rule says.
 func (j *judge) about(deliveries []Delivery) {
 	for _, d := range deliveries {
-		if d.Partition == "" || d.Partition == HTTP {
-			continue
-		}
-
-		i := j.event(d)
 		switch {
-		case !d.Recovery && (i < 0 || !j.events[i].needsAlert):
-			j.wrong(d, "its reading needs no alert")
-		case d.Recovery && (i < 0 || !j.events[i].clears):
-			j.wrong(d, "its reading ended no alarm")
-		case d.Recovery && !j.recoveries:
-			j.wrong(d, "the rule sends none")
-		case !d.Recovery && d.Sequence < d.Settled:
-			j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
-		case d.Recovery && j.reopened(i, d.Settled):
-			j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
+		case d.Partition == "" || d.Partition == HTTP:
+		case d.Recovery:
+			j.aboutEnd(d)
+		default:
+			j.aboutReading(d)
 		}
+	}
+}
+
+// aboutReading checks one alert.
+func (j *judge) aboutReading(d Delivery) {
+	i := j.event(d)
+	switch {
+	case i < 0, !j.events[i].needsAlert:
+		j.wrong(d, "its reading needs no alert")
+	case d.Sequence < d.Settled:
+		j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
+	}
+}
+
+// aboutEnd checks one recovery.
+func (j *judge) aboutEnd(d Delivery) {
+	i := j.event(d)
+	switch {
+	case i < 0, !j.events[i].clears:
+		j.wrong(d, "its reading ended no alarm")
+	case !j.by.Resolved:
+		j.wrong(d, "the rule sends none")
+	case d.Excluded != j.events[i].excluded:
+		j.wrong(d, "a condition excludes its reading: %v, and it says: %v", j.events[i].excluded, d.Excluded)
+	case j.reopened(i, d.Settled):
+		j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
 	}
 }
 
@@ -271,7 +252,7 @@ func (j *judge) last() {
 		switch {
 		case e.clears:
 			open = -1
-			if j.recoveries {
+			if j.by.Resolved {
 				j.ended(i)
 			}
 
@@ -328,11 +309,11 @@ func before(deliveries []Delivery, at time.Time) (last Delivery) {
 		n = sort.Search(n, func(n int) bool { return !deliveries[n].At.Before(at) })
 	}
 
-	if n > 0 {
-		last = deliveries[n-1]
+	if n == 0 {
+		return last
 	}
 
-	return last
+	return deliveries[n-1]
 }
 
 func later(a, b time.Time) time.Time {

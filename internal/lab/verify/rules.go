@@ -13,6 +13,9 @@ type Rule struct {
 	Name     string
 	Below    bool // readings at or below a limit are worth an alert; else those at or above it
 	Levels   []Level
+	Base     string        // what limits and clears are counted from: see Reading.Fields; empty: from 0
+	Only     []Condition   // all must hold, or the rule does not look at the message
+	ClearFor time.Duration // how long readings must have been beyond the clear for an alarm to end
 	Window   time.Duration // 0: that of Rules
 	Resolved bool          // recoveries are sent
 	Per      string        // the property by whose value devices share alerts; empty: each has its own
@@ -30,213 +33,92 @@ type Level struct {
 	For      time.Duration // how long readings must have reached the limit
 }
 
-// An alarm is one level of one device.
-type alarm struct{ device, rule, level string }
-
-// A track is what became of one alarm. It goes through normal, pending and open.
-type track struct {
-	pending, open bool
-	since         Reading     // if it is pending: the first that reached the limit
-	newest        time.Time   // if it is pending or open: when its last reading was taken, by the device's clock
-	heard         Reading     // of a rule about silence: the last that counts
-	times         []time.Time // of those that count, but for those between two that are close
-	allowed       bool        // the device was allowed to be silent at times
-	events        []event
+// A Condition is that a message has one of some words or numbers, in any case: see Reading.Fields.
+type Condition struct {
+	Name   string
+	Values []string
 }
 
-// An event is a reading that did something to an alarm.
-type event struct {
-	Reading
-	opens      bool   // the alarm
-	needsAlert bool   // it needs an alert, or a window in force
-	clears     bool   // it ends the alarm
-	shared     string // what the device shares its alerts by; empty: it has its own
-}
-
-// rule returns the rule of that name, nil if there is none.
+// rule returns the rule of that name, an empty one if there is none.
 func (l *Log) rule(name string) *Rule {
-	if i := slices.IndexFunc(l.rules, func(r Rule) bool { return r.Name == name }); i >= 0 {
-		return &l.rules[i]
+	i := slices.IndexFunc(l.rules, func(r Rule) bool { return r.Name == name })
+	if i < 0 {
+		return &Rule{}
 	}
-	return nil
+	return &l.rules[i]
 }
 
-// track returns what became of a, from now on.
-func (l *Log) track(a alarm) *track {
-	t := l.tracks[a]
-	if t == nil {
-		t = &track{}
-		l.tracks[a] = t
-	}
-
-	return t
-}
-
-// follow has every alarm of the device follow the reading, and reports whether it reaches
-// a limit of a rule by which the device is not quiet, and of one by which it is.
-func (l *Log) follow(r Reading) (over, quieted bool) {
-	for i := range l.rules {
-		rule := &l.rules[i]
-		switch {
-		case rule.silence():
-			l.hear(rule, r)
-		case math.IsNaN(r.Temperature):
-		case !l.followRule(rule, r):
-		case quiet(r, rule.Quiet):
-			quieted = true
-		default:
-			over = true
-		}
-	}
-
-	return over, quieted
-}
-
-// followRule has the device's alarms of a rule follow the reading, and reports whether it reaches a limit.
-func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
-	// A level is not sent while a higher one is open, and is when that ends: the highest comes first.
-	higher := false
-	ended := false
-	for _, level := range slices.Backward(rule.Levels) {
-		breaching, cleared := rule.compare(&level, r)
-		reached = reached || breaching
-		a := alarm{r.Device, rule.Name, level.Name}
-		t := l.tracks[a]
-		if t == nil && !breaching {
-			continue // as nearly always
-		}
-
-		t = l.track(a)
-		wasOpen := t.open
-		e := event{
-			Reading: Reading{
-				Device:      r.Device,
-				Temperature: r.Temperature,
-				Over:        breaching,
-				At:          r.At,
-				Partition:   r.Partition,
-				Sequence:    r.Sequence,
-			},
-			shared: shared(r, rule.Per),
-		}
-		late := rule.stateful() && t.outdates(r)
-		if !late {
-			e.opens, e.clears = t.step(r, level.For, breaching, cleared)
-		}
-
-		e.needsAlert = t.open && (breaching && !late || ended) && !higher && !quiet(r, rule.Quiet)
-		higher = higher || t.open
-		ended = ended || wasOpen && !t.open
-
-		if e.opens || e.needsAlert || e.clears {
-			t.events = append(t.events, e)
-		} else if !t.open && !t.pending && len(t.events) == 0 {
-			delete(l.tracks, a)
-		}
-	}
-
-	return reached
-}
-
-// compare reports whether the reading reaches the level's limit for the device, and whether it ends its alarm.
-func (rule *Rule) compare(level *Level, r Reading) (breaching, cleared bool) {
-	limit := number(r, level.Override, level.Limit)
-	ends := level.Clear
-	if limit != level.Limit {
-		ends = limit - (level.Limit - level.Clear) // it moves with the device's limit
-	}
-
-	if rule.Below {
-		return r.Temperature <= limit, r.Temperature > ends
-	}
-
-	return r.Temperature >= limit, r.Temperature < ends
-}
+// silence reports whether r is about silence.
+func (rule *Rule) silence() bool { return rule.Silent > 0 }
 
 // stateful reports whether alarms of the rule follow from more than one reading.
 func (rule *Rule) stateful() bool {
-	return rule.Resolved || slices.ContainsFunc(rule.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit })
+	return rule.Resolved || rule.ClearFor > 0 || slices.ContainsFunc(rule.Levels, Level.stateful)
 }
 
-// outdates reports whether the alarm has seen a reading that was taken after r, by the device's clock.
-func (t *track) outdates(r Reading) bool {
-	return (t.open || t.pending) && r.credible() && r.Taken.Before(t.newest)
+func (level Level) stateful() bool { return level.For > 0 || level.Clear != level.Limit }
+
+// excludes reports whether a condition of the rule does not hold for the message.
+func (rule *Rule) excludes(r Reading) bool {
+	return slices.ContainsFunc(rule.Only, func(c Condition) bool { return !c.holds(r) })
 }
 
-// step takes an alarm through a reading.
-func (t *track) step(r Reading, sustained time.Duration, breaching, cleared bool) (opens, clears bool) {
-	switch {
-	case t.open && cleared:
-		t.open = false
-		return false, true
-	case !t.open && !breaching:
-		t.pending = false
-		return false, false
-	case !t.open && !t.pending:
-		t.pending = true
-		t.since = Reading{At: r.At, Taken: r.Taken}
-		t.newest = time.Time{}
-	}
-
-	if r.credible() && r.Taken.After(t.newest) {
-		t.newest = r.Taken
-	}
-
-	if t.open || r.after(t.since) < sustained {
-		return false, false
-	}
-
-	t.pending = false
-	t.open = true
-
-	return true, false
+func (c Condition) holds(r Reading) bool {
+	found := r.value(c.Name)
+	return slices.ContainsFunc(c.Values, func(value string) bool { return same(found, value) })
 }
 
-// credible reports whether the time that the device of r gives it may be right.
-func (r Reading) credible() bool {
-	late := r.At.Sub(r.Taken)
-	return !r.Taken.IsZero() && late >= -5*time.Minute && late <= 30*24*time.Hour
+// same compares words in any case, and numbers by what they are.
+func same(a, b string) bool {
+	x, isNumber := parse(a)
+	y, areNumbers := parse(b)
+	return strings.EqualFold(a, b) || isNumber && areNumbers && x == y
 }
 
-// after returns how long after first r was taken: by the device's clock if that may be right for both.
-func (r Reading) after(first Reading) time.Duration {
-	if r.credible() && first.credible() {
-		return r.Taken.Sub(first.Taken)
+// base returns the number that the rule's limits are counted from. Without one it says nothing about the message.
+func (rule *Rule) base(r Reading) (base float64, ok bool) {
+	if rule.Base == "" {
+		return 0, true
 	}
-
-	return r.At.Sub(first.At)
+	return parse(r.value(rule.Base))
 }
 
-// shared returns what the device of r shares its alerts by: the value of a property that its message has.
-func shared(r Reading, per string) string {
-	if value := r.Properties[per]; per != "" && !strings.HasPrefix(value, "$twin.") {
-		return value
-	}
-	return ""
+// A verdict is what a reading says of one level.
+type verdict struct {
+	breaching bool // it reaches the limit
+	cleared   bool // it is beyond the clear
 }
 
-// number returns the number that a property of r has, otherwise if it has none. IoT Hub makes a text of a number, and
-// leaves "$twin.…" where the twin has no such number.
-func number(r Reading, property string, otherwise float64) float64 {
-	if property == "" {
-		return otherwise
+// compare compares the reading with the level's limit for the device, counted from base.
+func (rule *Rule) compare(level *Level, base float64, r Reading) verdict {
+	limit := sum(base, level.Limit)
+	clear := sum(base, level.Clear)
+	if own, ok := parse(r.Properties[level.Override]); ok {
+		clear = sum(own, level.Clear-level.Limit) // it moves with the device's limit
+		limit = own
 	}
 
-	own, err := strconv.ParseFloat(r.Properties[property], 64)
-	if err != nil || math.IsNaN(own) || math.IsInf(own, 0) {
-		return otherwise
+	if rule.Below {
+		return verdict{r.Temperature <= limit, r.Temperature > clear}
 	}
 
-	return own
+	return verdict{r.Temperature >= limit, r.Temperature < clear}
 }
 
-// quiet reports whether the property suppresses the alerts of r.
-func quiet(r Reading, property string) bool {
-	if property == "" {
-		return false
+// sum adds as people do, who write decimals: 1.1 and 2.2 are 3.3.
+func sum(a, b float64) float64 {
+	const decimals = 1e9
+	return math.Round((a+b)*decimals) / decimals
+}
+
+// parse returns the number that a text is. IoT Hub makes a text of a number, and leaves "$twin.…" where the twin has
+// no such number.
+func parse(text string) (number float64, ok bool) {
+	if text == "" {
+		return 0, false
 	}
 
-	text := r.Properties[property]
-	until, err := time.Parse(time.RFC3339, text)
-	return text == "true" || err == nil && r.At.Before(until)
+	number, err := strconv.ParseFloat(text, 64)
+
+	return number, err == nil && !math.IsNaN(number) && !math.IsInf(number, 0)
 }

@@ -1,8 +1,9 @@
 package verify
 
 import (
+	"cmp"
 	"math"
-	"sort"
+	"slices"
 	"strings"
 	"time"
 )
@@ -12,104 +13,49 @@ const (
 	wholeNames = "partition/"     // begin what alerts have for a device if they are about all of a partition
 )
 
-// silence reports whether r is about silence.
-func (r *Rule) silence() bool { return r.Silent > 0 }
+// A silenceTrack is what is known of one device by a rule about silence.
+type silenceTrack struct {
+	heard   Reading     // the last that counts
+	times   []time.Time // of those that count, but for those between two that are close
+	allowed bool        // the device was allowed to be silent at times
+}
 
 // hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by
 // silences.
 func (l *Log) hear(rule *Rule, r Reading) {
+	l.arrive(rule, r)
 	if r.ByHub {
 		return
 	}
 
 	t := l.track(alarm{r.Device, rule.Name, ""})
 	if begun, ok := rule.fallsSilent(t.heard); ok && r.At.After(begun.At) {
-		t.events = append(
-			t.events,
-			begun,
-			event{Reading: Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}, clears: true},
-		)
+		again := Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}
+		t.events = append(t.events, begun, event{Reading: again, clears: true})
 	}
 
 	t.heard = r
 	t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
-	if n := len(t.times); n > 1 && r.At.Sub(t.times[n-2]) < rule.Silent/thinned {
+	t.hear(r.At, rule.Silent/thinned)
+}
+
+// hear notes when the device was heard. What is between two times that are close is left out.
+func (t *silenceTrack) hear(at time.Time, close time.Duration) {
+	if n := len(t.times); n > 1 && at.Sub(t.times[n-2]) < close {
 		t.times = t.times[:n-1]
 	}
-
-	t.times = append(t.times, r.At)
-}
-
-const (
-	thinned     = 8 // two times at which a device was heard are close if they are less than this part of the silence apart
-	darkDevices = 20
-)
-
-// A fleet is the devices of one partition, as a rule about silence knows them. If a deadline is over and fewer than
-// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the
-// partition.
-type fleet struct {
-	silent  time.Duration
-	devices []*track
-}
-
-// fleets returns them by the name that alerts have for the partition.
-func (l *Log) fleets() map[alarm]*fleet {
-	all := make(map[alarm]*fleet)
-	for a, t := range l.tracks {
-		if r := l.rule(a.rule); r != nil && r.silence() {
-			of := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
-			if all[of] == nil {
-				all[of] = &fleet{silent: r.Silent}
-			}
-			all[of].devices = append(all[of].devices, t)
-		}
-	}
-
-	return all
-}
-
-// heard returns how many devices were, from a time to another.
-func (f *fleet) heard(from, to time.Time) (n int) {
-	for _, t := range f.devices {
-		i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(from) })
-		if i < len(t.times) && !t.times[i].After(to) {
-			n++
-		}
-	}
-
-	return n
-}
-
-// mayBeDark reports whether a worker may find the partition dark at some time.
-func (f *fleet) mayBeDark(from, to time.Time) bool {
-	for step := f.silent / 4; len(f.devices) > darkDevices && !from.After(to); from = from.Add(step) {
-		if f.heard(from.Add(-step), from)*4 < len(f.devices)-1 { // those are recent until the next step
-			return true
-		}
-	}
-
-	return false
-}
-
-// isDark reports whether a worker must find it dark, whenever it does what follows from a deadline, until a time.
-func (f *fleet) isDark(deadline, until time.Time) bool {
-	known := 0 // that are not overdue then
-	for _, t := range f.devices {
-		i := sort.Search(len(t.times), func(i int) bool { return t.times[i].After(deadline) })
-		if i > 0 && !t.allowed && t.times[i-1].After(deadline.Add(-f.silent)) {
-			known++
-		}
-	}
-
-	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
+	t.times = append(t.times, at)
 }
 
 // fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet
 // device need not be heard.
-func (r *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
-	deadline := heard.At.Add(r.Silent)
-	text := heard.Properties[r.Quiet]
+func (rule *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
+	text := heard.Properties[rule.Quiet]
+	if heard.At.IsZero() || text == "true" {
+		return event{}, false
+	}
+
+	deadline := heard.At.Add(rule.Silent)
 	if until, err := time.Parse(time.RFC3339, text); err == nil {
 		deadline = later(deadline, until)
 	}
@@ -121,51 +67,78 @@ func (r *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
 		Partition:   heard.Partition,
 		Sequence:    heard.Sequence,
 	}
-	return event{Reading: at, opens: true}, !heard.At.IsZero() && (r.Quiet == "" || text != "true")
+
+	return event{Reading: at, opens: true}, true
 }
 
 // silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they
 // must have been proven, before the records end, unless the partition, whose fleet is f, may be dark.
 func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
-	bound := rules.Bound + rules.Proof
-	events := append([]event(nil), t.events...)
+	events := slices.Clone(t.events)
 	if begun, ok := rule.fallsSilent(t.heard); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
 		events = append(events, begun)
 	}
 
-	for n := range events {
-		e := &events[n]
-		end := rules.Until
-		bound := bound
-		if n+1 < len(events) {
-			end = events[n+1].At
-		} else if rules.Early > 0 {
-			bound = rules.Early + rules.Proof
-		}
+	bound := rules.Bound + rules.Proof
+	last := len(events) - 1
+	for n := range last {
+		events[n].needsAlert = events[n].mustBeTold(events[n+1].At, bound, f)
+	}
 
-		e.needsAlert = e.opens && (end.IsZero() || end.Sub(e.At) > bound) && !f.mayBeDark(e.At, e.At.Add(bound))
+	if last >= 0 {
+		atEnd := cmp.Or(rules.Early, rules.Bound) + rules.Proof
+		events[last].needsAlert = events[last].mustBeTold(rules.Until, atEnd, f)
 	}
 
 	return events
 }
 
-// silentEvent is event for a rule about silence. An alert is about the silence that was not over at its deadline; a
-// recovery is about the end of one, or any later event until the device falls silent again.
+// mustBeTold reports whether a silence needs an alert, which lasts until a time; zero: for ever.
+func (e *event) mustBeTold(until time.Time, bound time.Duration, f *fleet) bool {
+	lasts := until.IsZero() || until.Sub(e.At) > bound
+	return e.opens && lasts && !f.mayBeDark(e.At, e.At.Add(bound))
+}
+
+// silentEvent is event for a rule about silence.
 func (j *judge) silentEvent(d Delivery) int {
-	found := -1
-	for i, e := range j.events {
-		switch {
-		case d.Recovery && e.clears && e.Sequence <= d.Sequence,
-			!d.Recovery && e.opens && !e.At.After(d.Deadline.Add(rounding)):
-			found = i
-		case d.Recovery && e.opens && found == i-1 && e.Sequence < d.Sequence,
-			!d.Recovery && e.clears && e.At.Before(d.Deadline.Add(-rounding)):
-			found = -1
-		}
+	found := j.silenceAt(d.Deadline)
+	if d.Recovery {
+		found = j.endAt(d.Sequence)
 	}
 
 	if found >= 0 && j.events[found].Partition != d.Partition {
 		return -1
+	}
+
+	return found
+}
+
+// silenceAt returns the index of the silence that was not over at its deadline, -1 if there is none.
+func (j *judge) silenceAt(deadline time.Time) (found int) {
+	found = -1
+	for i, e := range j.events {
+		switch {
+		case e.opens && !e.At.After(deadline.Add(rounding)):
+			found = i
+		case e.clears && e.At.Before(deadline.Add(-rounding)):
+			found = -1
+		}
+	}
+
+	return found
+}
+
+// endAt returns the index of the end of a silence that a message ended, or any later one until the device fell silent
+// again; -1 if there is none.
+func (j *judge) endAt(sequence int64) (found int) {
+	found = -1
+	for i, e := range j.events {
+		switch {
+		case e.clears && e.Sequence <= sequence:
+			found = i
+		case e.opens && found == i-1 && e.Sequence < sequence:
+			found = -1
+		}
 	}
 
 	return found
@@ -177,14 +150,13 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 	whole := strings.HasPrefix(j.device, wholeNames)
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
-
-		if !whole {
-			j.aboutDeviceSilence(d, f)
-			continue
-		}
-
-		if !d.Recovery && (f == nil || !f.mayBeDark(d.Deadline, d.At)) {
-			j.wrong(d, "too many devices of the partition were heard")
+		switch {
+		case whole:
+			j.aboutPartition(d, f)
+		case d.Recovery:
+			j.aboutHeard(d)
+		default:
+			j.aboutFallen(d, f)
 		}
 	}
 
@@ -193,19 +165,33 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 	}
 }
 
-// aboutDeviceSilence checks one message about a device. f is its partition's fleet; nil: not known.
-func (j *judge) aboutDeviceSilence(d Delivery, f *fleet) {
+// aboutPartition checks one message about a whole partition, whose fleet is f.
+func (j *judge) aboutPartition(d Delivery, f *fleet) {
+	if !d.Recovery && !f.mayBeDark(d.Deadline, d.At) {
+		j.wrong(d, "too many devices of the partition were heard")
+	}
+}
+
+// aboutHeard checks one recovery of a device.
+func (j *judge) aboutHeard(d Delivery) {
+	switch {
+	case !j.by.Resolved:
+		j.wrong(d, "the rule sends none")
+	case j.event(d) < 0:
+		j.wrong(d, "the device had not been silent")
+	}
+}
+
+// aboutFallen checks one alert about a device. f is its partition's fleet.
+func (j *judge) aboutFallen(d Delivery, f *fleet) {
 	i := j.event(d)
 	switch {
-	case d.Recovery && !j.recoveries:
-		j.wrong(d, "the rule sends none")
-	case d.Recovery && i < 0:
-		j.wrong(d, "the device had not been silent")
-	case d.Recovery:
-	case f != nil && f.isDark(d.Deadline, d.At):
+	case f.isDark(d.Deadline, d.At):
 		j.wrong(d, "hardly any device of the partition was heard: that is one silence")
+	case f.missed(d.Deadline):
+		j.wrong(d, "nothing at all of the partition had come for %v: then every device has that time again", j.by.Silent)
 	case i < 0:
-		j.wrong(d, "the device was heard within %v before %s", j.silent, clock(d.Deadline))
+		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
 	case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
 		j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
 	}
@@ -214,7 +200,6 @@ func (j *judge) aboutDeviceSilence(d Delivery, f *fleet) {
 // aboutLateSilence checks that no silence was sent long after the device was heard again, nor again long after it was
 // sent.
 func (j *judge) aboutLateSilence() {
-	fresh := min(max(j.silent/4, 30*time.Second), 5*time.Minute)
 	told := map[int]time.Time{} // of each silence, when it was first told
 	for _, d := range j.kept {
 		i := j.event(d)
@@ -222,18 +207,25 @@ func (j *judge) aboutLateSilence() {
 			continue
 		}
 
-		if again := i + 1; again < len(j.events) && d.At.Sub(j.events[again].At) > fresh+j.bound {
-			j.wrong(d, "the device had been heard again for %v", d.At.Sub(j.events[again].At))
-		}
-
-		first, known := told[i]
-		if !known {
+		j.aboutFresh(d, i)
+		if _, known := told[i]; !known {
 			told[i] = d.At
-			continue
 		}
 
-		if d.At.Sub(first) > j.window+j.Rules.Slack+j.bound {
-			j.wrong(d, "it was told %v before", d.At.Sub(first))
+		if since := d.At.Sub(told[i]); since > j.window+j.Rules.Slack+j.bound {
+			j.wrong(d, "it was told %v before", since)
 		}
+	}
+}
+
+// aboutFresh checks that the alert d, about event i, was not sent long after the device was heard again.
+func (j *judge) aboutFresh(d Delivery, i int) {
+	if i+1 == len(j.events) {
+		return
+	}
+
+	fresh := min(max(j.by.Silent/4, 30*time.Second), 5*time.Minute)
+	if again := d.At.Sub(j.events[i+1].At); again > fresh+j.bound {
+		j.wrong(d, "the device had been heard again for %v", again)
 	}
 }

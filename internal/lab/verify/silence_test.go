@@ -290,3 +290,52 @@ func TestDarkPartition(t *testing.T) {
 		})
 	}
 }
+
+// When nothing at all has come to a partition for as long as a device may be silent, no device was silent: each has
+// that time again.
+func TestGap(t *testing.T) {
+	const devices = 30
+	name := func(i int) string { return fmt.Sprint("d", i) }
+	for _, tt := range []struct {
+		name     string
+		devices  int
+		deadline float64 // of the alerts about all devices but the first, which goes on; 0: there are none
+		sent     float64
+		ok       bool
+	}{
+		{"nobody is told", devices, 0, 0, true},
+		{"in the gap, told after it", devices, 80, 101, false},
+		{"long before they have had their time again", devices, 110, 115, false},
+		{"just before they have had their time again", devices, 119.9, 121, false},
+		{"when they have had their time again", devices, 120, 122, true},
+		{"few devices, in the gap", 20, 80, 81, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			rule := offline
+			rule.Resolved = false
+			log := verify.NewLog(rule)
+			for step := range 60 {
+				for i := range tt.devices {
+					r := heard(float64(step) + float64(i)/100)
+					r.Device, r.Sequence = name(i), int64(step*100+i)
+					log.Published(r)
+				}
+			}
+			for step := range 60 {
+				r := heard(100 + float64(step))
+				r.Device, r.Sequence = name(0), int64(10_000+step)
+				log.Published(r)
+			}
+			for i := 1; tt.deadline > 0 && i < tt.devices; i++ {
+				d := silent(59+float64(i)/100, tt.deadline, 1, tt.sent)
+				d.Device, d.Sequence = name(i), int64(5900+i)
+				log.Delivered(d)
+			}
+			r := rules
+			r.Proof, r.Until = 40*time.Second, at(124)
+			if got := log.Check(r); got.OK() != tt.ok {
+				t.Errorf("lost %d, too close %d, stale %d, wrong %v", len(got.Lost), len(got.TooClose), len(got.Stale), got.Wrong)
+			}
+		})
+	}
+}

@@ -19,6 +19,13 @@ const (
 	ignoresTaken      bug = "the device's clock is not looked at"
 	endsByLate        bug = "a late reading counts as any other"
 	ignoresClear      bug = "an alarm ends at its limit"
+	ignoresClearFor   bug = "the first reading beyond clear ends an alarm"
+	neverClearsAnew   bug = "a reading that is not beyond clear does not start the clock again"
+	ignoresBase       bug = "limits are not counted from the message"
+	guessesBase       bug = "a message without the number counts from the last one"
+	ignoresOnly       bug = "what a condition excludes counts as any other"
+	keepsExcluded     bug = "what a condition excludes changes nothing"
+	hidesExclusion    bug = "the recovery does not say that a condition excludes the device"
 	ignoresOverride   bug = "the limit of the device is not looked at"
 	ignoresQuiet      bug = "an alert of a quiet device is sent"
 	ignoresHigher     bug = "a lower level is sent beside a higher one"
@@ -38,7 +45,8 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
+	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresClearFor, neverClearsAnew, ignoresBase, guessesBase,
+	ignoresOnly, keepsExcluded, hidesExclusion, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
 
@@ -61,6 +69,13 @@ func newScene(seed uint64) scene {
 	if chance.IntN(2) == 0 {
 		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32, For: time.Duration(chance.IntN(3)) * 2 * time.Second})
 	}
+	s.rule.ClearFor = time.Duration(max(0, chance.IntN(4)-1)) * 2 * time.Second
+	if chance.IntN(3) == 0 {
+		s.countsFromMessage()
+	}
+	if chance.IntN(3) == 0 {
+		s.rule.Only = []verify.Condition{{Name: "mode", Values: []string{"Run", "2"}}}
+	}
 	now, value := start, 29
 	for range 1 + chance.IntN(40) {
 		now = now.Add(time.Duration(chance.IntN(12)) * quarter)
@@ -78,9 +93,60 @@ func newScene(seed uint64) scene {
 		if chance.IntN(10) == 0 {
 			r.Properties["warning"] = []string{"31", "29", "$twin.tags.warning"}[chance.IntN(3)]
 		}
+		r.Fields = s.fields()
 		s.readings = append(s.readings, r)
 	}
 	return s
+}
+
+// countsFromMessage has the same limits be counted from what the messages of a scene have.
+func (s *scene) countsFromMessage() {
+	s.rule.Base = "setpoint"
+	for i := range s.rule.Levels {
+		l := &s.rule.Levels[i]
+		l.Override = ""
+		l.Limit -= setpoint
+		l.Clear -= setpoint
+	}
+}
+
+const setpoint = 20 // in most messages
+
+// fields draws what a message has besides its reading.
+func (s scene) fields() map[string]string {
+	all := map[string]string{"setpoint": fmt.Sprint(setpoint), "mode": []string{"run", "RUN", "2.0"}[s.chance.IntN(3)]}
+	switch s.chance.IntN(12) {
+	case 0:
+		all["setpoint"] = "21"
+	case 1:
+		delete(all, "setpoint")
+	case 2:
+		all["mode"] = "clean"
+	case 3:
+		delete(all, "mode")
+	}
+	return all
+}
+
+// base returns what limits are counted from for a reading; last is what they were before.
+func (s scene) base(r verify.Reading, last float64, b bug) (base float64, ok bool) {
+	switch text := r.Fields["setpoint"]; {
+	case s.rule.Base == "":
+		return 0, true
+	case b == ignoresBase:
+		return setpoint, true
+	case text == "":
+		return last, b == guessesBase
+	case text == "21":
+		return 21, true
+	}
+	return setpoint, true
+}
+
+// excludes reports whether the scene's rule does not look at a message.
+func (s scene) excludes(r verify.Reading) bool {
+	mode := r.Fields["mode"]
+	return len(s.rule.Only) > 0 && (mode == "clean" || mode == "")
 }
 
 // A key is one level of the device: its alarm, its window and what is due.
@@ -88,6 +154,7 @@ type key struct {
 	level    verify.Level
 	open     bool
 	since    int             // the first of the readings at the limit, -1: none
+	clear    int             // while it is open: the first of the last readings, if all are beyond clear; -1: none
 	newest   time.Time       // while it is open or has a first reading: when the last was taken, by the device's clock
 	pending  *verify.Reading // that ended the alarm
 	due      time.Time       // the worker gets round to it then
@@ -103,13 +170,14 @@ type key struct {
 func (s scene) work(b bug, log *verify.Log) {
 	var keys []*key
 	for _, l := range s.rule.Levels {
-		keys = append(keys, &key{level: l, since: -1, clock: start, window: start})
+		keys = append(keys, &key{level: l, since: -1, clear: -1, clock: start, window: start})
 	}
 	little := func() time.Duration { return time.Duration(s.chance.IntN(9)) * quarter }
 	send := func(k *key, r verify.Reading, id string, recovery bool, at time.Time) {
 		k.clock = at
 		k.token++
 		d := verify.Delivery{Device: r.Device, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Recovery: recovery, Partition: r.Partition, Sequence: r.Sequence}
+		d.Excluded = recovery && s.excludes(r) && b != ignoresOnly && b != hidesExclusion
 		log.Delivered(d)
 		if s.chance.IntN(8) == 0 { // its answer was lost
 			late := d
@@ -160,12 +228,13 @@ func (s scene) work(b bug, log *verify.Log) {
 		k.pending = nil
 	}
 
+	lastBase := float64(setpoint)
 	for i, r := range s.readings {
 		log.Published(r)
 		at := r.At.Add(little())
 		if b == forgetsAlarms && s.chance.IntN(10) == 0 {
 			for _, k := range keys {
-				k.open, k.since, k.pending = false, -1, nil
+				k.open, k.since, k.clear, k.pending = false, -1, -1, nil
 			}
 		}
 		if b == forgetsSent && s.chance.IntN(10) == 0 {
@@ -173,11 +242,20 @@ func (s scene) work(b bug, log *verify.Log) {
 				k.forgot = true
 			}
 		}
+		base, ok := s.base(r, lastBase, b)
+		excluded := s.excludes(r) && b != ignoresOnly
+		if !ok && !excluded || excluded && b == keepsExcluded {
+			for _, k := range keys {
+				resolve(k, at)
+			}
+			continue
+		}
+		lastBase = base
 		higher, ended := false, false
 		for _, k := range slices.Backward(keys) {
-			limit := k.level.Limit
+			limit := base + k.level.Limit
 			switch own := r.Properties[k.level.Override]; {
-			case b == ignoresOverride:
+			case b == ignoresOverride, k.level.Override == "":
 			case own == "31":
 				limit = 31
 			case own == "29":
@@ -190,7 +268,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			late := (k.open || k.since >= 0) && !r.Taken.IsZero() && r.Taken.Before(k.newest) && b != endsByLate
 			switch {
 			case late:
-			case r.Temperature < limit:
+			case r.Temperature < limit, excluded:
 				k.since = -1
 			case k.since < 0:
 				k.since = i
@@ -202,9 +280,18 @@ func (s scene) work(b bug, log *verify.Log) {
 				k.newest = r.Taken
 			}
 			wasOpen := k.open
+			beyond := r.Temperature < ends
 			switch {
 			case late:
-			case k.open && r.Temperature < ends, b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
+			case !k.open, !beyond && b != neverClearsAnew:
+				k.clear = -1
+			case beyond && k.clear < 0:
+				k.clear = i
+			}
+			cleared := beyond && k.clear >= 0 && (b == ignoresClearFor || lasted(s.readings[k.clear], r, b) >= s.rule.ClearFor)
+			switch {
+			case late:
+			case k.open && (excluded || cleared), b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
 				k.open, k.pending, k.due = false, &r, at
 			case !k.open && k.since >= 0 && (b == ignoresFor || lasted(s.readings[k.since], r, b) >= k.level.For):
@@ -214,7 +301,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			if k.open && b != keepsDue {
 				k.pending = nil
 			}
-			needsAlert := k.open && (r.Temperature >= limit && !late || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			needsAlert := k.open && (r.Temperature >= limit && !late && !excluded || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
 			higher, ended = higher || k.open, ended || wasOpen && !k.open
 			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
 			if needsAlert && (!covered || b == ignoresWindow) {

@@ -1,0 +1,135 @@
+package verify
+
+import (
+	"cmp"
+	"iter"
+	"maps"
+	"math"
+	"slices"
+)
+
+// A stream is what one receiver gets about one alarm. Each is checked on its own.
+type stream struct {
+	receiver string
+	alarm
+}
+
+// Check checks what has been recorded so far. It keeps the records and can be called again.
+func (l *Log) Check(rules Rules) Report {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.sort()
+
+	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
+	fleets := l.fleets()
+	events := l.events(rules, fleets)
+	for _, of := range events {
+		report.Opened += opened(of)
+	}
+
+	for s := range l.streams(rules, events) {
+		j := newJudge(&report, s, l.rule(s.rule))
+		j.fleets = fleets
+		j.settledAt = l.settledAt
+		j.events = events[s.alarm]
+		j.known = l.rules != nil
+		j.check(l.deliveries[s])
+	}
+
+	return report
+}
+
+// sort has events in the order of their time if they were recorded in any order, as they may be without rules.
+func (l *Log) sort() {
+	if l.rules != nil {
+		return
+	}
+
+	for _, t := range l.tracks {
+		slices.SortFunc(t.events, func(a, b event) int {
+			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
+		})
+	}
+}
+
+// opened counts the alarms that opened, silences only if they were to be told.
+func opened(events []event) (n int) {
+	for _, e := range events {
+		if e.opens && (e.needsAlert || !math.IsNaN(e.Temperature)) {
+			n++
+		}
+	}
+
+	return n
+}
+
+// events returns the events of each alarm as receivers know it.
+func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
+	all := make(map[alarm][]event)
+	for a, t := range l.tracks {
+		if r := l.rule(a.rule); r.silence() {
+			all[a] = t.silences(r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
+			continue
+		}
+
+		all[a] = slices.Clip(all[a]) // it is an alarm, though it may have no events
+		for _, e := range t.events {
+			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}
+			all[of] = append(all[of], e)
+		}
+	}
+
+	l.merge(all)
+
+	return all
+}
+
+// merge has the events of devices that share their alerts in the order of their time.
+func (l *Log) merge(all map[alarm][]event) {
+	for a, events := range all {
+		if l.rule(a.rule).Per != "" {
+			slices.SortStableFunc(events, func(x, y event) int { return x.At.Compare(y.At) })
+		}
+	}
+}
+
+// streams yields, in order, the streams that each receiver got or should have got.
+func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
+	all := make(map[stream]bool)
+	for s := range l.deliveries {
+		all[s] = true
+	}
+
+	for receiver := range l.receivers(rules) {
+		for a := range events {
+			all[stream{receiver, a}] = true
+		}
+	}
+
+	return slices.Values(slices.SortedFunc(maps.Keys(all), func(a, b stream) int {
+		return cmp.Or(
+			cmp.Compare(a.receiver, b.receiver),
+			cmp.Compare(a.device, b.device),
+			cmp.Compare(a.rule, b.rule),
+			cmp.Compare(a.level, b.level),
+		)
+	}))
+}
+
+// receivers returns those that got something or must get alerts: there should have been one.
+func (l *Log) receivers(rules Rules) map[string]bool {
+	all := make(map[string]bool)
+	for _, name := range rules.Receivers {
+		all[name] = true
+	}
+
+	for s := range l.deliveries {
+		all[s.receiver] = true
+	}
+
+	if len(all) == 0 {
+		all[""] = true
+	}
+
+	return all
+}

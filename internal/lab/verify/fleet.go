@@ -1,0 +1,125 @@
+package verify
+
+import (
+	"sort"
+	"time"
+)
+
+const (
+	thinned     = 8 // two times at which a device was heard are close if they are less than this part of the silence apart
+	darkDevices = 20
+)
+
+// A fleet is the devices of one partition, as a rule about silence knows them. If a deadline is over and fewer than
+// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the
+// partition. A nil one has no devices.
+type fleet struct {
+	silent  time.Duration
+	devices []*track
+	gaps    []gap
+}
+
+// A gap is a time in which nothing at all came to a partition, as long as a device may be silent at least.
+type gap struct{ from, to time.Time }
+
+// arrive notes that something came to a partition.
+func (l *Log) arrive(rule *Rule, r Reading) {
+	whole := alarm{r.Partition, rule.Name, ""}
+	if last := l.arrived[whole]; !last.IsZero() && r.At.Sub(last) >= rule.Silent {
+		l.gaps[whole] = append(l.gaps[whole], gap{last, r.At})
+	}
+	l.arrived[whole] = r.At
+}
+
+// fleets returns them by the name that alerts have for the partition.
+func (l *Log) fleets() map[alarm]*fleet {
+	all := make(map[alarm]*fleet)
+	for a, t := range l.tracks {
+		r := l.rule(a.rule)
+		if !r.silence() {
+			continue
+		}
+
+		of := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
+		if all[of] == nil {
+			all[of] = &fleet{silent: r.Silent, gaps: l.gaps[alarm{t.heard.Partition, a.rule, a.level}]}
+		}
+
+		all[of].devices = append(all[of].devices, t)
+	}
+
+	return all
+}
+
+// heardIn reports whether the device was, from a time to another.
+func (t *silenceTrack) heardIn(from, to time.Time) bool {
+	i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(from) })
+	return i < len(t.times) && !t.times[i].After(to)
+}
+
+// heard returns how many devices were, from a time to another.
+func (f *fleet) heard(from, to time.Time) (n int) {
+	for _, t := range f.devices {
+		if t.heardIn(from, to) {
+			n++
+		}
+	}
+
+	return n
+}
+
+// expected returns how many devices are at a time, whatever a worker knows: they were heard in a time before it, and
+// were never allowed to be silent.
+func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
+	for _, t := range f.devices {
+		if !t.allowed && t.heardIn(at.Add(1-within), at) {
+			n++
+		}
+	}
+
+	return n
+}
+
+// mayBeDark reports whether a worker may find the partition dark at some time.
+func (f *fleet) mayBeDark(from, to time.Time) bool {
+	if f == nil || len(f.devices) <= darkDevices {
+		return false
+	}
+
+	for step := f.silent / 4; !from.After(to); from = from.Add(step) {
+		if f.heard(from.Add(-step), from)*4 < len(f.devices)-1 { // those are recent until the next step
+			return true
+		}
+	}
+
+	return false
+}
+
+// isDark reports whether a worker must find it dark, whenever it does what follows from a deadline, until a time.
+func (f *fleet) isDark(deadline, until time.Time) bool {
+	if f == nil {
+		return false
+	}
+
+	known := f.expected(deadline, f.silent) // that are not overdue then
+
+	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
+}
+
+// missed reports whether a deadline was missed because of a gap: it is in the gap, when nobody had been heard for half
+// of the time that a device may be silent, or less than that time after it.
+func (f *fleet) missed(deadline time.Time) bool {
+	if f == nil {
+		return false
+	}
+
+	for _, g := range f.gaps {
+		from := g.from.Add(f.silent/2 + f.silent/thinned)
+		to := g.to.Add(f.silent - rounding)
+		if deadline.After(from) && deadline.Before(to) && f.expected(g.from, f.silent/2) > darkDevices+1 {
+			return true
+		}
+	}
+
+	return false
+}

@@ -1,0 +1,81 @@
+package verify
+
+import (
+	"strings"
+	"time"
+)
+
+// A Reading is one message as it was published.
+type Reading struct {
+	Device      string
+	Temperature float64   // NaN: the message holds no reading
+	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a Log with rules
+	At          time.Time // when the hub got it
+	Taken       time.Time // the time that the device gives it, if rules go by that; zero: none
+	Partition   string
+	Sequence    int64
+
+	ByHub bool // it comes from the hub itself, about the device: nothing was heard of the device
+	// Fields is what its body has besides the temperature, as text. Where a rule looks for a field that is not there,
+	// the application property of that name counts.
+	Fields     map[string]string
+	Properties map[string]string // application properties
+}
+
+// Which times of devices may be right.
+const (
+	mostAhead  = 5 * time.Minute // of the hub's
+	mostBehind = 30 * 24 * time.Hour
+)
+
+// value returns what the message has where a rule looks for a field, empty if it has nothing.
+func (r Reading) value(name string) string {
+	if text, ok := r.Fields[name]; ok {
+		return text
+	}
+	return r.Properties[name]
+}
+
+// A moment is when a reading was taken, by two clocks.
+type moment struct {
+	hub    time.Time
+	device time.Time // zero: it is not known, or cannot be right
+}
+
+func (r Reading) moment() moment {
+	late := r.At.Sub(r.Taken)
+	if late < -mostAhead || late > mostBehind { // as it is if there is no time
+		return moment{hub: r.At}
+	}
+
+	return moment{r.At, r.Taken}
+}
+
+// after returns how long after first m is: by the device's clock if that is known of both.
+func (m moment) after(first moment) time.Duration {
+	if m.device.IsZero() || first.device.IsZero() {
+		return m.hub.Sub(first.hub)
+	}
+	return m.device.Sub(first.device)
+}
+
+// shared returns what the device of r shares its alerts by: the value of a property that its message has.
+func shared(r Reading, per string) string {
+	value := r.Properties[per]
+	if per == "" || strings.HasPrefix(value, "$twin.") {
+		return ""
+	}
+	return value
+}
+
+// quiet reports whether the property suppresses the alerts of r.
+func quiet(r Reading, property string) bool {
+	text := r.Properties[property]
+	if text == "" {
+		return false
+	}
+
+	until, err := time.Parse(time.RFC3339, text)
+
+	return text == "true" || err == nil && r.At.Before(until)
+}

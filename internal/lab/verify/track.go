@@ -1,0 +1,217 @@
+package verify
+
+import (
+	"math"
+	"slices"
+	"time"
+)
+
+// An alarm is one level of one device.
+type alarm struct{ device, rule, level string }
+
+// A track is what became of one alarm. It goes through normal, pending and open.
+type track struct {
+	pending bool
+	open    bool
+	since   moment    // if it is pending: of the first reading that reached the limit
+	cleared moment    // if it is open: of the first of the last readings that are all beyond the clear; zero: none
+	newest  time.Time // if it is pending or open: when its last reading was taken, by the device's clock
+	events  []event
+
+	silenceTrack
+}
+
+// An event is a reading that did something to an alarm.
+type event struct {
+	Reading
+	opens      bool   // the alarm
+	needsAlert bool   // it needs an alert, or a window in force
+	clears     bool   // it ends the alarm
+	excluded   bool   // a condition of the rule does not hold for it
+	shared     string // what the device shares its alerts by; empty: it has its own
+}
+
+// matters reports whether e did anything.
+func (e *event) matters() bool { return e.opens || e.needsAlert || e.clears }
+
+// track returns what became of a, from now on.
+func (l *Log) track(a alarm) *track {
+	t := l.tracks[a]
+	if t == nil {
+		t = &track{}
+		l.tracks[a] = t
+	}
+
+	return t
+}
+
+// keep adds what happened to an alarm. One of which there is nothing to know is forgotten.
+func (l *Log) keep(a alarm, t *track, e event) {
+	switch {
+	case e.matters():
+		t.events = append(t.events, e)
+	case t.idle() && len(t.events) == 0:
+		delete(l.tracks, a)
+	}
+}
+
+// follow has every alarm of the device follow the reading, and reports whether it reaches
+// a limit of a rule by which the device is not quiet, and of one by which it is.
+func (l *Log) follow(r Reading) (over, quieted bool) {
+	for i := range l.rules {
+		rule := &l.rules[i]
+		switch {
+		case rule.silence():
+			l.hear(rule, r)
+		case math.IsNaN(r.Temperature):
+		case !l.followRule(rule, r):
+		case quiet(r, rule.Quiet):
+			quieted = true
+		default:
+			over = true
+		}
+	}
+
+	return over, quieted
+}
+
+// followRule has the device's alarms of a rule follow the reading, and reports whether it reaches a limit.
+func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
+	if rule.excludes(r) {
+		l.exclude(rule, r)
+		return false
+	}
+
+	base, ok := rule.base(r)
+	if !ok {
+		return false
+	}
+
+	var above higher // the highest comes first
+	for n := range slices.Backward(rule.Levels) {
+		level := &rule.Levels[n]
+		v := rule.compare(level, base, r)
+		reached = reached || v.breaching
+		l.followLevel(rule, level, r, v, &above)
+	}
+
+	return reached
+}
+
+// higher is what became of the levels above one: it is not sent while one of them is open, and is when that ends.
+type higher struct{ open, ended bool }
+
+// followLevel has one of the device's alarms follow the reading.
+func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above *higher) {
+	a := alarm{r.Device, rule.Name, level.Name}
+	if l.tracks[a] == nil && !v.breaching {
+		return // as nearly always
+	}
+
+	t := l.track(a)
+	late := rule.stateful() && t.outdates(r)
+	e := t.change(r, func() {
+		if !late {
+			t.step(rule, level, r, v)
+		}
+	})
+
+	says := v.breaching && !late || above.ended
+	e.Over = v.breaching
+	e.shared = shared(r, rule.Per)
+	e.needsAlert = t.open && says && !above.open && !quiet(r, rule.Quiet)
+	above.open = above.open || t.open
+	above.ended = above.ended || e.clears
+	l.keep(a, t, e)
+}
+
+// exclude ends the device's alarms of a rule that does not look at it any more.
+func (l *Log) exclude(rule *Rule, r Reading) {
+	for _, level := range rule.Levels {
+		a := alarm{r.Device, rule.Name, level.Name}
+		t := l.tracks[a]
+		if t == nil || t.outdates(r) {
+			continue
+		}
+
+		e := t.change(r, t.reset)
+		e.excluded = true
+		e.shared = shared(r, rule.Per)
+		l.keep(a, t, e)
+	}
+}
+
+// change has by make of an alarm what the reading r says, and returns that.
+func (t *track) change(r Reading, by func()) event {
+	was := t.open
+	by()
+	r.Fields = nil
+	r.Properties = nil
+
+	return event{Reading: r, opens: !was && t.open, clears: was && !t.open}
+}
+
+// idle reports whether an alarm is normal.
+func (t *track) idle() bool { return !t.open && !t.pending }
+
+// outdates reports whether the alarm has seen a reading that was taken after r, by the device's clock.
+func (t *track) outdates(r Reading) bool {
+	taken := r.moment().device
+	return !t.idle() && !taken.IsZero() && taken.Before(t.newest)
+}
+
+// step takes an alarm through a reading.
+func (t *track) step(rule *Rule, level *Level, r Reading, v verdict) {
+	now := r.moment()
+	if t.open {
+		t.mayEnd(rule.ClearFor, now, v.cleared)
+	} else {
+		t.mayOpen(level.For, now, v.breaching)
+	}
+
+	if now.device.After(t.newest) {
+		t.newest = now.device
+	}
+}
+
+// mayEnd ends an open alarm with a reading that is at least so long after the first one beyond the clear, if all
+// between them were.
+func (t *track) mayEnd(sustained time.Duration, now moment, cleared bool) {
+	switch {
+	case !cleared:
+		t.cleared = moment{}
+		return
+	case t.cleared.hub.IsZero():
+		t.cleared = now
+	}
+
+	if now.after(t.cleared) >= sustained {
+		t.reset()
+	}
+}
+
+// mayOpen opens an alarm with a reading that is at least so long after the first one that reached the limit, if all
+// between them did.
+func (t *track) mayOpen(sustained time.Duration, now moment, breaching bool) {
+	switch {
+	case !breaching:
+		t.reset()
+		return
+	case !t.pending:
+		t.reset()
+		t.pending = true
+		t.since = now
+	}
+
+	t.open = now.after(t.since) >= sustained
+	t.pending = !t.open
+}
+
+// reset makes an alarm normal.
+func (t *track) reset() {
+	t.pending = false
+	t.open = false
+	t.since = moment{}
+	t.cleared = moment{}
+	t.newest = time.Time{}
+}
