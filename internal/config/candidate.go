@@ -14,10 +14,11 @@ var deciding = []string{"Readings", "Windows", "Alerts", "Duties of one replica 
 // log.
 func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	env := lookup(func(name string) (string, bool) {
-		if value, ok := changed[name]; ok {
-			return value, value != ""
+		value, ok := changed[name]
+		if !ok {
+			return os.LookupEnv(name)
 		}
-		return os.LookupEnv(name)
+		return value, value != ""
 	})
 
 	var e configError
@@ -30,9 +31,15 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 
 	c.expand()
 	c.validate(&e)
+
+	groups := deciding
+	if hub {
+		groups = append(slices.Clone(groups), "Event hub")
+	}
+
 	e.problems = slices.DeleteFunc(e.problems, func(p problem) bool {
-		group := groupOf(p.variable)
-		return group != "" && !slices.Contains(deciding, group) && !(hub && group == "Event hub")
+		v, ok := variableOf(p.variable)
+		return ok && !slices.Contains(groups, v.Group)
 	})
 	if len(e.problems) > 0 {
 		return Config{}, &e
@@ -41,19 +48,19 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	return c, nil
 }
 
+// triedBeside are variables of other groups than Readings that are candidates.
+var triedBeside = []string{"THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_URLS"}
+
 // Tries reports whether another value of the variable is a candidate for rules.
 func Tries(variable string) bool {
-	switch variable {
-	case "THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_URLS":
-		return true
+	if variable == "RULES_FILE" {
+		return false
 	}
-	return groupOf(variable) == "Readings" && variable != "RULES_FILE"
+	return groupOf(variable) == "Readings" || slices.Contains(triedBeside, variable)
 }
 
 // groupOf returns the group of a variable; "" if no variable has that name.
 func groupOf(name string) string {
-	if i := position(name); i < len(Variables()) {
-		return Variables()[i].Group
-	}
-	return ""
+	v, _ := variableOf(name)
+	return v.Group
 }

@@ -4,6 +4,8 @@
 package config
 
 import (
+	"bytes"
+	"cmp"
 	"encoding"
 	"errors"
 	"fmt"
@@ -134,10 +136,9 @@ func (c Config) CosmosVariable() string {
 
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
-	return c.EventHubNamespace != "" || c.StorageAccountURL != "" ||
-		c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != "" ||
-		c.EventGridKeyless() ||
-		c.MailKeyless()
+	cosmos := c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
+	azure := c.EventHubNamespace != "" || c.StorageAccountURL != "" || cosmos
+	return azure || c.EventGridKeyless() || c.MailKeyless()
 }
 
 // EventGridKeyless reports whether a topic is used with an Azure identity instead of a key.
@@ -243,20 +244,23 @@ func (c Config) Origin() string {
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
-		value := values.Field(i)
-		if value.Kind() == reflect.Pointer && value.IsNil() || c.HasRulesFile() && strings.HasPrefix(v.Name, "TEMPERATURE_") {
-			continue
+		text := shown(values.Field(i))
+		replaced := c.HasRulesFile() && v.replacedByRules()
+		usual := c.LogFormat == LogConsole && v.isDefault(text)
+		if text != "" && !replaced && !usual {
+			enc.AddString(v.Name, text)
 		}
-
-		text := fmt.Sprint(reflect.Indirect(value).Interface())
-		if text == "" || c.LogFormat == LogConsole && v.isDefault(text) {
-			continue
-		}
-
-		enc.AddString(v.Name, text)
 	}
 
 	return nil
+}
+
+// shown returns a value as it may be shown, "" if there is none.
+func shown(value reflect.Value) string {
+	if value.Kind() == reflect.Pointer && value.IsNil() {
+		return ""
+	}
+	return fmt.Sprint(reflect.Indirect(value).Interface())
 }
 
 // A Choice is one of a few words, in any case.
@@ -374,16 +378,12 @@ func (env lookup) get(name string) string {
 // readVariables reads all variables.
 func readVariables(env lookup, e *configError) (c Config) {
 	values := reflect.ValueOf(&c).Elem()
-	var beside []string
-	for i := range values.NumField() {
-		field := values.Type().Field(i)
-		env.read(field, values.Field(i), e)
-		if name := field.Tag.Get("envconfig"); strings.HasPrefix(name, "TEMPERATURE_") && env.get(name) != "" {
-			beside = append(beside, name)
+	for i, v := range Variables() {
+		env.read(values.Type().Field(i), values.Field(i), e)
+		if v.replacedByRules() && env.get(v.Name) != "" {
+			c.RulesFile.beside = append(c.RulesFile.beside, v.Name)
 		}
 	}
-
-	c.RulesFile.beside = beside
 
 	return c
 }
@@ -393,44 +393,23 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 	name := field.Tag.Get("envconfig")
 	text, set := env(name)
 
-	if hidden, ok := value.Addr().Interface().(redactable); ok {
-		if path := env.get(name + "_FILE"); path != "" {
-			if text != "" {
-				e.add(name, "and %s_FILE are both set: remove one of them", name)
-				return
-			}
-
-			content, err := ReadFile(path)
-			if err != nil {
-				e.add(name, "cannot be read from %s_FILE: %v", name, err)
-				return
-			}
-
-			if err := hidden.UnmarshalText(content); err != nil {
-				e.add(name, "cannot be read from %s_FILE: %v", name, err)
-			}
-
-			return
-		}
-	}
-
-	if hint := hints[name]; hint != "" && text == "" {
-		switch instead := field.Tag.Get("instead"); {
-		case instead == "":
-			e.add(name, "is missing: %s", hint)
-		case env.get(instead) == "":
-			e.add(name, "is missing: %s; or set %s", hint, instead)
-		}
-
+	if hidden, ok := value.Addr().Interface().(redactable); ok && env.get(name+"_FILE") != "" {
+		e.addError(name, env.readSecretFile(name, hidden))
 		return
 	}
 
-	if len(text) >= 2 && (text[0] == '"' || text[0] == '\'') && text[0] == text[len(text)-1] {
+	if hint := hints[name]; hint != "" && text == "" {
+		e.addError(name, env.missing(hint, field.Tag.Get("instead")))
+		return
+	}
+
+	if inQuotes.MatchString(text) {
 		e.add(name, "is in quotes, which are part of the value: remove them (docker's --env-file keeps quotes)")
 		return
 	}
 
-	if text == "" && (!set || field.Tag.Get("empty") == "") { // templates pass empty values for what is not set
+	emptyIsUnset := field.Tag.Get("empty") == "" // templates pass empty values for what is not set
+	if text == "" && (!set || emptyIsUnset) {
 		text = field.Tag.Get("default")
 	}
 
@@ -438,6 +417,38 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
 	}
 }
+
+// readSecretFile reads the secret of that name from the file that name_FILE names.
+func (env lookup) readSecretFile(name string, secret redactable) error {
+	if env.get(name) != "" {
+		return fmt.Errorf("and %s_FILE are both set: remove one of them", name)
+	}
+
+	content, err := ReadFile(env.get(name + "_FILE"))
+	if err == nil {
+		err = secret.UnmarshalText(content)
+	}
+
+	if err != nil {
+		return fmt.Errorf("cannot be read from %s_FILE: %w", name, err)
+	}
+
+	return nil
+}
+
+// missing returns an error that says that a required variable is missing, unless the one instead of it is set.
+func (env lookup) missing(hint, instead string) error {
+	if instead == "" {
+		return fmt.Errorf("is missing: %s", hint)
+	}
+	if env.get(instead) != "" {
+		return nil
+	}
+	return fmt.Errorf("is missing: %s; or set %s", hint, instead)
+}
+
+// inQuotes is a text in quotes.
+var inQuotes = regexp.MustCompile(`(?s)^(".*"|'.*')$`)
 
 // process reads text into one field: itself, or by envconfig as the default of a name that no variable can have.
 // Asked for the whole struct, envconfig would stop at the first wrong value.
@@ -460,23 +471,21 @@ func process(field reflect.StructField, value reflect.Value, text string) error 
 	return nil
 }
 
+// expectations describe the values that envconfig can read, by their type.
+var expectations = map[reflect.Type]string{
+	reflect.TypeFor[time.Duration]():   "a duration such as 30s, 5m or 1h30m",
+	reflect.TypeFor[eventhubs.Start](): "earliest, latest or a time such as 2026-01-31T12:00:00Z",
+	reflect.TypeFor[bool]():            "true or false",
+	reflect.TypeFor[int]():             "a whole number",
+}
+
 // expectation describes the values that envconfig can read, of which text is none. envconfig's own message
 // holds the value, so it must not be shown.
 func expectation(t reflect.Type, text string) string {
-	switch {
-	case t == reflect.TypeFor[time.Duration]():
-		return "a duration such as 30s, 5m or 1h30m"
-	case t == reflect.TypeFor[eventhubs.Start]():
-		return "earliest, latest or a time such as 2026-01-31T12:00:00Z"
-	case t.Kind() == reflect.Float64, t == reflect.TypeFor[*float64]():
+	if t == reflect.TypeFor[float64]() || t == reflect.TypeFor[*float64]() {
 		return likeNumber(text)
-	case t.Kind() == reflect.Bool:
-		return "true or false"
-	case t.Kind() == reflect.Int:
-		return "a whole number"
 	}
-
-	return "another value"
+	return cmp.Or(expectations[t], "another value")
 }
 
 // withComma is a number as some languages write it; with more digits it may be a secret.
@@ -494,18 +503,16 @@ func likeNumber(text string) string {
 // in _FILE, and in secret=….
 func (c Config) SecretFiles() (paths []string) {
 	for _, v := range Variables() {
-		if path := os.Getenv(v.Name + "_FILE"); v.Secret && path != "" {
-			paths = append(paths, path)
+		if v.Secret {
+			paths = append(paths, os.Getenv(v.Name+"_FILE"))
 		}
 	}
 
-	for _, text := range c.NotifyURLs.Reveal() {
-		if e, err := receivers.Parse(text); err == nil && e.SecretFile != "" {
-			paths = append(paths, e.SecretFile)
-		}
+	for _, r := range c.receivers() {
+		paths = append(paths, r.SecretFile)
 	}
 
-	return paths
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
 }
 
 // maxFile is far more than any connection string, list of URLs or list of rules takes.
@@ -515,33 +522,43 @@ const maxFile = 64 << 10
 // looks like a secret itself.
 func ReadFile(path string) ([]byte, error) {
 	content, err := readFile(path)
+	if err == nil {
+		err = checkContent(content)
+	}
+	if err == nil {
+		return content, nil
+	}
+
+	var named *os.PathError
+	if errors.As(err, &named) {
+		err = fmt.Errorf("cannot be read: %w", named.Err)
+	}
+
+	return nil, fmt.Errorf("the file %s %w", show(path), err)
+}
+
+// checkContent checks what was read of a file. The error continues "the file …".
+func checkContent(content []byte) error {
 	switch {
-	case err != nil:
 	case len(content) > maxFile:
-		err = errors.New("is larger than 64 KiB")
-	case strings.TrimSpace(string(content)) == "":
-		err = errors.New("is empty")
+		return errors.New("is larger than 64 KiB")
+	case len(bytes.TrimSpace(content)) == 0:
+		return errors.New("is empty")
 	case !utf8.Valid(content):
-		err = errors.New("is not UTF-8 text")
+		return errors.New("is not UTF-8 text")
 	}
 
-	if err != nil {
-		var named *os.PathError
-		if errors.As(err, &named) {
-			err = fmt.Errorf("cannot be read: %w", named.Err)
-		}
-		return nil, fmt.Errorf("the file %s %w", show(path), err)
-	}
-
-	return content, nil
+	return nil
 }
 
 // readFile returns the first maxFile+1 bytes of a file.
 func readFile(path string) ([]byte, error) {
 	// Opening a pipe would wait for its other end, so look before.
-	if info, err := os.Stat(path); err != nil {
+	info, err := os.Stat(path)
+	if err != nil {
 		return nil, err
-	} else if !info.Mode().IsRegular() {
+	}
+	if !info.Mode().IsRegular() {
 		return nil, errors.New("is not a regular file")
 	}
 
@@ -572,6 +589,9 @@ func (v Variable) isDefault(text string) bool {
 	return text == v.Default
 }
 
+// replacedByRules reports whether rules in RULES_FILE replace the variable.
+func (v Variable) replacedByRules() bool { return strings.HasPrefix(v.Name, "TEMPERATURE_") }
+
 // Variables returns all variables, in the order of Config's fields. Nobody
 // changes the slice.
 var Variables = sync.OnceValue(describe)
@@ -598,6 +618,16 @@ func describe() []Variable {
 	}
 
 	return list
+}
+
+// variableOf returns the variable of that name, and false if there is none.
+func variableOf(name string) (Variable, bool) {
+	list := Variables()
+	i := position(name)
+	if i == len(list) {
+		return Variable{}, false
+	}
+	return list[i], true
 }
 
 // position returns the place of a variable among all; unknown ones are last.

@@ -38,26 +38,34 @@ func parsePairs(s string) (map[string]string, error) {
 	return pairs, nil
 }
 
-// belongsTo returns what a connection string with these keys connects to and the
-// variable that it belongs in; both are empty if that is not known.
-func belongsTo(pairs map[string]string) (what, variable string) {
-	has := func(keys ...string) bool {
-		return slices.ContainsFunc(keys, func(k string) bool { _, ok := pairs[k]; return ok })
-	}
-	switch {
-	case has("deviceid"):
-		return "a device's connection string", ""
-	case has("hostname"):
-		return "an IoT Hub's connection string", "IOTHUB_CONNECTION_STRING"
-	case has("accountendpoint"):
-		return "a Cosmos DB connection string", "COSMOS_CONNECTION_STRING"
-	case has("accountname", "accountkey", "defaultendpointsprotocol", "blobendpoint", "usedevelopmentstorage"):
-		return "an Azure Storage connection string", "STORAGE_CONNECTION_STRING"
-	case has("endpoint", "entitypath"):
-		return "an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING"
-	}
+// A service is something that connection strings connect to.
+type service struct {
+	what     string   // its connection string, for people
+	variable string   // where that belongs; "" if nowhere
+	keys     []string // of which a connection string of this service has one, in lower case
+}
 
-	return "", ""
+// services are told apart by their keys: the first counts.
+var services = []service{
+	{"a device's connection string", "", []string{"deviceid"}},
+	{"an IoT Hub's connection string", "IOTHUB_CONNECTION_STRING", []string{"hostname"}},
+	{"a Cosmos DB connection string", "COSMOS_CONNECTION_STRING", []string{"accountendpoint"}},
+	{
+		"an Azure Storage connection string",
+		"STORAGE_CONNECTION_STRING",
+		[]string{"accountname", "accountkey", "defaultendpointsprotocol", "blobendpoint", "usedevelopmentstorage"},
+	},
+	{"an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING", []string{"endpoint", "entitypath"}},
+}
+
+// serviceOf returns what a connection string with these keys connects to, and false if that is not known.
+func serviceOf(pairs map[string]string) (service, bool) {
+	has := func(key string) bool { _, ok := pairs[key]; return ok }
+	i := slices.IndexFunc(services, func(s service) bool { return slices.ContainsFunc(s.keys, has) })
+	if i < 0 {
+		return service{}, false
+	}
+	return services[i], true
 }
 
 // parseFor splits the connection string in variable and rejects one that belongs
@@ -68,26 +76,30 @@ func parseFor(variable, s string) (map[string]string, error) {
 		return nil, err
 	}
 
-	what, home := belongsTo(pairs)
-	switch {
-	case what != "" && home == "":
+	switch service, known := serviceOf(pairs); {
+	case !known || service.variable == variable:
+
+	case service.variable == "":
 		return nil, fmt.Errorf(
 			"is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)",
-			what,
+			service.what,
 		)
 
-	case home != "" && home != variable:
-		return nil, fmt.Errorf("is %s, which belongs in %s", what, home)
+	default:
+		return nil, fmt.Errorf("is %s, which belongs in %s", service.what, service.variable)
 	}
 
 	for _, value := range pairs {
-		if strings.ContainsAny(value, "<>") || strings.Contains(value, "...") || strings.Contains(value, "…") {
+		if placeholder.MatchString(value) {
 			return nil, errors.New("still contains a placeholder (<...> or ...)")
 		}
 	}
 
 	return pairs, nil
 }
+
+// placeholder is what examples have instead of a value.
+var placeholder = regexp.MustCompile(`[<>…]|\.\.\.`)
 
 // A HubAddress names an event hub: the host of its namespace, with the port if
 // the string has one, and the hub in it.
@@ -104,10 +116,9 @@ func parseEventHub(s string) (HubAddress, error) {
 	}
 
 	endpoint, err := url.Parse(pairs["endpoint"])
+	isEndpoint := err == nil && strings.HasPrefix(pairs["endpoint"], "sb://") && endpoint.Hostname() != ""
 	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
-	keyed := pairs["sharedaccesssignature"] != "" || pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
-	if err != nil || !strings.HasPrefix(pairs["endpoint"], "sb://") || endpoint.Hostname() == "" || !keyed ||
-		notBool != nil {
+	if !isEndpoint || !hasHubKey(pairs) || notBool != nil {
 		return HubAddress{}, errors.New(
 			"is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps " +
 				"with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)",
@@ -117,6 +128,12 @@ func parseEventHub(s string) (HubAddress, error) {
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
 }
 
+// hasHubKey reports whether a connection string of Event Hubs has what it takes to sign in.
+func hasHubKey(pairs map[string]string) bool {
+	hasKey := pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
+	return hasKey || pairs["sharedaccesssignature"] != ""
+}
+
 // parseIoTHub reads an IoT Hub's service connection string and returns its host.
 func parseIoTHub(s string) (host string, err error) {
 	pairs, err := parseFor("IOTHUB_CONNECTION_STRING", s)
@@ -124,8 +141,8 @@ func parseIoTHub(s string) (host string, err error) {
 		return "", err
 	}
 
-	switch policy := pairs["sharedaccesskeyname"]; policy {
-	case "device", "registryRead", "registryReadWrite":
+	policy := pairs["sharedaccesskeyname"]
+	if slices.Contains([]string{"device", "registryRead", "registryReadWrite"}, policy) {
 		return "", fmt.Errorf(
 			"is that of the policy %s, which cannot read telemetry: use that of the policy service (portal: IoT Hub > Shared "+
 				"access policies)",
@@ -140,25 +157,14 @@ func parseIoTHub(s string) (host string, err error) {
 	return pairs["hostname"], nil
 }
 
-// checkStorage checks an Azure Storage connection string. Its SDK is case-sensitive
-// about keys, and refuses empty parts except at the end.
+// checkStorage checks an Azure Storage connection string.
 func checkStorage(s string) error {
 	if _, err := parseFor("STORAGE_CONNECTION_STRING", s); err != nil {
 		return err
 	}
 
-	pairs, paired := map[string]string{}, true
-	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
-		key, value, ok := strings.Cut(part, "=")
-		pairs[key], paired = value, paired && ok
-	}
-
-	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
-	_, notBase64 := base64.StdEncoding.DecodeString(pairs["AccountKey"])
-	keyed := pairs["AccountName"] != "" && pairs["AccountKey"] != ""
-	switch {
-	case !paired, err != nil, endpoint.Host == "", endpoint.Scheme != "http" && endpoint.Scheme != "https",
-		keyed && notBase64 != nil, !keyed && pairs["SharedAccessSignature"] == "":
+	pairs, ok := parseStoragePairs(s)
+	if !ok || !hasStorageKey(pairs) || !hasBlobEndpoint(pairs) {
 		return errors.New(
 			"is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or " +
 				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
@@ -166,6 +172,37 @@ func checkStorage(s string) error {
 	}
 
 	return nil
+}
+
+// parseStoragePairs splits a connection string as the SDK of Azure Storage does, which is case-sensitive about keys,
+// and refuses empty parts except at the end.
+func parseStoragePairs(s string) (pairs map[string]string, ok bool) {
+	pairs = map[string]string{}
+	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
+		key, value, isPair := strings.Cut(part, "=")
+		if !isPair {
+			return nil, false
+		}
+		pairs[key] = value
+	}
+
+	return pairs, true
+}
+
+// hasStorageKey reports whether a connection string of Azure Storage has what it takes to sign in.
+func hasStorageKey(pairs map[string]string) bool {
+	if pairs["AccountName"] == "" || pairs["AccountKey"] == "" {
+		return pairs["SharedAccessSignature"] != ""
+	}
+
+	_, err := base64.StdEncoding.DecodeString(pairs["AccountKey"])
+	return err == nil
+}
+
+// hasBlobEndpoint reports whether a connection string of Azure Storage says where blobs are.
+func hasBlobEndpoint(pairs map[string]string) bool {
+	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
+	return err == nil && endpoint.Host != "" && slices.Contains([]string{"http", "https"}, endpoint.Scheme)
 }
 
 // checkCosmos checks a Cosmos DB connection string.

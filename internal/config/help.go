@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -23,16 +24,7 @@ func Help() string {
 	b.WriteString("Common settings\n")
 	for _, name := range common {
 		v := all[position(name)]
-		value := "no default"
-
-		switch {
-		case v.Required:
-			value = "required"
-		case v.Default != "":
-			value = "default " + v.Default
-		}
-
-		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, value)
+		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, commonDefault(v))
 	}
 
 	b.WriteString("\nAll settings. A secret (*) can also be read from a file: set VARIABLE_FILE to its path.\n")
@@ -43,22 +35,38 @@ func Help() string {
 			fmt.Fprintf(&b, "\n%s\n", group)
 		}
 
-		name, text := v.Name, v.Description
+		name := v.Name
 		if v.Secret {
 			name += "*"
 		}
 
-		switch {
-		case v.Required:
-			text += " [required]"
-		case v.Default != "":
-			text += " [" + v.Default + "]"
-		}
-
-		writeWrapped(&b, name, text)
+		writeWrapped(&b, name, v.Description+inBrackets(v.whenUnset()))
 	}
 
 	return b.String()
+}
+
+// commonDefault says what a common setting is when nobody sets it.
+func commonDefault(v Variable) string {
+	if v.Default != "" {
+		return "default " + v.Default
+	}
+	return cmp.Or(v.whenUnset(), "no default")
+}
+
+// whenUnset says what it is when nobody sets it; "" if it is nothing.
+func (v Variable) whenUnset() string {
+	if v.Required {
+		return "required"
+	}
+	return v.Default
+}
+
+func inBrackets(text string) string {
+	if text == "" {
+		return ""
+	}
+	return " [" + text + "]"
 }
 
 // writeWrapped writes text in the column beside name, in lines of helpWidth.

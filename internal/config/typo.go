@@ -45,66 +45,96 @@ func misspelled(environ []string) []Warning {
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || known[name] || len(name) > maxName || !plainName.MatchString(name) ||
-			othersNames.MatchString(name) {
+		if value == "" || known[name] || !mayBeOurs(name) {
 			continue
 		}
 
-		text := nearMiss(name)
-		if text != "" && len(list) < maxNameWarnings {
+		if text := nearMiss(name); text != "" {
 			list = append(list, Warning{name, text})
 		}
 	}
 
-	return list
+	return list[:min(len(list), maxNameWarnings)]
+}
+
+// mayBeOurs reports whether a name can be that of a setting, and can be shown.
+func mayBeOurs(name string) bool {
+	return len(name) <= maxName && plainName.MatchString(name) && !othersNames.MatchString(name)
 }
 
 // nearMiss returns what an unknown name was probably meant to be; empty if it does
 // not resemble any of ours.
 func nearMiss(name string) string {
 	upper := strings.TrimPrefix(strings.ToUpper(name), "ALERTWORKER_")
-	best, bestDistance := "", 3
-	var family []string
-	for _, v := range Variables() {
-		if upper == v.Name+"_FILE" && !v.Secret {
-			return "is ignored: only secrets can be read from a file; set " + v.Name
-		}
-
-		names := []string{v.Name}
-		if v.Secret {
-			names = append(names, v.Name+"_FILE")
-		}
-
-		for _, candidate := range names {
-			distance := bestDistance
-
-			if difference := len(upper) - len(candidate); difference >= -2 && difference <= 2 {
-				distance = editDistance(upper, candidate)
-			} else if strings.HasPrefix(upper, candidate+"_") {
-				distance = 2 // THROTTLE_WINDOW_SECONDS
-			}
-
-			// In short names two letters make another word.
-			if distance < bestDistance && (distance < 2 || len(candidate) >= 10) {
-				best, bestDistance = candidate, distance
-			}
-		}
-
-		for _, prefix := range families {
-			if strings.HasPrefix(upper, prefix) && strings.HasPrefix(v.Name, prefix) {
-				family = append(family, v.Name)
-			}
-		}
+	base, isFile := strings.CutSuffix(upper, "_FILE")
+	if v, ok := variableOf(base); isFile && ok && !v.Secret {
+		return "is ignored: only secrets can be read from a file; set " + base
 	}
 
-	switch {
-	case best != "":
+	if best := nearest(upper); best != "" {
 		return "is ignored; did you mean " + best + "?"
-	case family != nil:
+	}
+
+	if family := familyOf(upper); family != nil {
 		return "is ignored; the settings with this prefix are " + strings.Join(family, ", ")
 	}
 
 	return ""
+}
+
+// nearest returns the name of ours that is most like an unknown one; empty if none is.
+func nearest(name string) string {
+	best, bestDistance := "", 3
+	for _, candidate := range names() {
+		distance := nameDistance(name, candidate)
+		// In short names two letters make another word.
+		if distance < bestDistance && (distance < 2 || len(candidate) >= 10) {
+			best, bestDistance = candidate, distance
+		}
+	}
+
+	return best
+}
+
+// names returns all names that variables can have.
+func names() (list []string) {
+	for _, v := range Variables() {
+		list = append(list, v.Name)
+		if v.Secret {
+			list = append(list, v.Name+"_FILE")
+		}
+	}
+
+	return list
+}
+
+// nameDistance is editDistance of names that are about as long; of others it is more than of any that are alike, except
+// where our name is a part of the other.
+func nameDistance(name, candidate string) int {
+	difference := max(len(name)-len(candidate), len(candidate)-len(name))
+	if difference <= 2 {
+		return editDistance(name, candidate)
+	}
+	if strings.HasPrefix(name, candidate+"_") {
+		return 2 // THROTTLE_WINDOW_SECONDS
+	}
+	return difference
+}
+
+// familyOf returns our names that have the first word of an unknown name, if no other program has such names.
+func familyOf(name string) (family []string) {
+	i := slices.IndexFunc(families, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
+	if i < 0 {
+		return nil
+	}
+
+	for _, v := range Variables() {
+		if strings.HasPrefix(v.Name, families[i]) {
+			family = append(family, v.Name)
+		}
+	}
+
+	return family
 }
 
 // editDistance returns how many letters must be inserted, removed, replaced or swapped
