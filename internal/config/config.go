@@ -136,9 +136,13 @@ func (c Config) CosmosVariable() string {
 
 // Keyless reports whether any service is used with an Azure identity instead of a key.
 func (c Config) Keyless() bool {
-	cosmos := c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
-	azure := c.EventHubNamespace != "" || c.StorageAccountURL != "" || cosmos
+	azure := c.EventHubNamespace != "" || c.StorageAccountURL != "" || c.CosmosKeyless()
 	return azure || c.EventGridKeyless() || c.MailKeyless()
+}
+
+// CosmosKeyless reports whether Cosmos DB is used with an Azure identity instead of a key.
+func (c Config) CosmosKeyless() bool {
+	return c.ThrottleStore == StoreCosmos && c.CosmosEndpoint != ""
 }
 
 // EventGridKeyless reports whether a topic is used with an Azure identity instead of a key.

@@ -5,7 +5,6 @@
 package checkup
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -105,6 +104,7 @@ func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s
 		defer cancel()
 		return s.Records(ctx)
 	})
+
 	return k
 }
 
@@ -116,120 +116,180 @@ func (k *checkup) limit() time.Duration {
 	return stepTimeout
 }
 
-// steps returns what there is to check.
-func (k *checkup) steps(send bool) (steps []step) {
-	limit := k.limit()
-	add := func(name string, limit time.Duration, do func(context.Context) (string, error)) {
-		steps = append(steps, step{name, limit, do})
-	}
-	say := func(name, text string) {
-		add(name, stepTimeout, func(context.Context) (string, error) { return text, nil })
-	}
-	first := "" // of the steps that look at events, which says why there are none
-	look := func(name string, verdict func(reading) (string, error)) {
-		first = cmp.Or(first, name)
-		whole, isFirst := undecided("not checked: see "+first), name == first
-		add(name, limit+stepTimeout, func(context.Context) (string, error) {
-			r, err := k.reading()
-			switch {
-			case err != nil && isFirst:
-				return "", err
-			case err != nil:
-				return "", whole
-			}
-			return verdict(r)
-		})
-	}
-	say("settings", "valid")
-	if err := malformedProxy(); err != nil {
-		add("proxy", stepTimeout, func(context.Context) (string, error) { return "", err })
-	}
+// steps returns what there is to check, in the order in which it is printed.
+func (k *checkup) steps(send bool) []step {
 	set := k.config.Rules()
-	for i := range set.Rules {
-		say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]))
-	}
-	for _, line := range routes(set, k.receivers) {
-		say("routing", line)
-	}
-	if k.config.IoTHubConnectionString.IsSet() {
-		add("IoT Hub", stepTimeout+portTimeout, k.iotHub)
-	}
-	if k.config.Keyless() {
-		add("identity", identityTimeout, k.identity)
-	}
-	add("hub", limit+portTimeout, failing(status.ByHub, k.hub))
-	for i := range set.Rules {
-		name := "events"
-		if len(set.Rules) > 1 {
-			name += " for " + set.Rules[i].Name
-		}
-		look(name, func(r reading) (string, error) { return r.samples[i].verdict() })
-	}
 	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
+	hasPort := strings.Contains(k.config.Hub().Host, ":")       // of such a namespace KEDA finds no checkpoints
+	scaled := inStorage && !hasPort
+
+	return slices.Concat(
+		k.settings(set),
+		k.connections(),
+		k.events(set),
+		when(inStorage, k.silences(set)...),
+		k.contents(set),
+		k.stores(),
+		when(inStorage, k.sharing("replicas", k.replicas), k.sharing("alerts", k.alerts)),
+		when(scaled, k.sharing("KEDA", k.kedaLag), step{"KEDA trigger", k.limit(), k.kedaTrigger}),
+		when(k.config.HasStorage(), k.inStorage("dead letters", failing(status.ByDeadLetters, k.deadLetters))),
+		k.receiving(send),
+	)
+}
+
+// when returns steps if there is something to check.
+func when(exists bool, steps ...step) []step {
+	if !exists {
+		return nil
+	}
+	return steps
+}
+
+// say makes a step of what is known already.
+func say(name, text string, err error) step {
+	return step{name, stepTimeout, func(context.Context) (string, error) { return text, err }}
+}
+
+// settings returns the steps that say what is set.
+func (k *checkup) settings(set rules.Set) []step {
+	steps := []step{say("settings", "valid", nil)}
+	if err := malformedProxy(); err != nil {
+		steps = append(steps, say("proxy", "", err))
+	}
+
 	for i := range set.Rules {
-		if r := &set.Rules[i]; r.Silence() && inStorage {
-			add(
-				"silence for "+r.Name,
-				limit,
-				k.sharing(func(ctx context.Context, c config.Config, store records.Store) (string, error) {
-					return silence(ctx, store, k.services.Group(c), r)
-				}),
-			)
+		steps = append(steps, say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]), nil))
+	}
+
+	for _, line := range routes(set, k.receivers) {
+		steps = append(steps, say("routing", line, nil))
+	}
+
+	return steps
+}
+
+// connections returns the steps on the way to the hub.
+func (k *checkup) connections() []step {
+	fromIoTHub := k.config.IoTHubConnectionString.IsSet()
+	return slices.Concat(
+		when(fromIoTHub, step{"IoT Hub", stepTimeout + portTimeout, k.iotHub}),
+		when(k.config.Keyless(), step{"identity", identityTimeout, k.identity}),
+		[]step{{"hub", k.limit() + portTimeout, failing(status.ByHub, k.hub)}},
+	)
+}
+
+// events returns the steps that say what each rule finds in events.
+func (k *checkup) events(set rules.Set) (steps []step) {
+	for i := range set.Rules {
+		verdict := func(r reading) (string, error) { return r.samples[i].verdict() }
+		steps = append(steps, k.look(eventsOf(set, i), verdict))
+	}
+	return steps
+}
+
+// eventsOf returns the name of the step that says what a rule finds in events.
+func eventsOf(set rules.Set, i int) string {
+	if len(set.Rules) == 1 {
+		return "events"
+	}
+	return "events for " + set.Rules[i].Name
+}
+
+// look makes a step of one that looks at events. If there are none, the first rule's says why.
+func (k *checkup) look(name string, verdict func(reading) (string, error)) step {
+	first := eventsOf(k.config.Rules(), 0)
+	return step{name, k.limit() + stepTimeout, func(context.Context) (string, error) {
+		r, err := k.reading()
+		if err != nil && name != first {
+			err = undecided("not checked: see " + first)
 		}
+		if err != nil {
+			return "", err
+		}
+
+		return verdict(r)
+	}}
+}
+
+// silences returns the steps that say how many devices rules about silence expect to hear.
+func (k *checkup) silences(set rules.Set) (steps []step) {
+	for i := range set.Rules {
+		r := &set.Rules[i]
+		count := func(ctx context.Context, c config.Config, store records.Store) (string, error) {
+			return silence(ctx, store, k.services.Group(c), r)
+		}
+		steps = append(steps, when(r.Silence(), k.sharing("silence for "+r.Name, count))...)
 	}
-	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
+	return steps
+}
+
+// contents returns the steps that look at events for what all rules have in common.
+func (k *checkup) contents(set rules.Set) []step {
+	steps := []step{
+		k.look("partitions", func(r reading) (string, error) { return partitions(r.partitions) }),
+	}
 	for _, p := range properties(set) {
-		look("property "+p.name, func(r reading) (string, error) { return p.verdict(r.telemetry) })
+		verdict := func(r reading) (string, error) { return p.verdict(r.telemetry) }
+		steps = append(steps, k.look("property "+p.name, verdict))
 	}
-	if set.Time != "" {
-		look("device time", func(r reading) (string, error) { return deviceTimes(r.telemetry, set.Time) })
-	}
-	checkpoints := failing(status.ByCheckpoints, k.checkpoints)
-	add("checkpoints", limit, k.answered("Azure Storage", k.config.StorageVariable(), checkpoints))
-	service, variable := "Azure Storage", k.config.StorageVariable()
+
+	times := func(r reading) (string, error) { return deviceTimes(r.telemetry, set.Time) }
+
+	return slices.Concat(steps, when(set.Time != "", k.look("device time", times)))
+}
+
+// stores returns the steps that try what a worker cannot do without.
+func (k *checkup) stores() []step {
+	service, variable := azureStorage, k.config.StorageVariable()
 	if k.config.ThrottleStore == config.StoreCosmos {
 		service, variable = "Cosmos DB", k.config.CosmosVariable()
 	}
-	add("throttle store", limit, k.answered(service, variable, failing(status.ByStore, k.throttleStore)))
-	if inStorage {
-		add("replicas", limit, k.sharing(k.replicas))
-		add("alerts", limit, k.sharing(k.alerts))
-		if !strings.Contains(k.config.Hub().Host, ":") { // KEDA finds no checkpoints of a namespace with a port
-			add("KEDA", limit, k.sharing(k.kedaLag))
-			add("KEDA trigger", limit, k.kedaTrigger)
-		}
+
+	windows := k.answered(service, variable, failing(status.ByStore, k.throttleStore))
+
+	return []step{
+		k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)),
+		{"throttle store", k.limit(), windows},
 	}
-	if k.config.HasStorage() {
-		deadLetters := failing(status.ByDeadLetters, k.deadLetters)
-		add("dead letters", limit, k.answered("Azure Storage", k.config.StorageVariable(), deadLetters))
-	}
+}
+
+// receiving returns the steps that try receivers.
+func (k *checkup) receiving(send bool) (steps []step) {
 	for i, r := range k.receivers {
 		name := "receiver"
 		if len(k.receivers) > 1 {
 			name = fmt.Sprint("receiver ", i+1)
 		}
-		add(
-			name,
-			stepTimeout+k.config.NotifyTimeout,
-			func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) },
-		)
+
+		try := func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) }
+		steps = append(steps, step{name, stepTimeout + k.config.NotifyTimeout, try})
 	}
 	return steps
 }
 
+const azureStorage = "Azure Storage"
+
+// inStorage makes a step of one that uses Azure Storage.
+func (k *checkup) inStorage(name string, do func(context.Context) (string, error)) step {
+	return step{name, k.limit(), k.answered(azureStorage, k.config.StorageVariable(), do)}
+}
+
 // sharing makes a step of one that looks at what replicas share.
 func (k *checkup) sharing(
+	name string,
 	do func(ctx context.Context, resolved config.Config, store records.Store) (string, error),
-) func(context.Context) (string, error) {
-	return k.answered("Azure Storage", k.config.StorageVariable(), func(ctx context.Context) (string, error) {
+) step {
+	return k.inStorage(name, func(ctx context.Context) (string, error) {
 		c, err := k.resolved()
 		if err != nil {
 			return "", noEndpoint
 		}
+
 		store, err := k.records()
 		if err != nil {
 			return "", noRecords
 		}
+
 		return do(ctx, c, store)
 	})
 }
@@ -238,11 +298,17 @@ func (k *checkup) sharing(
 func failing(by status.By, do func(context.Context) (string, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
-		if err != nil && !errors.As(err, new(undecided)) && !errors.As(err, new(warning)) {
+		if err != nil && !isOpinion(err) {
 			err = by.Failed(err)
 		}
+
 		return summary, err
 	}
+}
+
+// isOpinion reports whether err is no failure: of a step that was not tried, or has passed.
+func isOpinion(err error) bool {
+	return errors.As(err, new(undecided)) || errors.As(err, new(warning))
 }
 
 // answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
@@ -253,15 +319,15 @@ func (k *checkup) answered(
 ) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
-		switch {
-		case errors.As(err, new(*azure.IdentityError)):
-			err = noToken
-		case errors.As(err, new(undecided)), errors.As(err, new(warning)):
-		default:
-			if hinted := azure.AddHint(err, variable); hinted != err { //nolint:errorlint // whether it is another
-				err = &unanswered{service, hinted}
-			}
+		if errors.As(err, new(*azure.IdentityError)) {
+			return summary, noToken
 		}
+
+		hinted := azure.AddHint(err, variable)
+		if hinted != err && !isOpinion(err) { //nolint:errorlint // whether it is another
+			err = &unanswered{service, hinted}
+		}
+
 		return summary, err
 	}
 }
@@ -278,27 +344,27 @@ func (k *checkup) iotHub(ctx context.Context) (string, error) {
 func (k *checkup) identity(ctx context.Context) (string, error) {
 	var requests []policy.TokenRequestOptions
 	var names []string
-	need := func(name string, r policy.TokenRequestOptions) {
-		names, requests = append(names, name), append(requests, r)
+	for _, service := range []struct {
+		name  string
+		used  bool
+		scope policy.TokenRequestOptions
+	}{
+		{"Event Hubs", k.config.EventHubNamespace != "", azure.EventHubsScope},
+		{azureStorage, k.config.StorageAccountURL != "", azure.StorageScope},
+		{"Cosmos DB", k.config.CosmosKeyless(), azure.CosmosScope(k.config.CosmosEndpoint)},
+		{"Event Grid", k.config.EventGridKeyless(), azure.EventGridScope},
+		{"Exchange Online", k.config.MailKeyless(), azure.MailScope},
+	} {
+		if service.used {
+			names = append(names, service.name)
+			requests = append(requests, service.scope)
+		}
 	}
-	if k.config.EventHubNamespace != "" {
-		need("Event Hubs", azure.EventHubsScope)
-	}
-	if k.config.StorageAccountURL != "" {
-		need("Azure Storage", azure.StorageScope)
-	}
-	if k.config.ThrottleStore == config.StoreCosmos && k.config.CosmosEndpoint != "" {
-		need("Cosmos DB", azure.CosmosScope(k.config.CosmosEndpoint))
-	}
-	if k.config.EventGridKeyless() {
-		need("Event Grid", azure.EventGridScope)
-	}
-	if k.config.MailKeyless() {
-		need("Exchange Online", azure.MailScope)
-	}
+
 	if err := k.services.Identity.Prefetch(ctx, requests...); err != nil {
 		return "", err
 	}
+
 	return "has tokens for " + strings.Join(names, ", "), nil
 }
 
@@ -308,12 +374,15 @@ func (k *checkup) probe(ctx context.Context, group string, perPartition int) (ev
 	if err != nil {
 		return eventhubs.Snapshot{}, noEndpoint
 	}
+
 	if c.EventHubNamespace != "" && k.services.Identity.Prefetch(ctx, azure.EventHubsScope) != nil {
 		return eventhubs.Snapshot{}, noToken
 	}
+
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	c.EventHubConsumerGroup = group
+
 	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
@@ -322,29 +391,13 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", withOtherPort(ctx, err)
 	}
+
 	c, err := k.resolved()
 	if err != nil {
 		return "", err
 	}
-	var newest time.Time
-	busy := 0
-	for _, p := range snapshot.Partitions {
-		if !p.Empty && p.Enqueued.After(newest) {
-			newest = p.Enqueued
-		}
-		if p.Busy {
-			busy++
-		}
-	}
-	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, humanize.Count(len(snapshot.Partitions), "partition"))
-	if newest.IsZero() {
-		text += ", no events yet"
-	} else {
-		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
-	}
-	if busy > 0 {
-		text += fmt.Sprintf(", %d being read by a worker", busy)
-	}
+
+	text := fmt.Sprintf("%s at %s: %s", c.Hub().Name, c.Hub().Host, traffic(snapshot.Partitions))
 	if n := k.rivals(ctx, c, snapshot.Partitions); n > 0 {
 		return "", warning(
 			fmt.Sprintf(
@@ -356,7 +409,40 @@ func (k *checkup) hub(ctx context.Context) (string, error) {
 			),
 		)
 	}
+
 	return text, nil
+}
+
+// traffic says what happens in the partitions of a hub.
+func traffic(all []eventhubs.PartitionState) string {
+	var newest time.Time
+	busy := 0
+	for _, p := range all {
+		if !p.Empty && p.Enqueued.After(newest) {
+			newest = p.Enqueued
+		}
+		if p.Busy {
+			busy++
+		}
+	}
+
+	text := humanize.Count(len(all), "partition")
+	if newest.IsZero() {
+		text += ", no events yet"
+	} else {
+		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
+	}
+
+	if busy > 0 {
+		text += fmt.Sprintf(", %d being read by a worker", busy)
+	}
+
+	return text
+}
+
+// groupOf returns the names of what replicas with a configuration share.
+func groupOf(c config.Config) eventhubs.Group {
+	return eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
 }
 
 // rivals returns how many partitions are read in our consumer group, and by none of our replicas; 0 if the store does
@@ -366,20 +452,18 @@ func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.P
 	if err != nil || k.config.CheckpointStore == config.StoreMemory {
 		return 0
 	}
-	owners, err := eventhubs.Owners(
-		ctx,
-		store,
-		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
-		c.OwnershipExpiry,
-	)
+
+	owners, err := eventhubs.Owners(ctx, store, groupOf(c), c.OwnershipExpiry)
 	if err != nil {
 		return 0
 	}
+
 	for _, p := range all {
 		if p.Busy && owners[p.ID] == "" {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -396,16 +480,20 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 	if err != nil {
 		return reading{}, noHub
 	}
+
 	if busy(snapshot) {
-		if snapshot, err = k.beside(ctx); err != nil {
-			return reading{}, err
-		}
+		snapshot, err = k.beside(ctx)
 	}
+	if err != nil {
+		return reading{}, err
+	}
+
 	if len(snapshot.Events()) == 0 {
 		return reading{}, undecided(
 			"no events yet: send some telemetry, then run the check again to see what the rules find in it",
 		)
 	}
+
 	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Partitions)
 }
 
@@ -418,16 +506,23 @@ func busy(s eventhubs.Snapshot) bool {
 func (k *checkup) beside(ctx context.Context) (eventhubs.Snapshot, error) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
+
 	for _, group := range []string{testGroup, defaultGroup} {
 		if strings.EqualFold(group, k.config.EventHubConsumerGroup) {
 			continue
 		}
+
 		if s, err := k.probe(ctx, group, eventsPerPartition); err == nil && !busy(s) {
 			return s, nil
 		}
 	}
-	return eventhubs.Snapshot{}, undecided(fmt.Sprintf("not read: a worker is reading them in the consumer group %s; "+
-		"to see them, add a consumer group %s to the hub, in which checks can read", k.config.EventHubConsumerGroup, testGroup))
+
+	return eventhubs.Snapshot{}, undecided(fmt.Sprintf(
+		"not read: a worker is reading them in the consumer group %s; "+
+			"to see them, add a consumer group %s to the hub, in which checks can read",
+		k.config.EventHubConsumerGroup,
+		testGroup,
+	))
 }
 
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
@@ -435,39 +530,45 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if k.config.CheckpointStore == config.StoreMemory {
 		return fmt.Sprintf("in memory: every start begins at %v", k.config.EventHubStart), nil
 	}
+
 	c, err := k.resolved()
 	if err != nil {
 		return "", undecided(
 			"the store answers, but without the IoT Hub's endpoint it is not known which checkpoints to look for",
 		)
 	}
-	written, unreadable, err := eventhubs.ReadCheckpoints(
-		ctx,
-		store,
-		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
-	)
+
+	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, groupOf(c))
 	if err != nil {
 		return "", err
 	}
-	name := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, testGroup).Checkpoint("0")
-	_, err = store.Write(
-		ctx,
-		records.Record{
-			Name:   name,
-			Values: eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}.Values(),
-			ETag:   records.Any,
-		},
-	)
-	if err != nil {
+
+	if err := writeCheckpoint(ctx, store, c); err != nil {
 		return "", fmt.Errorf("write a checkpoint: %w", err)
 	}
+
 	for _, partition := range slices.Sorted(maps.Keys(unreadable)) {
 		return "", unreadable[partition]
 	}
+
 	return fmt.Sprintf("container %q: readable and writable; %s", c.CheckpointContainer, k.progress(written)), nil
+}
+
+// writeCheckpoint writes a checkpoint of a consumer group in which no worker reads.
+func writeCheckpoint(ctx context.Context, store records.Store, c config.Config) error {
+	c.EventHubConsumerGroup = testGroup
+	checkpoint := eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}
+	_, err := store.Write(ctx, records.Record{
+		Name:   groupOf(c).Checkpoint("0"),
+		Values: checkpoint.Values(),
+		ETag:   records.Any,
+	})
+
+	return err
 }
 
 // progress says how far behind the workers are.
@@ -475,67 +576,82 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 	if len(written) == 0 {
 		return fmt.Sprintf("no checkpoints yet: the first start begins at %v", k.config.EventHubStart)
 	}
+
 	text := humanize.Count(len(written), "checkpoint")
 	snapshot, err := k.snapshot()
 	if err != nil {
 		return text
 	}
+
 	behind, others := int64(0), 0
 	for _, p := range snapshot.Partitions {
-		switch c, ok := written[p.ID]; {
-		case ok && c.Generation != "" && c.Generation != snapshot.Generation:
+		c, ok := written[p.ID]
+		switch {
+		case !ok:
+		case c.Generation != "" && c.Generation != snapshot.Generation:
 			others++
-		case ok:
+		default:
 			behind += max(0, p.Last-c.Sequence) // workers go on while we look
 		}
 	}
+
 	text += fmt.Sprintf(", %s behind", humanize.Count(int(behind), "event"))
 	if others > 0 {
 		text += fmt.Sprintf("; %d of another hub of this name, deleted or failed over: workers start over there", others)
 	}
+
 	return text
 }
 
 func (k *checkup) throttleStore(ctx context.Context) (string, error) {
-	c := k.config
-	name := "in memory, for a single replica"
-	switch c.ThrottleStore {
-	case config.StoreBlob:
-		name = fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
-	case config.StoreBlobLease:
-		name = fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
-	case config.StoreCosmos:
-		name = fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer)
-	}
 	store, err := k.services.Leases(ctx)
 	if err != nil {
 		return "", err
 	}
+
+	name := k.storeName()
 	start := time.Now()
 	err = status.Try(ctx, store, testKey)
-	switch {
-	case errors.Is(err, lease.ErrHeld):
+	if errors.Is(err, lease.ErrHeld) {
 		return name + ": answers; another check is using the test key", nil
-	case err != nil:
+	}
+	if err != nil {
 		return "", azure.Explain(err)
 	}
+
 	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
+}
+
+// storeName says where windows are.
+func (k *checkup) storeName() string {
+	switch c := k.config; c.ThrottleStore {
+	case config.StoreBlob:
+		return fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
+	case config.StoreBlobLease:
+		return fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
+	case config.StoreCosmos:
+		return fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer)
+	}
+
+	return "in memory, for a single replica"
 }
 
 // alerts asks the replicas that are running whether alerts go out.
 func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Store) (string, error) {
-	group := eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup)
-	reports, err := eventhubs.Reports(ctx, store, group, c.OwnershipExpiry)
+	reports, err := eventhubs.Reports(ctx, store, groupOf(c), c.OwnershipExpiry)
 	if err != nil {
 		return "", err
 	}
+
 	members := status.Statements(reports)
 	if len(members) == 0 {
 		return "", undecided("no replica is running that could tell whether alerts go out")
 	}
+
 	if why := status.Trouble(time.Now(), members); why != "" {
 		return "", errors.New(why)
 	}
+
 	return "going out, by the word of " + humanize.Count(len(members), "running replica"), nil
 }
 
@@ -545,10 +661,12 @@ func (k *checkup) replicas(ctx context.Context, c config.Config, store records.S
 	if err != nil {
 		return "", err
 	}
+
 	reason, err := member.Look(ctx)
 	if err == nil && reason != "" {
 		err = undecided(reason)
 	}
+
 	return "no replicas with other settings are active", err
 }
 
@@ -557,17 +675,21 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if err := store.Try(ctx); err != nil {
 		return "", err
 	}
+
 	today, err := store.Count(ctx, time.Now().UTC(), maxCounted)
 	if err != nil {
 		return "", err
 	}
+
 	more := ""
 	if today == maxCounted {
 		more = " or more"
 	}
+
 	return fmt.Sprintf(
 		"container %q: can be written and listed; %s%s from today's readings",
 		k.config.DeadLetterContainer,
@@ -582,28 +704,47 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	if err != nil {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
-	if !send {
-		if rate := r.Limits.Rate; rate.Every > 0 {
-			found += fmt.Sprintf("; each replica sends it at most %s", rate)
-		}
-		if r.Limits.People && r.Limits.Batch > 1 {
-			found += "; alerts that keep coming are gathered in ever fewer messages"
-		}
-		return fmt.Sprintf("%s: %s", r.Name, found), nil
+
+	if send {
+		return k.sendTest(ctx, r)
 	}
+
+	return fmt.Sprintf("%s: %s%s", r.Name, found, limitsOf(r)), nil
+}
+
+// limitsOf says how often a receiver gets messages, to follow what it is; "" if there is no limit.
+func limitsOf(r receivers.Receiver) (text string) {
+	if rate := r.Limits.Rate; rate.Every > 0 {
+		text += fmt.Sprintf("; each replica sends it at most %s", rate)
+	}
+
+	if r.Limits.People && r.Limits.Batch > 1 {
+		text += "; alerts that keep coming are gathered in ever fewer messages"
+	}
+
+	return text
+}
+
+// sendTest sends a receiver a test alert, and its recovery.
+func (k *checkup) sendTest(ctx context.Context, r receivers.Receiver) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, k.config.NotifyTimeout)
 	defer cancel()
-	start, test := time.Now(), k.testAlert()
+
+	start := time.Now()
+	test := k.testAlert()
 	if err := r.Notifier.Notify(ctx, test); err != nil {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
+
 	took := milliseconds(time.Since(start))
 	if wait := r.Limits.Rate.Every; wait > 0 && r.Limits.Rate.Burst < 2 {
 		time.Sleep(min(wait, maxWait)) // Slack hides what comes faster
 	}
+
 	if err := r.Notifier.Notify(ctx, recoveryOf(test)); err != nil {
 		return "", fmt.Errorf("%s: accepted a test alert, but not its recovery: %w", r.Name, err)
 	}
+
 	return fmt.Sprintf("%s: accepted a test alert in %s, and its recovery", r.Name, took), nil
 }
 
@@ -617,8 +758,10 @@ func recoveryOf(a notify.Alert) notify.Alert {
 	if a.Since.IsZero() {
 		a.Since = a.Enqueued
 	}
+
 	a.Enqueued = a.Enqueued.Add(time.Millisecond)
 	a.Token++
+
 	return a
 }
 
@@ -628,12 +771,14 @@ func (k *checkup) testAlert() notify.Alert {
 	if resolved, err := k.resolved(); err == nil {
 		source = "/" + resolved.Origin()
 	}
+
 	now := time.Now()
 	rule := c.Rules().Rules[0]
 	level, field := rule.Levels[0], rule.Field
 	if rule.Name == rules.DefaultName {
 		field = ""
 	}
+
 	a := notify.Alert{
 		ID:          strings.TrimPrefix(source, "/") + "/check/" + uuid.NewString(),
 		Source:      source,
@@ -655,14 +800,17 @@ func (k *checkup) testAlert() notify.Alert {
 		Replica:     c.ReplicaName,
 		Test:        true,
 	}
+
 	switch {
 	case rule.Silence():
 		a.Silent = rule.Silent
 		a.Since = a.Enqueued.Add(-rule.Silent)
 		a.LastHeard = a.Since
+
 	case len(rule.Is) > 0:
 		a.Word = rule.Is[0]
 	}
+
 	return a
 }
 

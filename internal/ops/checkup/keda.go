@@ -46,11 +46,7 @@ func (k *checkup) kedaLag(ctx context.Context, c config.Config, store records.St
 	}
 
 	took := time.Since(start)
-	written, unreadable, err := eventhubs.ReadCheckpoints(
-		ctx,
-		store,
-		eventhubs.NewGroup(c.Hub().Host, c.Hub().Name, c.EventHubConsumerGroup),
-	)
+	written, unreadable, err := eventhubs.ReadCheckpoints(ctx, store, groupOf(c))
 	if err != nil || len(unreadable) > 0 {
 		return "", noRecords
 	}

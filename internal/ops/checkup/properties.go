@@ -20,73 +20,74 @@ type property struct {
 
 // properties returns those that set looks at.
 func properties(set rules.Set) (all []property) {
-	for _, r := range set.Rules {
-		for _, l := range r.Levels {
-			if l.Override != "" {
-				all = append(
-					all,
-					property{
-						l.Override,
-						"the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", "),
-						"a number",
-						func(p telemetry.Property, _ *telemetry.Event) bool {
-							_, kind := rules.Limit(p)
-							return kind == rules.OverrideUsed
-						},
-					},
-				)
-			}
-		}
-
-		if name := r.Levels[0].ClearOverride; name != "" {
-			side := "at or below"
-			if r.Below {
-				side = "at or above"
-			}
-
-			all = append(
-				all,
-				property{
-					name,
-					"clear of " + r.Name,
-					"a number " + side + " the device's limit",
-					func(p telemetry.Property, e *telemetry.Event) bool {
-						return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
-							limit, _ := l.LimitFor(0, e.Properties) // beside overrides there is no base
-							_, kind := r.ClearFor(&l, p, limit)
-							return kind != rules.OverrideUsed
-						})
-					},
-				},
-			)
-		}
-
-		if r.Per != "" {
-			all = append(
-				all,
-				property{
-					r.Per,
-					"per of " + r.Name,
-					"a text or number of at most 256 bytes",
-					func(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" },
-				},
-			)
-		}
+	for i := range set.Rules {
+		all = append(all, propertiesOf(&set.Rules[i])...)
 	}
 
 	if set.Quiet != "" {
-		all = append(
-			all,
-			property{set.Quiet, "quiet", "true, false or an RFC 3339 time", func(p telemetry.Property, _ *telemetry.Event) bool {
-				text, _ := p.Text()
-				_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-				_, isBool := p.Bool()
-				return err == nil || isBool || strings.EqualFold(string(text), "true") || strings.EqualFold(string(text), "false")
-			}},
-		)
+		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", isQuiet})
 	}
 
 	return all
+}
+
+// propertiesOf returns those that r looks at.
+func propertiesOf(r *rules.Rule) (all []property) {
+	for _, l := range r.Levels {
+		if l.Override != "" {
+			use := "the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", ")
+			all = append(all, property{l.Override, use, "a number", isLimit})
+		}
+	}
+
+	if name := r.Levels[0].ClearOverride; name != "" {
+		side := "at or below"
+		if r.Below {
+			side = "at or above"
+		}
+
+		must := "a number " + side + " the device's limit"
+		all = append(all, property{name, "clear of " + r.Name, must, isClearOf(r)})
+	}
+
+	if r.Per != "" {
+		all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", isShared})
+	}
+
+	return all
+}
+
+// isLimit reports whether p replaces a limit.
+func isLimit(p telemetry.Property, _ *telemetry.Event) bool {
+	_, kind := rules.Limit(p)
+	return kind == rules.OverrideUsed
+}
+
+// isClearOf returns what reports whether a property replaces clear of all levels of r.
+func isClearOf(r *rules.Rule) func(telemetry.Property, *telemetry.Event) bool {
+	return func(p telemetry.Property, e *telemetry.Event) bool {
+		return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
+			limit, _ := l.LimitFor(0, e.Properties) // beside overrides there is no base
+			_, kind := r.ClearFor(&l, p, limit)
+			return kind != rules.OverrideUsed
+		})
+	}
+}
+
+// isShared reports whether devices can share alerts by p.
+func isShared(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" }
+
+// isQuiet reports whether p says if the alerts of a device are suppressed.
+func isQuiet(p telemetry.Property, _ *telemetry.Event) bool {
+	text, _ := p.Text()
+	word := strings.ToLower(string(text))
+	if _, isBool := p.Bool(); isBool || word == "true" || word == "false" {
+		return true
+	}
+
+	_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
+
+	return err == nil
 }
 
 const noTelemetry = undecided("no telemetry was read")
@@ -137,6 +138,16 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	return text, nil
 }
 
+// wrongTimes says what is wrong with times that are not used.
+var wrongTimes = []struct {
+	kind rules.DeviceTime
+	what string
+}{
+	{rules.TimeUnreadable, "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970"},
+	{rules.TimeFuture, "are more than 5m ahead of the hub: for them the hub's time counts"},
+	{rules.TimeOld, "are more than 30 days behind the hub: for them the hub's time counts"},
+}
+
 // deviceTimes says what events, all of them telemetry and each partition's in its order, have for the time of their
 // device. The error is a warning if none has one that conditions go by, or if some have one that they do not.
 func deviceTimes(events []telemetry.Event, where string) (string, error) {
@@ -144,34 +155,14 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	if len(events) == 0 {
 		return "", noTelemetry
 	}
 
-	devices := map[rules.DeviceTime][]string{} // of the events
-	latest := map[string]int64{}               // by device
-	late := time.Duration(0)
-	for i := range events {
-		e := &events[i]
-		at, kind := clock.Read(e)
-		if kind == rules.TimeUsed {
-			late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
-			if at < latest[e.Device] {
-				kind = rules.TimeLate
-			}
-			latest[e.Device] = max(at, latest[e.Device])
-		}
-
-		devices[kind] = append(devices[kind], e.Device)
-	}
-
-	text := fmt.Sprintf(
-		"%s: in %d of %s",
-		where,
-		len(devices[rules.TimeUsed])+len(devices[rules.TimeLate]),
-		humanize.Count(len(events), "event"),
-	)
-
+	devices, late := readTimes(clock, events)
+	readable := len(devices[rules.TimeUsed]) + len(devices[rules.TimeLate])
+	text := fmt.Sprintf("%s: in %d of %s", where, readable, humanize.Count(len(events), "event"))
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}
@@ -180,15 +171,11 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		text += fmt.Sprintf("; %d were taken before one that had arrived (such as %s): they end no alarm", len(of), of[0])
 	}
 
-	wrong := len(devices[rules.TimeUsed]) == 0
-	for kind, what := range [...]string{
-		rules.TimeUnreadable: "have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970",
-		rules.TimeFuture:     "are more than 5m ahead of the hub: for them the hub's time counts",
-		rules.TimeOld:        "are more than 30 days behind the hub: for them the hub's time counts",
-	} {
-		if of := devices[rules.DeviceTime(kind)]; what != "" && len(of) > 0 {
-			wrong = true
-			text += fmt.Sprintf("; %d %s (such as %s)", len(of), what, of[0])
+	isWrong := len(devices[rules.TimeUsed]) == 0
+	for _, wrong := range wrongTimes {
+		if of := devices[wrong.kind]; len(of) > 0 {
+			isWrong = true
+			text += fmt.Sprintf("; %d %s (such as %s)", len(of), wrong.what, of[0])
 		}
 	}
 
@@ -196,9 +183,31 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		text += ": do the devices set it?"
 	}
 
-	if wrong {
+	if isWrong {
 		return "", warning(text)
 	}
 
 	return text, nil
+}
+
+// readTimes returns the devices of events by what these have for a time, and how late the latest of them is.
+func readTimes(clock *rules.Clock, events []telemetry.Event) (map[rules.DeviceTime][]string, time.Duration) {
+	devices := map[rules.DeviceTime][]string{}
+	newest := map[string]int64{} // by device
+	late := time.Duration(0)
+	for i := range events {
+		e := &events[i]
+		at, kind := clock.Read(e)
+		if kind == rules.TimeUsed {
+			late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
+			if at < newest[e.Device] {
+				kind = rules.TimeLate
+			}
+			newest[e.Device] = max(at, newest[e.Device])
+		}
+
+		devices[kind] = append(devices[kind], e.Device)
+	}
+
+	return devices, late
 }

@@ -12,18 +12,21 @@ import (
 // proxy, or to another. The error does not hold the value, which may have a password.
 func malformedProxy() error {
 	for _, name := range []string{"HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy"} {
-		value := os.Getenv(name)
-		full := value
-		if !strings.Contains(value, "//") {
-			full = "http://" + value
-		}
-
-		u, err := url.Parse(full)
-		if value != "" &&
-			(err != nil || u.Hostname() == "" || !slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)) {
+		if value := os.Getenv(name); value != "" && !isProxy(value) {
 			return fmt.Errorf("%s is not the URL of a proxy: write http://HOST:PORT", name)
 		}
 	}
 
 	return nil
+}
+
+// isProxy reports whether value is the URL of a proxy, perhaps without a scheme.
+func isProxy(value string) bool {
+	if !strings.Contains(value, "//") {
+		value = "http://" + value
+	}
+
+	u, err := url.Parse(value)
+	return err == nil && u.Hostname() != "" &&
+		slices.Contains([]string{"http", "https", "socks5", "socks5h"}, u.Scheme)
 }

@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -27,40 +28,41 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
 	defer cancel()
 
-	if proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u}); err != nil {
+	proxy, err := http.ProxyFromEnvironment(&http.Request{URL: u})
+	if err != nil {
 		return "", errors.New("HTTP_PROXY or HTTPS_PROXY is not a URL")
-	} else if proxy != nil {
-		if err := dial(ctx, proxy); err != nil {
-			return "", fmt.Errorf("the proxy of HTTP_PROXY or HTTPS_PROXY: %w", err)
-		}
-		return "its proxy can be reached; only --notify shows whether the receiver can", nil
 	}
 
-	if err := dial(ctx, u); err != nil {
-		return "", err
+	if proxy == nil {
+		return "can be reached; no alert was sent (--notify sends one)", dial(ctx, u)
 	}
 
-	return "can be reached; no alert was sent (--notify sends one)", nil
+	if err := dial(ctx, proxy); err != nil {
+		return "", fmt.Errorf("the proxy of HTTP_PROXY or HTTPS_PROXY: %w", err)
+	}
+
+	return "its proxy can be reached; only --notify shows whether the receiver can", nil
+}
+
+// ports are those of URLs without one.
+var ports = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}
+
+// A dialer connects, as net.Dialer and tls.Dialer do.
+type dialer interface {
+	DialContext(ctx context.Context, network, address string) (net.Conn, error)
 }
 
 // dial connects to u's host and disconnects.
 func dial(ctx context.Context, u *url.URL) error {
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[u.Scheme]
+	plain, encrypted := strings.CutSuffix(u.Scheme, "s")
+	var d dialer = new(net.Dialer)
+	if encrypted {
+		d = new(tls.Dialer)
 	}
 
-	address := net.JoinHostPort(u.Hostname(), port)
-	var conn net.Conn
-	var err error
-	if u.Scheme == "https" || u.Scheme == "smtps" {
-		conn, err = new(tls.Dialer).DialContext(ctx, "tcp", address)
-	} else {
-		conn, err = new(net.Dialer).DialContext(ctx, "tcp", address)
-	}
-
+	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])))
 	if errors.As(err, new(tls.RecordHeaderError)) {
-		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", strings.TrimSuffix(u.Scheme, "s"))
+		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", plain)
 	}
 	if err != nil {
 		return unreachable(err)

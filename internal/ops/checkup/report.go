@@ -46,90 +46,122 @@ type Output struct {
 
 // run runs all steps concurrently, prints them in order and reports whether none failed.
 func (o Output) run(ctx context.Context, steps []step) bool {
+	results := make([]func() (string, error), len(steps))
+	width := 0
+	for i, s := range steps {
+		width = max(width, utf8.RuneCountInString(s.name))
+		results[i] = s.start(ctx)
+	}
+
+	count := map[outcome]int{}
+	told := map[string]string{} // services that do not answer: the step that has said so
+	for i, s := range steps {
+		summary, err := results[i]()
+		err = tellOnce(told, s.name, err)
+		count[outcomeOf(err)]++
+		o.line(width, s.name, summary, err)
+	}
+
+	verdict := fmt.Sprintf("%d of %d checks passed", count[passed]+count[warned], len(steps))
+	if n := count[warned]; n > 0 {
+		verdict += ", " + humanize.Count(n, "warning")
+	}
+
+	if n := count[open]; n > 0 {
+		verdict += fmt.Sprintf(", %d could not be tried", n)
+	}
+
+	fmt.Fprintf(o.W, "\n%s\n", verdict)
+
+	return count[failed] == 0
+}
+
+// start begins a step, and returns what waits for its end.
+func (s step) start(ctx context.Context) (wait func() (string, error)) {
 	type result struct {
 		summary string
 		err     error
 	}
 
-	results, width := make([]chan result, len(steps)), 0
-	for i, s := range steps {
-		width = max(width, utf8.RuneCountInString(s.name))
-		results[i] = make(chan result, 1)
-		go func() {
-			ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
-			defer cancel()
-			summary, err := s.do(ctx)
-			results[i] <- result{summary, err}
-		}()
+	done := make(chan result, 1)
+	go func() {
+		ctx, cancel := context.WithTimeoutCause(ctx, s.limit, fmt.Errorf("no answer within %v", s.limit))
+		defer cancel()
+		summary, err := s.do(ctx)
+		done <- result{summary, err}
+	}()
+
+	return func() (string, error) {
+		r := <-done
+		return r.summary, r.err
+	}
+}
+
+// tellOnce returns the error of a step, or, if it is about a service of which told names a step that said so, which
+// step that is.
+func tellOnce(told map[string]string, step string, err error) error {
+	var silent *unanswered
+	if !errors.As(err, &silent) {
+		return err
 	}
 
-	passed := 0
-	open := 0
-	warned := 0
-	silent := map[string]string{} // services: the step that has told it
-	for i, s := range steps {
-		got := <-results[i]
-		var no *unanswered
-		if errors.As(got.err, &no) {
-			if first := silent[no.service]; first != "" {
-				got.err = undecided(fmt.Sprintf("not checked: %s does not answer, see %s", no.service, first))
-			} else {
-				silent[no.service] = s.name
-			}
-		}
-
-		o.line(width, s.name, got.summary, got.err)
-		switch {
-		case got.err == nil:
-			passed++
-		case errors.As(got.err, new(warning)):
-			passed++
-			warned++
-		case errors.As(got.err, new(undecided)):
-			open++
-		}
+	if first, ok := told[silent.service]; ok {
+		return undecided(fmt.Sprintf("not checked: %s does not answer, see %s", silent.service, first))
 	}
 
-	verdict := fmt.Sprintf("%d of %d checks passed", passed, len(steps))
-	if warned > 0 {
-		verdict += ", " + humanize.Count(warned, "warning")
+	told[silent.service] = step
+
+	return err
+}
+
+// An outcome is how a step ended.
+type outcome int
+
+const (
+	passed outcome = iota
+	warned         // it passed, but found what needs attention
+	open           // there was nothing to try
+	failed
+)
+
+// outcomeOf returns how a step ended that returned err.
+func outcomeOf(err error) outcome {
+	switch {
+	case err == nil:
+		return passed
+	case errors.As(err, new(undecided)):
+		return open
+	case errors.As(err, new(warning)):
+		return warned
 	}
 
-	if open > 0 {
-		verdict += fmt.Sprintf(", %d could not be tried", open)
-	}
-
-	fmt.Fprintf(o.W, "\n%s\n", verdict)
-
-	return passed+open == len(steps)
+	return failed
 }
 
 // Fail prints the line of a step that failed before the check could begin.
 func (o Output) Fail(name, why string) { o.line(0, name, "", errors.New(why)) }
 
+// The marks of outcomes, with and without a colour.
+var (
+	plainMarks = map[outcome]string{passed: "✓", warned: "!", open: "–", failed: "✗"}
+	colorMarks = map[outcome]string{
+		passed: "\x1b[32m✓\x1b[0m", // green
+		warned: "\x1b[33m!\x1b[0m", // yellow
+		open:   "\x1b[33m–\x1b[0m",
+		failed: "\x1b[31m✗\x1b[0m", // red
+	}
+)
+
 // line prints what one step found.
 func (o Output) line(width int, name, summary string, err error) {
-	const green, yellow, red, reset = "\x1b[32m", "\x1b[33m", "\x1b[31m", "\x1b[0m"
-	mark, color := "✓", green
-
-	switch {
-	case errors.As(err, new(undecided)):
-		mark = "–"
-		color = yellow
-		summary = err.Error()
-	case errors.As(err, new(warning)):
-		mark = "!"
-		color = yellow
-		summary = err.Error()
-	case err != nil:
-		mark = "✗"
-		color = red
-		summary = err.Error()
-	}
-
+	marks := plainMarks
 	if o.Color {
-		mark = color + mark + reset
+		marks = colorMarks
 	}
 
-	fmt.Fprintf(o.W, "%s %-*s  %s\n", mark, width, name, humanize.OneLine(summary))
+	if err != nil {
+		summary = err.Error()
+	}
+
+	fmt.Fprintf(o.W, "%s %-*s  %s\n", marks[outcomeOf(err)], width, name, humanize.OneLine(summary))
 }

@@ -20,28 +20,33 @@ func routes(set rules.Set, rs []receivers.Receiver) []string {
 	}
 
 	var lines []string
-	for _, rule := range set.Rules {
+	for i := range set.Rules {
+		rule := &set.Rules[i]
 		for _, level := range rule.Levels {
-			var names []string
-			for _, r := range rs {
-				if !r.Filters.Cover(rule.Name, level.Name) {
-					continue
-				}
-
-				name := r.Name
-				if where := condition(r.Filters, rule.Name, level.Name); where != "" && !rule.Silence() { // it sends no message
-					name += " (" + where + ")"
-				}
-
-				names = append(names, name)
-			}
-
-			to := cmp.Or(strings.Join(names, ", "), "nobody")
+			to := cmp.Or(strings.Join(wanting(rule, level.Name, rs), ", "), "nobody")
 			lines = append(lines, fmt.Sprintf("%s: goes to %s", config.RuleAndLevel(rule.Name, level.Name), to))
 		}
 	}
 
 	return lines
+}
+
+// wanting returns the receivers that get alerts of a rule and level, with the condition that they have for messages.
+func wanting(rule *rules.Rule, level string, rs []receivers.Receiver) (names []string) {
+	for _, r := range rs {
+		if !r.Filters.Cover(rule.Name, level) {
+			continue
+		}
+
+		name := r.Name
+		if where := condition(r.Filters, rule.Name, level); where != "" && !rule.Silence() { // it sends no message
+			name += " (" + where + ")"
+		}
+
+		names = append(names, name)
+	}
+
+	return names
 }
 
 // condition says which messages alerts of a rule and level must be about; "" if any.

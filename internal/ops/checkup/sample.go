@@ -80,21 +80,26 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 		s.reasons[v.Reason]++
 	}
 
-	switch {
-	case v.Reason == telemetry.ReasonOK:
+	if v.Reason == telemetry.ReasonOK {
 		s.read(e, v.Value, v.Base)
-	case !v.Reason.Decoded(), v.Reason == telemetry.ReasonInvalid: // or it has one there
-	case len(s.rule.Is) > 0:
-		s.placesIn(telemetry.WordFields(e.Body))
-	default:
-		s.placesIn(telemetry.Fields(e.Body))
+		return
+	}
+
+	for _, path := range s.candidates(e, v.Reason) {
+		s.places[path]++
 	}
 }
 
-func (s *sample) placesIn(paths []string) {
-	for _, path := range paths {
-		s.places[path]++
+// candidates returns where an event without a reading might have one.
+func (s *sample) candidates(e *telemetry.Event, why telemetry.Reason) []string {
+	switch {
+	case !why.Decoded(), why == telemetry.ReasonInvalid: // or it has one there
+		return nil
+	case len(s.rule.Is) > 0:
+		return telemetry.WordFields(e.Body)
 	}
+
+	return telemetry.Fields(e.Body)
 }
 
 // read takes a reading into the sample, for which limits are counted from base.
@@ -122,39 +127,12 @@ func (s *sample) read(e *telemetry.Event, value, base float64) {
 // if that is more than a tenth of the telemetry, or if the rule looks at no event, and not if all cannot be decoded.
 func (s *sample) verdict() (string, error) {
 	read := s.reasons[telemetry.ReasonOK]
-	if read > 0 && len(s.paths) == 0 {
-		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
+	if read == 0 {
+		return "", s.nothingRead()
 	}
 
-	other := s.reasons[telemetry.ReasonNotTelemetry]
-	// telemetry that the rule looks at, and no other rule reads
-	own := s.events - other - s.others - s.excluded - s.baseless
-	events, missing := humanize.Count(s.events, "event"), humanize.Or(s.paths)
-	switch {
-	case read > 0:
-
-	case s.excluded > 0 && own == 0:
-		return "", warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
-
-	case s.baseless > 0 && own == 0:
-		return "", warning(fmt.Sprintf("says nothing about any of %s: %s", events, s.noBase()))
-
-	case s.others > 0:
-		return "", warning(
-			fmt.Sprintf("no reading at %s in %s, of which other rules read %d; %s", missing, events, s.others, s.hint()),
-		)
-
-	case other == s.events:
-		return "", undecided(
-			events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have " +
-				"sent some",
-		)
-
-	case s.reasons[telemetry.ReasonNoDevice] == own:
-		return "", fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
-
-	default:
-		return "", fmt.Errorf("no reading at %s in %s (%s); %s", missing, events, s.undecoded(), s.hint())
+	if len(s.paths) == 0 {
+		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
 	}
 
 	text := fmt.Sprintf("%d read: %s", s.events, s.readings())
@@ -166,34 +144,61 @@ func (s *sample) verdict() (string, error) {
 		text += fmt.Sprintf("; not looked at %d: %s", s.excluded, s.exclusions())
 	}
 
-	if n := other + own - read; n > 0 {
+	missed := s.own() - read
+	if n := missed + s.reasons[telemetry.ReasonNotTelemetry]; n > 0 {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
 
-	if s.baseless > 0 {
+	tooMany := missed*10 > s.own()
+	switch {
+	case s.baseless > 0:
 		return "", warning(fmt.Sprintf("%s; says nothing about %d: %s", text, s.baseless, s.noBase()))
-	}
-
-	if n := own - read; n*10 > own {
-		if len(s.places) > 0 {
-			text += "; " + s.hint()
-		}
+	case tooMany && len(s.places) > 0:
+		return "", warning(text + "; " + s.hint())
+	case tooMany:
 		return "", warning(text)
 	}
 
 	return text, nil
 }
 
-// readings says where readings are, and how close they come to the limits.
-func (s *sample) readings() string {
-	var matched []string
-	for i, n := range s.found {
-		if n > 0 {
-			matched = append(matched, fmt.Sprintf("%s in %d", s.paths[i], n))
-		}
+// own returns how many events are telemetry that the rule looks at, and that no other rule reads.
+func (s *sample) own() int {
+	return s.events - s.reasons[telemetry.ReasonNotTelemetry] - s.others - s.excluded - s.baseless
+}
+
+// nothingRead says why the rule has found no reading.
+func (s *sample) nothingRead() error {
+	own := s.own()
+	events := humanize.Count(s.events, "event")
+	missing := fmt.Sprintf("no reading at %s in %s", humanize.Or(s.paths), events)
+
+	switch {
+	case s.excluded > 0 && own == 0:
+		return warning(fmt.Sprintf("looks at none of %s: %s", events, s.exclusions()))
+
+	case s.baseless > 0 && own == 0:
+		return warning(fmt.Sprintf("says nothing about any of %s: %s", events, s.noBase()))
+
+	case s.others > 0:
+		return warning(fmt.Sprintf("%s, of which other rules read %d; %s", missing, s.others, s.hint()))
+
+	case s.reasons[telemetry.ReasonNotTelemetry] == s.events:
+		return undecided(
+			events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have " +
+				"sent some",
+		)
+
+	case s.reasons[telemetry.ReasonNoDevice] == own:
+		return fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
 	}
 
-	text := strings.Join(matched, ", ")
+	return fmt.Errorf("%s (%s); %s", missing, s.undecoded(), s.hint())
+}
+
+// readings says where readings are, and how close they come to the limits.
+func (s *sample) readings() string {
+	text := s.matched()
 
 	switch {
 	case s.rule.Silence():
@@ -209,15 +214,29 @@ func (s *sample) readings() string {
 
 	text += fmt.Sprintf(", %s %s, limit %s", worst, s.rule.Text(s.worst), limits(s.rule))
 
-	if slices.ContainsFunc(s.rule.Levels, func(l rules.Level) bool { return l.Override != "" || s.rule.Base != "" }) {
-		reached := make([]string, len(s.reached))
-		for i, n := range s.reached {
-			reached[i] = strings.TrimSpace(fmt.Sprint(s.rule.Levels[i].Name, " in ", n))
-		}
-		text += ", reached " + humanize.And(reached)
+	hasOverride := func(l rules.Level) bool { return l.Override != "" }
+	if s.rule.Base == "" && !slices.ContainsFunc(s.rule.Levels, hasOverride) {
+		return text
 	}
 
-	return text
+	reached := make([]string, len(s.reached)) // limits differ by message
+	for i, n := range s.reached {
+		reached[i] = strings.TrimSpace(fmt.Sprint(s.rule.Levels[i].Name, " in ", n))
+	}
+
+	return text + ", reached " + humanize.And(reached)
+}
+
+// matched says at which paths readings are.
+func (s *sample) matched() string {
+	var paths []string
+	for i, n := range s.found {
+		if n > 0 {
+			paths = append(paths, fmt.Sprintf("%s in %d", s.paths[i], n))
+		}
+	}
+
+	return strings.Join(paths, ", ")
 }
 
 // noBase says what messages lack.
@@ -280,70 +299,87 @@ func (s *sample) hint() string {
 		return "they contain no " + what
 	}
 
-	rank := func(path string) int {
-		if !s.inFile && temperature.MatchString(path) {
-			return 0
-		}
-		return 1
-	}
-	order := func(a, b string) int { return cmp.Or(cmp.Compare(rank(a), rank(b)), mostFirst(s.places)(a, b)) }
+	order := func(a, b string) int { return cmp.Or(cmp.Compare(s.rank(a), s.rank(b)), mostFirst(s.places)(a, b)) }
 	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
-	advice := "add the right one to TEMPERATURE_FIELD"
 
+	return what + " found at " + counted(s.places, order) + ": " + s.advice(likely)
+}
+
+// rank returns 0 for a path that looks like that of what the rule is about, and 1 for others.
+func (s *sample) rank(path string) int {
+	if !s.inFile && temperature.MatchString(path) {
+		return 0
+	}
+	return 1
+}
+
+// advice says what to do with a likely path.
+func (s *sample) advice(likely string) string {
 	switch {
 	case s.inFile:
-		advice = "add the right one to the field of the rule " + s.rule.Name
-
-	case rank(likely) == 0:
-		set := []string{likely}
-		if s.reasons[telemetry.ReasonOK] > 0 {
-			set = append(slices.Clone(s.paths), likely)
-		}
-		advice = "set TEMPERATURE_FIELD=" + strings.Join(set, ",") + " if that is the temperature"
+		return "add the right one to the field of the rule " + s.rule.Name
+	case s.rank(likely) > 0:
+		return "add the right one to TEMPERATURE_FIELD"
+	case s.reasons[telemetry.ReasonOK] > 0:
+		likely = strings.Join(s.paths, ",") + "," + likely
 	}
 
-	return what + " found at " + counted(s.places, order) + ": " + advice
+	return "set TEMPERATURE_FIELD=" + likely + " if that is the temperature"
 }
 
 // newReading takes the events of partitions through the rules of set.
 func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionState) (reading, error) {
-	r := reading{partitions: partitions}
 	reader, err := set.Reader()
 	if err != nil {
-		return r, err
+		return reading{}, err
 	}
 
+	samples, err := newSamples(set, inFile)
+	if err != nil {
+		return reading{}, err
+	}
+
+	r := reading{partitions: partitions, samples: samples}
+	for _, p := range partitions {
+		for i := range p.Events {
+			r.add(reader, &p.Events[i])
+		}
+	}
+
+	return r, nil
+}
+
+// newSamples returns an empty sample for each rule.
+func newSamples(set rules.Set, inFile bool) ([]*sample, error) {
 	fields, reads := set.Fields()
+	samples := make([]*sample, len(set.Rules))
 	for i := range set.Rules {
 		var field *telemetry.Field
 		if at := reads[i].Field; at >= 0 {
 			field = &fields[at]
 		}
 
-		s, err := newSample(&set.Rules[i], field, inFile)
-		if err != nil {
-			return r, err
-		}
-
-		r.samples = append(r.samples, s)
-	}
-
-	for _, p := range partitions {
-		for i := range p.Events {
-			e := &p.Events[i]
-			views, reason := reader.Read(e)
-			if reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
-				r.telemetry = append(r.telemetry, *e)
-			}
-
-			readable := slices.ContainsFunc(views, func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" })
-			for j, s := range r.samples {
-				s.add(e, &views[j], readable)
-			}
+		var err error
+		if samples[i], err = newSample(&set.Rules[i], field, inFile); err != nil {
+			return nil, err
 		}
 	}
 
-	return r, nil
+	return samples, nil
+}
+
+// add takes an event through the rules.
+func (r *reading) add(reader *rules.Reader, e *telemetry.Event) {
+	views, reason := reader.Read(e)
+	if reason != telemetry.ReasonNotTelemetry && reason != telemetry.ReasonNoDevice {
+		r.telemetry = append(r.telemetry, *e)
+	}
+
+	hasReading := func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" }
+	readable := slices.ContainsFunc(views, hasReading)
+	for i, s := range r.samples {
+		s.add(e, &views[i], readable)
+	}
 }
 
 // partitions says whether every device has its events in one partition. That is undecided if none has sent two.
@@ -357,20 +393,11 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 
 			first, ok := in[e.Device]
 			if ok && first != p.ID {
-				return "", warning(
-					fmt.Sprintf(
-						"device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings "+
-							"in one; "+
-							"read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd "+
-							"SOURCE=iothub)",
-						e.Device,
-						first,
-						p.ID,
-					),
-				)
+				return "", inTwo(e.Device, first, p.ID)
 			}
 
-			in[e.Device], again = p.ID, again || ok
+			in[e.Device] = p.ID
+			again = again || ok
 		}
 	}
 
@@ -381,4 +408,16 @@ func partitions(all []eventhubs.PartitionState) (string, error) {
 	}
 
 	return fmt.Sprintf("%s, each in one", humanize.Count(len(in), "device")), nil
+}
+
+// inTwo warns of a device whose events are in two partitions.
+func inTwo(device, first, other string) error {
+	return warning(fmt.Sprintf(
+		"device %s is in the partitions %s and %s: rules with state, silence and recoveries need all of its readings "+
+			"in one; read the IoT Hub's own endpoint, which keeps a device in one (IOTHUB_CONNECTION_STRING, with azd "+
+			"SOURCE=iothub)",
+		device,
+		first,
+		other,
+	))
 }

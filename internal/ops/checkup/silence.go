@@ -34,22 +34,14 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 			continue
 		}
 
-		n := of.Known(r.Name)
-		known += n
-		if n > 0 {
-			partitions++
-		}
-
-		kept, err := ledger.Look(ctx, store, group+"/ledger/"+strings.TrimPrefix(record.Name, rosters))
+		n, err := silentNow(ctx, store, group+"/ledger/"+strings.TrimPrefix(record.Name, rosters), r)
 		if err != nil {
 			return "", err
 		}
 
-		for _, a := range kept.Alarms {
-			if a.Rule == r.Name && a.Silence && a.Open {
-				silent++
-			}
-		}
+		silent += n
+		known += of.Known(r.Name)
+		partitions += min(of.Known(r.Name), 1)
 	}
 
 	if known == 0 {
@@ -62,4 +54,20 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 		humanize.Count(partitions, "partition"),
 		silent,
 	), nil
+}
+
+// silentNow returns how many open alarms of r, which is about silence, are in a ledger.
+func silentNow(ctx context.Context, store records.Store, name string, r *rules.Rule) (n int, err error) {
+	kept, err := ledger.Look(ctx, store, name)
+	if err != nil {
+		return 0, err
+	}
+
+	for _, a := range kept.Alarms {
+		if a.Rule == r.Name && a.Silence && a.Open {
+			n++
+		}
+	}
+
+	return n, nil
 }

@@ -47,7 +47,8 @@ type Gate struct {
 // TestRule returns the first rule of set that alerts on a single reading, whatever else its message has.
 func TestRule(set rules.Set) (rules.Rule, error) {
 	for _, r := range set.Rules {
-		if r.Levels[0].For == 0 && len(r.Only) == 0 && r.Base == "" && !r.Silence() {
+		plain := len(r.Only) == 0 && r.Base == "" && !r.Silence()
+		if plain && r.Levels[0].For == 0 {
 			return r, nil
 		}
 	}
@@ -60,25 +61,16 @@ func TestRule(set rules.Set) (rules.Rule, error) {
 
 // body is a reading at the rule's first limit, or one that is normal. It is nil if no valid reading is normal.
 func body(r *rules.Rule, over bool) []byte {
-	var value any = r.Levels[0].Limit
-	switch {
-	case len(r.Is) > 0 && over:
-		value = r.Is[0]
-
-	case len(r.Is) > 0:
-		value = "normal again"
-
-	case !over:
-		normal, ok := normalValue(r)
-		if !ok {
-			return nil
-		}
-		value = normal
+	value, ok := normalValue(r)
+	if over {
+		value, ok = overValue(r), true
+	}
+	if !ok {
+		return nil
 	}
 
 	path, _, _ := strings.Cut(r.Field, ",")
-	parts := strings.Split(path, ".")
-	for _, part := range slices.Backward(parts) {
+	for _, part := range slices.Backward(strings.Split(path, ".")) {
 		value = map[string]any{part: value}
 	}
 
@@ -87,39 +79,49 @@ func body(r *rules.Rule, over bool) []byte {
 	return text
 }
 
-// normalValue returns a valid reading that ends an alarm of the rule's first level: one beyond its clear, or if that
-// is not valid, one half way to the end of what is.
-func normalValue(r *rules.Rule) (value float64, ok bool) {
+// overValue returns a number or word that is worth an alert.
+func overValue(r *rules.Rule) any {
+	if len(r.Is) > 0 {
+		return r.Is[0]
+	}
+	return r.Levels[0].Limit
+}
+
+// normalValue returns a word or a valid number that ends an alarm of the rule's first level: one beyond its clear, or
+// if that is not valid, one half way to the end of what is.
+func normalValue(r *rules.Rule) (value any, ok bool) {
+	if len(r.Is) > 0 {
+		return "normal again", true
+	}
+
 	clear, valid := r.Levels[0].Clear, r.Valid
-	value = clear - 1
+	number := clear - 1
 	if r.Below {
-		value = clear + 1
+		number = clear + 1
 	}
 
 	switch {
 	case valid == nil:
-	case value < valid.From:
-		value = (clear + valid.From) / 2
-	case value > valid.To:
-		value = (clear + valid.To) / 2
+	case number < valid.From:
+		number = (clear + valid.From) / 2
+	case number > valid.To:
+		number = (clear + valid.To) / 2
 	}
 
-	return value, r.Cleared(value, clear)
+	return number, r.Cleared(number, clear)
 }
+
+// A printer prints the line of a step, and reports whether that passed.
+type printer func(name, summary string, err error) bool
+
+// A progress says of a gate, the i-th, whether what is followed was claimed, and whether it is done.
+type progress func(s throttle.State, i int) (claimed, done bool)
 
 // Run sends the reading, follows it to the receivers, sends one that is normal, follows the recovery, and ends the
 // device's windows. It prints how long each step took, and reports whether all went well.
 func (t *Test) Run(ctx context.Context, out Output) bool {
-	width := len("recovery")
-	for _, g := range t.Gates {
-		width = max(width, len(g.Name))
-	}
-
-	for _, name := range t.Skipped {
-		width = max(width, len(name))
-	}
-
 	passed := true
+	width := t.width()
 	step := func(name, summary string, err error) bool {
 		out.line(width, name, summary, err)
 		passed = passed && (err == nil || errors.As(err, new(undecided)))
@@ -131,34 +133,62 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 
 	before := make([]int64, len(t.Gates)) // tokens
 	for i, g := range t.Gates {
-		state, err := g.Inspect(ctx, t.Device)
-		if err == nil && state.Phase != throttle.Open {
-			err = fmt.Errorf(
-				"%s had an alert already, and its window lasts another %s: wait, or use another --device",
-				t.Device,
-				humanize.Span(state.Until.Sub(state.Now)),
-			)
-		}
-
-		if err != nil {
+		var err error
+		if before[i], err = t.openToken(ctx, g); err != nil {
 			return step(g.Name, "", err)
 		}
-
-		before[i] = state.Token
 	}
-	defer func() {
-		if len(t.Gates) > 0 {
-			step("clean-up", "ended the device's windows", t.cleanUp(ctx))
-		}
-	}()
 
-	found := t.send(ctx, step, "sent", true, followFor, func(s throttle.State, g int) (claimed, done bool) {
-		return s.Token > before[g], s.Token > before[g] && s.Phase == throttle.Closed
+	if len(t.Gates) > 0 {
+		defer func() { step("clean-up", "ended the device's windows", t.cleanUp(ctx)) }()
+	}
+
+	found := t.send(ctx, step, "sent", true, followFor, func(s throttle.State, i int) (claimed, done bool) {
+		claimed = s.Token > before[i]
+		return claimed, claimed && s.Phase == throttle.Closed
 	})
-	if !found || !t.Rule.Resolved || t.Send == nil {
-		return passed
+	if found && t.Rule.Resolved && t.Send != nil {
+		t.recover(ctx, out, step)
 	}
 
+	return passed
+}
+
+// width returns that of the longest name of a step.
+func (t *Test) width() int {
+	width := len("recovery")
+	for _, g := range t.Gates {
+		width = max(width, len(g.Name))
+	}
+
+	for _, name := range t.Skipped {
+		width = max(width, len(name))
+	}
+
+	return width
+}
+
+// openToken returns the token of a gate that has no window for the device.
+func (t *Test) openToken(ctx context.Context, g Gate) (int64, error) {
+	state, err := g.Inspect(ctx, t.Device)
+	if err != nil {
+		return 0, err
+	}
+
+	if state.Phase != throttle.Open {
+		return 0, fmt.Errorf(
+			"%s had an alert already, and its window lasts another %s: wait, or use another --device",
+			t.Device,
+			humanize.Span(state.Until.Sub(state.Now)),
+		)
+	}
+
+	return state.Token, nil
+}
+
+// recover sends a reading that is normal, and follows the recovery.
+func (t *Test) recover(ctx context.Context, out Output, step printer) {
+	window := config.Plain(t.Rule.Window)
 	switch {
 	case !t.Recoveries:
 		step("recovery", "", undecided("not tested: readings that come over HTTP have none"))
@@ -167,29 +197,28 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 		step("recovery", "", undecided("not tested: no valid reading of the rule is normal"))
 
 	case t.Rule.Window > maxRecovery:
-		step("recovery", "", undecided("not tested: it comes when the window is over, in "+config.Plain(t.Rule.Window)))
+		step("recovery", "", undecided("not tested: it comes when the window is over, in "+window))
 
 	default:
-		fmt.Fprintf(out.W, "waiting for the recovery: it comes when the window is over, in %s\n", config.Plain(t.Rule.Window))
+		fmt.Fprintf(out.W, "waiting for the recovery: it comes when the window is over, in %s\n", window)
 		t.send(ctx, step, "recovery", false, t.Rule.Window+followFor, func(s throttle.State, _ int) (claimed, done bool) {
 			return s.Recovery || !s.Notified, !s.Notified
 		})
 	}
-
-	return passed
 }
 
 // send sends a reading and follows it until every gate is done, as look says. It reports whether all are.
 func (t *Test) send(
 	ctx context.Context,
-	step func(name, summary string, err error) bool,
+	step printer,
 	name string,
 	over bool,
 	limit time.Duration,
-	look func(throttle.State, int) (claimed, done bool),
+	look progress,
 ) bool {
 	ctx, cancel := context.WithTimeout(ctx, limit+t.Timeout)
 	defer cancel()
+
 	start := time.Now()
 	texts, errs := make([]string, len(t.Gates)), make([]error, len(t.Gates))
 	var following sync.WaitGroup
@@ -216,65 +245,84 @@ func (t *Test) send(
 }
 
 // follow waits until the i-th gate is done, and says how long that took.
-func (t *Test) follow(
-	ctx context.Context,
-	i int,
-	start time.Time,
-	look func(throttle.State, int) (claimed, done bool),
-) (string, error) {
-	var claimed time.Duration
-	by := ""
-	var last error
-	for tick := time.NewTicker(lookEvery); ; {
+func (t *Test) follow(ctx context.Context, i int, start time.Time, look progress) (string, error) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+
+	f := followed{start: start}
+	for {
 		s, err := t.Gates[i].Inspect(ctx, t.Device)
 		if err != nil && ctx.Err() == nil {
-			last = err
+			f.failed = err
 		}
 
 		if err == nil {
-			last = nil
-			took := time.Since(start)
-			begun, done := look(s, i)
-			if begun && claimed == 0 {
-				claimed, by = took, s.Replica
-			}
-
-			switch {
-			case done && claimed < took:
-				return fmt.Sprintf("claimed by %s after %s, accepted after %s", by, seconds(claimed), seconds(took)), nil
-			case done:
-				return fmt.Sprintf("accepted after %s, from %s", seconds(took), by), nil
+			claimed, done := look(s, i)
+			f.see(claimed, s.Replica)
+			if done {
+				return f.accepted(), nil
 			}
 		}
 
 		select {
 		case <-tick.C:
-			continue
 		case <-ctx.Done():
+			return "", f.gaveUp(ctx.Err())
 		}
+	}
+}
 
-		switch {
-		case errors.Is(ctx.Err(), context.Canceled):
-			return "", undecided("not followed")
+// followed is what was seen of a gate since start.
+type followed struct {
+	start   time.Time
+	took    time.Duration // from start to the last look
+	claimed time.Duration // likewise, to the first that saw a claim; 0 until then
+	by      string        // the replica that has claimed
+	failed  error         // of the last look
+}
 
-		case last != nil:
-			return "", last
+// see takes a look at the gate, which replica has claimed or not.
+func (f *followed) see(claimed bool, replica string) {
+	f.failed = nil
+	f.took = time.Since(f.start)
+	if claimed && f.claimed == 0 {
+		f.claimed = f.took
+		f.by = replica
+	}
+}
 
-		case claimed > 0:
-			return "", fmt.Errorf(
-				"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
-					"becomes a dead letter",
-				by,
-				seconds(claimed),
-				humanize.Span(time.Since(start)),
-			)
-		}
+// accepted says how long it took until the gate was done.
+func (f *followed) accepted() string {
+	if f.claimed < f.took {
+		return fmt.Sprintf("claimed by %s after %s, accepted after %s", f.by, seconds(f.claimed), seconds(f.took))
+	}
+	return fmt.Sprintf("accepted after %s, from %s", seconds(f.took), f.by)
+}
 
-		return "", fmt.Errorf(
-			"no worker has claimed it within %s: is one running with these settings, and reading? See its status page",
-			humanize.Span(time.Since(start)),
+// gaveUp says why the gate was not done when its context ended by err.
+func (f *followed) gaveUp(err error) error {
+	waited := humanize.Span(time.Since(f.start))
+	switch {
+	case errors.Is(err, context.Canceled):
+		return undecided("not followed")
+
+	case f.failed != nil:
+		return f.failed
+
+	case f.claimed > 0:
+		return fmt.Errorf(
+			"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
+				"becomes a dead letter",
+			f.by,
+			seconds(f.claimed),
+			waited,
 		)
 	}
+
+	return fmt.Errorf(
+		"no worker has claimed it within %s: is one running with these settings, and reading? See its status page",
+		waited,
+	)
 }
 
 // cleanUp ends the windows of the device.
