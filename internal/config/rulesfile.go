@@ -380,7 +380,7 @@ var ruleKeys = []string{
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "override", "only", "unit", "per"},
+	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "override", "unit", "per"},
 	{"is", "above", "below", "clear", "hysteresis", "override", "valid"},
 	{"above", "below"},
 	{"clear", "hysteresis"},

@@ -429,14 +429,14 @@ func FuzzRulesFile(f *testing.F) {
 
 // A rule about silence needs no field, and what it forgets depends on its duration.
 func TestSilentRule(t *testing.T) {
-	got, err := parse("rules:\n- {name: offline, silent: 15m}\n- {name: probe-dead, field: probe.temp, silent: 100h}\n- {name: gone, silent: 168h, forget: 400h}\n")
+	got, err := parse("rules:\n- {name: offline, silent: 15m}\n- {name: probe-dead, field: probe.temp, silent: 100h}\n- {name: gone, silent: 168h, forget: 400h, only: {kind: frozen}}\n")
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []rules.Rule{
 		{Name: "offline", Silent: 15 * time.Minute, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 168 * time.Hour},
 		{Name: "probe-dead", Field: "probe.temp", Silent: 100 * time.Hour, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 200 * time.Hour},
-		{Name: "gone", Silent: 168 * time.Hour, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 400 * time.Hour},
+		{Name: "gone", Silent: 168 * time.Hour, Levels: []rules.Level{{}}, Window: time.Minute, Forget: 400 * time.Hour, Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}}},
 	}
 	if !reflect.DeepEqual(got, want) {
 		t.Errorf("got  %+v\nwant %+v", got, want)

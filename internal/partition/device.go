@@ -28,9 +28,10 @@ type DeviceState struct {
 type HeardState struct {
 	Partition string    `json:"partition"`
 	Rule      string    `json:"rule"`
-	At        time.Time `json:"at"`                // when the hub took the last event that counts
-	Deadline  time.Time `json:"deadline,omitzero"` // from when on the device is silent; zero: nothing is expected of it
-	AsOf      time.Time `json:"asOf,omitzero"`     // the partition is known up to then; zero: it is being read
+	At        time.Time `json:"at"`                 // when the hub took the last event that counts
+	Deadline  time.Time `json:"deadline,omitzero"`  // from when on the device is silent; zero: nothing is expected of it
+	Excluded  bool      `json:"excluded,omitempty"` // nothing is expected of it because of the rule's Only
+	AsOf      time.Time `json:"asOf,omitzero"`      // the partition is known up to then; zero: it is being read
 }
 
 // HeardIn returns what a partition's roster has of a device.
@@ -43,7 +44,8 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 		}
 
 		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
-		if _, deadline := r.Silence(r.Column(rule.Name), h); deadline < math.MaxInt64 {
+		state.Excluded = !h.Expected()
+		if _, deadline := r.Silence(r.Column(rule.Name), h); !state.Excluded && deadline < math.MaxInt64 {
 			state.Deadline = time.UnixMilli(deadline).UTC()
 		}
 

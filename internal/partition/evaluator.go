@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -36,6 +37,7 @@ type Receiver struct {
 type Evaluator struct {
 	Rulebook
 	fields   int     // that Decoder finds
+	readings int     // of them, those that are not conditions, which come first
 	rules    []*rule // about readings
 	silences []*rule
 	levels   []*level // in the order of Rules
@@ -47,6 +49,11 @@ func NewEvaluator(b Rulebook) *Evaluator {
 	ev := &Evaluator{Rulebook: b, stateful: b.Rules.Stateful()}
 	fields, _ := b.Rules.Fields()
 	ev.fields = len(fields)
+	ev.readings = ev.fields
+	if i := slices.IndexFunc(fields, func(f telemetry.Field) bool { return f.Condition }); i >= 0 {
+		ev.readings = i
+	}
+
 	n := 0
 	for _, r := range b.Rules.Rules {
 		n += len(r.Levels)
@@ -116,6 +123,9 @@ func (ev *Evaluator) Decode(e *telemetry.Event) ([]telemetry.Found, telemetry.Re
 	ev.Counters.Events[reason].Add(1)
 	return found, reason
 }
+
+// Readings returns those of found that are no conditions.
+func (ev *Evaluator) Readings(found []telemetry.Found) []telemetry.Found { return found[:ev.readings] }
 
 // Reaches reports whether e, in which the decoder found found, reaches a limit of a rule without state, as nearly no
 // event does.

@@ -65,10 +65,29 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 
 // Heard implements silence.Alarms.
 func (s silenceAlarms) Heard(rule int, device string, before, at telemetry.Position) {
+	s.heardAgain(alarmKey{device, s.level(rule)}, before, at, "")
+}
+
+// Excluded implements silence.Alarms.
+func (s silenceAlarms) Excluded(
+	rule int,
+	e *telemetry.Event,
+	found []telemetry.Found,
+	before telemetry.Position,
+) {
+	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads.Only, e.Properties)
+	s.heardAgain(alarmKey{e.Device, s.level(rule)}, before, e.Position, because.Excluded(e))
+}
+
+// heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
+// device, if it is not empty.
+func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := alarmKey{device, s.level(rule)}
 	next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+	if next.due != nil {
+		next.due.Excluded = excluded
+	}
 
 	if at.NotAfter(s.skip) || at.NotAfter(s.replay) { // the ledger is further on, and yet has not heard it
 		s.change(key, next)
@@ -134,6 +153,24 @@ func (reg *register) saved(silences []opened) {
 	}
 }
 
+// says returns what silence.Rule.Says is of r.
+func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
+	if len(r.Only) == 0 {
+		return nil
+	}
+
+	return func(e *telemetry.Event, found []telemetry.Found) silence.Says {
+		switch because, all := r.Expects(found, r.reads.Only, e.Properties); {
+		case because != nil:
+			return silence.Excluded
+		case all:
+			return silence.Expected
+		}
+
+		return silence.Nothing
+	}
+}
+
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is
 // about silence.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
@@ -144,8 +181,9 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 	watched := make([]silence.Rule, len(reg.silences))
 	for i, r := range reg.silences {
 		watched[i] = silence.Rule{
-			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Limit: r.Silent},
+			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Limit: r.Silent},
 			Field:  r.reads.Field,
+			Says:   r.says(),
 			Forget: r.Forget,
 		}
 	}

@@ -176,9 +176,10 @@ func (r *reader) text() string {
 }
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
-// column, or with that of a rule that hears the same. If nobody has heard for that lately, or something else was
-// heard, devices count as heard now, and what a rule that hears the same has heard meanwhile counts. Columns of other
-// rules are kept for a while: see KeepIdle.
+// column, or with that of a rule that hears the same, unless it was about other devices: which ones it is about, only
+// their next events say. If nobody has heard for that lately, or something else was heard, devices count as heard now,
+// and what a rule that hears the same has heard meanwhile counts. Columns of other rules are kept for a while: see
+// KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
@@ -218,7 +219,7 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 			continue
 		}
 		hear(column, f)
-		if other := r.active(to.columns[column].Hears); r.columns[f].Idle != 0 && column < len(columns) && other >= 0 {
+		if other := r.active(to.columns[column]); r.columns[f].Idle != 0 && column < len(columns) && other >= 0 {
 			hear(column, other) // it has heard the same meanwhile
 		}
 	}
@@ -227,13 +228,16 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 
 // source returns the column of r that c goes on with, -1 if there is none.
 func (r *Roster) source(c Column) int {
-	if own := r.Column(c.Rule); own >= 0 {
+	if own := r.Column(c.Rule); own >= 0 && r.columns[own].Only == c.Only {
 		return own
 	}
-	return r.active(c.Hears)
+	return r.active(c)
 }
 
-// active returns a column that somebody hears for, and that hears this; -1 if there is none.
-func (r *Roster) active(hears string) int {
-	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Idle == 0 && c.Hears == hears })
+// active returns a column that somebody hears for, and that hears the same as c; -1 if there is none.
+func (r *Roster) active(c Column) int {
+	return slices.IndexFunc(r.columns, func(of Column) bool { return of.Idle == 0 && of.Same(c) })
 }
+
+// Same reports whether c and of hear the same of the same devices.
+func (c Column) Same(of Column) bool { return c.Hears == of.Hears && c.Only == of.Only }

@@ -6,6 +6,7 @@
 package roster
 
 import (
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -22,8 +23,14 @@ const (
 type Heard struct {
 	Sequence int64
 	Time     int64 // when the hub took it, in Unix ms
-	Quiet    int64 // until when the device is allowed to be silent, in Unix ms; 0: not at all
+	Quiet    int64 // until when the device is allowed to be silent, in Unix ms; 0: not at all. Or Excluded
 }
+
+// Excluded is the Quiet of a device of which a rule expects nothing, because of its Only.
+const Excluded = math.MaxInt64 - 1
+
+// Expected reports whether a rule expects something of a device of which h is the last event.
+func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded }
 
 // A Place is one in the partition.
 type Place struct {
@@ -35,6 +42,7 @@ type Place struct {
 type Column struct {
 	Rule  string        `json:"rule"`
 	Hears string        `json:"hears,omitempty"` // what events must have to count, as the user of the roster calls it
+	Only  string        `json:"only,omitempty"`  // which devices the rule expects to hear from; empty: all
 	Limit time.Duration `json:"limit"`           // after how long the rule calls a device silent
 
 	// Floor: of what was before it, something may be missing. So every device counts as heard there.
@@ -85,11 +93,11 @@ func (r *Roster) Column(rule string) int {
 	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Rule == rule })
 }
 
-// Known returns how many devices were heard for a rule.
+// Known returns of how many devices a rule expects something.
 func (r *Roster) Known(rule string) (n int) {
 	column := r.Column(rule)
 	for d := 0; column >= 0 && d < len(r.names); d++ {
-		if r.Heard(d, column) != (Heard{}) {
+		if r.Heard(d, column).Expected() {
 			n++
 		}
 	}

@@ -92,7 +92,7 @@ func TestRosterComesBack(t *testing.T) {
 		}
 		for _, name := range rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, roster.MaxName), 1, 20).Draw(t, "names") {
 			r.Hear(r.Add(string(name)), rapid.IntRange(0, len(fields)-1).Draw(t, "field"), roster.Heard{
-				Sequence: rapid.Int64().Draw(t, "sequence"), Time: rapid.Int64Range(1, 1<<42).Draw(t, "time"), Quiet: rapid.SampledFrom([]int64{0, 1, math.MaxInt64}).Draw(t, "quiet"),
+				Sequence: rapid.Int64().Draw(t, "sequence"), Time: rapid.Int64Range(1, 1<<42).Draw(t, "time"), Quiet: rapid.SampledFrom([]int64{0, 1, roster.Excluded, math.MaxInt64}).Draw(t, "quiet"),
 			})
 		}
 		packed := records.Compress(r.Encode())
@@ -193,6 +193,11 @@ func TestColumnsOfOtherRules(t *testing.T) {
 		}
 		return all
 	}
+	only := func(class, rule string) []roster.Column {
+		all := hears("temp", rule)
+		all[0].Only = class
+		return all
+	}
 	r := roster.New(hears("temp", "dead"))
 	r.Position.Sequence = 9
 	h := roster.Heard{Sequence: 5, Time: 100}
@@ -210,10 +215,12 @@ func TestColumnsOfOtherRules(t *testing.T) {
 		rule  string
 		since roster.Place
 	}{
-		"as before":        {r.With(hears("temp", "dead"), now), "dead", own},
-		"beside another":   {r.With(append(columns("other"), hears("temp", "dead")...), now), "dead", own},
-		"renamed":          {r.With(hears("temp", "lost"), now), "lost", own},
-		"it hears another": {r.With(hears("humidity", "dead"), now), "dead", anew},
+		"as before":          {r.With(hears("temp", "dead"), now), "dead", own},
+		"beside another":     {r.With(append(columns("other"), hears("temp", "dead")...), now), "dead", own},
+		"renamed":            {r.With(hears("temp", "lost"), now), "lost", own},
+		"it hears another":   {r.With(hears("humidity", "dead"), now), "dead", anew},
+		"it is about others": {r.With(only("frozen", "dead"), now), "dead", roster.Place{}},
+		"the same others":    {r.With(append(only("frozen", "other"), only("frozen", "dead")...), now), "dead", roster.Place{}},
 		"missing for a time, and another heard the same": {missed, "dead", roster.Place{Sequence: 9, Time: now}},
 		"missing for a time":                             {r.With(other, 50).With(hears("temp", "dead"), now), "dead", anew},
 		"kept by two":                                    {r.With(other, 50).With(columns("another"), 60).With(hears("temp", "dead"), now), "dead", anew},

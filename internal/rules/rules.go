@@ -57,10 +57,12 @@ type Rule struct {
 	Is []string
 	// where a message has the number that the rule's limits and clears are counted from, as a Condition's Name; empty if
 	// these are what they say. See BaseFor
-	Base   string
-	Valid  *telemetry.Range // readings outside are ignored; nil: all are valid
-	Only   []Condition      // the rule looks only at events for which all of these hold
-	Levels []Level          // at least one, the mildest first
+	Base  string
+	Valid *telemetry.Range // readings outside are ignored; nil: all are valid
+	// the rule looks only at events for which all of these hold; of a rule about silence, it expects to hear from devices
+	// of which the last event that says anything of this says that all do. See Expects
+	Only   []Condition
+	Levels []Level // at least one, the mildest first
 	// how long readings must have been beyond the clear of a level for its alarm to end; 0: the first one counts
 	ClearedFor time.Duration
 	Window     time.Duration // the time without another alert of the device at this level
@@ -135,6 +137,15 @@ func (r *Rule) HeardBy() string {
 	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
 }
 
+// ExpectedBy names which devices r expects to hear from, if it is about silence; empty: all.
+func (r *Rule) ExpectedBy() string {
+	var only []string
+	for _, c := range r.Only {
+		only = append(only, fmt.Sprintf("%s is %q", c.Name, c.Values))
+	}
+	return strings.Join(only, " and ")
+}
+
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it is about silence, has a duration or a clear of its own, or tells when a device is normal again.
 func (r *Rule) Stateful() bool {
@@ -200,6 +211,27 @@ func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetr
 	}
 
 	return nil
+}
+
+// Expects says whether r, which is about silence, expects to hear from the device of such an event. because is the
+// first condition that says no, nil if none does, and all reports whether all say yes: one of which the event has
+// nothing says neither.
+func (r *Rule) Expects(
+	found []telemetry.Found, only []int, properties telemetry.Properties,
+) (because *Condition, all bool) {
+	all = true
+	for i := range r.Only {
+		c := &r.Only[i]
+		switch {
+		case c.Holds(found[only[i]], properties):
+		case found[only[i]].Reason == telemetry.ReasonOK || !properties.Get(c.Name).IsNull():
+			return c, false
+		default:
+			all = false
+		}
+	}
+
+	return nil, all
 }
 
 // Reads says which of the fields that a decoder finds a rule reads.

@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 // A reading of one device: a value, and when the hub and the device took it, in seconds; the device's time is 0 if it
@@ -277,6 +278,50 @@ func TestStateless(t *testing.T) {
 	}
 	if resolved.Rules[0].Resolved = true; !resolved.Stateful() {
 		t.Error("a rule that tells when a device is normal again has no state")
+	}
+}
+
+// A rule about silence expects to hear from a device by what its messages say of it; what they lack says nothing.
+func TestExpects(t *testing.T) {
+	s := rules.Set{Rules: []rules.Rule{{Name: "offline", Silent: time.Minute, Levels: []rules.Level{{}}, Only: []rules.Condition{
+		{Name: "kind", Values: []string{"frozen"}}, {Name: "load", Values: []string{"full", "half"}},
+	}}}}
+	d, err := s.Decoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, reads := s.Fields()
+	for _, tt := range []struct {
+		body    string
+		load    any // the property
+		because string
+		all     bool
+	}{
+		{`{"kind": "Frozen", "load": "half"}`, nil, "", true},
+		{`{"kind": "frozen"}`, "full", "", true},
+		{`{"kind": "frozen"}`, nil, "", false},
+		{`{"kind": null}`, "full", "", false},
+		{`not JSON`, nil, "", false},
+		{`{"kind": "chilled"}`, nil, "kind", false},
+		{`{"kind": "frozen"}`, "empty", "load", false},
+		{`not JSON`, "empty", "load", false},
+	} {
+		e := telemetry.Event{Device: "d", Body: []byte(tt.body)}
+		if tt.load != nil {
+			e.Properties = telemetrytest.Properties(map[string]any{"load": tt.load})
+		}
+		found := make([]telemetry.Found, 2)
+		if reason := d.DecodeAll(&e, found); reason != telemetry.ReasonOK {
+			t.Errorf("%s: %v, and no rule reads anything of it", tt.body, reason)
+		}
+		because, all := s.Rules[0].Expects(found, reads[0].Only, e.Properties)
+		name := ""
+		if because != nil {
+			name = because.Name
+		}
+		if name != tt.because || all != tt.all {
+			t.Errorf("%s, load %v: excluded by %q, all %t; want %q, %t", tt.body, tt.load, name, all, tt.because, tt.all)
+		}
 	}
 }
 

@@ -18,7 +18,10 @@ type model struct {
 	last  time.Time                // of the last one of them that was not lost
 	heard map[string]time.Duration // devices that are known, and when they were heard last
 	gap   time.Duration            // when the first event came after one that was lost
+	says  map[string]string        // what devices have said last of whether they are expected
 }
+
+const unsure = "unsure"
 
 const lost = "nobody knows"
 
@@ -31,7 +34,21 @@ func (m *model) readAll() {
 		}
 		m.hear(e, true, 0)
 		m.last = e.Enqueued
-		m.heard[e.Device] = e.Enqueued.Sub(m.start)
+		m.learn(e.Device, string(e.Body), e.Enqueued.Sub(m.start))
+	}
+}
+
+// learn has the model hear a device, and what it says of whether it is expected.
+func (m *model) learn(device, about string, at time.Duration) {
+	before, known := m.heard[device]
+	m.heard[device] = at
+	switch {
+	case about != nothing:
+		m.says[device] = about
+	case !known:
+		m.says[device] = excluded
+	case at-before > forget-time.Minute: // it may have been forgotten
+		m.says[device] = unsure
 	}
 }
 
@@ -46,6 +63,9 @@ func (m *model) lookAndJudge(t *rapid.T) {
 			continue
 		}
 		at, known := m.heard[device]
+		if m.says[device] == excluded {
+			t.Fatalf("%s fell silent, and nothing is expected of it", device)
+		}
 		if !known || m.start.Add(at).UnixMilli() != s.Heard || s.Deadline < s.Heard+limit.Milliseconds() {
 			t.Fatalf("%s was heard at %v (known: %v), and it fell silent: %+v", device, at, known, s)
 		}
@@ -80,6 +100,9 @@ func (m *model) everybody(t *rapid.T) {
 		switch {
 		case silent < limit && open:
 			t.Fatalf("%s is silent, and was heard %v ago", device, silent)
+		case m.says[device] == excluded && open:
+			t.Fatalf("%s is silent, and nothing is expected of it", device)
+		case m.says[device] != expected:
 		case silent > limit+10*time.Second && m.now-m.gap > limit+10*time.Second && silent < forget-time.Minute && !open:
 			t.Fatalf("%s is not silent, and was heard %v ago", device, silent)
 		case silent > forget+10*time.Second && open:
@@ -92,12 +115,15 @@ func (m *model) everybody(t *rapid.T) {
 // not, and in the end everybody is who is.
 func TestWatchIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		m := &model{bench: newBench(t), heard: map[string]time.Duration{}, gap: -forget}
+		m := &model{bench: newBench(t), heard: map[string]time.Duration{}, gap: -forget, says: map[string]string{}}
 		device := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("device-", rapid.IntRange(0, 3).Draw(t, "n")) })
 		removed := map[string]int64{}
 		var saved time.Time // of the last event in the roster that was written last
 		t.Repeat(map[string]func(*rapid.T){
-			"send": func(t *rapid.T) { m.publish(device.Draw(t, "device")) },
+			"send": func(t *rapid.T) {
+				e := m.publish(device.Draw(t, "device"))
+				e.Body = []byte(rapid.SampledFrom([]string{expected, expected, excluded, nothing}).Draw(t, "says"))
+			},
 			"read": func(*rapid.T) { m.readAll() },
 			"pass": func(t *rapid.T) {
 				m.now += time.Duration(rapid.IntRange(1, 400).Draw(t, "s")) * time.Second
@@ -117,6 +143,7 @@ func TestWatchIsTheModel(t *testing.T) {
 					t.Fatalf("%s was heard, and is not known", name)
 				}
 				delete(m.heard, name)
+				delete(m.says, name)
 				if is {
 					removed[name] = read
 				}

@@ -60,7 +60,7 @@ func (b *bench) begin(
 	at telemetry.Position, removed map[string]int64,
 ) (from telemetry.Position, ended []silence.Ended) {
 	b.t.Helper()
-	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Forget: forget}
+	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget}
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
@@ -71,6 +71,23 @@ func (b *bench) begin(
 		open = append(open, silence.Open{Device: device, Since: b.fell[device].Since})
 	}
 	return b.Begin(at, open, removed)
+}
+
+// What events say of whether their device is expected to be heard, in their bodies.
+const (
+	expected = ""
+	excluded = "excluded"
+	nothing  = "nothing"
+)
+
+func says(e *telemetry.Event, _ []telemetry.Found) silence.Says {
+	switch string(e.Body) {
+	case excluded:
+		return silence.Excluded
+	case nothing:
+		return silence.Nothing
+	}
+	return silence.Expected
 }
 
 func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
@@ -87,6 +104,11 @@ func (b *bench) Fell(_ int, s silence.Silence) bool {
 func (b *bench) Heard(_ int, device string, _, at telemetry.Position) {
 	b.say("%s heard by %d", device, at.Sequence)
 	delete(b.fell, device)
+}
+
+func (b *bench) Excluded(_ int, e *telemetry.Event, _ []telemetry.Found, _ telemetry.Position) {
+	b.say("%s excluded by %d", e.Device, e.Sequence)
+	delete(b.fell, e.Device)
 }
 
 func (b *bench) Lit(int, telemetry.Position) {
@@ -120,6 +142,13 @@ func (b *bench) hear(e telemetry.Event, counts bool, quiet time.Duration) {
 	b.Lock()
 	defer b.Unlock()
 	b.Hear(&e, roster.Hash(e.Device), nil, counts, until)
+}
+
+// sendsAbout has a device send an event now, which is heard, and says this of whether it is expected.
+func (b *bench) sendsAbout(device, about string) {
+	e := b.publish(device)
+	e.Body = []byte(about)
+	b.hear(*e, true, 0)
 }
 
 // sends has devices send events now, which are heard.
@@ -221,6 +250,39 @@ func TestWatch(t *testing.T) {
 			b.look()
 			b.refuse = false
 		}, "oven fell"},
+		{"it says that nothing is expected of it", func(b *bench) {
+			b.sendsAbout("oven", excluded)
+			b.sendsAbout("oven", nothing)
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, ""},
+		{"it says nothing of that, and something was expected", func(b *bench) {
+			b.sendsAbout("oven", nothing)
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "oven fell"},
+		{"nobody has ever said that it is expected", func(b *bench) {
+			b.sendsAbout("stove", nothing)
+			pass(b, limit-m)
+			b.sends("oven")
+			pass(b, 2*m)
+			b.sends("kiln")
+		}, ""},
+		{"it is expected again", func(b *bench) {
+			b.sendsAbout("oven", excluded)
+			b.sends("oven")
+			pass(b, limit+2*s)
+			b.sends("kiln")
+		}, "oven fell"},
+		{"it was silent, and says that nothing is expected of it", func(b *bench) {
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.look()
+			b.sendsAbout("oven", excluded)
+			pass(b, limit+2*s)
+			b.sends("kiln")
+			b.sends("kiln")
+		}, "oven fell, oven excluded by 3"},
 		{"it is quiet", func(b *bench) {
 			b.hear(*b.publish("oven"), true, 2*limit)
 			pass(b, limit+2*s)

@@ -28,9 +28,21 @@ const (
 // A Rule says when a device is silent: after Limit.
 type Rule struct {
 	roster.Column
-	Field  int           // of what the decoder finds: what an event must have to count; -1: nothing
+	Field int // of what the decoder finds: what an event must have to count; -1: nothing
+	// Says is what an event that counts says of whether the rule expects to hear from its device; nil: it always does.
+	// It is fast and allocates nothing.
+	Says   func(e *telemetry.Event, found []telemetry.Found) Says
 	Forget time.Duration // after how much silence nothing is expected of a device any more
 }
+
+// Says is what an event says of whether a rule expects to hear from its device.
+type Says uint8
+
+const (
+	Expected Says = iota
+	Excluded
+	Nothing // the rule expects of the device what it did before; nothing, if the device was not known
+)
 
 // A Silence is that of one device, or of the whole partition. Times are in Unix ms.
 type Silence struct {
@@ -49,6 +61,9 @@ type Alarms interface {
 	Fell(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
 	Heard(rule int, device string, before, at telemetry.Position)
+	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
+	// before, because that says that the rule expects nothing more of the device.
+	Excluded(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position)
 	// Lit says that most of the partition is heard again, as of a position.
 	Lit(rule int, at telemetry.Position)
 	// Forgotten says that a silence has ended by itself, because nothing more is expected of the device.
@@ -200,7 +215,7 @@ func (w *Watch) Begin(
 	}
 	for _, o := range open {
 		for rule := range w.rules {
-			if w.rules[rule].Hears == w.rules[o.Rule].Hears {
+			if w.rules[rule].Same(w.rules[o.Rule].Column) {
 				w.learn(o, rule)
 			}
 		}
@@ -254,7 +269,7 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, c
 	if !counts || w.wasRemoved(e) {
 		return true
 	}
-	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued), Quiet: quiet}
+	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
 	for i := range w.rules {
 		if field := w.rules[i].Field; field >= 0 && found[field].Reason != telemetry.ReasonOK {
@@ -265,12 +280,24 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, c
 				return false
 			}
 		}
+		says := w.rules[i].says(e, found)
+		h.Quiet = quiet
+		if says == Excluded || says == Nothing && !w.roster.Heard(device, i).Expected() {
+			h.Quiet = roster.Excluded
+		}
 		w.roster.Hear(device, i, h)
-		if len(w.open) > 0 {
-			w.end(i, e, before)
+		if len(w.open) > 0 && w.ends(i, e) {
+			w.end(i, e, found, before, says)
 		}
 	}
 	return true
+}
+
+func (r *Rule) says(e *telemetry.Event, found []telemetry.Found) Says {
+	if r.Says == nil {
+		return Expected
+	}
+	return r.Says(e, found)
 }
 
 // number returns that of a device in the roster, -1 if there is no room for it.
@@ -324,21 +351,26 @@ func (w *Watch) dawn(from int64, at roster.Place) {
 func (w *Watch) expects(rule int) (n int) {
 	for device := range w.roster.Len() {
 		_, open := w.open[key{rule, w.roster.Name(device)}]
-		if !open && w.roster.Heard(device, rule).Time != 0 {
+		if !open && w.roster.Heard(device, rule).Expected() {
 			n++
 		}
 	}
 	return n
 }
 
-// end ends the silence of e's device by a rule, if it is about an earlier event.
-func (w *Watch) end(rule int, e *telemetry.Event, before telemetry.Position) {
-	k := key{rule, e.Device}
-	since, open := w.open[k]
-	if !open || e.Sequence <= since.Sequence {
+// ends reports whether e's device has a silence by a rule that is about an earlier event.
+func (w *Watch) ends(rule int, e *telemetry.Event) bool {
+	since, open := w.open[key{rule, e.Device}]
+	return open && e.Sequence > since.Sequence
+}
+
+// end ends the silence of e's device by a rule.
+func (w *Watch) end(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position, says Says) {
+	delete(w.open, key{rule, e.Device})
+	if says == Excluded {
+		w.alarms.Excluded(rule, e, found, before)
 		return
 	}
-	delete(w.open, k)
 	w.alarms.Heard(rule, e.Device, before, e.Position)
 }
 

@@ -215,7 +215,8 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 // to what Decode returns for that field alone. It returns ReasonOK if at least one field
 // has a reading, or else the reason of the first field that is there. Conditions do not count.
 //
-// A Decoder without fields does not look into the body. It returns ReasonOK for telemetry of a device.
+// A Decoder without fields does not look into the body. Without other fields than conditions it returns ReasonOK for
+// telemetry of a device.
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	found = found[:d.fields]
 	reason := unread(e)
@@ -235,6 +236,10 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d.start, text, found) })
 
 	reason = ReasonMissing
+	if d.aside == 1<<d.fields-1 { // nothing but conditions
+		reason = ReasonOK
+	}
+
 	for i := range found {
 		f := &found[i]
 		if f.Reason == ReasonMalformed && end != ReasonOK {

@@ -90,7 +90,7 @@ func (callers) Settled(delivery.Key, *delivery.Notice) {}
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
 	found, reason := in.rules.Decode(&e)
-	in.seen.Note(&e, reason, found)
+	in.seen.Note(&e, reason, in.rules.Readings(found))
 	switch {
 	case reason != telemetry.ReasonOK:
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}

@@ -195,6 +195,12 @@ var plantedBugs = []plantedBug{
 		{"silence/elsewhere.go", "Hears: rules[k.rule].Hears", "Hears: rules[k.rule].Rule"},
 		{"roster/roster.go", "r.columns[i].Hears == hears", "r.columns[i].Rule == hears"},
 	}},
+	{"a device of which nothing is expected is silent", []edit{
+		{"silence/watch.go", "		if says == Excluded || says == Nothing &&", "		if says == Nothing &&"},
+	}},
+	{"a message that says nothing of what is expected changes that", []edit{
+		{"silence/watch.go", "says == Nothing && !w.roster.Heard(device, i).Expected()", "says == Nothing"},
+	}},
 	{"on a compacted hub nobody is silent", []edit{
 		{"roster/roster.go", "		if to.Time-from > c.Limit.Milliseconds() {", "		if true {"},
 	}},

@@ -225,6 +225,20 @@ func (p *plan) settle() {
 	if d.chance(0.15) {
 		d.rebase(p)
 	}
+	if d.chance(0.15) {
+		p.choose()
+	}
+}
+
+// choose has rules about silence expect to hear only from devices that run.
+func (p *plan) choose() {
+	for _, set := range p.versions {
+		for i := range set {
+			if set[i].Silence() {
+				set[i].Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+			}
+		}
+	}
 }
 
 // usualBase is what messages mostly have for limits to be counted from.

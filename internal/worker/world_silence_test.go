@@ -76,6 +76,10 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 			}
 		}
 	}
+	home := slices.IndexFunc(w.logs, func(log *hubLog) bool { return log.id == a.Partition })
+	if w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
+		w.violated("S1: %s hears that %s is silent (%s), and nothing is expected of it", in.name, a.Device, s)
+	}
 	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
 		w.violated("S1: %s hears that %s is silent (%s) after %v", in.name, a.Device, s, a.Silent)
 	}
@@ -85,6 +89,36 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 				a.at.Sub(w.start), o.at.Sub(w.start))
 		}
 	}
+}
+
+// Whether a rule expects to hear from a device.
+const (
+	yes   = "yes"
+	no    = "no"
+	maybe = "maybe"
+)
+
+// isExpected says whether a rule expects to hear from a device in a partition at a time, by what that has said of itself.
+func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Time) string {
+	if len(r.Only) == 0 {
+		return yes
+	}
+	for i := len(log.readings) - 1; i >= 0; i-- {
+		m := log.readings[i]
+		if m.device != device || log.events[i].Enqueued.After(at) || !counts(r, m) {
+			continue
+		}
+		switch {
+		case m.fate == expired || m.fate == superseded || !w.isHeard(log, i, r):
+			return maybe
+		case m.fate == undecodable || m.value == 0: // it says nothing
+		case m.mode == "run":
+			return yes
+		default:
+			return no
+		}
+	}
+	return no
 }
 
 // replaced reports whether a message may not have been there any more at a time, because its device had sent another.
@@ -160,6 +194,11 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	}
 	message, at := w.lastOf(rule, device)
 	silent := time.Since(at)
+	expected := w.isExpected(w.logs[w.home(device)], rule, device, time.Now())
+	if expected == no && silent > rule.Window+3*time.Minute && rule.Resolved && last != nil && !last.Resolved && !dead &&
+		!w.scattered(device) && w.lasting(w.logs[w.home(device)], s, device) {
+		w.violated("S3: %s heard last that %s is silent (%s), and nothing is expected of it", in.name, device, s)
+	}
 	switch removed, forgotten := w.wasForgotten(rule, device, at); {
 	case at.IsZero() || dead || !w.lasting(w.logs[w.home(device)], s, device):
 	case silent < rule.Silent || forgotten || silent > rule.Forget+10*time.Minute:
@@ -167,7 +206,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 			!w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
-	case dark || removed:
+	case dark || removed || expected != yes:
 	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
 		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
 		in.filters.Cover(s.rule, s.level) && !w.excused(s, device, message, at):

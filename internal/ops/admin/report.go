@@ -96,7 +96,10 @@ func (f findings) heardText(r *rules.Rule) string {
 			text += ", as of " + f.clock(h.AsOf)
 		}
 
-		if !h.Deadline.IsZero() {
+		switch {
+		case h.Excluded:
+			text += "; nothing is expected of it: not " + only(r)
+		case !h.Deadline.IsZero():
 			text += fmt.Sprintf("; silent from %s on", f.clock(h.Deadline))
 		}
 	}

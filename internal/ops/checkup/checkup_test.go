@@ -203,6 +203,10 @@ func TestExplain(t *testing.T) {
 			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
 			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
 		},
+		"alerts when a device, of which the last message says that kind is frozen or fresh, has not sent anything for 15m; forgets it after 168h; at most one alert per device in 1m": {
+			Silent: 15 * time.Minute, Forget: 168 * time.Hour, Window: time.Minute, Levels: []rules.Level{{}},
+			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen", "fresh"}}},
+		},
 		"alerts when t is at or above 80; at most one alert per site in 1m": {Field: "t", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}},
 		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Valid: &telemetry.Range{From: -60, To: 150},

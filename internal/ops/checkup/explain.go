@@ -27,7 +27,7 @@ func Explain(r *rules.Rule) string {
 			}
 		}
 
-		fmt.Fprintf(&b, "alerts when a device has not sent %s for %s", of, config.Plain(r.Silent))
+		fmt.Fprintf(&b, "alerts when a device%s has not sent %s for %s", ofClass(r), of, config.Plain(r.Silent))
 		if r.Resolved {
 			b.WriteString(", with a recovery when it does")
 		}
@@ -96,6 +96,19 @@ func Explain(r *rules.Rule) string {
 	b.WriteString("; " + atMost(r))
 
 	return b.String()
+}
+
+// ofClass says which devices r expects to hear from, if these are not all.
+func ofClass(r *rules.Rule) string {
+	var says []string
+	for _, c := range r.Only {
+		says = append(says, c.Name+" is "+humanize.Or(c.Values))
+	}
+	if len(says) == 0 {
+		return ""
+	}
+
+	return ", of which the last message says that " + humanize.And(says) + ","
 }
 
 // atMost says how often r alerts.

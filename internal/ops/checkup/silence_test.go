@@ -20,6 +20,7 @@ func TestSilences(t *testing.T) {
 		for i, device := range []string{"a", "b", "c"} {
 			r.Hear(r.Add(device+partition), i%2, roster.Heard{Sequence: int64(i), Time: 1})
 		}
+		r.Hear(r.Add("d"+partition), 0, roster.Heard{Sequence: 5, Time: 1, Quiet: roster.Excluded}) // not expected by offline
 		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode()); err != nil {
 			t.Fatal(err)
 		}
