@@ -81,9 +81,10 @@ func Statements(reports [][]byte) (all []Statement) {
 // Trouble returns why alerts of partitions that these replicas read would not go out, and "" if all would.
 func Trouble(now time.Time, of []Statement) string {
 	for _, m := range of {
-		if m.Status.State == Starting || m.Status.State == Draining {
+		if m.is(Starting, Draining) {
 			continue // the partitions tell
 		}
+
 		if why := m.trouble(now); why != "" {
 			return "replica " + m.Replica + ": " + why
 		}
@@ -92,10 +93,13 @@ func Trouble(now time.Time, of []Statement) string {
 	return ""
 }
 
+// is reports whether m's replica is in one of these states.
+func (m Statement) is(states ...State) bool { return slices.Contains(states, m.Status.State) }
+
 // trouble returns why alerts of m's partitions would not go out.
 func (m Statement) trouble(now time.Time) string {
 	switch {
-	case m.Status.State == GoingOut || m.Status.State == Idle || m.Status.State == Standby:
+	case m.is(GoingOut, Idle, Standby):
 	case len(m.Status.Problems) > 0:
 		return m.Status.Headline + " " + humanize.Capital(m.Status.Problems[0].Line(now))
 	default:

@@ -197,7 +197,13 @@ func (m *Monitor) probeDue() *Replica {
 	now := time.Now()
 	idle, failing := m.Store.idle(now)
 	_, suspect := m.Checkpoints.idle(now) // it may be the same account
-	if m.draining || idle < probeFailing || idle < probeIdle && !failing && !suspect {
+
+	pause := probeIdle
+	if failing || suspect {
+		pause = probeFailing
+	}
+
+	if m.draining || idle < pause {
 		return nil
 	}
 
@@ -221,30 +227,14 @@ func (m *Monitor) logChanges() {
 		present[key] = true
 		r := m.reported[key]
 		if r == nil {
-			r = &reported{next: now}
-			if p.By == ByPartitions {
-				r.next = p.Since.Add(2 * settle) // they may be changing hands
-			}
+			r = &reported{next: firstLine(p, now)}
 			m.reported[key] = r
 		}
 
-		if r.Problem = p; now.Before(r.next) {
-			continue
+		r.Problem = p
+		if !now.Before(r.next) {
+			m.logProblem(r, now)
 		}
-
-		msg := words[p.By].begin
-		if r.pause > 0 {
-			msg = "still: " + msg
-		}
-
-		r.pause = min(max(remindFirst, 2*r.pause), remindLast)
-		r.next = now.Add(r.pause)
-		log := m.log.Error
-		if p.By == ByReceiver || p.By == ByDevices {
-			log = m.log.Warn // the others may be well, or nothing is wrong here
-		}
-
-		log(msg, p.field(), zap.String("for", p.Lasts(now)), zap.String("error", p.Why), zap.String("effect", p.Effect))
 	}
 
 	for key, r := range m.reported {
@@ -257,6 +247,32 @@ func (m *Monitor) logChanges() {
 			m.log.Info(words[r.By].end, r.field(), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
 		}
 	}
+}
+
+// firstLine returns when a problem is logged first.
+func firstLine(p Problem, now time.Time) time.Time {
+	if p.By == ByPartitions {
+		return p.Since.Add(2 * settle) // they may be changing hands
+	}
+	return now
+}
+
+// logProblem logs a problem, and says when it does so again.
+func (m *Monitor) logProblem(r *reported, now time.Time) {
+	msg := words[r.By].begin
+	if r.pause > 0 {
+		msg = "still: " + msg
+	}
+
+	r.pause = min(max(remindFirst, 2*r.pause), remindLast)
+	r.next = now.Add(r.pause)
+
+	log := m.log.Error
+	if !r.isOurs() {
+		log = m.log.Warn // the others may be well, or nothing is wrong here
+	}
+
+	log(msg, r.field(), zap.String("for", r.Lasts(now)), zap.String("error", r.Why), zap.String("effect", r.Effect))
 }
 
 func (p Problem) field() zap.Field {

@@ -36,48 +36,58 @@ const (
 
 // conclude sets what r, which has its problems, says in short.
 func (v view) conclude(r *Report) {
-	var blocked, partly, others []string
-	var idle time.Time
-	r.Ready = true
-	for _, p := range r.Problems {
-		r.Ready = r.Ready && (p.By == ByReceiver || p.By == ByDevices)
+	w := v.weigh(r.Problems)
+	silence := humanize.Span(v.now.Sub(w.idle))
 
-		switch {
-		case p.By == ByDevices:
-			idle = p.Since
-		case p.keeps == all || !v.source.Running && p.By != ByReceiver:
-			blocked = append(blocked, p.What)
-		case p.keeps == some:
-			partly = append(partly, p.What)
-		default:
-			others = append(others, p.What)
+	for _, may := range []struct {
+		be       bool
+		state    State
+		headline string
+	}{
+		{v.draining, Draining, "Draining: alerts in progress are being settled."},
+		{v.standby != "", Standby, "Standing by: " + v.standby + "."},
+		{len(w.blocked) > 0, Blocked, "No alerts are going out: " + inShort(w.blocked) + "."},
+		{!v.source.Running, Starting, "Starting: waiting for the hub and the checkpoint store to answer."},
+		{len(w.partly) > 0, Partly, "Some alerts aren't going out: " + inShort(w.partly) + ". " + v.stillGoingOut()},
+		{len(w.others) > 0, Impaired, "Alerts are going out, but " + inShort(w.others) + "."},
+		{!w.idle.IsZero(), Idle, "Alerts would go out, but no event has arrived for " + silence + "."},
+		{true, GoingOut, v.goingOut(r.Waiting)},
+	} {
+		if may.be {
+			r.State, r.Headline = may.state, may.headline
+			break
 		}
 	}
 
-	switch {
-	case v.draining:
-		r.State = Draining
-		r.Headline = "Draining: alerts in progress are being settled."
-		r.Ready = false
-	case v.standby != "":
-		// Ready, or a rolling update would never stop the replicas that this one waits for.
-		r.State, r.Headline = Standby, "Standing by: "+v.standby+"."
-	case len(blocked) > 0:
-		r.State, r.Headline = Blocked, "No alerts are going out: "+inShort(blocked)+"."
-	case !v.source.Running:
-		r.State, r.Headline = Starting, "Starting: waiting for the hub and the checkpoint store to answer."
-		r.Ready = false
-	case len(partly) > 0:
-		r.State = Partly
-		r.Headline = "Some alerts aren't going out: " + inShort(partly) + ". " + v.stillGoingOut()
-	case len(others) > 0:
-		r.State, r.Headline = Impaired, "Alerts are going out, but "+inShort(others)+"."
-	case !idle.IsZero():
-		r.State = Idle
-		r.Headline = "Alerts would go out, but no event has arrived for " + humanize.Span(v.now.Sub(idle)) + "."
-	default:
-		r.State, r.Headline = GoingOut, v.goingOut(r.Waiting)
+	// One that stands by is ready, or a rolling update would never stop the replicas that it waits for.
+	r.Ready = !slices.ContainsFunc(r.Problems, Problem.isOurs) && r.State != Draining && r.State != Starting
+}
+
+// isOurs reports whether a restart or another replica could help.
+func (p Problem) isOurs() bool { return p.By != ByReceiver && p.By != ByDevices }
+
+// A weight is what is wrong, by what that keeps from going out.
+type weight struct {
+	blocked, partly, others []string
+	idle                    time.Time // since when nothing comes; zero if something does
+}
+
+// weigh sorts problems by what they keep from going out.
+func (v view) weigh(problems []Problem) (w weight) {
+	for _, p := range problems {
+		switch {
+		case p.By == ByDevices:
+			w.idle = p.Since
+		case p.keeps == all || !v.source.Running && p.isOurs():
+			w.blocked = append(w.blocked, p.What)
+		case p.keeps == some:
+			w.partly = append(w.partly, p.What)
+		default:
+			w.others = append(w.others, p.What)
+		}
 	}
+
+	return w
 }
 
 // inShort says what is wrong, of which there may be much: each receiver may be down.
@@ -113,18 +123,22 @@ func (v view) stillGoingOut() string {
 		text += fmt.Sprintf(" of the other %d partitions that this replica owns", n)
 	}
 
-	var up []string
+	if up := v.receiversUp(); len(up) < len(v.receivers) {
+		text += " to " + names(up)
+	}
+
+	return text + " go out."
+}
+
+// receiversUp returns the names of the receivers that are not down.
+func (v view) receiversUp() (up []string) {
 	for _, to := range v.receivers {
 		if !to.Down {
 			up = append(up, to.Name)
 		}
 	}
 
-	if len(up) < len(v.receivers) {
-		text += " to " + names(up)
-	}
-
-	return text + " go out."
+	return up
 }
 
 // names lists names, of which there may be many.
@@ -151,6 +165,7 @@ func problem(by By, f telemetry.Fault, effect string) Problem {
 func answersAgain(by By, store string, f telemetry.Fault) Problem {
 	p := problem(by, f, "It answers again, and counts as usable once nothing has failed for "+humanize.Span(calm)+".")
 	p.What = store + " failed a moment ago"
+
 	return p
 }
 
@@ -164,6 +179,7 @@ func storeProblem(f telemetry.Fault, answers bool, waiting int) Problem {
 
 	p := problem(ByStore, f, humanize.Capital(waits(waiting))+" until the store accepts what is written to it.")
 	p.keeps = all
+
 	return p
 }
 
@@ -214,31 +230,43 @@ func (m *Monitor) partitionsProblem(v view) Problem {
 		m.unread = v.now
 	}
 
-	if !s.Running || s.Hub.Err != nil {
+	switch {
+	case !s.Running || s.Hub.Err != nil:
 		return Problem{}
-	}
-	if unread <= 0 {
+	case unread <= 0:
 		return atRiskProblem(s.AtRisk)
 	}
 
-	p := Problem{By: ByPartitions, Since: m.unread}
+	p := Problem{
+		By:     ByPartitions,
+		What:   unreadPartitions(s, unread),
+		Since:  m.unread,
+		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
+		keeps:  keptBy(unread, s.Owned),
+	}
 	p.because(s.Faults)
-	ids := slices.SortedFunc(maps.Keys(s.Faults), telemetry.ComparePartitions)
-	p.What = partitionNames(ids) + " " + isAre(unread) + " not being read"
-
-	if len(ids) != unread { // the others are just being opened
-		p.What = fmt.Sprintf("%d of %s that this replica owns %s not being read",
-			unread, humanize.Count(s.Owned, "partition"), isAre(unread))
-	}
-
-	p.keeps = some
-	if s.Reading == 0 {
-		p.keeps = all
-	}
-
-	p.Effect = "Their readings wait in the hub. This is normal for a moment when partitions change hands."
 
 	return p
+}
+
+// unreadPartitions says in a clause that so many owned partitions are not read.
+func unreadPartitions(s telemetry.SourceStats, unread int) string {
+	verb := isAre(unread)
+	if len(s.Faults) == unread {
+		return fmt.Sprintf("%s %s not being read", partitionNames(s.Faults), verb)
+	}
+
+	// The others are just being opened.
+	owned := humanize.Count(s.Owned, "partition")
+	return fmt.Sprintf("%d of %s that this replica owns %s not being read", unread, owned, verb)
+}
+
+// keptBy returns what is kept from going out if so many of the partitions of this replica are not read.
+func keptBy(unread, of int) reach {
+	if unread >= of {
+		return all
+	}
+	return some
 }
 
 // atRiskProblem returns what there is to say about partitions that are read and may soon not be.
@@ -247,10 +275,9 @@ func atRiskProblem(faults map[string]telemetry.Fault) Problem {
 		return Problem{}
 	}
 
-	ids := slices.SortedFunc(maps.Keys(faults), telemetry.ComparePartitions)
 	p := Problem{
 		By:     ByPartitions,
-		What:   partitionNames(ids) + " may soon stop being read",
+		What:   partitionNames(faults) + " may soon stop being read",
 		Effect: "They are being read. When that happens, their readings wait in the hub.",
 	}
 	p.because(faults)
@@ -258,31 +285,43 @@ func atRiskProblem(faults map[string]telemetry.Fault) Problem {
 	return p
 }
 
-// partitionNames names partitions.
-func partitionNames(ids []string) string {
+// partitionNames names the partitions that are the keys of a map.
+func partitionNames[V any](of map[string]V) string {
+	ids := sortedIDs(of)
 	if len(ids) == 1 {
 		return "partition " + ids[0]
 	}
 	return "partitions " + names(ids)
 }
 
+// sortedIDs returns the partitions that are the keys of a map, in their order.
+func sortedIDs[V any](of map[string]V) []string {
+	return slices.SortedFunc(maps.Keys(of), telemetry.ComparePartitions)
+}
+
 // because sets why partitions are not well, and since when if that is earlier.
 func (p *Problem) because(faults map[string]telemetry.Fault) {
-	for i, id := range slices.SortedFunc(maps.Keys(faults), telemetry.ComparePartitions) {
+	for i, id := range sortedIDs(faults) {
 		f := faults[id]
 		if i == 0 {
 			p.Why = "partition " + id + ": " + oneLine(f.Err)
 		}
 
 		p.Refused = p.Refused || f.Refused
-		if !f.Since.IsZero() && (p.Since.IsZero() || f.Since.Before(p.Since)) {
-			p.Since = f.Since
-		}
+		p.Since = earliest(p.Since, f.Since)
 	}
 
 	if more := len(faults) - 1; more > 0 {
 		p.Why += fmt.Sprintf(" (and %s)", humanize.Count(more, "other partition"))
 	}
+}
+
+// earliest returns the earlier of two times, of which a zero one is none.
+func earliest(a, b time.Time) time.Time {
+	if a.IsZero() || !b.IsZero() && b.Before(a) {
+		return b
+	}
+	return a
 }
 
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
@@ -301,13 +340,12 @@ func cut(why string) string {
 // idleProblem returns what there is to say if nothing comes from the partitions that are read: no device is silent
 // then, but what lies before them is broken. The caller holds m.mu.
 func (m *Monitor) idleProblem(v view) Problem {
-	s := v.source
 	read := int64(0)
 	for _, p := range v.partitions {
 		read += p.ReadUntil.UnixMilli()
 	}
 
-	if read != m.read || m.readAt.IsZero() || !s.Running || s.Hub.Err != nil || s.Owned == 0 || s.Reading < s.Owned {
+	if read != m.read || m.readAt.IsZero() || !v.readsAll() {
 		m.read, m.readAt = read, v.now
 	}
 
@@ -322,6 +360,12 @@ func (m *Monitor) idleProblem(v view) Problem {
 		Effect: "Check whether devices are connected to the IoT Hub, and whether its route to this hub is enabled and " +
 			"healthy.",
 	}
+}
+
+// readsAll reports whether the replica has partitions and reads them all.
+func (v view) readsAll() bool {
+	s := v.source
+	return s.Running && s.Hub.Err == nil && s.Owned > 0 && s.Reading >= s.Owned
 }
 
 // ledgers returns by partition the ledgers that cannot be read or written, or of these only those
@@ -352,23 +396,16 @@ func (m *Monitor) ledgerProblem(v view) Problem {
 	}
 
 	p.because(faults)
-	of := func(ledgers map[string]partition.LedgerState) string {
-		return partitionNames(slices.SortedFunc(maps.Keys(ledgers), telemetry.ComparePartitions))
-	}
-
 	if len(waiting) == 0 {
-		p.What = of(failing) + " cannot record alarms in the ledger"
+		p.What = partitionNames(failing) + " cannot record alarms in the ledger"
 		p.Effect = "Alerts go out, but no recoveries are sent, and the checkpoint does not move: " +
 			"after a restart what follows it is read again, but no alert is sent twice."
 		return p
 	}
 
-	p.What = of(waiting) + " cannot be read without the ledger"
+	p.What = partitionNames(waiting) + " cannot be read without the ledger"
 	p.Effect = "Readings wait in the hub: without the ledger, nobody knows which alarms are open."
-	p.keeps = some
-	if len(waiting) >= v.source.Reading {
-		p.keeps = all
-	}
+	p.keeps = keptBy(len(waiting), v.source.Reading)
 
 	return p
 }
@@ -419,7 +456,8 @@ const longPace = 10 * time.Second
 func paced(receivers []delivery.ReceiverState) string {
 	var parts []string
 	for _, to := range receivers {
-		if to.Down || to.Waiting < 2 || to.Left < longPace {
+		isPaced := !to.Down && to.Waiting >= 2 && to.Left >= longPace
+		if !isPaced {
 			continue
 		}
 

@@ -96,12 +96,14 @@ func (d *Dependency) Called(kind Kind, err error) {
 	if errors.Is(err, context.Canceled) {
 		return
 	}
+
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	now := time.Now()
 	if kind == Write {
 		d.wrote = now
 	}
+
 	d.outages[kind].called(now, err)
 }
 
@@ -126,24 +128,34 @@ func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Con
 	ctx, ended := d.Call(ctx)
 
 	return ctx, func(c lease.Call) {
-		failed, granted := c.Outcome == lease.OutcomeError, c.Outcome == lease.OutcomeOK
-		switch {
-		case failed && op == lease.OpAcquire:
-			ended(Write, c.Err)
-		case failed && op == lease.OpRead:
-			ended(Read, c.Err)
-		case failed:
-			ended(Renew, c.Err)
-		case granted && op == lease.OpAcquire:
-			ended(Write, nil)
+		if c.Outcome == lease.OutcomeError {
+			ended(kindOf(op), c.Err)
+			return
+		}
+
+		shown := Read
+		if c.Outcome == lease.OutcomeOK && op != lease.OpRelease {
+			shown = kindOf(op)
+		}
+
+		ended(shown, nil)
+		if shown == Write {
 			d.Called(Renew, nil)
 			d.Called(Read, nil)
-		case granted && op == lease.OpExtend:
-			ended(Renew, nil)
-		default:
-			ended(Read, nil)
 		}
 	}
+}
+
+// kindOf returns what a store has to do for an operation.
+func kindOf(op lease.Operation) Kind {
+	switch op {
+	case lease.OpAcquire:
+		return Write
+	case lease.OpRead:
+		return Read
+	}
+
+	return Renew
 }
 
 // fault returns why the service cannot be used, and whether it has answered since; its error is nil if it can be.
@@ -155,6 +167,7 @@ func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 		if !o.counts || o.over(now) {
 			continue
 		}
+
 		if f.Err == nil || !o.answers {
 			f, answers = d.explained(o.since, o.err), o.answers
 		}
@@ -162,6 +175,7 @@ func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 			break
 		}
 	}
+
 	return f, answers
 }
 
@@ -171,6 +185,7 @@ func (d *Dependency) explained(since time.Time, err error) telemetry.Fault {
 	if d.Explain != nil {
 		f.Err = d.Explain(err)
 	}
+
 	return f
 }
 
@@ -181,6 +196,7 @@ func (d *Dependency) idle(now time.Time) (idle time.Duration, failing bool) {
 	for _, o := range d.outages {
 		failing = failing || !o.over(now)
 	}
+
 	return now.Sub(d.wrote), failing
 }
 
@@ -194,7 +210,9 @@ func Try(ctx context.Context, s lease.Store, key string) error {
 	if err != nil {
 		return err
 	}
+
 	_ = s.Release(ctx, l, "") // else it frees by itself
+
 	return nil
 }
 
