@@ -3,7 +3,8 @@
 // A receiver begins at the rate that its service documents, or without one. Once it says that it
 // was sent too much, nothing goes until the end of the wait that it asks for. Then its rate is half
 // of what it refused, with one message at a time, and grows: by as much as it lost within a
-// minute, and doubling every ten seconds after that, up to what is documented. After five minutes
+// minute, and doubling every ten seconds after that, up to what is documented. Refusals in a row,
+// as in an outage that is called overload, halve it once. After five minutes
 // without another refusal the rest of what was learned is forgotten.
 package pace
 
@@ -171,6 +172,10 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 	}
 
 	p.refused = now
+	if p.refusals > 1 { // a receiver that takes nothing does not say how much would be too much
+		return
+	}
+
 	switch {
 	case p.rate > 0:
 		p.ceiling = p.rate

@@ -117,6 +117,27 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+// An outage that a receiver calls overload, as with 503, says nothing about how much it takes when it is over.
+func TestOutage(t *testing.T) {
+	p := pace.New(notify.Limits{})
+	at := time.Duration(0)
+	for range 100 {
+		at += 100 * time.Millisecond
+		p.Begin(at, true)
+		p.Taken(at)
+	}
+
+	for range 8 {
+		at = max(at, p.Next(true)) + time.Millisecond
+		p.Begin(at, true)
+		p.Refused(at, at, 0)
+	}
+
+	if got := p.Rate(); got < 4.5 || got > 5.5 {
+		t.Errorf("after an outage %v messages go each second, want half of the 10 before it", got)
+	}
+}
+
 // Whatever happens, a wait that was asked for is kept, a documented rate is never exceeded, and some day a message goes.
 func TestBounds(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
