@@ -25,6 +25,9 @@ func (w *World) localTimes() (all []string) {
 				continue
 			}
 			content := w.blobs.Content(container, name)
+			if strings.Contains(name, "/owner/") { // what a replica says about itself to people: nothing is decided by it
+				content = nil
+			}
 			if plain, err := records.Decompress(content, maxBody); err == nil {
 				content = plain
 			}

@@ -84,7 +84,7 @@ func (j *judge) readings() {
 			continue
 		}
 
-		bound := j.due(e)
+		bound := j.due(i)
 		saying := func(d Delivery) bool { return !taken(d, i) }
 		switch {
 		case j.told(e, bound, saying), j.letter(e.At, bound):
@@ -126,12 +126,32 @@ func (j *judge) from(at time.Time) (d Delivery) {
 	return d
 }
 
-// due returns how long after an event its alert comes at most: until the event is settled, if that is known.
-func (j *judge) due(e event) time.Duration {
+// due returns how long after event i its alert comes at most: until the event is settled, if that is known. A later
+// event of the alarm may settle it, if its alert is still due then: that alert is about both.
+func (j *judge) due(i int) time.Duration {
+	e := j.events[i]
 	at := j.settledAt(e.Partition, e.Sequence)
 	if j.by.silence() || at.IsZero() {
 		return j.bound
 	}
+
+	for _, later := range j.events[i+1:] {
+		if later.At.After(at) {
+			break
+		}
+		if !later.needsAlert {
+			continue
+		}
+
+		settled := j.settledAt(later.Partition, later.Sequence)
+		if settled.IsZero() {
+			return j.bound
+		}
+		if settled.After(at) {
+			at = settled
+		}
+	}
+
 	return min(j.bound, max(0, at.Sub(e.At)))
 }
 

@@ -11,7 +11,7 @@ import (
 // settled that opened the alarm again.
 func TestSettled(t *testing.T) {
 	rule := verify.Rule{Name: "temperature", Resolved: true, Levels: []verify.Level{{Limit: 30, Clear: 30}}}
-	first := reading(1, 31)
+	first, second := reading(1, 31), reading(2, 32)
 	long := func(before int64, d verify.Delivery) verify.Delivery {
 		d.Settled = before
 		return d
@@ -23,6 +23,12 @@ func TestSettled(t *testing.T) {
 	}{
 		"alerted, then settled": {[]any{first, alerted(1, 1, 2)}, 2.5, findings{over: 1, opened: 1, alerts: 1}},
 		"settled, then alerted": {[]any{first, alerted(1, 1, 2)}, 1.5, findings{over: 1, opened: 1, alerts: 1, lost: 1}},
+		"settled by the alert about a later reading": {
+			[]any{first, second, alerted(2, 2, 3)}, 2.5, findings{over: 2, opened: 1, alerts: 1, suppressed: 1},
+		},
+		"settled before a later reading came": {
+			[]any{first, second, alerted(2, 2, 3)}, 1.5, findings{over: 2, opened: 1, alerts: 1, lost: 1},
+		},
 		"settled long before": {
 			[]any{first, long(first.Sequence+1, alerted(1, 1, 2))}, 0, findings{over: 1, opened: 1, alerts: 1, wrong: 1},
 		},
