@@ -7,6 +7,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // A selector says, in the hub's language, where a link begins.
@@ -74,17 +75,14 @@ func (c *cursor) restart() (all []selector) {
 	return append(all, afterOffset(beforeFirst))
 }
 
-// unknownSequence is an event's sequence number until follow assigns one.
-const unknownSequence = -1
-
 // follow moves c to e, which came next, and completes its position. It returns how many events are missing before e.
 //
 // Without a number e gets the next one: if numbers are not consecutive, that is too low and never too high, so that
 // nothing is skipped. Without an offset it gets that of the last event before it, and none if there is no such event or
 // e is a repetition: then it cannot become a checkpoint.
 func (c *cursor) follow(e *telemetry.Event) (missing int64) {
-	placed := e.Sequence != unknownSequence && e.Offset != ""
-	if e.Sequence == unknownSequence {
+	placed := e.Sequence != amqpfilter.Unnumbered && e.Offset != ""
+	if e.Sequence == amqpfilter.Unnumbered {
 		e.Sequence = c.reached() + 1
 	}
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // A naiveLog is a partition in a test: all its events, and which of them a cursor has followed.
@@ -34,7 +35,7 @@ func (e naiveEvent) placed() bool { return e.numbered && e.offset }
 func (e naiveEvent) handed() telemetry.Event {
 	h := telemetry.Event{Position: e.Position, Enqueued: e.Time}
 	if !e.numbered {
-		h.Sequence = unknownSequence
+		h.Sequence = amqpfilter.Unnumbered
 	}
 	if !e.offset {
 		h.Offset = ""
@@ -175,7 +176,7 @@ func TestCursorFollowsUndecodable(t *testing.T) {
 		}
 	}
 	c := cursorAt(Start{Earliest: true})
-	for i, e := range []*telemetry.Event{poison(0, "0"), poison(1, "100"), poison(unknownSequence, ""), poison(3, "")} {
+	for i, e := range []*telemetry.Event{poison(0, "0"), poison(1, "100"), poison(amqpfilter.Unnumbered, ""), poison(3, "")} {
 		if missing := c.follow(e); missing != 0 || e.Sequence != int64(i) || e.Offset != fmt.Sprint(min(i, 1)*100) &&
 			!(i == 0 && e.Offset == "0") {
 			t.Errorf("event %d is at %+v, and %d are missing", i, e.Position, missing)

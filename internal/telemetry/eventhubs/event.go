@@ -9,18 +9,20 @@ import (
 
 // appendEvents appends the events that have come in one message. The cursor completes their positions.
 func appendEvents(to []telemetry.Event, data []byte, kept *texts) []telemetry.Event {
-	events, n, ok := amqpfilter.Parse(data)
+	messages, n, ok := amqpfilter.Parse(data)
 	if !ok { // the filter has not seen that the link is opened
 		return append(to, telemetry.Event{
-			Position:    telemetry.Position{Sequence: unknownSequence},
+			Position:    telemetry.Position{Sequence: amqpfilter.Unnumbered},
 			Undecodable: "the message did not pass the filter",
 		})
 	}
+
 	for range n {
 		var m amqpfilter.Event
-		m, events = events.Next()
+		m, messages = messages.Next()
 		to = append(to, event(&m, kept))
 	}
+
 	return to
 }
 
@@ -34,14 +36,13 @@ func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
 		ContentType:     kept.get(m.ContentType),
 		ContentEncoding: kept.get(m.ContentEncoding),
 		Properties:      m.Properties,
-		Undecodable:     kept.get(m.Undecodable),
+		Undecodable:     m.Undecodable,
 	}
-	if m.Unnumbered {
-		e.Sequence = unknownSequence
-	}
+
 	if m.Enqueued != 0 {
 		e.Time = time.UnixMilli(m.Enqueued).UTC()
 		e.Enqueued = e.Time
 	}
+
 	return e
 }

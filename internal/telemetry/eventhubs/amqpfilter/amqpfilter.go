@@ -6,9 +6,9 @@
 // goroutine of its own, where nobody can recover; and some take fifty times their size in
 // memory.
 //
-// So the filter reads the messages instead (event.go), and makes an [Event] of each. The library
-// decodes nothing that a publisher wrote, and no publisher can write what an Event says about its
-// message, or pass a message off as an Event: each is made here, from whatever came.
+// So the library gets each message as mere data, in a message that the filter makes, and decodes
+// nothing that a publisher wrote. The reader of the partition makes an [Event] of it instead (event.go),
+// from whatever came.
 //
 // The filter follows frames as the library reads them (conn.go), and knows by what the library asks for which sessions
 // read a partition. What of a partition has come at once, the library gets as one message, because most of what

@@ -18,7 +18,7 @@ const (
 	headerSize = 8
 
 	maxFrame  = 64 << 10  // what the library offers to its peers
-	batch     = 32 << 10  // filtered at a time, about
+	batch     = 64 << 10  // filtered at a time, about
 	maxPooled = 256 << 10 // of a buffer, between messages
 )
 
@@ -47,7 +47,7 @@ type conn struct {
 	net.Conn
 
 	in        *bufio.Reader
-	held      []*session // that have Events which are not in out yet
+	held      []*session // that have messages which are not in out yet
 	heldBytes int
 	out       []byte // frames that were filtered
 	ready     []byte // the part of out that was not handed out yet
@@ -63,16 +63,15 @@ type conn struct {
 type session struct {
 	reads atomic.Bool // a partition
 
-	// merged counts the transfers of which the library knows nothing, because their Events came with another one.
+	// merged counts the transfers of which the library knows nothing, because their messages came with another one.
 	merged atomic.Uint32
 
 	max     int    // bytes of a message
-	partial []byte // what came of the present message, if that has several frames
-	large   bool   // there is more of it than is kept
+	partial []byte // what came of the present message, if that has several frames; up to max, and a byte of what is more
 
-	head    []byte // the transfer of the first of events, without its payload
-	message []byte // of the library
-	events  int    // in it
+	head     []byte // the transfer of the first of messages, without its payload
+	message  []byte // of the library
+	messages int    // of the hub in it
 }
 
 func (c *conn) Read(p []byte) (int, error) {
@@ -170,11 +169,11 @@ func (c *conn) frame(f []byte) error {
 	case reads && code == performAttach:
 		performative(f, fields[:])
 		if n, ok := fields[10].Uint(); ok && n > 0 {
-			s.max = int(min(n, MaxMessage))
+			s.max = max(int(min(n, MaxMessage)), messagesAt+sizes)
 		}
 	case reads && code == performFlow:
 		f = correct(f, func(fields []amqpvalue.Value) {
-			add(fields, nextOutgoingID, -s.merged.Load())
+			increase(fields, nextOutgoingID, -s.merged.Load())
 			fields[drain] = nil // the library asks for none, and would forget how much is on request
 		})
 	}
@@ -189,8 +188,8 @@ func (c *conn) session(number uint16) *session {
 	return c.own[number]
 }
 
-// transfer collects the payload of a message's frames and holds the Event that it makes of it. The frames but the last
-// lose theirs: once the library has it there is no way back.
+// transfer collects the payload of a message's frames and holds the message. The frames but the last lose theirs: once
+// the library has it there is no way back.
 func (c *conn) transfer(s *session, f []byte) error {
 	var fields [10]amqpvalue.Value
 	payload, ok := performative(f, fields[:])
@@ -209,7 +208,7 @@ func (c *conn) transfer(s *session, f []byte) error {
 		c.flush()
 		c.pass(head, nil)
 		s.keep(payload)
-	case len(s.partial) == 0 && !s.large:
+	case len(s.partial) == 0:
 		c.hold(s, head, payload)
 	default:
 		s.keep(payload)
@@ -221,14 +220,12 @@ func (c *conn) transfer(s *session, f []byte) error {
 
 // keep adds to what has come of a message.
 func (s *session) keep(payload []byte) {
-	if s.large = s.large || len(s.partial)+len(payload) > s.max; !s.large {
-		s.partial = append(s.partial, payload...)
-	}
+	room := s.max + 1 - len(s.partial)
+	s.partial = append(s.partial, payload[:min(len(payload), room)]...)
 }
 
 // drop forgets what has come of a message.
 func (s *session) drop() {
-	s.large = false
 	s.partial = s.partial[:0]
 	if cap(s.partial) > maxPooled {
 		s.partial = nil
@@ -242,60 +239,39 @@ func (c *conn) pass(head, payload []byte) {
 	binary.BigEndian.PutUint32(c.out[start:], uint32(len(c.out)-start))
 }
 
-// grows is more than any Event is larger than its message.
-const grows = 2 << 10
-
-// hold adds the Event of a message to those that the library gets in one. head is the transfer that it came with.
+// hold adds a message to those that the library gets in one. head is the transfer that it came with.
 func (c *conn) hold(s *session, head, message []byte) {
-	if s.events > 0 && len(s.message)+len(message)+grows > s.max {
+	if s.messages > 0 && len(s.message)+sizes+len(message) > s.max {
 		c.flush()
 	}
-	if s.events == 0 {
+
+	if s.messages == 0 {
 		s.head = head
 		s.message = begin(s.message[:0])
 		c.held = append(c.held, s)
 	} else {
 		s.merged.Add(1)
 	}
+
 	before := len(s.message)
-	s.message = s.add(s.message, message)
-	s.events++
+	s.message = add(s.message, message, s.max)
+	s.messages++
 	c.heldBytes += len(s.message) - before
 }
 
 // flush appends to out what is held.
 func (c *conn) flush() {
 	for _, s := range c.held {
-		seal(s.message, s.events)
+		seal(s.message, s.messages)
 		c.pass(s.head, s.message)
-		s.events = 0
+		s.messages = 0
 		if cap(s.message) > maxPooled {
 			s.message = nil
 		}
 	}
+
 	c.held = c.held[:0]
 	c.heldBytes = 0
-}
-
-// add appends to out the Event of a message.
-func (s *session) add(out, message []byte) []byte {
-	var e Event
-	err := e.read(message)
-	if s.large || len(message) > s.max {
-		err = errLarge
-	}
-	start := len(out)
-	if err == nil {
-		if out = e.append(out); eventsAt+len(out)-start > s.max { // a small message can grow
-			out = out[:start]
-			err = errLarge
-		}
-	}
-	if err != nil {
-		e.undecodable(message[:min(len(message), MaxKept, s.max/2)], err)
-		out = e.append(out)
-	}
-	return out
 }
 
 // Write takes note of sessions that read partitions, and corrects what the library says that it has received on them.
@@ -313,9 +289,9 @@ func (c *conn) Write(frame []byte) (int, error) {
 	case s != nil && code == performFlow:
 		n := s.merged.Load()
 		sent = correct(frame, func(fields []amqpvalue.Value) {
-			add(fields, nextIncomingID, n)
-			add(fields, deliveryCount, n)
-			add(fields, linkCredit, -n)
+			increase(fields, nextIncomingID, n)
+			increase(fields, deliveryCount, n)
+			increase(fields, linkCredit, -n)
 		})
 	}
 	if _, err := c.Conn.Write(sent); err != nil {
@@ -346,8 +322,8 @@ const (
 	drain          = 8
 )
 
-// add adds n to a number, if it is there.
-func add(fields []amqpvalue.Value, i int, n uint32) {
+// increase adds n to a number, if it is there.
+func increase(fields []amqpvalue.Value, i int, n uint32) {
 	if was, ok := fields[i].Uint(); ok {
 		fields[i] = binary.BigEndian.AppendUint32([]byte{amqpvalue.Uint}, uint32(was)+n)
 	}

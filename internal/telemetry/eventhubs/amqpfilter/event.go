@@ -11,24 +11,26 @@ import (
 
 // An Event is what the worker reads of a message.
 type Event struct {
-	Sequence   int64 // x-opt-sequence-number
-	Unnumbered bool  // the message has no readable sequence number
-	Enqueued   int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
+	Sequence int64 // x-opt-sequence-number; Unnumbered if the message has no readable one
+	Enqueued int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
+
+	// Undecodable is why the message could not be decoded, empty if it could.
+	Undecodable string
 
 	// Text, empty where the message has none.
-	Undecodable, Offset, Device, Source, ContentType, ContentEncoding []byte
+	Offset, Device, Source, ContentType, ContentEncoding []byte
 
 	Properties []byte // the application properties, an encoded map; empty if there are none
 
 	// Body is bytes or text, in whichever section they came. Of an undecodable message it is
-	// the message itself, or of a large one the first MaxKept bytes.
+	// the first MaxKept bytes of the message itself.
 	Body []byte
 }
 
-// texts are the fields of variable length before the body, in the order of their encoding.
-func (e *Event) texts() [7]*[]byte {
-	return [...]*[]byte{&e.Undecodable, &e.Offset, &e.Device, &e.Source, &e.ContentType, &e.ContentEncoding, &e.Properties}
-}
+// Unnumbered is the sequence number of an Event whose message has none: the hub's begin at 0.
+const Unnumbered = -1
+
+const sequenceName = "x-opt-sequence-number"
 
 // mark begins the data section of every message that the filter makes. It is random, so that
 // a message from a connection without a filter is not taken for one.
@@ -37,12 +39,12 @@ var mark = func() (m [8]byte) {
 	return m
 }()
 
-const sequenceName = "x-opt-sequence-number"
-
-// A message that the library gets has one data section: mark, the number of Events, and these, each after its length.
+// A message that the library gets has one data section: mark, the number of the hub's messages in it, and these, each
+// after its size and how much of it follows.
 const (
-	sectionAt = 8                         // where the section's content begins
-	eventsAt  = sectionAt + len(mark) + 4 // where the Events begin
+	sectionAt  = 8                         // where the section's content begins
+	messagesAt = sectionAt + len(mark) + 4 // where the hub's messages begin
+	sizes      = 4 + 4                     // before each of them
 )
 
 // begin appends the beginning of a message, which seal completes.
@@ -52,60 +54,49 @@ func begin(b []byte) []byte {
 	return append(b, 0, 0, 0, 0)
 }
 
-// seal completes a message of so many Events.
-func seal(message []byte, events int) {
+// add appends a message of the hub, or as much of it as there is room for in a message that has no other.
+func add(b, message []byte, room int) []byte {
+	kept := message[:min(len(message), room-messagesAt-sizes)]
+	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
+	b = binary.BigEndian.AppendUint32(b, uint32(len(kept)))
+
+	return append(b, kept...)
+}
+
+// seal completes a message with so many of the hub's.
+func seal(message []byte, messages int) {
 	binary.BigEndian.PutUint32(message[sectionAt-4:], uint32(len(message)-sectionAt))
-	binary.BigEndian.PutUint32(message[eventsAt-4:], uint32(events))
+	binary.BigEndian.PutUint32(message[messagesAt-4:], uint32(messages))
 }
 
-// append appends the Event to a message.
-func (e *Event) append(b []byte) []byte {
-	b = append(b, 0, 0, 0, 0)
-	start := len(b)
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Sequence))
-	b = binary.BigEndian.AppendUint64(b, uint64(e.Enqueued))
-	unnumbered := byte(0)
-	if e.Unnumbered {
-		unnumbered = 1
-	}
-	b = append(b, unnumbered)
-	for _, text := range e.texts() {
-		b = append(binary.AppendUvarint(b, uint64(len(*text))), *text...)
-	}
-	b = append(b, e.Body...)
-	binary.BigEndian.PutUint32(b[start-4:], uint32(len(b)-start))
-	return b
-}
+// Messages are those of the hub that have come in one message of the library.
+type Messages []byte
 
-// Events are those that have come in one message of the library, encoded.
-type Events []byte
-
-// Parse returns the Events of the data section of a message, of which there is at least one, and how many they are. ok
-// is false if the message has not passed the filter.
-func Parse(data []byte) (events Events, n int, ok bool) {
+// Parse returns the Messages of the data section of a message, of which there is at least one, and how many they are.
+// ok is false if the message has not passed the filter.
+func Parse(data []byte) (messages Messages, n int, ok bool) {
 	data, ok = bytes.CutPrefix(data, mark[:])
 	if !ok {
 		return nil, 0, false
 	}
-	return Events(data[4:]), int(binary.BigEndian.Uint32(data)), true
+	return Messages(data[4:]), int(binary.BigEndian.Uint32(data)), true
 }
 
-// Next returns the first of events, which aliases them, and those after it.
-func (events Events) Next() (e Event, rest Events) {
-	end := 4 + int(binary.BigEndian.Uint32(events))
-	data := events[4:end:end]
-	e.Sequence = int64(binary.BigEndian.Uint64(data))
-	e.Enqueued = int64(binary.BigEndian.Uint64(data[8:]))
-	e.Unnumbered = data[16] != 0
-	data = data[17:]
-	for _, text := range e.texts() {
-		size, n := binary.Uvarint(data)
-		end := n + int(size)
-		*text = data[n:end:end]
-		data = data[end:]
+// Next returns the Event of the first of messages, which aliases it, and those after it.
+func (messages Messages) Next() (e Event, rest Messages) {
+	size := binary.BigEndian.Uint32(messages)
+	end := sizes + binary.BigEndian.Uint32(messages[4:])
+	message := messages[sizes:end:end]
+
+	err := e.read(message)
+	if int(size) > len(message) {
+		err = errLarge
 	}
-	e.Body = data
-	return e, events[end:]
+	if err != nil {
+		e.undecodable(message, err)
+	}
+
+	return e, messages[end:]
 }
 
 // Sections of a message, in the order that they come in.
@@ -135,12 +126,12 @@ var (
 )
 
 // read sets e to what message says, as far as the error, which says why it is undecodable.
-// Unnumbered is set until a sequence number was read. e aliases message.
+// e aliases message.
 //
 // Only what the worker reads has to be readable: every other value is skipped by its size.
 // Sections come once and in order, so the annotations are the hub's, whatever follows them.
 func (e *Event) read(message []byte) error {
-	*e = Event{Unnumbered: true}
+	*e = Event{Sequence: Unnumbered}
 	last := byte(0)
 	for len(message) > 0 {
 		section, rest, ok := amqpvalue.Next(message)
@@ -162,7 +153,7 @@ func (e *Event) read(message []byte) error {
 			return err
 		}
 	}
-	if e.Unnumbered {
+	if e.Sequence == Unnumbered {
 		return errSequence
 	}
 	return nil
@@ -234,8 +225,9 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 		name, _ := key.Text()
 		switch string(name) {
 		case sequenceName:
-			e.Sequence, ok = value.Int()
-			e.Unnumbered = !ok
+			if e.Sequence, ok = value.Int(); !ok {
+				e.Sequence = Unnumbered
+			}
 		case "x-opt-offset":
 			if e.Offset, ok = value.Text(); !ok && !value.IsNull() {
 				err = errOffset
@@ -265,9 +257,10 @@ const maxText = 512
 // undecodable makes e the Event of a message that cannot be decoded, of which it has read a part. The position that the
 // message claims is kept, as far as it claims one.
 func (e *Event) undecodable(message []byte, cause error) {
+	kept := min(len(message), MaxKept)
 	*e = Event{
-		Sequence: e.Sequence, Unnumbered: e.Unnumbered, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
-		Undecodable: []byte(cause.Error()), Body: message,
+		Sequence: e.Sequence, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
+		Undecodable: cause.Error(), Body: message[:kept:kept],
 	}
 	if len(e.Offset) > maxText {
 		e.Offset = nil

@@ -1,17 +1,15 @@
 package amqpfilter
 
 // Message returns what the library gets in place of a message that comes alone.
-func Message(message []byte) []byte { return Appender()(nil, message) }
+func Message(message []byte) []byte { return AppendMessage(nil, message) }
 
-// Appender returns a function that appends to b what the library gets in place of a message. It may be called again.
-func Appender() func(b, message []byte) []byte {
-	l := &session{max: MaxMessage}
-	return func(b, message []byte) []byte {
-		start := len(b)
-		b = l.add(begin(b), message)
-		seal(b[start:], 1)
-		return b
-	}
+// AppendMessage appends to b what the library gets in place of a message.
+func AppendMessage(b, message []byte) []byte {
+	start := len(b)
+	b = add(begin(b), message, MaxMessage)
+	seal(b[start:], 1)
+
+	return b
 }
 
 // Read returns what is read of a message, and why it is undecodable.
