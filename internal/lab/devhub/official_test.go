@@ -106,9 +106,9 @@ func testClient(
 	// The worker has settled the first of these two, and the client goes on behind it.
 	settled := publish(t, h, devhub.Message{Partition: "3", Body: []byte("settled")})
 	publish(t, h, devhub.Message{Partition: "3", Body: []byte("next")})
-	ours := eventhubs.StoredCheckpoint{Position: telemetry.Position{
+	ours := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{
 		Sequence: settled.Sequence, Offset: settled.Offset, Time: settled.Enqueued, Generation: "4f1c09ab37e2d680",
-	}}
+	}}}
 	checkpoint := records.Record{Name: group.Checkpoint("3"), Values: ours.Values()}
 	if _, err := store.Write(t.Context(), checkpoint); err != nil {
 		t.Fatal(err)

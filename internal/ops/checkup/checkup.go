@@ -30,6 +30,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
 )
 
@@ -453,11 +454,12 @@ func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.P
 		return 0
 	}
 
-	owners, err := eventhubs.Owners(ctx, store, groupOf(c), c.OwnershipExpiry)
+	owned, err := ownership.List(ctx, store, groupOf(c).String())
 	if err != nil {
 		return 0
 	}
 
+	owners := owned.Owners(c.OwnershipExpiry)
 	for _, p := range all {
 		if p.Busy && owners[p.ID] == "" {
 			n++
@@ -561,7 +563,7 @@ func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 // writeCheckpoint writes a checkpoint of a consumer group in which no worker reads.
 func writeCheckpoint(ctx context.Context, store records.Store, c config.Config) error {
 	c.EventHubConsumerGroup = testGroup
-	checkpoint := eventhubs.StoredCheckpoint{Position: telemetry.Position{Offset: "0"}}
+	checkpoint := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Offset: "0"}}}
 	_, err := store.Write(ctx, records.Record{
 		Name:   groupOf(c).Checkpoint("0"),
 		Values: checkpoint.Values(),
@@ -638,7 +640,7 @@ func (k *checkup) storeName() string {
 
 // alerts asks the replicas that are running whether alerts go out.
 func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Store) (string, error) {
-	reports, err := eventhubs.Reports(ctx, store, groupOf(c), c.OwnershipExpiry)
+	reports, err := ownership.Reports(ctx, store, groupOf(c).String(), "", c.OwnershipExpiry)
 	if err != nil {
 		return "", err
 	}

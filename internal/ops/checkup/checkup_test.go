@@ -55,12 +55,12 @@ func TestProgress(t *testing.T) {
 	at := func(sequences ...int64) map[string]eventhubs.StoredCheckpoint {
 		all := map[string]eventhubs.StoredCheckpoint{}
 		for i, sequence := range sequences {
-			all[strconv.Itoa(i)] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: sequence}}
+			all[strconv.Itoa(i)] = eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: sequence}}}
 		}
 		return all
 	}
 	others := at(1, 100)
-	others["1"] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 100, Generation: "another"}}
+	others["1"] = eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 100, Generation: "another"}}}
 	for want, written := range map[string]map[string]eventhubs.StoredCheckpoint{
 		"no checkpoints yet: the first start begins at latest": nil,
 		"1 checkpoint, 2 events behind":                        at(0),

@@ -37,7 +37,7 @@ func TestKEDACount(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			checkpoints := map[string]eventhubs.StoredCheckpoint{}
 			if test.checkpoint != none {
-				checkpoints["0"] = eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: test.checkpoint}}
+				checkpoints["0"] = eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: test.checkpoint}}}
 			}
 			n, ahead := kedaCount([]eventhubs.PartitionState{test.partition}, checkpoints)
 			if n != test.want || ahead != test.ahead {

@@ -14,23 +14,22 @@ import (
 
 // A Group is a consumer group of an event hub. It and the names of its records
 // are in lower case, as other readers of checkpoints, such as KEDA, expect.
-type Group struct{ namespace, hub, group string }
+type Group string
 
 // NewGroup returns the group of a hub at a namespace's host name.
 func NewGroup(host, hub, group string) Group {
-	return Group{strings.ToLower(host), strings.ToLower(hub), strings.ToLower(group)}
+	return Group(strings.ToLower(host + "/" + hub + "/" + group))
 }
 
 // String returns namespace/hub/group, in lower case.
-func (g Group) String() string { return g.namespace + "/" + g.hub + "/" + g.group }
+func (g Group) String() string { return string(g) }
 
 // Checkpoint returns the name of a partition's checkpoint.
 func (g Group) Checkpoint(partition string) string { return g.String() + "/checkpoint/" + partition }
 
 // A StoredCheckpoint is a [telemetry.Checkpoint] as the store has it.
 type StoredCheckpoint struct {
-	telemetry.Position        // of the last event that is settled; other tools write no Generation
-	Ledger             string // as in a [telemetry.Checkpoint]
+	telemetry.Checkpoint // other tools write no Generation and no Ledger
 
 	etag string // of the record; empty if there is none yet
 }
@@ -61,62 +60,50 @@ func (c StoredCheckpoint) Values() map[string]string {
 	return values
 }
 
-// parseCheckpoint reads a record. Other tools may write no offset. A time that cannot be parsed is
-// as good as none.
-func parseCheckpoint(r records.Record) (StoredCheckpoint, error) {
-	c := StoredCheckpoint{etag: r.ETag, Ledger: r.Values[ledgerValue]}
-	var err error
+// parseCheckpoint reads a record; its error is an *UnreadableError. Other tools may write no offset. A time that cannot
+// be parsed is as good as none.
+func parseCheckpoint(r records.Record) (c StoredCheckpoint, err error) {
 	if c.Sequence, err = strconv.ParseInt(r.Values[sequenceValue], 10, 64); err != nil {
-		return StoredCheckpoint{}, fmt.Errorf("its metadata has no number %s", sequenceValue)
+		return StoredCheckpoint{}, &UnreadableError{r.Name}
 	}
 
 	c.Offset = r.Values[offsetValue]
 	c.Time, _ = time.Parse(time.RFC3339, r.Values[timeValue])
 	c.Generation = r.Values[generationValue]
+	c.Ledger = r.Values[ledgerValue]
+	c.etag = r.ETag
 
 	return c, nil
 }
 
 // An UnreadableError is a record with a checkpoint's name that is not a checkpoint.
-type UnreadableError struct {
-	Name string
-	Err  error
-}
+type UnreadableError struct{ Name string }
 
 func (e *UnreadableError) Error() string {
-	return fmt.Sprintf(
-		"%s is not a checkpoint: %v: remove it; until then this partition has no checkpoint and is read from its earliest "+
-			"event at every start",
-		e.Name,
-		e.Err,
-	)
+	const text = "%s is not a checkpoint: its metadata has no number %s: remove it; until then this partition has no " +
+		"checkpoint and is read from its earliest event at every start"
+	return fmt.Sprintf(text, e.Name, sequenceValue)
 }
-
-func (e *UnreadableError) Unwrap() error { return e.Err }
 
 // ReadCheckpoints returns the checkpoints of g by partition, and why those that
 // cannot be read cannot, each an *UnreadableError.
 func ReadCheckpoints(
-	ctx context.Context,
-	store records.Store,
-	g Group,
-) (map[string]StoredCheckpoint, map[string]error, error) {
+	ctx context.Context, store records.Store, g Group,
+) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
 	prefix := g.Checkpoint("")
 	all, err := records.All(ctx, store, prefix)
 	if err != nil {
 		return nil, nil, fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	readable, unreadable := map[string]StoredCheckpoint{}, map[string]error{}
+	readable, unreadable = map[string]StoredCheckpoint{}, map[string]error{}
 	for _, r := range all {
 		partition := strings.TrimPrefix(r.Name, prefix)
-		c, err := parseCheckpoint(r)
-		if err != nil {
-			unreadable[partition] = &UnreadableError{Name: r.Name, Err: err}
-			continue
+		if c, err := parseCheckpoint(r); err != nil {
+			unreadable[partition] = err
+		} else {
+			readable[partition] = c
 		}
-
-		readable[partition] = c
 	}
 
 	return readable, unreadable, nil
@@ -143,13 +130,6 @@ func (s *Source) checkpoints() *checkpoints {
 	}
 }
 
-// all returns the checkpoints by partition, and those that cannot be read.
-func (cs *checkpoints) all(
-	ctx context.Context,
-) (readable map[string]StoredCheckpoint, unreadable map[string]error, err error) {
-	return ReadCheckpoints(ctx, cs.store, cs.group)
-}
-
 // ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
 func (cs *checkpoints) ofOtherHub(partition string, c StoredCheckpoint) bool {
 	etag, beyond := cs.beyond[partition]
@@ -161,42 +141,33 @@ func sameGeneration(a, b string) bool { return a == "" || b == "" || a == b }
 
 // read returns a partition's checkpoint, a zero one if there is none.
 func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckpoint, error) {
-	name := cs.group.Checkpoint(partition)
-	r, err := cs.store.Stat(ctx, name)
-	if errors.Is(err, records.ErrNotFound) {
+	r, err := cs.store.Stat(ctx, cs.group.Checkpoint(partition))
+	switch {
+	case errors.Is(err, records.ErrNotFound):
 		return StoredCheckpoint{}, nil
-	}
-	if err != nil {
+	case err != nil:
 		return StoredCheckpoint{}, fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	c, err := parseCheckpoint(r)
-	if err != nil {
-		return StoredCheckpoint{}, &UnreadableError{Name: name, Err: err}
-	}
-
-	return c, nil
+	return parseCheckpoint(r)
 }
 
 // write replaces before by c; a zero before stands for no checkpoint.
 // records.ErrConflict if the store has something else.
 func (cs *checkpoints) write(
-	ctx context.Context,
-	partition string,
-	c telemetry.Checkpoint,
-	before StoredCheckpoint,
-) (next StoredCheckpoint, err error) {
-	next = StoredCheckpoint{Position: c.Position, Ledger: c.Ledger}
+	ctx context.Context, partition string, c telemetry.Checkpoint, before StoredCheckpoint,
+) (StoredCheckpoint, error) {
+	next := StoredCheckpoint{Checkpoint: c}
 	next.Generation = cs.generation
-	next.etag, err = cs.store.Write(
-		ctx,
-		records.Record{Name: cs.group.Checkpoint(partition), Values: next.Values(), ETag: before.etag},
-	)
+
+	var err error
+	name := cs.group.Checkpoint(partition)
+	next.etag, err = cs.store.Write(ctx, records.Record{Name: name, Values: next.Values(), ETag: before.etag})
 	if err != nil {
-		return next, fmt.Errorf("checkpoint store: %w", err)
+		err = fmt.Errorf("checkpoint store: %w", err)
 	}
 
-	return next, nil
+	return next, err
 }
 
 // advanceRounds is how often advance writes; a conflict means that another reader
@@ -208,11 +179,7 @@ const advanceRounds = 4
 // c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was
 // last seen, nil if it was not. owned is called right before each write, and its error ends advance.
 func (cs *checkpoints) advance(
-	ctx context.Context,
-	partition string,
-	c telemetry.Checkpoint,
-	known *StoredCheckpoint,
-	owned func() error,
+	ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, owned func() error,
 ) (*StoredCheckpoint, error) {
 	if !sameGeneration(c.Generation, cs.generation) {
 		return known, nil

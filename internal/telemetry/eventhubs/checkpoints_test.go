@@ -89,7 +89,7 @@ func FuzzCheckpoint(f *testing.F) {
 
 // A checkpoint without a ledger has no value of that name: it is what earlier versions wrote.
 func TestCheckpointWithoutLedger(t *testing.T) {
-	c := eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 7, Offset: "700"}}
+	c := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 7, Offset: "700"}}}
 	if values := c.Values(); !maps.Equal(values, map[string]string{"sequencenumber": "7", "offset": "700"}) {
 		t.Errorf("its values are %v", values)
 	}

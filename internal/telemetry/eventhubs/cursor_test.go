@@ -31,7 +31,7 @@ func TestGuessedNumberRereadsNothing(t *testing.T) {
 		t.Fatal(err)
 	}
 	last := snapshot.Partitions[0].Events[0]
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: last.Sequence, Offset: last.Offset, Time: last.Time}})
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: last.Sequence, Offset: last.Offset, Time: last.Time}}})
 	h.publishPoison(t, "0", lost)
 	s := h.source(t, h.config())
 	bodies, _ := read(t, s)
@@ -66,7 +66,7 @@ func TestRewindAfterAllAreRefused(t *testing.T) {
 	}
 	h.RefuseOffsets()
 	h.RefuseSequences()
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 3, Offset: "1", Time: at}})
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 3, Offset: "1", Time: at}}})
 	config, _ := h.watched()
 	s := h.source(t, config)
 	bodies := make(chan string, 10)
@@ -190,7 +190,7 @@ func TestExpiredPartitionIsNoStall(t *testing.T) {
 	t.Parallel()
 	h := newHub(t, 1)
 	h.Publish(t, "0", "settled", "never read", "never read either")
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 0, Offset: "0", Time: time.Now().Add(-48 * time.Hour).UTC().Truncate(time.Second)}})
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 0, Offset: "0", Time: time.Now().Add(-48 * time.Hour).UTC().Truncate(time.Second)}}})
 	h.Expire("0")
 	s := h.source(t, h.config())
 	s.SetLimits(time.Millisecond, 20*time.Millisecond, time.Minute, 300*time.Millisecond, 200*time.Millisecond)

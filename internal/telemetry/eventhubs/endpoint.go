@@ -154,7 +154,7 @@ const resumeMargin = 10 * time.Minute
 // resumeTime is the time from which to read another hub than the one of these
 // checkpoints so that nothing is missed: its partitions may hold other events. It
 // is zero, for the earliest event, if one of the checkpoints has no time.
-func resumeTime[M ~map[string]StoredCheckpoint](all M) (at time.Time) {
+func resumeTime(all map[string]StoredCheckpoint) (at time.Time) {
 	for _, c := range all {
 		if c.Time.IsZero() {
 			return time.Time{}

@@ -217,7 +217,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 
 		default:
 			p.written, p.cursor = &c, cursorAfter(c.Position)
-			p.resumed = telemetry.Checkpoint{Position: c.Position, Ledger: c.Ledger}
+			p.resumed = c.Checkpoint
 			p.resumed.Generation = h.generation // another tool does not write one
 		}
 

@@ -181,7 +181,7 @@ func TestRetentionOverrun(t *testing.T) {
 	texts, _ := numbered(10)
 	h.Publish(t, "0", texts...)
 	settled := time.Now().Add(-24 * time.Hour).UTC().Truncate(time.Second)
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 3, Offset: "300", Time: settled}})
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 3, Offset: "300", Time: settled}}})
 	config, logs := h.watched()
 	s := h.source(t, config)
 	bodies, _ := readAndSettle(t, s)

@@ -28,7 +28,7 @@ func TestLayoutIsThatOfAzeventhubs(t *testing.T) {
 	}
 	group := eventhubs.NewGroup("NS.servicebus.windows.net", "Hub", "$Default")
 	at := time.Date(2026, 1, 2, 3, 4, 5, 678e6, time.UTC)
-	ours := eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 41, Offset: "4100", Time: at, Generation: "4f1c09ab37e2d680"}, Ledger: "A7Q2"}
+	ours := eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 41, Offset: "4100", Time: at, Generation: "4f1c09ab37e2d680"}, Ledger: "A7Q2"}}
 	if _, err := store.Write(t.Context(), records.Record{Name: group.Checkpoint("3"), Values: ours.Values()}); err != nil {
 		t.Fatal(err)
 	}

@@ -149,7 +149,7 @@ func TestPositionsAfterAllAreRefused(t *testing.T) {
 	}
 	h.RefuseOffsets()
 	h.RefuseSequences()
-	h.set(t, "0", eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: 3, Offset: "1", Time: at}})
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: 3, Offset: "1", Time: at}}})
 	config, _ := h.watched()
 	bodies, _ := read(t, h.source(t, config))
 	next(t, bodies, "0:2", "0:3", "0:4") // 10 minutes before the checkpoint, and what follows

@@ -3,9 +3,7 @@ package eventhubs
 import (
 	"context"
 	"slices"
-	"time"
 
-	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -15,28 +13,17 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
 }
 
-// Reports returns what the replicas of a consumer group report, of those with a heartbeat younger than expiry.
-func Reports(ctx context.Context, store records.Store, g Group, expiry time.Duration) ([][]byte, error) {
-	return ownership.Reports(ctx, store, g.String(), "", expiry)
-}
-
-// Owners returns which replica of a consumer group owns which partition, of those with a heartbeat younger than expiry.
-func Owners(ctx context.Context, store records.Store, g Group, expiry time.Duration) (map[string]string, error) {
-	owned, err := ownership.List(ctx, store, g.String())
-	return owned.Owners(expiry), err
-}
-
 // Ownerships returns, in the order of their numbers, who owns each partition and
 // how far it is, from the checkpoint store, and where it ends, from the hub. It
 // returns by the time ctx ends, and fails only if the store does.
 func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
 	cs := s.checkpoints()
-	positions, _, err := cs.all(ctx)
+	positions, _, err := ReadCheckpoints(ctx, cs.store, cs.group)
 	if err != nil {
 		return nil, err
 	}
 
-	owned, err := ownership.List(ctx, s.config.Records, cs.group.String())
+	owned, err := ownership.List(ctx, cs.store, cs.group.String())
 	if err != nil {
 		return nil, err
 	}

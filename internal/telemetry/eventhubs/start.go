@@ -41,7 +41,7 @@ type startPlan struct {
 
 // load reads the checkpoints that there are now.
 func (plan *startPlan) load(ctx context.Context) (err error) {
-	plan.checkpoints, plan.unreadable, err = plan.store.all(ctx)
+	plan.checkpoints, plan.unreadable, err = ReadCheckpoints(ctx, plan.store.store, plan.store.group)
 	return err
 }
 

@@ -126,7 +126,7 @@ func (h *hub) group() eventhubs.Group { return eventhubs.NewGroup(h.Addr(), "tel
 // setCheckpoint writes one as azeventhubs does.
 func (h *hub) setCheckpoint(t *testing.T, partition string, sequence int64, offset string) {
 	t.Helper()
-	h.set(t, partition, eventhubs.StoredCheckpoint{Position: telemetry.Position{Sequence: sequence, Offset: offset}})
+	h.set(t, partition, eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{Position: telemetry.Position{Sequence: sequence, Offset: offset}}})
 }
 
 func (h *hub) set(t *testing.T, partition string, c eventhubs.StoredCheckpoint) {
