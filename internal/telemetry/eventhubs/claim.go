@@ -23,7 +23,7 @@ const (
 type token struct {
 	kind, text string
 	ends       time.Time // zero if nobody knows
-	next       time.Time // when there should be another one; zero for never
+	next       time.Time // when there should be another one
 }
 
 // token returns one for an audience: the URL of a hub, and of all that is in it.
@@ -42,7 +42,7 @@ func (c *Config) token(ctx context.Context, audience string) (token, error) {
 		return token{}, err
 	}
 	if given := properties.SharedAccessSignature; given != nil {
-		return token{kind: signature, text: *given}, nil
+		return token{kind: signature, text: *given, next: now.Add(claimEvery)}, nil
 	}
 
 	ends := now.Add(signedFor)

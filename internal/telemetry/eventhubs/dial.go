@@ -36,31 +36,15 @@ func (s *Source) address(namespace string) transport.Address {
 // after the hub has moved.
 type connections struct {
 	source *Source
-	held   func() bool // whether this replica still owns what it has claimed; nil if it has claimed nothing
-	keep   bool        // one connection for all links, also while there are none
+	keep   bool // one connection for all links, also while there are none
 
 	running sync.WaitGroup
 	mu      sync.Mutex
 	all     []*connection
 }
 
-// errGivenUp is why a replica connects to nothing.
-var errGivenUp = errors.New("this replica's heartbeat is overdue, so another one may own its partitions")
-
-// allowed returns why this replica may open nothing, nil if it may.
-func (cs *connections) allowed() error {
-	if cs.held != nil && !cs.held() {
-		return errGivenUp
-	}
-	return nil
-}
-
 // acquire returns a connection for one more link, once it is open. release takes it back.
 func (cs *connections) acquire(ctx context.Context) (*connection, error) {
-	if err := cs.allowed(); err != nil {
-		return nil, err
-	}
-
 	c := cs.least()
 	select {
 	case <-c.ready:
@@ -85,6 +69,7 @@ func (cs *connections) least() *connection {
 	at := cs.source.endpoint()
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+
 	var least *connection
 	for _, c := range cs.all {
 		if c.at != at && c.links == 0 {
@@ -111,6 +96,7 @@ func (cs *connections) least() *connection {
 func (cs *connections) release(c *connection) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
+
 	if c.links--; c.links == 0 && !cs.keep {
 		c.end()
 	}
@@ -152,8 +138,9 @@ type connection struct {
 func (s *Source) newConnection() *connection {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c := &connection{source: s, config: s.config, address: s.address(s.namespace), ready: make(chan struct{})}
-	c.at = endpoint{s.namespace, s.config.Hub}
+
+	c := &connection{source: s, config: s.config, at: s.at, ready: make(chan struct{})}
+	c.address = s.address(c.at.namespace)
 	c.audience = "amqps://" + c.at.String()
 	if c.address.Plain {
 		c.audience = "amqp://" + c.at.String()
@@ -193,17 +180,10 @@ func (c *connection) run() {
 	}
 }
 
-// await waits until a time, for ever if it is zero. It returns false if the connection ends first.
+// await waits until a time. It returns false if the connection ends first.
 func (c *connection) await(next time.Time) bool {
-	var due <-chan time.Time
-	if !next.IsZero() {
-		timer := time.NewTimer(time.Until(next))
-		defer timer.Stop()
-		due = timer.C
-	}
-
 	select {
-	case <-due:
+	case <-time.After(time.Until(next)):
 		return true
 	case <-c.amqp.Done():
 	case <-c.ctx.Done():

@@ -50,7 +50,7 @@ func parseEndpoint(connectionString string) (at endpoint, plain bool, err error)
 func (s *Source) endpoint() endpoint {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return endpoint{s.namespace, s.config.Hub}
+	return s.at
 }
 
 // resolve asks where the hub is, if it can move, and reports whether it has moved.
@@ -81,10 +81,9 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	from := endpoint{s.namespace, s.config.Hub}
+	from := s.at
+	s.at = to
 	s.config.ConnectionString = connectionString
-	s.config.Hub = to.hub
-	s.namespace = to.namespace
 	if from.lower() == to.lower() {
 		return false
 	}

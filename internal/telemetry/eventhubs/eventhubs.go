@@ -136,9 +136,9 @@ func (s Start) String() string {
 
 // Source is a [telemetry.Source]. Run may be called once at a time.
 type Source struct {
-	config    Config // the endpoint in it is guarded by mu
-	namespace string // host name; guarded by mu
-	plain     bool   // AMQP without TLS
+	config    Config   // its ConnectionString is guarded by mu
+	at        endpoint // guarded by mu
+	plain     bool     // AMQP without TLS
 	owner     string
 	log       *zap.Logger
 	questions connections // to ask the hub about itself
@@ -164,7 +164,7 @@ type Source struct {
 // New connects to nothing. Its caller has checked config: New fails only if it cannot read the
 // connection string.
 func New(config Config) (*Source, error) {
-	at, plain := endpoint{config.Namespace, ""}, false
+	at, plain := endpoint{namespace: config.Namespace}, false
 	if config.ConnectionString != "" {
 		var err error
 		if at, plain, err = parseEndpoint(config.ConnectionString); err != nil {
@@ -172,7 +172,7 @@ func New(config Config) (*Source, error) {
 		}
 	}
 
-	config.Hub = cmp.Or(at.hub, config.Hub)
+	at.hub = cmp.Or(at.hub, config.Hub)
 	config.ConsumerGroup = cmp.Or(config.ConsumerGroup, azeventhubs.DefaultConsumerGroup)
 	config.Prefetch = cmp.Or(config.Prefetch, DefaultPrefetch)
 	config.BufferBytes = cmp.Or(config.BufferBytes, DefaultBufferBytes)
@@ -190,12 +190,12 @@ func New(config Config) (*Source, error) {
 	}
 
 	s := &Source{
-		config:    config,
-		namespace: at.namespace,
-		plain:     plain,
-		owner:     owner,
+		config: config,
+		at:     at,
+		plain:  plain,
+		owner:  owner,
 		log: config.Logger.With(
-			zap.String("hub", cmp.Or(config.IoTHub, config.Hub)),
+			zap.String("hub", cmp.Or(config.IoTHub, at.hub)),
 			zap.String("group", config.ConsumerGroup),
 		),
 		firstStartGrace: 5 * time.Second,

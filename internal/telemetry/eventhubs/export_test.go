@@ -37,12 +37,12 @@ func (s *Source) UseProxy(proxy *url.URL) { s.config.Network.Proxy = http.ProxyU
 
 // Dial connects as a client of the source does.
 func (s *Source) Dial(ctx context.Context) (net.Conn, error) {
-	return s.config.Transport.Dial(ctx, s.address(s.namespace))
+	return s.config.Transport.Dial(ctx, s.address(s.at.namespace))
 }
 
 // Address is where a client of the source connects to.
 func (s *Source) Address() string {
-	return net.JoinHostPort(s.address(s.namespace).HostPort(s.config.Transport))
+	return net.JoinHostPort(s.address(s.at.namespace).HostPort(s.config.Transport))
 }
 
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.

@@ -134,13 +134,13 @@ func (h *hub) hold(ctx, held context.Context, id string, r *ownedPartition, cons
 			failures = 1
 		}
 
-		log.Warn("consumer failed; restarting it from the last checkpoint", zap.Error(err))
+		log.Warn("the partition has no consumer; starting one from the last checkpoint", zap.Error(err))
 		h.suspect()
 		backoff.Sleep(consuming, backoff.Delay(failures, openMin, openMax))
 	}
 
 	lost := held.Err() != nil
-	r.lose(nil) // a consumer that has returned holds nothing
+	r.lose(telemetry.ErrLost) // a consumer that has returned holds nothing
 
 	if lost {
 		log.Info("partition lost")
@@ -175,8 +175,7 @@ func (h *hub) hand(r *ownedPartition, p *partition) {
 	r.partition = p
 }
 
-// newPartition returns what a consumer gets: it continues from the checkpoint, or begins where the
-// plan says. It tries until the store answers or ctx ends.
+// newPartition returns what a consumer gets: it continues from the checkpoint, or begins where the plan says.
 func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*partition, error) {
 	p := &partition{
 		id:      id,
@@ -184,46 +183,33 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		log:     log,
 		want:    make(chan struct{}, 1),
 		batches: make(chan []telemetry.Event, 1),
-		begun:   make(chan struct{}),
 		cursor:  cursorAt(h.plan.start(id)),
-		turned:  time.Now(),
-		stalled: -1,
 	}
-	p.resumed.Generation = h.generation
-	for n := 1; ; n++ {
-		c, err := h.checkpoints.read(ctx, id)
-		var unreadable *UnreadableError
-		switch {
-		case errors.As(err, &unreadable):
-			p.over = true
 
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
+	c, err := h.checkpoints.read(ctx, id)
+	switch {
+	case errors.As(err, new(*UnreadableError)):
+		p.over = true
 
-		case err != nil:
-			pause := backoff.Delay(n, openMin, openMax)
-			log.Warn("checkpoint store failed; retrying", zap.Error(err), zap.Duration("in", pause))
-			backoff.Sleep(ctx, pause)
-			continue
+	case err != nil:
+		return nil, err
 
-		case c.etag == "":
-			p.over = h.plan.startsOver(id)
+	case c.etag == "":
+		p.over = h.plan.startsOver(id)
 
-		case h.checkpoints.ofOtherHub(id, c):
-			p.over = true
-			if !h.plan.startsOver(id) { // it was written since
-				p.cursor.start = Start{Earliest: true}
-			}
-
-		default:
-			p.written, p.cursor = &c, cursorAfter(c.Position)
-			p.resumed = c.Checkpoint
-			p.resumed.Generation = h.generation // another tool does not write one
+	case h.checkpoints.ofOtherHub(id, c):
+		p.over = true
+		if !h.plan.startsOver(id) { // it was written since
+			p.cursor.start = Start{Earliest: true}
 		}
 
-		break
+	default:
+		p.written = &c
+		p.cursor = cursorAfter(c.Position)
+		p.resumed = c.Checkpoint
 	}
 
+	p.resumed.Generation = h.generation // another tool does not write one
 	if p.over {
 		h.source.add(&h.source.stats.StartedOver, 1)
 	}
@@ -297,11 +283,13 @@ func (h *hub) suspect() {
 	}
 }
 
-// watch checks the hub at every checkInterval, and soon after something has failed, until ctx ends.
+// watch checks the hub at every checkInterval, soon after something has failed, and again until the hub answers, until
+// ctx ends.
 func (h *hub) watch(ctx context.Context) {
 	tick := time.NewTicker(h.source.checkInterval)
 	defer tick.Stop()
 
+	unanswered := 0
 	for n := 1; ; n++ {
 		suspected := false
 		select {
@@ -317,19 +305,26 @@ func (h *hub) watch(ctx context.Context) {
 			return
 		}
 
-		if h.check(ctx) != nil {
+		unanswered++
+		err := h.check(ctx)
+		switch {
+		case err == nil:
+			unanswered = 0
+		case errors.Is(err, errAnotherHub):
 			return
+		default:
+			h.suspect()
 		}
 
-		if suspected { // not more often than owners are listed
-			backoff.Sleep(ctx, h.source.config.BalanceInterval)
+		if suspected { // about as often as owners are listed
+			backoff.Sleep(ctx, backoff.Delay(unanswered+1, h.source.config.BalanceInterval, openMax))
 		}
 	}
 }
 
 // check asks the hub whether it still is the one that is read, and replaces it if it says twice that it is not. It
-// returns why, nil also if the hub does not answer. It takes notice of new partitions and of links on which nothing
-// comes.
+// returns why, which is not errAnotherHub if the hub does not answer. It takes notice of new partitions and of links on
+// which nothing comes.
 func (h *hub) check(ctx context.Context) error {
 	read := h.read()
 	before := map[string]int64{}
@@ -344,9 +339,8 @@ func (h *hub) check(ctx context.Context) error {
 	if err == nil && h.another(state, before) != nil {
 		state, err = h.source.queryAgain(ctx, wanted)
 	}
-
-	if err != nil || state.at != h.at { // resolve has noticed
-		return nil
+	if err != nil {
+		return err
 	}
 
 	if err := h.another(state, before); err != nil {

@@ -22,11 +22,9 @@ type link struct {
 	connection *connection
 	session    *amqp.Session
 	receiver   *amqp.Receiver
-	credit     func() int // how many events it may have on request at present
-	requested  int        // and not taken yet
-
-	looking  context.Context // of waiting; it ends every lookEvery; nil before the first time
-	stopLook context.CancelFunc
+	credit     func() int              // how many events it may have on request at present
+	requested  int                     // and not taken yet
+	fail       context.CancelCauseFunc // makes whoever waits for a message fail
 }
 
 // attach opens a link to what a partition has after a position. Opening does not end with ctx at once: the library
@@ -38,19 +36,22 @@ func (c *connection) attach(
 	opening, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.openLimit, errNotOpened)
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.closeLimit, cancel) })()
-	l := &link{connection: c, credit: credit, stopLook: func() {}}
+
+	l := &link{connection: c, credit: credit}
 	var err error
 	if l.session, err = c.amqp.NewSession(opening, nil); err == nil {
-		source := fmt.Sprintf("%s/ConsumerGroups/%s/Partitions/%s", c.config.Hub, c.config.ConsumerGroup, partition)
+		source := fmt.Sprintf("%s/ConsumerGroups/%s/Partitions/%s", c.at.hub, c.config.ConsumerGroup, partition)
 		l.receiver, err = l.session.NewReceiver(opening, source, c.options(after, epoch))
 	}
 	if err == nil {
 		return l, nil
 	}
+
 	if opening.Err() != nil { // the hub does not answer
 		c.end()
 	}
 	l.close()
+
 	return nil, expired(opening, err)
 }
 
@@ -60,6 +61,7 @@ func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
 	if epoch {
 		properties["com.microsoft:epoch"] = int64(0)
 	}
+
 	return &amqp.ReceiverOptions{
 		Credit:              -1, // what IssueCredit says
 		SettlementMode:      amqp.ReceiverSettleModeFirst.Ptr(),
@@ -81,17 +83,16 @@ func (l *link) next(ctx context.Context) (*amqp.Message, error) {
 		if err != nil {
 			return nil, err
 		}
-		if l.looking == nil || l.looking.Err() != nil {
-			l.stopLook()
-			l.looking, l.stopLook = context.WithTimeout(ctx, lookEvery)
-		}
-		m, err := l.receiver.Receive(l.looking, nil)
+
+		waiting, cancel := context.WithTimeout(ctx, lookEvery)
+		m, err := l.receiver.Receive(waiting, nil)
+		cancel()
 		switch {
 		case err == nil:
 			return m, nil
 		case ctx.Err() != nil:
 			return nil, context.Cause(ctx)
-		case l.looking.Err() == nil:
+		case !errors.Is(err, context.DeadlineExceeded):
 			return nil, err
 		}
 	}
@@ -107,8 +108,10 @@ func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) []te
 		if len(events) >= most {
 			break
 		}
+
 		m = l.receiver.Prefetched()
 	}
+
 	return events
 }
 
@@ -122,6 +125,7 @@ func (l *link) request() error {
 	case free == 0 || free < credit/4:
 		return nil
 	}
+
 	l.requested = credit
 	return l.receiver.IssueCredit(uint32(free))
 }
@@ -129,9 +133,9 @@ func (l *link) request() error {
 // close returns when the link is closed. Until then the hub may still send, so that the partition
 // must not be opened again.
 func (l *link) close() {
-	l.stopLook()
 	ctx, cancel := context.WithTimeout(context.Background(), l.connection.source.closeLimit)
 	defer cancel()
+
 	if l.receiver != nil {
 		_ = l.receiver.Close(ctx)
 	}

@@ -62,7 +62,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 
 	question := func(kind, partition string) *amqp.Message {
 		return &amqp.Message{ApplicationProperties: map[string]any{
-			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.config.Hub, "partition": partition,
+			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.at.hub, "partition": partition,
 			"security_token": t.text,
 		}}
 	}
@@ -79,7 +79,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 
 	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.config.Hub, err)
+		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.at.hub, err)
 	}
 
 	var questions []*amqp.Message
@@ -103,7 +103,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 
 	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.config.Hub, len(questions), err)
+		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.at.hub, len(questions), err)
 	}
 
 	return state, nil

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -32,7 +33,6 @@ type partition struct {
 
 	resumed telemetry.Checkpoint // only a Generation if there was none
 	over    bool                 // there was one, of another hub or unreadable
-	begun   chan struct{}        // closed by the first Receive
 
 	want    chan struct{}          // Receive wants events
 	batches chan []telemetry.Event // what it gets for that; the reader uses their memory again once more are wanted
@@ -43,28 +43,25 @@ type partition struct {
 	texts     texts
 	refused   int       // positions in a row that the hub has refused
 	stolen    time.Time // when another reader last took the link
-	taker     *string   // which one, until accuse has seen to it
+	taker     string    // which one, until accuse has seen to it; empty if the hub does not say
 	gapLogged time.Time // when a gap was last logged
 	second    time.Time // in which lines about undecodable messages were logged
 	lines     int
 
-	// Used by Receive alone.
-	begin sync.Once
-	asked bool // for events that have not come yet
+	asked bool // for events that have not come yet; used by Receive alone
 
 	mu      sync.Mutex
-	cursor  cursor                  // written by read alone, once that has begun
-	written *StoredCheckpoint       // the checkpoint as last seen in the store; nil if it is not known
-	link    *link                   // nil while it is not attached
-	fail    context.CancelCauseFunc // makes link fail
-	waiting bool                    // for an event to come on it
-	ahead   time.Time               // since when the hub has been ahead and nothing has come; zero if it is not
-	stalled int64                   // where the hub ended when a link was given up for that; -1 before the first time
-	turned  time.Time               // when a link was last attached or lost
-	fault   telemetry.Fault         // why there is no link; zero if there is one
-	rival   telemetry.Fault         // another program reads the partition too; Since its first link
-	seen    time.Time               // when rival last had one
-	gone    telemetry.Event         // stands for those that have expired, if link fails with errExpired
+	cursor  cursor            // written by read alone, once that has begun
+	written *StoredCheckpoint // the checkpoint as last seen in the store; nil if it is not known
+	link    *link             // nil while it is not attached
+	waiting bool              // for an event to come on it
+	ahead   time.Time         // since when the hub has been ahead and nothing has come; zero if it is not
+	stalled int64             // after where the hub ended when a link was given up for that
+	turned  time.Time         // when the first event was wanted, or a link was last attached or lost; zero before
+	fault   telemetry.Fault   // why there is no link; zero if there is one
+	rival   telemetry.Fault   // another program reads the partition too; Since its first link
+	seen    time.Time         // when rival last had one
+	gone    telemetry.Event   // stands for those that have expired, if link fails with errExpired
 }
 
 func (p *partition) ID() string { return p.id }
@@ -78,22 +75,18 @@ func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 	if err == nil && (!ok || state.generation() != p.hub.generation) {
 		err = errAnotherHub
 	}
+
 	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
 func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {
-	p.begin.Do(func() {
-		p.mu.Lock()
-		p.turned = time.Now()
-		p.mu.Unlock()
-		close(p.begun)
-	})
 	if !p.asked {
 		p.asked = true
 		p.want <- struct{}{}
 	}
+
 	select {
 	case events = <-p.batches:
 		p.asked = false
@@ -101,9 +94,11 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
-	if p.held.Err() != nil {
-		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, telemetry.ErrLost)
+
+	if lost := context.Cause(p.held); lost != nil {
+		return nil, fmt.Errorf("receive from partition %s of %s: %w", p.id, p.hub.at.hub, lost)
 	}
+
 	return events, nil
 }
 
@@ -111,6 +106,7 @@ func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err 
 func (p *partition) Rewind(at telemetry.Position) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	settled := p.cursor.settled
 	p.cursor = cursorAfter(at)
 	p.cursor.settled = max(settled, at.Sequence)
@@ -118,11 +114,14 @@ func (p *partition) Rewind(at telemetry.Position) {
 
 // read keeps a link open, from the first Receive on, until ctx ends.
 func (p *partition) read(ctx context.Context) {
-	select {
-	case <-p.begun:
-	case <-ctx.Done():
+	if p.awaitWanted(ctx) != nil {
 		return
 	}
+
+	p.mu.Lock()
+	p.turned = time.Now()
+	p.mu.Unlock()
+
 	for failures := 1; p.awaitHeld(ctx); failures++ {
 		p.accuse()
 		opened, err := p.readLink(ctx)
@@ -132,6 +131,7 @@ func (p *partition) read(ctx context.Context) {
 		if opened {
 			failures = 1
 		}
+
 		switch {
 		case errors.Is(err, errSurplus):
 			failures = 0
@@ -141,13 +141,16 @@ func (p *partition) read(ctx context.Context) {
 			p.handOverExpired(ctx)
 			continue
 		case busy(err):
-			p.stolen, p.taker = time.Now(), taker(err)
+			p.stolen = time.Now()
+			p.taker = taker(err)
 		}
+
 		p.failed(err)
 		p.hub.suspect()
 		if positionRefused(err) {
 			p.refuse(ctx, err)
 		}
+
 		backoff.Sleep(ctx, backoff.Delay(failures, openMin, openMax))
 	}
 }
@@ -161,14 +164,19 @@ func (p *partition) awaitHeld(ctx context.Context) bool {
 			return false
 		}
 	}
+
 	return ctx.Err() == nil
 }
+
+// errOverdue is why a replica opens nothing.
+var errOverdue = errors.New("this replica's heartbeat is overdue, so another one may own its partitions")
 
 // readLink opens a link and hands out what comes on it until it fails or ctx ends.
 func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	h := p.hub
 	ctx, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
+
 	c, err := h.connections.acquire(ctx)
 	if err != nil {
 		return false, err
@@ -179,9 +187,11 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 			c.end()
 		}
 	}()
-	if err := h.connections.allowed(); err != nil {
-		return false, err
+
+	if !h.member.Alive() { // any more
+		return false, errOverdue
 	}
+
 	p.mu.Lock()
 	positions := p.cursor.restart()
 	p.mu.Unlock()
@@ -190,8 +200,10 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	defer l.close()
-	p.attached(l, fail)
-	defer p.attached(nil, nil)
+
+	l.fail = fail
+	p.attached(l)
+	defer p.attached(nil)
 	for {
 		p.await(true)
 		m, err := l.next(ctx)
@@ -202,6 +214,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		if err := p.awaitWanted(ctx); err != nil {
 			return true, err // what came comes again
 		}
+
 		clear(p.events) // the consumer no longer uses them
 		p.events = l.take(p.events[:0], m, &p.texts)
 		p.refused = 0
@@ -214,6 +227,7 @@ func (p *partition) awaitWanted(ctx context.Context) error {
 	if p.wanted {
 		return nil
 	}
+
 	select {
 	case <-p.want:
 		p.wanted = true
@@ -238,6 +252,7 @@ func (p *partition) handOver() {
 		}
 	}
 	p.mu.Unlock()
+
 	p.wanted = false
 	p.batches <- p.events
 }
@@ -247,12 +262,15 @@ func (p *partition) handOverExpired(ctx context.Context) {
 	if p.awaitWanted(ctx) != nil {
 		return
 	}
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	e, before := p.gone, p.cursor.last
 	if e.Sequence <= p.cursor.reached() { // they have come meanwhile
 		return
 	}
+
 	e.Generation = p.hub.generation
 	missing := 1 + p.cursor.follow(&e)
 	p.missed(missing, true, before, e.Position)
@@ -268,37 +286,36 @@ const rivalFor = 5 * time.Minute
 // listed since.
 func (p *partition) accuse() {
 	name := p.taker
-	p.taker = nil
-	if name == nil || p.hub.member.Knows(*name) {
+	p.taker = ""
+	if name == "" || p.hub.member.Knows(name) {
 		return
 	}
-	group := p.hub.source.config.ConsumerGroup
-	err := fmt.Errorf(
-		"another program reads the consumer group %s: its receiver %q took the partition: give each program a consumer "+
-			"group of its own",
-		group,
-		*name,
-	)
+
+	const text = "another program reads the consumer group %s: its receiver %q took the partition: give each program a " +
+		"consumer group of its own"
+	err := fmt.Errorf(text, p.hub.source.config.ConsumerGroup, name)
+
 	p.mu.Lock()
-	known := p.hasRival()
-	if !known {
+	defer p.mu.Unlock()
+
+	if !p.hasRival() {
 		p.rival.Since = time.Now()
-	}
-	p.rival.Err, p.seen = err, time.Now()
-	p.mu.Unlock()
-	if !known {
 		p.log.Warn("another reader keeps taking over the partition", zap.Error(err))
 	}
+
+	p.rival.Err = err
+	p.seen = time.Now()
 }
 
 // hasRival reports whether another program reads the partition too. The caller holds p.mu.
-func (p *partition) hasRival() bool { return p.rival.Err != nil && time.Since(p.seen) < rivalFor }
+func (p *partition) hasRival() bool { return time.Since(p.seen) < rivalFor }
 
 // refuse goes on to the next position, if the hub still is the one that it was.
 func (p *partition) refuse(ctx context.Context, err error) {
 	if p.hub.check(ctx) != nil {
 		return
 	}
+
 	p.refused++
 	p.log.Warn(
 		"the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, then from "+
@@ -308,24 +325,18 @@ func (p *partition) refuse(ctx context.Context, err error) {
 	)
 }
 
-// positionRefused reports whether the hub refuses to begin where it was asked to.
-func positionRefused(err error) bool {
-	text := err.Error()
-	if strings.Contains(text, "com.microsoft:georeplication:invalid-offset") {
-		return true
-	}
-	argument := strings.Contains(text, "com.microsoft:argument-error") ||
-		strings.Contains(text, "com.microsoft:argument-out-of-range")
-	return argument &&
-		(strings.Contains(text, "offset") || strings.Contains(text, "sequence") || strings.Contains(text, "time"))
-}
+// refusal is how a hub refuses to begin where it was asked to.
+var refusal = regexp.MustCompile(`com\.microsoft:georeplication:invalid-offset|` +
+	`(?s)com\.microsoft:argument-(error|out-of-range).*(offset|sequence|time)`)
 
-// attached records that the link is attached, and how to make it fail; nil that it no longer is.
-func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
+// positionRefused reports whether the hub refuses to begin where it was asked to.
+func positionRefused(err error) bool { return refusal.MatchString(err.Error()) }
+
+// attached records that a link is attached; nil that it no longer is.
+func (p *partition) attached(l *link) {
 	p.mu.Lock()
 	recovered := l != nil && p.fault.Err != nil
 	p.link = l
-	p.fail = fail
 	p.waiting = false
 	p.ahead = time.Time{}
 	p.turned = time.Now()
@@ -333,6 +344,7 @@ func (p *partition) attached(l *link, fail context.CancelCauseFunc) {
 		p.fault = telemetry.Fault{}
 	}
 	p.mu.Unlock()
+
 	if l != nil {
 		p.hub.source.hubAnswered()
 	}
@@ -349,10 +361,12 @@ func (p *partition) failed(err error) {
 	said := busy(err) && p.hasRival()
 	p.fault = now
 	p.mu.Unlock()
+
 	p.hub.source.add(&p.hub.source.stats.Reopened, 1)
 	if !said && (before.Err == nil || untracked(before.Err) != untracked(now.Err)) {
 		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
 	}
+
 	_ = p.hub.source.hubFailed(err)
 }
 
@@ -366,6 +380,7 @@ func untracked(err error) string {
 func (p *partition) await(is bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.waiting = is
 	if !is {
 		p.ahead = time.Time{}
@@ -376,20 +391,21 @@ func (p *partition) await(is bool) {
 // it with the reason.
 const steady = time.Second
 
-// unopened returns how long there has been no link, zero if there is one. It is not known of a link that has just
-// been opened.
+// unopened returns how long there has been no link, zero if there is one. It is not known before the first Receive,
+// nor of a link that has just been opened.
 func (p *partition) unopened() (d time.Duration, known bool) {
-	select {
-	case <-p.begun:
-	default:
-		return 0, false // its consumer is not ready
-	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.link != nil {
-		return 0, time.Since(p.turned) >= steady
+
+	since := time.Since(p.turned)
+	switch {
+	case p.turned.IsZero():
+		return 0, false
+	case p.link != nil:
+		return 0, since >= steady
 	}
-	return time.Since(p.turned), true
+
+	return since, true
 }
 
 // errExpired makes a link fail because events that were to come on it have expired.
@@ -401,24 +417,28 @@ var errExpired = errors.New("the hub has dropped events that were not read yet")
 func (p *partition) compare(end azeventhubs.PartitionProperties) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.link == nil || !p.waiting {
 		return
 	}
+
 	if gone, ok := p.cursor.expired(end); ok {
 		p.gone = gone
-		p.fail(errExpired)
+		p.link.fail(errExpired)
 		return
 	}
+
 	last := end.LastEnqueuedSequenceNumber
+	limit := p.hub.source.stallLimit
 	switch {
-	case !p.cursor.behind(end) || last == p.stalled:
+	case !p.cursor.behind(end) || last < p.stalled:
 		p.ahead = time.Time{}
 	case p.ahead.IsZero(): // it may be on its way
 		p.ahead = time.Now()
-	case time.Since(p.ahead) >= p.hub.source.stallLimit:
-		p.stalled = last
+	case time.Since(p.ahead) >= limit:
+		p.stalled = last + 1
 		p.hub.source.add(&p.hub.source.stats.Stalled, 1)
-		p.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, p.hub.source.stallLimit))
+		p.link.fail(fmt.Errorf("the hub is ahead, at %d, and has sent nothing for %v", last, limit))
 	}
 }
 
@@ -438,24 +458,20 @@ func (p *partition) missed(events int64, fresh bool, from, to telemetry.Position
 	if !from.Time.IsZero() { // an old checkpoint
 		log = log.With(zap.Time("after_time", from.Time))
 	}
-	stats := &p.hub.source.stats
-	counter := &stats.Skipped
+
+	s := p.hub.source
 	if fresh {
-		counter = &stats.Expired
+		s.add(&s.stats.Expired, events)
+		log.Error("events are lost: the hub had dropped them before they were read; its retention is shorter than this " +
+			"consumer group was behind")
+		return
 	}
-	p.hub.source.add(counter, events)
-	switch now := time.Now(); {
-	case fresh:
-		log.Error(
-			"events are lost: the hub had dropped them before they were read; its retention is shorter than this consumer " +
-				"group was behind",
-		)
-	case now.Sub(p.gapLogged) > time.Minute:
+
+	s.add(&s.stats.Skipped, events)
+	if now := time.Now(); now.Sub(p.gapLogged) > time.Minute {
 		p.gapLogged = now
-		log.Error(
-			"events are missing between two that were read: the client could not read them, the hub has dropped them since, " +
-				"or the hub is compacted",
-		)
+		log.Error("events are missing between two that were read: the client could not read them, the hub has dropped " +
+			"them since, or the hub is compacted")
 	}
 }
 
@@ -469,35 +485,34 @@ func (p *partition) position() (sequence int64, ok bool) {
 // Checkpoint takes one call to the store unless somebody else has written this
 // partition's checkpoint.
 func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
-	owned := func() error {
-		if p.held.Err() != nil {
-			return telemetry.ErrLost
-		}
-		return nil
-	}
-	fail := func(err error) error {
+	err := p.checkpoint(ctx, c)
+	if err != nil {
 		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub.at.hub, c.Sequence, err)
 	}
-	if err := owned(); err != nil {
-		return fail(err)
+
+	return nil
+}
+
+func (p *partition) checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
+	owned := func() error { return context.Cause(p.held) }
+	if err := owned(); err != nil || c.Offset == "" {
+		return err
 	}
-	if c.Offset == "" {
-		return nil
-	}
+
 	p.mu.Lock()
 	written := p.written
 	if last := p.cursor.last; p.cursor.known && c.Sequence > last.Sequence && c.Offset == last.Offset {
 		c.Position = last // c is a guess, and the hub may end before it
 	}
 	p.mu.Unlock()
+
 	written, err := p.hub.checkpoints.advance(ctx, p.id, c, written, owned)
+
 	p.mu.Lock()
 	p.written = written
 	p.mu.Unlock()
-	if err != nil {
-		return fail(err)
-	}
-	return nil
+
+	return err
 }
 
 // undecodableLines bounds the lines logged per second and partition about messages
@@ -507,19 +522,18 @@ const undecodableLines = 10
 // warn logs that a message cannot be decoded.
 func (p *partition) warn(e *telemetry.Event) {
 	if now := time.Now(); now.Sub(p.second) >= time.Second {
-		p.second, p.lines = now, 0
+		p.second = now
+		p.lines = 0
 	}
-	if p.lines++; p.lines > undecodableLines {
+
+	p.lines++
+	if p.lines > undecodableLines {
 		return
 	}
-	p.log.Warn(
-		"a message cannot be decoded; continuing with the next",
-		zap.Int64(
-			"sequence",
-			e.Sequence,
-		),
+
+	p.log.Warn("a message cannot be decoded; continuing with the next",
+		zap.Int64("sequence", e.Sequence),
 		zap.String("device", e.Device),
 		zap.String("cause", e.Undecodable),
-		zap.Int("bytes", len(e.Body)),
-	)
+		zap.Int("bytes", len(e.Body)))
 }

@@ -20,15 +20,14 @@ func busy(err error) bool {
 }
 
 // receiver finds who took a link, or has one, in what the hub says.
-var receiver = regexp.MustCompile(`[Rr]eceiver '([^']*)'`)
+var receiver = regexp.MustCompile(`[Rr]eceiver '([^']+)'`)
 
-// taker returns the name of the receiver that took a link, nil if the hub does not say.
-func taker(err error) *string {
-	found := receiver.FindStringSubmatch(err.Error())
-	if found == nil {
-		return nil
+// taker returns the name of the receiver that took a link, empty if the hub does not say.
+func taker(err error) string {
+	if found := receiver.FindStringSubmatch(err.Error()); found != nil {
+		return found[1]
 	}
-	return &found[1]
+	return ""
 }
 
 // noGroup reports whether the hub has no such consumer group.

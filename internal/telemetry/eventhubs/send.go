@@ -35,7 +35,7 @@ func (s *Source) send(ctx context.Context, device string, body []byte) error {
 		return err
 	}
 
-	sender, err := session.NewSender(ctx, c.config.Hub, nil)
+	sender, err := session.NewSender(ctx, c.at.hub, nil)
 	if err != nil {
 		return err
 	}

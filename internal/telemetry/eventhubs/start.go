@@ -134,7 +134,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		Report:        s.config.Report,
 		Logger:        s.log,
 	})
-	h.connections = &connections{source: s, held: h.member.Alive}
+	h.connections = &connections{source: s}
 
 	return h, nil
 }
