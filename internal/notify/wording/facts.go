@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,16 +34,7 @@ type Link struct{ Text, URL string }
 func (s Style) Links(a notify.Alert) []Link {
 	var links []Link
 	if s.Page != "" {
-		at := s.Page
-
-		if u, err := url.Parse(s.Page); err == nil && a.Device != "" {
-			query := u.Query()
-			query.Set("device", a.Device)
-			u.RawQuery = query.Encode()
-			at = u.String()
-		}
-
-		links = append(links, Link{"Status page", at})
+		links = append(links, Link{"Status page", s.pageOf(a.Device)})
 	}
 
 	if a.Runbook != "" {
@@ -50,6 +42,20 @@ func (s Style) Links(a notify.Alert) []Link {
 	}
 
 	return links
+}
+
+// pageOf returns the address of the status page, about a device if it has a name.
+func (s Style) pageOf(device string) string {
+	u, err := url.Parse(s.Page)
+	if err != nil || device == "" {
+		return s.Page
+	}
+
+	query := u.Query()
+	query.Set("device", device)
+	u.RawQuery = query.Encode()
+
+	return u.String()
 }
 
 // PageLinks returns the link to the status page, if there is one.
@@ -61,66 +67,93 @@ const MaxFacts = 11 + notify.MaxShown
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
 // none longer than 200 characters.
 func (s Style) Facts(a notify.Alert) []Fact {
-	var facts []Fact
-	add := func(name, value string) { facts = append(facts, Fact{Name: name, Value: value}) }
-	addProperty := func(name, value string) {
-		fact := Fact{Name: printable(name, maxName), Value: printable(cmp.Or(value, "–"), maxField), Property: true}
-		facts = append(facts, fact)
-	}
-
-	add("Device", deviceName(a.Device))
+	var facts factList
+	facts.add("Device", deviceName(a.Device))
 	if a.PerValue != "" {
-		addProperty(a.Per, a.PerValue)
+		facts.addProperty(a.Per, a.PerValue)
 	}
 
-	switch {
-	case a.Silent > 0:
-	case a.Word == "":
-		add("Value", value(a, a.Temperature))
-		add("Limit", value(a, a.Threshold))
-	case !a.Resolved:
-		add("Value", printable(a.Word, maxField))
-	}
+	facts.addReading(a)
 
 	for name, value := range a.Shown.All() {
-		if name == a.Per && a.PerValue != "" {
-			continue
+		isShown := name == a.Per && a.PerValue != ""
+		if !isShown {
+			facts.addProperty(name, value)
 		}
-		addProperty(name, value)
 	}
 
-	if rule := a.Rule; rule != notify.DefaultRule || a.Title != "" {
-		add("Rule", printable(cmp.Or(a.Title, rule), maxTitle))
-	}
-
-	if a.Level != "" {
-		add("Level", printable(a.Level, maxName))
-	}
-
-	if a.Field != "" {
-		add("Field", printable(a.Field, maxField))
-	}
-
-	at, late := taken(a)
-	text := s.moment(at)
-	if late > 0 {
-		text += ", arrived " + s.moment(a.Enqueued)
-	}
-
-	add("Time", text)
-	if lasted := at.Sub(a.Since).Round(time.Second); !a.Since.IsZero() && lasted > 0 {
-		add("Since", s.moment(a.Since)+", for "+notify.Duration(lasted))
-	}
-
+	facts.add("Rule", printable(ruleName(a), maxTitle))
+	facts.add("Level", printable(a.Level, maxName))
+	facts.add("Field", printable(a.Field, maxField))
+	facts.add("Time", s.time(a))
+	facts.add("Since", s.since(a))
 	if !a.Resolved && a.Suppressed > 0 {
-		add("Suppressed", suppressed(a))
+		facts.add("Suppressed", suppressed(a))
 	}
 
 	if a.Ambiguous {
-		add("Repeat", "possible: an earlier attempt may have arrived")
+		facts.add("Repeat", "possible: an earlier attempt may have arrived")
 	}
 
 	return facts
+}
+
+// A factList is facts in the order in which they are shown.
+type factList []Fact
+
+// add adds a fact, if it has a value.
+func (l *factList) add(name, value string) {
+	if value != "" {
+		*l = append(*l, Fact{Name: name, Value: value})
+	}
+}
+
+// addProperty adds an application property, whose value may be empty.
+func (l *factList) addProperty(name, value string) {
+	*l = append(*l, Fact{
+		Name:     printable(name, maxName),
+		Value:    printable(cmp.Or(value, "–"), maxField),
+		Property: true,
+	})
+}
+
+// addReading adds what a device has sent, and the limit.
+func (l *factList) addReading(a notify.Alert) {
+	switch {
+	case a.Silent > 0:
+	case a.Word == "":
+		l.add("Value", value(a, a.Temperature))
+		l.add("Limit", value(a, a.Threshold))
+	case !a.Resolved:
+		l.add("Value", printable(a.Word, maxField))
+	}
+}
+
+// ruleName returns the title or name of a rule; "" if it is the default one.
+func ruleName(a notify.Alert) string {
+	if a.Title == "" && a.Rule == notify.DefaultRule {
+		return ""
+	}
+	return cmp.Or(a.Title, a.Rule)
+}
+
+// time says when a reading was taken, and if it is late when it arrived.
+func (s Style) time(a notify.Alert) string {
+	at, late := taken(a)
+	if late == 0 {
+		return s.moment(at)
+	}
+	return s.moment(at) + ", arrived " + s.moment(a.Enqueued)
+}
+
+// since says since when there has been an alarm, and for how long; "" if it has just begun.
+func (s Style) since(a notify.Alert) string {
+	at, _ := taken(a)
+	lasted := at.Sub(a.Since).Round(time.Second)
+	if a.Since.IsZero() || lasted <= 0 {
+		return ""
+	}
+	return s.moment(a.Since) + ", for " + notify.Duration(lasted)
 }
 
 // ourFields are the names of fields that no property takes, whether or not an alert has them.
@@ -156,23 +189,26 @@ func (s Style) Fields(a notify.Alert) map[string]string {
 	return fields
 }
 
+// What the name of a field may not have, after it was put into lower case.
+var (
+	notInField = regexp.MustCompile(`[^a-z0-9_]`)
+	notFirst   = regexp.MustCompile(`^([0-9]|$)`)
+)
+
 // fieldName returns a property's name as a field can have it.
 func fieldName(property string) string {
-	name := strings.Map(func(r rune) rune {
-		switch {
-		case r >= 'a' && r <= 'z', r >= '0' && r <= '9', r == '_':
+	name := notInField.ReplaceAllString(asciiLower(property), "_")
+	return notFirst.ReplaceAllString(name, "_$1")
+}
+
+// asciiLower returns s with its ASCII letters in lower case: others have forms that are ASCII.
+func asciiLower(s string) string {
+	return strings.Map(func(r rune) rune {
+		if r > unicode.MaxASCII {
 			return r
-		case r >= 'A' && r <= 'Z':
-			return unicode.ToLower(r)
 		}
-
-		return '_'
-	}, property)
-	if name == "" || name[0] >= '0' && name[0] <= '9' {
-		name = "_" + name
-	}
-
-	return name
+		return unicode.ToLower(r)
+	}, s)
 }
 
 // suppressed says how many readings, or devices that share their alerts, were suppressed. Each replica counts what it

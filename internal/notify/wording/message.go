@@ -29,54 +29,11 @@ const (
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
 func (s Style) Message(a notify.Alert) string {
-	says := ", at or above "
-
-	switch {
-	case a.Removed:
-		return printable(
-			deviceName(a.Device)+": the rule "+ruleAndLevel(a)+" was removed, its alarm has ended",
-			maxMessage-1,
-		)
-
-	case a.Forgotten && a.Device != notify.Partition(a.Partition):
-		return printable(
-			deviceName(a.Device)+": is not watched any more, its alarm has ended ("+ruleAndLevel(a)+")",
-			maxMessage-1,
-		)
-
-	case a.Excluded != "":
-		return printable(
-			deviceName(a.Device)+": the rule "+ruleAndLevel(a)+" no longer applies ("+printable(a.Excluded, maxExcluded)+
-				"), its alarm has ended",
-			maxMessage-1,
-		)
-
-	case a.Resolved && a.Below:
-		says = ", normal again, above "
-
-	case a.Resolved:
-		says = ", normal again, below "
-
-	case lingers(a):
-		says = ", not normal yet after reaching "
-
-	case a.Below:
-		says = ", at or below "
+	if text := ended(a); text != "" {
+		return printable(deviceName(a.Device)+": "+text, maxMessage-1)
 	}
 
-	text := names(a) + ": "
-
-	switch word := printable(a.Word, maxField); {
-	case a.Silent > 0:
-		text += s.silence(a)
-	case word == "":
-		text += value(a, a.Temperature) + says + number(a.Threshold)
-	case a.Resolved:
-		text += "normal again, not " + word
-	default:
-		text += word
-	}
-
+	text := names(a) + ": " + s.reading(a)
 	if names := ruleAndLevel(a); names != notify.DefaultRule {
 		text += " (" + strings.TrimPrefix(names, notify.DefaultRule+", ") + ")"
 	}
@@ -94,6 +51,62 @@ func (s Style) Message(a notify.Alert) string {
 	}
 
 	return printable(text, maxMessage-1)
+}
+
+// ended says why the alarm of one device has ended without a reading; "" if it has not.
+func ended(a notify.Alert) string {
+	rule := ruleAndLevel(a)
+	switch {
+	case a.Removed:
+		return "the rule " + rule + " was removed, its alarm has ended"
+
+	case a.Forgotten && a.Device != notify.Partition(a.Partition):
+		return "is not watched any more, its alarm has ended (" + rule + ")"
+
+	case a.Excluded != "":
+		return "the rule " + rule + " no longer applies (" + printable(a.Excluded, maxExcluded) + "), its alarm has ended"
+	}
+
+	return ""
+}
+
+// reading says what a device has sent, and what that means.
+func (s Style) reading(a notify.Alert) string {
+	switch word := printable(a.Word, maxField); {
+	case a.Silent > 0:
+		return s.silence(a)
+	case word == "":
+		return value(a, a.Temperature) + ", " + meaning(a) + " " + number(a.Threshold)
+	case a.Resolved:
+		return "normal again, not " + word
+	default:
+		return word
+	}
+}
+
+// meaning says on which side of its limit a value is, and what that means.
+func meaning(a notify.Alert) string {
+	switch {
+	case a.Resolved && a.Below:
+		return "normal again, above"
+	case a.Resolved:
+		return "normal again, below"
+	case lingers(a):
+		return lingering
+	}
+
+	return reached(a)
+}
+
+// lingering is in front of the limit of an alarm that has not cleared.
+const lingering = "not normal yet after reaching"
+
+// reached is in front of a limit that was reached.
+func reached(a notify.Alert) string {
+	if a.Below {
+		return "at or below"
+	}
+	return "at or above"
 }
 
 // lingers reports whether a is about a milder level that is still open, because its alarm has not cleared, when the
@@ -116,11 +129,14 @@ func (s Style) silence(a notify.Alert) string {
 		return "has been silent for so long that its devices are reported one by one from now on"
 	case a.Resolved:
 		return "is heard again"
-	case !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since):
-		return "has not been heard for " + notify.Duration(a.Silent) + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}
 
-	return "has not been heard for " + notify.Duration(a.Silent) + ", since " + s.minute(a.Since)
+	text := "has not been heard for " + notify.Duration(a.Silent)
+	if isUncertain := !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since); isUncertain {
+		return text + ", and not since " + s.minute(a.LastHeard) + " for certain"
+	}
+
+	return text + ", since " + s.minute(a.Since)
 }
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
@@ -143,6 +159,7 @@ func ruleAndLevel(a notify.Alert) string {
 	if a.Level != "" {
 		s += ", " + printable(a.Level, maxName)
 	}
+
 	return s
 }
 
@@ -181,14 +198,19 @@ func printable(s string, limit int) string {
 	return b.String()
 }
 
+// digits are those of a number that people are shown: as many as a 32-bit float holds.
+const digits = 7
+
 // number writes v as people do: without the noise that a 32-bit float has in 64 bits,
 // and with an exponent only if there would be many zeros.
 func number(v float64) string {
-	const digits = 7                                                              // as many as a 32-bit float holds
-	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64) // the greatest is rounded down: no error
-	if size := math.Abs(rounded); rounded != 0 && (size < 1e-6 || size >= 1e15) {
-		return strconv.FormatFloat(rounded, 'g', -1, 64)
+	// The greatest is rounded down: there is no error.
+	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
+	size := math.Abs(rounded)
+	format := byte('f')
+	if rounded != 0 && (size < 1e-6 || size >= 1e15) {
+		format = 'g'
 	}
 
-	return strconv.FormatFloat(rounded+0, 'f', -1, 64) // +0: never "-0"
+	return strconv.FormatFloat(rounded+0, format, -1, 64) // +0: never "-0"
 }

@@ -56,18 +56,43 @@ func (l Line) String() string {
 // first.
 func (s Style) Text(alerts ...notify.Alert) Text {
 	if len(alerts) == 1 {
-		a := alerts[0]
-		return Text{a.ID, s.Message(a), a.Severity(), a.Resolved, a.Test, []Section{{Facts: s.Facts(a)}}, s.Links(a)}
+		return s.textOfOne(alerts[0])
 	}
 
 	sorted := slices.SortedFunc(slices.Values(alerts), worstFirst)
 	t := Text{
 		ID:       fmt.Sprintf("%s and %d more", alerts[0].ID, len(alerts)-1),
+		Headline: headline(alerts),
 		Severity: sorted[0].Severity(),
 		Resolved: sorted[0].Resolved, // recoveries are the last
+		Sections: s.sections(sorted),
 		Links:    s.PageLinks(),
 	}
 
+	if len(t.Sections) == 1 {
+		only := &t.Sections[0]
+		t.Headline = printable(only.Title, maxMessage-1)
+		only.Title = ""
+	}
+
+	return t
+}
+
+// textOfOne returns the message about one alert.
+func (s Style) textOfOne(a notify.Alert) Text {
+	return Text{
+		ID:       a.ID,
+		Headline: s.Message(a),
+		Severity: a.Severity(),
+		Resolved: a.Resolved,
+		Test:     a.Test,
+		Sections: []Section{{Facts: s.Facts(a)}},
+		Links:    s.Links(a),
+	}
+}
+
+// headline counts alerts of several sections, and their devices.
+func headline(alerts []notify.Alert) string {
 	devices, resolved := map[string]bool{}, 0
 	for _, a := range alerts {
 		devices[a.Device] = true
@@ -76,46 +101,53 @@ func (s Style) Text(alerts ...notify.Alert) Text {
 		}
 	}
 
-	shown := 0
-	for len(sorted) > 0 {
-		n := slices.IndexFunc(sorted, func(a notify.Alert) bool { return byGroup(a, sorted[0]) != 0 })
-		if n < 0 {
-			n = len(sorted)
-		}
+	of := count(int64(len(devices)), "device")
+	switch resolved {
+	case 0:
+		return fmt.Sprintf("%s: %d alerts", of, len(alerts))
+	case len(alerts):
+		return of + " normal again"
+	}
 
+	return fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
+}
+
+// sections returns those of sorted alerts. All that have no room for sections of their own share the last one.
+func (s Style) sections(sorted []notify.Alert) (all []Section) {
+	lines := maxLines // that are left
+	for len(sorted) > 0 {
+		n := firstGroup(sorted)
 		part := Section{Title: title(sorted[:n]), Severity: sorted[0].Severity(), Resolved: sorted[0].Resolved}
 
-		if len(t.Sections) == maxSections-1 && n < len(sorted) {
+		if len(all) == maxSections-1 && n < len(sorted) {
 			n = len(sorted)
 			part.Title = fmt.Sprintf("%d more, of other rules and levels", n)
 		}
 
-		for _, a := range sorted[:n] {
-			if shown < maxLines {
-				shown++
-				part.Lines = append(part.Lines, s.line(a))
-			} else {
-				part.Others = append(part.Others, names(a))
-			}
+		shown := min(n, lines)
+		lines -= shown
+		for _, a := range sorted[:shown] {
+			part.Lines = append(part.Lines, s.line(a))
 		}
 
-		t.Sections, sorted = append(t.Sections, part), sorted[n:]
+		for _, a := range sorted[shown:n] {
+			part.Others = append(part.Others, names(a))
+		}
+
+		all = append(all, part)
+		sorted = sorted[n:]
 	}
 
-	of := count(int64(len(devices)), "device")
+	return all
+}
 
-	switch {
-	case len(t.Sections) == 1:
-		t.Headline, t.Sections[0].Title = printable(t.Sections[0].Title, maxMessage-1), ""
-	case resolved == 0:
-		t.Headline = fmt.Sprintf("%s: %d alerts", of, len(alerts))
-	case resolved == len(alerts):
-		t.Headline = of + " normal again"
-	default:
-		t.Headline = fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
+// firstGroup returns how many of sorted alerts have a section in common with the first.
+func firstGroup(sorted []notify.Alert) int {
+	isOther := func(a notify.Alert) bool { return byGroup(a, sorted[0]) != 0 }
+	if n := slices.IndexFunc(sorted, isOther); n >= 0 {
+		return n
 	}
-
-	return t
+	return len(sorted)
 }
 
 // BatchID names a message about alerts: the same for the same alerts, in any order.
@@ -140,6 +172,7 @@ func worstFirst(a, b notify.Alert) int {
 	if a.Below {
 		values = -values
 	}
+
 	return cmp.Or(byGroup(a, b), values, cmp.Compare(a.Device, b.Device))
 }
 
@@ -147,15 +180,9 @@ func worstFirst(a, b notify.Alert) int {
 // common.
 func byGroup(a, b notify.Alert) int {
 	return cmp.Or(
-		falseFirst(
-			a.Resolved,
-			b.Resolved,
-		),
+		falseFirst(a.Resolved, b.Resolved),
 		cmp.Compare(slices.Index(severities, a.Severity()), slices.Index(severities, b.Severity())),
-		cmp.Compare(
-			a.Rule,
-			b.Rule,
-		),
+		cmp.Compare(a.Rule, b.Rule),
 		cmp.Compare(a.Level, b.Level),
 		falseFirst(a.Removed, b.Removed),
 		falseFirst(a.Forgotten, b.Forgotten),
@@ -184,49 +211,37 @@ func title(alerts []notify.Alert) string {
 		limit = "their limits"
 	}
 
-	what := " at or above " + limit
+	text := ruleAndLevel(a) + ": " + count(int64(len(alerts)), "device") + condition(a, limit)
+	if a.Test {
+		text += " (test)"
+	}
 
+	return text
+}
+
+// condition follows the number of devices, and says how they are.
+func condition(a notify.Alert, limit string) string {
 	switch {
 	case a.Removed:
-		what = ": the rule was removed, their alarms have ended"
+		return ": the rule was removed, their alarms have ended"
 	case a.Excluded != "":
-		what = ": the rule no longer applies, their alarms have ended"
+		return ": the rule no longer applies, their alarms have ended"
 	case a.Forgotten:
-		what = " not watched any more"
+		return " not watched any more"
 	case a.Resolved:
-		what = " normal again"
+		return " normal again"
 	case a.Silent > 0:
-		what = " silent for " + notify.Duration(a.Silent)
+		return " silent for " + notify.Duration(a.Silent)
 	case a.Word != "":
-		what = ""
-	case lingers(a):
-		what = " not normal yet after reaching " + limit
-	case a.Below:
-		what = " at or below " + limit
+		return ""
 	}
 
-	if a.Test {
-		what += " (test)"
-	}
-
-	return ruleAndLevel(a) + ": " + count(int64(len(alerts)), "device") + what
+	return " " + meaning(a) + " " + limit
 }
 
 // line is a in the section of its rule and level.
 func (s Style) line(a notify.Alert) Line {
-	var facts []string
-	switch {
-	case a.Silent > 0 && !a.Resolved:
-		facts = append(facts, "since "+s.minute(a.Since))
-	case a.Excluded != "":
-		facts = append(facts, printable(a.Excluded, maxExcluded))
-	case a.Removed, a.Forgotten, a.Silent > 0, a.Word != "" && a.Resolved:
-	case a.Word != "":
-		facts = append(facts, printable(a.Word, maxName))
-	default:
-		facts = append(facts, value(a, a.Temperature), "limit "+number(a.Threshold))
-	}
-
+	facts := s.lineFacts(a)
 	if a.PerValue != "" && a.Suppressed > 0 {
 		facts = append(facts, suppressed(a))
 	}
@@ -243,6 +258,26 @@ func (s Style) line(a notify.Alert) Line {
 	name := names(a)
 
 	return Line{name, printable(text, max(maxMessage-utf8.RuneCountInString(name), maxName))}
+}
+
+// lineFacts returns what a section's title does not say of a device.
+func (s Style) lineFacts(a notify.Alert) []string {
+	isSilent := a.Silent > 0
+	hasEnded := a.Removed || a.Forgotten
+	switch {
+	case isSilent && !a.Resolved:
+		return []string{"since " + s.minute(a.Since)}
+	case a.Excluded != "":
+		return []string{printable(a.Excluded, maxExcluded)}
+	case hasEnded || isSilent:
+		return nil
+	case a.Word == "":
+		return []string{value(a, a.Temperature), "limit " + number(a.Threshold)}
+	case a.Resolved:
+		return nil
+	}
+
+	return []string{printable(a.Word, maxName)}
 }
 
 // Fit returns s with only as many of its Lines as have room: size is what one takes of it. The devices of the others
@@ -309,6 +344,7 @@ func Units(s string) int {
 	for _, r := range s {
 		units += utf16.RuneLen(r)
 	}
+
 	return units
 }
 

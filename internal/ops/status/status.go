@@ -134,7 +134,7 @@ func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Con
 		}
 
 		shown := Read
-		if c.Outcome == lease.OutcomeOK && op != lease.OpRelease {
+		if granted := c.Outcome == lease.OutcomeOK; granted && (op == lease.OpAcquire || op == lease.OpExtend) {
 			shown = kindOf(op)
 		}
 
