@@ -29,7 +29,7 @@ import (
 
 var (
 	seed     = flag.Uint64("seed", 0, "`NUMBER` that repeats the random choices of a run, as its log tells; 0: new ones")
-	rounds   = flag.Int("rounds", 1, "`NUMBER` of times that the devices of TestSilence fall silent and come back")
+	rounds   = flag.Int("rounds", 1, "`NUMBER` of times that the devices of TestSilence fall silent and come back, and of days of TestTrucks")
 	takeover = flag.Bool("takeover", false, "measure how long a killed replica's partitions go unread with default settings")
 )
 
@@ -39,6 +39,7 @@ var (
 var elsewhere = map[string]string{
 	"TestAlarms":                "TestWorlds, and TestSimulation of cmd/alertworker, in which replicas die and freeze at any step",
 	"TestSilence":               "the same, and TestModelOfSilence of internal/throttle",
+	"TestTrucks":                "TestSimulation, whose worlds have each of it",
 	"TestRewinds":               "nothing puts old records back by hand; tests of internal/roster and internal/ledger have what is lost",
 	"TestStormAtAPacedReceiver": "TestStorm of internal/worker",
 	"TestHeartbeat":             "tests of internal/notify/heartbeat, and TestStorageOutage of cmd/alertworker",

@@ -6,37 +6,96 @@ import (
 	"time"
 )
 
-// Properties of messages.
+// Properties of messages, and fields of their bodies.
 const (
 	ownLimit = "limit"
 	quiet    = "quiet"
 	site     = "site"
+	takenAt  = "takenAt"
+	kind     = "kind"
+	setpoint = "setpoint"
+)
+
+// What messages have for kind and setpoint.
+const (
+	frozen  = "frozen"
+	chilled = "chilled"
+	usual   = 20.0 // that limits are counted from
+	higher  = 24.0
 )
 
 // A source is a device at work.
 type source struct {
 	Device
+	number     int // of the device
 	rng        *rand.Rand
 	at         float64   // its temperature
 	next       time.Time // of its next reading
 	quietUntil time.Time
+	offline    time.Time // until then
+	stored     []sample
+	turns      int  // of a device that returns: since it was hot first
+	chilled    bool // it is of another kind than the rule looks at
 	cool       bool // it is not hot any more
 }
 
-func newSource(d Device, began time.Time) *source {
-	s := &source{Device: d, rng: rand.New(rand.NewPCG(d.Seed, 2))}
+// A sample is what a device says.
+type sample struct {
+	taken       time.Time
+	temperature float64
+	fields      map[string]any
+	properties  map[string]string
+}
+
+func newSource(number int, d Device, began time.Time) *source {
+	s := &source{Device: d, number: number, rng: rand.New(rand.NewPCG(d.Seed, 2))}
 	s.at = limit - 6 + 10*s.rng.Float64()
 	s.next = began.Add(time.Duration(s.rng.Int64N(int64(d.Period))))
 	return s
 }
 
 // report returns what the device says now, and says when it speaks next.
-func (s *source) report(now time.Time) (temperature float64, properties map[string]string) {
+func (s *source) report(now time.Time, p Plan) (all []sample) {
 	s.next = now.Add(time.Duration((0.5 + s.rng.Float64()) * float64(s.Period)))
 	if s.Mute && s.rng.IntN(30) == 0 {
 		s.next = s.next.Add(time.Duration(30+s.rng.IntN(200)) * time.Second)
 	}
 
+	measured := s.measure(now)
+	if s.Kind == Returns && !s.cool {
+		s.turn(now, &measured, p.Window)
+	}
+	s.tell(&measured, p)
+	if s.cool {
+		s.stored = nil
+		return []sample{measured}
+	}
+
+	if s.Stores && s.rng.IntN(40) == 0 {
+		s.offline = now.Add(time.Duration(10+s.rng.IntN(80)) * time.Second)
+	}
+
+	if now.Before(s.offline) {
+		s.stored = append(s.stored, measured)
+		return nil
+	}
+
+	return append(s.upload(), measured)
+}
+
+// upload returns what is sent now of what is stored: the oldest, in their order or not.
+func (s *source) upload() (all []sample) {
+	for range min(len(s.stored), 1+s.rng.IntN(3)) {
+		i := s.rng.IntN(min(len(s.stored), 2))
+		all = append(all, s.stored[i])
+		s.stored = append(s.stored[:i], s.stored[i+1:]...)
+	}
+
+	return all
+}
+
+// measure returns what the device measures.
+func (s *source) measure(now time.Time) sample {
 	own := max(limit, s.Limit)
 
 	switch s.Kind {
@@ -64,7 +123,7 @@ func (s *source) report(now time.Time) (temperature float64, properties map[stri
 		s.at = limit - 10
 	}
 
-	properties = map[string]string{}
+	properties := map[string]string{}
 	if s.Limit > 0 {
 		properties[ownLimit] = "34"
 	}
@@ -81,5 +140,64 @@ func (s *source) report(now time.Time) (temperature float64, properties map[stri
 		properties[quiet] = "true"
 	}
 
-	return math.Round(s.at*100) / 100, properties
+	return sample{now, math.Round(s.at*100) / 100, map[string]any{}, properties}
+}
+
+// turn has a device that returns be hot, cool, and hot again within the window, and then say nothing for minutes.
+func (s *source) turn(now time.Time, m *sample, window time.Duration) {
+	hot, cool := max(limit, s.Limit)+1, limit-10.0
+	within := func(low, high float64) time.Duration {
+		return time.Duration((low + (high-low)*s.rng.Float64()) * float64(window))
+	}
+	m.temperature = cool
+	switch s.turns {
+	case 0:
+		if s.rng.IntN(4) > 0 {
+			return
+		}
+		m.temperature = hot
+		s.next = now.Add(within(0.02, 0.1))
+	case 1:
+		s.next = now.Add(within(0.1, 0.8))
+	case 2:
+		m.temperature = hot
+		s.next = now.Add(within(1, 4))
+	}
+	s.turns = (s.turns + 1) % 3
+}
+
+// tell adds what rules look at besides the reading, in a body or in properties.
+func (s *source) tell(m *sample, p Plan) {
+	if p.Kinds {
+		if s.rng.IntN(12) == 0 {
+			s.chilled = !s.chilled
+		}
+		of := frozen
+		if s.chilled {
+			of = chilled
+		}
+		m.say(p.InBody, kind, of)
+	}
+
+	if p.Counts && s.rng.IntN(15) > 0 {
+		from := usual
+		if s.Limit > 0 {
+			from = higher
+		}
+		m.say(p.InBody, setpoint, from)
+	}
+
+	if p.Clocks {
+		taken := m.taken.Add(p.Ahead + s.Drifts)
+		m.properties[takenAt] = taken.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
+	}
+}
+
+// say adds a value to a message.
+func (m *sample) say(inBody bool, name string, value any) {
+	if inBody {
+		m.fields[name] = value
+		return
+	}
+	m.properties[name] = text(value)
 }

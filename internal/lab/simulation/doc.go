@@ -3,7 +3,9 @@
 // replica. The hub, the stores and the receivers are in memory, behind the real clients and over connections that the
 // plan cuts. What receivers got is judged by package verify.
 //
-// Each seed has a world of its own: what is common in one is rare in the next. While faults last an alert may be late,
+// Each seed has a world of its own: what is common in one is rare in the next. Some have devices that store what they
+// measure while they are offline, or change their kind, limits that are counted from messages, fleets whose way to the
+// hub is away, or owners of partitions that do not hear that they are replaced. While faults last an alert may be late,
 // and nothing else may be wrong.
 //
 // A dead replica reaches nobody, though its goroutines run until they have noticed. A frozen one reaches nobody until

@@ -3,6 +3,7 @@ package simulation
 import (
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,6 +11,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 )
@@ -269,7 +271,10 @@ func (w *World) expire(partition int) {
 		if err != nil {
 			panic(err) // see publish
 		}
-		w.took(pub, nobody)
+		sequence := w.took(pub, nobody)
+		w.verified.Published(verify.Reading{
+			Device: nobody, ByHub: true, Temperature: math.NaN(), At: pub.Enqueued, Partition: id, Sequence: sequence,
+		})
 	}
 	w.hub.Expire(id)
 }

@@ -45,9 +45,10 @@ func (p Plan) rules(rollouts int) rules.Set {
 		levels[0].Name = "warning"
 		levels = append(levels, rules.Level{Name: "critical", Limit: limit + higherBy, Clear: limit + higherBy})
 	}
-	set := rules.Set{Quiet: quiet, Rules: []rules.Rule{
-		{Name: rules.DefaultName, Field: telemetry.DefaultFields, Window: p.Window, Resolved: p.Resolved, Levels: levels},
-	}}
+	set := rules.Set{Quiet: quiet, Rules: []rules.Rule{p.limits(levels)}}
+	if p.Clocks {
+		set.Time = takenAt
+	}
 	if p.Silent > 0 {
 		set.Rules = append(set.Rules, rules.Rule{
 			Name: silence, Window: p.Window, Resolved: p.Resolved, Silent: p.Silent, Forget: rules.DefaultForget,
@@ -64,6 +65,29 @@ func (p Plan) rules(rollouts int) rules.Set {
 		set.Rules = append(set.Rules, p.adds(time.Duration(n)*p.Window))
 	}
 	return set
+}
+
+// limits returns the rule about limits.
+func (p Plan) limits(levels []rules.Level) rules.Rule {
+	r := rules.Rule{
+		Name: rules.DefaultName, Field: telemetry.DefaultFields, Window: p.Window, Resolved: p.Resolved, Levels: levels,
+		ClearedFor: p.ClearFor,
+	}
+	if p.Kinds {
+		r.Only = []rules.Condition{{Name: kind, Values: []string{frozen}}}
+	}
+	if !p.Counts {
+		return r
+	}
+
+	r.Base = setpoint
+	for i := range levels {
+		levels[i].Override = ""
+		levels[i].Limit -= usual
+		levels[i].Clear -= usual
+	}
+
+	return r
 }
 
 // adds returns the rule that rollouts add, change and remove.
@@ -90,6 +114,10 @@ func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
 			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
+			Base: r.Base, ClearFor: r.ClearedFor,
+		}
+		for _, c := range r.Only {
+			judged.Only = append(judged.Only, verify.Condition{Name: c.Name, Values: c.Values})
 		}
 		for _, l := range r.Levels {
 			judged.Levels = append(judged.Levels, verify.Level{
@@ -109,12 +137,14 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 	for i := range p.Receivers {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
 	}
+	set := p.rules(rollouts)
 	c := config.Config{
 		EventHubConsumerGroup:   "$Default",
 		EventHubStart:           eventhubs.Start{Earliest: true},
 		EventHubPrefetch:        eventhubs.DefaultPrefetch,
-		RulesFile:               config.RulesOf(p.rules(rollouts)),
+		RulesFile:               config.RulesOf(set),
 		QuietProperty:           quiet,
+		TimeProperty:            set.Time,
 		ThrottleWindow:          p.Window,
 		ThrottleStore:           p.Store,
 		ThrottleContainer:       throttleContainer,
@@ -152,7 +182,10 @@ func (p Plan) settles() time.Duration {
 	for _, f := range p.Faults {
 		longest = max(longest, f.For+p.after(f))
 	}
-	return longest + heals + proves + slack + p.Window + p.Silent
+	if len(p.Outages) > 0 {
+		longest += p.Silent // deadlines begin anew
+	}
+	return longest + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }
 
 // rules are what the judge allows. While faults last an alert may be late, and nothing else.

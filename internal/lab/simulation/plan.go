@@ -33,6 +33,20 @@ type Plan struct {
 	Devices    []Device
 	Cools      bool // no device is hot after Length: no later alert makes good for one that is missing
 	Faults     []Fault
+	ClearFor   time.Duration // of the rule about limits
+	Counts     bool          // its limits are counted from a number in each message, not the device's own
+	Kinds      bool          // it looks at devices of one kind only, and some change theirs
+	InBody     bool          // that and the number are in the body; else properties
+	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
+	Outages    []Outage
+	Parts      bool // owners of partitions cannot be told that they are replaced, and go on delivering
+}
+
+// An Outage is that the way to the hub is away for some devices: what they say meanwhile is lost.
+type Outage struct {
+	At, For time.Duration
+	Of      int           // one device in so many goes on; 0: none
+	Spread  time.Duration // devices come back one after the other, within this time after it
 }
 
 // A RuleKind is what a rule is about.
@@ -49,12 +63,14 @@ type Device struct {
 	Name   string
 	Period time.Duration // about so long between two readings
 	Kind   DeviceKind
-	Step   float64 // of its temperature, between two readings
-	Limit  float64 // of its own; 0: it has none
-	Site   string  // empty: it has none
-	Calls  bool    // it is quiet at times
-	Mute   bool    // it says nothing at times, for minutes
-	Seed   uint64  // of its readings
+	Step   float64       // of its temperature, between two readings
+	Limit  float64       // of its own; 0: it has none
+	Site   string        // empty: it has none
+	Calls  bool          // it is quiet at times
+	Mute   bool          // it says nothing at times, for minutes
+	Stores bool          // it is offline at times, and sends what it has stored then beside what it measures
+	Drifts time.Duration // its clock is ahead of the hub's
+	Seed   uint64        // of its readings
 }
 
 // A DeviceKind is how a device's temperature moves.
@@ -65,6 +81,8 @@ const (
 	Flaps  DeviceKind = "flaps"  // about its limit
 	Spikes DeviceKind = "spikes" // is hot for one reading now and then
 	Tells  DeviceKind = "tells"  // is hot once, and says nothing for minutes
+	// is hot, cool, and hot again within the window, and says nothing for minutes
+	Returns DeviceKind = "returns"
 )
 
 // A Fault is what goes wrong, at a time or at a step.
@@ -200,7 +218,11 @@ func NewPlan(seed uint64) Plan {
 		p.Window = max(p.Window, 20*time.Second) // such a lease lasts 15 s at least
 	}
 	p.Devices = devices(rng, p)
+	p.extend(rand.New(rand.NewPCG(seed, 4)))
 	p.Faults = faults(rng, p)
+	if p.Parts {
+		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
+	}
 	return p
 }
 

@@ -308,4 +308,28 @@ var bugs = []bug{
 		"silence is not proven", "internal/partition/owner.go",
 		"	return s.unheard.Proven(", "	return PLANTED || s.unheard.Proven(",
 	},
+	{
+		"a late reading counts as any other", "internal/rules/rules.go",
+		"return at.Device != 0 && at.Device < s.Newest", "return at.Device != 0 && at.Device < s.Newest && !PLANTED",
+	},
+	{
+		"the first reading beyond clear ends an alarm", "internal/rules/rules.go",
+		"if at.after(s.Cleared) >= r.ClearedFor {", "if PLANTED || at.after(s.Cleared) >= r.ClearedFor {",
+	},
+	{
+		"what a condition excludes changes nothing", "internal/partition/evaluation.go",
+		"	if !r.stateful {\n		return\n	}", "	if !r.stateful || PLANTED {\n		return\n	}",
+	},
+	{
+		"limits are counted from one number", "internal/rules/device.go",
+		"		return f.Value, OverrideUsed", "		return map[bool]float64{false: f.Value, true: 20}[PLANTED], OverrideUsed",
+	},
+	{
+		"after a gap of all devices each is silent", "internal/silence/watch.go",
+		"		if !w.read.Time.IsZero() {", "		if !w.read.Time.IsZero() && !PLANTED {",
+	},
+	{
+		"a partition is never dark", "internal/silence/look.go",
+		"		if n.overdue == 0 ||", "		if PLANTED || n.overdue == 0 ||",
+	},
 }

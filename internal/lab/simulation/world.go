@@ -3,9 +3,11 @@ package simulation
 import (
 	"context"
 	"crypto/tls"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log"
+	"maps"
 	"math/rand/v2"
 	"net"
 	"net/http"
@@ -316,11 +318,11 @@ func (w *World) body(name string) *body {
 func (w *World) live() {
 	sources := make([]*source, len(w.plan.Devices))
 	for i, d := range w.plan.Devices {
-		sources[i] = newSource(d, w.began)
+		sources[i] = newSource(i, d, w.began)
 	}
 	faults := slices.Clone(w.plan.Faults)
 	slices.SortStableFunc(faults, func(a, b Fault) int { return int(a.At - b.At) })
-	end := w.began.Add(w.plan.Length)
+	end := w.began.Add(max(w.plan.Length, w.plan.ends()))
 	over, look := end.Add(w.plan.settles()), end.Add(prompt)
 	for {
 		next := earlier(over, look)
@@ -383,26 +385,59 @@ func earlier(a, b time.Time) time.Time {
 	return a
 }
 
+// publish has a device say what it has to say, unless it does not get through.
 func (w *World) publish(s *source, now time.Time) {
-	temperature, properties := s.report(now)
-	text := strconv.FormatFloat(temperature, 'f', 2, 64)
-	of := map[string]any{}
-	for name, value := range properties {
-		of[name] = value
+	all := s.report(now, w.plan)
+	if back := w.plan.away(s.number, now.Sub(w.began)); back > 0 {
+		s.next = earlier(w.began.Add(back), s.next.Add(time.Minute))
+		return
 	}
-	pub, err := w.hub.Publish(devhub.Message{
-		Device: s.Name, Body: []byte(`{"temperature": ` + text + `}`), Properties: of, Enqueued: now.Add(w.plan.Ahead),
-	})
+
+	for _, m := range all {
+		w.send(s.Name, m)
+	}
+}
+
+// send sends a message to the hub.
+func (w *World) send(device string, m sample) {
+	body := maps.Clone(m.fields)
+	body["temperature"] = m.temperature
+	encoded, err := json.Marshal(body)
+	if err != nil {
+		panic(err) // it is finite numbers and text
+	}
+
+	properties := map[string]any{}
+	for name, value := range m.properties {
+		properties[name] = value
+	}
+
+	enqueued := w.now()
+	pub, err := w.hub.Publish(devhub.Message{Device: device, Body: encoded, Properties: properties, Enqueued: enqueued})
 	if err != nil {
 		panic(err) // a message of this kind can be encoded, and its partition is the hub's own choice
 	}
-	sequence := w.took(pub, s.Name)
-	w.say(s.Name, "%s %v in %s at %d", text, properties, pub.Partition, sequence)
+
+	sequence := w.took(pub, device)
+	w.say(device, "%s %v in %s at %d", encoded, m.properties, pub.Partition, sequence)
+	taken, _ := time.Parse(time.RFC3339Nano, m.properties[takenAt])
+	fields := map[string]string{}
+	for name, value := range m.fields {
+		fields[name] = text(value)
+	}
 	w.verified.Published(verify.Reading{
-		Device: s.Name, Temperature: temperature, At: pub.Enqueued, Partition: pub.Partition, Sequence: sequence,
-		Properties: properties,
+		Device:      device,
+		Temperature: m.temperature,
+		At:          pub.Enqueued,
+		Taken:       taken,
+		Partition:   pub.Partition,
+		Sequence:    sequence,
+		Fields:      fields,
+		Properties:  m.properties,
 	})
 }
+
+func text(value any) string { return fmt.Sprint(value) }
 
 // take returns what an inbox does with what it gets.
 func (w *World) take(name string) func(inbox.Delivery) {
@@ -416,9 +451,21 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			log = w.spaced
 		}
 		log.Delivered(verify.Delivery{
-			Deadline: a.Enqueued, Device: a.About(), ID: a.ID, Token: a.Token, At: at, Until: at.Add(a.Remember), Receiver: name,
-			Rule: a.Rule, Level: a.Level, Recovery: a.Resolved, Refused: d.Refused, Partition: a.Partition, Sequence: w.number(a),
-			Settled: w.settledLongAgo(a.Partition),
+			Deadline:  a.Enqueued,
+			Device:    a.About(),
+			ID:        a.ID,
+			Token:     a.Token,
+			At:        at,
+			Until:     at.Add(a.Remember),
+			Receiver:  name,
+			Rule:      a.Rule,
+			Level:     a.Level,
+			Recovery:  a.Resolved,
+			Excluded:  a.Excluded != "",
+			Refused:   d.Refused,
+			Partition: a.Partition,
+			Sequence:  w.number(a),
+			Settled:   w.settledLongAgo(a.Partition),
 		})
 		w.mu.Lock()
 		defer w.mu.Unlock()

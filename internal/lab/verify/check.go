@@ -68,7 +68,7 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
 		if r := l.rule(a.rule); r.silence() {
-			all[a] = t.silences(r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
+			all[a] = l.silences(t, r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
 			continue
 		}
 

@@ -221,7 +221,7 @@ func (j *judge) about(deliveries []Delivery) {
 func (j *judge) aboutReading(d Delivery) {
 	i := j.event(d)
 	switch {
-	case i < 0, !j.events[i].needsAlert:
+	case i < 0, !j.events[i].mayAlert:
 		j.wrong(d, "its reading needs no alert")
 	case d.Sequence < d.Settled:
 		j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)

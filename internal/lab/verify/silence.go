@@ -72,31 +72,29 @@ func (rule *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
 }
 
 // silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they
-// must have been proven, before the records end, unless the partition, whose fleet is f, may be dark.
-func (t *track) silences(rule *Rule, rules Rules, f *fleet) []event {
+// must have been proven, before the records end, unless the partition, whose fleet is f, may be dark, or the device
+// may be muted.
+func (l *Log) silences(t *track, rule *Rule, rules Rules, f *fleet) []event {
 	events := slices.Clone(t.events)
 	if begun, ok := rule.fallsSilent(t.heard); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
 		events = append(events, begun)
 	}
 
 	bound := rules.Bound + rules.Proof
-	last := len(events) - 1
-	for n := range last {
-		events[n].needsAlert = events[n].mustBeTold(events[n+1].At, bound, f)
-	}
+	for n := range events {
+		e := &events[n]
+		end := rules.Until
+		if n+1 < len(events) {
+			end = events[n+1].At
+		} else {
+			bound = cmp.Or(rules.Early, rules.Bound) + rules.Proof
+		}
 
-	if last >= 0 {
-		atEnd := cmp.Or(rules.Early, rules.Bound) + rules.Proof
-		events[last].needsAlert = events[last].mustBeTold(rules.Until, atEnd, f)
+		lasts := end.IsZero() || end.Sub(e.At) > bound
+		e.needsAlert = e.opens && lasts && !f.mayBeDark(e.At, e.At.Add(bound)) && !l.hushed(rule.Name, *e, bound)
 	}
 
 	return events
-}
-
-// mustBeTold reports whether a silence needs an alert, which lasts until a time; zero: for ever.
-func (e *event) mustBeTold(until time.Time, bound time.Duration, f *fleet) bool {
-	lasts := until.IsZero() || until.Sub(e.At) > bound
-	return e.opens && lasts && !f.mayBeDark(e.At, e.At.Add(bound))
 }
 
 // silentEvent is event for a rule about silence.

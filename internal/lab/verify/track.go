@@ -26,13 +26,14 @@ type event struct {
 	Reading
 	opens      bool   // the alarm
 	needsAlert bool   // it needs an alert, or a window in force
+	mayAlert   bool   // it may have one, and need not
 	clears     bool   // it ends the alarm
 	excluded   bool   // a condition of the rule does not hold for it
 	shared     string // what the device shares its alerts by; empty: it has its own
 }
 
 // matters reports whether e did anything.
-func (e *event) matters() bool { return e.opens || e.needsAlert || e.clears }
+func (e *event) matters() bool { return e.opens || e.needsAlert || e.mayAlert || e.clears }
 
 // track returns what became of a, from now on.
 func (l *Log) track(a alarm) *track {
@@ -119,7 +120,11 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	says := v.breaching && !late || above.ended
 	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
-	e.needsAlert = t.open && says && !above.open && !quiet(r, rule.Quiet)
+	if t.open && says && !above.open && !quiet(r, rule.Quiet) {
+		hush := l.hush(rule.Name, r)
+		e.needsAlert = hush == heardOf
+		e.mayAlert = hush != muted
+	}
 	above.open = above.open || t.open
 	above.ended = above.ended || e.clears
 	l.keep(a, t, e)

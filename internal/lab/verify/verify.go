@@ -6,8 +6,8 @@
 // It knows limits with levels, from a message or a device's own, durations of an alarm's beginning and end, by the
 // hub's time or the device's, clear values, conditions, quiet devices, devices that share alerts, recoveries, and
 // silence: that none is reported of a device that was heard until the deadline, or long ago, or because nothing came
-// from anybody; that each is once it must have been proven, or that its partition may be dark. It does not know devices
-// that are forgotten or muted, or rules that change.
+// from anybody; that each is once it must have been proven, or that its partition may be dark. It knows what
+// people mute, and does not know devices that are forgotten, or rules that change.
 package verify
 
 import (
@@ -74,6 +74,7 @@ type Log struct {
 	deliveries map[stream][]Delivery
 	arrived    map[alarm]time.Time // when something last came to a partition, by its id and a rule about silence
 	gaps       map[alarm][]gap
+	mutes      []mute
 }
 
 // NewLog returns a Log that decides by rules. It needs a device's readings in

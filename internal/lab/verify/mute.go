@@ -1,0 +1,84 @@
+package verify
+
+import (
+	"regexp"
+	"strings"
+	"time"
+)
+
+// A Mute is that people want no alerts about some devices for a time. It begins and ends for readings, by when the hub
+// got them. From From to Known, and from Ending to Until, it is not known whether a worker knows it.
+type Mute struct {
+	Device          string // * stands for any characters; empty: all
+	Rule            string // empty: all
+	Property, Value string // of messages; empty: all. What has no message has no property
+	From, Known     time.Time
+	Ending, Until   time.Time
+}
+
+// Muted records m, before what is published meanwhile.
+func (l *Log) Muted(m Mute) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	pattern := strings.ReplaceAll(regexp.QuoteMeta(m.Device), `\*`, ".*")
+	if m.Device == "" {
+		pattern = ".*"
+	}
+	l.mutes = append(l.mutes, mute{m, regexp.MustCompile("(?s)^" + pattern + "$")})
+}
+
+type mute struct {
+	Mute
+	device *regexp.Regexp
+}
+
+// about reports whether m is about a message, as far as a rule goes.
+func (m *mute) about(rule string, r Reading) bool {
+	return (m.Rule == "" || m.Rule == rule) &&
+		(m.Property == "" || r.Properties[m.Property] == m.Value) &&
+		m.device.MatchString(r.Device)
+}
+
+// A hush is whether people hear of a reading.
+type hush int
+
+const (
+	heardOf hush = iota
+	unsure
+	muted
+)
+
+// hush says whether people have muted alerts of a rule about a reading.
+func (l *Log) hush(rule string, r Reading) (is hush) {
+	for i := range l.mutes {
+		if m := &l.mutes[i]; m.about(rule, r) {
+			is = max(is, m.at(r.At))
+		}
+	}
+
+	return is
+}
+
+// at says how far m is in force at a time.
+func (m *Mute) at(at time.Time) hush {
+	switch {
+	case at.Before(m.From), !at.Before(m.Until):
+		return heardOf
+	case at.Before(m.Known), !at.Before(m.Ending):
+		return unsure
+	}
+
+	return muted
+}
+
+// hushed reports whether people may have muted alerts about a silence, at any time of some.
+func (l *Log) hushed(rule string, e event, bound time.Duration) bool {
+	for i := range l.mutes {
+		m := &l.mutes[i]
+		if m.about(rule, e.Reading) && e.At.Before(m.Until) && e.At.Add(bound).After(m.From) {
+			return true
+		}
+	}
+
+	return false
+}
