@@ -9,6 +9,7 @@
 package peers
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -88,23 +89,18 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Rules)) {
 		ours := s.Rules[name]
 		theirs, both := other.Rules[name]
-		if both && theirs.Window != ours.Window {
-			parts = append(
-				parts,
-				fmt.Sprintf("the window of the rule %s is %v there and %v here", name, theirs.Window, ours.Window),
-			)
+		if !both {
+			continue
 		}
 
-		if both && theirs.Resolved != ours.Resolved {
-			parts = append(
-				parts,
-				fmt.Sprintf("resolved of the rule %s is %t there and %t here", name, theirs.Resolved, ours.Resolved),
-			)
+		differ := func(format string, theirs, ours any) {
+			if theirs != ours {
+				parts = append(parts, fmt.Sprintf(format, name, theirs, ours))
+			}
 		}
-
-		if both && theirs.Per != ours.Per {
-			parts = append(parts, fmt.Sprintf("per of the rule %s is %q there and %q here", name, theirs.Per, ours.Per))
-		}
+		differ("the window of the rule %s is %v there and %v here", theirs.Window, ours.Window)
+		differ("resolved of the rule %s is %t there and %t here", theirs.Resolved, ours.Resolved)
+		differ("per of the rule %s is %q there and %q here", theirs.Per, ours.Per)
 	}
 
 	return parts
@@ -160,10 +156,15 @@ var ErrReplaced = errors.New("replicas with other settings have taken over")
 // Look returns what Join would wait for now; empty if nothing.
 func (m *Peer) Look(ctx context.Context) (reason string, err error) {
 	r, err := m.read(ctx)
-	if err != nil || r.etag == "" || m.settings.Difference(r.Settings) == "" {
+	if err != nil || m.agrees(r) {
 		return "", err
 	}
 	return m.reason(r), nil
+}
+
+// agrees reports whether r has the settings of m, or there is no record.
+func (m *Peer) agrees(r record) bool {
+	return r.etag == "" || m.settings.Difference(r.Settings) == ""
 }
 
 // takeOverAfter is how long r must not have been renewed before it can be replaced: until its
@@ -181,52 +182,21 @@ func (m *Peer) takeOverAfter(r record) time.Duration {
 func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
 	tick := time.NewTicker(m.beat / 2)
 	defer tick.Stop()
-	var seen string     // the ETag of the others' record, looked at without a failure
-	var since time.Time // from then on
-	var logged time.Time
+
+	others := watch{waiting: waiting}
 	for first := true; ; first = false {
-		r, err := m.read(ctx)
+		joined, failed, err := m.tryToJoin(ctx, &others)
 		switch {
+		case joined:
+			return nil
 		case ctx.Err() != nil:
 			return ctx.Err()
-
+		case errors.Is(err, records.ErrConflict):
+			continue // another replica was faster: look at what it wrote
 		case err != nil && first:
 			return err
-
 		case err != nil:
-			seen = "" // the others could not renew it either: start waiting again
-			m.log.Warn("cannot check whether replicas with other settings are running; standing by", zap.Error(err))
-
-		default:
-			if r.etag != seen {
-				seen, since = r.etag, time.Now()
-			}
-
-			ours := r.etag == "" || m.settings.Difference(r.Settings) == ""
-			// The age of the others' record proves nothing: they could not renew it if the
-			// store was unavailable.
-			if ours || time.Since(since) >= m.takeOverAfter(r) {
-				err := m.renew(ctx, r)
-				switch {
-				case err == nil:
-					return nil
-				case errors.Is(err, records.ErrConflict):
-					continue
-				case first:
-					return err
-				}
-
-				m.log.Warn("cannot write the settings of this replica; trying again", zap.Error(err))
-				break
-			}
-
-			reason := m.reason(r)
-			waiting(reason)
-
-			if logged.IsZero() || time.Since(logged) >= time.Minute {
-				logged = time.Now()
-				m.log.Warn("standing by: " + reason)
-			}
+			m.log.Warn(failed, zap.Error(err))
 		}
 
 		select {
@@ -235,6 +205,43 @@ func (m *Peer) Join(ctx context.Context, waiting func(reason string)) error {
 			return ctx.Err()
 		}
 	}
+}
+
+// A watch is what a replica that stands by has seen of the others.
+type watch struct {
+	waiting func(reason string)
+	seen    string    // the ETag of their record, looked at without a failure
+	since   time.Time // from then on
+	logged  time.Time // when the reason was logged last
+}
+
+// tryToJoin puts the settings of m in force unless others are. Of an error it also says what failed.
+func (m *Peer) tryToJoin(ctx context.Context, others *watch) (joined bool, failed string, err error) {
+	r, err := m.read(ctx)
+	if err != nil {
+		others.seen = "" // they could not renew it either: start waiting again
+		return false, "cannot check whether replicas with other settings are running; standing by", err
+	}
+
+	if r.etag != others.seen {
+		others.seen = r.etag
+		others.since = time.Now()
+	}
+
+	// The age of the others' record proves nothing: they could not renew it if the store was unavailable.
+	if m.agrees(r) || time.Since(others.since) >= m.takeOverAfter(r) {
+		err := m.renew(ctx, r)
+		return err == nil, "cannot write the settings of this replica; trying again", err
+	}
+
+	reason := m.reason(r)
+	others.waiting(reason)
+	if time.Since(others.logged) >= time.Minute {
+		others.logged = time.Now()
+		m.log.Warn("standing by: " + reason)
+	}
+
+	return false, "", nil
 }
 
 // reason returns why m is standing by.
@@ -265,6 +272,7 @@ func (m *Peer) reason(r record) string {
 func (m *Peer) Keep(ctx context.Context, refresh func(context.Context) error) error {
 	tick := time.NewTicker(m.beat)
 	defer tick.Stop()
+
 	failing := false
 	for {
 		select {
@@ -299,9 +307,11 @@ func (m *Peer) keep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if difference := m.settings.Difference(r.Settings); r.etag != "" && difference != "" {
-			return fmt.Errorf("%w: %s", ErrReplaced, difference)
+
+		if !m.agrees(r) {
+			return fmt.Errorf("%w: %s", ErrReplaced, m.settings.Difference(r.Settings))
 		}
+
 		// Another replica that has renewed the record may lack rules of ours, which would be
 		// forgotten if it came first every time.
 		if err := m.renew(ctx, r); !errors.Is(err, records.ErrConflict) {
@@ -315,14 +325,8 @@ func (m *Peer) renew(ctx context.Context, r record) error {
 	next := m.settings
 	since := max(0, r.now.Sub(r.written))
 
-	if r.etag != "" && next.Difference(r.Settings) == "" {
-		fresh := since < m.beat/2
-		for name := range next.Rules {
-			theirs, ok := r.Rules[name]
-			fresh = fresh && ok && theirs.Unseen < m.beat/2
-		}
-
-		if fresh {
+	if r.etag != "" && m.agrees(r) {
+		if since < m.beat/2 && m.rulesAreFresh(r) {
 			return nil
 		}
 
@@ -334,18 +338,29 @@ func (m *Peer) renew(ctx context.Context, r record) error {
 	return m.write(ctx, r, next)
 }
 
+// rulesAreFresh reports whether r was renewed a moment ago by replicas that have all rules of m.
+func (m *Peer) rulesAreFresh(r record) bool {
+	for name := range m.settings.Rules {
+		theirs, ok := r.Rules[name]
+		if !ok || theirs.Unseen >= m.beat/2 {
+			return false
+		}
+	}
+
+	return true
+}
+
 // dated returns all with the times since when those of m are in force: since r says so, or from now on.
 func (m *Peer) dated(all map[string]Rule, r record) map[string]Rule {
+	moved := len(m.settings.differentPlace(r.Settings)) > 0
 	all = maps.Clone(all)
 	for name, ours := range m.settings.Rules {
 		theirs, ok := r.Rules[name]
-		switch {
-		case !ok, theirs.Resolved != ours.Resolved, theirs.Per != ours.Per, len(m.settings.differentPlace(r.Settings)) > 0:
+		changed := theirs.Resolved != ours.Resolved || theirs.Per != ours.Per
+		if !ok || changed || moved {
 			ours.Since = r.now // zero if there was no record
-		case theirs.Since.IsZero():
-			ours.Since = r.written
-		default:
-			ours.Since = theirs.Since
+		} else {
+			ours.Since = cmp.Or(theirs.Since, r.written)
 		}
 
 		all[name] = ours
@@ -364,10 +379,12 @@ func (m *Peer) Since(ctx context.Context) (map[string]time.Time, error) {
 
 	since := map[string]time.Time{}
 	for name := range m.settings.Rules {
-		switch rule, ok := r.Rules[name]; {
-		case !ok && r.etag != "":
-			since[name] = r.now
-		case !rule.Since.IsZero():
+		rule, ok := r.Rules[name]
+		if !ok {
+			rule.Since = r.now // zero if there is no record
+		}
+
+		if !rule.Since.IsZero() {
 			since[name] = rule.Since
 		}
 	}
@@ -386,9 +403,12 @@ func (m *Peer) withOthers(r record, since time.Duration) Settings {
 	for name, rule := range r.Rules {
 		// A longer time is one in which nobody could renew anything.
 		rule.Unseen += min(since, m.beat)
-		if _, ours := next.Rules[name]; !ours && rule.Unseen <= m.expiry && len(next.Rules) < maxRules {
-			next.Rules[name] = rule
+		_, ours := next.Rules[name]
+		if isForgotten := rule.Unseen > m.expiry; ours || isForgotten || len(next.Rules) >= maxRules {
+			continue
 		}
+
+		next.Rules[name] = rule
 	}
 
 	return next
