@@ -3,7 +3,6 @@
 package heartbeat
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -51,60 +50,76 @@ const (
 // Parse reads the value of HEARTBEAT_URL: a URL, with interval=1m or fail=off and a space in front of it if wanted. The
 // error has no part of the URL.
 func Parse(text string) (*Target, error) {
-	t := &Target{Interval: defaultInterval, fails: true}
 	words := strings.Fields(text)
 	if len(words) == 0 {
 		return nil, errors.New("is empty")
 	}
 
-	for _, word := range words[:len(words)-1] {
-		name, value, _ := strings.Cut(word, "=")
-		switch name {
-		case "interval":
-			d, err := time.ParseDuration(value)
-			if err != nil || d < minInterval || d > maxInterval {
-				return nil, fmt.Errorf("has an invalid interval: must be %v to %v, such as interval=1m", minInterval, maxInterval)
-			}
-			t.Interval = d
-
-		case "fail":
-			if value != "off" {
-				return nil, errors.New("has an invalid fail: must be off, or be left out")
-			}
-			t.fails = false
-
-		default:
-			return nil, errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
+	t := &Target{Interval: defaultInterval, fails: true}
+	options, address := words[:len(words)-1], words[len(words)-1]
+	for _, option := range options {
+		if err := t.parseOption(option); err != nil {
+			return nil, err
 		}
 	}
 
-	u, err := url.Parse(words[len(words)-1])
+	u, err := url.Parse(address)
 	if err != nil {
 		return nil, errors.New("is not a URL")
 	}
 
 	if scheme, ok := strings.CutPrefix(u.Scheme, "alertmanager+"); ok {
 		u.Scheme = scheme
+		u = u.JoinPath("api/v2/alerts")
 		t.kind = alertmanager
 		t.fails = false
-		u = u.JoinPath("api/v2/alerts")
+	} else {
+		t.kind = kindOf(u)
 	}
 
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
 		return nil, errors.New("must be a URL that begins with https://, http:// or alertmanager+https://")
 	}
 
-	switch {
-	case t.kind == alertmanager:
-	case strings.Contains(u.Path, "/api/push/"):
-		t.kind = kuma
-	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
-		t.kind = cronitor
-	}
-
 	t.url = u
 
 	return t, nil
+}
+
+// parseOption reads one of the words in front of the URL.
+func (t *Target) parseOption(option string) error {
+	name, value, _ := strings.Cut(option, "=")
+	switch name {
+	case "interval":
+		d, err := time.ParseDuration(value)
+		if err != nil || d < minInterval || d > maxInterval {
+			return fmt.Errorf("has an invalid interval: must be %v to %v, such as interval=1m", minInterval, maxInterval)
+		}
+		t.Interval = d
+
+	case "fail":
+		if value != "off" {
+			return errors.New("has an invalid fail: must be off, or be left out")
+		}
+		t.fails = false
+
+	default:
+		return errors.New("must be a URL, optionally preceded by interval=… or fail=off and a space")
+	}
+
+	return nil
+}
+
+// kindOf returns which service is at u, which does not say so.
+func kindOf(u *url.URL) kind {
+	switch {
+	case strings.Contains(u.Path, "/api/push/"):
+		return kuma
+	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
+		return cronitor
+	}
+
+	return plain
 }
 
 // Host returns the service's host and port.
@@ -113,17 +128,9 @@ func (t *Target) Host() string { return t.url.Host }
 // request returns the call that says that all has been well since then, or why it is not.
 func (t *Target) request(ctx context.Context, source, why string, since time.Time) (*http.Request, error) {
 	u := *t.url
-	method := http.MethodPost
-	body := []byte(why)
-	kind := "text/plain; charset=utf-8"
 	u.User = nil
-	query := u.Query()
-	pick := func(good, bad string) string {
-		if why == "" {
-			return good
-		}
-		return bad
-	}
+	method := http.MethodPost
+	body, kind := why, "text/plain; charset=utf-8"
 
 	switch t.kind {
 	case plain:
@@ -132,33 +139,18 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 		}
 
 	case kuma:
-		method, body = http.MethodGet, nil
-		query.Set("status", pick("up", "down"))
-		query.Set("msg", pick("OK", why))
-		u.RawQuery = query.Encode()
+		method, body = http.MethodGet, ""
+		u.RawQuery = t.query(why, "status", "up", "down", "msg")
 
 	case cronitor:
-		method, body = http.MethodGet, nil
-		query.Set("state", pick("complete", "fail"))
-		query.Set("message", pick("OK", why))
-		u.RawQuery = query.Encode()
+		method, body = http.MethodGet, ""
+		u.RawQuery = t.query(why, "state", "complete", "fail", "message")
 
 	case alertmanager:
-		kind = "application/json"
-		body, _ = json.Marshal([]map[string]any{{ // strings and times: cannot fail
-			"labels": map[string]string{
-				"alertname": "Watchdog",
-				"service":   "alertworker",
-				"source":    source,
-				"severity":  "none",
-			},
-			"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
-			"startsAt":    since,
-			"endsAt":      time.Now().Add(3 * t.Interval),
-		}})
+		body, kind = t.watchdog(source, since), "application/json"
 	}
 
-	r, err := http.NewRequestWithContext(ctx, method, u.String(), bytes.NewReader(body))
+	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
 	if err != nil {
 		return nil, errors.New("the URL is invalid")
 	}
@@ -169,11 +161,41 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 	}
 
 	r.Header.Set("User-Agent", "alertworker")
-	if len(body) > 0 {
+	if body != "" {
 		r.Header.Set("Content-Type", kind)
 	}
 
 	return r, nil
+}
+
+// query returns the query of the URL with a state, which is good or bad, and a message.
+func (t *Target) query(why, state, good, bad, message string) string {
+	query := t.url.Query()
+	query.Set(state, good)
+	query.Set(message, "OK")
+	if why != "" {
+		query.Set(state, bad)
+		query.Set(message, why)
+	}
+
+	return query.Encode()
+}
+
+// watchdog returns an alert for Alertmanager that ends unless it is repeated.
+func (t *Target) watchdog(source string, since time.Time) string {
+	body, _ := json.Marshal([]map[string]any{{ // strings and times: cannot fail
+		"labels": map[string]string{
+			"alertname": "Watchdog",
+			"service":   "alertworker",
+			"source":    source,
+			"severity":  "none",
+		},
+		"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
+		"startsAt":    since,
+		"endsAt":      time.Now().Add(3 * t.Interval),
+	}})
+
+	return string(body)
 }
 
 // A Call is one that was made.
@@ -221,13 +243,10 @@ func New(c Config) *Heartbeat {
 // there is to say has changed. A call that fails is repeated sooner. A failure must last for a
 // moment before it is reported, and until then nothing is.
 func (h *Heartbeat) Run(ctx context.Context) {
-	interval := h.Target.Interval
-	every := min(look, interval/4)
-	tick := time.NewTicker(every)
+	tick := time.NewTicker(h.Target.every())
 	defer tick.Stop()
-	var bad time.Time  // since when no alert would go out
-	var well time.Time // since when all would
-	var said Call      // in this term
+
+	var t term
 	for {
 		select {
 		case <-tick.C:
@@ -236,9 +255,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		}
 
 		if !h.Leading() {
-			bad = time.Time{}
-			well = time.Time{}
-			said = Call{}
+			t = term{}
 			continue
 		}
 
@@ -248,53 +265,88 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		}
 
 		now := time.Now()
-
-		switch {
-		case why == "" && well.IsZero():
-			bad, well = time.Time{}, now
-		case why != "" && bad.IsZero():
-			bad, well = now, time.Time{}
+		t.see(why, now)
+		if h.due(t, why, now) {
+			t.said = h.report(ctx, t, Call{At: now, Why: why})
 		}
-
-		if why != "" && (!h.Target.fails || now.Sub(bad) < min(grace, interval/4)) {
-			continue
-		}
-
-		pause := interval
-		if said.Err != "" || (why == "") != (said.Why == "") {
-			pause = every
-		}
-
-		if !said.At.IsZero() && now.Sub(said.At) < pause-every/10 {
-			continue
-		}
-
-		next := Call{At: now, Why: why}
-		if err := h.call(ctx, why, well); err != nil {
-			next.Err = err.Error()
-		}
-
-		h.Made(next)
-		h.log(said, next)
-		said = next
 	}
+}
+
+// every returns how often Check is asked.
+func (t *Target) every() time.Duration { return min(look, t.Interval/4) }
+
+// A term is what a replica knows since it began to lead.
+type term struct {
+	bad  time.Time // since when no alert would go out; zero if all would
+	well time.Time // since when all would; zero if none would
+	said Call      // the last one
+}
+
+// see takes note of why an alert would not go out now; empty if it would.
+func (t *term) see(why string, now time.Time) {
+	switch {
+	case why == "" && t.well.IsZero():
+		t.bad, t.well = time.Time{}, now
+	case why != "" && t.bad.IsZero():
+		t.bad, t.well = now, time.Time{}
+	}
+}
+
+// due reports whether it is time for a call.
+func (h *Heartbeat) due(t term, why string, now time.Time) bool {
+	interval, every := h.Target.Interval, h.Target.every()
+	failing := why != ""
+	if failing && (!h.Target.fails || now.Sub(t.bad) < min(grace, interval/4)) {
+		return false
+	}
+
+	pause := interval
+	if changed := failing != (t.said.Why != ""); changed || t.said.Err != "" {
+		pause = every
+	}
+
+	return now.Sub(t.said.At) >= pause-every/10
+}
+
+// report makes a call, and returns it with its result.
+func (h *Heartbeat) report(ctx context.Context, t term, c Call) Call {
+	if err := h.call(ctx, c.Why, t.well); err != nil {
+		c.Err = err.Error()
+	}
+
+	h.Made(c)
+	h.log(t.said, c)
+
+	return c
 }
 
 // log logs what was said if it is news.
 func (h *Heartbeat) log(before, now Call) {
-	switch {
-	case now.Err != "" && before.Err == "":
-		h.Log.Warn("heartbeat not accepted; trying again", zap.String("error", now.Err))
-	case now.Err == "" && before.Err != "":
-		h.Log.Info("heartbeat accepted again")
+	if wasTaken, isTaken := before.Err == "", now.Err == ""; wasTaken != isTaken {
+		h.logTaken(now)
 	}
 
-	switch {
-	case now.Why != "" && before.Why == "":
-		h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", now.Why))
-	case now.Why == "" && before.Why != "":
-		h.Log.Info("heartbeat reports success again")
+	if wasWell, isWell := before.Why == "", now.Why == ""; wasWell != isWell {
+		h.logWell(now)
 	}
+}
+
+// logTaken logs that the service accepts calls again, or no more.
+func (h *Heartbeat) logTaken(c Call) {
+	if c.Err == "" {
+		h.Log.Info("heartbeat accepted again")
+		return
+	}
+	h.Log.Warn("heartbeat not accepted; trying again", zap.String("error", c.Err))
+}
+
+// logWell logs that alerts would go out again, or no more.
+func (h *Heartbeat) logWell(c Call) {
+	if c.Why == "" {
+		h.Log.Info("heartbeat reports success again")
+		return
+	}
+	h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", c.Why))
 }
 
 // call makes one call. Its error holds no secret.

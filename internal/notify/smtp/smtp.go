@@ -23,6 +23,7 @@ import (
 	"net/mail"
 	"net/textproto"
 	"net/url"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,69 +93,87 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		return nil, err
 	}
 
+	address := net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme]))
 	m := &Mail{
 		host:     u.Hostname(),
+		address:  address,
+		site:     u.Scheme + "://" + address,
 		user:     u.User,
 		implicit: u.Scheme == "smtps",
 		starttls: u.Scheme == "smtp",
+		tls:      tlsFor(u.Hostname(), opts.TLS),
+		redact:   newRedactor(u.User),
 		style:    opts.Style,
-		log:      opts.Log,
+		log:      cmp.Or(opts.Log, zap.NewNop()),
 	}
+
 	oauth2, err := m.parseQuery(u.RawQuery)
 	if err != nil {
 		return nil, err
 	}
 
-	if oauth2 {
-		if m.token = opts.Token; m.token == nil {
-			m.token = func(context.Context) (string, error) { return "", errors.New("there is no Azure identity") }
-		}
-	}
-
 	if err := checkUser(u.User, oauth2); err != nil {
 		return nil, err
 	}
+
 	if m.user != nil && !m.implicit && !m.starttls {
 		return nil, errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
 	}
 
-	port := cmp.Or(u.Port(), map[string]string{"smtp": "587", "smtps": "465"}[u.Scheme])
-	m.address = net.JoinHostPort(m.host, port)
-	m.site = u.Scheme + "://" + m.address
-	m.tls = &tls.Config{}
-	if opts.TLS != nil {
-		m.tls = opts.TLS.Clone()
+	switch {
+	case oauth2 && opts.Token == nil:
+		m.token = func(context.Context) (string, error) { return "", errors.New("there is no Azure identity") }
+	case oauth2:
+		m.token = opts.Token
 	}
-
-	m.tls.ServerName = m.host
-	if m.log == nil {
-		m.log = zap.NewNop()
-	}
-
-	m.redact = newRedactor(u.User)
 
 	return m, nil
+}
+
+// ports are those of URLs without one.
+var ports = map[string]string{"smtp": "587", "smtps": "465"}
+
+// tlsFor returns what a connection to host is encrypted with, on the basis of c, which may be nil.
+func tlsFor(host string, c *tls.Config) *tls.Config {
+	t := &tls.Config{}
+	if c != nil {
+		t = c.Clone()
+	}
+
+	t.ServerName = host
+
+	return t
 }
 
 func check(u *url.URL) error {
 	if u.Scheme != "smtp" && u.Scheme != "smtps" {
 		return errors.New("must begin with smtp:// or smtps://")
 	}
+
 	// "smtp://user:1/2@host" is the host "user" to a parser.
-	if u.Opaque != "" || u.Hostname() == "" || u.User == nil && strings.Contains(u.EscapedPath(), "@") {
+	userInPath := u.User == nil && strings.Contains(u.EscapedPath(), "@")
+	if u.Opaque != "" || u.Hostname() == "" || userInPath {
 		return errors.New("there is no host, or a user or password holds / ? or #: write them as %2F %3F %23")
 	}
-	if u.Path != "" && u.Path != "/" || u.Fragment != "" {
+
+	if strings.TrimPrefix(u.Path, "/") != "" || u.Fragment != "" {
 		return errors.New("nothing may stand between host and ?from=…&to=…, or after a #")
 	}
 
-	if p := u.Port(); p != "" {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return errors.New("the port is not one of 1 to 65535")
-		}
-		if p == "465" && u.Scheme == "smtp" {
-			return errors.New("port 465 uses implicit TLS: write smtps://")
-		}
+	return checkPort(u)
+}
+
+func checkPort(u *url.URL) error {
+	if u.Port() == "" {
+		return nil
+	}
+
+	if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
+		return errors.New("the port is not one of 1 to 65535")
+	}
+
+	if u.Port() == "465" && u.Scheme == "smtp" {
+		return errors.New("port 465 uses implicit TLS: write smtps://")
 	}
 
 	return nil
@@ -162,14 +181,17 @@ func check(u *url.URL) error {
 
 func checkUser(user *url.Userinfo, oauth2 bool) error {
 	password, _ := user.Password()
-	switch {
-	case oauth2 && (user == nil || user.Username() == "" || password != ""):
+	hasName, hasPassword := user.Username() != "", password != ""
+
+	if oauth2 && (!hasName || hasPassword) {
 		return errors.New(
 			"auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, " +
 				"as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…",
 		)
+	}
 
-	case !oauth2 && user != nil && (user.Username() == "" || password == ""):
+	isComplete := hasName && hasPassword
+	if user != nil && !oauth2 && !isComplete {
 		return errors.New("a user needs a password, and a password a user")
 	}
 
@@ -186,33 +208,31 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 		return false, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
 	}
 
+	readers := map[string]func(values []string) error{
+		"from":     m.readFrom,
+		"to":       m.readTo,
+		"starttls": m.readStartTLS,
+		"auth":     checkAuth,
+	}
 	for name, values := range query {
-		switch name {
-		case "from":
-			err = m.readFrom(values)
-
-		case "to":
-			err = m.readTo(values)
-
-		case "starttls":
-			err = m.readStartTLS(values)
-
-		case "auth":
-			oauth2 = len(values) == 1 && values[0] == "oauth2"
-			if !oauth2 {
-				err = errors.New("auth can only be oauth2; without it user and password sign in")
-			}
-
-		default:
-			err = errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
+		read, known := readers[name]
+		if !known {
+			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
 		}
 
-		if err != nil {
+		if err := read(values); err != nil {
 			return false, err
 		}
 	}
 
-	return oauth2, m.checkAddresses()
+	return query.Has("auth"), m.checkAddresses()
+}
+
+func checkAuth(values []string) error {
+	if !slices.Equal(values, []string{"oauth2"}) {
+		return errors.New("auth can only be oauth2; without it user and password sign in")
+	}
+	return nil
 }
 
 func (m *Mail) readFrom(values []string) (err error) {
@@ -238,13 +258,14 @@ func (m *Mail) readTo(values []string) error {
 
 func (m *Mail) readStartTLS(values []string) error {
 	switch {
-	case len(values) != 1 || values[0] != "off":
+	case !slices.Equal(values, []string{"off"}):
 		return errors.New("starttls can only be off; without it STARTTLS is required")
 	case m.implicit:
 		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
 	}
 
 	m.starttls = false
+
 	return nil
 }
 
@@ -259,15 +280,16 @@ func (m *Mail) checkAddresses() error {
 		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
 	}
 
-	unusual := func(r rune) bool { return r <= ' ' || r > '~' || r == '<' || r == '>' }
-	for _, a := range slices.Concat([]*mail.Address{m.from}, m.to) {
-		if strings.ContainsFunc(a.Address, unusual) {
-			return errors.New("an address may hold only printable ASCII characters, and no spaces")
-		}
+	isUnusual := func(a *mail.Address) bool { return !usual.MatchString(a.Address) }
+	if isUnusual(m.from) || slices.ContainsFunc(m.to, isUnusual) {
+		return errors.New("an address may hold only printable ASCII characters, and no spaces")
 	}
 
 	return nil
 }
+
+// usual is an address that every mail server takes: printable ASCII characters, and no < and >.
+var usual = regexp.MustCompile(`^[!-;=?-~]*$`)
 
 // newRedactor returns a Replacer for user and password, also as SMTP sends them.
 func newRedactor(user *url.Userinfo) *strings.Replacer {
@@ -362,10 +384,10 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 
 	client, err := smtp.NewClient(conn, m.host)
+	if errors.As(err, new(tls.RecordHeaderError)) {
+		return nil, fmt.Errorf("it does not use implicit TLS: should the URL start with smtp://? %w", err)
+	}
 	if err != nil {
-		if errors.As(err, new(tls.RecordHeaderError)) {
-			return nil, fmt.Errorf("it does not use implicit TLS: should the URL start with smtp://? %w", err)
-		}
 		return nil, fmt.Errorf("greeting: %w", err)
 	}
 
@@ -375,26 +397,34 @@ func (m *Mail) connect(ctx context.Context, conn net.Conn) (*smtp.Client, error)
 	}
 
 	if m.starttls {
-		if offered, _ := client.Extension("STARTTLS"); !offered {
-			return nil, errors.New(
-				"it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, " +
-					"add starttls=off",
-			)
-		}
-
-		if err := client.StartTLS(m.tls); err != nil {
-			return nil, fmt.Errorf("STARTTLS: %w", err)
+		if err := m.encrypt(client); err != nil {
+			return nil, err
 		}
 	}
 
-	if m.user == nil {
-		return client, nil
-	}
-	if err := m.signIn(ctx, client); err != nil {
-		return nil, err
+	if m.user != nil {
+		if err := m.signIn(ctx, client); err != nil {
+			return nil, err
+		}
 	}
 
 	return client, nil
+}
+
+// encrypt turns to TLS on a connection that began without.
+func (m *Mail) encrypt(client *smtp.Client) error {
+	if offered, _ := client.Extension("STARTTLS"); !offered {
+		return errors.New(
+			"it does not offer STARTTLS: for implicit TLS, write smtps://; to send alerts unencrypted, without a password, " +
+				"add starttls=off",
+		)
+	}
+
+	if err := client.StartTLS(m.tls); err != nil {
+		return fmt.Errorf("STARTTLS: %w", err)
+	}
+
+	return nil
 }
 
 // literal is the name of this end of a connection, which may have no other.
@@ -413,46 +443,54 @@ func literal(a net.Addr) string {
 // signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is
 // encrypted.
 func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
-	password, _ := m.user.Password()
 	_, offered := client.Extension("AUTH")
 	mechanisms := strings.Fields(offered)
+	if m.token != nil {
+		return m.signInWithToken(ctx, client, mechanisms)
+	}
+
+	password, _ := m.user.Password()
 	var auth smtp.Auth
-	var token string
-	hint := "check user and password in NOTIFY_URLS"
-
 	switch {
-	case m.token != nil && !slices.Contains(mechanisms, "XOAUTH2"):
-		return errors.New("it offers no way to sign in with a token (AUTH XOAUTH2): leave out auth=oauth2")
-
-	case m.token != nil:
-		var err error
-		if token, err = m.token(ctx); err != nil {
-			return fmt.Errorf("signing in: %w", err)
-		}
-
-		auth, hint = smtp.XOAuth2Auth(
-			m.user.Username(),
-			token,
-		), "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
-
 	case slices.Contains(mechanisms, "PLAIN"):
 		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
-
 	case slices.Contains(mechanisms, "LOGIN"):
 		auth = smtp.LoginAuth(m.user.Username(), password, m.host, false)
-
 	default:
 		return errors.New("it offers no way to sign in with user and password (AUTH PLAIN or LOGIN)")
 	}
 
 	if err := client.Auth(auth); err != nil {
-		if token != "" && strings.Contains(err.Error(), token) {
-			err = errors.New(strings.ReplaceAll(err.Error(), token, "[redacted]"))
-		}
-		return fmt.Errorf("signing in: %s: %w", hint, err)
+		return fmt.Errorf("signing in: check user and password in NOTIFY_URLS: %w", err)
 	}
 
 	return nil
+}
+
+// signInWithToken uses XOAUTH2.
+func (m *Mail) signInWithToken(ctx context.Context, client *smtp.Client, mechanisms []string) error {
+	if !slices.Contains(mechanisms, "XOAUTH2") {
+		return errors.New("it offers no way to sign in with a token (AUTH XOAUTH2): leave out auth=oauth2")
+	}
+
+	token, err := m.token(ctx)
+	if err != nil {
+		return fmt.Errorf("signing in: %w", err)
+	}
+
+	err = client.Auth(smtp.XOAuth2Auth(m.user.Username(), token))
+	if err == nil {
+		return nil
+	}
+
+	if token != "" && strings.Contains(err.Error(), token) {
+		err = errors.New(strings.ReplaceAll(err.Error(), token, "[redacted]"))
+	}
+
+	return fmt.Errorf(
+		"signing in: check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp): %w",
+		err,
+	)
 }
 
 // envelope names sender and recipients. It fails unless the server takes at least one of them.
@@ -464,14 +502,13 @@ func (m *Mail) envelope(client *smtp.Client) error {
 	var refused []error
 	for _, to := range m.to {
 		err := client.Rcpt(path(to))
-		if err == nil {
-			continue
-		}
-		if !answered(err) {
+		switch {
+		case err == nil:
+		case answered(err):
+			refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
+		default:
 			return err
 		}
-
-		refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
 	}
 
 	if len(refused) == len(m.to) {
@@ -497,19 +534,30 @@ func answered(err error) bool { return errors.As(err, new(*textproto.Error)) }
 
 // judge returns what the answer to a whole mail means, nil that it was taken.
 func judge(err error) *notify.Error {
+	if err == nil {
+		return nil
+	}
+
 	var answer *textproto.Error
-	switch {
-	case err == nil:
-		return nil
-	case !errors.As(err, &answer):
+	if !errors.As(err, &answer) {
 		return &notify.Error{Err: fmt.Errorf("no answer to the mail: %w", err)}
-	case answer.Code/100 == 2: // the library wants 250
+	}
+
+	switch answer.Code / 100 {
+	case 2: // the library wants 250
 		return nil
-	case answer.Code/100 == 4:
+	case 4:
 		return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
-	case answer.Code/100 != 5:
-		return &notify.Error{Err: err}
-	case refusesMessage(answer):
+	case 5:
+		return judgeRejection(answer, err)
+	}
+
+	return &notify.Error{Err: err}
+}
+
+// judgeRejection returns what a rejection of a whole mail means, which err wraps.
+func judgeRejection(answer *textproto.Error, err error) *notify.Error {
+	if refusesMessage(answer) {
 		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
 	}
 
@@ -531,34 +579,31 @@ func limits(err error) bool {
 		return false
 	}
 
-	detail, ok := enhanced(answer)
-	switch {
-	case answer.Code == 421, answer.Code == 432: // it closes the connection; Exchange's limits
+	if answer.Code == 421 || answer.Code == 432 { // it closes the connection; Exchange's limits
 		return true
-	case !ok:
-		return answer.Code == 454 // Amazon SES; with an enhanced code it is about signing in
-	case strings.HasPrefix(detail, "7.5"), strings.HasPrefix(detail, "7.6"):
-		return len(detail) == len("7.500") // Exchange Online is busy, or distrusts the sender's address
 	}
 
-	// It takes no mail at present, congestion (Gmail's daily limit too), a flood of mail.
-	return slices.Contains([]string{"3.2", "4.5", "7.28"}, detail)
+	detail, ok := enhanced(answer)
+	if !ok {
+		return answer.Code == 454 // Amazon SES; with an enhanced code it is about signing in
+	}
+
+	return limitDetails.MatchString(detail)
 }
+
+// limitDetails are of enhanced codes: it takes no mail at present, congestion (Gmail's daily limit too), a flood of
+// mail; Exchange Online is busy, or distrusts the sender's address.
+var limitDetails = regexp.MustCompile(`^(3\.2|4\.5|7\.28|7\.[56]..)$`)
+
+// contentDetails are of enhanced codes: unspecified, too large, too large, unwanted content.
+var contentDetails = []string{"0.0", "2.3", "3.4", "7.1"}
 
 // refusesMessage reports whether a 5xx answer to a whole mail is about that mail rather than
 // about sender, recipients, quotas or the server.
 func refusesMessage(answer *textproto.Error) bool {
 	detail, ok := enhanced(answer)
-	if !ok {
-		return true
-	}
-
-	switch detail {
-	case "0.0", "2.3", "3.4", "7.1": // unspecified, too large, too large, unwanted content
-		return true
-	}
-
-	return strings.HasPrefix(detail, "6.") // content
+	isContent := strings.HasPrefix(detail, "6.")
+	return !ok || isContent || slices.Contains(contentDetails, detail)
 }
 
 // enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers
@@ -574,6 +619,7 @@ func quit(ctx context.Context, conn net.Conn, client *smtp.Client) {
 	ctx, cancel := context.WithTimeout(ctx, quitTimeout)
 	defer cancel()
 	defer abortAfter(ctx, conn)()
+
 	_ = client.Quit()
 }
 
@@ -611,5 +657,6 @@ func (b *bounded) Read(p []byte) (int, error) {
 
 	n, err := b.Conn.Read(p[:min(len(p), b.left)])
 	b.left -= n
+
 	return n, err
 }
