@@ -23,6 +23,7 @@ func (p *Plan) extend(rng *rand.Rand) {
 	if rng.IntN(8) == 0 {
 		p.part(rng)
 	}
+	p.Expects = p.Kinds && rng.IntN(2) == 0
 }
 
 // keepsState reports whether alarms follow from more than one reading.

@@ -50,10 +50,14 @@ func (p Plan) rules(rollouts int) rules.Set {
 		set.Time = takenAt
 	}
 	if p.Silent > 0 {
-		set.Rules = append(set.Rules, rules.Rule{
+		r := rules.Rule{
 			Name: silence, Window: p.Window, Resolved: p.Resolved, Silent: p.Silent, Forget: rules.DefaultForget,
 			Levels: []rules.Level{{}},
-		})
+		}
+		if p.Expects {
+			r.Only = isFrozen()
+		}
+		set.Rules = append(set.Rules, r)
 	}
 	if p.PerSite {
 		set.Rules = append(set.Rules, rules.Rule{
@@ -74,7 +78,7 @@ func (p Plan) limits(levels []rules.Level) rules.Rule {
 		ClearedFor: p.ClearFor,
 	}
 	if p.Kinds {
-		r.Only = []rules.Condition{{Name: kind, Values: []string{frozen}}}
+		r.Only = isFrozen()
 	}
 	if !p.Counts {
 		return r
@@ -89,6 +93,8 @@ func (p Plan) limits(levels []rules.Level) rules.Rule {
 
 	return r
 }
+
+func isFrozen() []rules.Condition { return []rules.Condition{{Name: kind, Values: []string{frozen}}} }
 
 // adds returns the rule that rollouts add, change and remove.
 func (p Plan) adds(window time.Duration) rules.Rule {

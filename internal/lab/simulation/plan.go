@@ -36,6 +36,7 @@ type Plan struct {
 	ClearFor   time.Duration // of the rule about limits
 	Counts     bool          // its limits are counted from a number in each message, not the device's own
 	Kinds      bool          // it looks at devices of one kind only, and some change theirs
+	Expects    bool          // the rule about silence too: it expects to hear from no others
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
 	Outages    []Outage

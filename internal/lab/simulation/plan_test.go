@@ -17,6 +17,7 @@ func TestPlansDiffer(t *testing.T) {
 		count("clear_for", p.ClearFor > 0)
 		count("limits from messages", p.Counts)
 		count("devices that change their kind", p.Kinds)
+		count("devices of which nothing is expected", p.Expects && p.Silent > 0)
 		count("devices that store", p.Clocks)
 		count("outages of more devices than a dark partition has", len(p.Outages) > 0 && len(p.Devices)/p.Partitions > 20)
 		count("owners who do not hear that they are replaced", p.Parts)
@@ -30,6 +31,7 @@ func TestPlansDiffer(t *testing.T) {
 
 	for _, name := range []string{
 		"clear_for", "limits from messages", "devices that change their kind", "devices that store",
+		"devices of which nothing is expected",
 		"outages of more devices than a dark partition has", "owners who do not hear that they are replaced",
 		string(Kill), string(Freeze), string(Rollout), string(Walks), string(Returns),
 	} {

@@ -87,12 +87,31 @@ func (f *fleet) mayBeDark(from, to time.Time) bool {
 	}
 
 	for step := f.silent / 4; !from.After(to); from = from.Add(step) {
-		if f.heard(from.Add(-step), from)*4 < len(f.devices)-1 { // those are recent until the next step
+		known, recent := f.least(from.Add(-step), from) // those are recent until the next step
+		if known > darkDevices && recent*4 < known-1 {
 			return true
 		}
 	}
 
 	return false
+}
+
+// least returns how many devices a worker may know, and the least of these that were heard from a time to another. One
+// that was allowed to be silent may not be known.
+func (f *fleet) least(from, to time.Time) (known, heard int) {
+	for _, t := range f.devices {
+		is := t.heardIn(from, to)
+		if is && t.allowed {
+			continue
+		}
+
+		known++
+		if is {
+			heard++
+		}
+	}
+
+	return known, heard
 }
 
 // isDark reports whether a worker must find it dark, whenever it does what follows from a deadline, until a time.

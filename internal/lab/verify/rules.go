@@ -10,11 +10,13 @@ import (
 
 // A Rule is a rule of a worker, as it is configured.
 type Rule struct {
-	Name     string
-	Below    bool // readings at or below a limit are worth an alert; else those at or above it
-	Levels   []Level
-	Base     string        // what limits and clears are counted from: see Reading.Fields; empty: from 0
-	Only     []Condition   // all must hold, or the rule does not look at the message
+	Name   string
+	Below  bool // readings at or below a limit are worth an alert; else those at or above it
+	Levels []Level
+	Base   string // what limits and clears are counted from: see Reading.Fields; empty: from 0
+	// all must hold, or the rule does not look at the message; of a rule about silence, or it expects nothing of the
+	// device until a message says otherwise
+	Only     []Condition
 	ClearFor time.Duration // how long readings must have been beyond the clear for an alarm to end
 	Window   time.Duration // 0: that of Rules
 	Resolved bool          // recoveries are sent
@@ -66,6 +68,30 @@ func (rule *Rule) excludes(r Reading) bool {
 func (c Condition) holds(r Reading) bool {
 	found := r.value(c.Name)
 	return slices.ContainsFunc(c.Values, func(value string) bool { return same(found, value) })
+}
+
+// A claim is what a message says of whether a rule about silence expects to hear from its device.
+type claim int
+
+const (
+	expected claim = iota
+	excluded
+	nothing // it says nothing of it
+)
+
+func (rule *Rule) says(r Reading) claim {
+	is := expected
+	for _, c := range rule.Only {
+		switch {
+		case c.holds(r):
+		case r.value(c.Name) != "":
+			return excluded
+		default:
+			is = nothing
+		}
+	}
+
+	return is
 }
 
 // same compares words in any case, and numbers by what they are.

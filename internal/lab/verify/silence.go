@@ -15,9 +15,10 @@ const (
 
 // A silenceTrack is what is known of one device by a rule about silence.
 type silenceTrack struct {
-	heard   Reading     // the last that counts
-	times   []time.Time // of those that count, but for those between two that are close
-	allowed bool        // the device was allowed to be silent at times
+	heard    Reading     // the last that counts
+	expected bool        // to be heard after that
+	times    []time.Time // of those that count, but for those between two that are close
+	allowed  bool        // the device was allowed to be silent at times
 }
 
 // hear has the silences of a device follow r. Each is recorded when the device is heard again, and the last one by
@@ -29,13 +30,15 @@ func (l *Log) hear(rule *Rule, r Reading) {
 	}
 
 	t := l.track(alarm{r.Device, rule.Name, ""})
-	if begun, ok := rule.fallsSilent(t.heard); ok && r.At.After(begun.At) {
+	says := rule.says(r)
+	if begun, ok := t.fallsSilent(rule); ok && r.At.After(begun.At) {
 		again := Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}
-		t.events = append(t.events, begun, event{Reading: again, clears: true})
+		t.events = append(t.events, begun, event{Reading: again, clears: true, excluded: says == excluded})
 	}
 
 	t.heard = r
-	t.allowed = t.allowed || r.Properties[rule.Quiet] != ""
+	t.expected = says == expected || says == nothing && t.expected
+	t.allowed = t.allowed || r.Properties[rule.Quiet] != "" || !t.expected
 	t.hear(r.At, rule.Silent/thinned)
 }
 
@@ -47,11 +50,12 @@ func (t *silenceTrack) hear(at time.Time, close time.Duration) {
 	t.times = append(t.times, at)
 }
 
-// fallsSilent returns the silence that begins if nothing comes after a device was heard, at its deadline. A quiet
-// device need not be heard.
-func (rule *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
+// fallsSilent returns the silence that begins if nothing comes after the device was heard, at its deadline. A quiet
+// device need not be heard, nor one of which the rule expects nothing.
+func (t *silenceTrack) fallsSilent(rule *Rule) (begun event, ok bool) {
+	heard := t.heard
 	text := heard.Properties[rule.Quiet]
-	if heard.At.IsZero() || text == "true" {
+	if !t.expected || text == "true" {
 		return event{}, false
 	}
 
@@ -76,7 +80,7 @@ func (rule *Rule) fallsSilent(heard Reading) (begun event, ok bool) {
 // may be muted.
 func (l *Log) silences(t *track, rule *Rule, rules Rules, f *fleet) []event {
 	events := slices.Clone(t.events)
-	if begun, ok := rule.fallsSilent(t.heard); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
+	if begun, ok := t.fallsSilent(rule); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
 		events = append(events, begun)
 	}
 
@@ -172,11 +176,14 @@ func (j *judge) aboutPartition(d Delivery, f *fleet) {
 
 // aboutHeard checks one recovery of a device.
 func (j *judge) aboutHeard(d Delivery) {
+	i := j.event(d)
 	switch {
 	case !j.by.Resolved:
 		j.wrong(d, "the rule sends none")
-	case j.event(d) < 0:
+	case i < 0:
 		j.wrong(d, "the device had not been silent")
+	case d.Sequence == j.events[i].Sequence && d.Excluded != j.events[i].excluded:
+		j.wrong(d, "the rule expects nothing more of the device: %v, and it says: %v", j.events[i].excluded, d.Excluded)
 	}
 }
 

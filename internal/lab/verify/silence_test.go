@@ -32,6 +32,17 @@ func heardAgain(by float64, token int64, seconds float64) verify.Delivery {
 func TestSilences(t *testing.T) {
 	mute := offline
 	mute.Resolved = false
+	frozenOnly := offline
+	frozenOnly.Only = []verify.Condition{{Name: "kind", Values: []string{"frozen"}}}
+	ofKind := func(seconds float64, kind string) verify.Reading {
+		r := heard(seconds)
+		r.Fields = map[string]string{"kind": kind}
+		return r
+	}
+	because := func(d verify.Delivery) verify.Delivery {
+		d.Excluded = true
+		return d
+	}
 	ofHub := heard(70)
 	ofHub.ByHub = true
 	for _, tt := range []struct {
@@ -65,6 +76,14 @@ func TestSilences(t *testing.T) {
 		{name: "what the hub says does not count", rule: offline, log: []any{heard(0), silent(0, 20, 1, 25), ofHub}, until: 300, want: findings{opened: 1, alerts: 1}},
 		{name: "quiet", rule: offline, log: []any{with(heard(0), "quiet", "true")}, until: 300, want: findings{}},
 		{name: "quiet for a time", rule: offline, log: []any{with(heard(0), "quiet", at(100).Format(time.RFC3339)), silent(0, 100, 1, 101)}, until: 300, want: findings{opened: 1, alerts: 1}},
+		{name: "expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25)}, until: 300, want: findings{opened: 1, alerts: 1}},
+		{name: "expected, and not reported", rule: frozenOnly, log: []any{ofKind(0, "frozen"), heard(10)}, until: 300, want: findings{opened: 1, lost: 1, stale: 1}},
+		{name: "not expected", rule: frozenOnly, log: []any{ofKind(0, "chilled"), heard(10)}, until: 300, want: findings{}},
+		{name: "never said", rule: frozenOnly, log: []any{heard(10)}, until: 300, want: findings{}},
+		{name: "not expected, and reported", rule: frozenOnly, log: []any{ofKind(0, "chilled"), silent(0, 20, 1, 25)}, until: 300, want: findings{alerts: 1, wrong: 1}},
+		{name: "no longer expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), ofKind(60, "chilled"), because(heardAgain(60, 2, 61))}, until: 300, want: findings{opened: 1, alerts: 1, recoveries: 1}},
+		{name: "no longer expected, and nobody is told why", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), ofKind(60, "chilled"), heardAgain(60, 2, 61)}, until: 300, want: findings{opened: 1, alerts: 1, recoveries: 1, wrong: 1}},
+		{name: "heard again, and said to be no longer expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), heard(60), because(heardAgain(60, 2, 61))}, until: 70, want: findings{opened: 1, alerts: 1, recoveries: 1, wrong: 1}},
 		{name: "refused", rule: offline, log: []any{heard(0), refused(silent(0, 20, 1, 25))}, until: 300, want: findings{opened: 1, refused: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
