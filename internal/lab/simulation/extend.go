@@ -24,6 +24,7 @@ func (p *Plan) extend(rng *rand.Rand) {
 		p.part(rng)
 	}
 	p.Expects = p.Kinds && rng.IntN(2) == 0
+	p.People = p.Levels == 1 && rng.IntN(3) == 0
 }
 
 // keepsState reports whether alarms follow from more than one reading.

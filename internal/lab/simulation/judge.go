@@ -143,6 +143,9 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 	for i := range p.Receivers {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
 	}
+	if p.People {
+		urls = append(urls, "name="+people+" rule="+rules.DefaultName+" ntfy+http://"+inboxAddress(peoplePlace)+"/topic")
+	}
 	set := p.rules(rollouts)
 	c := config.Config{
 		EventHubConsumerGroup:   "$Default",
@@ -190,6 +193,9 @@ func (p Plan) settles() time.Duration {
 	}
 	if len(p.Outages) > 0 {
 		longest += p.Silent // deadlines begin anew
+	}
+	if p.People {
+		longest += peopleWait
 	}
 	return longest + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }

@@ -39,6 +39,7 @@ type Plan struct {
 	Expects    bool          // the rule about silence too: it expects to hear from no others
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
+	People     bool          // a receiver's messages are read by people
 	Outages    []Outage
 	Parts      bool // owners of partitions cannot be told that they are replaced, and go on delivering
 }

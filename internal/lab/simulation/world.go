@@ -48,6 +48,7 @@ type World struct {
 	servers  []*http.Server
 	verified *verify.Log
 	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
+	shown    *verify.Log    // to people
 	work     sync.WaitGroup // what comes later, and servers
 
 	mu          sync.Mutex
@@ -103,12 +104,14 @@ type Result struct {
 	Steps     map[Step]int
 	Missing   verify.Report // what was due at the end and had not come, however long ago
 	Local     []string      // times by the replicas' clock that they share
-	Unkept    []string      // ids of alerts that were refused for good, of which there is no dead letter
+	Unshown   []verify.Violation
+	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
 // OK reports whether the promise held.
 func (r Result) OK() bool {
-	return r.Report.OK() && r.Missing.Settled() && len(r.Unkept) == 0 && len(r.Local) == 0
+	return r.Report.OK() && r.Missing.Settled() && len(r.Unkept) == 0 && len(r.Local) == 0 &&
+		len(r.Unshown) == 0
 }
 
 func (r Result) String() string {
@@ -121,6 +124,7 @@ func (r Result) String() string {
 		{"too close", r.Report.TooClose},
 		{"stale", r.Report.Stale},
 		{"wrong", r.Report.Wrong},
+		{"lost for people", r.Unshown},
 		{"missing", slices.Concat(r.Missing.Lost, r.Missing.Stale)},
 	} {
 		if n := len(wrong.all); n > 0 {
@@ -141,8 +145,8 @@ func (r Result) String() string {
 func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	w := &World{
 		plan: p, run: run, tls: tls, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
-		spaced: verify.NewLog(),
-		rng:    rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
+		spaced: verify.NewLog(), shown: verify.NewLog(p.judged()[:1]...),
+		rng: rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
 		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, checkpoints: map[string][]checkpoint{},
 		last: map[stream]inbox.Delivery{}, gone: map[string]bool{},
 	}
@@ -171,6 +175,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	result := Result{
 		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
 		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(), Local: w.localTimes(), Missing: missing,
+		Unshown: w.unshown(until),
 	}
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
@@ -198,6 +203,7 @@ func (w *World) open() error {
 		w.inboxes = append(w.inboxes, in)
 		w.serve(inboxAddress(i), &door{world: w, service: Receivers, name: inboxName(i), next: in})
 	}
+	w.serve(inboxAddress(peoplePlace), &door{world: w, service: Receivers, name: people, next: reader{w}})
 	return nil
 }
 
@@ -425,7 +431,7 @@ func (w *World) send(device string, m sample) {
 	for name, value := range m.fields {
 		fields[name] = text(value)
 	}
-	w.verified.Published(verify.Reading{
+	reading := verify.Reading{
 		Device:      device,
 		Temperature: m.temperature,
 		At:          pub.Enqueued,
@@ -434,7 +440,9 @@ func (w *World) send(device string, m sample) {
 		Sequence:    sequence,
 		Fields:      fields,
 		Properties:  m.properties,
-	})
+	}
+	w.verified.Published(reading)
+	w.shown.Published(reading)
 }
 
 func text(value any) string { return fmt.Sprint(value) }

@@ -1,0 +1,74 @@
+package simulation
+
+import (
+	"encoding/json"
+	"net/http"
+	"regexp"
+	"strings"
+	"time"
+
+	"alertworker/internal/lab/verify"
+	"alertworker/internal/rules"
+)
+
+// Some worlds have a receiver whose messages people read, ntfy. It gets alerts of the rule about limits, several in a
+// message, which have no ids: all that is judged is that no alert is missing.
+const (
+	people      = "people"
+	peopleWait  = 40 * time.Second // the most that a message to people waits for others
+	peoplePlace = 9                // of their address
+)
+
+// A reader is what serves ntfy.
+type reader struct{ world *World }
+
+func (r reader) ServeHTTP(w http.ResponseWriter, q *http.Request) {
+	var message struct{ Title, Message string }
+	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, maxBody)).Decode(&message); err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+
+	told := alerted(message.Title + "\n" + message.Message)
+	r.world.say(people, "%q: %v", message.Title, told)
+	for _, device := range told {
+		r.world.shown.Delivered(verify.Delivery{
+			Device: device, Rule: rules.DefaultName, At: r.world.now(), Receiver: people,
+		})
+	}
+}
+
+var (
+	names = regexp.MustCompile(`device-\d\d`)
+	ends  = regexp.MustCompile(`normal again|no longer applies|was removed`)
+)
+
+// alerted returns the devices that a text alerts people of. Its lines name devices, or say what the next lines are about.
+func alerted(text string) (devices []string) {
+	over := false
+	for line := range strings.Lines(text) {
+		found := names.FindAllString(line, -1)
+		if len(found) == 0 && strings.Contains(line, ": ") && strings.Contains(line, " device") || ends.MatchString(line) {
+			over = ends.MatchString(line)
+		}
+		if !over {
+			devices = append(devices, found...)
+		}
+	}
+
+	return devices
+}
+
+// unshown returns what people should have been alerted of and were not.
+func (w *World) unshown(until time.Time) []verify.Violation {
+	if !w.plan.People {
+		return nil
+	}
+
+	r := w.rules(until)
+	r.Bound += peopleWait
+	r.Early = prompt + peopleWait
+	r.Receivers = []string{people}
+
+	return w.shown.Check(r).Lost
+}
