@@ -465,6 +465,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Token:     a.Token,
 			At:        at,
 			Until:     at.Add(a.Remember),
+			Expires:   a.Expires,
 			Receiver:  name,
 			Rule:      a.Rule,
 			Level:     a.Level,

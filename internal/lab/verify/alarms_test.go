@@ -32,6 +32,12 @@ func alerted(reading float64, token int64, seconds float64) verify.Delivery {
 	}
 }
 
+// expired is d, whose claim was over before it came.
+func expired(d verify.Delivery) verify.Delivery {
+	d.Expires = d.At.Add(-time.Millisecond)
+	return d
+}
+
 // well is a delivery that the reading of that time ended the alarm.
 func recovered(reading float64, token int64, seconds float64) verify.Delivery {
 	d := alerted(reading, token, seconds)
@@ -146,6 +152,11 @@ func TestAlarms(t *testing.T) {
 			name: "recovered within the window", rule: warm,
 			log:  after(opened, reading(6, 27), recovered(6, 2, 14)),
 			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1, tooClose: 1},
+		},
+		{
+			name: "recovered within the window of an alert that came after its claim", rule: warm,
+			log:  []any{reading(0, 31), reading(4, 31), expired(alerted(4, 1, 4.2)), reading(6, 27), recovered(6, 2, 14)},
+			want: findings{over: 2, opened: 1, alerts: 1, recoveries: 1},
 		},
 		{name: "never a recovery", rule: warm, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1, stale: 1}},
 		{name: "recovered is off", rule: silent, log: after(opened, reading(6, 27)), want: findings{over: 2, opened: 1, alerts: 1}},

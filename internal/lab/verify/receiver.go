@@ -82,7 +82,8 @@ func (j *judge) refuse(d Delivery) {
 // keep adds d to what the receiver keeps.
 func (j *judge) keep(d Delivery) {
 	j.kept = append(j.kept, d)
-	if !j.alert.At.IsZero() && d.At.Sub(j.alert.At) < j.window {
+	expired := !j.alert.Expires.IsZero() && j.alert.At.After(j.alert.Expires)
+	if !j.alert.At.IsZero() && !expired && d.At.Sub(j.alert.At) < j.window {
 		j.tooClose(j.alert, d)
 	}
 

@@ -25,6 +25,7 @@ type Delivery struct {
 	At       time.Time // by the receiver's clock
 	Receiver string
 	Until    time.Time // the receiver remembers its token, if that is later than after a window
+	Expires  time.Time // nobody can know of it if it comes later; zero: that is not known
 
 	Rule     string // this and Level are those of a Rule, empty without rules
 	Level    string
