@@ -94,31 +94,34 @@ func (s *source) upload() (all []sample) {
 	return all
 }
 
-// measure returns what the device measures.
-func (s *source) measure(now time.Time) sample {
-	own := max(limit, s.Limit)
-
-	switch s.Kind {
-	case Walks:
-		s.at = min(limit+12, max(limit-12, s.at+(2*s.rng.Float64()-1)*s.Step))
-
-	case Flaps:
-		s.at = own + (2*s.rng.Float64()-1)*6
-
-	case Spikes:
-		s.at = limit - 10
-		if s.rng.IntN(12) == 0 {
-			s.at = own + 8*s.rng.Float64()
-		}
-
-	case Tells:
-		s.at = limit - 10
-		if s.rng.IntN(3) == 0 {
-			s.at = own + 8*s.rng.Float64()
+// moves are how temperatures do. own is the limit of the device.
+var moves = map[DeviceKind]func(s *source, own float64) float64{
+	Walks: func(s *source, _ float64) float64 {
+		return min(limit+12, max(limit-12, s.at+(2*s.rng.Float64()-1)*s.Step))
+	},
+	Flaps:  func(s *source, own float64) float64 { return own + (2*s.rng.Float64()-1)*6 },
+	Spikes: func(s *source, own float64) float64 { return s.peak(12, own) },
+	Tells: func(s *source, own float64) float64 {
+		at := s.peak(3, own)
+		if at > limit {
 			s.next = s.next.Add(time.Duration(10+s.rng.IntN(150)) * time.Second)
 		}
-	}
+		return at
+	},
+	Returns: func(*source, float64) float64 { return limit - 10 },
+}
 
+// peak is hot once in n times.
+func (s *source) peak(n int, own float64) float64 {
+	if s.rng.IntN(n) > 0 {
+		return limit - 10
+	}
+	return own + 8*s.rng.Float64()
+}
+
+// measure returns what the device measures.
+func (s *source) measure(now time.Time) sample {
+	s.at = moves[s.Kind](s, max(limit, s.Limit))
 	if s.cool {
 		s.at = limit - 10
 	}

@@ -86,41 +86,70 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 
 // begin has a fault begin. b may be nil.
 func (w *World) begin(f Fault, b *body) {
-	now := time.Now()
-	until := now.Add(f.For)
-	healed := until.Add(w.plan.after(f))
-	if b == nil && w.needsReplica(f) {
+	if b == nil && f.befallsReplica() {
 		return
 	}
-	name := "world"
-	if b != nil {
-		name = b.name
-	}
-	when := ""
-	if f.Step != "" {
-		when = "before "
-		if f.After {
-			when = "after "
-		}
-	}
-	w.say("FAULT", "%v of %s %s%s", f, name, when, f.Step)
+
+	now := time.Now()
+	until := now.Add(f.For)
+	w.say("FAULT", "%v of %s%s", f, b.nameOr("world"), f.moment())
 	w.mu.Lock()
 	w.faults++
-	w.spans = append(w.spans, span{now, healed})
+	w.spans = append(w.spans, span{now, until.Add(w.plan.after(f))})
 	w.mu.Unlock()
+	if f.befallsReplica() {
+		w.strike(b, f, until)
+	} else {
+		w.disturb(f, until)
+	}
+}
+
+// nameOr returns the name of a replica, or otherwise if b is nil.
+func (b *body) nameOr(otherwise string) string {
+	if b == nil {
+		return otherwise
+	}
+	return b.name
+}
+
+// moment says at which step f begins.
+func (f Fault) moment() string {
+	switch {
+	case f.Step == "":
+		return ""
+	case f.After:
+		return " after " + string(f.Step)
+	}
+
+	return " before " + string(f.Step)
+}
+
+// befallsReplica reports whether f befalls a replica, and not what all of them use.
+func (f Fault) befallsReplica() bool {
+	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Half, Freeze}, f.Do)
+}
+
+// strike has a fault befall a replica.
+func (w *World) strike(b *body, f Fault, until time.Time) {
 	switch f.Do {
 	case Kill:
 		w.replace(b, f.For, b.kill)
 	case Stop:
 		w.replace(b, f.For, b.end)
-	case Away, Refuse, Cut, Lossy:
-		b.disturb(f, until)
-	case Rollout:
-		w.rollOut(f.For)
 	case Half:
-		b.hold(f, now.Add(never))
+		b.hold(f, time.Now().Add(never))
 	case Freeze:
 		b.freeze(until)
+	default:
+		b.disturb(f, until)
+	}
+}
+
+// disturb has a fault befall what all replicas use.
+func (w *World) disturb(f Fault, until time.Time) {
+	switch f.Do {
+	case Rollout:
+		w.rollOut(f.For)
 	case Recreate, FailOver:
 		w.waitFor(f)
 	case Down:
@@ -128,11 +157,6 @@ func (w *World) begin(f Fault, b *body) {
 	default:
 		w.disturbHub(f)
 	}
-}
-
-// needsReplica reports whether f befalls a replica.
-func (w *World) needsReplica(f Fault) bool {
-	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Half, Freeze}, f.Do)
 }
 
 // replace ends a replica, and has another one start in its place.

@@ -53,7 +53,8 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	b := d.world.body(r.RemoteAddr)
 	step := d.step(r, body)
-	h := d.pass(r, body, b, d.of(r), step)
+	p := passage{d, b, d.of(r), step, r, body, time.Now()}
+	h := p.pass()
 	if h == nil {
 		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
 		panic(http.ErrAbortHandler)
@@ -68,50 +69,68 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // promise, which says so.
 const latest = claimFor + minWindow - time.Second
 
-// pass takes a request to the service and its answer back. It returns nil if either gets lost.
-func (d *door) pass(r *http.Request, body []byte, b *body, s Service, step Step) *held {
-	began := time.Now()
-	again := func(f Fault) {
-		// A receiver remembers an id for a window.
-		after := min(f.For, latest-time.Since(began), d.world.plan.Window-time.Second)
-		d.world.later(after, func() { d.do(r, body) })
-	}
-	d.world.pause()
-	f, ok := d.world.befalls(b, step, false)
-	lost := b.isLossy(s) && d.world.chance(4)
-	before := d.world.chance(2)
-	switch {
-	case !b.await(s), ok && f.Do == Lose, lost && before:
-		return nil
-	case ok && f.Do == Late:
-		time.Sleep(f.For)
-	case ok && f.Do == Twice:
-		again(f)
-	}
-	if time.Since(began) > latest {
+// A passage is a request on its way to a service and back.
+type passage struct {
+	*door
+	of      *body
+	service Service
+	step    Step
+	request *http.Request
+	body    []byte
+	began   time.Time
+}
+
+// pass takes the request to the service and its answer back. It returns nil if either gets lost.
+func (p *passage) pass() *held {
+	w := p.world
+	w.pause()
+	lost := p.of.isLossy(p.service) && w.chance(4)
+	before := w.chance(2)
+	if !p.of.await(p.service) || !p.arrives(false, lost && before) || time.Since(p.began) > latest {
 		return nil
 	}
-	if status := d.refused(b, s); status != 0 {
+
+	if status := p.refused(p.of, p.service); status != 0 {
 		return refuse(status)
 	}
-	h := d.do(r, body)
-	if step == Checkpoint && h.status < http.StatusMultipleChoices {
-		d.world.checkpointed(r)
+
+	h := p.do(p.request, p.body)
+	if p.step == Checkpoint && h.status < http.StatusMultipleChoices {
+		w.checkpointed(p.request)
 	}
-	f, ok = d.world.befalls(b, step, true)
-	switch {
-	case ok && f.Do == Lose, lost:
-		return nil
-	case ok && f.Do == Late:
-		time.Sleep(f.For)
-	case ok && f.Do == Twice:
-		again(f)
-	}
-	d.world.pause()
-	if !b.await(s) {
+
+	if !p.arrives(true, lost) {
 		return nil
 	}
+
+	w.pause()
+	if !p.of.await(p.service) {
+		return nil
+	}
+
 	return h
+}
+
+// arrives has happen what befalls the request, or its answer after it was done, and reports whether it arrives.
+func (p *passage) arrives(after, lost bool) bool {
+	f, ok := p.world.befalls(p.of, p.step, after)
+	switch {
+	case !ok:
+	case f.Do == Lose:
+		return false
+	case f.Do == Late && !lost:
+		time.Sleep(f.For)
+	case f.Do == Twice && !lost:
+		p.again(f.For)
+	}
+
+	return !lost
+}
+
+// again has the service do once more what is asked, after a time. A receiver remembers an id for a window.
+func (p *passage) again(after time.Duration) {
+	after = min(after, latest-time.Since(p.began), p.world.plan.Window-time.Second)
+	p.world.later(after, func() { p.do(p.request, p.body) })
 }
 
 // do has the service do what is asked.
@@ -211,24 +230,30 @@ func leaseStep(asks bool, record []byte) Step {
 	return Record
 }
 
+// recordSteps are what is done with records beside the checkpoints, by what is in their names; the last is for all
+// others.
+var recordSteps = []struct {
+	part          string
+	asks, changes Step
+}{
+	{"/ledger/", AskLedger, Ledger},
+	{"/roster/", AskRoster, Roster},
+	{"/checkpoint/", Other, Checkpoint},
+	{"/ownership/", Other, Ownership},
+	{"", Other, Settings},
+}
+
 // recordStep says what is done with a record beside the checkpoints.
 func recordStep(asks bool, name string) Step {
-	has := func(part string) bool { return strings.Contains(name, "/"+part) }
-	switch {
-	case has("ledger/") && asks:
-		return AskLedger
-	case has("ledger/"):
-		return Ledger
-	case has("roster/") && asks:
-		return AskRoster
-	case has("roster/"):
-		return Roster
-	case has("checkpoint/") && !asks:
-		return Checkpoint
-	case has("ownership/") && !asks:
-		return Ownership
-	case !asks:
-		return Settings
+	for _, s := range recordSteps {
+		switch {
+		case !strings.Contains(name, s.part):
+		case asks:
+			return s.asks
+		default:
+			return s.changes
+		}
 	}
+
 	return Other
 }

@@ -320,50 +320,85 @@ func (w *World) body(name string) *body {
 	return w.bodies[name]
 }
 
+// A life is what is still to come in a world.
+type life struct {
+	*World
+	sources []*source
+	faults  []Fault   // in their order
+	end     time.Time // of what happens; then it is looked for whether everything has settled
+	over    time.Time // when it must have
+	look    time.Time // next
+}
+
 // live has devices speak and faults begin until everything has settled.
 func (w *World) live() {
-	sources := make([]*source, len(w.plan.Devices))
+	l := &life{World: w, faults: slices.Clone(w.plan.Faults)}
 	for i, d := range w.plan.Devices {
-		sources[i] = newSource(i, d, w.began)
+		l.sources = append(l.sources, newSource(i, d, w.began))
 	}
-	faults := slices.Clone(w.plan.Faults)
-	slices.SortStableFunc(faults, func(a, b Fault) int { return int(a.At - b.At) })
-	end := w.began.Add(max(w.plan.Length, w.plan.ends()))
-	over, look := end.Add(w.plan.settles()), end.Add(prompt)
+
+	slices.SortStableFunc(l.faults, func(a, b Fault) int { return int(a.At - b.At) })
+	l.end = w.began.Add(max(w.plan.Length, w.plan.ends()))
+	l.over = l.end.Add(w.plan.settles())
+	l.look = l.end.Add(prompt)
 	for {
-		next := earlier(over, look)
 		holding := w.hold()
-		if holding {
-			next = earlier(next, time.Now().Add(time.Second))
-		}
-		if len(faults) > 0 {
-			next = earlier(next, w.began.Add(faults[0].At))
-		}
-		for _, s := range sources {
-			if !holding {
-				next = earlier(next, s.next)
-			}
-		}
-		time.Sleep(time.Until(next))
+		time.Sleep(time.Until(l.next(holding)))
 		now := time.Now()
-		for len(faults) > 0 && !now.Before(w.began.Add(faults[0].At)) {
-			w.due(faults[0])
-			faults = faults[1:]
-		}
-		if !now.Before(end) {
-			w.calm()
-		}
-		if !now.Before(over) || !now.Before(look) && w.settled() {
+		l.fail(now)
+		if l.settles(now) {
 			return
 		}
-		if !now.Before(look) {
-			look = now.Add(looks)
+		if !holding {
+			l.speak(now)
 		}
-		for _, s := range sources {
-			if !holding && !now.Before(s.next) {
-				s.cool = w.plan.Cools && !now.Before(end)
-				w.publish(s, now)
-			}
+	}
+}
+
+// next returns when something happens next. Devices say nothing while the hub holds them.
+func (l *life) next(holding bool) time.Time {
+	next := earlier(l.over, l.look)
+	if len(l.faults) > 0 {
+		next = earlier(next, l.began.Add(l.faults[0].At))
+	}
+	if holding {
+		return earlier(next, time.Now().Add(time.Second))
+	}
+
+	for _, s := range l.sources {
+		next = earlier(next, s.next)
+	}
+
+	return next
+}
+
+// fail has begin what goes wrong now. After the end nothing waits for a step any more.
+func (l *life) fail(now time.Time) {
+	for len(l.faults) > 0 && !now.Before(l.began.Add(l.faults[0].At)) {
+		l.due(l.faults[0])
+		l.faults = l.faults[1:]
+	}
+	if !now.Before(l.end) {
+		l.calm()
+	}
+}
+
+// settles reports whether everything has settled, or must have. It looks only from time to time.
+func (l *life) settles(now time.Time) bool {
+	if now.Before(l.look) {
+		return !now.Before(l.over)
+	}
+	l.look = now.Add(looks)
+
+	return !now.Before(l.over) || l.settled()
+}
+
+// speak has devices report that are to.
+func (l *life) speak(now time.Time) {
+	for _, s := range l.sources {
+		if !now.Before(s.next) {
+			s.cool = l.plan.Cools && !now.Before(l.end)
+			l.publish(s, now)
 		}
 	}
 }
