@@ -21,9 +21,10 @@ const (
 		"counted, and recoveries\n" +
 		"are sent. All replicas apply it within 15 s. If a device is still hot when it ends, its next\n" +
 		"reading causes an alert\n" +
-		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h --why \"service\""
+		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h [--until-normal] " +
+		"--why \"service\""
 
-	silencesDoes = "list the silences in force, or end one\n" +
+	silencesDoes = "list the silences in force, with the mute times of RULES_FILE, or end one\n" +
 		"Usage: alertworker silences list | end ID"
 )
 
@@ -55,7 +56,13 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`; * stands for any characters")
 	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
 	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
-	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
+	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h; with --until-normal optional (720h)")
+	flags.BoolVar(
+		&r.UntilNormal,
+		"until-normal",
+		false,
+		"only alarms that began before now, each until its device is normal: one that begins later alerts",
+	)
 	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")
 	flags.StringVar(&r.Who, "who", "", "your `NAME` (default: the user of this machine)")
 	if err := parseFlags(flags, args); err != nil {
@@ -72,7 +79,8 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer opened.Close()
-	s, lasts, err := r.Silence(opened.config.Rules())
+	set := opened.config.Rules()
+	s, lasts, err := r.Silence(set)
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
@@ -85,7 +93,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
+	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s, set)
 	fmt.Fprintf(
 		out,
 		"silenced until %s: %v (%s); to end it before: alertworker silences end %s\n",
@@ -133,6 +141,8 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
+	set := opened.config.Rules()
+	all = append(muting.Planned(&set, time.Now()), all...)
 	if len(all) == 0 {
 		fmt.Fprintln(out, "no silences")
 		return nil
@@ -141,7 +151,7 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSILENCED\tUNTIL\tWHO\tWHY")
 	for _, s := range all {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", s.ID, s, s.Until.Format(time.DateTime+"Z"), s.Who, s.Why)
+		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", cmp.Or(s.ID, "-"), s, s.Until.Format(time.DateTime+"Z"), s.Who, s.Why)
 	}
 
 	return table.Flush()

@@ -138,12 +138,16 @@ func (c *Config) readRules(e *configError) {
 	text, err := ReadFile(c.RulesFile.path)
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
-	} else if c.RulesFile.set, err = parseRules(text, c.ThrottleWindow, c.NotifyResolved); err != nil {
+	} else if c.RulesFile.set, err = parseRules(text, c.ruleDefaults()); err != nil {
 		mistakes := strings.ReplaceAll("\n"+err.Error(), "\n", "\n    ")
 		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":"+mistakes)
 	}
 
 	e.addIf(len(wrong) > 0, "RULES_FILE", "%s", strings.Join(wrong, "; it also "))
+}
+
+func (c *Config) ruleDefaults() ruleDefaults {
+	return ruleDefaults{window: c.ThrottleWindow, resolved: c.NotifyResolved, zone: c.Zone()}
 }
 
 // shortestWindow returns that of all rules, and whose it is.

@@ -37,6 +37,7 @@ const (
 	maxTitle      = 64  // characters
 	maxUnit       = 16  // characters
 	maxForget     = maxRetention
+	maxMutes      = 32
 	maxNesting    = 8  // of {} and [], which a file of rules needs 4 of
 	maxMistakes   = 30 // that are shown
 )
@@ -80,11 +81,11 @@ func (m mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// parseRules reads a file of rules, whose window and resolved are as given unless they say
+// parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say
 // otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is
 // only that.
-func parseRules(text []byte, window time.Duration, resolved bool) (rules.Set, error) {
-	r := &rulesReader{window: window, resolved: resolved}
+func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
+	r := &rulesReader{ruleDefaults: defaults}
 	if root := r.document(text); root != nil {
 		r.file(root)
 	}
@@ -102,10 +103,16 @@ func parseRules(text []byte, window time.Duration, resolved bool) (rules.Set, er
 // A rulesReader reads one file, and goes on after a mistake. Of a value that it cannot read it takes one of which no
 // check that follows complains.
 type rulesReader struct {
-	window   time.Duration
-	resolved bool
+	ruleDefaults
 	set      rules.Set
 	mistakes mistakes
+}
+
+// ruleDefaults are what settings say of what a file of rules does not.
+type ruleDefaults struct {
+	window   time.Duration
+	resolved bool
+	zone     *time.Location
 }
 
 // wrong records a mistake at n.
@@ -302,7 +309,7 @@ func didYouMean(name string, known []string) string {
 
 // file reads the whole file.
 func (r *rulesReader) file(root ast.Node) {
-	top := r.mapping(root, "rules", "show")
+	top := r.mapping(root, "rules", "show", "mute")
 	r.set.Show = r.show(top["show"])
 
 	list := items(top["rules"], maxRules)
@@ -324,6 +331,7 @@ func (r *rulesReader) file(root ast.Node) {
 		r.set.Rules = append(r.set.Rules, rule)
 	}
 
+	r.mutes(top["mute"])
 	r.wrongIf(levels > maxLevels, top["rules"], "have %d levels together; must be at most %d", levels, maxLevels)
 	if len(r.mistakes) > 0 {
 		return

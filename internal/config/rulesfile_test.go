@@ -17,7 +17,7 @@ import (
 )
 
 func parse(text string) ([]rules.Rule, error) {
-	set, err := parseRules([]byte(text), time.Minute, false)
+	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, false, time.UTC})
 	return set.Rules, err
 }
 
@@ -65,7 +65,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"a text":                {"Endpoint=sb://ns/;SharedAccessKey=abc", "line 1, column 1: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
 		"a list":                {"- name: hot\n", "line 1, column 1: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
 		"another key":           {"rule:\n- name: hot\n", "line 1, column 1: \"rule\" is not known; did you mean rules?\nline 1, column 1: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
-		"a secret as a key":     {"rules: []\nEndpoint=sb://ns/;SharedAccessKey=abc: 1\n", "line 1, column 8: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen\nline 2, column 1: [not shown: may be a secret] is not known: must be rules or show"},
+		"a secret as a key":     {"rules: []\nEndpoint=sb://ns/;SharedAccessKey=abc: 1\n", "line 1, column 8: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen\nline 2, column 1: [not shown: may be a secret] is not known: must be rules, show or mute"},
 		"no list":               {"rules: hot\n", "line 1, column 8: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
 		"a mapping":             {"rules:\n  hot: {above: 1}\n", "line 2, column 3: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
 		"no rules":              {"rules: []\n", "line 1, column 8: must be rules: and a list of 1 to 32 rules, each of which begins with a hyphen"},
@@ -383,6 +383,7 @@ func FuzzRulesFile(f *testing.F) {
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
 		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
 		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
+		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}, {to: 1:00, device: a, rule: hot, where: b=c}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))
@@ -391,7 +392,7 @@ func FuzzRulesFile(f *testing.F) {
 		if len(in) > maxFile || !utf8.Valid(in) { // ReadFile refuses both
 			return
 		}
-		set, err := parseRules(in, time.Minute, false)
+		set, err := parseRules(in, ruleDefaults{time.Minute, false, time.UTC})
 		got := set.Rules
 		if err != nil {
 			if len(err.Error()) > 64<<10 {
@@ -420,7 +421,7 @@ func FuzzRulesFile(f *testing.F) {
 				}
 			}
 		}
-		again, err := parseRules([]byte(text(got, set.Show)), time.Hour, true)
+		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, true, time.Local})
 		if err != nil || !reflect.DeepEqual(again, set) {
 			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}

@@ -45,27 +45,78 @@ type Silence struct {
 	Until    time.Time `json:"until"`
 	Why      string    `json:"why"`
 	Who      string    `json:"who"`
+	// UntilNormal has it mute only alarms that began before From, each until it ends, and no longer than Until.
+	UntilNormal bool `json:"untilNormal,omitempty"`
+}
+
+// mute returns what s means to rules.
+func (s Silence) mute() rules.Mute {
+	return rules.Mute{
+		Device:      s.Device,
+		Rule:        s.Rule,
+		Property:    s.Property,
+		Value:       s.Value,
+		From:        s.From,
+		Until:       s.Until,
+		UntilNormal: s.UntilNormal,
+	}
 }
 
 // String says what s mutes.
 func (s Silence) String() string {
-	var parts []string
-	add := func(format, text string, more ...any) {
-		if text != "" {
-			parts = append(parts, fmt.Sprintf(format, append([]any{text}, more...)...))
-		}
+	m := s.mute()
+	if s.UntilNormal {
+		return m.String() + ", until normal"
 	}
-	add("device %s", s.Device)
-	add("rule %s", s.Rule)
-	add("%s=%s", s.Property, s.Value)
-
-	return strings.Join(parts, ", ")
+	return m.String()
 }
 
 // MayMatch reports whether s mutes alerts of a device, of some rule and with some property at least.
 func (s Silence) MayMatch(device string) bool {
-	m := mutesOf([]Silence{s})[0]
-	return m.Matches(device, s.Rule, s.From, func(string) string { return s.Value })
+	m := s.mute()
+	return m.MayMatch(device)
+}
+
+// Unaffected says which rules of set s is about and does not mute, because they keep no alarms; empty if there are
+// none.
+func (s Silence) Unaffected(set rules.Set) string {
+	var names []string
+	for i := range set.Rules {
+		r := &set.Rules[i]
+		if s.UntilNormal && !r.Stateful() && (s.Rule == "" || s.Rule == r.Name) {
+			names = append(names, r.Name)
+		}
+	}
+
+	if len(names) == 0 {
+		return ""
+	}
+
+	return "not of " + humanize.And(names) + ", which without for, clear or resolved keeps no alarms"
+}
+
+// Planned returns the mute times of set that are in force, as silences that nobody can end.
+func Planned(set *rules.Set, now time.Time) (all []Silence) {
+	for i := range set.Mutes {
+		m := &set.Mutes[i]
+		if !m.Times.Contain(now) {
+			continue
+		}
+
+		from, until := m.Times.Around(now)
+		all = append(all, Silence{
+			Device:   m.Device,
+			Rule:     m.Rule,
+			Property: m.Property,
+			Value:    m.Value,
+			From:     from.UTC(),
+			Until:    until.UTC(),
+			Why:      "mute " + m.Times.String(),
+			Who:      "RULES_FILE",
+		})
+	}
+
+	return all
 }
 
 // A Request is a silence as people ask for it.
@@ -73,24 +124,40 @@ type Request struct {
 	Device string `json:"device"`
 	Rule   string `json:"rule"`
 	Where  string `json:"where"` // NAME=VALUE
-	For    string `json:"for"`   // a duration
+	For    string `json:"for"`   // a duration; with UntilNormal it may be empty: the longest
 	Why    string `json:"why"`
 	Who    string `json:"who"`
+
+	UntilNormal bool `json:"untilNormal"`
 }
 
 // Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of
 // set.
 func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
-	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
+	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who, UntilNormal: r.UntilNormal}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
-	if lasts, err = time.ParseDuration(r.For); err != nil {
-		return s, 0, errors.New("for must be a duration, such as 2h")
+
+	lasts = longest
+	if r.For != "" || !r.UntilNormal {
+		if lasts, err = time.ParseDuration(r.For); err != nil {
+			return s, 0, errors.New("for must be a duration, such as 2h")
+		}
 	}
+
 	if err := s.Check(lasts); err != nil {
 		return s, lasts, err
 	}
 
-	return s, lasts, checkRule(r.Rule, set)
+	if err := checkRule(r.Rule, set); err != nil {
+		return s, lasts, err
+	}
+
+	stateful := func(one rules.Rule) bool { return one.Stateful() && (s.Rule == "" || s.Rule == one.Name) }
+	if s.UntilNormal && !slices.ContainsFunc(set.Rules, stateful) {
+		return s, lasts, errors.New("until normal mutes nothing here: without for, clear or resolved a rule keeps no alarms")
+	}
+
+	return s, lasts, nil
 }
 
 // checkRule returns an error if no rule of set has a name, unless that is empty.
@@ -166,17 +233,14 @@ func (s Store) List(ctx context.Context) ([]Silence, error) {
 }
 
 // Mutes returns what is muted, or was within a day.
-func (s Store) Mutes(ctx context.Context) ([]rules.Mute, error) {
+func (s Store) Mutes(ctx context.Context) (rules.Mutes, error) {
 	all, _, err := s.list(ctx)
 	return mutesOf(all), err
 }
 
-func mutesOf(all []Silence) (mutes []rules.Mute) {
+func mutesOf(all []Silence) (mutes rules.Mutes) {
 	for _, s := range all {
-		mutes = append(
-			mutes,
-			rules.Mute{Device: s.Device, Rule: s.Rule, Property: s.Property, Value: s.Value, From: s.From, Until: s.Until},
-		)
+		mutes = append(mutes, s.mute())
 	}
 
 	return mutes
@@ -275,7 +339,7 @@ type Cache struct {
 // known is what one replica knows of the record since it read that last. Nobody changes it.
 type known struct {
 	silences []Silence // with those that have ended of late
-	mutes    []rules.Mute
+	mutes    rules.Mutes
 	at       time.Time // by the store's clock
 }
 
@@ -291,7 +355,7 @@ func NewCache(s Store, log *zap.Logger) *Cache {
 }
 
 // Mutes returns what is muted. It takes no lock; nobody changes it.
-func (c *Cache) Mutes() []rules.Mute { return c.known.Load().mutes }
+func (c *Cache) Mutes() rules.Mutes { return c.known.Load().mutes }
 
 // Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
 func (c *Cache) Silences() []Silence { return c.known.Load().silences }

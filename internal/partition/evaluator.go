@@ -2,7 +2,6 @@ package partition
 
 import (
 	"slices"
-	"time"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
@@ -16,12 +15,12 @@ type Rulebook struct {
 	Origin    string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica   string // a label for people
 	Rules     rules.Set
-	Decoder   *telemetry.Decoder  // for the fields of Rules
-	Clock     *rules.Clock        // for the time of Rules; nil if they have none
-	Receivers []Receiver          // in the order in which deliveries know them
-	Mutes     func() []rules.Mute // what people have silenced. It takes no time; nil: nothing
-	Counters  *Counters           // its Levels are set
-	FollowAll bool                // alarms of rules about readings without state are followed, too
+	Decoder   *telemetry.Decoder // for the fields of Rules
+	Clock     *rules.Clock       // for the time of Rules; nil if they have none
+	Receivers []Receiver         // in the order in which deliveries know them
+	Mutes     func() rules.Mutes // what people have silenced. It takes no time; nil: nothing
+	Counters  *Counters          // its Levels are set
+	FollowAll bool               // alarms of rules about readings without state are followed, too
 }
 
 // A Receiver is what has to be known of one to decide what it gets.
@@ -203,19 +202,7 @@ func (ev *Evaluator) wanting(l *level) (receivers uint32) {
 	return receivers
 }
 
-// muted reports whether people have silenced a rule's alerts about a device at a time: see rules.Mute. It
-// allocates nothing.
-func (ev *Evaluator) muted(device, rule string, at time.Time, property func(name string) string) bool {
-	if ev.Mutes == nil {
-		return false
-	}
-
-	mutes := ev.Mutes()
-	for i := range mutes {
-		if mutes[i].Matches(device, rule, at, property) {
-			return true
-		}
-	}
-
-	return false
+// muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
+func (ev *Evaluator) muted(s *rules.Subject) bool {
+	return ev.Rules.Mutes.Match(s) || ev.Mutes != nil && ev.Mutes().Match(s)
 }

@@ -1,6 +1,8 @@
 package partition
 
 import (
+	"time"
+
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -29,12 +31,22 @@ func (x *examination) count() {
 	}
 }
 
-// silenced reports whether people have silenced alerts of l about the event, and counts that they have.
-func (x *examination) silenced(l *level) bool {
-	if !x.evaluator.muted(x.event.Device, l.rule.Name, x.event.Enqueued, x.property) {
+// silenced reports whether alerts of l about the event are muted, and counts those. began is when its alarm did, zero
+// if it has none.
+func (x *examination) silenced(l *level, began time.Time) bool {
+	about := rules.Subject{
+		Device:   x.event.Device,
+		Rule:     l.rule.Name,
+		Enqueued: x.event.Enqueued,
+		Began:    began,
+		Property: x.property,
+	}
+	if !x.evaluator.muted(&about) {
 		return false
 	}
+
 	x.evaluator.Counters.Quieted.Add(1)
+
 	return true
 }
 
@@ -154,7 +166,7 @@ func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts
 
 			over = true
 			l.stats.Over.Add(1)
-			if !inhibited && !x.silenced(l) {
+			if !inhibited && !x.silenced(l, time.Time{}) {
 				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
 			}
 

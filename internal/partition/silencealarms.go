@@ -24,7 +24,14 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.silences[rule]
-	if s.muted(fell.Device, r.Name, time.UnixMilli(fell.Proven), func(string) string { return "" }) {
+	about := rules.Subject{
+		Device:   fell.Device,
+		Rule:     r.Name,
+		Enqueued: time.UnixMilli(fell.Proven),
+		Began:    time.UnixMilli(fell.Deadline),
+		Property: func(string) string { return "" },
+	}
+	if s.muted(&about) {
 		return false // it opens when that is over, if it lasts
 	}
 

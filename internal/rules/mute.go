@@ -1,25 +1,160 @@
 package rules
 
 import (
+	"fmt"
 	"strings"
 	"time"
 )
 
-// A Mute says that nobody is alerted for a time: people have silenced some devices or a rule. Its conditions all
-// hold; one that is empty holds for everything.
+// A Mute says that nobody is alerted for a time: people have silenced some devices or a rule, or nobody wants to know
+// at some times of the week. Its conditions all hold; one that is empty holds for everything. Times are the hub's.
 type Mute struct {
 	Device          string    // of the device; * stands for any characters
 	Rule            string    // name
 	Property, Value string    // of the message
-	From, Until     time.Time // by the hub's clock: the readings that it takes from From on, before Until
+	From, Until     time.Time // the readings that the hub takes from From on, before Until; both zero: at any time
+	Times           *Times    // those that it takes then; nil: at any time
+	// those of alarms that began before From, whose first reading the hub took then. Without an alarm nothing did
+	UntilNormal bool
 }
 
-// Matches reports whether m is about a reading. property returns the text of one of the message's properties.
-func (m *Mute) Matches(device, rule string, enqueued time.Time, property func(name string) string) bool {
-	return !enqueued.Before(m.From) && enqueued.Before(m.Until) &&
-		(m.Rule == "" || m.Rule == rule) && (m.Device == "" || like(m.Device, device)) &&
-		(m.Property == "" || property(m.Property) == m.Value)
+// A Subject is what an alert would be about.
+type Subject struct {
+	Device, Rule string
+	Enqueued     time.Time // when the hub took the reading
+	Began        time.Time // when it took the first one of the alarm; zero: the rule keeps none
+	// Property returns the text of one of the message's properties.
+	Property func(name string) string
 }
+
+// Matches reports whether m is about s.
+func (m *Mute) Matches(s *Subject) bool {
+	return m.at(s.Enqueued) &&
+		(!m.UntilNormal || !s.Began.IsZero() && s.Began.Before(m.From)) &&
+		(m.Rule == "" || m.Rule == s.Rule) && m.MayMatch(s.Device) &&
+		(m.Property == "" || s.Property(m.Property) == m.Value)
+}
+
+// MayMatch reports whether m is about alerts of a device, of some rule and with some property at least.
+func (m *Mute) MayMatch(device string) bool { return m.Device == "" || like(m.Device, device) }
+
+// Mutes are several.
+type Mutes []Mute
+
+// Match reports whether one of them is about s. It allocates nothing.
+func (all Mutes) Match(s *Subject) bool {
+	for i := range all {
+		if all[i].Matches(s) {
+			return true
+		}
+	}
+
+	return false
+}
+
+// at reports whether m is in force at t.
+func (m *Mute) at(t time.Time) bool {
+	if m.Times != nil && !m.Times.Contain(t) {
+		return false
+	}
+	return m.Until.IsZero() || !t.Before(m.From) && t.Before(m.Until)
+}
+
+// String says what m mutes, but not when.
+func (m *Mute) String() string {
+	var parts []string
+	if m.Device != "" {
+		parts = append(parts, "device "+m.Device)
+	}
+
+	if m.Rule != "" {
+		parts = append(parts, "rule "+m.Rule)
+	}
+
+	if m.Property != "" {
+		parts = append(parts, m.Property+"="+m.Value)
+	}
+
+	if len(parts) == 0 {
+		return "everything"
+	}
+
+	return strings.Join(parts, ", ")
+}
+
+// MinutesOfDay is how many minutes a day has for Times.
+const MinutesOfDay = 24 * 60
+
+// Times are those of every week at which a clock on a wall shows something. A time that the clock skips is none, and
+// one that it shows twice is both.
+type Times struct {
+	Days     [7]bool // on which they begin, by time.Weekday
+	From, To int     // minutes after midnight, To at most 24:00. Unless From is before To, that is on the next day
+	Zone     *time.Location
+}
+
+// Contain reports whether t is one of them.
+func (w *Times) Contain(t time.Time) bool {
+	t = t.In(w.Zone)
+	minute, today := 60*t.Hour()+t.Minute(), t.Weekday()
+	yesterday := (today + 6) % 7
+
+	if w.From < w.To {
+		return w.Days[today] && minute >= w.From && minute < w.To
+	}
+
+	return w.Days[today] && minute >= w.From || w.Days[yesterday] && minute < w.To
+}
+
+// Always reports whether every time is one of them.
+func (w *Times) Always() bool {
+	return w.Days == EveryDay && (w.From-w.To+MinutesOfDay)%MinutesOfDay == 0
+}
+
+// EveryDay are the days of Times that begin on each.
+var EveryDay = [7]bool{true, true, true, true, true, true, true}
+
+// Around returns from when until when t, which is one of them, and all times between are. If that is longer than 9
+// days, as it is if they are Always, it returns less.
+func (w *Times) Around(t time.Time) (from, until time.Time) {
+	const longest = 9 * MinutesOfDay // a week, and whatever a zone changes
+	from = t.Truncate(time.Minute)
+	until = from
+	for n := 0; n < longest && w.Contain(from.Add(-time.Minute)); n++ {
+		from = from.Add(-time.Minute)
+	}
+
+	for n := 0; n < longest && w.Contain(until); n++ {
+		until = until.Add(time.Minute)
+	}
+
+	return from, until
+}
+
+// String says when they are: Sat and Sun from 22:00 to 06:00 of the next day (Europe/Berlin).
+func (w *Times) String() string {
+	var names []string
+	for _, day := range [...]time.Weekday{1, 2, 3, 4, 5, 6, 0} {
+		if w.Days[day] {
+			names = append(names, day.String()[:3])
+		}
+	}
+
+	days := strings.Join(names, ", ")
+	if w.Days == EveryDay {
+		days = "every day"
+	}
+
+	next := ""
+	if w.To <= w.From {
+		next = " of the next day"
+	}
+
+	return fmt.Sprintf("%s from %s to %s%s (%v)", days, TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
+}
+
+// TimeOfDay shows a time of the day, in minutes after midnight: 06:30.
+func TimeOfDay(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
 
 // like reports whether s is what pattern says.
 func like(pattern, s string) bool {

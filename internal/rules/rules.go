@@ -36,6 +36,8 @@ type Set struct {
 	Time string
 	// Show are names of application properties that messages show, at most notify.MaxShown.
 	Show []string
+	// Mutes are the times at which nobody wants to know.
+	Mutes Mutes
 }
 
 // Bounds of a rule about silence.

@@ -34,7 +34,7 @@ type Backtest struct {
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
 type Observer struct {
-	Mutes  []rules.Mute // what people had silenced
+	Mutes  rules.Mutes // what people had silenced
 	Notice func(BacktestNotice)
 	Alarm  func(BacktestAlarm)
 }
@@ -104,7 +104,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 		Decoder:   decoder,
 		Clock:     clock,
 		Receivers: wants,
-		Mutes:     func() []rules.Mute { return o.Mutes },
+		Mutes:     func() rules.Mutes { return o.Mutes },
 		Counters:  &b.stats.Counters,
 		// which changes no notice: without a clear of its own, an alarm is open while readings reach the limit
 		FollowAll: true,

@@ -15,8 +15,8 @@ func TestSilencedAlerts(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
 		start := time.Now()
-		mute := []rules.Mute{{Device: "ov*", From: start.Add(45 * time.Second), Until: start.Add(215 * time.Second)}}
-		s.config.Mutes = func() []rules.Mute { return mute }
+		mute := rules.Mutes{{Device: "ov*", From: start.Add(45 * time.Second), Until: start.Add(215 * time.Second)}}
+		s.config.Mutes = func() rules.Mutes { return mute }
 		s.start(p)
 		const hot, cool = threshold + 5, threshold - 10
 		for _, value := range []float64{hot, cool, hot, hot, cool, hot, hot} { // every 50 s; those from the second to the fifth are silenced
@@ -44,8 +44,8 @@ func TestSilencedAlertsOfSilence(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := silence(t, nil, r)
 		start := time.Now()
-		mute := []rules.Mute{{Device: "oven", Rule: "offline", From: start, Until: start.Add(100 * time.Minute)}}
-		s.config.Mutes = func() []rules.Mute { return mute }
+		mute := rules.Mutes{{Device: "oven", Rule: "offline", From: start, Until: start.Add(100 * time.Minute)}}
+		s.config.Mutes = func() rules.Mutes { return mute }
 		s.start(p)
 		p.publishBody("oven", "{}")
 		p.publishBody("kiln", "{}")

@@ -36,7 +36,7 @@ type Config struct {
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
 	Roster    func(partition string) *roster.File // where a partition's is kept; required if a rule is about silence
 	Malformed partition.MalformedEvents           // nil: malformed events are only counted
-	Mutes     func() []rules.Mute                 // what people have silenced. It takes no time; nil: nothing
+	Mutes     func() rules.Mutes                  // what people have silenced. It takes no time; nil: nothing
 	Trace     func(delivery.Start) delivery.Trace // called when a delivery starts; nil: deliveries are not traced
 	Log       *zap.Logger
 }

@@ -203,7 +203,7 @@ func (w *world) newProcess(version int) *process {
 		Roster: func(partition string) *roster.File {
 			return &roster.File{Store: p.ownerOf(partition).faultyRecords(), Name: "roster/" + partition}
 		},
-		Mutes: func() []rules.Mute {
+		Mutes: func() rules.Mutes {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			return w.mutes

@@ -44,7 +44,7 @@ type world struct {
 	dead       []keptLetter
 	operations []operation
 	unclear    map[string]time.Time // since when the log does not say all of a device
-	mutes      []rules.Mute         // that replicas know
+	mutes      rules.Mutes          // that replicas know
 	timeline   []string
 	wrong      []string
 	stories    map[chapter]*story // what the judge knows

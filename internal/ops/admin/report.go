@@ -69,7 +69,7 @@ func (f findings) details() (lines []string) {
 	}
 
 	for _, s := range f.silences {
-		lines = append(lines, fmt.Sprintf("silence %s: %s", s.ID, f.silenceText(s)))
+		lines = append(lines, strings.TrimSpace("silence "+s.ID)+": "+f.silenceText(s))
 	}
 
 	for _, e := range f.ended {

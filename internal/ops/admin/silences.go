@@ -27,16 +27,23 @@ type Silences interface {
 	End(ctx context.Context, id string) (muting.Silence, error)
 }
 
-// inForce returns the silences that this replica knows to be in force.
+// inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
 func (a *Admin) inForce(now time.Time) []muting.Silence {
+	planned := muting.Planned(&a.Rules, now)
 	if a.Silences == nil {
-		return nil
+		return planned
 	}
 
-	return slices.DeleteFunc(
+	return append(planned, slices.DeleteFunc(
 		slices.Clone(a.Silences.Silences()),
 		func(s muting.Silence) bool { return !now.Before(s.Until) },
-	)
+	)...)
+}
+
+// listSilences returns the silences that all replicas know to be in force, with the mute times of the rules.
+func (a *Admin) listSilences(ctx context.Context) ([]muting.Silence, error) {
+	all, err := a.Silences.List(ctx)
+	return append(muting.Planned(&a.Rules, time.Now()), all...), err
 }
 
 // silencesOf returns the silences in force that may be about a device.
@@ -47,7 +54,7 @@ func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence
 
 	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
 	defer cancel()
-	all, err := a.Silences.List(ctx)
+	all, err := a.listSilences(ctx)
 	if err != nil {
 		err = fmt.Errorf("not all silences are known: %w", err)
 	}
@@ -79,7 +86,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		httpapi.NotAllowed(w, "DELETE")
 
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
-		all, err := a.Silences.List(ctx)
+		all, err := a.listSilences(ctx)
 		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
 
 	case r.Method == http.MethodPut:
@@ -92,7 +99,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 				httpapi.Problem{
 					Status: http.StatusBadRequest,
 					Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, ` +
-						"with device, rule or where",
+						"with device, rule or where, and \"untilNormal\": true instead of for or beside it",
 				},
 			)
 			return
@@ -105,7 +112,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		}
 
 		s, err = a.Silences.Add(ctx, s, lasts)
-		answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s)}, err)
+		answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s, a.Rules)}, err)
 
 	default:
 		httpapi.NotAllowed(w, "GET, HEAD, PUT")

@@ -395,7 +395,12 @@ func (f findings) conditionText(c delivery.Condition) string {
 
 // silenceText says what a silence means for the device.
 func (f findings) silenceText(s muting.Silence) string {
-	text := "its alerts"
+	text, until := "its alerts", "until "+f.until(s.Until)
+	if s.UntilNormal {
+		text = "its alarms since before " + f.clock(s.From)
+		until = "until normal, at the latest " + until
+	}
+
 	if s.Rule != "" {
 		text += " of rule " + s.Rule
 	}
@@ -404,7 +409,7 @@ func (f findings) silenceText(s muting.Silence) string {
 		text += fmt.Sprintf(" about messages with %s=%s", s.Property, s.Value)
 	}
 
-	return fmt.Sprintf("%s are silenced until %s by %s (%s)", text, f.until(s.Until), s.Who, s.Why)
+	return fmt.Sprintf("%s are silenced %s by %s (%s)", text, until, s.Who, s.Why)
 }
 
 func (f findings) deadLetter(l *pastDelivery) string {

@@ -30,7 +30,7 @@ type Candidate struct {
 	Name  string
 	Set   rules.Set
 	To    []worker.Receiver // only names and filters count
-	Mutes []rules.Mute      // what people had silenced
+	Mutes rules.Mutes       // what people had silenced
 	// Notice, unless it is nil, is called with every alert and recovery.
 	Notice func(worker.BacktestNotice)
 

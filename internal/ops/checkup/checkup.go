@@ -162,6 +162,10 @@ func (k *checkup) settings(set rules.Set) []step {
 		steps = append(steps, say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]), nil))
 	}
 
+	for i := range set.Mutes {
+		steps = append(steps, say(fmt.Sprint("mute ", i+1), ExplainMute(&set.Mutes[i]), nil))
+	}
+
 	for _, line := range routes(set, k.receivers) {
 		steps = append(steps, say("routing", line, nil))
 	}

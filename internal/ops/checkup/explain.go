@@ -111,6 +111,15 @@ func ofClass(r *rules.Rule) string {
 	return ", of which the last message says that " + humanize.And(says) + ","
 }
 
+// ExplainMute says in a sentence when m mutes what.
+func ExplainMute(m *rules.Mute) string {
+	return fmt.Sprintf(
+		"mutes %v, %v, by when the hub takes a reading; what is still open when it ends alerts then",
+		m,
+		m.Times,
+	)
+}
+
 // atMost says how often r alerts.
 func atMost(r *rules.Rule) string {
 	each := cmp.Or(r.Per, "device")

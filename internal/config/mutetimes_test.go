@@ -1,0 +1,116 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"alertworker/internal/rules"
+)
+
+const oneRule = "rules: [{name: hot, field: temp, above: 1}]\n"
+
+// Each mistake in a mute, alone, at its place, with what to write.
+func TestMuteMistakes(t *testing.T) {
+	const list = `must be a list of 1 to 32 times, such as {days: mon-fri, from: 22:00, to: 06:00}`
+	const day = "must be sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri"
+	const noEnd = "a mute has no end: must have days, or from and to"
+	for _, tt := range []struct{ name, text, want string }{
+		{"no list", "mute: sat", "2, column 7: mute " + list},
+		{"none", "mute: []", "2, column 7: mute " + list},
+		{"too many", "mute: [" + strings.Repeat("{days: sat},", 33) + "]", "2, column 7: mute " + list},
+		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be days: …, from: …, to: … and so on"},
+		{"an unknown key", "mute: [{days: sat, until: 6}]", `2, column 20: "until" is not known: must be days, from, to, zone, device, rule or where`},
+		{"an unknown day", "mute: [{days: [sat, holiday]}]", `2, column 21: days is "holiday"; ` + day},
+		{"half a range", "mute: [{days: mon-}]", `2, column 15: days is "mon-"; ` + day},
+		{"no days", "mute: [{days: []}]", "2, column 15: days must be one or several, such as [sat, sun] or mon-fri"},
+		{"no time", "mute: [{from: 6}]", "2, column 8: " + noEnd + "\nline 2, column 15: from is \"6\"; must be a time of the day such as 06:30"},
+		{"no time of the day", "mute: [{days: sat, from: 24:00}]", `2, column 26: from is "24:00"; must be a time of the day, 00:00 to 23:59`},
+		{"a time after it", "mute: [{days: sat, to: 24:01}]", `2, column 24: to is "24:01"; must be a time of the day, 00:00 to 24:00`},
+		{"minutes", "mute: [{days: sat, to: 20:60}]", `2, column 24: to is "20:60"; must be a time of the day, 00:00 to 24:00`},
+		{"a zone", "mute: [{days: sat, zone: Berlin}]", `2, column 26: zone is "Berlin"; must be UTC or the name of a time zone, such as Europe/Berlin`},
+		{"the machine's zone", "mute: [{days: sat, zone: Local}]", `2, column 26: zone is "Local"; must be UTC or the name of a time zone, such as Europe/Berlin`},
+		{"a file", "mute: [{days: sat, zone: ../../etc/passwd}]", `2, column 26: zone is "../../etc/passwd"; must be UTC or the name of a time zone, such as Europe/Berlin`},
+		{"no rule of this name", "mute: [{days: sat, rule: hott}]", `2, column 26: rule is "hott", which is not the name of a rule; did you mean hot?`},
+		{"no value", "mute: [{days: sat, where: site}]", `2, column 27: where is "site"; must be the name of an application property and its value, such as site=berlin`},
+		{"no text", "mute: [{days: sat, device: \"a\\u0007\"}]", "2, column 28: device must be 1 to 200 printable characters"},
+		{"always", "mute: [{device: oven}]", "2, column 8: " + noEnd},
+		{"every day from 06:00 to 06:00", "mute: [{days: sat-fri, from: 06:00, to: 06:00}]", "2, column 8: " + noEnd},
+	} {
+		_, err := parse(oneRule + tt.text)
+		if want := "line " + tt.want; err == nil || err.Error() != want {
+			t.Errorf("%s: got  %v\nwant %s", tt.name, err, want)
+		}
+	}
+}
+
+func TestMuteAccepts(t *testing.T) {
+	berlin, err := time.LoadLocation("Europe/Berlin")
+	if err != nil {
+		t.Fatal(err)
+	}
+	weekend := [7]bool{0: true, 6: true}
+	for _, tt := range []struct {
+		text  string
+		about rules.Mute
+		times rules.Times
+	}{
+		{"{days: [sat, Sun]}", rules.Mute{}, rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: time.UTC}},
+		{"{days: sat-sun, zone: Europe/Berlin, rule: hot}", rules.Mute{Rule: "hot"},
+			rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: berlin}},
+		{"{from: 22:00, to: 6:30, device: 'truck-*'}", rules.Mute{Device: "truck-*"},
+			rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6*60 + 30, Zone: time.UTC}},
+		{`{"from": "12:00", "where": "site=a=b"}`, rules.Mute{Property: "site", Value: "a=b"},
+			rules.Times{Days: rules.EveryDay, From: 12 * 60, To: rules.MinutesOfDay, Zone: time.UTC}},
+	} {
+		set, err := parseRules([]byte(oneRule+"mute:\n- "+tt.text), ruleDefaults{time.Minute, false, time.UTC})
+		want := tt.about
+		want.Times = &tt.times
+		if err != nil || !reflect.DeepEqual(set.Mutes, rules.Mutes{want}) {
+			t.Errorf("%s: %+v, %v", tt.text, set.Mutes, err)
+		}
+	}
+}
+
+// A mute without a zone goes by TIME_ZONE.
+func TestMuteZone(t *testing.T) {
+	path := t.TempDir() + "/rules.yaml"
+	if err := os.WriteFile(path, []byte(oneRule+"mute: [{days: sat}]"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	environment(t, valid("TEMPERATURE_THRESHOLD=", "RULES_FILE="+path, "TIME_ZONE=Asia/Tokyo"))
+	c, _, err := Load()
+	if err != nil || c.Rules().Mutes[0].Times.Zone.String() != "Asia/Tokyo" {
+		t.Errorf("%+v, %v", c.Rules().Mutes, err)
+	}
+}
+
+// muteText writes mutes as a part of a file that means them.
+func muteText(all rules.Mutes) string {
+	if len(all) == 0 {
+		return ""
+	}
+	var b strings.Builder
+	b.WriteString("mute:\n")
+	for _, m := range all {
+		var names []string
+		for day, is := range m.Times.Days {
+			if is {
+				names = append(names, weekdays[day])
+			}
+		}
+		fmt.Fprintf(&b, "- days: %s\n  from: %q\n  zone: %q\n", quoted(names), rules.TimeOfDay(m.Times.From), m.Times.Zone)
+		if m.Times.To < rules.MinutesOfDay {
+			fmt.Fprintf(&b, "  to: %q\n", rules.TimeOfDay(m.Times.To))
+		}
+		for key, value := range map[string]string{"device": m.Device, "rule": m.Rule, "where": m.Property + "=" + m.Value} {
+			if value != "" && value != "=" {
+				fmt.Fprintf(&b, "  %s: %q\n", key, value)
+			}
+		}
+	}
+	return b.String()
+}
