@@ -26,9 +26,12 @@ type recorded struct {
 	properties map[string]any
 }
 
+// bubble is when time begins in one: see testing/synctest.
+var bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
 // play has a real worker take a recording, each reading at its time, and returns what its receivers took. Then it has
 // a Backtest take the same events, and returns what it says that they get. Both are in the order of each receiver's device and level.
-func play(t *testing.T, set rules.Set, recording []recorded, receivers ...*receiver) (real, virtual []string) {
+func play(t *testing.T, set rules.Set, mutes rules.Mutes, recording []recorded, receivers ...*receiver) (real, virtual []string) {
 	var events []telemetry.Event
 	var to []worker.Receiver
 	synctest.Test(t, func(t *testing.T) {
@@ -39,6 +42,7 @@ func play(t *testing.T, set rules.Set, recording []recorded, receivers ...*recei
 			t.Fatal(err)
 		}
 		s.config.Rules, s.config.Decoder = set, decoder
+		s.config.Mutes = func() rules.Mutes { return mutes }
 		s.start(p)
 		to = s.config.Receivers
 		for _, r := range recording {
@@ -65,7 +69,7 @@ func play(t *testing.T, set rules.Set, recording []recorded, receivers ...*recei
 			real = append(real, noticeText(i, a.Device, a.Rule, a.Level, a.Resolved, a.Sequence, a.Temperature, a.Threshold+a.Silent.Seconds()))
 		}
 	}
-	b, err := worker.NewBacktest(set, to, worker.Observer{Notice: func(n worker.BacktestNotice) {
+	b, err := worker.NewBacktest(set, to, worker.Observer{Mutes: mutes, Notice: func(n worker.BacktestNotice) {
 		virtual = append(virtual, noticeText(n.Receiver, n.Device, n.Rule, n.Level, n.Recovery, n.Sequence, n.Value, n.Limit))
 	}})
 	if err != nil {
@@ -172,7 +176,22 @@ func TestBacktestIsTheWorker(t *testing.T) {
 		})
 		receivers := []*receiver{{}, {level: "severe"}}
 		receivers[1].only = notify.Filter{Property: "site", Values: []string{"berlin"}}
-		real, virtual := play(t, set, recording, receivers...)
+		var mutes rules.Mutes
+		mute := rules.Mute{
+			Device: rapid.SampledFrom([]string{"", "oven"}).Draw(rt, "muted device"),
+			Rule:   rapid.SampledFrom([]string{"", "rule0"}).Draw(rt, "muted rule"),
+		}
+		begin, lasts := rapid.IntRange(0, 10).Draw(rt, "mute begins"), rapid.IntRange(1, 20).Draw(rt, "mute lasts") // minutes
+		switch rapid.SampledFrom([]string{"", "", "mute time", "until normal"}).Draw(rt, "muted") {
+		case "mute time":
+			mute.Times = &rules.Times{Days: rules.EveryDay, From: begin, To: begin + lasts, Zone: time.UTC}
+			set.Mutes = rules.Mutes{mute}
+		case "until normal":
+			mute.From = bubble.Add(time.Duration(begin)*time.Minute + time.Second)
+			mute.Until, mute.UntilNormal = mute.From.Add(time.Hour), true
+			mutes = rules.Mutes{mute}
+		}
+		real, virtual := play(t, set, mutes, recording, receivers...)
 		if !slices.Equal(real, virtual) {
 			rt.Fatalf("the worker:\n%s\nthe backtest:\n%s", strings.Join(real, "\n"), strings.Join(virtual, "\n"))
 		}
