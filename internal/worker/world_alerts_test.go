@@ -39,7 +39,7 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 	}
 	for _, m := range w.posted {
 		r, l := w.in(m.version, s)
-		if r == nil || !in.wants(s, m.reading) || w.speaks(s.rule, m.device, m.reading, m.at) != "yes" {
+		if r == nil || !in.wants(s, m.reading) || w.speaks(r, nil, m.device, m.reading, m.at) != "yes" {
 			continue
 		}
 		value, looks := looksAt(r, m.reading)
@@ -294,7 +294,7 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 // device has sent a reading since.
 func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	up, ok := w.above(s)
-	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || slices.ContainsFunc(w.readings,
+	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || len(w.muteTimes) > 0 || slices.ContainsFunc(w.readings,
 		func(r reading) bool { return r.quiet > 0 }) {
 		return false
 	}

@@ -86,7 +86,8 @@ func (w *world) mute(m move) {
 			return errLost
 		}))}
 	at := time.Now()
-	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
+	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a",
+		UntilNormal: m.normal}, time.Hour)
 	if err != nil {
 		return
 	}

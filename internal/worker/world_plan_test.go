@@ -27,6 +27,7 @@ type plan struct {
 	partitions [][]takeover
 	faults     []fault
 	moves      []move
+	muteTimes  []muteTime
 	giveUp     time.Duration
 	largest    int // batch
 	changes    int // of alarms behind the watermark that are kept apart
@@ -143,6 +144,7 @@ type move struct {
 	what      string
 	for_      time.Duration
 	deaf      bool // the old owner reads nothing more
+	normal    bool // a mute is about alarms that began before, until they are normal
 	partition int
 	device    string
 	rule      string // of a mute; empty: all
@@ -150,8 +152,8 @@ type move struct {
 }
 
 func (m move) String() string {
-	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d) %s %s", m.what, m.at,
-		m.for_, m.partition, m.deaf, m.receiver, m.device, m.rule), " ")
+	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d, until normal %v) %s %s",
+		m.what, m.at, m.for_, m.partition, m.deaf, m.receiver, m.normal, m.device, m.rule), " ")
 }
 
 // A draw is chance in one plan.
@@ -207,7 +209,55 @@ func newPlan(number uint64) plan {
 		d.scene(&p)
 	}
 	p.settle()
+	p.hush()
 	return p
+}
+
+// hush has times in which nobody wants to know, and people mute until alarms are normal, in some plans. It draws from a
+// stream of its own.
+func (p *plan) hush() {
+	d := draw{rand.New(rand.NewPCG(p.number, 2))}
+	for i := range p.moves {
+		p.moves[i].normal = p.moves[i].what == mute && d.chance(0.5)
+	}
+	if len(p.moves) < 3 && d.chance(0.15) {
+		p.moves = append(p.moves, move{at: 10 * second, what: mute, for_: 20 * time.Minute, device: pick(d, p.devices...),
+			normal: true})
+		slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
+	}
+	for range pick(d, 0, 0, 0, 0, 1, 2) {
+		set := p.versions[0]
+		p.muteTimes = append(p.muteTimes, muteTime{
+			at: d.minutes(8), for_: time.Minute + d.minutes(8), device: pick(d, "", p.devices[d.IntN(len(p.devices))]),
+			rule: pick(d, "", set[d.IntN(len(set))].Name), midnight: d.minutes(10),
+		})
+	}
+}
+
+// minutes draws up to so many.
+func (d draw) minutes(n int) time.Duration { return time.Duration(d.IntN(n)) * time.Minute }
+
+// A muteTime is a time in which nobody wants to know of some alerts.
+type muteTime struct {
+	at, for_     time.Duration // after the start, in minutes
+	device, rule string        // empty: any
+	midnight     time.Duration // after the start, by the clock that it goes by
+}
+
+// mute returns the same as rules have it, in a world that began at a time: midnight in UTC.
+func (m muteTime) mute(start time.Time) rules.Mute {
+	zone := time.FixedZone("", -int(m.midnight/second))
+	from, to := start.Add(m.at).In(zone), start.Add(m.at+m.for_).In(zone)
+	times := rules.Times{From: 60*from.Hour() + from.Minute(), To: 60*to.Hour() + to.Minute(), Zone: zone}
+	times.Days[from.Weekday()] = true
+	return rules.Mute{Device: m.device, Rule: m.rule, Times: &times}
+}
+
+// covers reports whether m is about a rule and a device, from one time to another, in a world that began at a time.
+func (m muteTime) covers(rule, device string, start, from, to time.Time) bool {
+	begin, end := start.Add(m.at), start.Add(m.at+m.for_)
+	return (m.rule == "" || m.rule == rule) && (m.device == "" || m.device == device) && !from.Before(begin) &&
+		to.Before(end)
 }
 
 // settle has alarms end only after a while, and limits be counted from messages, in some plans. It draws from a stream

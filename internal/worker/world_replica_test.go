@@ -192,8 +192,12 @@ func (w *world) newProcess(version int) *process {
 		len(w.logs))}
 	w.processes = append(w.processes, p)
 	p.ctx, p.kill = context.WithCancel(w.ctx)
+	set := rules.Set{Rules: w.versions[version], Quiet: "quiet"}
+	for _, m := range w.muteTimes {
+		set.Mutes = append(set.Mutes, m.mute(w.start))
+	}
 	c := worker.Config{
-		Origin: "ns/hub", Replica: p.name, Rules: rules.Set{Rules: w.versions[version], Quiet: "quiet"}, Concurrency: 8,
+		Origin: "ns/hub", Replica: p.name, Rules: set, Concurrency: 8,
 		GiveUp:             w.giveUp,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoders[version], Clock: w.clock, DeadLetters: p,
 		Log: zap.NewNop(),

@@ -83,6 +83,12 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
 		w.violated("S1: %s hears that %s is silent (%s) after %v", in.name, a.Device, s, a.Silent)
 	}
+	for _, m := range w.muteTimes {
+		if m.covers(s.rule, a.Device, w.start, a.Enqueued, a.at) {
+			w.violated("S1: %s hears that %s is silent (%s) at %v, when nobody wants to know", in.name, a.Device, s,
+				a.at.Sub(w.start))
+		}
+	}
 	for _, o := range w.operations {
 		if o.what == forget && !o.unsure && o.device == a.Device && a.at.After(o.at.Add(30*second)) && w.stays(o, rule, a.Device) {
 			w.violated("S1: %s hears that %s is silent (%s) at %v, and it was removed at %v", in.name, a.Device, s,
@@ -294,5 +300,8 @@ func (w *world) excused(s subject, device string, m reading, at time.Time) bool 
 	muted := slices.ContainsFunc(w.operations, func(o operation) bool {
 		return o.what == mute && o.device == device && time.Since(o.until) < 6*time.Minute
 	})
+	for _, m := range w.muteTimes {
+		muted = muted || time.Since(w.start.Add(m.at+m.for_)) < 6*time.Minute
+	}
 	return quiet || muted
 }

@@ -89,8 +89,8 @@ func (p plan) String() string {
 	for i, version := range p.versions {
 		fmt.Fprintf(&b, "version %d: %+v\n", i, version)
 	}
-	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\n%s dies, compacted: %v\nfaults: %v\nmoves: %v",
-		p.receivers, p.giveUp, p.largest, p.changes, p.tail, p.dies, p.compacted, p.faults, p.moves)
+	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\n%s dies, compacted: %v\nfaults: %v\nmoves: %v\nmutes: %+v",
+		p.receivers, p.giveUp, p.largest, p.changes, p.tail, p.dies, p.compacted, p.faults, p.moves, p.muteTimes)
 	return b.String()
 }
 
@@ -134,6 +134,9 @@ func (p plan) simpler() (all []plan) {
 	}
 	for i := range p.moves {
 		less(func(q *plan) { q.moves = slices.Delete(slices.Clone(q.moves), i, i+1) })
+	}
+	for i := range p.muteTimes {
+		less(func(q *plan) { q.muteTimes = slices.Delete(slices.Clone(q.muteTimes), i, i+1) })
 	}
 	for i := range p.readings {
 		if len(p.readings) > 1 {
