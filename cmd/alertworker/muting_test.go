@@ -68,6 +68,19 @@ func TestSilenceCommand(t *testing.T) {
 	publish("oven-7")
 	w.logs("temperature alert", `"oven-7"`)
 
+	out.Reset()
+	if err := silence(t.Context(), &out, strings.Fields("--device kiln --until-normal --why known --who eva")); err != nil {
+		t.Fatal(err)
+	}
+	if err := listSilences(t.Context(), &out, []string{"list"}); err != nil || strings.Count(out.String(), "device kiln, until normal") != 2 {
+		t.Errorf("%v: %s", err, out.String())
+	}
+	w.logs(`"msg":"alerts are silenced"`, `"silenced":"device kiln, until normal"`)
+	if says := ask(t, "kiln"); !strings.Contains(says, "its alarms since before ") ||
+		!strings.Contains(says, "are silenced until normal, at the latest until ") {
+		t.Errorf("why says: %s", says)
+	}
+
 	for args, want := range map[string]string{
 		"--for 2h --why service":                    "say what to silence",
 		"--device oven --for 2h":                    "say why",

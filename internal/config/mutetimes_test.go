@@ -63,6 +63,9 @@ func TestMuteAccepts(t *testing.T) {
 			rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: berlin}},
 		{"{from: 22:00, to: 6:30, device: 'truck-*'}", rules.Mute{Device: "truck-*"},
 			rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6*60 + 30, Zone: time.UTC}},
+		{"{days: mon-fri, from: 22:00, to: 06:00, zone: Europe/Berlin, device: truck-*, rule: hot, where: kind=frozen}",
+			rules.Mute{Device: "truck-*", Rule: "hot", Property: "kind", Value: "frozen"},
+			rules.Times{Days: [7]bool{1: true, 2: true, 3: true, 4: true, 5: true}, From: 22 * 60, To: 6 * 60, Zone: berlin}},
 		{`{"from": "12:00", "where": "site=a=b"}`, rules.Mute{Property: "site", Value: "a=b"},
 			rules.Times{Days: rules.EveryDay, From: 12 * 60, To: rules.MinutesOfDay, Zone: time.UTC}},
 	} {

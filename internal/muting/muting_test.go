@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/muting"
 	"alertworker/internal/records"
+	"alertworker/internal/rules"
 )
 
 // A silence is in force from its begin to its end, for every replica, and is forgotten a day later.
@@ -84,6 +85,58 @@ func TestSilences(t *testing.T) {
 			t.Error("there may be any number of silences")
 		}
 	})
+}
+
+// A silence until normal lasts as long as silences may, is about alarms alone, and says what it does not mute.
+func TestSilencesUntilNormal(t *testing.T) {
+	level := []rules.Level{{Limit: 80, Clear: 80}}
+	set := rules.Set{Rules: []rules.Rule{{Name: "hot", Levels: level, Resolved: true}, {Name: "damp", Levels: level}}}
+	ask := func(rule, lasts string) (muting.Silence, time.Duration, error) {
+		r := muting.Request{Device: "oven", Rule: rule, For: lasts, Why: "known", Who: "eva", UntilNormal: true}
+		return r.Silence(set)
+	}
+	if s, lasts, err := ask("hot", ""); err != nil || lasts != 30*24*time.Hour || s.String() != "device oven, rule hot, until normal" || s.Unaffected(set) != "" {
+		t.Errorf("%v for %v, %v", s, lasts, err)
+	}
+	s, lasts, err := ask("", "2h")
+	if err != nil || lasts != 2*time.Hour || !strings.HasPrefix(s.Unaffected(set), "not of damp, ") {
+		t.Errorf("%v for %v, %v: %s", s, lasts, err, s.Unaffected(set))
+	}
+	if _, _, err := ask("damp", ""); err == nil || !strings.Contains(err.Error(), "keeps no alarms") {
+		t.Errorf("a rule without alarms: %v", err)
+	}
+	if _, _, err := ask("hot", "soon"); err == nil {
+		t.Error("it lasts no time")
+	}
+	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
+	added, err := store.Add(t.Context(), s, lasts)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := rules.Mute{Device: "oven", From: added.From, Until: added.From.Add(2 * time.Hour), UntilNormal: true}
+	if got, err := store.Mutes(t.Context()); err != nil || !slices.Equal(got, rules.Mutes{want}) {
+		t.Errorf("%+v, %v; want %+v", got, err, want)
+	}
+}
+
+// Mute times are listed while they last, as silences that nobody can end.
+func TestPlanned(t *testing.T) {
+	saturday := &rules.Times{Days: [7]bool{time.Saturday: true}, From: 22 * 60, To: 6 * 60, Zone: time.UTC}
+	set := rules.Set{Mutes: rules.Mutes{{Times: saturday}, {Rule: "hot", Property: "site", Value: "berlin", Times: saturday}}}
+	begin := time.Date(2026, 11, 28, 22, 0, 0, 0, time.UTC)
+	for at, want := range map[time.Duration]int{-time.Second: 0, 0: 2, 8*time.Hour - 1: 2, 8 * time.Hour: 0} {
+		all := muting.Planned(&set, begin.Add(at))
+		if len(all) != want {
+			t.Errorf("at %v there are %v", at, all)
+			continue
+		}
+		for i, s := range all {
+			about := []string{"everything", "rule hot, site=berlin"}[i]
+			if s.ID != "" || s.String() != about || !s.From.Equal(begin) || !s.Until.Equal(begin.Add(8*time.Hour)) || s.Who != "RULES_FILE" {
+				t.Errorf("%+v", s)
+			}
+		}
+	}
 }
 
 func TestSilencesThatAreNone(t *testing.T) {

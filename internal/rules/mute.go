@@ -131,7 +131,7 @@ func (w *Times) Around(t time.Time) (from, until time.Time) {
 	return from, until
 }
 
-// String says when they are: Sat and Sun from 22:00 to 06:00 of the next day (Europe/Berlin).
+// String says when they are: Sat, Sun from 22:00 to 06:00 of the next day, Europe/Berlin.
 func (w *Times) String() string {
 	var names []string
 	for _, day := range [...]time.Weekday{1, 2, 3, 4, 5, 6, 0} {
@@ -150,7 +150,7 @@ func (w *Times) String() string {
 		next = " of the next day"
 	}
 
-	return fmt.Sprintf("%s from %s to %s%s (%v)", days, TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
+	return fmt.Sprintf("%s from %s to %s%s, %v", days, TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
 }
 
 // TimeOfDay shows a time of the day, in minutes after midnight: 06:30.

@@ -155,12 +155,12 @@ func TestTimesAround(t *testing.T) {
 	}{
 		{rules.Times{Days: rules.EveryDay, From: 22 * hour, To: 6 * hour, Zone: berlin},
 			"2026-03-29T00:00:59Z", "2026-03-28T21:00:00Z", "2026-03-29T04:00:00Z",
-			"every day from 22:00 to 06:00 of the next day (Europe/Berlin)"},
+			"every day from 22:00 to 06:00 of the next day, Europe/Berlin"},
 		{rules.Times{Days: days(time.Sunday, time.Saturday), To: 24 * hour, Zone: time.UTC},
-			"2026-11-28T00:00:00Z", "2026-11-28T00:00:00Z", "2026-11-30T00:00:00Z", "Sat, Sun from 00:00 to 24:00 (UTC)"},
+			"2026-11-28T00:00:00Z", "2026-11-28T00:00:00Z", "2026-11-30T00:00:00Z", "Sat, Sun from 00:00 to 24:00, UTC"},
 		{rules.Times{Days: days(1, 2, 3, 4, 5, 6), From: 6 * hour, To: 6 * hour, Zone: time.UTC},
 			"2026-11-27T12:00:00Z", "2026-11-23T06:00:00Z", "2026-11-29T06:00:00Z",
-			"Mon, Tue, Wed, Thu, Fri, Sat from 06:00 to 06:00 of the next day (UTC)"},
+			"Mon, Tue, Wed, Thu, Fri, Sat from 06:00 to 06:00 of the next day, UTC"},
 	} {
 		at, err := time.Parse(time.RFC3339, tt.at)
 		if err != nil {

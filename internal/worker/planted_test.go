@@ -224,7 +224,7 @@ var plantedBugs = []plantedBug{
 		{"rules/mute.go", "s.Began.Before(m.From)", "true"},
 	}},
 	{"a silence until normal knows alarms by their last reading", []edit{
-		{"partition/evaluation.go", "time.UnixMicro(a.Since.Hub)", "v.event.Enqueued"},
+		{"partition/evaluation.go", "time.UnixMicro(a.Since.Hub)", "time.UnixMicro(max(a.Since.Hub, v.at.Hub))"},
 	}},
 	{"a mute is added again after a lost answer", []edit{
 		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},

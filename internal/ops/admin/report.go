@@ -190,12 +190,38 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 
 	r.events++
 	r.latest, r.muted = when+": "+what, muted
-	if muted != "" {
+	if muted = cmp.Or(muted, mutedAt(set, views, e)); muted != "" {
 		what += ", and is muted: " + muted
 	}
 
 	r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", at, partition, e.Sequence, what))
 	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
+}
+
+// mutedAt says which mute time of the rules was about a reading in an event; empty if none was.
+func mutedAt(set *rules.Set, views []rules.View, e *telemetry.Event) string {
+	for _, v := range views {
+		about := rules.Subject{
+			Device:   e.Device,
+			Rule:     v.Rule.Name,
+			Enqueued: e.Enqueued,
+			Property: func(name string) string {
+				p := e.Properties.Get(name)
+				if p.IsNull() {
+					return ""
+				}
+				return p.String()
+			},
+		}
+
+		for i := range set.Mutes {
+			if v.Counts() && set.Mutes[i].Matches(&about) {
+				return fmt.Sprintf("rule %s, %v", v.Rule.Name, set.Mutes[i].Times)
+			}
+		}
+	}
+
+	return ""
 }
 
 // WriteText writes them for people, the latest first.

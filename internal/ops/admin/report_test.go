@@ -12,6 +12,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/muting"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
@@ -98,6 +99,36 @@ func TestWhyNotDecided(t *testing.T) {
 			})
 		})
 	}
+}
+
+// Readings that came at a mute time are shown as muted, and the answer says until when that lasts.
+func TestWhyMuteTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		hot := rules.Rule{Name: "hot", Field: "temp", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
+		none := muting.NewCache(muting.Store{Records: &records.Memory{}, Name: "silences"}, zap.NewNop())
+		saturday := &rules.Times{Days: [7]bool{time.Saturday: true}, From: 60, To: 120, Zone: time.UTC}
+		a := New(Options{Log: zap.NewNop(), Recorder: &Recorder{}, Silences: none, Rules: rules.Set{
+			Rules: []rules.Rule{hot},
+			Mutes: rules.Mutes{{Device: "d*", Property: "site", Value: "berlin", Times: saturday}},
+		}})
+		time.Sleep(time.Hour)
+		berlin := telemetrytest.Properties(map[string]any{"site": "berlin"})
+		got := asked(t, a, "door", events{
+			{Device: "door", Body: []byte(`{"temp":90}`), Enqueued: time.Now(), Properties: berlin},
+			{Device: "door", Body: []byte(`{"temp":91}`), Enqueued: time.Now()},
+		}, true)
+		for _, want := range []string{
+			"its alerts about messages with site=berlin are silenced until 02:00:00 UTC (another 60 min) by RULES_FILE " +
+				"(mute Sat from 01:00 to 02:00, UTC)",
+			"\nsilence: its alerts about messages",
+			"90, reaches the limit of 80 (rule hot), and is muted: rule hot, Sat from 01:00 to 02:00, UTC\n",
+			"91, reaches the limit of 80 (rule hot)\n",
+		} {
+			if !strings.Contains(got, want) {
+				t.Errorf("got\n%s\nwithout\n%s", got, want)
+			}
+		}
+	})
 }
 
 // A device that nobody has heard is not one whose last reading somebody else knows.

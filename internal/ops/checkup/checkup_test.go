@@ -183,10 +183,10 @@ func TestSample(t *testing.T) {
 func TestExplainMute(t *testing.T) {
 	weekend := &rules.Times{Days: [7]bool{0: true, 6: true}, To: rules.MinutesOfDay, Zone: time.UTC}
 	night := &rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6 * 60, Zone: time.UTC}
-	const end = ", by when the hub takes a reading; what is still open when it ends alerts then"
+	const end = "; the time of arrival at the hub counts, and what is still open when it ends alerts then"
 	for want, m := range map[string]rules.Mute{
-		"mutes everything, Sat, Sun from 00:00 to 24:00 (UTC)": {Times: weekend},
-		"mutes device oven-*, rule hot, site=berlin, every day from 22:00 to 06:00 of the next day (UTC)": {
+		"mutes everything: Sat, Sun from 00:00 to 24:00, UTC": {Times: weekend},
+		"mutes device oven-*, rule hot, site=berlin: every day from 22:00 to 06:00 of the next day, UTC": {
 			Device: "oven-*", Rule: "hot", Property: "site", Value: "berlin", Times: night,
 		},
 	} {

@@ -114,7 +114,7 @@ func ofClass(r *rules.Rule) string {
 // ExplainMute says in a sentence when m mutes what.
 func ExplainMute(m *rules.Mute) string {
 	return fmt.Sprintf(
-		"mutes %v, %v, by when the hub takes a reading; what is still open when it ends alerts then",
+		"mutes %v: %v; the time of arrival at the hub counts, and what is still open when it ends alerts then",
 		m,
 		m.Times,
 	)
