@@ -21,6 +21,7 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/rules"
 )
 
 // audited runs an audit, and returns how many notices are accounted for in each way, and what is missing.
@@ -179,6 +180,22 @@ func TestAudit(t *testing.T) {
 	for _, tt := range []struct{ args, want string }{{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"}} {
 		if err := runAudit(t.Context(), io.Discard, strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+		}
+	}
+}
+
+// Whether an alarm began before a silence until normal is not known if that began before the readings: then all that it
+// may be about counts as muted.
+func TestAuditUntilNormal(t *testing.T) {
+	since := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
+	mute := func(from, until time.Duration, normal bool) rules.Mute {
+		return rules.Mute{Device: "oven", From: since.Add(from), Until: since.Add(until), UntilNormal: normal}
+	}
+	mutes := rules.Mutes{mute(-1, time.Hour, true), mute(0, time.Hour, true), mute(-2, -1, true), mute(-1, time.Hour, false)}
+	saysUnjudged(mutes, since)
+	for i, want := range []bool{false, true, true, false} {
+		if mutes[i].UntilNormal != want {
+			t.Errorf("%+v", mutes[i])
 		}
 	}
 }
