@@ -12,6 +12,7 @@ type Mute struct {
 	Device          string // * stands for any characters; empty: all
 	Rule            string // empty: all
 	Property, Value string // of messages; empty: all. What has no message has no property
+	UntilNormal     bool   // only alarms that began before From; those until Known may be among them
 	From, Known     time.Time
 	Ending, Until   time.Time
 }
@@ -48,11 +49,12 @@ const (
 	muted
 )
 
-// hush says whether people have muted alerts of a rule about a reading.
-func (l *Log) hush(rule string, r Reading) (is hush) {
+// hush says whether people have muted alerts of a rule about a reading, of an alarm that began at a time; zero: the
+// rule keeps none.
+func (l *Log) hush(rule string, r Reading, began time.Time) (is hush) {
 	for i := range l.mutes {
 		if m := &l.mutes[i]; m.about(rule, r) {
-			is = max(is, m.at(r.At))
+			is = max(is, min(m.at(r.At), m.of(began)))
 		}
 	}
 
@@ -69,6 +71,18 @@ func (m *Mute) at(at time.Time) hush {
 	}
 
 	return muted
+}
+
+// of says how far m is about an alarm that began at a time.
+func (m *Mute) of(began time.Time) hush {
+	switch {
+	case !m.UntilNormal, !began.IsZero() && began.Before(m.From):
+		return muted
+	case !began.IsZero() && began.Before(m.Known):
+		return unsure
+	}
+
+	return heardOf
 }
 
 // hushed reports whether people may have muted alerts about a silence, at any time of some.

@@ -121,7 +121,7 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
 	if t.open && says && !above.open && !quiet(r, rule.Quiet) {
-		hush := l.hush(rule.Name, r)
+		hush := l.hush(rule.Name, r, t.began(rule))
 		e.needsAlert = hush == heardOf
 		e.mayAlert = hush != muted
 	}
@@ -154,6 +154,14 @@ func (t *track) change(r Reading, by func()) event {
 	r.Properties = nil
 
 	return event{Reading: r, opens: !was && t.open, clears: was && !t.open}
+}
+
+// began returns when the first reading of an alarm came, zero if the rule keeps none.
+func (t *track) began(rule *Rule) (at time.Time) {
+	if rule.stateful() {
+		at = t.since.hub
+	}
+	return at
 }
 
 // idle reports whether an alarm is normal.
