@@ -164,66 +164,66 @@ func totalsOf(stats *worker.Stats) totals {
 	for i := range stats.Levels {
 		t.Alerts += stats.Levels[i].Sent.Load()
 	}
+
 	return t
 }
 
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	if a.starting && (strings.HasPrefix(path, "/devices/") || isSilences(path) && a.Silences == nil) {
+	isDevice, isSilences := strings.HasPrefix(path, "/devices/"), isSilences(path)
+
+	switch {
+	case a.starting && (isDevice || isSilences && a.Silences == nil):
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "this replica is starting: try again"})
-		return
-	}
-
-	if strings.HasPrefix(path, "/devices/") {
+		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
+	case isDevice:
 		a.serveDevice(w, r)
-		return
-	}
-
-	if isSilences(path) {
+	case isSilences:
 		a.serveSilences(w, r)
-		return
+	default:
+		a.serveState(w, r)
+	}
+}
+
+// serveState serves what anybody may read.
+func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
+	pages := map[string]http.HandlerFunc{
+		"/":        a.servePage,
+		"/healthz": serveAlive,
+		"/readyz":  a.serveReady,
+		"/status":  a.serveStatus,
+		"/metrics": a.serveMetrics,
+		"/duties":  a.serveDuties,
 	}
 
-	var serve http.HandlerFunc
-	switch path {
-	case "/":
-		serve = a.servePage
-
-	case "/healthz":
-		serve = serveAlive
-
-	case "/readyz":
-		serve = a.serveReady
-
-	case "/status":
-		serve = a.serveStatus
-
-	case "/metrics":
-		serve = a.Metrics.ServeHTTP
-
-	case "/duties":
-		serve = a.serveDuties
-
-	default:
-		httpapi.Fail(
+	serve, ok := pages[r.URL.EscapedPath()]
+	if !ok {
+		fail(
 			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}",
-			},
+			http.StatusNotFound,
+			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}",
 		)
 		return
 	}
 
-	if r.Method != http.MethodGet && r.Method != http.MethodHead {
+	if !isRead(r) {
 		httpapi.NotAllowed(w, "GET, HEAD")
 		return
 	}
 
 	serve(w, r)
 }
+
+func (a *Admin) serveMetrics(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) }
+
+// fail answers with a status and what is wrong.
+func fail(w http.ResponseWriter, status int, detail string) {
+	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: detail})
+}
+
+// isRead reports whether r asks for something and changes nothing.
+func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
 func isSilences(path string) bool {
 	return path == "/silences" || strings.HasPrefix(path, "/silences/")

@@ -978,3 +978,29 @@ func TestPageOfAll(t *testing.T) {
 		}
 	})
 }
+
+// The page says how a receiver is down in the words of the problem above it, for all replicas.
+func TestPageSaysHowReceiversAreDown(t *testing.T) {
+	for fault, says := range map[delivery.ReceiverFault]string{
+		delivery.ReceiverFails:   "is down",
+		delivery.ReceiverRejects: "rejects every alert",
+		delivery.ReceiverLimited: "accepts nothing because of its rate limit",
+	} {
+		w := newWorld(t)
+		down := delivery.ReceiverState{Name: "pager", Down: true, Fault: fault, Since: time.Now()}
+		w.set(func() { w.worker.receivers = []delivery.ReceiverState{down} })
+		page := w.do("GET", "/").Body.String()
+		if want := `<span class="state bad"><span class="dot"></span>` + says + "</span>"; !strings.Contains(page, want) {
+			t.Errorf("a receiver that is %v: the page has no %s", fault, want)
+		}
+
+		up := delivery.ReceiverState{Name: "pager"}
+		both := admin.Merged(
+			admin.Snapshot{Receivers: []delivery.ReceiverState{up}},
+			admin.Snapshot{Receivers: []delivery.ReceiverState{down}},
+		)
+		if got := both.Receivers[0]; !got.Down || got.Fault != fault {
+			t.Errorf("a receiver that is %v for another replica: got %+v", fault, got)
+		}
+	}
+}

@@ -31,54 +31,73 @@ const (
 // retrySending is the Retry-After, in seconds, while an alert is being sent.
 const retrySending = 5
 
+// A deviceHandler serves a path below that of a device.
+type deviceHandler func(w http.ResponseWriter, r *http.Request, device string)
+
 // serveDevice serves the paths below /devices/.
 func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 	device, action, ok := httpapi.Device(r)
-	allow := map[string]string{"": "GET, HEAD, DELETE", "window": "DELETE"}[action]
+	if ok && action == "telemetry" {
+		a.serveTelemetry(w, r)
+		return
+	}
+
+	if a.Token == "" {
+		fail(w, http.StatusNotFound, "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on")
+		return
+	}
+
+	methods, known := a.deviceMethods(action)
 	switch {
-	case ok && action == "telemetry" && a.Ingest != nil:
-		a.Ingest.ServeHTTP(w, r)
-
-	case ok && action == "telemetry":
-		httpapi.Fail(
+	case !ok || !known:
+		fail(
 			w,
-			httpapi.Problem{Status: http.StatusNotFound, Detail: "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on"},
-		)
-
-	case a.Token == "":
-		httpapi.Fail(
-			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "the device endpoints are off: set HTTP_ADMIN_TOKEN to turn them on",
-			},
-		)
-
-	case !ok || allow == "":
-		httpapi.Fail(
-			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "not found: the paths are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry; write a / in " +
-					"the id as %2F",
-			},
+			http.StatusNotFound,
+			"not found: the paths are /devices/{id}, /devices/{id}/window and /devices/{id}/telemetry; write a / in "+
+				"the id as %2F",
 		)
 
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
-	case action == "" && (r.Method == http.MethodGet || r.Method == http.MethodHead):
-		a.showDevice(w, r, device)
-
-	case action == "" && r.Method == http.MethodDelete:
-		a.forget(w, r, device)
-
-	case action == "window" && r.Method == http.MethodDelete:
-		a.endWindow(w, r, device)
+	case methods[r.Method] == nil:
+		httpapi.NotAllowed(w, strings.Join(allowed(methods), ", "))
 
 	default:
-		httpapi.NotAllowed(w, allow)
+		methods[r.Method](w, r, device)
 	}
+}
+
+// deviceMethods returns what serves an action of a device, by method, and false if there is no such action.
+func (a *Admin) deviceMethods(action string) (methods map[string]deviceHandler, known bool) {
+	switch action {
+	case "":
+		return map[string]deviceHandler{
+			http.MethodGet:    a.showDevice,
+			http.MethodHead:   a.showDevice,
+			http.MethodDelete: a.forget,
+		}, true
+
+	case "window":
+		return map[string]deviceHandler{http.MethodDelete: a.endWindow}, true
+	}
+
+	return nil, false
+}
+
+// allowed returns the methods that there are, those that change nothing first.
+func allowed(methods map[string]deviceHandler) []string {
+	all := []string{http.MethodGet, http.MethodHead, http.MethodDelete}
+	return slices.DeleteFunc(all, func(m string) bool { return methods[m] == nil })
+}
+
+// serveTelemetry serves the HTTP trigger, if it is on.
+func (a *Admin) serveTelemetry(w http.ResponseWriter, r *http.Request) {
+	if a.Ingest == nil {
+		fail(w, http.StatusNotFound, "the HTTP trigger is off: set HTTP_INGEST_TOKEN to turn it on")
+		return
+	}
+	a.Ingest.ServeHTTP(w, r)
 }
 
 // forget has the worker end the alarms of a device and expect nothing more of it.
@@ -87,24 +106,21 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
 	defer cancel()
 	known, err := a.Worker.Forget(ctx, device)
-	if err != nil {
+	switch {
+	case err != nil:
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
-		return
-	}
+		fail(w, http.StatusServiceUnavailable, err.Error())
 
-	if !known {
-		httpapi.Fail(
+	case !known:
+		fail(
 			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "this replica knows no alarm of the device and expects nothing of it: ask the replica that reads its partition",
-			},
+			http.StatusNotFound,
+			"this replica knows no alarm of the device and expects nothing of it: ask the replica that reads its partition",
 		)
-		return
-	}
 
-	w.WriteHeader(http.StatusNoContent)
+	default:
+		w.WriteHeader(http.StatusNoContent)
+	}
 }
 
 // A deviceView is the response to GET /devices/{id}: what this replica and the throttle store
@@ -145,16 +161,16 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 func (a *Admin) deviceView(device string, f findings) deviceView {
 	status, why := f.why()
 	return deviceView{
-		device,
-		status,
-		why,
-		a.Replica,
-		f.state,
-		f.letter(),
-		f.gates,
-		f.taken(false),
-		f.taken(true),
-		f.silences,
+		Device:       device,
+		Status:       status,
+		Why:          why,
+		Replica:      a.Replica,
+		DeviceState:  f.state,
+		DeadLetter:   f.letter(),
+		Receivers:    f.gates,
+		LastAlert:    f.taken(false),
+		LastResolved: f.taken(true),
+		Silences:     f.silences,
 	}
 }
 
@@ -277,39 +293,14 @@ func sharedText(to Receiver, about string) string {
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
+
 	f := a.local(device, a.sharedIn(r))
 	var all []error
-	var answer struct {
-		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
-		NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
-	}
-
-	add := func(to *[]string, text string) {
-		if text != "" && !slices.Contains(*to, text) {
-			*to = append(*to, text)
-		}
-	}
+	var answer endedWindows
 	for _, to := range a.Receivers {
-		if !f.concerns(to) {
-			continue
+		if f.concerns(to) {
+			all = append(all, a.endWindowAt(ctx, to, f, device, &answer))
 		}
-
-		about, unknown := f.about(device, to)
-		if unknown != nil {
-			add(&answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
-			continue
-		}
-
-		shared := sharedText(to, about)
-
-		if err := to.Gate.Reopen(ctx, about); err != nil {
-			all = append(all, err)
-			continue
-		}
-
-		add(&answer.Shared, shared)
-		a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name),
-			zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
 	}
 
 	err := errors.Join(all...)
@@ -328,5 +319,39 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string)
 	}
 
 	w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: strings.ReplaceAll(err.Error(), "\n", "; ")})
+	fail(w, status, strings.ReplaceAll(err.Error(), "\n", "; "))
+}
+
+// endedWindows is what there is to say about windows that were ended.
+type endedWindows struct {
+	Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
+	NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
+}
+
+// endWindowAt ends the device's window at one receiver, for one level of a rule.
+func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, device string, answer *endedWindows) error {
+	about, unknown := f.about(device, to)
+	if unknown != nil {
+		answer.NotEnded = appendNew(answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
+		return nil
+	}
+
+	if err := to.Gate.Reopen(ctx, about); err != nil {
+		return err
+	}
+
+	shared := sharedText(to, about)
+	answer.Shared = appendNew(answer.Shared, shared)
+	a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name),
+		zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
+
+	return nil
+}
+
+// appendNew appends a text, unless it is empty or there already.
+func appendNew(all []string, text string) []string {
+	if text == "" || slices.Contains(all, text) {
+		return all
+	}
+	return append(all, text)
 }

@@ -38,3 +38,6 @@ func (a *Admin) Past() {
 		{now, t, map[string]int64{"0": 1_204_100, "2": 999_600}},
 	}
 }
+
+// Merged is what a page shows of several replicas.
+func Merged(all ...Snapshot) Snapshot { return merged(all) }

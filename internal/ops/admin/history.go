@@ -115,47 +115,66 @@ func (s *shared[T]) run(ctx context.Context, log *zap.Logger) {
 		asking, cancel := context.WithTimeout(ctx, askTimeout)
 		value, err := s.ask(asking)
 		cancel()
-		now := time.Now()
-		s.mu.Lock()
-		if s.asked, s.err = now, err; err == nil {
-			s.value, s.at = value, now
-		} else {
+		if err != nil {
 			log.Debug("cannot refresh what the status page shows", zap.Error(err))
 		}
 
-		close(s.done)
-		s.done = make(chan struct{})
-		s.mu.Unlock()
+		s.answered(value, err)
 	}
+}
+
+// answered takes an answer, and lets those go on that wait for it.
+func (s *shared[T]) answered(value T, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.asked = time.Now()
+	s.err = err
+	if err == nil {
+		s.value, s.at = value, s.asked
+	}
+
+	close(s.done)
+	s.done = make(chan struct{})
 }
 
 // get returns the last answer and its time, zero if there is none, and why there is no newer one,
 // if the last attempt failed. If the answer is old, a newer one is asked for and get waits
 // for it a moment, but not for a service that has failed.
 func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
-	s.mu.Lock()
-	if s.ask != nil && time.Since(s.asked) >= askAgain {
+	if done := s.askIfOld(); done != nil {
+		waiting, cancel := context.WithTimeout(ctx, answerWait)
+		defer cancel()
+
 		select {
-		case s.wanted <- struct{}{}:
-		default:
-		}
-
-		if done := s.done; s.err == nil {
-			s.mu.Unlock()
-			timer := time.NewTimer(answerWait)
-			defer timer.Stop()
-
-			select {
-			case <-done:
-			case <-timer.C:
-			case <-ctx.Done():
-			}
-
-			s.mu.Lock()
+		case <-done:
+		case <-waiting.Done():
 		}
 	}
+
+	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.value, s.at, s.err
+}
+
+// askIfOld asks for a newer answer if the last one is old. It returns what is closed when that has come, and nil if
+// there is nothing to wait for.
+func (s *shared[T]) askIfOld() <-chan struct{} {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ask == nil || time.Since(s.asked) < askAgain {
+		return nil
+	}
+
+	select {
+	case s.wanted <- struct{}{}:
+	default:
+	}
+
+	if s.err != nil {
+		return nil
+	}
+
+	return s.done
 }
 
 // aged says how old an answer of who is that should be newer; empty if it is not old. err is why there

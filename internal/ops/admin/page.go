@@ -167,48 +167,61 @@ func (a *Admin) page(r *http.Request) page {
 		Figures: a.figures(m),
 		Token:   a.Token != "",
 		Plots:   m.plots(now),
+		Several: len(m.Receivers) > 1,
+		Store:   a.Recorder.latencies(now),
+		Duties:  a.dutiesView(r),
 		All:     whole,
 		More:    map[string]string{},
 	}
+
+	a.showRules(&p, m)
+	a.showState(&p, r, all, m)
+
 	p.Silences = shorten(&p, "silences", a.inForce(now))
-	for i := range a.Rules.Rules {
-		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
+	p.Receivers = shorten(&p, "receivers", m.Receivers)
+	p.Windows = shorten(&p, "windows", m.windows(now))
+	p.Alerts = shorten(&p, "alerts", m.Alerts)
+	if len(others) > 0 {
+		p.Replicas = shorten(&p, "replicas", all)
+	}
+
+	if p.Store != nil {
+		p.StoreOver = humanize.Span(callsFor)
+	}
+
+	return p
+}
+
+// showRules shows on p what is worth an alert, and the alarms that are open.
+func (a *Admin) showRules(p *page, m Snapshot) {
+	all := a.Rules.Rules
+	for i := range all {
+		p.RuleNames = append(p.RuleNames, all[i].Name)
 	}
 
 	switch {
 	case !a.plain:
-		p.RuleCount, p.Stateful = len(a.Rules.Rules), a.Rules.Stateful()
-		p.Rules = shorten(&p, "levels", a.ruleRows(m.Alarms))
+		p.RuleCount, p.Stateful = len(all), a.Rules.Stateful()
+		p.Rules = shorten(p, "levels", a.ruleRows(m.Alarms))
 		p.openAlarms(m)
-	case len(a.Rules.Rules) > 0:
-		p.Threshold, p.Window = number(a.Rules.Rules[0].Levels[0].Limit), humanize.Span(a.Rules.Rules[0].Window)
+	case len(all) > 0:
+		p.Threshold, p.Window = number(all[0].Levels[0].Limit), humanize.Span(all[0].Window)
 	}
+}
 
-	var partitions []telemetry.PartitionStatus
-	partitions, p.Partitions, p.PartitionsOld = a.partitionRows(r, all, now)
-	p.Partitions = shorten(&p, "partitions", p.Partitions)
-	p.headline(all, partitions, now)
+// showState shows on p whether alerts are going out, and who reads what.
+func (a *Admin) showState(p *page, r *http.Request, all []Snapshot, m Snapshot) {
+	known, rows, old := a.partitionRows(r, all, p.Now)
+	p.Partitions = shorten(p, "partitions", rows)
+	p.PartitionsOld = old
+	p.headline(all, known)
+
 	switch n := m.Counts[countDead]; {
 	case n > 0:
 		p.deadLetters(n)
 	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
 		p.Headline = "" // the state says it all
 	}
-
-	if len(others) > 0 {
-		p.Replicas = shorten(&p, "replicas", all)
-	}
-
-	p.Several = len(m.Receivers) > 1
-	p.Receivers = shorten(&p, "receivers", m.Receivers)
-	if p.Store = a.Recorder.latencies(now); p.Store != nil {
-		p.StoreOver = humanize.Span(callsFor)
-	}
-
-	p.Windows, p.Alerts = shorten(&p, "windows", m.windows(now)), shorten(&p, "alerts", m.Alerts)
-	p.Duties = a.dutiesView(r)
-
-	return p
 }
 
 // shorten returns the rows of a list of something that the page shows, and adds a link to all of them if it has more.
@@ -216,7 +229,9 @@ func shorten[T any](p *page, what string, list []T) []T {
 	if p.All || len(list) <= listed {
 		return list
 	}
+
 	p.More[what] = fmt.Sprintf("Show all %s %s", count(len(list)), what)
+
 	return list[:listed]
 }
 
@@ -254,8 +269,24 @@ func (p *page) deadLetters(n int64) {
 }
 
 // headline says on p whether alerts are going out: as this replica, the first of all, or one that is worse off says.
-func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, now time.Time) {
+func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus) {
 	all = arriving(all)
+	worst := worstOf(all)
+	p.State, p.Headline = worst.Status.State, worst.Status.Headline
+	if worst.Replica != p.Replica {
+		p.Headline = "Replica " + worst.Replica + ": " + p.Headline
+	}
+
+	p.Problems = problemRows(all)
+	if unowned := status.Unowned(partitions); unowned != "" {
+		p.unowned(unowned)
+	}
+
+	p.Class = classOf(p.State)
+}
+
+// worstOf returns this replica, the first of all, or one that is worse off.
+func worstOf(all []Snapshot) Snapshot {
 	worst := all[0]
 	for _, s := range all[1:] {
 		if severity(s.Status.State) > max(severity(worst.Status.State), 1) {
@@ -263,60 +294,60 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		}
 	}
 
-	r := worst.Status
-	p.State, p.Headline = r.State, r.Headline
-	if worst.Replica != p.Replica {
-		p.Headline = "Replica " + worst.Replica + ": " + r.Headline
-	}
+	return worst
+}
 
-	rows := map[string]int{} // by what is the matter
+// problemRows returns what is in the way of any replica, and which have it.
+func problemRows(all []Snapshot) (rows []problemRow) {
 	for _, s := range all {
 		for _, problem := range s.Status.Problems {
-			if i, ok := rows[problem.What]; ok {
-				p.Problems[i].Replicas += ", " + s.Replica
+			isSame := func(row problemRow) bool { return row.What == problem.What }
+			if i := slices.IndexFunc(rows, isSame); i >= 0 {
+				rows[i].Replicas += ", " + s.Replica
 				continue
 			}
 
-			rows[problem.What] = len(p.Problems)
 			row := problemRow{Problem: problem}
 			if len(all) > 1 {
 				row.Replicas = s.Replica
 			}
 
-			p.Problems = append(p.Problems, row)
+			rows = append(rows, row)
 		}
 	}
 
-	if unowned := status.Unowned(partitions); unowned != "" {
-		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
-			What: strings.TrimSuffix(
-				unowned,
-				".",
-			),
-			Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
-		}})
-		if severity(p.State) < severity(status.Partly) && p.State != status.Starting && p.State != status.Draining &&
-			p.State != status.Standby {
-			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(unowned[:1])+unowned[1:]
-		}
-	}
+	return rows
+}
 
-	p.Class = classOf(p.State)
+// unowned shows that partitions have no owner, as a sentence says.
+func (p *page) unowned(sentence string) {
+	p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
+		What:   strings.TrimSuffix(sentence, "."),
+		Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
+	}})
+
+	expected := []status.State{status.Starting, status.Draining, status.Standby}
+	if severity(p.State) < severity(status.Partly) && !slices.Contains(expected, p.State) {
+		p.State = status.Partly
+		p.Headline = "Some alerts aren't going out: " + strings.ToLower(sentence[:1]) + sentence[1:]
+	}
 }
 
 // arriving returns all as if none missed events, if some replica gets any: partitions without devices are no news.
 func arriving(all []Snapshot) []Snapshot {
 	missed := func(p status.Problem) bool { return p.By == status.ByDevices }
-	if !slices.ContainsFunc(all, func(s Snapshot) bool {
+	getsAny := func(s Snapshot) bool {
 		return len(s.Partitions) > 0 && !slices.ContainsFunc(s.Status.Problems, missed)
-	}) {
+	}
+	if !slices.ContainsFunc(all, getsAny) {
 		return all
 	}
 
 	all = slices.Clone(all)
 	for i := range all {
 		r := &all[i].Status
-		if r.Problems = slices.DeleteFunc(slices.Clone(r.Problems), missed); r.State == status.Idle {
+		r.Problems = slices.DeleteFunc(slices.Clone(r.Problems), missed)
+		if r.State == status.Idle {
 			r.State, r.Headline = status.GoingOut, "Alerts are going out."
 		}
 	}
@@ -324,19 +355,19 @@ func arriving(all []Snapshot) []Snapshot {
 	return all
 }
 
-// severity is greater for what is worse; 1 is for a replica that is not to blame.
-func severity(s status.State) int {
-	switch s {
-	case status.GoingOut:
-		return 0
-	case status.Idle, status.Impaired:
-		return 2
-	case status.Partly:
-		return 3
-	case status.Blocked:
-		return 4
-	}
+// severities of states are greater for what is worse; 1, that of all others, is for a replica that is not to blame.
+var severities = map[status.State]int{
+	status.GoingOut: 0,
+	status.Idle:     2,
+	status.Impaired: 2,
+	status.Partly:   3,
+	status.Blocked:  4,
+}
 
+func severity(s status.State) int {
+	if n, ok := severities[s]; ok {
+		return n
+	}
 	return 1
 }
 
@@ -346,24 +377,18 @@ func classOf(s status.State) string {
 
 // figures returns what m has counted, and what rules count besides, where they can.
 func (a *Admin) figures(m Snapshot) []figure {
-	var undecoded int64
-	var reasons []string
-	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		if n := m.Counts[reason.String()]; n > 0 {
-			undecoded += n
-			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
-		}
+	readings := m.figure("Readings", countReadings, "", "messages with a reading")
+	over := m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule")
+	if a.plain && len(a.Rules.Rules) > 0 {
+		readings.Help = "decoded temperatures"
+		over.Name = "Over the threshold"
+		over.Help = "readings at " + number(a.Rules.Rules[0].Levels[0].Limit) + " or above"
 	}
 
 	all := []figure{
-		m.figure("Readings", countReadings, "", "messages with a reading"),
-		m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule"),
-		{
-			Name:   "Not decoded",
-			Value:  count(undecoded),
-			Help:   "telemetry without a usable reading, which can cause no alert",
-			Detail: strings.Join(reasons, ", "),
-		},
+		readings,
+		over,
+		m.undecoded(),
 		m.figure(
 			"Store unavailable",
 			countUnavailable,
@@ -379,16 +404,31 @@ func (a *Admin) figures(m Snapshot) []figure {
 		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
 	}
 
-	if undecoded > 0 {
-		all[2].Class = "warn"
-	}
-
-	if a.plain && len(a.Rules.Rules) > 0 {
-		all[0].Help = "decoded temperatures"
-		all[1].Name, all[1].Help = "Over the threshold", "readings at "+number(a.Rules.Rules[0].Levels[0].Limit)+" or above"
-	}
-
 	return append(all, a.ruleFigures(m)...)
+}
+
+// undecoded is the figure of telemetry that has no reading, by reason.
+func (s Snapshot) undecoded() figure {
+	var total int64
+	var reasons []string
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		if n := s.Counts[reason.String()]; n > 0 {
+			total += n
+			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
+		}
+	}
+
+	f := figure{
+		Name:   "Not decoded",
+		Value:  count(total),
+		Help:   "telemetry without a usable reading, which can cause no alert",
+		Detail: strings.Join(reasons, ", "),
+	}
+	if total > 0 {
+		f.Class = "warn"
+	}
+
+	return f
 }
 
 // figure returns the figure of a count. class is that of one that is not 0.
@@ -397,6 +437,7 @@ func (s Snapshot) figure(name, what, class, help string) figure {
 	if s.Counts[what] > 0 {
 		f.Class = class
 	}
+
 	return f
 }
 
@@ -409,52 +450,24 @@ func (a *Admin) partitionRows(
 	all, at, err := a.partitions.get(r.Context())
 
 	if a.Options.Partitions != nil {
-		if old = aged("The checkpoint store", at, now, err); old == "" {
+		old = aged("The checkpoint store", at, now, err)
+		if old == "" {
 			known = all
 		}
 	}
 
-	byID := map[string]*partitionRow{}
-	last := map[string]int64{}
+	t := partitionTable{rows: map[string]*partitionRow{}, last: map[string]int64{}, isKnown: !at.IsZero()}
 	for _, p := range all {
-		row := &partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
-
-		if p.Checkpoint >= 0 {
-			row.Checkpoint = count(p.Checkpoint)
-			row.lag(p.Last, p.Checkpoint)
-		}
-
-		byID[p.Partition], last[p.Partition] = row, p.Last
+		t.addStored(p)
 	}
 
 	for i, s := range snapshots {
-		mine := i == 0
 		for _, read := range s.Partitions {
-			row := byID[read.ID]
-			switch {
-			case row == nil && (!mine || !at.IsZero() && read.Idle):
-				continue // not a partition of the hub, and nothing to show
-			case row == nil:
-				row = &partitionRow{ID: read.ID}
-				byID[read.ID] = row
-			case !mine && row.Owner != s.Replica:
-				continue // it was its owner
-			}
-
-			row.Owner, row.Mine = s.Replica, mine
-			if read.Committed >= 0 {
-				row.Checkpoint = count(read.Committed)
-			}
-
-			if end, ok := last[read.ID]; ok && read.Read >= 0 {
-				row.lag(end, read.Read)
-			}
-
-			row.Rate, row.Waiting = read.Rate, read.Waiting
+			t.addRead(read, s.Replica, i == 0)
 		}
 	}
 
-	for _, row := range byID {
+	for _, row := range t.rows {
 		rows = append(rows, *row)
 	}
 
@@ -463,13 +476,62 @@ func (a *Admin) partitionRows(
 	return known, rows, old
 }
 
+// A partitionTable is what is known of partitions, by their id.
+type partitionTable struct {
+	rows    map[string]*partitionRow
+	last    map[string]int64 // sequence numbers of the newest events
+	isKnown bool             // which partitions the hub has
+}
+
+// addStored adds what the stores know of a partition.
+func (t *partitionTable) addStored(p telemetry.PartitionStatus) {
+	row := &partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
+	if p.Checkpoint >= 0 {
+		row.Checkpoint = count(p.Checkpoint)
+		row.lag(p.Last, p.Checkpoint)
+	}
+
+	t.rows[p.Partition] = row
+	t.last[p.Partition] = p.Last
+}
+
+// addRead adds what a replica, perhaps this one, says of a partition.
+func (t *partitionTable) addRead(read readPartition, replica string, mine bool) {
+	row := t.rows[read.ID]
+	if row == nil {
+		nothing := t.isKnown && read.Idle // not a partition of the hub, and nothing to show
+		if !mine || nothing {
+			return
+		}
+
+		row = &partitionRow{ID: read.ID, Owner: replica}
+		t.rows[read.ID] = row
+	}
+
+	if !mine && row.Owner != replica {
+		return // it was its owner
+	}
+
+	row.Owner, row.Mine = replica, mine
+	row.Rate, row.Waiting = read.Rate, read.Waiting
+	if read.Committed >= 0 {
+		row.Checkpoint = count(read.Committed)
+	}
+
+	if end, ok := t.last[read.ID]; ok && read.Read >= 0 {
+		row.lag(end, read.Read)
+	}
+}
+
 // lag sets how far the sequence number at is behind last.
 func (row *partitionRow) lag(last, at int64) {
 	if last < 0 {
 		return
 	}
+
 	n := max(0, last-at)
-	row.Lag, row.Behind = count(n), n >= 1000
+	row.Lag = count(n)
+	row.Behind = n >= 1000
 }
 
 // waiting describes what holds back a partition's checkpoint.
@@ -496,13 +558,11 @@ func waiting(s partition.State, now time.Time) string {
 // label returns the readable part of an owner's id: all but the random part.
 func label(owner string) string {
 	const random = 36 // bytes of a UUID
-	if n := len(owner) - random; n > 1 && owner[n-1] == '-' {
-		if _, err := uuid.Parse(owner[n:]); err == nil {
-			return owner[:n-1]
-		}
+	at := len(owner) - random
+	if at < 2 || owner[at-1] != '-' || uuid.Validate(owner[at:]) != nil {
+		return owner
 	}
-
-	return owner
+	return owner[:at-1]
 }
 
 // windows returns the windows in force after the alerts of s.
@@ -510,9 +570,9 @@ func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
 	type window struct{ device, about, receiver string }
 	seen := map[window]bool{}
 	for _, d := range s.Alerts {
-		if key := (window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}); d.Until.After(now) &&
-			!d.Resolved &&
-			!seen[key] {
+		key := window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}
+		isInForce := d.Until.After(now) && !d.Resolved
+		if isInForce && !seen[key] {
 			seen[key] = true
 			all = append(all, d)
 		}
@@ -546,6 +606,7 @@ func count[T int | int64](n T) string {
 	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
+
 	return s
 }
 

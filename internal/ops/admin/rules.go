@@ -18,9 +18,16 @@ func oneThreshold(s *rules.Set) bool {
 		return true
 	}
 
+	if len(s.Rules) > 1 || len(s.Rules[0].Levels) > 1 || s.Quiet != "" {
+		return false
+	}
+
 	r := &s.Rules[0]
-	return len(s.Rules) == 1 && r.Name == rules.DefaultName && !r.Below && !r.Stateful() &&
-		len(r.Levels) == 1 && r.Levels[0].Name == "" && r.Levels[0].Override == "" && r.Base == "" && s.Quiet == ""
+	level := &r.Levels[0]
+	isTemperature := r.Name == rules.DefaultName && level.Name == ""
+	isFixed := level.Override == "" && r.Base == ""
+
+	return isTemperature && isFixed && !r.Below && !r.Stateful()
 }
 
 // A ruleRow is one level of a rule, and how many devices it concerns.
@@ -43,38 +50,10 @@ func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 		r := &a.Rules.Rules[i]
 		for j := range r.Levels {
 			l := &r.Levels[j]
-			row := ruleRow{
-				Rule:     r.Name,
-				Further:  j > 0,
-				Level:    l.Name,
-				Limit:    limit(r, l),
-				Override: l.Override,
-				Window:   humanize.Span(r.Window),
-				Notified: r.Resolved,
-			}
-			row.Field = cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message") // a line may break between paths
-			if l.For > 0 {
-				row.For = humanize.Span(l.For)
-			}
-
+			row := newRuleRow(r, l)
+			row.Further = j > 0
 			if r.Stateful() {
-				if !r.Silence() && len(r.Is) == 0 {
-					row.Clear = clearSign(r) + " " + limitNumber(r, l.Clear)
-				}
-				if r.ClearedFor > 0 {
-					row.ClearFor = humanize.Span(r.ClearedFor)
-				}
-
-				var n partition.AlarmCounts
-				of := func(n partition.AlarmCounts) bool { return n.Rule == r.Name && n.Level == l.Name }
-				if at := slices.IndexFunc(counts, of); at >= 0 {
-					n = counts[at]
-				}
-
-				row.Pending = count(n.Pending)
-				row.Open = count(n.Open)
-				row.Due = count(n.Due)
-				row.Alarmed = n.Open > 0
+				row.setAlarms(countOf(counts, r.Name, l.Name))
 			}
 
 			rows = append(rows, row)
@@ -82,6 +61,53 @@ func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 	}
 
 	return rows
+}
+
+// newRuleRow returns the row of a level, without its alarms.
+func newRuleRow(r *rules.Rule, l *rules.Level) ruleRow {
+	row := ruleRow{
+		Rule:     r.Name,
+		Field:    cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message"), // a line may break between paths
+		Level:    l.Name,
+		Limit:    limit(r, l),
+		Override: l.Override,
+		For:      spanOf(l.For),
+		ClearFor: spanOf(r.ClearedFor),
+		Window:   humanize.Span(r.Window),
+		Notified: r.Resolved,
+	}
+
+	if hasClear := !r.Silence() && len(r.Is) == 0; hasClear && r.Stateful() {
+		row.Clear = clearSign(r) + " " + limitNumber(r, l.Clear)
+	}
+
+	return row
+}
+
+// spanOf is humanize.Span, and "" for 0.
+func spanOf(d time.Duration) string {
+	if d == 0 {
+		return ""
+	}
+	return humanize.Span(d)
+}
+
+// countOf returns the alarms of a level of a rule.
+func countOf(counts []partition.AlarmCounts, rule, level string) partition.AlarmCounts {
+	for _, n := range counts {
+		if n.Rule == rule && n.Level == level {
+			return n
+		}
+	}
+	return partition.AlarmCounts{}
+}
+
+// setAlarms sets how many devices have alarms.
+func (row *ruleRow) setAlarms(n partition.AlarmCounts) {
+	row.Pending = count(n.Pending)
+	row.Open = count(n.Open)
+	row.Due = count(n.Due)
+	row.Alarmed = n.Open > 0
 }
 
 // limit shows what a level of r alerts at.
@@ -130,53 +156,20 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
 	}
 	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
-		own := m.figure(
-			"Limits of devices",
-			countOverride,
-			"",
-			"readings compared with the number that their message has, instead of the rule's limit or clear",
-		)
-
-		if n[countNotNumber] > 0 {
-			own.Class, own.Detail = "warn", count(n[countNotNumber])+" are not numbers: the limit of the rule was used"
-		}
-
-		all = append(all, own)
+		all = append(all, m.overrides())
 	}
 
 	if a.Rules.Quiet != "" {
-		all = append(
-			all,
-			m.figure(
-				"Kept quiet",
-				countQuieted,
-				"",
-				"readings over a limit without an alert, because of the property "+a.Rules.Quiet,
-			),
-		)
+		all = append(all, m.figure(
+			"Kept quiet",
+			countQuieted,
+			"",
+			"readings over a limit without an alert, because of the property "+a.Rules.Quiet,
+		))
 	}
 
 	if a.Rules.Time != "" {
-		times := m.figure(
-			"Times of devices",
-			countTimes,
-			"",
-			"readings over a limit, or of a device with an alarm, that have the time of their device: "+a.Rules.Time,
-		)
-
-		var wrong []string
-		for _, why := range notUsed {
-			if n[why] > 0 {
-				wrong = append(wrong, count(n[why])+" "+why)
-			}
-		}
-
-		slices.Sort(wrong)
-		if len(wrong) > 0 {
-			times.Class, times.Detail = "warn", strings.Join(wrong, ", ")+": the hub's time was used"
-		}
-
-		all = append(all, times)
+		all = append(all, m.deviceTimes(a.Rules.Time))
 	}
 
 	if n[countScattered] > 0 {
@@ -203,6 +196,48 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 	}
 
 	return all
+}
+
+// overrides is the figure of limits that devices have.
+func (s Snapshot) overrides() figure {
+	f := s.figure(
+		"Limits of devices",
+		countOverride,
+		"",
+		"readings compared with the number that their message has, instead of the rule's limit or clear",
+	)
+
+	if n := s.Counts[countNotNumber]; n > 0 {
+		f.Class = "warn"
+		f.Detail = count(n) + " are not numbers: the limit of the rule was used"
+	}
+
+	return f
+}
+
+// deviceTimes is the figure of times that devices have, where that says.
+func (s Snapshot) deviceTimes(where string) figure {
+	f := s.figure(
+		"Times of devices",
+		countTimes,
+		"",
+		"readings over a limit, or of a device with an alarm, that have the time of their device: "+where,
+	)
+
+	var wrong []string
+	for _, why := range notUsed {
+		if n := s.Counts[why]; n > 0 {
+			wrong = append(wrong, count(n)+" "+why)
+		}
+	}
+
+	slices.Sort(wrong)
+	if len(wrong) > 0 {
+		f.Class = "warn"
+		f.Detail = strings.Join(wrong, ", ") + ": the hub's time was used"
+	}
+
+	return f
 }
 
 // about names a level of a rule in a table; empty if it is the one that every version has.
@@ -232,32 +267,29 @@ func which(rule, level string) string {
 // reaches says that a reading reaches a limit or, with not, that it does not, for a sentence. rule and level are nil
 // if they are not configured any more; own says that limit is the device's.
 func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own bool) string {
-	verb, text := "reaches ", number(limit)
+	is, verb := "is ", "reaches "
 	if not {
-		verb = "does not reach "
+		is, verb = "is not ", "does not reach "
 	}
 
 	switch {
 	case rule == nil:
-	case len(rule.Is) > 0 && not:
-		return "is not " + humanize.Or(rule.Is)
-	case len(rule.Is) > 0:
-		return "is " + humanize.Or(rule.Is)
-	default:
-		text = rule.Text(limit)
-	}
+		return verb + "the limit of " + number(limit)
 
-	if own {
+	case len(rule.Is) > 0:
+		return is + humanize.Or(rule.Is)
+
+	case own:
 		return fmt.Sprintf(
 			"%sits own limit of %s, by property %s instead of %s",
 			verb,
-			text,
+			rule.Text(limit),
 			level.Override,
 			rule.Text(level.Limit),
 		)
 	}
 
-	return verb + "the limit of " + text
+	return verb + "the limit of " + rule.Text(limit)
 }
 
 // reading shows a value of a rule, which may not be configured any more.

@@ -74,6 +74,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Counts:    countsOf(stats),
 		Receivers: a.Worker.Receivers(),
 		Alarms:    a.Worker.AlarmCounts(),
+		Alerts:    a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" }),
 	}
 
 	if a.Late != nil {
@@ -84,7 +85,6 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
-	s.Alerts = a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" })
 	if d := stats.LastScattered.Load(); d != nil {
 		s.Scattered = d.String()
 	}
@@ -94,30 +94,35 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
-		row := readPartition{
-			ID:        p.Partition,
-			Read:      -1,
-			Committed: -1,
-			Waiting:   waiting(p, now),
-			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
-		}
-
-		if !p.ReadUntil.IsZero() {
-			row.Read = p.Read.Sequence
-		}
-
-		if p.Committed != (telemetry.Position{}) {
-			row.Committed = p.Committed.Sequence
-		}
-
-		if perSecond, ok := a.history.rate(p.Partition); ok {
-			row.Rate = rate(perSecond)
-		}
-
-		s.Partitions = append(s.Partitions, row)
+		s.Partitions = append(s.Partitions, a.readPartition(p, now))
 	}
 
 	return s
+}
+
+// readPartition returns what there is to show of a partition that this replica reads. The caller holds a.mu.
+func (a *Admin) readPartition(p partition.State, now time.Time) readPartition {
+	row := readPartition{
+		ID:        p.Partition,
+		Read:      -1,
+		Committed: -1,
+		Waiting:   waiting(p, now),
+		Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
+	}
+
+	if !p.ReadUntil.IsZero() {
+		row.Read = p.Read.Sequence
+	}
+
+	if p.Committed != (telemetry.Position{}) {
+		row.Committed = p.Committed.Sequence
+	}
+
+	if perSecond, ok := a.history.rate(p.Partition); ok {
+		row.Rate = rate(perSecond)
+	}
+
+	return row
 }
 
 // Report returns what other replicas show of this one, as JSON in at most limit bytes. What does not fit is left out,
@@ -221,46 +226,7 @@ func merged(all []Snapshot) Snapshot {
 	m.Receivers = slices.Clone(m.Receivers)
 	m.Alarms = slices.Clone(m.Alarms)
 	for _, s := range all[1:] {
-		m.Last60s = m.Last60s.plus(s.Last60s)
-		for what, n := range s.Counts {
-			m.Counts[what] += n
-		}
-
-		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
-		for minute, t := range s.Minutes {
-			m.Minutes[minute] = m.Minutes[minute].plus(t)
-		}
-
-		for _, r := range s.Receivers {
-			i := slices.IndexFunc(m.Receivers, func(x delivery.ReceiverState) bool { return x.Name == r.Name })
-			if i < 0 {
-				m.Receivers = append(m.Receivers, r)
-				continue
-			}
-
-			x := &m.Receivers[i]
-			if r.Down && (!x.Down || r.Retry.Before(x.Retry)) {
-				x.Down, x.Retry = true, r.Retry
-			}
-
-			x.Taken += r.Taken
-			x.Waiting += r.Waiting
-		}
-
-		for _, n := range s.Alarms {
-			i := slices.IndexFunc(m.Alarms, func(x partition.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level })
-			if i < 0 {
-				continue // it has a rule that this replica does not know
-			}
-
-			x := &m.Alarms[i]
-			x.Pending += n.Pending
-			x.Open += n.Open
-			x.Due += n.Due
-		}
-
-		m.Open = slices.Concat(m.Open, s.Open)
-		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
+		m.add(s)
 	}
 
 	if len(all) > 1 {
@@ -271,6 +237,62 @@ func merged(all []Snapshot) Snapshot {
 	m.Alerts = m.Alerts[:min(len(m.Alerts), maxAlerts)]
 
 	return m
+}
+
+// add adds what another replica has done, and what is in its way.
+func (m *Snapshot) add(s Snapshot) {
+	m.Last60s = m.Last60s.plus(s.Last60s)
+	m.Scattered = cmp.Or(m.Scattered, s.Scattered)
+	m.Open = slices.Concat(m.Open, s.Open)
+	m.Alerts = slices.Concat(m.Alerts, s.Alerts)
+	for what, n := range s.Counts {
+		m.Counts[what] += n
+	}
+
+	for minute, t := range s.Minutes {
+		m.Minutes[minute] = m.Minutes[minute].plus(t)
+	}
+
+	for _, r := range s.Receivers {
+		m.addReceiver(r)
+	}
+
+	for _, n := range s.Alarms {
+		m.addAlarms(n)
+	}
+}
+
+// addReceiver adds a receiver as another replica sees it: it is down if it is for any of them.
+func (m *Snapshot) addReceiver(r delivery.ReceiverState) {
+	i := slices.IndexFunc(m.Receivers, func(x delivery.ReceiverState) bool { return x.Name == r.Name })
+	if i < 0 {
+		m.Receivers = append(m.Receivers, r)
+		return
+	}
+
+	x := &m.Receivers[i]
+	if isSooner := !x.Down || r.Retry.Before(x.Retry); r.Down && isSooner {
+		x.Down = true
+		x.Fault = r.Fault
+		x.Retry = r.Retry
+	}
+
+	x.Taken += r.Taken
+	x.Waiting += r.Waiting
+}
+
+// addAlarms adds the alarms that another replica has of a rule and level, if this one knows these.
+func (m *Snapshot) addAlarms(n partition.AlarmCounts) {
+	isSame := func(x partition.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level }
+	i := slices.IndexFunc(m.Alarms, isSame)
+	if i < 0 {
+		return
+	}
+
+	x := &m.Alarms[i]
+	x.Pending += n.Pending
+	x.Open += n.Open
+	x.Due += n.Due
 }
 
 // Owned returns how many partitions s reads.
