@@ -3,6 +3,7 @@ package pace
 import (
 	"context"
 	"errors"
+	"slices"
 	"sync"
 	"time"
 
@@ -82,23 +83,11 @@ func (m *Message) close() {
 	}
 
 	m.going = true
-	var alerts []notify.Alert
+	left := slices.DeleteFunc(slices.Clone(m.members), func(one *member) bool { return one.gone })
 	ctx := context.WithoutCancel(m.members[0].ctx) // what ends one of them must not end all
-	var deadline time.Time
-	for _, one := range m.members {
-		if one.gone {
-			continue
-		}
-
-		alerts = append(alerts, one.alert)
-		if at, ok := one.ctx.Deadline(); ok && (deadline.IsZero() || at.Before(deadline)) {
-			deadline = at
-		}
-	}
-
 	m.mu.Unlock()
 
-	if !deadline.IsZero() {
+	if deadline := earliest(left); !deadline.IsZero() {
 		var cancel context.CancelFunc
 		ctx, cancel = context.WithDeadlineCause(
 			ctx,
@@ -108,11 +97,33 @@ func (m *Message) close() {
 		defer cancel()
 	}
 
-	if len(alerts) > 0 {
-		m.err = m.to.Notify(ctx, alerts...)
+	if len(left) > 0 {
+		m.err = m.to.Notify(ctx, alertsOf(left)...)
 	}
 
 	close(m.sent)
+}
+
+// alertsOf returns the alerts of notices.
+func alertsOf(members []*member) []notify.Alert {
+	alerts := make([]notify.Alert, len(members))
+	for i, one := range members {
+		alerts[i] = one.alert
+	}
+
+	return alerts
+}
+
+// earliest returns the first deadline of notices, zero if none has one.
+func earliest(members []*member) (first time.Time) {
+	for _, one := range members {
+		at, ok := one.ctx.Deadline()
+		if ok && (first.IsZero() || at.Before(first)) {
+			first = at
+		}
+	}
+
+	return first
 }
 
 // Notify sends alert, with the other notices of the message, and returns the receiver's answer.

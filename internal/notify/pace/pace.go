@@ -109,7 +109,8 @@ func (p *Pace) Places(most int) int {
 
 // Taken records that the receiver has taken a message, or rejected it because of its content.
 func (p *Pace) Taken(now time.Duration) {
-	if every := p.every(); every > 0 && (p.rate > 0 || p.documented.Burst <= 1) {
+	oneByOne := p.rate > 0 || p.documented.Burst <= 1
+	if every := p.every(); every > 0 && oneByOne {
 		p.next = max(p.next, now+every) // by any clock: what was on its way for longer arrives no sooner after
 	}
 
@@ -120,10 +121,13 @@ func (p *Pace) Taken(now time.Duration) {
 	p.roll(now)
 	p.taken++
 	p.refusals = 0
-	if p.rate == 0 {
-		return
+	if p.rate > 0 {
+		p.grow(now)
 	}
+}
 
+// grow raises a rate that was learned, or forgets it.
+func (p *Pace) grow(now time.Duration) {
 	grew := min(now-p.grown, longestPause)
 	p.grown = now
 	switch calm := now - p.resumed; {

@@ -103,7 +103,9 @@ var channels = []channel{
 		together: true,
 		batch:    maxBatch,
 		rate:     onlyAt("ntfy.sh", notify.Rate{Burst: 60, Every: 5 * time.Second}),
-		open:     byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) }),
+		open: byHTTP(
+			func(u *url.URL, opts Options) (notify.Notifier, error) { return ntfy.New(u, opts.Style, opts.post()) },
+		),
 	},
 	{
 		schemes: over("eventgrid"),
@@ -115,10 +117,7 @@ var channels = []channel{
 		}),
 	},
 	{
-		schemes: []string{
-			"smtp",
-			"smtps",
-		},
+		schemes:  []string{"smtp", "smtps"},
 		example:  "smtp://USER:PASSWORD@HOST/?from=…&to=…",
 		people:   true,
 		together: true,

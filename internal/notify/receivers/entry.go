@@ -202,40 +202,25 @@ func (e Entry) NeedsEventGridToken() bool {
 
 // NeedsMailToken reports whether Options.MailToken is used.
 func (e Entry) NeedsMailToken() bool {
-	return (e.url.Scheme == "smtp" || e.url.Scheme == "smtps") && smtp.UsesToken(e.url)
+	isMail := e.url.Scheme == "smtp" || e.url.Scheme == "smtps"
+	return isMail && smtp.UsesToken(e.url)
 }
 
 // check says what is wrong with an entry that would otherwise work in a way that nobody means: alerts that a
 // service accepts and shows nobody, or secrets that everybody can read.
 func (e Entry) check() error {
 	host := strings.ToLower(e.url.Hostname())
-	name, plain := strings.CutSuffix(e.url.Scheme, "+http")
-	local := host == "localhost"
-	if ip, err := netip.ParseAddr(host); err == nil {
-		local = ip.IsLoopback()
+	if err := e.checkHost(host); err != nil {
+		return err
 	}
 
-	switch is := owner(host); {
-	case isRetired(host, e.url.Path):
-		return errors.New(
-			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
-				"in front of its https:// URL",
-		)
-
-	case is != "" && slices.Contains([]string{"http", "https"}, e.url.Scheme):
-		hint := ""
-		if is == "teams+https://…" {
-			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
-		}
-		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
-
-	case is != "" && plain:
-		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
-
-	case plain && !local && e.NeedsEventGridToken():
+	inClear := strings.HasSuffix(e.url.Scheme, "+http")
+	hasSecret := len(e.Secrets) > 0 || e.SecretFile != ""
+	switch {
+	case inClear && !isLocal(host) && e.NeedsEventGridToken():
 		return errors.New("would send the identity's token in clear text: must be eventgrid+https://…")
 
-	case len(e.Secrets) > 0 && !e.IsWebhook() || e.SecretFile != "" && !e.IsWebhook():
+	case hasSecret && !e.IsWebhook():
 		return errors.New("has secret=…, but only webhooks are signed")
 
 	case e.Batch > 1 && find(e.url.Scheme).batch == 0:
@@ -245,17 +230,58 @@ func (e Entry) check() error {
 	return nil
 }
 
-// owner returns what a URL of a known service's host should be, "" if the host is not known.
-func owner(host string) string {
-	for _, c := range channels {
-		for _, known := range c.hosts {
-			if host == known || strings.HasPrefix(known, ".") && strings.HasSuffix(host, known) {
-				return c.example
-			}
-		}
+// checkHost says what is wrong with the URL of a service that is known.
+func (e Entry) checkHost(host string) error {
+	if isRetired(host, e.url.Path) {
+		return errors.New(
+			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
+				"in front of its https:// URL",
+		)
 	}
 
+	is := owner(host)
+	if is == "" {
+		return nil
+	}
+
+	if e.url.Scheme == "http" || e.url.Scheme == "https" {
+		hint := ""
+		if is == "teams+https://…" {
+			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
+		}
+		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
+	}
+
+	if name, inClear := strings.CutSuffix(e.url.Scheme, "+http"); inClear {
+		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
+	}
+
+	return nil
+}
+
+// isLocal reports whether a host is this machine.
+func isLocal(host string) bool {
+	ip, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && ip.IsLoopback()
+}
+
+// owner returns what a URL of a known service's host should be, "" if the host is not known.
+func owner(host string) string {
+	isOf := func(c channel) bool {
+		return slices.ContainsFunc(c.hosts, func(known string) bool { return matches(host, known) })
+	}
+	if i := slices.IndexFunc(channels, isOf); i >= 0 {
+		return channels[i].example
+	}
 	return ""
+}
+
+// matches reports whether a host is the known one or, if that begins with a dot, ends like it.
+func matches(host, known string) bool {
+	if strings.HasPrefix(known, ".") {
+		return strings.HasSuffix(host, known)
+	}
+	return host == known
 }
 
 // isRetired reports whether a URL is one of an Office 365 connector.

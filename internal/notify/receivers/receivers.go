@@ -81,22 +81,10 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 		return nil, fmt.Errorf("names %d receivers: must be at most %d", len(entries), Max)
 	}
 
-	var rs []Receiver
+	var all opened
 	var wrong []string
-	var from []source // of each of rs
 	for i, text := range entries {
-		e, r, err := open(text, opts)
-		if err == nil {
-			var same int
-			switch same, err = e.among(from); {
-			case err == nil && same < 0:
-				rs, from = append(rs, r), append(from, source{e, i + 1})
-			case err == nil:
-				err = rs[same].join(e, from[same])
-			}
-		}
-
-		if err != nil {
+		if err := all.add(text, i+1, opts); err != nil {
 			wrong = append(wrong, fmt.Sprintf("entry %d %v", i+1, err))
 		}
 	}
@@ -105,13 +93,42 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 		return nil, errors.New(strings.Join(wrong, "; "))
 	}
 
+	rs := all.receivers
 	for i := range rs {
 		if rs[i].Name == "" {
-			rs[i].Name = unique(from[i].usual(), rs)
+			rs[i].Name = unique(all.from[i].usual(), rs)
 		}
 	}
 
 	return rs, nil
+}
+
+// opened are receivers, and what each was made of.
+type opened struct {
+	receivers []Receiver
+	from      []source
+}
+
+// add opens the receiver of an entry, or adds its filter to the one that it is the same as.
+func (o *opened) add(text string, number int, opts Options) error {
+	e, r, err := open(text, opts)
+	if err != nil {
+		return err
+	}
+
+	same, err := e.among(o.from)
+	if err != nil {
+		return err
+	}
+
+	if same >= 0 {
+		return o.receivers[same].join(e, o.from[same])
+	}
+
+	o.receivers = append(o.receivers, r)
+	o.from = append(o.from, source{e, number})
+
+	return nil
 }
 
 // A source is the entry that a receiver was made of, and its number.
@@ -123,13 +140,14 @@ type source struct {
 // among returns the index of the source with e's identity, -1 if there is none, or an error if e is too much like one.
 func (e Entry) among(from []source) (int, error) {
 	for i, first := range from {
-		same := e.id() == first.id()
+		sameID := e.id() == first.id()
+		same := sameID && e.url.String() == first.url.String()
 		switch {
-		case same && e.url.String() != first.url.String() && e.ID != "":
+		case sameID && !same && e.ID != "":
 			return 0, fmt.Errorf("has the id of entry %d", first.number)
-		case (!same || e.url.String() != first.url.String()) && e.Name != "" && e.Name == first.Name:
+		case !same && e.Name != "" && e.Name == first.Name:
 			return 0, fmt.Errorf("has the name of entry %d", first.number)
-		case same:
+		case sameID:
 			return i, nil
 		case strings.EqualFold(e.id(), first.id()): // some stores ignore case
 			return 0, fmt.Errorf("differs from the id of entry %d only in case", first.number)
@@ -143,8 +161,9 @@ func (e Entry) among(from []source) (int, error) {
 func (r *Receiver) join(e Entry, first source) error {
 	one, other := first.Entry, e
 	one.Filter, other.Filter = notify.Filter{}, notify.Filter{}
-	if !reflect.DeepEqual(one, other) || len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{}) ||
-		slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) }) {
+	getsAll := len(r.Filters) == 0 || reflect.DeepEqual(e.Filter, notify.Filter{})
+	hasFilter := slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) })
+	if getsAll || hasFilter || !reflect.DeepEqual(one, other) {
 		return fmt.Errorf(
 			"is the same receiver as entry %d: only level=, rule= and where= may differ; if both are wanted, put a name=… "+
 				"of its own in front of each",
@@ -163,6 +182,7 @@ func unique(name string, rs []Receiver) string {
 	for n := 2; slices.ContainsFunc(rs, func(r Receiver) bool { return r.Name == free }); n++ {
 		free = fmt.Sprintf("%s-%d", name, n)
 	}
+
 	return free
 }
 
@@ -183,12 +203,14 @@ func place(u *url.URL) string {
 // fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for
 // anything else.
 func fit(host, also string) string {
+	const usual = "abcdefghijklmnopqrstuvwxyz0123456789."
 	host = strings.Map(func(r rune) rune {
-		if r >= 'a' && r <= 'z' || r >= '0' && r <= '9' || r == '.' || strings.ContainsRune(also, r) {
+		if strings.ContainsRune(usual+also, r) {
 			return r
 		}
 		return '-'
 	}, strings.ToLower(host))
+
 	return host[:min(len(host), 63)]
 }
 

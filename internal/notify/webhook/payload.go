@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -236,14 +237,18 @@ func checkAlert(e event[data]) error {
 // checkSubject checks what e is about: a device, or what devices share.
 func checkSubject(e event[data]) error {
 	per := e.Data.Per
-	switch {
-	case per == nil && e.Subject != e.Data.Device:
-		return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
-	case per == nil:
+	if per == nil {
+		if e.Subject != e.Data.Device {
+			return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
+		}
 		return nil
-	case per.Property == "" || per.Value == "":
+	}
+
+	if per.Property == "" || per.Value == "" {
 		return errors.New("data.per has no property or no value")
-	case e.Subject != per.Value:
+	}
+
+	if e.Subject != per.Value {
 		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, per.Value)
 	}
 
@@ -252,23 +257,28 @@ func checkSubject(e event[data]) error {
 
 // checkData checks e's numbers and times.
 func checkData(e event[data]) error {
+	d := &e.Data
+	word := wordOf(e)
+	isSilent := d.Silent > 0
+	hasNumbers := d.Value != nil && d.Limit != nil
+
 	switch {
-	case !isWindow(e.Data.Window) || !isWindow(e.Data.Remember) || !isWindow(e.Data.Silent):
+	case !areWindows(d.Window, d.Remember, d.Silent):
 		return fmt.Errorf(
 			"data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
-			e.Data.Window,
-			e.Data.Remember,
-			e.Data.Silent,
+			d.Window,
+			d.Remember,
+			d.Silent,
 			maxWindow.Seconds(),
 		)
 
-	case (wordOf(e) == silent) != (e.Data.Silent > 0) && wordOf(e) != normal:
-		return fmt.Errorf("data.silent is %v in an alert of the type %q", e.Data.Silent, e.Type)
+	case word != normal && isSilent != (word == silent):
+		return fmt.Errorf("data.silent is %v in an alert of the type %q", d.Silent, e.Type)
 
-	case e.Data.Silent == 0 && (e.Data.Value == nil || e.Data.Limit == nil):
+	case !isSilent && !hasNumbers:
 		return errors.New("data.value or data.limit is missing")
 
-	case !inRange(e.Data.Enqueued, e.Data.DeviceTime, e.Data.Expires, e.Data.Since, e.Data.LastHeard):
+	case !inRange(d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard):
 		return errors.New(
 			"data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339",
 		)
@@ -277,8 +287,11 @@ func checkData(e event[data]) error {
 	return nil
 }
 
-// isWindow reports whether a number of seconds is one that Encode makes of a window.
-func isWindow(seconds float64) bool { return seconds >= 0 && seconds <= maxWindow.Seconds() }
+// areWindows reports whether numbers of seconds are such that Encode makes of windows. NaN is none.
+func areWindows(seconds ...float64) bool {
+	isWindow := func(n float64) bool { return n >= 0 && n <= maxWindow.Seconds() }
+	return !slices.ContainsFunc(seconds, func(n float64) bool { return !isWindow(n) })
+}
 
 // inRange reports whether RFC 3339 can express all of times, in UTC.
 func inRange(times ...time.Time) bool {

@@ -155,25 +155,39 @@ func (r *Run) Finish() {
 			c.longer(a, since, r.To, true)
 		}
 
-		reported := []*device{}
-		for _, d := range c.devices {
-			if d.Alerts > 0 {
-				reported = append(reported, d)
-			}
-		}
-
-		slices.SortFunc(reported, func(a, b *device) int {
-			return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
-		})
+		reported := c.reported()
 		c.Devices, c.Noisiest = len(reported), reported[:min(shownDevices, len(reported))]
 		c.NewlyReported, c.NoLonger = c.without(r.Candidates[0]), r.Candidates[0].without(c)
-		c.WithoutReading = map[string]int64{}
-		for reason := range telemetry.Reason(telemetry.ReasonCount) {
-			if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
-				c.WithoutReading[reason.String()] = n
-			}
+		c.WithoutReading = c.withoutReading()
+	}
+}
+
+// reported returns the devices with an alert, the noisiest first.
+func (c *Candidate) reported() []*device {
+	reported := []*device{}
+	for _, d := range c.devices {
+		if d.Alerts > 0 {
+			reported = append(reported, d)
 		}
 	}
+
+	slices.SortFunc(reported, func(a, b *device) int {
+		return cmp.Or(cmp.Compare(b.Alerts, a.Alerts), cmp.Compare(b.Alarms, a.Alarms), cmp.Compare(a.Name, b.Name))
+	})
+
+	return reported
+}
+
+// withoutReading counts events that have none, by reason.
+func (c *Candidate) withoutReading() map[string]int64 {
+	all := map[string]int64{}
+	for reason := range telemetry.Reason(telemetry.ReasonCount) {
+		if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
+			all[reason.String()] = n
+		}
+	}
+
+	return all
 }
 
 func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
@@ -224,22 +238,34 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 }
 
 func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
-	lasted, most := until.Sub(since).Seconds(), c.Longest
-	if most == nil || lasted > most.Seconds || lasted == most.Seconds && a.Device < most.Device {
-		c.Longest = &longest{a, since, lasted, open}
+	next := &longest{a, since, until.Sub(since).Seconds(), open}
+	if c.Longest == nil || next.beats(c.Longest) {
+		c.Longest = next
 	}
+}
+
+// beats reports whether l is longer than another, or comes first of those that are as long.
+func (l *longest) beats(other *longest) bool {
+	return cmp.Or(cmp.Compare(other.Seconds, l.Seconds), cmp.Compare(l.Device, other.Device)) < 0
 }
 
 // without returns the devices that c reports and other does not, in order.
 func (c *Candidate) without(other *Candidate) (names []string) {
-	for name, d := range c.devices {
-		if o := other.devices[name]; d.Alerts > 0 && (o == nil || o.Alerts == 0) {
+	for name := range c.devices {
+		if c.reports(name) && !other.reports(name) {
 			names = append(names, name)
 		}
 	}
 
 	slices.Sort(names)
+
 	return names
+}
+
+// reports reports whether there is an alert about a device.
+func (c *Candidate) reports(name string) bool {
+	d := c.devices[name]
+	return d != nil && d.Alerts > 0
 }
 
 // worstDay returns the day with the most alerts.

@@ -108,9 +108,9 @@ func (r *Recording) begin(field string) error {
 	switch {
 	case len(head) == 0:
 		return errors.New("it is empty")
-	case string(head) == "Obj\x01":
+	case bytes.HasPrefix(head, []byte("Obj\x01")):
 		return r.beginAvro(text)
-	case head[0] == 0x1f && len(head) > 1 && head[1] == 0x8b:
+	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return errors.New("it is compressed: unpack it first")
 	case head[0] == '{':
 		return r.beginJSON(text)
@@ -130,22 +130,50 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		return errors.New("it is neither CSV nor a JSON object per line")
 	}
 
-	timestamp, device := -1, -1
-	names := make([]string, len(header)) // of the fields, as JSON; empty for other columns
+	table, err := readHeader(header, field)
+	if err != nil {
+		return err
+	}
+
+	r.row = func() (telemetry.Event, error) {
+		cells, err := rows.Read()
+		if errors.As(err, new(*csv.ParseError)) {
+			return telemetry.Event{}, errMalformed
+		}
+		if err != nil {
+			return telemetry.Event{}, err
+		}
+
+		return table.event(r, cells)
+	}
+
+	return nil
+}
+
+// columns are those of a CSV file.
+type columns struct {
+	timestamp int
+	device    int      // -1 if there is none
+	fields    []string // as JSON; empty for other columns
+}
+
+// readHeader reads the first line of a CSV file. field is what a column called value is about.
+func readHeader(header []string, field string) (columns, error) {
+	c := columns{timestamp: -1, device: -1, fields: make([]string, len(header))}
 	for i, column := range header {
 		column = strings.TrimSpace(column)
 		switch strings.ToLower(column) {
 		case "timestamp":
-			timestamp = i
+			c.timestamp = i
 			continue
 
 		case "device":
-			device = i
+			c.device = i
 			continue
 
 		case "value":
 			if field == "" {
-				return errors.New(
+				return c, errors.New(
 					"its column value could be any of several fields that the rules read: give the column the name of one",
 				)
 			}
@@ -153,56 +181,63 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 		}
 
 		quoted, _ := json.Marshal(column) // a string: cannot fail
-		names[i] = string(quoted)
+		c.fields[i] = string(quoted)
 	}
 
-	if timestamp < 0 || strings.Join(names, "") == "" {
-		return fmt.Errorf(
+	if c.timestamp < 0 || strings.Join(c.fields, "") == "" {
+		return c, fmt.Errorf(
 			"its first line must name the columns, for example timestamp,device,temperature: it is %.80q",
 			strings.Join(header, ","),
 		)
 	}
 
-	r.row = func() (telemetry.Event, error) {
-		cells, err := rows.Read()
-		switch {
-		case errors.As(err, new(*csv.ParseError)):
-			return telemetry.Event{}, errMalformed
-		case err != nil:
-			return telemetry.Event{}, err
-		case len(cells) != len(names), device >= 0 && cells[device] == "":
-			return telemetry.Event{}, errMalformed
-		}
+	return c, nil
+}
 
-		body := append(make([]byte, 0, 64), '{')
-		for i, cell := range cells {
-			if cell = strings.TrimSpace(cell); cell != "" && names[i] != "" {
-				body = append(append(body, names[i]...), ':')
-				body = append(appendValue(body, cell), ',')
-			}
-		}
-
-		if len(body) == 1 {
-			return telemetry.Event{}, errEmpty
-		}
-
-		body[len(body)-1] = '}'
-		name := ""
-		if device >= 0 {
-			name = cells[device]
-		}
-
-		return r.event(cells[timestamp], name, body)
+// event returns the event in a line of r.
+func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
+	if len(cells) != len(c.fields) {
+		return telemetry.Event{}, errMalformed
 	}
-	return nil
+
+	device := ""
+	if c.device >= 0 {
+		device = cells[c.device]
+		if device == "" {
+			return telemetry.Event{}, errMalformed
+		}
+	}
+
+	body := append(make([]byte, 0, 64), '{')
+	for i, cell := range cells {
+		cell = strings.TrimSpace(cell)
+		if cell == "" || c.fields[i] == "" {
+			continue
+		}
+
+		body = append(append(body, c.fields[i]...), ':')
+		body = append(appendValue(body, cell), ',')
+	}
+
+	if len(body) == 1 {
+		return telemetry.Event{}, errEmpty
+	}
+
+	body[len(body)-1] = '}'
+
+	return r.event(cells[c.timestamp], device, body)
 }
 
 // appendValue appends a cell as JSON.
 func appendValue(body []byte, cell string) []byte {
-	if number, err := strconv.ParseFloat(cell, 64); err == nil && !math.IsNaN(number) && !math.IsInf(number, 0) {
+	number, err := strconv.ParseFloat(cell, 64)
+	isFinite := !math.IsNaN(number) && !math.IsInf(number, 0)
+	if err == nil && isFinite {
 		return strconv.AppendFloat(body, number, 'g', -1, 64)
 	}
+
 	quoted, _ := json.Marshal(cell) // a string: cannot fail
+
 	return append(body, quoted...)
 }
 
@@ -221,24 +256,29 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 	}, err
 }
 
+// layouts are those of times; the last is Capture's.
+var layouts = []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"}
+
 // parseTime reads a time in UTC, or with its zone; or Unix seconds or milliseconds.
 func parseTime(text string) (time.Time, error) {
 	text = strings.TrimSpace(text)
-	// the last is Capture's
-	for _, layout := range [...]string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"} {
+	for _, layout := range layouts {
 		if at, err := time.Parse(layout, text); err == nil {
 			return at.UTC(), nil
 		}
 	}
 
-	if n, err := strconv.ParseFloat(text, 64); err == nil && n > 0 && n < 1e14 {
-		if n < 1e11 {
-			n *= 1000
-		}
-		return time.UnixMilli(int64(n)).UTC(), nil
+	n, err := strconv.ParseFloat(text, 64)
+	isTime := n > 0 && n < 1e14
+	if err != nil || !isTime {
+		return time.Time{}, errMalformed
 	}
 
-	return time.Time{}, errMalformed
+	if n < 1e11 {
+		n *= 1000
+	}
+
+	return time.UnixMilli(int64(n)).UTC(), nil
 }
 
 // A jsonLine is one of either kind. Names are compared without regard to case.
@@ -257,42 +297,55 @@ func (r *Recording) beginJSON(text io.Reader) error {
 	number := 0
 	r.row = func() (telemetry.Event, error) {
 		number++
-
-		if !lines.Scan() {
-			if lines.Err() != nil {
-				return telemetry.Event{}, fmt.Errorf("line %d: %w", number, lines.Err())
-			}
-			return telemetry.Event{}, io.EOF
+		if lines.Scan() {
+			return r.fromJSON(bytes.TrimSpace(lines.Bytes()))
 		}
 
-		whole := bytes.TrimSpace(lines.Bytes())
-		if len(whole) == 0 {
-			return telemetry.Event{}, errEmpty
+		if lines.Err() != nil {
+			return telemetry.Event{}, fmt.Errorf("line %d: %w", number, lines.Err())
 		}
 
-		var line jsonLine
-		if json.Unmarshal(whole, &line) != nil {
-			return telemetry.Event{}, errMalformed
-		}
-
-		at, body := line.EnqueuedTimeUtc, []byte(line.Body)
-		if at == nil {
-			at = line.Timestamp
-			if body == nil {
-				body = bytes.Clone(whole)
-			}
-		}
-
-		var packed string // what is not marked as JSON in UTF-8 is routed in base64
-		if json.Unmarshal(body, &packed) == nil {
-			if unpacked, err := base64.StdEncoding.DecodeString(packed); err == nil {
-				body = unpacked
-			}
-		}
-
-		return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, body)
+		return telemetry.Event{}, io.EOF
 	}
+
 	return nil
+}
+
+// fromJSON returns the event in a line, which it does not keep.
+func (r *Recording) fromJSON(whole []byte) (telemetry.Event, error) {
+	if len(whole) == 0 {
+		return telemetry.Event{}, errEmpty
+	}
+
+	var line jsonLine
+	if json.Unmarshal(whole, &line) != nil {
+		return telemetry.Event{}, errMalformed
+	}
+
+	at, body := line.EnqueuedTimeUtc, []byte(line.Body)
+	if at == nil {
+		at = line.Timestamp
+		if body == nil {
+			body = bytes.Clone(whole)
+		}
+	}
+
+	return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, unpacked(body))
+}
+
+// unpacked returns the message in body: what is not marked as JSON in UTF-8 is routed in base64.
+func unpacked(body []byte) []byte {
+	var packed string
+	if json.Unmarshal(body, &packed) != nil {
+		return body
+	}
+
+	message, err := base64.StdEncoding.DecodeString(packed)
+	if err != nil {
+		return body
+	}
+
+	return message
 }
 
 // message returns the event of a message. device counts if the hub's properties name none.
@@ -346,9 +399,11 @@ func (r *Recording) beginAvro(file io.Reader) error {
 	r.row = func() (telemetry.Event, error) {
 		number++
 		var record map[string]any
-		if err := records.Decode(&record); err == io.EOF {
+		err := records.Decode(&record)
+		if err == io.EOF {
 			return telemetry.Event{}, err
-		} else if err != nil {
+		}
+		if err != nil {
 			return telemetry.Event{}, fmt.Errorf("record %d: it is cut off or damaged: %w", number, err)
 		}
 
@@ -359,6 +414,7 @@ func (r *Recording) beginAvro(file io.Reader) error {
 
 		return r.message(at, "", properties, systemProperties, bytes.Clone(body))
 	}
+
 	return nil
 }
 
@@ -373,39 +429,48 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 		e, err := r.row()
 		switch {
 		case err == nil:
-			if e.Enqueued.Before(r.last) {
-				r.Unordered++
-				e.Enqueued = r.last
-			}
-
-			r.last = e.Enqueued
-			r.number++
-			e.Position = telemetry.Position{Sequence: r.number, Offset: "0", Time: e.Enqueued}
-			r.events = append(r.events, e)
-
+			r.add(e)
 		case errors.Is(err, errEmpty):
 			r.Empty++
-
 		case errors.Is(err, errMalformed):
-			if r.Malformed++; r.last.IsZero() && r.Malformed >= proof {
-				return "", nil, r.none()
-			}
-
-		case err == io.EOF && len(r.events) > 0:
-			return "0", r.events, nil
-
-		case err == io.EOF && r.last.IsZero():
-			return "", nil, r.none()
-
+			r.Malformed++
 		case err == io.EOF:
-			return "", nil, err
-
+			return r.end()
 		default:
 			return "", nil, fmt.Errorf("read the recording %s: %w", r.name, err)
+		}
+
+		if r.last.IsZero() && r.Malformed >= proof {
+			return "", nil, r.none()
 		}
 	}
 
 	return "0", r.events, nil
+}
+
+// add adds an event to those that Next returns, as a hub would take it.
+func (r *Recording) add(e telemetry.Event) {
+	if e.Enqueued.Before(r.last) {
+		r.Unordered++
+		e.Enqueued = r.last
+	}
+
+	r.last = e.Enqueued
+	r.number++
+	e.Position = telemetry.Position{Sequence: r.number, Offset: "0", Time: e.Enqueued}
+	r.events = append(r.events, e)
+}
+
+// end is what Next returns at the end of the file.
+func (r *Recording) end() (string, []telemetry.Event, error) {
+	switch {
+	case len(r.events) > 0:
+		return "0", r.events, nil
+	case r.last.IsZero():
+		return "", nil, r.none()
+	}
+
+	return "", nil, io.EOF
 }
 
 // none is why there is nothing to read.

@@ -139,13 +139,9 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	}
 
 	for len(letters) > 0 {
-		l := letters[0]
-		to, err := r.To, error(nil)
-		if to == nil {
-			to, err = Receiver(r.Receivers, l.Receiver)
-		}
-
 		n := 1
+		l := letters[0]
+		to, err := r.receiverOf(l)
 
 		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
@@ -159,6 +155,14 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 
 		letters = letters[n:]
 	}
+}
+
+// receiverOf returns where a letter goes.
+func (r *Replay) receiverOf(l deadletter.Letter) (*receivers.Receiver, error) {
+	if r.To != nil {
+		return r.To, nil
+	}
+	return Receiver(r.Receivers, l.Receiver)
 }
 
 // barred returns why l is not sent to a receiver, or to none because of err; empty if it may be.
@@ -187,9 +191,11 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 	seen := map[alarmKey]bool{}
 	for i, l := range letters {
 		key := alarmOf(l.Receiver, l.Alert)
-		if l.Broken != nil || seen[key] || r.To == nil && l.Receiver != letters[0].Receiver {
+		isElsewhere := r.To == nil && l.Receiver != letters[0].Receiver
+		if isElsewhere || seen[key] || l.Broken != nil {
 			return i
 		}
+
 		seen[key] = true
 	}
 
@@ -213,13 +219,8 @@ type attempt struct {
 // deliver sends letters to a receiver in one message, again for as long as it refuses them for rate; those of a message
 // for many that is refused, one by one.
 func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) {
-	p := r.paces[to.ID]
-	if p == nil {
-		p = pace.New(to.Limits)
-		r.paces[to.ID] = p
-	}
-
-	for {
+	p := r.paceOf(to)
+	for len(letters) > 0 {
 		if !r.wait(ctx, p) {
 			r.stays("not sent: stopped", letters...)
 			return
@@ -228,35 +229,8 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 		began := time.Since(r.start)
 		p.Begin(began, true)
 		attempts := r.attempt(ctx, to, letters)
-		var again []deadletter.Letter
-		var answer *attempt
-		refused := false
-		for i, a := range attempts {
-			if a.asked {
-				answer = &attempts[i]
-			}
-
-			switch {
-			case a.late, a.failure != nil && a.failure.Limited:
-				again = append(again, letters[i])
-			case a.failure != nil && a.failure.Refused && len(letters) > 1:
-				again, refused = append(again, letters[i]), true
-			default:
-				r.settle(ctx, to, letters[i], a)
-			}
-		}
-
-		switch now := time.Since(r.start); {
-		case answer == nil:
-			p.Cancel()
-		case answer.failure == nil, answer.failure.Refused:
-			p.Taken(now)
-			r.failures[to.ID] = 0
-		case answer.failure.Limited:
-			p.Refused(now, began, answer.failure.RetryAfter)
-		default:
-			r.failures[to.ID]++
-		}
+		again, refused := r.settleAll(ctx, to, letters, attempts)
+		r.answered(to, p, began, attempts)
 
 		if _, stuck := p.Stuck(); stuck {
 			r.failures[to.ID] = maxFailures
@@ -271,9 +245,61 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 			return
 		}
 
-		if letters = again; len(letters) == 0 {
-			return
+		letters = again
+	}
+}
+
+// paceOf returns the pace of a receiver.
+func (r *Replay) paceOf(to receivers.Receiver) *pace.Pace {
+	p := r.paces[to.ID]
+	if p == nil {
+		p = pace.New(to.Limits)
+		r.paces[to.ID] = p
+	}
+
+	return p
+}
+
+// settleAll settles the letters of a message that need not go again, and returns the others. refused says that they
+// have to go one by one, because the message was refused for good.
+func (r *Replay) settleAll(
+	ctx context.Context,
+	to receivers.Receiver,
+	letters []deadletter.Letter,
+	attempts []attempt,
+) (again []deadletter.Letter, refused bool) {
+	for i, a := range attempts {
+		isRefused := a.failure != nil && a.failure.Refused && len(letters) > 1
+		isLimited := a.failure != nil && a.failure.Limited
+		if a.late || isLimited || isRefused {
+			again = append(again, letters[i])
+			refused = refused || isRefused && !isLimited
+			continue
 		}
+
+		r.settle(ctx, to, letters[i], a)
+	}
+
+	return again, refused
+}
+
+// answered takes note of a receiver's answer to a message that began then.
+func (r *Replay) answered(to receivers.Receiver, p *pace.Pace, began time.Duration, attempts []attempt) {
+	asked := slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return !a.asked })
+	if len(asked) == 0 {
+		p.Cancel()
+		return
+	}
+
+	now := time.Since(r.start)
+	switch failure := asked[len(asked)-1].failure; {
+	case failure == nil, failure.Refused:
+		p.Taken(now)
+		r.failures[to.ID] = 0
+	case failure.Limited:
+		p.Refused(now, began, failure.RetryAfter)
+	default:
+		r.failures[to.ID]++
 	}
 }
 
@@ -295,10 +321,10 @@ func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []d
 	for i, l := range letters {
 		gate := r.gate(to.ID, l.Alert)
 		all.Go(func() {
-			if !m.Admit() {
-				attempts[i].late = true
-			} else {
+			if m.Admit() {
 				attempts[i] = r.send(ctx, gate, m, l)
+			} else {
+				attempts[i].late = true
 			}
 
 			m.Leave(attempts[i].asked)
@@ -312,9 +338,8 @@ func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []d
 
 // settle records and prints what became of l.
 func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter.Letter, a attempt) {
-	if a.result.Outcome == throttle.Unavailable {
-		r.storeDown++
-	} else {
+	r.storeDown++
+	if a.result.Outcome != throttle.Unavailable {
 		r.storeDown = 0
 	}
 
@@ -324,7 +349,8 @@ func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter
 	}
 
 	// It has been delivered, so that is recorded even after a request to stop.
-	if err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+	err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID)
+	if err != nil && !errors.Is(err, deadletter.ErrNotFound) {
 		r.stays("delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error(), l)
 		return
 	}
@@ -363,24 +389,24 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.R
 // that are over and than recoveries since, but who replays it wants it sent. A
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
-	if a.Resolved {
-		r := throttle.Request{
-			Device:   a.Device,
-			ID:       a.ID,
-			Enqueued: a.Enqueued,
-			Log:      a.Log,
-			Sequence: a.Sequence,
-			Recovery: true,
-		}
-
-		if a.Silent > 0 && (a.Forgotten || a.Removed) {
-			r.Part = throttle.End
-		}
-
-		return r
+	if !a.Resolved {
+		return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 	}
 
-	return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+	r := throttle.Request{
+		Device:   a.Device,
+		ID:       a.ID,
+		Enqueued: a.Enqueued,
+		Log:      a.Log,
+		Sequence: a.Sequence,
+		Recovery: true,
+	}
+
+	if a.Silent > 0 && (a.Forgotten || a.Removed) {
+		r.Part = throttle.End
+	}
+
+	return r
 }
 
 // resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended
@@ -408,24 +434,8 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 		a.Window = r.window(a)
 		a.Ambiguous = g.Ambiguous
 		made.asked = true
-		err := m.Notify(ctx, a)
-		if err == nil {
-			return throttle.Taken
-		}
 
-		made.failure = notify.AsError(err)
-		switch {
-		case made.failure.Refused:
-			made.why = "refused: " + err.Error()
-			return throttle.NotTaken
-		case made.failure.Untaken:
-			made.why = "not delivered: " + err.Error()
-			return throttle.NotTaken
-		}
-
-		made.why = "may have been delivered, but there was no answer: " + err.Error()
-
-		return throttle.Unknown
+		return made.answer(m.Notify(ctx, a))
 	})
 	if made.result.Outcome == throttle.Unconfirmed {
 		_ = gate.Confirm(ctx, made.result) // the alert is delivered, recorded or not
@@ -436,6 +446,27 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 	}
 
 	return made
+}
+
+// answer takes the receiver's answer, and returns what it is to the gate.
+func (a *attempt) answer(err error) throttle.Answer {
+	if err == nil {
+		return throttle.Taken
+	}
+
+	a.failure = notify.AsError(err)
+	switch {
+	case a.failure.Refused:
+		a.why = "refused: " + err.Error()
+		return throttle.NotTaken
+	case a.failure.Untaken:
+		a.why = "not delivered: " + err.Error()
+		return throttle.NotTaken
+	}
+
+	a.why = "may have been delivered, but there was no answer: " + err.Error()
+
+	return throttle.Unknown
 }
 
 // declined returns why the gate lets nothing through, empty if it does.
