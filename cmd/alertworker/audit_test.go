@@ -3,7 +3,6 @@ package main
 import (
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"maps"
@@ -11,6 +10,7 @@ import (
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -25,10 +25,9 @@ import (
 )
 
 // audited runs an audit, and returns how many notices are accounted for in each way, and what is missing.
-func audited(t *testing.T) (counts map[string]int, missing []string) {
+func (w *runningWorker) audited(t *testing.T) (counts map[string]int, missing []string) {
 	t.Helper()
-	var out strings.Builder
-	err := runAudit(t.Context(), &out, []string{"--since", "1h", "--group", "auditors", "--rate", "0", "--json"})
+	out, said, code := w.run("audit", "--since", "1h", "--group", "auditors", "--rate", "0", "--json")
 	var report struct {
 		Counts  map[string]int
 		Missing []struct {
@@ -36,16 +35,15 @@ func audited(t *testing.T) (counts map[string]int, missing []string) {
 			Recovery bool
 		}
 	}
-	if jsonErr := json.Unmarshal([]byte(out.String()), &report); jsonErr != nil {
-		t.Fatalf("%v, %v: %s", err, jsonErr, out.String())
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Fatalf("%v, exit code %d, %s: %s", err, code, said, out)
 	}
 	for _, m := range report.Missing {
 		missing = append(missing, fmt.Sprint(m.Device, " ", m.Recovery))
 	}
 	slices.Sort(missing)
-	var silent *silentError
-	if (len(missing) > 0) != (errors.As(err, &silent) && silent.code == exitFailed) || err != nil && silent == nil {
-		t.Errorf("%d are missing: %v", len(missing), err)
+	if (len(missing) > 0) != (code == exitFailed) || code == exitUsage || strings.Contains(said, "alertworker: ") {
+		t.Errorf("%d are missing: exit code %d, %s", len(missing), code, said)
 	}
 	return report.Counts, missing
 }
@@ -53,6 +51,7 @@ func audited(t *testing.T) (counts map[string]int, missing []string) {
 // An audit accounts for everything that a worker has done, and finds exactly what was lost when records
 // were deleted or a checkpoint was set forward.
 func TestAudit(t *testing.T) {
+	t.Parallel()
 	storage := emulators.StartAzurite(t).ConnectionString
 	hub := hubWith(t)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -75,7 +74,7 @@ func TestAudit(t *testing.T) {
 	becomes := func(want map[string]int, wantMissing ...string) {
 		t.Helper()
 		for end := time.Now().Add(time.Minute); ; time.Sleep(100 * time.Millisecond) {
-			counts, missing := audited(t)
+			counts, missing := w.audited(t)
 			if maps.Equal(counts, want) && slices.Equal(missing, wantMissing) {
 				return
 			}
@@ -92,14 +91,6 @@ func TestAudit(t *testing.T) {
 	becomes(map[string]int{"recorded": 6, "dead letter": 1})
 
 	w.stop()
-	for end := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
-		if code, _ := w.get("/healthz"); code == 0 {
-			break
-		}
-		if time.Now().After(end) {
-			t.Fatal("the worker does not stop")
-		}
-	}
 	publish("late", 90)
 	becomes(map[string]int{"recorded": 6, "dead letter": 1, "unsettled": 1})
 
@@ -145,7 +136,6 @@ func TestAudit(t *testing.T) {
 	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3}, "kiln false", "late false", "oven0 true")
 
 	// Nothing was lost of a rule that no worker has had yet.
-	t.Setenv("TEMPERATURE_THRESHOLD", "")
 	path := filepath.Join(t.TempDir(), "rules.yaml")
 	const added = `rules:
 - {name: temperature, field: "temperature, temp", above: 80}
@@ -154,32 +144,38 @@ func TestAudit(t *testing.T) {
 	if err := os.WriteFile(path, []byte(added), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	t.Setenv("RULES_FILE", path)
+	w.env["TEMPERATURE_THRESHOLD"], w.env["RULES_FILE"] = "", path
 	becomes(map[string]int{"recorded": 4, "dead letter": 1, "missing": 3, "before rule": 8}, "kiln false", "late false", "oven0 true")
-	t.Setenv("RULES_FILE", "")
-	t.Setenv("TEMPERATURE_THRESHOLD", "80")
+	w.env["TEMPERATURE_THRESHOLD"], w.env["RULES_FILE"] = "80", ""
 
-	var out strings.Builder
-	if err := runAudit(t.Context(), &out, []string{"--since", "1h", "--group", "auditors"}); err == nil || !strings.Contains(out.String(), "3  missing") || !strings.Contains(out.String(), "oven0   temperature  -      recovery") {
-		t.Errorf("%v: %s", err, out.String())
+	out, said, code := w.run("audit", "--since", "1h", "--group", "auditors")
+	if code != exitFailed || !strings.Contains(out, "3  missing") || !strings.Contains(out, "oven0   temperature  -      recovery") {
+		t.Errorf("exit code %d, %s: %s", code, said, out)
 	}
-	w.logs("reading up to ", " that the hub holds, which takes up to ", "(--rate)") // stderr, which the worker has too
+	t.Log(out) // docs/questions.md shows it
+	if !regexp.MustCompile(`reading up to .* that the hub holds, which takes up to .*\(--rate\)`).MatchString(said) {
+		t.Errorf("it does not say how long it takes: %s", said)
+	}
+
 	// One that is missing is named, and not created.
-	t.Setenv("THROTTLE_CONTAINER", "alertworker-absent")
+	w.env["THROTTLE_CONTAINER"] = "alertworker-absent"
 	for range 2 {
-		err := runAudit(t.Context(), io.Discard, []string{"--since", "1h", "--group", "auditors"})
-		if err == nil || !strings.Contains(err.Error(), "THROTTLE_STORE=blob") || !strings.Contains(err.Error(), `alertworker-absent": it does not exist, and this command creates nothing`) {
-			t.Errorf("without a container: %v", err)
+		_, said, code := w.run("audit", "--since", "1h", "--group", "auditors")
+		if code == exitStopped || !strings.Contains(said, "THROTTLE_STORE=blob") ||
+			!strings.Contains(said, `alertworker-absent": it does not exist, and this command creates nothing`) {
+			t.Errorf("without a container: exit code %d, %s", code, said)
 		}
 	}
-	if err := why(t.Context(), io.Discard, []string{"kiln"}); err == nil || !strings.Contains(err.Error(), "creates nothing") {
-		t.Errorf("why, without a container: %v", err)
+	if _, said, code := w.run("why", "kiln"); code == exitStopped || !strings.Contains(said, "creates nothing") {
+		t.Errorf("why, without a container: exit code %d, %s", code, said)
 	}
-	t.Log(out.String()) // docs/questions.md shows it
-	t.Setenv("CHECKPOINT_STORE", "memory")
-	for _, tt := range []struct{ args, want string }{{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"}} {
-		if err := runAudit(t.Context(), io.Discard, strings.Fields(tt.args)); err == nil || !strings.Contains(err.Error(), tt.want) {
-			t.Errorf("%q: %v, want %q", tt.args, err, tt.want)
+	w.env["CHECKPOINT_STORE"] = "memory"
+	for _, tt := range []struct{ args, want string }{
+		{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"},
+	} {
+		_, said, code := w.run(append([]string{"audit"}, strings.Fields(tt.args)...)...)
+		if code == exitStopped || !strings.Contains(said, tt.want) {
+			t.Errorf("%q: exit code %d, %s, want %q", tt.args, code, said, tt.want)
 		}
 	}
 }

@@ -44,6 +44,20 @@ func environment(t *testing.T, env map[string]string) {
 	}
 }
 
+// foreignEnvironment returns the variables that are not ours.
+func foreignEnvironment() (env []string) {
+	ours := map[string]bool{}
+	for _, v := range config.Variables() {
+		ours[v.Name], ours[v.Name+"_FILE"] = true, true
+	}
+	for _, assignment := range os.Environ() {
+		if name, _, _ := strings.Cut(assignment, "="); !ours[name] {
+			env = append(env, assignment)
+		}
+	}
+	return env
+}
+
 const key64 = "c2VjcmV0LXNlY3JldC1zZWNyZXQtc2VjcmV0LXNlY3I="
 
 // valid is an environment that works; with replaces variables in it, an empty

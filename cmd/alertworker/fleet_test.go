@@ -19,6 +19,7 @@ import (
 
 // The fleet in docs/setup.md is alerted about as that page says: by kind, by the time of the trucks, once for each depot.
 func TestFleet(t *testing.T) {
+	t.Parallel()
 	page, err := os.ReadFile("../../docs/setup.md")
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 
 // A silence by command mutes a running worker until it is ended.
 func TestSilenceCommand(t *testing.T) {
+	t.Parallel()
 	storage, hub := emulators.StartAzurite(t).ConnectionString, hubWith(t)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage, "NOTIFY_URLS=log:", "NOTIFY_RESOLVED=true")
 	publish := func(device string) {
@@ -24,19 +25,19 @@ func TestSilenceCommand(t *testing.T) {
 	for _, device := range []string{"before", "oven-1"} {
 		publish(device)
 		w.logs("temperature alert", `"`+device+`"`)
-		for end := time.Now().Add(time.Minute); !strings.Contains(ask(t, device), "open since"); time.Sleep(50 * time.Millisecond) {
+		for end := time.Now().Add(time.Minute); !strings.Contains(w.ask(device), "open since"); time.Sleep(50 * time.Millisecond) {
 			if time.Now().After(end) {
 				t.Fatalf("the alarm of %s is not in the ledger", device)
 			}
 		}
 	}
-	var out strings.Builder
-	if err := silence(t.Context(), &out, []string{"--device", "oven-*", "--for", "2h", "--why", "service", "--who", "eva"}); err != nil {
-		t.Fatal(err)
+	out, said, code := w.run("silence", "--device", "oven-*", "--for", "2h", "--why", "service", "--who", "eva")
+	if code != exitStopped {
+		t.Fatalf("exit code %d, %s", code, said)
 	}
-	documented(t, out.String())
-	if !strings.Contains(out.String(), "device oven-* (1 of 2 known devices); to end it") {
-		t.Errorf("of two devices with an alarm it says %s", out.String())
+	documented(t, out)
+	if !strings.Contains(out, "device oven-* (1 of 2 known devices); to end it") {
+		t.Errorf("of two devices with an alarm it says %s", out)
 	}
 	w.logs(`"msg":"alerts are silenced"`, `"silenced":"device oven-*"`, `"why":"service"`, `"who":"eva"`)
 	publish("oven-7")
@@ -51,14 +52,14 @@ func TestSilenceCommand(t *testing.T) {
 			t.Fatal("the reading of the silenced device is not counted: ", metrics)
 		}
 	}
-	out.Reset()
-	if err := listSilences(t.Context(), &out, []string{"list"}); err != nil || !strings.Contains(out.String(), "eva  service") {
-		t.Fatalf("%v: %s", err, out.String())
+	out, said, code = w.run("silences", "list")
+	if code != exitStopped || !strings.Contains(out, "eva  service") {
+		t.Fatalf("exit code %d, %s: %s", code, said, out)
 	}
-	documented(t, out.String())
-	id, _, _ := strings.Cut(strings.Split(out.String(), "\n")[1], " ")
-	if err := listSilences(t.Context(), &out, []string{"end", id}); err != nil {
-		t.Fatal(err)
+	documented(t, out)
+	id, _, _ := strings.Cut(strings.Split(out, "\n")[1], " ")
+	if _, said, code = w.run("silences", "end", id); code != exitStopped {
+		t.Fatalf("exit code %d, %s", code, said)
 	}
 	w.logs(`"msg":"a silence has ended"`)
 	if strings.Contains(w.logged(), `"device":"oven-7"`) {
@@ -68,15 +69,16 @@ func TestSilenceCommand(t *testing.T) {
 	publish("oven-7")
 	w.logs("temperature alert", `"oven-7"`)
 
-	out.Reset()
-	if err := silence(t.Context(), &out, strings.Fields("--device kiln --until-normal --why known --who eva")); err != nil {
-		t.Fatal(err)
+	out, said, code = w.run("silence", "--device", "kiln", "--until-normal", "--why", "known", "--who", "eva")
+	if code != exitStopped {
+		t.Fatalf("exit code %d, %s", code, said)
 	}
-	if err := listSilences(t.Context(), &out, []string{"list"}); err != nil || strings.Count(out.String(), "device kiln, until normal") != 2 {
-		t.Errorf("%v: %s", err, out.String())
+	list, said, code := w.run("silences", "list")
+	if code != exitStopped || strings.Count(out+list, "device kiln, until normal") != 2 {
+		t.Errorf("exit code %d, %s: %s%s", code, said, out, list)
 	}
 	w.logs(`"msg":"alerts are silenced"`, `"silenced":"device kiln, until normal"`)
-	if says := ask(t, "kiln"); !strings.Contains(says, "its alarms since before ") ||
+	if says := w.ask("kiln"); !strings.Contains(says, "its alarms since before ") ||
 		!strings.Contains(says, "are silenced until normal, at the latest until ") {
 		t.Errorf("why says: %s", says)
 	}
@@ -89,12 +91,13 @@ func TestSilenceCommand(t *testing.T) {
 		"--rule hot --for 2h --why service surplus": "unexpected",
 		"--rule temprature --for 2h --why service":  "there is no rule temprature: rule must be temperature",
 	} {
-		if err := silence(t.Context(), &out, strings.Fields(args)); err == nil || !strings.Contains(err.Error(), want) {
-			t.Errorf("%s: %v, want %q", args, err, want)
+		_, said, code := w.run(append([]string{"silence"}, strings.Fields(args)...)...)
+		if code == exitStopped || !strings.Contains(said, want) {
+			t.Errorf("%s: exit code %d, %s, want %q", args, code, said, want)
 		}
 	}
 	for _, args := range []string{"", "end", "end nobody", "list all"} {
-		if err := listSilences(t.Context(), &out, strings.Fields(args)); err == nil {
+		if _, _, code := w.run(append([]string{"silences"}, strings.Fields(args)...)...); code == exitStopped {
 			t.Errorf("silences %s succeeds", args)
 		}
 	}

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -10,6 +11,7 @@ import (
 	"net/http/httputil"
 	"net/url"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
@@ -18,6 +20,7 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/lab/process"
 	"alertworker/internal/ops/status"
 )
 
@@ -76,13 +79,16 @@ func newAccount(t *testing.T) *account {
 	return a
 }
 
-// A runningWorker is `alertworker` in this process.
+// asCommand is the environment variable that, set to 1, makes the test binary the command.
+const asCommand = "ALERTWORKER_TEST_AS_COMMAND"
+
+// A runningWorker is `alertworker` as a process of its own, so that tests need not take turns.
 type runningWorker struct {
-	t    *testing.T
-	site string
-	log  *os.File
-	stop context.CancelFunc
-	code chan int
+	t       *testing.T
+	site    string
+	env     map[string]string // that it was given
+	log     string            // the file of its log
+	process *process.Process
 }
 
 // runWorker runs the command with these variables until the test ends, on two partitions.
@@ -94,32 +100,64 @@ func runWorker(t *testing.T, env ...string) *runningWorker {
 	}
 	address := l.Addr().String()
 	_ = l.Close()
-	environment(t, valid(append([]string{"HTTP_ADDR=" + address, "EVENTHUB_START=earliest", "BALANCE_INTERVAL=1s", "LOG_LEVEL=info", "CHECKPOINT_INTERVAL=1s"}, env...)...))
-	file, err := os.Create(filepath.Join(t.TempDir(), "stderr"))
+	defaults := []string{
+		"HTTP_ADDR=" + address, "EVENTHUB_START=earliest", "BALANCE_INTERVAL=1s", "LOG_LEVEL=info", "CHECKPOINT_INTERVAL=1s",
+	}
+	w := &runningWorker{
+		t: t, site: "http://" + address, env: valid(append(defaults, env...)...), log: filepath.Join(t.TempDir(), "stderr"),
+	}
+	file, err := os.Create(w.log)
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := os.Stderr
-	os.Stderr = file
-	ctx, stop := context.WithCancel(t.Context())
-	w := &runningWorker{t: t, site: "http://" + address, log: file, stop: stop, code: make(chan int, 1)}
-	go func() { w.code <- command(ctx, nil) }()
+	defer file.Close()
+
+	cmd := w.command(context.Background())
+	cmd.Stderr = file
+	if w.process, err = process.Start("alertworker", cmd, func(string) {}); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() {
-		stop()
-		if code := <-w.code; code != exitStopped {
-			t.Errorf("exit code %d", code)
-		}
-		os.Stderr = before
+		w.stop()
 		if t.Failed() {
 			t.Log(w.logged())
 		}
-		_ = file.Close()
 	})
 	return w
 }
 
+// command returns a command in the worker's environment, which is to be started.
+func (w *runningWorker) command(ctx context.Context, args ...string) *exec.Cmd {
+	cmd := exec.CommandContext(ctx, os.Args[0], args...)
+	cmd.Env = append(foreignEnvironment(), asCommand+"=1")
+	for name, value := range w.env {
+		cmd.Env = append(cmd.Env, name+"="+value)
+	}
+	return cmd
+}
+
+// run runs a command in the worker's environment and returns what it printed and its exit code.
+func (w *runningWorker) run(args ...string) (stdout, stderr string, code int) {
+	w.t.Helper()
+	var out, log strings.Builder
+	cmd := w.command(w.t.Context(), args...)
+	cmd.Stdout, cmd.Stderr = &out, &log
+	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
+		w.t.Fatal(err)
+	}
+	return out.String(), log.String(), cmd.ProcessState.ExitCode()
+}
+
+// stop has the worker hand over, and waits for it.
+func (w *runningWorker) stop() {
+	w.t.Helper()
+	if err := w.process.Stop(); err != nil {
+		w.t.Error(err)
+	}
+}
+
 func (w *runningWorker) logged() string {
-	text, err := os.ReadFile(w.log.Name())
+	text, err := os.ReadFile(w.log)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -187,37 +225,48 @@ func (w *runningWorker) logs(parts ...string) {
 
 // With the storage dead no alert can go out: a replica says so before any device is hot, and when it is over.
 func TestStorageOutage(t *testing.T) {
-	storage, hub := newAccount(t), hubWith(t)
-	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
-	w.becomes(status.GoingOut, 200, "ready: alerts are going out.")
-
-	for _, outage := range []struct {
+	t.Parallel()
+	const address = "check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"
+	for name, outage := range map[string]struct {
 		state int32
 		why   string
 	}{
-		{dropped, "check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"},
-		{hanging, "check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"},
-		{refused, "the credentials were rejected: check the account's name and its key"},
+		"dropped": {dropped, address},
+		"hanging": {hanging, address},
+		"refused": {refused, "the credentials were rejected: check the account's name and its key"},
 	} {
-		storage.state.Store(outage.state)
-		w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the throttle store cannot be used", outage.why, "since ", "Alerts wait until the store accepts what is written to it.")
-		w.logs(`"msg":"the throttle store cannot be used"`, outage.why)
-		_, page := w.get("/")
-		if strings.Contains(page, "causes an alert") {
-			t.Error("the page says that the next hot reading causes an alert")
-		}
-		if _, metrics := w.get("/metrics"); !strings.Contains(metrics, `alertworker_blocked{by="throttle_store"} 1`) ||
-			strings.Contains(metrics, `alertworker_blocked{by="credentials"} 1`) != (outage.state == refused) {
-			t.Error("the metrics do not say so")
-		}
-		if _, err := hub.Publish(devhub.Message{Device: "oven", Body: []byte(`{"temperature":99}`)}); err != nil {
-			t.Fatal(err)
-		}
-		storage.state.Store(forwarded)
-		w.becomes(status.GoingOut, 200, "ready: alerts are going out.") // none waits any more
-		w.logs(`"msg":"the throttle store can be used again"`, `"after":`)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			storage, hub := newAccount(t), hubWith(t)
+			w := runWorker(t,
+				"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(),
+				"STORAGE_CONNECTION_STRING="+storage.connectionString,
+				"NOTIFY_URLS=log:",
+			)
+			w.becomes(status.GoingOut, 200, "ready: alerts are going out.")
+
+			storage.state.Store(outage.state)
+			w.becomes(status.Blocked, 503, "not ready: no alerts are going out: the throttle store cannot be used",
+				outage.why, "since ", "Alerts wait until the store accepts what is written to it.")
+			w.logs(`"msg":"the throttle store cannot be used"`, outage.why)
+			_, page := w.get("/")
+			if strings.Contains(page, "causes an alert") {
+				t.Error("the page says that the next hot reading causes an alert")
+			}
+			_, metrics := w.get("/metrics")
+			if !strings.Contains(metrics, `alertworker_blocked{by="throttle_store"} 1`) ||
+				strings.Contains(metrics, `alertworker_blocked{by="credentials"} 1`) != (outage.state == refused) {
+				t.Error("the metrics do not say so")
+			}
+			if _, err := hub.Publish(devhub.Message{Device: "oven", Body: []byte(`{"temperature":99}`)}); err != nil {
+				t.Fatal(err)
+			}
+			storage.state.Store(forwarded)
+			w.becomes(status.GoingOut, 200, "ready: alerts are going out.") // none waits any more
+			w.logs(`"msg":"the throttle store can be used again"`, `"after":`)
+			w.logs("temperature alert", "oven")
+		})
 	}
-	w.logs("temperature alert", "oven")
 }
 
 // A store that is dead, or refuses the key, when a replica starts is tried again like any other.
@@ -225,6 +274,7 @@ func TestStorageOutageAtStart(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for pauses between attempts")
 	}
+	t.Parallel()
 	for _, test := range []struct {
 		name, why string
 		state     int32
@@ -233,6 +283,7 @@ func TestStorageOutageAtStart(t *testing.T) {
 		{"wrong key", "the credentials were rejected", refused},
 	} {
 		t.Run(test.name, func(t *testing.T) {
+			t.Parallel()
 			storage, hub := newAccount(t), hubWith(t)
 			storage.state.Store(test.state)
 			w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
@@ -249,6 +300,7 @@ func TestHubOutage(t *testing.T) {
 	if testing.Short() {
 		t.Skip("waits for pauses between attempts")
 	}
+	t.Parallel()
 	storage := newAccount(t)
 	listen := func(address string) *devhub.Hub {
 		hub, err := devhub.Listen(address, devhub.Config{Hub: "telemetry", Partitions: 2, Key: key64})
@@ -280,6 +332,7 @@ func TestHubOutage(t *testing.T) {
 
 // A receiver that is down does not make a replica unready, but it says so.
 func TestReceiverOutage(t *testing.T) {
+	t.Parallel()
 	var down atomic.Bool
 	down.Store(true)
 	receiver := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -24,6 +24,7 @@ import (
 
 // A key that is rotated in its file needs no restart, whether the storage, the hub or a receiver refuses the old one.
 func TestRotatedSecrets(t *testing.T) {
+	t.Parallel()
 	var password atomic.Value
 	password.Store("first")
 	var taken atomic.Int32

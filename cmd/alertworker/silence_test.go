@@ -19,6 +19,7 @@ func TestSilence(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a silence takes a minute")
 	}
+	t.Parallel()
 	storage, hub := emulators.StartAzurite(t), hubWith(t)
 	got := make(chan inbox.Delivery, 10)
 	receiver, err := inbox.Listen(func(d inbox.Delivery) { got <- d })

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"encoding/json"
 	"io"
 	"net/http"
@@ -19,6 +18,7 @@ import (
 
 // A reading goes through a hub or HTTP, a worker and its receivers, and back to normal.
 func TestTest(t *testing.T) {
+	t.Parallel()
 	azurite := emulators.StartAzurite(t)
 	var mu sync.Mutex
 	var got []string // devices that receivers got tests about
@@ -75,13 +75,13 @@ func TestTest(t *testing.T) {
 				}
 			})
 		}
-		var out bytes.Buffer
-		if err := test(t.Context(), &out, tt.args); err != nil {
-			t.Errorf("%q: %v", tt.args, err)
+		out, said, code := w.run(append([]string{"test"}, tt.args...)...)
+		if code != exitStopped {
+			t.Errorf("%q: exit code %d, %s", tt.args, code, said)
 		}
 		for _, want := range tt.want {
-			if !strings.Contains(out.String(), want) {
-				t.Errorf("%q does not say %q:\n%s", tt.args, want, out.String())
+			if !strings.Contains(out, want) {
+				t.Errorf("%q does not say %q:\n%s", tt.args, want, out)
 			}
 		}
 		mu.Lock()
@@ -91,7 +91,7 @@ func TestTest(t *testing.T) {
 		}
 		mu.Unlock()
 	}
-	if err := test(t.Context(), io.Discard, []string{"--http", "http://" + nobody(t)}); err == nil {
+	if _, _, code := w.run("test", "--http", "http://"+nobody(t)); code == exitStopped {
 		t.Error("it passes without a worker")
 	}
 }

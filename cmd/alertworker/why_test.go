@@ -15,21 +15,22 @@ import (
 	"alertworker/internal/lab/emulators"
 )
 
-// ask runs `alertworker why` in the environment that is set.
-func ask(t *testing.T, args ...string) string {
-	t.Helper()
-	var b bytes.Buffer
-	if err := why(t.Context(), &b, args); err != nil {
-		t.Fatalf("why %q: %v\n%s", args, err, b.String())
+// ask runs `alertworker why` in the worker's environment.
+func (w *runningWorker) ask(args ...string) string {
+	w.t.Helper()
+	out, said, code := w.run(append([]string{"why"}, args...)...)
+	if code != exitStopped {
+		w.t.Fatalf("why %q: exit code %d, %s\n%s", args, code, said, out)
 	}
-	if strings.Contains(b.String(), "t0k3n") || strings.Contains(b.String(), emulators.AzuriteKey) {
-		t.Errorf("secrets are shown:\n%s", b.String())
+	if strings.Contains(out, "t0k3n") || strings.Contains(out, emulators.AzuriteKey) {
+		w.t.Errorf("secrets are shown:\n%s", out)
 	}
-	return b.String()
+	return out
 }
 
 // A machine that runs no worker says what all of them share: alarms, windows, dead letters and, from the hub, readings.
 func TestWhy(t *testing.T) {
+	t.Parallel()
 	hub, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "telemetry", Partitions: 2})
 	if err != nil {
 		t.Fatal(err)
@@ -60,8 +61,8 @@ func TestWhy(t *testing.T) {
 
 	var got string
 	for end := time.Now().Add(2 * time.Minute); ; time.Sleep(200 * time.Millisecond) {
-		got = ask(t, "oven-7", "--verbose")
-		if strings.Contains(got, "open since") && strings.Contains(ask(t, "kiln"), "dead letter of") || time.Now().After(end) {
+		got = w.ask("oven-7", "--verbose")
+		if strings.Contains(got, "open since") && strings.Contains(w.ask("kiln"), "dead letter of") || time.Now().After(end) {
 			break
 		}
 	}
@@ -72,23 +73,23 @@ func TestWhy(t *testing.T) {
 			t.Errorf("no %q", part)
 		}
 	}
-	kiln := ask(t, "kiln")
+	kiln := w.ask("kiln")
 	if !regexp.MustCompile("kiln: The alert about 99 .* became a dead letter of receiver hook .*answered 422.*deadletters replay").MatchString(kiln) {
 		t.Errorf("of a dead letter:\n%s", kiln)
 	}
-	if fridge := ask(t, "fridge", "--verbose"); !strings.Contains(fridge, "receiver hook: no alert is recorded") {
+	if fridge := w.ask("fridge", "--verbose"); !strings.Contains(fridge, "receiver hook: no alert is recorded") {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 
-	if fridge := ask(t, "fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, does not reach the limit of 80\n").MatchString(fridge) {
+	if fridge := w.ask("fridge", "--last", "2h"); !regexp.MustCompile("^fridge: Its last event was at .* ago\\): 4, does not reach the limit of 80\n").MatchString(fridge) {
 		t.Errorf("of a device that the hub knows:\n%s", fridge)
 	}
 
-	if short := ask(t, "oven-7"); strings.Count(short, "\n") != 1 || !strings.HasPrefix(short, "oven-7: Its alarm has been open since ") {
+	if short := w.ask("oven-7"); strings.Count(short, "\n") != 1 || !strings.HasPrefix(short, "oven-7: Its alarm has been open since ") {
 		t.Errorf("the answer is not one line:\n%s", short)
 	}
 
-	last := ask(t, "oven-7", "--last", "2h")
+	last := w.ask("oven-7", "--last", "2h")
 	t.Logf("\n%s", last)
 	for _, part := range []string{"the hub has 2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90, by property maxTemp instead of 80", "sequence 0: 85, does not reach its own limit of 90"} {
 		if !strings.Contains(last, part) {
@@ -110,7 +111,7 @@ func TestWhy(t *testing.T) {
 	if err := json.NewDecoder(resp.Body).Decode(&local); err != nil {
 		t.Fatal(err)
 	}
-	if err := json.Unmarshal([]byte(ask(t, "kiln", "--json")), &shared); err != nil {
+	if err := json.Unmarshal([]byte(w.ask("kiln", "--json")), &shared); err != nil {
 		t.Fatal(err)
 	}
 	// The replica says when the dead letter was kept, the dead letter when that began.
