@@ -378,12 +378,21 @@ func under(text, anchor string) string {
 	return found.String()
 }
 
+var (
+	headings    = regexp.MustCompile(`(?m)^#+ (.*)$`)
+	notInAnchor = regexp.MustCompile(`[^\p{L}\p{N}\- _]`)
+)
+
 // anchors are those of a page's headings, made as GitHub makes them.
 func anchors(text string) (all []string) {
-	fences := regexp.MustCompile("(?ms)^```.*?^```$").ReplaceAllString(text, "")
-	for _, m := range regexp.MustCompile(`(?m)^#+ (.*)$`).FindAllStringSubmatch(fences, -1) {
-		heading := regexp.MustCompile(`[^\p{L}\p{N}\- _]`).ReplaceAllString(strings.ToLower(m[1]), "")
-		all = append(all, strings.ReplaceAll(heading, " ", "-"))
+	for i, part := range strings.Split("\n"+text, "\n```") {
+		if i%2 == 1 {
+			continue // a program, or what it prints
+		}
+		for _, m := range headings.FindAllStringSubmatch(part, -1) {
+			heading := notInAnchor.ReplaceAllString(strings.ToLower(m[1]), "")
+			all = append(all, strings.ReplaceAll(heading, " ", "-"))
+		}
 	}
 	return all
 }

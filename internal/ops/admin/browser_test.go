@@ -88,17 +88,22 @@ func TestInABrowser(t *testing.T) {
 	}
 	b.call("Emulation.setScriptExecutionDisabled", map[string]any{"value": false})
 
-	for _, view := range []struct {
+	type view struct {
 		name          string
 		width, height int
 		dark          bool
-	}{
+	}
+	views := []view{
 		{"light", 1280, 800, false},
+		{"phone-dark", 390, 844, true},
 		{"dark", 1280, 800, true},
 		{"phone", 390, 844, false},
-		{"phone-dark", 390, 844, true},
 		{"tablet", 800, 1000, false},
-	} {
+	}
+	if testing.Short() {
+		views = views[:2]
+	}
+	for _, view := range views {
 		b.call("Emulation.setDeviceMetricsOverride", map[string]any{"width": view.width, "height": view.height, "deviceScaleFactor": 2, "mobile": view.width < 500})
 		scheme := "light"
 		if view.dark {
