@@ -4,6 +4,9 @@
 SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
+ifeq ($(MAKELEVEL),0)
+MAKEFLAGS   += --jobs=2 # what a target needs is made side by side
+endif
 
 GO       ?= go
 ARGS     ?=
@@ -20,7 +23,10 @@ OUTPUT   ?= bin/alertworker
 IMAGE    ?= alertworker:$(or $(VERSION),dev)
 race      = $(shell command -v "$$($(GO) env CC)" >/dev/null && echo -race)
 
-.PHONY: help run stack test thorough processes lint azure fuzz worlds planted model simulate bench ci build image keda
+# What only computes leaves processors to the tests beside it, which mostly wait.
+low      := nice -n 10
+
+.PHONY: help run stack test compiled thorough deploy processes lint azure fuzz worlds planted model simulate bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -35,17 +41,30 @@ stack: node_modules/.package-lock.json ## the same with each worker a process, o
 node_modules/.package-lock.json: package-lock.json
 	@if command -v npm >/dev/null; then npm ci --no-audit --no-fund; fi
 
-# Four packages at a time, on any machine: most tests wait for others, they do not compute. With -short what chance
-# decides is tried a few times, and what takes minutes is left out: see thorough and processes. What tests are made of is
-# built before, so that it is in nobody's way. Vetting is lint's.
-test: node_modules/.package-lock.json ## the tests, with the race detector; what is left to chance is tried a few times
+# Those that take longest begin first. They wait for others most of the time, so more packages run than there are
+# processors.
+longest  := $(addprefix ./,cmd/alertworker internal/telemetry/eventhubs internal/lease/bloblease internal/lab/e2e \
+	internal/worker internal/throttle internal/ops/admin)
+packages := 6
+
+# With -short what chance decides is tried a few times, and what takes minutes is left out: see thorough and processes.
+# What tests are made of is compiled before, so that it is in nobody's way. Vetting is lint's.
+test: node_modules/.package-lock.json compiled ## the tests, with the race detector; what is left to chance is tried a few times
+	$(GO) test $(race) -short -vet=off -p $(packages) -timeout 20m $(longest) ./...
+
+compiled:
 	@$(if $(race),,echo "no C compiler: testing without the race detector";) \
-	set -x; $(GO) build $(race) ./...; $(GO) test $(race) -short -vet=off -p 4 -timeout 20m ./...
+	set -x; $(GO) build $(race) ./...
 
 # Searches compute, many times more with the race detector, and it finds nothing in them that it does not in make test.
-# Go's cache of results does not see what the tests in tools read, which is outside their module: hence -count=1.
-thorough: node_modules/.package-lock.json ## the tests with their full budgets, without the race detector, and those of deploy
-	$(GO) test -vet=off -p 4 -timeout 20m $$($(GO) list ./... | grep -Ev 'internal/lab/(e2e|bicep)$$')
+# Packages in which -short and the race detector make no test smaller have done all they can in make test.
+larger = $(shell grep -rlE 'testing\.Short|pgregory\.net/rapid|build !race' --include='*_test.go' cmd internal | \
+	xargs -n 1 dirname | grep -Ev '^internal/lab/(e2e|bicep)$$' | sort -u | sed 's,^,./,')
+thorough: node_modules/.package-lock.json ## what make test makes smaller, with full budgets, without the race detector
+	$(GO) test -vet=off -p $(packages) -timeout 20m $(filter $(longest),$(larger)) $(larger)
+
+# Go's cache of results does not see what these tests read, which is outside their module: hence -count=1.
+deploy: ## the tests of deploy, and of tools
 	$(GO) -C tools test -vet=off -count=1 -timeout 10m ./...
 
 processes: node_modules/.package-lock.json ## whole processes, in all ways that tests know, ROUNDS=1; KEDA if make keda has built it
@@ -62,14 +81,15 @@ keda: ## bin/keda, KEDA's own Event Hubs scaler
 
 # tools is a module of its own, so that go.mod lists only what the worker needs. So are
 # tools/keda, which is slow to build, and tools/simulate, which needs a runtime of WebAssembly.
+lint: GO := $(low) $(GO)
 lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 	@files=$$(gofmt -l cmd internal tools); [ -z "$$files" ] || { echo "run gofmt -w on:"; echo "$$files"; exit 1; }
 	$(GO) -C tools build -o ../bin/ honnef.co/go/tools/cmd/staticcheck github.com/rhysd/actionlint/cmd/actionlint
 	bin/actionlint -shellcheck= -pyflakes= .github/workflows/*.yaml
 	for module in . tools; do (cd $$module; set -x; \
-		$(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
+		$(GO) vet ./...; $(low) $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 	$(GO) -C tools/keda mod tidy -diff
-	cd tools/simulate; $(GO) vet ./...; $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff
+	cd tools/simulate; $(GO) vet ./...; $(low) $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
 azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH
@@ -85,7 +105,7 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 
 # Some are in make test, and some thousand in make ci.
 worlds: ## random worlds for PLANS=1000000 plans; it prints how to play one again with ARGS
-	GOGC=400 $(GO) test ./internal/worker -run '^TestWorlds$$' -v -timeout 24h -args -worlds.plans=$(PLANS) -worlds.first=0 $(ARGS)
+	GOGC=400 $(low) $(GO) test ./internal/worker -run '^TestWorlds$$' -v -timeout 24h -args -worlds.plans=$(PLANS) -worlds.first=0 $(ARGS)
 
 # Bugs that the worker had, one after the other.
 planted: ## whether the random worlds find each planted bug within 10,000 plans
@@ -104,8 +124,8 @@ bench: node_modules/.package-lock.json ## the worker beside the client's bare lo
 
 # Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
 # so it runs on a schedule, not here.
-ci: lint ## what a change has to pass before anybody looks at it: lint, test, thorough, azure, random worlds, a short run
-	$(MAKE) test thorough azure
+ci: test lint ## what a change has to pass before anybody looks at it: test, lint, thorough, deploy, azure, random worlds, a short run
+	$(MAKE) thorough deploy azure
 	$(MAKE) worlds PLANS=5000 ARGS=-worlds.first=1
 	$(MAKE) run ARGS="--for 8s --window 3s"
 
