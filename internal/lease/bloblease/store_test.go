@@ -47,6 +47,9 @@ func nativeHarness(azurite *emulators.Azurite) leasetest.Harness {
 }
 
 func TestNativeStore(t *testing.T) {
+	if testing.Short() {
+		t.Skip("hundreds of requests: TestStore makes as many, and what is native has tests of its own")
+	}
 	t.Parallel()
 	leasetest.Run(t, nativeHarness(emulators.StartAzurite(t)))
 }
