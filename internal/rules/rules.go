@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -248,7 +249,7 @@ type Reads struct {
 // highest, or the lowest for a rule that is Below.
 func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
 	index := func(f telemetry.Field) int {
-		i := slices.IndexFunc(fields, f.Equal)
+		i := slices.IndexFunc(fields, func(g telemetry.Field) bool { return reflect.DeepEqual(f, g) })
 		if i < 0 {
 			i, fields = len(fields), append(fields, f)
 		}

@@ -117,13 +117,6 @@ type Field struct {
 // A Range holds the numbers from From to To, both included.
 type Range struct{ From, To float64 }
 
-// Equal reports whether f and g read the same.
-func (f Field) Equal(g Field) bool {
-	valid := f.Valid == g.Valid || f.Valid != nil && g.Valid != nil && *f.Valid == *g.Valid
-	return f.Paths == g.Paths && f.Lowest == g.Lowest && f.Time == g.Time && f.Condition == g.Condition && valid &&
-		slices.Equal(f.Words, g.Words)
-}
-
 // A Found is what one field of an event holds.
 type Found struct {
 	Value  float64 // 0 unless Reason is ReasonOK

@@ -106,13 +106,8 @@ func parsePaths(list string) ([]path, error) {
 
 		for j, other := range paths {
 			if bytes.EqualFold(p.text, other.text) {
-				return nil, fmt.Errorf(
-					"field %d of %d: %q is field %d already: remove one (case does not matter)",
-					i+1,
-					len(texts),
-					p.text,
-					j+1,
-				)
+				const text = "field %d of %d: %q is field %d already: remove one (case does not matter)"
+				return nil, fmt.Errorf(text, i+1, len(texts), p.text, j+1)
 			}
 		}
 
@@ -137,11 +132,8 @@ func parsePath(text string) (path, error) {
 	end := -1
 	for name := range strings.SplitSeq(text, ".") {
 		if strings.TrimSpace(name) != name || name == "" {
-			return p, fmt.Errorf(
-				"%q has an empty name or a space beside a dot: write names joined by single dots, as in %q",
-				text,
-				"machine.temperature",
-			)
+			const rule = "%q has an empty name or a space beside a dot: write names joined by single dots, as in %q"
+			return p, fmt.Errorf(rule, text, "machine.temperature")
 		}
 
 		end += 1 + len(name)

@@ -11,30 +11,18 @@ const maxPaths = 64
 
 // Fields returns the dotted paths at which body holds finite numbers, in the
 // body's order, at most 64: for each of them a Decoder with that field alone reads
-// the body. Names that no field can be written for are left out.
-func Fields(body []byte) (paths []string) {
+// the body. For a field with words, these are the paths of all texts, numbers and booleans.
+// Names that no field can be written for are left out.
+func Fields(body []byte, words bool) (paths []string) {
 	walk(body, func() { paths = nil }, func(s *scanner, at string, v []byte) {
 		_, reason := s.number(v)
-		paths = named(paths, at, reason == ReasonOK)
+		reading := reason == ReasonOK || words && reason != ReasonNull
+		known := slices.ContainsFunc(paths, func(p string) bool { return strings.EqualFold(p, at) })
+		if reading && !known && len(paths) < maxPaths {
+			paths = append(paths, at)
+		}
 	})
 	return paths
-}
-
-// WordFields is Fields for fields with words: it returns the paths of all texts, numbers and booleans.
-func WordFields(body []byte) (paths []string) {
-	walk(body, func() { paths = nil }, func(_ *scanner, at string, v []byte) {
-		paths = named(paths, at, v[0] != 'n')
-	})
-	return paths
-}
-
-// named returns paths with at, if that is a reading and not among them yet.
-func named(paths []string, at string, reading bool) []string {
-	same := func(p string) bool { return strings.EqualFold(p, at) }
-	if !reading || len(paths) == maxPaths || slices.ContainsFunc(paths, same) {
-		return paths
-	}
-	return append(paths, at)
 }
 
 // maxText is how much of a value people see, in bytes.

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -68,20 +70,14 @@ func (s *scanner) inner(body []byte) ([]byte, Reason) {
 	return nil, ReasonMalformed
 }
 
+// space is what JSON has between values.
+const space = " \t\n\r"
+
 // trim cuts off what devices put around their JSON: a byte order mark, white
 // space, and the zero that ends a string in C.
 func trim(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	start, end := 0, len(text)
-	for start < end && isSpace(text[start]) {
-		start++
-	}
-
-	for start < end && (isSpace(text[end-1]) || text[end-1] == 0) {
-		end--
-	}
-
-	return text[start:end]
+	return bytes.TrimRight(bytes.TrimLeft(text, space), space+"\x00")
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
@@ -127,17 +123,12 @@ func charsetOf(b []byte) encoding.Encoding {
 // fromBase64 decodes base64 of either alphabet, padded or not, if what comes
 // out begins like something that can be read.
 func fromBase64(body []byte) ([]byte, bool) {
-	std := bytes.Map(func(r rune) rune {
-		switch r {
-		case '-':
-			return '+'
-		case '_':
-			return '/'
-		}
+	alphabet := base64.RawStdEncoding
+	if bytes.ContainsAny(body, "-_") {
+		alphabet = base64.RawURLEncoding
+	}
 
-		return r
-	}, bytes.TrimRight(body, "="))
-	text, err := base64.RawStdEncoding.AppendDecode(nil, std)
+	text, err := alphabet.AppendDecode(nil, bytes.TrimRight(body, "="))
 	if err != nil || len(text) == 0 {
 		return nil, false
 	}
@@ -150,44 +141,22 @@ func fromBase64(body []byte) ([]byte, bool) {
 	return text, len(start) > 0 && (start[0] == '{' || start[0] == '[' || start[0] == '"')
 }
 
+// lexeme is a string, or what may be a number or a word.
+var lexeme = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"?|[A-Za-z0-9+.-]+`)
+
 // quoteNonFinite puts quotes around every bare NaN and Infinity, and reports
 // whether there was any.
-func quoteNonFinite(body []byte) ([]byte, bool) {
-	var text []byte
-	done := 0 // what of body is in text
-	for i := 0; i < len(body); {
-		switch start := i; {
-		case body[i] == '"':
-			for i++; i < len(body) && body[i] != '"'; i++ {
-				if body[i] == '\\' {
-					i++
-				}
-			}
-			i++
-
-		case isWord(body[i]):
-			for i < len(body) && isWord(body[i]) {
-				i++
-			}
-
-			if notFinite(body[start:i]) {
-				text = append(text, body[done:start]...)
-				text = append(text, '"')
-				text = append(text, body[start:i]...)
-				text = append(text, '"')
-				done = i
-			}
-
-		default:
-			i++
+func quoteNonFinite(body []byte) (text []byte, found bool) {
+	text = lexeme.ReplaceAllFunc(body, func(word []byte) []byte {
+		if !notFinite(word) {
+			return word
 		}
-	}
 
-	return append(text, body[done:]...), done > 0
-}
+		found = true
+		return strconv.AppendQuote(nil, string(word))
+	})
 
-func isWord(c byte) bool {
-	return 'a' <= c|0x20 && c|0x20 <= 'z' || '0' <= c && c <= '9' || c == '+' || c == '-' || c == '.'
+	return text, found
 }
 
 // notFinite reports whether word is how some language writes NaN or infinity.

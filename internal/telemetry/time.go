@@ -52,10 +52,8 @@ func ParseTime(text []byte) (time.Time, bool) {
 // ParseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words,
 // which nobody means. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
-	for _, c := range text {
-		if (c < '0' || c > '9') && c != '.' && c != '-' && c != '+' && c != 'e' && c != 'E' {
-			return 0, false
-		}
+	if len(bytes.TrimLeft(text, "0123456789.+-eE")) > 0 {
+		return 0, false
 	}
 
 	f, err := strconv.ParseFloat(string(text), 64)

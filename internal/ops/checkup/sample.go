@@ -92,14 +92,11 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 
 // candidates returns where an event without a reading might have one.
 func (s *sample) candidates(e *telemetry.Event, why telemetry.Reason) []string {
-	switch {
-	case !why.Decoded(), why == telemetry.ReasonInvalid: // or it has one there
+	if !why.Decoded() || why == telemetry.ReasonInvalid { // or it has one there
 		return nil
-	case len(s.rule.Is) > 0:
-		return telemetry.WordFields(e.Body)
 	}
 
-	return telemetry.Fields(e.Body)
+	return telemetry.Fields(e.Body, len(s.rule.Is) > 0)
 }
 
 // read takes a reading into the sample, for which limits are counted from base.

@@ -65,7 +65,7 @@ func (c *connection) claim() (next time.Time, err error) {
 	}
 
 	put := &amqp.Message{ApplicationProperties: properties, Value: t.text}
-	err = c.request(c.ctx, "$cbs", []*amqp.Message{put}, func(*amqp.Message) {})
+	err = c.request(c.ctx, "$cbs", []*amqp.Message{put}, func(*amqp.Message) bool { return true })
 
 	return t.next, err
 }

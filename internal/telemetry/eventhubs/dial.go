@@ -2,7 +2,6 @@ package eventhubs
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -221,12 +220,12 @@ func (c *connection) open() (time.Time, error) {
 	return next, err
 }
 
-var errNotOpened = errors.New("the hub has not opened the link in time")
+var errNotOpened = fmt.Errorf("the hub has not opened the link in time: %w", context.DeadlineExceeded)
 
-// expired returns err, and that ctx ended before it, if it did.
+// expired returns why ctx has ended if err came after that.
 func expired(ctx context.Context, err error) error {
-	if err == nil || ctx.Err() == nil {
-		return err
+	if err != nil && ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return fmt.Errorf("%w (%w)", err, context.Cause(ctx))
+	return err
 }

@@ -1,8 +1,6 @@
 package eventhubs
 
 import (
-	"time"
-
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
@@ -28,21 +26,15 @@ func appendEvents(to []telemetry.Event, data []byte, kept *texts) []telemetry.Ev
 
 // event returns what the filter has read of a message.
 func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
-	e := telemetry.Event{
-		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset)},
+	return telemetry.Event{
+		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
 		Device:          kept.get(m.Device),
 		Body:            m.Body,
+		Enqueued:        m.Enqueued,
 		MessageSource:   kept.get(m.Source),
 		ContentType:     kept.get(m.ContentType),
 		ContentEncoding: kept.get(m.ContentEncoding),
 		Properties:      m.Properties,
 		Undecodable:     m.Undecodable,
 	}
-
-	if m.Enqueued != 0 {
-		e.Time = time.UnixMilli(m.Enqueued).UTC()
-		e.Enqueued = e.Time
-	}
-
-	return e
 }

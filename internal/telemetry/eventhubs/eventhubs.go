@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -183,9 +184,8 @@ func New(config Config) (*Source, error) {
 	}
 
 	owner := uuid.NewString()
-
 	if config.Owner != "" {
-		label := strings.Map(accepted, config.Owner)
+		label := unaccepted.ReplaceAllString(config.Owner, "_")
 		owner = label[max(0, len(label)+1+len(owner)-maxName):] + "-" + owner // the end tells pods apart
 	}
 
@@ -211,13 +211,8 @@ func New(config Config) (*Source, error) {
 	return s, nil
 }
 
-// accepted replaces r unless Azure accepts it in metadata and names.
-func accepted(r rune) rune {
-	if 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z' || '0' <= r && r <= '9' || r == '-' || r == '.' || r == '_' {
-		return r
-	}
-	return '_'
-}
+// unaccepted is what Azure does not accept in metadata and names.
+var unaccepted = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 
 // Stats may be called concurrently with Run.
 func (s *Source) Stats() telemetry.SourceStats {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"slices"
 	"sync"
 	"time"
 
@@ -124,44 +125,19 @@ func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int
 
 // Next returns the next events of a partition, and io.EOF after the last. It waits as long as the rate demands.
 func (h *History) Next(ctx context.Context) (partition string, events []telemetry.Event, err error) {
-	var first, second *past
-	for i := 0; i < len(h.partitions); i++ {
-		p := h.partitions[i]
-		if len(p.head) == 0 {
-			var more bool
-			select {
-			case p.head, more = <-p.batches:
-			case <-ctx.Done():
-				return "", nil, ctx.Err()
-			}
-
-			if !more {
-				if p.err != nil {
-					return "", nil, h.explain(ctx, p)
-				}
-
-				h.partitions = append(h.partitions[:i], h.partitions[i+1:]...)
-				i--
-				continue
-			}
-		}
-
-		switch {
-		case first == nil || p.head[0].Enqueued.Before(first.head[0].Enqueued):
-			first, second = p, first
-		case second == nil || p.head[0].Enqueued.Before(second.head[0].Enqueued):
-			second = p
-		}
+	if err := h.fill(ctx); err != nil {
+		return "", nil, err
 	}
-
-	if first == nil {
+	if len(h.partitions) == 0 {
 		return "", nil, io.EOF
 	}
 
+	slices.SortStableFunc(h.partitions, func(a, b *past) int { return a.head[0].Enqueued.Compare(b.head[0].Enqueued) })
+	first := h.partitions[0]
 	n := len(first.head)
-
-	if second != nil {
-		for n = 1; n < len(first.head) && !first.head[n].Enqueued.After(second.head[0].Enqueued); n++ {
+	if len(h.partitions) > 1 {
+		second := h.partitions[1].head[0].Enqueued
+		for n = 1; n < len(first.head) && !first.head[n].Enqueued.After(second); n++ {
 		}
 	}
 
@@ -170,6 +146,32 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 	h.read += n
 
 	return first.id, events, h.slow(ctx)
+}
+
+// fill waits until the next event of every partition is known, and leaves those out that have no more.
+func (h *History) fill(ctx context.Context) error {
+	var left []*past
+	for _, p := range h.partitions {
+		more := true
+		if len(p.head) == 0 {
+			select {
+			case p.head, more = <-p.batches:
+			case <-ctx.Done():
+				return ctx.Err()
+			}
+		}
+
+		switch {
+		case more:
+			left = append(left, p)
+		case p.err != nil:
+			return h.explain(ctx, p)
+		}
+	}
+
+	h.partitions = left
+
+	return nil
 }
 
 func (h *History) explain(ctx context.Context, p *past) error {

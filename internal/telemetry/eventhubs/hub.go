@@ -68,7 +68,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	if ctx.Err() != nil { // else all are lost
 		others.Go(func() { follow(owning) })
 	} else {
-		h.lose(func(string) bool { return true })
+		h.lose(nil)
 	}
 
 	consumers.Wait()
@@ -84,7 +84,8 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 // for the others unless ctx has ended.
 func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume consumer) {
 	owned := h.member.Owned()
-	h.lose(func(id string) bool { return !owned[id] })
+	h.lose(owned)
+
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
@@ -100,12 +101,13 @@ func (h *hub) follow(ctx context.Context, consumers *sync.WaitGroup, consume con
 	}
 }
 
-func (h *hub) lose(which func(partition string) bool) {
+// lose takes from their consumers all partitions but those that are owned.
+func (h *hub) lose(owned map[string]bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 
 	for id, r := range h.held {
-		if which(id) {
+		if !owned[id] {
 			r.lose(telemetry.ErrLost)
 		}
 	}
@@ -350,11 +352,7 @@ func (h *hub) check(ctx context.Context) error {
 
 	now := int64(len(state.partitions))
 	if before := h.partitions.Swap(now); now > before {
-		h.source.log.Warn(
-			"the hub has more partitions",
-			zap.Int64("partitions", now),
-			zap.Int64("before", before),
-		)
+		h.source.log.Warn("the hub has more partitions", zap.Int64("partitions", now), zap.Int64("before", before))
 		h.member.SetPartitions(state.partitions)
 	}
 
@@ -377,14 +375,10 @@ func (h *hub) another(state hubState, read map[string]int64) error {
 	}
 
 	for id, sequence := range read {
-		if end, ok := state.ends[id]; ok && end.LastEnqueuedSequenceNumber < sequence {
-			return fmt.Errorf(
-				"%w: partition %s ends at %d and was read up to %d",
-				errAnotherHub,
-				id,
-				end.LastEnqueuedSequenceNumber,
-				sequence,
-			)
+		end, ok := state.ends[id]
+		if last := end.LastEnqueuedSequenceNumber; ok && last < sequence {
+			const text = "%w: partition %s ends at %d and was read up to %d"
+			return fmt.Errorf(text, errAnotherHub, id, last, sequence)
 		}
 	}
 

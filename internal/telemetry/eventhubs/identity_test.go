@@ -131,6 +131,33 @@ func TestHubMadeAgainWhileItIsRead(t *testing.T) {
 	eventually(t, "the checkpoint to be the new hub's", func() bool { return h.checkpoints(t)["0"] == 5 })
 }
 
+// The same while the hub answers no question at first: who has a suspicion asks until it is answered, however long it is
+// until the next check.
+func TestSuspicionLastsUntilTheHubAnswers(t *testing.T) {
+	t.Parallel()
+	h := newMortal(t, 1)
+	h.Publish(t, "0", "old", "older", "oldest")
+	config, _ := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	s := h.source(t, config) // which checks its hub every hour
+	bodies, _ := readAndSettle(t, s)
+	next(t, bodies, "0:old", "0:older", "0:oldest")
+	eventually(t, "a checkpoint", func() bool { return h.checkpoints(t)["0"] == 2 })
+
+	texts, _ := numbered(6)
+	h.replace(t, devhub.Config{Partitions: 1})
+	h.RefuseManagement(4, 500) // each check asks twice
+	h.Publish(t, "0", texts...)
+	eventually(t, "what is before the position in the old hub", func() bool {
+		for len(bodies) > 0 {
+			if <-bodies == "0:event0" {
+				return true
+			}
+		}
+		return false
+	})
+}
+
 // A checkpoint beyond the end is of another hub, whatever else it says.
 func TestCheckpointBeyondTheEnd(t *testing.T) {
 	t.Parallel()

@@ -69,15 +69,12 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 
 	const node = "$management"
 	state := hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
-	err = c.request(ctx, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) {
+	err = c.request(ctx, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) bool {
 		about, _ := answer.Value.(map[string]any)
 		state.created, _ = about["created_at"].(time.Time)
 		state.partitions, _ = about["partition_ids"].([]string)
+		return len(state.partitions) > 0 && !state.created.IsZero()
 	})
-	if err == nil && (len(state.partitions) == 0 || state.created.IsZero()) {
-		err = errAnswer
-	}
-
 	if err != nil {
 		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.at.hub, err)
 	}
@@ -93,15 +90,11 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 		return state, nil
 	}
 
-	err = c.request(ctx, node, questions, func(answer *amqp.Message) {
-		if end, ok := partitionEnd(answer.Value); ok {
-			state.ends[end.PartitionID] = end
-		}
+	err = c.request(ctx, node, questions, func(answer *amqp.Message) bool {
+		end, ok := partitionEnd(answer.Value)
+		state.ends[end.PartitionID] = end
+		return ok
 	})
-	if err == nil && len(state.ends) < len(questions) {
-		err = errAnswer
-	}
-
 	if err != nil {
 		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.at.hub, len(questions), err)
 	}

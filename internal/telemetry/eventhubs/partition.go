@@ -317,12 +317,8 @@ func (p *partition) refuse(ctx context.Context, err error) {
 	}
 
 	p.refused++
-	p.log.Warn(
-		"the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, then from "+
-			"the earliest event",
-		zap.Int("refused", p.refused),
-		zap.Error(err),
-	)
+	p.log.Warn("the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, "+
+		"then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
 }
 
 // refusal is how a hub refuses to begin where it was asked to.

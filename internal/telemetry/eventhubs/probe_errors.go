@@ -60,45 +60,33 @@ func status(err error) int {
 
 // explain adds to an error of the hub at an endpoint what it means and what to do about it.
 func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
-	code := status(err)
-	switch {
+	group := s.config.ConsumerGroup
+	meaning := at.namespace
+	switch code := status(err); {
 	case unauthorized(err):
-		return fmt.Errorf(
-			"%s rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the role "+
-				"Azure Event Hubs Data Receiver): %w",
-			at.namespace,
-			err,
-		)
+		meaning += " rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the " +
+			"role Azure Event Hubs Data Receiver)"
 
 	case code == http.StatusForbidden:
-		return fmt.Errorf("%s denied access: check the network rules of the namespace: %w", at.namespace, err)
+		meaning += " denied access: check the network rules of the namespace"
 
 	case noGroup(err):
-		return fmt.Errorf(
-			"event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP: %w",
-			at.hub,
-			s.config.ConsumerGroup,
-			err,
-		)
+		const text = "event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP"
+		meaning = fmt.Sprintf(text, at.hub, group)
 
 	case code == http.StatusNotFound:
-		return fmt.Errorf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME: %w", at.hub, at.namespace, err)
+		meaning = fmt.Sprintf("there is no event hub %s at %s: check EntityPath or EVENTHUB_NAME", at.hub, at.namespace)
 
 	case strings.Contains(err.Error(), "amqp:resource-limit-exceeded"):
-		return fmt.Errorf(
-			"consumer group %s has too many readers: stop some, or give this one a consumer group of its own: %w",
-			s.config.ConsumerGroup,
-			err,
-		)
+		const text = "consumer group %s has too many readers: stop some, or give this one a consumer group of its own"
+		meaning = fmt.Sprintf(text, group)
 
-	case noToken(err):
-		return fmt.Errorf("%s: %w", at.namespace, err)
+	case !noToken(err):
+		const named = "its name in Endpoint or EVENTHUB_NAMESPACE"
+		if why := s.config.Transport.Explain(ctx, s.address(at.namespace), named, err); why != nil {
+			return why
+		}
 	}
 
-	const named = "its name in Endpoint or EVENTHUB_NAMESPACE"
-	if why := s.config.Transport.Explain(ctx, s.address(at.namespace), named, err); why != nil {
-		return why
-	}
-
-	return fmt.Errorf("%s: %w", at.namespace, err)
+	return fmt.Errorf("%s: %w", meaning, err)
 }

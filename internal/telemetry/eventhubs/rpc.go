@@ -26,9 +26,9 @@ func (e *statusError) Error() string {
 }
 
 // request sends requests to a node of the hub, several at a time, and gives take the answers as they come. It ends when
-// the hub refuses one, or answers nothing for the source's queryLimit.
+// the hub refuses one, take does not understand its answer, or the hub answers nothing for the source's queryLimit.
 func (c *connection) request(
-	ctx context.Context, node string, requests []*amqp.Message, take func(answer *amqp.Message),
+	ctx context.Context, node string, requests []*amqp.Message, take func(answer *amqp.Message) (ok bool),
 ) (err error) {
 	limit := c.source.queryLimit
 	ctx, cancel := context.WithCancelCause(ctx)
@@ -78,7 +78,9 @@ func (c *connection) request(
 			}
 
 			silent.Reset(limit)
-			take(answer)
+			if !take(answer) {
+				return errAnswer
+			}
 		}
 
 		return nil

@@ -54,9 +54,10 @@ func (plan *startPlan) missing() []string {
 }
 
 // beyond reports whether the checkpoint of a partition is beyond its end.
-func (plan *startPlan) beyond(ends map[string]azeventhubs.PartitionProperties, id string) bool {
-	end, known := ends[id]
+func (plan *startPlan) beyond(id string) bool {
+	end, known := plan.ends[id]
 	c, settled := plan.checkpoints[id]
+
 	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
 }
 
@@ -97,7 +98,8 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 
 	state, err := s.query(ctx, every) // later, so that in one hub the ends are never behind the checkpoints
-	if err == nil && slices.ContainsFunc(state.partitions, func(id string) bool { return plan.beyond(state.ends, id) }) {
+	plan.ends = state.ends
+	if slices.ContainsFunc(state.partitions, plan.beyond) {
 		state, err = s.queryAgain(ctx, every)
 	}
 
@@ -191,7 +193,7 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint, last lastRead) (
 func (plan *startPlan) startOverRecreated(ctx context.Context) error {
 	another := map[string]StoredCheckpoint{}
 	for id, c := range plan.checkpoints {
-		if plan.beyond(plan.ends, id) {
+		if plan.beyond(id) {
 			plan.store.beyond[id] = c.etag
 		}
 
@@ -247,11 +249,8 @@ func (plan *startPlan) startOver(ctx context.Context, ids []string, at time.Time
 	}
 
 	if len(reread) > 0 {
-		plan.source.log.Error(
-			why+": starting over where nothing is missed; alerts already sent are not repeated",
-			zap.Strings("partitions", reread),
-			zap.Stringer("at", start),
-		)
+		plan.source.log.Error(why+": starting over where nothing is missed; alerts already sent are not repeated",
+			zap.Strings("partitions", reread), zap.Stringer("at", start))
 	}
 
 	return nil

@@ -8,8 +8,7 @@ const (
 )
 
 // texts keeps strings that come again and again, as the ids of devices do, so that they
-// are allocated once. The zero value is empty; a nil *texts keeps nothing. Not safe for
-// concurrent use.
+// are allocated once. The zero value is empty. Not safe for concurrent use.
 type texts struct {
 	seed maphash.Seed
 	kept []string // by hash; a later one replaces an earlier one
@@ -20,7 +19,7 @@ func (t *texts) get(b []byte) string {
 	switch {
 	case len(b) == 0:
 		return ""
-	case len(b) > maxTextLen, t == nil:
+	case len(b) > maxTextLen:
 		return string(b)
 	case t.kept == nil:
 		t.seed, t.kept = maphash.MakeSeed(), make([]string, maxTexts)

@@ -13,9 +13,6 @@ func TestTexts(t *testing.T) {
 		if got := kept.get(b); got != string(b) {
 			t.Errorf("%q became %q", b, got)
 		}
-		if got := (*texts)(nil).get(b); got != string(b) {
-			t.Errorf("%q became %q", b, got)
-		}
 	}
 	for i := range 3 * maxTexts { // many share a place
 		b := fmt.Append(nil, "device-", i)

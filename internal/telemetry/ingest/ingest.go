@@ -12,7 +12,6 @@ import (
 	"io"
 	"net/http"
 	"os"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -30,8 +29,8 @@ const (
 	maxBodies = 256       // being read at a time
 
 	// Retry-After, in seconds.
-	retryBusy   = 5
-	retryFailed = 10
+	retryBusy   = "5"
+	retryFailed = "10"
 )
 
 // Config is what a Handler needs. All fields are required.
@@ -117,10 +116,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 
 	if !h.begin() {
-		stopped(w)
+		refuse(w, errStopping)
 		return
 	}
 	defer h.requests.Done()
+
 	h.take(w, r, device, key)
 }
 
@@ -128,15 +128,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key string) {
 	arrived := time.Now()
 	body, err := h.readBody(w, r)
-	switch {
-	case err != nil && h.waiting.Err() != nil:
-		stopped(w)
-		return
-	case errors.Is(err, telemetry.ErrBusy):
-		busy(w)
-		return
-	case err != nil:
-		httpapi.Fail(w, problemOf(err))
+	if err != nil && h.waiting.Err() != nil {
+		err = errStopping
+	}
+	if err != nil {
+		refuse(w, err)
 		return
 	}
 
@@ -151,21 +147,17 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		ContentEncoding: r.Header.Get("Content-Encoding"),
 	}, key)
 
-	var undecodable *telemetry.DecodeError
 	var unsettled *telemetry.UnsettledError
 	switch {
-	case errors.As(err, &undecodable):
-		httpapi.Fail(w, problemOf(err))
-
-	case errors.Is(err, telemetry.ErrBusy):
-		busy(w)
+	case errors.As(err, new(*telemetry.DecodeError)), errors.Is(err, telemetry.ErrBusy):
+		refuse(w, err)
 
 	case err != nil || verdict == telemetry.VerdictFailed:
 		failed := answer{Status: "failed"}
 		if errors.As(err, &unsettled) {
 			failed.Reason, failed.Detail = unsettled.Reason, unsettled.Detail
 		}
-		retryAfter(w, retryFailed)
+		w.Header().Set("Retry-After", retryFailed)
 		httpapi.Write(w, http.StatusServiceUnavailable, failed)
 
 	default:
@@ -192,22 +184,50 @@ func status(v telemetry.Verdict) string {
 	}
 }
 
-func stopped(w http.ResponseWriter) {
-	retryAfter(w, retryFailed)
-	fail(w, http.StatusServiceUnavailable, "this replica is stopping: send it again, another will take it")
+// errStopping means that the handler takes no more requests.
+var errStopping = errors.New("the handler is closed")
+
+// refuse answers with why a body could not be read, or its reading was not taken.
+func refuse(w http.ResponseWriter, err error) {
+	var undecodable *telemetry.DecodeError
+	switch {
+	case errors.As(err, &undecodable):
+		reason := undecodable.Reason
+		httpapi.Fail(w, httpapi.Problem{Status: statusOf(reason), Detail: err.Error(), Reason: reason.String()})
+
+	case errors.Is(err, errStopping):
+		w.Header().Set("Retry-After", retryFailed)
+		fail(w, http.StatusServiceUnavailable, "this replica is stopping: send it again, another will take it")
+
+	case errors.Is(err, telemetry.ErrBusy):
+		w.Header().Set("Retry-After", retryBusy)
+		fail(w, http.StatusTooManyRequests, "too many readings wait to be settled: send it again later")
+
+	case errors.As(err, new(*http.MaxBytesError)):
+		fail(w, http.StatusRequestEntityTooLarge, "a reading has at most %d bytes", maxBody)
+
+	case errors.Is(err, os.ErrDeadlineExceeded):
+		fail(w, http.StatusRequestTimeout, "the body did not arrive within %v", httpapi.BodyTimeout)
+
+	default:
+		fail(w, http.StatusBadRequest, "the body broke off")
+	}
 }
 
-func busy(w http.ResponseWriter) {
-	retryAfter(w, retryBusy)
-	fail(w, http.StatusTooManyRequests, "too many readings wait to be settled: send it again later")
+// statusOf returns the status for a body without a reading.
+func statusOf(reason telemetry.Reason) int {
+	switch reason {
+	case telemetry.ReasonTooLarge:
+		return http.StatusRequestEntityTooLarge
+	case telemetry.ReasonUnsupportedEncoding:
+		return http.StatusUnsupportedMediaType
+	}
+
+	return http.StatusUnprocessableEntity
 }
 
 func fail(w http.ResponseWriter, status int, format string, args ...any) {
 	httpapi.Fail(w, httpapi.Problem{Status: status, Detail: fmt.Sprintf(format, args...)})
-}
-
-func retryAfter(w http.ResponseWriter, seconds int) {
-	w.Header().Set("Retry-After", strconv.Itoa(seconds))
 }
 
 // readBody reads at most maxBody bytes, until httpapi.LimitBody's limit or until Close
@@ -233,40 +253,6 @@ func (h *Handler) readBody(w http.ResponseWriter, r *http.Request) ([]byte, erro
 	}
 
 	return body, err
-}
-
-// problemOf returns why a request has no reading.
-func problemOf(err error) httpapi.Problem {
-	var tooLarge *http.MaxBytesError
-	var undecodable *telemetry.DecodeError
-	switch {
-	case errors.As(err, &tooLarge):
-		return httpapi.Problem{
-			Status: http.StatusRequestEntityTooLarge,
-			Detail: fmt.Sprintf("a reading has at most %d bytes", maxBody),
-		}
-
-	case errors.As(err, &undecodable):
-		p := httpapi.Problem{Status: http.StatusUnprocessableEntity, Detail: err.Error(), Reason: undecodable.Reason.String()}
-
-		switch undecodable.Reason {
-		case telemetry.ReasonTooLarge:
-			p.Status = http.StatusRequestEntityTooLarge
-		case telemetry.ReasonUnsupportedEncoding:
-			p.Status = http.StatusUnsupportedMediaType
-		}
-
-		return p
-
-	case errors.Is(err, os.ErrDeadlineExceeded):
-		return httpapi.Problem{
-			Status: http.StatusRequestTimeout,
-			Detail: fmt.Sprintf("the body did not arrive within %v", httpapi.BodyTimeout),
-		}
-
-	default:
-		return httpapi.Problem{Status: http.StatusBadRequest, Detail: "the body broke off"}
-	}
 }
 
 // alertKey returns the part of the alert's id that identifies the reading. It is the same

@@ -14,15 +14,12 @@ import (
 	"alertworker/internal/telemetry/transport"
 )
 
-var (
-	errTimeout = errors.New("no answer in time")
-	errNoHub   = errors.New(
-		"it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?",
-	)
+var errNoHub = errors.New(
+	"it answers, but not as an IoT Hub does: is HostName that of an IoT Hub, NAME.azure-devices.net?",
 )
 
-// explain says what err, met on the way to host, means and what to do.
-func (r resolver) explain(ctx context.Context, host string, err error) error {
+// explain says what err, met on the way to a hub, means and what to do.
+func explain(ctx context.Context, t transport.Transport, at transport.Address, err error) error {
 	var remote *amqp.Error
 	if errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess || refused(err) {
 		return errors.New(
@@ -31,7 +28,7 @@ func (r resolver) explain(ctx context.Context, host string, err error) error {
 		)
 	}
 
-	if why := r.transport.Explain(ctx, transport.IoTHub(host), "HostName", err); why != nil {
+	if why := t.Explain(ctx, at, "HostName", err); why != nil {
 		return why
 	}
 

@@ -14,7 +14,10 @@ func ResolveAt(ctx context.Context, t transport.Transport, address string, confi
 	network := transport.Network{TLS: config, Connect: func(ctx context.Context, network, _ string) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, network, address)
 	}}
-	return resolver{transport: t, network: network, timeout: timeout}.resolve(ctx, connectionString)
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	return Resolve(ctx, t, network, connectionString)
 }
 
 var Destination = destination

@@ -4,6 +4,7 @@
 package iothub
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"errors"
@@ -36,7 +37,28 @@ const (
 func Resolve(
 	ctx context.Context, t transport.Transport, network transport.Network, connectionString string,
 ) (string, error) {
-	return resolver{transport: t, network: network, timeout: resolveTimeout}.resolve(ctx, connectionString)
+	hub, err := parse(connectionString)
+	if err != nil {
+		return "", fmt.Errorf("the IoT Hub connection string %w", err)
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, resolveTimeout)
+	defer cancel()
+
+	address := transport.IoTHub(hub.host)
+	address.Network = network
+	moved, err := ask(ctx, t, address, hub)
+	if err != nil {
+		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, explain(ctx, t, address, err))
+	}
+
+	endpoint, entity, err := destination(moved.Info)
+	if err != nil {
+		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, err)
+	}
+
+	const found = "Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s"
+	return fmt.Sprintf(found, endpoint, hub.keyName, hub.keyText, entity), nil
 }
 
 // Check says what is wrong with a service connection string, in words that follow its
@@ -46,46 +68,14 @@ func Check(connectionString string) error {
 	return err
 }
 
-// A resolver is what tests change of Resolve.
-type resolver struct {
-	transport transport.Transport
-	network   transport.Network
-	timeout   time.Duration
-}
-
-func (r resolver) resolve(ctx context.Context, connectionString string) (string, error) {
-	hub, err := parse(connectionString)
-	if err != nil {
-		return "", fmt.Errorf("the IoT Hub connection string %w", err)
-	}
-	ctx, cancel := context.WithTimeoutCause(ctx, r.timeout, errTimeout)
-	defer cancel()
-	moved, err := r.ask(ctx, hub)
-	if err != nil {
-		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, r.explain(ctx, hub.host, err))
-	}
-	endpoint, entity, err := destination(moved.Info)
-	if err != nil {
-		return "", fmt.Errorf("resolve IoT Hub %s: %w", hub.host, err)
-	}
-	return fmt.Sprintf(
-		"Endpoint=sb://%s/;SharedAccessKeyName=%s;SharedAccessKey=%s;EntityPath=%s",
-		endpoint,
-		hub.keyName,
-		hub.keyText,
-		entity,
-	), nil
-}
-
 // ask wants to read where the hub has nothing to read, and returns the redirect
 // that it answers with.
-func (r resolver) ask(ctx context.Context, hub identity) (*amqp.Error, error) {
-	address := transport.IoTHub(hub.host)
-	address.Network = r.network
-	socket, err := r.transport.Dial(ctx, address)
+func ask(ctx context.Context, t transport.Transport, at transport.Address, hub identity) (*amqp.Error, error) {
+	socket, err := t.Dial(ctx, at)
 	if err != nil {
 		return nil, err
 	}
+
 	conn, err := amqp.NewConn(ctx, socket, &amqp.ConnOptions{
 		HostName:     hub.host,
 		SASLType:     amqp.SASLTypePlain(hub.user(), hub.token()),
@@ -96,22 +86,23 @@ func (r resolver) ask(ctx context.Context, hub identity) (*amqp.Error, error) {
 		return nil, err
 	}
 	defer conn.Close()
+
 	session, err := conn.NewSession(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
+
 	receiver, err := session.NewReceiver(ctx, "amqps://"+hub.host+"/messages/events/$management", nil)
 	if err == nil { // then the link is closed once it is there
 		_, err = receiver.Receive(ctx, nil)
 	}
+
 	var moved *amqp.Error
 	if errors.As(err, &moved) && moved.Condition == amqp.ErrCondLinkRedirect {
 		return moved, nil
 	}
-	if err == nil {
-		err = errNoHub
-	}
-	return nil, err
+
+	return nil, cmp.Or(err, errNoHub)
 }
 
 // destination reads a redirect: the namespace, with its port unless that is the
@@ -122,18 +113,23 @@ func destination(info map[string]any) (endpoint, entity string, err error) {
 	if err != nil {
 		return "", "", errors.New("the hub redirects to an invalid address")
 	}
+
 	host, _ := info["hostname"].(string)
 	if host == "" {
 		host = u.Hostname()
 	}
+
 	entity, _, _ = strings.Cut(strings.TrimPrefix(u.Path, "/"), "/")
+
 	// What stands in a connection string must not add to it.
 	if !name.MatchString(host) || !name.MatchString(entity) {
 		return "", "", fmt.Errorf("the hub redirects to host %q and event hub %q, which are invalid names", host, entity)
 	}
+
 	if p := u.Port(); p != "" && p != port {
 		host = net.JoinHostPort(host, p)
 	}
+
 	return host, entity, nil
 }
 
@@ -155,24 +151,24 @@ func parse(s string) (identity, error) {
 		key, value, _ := strings.Cut(part, "=")
 		values[strings.ToLower(strings.TrimSpace(key))] = strings.TrimSpace(value)
 	}
-	hub := identity{host: values["hostname"], keyName: values["sharedaccesskeyname"], keyText: values["sharedaccesskey"]}
-	for _, required := range []struct{ key, value string }{
-		{"HostName", hub.host}, {"SharedAccessKeyName", hub.keyName}, {"SharedAccessKey", hub.keyText},
-	} {
-		if required.value == "" {
-			return identity{}, fmt.Errorf(
-				"has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)",
-				required.key,
-			)
+
+	for _, name := range []string{"HostName", "SharedAccessKeyName", "SharedAccessKey"} {
+		if values[strings.ToLower(name)] == "" {
+			const text = "has no %s: copy the whole string (portal: IoT Hub > Shared access policies > service)"
+			return identity{}, fmt.Errorf(text, name)
 		}
 	}
+
+	hub := identity{host: values["hostname"], keyName: values["sharedaccesskeyname"], keyText: values["sharedaccesskey"]}
 	if len(hub.host) > 253 || !hostName.MatchString(hub.host) {
 		return identity{}, errors.New("has a HostName that is not a host name such as NAME.azure-devices.net")
 	}
+
 	var err error
 	if hub.key, err = base64.StdEncoding.DecodeString(hub.keyText); err != nil {
 		return identity{}, errors.New("has a SharedAccessKey that is not base64: copy the whole string")
 	}
+
 	return hub, nil
 }
 

@@ -175,10 +175,8 @@ func (m *Member) Run(ctx context.Context) {
 	}
 
 	if err := m.giveBack(); err != nil {
-		m.Logger.Warn(
-			"some partitions could not be released: other replicas will take them over when this replica's heartbeat expires",
-			zap.Error(err),
-		)
+		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
+			"heartbeat expires", zap.Error(err))
 	}
 }
 
@@ -317,13 +315,11 @@ func (m *Member) claims(v view) (claims []Record) {
 		case given && heir != m.Owner:
 			r.Owner = heir
 			r.Failures++
-			m.Logger.Warn(
-				"a partition cannot be opened: handing it to another replica",
+			m.Logger.Warn("a partition cannot be opened: handing it to another replica",
 				zap.String("partition", p),
 				zap.Duration("after", unopened),
 				zap.String("to", r.Owner),
-				zap.Int("times", r.Failures),
-			)
+				zap.Int("times", r.Failures))
 
 		default:
 			continue
@@ -409,11 +405,8 @@ func (m *Member) giveBack() error {
 	m.mu.Lock()
 	m.held = map[string]bool{}
 	m.mu.Unlock()
-	ctx, cancel := context.WithTimeoutCause(
-		context.Background(),
-		giveBackTime,
-		fmt.Errorf("not finished within %v", giveBackTime),
-	)
+	late := fmt.Errorf("not finished within %v", giveBackTime)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), giveBackTime, late)
 	defer cancel()
 
 	for {
@@ -464,12 +457,10 @@ func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err
 // call calls the store once. It does not end with Run's context, which would leave its
 // outcome unknown.
 func (m *Member) call(ctx context.Context, call func(context.Context) error) error {
-	ctx, cancel := context.WithTimeoutCause(
-		context.WithoutCancel(ctx),
-		m.attempt,
-		fmt.Errorf("no answer within %v", m.attempt),
-	)
+	late := fmt.Errorf("no answer within %v", m.attempt)
+	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), m.attempt, late)
 	defer cancel()
+
 	err := call(ctx)
 	if err != nil && ctx.Err() != nil {
 		return fmt.Errorf("%w (%w)", err, context.Cause(ctx))

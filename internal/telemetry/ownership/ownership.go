@@ -124,10 +124,7 @@ const MaxReport = 64 << 10
 
 // Reports returns what the owners other than me report, unless their heartbeats are as old as expiry.
 func Reports(
-	ctx context.Context,
-	store records.Store,
-	scope, me string,
-	expiry time.Duration,
+	ctx context.Context, store records.Store, scope, me string, expiry time.Duration,
 ) (reports [][]byte, err error) {
 	all, err := List(ctx, store, scope)
 	if err != nil {

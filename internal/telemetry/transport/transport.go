@@ -107,8 +107,10 @@ func (e *ProxyError) Unwrap() error { return e.Err }
 // Dial connects to a within 10 s or until ctx ends. ctx has no effect on the
 // connection. The error is a *DialError.
 func (t Transport) Dial(ctx context.Context, a Address) (net.Conn, error) {
-	dialing, cancel := context.WithTimeoutCause(ctx, dialTimeout, fmt.Errorf("no connection within %v", dialTimeout))
+	late := fmt.Errorf("no connection within %v: %w", dialTimeout, context.DeadlineExceeded)
+	dialing, cancel := context.WithTimeoutCause(ctx, dialTimeout, late)
 	defer cancel()
+
 	dial := a.dialAMQP
 	if t == WebSocket {
 		dial = a.dialWebSocket
@@ -116,11 +118,8 @@ func (t Transport) Dial(ctx context.Context, a Address) (net.Conn, error) {
 
 	c, err := dial(dialing)
 	if err != nil {
-		if over := dialing.Err(); over != nil { // what failed because of that does not matter
-			err = over
-			if cause := context.Cause(dialing); cause != over {
-				err = fmt.Errorf("%w: %w", over, cause)
-			}
+		if dialing.Err() != nil { // what failed because of that does not matter
+			err = context.Cause(dialing)
 		}
 
 		return nil, &DialError{Address: a, Transport: cmp.Or(t, AMQP), Err: err}

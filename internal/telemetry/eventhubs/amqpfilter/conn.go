@@ -38,7 +38,10 @@ const (
 // frames, at most MaxMessage.
 func New(c net.Conn) net.Conn {
 	return &conn{
-		Conn: c, in: bufio.NewReaderSize(c, maxFrame), sessions: map[uint16]*session{}, own: map[uint16]*session{},
+		Conn:     c,
+		in:       bufio.NewReaderSize(c, maxFrame),
+		sessions: map[uint16]*session{},
+		own:      map[uint16]*session{},
 	}
 }
 
@@ -79,6 +82,7 @@ func (c *conn) Read(p []byte) (int, error) {
 		if c.err != nil {
 			return 0, c.err
 		}
+
 		if c.filter(); len(c.ready) > 0 || c.err != nil {
 			continue
 		}
@@ -86,8 +90,10 @@ func (c *conn) Read(p []byte) (int, error) {
 			return 0, err
 		}
 	}
+
 	n := copy(p, c.ready)
 	c.ready = c.ready[n:]
+
 	return n, nil
 }
 
@@ -96,14 +102,17 @@ func (c *conn) filter() {
 	if cap(c.out) > maxPooled {
 		c.out = nil
 	}
+
 	c.out = c.out[:0]
 	for c.err == nil && len(c.out)+c.heldBytes < batch {
 		var frame []byte
 		if frame, c.err = c.next(); frame == nil {
 			break
 		}
+
 		c.err = c.frame(frame)
 	}
+
 	c.flush()
 	c.ready = c.out
 }
@@ -114,6 +123,7 @@ func (c *conn) next() ([]byte, error) {
 	if len(b) < headerSize {
 		return nil, nil
 	}
+
 	size := int(binary.BigEndian.Uint32(b))
 	switch {
 	case string(b[:4]) == "AMQP": // no frame is so large
@@ -123,18 +133,21 @@ func (c *conn) next() ([]byte, error) {
 	case size > len(b):
 		return nil, nil
 	}
+
 	_, err := c.in.Discard(size)
+
 	return b[:size:size], err
 }
 
 // perform returns the code of a frame's performative, 0 if it has none: it is a heartbeat or a header, or the library
 // fails.
 func perform(frame []byte) byte {
-	const at = headerSize
-	if len(frame) < at+3 || frame[at] != amqpvalue.Described || frame[at+1] != amqpvalue.SmallUlong {
+	body := frame[headerSize:]
+	if len(body) < 3 || body[0] != amqpvalue.Described || body[1] != amqpvalue.SmallUlong {
 		return 0
 	}
-	return frame[at+2]
+
+	return body[2]
 }
 
 func channelOf(frame []byte) uint16 { return binary.BigEndian.Uint16(frame[6:]) }
@@ -154,6 +167,7 @@ func (c *conn) frame(f []byte) error {
 	if reads && code == performTransfer {
 		return c.transfer(s, f)
 	}
+
 	c.flush()
 	var fields [11]amqpvalue.Value
 	switch {
@@ -161,23 +175,28 @@ func (c *conn) frame(f []byte) error {
 		performative(f, fields[:])
 		own, _ := fields[0].Uint()
 		c.sessions[channelOf(f)] = c.session(uint16(own))
+
 	case code == performEnd:
 		delete(c.sessions, channelOf(f))
 		c.mu.Lock()
 		maps.DeleteFunc(c.own, func(_ uint16, o *session) bool { return o == s })
 		c.mu.Unlock()
+
 	case reads && code == performAttach:
 		performative(f, fields[:])
 		if n, ok := fields[10].Uint(); ok && n > 0 {
 			s.max = max(int(min(n, MaxMessage)), messagesAt+sizes)
 		}
+
 	case reads && code == performFlow:
 		f = correct(f, func(fields []amqpvalue.Value) {
 			increase(fields, nextOutgoingID, -s.merged.Load())
 			fields[drain] = nil // the library asks for none, and would forget how much is on request
 		})
 	}
+
 	c.out = append(c.out, f...)
+
 	return nil
 }
 
@@ -196,17 +215,19 @@ func (c *conn) transfer(s *session, f []byte) error {
 	if !ok {
 		return errors.New("amqp: transfer cannot be read") // and must not pass: the library may find a message in it
 	}
+
 	more, _ := fields[5].Bool()
 	aborted, _ := fields[9].Bool()
 	head := f[: len(f)-len(payload) : len(f)-len(payload)]
+	if more || aborted {
+		c.flush()
+		c.pass(head, nil)
+	}
+
 	switch {
 	case aborted:
-		c.flush()
-		c.pass(head, nil)
 		s.drop()
 	case more:
-		c.flush()
-		c.pass(head, nil)
 		s.keep(payload)
 	case len(s.partial) == 0:
 		c.hold(s, head, payload)
@@ -215,6 +236,7 @@ func (c *conn) transfer(s *session, f []byte) error {
 		c.hold(s, head, s.partial)
 		s.drop()
 	}
+
 	return nil
 }
 
@@ -282,10 +304,12 @@ func (c *conn) Write(frame []byte) (int, error) {
 		c.mu.Lock()
 		c.own[channelOf(frame)] = &session{max: MaxMessage}
 		c.mu.Unlock()
+
 	case s != nil && code == performAttach:
 		if fromPartition(frame) && s.reads.Swap(true) {
 			return 0, errors.New("amqp: attach: a partition needs a session of its own")
 		}
+
 	case s != nil && code == performFlow:
 		n := s.merged.Load()
 		sent = correct(frame, func(fields []amqpvalue.Value) {
@@ -294,9 +318,11 @@ func (c *conn) Write(frame []byte) (int, error) {
 			increase(fields, linkCredit, -n)
 		})
 	}
+
 	if _, err := c.Conn.Write(sent); err != nil {
 		return 0, err
 	}
+
 	return len(frame), nil
 }
 
@@ -306,10 +332,12 @@ func fromPartition(attach []byte) bool {
 	var fields [6]amqpvalue.Value
 	performative(attach, fields[:])
 	receives, _ := fields[2].Bool()
+
 	_, source, _ := fields[5].Describe()
 	var address [1]amqpvalue.Value
 	source.Fields(address[:])
 	text, _ := address[0].Text()
+
 	return receives && bytes.Contains(bytes.ToLower(text), []byte("/partitions/"))
 }
 
@@ -335,7 +363,9 @@ func correct(flow []byte, change func(fields []amqpvalue.Value)) []byte {
 	if _, ok := performative(flow, fields[:]); !ok {
 		return flow
 	}
+
 	change(fields[:])
+
 	f := append([]byte{}, flow[:headerSize]...)
 	f = append(f, amqpvalue.Described, amqpvalue.SmallUlong, performFlow, amqpvalue.List32, 0, 0, 0, 0)
 	start := len(f)
@@ -346,7 +376,9 @@ func correct(flow []byte, change func(fields []amqpvalue.Value)) []byte {
 		}
 		f = append(f, field...)
 	}
+
 	binary.BigEndian.PutUint32(f[start-4:], uint32(len(f)-start))
 	binary.BigEndian.PutUint32(f, uint32(len(f)))
+
 	return f
 }

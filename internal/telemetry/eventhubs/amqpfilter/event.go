@@ -5,14 +5,15 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"errors"
+	"time"
 
 	"alertworker/internal/telemetry/amqpvalue"
 )
 
 // An Event is what the worker reads of a message.
 type Event struct {
-	Sequence int64 // x-opt-sequence-number; Unnumbered if the message has no readable one
-	Enqueued int64 // x-opt-enqueued-time, in milliseconds since 1970; 0 if it is not known
+	Sequence int64     // x-opt-sequence-number; Unnumbered if the message has no readable one
+	Enqueued time.Time // x-opt-enqueued-time, in UTC; zero if it is not known
 
 	// Undecodable is why the message could not be decoded, empty if it could.
 	Undecodable string
@@ -29,8 +30,6 @@ type Event struct {
 
 // Unnumbered is the sequence number of an Event whose message has none: the hub's begin at 0.
 const Unnumbered = -1
-
-const sequenceName = "x-opt-sequence-number"
 
 // mark begins the data section of every message that the filter makes. It is random, so that
 // a message from a connection without a filter is not taken for one.
@@ -138,63 +137,62 @@ func (e *Event) read(message []byte) error {
 		if !ok {
 			return errShort
 		}
+
 		message = rest
 		code, content, ok := section.Describe()
 		if !ok || code < sectionHeader || code > sectionFooter {
 			return errSection
 		}
+
 		switch {
 		case byte(code) == last && last == sectionData: // a body may have several
 		case byte(code) <= last, last >= sectionData && code != sectionFooter:
 			return errOrder
 		}
+
 		last = byte(code)
+		if content.IsNull() {
+			continue
+		}
 		if err := e.section(last, content); err != nil {
 			return err
 		}
 	}
+
 	if e.Sequence == Unnumbered {
 		return errSequence
 	}
+
 	return nil
 }
 
 // section reads what a section holds.
 func (e *Event) section(code byte, content amqpvalue.Value) error {
-	if content.IsNull() {
-		return nil
-	}
-	ok := true
 	switch code {
 	case sectionAnnotations:
 		return e.annotations(content)
 	case sectionProperties:
-		var fields [8]amqpvalue.Value
-		ok = content.Fields(fields[:])
-		for i, to := range [...]*[]byte{&e.ContentType, &e.ContentEncoding} {
-			if v := fields[6+i]; ok && !v.IsNull() {
-				*to, ok = v.Text()
-			}
-		}
+		return e.properties(content)
 	case sectionApplication:
-		entries, isMap := content.Entries()
-		for more := true; more; {
-			_, more = entries.Next()
-		}
-		if !isMap || !entries.Done() {
-			return errProperties
-		}
-		e.Properties = content
+		return e.application(content)
+
 	case sectionData:
-		var data []byte
-		if data, ok = content.Bytes(); len(e.Body) == 0 {
+		data, ok := content.Bytes()
+		if !ok {
+			return errField
+		}
+
+		if len(e.Body) == 0 {
 			e.Body = data
 		} else {
 			e.Body = append(e.Body, data...) // not into the message: the capacity of a Value is its length
 		}
+
 	case sectionSequence:
 		return errBody
+
 	case sectionValue:
+		var ok bool
 		if e.Body, ok = content.Text(); !ok {
 			e.Body, ok = content.Bytes()
 		}
@@ -202,9 +200,40 @@ func (e *Event) section(code byte, content amqpvalue.Value) error {
 			return errBody
 		}
 	}
+
+	return nil
+}
+
+// properties reads the properties of the message itself.
+func (e *Event) properties(content amqpvalue.Value) error {
+	var fields [8]amqpvalue.Value
+	ok := content.Fields(fields[:])
+	for i, to := range [...]*[]byte{&e.ContentType, &e.ContentEncoding} {
+		if v := fields[6+i]; ok && !v.IsNull() {
+			*to, ok = v.Text()
+		}
+	}
+
 	if !ok {
 		return errField
 	}
+
+	return nil
+}
+
+// application reads the properties that the device has set.
+func (e *Event) application(content amqpvalue.Value) error {
+	entries, isMap := content.Entries()
+	for more := true; more; {
+		_, more = entries.Next()
+	}
+
+	if !isMap || !entries.Done() {
+		return errProperties
+	}
+
+	e.Properties = content
+
 	return nil
 }
 
@@ -215,6 +244,7 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 	if !ok {
 		return errField
 	}
+
 	var err error
 	for {
 		key, _ := entries.Next()
@@ -222,31 +252,35 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 		if !ok {
 			break
 		}
+
 		name, _ := key.Text()
 		switch string(name) {
-		case sequenceName:
+		case "x-opt-sequence-number":
 			if e.Sequence, ok = value.Int(); !ok {
 				e.Sequence = Unnumbered
 			}
+
 		case "x-opt-offset":
 			if e.Offset, ok = value.Text(); !ok && !value.IsNull() {
 				err = errOffset
 			}
+
 		case "x-opt-enqueued-time":
-			if at, ok := value.Time(); ok {
-				e.Enqueued = at.UnixMilli()
-			} else if !value.IsNull() {
+			if e.Enqueued, ok = value.Time(); !ok && !value.IsNull() {
 				err = errEnqueued
 			}
+
 		case "iothub-connection-device-id":
 			e.Device, _ = value.Text()
 		case "iothub-message-source":
 			e.Source, _ = value.Text()
 		}
 	}
+
 	if !entries.Done() {
 		err = errShort
 	}
+
 	return err
 }
 
@@ -262,6 +296,7 @@ func (e *Event) undecodable(message []byte, cause error) {
 		Sequence: e.Sequence, Enqueued: e.Enqueued, Offset: e.Offset, Device: e.Device,
 		Undecodable: cause.Error(), Body: message[:kept:kept],
 	}
+
 	if len(e.Offset) > maxText {
 		e.Offset = nil
 	}
