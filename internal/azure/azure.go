@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -48,7 +49,8 @@ func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport.(*http.Transp
 type readOnly struct{ *http.Transport }
 
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
-	if r.Method == http.MethodGet || r.Method == http.MethodHead || r.Header.Get("x-ms-documentdb-isquery") != "" {
+	query := r.Header.Get("x-ms-documentdb-isquery") != ""
+	if query || slices.Contains([]string{http.MethodGet, http.MethodHead}, r.Method) {
 		return t.Transport.RoundTrip(r)
 	}
 
@@ -107,13 +109,10 @@ const maxName = 255
 func Name(key string) string {
 	var b strings.Builder
 	for i := range len(key) {
-		c := key[i]
-		switch {
-		case alphanumeric(c), c == '-', c == '_',
-			c == '.' && i > 0 && alphanumeric(key[i-1]) && i+1 < len(key) && alphanumeric(key[i+1]):
-			b.WriteByte(c)
-		default:
-			fmt.Fprintf(&b, "~%02X", c)
+		if plain(key, i) {
+			b.WriteByte(key[i])
+		} else {
+			fmt.Fprintf(&b, "~%02X", key[i])
 		}
 	}
 
@@ -126,6 +125,19 @@ func Name(key string) string {
 	return "~~" + hex.EncodeToString(sum[:])
 }
 
-func alphanumeric(c byte) bool {
-	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9'
+// plain reports whether the character of key at i stays as it is in a name.
+func plain(key string, i int) bool {
+	switch key[i] {
+	case '-', '_':
+		return true
+	case '.':
+		inside := i > 0 && i+1 < len(key)
+		return inside && alphanumeric(key[i-1]) && alphanumeric(key[i+1])
+	}
+
+	return alphanumeric(key[i])
 }
+
+const letters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+func alphanumeric(c byte) bool { return strings.IndexByte(letters+"0123456789", c) >= 0 }

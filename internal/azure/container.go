@@ -44,6 +44,7 @@ func (c *Container) Do(ctx context.Context, call func() error) error {
 	if err == nil || !c.missing(err) {
 		return err
 	}
+
 	if err := c.restore(ctx, start); err != nil {
 		return err
 	}
@@ -60,7 +61,9 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 		return ctx.Err()
 	}
 
-	if c.err == nil && missed.Before(c.tried) || c.err != nil && time.Since(c.tried) < restoreEvery {
+	restored := c.err == nil && missed.Before(c.tried)
+	failed := c.err != nil && time.Since(c.tried) < restoreEvery
+	if restored || failed {
 		return c.err
 	}
 
@@ -95,13 +98,10 @@ func (e *MissingError) Error() string {
 		return fmt.Sprintf("container %q: %v", e.Container, e.Err)
 	}
 
-	return fmt.Sprintf(
-		"container %q does not exist and could not be created; create it, or let the worker's key or identity "+
-			"create it (it tries again every %v): %v",
-		e.Container,
-		restoreEvery,
-		e.Err,
-	)
+	const text = "container %q does not exist and could not be created; create it, or let the worker's key or identity " +
+		"create it (it tries again every %v): %v"
+
+	return fmt.Sprintf(text, e.Container, restoreEvery, e.Err)
 }
 
 func (e *MissingError) Unwrap() error { return e.Err }

@@ -1,11 +1,13 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -134,20 +136,17 @@ func (p tokenFirst) Do(r *policy.Request) (*http.Response, error) {
 func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken, fetched <-chan struct{}, err error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
-	t := c.tokens[key]
-	if t == nil {
-		t = &token{}
-		c.tokens[key] = t
-	}
 
+	t := c.token(r)
 	if r.Claims != "" { // the service has just refused the token
 		t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
 	}
 
 	now := time.Now()
 	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
-	if (!valid || t.stale(now)) && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
+	stopping := c.ctx.Err()
+	idle := t.fetched == nil && !now.Before(t.next) && stopping == nil
+	if idle && (!valid || t.stale(now)) {
 		t.fetched = make(chan struct{})
 		c.work.Go(func() { c.fetch(t, r) })
 	}
@@ -159,20 +158,28 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 	case t.fetched != nil:
 		return azcore.AccessToken{}, t.fetched, nil
 
-	case c.ctx.Err() != nil:
-		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), c.ctx.Err()}
+	case stopping != nil:
+		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), stopping}
 
 	case t.err == nil:
-		err = &IdentityError{
-			fmt.Sprintf("no token for %s: the identity returned one that has expired; check this machine's clock", resource(r)),
-			nil,
-		}
+		const text = "no token for %s: the identity returned one that has expired; check this machine's clock"
+		err = &IdentityError{fmt.Sprintf(text, resource(r)), nil}
 
 	default:
 		err = t.err
 	}
 
 	return azcore.AccessToken{}, nil, err
+}
+
+// token returns the one for such requests, an empty one if there has been none. The caller holds c.mu.
+func (c *Credential) token(r policy.TokenRequestOptions) *token {
+	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
+	if c.tokens[key] == nil {
+		c.tokens[key] = &token{}
+	}
+
+	return c.tokens[key]
 }
 
 // stale reports whether t should be replaced although it may still be valid.
@@ -187,6 +194,7 @@ func (t *token) stale(now time.Time) bool {
 func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	ctx, cancel := context.WithTimeoutCause(c.ctx, acquireTimeout, fmt.Errorf("no answer within %v", acquireTimeout))
 	defer cancel()
+
 	got, err := c.source.GetToken(ctx, r)
 	if err != nil && ctx.Err() != nil {
 		err = context.Cause(ctx)
@@ -194,6 +202,7 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	t.err = nil
 	if err == nil {
 		t.AccessToken = got
@@ -225,7 +234,8 @@ func (e *IdentityError) HTTPStatus() int { return http.StatusUnauthorized }
 
 // Is finds a context's error; what is useful of other causes is in the text.
 func (e *IdentityError) Is(target error) bool {
-	return (target == context.Canceled || target == context.DeadlineExceeded) && errors.Is(e.cause, target)
+	ofContexts := []error{context.Canceled, context.DeadlineExceeded}
+	return slices.Contains(ofContexts, target) && errors.Is(e.cause, target)
 }
 
 // identities are readable names of what azidentity tries.
@@ -256,31 +266,28 @@ func summarize(text string) string {
 	var tried []string
 	advice := noIdentity
 	for attempt := range strings.SplitSeq("\n"+attempts, "\n\t") {
+		detail := answered.FindStringSubmatch(attempt)
 		switch {
 		case strings.TrimSpace(attempt) == "":
 
-		case strings.HasPrefix(attempt, "\t") && len(tried) > 0: // the answer that one got
-			if detail := answered.FindStringSubmatch(attempt); detail != nil {
-				advice = refusedIdentity
-				tried[len(tried)-1] += ", " + brief(detail[1]+detail[2])
-			}
+		case !strings.HasPrefix(attempt, "\t") || len(tried) == 0:
+			tried = append(tried, triedIdentity(attempt))
 
-		default:
-			end := strings.IndexAny(attempt, ": ")
-			if end < 0 {
-				end = len(attempt)
-			}
-
-			name := brief(attempt[:end])
-			if known, ok := identities[name]; ok {
-				name = known
-			}
-
-			tried = append(tried, name+": "+brief(strings.TrimLeft(attempt[end:], ": ")))
+		case detail != nil: // the answer that one got
+			advice = refusedIdentity
+			tried[len(tried)-1] += ", " + brief(detail[1]+detail[2])
 		}
 	}
 
 	return "tried " + strings.Join(tried, "; ") + ". To fix: " + advice
+}
+
+// triedIdentity returns the readable name of the identity in the line of one attempt, and why it failed.
+func triedIdentity(attempt string) string {
+	end := strings.IndexAny(attempt+":", ": ")
+	name := brief(attempt[:end])
+
+	return cmp.Or(identities[name], name) + ": " + brief(strings.TrimLeft(attempt[end:], ": "))
 }
 
 // answered finds the essential parts of a response, which azidentity prints in full.
@@ -306,5 +313,6 @@ func CosmosScope(endpoint string) policy.TokenRequestOptions {
 	scheme, rest, _ := strings.Cut(endpoint, "://")
 	host, _, _ := strings.Cut(rest, "/")
 	host, _, _ = strings.Cut(host, ":")
+
 	return policy.TokenRequestOptions{Scopes: []string{scheme + "://" + host + "/.default"}, EnableCAE: true}
 }

@@ -12,8 +12,12 @@ import (
 // does not contain address, which could be a misplaced secret.
 func CheckEndpoint(address, example string) error {
 	u, err := url.Parse(address)
+	if err != nil {
+		return fmt.Errorf("must be a URL such as %s", example)
+	}
+
 	switch {
-	case err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https":
+	case u.Host == "", u.Scheme != "http" && u.Scheme != "https":
 		return fmt.Errorf("must be a URL such as %s", example)
 
 	case u.User != nil || u.RawQuery != "" || u.Fragment != "":

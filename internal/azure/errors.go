@@ -1,6 +1,7 @@
 package azure
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -22,9 +23,9 @@ const (
 	maxPause = 500 * time.Millisecond
 )
 
-// ShouldRetry pauses and then reports whether to retry a call whose try-th try, counted
-// from 0, failed with err. After a conflict (404, 409, 412), or when the service was
-// busy or did not answer, the pause is short and random, or what Retry-After asks for. It
+// ShouldRetry reports whether to retry a call whose try-th try, counted from 0, failed with
+// err. After a conflict (404, 409, 412) it does so at once. When the service was busy or did
+// not answer, it pauses before: shortly and for a random time, or as Retry-After asks for. It
 // returns false after six tries, when a retry cannot help, and when ctx would end
 // before the pause. OnFailedTry sees what is retried for want of a useful answer.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
@@ -32,25 +33,22 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 		return false
 	}
 
-	pause := min(minPause<<try, maxPause)
-	pause += rand.N(pause)
-
-	if answer := Answer(err); answer.RawResponse != nil {
-		noContainer := answer.ErrorCode == "ContainerNotFound" || answer.ErrorCode == "ResourceNotFound"
-		switch status := answer.StatusCode; {
-		case status == http.StatusNotFound && noContainer:
-			return false
-		case status == http.StatusNotFound, status == http.StatusConflict, status == http.StatusPreconditionFailed:
-			return true
-		case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == 449, status >= 500:
-			pause = max(pause, retryAfter(answer.RawResponse))
-		default:
-			return false
-		}
-	} else if permanent(err) {
+	var asked time.Duration // for a pause, by the service
+	answer := Answer(err)
+	switch {
+	case answer.RawResponse == nil && permanent(err):
 		return false
+	case answer.RawResponse == nil: // none came
+	case conflict(answer):
+		return true
+	case !busy(answer.StatusCode):
+		return false
+	default:
+		asked = retryAfter(answer.RawResponse)
 	}
 
+	pause := min(minPause<<try, maxPause)
+	pause = max(pause+rand.N(pause), asked)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
 		return false
 	}
@@ -60,6 +58,31 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 	}
 
 	return backoff.Sleep(ctx, pause)
+}
+
+// conflict reports whether others have changed what a call was about, so that it may succeed when it has looked again.
+func conflict(answer *azcore.ResponseError) bool {
+	switch answer.StatusCode {
+	case http.StatusNotFound:
+		return answer.ErrorCode != "ContainerNotFound" && answer.ErrorCode != "ResourceNotFound"
+	case http.StatusConflict, http.StatusPreconditionFailed:
+		return true
+	}
+
+	return false
+}
+
+// statusRetryWith is how Cosmos DB says that a call should be repeated.
+const statusRetryWith = 449
+
+// busy reports whether a service that answers with this status may do better soon.
+func busy(status int) bool {
+	switch status {
+	case http.StatusRequestTimeout, http.StatusTooManyRequests, statusRetryWith:
+		return true
+	}
+
+	return status >= http.StatusInternalServerError
 }
 
 // failedTry is the key of OnFailedTry in a context.
@@ -74,20 +97,31 @@ func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
 // permanent reports whether a retry of a call that got no answer cannot help.
 func permanent(err error) bool {
 	var never interface{ NonRetriable() }
+	return errors.As(err, &never) || unknownHost(err)
+}
+
+// unknownHost reports whether a service has no address.
+func unknownHost(err error) bool {
 	var dns *net.DNSError
-	return errors.As(err, &never) || errors.As(err, &dns) && dns.IsNotFound
+	return errors.As(err, &dns) && dns.IsNotFound
+}
+
+// pauses are the headers in which a service says how long to wait, and what they count.
+var pauses = []struct {
+	header string
+	unit   time.Duration
+}{
+	{"Retry-After-Ms", time.Millisecond},
+	{"X-Ms-Retry-After-Ms", time.Millisecond},
+	{"Retry-After", time.Second},
 }
 
 // retryAfter returns how long the service asks to wait, or 0.
 func retryAfter(resp *http.Response) time.Duration {
-	for _, name := range []string{"Retry-After-Ms", "X-Ms-Retry-After-Ms"} {
-		if ms, err := strconv.Atoi(resp.Header.Get(name)); err == nil {
-			return time.Duration(ms) * time.Millisecond
+	for _, p := range pauses {
+		if n, err := strconv.Atoi(resp.Header.Get(p.header)); err == nil {
+			return time.Duration(n) * p.unit
 		}
-	}
-
-	if s, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil {
-		return time.Duration(s) * time.Second
 	}
 
 	return 0
@@ -98,10 +132,6 @@ func retryAfter(resp *http.Response) time.Duration {
 // signatures, which a URL may hold. The result wraps what is harmless in err: an
 // *azcore.ResponseError, a context's error, a net error.
 func Explain(err error) error {
-	if err == nil {
-		return nil
-	}
-
 	var already *explained
 	if errors.As(err, &already) {
 		return err
@@ -113,49 +143,60 @@ func Explain(err error) error {
 	}
 
 	var refused readOnlyError
-	var resp *azcore.ResponseError
-	var link *url.Error
-	switch {
-	case errors.As(err, &refused):
+	if errors.As(err, &refused) {
 		return refused
+	}
 
-	case errors.As(err, &resp):
-		text := strconv.Itoa(resp.StatusCode)
-		if resp.ErrorCode != "" {
-			text += " " + resp.ErrorCode
-		}
+	var resp *azcore.ResponseError
+	if errors.As(err, &resp) {
+		return &explained{said(resp), resp}
+	}
 
-		if advice := advise(resp.StatusCode, resp.ErrorCode); advice != "" {
-			text += ": " + advice
-		}
-
-		return &explained{text, resp}
-
-	case errors.As(err, &link):
-		host := "the service"
-		if u, e := url.Parse(link.URL); e == nil {
-			host = u.Host
-		}
-
-		text := fmt.Sprintf("no answer from %s: %v", host, link.Err)
-		var dns *net.DNSError
-		if errors.As(err, &dns) && dns.IsNotFound {
-			text += ": check the account's name"
-		}
-
-		return &explained{text, link.Err}
+	var link *url.Error
+	if errors.As(err, &link) {
+		return &explained{unanswered(link), link.Err}
 	}
 
 	return err
 }
 
+// said returns what a service answered and what to do about it.
+func said(resp *azcore.ResponseError) string {
+	text := strconv.Itoa(resp.StatusCode)
+	if resp.ErrorCode != "" {
+		text += " " + resp.ErrorCode
+	}
+
+	if advice := advise(resp.StatusCode, resp.ErrorCode); advice != "" {
+		text += ": " + advice
+	}
+
+	return text
+}
+
+// unanswered returns which service did not answer, and why.
+func unanswered(link *url.Error) string {
+	host := "the service"
+	if u, err := url.Parse(link.URL); err == nil {
+		host = u.Host
+	}
+
+	text := fmt.Sprintf("no answer from %s: %v", host, link.Err)
+	if unknownHost(link) {
+		text += ": check the account's name"
+	}
+
+	return text
+}
+
 // AddHint adds to the error of a service that did not answer which variable has its address.
 // What a service answered says itself what to do (Explain), and so does the lack of a token.
 func AddHint(err error, variable string) error {
-	if err == nil || Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError)) ||
-		errors.As(err, new(*IdentityError)) {
+	answered := Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError))
+	if err == nil || answered || errors.As(err, new(*IdentityError)) {
 		return err
 	}
+
 	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
 }
 
@@ -185,25 +226,28 @@ func Refused(err error) bool {
 	return errors.As(err, new(*IdentityError)) || status == http.StatusUnauthorized || status == http.StatusForbidden
 }
 
-// advise returns what to do about an answer; may be empty.
-func advise(status int, code string) string {
-	switch {
-	case code == "ContainerNotFound":
-		return "the container does not exist: the worker creates it if permitted; otherwise create it"
-	case code == "ContainerBeingDeleted":
-		return "the container is being deleted: wait a minute; the worker then creates it if permitted"
-	case code == "AccountIsDisabled":
-		return "the storage account is disabled"
-	case code == "AuthenticationFailed", status == http.StatusUnauthorized:
-		return "the credentials were rejected: check the account's name and its key, signature or identity"
-	case code == "ResourceNotFound":
-		return "the account or the resource does not exist: check the account's name"
-	case status == http.StatusForbidden:
-		return "not permitted: check the key, or that the signature or identity can read, write and create (role Storage " +
-			"Blob Data Contributor), and that the account's network rules allow this machine"
+// adviceByCode and adviceByStatus are what to do about an answer. The code says more.
+var (
+	adviceByCode = map[string]string{
+		"ContainerNotFound":     "the container does not exist: the worker creates it if permitted; otherwise create it",
+		"ContainerBeingDeleted": "the container is being deleted: wait a minute; the worker then creates it if permitted",
+		"AccountIsDisabled":     "the storage account is disabled",
+		"AuthenticationFailed":  rejected,
+		"ResourceNotFound":      "the account or the resource does not exist: check the account's name",
 	}
 
-	return ""
+	adviceByStatus = map[int]string{
+		http.StatusUnauthorized: rejected,
+		http.StatusForbidden: "not permitted: check the key, or that the signature or identity can read, write and create " +
+			"(role Storage Blob Data Contributor), and that the account's network rules allow this machine",
+	}
+)
+
+const rejected = "the credentials were rejected: check the account's name and its key, signature or identity"
+
+// advise returns what to do about an answer; may be empty.
+func advise(status int, code string) string {
+	return cmp.Or(adviceByCode[code], adviceByStatus[status])
 }
 
 // Explained returns cause, which a service answered, with a text of one line that says what to do about it.
