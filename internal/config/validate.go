@@ -23,7 +23,6 @@ import (
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
 )
 
@@ -398,7 +397,7 @@ func (c *Config) validateReplicas(e *configError) {
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
 	between(e, "DRAIN_TIMEOUT", c.DrainTimeout, time.Second, 10*time.Minute)
 	e.addIf(
-		!e.has("BALANCE_INTERVAL") && !ownership.Shareable(c.OwnershipExpiry, c.BalanceInterval),
+		!e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval,
 		"OWNERSHIP_EXPIRY",
 		"is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading",
 		Plain(c.OwnershipExpiry),

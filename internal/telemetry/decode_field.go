@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 	"unicode/utf8"
@@ -52,38 +53,48 @@ func parseWords(texts []string) (words []word) {
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one := finding{rank: p.rank, value: number.value, reason: number.reason}
 	switch {
-	case p.time && one.reason != ReasonNull:
-		one.value, one.reason = 0, ReasonNotANumber
-		t, ok := UnixTime(number.value)
-
-		if v[0] == '"' {
-			t, ok = ParseTime(s.unquote(v))
-		} else if number.reason != ReasonOK || v[0] == 't' || v[0] == 'f' {
-			ok = false
-		}
-
-		if ok {
-			one.value, one.reason = float64(t.UnixMicro()), ReasonOK
-		}
-
-	case len(p.words) > 0 && one.reason != ReasonNull:
-		one.value, one.reason = 0, ReasonOK
-		if v[0] == '"' {
-			v = bytes.TrimSpace(s.unquote(v))
-		}
-
-		for i, w := range p.words {
-			if bytes.EqualFold(v, w.text) || number.reason == ReasonOK && number.value == w.number {
-				one.value = float64(i + 1)
-				break
-			}
-		}
-
+	case one.reason == ReasonNull:
+	case p.time:
+		one.value, one.reason = s.instant(v, number)
+	case len(p.words) > 0:
+		one.value, one.reason = p.word(s, v, number), ReasonOK
 	case p.valid != nil && one.reason == ReasonOK && (one.value < p.valid.From || one.value > p.valid.To):
 		one.value, one.reason = 0, ReasonInvalid
 	}
 
 	return one
+}
+
+// instant returns the time that v is, in Unix µs.
+func (s *scanner) instant(v []byte, number finding) (float64, Reason) {
+	t, ok := UnixTime(number.value)
+	switch v[0] {
+	case '"':
+		t, ok = ParseTime(s.unquote(v))
+	case 't', 'f': // numbers elsewhere
+		ok = false
+	default:
+		ok = ok && number.reason == ReasonOK
+	}
+
+	if !ok {
+		return 0, ReasonNotANumber
+	}
+
+	return float64(t.UnixMicro()), ReasonOK
+}
+
+// word returns the position of the word that v is, counted from 1, or 0 if it is none.
+func (p *path) word(s *scanner, v []byte, number finding) float64 {
+	if v[0] == '"' {
+		v = bytes.TrimSpace(s.unquote(v))
+	}
+
+	i := slices.IndexFunc(p.words, func(w word) bool {
+		return bytes.EqualFold(v, w.text) || number.reason == ReasonOK && number.value == w.number
+	})
+
+	return float64(i + 1)
 }
 
 // parsePaths reads a list of dotted paths.

@@ -50,6 +50,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	// Partitions are kept while consumers settle: the member does not get ctx.
 	owning, stopOwning := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopOwning()
+
 	var members, others, consumers sync.WaitGroup
 	members.Go(func() { h.member.Run(owning) })
 	others.Go(func() { h.watch(working) })
@@ -165,6 +166,7 @@ func (h *hub) consume(ctx context.Context, p *partition, r *ownedPartition, cons
 	var reader sync.WaitGroup
 	defer reader.Wait()
 	defer stop()
+
 	reader.Go(func() { p.read(reading) })
 
 	return consume(ctx, p)
@@ -245,10 +247,9 @@ func (h *hub) state(stats *telemetry.SourceStats) {
 		if p.hasRival() {
 			fault = p.rival
 		}
-
 		p.mu.Unlock()
-		of := stats.Faults
 
+		of := stats.Faults
 		if l != nil {
 			stats.Reading++
 			of = stats.AtRisk

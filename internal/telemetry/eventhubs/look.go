@@ -22,11 +22,13 @@ func openLook(ctx context.Context, config Config) (*look, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	state, err := s.questions.ask(ctx, every)
 	if err != nil {
 		s.Close()
 		return nil, s.explain(ctx, s.endpoint(), err)
 	}
+
 	return &look{s, state}, nil
 }
 
@@ -46,11 +48,13 @@ func (l *look) read(
 		return err
 	}
 	defer l.source.questions.release(c)
+
 	link, err := c.attach(ctx, id, at.restart()[0], false, func() int { return credit })
 	if err != nil {
 		return err
 	}
 	defer link.close()
+
 	var kept texts
 	for {
 		waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
@@ -62,10 +66,12 @@ func (l *look) read(
 		case err != nil:
 			return err
 		}
+
 		events := link.take(nil, m, &kept)
 		for i := range events {
 			at.follow(&events[i])
 		}
+
 		if !take(events) {
 			return nil
 		}

@@ -50,11 +50,13 @@ func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) b
 func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
 	opening, cancel := context.WithTimeout(ctx, cs.source.queryLimit)
 	defer cancel()
+
 	c, err := cs.acquire(opening)
 	if err != nil {
 		return hubState{}, expired(opening, err)
 	}
 	defer cs.release(c)
+
 	t, err := c.config.token(opening, c.audience)
 	if err != nil {
 		return hubState{}, expired(opening, err)

@@ -38,6 +38,7 @@ func (s Snapshot) Events() (all []telemetry.Event) {
 	for _, p := range s.Partitions {
 		all = append(all, p.Events...)
 	}
+
 	return all
 }
 
@@ -51,6 +52,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 		return Snapshot{}, err
 	}
 	defer l.source.Close()
+
 	states := make([]PartitionState, len(l.hub.partitions))
 	var probing errgroup.Group
 	probing.SetLimit(probeLinks)
@@ -63,6 +65,7 @@ func Probe(ctx context.Context, config Config, perPartition int) (Snapshot, erro
 			Enqueued: end.LastEnqueuedOn,
 			Empty:    end.IsEmpty,
 		}
+
 		if !p.Empty && perPartition > 0 {
 			probing.Go(func() error { return l.newest(ctx, p, perPartition) })
 		}
@@ -83,6 +86,7 @@ func (l *look) newest(ctx context.Context, p *PartitionState, n int) error {
 		p.Events = append(p.Events, events...)
 		return at.reached() < p.Last
 	})
+
 	switch {
 	case busy(err):
 		p.Busy = true

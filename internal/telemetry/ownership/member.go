@@ -36,7 +36,8 @@ type Config struct {
 	Owner string // different from every other's, now and later
 
 	// Interval is how often a member writes its heartbeat and lists. Expiry is how
-	// long one that writes none keeps its partitions: at least twice Interval.
+	// long one that writes none keeps its partitions: at least twice Interval, so that a live member does not lose its
+	// partitions because one heartbeat is late.
 	Interval time.Duration
 	Expiry   time.Duration
 

@@ -19,10 +19,6 @@ import (
 	"alertworker/internal/records"
 )
 
-// Shareable reports whether members can share partitions with these times: a live one must
-// not lose its partitions because one heartbeat is late.
-func Shareable(expiry, interval time.Duration) bool { return expiry >= 2*interval }
-
 // Of a scope, namespace/hub/consumer group, a partition's record is <scope>/ownership/<partition>
 // and a replica's heartbeat <scope>/owner/<owner>. One listing returns both.
 const (
