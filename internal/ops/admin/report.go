@@ -200,24 +200,19 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 
 // mutedAt says which mute time of the rules was about a reading in an event; empty if none was.
 func mutedAt(set *rules.Set, views []rules.View, e *telemetry.Event) string {
-	for _, v := range views {
-		about := rules.Subject{
-			Device:   e.Device,
-			Rule:     v.Rule.Name,
-			Enqueued: e.Enqueued,
-			Property: func(name string) string {
-				p := e.Properties.Get(name)
-				if p.IsNull() {
-					return ""
-				}
-				return p.String()
-			},
+	property := func(name string) string {
+		p := e.Properties.Get(name)
+		if p.IsNull() {
+			return ""
 		}
-
-		for i := range set.Mutes {
-			if v.Counts() && set.Mutes[i].Matches(&about) {
-				return fmt.Sprintf("rule %s, %v", v.Rule.Name, set.Mutes[i].Times)
-			}
+		return p.String()
+	}
+	about := rules.Subject{Device: e.Device, Enqueued: e.Enqueued, Property: property}
+	for _, v := range views {
+		about.Rule = v.Rule.Name
+		mutes := func(m rules.Mute) bool { return m.Matches(&about) }
+		if i := slices.IndexFunc(set.Mutes, mutes); i >= 0 && v.Counts() {
+			return fmt.Sprintf("rule %s, %v", v.Rule.Name, set.Mutes[i].Times)
 		}
 	}
 
@@ -243,23 +238,8 @@ func (r Readings) WriteText(out io.Writer) error {
 func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
 	var parts []string
 	for i := range views {
-		v := &views[i]
-		switch name := which(v.Rule.Name, ""); {
-		case v.Rule.Silence():
-		case v.Excluded != nil && v.Reason == telemetry.ReasonOK:
-			has := cmp.Or(v.Excluded.Seen(e), "missing")
-			parts = append(parts, fmt.Sprintf("%s, but the rule %s does not look at it: %s is %s, not %s",
-				v.Rule.Text(v.Value), v.Rule.Name, v.Excluded.Name, has, humanize.Or(v.Excluded.Values)))
-		case v.Excluded != nil || v.Reason == telemetry.ReasonMissing:
-		case v.Counts():
-			parts = append(parts, compared(e, v))
-		case v.Reason == telemetry.ReasonOK:
-			parts = append(parts, fmt.Sprintf("%s, but the rule %s says nothing about it: no number at %s",
-				v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base))
-		case v.Reason == telemetry.ReasonNotANumber:
-			parts = append(parts, notANumber(e, v.Rule)+name)
-		case v.Reason.Decoded():
-			parts = append(parts, v.Reason.Text()+name)
+		if text := foundBy(&views[i], e); text != "" {
+			parts = append(parts, text)
 		}
 	}
 
@@ -273,26 +253,59 @@ func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) stri
 	return reason.Text()
 }
 
+// foundBy says what the rule of v finds in an event; empty if that is not worth a word.
+func foundBy(v *rules.View, e *telemetry.Event) string {
+	name := which(v.Rule.Name, "")
+	hasReading := v.Reason == telemetry.ReasonOK
+
+	switch {
+	case v.Rule.Silence() || v.Reason == telemetry.ReasonMissing:
+		return ""
+
+	case v.Excluded != nil && hasReading:
+		has := cmp.Or(v.Excluded.Seen(e), "missing")
+		return fmt.Sprintf("%s, but the rule %s does not look at it: %s is %s, not %s",
+			v.Rule.Text(v.Value), v.Rule.Name, v.Excluded.Name, has, humanize.Or(v.Excluded.Values))
+
+	case v.Excluded != nil:
+		return ""
+
+	case v.Counts():
+		return compared(e, v)
+
+	case hasReading:
+		return fmt.Sprintf("%s, but the rule %s says nothing about it: no number at %s",
+			v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base)
+
+	case v.Reason == telemetry.ReasonNotANumber:
+		return notANumber(e, v.Rule) + name
+
+	case v.Reason.Decoded():
+		return v.Reason.Text() + name
+	}
+
+	return ""
+}
+
 // notANumber says what an event has instead of one where a rule looks.
 func notANumber(e *telemetry.Event, rule *rules.Rule) string {
 	for path := range strings.SplitSeq(rule.Field, ",") {
-		text := telemetry.TextAt(e.Body, path)
-		if text == "" {
-			continue
+		if text := telemetry.TextAt(e.Body, path); text != "" {
+			return fmt.Sprintf("%s at %s is not a number%s", text, path, commaHint(text))
 		}
-
-		says := fmt.Sprintf("%s at %s is not a number", text, path)
-
-		if before, after, comma := strings.Cut(strings.Trim(text, `"`), ","); comma {
-			if _, ok := telemetry.ParseNumber([]byte(before + "." + after)); ok {
-				says += ": the device must write a decimal point"
-			}
-		}
-
-		return says
 	}
 
 	return telemetry.ReasonNotANumber.Text()
+}
+
+// commaHint says what is wrong with a number that has a comma; empty if text is none.
+func commaHint(text string) string {
+	before, after, hasComma := strings.Cut(strings.Trim(text, `"`), ",")
+	_, isNumber := telemetry.ParseNumber([]byte(before + "." + after))
+	if !hasComma || !isNumber {
+		return ""
+	}
+	return ": the device must write a decimal point"
 }
 
 // compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that
@@ -301,9 +314,10 @@ func compared(e *telemetry.Event, v *rules.View) (text string) {
 	for i := range v.Rule.Levels {
 		level := &v.Rule.Levels[i]
 		limit, kind := level.LimitFor(v.Base, e.Properties)
-		own, reached := level.Override != "" && kind == rules.OverrideUsed, v.Rule.Breaching(v.Value, limit)
-		if reached || i == 0 {
-			text = reaches(!reached, v.Rule, level, limit, own) + which(v.Rule.Name, level.Name)
+		isOwn := level.Override != "" && kind == rules.OverrideUsed
+		isReached := v.Rule.Breaching(v.Value, limit)
+		if isReached || i == 0 {
+			text = reaches(!isReached, v.Rule, level, limit, isOwn) + which(v.Rule.Name, level.Name)
 		}
 	}
 

@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -116,38 +117,28 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence, set rules.Set)
 	return text
 }
 
+// matching is Matching without what it says of rules.
 func (s Shared) matching(ctx context.Context, one muting.Silence) string {
 	if s.Records == nil {
 		return "how many devices match is not known: only rules with state know devices"
 	}
 
-	known := map[string]bool{} // devices: whether one matches
-	var mu sync.Mutex
-	add := func(device string) {
-		mu.Lock()
-		defer mu.Unlock()
-		known[device] = one.MayMatch(device)
-	}
+	var known devices
 	err := s.each(ctx, s.Ledgers, nil, func(name, _ string) error {
 		c, err := ledger.Look(ctx, s.Records, name)
 		for _, a := range c.Alarms {
-			add(string(a.Device))
+			known.add(string(a.Device))
 		}
 		return err
 	})
 
 	if s.Rosters != "" {
 		err = errors.Join(err, s.each(ctx, s.Rosters, nil, func(name, _ string) error {
-			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
-			if err = errors.Join(err, why); err != nil || r == nil {
-				return err
-			}
-
+			r, err := s.roster(ctx, name)
 			for i := range r.Len() {
-				add(r.Name(i))
+				known.add(r.Name(i))
 			}
-
-			return nil
+			return err
 		}))
 	}
 
@@ -155,14 +146,34 @@ func (s Shared) matching(ctx context.Context, one muting.Silence) string {
 		return "how many devices match is not known: " + strings.ReplaceAll(err.Error(), "\n", "; ")
 	}
 
-	matching := 0
-	for _, matches := range known {
-		if matches {
-			matching++
-		}
-	}
+	all := slices.Collect(maps.Keys(known.names))
+	matching := slices.DeleteFunc(slices.Clone(all), func(device string) bool { return !one.MayMatch(device) })
 
-	return fmt.Sprintf("%d of %s", matching, humanize.Count(len(known), "known device"))
+	return fmt.Sprintf("%d of %s", len(matching), humanize.Count(len(all), "known device"))
+}
+
+// devices are names, to which several goroutines add.
+type devices struct {
+	mu    sync.Mutex
+	names map[string]struct{}
+}
+
+func (d *devices) add(name string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.names == nil {
+		d.names = map[string]struct{}{}
+	}
+	d.names[name] = struct{}{}
+}
+
+// roster reads a roster. It is empty if there is an error, or if it was deleted just now.
+func (s Shared) roster(ctx context.Context, name string) (*roster.Roster, error) {
+	r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
+	if err = errors.Join(err, why); err != nil || r == nil {
+		return new(roster.Roster), err
+	}
+	return r, nil
 }
 
 // each calls read with every record in a folder, but those of some partitions, a few at a time.
@@ -195,6 +206,7 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 		Device:    string(a.Device),
 		Rule:      a.Rule,
 		Level:     a.Level,
+		Phase:     phaseOf(a),
 		Since:     a.Since,
 		Value:     float64(a.Value),
 		Limit:     float64(a.Limit),
@@ -205,19 +217,24 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 		state.Since, state.Arrived = a.DeviceSince, a.Since
 	}
 
-	switch {
-	case a.Since.IsZero():
-	case a.Open:
-		state.Phase = rules.Open
-	default:
-		state.Phase = rules.Pending
-	}
-
-	if a.Due != nil && !(a.Silence && a.Open) { // else it is the silence that is due
+	isSilent := a.Silence && a.Open // then it is the silence that is due
+	if a.Due != nil && !isSilent {
 		state.Due = a.Due.Enqueued
 	}
 
 	return state
+}
+
+// phaseOf returns the phase of an alarm of a ledger.
+func phaseOf(a ledger.Alarm) rules.Phase {
+	switch {
+	case a.Since.IsZero():
+		return rules.Normal
+	case a.Open:
+		return rules.Open
+	}
+
+	return rules.Pending
 }
 
 // letters adds the device's dead letters that this replica did not keep.
@@ -229,22 +246,29 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 		}
 
 		for _, l := range page {
-			if l.Alert.Device != device || slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID }) {
-				continue
+			isKnown := slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID })
+			if l.Alert.Device == device && !isKnown {
+				f.ended = append(f.ended, letterOf(l, s.Name(l.Receiver)))
 			}
-
-			e := deliveryOf(l.Alert, s.Name(l.Receiver))
-			e.At = l.Kept
-			e.Reason = l.Reason
-			e.Letter = l.ID
-			f.ended = append(f.ended, e)
 		}
 
-		if n += len(page); n >= maxLetters {
+		n += len(page)
+		if n >= maxLetters {
 			return fmt.Errorf("there are more than %d dead letters: see alertworker deadletters list", maxLetters)
 		}
 	}
 
 	slices.SortStableFunc(f.ended, func(a, b pastDelivery) int { return b.At.Compare(a.At) })
+
 	return nil
+}
+
+// letterOf returns the delivery that ended as a dead letter.
+func letterOf(l deadletter.Letter, receiver string) pastDelivery {
+	e := deliveryOf(l.Alert, receiver)
+	e.At = l.Kept
+	e.Reason = l.Reason
+	e.Letter = l.ID
+
+	return e
 }

@@ -102,19 +102,22 @@ func (f findings) letter() *pastDelivery {
 // undelivered returns the last dead letter, unless its receiver has since taken another of the device and level.
 func (f findings) undelivered() *pastDelivery {
 	l := f.letter()
-	if l == nil || f.last(func(e pastDelivery) bool {
-		return e.Reason == "" && e.Receiver == l.Receiver && e.Rule == l.Rule && e.Level == l.Level && e.At.After(l.At)
-	}) != nil {
+	if l == nil || f.last(l.isFollowedBy) != nil {
 		return nil
 	}
 
-	for _, g := range f.of(l.Rule, l.Level) {
-		if g.Receiver == l.Receiver && g.delivered().After(l.At) {
-			return nil // by another replica, or a replay
-		}
+	tookAnother := func(g gateState) bool { return g.Receiver == l.Receiver && g.delivered().After(l.At) }
+	if slices.ContainsFunc(f.of(l.Rule, l.Level), tookAnother) {
+		return nil // by another replica, or a replay
 	}
 
 	return l
+}
+
+// isFollowedBy reports whether e is a later one that the same receiver took, of the same level.
+func (d pastDelivery) isFollowedBy(e pastDelivery) bool {
+	isSameLevel := e.Rule == d.Rule && e.Level == d.Level
+	return isSameLevel && e.Receiver == d.Receiver && e.Reason == "" && e.At.After(d.At)
 }
 
 // of returns the windows of one level of a rule.
@@ -126,8 +129,8 @@ func (f findings) of(rule, level string) []gateState {
 // one was, in which case one that is not known will do; nil if there is none.
 func (f findings) window() *gateState {
 	gates, known := f.gates, true
-	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Decision == partition.Notified {
-		gates, known = f.of(h.Reading.Rule, h.Reading.Level), false
+	if r := f.lastReading(); r != nil && r.Decision == partition.Notified {
+		gates, known = f.of(r.Rule, r.Level), false
 	}
 
 	if len(gates) == 0 {
@@ -140,6 +143,28 @@ func (f findings) window() *gateState {
 	}
 
 	return &last
+}
+
+// lastReading returns the last reading of the device that is remembered; nil if there is none.
+func (f findings) lastReading() *partition.Reading {
+	if f.state.Last == nil {
+		return nil
+	}
+	return f.state.Last.Reading
+}
+
+// undecodable returns the device's last event if that has no reading; nil if it has one, or is not remembered.
+func (f findings) undecodable() *partition.Undecodable {
+	if f.state.Last == nil || f.state.Last.Undecodable == nil {
+		return nil
+	}
+
+	u, r := f.state.Last.Undecodable, f.state.Last.Reading
+	if r != nil && !u.Enqueued.After(r.Enqueued) && u.Sequence <= r.Sequence {
+		return nil
+	}
+
+	return u
 }
 
 // why returns the status of the device and, in a sentence, why it has not been alerted about, what is silenced, and
@@ -177,16 +202,12 @@ func (f findings) reason() (code, text string) {
 		return whySilent, "Its " + f.alarmText(alarm)
 	}
 
-	if h := f.state.Last; h != nil {
-		if u := h.Undecodable; u != nil &&
-			(h.Reading == nil || u.Enqueued.After(h.Reading.Enqueued) || u.Sequence > h.Reading.Sequence) {
-			return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s",
-				f.at(u.Enqueued), h.Partition, u.Sequence, u.Reason.Text())
-		}
-
-		if h.Reading != nil {
-			return f.read(*h.Reading)
-		}
+	if u := f.undecodable(); u != nil {
+		return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s",
+			f.at(u.Enqueued), f.state.Last.Partition, u.Sequence, u.Reason.Text())
+	}
+	if r := f.lastReading(); r != nil {
+		return f.read(*r)
 	}
 
 	switch {
@@ -237,13 +258,6 @@ func (f findings) neverHeard() string {
 // worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
 // that is pending; one whose recovery is due.
 func (f findings) worst() (worst partition.AlarmState) {
-	rank := func(s partition.AlarmState) int {
-		n := 2 * int(s.Phase)
-		if s.Silence || s.Phase == rules.Normal && !s.Due.IsZero() {
-			n++
-		}
-		return n
-	}
 	for _, s := range f.state.Alarms {
 		if rank(s) > rank(worst) {
 			worst = s
@@ -251,6 +265,17 @@ func (f findings) worst() (worst partition.AlarmState) {
 	}
 
 	return worst
+}
+
+// rank is higher for an alarm that matters more.
+func rank(s partition.AlarmState) int {
+	n := 2 * int(s.Phase)
+	isDue := s.Phase == rules.Normal && !s.Due.IsZero()
+	if s.Silence || isDue {
+		n++
+	}
+
+	return n
 }
 
 // read is why for a device whose last event had the reading r, which is settled: from what the worker decided about it.
