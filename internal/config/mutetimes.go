@@ -34,51 +34,60 @@ func (r *rulesReader) mutes(n ast.Node) {
 // mute reads when and about what nobody wants to know.
 func (r *rulesReader) mute(n ast.Node) rules.Mute {
 	values := r.mapping(n, "days", "from", "to", "zone", "device", "rule", "where")
-	times := &rules.Times{Days: rules.EveryDay, To: rules.MinutesOfDay, Zone: r.zone}
-
-	if at := values["days"]; at != nil {
-		times.Days = r.days(at)
+	times := &rules.Times{
+		Days: readOr(rules.EveryDay, values["days"], r.days),
+		From: readOr(0, values["from"], func(n ast.Node) int { return r.timeOfDay(n, "from", rules.MinutesOfDay-1) }),
+		To: readOr(rules.MinutesOfDay, values["to"], func(n ast.Node) int {
+			return r.timeOfDay(n, "to", rules.MinutesOfDay)
+		}),
+		Zone: readOr(r.zone, values["zone"], r.timeZone),
 	}
 
-	if at := values["from"]; at != nil {
-		times.From = r.timeOfDay(at, "from", rules.MinutesOfDay-1)
+	r.wrongIf(times.Always(), n, "a mute has no end: must have days, or from and to")
+
+	m := rules.Mute{
+		Device: r.text(values["device"], "device", checkPrintable(maxMatcher)),
+		Rule:   readOr("", values["rule"], r.nameOfRule),
+		Times:  times,
 	}
-
-	if at := values["to"]; at != nil {
-		times.To = r.timeOfDay(at, "to", rules.MinutesOfDay)
-	}
-
-	if at := values["zone"]; at != nil {
-		times.Zone = r.timeZone(at)
-	}
-
-	if times.Always() {
-		r.wrong(n, "a mute has no end: must have days, or from and to")
-	}
-
-	m := rules.Mute{Times: times, Device: r.text(values["device"], "device", checkPrintable(maxMatcher))}
-
-	if at := values["rule"]; at != nil {
-		m.Rule = scalar(at)
-		var names []string
-		for i := range r.set.Rules {
-			names = append(names, r.set.Rules[i].Name)
-		}
-
-		if !slices.Contains(names, m.Rule) {
-			r.wrong(at, "rule is %s, which is not the name of a rule%s", show(m.Rule), didYouMean(m.Rule, names))
-		}
-	}
-
 	if at := values["where"]; at != nil {
-		var both bool
-		m.Property, m.Value, both = strings.Cut(r.text(at, "where", checkPrintable(maxMatcher)), "=")
-		if !both || m.Value == "" || checkProperty(m.Property) != nil {
-			r.mustBe(at, "where", "the name of an application property and its value, such as site=berlin")
-		}
+		m.Property, m.Value = r.where(at)
 	}
 
 	return m
+}
+
+// readOr returns what read makes of n, and otherwise if n is nil.
+func readOr[T any](otherwise T, n ast.Node, read func(ast.Node) T) T {
+	if n == nil {
+		return otherwise
+	}
+	return read(n)
+}
+
+// nameOfRule reads the name of one of the rules, which have been read.
+func (r *rulesReader) nameOfRule(n ast.Node) string {
+	name := scalar(n)
+	names := make([]string, len(r.set.Rules))
+	for i := range r.set.Rules {
+		names[i] = r.set.Rules[i].Name
+	}
+
+	if !slices.Contains(names, name) {
+		r.wrong(n, "rule is %s, which is not the name of a rule%s", show(name), didYouMean(name, names))
+	}
+
+	return name
+}
+
+// where reads the name of an application property and what it must be.
+func (r *rulesReader) where(n ast.Node) (property, value string) {
+	property, value, _ = strings.Cut(r.text(n, "where", checkPrintable(maxMatcher)), "=")
+	if value == "" || checkProperty(property) != nil {
+		r.mustBe(n, "where", "the name of an application property and its value, such as site=berlin")
+	}
+
+	return property, value
 }
 
 // weekdays are the names of days, by time.Weekday.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/url"
 	"os"
+	"slices"
 	"strings"
 )
 
@@ -21,25 +22,28 @@ func (s signal) enabled() (bool, error) {
 	variable, endpoint := s.setting("ENDPOINT")
 	chooser := "OTEL_" + string(s) + "_EXPORTER"
 	exporter := get(chooser)
-	if s == metrics && exporter != "otlp" && variable == "OTEL_EXPORTER_OTLP_ENDPOINT" {
-		return false, nil // who scrapes them does not want them twice
-	}
-	if endpoint == "" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true") || exporter == "none" {
+
+	// Who scrapes metrics does not want them twice.
+	isScraped := s == metrics && exporter != "otlp" && variable == "OTEL_EXPORTER_OTLP_ENDPOINT"
+	isOff := exporter == "none" || strings.EqualFold(get("OTEL_SDK_DISABLED"), "true")
+	if isScraped || isOff || endpoint == "" {
 		return false, nil
 	}
+
 	if exporter != "" && exporter != "otlp" {
 		return false, fmt.Errorf("%s: must be otlp, or none to disable the export", chooser)
 	}
+
 	if variable, protocol := s.setting("PROTOCOL"); protocol == "grpc" {
 		return false, fmt.Errorf("%s: gRPC is not supported: use http/protobuf, by convention on port 4318", variable)
 	}
 
 	u, err := url.Parse(endpoint)
-	switch {
-	case err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "":
+	if err != nil || !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Hostname() == "" {
 		return false, fmt.Errorf("%s: must be a URL such as http://host:4318 or https://…", variable)
+	}
 
-	case u.User != nil:
+	if u.User != nil {
 		return false, fmt.Errorf(
 			"%s: credentials in the URL are not sent: put them into OTEL_EXPORTER_OTLP_HEADERS as authorization=Basic%%20…",
 			variable,
@@ -57,6 +61,7 @@ func (s signal) setting(name string) (variable, value string) {
 	if get(variable) == "" {
 		variable = "OTEL_EXPORTER_OTLP_" + name
 	}
+
 	return variable, get(variable)
 }
 
