@@ -525,7 +525,7 @@ const maxFile = 64 << 10
 // ReadFile returns what is in the file at path. Its errors do not hold the path if that
 // looks like a secret itself.
 func ReadFile(path string) ([]byte, error) {
-	content, err := readFile(path)
+	content, err := readFile(path, maxFile)
 	if err == nil {
 		err = checkContent(content)
 	}
@@ -533,12 +533,16 @@ func ReadFile(path string) ([]byte, error) {
 		return content, nil
 	}
 
+	return nil, fmt.Errorf("the file %s %w", show(path), withoutPath(err))
+}
+
+// withoutPath returns why a file cannot be used, without naming it: what continues "the file …".
+func withoutPath(err error) error {
 	var named *os.PathError
 	if errors.As(err, &named) {
-		err = fmt.Errorf("cannot be read: %w", named.Err)
+		return fmt.Errorf("cannot be read: %w", named.Err)
 	}
-
-	return nil, fmt.Errorf("the file %s %w", show(path), err)
+	return err
 }
 
 // checkContent checks what was read of a file. The error continues "the file …".
@@ -555,8 +559,8 @@ func checkContent(content []byte) error {
 	return nil
 }
 
-// readFile returns the first maxFile+1 bytes of a file.
-func readFile(path string) ([]byte, error) {
+// readFile returns a file, or of a larger one the first most+1 bytes.
+func readFile(path string, most int64) ([]byte, error) {
 	// Opening a pipe would wait for its other end, so look before.
 	info, err := os.Stat(path)
 	if err != nil {
@@ -572,7 +576,7 @@ func readFile(path string) ([]byte, error) {
 	}
 	defer f.Close()
 
-	return io.ReadAll(io.LimitReader(f, maxFile+1))
+	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // A Variable describes one variable of the environment.

@@ -82,10 +82,10 @@ func (m mistakes) Error() string {
 }
 
 // parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say
-// otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is
-// only that.
-func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
-	r := &rulesReader{ruleDefaults: defaults}
+// otherwise. text is UTF-8, and read reads other files that it names. An error is mistakes, all of them; after one in
+// the YAML itself there is only that.
+func parseRules(text []byte, defaults ruleDefaults, read func(name string) ([]byte, error)) (rules.Set, error) {
+	r := &rulesReader{ruleDefaults: defaults, read: read}
 	if root := r.document(text); root != nil {
 		r.file(root)
 	}
@@ -104,6 +104,7 @@ func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
 // check that follows complains.
 type rulesReader struct {
 	ruleDefaults
+	read     func(name string) ([]byte, error) // the first maxDevicesFile+1 bytes of a file
 	set      rules.Set
 	mistakes mistakes
 }
@@ -373,6 +374,7 @@ var ruleKeys = []string{
 	"is",
 	"silent",
 	"forget",
+	"expect",
 	"clear",
 	"hysteresis",
 	"clear_for",
@@ -411,6 +413,7 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Resolved:   r.flagOr(r.resolved, values["resolved"], "resolved"),
 		Valid:      r.valid(values["valid"]),
 		Only:       r.only(values["only"]),
+		Expect:     r.expect(values["expect"]),
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
@@ -492,6 +495,13 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		forget != nil && !silent,
 		forget,
 		"forget is set without silent: it says when a silent device is forgotten",
+	)
+
+	expect := values["expect"]
+	r.wrongIf(
+		expect != nil && !silent,
+		expect,
+		"expect is set without silent: it names devices that are silent although nobody has ever heard them",
 	)
 
 	per := values["per"]

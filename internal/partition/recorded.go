@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -44,13 +45,19 @@ func (r *Recorded) ID() string { return r.id }
 // Log returns what the throttle store calls the partition.
 func (r *Recorded) Log() string { return r.logName }
 
-// Take takes the next events.
-func (r *Recorded) Take(events []telemetry.Event) { r.take(events) }
+// Take takes the next events. Devices that were never heard are expected since the first of all.
+func (r *Recorded) Take(events []telemetry.Event) {
+	if r.unheard != nil && r.lastRead == (telemetry.Position{}) {
+		r.unheard.Await(events[0].Enqueued.UnixMilli())
+	}
+
+	r.take(events)
+}
 
 // Watch opens the alarms of devices that have fallen silent by now, as if the hub had just said that nothing more has
-// come. elsewhere says when other partitions have heard devices: see roster.File.Elsewhere. It returns when others may
+// come. elsewhere says what other partitions say of devices: see roster.File.Elsewhere. It returns when others may
 // have fallen silent, in Unix ms. A rule has to be about silence.
-func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roster.Asked]int64) (next int64) {
+func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roster.Asked]roster.Told) (next int64) {
 	w := r.unheard
 	w.ProveAll(now)
 	if q := w.Look(now, false); len(q.Elsewhere) > 0 {
@@ -67,10 +74,12 @@ func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roste
 	return w.Next(now.UnixMilli())
 }
 
-// LastOf returns when the partition has heard a device last, in Unix ms; 0 if never. A rule has to be about silence.
-func (r *Recorded) LastOf(a roster.Asked) (last int64) {
-	r.unheard.View(func(o *roster.Roster) { last = o.LastOf(a.Device, a.Hears) })
-	return last
+// Tell adds to t what the partition says of a device. A rule has to be about silence.
+func (r *Recorded) Tell(a roster.Asked, t *roster.Told) {
+	r.unheard.View(func(o *roster.Roster) {
+		o.Tell(a, t)
+		t.Proven = math.MaxInt64 // a recording ends
+	})
 }
 
 // IsDue reports whether n is what is due of key.

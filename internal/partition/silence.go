@@ -41,9 +41,9 @@ func (s *Stream) watch() {
 			return
 		}
 
-		heard, others := s.askElsewhere(q.Elsewhere)
-		w.Answer(heard, others)
-		if heard == nil {
+		told, others := s.askElsewhere(q.Elsewhere)
+		w.Answer(told, others)
+		if told == nil {
 			return
 		}
 	}
@@ -72,17 +72,27 @@ func (s *Stream) askHub() *silence.Proof {
 	return &p
 }
 
-// askElsewhere asks the rosters of other partitions when they have heard devices: see silence.Watch.Answer.
-func (s *Stream) askElsewhere(asked []roster.Asked) (heard map[roster.Asked]int64, others int) {
+// askElsewhere asks the rosters of other partitions about devices: see silence.Watch.Answer.
+func (s *Stream) askElsewhere(asked []roster.Asked) (told map[roster.Asked]roster.Told, others int) {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askElsewhereLimit, fmt.Errorf("no answer within %v", askElsewhereLimit))
 	defer cancel()
-	heard, others, err := s.Roster(s.id).Elsewhere(ctx, asked)
+	var partitions []string
+	var err error
+	if slices.ContainsFunc(asked, func(a roster.Asked) bool { return a.Rule != "" }) {
+		partitions, err = s.partition.All(ctx)
+	}
+	if err != nil {
+		s.warn("cannot ask the hub for its partitions; alerts about silent devices wait", err)
+		return nil, 1
+	}
+
+	told, others, err = s.Roster(s.id).Elsewhere(ctx, asked, partitions)
 	if err != nil {
 		s.warn("cannot read which devices other partitions have heard; alerts about silent devices wait", err)
 		return nil, 1
 	}
 
-	return heard, others
+	return told, others
 }
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.

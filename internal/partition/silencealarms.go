@@ -105,11 +105,11 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 	s.become(key, next)
 }
 
-// Lit implements silence.Alarms.
-func (s silenceAlarms) Lit(rule int, at telemetry.Position) {
+// Over implements silence.Alarms.
+func (s silenceAlarms) Over(rule int, device string, at telemetry.Position) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	key := alarmKey{notify.Partition(s.id), s.level(rule)}
+	key := alarmKey{device, s.level(rule)}
 	s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
 }
 
@@ -178,6 +178,9 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	}
 }
 
+// awaiting is the partition that awaits devices which nobody has heard. Every hub has it.
+const awaiting = "0"
+
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is
 // about silence.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
@@ -192,6 +195,10 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 			Field:  r.reads.Field,
 			Says:   r.says(),
 			Forget: r.Forget,
+			Shares: len(r.Expect) > 0,
+		}
+		if reg.id == awaiting {
+			watched[i].Awaits = r.Expect
 		}
 	}
 

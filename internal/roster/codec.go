@@ -25,6 +25,7 @@ type header struct {
 	Sequence   int64     `json:"sequence"`
 	Offset     string    `json:"offset,omitempty"`
 	Time       time.Time `json:"time,omitzero"`
+	Proven     int64     `json:"proven,omitempty"`
 	Columns    []Column  `json:"columns"`
 	Devices    int       `json:"devices"`
 }
@@ -34,7 +35,16 @@ type header struct {
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
 	p := r.Position
-	first, err := json.Marshal(header{format, p.Generation, p.Sequence, p.Offset, p.Time.UTC(), r.columns, len(r.names)})
+	first, err := json.Marshal(header{
+		Format:     format,
+		Generation: p.Generation,
+		Sequence:   p.Sequence,
+		Offset:     p.Offset,
+		Time:       p.Time.UTC(),
+		Proven:     r.Proven,
+		Columns:    r.columns,
+		Devices:    len(r.names),
+	})
 	if err != nil {
 		panic(err) // strings and integers, and a time that a store has returned
 	}
@@ -96,6 +106,7 @@ func Decode(packed []byte) (*Roster, error) {
 
 	r := New(in.Columns)
 	copy(r.columns, in.Columns)
+	r.Proven = in.Proven
 	r.Position = telemetry.Position{
 		Generation: in.Generation,
 		Sequence:   in.Sequence,
@@ -182,11 +193,12 @@ func (r *reader) text() string {
 // KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
-	to.Position = r.Position
+	to.Position, to.Proven = r.Position, r.Proven
 	from := make([]int, len(columns))
 	for i := range to.columns {
 		c := &to.columns[i]
 		if from[i] = r.source(*c); from[i] < 0 {
+			c.Floor = later(c.Floor, Place{r.Position.Sequence, now}) // what came before nobody has heard for it
 			continue
 		}
 

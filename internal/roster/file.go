@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"strings"
 	"time"
 
@@ -58,18 +59,56 @@ func (f *File) Write(ctx context.Context, content []byte) error {
 }
 
 // An Asked is a device, and what its events must have to count: see Column.Hears.
-type Asked struct{ Hears, Device string }
+type Asked struct {
+	Hears, Device string
+	Rule          string // that awaits the device; empty: none does
+	Since         int64  // then since when, in Unix ms
+}
 
-// Elsewhere returns when other partitions, whose rosters are beside f, have heard devices last, in Unix ms; 0: not at
-// all. others is how many there are. Rosters that cannot be understood have heard nothing. It may be called at any
-// time.
-func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]int64, others int, err error) {
-	heard = map[Asked]int64{}
-	for _, a := range asked {
-		heard[a] = 0
+// Told is what rosters say of a device. Times are in Unix ms.
+type Told struct {
+	Heard int64 // the last time that it was; 0: not at all
+	// of one that is awaited: from when on it is silent if Heard is 0, and what is proven by all of the rosters: see
+	// Roster.Proven. 0: a roster is missing, or nobody heard for the rule
+	Deadline, Proven int64
+}
+
+// Complete is what nobody says of a device.
+var Complete = Told{Proven: math.MaxInt64}
+
+// Tell adds to t what r says of a device.
+func (r *Roster) Tell(a Asked, t *Told) {
+	t.Heard = max(t.Heard, r.LastOf(a.Device, a.Hears))
+	column := r.Column(a.Rule)
+	if column < 0 || r.columns[column].Idle != 0 || r.columns[column].Hears != a.Hears {
+		t.Proven = 0
+		return
 	}
 
-	all, err := records.All(ctx, f.Store, f.Name[:strings.LastIndex(f.Name, "/")+1])
+	_, deadline := r.Silence(column, Heard{Sequence: Awaited, Time: a.Since})
+	t.Deadline = max(t.Deadline, deadline)
+	t.Proven = min(t.Proven, r.Proven)
+}
+
+// Elsewhere returns what other partitions, whose rosters are beside f, say of devices. others is how many there are.
+// Rosters that cannot be understood say nothing. It may be called at any time. partitions are those of the hub: for
+// devices that are awaited.
+func (f *File) Elsewhere(
+	ctx context.Context, asked []Asked, partitions []string,
+) (told map[Asked]Told, others int, err error) {
+	told = map[Asked]Told{}
+	for _, a := range asked {
+		told[a] = Complete
+	}
+
+	folder := f.Name[:strings.LastIndex(f.Name, "/")+1]
+	missing := map[string]bool{}
+	for _, id := range partitions {
+		missing[folder+id] = true
+	}
+	delete(missing, f.Name)
+
+	all, err := records.All(ctx, f.Store, folder)
 	if err != nil {
 		return nil, 0, fmt.Errorf("list rosters: %w", err)
 	}
@@ -85,13 +124,27 @@ func (f *File) Elsewhere(ctx context.Context, asked []Asked) (heard map[Asked]in
 		}
 
 		others++
+		if r == nil {
+			continue
+		}
 
-		for a, at := range heard {
-			if r != nil {
-				heard[a] = max(at, r.LastOf(a.Device, a.Hears))
+		for a, t := range told {
+			proven := t.Proven
+			r.Tell(a, &t)
+			if !missing[record.Name] { // the hub has no such partition any more
+				t.Proven = proven
 			}
+			told[a] = t
+		}
+		delete(missing, record.Name)
+	}
+
+	if len(missing) > 0 || len(partitions) == 0 {
+		for a, t := range told {
+			t.Proven = 0
+			told[a] = t
 		}
 	}
 
-	return heard, others, nil
+	return told, others, nil
 }

@@ -29,8 +29,12 @@ type Heard struct {
 // Excluded is the Quiet of a device of which a rule expects nothing, because of its Only.
 const Excluded = math.MaxInt64 - 1
 
+// Awaited is the Sequence of a device that a rule expects to hear from although nobody has heard it: its Time is since
+// when. If its Quiet is Excluded, another partition has heard it.
+const Awaited = -2
+
 // Expected reports whether a rule expects something of a device of which h is the last event.
-func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded }
+func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded && h.Sequence != Awaited }
 
 // A Place is one in the partition.
 type Place struct {
@@ -65,6 +69,8 @@ const MaxColumns = 64
 type Roster struct {
 	// Position: everything up to here has been heard.
 	Position telemetry.Position
+	// Proven: every event that the hub has taken by then has been heard, in Unix ms; 0: not known.
+	Proven int64
 
 	columns []Column
 	index   index
@@ -166,8 +172,8 @@ func (r *Roster) LastOf(name, hears string) (at int64) {
 	}
 
 	for i := range r.columns {
-		if r.columns[i].Hears == hears {
-			at = max(at, r.Heard(device, i).Time)
+		if h := r.Heard(device, i); r.columns[i].Hears == hears && h.Sequence != Awaited {
+			at = max(at, h.Time)
 		}
 	}
 
@@ -179,6 +185,20 @@ func (r *Roster) Hear(device, column int, h Heard) {
 	if at := device*len(r.columns) + column; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {
 		r.set(at, h)
 	}
+}
+
+// Await has a rule expect to hear from a device since a time, in Unix ms, unless it is known.
+func (r *Roster) Await(name string, column int, since int64) {
+	if device := r.Add(name); device >= 0 && r.Heard(device, column).Time == 0 {
+		r.Hear(device, column, Heard{Sequence: Awaited, Time: since})
+	}
+}
+
+// HeardElsewhere has a rule expect nothing of a device that it awaits.
+func (r *Roster) HeardElsewhere(device, column int) {
+	h := r.Heard(device, column)
+	h.Quiet = Excluded
+	r.set(device*len(r.columns)+column, h)
 }
 
 func (r *Roster) set(at int, h Heard) {
@@ -271,8 +291,8 @@ func (r *Roster) Rebase(to telemetry.Position) {
 	}
 
 	for i := range r.heard {
-		if r.heard[i].Time != 0 {
-			r.heard[i].Sequence = -1
+		if h := &r.heard[i]; h.Time != 0 && h.Sequence != Awaited {
+			h.Sequence = -1
 		}
 	}
 }

@@ -255,9 +255,70 @@ func TestElsewhere(t *testing.T) {
 	}
 	oven, kiln := roster.Asked{Device: "oven"}, roster.Asked{Device: "kiln"}
 	other := roster.Asked{Hears: "temperature", Device: "oven"}
-	heard, others, err := (&roster.File{Store: store, Name: "group/roster/0"}).Elsewhere(t.Context(), []roster.Asked{oven, kiln, other})
-	if want := map[roster.Asked]int64{oven: 400, kiln: 0, other: 0}; err != nil || others != 3 || !maps.Equal(heard, want) {
-		t.Errorf("%v of %d partitions, %v; want %v of 3", heard, others, err, want)
+	told, others, err := (&roster.File{Store: store, Name: "group/roster/0"}).Elsewhere(t.Context(), []roster.Asked{oven, kiln, other}, nil)
+	if want := map[roster.Asked]roster.Told{oven: {Heard: 400}, kiln: {}, other: {}}; err != nil || others != 3 || !maps.Equal(told, want) {
+		t.Errorf("%v of %d partitions, %v; want %v of 3", told, others, err, want)
+	}
+}
+
+// Of a device that is awaited, the rosters of the hub's partitions say whether it was heard, when they call it silent,
+// and how far all of them are complete.
+func TestAwaited(t *testing.T) {
+	const since, limit = 1000, 15 * 60_000
+	awaited := roster.Asked{Device: "ghost", Rule: "offline", Since: since}
+	for _, tt := range []struct {
+		name       string
+		others     []func(r *roster.Roster) *roster.Roster // rosters of partition 1 and further ones; nil: there is none
+		partitions []string
+		want       roster.Told
+	}{
+		{"there is one partition", nil, []string{"0"}, roster.Complete},
+		{"the least proof counts", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { r.Proven = 700; return r },
+			func(r *roster.Roster) *roster.Roster { r.Proven = 500; return r },
+		}, []string{"0", "1", "2"}, roster.Told{Deadline: since + limit, Proven: 500}},
+		{"the latest floor counts", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { r.Raise(roster.Place{Time: 2000}); return r },
+			func(r *roster.Roster) *roster.Roster { return r },
+		}, []string{"0", "1", "2"}, roster.Told{Deadline: 2000 + limit, Proven: 900}},
+		{"one has heard it", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { r.Hear(r.Add("ghost"), 0, roster.Heard{Time: 5}); return r },
+		}, []string{"0", "1"}, roster.Told{Heard: 5, Deadline: since + limit, Proven: 900}},
+		{"one awaits it", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { r.Await("ghost", 0, 5); return r },
+		}, []string{"0", "1"}, roster.Told{Deadline: since + limit, Proven: 900}},
+		{"a roster is missing", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { return r },
+		}, []string{"0", "1", "2"}, roster.Told{Deadline: since + limit}},
+		{"the hub has no such partition any more", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { return r },
+			func(r *roster.Roster) *roster.Roster { r.Proven = 1; return r },
+		}, []string{"0", "1"}, roster.Told{Deadline: since + limit, Proven: 900}},
+		{"nobody hears for the rule", []func(r *roster.Roster) *roster.Roster{
+			func(r *roster.Roster) *roster.Roster { return r.With(columns("other"), 1) },
+		}, []string{"0", "1"}, roster.Told{}},
+		{"a rule is new", []func(r *roster.Roster) *roster.Roster{
+			func(*roster.Roster) *roster.Roster {
+				r := roster.New([]roster.Column{{Rule: "probe", Hears: "temp"}})
+				r.Proven = 900
+				return r.With(columns("offline"), 3000)
+			},
+		}, []string{"0", "1"}, roster.Told{Deadline: 3000 + limit, Proven: 900}},
+		{"the hub does not say", nil, nil, roster.Told{}},
+	} {
+		store := &records.Memory{}
+		for i, change := range tt.others {
+			r := roster.New(columns("offline"))
+			r.Proven = 900
+			file := &roster.File{Store: store, Name: fmt.Sprint("roster/", i+1)}
+			if err := file.Write(t.Context(), change(r).Encode()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		told, _, err := (&roster.File{Store: store, Name: "roster/0"}).Elsewhere(t.Context(), []roster.Asked{awaited}, tt.partitions)
+		if err != nil || told[awaited] != tt.want {
+			t.Errorf("%s: %+v, %v; want %+v", tt.name, told[awaited], err, tt.want)
+		}
 	}
 }
 

@@ -11,6 +11,9 @@ import (
 // elsewhereEvery is how often other partitions are asked at most, if there are any: that reads all of their rosters.
 const elsewhereEvery = 30 * time.Second
 
+// Told is what other partitions say of a device.
+type Told = roster.Told
+
 // An Asked is a device that may be heard in another partition now: the hub has more partitions, or another place.
 type Asked = roster.Asked
 
@@ -19,7 +22,7 @@ type elsewhere struct {
 	suspects map[key]suspect
 	unknown  bool            // whether any of them has not been asked about
 	asked    map[key]suspect // suspects when we last asked
-	heard    map[Asked]int64 // the answer; nil if there is none
+	told     map[Asked]Told  // the answer; nil if there is none
 	at       time.Time       // when we asked
 	asking   bool
 	others   int // partitions that have answered
@@ -27,49 +30,55 @@ type elsewhere struct {
 
 // A suspect is a device that is overdue. A gap that is read later may put its deadline off: then others are asked again.
 type suspect struct {
-	here     int64 // when it was heard in this partition
+	asked    Asked
+	here     int64 // when it was heard in this partition; 0: it is awaited
 	deadline int64
 }
 
 // moved reports whether another partition has heard a device, which is overdue by the rule of k, later than this one
 // did.
-func (e *elsewhere) moved(k key, a Asked, s suspect, now time.Time) bool {
+func (e *elsewhere) moved(k key, s suspect, now time.Time) bool {
 	e.suspects[k] = s
 	if !e.answered(k, s, now) {
 		e.unknown = true
 		return false
 	}
-	return e.heard[a] > s.here
+	return e.told[s.asked].Heard > s.here
+}
+
+// again has other partitions be asked again, if it is time for that.
+func (e *elsewhere) again(now time.Time) {
+	e.unknown = e.unknown || now.Sub(e.at) >= elsewhereEvery
 }
 
 // answered reports whether other partitions were asked lately about the device of k, which has been overdue since the
 // same deadline.
 func (e *elsewhere) answered(k key, s suspect, now time.Time) bool {
 	was, known := e.asked[k]
-	return known && was == s && e.heard != nil && now.Sub(e.at) < maxFresh
+	return known && was == s && e.told != nil && now.Sub(e.at) < maxFresh
 }
 
-func (e *elsewhere) questions(rules []Rule, now time.Time) []Asked {
+func (e *elsewhere) questions(now time.Time) []Asked {
 	if e.asking || !e.unknown || e.others > 0 && now.Sub(e.at) < elsewhereEvery {
 		return nil
 	}
 	e.asking = true
 	e.asked = maps.Clone(e.suspects)
-	e.heard = nil
+	e.told = nil
 	e.at = now
 	all := map[Asked]bool{}
 	for k := range e.asked {
-		all[Asked{Hears: rules[k.rule].Hears, Device: k.device}] = true
+		all[e.asked[k].asked] = true
 	}
 	return slices.Collect(maps.Keys(all))
 }
 
-// Answer records when other partitions, of which there are so many, have heard the devices that Look asked for, in Unix
-// ms, 0 if they have not; nil if that is not known.
-func (w *Watch) Answer(heard map[Asked]int64, others int) {
+// Answer records what other partitions, of which there are so many, say of the devices that Look asked for; nil if that
+// is not known.
+func (w *Watch) Answer(told map[Asked]Told, others int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.elsewhere.asking = false
-	w.elsewhere.heard = heard
+	w.elsewhere.told = told
 	w.elsewhere.others = others
 }

@@ -24,15 +24,17 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	unproven := waiting
 	clear(w.elsewhere.suspects)
 	w.elsewhere.unknown = false
+	unproven = w.owesProof(now) || unproven
 	for rule := range w.rules {
 		unproven = w.look(rule, now) || unproven
+		unproven = w.lookAwaited(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
 	}
 	if unproven && !w.asking && !now.Before(w.next) {
 		w.asking, q.Hub = true, true
 		w.next = now.Add(askEvery)
 	}
-	q.Elsewhere = w.elsewhere.questions(w.rules, now)
+	q.Elsewhere = w.elsewhere.questions(now)
 	return q
 }
 
@@ -57,13 +59,13 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		h := w.roster.Heard(device, rule)
 		name := w.roster.Name(device)
 		since, deadline := w.roster.Silence(rule, h)
-		suspected := suspect{h.Time, deadline}
+		suspected := suspect{Asked{Hears: r.Hears, Device: name}, h.Time, deadline}
 		_, open := w.open[key{rule, name}]
 		over := max(until, now.UnixMilli()) >= deadline && !open
 		switch {
-		case h.Time == 0, until >= h.Time+r.Forget.Milliseconds():
+		case h.Time == 0, h.Sequence == roster.Awaited, until >= h.Time+r.Forget.Milliseconds():
 		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
-		case over && w.elsewhere.moved(key{rule, name}, Asked{Hears: r.Hears, Device: name}, suspected, now):
+		case over && w.elsewhere.moved(key{rule, name}, suspected, now):
 			w.log.Info("a device is heard in another partition now", zap.String("device", name))
 			w.roster.Forget(device, rule)
 		case until < deadline:
@@ -124,7 +126,7 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 		return true
 	case n.again > 0 && n.again*2 >= n.all:
 		delete(w.open, whole)
-		w.alarms.Lit(rule, w.read)
+		w.alarms.Over(rule, w.whole, w.read)
 		w.roster.Restart(rule, roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)})
 		return true
 	case n.all == 0, until >= dark.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
@@ -144,7 +146,7 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 	for device := w.roster.Len() - 1; device >= 0; device-- {
 		h := w.roster.Heard(device, rule)
 		switch {
-		case h.Time == 0:
+		case h.Time == 0, h.Sequence == roster.Awaited:
 		case until >= h.Time+forget:
 			name := w.roster.Name(device)
 			w.log.Info("a device has been silent for so long that it is no longer watched",
@@ -182,7 +184,7 @@ func (w *Watch) Forget(name string) (read int64, known bool) {
 	w.roster.Remove(name)
 	w.alarms.Unwatched(name, true)
 	w.written = time.Time{} // the roster is written soon
-	w.kept.Offset = ""
+	w.changed = true
 	w.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
 	return w.read.Sequence, true
 }
@@ -230,7 +232,9 @@ func (w *Watch) Next(now int64) int64 {
 			if h.Time == 0 {
 				continue
 			}
-			next = min(next, h.Time+w.rules[rule].Forget.Milliseconds())
+			if h.Sequence != roster.Awaited {
+				next = min(next, h.Time+w.rules[rule].Forget.Milliseconds())
+			}
 			if _, open := w.open[key{rule, w.roster.Name(device)}]; !open {
 				_, deadline := w.roster.Silence(rule, h)
 				next = min(next, deadline)

@@ -20,16 +20,26 @@ type Saved struct {
 // Save writes the roster, if it is time for that, or if this is the last time.
 func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	w.mu.Lock()
-	if w.read == w.kept || !last && w.found && time.Since(w.written) < saveEvery {
+	now := time.Now()
+	proven := int64(0) // unless others need to know
+	if w.shares() {
+		proven = w.provenUntil(now, maxFresh)
+	}
+
+	nothing := w.read == w.kept && !w.changed && proven-w.roster.Proven < saveEvery.Milliseconds()
+	if nothing || !last && w.found && now.Sub(w.written) < saveEvery {
 		w.mu.Unlock()
 		return Saved{}
 	}
+
+	w.roster.Proven = max(w.roster.Proven, proven)
+	w.changed = false
 	read := w.read
 	if r := w.roster; read.Offset != "" && !read.NotAfter(r.Position) {
 		r.Position = read
 	}
 	content := w.roster.Encode()
-	w.written = time.Now()
+	w.written = now
 	w.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
@@ -39,6 +49,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	defer w.mu.Unlock()
 	if err == nil {
 		w.kept, w.found = read, true
+	} else {
+		w.changed = true
 	}
 	return Saved{Err: err, Needed: !w.found, Wrote: true}
 }

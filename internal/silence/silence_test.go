@@ -33,20 +33,25 @@ type tester interface {
 // A bench is a Watch with one rule, what it has said, and the log that it is told of. Times are since the start.
 type bench struct {
 	*silence.Watch
-	t        tester
-	store    records.Store
-	start    time.Time
-	now      time.Duration
-	log      []telemetry.Event
-	said     []string                   // in the order in which it was said
-	fell     map[string]silence.Silence // that have alarms
-	refuse   bool                       // there is no room for alarms
-	moved    map[string]time.Duration   // when other partitions have heard devices
-	askedHub bool                       // by the last look
+	t      tester
+	store  records.Store
+	start  time.Time
+	now    time.Duration
+	log    []telemetry.Event
+	said   []string                   // in the order in which it was said
+	fell   map[string]silence.Silence // that have alarms
+	refuse bool                       // there is no room for alarms
+	moved  map[string]time.Duration   // when other partitions have heard devices
+	awaits []string
+	// until when other partitions are proven to be complete
+	provenElsewhere time.Duration
+	askedHub        bool // by the last look
 }
 
-func newBench(t tester) *bench {
-	b := &bench{
+func newBench(t tester) *bench { return newBenchAwaiting(t) }
+
+func newBenchAwaiting(t tester, devices ...string) *bench {
+	b := &bench{awaits: devices,
 		t: t, store: &records.Memory{},
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
 		fell:  map[string]silence.Silence{}, moved: map[string]time.Duration{},
@@ -60,7 +65,7 @@ func (b *bench) begin(
 	at telemetry.Position, removed map[string]int64,
 ) (from telemetry.Position, ended []silence.Ended) {
 	b.t.Helper()
-	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget}
+	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Awaits: b.awaits, Shares: len(b.awaits) > 0}
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
@@ -111,9 +116,9 @@ func (b *bench) Excluded(_ int, e *telemetry.Event, _ []telemetry.Found, _ telem
 	delete(b.fell, e.Device)
 }
 
-func (b *bench) Lit(int, telemetry.Position) {
-	b.say("lit")
-	delete(b.fell, whole)
+func (b *bench) Over(_ int, device string, _ telemetry.Position) {
+	b.say("%s over", device)
+	delete(b.fell, device)
 }
 
 func (b *bench) Forgotten(_ int, device string, _ int64) {
@@ -163,7 +168,7 @@ func (b *bench) loses(device string) { b.publish(device) }
 
 // prove has the hub answer that nothing more has come.
 func (b *bench) prove() {
-	p := silence.Proof{At: b.start.Add(b.now), Until: b.start.Add(b.now).UnixMilli()}
+	p := silence.Proof{At: b.start.Add(b.now), Until: b.start.Add(b.now).UnixMilli(), Sequence: -1}
 	if n := len(b.log); n > 0 {
 		p.Sequence, p.Enqueued = b.log[n-1].Sequence, b.log[n-1].Enqueued
 	}
@@ -179,14 +184,91 @@ func (b *bench) look() {
 		if len(q.Elsewhere) == 0 {
 			return
 		}
-		heard := map[silence.Asked]int64{}
+		told := map[silence.Asked]silence.Told{}
 		for _, a := range q.Elsewhere {
-			heard[a] = 0
+			t := silence.Told{Proven: b.start.Add(b.provenElsewhere).UnixMilli()}
 			if at, is := b.moved[a.Device]; is {
-				heard[a] = b.start.Add(at).UnixMilli()
+				t.Heard = b.start.Add(at).UnixMilli()
 			}
+			told[a] = t
 		}
-		b.Answer(heard, len(b.moved))
+		b.Answer(told, len(b.moved))
+	}
+}
+
+// What a Watch says of devices that nobody may have heard.
+func TestAwaited(t *testing.T) {
+	const m, s = time.Minute, time.Second
+	for _, tt := range []struct {
+		name string
+		do   func(b *bench)
+		want string
+	}{
+		{"before the deadline", func(b *bench) { b.now = limit - m }, ""},
+		{"after it", func(b *bench) { b.now = limit + 10*s }, "ghost fell"},
+		{"other partitions are not proven to be complete", func(b *bench) {
+			b.now, b.provenElsewhere = limit+10*s, limit-10*s
+		}, ""},
+		{"and then they are", func(b *bench) {
+			b.now, b.provenElsewhere = limit+10*s, limit-10*s
+			b.prove()
+			b.look()
+			b.now += m
+			b.provenElsewhere = limit + m
+		}, "ghost fell"},
+		{"another partition has heard it, before it was expected", func(b *bench) {
+			b.moved["ghost"] = -m
+			b.now = limit + 10*s
+		}, ""},
+		{"this one has heard it", func(b *bench) {
+			b.now = limit - m
+			b.sends("ghost")
+			b.now += 2 * m
+		}, ""},
+		{"this one hears it later", func(b *bench) {
+			b.now = limit + 10*s
+			b.prove()
+			b.look()
+			b.sends("ghost")
+		}, "ghost fell, ghost heard by 1"},
+		{"another one hears it later", func(b *bench) {
+			b.now = limit + 10*s
+			b.prove()
+			b.look()
+			b.moved["ghost"] = b.now
+			b.now += 6 * m
+		}, "ghost fell, ghost over"},
+		{"it is not forgotten", func(b *bench) {
+			b.now = limit + 10*s
+			b.prove()
+			b.look()
+			b.now += 2 * forget
+		}, "ghost fell"},
+		{"the next owner awaits it since then", func(b *bench) {
+			b.now = limit - m
+			b.Save(b.t.Context(), true)
+			b.begin(telemetry.Position{}, nil)
+			b.now = limit + 10*s
+		}, "ghost fell"},
+		{"the next owner expects nothing of it", func(b *bench) {
+			b.now = limit + 10*s
+			b.prove()
+			b.look()
+			b.Save(b.t.Context(), true)
+			b.awaits = nil
+			b.begin(telemetry.Position{}, nil)
+		}, "ghost fell, ghost forgotten"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBenchAwaiting(t, "ghost")
+			b.provenElsewhere = 100 * forget
+			tt.do(b)
+			b.prove()
+			b.look()
+			if got := strings.Join(b.said, ", "); got != tt.want {
+				t.Errorf("said %q, want %q", got, tt.want)
+			}
+		})
 	}
 }
 
@@ -419,13 +501,13 @@ func TestDark(t *testing.T) {
 	b.sends(all[1:12]...)
 	says("with 12 of 25 devices heard", whole+" fell")
 	b.sends(all[12:24]...)
-	says("with all but one heard", whole+" fell, lit")
+	says("with all but one heard", whole+" fell, "+whole+" over")
 	b.now += limit - time.Second
 	b.sends(all[:24]...)
-	says("before the last one has had the limit again", whole+" fell, lit")
+	says("before the last one has had the limit again", whole+" fell, "+whole+" over")
 	b.now += 3 * time.Second
 	b.sends(all[:24]...)
-	says("after that", whole+" fell, lit, device-24 fell")
+	says("after that", whole+" fell, "+whole+" over, device-24 fell")
 }
 
 // After a gap of the whole partition, as long as a device may be silent, everybody has the limit once more, however

@@ -33,6 +33,9 @@ type Rule struct {
 	// It is fast and allocates nothing.
 	Says   func(e *telemetry.Event, found []telemetry.Found) Says
 	Forget time.Duration // after how much silence nothing is expected of a device any more
+	// Awaits are devices that are expected although nobody has heard them. Only one partition of a hub has them.
+	Awaits []string
+	Shares bool // another partition has them, or this one
 }
 
 // Says is what an event says of whether a rule expects to hear from its device.
@@ -64,8 +67,9 @@ type Alarms interface {
 	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
 	// before, because that says that the rule expects nothing more of the device.
 	Excluded(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position)
-	// Lit says that most of the partition is heard again, as of a position.
-	Lit(rule int, at telemetry.Position)
+	// Over says that a silence has ended, as of a position: most of the partition is heard again, or another one has
+	// heard the device.
+	Over(rule int, device string, at telemetry.Position)
 	// Forgotten says that a silence has ended by itself, because nothing more is expected of the device.
 	Forgotten(rule int, device string, proven int64)
 	// Unwatched says that nothing is expected of a device by any rule any more: it was silent for too long, unless an
@@ -88,6 +92,7 @@ type Watch struct {
 	taken     int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written   time.Time            // when it was last written, or read
 	kept      telemetry.Position   // the last event that it held then
+	changed   bool                 // there is more in it than was read
 	read      telemetry.Position   // the last event that was read
 	expected  int64                // the number of the next one if none is missing; 0: not known
 	until     int64                // the latest time of an event that was read, in Unix ms
@@ -210,6 +215,7 @@ func (w *Watch) Begin(
 
 	w.begun = true
 	w.forgetAgain(removed)
+	w.await(w.taken)
 	for _, o := range open {
 		w.learn(o, o.Rule)
 	}
@@ -225,6 +231,7 @@ func (w *Watch) Begin(
 			ended = append(ended, Ended{o, at})
 		}
 	}
+	w.awaitNoMore()
 	return w.read, ended
 }
 
@@ -394,8 +401,9 @@ func (w *Watch) provenUntil(now time.Time, fresh time.Duration) (until int64) {
 	}
 	// Both of our clocks: the monotonic one stands still while the machine is suspended.
 	young := now.Sub(w.asked.At) < fresh && now.Round(0).Sub(w.asked.At.Round(0)) < fresh
-	if young && w.read.Offset != "" && w.asked.Sequence == w.read.Sequence &&
-		w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli() {
+	all := w.read.Offset != "" && w.asked.Sequence == w.read.Sequence &&
+		w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli()
+	if young && (all || w.read.Offset == "" && w.asked.Sequence < 0) { // or there has never been an event
 		until = max(until, w.asked.Until-clockMargin.Milliseconds())
 	}
 	return max(until, 0)

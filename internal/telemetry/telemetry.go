@@ -82,6 +82,9 @@ type Partition interface {
 	// asks the hub, and the answer is of no earlier moment than the call.
 	Last(ctx context.Context) (sequence int64, enqueued time.Time, err error)
 
+	// All returns the ids of all partitions of the hub, as it says now.
+	All(ctx context.Context) (ids []string, err error)
+
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an
 	// error and changes nothing, nor does a position of another generation. At the same position c's ledger is recorded.

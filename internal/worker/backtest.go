@@ -176,24 +176,25 @@ func (b *Backtest) watch() {
 	b.now, b.watchAt = b.watchAt, math.MaxInt64
 	now := fromMicros(b.now)
 	for _, p := range b.order {
-		next := p.Watch(now, func(asked []roster.Asked) map[roster.Asked]int64 { return b.elsewhere(p, asked) })
+		next := p.Watch(now, func(asked []roster.Asked) map[roster.Asked]roster.Told { return b.elsewhere(p, asked) })
 		b.watchAt = min(b.watchAt, next*1000)
 	}
 }
 
-// elsewhere returns when other partitions than p have heard devices: see roster.File.Elsewhere.
-func (b *Backtest) elsewhere(p *partition.Recorded, asked []roster.Asked) map[roster.Asked]int64 {
-	heard := map[roster.Asked]int64{}
+// elsewhere returns what other partitions than p say of devices: see roster.File.Elsewhere.
+func (b *Backtest) elsewhere(p *partition.Recorded, asked []roster.Asked) map[roster.Asked]roster.Told {
+	all := map[roster.Asked]roster.Told{}
 	for _, a := range asked {
-		heard[a] = 0
+		told := roster.Complete
 		for _, other := range b.order {
 			if other != p {
-				heard[a] = max(heard[a], other.LastOf(a))
+				other.Tell(a, &told)
 			}
 		}
+		all[a] = told
 	}
 
-	return heard
+	return all
 }
 
 // A moment takes what a partition says to receivers that take everything at once.

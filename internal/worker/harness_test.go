@@ -57,6 +57,7 @@ type partition struct {
 	held    bool          // Receive gives nothing
 	expires bool          // events stand for those that have expired unread
 	lastErr error         // what Last answers
+	others  []string      // the hub's other partitions
 	ahead   time.Duration // of the hub's clock
 }
 
@@ -148,6 +149,15 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	}
 	last := p.log[len(p.log)-1]
 	return last.Sequence, last.Enqueued, nil
+}
+
+func (p *partition) All(context.Context) ([]string, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.lastErr != nil {
+		return nil, p.lastErr
+	}
+	return append([]string{p.id}, p.others...), nil
 }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) {

@@ -187,19 +187,24 @@ var plantedBugs = []plantedBug{
 		{"silence/watch.go", "		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})\n", ""},
 	}},
 	{"a device that has moved to another partition is silent", []edit{
-		{"silence/elsewhere.go", "	return e.heard[a] > s.here\n", "	return false\n"},
+		{"silence/elsewhere.go", "	return e.told[s.asked].Heard > s.here\n", "	return false\n"},
 	}},
 
 	{"rosters of other partitions are asked by the name of a rule", []edit{
 		{"silence/look.go", "Asked{Hears: r.Hears, Device: name}", "Asked{Hears: r.Rule, Device: name}"},
-		{"silence/elsewhere.go", "Hears: rules[k.rule].Hears", "Hears: rules[k.rule].Rule"},
-		{"roster/roster.go", "r.columns[i].Hears == hears", "r.columns[i].Rule == hears"},
+		{"roster/roster.go", "r.columns[i].Hears == hears &&", "r.columns[i].Rule == hears &&"},
 	}},
 	{"a device of which nothing is expected is silent", []edit{
 		{"silence/watch.go", "		if says == Excluded || says == Nothing &&", "		if says == Nothing &&"},
 	}},
 	{"a message that says nothing of what is expected changes that", []edit{
 		{"silence/watch.go", "says == Nothing && !w.roster.Heard(device, i).Expected()", "says == Nothing"},
+	}},
+	{"who was heard in another partition was never heard", []edit{
+		{"silence/awaited.go", "		case w.elsewhere.moved(k, s, now):", "		case w.elsewhere.moved(k, s, now) && false:"},
+	}},
+	{"other partitions need not have read what may be of a device", []edit{
+		{"silence/awaited.go", "			if proven < deadline {", "			if until < deadline {"},
 	}},
 	{"on a compacted hub nobody is silent", []edit{
 		{"roster/roster.go", "		if to.Time-from > c.Limit.Milliseconds() {", "		if true {"},

@@ -300,6 +300,13 @@ func (o *owner) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
+func (o *owner) All(context.Context) (ids []string, err error) {
+	for _, log := range o.logs {
+		ids = append(ids, log.id)
+	}
+	return ids, o.thaw()
+}
+
 func (o *owner) Rewind(at telemetry.Position) {
 	o.mu.Lock()
 	defer o.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -22,6 +23,9 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 			if !a.Resolved && !strings.HasPrefix(a.Device, "partition/") {
 				w.silenceIsTrue(in, s, a)
 			}
+			if !a.Resolved && a.LastHeard.IsZero() {
+				w.neverHeardIsTrue(in, s, a)
+			}
 		}
 	}
 	for _, device := range w.devices {
@@ -32,6 +36,56 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 				whole)
 		})
 		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
+	}
+	w.ghostIsNotLost(in, s, heard[matter{ghost, false}])
+}
+
+// ghostIsNotLost: of a device that is expected and never heard there is one alert.
+func (w *world) ghostIsNotLost(in *inbox, s subject, heard []arrival) {
+	rule, _ := w.ever(s)
+	if len(rule.Expect) == 0 || len(w.versions) > 1 || len(w.devices) > 20 {
+		return
+	}
+	ids := map[string]bool{}
+	for _, a := range heard {
+		ids[a.ID] = true
+		if a.Resolved {
+			w.violated("S3: %s hears of the %s (%s) that it is heard", in.name, ghost, s)
+		}
+	}
+	if len(ids) > 1 {
+		w.violated("S3: %s hears %d times of the %s (%s)", in.name, len(ids), ghost, s)
+	}
+	since := w.start
+	for _, log := range w.logs {
+		if last := log.reigns[len(log.reigns)-1].at; last.After(since) {
+			since = last
+		}
+	}
+	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{ghost, false}) })
+	late := time.Since(since) > 3*rule.Silent+rule.Window+5*time.Minute
+	if late && len(ids) == 0 && !dead && in.filters.Cover(s.rule, s.level) {
+		w.violated("S2: the %s was never heard (%s), and %s did not hear that", ghost, s, in.name)
+	}
+}
+
+// neverHeardIsTrue: whatever partition a message came to, and however late it is read.
+func (w *world) neverHeardIsTrue(in *inbox, s subject, a arrival) {
+	rule, _ := w.ever(s)
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			at := log.events[i].Enqueued
+			known := m.fate == readable || m.fate == undecodable
+			forgotten := a.Enqueued.Sub(at) > min(rule.Forget, roster.KeepIdle)-time.Minute
+			removed := slices.ContainsFunc(w.operations, func(o operation) bool {
+				return o.what == forget && o.device == a.Device && o.at.Before(a.at)
+			})
+			if m.device == a.Device && counts(rule, m) && known && !forgotten && !removed && w.isHeard(log, i, rule) &&
+				!at.After(a.Enqueued) {
+				w.violated("S1: %s hears until %v that %s was never heard (%s), and it sent %s/%d at %v", in.name,
+					a.Enqueued.Sub(w.start), a.Device, s, log.id, i+1, at.Sub(w.start))
+			}
+		}
 	}
 }
 
@@ -77,7 +131,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		}
 	}
 	home := slices.IndexFunc(w.logs, func(log *hubLog) bool { return log.id == a.Partition })
-	if w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
+	if !a.LastHeard.IsZero() && w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
 		w.violated("S1: %s hears that %s is silent (%s), and nothing is expected of it", in.name, a.Device, s)
 	}
 	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
@@ -123,6 +177,9 @@ func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Ti
 		default:
 			return no
 		}
+	}
+	if slices.Contains(r.Expect, device) {
+		return maybe // it was never heard
 	}
 	return no
 }

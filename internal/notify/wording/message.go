@@ -129,6 +129,8 @@ func (s Style) silence(a notify.Alert) string {
 		return "has been silent for so long that its devices are reported one by one from now on"
 	case a.Resolved:
 		return "is heard again"
+	case a.LastHeard.IsZero() && a.Device != notify.Partition(a.Partition):
+		return "has never been heard, and is expected since " + s.minute(a.Since)
 	}
 
 	text := "has not been heard for " + notify.Duration(a.Silent)

@@ -68,7 +68,7 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 		}))
 	}
 
-	if s.Rosters != "" && len(f.state.Heard) == 0 {
+	if s.Rosters != "" && !f.state.WasHeard() {
 		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
 			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
 			if err = errors.Join(err, why); err != nil || r == nil {

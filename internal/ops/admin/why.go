@@ -218,7 +218,7 @@ func (f findings) reason() (code, text string) {
 	case f.event != "":
 		return whyNotSeen, "Its last event was " + f.event
 
-	case f.looked > 0, f.known > 0 && len(f.state.Heard) == 0 && !f.claimed():
+	case f.looked > 0, f.known > 0 && !f.state.WasHeard() && !f.claimed():
 		return whyNotSeen, f.neverHeard()
 
 	case len(f.state.Partitions) > 0:
@@ -244,7 +244,7 @@ func (f findings) neverHeard() string {
 		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
 	}
 
-	if f.known > 0 && len(f.state.Heard) == 0 {
+	if f.known > 0 && !f.state.WasHeard() {
 		text += fmt.Sprintf("; rules about silence have never heard it, but %s", humanize.Count(f.known, "other device"))
 	}
 

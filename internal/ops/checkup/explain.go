@@ -32,6 +32,10 @@ func Explain(r *rules.Rule) string {
 			b.WriteString(", with a recovery when it does")
 		}
 
+		if n := len(r.Expect); n > 0 {
+			fmt.Fprintf(&b, "; expects %s, also if they never have", humanize.Count(n, "device"))
+		}
+
 		fmt.Fprintf(&b, "; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
 		return b.String()
 	}

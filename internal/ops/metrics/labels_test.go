@@ -153,6 +153,7 @@ func (p *hotPartition) Receive(ctx context.Context) (events []telemetry.Event, e
 }
 
 func (*hotPartition) Rewind(telemetry.Position)                      {}
+func (*hotPartition) All(context.Context) ([]string, error)          { return nil, nil }
 func (*hotPartition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
 func (*hotPartition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 

@@ -86,6 +86,7 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 }
 
 func (*partition) Rewind(telemetry.Position)                      {}
+func (*partition) All(context.Context) ([]string, error)          { return nil, nil }
 func (*partition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
 func (*partition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 

@@ -79,6 +79,15 @@ func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
+// All implements [telemetry.Partition].
+func (p *partition) All(ctx context.Context) ([]string, error) {
+	state, err := p.hub.source.query(ctx, func(string) bool { return false })
+	if err == nil && state.generation() != p.hub.generation {
+		err = errAnotherHub
+	}
+	return state.partitions, err
+}
+
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the
 // next event and what came with it.
 func (p *partition) Receive(ctx context.Context) (events []telemetry.Event, err error) {

@@ -1,0 +1,117 @@
+package silence
+
+import (
+	"slices"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/roster"
+)
+
+// What is expected of devices that nobody has heard. To which partition such a device will send nobody knows. So one
+// partition of a hub awaits all of them, and asks the rosters of all others: a device is silent if none of them has
+// heard it, and each is proven to be complete until its deadline.
+
+// Await has the rules expect to hear from the devices that they await since a time, in Unix ms, unless they did before.
+func (w *Watch) Await(since int64) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.await(since)
+}
+
+func (w *Watch) await(since int64) {
+	for rule := range w.rules {
+		for _, device := range w.rules[rule].Awaits {
+			w.changed = w.changed || !w.isAwaited(device, rule)
+			w.roster.Await(device, rule, since)
+		}
+	}
+}
+
+func (w *Watch) isAwaited(device string, rule int) bool {
+	d := w.roster.Device(device)
+	return d >= 0 && w.roster.Heard(d, rule).Time != 0
+}
+
+// awaitNoMore forgets the devices that a rule awaited, and awaits no more.
+func (w *Watch) awaitNoMore() {
+	for rule := range w.rules {
+		awaits := map[string]bool{}
+		for _, device := range w.rules[rule].Awaits {
+			awaits[device] = true
+		}
+
+		for device := w.roster.Len() - 1; device >= 0; device-- {
+			name := w.roster.Name(device)
+			if w.roster.Heard(device, rule).Sequence != roster.Awaited || awaits[name] {
+				continue
+			}
+			w.changed = true
+			w.forgotten(rule, name, w.taken)
+			w.roster.Forget(device, rule)
+		}
+	}
+}
+
+// owesProof reports whether another partition needs to know what is proven here, and that is old.
+func (w *Watch) owesProof(now time.Time) bool {
+	return w.shares() && now.UnixMilli()-w.provenUntil(now, maxFresh) > saveEvery.Milliseconds()
+}
+
+func (w *Watch) shares() bool {
+	return slices.ContainsFunc(w.rules, func(r Rule) bool { return r.Shares })
+}
+
+// lookAwaited tells of the devices that a rule has awaited in vain, and of those that are heard. It reports whether
+// others are overdue but not proven to be. While the partition is dark nothing is said.
+func (w *Watch) lookAwaited(rule int, now time.Time) (unproven bool) {
+	r := &w.rules[rule]
+	if _, dark := w.open[key{rule, w.whole}]; dark || len(r.Awaits) == 0 {
+		return false
+	}
+	until := w.provenUntil(now, Freshness(r.Limit))
+	for device := range w.roster.Len() {
+		h := w.roster.Heard(device, rule)
+		if h.Sequence != roster.Awaited {
+			continue
+		}
+		name := w.roster.Name(device)
+		since, deadline := w.roster.Silence(rule, h)
+		asked := Asked{Hears: r.Hears, Device: name, Rule: r.Rule, Since: h.Time}
+		s := suspect{asked, 0, deadline}
+		k := key{rule, name}
+		_, open := w.open[k]
+		switch {
+		case h.Quiet == roster.Excluded: // the ledger is older than the roster
+			w.heardElsewhere(k)
+		case now.UnixMilli() < deadline:
+		case w.elsewhere.moved(k, s, now):
+			w.log.Info("a device that was awaited is heard in another partition", zap.String("device", name))
+			w.roster.HeardElsewhere(device, rule)
+			w.changed = true
+			w.heardElsewhere(k)
+		case open:
+		case !w.elsewhere.answered(k, s, now):
+			unproven = true
+		default:
+			told := w.elsewhere.told[asked]
+			deadline, proven := max(deadline, told.Deadline), min(until, told.Proven)
+			if proven < deadline {
+				unproven = true
+				w.elsewhere.again(now)
+				continue
+			}
+			w.tell(rule, Silence{Device: name, Since: since, Deadline: deadline, Proven: proven})
+		}
+	}
+	return unproven
+}
+
+// heardElsewhere ends a silence, if there is one, of a device that another partition has heard.
+func (w *Watch) heardElsewhere(k key) {
+	if _, open := w.open[k]; open {
+		delete(w.open, k)
+		w.alarms.Over(k.rule, k.device, w.read)
+	}
+}
