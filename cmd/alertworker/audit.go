@@ -177,8 +177,8 @@ func (s *session) compare(
 	return audit.Compare(ctx, expected, began, stores, names, progress)
 }
 
-// saysUnjudged has silences until normal that began before the first reading, at since, mute whatever they may be about,
-// and says so on stderr: nobody knows whether the alarms of these readings began before them.
+// saysUnjudged has silences until normal that began before the first reading, at since, mute whatever they may be
+// about, and says so on stderr: nobody knows whether the alarms of these readings began before them.
 func saysUnjudged(mutes rules.Mutes, since time.Time) {
 	for i := range mutes {
 		if m := &mutes[i]; m.UntilNormal && m.From.Before(since) && m.Until.After(since) {

@@ -187,7 +187,12 @@ func TestAuditUntilNormal(t *testing.T) {
 	mute := func(from, until time.Duration, normal bool) rules.Mute {
 		return rules.Mute{Device: "oven", From: since.Add(from), Until: since.Add(until), UntilNormal: normal}
 	}
-	mutes := rules.Mutes{mute(-1, time.Hour, true), mute(0, time.Hour, true), mute(-2, -1, true), mute(-1, time.Hour, false)}
+	mutes := rules.Mutes{
+		mute(-1, time.Hour, true),
+		mute(0, time.Hour, true),
+		mute(-2, -1, true),
+		mute(-1, time.Hour, false),
+	}
 	saysUnjudged(mutes, since)
 	for i, want := range []bool{false, true, true, false} {
 		if mutes[i].UntilNormal != want {

@@ -17,26 +17,33 @@ const oneRule = "rules: [{name: hot, field: temp, above: 1}]\n"
 func TestMuteMistakes(t *testing.T) {
 	const list = `must be a list of 1 to 32 times, such as {days: mon-fri, from: 22:00, to: 06:00}`
 	const day = "must be sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri"
+	const hhmm, zone = "must be a time of the day", "must be UTC or the name of a time zone, such as Europe/Berlin"
+	const pair = "must be the name of an application property and its value, such as site=berlin"
 	const noEnd = "a mute has no end: must have days, or from and to"
 	for _, tt := range []struct{ name, text, want string }{
 		{"no list", "mute: sat", "2, column 7: mute " + list},
 		{"none", "mute: []", "2, column 7: mute " + list},
 		{"too many", "mute: [" + strings.Repeat("{days: sat},", 33) + "]", "2, column 7: mute " + list},
 		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be days: …, from: …, to: … and so on"},
-		{"an unknown key", "mute: [{days: sat, until: 6}]", `2, column 20: "until" is not known: must be days, from, to, zone, device, rule or where`},
+		{"an unknown key", "mute: [{days: sat, until: 6}]",
+			`2, column 20: "until" is not known: must be days, from, to, zone, device, rule or where`},
 		{"an unknown day", "mute: [{days: [sat, holiday]}]", `2, column 21: days is "holiday"; ` + day},
 		{"half a range", "mute: [{days: mon-}]", `2, column 15: days is "mon-"; ` + day},
 		{"no days", "mute: [{days: []}]", "2, column 15: days must be one or several, such as [sat, sun] or mon-fri"},
-		{"no time", "mute: [{from: 6}]", "2, column 8: " + noEnd + "\nline 2, column 15: from is \"6\"; must be a time of the day such as 06:30"},
-		{"no time of the day", "mute: [{days: sat, from: 24:00}]", `2, column 26: from is "24:00"; must be a time of the day, 00:00 to 23:59`},
-		{"a time after it", "mute: [{days: sat, to: 24:01}]", `2, column 24: to is "24:01"; must be a time of the day, 00:00 to 24:00`},
-		{"minutes", "mute: [{days: sat, to: 20:60}]", `2, column 24: to is "20:60"; must be a time of the day, 00:00 to 24:00`},
-		{"a zone", "mute: [{days: sat, zone: Berlin}]", `2, column 26: zone is "Berlin"; must be UTC or the name of a time zone, such as Europe/Berlin`},
-		{"the machine's zone", "mute: [{days: sat, zone: Local}]", `2, column 26: zone is "Local"; must be UTC or the name of a time zone, such as Europe/Berlin`},
-		{"a file", "mute: [{days: sat, zone: ../../etc/passwd}]", `2, column 26: zone is "../../etc/passwd"; must be UTC or the name of a time zone, such as Europe/Berlin`},
-		{"no rule of this name", "mute: [{days: sat, rule: hott}]", `2, column 26: rule is "hott", which is not the name of a rule; did you mean hot?`},
-		{"no value", "mute: [{days: sat, where: site}]", `2, column 27: where is "site"; must be the name of an application property and its value, such as site=berlin`},
-		{"no text", "mute: [{days: sat, device: \"a\\u0007\"}]", "2, column 28: device must be 1 to 200 printable characters"},
+		{"no time", "mute: [{from: 6}]",
+			"2, column 8: " + noEnd + "\nline 2, column 15: from is \"6\"; " + hhmm + " such as 06:30"},
+		{"no time of the day", "mute: [{days: sat, from: 24:00}]",
+			`2, column 26: from is "24:00"; ` + hhmm + ", 00:00 to 23:59"},
+		{"a time after it", "mute: [{days: sat, to: 24:01}]", `2, column 24: to is "24:01"; ` + hhmm + ", 00:00 to 24:00"},
+		{"minutes", "mute: [{days: sat, to: 20:60}]", `2, column 24: to is "20:60"; ` + hhmm + ", 00:00 to 24:00"},
+		{"a zone", "mute: [{days: sat, zone: Berlin}]", `2, column 26: zone is "Berlin"; ` + zone},
+		{"the machine's zone", "mute: [{days: sat, zone: Local}]", `2, column 26: zone is "Local"; ` + zone},
+		{"a file", "mute: [{days: sat, zone: ../../etc/passwd}]", `2, column 26: zone is "../../etc/passwd"; ` + zone},
+		{"no rule of this name", "mute: [{days: sat, rule: hott}]",
+			`2, column 26: rule is "hott", which is not the name of a rule; did you mean hot?`},
+		{"no value", "mute: [{days: sat, where: site}]", `2, column 27: where is "site"; ` + pair},
+		{"no text", "mute: [{days: sat, device: \"a\\u0007\"}]",
+			"2, column 28: device must be 1 to 200 printable characters"},
 		{"always", "mute: [{device: oven}]", "2, column 8: " + noEnd},
 		{"every day from 06:00 to 06:00", "mute: [{days: sat-fri, from: 06:00, to: 06:00}]", "2, column 8: " + noEnd},
 	} {

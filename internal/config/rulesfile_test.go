@@ -386,7 +386,8 @@ func FuzzRulesFile(f *testing.F) {
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
 		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
 		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
-		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}, {to: 1:00, device: a, rule: hot, where: b=c}]",
+		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}]",
+		oneRule + "mute: [{to: 1:00, device: a, rule: hot, where: b=c}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))

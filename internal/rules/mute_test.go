@@ -132,7 +132,8 @@ func TestTimes(t *testing.T) {
 		// Beirut, 2026-03-29: after 23:59:59 of Saturday comes 01:00:00 of Sunday, at 22:00 UTC.
 		{"a midnight that is skipped", every(22*hour, 2*hour, beirut), "2026-03-28T22:30:00Z", true},
 		{"its end", every(22*hour, 2*hour, beirut), "2026-03-28T23:00:00Z", false},
-		{"of its day", rules.Times{Days: days(time.Saturday), From: 22 * hour, To: 2 * hour, Zone: beirut}, "2026-03-28T22:59:59Z", true},
+		{"of its day", rules.Times{Days: days(time.Saturday), From: 22 * hour, To: 2 * hour, Zone: beirut},
+			"2026-03-28T22:59:59Z", true},
 	} {
 		at, err := time.Parse(time.RFC3339, tt.at)
 		if err != nil {

@@ -31,7 +31,13 @@ var bubble = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
 
 // play has a real worker take a recording, each reading at its time, and returns what its receivers took. Then it has
 // a Backtest take the same events, and returns what it says that they get. Both are in the order of each receiver's device and level.
-func play(t *testing.T, set rules.Set, mutes rules.Mutes, recording []recorded, receivers ...*receiver) (real, virtual []string) {
+func play(
+	t *testing.T,
+	set rules.Set,
+	mutes rules.Mutes,
+	recording []recorded,
+	receivers ...*receiver,
+) (real, virtual []string) {
 	var events []telemetry.Event
 	var to []worker.Receiver
 	synctest.Test(t, func(t *testing.T) {

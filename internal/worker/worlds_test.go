@@ -89,7 +89,8 @@ func (p plan) String() string {
 	for i, version := range p.versions {
 		fmt.Fprintf(&b, "version %d: %+v\n", i, version)
 	}
-	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\n%s dies, compacted: %v\nfaults: %v\nmoves: %v\nmutes: %+v",
+	fmt.Fprintf(&b, "receivers: %+v\ngive up: %v, batch: %d, changes: %d, tail: %s\n"+
+		"%s dies, compacted: %v\nfaults: %v\nmoves: %v\nmutes: %+v",
 		p.receivers, p.giveUp, p.largest, p.changes, p.tail, p.dies, p.compacted, p.faults, p.moves, p.muteTimes)
 	return b.String()
 }
