@@ -6,6 +6,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/zap"
 
@@ -107,5 +108,46 @@ func TestSilences(t *testing.T) {
 	}
 	if code, _ := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 404 {
 		t.Errorf("ending it again: %d", code)
+	}
+}
+
+// Mute times that are in force are listed with the silences, on the page without a button, because nobody can end them.
+func TestMuteTimesAreListed(t *testing.T) {
+	always := &rules.Times{Days: rules.EveryDay, To: rules.MinutesOfDay, Zone: time.UTC}
+	store := muting.Store{Records: &records.Memory{}, Name: "silences"}
+	hot := rules.Rule{Name: "hot", Resolved: true, Levels: []rules.Level{{Limit: 80}}}
+	a := admin.New(admin.Options{
+		Token: "secret", Silences: muting.NewCache(store, zap.NewNop()), Recorder: &admin.Recorder{}, Log: zap.NewNop(),
+		Status: func() status.Report { return status.Report{} },
+		Rules:  rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Device: "lab-*", Times: always}}},
+	})
+	ask := func(method, path, body string) string {
+		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r.Header.Set("Authorization", "Bearer secret")
+		w := httptest.NewRecorder()
+		a.ServeHTTP(w, r)
+		return w.Body.String()
+	}
+	const untilNormal = `{"device": "oven-*", "untilNormal": true, "why": "known", "who": "ann"}`
+	if got := ask("PUT", "/silences", untilNormal); !strings.Contains(got, `"untilNormal":true`) {
+		t.Errorf("a silence until normal is %s", got)
+	}
+	list := ask("GET", "/silences", "")
+	for _, part := range []string{`"id":""`, `"device":"lab-*"`, `"who":"RULES_FILE"`, `"untilNormal":true`} {
+		if !strings.Contains(list, part) {
+			t.Errorf("the list has no %s: %s", part, list)
+		}
+	}
+	page := ask("GET", "/", "")
+	for _, part := range []string{
+		"device lab-*<small>mute every day",
+		"device oven-*, until normal<small>known</small><small>at the latest until",
+	} {
+		if !strings.Contains(page, part) {
+			t.Errorf("the page has no %q", part)
+		}
+	}
+	if n := strings.Count(page, "data-end="); n != 1 {
+		t.Errorf("%d of them have a button, want one", n)
 	}
 }
