@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 
@@ -99,42 +100,22 @@ func (b *Blobs) Stat(ctx context.Context, name string) (r Record, err error) {
 
 // Write implements [Store].
 func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
-	metadata := make(map[string]*string, len(r.Values))
+	w := blobWrite{
+		client:   b.container.NewBlockBlobClient(r.Name),
+		only:     conditions(r.ETag),
+		metadata: make(map[string]*string, len(r.Values)),
+		record:   r,
+	}
 	for name, value := range r.Values {
-		metadata[name] = &value
+		w.metadata[name] = &value
 	}
 
-	client, only := b.container.NewBlockBlobClient(r.Name), conditions(r.ETag)
 	if r.Lock != "" {
-		only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
+		w.only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
 	}
 
 	err = b.do(ctx, "write blob", r.Name, func() error {
-		var written *azcore.ETag
-		var err error
-		// Where deleted blobs are kept for a while, so is each one that is uploaded over, but
-		// not one whose metadata are changed.
-		if r.ETag != "" && r.Content == nil {
-			var resp blob.SetMetadataResponse
-			resp, err = client.SetMetadata(ctx, metadata, &blob.SetMetadataOptions{AccessConditions: only})
-			written = resp.ETag
-		}
-
-		if r.ETag == "" || r.Content != nil || r.ETag == Any && notFound(err) {
-			options := &blockblob.UploadOptions{Metadata: metadata, AccessConditions: only}
-			if r.Type != "" {
-				options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &r.Type}
-			}
-
-			if len(r.Content) > 0 {
-				ctx = large(ctx)
-			}
-
-			var resp blockblob.UploadResponse
-			resp, err = client.Upload(ctx, streaming.NopCloser(bytes.NewReader(r.Content)), options)
-			written = resp.ETag
-		}
-
+		written, err := w.write(ctx)
 		switch {
 		case notFound(err):
 			return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
@@ -149,14 +130,55 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 	return etag, err
 }
 
+// A blobWrite writes a record.
+type blobWrite struct {
+	client   *blockblob.Client
+	only     *blob.AccessConditions
+	metadata map[string]*string
+	record   Record
+}
+
+// write writes the record in one call, or in two if it is not known whether there is a blob.
+func (w blobWrite) write(ctx context.Context) (*azcore.ETag, error) {
+	// Where deleted blobs are kept for a while, so is each one that is uploaded over, but
+	// not one whose metadata are changed.
+	mustUpload := w.record.ETag == "" || w.record.Content != nil
+	if mustUpload {
+		return w.upload(ctx)
+	}
+
+	resp, err := w.client.SetMetadata(ctx, w.metadata, &blob.SetMetadataOptions{AccessConditions: w.only})
+	if w.record.ETag == Any && notFound(err) {
+		return w.upload(ctx)
+	}
+
+	return resp.ETag, err
+}
+
+// upload writes a blob over the one that there is, if there is one.
+func (w blobWrite) upload(ctx context.Context) (*azcore.ETag, error) {
+	options := &blockblob.UploadOptions{Metadata: w.metadata, AccessConditions: w.only}
+	if w.record.Type != "" {
+		options.HTTPHeaders = &blob.HTTPHeaders{BlobContentType: &w.record.Type}
+	}
+
+	if len(w.record.Content) > 0 {
+		ctx = large(ctx)
+	}
+
+	resp, err := w.client.Upload(ctx, streaming.NopCloser(bytes.NewReader(w.record.Content)), options)
+
+	return resp.ETag, err
+}
+
 // Delete implements [Store].
 func (b *Blobs) Delete(ctx context.Context, name, etag string) error {
 	return b.do(ctx, "delete blob", name, func() error {
 		_, err := b.container.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions(etag)})
-		if !notFound(err) {
+		switch {
+		case !notFound(err):
 			return err
-		}
-		if etag == Any {
+		case etag == Any:
 			return nil
 		}
 
@@ -169,9 +191,7 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 	err = b.do(ctx, "list blobs", prefix, func() error {
 		p = Page{}
 		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
-			Include: container.ListBlobsInclude{
-				Metadata: true,
-			},
+			Include:    container.ListBlobsInclude{Metadata: true},
 			Prefix:     &prefix,
 			Marker:     &from,
 			MaxResults: to.Ptr[int32](pageSize),
@@ -179,37 +199,40 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 		if err != nil {
 			return err
 		}
+
 		if resp.Segment == nil {
 			return errors.New("the answer lacks blobs")
-		}
-
-		for _, item := range resp.Segment.BlobItems {
-			if item.Name == nil || item.Properties == nil {
-				continue
-			}
-
-			r, err := found(
-				*item.Name,
-				item.Metadata,
-				item.Properties.ETag,
-				item.Properties.LastModified,
-				resp.Date,
-				item.Properties.LeaseState,
-			)
-			if err != nil {
-				return err
-			}
-
-			p.Records = append(p.Records, r)
 		}
 
 		if resp.NextMarker != nil {
 			p.Next = *resp.NextMarker
 		}
 
-		return nil
+		p.Records, err = listed(resp.Segment.BlobItems, resp.Date)
+
+		return err
 	})
 	return p, err
+}
+
+// listed returns the records of blobs in a list that was made at now.
+func listed(items []*container.BlobItem, now *time.Time) ([]Record, error) {
+	var all []Record
+	for _, item := range items {
+		p := item.Properties
+		if item.Name == nil || p == nil {
+			continue
+		}
+
+		r, err := found(*item.Name, item.Metadata, p.ETag, p.LastModified, now, p.LeaseState)
+		if err != nil {
+			return nil, err
+		}
+
+		all = append(all, r)
+	}
+
+	return all, nil
 }
 
 // do makes a call, which it repeats once if it had to create the container.
@@ -219,16 +242,21 @@ func (b *Blobs) do(ctx context.Context, what, name string, call func() error) er
 		return err
 	}
 
-	switch already := errors.Is(err, ErrConflict); {
-	case !already && conflict(err):
-		err = fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
-	case !already && notFound(err):
-		err = fmt.Errorf("%w: %w", ErrNotFound, azure.Explain(err))
-	case !already:
-		err = azure.Explain(err)
+	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), contractual(err))
+}
+
+// contractual makes an error of the service one of a Store.
+func contractual(err error) error {
+	switch {
+	case errors.Is(err, ErrConflict):
+		return err
+	case conflict(err):
+		return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+	case notFound(err):
+		return fmt.Errorf("%w: %w", ErrNotFound, azure.Explain(err))
 	}
 
-	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), err)
+	return azure.Explain(err)
 }
 
 // large returns ctx for a request or an answer that may be large.
@@ -279,7 +307,8 @@ func found(
 		}
 	}
 
-	r.Locked = state != nil && (*state == lease.StateTypeLeased || *state == lease.StateTypeBreaking)
+	locked := []lease.StateType{lease.StateTypeLeased, lease.StateTypeBreaking}
+	r.Locked = state != nil && slices.Contains(locked, *state)
 
 	return r, nil
 }

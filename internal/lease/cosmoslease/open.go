@@ -44,19 +44,17 @@ type Account struct {
 // "AccountEndpoint=https://…;AccountKey=…". It connects to nothing.
 // Errors say what is wrong with the string and hold no part of it.
 func WithKey(connectionString string) (Account, error) {
-	var endpoint, key string
+	parts := map[string]string{}
 	for part := range strings.SplitSeq(connectionString, ";") {
 		name, value, _ := strings.Cut(strings.TrimSpace(part), "=")
-		switch strings.ToLower(name) {
-		case "accountendpoint":
-			endpoint = value
-		case "accountkey":
-			key = value
-		case "database":
-			return Account{}, errors.New("names a Database, which is a setting of its own: remove it here")
-		}
+		parts[strings.ToLower(name)] = value
 	}
 
+	if _, ok := parts["database"]; ok {
+		return Account{}, errors.New("names a Database, which is a setting of its own: remove it here")
+	}
+
+	endpoint, key := parts["accountendpoint"], parts["accountkey"]
 	switch {
 	case endpoint == "":
 		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
@@ -64,9 +62,10 @@ func WithKey(connectionString string) (Account, error) {
 		return Account{}, errors.New("has no AccountKey: copy the whole string")
 	}
 
-	if _, err := parseEndpoint(endpoint); err != nil {
+	if err := checkEndpoint(endpoint); err != nil {
 		return Account{}, fmt.Errorf("has an AccountEndpoint that is %w", err)
 	}
+
 	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
 		return Account{}, errors.New("has an AccountKey that is not base64: copy the whole string")
 	}
@@ -97,17 +96,24 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 // Endpoint is the account's address.
 func (a Account) Endpoint() string { return a.endpoint }
 
-// parseEndpoint does not repeat what it refuses: it could be a secret in the
+// checkEndpoint does not repeat what it refuses: it could be a secret in the
 // wrong place.
-func parseEndpoint(endpoint string) (*url.URL, error) {
+func checkEndpoint(endpoint string) error {
 	u, err := url.Parse(endpoint)
-	if err != nil || u.Scheme != "https" && u.Scheme != "http" || u.Hostname() == "" || u.User != nil ||
-		strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
-		return nil, errors.New("not an address like https://ACCOUNT.documents.azure.com:443/")
+	if err != nil {
+		return errNoAddress
 	}
 
-	return u, nil
+	isHTTP := u.Scheme == "https" || u.Scheme == "http"
+	isBare := u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
+	if !isHTTP || !isBare || u.Hostname() == "" {
+		return errNoAddress
+	}
+
+	return nil
 }
+
+var errNoAddress = errors.New("not an address like https://ACCOUNT.documents.azure.com:443/")
 
 // partitionKey is where the service finds an item's partition: every key is one
 // of its own.
@@ -159,7 +165,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 
 func open(ctx context.Context, config Config) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
-		if name == "" || len(name) > 255 || strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name {
+		if !isName(name) {
 			return items{}, &ConfigError{
 				fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name),
 			}
@@ -178,6 +184,13 @@ func open(ctx context.Context, config Config) (items, error) {
 	}
 
 	return i, nil
+}
+
+// isName reports whether a database or a container can have that name.
+func isName(name string) bool {
+	isLong := len(name) > 255
+	isOdd := strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name
+	return name != "" && !isLong && !isOdd
 }
 
 // use returns the items of a container that it creates if need be.
@@ -200,26 +213,12 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 		}
 	}
 
+	if err == nil {
+		err = checkContainer(found.ContainerProperties)
+	}
+
 	if err != nil {
 		return items{}, err
-	}
-
-	if found.ContainerProperties == nil ||
-		!slices.Equal(found.ContainerProperties.PartitionKeyDefinition.Paths, []string{partitionKey}) {
-		return items{}, &ConfigError{
-			fmt.Sprintf(
-				"the container's partition key is not %s: name another container, or delete this one and restart the worker, "+
-					"which creates it",
-				partitionKey,
-			),
-		}
-	}
-
-	if found.ContainerProperties.DefaultTimeToLive == nil {
-		return items{}, &ConfigError{
-			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on " +
-				"without a default, with --ttl -1 of `az cosmosdb sql container update`",
-		}
 	}
 
 	home := azure.NewContainer(
@@ -230,6 +229,28 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 		},
 	)
 	return items{container: i, home: home}, nil
+}
+
+// checkContainer says why a container cannot be used.
+func checkContainer(p *azcosmos.ContainerProperties) error {
+	if p == nil || !slices.Equal(p.PartitionKeyDefinition.Paths, []string{partitionKey}) {
+		return &ConfigError{
+			fmt.Sprintf(
+				"the container's partition key is not %s: name another container, or delete this one and restart the worker, "+
+					"which creates it",
+				partitionKey,
+			),
+		}
+	}
+
+	if p.DefaultTimeToLive == nil {
+		return &ConfigError{
+			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on " +
+				"without a default, with --ttl -1 of `az cosmosdb sql container update`",
+		}
+	}
+
+	return nil
 }
 
 // create creates the database and the container, as far as they are missing.
