@@ -91,10 +91,11 @@ func TestStoreResults(t *testing.T) {
 			if err != want {
 				t.Errorf("got %v, want %v as it is", err, want)
 			}
+			counted := values(t, m)
 			calls := 0.0
 			for _, operation := range []string{"acquire", "extend", "release", "read", "break"} {
 				for _, result := range []string{"ok", "held", "lost", "declined", "error"} {
-					calls += values(t, m)[count("blob", operation, result)]
+					calls += counted[count("blob", operation, result)]
 				}
 			}
 			if calls != 1 {
