@@ -11,7 +11,7 @@ import (
 func (s *Stream) State() State {
 	known := 0
 	if s.unheard != nil {
-		s.unheard.View(func(r *roster.Roster) { known = r.Len() })
+		s.unheard.View(func(r *roster.Roster) { known = r.LenHeard() })
 	}
 
 	p := State{

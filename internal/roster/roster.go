@@ -94,6 +94,19 @@ var before = Place{Sequence: -1}
 // Len returns how many devices are known.
 func (r *Roster) Len() int { return len(r.names) }
 
+// LenHeard returns how many devices were heard: of those that are known, it leaves out those that are awaited.
+func (r *Roster) LenHeard() (n int) {
+	n = len(r.names)
+	for d := range r.names {
+		of := r.heard[d*len(r.columns) : (d+1)*len(r.columns)]
+		if !slices.ContainsFunc(of, func(p Place) bool { return p.Time != 0 && p.Sequence != Awaited }) {
+			n--
+		}
+	}
+
+	return n
+}
+
 // Column returns the number of a rule's column, -1 if there is none.
 func (r *Roster) Column(rule string) int {
 	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Rule == rule })

@@ -261,6 +261,16 @@ func TestElsewhere(t *testing.T) {
 	}
 }
 
+func TestLenHeard(t *testing.T) {
+	r := roster.New(columns("offline", "dead"))
+	r.Await("ghost", 0, 5)
+	r.Await("oven", 0, 5)
+	r.Hear(r.Add("oven"), 1, roster.Heard{Sequence: 1, Time: 6})
+	if n := r.LenHeard(); r.Len() != 2 || n != 1 {
+		t.Errorf("%d of %d devices were heard", n, r.Len())
+	}
+}
+
 // Of a device that is awaited, the rosters of the hub's partitions say whether it was heard, when they call it silent,
 // and how far all of them are complete.
 func TestAwaited(t *testing.T) {
