@@ -260,8 +260,8 @@ func (b *backtestFlags) set(text string) error {
 	name, values, ok := strings.Cut(text, "=")
 	if !ok || !config.Tries(name) {
 		return errors.New(
-			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_URLS, QUIET_PROPERTY or begins " +
-				"with TEMPERATURE_",
+			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_REPEAT, NOTIFY_URLS, " +
+				"QUIET_PROPERTY or begins with TEMPERATURE_",
 		)
 	}
 

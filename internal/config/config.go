@@ -80,6 +80,7 @@ type Config struct {
 	PublicURL           string        `envconfig:"PUBLIC_URL"`
 	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC"`
 	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false"`
+	NotifyRepeat        string        `envconfig:"NOTIFY_REPEAT" fallback:"the window"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h"`

@@ -58,9 +58,11 @@ var descriptions = map[string]string{
 		"batch=, secret=; see docs/receivers.md",
 	"NOTIFY_WEBHOOK_SECRET": "key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes " +
 		"in base64; two, separated by a space, while one replaces the other",
-	"PUBLIC_URL":         "where people reach the status page; messages link to it",
-	"TIME_ZONE":          "time zone of times in messages, on the page and of mute in RULES_FILE, for example Europe/Berlin",
-	"NOTIFY_RESOLVED":    "also send a recovery when a device is normal again; the default for resolved in RULES_FILE",
+	"PUBLIC_URL":      "where people reach the status page; messages link to it",
+	"TIME_ZONE":       "time zone of times in messages, on the page and of mute in RULES_FILE, for example Europe/Berlin",
+	"NOTIFY_RESOLVED": "also send a recovery when a device is normal again; the default for resolved in RULES_FILE",
+	"NOTIFY_REPEAT": "how long after an alert an alarm that is still open is sent again: the window to 168h, or never; " +
+		"the default for repeat in RULES_FILE",
 	"NOTIFY_TIMEOUT":     "time limit of a delivery attempt, 1s to 5m",
 	"NOTIFY_CONCURRENCY": "concurrent deliveries per receiver and replica, 1 to 4096",
 	"NOTIFY_GIVE_UP":     "age at which an undelivered alert becomes a dead letter; keep it below the hub's retention",

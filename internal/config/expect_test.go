@@ -40,7 +40,7 @@ func TestExpect(t *testing.T) {
 			t.Fatal(err)
 		}
 		text := []byte("rules:\n- {name: offline, silent: 15m, expect: devices.txt}\n")
-		set, err := parseRules(text, ruleDefaults{time.Minute, false, time.UTC}, beside(filepath.Join(folder, "rules.yaml")))
+		set, err := parseRules(text, ruleDefaults{time.Minute, 0, false, time.UTC}, beside(filepath.Join(folder, "rules.yaml")))
 		if tt.wrong != "" {
 			if want := "line 2, column 40: " + tt.wrong; err == nil || err.Error() != want {
 				t.Errorf("%s: %v\nwant %s", name, err, want)
@@ -65,7 +65,7 @@ func TestExpectErrors(t *testing.T) {
 			}
 			return nil, &fs.PathError{Op: "open", Path: "/secret", Err: fs.ErrNotExist}
 		}
-		_, err := parseRules([]byte("rules:\n- "+text+"\n"), ruleDefaults{time.Minute, false, time.UTC}, read)
+		_, err := parseRules([]byte("rules:\n- "+text+"\n"), ruleDefaults{time.Minute, 0, false, time.UTC}, read)
 		if err == nil || !strings.HasPrefix(err.Error(), "line 2, "+want) {
 			t.Errorf("%s: %v\nwant %s", text, err, want)
 		}

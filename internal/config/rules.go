@@ -35,6 +35,8 @@ func (c Config) Rules() rules.Set {
 		level.Clear = *c.TemperatureClear
 	}
 
+	repeat, _ := parseRepeat(c.NotifyRepeat)
+
 	return rules.Set{
 		Quiet: c.QuietProperty,
 		Time:  c.TimeProperty,
@@ -43,8 +45,45 @@ func (c Config) Rules() rules.Set {
 			Field:    withoutSpaces(c.TemperatureField),
 			Levels:   []rules.Level{level},
 			Window:   c.ThrottleWindow,
+			Repeat:   longer(repeat, c.ThrottleWindow),
 			Resolved: c.NotifyResolved,
 		}},
+	}
+}
+
+// maxRepeat is the longest that a rule may have an open alarm sent again after, unless it never does.
+const maxRepeat = 7 * 24 * time.Hour
+
+// parseRepeat reads how often an open alarm is sent again: 0 if text is empty.
+func parseRepeat(text string) (time.Duration, error) {
+	switch text {
+	case "":
+		return 0, nil
+	case "never":
+		return rules.Never, nil
+	}
+
+	return time.ParseDuration(text)
+}
+
+// longer returns a rule's Repeat: repeat if that is longer than its window.
+func longer(repeat, window time.Duration) time.Duration {
+	if repeat <= window {
+		return 0
+	}
+	return repeat
+}
+
+// validateRepeat checks NOTIFY_REPEAT.
+func (c *Config) validateRepeat(e *configError) {
+	repeat, err := parseRepeat(c.NotifyRepeat)
+	switch {
+	case c.NotifyRepeat == "" || repeat == rules.Never:
+	case err != nil:
+		e.add("NOTIFY_REPEAT", "is %s; must be a duration such as 4h, or never", show(c.NotifyRepeat))
+	case repeat < c.ThrottleWindow || repeat > maxRepeat:
+		e.add("NOTIFY_REPEAT", "is %s; must be THROTTLE_WINDOW (%s) to %s, or never", Plain(repeat), Plain(c.ThrottleWindow),
+			Plain(maxRepeat))
 	}
 }
 
@@ -112,7 +151,7 @@ func (c *Config) validateWindows(e *configError) {
 	)
 }
 
-// validateForget checks that records of devices outlive what rules remember of them.
+// validateForget checks that records of devices outlive what rules remember of them, or need of them.
 func (c *Config) validateForget(e *configError, all []rules.Rule) {
 	for _, r := range all {
 		e.addIf(
@@ -123,6 +162,14 @@ func (c *Config) validateForget(e *configError, all []rules.Rule) {
 			Plain(c.LeaseRetention),
 			r.Name,
 			Plain(r.Forget),
+		)
+		e.addIf(
+			r.Repeat != rules.Never && r.Repeat >= c.LeaseRetention,
+			"LEASE_RETENTION",
+			"is %s; must be more than repeat of the rule %s (%s), or nobody would know when its alarm was sent",
+			Plain(c.LeaseRetention),
+			r.Name,
+			Plain(r.Repeat),
 		)
 	}
 }
@@ -147,7 +194,8 @@ func (c *Config) readRules(e *configError) {
 }
 
 func (c *Config) ruleDefaults() ruleDefaults {
-	return ruleDefaults{window: c.ThrottleWindow, resolved: c.NotifyResolved, zone: c.Zone()}
+	repeat, _ := parseRepeat(c.NotifyRepeat)
+	return ruleDefaults{window: c.ThrottleWindow, repeat: repeat, resolved: c.NotifyResolved, zone: c.Zone()}
 }
 
 // shortestWindow returns that of all rules, and whose it is.

@@ -45,6 +45,11 @@ func TestRules(t *testing.T) {
 		Name: "hot", Field: "temperature,temp", Window: 10 * time.Minute, Resolved: true,
 		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"}},
 	}
+	seldom, once, minutely := hot, cold, cold
+	seldom.Repeat, once.Repeat = 4*time.Hour, rules.Never
+	minutely.Name = "minutely"
+	repeats := strings.Replace(exampleRules, "below: 2}", "below: 2, repeat: never}", 1) +
+		"- {name: minutely, field: probe.temp, below: 2, repeat: 60s}\n"
 	resolved := cold
 	resolved.Resolved, resolved.Window = true, 5*time.Minute
 	for name, test := range map[string]struct {
@@ -58,6 +63,9 @@ func TestRules(t *testing.T) {
 		"for":             {valid("TEMPERATURE_FOR=2m"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].For = 2 * time.Minute })}},
 		"property":        {valid("TEMPERATURE_THRESHOLD_PROPERTY=limit"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Override = "limit" })}},
 		"resolved":        {valid("NOTIFY_RESOLVED=true"), rules.Set{Rules: one(func(r *rules.Rule) { r.Resolved = true })}},
+		"repeat":          {valid("NOTIFY_REPEAT=never"), rules.Set{Rules: one(func(r *rules.Rule) { r.Repeat = rules.Never })}},
+		"repeat at once":  {valid("NOTIFY_REPEAT=60s"), rules.Set{Rules: one(func(*rules.Rule) {})}},
+		"repeat of rules": {withRules(t, repeats, "NOTIFY_REPEAT=4h"), rules.Set{Rules: []rules.Rule{seldom, once, minutely}}},
 		"quiet":           {valid("QUIET_PROPERTY=mute"), rules.Set{Rules: one(func(*rules.Rule) {}), Quiet: "mute"}},
 		"time":            {valid("TIME_PROPERTY=iothub-creation-time-utc"), rules.Set{Rules: one(func(*rules.Rule) {}), Time: "iothub-creation-time-utc"}},
 		"time in a body":  {withRules(t, exampleRules, "TIME_PROPERTY=body:meta.at"), rules.Set{Rules: []rules.Rule{hot, cold}, Time: "body:meta.at"}},
@@ -101,6 +109,10 @@ func TestRulesWrong(t *testing.T) {
 		{"time in a wrong field", valid("TIME_PROPERTY=body:a..b"), "TIME_PROPERTY", "such as body:timestamp"},
 		{"quiet has spaces", valid("QUIET_PROPERTY=be quiet"), "QUIET_PROPERTY", "without spaces"},
 		{"resolved", valid("NOTIFY_RESOLVED=sometimes"), "NOTIFY_RESOLVED", "true or false"},
+		{"repeat", valid("NOTIFY_REPEAT=seldom"), "NOTIFY_REPEAT", `is "seldom"; must be a duration such as 4h, or never`},
+		{"repeat in the window", valid("NOTIFY_REPEAT=59s"), "NOTIFY_REPEAT", "is 59s; must be THROTTLE_WINDOW (1m) to 168h, or never"},
+		{"repeat too late", valid("NOTIFY_REPEAT=169h"), "NOTIFY_REPEAT", "must be THROTTLE_WINDOW (1m) to 168h, or never"},
+		{"repeat and retention", valid("NOTIFY_REPEAT=168h", "LEASE_RETENTION=168h"), "LEASE_RETENTION", "must be more than repeat of the rule temperature (168h)"},
 		{"neither", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "; or set RULES_FILE"},
 		{"both", withRules(t, exampleRules, "TEMPERATURE_THRESHOLD=80", "TEMPERATURE_FIELD=temp"), "RULES_FILE", "and TEMPERATURE_THRESHOLD and TEMPERATURE_FIELD are set"},
 		{"no file", valid("TEMPERATURE_THRESHOLD=", "RULES_FILE=/nonexistent/rules.yaml"), "RULES_FILE", "no such file"},

@@ -81,7 +81,7 @@ func (m mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say
+// parseRules reads a file of rules, whose window, repeat, resolved and zone are those of defaults unless they say
 // otherwise. text is UTF-8, and read reads other files that it names. An error is mistakes, all of them; after one in
 // the YAML itself there is only that.
 func parseRules(text []byte, defaults ruleDefaults, read func(name string) ([]byte, error)) (rules.Set, error) {
@@ -112,6 +112,7 @@ type rulesReader struct {
 // ruleDefaults are what settings say of what a file of rules does not.
 type ruleDefaults struct {
 	window   time.Duration
+	repeat   time.Duration // as parseRepeat returns it
 	resolved bool
 	zone     *time.Location
 }
@@ -380,6 +381,7 @@ var ruleKeys = []string{
 	"clear_for",
 	"for",
 	"window",
+	"repeat",
 	"per",
 	"resolved",
 	"override",
@@ -390,7 +392,7 @@ var ruleKeys = []string{
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "override", "unit", "per"},
+	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "override", "unit", "per"},
 	{"is", "above", "below", "clear", "hysteresis", "override", "valid"},
 	{"above", "below"},
 	{"clear", "hysteresis"},
@@ -417,6 +419,7 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
+	rule.Repeat = r.repeatOf(&rule, values)
 	r.limits(n, &rule, values)
 	r.settings(&rule, values)
 	r.checkRule(n, &rule, values)
@@ -504,6 +507,13 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		"expect is set without silent: it names devices that are silent although nobody has ever heard them",
 	)
 
+	repeat := values["repeat"]
+	r.wrongIf(
+		repeat != nil && rule.Per != "",
+		repeat,
+		"repeat is set beside per: what devices share is sent when its window is over; set a longer window",
+	)
+
 	per := values["per"]
 	r.wrongIf(
 		per != nil && rule.Resolved,
@@ -538,6 +548,31 @@ func (r *rulesReader) flagOr(otherwise bool, n ast.Node, name string) bool {
 	}
 
 	return flag
+}
+
+// repeatOf reads how long after an alert an open alarm of rule is sent again.
+func (r *rulesReader) repeatOf(rule *rules.Rule, values map[string]ast.Node) time.Duration {
+	n := values["repeat"]
+	switch {
+	case n != nil:
+		return longer(r.repeatAfter(n, rule.Window), rule.Window)
+	case values["silent"] != nil || rule.Per != "": // an alarm is not sent again, or shares what is sent
+		return 0
+	}
+
+	return longer(r.repeat, rule.Window)
+}
+
+func (r *rulesReader) repeatAfter(n ast.Node, window time.Duration) time.Duration {
+	repeat, err := parseRepeat(scalar(n))
+	switch {
+	case err != nil || repeat == 0:
+		r.mustBe(n, "repeat", "a duration such as 4h, or never")
+	case repeat != rules.Never && (repeat < window || repeat > maxRepeat):
+		r.wrong(n, "repeat is %s; must be the window (%s) to %s, or never", Plain(repeat), Plain(window), Plain(maxRepeat))
+	}
+
+	return repeat
 }
 
 // silent reads after how long a device is silent.

@@ -18,7 +18,7 @@ import (
 )
 
 func parse(text string) ([]rules.Rule, error) {
-	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, false, time.UTC}, noFiles)
+	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, 0, false, time.UTC}, noFiles)
 	return set.Rules, err
 }
 
@@ -88,7 +88,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is a duplicate: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://www.example.com/alerts, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, expect, clear, hysteresis, clear_for, for, window, per, resolved, override, valid, only or runbook`},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, expect, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: is not YAML: mapping key \"above\" already defined at [2:28]" + notYAML},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map" + notYAML},
@@ -162,6 +162,12 @@ func TestRulesFileMistakes(t *testing.T) {
 		"clear_for too long":    {rule("above: 1, clear_for: 25h"), "line 2, column 49: clear_for is 25h; must be 0s to 24h"},
 		"clear_for by level":    {rule("above: {a: 1, b: 2}, clear_for: {a: 5m}"), "line 2, column 60: clear_for must be a duration such as 30s, 5m or 1h30m"},
 		"clear_for and silent":  {"rules:\n- {name: off, silent: 15m, clear_for: 5m}\n", "line 2, column 39: clear_for is set beside silent: remove one of them, or make two rules"},
+		"repeat in words":       {rule("above: 1, repeat: seldom"), `line 2, column 46: repeat is "seldom"; must be a duration such as 4h, or never`},
+		"repeat by level":       {rule("above: {a: 1, b: 2}, repeat: {a: 5m}"), "line 2, column 57: repeat must be a duration such as 4h, or never"},
+		"repeat in the window":  {rule("above: 1, repeat: 9m, window: 10m"), "line 2, column 46: repeat is 9m; must be the window (10m) to 168h, or never"},
+		"repeat too late":       {rule("above: 1, repeat: 169h"), "line 2, column 46: repeat is 169h; must be the window (1m) to 168h, or never"},
+		"repeat and silent":     {"rules:\n- {name: off, silent: 15m, repeat: 4h}\n", "line 2, column 36: repeat is set beside silent: remove one of them, or make two rules"},
+		"repeat and per":        {rule("above: 1, per: site, repeat: 4h"), "line 2, column 57: repeat is set beside per: what devices share is sent when its window is over; set a longer window"},
 		"limit from no number":  {rule("above: setpoint + three"), `line 2, column 35: above is "setpoint + three"; ` + fromMessage},
 		"limit from a number":   {rule("above: {a: 80 + 3}"), `line 2, column 39: above of a is "80 + 3"; ` + fromMessage},
 		"limit from two":        {rule("above: {a: setpoint + 3, b: target + 5}"), "line 2, column 56: above of b is counted from target, and the first limit from setpoint: make two rules"},
@@ -226,6 +232,10 @@ func TestRulesFileAccepts(t *testing.T) {
 	lowest[0].Below = true
 	settling := with(rules.Level{Limit: 80, Clear: 75})
 	settling[0].ClearedFor = 5 * time.Minute
+	seldom := with(rules.Level{Limit: 80, Clear: 80})
+	seldom[0].Repeat = 4 * time.Hour
+	once := with(rules.Level{Limit: 80, Clear: 80})
+	once[0].Repeat = rules.Never
 	based := with(rules.Level{Name: "a", Limit: 3, Clear: -1}, rules.Level{Name: "b", Limit: 6.5, Clear: -1})
 	based[0].Base = "setpoint"
 	byDuration := with(
@@ -252,6 +262,9 @@ func TestRulesFileAccepts(t *testing.T) {
 		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
 		"for of all":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: 2m}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 2 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80, For: 2 * time.Minute})},
 		"clear_for":         {"rules: [{name: hot, field: temp, above: 80, clear: 75, clear_for: 5m}]", settling},
+		"repeat":            {"rules: [{name: hot, field: temp, above: 80, repeat: 4h}]", seldom},
+		"repeat never":      {"rules: [{name: hot, field: temp, above: 80, repeat: never}]", once},
+		"repeat as window":  {"rules: [{name: hot, field: temp, above: 80, repeat: 1m}]", with(rules.Level{Limit: 80, Clear: 80})},
 		"from the message":  {"rules: [{name: hot, field: temp, above: {a: setpoint + 3, b: setpoint + 6.5}, clear: setpoint - 1}]", based},
 		"by duration":       {longer, byDuration},
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
@@ -294,6 +307,12 @@ func text(all []rules.Rule, show []string) string {
 		fmt.Fprintf(&b, "- name: %q\n  field: %q\n  window: %v\n  resolved: %v\n", r.Name, r.Field, r.Window, r.Resolved)
 		if r.ClearedFor > 0 {
 			fmt.Fprintf(&b, "  clear_for: %v\n", r.ClearedFor)
+		}
+		switch {
+		case r.Repeat == rules.Never:
+			b.WriteString("  repeat: never\n")
+		case r.Repeat > 0:
+			fmt.Fprintf(&b, "  repeat: %v\n", r.Repeat)
 		}
 		for key, value := range map[string]string{"title": r.Title, "unit": r.Unit, "runbook": r.Runbook} {
 			if value != "" {
@@ -385,10 +404,10 @@ func FuzzRulesFile(f *testing.F) {
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
 		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
 		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
-		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
+		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3, repeat: 2m}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
 		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}]",
 		oneRule + "mute: [{to: 1:00, device: a, rule: hot, where: b=c}]",
-		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
+		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, repeat: never, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))
 	}
@@ -396,7 +415,7 @@ func FuzzRulesFile(f *testing.F) {
 		if len(in) > maxFile || !utf8.Valid(in) { // ReadFile refuses both
 			return
 		}
-		set, err := parseRules(in, ruleDefaults{time.Minute, false, time.UTC}, noFiles)
+		set, err := parseRules(in, ruleDefaults{time.Minute, 0, false, time.UTC}, noFiles)
 		got := set.Rules
 		if err != nil {
 			if len(err.Error()) > 64<<10 {
@@ -425,7 +444,7 @@ func FuzzRulesFile(f *testing.F) {
 				}
 			}
 		}
-		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, true, time.Local}, noFiles)
+		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, 0, true, time.Local}, noFiles)
 		if err != nil || !reflect.DeepEqual(again, set) {
 			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}

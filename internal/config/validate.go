@@ -38,6 +38,7 @@ func (c *Config) validate(e *configError) {
 	c.validateDuties(e)
 	c.validateHTTPAndLog(e)
 	c.validateThrottle(e)
+	c.validateRepeat(e)
 	c.validateRules(e)
 }
 

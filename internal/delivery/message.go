@@ -73,6 +73,9 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 		r.Part = d.due.Part
 	case d.Shared:
 		r.Sequence = 0 // those of other devices and partitions say nothing about it
+	case about.alarm() != nil:
+		r.Repeat = d.Repeat
+		r.Opened = about.alarm().Opened
 	}
 
 	if a := about.arrival(); a != nil {

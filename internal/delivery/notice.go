@@ -17,6 +17,7 @@ type Topic struct {
 	Suffix  string           // of the ids of its notices
 	Message notify.Alert     // what all of its messages say. WillResolve says that its alarms have recoveries
 	Silence bool             // it is about devices that have fallen silent, and limits are in seconds
+	Repeat  time.Duration    // how long after an alert an open Alarm is sent again; 0: when the window is over; the longest: never
 	Words   []string         // what the values 1, 2, … of readings mean; none: values are numbers
 
 	Sent, Recovered *atomic.Int64 // alerts and recoveries that a receiver took
@@ -41,10 +42,35 @@ type Reading struct {
 	More  *More // nil if there is nothing more
 }
 
+// An Alarm is an open one of a topic that has a Repeat. It belongs to one Outbox.
+type Alarm struct {
+	Opened int64       // the sequence number of the reading that opened it
+	due    []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
+}
+
+// quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a window.
+func (a *Alarm) quiet(receiver int) bool {
+	if a == nil || receiver >= len(a.due) {
+		return false
+	}
+
+	now, due := time.Now(), a.due[receiver]
+	return now.Before(due) && now.Round(0).Before(due.Round(0))
+}
+
+// wait sets when something is due about a to a receiver.
+func (a *Alarm) wait(receiver int, due time.Time) {
+	for len(a.due) <= receiver {
+		a.due = append(a.due, time.Time{})
+	}
+	a.due[receiver] = due
+}
+
 // More is what few readings have.
 type More struct {
 	Shown  notify.Shown
 	Device string // that has sent the reading, if its notice is about what devices share
+	Alarm  *Alarm // that is open; nil unless its topic has a Repeat
 	*Arrival
 }
 
@@ -62,6 +88,14 @@ func (r *Reading) arrival() *Arrival {
 		return nil
 	}
 	return r.More.Arrival
+}
+
+// alarm returns the open alarm that r is about, nil unless its topic has a Repeat.
+func (r *Reading) alarm() *Alarm {
+	if r.More == nil {
+		return nil
+	}
+	return r.More.Alarm
 }
 
 // A Notice is one that its owner keeps until every receiver has settled it: a recovery, which says that a device is
@@ -109,6 +143,7 @@ type Alert struct {
 	Sender    string    // the device
 	Before    Place     // of the event before the reading's
 	Receivers uint32    // that want it, a bit for each by its index
+	Alarm     *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
 	Opened    bool      // it has opened an alarm
 	Since     time.Time // if Opened, only a window counts that began since then
 	Reminder  bool      // the device has been alerted before, in the same alarm
@@ -116,13 +151,16 @@ type Alert struct {
 	Waits     bool      // somebody waits for what becomes of it
 }
 
-// recent reports whether a window is known to be in force at a receiver that covers the reading. If that opened an
-// alarm, only a window that began since a.Since counts: within another one a former owner may have sent a recovery,
-// after an operator ended it.
-func (a *Alert) recent(receiver int) bool {
+// covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
+// about the same alarm covers it. If it opened an alarm, only a window that began since a.Since counts: within another
+// one a former owner may have sent a recovery, after an operator ended it.
+func (a *Alert) covered(receiver int) bool {
 	g := a.Gates[receiver]
 
 	switch {
+	case a.Alarm.quiet(receiver):
+		g.Suppressed(a.About, 1)
+		return true
 	case a.Shared: // no recovery was ever sent
 		return g.RecentShared(a.About, a.Sender)
 	case a.Opened:

@@ -87,7 +87,7 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 		}
 
 		d := q.deliveries[a.Key]
-		if d == nil && a.recent(i) {
+		if d == nil && a.covered(i) {
 			o.Stats.Suppressed.Add(1)
 			continue
 		}

@@ -200,6 +200,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	d.note(err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
 	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
+	q.remember(d, result)
 
 	switch result.Outcome {
 	case throttle.Sent:
@@ -220,6 +221,18 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	}
 
 	return v
+}
+
+// remember notes when the gate says that the alarm of d's head is due again.
+func (q *queue) remember(d *delivery, result throttle.Result) {
+	due := result.Due(q.request(d, &d.head))
+	if due.IsZero() {
+		return
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+	d.head.alarm().wait(q.to.index, due)
 }
 
 // suppressedHead counts d's head for the next alert.

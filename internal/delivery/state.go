@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"fmt"
+	"math"
 	"time"
 )
 
@@ -56,6 +57,34 @@ func (q *queue) condition(d *delivery) Condition {
 
 	c.Text = q.says(d, c.For)
 	return c
+}
+
+// Told returns what an alarm of a topic with this Repeat waits for at each receiver that is known to have got it. It may
+// be nil.
+func (o *Outbox) Told(a *Alarm, repeat time.Duration) (all []Condition) {
+	if a == nil {
+		return nil
+	}
+
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for i, due := range a.due {
+		if !a.quiet(i) {
+			continue
+		}
+
+		c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
+		c.Text = "receiver " + o.queues[i].to.Name + " got its alarm, which is sent once"
+
+		if repeat != math.MaxInt64 { // else it is never due again
+			c.Text = "receiver " + o.queues[i].to.Name + " got its alarm, and gets it again if it stays open"
+			c.Next = due
+		}
+
+		all = append(all, c)
+	}
+
+	return all
 }
 
 // waitText is says, for a caller that does not hold to.mu.

@@ -16,12 +16,13 @@ const (
 	// its owner: before a recovery or a silence is sent, the ledger has to say that this replica still owns the partition
 	WaitOwner
 	WaitWindow // the window to end, before the recovery is sent
+	WaitRepeat // an alarm that was sent to be open for long enough to be sent again
 )
 
 // String returns w for programs, in the words of package status and of a throttle.Phase where they have one.
 func (w Wait) String() string {
 	return [...]string{
-		"attempt", "turn", "receiver", "throttle_store", "sending", "pause", "dead_letter", "ledger", "window",
+		"attempt", "turn", "receiver", "throttle_store", "sending", "pause", "dead_letter", "ledger", "window", "repeat",
 	}[w]
 }
 

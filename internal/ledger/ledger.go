@@ -79,7 +79,8 @@ type Alarm struct {
 	Exposed bool `json:"exposed,omitempty"`
 
 	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value
-	// is 0.
+	// is 0. Of another rule that says how often an open alarm is sent again, the place is that of the reading that
+	// opened it.
 	Silence  bool   `json:"silence,omitempty"`
 	Log      string `json:"log,omitempty"` // names the log that numbered the event; opaque
 	Sequence int64  `json:"sequence,omitempty"`

@@ -76,6 +76,8 @@ type Alert struct {
 	// of one that is Resolved, unless it is empty: the rule does not look at the device any more, and why, for people
 	Excluded string        `json:"excluded,omitempty"`
 	Window   time.Duration `json:"-"` // time without another alert of this device, rule and level
+	// how long after it the next one comes while the alarm is open, if that is known and longer than Window; else 0
+	Repeat time.Duration `json:"-"`
 	// how long a receiver should remember the Token, and the ID of one that is Resolved: Window, or the length of a
 	// claim if that is longer, and of one that is Resolved as long as it may be repeated besides; 0 is Window
 	Remember time.Duration `json:"-"`

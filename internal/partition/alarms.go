@@ -56,9 +56,18 @@ type alarm struct {
 
 	exposed bool // a higher level has ended without a reading: the next one alerts, if this one is still open
 
-	// Of a silence: the place that it is about.
+	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string
 	sequence int64
+	sending  *delivery.Alarm // while it is open, if its rule says how often it is sent again
+}
+
+// opened returns k, which is open, as one that a reading with this number in a log has opened.
+func (k alarm) opened(log string, sequence int64) alarm {
+	k.log = log
+	k.sequence = sequence
+	k.sending = &delivery.Alarm{Opened: sequence}
+	return k
 }
 
 // A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it.

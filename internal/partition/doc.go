@@ -29,7 +29,8 @@
 //		normal    reaches the limit, with for           pending since then
 //		pending   reaches it, and for is over           open                    alert
 //		pending   does not reach it                     normal
-//		open      reaches it                            open                    alert: a reminder after the window
+//		open      reaches it                            open                    alert: a reminder after the window, or after
+//		                                                                        the rule's repeat if that is longer
 //		open      is between clear and limit            open
 //		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
 //		open      a condition of the rule excludes it   normal                  likewise

@@ -183,8 +183,12 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
 		next.value, next.limit = was.value, was.limit
+		next.log, next.sequence, next.sending = was.log, was.sequence, was.sending
 	default:
 		next.value, next.limit = rd.Value, rd.Limit
+		if next.Phase == rules.Open && l.rule.Repeat > 0 {
+			next = next.opened(v.logName, rd.Sequence)
+		}
 	}
 
 	open = next.Phase == rules.Open
@@ -256,6 +260,7 @@ func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision
 		Sender:    v.event.Device,
 		Before:    placeOf(v.before),
 		Receivers: receivers,
+		Alarm:     v.alarms.byKey[alarmKey{v.event.Device, l}].sending,
 		Opened:    opened,
 		Since:     v.since,
 		Reminder:  l.rule.stateful && !opened,

@@ -126,7 +126,19 @@ type Alert struct {
 }
 
 // More implements delivery.Details.
-func (a *Alert) More() *delivery.More { return a.about.more(a.Topic) }
+func (a *Alert) More() *delivery.More {
+	m := a.about.more(a.Topic)
+	if a.Alarm == nil {
+		return m
+	}
+
+	if m == nil {
+		m = &delivery.More{}
+	}
+	m.Alarm = a.Alarm
+
+	return m
+}
 
 // alert returns the alert of l about a reading of the event, which has no place in a log.
 func (x *examination) alert(l *level, r delivery.Reading) Alert {

@@ -62,6 +62,7 @@ func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
 		Suffix:    suffix(r, l.Name),
 		Silence:   r.Silence(),
 		Words:     r.Is,
+		Repeat:    r.Repeat,
 		Sent:      &l.stats.Sent,
 		Recovered: &l.stats.Recovered,
 		Message: notify.Alert{
@@ -77,6 +78,10 @@ func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
 			Window:      r.Window,
 			Replica:     c.Replica,
 		},
+	}
+
+	if r.Repeat != rules.Never {
+		t.Message.Repeat = r.Repeat
 	}
 
 	if r.Silence() {

@@ -57,7 +57,10 @@ func (s *Stream) Describe(device string, d *DeviceState) {
 	d.Partitions = append(d.Partitions, s.id)
 	found := d.see(s.seen, device, s.id, s.levels)
 	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
-	d.Alarms = append(d.Alarms, s.alarmsOf(device)...)
+	for _, a := range s.alarmsOf(device) {
+		a.Waits = s.box.Told(a.sending, a.repeat)
+		d.Alarms = append(d.Alarms, a)
+	}
 
 	if u := s.unheard; u != nil {
 		u.View(func(r *roster.Roster) {

@@ -110,6 +110,14 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		k = alarm{due: k.due}
 	}
 
+	if k.Phase == rules.Open && l.rule.Repeat > 0 {
+		if k.log != reg.logName { // numbers are not compared with those of another log: nothing here has told of it yet
+			k.log, k.sequence = reg.logName, reg.begun.Sequence+1
+		}
+		k = k.opened(k.log, k.sequence)
+		was.sending = k.sending
+	}
+
 	key := alarmKey{string(from.Device), l}
 	reg.alarms.set(key, k)
 	reg.alarms.history.keep(key, k)

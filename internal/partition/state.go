@@ -3,6 +3,7 @@ package partition
 import (
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -50,6 +51,11 @@ type AlarmState struct {
 	Due time.Time `json:"due,omitzero"`
 	// the device has not been heard since Since; Limit is in seconds, and there is no Value
 	Silence bool `json:"silence,omitempty"`
+	// of an open alarm that is not sent again when the window is over: what it waits for, as far as this replica knows
+	Waits []delivery.Condition `json:"waits,omitempty"`
+
+	sending *delivery.Alarm
+	repeat  time.Duration
 }
 
 // AlarmCounts are those of one level.
@@ -68,6 +74,8 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 		Level:     l.Name,
 		Phase:     k.Phase,
 		Silence:   l.rule.Silence(),
+		sending:   k.sending,
+		repeat:    l.rule.Repeat,
 	}
 
 	if k.Phase != rules.Normal {

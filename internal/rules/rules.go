@@ -11,6 +11,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math"
 	"reflect"
 	"slices"
 	"strconv"
@@ -72,7 +73,10 @@ type Rule struct {
 	// how long readings must have been beyond the clear of a level for its alarm to end; 0: the first one counts
 	ClearedFor time.Duration
 	Window     time.Duration // the time without another alert of the device at this level
-	Resolved   bool          // tell when a device is normal again
+	// how long after an alert an alarm that is still open is sent again, or Never; 0: when the Window is over. Not of a
+	// rule about silence, or with Per
+	Repeat   time.Duration
+	Resolved bool // tell when a device is normal again
 	// Silent, unless it is 0, is how long after its last message a device is silent. Such a rule is about silence: it
 	// has one level, without a name or a limit.
 	Silent time.Duration
@@ -88,6 +92,9 @@ type Rule struct {
 	// what to do.
 	Title, Unit, Runbook string
 }
+
+// Never is the Repeat of a rule that sends an alarm once.
+const Never = time.Duration(math.MaxInt64)
 
 // Alone returns r for devices that share no alerts: without Per.
 func (r *Rule) Alone() *Rule {
@@ -155,9 +162,10 @@ func (r *Rule) ExpectedBy() string {
 }
 
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
-// kept: it is about silence, has a duration or a clear of its own, or tells when a device is normal again.
+// kept: it is about silence, has a duration or a clear of its own, says how often an alarm is sent, or tells when a
+// device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Silence() || r.Resolved || r.ClearedFor > 0 ||
+	return r.Silence() || r.Resolved || r.Repeat > 0 || r.ClearedFor > 0 ||
 		slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
 }
 

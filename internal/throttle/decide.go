@@ -39,6 +39,8 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 	d.Quiet = n.quietUntil(record)
 	d.through = n.Through
 	d.recovered = n.Recovered
+	d.sent = n.Sent
+	d.sentAt = n.sentAt()
 
 	switch {
 	case record.Now.Before(d.Quiet) || d.Covers(r):

@@ -12,7 +12,7 @@
 //
 //   - A window that is in force, or that ended after the reading was enqueued, covers the
 //     reading. So does a later reading whose recovery was sent or whose alert was given up
-//     (R4). The gate writes nothing: [Throttled].
+//     (R4), and an alert about the same alarm (R5). The gate writes nothing: [Throttled].
 //   - A claim that is in force, or a record that proves nothing any more (R2), makes the gate
 //     wait and ask again: [Busy]. The holder of the claim may have died.
 //   - If it is not known whether the last alert was taken (R1), the gate claims the key and
@@ -42,6 +42,10 @@
 //     readings up to its own covered too, unless the key is held; the window's end, and an id whose
 //     fate is unknown, stay. Readings over HTTP have no place in a
 //     partition: only windows cover them.
+//   - R5, an alert covers its alarm for [Request.Repeat]. The record keeps the latest reading whose
+//     alert was taken, and when it was claimed. Readings of an alarm that a reading up to that one has
+//     opened are covered for so long. An alert under the id of an earlier one counts for nothing here:
+//     the receiver may have dropped it.
 //
 // Readings are in the order of their numbers in one log, a partition of one generation of a hub.
 // The record names the log with each reading that it remembers; those of two logs are not compared.

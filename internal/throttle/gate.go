@@ -43,6 +43,10 @@ type Request struct {
 	Log      string
 	Sequence int64
 	Part     Part // of its place
+	// Repeat, unless it is 0, is for how long an alert covers later readings of the alarm that it was about, counted from
+	// its claim. Then Opened is the number, in Log, of the reading that opened the alarm of this one.
+	Repeat time.Duration
+	Opened int64
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Do.
 	Recovery bool
 }
@@ -54,6 +58,11 @@ func (r Request) position() position {
 		return position{}
 	}
 	return position{r.Log, r.Sequence, r.Part}
+}
+
+// told reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
+func (r Request) told(sent position) bool {
+	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.Opened}.upTo(sent)
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -129,14 +138,28 @@ type Result struct {
 	pending claim     // Unconfirmed
 
 	through, recovered position // Throttled: readings up to either are covered too
+
+	// Throttled or Sent: of the last alert that was taken, if the rule has a Repeat
+	sent   position
+	sentAt time.Time // by the store's clock
 }
 
 // Covers reports whether what a Throttled result says covers r, a request for an alert of the
-// same device: its reading was taken before the end of the recorded window, or is not after
-// one whose recovery was sent or whose alert was given up.
+// same device: its reading was taken before the end of the recorded window, or less than its Repeat after an alert
+// about its alarm, or is not after one whose recovery was sent or whose alert was given up.
 func (res Result) Covers(r Request) bool {
-	p := r.position()
-	return r.at(res.Now, res.asked).Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered)
+	at, p := r.at(res.Now, res.asked), r.position()
+	return at.Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered) ||
+		r.told(res.sent) && at.Before(res.sentAt.Add(r.Repeat))
+}
+
+// Due returns before when, by this machine's clock, no alert is due about the alarm of r, a request for an alert of the
+// same device; the zero time if the result does not say.
+func (res Result) Due(r Request) time.Time {
+	if !r.told(res.sent) {
+		return time.Time{}
+	}
+	return res.asked.Add(res.sentAt.Add(r.Repeat).Sub(res.Now))
 }
 
 // Config says what a Gate is for. All fields but Replica and Windows are required.
@@ -284,9 +307,15 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	}
 
 	c.taken = time.Now()
+	c.note = c.note.tells(r, now)
 	outcome, err := g.record(ctx, c)
+	result := Result{Outcome: outcome, Now: now, asked: start, pending: c}
+	if outcome == Sent {
+		result.sent = c.note.Sent
+		result.sentAt = c.note.sentAt()
+	}
 
-	return Result{Outcome: outcome, Now: now, pending: c}, err
+	return result, err
 }
 
 // claim takes the device's key for r, in a call that began at start. What is granted is

@@ -39,6 +39,7 @@ type State struct {
 	Recovery bool `json:"resolved,omitempty"`
 	// Notified: the receiver may have got an alert since the last recovery that it took.
 	Notified bool      `json:"notified,omitempty"`
+	Sent     time.Time `json:"sent,omitzero"`     // when the last alert was claimed that counts for Request.Repeat
 	Token    int64     `json:"token,omitzero"`    // of the last claim
 	Claimed  time.Time `json:"claimed,omitzero"`  // when it was made
 	Replica  string    `json:"replica,omitempty"` // that made it; empty if it is not known
@@ -66,6 +67,10 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 		Replica:    n.Replica,
 		Now:        r.Now,
 		Suppressed: g.windows.suppressed(device),
+	}
+
+	if n.Sent != (position{}) {
+		s.Sent = n.sentAt()
 	}
 
 	if end := r.Written.Add(r.Hold); r.Now.Before(end) {

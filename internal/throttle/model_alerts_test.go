@@ -45,6 +45,7 @@ type alertModel struct {
 	readings int8
 	kinds    []kind
 	hold     int8 // the rule's for, in seconds
+	repeat   sec  // of the rule; 0: none
 	last     sec  // when the last reading may come
 	end      sec
 	faults   []int // which may happen, once each
@@ -54,9 +55,10 @@ type alertModel struct {
 
 // An alarm as the ledger has it. due is the reading whose recovery is due; 0: none.
 type alarm struct {
-	phase int8
-	since sec
-	due   int8
+	phase  int8
+	since  sec
+	due    int8
+	opened int8 // the reading that has opened it, if the rule has a repeat
 }
 
 // An owner of the partition.
@@ -70,6 +72,8 @@ type owner struct {
 	written  alarm // the alarm in it
 	settled  int8  // the latest reading whose recovery is settled
 	window   sec   // until when it remembers a window
+	told     int8  // the reading that has opened an alarm about which nothing is due
+	until    sec   // then
 	queued   int8  // a reading that waits until a recovery has been sent, 0: none
 	oldest   int8  // the first that joined it
 	delivery delivery
@@ -124,6 +128,7 @@ type alertState struct {
 	letters    int8 // readings in dead letters, a bit each
 	unrecov    bool // a recovery became a dead letter
 	deleted    bool // an operator ended a window
+	unrecorded bool // an alert of a rule with a repeat was taken, and that was not recorded in time
 	spent      [faultKinds]bool
 	total      int8
 }
@@ -152,6 +157,12 @@ func (m *alertModel) step(s *alertState, a alarm, i int8) (after alarm, notifies
 	after = alarm{phase: int8(is.Phase), due: a.due}
 	if is.Phase != rules.Normal {
 		after.since = sec(is.Since.Hub/1e6 - epoch)
+	}
+	if is.Phase == rules.Open && m.repeat > 0 {
+		after.opened = a.opened
+		if was.Phase != rules.Open {
+			after.opened = i
+		}
 	}
 	switch open, opened := is.Phase == rules.Open, was.Phase == rules.Open; {
 	case open && !opened && m.plant != "a recovery stays due when the alarm opens":
@@ -210,9 +221,14 @@ func (m *alertModel) request(s *alertState, recovery bool, about int8) Request {
 		r.ID = recoveryIDs[eventPlace(about)]
 	} else {
 		r.ID = alertIDs[eventPlace(about)]
+		r.Repeat = time.Duration(m.repeat) * time.Second
+		r.Opened = int64(m.opened(s, about))
 	}
 	return r
 }
+
+// opened returns which reading has opened the alarm that is open at reading i.
+func (m *alertModel) opened(s *alertState, i int8) int8 { return m.from(s, alarm{}, 0, i).opened }
 
 // decide is the gate's, unless a bug is planted.
 func (m *alertModel) decide(s *alertState, d delivery) decision {
@@ -430,6 +446,7 @@ func (m *alertModel) read(s *alertState, o *owner) {
 	idle := d.phase == none
 	switch {
 	case !notifies || idle && o.window > s.now:
+	case idle && o.told != 0 && o.told == m.alarmAt(s, o, i).opened: // nothing is due about its alarm
 	case idle || d.recovery && d.phase == waiting:
 		*d = delivery{phase: waiting, about: i, first: i, latest: i}
 	case !d.recovery:
@@ -479,6 +496,7 @@ func (m *alertModel) nextOfWaiting(s *alertState, who int8, do doing) {
 			if quiet := sec(result.Quiet.Unix() - epoch); s.record.phase == 2 && quiet > s.now {
 				o.window = quiet
 			}
+			o.remember(m.request(s, false, o.delivery.about), result.Result)
 			o.settleAlert(result.Covers(m.request(s, false, o.delivery.latest)))
 		})
 		return
@@ -578,14 +596,29 @@ func (m *alertModel) record(s *alertState, o *owner) {
 
 	left := modelWindow - (s.now - d.taken)
 	inTime := false
+	about := m.request(s, false, d.about)
+	n := s.record.note().tells(about, modelTime(d.claimed))
+	if m.plant == "nobody knows what was sent" {
+		n.Sent = position{}
+	}
 	if mine && left > 0 {
-		s.record.write(s.record.note().sent(), s.now, left)
+		s.record.write(n.sent(), s.now, left)
 		inTime = s.now < d.claimed+modelClaim
 	}
 	if inTime {
 		o.window = d.taken + modelWindow
+		o.remember(about, Result{Now: modelTime(d.claimed), asked: modelTime(d.claimed), sent: n.Sent, sentAt: n.sentAt()})
 	}
+	s.unrecorded = s.unrecorded || !inTime && m.repeat > 0
 	o.settleAlert(inTime || m.plant == "a late record covers what joined")
+}
+
+// remember notes until when nothing is due about the alarm of r.
+func (o *owner) remember(r Request, result Result) {
+	if due := result.Due(r); !due.IsZero() {
+		o.told = int8(r.Opened)
+		o.until = sec(due.Unix() - epoch)
+	}
 }
 
 func (m *alertModel) giveBack(s *alertState, d *delivery) {
@@ -646,6 +679,7 @@ func (s *alertState) receive(m *alertModel, msg message, late bool) {
 	if r.drops(msg, s.now, m.plant == "the receiver forgets the tokens of what it drops") {
 		return
 	}
+	m.tell(s, msg)
 	r.heardOf = msg.about
 	before := r.heard
 	beforeID := r.heardID
@@ -670,6 +704,23 @@ func (s *alertState) receive(m *alertModel, msg message, late bool) {
 	r.heard = 1
 	r.heardAt = s.now
 	r.heardLate = late
+}
+
+// tell notes that the receiver knows of an alarm. Where nothing fails, or is late, it has not for as long as the rule's
+// repeat.
+func (m *alertModel) tell(s *alertState, msg message) {
+	r := &s.receiver
+	if msg.recovery || m.repeat == 0 {
+		return
+	}
+	reading := msg.about.event()
+	if r.told >= eventPlace(m.opened(s, reading)) && s.at[reading-1] < r.toldAt+m.repeat && s.total == 0 && !s.unrecorded {
+		r.wrong("an alarm is sent again before its repeat is over")
+	}
+	if msg.about >= r.told {
+		r.told = msg.about
+		r.toldAt = msg.expires - modelClaim
+	}
 }
 
 // normal gives states that mean the same the same form, starts deliveries, and moves the checkpoint as far as one may.
@@ -728,6 +779,10 @@ func (m *alertModel) normalOwner(s *alertState, o *owner) {
 	}
 	if o.window <= s.now {
 		o.window = 0
+	}
+	if o.until <= s.now {
+		o.told = 0
+		o.until = 0
 	}
 	if !m.inherited(s) { // all that counts is what it has read
 		o.base = m.alarmAt(s, o, o.read)
@@ -812,7 +867,8 @@ func (m *alertModel) check(s *alertState) string {
 		if o.mode != running {
 			continue
 		}
-		if log := m.from(s, alarm{}, 0, o.read); log.phase != m.alarmAt(s, o, o.read).phase {
+		log, known := m.from(s, alarm{}, 0, o.read), m.alarmAt(s, o, o.read)
+		if log.phase != known.phase || log.opened != known.opened {
 			return "an owner's alarm is not that of the log"
 		}
 	}
@@ -852,6 +908,9 @@ func (m *alertModel) checkEnd(s *alertState) string {
 			due = true
 		}
 		covered := s.receiver.taken != never && s.at[i-1] < s.receiver.taken+modelWindow
+		if m.repeat > 0 && s.receiver.told >= eventPlace(a.opened) && s.at[i-1] < s.receiver.toldAt+m.repeat {
+			covered = covered || notifies
+		}
 		if notifies && !letter && !covered && s.receiver.recovered < eventPlace(i) {
 			return fmt.Sprintf("reading %d is settled by nothing", i)
 		}
@@ -887,6 +946,8 @@ var alertSearches = []alertModel{
 	{readings: 3, kinds: []kind{hot, between, cool}, hold: 1, last: 3, end: 7, faults: []int{crash, zombie}, total: 1},
 	{readings: 3, kinds: []kind{hot, cool, inhibited}, last: 3, end: 7, faults: []int{crash, takenAnswerLost}, total: 1},
 	{readings: 4, kinds: []kind{hot, cool}, last: 3, end: 8, faults: []int{crash}, total: 1},
+	{readings: 3, kinds: []kind{hot, cool}, repeat: 5, last: 7, end: 12, faults: allFaults, total: 1},
+	{readings: 3, kinds: []kind{hot, cool}, repeat: 100, last: 5, end: 10, faults: allFaults, total: 2},
 }
 
 // alertPlants are rules of the protocol, each with a bug that takes it away, and with faults in which that shows.
@@ -912,6 +973,7 @@ var alertPlants = []alertModel{
 		faults: []int{refusal, deadLetter, zombie}, total: 3},
 	{plant: "the receiver forgets the tokens of what it drops", readings: 2, last: 1, end: 7,
 		faults: []int{takenAnswerLost, lateDelivery, requestLost}, total: 3},
+	{plant: "nobody knows what was sent", readings: 2, repeat: 100, last: 5},
 	{plant: "the checkpoint passes what the ledger does not hold", readings: 2, faults: []int{crash}, total: 1},
 }
 

@@ -45,6 +45,8 @@ type modelRecord struct {
 	quiet, ended              sec // 0: none, so that time begins at 1
 	proof                     int8
 	about, recovered, through place
+	sent                      place
+	sentAt                    sec
 	claimed, written          sec
 	hold                      int8
 	token                     int8
@@ -99,6 +101,8 @@ func (r *modelRecord) note() note {
 		About:      r.about.position(),
 		Recovered:  r.recovered.position(),
 		Through:    r.through.position(),
+		Sent:       r.sent.position(),
+		SentAt:     modelMillis(r.sentAt),
 	}
 }
 
@@ -120,6 +124,8 @@ func (r *modelRecord) write(n note, now sec, hold int8) {
 	r.about = placeOf(n.About)
 	r.recovered = placeOf(n.Recovered)
 	r.through = placeOf(n.Through)
+	r.sent = placeOf(n.Sent)
+	r.sentAt = modelSec(n.SentAt)
 	r.written = now
 	r.hold = hold
 }
@@ -214,6 +220,8 @@ type modelReceiver struct {
 	taken     sec   // the last alert, dropped or not
 	alerted   place // the latest that one was about, dropped or not
 	recovered place // the latest that a recovery was about, dropped or not
+	told      place // the latest that an alert was about, not dropped; kept if the rule has a repeat
+	toldAt    sec   // the claim of that
 	violation int8
 }
 
@@ -272,6 +280,7 @@ var violations = [...]string{
 	"a silence is claimed, and the hub has a later event",
 	"a second silence about one event",
 	"a recovery without an alert",
+	"an alarm is sent again before its repeat is over",
 }
 
 // wrong notes the first violation.

@@ -45,6 +45,10 @@ type note struct {
 	// Through is the latest reading for whose recovery the key was claimed, or whose alert was
 	// given up. Readings up to it are covered, whatever Quiet says.
 	Through position `json:"through,omitzero"`
+	// Sent is the latest reading whose alert was taken under its own ID, and SentAt when the key was claimed for it, by the
+	// store's clock in ms since 1970: for alarms that are not sent again as soon as the window is over.
+	Sent   position `json:"sent,omitzero"`
+	SentAt int64    `json:"sentAt,omitempty"`
 	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
 	Ended int64 `json:"ended,omitempty"`
 }
@@ -155,6 +159,8 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 		About:     later(n.About, r.position()),
 		Recovered: n.Recovered,
 		Through:   n.Through,
+		Sent:      n.Sent,
+		SentAt:    n.SentAt,
 	}
 	if c.Posted = n.Posted; r.position() == (position{}) {
 		c.Posted = millis(prev.Now)
@@ -179,6 +185,8 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 		Posted:     n.Posted,
 		Recovered:  n.Recovered,
 		Through:    later(n.Through, r.position()),
+		Sent:       n.Sent,
+		SentAt:     n.SentAt,
 	}
 
 	if n.RecoveryID != "" { // no alert was claimed since: it says the same
@@ -189,6 +197,17 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 	c.Ended = millis(n.quietUntil(prev))
 	return c
 }
+
+// tells returns the note of the claim n, made at a time for r's alert, once that was taken.
+func (n note) tells(r Request, at time.Time) note {
+	if r.Repeat > 0 && n.ID == r.ID { // else the receiver may have dropped it, because it knows an earlier alert
+		n.Sent = later(n.Sent, r.position())
+		n.SentAt = millis(at)
+	}
+	return n
+}
+
+func (n note) sentAt() time.Time { return time.UnixMilli(n.SentAt) }
 
 // sent returns the note of the window that begins once the alert of the claim n was taken.
 func (n note) sent() note {

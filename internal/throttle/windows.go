@@ -334,8 +334,24 @@ func (w *windows) forget(device string) {
 	})
 }
 
+// add counts n suppressed readings of device, of which nothing need be known: its window may be over for long.
 func (w *windows) add(device string, n int64) {
-	w.use(device, func(m *window) { m.count(n) })
+	if n == 0 {
+		return
+	}
+
+	now := w.now()
+	s, tag := w.lock(device)
+	defer s.mu.Unlock()
+	m := s.find(tag)
+	if m == nil {
+		if m = s.take(now, tag); m == nil {
+			return
+		}
+		m.wall, m.mono = now.wall, now.mono
+	}
+
+	m.count(n)
 }
 
 func (w *windows) suppressed(device string) (n int64) {

@@ -140,9 +140,11 @@ func TestWindowsAreAMap(t *testing.T) {
 					}
 				case 2:
 					w.add(device, 3)
-					if m != nil {
-						m.suppressed += 3
+					if m == nil {
+						m = &known{}
+						model[device] = m
 					}
+					m.suppressed += 3
 				case 3:
 					w.forget(device)
 					if m != nil {

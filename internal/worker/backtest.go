@@ -55,6 +55,10 @@ type BacktestNotice struct {
 	Enqueued  time.Time
 	Value     float64
 	Limit     float64 // that the value reached, or has cleared
+	// of an alarm that is not sent again when the window is over: how long after an alert it is, and the sequence number
+	// of the reading that opened it; else 0
+	Repeat time.Duration
+	Opened int64
 }
 
 // A BacktestAlarm is an alarm that has opened or cleared.
@@ -71,6 +75,16 @@ type BacktestAlarm struct {
 type backWindow struct {
 	end      int64 // of the window, in Unix µs
 	notified bool  // of an alert, and of no recovery since
+
+	// of the last alert: when it was sent, in Unix µs, and the place of its reading
+	sent     int64
+	log      string
+	sequence int64
+}
+
+// tellsOf reports whether w's last alert was about the alarm of r's reading, so lately that r needs none.
+func (w backWindow) tellsOf(alarm *delivery.Alarm, repeat time.Duration, log string, r *delivery.Reading) bool {
+	return alarm != nil && w.log == log && w.sequence >= alarm.Opened && r.Enqueued < w.sent+repeat.Microseconds()
 }
 
 // NewBacktest returns a Backtest of set. Of the receivers only the filters count.
@@ -207,23 +221,36 @@ type moment struct {
 func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
-			m.alert(i, a.Sender, a.Key, &a.Reading)
+			m.alert(i, a.Sender, a.Key, &a.Reading, a.Alarm)
 		}
 	}
 
 	return nil
 }
 
-func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery.Reading) {
+// alert sends an alert of alarm, which is nil unless its rule has a repeat, unless another one covers it.
+func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery.Reading, alarm *delivery.Alarm) {
 	windows := m.windows[receiver]
-	if r.Enqueued < windows[key].end {
+	if w := windows[key]; r.Enqueued < w.end || w.tellsOf(alarm, key.Repeat, m.of.Log(), r) {
 		m.stats.Suppressed.Add(1)
 		return
 	}
 
-	windows[key] = backWindow{end: m.now + key.Message.Window.Microseconds(), notified: true}
+	windows[key] = backWindow{
+		end:      m.now + key.Message.Window.Microseconds(),
+		notified: true,
+		sent:     m.now,
+		log:      m.of.Log(),
+		sequence: r.Sequence,
+	}
 	key.Sent.Add(1)
-	m.notice(BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.Log()}, key, r)
+	n := BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.Log()}
+	if alarm != nil {
+		n.Repeat = key.Repeat
+		n.Opened = alarm.Opened
+	}
+
+	m.notice(n, key, r)
 }
 
 // Give implements partition.Outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
@@ -233,7 +260,7 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 		case !n.DueTo(i):
 		case n.Silent():
 			m.settle(i, key, n)
-			m.alert(i, key.About, key, &n.Reading)
+			m.alert(i, key.About, key, &n.Reading, nil)
 		default:
 			m.scheduled++
 			at := max(m.now, m.windows[i][key].end)

@@ -111,6 +111,10 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				Resolved: rapid.Bool().Draw(rt, "resolved"),
 				Window:   rapid.SampledFrom([]time.Duration{2, 12, 62, 3602}).Draw(rt, "window")*time.Second + 500*time.Millisecond,
 			}
+			repeat := rapid.SampledFrom([]time.Duration{0, 0, 32500 * time.Millisecond, 602500 * time.Millisecond, rules.Never})
+			if after := repeat.Draw(rt, "repeat"); after > r.Window {
+				r.Repeat = after
+			}
 			sign := 1.0
 			if r.Below {
 				sign = -1

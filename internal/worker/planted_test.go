@@ -126,6 +126,16 @@ var plantedBugs = []plantedBug{
 		"partition/evaluation.go", "			v.exclude(r, excluded, f.Value)\n", "",
 	}}},
 	{"a clear reading ends an alarm at once", []edit{{"rules/rules.go", "at.after(s.Cleared) >= r.ClearedFor", "true"}}},
+	// Alarms that are not sent again as soon as the window is over.
+	{"an alert that was claimed for counts as taken", []edit{{"throttle/decide.go", "d.sent = n.Sent", "d.sent = n.About"}}},
+	{"an alert counts as one about every alarm", []edit{{
+		"throttle/gate.go", "position{Log: r.Log, Sequence: r.Opened}.upTo(sent)", "sent != position{}",
+	}}},
+	{"a take-over forgets what opened an alarm", []edit{{"partition/restore.go", "k.log != reg.logName {", "true {"}}},
+	{"an alarm that was sent is sent after the window", []edit{{
+		"delivery/message.go", "		r.Repeat = d.Repeat\n", "",
+	}}},
+
 	// Sites.
 	{"a reading joins the delivery of another site of its device", []edit{{
 		"delivery/outbox.go", "		d := q.deliveries[a.Key]\n", `		d := q.deliveries[a.Key]

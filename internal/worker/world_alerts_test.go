@@ -79,6 +79,7 @@ func (w *world) judgeAlerts(in *inbox, s subject) {
 	}
 	for of := range matters {
 		w.onceInAWindow(in, s, of, heard[of])
+		w.seldomAboutOneAlarm(in, s, of, heard[of])
 		w.nothingInvented(in, s, of, heard[of])
 		w.nothingLost(in, s, of, tells[of], heard[of])
 		w.replaysAreSilent(in, s, of, heard[of])
@@ -113,6 +114,34 @@ func (w *world) onceInAWindow(in *inbox, s subject, of matter, heard []arrival) 
 			alert = a
 		}
 	}
+}
+
+// seldomAboutOneAlarm: an alarm of a rule with a repeat that is still open is not sent again earlier.
+func (w *world) seldomAboutOneAlarm(in *inbox, s subject, of matter, heard []arrival) {
+	rule, _ := w.ever(s)
+	if rule.Repeat == 0 || !w.steady(s) || w.mayMissRecords() {
+		return
+	}
+	for i := range heard[:max(0, len(heard)-1)] {
+		a, b := heard[i], heard[i+1]
+		log := slices.IndexFunc(w.logs, func(l *hubLog) bool { return l.id == b.Partition })
+		odd := a.Resolved || b.Resolved || a.replayed || b.replayed || a.Ambiguous || !a.answered || a.Partition != b.Partition
+		if odd || log < 0 || !w.isClear(b.Device, b.at) {
+			continue
+		}
+		opened := w.follow(w.logs[log], s, b.Device)[b.Sequence].opened
+		claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+		if opened > 0 && opened <= a.Sequence && b.Enqueued.Before(claimed.Add(rule.Repeat)) {
+			w.violated("P5: %s hears of %d at %s %s, %v after %d, and its alarm has been open since %d", in.name, b.Sequence,
+				of.name, s, b.at.Sub(a.at), a.Sequence, opened)
+		}
+	}
+}
+
+// tellsOf reports whether a has told a receiver of the alarm that t is about, so lately that t need not.
+func (t told) tellsOf(a arrival, repeat time.Duration) bool {
+	same := t.log != nil && a.Partition == t.log.id && !a.dropped && !a.replayed && a.Sequence >= t.opened
+	return repeat > 0 && same && t.at.Before(a.heard.Add(repeat))
 }
 
 // reopened reports whether people have ended the window of a matter at a receiver between two times.
@@ -164,7 +193,7 @@ func (w *world) nothingLost(in *inbox, s subject, of matter, tells []told, heard
 				settled = settled || t.log != nil && a.Partition == t.log.id && a.Sequence >= t.sequence
 			case w.orderly() && t.log != nil && a.Enqueued.After(t.at.Add(5*second)): // it came too late for that reading
 			default:
-				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack()))
+				settled = settled || t.at.Before(a.heard.Add(rule.Window+w.slack())) || t.tellsOf(a, rule.Repeat)
 			}
 		}
 		for _, d := range w.dead {

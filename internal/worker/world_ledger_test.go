@@ -18,6 +18,10 @@ func (w *world) judgeLedger(log *hubLog) {
 			w.violated("P4: the ledger of %s at %d has %s %s %s since %v, the log says %s since %v", log.id, at, device, s,
 				got.phase, got.since, want.phase, want.since)
 		}
+		if r, _ := w.ever(s); r.Repeat > 0 && want.opened != 0 && got.opened != want.opened {
+			w.violated("P4: the ledger of %s at %d has %s %s open since the event %d, the log says %d", log.id, at, device, s,
+				got.opened, want.opened)
+		}
 		if got.owed != 0 && (got.owed != want.owed || !got.over.Equal(want.over)) {
 			w.violated("P4: the ledger of %s at %d owes %s %s the recovery of %d, the log says %d", log.id, at, device, s,
 				got.owed, want.owed)
@@ -78,6 +82,7 @@ func alarmOf(c ledger.Content, s subject, device string) (f state) {
 		}
 		f.since, f.own, f.newest = a.Since, a.DeviceSince, a.DeviceNewest
 		f.clear, f.clears = a.Cleared, a.DeviceCleared
+		f.opened = a.Sequence
 		if a.Due != nil {
 			f.owed, f.over = a.Due.Sequence, a.Due.Since
 		}

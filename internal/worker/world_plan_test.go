@@ -210,7 +210,22 @@ func newPlan(number uint64) plan {
 	}
 	p.settle()
 	p.hush()
+	p.repeat()
 	return p
+}
+
+// repeat has open alarms be sent again seldom, or not at all, in some plans. It draws from a stream of its own, which
+// moves nothing else.
+func (p *plan) repeat() {
+	d := draw{rand.New(rand.NewPCG(p.number, 3))}
+	repeat := pick(d, 0, 0, 100*second, 5*time.Minute, rules.Never)
+	for _, set := range p.versions {
+		for i := range set {
+			if r := &set[i]; !r.Silence() && r.Per == "" && repeat > r.Window {
+				r.Repeat = repeat
+			}
+		}
+	}
 }
 
 // hush has times in which nobody wants to know, and people mute until alarms are normal, in some plans. It draws from a

@@ -20,6 +20,7 @@ type state struct {
 	newest time.Time // when the last of its readings was taken, by the device's clock; zero if none has such a time
 	clear  time.Time // while open: of the first of the last readings, if these are all clear
 	clears time.Time // of the same, by the device's clock
+	opened int64     // while open: the event that has opened it; 0: not known
 	tells  string    // whether receivers are told about this event: yes or maybe; empty: no
 	owed   int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
 	over   time.Time // when that alarm had begun
@@ -221,7 +222,7 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	then, since := now.clock(own, at)
 	now.shown = since
 	if now.phase == "pending" && then.Sub(since) >= l.For {
-		now.phase, now.owed, now.over = "open", 0, time.Time{}
+		now.phase, now.owed, now.over, now.opened = "open", 0, time.Time{}, e.Sequence
 	}
 	if now.phase == "open" && hot {
 		now.tells = "yes"

@@ -119,7 +119,7 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	default:
 		// A device's alerts come about a window apart, or two if it reports once per window.
 		// An alert that ended before the next would resolve by itself, and fire again.
-		e.EndsAt = now.Add(2*a.Window + slack)
+		e.EndsAt = now.Add(2*max(a.Window, a.Repeat) + slack)
 	}
 
 	if e.StartsAt.After(e.EndsAt) { // the hub's clock is ahead of ours

@@ -57,11 +57,12 @@ func TestLabels(t *testing.T) {
 func TestTimes(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {
-		age, since           time.Duration
+		age, since, repeat   time.Duration
 		resolved, will, test bool
 		start, end           time.Duration // from now
 	}{
 		{age: time.Second, start: -time.Second, end: 7 * time.Minute},
+		{age: time.Second, repeat: 4 * time.Hour, start: -time.Second, end: 8*time.Hour + 5*time.Minute},
 		{age: 10 * time.Hour, start: -10 * time.Hour, end: 7 * time.Minute},
 		{age: time.Second, resolved: true, start: -10 * time.Second, end: -10 * time.Second},
 		{age: -time.Second, resolved: true, start: -10 * time.Second, end: -10 * time.Second},
@@ -72,7 +73,7 @@ func TestTimes(t *testing.T) {
 		{age: time.Second, since: time.Hour, will: true, start: -time.Hour, end: 7 * 24 * time.Hour},
 		{age: time.Second, since: time.Hour, resolved: true, start: -time.Hour, end: -5 * time.Minute},
 	} {
-		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
+		a := notify.Alert{Enqueued: now.Add(-tt.age), Window: time.Minute, Repeat: tt.repeat, Resolved: tt.resolved, WillResolve: tt.will, Test: tt.test}
 		if tt.since > 0 {
 			a.Since = now.Add(-tt.since)
 		}

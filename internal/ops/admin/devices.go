@@ -214,7 +214,7 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 // inspect returns what the store knows of the device's window at a receiver.
 func (f *findings) inspect(ctx context.Context, device string, to Receiver) gateState {
 	rule, _ := level(f.set, to.Rule, to.Level)
-	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window}
+	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window, repeat: rule.Repeat}
 	about, err := f.about(device, to)
 	if err == nil {
 		g.Shared = sharedText(to, about)

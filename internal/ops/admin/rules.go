@@ -73,7 +73,7 @@ func newRuleRow(r *rules.Rule, l *rules.Level) ruleRow {
 		Override: l.Override,
 		For:      spanOf(l.For),
 		ClearFor: spanOf(r.ClearedFor),
-		Window:   humanize.Span(r.Window),
+		Window:   windowText(r),
 		Notified: r.Resolved,
 	}
 
@@ -108,6 +108,19 @@ func (row *ruleRow) setAlarms(n partition.AlarmCounts) {
 	row.Open = count(n.Open)
 	row.Due = count(n.Due)
 	row.Alarmed = n.Open > 0
+}
+
+// windowText shows how often r alerts about a device.
+func windowText(r *rules.Rule) string {
+	text := humanize.Span(r.Window)
+	switch r.Repeat {
+	case 0:
+		return text
+	case rules.Never:
+		return text + ", repeat never"
+	}
+
+	return text + ", repeat " + humanize.Span(r.Repeat)
 }
 
 // limit shows what a level of r alerts at.

@@ -65,7 +65,7 @@ type gateState struct {
 	throttle.State
 	Error string `json:"error,omitempty"` // why that is not known
 
-	window time.Duration
+	window, repeat time.Duration
 }
 
 // delivered returns when the receiver took the device's last alert, to within a few seconds; zero if
@@ -288,10 +288,11 @@ func (f findings) read(r partition.Reading) (code, text string) {
 	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
 	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
-	alarm := ""
+	alarm, told := "", ""
 	for _, s := range f.state.Alarms {
 		if s.Rule == r.Rule && s.Level == r.Level {
 			alarm = ": its " + f.alarmText(s)
+			told = f.toldText(s)
 		}
 	}
 
@@ -346,7 +347,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)
 
 	case partition.Notified:
-		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled"
+		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled" + told
 	}
 
 	return whyBelow, below
@@ -408,9 +409,23 @@ func (f findings) waiting() string {
 
 // conditionText says what a delivery waits for, and for how long it has.
 func (f findings) conditionText(c delivery.Condition) string {
+	if c.For == delivery.WaitRepeat {
+		return f.repeatCondition(c)
+	}
+
 	text := c.Text + ", for " + humanize.Span(max(time.Second, f.now.Sub(c.Since)))
 	if !c.Next.IsZero() {
 		text += "; the next attempt is due " + until(c.Next.Sub(f.now))
+	}
+
+	return text
+}
+
+// repeatCondition says what an alarm that was sent waits for.
+func (f findings) repeatCondition(c delivery.Condition) string {
+	text := c.Text + "; it was sent " + f.at(c.Since)
+	if !c.Next.IsZero() {
+		text += ", and is due again " + until(c.Next.Sub(f.now))
 	}
 
 	return text
@@ -492,10 +507,20 @@ func (f findings) alarmText(s partition.AlarmState) string {
 		text += fmt.Sprintf("; the first reading over it from %s on causes an alert", f.clock(s.Since.Add(level.For)))
 	}
 
+	text += f.toldText(s)
+
 	if !s.Due.IsZero() {
 		text += fmt.Sprintf("; a recovery has been due since %s, and waits, mostly for the window to end", f.clock(s.Due))
 	}
 
+	return text
+}
+
+// toldText says to whom an alarm need not be sent again yet.
+func (f findings) toldText(s partition.AlarmState) (text string) {
+	for _, c := range s.Waits {
+		text += "; " + f.conditionText(c)
+	}
 	return text
 }
 
@@ -563,8 +588,20 @@ func (f findings) windowText(g gateState) string {
 		return text + fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
 
 	default:
-		return text + fmt.Sprintf("an alert was delivered %s; its window is over", f.at(delivered))
+		return text + fmt.Sprintf("an alert was delivered %s; its window is over%s", f.at(delivered), f.repeatText(g))
 	}
+}
+
+// repeatText says when an alarm that was sent is sent again, if that is not as soon as its window is over.
+func (f findings) repeatText(g gateState) string {
+	switch {
+	case g.repeat == 0 || g.Sent.IsZero():
+		return ""
+	case g.repeat == rules.Never:
+		return ", and its alarm is sent once (repeat: never)"
+	}
+
+	return ", and its alarm is sent again, while it is open, from " + f.clock(g.Sent.Add(g.repeat)) + " on"
 }
 
 // until says when t is, a time to come by the store's clock.

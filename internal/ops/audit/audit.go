@@ -111,11 +111,16 @@ func Compare(
 	names []string,
 	progress func(share float64),
 ) (Report, error) {
-	due := map[[3]string]bool{}
+	due, open := map[[3]string]bool{}, map[[3]string]ledger.Alarm{}
 	for _, l := range s.Ledgers {
 		for _, a := range l.Alarms {
+			name := [3]string{string(a.Device), a.Rule, a.Level}
 			if a.Due != nil {
-				due[[3]string{string(a.Device), a.Rule, a.Level}] = true
+				due[name] = true
+			}
+
+			if a.Open && !a.Silence {
+				open[name] = a
 			}
 		}
 	}
@@ -132,10 +137,15 @@ func Compare(
 
 		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level, Shared: key.Shared}]
 		reading.Go(func() error {
-			proof, err := gate.Prove(
-				ctx,
-				throttle.Request{Device: n.About, Enqueued: n.Enqueued, Log: n.Log, Sequence: n.Sequence, Recovery: n.Recovery},
-			)
+			proof, err := gate.Prove(ctx, throttle.Request{
+				Device:   n.About,
+				Enqueued: n.Enqueued,
+				Log:      n.Log,
+				Sequence: n.Sequence,
+				Recovery: n.Recovery,
+				Repeat:   n.Repeat,
+				Opened:   opened(open[[3]string{n.Device, n.Rule, n.Level}], n),
+			})
 			if err != nil {
 				return err
 			}
@@ -185,6 +195,15 @@ func Compare(
 		)
 	})
 	return r, err
+}
+
+// opened returns the number of the reading that opened the alarm of n: that in the ledger, if a is it, because it may
+// have opened before what the hub holds.
+func opened(a ledger.Alarm, n Latest) int64 {
+	if a.Log == n.Log && a.Sequence < n.Opened {
+		return a.Sequence
+	}
+	return n.Opened
 }
 
 // limits are what an audit does not prove.

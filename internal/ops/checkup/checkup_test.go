@@ -215,6 +215,12 @@ func TestExplain(t *testing.T) {
 		"alerts when t is at or above 80; normal again below 75 for 5m, with a recovery; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}, ClearedFor: 5 * time.Minute, Resolved: true,
 		},
+		"alerts when t is at or above 80; normal again below 80, without a recovery; at most one alert per device in 1m, and about an alarm that stays open again after 4h": {
+			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Repeat: 4 * time.Hour,
+		},
+		"alerts when t is at or above 80; normal again below 80, with a recovery; at most one alert per device in 1m, and none again about an alarm that stays open": {
+			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Repeat: rules.Never, Resolved: true,
+		},
 		"alerts when door has been open or ajar for 3m, only when mode is run or start, and site is berlin; normal again with any other value, with a recovery; at most one alert per device in 1m": {
 			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
 			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},

@@ -130,7 +130,16 @@ func atMost(r *rules.Rule) string {
 	if len(r.Levels) > 1 {
 		each += " and level"
 	}
-	return fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
+	text := fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
+
+	switch r.Repeat {
+	case 0:
+		return text
+	case rules.Never:
+		return text + ", and none again about an alarm that stays open"
+	}
+
+	return text + fmt.Sprintf(", and about an alarm that stays open again after %s", config.Plain(r.Repeat))
 }
 
 // outside shows the readings that are not valid.

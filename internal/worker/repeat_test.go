@@ -1,0 +1,208 @@
+package worker_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+)
+
+// repeating returns a change of a rule's repeat.
+func repeating(repeat time.Duration) func(*rules.Rule) {
+	return func(r *rules.Rule) {
+		r.Repeat = repeat
+		r.Levels[0].Clear = threshold - 5
+	}
+}
+
+// An open alarm is sent again when its repeat is over, and another one when the window is.
+func TestRepeat(t *testing.T) {
+	const warm, hot, cool, critical = threshold - 2, threshold + 5, threshold - 10, threshold + 60
+	levels := func(r *rules.Rule) {
+		r.Repeat = rules.Never
+		r.Levels = []rules.Level{
+			{Name: "warning", Limit: threshold, Clear: threshold},
+			{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
+		}
+	}
+	unresolved := func(r *rules.Rule) { r.Repeat, r.Resolved = rules.Never, false }
+	for _, tt := range []struct {
+		name   string
+		change func(*rules.Rule)
+		step   time.Duration
+		values []float64
+		want   string
+	}{
+		{"an alarm goes on", repeating(4 * time.Minute), 35 * time.Second, []float64{hot, hot, hot, hot, hot, hot, hot, hot, hot}, "alert 1, alert 8"},
+		{"never", repeating(rules.Never), 10 * time.Minute, []float64{hot, hot, warm, hot, cool}, "alert 1, recovery 5"},
+		{"the next alarm", repeating(rules.Never), 70 * time.Second, []float64{hot, hot, cool, hot, hot}, "alert 1, recovery 3, alert 4"},
+		{"the next alarm opens within the window", repeating(rules.Never), 25 * time.Second, []float64{hot, cool, hot, hot, hot, hot}, "alert 1, alert 4"},
+		{"the next alarm without recoveries", unresolved, 25 * time.Second, []float64{hot, cool, hot, hot, hot, hot}, "alert 1, alert 4"},
+		{"levels", levels, 70 * time.Second, []float64{hot, hot, critical, critical, hot, cool}, "warning alert 1, critical alert 3, critical recovery 5, warning recovery 6"},
+		{"the milder level was not sent", levels, 70 * time.Second, []float64{critical, critical, hot, hot, cool}, "critical alert 1, critical recovery 3, warning alert 3, warning recovery 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, tt.change, r)
+				s.start(p)
+				p.feed("oven", tt.step, tt.values...)
+				time.Sleep(5 * time.Minute)
+				s.end()
+				if got := r.notified("oven"); !sameSet(got, tt.want) {
+					t.Errorf("notified of %s; want %s", got, tt.want)
+				}
+				if n := int64(len(tt.values)); p.checkpoint() != n {
+					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
+				}
+			})
+		})
+	}
+}
+
+// asked counts the claims that a store is asked for.
+type asked struct {
+	lease.Store
+	claims int
+}
+
+func (a *asked) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	a.claims++
+	return a.Store.Acquire(ctx, key, ttl, next)
+}
+
+// While a replica knows that nothing is due about an alarm, its readings cost the store nothing, hold no checkpoint,
+// and count in the next alert. The next owner asks once.
+func TestRepeatIsCheap(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, repeating(4*time.Hour), r)
+		store := &asked{Store: s.store}
+		s.store = store
+		s.start(p)
+		for range 119 {
+			p.feed("oven", time.Minute, 40)
+		}
+		if store.claims != 1 || p.checkpoint() < 118 {
+			t.Errorf("%d claims in two hours, checkpoint %d", store.claims, p.checkpoint())
+		}
+		s.end()
+
+		next := with(t, repeating(4*time.Hour), r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		for range 120 {
+			p.feed("oven", time.Minute, 40)
+		}
+		if store.claims != 2 || p.checkpoint() < 238 {
+			t.Errorf("%d claims in four hours, checkpoint %d", store.claims, p.checkpoint())
+		}
+		p.feed("oven", 2*time.Minute, 40, 40, 40)
+		next.end()
+		if got, want := r.notified("oven"), "alert 1, alert 241"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+		if a := r.alerts("oven"); a[len(a)-1].Suppressed != 121 {
+			t.Errorf("counts %d suppressed readings; want the 121 of this replica", a[len(a)-1].Suppressed)
+		}
+	})
+}
+
+// An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of
+// the same alarm is known, and of a later one is not.
+func TestRepeatInDoubt(t *testing.T) {
+	lost := &notify.Error{Err: errors.New("the answer was lost")}
+	refused := &notify.Error{Refused: true, Err: errors.New("400")}
+	for _, tt := range []struct {
+		name    string
+		answers []error // to the first attempts
+		values  []float64
+		want    string
+	}{
+		{"the same alarm", []error{lost}, []float64{40, 40, 40, 40, 40, 40}, "alert 1"},
+		{"the next alarm", []error{lost, refused}, []float64{40, 20, 40, 40, 40, 40}, "alert 1, alert 5"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r, heard := newPartition("0"), &receiver{}, &receiver{}
+				answers := tt.answers
+				r.set(func(_ context.Context, a notify.Alert) error {
+					if known := heard.alerts("oven"); len(known) == 0 || known[len(known)-1].ID != a.ID {
+						heard.taken = append(heard.taken, a)
+					}
+					if len(answers) == 0 {
+						return nil
+					}
+					answer := answers[0]
+					answers = answers[1:]
+					return answer
+				})
+				s := with(t, repeating(rules.Never), r)
+				s.start(p)
+				p.feed("oven", 31*time.Second, tt.values...)
+				time.Sleep(5 * time.Minute)
+				s.end()
+				if got := heard.notified("oven"); got != tt.want {
+					t.Errorf("notified of %s; want %s", got, tt.want)
+				}
+			})
+		})
+	}
+}
+
+// An alert that was not taken, or became a dead letter, has told nobody of its alarm.
+func TestRepeatOfWhatWasNotTaken(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		refused := &notify.Error{Refused: true, Err: errors.New("400")}
+		r.set(func(context.Context, notify.Alert) error { return refused })
+		s := with(t, repeating(rules.Never), r)
+		s.start(p)
+		p.feed("oven", 40*time.Second, 40, 40, 40)
+		r.set(nil)
+		p.feed("oven", 40*time.Second, 40, 40, 40, 40)
+		s.end()
+		if got, want := r.notified("oven"), "alert 5"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+		if n := len(s.dead.all()); n != 2 {
+			t.Errorf("%d dead letters; want one in each window", n)
+		}
+	})
+}
+
+// Of a hub that was recreated nothing says that its alarms were sent, so they are sent once more.
+func TestRepeatAfterAnotherHub(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, repeating(rules.Never), r)
+		s.start(p)
+		p.feed("oven", time.Minute, 40, 40, 40)
+		s.end()
+
+		other := newPartition("0")
+		other.generation = "2"
+		next := with(t, repeating(rules.Never), r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(other)
+		other.feed("oven", time.Minute, 40, 40, 40)
+		next.end()
+
+		last := with(t, repeating(rules.Never), r)
+		last.store, last.ledgers = s.store, s.ledgers
+		again := other.reopen()
+		last.start(again)
+		again.feed("oven", time.Minute, 40, 40, 20)
+		time.Sleep(5 * time.Minute)
+		last.end()
+		if got, want := r.notified("oven"), "alert 1, alert 1, recovery 6"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+	})
+}
