@@ -45,6 +45,8 @@ const trucksFile = `rules:
   resolved: true
 - {name: depot, field: temperature, above: setpoint + 5, for: 3s, only: {kind: frozen}, per: site, resolved: false}
 - {name: offline, silent: 1m, resolved: true}
+mute:
+- {from: %s, to: %s, zone: UTC, device: "truck-1*", rule: warm}
 `
 
 // trucksRules are those of trucksFile, as the judge has them.
@@ -70,6 +72,7 @@ const (
 	trucksEach  = 26                      // in each of two partitions: more than a dark one needs
 	reportEvery = 1500 * time.Millisecond // a truck reports so often, about
 	mutedWithin = 15 * time.Second        // all replicas know it
+	clockOnWall = "15:04"
 )
 
 // A fleet is trucks at work, and the world that they are in.
@@ -108,7 +111,7 @@ type hour struct {
 var day = []hour{
 	{"on the road", 14 * time.Second, (*fleet).road, nil},
 	{"at the wash", 14 * time.Second, (*fleet).wash, (*fleet).dies},
-	{"the depot fails", 16 * time.Second, (*fleet).depotFails, (*fleet).freezes},
+	{"the depot fails", 20 * time.Second, (*fleet).depotFails, (*fleet).isKnown},
 	{"another load", 12 * time.Second, (*fleet).reload, (*fleet).dies},
 	{"the wash is over", 10 * time.Second, (*fleet).washed, nil},
 	{"no network", silent + 15*time.Second, (*fleet).lost, (*fleet).dies},
@@ -117,7 +120,10 @@ var day = []hour{
 
 func trucks(t *busytest.Attempt, storage string) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
-	if err := os.WriteFile(file, []byte(trucksFile), 0o600); err != nil {
+	from := time.Now().UTC().Truncate(time.Minute).Add(time.Minute)
+	until := from.Add(time.Minute)
+	text := fmt.Sprintf(trucksFile, from.Format(clockOnWall), until.Format(clockOnWall))
+	if err := os.WriteFile(file, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
 
@@ -126,6 +132,9 @@ func trucks(t *busytest.Attempt, storage string) {
 		env: []string{"RULES_FILE=" + file, "TIME_PROPERTY=created"},
 	})}
 	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
+	w.verifyLog.Muted(verify.Mute{
+		Device: "truck-1*", Rule: "warm", From: from, Known: from, Ending: until, Until: until,
+	})
 	for n := range 2 * trucksEach {
 		w.trucks = append(w.trucks, &truck{
 			name:      fmt.Sprintf("truck-%02d", n),
@@ -265,25 +274,49 @@ func (w *fleet) road() {
 	})
 }
 
+// silenceWash silences alerts of trucks at the wash for a minute.
+func (w *fleet) silenceWash() {
+	w.muted = w.silences(verify.Mute{Property: "site", Value: "wash"}, "--where", "site=wash", "--for", "1m")
+}
+
+// isKnown silences what a depot has, until it is normal, while a replica freezes.
+func (w *fleet) isKnown() {
+	w.pass(4 * time.Second)
+	w.silences(
+		verify.Mute{Property: "site", Value: "berlin", UntilNormal: true}, "--where", "site=berlin", "--until-normal",
+	)
+	w.freezes()
+}
+
 var silencedUntil = regexp.MustCompile(`silenced until (\S+ \S+)Z: `)
 
-// silenceWash silences alerts of trucks at the wash, by the command.
-func (w *fleet) silenceWash() {
-	began := time.Now()
-	p := alertworker(
-		w.t.T, "silence", w.env, "silence", "--where", "site=wash", "--for", "1m", "--why", "wash", "--who", "somebody",
-	)
+// silences silences alerts by the command, as m says, and returns until when.
+func (w *fleet) silences(m verify.Mute, args ...string) (until time.Time) {
+	const takes = 10 * time.Second // the command; meanwhile replicas may know it, or not
+	m.From = time.Now().Add(-time.Second)
+	m.Known = m.From.Add(takes)
+	m.Ending = m.Known
+	m.Until = m.Known
+	w.verifyLog.Muted(m)
+
+	args = append([]string{"silence", "--why", "known", "--who", "somebody"}, args...)
+	p := alertworker(w.t.T, "silence", w.env, args...)
 	p.wait(exitWithin, 0)
+	if time.Now().After(m.Known) {
+		w.t.Missed("the command took longer than %v", takes)
+	}
+
 	until, err := time.Parse(time.DateTime, p.find(exitWithin, silencedUntil))
 	if err != nil {
 		w.t.Fatal(err)
 	}
 
-	w.muted = until.Add(time.Second)
-	w.verifyLog.Muted(verify.Mute{
-		Property: "site", Value: "wash",
-		From: began, Known: time.Now().Add(w.t.Time(mutedWithin)), Ending: until.Add(-time.Second), Until: w.muted,
-	})
+	m.Known = time.Now().Add(w.t.Time(mutedWithin))
+	m.Ending = until.Add(-time.Second)
+	m.Until = until.Add(2 * time.Second)
+	w.verifyLog.Muted(m)
+
+	return m.Until
 }
 
 // wash has trucks at the wash get warm; those that have stored something send it.

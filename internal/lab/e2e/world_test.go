@@ -414,7 +414,7 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 		delivery := verify.Delivery{Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
 		if w.rules != nil {
 			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
-			delivery.Excluded = d.Alert.Excluded != ""
+			delivery.Excluded, delivery.Repeated = d.Alert.Excluded != "", d.Alert.Ambiguous
 			delivery.Partition, delivery.Sequence, delivery.Deadline = d.Alert.Partition, d.Alert.Sequence, d.Alert.Enqueued
 		}
 		w.verifyLog.Delivered(delivery)

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"alertworker/internal/rules"
 )
 
 // extend gives a plan what only some have besides.
@@ -25,10 +27,27 @@ func (p *Plan) extend(rng *rand.Rand) {
 	}
 	p.Expects = p.Kinds && rng.IntN(2) == 0
 	p.People = p.Levels == 1 && rng.IntN(3) == 0
+	if rng.IntN(4) == 0 {
+		p.mute(rng)
+	}
+	p.Awaits = rng.IntN(2) == 0
 }
 
 // keepsState reports whether alarms follow from more than one reading.
 func (p *Plan) keepsState() bool { return p.Resolved || p.For > 0 || p.Clear != limit || p.Silent > 0 }
+
+// mute has nobody want to know of some devices for some minutes.
+func (p *Plan) mute(rng *rand.Rand) {
+	for range 1 + rng.IntN(2) {
+		from := 1 + rng.IntN(4)
+		p.Mutes = append(p.Mutes, MuteTime{
+			From:   from,
+			To:     from + 1 + rng.IntN(2),
+			Device: one(rng, "", "device-0*", "*1"),
+			Rule:   one(rng, "", rules.DefaultName, silence),
+		})
+	}
+}
 
 // store has messages have the time of their device, and some devices store what they measure while they are offline.
 func (p *Plan) store(rng *rand.Rand) {
@@ -103,6 +122,25 @@ func partings(rng *rand.Rand, p Plan) (all []Fault) {
 			Services: []Service{Blobs},
 		})
 	}
+	return all
+}
+
+// ghost is a device of which nobody ever hears.
+const ghost = "device-ghost"
+
+// awaited returns the devices that the rule about silence names: a ghost, and those that soon report.
+func (p Plan) awaited() []string {
+	if !p.Awaits {
+		return nil
+	}
+
+	all := []string{ghost}
+	for _, d := range p.Devices {
+		if d.Period <= 4*time.Second && !d.Mute && !d.Stores && d.Kind != Returns && d.Kind != Tells {
+			all = append(all, d.Name)
+		}
+	}
+
 	return all
 }
 

@@ -52,7 +52,7 @@ func (p Plan) rules(rollouts int) rules.Set {
 	if p.Silent > 0 {
 		r := rules.Rule{
 			Name: silence, Window: p.Window, Resolved: p.Resolved, Silent: p.Silent, Forget: rules.DefaultForget,
-			Levels: []rules.Level{{}},
+			Levels: []rules.Level{{}}, Expect: p.awaited(),
 		}
 		if p.Expects {
 			r.Only = isFrozen()
@@ -65,10 +65,46 @@ func (p Plan) rules(rollouts int) rules.Set {
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
 		})
 	}
+	for _, m := range p.Mutes {
+		set.Mutes = append(set.Mutes, p.muted(m))
+	}
 	if n := rollouts % 3; n > 0 {
 		set.Rules = append(set.Rules, p.adds(time.Duration(n)*p.Window))
 	}
 	return set
+}
+
+// began is when a bubble's clock begins.
+var began = time.Date(2000, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// minute returns a minute by the services' clock.
+func (p Plan) minute(n int) time.Time {
+	return began.Add(p.Ahead).Truncate(time.Minute).Add(time.Duration(n) * time.Minute)
+}
+
+// muted returns m as rules have it: every day.
+func (p Plan) muted(m MuteTime) rules.Mute {
+	ofDay := func(n int) int {
+		at := p.minute(n)
+		return at.Hour()*60 + at.Minute()
+	}
+	return rules.Mute{
+		Device: m.Device,
+		Rule:   m.Rule,
+		Times:  &rules.Times{Days: rules.EveryDay, From: ofDay(m.From), To: ofDay(m.To), Zone: time.UTC},
+	}
+}
+
+// mutes tells judges what is muted.
+func (p Plan) mutes(judges ...*verify.Log) {
+	for _, m := range p.Mutes {
+		from, until := p.minute(m.From), p.minute(m.To)
+		for _, log := range judges {
+			log.Muted(verify.Mute{
+				Device: m.Device, Rule: m.Rule, From: from, Known: from, Ending: until, Until: until,
+			})
+		}
+	}
 }
 
 // limits returns the rule about limits.
@@ -120,7 +156,7 @@ func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
 			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
-			Base: r.Base, ClearFor: r.ClearedFor,
+			Base: r.Base, ClearFor: r.ClearedFor, Expect: r.Expect,
 		}
 		for _, c := range r.Only {
 			judged.Only = append(judged.Only, verify.Condition{Name: c.Name, Values: c.Values})
@@ -204,6 +240,7 @@ func (p Plan) settles() time.Duration {
 func (w *World) rules(until time.Time) verify.Rules {
 	r := verify.Rules{
 		Window: w.plan.Window, Bound: heals + w.storm(), Proof: proves, Slack: slack, Until: until,
+		Expect: w.began.Add(w.plan.Ahead), Unknown: []string{ghost},
 	}
 	for i := range w.plan.Receivers {
 		r.Receivers = append(r.Receivers, inboxName(i))

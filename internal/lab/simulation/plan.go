@@ -40,7 +40,9 @@ type Plan struct {
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
 	People     bool          // a receiver's messages are read by people
+	Awaits     bool          // the rule about silence names devices, and one that nobody ever hears
 	Outages    []Outage
+	Mutes      []MuteTime
 	Parts      bool // owners of partitions cannot be told that they are replaced, and go on delivering
 }
 
@@ -49,6 +51,13 @@ type Outage struct {
 	At, For time.Duration
 	Of      int           // one device in so many goes on; 0: none
 	Spread  time.Duration // devices come back one after the other, within this time after it
+}
+
+// A MuteTime is that nobody wants to know about some devices from one minute to another, by the services' clock.
+type MuteTime struct {
+	From, To int    // of the minutes since it began, or a little before
+	Device   string // as rules have it
+	Rule     string
 }
 
 // A RuleKind is what a rule is about.
@@ -225,6 +234,9 @@ func NewPlan(seed uint64) Plan {
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
 	}
+	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // whose partitions await devices anew
+		p.Awaits = false
+	}
 	return p
 }
 
@@ -352,6 +364,9 @@ func (p Plan) after(f Fault) time.Duration {
 	}
 	return 0
 }
+
+// replacesHub reports whether another hub is there after f.
+func (f Fault) replacesHub() bool { return f.Do == Recreate || f.Do == FailOver }
 
 // within reports whether f befalls a service.
 func (f Fault) within(s Service) bool { return f.Services == nil || slices.Contains(f.Services, s) }

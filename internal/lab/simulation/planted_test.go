@@ -332,4 +332,8 @@ var bugs = []bug{
 		"a partition is never dark", "internal/silence/look.go",
 		"		if n.overdue == 0 ||", "		if PLANTED || n.overdue == 0 ||",
 	},
+	{
+		"mute times are not looked at", "internal/partition/evaluator.go",
+		"	return ev.Rules.Mutes.Match(s) ||", "	return !PLANTED && ev.Rules.Mutes.Match(s) ||",
+	},
 }

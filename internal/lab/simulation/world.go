@@ -153,6 +153,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	if story != nil {
 		story.began = w.began
 	}
+	p.mutes(w.verified, w.shown)
 	if err := w.open(); err != nil {
 		return Result{}, err
 	}
@@ -505,7 +506,9 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Rule:      a.Rule,
 			Level:     a.Level,
 			Recovery:  a.Resolved,
+			Repeated:  a.Ambiguous,
 			Excluded:  a.Excluded != "",
+			Unheard:   a.Silent > 0 && a.LastHeard.IsZero(),
 			Refused:   d.Refused,
 			Partition: a.Partition,
 			Sequence:  w.number(a),

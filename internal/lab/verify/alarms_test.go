@@ -93,6 +93,13 @@ func TestAlarms(t *testing.T) {
 	counted.Levels = []verify.Level{{Limit: 5, Clear: 3}}
 	frozen := warm
 	frozen.Only = []verify.Condition{{Name: "kind", Values: []string{"frozen", "2"}}}
+	once, seldom := instant, instant
+	once.Repeat = verify.Never
+	seldom.Repeat = time.Minute
+	perhaps := func(d verify.Delivery) verify.Delivery {
+		d.Repeated = true
+		return d
+	}
 	field := func(r verify.Reading, name, value string) verify.Reading {
 		r.Fields = map[string]string{name: value}
 		return r
@@ -413,6 +420,41 @@ func TestAlarms(t *testing.T) {
 				field(late(5, 31, 60), "kind", "chilled"),
 			},
 			want: findings{over: 2, opened: 1, alerts: 1},
+		},
+		{
+			name: "not sent again", rule: once,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(20, 31), reading(300, 31)},
+			want: findings{over: 3, opened: 1, alerts: 1, suppressed: 2},
+		},
+		{
+			name: "sent again, and should not be", rule: once,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(20, 31), alerted(20, 2, 20)},
+			want: findings{over: 2, opened: 1, alerts: 2, wrong: 1},
+		},
+		{
+			name: "sent again, because one may not have arrived", rule: once,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(20, 31), perhaps(alerted(20, 2, 20))},
+			want: findings{over: 2, opened: 1, alerts: 2},
+		},
+		{
+			name: "sent again in time", rule: seldom,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(58, 31), reading(60.5, 31), reading(61.5, 31), alerted(61.5, 2, 61.5)},
+			want: findings{over: 4, opened: 1, alerts: 2, suppressed: 2},
+		},
+		{
+			name: "not sent again in time", rule: seldom,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(61.5, 31)},
+			want: findings{over: 2, opened: 1, alerts: 1, lost: 1},
+		},
+		{
+			name: "another alarm is sent after the window", rule: once,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), reading(20, 31), alerted(20, 2, 20)},
+			want: findings{over: 2, opened: 2, alerts: 2, stale: 1},
+		},
+		{
+			name: "another alarm is not sent", rule: once,
+			log:  []any{reading(0, 31), alerted(0, 1, 0), reading(1, 20), recovered(1, 2, 10), reading(20, 31)},
+			want: findings{over: 2, opened: 2, alerts: 1, recoveries: 1, lost: 1, stale: 1},
 		},
 		{
 			name: "over HTTP an alert has no end", rule: instant,

@@ -20,6 +20,9 @@ type judge struct {
 	events    []event       // in their order
 	fleets    map[alarm]*fleet
 	settledAt func(partition string, sequence int64) time.Time // of an event; zero: not known
+	muted     func(rule string, d Delivery) bool               // a silence, at all times at which it can have been found
+
+	heardFirst time.Time // when something was first heard of the device, by a rule about silence; zero: never
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
@@ -62,6 +65,9 @@ func (j *judge) check(deliveries []Delivery) {
 	}
 
 	j.order()
+	if j.by.Repeat > 0 {
+		j.seldom()
+	}
 	if j.by.Per == "" {
 		j.last()
 	}
@@ -87,7 +93,7 @@ func (j *judge) readings() {
 		bound := j.due(i)
 		saying := func(d Delivery) bool { return !taken(d, i) }
 		switch {
-		case j.told(e, bound, saying), j.letter(e.At, bound):
+		case j.told(e, bound, saying), j.toldOf(i, saying), j.letter(e.At, bound):
 			covered++
 		case j.isEarly(e.At) && bound == j.bound:
 			j.Open++
@@ -111,6 +117,55 @@ func (j *judge) told(e event, bound time.Duration, saying func(Delivery) bool) b
 	until := j.firstFrom(e.At.Add(bound + 1))
 
 	return slices.ContainsFunc(j.counting[since:until], saying)
+}
+
+// toldOf reports whether an alert before event i was about the alarm that is still open, so lately that nothing need be
+// said again.
+func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
+	if j.by.Repeat == 0 {
+		return false
+	}
+
+	at := j.events[i].At
+	opened := j.opened(i)
+	before := j.counting[:j.firstFrom(at)]
+
+	return slices.ContainsFunc(before, func(d Delivery) bool {
+		about := j.event(d)
+		return at.Sub(d.At)-j.Rules.Slack < j.by.Repeat && about >= opened && about < i && saying(d)
+	})
+}
+
+// opened returns the event that opened the alarm that is open at event i.
+func (j *judge) opened(i int) int {
+	for i > 0 && !j.events[i].opens {
+		i--
+	}
+	return i
+}
+
+// seldom checks that an alarm that is still open was not sent again earlier than the rule says.
+func (j *judge) seldom() {
+	var last Delivery
+	for _, d := range j.kept {
+		i := j.event(d)
+		if i >= 0 && !d.Repeated && j.isEarlyAgain(last, i) {
+			j.wrong(d, "the alarm is still open, and was sent %v before", d.At.Sub(last.At))
+		}
+		last = d
+	}
+}
+
+// isEarlyAgain reports whether event i need not be told, because the last message was an alert about the same alarm.
+func (j *judge) isEarlyAgain(last Delivery, i int) bool {
+	if last.At.IsZero() || last.Recovery || j.events[i].clears {
+		return false
+	}
+
+	about := j.event(last)
+	since := j.events[i].At.Sub(last.At) + j.Rules.Slack
+
+	return about >= j.opened(i) && about < i && since < j.by.Repeat
 }
 
 // firstFrom returns the index of the first alert at a time or later.

@@ -96,3 +96,16 @@ func (l *Log) hushed(rule string, e event, bound time.Duration) bool {
 
 	return false
 }
+
+// mutedSilence reports whether people have muted an alert about a silence from its deadline until it came.
+func (l *Log) mutedSilence(rule string, d Delivery) bool {
+	about := Reading{Device: d.Device}
+	for i := range l.mutes {
+		m := &l.mutes[i]
+		if m.about(rule, about) && m.at(d.Deadline) == muted && d.At.Before(m.Ending) && !m.UntilNormal {
+			return true
+		}
+	}
+
+	return false
+}

@@ -60,4 +60,7 @@ func TestMuted(t *testing.T) {
 	if report := recordTo(log, []any{heard(0)}).Check(r); !report.OK() {
 		t.Errorf("a silence that is muted: %v %v", report.Lost, report.Stale)
 	}
+	if report := recordTo(log, []any{silent(0, 20, 1, 25)}).Check(r); len(report.Wrong) == 0 {
+		t.Error("a silence that is muted, and told: nothing is wrong")
+	}
 }

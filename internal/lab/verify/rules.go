@@ -19,12 +19,17 @@ type Rule struct {
 	Only     []Condition
 	ClearFor time.Duration // how long readings must have been beyond the clear for an alarm to end
 	Window   time.Duration // 0: that of Rules
+	Repeat   time.Duration // how long after an alert an alarm that is still open is sent again; 0: after the window
 	Resolved bool          // recoveries are sent
 	Per      string        // the property by whose value devices share alerts; empty: each has its own
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
 	// after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
 	Silent time.Duration
+	Expect []string // devices that are silent, too, if nobody ever hears of them
 }
+
+// Never is the Repeat of a rule whose alarms are sent once.
+const Never = time.Duration(math.MaxInt64)
 
 // A Level is a limit of a rule. The mildest comes first.
 type Level struct {

@@ -16,6 +16,7 @@ const (
 // A silenceTrack is what is known of one device by a rule about silence.
 type silenceTrack struct {
 	heard    Reading     // the last that counts
+	first    time.Time   // when something was heard first
 	expected bool        // to be heard after that
 	times    []time.Time // of those that count, but for those between two that are close
 	allowed  bool        // the device was allowed to be silent at times
@@ -34,6 +35,10 @@ func (l *Log) hear(rule *Rule, r Reading) {
 	if begun, ok := t.fallsSilent(rule); ok && r.At.After(begun.At) {
 		again := Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}
 		t.events = append(t.events, begun, event{Reading: again, clears: true, excluded: says == excluded})
+	}
+
+	if t.first.IsZero() {
+		t.first = r.At
 	}
 
 	t.heard = r
@@ -157,6 +162,8 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 			j.aboutPartition(d, f)
 		case d.Recovery:
 			j.aboutHeard(d)
+		case d.Unheard:
+			j.aboutUnheard(d)
 		default:
 			j.aboutFallen(d, f)
 		}
@@ -195,6 +202,8 @@ func (j *judge) aboutFallen(d Delivery, f *fleet) {
 		j.wrong(d, "hardly any device of the partition was heard: that is one silence")
 	case f.missed(d.Deadline):
 		j.wrong(d, "nothing at all of the partition had come for %v: then every device has that time again", j.by.Silent)
+	case j.muted(j.rule, d):
+		j.wrong(d, "people have muted it since before its deadline")
 	case i < 0:
 		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
 	case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:

@@ -30,8 +30,10 @@ type Delivery struct {
 	Rule     string // this and Level are those of a Rule, empty without rules
 	Level    string
 	Recovery bool
+	Repeated bool      // of an alert: it says that the receiver may have got one that this one does not know of
 	Excluded bool      // of a recovery: it says that a condition of the rule excludes the device
 	Deadline time.Time // of an alert about silence: nothing came until then
+	Unheard  bool      // of an alert about silence: it says that nobody has ever heard of the device
 	Refused  bool      // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
@@ -51,6 +53,7 @@ type Rules struct {
 	Window time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
 	Bound  time.Duration // an alert comes at most this long after its reading
 	Proof  time.Duration // ... one about silence this much later: it has to be proven
+	Expect time.Time     // when workers began to expect the devices of Rule.Expect
 	Slack  time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
 	// when the records end: readings less than Bound before it may still get an alert. Zero: none may
 	Until     time.Time

@@ -21,6 +21,8 @@ const (
 	ignoresClear      bug = "an alarm ends at its limit"
 	ignoresClearFor   bug = "the first reading beyond clear ends an alarm"
 	neverClearsAnew   bug = "a reading that is not beyond clear does not start the clock again"
+	ignoresRepeat     bug = "an open alarm is sent again when the window is over"
+	repeatsAny        bug = "a new alarm is not sent, because an earlier one was"
 	ignoresBase       bug = "limits are not counted from the message"
 	guessesBase       bug = "a message without the number counts from the last one"
 	ignoresOnly       bug = "what a condition excludes counts as any other"
@@ -45,7 +47,7 @@ const (
 )
 
 var bugs = []bug{
-	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresClearFor, neverClearsAnew, ignoresBase, guessesBase,
+	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresClearFor, neverClearsAnew, ignoresRepeat, repeatsAny, ignoresBase, guessesBase,
 	ignoresOnly, keepsExcluded, hidesExclusion, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
 }
@@ -70,6 +72,7 @@ func newScene(seed uint64) scene {
 		s.rule.Levels = append(s.rule.Levels, verify.Level{Name: "critical", Limit: 34, Clear: 32, For: time.Duration(chance.IntN(3)) * 2 * time.Second})
 	}
 	s.rule.ClearFor = time.Duration(max(0, chance.IntN(4)-1)) * 2 * time.Second
+	s.rule.Repeat = []time.Duration{0, 0, 25 * time.Second, verify.Never}[chance.IntN(4)]
 	if chance.IntN(3) == 0 {
 		s.countsFromMessage()
 	}
@@ -154,6 +157,9 @@ type key struct {
 	level    verify.Level
 	open     bool
 	since    int             // the first of the readings at the limit, -1: none
+	opened   int             // the reading that opened it last
+	about    int             // the reading that the last alert was about
+	sent     time.Time       // when that was
 	clear    int             // while it is open: the first of the last readings, if all are beyond clear; -1: none
 	newest   time.Time       // while it is open or has a first reading: when the last was taken, by the device's clock
 	pending  *verify.Reading // that ended the alarm
@@ -295,7 +301,7 @@ func (s scene) work(b bug, log *verify.Log) {
 				resolve(k, at)
 				k.open, k.pending, k.due = false, &r, at
 			case !k.open && k.since >= 0 && (b == ignoresFor || lasted(s.readings[k.since], r, b) >= k.level.For):
-				k.open = true
+				k.open, k.opened = true, i
 			}
 			resolve(k, at) // what was due before this was read
 			if k.open && b != keepsDue {
@@ -304,6 +310,8 @@ func (s scene) work(b bug, log *verify.Log) {
 			needsAlert := k.open && (r.Temperature >= limit && !late && !excluded || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
 			higher, ended = higher || k.open, ended || wasOpen && !k.open
 			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
+			said := k.notified && r.At.Sub(k.sent) < s.rule.Repeat && (k.about >= k.opened || b == repeatsAny)
+			covered = covered || said && b != ignoresRepeat
 			if needsAlert && (!covered || b == ignoresWindow) {
 				if at.Before(k.clock) {
 					at = k.clock // one delivery at a time
@@ -311,7 +319,9 @@ func (s scene) work(b bug, log *verify.Log) {
 				if at.Before(k.window) && b != ignoresWindow {
 					at = k.window
 				}
-				send(k, r, fmt.Sprint(r.Sequence), false, at.Add(little()/4))
+				k.sent = at.Add(little() / 4)
+				k.about = i
+				send(k, r, fmt.Sprint(r.Sequence), false, k.sent)
 			}
 		}
 	}
