@@ -70,6 +70,11 @@ func (s *service) Notify(_ context.Context, alerts ...notify.Alert) error {
 // A backlog of 5,000 is replayed to its end at the receiver's rate, known or not, and together where the receiver takes that.
 func TestBacklog(t *testing.T) {
 	slack := notify.Limits{Rate: notify.Rate{Every: time.Second}, Batch: 100}
+	pages := 50
+	if testing.Short() {
+		pages = 10
+	}
+	letters := pages * 100
 	for name, test := range map[string]struct {
 		service service
 		limits  notify.Limits
@@ -77,9 +82,9 @@ func TestBacklog(t *testing.T) {
 		within  time.Duration
 		refused int
 	}{
-		"together":     {service{every: time.Second}, slack, 5000, 4 * time.Minute, 0},
-		"one by one":   {service{every: time.Second / 2}, notify.Limits{Rate: notify.Rate{Every: time.Second / 2}}, 5000, time.Hour, 0},
-		"unknown rate": {service{every: time.Second / 2}, notify.Limits{}, 5000, 4 * time.Hour, 400},
+		"together":     {service{every: time.Second}, slack, letters, 4 * time.Minute, 0},
+		"one by one":   {service{every: time.Second / 2}, notify.Limits{Rate: notify.Rate{Every: time.Second / 2}}, letters, time.Hour, 0},
+		"unknown rate": {service{every: time.Second / 2}, notify.Limits{}, letters, 4 * time.Hour, 400},
 		"down":         {service{down: true}, slack, 0, 5 * time.Minute, 4},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -93,16 +98,16 @@ func TestBacklog(t *testing.T) {
 					Config: config.Config{ThrottleWindow: 24 * time.Hour, NotifyTimeout: 10 * time.Second},
 				}
 				start := time.Now()
-				for page := range 50 {
-					var letters []deadletter.Letter
+				for page := range pages {
+					var sent []deadletter.Letter
 					for n := range 100 {
-						letters = append(letters, letter(notifytest.Alert(page*100+n)))
+						sent = append(sent, letter(notifytest.Alert(page*100+n)))
 					}
-					r.Send(t.Context(), letters)
+					r.Send(t.Context(), sent)
 				}
 				took := time.Since(start)
 				t.Logf("%d delivered in %v, in %d messages, %d refused", r.Delivered, took, s.messages, s.refused)
-				if r.Delivered != test.want || r.Failed != 5000-test.want || replayed() != test.want || took > test.within || s.refused > test.refused {
+				if r.Delivered != test.want || r.Failed != letters-test.want || replayed() != test.want || took > test.within || s.refused > test.refused {
 					t.Errorf("%d delivered, %d not, %d kept as replayed, in %v, %d refused", r.Delivered, r.Failed, replayed(), took, s.refused)
 				}
 				for device, n := range s.alerts {
