@@ -161,8 +161,7 @@ func checkStaleHolder(t tester, s *suite) {
 		for _, store := range []lease.Store{a, b} {
 			lost(t, store, old)
 			release(t, store, old, "stale")
-			if held := refused(t, a, "key"); held.Record.Note != "b" || held.Record.Token != l.Token ||
-				held.Record.Hold != long {
+			if held := refused(t, a, "key"); !isOf(held.Record, l, "b", long) {
 				t.Errorf("after a stale holder's calls the record is %+v, want the new holder's", held.Record)
 			}
 		}
@@ -240,7 +239,7 @@ func checkExtend(t tester, s *suite) {
 			}
 
 			s.outlast(s.short)
-			if held := refused(t, b, "later"); held.Record.Note != "window" || held.Record.Hold != long {
+			if held := refused(t, b, "later"); !isOf(held.Record, l, "window", long) {
 				t.Errorf("after Extend the refused see %+v", held.Record)
 			}
 
@@ -280,7 +279,7 @@ func checkRelease(t tester, s *suite) {
 	release(t, b, l, "kept")
 	release(t, a, l, "again")
 	next, prev := replace(t, b, "key", "")
-	if prev.Note != "kept" || prev.Hold != 0 || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) {
+	if !isOf(prev, l, "kept", 0) {
 		t.Errorf("after Release the next holder sees %+v, want the note %q, hold 0 and the rest of %+v", prev, "kept", l)
 	}
 
@@ -357,11 +356,11 @@ func checkNext(t tester, s *suite) {
 		}
 	}
 
-	if prev := see(a); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
+	if prev := see(a); !isAbsent(prev) {
 		t.Errorf("for a key that was never taken next sees %+v", prev)
 	}
 
-	if prev := see(b); prev.Now.IsZero() || prev != (lease.Record{Now: prev.Now}) {
+	if prev := see(b); !isAbsent(prev) {
 		t.Errorf("after a refusal by next, next sees %+v", prev)
 	}
 
@@ -371,7 +370,7 @@ func checkNext(t tester, s *suite) {
 	s.outlast(s.short)
 	for range 2 { // nothing changes
 		prev := see(a)
-		if prev.Note != "window" || prev.Token != l.Token || !prev.Claimed.Equal(l.Claimed) || prev.Hold != s.short {
+		if !isOf(prev, l, "window", s.short) {
 			t.Errorf("after expiry next sees %+v, want the window of %+v", prev, l)
 		}
 
@@ -421,7 +420,7 @@ func checkBreak(t tester, s *suite) {
 		t.Fatalf("Break of a held key: %v", err)
 	}
 
-	if broken.Note != "window" || broken.Token != l.Token || broken.Hold != long || broken.Now.Before(broken.Written) {
+	if !isOf(broken, l, "window", long) || broken.Now.Before(broken.Written) {
 		t.Errorf("next saw %+v, want the record of %+v", broken, l)
 	}
 
@@ -429,7 +428,7 @@ func checkBreak(t tester, s *suite) {
 	release(t, holder, l, "stale")
 
 	taken, prev := replace(t, other, "held", "next")
-	if prev.Note != "left behind" || prev.Token != l.Token || prev.Hold != 0 {
+	if !isOf(prev, l, "left behind", 0) {
 		t.Errorf("the next holder sees %+v", prev)
 	}
 
@@ -481,58 +480,37 @@ func checkKeys(t tester, s *suite) {
 	})
 }
 
+// isAbsent reports whether r is the record of a key that was never taken.
+func isAbsent(r lease.Record) bool { return !r.Now.IsZero() && r == lease.Record{Now: r.Now} }
+
+// isOf reports whether r is the record of l, with a note and for so long.
+func isOf(r lease.Record, l lease.Lease, note string, hold time.Duration) bool {
+	return r.Token == l.Token && r.Claimed.Equal(l.Claimed) && r.Note == note && r.Hold == hold
+}
+
 // Read shows what a refusal and next show, of any key, and changes nothing.
 func checkRead(t tester, s *suite) {
 	store, other := s.store(t), s.store(t)
-	read := func(key string) lease.Record {
-		t.Helper()
-		r, err := other.Read(t.Context(), key)
-		if err != nil {
-			t.Fatalf("Read(%q): %v", key, err)
-		}
-
-		return r
-	}
 	absent := func(key string) {
 		t.Helper()
-		if r := read(key); r.Now.IsZero() || r != (lease.Record{Now: r.Now}) {
+		if r := read(t, other, key); !isAbsent(r) {
 			t.Errorf("the %s key is read as %+v", key, r)
 		}
 	}
 	absent("absent")
 	sideBySide(len(keys), func(i int) {
-		key := keys[i]
 		note := notes[i%len(notes)]
-		hold := long
-		l := acquire(t, store, key, note, long)
+		l := acquire(t, store, keys[i], note, long)
 
 		switch i % 3 {
 		case 0:
-			hold = long / 2
-			l = extend(t, store, l, note, hold)
+			l = extend(t, store, l, note, long/2)
+			readHeld(t, store, other, l, long/2)
 		case 1:
-			hold = 0
 			release(t, store, l, note)
-		}
-
-		r := read(key)
-		if r.Note != note || r.Token != l.Token || r.Hold != hold || !r.Claimed.Equal(l.Claimed) {
-			t.Errorf("key %q is read as %+v, want the note %q and the hold %v of %+v", key, r, note, hold, l)
-		}
-
-		if hold > 0 {
-			extend(t, store, l, note, long) // nobody is disturbed
-			return
-		}
-
-		_, want := replace(t, store, key, "")
-		if r.Now.Before(r.Written) || r.Now.After(want.Now) {
-			t.Errorf("key %q was read at %v, written at %v, acquired at %v", key, r.Now, r.Written, want.Now)
-		}
-
-		same := r.Note == want.Note && r.Token == want.Token && r.Hold == want.Hold
-		if !same || !r.Claimed.Equal(want.Claimed) || !r.Written.Equal(want.Written) {
-			t.Errorf("key %q is read as %+v, next sees %+v", key, r, want)
+			readFree(t, store, other, l)
+		default:
+			readHeld(t, store, other, l, long)
 		}
 	})
 
@@ -549,6 +527,41 @@ func checkRead(t tester, s *suite) {
 	}
 
 	absent("deleted")
+}
+
+func read(t tester, store lease.Store, key string) lease.Record {
+	t.Helper()
+	r, err := store.Read(t.Context(), key)
+	if err != nil {
+		t.Fatalf("Read(%q): %v", key, err)
+	}
+
+	return r
+}
+
+// readHeld has other read the record of l, which is held for so long, and disturb nobody.
+func readHeld(t tester, store, other lease.Store, l lease.Lease, hold time.Duration) {
+	t.Helper()
+	if r := read(t, other, l.Key); !isOf(r, l, l.Note, hold) {
+		t.Errorf("key %q is read as %+v, want the hold %v of %+v", l.Key, r, hold, l)
+	}
+
+	extend(t, store, l, l.Note, long)
+}
+
+// readFree has other read the record of l, which was released, as the next who takes it sees it.
+func readFree(t tester, store, other lease.Store, l lease.Lease) {
+	t.Helper()
+	r := read(t, other, l.Key)
+	_, want := replace(t, store, l.Key, "")
+	if r.Now.Before(r.Written) || r.Now.After(want.Now) {
+		t.Errorf("key %q was read at %v, written at %v, acquired at %v", l.Key, r.Now, r.Written, want.Now)
+	}
+
+	same := isOf(r, l, l.Note, 0) && isOf(want, l, l.Note, 0)
+	if !same || !r.Written.Equal(want.Written) {
+		t.Errorf("key %q is read as %+v, next sees %+v, want %+v, released", l.Key, r, want, l)
+	}
 }
 
 // A context that has ended ends every call, and the next call is right.

@@ -16,30 +16,62 @@ import (
 
 // Explain says in a sentence what a rule does.
 func Explain(r *rules.Rule) string {
-	var b strings.Builder
 	if r.Silence() {
-		of := "anything"
-
-		if r.Field != "" {
-			of = "a reading at " + fields(r.Field)
-			if v := r.Valid; v != nil {
-				of += fmt.Sprintf(" that is not %s", outside(v))
-			}
-		}
-
-		fmt.Fprintf(&b, "alerts when a device%s has not sent %s for %s", ofClass(r), of, config.Plain(r.Silent))
-		if r.Resolved {
-			b.WriteString(", with a recovery when it does")
-		}
-
-		if n := len(r.Expect); n > 0 {
-			fmt.Fprintf(&b, "; expects %s, also if they never have", humanize.Count(n, "device"))
-		}
-
-		fmt.Fprintf(&b, "; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
-		return b.String()
+		return explainSilence(r)
 	}
 
+	text := "alerts when " + fields(r.Field) + " " + breach(r)
+	if d, one := lasts(r); one && d > 0 {
+		text += " for " + config.Plain(d)
+	}
+
+	for i, c := range r.Only {
+		word := "only when"
+		if i > 0 {
+			word = "and"
+		}
+		text += fmt.Sprintf(", %s %s is %s", word, c.Name, humanize.Or(c.Values))
+	}
+
+	if v := r.Valid; v != nil {
+		text += "; ignores readings " + outside(v)
+	}
+
+	if r.Stateful() {
+		text += "; normal again " + ending(r)
+	}
+
+	return text + "; " + atMost(r)
+}
+
+// explainSilence is Explain for a rule about silence.
+func explainSilence(r *rules.Rule) string {
+	text := fmt.Sprintf("alerts when a device%s has not sent %s for %s", ofClass(r), expected(r), config.Plain(r.Silent))
+	if r.Resolved {
+		text += ", with a recovery when it does"
+	}
+
+	if n := len(r.Expect); n > 0 {
+		text += fmt.Sprintf("; expects %s, also if they never have", humanize.Count(n, "device"))
+	}
+
+	return text + fmt.Sprintf("; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
+}
+
+// expected says what a rule about silence expects to hear.
+func expected(r *rules.Rule) string {
+	switch {
+	case r.Field == "":
+		return "anything"
+	case r.Valid == nil:
+		return "a reading at " + fields(r.Field)
+	}
+
+	return "a reading at " + fields(r.Field) + " that is not " + outside(r.Valid)
+}
+
+// breach says what a reading is that is worth an alert.
+func breach(r *rules.Rule) string {
 	is, beyond := "is", "at or above"
 	if slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For > 0 }) {
 		is = "has been"
@@ -50,56 +82,37 @@ func Explain(r *rules.Rule) string {
 	}
 
 	if len(r.Is) > 0 {
-		fmt.Fprintf(&b, "alerts when %s %s %s", fields(r.Field), is, humanize.Or(r.Is))
-	} else {
-		fmt.Fprintf(&b, "alerts when %s %s %s %s", fields(r.Field), is, beyond, limits(r))
+		return is + " " + humanize.Or(r.Is)
 	}
 
-	if d, one := lasts(r); one && d > 0 {
-		fmt.Fprintf(&b, " for %s", config.Plain(d))
+	return is + " " + beyond + " " + limits(r)
+}
+
+// ending says when a device is normal again, and who hears of that.
+func ending(r *rules.Rule) string {
+	side, sent := "below", "without a recovery"
+	if r.Below {
+		side = "above"
 	}
 
-	for i, c := range r.Only {
-		word := "only when"
-		if i > 0 {
-			word = "and"
-		}
-		fmt.Fprintf(&b, ", %s %s is %s", word, c.Name, humanize.Or(c.Values))
+	if r.Resolved {
+		sent = "with a recovery"
 	}
 
-	if v := r.Valid; v != nil {
-		fmt.Fprintf(&b, "; ignores readings %s", outside(v))
+	ends := side + " " + clears(r)
+	if own := r.Levels[0].ClearOverride; own != "" {
+		ends += " (or the property " + own + ")"
 	}
 
-	if r.Stateful() {
-		ends, sent := "below ", "without a recovery"
-		if r.Below {
-			ends = "above "
-		}
-
-		ends += clears(r)
-		if own := r.Levels[0].ClearOverride; own != "" {
-			ends += " (or the property " + own + ")"
-		}
-
-		if len(r.Is) > 0 {
-			ends = "with any other value"
-		}
-
-		if r.ClearedFor > 0 {
-			ends += " for " + config.Plain(r.ClearedFor)
-		}
-
-		if r.Resolved {
-			sent = "with a recovery"
-		}
-
-		fmt.Fprintf(&b, "; normal again %s, %s", ends, sent)
+	if len(r.Is) > 0 {
+		ends = "with any other value"
 	}
 
-	b.WriteString("; " + atMost(r))
+	if r.ClearedFor > 0 {
+		ends += " for " + config.Plain(r.ClearedFor)
+	}
 
-	return b.String()
+	return ends + ", " + sent
 }
 
 // ofClass says which devices r expects to hear from, if these are not all.
