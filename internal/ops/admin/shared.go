@@ -44,7 +44,7 @@ type Shared struct {
 func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sharedTimeout, fmt.Errorf("no answer within %v", sharedTimeout))
 	defer cancel()
-	var mu sync.Mutex
+
 	var missing []error
 	known := func(what string, err error) {
 		if err != nil {
@@ -53,39 +53,11 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	}
 
 	if s.Records != nil {
-		known("alarms", s.each(ctx, s.Ledgers, f.state.Partitions, func(name, id string) error {
-			c, err := ledger.Look(ctx, s.Records, name)
-			mu.Lock()
-			defer mu.Unlock()
-
-			for _, a := range c.Alarms {
-				if string(a.Device) == device {
-					f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
-				}
-			}
-
-			return err
-		}))
+		known("alarms", s.alarms(ctx, device, f))
 	}
 
 	if s.Rosters != "" && !f.state.WasHeard() {
-		known("times when it was heard", s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
-			r, _, why, err := (&roster.File{Store: s.Records, Name: name}).Read(ctx)
-			if err = errors.Join(err, why); err != nil || r == nil {
-				return err
-			}
-
-			mu.Lock()
-			defer mu.Unlock()
-			f.known += r.Len()
-			f.similar = cmp.Or(f.similar, similar(r, device))
-			for _, h := range partition.HeardIn(r, id, device, f.set) {
-				h.AsOf = r.Position.Time
-				f.state.Heard = append(f.state.Heard, h)
-			}
-
-			return nil
-		}))
+		known("times when it was heard", s.heard(ctx, device, f))
 	}
 
 	if s.DeadLetters != nil {
@@ -93,6 +65,46 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	}
 
 	return errors.Join(missing...)
+}
+
+// alarms adds the device's alarms in the partitions that are not read here.
+func (s Shared) alarms(ctx context.Context, device string, f *findings) error {
+	var mu sync.Mutex
+	return s.each(ctx, s.Ledgers, f.state.Partitions, func(name, id string) error {
+		c, err := ledger.Look(ctx, s.Records, name)
+		mu.Lock()
+		defer mu.Unlock()
+
+		for _, a := range c.Alarms {
+			if string(a.Device) == device {
+				f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
+			}
+		}
+
+		return err
+	})
+}
+
+// heard adds when the device was heard in the partitions that are not read here.
+func (s Shared) heard(ctx context.Context, device string, f *findings) error {
+	var mu sync.Mutex
+	return s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
+		r, err := s.roster(ctx, name)
+		if err != nil || r.Len() == 0 {
+			return err
+		}
+
+		mu.Lock()
+		defer mu.Unlock()
+		f.known += r.Len()
+		f.similar = cmp.Or(f.similar, similar(r, device))
+		for _, h := range partition.HeardIn(r, id, device, f.set) {
+			h.AsOf = r.Position.Time
+			f.state.Heard = append(f.state.Heard, h)
+		}
+
+		return nil
+	})
 }
 
 // similar returns the device of r whose name differs from a device's in nothing but case; empty if there is none.

@@ -70,10 +70,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 
 	switch {
 	case a.Token == "":
-		httpapi.Fail(
-			w,
-			httpapi.Problem{Status: http.StatusNotFound, Detail: "silences are off here: set HTTP_ADMIN_TOKEN to turn them on"},
-		)
+		fail(w, http.StatusNotFound, "silences are off here: set HTTP_ADMIN_TOKEN to turn them on")
 
 	case !httpapi.Authorized(r, a.Token):
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
@@ -85,38 +82,41 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 	case one:
 		httpapi.NotAllowed(w, "DELETE")
 
-	case r.Method == http.MethodGet || r.Method == http.MethodHead:
+	case isRead(r):
 		all, err := a.listSilences(ctx)
 		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
 
 	case r.Method == http.MethodPut:
-		var body muting.Request
-		decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
-		decoder.DisallowUnknownFields()
-		if decoder.Decode(&body) != nil {
-			httpapi.Fail(
-				w,
-				httpapi.Problem{
-					Status: http.StatusBadRequest,
-					Detail: `want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, ` +
-						"with device, rule or where, and \"untilNormal\": true instead of for or beside it",
-				},
-			)
-			return
-		}
-
-		s, lasts, err := body.Silence(a.Rules)
-		if err != nil {
-			httpapi.Fail(w, httpapi.Problem{Status: http.StatusBadRequest, Detail: err.Error()})
-			return
-		}
-
-		s, err = a.Silences.Add(ctx, s, lasts)
-		answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s, a.Rules)}, err)
+		a.addSilence(ctx, w, r)
 
 	default:
 		httpapi.NotAllowed(w, "GET, HEAD, PUT")
 	}
+}
+
+// addSilence silences what the body of r says.
+func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.Request) {
+	var body muting.Request
+	decoder := json.NewDecoder(http.MaxBytesReader(w, r.Body, silenceBytes))
+	decoder.DisallowUnknownFields()
+	if decoder.Decode(&body) != nil {
+		fail(
+			w,
+			http.StatusBadRequest,
+			`want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, `+
+				"with device, rule or where, and \"untilNormal\": true instead of for or beside it",
+		)
+		return
+	}
+
+	s, lasts, err := body.Silence(a.Rules)
+	if err != nil {
+		fail(w, http.StatusBadRequest, err.Error())
+		return
+	}
+
+	s, err = a.Silences.Add(ctx, s, lasts)
+	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s, a.Rules)}, err)
 }
 
 // silenced is the answer to who has silenced something.
@@ -128,9 +128,9 @@ type silenced struct {
 func answerSilences(w http.ResponseWriter, status int, v any, err error) {
 	switch {
 	case errors.Is(err, muting.ErrUnknown):
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusNotFound, Detail: err.Error()})
+		fail(w, http.StatusNotFound, err.Error())
 	case err != nil:
-		httpapi.Fail(w, httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: err.Error()})
+		fail(w, http.StatusServiceUnavailable, err.Error())
 	default:
 		httpapi.Write(w, status, v)
 	}
