@@ -157,7 +157,7 @@ const (
 )
 
 // Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came
-// within a second after a window counts as covered: nothing in the record says whether it was.
+// within a second after a window, or a Request.Repeat, counts as covered: nothing in the record says whether it was.
 func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	record, n, err := g.read(ctx, r.Device)
 	if err != nil {
@@ -168,7 +168,9 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	}
 
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
-	covered := !r.Recovery && r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
+	inWindow := r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
+	inRepeat := r.told(n.Sent) && r.Enqueued.Before(n.sentAt().Add(time.Second).Add(r.Repeat))
+	covered := !r.Recovery && (inWindow || inRepeat)
 	held := holds(record)
 	switch d := decide(n, record, held, r, time.Now()); {
 	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:

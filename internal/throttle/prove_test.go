@@ -2,6 +2,8 @@ package throttle_test
 
 import (
 	"context"
+	"fmt"
+	"math"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +54,66 @@ func TestProve(t *testing.T) {
 		proves("given up", request(101, false), throttle.Proven)
 		proves("nobody was notified", request(102, true), throttle.Proven)
 	})
+}
+
+// An alert proves that later readings of its alarm were covered for as long as the rule's repeat, and says so in Do. A
+// reading of the next alarm was not.
+func TestProveRepeat(t *testing.T) {
+	for _, repeat := range []time.Duration{4 * time.Hour, math.MaxInt64} {
+		synctest.Test(t, func(t *testing.T) {
+			gate := throttle.New(throttle.Config{
+				Store: memlease.New(), Scope: "s", Receiver: "r", Window: time.Minute, SendTimeout: time.Second,
+			})
+			start := time.Now()
+			request := func(sequence, opened int64) throttle.Request {
+				return throttle.Request{
+					Device: "oven", ID: fmt.Sprint(sequence), Log: "log", Sequence: sequence,
+					Enqueued: start.Add(time.Duration(sequence) * time.Second), Opened: opened, Repeat: repeat,
+				}
+			}
+			take := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+			sent, err := gate.Do(t.Context(), request(100, 90), take)
+			if err != nil || sent.Outcome != throttle.Sent {
+				t.Fatal(sent.Outcome, err)
+			}
+			if repeat < math.MaxInt64 && !sent.Due(request(100, 90)).Equal(start.Add(repeat)) {
+				t.Errorf("due at %v, want %v", sent.Due(request(100, 90)), start.Add(repeat))
+			}
+			time.Sleep(2 * time.Hour)
+			for _, tt := range []struct {
+				name string
+				of   throttle.Request
+				want throttle.Proof
+			}{
+				{"the same alarm", request(7200, 90), throttle.Proven},
+				{"it opened with the reading", request(7200, 100), throttle.Proven},
+				{"the next alarm", request(7200, 101), throttle.Unproven},
+			} {
+				covered := tt.want == throttle.Proven
+				if got, err := gate.Prove(t.Context(), tt.of); err != nil || got != tt.want {
+					t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
+				}
+				got, _, err := gate.Predict(t.Context(), tt.of)
+				if is := got.Outcome == throttle.Throttled; err != nil || is != covered || got.Due(tt.of).IsZero() == covered {
+					t.Errorf("%s: %v, due at %v, %v", tt.name, got.Outcome, got.Due(tt.of), err)
+				}
+			}
+			other := request(7200, 90)
+			other.Log = "another hub"
+			if got, err := gate.Prove(t.Context(), other); err != nil || got != throttle.Unproven {
+				t.Errorf("another hub: %v, %v", got, err)
+			}
+			time.Sleep(2*time.Hour + time.Second)
+			again, err := gate.Do(t.Context(), request(4*3600+2, 90), take)
+			want := throttle.Sent
+			if repeat == math.MaxInt64 {
+				want = throttle.Throttled
+			}
+			if err != nil || again.Outcome != want {
+				t.Errorf("after %v: %v, %v, want %v", repeat, again.Outcome, err, want)
+			}
+		})
+	}
 }
 
 // Whatever a window has covered is proven by its record, also if the store counts in seconds, by which the record ends a little earlier
