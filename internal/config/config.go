@@ -271,6 +271,8 @@ func shown(value reflect.Value) string {
 // A Choice is one of a few words, in any case.
 type Choice string
 
+// UnmarshalText takes a word in any case, and ignores spaces around it. It never fails: which words there are is
+// checked later.
 func (c *Choice) UnmarshalText(text []byte) error {
 	*c = Choice(strings.ToLower(strings.TrimSpace(string(text))))
 	return nil
@@ -290,6 +292,7 @@ type problem struct {
 // ExitCode is the exit code of the process.
 func (e *configError) ExitCode() int { return 2 }
 
+// Error lists the problems in the order of the variables, under a heading that counts them.
 func (e *configError) Error() string {
 	problems := slices.Clone(e.problems)
 	slices.SortStableFunc(problems, func(a, b problem) int { return position(a.variable) - position(b.variable) })
@@ -334,6 +337,7 @@ func (e *configError) addError(variable string, err error) {
 	e.addIf(err != nil, variable, "%v", err)
 }
 
+// has reports whether variable has a problem, from which others would follow.
 func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
@@ -375,6 +379,7 @@ const developmentStorage = "DefaultEndpointsProtocol=http;AccountName=devstoreac
 // A lookup returns a variable, and whether it is set, as os.LookupEnv does.
 type lookup func(name string) (value string, set bool)
 
+// get returns a variable; empty if it is not set.
 func (env lookup) get(name string) string {
 	value, _ := env(name)
 	return value
@@ -605,6 +610,7 @@ func (v Variable) replacedByRules() bool { return strings.HasPrefix(v.Name, "TEM
 // changes the slice.
 var Variables = sync.OnceValue(describe)
 
+// describe reads the variables from the tags of Config.
 func describe() []Variable {
 	t := reflect.TypeFor[Config]()
 	list := make([]Variable, t.NumField())

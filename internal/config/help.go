@@ -62,6 +62,7 @@ func (v Variable) whenUnset() string {
 	return v.Default
 }
 
+// inBrackets returns text as it stands behind a description; empty if there is none.
 func inBrackets(text string) string {
 	if text == "" {
 		return ""

@@ -249,6 +249,7 @@ func isNot(known []string) func(name string) bool {
 	return func(name string) bool { return !slices.Contains(known, name) }
 }
 
+// noSuchLevel is the error of a filter for a level that none of its rules has. levels are those that they have.
 func noSuchLevel(level string, levels []string) error {
 	if len(levels) == 0 {
 		return fmt.Errorf("level=%s, but its rules have no levels: remove it", level)

@@ -52,8 +52,10 @@ type RulesFile struct {
 // RulesOf returns a RulesFile that has been read, for tests and local mode. Nobody checks the rules.
 func RulesOf(set rules.Set) RulesFile { return RulesFile{path: "RULES_FILE", set: set} }
 
+// String returns the path, which is no secret.
 func (f RulesFile) String() string { return f.path }
 
+// UnmarshalText takes the path. The file is read when all other settings are known.
 func (f *RulesFile) UnmarshalText(text []byte) error {
 	f.path = strings.TrimSpace(string(text))
 	return nil
@@ -68,6 +70,7 @@ type mistake struct {
 // mistakes are all that is wrong in RULES_FILE, in its order.
 type mistakes []mistake
 
+// Error has a line for each of the first mistakes, and says how many more there are.
 func (m mistakes) Error() string {
 	lines := make([]string, 0, maxMistakes+1)
 	for _, one := range m[:min(len(m), maxMistakes)] {
@@ -133,6 +136,7 @@ func (r *rulesReader) wrongIf(isWrong bool, n ast.Node, format string, args ...a
 	}
 }
 
+// wrongAt records a mistake at t, or at the beginning of the file if t is nil.
 func (r *rulesReader) wrongAt(t *token.Token, format string, args ...any) {
 	m := mistake{1, 1, fmt.Sprintf(format, args...)}
 	if t != nil && t.Position != nil {
@@ -974,6 +978,7 @@ var ruleName = regexp.MustCompile(`^[a-z0-9-]{1,32}$`)
 
 // The errors of checks continue the name of a setting, and do not hold its value unless it may be shown.
 
+// checkName checks the name of a rule or a level.
 func checkName(name string) error {
 	if !ruleName.MatchString(name) {
 		return errors.New("must be 1 to 32 lower-case letters, digits and hyphens")
@@ -991,6 +996,7 @@ func checkPrintable(most int) func(text string) error {
 	}
 }
 
+// isPrintable reports whether text can be shown in one line.
 func isPrintable(text string) bool {
 	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }

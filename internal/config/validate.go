@@ -47,6 +47,7 @@ const missingHub = "is missing: set it to the hub's Event Hub-compatible endpoin
 	"or set EVENTHUB_NAMESPACE and EVENTHUB_NAME to read without a key; or IOTHUB_CONNECTION_STRING, the hub's own " +
 	"service connection string"
 
+// validateHub checks which hub is read, and how.
 func (c *Config) validateHub(e *configError) {
 	start := c.EventHubStart.Time
 	e.addIf(
@@ -81,6 +82,7 @@ func (c *Config) validateHub(e *configError) {
 	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
 }
 
+// isConsumerGroup reports whether a consumer group can have that name.
 func isConsumerGroup(name string) bool {
 	return strings.EqualFold(name, "$default") || len(name) <= 50 && entityName.MatchString(name)
 }
@@ -169,6 +171,7 @@ func hasLength(text string, least, most int) bool {
 // entityName is a name in an Event Hubs namespace.
 var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-9])?$`)
 
+// validateReadings checks the one rule that variables describe, and the properties that all rules look at.
 func (c *Config) validateReadings(e *configError) {
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 	if c.TemperatureClear != nil {
@@ -212,8 +215,10 @@ func checkOptionalProperty(name string) error {
 	return checkProperty(name)
 }
 
+// finite reports whether f is a number that readings can be compared with.
 func finite(f float64) bool { return !math.IsNaN(f) && !math.IsInf(f, 0) }
 
+// validateStorage checks where Azure Storage is, whether it is needed, and the names of containers.
 func (c *Config) validateStorage(e *configError) {
 	oneOf(e, "CHECKPOINT_STORE", c.CheckpointStore, StoreBlob, StoreMemory)
 	if c.StorageConnectionString.IsSet() {
@@ -304,6 +309,7 @@ func (c *Config) storageUses() string {
 	return strings.Join(uses, " and ")
 }
 
+// validateCosmos checks where Cosmos DB is, whether it is needed, and its names.
 func (c *Config) validateCosmos(e *configError) {
 	if c.CosmosConnectionString.IsSet() {
 		e.addIf(
@@ -335,6 +341,7 @@ func (c *Config) hasCosmos() bool {
 	return c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != ""
 }
 
+// cosmosName checks the name of a database or a container.
 func cosmosName(e *configError, variable, name string) {
 	isName := isText(name, 255) && !strings.ContainsAny(name, `/\?#`) && strings.TrimSpace(name) == name
 	e.addIf(
@@ -348,6 +355,7 @@ func cosmosName(e *configError, variable, name string) {
 // isText reports whether s is UTF-8 of at most that many bytes.
 func isText(s string, most int) bool { return len(s) <= most && utf8.ValidString(s) }
 
+// validateNotify checks the receivers, what messages have in common, and how long deliveries are tried.
 func (c *Config) validateNotify(e *configError) {
 	_, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
 	e.addError("NOTIFY_WEBHOOK_SECRET", err)
@@ -393,6 +401,7 @@ const maxRetention = 87600 * time.Hour
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
 
+// validateReplicas checks how replicas share the partitions.
 func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
@@ -408,6 +417,7 @@ func (c *Config) validateReplicas(e *configError) {
 	e.addIf(!isText(c.ReplicaName, 200), "REPLICA_NAME", "must be UTF-8, at most 200 bytes")
 }
 
+// validateDuties checks what one replica does for all.
 func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, maxRetention)
 	if c.HeartbeatURL.IsSet() {
@@ -416,6 +426,7 @@ func (c *Config) validateDuties(e *configError) {
 	}
 }
 
+// validateHTTPAndLog checks what the replica serves, to whom, and what it logs.
 func (c *Config) validateHTTPAndLog(e *configError) {
 	e.addIf(
 		c.HTTPAddr != "" && !isListenAddress(c.HTTPAddr),
@@ -470,6 +481,7 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 // unfitForHeader reports whether a token in a header may not have c.
 func unfitForHeader(c rune) bool { return c <= ' ' || c > '~' }
 
+// validateThrottle checks the window and where it is stored: native leases of blobs last 15 to 60 s.
 func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, minWindow, maxWindow)
 	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)

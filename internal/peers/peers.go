@@ -429,6 +429,7 @@ func (m *Peer) withOthers(r record, since time.Duration) Settings {
 	return next
 }
 
+// read returns the record, a zero one if there is none.
 func (m *Peer) read(ctx context.Context) (record, error) {
 	there, err := m.store.Read(ctx, m.name, maxContent)
 	if errors.Is(err, records.ErrNotFound) {

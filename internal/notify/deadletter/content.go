@@ -64,6 +64,7 @@ type Event struct {
 	Truncated       bool              `json:"truncated,omitempty"`  // body or properties
 }
 
+// encodeAlert returns the letter about an alert that is given up.
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
 
@@ -77,6 +78,7 @@ func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	return encode(l)
 }
 
+// encodeMalformed returns the letter about an event that cannot be decoded.
 func encodeMalformed(e telemetry.MalformedEvent, now time.Time) []byte {
 	m := malformed{
 		Kept:   utc(now),
@@ -192,6 +194,7 @@ func decode(kind Kind, content []byte) Letter {
 	return out
 }
 
+// decodeMalformed is the inverse of encodeMalformed; a letter that cannot be read is Broken.
 func decodeMalformed(content []byte) Letter {
 	var m malformed
 	if err := json.Unmarshal(content, &m); err != nil {

@@ -54,6 +54,7 @@ const (
 // Kinds are all of them, those first that matter most.
 var Kinds = []Kind{Undelivered, Replayed, Undecodable}
 
+// folder is where the letters of a kind are, with a slash at its end.
 func (k Kind) folder() string {
 	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Undecodable: "malformed/"}[k]
 }

@@ -227,6 +227,7 @@ type Heartbeat struct {
 	redact *strings.Replacer
 }
 
+// New returns a Heartbeat that connects to nothing until it runs.
 func New(c Config) *Heartbeat {
 	return &Heartbeat{
 		Config: c,

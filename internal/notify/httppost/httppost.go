@@ -112,6 +112,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	return c, nil
 }
 
+// check says what is wrong with a URL that alerts are posted to.
 func check(u *url.URL) error {
 	if u.Scheme != "http" && u.Scheme != "https" {
 		return errors.New("must begin with http:// or https://")

@@ -129,6 +129,7 @@ var channels = []channel{
 	{schemes: []string{"log"}, example: "log:", open: openLog},
 }
 
+// always is for a service that has one rate wherever it is.
 func always(r notify.Rate) func(*url.URL) notify.Rate { return func(*url.URL) notify.Rate { return r } }
 
 // onlyAt is for software that others run too: the rate is that of the public service.
@@ -179,17 +180,20 @@ func byHTTP(
 	}
 }
 
+// openPagerDuty opens a receiver whose URL has a routing key instead of a host.
 func openPagerDuty(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	n, err := pagerduty.New(u, opts.Style, opts.post())
 	_, host, _ := pagerduty.Split(u) // fails if New does
 	return n, &url.URL{Scheme: "https", Host: host}, err
 }
 
+// openMail opens a receiver that is reached through a mail server.
 func openMail(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	n, err := smtp.New(u, smtp.Options{Style: opts.Style, Log: opts.Log, Token: opts.MailToken})
 	return n, &url.URL{Scheme: u.Scheme, Host: u.Host}, err
 }
 
+// openLog opens a receiver that connects to nothing.
 func openLog(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
 	if u.String() != "log:" {
 		return nil, nil, errors.New("must be log: with nothing after the colon")

@@ -135,6 +135,7 @@ var readers = map[string]func(e *Entry, value string) (must string){
 	},
 }
 
+// readWord reads an id or a name.
 func readWord(into *string, value string) string {
 	if !word.MatchString(value) {
 		return mustBeWord
@@ -143,6 +144,7 @@ func readWord(into *string, value string) string {
 	return ""
 }
 
+// readWords reads the values of a filter.
 func readWords(into *[]string, value string) string {
 	*into = strings.Split(value, "|")
 	if len(*into) > maxValues || slices.ContainsFunc(*into, func(s string) bool { return !word.MatchString(s) }) {
@@ -306,6 +308,7 @@ func open(text string, opts Options) (Entry, Receiver, error) {
 	return e, r, err
 }
 
+// receiver opens the receiver of an entry that was checked. It has a Name only if one is given.
 func (e Entry) receiver(opts Options) (Receiver, error) {
 	if err := e.readSecrets(&opts); err != nil {
 		return Receiver{}, err

@@ -214,6 +214,7 @@ func fit(host, also string) string {
 	return host[:min(len(host), 63)]
 }
 
+// hash is a part of ids, and tells apart what they cannot show.
 func hash(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return hex.EncodeToString(sum[:4])

@@ -145,6 +145,7 @@ func tlsFor(host string, c *tls.Config) *tls.Config {
 	return t
 }
 
+// check says what is wrong with a URL, apart from its user and its query.
 func check(u *url.URL) error {
 	if u.Scheme != "smtp" && u.Scheme != "smtps" {
 		return errors.New("must begin with smtp:// or smtps://")
@@ -163,6 +164,7 @@ func check(u *url.URL) error {
 	return checkPort(u)
 }
 
+// checkPort says what is wrong with the port of a URL, if it has one.
 func checkPort(u *url.URL) error {
 	if u.Port() == "" {
 		return nil
@@ -179,6 +181,7 @@ func checkPort(u *url.URL) error {
 	return nil
 }
 
+// checkUser says whether user and password are what the way of signing in needs.
 func checkUser(user *url.Userinfo, oauth2 bool) error {
 	password, _ := user.Password()
 	hasName, hasPassword := user.Username() != "", password != ""
@@ -228,6 +231,7 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 	return query.Has("auth"), m.checkAddresses()
 }
 
+// checkAuth reads auth, which has one value.
 func checkAuth(values []string) error {
 	if !slices.Equal(values, []string{"oauth2"}) {
 		return errors.New("auth can only be oauth2; without it user and password sign in")
@@ -235,6 +239,7 @@ func checkAuth(values []string) error {
 	return nil
 }
 
+// readFrom reads the sender, of which there is one.
 func (m *Mail) readFrom(values []string) (err error) {
 	if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
 		return errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
@@ -242,6 +247,7 @@ func (m *Mail) readFrom(values []string) (err error) {
 	return nil
 }
 
+// readTo reads the recipients: each value has one or several.
 func (m *Mail) readTo(values []string) error {
 	for _, value := range values {
 		addresses, err := mail.ParseAddressList(value)
@@ -256,6 +262,7 @@ func (m *Mail) readTo(values []string) error {
 	return nil
 }
 
+// readStartTLS reads starttls, which has one value.
 func (m *Mail) readStartTLS(values []string) error {
 	switch {
 	case !slices.Equal(values, []string{"off"}):
@@ -639,6 +646,7 @@ func timeout(ctx context.Context) error {
 // clean returns the text of err as a short line without secrets, whatever the server said.
 func (m *Mail) clean(err error) string { return redact.Excerpt(m.redact.Replace(err.Error())) }
 
+// wrap says what was attempted, and at which server.
 func (m *Mail) wrap(what string, e *notify.Error) error {
 	e.Err = fmt.Errorf("mail %s by %s: %w", what, m.site, e.Err)
 	return e
@@ -650,6 +658,7 @@ type bounded struct {
 	left int
 }
 
+// Read fails once that much has been read.
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.left <= 0 {
 		return 0, errors.New("server response too large")

@@ -111,6 +111,7 @@ func encode(t wording.Text) message {
 	}
 }
 
+// newLine returns a line of text, in front of which there is so much space.
 func newLine(spacing string, runs ...run) line {
 	for i := range runs {
 		runs[i].Type = "TextRun"
@@ -118,6 +119,7 @@ func newLine(spacing string, runs ...run) line {
 	return line{Type: "RichTextBlock", Spacing: spacing, Inlines: runs}
 }
 
+// color returns the color of a card.
 func color(severity notify.Severity, resolved bool) string {
 	switch {
 	case resolved:

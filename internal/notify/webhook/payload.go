@@ -45,6 +45,7 @@ func typeOf(a notify.Alert) string {
 	return "alertworker" + suffix(a.Rule, word)
 }
 
+// suffix is how the type of an event ends.
 func suffix(rule, word string) string { return "." + rule + "." + word }
 
 // maxWindow is up to where a float64 of seconds is exact to the nanosecond.
@@ -205,8 +206,10 @@ func wordOf(e event[data]) string {
 	return ""
 }
 
+// seconds returns a duration that JSON has as a number of seconds.
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n * float64(time.Second))) }
 
+// checkAlert says what is wrong with an event that should be an alert.
 func checkAlert(e event[data]) error {
 	switch {
 	case e.SpecVersion != "1.0":

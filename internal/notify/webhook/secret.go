@@ -109,6 +109,7 @@ func sign(h http.Header, secrets []Secret, id string, body []byte) {
 	h.Set(headerSignature, strings.Join(signatures, " "))
 }
 
+// signature signs a message, as Standard Webhooks writes it.
 func (s Secret) signature(id, timestamp string, body []byte) string {
 	mac := hmac.New(sha256.New, []byte(s.key))
 	io.WriteString(mac, id+"."+timestamp+".")

@@ -245,6 +245,7 @@ func (s Style) moment(t time.Time) string { return s.in(t).Format("2006-01-02 15
 // minute writes a time that is only known to the minute, or need not be exact.
 func (s Style) minute(t time.Time) string { return s.in(t).Format("2006-01-02 15:04 MST") }
 
+// in returns t in the zone of those who read it.
 func (s Style) in(t time.Time) time.Time {
 	if s.Zone == nil {
 		return t.UTC()
@@ -252,6 +253,7 @@ func (s Style) in(t time.Time) time.Time {
 	return t.In(s.Zone)
 }
 
+// count writes a number of things, whose plural ends in s.
 func count(n int64, of string) string {
 	if n == 1 {
 		return "1 " + of

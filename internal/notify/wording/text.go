@@ -45,6 +45,7 @@ type Line struct {
 	Facts string // "91.5 °C, limit 80"; may be empty
 }
 
+// String returns the line as text.
 func (l Line) String() string {
 	if l.Facts == "" {
 		return l.Name
@@ -192,6 +193,7 @@ func byGroup(a, b notify.Alert) int {
 	)
 }
 
+// falseFirst compares two conditions: what is not so comes first.
 func falseFirst(a, b bool) int {
 	switch {
 	case a == b:

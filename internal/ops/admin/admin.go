@@ -106,6 +106,8 @@ type Admin struct {
 	history history
 }
 
+// New returns an Admin that has taken its first sample. While there is no worker it serves what a replica that starts
+// has.
 func New(o Options) *Admin {
 	a := &Admin{
 		Options:    o,
@@ -145,6 +147,7 @@ func (a *Admin) Run(ctx context.Context) {
 	}
 }
 
+// sample adds the counters to the history.
 func (a *Admin) sample() {
 	read := map[string]int64{}
 	for _, s := range a.Worker.Partitions() {
@@ -168,6 +171,7 @@ func totalsOf(stats *worker.Stats) totals {
 	return t
 }
 
+// ServeHTTP serves devices and silences to whoever has the token, and the state to everybody.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
@@ -225,6 +229,7 @@ func fail(w http.ResponseWriter, status int, detail string) {
 // isRead reports whether r asks for something and changes nothing.
 func isRead(r *http.Request) bool { return r.Method == http.MethodGet || r.Method == http.MethodHead }
 
+// isSilences reports whether a path is about silences.
 func isSilences(path string) bool {
 	return path == "/silences" || strings.HasPrefix(path, "/silences/")
 }

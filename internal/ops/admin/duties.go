@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/ops/leader"
 )
 
+// serveDuties serves what the leader has recorded, as JSON; 503 while the store does not respond.
 func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	if a.Options.Duties == nil {
 		httpapi.Fail(
@@ -49,6 +50,7 @@ type dutiesView struct {
 	Runs   []leader.Run   // likewise
 }
 
+// dutiesView returns the duties for the page, nil if there are none.
 func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	if a.Options.Duties == nil {
 		return nil

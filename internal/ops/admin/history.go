@@ -50,6 +50,7 @@ func (h *history) add(now time.Time, t totals, read map[string]int64) {
 	maps.DeleteFunc(h.done, func(m int64, _ totals) bool { return m <= minute-minutes || m > minute })
 }
 
+// minuteOf returns the minute of t since 1970.
 func minuteOf(t time.Time) int64 { return t.Unix() / 60 }
 
 // series returns the counts of each minute, the current one included, given the counters t now.
@@ -95,6 +96,7 @@ type shared[T any] struct {
 	at    time.Time // when value was the answer; zero if there was none yet
 }
 
+// newShared returns one that has no answer yet.
 func newShared[T any](ask func(context.Context) (T, error)) *shared[T] {
 	return &shared[T]{ask: ask, wanted: make(chan struct{}, 1), done: make(chan struct{})}
 }

@@ -50,6 +50,7 @@ func (r *Recorder) Store() lease.Observer {
 	}
 }
 
+// called records a call that began at start and has just ended.
 func (r *Recorder) called(op lease.Operation, start time.Time, failed bool) {
 	now := time.Now()
 	r.mu.Lock()

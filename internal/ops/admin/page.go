@@ -63,11 +63,13 @@ const (
 	allAlarms = 1000 // open ones of this replica, if all are asked for
 )
 
+// digest is that of a style or a script, as a content security policy has it.
 func digest(s string) string {
 	sum := sha256.Sum256([]byte(s))
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
+// servePage serves the status page, in whole or not at all.
 func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	var b bytes.Buffer
 	if err := pageTemplate.Execute(&b, a.page(r)); err != nil {
@@ -147,6 +149,7 @@ type partitionRow struct {
 	Checkpoint string
 }
 
+// page gathers what the page shows, of all replicas. It waits a moment for services, and shows what they said last.
 func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
@@ -364,6 +367,7 @@ var severities = map[status.State]int{
 	status.Blocked:  4,
 }
 
+// severity returns how bad a state is.
 func severity(s status.State) int {
 	if n, ok := severities[s]; ok {
 		return n
@@ -371,6 +375,7 @@ func severity(s status.State) int {
 	return 1
 }
 
+// classOf returns the class of a state in the style sheet.
 func classOf(s status.State) string {
 	return [...]string{"good", "idle", "warn", "bad", "bad"}[severity(s)]
 }

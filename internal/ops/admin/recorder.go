@@ -49,6 +49,7 @@ type pastDelivery struct {
 	Letter     string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
 }
 
+// deliveryOf returns the delivery of an alert that has ended now. A dead letter needs more.
 func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	now := time.Now().UTC()
 	return pastDelivery{
@@ -84,6 +85,7 @@ type deadLetters struct {
 	recorder *Recorder
 }
 
+// Keep records a letter once it is kept.
 func (l *deadLetters) Keep(ctx context.Context, d notify.DeadLetter) error {
 	if err := l.next.Keep(ctx, d); err != nil {
 		return err
@@ -111,6 +113,7 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 	}
 }
 
+// add records a delivery, in place of the oldest if there are too many.
 func (r *Recorder) add(d pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

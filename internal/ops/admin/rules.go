@@ -148,6 +148,7 @@ func silentFor(d time.Duration) string {
 	return "silent " + strings.ReplaceAll(humanize.Span(d), " ", "\u00a0")
 }
 
+// sign shows on which side of its limits r alerts.
 func sign(r *rules.Rule) string {
 	if r.Below {
 		return "≤"
@@ -155,6 +156,7 @@ func sign(r *rules.Rule) string {
 	return "≥"
 }
 
+// clearSign shows on which side of clear a device is normal again.
 func clearSign(r *rules.Rule) string {
 	if r.Below {
 		return ">"

@@ -170,6 +170,7 @@ type devices struct {
 	names map[string]struct{}
 }
 
+// add adds a name. It may be called concurrently.
 func (d *devices) add(name string) {
 	d.mu.Lock()
 	defer d.mu.Unlock()

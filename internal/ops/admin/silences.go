@@ -125,6 +125,7 @@ type silenced struct {
 	Devices string `json:"devices"` // how many of those that are known it is about, for people
 }
 
+// answerSilences answers with v, or with what went wrong.
 func answerSilences(w http.ResponseWriter, status int, v any, err error) {
 	switch {
 	case errors.Is(err, muting.ErrUnknown):

@@ -40,10 +40,12 @@ type Snapshot struct {
 // totals are counters that are plotted.
 type totals struct{ Readings, Alerts, Suppressed int64 }
 
+// plus adds what another replica counts.
 func (t totals) plus(u totals) totals {
 	return totals{t.Readings + u.Readings, t.Alerts + u.Alerts, t.Suppressed + u.Suppressed}
 }
 
+// minus returns what was counted since u.
 func (t totals) minus(u totals) totals {
 	return totals{t.Readings - u.Readings, t.Alerts - u.Alerts, t.Suppressed - u.Suppressed}
 }
@@ -173,6 +175,7 @@ var notUsed = map[rules.DeviceTime]string{
 	rules.TimeOld:        "weeks behind",
 }
 
+// countsOf returns the counts of figures, by the keys of Snapshot.Counts.
 func countsOf(stats *worker.Stats) map[string]int64 {
 	c := map[string]int64{
 		countReadings:    stats.Events[telemetry.ReasonOK].Load(),

@@ -452,6 +452,7 @@ func (f findings) silenceText(s muting.Silence) string {
 	return fmt.Sprintf("%s are silenced %s by %s (%s)", text, until, s.Who, s.Why)
 }
 
+// deadLetter says what became a dead letter, why, and how it is sent again.
 func (f findings) deadLetter(l *pastDelivery) string {
 	where := "it is only in the log"
 	if l.Letter != "" {

@@ -190,6 +190,7 @@ func (c *Candidate) withoutReading() map[string]int64 {
 	return all
 }
 
+// notice counts an alert or a recovery to one receiver.
 func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 	if c.Notice != nil {
 		c.Notice(n)
@@ -213,6 +214,7 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 	c.hours[n.At.Unix()/bucket]++
 }
 
+// of returns what is counted of a device.
 func (c *Candidate) of(name string) *device {
 	d := c.devices[name]
 	if d == nil {
@@ -223,6 +225,7 @@ func (c *Candidate) of(name string) *device {
 	return d
 }
 
+// alarm counts an alarm that opens, and measures one that has ended.
 func (c *Candidate) alarm(a worker.BacktestAlarm) {
 	key := alarm{a.Device, a.Rule, a.Level}
 
@@ -237,6 +240,7 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 	c.longer(key, a.Since, a.At, false)
 }
 
+// longer keeps an alarm if none was longer.
 func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
 	next := &longest{a, since, until.Sub(since).Seconds(), open}
 	if c.Longest == nil || next.beats(c.Longest) {

@@ -84,6 +84,7 @@ func Open(name, field string) (*Recording, error) {
 	return r, nil
 }
 
+// Close closes the file.
 func (r *Recording) Close() error { return r.file.Close() }
 
 // Progress returns the share of the recording that has been read.
@@ -119,6 +120,7 @@ func (r *Recording) begin(field string) error {
 	return r.beginCSV(text, field)
 }
 
+// beginCSV reads the first line, which names the columns.
 func (r *Recording) beginCSV(text io.Reader, field string) error {
 	rows := csv.NewReader(text)
 	rows.ReuseRecord = true
@@ -291,6 +293,7 @@ type jsonLine struct {
 	Body             json.RawMessage
 }
 
+// beginJSON reads a JSON object from every line.
 func (r *Recording) beginJSON(text io.Reader) error {
 	lines := bufio.NewScanner(text)
 	lines.Buffer(nil, maxLine)
@@ -376,6 +379,7 @@ func (r *Recording) message(
 	return e, err
 }
 
+// beginAvro reads the schema, and then a record at a time.
 func (r *Recording) beginAvro(file io.Reader) error {
 	records, err := ocf.NewReader(file) // which bounds what a block takes to 64 MiB
 	if err != nil {
@@ -483,6 +487,7 @@ func (r *Recording) none() error {
 	)
 }
 
+// String counts the lines for people.
 func (s Skipped) String() string {
 	return fmt.Sprintf(
 		"%d empty, %d not readable, %d out of order, taken at the time of the line before",

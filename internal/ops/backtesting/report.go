@@ -133,6 +133,7 @@ func (c *Candidate) perDay(r *Run) float64 {
 	return math.Round(100*float64(c.Alerts)/max(r.To.Sub(r.From).Hours()/24, 1)) / 100
 }
 
+// String shows the alarm, or that there was none.
 func (l *longest) String() string {
 	if l == nil {
 		return "none"

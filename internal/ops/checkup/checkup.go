@@ -337,6 +337,7 @@ func (k *checkup) answered(
 	}
 }
 
+// iotHub asks the IoT Hub for its Event Hubs endpoint.
 func (k *checkup) iotHub(ctx context.Context) (string, error) {
 	c, err := k.resolved()
 	if err != nil {
@@ -391,6 +392,7 @@ func (k *checkup) probe(ctx context.Context, group string, perPartition int) (ev
 	return eventhubs.Probe(ctx, k.services.Source(c), perPartition)
 }
 
+// hub says what the hub has. It is a warning that another program reads in the consumer group.
 func (k *checkup) hub(ctx context.Context) (string, error) {
 	snapshot, err := k.snapshot()
 	if err != nil {
@@ -531,6 +533,7 @@ func (k *checkup) beside(ctx context.Context) (eventhubs.Snapshot, error) {
 	))
 }
 
+// checkpoints reads the checkpoints of all partitions, and writes one for a group in which nobody reads.
 func (k *checkup) checkpoints(ctx context.Context) (string, error) {
 	store, err := k.records()
 	if err != nil {
@@ -609,6 +612,7 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 	return text
 }
 
+// throttleStore acquires and releases a lease whose key no device has.
 func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	store, err := k.services.Leases(ctx)
 	if err != nil {
@@ -676,6 +680,7 @@ func (k *checkup) replicas(ctx context.Context, c config.Config, store records.S
 	return "no replicas with other settings are active", err
 }
 
+// deadLetters writes to the container of dead letters, and counts those of today.
 func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 	store, err := k.services.DeadLetters(ctx)
 	if err != nil {
@@ -820,6 +825,7 @@ func (k *checkup) testAlert() notify.Alert {
 	return a
 }
 
+// milliseconds shows how long something took, at least 1 ms.
 func milliseconds(d time.Duration) string {
 	return fmt.Sprintf("%d ms", max(1, d.Milliseconds()))
 }

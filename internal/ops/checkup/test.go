@@ -337,4 +337,5 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
+// seconds shows how long something took, to the tenth of a second.
 func seconds(d time.Duration) string { return fmt.Sprintf("%.1f s", d.Seconds()) }

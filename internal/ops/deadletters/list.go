@@ -116,6 +116,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 	return err
 }
 
+// moment shows a time in UTC.
 func moment(t time.Time) string { return t.UTC().Format(time.DateTime + "Z") }
 
 // about says which rule and level an alert is about, and whether it is resolved.

@@ -202,6 +202,7 @@ func (r *Replay) together(letters []deadletter.Letter) int {
 	return len(letters)
 }
 
+// alarmOf says which alarm of a receiver an alert is about.
 func alarmOf(receiver string, a notify.Alert) alarmKey {
 	return alarmKey{gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}, a.About()}
 }
@@ -504,6 +505,7 @@ func (r *Replay) stays(why string, letters ...deadletter.Letter) {
 	}
 }
 
+// line prints what became of a letter.
 func (r *Replay) line(l deadletter.Letter, to, what string) {
 	about := l.ID
 	if l.Alert.Device != "" {

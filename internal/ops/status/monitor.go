@@ -275,6 +275,7 @@ func (m *Monitor) logProblem(r *reported, now time.Time) {
 	log(msg, r.field(), zap.String("for", r.Lasts(now)), zap.String("error", r.Why), zap.String("effect", r.Effect))
 }
 
+// field is the receiver of a line in the log, if the problem is of one.
 func (p Problem) field() zap.Field {
 	if p.Receiver == "" {
 		return zap.Skip()

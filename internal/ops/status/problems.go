@@ -150,6 +150,7 @@ func names(all []string) string {
 	return humanize.And(all)
 }
 
+// problem returns a problem with a service, in the words that all of its kind have.
 func problem(by By, f telemetry.Fault, effect string) Problem {
 	return Problem{
 		By:      by,
@@ -169,6 +170,7 @@ func answersAgain(by By, store string, f telemetry.Fault) Problem {
 	return p
 }
 
+// storeProblem returns what there is to say about the throttle store, for which so many alerts wait.
 func storeProblem(f telemetry.Fault, answers bool, waiting int) Problem {
 	switch {
 	case f.Err == nil:
@@ -183,6 +185,7 @@ func storeProblem(f telemetry.Fault, answers bool, waiting int) Problem {
 	return p
 }
 
+// hubProblem returns what there is to say about the hub. While partitions are read it must last for a moment.
 func (v view) hubProblem() Problem {
 	f := v.source.Hub
 	reading := v.source.Running && (v.source.Reading > 0 || v.source.Owned == 0)
@@ -197,6 +200,7 @@ func (v view) hubProblem() Problem {
 	return p
 }
 
+// checkpointsProblem returns what there is to say about the checkpoint store.
 func (v view) checkpointsProblem(f telemetry.Fault, answers bool) Problem {
 	switch {
 	case f.Err == nil:
@@ -324,6 +328,7 @@ func earliest(a, b time.Time) time.Time {
 	return a
 }
 
+// oneLine returns an error that may have several lines in one.
 func oneLine(err error) string { return strings.ReplaceAll(err.Error(), "\n", "; ") }
 
 // maxWhy is how many bytes of a reason are shown.
@@ -428,6 +433,7 @@ func (v view) receiverProblems() []Problem {
 	return problems
 }
 
+// receiverProblem returns what there is to say about a receiver that is down.
 func receiverProblem(r delivery.ReceiverState, now time.Time) Problem {
 	p := Problem{By: ByReceiver, Receiver: r.Name, Since: r.Since, Waiting: r.Waiting, keeps: some}
 	p.What = "receiver " + r.Name + " " + r.Fault.Text()
@@ -481,6 +487,7 @@ func pace(rate float64) string {
 	return fmt.Sprintf("%.3g a second", rate)
 }
 
+// waits says that n alerts wait, as the beginning of a clause.
 func waits(n int) string {
 	switch n {
 	case 0:
@@ -492,6 +499,7 @@ func waits(n int) string {
 	return fmt.Sprintf("%d alerts wait", n)
 }
 
+// isAre is the verb for n things.
 func isAre(n int) string {
 	if n == 1 {
 		return "is"
