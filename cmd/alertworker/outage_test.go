@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -13,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -85,7 +85,6 @@ const asCommand = "ALERTWORKER_TEST_AS_COMMAND"
 // A runningWorker is `alertworker` as a process of its own, so that tests need not take turns.
 type runningWorker struct {
 	t       *testing.T
-	site    string
 	env     map[string]string // that it was given
 	log     string            // the file of its log
 	process *process.Process
@@ -94,17 +93,11 @@ type runningWorker struct {
 // runWorker runs the command with these variables until the test ends, on two partitions.
 func runWorker(t *testing.T, env ...string) *runningWorker {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	address := l.Addr().String()
-	_ = l.Close()
 	defaults := []string{
-		"HTTP_ADDR=" + address, "EVENTHUB_START=earliest", "BALANCE_INTERVAL=1s", "LOG_LEVEL=info", "CHECKPOINT_INTERVAL=1s",
+		"HTTP_ADDR=127.0.0.1:0", "EVENTHUB_START=earliest", "BALANCE_INTERVAL=1s", "LOG_LEVEL=info", "CHECKPOINT_INTERVAL=1s",
 	}
 	w := &runningWorker{
-		t: t, site: "http://" + address, env: valid(append(defaults, env...)...), log: filepath.Join(t.TempDir(), "stderr"),
+		t: t, env: valid(append(defaults, env...)...), log: filepath.Join(t.TempDir(), "stderr"),
 	}
 	file, err := os.Create(w.log)
 	if err != nil {
@@ -164,8 +157,25 @@ func (w *runningWorker) logged() string {
 	return string(text)
 }
 
+var serving = regexp.MustCompile(`"msg":"serving HTTP","addr":"([^"]+)"`)
+
+// site returns where its pages are, which its log says each time that it starts anew; empty before the first time.
+func (w *runningWorker) site() string {
+	w.t.Helper()
+	all := serving.FindAllStringSubmatch(w.logged(), -1)
+	if len(all) == 0 {
+		return ""
+	}
+	return "http://" + all[len(all)-1][1]
+}
+
 func (w *runningWorker) get(path string) (code int, body string) {
-	resp, err := http.Get(w.site + path)
+	w.t.Helper()
+	site := w.site()
+	if site == "" {
+		return 0, ""
+	}
+	resp, err := http.Get(site + path)
 	if err != nil {
 		return 0, ""
 	}

@@ -58,7 +58,7 @@ func TestTest(t *testing.T) {
 			4,
 		},
 		{
-			[]string{"--device", "alertworker-test-2", "--http", w.site},
+			[]string{"--device", "alertworker-test-2", "--http", w.site()},
 			[]string{"✓ sent", "the worker took the reading and alerted in", "accepted after", "– recovery", "✓ clean-up"},
 			2,
 		},

@@ -98,7 +98,7 @@ func TestWhy(t *testing.T) {
 	}
 
 	var local, shared struct{ Status, Why string }
-	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.site+"/devices/kiln", nil)
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, w.site()+"/devices/kiln", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
