@@ -96,13 +96,14 @@ func (w *Watch) lookAwaited(rule int, now time.Time) (unproven bool) {
 			unproven = true
 		default:
 			told := w.elsewhere.told[asked]
-			deadline, proven := max(deadline, told.Deadline), min(until, told.Proven)
-			if proven < deadline {
+			deadline = max(deadline, told.Deadline)
+			if min(until, told.Proven) < deadline {
 				unproven = true
 				w.elsewhere.again(now)
 				continue
 			}
-			w.tell(rule, Silence{Device: name, Since: since, Deadline: deadline, Proven: proven})
+			// its age counts from our own proof: those of others are minutes old
+			w.tell(rule, Silence{Device: name, Since: since, Deadline: deadline, Proven: until})
 		}
 	}
 	return unproven

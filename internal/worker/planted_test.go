@@ -214,7 +214,7 @@ var plantedBugs = []plantedBug{
 		{"silence/awaited.go", "		case w.elsewhere.moved(k, s, now):", "		case w.elsewhere.moved(k, s, now) && false:"},
 	}},
 	{"other partitions need not have read what may be of a device", []edit{
-		{"silence/awaited.go", "			if proven < deadline {", "			if until < deadline {"},
+		{"silence/awaited.go", "			if min(until, told.Proven) < deadline {", "			if until < deadline {"},
 	}},
 	{"on a compacted hub nobody is silent", []edit{
 		{"roster/roster.go", "		if to.Time-from > c.Limit.Milliseconds() {", "		if true {"},
