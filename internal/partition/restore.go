@@ -45,47 +45,9 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		return
 	}
 
-	k := alarm{
-		State: rules.State{
-			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
-			Newest:  micros0(from.DeviceNewest),
-			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
-		},
-		value:    float64(from.Value),
-		limit:    float64(from.Limit),
-		exposed:  from.Exposed,
-		log:      from.Log,
-		sequence: from.Sequence,
-	}
-
-	switch {
-	case from.Since.IsZero():
-	case from.Open:
-		k.Phase = rules.Open
-	default:
-		k.Phase = rules.Pending
-	}
-
-	if r := from.Due; r != nil {
-		k.due = &dueNotice{
-			saved: true,
-			Notice: delivery.Notice{
-				Log:       r.Log,
-				Part:      throttle.Part(r.Part),
-				Opened:    micros0(r.Opened),
-				Heard:     micros0(r.Heard),
-				Forgotten: r.Forgotten,
-				Excluded:  string(r.Excluded),
-				Reading: delivery.Reading{
-					Value:    float64(r.Value),
-					Limit:    float64(r.Limit),
-					Enqueued: micros(r.Enqueued),
-					Sequence: r.Sequence,
-					Device:   micros0(r.DeviceTime),
-					Since:    micros0(r.Since),
-				},
-			},
-		}
+	k := remembered(from)
+	if from.Due != nil {
+		k.due = rememberedNotice(from.Due)
 		k.due.Due(reg.wanting(l))
 	}
 
@@ -123,5 +85,57 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	reg.alarms.history.keep(key, k)
 	if k != was {
 		reg.alarms.history.edited = true
+	}
+}
+
+// remembered returns an alarm as the ledger has it, without the notice that is due.
+func remembered(from ledger.Alarm) alarm {
+	return alarm{
+		State: rules.State{
+			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
+			Newest:  micros0(from.DeviceNewest),
+			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
+			Phase:   phaseOf(from),
+		},
+		value:    float64(from.Value),
+		limit:    float64(from.Limit),
+		exposed:  from.Exposed,
+		log:      from.Log,
+		sequence: from.Sequence,
+	}
+}
+
+// phaseOf returns the phase of an alarm in the ledger.
+func phaseOf(from ledger.Alarm) rules.Phase {
+	switch {
+	case from.Since.IsZero():
+		return rules.Normal
+	case from.Open:
+		return rules.Open
+	}
+
+	return rules.Pending
+}
+
+// rememberedNotice returns a notice that is due as the ledger has it.
+func rememberedNotice(r *ledger.Reading) *dueNotice {
+	return &dueNotice{
+		saved: true,
+		Notice: delivery.Notice{
+			Log:       r.Log,
+			Part:      throttle.Part(r.Part),
+			Opened:    micros0(r.Opened),
+			Heard:     micros0(r.Heard),
+			Forgotten: r.Forgotten,
+			Excluded:  string(r.Excluded),
+			Reading: delivery.Reading{
+				Value:    float64(r.Value),
+				Limit:    float64(r.Limit),
+				Enqueued: micros(r.Enqueued),
+				Sequence: r.Sequence,
+				Device:   micros0(r.DeviceTime),
+				Since:    micros0(r.Since),
+			},
+		},
 	}
 }
