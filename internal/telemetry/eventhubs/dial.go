@@ -128,8 +128,9 @@ type connection struct {
 	ready chan struct{} // closed when it is open, or cannot be opened
 
 	// Set before ready is closed.
-	amqp *amqp.Conn
-	err  error // why it could not be opened
+	amqp   *amqp.Conn
+	filter *amqpfilter.Conn // below amqp
+	err    error            // why it could not be opened
 
 	unclaimed atomic.Pointer[telemetry.Fault] // why the claim cannot be renewed; nil if it can
 }
@@ -201,7 +202,8 @@ func (c *connection) open() (time.Time, error) {
 		return time.Time{}, err
 	}
 
-	c.amqp, err = amqp.NewConn(ctx, amqpfilter.New(socket), &amqp.ConnOptions{
+	c.filter = amqpfilter.New(socket)
+	c.amqp, err = amqp.NewConn(ctx, c.filter, &amqp.ConnOptions{
 		HostName:     c.at.namespace,
 		SASLType:     amqp.SASLTypeAnonymous(),
 		WriteTimeout: s.closeLimit,

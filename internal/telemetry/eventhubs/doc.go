@@ -44,7 +44,7 @@
 //
 // Every position names the generation of its hub: namespace, name and time of creation. Within a
 // generation, sequence numbers alone give the order; positions of two are never compared. The
-// generation is checked before reading begins, when a link fails, and every minute. If it is
+// generation is checked before reading begins, when a link fails until the hub answers, and every minute. If it is
 // another one, or the hub ends before what was read, and says so twice, reading continues from the checkpoints'
 // oldest time less 10 minutes, or from the earliest event if that time is not known. Nothing
 // is missed, and nothing is sent again: replays are silent (package throttle, R3).

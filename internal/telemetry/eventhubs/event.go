@@ -5,17 +5,9 @@ import (
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
-// appendEvents appends the events that have come in one message. The cursor completes their positions.
-func appendEvents(to []telemetry.Event, data []byte, kept *texts) []telemetry.Event {
-	messages, n, ok := amqpfilter.Parse(data)
-	if !ok { // the filter has not seen that the link is opened
-		return append(to, telemetry.Event{
-			Position:    telemetry.Position{Sequence: amqpfilter.Unnumbered},
-			Undecodable: "the message did not pass the filter",
-		})
-	}
-
-	for range n {
+// appendEvents appends the events that the messages are. The cursor completes their positions.
+func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *texts) []telemetry.Event {
+	for len(messages) > 0 {
 		var m amqpfilter.Event
 		m, messages = messages.Next()
 		to = append(to, event(&m, kept))

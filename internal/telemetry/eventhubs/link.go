@@ -9,6 +9,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
 // lookEvery is how often a link on which nothing comes looks at its credit.
@@ -24,6 +25,7 @@ type link struct {
 	receiver   *amqp.Receiver
 	credit     func() int              // how many events it may have on request at present
 	requested  int                     // and not taken yet
+	gone       bool                    // what came is
 	fail       context.CancelCauseFunc // makes whoever waits for a message fail
 }
 
@@ -72,44 +74,70 @@ func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
 	}
 }
 
-// next waits for the next message, which take has to get. Its error is errSurplus if there are too many events on
+// next waits for the next messages, which take has to get. Its error is errSurplus if there are too many events on
 // request while nothing comes.
-func (l *link) next(ctx context.Context) (*amqp.Message, error) {
-	for {
+func (l *link) next(ctx context.Context) (amqpfilter.Messages, error) {
+	for !l.gone {
 		err := l.request()
-		if m := l.receiver.Prefetched(); m != nil {
-			return m, nil
+		m := l.receiver.Prefetched()
+		if m == nil && err == nil {
+			m, err = l.receive(ctx)
 		}
-		if err != nil {
+		if m == nil && err != nil {
 			return nil, err
 		}
 
-		waiting, cancel := context.WithTimeout(ctx, lookEvery)
-		m, err := l.receiver.Receive(waiting, nil)
-		cancel()
-		switch {
-		case err == nil:
-			return m, nil
-		case ctx.Err() != nil:
-			return nil, context.Cause(ctx)
-		case !errors.Is(err, context.DeadlineExceeded):
-			return nil, err
+		if messages := l.unpack(m); len(messages) > 0 {
+			return messages, nil
 		}
 	}
+
+	return nil, errGone
 }
 
-// take appends to events those of a message, and as many as have come besides, up to the credit.
-func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) []telemetry.Event {
+// receive waits until a message comes, and returns nil if none does within lookEvery.
+func (l *link) receive(ctx context.Context) (*amqp.Message, error) {
+	waiting, cancel := context.WithTimeout(ctx, lookEvery)
+	defer cancel()
+
+	m, err := l.receiver.Receive(waiting, nil)
+	switch {
+	case ctx.Err() != nil:
+		return m, context.Cause(ctx)
+	case errors.Is(err, context.DeadlineExceeded):
+		return nil, nil
+	}
+
+	return m, err
+}
+
+// errGone means that the session has ended, and so has what came on it and was not taken yet.
+var errGone = errors.New("the hub has ended the session")
+
+// unpack returns what a message of the library stands for, none for nil.
+func (l *link) unpack(m *amqp.Message) amqpfilter.Messages {
+	if m == nil {
+		return nil
+	}
+
+	messages, ok := l.connection.filter.Take(m.GetData())
+	l.gone = !ok
+
+	return messages
+}
+
+// take appends to events those of messages, and as many as have come besides, up to the credit.
+func (l *link) take(events []telemetry.Event, messages amqpfilter.Messages, kept *texts) []telemetry.Event {
 	most := l.credit()
-	for m != nil {
+	for len(messages) > 0 {
 		before := len(events)
-		events = appendEvents(events, m.GetData(), kept)
+		events = appendEvents(events, messages, kept)
 		l.requested -= len(events) - before
 		if len(events) >= most {
 			break
 		}
 
-		m = l.receiver.Prefetched()
+		messages = l.unpack(l.receiver.Prefetched())
 	}
 
 	return events

@@ -6,9 +6,9 @@
 // goroutine of its own, where nobody can recover; and some take fifty times their size in
 // memory.
 //
-// So the library gets each message as mere data, in a message that the filter makes, and decodes
-// nothing that a publisher wrote. The reader of the partition makes an [Event] of it instead (event.go),
-// from whatever came.
+// So the filter keeps the messages back. The library gets a message with a number instead, and decodes nothing that a
+// publisher wrote. By the number the reader of the partition takes the messages from the filter (Take), and makes an
+// [Event] of each (event.go), from whatever came.
 //
 // The filter follows frames as the library reads them (conn.go), and knows by what the library asks for which sessions
 // read a partition. What of a partition has come at once, the library gets as one message, because most of what
@@ -22,8 +22,7 @@ package amqpfilter
 
 const (
 	// MaxMessage is the largest message that is read, in bytes: twice what Event Hubs
-	// accepts. It is less if the peer announces a smaller limit, because the library
-	// closes a link on which a message is larger.
+	// accepts.
 	MaxMessage = 2 << 20
 
 	// MaxKept is how much of an undecodable message its Event carries, in bytes.

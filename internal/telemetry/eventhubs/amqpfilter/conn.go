@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"maps"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 
@@ -18,7 +19,7 @@ const (
 	headerSize = 8
 
 	maxFrame  = 64 << 10  // what the library offers to its peers
-	batch     = 64 << 10  // filtered at a time, about
+	maxBatch  = 64 << 10  // filtered at a time, about
 	maxPooled = 256 << 10 // of a buffer, between messages
 )
 
@@ -34,23 +35,24 @@ const (
 // New returns c, with what is read from it filtered. Read and Write may each be called by one
 // goroutine at a time, as the library does, and Write gets whole frames.
 //
-// It needs 96 KiB, and per link as much again, or the size of a message while that comes in several
-// frames, at most MaxMessage.
-func New(c net.Conn) net.Conn {
-	return &conn{
+// It needs 128 KiB, and per link as much again, or the size of a message while that comes in several
+// frames, at most MaxMessage; and what was not taken yet, which is bounded by what links have on request.
+func New(c net.Conn) *Conn {
+	return &Conn{
 		Conn:     c,
 		in:       bufio.NewReaderSize(c, maxFrame),
 		sessions: map[uint16]*session{},
 		own:      map[uint16]*session{},
+		batches:  map[uint64]batch{},
 	}
 }
 
-// A conn hands out frames only once they are complete.
-type conn struct {
+// A Conn hands out frames only once they are complete.
+type Conn struct {
 	net.Conn
 
 	in        *bufio.Reader
-	held      []*session // that have messages which are not in out yet
+	held      []*session // that have messages of which the library does not know yet
 	heldBytes int
 	out       []byte // frames that were filtered
 	ready     []byte // the part of out that was not handed out yet
@@ -58,8 +60,16 @@ type conn struct {
 
 	sessions map[uint16]*session // by the peer's number
 
-	mu  sync.Mutex
-	own map[uint16]*session // by the library's number
+	mu      sync.Mutex
+	own     map[uint16]*session // by the library's number
+	last    uint64              // number of a batch
+	batches map[uint64]batch    // that were not taken yet
+}
+
+// A batch is what the library gets one message for.
+type batch struct {
+	session  *session
+	messages Messages
 }
 
 // A session is one of the library's. One that reads a partition has no other link.
@@ -69,15 +79,30 @@ type session struct {
 	// merged counts the transfers of which the library knows nothing, because their messages came with another one.
 	merged atomic.Uint32
 
-	max     int    // bytes of a message
-	partial []byte // what came of the present message, if that has several frames; up to max, and a byte of what is more
+	partial []byte // what came of the present message, if that has several frames: at most MaxMessage + 1 bytes
 
-	head     []byte // the transfer of the first of messages, without its payload
-	message  []byte // of the library
-	messages int    // of the hub in it
+	head     []byte   // the transfer of the first of messages, without its payload
+	messages Messages // that are held
 }
 
-func (c *conn) Read(p []byte) (int, error) {
+// Take returns, once, the Messages for which the library has got a message with this data. ok is false if that has not
+// passed the filter.
+func (c *Conn) Take(data []byte) (messages Messages, ok bool) {
+	if len(data) != ticketSize {
+		return nil, false
+	}
+
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	number := binary.BigEndian.Uint64(data)
+	b, ok := c.batches[number]
+	delete(c.batches, number)
+
+	return b.messages, ok
+}
+
+func (c *Conn) Read(p []byte) (int, error) {
 	for len(c.ready) == 0 {
 		if c.err != nil {
 			return 0, c.err
@@ -97,14 +122,14 @@ func (c *conn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// filter makes the complete frames that were read ready, about a batch at a time.
-func (c *conn) filter() {
+// filter makes the complete frames that were read ready, about maxBatch at a time.
+func (c *Conn) filter() {
 	if cap(c.out) > maxPooled {
 		c.out = nil
 	}
 
 	c.out = c.out[:0]
-	for c.err == nil && len(c.out)+c.heldBytes < batch {
+	for c.err == nil && len(c.out)+c.heldBytes < maxBatch {
 		var frame []byte
 		if frame, c.err = c.next(); frame == nil {
 			break
@@ -118,7 +143,7 @@ func (c *conn) filter() {
 }
 
 // next returns the next frame or protocol header, nil if it is not complete. It is valid until more is read.
-func (c *conn) next() ([]byte, error) {
+func (c *Conn) next() ([]byte, error) {
 	b, _ := c.in.Peek(c.in.Buffered())
 	if len(b) < headerSize {
 		return nil, nil
@@ -161,7 +186,7 @@ func performative(frame []byte, fields []amqpvalue.Value) (payload []byte, ok bo
 }
 
 // frame appends to out a frame as the library is to see it: itself, or with another payload or other numbers.
-func (c *conn) frame(f []byte) error {
+func (c *Conn) frame(f []byte) error {
 	code, s := perform(f), c.sessions[channelOf(f)]
 	reads := s != nil && s.reads.Load()
 	if reads && code == performTransfer {
@@ -180,13 +205,8 @@ func (c *conn) frame(f []byte) error {
 		delete(c.sessions, channelOf(f))
 		c.mu.Lock()
 		maps.DeleteFunc(c.own, func(_ uint16, o *session) bool { return o == s })
+		maps.DeleteFunc(c.batches, func(_ uint64, b batch) bool { return b.session == s })
 		c.mu.Unlock()
-
-	case reads && code == performAttach:
-		performative(f, fields[:])
-		if n, ok := fields[10].Uint(); ok && n > 0 {
-			s.max = max(int(min(n, MaxMessage)), messagesAt+sizes)
-		}
 
 	case reads && code == performFlow:
 		f = correct(f, func(fields []amqpvalue.Value) {
@@ -201,7 +221,7 @@ func (c *conn) frame(f []byte) error {
 }
 
 // session returns the one to which the library has given a number.
-func (c *conn) session(number uint16) *session {
+func (c *Conn) session(number uint16) *session {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.own[number]
@@ -209,7 +229,7 @@ func (c *conn) session(number uint16) *session {
 
 // transfer collects the payload of a message's frames and holds the message. The frames but the last lose theirs: once
 // the library has it there is no way back.
-func (c *conn) transfer(s *session, f []byte) error {
+func (c *Conn) transfer(s *session, f []byte) error {
 	var fields [10]amqpvalue.Value
 	payload, ok := performative(f, fields[:])
 	if !ok {
@@ -242,7 +262,7 @@ func (c *conn) transfer(s *session, f []byte) error {
 
 // keep adds to what has come of a message.
 func (s *session) keep(payload []byte) {
-	room := s.max + 1 - len(s.partial)
+	room := MaxMessage + 1 - len(s.partial)
 	s.partial = append(s.partial, payload[:min(len(payload), room)]...)
 }
 
@@ -255,40 +275,41 @@ func (s *session) drop() {
 }
 
 // pass appends a transfer to out.
-func (c *conn) pass(head, payload []byte) {
+func (c *Conn) pass(head, payload []byte) {
 	start := len(c.out)
 	c.out = append(append(c.out, head...), payload...)
 	binary.BigEndian.PutUint32(c.out[start:], uint32(len(c.out)-start))
 }
 
-// hold adds a message to those that the library gets in one. head is the transfer that it came with.
-func (c *conn) hold(s *session, head, message []byte) {
-	if s.messages > 0 && len(s.message)+sizes+len(message) > s.max {
-		c.flush()
-	}
-
-	if s.messages == 0 {
+// hold adds a message to those for which the library gets one. head is the transfer that it came with.
+func (c *Conn) hold(s *session, head, message []byte) {
+	if len(s.messages) == 0 {
 		s.head = head
-		s.message = begin(s.message[:0])
 		c.held = append(c.held, s)
 	} else {
 		s.merged.Add(1)
 	}
 
-	before := len(s.message)
-	s.message = add(s.message, message, s.max)
-	s.messages++
-	c.heldBytes += len(s.message) - before
+	s.messages = s.messages.add(message)
+	c.heldBytes += len(message)
 }
 
+// ticketSize is that of the data of a message that the library gets: the number of a batch.
+const ticketSize = 8
+
 // flush appends to out what is held.
-func (c *conn) flush() {
+func (c *Conn) flush() {
 	for _, s := range c.held {
-		seal(s.message, s.messages)
-		c.pass(s.head, s.message)
-		s.messages = 0
-		if cap(s.message) > maxPooled {
-			s.message = nil
+		c.mu.Lock()
+		c.last++
+		c.batches[c.last] = batch{s, slices.Clone(s.messages)}
+		c.mu.Unlock()
+
+		ticket := []byte{amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary8, ticketSize}
+		c.pass(s.head, binary.BigEndian.AppendUint64(ticket, c.last))
+		s.messages = s.messages[:0]
+		if cap(s.messages) > maxPooled {
+			s.messages = nil
 		}
 	}
 
@@ -297,12 +318,12 @@ func (c *conn) flush() {
 }
 
 // Write takes note of sessions that read partitions, and corrects what the library says that it has received on them.
-func (c *conn) Write(frame []byte) (int, error) {
+func (c *Conn) Write(frame []byte) (int, error) {
 	s, sent := c.session(channelOf(frame)), frame
 	switch code := perform(frame); {
 	case code == performBegin:
 		c.mu.Lock()
-		c.own[channelOf(frame)] = &session{max: MaxMessage}
+		c.own[channelOf(frame)] = &session{}
 		c.mu.Unlock()
 
 	case s != nil && code == performAttach:

@@ -1,8 +1,6 @@
 package amqpfilter
 
 import (
-	"bytes"
-	"crypto/rand"
 	"encoding/binary"
 	"errors"
 	"time"
@@ -31,64 +29,21 @@ type Event struct {
 // Unnumbered is the sequence number of an Event whose message has none: the hub's begin at 0.
 const Unnumbered = -1
 
-// mark begins the data section of every message that the filter makes. It is random, so that
-// a message from a connection without a filter is not taken for one.
-var mark = func() (m [8]byte) {
-	_, _ = rand.Read(m[:]) // never fails
-	return m
-}()
-
-// A message that the library gets has one data section: mark, the number of the hub's messages in it, and these, each
-// after its size and how much of it follows.
-const (
-	sectionAt  = 8                         // where the section's content begins
-	messagesAt = sectionAt + len(mark) + 4 // where the hub's messages begin
-	sizes      = 4 + 4                     // before each of them
-)
-
-// begin appends the beginning of a message, which seal completes.
-func begin(b []byte) []byte {
-	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary32, 0, 0, 0, 0)
-	b = append(b, mark[:]...)
-	return append(b, 0, 0, 0, 0)
-}
-
-// add appends a message of the hub, or as much of it as there is room for in a message that has no other.
-func add(b, message []byte, room int) []byte {
-	kept := message[:min(len(message), room-messagesAt-sizes)]
-	b = binary.BigEndian.AppendUint32(b, uint32(len(message)))
-	b = binary.BigEndian.AppendUint32(b, uint32(len(kept)))
-
-	return append(b, kept...)
-}
-
-// seal completes a message with so many of the hub's.
-func seal(message []byte, messages int) {
-	binary.BigEndian.PutUint32(message[sectionAt-4:], uint32(len(message)-sectionAt))
-	binary.BigEndian.PutUint32(message[messagesAt-4:], uint32(messages))
-}
-
-// Messages are those of the hub that have come in one message of the library.
+// Messages are those of a hub that have come in one message of the library, each after its size.
 type Messages []byte
 
-// Parse returns the Messages of the data section of a message, of which there is at least one, and how many they are.
-// ok is false if the message has not passed the filter.
-func Parse(data []byte) (messages Messages, n int, ok bool) {
-	data, ok = bytes.CutPrefix(data, mark[:])
-	if !ok {
-		return nil, 0, false
-	}
-	return Messages(data[4:]), int(binary.BigEndian.Uint32(data)), true
+// add appends a message.
+func (messages Messages) add(message []byte) Messages {
+	return append(binary.BigEndian.AppendUint32(messages, uint32(len(message))), message...)
 }
 
 // Next returns the Event of the first of messages, which aliases it, and those after it.
 func (messages Messages) Next() (e Event, rest Messages) {
-	size := binary.BigEndian.Uint32(messages)
-	end := sizes + binary.BigEndian.Uint32(messages[4:])
-	message := messages[sizes:end:end]
+	end := 4 + binary.BigEndian.Uint32(messages)
+	message := messages[4:end:end]
 
 	err := e.read(message)
-	if int(size) > len(message) {
+	if len(message) > MaxMessage {
 		err = errLarge
 	}
 	if err != nil {

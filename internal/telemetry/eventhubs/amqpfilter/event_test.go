@@ -101,8 +101,8 @@ func usual(t testing.TB) [][]byte {
 	return all
 }
 
-// parseAll returns the Events that the library gets in a message that has passed the filter.
-func parseAll(t rapid.TB, after []byte) (all []amqpfilter.Event) {
+// parseAll returns the Events for which the library gets a message that has passed the filter.
+func parseAll(t rapid.TB, c *amqpfilter.Conn, after []byte) (all []amqpfilter.Event) {
 	t.Helper()
 	m, err := library(after)
 	if err != nil {
@@ -111,36 +111,26 @@ func parseAll(t rapid.TB, after []byte) (all []amqpfilter.Event) {
 	if len(m.Data) != 1 || len(m.Annotations) != 0 || m.Header != nil || m.Properties != nil || m.ApplicationProperties != nil || m.Value != nil || m.Sequence != nil {
 		t.Fatalf("%+v has more than an event", m)
 	}
-	messages, n, ok := amqpfilter.Parse(m.Data[0])
-	if !ok || n == 0 {
+	messages, ok := c.Take(m.Data[0])
+	if !ok || len(messages) == 0 {
 		t.Fatalf("%+v has no event", m)
 	}
-	for range n {
+	if _, again := c.Take(m.Data[0]); again {
+		t.Fatalf("%+v comes twice", m)
+	}
+	for len(messages) > 0 {
 		var e amqpfilter.Event
 		e, messages = messages.Next()
 		all = append(all, e)
 	}
-	if len(messages) > 0 {
-		t.Fatalf("%+v is more than %d events", m, n)
-	}
 	return all
-}
-
-// parse returns the Event of a message that came alone.
-func parse(t rapid.TB, after []byte) amqpfilter.Event {
-	t.Helper()
-	all := parseAll(t, after)
-	if len(all) != 1 {
-		t.Fatalf("%d events, want one", len(all))
-	}
-	return all[0]
 }
 
 // accepts are the rules that hold for any message.
 func accepts(t testing.TB, message []byte) {
 	t.Helper()
 	before := bytes.Clone(message)
-	e := parse(t, amqpfilter.Message(message))
+	e := amqpfilter.EventOf(message)
 	if !bytes.Equal(message, before) {
 		t.Fatalf("%x was changed in place", before)
 	}
@@ -263,7 +253,11 @@ func event(m amqp.Message) bool {
 // annotations, nor with a body that was taken from the filter, nor with a section too many.
 func TestForgery(t *testing.T) {
 	place := amqp.Annotations{"x-opt-sequence-number": at.Sequence, "x-opt-offset": at.Offset, "x-opt-enqueued-time": at.Enqueued}
-	made, err := library(amqpfilter.Message([]byte("noise"))) // undecodable, with a guessed sequence number
+	p := &peer{}
+	p.attachAlone(events)
+	p.deliver(0, 0, false, false, []byte("noise"))
+	stream, c, _ := through(p, 4096)
+	made, err := library(messages(t, stream)[[2]uint32{}][0])
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -280,7 +274,7 @@ func TestForgery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		e := parse(t, amqpfilter.Message(b))
+		e := amqpfilter.EventOf(b)
 		if len(e.Undecodable) > 0 || e.Sequence != at.Sequence || !e.Enqueued.Equal(at.Enqueued) || string(e.Offset) != at.Offset {
 			t.Errorf("%s: got %+v", name, e)
 		}
@@ -296,11 +290,13 @@ func TestForgery(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if e := parse(t, amqpfilter.Message(append(before, more...))); e.Sequence != at.Sequence || len(e.Undecodable) == 0 {
+	if e := amqpfilter.EventOf(append(before, more...)); e.Sequence != at.Sequence || len(e.Undecodable) == 0 {
 		t.Errorf("a second section with annotations: got %+v", e)
 	}
-	if _, _, ok := amqpfilter.Parse([]byte(`{"temperature":21}`)); ok {
-		t.Error("a body was taken for an event")
+	for _, body := range []string{`{"temperature":21}`, "12345678", ""} {
+		if _, ok := c.Take([]byte(body)); ok {
+			t.Errorf("the body %q was taken for an event", body)
+		}
 	}
 }
 
@@ -322,7 +318,7 @@ func TestPoison(t *testing.T) {
 		t.Run(p.Name, func(t *testing.T) {
 			m := p.Encode(at)
 			accepts(t, m)
-			e := parse(t, amqpfilter.Message(m))
+			e := amqpfilter.EventOf(m)
 			if p.Readable != (len(e.Undecodable) == 0) || p.Readable && string(e.Body) != poison.Body {
 				t.Errorf("got %+v", e)
 			}
@@ -347,14 +343,11 @@ func TestMemoryIsBounded(t *testing.T) {
 	for name, m := range hostile {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		got, err := library(amqpfilter.Message(m))
-		if messages, _, ok := amqpfilter.Parse(got.GetData()); ok {
-			_, _ = messages.Next()
-		}
+		_ = amqpfilter.EventOf(m)
 		runtime.ReadMemStats(&after)
 		// What is built grows by a quarter at a time.
-		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8*len(m)+8<<10); err != nil || used > most {
-			t.Errorf("%s: %d bytes of %d, want at most %d; %v", name, used, len(m), most, err)
+		if used, most := after.TotalAlloc-before.TotalAlloc, uint64(8*len(m)+8<<10); used > most {
+			t.Errorf("%s: %d bytes of %d, want at most %d", name, used, len(m), most)
 		}
 	}
 }
@@ -381,11 +374,9 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-func TestFilterAllocatesNothing(t *testing.T) {
+func TestReadingAllocatesNothing(t *testing.T) {
 	m := usual(t)[0]
-	b := amqpfilter.Message(m)
 	if n := testing.AllocsPerRun(100, func() {
-		b = amqpfilter.AppendMessage(b[:0], m)
 		if _, err := amqpfilter.Read(m); err != nil {
 			t.Fatal(err)
 		}

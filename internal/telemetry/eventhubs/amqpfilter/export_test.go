@@ -1,19 +1,20 @@
 package amqpfilter
 
-// Message returns what the library gets in place of a message that comes alone.
-func Message(message []byte) []byte { return AppendMessage(nil, message) }
-
-// AppendMessage appends to b what the library gets in place of a message.
-func AppendMessage(b, message []byte) []byte {
-	start := len(b)
-	b = add(begin(b), message, MaxMessage)
-	seal(b[start:], 1)
-
-	return b
+// EventOf returns what is made of a message.
+func EventOf(message []byte) Event {
+	e, _ := Messages(nil).add(message).Next()
+	return e
 }
 
 // Read returns what is read of a message, and why it is undecodable.
 func Read(message []byte) (e Event, err error) {
 	err = e.read(message)
 	return e, err
+}
+
+// Forget drops what was not taken.
+func (c *Conn) Forget() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	clear(c.batches)
 }
