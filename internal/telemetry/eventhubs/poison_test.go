@@ -262,8 +262,8 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// The largest event that a hub takes arrives. One that is larger than the hub says that it
-// sends costs itself alone, and so does poison of any size.
+// The largest event that a hub takes arrives, and also a larger one than the hub says that it sends. One that is
+// larger than any that is read costs itself alone, and so does poison of any size.
 func TestLargeMessages(t *testing.T) { overBoth(t, largeMessages) }
 
 func largeMessages(t *testing.T, over transport.Transport) {
@@ -288,7 +288,8 @@ func largeMessages(t *testing.T, over transport.Transport) {
 	good(largest, true)
 	bad(largest - 500)
 	bad(largest + 60_000)
-	good(largest*3/2, false)
+	good(largest*3/2, true)
+	good(largest*5/2, false)
 	bad(3 * largest)
 	good(10, true)
 
