@@ -31,6 +31,9 @@ func (p *Plan) extend(rng *rand.Rand) {
 		p.mute(rng)
 	}
 	p.Awaits = rng.IntN(2) == 0
+	if rng.IntN(3) == 0 && p.keepsState() {
+		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
+	}
 }
 
 // keepsState reports whether alarms follow from more than one reading.

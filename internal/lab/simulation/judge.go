@@ -111,7 +111,7 @@ func (p Plan) mutes(judges ...*verify.Log) {
 func (p Plan) limits(levels []rules.Level) rules.Rule {
 	r := rules.Rule{
 		Name: rules.DefaultName, Field: telemetry.DefaultFields, Window: p.Window, Resolved: p.Resolved, Levels: levels,
-		ClearedFor: p.ClearFor,
+		ClearedFor: p.ClearFor, Repeat: p.Repeat,
 	}
 	if p.Kinds {
 		r.Only = isFrozen()
@@ -156,7 +156,7 @@ func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
 			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
-			Base: r.Base, ClearFor: r.ClearedFor, Expect: r.Expect,
+			Base: r.Base, ClearFor: r.ClearedFor, Expect: r.Expect, Repeat: r.Repeat,
 		}
 		for _, c := range r.Only {
 			judged.Only = append(judged.Only, verify.Condition{Name: c.Name, Values: c.Values})

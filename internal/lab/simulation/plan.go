@@ -34,6 +34,7 @@ type Plan struct {
 	Cools      bool // no device is hot after Length: no later alert makes good for one that is missing
 	Faults     []Fault
 	ClearFor   time.Duration // of the rule about limits
+	Repeat     time.Duration // likewise; 0: none
 	Counts     bool          // its limits are counted from a number in each message, not the device's own
 	Kinds      bool          // it looks at devices of one kind only, and some change theirs
 	Expects    bool          // the rule about silence too: it expects to hear from no others
@@ -234,8 +235,9 @@ func NewPlan(seed uint64) Plan {
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
 	}
-	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // whose partitions await devices anew
+	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert
 		p.Awaits = false
+		p.Repeat = 0
 	}
 	return p
 }

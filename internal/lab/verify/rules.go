@@ -60,7 +60,7 @@ func (rule *Rule) silence() bool { return rule.Silent > 0 }
 
 // stateful reports whether alarms of the rule follow from more than one reading.
 func (rule *Rule) stateful() bool {
-	return rule.Resolved || rule.ClearFor > 0 || slices.ContainsFunc(rule.Levels, Level.stateful)
+	return rule.Resolved || rule.Repeat > 0 || rule.ClearFor > 0 || slices.ContainsFunc(rule.Levels, Level.stateful)
 }
 
 func (level Level) stateful() bool { return level.For > 0 || level.Clear != level.Limit }
