@@ -206,6 +206,19 @@ func TestAwaited(t *testing.T) {
 	}{
 		{"before the deadline", func(b *bench) { b.now = limit - m }, ""},
 		{"after it", func(b *bench) { b.now = limit + 10*s }, "ghost fell"},
+		{"what it sent may have expired before the first event", func(b *bench) {
+			b.now = m
+			b.loses("ghost")
+			b.sends("kiln")
+			b.now = limit + 10*s
+		}, ""},
+		{"so it has the time once more", func(b *bench) {
+			b.now = m
+			b.loses("ghost")
+			b.sends("kiln")
+			b.now = limit + m + 10*s
+			b.sends("kiln")
+		}, "ghost fell"},
 		{"other partitions are not proven to be complete", func(b *bench) {
 			b.now, b.provenElsewhere = limit+10*s, limit-10*s
 		}, ""},

@@ -330,8 +330,11 @@ func (w *Watch) follow(e *telemetry.Event) {
 		if !w.read.Time.IsZero() {
 			w.dawn(from, roster.Place{Sequence: e.Sequence, Time: at})
 		}
-		if missing {
+		switch {
+		case missing:
 			w.roster.Miss(from, roster.Place{Sequence: e.Sequence, Time: at})
+		case w.expected == 0 && e.Sequence > 1: // what a device sent that is awaited may have expired before anybody read it
+			w.roster.Miss(w.taken, roster.Place{Sequence: e.Sequence, Time: at})
 		}
 		w.expected = max(w.expected, e.Sequence+1)
 		w.until = max(w.until, at)
