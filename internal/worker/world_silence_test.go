@@ -232,6 +232,9 @@ func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
 // stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
 // first time.
 func (w *world) stays(o operation, r *rules.Rule, device string) bool {
+	if slices.Contains(r.Expect, device) { // the next owner awaits it again
+		return false
+	}
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||
