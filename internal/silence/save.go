@@ -48,7 +48,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if err == nil {
-		w.kept, w.found = read, true
+		w.kept = read
+		w.found = w.found || read.Offset != "" // until then the next owner cannot go on from it
 	} else {
 		w.changed = true
 	}

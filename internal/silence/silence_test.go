@@ -263,6 +263,14 @@ func TestAwaited(t *testing.T) {
 			b.begin(telemetry.Position{}, nil)
 			b.now = limit + 10*s
 		}, "ghost fell"},
+		{"the next owner knows who was heard after a roster without events was written", func(b *bench) {
+			b.Save(b.t.Context(), false)
+			b.now = m
+			b.sends("ghost", "kiln")
+			b.Save(b.t.Context(), false)
+			b.begin(b.log[1].Position, nil)
+			b.now = limit + 10*s
+		}, ""},
 		{"the next owner expects nothing of it", func(b *bench) {
 			b.now = limit + 10*s
 			b.prove()

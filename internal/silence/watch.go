@@ -88,7 +88,7 @@ type Watch struct {
 	mu        sync.Mutex
 	roster    *roster.Roster
 	open      map[key]roster.Place // the silences that have alarms, and what they are about
-	found     bool                 // there is a roster in the store
+	found     bool                 // there is a roster in the store that has read something
 	taken     int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written   time.Time            // when it was last written, or read
 	kept      telemetry.Position   // the last event that it held then
@@ -160,7 +160,7 @@ func (w *Watch) Load(ctx context.Context) error {
 	w.taken, w.written = millis(now), time.Now()
 	switch {
 	case r != nil:
-		w.roster, w.found = r.With(columns(w.rules), w.taken), true
+		w.roster, w.found = r.With(columns(w.rules), w.taken), r.Position.Offset != ""
 	case why != nil:
 		w.log.Error(
 			"the roster of devices cannot be used: devices that are silent now are unknown until they are heard again",
