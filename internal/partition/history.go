@@ -164,12 +164,12 @@ func (h *history) passed(p telemetry.Position) {
 }
 
 // safe returns the latest position, not after w, that the checkpoint may have without
-// passing a change that the ledger in the store does not hold.
+// passing a change that the ledger in the store does not hold. Nothing is before the first event.
 func (h *history) safe(w telemetry.Position) telemetry.Position {
-	if len(h.segments) > 0 && !w.NotAfter(h.segments[0].before) {
-		return h.segments[0].before
+	if w.Offset == "" || len(h.segments) == 0 || w.NotAfter(h.segments[0].before) {
+		return w
 	}
-	return w
+	return h.segments[0].before
 }
 
 // empty reports whether there are no alarms, neither here nor in the ledger in the store.
