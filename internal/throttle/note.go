@@ -45,8 +45,8 @@ type note struct {
 	// Through is the latest reading for whose recovery the key was claimed, or whose alert was
 	// given up. Readings up to it are covered, whatever Quiet says.
 	Through position `json:"through,omitzero"`
-	// Sent is the latest reading whose alert was taken under its own ID, and SentAt when the key was claimed for it, by the
-	// store's clock in ms since 1970: for alarms that are not sent again as soon as the window is over.
+	// Sent is the latest reading whose alert was taken under its own ID, and SentAt when the key was
+	// claimed for it, by the store's clock in ms since 1970: see Request.Repeat.
 	Sent   position `json:"sent,omitzero"`
 	SentAt int64    `json:"sentAt,omitempty"`
 	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
