@@ -241,7 +241,7 @@ func (m *alertModel) decide(s *alertState, d delivery) decision {
 	case m.plant == "a recovery does not wait for an unknown alert" && d.recovery && !held:
 		n.Proof = 0
 	}
-	return decide(n, record.lease(s.now), held, m.request(s, d.recovery, d.about), time.Time{})
+	return decide(n, record.lease(s.now), held, m.request(s, d.recovery, d.about), modelTime(s.now))
 }
 
 // claimNote is what the gate's claim leaves in the record, unless a bug is planted.
@@ -677,6 +677,9 @@ func (s *alertState) receive(m *alertModel, msg message, late bool) {
 		r.alerted = max(r.alerted, msg.about)
 	}
 	if r.drops(msg, s.now, m.plant == "the receiver forgets the tokens of what it drops") {
+		if !msg.recovery && msg.about == r.told { // the same once more
+			r.toldAt = max(r.toldAt, msg.expires-modelClaim)
+		}
 		return
 	}
 	m.tell(s, msg)
@@ -719,7 +722,7 @@ func (m *alertModel) tell(s *alertState, msg message) {
 	}
 	if msg.about >= r.told {
 		r.told = msg.about
-		r.toldAt = msg.expires - modelClaim
+		r.toldAt = max(r.toldAt, msg.expires-modelClaim)
 	}
 }
 
