@@ -39,6 +39,7 @@ func Run(t *testing.T, test func(a *Attempt)) {
 			a.T = t
 			test(a)
 		})
+
 		if a.missed == "" || t.Failed() {
 			return
 		}

@@ -76,8 +76,10 @@ func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		return // the request broke off: there is nobody to answer
 	}
+
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	now := s.Clock.next()
 	date(w, now)
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
@@ -96,13 +98,16 @@ func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	default:
 		a = s.onBlob(w, r, s.containers[container], name, body, now)
 	}
+
 	if a.code != "" {
 		w.Header().Set("X-Ms-Error-Code", a.code)
 		w.Header().Set("Content-Type", "application/xml")
 	}
+
 	if a.status != 0 {
 		w.WriteHeader(a.status)
 	}
+
 	if a.code != "" && r.Method != http.MethodHead {
 		fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message></Error>", xml.Header, a.code, a.code)
 	}
@@ -112,10 +117,13 @@ func (s *Blobs) createContainer(name string) answer {
 	if s.containers[name] != nil {
 		return answer{http.StatusConflict, "ContainerAlreadyExists"}
 	}
+
 	if s.containers == nil {
 		s.containers = map[string]map[string]*blob{}
 	}
+
 	s.containers[name] = map[string]*blob{}
+
 	return answer{status: http.StatusCreated}
 }
 
@@ -144,9 +152,11 @@ func (s *Blobs) Names(container string) []string {
 func (s *Blobs) Content(container, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if b := s.containers[container][name]; b != nil {
 		return bytes.Clone(b.content)
 	}
+
 	return nil
 }
 
@@ -154,9 +164,11 @@ func (s *Blobs) Content(container, name string) []byte {
 func (s *Blobs) Metadata(container, name string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if b := s.containers[container][name]; b != nil {
 		return maps.Clone(b.metadata)
 	}
+
 	return nil
 }
 
@@ -170,30 +182,38 @@ func (s *Blobs) onBlob(
 	if a := admit(r, b, comp, now); a.code != "" {
 		return a
 	}
+
 	switch {
 	case r.Method == http.MethodGet, r.Method == http.MethodHead:
 		b.write(w, r.Method == http.MethodGet, now)
 		return answer{}
+
 	case r.Method == http.MethodDelete:
 		delete(blobs, name)
 		return answer{status: http.StatusAccepted}
+
 	case r.Method == http.MethodPut && comp == "lease":
 		return b.changeLease(w, r, now)
+
 	case r.Method == http.MethodPut && comp == "metadata":
 		b.metadata = metadataOf(r.Header)
 		s.stamp(w, b, now)
 		return answer{status: http.StatusOK}
+
 	case r.Method == http.MethodPut && comp == "":
 		lease := nativeLease{}
 		if b != nil {
 			lease = b.lease
 		}
+
 		kind := cmp.Or(r.Header.Get("X-Ms-Blob-Content-Type"), "application/octet-stream")
 		b = &blob{content: body, kind: kind, metadata: metadataOf(r.Header), lease: lease}
 		blobs[name] = b
 		s.stamp(w, b, now)
+
 		return answer{status: http.StatusCreated}
 	}
+
 	return answer{http.StatusBadRequest, "UnsupportedHttpVerb"}
 }
 
@@ -246,6 +266,7 @@ func metadataOf(h http.Header) map[string]string {
 			metadata[key] = values[0]
 		}
 	}
+
 	return metadata
 }
 
@@ -263,6 +284,7 @@ func (b *blob) write(w http.ResponseWriter, body bool, now time.Time) {
 	for name, value := range b.metadata {
 		h.Set(metaPrefix+name, value)
 	}
+
 	state, status := b.lease.state(now)
 	h.Set("X-Ms-Lease-State", state)
 	h.Set("X-Ms-Lease-Status", status)
@@ -282,6 +304,7 @@ func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time
 	held := b.lease.held(now)
 	w.Header().Set("Etag", b.etag)
 	w.Header().Set("Last-Modified", b.written.UTC().Format(http.TimeFormat))
+
 	switch r.Header.Get("X-Ms-Lease-Action") {
 	case "acquire":
 		seconds, _ := strconv.Atoi(r.Header.Get("X-Ms-Lease-Duration"))
@@ -289,27 +312,37 @@ func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time
 		if seconds != -1 && (seconds < 15 || seconds > 60) {
 			return answer{http.StatusBadRequest, "InvalidHeaderValue"}
 		}
+
 		if held && !strings.EqualFold(proposed, b.lease.id) {
 			return answer{http.StatusConflict, "LeaseAlreadyPresent"}
 		}
+
 		lasts := time.Duration(seconds) * time.Second
 		b.lease = nativeLease{proposed, now.Add(lasts), lasts}
 		w.Header().Set("X-Ms-Lease-Id", proposed)
+
 		return answer{status: http.StatusCreated}
+
 	case "renew":
 		if !strings.EqualFold(id, b.lease.id) || b.lease.id == "" {
 			return answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
 		}
+
 		b.lease.until = now.Add(b.lease.lasts)
 		w.Header().Set("X-Ms-Lease-Id", id)
+
 		return answer{status: http.StatusOK}
+
 	case "release":
 		if b.lease.id == "" || !strings.EqualFold(id, b.lease.id) {
 			return answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
 		}
+
 		b.lease = nativeLease{}
+
 		return answer{status: http.StatusOK}
 	}
+
 	return answer{http.StatusBadRequest, "InvalidHeaderValue"}
 }
 
@@ -320,17 +353,21 @@ func (s *Blobs) list(w http.ResponseWriter, r *http.Request, container string, n
 	size = min(cmp.Or(size, maxPage), maxPage)
 	blobs := s.containers[container]
 	var page []listedBlob
+
 	next := ""
 	for _, name := range slices.Sorted(maps.Keys(blobs)) {
 		if !strings.HasPrefix(name, q.Get("prefix")) || name < q.Get("marker") {
 			continue
 		}
+
 		if len(page) == size {
 			next = name
 			break
 		}
+
 		page = append(page, blobs[name].listed(name, now))
 	}
+
 	w.Header().Set("Content-Type", "application/xml")
 	_, _ = io.WriteString(w, xml.Header)
 	_ = xml.NewEncoder(w).Encode(listing{Container: container, Blobs: page, Next: next})
@@ -341,9 +378,11 @@ func (b *blob) listed(name string, now time.Time) listedBlob {
 	l.Written, l.ETag = b.written.UTC().Format(http.TimeFormat), strings.Trim(b.etag, `"`)
 	l.Length, l.Type, l.Kind = len(b.content), b.kind, "BlockBlob"
 	l.LeaseState, l.LeaseStatus = b.lease.state(now)
+
 	for _, key := range slices.Sorted(maps.Keys(b.metadata)) {
 		l.Metadata.Values = append(l.Metadata.Values, metadatum{xml.Name{Local: key}, b.metadata[key]})
 	}
+
 	return l
 }
 

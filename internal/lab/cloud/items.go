@@ -55,6 +55,7 @@ func NewItems(endpoint string) *Items {
 func (s *Items) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.now = s.Clock.next()
 	date(w, s.now)
 	w.Header().Set("X-Ms-Session-Token", fmt.Sprint("0:-1#", s.etags))
@@ -65,6 +66,7 @@ func itemError(w http.ResponseWriter, status int, sub string) {
 	if sub != "" {
 		w.Header().Set("X-Ms-Substatus", sub)
 	}
+
 	w.WriteHeader(status)
 	fmt.Fprintf(w, `{"code":%q,"message":"…"}`, http.StatusText(status))
 }
@@ -89,12 +91,15 @@ func (s *Items) createContainer(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	var body struct{ ID string }
 	_ = json.Unmarshal(raw, &body)
+
 	name := r.PathValue("db") + "/" + body.ID
 	switch {
 	case !s.databases[r.PathValue("db")]:
 		itemError(w, http.StatusNotFound, noContainer)
+
 	case s.containers[name] != nil:
 		itemError(w, http.StatusConflict, "")
+
 	default:
 		s.containers[name] = &itemContainer{raw, map[string]*item{}}
 		w.WriteHeader(http.StatusCreated)
@@ -108,6 +113,7 @@ func (s *Items) container(w http.ResponseWriter, r *http.Request) *itemContainer
 	if c == nil {
 		itemError(w, http.StatusNotFound, noContainer)
 	}
+
 	return c
 }
 
@@ -142,7 +148,9 @@ func inPartition(w http.ResponseWriter, r *http.Request, id string) bool {
 	if r.Header.Get("X-Ms-Documentdb-Partitionkey") == `["`+id+`"]` {
 		return true
 	}
+
 	itemError(w, http.StatusBadRequest, "1001")
+
 	return false
 }
 
@@ -159,6 +167,7 @@ func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
 
 	var body map[string]any
 	_ = json.NewDecoder(r.Body).Decode(&body)
+
 	id, _ := body["id"].(string)
 	switch {
 	case !inPartition(w, r, id):

@@ -45,6 +45,7 @@ type Options struct {
 func Detect(f *os.File, getenv func(string) string) Options {
 	fd := int(f.Fd())
 	live := term.IsTerminal(fd) && getenv("CI") == "" && getenv("TERM") != "dumb"
+
 	return Options{
 		Live:  live,
 		Color: live && getenv("NO_COLOR") == "",
@@ -107,6 +108,7 @@ func New(w io.Writer, o Options) *Console {
 		devices: make(map[string][]float64),
 		sent:    make(map[string]tally),
 	}
+
 	c.ratedAt = c.start
 	if o.Live {
 		c.print("\x1b[?25l") // hide the cursor
@@ -145,6 +147,7 @@ func (c *Console) Close() error {
 	c.close.Do(func() {
 		c.stop()
 		c.running.Wait()
+
 		c.mu.Lock()
 		defer c.mu.Unlock()
 
@@ -160,6 +163,7 @@ func (c *Console) Close() error {
 func (c *Console) Reading(device string, temperature float64, over bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.readings++
 	if over {
 		c.over++
@@ -185,8 +189,10 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 	switch {
 	case a.Resolved:
 		c.recoveries++
+
 	case a.Silent > 0:
 		c.silences++
+
 	default:
 		c.alerts++
 		sent := c.sent[a.Replica]
@@ -222,6 +228,7 @@ func (c *Console) Err() error {
 func (c *Console) Write(p []byte) (int, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	text := string(p)
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"
@@ -255,6 +262,7 @@ func (c *Console) progress() {
 		}
 
 		c.print(text)
+
 		return
 	}
 

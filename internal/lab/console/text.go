@@ -140,6 +140,7 @@ func (c *Console) hottestLines() (lines []string) {
 		maps.Keys(c.devices),
 		func(a, b string) int { return cmp.Or(cmp.Compare(last(b), last(a)), cmp.Compare(a, b)) },
 	)
+
 	for _, device := range byHeat[:min(hottest, len(byHeat))] {
 		heat := dim
 		if last(device) >= c.opts.Threshold {
@@ -270,6 +271,7 @@ func (c *Console) Summary(r verify.Report) {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.above(b.String())
 }
 
@@ -324,6 +326,7 @@ func sparkline(values []float64) string {
 	low, high := slices.Min(values), slices.Max(values)
 	step := max((high-low)/8, 0.5)
 	var b strings.Builder
+
 	for _, v := range values {
 		i := min(int((v-low)/step), 7)
 		b.WriteRune([]rune(bars)[max(i, 0)])
@@ -354,5 +357,6 @@ func grouped(n int) string {
 	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
+
 	return s
 }

@@ -68,7 +68,9 @@ func newConn(h *Hub, nc net.Conn) *conn {
 		sessions: map[uint16]*session{},
 		claims:   map[string]struct{}{},
 	}
+
 	c.drained.L = &c.mu
+
 	return c
 }
 
@@ -161,6 +163,7 @@ func (c *conn) handshake() error {
 	if _, err := io.WriteString(c.net, headerAMQP); err != nil {
 		return err
 	}
+
 	if header != headerAMQP {
 		return fmt.Errorf("protocol %q", header)
 	}
@@ -182,6 +185,7 @@ func (c *conn) handshake() error {
 		ChannelMax:   maxChannel,
 		IdleTimeout:  c.hub.config.IdleTimeout / 2, // half of the truth, as the standard advises
 	}))
+
 	return err
 }
 
@@ -248,6 +252,7 @@ func (c *conn) sasl() error {
 	if _, err := c.net.Write(frames.Append(nil, frames.SASL, 0, &frames.Outcome{Code: outcome})); err != nil {
 		return err
 	}
+
 	if outcome != frames.SASLOK {
 		return fmt.Errorf("SASL %s refused", init.Mechanism)
 	}
@@ -264,6 +269,7 @@ func (c *conn) read() *frames.Error {
 		if err != nil {
 			return problem("amqp:connection:framing-error", "%v", err)
 		}
+
 		if len(f.Body) == 0 {
 			continue
 		}
@@ -280,9 +286,11 @@ func (c *conn) read() *frames.Error {
 		if err != nil {
 			return problem(condDecode, "%v", err)
 		}
+
 		if _, ok := p.(*frames.Close); ok {
 			return nil
 		}
+
 		if err := c.handle(f.Channel, p, payload); err != nil {
 			return err
 		}
@@ -334,8 +342,10 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 	case *frames.End:
 		c.mu.Lock()
 		defer c.mu.Unlock()
+
 		c.endSession(s)
 		c.send(s, &frames.End{})
+
 		return nil
 	}
 
@@ -410,6 +420,7 @@ func (c *conn) write() {
 func (c *conn) collect(b []byte) []byte {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	b = append(b, c.out...)
 	c.out = c.out[:0]
 	c.drained.Signal()

@@ -47,6 +47,7 @@ func (h *Hub) Detach(partition string) int {
 		l.partition.leave(l)
 		l.conn.detach(l, problem("amqp:link:detach-forced", "The link was closed by the service."))
 	}
+
 	return len(links)
 }
 
@@ -100,8 +101,10 @@ func (h *Hub) ExpireUpTo(partition string, sequence int64) {
 	p := h.byID(partition)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	last := p.last()
 	p.newest = event{offset: last.offset, enqueued: last.enqueued}
+
 	for len(p.events) > 0 && p.first <= sequence {
 		p.bytes -= len(p.events[0].message)
 		p.events = p.events[1:]
@@ -114,6 +117,7 @@ func (h *Hub) Stale(partition string, events int64) {
 	p := h.byID(partition)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.stale = events
 }
 
@@ -145,17 +149,22 @@ type callLimit struct {
 func (f *faults) limitManagement() bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	c := &f.calls
 	if c.perSecond == 0 {
 		return false
 	}
+
 	if now := time.Now(); now.Sub(c.since) >= time.Second {
 		c.since, c.answered = now, 0
 	}
+
 	if c.answered == c.perSecond {
 		return true
 	}
+
 	c.answered++
+
 	return false
 }
 
@@ -167,9 +176,11 @@ func (h *Hub) RefuseLinks(partition string, n int, why string) {
 func (f *faults) set(what string, r refusals) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	if f.refusals == nil {
 		f.refusals = map[string]refusals{}
 	}
+
 	f.refusals[what] = r
 }
 
@@ -177,12 +188,15 @@ func (f *faults) set(what string, r refusals) {
 func (f *faults) refuse(what string) (r refusals, ok bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
+
 	r = f.refusals[what]
 	if r.n == 0 {
 		return refusals{}, false
 	}
+
 	r.n--
 	f.refusals[what] = r
+
 	return r, true
 }
 
@@ -202,6 +216,7 @@ func (h *Hub) Mute(partition string) int {
 		l.muted = true
 		l.conn.mu.Unlock()
 	}
+
 	return len(links)
 }
 
@@ -224,9 +239,11 @@ func (f *faults) refuseLink(partition, selector string) *frames.Error {
 			return problem("com.microsoft:georeplication:invalid-offset", "The supplied position is invalid: %s", selector)
 		}
 	}
+
 	if r, ok := f.refuse(partition); ok {
 		return problem("com.microsoft:server-busy", "%s", r.why)
 	}
+
 	return nil
 }
 

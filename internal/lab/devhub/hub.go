@@ -99,6 +99,7 @@ func Serve(l net.Listener, c Config) (*Hub, error) {
 		listener: l,
 		conns:    map[*conn]struct{}{},
 	}
+
 	for i := range c.Partitions {
 		h.partitions = append(h.partitions, newPartition(strconv.Itoa(i), c.MaxEvents, c.MaxBytes))
 	}
@@ -136,6 +137,7 @@ func (h *Hub) accept() {
 			delete(h.conns, c)
 			h.mu.Unlock()
 		})
+
 		h.mu.Unlock()
 	}
 }

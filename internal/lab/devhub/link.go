@@ -67,6 +67,7 @@ type link struct {
 func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if channel > maxChannel || c.sessions[channel] != nil {
 		return notAllowed("A session cannot begin on channel %d.", channel)
 	}
@@ -78,6 +79,7 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 		inWindow: window,
 		window:   b.IncomingWindow,
 	}
+
 	c.sessions[channel] = s
 	c.send(s, &frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
 
@@ -122,6 +124,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	s.links[a.Handle] = l
 	if l.detached { // stolen before it was there
 		refused = l.cause
@@ -148,6 +151,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		c.forget(l)
 		c.send(s, answer)
 		c.send(s, &frames.Detach{Handle: l.handle, Closed: true, Error: refused})
+
 		return nil
 	}
 
@@ -236,6 +240,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	if refused = c.hub.faults.refuseLink(p.id, l.selector); refused != nil {
 		return refused
 	}
+
 	if l.next, refused = p.start(l.selector); refused != nil {
 		return refused
 	}
@@ -288,6 +293,7 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 		if p == nil {
 			return c.noPartition(part[2])
 		}
+
 		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(p, format, message) }
 
 	default:
@@ -376,6 +382,7 @@ func (c *conn) redirect() *frames.Error {
 func (c *conn) detach(l *link, cause *frames.Error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	if l.detached {
 		return
 	}
@@ -391,6 +398,7 @@ func (c *conn) detach(l *link, cause *frames.Error) {
 func (c *conn) detached(s *session, d *frames.Detach) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	l := s.links[d.Handle]
 	if l == nil {
 		return notAllowed("The handle %d is not attached.", d.Handle)
@@ -411,6 +419,7 @@ func (c *conn) detached(s *session, d *frames.Detach) *frames.Error {
 func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	seen := uint32(0)
 	if f.NextIncomingID != nil {
 		seen = *f.NextIncomingID
@@ -422,7 +431,9 @@ func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 		if f.Echo {
 			c.send(s, s.flow())
 		}
+
 		c.notify()
+
 		return nil
 	}
 
@@ -523,6 +534,7 @@ func (l *link) take() (message []byte) {
 			if l.metrics {
 				message = annotate(message, l.partition.state())
 			}
+
 			return message
 		}
 	}
@@ -589,6 +601,7 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	s.nextIn++
 	s.inWindow--
 
@@ -639,6 +652,7 @@ func (c *conn) reply(requests *link, target *string, message []byte) *frames.Err
 
 			l.replies = append(l.replies, message)
 			c.notify()
+
 			return nil
 		}
 	}

@@ -164,10 +164,12 @@ func parse(b []byte) (*sent, error) {
 		switch {
 		case code == sectionHeader:
 			m.header = section
+
 		case code == sectionAnnotations:
 			if err := m.readAnnotations(content); err != nil {
 				return nil, err
 			}
+
 		case code >= sectionProperties && m.rest == nil:
 			m.rest = b
 		}
@@ -197,6 +199,7 @@ func (m *sent) readAnnotations(content amqpvalue.Value) error {
 		switch string(name) {
 		case annotationSequence, annotationOffset, annotationEnqueued:
 			continue
+
 		case annotationKey:
 			var text []byte
 			text, m.keyed = value.Text()

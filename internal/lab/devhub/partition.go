@@ -63,8 +63,10 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	}
 
 	enqueued = enqueued.Truncate(time.Millisecond)
+
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	pub := Published{Partition: p.id, Sequence: p.next(), Offset: strconv.FormatInt(p.offset, 10), Enqueued: enqueued}
 	message, err := encode(pub)
 	if err != nil {
@@ -74,6 +76,7 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	p.events = append(p.events, event{message, p.offset, enqueued})
 	p.offset += int64(len(message))
 	p.bytes += len(message)
+
 	for len(p.events) > 1 && (len(p.events) > p.maxEvents || p.bytes > p.maxBytes) {
 		p.bytes -= len(p.events[0].message)
 		p.events[0] = event{}
@@ -94,11 +97,13 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	seq = max(seq, p.first)
 	for _, e := range p.events[min(seq-p.first, int64(len(p.events))):] {
 		if n == len(messages) {
 			break
 		}
+
 		messages[n] = e.message
 		n++
 	}
@@ -114,6 +119,7 @@ var selectors = regexp.MustCompile(`^(?:amqp\.annotation\.)?(\S+) (>=?) '(.+)'$`
 func (p *partition) start(selector string) (int64, *frames.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if selector == "" {
 		return p.first, nil
 	}
@@ -195,6 +201,7 @@ const maxReaders = 5
 func (p *partition) admit(l *link) (victims []*link, refused *frames.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	same := 0
 	for o := range p.readers {
 		if o.group != l.group {
@@ -266,6 +273,7 @@ func (p *partition) appendReaders(all []*link) []*link {
 func (p *partition) state() map[string]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	last := p.next() - 1 - p.stale
 	p.stale = 0
 

@@ -61,6 +61,7 @@ func (h *Hub) ingest(p *partition, format uint32, message []byte) *frames.Error 
 			if err != nil {
 				return undecodable(err)
 			}
+
 			batch = append(batch, e)
 		}
 	}
@@ -94,6 +95,7 @@ func (c *conn) rpc(requests *link, op operation) func(uint32, []byte) *frames.Er
 		if err != nil {
 			return undecodable(err)
 		}
+
 		if req.Properties == nil {
 			return notAllowed("The request has no properties, such as its id.")
 		}
@@ -130,9 +132,11 @@ func (c *conn) putToken(req *amqp.Message) (int32, string, any) {
 	if req.ApplicationProperties["operation"] != "put-token" || audience == "" || token == "" {
 		return 400, "put-token needs a name and a token", nil
 	}
+
 	if err := c.hub.checkToken(token); err != nil {
 		return 401, "InvalidSignature: " + err.Error(), nil
 	}
+
 	if len(c.claims) == maxClaims {
 		return 403, "too many claims on one connection", nil
 	}
@@ -167,6 +171,7 @@ func (c *conn) manage(req *amqp.Message) (int32, string, any) {
 	if token == "" && !c.trusted && len(c.claims) == 0 {
 		return 401, "Unauthorized access. Put a token to $cbs, or give a security_token.", nil
 	}
+
 	if err := c.hub.checkToken(token); err != nil {
 		return 401, "InvalidSignature: " + err.Error(), nil
 	}
@@ -207,6 +212,7 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 		state := partition.state()
 		state["name"] = h.config.Hub
 		state["type"] = "com.microsoft:partition"
+
 		return 200, "OK", state
 	}
 

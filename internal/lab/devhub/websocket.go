@@ -54,8 +54,10 @@ func (c *conn) upgrade() error {
 	c.net.SetDeadline(time.Time{})
 	stream := transport.NewConn(ws)
 	stream.SetDeadline(time.Now().Add(handshakeTimeout))
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
+
 	c.net, c.in = stream, bufio.NewReaderSize(stream, c.in.Size())
 
 	return nil

@@ -56,6 +56,7 @@ func (s Sharing) Run() int {
 
 	shared.Lock()
 	defer shared.Unlock()
+
 	for _, service := range shared.services {
 		service.Kill()
 	}
@@ -67,6 +68,7 @@ func (s Sharing) Run() int {
 func share() (*process.Azurite, error) {
 	shared.Lock()
 	defer shared.Unlock()
+
 	if !shared.on {
 		return nil, nil
 	}
@@ -105,6 +107,7 @@ func StartAzurite(tb testing.TB) *Azurite {
 	azurite, err = process.StartAzurite(tb.Context(), "0", "")
 	started(tb, err)
 	tb.Cleanup(azurite.Kill)
+
 	return &Azurite{azurite, newTransport(tb)}
 }
 
@@ -184,6 +187,7 @@ func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *con
 	}
 
 	retry.TryTimeout = tryTimeout
+
 	return &container.ClientOptions{
 		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
 	}

@@ -50,6 +50,7 @@ func StartCosmos(tb testing.TB) *Cosmos {
 	cosmos, err := process.StartCosmos(tb.Context())
 	started(tb, err)
 	tb.Cleanup(cosmos.Kill)
+
 	return &Cosmos{cosmos, newTransport(tb)}
 }
 
@@ -63,5 +64,6 @@ func Node(tb testing.TB, ready *regexp.Regexp, args ...string) string {
 	p, match, err := process.Node(tb.Context(), "node", ready, args...)
 	started(tb, err)
 	tb.Cleanup(p.Kill)
+
 	return match
 }

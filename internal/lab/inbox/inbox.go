@@ -127,6 +127,7 @@ func (in *Inbox) Refuse(all bool) {
 func (in *Inbox) take(a notify.Alert) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
+
 	d := Delivery{At: time.Now(), Alert: a, Refused: in.refuse}
 	if in.record != nil {
 		defer func() { in.record(d) }()

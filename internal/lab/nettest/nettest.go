@@ -46,6 +46,7 @@ func NewCertificates(t testing.TB, host string) Certificates {
 		IsCA:                  true,
 		BasicConstraintsValid: true,
 	}
+
 	der, err := x509.CreateCertificate(rand.Reader, template, template, &private.PublicKey, private)
 	if err != nil {
 		t.Fatal(err)
@@ -139,11 +140,13 @@ func (p *Proxy) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer there.Close()
+
 	here, buffered, err := w.(http.Hijacker).Hijack()
 	if err != nil {
 		return
 	}
 	defer here.Close()
+
 	if _, err := io.WriteString(here, "HTTP/1.1 200 Connection established\r\n\r\n"); err != nil {
 		return
 	}

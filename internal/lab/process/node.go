@@ -39,6 +39,7 @@ func node(
 		append(
 			[]string{"--import", `data:text/javascript,process.stdin.on("end", () => process.exit()).resume()`},
 			args...)...)
+
 	cmd.Dir = root
 	cmd.Env = append(os.Environ(), env...)
 	cmd.Stderr = os.Stderr
@@ -160,6 +161,7 @@ func StartCosmos(ctx context.Context) (*Cosmos, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	return &Cosmos{p, "AccountEndpoint=" + url + "/;AccountKey=c3RhbmQtaW4=;"}, nil
 }
 
@@ -168,9 +170,11 @@ func installed() (root string, err error) {
 	if _, err := exec.LookPath("node"); err != nil {
 		return "", fmt.Errorf("%w (%w)", ErrNoNode, err)
 	}
+
 	if root, err = repository(); err != nil {
 		return "", err
 	}
+
 	if _, err := os.Stat(filepath.Join(root, "node_modules")); err != nil {
 		return "", fmt.Errorf("run npm ci in %s: %w", root, err)
 	}

@@ -37,6 +37,7 @@ func Start(name string, cmd *exec.Cmd, each func(line string)) (*Process, error)
 		last = ": " + line
 		each(line)
 	}}
+
 	cmd.Stdout = output
 	if cmd.Stderr == nil {
 		cmd.Stderr = output // the same, so that one goroutine writes
@@ -54,6 +55,7 @@ func Start(name string, cmd *exec.Cmd, each func(line string)) (*Process, error)
 			p.err = fmt.Errorf("%s ended: %w%s", name, err, last)
 		}
 	}()
+
 	return p, nil
 }
 
@@ -126,6 +128,7 @@ func Killed(err error) bool {
 	}
 
 	status, ok := exit.Sys().(syscall.WaitStatus)
+
 	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
@@ -169,6 +172,7 @@ func (l *lines) Write(p []byte) (int, error) {
 			if text := strings.TrimSpace(string(l.rest)); text != "" {
 				l.each(text)
 			}
+
 			l.rest = l.rest[:0]
 		} else {
 			l.keep(part)

@@ -38,9 +38,14 @@ type refusal struct {
 
 func newBody(name string, slot int, end context.CancelFunc) *body {
 	return &body{
-		name: name, slot: slot, end: end, done: make(chan struct{}),
-		conns: map[Service][]*conn{}, away: map[Service]time.Time{},
-		refusing: map[Service]refusal{}, lossy: map[Service]time.Time{},
+		name:     name,
+		slot:     slot,
+		end:      end,
+		done:     make(chan struct{}),
+		conns:    map[Service][]*conn{},
+		away:     map[Service]time.Time{},
+		refusing: map[Service]refusal{},
+		lossy:    map[Service]time.Time{},
 	}
 }
 
@@ -53,20 +58,26 @@ func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, erro
 	if s == Hub && frozen > 0 && !sleep(ctx, frozen) {
 		return nil, ctx.Err()
 	}
+
 	if refused {
 		return nil, fmt.Errorf("dial %s: %w", l.host, errAway)
 	}
+
 	c, err := l.dial(ctx, b.name)
 	if err != nil {
 		return nil, err
 	}
+
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if b.dead {
 		_ = c.Close()
 		return nil, errDead
 	}
+
 	b.conns[s] = append(b.conns[s], c.(*conn))
+
 	return c, nil
 }
 
@@ -90,7 +101,9 @@ func (b *body) freeze(until time.Time) {
 	b.hold(Fault{Services: []Service{Hub}}, until)
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	b.frozen = until
+
 	for _, s := range services {
 		if s != Hub {
 			b.away[s] = until
@@ -107,6 +120,7 @@ func (b *body) await(s Service) bool {
 		if dead || wait <= 0 {
 			return !dead
 		}
+
 		time.Sleep(wait)
 	}
 }
@@ -127,6 +141,7 @@ func (b *body) kill() {
 			_ = c.Close()
 		}
 	}
+
 	b.mu.Unlock()
 	b.end()
 }
@@ -135,9 +150,11 @@ func (b *body) kill() {
 func (b *body) cut(s Service) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	for _, c := range b.conns[s] {
 		c.reset()
 	}
+
 	b.conns[s] = nil
 }
 
@@ -147,6 +164,7 @@ func (b *body) disturb(f Fault, until time.Time) {
 		if !f.within(s) {
 			continue
 		}
+
 		b.mu.Lock()
 		switch f.Do {
 		case Away:
@@ -156,6 +174,7 @@ func (b *body) disturb(f Fault, until time.Time) {
 		case Lossy:
 			b.lossy[s] = until
 		}
+
 		b.mu.Unlock()
 		if f.Do == Cut || s == Hub {
 			b.cut(s)
@@ -167,9 +186,11 @@ func (b *body) disturb(f Fault, until time.Time) {
 func (b *body) refused(s Service) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	if r := b.refusing[s]; time.Now().Before(r.until) {
 		return r.status
 	}
+
 	return 0
 }
 

@@ -19,18 +19,22 @@ func (w *World) localTimes() (all []string) {
 	if w.plan.Ahead.Abs() < time.Since(w.began) {
 		return nil
 	}
+
 	for _, container := range []string{checkpointContainer, throttleContainer} {
 		for _, name := range w.blobs.Names(container) {
 			if strings.Contains(name, "/roster/") { // its floor is the later of two clocks, so that no silence is too early
 				continue
 			}
+
 			content := w.blobs.Content(container, name)
 			if strings.Contains(name, "/owner/") { // what a replica says about itself to people: nothing is decided by it
 				content = nil
 			}
+
 			if plain, err := records.Decompress(content, maxBody); err == nil {
 				content = plain
 			}
+
 			text := fmt.Sprintf("%s %v", content, w.blobs.Metadata(container, name))
 			for _, found := range times.FindAllString(text, -1) {
 				if w.isLocal(found) {
@@ -39,6 +43,7 @@ func (w *World) localTimes() (all []string) {
 			}
 		}
 	}
+
 	return all
 }
 
@@ -50,7 +55,9 @@ func (w *World) isLocal(text string) bool {
 		for n > 1e10 {
 			n /= 1000
 		}
+
 		at = time.Unix(n, 0)
 	}
+
 	return !at.Before(w.began.Truncate(time.Second)) && !at.After(time.Now())
 }

@@ -65,6 +65,7 @@ func (s *source) report(now time.Time, p Plan) (all []sample) {
 	if s.Kind == Returns && !s.cool {
 		s.turn(now, &measured, p.Window)
 	}
+
 	s.tell(&measured, p)
 	if s.cool {
 		s.stored = nil
@@ -106,6 +107,7 @@ var moves = map[DeviceKind]func(s *source, own float64) float64{
 		if at > limit {
 			s.next = s.next.Add(time.Duration(10+s.rng.IntN(150)) * time.Second)
 		}
+
 		return at
 	},
 	Returns: func(*source, float64) float64 { return limit - 10 },
@@ -158,14 +160,18 @@ func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 		if s.rng.IntN(4) > 0 {
 			return
 		}
+
 		m.temperature = hot
 		s.next = now.Add(within(0.02, 0.1))
+
 	case 1:
 		s.next = now.Add(within(0.1, 0.8))
+
 	case 2:
 		m.temperature = hot
 		s.next = now.Add(within(1, 4))
 	}
+
 	s.turns = (s.turns + 1) % 3
 }
 
@@ -175,10 +181,12 @@ func (s *source) tell(m *sample, p Plan) {
 		if s.rng.IntN(12) == 0 {
 			s.chilled = !s.chilled
 		}
+
 		of := frozen
 		if s.chilled {
 			of = chilled
 		}
+
 		m.say(p.InBody, kind, of)
 	}
 
@@ -187,6 +195,7 @@ func (s *source) tell(m *sample, p Plan) {
 		if s.Limit > 0 {
 			from = higher
 		}
+
 		m.say(p.InBody, setpoint, from)
 	}
 

@@ -13,23 +13,28 @@ func (p *Plan) extend(rng *rand.Rand) {
 	if p.keepsState() {
 		p.ClearFor = one(rng, 0, 0, 5*time.Second, 20*time.Second)
 	}
+
 	p.InBody = rng.IntN(2) == 0
 	p.Counts = rng.IntN(4) == 0
 	p.Kinds = rng.IntN(4) == 0
 	if rng.IntN(4) == 0 {
 		p.store(rng)
 	}
+
 	if rng.IntN(6) == 0 && p.keepsState() {
 		p.gather(rng)
 	}
+
 	if rng.IntN(8) == 0 {
 		p.part(rng)
 	}
+
 	p.Expects = p.Kinds && rng.IntN(2) == 0
 	p.People = p.Levels == 1 && rng.IntN(3) == 0
 	if rng.IntN(4) == 0 {
 		p.mute(rng)
 	}
+
 	p.Awaits = rng.IntN(2) == 0
 	if rng.IntN(3) == 0 && p.keepsState() {
 		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
@@ -70,6 +75,7 @@ func (p *Plan) gather(rng *rand.Rand) {
 	p.Length = max(p.Length, 3*p.Silent+time.Minute)
 	kinds := p.Devices
 	p.Devices = nil
+
 	for i := range 24 + rng.IntN(17) {
 		d := one(rng, kinds...)
 		d.Name = fmt.Sprintf("device-%02d", i)
@@ -88,6 +94,7 @@ func (p *Plan) gather(rng *rand.Rand) {
 			Of:     one(rng, 0, 0, 8),
 			Spread: one(rng, 0, 5*time.Second, p.Silent/2, p.Silent),
 		}
+
 		p.Outages = append(p.Outages, o)
 		at += o.For + o.Spread
 	}
@@ -106,6 +113,7 @@ func (p *Plan) part(rng *rand.Rand) {
 	p.Counts = false
 	p.Kinds = false
 	p.Cools = rng.IntN(2) == 0
+
 	for i := range p.Devices {
 		if rng.IntN(3) > 0 {
 			p.Devices[i].Kind = Returns

@@ -38,8 +38,10 @@ func (w *World) due(f Fault) {
 		w.begin(f, w.victim(f))
 		return
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.pending = append(w.pending, f)
 }
 
@@ -54,13 +56,16 @@ func (w *World) calm() {
 func (w *World) victim(f Fault) *body {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if f.Replica != Any {
 		return w.slots[f.Replica]
 	}
+
 	alive := slices.DeleteFunc(slices.Clone(w.slots), func(b *body) bool { return b == nil })
 	if len(alive) == 0 {
 		return nil
 	}
+
 	return alive[w.rng.IntN(len(alive))]
 }
 
@@ -70,6 +75,7 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 	if after {
 		w.steps[step]++
 	}
+
 	i := slices.IndexFunc(w.pending, func(f Fault) bool {
 		return f.Step == step && f.After == after && (f.Replica == Any || f.Replica == b.slot)
 	})
@@ -77,10 +83,12 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 		w.mu.Unlock()
 		return Fault{}, false
 	}
+
 	f = w.pending[i]
 	w.pending = slices.Delete(w.pending, i, i+1)
 	w.mu.Unlock()
 	w.begin(f, b)
+
 	return f, true
 }
 
@@ -166,11 +174,13 @@ func (w *World) replace(b *body, after time.Duration, end func()) {
 	if !gone {
 		w.slots[b.slot] = nil
 	}
+
 	ended := w.ended
 	w.mu.Unlock()
 	if gone || ended {
 		return
 	}
+
 	end()
 	w.later(after, func() { w.start(b.slot) })
 }
@@ -181,6 +191,7 @@ func (w *World) rollOut(between time.Duration) {
 	w.rollouts++
 	all := slices.Clone(w.slots)
 	w.mu.Unlock()
+
 	for i, b := range all {
 		if b != nil {
 			w.later(time.Duration(i)*between, func() { w.replace(b, time.Second, b.end) })
@@ -196,8 +207,10 @@ func (w *World) takeDown(f Fault, until time.Time) {
 		w.later(f.For, func() { w.inboxes[i].Refuse(false) })
 		return
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.downs[inboxName(i)] = refusal{until, f.Status}
 }
 
@@ -205,9 +218,11 @@ func (w *World) takeDown(f Fault, until time.Time) {
 func (w *World) down(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if r := w.downs[name]; time.Now().Before(r.until) {
 		return r.status
 	}
+
 	return 0
 }
 
@@ -235,9 +250,11 @@ func (w *World) disturbHub(f Fault) {
 func (w *World) waitFor(f Fault) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if len(w.held) == 0 {
 		w.holdUntil = time.Now().Add(holds)
 	}
+
 	w.held = append(w.held, f)
 }
 
@@ -250,19 +267,24 @@ func (w *World) hold() bool {
 	if w.misleads() {
 		return true
 	}
+
 	if len(held) == 0 {
 		return false
 	}
+
 	can := w.allDone()
 	if !can && !over {
 		return true
 	}
+
 	if can {
 		w.say("world", "the hub is recreated: %s", held[0].Do)
 		w.recreate(held[0].Do == FailOver)
 	}
+
 	w.mu.Lock()
 	w.held = nil
 	w.mu.Unlock()
+
 	return false
 }

@@ -62,15 +62,21 @@ func (w *World) hubName() string {
 func (w *World) openIoTHub() error {
 	at := listen(iotHub + amqps)
 	h, err := devhub.Serve(at, devhub.Config{
-		TLS: w.tls, KeyName: policy, Key: key, RedirectTo: "amqps://" + namespace(w.namespace) + amqps + "/devhub/",
+		TLS:        w.tls,
+		KeyName:    policy,
+		Key:        key,
+		RedirectTo: "amqps://" + namespace(w.namespace) + amqps + "/devhub/",
 	})
 	if err != nil {
 		return fmt.Errorf("serve the IoT Hub: %w", err)
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.iot = h
 	w.places[iotHub+amqps] = at
+
 	return nil
 }
 
@@ -82,19 +88,24 @@ func (w *World) openHub() error {
 	if w.plan.IoT {
 		c.TLS, c.KeyName = w.tls, policy
 	}
+
 	h, err := devhub.Serve(at, c)
 	if err != nil {
 		return fmt.Errorf("serve the hub: %w", err)
 	}
+
 	g := generation{from: w.now(), read: make([]map[int64]heard, w.plan.Partitions)}
 	for i := range g.read {
 		g.read[i] = map[int64]heard{}
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.hub = h
 	w.places[name] = at
 	w.generations = append(w.generations, g)
+
 	return nil
 }
 
@@ -108,6 +119,7 @@ func (w *World) recreate(failsOver bool) {
 		_ = w.iot.Close()
 		err = w.openIoTHub()
 	}
+
 	w.forget()
 	if err = errors.Join(err, w.openHub()); err != nil {
 		panic(err) // it was served before
@@ -128,9 +140,11 @@ func (w *World) forget() {
 func (w *World) took(pub devhub.Published, device string) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	n := len(w.generations) - 1
 	p, _ := strconv.Atoi(pub.Partition)
 	w.generations[n].read[p][pub.Sequence] = heard{device, pub.Enqueued}
+
 	return int64(n)*numbered + pub.Sequence
 }
 
@@ -140,10 +154,12 @@ func (w *World) took(pub devhub.Published, device string) int64 {
 func (w *World) number(a notify.Alert) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	p, err := strconv.Atoi(a.Partition)
 	if err != nil || p >= w.plan.Partitions {
 		return a.Sequence
 	}
+
 	for n := len(w.generations) - 1; n >= 0; n-- {
 		g := w.generations[n]
 		if a.Sequence < 0 {
@@ -152,11 +168,13 @@ func (w *World) number(a notify.Alert) int64 {
 			}
 			continue
 		}
+
 		h, ok := g.read[p][a.Sequence]
 		if ok && !h.at.After(a.Enqueued.Add(time.Millisecond)) && (h.device == a.Device || a.Rule != silence) {
 			return int64(n)*numbered + a.Sequence
 		}
 	}
+
 	return a.Sequence
 }
 
@@ -178,6 +196,7 @@ func (w *World) settledAt(partition int) int64 {
 		if err != nil || at.Before(w.generation().from) || w.gone[values["Generation"]] {
 			continue
 		}
+
 		if n, err := strconv.ParseInt(values["Sequencenumber"], 10, 64); err == nil {
 			return n
 		}
@@ -217,6 +236,7 @@ func (w *World) doneWith(partition int) int64 {
 	if w.plan.Silent > 0 || w.plan.Adds == Misses {
 		return min(settled, w.heardUpTo(partition))
 	}
+
 	return settled
 }
 
@@ -225,16 +245,19 @@ func (w *World) doneWith(partition int) int64 {
 func (w *World) misleads() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	n := len(w.generations) - 1
 	if n == 0 || w.now().Sub(w.generations[n].from) > notices {
 		return false
 	}
+
 	for p, read := range w.generations[n].read {
 		before := len(w.generations[n-1].read[p])
 		if before > 0 && len(read)+len(w.plan.Devices) >= before {
 			return true
 		}
 	}
+
 	return false
 }
 
@@ -244,14 +267,17 @@ func (w *World) allDone() bool {
 	for p := range w.plan.Partitions {
 		known = known || w.settledAt(p) >= 0
 	}
+
 	if !known { // nobody may have noticed it yet
 		return false
 	}
+
 	for p, read := range w.generation().read {
 		if int64(len(read)) > w.doneWith(p)+1 {
 			return false
 		}
 	}
+
 	return true
 }
 
@@ -264,18 +290,30 @@ func (w *World) expire(partition int) {
 	if int64(len(w.generation().read[partition])) > over+1 {
 		return
 	}
+
 	for range 3 {
 		pub, err := w.hub.Publish(devhub.Message{
-			Device: nobody, Source: "twinChangeEvents", Body: []byte(`{}`), Partition: id, Enqueued: w.now(),
+			Device:    nobody,
+			Source:    "twinChangeEvents",
+			Body:      []byte(`{}`),
+			Partition: id,
+			Enqueued:  w.now(),
 		})
 		if err != nil {
 			panic(err) // see publish
 		}
+
 		sequence := w.took(pub, nobody)
 		w.verified.Published(verify.Reading{
-			Device: nobody, ByHub: true, Temperature: math.NaN(), At: pub.Enqueued, Partition: id, Sequence: sequence,
+			Device:      nobody,
+			ByHub:       true,
+			Temperature: math.NaN(),
+			At:          pub.Enqueued,
+			Partition:   id,
+			Sequence:    sequence,
 		})
 	}
+
 	w.hub.Expire(id)
 }
 
@@ -297,10 +335,13 @@ func (w *World) checkpointed(r *http.Request) {
 	if to < 0 {
 		return
 	}
+
 	before := generation*numbered + to + 1
 	w.verified.Settled(partition, before, w.now())
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.checkpoints[partition] = append(w.checkpoints[partition], checkpoint{time.Now(), before})
 }
 
@@ -309,10 +350,12 @@ func (w *World) checkpointed(r *http.Request) {
 func (w *World) settledLongAgo(partition string) (before int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	for _, c := range w.checkpoints[partition] {
 		if time.Since(c.at) > underWay {
 			before = max(before, c.before)
 		}
 	}
+
 	return before
 }

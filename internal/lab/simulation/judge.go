@@ -45,32 +45,48 @@ func (p Plan) rules(rollouts int) rules.Set {
 		levels[0].Name = "warning"
 		levels = append(levels, rules.Level{Name: "critical", Limit: limit + higherBy, Clear: limit + higherBy})
 	}
+
 	set := rules.Set{Quiet: quiet, Rules: []rules.Rule{p.limits(levels)}}
 	if p.Clocks {
 		set.Time = takenAt
 	}
+
 	if p.Silent > 0 {
 		r := rules.Rule{
-			Name: silence, Window: p.Window, Resolved: p.Resolved, Silent: p.Silent, Forget: rules.DefaultForget,
-			Levels: []rules.Level{{}}, Expect: p.awaited(),
+			Name:     silence,
+			Window:   p.Window,
+			Resolved: p.Resolved,
+			Silent:   p.Silent,
+			Forget:   rules.DefaultForget,
+			Levels:   []rules.Level{{}},
+			Expect:   p.awaited(),
 		}
+
 		if p.Expects {
 			r.Only = isFrozen()
 		}
+
 		set.Rules = append(set.Rules, r)
 	}
+
 	if p.PerSite {
 		set.Rules = append(set.Rules, rules.Rule{
-			Name: bySite, Field: telemetry.DefaultFields, Window: p.Window, Per: site,
+			Name:   bySite,
+			Field:  telemetry.DefaultFields,
+			Window: p.Window,
+			Per:    site,
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
 		})
 	}
+
 	for _, m := range p.Mutes {
 		set.Mutes = append(set.Mutes, p.muted(m))
 	}
+
 	if n := rollouts % 3; n > 0 {
 		set.Rules = append(set.Rules, p.adds(time.Duration(n)*p.Window))
 	}
+
 	return set
 }
 
@@ -101,7 +117,12 @@ func (p Plan) mutes(judges ...*verify.Log) {
 		from, until := p.minute(m.From), p.minute(m.To)
 		for _, log := range judges {
 			log.Muted(verify.Mute{
-				Device: m.Device, Rule: m.Rule, From: from, Known: from, Ending: until, Until: until,
+				Device: m.Device,
+				Rule:   m.Rule,
+				From:   from,
+				Known:  from,
+				Ending: until,
+				Until:  until,
 			})
 		}
 	}
@@ -110,12 +131,19 @@ func (p Plan) mutes(judges ...*verify.Log) {
 // limits returns the rule about limits.
 func (p Plan) limits(levels []rules.Level) rules.Rule {
 	r := rules.Rule{
-		Name: rules.DefaultName, Field: telemetry.DefaultFields, Window: p.Window, Resolved: p.Resolved, Levels: levels,
-		ClearedFor: p.ClearFor, Repeat: p.Repeat,
+		Name:       rules.DefaultName,
+		Field:      telemetry.DefaultFields,
+		Window:     p.Window,
+		Resolved:   p.Resolved,
+		Levels:     levels,
+		ClearedFor: p.ClearFor,
+		Repeat:     p.Repeat,
 	}
+
 	if p.Kinds {
 		r.Only = isFrozen()
 	}
+
 	if !p.Counts {
 		return r
 	}
@@ -135,19 +163,25 @@ func isFrozen() []rules.Condition { return []rules.Condition{{Name: kind, Values
 // adds returns the rule that rollouts add, change and remove.
 func (p Plan) adds(window time.Duration) rules.Rule {
 	r := rules.Rule{
-		Name: added, Field: telemetry.DefaultFields, Window: window, Resolved: true,
-		Levels: []rules.Level{{Limit: limit + 1, Clear: limit - 1}},
+		Name:     added,
+		Field:    telemetry.DefaultFields,
+		Window:   window,
+		Resolved: true,
+		Levels:   []rules.Level{{Limit: limit + 1, Clear: limit - 1}},
 	}
+
 	switch p.Adds {
 	case Shares:
 		r.Per = site
 		r.Resolved = false
+
 	case Misses:
 		r.Field = ""
 		r.Levels = []rules.Level{{}}
 		r.Silent = 30 * time.Second
 		r.Forget = rules.DefaultForget
 	}
+
 	return r
 }
 
@@ -155,17 +189,32 @@ func (p Plan) adds(window time.Duration) rules.Rule {
 func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
-			Name: r.Name, Window: r.Window, Resolved: r.Resolved, Per: r.Per, Quiet: quiet, Silent: r.Silent,
-			Base: r.Base, ClearFor: r.ClearedFor, Expect: r.Expect, Repeat: r.Repeat,
+			Name:     r.Name,
+			Window:   r.Window,
+			Resolved: r.Resolved,
+			Per:      r.Per,
+			Quiet:    quiet,
+			Silent:   r.Silent,
+			Base:     r.Base,
+			ClearFor: r.ClearedFor,
+			Expect:   r.Expect,
+			Repeat:   r.Repeat,
 		}
+
 		for _, c := range r.Only {
 			judged.Only = append(judged.Only, verify.Condition{Name: c.Name, Values: c.Values})
 		}
+
 		for _, l := range r.Levels {
 			judged.Levels = append(judged.Levels, verify.Level{
-				Name: l.Name, Limit: l.Limit, Clear: l.Clear, For: l.For, Override: l.Override,
+				Name:     l.Name,
+				Limit:    l.Limit,
+				Clear:    l.Clear,
+				For:      l.For,
+				Override: l.Override,
 			})
 		}
+
 		all = append(all, judged)
 	}
 	return all
@@ -179,9 +228,11 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 	for i := range p.Receivers {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
 	}
+
 	if p.People {
 		urls = append(urls, "name="+people+" rule="+rules.DefaultName+" ntfy+http://"+inboxAddress(peoplePlace)+"/topic")
 	}
+
 	set := p.rules(rollouts)
 	c := config.Config{
 		EventHubConsumerGroup:   "$Default",
@@ -212,12 +263,14 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		DrainTimeout:            10 * time.Second,
 		ReplicaName:             name,
 	}
+
 	if p.IoT {
 		iot := "HostName=" + iotHub + ";SharedAccessKeyName=" + policy + ";SharedAccessKey=" + key
 		c.IoTHubConnectionString = config.NewSecret(iot)
 	} else {
 		c.EventHubConnectionString = config.NewSecret(hub)
 	}
+
 	return c
 }
 
@@ -227,30 +280,41 @@ func (p Plan) settles() time.Duration {
 	for _, f := range p.Faults {
 		longest = max(longest, f.For+p.after(f))
 	}
+
 	if len(p.Outages) > 0 {
 		longest += p.Silent // deadlines begin anew
 	}
+
 	if p.People {
 		longest += peopleWait
 	}
+
 	return longest + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }
 
 // rules are what the judge allows. While faults last an alert may be late, and nothing else.
 func (w *World) rules(until time.Time) verify.Rules {
 	r := verify.Rules{
-		Window: w.plan.Window, Bound: heals + w.storm(), Proof: proves, Slack: slack, Until: until,
-		Expect: w.began.Add(w.plan.Ahead), Unknown: []string{ghost},
+		Window:  w.plan.Window,
+		Bound:   heals + w.storm(),
+		Proof:   proves,
+		Slack:   slack,
+		Until:   until,
+		Expect:  w.began.Add(w.plan.Ahead),
+		Unknown: []string{ghost},
 	}
+
 	for i := range w.plan.Receivers {
 		r.Receivers = append(r.Receivers, inboxName(i))
 	}
+
 	for _, d := range w.plan.Devices {
 		r.Unknown = append(r.Unknown, d.Name)
 		if d.Site != "" {
 			r.Unknown = append(r.Unknown, d.Site)
 		}
 	}
+
 	return r
 }
 
@@ -258,16 +322,21 @@ func (w *World) rules(until time.Time) verify.Rules {
 func (w *World) storm() (longest time.Duration) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	spans := slices.SortedFunc(slices.Values(w.spans), func(a, b span) int { return a.from.Compare(b.from) })
 	var of span
+
 	for _, s := range spans {
 		if s.from.Sub(of.to) > heals {
 			of = s
 		}
+
 		if s.to.After(of.to) {
 			of.to = s.to
 		}
+
 		longest = max(longest, of.to.Sub(of.from))
 	}
+
 	return longest
 }

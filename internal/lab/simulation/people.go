@@ -33,7 +33,10 @@ func (r reader) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	r.world.say(people, "%q: %v", message.Title, told)
 	for _, device := range told {
 		r.world.shown.Delivered(verify.Delivery{
-			Device: device, Rule: rules.DefaultName, At: r.world.now(), Receiver: people,
+			Device:   device,
+			Rule:     rules.DefaultName,
+			At:       r.world.now(),
+			Receiver: people,
 		})
 	}
 }
@@ -51,6 +54,7 @@ func alerted(text string) (devices []string) {
 		if len(found) == 0 && strings.Contains(line, ": ") && strings.Contains(line, " device") || ends.MatchString(line) {
 			over = ends.MatchString(line)
 		}
+
 		if !over {
 			devices = append(devices, found...)
 		}

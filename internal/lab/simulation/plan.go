@@ -220,25 +220,30 @@ func NewPlan(seed uint64) Plan {
 		Cools:      rng.IntN(3) > 0,
 		Balance:    one(rng, 3*time.Second, 6*time.Second),
 	}
+
 	if rng.IntN(4) == 0 { // rules without state need no ledger, which would hold back a wrong checkpoint
 		p.Clear = limit
 		p.For = 0
 		p.Resolved = false
 		p.Silent = 0
 	}
+
 	if p.Store == config.StoreBlobLease {
 		p.Window = max(p.Window, 20*time.Second) // such a lease lasts 15 s at least
 	}
+
 	p.Devices = devices(rng, p)
 	p.extend(rand.New(rand.NewPCG(seed, 4)))
 	p.Faults = faults(rng, p)
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
 	}
+
 	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert
 		p.Awaits = false
 		p.Repeat = 0
 	}
+
 	return p
 }
 
@@ -263,14 +268,18 @@ func devices(rng *rand.Rand, p Plan) []Device {
 			Calls:  calls && rng.IntN(3) == 0,
 			Seed:   rng.Uint64(),
 		}
+
 		if own && rng.IntN(2) == 0 {
 			d.Limit = limit + ownBy
 		}
+
 		if p.PerSite && rng.IntN(4) > 0 {
 			d.Site = fmt.Sprintf("site-%d", rng.IntN(sites))
 		}
+
 		all[i] = d
 	}
+
 	return all
 }
 
@@ -280,6 +289,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 		Kill, Kill, Stop, Away, Refuse, Cut, Half, Freeze, Lossy, Lose, Lose, Late, Twice, Down, Detach, Links, Claims, Asked,
 		Mute, Rollout, one(rng, Recreate, FailOver), Expire,
 	}
+
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	kinds = kinds[:1+rng.IntN(10)]
 	favourite, dies := kinds[0], rng.IntN(2) == 0
@@ -290,18 +300,21 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 	storm := one(rng, 5*time.Second, 30*time.Second, 2*time.Minute, p.Length)
 	calm := one(rng, 30*time.Second, 90*time.Second)
 	var all []Fault
+
 	for at := 20 * time.Second; at < p.Length; at += calm {
 		for end := at + storm; at < end && at < p.Length; at += 100*time.Millisecond + exponential(rng, between) {
 			f := Fault{At: at, Replica: rng.IntN(p.Replicas+1) - 1, Do: favourite, For: exponential(rng, lasts)}
 			if rng.IntN(3) > 0 {
 				f.Do = one(rng, kinds...)
 			}
+
 			if rng.IntN(4) < atSteps || f.Do == Lose || f.Do == Late || f.Do == Twice {
 				f.Step, f.After = one(rng, steps...), rng.IntN(2) == 0
 				if rng.IntN(3) == 0 {
 					f.Step = only
 				}
 			}
+
 			all = append(all, f.with(rng))
 			if dies && rng.IntN(4) == 0 { // what was under way then is somebody else's
 				dies := Fault{At: at + exponential(rng, 3*time.Second), Replica: f.Replica, Do: Kill, For: exponential(rng, lasts)}
@@ -309,6 +322,7 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 			}
 		}
 	}
+
 	return all
 }
 
@@ -317,14 +331,18 @@ func (f Fault) with(rng *rand.Rand) Fault {
 	switch f.Do {
 	case Kill, Stop, Rollout:
 		f.For = min(time.Second+f.For, 30*time.Second)
+
 	case Away, Refuse, Cut, Half, Lossy:
 		f.Services = some(rng)
 		f.Status = one(rng, 503, 500, 429, 408)
 		f.For = min(f.For, 90*time.Second)
+
 	case Late, Twice:
 		f.For = min(f.For, 20*time.Second)
+
 	case Freeze:
 		f.For = min(f.For, 90*time.Second)
+
 	case Down:
 		f.Status = one(rng, 503, 503, 429, 422, 500)
 	}
@@ -336,11 +354,13 @@ func some(rng *rand.Rand) (of []Service) {
 	if rng.IntN(2) == 0 {
 		return []Service{one(rng, services...)}
 	}
+
 	for _, s := range services {
 		if rng.IntN(2) == 0 {
 			of = append(of, s)
 		}
 	}
+
 	return of
 }
 
@@ -353,14 +373,18 @@ func (p Plan) after(f Fault) time.Duration {
 	switch f.Do {
 	case Rollout: // replicas come one after the other, and stand by while others have different settings
 		return time.Duration(p.Replicas)*f.For + standsBy
+
 	case Recreate, FailOver:
 		return holds + notices + p.Silent
+
 	case Expire: // a gap, after which no silence is certain
 		return p.Silent
+
 	case Down:
 		if f.Status == 429 { // who was told that there are too many begins slowly
 			return 2 * time.Minute
 		}
+
 	case Half: // until somebody asks why nothing comes
 		return halfOpen
 	}
@@ -378,11 +402,14 @@ func (f Fault) String() string {
 	if f.Services != nil {
 		s += fmt.Sprint(" ", f.Services)
 	}
+
 	if f.Status != 0 {
 		s += fmt.Sprint(" ", f.Status)
 	}
+
 	if f.For != 0 {
 		s += fmt.Sprint(" for ", f.For)
 	}
+
 	return s
 }

@@ -47,10 +47,12 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if err != nil {
 		panic(http.ErrAbortHandler) // the request broke off
 	}
+
 	if d.service == Items && r.URL.Path == "/" { // azcosmos holds a mutex until it is answered: it must take no time
 		d.do(r, body).send(w)
 		return
 	}
+
 	b := d.world.body(r.RemoteAddr)
 	step := d.step(r, body)
 	p := passage{d, b, d.of(r), step, r, body, time.Now()}
@@ -59,9 +61,11 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
 		panic(http.ErrAbortHandler)
 	}
+
 	if step != Other || h.status >= 400 {
 		d.world.say(b.name, "%s %s: %d", step, r.URL.Path, h.status)
 	}
+
 	h.send(w)
 }
 
@@ -140,6 +144,7 @@ func (d *door) do(r *http.Request, body []byte) *held {
 	h := &held{header: http.Header{}}
 	d.next.ServeHTTP(h, again)
 	h.WriteHeader(http.StatusOK)
+
 	return h
 }
 
@@ -172,7 +177,9 @@ func refuse(status int) *held {
 	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
 		h.header.Set("Retry-After", "1")
 	}
+
 	fmt.Fprint(&h.body, `{"code":"ServerBusy","message":"later"}`)
+
 	return h
 }
 
@@ -180,6 +187,7 @@ func (h *held) send(w http.ResponseWriter) {
 	for name, values := range h.header {
 		w.Header()[name] = values
 	}
+
 	w.WriteHeader(h.status)
 	_, _ = w.Write(h.body.Bytes())
 }
@@ -193,6 +201,7 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	case Items:
 		return leaseStep(asks, body)
 	}
+
 	container, name := blobOf(r)
 	switch {
 	case container == throttleContainer && r.URL.Query().Get("comp") == "lease":
@@ -205,6 +214,7 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	case container == checkpointContainer:
 		return recordStep(asks, name)
 	}
+
 	return Other
 }
 
@@ -215,18 +225,22 @@ func leaseStep(asks bool, record []byte) Step {
 		Phase   string
 		HoldSec float64
 	}
+
 	if asks {
 		return Ask
 	}
+
 	if err := json.Unmarshal(record, &of); err != nil || of.Key == "" {
 		return Other
 	}
+
 	switch {
 	case of.Phase == "free":
 		return GiveBack
 	case of.HoldSec == claimFor.Seconds():
 		return Claim
 	}
+
 	return Record
 }
 

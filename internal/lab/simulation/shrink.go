@@ -14,11 +14,13 @@ func Shrink(p Plan, fails func(Plan) bool) Plan {
 			q.Faults = some
 			return fails(q)
 		})
+
 		smaller.Devices = fewer(p.Devices, func(some []Device) bool {
 			q := smaller
 			q.Devices = some
 			return len(some) > 0 && fails(q)
 		})
+
 		for smaller.Length > 30*time.Second {
 			q := smaller
 			q.Length = (q.Length * 2 / 3).Round(time.Second)

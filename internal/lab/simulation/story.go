@@ -32,6 +32,7 @@ func (s *Story) say(who, format string, a ...any) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	fmt.Fprintf(&s.text, "%11.6f %-9s ", time.Since(s.began).Seconds(), who)
 	fmt.Fprintf(&s.text, format, a...)
 	s.text.WriteByte('\n')
@@ -52,6 +53,7 @@ func (s *Story) logger(b *body) *zap.Logger {
 		EncodeTime:       zapcore.ISO8601TimeEncoder,
 		EncodeDuration:   zapcore.StringDurationEncoder,
 	})
+
 	return zap.New(zapcore.NewCore(encoder, teller{s, b}, zap.DebugLevel))
 }
 

@@ -127,18 +127,23 @@ func (p *pipe) read(b []byte) (int, error) {
 		switch {
 		case p.failed != nil:
 			return 0, p.failed
+
 		case time.Now().Before(p.held):
 			if !p.deadline.IsZero() && !time.Now().Before(p.deadline) {
 				return 0, os.ErrDeadlineExceeded
 			}
+
 		case len(p.data) > 0:
 			n := copy(b, p.data)
 			p.data = p.data[n:]
 			return n, nil
+
 		case p.ended != nil:
 			return 0, p.ended
+
 		case len(b) == 0:
 			return 0, nil
+
 		case !p.deadline.IsZero() && !time.Now().Before(p.deadline):
 			return 0, os.ErrDeadlineExceeded
 		}
@@ -149,17 +154,21 @@ func (p *pipe) read(b []byte) (int, error) {
 func (p *pipe) write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	switch {
 	case p.failed != nil:
 		return 0, syscall.EPIPE
 	case p.ended != nil:
 		return 0, net.ErrClosed
 	}
+
 	if len(p.data) == 0 {
 		p.data = nil // what was read need not be kept
 	}
+
 	p.data = append(p.data, b...)
 	p.changed.Broadcast()
+
 	return len(b), nil
 }
 
@@ -167,9 +176,11 @@ func (p *pipe) write(b []byte) (int, error) {
 func (p *pipe) hold(until time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.held.After(until) {
 		return
 	}
+
 	p.held = until
 	time.AfterFunc(time.Until(until), func() {
 		p.mu.Lock()
@@ -181,11 +192,13 @@ func (p *pipe) hold(until time.Time) {
 func (p *pipe) until(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	p.deadline = t
 	if p.timer != nil {
 		p.timer.Stop()
 		p.timer = nil
 	}
+
 	if !t.IsZero() {
 		p.timer = time.AfterFunc(time.Until(t), func() {
 			p.mu.Lock()
@@ -193,6 +206,7 @@ func (p *pipe) until(t time.Time) {
 			p.changed.Broadcast()
 		})
 	}
+
 	p.changed.Broadcast()
 }
 
@@ -200,9 +214,11 @@ func (p *pipe) until(t time.Time) {
 func (p *pipe) end(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.ended == nil {
 		p.ended = err
 	}
+
 	p.changed.Broadcast()
 }
 
@@ -210,11 +226,14 @@ func (p *pipe) end(err error) {
 func (p *pipe) fail(err error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.failed == nil {
 		p.failed = err
 	}
+
 	if p.timer != nil {
 		p.timer.Stop()
 	}
+
 	p.changed.Broadcast()
 }

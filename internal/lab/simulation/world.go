@@ -131,12 +131,15 @@ func (r Result) String() string {
 			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
 		}
 	}
+
 	if len(r.Local) > 0 {
 		s += fmt.Sprintf("; times by the replicas' clock are shared: %v", r.Local)
 	}
+
 	if len(r.Unkept) > 0 {
 		s += fmt.Sprintf("; no dead letters of %v", r.Unkept)
 	}
+
 	return s
 }
 
@@ -144,22 +147,38 @@ func (r Result) String() string {
 // Hubs that speak TLS do so by tls, whose certificates replicas must trust.
 func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	w := &World{
-		plan: p, run: run, tls: tls, story: story, began: time.Now(), verified: verify.NewLog(p.judged()...),
-		spaced: verify.NewLog(), shown: verify.NewLog(p.judged()[:1]...),
-		rng: rand.New(rand.NewPCG(p.Seed, 3)), bodies: map[string]*body{}, slots: make([]*body, p.Replicas),
-		places: map[string]*listener{}, downs: map[string]refusal{}, steps: map[Step]int{}, checkpoints: map[string][]checkpoint{},
-		last: map[stream]inbox.Delivery{}, gone: map[string]bool{},
+		plan:        p,
+		run:         run,
+		tls:         tls,
+		story:       story,
+		began:       time.Now(),
+		verified:    verify.NewLog(p.judged()...),
+		spaced:      verify.NewLog(),
+		shown:       verify.NewLog(p.judged()[:1]...),
+		rng:         rand.New(rand.NewPCG(p.Seed, 3)),
+		bodies:      map[string]*body{},
+		slots:       make([]*body, p.Replicas),
+		places:      map[string]*listener{},
+		downs:       map[string]refusal{},
+		steps:       map[Step]int{},
+		checkpoints: map[string][]checkpoint{},
+		last:        map[stream]inbox.Delivery{},
+		gone:        map[string]bool{},
 	}
+
 	if story != nil {
 		story.began = w.began
 	}
+
 	p.mutes(w.verified, w.shown)
 	if err := w.open(); err != nil {
 		return Result{}, err
 	}
+
 	for slot := range w.slots {
 		w.start(slot)
 	}
+
 	w.live()
 	until := w.now()
 	missing := w.missing()
@@ -167,19 +186,29 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 	w.ended = true
 	alive := slices.Clone(w.slots)
 	w.mu.Unlock()
+
 	for _, b := range alive {
 		if b != nil {
 			b.end()
 			<-b.done
 		}
 	}
+
 	result := Result{
-		Report: w.verified.Check(w.rules(until)), Faults: w.faults, Delivered: w.delivered,
-		Simulated: time.Since(w.began), Steps: w.steps, Unkept: w.unkept(), Local: w.localTimes(), Missing: missing,
-		Unshown: w.unshown(until),
+		Report:    w.verified.Check(w.rules(until)),
+		Faults:    w.faults,
+		Delivered: w.delivered,
+		Simulated: time.Since(w.began),
+		Steps:     w.steps,
+		Unkept:    w.unkept(),
+		Local:     w.localTimes(),
+		Missing:   missing,
+		Unshown:   w.unshown(until),
 	}
+
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
 	w.close()
+
 	return result, nil
 }
 
@@ -188,23 +217,28 @@ func (w *World) open() error {
 	if err := w.openHub(); err != nil {
 		return err
 	}
+
 	if w.plan.IoT {
 		if err := w.openIoTHub(); err != nil {
 			return err
 		}
 	}
+
 	clock := cloud.Clock{Ahead: w.plan.Ahead, Skew: w.plan.Skew}
 	w.blobs = &cloud.Blobs{Clock: clock}
 	w.items = cloud.NewItems("http://" + itemsAddress + "/")
 	w.items.Clock = clock
 	w.serve(blobsAddress, &door{world: w, service: Blobs, name: "blobs", next: w.blobs})
 	w.serve(itemsAddress, &door{world: w, service: Items, name: "items", next: w.items})
+
 	for i := range w.plan.Receivers {
 		in := inbox.New(webhook.Secret{}, w.take(inboxName(i)))
 		w.inboxes = append(w.inboxes, in)
 		w.serve(inboxAddress(i), &door{world: w, service: Receivers, name: inboxName(i), next: in})
 	}
+
 	w.serve(inboxAddress(peoplePlace), &door{world: w, service: Receivers, name: people, next: reader{w}})
+
 	return nil
 }
 
@@ -227,13 +261,16 @@ func (w *World) close() {
 		b.kill()
 		<-b.done
 	}
+
 	for _, s := range w.servers {
 		_ = s.Close()
 	}
+
 	_ = w.hub.Close()
 	if w.iot != nil {
 		_ = w.iot.Close()
 	}
+
 	w.work.Wait()
 	time.Sleep(2 * time.Hour)
 }
@@ -247,9 +284,11 @@ func (w *World) say(who, format string, a ...any) { w.story.say(who, format, a..
 func (w *World) start(slot int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if w.ended {
 		return
 	}
+
 	w.born++
 	ctx, end := context.WithCancel(context.Background())
 	b := newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
@@ -263,6 +302,7 @@ func (w *World) start(slot int) {
 		if err := w.run(ctx, c, dial, w.story.logger(b)); err != nil && b.alive() {
 			w.say(b.name, "ended: %v", err)
 		}
+
 		w.replace(b, restarts, func() {}) // if it has ended by itself
 	}()
 }
@@ -272,6 +312,7 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 	w.mu.Lock()
 	at := w.places[to]
 	w.mu.Unlock()
+
 	s := serviceAt(to)
 	switch {
 	case at == nil:
@@ -279,6 +320,7 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 	case s != Hub:
 		return b.dial(ctx, s, at)
 	}
+
 	f, ok := w.befalls(b, Connect, false)
 	switch {
 	case ok && f.Do == Lose:
@@ -286,10 +328,12 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 	case ok && f.Do == Late && !sleep(ctx, f.For):
 		return nil, ctx.Err()
 	}
+
 	c, err := b.dial(ctx, s, at)
 	if err == nil {
 		w.befalls(b, Connect, true)
 	}
+
 	return c, err
 }
 
@@ -342,6 +386,7 @@ func (w *World) live() {
 	l.end = w.began.Add(max(w.plan.Length, w.plan.ends()))
 	l.over = l.end.Add(w.plan.settles())
 	l.look = l.end.Add(prompt)
+
 	for {
 		holding := w.hold()
 		time.Sleep(time.Until(l.next(holding)))
@@ -350,6 +395,7 @@ func (w *World) live() {
 		if l.settles(now) {
 			return
 		}
+
 		if !holding {
 			l.speak(now)
 		}
@@ -362,6 +408,7 @@ func (l *life) next(holding bool) time.Time {
 	if len(l.faults) > 0 {
 		next = earlier(next, l.began.Add(l.faults[0].At))
 	}
+
 	if holding {
 		return earlier(next, time.Now().Add(time.Second))
 	}
@@ -389,6 +436,7 @@ func (l *life) settles(now time.Time) bool {
 	if now.Before(l.look) {
 		return !now.Before(l.over)
 	}
+
 	l.look = now.Add(looks)
 
 	return !now.Before(l.over) || l.settled()
@@ -463,10 +511,12 @@ func (w *World) send(device string, m sample) {
 	sequence := w.took(pub, device)
 	w.say(device, "%s %v in %s at %d", encoded, m.properties, pub.Partition, sequence)
 	taken, _ := time.Parse(time.RFC3339Nano, m.properties[takenAt])
+
 	fields := map[string]string{}
 	for name, value := range m.fields {
 		fields[name] = text(value)
 	}
+
 	reading := verify.Reading{
 		Device:      device,
 		Temperature: m.temperature,
@@ -477,6 +527,7 @@ func (w *World) send(device string, m sample) {
 		Fields:      fields,
 		Properties:  m.properties,
 	}
+
 	w.verified.Published(reading)
 	w.shown.Published(reading)
 }
@@ -494,6 +545,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		if a.Rule == added {
 			log = w.spaced
 		}
+
 		log.Delivered(verify.Delivery{
 			Deadline:  a.Enqueued,
 			Device:    a.About(),
@@ -514,8 +566,10 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Sequence:  w.number(a),
 			Settled:   w.settledLongAgo(a.Partition),
 		})
+
 		w.mu.Lock()
 		defer w.mu.Unlock()
+
 		w.delivered++
 		w.last[stream{name, a.About(), a.Rule, a.Level}] = d
 	}
@@ -530,6 +584,7 @@ func (w *World) unkept() (ids []string) {
 			!slices.Contains(w.slots, w.bodies[d.Alert.Replica]) {
 			continue
 		}
+
 		id := d.Alert.ID
 		kept := slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
 			return strings.Contains(string(w.blobs.Content(letterContainer, name)), strconv.Quote(id))
@@ -538,6 +593,8 @@ func (w *World) unkept() (ids []string) {
 			ids = append(ids, id)
 		}
 	}
+
 	slices.Sort(ids)
+
 	return ids
 }

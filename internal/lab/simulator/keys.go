@@ -56,5 +56,6 @@ func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 			}
 		}
 	}()
+
 	return keys
 }

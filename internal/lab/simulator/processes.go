@@ -105,6 +105,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 			"LOG_FORMAT=console",
 		},
 	}
+
 	if err := p.setRules(o); err != nil {
 		p.kill()
 		return nil, err
@@ -141,6 +142,7 @@ func (p *processes) kill() {
 	if p.cosmos != nil {
 		p.cosmos.Kill()
 	}
+
 	_ = os.RemoveAll(p.data)
 }
 
@@ -153,6 +155,7 @@ func addresses(port, n int) ([]string, error) {
 			return nil, fmt.Errorf("%w: choose another --http, or 0 for any port", err)
 		}
 		defer l.Close() // when all are found, or one would be found twice
+
 		all = append(all, l.Addr().String())
 		if port > 0 {
 			port++
@@ -168,12 +171,15 @@ func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Durati
 	switch {
 	case p.cosmos != nil && p.cosmos.Ended():
 		return 0, p.cosmos.Unexpected()
+
 	case !p.azurite.Ended():
 		return 0, nil
+
 	case p.down.IsZero():
 		p.down = time.Now()
 		fmt.Fprintf(log, "Azurite was killed: there is no storage; it is started again in %v\n", p.back)
 		return 0, nil
+
 	case time.Since(p.down) < p.back:
 		return 0, nil
 	}
@@ -182,6 +188,7 @@ func (p *processes) tend(ctx context.Context, log io.Writer) (outage time.Durati
 	if err != nil {
 		return 0, err
 	}
+
 	if p.azurite, err = process.StartAzurite(ctx, at.Port(), p.data); err != nil {
 		return 0, err
 	}
@@ -238,6 +245,7 @@ func (p *processes) start(w World, name string, i int) (Worker, error) {
 		"REPLICA_NAME=" + name,
 		"HTTP_ADDR=" + p.pages[i],
 	}, p.env...)
+
 	running, err := process.Start(
 		"worker "+name,
 		cmd,

@@ -84,12 +84,14 @@ func (o *Options) Define(flags *flag.FlagSet) {
 			return err
 		},
 	)
+
 	flags.DurationVar(
 		&o.Sustained,
 		"sustained",
 		0,
 		"alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading",
 	)
+
 	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window")
 	flags.DurationVar(
 		&o.Silent,
@@ -97,6 +99,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 		0,
 		"some devices die and come back: alert when one has sent nothing for this `DURATION`; 0: none dies",
 	)
+
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
 	flags.BoolVar(
@@ -106,18 +109,21 @@ func (o *Options) Define(flags *flag.FlagSet) {
 		"run each worker as a process, on Azure's emulators: needs Node.js, and the repository's directory; keys 1 to 9 "+
 			"kill workers",
 	)
+
 	flags.StringVar(
 		&o.store,
 		"store",
 		"blob",
 		"with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos",
 	)
+
 	flags.DurationVar(
 		&o.kill,
 		"kill",
 		0,
 		"with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand",
 	)
+
 	flags.IntVar(
 		&o.port,
 		"http",
@@ -131,6 +137,7 @@ func (o *Options) Check() error {
 	if err := o.checkFlags(); err != nil {
 		return err
 	}
+
 	if err := o.checkProcesses(); err != nil {
 		return err
 	}
@@ -264,6 +271,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
 		fmt.Fprintln(out, "starting the emulators …")
 		var err error
+
 		emulated, err = newProcesses(ctx, o)
 		switch {
 		case err != nil && ctx.Err() != nil:
@@ -272,11 +280,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 			return verify.Report{}, err
 		}
 		defer emulated.kill()
+
 		restore, err := takeKeys(in, options.Live)
 		if err != nil {
 			return verify.Report{}, err
 		}
 		defer restore()
+
 		start = emulated.start
 		judged.Bound = alertBound
 		judged.Proof = idleProof
@@ -290,6 +300,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		return verify.Report{}, err
 	}
 	defer hub.Close()
+
 	s := &simulation{
 		Options:   o,
 		view:      view,
@@ -298,11 +309,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		processes: emulated,
 		verifyLog: verify.NewLog(o.rules()...),
 	}
+
 	receiver, err := inbox.Listen(s.delivered)
 	if err != nil {
 		return verify.Report{}, err
 	}
 	defer receiver.Close()
+
 	s.inbox = receiver
 	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
 	s.workers = newWorkers(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
@@ -323,6 +336,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		o.Threshold+1,
 		s.workers.members[0].worker.Page(),
 	)
+
 	fmt.Fprintln(view)
 
 	if err := s.run(ctx, in); err != nil {
@@ -500,6 +514,7 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 		if publishing.Err() != nil {
 			err = nil // as asked
 		}
+
 		published <- err
 	})
 
@@ -564,8 +579,10 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 		switch {
 		case err != nil:
 			return err
+
 		case stop && e.begun():
 			return nil
+
 		case stop:
 			stopPublishing()
 			e.began = time.Now()

@@ -42,6 +42,7 @@ func newWorkers(n int, view *console.Console, begin func(name string, i int) (Wo
 	for i := range n {
 		ws.members = append(ws.members, &member{name: workerName(i)})
 	}
+
 	return ws
 }
 
@@ -137,6 +138,7 @@ func (ws *workers) restartDue() error {
 			}
 
 			m.worker = nil
+
 			return err
 		}
 	}
@@ -169,6 +171,7 @@ func (ws *workers) updateOwners(now map[string]string) {
 			if other := ws.member(from); other != nil && other.worker == nil {
 				text += fmt.Sprintf(" in %.1f s", time.Since(other.killed).Seconds())
 			}
+
 			ws.view.Event(m.name, text)
 		}
 	}
@@ -180,6 +183,7 @@ func (ws *workers) updateLeader(name string) {
 	if m := ws.member(name); m == nil || m.worker == nil || name == ws.leader {
 		return
 	}
+
 	ws.leader = name
 	ws.view.Event(name, "leads")
 }
@@ -227,6 +231,7 @@ func (ws *workers) pages() string {
 	for _, m := range ws.members {
 		text += " http://" + m.worker.Page()
 	}
+
 	return text
 }
 

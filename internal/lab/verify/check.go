@@ -18,10 +18,12 @@ type stream struct {
 func (l *Log) Check(rules Rules) Report {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	l.sort()
 
 	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
 	fleets := l.fleets()
+
 	events := l.events(rules, fleets)
 	for _, of := range events {
 		report.Opened += opened(of)

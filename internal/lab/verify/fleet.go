@@ -28,6 +28,7 @@ func (l *Log) arrive(rule *Rule, r Reading) {
 	if last := l.arrived[whole]; !last.IsZero() && r.At.Sub(last) >= rule.Silent {
 		l.gaps[whole] = append(l.gaps[whole], gap{last, r.At})
 	}
+
 	l.arrived[whole] = r.At
 }
 

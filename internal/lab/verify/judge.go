@@ -42,6 +42,7 @@ func newJudge(r *Report, s stream, by *Rule) *judge {
 		early:  cmp.Or(r.Rules.Early, r.Rules.Bound),
 		alerts: make(map[string]bool),
 	}
+
 	if by.silence() {
 		j.bound += r.Rules.Proof
 		j.early += r.Rules.Proof
@@ -68,6 +69,7 @@ func (j *judge) check(deliveries []Delivery) {
 	if j.by.Repeat > 0 {
 		j.seldom()
 	}
+
 	if j.by.Per == "" {
 		j.last()
 	}
@@ -152,6 +154,7 @@ func (j *judge) seldom() {
 		if i >= 0 && !d.Repeated && j.isEarlyAgain(last, i) {
 			j.wrong(d, "the alarm is still open, and was sent %v before", d.At.Sub(last.At))
 		}
+
 		last = d
 	}
 }
@@ -194,6 +197,7 @@ func (j *judge) due(i int) time.Duration {
 		if later.At.After(at) {
 			break
 		}
+
 		if !later.needsAlert {
 			continue
 		}
@@ -202,6 +206,7 @@ func (j *judge) due(i int) time.Duration {
 		if settled.IsZero() {
 			return j.bound
 		}
+
 		if settled.After(at) {
 			at = settled
 		}
@@ -368,6 +373,7 @@ func (j *judge) ended(i int) {
 	if end.IsZero() {
 		bound = j.early
 	}
+
 	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(bound)
 	switch {
 	case until.IsZero() || !due.After(until):

@@ -21,10 +21,12 @@ type Mute struct {
 func (l *Log) Muted(m Mute) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	pattern := strings.ReplaceAll(regexp.QuoteMeta(m.Device), `\*`, ".*")
 	if m.Device == "" {
 		pattern = ".*"
 	}
+
 	l.mutes = append(l.mutes, mute{m, regexp.MustCompile("(?s)^" + pattern + "$")})
 }
 

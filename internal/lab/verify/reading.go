@@ -65,6 +65,7 @@ func shared(r Reading, per string) string {
 	if per == "" || strings.HasPrefix(value, "$twin.") {
 		return ""
 	}
+
 	return value
 }
 

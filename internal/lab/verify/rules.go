@@ -52,6 +52,7 @@ func (l *Log) rule(name string) *Rule {
 	if i < 0 {
 		return &Rule{}
 	}
+
 	return &l.rules[i]
 }
 

@@ -125,6 +125,7 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 		e.needsAlert = hush == heardOf
 		e.mayAlert = hush != muted
 	}
+
 	above.open = above.open || t.open
 	above.ended = above.ended || e.clears
 	l.keep(a, t, e)
@@ -210,6 +211,7 @@ func (t *track) mayOpen(sustained time.Duration, now moment, breaching bool) {
 	case !breaching:
 		t.reset()
 		return
+
 	case !t.pending:
 		t.reset()
 		t.pending = true

@@ -32,6 +32,7 @@ func (l *Log) neverHeard(a alarm, rule *Rule, rules Rules, f *fleet) event {
 		Partition:   awaiting,
 		Sequence:    -1,
 	}
+
 	e := event{Reading: at, opens: true}
 	bound := rules.Bound + rules.Proof
 	lasts := rules.Until.IsZero() || rules.Until.Sub(e.At) > bound

@@ -101,8 +101,10 @@ func NewLog(rules ...Rule) *Log {
 func (l *Log) Published(r Reading) (over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
 	l.readings++
+
 	over, quieted := l.take(r)
 	switch {
 	case over:
@@ -139,6 +141,7 @@ type settlement struct {
 func (l *Log) Settled(partition string, before int64, at time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	all := l.settled[partition]
 	if n := len(all); n == 0 || before > all[n-1].before {
 		l.settled[partition] = append(all, settlement{before, at.Round(0)})
@@ -152,6 +155,7 @@ func (l *Log) settledAt(partition string, sequence int64) time.Time {
 	if n == len(all) {
 		return time.Time{}
 	}
+
 	return all[n].at
 }
 
@@ -159,6 +163,7 @@ func (l *Log) settledAt(partition string, sequence int64) time.Time {
 func (l *Log) Delivered(d Delivery) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	d.At = d.At.Round(0)
 	s := stream{d.Receiver, alarm{d.Device, d.Rule, d.Level}}
 	l.deliveries[s] = append(l.deliveries[s], d)

@@ -77,6 +77,7 @@ func New(c Config) (*Fleet, error) {
 		rng:      rand.New(rand.NewPCG(c.Seed, 0)),
 		devices:  make([]*device, c.Devices),
 	}
+
 	for i := range f.devices {
 		f.devices[i] = newDevice(i, c.Threshold, f.rng)
 	}
@@ -116,6 +117,7 @@ func (f *Fleet) Run(ctx context.Context, publish func(context.Context, Message) 
 		if !backoff.Sleep(ctx, time.Until(start.Add(due))) {
 			return nil
 		}
+
 		if err := publish(ctx, m); err != nil && ctx.Err() == nil {
 			return fmt.Errorf("publish a message of %q: %w", m.Device, err)
 		}
@@ -327,6 +329,7 @@ func id(i int) string {
 		if round >= len(nasty) {
 			s += "-" + strconv.Itoa(round/len(nasty)+1)
 		}
+
 		return s
 	}
 

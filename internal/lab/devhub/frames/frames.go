@@ -72,6 +72,7 @@ func Append(b []byte, t Type, channel uint16, p Performative) []byte {
 	b = append(b, 0, 0, 0, 0, headerSize/4, byte(t), byte(channel>>8), byte(channel))
 	b = appendList(b, p)
 	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start))
+
 	return b
 }
 

@@ -200,6 +200,7 @@ func (d *Disposition) fields() []any {
 	if d.Error != nil {
 		state = &rejected{d.Error}
 	}
+
 	return []any{&d.Role, &d.First, &d.Last, &d.Settled, sent{state}, nil}
 }
 

@@ -68,9 +68,11 @@ func valid(b []byte, depth int) error {
 			if !ok {
 				return errShort
 			}
+
 			if isMap && n%2 == 0 && !hashable(e) {
 				return fmt.Errorf("map key of type %#02x", e[0])
 			}
+
 			if err := valid(e, depth+1); err != nil {
 				return err
 			}
@@ -153,6 +155,7 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 		}
 
 		code, content, _ := v.Describe()
+
 		return code == l.code() && readList(l, content) == nil
 
 	case reflect.Bool:
@@ -271,9 +274,11 @@ func simple(v amqpvalue.Value) any {
 	if text, ok := v.Text(); ok {
 		return string(text)
 	}
+
 	if n, ok := v.Int(); ok {
 		return n
 	}
+
 	if n, ok := v.Uint(); ok && n <= math.MaxInt64 {
 		return int64(n)
 	}

@@ -74,6 +74,7 @@ func Messages() []Message {
 		{true, "char", []byte("\x73\x00\x00\x00\x41")},
 		{false, "unknown type", []byte("\x3f")},
 	}
+
 	for _, v := range values {
 		after(v.readable, "application property of type "+v.name, section(0x74, dict(2, str("x"), v.value)), body)
 		after(false, "body of type "+v.name, section(0x77, v.value))
@@ -95,6 +96,7 @@ func Messages() []Message {
 		{"array", []byte{0xe0, 3, 1, 0x50, 1}},
 		{"described list", []byte{0x00, 0xa3, 1, 'x', 0x45}},
 	}
+
 	for _, k := range keys {
 		after(true, "footer keyed by a "+k.name, body, section(0x78, dict(2, k.key, []byte{0x40})))
 		annotation(true, "annotations keyed by a "+k.name, k.key, []byte{0x40})
@@ -193,5 +195,6 @@ func arrays(n int) []byte {
 	}
 
 	filler := make([]byte, 1<<17)
+
 	return list(n+1, append(parts, binary.BigEndian.AppendUint32([]byte{0xb0}, uint32(len(filler))), filler)...)
 }
