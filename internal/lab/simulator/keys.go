@@ -1,6 +1,7 @@
 package simulator
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -19,7 +20,11 @@ const (
 // view is live. Meanwhile the output needs carriage returns.
 func takeKeys(in io.Reader, live bool) (restore func(), err error) {
 	f, ok := in.(*os.File)
-	if !ok || !live || !term.IsTerminal(int(f.Fd())) {
+	if !ok || !live {
+		return func() {}, nil
+	}
+
+	if !term.IsTerminal(int(f.Fd())) {
 		return func() {}, nil
 	}
 
@@ -39,23 +44,29 @@ func readKeys(ctx context.Context, in io.Reader) <-chan byte {
 		buffer := make([]byte, 16)
 		for {
 			n, err := in.Read(buffer)
-			if n > 0 && buffer[0] == escape { // an arrow, say
-				n = 0
+			typed := buffer[:n]
+			if bytes.HasPrefix(typed, []byte{escape}) { // an arrow, say
+				typed = nil
 			}
 
-			for _, key := range buffer[:n] {
-				select {
-				case keys <- key:
-				case <-ctx.Done():
-					return
-				}
-			}
-
-			if err != nil {
+			if !pass(ctx, typed, keys) || err != nil {
 				return
 			}
 		}
 	}()
 
 	return keys
+}
+
+// pass sends keys one by one, and reports whether they were all taken before ctx ended.
+func pass(ctx context.Context, typed []byte, keys chan<- byte) bool {
+	for _, key := range typed {
+		select {
+		case keys <- key:
+		case <-ctx.Done():
+			return false
+		}
+	}
+
+	return true
 }

@@ -23,6 +23,7 @@ import (
 	"syscall"
 	"time"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/lab/console"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/devices"
@@ -41,9 +42,13 @@ const (
 	receiverID  = "inbox"                // the name of the receiver in the report
 	clearBelow  = 2                      // degrees
 	longestWait = 10 * time.Second       // windows up to this are waited for at the end
+	longest     = 24 * time.Hour         // of any duration that rules have
 	busyProof   = 5 * time.Second        // until the next event of a partition proves silence
 	idleProof   = 30 * time.Second       // until the hub's answer does
 )
+
+// stores are what --store may be; the first is the default.
+var stores = []string{"blob", "blob-lease", "cosmos"}
 
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
@@ -113,7 +118,7 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.StringVar(
 		&o.store,
 		"store",
-		"blob",
+		stores[0],
 		"with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos",
 	)
 
@@ -166,16 +171,21 @@ func (o *Options) Check() error {
 	return o.checkSilent()
 }
 
+// within reports whether a value is in a range, which both of its ends belong to.
+func within[T cmp.Ordered](value, least, most T) bool {
+	return least <= value && value <= most
+}
+
 // checkFlags returns what is wrong with the flags that need nothing else.
 func (o *Options) checkFlags() error {
 	switch {
-	case o.replicas < 1 || o.replicas > maxReplicas:
+	case !within(o.replicas, 1, maxReplicas):
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
 	case o.Clear > o.Threshold:
 		return fmt.Errorf("--clear %v: want at most the threshold, %v", o.Clear, o.Threshold)
-	case o.Sustained < 0 || o.Sustained > 24*time.Hour:
+	case !within(o.Sustained, 0, longest):
 		return fmt.Errorf("--sustained %v: want 0 to 24h", o.Sustained)
 	case o.duration < 0:
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
@@ -188,31 +198,44 @@ func (o *Options) checkFlags() error {
 
 // checkProcesses returns what is wrong with the flags that need --processes, and with its window.
 func (o *Options) checkProcesses() error {
+	lasts := within(o.Window, 15*time.Second, time.Minute) // as long as a native lease may
+
 	switch {
-	case o.store != "blob" && o.store != "blob-lease" && o.store != "cosmos":
+	case !slices.Contains(stores, o.store):
 		return fmt.Errorf("--store %q: want blob, blob-lease or cosmos", o.store)
-	case o.store == "blob-lease" && (o.Window < 15*time.Second || o.Window > time.Minute):
+	case o.store == "blob-lease" && !lasts:
 		return fmt.Errorf("--window %v: a blob-lease lasts 15s to 1m", o.Window)
-	case o.port < 0 || o.port > maxPort:
+	case !within(o.port, 0, maxPort):
 		return fmt.Errorf("--http %d: want 1 to %d, or 0", o.port, maxPort)
-	case o.Processes && (o.Window < minWindow || o.Window > 24*time.Hour):
-		return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
-	case !o.Processes && (o.kill > 0 || o.store != "blob" || o.port > 0):
+	case o.Processes:
+		return o.checkTakeover()
+	case o.kill > 0, o.store != stores[0], o.port > 0:
 		return errors.New("--kill, --store and --http need --processes")
 	}
 
 	return nil
 }
 
+// checkTakeover returns what is wrong with a window during which a worker may be killed.
+func (o *Options) checkTakeover() error {
+	if within(o.Window, minWindow, longest) {
+		return nil
+	}
+
+	return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
+}
+
 // checkSilent returns what is wrong with --silent.
 func (o *Options) checkSilent() error {
-	round, least := time.Duration(float64(o.devices)/o.rate*float64(time.Second)), 5*time.Second
+	round := time.Duration(float64(o.devices) / o.rate * float64(time.Second))
+	least := 5 * time.Second
+
 	if o.Processes {
 		least = time.Minute // as in RULES_FILE
 	}
 
 	switch {
-	case o.Silent < least || o.Silent > 24*time.Hour:
+	case !within(o.Silent, least, longest):
 		return fmt.Errorf("--silent %v: want %v to 24h", o.Silent, least)
 	case o.Silent < 5*round:
 		return fmt.Errorf("--silent %v: devices report every %v; want at least five times that", o.Silent, round)
@@ -268,6 +291,7 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		// To the kernel a child's parent is a thread, and children are to end with it.
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
+
 		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
 		fmt.Fprintln(out, "starting the emulators …")
 		var err error
@@ -317,7 +341,13 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	defer receiver.Close()
 
 	s.inbox = receiver
-	world := World{Hub: hub.ConnectionString(), NotifyURL: receiver.URL, Secret: receiver.Secret, Log: view}
+	world := World{
+		Hub:       hub.ConnectionString(),
+		NotifyURL: receiver.URL,
+		Secret:    receiver.Secret,
+		Log:       view,
+	}
+
 	s.workers = newWorkers(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
 	defer s.workers.kill()
 	if err := s.workers.start(); err != nil {
@@ -593,14 +623,14 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 
 // press does what a key is for, and reports whether it is to stop.
 func (s *simulation) press(key byte) (stop bool, err error) {
-	switch {
-	case key == 'q' || key == ctrlC:
+	switch key {
+	case 'q', ctrlC:
 		return true, nil
 
-	case key >= '1' && key <= '9':
+	case '1', '2', '3', '4', '5', '6', '7', '8', '9':
 		return false, s.workers.toggle(int(key - '1'))
 
-	case key == 'r':
+	case 'r':
 		s.refusing = !s.refusing
 		s.inbox.Refuse(s.refusing)
 		text := "the receiver takes alerts again"
@@ -630,11 +660,15 @@ func (s *simulation) settled(e *ending) bool {
 	}
 
 	waited := time.Since(e.began)
-	if waited > s.rules.Bound || e.quiet && s.informed(e.began) {
+	if waited > s.rules.Bound {
 		return true
 	}
 
-	if !e.announced && waited > shortly {
+	if e.quiet && s.informed(e.began) {
+		return true
+	}
+
+	if waited > shortly && !e.announced {
 		e.announced = true
 		fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
 	}
@@ -646,21 +680,29 @@ func (s *simulation) settled(e *ending) bool {
 // only if the window is short, and nothing about silence that was not due then.
 func (s *simulation) informed(stopped time.Time) bool {
 	report := s.verifyLog.Check(s.rules)
+	missing := report.Lost
+	if s.Window <= longestWait {
+		missing = slices.Concat(report.Lost, report.Stale)
+	}
+
 	due := func(v verify.Violation) bool { return v.At.Before(stopped) }
-	return !slices.ContainsFunc(report.Lost, due) && (s.Window > longestWait || !slices.ContainsFunc(report.Stale, due))
+
+	return !slices.ContainsFunc(missing, due)
 }
 
 // watchLeader asks which worker leads, every second until ctx ends, and sends its name.
 func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
-	for ctx.Err() == nil {
-		select {
-		case names <- s.processes.leader(ctx):
-		case <-ctx.Done():
-		}
+	for {
+		name := s.processes.leader(ctx)
 
 		select {
-		case <-time.After(leaderEvery):
+		case names <- name:
 		case <-ctx.Done():
+			return
+		}
+
+		if !backoff.Sleep(ctx, leaderEvery) {
+			return
 		}
 	}
 }

@@ -77,7 +77,7 @@ func (ws *workers) startOne(i int) error {
 // toggle kills worker i, or starts it if it is killed. It does nothing if there is no
 // worker i.
 func (ws *workers) toggle(i int) error {
-	if i < 0 || i >= len(ws.members) {
+	if !within(i, 0, len(ws.members)-1) {
 		return nil
 	}
 
@@ -131,56 +131,82 @@ func (ws *workers) restartDue() error {
 			}
 
 		case m.worker != nil && m.worker.Ended():
-			err := m.worker.Unexpected()
-			if process.Killed(err) {
-				ws.gone(m)
-				continue
+			if err := ws.ended(m); err != nil {
+				return err
 			}
-
-			m.worker = nil
-
-			return err
 		}
 	}
 
 	return nil
 }
 
+// ended has m, which has ended, come back later if it was killed from outside. Else it returns why it ended.
+func (ws *workers) ended(m *member) error {
+	err := m.worker.Unexpected()
+	if process.Killed(err) {
+		ws.gone(m)
+		return nil
+	}
+
+	m.worker = nil
+
+	return err
+}
+
 // updateOwners gets the owner of every partition that has one, and shows which worker
 // took which from whom.
 func (ws *workers) updateOwners(now map[string]string) {
 	for _, m := range ws.members {
-		taken := map[string][]string{} // by previous owner
-		m.partitions = nil
-		for _, partition := range slices.SortedFunc(maps.Keys(now), byNumber) {
-			name, _, _ := strings.Cut(now[partition], "-") // and a random part
-			if name != m.name {
-				continue
-			}
-
-			m.partitions = append(m.partitions, partition)
-			if from := ws.owner[partition]; from != "" && from != name {
-				taken[from] = append(taken[from], partition)
-			}
-
-			ws.owner[partition] = name
-		}
-
+		taken := ws.assign(m, now)
 		for _, from := range slices.Sorted(maps.Keys(taken)) {
-			text := fmt.Sprintf("took %s from %s", strings.Join(taken[from], " "), from)
-			if other := ws.member(from); other != nil && other.worker == nil {
-				text += fmt.Sprintf(" in %.1f s", time.Since(other.killed).Seconds())
-			}
-
-			ws.view.Event(m.name, text)
+			ws.view.Event(m.name, ws.took(taken[from], from))
 		}
 	}
+}
+
+// assign notes which partitions m has by their present owners, and returns those that others had, by previous owner.
+func (ws *workers) assign(m *member, now map[string]string) (taken map[string][]string) {
+	taken = map[string][]string{}
+	m.partitions = nil
+
+	for _, partition := range slices.SortedFunc(maps.Keys(now), byNumber) {
+		name, _, _ := strings.Cut(now[partition], "-") // and a random part
+		if name != m.name {
+			continue
+		}
+
+		m.partitions = append(m.partitions, partition)
+		if from := ws.owner[partition]; from != "" && from != name {
+			taken[from] = append(taken[from], partition)
+		}
+
+		ws.owner[partition] = name
+	}
+
+	return taken
+}
+
+// took says that partitions were taken from a worker, and how long after it was killed.
+func (ws *workers) took(partitions []string, from string) string {
+	text := fmt.Sprintf("took %s from %s", strings.Join(partitions, " "), from)
+
+	other := ws.member(from)
+	if other == nil || other.worker != nil {
+		return text
+	}
+
+	return text + fmt.Sprintf(" in %.1f s", time.Since(other.killed).Seconds())
 }
 
 // updateLeader gets the name of the worker that leads, empty if none is known, and shows
 // when it is another one.
 func (ws *workers) updateLeader(name string) {
-	if m := ws.member(name); m == nil || m.worker == nil || name == ws.leader {
+	m := ws.member(name)
+	if m == nil || m.worker == nil {
+		return
+	}
+
+	if name == ws.leader {
 		return
 	}
 
@@ -197,10 +223,12 @@ func byNumber(a, b string) int {
 
 // member returns the worker of a name, nil if there is none.
 func (ws *workers) member(name string) *member {
-	if i := slices.IndexFunc(ws.members, func(m *member) bool { return m.name == name }); i >= 0 {
-		return ws.members[i]
+	i := slices.IndexFunc(ws.members, func(m *member) bool { return m.name == name })
+	if i < 0 {
+		return nil
 	}
-	return nil
+
+	return ws.members[i]
 }
 
 // states describes the workers.
@@ -210,7 +238,9 @@ func (ws *workers) states() []console.Worker {
 		w := console.Worker{Name: m.name, Alive: m.worker != nil, State: "no partition yet"}
 		switch {
 		case !w.Alive:
-			w.State = fmt.Sprintf("killed, back in %d s", max(0, int((backAfter-time.Since(m.killed)).Seconds()+0.5)))
+			left := backAfter - time.Since(m.killed)
+			w.State = fmt.Sprintf("killed, back in %d s", max(0, int(left.Seconds()+0.5)))
+
 		case len(m.partitions) > 0:
 			w.State = "partitions " + strings.Join(m.partitions, " ")
 		}
