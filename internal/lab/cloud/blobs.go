@@ -51,10 +51,21 @@ type nativeLease struct {
 	lasts time.Duration // negative: for ever
 }
 
+// held reports whether somebody has the lease.
 func (l nativeLease) held(now time.Time) bool {
-	return l.id != "" && (l.lasts < 0 || now.Before(l.until))
+	if l.id == "" {
+		return false
+	}
+
+	return l.lasts < 0 || now.Before(l.until)
 }
 
+// is reports whether the lease was taken by this id, which has no case.
+func (l nativeLease) is(id string) bool {
+	return l.id != "" && strings.EqualFold(id, l.id)
+}
+
+// state returns what the headers of the service call the lease's state and its status.
 func (l nativeLease) state(now time.Time) (state, status string) {
 	switch {
 	case l.held(now):
@@ -62,6 +73,7 @@ func (l nativeLease) state(now time.Time) (state, status string) {
 	case l.id != "":
 		return "expired", "unlocked"
 	}
+
 	return "available", "unlocked"
 }
 
@@ -71,6 +83,36 @@ type answer struct {
 	code   string
 }
 
+// Answers that more than one request may get.
+var (
+	unsupported     = answer{http.StatusBadRequest, "UnsupportedHttpVerb"}
+	invalidHeader   = answer{http.StatusBadRequest, "InvalidHeaderValue"}
+	noSuchContainer = answer{http.StatusNotFound, "ContainerNotFound"}
+	notMet          = answer{http.StatusPreconditionFailed, "ConditionNotMet"}
+	otherLease      = answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
+)
+
+// send writes the answer. One without a status has been written.
+func (a answer) send(w http.ResponseWriter, r *http.Request) {
+	if a.status == 0 {
+		return
+	}
+
+	if a.code == "" {
+		w.WriteHeader(a.status)
+		return
+	}
+
+	w.Header().Set("X-Ms-Error-Code", a.code)
+	w.Header().Set("Content-Type", "application/xml")
+	w.WriteHeader(a.status)
+
+	if r.Method != http.MethodHead {
+		fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message></Error>", xml.Header, a.code, a.code)
+	}
+}
+
+// ServeHTTP does what a request asks of a container or of a blob.
 func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBlob))
 	if err != nil {
@@ -84,35 +126,44 @@ func (s *Blobs) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	date(w, now)
 	_, path, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	container, name, _ := strings.Cut(path, "/")
-	a := answer{http.StatusBadRequest, "UnsupportedHttpVerb"}
-	switch {
-	case container == "":
-	case name == "" && r.Method == http.MethodPut:
-		a = s.createContainer(container)
-	case s.containers[container] == nil:
-		a = answer{http.StatusNotFound, "ContainerNotFound"}
-	case name == "" && r.URL.Query().Get("comp") == "list":
-		s.list(w, r, container, now)
+	if container == "" {
+		unsupported.send(w, r)
 		return
-	case name == "":
-	default:
-		a = s.onBlob(w, r, s.containers[container], name, body, now)
 	}
 
-	if a.code != "" {
-		w.Header().Set("X-Ms-Error-Code", a.code)
-		w.Header().Set("Content-Type", "application/xml")
+	if name == "" {
+		s.onContainer(w, r, container, now).send(w, r)
+		return
 	}
 
-	if a.status != 0 {
-		w.WriteHeader(a.status)
+	a := noSuchContainer
+	if blobs := s.containers[container]; blobs != nil {
+		a = s.onBlob(w, r, blobs, name, body, now)
 	}
 
-	if a.code != "" && r.Method != http.MethodHead {
-		fmt.Fprintf(w, "%s<Error><Code>%s</Code><Message>%s</Message></Error>", xml.Header, a.code, a.code)
-	}
+	a.send(w, r)
 }
 
+// onContainer does what r asks of a container, and answers as onBlob does.
+func (s *Blobs) onContainer(w http.ResponseWriter, r *http.Request, name string, now time.Time) answer {
+	if r.Method == http.MethodPut {
+		return s.createContainer(name)
+	}
+
+	if s.containers[name] == nil {
+		return noSuchContainer
+	}
+
+	if r.URL.Query().Get("comp") != "list" {
+		return unsupported
+	}
+
+	s.list(w, r, name, now)
+
+	return answer{}
+}
+
+// createContainer makes an empty container, unless it is there.
 func (s *Blobs) createContainer(name string) answer {
 	if s.containers[name] != nil {
 		return answer{http.StatusConflict, "ContainerAlreadyExists"}
@@ -153,11 +204,12 @@ func (s *Blobs) Content(container, name string) []byte {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if b := s.containers[container][name]; b != nil {
-		return bytes.Clone(b.content)
+	b := s.containers[container][name]
+	if b == nil {
+		return nil
 	}
 
-	return nil
+	return bytes.Clone(b.content)
 }
 
 // Metadata returns that of a blob, nil if there is none. Names are as they are in headers.
@@ -165,17 +217,23 @@ func (s *Blobs) Metadata(container, name string) map[string]string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
-	if b := s.containers[container][name]; b != nil {
-		return maps.Clone(b.metadata)
+	b := s.containers[container][name]
+	if b == nil {
+		return nil
 	}
 
-	return nil
+	return maps.Clone(b.metadata)
 }
 
 // onBlob does what r asks of a blob, and writes the headers and the body of the answer. A status of 0 is a success
 // that has been written.
 func (s *Blobs) onBlob(
-	w http.ResponseWriter, r *http.Request, blobs map[string]*blob, name string, body []byte, now time.Time,
+	w http.ResponseWriter,
+	r *http.Request,
+	blobs map[string]*blob,
+	name string,
+	body []byte,
+	now time.Time,
 ) answer {
 	b := blobs[name]
 	comp := r.URL.Query().Get("comp")
@@ -201,20 +259,27 @@ func (s *Blobs) onBlob(
 		return answer{status: http.StatusOK}
 
 	case r.Method == http.MethodPut && comp == "":
-		lease := nativeLease{}
-		if b != nil {
-			lease = b.lease
-		}
-
-		kind := cmp.Or(r.Header.Get("X-Ms-Blob-Content-Type"), "application/octet-stream")
-		b = &blob{content: body, kind: kind, metadata: metadataOf(r.Header), lease: lease}
-		blobs[name] = b
-		s.stamp(w, b, now)
-
+		blobs[name] = b.replaced(r.Header, body)
+		s.stamp(w, blobs[name], now)
 		return answer{status: http.StatusCreated}
 	}
 
-	return answer{http.StatusBadRequest, "UnsupportedHttpVerb"}
+	return unsupported
+}
+
+// replaced returns the blob that an upload puts in the place of b, nil if there is none. It keeps the lease.
+func (b *blob) replaced(h http.Header, body []byte) *blob {
+	next := &blob{
+		content:  body,
+		kind:     cmp.Or(h.Get("X-Ms-Blob-Content-Type"), "application/octet-stream"),
+		metadata: metadataOf(h),
+	}
+
+	if b != nil {
+		next.lease = b.lease
+	}
+
+	return next
 }
 
 // admit returns an error if the conditions of r do not hold for b, which is nil if there is none.
@@ -226,43 +291,60 @@ func admit(r *http.Request, b *blob, comp string, now time.Time) answer {
 		case !upload:
 			return answer{http.StatusNotFound, "BlobNotFound"}
 		case match != "":
-			return answer{http.StatusPreconditionFailed, "ConditionNotMet"}
+			return notMet
 		}
 		return answer{}
 	}
 
-	switch {
-	case match != "" && match != "*" && match != b.etag:
-		return answer{http.StatusPreconditionFailed, "ConditionNotMet"}
-	case r.Header.Get("If-None-Match") == "*":
+	if !slices.Contains([]string{"", "*", b.etag}, match) {
+		return notMet
+	}
+
+	if r.Header.Get("If-None-Match") == "*" {
 		return answer{http.StatusConflict, "BlobAlreadyExists"}
-	case comp == "lease" || r.Method == http.MethodGet || r.Method == http.MethodHead:
+	}
+
+	if comp == "lease" || reads(r) {
 		return answer{}
 	}
 
 	return b.lease.admit(r.Header.Get("X-Ms-Lease-Id"), now)
 }
 
-// admit returns an error if a change under this lease id, which is empty if there is none, is not allowed.
-func (l nativeLease) admit(id string, now time.Time) answer {
-	switch held := l.held(now); {
-	case held && id == "":
-		return answer{http.StatusPreconditionFailed, "LeaseIdMissing"}
-	case held && !strings.EqualFold(id, l.id):
-		return answer{http.StatusPreconditionFailed, "LeaseIdMismatchWithBlobOperation"}
-	case !held && id != "" && strings.EqualFold(id, l.id):
-		return answer{http.StatusPreconditionFailed, "LeaseLost"}
-	case !held && id != "":
-		return answer{http.StatusPreconditionFailed, "LeaseNotPresentWithBlobOperation"}
-	}
-
-	return answer{}
+// reads reports whether r changes nothing.
+func reads(r *http.Request) bool {
+	return r.Method == http.MethodGet || r.Method == http.MethodHead
 }
 
+// admit returns an error if a change under this lease id, which is empty if there is none, is not allowed.
+func (l nativeLease) admit(id string, now time.Time) answer {
+	held := l.held(now)
+	code := ""
+
+	switch {
+	case id == "" && held:
+		code = "LeaseIdMissing"
+	case id == "":
+		return answer{}
+	case l.is(id) && held:
+		return answer{}
+	case l.is(id):
+		code = "LeaseLost"
+	case held:
+		code = "LeaseIdMismatchWithBlobOperation"
+	default:
+		code = "LeaseNotPresentWithBlobOperation"
+	}
+
+	return answer{http.StatusPreconditionFailed, code}
+}
+
+// metadataOf returns the metadata that a request sets. Names are as they are in headers.
 func metadataOf(h http.Header) map[string]string {
 	metadata := map[string]string{}
 	for name, values := range h {
-		if key, ok := strings.CutPrefix(name, metaPrefix); ok {
+		key, ok := strings.CutPrefix(name, metaPrefix)
+		if ok {
 			metadata[key] = values[0]
 		}
 	}
@@ -279,6 +361,7 @@ func (s *Blobs) stamp(w http.ResponseWriter, b *blob, now time.Time) {
 	w.Header().Set("Last-Modified", b.written.UTC().Format(http.TimeFormat))
 }
 
+// write answers with the blob: its headers, and its body if that is asked for.
 func (b *blob) write(w http.ResponseWriter, body bool, now time.Time) {
 	h := w.Header()
 	for name, value := range b.metadata {
@@ -301,31 +384,16 @@ func (b *blob) write(w http.ResponseWriter, body bool, now time.Time) {
 // changeLease takes, renews or gives back the native lease of b. Taking it again under the same id is allowed.
 func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time) answer {
 	id := r.Header.Get("X-Ms-Lease-Id")
-	held := b.lease.held(now)
 	w.Header().Set("Etag", b.etag)
 	w.Header().Set("Last-Modified", b.written.UTC().Format(http.TimeFormat))
 
 	switch r.Header.Get("X-Ms-Lease-Action") {
 	case "acquire":
-		seconds, _ := strconv.Atoi(r.Header.Get("X-Ms-Lease-Duration"))
-		proposed := cmp.Or(r.Header.Get("X-Ms-Proposed-Lease-Id"), uuid.NewString())
-		if seconds != -1 && (seconds < 15 || seconds > 60) {
-			return answer{http.StatusBadRequest, "InvalidHeaderValue"}
-		}
-
-		if held && !strings.EqualFold(proposed, b.lease.id) {
-			return answer{http.StatusConflict, "LeaseAlreadyPresent"}
-		}
-
-		lasts := time.Duration(seconds) * time.Second
-		b.lease = nativeLease{proposed, now.Add(lasts), lasts}
-		w.Header().Set("X-Ms-Lease-Id", proposed)
-
-		return answer{status: http.StatusCreated}
+		return b.acquire(w, r, now)
 
 	case "renew":
-		if !strings.EqualFold(id, b.lease.id) || b.lease.id == "" {
-			return answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
+		if !b.lease.is(id) {
+			return otherLease
 		}
 
 		b.lease.until = now.Add(b.lease.lasts)
@@ -334,8 +402,8 @@ func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time
 		return answer{status: http.StatusOK}
 
 	case "release":
-		if b.lease.id == "" || !strings.EqualFold(id, b.lease.id) {
-			return answer{http.StatusConflict, "LeaseIdMismatchWithLeaseOperation"}
+		if !b.lease.is(id) {
+			return otherLease
 		}
 
 		b.lease = nativeLease{}
@@ -343,7 +411,31 @@ func (b *blob) changeLease(w http.ResponseWriter, r *http.Request, now time.Time
 		return answer{status: http.StatusOK}
 	}
 
-	return answer{http.StatusBadRequest, "InvalidHeaderValue"}
+	return invalidHeader
+}
+
+// acquire takes the native lease of b, for as long as the service lets it last: 15 to 60 seconds, or for ever.
+func (b *blob) acquire(w http.ResponseWriter, r *http.Request, now time.Time) answer {
+	seconds, _ := strconv.Atoi(r.Header.Get("X-Ms-Lease-Duration"))
+	isBounded := 15 <= seconds && seconds <= 60
+	if !isBounded && seconds != -1 {
+		return invalidHeader
+	}
+
+	proposed := cmp.Or(r.Header.Get("X-Ms-Proposed-Lease-Id"), uuid.NewString())
+	if b.lease.held(now) && !b.lease.is(proposed) {
+		return answer{http.StatusConflict, "LeaseAlreadyPresent"}
+	}
+
+	lasts := time.Duration(seconds) * time.Second
+	b.lease = nativeLease{
+		id:    proposed,
+		until: now.Add(lasts),
+		lasts: lasts,
+	}
+	w.Header().Set("X-Ms-Lease-Id", proposed)
+
+	return answer{status: http.StatusCreated}
 }
 
 // list answers with a page of the blobs of a container.
@@ -356,7 +448,8 @@ func (s *Blobs) list(w http.ResponseWriter, r *http.Request, container string, n
 
 	next := ""
 	for _, name := range slices.Sorted(maps.Keys(blobs)) {
-		if !strings.HasPrefix(name, q.Get("prefix")) || name < q.Get("marker") {
+		isBefore := name < q.Get("marker")
+		if isBefore || !strings.HasPrefix(name, q.Get("prefix")) {
 			continue
 		}
 
@@ -370,14 +463,26 @@ func (s *Blobs) list(w http.ResponseWriter, r *http.Request, container string, n
 
 	w.Header().Set("Content-Type", "application/xml")
 	_, _ = io.WriteString(w, xml.Header)
-	_ = xml.NewEncoder(w).Encode(listing{Container: container, Blobs: page, Next: next})
+	_ = xml.NewEncoder(w).Encode(listing{
+		Container: container,
+		Blobs:     page,
+		Next:      next,
+	})
 }
 
+// listed returns the blob's entry in a listing.
 func (b *blob) listed(name string, now time.Time) listedBlob {
-	l := listedBlob{Name: name}
-	l.Written, l.ETag = b.written.UTC().Format(http.TimeFormat), strings.Trim(b.etag, `"`)
-	l.Length, l.Type, l.Kind = len(b.content), b.kind, "BlockBlob"
-	l.LeaseState, l.LeaseStatus = b.lease.state(now)
+	state, status := b.lease.state(now)
+	l := listedBlob{
+		Name:        name,
+		Written:     b.written.UTC().Format(http.TimeFormat),
+		ETag:        strings.Trim(b.etag, `"`),
+		Length:      len(b.content),
+		Type:        b.kind,
+		Kind:        "BlockBlob",
+		LeaseStatus: status,
+		LeaseState:  state,
+	}
 
 	for _, key := range slices.Sorted(maps.Keys(b.metadata)) {
 		l.Metadata.Values = append(l.Metadata.Values, metadatum{xml.Name{Local: key}, b.metadata[key]})
@@ -394,6 +499,7 @@ type listing struct {
 	Next      string       `xml:"NextMarker"`
 }
 
+// A listedBlob is one blob in a listing.
 type listedBlob struct {
 	Name        string
 	Written     string `xml:"Properties>Last-Modified"`
@@ -406,6 +512,7 @@ type listedBlob struct {
 	Metadata    struct{ Values []metadatum }
 }
 
+// A metadatum is one name of a blob's metadata, which is the name of its element, with its value.
 type metadatum struct {
 	XMLName xml.Name
 	Value   string `xml:",chardata"`

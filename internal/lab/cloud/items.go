@@ -38,7 +38,12 @@ type item struct {
 
 // NewItems returns an empty account. endpoint is its address, which it tells its clients.
 func NewItems(endpoint string) *Items {
-	s := &Items{mux: http.NewServeMux(), databases: map[string]bool{}, containers: map[string]*itemContainer{}}
+	s := &Items{
+		mux:        http.NewServeMux(),
+		databases:  map[string]bool{},
+		containers: map[string]*itemContainer{},
+	}
+
 	region := fmt.Sprintf(`[{"name":"West Europe","databaseAccountEndpoint":%q}]`, endpoint)
 	account := fmt.Sprintf(`{"writableLocations":%s,"readableLocations":%s}`, region, region)
 	s.mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, account) })
@@ -52,6 +57,7 @@ func NewItems(endpoint string) *Items {
 	return s
 }
 
+// ServeHTTP does what a request asks, one at a time.
 func (s *Items) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -62,6 +68,7 @@ func (s *Items) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.mux.ServeHTTP(w, r)
 }
 
+// itemError answers with an error. sub is its sub-status, empty if it has none.
 func itemError(w http.ResponseWriter, status int, sub string) {
 	if sub != "" {
 		w.Header().Set("X-Ms-Substatus", sub)
@@ -73,6 +80,7 @@ func itemError(w http.ResponseWriter, status int, sub string) {
 
 const noContainer = "1003" // a sub-status
 
+// createDatabase makes an empty database, unless it is there.
 func (s *Items) createDatabase(w http.ResponseWriter, r *http.Request) {
 	var body struct{ ID string }
 	_ = json.NewDecoder(r.Body).Decode(&body)
@@ -87,6 +95,7 @@ func (s *Items) createDatabase(w http.ResponseWriter, r *http.Request) {
 	fmt.Fprintf(w, `{"id":%q}`, body.ID)
 }
 
+// createContainer makes an empty container in a database, unless it is there.
 func (s *Items) createContainer(w http.ResponseWriter, r *http.Request) {
 	raw, _ := io.ReadAll(r.Body)
 	var body struct{ ID string }
@@ -117,6 +126,7 @@ func (s *Items) container(w http.ResponseWriter, r *http.Request) *itemContainer
 	return c
 }
 
+// readContainer answers with the properties of a container, as it was made with.
 func (s *Items) readContainer(w http.ResponseWriter, r *http.Request) {
 	if c := s.container(w, r); c != nil {
 		_, _ = w.Write(c.properties)
@@ -126,21 +136,29 @@ func (s *Items) readContainer(w http.ResponseWriter, r *http.Request) {
 // item returns the one that is called id, nil if there is none, or if it is past its time to live.
 func (s *Items) item(c *itemContainer, id string) *item {
 	i := c.items[id]
-	if i != nil && !i.expires.IsZero() && !s.now.Before(i.expires) {
-		delete(c.items, id)
-		return nil
+	if i == nil || i.expires.IsZero() {
+		return i
 	}
 
-	return i
+	if s.now.Before(i.expires) {
+		return i
+	}
+
+	delete(c.items, id)
+
+	return nil
 }
 
 // Delete removes an item behind everybody's back.
 func (s *Items) Delete(database, container, id string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if c := s.containers[database+"/"+container]; c != nil {
-		delete(c.items, id)
+	c := s.containers[database+"/"+container]
+	if c == nil {
+		return
 	}
+
+	delete(c.items, id)
 }
 
 // inPartition answers with an error unless r is for the partition of the item id.
@@ -154,6 +172,7 @@ func inPartition(w http.ResponseWriter, r *http.Request, id string) bool {
 	return false
 }
 
+// createItem adds an item, unless it is there. To the same address queries are sent.
 func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
 	c := s.container(w, r)
 	if c == nil {
@@ -179,6 +198,7 @@ func (s *Items) createItem(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// replaceItem puts an item in the place of one that is there, and that still has the ETag which the request names.
 func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request) {
 	c := s.container(w, r)
 	if c == nil {
@@ -204,11 +224,15 @@ func (s *Items) replaceItem(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
+// put stores an item, with a new ETag and for as long as it is to live.
 func (s *Items) put(w http.ResponseWriter, c *itemContainer, id string, body map[string]any) {
 	s.etags++
 	i := &item{body: body, etag: strconv.Quote(fmt.Sprintf("%08x", s.etags))}
-	body["_etag"], body["_ts"] = i.etag, s.now.Unix()
-	if ttl, ok := body["ttl"].(float64); ok && ttl > 0 {
+	body["_etag"] = i.etag
+	body["_ts"] = s.now.Unix()
+
+	ttl, _ := body["ttl"].(float64)
+	if ttl > 0 {
 		i.expires = s.now.Add(time.Duration(ttl) * time.Second)
 	}
 
@@ -224,6 +248,7 @@ func answerItem(w http.ResponseWriter, r *http.Request, i *item, status int) {
 	}
 }
 
+// readItem answers with an item.
 func (s *Items) readItem(w http.ResponseWriter, r *http.Request) {
 	c := s.container(w, r)
 	if c == nil {
@@ -250,7 +275,8 @@ func (s *Items) query(w http.ResponseWriter, r *http.Request, c *itemContainer) 
 		return
 	}
 
-	from, page := r.Header.Get("X-Ms-Continuation"), []any{}
+	page := []any{}
+	from := r.Header.Get("X-Ms-Continuation")
 	size, _ := strconv.Atoi(r.Header.Get("X-Ms-Max-Item-Count"))
 	for _, id := range slices.Sorted(maps.Keys(c.items)) {
 		i := s.item(c, id)
