@@ -21,7 +21,13 @@ func (l *Log) Check(rules Rules) Report {
 
 	l.sort()
 
-	report := Report{Rules: rules, Readings: l.readings, Over: l.over, Quieted: l.quieted}
+	report := Report{
+		Rules:    rules,
+		Readings: l.readings,
+		Over:     l.over,
+		Quieted:  l.quieted,
+	}
+
 	fleets := l.fleets()
 
 	events := l.events(rules, fleets)
@@ -31,6 +37,7 @@ func (l *Log) Check(rules Rules) Report {
 
 	for s := range l.streams(rules, events) {
 		j := newJudge(&report, s, l.rule(s.rule))
+
 		j.fleets = fleets
 		j.settledAt = l.settledAt
 		j.muted = l.mutedSilence
@@ -51,7 +58,11 @@ func (l *Log) sort() {
 
 	for _, t := range l.tracks {
 		slices.SortFunc(t.events, func(a, b event) int {
-			return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Partition, b.Partition), cmp.Compare(a.Sequence, b.Sequence))
+			return cmp.Or(
+				a.At.Compare(b.At),
+				cmp.Compare(a.Partition, b.Partition),
+				cmp.Compare(a.Sequence, b.Sequence),
+			)
 		})
 	}
 }
@@ -59,7 +70,12 @@ func (l *Log) sort() {
 // opened counts the alarms that opened, silences only if they were to be told.
 func opened(events []event) (n int) {
 	for _, e := range events {
-		if e.opens && (e.needsAlert || !math.IsNaN(e.Temperature)) {
+		isSilence := math.IsNaN(e.Temperature)
+		if isSilence && !e.needsAlert {
+			continue
+		}
+
+		if e.opens {
 			n++
 		}
 	}
@@ -71,8 +87,10 @@ func opened(events []event) (n int) {
 func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	all := make(map[alarm][]event)
 	for a, t := range l.tracks {
-		if r := l.rule(a.rule); r.silence() {
-			all[a] = l.silences(t, r, rules, fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}])
+		r := l.rule(a.rule)
+		if r.silence() {
+			whole := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
+			all[a] = l.silences(t, r, rules, fleets[whole])
 			continue
 		}
 

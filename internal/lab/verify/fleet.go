@@ -1,7 +1,7 @@
 package verify
 
 import (
-	"sort"
+	"slices"
 	"time"
 )
 
@@ -25,7 +25,9 @@ type gap struct{ from, to time.Time }
 // arrive notes that something came to a partition.
 func (l *Log) arrive(rule *Rule, r Reading) {
 	whole := alarm{r.Partition, rule.Name, ""}
-	if last := l.arrived[whole]; !last.IsZero() && r.At.Sub(last) >= rule.Silent {
+	last := l.arrived[whole]
+	isFirst := last.IsZero()
+	if !isFirst && r.At.Sub(last) >= rule.Silent {
 		l.gaps[whole] = append(l.gaps[whole], gap{last, r.At})
 	}
 
@@ -41,9 +43,13 @@ func (l *Log) fleets() map[alarm]*fleet {
 			continue
 		}
 
-		of := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
+		partition := t.heard.Partition
+		of := alarm{wholeNames + partition, a.rule, a.level}
 		if all[of] == nil {
-			all[of] = &fleet{silent: r.Silent, gaps: l.gaps[alarm{t.heard.Partition, a.rule, a.level}]}
+			all[of] = &fleet{
+				silent: r.Silent,
+				gaps:   l.gaps[alarm{partition, a.rule, a.level}],
+			}
 		}
 
 		all[of].devices = append(all[of].devices, t)
@@ -54,8 +60,12 @@ func (l *Log) fleets() map[alarm]*fleet {
 
 // heardIn reports whether the device was, from a time to another.
 func (t *silenceTrack) heardIn(from, to time.Time) bool {
-	i := sort.Search(len(t.times), func(i int) bool { return !t.times[i].Before(from) })
-	return i < len(t.times) && !t.times[i].After(to)
+	next, _ := slices.BinarySearchFunc(t.times, from, time.Time.Compare)
+	if next == len(t.times) {
+		return false
+	}
+
+	return !t.times[next].After(to)
 }
 
 // heard returns how many devices were, from a time to another.
@@ -72,8 +82,9 @@ func (f *fleet) heard(from, to time.Time) (n int) {
 // expected returns how many devices are at a time, whatever a worker knows: they were heard in a time before it, and
 // were never allowed to be silent.
 func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
+	from := at.Add(1 - within)
 	for _, t := range f.devices {
-		if !t.allowed && t.heardIn(at.Add(1-within), at) {
+		if !t.allowed && t.heardIn(from, at) {
 			n++
 		}
 	}
@@ -83,13 +94,19 @@ func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
 
 // mayBeDark reports whether a worker may find the partition dark at some time.
 func (f *fleet) mayBeDark(from, to time.Time) bool {
-	if f == nil || len(f.devices) <= darkDevices {
+	if f == nil {
 		return false
 	}
 
-	for step := f.silent / 4; !from.After(to); from = from.Add(step) {
-		known, recent := f.least(from.Add(-step), from) // those are recent until the next step
-		if known > darkDevices && recent*4 < known-1 {
+	if len(f.devices) <= darkDevices {
+		return false
+	}
+
+	step := f.silent / 4
+	for at := from; !at.After(to); at = at.Add(step) {
+		known, recent := f.least(at.Add(-step), at) // those are recent until the next step
+		areMany := known > darkDevices
+		if areMany && isFew(recent, known-1) {
 			return true
 		}
 	}
@@ -97,17 +114,20 @@ func (f *fleet) mayBeDark(from, to time.Time) bool {
 	return false
 }
 
+// isFew reports whether those that were heard are fewer than a quarter of all.
+func isFew(heard, all int) bool { return heard*4 < all }
+
 // least returns how many devices a worker may know, and the least of these that were heard from a time to another. One
 // that was allowed to be silent may not be known.
 func (f *fleet) least(from, to time.Time) (known, heard int) {
 	for _, t := range f.devices {
-		is := t.heardIn(from, to)
-		if is && t.allowed {
+		if !t.heardIn(from, to) {
+			known++
 			continue
 		}
 
-		known++
-		if is {
+		if !t.allowed {
+			known++
 			heard++
 		}
 	}
@@ -122,9 +142,18 @@ func (f *fleet) isDark(deadline, until time.Time) bool {
 	}
 
 	known := f.expected(deadline, f.silent) // that are not overdue then
+	if known < darkDevices {
+		return false
+	}
 
-	return known >= darkDevices && f.heard(deadline.Add(-f.silent/2-f.silent/thinned), until)*4 < known
+	since := deadline.Add(-f.unnoticed())
+
+	return isFew(f.heard(since, until), known)
 }
+
+// unnoticed is for how long a worker knows nothing of it when nothing comes: half of the time that a device may be
+// silent, and what two times that are close are apart.
+func (f *fleet) unnoticed() time.Duration { return f.silent/2 + f.silent/thinned }
 
 // missed reports whether a deadline was missed because of a gap: it is in the gap, when nobody had been heard for half
 // of the time that a device may be silent, or less than that time after it.
@@ -133,13 +162,11 @@ func (f *fleet) missed(deadline time.Time) bool {
 		return false
 	}
 
-	for _, g := range f.gaps {
-		from := g.from.Add(f.silent/2 + f.silent/thinned)
+	return slices.ContainsFunc(f.gaps, func(g gap) bool {
+		from := g.from.Add(f.unnoticed())
 		to := g.to.Add(f.silent - rounding)
-		if deadline.After(from) && deadline.Before(to) && f.expected(g.from, f.silent/2) > darkDevices+1 {
-			return true
-		}
-	}
+		isBecause := deadline.After(from) && deadline.Before(to)
 
-	return false
+		return isBecause && f.expected(g.from, f.silent/2) > darkDevices+1
+	})
 }

@@ -51,6 +51,7 @@ func newJudge(r *Report, s stream, by *Rule) *judge {
 	return j
 }
 
+// check adds to the report what is wrong with the deliveries of the stream, and how many there are of each kind.
 func (j *judge) check(deliveries []Delivery) {
 	slices.SortFunc(deliveries, inOrder)
 	j.receive(deliveries)
@@ -77,7 +78,12 @@ func (j *judge) check(deliveries []Delivery) {
 
 // inOrder compares deliveries by the order in which they came.
 func inOrder(a, b Delivery) int {
-	return cmp.Or(a.At.Compare(b.At), cmp.Compare(a.Token, b.Token), cmp.Compare(a.ID, b.ID), a.Until.Compare(b.Until))
+	return cmp.Or(
+		a.At.Compare(b.At),
+		cmp.Compare(a.Token, b.Token),
+		cmp.Compare(a.ID, b.ID),
+		a.Until.Compare(b.Until),
+	)
 }
 
 // readings looks for the alert of every reading that needs one. A reading is lost if no delivery of the alarm is
@@ -129,12 +135,15 @@ func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
 	}
 
 	at := j.events[i].At
-	opened := j.opened(i)
 	before := j.counting[:j.firstFrom(at)]
 
 	return slices.ContainsFunc(before, func(d Delivery) bool {
-		about := j.event(d)
-		return at.Sub(d.At)-j.Rules.Slack < j.by.Repeat && about >= opened && about < i && saying(d)
+		since := at.Sub(d.At) - j.Rules.Slack
+		if since >= j.by.Repeat {
+			return false
+		}
+
+		return j.isSameAlarm(d, i) && saying(d)
 	})
 }
 
@@ -151,7 +160,8 @@ func (j *judge) seldom() {
 	var last Delivery
 	for _, d := range j.kept {
 		i := j.event(d)
-		if i >= 0 && !d.Repeated && j.isEarlyAgain(last, i) {
+		isNew := i >= 0 && !d.Repeated
+		if isNew && j.isEarlyAgain(last, i) {
 			j.wrong(d, "the alarm is still open, and was sent %v before", d.At.Sub(last.At))
 		}
 
@@ -161,14 +171,24 @@ func (j *judge) seldom() {
 
 // isEarlyAgain reports whether event i need not be told, because the last message was an alert about the same alarm.
 func (j *judge) isEarlyAgain(last Delivery, i int) bool {
-	if last.At.IsZero() || last.Recovery || j.events[i].clears {
+	if last.At.IsZero() || last.Recovery {
 		return false
 	}
 
-	about := j.event(last)
+	if j.events[i].clears {
+		return false
+	}
+
 	since := j.events[i].At.Sub(last.At) + j.Rules.Slack
 
-	return about >= j.opened(i) && about < i && since < j.by.Repeat
+	return since < j.by.Repeat && j.isSameAlarm(last, i)
+}
+
+// isSameAlarm reports whether an alert is about an event before event i, of the alarm that is open then.
+func (j *judge) isSameAlarm(alert Delivery, i int) bool {
+	about := j.event(alert)
+
+	return j.opened(i) <= about && about < i
 }
 
 // firstFrom returns the index of the first alert at a time or later.
@@ -178,10 +198,12 @@ func (j *judge) firstFrom(at time.Time) int {
 
 // from returns the first alert at a time or later, zero if there is none.
 func (j *judge) from(at time.Time) (d Delivery) {
-	if n := j.firstFrom(at); n < len(j.counting) {
-		d = j.counting[n]
+	n := j.firstFrom(at)
+	if n == len(j.counting) {
+		return d
 	}
-	return d
+
+	return j.counting[n]
 }
 
 // due returns how long after event i its alert comes at most: until the event is settled, if that is known. A later
@@ -220,12 +242,21 @@ func (j *judge) due(i int) time.Duration {
 func (j *judge) letter(at time.Time, d time.Duration) bool {
 	from := at.Add(-j.window)
 	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(from) })
-	return n < len(j.refused) && j.refused[n].At.Sub(at) <= d
+	if n == len(j.refused) {
+		return false
+	}
+
+	return j.refused[n].At.Sub(at) <= d
 }
 
 // isEarly reports whether the records end before what at asks for must have come.
 func (j *judge) isEarly(at time.Time) bool {
-	return !j.Rules.Until.IsZero() && j.Rules.Until.Sub(at) < j.early
+	until := j.Rules.Until
+	if until.IsZero() {
+		return false
+	}
+
+	return until.Sub(at) < j.early
 }
 
 // takenBack returns a function that reports whether the receiver, after an alert, kept a recovery about
@@ -238,20 +269,28 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 			continue
 		}
 
-		if i := j.event(d); i >= 0 {
-			recoveries, about = append(recoveries, d), append(about, i)
+		i := j.event(d)
+		if i < 0 {
+			continue
 		}
+
+		recoveries = append(recoveries, d)
+		about = append(about, i)
 	}
 
 	least := math.MaxInt
-	for n := len(about) - 1; n >= 0; n-- {
-		least = min(least, about[n])
+	for n, i := range slices.Backward(about) {
+		least = min(least, i)
 		about[n] = least
 	}
 
 	return func(alert Delivery, i int) bool {
 		n := sort.Search(len(recoveries), func(n int) bool { return inOrder(recoveries[n], alert) > 0 })
-		return n < len(recoveries) && about[n] < i
+		if n == len(recoveries) {
+			return false
+		}
+
+		return about[n] < i
 	}
 }
 
@@ -260,18 +299,24 @@ func (j *judge) event(d Delivery) int {
 	if j.by.silence() {
 		return j.silentEvent(d)
 	}
-	return slices.IndexFunc(j.events, func(e event) bool { return e.Sequence == d.Sequence && e.Partition == d.Partition })
+
+	return slices.IndexFunc(j.events, func(e event) bool {
+		return e.Sequence == d.Sequence && e.Partition == d.Partition
+	})
 }
 
 // about checks that every delivery is about a reading that needed it: whatever crashes, alarms open and close
 // at the readings that the rule says.
 func (j *judge) about(deliveries []Delivery) {
 	for _, d := range deliveries {
-		switch {
-		case d.Partition == "" || d.Partition == HTTP:
-		case d.Recovery:
+		switch d.Partition {
+		case "", HTTP:
+			continue // its reading is not known
+		}
+
+		if d.Recovery {
 			j.aboutEnd(d)
-		default:
+		} else {
 			j.aboutReading(d)
 		}
 	}
@@ -305,7 +350,9 @@ func (j *judge) aboutEnd(d Delivery) {
 
 // reopened reports whether an event after event i needed an alert, and was settled.
 func (j *judge) reopened(i int, settled int64) bool {
-	return slices.ContainsFunc(j.events[i+1:], func(e event) bool { return e.needsAlert && e.Sequence < settled })
+	return slices.ContainsFunc(j.events[i+1:], func(e event) bool {
+		return e.needsAlert && e.Sequence < settled
+	})
 }
 
 // order checks that no recovery is kept without an alert since the last one, unless it is a repetition, or the fate
@@ -317,11 +364,21 @@ func (j *judge) order() {
 
 	var last Delivery
 	for _, d := range j.kept {
-		if d.Recovery && (last.At.IsZero() || last.Recovery && last.ID != d.ID) {
+		if d.Recovery && !d.mayFollow(last) {
 			j.wrong(d, "there was no alert before it")
 		}
+
 		last = d
 	}
+}
+
+// mayFollow reports whether a recovery may be kept after the last message, zero if there is none: an alert, or itself.
+func (d Delivery) mayFollow(last Delivery) bool {
+	if last.At.IsZero() {
+		return false
+	}
+
+	return !last.Recovery || last.ID == d.ID
 }
 
 // last checks that the last message that the receiver got is true: whenever an alarm has ended, until it opens again,
@@ -332,9 +389,7 @@ func (j *judge) last() {
 		switch {
 		case e.clears:
 			open = -1
-			if j.by.Resolved {
-				j.ended(i)
-			}
+			j.ended(i)
 
 		case e.needsAlert && open < 0:
 			open = i
@@ -345,36 +400,54 @@ func (j *judge) last() {
 		return
 	}
 
-	since := j.events[open]
+	j.stillOpen(j.events[open])
+}
+
+// stillOpen checks the last message about an alarm that is open at the end, and needs an alert since an event.
+func (j *judge) stillOpen(since event) {
 	last := before(j.kept, time.Time{})
-	if (last.At.IsZero() || last.Recovery) && !j.isEarly(later(since.At, last.At)) && !j.letter(since.At, j.bound) {
+	saysOpen := !last.At.IsZero() && !last.Recovery
+	if saysOpen || j.isEarly(later(since.At, last.At)) {
+		return
+	}
+
+	if !j.letter(since.At, j.bound) {
 		j.stale("open", since.Reading, last)
 	}
 }
 
-// ended checks that the receiver got a recovery in time after event i ended the alarm, if it did not open again before.
+// ended checks that the receiver got a recovery in time after event i ended the alarm, if the rule sends any and it did
+// not open again before.
 func (j *judge) ended(i int) {
-	c := j.events[i]
-	until, end := j.Rules.Until, time.Time{}
+	if !j.by.Resolved {
+		return
+	}
 
-	if i+1 < len(j.events) { // nothing but opening happens to an alarm that has ended
-		end = j.events[i+1].At
+	c := j.events[i]
+	until := j.Rules.Until
+	bound := j.early
+
+	var end time.Time                        // when it opens again; zero: never
+	if next := i + 1; next < len(j.events) { // nothing but opening happens to an alarm that has ended
+		end = j.events[next].At
 		until = end
+		bound = j.bound
 	}
 
 	last := before(j.kept, end)
-	if last.At.IsZero() || last.Recovery || last.Partition == HTTP || j.letter(c.At, j.window+j.Rules.Slack+j.bound) {
+	if last.At.IsZero() || last.Recovery {
+		return
+	}
+
+	longest := j.window + j.Rules.Slack
+	if last.Partition == HTTP || j.letter(c.At, longest+j.bound) {
 		return
 	}
 
 	// The window began with the last alert, also if that was dropped.
 	window := before(j.counting, end).At
-	bound := j.bound
-	if end.IsZero() {
-		bound = j.early
-	}
+	due := later(c.At, window.Add(longest)).Add(bound)
 
-	due := later(c.At, window.Add(j.window+j.Rules.Slack)).Add(bound)
 	switch {
 	case until.IsZero() || !due.After(until):
 		j.stale("over", c.Reading, last)
@@ -387,7 +460,8 @@ func (j *judge) ended(i int) {
 func before(deliveries []Delivery, at time.Time) (last Delivery) {
 	n := len(deliveries)
 	if !at.IsZero() {
-		n = sort.Search(n, func(n int) bool { return !deliveries[n].At.Before(at) })
+		isFrom := func(n int) bool { return !deliveries[n].At.Before(at) }
+		n = sort.Search(n, isFrom)
 	}
 
 	if n == 0 {
@@ -397,6 +471,7 @@ func before(deliveries []Delivery, at time.Time) (last Delivery) {
 	return deliveries[n-1]
 }
 
+// later returns the later of two times.
 func later(a, b time.Time) time.Time {
 	if b.After(a) {
 		return b

@@ -2,6 +2,7 @@ package verify
 
 import (
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 )
@@ -30,6 +31,7 @@ func (l *Log) Muted(m Mute) {
 	l.mutes = append(l.mutes, mute{m, regexp.MustCompile("(?s)^" + pattern + "$")})
 }
 
+// A mute is a Mute that was recorded.
 type mute struct {
 	Mute
 	device *regexp.Regexp
@@ -37,9 +39,15 @@ type mute struct {
 
 // about reports whether m is about a message, as far as a rule goes.
 func (m *mute) about(rule string, r Reading) bool {
-	return (m.Rule == "" || m.Rule == rule) &&
-		(m.Property == "" || r.Properties[m.Property] == m.Value) &&
-		m.device.MatchString(r.Device)
+	if m.Rule != "" && m.Rule != rule {
+		return false
+	}
+
+	if m.Property != "" && m.Value != r.Properties[m.Property] {
+		return false
+	}
+
+	return m.device.MatchString(r.Device)
 }
 
 // A hush is whether people hear of a reading.
@@ -55,9 +63,13 @@ const (
 // rule keeps none.
 func (l *Log) hush(rule string, r Reading, began time.Time) (is hush) {
 	for i := range l.mutes {
-		if m := &l.mutes[i]; m.about(rule, r) {
-			is = max(is, min(m.at(r.At), m.of(began)))
+		m := &l.mutes[i]
+		if !m.about(rule, r) {
+			continue
 		}
+
+		by := min(m.at(r.At), m.of(began))
+		is = max(is, by)
 	}
 
 	return is
@@ -77,10 +89,16 @@ func (m *Mute) at(at time.Time) hush {
 
 // of says how far m is about an alarm that began at a time.
 func (m *Mute) of(began time.Time) hush {
-	switch {
-	case !m.UntilNormal, !began.IsZero() && began.Before(m.From):
+	if !m.UntilNormal {
 		return muted
-	case !began.IsZero() && began.Before(m.Known):
+	}
+
+	switch {
+	case began.IsZero():
+		return heardOf
+	case began.Before(m.From):
+		return muted
+	case began.Before(m.Known):
 		return unsure
 	}
 
@@ -89,25 +107,24 @@ func (m *Mute) of(began time.Time) hush {
 
 // hushed reports whether people may have muted alerts about a silence, at any time of some.
 func (l *Log) hushed(rule string, e event, bound time.Duration) bool {
-	for i := range l.mutes {
-		m := &l.mutes[i]
-		if m.about(rule, e.Reading) && e.At.Before(m.Until) && e.At.Add(bound).After(m.From) {
-			return true
-		}
-	}
+	until := e.At.Add(bound)
 
-	return false
+	return slices.ContainsFunc(l.mutes, func(m mute) bool {
+		meanwhile := e.At.Before(m.Until) && until.After(m.From)
+
+		return meanwhile && m.about(rule, e.Reading)
+	})
 }
 
 // mutedSilence reports whether people have muted an alert about a silence from its deadline until it came.
 func (l *Log) mutedSilence(rule string, d Delivery) bool {
 	about := Reading{Device: d.Device}
-	for i := range l.mutes {
-		m := &l.mutes[i]
-		if m.about(rule, about) && m.at(d.Deadline) == muted && d.At.Before(m.Ending) && !m.UntilNormal {
-			return true
-		}
-	}
 
-	return false
+	return slices.ContainsFunc(l.mutes, func(m mute) bool {
+		if m.UntilNormal || !m.about(rule, about) {
+			return false
+		}
+
+		return m.at(d.Deadline) == muted && d.At.Before(m.Ending)
+	})
 }

@@ -30,10 +30,12 @@ const (
 
 // value returns what the message has where a rule looks for a field, empty if it has nothing.
 func (r Reading) value(name string) string {
-	if text, ok := r.Fields[name]; ok {
-		return text
+	text, ok := r.Fields[name]
+	if !ok {
+		return r.Properties[name]
 	}
-	return r.Properties[name]
+
+	return text
 }
 
 // A moment is when a reading was taken, by two clocks.
@@ -42,6 +44,7 @@ type moment struct {
 	device time.Time // zero: it is not known, or cannot be right
 }
 
+// moment returns when r was taken. A time of the device that cannot be right is none.
 func (r Reading) moment() moment {
 	late := r.At.Sub(r.Taken)
 	if late < -mostAhead || late > mostBehind { // as it is if there is no time
@@ -56,6 +59,7 @@ func (m moment) after(first moment) time.Duration {
 	if m.device.IsZero() || first.device.IsZero() {
 		return m.hub.Sub(first.hub)
 	}
+
 	return m.device.Sub(first.device)
 }
 
@@ -72,11 +76,17 @@ func shared(r Reading, per string) string {
 // quiet reports whether the property suppresses the alerts of r.
 func quiet(r Reading, property string) bool {
 	text := r.Properties[property]
-	if text == "" {
+	switch text {
+	case "":
 		return false
+	case "true":
+		return true
 	}
 
 	until, err := time.Parse(time.RFC3339, text)
+	if err != nil {
+		return false
+	}
 
-	return text == "true" || err == nil && r.At.Before(until)
+	return r.At.Before(until)
 }

@@ -41,12 +41,29 @@ func (m *memory) take(d Delivery) fate {
 		return repeated
 	}
 
-	m.ids[d.ID] = d.At.Add(m.window)
-	if d.Recovery {
-		m.ids[d.ID] = later(m.ids[d.ID], d.Until)
-	}
+	m.ids[d.ID] = m.idUntil(d)
 
 	return kept
+}
+
+// idUntil returns until when the id of something that is kept is remembered: that of a recovery as long as its token.
+func (m *memory) idUntil(d Delivery) time.Time {
+	until := d.At.Add(m.window)
+	if d.Recovery {
+		until = later(until, d.Until)
+	}
+
+	return until
+}
+
+// counts reports whether a window began with an alert that was kept: there is one, and it came while somebody could
+// know of it.
+func (d Delivery) counts() bool {
+	if d.At.IsZero() {
+		return false
+	}
+
+	return d.Expires.IsZero() || !d.At.After(d.Expires)
 }
 
 // receive finds what the receiver keeps of deliveries, and looks how far apart that is.
@@ -71,6 +88,7 @@ func (j *judge) receive(deliveries []Delivery) {
 	}
 }
 
+// refuse adds d to what became dead letters. Its reading has that instead of an alert.
 func (j *judge) refuse(d Delivery) {
 	j.Refused++
 	j.refused = append(j.refused, d)
@@ -82,8 +100,9 @@ func (j *judge) refuse(d Delivery) {
 // keep adds d to what the receiver keeps.
 func (j *judge) keep(d Delivery) {
 	j.kept = append(j.kept, d)
-	expired := !j.alert.Expires.IsZero() && j.alert.At.After(j.alert.Expires)
-	if !j.alert.At.IsZero() && !expired && d.At.Sub(j.alert.At) < j.window {
+
+	apart := d.At.Sub(j.alert.At)
+	if j.alert.counts() && apart < j.window {
 		j.tooClose(j.alert, d)
 	}
 

@@ -33,10 +33,18 @@ type Report struct {
 }
 
 // OK reports whether the promise held.
-func (r Report) OK() bool { return r.Settled() && len(r.TooClose) == 0 && len(r.Wrong) == 0 }
+func (r Report) OK() bool {
+	never := len(r.TooClose) + len(r.Wrong)
+
+	return never == 0 && r.Settled()
+}
 
 // Settled reports whether receivers have got all that they must. If not, it may still come.
-func (r Report) Settled() bool { return len(r.Lost) == 0 && len(r.Stale) == 0 }
+func (r Report) Settled() bool {
+	missing := len(r.Lost) + len(r.Stale)
+
+	return missing == 0
+}
 
 // A Violation is one breach of the promise.
 type Violation struct {
@@ -44,6 +52,7 @@ type Violation struct {
 	Evidence string
 }
 
+// String returns the evidence.
 func (v Violation) String() string { return v.Evidence }
 
 // lost records that the receiver got no alert for a reading. before and after are the alerts around it, zero if there
@@ -87,8 +96,11 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 	j.Lost = append(j.Lost, Violation{r.At, s})
 }
 
+// tooClose records that the receiver keeps two deliveries that are less than a window apart.
 func (j *judge) tooClose(a, b Delivery) {
-	what, at := "two alerts %v apart", ""
+	what := "two alerts %v apart"
+	at := ""
+
 	if b.Recovery {
 		what = "a recovery %v after an alert"
 	}
@@ -122,6 +134,7 @@ func (j *judge) stale(is string, since Reading, last Delivery) {
 	)
 }
 
+// wrong records that d should never have been sent, and why.
 func (j *judge) wrong(d Delivery, format string, a ...any) {
 	j.Wrong = append(
 		j.Wrong,
@@ -130,6 +143,7 @@ func (j *judge) wrong(d Delivery, format string, a ...any) {
 	)
 }
 
+// kind says whether d is an alert or a recovery.
 func (d Delivery) kind() string {
 	if d.Recovery {
 		return "a recovery"
@@ -137,6 +151,7 @@ func (d Delivery) kind() string {
 	return "an alert"
 }
 
+// String returns the name of the device, and those of the rule and of the level that have one.
 func (a alarm) String() string {
 	s := fmt.Sprintf("%q", a.device)
 	if a.rule != "" {
@@ -150,4 +165,5 @@ func (a alarm) String() string {
 	return s
 }
 
+// clock returns the time of day, to the millisecond.
 func clock(t time.Time) string { return t.Format("15:04:05.000") }

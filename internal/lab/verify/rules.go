@@ -61,18 +61,34 @@ func (rule *Rule) silence() bool { return rule.Silent > 0 }
 
 // stateful reports whether alarms of the rule follow from more than one reading.
 func (rule *Rule) stateful() bool {
-	return rule.Resolved || rule.Repeat > 0 || rule.ClearFor > 0 || slices.ContainsFunc(rule.Levels, Level.stateful)
+	if rule.Resolved {
+		return true
+	}
+
+	if max(rule.Repeat, rule.ClearFor) > 0 {
+		return true
+	}
+
+	return slices.ContainsFunc(rule.Levels, Level.stateful)
 }
 
-func (level Level) stateful() bool { return level.For > 0 || level.Clear != level.Limit }
+// stateful reports whether an alarm of the level begins or ends after the reading that reached the limit.
+func (level Level) stateful() bool {
+	waits := level.For > 0
+	lasts := level.Clear != level.Limit
+
+	return waits || lasts
+}
 
 // excludes reports whether a condition of the rule does not hold for the message.
 func (rule *Rule) excludes(r Reading) bool {
 	return slices.ContainsFunc(rule.Only, func(c Condition) bool { return !c.holds(r) })
 }
 
+// holds reports whether the message has one of the condition's values.
 func (c Condition) holds(r Reading) bool {
 	found := r.value(c.Name)
+
 	return slices.ContainsFunc(c.Values, func(value string) bool { return same(found, value) })
 }
 
@@ -85,8 +101,11 @@ const (
 	nothing // it says nothing of it
 )
 
+// says returns what the message says, by the rule's conditions: one that does not hold decides, and without its value
+// the message says nothing.
 func (rule *Rule) says(r Reading) claim {
 	is := expected
+
 	for _, c := range rule.Only {
 		switch {
 		case c.holds(r):
@@ -102,9 +121,17 @@ func (rule *Rule) says(r Reading) claim {
 
 // same compares words in any case, and numbers by what they are.
 func same(a, b string) bool {
+	if strings.EqualFold(a, b) {
+		return true
+	}
+
 	x, isNumber := parse(a)
 	y, areNumbers := parse(b)
-	return strings.EqualFold(a, b) || isNumber && areNumbers && x == y
+	if !isNumber || !areNumbers {
+		return false
+	}
+
+	return x == y
 }
 
 // base returns the number that the rule's limits are counted from. Without one it says nothing about the message.
@@ -151,6 +178,9 @@ func parse(text string) (number float64, ok bool) {
 	}
 
 	number, err := strconv.ParseFloat(text, 64)
+	if err != nil || math.IsNaN(number) {
+		return number, false
+	}
 
-	return number, err == nil && !math.IsNaN(number) && !math.IsInf(number, 0)
+	return number, !math.IsInf(number, 0)
 }

@@ -32,9 +32,18 @@ func (l *Log) hear(rule *Rule, r Reading) {
 
 	t := l.track(alarm{r.Device, rule.Name, ""})
 	says := rule.says(r)
-	if begun, ok := t.fallsSilent(rule); ok && r.At.After(begun.At) {
-		again := Reading{Device: r.Device, At: r.At, Partition: r.Partition, Sequence: r.Sequence}
-		t.events = append(t.events, begun, event{Reading: again, clears: true, excluded: says == excluded})
+
+	begun, ok := t.fallsSilent(rule)
+	if ok && r.At.After(begun.At) {
+		again := Reading{
+			Device:    r.Device,
+			At:        r.At,
+			Partition: r.Partition,
+			Sequence:  r.Sequence,
+		}
+
+		over := event{Reading: again, clears: true, excluded: says == excluded}
+		t.events = append(t.events, begun, over)
 	}
 
 	if t.first.IsZero() {
@@ -42,16 +51,26 @@ func (l *Log) hear(rule *Rule, r Reading) {
 	}
 
 	t.heard = r
-	t.expected = says == expected || says == nothing && t.expected
-	t.allowed = t.allowed || r.Properties[rule.Quiet] != "" || !t.expected
+	if says != nothing {
+		t.expected = says == expected
+	}
+
+	isQuiet := r.Properties[rule.Quiet] != ""
+	if isQuiet || !t.expected {
+		t.allowed = true
+	}
+
 	t.hear(r.At, rule.Silent/thinned)
 }
 
 // hear notes when the device was heard. What is between two times that are close is left out.
 func (t *silenceTrack) hear(at time.Time, close time.Duration) {
-	if n := len(t.times); n > 1 && at.Sub(t.times[n-2]) < close {
+	n := len(t.times)
+	isCrowded := n > 1 && at.Sub(t.times[n-2]) < close
+	if isCrowded {
 		t.times = t.times[:n-1]
 	}
+
 	t.times = append(t.times, at)
 }
 
@@ -85,25 +104,46 @@ func (t *silenceTrack) fallsSilent(rule *Rule) (begun event, ok bool) {
 // may be muted.
 func (l *Log) silences(t *track, rule *Rule, rules Rules, f *fleet) []event {
 	events := slices.Clone(t.events)
-	if begun, ok := t.fallsSilent(rule); ok && (rules.Until.IsZero() || begun.At.Before(rules.Until)) {
+	if begun, ok := t.fallsSilent(rule); ok && rules.cover(begun.At) {
 		events = append(events, begun)
 	}
 
-	bound := rules.Bound + rules.Proof
 	for n := range events {
 		e := &events[n]
-		end := rules.Until
-		if n+1 < len(events) {
-			end = events[n+1].At
-		} else {
-			bound = cmp.Or(rules.Early, rules.Bound) + rules.Proof
+		if !e.opens {
+			continue
 		}
 
-		lasts := end.IsZero() || end.Sub(e.At) > bound
-		e.needsAlert = e.opens && lasts && !f.mayBeDark(e.At, e.At.Add(bound)) && !l.hushed(rule.Name, *e, bound)
+		end := rules.Until
+		bound := cmp.Or(rules.Early, rules.Bound) + rules.Proof
+		if n+1 < len(events) {
+			end = events[n+1].At
+			bound = rules.Bound + rules.Proof
+		}
+
+		e.needsAlert = l.isProven(rule, *e, end, bound, f)
 	}
 
 	return events
+}
+
+// cover reports whether the records go on after a time.
+func (rules Rules) cover(at time.Time) bool {
+	return rules.Until.IsZero() || at.Before(rules.Until)
+}
+
+// isProven reports whether a silence, which lasts until an end, zero if there is none, needs an alert: see silences.
+func (l *Log) isProven(rule *Rule, e event, end time.Time, bound time.Duration, f *fleet) bool {
+	lasts := end.IsZero() || end.Sub(e.At) > bound
+	if !lasts {
+		return false
+	}
+
+	if f.mayBeDark(e.At, e.At.Add(bound)) {
+		return false
+	}
+
+	return !l.hushed(rule.Name, e, bound)
 }
 
 // silentEvent is event for a rule about silence.
@@ -113,7 +153,11 @@ func (j *judge) silentEvent(d Delivery) int {
 		found = j.endAt(d.Sequence)
 	}
 
-	if found >= 0 && j.events[found].Partition != d.Partition {
+	if found < 0 {
+		return -1
+	}
+
+	if j.events[found].Partition != d.Partition {
 		return -1
 	}
 
@@ -123,11 +167,14 @@ func (j *judge) silentEvent(d Delivery) int {
 // silenceAt returns the index of the silence that was not over at its deadline, -1 if there is none.
 func (j *judge) silenceAt(deadline time.Time) (found int) {
 	found = -1
+	first := deadline.Add(-rounding)
+	last := deadline.Add(rounding)
+
 	for i, e := range j.events {
 		switch {
-		case e.opens && !e.At.After(deadline.Add(rounding)):
+		case e.opens && !e.At.After(last):
 			found = i
-		case e.clears && e.At.Before(deadline.Add(-rounding)):
+		case e.clears && e.At.Before(first):
 			found = -1
 		}
 	}
@@ -140,10 +187,13 @@ func (j *judge) silenceAt(deadline time.Time) (found int) {
 func (j *judge) endAt(sequence int64) (found int) {
 	found = -1
 	for i, e := range j.events {
-		switch {
-		case e.clears && e.Sequence <= sequence:
+		if e.clears && e.Sequence <= sequence {
 			found = i
-		case e.opens && found == i-1 && e.Sequence < sequence:
+			continue
+		}
+
+		isNext := e.opens && found == i-1
+		if isNext && e.Sequence < sequence {
 			found = -1
 		}
 	}
@@ -183,14 +233,20 @@ func (j *judge) aboutPartition(d Delivery, f *fleet) {
 
 // aboutHeard checks one recovery of a device.
 func (j *judge) aboutHeard(d Delivery) {
-	i := j.event(d)
-	switch {
-	case !j.by.Resolved:
+	if !j.by.Resolved {
 		j.wrong(d, "the rule sends none")
-	case i < 0:
+		return
+	}
+
+	i := j.event(d)
+	if i < 0 {
 		j.wrong(d, "the device had not been silent")
-	case d.Sequence == j.events[i].Sequence && d.Excluded != j.events[i].excluded:
-		j.wrong(d, "the rule expects nothing more of the device: %v, and it says: %v", j.events[i].excluded, d.Excluded)
+		return
+	}
+
+	end := j.events[i]
+	if d.Sequence == end.Sequence && d.Excluded != end.excluded {
+		j.wrong(d, "the rule expects nothing more of the device: %v, and it says: %v", end.excluded, d.Excluded)
 	}
 }
 
@@ -206,9 +262,19 @@ func (j *judge) aboutFallen(d Delivery, f *fleet) {
 		j.wrong(d, "people have muted it since before its deadline")
 	case i < 0:
 		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
-	case d.Sequence != j.events[i].Sequence && d.Deadline.Sub(j.events[i].At) <= rounding:
-		j.wrong(d, "the device was last heard by sequence %d", j.events[i].Sequence)
+	default:
+		j.aboutLastHeard(d, j.events[i])
 	}
+}
+
+// aboutLastHeard checks by which message the device was last heard, unless the deadline of the silence began anew.
+func (j *judge) aboutLastHeard(d Delivery, begun event) {
+	beganAnew := d.Deadline.Sub(begun.At) > rounding
+	if beganAnew || d.Sequence == begun.Sequence {
+		return
+	}
+
+	j.wrong(d, "the device was last heard by sequence %d", begun.Sequence)
 }
 
 // aboutLateSilence checks that no silence was sent long after the device was heard again, nor again long after it was

@@ -33,15 +33,21 @@ type event struct {
 }
 
 // matters reports whether e did anything.
-func (e *event) matters() bool { return e.opens || e.needsAlert || e.mayAlert || e.clears }
+func (e *event) matters() bool {
+	did := []bool{e.opens, e.needsAlert, e.mayAlert, e.clears}
+
+	return slices.Contains(did, true)
+}
 
 // track returns what became of a, from now on.
 func (l *Log) track(a alarm) *track {
 	t := l.tracks[a]
-	if t == nil {
-		t = &track{}
-		l.tracks[a] = t
+	if t != nil {
+		return t
 	}
+
+	t = &track{}
+	l.tracks[a] = t
 
 	return t
 }
@@ -61,14 +67,22 @@ func (l *Log) keep(a alarm, t *track, e event) {
 func (l *Log) follow(r Reading) (over, quieted bool) {
 	for i := range l.rules {
 		rule := &l.rules[i]
-		switch {
-		case rule.silence():
+		if rule.silence() {
 			l.hear(rule, r)
-		case math.IsNaN(r.Temperature):
-		case !l.followRule(rule, r):
-		case quiet(r, rule.Quiet):
+			continue
+		}
+
+		if math.IsNaN(r.Temperature) {
+			continue
+		}
+
+		if !l.followRule(rule, r) {
+			continue
+		}
+
+		if quiet(r, rule.Quiet) {
 			quieted = true
-		default:
+		} else {
 			over = true
 		}
 	}
@@ -110,25 +124,38 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	}
 
 	t := l.track(a)
+	step := func() { t.step(rule, level, r, v) }
 	late := rule.stateful() && t.outdates(r)
-	e := t.change(r, func() {
-		if !late {
-			t.step(rule, level, r, v)
-		}
-	})
+	if late {
+		step = func() {} // it changes nothing any more
+	}
 
-	says := v.breaching && !late || above.ended
+	e := t.change(r, step)
+
 	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
-	if t.open && says && !above.open && !quiet(r, rule.Quiet) {
+
+	reached := v.breaching && !late
+	isTold := t.open && !above.open && !quiet(r, rule.Quiet)
+	if isTold && (reached || above.ended) {
 		hush := l.hush(rule.Name, r, t.began(rule))
 		e.needsAlert = hush == heardOf
 		e.mayAlert = hush != muted
 	}
 
-	above.open = above.open || t.open
-	above.ended = above.ended || e.clears
+	above.add(t.open, e.clears)
 	l.keep(a, t, e)
+}
+
+// add notes what became of the next lower level.
+func (h *higher) add(open, ended bool) {
+	if open {
+		h.open = true
+	}
+
+	if ended {
+		h.ended = true
+	}
 }
 
 // exclude ends the device's alarms of a rule that does not look at it any more.
@@ -171,7 +198,11 @@ func (t *track) idle() bool { return !t.open && !t.pending }
 // outdates reports whether the alarm has seen a reading that was taken after r, by the device's clock.
 func (t *track) outdates(r Reading) bool {
 	taken := r.moment().device
-	return !t.idle() && !taken.IsZero() && taken.Before(t.newest)
+	if t.idle() || taken.IsZero() {
+		return false
+	}
+
+	return taken.Before(t.newest)
 }
 
 // step takes an alarm through a reading.

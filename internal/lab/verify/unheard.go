@@ -15,9 +15,13 @@ func (l *Log) expect(rules Rules, fleets map[alarm]*fleet, all map[alarm][]event
 		rule := &l.rules[i]
 		f := fleets[alarm{wholeNames + awaiting, rule.Name, ""}]
 		for _, device := range rule.Expect {
-			if a := (alarm{device, rule.Name, ""}); l.tracks[a] == nil {
-				all[a] = []event{l.neverHeard(a, rule, rules, f)}
+			a := alarm{device, rule.Name, ""}
+			if l.tracks[a] != nil {
+				continue
 			}
+
+			silence := l.neverHeard(a, rule, rules, f)
+			all[a] = []event{silence}
 		}
 	}
 }
@@ -34,29 +38,32 @@ func (l *Log) neverHeard(a alarm, rule *Rule, rules Rules, f *fleet) event {
 	}
 
 	e := event{Reading: at, opens: true}
-	bound := rules.Bound + rules.Proof
-	lasts := rules.Until.IsZero() || rules.Until.Sub(e.At) > bound
-	e.needsAlert = lasts && !f.mayBeDark(e.At, e.At.Add(bound)) && !l.hushed(rule.Name, e, bound)
+	e.needsAlert = l.isProven(rule, e, rules.Until, rules.Bound+rules.Proof, f)
 
 	return e
 }
 
 // heardFirst returns when something was first heard of the device of an alarm about silence, zero if it never was.
 func (l *Log) heardFirst(a alarm) (at time.Time) {
-	if t := l.tracks[a]; t != nil {
-		at = t.first
+	t := l.tracks[a]
+	if t == nil {
+		return at
 	}
-	return at
+
+	return t.first
 }
 
 // aboutUnheard checks one alert that says that nobody has ever heard of a device.
 func (j *judge) aboutUnheard(d Delivery) {
+	isKnown := !j.heardFirst.IsZero()
+	due := j.Rules.Expect.Add(j.by.Silent)
+
 	switch {
 	case !slices.Contains(j.by.Expect, d.Device):
 		j.wrong(d, "nobody expects the device")
-	case !j.heardFirst.IsZero() && !j.heardFirst.After(d.Deadline):
+	case isKnown && !j.heardFirst.After(d.Deadline):
 		j.wrong(d, "the device was heard at %s", clock(j.heardFirst))
-	case d.Deadline.Before(j.Rules.Expect.Add(j.by.Silent - rounding)):
+	case d.Deadline.Before(due.Add(-rounding)):
 		j.wrong(d, "it is expected since %s", clock(j.Rules.Expect))
 	}
 }

@@ -122,12 +122,14 @@ func (l *Log) take(r Reading) (over, quieted bool) {
 		return l.follow(r)
 	}
 
-	if r.Over {
-		t := l.track(alarm{device: r.Device})
-		t.events = append(t.events, event{Reading: r, needsAlert: true})
+	if !r.Over {
+		return false, false
 	}
 
-	return r.Over, false
+	t := l.track(alarm{device: r.Device})
+	t.events = append(t.events, event{Reading: r, needsAlert: true})
+
+	return true, false
 }
 
 // A settlement is that all of a partition before a sequence number was settled at a time.
@@ -143,9 +145,12 @@ func (l *Log) Settled(partition string, before int64, at time.Time) {
 	defer l.mu.Unlock()
 
 	all := l.settled[partition]
-	if n := len(all); n == 0 || before > all[n-1].before {
-		l.settled[partition] = append(all, settlement{before, at.Round(0)})
+	n := len(all)
+	if n > 0 && before <= all[n-1].before {
+		return
 	}
+
+	l.settled[partition] = append(all, settlement{before, at.Round(0)})
 }
 
 // settledAt returns when an event was settled first, zero if that is not known.
