@@ -36,6 +36,7 @@ type refusal struct {
 	status int
 }
 
+// newBody returns a replica in a place, which end stops. Nothing befalls it yet.
 func newBody(name string, slot int, end context.CancelFunc) *body {
 	return &body{
 		name:     name,
@@ -52,10 +53,15 @@ func newBody(name string, slot int, end context.CancelFunc) *body {
 // dial connects the replica to a service.
 func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, error) {
 	b.mu.Lock()
-	refused := b.dead || s == Hub && time.Now().Before(b.away[s])
-	frozen := time.Until(b.frozen)
+	refused := b.dead
+	frozen := time.Duration(0)
+	if s == Hub { // others answer late
+		refused = b.dead || time.Now().Before(b.away[s])
+		frozen = time.Until(b.frozen)
+	}
 	b.mu.Unlock()
-	if s == Hub && frozen > 0 && !sleep(ctx, frozen) {
+
+	if frozen > 0 && !sleep(ctx, frozen) {
 		return nil, ctx.Err()
 	}
 
@@ -86,10 +92,16 @@ func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, erro
 func (b *body) hold(f Fault, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
+
 	for _, s := range services {
-		if s == Items || !f.within(s) {
+		if s == Items {
 			continue
 		}
+
+		if !f.within(s) {
+			continue
+		}
+
 		for _, c := range b.conns[s] {
 			c.hold(until)
 		}
@@ -165,20 +177,25 @@ func (b *body) disturb(f Fault, until time.Time) {
 			continue
 		}
 
-		b.mu.Lock()
-		switch f.Do {
-		case Away:
-			b.away[s] = until
-		case Refuse:
-			b.refusing[s] = refusal{until, f.Status}
-		case Lossy:
-			b.lossy[s] = until
-		}
-
-		b.mu.Unlock()
+		b.suffer(f, s, until)
 		if f.Do == Cut || s == Hub {
 			b.cut(s)
 		}
+	}
+}
+
+// suffer notes how long a fault befalls one service.
+func (b *body) suffer(f Fault, s Service, until time.Time) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+
+	switch f.Do {
+	case Away:
+		b.away[s] = until
+	case Refuse:
+		b.refusing[s] = refusal{until, f.Status}
+	case Lossy:
+		b.lossy[s] = until
 	}
 }
 
@@ -187,13 +204,15 @@ func (b *body) refused(s Service) int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	if r := b.refusing[s]; time.Now().Before(r.until) {
-		return r.status
+	r := b.refusing[s]
+	if !time.Now().Before(r.until) {
+		return 0
 	}
 
-	return 0
+	return r.status
 }
 
+// isLossy reports whether requests of the replica to a service get lost at present.
 func (b *body) isLossy(s Service) bool {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -22,21 +22,7 @@ func (w *World) localTimes() (all []string) {
 
 	for _, container := range []string{checkpointContainer, throttleContainer} {
 		for _, name := range w.blobs.Names(container) {
-			if strings.Contains(name, "/roster/") { // its floor is the later of two clocks, so that no silence is too early
-				continue
-			}
-
-			content := w.blobs.Content(container, name)
-			if strings.Contains(name, "/owner/") { // what a replica says about itself to people: nothing is decided by it
-				content = nil
-			}
-
-			if plain, err := records.Decompress(content, maxBody); err == nil {
-				content = plain
-			}
-
-			text := fmt.Sprintf("%s %v", content, w.blobs.Metadata(container, name))
-			for _, found := range times.FindAllString(text, -1) {
+			for _, found := range times.FindAllString(w.shared(container, name), -1) {
 				if w.isLocal(found) {
 					all = append(all, fmt.Sprintf("%s in %s/%s", found, container, name))
 				}
@@ -45,6 +31,25 @@ func (w *World) localTimes() (all []string) {
 	}
 
 	return all
+}
+
+// shared returns what is in a record that must be the same to all replicas, as text.
+func (w *World) shared(container, name string) string {
+	if strings.Contains(name, "/roster/") { // its floor is the later of two clocks, so that no silence is too early
+		return ""
+	}
+
+	content := w.blobs.Content(container, name)
+	if strings.Contains(name, "/owner/") { // what a replica says about itself to people: nothing is decided by it
+		content = nil
+	}
+
+	plain, err := records.Decompress(content, maxBody)
+	if err == nil {
+		content = plain
+	}
+
+	return fmt.Sprintf("%s %v", content, w.blobs.Metadata(container, name))
 }
 
 // isLocal reports whether a time is one by the clock of replicas since the world began.
@@ -59,5 +64,9 @@ func (w *World) isLocal(text string) bool {
 		at = time.Unix(n, 0)
 	}
 
-	return !at.Before(w.began.Truncate(time.Second)) && !at.After(time.Now())
+	if at.Before(w.began.Truncate(time.Second)) {
+		return false
+	}
+
+	return !at.After(time.Now())
 }

@@ -47,8 +47,14 @@ type sample struct {
 	properties  map[string]string
 }
 
+// newSource returns a device at work, which first reports within its period.
 func newSource(number int, d Device, began time.Time) *source {
-	s := &source{Device: d, number: number, rng: rand.New(rand.NewPCG(d.Seed, 2))}
+	s := &source{
+		Device: d,
+		number: number,
+		rng:    rand.New(rand.NewPCG(d.Seed, 2)),
+	}
+
 	s.at = limit - 6 + 10*s.rng.Float64()
 	s.next = began.Add(time.Duration(s.rng.Int64N(int64(d.Period))))
 	return s
@@ -145,15 +151,22 @@ func (s *source) measure(now time.Time) sample {
 		properties[quiet] = "true"
 	}
 
-	return sample{now, math.Round(s.at*100) / 100, map[string]any{}, properties}
+	return sample{
+		taken:       now,
+		temperature: math.Round(s.at*100) / 100,
+		fields:      map[string]any{},
+		properties:  properties,
+	}
 }
 
 // turn has a device that returns be hot, cool, and hot again within the window, and then say nothing for minutes.
 func (s *source) turn(now time.Time, m *sample, window time.Duration) {
-	hot, cool := max(limit, s.Limit)+1, limit-10.0
+	hot := max(limit, s.Limit) + 1
+	cool := limit - 10.0
 	within := func(low, high float64) time.Duration {
 		return time.Duration((low + (high-low)*s.rng.Float64()) * float64(window))
 	}
+
 	m.temperature = cool
 	switch s.turns {
 	case 0:
@@ -178,16 +191,7 @@ func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 // tell adds what rules look at besides the reading, in a body or in properties.
 func (s *source) tell(m *sample, p Plan) {
 	if p.Kinds {
-		if s.rng.IntN(12) == 0 {
-			s.chilled = !s.chilled
-		}
-
-		of := frozen
-		if s.chilled {
-			of = chilled
-		}
-
-		m.say(p.InBody, kind, of)
+		m.say(p.InBody, kind, s.kindOf())
 	}
 
 	if p.Counts && s.rng.IntN(15) > 0 {
@@ -205,11 +209,25 @@ func (s *source) tell(m *sample, p Plan) {
 	}
 }
 
+// kindOf returns of which kind the device is now: it changes at times.
+func (s *source) kindOf() string {
+	if s.rng.IntN(12) == 0 {
+		s.chilled = !s.chilled
+	}
+
+	if s.chilled {
+		return chilled
+	}
+
+	return frozen
+}
+
 // say adds a value to a message.
 func (m *sample) say(inBody bool, name string, value any) {
 	if inBody {
 		m.fields[name] = value
 		return
 	}
+
 	m.properties[name] = text(value)
 }

@@ -10,39 +10,46 @@ import (
 
 // extend gives a plan what only some have besides.
 func (p *Plan) extend(rng *rand.Rand) {
+	oneIn := func(n int) bool { return rng.IntN(n) == 0 }
 	if p.keepsState() {
 		p.ClearFor = one(rng, 0, 0, 5*time.Second, 20*time.Second)
 	}
 
-	p.InBody = rng.IntN(2) == 0
-	p.Counts = rng.IntN(4) == 0
-	p.Kinds = rng.IntN(4) == 0
-	if rng.IntN(4) == 0 {
+	p.InBody = oneIn(2)
+	p.Counts = oneIn(4)
+	p.Kinds = oneIn(4)
+	if oneIn(4) {
 		p.store(rng)
 	}
 
-	if rng.IntN(6) == 0 && p.keepsState() {
+	if oneIn(6) && p.keepsState() {
 		p.gather(rng)
 	}
 
-	if rng.IntN(8) == 0 {
+	if oneIn(8) {
 		p.part(rng)
 	}
 
-	p.Expects = p.Kinds && rng.IntN(2) == 0
-	p.People = p.Levels == 1 && rng.IntN(3) == 0
-	if rng.IntN(4) == 0 {
+	p.Expects = p.Kinds && oneIn(2)
+	p.People = p.Levels == 1 && oneIn(3)
+	if oneIn(4) {
 		p.mute(rng)
 	}
 
-	p.Awaits = rng.IntN(2) == 0
-	if rng.IntN(3) == 0 && p.keepsState() {
+	p.Awaits = oneIn(2)
+	if oneIn(3) && p.keepsState() {
 		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
 	}
 }
 
 // keepsState reports whether alarms follow from more than one reading.
-func (p *Plan) keepsState() bool { return p.Resolved || p.For > 0 || p.Clear != limit || p.Silent > 0 }
+func (p *Plan) keepsState() bool {
+	if p.Resolved || p.Clear != limit {
+		return true
+	}
+
+	return max(p.For, p.Silent) > 0
+}
 
 // mute has nobody want to know of some devices for some minutes.
 func (p *Plan) mute(rng *rand.Rand) {
@@ -147,7 +154,7 @@ func (p Plan) awaited() []string {
 
 	all := []string{ghost}
 	for _, d := range p.Devices {
-		if d.Period <= 4*time.Second && !d.Mute && !d.Stores && d.Kind != Returns && d.Kind != Tells {
+		if d.soonReports() {
 			all = append(all, d.Name)
 		}
 	}
@@ -155,12 +162,29 @@ func (p Plan) awaited() []string {
 	return all
 }
 
+// soonReports reports whether the hub hears of the device soon, and again and again.
+func (d Device) soonReports() bool {
+	if d.Mute || d.Stores {
+		return false
+	}
+
+	if d.Kind == Returns || d.Kind == Tells {
+		return false
+	}
+
+	return d.Period <= 4*time.Second
+}
+
 // away returns until when the way to the hub is away for a device, zero if it is there.
 func (p Plan) away(device int, now time.Duration) (until time.Duration) {
 	for _, o := range p.Outages {
-		back := o.At + o.For + o.Spread*time.Duration(device)/time.Duration(len(p.Devices))
-		goesOn := o.Of > 0 && device%o.Of == 0
-		if !goesOn && now >= o.At && now < back {
+		if o.Of > 0 && device%o.Of == 0 {
+			continue // it goes on
+		}
+
+		late := o.Spread * time.Duration(device) / time.Duration(len(p.Devices))
+		back := o.At + o.For + late
+		if o.At <= now && now < back {
 			until = back
 		}
 	}

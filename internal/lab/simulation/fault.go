@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"net/http"
 	"slices"
 	"strconv"
 	"time"
@@ -77,7 +78,11 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 	}
 
 	i := slices.IndexFunc(w.pending, func(f Fault) bool {
-		return f.Step == step && f.After == after && (f.Replica == Any || f.Replica == b.slot)
+		if f.Step != step || f.After != after {
+			return false
+		}
+
+		return f.Replica == Any || f.Replica == b.slot
 	})
 	if i < 0 || w.slots[b.slot] != b {
 		w.mu.Unlock()
@@ -202,7 +207,8 @@ func (w *World) rollOut(between time.Duration) {
 // takeDown has a receiver answer everybody with a status. 422 is for good: the inbox itself refuses.
 func (w *World) takeDown(f Fault, until time.Time) {
 	i := int(f.At/time.Millisecond) % len(w.inboxes)
-	if f.Status == 422 {
+	isForGood := f.Status == http.StatusUnprocessableEntity
+	if isForGood {
 		w.inboxes[i].Refuse(true)
 		w.later(f.For, func() { w.inboxes[i].Refuse(false) })
 		return
@@ -219,26 +225,29 @@ func (w *World) down(name string) int {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	if r := w.downs[name]; time.Now().Before(r.until) {
-		return r.status
+	r := w.downs[name]
+	if !time.Now().Before(r.until) {
+		return 0
 	}
 
-	return 0
+	return r.status
 }
 
 // disturbHub has the hub itself misbehave.
 func (w *World) disturbHub(f Fault) {
 	n := int(f.At / time.Millisecond)
 	partition := strconv.Itoa(n % w.plan.Partitions)
+	refused := 1 + n%3
+
 	switch f.Do {
 	case Detach:
 		w.hub.Detach(partition)
 	case Links:
-		w.hub.RefuseLinks(partition, 1+n%3, "simulated")
+		w.hub.RefuseLinks(partition, refused, "simulated")
 	case Claims:
-		w.hub.RefuseClaims(1+n%3, 500)
+		w.hub.RefuseClaims(refused, http.StatusInternalServerError)
 	case Asked:
-		w.hub.RefuseManagement(1+n%3, 500)
+		w.hub.RefuseManagement(refused, http.StatusInternalServerError)
 	case Mute:
 		w.hub.Mute(partition)
 	case Expire:
@@ -272,14 +281,11 @@ func (w *World) hold() bool {
 		return false
 	}
 
-	can := w.allDone()
-	if !can && !over {
-		return true
-	}
-
-	if can {
+	if w.allDone() {
 		w.say("world", "the hub is recreated: %s", held[0].Do)
 		w.recreate(held[0].Do == FailOver)
+	} else if !over {
+		return true
 	}
 
 	w.mu.Lock()

@@ -48,6 +48,7 @@ const (
 	policy = "service"
 )
 
+// namespace returns the address of the n-th namespace.
 func namespace(n int) string { return fmt.Sprintf("namespace-%d%s", n, Domain) }
 
 // hubName returns the address of the hub that replicas read.
@@ -86,7 +87,8 @@ func (w *World) openHub() error {
 	at := listen(name)
 	c := devhub.Config{Partitions: w.plan.Partitions, Key: key}
 	if w.plan.IoT {
-		c.TLS, c.KeyName = w.tls, policy
+		c.TLS = w.tls
+		c.KeyName = policy
 	}
 
 	h, err := devhub.Serve(at, c)
@@ -170,7 +172,7 @@ func (w *World) number(a notify.Alert) int64 {
 		}
 
 		h, ok := g.read[p][a.Sequence]
-		if ok && !h.at.After(a.Enqueued.Add(time.Millisecond)) && (h.device == a.Device || a.Rule != silence) {
+		if ok && h.mayBe(a) {
 			return int64(n)*numbered + a.Sequence
 		}
 	}
@@ -178,13 +180,30 @@ func (w *World) number(a notify.Alert) int64 {
 	return a.Sequence
 }
 
+// mayBe reports whether a message may be about what was heard: it came until the time that the message gives, and, of a
+// silence, from its device.
+func (h heard) mayBe(a notify.Alert) bool {
+	until := a.Enqueued.Add(time.Millisecond)
+	if h.at.After(until) {
+		return false
+	}
+
+	return h.device == a.Device || a.Rule != silence
+}
+
 // last returns the number of the last event of a device until a time.
 func (g generation) last(partition int, device string, until time.Time) (sequence int64, ok bool) {
 	for s, h := range g.read[partition] {
-		if h.device == device && !h.at.After(until) && (!ok || s > sequence) {
-			sequence, ok = s, true
+		if h.device != device || h.at.After(until) {
+			continue
+		}
+
+		if !ok || s > sequence {
+			sequence = s
+			ok = true
 		}
 	}
+
 	return sequence, ok
 }
 
@@ -192,15 +211,21 @@ func (g generation) last(partition int, device string, until time.Time) (sequenc
 func (w *World) settledAt(partition int) int64 {
 	for _, name := range w.records("/checkpoint/", partition) {
 		values := w.blobs.Metadata(checkpointContainer, name)
-		at, err := time.Parse(time.RFC3339Nano, values["Enqueuedtime"])
-		if err != nil || at.Before(w.generation().from) || w.gone[values["Generation"]] {
+		if w.gone[values["Generation"]] {
 			continue
 		}
 
-		if n, err := strconv.ParseInt(values["Sequencenumber"], 10, 64); err == nil {
+		at, err := time.Parse(time.RFC3339Nano, values["Enqueuedtime"])
+		if err != nil || at.Before(w.generation().from) {
+			continue
+		}
+
+		n, err := strconv.ParseInt(values["Sequencenumber"], 10, 64)
+		if err == nil {
 			return n
 		}
 	}
+
 	return -1
 }
 
@@ -209,7 +234,11 @@ func (w *World) settledAt(partition int) int64 {
 func (w *World) heardUpTo(partition int) int64 {
 	for _, name := range w.records("/roster/", partition) {
 		r, err := roster.Decode(w.blobs.Content(checkpointContainer, name))
-		if err == nil && !r.Position.Time.Before(w.generation().from) {
+		if err != nil {
+			continue
+		}
+
+		if !r.Position.Time.Before(w.generation().from) {
 			return r.Position.Sequence
 		}
 	}
@@ -233,11 +262,12 @@ func (w *World) generation() generation {
 // doneWith returns the number of the last event of a partition that nobody has to read again, -1 if there is none.
 func (w *World) doneWith(partition int) int64 {
 	settled := w.settledAt(partition)
-	if w.plan.Silent > 0 || w.plan.Adds == Misses {
-		return min(settled, w.heardUpTo(partition))
+	hasRoster := w.plan.Silent > 0 || w.plan.Adds == Misses
+	if !hasRoster {
+		return settled
 	}
 
-	return settled
+	return min(settled, w.heardUpTo(partition))
 }
 
 // misleads reports whether devices have to wait because the next one's message may be where somebody would read on who
@@ -247,13 +277,19 @@ func (w *World) misleads() bool {
 	defer w.mu.Unlock()
 
 	n := len(w.generations) - 1
-	if n == 0 || w.now().Sub(w.generations[n].from) > notices {
+	if n == 0 {
 		return false
 	}
 
-	for p, read := range w.generations[n].read {
+	present := w.generations[n]
+	if w.now().Sub(present.from) > notices {
+		return false
+	}
+
+	for p, read := range present.read {
 		before := len(w.generations[n-1].read[p])
-		if before > 0 && len(read)+len(w.plan.Devices) >= before {
+		isNear := len(read)+len(w.plan.Devices) >= before
+		if before > 0 && isNear {
 			return true
 		}
 	}
@@ -263,22 +299,33 @@ func (w *World) misleads() bool {
 
 // allDone reports whether nobody has to read anything of the hub again.
 func (w *World) allDone() bool {
-	known := len(w.generations) == 1
-	for p := range w.plan.Partitions {
-		known = known || w.settledAt(p) >= 0
-	}
-
-	if !known { // nobody may have noticed it yet
+	if !w.isNoticed() {
 		return false
 	}
 
 	for p, read := range w.generation().read {
-		if int64(len(read)) > w.doneWith(p)+1 {
+		left := int64(len(read)) > w.doneWith(p)+1
+		if left {
 			return false
 		}
 	}
 
 	return true
+}
+
+// isNoticed reports whether somebody reads the present hub, and not the one before it.
+func (w *World) isNoticed() bool {
+	if len(w.generations) == 1 {
+		return true
+	}
+
+	for p := range w.plan.Partitions {
+		if w.settledAt(p) >= 0 {
+			return true
+		}
+	}
+
+	return false
 }
 
 // expire has the hub drop what nobody will read again of a partition. If that is all, it drops besides what nobody has

@@ -22,6 +22,7 @@ const (
 // A reader is what serves ntfy.
 type reader struct{ world *World }
 
+// ServeHTTP takes a message to people, and has the judge know which devices it alerts them of.
 func (r reader) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	var message struct{ Title, Message string }
 	if err := json.NewDecoder(http.MaxBytesReader(w, q.Body, maxBody)).Decode(&message); err != nil {
@@ -46,13 +47,16 @@ var (
 	ends  = regexp.MustCompile(`normal again|no longer applies|was removed`)
 )
 
-// alerted returns the devices that a text alerts people of. Its lines name devices, or say what the next lines are about.
+// alerted returns the devices that a text alerts people of. Its lines name devices, or say what the next lines are
+// about.
 func alerted(text string) (devices []string) {
 	over := false
 	for line := range strings.Lines(text) {
 		found := names.FindAllString(line, -1)
-		if len(found) == 0 && strings.Contains(line, ": ") && strings.Contains(line, " device") || ends.MatchString(line) {
-			over = ends.MatchString(line)
+		if ends.MatchString(line) {
+			over = true
+		} else if len(found) == 0 && introduces(line) {
+			over = false
 		}
 
 		if !over {
@@ -61,6 +65,11 @@ func alerted(text string) (devices []string) {
 	}
 
 	return devices
+}
+
+// introduces reports whether a line that names no device says what the next lines are about.
+func introduces(line string) bool {
+	return strings.Contains(line, ": ") && strings.Contains(line, " device")
 }
 
 // unshown returns what people should have been alerted of and were not.

@@ -247,6 +247,7 @@ func NewPlan(seed uint64) Plan {
 	return p
 }
 
+// one returns any of some values.
 func one[T any](rng *rand.Rand, of ...T) T { return of[rng.IntN(len(of))] }
 
 // devices have in common how often they speak and how far their temperature moves.
@@ -256,7 +257,9 @@ func devices(rng *rand.Rand, p Plan) []Device {
 	kinds = kinds[:1+rng.IntN(len(kinds))]
 	step := one(rng, 0.5, 2, 8)
 	often := one(rng, time.Second, 4*time.Second, 15*time.Second)
-	own, sites, calls := rng.IntN(2) == 0, 1+rng.IntN(4), rng.IntN(2) == 0
+	own := rng.IntN(2) == 0
+	sites := 1 + rng.IntN(4)
+	calls := rng.IntN(2) == 0
 	all := make([]Device, 3+rng.IntN(22))
 	for i := range all {
 		d := Device{
@@ -283,6 +286,9 @@ func devices(rng *rand.Rand, p Plan) []Device {
 	return all
 }
 
+// onlyAtSteps are the actions that befall the request of a step.
+var onlyAtSteps = []Action{Lose, Late, Twice}
+
 // faults come in storms, between which there is calm. Each world has faults of a few kinds, and storms of one density.
 func faults(rng *rand.Rand, p Plan) []Fault {
 	kinds := []Action{
@@ -292,7 +298,8 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
 	kinds = kinds[:1+rng.IntN(10)]
-	favourite, dies := kinds[0], rng.IntN(2) == 0
+	favourite := kinds[0]
+	dies := rng.IntN(2) == 0
 	atSteps := rng.IntN(4)              // of so many in four
 	only := steps[rng.IntN(len(steps))] // the step that most of them begin at
 	between := one(rng, 500*time.Millisecond, 2*time.Second, 8*time.Second, 20*time.Second)
@@ -303,13 +310,21 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 
 	for at := 20 * time.Second; at < p.Length; at += calm {
 		for end := at + storm; at < end && at < p.Length; at += 100*time.Millisecond + exponential(rng, between) {
-			f := Fault{At: at, Replica: rng.IntN(p.Replicas+1) - 1, Do: favourite, For: exponential(rng, lasts)}
+			f := Fault{
+				At:      at,
+				Replica: rng.IntN(p.Replicas+1) - 1,
+				Do:      favourite,
+				For:     exponential(rng, lasts),
+			}
+
 			if rng.IntN(3) > 0 {
 				f.Do = one(rng, kinds...)
 			}
 
-			if rng.IntN(4) < atSteps || f.Do == Lose || f.Do == Late || f.Do == Twice {
-				f.Step, f.After = one(rng, steps...), rng.IntN(2) == 0
+			isAtStep := rng.IntN(4) < atSteps
+			if isAtStep || slices.Contains(onlyAtSteps, f.Do) {
+				f.Step = one(rng, steps...)
+				f.After = rng.IntN(2) == 0
 				if rng.IntN(3) == 0 {
 					f.Step = only
 				}
@@ -317,7 +332,13 @@ func faults(rng *rand.Rand, p Plan) []Fault {
 
 			all = append(all, f.with(rng))
 			if dies && rng.IntN(4) == 0 { // what was under way then is somebody else's
-				dies := Fault{At: at + exponential(rng, 3*time.Second), Replica: f.Replica, Do: Kill, For: exponential(rng, lasts)}
+				dies := Fault{
+					At:      at + exponential(rng, 3*time.Second),
+					Replica: f.Replica,
+					Do:      Kill,
+					For:     exponential(rng, lasts),
+				}
+
 				all = append(all, dies.with(rng))
 			}
 		}
@@ -364,6 +385,7 @@ func some(rng *rand.Rand) (of []Service) {
 	return of
 }
 
+// exponential returns a time that is short mostly, and long now and then.
 func exponential(rng *rand.Rand, mean time.Duration) time.Duration {
 	return time.Duration(rng.ExpFloat64() * float64(mean)).Round(time.Millisecond)
 }
@@ -395,10 +417,18 @@ func (p Plan) after(f Fault) time.Duration {
 func (f Fault) replacesHub() bool { return f.Do == Recreate || f.Do == FailOver }
 
 // within reports whether f befalls a service.
-func (f Fault) within(s Service) bool { return f.Services == nil || slices.Contains(f.Services, s) }
+func (f Fault) within(s Service) bool {
+	if f.Services == nil {
+		return true
+	}
 
+	return slices.Contains(f.Services, s)
+}
+
+// String says what f does, without when and to whom.
 func (f Fault) String() string {
 	s := string(f.Do)
+
 	if f.Services != nil {
 		s += fmt.Sprint(" ", f.Services)
 	}

@@ -23,6 +23,7 @@ type held struct {
 
 func (h *held) Header() http.Header { return h.header }
 
+// WriteHeader sets the status, once.
 func (h *held) WriteHeader(status int) {
 	if h.status == 0 {
 		h.status = status
@@ -48,14 +49,25 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		panic(http.ErrAbortHandler) // the request broke off
 	}
 
-	if d.service == Items && r.URL.Path == "/" { // azcosmos holds a mutex until it is answered: it must take no time
+	// azcosmos holds a mutex until it is answered: it must take no time.
+	isFirst := d.service == Items && r.URL.Path == "/"
+	if isFirst {
 		d.do(r, body).send(w)
 		return
 	}
 
 	b := d.world.body(r.RemoteAddr)
 	step := d.step(r, body)
-	p := passage{d, b, d.of(r), step, r, body, time.Now()}
+	p := passage{
+		door:    d,
+		of:      b,
+		service: d.of(r),
+		step:    step,
+		request: r,
+		body:    body,
+		began:   time.Now(),
+	}
+
 	h := p.pass()
 	if h == nil {
 		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
@@ -89,8 +101,17 @@ func (p *passage) pass() *held {
 	w := p.world
 	w.pause()
 	lost := p.of.isLossy(p.service) && w.chance(4)
-	before := w.chance(2)
-	if !p.of.await(p.service) || !p.arrives(false, lost && before) || time.Since(p.began) > latest {
+	lostBefore := w.chance(2) && lost
+
+	if !p.of.await(p.service) {
+		return nil
+	}
+
+	if !p.arrives(false, lostBefore) {
+		return nil
+	}
+
+	if time.Since(p.began) > latest {
 		return nil
 	}
 
@@ -118,17 +139,24 @@ func (p *passage) pass() *held {
 // arrives has happen what befalls the request, or its answer after it was done, and reports whether it arrives.
 func (p *passage) arrives(after, lost bool) bool {
 	f, ok := p.world.befalls(p.of, p.step, after)
-	switch {
-	case !ok:
-	case f.Do == Lose:
+	if lost {
 		return false
-	case f.Do == Late && !lost:
+	}
+
+	if !ok {
+		return true
+	}
+
+	switch f.Do {
+	case Lose:
+		return false
+	case Late:
 		time.Sleep(f.For)
-	case f.Do == Twice && !lost:
+	case Twice:
 		p.again(f.For)
 	}
 
-	return !lost
+	return true
 }
 
 // again has the service do once more what is asked, after a time. A receiver remembers an id for a window.
@@ -150,9 +178,11 @@ func (d *door) do(r *http.Request, body []byte) *held {
 
 // of returns which service a request is for.
 func (d *door) of(r *http.Request) Service {
-	if container, _ := blobOf(r); d.service == Blobs && container == throttleContainer {
+	container, _ := blobOf(r)
+	if d.service == Blobs && container == throttleContainer {
 		return Windows
 	}
+
 	return d.service
 }
 
@@ -163,6 +193,7 @@ func blobOf(r *http.Request) (container, name string) {
 	return container, name
 }
 
+// refused returns the status with which the service answers the replica, or everybody, 0 if it does what it is asked.
 func (d *door) refused(b *body, s Service) int {
 	if status := b.refused(s); status != 0 {
 		return status
@@ -174,7 +205,8 @@ func (d *door) refused(b *body, s Service) int {
 func refuse(status int) *held {
 	h := &held{header: http.Header{}, status: status}
 	h.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
-	if status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable {
+	asksToWait := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
+	if asksToWait {
 		h.header.Set("Retry-After", "1")
 	}
 
@@ -183,6 +215,7 @@ func refuse(status int) *held {
 	return h
 }
 
+// send writes the answer.
 func (h *held) send(w http.ResponseWriter) {
 	for name, values := range h.header {
 		w.Header()[name] = values
@@ -203,34 +236,56 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	}
 
 	container, name := blobOf(r)
-	switch {
-	case container == throttleContainer && r.URL.Query().Get("comp") == "lease":
-		return Lock
-	case container == throttleContainer && name != "":
-		record, _ := base64.StdEncoding.DecodeString(r.Header.Get("X-Ms-Meta-Record"))
-		return leaseStep(asks, record)
-	case container == letterContainer && !asks:
-		return Letter
-	case container == checkpointContainer:
+	switch container {
+	case throttleContainer:
+		return windowStep(r, asks, name)
+	case letterContainer:
+		return letterStep(asks)
+	case checkpointContainer:
 		return recordStep(asks, name)
 	}
 
 	return Other
 }
 
+// windowStep says what is done with a window in blobs, whose record is in the metadata.
+func windowStep(r *http.Request, asks bool, name string) Step {
+	if r.URL.Query().Get("comp") == "lease" {
+		return Lock
+	}
+
+	if name == "" {
+		return Other
+	}
+
+	record, _ := base64.StdEncoding.DecodeString(r.Header.Get("X-Ms-Meta-Record"))
+
+	return leaseStep(asks, record)
+}
+
+// letterStep says what is done with a dead letter.
+func letterStep(asks bool) Step {
+	if asks {
+		return Other
+	}
+
+	return Letter
+}
+
 // leaseStep says what becomes of a lease whose record is replaced by another.
 func leaseStep(asks bool, record []byte) Step {
+	if asks {
+		return Ask
+	}
+
 	var of struct {
 		Key     string
 		Phase   string
 		HoldSec float64
 	}
 
-	if asks {
-		return Ask
-	}
-
-	if err := json.Unmarshal(record, &of); err != nil || of.Key == "" {
+	err := json.Unmarshal(record, &of)
+	if err != nil || of.Key == "" {
 		return Other
 	}
 

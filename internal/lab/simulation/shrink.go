@@ -31,7 +31,8 @@ func Shrink(p Plan, fails func(Plan) bool) Plan {
 			smaller = q
 		}
 
-		if len(smaller.Faults) == len(p.Faults) && len(smaller.Devices) == len(p.Devices) {
+		saved := len(p.Faults) + len(p.Devices) - len(smaller.Faults) - len(smaller.Devices)
+		if saved == 0 {
 			return smaller
 		}
 
@@ -42,16 +43,9 @@ func Shrink(p Plan, fails func(Plan) bool) Plan {
 // fewer returns as few of all as still fail: it leaves out half of them, then quarters, then smaller parts.
 func fewer[T any](all []T, fails func([]T) bool) []T {
 	for part := (len(all) + 1) / 2; part > 0; {
-		left := false
-		for from := 0; from < len(all); {
-			some := slices.Delete(slices.Clone(all), from, min(from+part, len(all)))
-			if fails(some) {
-				all, left = some, true
-				continue
-			}
-
-			from += part
-		}
+		some := without(all, part, fails)
+		left := len(some) < len(all)
+		all = some
 
 		switch {
 		case part == 1 && !left:
@@ -63,6 +57,21 @@ func fewer[T any](all []T, fails func([]T) bool) []T {
 				return all
 			}
 		}
+	}
+
+	return all
+}
+
+// without leaves out one part of a size after the other, and returns what still fails.
+func without[T any](all []T, part int, fails func([]T) bool) []T {
+	for from := 0; from < len(all); {
+		some := slices.Delete(slices.Clone(all), from, min(from+part, len(all)))
+		if fails(some) {
+			all = some
+			continue
+		}
+
+		from += part
 	}
 
 	return all

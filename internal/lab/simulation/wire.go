@@ -18,10 +18,16 @@ type listener struct {
 	closed chan struct{}
 }
 
+// listen returns a listener that is called host.
 func listen(host string) *listener {
-	return &listener{host: host, conns: make(chan net.Conn), closed: make(chan struct{})}
+	return &listener{
+		host:   host,
+		conns:  make(chan net.Conn),
+		closed: make(chan struct{}),
+	}
 }
 
+// Accept waits for somebody to dial.
 func (l *listener) Accept() (net.Conn, error) {
 	select {
 	case c := <-l.conns:
@@ -31,6 +37,7 @@ func (l *listener) Accept() (net.Conn, error) {
 	}
 }
 
+// Close has nobody accept or connect any more.
 func (l *listener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
@@ -65,9 +72,13 @@ type conn struct {
 	local, remote address
 }
 
+// newConn returns both ends of a connection.
 func newConn(from, to address) (near, far *conn) {
 	there, back := newPipe(), newPipe()
-	return &conn{in: back, out: there, local: from, remote: to}, &conn{in: there, out: back, local: to, remote: from}
+	near = &conn{in: back, out: there, local: from, remote: to}
+	far = &conn{in: there, out: back, local: to, remote: from}
+
+	return near, far
 }
 
 func (c *conn) Read(p []byte) (int, error)       { return c.in.read(p) }
@@ -120,18 +131,19 @@ func newPipe() *pipe {
 	return p
 }
 
+// read waits for bytes, for the end or for the deadline.
 func (p *pipe) read(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	for {
+		isHeld := time.Now().Before(p.held)
+
 		switch {
 		case p.failed != nil:
 			return 0, p.failed
 
-		case time.Now().Before(p.held):
-			if !p.deadline.IsZero() && !time.Now().Before(p.deadline) {
-				return 0, os.ErrDeadlineExceeded
-			}
+		case isHeld: // nothing arrives but the deadline
 
 		case len(p.data) > 0:
 			n := copy(b, p.data)
@@ -143,14 +155,26 @@ func (p *pipe) read(b []byte) (int, error) {
 
 		case len(b) == 0:
 			return 0, nil
+		}
 
-		case !p.deadline.IsZero() && !time.Now().Before(p.deadline):
+		if p.isLate() {
 			return 0, os.ErrDeadlineExceeded
 		}
+
 		p.changed.Wait()
 	}
 }
 
+// isLate reports whether the reader's deadline is over.
+func (p *pipe) isLate() bool {
+	if p.deadline.IsZero() {
+		return false
+	}
+
+	return !time.Now().Before(p.deadline)
+}
+
+// write has bytes arrive, and does not wait for the reader.
 func (p *pipe) write(b []byte) (int, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -189,6 +213,7 @@ func (p *pipe) hold(until time.Time) {
 	})
 }
 
+// until sets the reader's deadline; zero: none.
 func (p *pipe) until(t time.Time) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

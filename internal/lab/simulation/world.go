@@ -110,10 +110,16 @@ type Result struct {
 
 // OK reports whether the promise held.
 func (r Result) OK() bool {
-	return r.Report.OK() && r.Missing.Settled() && len(r.Unkept) == 0 && len(r.Local) == 0 &&
-		len(r.Unshown) == 0
+	if !r.Report.OK() || !r.Missing.Settled() {
+		return false
+	}
+
+	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown)
+
+	return wrong == 0
 }
 
+// String says how much happened, and what was wrong with it.
 func (r Result) String() string {
 	s := fmt.Sprintf("%d faults, %d delivered", r.Faults, r.Delivered)
 	for _, wrong := range []struct {
@@ -242,12 +248,14 @@ func (w *World) open() error {
 	return nil
 }
 
+// listen returns what replicas reach at an address.
 func (w *World) listen(at string) *listener {
 	l := listen(at)
 	w.places[at] = l
 	return l
 }
 
+// serve has a handler answer at an address until the world is closed.
 func (w *World) serve(at string, h http.Handler) {
 	l := w.listen(at)
 	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
@@ -321,12 +329,15 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 		return b.dial(ctx, s, at)
 	}
 
-	f, ok := w.befalls(b, Connect, false)
-	switch {
-	case ok && f.Do == Lose:
+	f, _ := w.befalls(b, Connect, false) // nothing, if it does nothing
+	switch f.Do {
+	case Lose:
 		return nil, errAway
-	case ok && f.Do == Late && !sleep(ctx, f.For):
-		return nil, ctx.Err()
+
+	case Late:
+		if !sleep(ctx, f.For) {
+			return nil, ctx.Err()
+		}
 	}
 
 	c, err := b.dial(ctx, s, at)
@@ -347,6 +358,7 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	}
 }
 
+// serviceAt returns which service is at an address, as far as that says it.
 func serviceAt(to string) Service {
 	switch {
 	case to == blobsAddress:
@@ -359,6 +371,7 @@ func serviceAt(to string) Service {
 	return Hub
 }
 
+// body returns the replica of a name, which may be dead, nil if there was none.
 func (w *World) body(name string) *body {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -422,8 +435,13 @@ func (l *life) next(holding bool) time.Time {
 
 // fail has begin what goes wrong now. After the end nothing waits for a step any more.
 func (l *life) fail(now time.Time) {
-	for len(l.faults) > 0 && !now.Before(l.began.Add(l.faults[0].At)) {
-		l.due(l.faults[0])
+	for len(l.faults) > 0 {
+		f := l.faults[0]
+		if now.Before(l.began.Add(f.At)) {
+			break
+		}
+
+		l.due(f)
 		l.faults = l.faults[1:]
 	}
 	if !now.Before(l.end) {
@@ -433,22 +451,26 @@ func (l *life) fail(now time.Time) {
 
 // settles reports whether everything has settled, or must have. It looks only from time to time.
 func (l *life) settles(now time.Time) bool {
+	must := !now.Before(l.over)
 	if now.Before(l.look) {
-		return !now.Before(l.over)
+		return must
 	}
 
 	l.look = now.Add(looks)
 
-	return !now.Before(l.over) || l.settled()
+	return must || l.settled()
 }
 
 // speak has devices report that are to.
 func (l *life) speak(now time.Time) {
+	cool := l.plan.Cools && !now.Before(l.end)
 	for _, s := range l.sources {
-		if !now.Before(s.next) {
-			s.cool = l.plan.Cools && !now.Before(l.end)
-			l.publish(s, now)
+		if now.Before(s.next) {
+			continue
 		}
+
+		s.cool = cool
+		l.publish(s, now)
 	}
 }
 
@@ -468,6 +490,7 @@ func (w *World) missing() verify.Report {
 	return w.verified.Check(r)
 }
 
+// earlier returns the earlier of two times.
 func earlier(a, b time.Time) time.Time {
 	if b.Before(a) {
 		return b
@@ -580,16 +603,19 @@ func (w *World) take(name string) func(inbox.Delivery) {
 // sent it again.
 func (w *World) unkept() (ids []string) {
 	for s, d := range w.last {
-		if !d.Refused || d.Alert.Resolved || s.rule == silence ||
-			!slices.Contains(w.slots, w.bodies[d.Alert.Replica]) {
+		if !d.Refused || d.Alert.Resolved {
 			continue
 		}
 
-		id := d.Alert.ID
-		kept := slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
-			return strings.Contains(string(w.blobs.Content(letterContainer, name)), strconv.Quote(id))
-		})
-		if !kept {
+		if s.rule == silence {
+			continue
+		}
+
+		if !slices.Contains(w.slots, w.bodies[d.Alert.Replica]) {
+			continue
+		}
+
+		if id := d.Alert.ID; !w.isKept(id) {
 			ids = append(ids, id)
 		}
 	}
@@ -597,4 +623,13 @@ func (w *World) unkept() (ids []string) {
 	slices.Sort(ids)
 
 	return ids
+}
+
+// isKept reports whether there is a dead letter of an alert.
+func (w *World) isKept(id string) bool {
+	return slices.ContainsFunc(w.blobs.Names(letterContainer), func(name string) bool {
+		letter := string(w.blobs.Content(letterContainer, name))
+
+		return strings.Contains(letter, strconv.Quote(id))
+	})
 }
