@@ -225,16 +225,19 @@ const maxName = 64
 
 // refuseName returns why a receiver of this name is refused, nil if it is not.
 func (f *faults) refuseName(name string) *frames.Error {
-	if len(name) <= maxName || !f.longNames.Load() {
+	isLong := len(name) > maxName
+	if !isLong || !f.longNames.Load() {
 		return nil
 	}
+
 	return problem(condArgument, "The receiver name '%s' is longer than %d characters.", name, maxName)
 }
 
 // refuseLink returns why a link that begins where selector says is refused, nil if it is not.
 func (f *faults) refuseLink(partition, selector string) *frames.Error {
 	annotation, value, _ := strings.Cut(strings.TrimPrefix(selector, "amqp.annotation."), " > ")
-	if value != "'-1'" && value != "'@latest'" {
+	isPosition := value != "'-1'" && value != "'@latest'"
+	if isPosition {
 		if _, ok := f.refuse(annotation); ok {
 			return problem("com.microsoft:georeplication:invalid-offset", "The supplied position is invalid: %s", selector)
 		}

@@ -203,23 +203,22 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return refused
 	}
 
-	if path == nodeCBS || path == nodeManagement {
+	if isNode(path) {
 		l.node = path
 		return nil
 	}
 
-	part := strings.Split(path, "/")
-	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) || part[1] != "consumergroups" ||
-		part[3] != "partitions" {
+	group, partition, ok := c.readPath(path)
+	if !ok {
 		return notFound(a.Source.Address)
 	}
 
-	p := c.hub.byID(part[4])
+	p := c.hub.byID(partition)
 	if p == nil {
-		return c.noPartition(part[4])
+		return c.noPartition(partition)
 	}
 
-	l.group = part[2]
+	l.group = group
 	l.receiver, _ = a.Properties["com.microsoft:receiver-name"].(string)
 	if epoch, ok := a.Properties["com.microsoft:epoch"].(int64); ok {
 		l.epoch = &epoch
@@ -254,6 +253,21 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 	return refused
 }
 
+// readPath returns the consumer group and the partition that a path names, which clients read from.
+func (c *conn) readPath(path string) (group, partition string, ok bool) {
+	part := strings.Split(path, "/")
+	if len(part) != 5 || part[0] != strings.ToLower(c.hub.config.Hub) {
+		return "", "", false
+	}
+
+	if part[1] != "consumergroups" || part[3] != "partitions" {
+		return "", "", false
+	}
+
+	return part[2], part[4], true
+}
+
+// stolenBy says that l has taken the place of v.
 func stolenBy(l, v *link) *frames.Error {
 	return problem(
 		condStolen,
@@ -280,13 +294,17 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 	hub := part[0] == strings.ToLower(c.hub.config.Hub)
 	switch {
 	case path == nodeCBS:
-		l.node, l.receive = path, c.rpc(l, c.putToken)
+		l.node = path
+		l.receive = c.rpc(l, c.putToken)
 
 	case path == nodeManagement:
-		l.node, l.receive = path, c.rpc(l, c.manage)
+		l.node = path
+		l.receive = c.rpc(l, c.manage)
 
 	case hub && len(part) == 1:
-		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(nil, format, message) }
+		l.receive = func(format uint32, message []byte) *frames.Error {
+			return c.hub.ingest(nil, format, message)
+		}
 
 	case hub && len(part) == 3 && part[1] == "partitions":
 		p := c.hub.byID(part[2])
@@ -294,7 +312,9 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 			return c.noPartition(part[2])
 		}
 
-		l.receive = func(format uint32, message []byte) *frames.Error { return c.hub.ingest(p, format, message) }
+		l.receive = func(format uint32, message []byte) *frames.Error {
+			return c.hub.ingest(p, format, message)
+		}
 
 	default:
 		return notFound(a.Target.Address)
@@ -307,25 +327,40 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 // not use it. The requests to $management are judged one by one.
 func (c *conn) authorize(address string) (path string, refused *frames.Error) {
 	path = pathOf(address)
-	if c.hub.config.RedirectTo != "" && strings.HasPrefix(path, "messages/events") {
-		if !c.trusted {
-			return "", unauthorized(address)
-		}
+	redirects := c.hub.config.RedirectTo != "" && strings.HasPrefix(path, "messages/events")
+	if redirects && c.trusted {
 		return "", c.redirect()
 	}
 
-	if path == nodeCBS || path == nodeManagement || c.trusted {
+	if redirects {
+		return "", unauthorized(address)
+	}
+
+	if c.trusted || isNode(path) {
 		return path, nil
 	}
 
+	if !c.hasClaim(path) {
+		return "", unauthorized(address)
+	}
+
+	return path, nil
+}
+
+// isNode reports whether a path is that of a node with which clients exchange requests and answers.
+func isNode(path string) bool { return path == nodeCBS || path == nodeManagement }
+
+// hasClaim reports whether the client has put a token for the path, or for what it is in.
+func (c *conn) hasClaim(path string) bool {
 	c.expireClaims()
+
 	for claim := range c.claims {
-		if path == claim || strings.HasPrefix(path, claim+"/") {
-			return path, nil
+		if strings.HasPrefix(path+"/", claim+"/") {
+			return true
 		}
 	}
 
-	return "", unauthorized(address)
+	return false
 }
 
 // pathOf returns the path of an address or of a URL, in lower case.

@@ -222,11 +222,21 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 // signIn checks what a client signs in with: the name of the key and the key, or, as
 // to an IoT Hub, a user and a token signed with the key.
 func (h *Hub) signIn(user, password string) bool {
-	if name, _, ok := strings.Cut(user, "@sas.root."); ok {
-		key, err := base64.StdEncoding.DecodeString(h.config.Key)
-		return err == nil && name == h.config.KeyName && checkSAS(password, name, key) == nil
+	name, _, isToken := strings.Cut(user, "@sas.root.")
+	if name != h.config.KeyName {
+		return false
 	}
-	return user == h.config.KeyName && password == h.config.Key
+
+	if !isToken {
+		return password == h.config.Key
+	}
+
+	key, err := base64.StdEncoding.DecodeString(h.config.Key)
+	if err != nil {
+		return false
+	}
+
+	return checkSAS(password, name, key) == nil
 }
 
 const sasPrefix = "SharedAccessSignature "
@@ -254,13 +264,15 @@ func checkSAS(token, keyName string, key []byte) error {
 
 	mac := hmac.New(sha256.New, key)
 	mac.Write([]byte(part["sr"] + "\n" + part["se"]))
-	sig, err := url.QueryUnescape(part["sig"])
-	if err != nil || part["skn"] != keyName ||
-		!hmac.Equal([]byte(sig), []byte(base64.StdEncoding.EncodeToString(mac.Sum(nil)))) {
+	want := base64.StdEncoding.EncodeToString(mac.Sum(nil))
+	signature, err := url.QueryUnescape(part["sig"])
+	isSigned := err == nil && hmac.Equal([]byte(signature), []byte(want))
+	if !isSigned || part["skn"] != keyName {
 		return errors.New("the token has another key's name or signature")
 	}
 
-	if expiry, err := strconv.ParseInt(part["se"], 10, 64); err != nil || time.Now().Unix() > expiry {
+	expiry, err := strconv.ParseInt(part["se"], 10, 64)
+	if err != nil || time.Now().Unix() > expiry {
 		return errors.New("the token has expired")
 	}
 

@@ -54,28 +54,38 @@ func valid(b []byte, depth int) error {
 			continue
 		}
 
-		elements, isList := v.Elements()
-		entries, isMap := v.Entries()
-		switch {
-		case isMap:
-			elements = entries
-		case !isList && v[0] >= firstCompound:
-			return errors.New("an array, or a list or map that is cut short")
+		if err := validElements(v, depth+1); err != nil {
+			return err
+		}
+	}
+
+	return nil
+}
+
+// validElements is valid for the elements of a value, of which most values have none.
+func validElements(v amqpvalue.Value, depth int) error {
+	elements, isList := v.Elements()
+	entries, isMap := v.Entries()
+	switch {
+	case isMap:
+		elements = entries
+	case !isList && v[0] >= firstCompound:
+		return errors.New("an array, or a list or map that is cut short")
+	}
+
+	for n := 0; !elements.Done(); n++ {
+		e, ok := elements.Next()
+		if !ok {
+			return errShort
 		}
 
-		for n := 0; !elements.Done(); n++ {
-			e, ok := elements.Next()
-			if !ok {
-				return errShort
-			}
+		isKey := isMap && n%2 == 0
+		if isKey && !hashable(e) {
+			return fmt.Errorf("map key of type %#02x", e[0])
+		}
 
-			if isMap && n%2 == 0 && !hashable(e) {
-				return fmt.Errorf("map key of type %#02x", e[0])
-			}
-
-			if err := valid(e, depth+1); err != nil {
-				return err
-			}
+		if err := valid(e, depth); err != nil {
+			return err
 		}
 	}
 
@@ -87,9 +97,19 @@ const firstCompound = amqpvalue.List8
 
 // hashable reports whether a value is one that Go can look up in a map.
 func hashable(key amqpvalue.Value) bool {
-	_, isBinary := key.Bytes()
-	_, isList := key.Elements()
-	return !isBinary && !isList && !key.IsNull() && key[0] != amqpvalue.Described && key[0] < firstCompound
+	if _, isBinary := key.Bytes(); isBinary {
+		return false
+	}
+
+	if _, isList := key.Elements(); isList {
+		return false
+	}
+
+	if key.IsNull() || key[0] == amqpvalue.Described {
+		return false
+	}
+
+	return key[0] < firstCompound
 }
 
 // A list is what AMQP sends as a list with a descriptor. Its fields are pointers to those of a struct, in the
@@ -200,6 +220,7 @@ func read(field reflect.Value, v amqpvalue.Value) (ok bool) {
 	return ok
 }
 
+// readMap reads a map with text as keys.
 func readMap(v amqpvalue.Value) (m Map, ok bool) {
 	entries, ok := v.Entries()
 	m = Map{}
@@ -266,7 +287,8 @@ func lengthSize(code byte) int {
 // simple returns v as Go has it, also if it has a descriptor, which a filter has and which its name tells too. Some
 // clients send a number as descriptor, others a symbol.
 func simple(v amqpvalue.Value) any {
-	if !v.IsNull() && v[0] == amqpvalue.Described {
+	isDescribed := !v.IsNull() && v[0] == amqpvalue.Described
+	if isDescribed {
 		_, content, _ := amqpvalue.Next(v[1:])
 		v = content
 	}
@@ -314,16 +336,19 @@ func appendValue(b []byte, v any) []byte {
 		return appendValue(b, v.value)
 
 	case string:
-		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.String32), uint32(len(v))), v...)
+		return appendText(append(b, amqpvalue.String32), v)
 
 	case Symbol:
-		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Symbol32), uint32(len(v))), v...)
+		return appendText(append(b, amqpvalue.Symbol32), v)
 
 	case []byte:
-		return append(binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary32), uint32(len(v))), v...)
+		return appendText(append(b, amqpvalue.Binary32), v)
 
 	case Described:
-		return appendValue(appendValue(append(b, amqpvalue.Described), v.Descriptor), v.Value)
+		b = append(b, amqpvalue.Described)
+		b = appendValue(b, v.Descriptor)
+
+		return appendValue(b, v.Value)
 
 	case Map:
 		if len(v) == 0 {
@@ -331,8 +356,9 @@ func appendValue(b []byte, v any) []byte {
 		}
 
 		b, start := beginCompound(b, amqpvalue.Map32)
-		for k, e := range v {
-			b = appendValue(appendValue(b, k), e)
+		for key, element := range v {
+			b = appendValue(b, key)
+			b = appendValue(b, element)
 		}
 
 		return endCompound(b, start, 2*len(v))
@@ -344,14 +370,21 @@ func appendValue(b []byte, v any) []byte {
 
 		b, start := beginCompound(b, amqpvalue.Array32)
 		b = append(b, amqpvalue.Symbol32)
-		for _, s := range v {
-			b = append(binary.BigEndian.AppendUint32(b, uint32(len(s))), s...)
+		for _, symbol := range v {
+			b = appendText(b, symbol)
 		}
 
 		return endCompound(b, start, len(v))
 	}
 
 	return appendFixed(b, v)
+}
+
+// appendText appends bytes after their length.
+func appendText[T string | Symbol | []byte](b []byte, text T) []byte {
+	b = binary.BigEndian.AppendUint32(b, uint32(len(text)))
+
+	return append(b, text...)
 }
 
 // appendFixed appends a value of a fixed size.
@@ -388,6 +421,7 @@ func appendFixed(b []byte, v any) []byte {
 	panic(fmt.Sprintf("frames: cannot encode a %T", v))
 }
 
+// appendList appends a list with its descriptor.
 func appendList(b []byte, l list) []byte {
 	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte(l.code())) // the only form that go-amqp knows
 	b, start := beginCompound(b, amqpvalue.List32)
@@ -399,11 +433,14 @@ func appendList(b []byte, l list) []byte {
 	return endCompound(b, start, len(fields))
 }
 
+// beginCompound appends what a value that holds others begins with. Its size and count are set by endCompound.
 func beginCompound(b []byte, code byte) (_ []byte, start int) {
 	b = append(b, code, 0, 0, 0, 0, 0, 0, 0, 0)
+
 	return b, len(b) - 8
 }
 
+// endCompound sets the size and the count of the value that was begun at start.
 func endCompound(b []byte, start, count int) []byte {
 	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start-4))
 	binary.BigEndian.PutUint32(b[start+4:], uint32(count))
