@@ -12,17 +12,21 @@ import (
 type judge struct {
 	*Report
 	stream
-	by        *Rule
-	window    time.Duration
-	bound     time.Duration // what has to come comes so long after its event
-	early     time.Duration // what is older when the records end must have come
-	known     bool          // the events are all that happened to the alarm
-	events    []event       // in their order
-	fleets    map[alarm]*fleet
-	settledAt func(partition string, sequence int64) time.Time // of an event; zero: not known
-	muted     func(rule string, d Delivery) bool               // a silence, at all times at which it can have been found
 
-	heardFirst time.Time // when something was first heard of the device, by a rule about silence; zero: never
+	by     *Rule
+	window time.Duration
+	bound  time.Duration // what has to come comes so long after its event
+	early  time.Duration // what is older when the records end must have come
+	known  bool          // the events are all that happened to the alarm
+	events []event       // in their order
+	fleets map[alarm]*fleet
+
+	// settledAt returns when an event was settled; zero: that is not known.
+	settledAt func(partition string, sequence int64) time.Time
+	// muted reports whether people have muted a silence, at all times at which it can have been found.
+	muted func(rule string, d Delivery) bool
+	// heardFirst is when something was first heard of the device, by a rule about silence; zero: never.
+	heardFirst time.Time
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions
@@ -67,6 +71,7 @@ func (j *judge) check(deliveries []Delivery) {
 	}
 
 	j.order()
+
 	if j.by.Repeat > 0 {
 		j.seldom()
 	}
@@ -99,11 +104,13 @@ func (j *judge) readings() {
 		}
 
 		bound := j.due(i)
+		isFinal := bound == j.bound // it does not follow from when something was settled
 		saying := func(d Delivery) bool { return !taken(d, i) }
+
 		switch {
 		case j.told(e, bound, saying), j.toldOf(i, saying), j.letter(e.At, bound):
 			covered++
-		case j.isEarly(e.At) && bound == j.bound:
+		case isFinal && j.isEarly(e.At):
 			j.Open++
 		default:
 			j.lost(e.Reading, before(j.counting, e.At), j.from(e.At))
@@ -118,7 +125,10 @@ func (j *judge) readings() {
 func (j *judge) told(e event, bound time.Duration, saying func(Delivery) bool) bool {
 	next := j.firstFrom(e.At)
 	since := next
-	if last := before(j.counting, e.At); e.At.Sub(last.At) <= j.window+j.Rules.Slack {
+
+	last := before(j.counting, e.At)
+	inForce := e.At.Sub(last.At) <= j.window+j.Rules.Slack // its window
+	if inForce {
 		since = max(0, next-1)
 	}
 
@@ -149,9 +159,14 @@ func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
 
 // opened returns the event that opened the alarm that is open at event i.
 func (j *judge) opened(i int) int {
-	for i > 0 && !j.events[i].opens {
+	for i > 0 {
+		if j.events[i].opens {
+			break
+		}
+
 		i--
 	}
+
 	return i
 }
 
@@ -336,13 +351,18 @@ func (j *judge) aboutReading(d Delivery) {
 // aboutEnd checks one recovery.
 func (j *judge) aboutEnd(d Delivery) {
 	i := j.event(d)
-	switch {
-	case i < 0, !j.events[i].clears:
+	if i < 0 || !j.events[i].clears {
 		j.wrong(d, "its reading ended no alarm")
+		return
+	}
+
+	excluded := j.events[i].excluded
+
+	switch {
 	case !j.by.Resolved:
 		j.wrong(d, "the rule sends none")
-	case d.Excluded != j.events[i].excluded:
-		j.wrong(d, "a condition excludes its reading: %v, and it says: %v", j.events[i].excluded, d.Excluded)
+	case d.Excluded != excluded:
+		j.wrong(d, "a condition excludes its reading: %v, and it says: %v", excluded, d.Excluded)
 	case j.reopened(i, d.Settled):
 		j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
 	}

@@ -226,7 +226,11 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 
 // aboutPartition checks one message about a whole partition, whose fleet is f.
 func (j *judge) aboutPartition(d Delivery, f *fleet) {
-	if !d.Recovery && !f.mayBeDark(d.Deadline, d.At) {
+	if d.Recovery {
+		return
+	}
+
+	if !f.mayBeDark(d.Deadline, d.At) {
 		j.wrong(d, "too many devices of the partition were heard")
 	}
 }
@@ -281,6 +285,8 @@ func (j *judge) aboutLastHeard(d Delivery, begun event) {
 // sent.
 func (j *judge) aboutLateSilence() {
 	told := map[int]time.Time{} // of each silence, when it was first told
+	longest := j.window + j.Rules.Slack + j.bound
+
 	for _, d := range j.kept {
 		i := j.event(d)
 		if d.Recovery || i < 0 {
@@ -288,11 +294,13 @@ func (j *judge) aboutLateSilence() {
 		}
 
 		j.aboutFresh(d, i)
+
 		if _, known := told[i]; !known {
 			told[i] = d.At
 		}
 
-		if since := d.At.Sub(told[i]); since > j.window+j.Rules.Slack+j.bound {
+		since := d.At.Sub(told[i])
+		if since > longest {
 			j.wrong(d, "it was told %v before", since)
 		}
 	}
@@ -305,7 +313,10 @@ func (j *judge) aboutFresh(d Delivery, i int) {
 	}
 
 	fresh := min(max(j.by.Silent/4, 30*time.Second), 5*time.Minute)
-	if again := d.At.Sub(j.events[i+1].At); again > fresh+j.bound {
+	next := j.events[i+1]
+
+	again := d.At.Sub(next.At)
+	if again > fresh+j.bound {
 		j.wrong(d, "the device had been heard again for %v", again)
 	}
 }

@@ -54,10 +54,13 @@ func (l *Log) track(a alarm) *track {
 
 // keep adds what happened to an alarm. One of which there is nothing to know is forgotten.
 func (l *Log) keep(a alarm, t *track, e event) {
-	switch {
-	case e.matters():
+	if e.matters() {
 		t.events = append(t.events, e)
-	case t.idle() && len(t.events) == 0:
+		return
+	}
+
+	isBlank := len(t.events) == 0
+	if isBlank && t.idle() {
 		delete(l.tracks, a)
 	}
 }
@@ -118,7 +121,12 @@ type higher struct{ open, ended bool }
 
 // followLevel has one of the device's alarms follow the reading.
 func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above *higher) {
-	a := alarm{r.Device, rule.Name, level.Name}
+	a := alarm{
+		device: r.Device,
+		rule:   rule.Name,
+		level:  level.Name,
+	}
+
 	if l.tracks[a] == nil && !v.breaching {
 		return // as nearly always
 	}
@@ -161,7 +169,12 @@ func (h *higher) add(open, ended bool) {
 // exclude ends the device's alarms of a rule that does not look at it any more.
 func (l *Log) exclude(rule *Rule, r Reading) {
 	for _, level := range rule.Levels {
-		a := alarm{r.Device, rule.Name, level.Name}
+		a := alarm{
+			device: r.Device,
+			rule:   rule.Name,
+			level:  level.Name,
+		}
+
 		t := l.tracks[a]
 		if t == nil || t.outdates(r) {
 			continue
@@ -186,10 +199,11 @@ func (t *track) change(r Reading, by func()) event {
 
 // began returns when the first reading of an alarm came, zero if the rule keeps none.
 func (t *track) began(rule *Rule) (at time.Time) {
-	if rule.stateful() {
-		at = t.since.hub
+	if !rule.stateful() {
+		return at
 	}
-	return at
+
+	return t.since.hub
 }
 
 // idle reports whether an alarm is normal.
