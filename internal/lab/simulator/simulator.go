@@ -536,17 +536,12 @@ func (s *simulation) delivered(d inbox.Delivery) {
 func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	var running sync.WaitGroup
 	defer running.Wait()
+
 	publishing, stopPublishing := context.WithCancel(context.WithoutCancel(ctx))
 	defer stopPublishing()
-	published := make(chan error, 1)
-	running.Go(func() {
-		err := s.source.Run(publishing, s.publish)
-		if publishing.Err() != nil {
-			err = nil // as asked
-		}
 
-		published <- err
-	})
+	published := make(chan error, 1)
+	running.Go(func() { published <- s.publishAll(publishing) })
 
 	var keys <-chan byte
 	var leaders chan string
@@ -559,12 +554,10 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
-	stopped := ctx.Done()
-	var over, kills <-chan time.Time
-	if s.duration > 0 {
-		over = time.After(s.duration)
-	}
 
+	stopped := ctx.Done()
+	over := after(s.duration)
+	var kills <-chan time.Time
 	if s.kill > 0 {
 		kills = time.Tick(s.kill)
 	}
@@ -619,6 +612,25 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 			over = nil
 		}
 	}
+}
+
+// publishAll has the devices publish until ctx ends, which is no error.
+func (s *simulation) publishAll(ctx context.Context) error {
+	err := s.source.Run(ctx, s.publish)
+	if ctx.Err() != nil {
+		return nil
+	}
+
+	return err
+}
+
+// after returns a channel on which something comes once d is over, nil if d is 0.
+func after(d time.Duration) <-chan time.Time {
+	if d == 0 {
+		return nil
+	}
+
+	return time.After(d)
 }
 
 // press does what a key is for, and reports whether it is to stop.
