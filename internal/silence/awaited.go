@@ -23,12 +23,16 @@ func (w *Watch) Await(since int64) {
 func (w *Watch) await(since int64) {
 	for rule := range w.rules {
 		for _, device := range w.rules[rule].Awaits {
-			w.changed = w.changed || !w.isAwaited(device, rule)
+			if !w.isAwaited(device, rule) {
+				w.changed = true
+			}
+
 			w.roster.Await(device, rule, since)
 		}
 	}
 }
 
+// isAwaited reports whether a rule expects to hear from a device already, or has heard it.
 func (w *Watch) isAwaited(device string, rule int) bool {
 	d := w.roster.Device(device)
 	return d >= 0 && w.roster.Heard(d, rule).Time != 0
@@ -59,6 +63,7 @@ func (w *Watch) owesProof(now time.Time) bool {
 	return w.shares() && now.UnixMilli()-w.provenUntil(now, maxFresh) > saveEvery.Milliseconds()
 }
 
+// shares reports whether a rule has devices that are awaited in this partition or another one.
 func (w *Watch) shares() bool {
 	return slices.ContainsFunc(w.rules, func(r Rule) bool { return r.Shares })
 }
@@ -67,52 +72,85 @@ func (w *Watch) shares() bool {
 // others are overdue but not proven to be. While the partition is dark nothing is said.
 func (w *Watch) lookAwaited(rule int, now time.Time) (unproven bool) {
 	r := &w.rules[rule]
-	if _, dark := w.open[key{rule, w.whole}]; dark || len(r.Awaits) == 0 {
+	if len(r.Awaits) == 0 || w.isOpen(key{rule, w.whole}) {
 		return false
 	}
+
 	until := w.provenUntil(now, Freshness(r.Limit))
 	for device := range w.roster.Len() {
-		h := w.roster.Heard(device, rule)
-		if h.Sequence != roster.Awaited {
+		if w.roster.Heard(device, rule).Sequence != roster.Awaited {
 			continue
 		}
-		name := w.roster.Name(device)
-		since, deadline := w.roster.Silence(rule, h)
-		asked := Asked{Hears: r.Hears, Device: name, Rule: r.Rule, Since: h.Time}
-		s := suspect{asked, 0, deadline}
-		k := key{rule, name}
-		_, open := w.open[k]
-		switch {
-		case h.Quiet == roster.Excluded: // the ledger is older than the roster
-			w.heardElsewhere(k)
-		case now.UnixMilli() < deadline:
-		case w.elsewhere.moved(k, s, now):
-			w.log.Info("a device that was awaited is heard in another partition", zap.String("device", name))
-			w.roster.HeardElsewhere(device, rule)
-			w.changed = true
-			w.heardElsewhere(k)
-		case open:
-		case !w.elsewhere.answered(k, s, now):
-			unproven = true
-		default:
-			told := w.elsewhere.told[asked]
-			deadline = max(deadline, told.Deadline)
-			if min(until, told.Proven) < deadline {
-				unproven = true
-				w.elsewhere.again(now)
-				continue
-			}
-			// its age counts from our own proof: those of others are minutes old
-			w.tell(rule, Silence{Device: name, Since: since, Deadline: deadline, Proven: until})
-		}
+
+		unproven = w.lookAtAwaited(rule, device, now, until) || unproven
 	}
+
 	return unproven
+}
+
+// lookAtAwaited is lookAwaited for one device. Everything until a time was read here, in Unix ms.
+func (w *Watch) lookAtAwaited(rule, device int, now time.Time, until int64) (unproven bool) {
+	h := w.roster.Heard(device, rule)
+	name := w.roster.Name(device)
+	k := key{rule, name}
+	if h.Quiet == roster.Excluded { // the ledger is older than the roster
+		w.heardElsewhere(k)
+		return false
+	}
+
+	since, deadline := w.roster.Silence(rule, h)
+	if now.UnixMilli() < deadline {
+		return false
+	}
+
+	asked := Asked{
+		Hears:  w.rules[rule].Hears,
+		Device: name,
+		Rule:   w.rules[rule].Rule,
+		Since:  h.Time,
+	}
+	s := suspect{asked: asked, deadline: deadline}
+
+	if w.elsewhere.moved(k, s, now) {
+		w.log.Info("a device that was awaited is heard in another partition", zap.String("device", name))
+		w.roster.HeardElsewhere(device, rule)
+		w.changed = true
+		w.heardElsewhere(k)
+		return false
+	}
+
+	if w.isOpen(k) {
+		return false
+	}
+
+	if !w.elsewhere.answered(k, s, now) {
+		return true
+	}
+
+	told := w.elsewhere.told[asked]
+	deadline = max(deadline, told.Deadline)
+	if min(until, told.Proven) < deadline {
+		w.elsewhere.again(now)
+		return true
+	}
+
+	// its age counts from our own proof: those of others are minutes old
+	w.tell(rule, Silence{
+		Device:   name,
+		Since:    since,
+		Deadline: deadline,
+		Proven:   until,
+	})
+
+	return false
 }
 
 // heardElsewhere ends a silence, if there is one, of a device that another partition has heard.
 func (w *Watch) heardElsewhere(k key) {
-	if _, open := w.open[k]; open {
-		delete(w.open, k)
-		w.alarms.Over(k.rule, k.device, w.read)
+	if !w.isOpen(k) {
+		return
 	}
+
+	delete(w.open, k)
+	w.alarms.Over(k.rule, k.device, w.read)
 }

@@ -28,7 +28,8 @@ type elsewhere struct {
 	others   int // partitions that have answered
 }
 
-// A suspect is a device that is overdue. A gap that is read later may put its deadline off: then others are asked again.
+// A suspect is a device that is overdue. A gap that is read later may put its deadline off: then others are asked
+// again.
 type suspect struct {
 	asked    Asked
 	here     int64 // when it was heard in this partition; 0: it is awaited
@@ -58,19 +59,33 @@ func (e *elsewhere) answered(k key, s suspect, now time.Time) bool {
 	return known && was == s && e.told != nil && now.Sub(e.at) < maxFresh
 }
 
+// questions returns the devices to ask other partitions about, none if nothing is unknown, or it is not time for that:
+// then it counts as asked.
 func (e *elsewhere) questions(now time.Time) []Asked {
-	if e.asking || !e.unknown || e.others > 0 && now.Sub(e.at) < elsewhereEvery {
+	if !e.unknown || !e.mayAsk(now) {
 		return nil
 	}
+
 	e.asking = true
 	e.asked = maps.Clone(e.suspects)
 	e.told = nil
 	e.at = now
+
 	all := map[Asked]bool{}
 	for k := range e.asked {
 		all[e.asked[k].asked] = true
 	}
+
 	return slices.Collect(maps.Keys(all))
+}
+
+// mayAsk reports whether it is time to ask other partitions. If there are none, that costs nothing.
+func (e *elsewhere) mayAsk(now time.Time) bool {
+	if e.asking {
+		return false
+	}
+
+	return e.others == 0 || now.Sub(e.at) >= elsewhereEvery
 }
 
 // Answer records what other partitions, of which there are so many, say of the devices that Look asked for; nil if that
@@ -78,6 +93,7 @@ func (e *elsewhere) questions(now time.Time) []Asked {
 func (w *Watch) Answer(told map[Asked]Told, others int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.elsewhere.asking = false
 	w.elsewhere.told = told
 	w.elsewhere.others = others

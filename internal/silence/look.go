@@ -2,6 +2,7 @@ package silence
 
 import (
 	"math"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -21,22 +22,30 @@ type Questions struct {
 func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	unproven := waiting
+
 	clear(w.elsewhere.suspects)
 	w.elsewhere.unknown = false
-	unproven = w.owesProof(now) || unproven
+
+	unproven := w.owesProof(now) || waiting
 	for rule := range w.rules {
 		unproven = w.look(rule, now) || unproven
 		unproven = w.lookAwaited(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
 	}
-	if unproven && !w.asking && !now.Before(w.next) {
-		w.asking, q.Hub = true, true
+
+	if unproven && w.mayAsk(now) {
+		q.Hub = true
+		w.asking = true
 		w.next = now.Add(askEvery)
 	}
+
 	q.Elsewhere = w.elsewhere.questions(now)
+
 	return q
 }
+
+// mayAsk reports whether it is time to ask the hub.
+func (w *Watch) mayAsk(now time.Time) bool { return !w.asking && !now.Before(w.next) }
 
 // A count is how many devices of the partition are not silent by a rule.
 type count struct {
@@ -46,56 +55,127 @@ type count struct {
 	again   int // likewise, since the partition is dark
 }
 
+// A look is one at the devices of the partition by one rule.
+type look struct {
+	rule     int
+	now      time.Time
+	proven   int64        // up to when everything was read, in Unix ms: see Watch.provenUntil
+	dark     roster.Place // since when the partition is dark; zero if it is not
+	count    count
+	overdue  []Silence // that are proven, and have no alarm
+	unproven bool      // others are over, but not proven to be
+}
+
 // look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
 // not proven to be. If most of the partition is not heard it tells of that instead.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
-	r := &w.rules[rule]
-	until := w.provenUntil(now, Freshness(r.Limit))
-	dark := w.open[key{rule, w.whole}]
-	var n count
-	var overdue []Silence
+	l := look{
+		rule:   rule,
+		now:    now,
+		proven: w.provenUntil(now, Freshness(w.rules[rule].Limit)),
+		dark:   w.open[key{rule, w.whole}],
+	}
+
 	// backwards, because one that is forgotten has the last one in its place
 	for device := w.roster.Len() - 1; device >= 0; device-- {
-		h := w.roster.Heard(device, rule)
-		name := w.roster.Name(device)
-		since, deadline := w.roster.Silence(rule, h)
-		suspected := suspect{Asked{Hears: r.Hears, Device: name}, h.Time, deadline}
-		_, open := w.open[key{rule, name}]
-		over := max(until, now.UnixMilli()) >= deadline && !open
-		switch {
-		case h.Time == 0, h.Sequence == roster.Awaited, until >= h.Time+r.Forget.Milliseconds():
-		case until < deadline && now.UnixMilli() < deadline && h.Quiet > until: // nothing is expected of it
-		case over && w.elsewhere.moved(key{rule, name}, suspected, now):
-			w.log.Info("a device is heard in another partition now", zap.String("device", name))
-			w.roster.Forget(device, rule)
-		case until < deadline:
-			n.all++
-			if h.Time >= until-r.Limit.Milliseconds()/2 {
-				n.recent++
-			}
-			if h.Time > dark.Time {
-				n.again++
-			}
-			unproven = unproven || over
-		case open:
-		case w.elsewhere.answered(key{rule, name}, suspected, now):
-			overdue = append(overdue, Silence{name, since, h.Time, deadline, until})
-		default: // it may be heard in another partition
-			n.all++
-			unproven = true
-		}
+		w.lookAt(&l, device)
 	}
-	n.overdue = len(overdue)
-	n.all += n.overdue
-	if w.lookAtAll(rule, n, until) {
-		return unproven
+
+	l.count.overdue = len(l.overdue)
+	l.count.all += l.count.overdue
+	if w.lookAtAll(rule, l.count, l.proven) {
+		return l.unproven
 	}
-	for i := range overdue {
-		w.tell(rule, overdue[len(overdue)-1-i])
+
+	for _, s := range slices.Backward(l.overdue) {
+		w.tell(rule, s)
 	}
-	return unproven
+
+	return l.unproven
 }
 
+// lookAt looks at one device, and forgets it if another partition has heard it.
+func (w *Watch) lookAt(l *look, device int) {
+	h := w.roster.Heard(device, l.rule)
+	since, deadline := w.roster.Silence(l.rule, h)
+	if !w.isWatched(l, h) || l.isQuiet(h, deadline) {
+		return
+	}
+
+	rule := &w.rules[l.rule]
+	name := w.roster.Name(device)
+	k := key{l.rule, name}
+	s := suspect{
+		asked:    Asked{Hears: rule.Hears, Device: name},
+		here:     h.Time,
+		deadline: deadline,
+	}
+	open := w.isOpen(k)
+	over := l.isOver(deadline) && !open
+
+	if over && w.elsewhere.moved(k, s, l.now) {
+		w.log.Info("a device is heard in another partition now", zap.String("device", name))
+		w.roster.Forget(device, l.rule)
+		return
+	}
+
+	if l.proven < deadline {
+		l.expect(h, rule.Limit)
+		l.unproven = l.unproven || over
+		return
+	}
+
+	if open {
+		return
+	}
+
+	if !w.elsewhere.answered(k, s, l.now) { // it may be heard in another partition
+		l.count.all++
+		l.unproven = true
+		return
+	}
+
+	l.overdue = append(l.overdue, Silence{
+		Device:   name,
+		Since:    since,
+		Heard:    h.Time,
+		Deadline: deadline,
+		Proven:   l.proven,
+	})
+}
+
+// isWatched reports whether a device, of which h is the last event, was heard, and not so long ago that it is
+// forgotten.
+func (w *Watch) isWatched(l *look, h roster.Heard) bool {
+	if h.Time == 0 || h.Sequence == roster.Awaited {
+		return false
+	}
+
+	return l.proven < h.Time+w.rules[l.rule].Forget.Milliseconds()
+}
+
+// isOver reports whether a deadline is over: what is proven may be ahead of our clock.
+func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMilli()) >= deadline }
+
+// isQuiet reports whether nothing is expected of a device before its deadline, because its last event h allows that.
+func (l *look) isQuiet(h roster.Heard, deadline int64) bool {
+	return !l.isOver(deadline) && h.Quiet > l.proven
+}
+
+// expect counts a device, of which h is the last event, as one that is not silent.
+func (l *look) expect(h roster.Heard, limit time.Duration) {
+	l.count.all++
+
+	if h.Time >= l.proven-limit.Milliseconds()/2 {
+		l.count.recent++
+	}
+
+	if h.Time > l.dark.Time {
+		l.count.again++
+	}
+}
+
+// tell tells of a silence, which has an alarm from now on, unless the alarms say that it has none.
 func (w *Watch) tell(rule int, s Silence) {
 	if w.alarms.Fell(rule, s) {
 		w.open[key{rule, s.Device}] = s.Since
@@ -113,29 +193,59 @@ const (
 func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	whole := key{rule, w.whole}
 	dark, is := w.open[whole]
+	if !is {
+		return w.fallsDark(rule, n, until)
+	}
+
 	switch {
-	case !is:
-		if n.overdue == 0 || n.all-1 < darkDevices || n.recent*4 >= n.all-1 {
-			return false
-		}
-		last := roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)}
-		deadline := min(last.Time+w.rules[rule].Limit.Milliseconds(), until)
-		w.tell(rule, Silence{w.whole, last, last.Time, deadline, until})
-		return true
 	case until == 0:
 		return true
-	case n.again > 0 && n.again*2 >= n.all:
+
+	case n.isLight():
 		delete(w.open, whole)
 		w.alarms.Over(rule, w.whole, w.read)
-		w.roster.Restart(rule, roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)})
+		w.roster.Restart(rule, w.lastRead())
 		return true
+
 	case n.all == 0, until >= dark.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
 		delete(w.open, whole)
 		w.alarms.Forgotten(rule, w.whole, until)
-	default:
-		return true
+		return false
 	}
-	return false
+
+	return true
+}
+
+// fallsDark reports whether the partition is dark now, and tells of it.
+func (w *Watch) fallsDark(rule int, n count, until int64) bool {
+	if !n.isDark() {
+		return false
+	}
+
+	last := w.lastRead()
+	w.tell(rule, Silence{
+		Device:   w.whole,
+		Since:    last,
+		Heard:    last.Time,
+		Deadline: min(last.Time+w.rules[rule].Limit.Milliseconds(), until),
+		Proven:   until,
+	})
+
+	return true
+}
+
+// isDark reports whether a device is overdue, and so few others were heard lately that the partition is dark.
+func (n count) isDark() bool {
+	others := n.all - 1
+	return n.overdue > 0 && others >= darkDevices && n.recent*4 < others
+}
+
+// isLight reports whether so many devices are heard again that the partition is dark no more.
+func (n count) isLight() bool { return n.again > 0 && n.again*2 >= n.all }
+
+// lastRead returns the place of the last event that was read.
+func (w *Watch) lastRead() roster.Place {
+	return roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)}
 }
 
 // forgetSilent forgets devices that have been silent for too long by a rule, and ends their silences. It reports
@@ -143,31 +253,49 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 	until := w.provenUntil(now, maxFresh)
 	forget := w.rules[rule].Forget.Milliseconds()
+
 	for device := w.roster.Len() - 1; device >= 0; device-- {
 		h := w.roster.Heard(device, rule)
+
 		switch {
 		case h.Time == 0, h.Sequence == roster.Awaited:
 		case until >= h.Time+forget:
-			name := w.roster.Name(device)
-			w.log.Info("a device has been silent for so long that it is no longer watched",
-				zap.String("device", name), zap.String("rule", w.rules[rule].Rule), zap.Time("heard", time.UnixMilli(h.Time).UTC()))
-			w.forgotten(rule, name, until)
-			if w.roster.Forget(device, rule) {
-				w.alarms.Unwatched(name, false)
-			}
+			w.forget(rule, device, until)
 		default:
 			unproven = unproven || now.UnixMilli() >= h.Time+forget
 		}
 	}
+
 	return unproven
+}
+
+// forget has a rule expect nothing more of a device, of which nothing came until a time, in Unix ms.
+func (w *Watch) forget(rule, device int, proven int64) {
+	name := w.roster.Name(device)
+	heard := w.roster.Heard(device, rule).Time
+
+	w.log.Info(
+		"a device has been silent for so long that it is no longer watched",
+		zap.String("device", name),
+		zap.String("rule", w.rules[rule].Rule),
+		zap.Time("heard", time.UnixMilli(heard).UTC()),
+	)
+
+	w.forgotten(rule, name, proven)
+	if w.roster.Forget(device, rule) {
+		w.alarms.Unwatched(name, false)
+	}
 }
 
 // forgotten ends the silence of a device, if it has one.
 func (w *Watch) forgotten(rule int, device string, proven int64) {
-	if _, open := w.open[key{rule, device}]; open {
-		delete(w.open, key{rule, device})
-		w.alarms.Forgotten(rule, device, proven)
+	k := key{rule, device}
+	if !w.isOpen(k) {
+		return
 	}
+
+	delete(w.open, k)
+	w.alarms.Forgotten(rule, device, proven)
 }
 
 // Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and the
@@ -175,30 +303,40 @@ func (w *Watch) forgotten(rule int, device string, proven int64) {
 func (w *Watch) Forget(name string) (read int64, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	if !w.begun || w.roster.Device(name) < 0 {
 		return 0, false
 	}
+
 	for rule := range w.rules {
 		w.forgotten(rule, name, time.Now().UnixMilli())
 	}
+
 	w.roster.Remove(name)
 	w.alarms.Unwatched(name, true)
 	w.written = time.Time{} // the roster is written soon
 	w.changed = true
 	w.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
+
 	return w.read.Sequence, true
 }
 
 // forgetAgain has the roster, which a former owner may have written late, know nothing of devices that were removed and
 // not heard since.
 func (w *Watch) forgetAgain(removed map[string]int64) {
-	w.removed, w.removedUpTo = removed, 0
+	w.removed = removed
+	w.removedUpTo = 0
+
 	for name, sequence := range removed {
 		w.removedUpTo = max(w.removedUpTo, sequence)
-		if device := w.roster.Device(name); device >= 0 && w.last(device) <= sequence {
-			w.roster.Remove(name)
-			w.alarms.Unwatched(name, true)
+
+		device := w.roster.Device(name)
+		if device < 0 || w.last(device) > sequence {
+			continue
 		}
+
+		w.roster.Remove(name)
+		w.alarms.Unwatched(name, true)
 	}
 }
 
@@ -208,6 +346,7 @@ func (w *Watch) last(device int) int64 {
 	for rule := range w.rules {
 		last = max(last, w.roster.Heard(device, rule).Sequence)
 	}
+
 	return last
 }
 
@@ -216,7 +355,9 @@ func (w *Watch) wasRemoved(e *telemetry.Event) bool {
 	if e.Sequence > w.removedUpTo {
 		return false
 	}
+
 	sequence, removed := w.removed[e.Device]
+
 	return removed && e.Sequence <= sequence
 }
 
@@ -225,23 +366,38 @@ func (w *Watch) wasRemoved(e *telemetry.Event) bool {
 func (w *Watch) Next(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	next := int64(math.MaxInt64/1000) - clockMargin.Milliseconds()
+
+	next := never
 	for device := range w.roster.Len() {
 		for rule := range w.rules {
-			h := w.roster.Heard(device, rule)
-			if h.Time == 0 {
-				continue
-			}
-			if h.Sequence != roster.Awaited {
-				next = min(next, h.Time+w.rules[rule].Forget.Milliseconds())
-			}
-			if _, open := w.open[key{rule, w.roster.Name(device)}]; !open {
-				_, deadline := w.roster.Silence(rule, h)
-				next = min(next, deadline)
-			}
+			next = min(next, w.nextOf(device, rule))
 		}
 	}
+
 	return max(next, now) + clockMargin.Milliseconds()
+}
+
+// never is later than any time, in Unix ms, and clockMargin may be added to it.
+const never = math.MaxInt64/1000 - int64(clockMargin/time.Millisecond)
+
+// nextOf returns when a device may be silent or forgotten by a rule, in Unix ms.
+func (w *Watch) nextOf(device, rule int) int64 {
+	h := w.roster.Heard(device, rule)
+	next := never
+	if h.Time == 0 {
+		return next
+	}
+
+	if h.Sequence != roster.Awaited {
+		next = min(next, h.Time+w.rules[rule].Forget.Milliseconds())
+	}
+
+	if !w.isOpen(key{rule, w.roster.Name(device)}) {
+		_, deadline := w.roster.Silence(rule, h)
+		next = min(next, deadline)
+	}
+
+	return next
 }
 
 // Settling is how long after the last event a silence can be proven without the hub.

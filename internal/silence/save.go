@@ -3,6 +3,8 @@ package silence
 import (
 	"context"
 	"time"
+
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -19,39 +21,62 @@ type Saved struct {
 
 // Save writes the roster, if it is time for that, or if this is the last time.
 func (w *Watch) Save(ctx context.Context, last bool) Saved {
+	content, read := w.toSave(last)
+	if content == nil {
+		return Saved{}
+	}
+
+	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
+	defer cancel()
+	err := w.file.Write(ctx, content)
+
 	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	if err != nil {
+		w.changed = true
+		return Saved{Err: err, Needed: !w.found, Wrote: true}
+	}
+
+	w.kept = read
+	w.found = w.found || read.Offset != "" // until then the next owner cannot go on from it
+
+	return Saved{Needed: !w.found, Wrote: true}
+}
+
+// toSave returns what Save writes, and up to where that was read; nil if nothing is to be written.
+func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
 	now := time.Now()
 	proven := int64(0) // unless others need to know
 	if w.shares() {
 		proven = w.provenUntil(now, maxFresh)
 	}
 
-	nothing := w.read == w.kept && !w.changed && proven-w.roster.Proven < saveEvery.Milliseconds()
-	if nothing || !last && w.found && now.Sub(w.written) < saveEvery {
-		w.mu.Unlock()
-		return Saved{}
+	if !w.isWorthSaving(proven) || !last && !w.maySave(now) {
+		return nil, read
 	}
 
 	w.roster.Proven = max(w.roster.Proven, proven)
 	w.changed = false
-	read := w.read
-	if r := w.roster; read.Offset != "" && !read.NotAfter(r.Position) {
-		r.Position = read
-	}
-	content := w.roster.Encode()
 	w.written = now
-	w.mu.Unlock()
-
-	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
-	defer cancel()
-	err := w.file.Write(ctx, content)
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if err == nil {
-		w.kept = read
-		w.found = w.found || read.Offset != "" // until then the next owner cannot go on from it
-	} else {
-		w.changed = true
+	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
+		w.roster.Position = w.read
 	}
-	return Saved{Err: err, Needed: !w.found, Wrote: true}
+
+	return w.roster.Encode(), w.read
 }
+
+// isWorthSaving reports whether there is more to know than when the roster was last written.
+func (w *Watch) isWorthSaving(proven int64) bool {
+	if w.changed || w.read != w.kept {
+		return true
+	}
+
+	return proven-w.roster.Proven >= saveEvery.Milliseconds()
+}
+
+// maySave reports whether it is time to write the roster: at once if there is none in the store.
+func (w *Watch) maySave(now time.Time) bool { return !w.found || now.Sub(w.written) >= saveEvery }

@@ -120,10 +120,22 @@ type Proof struct {
 }
 
 // New returns a Watch for at least one rule. whole is what alarms about the whole partition have for a device.
-func New(rules []Rule, alarms Alarms, whole string, file *roster.File, log *zap.Logger) *Watch {
+func New(
+	rules []Rule,
+	alarms Alarms,
+	whole string,
+	file *roster.File,
+	log *zap.Logger,
+) *Watch {
 	return &Watch{
-		rules: rules, alarms: alarms, whole: whole, file: file, log: log, roster: roster.New(columns(rules)),
-		open: map[key]roster.Place{}, elsewhere: elsewhere{suspects: map[key]suspect{}},
+		rules:     rules,
+		alarms:    alarms,
+		whole:     whole,
+		file:      file,
+		log:       log,
+		roster:    roster.New(columns(rules)),
+		open:      map[key]roster.Place{},
+		elsewhere: elsewhere{suspects: map[key]suspect{}},
 	}
 }
 
@@ -132,6 +144,7 @@ func columns(rules []Rule) []roster.Column {
 	for i := range rules {
 		all[i] = rules[i].Column
 	}
+
 	return all
 }
 
@@ -152,21 +165,29 @@ func (w *Watch) Load(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+
 	if store.After(now) {
 		now = store
 	}
+
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.taken, w.written = millis(now), time.Now()
+
+	w.taken = millis(now)
+	w.written = time.Now()
+
 	switch {
 	case r != nil:
-		w.roster, w.found = r.With(columns(w.rules), w.taken), r.Position.Offset != ""
+		w.roster = r.With(columns(w.rules), w.taken)
+		w.found = r.Position.Offset != ""
+
 	case why != nil:
 		w.log.Error(
 			"the roster of devices cannot be used: devices that are silent now are unknown until they are heard again",
 			zap.Error(why),
 		)
 	}
+
 	return nil
 }
 
@@ -188,13 +209,37 @@ type Ended struct {
 // life of it. Begin returns where reading has to begin, which is start or before it, and the silences that have
 // ended: a former owner that did not know of the alarm has read that.
 func (w *Watch) Begin(
-	start telemetry.Position, open []Open, removed map[string]int64,
+	start telemetry.Position,
+	open []Open,
+	removed map[string]int64,
 ) (from telemetry.Position, ended []Ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
+	w.readAfter(start)
+	w.begun = true
+	w.forgetAgain(removed)
+	w.await(w.taken)
+	w.learnAll(open)
+
+	for _, o := range open {
+		if at, is := w.resume(o); is {
+			ended = append(ended, Ended{o, at})
+		}
+	}
+
+	w.awaitNoMore()
+
+	return w.read, ended
+}
+
+// readAfter decides where reading begins so that it ends at start or after it: where the roster is, if that is not too
+// long before start, else at start. Then what the roster lacks raises its floors.
+func (w *Watch) readAfter(start telemetry.Position) {
 	r := w.roster
 	w.read = start
 	floor := roster.Place{Sequence: start.Sequence, Time: w.taken}
+
 	switch {
 	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
 		r.Rebase(start)
@@ -202,37 +247,42 @@ func (w *Watch) Begin(
 			floor.Sequence = -1
 		}
 		r.Raise(floor)
+
 	case start.NotAfter(r.Position):
+
 	case !start.Time.IsZero() && start.Time.Sub(r.Position.Time) <= maxReplay:
 		w.read = r.Position
+
 	default: // nobody will hear what lies between
 		r.Position = start
 		r.Raise(floor)
 	}
+
 	if w.read.Offset != "" {
 		w.expected = w.read.Sequence + 1
 	}
+}
 
-	w.begun = true
-	w.forgetAgain(removed)
-	w.await(w.taken)
+// learnAll has the roster know of the devices of all silences: first by their own rules, then by those that hear the
+// same, because each rule goes by its own silence if it has one.
+func (w *Watch) learnAll(open []Open) {
 	for _, o := range open {
 		w.learn(o, o.Rule)
 	}
+
 	for _, o := range open {
-		for rule := range w.rules {
-			if w.rules[rule].Same(w.rules[o.Rule].Column) {
-				w.learn(o, rule)
-			}
+		w.learnForSame(o)
+	}
+}
+
+// learnForSame is learn for each rule that hears the same as that of a silence.
+func (w *Watch) learnForSame(o Open) {
+	of := w.rules[o.Rule].Column
+	for rule := range w.rules {
+		if w.rules[rule].Same(of) {
+			w.learn(o, rule)
 		}
 	}
-	for _, o := range open {
-		if at, is := w.resume(o); is {
-			ended = append(ended, Ended{o, at})
-		}
-	}
-	w.awaitNoMore()
-	return w.read, ended
 }
 
 // learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
@@ -241,24 +291,42 @@ func (w *Watch) learn(o Open, rule int) {
 	if o.Device == w.whole {
 		return
 	}
-	if device := w.roster.Add(o.Device); device >= 0 && w.roster.Heard(device, rule).Time == 0 {
-		w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
+
+	device := w.roster.Add(o.Device)
+	if device < 0 || w.roster.Heard(device, rule).Time != 0 {
+		return
 	}
+
+	w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
 }
 
 // resume goes on with a silence, unless its device was heard since, at a place.
 func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
+	if at, ended = w.heardSince(o); ended {
+		return at, true
+	}
+
+	w.open[key{o.Rule, o.Device}] = o.Since
+
+	return roster.Place{}, false
+}
+
+// heardSince reports whether the roster has an event of a silence's device after what the silence is about, and where
+// that is. Of the whole partition it has none.
+func (w *Watch) heardSince(o Open) (at roster.Place, heard bool) {
 	if o.Device == w.whole {
-		w.open[key{o.Rule, o.Device}] = o.Since
 		return roster.Place{}, false
 	}
-	if device := w.roster.Device(o.Device); device >= 0 {
-		if h := w.roster.Heard(device, o.Rule); h.Sequence > o.Since.Sequence {
-			return roster.Place{Sequence: h.Sequence, Time: h.Time}, true
-		}
+
+	device := w.roster.Device(o.Device)
+	if device < 0 {
+		return roster.Place{}, false
 	}
-	w.open[key{o.Rule, o.Device}] = o.Since
-	return roster.Place{}, false
+
+	h := w.roster.Heard(device, o.Rule)
+	at = roster.Place{Sequence: h.Sequence, Time: h.Time}
+
+	return at, h.Sequence > o.Since.Sequence
 }
 
 // Lock begins a batch of events, of which each is heard by Hear. Unlock ends it.
@@ -269,41 +337,72 @@ func (w *Watch) Unlock() { w.mu.Unlock() }
 // life if counts is true; quiet is until when it says that the device is allowed to be silent, in Unix ms. It reports
 // whether there is room for the device. It is called between Lock and Unlock, takes no lock and allocates nothing,
 // unless the device was not known or has an alarm.
-func (w *Watch) Hear(e *telemetry.Event, hash uint64, found []telemetry.Found, counts bool, quiet int64) (room bool) {
+func (w *Watch) Hear(
+	e *telemetry.Event,
+	hash uint64,
+	found []telemetry.Found,
+	counts bool,
+	quiet int64,
+) (room bool) {
 	before := w.read
 	w.follow(e)
 	w.read = e.Position
 	if !counts || w.wasRemoved(e) {
 		return true
 	}
+
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
 	for i := range w.rules {
-		if field := w.rules[i].Field; field >= 0 && found[field].Reason != telemetry.ReasonOK {
+		if !w.rules[i].counts(found) {
 			continue
 		}
+
 		if device < 0 {
-			if device = w.number(e.Device, hash); device < 0 {
-				return false
-			}
+			device = w.number(e.Device, hash)
 		}
+
+		if device < 0 {
+			return false
+		}
+
 		says := w.rules[i].says(e, found)
-		h.Quiet = quiet
-		if says == Excluded || says == Nothing && !w.roster.Heard(device, i).Expected() {
-			h.Quiet = roster.Excluded
-		}
+		h.Quiet = w.quiet(device, i, says, quiet)
 		w.roster.Hear(device, i, h)
 		if len(w.open) > 0 && w.ends(i, e) {
 			w.end(i, e, found, before, says)
 		}
 	}
+
 	return true
 }
 
+// counts reports whether an event in which the decoder found found is a sign of life for the rule.
+func (r *Rule) counts(found []telemetry.Found) bool {
+	return r.Field < 0 || found[r.Field].Reason == telemetry.ReasonOK
+}
+
+// quiet returns the roster.Heard.Quiet of a device by a rule after an event that says so: until, which the event has,
+// unless the rule expects nothing of the device.
+func (w *Watch) quiet(device, rule int, says Says, until int64) int64 {
+	excluded := says == Excluded
+	if says == Nothing {
+		excluded = !w.roster.Heard(device, rule).Expected()
+	}
+
+	if excluded {
+		return roster.Excluded
+	}
+
+	return until
+}
+
+// says is Rule.Says, or what it is without that.
 func (r *Rule) says(e *telemetry.Event, found []telemetry.Found) Says {
 	if r.Says == nil {
 		return Expected
 	}
+
 	return r.Says(e, found)
 }
 
@@ -312,59 +411,102 @@ func (w *Watch) number(name string, hash uint64) int {
 	if device := w.roster.Find(name, hash); device >= 0 {
 		return device
 	}
+
 	return w.roster.Add(name)
 }
 
-// follow notices that events are missing before e. The number that an undecodable message claims proves nothing, but
-// that some may be.
+// follow notices that events are missing before e.
 func (w *Watch) follow(e *telemetry.Event) {
-	at := millis(e.Enqueued)
-	missing := w.expected > 0 && e.Sequence > w.expected
-	from := millis(w.read.Time)
+	at := roster.Place{Sequence: e.Sequence, Time: millis(e.Enqueued)}
+
 	switch {
 	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
-		w.roster.Raise(roster.Place{Sequence: e.Sequence, Time: at})
-		w.expected = max(w.expected, e.Sequence+1)
-		w.until = max(w.until, at)
+		w.roster.Raise(at)
+		w.reach(at)
+
 	case e.Undecodable == "":
-		if !w.read.Time.IsZero() {
-			w.dawn(from, roster.Place{Sequence: e.Sequence, Time: at})
-		}
-		switch {
-		case missing:
-			w.roster.Miss(from, roster.Place{Sequence: e.Sequence, Time: at})
-		case w.expected == 0 && e.Sequence > 1: // what a device sent that is awaited may have expired before anybody read it
-			w.roster.Miss(w.taken, roster.Place{Sequence: e.Sequence, Time: at})
-		}
-		w.expected = max(w.expected, e.Sequence+1)
-		w.until = max(w.until, at)
-	case missing && !e.Enqueued.IsZero():
-		w.roster.Miss(from, roster.Place{Sequence: w.expected, Time: at})
-		fallthrough
-	case w.expected > 0:
-		w.expected++
+		w.followNumbered(at)
+		w.reach(at)
+
+	default:
+		w.followUndecodable(e, at)
 	}
+}
+
+// reach notes that the next event has a higher number than that at a place.
+func (w *Watch) reach(at roster.Place) {
+	w.expected = max(w.expected, at.Sequence+1)
+	w.until = max(w.until, at.Time)
+}
+
+// followNumbered is follow for an event at a place, whose number is certain.
+func (w *Watch) followNumbered(at roster.Place) {
+	from := millis(w.read.Time)
+	if !w.read.Time.IsZero() {
+		w.dawn(from, at)
+	}
+
+	switch {
+	case w.expected > 0 && at.Sequence > w.expected:
+		w.roster.Miss(from, at)
+
+	case w.expected == 0 && at.Sequence > 1: // what a device sent that is awaited may have expired before anybody read it
+		w.roster.Miss(w.taken, at)
+	}
+}
+
+// followUndecodable is follow for an undecodable message: the number that it claims proves nothing, but that some may
+// be missing.
+func (w *Watch) followUndecodable(e *telemetry.Event, at roster.Place) {
+	if w.expected <= 0 {
+		return
+	}
+
+	if at.Sequence > w.expected && !e.Enqueued.IsZero() {
+		w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
+	}
+
+	w.expected++
 }
 
 // dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent:
 // it was the way to the hub that was down, not each of its devices.
 func (w *Watch) dawn(from int64, at roster.Place) {
 	for rule := range w.rules {
-		_, dark := w.open[key{rule, w.whole}]
-		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && !dark && w.expects(rule) > darkDevices {
+		if w.wasDown(rule, at.Time-from) {
 			w.roster.Restart(rule, at)
 		}
 	}
 }
 
+// wasDown reports whether nothing has come for a time, in ms, that is too long by a rule for all of its devices. While
+// the partition is dark that is known, and of few devices it says nothing.
+func (w *Watch) wasDown(rule int, nothing int64) bool {
+	if nothing < w.rules[rule].Limit.Milliseconds() || w.isOpen(key{rule, w.whole}) {
+		return false
+	}
+
+	return w.expects(rule) > darkDevices
+}
+
+// isOpen reports whether a silence has an alarm.
+func (w *Watch) isOpen(k key) bool {
+	_, open := w.open[k]
+	return open
+}
+
 // expects returns how many devices are watched by a rule and have no alarm.
 func (w *Watch) expects(rule int) (n int) {
 	for device := range w.roster.Len() {
-		_, open := w.open[key{rule, w.roster.Name(device)}]
-		if !open && w.roster.Heard(device, rule).Expected() {
+		if w.isOpen(key{rule, w.roster.Name(device)}) {
+			continue
+		}
+
+		if w.roster.Heard(device, rule).Expected() {
 			n++
 		}
 	}
+
 	return n
 }
 
@@ -374,13 +516,21 @@ func (w *Watch) ends(rule int, e *telemetry.Event) bool {
 	return open && e.Sequence > since.Sequence
 }
 
-// end ends the silence of e's device by a rule.
-func (w *Watch) end(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position, says Says) {
+// end ends the silence of e's device by a rule. before is the position of the event before e, and says what e says of
+// the rule.
+func (w *Watch) end(
+	rule int,
+	e *telemetry.Event,
+	found []telemetry.Found,
+	before telemetry.Position,
+	says Says,
+) {
 	delete(w.open, key{rule, e.Device})
 	if says == Excluded {
 		w.alarms.Excluded(rule, e, found, before)
 		return
 	}
+
 	w.alarms.Heard(rule, e.Device, before, e.Position)
 }
 
@@ -398,24 +548,48 @@ func (w *Watch) Proven(limit time.Duration, deadline int64) bool {
 
 // provenUntil returns the time, in Unix ms, up to which every event that the hub has taken, or will take, was
 // read: of proofs that are younger than fresh the later one. It is 0 if there is none.
-func (w *Watch) provenUntil(now time.Time, fresh time.Duration) (until int64) {
-	if now.UnixMilli()-w.until < fresh.Milliseconds() {
-		until = w.until - eventMargin.Milliseconds()
+func (w *Watch) provenUntil(now time.Time, fresh time.Duration) int64 {
+	return max(0, w.provenByEvents(now, fresh), w.provenByHub(now, fresh))
+}
+
+// provenByEvents is provenUntil by the times of the events that were read.
+func (w *Watch) provenByEvents(now time.Time, fresh time.Duration) int64 {
+	if now.UnixMilli()-w.until >= fresh.Milliseconds() {
+		return 0
 	}
-	// Both of our clocks: the monotonic one stands still while the machine is suspended.
-	young := now.Sub(w.asked.At) < fresh && now.Round(0).Sub(w.asked.At.Round(0)) < fresh
-	all := w.read.Offset != "" && w.asked.Sequence == w.read.Sequence &&
-		w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli()
-	if young && (all || w.read.Offset == "" && w.asked.Sequence < 0) { // or there has never been an event
-		until = max(until, w.asked.Until-clockMargin.Milliseconds())
+
+	return w.until - eventMargin.Milliseconds()
+}
+
+// provenByHub is provenUntil by what the hub said.
+func (w *Watch) provenByHub(now time.Time, fresh time.Duration) int64 {
+	if !w.asked.isYoung(now, fresh) || !w.hasReadAll() {
+		return 0
 	}
-	return max(until, 0)
+
+	return w.asked.Until - clockMargin.Milliseconds()
+}
+
+// isYoung reports whether p is younger than fresh by both of our clocks: the monotonic one stands still while the
+// machine is suspended.
+func (p *Proof) isYoung(now time.Time, fresh time.Duration) bool {
+	return now.Sub(p.At) < fresh && now.Round(0).Sub(p.At.Round(0)) < fresh
+}
+
+// hasReadAll reports whether the last event of the partition, as the hub said, was read.
+func (w *Watch) hasReadAll() bool {
+	if w.read.Offset == "" {
+		return w.asked.Sequence < 0 // there has never been an event
+	}
+
+	return w.asked.Sequence == w.read.Sequence && w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli()
 }
 
 // Prove records what the hub said, nil if it did not answer.
 func (w *Watch) Prove(p *Proof) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.asking = false
 	if p != nil {
 		w.asked = *p
@@ -426,6 +600,12 @@ func (w *Watch) Prove(p *Proof) {
 func (w *Watch) ProveAll(now time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+
 	w.asking = false
-	w.asked = Proof{At: now, Until: now.UnixMilli(), Sequence: w.read.Sequence, Enqueued: w.read.Time}
+	w.asked = Proof{
+		At:       now,
+		Until:    now.UnixMilli(),
+		Sequence: w.read.Sequence,
+		Enqueued: w.read.Time,
+	}
 }

@@ -326,11 +326,11 @@ var bugs = []bug{
 	},
 	{
 		"after a gap of all devices each is silent", "internal/silence/watch.go",
-		"		if !w.read.Time.IsZero() {", "		if !w.read.Time.IsZero() && !PLANTED {",
+		"	if !w.read.Time.IsZero() {", "	if !w.read.Time.IsZero() && !PLANTED {",
 	},
 	{
 		"a partition is never dark", "internal/silence/look.go",
-		"		if n.overdue == 0 ||", "		if PLANTED || n.overdue == 0 ||",
+		"	return n.overdue > 0 &&", "	return !PLANTED && n.overdue > 0 &&",
 	},
 	{
 		"mute times are not looked at", "internal/partition/evaluator.go",
