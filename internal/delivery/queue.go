@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
@@ -28,6 +29,12 @@ type queue struct {
 func (q *queue) waiting() int {
 	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[failed].Len()
 }
+
+// isReady reports whether a delivery waits for its turn.
+func (q *queue) isReady() bool { return q.lines[ready].Len() > 0 }
+
+// mayGo reports whether a delivery waits for its turn, or to be tried again in it.
+func (q *queue) mayGo() bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }
 
 // due reports whether the first delivery of a state whose keys are times is due.
 func (q *queue) due(s state, now time.Duration) bool {
@@ -115,6 +122,43 @@ func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
 	q.lines[d.state].remove(d)
 	d.cause = why
 	q.push(d, givenUp, WaitDeadLetter, int64(now))
+}
+
+// least returns the oldest delivery of those that matter least, of the first state in which any wait to be sent. There
+// must be one.
+func (q *queue) least() *delivery {
+	line := pausing
+
+	switch {
+	case q.isReady():
+		line = ready
+	case q.lines[failed].Len() > 0:
+		line = failed
+	}
+
+	return slices.MaxFunc(q.lines[line].all, byLeast)
+}
+
+// byLeast orders deliveries by how soon they are given up, the first of all last.
+func byLeast(a, b *delivery) int {
+	return cmp.Or(
+		cmp.Compare(a.class(), b.class()),
+		cmp.Compare(b.since, a.since),
+	)
+}
+
+// waitingSince returns the deliveries that wait for the receiver and could be sent at a time, in Unix µs by the hub's clock,
+// or before it.
+func (q *queue) waitingSince(oldest int64) (old []*delivery) {
+	for _, s := range [...]state{ready, failed} {
+		for _, d := range q.lines[s].all {
+			if d.since <= oldest {
+				old = append(old, d)
+			}
+		}
+	}
+
+	return old
 }
 
 // oldestAllowed returns the time, in Unix µs by the hub's clock, at or before which a

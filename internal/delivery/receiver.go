@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -59,6 +58,21 @@ func (r *receiver) open(o *Outbox) *queue {
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
 	now := r.now()
+	r.ripen(now)
+
+	for r.start(now) {
+	}
+
+	r.shed(now)
+
+	for r.mayWrite(now) && r.startLetter(now) {
+	}
+
+	r.setTimer(now)
+}
+
+// ripen makes the deliveries ready whose time has come.
+func (r *receiver) ripen(now time.Duration) {
 	for _, q := range r.queues {
 		for _, s := range [...]state{pausing, awaitsWindow} {
 			for q.due(s, now) {
@@ -66,32 +80,37 @@ func (r *receiver) dispatch() {
 			}
 		}
 	}
+}
 
-	for r.start(now) {
+// startLetter starts an attempt about the next dead letter, if one is due.
+func (r *receiver) startLetter(now time.Duration) bool {
+	q := r.takeTurn(func(q *queue) bool { return q.due(givenUp, now) })
+	if q == nil {
+		return false
 	}
-	r.shed(now)
-	for r.mayWrite(now) {
-		q := r.takeTurn(func(q *queue) bool { return q.due(givenUp, now) })
-		if q == nil {
-			break
+
+	r.writing++
+	d := q.take(givenUp)
+	probe := d.letter == nil && r.store.probed()
+	r.probing = r.probing || probe
+
+	q.box.work.Go(func() {
+		if d.letter == nil {
+			q.try(d, probe, nil)
+		} else {
+			q.follow(d, q.writeLetter(d))
 		}
 
-		r.writing++
-		d := q.take(givenUp)
-		probe := d.letter == nil && r.store.probed()
-		r.probing = r.probing || probe
-		q.box.work.Go(func() {
-			if d.letter == nil {
-				q.try(d, probe, nil)
-			} else {
-				q.follow(d, q.writeLetter(d))
-			}
+		r.letterDone()
+	})
 
-			r.letterDone()
-		})
-	}
+	return true
+}
 
-	r.setTimer(now)
+// A chosen is a delivery for the next message, and its queue.
+type chosen struct {
+	q *queue
+	d *delivery
 }
 
 // start starts the next message, if one may go now.
@@ -101,26 +120,8 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 
-	type chosen struct {
-		q *queue
-		d *delivery
-	}
-
-	var together []chosen
-	most, probe := 1, r.probed()
-	for len(together) < most {
-		q, from := r.next(now)
-		if q == nil || len(together) > 0 && q.lines[from].first().alone {
-			break
-		}
-
-		d := q.take(from)
-		together = append(together, chosen{q, d})
-		if len(together) == 1 && !d.alone && !probe {
-			most = max(most, r.Limits.Batch)
-		}
-	}
-
+	probe := r.probed()
+	together := r.choose(now, probe)
 	if len(together) == 0 {
 		return false
 	}
@@ -129,7 +130,13 @@ func (r *receiver) start(now time.Duration) bool {
 	r.sending += len(together)
 	r.probing = r.probing || probe
 	r.pace.Begin(now, full)
-	g := &group{Message: pace.NewMessage(r.Notifier, len(together)), size: len(together), began: now, left: len(together)}
+
+	g := &group{
+		Message: pace.NewMessage(r.Notifier, len(together)),
+		size:    len(together),
+		began:   now,
+		left:    len(together),
+	}
 	for _, c := range together {
 		c.q.box.work.Go(func() { c.q.try(c.d, probe, g) })
 	}
@@ -137,15 +144,44 @@ func (r *receiver) start(now time.Duration) bool {
 	return true
 }
 
+// choose takes the deliveries that go in the next message; none if none may be attempted now. A probe is one delivery.
+func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
+	q, from := r.next(now)
+	if q == nil {
+		return nil
+	}
+
+	first := q.take(from)
+	together = append(together, chosen{q, first})
+	if first.alone || probe {
+		return together
+	}
+
+	for len(together) < r.Limits.Batch {
+		q, from := r.next(now)
+		if q == nil || q.lines[from].first().alone {
+			break
+		}
+
+		together = append(together, chosen{q, q.take(from)})
+	}
+
+	return together
+}
+
 // full reports whether the next message has no room for what becomes ready while it waits.
 func (r *receiver) full() bool {
 	waiting := 0
 	for _, q := range r.queues {
-		line := &q.lines[ready]
-		waiting += line.Len()
-		if line.Len() > 0 && line.first().alone {
+		if !q.isReady() {
+			continue
+		}
+
+		if q.lines[ready].first().alone {
 			return true
 		}
+
+		waiting += q.lines[ready].Len()
 	}
 
 	return waiting >= r.Limits.Batch
@@ -172,22 +208,7 @@ func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() 
 // next returns the queue and the state of the delivery to attempt now; no queue if there is none.
 func (r *receiver) next(now time.Duration) (*queue, state) {
 	if !r.probed() {
-		best := class(classes)
-		for _, q := range r.queues {
-			if q.lines[ready].Len() > 0 {
-				best = min(best, q.lines[ready].first().class())
-			}
-		}
-
-		q := r.takeTurn(func(q *queue) bool {
-			return q.lines[ready].Len() > 0 && q.lines[ready].first().class() == best || q.due(failed, now)
-		})
-		if q != nil && q.due(failed, now) &&
-			(q.lines[ready].Len() == 0 || q.lines[failed].first().since < q.lines[ready].first().since) {
-			return q, failed
-		}
-
-		return q, ready
+		return r.nextOfAll(now)
 	}
 
 	if r.probing || now < r.store.retry {
@@ -195,24 +216,71 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	}
 
 	if r.anyReady() {
-		if now < r.health.nextNew {
-			return nil, 0
+		return r.nextNewProbe(now), ready
+	}
+
+	return r.nextFailedProbe(now), failed
+}
+
+// nextOfAll is next while the receiver and the store seem to work: of what is ready the class that matters most goes
+// first, and what has failed in the turn of its queue, if it is older.
+func (r *receiver) nextOfAll(now time.Duration) (*queue, state) {
+	best := r.bestClass()
+	q := r.takeTurn(func(q *queue) bool {
+		isBest := q.isReady() && q.lines[ready].first().class() == best
+		return isBest || q.due(failed, now)
+	})
+
+	if q == nil || !q.due(failed, now) {
+		return q, ready
+	}
+
+	if !q.isReady() || q.lines[failed].first().since < q.lines[ready].first().since {
+		return q, failed
+	}
+
+	return q, ready
+}
+
+// bestClass returns the class of what is ready that matters most.
+func (r *receiver) bestClass() class {
+	best := class(classes)
+	for _, q := range r.queues {
+		if q.isReady() {
+			best = min(best, q.lines[ready].first().class())
 		}
-		return r.takeTurn(func(q *queue) bool { return q.lines[ready].Len() > 0 }), ready
 	}
 
+	return best
+}
+
+// nextNewProbe returns the queue of the delivery that is ready, to be the next probe; nil if none may go now.
+func (r *receiver) nextNewProbe(now time.Duration) *queue {
+	if now < r.health.nextNew {
+		return nil
+	}
+
+	return r.takeTurn((*queue).isReady)
+}
+
+// nextFailedProbe returns the queue of the failed delivery that is due first, of all queues, to be the next probe; nil
+// if none may go now.
+func (r *receiver) nextFailedProbe(now time.Duration) (first *queue) {
 	if now < r.health.nextFailed {
-		return nil, 0
+		return nil
 	}
 
-	var first *queue
-	for _, q := range r.queues { // the failed delivery that is due first, of all queues
-		if q.due(failed, now) && (first == nil || q.lines[failed].first().key < first.lines[failed].first().key) {
+	for _, q := range r.queues {
+		if !q.due(failed, now) {
+			continue
+		}
+
+		if first == nil || q.lines[failed].first().key < first.lines[failed].first().key {
 			first = q
 		}
 	}
 
-	return first, failed
+	return first
 }
 
 // storeTime returns the time by the store's clock, in Unix µs, as estimated by our monotonic clock since the
@@ -223,9 +291,8 @@ func (r *receiver) storeTime() (int64, bool) {
 	return r.store.clock.Add(r.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
 }
 
-func (r *receiver) anyReady() bool {
-	return slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len() > 0 })
-}
+// anyReady reports whether a delivery of any queue is ready.
+func (r *receiver) anyReady() bool { return slices.ContainsFunc(r.queues, (*queue).isReady) }
 
 // takeTurn returns the next queue in turn for which has is true, nil if there is none.
 func (r *receiver) takeTurn(has func(*queue) bool) *queue {
@@ -252,14 +319,7 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
 		for q.waiting() > r.MaxWaiting {
-			for _, s := range [...]state{ready, failed, pausing} {
-				if q.lines[s].Len() > 0 {
-					q.giveUp(slices.MaxFunc(q.lines[s].all, func(a, b *delivery) int {
-						return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
-					}), tooMany, now)
-					break
-				}
-			}
+			q.giveUp(q.least(), tooMany, now)
 		}
 	}
 }
@@ -278,16 +338,7 @@ func (r *receiver) expire() {
 			continue
 		}
 
-		var old []*delivery
-		for _, s := range [...]state{ready, failed} {
-			for _, d := range q.lines[s].all {
-				if d.since <= oldest {
-					old = append(old, d)
-				}
-			}
-		}
-
-		for _, d := range old {
+		for _, d := range q.waitingSince(oldest) {
 			q.giveUp(d, tooOld, now)
 		}
 	}
@@ -296,45 +347,13 @@ func (r *receiver) expire() {
 // setTimer sets the timer for the next delivery that becomes due. One that is due
 // already waits for an attempt to end, which calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
-	var next time.Duration
-	at := func(t time.Duration) {
-		if t > now && (next == 0 || t < next) {
-			next = t
-		}
-	}
-
-	down, anyReady := r.probed() && !r.probing, r.anyReady()
-	for _, q := range r.queues {
-		for s := range states {
-			if q.lines[s].Len() == 0 {
-				continue
-			}
-
-			key := time.Duration(q.lines[s].first().key)
-
-			switch {
-			case s == pausing, s == awaitsWindow, s == failed && !r.probed():
-				at(key)
-			case s == givenUp:
-				at(max(key, r.store.retry))
-			case s == failed && !anyReady:
-				at(max(key, r.health.nextFailed, r.store.retry))
-			case s == ready && down:
-				at(max(r.health.nextNew, r.store.retry))
-			}
-		}
-	}
-
-	if r.messages < r.places() &&
-		slices.ContainsFunc(r.queues, func(q *queue) bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }) {
-		at(r.pace.Next(r.full()))
-	}
-
+	next := r.nextCall(now)
 	if next == r.wake {
 		return
 	}
 
 	r.wake = next
+
 	switch {
 	case next == 0:
 		r.timer.Stop()
@@ -343,6 +362,62 @@ func (r *receiver) setTimer(now time.Duration) {
 	default:
 		r.timer.Reset(next - now)
 	}
+}
+
+// nextCall returns the earliest time after now at which dispatch has to be called; 0 if there is none.
+func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
+	at := func(t time.Duration) {
+		if t > now && (next == 0 || t < next) {
+			next = t
+		}
+	}
+
+	for _, q := range r.queues {
+		for s := range states {
+			if q.lines[s].Len() > 0 {
+				at(r.dueAt(s, time.Duration(q.lines[s].first().key)))
+			}
+		}
+	}
+
+	if r.messages < r.places() && slices.ContainsFunc(r.queues, (*queue).mayGo) {
+		at(r.pace.Next(r.full()))
+	}
+
+	return next
+}
+
+// dueAt returns when the first delivery of a state is due that has this key in its line; 0 if no time brings that about.
+func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
+	switch s {
+	case pausing, awaitsWindow:
+		return key
+
+	case givenUp:
+		return max(key, r.store.retry)
+
+	case failed:
+		return r.failedAt(key)
+
+	case ready:
+		if r.probed() && !r.probing {
+			return max(r.health.nextNew, r.store.retry)
+		}
+	}
+
+	return 0
+}
+
+// failedAt is dueAt for a delivery that failed: while only probes go, those that are ready come first.
+func (r *receiver) failedAt(key time.Duration) time.Duration {
+	switch {
+	case !r.probed():
+		return key
+	case r.anyReady():
+		return 0
+	}
+
+	return max(key, r.health.nextFailed, r.store.retry)
 }
 
 // tick is called by the timer.
@@ -358,6 +433,7 @@ func (r *receiver) tick() {
 func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	if a.group != nil {
 		r.leave(a)
 	}
@@ -367,16 +443,17 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	}
 
 	now := r.now()
+	isUnavailable := a.result.Outcome == throttle.Unavailable
 
-	switch outcome := a.result.Outcome; {
-	case outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
-	case outcome != throttle.Unavailable:
+	switch {
+	case a.result.Outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
+	case !isUnavailable:
 		r.store.answered(now, a.result.Now)
 	case !q.cancelled():
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
 
-	d.unanswered = a.result.Outcome == throttle.Unavailable
+	d.unanswered = isUnavailable
 	r.dispatch()
 }
 
@@ -399,6 +476,7 @@ func (r *receiver) leave(a attempt) {
 func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	now := r.now()
 	first := !a.group.reported // of the message
 
