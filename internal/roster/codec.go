@@ -34,8 +34,23 @@ type header struct {
 //
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
+	b := r.encodeHeader()
+	for _, name := range r.names {
+		b = binary.AppendUvarint(b, uint64(len(name)))
+		b = append(b, name...)
+	}
+
+	for f := range r.columns {
+		b = r.encodeColumn(b, f)
+	}
+
+	return b
+}
+
+// encodeHeader returns the line of JSON.
+func (r *Roster) encodeHeader() []byte {
 	p := r.Position
-	first, err := json.Marshal(header{
+	line, err := json.Marshal(header{
 		Format:     format,
 		Generation: p.Generation,
 		Sequence:   p.Sequence,
@@ -49,39 +64,50 @@ func (r *Roster) Encode() []byte {
 		panic(err) // strings and integers, and a time that a store has returned
 	}
 
-	b := append(first, '\n')
-	for _, name := range r.names {
-		b = binary.AppendUvarint(b, uint64(len(name)))
-		b = append(b, name...)
+	return append(line, '\n')
+}
+
+// encodeColumn appends what was heard of each device for a column.
+func (r *Roster) encodeColumn(b []byte, column int) []byte {
+	for d := range r.names {
+		b = binary.AppendVarint(b, r.Position.Sequence-r.Heard(d, column).Sequence)
 	}
 
-	origin := p.Time.UnixMilli()
-	for f := range r.columns {
-		for d := range r.names {
-			b = binary.AppendVarint(b, p.Sequence-r.Heard(d, f).Sequence)
-		}
+	origin := r.Position.Time.UnixMilli()
+	for d := range r.names {
+		b = binary.AppendVarint(b, age(origin, r.Heard(d, column).Time))
+	}
 
-		for d := range r.names {
-			h := r.Heard(d, f)
-			if h.Time == 0 {
-				b = append(b, 0)
-				continue
-			}
-
-			at := origin - h.Time
-			if at >= 0 {
-				at++ // 0 is none
-			}
-
-			b = binary.AppendVarint(b, at)
-		}
-
-		for d := range r.names {
-			b = binary.AppendVarint(b, r.Heard(d, f).Quiet)
-		}
+	for d := range r.names {
+		b = binary.AppendVarint(b, r.Heard(d, column).Quiet)
 	}
 
 	return b
+}
+
+// age is how a time is written, in Unix ms: as how long it was before origin, plus 1 unless it was after that; 0 if
+// there is none.
+func age(origin, at int64) int64 {
+	switch {
+	case at == 0:
+		return 0
+	case at > origin:
+		return origin - at
+	}
+
+	return origin - at + 1
+}
+
+// timeOf is the inverse of age.
+func timeOf(origin, age int64) int64 {
+	switch {
+	case age == 0:
+		return 0
+	case age < 0:
+		return origin - age
+	}
+
+	return origin - (age - 1)
 }
 
 // Decode reads what Encode returned, compressed.
@@ -92,16 +118,9 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 
 	first, rest, _ := bytes.Cut(plain, []byte{'\n'})
-	var in header
-	if err := json.Unmarshal(first, &in); err != nil {
-		return nil, errors.New("it does not begin with a line of JSON")
-	}
-
-	switch {
-	case in.Format != format:
-		return nil, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
-	case len(in.Columns) == 0 || len(in.Columns) > MaxColumns || in.Devices < 0 || in.Devices > MaxDevices:
-		return nil, fmt.Errorf("it has %d devices and %d columns", in.Devices, len(in.Columns))
+	in, err := decodeHeader(first)
+	if err != nil {
+		return nil, err
 	}
 
 	r := New(in.Columns)
@@ -123,29 +142,8 @@ func Decode(packed []byte) (*Roster, error) {
 		return nil, errors.New("device names are missing, too long or duplicated")
 	}
 
-	origin := in.Time.UnixMilli()
 	for f := range r.columns {
-		of := func(d int) *Place { return &r.heard[d*len(r.columns)+f] }
-		for d := range r.names {
-			of(d).Sequence = in.Sequence - from.number()
-		}
-
-		for d := range r.names {
-			switch at := from.number(); {
-			case at == 0:
-				*of(d) = Place{}
-			case at > 0:
-				of(d).Time = origin - (at - 1)
-			default:
-				of(d).Time = origin - at
-			}
-		}
-
-		for d := range r.names {
-			if quiet := from.number(); of(d).Time != 0 {
-				r.set(d*len(r.columns)+f, Heard{of(d).Sequence, of(d).Time, quiet})
-			}
-		}
+		r.decodeColumn(&from, f)
 	}
 
 	if from.short || len(from.rest) > 0 {
@@ -155,33 +153,80 @@ func Decode(packed []byte) (*Roster, error) {
 	return r, nil
 }
 
+// decodeHeader reads the line of JSON. Its error says what is wrong with the roster.
+func decodeHeader(line []byte) (in header, err error) {
+	if json.Unmarshal(line, &in) != nil {
+		return in, errors.New("it does not begin with a line of JSON")
+	}
+
+	if in.Format != format {
+		return in, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
+	}
+
+	columns := len(in.Columns)
+	if columns == 0 || columns > MaxColumns || in.Devices < 0 || in.Devices > MaxDevices {
+		return in, fmt.Errorf("it has %d devices and %d columns", in.Devices, columns)
+	}
+
+	return in, nil
+}
+
+// decodeColumn takes from what encodeColumn appended. A device without a time was not heard for the column.
+func (r *Roster) decodeColumn(from *reader, column int) {
+	index := func(device int) int { return device*len(r.columns) + column }
+	for d := range r.names {
+		r.heard[index(d)].Sequence = r.Position.Sequence - from.number()
+	}
+
+	origin := r.Position.Time.UnixMilli()
+	for d := range r.names {
+		r.heard[index(d)].Time = timeOf(origin, from.number())
+	}
+
+	for d := range r.names {
+		quiet := from.number()
+		place := r.heard[index(d)]
+		if place.Time == 0 {
+			r.heard[index(d)] = Place{}
+			continue
+		}
+
+		r.set(index(d), Heard{Sequence: place.Sequence, Time: place.Time, Quiet: quiet})
+	}
+}
+
 // A reader takes values from the front of rest. Beyond the end they are zero.
 type reader struct {
 	rest  []byte
 	short bool
 }
 
+// number takes the next integer.
 func (r *reader) number() int64 {
 	v, n := binary.Varint(r.rest)
 	if n <= 0 {
 		r.short = true
-		n = len(r.rest)
-		v = 0
+		r.rest = nil
+		return 0
 	}
 
 	r.rest = r.rest[n:]
+
 	return v
 }
 
+// text takes the next text, which its length precedes.
 func (r *reader) text() string {
 	size, n := binary.Uvarint(r.rest)
 	if n <= 0 || size > uint64(len(r.rest)-n) {
-		r.short, r.rest = true, nil
+		r.short = true
+		r.rest = nil
 		return ""
 	}
 
-	s := string(r.rest[n : n+int(size)])
-	r.rest = r.rest[n+int(size):]
+	end := n + int(size)
+	s := string(r.rest[n:end])
+	r.rest = r.rest[end:]
 
 	return s
 }
@@ -193,20 +238,13 @@ func (r *reader) text() string {
 // KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
-	to.Position, to.Proven = r.Position, r.Proven
-	from := make([]int, len(columns))
-	for i := range to.columns {
-		c := &to.columns[i]
-		if from[i] = r.source(*c); from[i] < 0 {
-			c.Floor = later(c.Floor, Place{r.Position.Sequence, now}) // what came before nobody has heard for it
-			continue
-		}
+	to.Position = r.Position
+	to.Proven = r.Proven
 
-		was := r.columns[from[i]]
-		c.Floor, c.Gap = was.Floor, was.Gap
-		if was.Idle != 0 || was.Hears != c.Hears {
-			c.Floor = later(c.Floor, Place{r.Position.Sequence, now})
-		}
+	from := make([]int, len(columns)) // the column of r that each goes on with, -1 if there is none
+	for i := range to.columns {
+		from[i] = r.source(to.columns[i])
+		r.resume(&to.columns[i], from[i], now)
 	}
 
 	for i, c := range r.columns {
@@ -214,35 +252,73 @@ func (r *Roster) With(columns []Column, now int64) *Roster {
 			c.Idle = now
 		}
 
-		if to.Column(c.Rule) < 0 && now-c.Idle < KeepIdle.Milliseconds() && len(to.columns) < MaxColumns {
-			to.columns, from = append(to.columns, c), append(from, i)
+		if to.mayKeep(c, now) {
+			to.columns = append(to.columns, c)
+			from = append(from, i)
 		}
 	}
 
-	hear := func(column, from int) {
-		for d, name := range r.names {
-			if h := r.Heard(d, from); h != (Heard{}) {
-				to.Hear(to.Add(name), column, h)
-			}
-		}
-	}
 	for column, f := range from {
 		if f < 0 {
 			continue
 		}
-		hear(column, f)
-		if other := r.active(to.columns[column]); r.columns[f].Idle != 0 && column < len(columns) && other >= 0 {
-			hear(column, other) // it has heard the same meanwhile
+
+		to.hearAll(column, r, f)
+		if r.columns[f].Idle == 0 || column >= len(columns) {
+			continue
+		}
+
+		if other := r.active(to.columns[column]); other >= 0 {
+			to.hearAll(column, r, other) // it has heard the same meanwhile
 		}
 	}
+
 	return to
+}
+
+// resume has c go on with a column of r, at now in Unix ms. What came before now nobody has heard for it if there is
+// no such column, if nobody heard for that one lately, or if something else was heard.
+func (r *Roster) resume(c *Column, from int, now int64) {
+	unheard := Place{r.Position.Sequence, now}
+	if from < 0 {
+		c.Floor = later(c.Floor, unheard)
+		return
+	}
+
+	was := r.columns[from]
+	c.Floor = was.Floor
+	c.Gap = was.Gap
+	if was.Idle != 0 || was.Hears != c.Hears {
+		c.Floor = later(c.Floor, unheard)
+	}
+}
+
+// mayKeep reports whether r has no column for the rule of c, but room for it, and c is not idle for too long at now, in
+// Unix ms.
+func (r *Roster) mayKeep(c Column, now int64) bool {
+	if r.Column(c.Rule) >= 0 || len(r.columns) >= MaxColumns {
+		return false
+	}
+
+	return now-c.Idle < KeepIdle.Milliseconds()
+}
+
+// hearAll records for a column of r what another roster has heard for one of its own.
+func (r *Roster) hearAll(column int, other *Roster, of int) {
+	for d, name := range other.names {
+		if h := other.Heard(d, of); h != (Heard{}) {
+			r.Hear(r.Add(name), column, h)
+		}
+	}
 }
 
 // source returns the column of r that c goes on with, -1 if there is none.
 func (r *Roster) source(c Column) int {
-	if own := r.Column(c.Rule); own >= 0 && r.columns[own].Only == c.Only {
+	own := r.Column(c.Rule)
+	if own >= 0 && r.columns[own].Only == c.Only {
 		return own
 	}
+
 	return r.active(c)
 }
 

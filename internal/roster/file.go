@@ -79,8 +79,9 @@ var Complete = Told{Proven: math.MaxInt64}
 // Tell adds to t what r says of a device.
 func (r *Roster) Tell(a Asked, t *Told) {
 	t.Heard = max(t.Heard, r.LastOf(a.Device, a.Hears))
+
 	column := r.Column(a.Rule)
-	if column < 0 || r.columns[column].Idle != 0 || r.columns[column].Hears != a.Hears {
+	if column < 0 || !r.columns[column].isHeardFor(a.Hears) {
 		t.Proven = 0
 		return
 	}
@@ -90,11 +91,16 @@ func (r *Roster) Tell(a Asked, t *Told) {
 	t.Proven = min(t.Proven, r.Proven)
 }
 
+// isHeardFor reports whether somebody hears for c, and counts events that have this.
+func (c *Column) isHeardFor(hears string) bool { return c.Idle == 0 && c.Hears == hears }
+
 // Elsewhere returns what other partitions, whose rosters are beside f, say of devices. others is how many there are.
 // Rosters that cannot be understood say nothing. It may be called at any time. partitions are those of the hub: for
 // devices that are awaited.
 func (f *File) Elsewhere(
-	ctx context.Context, asked []Asked, partitions []string,
+	ctx context.Context,
+	asked []Asked,
+	partitions []string,
 ) (told map[Asked]Told, others int, err error) {
 	told = map[Asked]Told{}
 	for _, a := range asked {
@@ -106,6 +112,7 @@ func (f *File) Elsewhere(
 	for _, id := range partitions {
 		missing[folder+id] = true
 	}
+
 	delete(missing, f.Name)
 
 	all, err := records.All(ctx, f.Store, folder)
@@ -128,23 +135,35 @@ func (f *File) Elsewhere(
 			continue
 		}
 
-		for a, t := range told {
-			proven := t.Proven
-			r.Tell(a, &t)
-			if !missing[record.Name] { // the hub has no such partition any more
-				t.Proven = proven
-			}
-			told[a] = t
-		}
+		r.tellAll(told, missing[record.Name])
 		delete(missing, record.Name)
 	}
 
 	if len(missing) > 0 || len(partitions) == 0 {
-		for a, t := range told {
-			t.Proven = 0
-			told[a] = t
-		}
+		unproven(told)
 	}
 
 	return told, others, nil
+}
+
+// tellAll is Tell for all devices that are asked for. If the hub has no partition of r any more, what is proven by r
+// does not matter.
+func (r *Roster) tellAll(told map[Asked]Told, ofHub bool) {
+	for a, t := range told {
+		proven := t.Proven
+		r.Tell(a, &t)
+		if !ofHub {
+			t.Proven = proven
+		}
+
+		told[a] = t
+	}
+}
+
+// unproven has nothing be proven of any device, because a roster is missing.
+func unproven(told map[Asked]Told) {
+	for a, t := range told {
+		t.Proven = 0
+		told[a] = t
+	}
 }

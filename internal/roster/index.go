@@ -46,15 +46,23 @@ func (x *index) add(slot int, names []string) {
 	last := len(names) - 1
 	_, tag := x.place(Hash(names[last]))
 	x.slots[slot] = tag | uint32(last+1)
-	if x.used++; x.used*2 > len(x.slots) {
-		x.slots = make([]uint32, 2*len(x.slots))
-		for device, name := range names {
-			slot, tag := x.place(Hash(name))
-			for x.slots[slot] != 0 {
-				slot = (slot + 1) & (len(x.slots) - 1)
-			}
-			x.slots[slot] = tag | uint32(device+1)
+	x.used++
+
+	if x.used*2 > len(x.slots) {
+		x.grow(names)
+	}
+}
+
+// grow doubles the slots, and puts the devices of names into them.
+func (x *index) grow(names []string) {
+	x.slots = make([]uint32, 2*len(x.slots))
+	for device, name := range names {
+		slot, tag := x.place(Hash(name))
+		for x.slots[slot] != 0 {
+			slot = (slot + 1) & (len(x.slots) - 1)
 		}
+
+		x.slots[slot] = tag | uint32(device+1)
 	}
 }
 

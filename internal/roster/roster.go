@@ -83,8 +83,10 @@ type Roster struct {
 func New(columns []Column) *Roster {
 	r := &Roster{columns: slices.Clone(columns), index: newIndex()}
 	for i := range r.columns {
-		r.columns[i].Floor, r.columns[i].Gap = before, before
+		r.columns[i].Floor = before
+		r.columns[i].Gap = before
 	}
+
 	return r
 }
 
@@ -96,15 +98,19 @@ func (r *Roster) Len() int { return len(r.names) }
 
 // LenHeard returns how many devices were heard: of those that are known, it leaves out those that are awaited.
 func (r *Roster) LenHeard() (n int) {
-	n = len(r.names)
 	for d := range r.names {
-		of := r.heard[d*len(r.columns) : (d+1)*len(r.columns)]
-		if !slices.ContainsFunc(of, func(p Place) bool { return p.Time != 0 && p.Sequence != Awaited }) {
-			n--
+		if r.wasHeard(d) {
+			n++
 		}
 	}
 
 	return n
+}
+
+// wasHeard reports whether a device was heard for any column.
+func (r *Roster) wasHeard(device int) bool {
+	of := r.heard[device*len(r.columns) : (device+1)*len(r.columns)]
+	return slices.ContainsFunc(of, func(p Place) bool { return p.Time != 0 && p.Sequence != Awaited })
 }
 
 // Column returns the number of a rule's column, -1 if there is none.
@@ -115,7 +121,11 @@ func (r *Roster) Column(rule string) int {
 // Known returns of how many devices a rule expects something.
 func (r *Roster) Known(rule string) (n int) {
 	column := r.Column(rule)
-	for d := 0; column >= 0 && d < len(r.names); d++ {
+	if column < 0 {
+		return 0
+	}
+
+	for d := range r.names {
 		if r.Heard(d, column).Expected() {
 			n++
 		}
@@ -139,6 +149,7 @@ func (r *Roster) Add(name string) int {
 	if device >= 0 {
 		return device
 	}
+
 	if len(r.names) == MaxDevices || len(name) > MaxName {
 		return -1
 	}
@@ -170,10 +181,12 @@ func (r *Roster) Heard(device, column int) Heard {
 
 // Last returns the last event of a device that counts for a rule, by their names; the zero Heard if there is none.
 func (r *Roster) Last(name, rule string) Heard {
-	device, column := r.Device(name), r.Column(rule)
+	device := r.Device(name)
+	column := r.Column(rule)
 	if device < 0 || column < 0 {
 		return Heard{}
 	}
+
 	return r.Heard(device, column)
 }
 
@@ -185,7 +198,12 @@ func (r *Roster) LastOf(name, hears string) (at int64) {
 	}
 
 	for i := range r.columns {
-		if h := r.Heard(device, i); r.columns[i].Hears == hears && h.Sequence != Awaited {
+		if r.columns[i].Hears != hears {
+			continue
+		}
+
+		h := r.Heard(device, i)
+		if h.Sequence != Awaited {
 			at = max(at, h.Time)
 		}
 	}
@@ -195,16 +213,23 @@ func (r *Roster) LastOf(name, hears string) (at int64) {
 
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, column int, h Heard) {
-	if at := device*len(r.columns) + column; r.heard[at].Time == 0 || h.Sequence > r.heard[at].Sequence {
-		r.set(at, h)
+	at := device*len(r.columns) + column
+	last := r.heard[at]
+	if last.Time != 0 && last.Sequence >= h.Sequence {
+		return
 	}
+
+	r.set(at, h)
 }
 
 // Await has a rule expect to hear from a device since a time, in Unix ms, unless it is known.
 func (r *Roster) Await(name string, column int, since int64) {
-	if device := r.Add(name); device >= 0 && r.Heard(device, column).Time == 0 {
-		r.Hear(device, column, Heard{Sequence: Awaited, Time: since})
+	device := r.Add(name)
+	if device < 0 || r.Heard(device, column).Time != 0 {
+		return
 	}
+
+	r.Hear(device, column, Heard{Sequence: Awaited, Time: since})
 }
 
 // HeardElsewhere has a rule expect nothing of a device that it awaits.
@@ -214,6 +239,7 @@ func (r *Roster) HeardElsewhere(device, column int) {
 	r.set(device*len(r.columns)+column, h)
 }
 
+// set has h be what is known at an index of heard. The first device that is quiet makes room for all.
 func (r *Roster) set(at int, h Heard) {
 	r.heard[at] = Place{h.Sequence, h.Time}
 	if r.quiet == nil && h.Quiet != 0 {
@@ -248,22 +274,31 @@ func (r *Roster) Remove(name string) {
 	}
 }
 
+// remove removes a device, in whose place comes the last one.
 func (r *Roster) remove(device int) {
-	n, last := len(r.columns), len(r.names)-1
+	last := len(r.names) - 1
 	r.index.remove(device, r.names)
 	if device != last {
-		for f := range n {
-			r.set(device*n+f, r.Heard(last, f))
-		}
-		r.index.move(last, device, r.names)
-		r.names[device] = r.names[last]
+		r.move(last, device)
 	}
 
 	r.names[last] = ""
-	r.names, r.heard = r.names[:last], r.heard[:last*n]
+	r.names = r.names[:last]
+	r.heard = r.heard[:last*len(r.columns)]
 	if r.quiet != nil {
-		r.quiet = r.quiet[:last*n]
+		r.quiet = r.quiet[:last*len(r.columns)]
 	}
+}
+
+// move gives a device the number of one that is removed.
+func (r *Roster) move(device, to int) {
+	n := len(r.columns)
+	for column := range n {
+		r.set(to*n+column, r.Heard(device, column))
+	}
+
+	r.index.move(device, to, r.names)
+	r.names[to] = r.names[device]
 }
 
 // Raise raises all floors, unless they are there already.
@@ -287,24 +322,30 @@ func (r *Roster) Miss(from int64, to Place) {
 		if to.Time-from > c.Limit.Milliseconds() {
 			c.Floor = later(c.Floor, to)
 		}
+
 		c.Gap = later(c.Gap, to)
 	}
 }
 
 // later returns the later sequence number and the later time of two places.
 func later(a, b Place) Place {
-	return Place{max(a.Sequence, b.Sequence), max(a.Time, b.Time)}
+	return Place{
+		Sequence: max(a.Sequence, b.Sequence),
+		Time:     max(a.Time, b.Time),
+	}
 }
 
 // Rebase makes r the roster of another hub, of which nothing was heard: its devices stay known.
 func (r *Roster) Rebase(to telemetry.Position) {
 	r.Position = to
 	for i := range r.columns {
-		r.columns[i].Floor.Sequence, r.columns[i].Gap.Sequence = -1, -1
+		r.columns[i].Floor.Sequence = -1
+		r.columns[i].Gap.Sequence = -1
 	}
 
 	for i := range r.heard {
-		if h := &r.heard[i]; h.Time != 0 && h.Sequence != Awaited {
+		h := &r.heard[i]
+		if h.Time != 0 && h.Sequence != Awaited {
 			h.Sequence = -1
 		}
 	}
@@ -320,11 +361,14 @@ func (r *Roster) Silence(column int, h Heard) (since Place, deadline int64) {
 	limit := c.Limit.Milliseconds()
 	since = later(Place{h.Sequence, h.Time}, c.Floor)
 	deadline = since.Time + limit
+
 	switch {
 	case c.Gap.Time <= since.Time:
+
 	case c.Gap.Time <= deadline:
 		since = later(since, c.Gap)
 		deadline = since.Time + limit
+
 	default:
 		deadline += limit
 	}

@@ -202,7 +202,7 @@ var plantedBugs = []plantedBug{
 
 	{"rosters of other partitions are asked by the name of a rule", []edit{
 		{"silence/look.go", "Asked{Hears: rule.Hears, Device: name}", "Asked{Hears: rule.Rule, Device: name}"},
-		{"roster/roster.go", "r.columns[i].Hears == hears &&", "r.columns[i].Rule == hears &&"},
+		{"roster/roster.go", "r.columns[i].Hears != hears {", "r.columns[i].Rule != hears {"},
 	}},
 	{"a device of which nothing is expected is silent", []edit{
 		{"silence/watch.go", "excluded := says == Excluded", "excluded := false"},
