@@ -14,23 +14,9 @@ import (
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (q *queue) id(d *delivery, r *Reading) string {
-	at := r.Enqueued
-	if d.due != nil && d.due.Part != throttle.Event { // it is about an event, and not of its time
-		at = r.Since
-	}
+	id := q.box.IDs + d.readingID(r) + d.Suffix
 
-	id := q.box.IDs
-
-	if a := r.arrival(); a != nil && a.ID != "" {
-		id += a.ID
-	} else {
-		id += strconv.FormatInt(r.Sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
-	}
-
-	id += d.Suffix
-
-	ended := d.recovers() && d.due.Opened > 0 // its rule was removed: it is about the last event read
-	if d.Silence || ended {                   // several devices may be silent since one place, where events may be missing
+	if d.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
 		id += "/" + url.PathEscape(d.About)
 	}
 
@@ -44,6 +30,24 @@ func (q *queue) id(d *delivery, r *Reading) string {
 
 	return id
 }
+
+// readingID returns what a reading has in the id of d's notice.
+func (d *delivery) readingID(r *Reading) string {
+	if a := r.arrival(); a != nil && a.ID != "" {
+		return a.ID
+	}
+
+	at := r.Enqueued
+	if d.due != nil && d.due.Part != throttle.Event { // it is about an event, and not of its time
+		at = r.Since
+	}
+
+	return strconv.FormatInt(r.Sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
+}
+
+// endedWithRule reports whether d is the recovery of an alarm whose rule was removed: it is about the last event
+// read.
+func (d *delivery) endedWithRule() bool { return d.recovers() && d.due.Opened > 0 }
 
 // log names what numbered d's readings; empty if it is about more than one log.
 func (q *queue) log(d *delivery) string {
@@ -132,15 +136,20 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.LastHeard = fromMicros0(d.due.Heard)
 	}
 
-	switch {
-	case len(d.Words) == 0:
-	case a.Resolved:
-		a.Word = strings.Join(d.Words, " or ")
-	default:
-		a.Word = d.Words[int(head.Value)-1]
+	if len(d.Words) > 0 {
+		a.Word = d.word(a.Resolved)
 	}
 
 	return a
+}
+
+// word returns the word that the head's value means; of a recovery, all that it may be after.
+func (d *delivery) word(resolved bool) string {
+	if resolved {
+		return strings.Join(d.Words, " or ")
+	}
+
+	return d.Words[int(d.head.Value)-1]
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

@@ -17,8 +17,9 @@ type Topic struct {
 	Suffix  string           // of the ids of its notices
 	Message notify.Alert     // what all of its messages say. WillResolve says that its alarms have recoveries
 	Silence bool             // it is about devices that have fallen silent, and limits are in seconds
-	Repeat  time.Duration    // how long after an alert an open Alarm is sent again; 0: when the window is over; the longest: never
-	Words   []string         // what the values 1, 2, … of readings mean; none: values are numbers
+	// Repeat is how long after an alert an open Alarm is sent again; 0: when the window is over; the longest: never.
+	Repeat time.Duration
+	Words  []string // what the values 1, 2, … of readings mean; none: values are numbers
 
 	Sent, Recovered *atomic.Int64 // alerts and recoveries that a receiver took
 }
@@ -48,7 +49,8 @@ type Alarm struct {
 	due    []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
 }
 
-// quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a window.
+// quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
+// window.
 func (a *Alarm) quiet(receiver int) bool {
 	if a == nil || receiver >= len(a.due) {
 		return false

@@ -54,10 +54,17 @@ type Outbox struct {
 // Open returns an Outbox, to be closed. Once settling has ended nothing is retried, and once sending has, attempts
 // under way are cancelled.
 func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox {
-	o := &Outbox{Account: a, Dispatcher: dp, settling: settling, sending: sending}
+	o := &Outbox{
+		Account:    a,
+		Dispatcher: dp,
+		settling:   settling,
+		sending:    sending,
+	}
+
 	for _, r := range dp.receivers {
 		o.queues = append(o.queues, r.open(o))
 	}
+
 	return o
 }
 
@@ -80,6 +87,7 @@ func (o *Outbox) Wait() { o.work.Wait() }
 func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	detailed := false
 	for i, q := range o.queues {
 		if a.Receivers&(1<<i) == 0 {
@@ -93,7 +101,8 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 		}
 
 		if !detailed {
-			a.More, detailed = details.More(), true
+			a.More = details.More()
+			detailed = true
 		}
 
 		switch {
@@ -102,10 +111,7 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 			o.Stats.Suppressed.Add(1)
 
 		case !a.JoinOnly:
-			d = q.begin(a.Key, &a.Reading, nil)
-			d.reminder = a.Reminder
-			q.hold(d, &a.Reading, a.Before)
-			q.enqueue(d)
+			d = q.startAlert(a)
 		}
 
 		if a.Waits {
@@ -137,13 +143,15 @@ func (o *Outbox) Give(key Key, n *Notice) {
 func (o *Outbox) Withdraw(key Key, n *Notice) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	n.withdrawn = true
 	for _, q := range o.queues {
 		if q.later[key] == n {
 			delete(q.later, key)
 		}
 
-		if d := q.deliveries[key]; d != nil && d.due == n && q.withdraw(d) {
+		d := q.deliveries[key]
+		if d != nil && d.due == n && q.withdraw(d) {
 			q.replace(d, throttle.Unneeded.String())
 		}
 	}

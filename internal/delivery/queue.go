@@ -147,8 +147,8 @@ func byLeast(a, b *delivery) int {
 	)
 }
 
-// waitingSince returns the deliveries that wait for the receiver and could be sent at a time, in Unix µs by the hub's clock,
-// or before it.
+// waitingSince returns the deliveries that wait for the receiver and could be sent at a time or before it, in Unix µs
+// by the hub's clock.
 func (q *queue) waitingSince(oldest int64) (old []*delivery) {
 	for _, s := range [...]state{ready, failed} {
 		for _, d := range q.lines[s].all {

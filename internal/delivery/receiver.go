@@ -387,7 +387,8 @@ func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
 	return next
 }
 
-// dueAt returns when the first delivery of a state is due that has this key in its line; 0 if no time brings that about.
+// dueAt returns when the first delivery of a state, which has this key in its line, is due; 0 if no time brings that
+// about.
 func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 	switch s {
 	case pausing, awaitsWindow:

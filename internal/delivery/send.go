@@ -30,17 +30,23 @@ func (q *queue) send(d *delivery, a *attempt) {
 	admitted := a.group == nil || a.group.Admit()
 	a.early = q.box.Owner.MayClaim(d.Key, d.due)
 	a.late = a.early == nil && !admitted
+
 	if a.early != nil || a.late {
 		a.result.Outcome = throttle.Busy
 	} else {
-		do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
-		a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
-		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+		q.ask(d, a)
 	}
 
 	if a.group != nil {
 		a.group.Leave(a.asked)
 	}
+}
+
+// ask asks the gate about d, which calls sendUnder if the notice may be sent.
+func (q *queue) ask(d *delivery, a *attempt) {
+	do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
+	a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
+	q.box.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
 // sendUnder sends d's notice under the claim that grant is about, unless something bars it, and notes in a what came
@@ -134,17 +140,14 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 }
 
 // notify sends alert, as a part of g. It returns nil if the receiver took it.
-func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *group) *notify.Error {
-	err := g.Notify(ctx, alert)
-	if err != nil {
-		if failure := notify.AsError(err); failure.Limited {
-			q.debug(d, "alert not taken, because there are too many", zap.Error(err))
-			return failure
-		}
-
-		d.attempts++
-		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
-		return notify.AsError(err)
+func (q *queue) notify(
+	ctx context.Context,
+	d *delivery,
+	alert notify.Alert,
+	g *group,
+) *notify.Error {
+	if err := g.Notify(ctx, alert); err != nil {
+		return q.notTaken(d, err)
 	}
 
 	if alert.Resolved {
@@ -159,6 +162,20 @@ func (q *queue) notify(ctx context.Context, d *delivery, alert notify.Alert, g *
 	}
 
 	return nil
+}
+
+// notTaken counts a failed attempt at d, unless the receiver is only sent too much.
+func (q *queue) notTaken(d *delivery, err error) *notify.Error {
+	failure := notify.AsError(err)
+	if failure.Limited {
+		q.debug(d, "alert not taken, because there are too many", zap.Error(err))
+		return failure
+	}
+
+	d.attempts++
+	q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
+
+	return failure
 }
 
 // reason returns why an alert should not be attempted again, empty if it
@@ -263,27 +280,55 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 // writeLetter writes d's dead letter. Then the gate notes it, so that a replay does not send an alert after the
 // recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) verdict {
-	box := q.box
-	again := func(why Wait, err error) verdict {
-		d.attempts++
-		return verdict{state: givenUp, why: why, grows: true, err: err}
+	if err := q.keep(d); err != nil {
+		return d.letterAgain(WaitDeadLetter, err)
 	}
 
-	if !d.written {
-		if err := box.DeadLetters.Keep(d.under(box.settling), *d.letter); err != nil {
-			return again(WaitDeadLetter, err)
-		}
-		d.written = true
-		box.Stats.DeadLetters.Add(1)
-	}
-
-	if d.due.Silent() || d.Message.WillResolve && d.due == nil && box.FromHub {
-		if err := q.gate(d).GiveUp(d.under(box.settling), q.request(d, &d.head)); err != nil {
-			return again(WaitStore, err)
+	if q.notesLetter(d) {
+		err := q.gate(d).GiveUp(d.under(q.box.settling), q.request(d, &d.head))
+		if err != nil {
+			return d.letterAgain(WaitStore, err)
 		}
 	}
 
 	return q.letterKept(d)
+}
+
+// keep keeps d's dead letter, unless it is kept.
+func (q *queue) keep(d *delivery) error {
+	if d.written {
+		return nil
+	}
+
+	if err := q.box.DeadLetters.Keep(d.under(q.box.settling), *d.letter); err != nil {
+		return err
+	}
+
+	d.written = true
+	q.box.Stats.DeadLetters.Add(1)
+
+	return nil
+}
+
+// notesLetter reports whether the gate has to know of d's dead letter: that of a silence, or of an alert from the hub
+// that has a recovery.
+func (q *queue) notesLetter(d *delivery) bool {
+	if d.due != nil {
+		return d.due.Silent()
+	}
+
+	return d.Message.WillResolve && q.box.FromHub
+}
+
+// letterAgain has d's dead letter be tried again, after an error of what it waits for.
+func (d *delivery) letterAgain(why Wait, err error) verdict {
+	d.attempts++
+	return verdict{
+		state: givenUp,
+		why:   why,
+		grows: true,
+		err:   err,
+	}
 }
 
 // letterKept settles d, whose dead letter is kept.
@@ -308,10 +353,17 @@ func (q *queue) letterKept(d *delivery) verdict {
 
 // debug logs what became of d's head.
 func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
-	if line := q.box.Logger.Check(zap.DebugLevel, msg); line != nil {
-		line.Write(append([]zap.Field{
-			zap.Int64("sequence", d.head.Sequence), zap.String("device", d.device(&d.head)),
-			zap.String("receiver", q.to.Name), zap.Float64("temperature", d.head.Value),
-		}, fields...)...)
+	line := q.box.Logger.Check(zap.DebugLevel, msg)
+	if line == nil {
+		return
 	}
+
+	about := []zap.Field{
+		zap.Int64("sequence", d.head.Sequence),
+		zap.String("device", d.device(&d.head)),
+		zap.String("receiver", q.to.Name),
+		zap.Float64("temperature", d.head.Value),
+	}
+
+	line.Write(append(about, fields...)...)
 }

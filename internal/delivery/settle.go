@@ -31,6 +31,16 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 	return d
 }
 
+// startAlert starts a delivery of the alert a, which waits for its turn. The caller holds box.mu.
+func (q *queue) startAlert(a *Alert) *delivery {
+	d := q.begin(a.Key, &a.Reading, nil)
+	d.reminder = a.Reminder
+	q.hold(d, &a.Reading, a.Before)
+	q.enqueue(d)
+
+	return d
+}
+
 // hold has d hold the place before a reading, the next after the place before. The caller holds box.mu.
 func (q *queue) hold(d *delivery, r *Reading, before Place) {
 	q.box.held.Add(&d.held, before, r.Enqueued)
@@ -58,12 +68,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		q.replace(d, outcome)
 
 	case d.joined > 0 && !covers(&d.latest):
-		q.release(d)
-		q.hold(d, &d.latest, d.latestBefore)
-		d.start(&d.latest)
-		d.suppressed += d.joined - 1
-		d.joined = 0
-		q.enqueue(d)
+		q.goOn(d)
 
 	default:
 		q.suppressed(d)
@@ -74,23 +79,44 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 	q.box.Owner.Settled(d.Key, done)
 }
 
+// goOn makes the latest reading that joined d its head, which d holds instead. The caller holds box.mu.
+func (q *queue) goOn(d *delivery) {
+	q.release(d)
+	q.hold(d, &d.latest, d.latestBefore)
+	d.start(&d.latest)
+	d.suppressed += d.joined - 1
+	d.joined = 0
+	q.enqueue(d)
+}
+
 // replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
 // a notice that has become due since. The caller holds box.mu.
 func (q *queue) replace(d *delivery, outcome string) {
 	delete(q.deliveries, d.Key)
 	q.release(d)
-	if d.due != nil && d.joined > 0 {
-		next := q.begin(d.Key, &d.latest, nil)
-		next.suppressed = d.joined - 1
-		next.ticket, d.ticket = d.ticket, nil
-		q.hold(next, &d.latest, d.latestBefore)
-		q.enqueue(next)
-	} else if n := q.later[d.Key]; n != nil {
+
+	switch later := q.later[d.Key]; {
+	case d.due != nil && d.joined > 0:
+		q.startJoined(d)
+
+	case later != nil:
 		delete(q.later, d.Key)
-		q.enqueue(q.begin(d.Key, &n.Reading, n))
+		q.enqueue(q.begin(d.Key, &later.Reading, later))
 	}
 
 	d.end(outcome)
+}
+
+// startJoined starts the alert about the readings that have joined d, a notice that was due. Who waits for d waits for
+// that one from now on. The caller holds box.mu.
+func (q *queue) startJoined(d *delivery) {
+	next := q.begin(d.Key, &d.latest, nil)
+	next.suppressed = d.joined - 1
+	next.ticket = d.ticket
+	d.ticket = nil
+
+	q.hold(next, &d.latest, d.latestBefore)
+	q.enqueue(next)
 }
 
 // suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they

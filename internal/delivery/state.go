@@ -38,29 +38,51 @@ func (q *queue) condition(d *delivery) Condition {
 		c.Next = r.started.Add(time.Duration(d.key))
 	}
 
-	fault, since, _, down := r.fault()
-	if !down {
-		since = r.shortfall.failed
-	}
-
 	switch {
 	case r.store.probed():
-		c.For, c.Next = WaitStore, r.nextAttempt()
+		c.For = WaitStore
+		c.Next = r.nextAttempt()
 		c.Since = r.started.Add(r.store.since)
+
 	case d.state == givenUp:
-	case r.health.probed(), d.state == attempting && r.health.down, down && fault == ReceiverLimited:
-		c.For, c.Next = WaitReceiver, r.nextAttempt()
-		c.Since = r.started.Add(since)
+
+	case r.holdsUp(d):
+		c.For = WaitReceiver
+		c.Next = r.nextAttempt()
+		c.Since = r.started.Add(r.downSince())
+
 	case d.state == attempting && d.unanswered:
 		c.For = WaitStore
 	}
 
 	c.Text = q.says(d, c.For)
+
 	return c
 }
 
-// Told returns what an alarm of a topic with this Repeat waits for at each receiver that is known to have got it. It may
-// be nil.
+// holdsUp reports whether d waits for r to work again. The caller holds r.mu.
+func (r *receiver) holdsUp(d *delivery) bool {
+	if r.health.probed() || d.state == attempting && r.health.down {
+		return true
+	}
+
+	fault, _, _, down := r.fault()
+
+	return down && fault == ReceiverLimited
+}
+
+// downSince returns since when r is down, or has failed if it is not, by the dispatcher's clock. The caller holds r.mu.
+func (r *receiver) downSince() time.Duration {
+	_, since, _, down := r.fault()
+	if !down {
+		return r.shortfall.failed
+	}
+
+	return since
+}
+
+// Told returns what an alarm of a topic with this Repeat waits for at each receiver that is known to have got it. The
+// alarm may be nil.
 func (o *Outbox) Told(a *Alarm, repeat time.Duration) (all []Condition) {
 	if a == nil {
 		return nil
@@ -68,23 +90,28 @@ func (o *Outbox) Told(a *Alarm, repeat time.Duration) (all []Condition) {
 
 	o.mu.Lock()
 	defer o.mu.Unlock()
+
 	for i, due := range a.due {
-		if !a.quiet(i) {
-			continue
+		if a.quiet(i) {
+			all = append(all, repeatCondition(o.queues[i].to.Name, due, repeat))
 		}
-
-		c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
-		c.Text = "receiver " + o.queues[i].to.Name + " got its alarm, which is sent once"
-
-		if repeat != math.MaxInt64 { // else it is never due again
-			c.Text = "receiver " + o.queues[i].to.Name + " got its alarm, and gets it again if it stays open"
-			c.Next = due
-		}
-
-		all = append(all, c)
 	}
 
 	return all
+}
+
+// repeatCondition is what an alarm that a receiver got waits for until it is due again.
+func repeatCondition(receiver string, due time.Time, repeat time.Duration) Condition {
+	c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
+	if repeat == math.MaxInt64 { // it is never due again
+		c.Text = "receiver " + receiver + " got its alarm, which is sent once"
+		return c
+	}
+
+	c.Text = "receiver " + receiver + " got its alarm, and gets it again if it stays open"
+	c.Next = due
+
+	return c
 }
 
 // waitText is says, for a caller that does not hold to.mu.

@@ -172,12 +172,12 @@ var plantedBugs = []plantedBug{
 		{"partition/ending.go", "		reg.expose(key, was.limit)\n", "		_ = was\n"},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
-		{"delivery/message.go", "if d.Silence || ended {", "if d.Silence || ended && false {"},
+		{"delivery/message.go", "if d.Silence || d.endedWithRule() {", "if d.Silence {"},
 	}},
 
 	// Silence.
 	{"silences since one place have one id", []edit{
-		{"delivery/message.go", "if d.Silence || ended {", "if ended {"},
+		{"delivery/message.go", "if d.Silence || d.endedWithRule() {", "if d.endedWithRule() {"},
 	}},
 	{"who was heard for a rule that is missing for a minute is forgotten", []edit{
 		{"roster/codec.go", "now-c.Idle < KeepIdle.Milliseconds()", "false"},
