@@ -23,6 +23,7 @@ func (m Moment) By(since Moment) (at, from int64) {
 	if m.Device != 0 && since.Device != 0 {
 		return m.Device, since.Device
 	}
+
 	return m.Hub, since.Hub
 }
 
@@ -80,55 +81,76 @@ func (s *Set) Clock() (*Clock, error) {
 	if s.Time == "" {
 		return nil, nil
 	}
+
 	return NewClock(s.Time)
 }
 
 // Read returns the time of e's device in Unix µs, 0 unless it is trusted.
 func (c *Clock) Read(e *telemetry.Event) (at int64, kind DeviceTime) {
 	t, kind := c.read(e)
-	switch ahead := t.Sub(e.Enqueued); {
-	case kind != TimeUsed:
-	case ahead > MaxAhead:
-		kind = TimeFuture
-	case ahead < -MaxBehind:
-		kind = TimeOld
-	default:
-		return t.UnixMicro(), TimeUsed
+	if kind != TimeUsed {
+		return 0, kind
 	}
 
-	return 0, kind
+	ahead := t.Sub(e.Enqueued)
+
+	switch {
+	case ahead > MaxAhead:
+		return 0, TimeFuture
+	case ahead < -MaxBehind:
+		return 0, TimeOld
+	}
+
+	return t.UnixMicro(), TimeUsed
 }
 
+// read returns the time that e has where c looks, whether it is trusted or not.
 func (c *Clock) read(e *telemetry.Event) (t time.Time, kind DeviceTime) {
-	ok := false
-
 	if c.body != nil {
-		var found [1]telemetry.Found
-		switch c.body.DecodeAll(e, found[:]); found[0].Reason {
-		case telemetry.ReasonOK:
-			t, ok = time.UnixMicro(int64(found[0].Value)), true
-		case telemetry.ReasonMissing, telemetry.ReasonNull:
-			return t, TimeMissing
-		}
-	} else {
-		p := e.Properties.Get(c.property)
-		text, isText := p.Text()
-		number, isNumber := p.Number()
-		switch {
-		case p.IsNull():
-			return t, TimeMissing
-		case isText:
-			t, ok = telemetry.ParseTime(text)
-		case isNumber:
-			t, ok = telemetry.UnixTime(number)
-		default:
-			t, ok = p.Time()
-		}
+		return c.readBody(e)
 	}
 
+	return readProperty(e.Properties.Get(c.property))
+}
+
+// readBody is read for a field of the body.
+func (c *Clock) readBody(e *telemetry.Event) (t time.Time, kind DeviceTime) {
+	var found [1]telemetry.Found
+	c.body.DecodeAll(e, found[:])
+
+	switch found[0].Reason {
+	case telemetry.ReasonOK:
+		return time.UnixMicro(int64(found[0].Value)), TimeUsed
+	case telemetry.ReasonMissing, telemetry.ReasonNull:
+		return t, TimeMissing
+	}
+
+	return t, TimeUnreadable
+}
+
+// readProperty is read for an application property.
+func readProperty(p telemetry.Property) (t time.Time, kind DeviceTime) {
+	if p.IsNull() {
+		return t, TimeMissing
+	}
+
+	t, ok := timeOf(p)
 	if !ok {
 		return t, TimeUnreadable
 	}
 
 	return t, TimeUsed
+}
+
+// timeOf returns the time that p is, as a timestamp or as text or a number that stands for one; false if it is none.
+func timeOf(p telemetry.Property) (t time.Time, ok bool) {
+	if text, isText := p.Text(); isText {
+		return telemetry.ParseTime(text)
+	}
+
+	if number, isNumber := p.Number(); isNumber {
+		return telemetry.UnixTime(number)
+	}
+
+	return p.Time()
 }

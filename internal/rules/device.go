@@ -31,9 +31,10 @@ func Limit(p telemetry.Property) (float64, Override) {
 
 	if text, isText := p.Text(); isText {
 		text = bytes.TrimSpace(text)
-		if bytes.HasPrefix(text, []byte("$twin.")) {
+		if isNoTwin(text) {
 			return 0, OverrideAbsent
 		}
+
 		f, ok = telemetry.ParseNumber(text)
 	}
 
@@ -46,6 +47,9 @@ func Limit(p telemetry.Property) (float64, Override) {
 
 	return f, OverrideUsed
 }
+
+// isNoTwin reports whether text is the literal that IoT Hub leaves for a path that the device's twin does not have.
+func isNoTwin(text []byte) bool { return bytes.HasPrefix(text, []byte("$twin.")) }
 
 // BaseFor returns the number that r's limits are counted from for a message, in whose body a decoder found what is in
 // found: that of a field of the body, or where the body has no such field, of an application property. reads says
@@ -96,15 +100,15 @@ func (l *Level) LimitFor(base float64, properties telemetry.Properties) (float64
 // Level.ClearOverride names, and whose limit is limit. Unless the Override is OverrideUsed it is what ClearOf returns.
 func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64, Override) {
 	clear, kind := Limit(p)
-	if kind == OverrideUsed && clear != limit && r.Breaching(clear, limit) {
-		kind = OverrideBeyond
-	}
-
 	if kind != OverrideUsed {
 		return r.ClearOf(l, limit), kind
 	}
 
-	return clear, kind
+	if clear != limit && r.Breaching(clear, limit) {
+		return r.ClearOf(l, limit), OverrideBeyond
+	}
+
+	return clear, OverrideUsed
 }
 
 // maxShared is as long as a device's ID may be, in bytes.
@@ -113,17 +117,24 @@ const maxShared = 256
 // Shared returns what devices share their alerts by: the text or number of p, the property that Rule.Per names. It is
 // empty if there is none, or the $twin. literal that IoT Hub leaves.
 func Shared(p telemetry.Property) string {
-	text, isText := p.Text()
-	text = bytes.TrimSpace(text)
-	_, isNumber := p.Number()
-	switch {
-	case isText && len(text) <= maxShared && !bytes.HasPrefix(text, []byte("$twin.")):
-		return string(text)
-	case isNumber:
+	if text, isText := p.Text(); isText {
+		return sharedText(bytes.TrimSpace(text))
+	}
+
+	if _, isNumber := p.Number(); isNumber {
 		return p.String()
 	}
 
 	return ""
+}
+
+// sharedText is Shared for text without spaces around it.
+func sharedText(text []byte) string {
+	if len(text) > maxShared || isNoTwin(text) {
+		return ""
+	}
+
+	return string(text)
 }
 
 // Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that
@@ -141,6 +152,7 @@ func QuietUntil(p telemetry.Property) (until time.Time) {
 		if quiet {
 			return Forever
 		}
+
 		return time.Time{}
 	}
 
@@ -154,11 +166,20 @@ func QuietUntil(p telemetry.Property) (until time.Time) {
 		return Forever
 	}
 
-	// What most devices have is no time, of which UnmarshalText would make an error.
-	const shortest, longest = len("2006-01-02T15:04:05Z"), len("2006-01-02T15:04:05.123456789+01:00")
-	if len(text) < shortest || len(text) > longest || text[10] != 'T' || until.UnmarshalText(text) != nil {
+	if !looksLikeTime(text) || until.UnmarshalText(text) != nil {
 		return time.Time{}
 	}
 
 	return until
+}
+
+// looksLikeTime reports whether text may be a time by RFC 3339. What most devices have is none, of which UnmarshalText
+// would make an error.
+func looksLikeTime(text []byte) bool {
+	const (
+		shortest = len("2006-01-02T15:04:05Z")
+		longest  = len("2006-01-02T15:04:05.123456789+01:00")
+	)
+
+	return len(text) >= shortest && len(text) <= longest && text[10] == 'T'
 }

@@ -30,9 +30,27 @@ type Subject struct {
 // Matches reports whether m is about s.
 func (m *Mute) Matches(s *Subject) bool {
 	return m.at(s.Enqueued) &&
-		(!m.UntilNormal || !s.Began.IsZero() && s.Began.Before(m.From)) &&
-		(m.Rule == "" || m.Rule == s.Rule) && m.MayMatch(s.Device) &&
-		(m.Property == "" || s.Property(m.Property) == m.Value)
+		m.isAboutAlarm(s.Began) &&
+		m.isAboutRule(s.Rule) &&
+		m.MayMatch(s.Device) &&
+		m.isAboutMessage(s)
+}
+
+// isAboutAlarm reports whether m is about an alarm that began then; zero: there is none.
+func (m *Mute) isAboutAlarm(began time.Time) bool {
+	if !m.UntilNormal {
+		return true
+	}
+
+	return !began.IsZero() && began.Before(m.From)
+}
+
+// isAboutRule reports whether m is about the alerts of a rule.
+func (m *Mute) isAboutRule(name string) bool { return m.Rule == "" || m.Rule == name }
+
+// isAboutMessage reports whether m is about a message with the properties of s.
+func (m *Mute) isAboutMessage(s *Subject) bool {
+	return m.Property == "" || s.Property(m.Property) == m.Value
 }
 
 // MayMatch reports whether m is about alerts of a device, of some rule and with some property at least.
@@ -57,7 +75,12 @@ func (m *Mute) at(t time.Time) bool {
 	if m.Times != nil && !m.Times.Contain(t) {
 		return false
 	}
-	return m.Until.IsZero() || !t.Before(m.From) && t.Before(m.Until)
+
+	if m.Until.IsZero() {
+		return true
+	}
+
+	return !t.Before(m.From) && t.Before(m.Until)
 }
 
 // String says what m mutes, but not when.
@@ -96,14 +119,18 @@ type Times struct {
 // Contain reports whether t is one of them.
 func (w *Times) Contain(t time.Time) bool {
 	t = t.In(w.Zone)
-	minute, today := 60*t.Hour()+t.Minute(), t.Weekday()
+	minute := 60*t.Hour() + t.Minute()
+	today := t.Weekday()
 	yesterday := (today + 6) % 7
 
 	if w.From < w.To {
 		return w.Days[today] && minute >= w.From && minute < w.To
 	}
 
-	return w.Days[today] && minute >= w.From || w.Days[yesterday] && minute < w.To
+	beganToday := w.Days[today] && minute >= w.From
+	beganYesterday := w.Days[yesterday] && minute < w.To
+
+	return beganToday || beganYesterday
 }
 
 // Always reports whether every time is one of them.
@@ -117,9 +144,11 @@ var EveryDay = [7]bool{true, true, true, true, true, true, true}
 // Around returns from when until when t, which is one of them, and all times between are. If that is longer than 9
 // days, as it is if they are Always, it returns less.
 func (w *Times) Around(t time.Time) (from, until time.Time) {
+	minute := t.Truncate(time.Minute)
+	from = minute
+	until = minute
+
 	const longest = 9 * MinutesOfDay // a week, and whatever a zone changes
-	from = t.Truncate(time.Minute)
-	until = from
 	for n := 0; n < longest && w.Contain(from.Add(-time.Minute)); n++ {
 		from = from.Add(-time.Minute)
 	}
@@ -133,30 +162,44 @@ func (w *Times) Around(t time.Time) (from, until time.Time) {
 
 // String says when they are: Sat, Sun from 22:00 to 06:00 of the next day, Europe/Berlin.
 func (w *Times) String() string {
-	var names []string
-	for _, day := range [...]time.Weekday{1, 2, 3, 4, 5, 6, 0} {
-		if w.Days[day] {
-			names = append(names, day.String()[:3])
-		}
-	}
-
-	days := strings.Join(names, ", ")
-	if w.Days == EveryDay {
-		days = "every day"
-	}
-
 	next := ""
 	if w.To <= w.From {
 		next = " of the next day"
 	}
 
-	return fmt.Sprintf("%s from %s to %s%s, %v", days, TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
+	return fmt.Sprintf("%s from %s to %s%s, %v", w.days(), TimeOfDay(w.From), TimeOfDay(w.To), next, w.Zone)
+}
+
+// days says on which days they begin, from Monday on.
+func (w *Times) days() string {
+	if w.Days == EveryDay {
+		return "every day"
+	}
+
+	week := [...]time.Weekday{
+		time.Monday,
+		time.Tuesday,
+		time.Wednesday,
+		time.Thursday,
+		time.Friday,
+		time.Saturday,
+		time.Sunday,
+	}
+
+	var names []string
+	for _, day := range week {
+		if w.Days[day] {
+			names = append(names, day.String()[:3])
+		}
+	}
+
+	return strings.Join(names, ", ")
 }
 
 // TimeOfDay shows a time of the day, in minutes after midnight: 06:30.
 func TimeOfDay(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60, minutes%60) }
 
-// like reports whether s is what pattern says.
+// like reports whether s is what pattern says: * stands for any characters, also none.
 func like(pattern, s string) bool {
 	parts := strings.Split(pattern, "*")
 	if len(parts) == 1 {
@@ -168,15 +211,15 @@ func like(pattern, s string) bool {
 		return false
 	}
 
-	last := parts[len(parts)-1]
-
-	for _, part := range parts[1 : len(parts)-1] {
-		i := strings.Index(s, part)
-		if i < 0 {
+	last := len(parts) - 1
+	for _, part := range parts[1:last] {
+		_, after, found := strings.Cut(s, part)
+		if !found {
 			return false
 		}
-		s = s[i+len(part):]
+
+		s = after
 	}
 
-	return strings.HasSuffix(s, last)
+	return strings.HasSuffix(s, parts[last])
 }

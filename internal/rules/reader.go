@@ -39,7 +39,13 @@ func (s *Set) Reader() (*Reader, error) {
 	}
 
 	fields, reads := s.Fields()
-	return &Reader{set: s, decoder: decoder, reads: reads, found: make([]telemetry.Found, len(fields))}, nil
+
+	return &Reader{
+		set:     s,
+		decoder: decoder,
+		reads:   reads,
+		found:   make([]telemetry.Found, len(fields)),
+	}, nil
 }
 
 // Read returns what each rule finds in e, and what decoding e gave for all of them: ReasonOK if a field of one has a
@@ -47,7 +53,8 @@ func (s *Set) Reader() (*Reader, error) {
 func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason) {
 	reason = r.decoder.DecodeAll(e, r.found)
 	for i := range r.set.Rules {
-		rule, reads := &r.set.Rules[i], r.reads[i]
+		rule := &r.set.Rules[i]
+		reads := r.reads[i]
 		view := View{Rule: rule}
 
 		switch {
@@ -77,7 +84,9 @@ func (v *View) Counts() bool {
 // quotes if it is text of the body.
 func (c *Condition) Excluded(e *telemetry.Event) string {
 	seen := []rune(cmp.Or(c.Seen(e), "missing"))
-	return fmt.Sprintf("%s is %s, not %s", c.Name, string(seen[:min(len(seen), maxSeen)]), strings.Join(c.Values, " or "))
+	shown := string(seen[:min(len(seen), maxSeen)])
+
+	return fmt.Sprintf("%s is %s, not %s", c.Name, shown, strings.Join(c.Values, " or "))
 }
 
 // maxSeen is how much of what a device sends Excluded shows, in characters.
@@ -88,6 +97,7 @@ func (c *Condition) Seen(e *telemetry.Event) string {
 	if text := telemetry.TextAt(e.Body, c.Name); text != "" {
 		return text
 	}
+
 	if p := e.Properties.Get(c.Name); !p.IsNull() {
 		return strings.TrimSpace(p.String())
 	}

@@ -149,6 +149,7 @@ func (r *Rule) HeardBy() string {
 	if r.Valid == nil {
 		return r.Field
 	}
+
 	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
 }
 
@@ -158,6 +159,7 @@ func (r *Rule) ExpectedBy() string {
 	for _, c := range r.Only {
 		only = append(only, fmt.Sprintf("%s is %q", c.Name, c.Values))
 	}
+
 	return strings.Join(only, " and ")
 }
 
@@ -165,9 +167,15 @@ func (r *Rule) ExpectedBy() string {
 // kept: it is about silence, has a duration or a clear of its own, says how often an alarm is sent, or tells when a
 // device is normal again.
 func (r *Rule) Stateful() bool {
-	return r.Silence() || r.Resolved || r.Repeat > 0 || r.ClearedFor > 0 ||
-		slices.ContainsFunc(r.Levels, func(l Level) bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" })
+	return r.Silence() ||
+		r.Resolved ||
+		r.Repeat > 0 ||
+		r.ClearedFor > 0 ||
+		slices.ContainsFunc(r.Levels, Level.stateful)
 }
+
+// stateful is Rule.Stateful for one level.
+func (l Level) stateful() bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" }
 
 // Stateful reports whether any rule of s is.
 func (s *Set) Stateful() bool {
@@ -177,7 +185,12 @@ func (s *Set) Stateful() bool {
 // Threshold returns the set of one rule with one limit, of readings at or above it.
 func Threshold(field string, limit float64, window time.Duration) Set {
 	return Set{
-		Rules: []Rule{{Name: DefaultName, Field: field, Window: window, Levels: []Level{{Limit: limit, Clear: limit}}}},
+		Rules: []Rule{{
+			Name:   DefaultName,
+			Field:  field,
+			Window: window,
+			Levels: []Level{{Limit: limit, Clear: limit}},
+		}},
 	}
 }
 
@@ -196,19 +209,31 @@ func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties
 	}
 
 	p := properties.Get(c.Name)
-	number, isNumber := p.Number()
-	text, isText := p.Text()
-	if text = bytes.TrimSpace(text); isText {
-		number, isNumber = telemetry.ParseNumber(text)
+	if b, isBool := p.Bool(); isBool {
+		return c.hasText(strconv.FormatBool(b))
 	}
 
-	boolean, isBool := p.Bool()
+	if text, isText := p.Text(); isText {
+		text = bytes.TrimSpace(text)
+		number, isNumber := telemetry.ParseNumber(text)
+		return c.hasText(string(text)) || isNumber && c.hasNumber(number)
+	}
 
+	number, isNumber := p.Number()
+
+	return isNumber && c.hasNumber(number)
+}
+
+// hasText reports whether text is one of c's values, in any case.
+func (c *Condition) hasText(text string) bool {
+	return slices.ContainsFunc(c.Values, func(value string) bool { return strings.EqualFold(text, value) })
+}
+
+// hasNumber reports whether number is one of c's values, however these write it.
+func (c *Condition) hasNumber(number float64) bool {
 	return slices.ContainsFunc(c.Values, func(value string) bool {
 		n, err := strconv.ParseFloat(value, 64)
-		return isText && strings.EqualFold(string(text), value) ||
-			isBool && strings.EqualFold(strconv.FormatBool(boolean), value) ||
-			isNumber && err == nil && n == number
+		return err == nil && n == number
 	})
 }
 
@@ -261,33 +286,49 @@ type Reads struct {
 // rule which of them it reads. Conditions come last. Where a body holds several readings, the worst one counts: the
 // highest, or the lowest for a rule that is Below.
 func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
-	index := func(f telemetry.Field) int {
-		i := slices.IndexFunc(fields, func(g telemetry.Field) bool { return reflect.DeepEqual(f, g) })
-		if i < 0 {
-			i, fields = len(fields), append(fields, f)
-		}
-		return i
-	}
+	var all fieldList
+
 	for _, r := range s.Rules {
-		if r.Silence() && r.Field == "" {
-			of = append(of, Reads{Field: -1, Base: -1})
-			continue
+		reads := Reads{Field: -1, Base: -1}
+		if r.Field != "" || !r.Silence() {
+			reads.Field = all.index(telemetry.Field{
+				Paths:  r.Field,
+				Lowest: r.Below,
+				Valid:  r.Valid,
+				Words:  r.Is,
+			})
 		}
-		field := index(telemetry.Field{Paths: r.Field, Lowest: r.Below, Valid: r.Valid, Words: r.Is})
-		of = append(of, Reads{Field: field, Base: -1})
+
+		of = append(of, reads)
 	}
 
 	for i, r := range s.Rules {
 		if r.Base != "" {
-			of[i].Base = index(telemetry.Field{Paths: r.Base, Condition: true})
+			of[i].Base = all.index(telemetry.Field{Paths: r.Base, Condition: true})
 		}
 
 		for _, c := range r.Only {
-			of[i].Only = append(of[i].Only, index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true}))
+			only := all.index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true})
+			of[i].Only = append(of[i].Only, only)
 		}
 	}
 
-	return fields, of
+	return all, of
+}
+
+// A fieldList is fields that are all different.
+type fieldList []telemetry.Field
+
+// index returns the index of a field, which is added if there is none like it.
+func (l *fieldList) index(f telemetry.Field) int {
+	i := slices.IndexFunc(*l, func(g telemetry.Field) bool { return reflect.DeepEqual(f, g) })
+	if i >= 0 {
+		return i
+	}
+
+	*l = append(*l, f)
+
+	return len(*l) - 1
 }
 
 // Decoder returns a decoder for the fields of s.
@@ -327,6 +368,7 @@ func (r *Rule) Breaching(value, limit float64) bool {
 	if r.Below {
 		return value <= limit
 	}
+
 	return value >= limit
 }
 
@@ -337,6 +379,7 @@ func (r *Rule) ClearOf(l *Level, limit float64) float64 {
 	if limit == l.Limit {
 		return l.Clear // exactly, whatever a difference is rounded to
 	}
+
 	return counted(limit, l.Clear-l.Limit)
 }
 
@@ -345,12 +388,20 @@ func (r *Rule) Cleared(value, clear float64) bool {
 	if r.Below {
 		return value > clear
 	}
+
 	return value < clear
 }
 
 // Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
 // device: see Limit and ClearFor. A reading that s outdates changes nothing.
-func (r *Rule) Next(l *Level, s State, value, limit, clear float64, at Moment) State {
+func (r *Rule) Next(
+	l *Level,
+	s State,
+	value float64,
+	limit float64,
+	clear float64,
+	at Moment,
+) State {
 	if s.Outdates(at) {
 		return s
 	}

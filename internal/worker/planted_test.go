@@ -236,7 +236,7 @@ var plantedBugs = []plantedBug{
 		{"rules/mute.go", "w.Days[yesterday] && minute < w.To", "w.Days[yesterday] && false"},
 	}},
 	{"a silence until normal mutes what begins later", []edit{
-		{"rules/mute.go", "s.Began.Before(m.From)", "true"},
+		{"rules/mute.go", "began.Before(m.From)", "true"},
 	}},
 	{"a silence until normal knows alarms by their last reading", []edit{
 		{"partition/evaluation.go", "time.UnixMicro(a.Since.Hub)", "time.UnixMicro(max(a.Since.Hub, v.at.Hub))"},
