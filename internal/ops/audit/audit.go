@@ -111,90 +111,147 @@ func Compare(
 	names []string,
 	progress func(share float64),
 ) (Report, error) {
-	due, open := map[[3]string]bool{}, map[[3]string]ledger.Alarm{}
-	for _, l := range s.Ledgers {
-		for _, a := range l.Alarms {
-			name := [3]string{string(a.Device), a.Rule, a.Level}
-			if a.Due != nil {
-				due[name] = true
-			}
-
-			if a.Open && !a.Silence {
-				open[name] = a
-			}
-		}
-	}
-
+	known := alarmsOf(s.Ledgers)
 	r := Report{Counts: map[string]int{}, Missing: []Notice{}}
+
 	var mu sync.Mutex
 	done := 0
 	reading, ctx := errgroup.WithContext(ctx)
 	reading.SetLimit(storeCalls)
+
 	for key, n := range expected {
 		if n.At.After(until) {
 			continue
 		}
 
-		gate := s.Gates[Key{Receiver: key.Receiver, Rule: key.Rule, Level: key.Level, Shared: key.Shared}]
 		reading.Go(func() error {
-			proof, err := gate.Prove(ctx, throttle.Request{
-				Device:   n.About,
-				Enqueued: n.Enqueued,
-				Log:      n.Log,
-				Sequence: n.Sequence,
-				Recovery: n.Recovery,
-				Repeat:   n.Repeat,
-				Opened:   opened(open[[3]string{n.Device, n.Rule, n.Level}], n),
-			})
+			proof, err := s.prove(ctx, key, n, known)
 			if err != nil {
 				return err
 			}
 
-			at, settled := s.Checkpoints[n.Partition]
-			kind := Missing
-
-			switch {
-			case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
-				kind = DeadLetter
-			case proof == throttle.Proven:
-				kind = Recorded
-			case n.Recovery && due[[3]string{n.Device, n.Rule, n.Level}]:
-				kind = Due
-			case proof == throttle.Sends:
-				kind = Sending
-			case settled && at.Sequence < n.Sequence:
-				kind = Unsettled
-			case n.Alerted.Before(s.InForce[key.Rule]):
-				kind = Before
-			}
-
 			mu.Lock()
 			defer mu.Unlock()
+
 			done++
 			progress(float64(done) / float64(len(expected)))
-
-			if r.Counts[kind]++; kind == Missing {
-				r.Missing = append(
-					r.Missing,
-					Notice{n.At, n.Device, n.Rule, n.Level, n.Recovery, n.Value, names[n.Receiver], n.Partition, n.Sequence},
-				)
-			}
+			r.add(s.kind(key, n, proof, known), n, names)
 
 			return nil
 		})
 	}
 
 	err := reading.Wait()
-	slices.SortFunc(r.Missing, func(a, b Notice) int {
-		return cmp.Or(
-			a.Due.Compare(b.Due),
-			cmp.Compare(a.Device, b.Device),
-			cmp.Compare(a.Rule, b.Rule),
-			cmp.Compare(a.Level, b.Level),
-			cmp.Compare(a.Receiver, b.Receiver),
-		)
-	})
+	slices.SortFunc(r.Missing, byTime)
+
 	return r, err
+}
+
+// alarms are those of all ledgers.
+type alarms struct {
+	due  map[alarmKey]bool // that have a recovery to be sent
+	open map[alarmKey]ledger.Alarm
+}
+
+type alarmKey struct{ device, rule, level string }
+
+// alarmsOf returns the alarms of ledgers, but for those of silences that are open.
+func alarmsOf(ledgers []ledger.Content) alarms {
+	all := alarms{
+		due:  map[alarmKey]bool{},
+		open: map[alarmKey]ledger.Alarm{},
+	}
+
+	for _, l := range ledgers {
+		for _, a := range l.Alarms {
+			key := alarmKey{string(a.Device), a.Rule, a.Level}
+			if a.Due != nil {
+				all.due[key] = true
+			}
+
+			if a.Open && !a.Silence {
+				all.open[key] = a
+			}
+		}
+	}
+
+	return all
+}
+
+// alarm returns the key of the alarm that n is about.
+func (n Latest) alarm() alarmKey { return alarmKey{n.Device, n.Rule, n.Level} }
+
+// prove asks the gate of a notice what proves that it was sent.
+func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throttle.Proof, error) {
+	gate := s.Gates[Key{
+		Receiver: key.Receiver,
+		Rule:     key.Rule,
+		Level:    key.Level,
+		Shared:   key.Shared,
+	}]
+
+	return gate.Prove(ctx, throttle.Request{
+		Device:   n.About,
+		Enqueued: n.Enqueued,
+		Log:      n.Log,
+		Sequence: n.Sequence,
+		Recovery: n.Recovery,
+		Repeat:   n.Repeat,
+		Opened:   opened(all.open[n.alarm()], n),
+	})
+}
+
+// kind returns how a notice, of which the gate has this proof, is accounted for.
+func (s Stores) kind(key Key, n Latest, proof throttle.Proof, all alarms) string {
+	at, settled := s.Checkpoints[n.Partition]
+
+	switch {
+	case !s.Letters[key].Before(n.Enqueued): // which the throttle store may note, too
+		return DeadLetter
+	case proof == throttle.Proven:
+		return Recorded
+	case n.Recovery && all.due[n.alarm()]:
+		return Due
+	case proof == throttle.Sends:
+		return Sending
+	case settled && at.Sequence < n.Sequence:
+		return Unsettled
+	case n.Alerted.Before(s.InForce[key.Rule]):
+		return Before
+	}
+
+	return Missing
+}
+
+// add counts a notice that is accounted for like that. names are those of the receivers.
+func (r *Report) add(kind string, n Latest, names []string) {
+	r.Counts[kind]++
+	if kind != Missing {
+		return
+	}
+
+	r.Missing = append(r.Missing, Notice{
+		Due:       n.At,
+		Device:    n.Device,
+		Rule:      n.Rule,
+		Level:     n.Level,
+		Recovery:  n.Recovery,
+		Value:     n.Value,
+		Receiver:  names[n.Receiver],
+		Partition: n.Partition,
+		Sequence:  n.Sequence,
+	})
+}
+
+// byTime orders notices by when they were due; those of one time by what they are about.
+func byTime(a, b Notice) int {
+	return cmp.Or(
+		a.Due.Compare(b.Due),
+		cmp.Compare(a.Device, b.Device),
+		cmp.Compare(a.Rule, b.Rule),
+		cmp.Compare(a.Level, b.Level),
+		cmp.Compare(a.Receiver, b.Receiver),
+	)
 }
 
 // opened returns the number of the reading that opened the alarm of n: that in the ledger, if a is it, because it may
@@ -203,12 +260,13 @@ func opened(a ledger.Alarm, n Latest) int64 {
 	if a.Log == n.Log && a.Sequence < n.Opened {
 		return a.Sequence
 	}
+
 	return n.Opened
 }
 
 // limits are what an audit does not prove.
-const limits = "This is about the latest message of each device, rule, level and receiver, because the stores keep no " +
-	"earlier ones; by the settings in force now.\n" +
+const limits = "This is about the latest message of each device, rule, level and receiver, because the stores keep " +
+	"no earlier ones; by the settings in force now.\n" +
 	"It says nothing of readings over HTTP, of those that the hub no longer holds, and of what a receiver did with a " +
 	"message that it accepted.\n"
 
@@ -223,31 +281,37 @@ func (r Report) Print(w io.Writer) error {
 
 	if len(r.Missing) > 0 {
 		fmt.Fprintln(out, "\nDUE (UTC)\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
-		for _, n := range r.Missing {
-			what := "alert"
-			if n.Recovery {
-				what = "recovery"
-			}
+	}
 
-			fmt.Fprintf(
-				out,
-				"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
-				n.Due.Format(time.DateTime),
-				humanize.Clean(n.Device),
-				n.Rule,
-				cmp.Or(n.Level, "-"),
-				what,
-				n.Value,
-				n.Receiver,
-				n.Partition,
-				n.Sequence,
-			)
-		}
+	for _, n := range r.Missing {
+		n.print(out)
 	}
 
 	fmt.Fprint(out, "\n", limits)
 
 	return out.Flush()
+}
+
+// print writes n as a row of the table.
+func (n Notice) print(out io.Writer) {
+	what := "alert"
+	if n.Recovery {
+		what = "recovery"
+	}
+
+	fmt.Fprintf(
+		out,
+		"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
+		n.Due.Format(time.DateTime),
+		humanize.Clean(n.Device),
+		n.Rule,
+		cmp.Or(n.Level, "-"),
+		what,
+		n.Value,
+		n.Receiver,
+		n.Partition,
+		n.Sequence,
+	)
 }
 
 // PrintJSON writes r as one JSON object.
