@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -83,10 +84,12 @@ func (g gateState) delivered() time.Time {
 
 // last returns the last delivery that is like that, nil if none is remembered.
 func (f findings) last(is func(pastDelivery) bool) *pastDelivery {
-	if i := slices.IndexFunc(f.ended, is); i >= 0 {
-		return &f.ended[i]
+	i := slices.IndexFunc(f.ended, is)
+	if i < 0 {
+		return nil
 	}
-	return nil
+
+	return &f.ended[i]
 }
 
 // taken returns the last alert, or recovery, that a receiver took.
@@ -128,9 +131,11 @@ func (f findings) of(rule, level string) []gateState {
 // window returns the window that was claimed last: of the level about which a notice was due to the last reading, if
 // one was, in which case one that is not known will do; nil if there is none.
 func (f findings) window() *gateState {
-	gates, known := f.gates, true
+	gates := f.gates
+	known := true
 	if r := f.lastReading(); r != nil && r.Decision == partition.Notified {
-		gates, known = f.of(r.Rule, r.Level), false
+		gates = f.of(r.Rule, r.Level)
+		known = false
 	}
 
 	if len(gates) == 0 {
@@ -193,6 +198,7 @@ func (f findings) reason() (code, text string) {
 	if len(f.state.Deliveries) > 0 {
 		return whyWaiting, f.waiting()
 	}
+
 	if l := f.undelivered(); l != nil {
 		return whyDeadLetter, f.deadLetter(l)
 	}
@@ -203,34 +209,60 @@ func (f findings) reason() (code, text string) {
 	}
 
 	if u := f.undecodable(); u != nil {
-		return whyUndecodable, fmt.Sprintf("Its last event, %s in partition %s (sequence %d), has no reading: %s",
-			f.at(u.Enqueued), f.state.Last.Partition, u.Sequence, u.Reason.Text())
+		return whyUndecodable, fmt.Sprintf(
+			"Its last event, %s in partition %s (sequence %d), has no reading: %s",
+			f.at(u.Enqueued),
+			f.state.Last.Partition,
+			u.Sequence,
+			u.Reason.Text(),
+		)
 	}
+
 	if r := f.lastReading(); r != nil {
 		return f.read(*r)
 	}
 
+	if alarm.Phase != rules.Normal || !alarm.Due.IsZero() {
+		return whyAlarm(alarm.Phase), "Its " + f.alarmText(alarm)
+	}
+
+	return whyNotSeen, f.notSeen()
+}
+
+// whyAlarm returns the status of a device with an alarm in a phase; if that is over, its recovery is due.
+func whyAlarm(phase rules.Phase) (code string) {
+	switch phase {
+	case rules.Open:
+		return whyOpen
+	case rules.Pending:
+		return whyPending
+	}
+
+	return whyWaiting
+}
+
+// notSeen says why nothing is known of what the device sent last.
+func (f findings) notSeen() string {
 	switch {
-	case alarm.Phase != rules.Normal || !alarm.Due.IsZero():
-		codes := map[rules.Phase]string{rules.Open: whyOpen, rules.Pending: whyPending, rules.Normal: whyWaiting}
-		return codes[alarm.Phase], "Its " + f.alarmText(alarm)
-
 	case f.event != "":
-		return whyNotSeen, "Its last event was " + f.event
+		return "Its last event was " + f.event
 
-	case f.looked > 0, f.known > 0 && !f.state.WasHeard() && !f.claimed():
-		return whyNotSeen, f.neverHeard()
+	case f.looked > 0, f.isUnheard() && !f.claimed():
+		return f.neverHeard()
 
 	case len(f.state.Partitions) > 0:
-		return whyNotSeen, fmt.Sprintf(
+		return fmt.Sprintf(
 			"This replica has seen nothing of the device since %s, and another one may know more",
 			f.clock(f.state.Since),
 		)
 	}
 
-	return whyNotSeen, "Its last reading is known only to the replica that reads its partition, and to the hub " +
+	return "Its last reading is known only to the replica that reads its partition, and to the hub " +
 		"(`alertworker why --last`)"
 }
+
+// isUnheard reports whether rules about silence have heard other devices, but never this one.
+func (f findings) isUnheard() bool { return f.known > 0 && !f.state.WasHeard() }
 
 // claimed reports whether anybody has sent something about the device.
 func (f findings) claimed() bool {
@@ -244,7 +276,7 @@ func (f findings) neverHeard() string {
 		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
 	}
 
-	if f.known > 0 && !f.state.WasHeard() {
+	if f.isUnheard() {
 		text += fmt.Sprintf("; rules about silence have never heard it, but %s", humanize.Count(f.known, "other device"))
 	}
 
@@ -288,21 +320,19 @@ func (f findings) read(r partition.Reading) (code, text string) {
 	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
 	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
-	alarm, told := "", ""
-	for _, s := range f.state.Alarms {
-		if s.Rule == r.Rule && s.Level == r.Level {
-			alarm = ": its " + f.alarmText(s)
-			told = f.toldText(s)
-		}
-	}
+	alarm, told := f.alarmOf(r)
 
 	switch r.Decision {
 	case partition.Excluded:
 		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
 
 	case partition.NoBase:
-		return whyBelow, fmt.Sprintf("%sis compared with nothing by the rule %s: its message has no number at %s", text,
-			rule.Name, rule.Base)
+		return whyBelow, fmt.Sprintf(
+			"%sis compared with nothing by the rule %s: its message has no number at %s",
+			text,
+			rule.Name,
+			rule.Base,
+		)
 
 	case partition.Muted:
 		return whyQuiet, fmt.Sprintf(
@@ -328,29 +358,47 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		return whyPending, limit + ", but not for long enough yet" + alarm
 
 	case partition.StaysOpen:
-		end := rule.ClearOf(level, r.Limit)
-		clear := rule.Text(end)
-		if level.ClearOverride != "" {
-			clear += " (or its property " + level.ClearOverride + ")"
-		}
-
-		side := "below"
-		if rule.Below {
-			side = "above"
-		}
-
-		if rule.ClearedFor > 0 && rule.Cleared(r.Value, end) {
-			lasts := humanize.Span(rule.ClearedFor)
-			return whyOpen, fmt.Sprintf("%s, and is %s %s, but has not been for %s yet%s", below, side, clear, lasts, alarm)
-		}
-
-		return whyOpen, fmt.Sprintf("%s, but is not %s %s either%s", below, side, clear, alarm)
+		return whyOpen, below + staysOpen(rule, level, r) + alarm
 
 	case partition.Notified:
 		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled" + told
 	}
 
 	return whyBelow, below
+}
+
+// alarmOf returns clauses about the alarm that r is about: its state, and to whom it need not be sent again. Both are
+// empty if there is none.
+func (f findings) alarmOf(r partition.Reading) (state, told string) {
+	for _, s := range f.state.Alarms {
+		if s.Rule == r.Rule && s.Level == r.Level {
+			state = ": its " + f.alarmText(s)
+			told = f.toldText(s)
+		}
+	}
+
+	return state, told
+}
+
+// staysOpen says why a reading below the limit does not end its alarm.
+func staysOpen(rule *rules.Rule, level *rules.Level, r partition.Reading) string {
+	end := rule.ClearOf(level, r.Limit)
+	clear := rule.Text(end)
+	if level.ClearOverride != "" {
+		clear += " (or its property " + level.ClearOverride + ")"
+	}
+
+	side := "below"
+	if rule.Below {
+		side = "above"
+	}
+
+	if rule.ClearedFor > 0 && rule.Cleared(r.Value, end) {
+		lasts := humanize.Span(rule.ClearedFor)
+		return fmt.Sprintf(", and is %s %s, but has not been for %s yet", side, clear, lasts)
+	}
+
+	return fmt.Sprintf(", but is not %s %s either", side, clear)
 }
 
 // found shows a reading that reaches no limit.
@@ -466,10 +514,7 @@ func (f findings) deadLetter(l *pastDelivery) string {
 
 	return fmt.Sprintf(
 		what+" a dead letter of receiver %s %s: %s; %s",
-		which(
-			l.Rule,
-			l.Level,
-		),
+		which(l.Rule, l.Level),
 		reading(f.set, l.Rule, l.Temperature),
 		f.at(l.Enqueued),
 		l.Receiver,
@@ -481,28 +526,8 @@ func (f findings) deadLetter(l *pastDelivery) string {
 
 // alarmText says what state an alarm is in.
 func (f findings) alarmText(s partition.AlarmState) string {
-	text := "alarm" + which(s.Rule, s.Level)
-	rule, level := level(f.set, s.Rule, s.Level)
-
-	switch {
-	case s.Phase == rules.Normal:
-		text += " is over"
-
-	case s.Silence:
-		text += fmt.Sprintf(
-			" is open: the device has not been heard since %s, for longer than %s",
-			f.clock(s.Since),
-			humanize.Span(time.Duration(s.Limit)*time.Second),
-		)
-
-	default:
-		own := level != nil && level.Override != "" && s.Limit != level.Limit
-		text += fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
-		if !s.Arrived.IsZero() {
-			text += fmt.Sprintf(" by its own clock (it arrived at %s)", f.clock(s.Arrived))
-		}
-		text += ", when " + reached(rule, level, s, own)
-	}
+	text := "alarm" + which(s.Rule, s.Level) + f.phaseText(s)
+	_, level := level(f.set, s.Rule, s.Level)
 
 	if s.Phase == rules.Pending && level != nil {
 		text += fmt.Sprintf("; the first reading over it from %s on causes an alert", f.clock(s.Since.Add(level.For)))
@@ -517,16 +542,47 @@ func (f findings) alarmText(s partition.AlarmState) string {
 	return text
 }
 
+// phaseText says in which phase an alarm is, since when, and why.
+func (f findings) phaseText(s partition.AlarmState) string {
+	switch {
+	case s.Phase == rules.Normal:
+		return " is over"
+
+	case s.Silence:
+		return fmt.Sprintf(
+			" is open: the device has not been heard since %s, for longer than %s",
+			f.clock(s.Since),
+			humanize.Span(time.Duration(s.Limit)*time.Second),
+		)
+	}
+
+	text := fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
+	if !s.Arrived.IsZero() {
+		text += fmt.Sprintf(" by its own clock (it arrived at %s)", f.clock(s.Arrived))
+	}
+
+	rule, level := level(f.set, s.Rule, s.Level)
+	own := level != nil && level.Override != "" && s.Limit != level.Limit
+
+	return text + ", when " + reached(rule, level, s, own)
+}
+
 // toldText says to whom an alarm need not be sent again yet.
 func (f findings) toldText(s partition.AlarmState) (text string) {
 	for _, c := range s.Waits {
 		text += "; " + f.conditionText(c)
 	}
+
 	return text
 }
 
-// reached says what opened an alarm.
-func reached(rule *rules.Rule, level *rules.Level, s partition.AlarmState, own bool) string {
+// reached says what opened an alarm. own says that the limit is the device's own.
+func reached(
+	rule *rules.Rule,
+	level *rules.Level,
+	s partition.AlarmState,
+	own bool,
+) string {
 	switch {
 	case rule == nil:
 		return fmt.Sprintf("%s reached the limit of %s", number(s.Value), number(s.Limit))
@@ -544,22 +600,23 @@ func (f findings) windowText(g gateState) string {
 		text += ", shared by devices with " + g.Shared
 	}
 
-	text += ": "
-	by, message := g.Replica, "a message"
-	if by == "" {
-		by = "a replica"
-	}
+	return text + ": " + f.windowState(g)
+}
 
+// windowState says what state a window is in.
+func (f findings) windowState(g gateState) string {
+	by := cmp.Or(g.Replica, "a replica")
+	message := "a message"
 	if g.Recovery {
 		message = "a recovery"
 	}
 
 	switch delivered := g.delivered(); {
 	case g.Error != "":
-		return text + "not known: " + g.Error
+		return "not known: " + g.Error
 
 	case g.Phase == throttle.Sending:
-		return text + fmt.Sprintf(
+		return fmt.Sprintf(
 			"%s has been sending since %s, or has died: it has a claim until %s",
 			by,
 			f.clock(g.Claimed),
@@ -567,7 +624,7 @@ func (f findings) windowText(g gateState) string {
 		)
 
 	case g.Phase == throttle.Closed:
-		return text + fmt.Sprintf(
+		return fmt.Sprintf(
 			"%s delivered an alert %s; the window is in force until %s",
 			by,
 			f.at(delivered),
@@ -575,10 +632,10 @@ func (f findings) windowText(g gateState) string {
 		)
 
 	case g.Claimed.IsZero():
-		return text + "no alert is recorded"
+		return "no alert is recorded"
 
 	case g.Unresolved:
-		return text + fmt.Sprintf(
+		return fmt.Sprintf(
 			"%s sent %s %s, and it is not known whether it was accepted; no window is in force",
 			by,
 			message,
@@ -586,10 +643,10 @@ func (f findings) windowText(g gateState) string {
 		)
 
 	case delivered.IsZero():
-		return text + fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
+		return fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
 
 	default:
-		return text + fmt.Sprintf("an alert was delivered %s; its window is over%s", f.at(delivered), f.repeatText(g))
+		return fmt.Sprintf("an alert was delivered %s; its window is over%s", f.at(delivered), f.repeatText(g))
 	}
 }
 
@@ -607,6 +664,12 @@ func (f findings) repeatText(g gateState) string {
 
 // until says when t is, a time to come by the store's clock.
 func (f findings) until(t time.Time) string {
+	left := max(0, t.Sub(f.storeNow()))
+	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(left))
+}
+
+// storeNow returns the time by the store's clock, or by ours if no gate says it.
+func (f findings) storeNow() time.Time {
 	now := f.now
 	for _, g := range f.gates {
 		if !g.Now.IsZero() {
@@ -614,7 +677,7 @@ func (f findings) until(t time.Time) string {
 		}
 	}
 
-	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(max(0, t.Sub(now))))
+	return now
 }
 
 // at says when t was: the time, and how long ago.
