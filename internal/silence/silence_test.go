@@ -293,6 +293,25 @@ func TestAwaited(t *testing.T) {
 	}
 }
 
+// Whoever starts over in another hub writes the roster before the checkpoint: else the next owner would go on from one
+// that knows nothing of what was read since.
+func TestRosterOfAnotherHub(t *testing.T) {
+	b := newBench(t)
+	b.sends("oven")
+	b.Save(t.Context(), true)
+	b.begin(telemetry.Position{Generation: "another"}, nil)
+	e := *b.publish("oven")
+	e.Generation = "another"
+	b.hear(e, true, 0)
+	if saved := b.Save(t.Context(), false); !saved.Wrote {
+		t.Error("the roster was not written")
+	}
+	b.sends("oven")
+	if saved := b.Save(t.Context(), false); saved.Wrote {
+		t.Error("it was written again at once")
+	}
+}
+
 // What a Watch says of the oven, which sends something at the start, and of nobody else unless that is said.
 func TestWatch(t *testing.T) {
 	const m, s = time.Minute, time.Second

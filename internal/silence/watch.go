@@ -88,7 +88,7 @@ type Watch struct {
 	mu        sync.Mutex
 	roster    *roster.Roster
 	open      map[key]roster.Place // the silences that have alarms, and what they are about
-	found     bool                 // there is a roster in the store that has read something
+	found     bool                 // there is a roster in the store that has read something of this hub
 	taken     int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written   time.Time            // when it was last written, or read
 	kept      telemetry.Position   // the last event that it held then
@@ -243,6 +243,7 @@ func (w *Watch) readAfter(start telemetry.Position) {
 	switch {
 	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
 		r.Rebase(start)
+		w.found = false
 		if start.Offset == "" {
 			floor.Sequence = -1
 		}

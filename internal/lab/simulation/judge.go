@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"slices"
+	"strconv"
 	"time"
 
 	"alertworker/internal/config"
@@ -306,6 +307,10 @@ func (w *World) rules(until time.Time) verify.Rules {
 
 	for i := range w.plan.Receivers {
 		r.Receivers = append(r.Receivers, inboxName(i))
+	}
+
+	for partition := range w.plan.Partitions {
+		r.Unknown = append(r.Unknown, "partition/"+strconv.Itoa(partition))
 	}
 
 	for _, d := range w.plan.Devices {

@@ -239,9 +239,10 @@ func NewPlan(seed uint64) Plan {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
 	}
 
-	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert
+	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert and no gap
 		p.Awaits = false
 		p.Repeat = 0
+		p.Outages = nil
 	}
 
 	return p

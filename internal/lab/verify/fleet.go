@@ -92,6 +92,9 @@ func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
 	return n
 }
 
+// restarts reports whether the end of a gap can have all deadlines begin anew, at an event of any device.
+func (f *fleet) restarts() bool { return f != nil && len(f.devices) > darkDevices }
+
 // mayBeDark reports whether a worker may find the partition dark at some time.
 func (f *fleet) mayBeDark(from, to time.Time) bool {
 	if f == nil {

@@ -266,7 +266,7 @@ func (j *judge) aboutFallen(d Delivery, f *fleet) {
 		j.wrong(d, "people have muted it since before its deadline")
 	case i < 0:
 		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
-	default:
+	case !f.restarts():
 		j.aboutLastHeard(d, j.events[i])
 	}
 }
