@@ -464,6 +464,10 @@ func (j *judge) ended(i int) {
 		return
 	}
 
+	if refused := before(j.refused, end); refused.Recovery && refused.At.After(last.At) { // and no alert came after it
+		return
+	}
+
 	// The window began with the last alert, also if that was dropped.
 	window := before(j.counting, end).At
 	due := later(c.At, window.Add(longest)).Add(bound)
