@@ -97,11 +97,7 @@ func (f *fleet) restarts() bool { return f != nil && len(f.devices) > darkDevice
 
 // mayBeDark reports whether a worker may find the partition dark at some time.
 func (f *fleet) mayBeDark(from, to time.Time) bool {
-	if f == nil {
-		return false
-	}
-
-	if len(f.devices) <= darkDevices {
+	if !f.restarts() {
 		return false
 	}
 
