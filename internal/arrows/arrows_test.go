@@ -94,7 +94,7 @@ const arrows = `
 	internal/lab/nettest
 	internal/lab/process
 	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
-	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify internal/humanize
+	internal/lab/simulator  internal/backoff internal/lab/* internal/lab/devhub/devices internal/notify internal/humanize
 	internal/lab/verify
 
 	tools/compose       internal/config
