@@ -36,7 +36,7 @@ func (p *Plan) extend(rng *rand.Rand) {
 		p.mute(rng)
 	}
 
-	p.Awaits = oneIn(2)
+	p.Awaits = oneIn(2) && p.Ahead >= 0 // time begins by the later of two clocks, so that no silence is early
 	if oneIn(3) && p.keepsState() {
 		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
 	}

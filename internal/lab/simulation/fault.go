@@ -233,6 +233,9 @@ func (w *World) down(name string) int {
 	return r.status
 }
 
+// refuses is how long after its end a fault may refuse what it has left: who was refused often asks once a minute.
+const refuses = 30 * time.Second
+
 // disturbHub has the hub itself misbehave.
 func (w *World) disturbHub(f Fault) {
 	n := int(f.At / time.Millisecond)
@@ -243,9 +246,13 @@ func (w *World) disturbHub(f Fault) {
 	case Detach:
 		w.hub.Detach(partition)
 	case Links:
-		w.hub.RefuseLinks(partition, refused, "simulated")
+		hub := w.hub
+		hub.RefuseLinks(partition, refused, "simulated")
+		w.later(f.For+refuses, func() { hub.RefuseLinks(partition, 0, "") })
 	case Claims:
-		w.hub.RefuseClaims(refused, http.StatusInternalServerError)
+		hub := w.hub
+		hub.RefuseClaims(refused, http.StatusInternalServerError)
+		w.later(f.For+refuses, func() { hub.RefuseClaims(0, 0) })
 	case Asked:
 		w.hub.RefuseManagement(refused, http.StatusInternalServerError)
 	case Mute:

@@ -300,9 +300,11 @@ func (w *World) rules(until time.Time) verify.Rules {
 		Bound:   heals + w.storm(),
 		Proof:   proves,
 		Slack:   slack,
+		Keeping: w.storm(),
 		Until:   until,
 		Expect:  w.began.Add(w.plan.Ahead),
 		Unknown: []string{ghost},
+		InDoubt: w.inDoubt,
 	}
 
 	for i := range w.plan.Receivers {
@@ -321,6 +323,17 @@ func (w *World) rules(until time.Time) verify.Rules {
 	}
 
 	return r
+}
+
+// inDoubt reports whether a fault may have kept a replica from recording an alert that came at a time.
+func (w *World) inDoubt(at time.Time) bool {
+	at = at.Add(-w.plan.Ahead)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return slices.ContainsFunc(w.spans, func(s span) bool {
+		return !s.from.After(at.Add(claimFor)) && !s.to.Before(at)
+	})
 }
 
 // storm returns the longest time without a calm in which everything could heal.

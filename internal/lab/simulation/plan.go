@@ -408,6 +408,9 @@ func (p Plan) after(f Fault) time.Duration {
 			return 2 * time.Minute
 		}
 
+	case Links, Claims:
+		return refuses
+
 	case Half: // until somebody asks why nothing comes
 		return halfOpen
 	}

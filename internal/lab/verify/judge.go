@@ -194,6 +194,10 @@ func (j *judge) isEarlyAgain(last Delivery, i int) bool {
 		return false
 	}
 
+	if j.Rules.InDoubt != nil && j.Rules.InDoubt(last.At) {
+		return false
+	}
+
 	since := j.events[i].At.Sub(last.At) + j.Rules.Slack
 
 	return since < j.by.Repeat && j.isSameAlarm(last, i)
@@ -255,7 +259,7 @@ func (j *judge) due(i int) time.Duration {
 // letter reports whether a message that came within d of at became a dead letter, which stands for what happened until
 // then, and for a window after it: one in a window is enough.
 func (j *judge) letter(at time.Time, d time.Duration) bool {
-	from := at.Add(-j.window)
+	from := at.Add(-j.window - j.Rules.Keeping)
 	n := sort.Search(len(j.refused), func(n int) bool { return !j.refused[n].At.Before(from) })
 	if n == len(j.refused) {
 		return false

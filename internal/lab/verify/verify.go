@@ -50,17 +50,21 @@ const HTTP = "http"
 
 // Rules say what is promised, and within which tolerances.
 type Rules struct {
-	Window time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
-	Bound  time.Duration // an alert comes at most this long after its reading
-	Proof  time.Duration // ... one about silence this much later: it has to be proven
-	Expect time.Time     // when workers began to expect the devices of Rule.Expect
-	Slack  time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
+	Window  time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
+	Bound   time.Duration // an alert comes at most this long after its reading
+	Proof   time.Duration // ... one about silence this much later: it has to be proven
+	Expect  time.Time     // when workers began to expect the devices of Rule.Expect
+	Slack   time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
+	Keeping time.Duration // a dead letter is kept at most this long after its message was refused; the window begins then
 	// when the records end: readings less than Bound before it may still get an alert. Zero: none may
 	Until     time.Time
 	Early     time.Duration // instead of Bound, if it is not zero: what is older must have an alert, however late
 	Receivers []string      // must get alerts, in addition to those that got any
 	// devices of which an alert may have been sent that never arrived: a recovery may come without it
 	Unknown []string
+	// reports whether replicas may not know of an alert that came at a time, because of a fault: they may send it again
+	// within the time of a rule for that. nil: they know of each
+	InDoubt func(time.Time) bool
 }
 
 // A Log records what was published and delivered. It is safe for concurrent use. It keeps
