@@ -5,8 +5,6 @@ package e2e_test
 import (
 	"fmt"
 	"net/http"
-	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -25,8 +23,6 @@ func TestStormAtAPacedReceiver(t *testing.T) {
 	busytest.Run(t, func(t *busytest.Attempt) {
 		const devices = 120
 		w := newWorld(t, storage, settings{window: 40 * time.Second})
-		i := slices.IndexFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "NOTIFY_URLS=") })
-		w.env[i] = "NOTIFY_URLS=rate=10/s " + w.receiver.URL
 		var refused atomic.Int32
 		w.receiver.BehaveAlways(paced(25*time.Millisecond, &refused))
 		w.start("a", "b", "c")
