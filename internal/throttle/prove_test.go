@@ -104,6 +104,14 @@ func TestProveRepeat(t *testing.T) {
 				t.Errorf("another hub: %v, %v", got, err)
 			}
 			time.Sleep(2*time.Hour + time.Second)
+			for sequence, want := range map[int64]throttle.Proof{14_400: throttle.Proven, 14_401: throttle.Unproven} {
+				if repeat == math.MaxInt64 {
+					want = throttle.Proven
+				}
+				if got, err := gate.Prove(t.Context(), request(sequence, 90)); err != nil || got != want {
+					t.Errorf("a reading %d s after the alert: %v, %v, want %v", sequence, got, err, want)
+				}
+			}
 			again, err := gate.Do(t.Context(), request(4*3600+2, 90), take)
 			want := throttle.Sent
 			if repeat == math.MaxInt64 {
