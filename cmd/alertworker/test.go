@@ -76,7 +76,6 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 		}
 
 	case *sent:
-		fmt.Fprintf(out, "waiting for a reading of %s: %s at %v\n", *device, t.Rule.Field, t.Rule.Levels[0].Limit)
 
 	case *address != "":
 		t.Recoveries = false

@@ -9,7 +9,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
@@ -68,14 +67,21 @@ func TestTest(t *testing.T) {
 			3,
 		},
 	} {
+		hear := func(string) {}
 		if slices.Contains(tt.args, "--sent") {
-			time.AfterFunc(time.Second, func() {
-				if _, err := hub.Publish(devhub.Message{Device: tt.args[1], Body: []byte(`{"temp":80}`), Properties: map[string]any{"site": "berlin"}}); err != nil {
+			hear = func(said string) {
+				if !strings.HasPrefix(said, "waiting for a reading") {
+					return
+				}
+				message := devhub.Message{
+					Device: tt.args[1], Body: []byte(`{"temp":80}`), Properties: map[string]any{"site": "berlin"},
+				}
+				if _, err := hub.Publish(message); err != nil {
 					t.Error(err)
 				}
-			})
+			}
 		}
-		out, said, code := w.run(append([]string{"test"}, tt.args...)...)
+		out, said, code := w.runAndHear(hear, append([]string{"test"}, tt.args...)...)
 		if code != exitStopped {
 			t.Errorf("%q: exit code %d, %s", tt.args, code, said)
 		}

@@ -139,6 +139,10 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 		}
 	}
 
+	if t.Send == nil { // only now, because what came before is an alert of before
+		fmt.Fprintf(out.W, "waiting for a reading of %s: %s at %v\n", t.Device, t.Rule.Field, t.Rule.Levels[0].Limit)
+	}
+
 	if len(t.Gates) > 0 {
 		defer func() { step("clean-up", "ended the device's windows", t.cleanUp(ctx)) }()
 	}
