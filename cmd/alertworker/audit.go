@@ -207,8 +207,9 @@ func saysHow(source *eventhubs.History) {
 // auditStores reads what an audit needs. since is when the first reading was taken.
 func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.Stores, err error) {
 	all.Gates = map[audit.Key]*throttle.Gate{}
-	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
-		all.Gates[audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name, Shared: rule.Per != ""}] = gate
+	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate throttle.Config) {
+		key := audit.Key{Receiver: receiver, Rule: rule.Name, Level: level.Name, Shared: rule.Per != ""}
+		all.Gates[key] = throttle.New(gate)
 	})
 	receiver := map[string]int{} // by id
 	for i, r := range s.receivers {

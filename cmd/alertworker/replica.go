@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
@@ -30,6 +31,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -144,7 +146,7 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 
 // deliverTo adds r's receivers to config.
 func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *tracing.Tracing) {
-	windows := throttle.NewWindows()
+	windows := recent.NewWindows()
 	for _, to := range r.receivers {
 		observed := notify.Observe(
 			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name),
@@ -163,25 +165,25 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *trac
 // newGates makes a receiver's gates of set, which the page shows too, and returns a function that finds the gate of a
 // level: one that set does not have, because an alarm is of a rule that was removed, gets a gate of its own.
 func (r *replica) newGates(
-	c config.Config, set rules.Set, to receivers.Receiver, windows *throttle.Windows,
-) func(*rules.Rule, *rules.Level) *throttle.Gate {
+	c config.Config, set rules.Set, to receivers.Receiver, windows *recent.Windows,
+) func(*rules.Rule, *rules.Level) delivery.Gate {
 	type key struct {
 		level  *rules.Level
 		shared bool
 	}
-	gates := map[key]*throttle.Gate{}
+	gates := map[key]*recent.Gate{}
 	eachGate(set, func(rule *rules.Rule, level *rules.Level) {
-		gate := newGate(c, r.leases, to.ID, rule, level, windows)
+		gate := recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
 		gates[key{level, rule.Per != ""}] = gate
 		r.gates = append(r.gates, admin.Receiver{
 			Name: to.Name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Gate: gate,
 		})
 	})
-	return func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
+	return func(rule *rules.Rule, level *rules.Level) delivery.Gate {
 		if gate := gates[key{level, rule.Per != ""}]; gate != nil {
 			return gate
 		}
-		return newGate(c, r.leases, to.ID, rule, level, windows)
+		return recent.New(gateConfig(c, r.leases, to.ID, rule, level), windows)
 	}
 }
 
@@ -214,16 +216,15 @@ func (r *replica) show(c config.Config, s stores, log *zap.Logger) {
 	}
 }
 
-// newGate returns the gate of a receiver for a level of a rule. windows may be nil.
-func newGate(
+// gateConfig returns what the gate of a receiver is for, of a level of a rule.
+func gateConfig(
 	c config.Config,
 	store lease.Store,
 	receiver string,
 	rule *rules.Rule,
 	level *rules.Level,
-	windows *throttle.Windows,
-) *throttle.Gate {
-	return throttle.New(throttle.Config{
+) throttle.Config {
+	return throttle.Config{
 		Store:       store,
 		Scope:       c.Scope(),
 		Receiver:    receiver,
@@ -234,8 +235,7 @@ func newGate(
 		Replica:     c.ReplicaName,
 		Window:      rule.Window,
 		SendTimeout: c.NotifyTimeout,
-		Windows:     windows,
-	})
+	}
 }
 
 // sharedOf returns what replicas keep of devices in s.

@@ -91,11 +91,11 @@ func (s *session) connectRecords(ctx context.Context) (err error) {
 	return nil
 }
 
-// eachGate calls do with each gate of each receiver: see the function eachGate.
-func (s *session) eachGate(do func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate)) {
+// eachGate calls do with what each gate of each receiver is for: see the function eachGate.
+func (s *session) eachGate(do func(receiver int, rule *rules.Rule, level *rules.Level, gate throttle.Config)) {
 	for i, to := range s.receivers {
 		eachGate(s.config.Rules(), func(rule *rules.Rule, level *rules.Level) {
-			do(i, rule, level, newGate(s.config, s.leases, to.ID, rule, level, nil))
+			do(i, rule, level, gateConfig(s.config, s.leases, to.ID, rule, level))
 		})
 	}
 }

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/telemetry/eventhubs"
+	"alertworker/internal/throttle"
 )
 
 const testDoes = "send a reading over the limit all the way through the hub and a running worker to the receivers, " +
@@ -129,7 +130,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		default:
 			gates = append(
 				gates,
-				checkup.Gate{Name: r.Name, Gate: newGate(s.config, s.leases, r.ID, t.Rule.Alone(), level, nil)},
+				checkup.Gate{Name: r.Name, Gate: throttle.New(gateConfig(s.config, s.leases, r.ID, t.Rule.Alone(), level))},
 			)
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 const whyDoes = "explain why a device did or did not cause an alert, from its last readings and the alarms, windows, " +
@@ -107,13 +108,14 @@ func (s *session) admin() *admin.Admin {
 		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log),
 		Log:      s.log,
 	}
-	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate *throttle.Gate) {
+	windows := recent.NewWindows()
+	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate throttle.Config) {
 		o.Receivers = append(o.Receivers, admin.Receiver{
 			Name:  s.receivers[receiver].Name,
 			Rule:  rule.Name,
 			Level: level.Name,
 			Per:   rule.Per,
-			Gate:  gate,
+			Gate:  recent.New(gate, windows),
 		})
 	})
 	return admin.New(o)

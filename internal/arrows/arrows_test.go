@@ -32,6 +32,7 @@ const arrows = `
 	internal/roster    internal/records internal/telemetry
 	internal/silence   internal/roster internal/telemetry
 	internal/throttle  internal/lease
+	internal/throttle/recent  internal/throttle
 	internal/telemetry internal/telemetry/amqpvalue
 	internal/lease
 	internal/notify

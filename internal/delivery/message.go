@@ -108,7 +108,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Remember = q.gate(d).Remember()
 	a.Token = g.Token
 	a.Expires = g.Expires
-	a.Suppressed = g.Suppressed + int64(d.suppressed)
+	a.Suppressed = q.gate(d).Count(d.About)
 	a.Test = notify.IsTest(a.Device)
 	a.Ambiguous = g.Ambiguous
 
@@ -125,9 +125,10 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.Shown = head.More.Shown
 	}
 
-	if d.Shared {
+	if d.Shared { // then Suppressed are devices
 		a.PerValue = d.About
-		a.Suppressed = g.Suppressed // these are devices
+	} else {
+		a.Suppressed += int64(d.suppressed)
 	}
 
 	if d.Silence {

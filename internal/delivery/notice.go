@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"context"
 	"sync/atomic"
 	"time"
 
@@ -11,17 +12,43 @@ import (
 // A Topic is what notices are about, of many devices: one level of a rule, by device or by what devices share. What
 // one topic is about never meets what another is about, whatever their names. It does not change.
 type Topic struct {
-	Rank    int              // how many levels of its rule are higher: their alerts come first
-	Shared  bool             // it is about what devices share
-	Gates   []*throttle.Gate // one for each receiver
-	Suffix  string           // of the ids of its notices
-	Message notify.Alert     // what all of its messages say. WillResolve says that its alarms have recoveries
-	Silence bool             // it is about devices that have fallen silent, and limits are in seconds
+	Rank    int          // how many levels of its rule are higher: their alerts come first
+	Shared  bool         // it is about what devices share
+	Gates   []Gate       // one for each receiver
+	Suffix  string       // of the ids of its notices
+	Message notify.Alert // what all of its messages say. WillResolve says that its alarms have recoveries
+	Silence bool         // it is about devices that have fallen silent, and limits are in seconds
 	// Repeat is how long after an alert an open Alarm is sent again; 0: when the window is over; the longest: never.
 	Repeat time.Duration
 	Words  []string // what the values 1, 2, … of readings mean; none: values are numbers
 
 	Sent, Recovered *atomic.Int64 // alerts and recoveries that a receiver took
+}
+
+// A Gate decides, for one receiver, about the notices of a topic, and remembers windows in force. It is safe for
+// concurrent use.
+type Gate interface {
+	// those of a throttle.Gate
+
+	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
+	Confirm(context.Context, throttle.Result) error
+	GiveUp(context.Context, throttle.Request) error
+	Remember() time.Duration
+
+	// Recent reports whether the window of a device is known to be in force, without asking anybody, and counts one more
+	// suppressed reading if so. It allocates nothing.
+	Recent(device string) bool
+	// RecentSince is Recent for a window that began at since or later.
+	RecentSince(device string, since time.Time) bool
+	// RecentShared is Recent for the window of a value, which device shares with others: devices are counted, each once.
+	RecentShared(value, device string) bool
+	// Suppressed counts n more suppressed readings of a device, and SuppressedShared one more device.
+	Suppressed(device string, n int64)
+	SuppressedShared(value, device string)
+	// Count returns what was counted for a device, or a value, since the last alert about it.
+	Count(about string) int64
+	// Refused has this replica remember a window that begins now, in which only a recovery comes.
+	Refused(about string)
 }
 
 // A Key says what a notice is about.

@@ -4,8 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"time"
-
-	"alertworker/internal/throttle"
 )
 
 // A queue holds the deliveries of one Outbox to one receiver.
@@ -182,4 +180,4 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
 
 // gate returns the gate that d has to pass.
-func (q *queue) gate(d *delivery) *throttle.Gate { return d.Gates[q.to.index] }
+func (q *queue) gate(d *delivery) Gate { return d.Gates[q.to.index] }

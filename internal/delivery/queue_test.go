@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // nobody takes alerts and notifies nobody, and owns what is given to nobody.
@@ -43,10 +44,10 @@ func downOutbox(t *testing.T) (*Outbox, *Topic) {
 	o := dp.Open(t.Context(), t.Context(), Account{
 		Owner: nobody{}, Name: "0", IDs: "ns/hub/0/", Log: "log", FromHub: true, Logger: zap.NewNop(),
 	})
-	gate := throttle.New(throttle.Config{
+	gate := recent.New(throttle.Config{
 		Store: memlease.New(), Scope: "s", Receiver: "r", Window: time.Hour, SendTimeout: time.Second,
-	})
-	return o, &Topic{Gates: []*throttle.Gate{gate}, Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
+	}, recent.NewWindows())
+	return o, &Topic{Gates: []Gate{gate}, Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
 }
 
 func due() *Notice {

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // unread is a partition of which nothing but the ID is asked.
@@ -40,8 +41,8 @@ func benchRules(b testing.TB, set rules.Set) *Stream {
 	if err != nil {
 		b.Fatal(err)
 	}
-	gate := func(r *rules.Rule, _ *rules.Level) *throttle.Gate {
-		return throttle.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: r.Window, SendTimeout: time.Second})
+	gate := func(r *rules.Rule, _ *rules.Level) delivery.Gate {
+		return recent.New(throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Window: r.Window, SendTimeout: time.Second}, recent.NewWindows())
 	}
 	c := Config{
 		Evaluator: NewEvaluator(Rulebook{

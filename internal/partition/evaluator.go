@@ -7,7 +7,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // A Rulebook is what an [Evaluator] evaluates. All fields but Clock, Mutes and FollowAll are required.
@@ -29,7 +28,7 @@ type Receiver struct {
 	// Gate returns the receiver's gate for a level of a rule, which is of what devices share if that has Per. It is called
 	// once for each level of Rulebook.Rules; once more without Per if there is one, for devices without that property; and
 	// at each take-over for levels that are not configured any more but have alarms.
-	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
+	Gate func(*rules.Rule, *rules.Level) delivery.Gate
 }
 
 // An Evaluator takes events through rules. It does not change, and serves all partitions of a replica at once.

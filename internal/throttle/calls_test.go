@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // A device that is hot all the time costs as few requests as an alert needs: one to look, one
@@ -57,7 +58,9 @@ func requestsPerAlert(t *busytest.Attempt, open func(*testing.T, *leasetest.Coun
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := throttle.New(throttle.Config{Store: store, Scope: "s", Receiver: "r", Window: 2 * time.Second, SendTimeout: sendTimeout})
+	g := recent.New(throttle.Config{
+		Store: store, Scope: "s", Receiver: "r", Window: 2 * time.Second, SendTimeout: sendTimeout,
+	}, recent.NewWindows())
 	warm, slowest := 1, time.Duration(0) // the very first alert makes the record
 	const alerts = 4
 	for n := 0; n < warm+alerts; {

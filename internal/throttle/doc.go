@@ -74,8 +74,5 @@
 // # Clocks
 //
 // The store's clock decides whether a key is free and, compared with the hub's, whether a
-// reading is covered. This machine's clocks can only make a replica stop early: what a gate
-// remembers of windows counts from before the call that it learned them from, and holds only
-// while both the wall clock, which can be set, and the monotonic clock, which stands still
-// while the machine is suspended, say so.
+// reading is covered. This machine's clocks can only make a replica stop early: see [lease.Ahead].
 package throttle

@@ -1,7 +1,6 @@
 package throttle
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -83,9 +82,6 @@ type Grant struct {
 	Expires   time.Time // the end of the claim, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
 	Before    string    // Request.Log of the last alert for which the key was claimed before; empty if none is known
-	// Suppressed is how many readings this replica kept quiet since the device's last alert; of a window that devices
-	// share, of how many of them.
-	Suppressed int64
 }
 
 // An Answer is what a sender knows about the alert it sent.
@@ -134,6 +130,7 @@ type Result struct {
 	Quiet   time.Time // Throttled: the end of the recorded window, by the store's clock
 	Retry   time.Time // Busy: when to ask again, by this machine's clock
 	Now     time.Time // the store's clock early in the call; zero if it gave no answer
+	Window  Window    // that holds the key, if the call has shown one: the recorded one, or of Sent the new one
 	asked   time.Time // when the call began, by this machine's clock
 	pending claim     // Unconfirmed
 
@@ -142,6 +139,13 @@ type Result struct {
 	// Throttled or Sent: of the last alert that was taken, if the rule has a Repeat
 	sent   position
 	sentAt time.Time // by the store's clock
+}
+
+// A Window is one in force, by this machine's clocks counted from before the call that has shown it. The zero Window is
+// none.
+type Window struct {
+	Ends  time.Time // not after it ends
+	Frees time.Time // not before its key does, which a store with a coarse clock frees late
 }
 
 // Covers reports whether what a Throttled result says covers r, a request for an alert of the
@@ -162,7 +166,7 @@ func (res Result) Due(r Request) time.Time {
 	return res.asked.Add(res.sentAt.Add(r.Repeat).Sub(res.Now))
 }
 
-// Config says what a Gate is for. All fields but Replica and Windows are required.
+// Config says what a Gate is for. All fields but Replica are required.
 type Config struct {
 	Store lease.Store
 	// Scope and Receiver name who shares windows: gates with the same two, in any process.
@@ -175,10 +179,9 @@ type Config struct {
 	Replica     string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window      time.Duration // from the moment the receiver has taken an alert
 	SendTimeout time.Duration // for one call of send
-	Windows     *Windows      // of all gates of this replica; nil: the gate has its own
 }
 
-// A Gate is safe for concurrent use. Several calls of Do for one device are
+// A Gate is safe for concurrent use, and remembers nothing: see package recent. Several calls of Do for one device are
 // kept apart by the store alone; callers that want fewer store calls make one at a time.
 type Gate struct {
 	store       lease.Store
@@ -187,7 +190,6 @@ type Gate struct {
 	replica     string
 	window      time.Duration
 	sendTimeout time.Duration
-	windows     *windows
 }
 
 func New(c Config) *Gate {
@@ -198,45 +200,12 @@ func New(c Config) *Gate {
 		replica:     c.Replica,
 		window:      c.Window,
 		sendTimeout: c.SendTimeout,
-		windows:     newWindows(cmp.Or(c.Windows, NewWindows())),
 	}
-}
-
-// Recent reports whether the device's recorded window is known, without asking
-// the store, to be still in force, and counts one more suppressed reading if so. It
-// allocates nothing.
-func (g *Gate) Recent(device string) bool { return g.windows.suppress(device, 1, 0, instant{}) }
-
-// RecentShared is Recent for the window of value, which device shares with others: it counts devices, each once.
-func (g *Gate) RecentShared(value, device string) bool {
-	recent := g.windows.suppress(value, 0, 0, instant{})
-	if recent {
-		g.windows.share(value, device)
-	}
-	return recent
-}
-
-// RecentSince is Recent for a window that began at since or later.
-func (g *Gate) RecentSince(device string, since time.Time) bool {
-	return g.windows.suppress(device, 1, g.window, g.windows.at(since))
 }
 
 // Remember is how long a receiver must remember what it was sent: the window, or a claim if
 // that lasts longer.
 func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTimeout)) }
-
-// Suppressed counts n more suppressed readings of device, which its next alert reports.
-func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
-
-// SuppressedShared counts device among those whose readings were suppressed in the window of value, which they share.
-func (g *Gate) SuppressedShared(value, device string) { g.windows.share(value, device) }
-
-// Refused starts device's window on this replica alone: its alert is a dead letter, because the receiver
-// refuses what it says, and would refuse the next one too. A recovery waits for its end.
-func (g *Gate) Refused(device string) {
-	until := time.Now().Add(g.window)
-	g.windows.sent(device, until, until)
-}
 
 // A claim is a lease under which an alert, or a recovery, is being sent.
 type claim struct {
@@ -257,12 +226,6 @@ type claim struct {
 // window covered: readings after that of the recovery can alert at once.
 func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
 	start := time.Now()
-	// A store with a coarse clock frees a key late. Until then nothing can be claimed; but
-	// while the window is in force, an alert may be covered.
-	if wait, inForce := g.windows.wait(r.Device); wait > 0 && (!inForce || r.Recovery) {
-		return Result{Outcome: Busy, Retry: start.Add(wait)}, nil
-	}
-
 	grant, c, err := g.claim(ctx, start, r)
 	now := c.lease.Claimed
 	var declined *declinedError
@@ -308,8 +271,8 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 
 	c.taken = time.Now()
 	c.note = c.note.tells(r, now)
-	outcome, err := g.record(ctx, c)
-	result := Result{Outcome: outcome, Now: now, asked: start, pending: c}
+	outcome, window, err := g.record(ctx, c)
+	result := Result{Outcome: outcome, Window: window, Now: now, asked: start, pending: c}
 	if outcome == Sent {
 		result.sent = c.note.Sent
 		result.sentAt = c.note.sentAt()
@@ -348,12 +311,11 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 
 	n := parseNote(l.Note)
 	grant := Grant{
-		ID:         n.sends(),
-		Token:      l.Token,
-		Expires:    l.Claimed.Add(ttl),
-		Ambiguous:  n.Again,
-		Before:     before,
-		Suppressed: g.windows.suppressed(r.Device),
+		ID:        n.sends(),
+		Token:     l.Token,
+		Expires:   l.Claimed.Add(ttl),
+		Ambiguous: n.Again,
+		Before:    before,
 	}
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
@@ -378,10 +340,10 @@ type declinedError struct{ result Result }
 
 func (*declinedError) Error() string { return "there is nothing to send now" }
 
-// refused decides about a request whose key is held, and remembers a window that holds it.
+// refused decides about a request whose key is held.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
 	d := decide(parseNote(held.Record.Note), held.Record, true, r, start)
-	g.rememberWindow(r.Device, held)
+	d.Window = windowIn(held)
 	if d.Outcome != Busy {
 		return d.Result
 	}
@@ -399,21 +361,21 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	return d.Result
 }
 
-// rememberWindow remembers the window of device in held, if there is one.
-func (g *Gate) rememberWindow(device string, held *lease.HeldError) {
+// windowIn returns the window in force that holds a key.
+func windowIn(held *lease.HeldError) Window {
 	n := parseNote(held.Record.Note)
 	if n.Phase != phaseWindow || held.Until.IsZero() {
-		return
+		return Window{}
 	}
 
 	quiet := n.quietUntil(held.Record)
 	if !held.Record.Now.Before(quiet) {
-		return
+		return Window{}
 	}
 
 	// What the record proves may end before its hold, by so much.
 	early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
-	g.windows.remember(device, held.Until.Add(-early), held.Frees)
+	return Window{Ends: held.Until.Add(-early), Frees: held.Frees}
 }
 
 // giveBack frees the key, so that another attempt need not wait for the claim to
@@ -425,25 +387,24 @@ func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
 	_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
 }
 
-// record starts the window, trying until the claim ends.
-func (g *Gate) record(ctx context.Context, c claim) (Outcome, error) {
+// record starts the window, trying until the claim ends. It returns the window if that was in time.
+func (g *Gate) record(ctx context.Context, c claim) (Outcome, Window, error) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	l, done, err := g.extend(ctx, c)
 	switch {
 	case !done:
-		return Unconfirmed, fmt.Errorf("record the window of device %q: %w", c.device, err)
+		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.device, err)
 
 	case err == nil && lease.Ahead(c.lease.Until):
 		until := c.taken.Add(g.window)
 		if l.Until.Before(until) { // no longer than the store grants by this machine's clock
 			until = l.Until
 		}
-		g.windows.sent(c.device, until, l.Frees)
-		return Sent, nil
+		return Sent, Window{Ends: until, Frees: l.Frees}, nil
 
 	default:
-		return SentLate, nil
+		return SentLate, Window{}, nil
 	}
 }
 

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 func TestMain(m *testing.M) {
@@ -93,8 +94,8 @@ func (f *faulty) Release(ctx context.Context, l lease.Lease, note string) error 
 	return f.do("release", func() error { return f.Store.Release(ctx, l, note) })
 }
 
-func newGate(s lease.Store) *throttle.Gate {
-	return throttle.New(throttle.Config{Store: s, Scope: "ns/hub/group", Receiver: "r", Window: window, SendTimeout: sendTimeout})
+func newGate(s lease.Store) *recent.Gate {
+	return recent.New(throttle.Config{Store: s, Scope: "ns/hub/group", Receiver: "r", Window: window, SendTimeout: sendTimeout}, recent.NewWindows())
 }
 
 func request(id string) throttle.Request {
@@ -104,8 +105,13 @@ func request(id string) throttle.Request {
 // taken is a sender whose receiver takes everything.
 func taken(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
 
+// A doer is a gate, which remembers windows or does not.
+type doer interface {
+	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
+}
+
 // do runs one attempt and returns the grant that send saw, if it was called.
-func do(t *testing.T, g *throttle.Gate, r throttle.Request, answer throttle.Answer) (throttle.Result, *throttle.Grant) {
+func do(t *testing.T, g doer, r throttle.Request, answer throttle.Answer) (throttle.Result, *throttle.Grant) {
 	t.Helper()
 	var seen *throttle.Grant
 	result, _ := g.Do(t.Context(), r, func(_ context.Context, grant throttle.Grant) throttle.Answer {
@@ -484,38 +490,6 @@ func TestScopesAndReceiversAreApart(t *testing.T) {
 	})
 }
 
-func TestRecentAsksNobodyAndCounts(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := &faulty{Store: memlease.New()}
-		g, other := newGate(store), newGate(store.Store)
-		do(t, g, request("1"), throttle.Taken)
-		calls := store.calls
-		time.Sleep(window - time.Nanosecond)
-		for range 2 {
-			if !g.Recent("oven#7") || g.Recent("OVEN#7") {
-				t.Fatal("want oven#7 alone to be remembered")
-			}
-		}
-		if store.calls != calls {
-			t.Fatal("Recent asked the store")
-		}
-		if other.Recent("oven#7") {
-			t.Fatal("another replica cannot know yet")
-		}
-		want(t, func() throttle.Result { r, _ := do(t, other, request("2"), throttle.Taken); return r }(), throttle.Throttled)
-		if !other.Recent("oven#7") {
-			t.Fatal("a refusal was not remembered")
-		}
-		time.Sleep(time.Nanosecond)
-		if g.Recent("oven#7") || other.Recent("oven#7") {
-			t.Fatal("remembered past the window")
-		}
-		if _, grant := do(t, g, request("3"), throttle.Taken); grant.Suppressed != 2 {
-			t.Fatalf("the alert tells of %d suppressed, want 2", grant.Suppressed)
-		}
-	})
-}
-
 func TestStoreOutageSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memlease.New(), before: func(string) error { return errors.New("no route") }}
@@ -528,15 +502,4 @@ func TestStoreOutageSendsNothing(t *testing.T) {
 			t.Error("want the reason")
 		}
 	})
-}
-
-func BenchmarkRecent(b *testing.B) {
-	g := newGate(memlease.New())
-	if r, err := g.Do(b.Context(), request("1"), taken); err != nil || r.Outcome != throttle.Sent {
-		b.Fatal(r, err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		g.Recent("oven#7")
-	}
 }

@@ -25,7 +25,7 @@ const (
 func (p Phase) String() string               { return [...]string{"unknown", "open", "sending", "closed"}[p+1] }
 func (p Phase) MarshalText() ([]byte, error) { return []byte(p.String()), nil }
 
-// A State is what the store, and this replica, know of one device. Its times are the
+// A State is what the store knows of one device. Its times are the
 // store's clock; zero where there is none.
 type State struct {
 	Phase Phase     `json:"state"`
@@ -44,8 +44,6 @@ type State struct {
 	Claimed  time.Time `json:"claimed,omitzero"`  // when it was made
 	Replica  string    `json:"replica,omitempty"` // that made it; empty if it is not known
 	Now      time.Time `json:"storeTime,omitzero"`
-	// Suppressed counts readings that this replica kept quiet since the device's last alert.
-	Suppressed int64 `json:"suppressed"`
 }
 
 // Inspect returns the state of device. It takes nothing and changes nothing; it
@@ -66,7 +64,6 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 		Claimed:    r.Claimed,
 		Replica:    n.Replica,
 		Now:        r.Now,
-		Suppressed: g.windows.suppressed(device),
 	}
 
 	if n.Sent != (position{}) {
@@ -116,7 +113,7 @@ var ErrSending = errors.New("an alert is being sent")
 
 // Reopen ends the device's window before its time: the next reading over the
 // threshold that the hub takes makes an alert. Readings that it took before
-// stay settled, so that nothing is repeated. Other replicas that
+// stay settled, so that nothing is repeated. Replicas that
 // remember the window keep quiet until its key would have freed.
 //
 // Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
@@ -143,7 +140,6 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 		return fmt.Errorf("reopen the gate for device %q: %w", device, err)
 	}
 
-	g.windows.forget(device)
 	return nil
 }
 

@@ -11,9 +11,10 @@ import (
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
-func inspect(t *testing.T, g *throttle.Gate) throttle.State {
+func inspect(t *testing.T, g *recent.Gate) throttle.State {
 	t.Helper()
 	s, err := g.Inspect(t.Context(), "oven#7")
 	if err != nil {
@@ -25,7 +26,10 @@ func inspect(t *testing.T, g *throttle.Gate) throttle.State {
 func TestInspect(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
-		g, other := throttle.New(throttle.Config{Store: store, Scope: "ns/hub/group", Receiver: "r", Replica: "me", Window: window, SendTimeout: sendTimeout}), newGate(store)
+		g := recent.New(throttle.Config{
+			Store: store, Scope: "ns/hub/group", Receiver: "r", Replica: "me", Window: window, SendTimeout: sendTimeout,
+		}, recent.NewWindows())
+		other := newGate(store)
 		if s := inspect(t, g); s != (throttle.State{Now: time.Now()}) {
 			t.Errorf("a device that was never hot: %+v", s)
 		}
@@ -46,9 +50,12 @@ func TestInspect(t *testing.T) {
 		}
 		g.Recent("oven#7")
 		end := start.Add(time.Second + window)
-		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Notified: true, Token: token, Claimed: start, Replica: "me", Now: time.Now(), Suppressed: 1}
+		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Notified: true, Token: token, Claimed: start, Replica: "me", Now: time.Now()}
 		if s := inspect(t, g); s != want {
 			t.Errorf("within the window:\n%+v, want\n%+v", s, want)
+		}
+		if n := g.Count("oven#7"); n != 1 {
+			t.Errorf("within the window %d readings are counted as suppressed, want 1", n)
 		}
 
 		time.Sleep(window)
@@ -100,7 +107,7 @@ func TestReopen(t *testing.T) {
 		want(t, r, throttle.Throttled)
 		r, second := do(t, opener, request("2"), throttle.Taken)
 		want(t, r, throttle.Sent)
-		if second.ID != "2" || second.Ambiguous || second.Token <= first.Token || second.Suppressed != 0 {
+		if second.ID != "2" || second.Ambiguous || second.Token <= first.Token || opener.Count("oven#7") != 0 {
 			t.Errorf("grant %+v after %+v", *second, *first)
 		}
 		r, _ = do(t, other, request("3"), throttle.Taken) // in a window of its own
@@ -139,7 +146,7 @@ func TestReopenWithoutAWindow(t *testing.T) {
 func TestReopenBeatsALateRecord(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
-		var opener *throttle.Gate
+		var opener *recent.Gate
 		lost := errors.New("answer lost")
 		sender := newGate(&faulty{Store: store, after: func(op string) error {
 			if op == "extend" && opener != nil { // the record is there, its answer is not; it is sent again

@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // What can happen to one call of the store.
@@ -123,7 +124,9 @@ func (w *world) replica(way string, from int) (at int) {
 		}
 		return nil
 	}
-	gate := throttle.New(throttle.Config{Store: &faulty{Store: w.store, before: fault}, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout})
+	gate := recent.New(throttle.Config{
+		Store: &faulty{Store: w.store, before: fault}, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout,
+	}, recent.NewWindows())
 	for i := from; ; i++ {
 		r, ok := w.reading(i)
 		if !ok {

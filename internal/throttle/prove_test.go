@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // What a record proves of a notice.
@@ -128,7 +129,9 @@ func TestProveRepeat(t *testing.T) {
 // than this replica lets the window last.
 func TestProveWhatAWindowCovered(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		gate := throttle.New(throttle.Config{Store: new(seconds).store(), Scope: "s", Receiver: "r", Window: time.Minute, SendTimeout: time.Second})
+		gate := recent.New(throttle.Config{
+			Store: new(seconds).store(), Scope: "s", Receiver: "r", Window: time.Minute, SendTimeout: time.Second,
+		}, recent.NewWindows())
 		request := func() throttle.Request {
 			return throttle.Request{Device: "oven", ID: "id", Log: "log", Sequence: time.Now().Unix(), Enqueued: time.Now()}
 		}

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // Readings of a device whose rule has state.
@@ -186,7 +187,7 @@ type delivery struct {
 type owner struct {
 	*partition
 	me      int
-	gate    *throttle.Gate
+	gate    *recent.Gate
 	history []alarm // after each reading from the one on that it began with, of which start is the number
 	start   int
 	kept    int // position of its last ledger
@@ -205,7 +206,9 @@ func (p *partition) own() *owner {
 	p.owner, p.since = p.owner+1, time.Now()
 	o.me, o.start, o.kept, o.history = p.owner, p.position, p.position, []alarm{p.kept}
 	p.logf("%d owns, from %d, %+v", o.me, p.position, p.kept)
-	o.gate = throttle.New(throttle.Config{Store: &faulty{Store: p.store, before: o.fault}, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout})
+	o.gate = recent.New(throttle.Config{
+		Store: &faulty{Store: p.store, before: o.fault}, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout,
+	}, recent.NewWindows())
 	return o
 }
 

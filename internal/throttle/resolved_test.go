@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // reading is a request about the reading with this number in its partition, taken now.
@@ -39,7 +40,7 @@ func TestResolved(t *testing.T) {
 		end := time.Now().Add(window)
 		time.Sleep(time.Second)
 		c := cleared(3, "3")
-		for _, g := range []*throttle.Gate{a, b} {
+		for _, g := range []*recent.Gate{a, b} {
 			r, _ = do(t, g, c, throttle.Taken)
 			want(t, r, throttle.Busy)
 			if early := end.Sub(r.Retry); early > 0 || early < -2*time.Second {

@@ -11,7 +11,6 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // A Backtest takes recorded events through the worker's own decoding, rules, alarms and filters, and through
@@ -108,7 +107,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 
 	var wants []partition.Receiver
 	for _, r := range receivers {
-		noGate := func(*rules.Rule, *rules.Level) *throttle.Gate { return nil }
+		noGate := func(*rules.Rule, *rules.Level) delivery.Gate { return nil }
 		wants = append(wants, partition.Receiver{Filters: r.Filters, Gate: noGate})
 		b.windows = append(b.windows, map[delivery.Key]backWindow{})
 	}

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
@@ -24,6 +25,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -360,10 +362,10 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) *throttle.Gate {
-			return throttle.New(throttle.Config{
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
+			return recent.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
-			})
+			}, recent.NewWindows())
 		}})
 	}
 	if s.level != "" {

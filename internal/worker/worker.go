@@ -14,7 +14,6 @@ import (
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 // Config holds what a Worker needs. All fields but Malformed and Trace are required.
@@ -51,7 +50,7 @@ type Receiver struct {
 	// Gate returns the receiver's gate for a level of a rule, which is of what devices share if that has Per. It is called
 	// once for each level of Config.Rules; once more without Per if there is one, for devices without that property; and
 	// at each take-over for levels that are not configured any more but have alarms.
-	Gate func(*rules.Rule, *rules.Level) *throttle.Gate
+	Gate func(*rules.Rule, *rules.Level) delivery.Gate
 }
 
 // A Worker is safe for concurrent use by its partitions.

@@ -10,6 +10,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
@@ -17,6 +18,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -216,7 +218,7 @@ func (w *world) newProcess(version int) *process {
 	for _, in := range w.inboxes {
 		c.Receivers = append(c.Receivers, worker.Receiver{
 			ID: in.name, Name: in.name, Filters: in.filters, Limits: in.limits, Notifier: faultyReceiver{p, in},
-			Gate: func(r *rules.Rule, l *rules.Level) *throttle.Gate {
+			Gate: func(r *rules.Rule, l *rules.Level) delivery.Gate {
 				return gateOf(faultyLeases{w.leases, p}, in.name, r, l)
 			},
 		})
@@ -241,11 +243,11 @@ func (p *process) stateful() bool {
 	return set.Stateful()
 }
 
-func gateOf(store lease.Store, receiver string, r *rules.Rule, l *rules.Level) *throttle.Gate {
-	return throttle.New(throttle.Config{
+func gateOf(store lease.Store, receiver string, r *rules.Rule, l *rules.Level) *recent.Gate {
+	return recent.New(throttle.Config{
 		Store: store, Scope: "s", Receiver: receiver, Rule: r.Name, Level: l.Name, Per: r.Per, Silence: r.Silence(),
 		Window: r.Window, SendTimeout: sendTimeout,
-	})
+	}, recent.NewWindows())
 }
 
 // consumes reports whether p still consumes a partition, for all it knows.

@@ -38,9 +38,10 @@ type Worker interface {
 	Forget(ctx context.Context, device string) (known bool, err error)
 }
 
-// A Gate is one receiver's, a *throttle.Gate.
+// A Gate is one receiver's, a *recent.Gate.
 type Gate interface {
 	Inspect(ctx context.Context, device string) (throttle.State, error)
+	Count(device string) int64
 	Reopen(ctx context.Context, device string) error
 }
 

@@ -249,8 +249,9 @@ func TestDevice(t *testing.T) {
 		}
 		w.gate.state = throttle.State{
 			Phase: throttle.Closed, Until: now.Add(41500*time.Millisecond - 1205), Quiet: now.Add(41500*time.Millisecond - 1205), // 1.2 µs less, as after a call
-			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now, Suppressed: 4,
+			AlertID: "2", Token: 9, Claimed: now, Replica: "me", Now: now,
 		}
+		w.gate.count = 4
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
 		want := `{"device":"a/b #1","status":"not_seen","why":"Its last reading is known only to the replica that reads its partition, and to the hub (` + "`alertworker why --last`" + `)` +
 			`; receiver example.com: me delivered an alert at 00:00:00 UTC (just now); the window is in force until 00:00:41 UTC (another 41 s)",` +
@@ -266,6 +267,7 @@ func TestDevice(t *testing.T) {
 		}
 
 		w.gate.state = throttle.State{Now: now}
+		w.gate.count = 0
 		w.worker.devices = map[string]partition.DeviceState{"cold": {
 			Partitions: []string{"10", "9"}, Since: now.Add(-time.Hour),
 			Last: &partition.LastSeen{

@@ -219,6 +219,7 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 	if err == nil {
 		g.Shared = sharedText(to, about)
 		g.State, err = to.Gate.Inspect(ctx, about)
+		g.Suppressed = to.Gate.Count(about)
 		g.Notified = g.Notified && rule.Resolved // else it tells nobody
 	}
 

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
 // events are what a hub holds of one partition.
@@ -181,7 +182,7 @@ func TestWhyPrintsNoEscapeSequences(t *testing.T) {
 		Only: []rules.Condition{{Name: "mode", Values: []string{"run"}}},
 	}}}
 	config := throttle.Config{Store: memlease.New(), Scope: "s", Receiver: "r", Rule: "hot", Per: "site", Window: time.Minute, SendTimeout: time.Second}
-	a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop(), Receivers: []Receiver{{Name: "hook", Rule: "hot", Gate: throttle.New(config)}}})
+	a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop(), Receivers: []Receiver{{Name: "hook", Rule: "hot", Gate: recent.New(config, recent.NewWindows())}}})
 	const evil = "berlin\x1b]0;owned\x07\x1b[2J\nreceiver hook: replica-a delivered an alert just now"
 	text, err := json.Marshal(map[string]any{"temperature": 91, "mode": evil})
 	if err != nil {

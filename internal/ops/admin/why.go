@@ -64,7 +64,8 @@ type gateState struct {
 	// such as site=berlin: the window of all devices with that; empty if it is the device's own
 	Shared string `json:"shared,omitempty"`
 	throttle.State
-	Error string `json:"error,omitempty"` // why that is not known
+	Suppressed int64  `json:"suppressed"`      // readings that this replica kept quiet since the device's last alert
+	Error      string `json:"error,omitempty"` // why that is not known
 
 	window, repeat time.Duration
 }

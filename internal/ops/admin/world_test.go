@@ -295,7 +295,10 @@ type fakeGate struct {
 	err    error
 	asked  []string
 	opened []string
+	count  int64
 }
+
+func (g *fakeGate) Count(string) int64 { return g.count }
 
 func (g *fakeGate) Inspect(_ context.Context, device string) (throttle.State, error) {
 	g.mu.Lock()

@@ -13,6 +13,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
@@ -21,6 +22,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -83,8 +85,8 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
 		}
 		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
-			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: func(rule *rules.Rule, _ *rules.Level) *throttle.Gate {
-				return throttle.New(throttle.Config{Store: store, Scope: "s", Receiver: name, Window: rule.Window, SendTimeout: time.Second})
+			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: func(rule *rules.Rule, _ *rules.Level) delivery.Gate {
+				return recent.New(throttle.Config{Store: store, Scope: "s", Receiver: name, Window: rule.Window, SendTimeout: time.Second}, recent.NewWindows())
 			}})
 		}
 		w := worker.New(config)

@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -46,10 +47,10 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 		Origin: "ns/telemetry", Rules: set, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
 		Trace: t.Deliveries(),
-		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: func(*rules.Rule, *rules.Level) *throttle.Gate {
-			return throttle.New(throttle.Config{
+		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: func(*rules.Rule, *rules.Level) delivery.Gate {
+			return recent.New(throttle.Config{
 				Store: lease.Observe(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
-			})
+			}, recent.NewWindows())
 		}}},
 	})
 }

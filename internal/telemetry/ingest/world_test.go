@@ -16,12 +16,14 @@ import (
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 	"alertworker/internal/worker"
 )
 
@@ -41,11 +43,11 @@ func newIntake(t *testing.T, store lease.Store, r notify.Notifier) *worker.Intak
 	if err != nil {
 		t.Fatal(err)
 	}
-	gate := throttle.New(throttle.Config{Store: store, Scope: "ns/hub/group", Receiver: "r", Window: time.Minute, SendTimeout: 10 * time.Second})
+	gate := recent.New(throttle.Config{Store: store, Scope: "ns/hub/group", Receiver: "r", Window: time.Minute, SendTimeout: 10 * time.Second}, recent.NewWindows())
 	in := worker.New(worker.Config{
 		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: 5 * time.Second, DrainTimeout: time.Second, Decoder: decoder, Log: zap.NewNop(),
-		Receivers: []worker.Receiver{{Name: "r", Gate: func(*rules.Rule, *rules.Level) *throttle.Gate { return gate }, Notifier: r}},
+		Receivers: []worker.Receiver{{Name: "r", Gate: func(*rules.Rule, *rules.Level) delivery.Gate { return gate }, Notifier: r}},
 	}).NewIntake(t.Context(), "http")
 	t.Cleanup(in.Close)
 	return in

@@ -1,4 +1,4 @@
-package throttle
+package recent
 
 import (
 	"crypto/rand"
@@ -26,10 +26,8 @@ const (
 	horizon = 20 * 24 * time.Hour
 )
 
-// Windows remembers windows in force, so that a hot device costs the store nothing
-// until its window is over. It only ever suppresses, and only as long as the
-// store would; forgetting costs a store call. One serves all gates of a replica: 40 MB at most, with
-// room for 1,048,576 windows. It is safe for concurrent use.
+// Windows remembers windows in force. One serves all gates of a replica: 40 MB at most, with room for 1,048,576
+// windows. It is safe for concurrent use.
 type Windows struct {
 	start  time.Time // from which the monotonic clock counts
 	shards [shardCount]shard

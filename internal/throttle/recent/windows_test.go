@@ -1,4 +1,4 @@
-package throttle
+package recent
 
 import (
 	"fmt"
@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"alertworker/internal/throttle"
 )
 
 func deviceName(i int) string { return fmt.Sprintf("plant-7/oven-%08d", i) }
@@ -256,7 +258,7 @@ func TestLongWindow(t *testing.T) {
 }
 
 func TestRecentAllocatesNothing(t *testing.T) {
-	g := New(Config{Window: time.Minute})
+	g := New(throttle.Config{Window: time.Minute}, NewWindows())
 	g.windows.sent("oven", time.Now().Add(time.Hour), time.Now())
 	if n := testing.AllocsPerRun(100, func() { g.Recent("oven"); g.Recent("another") }); n != 0 {
 		t.Errorf("%v allocations", n)
@@ -281,7 +283,7 @@ func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
 }
 
 func BenchmarkRecentParallel(b *testing.B) {
-	g := New(Config{Window: time.Minute})
+	g := New(throttle.Config{Window: time.Minute}, NewWindows())
 	names := make([]string, 100_000)
 	for i := range names {
 		names[i] = deviceName(i)

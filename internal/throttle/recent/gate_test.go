@@ -1,0 +1,164 @@
+package recent_test
+
+import (
+	"context"
+	"errors"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
+	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
+)
+
+const window = 5 * time.Minute
+
+// A counter counts the calls of a store.
+type counter struct{ atomic.Int64 }
+
+func (c *counter) observe(ctx context.Context, _ lease.Operation) (context.Context, func(lease.Call)) {
+	c.Add(1)
+	return ctx, nil
+}
+
+// failing is a store whose keys cannot be freed by hand while err is not nil.
+type failing struct {
+	lease.Store
+	err error
+}
+
+func (f *failing) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
+	if f.err != nil {
+		return f.err
+	}
+	return f.Store.Break(ctx, key, next)
+}
+
+func newGate(s lease.Store) *recent.Gate {
+	return recent.New(throttle.Config{
+		Store: s, Scope: "ns/hub/group", Receiver: "r", Window: window, SendTimeout: 10 * time.Second,
+	}, recent.NewWindows())
+}
+
+// alert has a gate alert about a reading of oven#7 that comes now.
+func alert(tb testing.TB, g *recent.Gate, id string, send sender, want throttle.Outcome) {
+	tb.Helper()
+	result, err := g.Do(tb.Context(), throttle.Request{Device: "oven#7", ID: id, Enqueued: time.Now()}, send)
+	if err != nil || result.Outcome != want {
+		tb.Fatalf("%v, %v; want %v", result.Outcome, err, want)
+	}
+}
+
+// A sender is what a gate calls to send.
+type sender = func(context.Context, throttle.Grant) throttle.Answer
+
+func taken(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+
+func TestRecentAsksNobodyAndCounts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		var calls counter
+		g, other := newGate(lease.Observe(store, calls.observe)), newGate(store)
+		alert(t, g, "1", taken, throttle.Sent)
+		before := calls.Load()
+		time.Sleep(window - time.Nanosecond)
+		for range 2 {
+			if !g.Recent("oven#7") || g.Recent("OVEN#7") {
+				t.Fatal("want oven#7 alone to be remembered")
+			}
+		}
+		if calls.Load() != before {
+			t.Fatal("Recent asked the store")
+		}
+		if other.Recent("oven#7") {
+			t.Fatal("another replica cannot know yet")
+		}
+		alert(t, other, "2", taken, throttle.Throttled)
+		if !other.Recent("oven#7") {
+			t.Fatal("a refusal was not remembered")
+		}
+		time.Sleep(time.Nanosecond)
+		if g.Recent("oven#7") || other.Recent("oven#7") {
+			t.Fatal("remembered past the window")
+		}
+		alert(t, g, "3", func(context.Context, throttle.Grant) throttle.Answer {
+			if n := g.Count("oven#7"); n != 2 {
+				t.Errorf("the alert tells of %d suppressed, want 2", n)
+			}
+			return throttle.Taken
+		}, throttle.Sent)
+		if n := g.Count("oven#7"); n != 0 {
+			t.Errorf("%d are suppressed just after the alert", n)
+		}
+	})
+}
+
+// While a key is known to be held, the store is not asked, unless a window in force may cover the alert.
+func TestDoDoesNotAskAboutAHeldKey(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var calls counter
+		g := newGate(lease.Observe(memlease.New(), calls.observe))
+		alert(t, g, "1", taken, throttle.Sent)
+		end := time.Now().Add(window)
+		before := calls.Load()
+		recovery := throttle.Request{Device: "oven#7", ID: "2", Enqueued: time.Now(), Log: "l", Sequence: 2, Recovery: true}
+		result, err := g.Do(t.Context(), recovery, taken)
+		late := result.Retry.Sub(end)
+		if err != nil || result.Outcome != throttle.Busy || late < 0 || late > 10*time.Millisecond {
+			t.Errorf("a recovery within the window: %v at %v, %v; want busy until %v", result.Outcome, result.Retry, err, end)
+		}
+		if calls.Load() != before {
+			t.Error("the store was asked")
+		}
+		alert(t, g, "3", taken, throttle.Throttled)
+		if calls.Load() == before {
+			t.Error("the store was not asked whether the window covers an alert")
+		}
+	})
+}
+
+// This replica forgets a window that it has ended, and no other.
+func TestReopenForgets(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &failing{Store: memlease.New()}
+		g := newGate(store)
+		alert(t, g, "1", taken, throttle.Sent)
+		store.err = errors.New("service unavailable")
+		if err := g.Reopen(t.Context(), "oven#7"); err == nil || !g.Recent("oven#7") {
+			t.Errorf("Reopen failed with %v, and the window is forgotten", err)
+		}
+		store.err = nil
+		if err := g.Reopen(t.Context(), "oven#7"); err != nil || g.Recent("oven#7") {
+			t.Errorf("Reopen returned %v, and the window is remembered", err)
+		}
+	})
+}
+
+// A window begins here alone once an alert is refused for what it says.
+func TestRefused(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		g, other := newGate(store), newGate(store)
+		g.Refused("oven#7")
+		time.Sleep(window - time.Second)
+		if !g.Recent("oven#7") || other.Recent("oven#7") {
+			t.Error("want it to be remembered here alone")
+		}
+		time.Sleep(time.Second)
+		if g.Recent("oven#7") {
+			t.Error("it is not over")
+		}
+	})
+}
+
+func BenchmarkRecent(b *testing.B) {
+	g := newGate(memlease.New())
+	alert(b, g, "1", taken, throttle.Sent)
+	b.ReportAllocs()
+	for b.Loop() {
+		g.Recent("oven#7")
+	}
+}
