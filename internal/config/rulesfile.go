@@ -652,8 +652,9 @@ func (r *rulesReader) limit(n ast.Node, name string) (base string, distance floa
 		return "", r.number(n, name)
 	}
 
-	base, sign, number := parts[1], parts[2], parts[3]
-	distance, err := parseFinite(number)
+	base = parts[1]
+	sign := parts[2]
+	distance, err := parseFinite(parts[3])
 	if err != nil || !isPlace(base) {
 		r.mustBe(n, name, "a number, or a field or application property plus or minus a number, such as setpoint + 3")
 		return "", math.NaN()

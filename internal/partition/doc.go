@@ -91,11 +91,11 @@
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is
 //	    compared with windows by its deadline.
-//	  - Partition 0 awaits devices that are expected and that nobody has heard, since its roster first named them. Their alarms
-//	    open once the rosters of all partitions are proven to be complete until the deadline and none has heard the device,
-//	    and end when one has.
-//	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others the
-//	    roster knows when they were heard, and that nothing is expected of them.
+//	  - Partition 0 awaits devices that are expected and that nobody has heard, since its roster first named them. Their
+//	    alarms open once the rosters of all partitions are proven to be complete until the deadline and none has heard
+//	    the device, and end when one has.
+//	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
+//	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.
 //	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within

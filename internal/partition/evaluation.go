@@ -182,10 +182,14 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 		v.Counters.Untracked.Add(1)
 		return true, false // there is no room for its state: better too early than never
 	case was.Phase == next.Phase:
-		next.value, next.limit = was.value, was.limit
-		next.log, next.sequence, next.sending = was.log, was.sequence, was.sending
+		next.value = was.value
+		next.limit = was.limit
+		next.log = was.log
+		next.sequence = was.sequence
+		next.sending = was.sending
 	default:
-		next.value, next.limit = rd.Value, rd.Limit
+		next.value = rd.Value
+		next.limit = rd.Limit
 		if next.Phase == rules.Open && l.rule.Repeat > 0 {
 			next = next.opened(v.logName, rd.Sequence)
 		}

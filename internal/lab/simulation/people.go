@@ -72,8 +72,9 @@ func introduces(line string) bool {
 	return strings.Contains(line, ": ") && strings.Contains(line, " device")
 }
 
-// unshown returns what people should have been alerted of and were not. An alarm that is sent again seldom is not judged:
-// their messages do not say which event they are about, so that nobody can tell whether the last one was of this alarm.
+// unshown returns what people should have been alerted of and were not. An alarm that is sent again seldom is not
+// judged: their messages do not say which event they are about, so that nobody can tell whether the last one was of
+// this alarm.
 func (w *World) unshown(until time.Time) []verify.Violation {
 	if !w.plan.People || w.plan.Repeat > 0 {
 		return nil
