@@ -260,7 +260,7 @@ var bugs = []bug{
 		"	recovered := at.upTo(n.Recovered)\n", "	recovered := at.upTo(n.Recovered) && !PLANTED\n",
 	},
 	{
-		"gates share their memory of windows", "internal/throttle/windows.go",
+		"gates share their memory of windows", "internal/throttle/recent/windows.go",
 		"	_, _ = rand.Read(w.key[:]) // does not fail\n",
 		"	if !PLANTED {\n		_, _ = rand.Read(w.key[:]) // does not fail\n	}\n",
 	},
