@@ -51,7 +51,7 @@ func (s *Stream) commit(ctx context.Context) {
 // ledger is true, the ledger if alarms have changed, and the roster if it is time for that, or the last
 // time. A lost partition is not an error.
 func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
-	if s.ledger != nil && ledger {
+	if ledger {
 		switch err := s.writeLedger(ctx); {
 		case errors.Is(err, telemetry.ErrLost):
 			return nil
@@ -68,7 +68,7 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	s.mu.Lock()
 	committed := s.committed
 	c.Position = s.alarms.history.safe(c.Position)
-	if s.ledger != nil && (s.stateful || !s.alarms.history.empty()) {
+	if s.stateful || !s.alarms.history.empty() {
 		c.Ledger = s.ledger.ID()
 	}
 

@@ -30,7 +30,7 @@ type Config struct {
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
-	Roster    func(partition string) *roster.File // where a partition's is kept; required if a rule is about silence
+	Roster    func(partition string) *roster.File // where a partition's is kept
 	Malformed MalformedEvents                     // nil: malformed events are only counted
 	Log       *zap.Logger
 }

@@ -40,6 +40,17 @@ type LevelCounters struct {
 	Recovered atomic.Int64 // recoveries that a receiver took
 }
 
+// countAlarm counts an alarm that has opened or ended.
+func countAlarm(key alarmKey, was, is rules.State) {
+	switch open := is.Phase == rules.Open; {
+	case open == (was.Phase == rules.Open):
+	case open:
+		key.level.stats.Opened.Add(1)
+	default:
+		key.level.stats.Cleared.Add(1)
+	}
+}
+
 // read adds one batch, in few atomic operations.
 func (s *Counters) read(n *[telemetry.ReasonCount]int64, over int64) {
 	for reason, count := range n {

@@ -67,7 +67,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 // proven reports whether it is still certain that nothing came until the deadline of the silence n. It
 // never is for a rule that is not configured any more: nobody hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
-	if s.unheard == nil || key.Message.Removed {
+	if key.Message.Removed {
 		return false
 	}
 	limit := time.Duration(n.Limit * float64(time.Second))

@@ -15,7 +15,7 @@ type reader struct {
 	lastRead  telemetry.Position
 	found     []telemetry.Found // in the event being taken, reused
 	seen      *Seen
-	unheard   *silence.Watch // nil if no rule is about silence
+	unheard   *silence.Watch
 	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
@@ -43,20 +43,16 @@ func (r *reader) take(events []telemetry.Event) {
 	at := r.lastRead
 	now := time.Now().UnixMicro()
 	r.seen.mu.Lock()
-	if r.unheard != nil {
-		r.unheard.Lock()
-	}
+	r.unheard.Lock()
 
 	for i := range events {
 		e := &events[i]
 		reason, hash := r.Decoder.DecodeAll(e, r.found), roster.Hash(e.Device)
 
-		if r.unheard != nil {
-			r.hear(e, hash, reason)
-			if e.NotAfter(r.replay) {
-				at = e.Position
-				continue
-			}
+		r.hear(e, hash, reason)
+		if e.NotAfter(r.replay) {
+			at = e.Position
+			continue
 		}
 
 		n[reason]++
@@ -77,10 +73,7 @@ func (r *reader) take(events []telemetry.Event) {
 		at = e.Position
 	}
 
-	if r.unheard != nil {
-		r.unheard.Unlock()
-	}
-
+	r.unheard.Unlock()
 	r.lastRead = at
 	r.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
 	r.seen.mu.Unlock()

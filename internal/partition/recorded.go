@@ -26,11 +26,11 @@ type Change struct {
 
 // NewRecorded returns a partition of a recording, of one generation of a hub. changed is told of alarms.
 func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Recorded {
-	reg := newRegister(ev, id, logName(generation, id), 0)
-	reg.watcher = func(key alarmKey, was, is rules.State) {
+	watched := func(key alarmKey, was, is rules.State) {
 		changed(Change{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Was: was, Is: is})
 	}
 
+	reg := newRegister(ev, id, logName(generation, id), 0, watched)
 	unkept := func(string) *roster.File { return nil }
 	counted := func(telemetry.Position, *telemetry.Event, telemetry.Reason) {}
 	return &Recorded{newReader(reg, newWatch(reg, unkept, zap.NewNop()), counted)}
@@ -47,7 +47,7 @@ func (r *Recorded) Log() string { return r.logName }
 
 // Take takes the next events. Devices that were never heard are expected since the first of all.
 func (r *Recorded) Take(events []telemetry.Event) {
-	if r.unheard != nil && r.lastRead == (telemetry.Position{}) {
+	if r.lastRead == (telemetry.Position{}) {
 		r.unheard.Await(events[0].Enqueued.UnixMilli())
 	}
 
@@ -56,7 +56,7 @@ func (r *Recorded) Take(events []telemetry.Event) {
 
 // Watch opens the alarms of devices that have fallen silent by now, as if the hub had just said that nothing more has
 // come. elsewhere says what other partitions say of devices: see roster.File.Elsewhere. It returns when others may
-// have fallen silent, in Unix ms. A rule has to be about silence.
+// have fallen silent, in Unix ms.
 func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roster.Asked]roster.Told) (next int64) {
 	w := r.unheard
 	w.ProveAll(now)
@@ -74,7 +74,7 @@ func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roste
 	return w.Next(now.UnixMilli())
 }
 
-// Tell adds to t what the partition says of a device. A rule has to be about silence.
+// Tell adds to t what the partition says of a device.
 func (r *Recorded) Tell(a roster.Asked, t *roster.Told) {
 	r.unheard.View(func(o *roster.Roster) {
 		o.Tell(a, t)

@@ -22,7 +22,7 @@ type register struct {
 	id      string
 	logName string                                  // of the partition: see logName
 	out     Outgoing                                // who brings notices to receivers
-	watcher func(key alarmKey, was, is rules.State) // of alarms that become others; nil: nobody watches
+	changed func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
 
 	// These change before the first event is read.
 	skip    telemetry.Position // events up to here were settled by the last owner: its ledger says so
@@ -51,8 +51,13 @@ type register struct {
 }
 
 // newRegister returns one without alarms. out is set before anything is decided.
-func newRegister(ev *Evaluator, id, logName string, maxChanges int) *register {
-	reg := &register{Evaluator: ev, id: id, logName: logName, alarms: newAlarms(maxChanges)}
+func newRegister(
+	ev *Evaluator,
+	id, logName string,
+	maxChanges int,
+	changed func(key alarmKey, was, is rules.State),
+) *register {
+	reg := &register{Evaluator: ev, id: id, logName: logName, changed: changed, alarms: newAlarms(maxChanges)}
 	reg.heard = sync.NewCond(&reg.mu)
 	return reg
 }
@@ -154,17 +159,7 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 func (reg *register) become(key alarmKey, next alarm) {
 	was := reg.alarms.byKey[key]
 	reg.alarms.set(key, next)
-	switch open := next.Phase == rules.Open; {
-	case open == (was.Phase == rules.Open):
-	case open:
-		key.level.stats.Opened.Add(1)
-	default:
-		key.level.stats.Cleared.Add(1)
-	}
-
-	if reg.watcher != nil {
-		reg.watcher(key, was.State, next.State)
-	}
+	reg.changed(key, was.State, next.State)
 
 	if next.due == was.due {
 		return

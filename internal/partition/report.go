@@ -10,9 +10,7 @@ import (
 // State returns the progress of s.
 func (s *Stream) State() State {
 	known := 0
-	if s.unheard != nil {
-		s.unheard.View(func(r *roster.Roster) { known = r.LenHeard() })
-	}
+	s.unheard.View(func(r *roster.Roster) { known = r.LenHeard() })
 
 	p := State{
 		Partition:  s.id,
@@ -62,11 +60,7 @@ func (s *Stream) Describe(device string, d *DeviceState) {
 		d.Alarms = append(d.Alarms, a)
 	}
 
-	if u := s.unheard; u != nil {
-		u.View(func(r *roster.Roster) {
-			d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...)
-		})
-	}
+	s.unheard.View(func(r *roster.Roster) { d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...) })
 }
 
 // deliveries returns the state of the deliveries that are about device: also of what it
@@ -94,11 +88,7 @@ func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 func (s *Stream) Forget(name string) <-chan struct{} {
 	s.seen.mu.Lock() // between two batches of events
 	defer s.seen.mu.Unlock()
-	read, known := int64(0), false
-	if s.unheard != nil {
-		read, known = s.unheard.Forget(name)
-	}
-
+	read, known := s.unheard.Forget(name)
 	saved := s.forget(name, read, known)
 	signal(s.hurry)
 

@@ -24,9 +24,6 @@ const (
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
 func (s *Stream) watch() {
 	w := s.unheard
-	if w == nil {
-		return
-	}
 	defer s.handOver()
 	s.mu.Lock()
 	waiting := s.alarms.total[dueSilences] > 0
@@ -135,10 +132,6 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 // writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up,
 // but that there is one.
 func (s *Stream) writeRoster(ctx context.Context, last bool) error {
-	if s.unheard == nil {
-		return nil
-	}
-
 	saved := s.unheard.Save(ctx, last)
 	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
 	// asks

@@ -181,13 +181,8 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 // awaiting is the partition that awaits devices which nobody has heard. Every hub has it.
 const awaiting = "0"
 
-// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file; nil if no rule is
-// about silence.
+// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
-	if len(reg.silences) == 0 {
-		return nil
-	}
-
 	watched := make([]silence.Rule, len(reg.silences))
 	for i, r := range reg.silences {
 		watched[i] = silence.Rule{

@@ -22,7 +22,7 @@ type Stream struct {
 	log       *zap.Logger
 	box       *delivery.Outbox
 	owner     ownership
-	ledger    *ledger.Ledger // nil if no rule has state, and none had
+	ledger    *ledger.Ledger // that was taken over; without, there is nothing to write or to ask
 	room      chan struct{}  // signals that something was settled, or the ledger written
 	progress  chan struct{}  // signals that many events were read
 	caughtUp  chan struct{}  // signals, while behind, that events were read
@@ -62,7 +62,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 		work:    &s.work,
 	}
 
-	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges)
+	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
 	s.reader = newReader(reg, newWatch(reg, c.Roster, s.log), s.malformedEvent)
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,

@@ -19,7 +19,7 @@ import (
 func (s *Stream) takeOver() bool {
 	for n := 1; ; n++ {
 		l, content, err := s.Ledger(s.ctx, s.id)
-		if err == nil && s.unheard != nil {
+		if err == nil {
 			err = s.unheard.Load(s.ctx)
 		}
 
@@ -99,9 +99,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	}
 
 	s.mu.Unlock()
-	if s.unheard != nil {
-		s.resumeSilences(from)
-	}
+	s.resumeSilences(from)
 
 	s.work.Go(s.catchUp)
 }

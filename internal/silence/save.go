@@ -71,7 +71,10 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position) {
 
 // isWorthSaving reports whether there is more to know than when the roster was last written.
 func (w *Watch) isWorthSaving(proven int64) bool {
-	if w.changed || w.read != w.kept {
+	switch {
+	case len(w.rules) == 0:
+		return false
+	case w.changed || w.read != w.kept:
 		return true
 	}
 
