@@ -202,18 +202,38 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 		return true
 
 	case n.isLight():
-		delete(w.open, whole)
-		w.alarms.Over(rule, w.whole, w.read)
-		w.roster.Restart(rule, w.lastRead())
+		w.dawns(rule)
 		return true
 
 	case n.all == 0, until >= dark.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
+		delete(w.light, rule)
 		delete(w.open, whole)
 		w.alarms.Forgotten(rule, w.whole, until)
 		return false
 	}
 
+	delete(w.light, rule) // so many are missing again
+
 	return true
+}
+
+// dawns has deadlines start anew, because the partition is dark no more by a rule, and says so once the store has that.
+func (w *Watch) dawns(rule int) {
+	begun, again := w.light[rule]
+	if !again {
+		begun = dawn{at: w.read, edition: w.edition}
+		w.light[rule] = begun
+		w.roster.Restart(rule, w.lastRead())
+		w.changed = true
+	}
+
+	if kept := w.file != nil; kept && w.stored <= begun.edition {
+		return
+	}
+
+	delete(w.light, rule)
+	delete(w.open, key{rule, w.whole})
+	w.alarms.Over(rule, w.whole, begun.at)
 }
 
 // fallsDark reports whether the partition is dark now, and tells of it.

@@ -8,7 +8,8 @@ import (
 )
 
 const (
-	saveEvery   = time.Minute // the roster is written at most so often, and at a hand-over
+	saveEvery   = time.Minute     // the roster is written at most so often, and at a hand-over
+	saveSoon    = 5 * time.Second // likewise, while the alarms wait for it
 	saveTimeout = 20 * time.Second
 )
 
@@ -21,7 +22,7 @@ type Saved struct {
 
 // Save writes the roster, if it is time for that, or if this is the last time.
 func (w *Watch) Save(ctx context.Context, last bool) Saved {
-	content, read := w.toSave(last)
+	content, read, edition := w.toSave(last)
 	if content == nil {
 		return Saved{}
 	}
@@ -39,13 +40,14 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	}
 
 	w.kept = read
+	w.stored = edition
 	w.found = w.found || read.Offset != "" // until then the next owner cannot go on from it
 
 	return Saved{Needed: !w.found, Wrote: true}
 }
 
-// toSave returns what Save writes, and up to where that was read; nil if nothing is to be written.
-func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position) {
+// toSave returns what Save writes, up to where that was read, and its edition; nil if nothing is to be written.
+func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, edition int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
@@ -56,17 +58,18 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position) {
 	}
 
 	if !w.isWorthSaving(proven) || !last && !w.maySave(now) {
-		return nil, read
+		return nil, read, 0
 	}
 
 	w.roster.Proven = max(w.roster.Proven, proven)
 	w.changed = false
 	w.written = now
+	w.edition++
 	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
 		w.roster.Position = w.read
 	}
 
-	return w.roster.Encode(), w.read
+	return w.roster.Encode(), w.read, w.edition
 }
 
 // isWorthSaving reports whether there is more to know than when the roster was last written.
@@ -82,4 +85,11 @@ func (w *Watch) isWorthSaving(proven int64) bool {
 }
 
 // maySave reports whether it is time to write the roster: at once if there is none in the store.
-func (w *Watch) maySave(now time.Time) bool { return !w.found || now.Sub(w.written) >= saveEvery }
+func (w *Watch) maySave(now time.Time) bool {
+	every := saveEvery
+	if len(w.light) > 0 {
+		every = saveSoon
+	}
+
+	return !w.found || now.Sub(w.written) >= every
+}

@@ -541,13 +541,54 @@ func TestDark(t *testing.T) {
 	b.sends(all[1:12]...)
 	says("with 12 of 25 devices heard", whole+" fell")
 	b.sends(all[12:24]...)
-	says("with all but one heard", whole+" fell, "+whole+" over")
+	says("with all but one heard", whole+" fell")
+	b.Save(t.Context(), true)
+	says("once the roster is written", whole+" fell, "+whole+" over")
 	b.now += limit - time.Second
 	b.sends(all[:24]...)
 	says("before the last one has had the limit again", whole+" fell, "+whole+" over")
 	b.now += 3 * time.Second
 	b.sends(all[:24]...)
 	says("after that", whole+" fell, "+whole+" over, device-24 fell")
+}
+
+// Whoever takes over from an owner that died when the partition was dark no more tells of no device: either the roster
+// says that deadlines have started anew, or the partition is still dark.
+func TestDarkAcrossACrash(t *testing.T) {
+	for _, written := range []bool{false, true} {
+		b := newBench(t)
+		var all []string
+		for i := range 25 {
+			all = append(all, fmt.Sprint("device-", i))
+		}
+		b.sends(all...)
+		b.now = limit / 2
+		b.sends(all[0])
+		b.now = limit + 2*time.Second
+		b.sends(all[0])
+		b.look()
+		b.Save(t.Context(), true)
+		b.now += time.Second
+		b.sends(all[:24]...)
+		b.look()
+		if written {
+			b.Save(t.Context(), true)
+		}
+		b.look()
+
+		from, _ := b.begin(b.log[len(b.log)-1].Position, nil)
+		for _, e := range b.log[from.Sequence:] {
+			b.hear(e, true, 0)
+		}
+		b.now += 3 * time.Second
+		b.sends(all[0])
+		b.look()
+		b.Save(t.Context(), true)
+		b.look()
+		if got, want := strings.Join(b.said, ", "), whole+" fell, "+whole+" over"; got != want {
+			t.Errorf("with the roster written: %v, they say %q, want %q", written, got, want)
+		}
+	}
 }
 
 // After a gap of the whole partition, as long as a device may be silent, everybody has the limit once more, however

@@ -93,6 +93,9 @@ type Watch struct {
 	written   time.Time            // when it was last written, or read
 	kept      telemetry.Position   // the last event that it held then
 	changed   bool                 // there is more in it than was read
+	edition   int                  // how often it was made to be written
+	stored    int                  // the latest edition that the store has
+	light     map[int]dawn         // rules by which the partition is dark no more, which is not said yet
 	read      telemetry.Position   // the last event that was read
 	expected  int64                // the number of the next one if none is missing; 0: not known
 	until     int64                // the latest time of an event that was read, in Unix ms
@@ -104,6 +107,13 @@ type Watch struct {
 
 	removed     map[string]int64 // devices that operators removed before Begin, and the last event that was read then
 	removedUpTo int64            // the latest of these
+}
+
+// A dawn is when a partition was dark no more. The alarms are told once the store has an edition of the roster after
+// this one: deadlines have started anew there. An owner that knew only that it is over would tell of each device.
+type dawn struct {
+	at      telemetry.Position
+	edition int
 }
 
 type key struct {
@@ -131,6 +141,7 @@ func New(
 		rules:     rules,
 		alarms:    alarms,
 		whole:     whole,
+		light:     map[int]dawn{},
 		file:      file,
 		log:       log,
 		roster:    roster.New(columns(rules)),
