@@ -154,7 +154,7 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 		return err
 	}
 
-	s, err := newStores(c, nil)
+	s, err := newStores(c, network{})
 	if err != nil {
 		return err
 	}

@@ -321,7 +321,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := newStores(c, nil)
+		s, err := newStores(c, network{})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -396,7 +396,7 @@ func TestDeadLetters(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		s, err := newStores(c, nil)
+		s, err := newStores(c, network{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -46,7 +46,7 @@ func keyless(t *testing.T, identity http.HandlerFunc) (config.Config, stores) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := newStores(c, nil)
+	s, err := newStores(c, network{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -89,7 +89,7 @@ func TestEmptyClientID(t *testing.T) {
 		giveToken(w)
 	})
 	t.Setenv("AZURE_CLIENT_ID", "")
-	s, err := newStores(c, nil)
+	s, err := newStores(c, network{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -43,6 +43,6 @@ func (s stores) resolveHub(ctx context.Context, c config.Config, log *zap.Logger
 
 // askIoTHub returns the connection string of the Event Hubs endpoint.
 func (s stores) askIoTHub(ctx context.Context, c config.Config) (string, error) {
-	network := transport.Network{Connect: s.dial}
+	network := transport.Network{Connect: s.network.dial}
 	return iothub.Resolve(ctx, transport.Transport(c.EventHubTransport), network, c.IoTHubConnectionString.Reveal())
 }

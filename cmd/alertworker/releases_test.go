@@ -294,7 +294,7 @@ func readRelease(t *testing.T, file string) string {
 		t.Fatal(err)
 	}
 	log := zap.NewNop()
-	s, err := newStores(c, nil)
+	s, err := newStores(c, network{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -74,7 +74,7 @@ func newReplica(
 	if r.member, err = s.member(ctx, c, s.records, log); err != nil {
 		return nil, err
 	}
-	if r.receivers, err = openReceivers(c, s.identity, s.dial, log); err != nil {
+	if r.receivers, err = openReceivers(c, s.identity, s.network.http, log); err != nil {
 		return nil, err
 	}
 	reading := sourceConfig(c, s, log)
@@ -267,7 +267,7 @@ func sourceConfig(c config.Config, s stores, log *zap.Logger) eventhubs.Config {
 		Namespace:        c.EventHubNamespace,
 		Credential:       s.identity,
 		Transport:        transport.Transport(c.EventHubTransport),
-		Network:          transport.Network{Connect: s.dial},
+		Network:          transport.Network{Connect: s.network.dial},
 		Hub:              c.EventHubName,
 		ConsumerGroup:    c.EventHubConsumerGroup,
 		Start:            c.EventHubStart,

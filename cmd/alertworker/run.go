@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net/http"
 	"os"
 	"time"
 
@@ -47,12 +48,12 @@ func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory)
 	if err != nil {
 		return err
 	}
-	return runConfigured(ctx, stop, c, nil, kept, log)
+	return runConfigured(ctx, stop, c, network{}, kept, log)
 }
 
-// runConfigured is runReplica from the stores on. Everything is connected to by dial.
+// runConfigured is runReplica from the stores on. Everything is reached by n.
 func runConfigured(
-	ctx context.Context, stop context.CancelCauseFunc, c config.Config, dial dialer, kept *memory, log *zap.Logger,
+	ctx context.Context, stop context.CancelCauseFunc, c config.Config, n network, kept *memory, log *zap.Logger,
 ) (err error) {
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
@@ -79,7 +80,7 @@ func runConfigured(
 
 		return nil
 	})
-	r, err := start(ctx, c, dial, kept, o, log, &end)
+	r, err := start(ctx, c, n, kept, o, log, &end)
 	switch {
 	case err != nil && ctx.Err() != nil: // not every error of a client says that it was cancelled
 		log.Info("stopped before startup was complete", zap.Error(err))
@@ -100,9 +101,9 @@ func runConfigured(
 // start connects to everything that c names, as long as that takes, and returns a replica
 // ready to run. It adds to end what closes it, also when it fails.
 func start(
-	ctx context.Context, c config.Config, dial dialer, kept *memory, o *operations, log *zap.Logger, end *cleanup,
+	ctx context.Context, c config.Config, n network, kept *memory, o *operations, log *zap.Logger, end *cleanup,
 ) (*replica, error) {
-	shared, err := newStores(c, dial)
+	shared, err := newStores(c, n)
 	shared.memory = kept
 	end.add("stores", closeLimit, closing(shared.Close))
 	if err != nil {
@@ -200,9 +201,10 @@ func configure() (config.Config, *zap.Logger, error) {
 	return c, newLogger(c, os.Stderr), nil
 }
 
-// openReceivers connects to nothing. identity is nil unless a receiver needs it.
+// openReceivers connects to nothing. identity is nil unless a receiver needs it. Receivers are reached via an HTTP
+// transport; nil is this machine's.
 func openReceivers(
-	c config.Config, identity *azure.Credential, dial dialer, log *zap.Logger,
+	c config.Config, identity *azure.Credential, via http.RoundTripper, log *zap.Logger,
 ) ([]receivers.Receiver, error) {
 	secrets, err := webhook.ParseSecrets(c.NotifyWebhookSecret.Reveal())
 	if err != nil {
@@ -222,7 +224,7 @@ func openReceivers(
 		Concurrency:    c.NotifyConcurrency,
 		EventGridToken: tokens(azure.EventGridScope),
 		MailToken:      tokens(azure.MailScope),
-		Dial:           dial,
+		Transport:      via,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("NOTIFY_URLS %w", err)

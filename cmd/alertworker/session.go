@@ -30,7 +30,7 @@ func openSession() (*session, error) {
 	}
 
 	s := &session{config: c, log: log}
-	if s.stores, err = newStores(c, nil); err != nil {
+	if s.stores, err = newStores(c, network{}); err != nil {
 		return nil, err
 	}
 

@@ -20,10 +20,10 @@ import (
 )
 
 // simulated is a replica by the worker's own wiring.
-func simulated(ctx context.Context, c config.Config, dial simulation.Dialer, log *zap.Logger) error {
+func simulated(ctx context.Context, c config.Config, n simulation.Network, log *zap.Logger) error {
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
-	return runConfigured(ctx, stop, c, dial, &memory{}, log)
+	return runConfigured(ctx, stop, c, network{dial: n.Dial, http: n.HTTP}, &memory{}, log)
 }
 
 // hubs is how simulated hubs speak TLS.

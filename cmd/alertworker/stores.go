@@ -43,7 +43,7 @@ type stores struct {
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
-	dial        dialer
+	network     network
 	identity    *azure.Credential // nil if everything has a key
 	memory      *memory
 }
@@ -64,12 +64,18 @@ func (s stores) Close() {
 	}
 }
 
-// A dialer connects to an address of a network, as a net.Dialer does. A nil one is this machine's.
-type dialer func(ctx context.Context, network, address string) (net.Conn, error)
+// A network is how everything is reached. The zero value is this machine's.
+type network struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error) // hubs, as a net.Dialer does
+	http http.RoundTripper                                                    // stores and receivers
+}
 
-// newStores returns what is needed to open stores, which dial connects to. It does not connect.
-func newStores(c config.Config, dial dialer) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(dial), dial: dial, memory: &memory{}}
+// newStores returns what is needed to open stores, which are reached by n. It does not connect.
+func newStores(c config.Config, n network) (stores, error) {
+	s := stores{http: azure.NewHTTPClient(), network: n, memory: &memory{}}
+	if n.http != nil {
+		s.http = &http.Client{Transport: n.http}
+	}
 
 	if c.Keyless() {
 		if id, ok := os.LookupEnv("AZURE_CLIENT_ID"); ok && id == "" {

@@ -17,7 +17,7 @@ func TestCheckpointContainerIsCreatedAgain(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
 	c := config.Config{CheckpointStore: config.StoreBlob, StorageConnectionString: config.NewSecret(azurite.ConnectionString), CheckpointContainer: azurite.NewContainer()}
-	s, err := newStores(c, nil)
+	s, err := newStores(c, network{})
 	if err != nil {
 		t.Fatal(err)
 	}

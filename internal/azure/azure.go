@@ -4,7 +4,6 @@
 package azure
 
 import (
-	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
@@ -24,15 +23,11 @@ const Concurrency = 256
 // NewHTTPClient returns an HTTP client for the Transport of an Azure SDK
 // client. The SDK's own keeps 10 idle connections to a host, which makes 64
 // callers wait for handshakes. One client serves any number of SDK clients; its
-// owner ends with CloseIdleConnections. It connects by dial, or as this machine does if that is nil.
-func NewHTTPClient(dial func(ctx context.Context, network, address string) (net.Conn, error)) *http.Client {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext
-	}
-
+// owner ends with CloseIdleConnections.
+func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           dial,
+		DialContext:           (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
 		TLSHandshakeTimeout:   3 * time.Second,
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       90 * time.Second,

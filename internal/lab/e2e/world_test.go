@@ -187,7 +187,7 @@ func openCheckpoints(t *testing.T, storage, name string) azeventhubs.CheckpointS
 
 func openContainer(t *testing.T, storage, name string) *container.Client {
 	t.Helper()
-	client := azure.NewHTTPClient(nil)
+	client := azure.NewHTTPClient()
 	t.Cleanup(client.CloseIdleConnections)
 	c, err := container.NewClientFromConnectionString(storage, name, &container.ClientOptions{ClientOptions: policy.ClientOptions{Transport: client}})
 	if err != nil {

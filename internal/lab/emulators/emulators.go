@@ -33,7 +33,7 @@ func started(tb testing.TB, err error) {
 
 // newTransport returns what carries requests until tb ends.
 func newTransport(tb testing.TB) http.RoundTripper {
-	client := azure.NewHTTPClient(nil)
+	client := azure.NewHTTPClient()
 	tb.Cleanup(client.CloseIdleConnections)
 	return client.Transport
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -16,14 +17,16 @@ var (
 
 // A body is a replica as the world sees it: what it is connected to, and what gets through.
 type body struct {
-	name string
-	slot int
-	end  context.CancelFunc
-	done chan struct{} // closed when nothing of it runs any more
+	world *World
+	name  string
+	slot  int
+	end   context.CancelFunc
+	done  chan struct{} // closed when nothing of it runs any more
 
 	mu       sync.Mutex
 	dead     bool
-	conns    map[Service][]*conn
+	conns    []*conn               // to hubs
+	links    []*link               // to all else
 	away     map[Service]time.Time // nothing gets through until then
 	refusing map[Service]refusal
 	lossy    map[Service]time.Time // until then
@@ -37,28 +40,24 @@ type refusal struct {
 }
 
 // newBody returns a replica in a place, which end stops. Nothing befalls it yet.
-func newBody(name string, slot int, end context.CancelFunc) *body {
+func (w *World) newBody(name string, slot int, end context.CancelFunc) *body {
 	return &body{
+		world:    w,
 		name:     name,
 		slot:     slot,
 		end:      end,
 		done:     make(chan struct{}),
-		conns:    map[Service][]*conn{},
 		away:     map[Service]time.Time{},
 		refusing: map[Service]refusal{},
 		lossy:    map[Service]time.Time{},
 	}
 }
 
-// dial connects the replica to a service.
-func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, error) {
+// dial connects the replica to a hub.
+func (b *body) dial(ctx context.Context, l *listener) (net.Conn, error) {
 	b.mu.Lock()
-	refused := b.dead
-	frozen := time.Duration(0)
-	if s == Hub { // others answer late
-		refused = b.dead || time.Now().Before(b.away[s])
-		frozen = time.Until(b.frozen)
-	}
+	refused := b.dead || time.Now().Before(b.away[Hub])
+	frozen := time.Until(b.frozen)
 	b.mu.Unlock()
 
 	if frozen > 0 && !sleep(ctx, frozen) {
@@ -82,28 +81,26 @@ func (b *body) dial(ctx context.Context, s Service, l *listener) (net.Conn, erro
 		return nil, errDead
 	}
 
-	b.conns[s] = append(b.conns[s], c.(*conn))
+	b.conns = append(b.conns, c.(*conn))
 
 	return c, nil
 }
 
-// hold makes the replica's connections to services half open: nothing arrives on them until a time. azcosmos holds a
-// mutex while it waits for its first answer, so connections to it are spared.
+// hold makes the replica's connections to services half open: nothing arrives on them until a time, and nothing at all
+// any more on those that are not to a hub.
 func (b *body) hold(f Fault, until time.Time) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	for _, s := range services {
-		if s == Items {
-			continue
-		}
-
-		if !f.within(s) {
-			continue
-		}
-
-		for _, c := range b.conns[s] {
+	if f.within(Hub) {
+		for _, c := range b.conns {
 			c.hold(until)
+		}
+	}
+
+	for _, l := range b.links {
+		if f.within(l.of) {
+			l.isHeld = true
 		}
 	}
 }
@@ -148,12 +145,11 @@ func (b *body) alive() bool {
 func (b *body) kill() {
 	b.mu.Lock()
 	b.dead = true
-	for _, conns := range b.conns {
-		for _, c := range conns {
-			_ = c.Close()
-		}
+	for _, c := range b.conns {
+		_ = c.Close()
 	}
 
+	b.breakLinks(func(*link) bool { return true })
 	b.mu.Unlock()
 	b.end()
 }
@@ -163,11 +159,29 @@ func (b *body) cut(s Service) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	for _, c := range b.conns[s] {
+	b.breakLinks(func(l *link) bool { return l.of == s })
+	if s != Hub {
+		return
+	}
+
+	for _, c := range b.conns {
 		c.reset()
 	}
 
-	b.conns[s] = nil
+	b.conns = nil
+}
+
+// breakLinks resets some links. b.mu is held.
+func (b *body) breakLinks(some func(*link) bool) {
+	b.links = slices.DeleteFunc(b.links, func(l *link) bool {
+		if !some(l) {
+			return false
+		}
+
+		close(l.cut)
+
+		return true
+	})
 }
 
 // disturb has a fault befall the services that it names.

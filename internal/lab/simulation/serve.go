@@ -38,25 +38,14 @@ func (h *held) Write(b []byte) (int, error) {
 // A door is what requests to a service come through, with all that befalls them on the way.
 type door struct {
 	world   *World
+	at      string // its host
 	service Service
 	name    string
 	next    http.Handler
 }
 
-func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
-	if err != nil {
-		panic(http.ErrAbortHandler) // the request broke off
-	}
-
-	// azcosmos holds a mutex until it is answered: it must take no time.
-	isFirst := d.service == Items && r.URL.Path == "/"
-	if isFirst {
-		d.do(r, body).send(w)
-		return
-	}
-
-	b := d.world.body(r.RemoteAddr)
+// answer returns the service's answer to a request of a replica, nil if there is none.
+func (d *door) answer(b *body, r *http.Request, body []byte) *held {
 	step := d.step(r, body)
 	p := passage{
 		door:    d,
@@ -71,14 +60,14 @@ func (d *door) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h := p.pass()
 	if h == nil {
 		d.world.say(b.name, "%s %s: no answer", step, r.URL.Path)
-		panic(http.ErrAbortHandler)
+		return nil
 	}
 
 	if step != Other || h.status >= 400 {
 		d.world.say(b.name, "%s %s: %d", step, r.URL.Path, h.status)
 	}
 
-	h.send(w)
+	return h
 }
 
 // latest is the most that a request takes to be done. What takes longer than a claim and a window may break the
@@ -167,10 +156,10 @@ func (p *passage) again(after time.Duration) {
 
 // do has the service do what is asked.
 func (d *door) do(r *http.Request, body []byte) *held {
-	again := r.Clone(r.Context())
+	again := *r
 	again.Body = io.NopCloser(bytes.NewReader(body))
 	h := &held{header: http.Header{}}
-	d.next.ServeHTTP(h, again)
+	d.next.ServeHTTP(h, &again)
 	h.WriteHeader(http.StatusOK)
 
 	return h
@@ -213,16 +202,6 @@ func refuse(status int) *held {
 	fmt.Fprint(&h.body, `{"code":"ServerBusy","message":"later"}`)
 
 	return h
-}
-
-// send writes the answer.
-func (h *held) send(w http.ResponseWriter) {
-	for name, values := range h.header {
-		w.Header()[name] = values
-	}
-
-	w.WriteHeader(h.status)
-	_, _ = w.Write(h.body.Bytes())
 }
 
 // step says what a request does.

@@ -5,8 +5,6 @@ import (
 	"crypto/tls"
 	"encoding/json"
 	"fmt"
-	"io"
-	"log"
 	"maps"
 	"math/rand/v2"
 	"net"
@@ -30,8 +28,14 @@ import (
 // A Dialer connects to an address of a network, as a net.Dialer does.
 type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
-// A Runner runs a replica, which connects to everything by dial, until ctx ends and it has handed everything over.
-type Runner func(ctx context.Context, c config.Config, dial Dialer, log *zap.Logger) error
+// A Network is how a replica reaches everything.
+type Network struct {
+	Dial Dialer            // to hubs
+	HTTP http.RoundTripper // to all else
+}
+
+// A Runner runs a replica, which reaches everything by n, until ctx ends and it has handed everything over.
+type Runner func(ctx context.Context, c config.Config, n Network, log *zap.Logger) error
 
 // A World is a hub, stores and receivers, the replicas that use them, and what goes wrong.
 type World struct {
@@ -44,12 +48,12 @@ type World struct {
 	blobs    *cloud.Blobs
 	items    *cloud.Items
 	inboxes  []*inbox.Inbox
-	places   map[string]*listener // by address
-	servers  []*http.Server
+	places   map[string]*listener // of hubs, by address
+	doors    map[string]*door     // by host
 	verified *verify.Log
 	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
 	shown    *verify.Log    // to people
-	work     sync.WaitGroup // what comes later, and servers
+	work     sync.WaitGroup // what comes later, and what services are asked
 
 	mu          sync.Mutex
 	hub         *devhub.Hub
@@ -87,12 +91,12 @@ const Domain = ".simulated.example"
 // Addresses. They are this machine's, which no proxy is asked for.
 const (
 	hubAddress   = "127.0.0.10:5672"
-	blobsAddress = "127.0.0.11:80"
-	itemsAddress = "127.0.0.12:80"
+	blobsAddress = "127.0.0.11"
+	itemsAddress = "127.0.0.12"
 	inboxes      = "127.0.0.2"
 )
 
-func inboxAddress(i int) string { return fmt.Sprintf("%s%d:80", inboxes, i) }
+func inboxAddress(i int) string { return fmt.Sprintf("%s%d", inboxes, i) }
 func inboxName(i int) string    { return fmt.Sprintf("inbox-%d", i) }
 
 // A Result is what came of a plan.
@@ -165,6 +169,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 		bodies:      map[string]*body{},
 		slots:       make([]*body, p.Replicas),
 		places:      map[string]*listener{},
+		doors:       map[string]*door{},
 		downs:       map[string]refusal{},
 		steps:       map[Step]int{},
 		checkpoints: map[string][]checkpoint{},
@@ -234,33 +239,24 @@ func (w *World) open() error {
 	w.blobs = &cloud.Blobs{Clock: clock}
 	w.items = cloud.NewItems("http://" + itemsAddress + "/")
 	w.items.Clock = clock
-	w.serve(blobsAddress, &door{world: w, service: Blobs, name: "blobs", next: w.blobs})
-	w.serve(itemsAddress, &door{world: w, service: Items, name: "items", next: w.items})
+	w.serve(door{at: blobsAddress, service: Blobs, name: "blobs", next: w.blobs})
+	w.serve(door{at: itemsAddress, service: Items, name: "items", next: w.items})
 
 	for i := range w.plan.Receivers {
 		in := inbox.New(webhook.Secret{}, w.take(inboxName(i)))
 		w.inboxes = append(w.inboxes, in)
-		w.serve(inboxAddress(i), &door{world: w, service: Receivers, name: inboxName(i), next: in})
+		w.serve(door{at: inboxAddress(i), service: Receivers, name: inboxName(i), next: in})
 	}
 
-	w.serve(inboxAddress(peoplePlace), &door{world: w, service: Receivers, name: people, next: reader{w}})
+	w.serve(door{at: inboxAddress(peoplePlace), service: Receivers, name: people, next: reader{w}})
 
 	return nil
 }
 
-// listen returns what replicas reach at an address.
-func (w *World) listen(at string) *listener {
-	l := listen(at)
-	w.places[at] = l
-	return l
-}
-
-// serve has a handler answer at an address until the world is closed.
-func (w *World) serve(at string, h http.Handler) {
-	l := w.listen(at)
-	server := &http.Server{Handler: h, ErrorLog: log.New(io.Discard, "", 0)}
-	w.servers = append(w.servers, server)
-	w.work.Go(func() { _ = server.Serve(l) })
+// serve has a service answer.
+func (w *World) serve(d door) {
+	d.world = w
+	w.doors[d.at] = &d
 }
 
 // close ends everything and waits for it. What a library leaves behind sleeps for an hour or two.
@@ -268,10 +264,6 @@ func (w *World) close() {
 	for _, b := range w.bodies {
 		b.kill()
 		<-b.done
-	}
-
-	for _, s := range w.servers {
-		_ = s.Close()
 	}
 
 	_ = w.hub.Close()
@@ -299,15 +291,16 @@ func (w *World) start(slot int) {
 
 	w.born++
 	ctx, end := context.WithCancel(context.Background())
-	b := newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
+	b := w.newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
 	w.bodies[b.name], w.slots[slot] = b, b
 	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
 	dial := func(ctx context.Context, _, to string) (net.Conn, error) { return w.dial(ctx, b, to) }
+	n := Network{Dial: dial, HTTP: b}
 	w.say("world", "start %s", b.name)
 	go func() {
 		defer close(b.done)
 		defer end()
-		if err := w.run(ctx, c, dial, w.story.logger(b)); err != nil && b.alive() {
+		if err := w.run(ctx, c, n, w.story.logger(b)); err != nil && b.alive() {
 			w.say(b.name, "ended: %v", err)
 		}
 
@@ -315,18 +308,14 @@ func (w *World) start(slot int) {
 	}()
 }
 
-// dial connects a replica to an address.
+// dial connects a replica to the hub at an address.
 func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) {
 	w.mu.Lock()
 	at := w.places[to]
 	w.mu.Unlock()
 
-	s := serviceAt(to)
-	switch {
-	case at == nil:
+	if at == nil {
 		return nil, errAway
-	case s != Hub:
-		return b.dial(ctx, s, at)
 	}
 
 	f, _ := w.befalls(b, Connect, false) // nothing, if it does nothing
@@ -340,7 +329,7 @@ func (w *World) dial(ctx context.Context, b *body, to string) (net.Conn, error) 
 		}
 	}
 
-	c, err := b.dial(ctx, s, at)
+	c, err := b.dial(ctx, at)
 	if err == nil {
 		w.befalls(b, Connect, true)
 	}
@@ -356,26 +345,6 @@ func sleep(ctx context.Context, d time.Duration) bool {
 	case <-time.After(d):
 		return true
 	}
-}
-
-// serviceAt returns which service is at an address, as far as that says it.
-func serviceAt(to string) Service {
-	switch {
-	case to == blobsAddress:
-		return Blobs
-	case to == itemsAddress:
-		return Items
-	case strings.HasPrefix(to, inboxes):
-		return Receivers
-	}
-	return Hub
-}
-
-// body returns the replica of a name, which may be dead, nil if there was none.
-func (w *World) body(name string) *body {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.bodies[name]
 }
 
 // A life is what is still to come in a world.

@@ -27,7 +27,7 @@ import (
 func TestErrorsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	azurite := emulators.StartAzurite(t)
-	client := azure.NewHTTPClient(nil)
+	client := azure.NewHTTPClient()
 	defer client.CloseIdleConnections()
 	options := &container.ClientOptions{ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: client}}
 	from := func(connection string) *container.Client {

@@ -38,9 +38,8 @@ const (
 
 // Options are what a Client has besides its URL. The zero value is usable.
 type Options struct {
-	Concurrency int             // calls of Post at a time for which connections are kept; 0 is 1
-	Transport   *http.Transport // instead of the built-in one, for tests
-	Dial        Dialer          // of the built-in one; nil connects as this machine does
+	Concurrency int               // calls of Post at a time for which connections are kept; 0 is 1
+	Transport   http.RoundTripper // instead of the built-in one, for tests
 	// Secrets are left out of errors, besides those in the URL.
 	Secrets []string
 	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
@@ -49,9 +48,6 @@ type Options struct {
 	// message. Nil is RefusesMessage.
 	Refuses func(code int, body string) bool
 }
-
-// A Dialer connects to an address of a network, as a net.Dialer does.
-type Dialer = func(ctx context.Context, network, address string) (net.Conn, error)
 
 // A Client posts to one URL. It keeps connections open until Close. It is safe for
 // concurrent use.
@@ -88,7 +84,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 
 	transport := opts.Transport
 	if transport == nil {
-		transport = newTransport(max(opts.Concurrency, 1), opts.Dial)
+		transport = newTransport(max(opts.Concurrency, 1))
 	}
 
 	bare := *u
@@ -139,14 +135,10 @@ func check(u *url.URL) error {
 
 // newTransport speaks HTTP/1.1 alone: there a request that times out takes its
 // connection with it, while on HTTP/2 the next ones would go to the same dead one.
-func newTransport(concurrency int, dial Dialer) *http.Transport {
-	if dial == nil {
-		dial = (&net.Dialer{Timeout: dialTimeout}).DialContext
-	}
-
+func newTransport(concurrency int) *http.Transport {
 	return &http.Transport{
 		Proxy:                  http.ProxyFromEnvironment,
-		DialContext:            dial,
+		DialContext:            (&net.Dialer{Timeout: dialTimeout}).DialContext,
 		TLSHandshakeTimeout:    dialTimeout,
 		MaxIdleConns:           concurrency,
 		MaxIdleConnsPerHost:    concurrency,

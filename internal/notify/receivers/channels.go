@@ -164,7 +164,7 @@ func find(scheme string) channel {
 
 // post returns what the clients of all channels over HTTP share.
 func (o Options) post() httppost.Options {
-	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport, Dial: o.Dial}
+	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport}
 }
 
 // byHTTP returns the open function of a channel whose URLs are web addresses, perhaps

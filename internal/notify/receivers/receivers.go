@@ -15,7 +15,6 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/httppost"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/notify/wording"
 )
@@ -62,8 +61,7 @@ type Options struct {
 	EventGridToken notify.TokenSource // for topics without an access key; nil if there are none
 	MailToken      notify.TokenSource // for mail servers with auth=oauth2; nil if there are none
 	Concurrency    int                // calls of Notify at a time
-	Transport      *http.Transport    // instead of the built-in one, for tests
-	Dial           httppost.Dialer    // of channels over HTTP; nil connects as this machine does
+	Transport      http.RoundTripper  // of channels over HTTP, instead of the built-in one, for tests
 }
 
 // Max is how many receivers there may be: every alert goes to all of them.
