@@ -6,16 +6,27 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"sync"
 )
 
 // Compress returns content compressed by gzip, quickly rather than well.
 func Compress(content []byte) []byte {
 	var packed bytes.Buffer
-	zip, _ := gzip.NewWriterLevel(&packed, gzip.BestSpeed) // fails only for another level
-	_, _ = zip.Write(content)                              // as Close, it fails only if the buffer does
+	zip := writers.Get().(*gzip.Writer)
+	defer writers.Put(zip)
+
+	zip.Reset(&packed)
+	_, _ = zip.Write(content) // as Close, it fails only if the buffer does
 	_ = zip.Close()
+
 	return packed.Bytes()
 }
+
+// writers are used again: each has tables of more than half a megabyte.
+var writers = sync.Pool{New: func() any {
+	zip, _ := gzip.NewWriterLevel(nil, gzip.BestSpeed) // fails only for another level
+	return zip
+}}
 
 // Decompress returns what was compressed. It fails for more than limit bytes, before or after.
 func Decompress(packed []byte, limit int) ([]byte, error) {
