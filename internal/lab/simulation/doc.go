@@ -1,7 +1,7 @@
 // Package simulation runs whole replicas, by the worker's own wiring, in one process on virtual time: hours in minutes.
 // A seed makes a [Plan]: the settings, the devices, and the faults, which begin at any time or at any step of a
-// replica. The hub, the stores and the receivers are in memory, behind the real clients and over connections that the
-// plan cuts. What receivers got is judged by package verify.
+// replica. The hub, the stores and the receivers are in memory, behind the real clients: the hub over connections, and
+// all others by round trips of HTTP, which the plan cuts. What receivers got is judged by package verify.
 //
 // Each seed has a world of its own: what is common in one is rare in the next. Some have devices that store what they
 // measure while they are offline, or change their kind, limits that are counted from messages, fleets whose way to the
