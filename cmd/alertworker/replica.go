@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
@@ -94,7 +95,7 @@ func newReplica(
 		}
 	}
 	store := string(c.ThrottleStore)
-	r.leases = lease.Observe(
+	r.leases = observe.Store(
 		s.leases, o.recorder.Store(), o.metrics.Store(store), tracer.Store(store), o.monitor.Store.Store,
 	)
 	r.deliverTo(&config, c, tracer)

@@ -46,6 +46,7 @@ const arrows = `
 	internal/telemetry/amqpvalue
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
+	internal/lease/observe                       internal/lease
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
 	internal/lease/bloblease                     internal/lease internal/lease/caslease internal/records internal/azure
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
@@ -74,16 +75,16 @@ const arrows = `
 	internal/peers   internal/records internal/rules
 	internal/config  internal/rules internal/telemetry internal/telemetry/* internal/throttle internal/lease/* internal/notify internal/notify/* internal/azure internal/humanize
 
-	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
+	internal/ops/admin    internal/muting internal/notify/heartbeat internal/notify/deadletter internal/ledger internal/roster internal/ops/leader internal/ops/status internal/records internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery internal/httpapi internal/humanize
 	internal/ops/audit    internal/humanize internal/ledger internal/telemetry internal/throttle internal/worker
 	internal/ops/backtesting internal/rules internal/telemetry internal/worker internal/humanize
 	internal/ops/checkup  internal/ops/status internal/config internal/ledger internal/roster internal/records internal/rules internal/telemetry internal/telemetry/eventhubs internal/telemetry/ownership internal/telemetry/transport internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/receivers internal/peers internal/azure internal/humanize
 	internal/ops/leader   internal/backoff internal/lease internal/throttle
 	internal/ops/deadletters  internal/config internal/rules internal/lease internal/throttle internal/notify internal/notify/deadletter internal/notify/pace internal/notify/wording internal/notify/receivers internal/humanize
-	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
-	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/throttle internal/notify internal/worker internal/partition internal/delivery
-	internal/ops/status   internal/azure internal/telemetry internal/lease internal/notify internal/partition internal/delivery internal/humanize
-	internal/ops/tracing  internal/lease internal/throttle internal/notify internal/delivery
+	internal/ops/metrics  internal/build internal/ops/status internal/rules internal/telemetry internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
+	internal/ops/metrics/metricstest  internal/ops/metrics internal/ops/status internal/rules internal/telemetry internal/lease internal/lease/observe internal/throttle internal/notify internal/worker internal/partition internal/delivery
+	internal/ops/status   internal/azure internal/telemetry internal/lease internal/lease/observe internal/notify internal/partition internal/delivery internal/humanize
+	internal/ops/tracing  internal/lease/observe internal/throttle internal/notify internal/delivery
 
 	internal/lab/busytest
 	internal/lab/cloud

@@ -19,7 +19,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
@@ -134,7 +134,7 @@ func TestInABrowser(t *testing.T) {
 		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
 	})
 	empty.set(func() { empty.worker.receivers = []delivery.ReceiverState{{Name: "log"}} })
-	lease.Observe(&fakeStore{}, empty.recorder.Store())
+	observe.Store(&fakeStore{}, empty.recorder.Store())
 	empty.set(func() { empty.reading.Running = true })
 	nothing := httptest.NewServer(empty.admin)
 	defer nothing.Close()

@@ -4,7 +4,7 @@ import (
 	"math"
 	"time"
 
-	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 )
 
 // Past gives a an hour of history, and a store that has been asked.
@@ -12,12 +12,12 @@ func (a *Admin) Past() {
 	now := time.Now()
 	for i := range 1400 {
 		d := time.Duration(i*7919%97) * time.Millisecond / 10
-		a.Recorder.called(lease.OpAcquire, now.Add(-3*time.Millisecond-d), false)
+		a.Recorder.called(observe.OpAcquire, now.Add(-3*time.Millisecond-d), false)
 		if i%12 == 0 {
-			a.Recorder.called(lease.OpExtend, now.Add(-11*time.Millisecond-4*d), i == 24)
+			a.Recorder.called(observe.OpExtend, now.Add(-11*time.Millisecond-4*d), i == 24)
 		}
 	}
-	a.Recorder.called(lease.OpRelease, now.Add(-1300*time.Millisecond), false)
+	a.Recorder.called(observe.OpRelease, now.Add(-1300*time.Millisecond), false)
 
 	a.mu.Lock()
 	defer a.mu.Unlock()

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"alertworker/internal/humanize"
-	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 )
 
 // Calls of the store are remembered for so long, and so many of each operation.
@@ -17,12 +17,12 @@ const (
 
 // operations are those that are timed, in the order of the page, with what they are for.
 var operations = []struct {
-	lease.Operation
+	observe.Operation
 	help string
 }{
-	{lease.OpAcquire, "acquires the right to alert about a device, or to lead"},
-	{lease.OpExtend, "records the start of a device's window, or renews the leader's lease"},
-	{lease.OpRelease, "releases that right after a failed alert, or when the leader stops"},
+	{observe.OpAcquire, "acquires the right to alert about a device, or to lead"},
+	{observe.OpExtend, "records the start of a device's window, or renews the leader's lease"},
+	{observe.OpRelease, "releases that right after a failed alert, or when the leader stops"},
 }
 
 // A call of an operation that has ended.
@@ -33,25 +33,25 @@ type call struct {
 }
 
 // Store returns what times a store's calls for the status page.
-func (r *Recorder) Store() lease.Observer {
+func (r *Recorder) Store() observe.Observer {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.calls = map[lease.Operation]*ring[call]{}
+	r.calls = map[observe.Operation]*ring[call]{}
 	for _, op := range operations {
 		r.calls[op.Operation] = &ring[call]{}
 	}
 
-	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
-		if op == lease.OpRead || op == lease.OpBreak { // by hand
+	return func(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
+		if op == observe.OpRead || op == observe.OpBreak { // by hand
 			return ctx, nil
 		}
 		start := time.Now()
-		return ctx, func(c lease.Call) { r.called(op, start, c.Outcome == lease.OutcomeError) }
+		return ctx, func(c observe.Call) { r.called(op, start, c.Outcome == observe.OutcomeError) }
 	}
 }
 
 // called records a call that began at start and has just ended.
-func (r *Recorder) called(op lease.Operation, start time.Time, failed bool) {
+func (r *Recorder) called(op observe.Operation, start time.Time, failed bool) {
 	now := time.Now()
 	r.mu.Lock()
 	defer r.mu.Unlock()

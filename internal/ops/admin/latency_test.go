@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/ops/admin"
 )
 
@@ -41,7 +42,7 @@ func TestLatency(t *testing.T) {
 			t.Error("the latency of no store is shown")
 		}
 		next := &fakeStore{}
-		store := lease.Observe(next, w.recorder.Store())
+		store := observe.Store(next, w.recorder.Store())
 		if body := w.do("GET", "/").Body.String(); !strings.Contains(body, "No calls.") {
 			t.Error("the page does not say that the store was not called")
 		}
@@ -97,7 +98,7 @@ func TestStoreErrors(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			w := newWorld(t)
-			store := lease.Observe(test.next, w.recorder.Store())
+			store := observe.Store(test.next, w.recorder.Store())
 			want := test.next.err
 			if test.next.record != nil {
 				want = declined
@@ -124,7 +125,7 @@ func TestStoreErrors(t *testing.T) {
 }
 
 func TestStoreBreaks(t *testing.T) {
-	store := lease.Observe(memlease.New(), (&admin.Recorder{}).Store())
+	store := observe.Store(memlease.New(), (&admin.Recorder{}).Store())
 	note := func(lease.Record) (string, error) { return "", nil }
 	if _, err := store.Acquire(t.Context(), "k", time.Minute, note); err != nil {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func TestStoreBreaks(t *testing.T) {
 // What is recorded and what is shown do not get into each other's way.
 func TestRecorderAtOnce(t *testing.T) {
 	w := newWorld(t)
-	store := lease.Observe(&fakeStore{}, w.recorder.Store())
+	store := observe.Store(&fakeStore{}, w.recorder.Store())
 	var all sync.WaitGroup
 	for range 8 {
 		all.Go(func() {

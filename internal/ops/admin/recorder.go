@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 )
 
@@ -21,7 +21,7 @@ const (
 type Recorder struct {
 	mu         sync.Mutex
 	deliveries ring[pastDelivery]
-	calls      map[lease.Operation]*ring[call] // nil if there is no store
+	calls      map[observe.Operation]*ring[call] // nil if there is no store
 }
 
 // A pastDelivery is one that has ended: a receiver took an alert or a recovery, or that became a dead letter.

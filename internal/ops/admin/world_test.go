@@ -18,6 +18,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/status"
@@ -151,7 +152,7 @@ func (w *world) busy(alerts int) {
 	s.Suppressed.Store(9_008)
 	s.Ambiguous.Store(1)
 	s.Levels[0].Sent.Store(209)
-	store := lease.Observe(&fakeStore{}, w.recorder.Store())
+	store := observe.Store(&fakeStore{}, w.recorder.Store())
 	for range 3 {
 		_, _ = store.Acquire(context.Background(), "oven", time.Minute, nil)
 	}

@@ -14,11 +14,12 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -74,7 +75,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 	series := map[string]bool{}
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		store := lease.Observe(memlease.New(), m.Store("memory"))
+		store := observe.Store(memlease.New(), m.Store("memory"))
 		set := rules.Threshold("temperature", 30, time.Minute)
 		decoder, err := set.Decoder()
 		if err != nil {
@@ -83,6 +84,7 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 		config := worker.Config{
 			Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
 			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
+			Roster: func(string) *roster.File { return nil },
 		}
 		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
 			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: func(rule *rules.Rule, _ *rules.Level) delivery.Gate {

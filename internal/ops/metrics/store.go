@@ -8,17 +8,17 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus"
 
-	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 )
 
 // storeResults has what each operation can end with, so that every series is
 // there from the start: Prometheus does not see the first step of one that is not.
-var storeResults = map[lease.Operation][]lease.Outcome{
-	lease.OpAcquire: {lease.OutcomeOK, lease.OutcomeHeld, lease.OutcomeDeclined, lease.OutcomeError},
-	lease.OpExtend:  {lease.OutcomeOK, lease.OutcomeLost, lease.OutcomeError},
-	lease.OpRelease: {lease.OutcomeOK, lease.OutcomeError},
-	lease.OpRead:    {lease.OutcomeOK, lease.OutcomeError},
-	lease.OpBreak:   {lease.OutcomeOK, lease.OutcomeDeclined, lease.OutcomeError},
+var storeResults = map[observe.Operation][]observe.Outcome{
+	observe.OpAcquire: {observe.OutcomeOK, observe.OutcomeHeld, observe.OutcomeDeclined, observe.OutcomeError},
+	observe.OpExtend:  {observe.OutcomeOK, observe.OutcomeLost, observe.OutcomeError},
+	observe.OpRelease: {observe.OutcomeOK, observe.OutcomeError},
+	observe.OpRead:    {observe.OutcomeOK, observe.OutcomeError},
+	observe.OpBreak:   {observe.OutcomeOK, observe.OutcomeDeclined, observe.OutcomeError},
 }
 
 // storeReasons are why a call can have no usable answer.
@@ -28,7 +28,7 @@ var storeReasons = slices.DeleteFunc(
 )
 
 // Store returns what measures a store's calls. name, one of few, is the label.
-func (m *Metrics) Store(name string) lease.Observer {
+func (m *Metrics) Store(name string) observe.Observer {
 	calls := m.storeCalls.MustCurryWith(prometheus.Labels{"store": name})
 	for operation, outcomes := range storeResults {
 		for _, outcome := range outcomes {
@@ -41,11 +41,11 @@ func (m *Metrics) Store(name string) lease.Observer {
 		failures.WithLabelValues(reason)
 	}
 
-	return func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+	return func(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
 		start := time.Now()
-		return ctx, func(c lease.Call) {
+		return ctx, func(c observe.Call) {
 			calls.WithLabelValues(string(op), string(c.Outcome)).Observe(time.Since(start).Seconds())
-			if c.Outcome == lease.OutcomeError {
+			if c.Outcome == observe.OutcomeError {
 				failures.WithLabelValues(reasonOf(ctx, c.Err, statusOf(c.Err))).Inc()
 			}
 

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
 )
@@ -30,7 +31,7 @@ func TestMeasuredStore(t *testing.T) {
 			s := &struct{ *memlease.Store }{memlease.New()}
 			return leasetest.Backend{
 				Open: func(http.RoundTripper) (lease.Store, error) {
-					return lease.Observe(s, metrics.New("").Store("memory")), nil
+					return observe.Store(s, metrics.New("").Store("memory")), nil
 				},
 				Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
 			}
@@ -67,7 +68,7 @@ func TestStoreResults(t *testing.T) {
 	} {
 		t.Run(c.operation+"/"+c.result, func(t *testing.T) {
 			m := metrics.New("")
-			s := lease.Observe(&metricstest.Stub{Err: c.answer}, m.Store("blob"))
+			s := observe.Store(&metricstest.Stub{Err: c.answer}, m.Store("blob"))
 			want := c.answer
 			var err error
 			switch c.operation {
@@ -113,7 +114,7 @@ func count(store, operation, result string) string {
 // A store that first declines, in a round that came to nothing, and then fails has failed.
 func TestStoreDeclinedRound(t *testing.T) {
 	m := metrics.New("")
-	s := lease.Observe(twice{err: metricstest.ErrBroken}, m.Store("blob"))
+	s := observe.Store(twice{err: metricstest.ErrBroken}, m.Store("blob"))
 	_, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != metricstest.ErrBroken {
 		t.Fatal(err)
@@ -140,7 +141,7 @@ func (s twice) Release(context.Context, lease.Lease, string) error { return s.er
 func TestStoreLatency(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		m := metrics.New("")
-		s := lease.Observe(slow{memlease.New(), 3 * time.Second}, m.Store("memory"))
+		s := observe.Store(slow{memlease.New(), 3 * time.Second}, m.Store("memory"))
 		expect(t, m, map[string]float64{count("memory", "release", "error"): 0})
 		if _, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil }); err != nil {
 			t.Fatal(err)
@@ -169,7 +170,7 @@ func TestStoreClockSkew(t *testing.T) {
 		const skew = `store_clock_skew_seconds{store="blob"}`
 		m := metrics.New("")
 		a := &metricstest.Stub{}
-		s := lease.Observe(a, m.Store("blob"))
+		s := observe.Store(a, m.Store("blob"))
 		acquire := func() {
 			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
 				time.Sleep(2 * time.Second) // time after the store reported its time is no skew
@@ -214,11 +215,11 @@ func TestStoreErrors(t *testing.T) {
 		{t.Context(), metricstest.ErrBroken, "other"},
 	} {
 		m := metrics.New("")
-		_, _ = lease.Observe(&metricstest.Stub{Err: c.err}, m.Store("blob")).Read(c.ctx, "k")
+		_, _ = observe.Store(&metricstest.Stub{Err: c.err}, m.Store("blob")).Read(c.ctx, "k")
 		expect(t, m, map[string]float64{fmt.Sprintf(`store_errors_total{reason=%q, store="blob"}`, c.reason): 1})
 	}
 	m := metrics.New("")
-	_, _ = lease.Observe(&metricstest.Stub{Err: &lease.HeldError{}}, m.Store("blob")).Acquire(t.Context(), "k", time.Minute, nil)
+	_, _ = observe.Store(&metricstest.Stub{Err: &lease.HeldError{}}, m.Store("blob")).Acquire(t.Context(), "k", time.Minute, nil)
 	for s, v := range values(t, m) {
 		if strings.HasPrefix(s, "store_errors_total") && v != 0 {
 			t.Errorf("an answer counts as an error: %s", s)

@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry"
@@ -48,7 +49,7 @@ func TestReadOnlyStoreIsNotReady(t *testing.T) {
 		}
 		store := readOnly{memlease.New()}
 		m := r.watch(zap.NewNop(), store)
-		observed := lease.Observe(store, m.Store.Store)
+		observed := observe.Store(store, m.Store.Store)
 		ctx, stop := context.WithCancel(t.Context())
 		elector := leader.NewElector(observed, "key", func(lease.Record) string { return "" }, zap.NewNop())
 		lead := func(ctx context.Context, _ *leader.Term) error {
@@ -104,7 +105,7 @@ func TestRenewalsAreNoClaims(t *testing.T) {
 		r := &replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 2}}
 		store := &noClaims{Store: memlease.New()}
 		m := r.watch(zap.NewNop(), store)
-		observed := lease.Observe(store, m.Store.Store)
+		observed := observe.Store(store, m.Store.Store)
 		l, err := observed.Acquire(t.Context(), "leader", time.Minute, func(lease.Record) (string, error) { return "", nil })
 		if err != nil {
 			t.Fatal(err)

@@ -19,6 +19,7 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/telemetry"
 )
 
@@ -122,19 +123,19 @@ func (d *Dependency) Call(ctx context.Context) (context.Context, func(Kind, erro
 	}
 }
 
-// Store is a [lease.Observer] that records the calls of a store. A lease that was granted shows that all works.
+// Store is a [observe.Observer] that records the calls of a store. A lease that was granted shows that all works.
 // To release one that is not current is no write.
-func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
+func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
 	ctx, ended := d.Call(ctx)
 
-	return ctx, func(c lease.Call) {
-		if c.Outcome == lease.OutcomeError {
+	return ctx, func(c observe.Call) {
+		if c.Outcome == observe.OutcomeError {
 			ended(kindOf(op), c.Err)
 			return
 		}
 
 		shown := Read
-		if granted := c.Outcome == lease.OutcomeOK; granted && (op == lease.OpAcquire || op == lease.OpExtend) {
+		if granted := c.Outcome == observe.OutcomeOK; granted && (op == observe.OpAcquire || op == observe.OpExtend) {
 			shown = kindOf(op)
 		}
 
@@ -147,11 +148,11 @@ func (d *Dependency) Store(ctx context.Context, op lease.Operation) (context.Con
 }
 
 // kindOf returns what a store has to do for an operation.
-func kindOf(op lease.Operation) Kind {
+func kindOf(op observe.Operation) Kind {
 	switch op {
-	case lease.OpAcquire:
+	case observe.OpAcquire:
 		return Write
-	case lease.OpRead:
+	case observe.OpRead:
 		return Read
 	}
 

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
@@ -40,7 +41,7 @@ func (r *replica) Partitions() []partition.State       { return r.partitions }
 func (r *replica) watch(log *zap.Logger, store lease.Store) *status.Monitor {
 	m := status.New(log)
 	if store != nil {
-		store = lease.Observe(store, m.Store.Store)
+		store = observe.Store(store, m.Store.Store)
 	}
 	m.Watch(status.Replica{
 		Worker: r, Source: func() telemetry.SourceStats { return r.source }, Standby: func() string { return r.standby }, Store: store, Key: "key",

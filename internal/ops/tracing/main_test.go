@@ -17,8 +17,10 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
+	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -46,10 +48,10 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 	return worker.New(worker.Config{
 		Origin: "ns/telemetry", Rules: set, Concurrency: 4, GiveUp: time.Hour,
 		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
-		Trace: t.Deliveries(),
+		Trace: t.Deliveries(), Roster: func(string) *roster.File { return nil },
 		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: func(*rules.Rule, *rules.Level) delivery.Gate {
 			return recent.New(throttle.Config{
-				Store: lease.Observe(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
+				Store: observe.Store(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
 			}, recent.NewWindows())
 		}}},
 	})

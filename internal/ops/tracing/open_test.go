@@ -18,8 +18,8 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"google.golang.org/protobuf/proto"
 
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/tracing"
@@ -55,7 +55,7 @@ func TestOff(t *testing.T) {
 			t.Error("deliveries are followed")
 		}
 		store, notifier := memlease.New(), &script{}
-		if lease.Observe(store, tr.Store("memory")) != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
+		if observe.Store(store, tr.Store("memory")) != store || notify.Observe(notifier, tr.Receiver("hook")) != notifier {
 			t.Error("something is wrapped")
 		}
 		tr.Close()

@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/telemetry"
@@ -156,7 +157,7 @@ func TestStoreDeclinedRound(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
 	d := tr.Deliveries()(delivery.Start{Partition: "http"})
-	_, err := lease.Observe(dead{}, tr.Store("blob")).Acquire(d.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
+	_, err := observe.Store(dead{}, tr.Store("blob")).Acquire(d.Under(t.Context()), "k", time.Minute, func(lease.Record) (string, error) { return "", errors.New("covered") })
 	if err != errBroken {
 		t.Errorf("got %v, want %v as it is", err, errBroken)
 	}
@@ -170,7 +171,7 @@ func TestStoreDeclinedRound(t *testing.T) {
 func TestStoreOutsideADelivery(t *testing.T) {
 	r := tracetest.NewSpanRecorder()
 	tr := tracing.Record(config(), r)
-	well, ill := lease.Observe(memlease.New(), tr.Store("blob")), lease.Observe(dead{}, tr.Store("blob"))
+	well, ill := observe.Store(memlease.New(), tr.Store("blob")), observe.Store(dead{}, tr.Store("blob"))
 	next := func(lease.Record) (string, error) { return "", nil }
 	for range 2 { // the second is refused: an answer
 		_, _ = well.Acquire(t.Context(), "k", time.Minute, next)
@@ -269,7 +270,7 @@ func TestTracedStore(t *testing.T) {
 				New: func(testing.TB) leasetest.Backend {
 					s := &struct{ *memlease.Store }{memlease.New()}
 					return leasetest.Backend{
-						Open:   func(http.RoundTripper) (lease.Store, error) { return in(tr, lease.Observe(s, tr.Store("memory"))), nil },
+						Open:   func(http.RoundTripper) (lease.Store, error) { return in(tr, observe.Store(s, tr.Store("memory"))), nil },
 						Delete: func(context.Context, string) error { s.Store = memlease.New(); return nil }, // every record is one more
 					}
 				},

@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -19,7 +20,7 @@ const window = 5 * time.Minute
 // A counter counts the calls of a store.
 type counter struct{ atomic.Int64 }
 
-func (c *counter) observe(ctx context.Context, _ lease.Operation) (context.Context, func(lease.Call)) {
+func (c *counter) observe(ctx context.Context, _ observe.Operation) (context.Context, func(observe.Call)) {
 	c.Add(1)
 	return ctx, nil
 }
@@ -61,7 +62,7 @@ func TestRecentAsksNobodyAndCounts(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
 		var calls counter
-		g, other := newGate(lease.Observe(store, calls.observe)), newGate(store)
+		g, other := newGate(observe.Store(store, calls.observe)), newGate(store)
 		alert(t, g, "1", taken, throttle.Sent)
 		before := calls.Load()
 		time.Sleep(window - time.Nanosecond)
@@ -100,7 +101,7 @@ func TestRecentAsksNobodyAndCounts(t *testing.T) {
 func TestDoDoesNotAskAboutAHeldKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var calls counter
-		g := newGate(lease.Observe(memlease.New(), calls.observe))
+		g := newGate(observe.Store(memlease.New(), calls.observe))
 		alert(t, g, "1", taken, throttle.Sent)
 		end := time.Now().Add(window)
 		before := calls.Load()

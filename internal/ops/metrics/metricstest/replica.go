@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
@@ -66,7 +67,7 @@ func NewReplica() *Replica {
 		}
 		return report
 	})
-	r.store = lease.Observe(&r.Store, r.Metrics.Store("blob"))
+	r.store = observe.Store(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
 	r.ReceiverStates = []delivery.ReceiverState{{Name: "hook"}}

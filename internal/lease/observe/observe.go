@@ -1,13 +1,17 @@
-package lease
+// Package observe has the calls of a lease.Store seen by who counts, times or traces them. Neither stores nor their
+// users know.
+package observe
 
 import (
 	"context"
 	"errors"
 	"slices"
 	"time"
+
+	"alertworker/internal/lease"
 )
 
-// An Operation of a Store.
+// An Operation of a lease.Store.
 type Operation string
 
 const (
@@ -18,7 +22,7 @@ const (
 	OpBreak   Operation = "break"
 )
 
-// An Outcome is what came of a call of a Store.
+// An Outcome is what came of a call of a lease.Store.
 type Outcome string
 
 const (
@@ -32,20 +36,20 @@ const (
 // A Call is one that has ended.
 type Call struct {
 	Outcome Outcome
-	Err     error     // what it returned
-	Lease   Lease     // that it granted, or was about; zero of a Read or Break
-	Record  Record    // the last one that it saw; zero if it saw none
-	Seen    time.Time // when it saw Record
+	Err     error        // what it returned
+	Lease   lease.Lease  // that it granted, or was about; zero of a Read or Break
+	Record  lease.Record // the last one that it saw; zero if it saw none
+	Seen    time.Time    // when it saw Record
 }
 
-// An Observer is called before each call of a Store. It returns the context for
+// An Observer is called before each call of a lease.Store. It returns the context for
 // it, and what to call when it has ended, or nil. It is called concurrently.
 type Observer func(ctx context.Context, op Operation) (context.Context, func(Call))
 
-// Observe returns next, whose calls the observers see, the first of them
+// Store returns next, whose calls the observers see, the first of them
 // outermost: it begins before the others and ends after them. A nil Observer is
-// left out; without any, Observe returns next itself.
-func Observe(next Store, observers ...Observer) Store {
+// left out; without any, Store returns next itself.
+func Store(next lease.Store, observers ...Observer) lease.Store {
 	for _, o := range slices.Backward(observers) {
 		if o != nil {
 			next = observed{next, o}
@@ -56,7 +60,7 @@ func Observe(next Store, observers ...Observer) Store {
 }
 
 type observed struct {
-	next     Store
+	next     lease.Store
 	observer Observer
 }
 
@@ -72,8 +76,8 @@ func (s observed) Acquire(
 	ctx context.Context,
 	key string,
 	ttl time.Duration,
-	next func(Record) (string, error),
-) (Lease, error) {
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
 	ctx, end := s.begin(ctx, OpAcquire)
 	var o observation
 	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))
@@ -81,53 +85,53 @@ func (s observed) Acquire(
 	return l, err
 }
 
-func (s observed) Extend(ctx context.Context, l Lease, note string, ttl time.Duration) (Lease, error) {
+func (s observed) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
 	ctx, end := s.begin(ctx, OpExtend)
 	extended, err := s.next.Extend(ctx, l, note, ttl)
 	end(Call{Outcome: outcomeOf(OpExtend, err), Err: err, Lease: l})
 	return extended, err
 }
 
-func (s observed) Release(ctx context.Context, l Lease, note string) error {
+func (s observed) Release(ctx context.Context, l lease.Lease, note string) error {
 	ctx, end := s.begin(ctx, OpRelease)
 	err := s.next.Release(ctx, l, note)
 	end(Call{Outcome: outcomeOf(OpRelease, err), Err: err, Lease: l})
 	return err
 }
 
-func (s observed) Read(ctx context.Context, key string) (Record, error) {
+func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
 	ctx, end := s.begin(ctx, OpRead)
 	r, err := s.next.Read(ctx, key)
 	end(Call{Outcome: outcomeOf(OpRead, err), Err: err, Record: r, Seen: time.Now()})
 	return r, err
 }
 
-func (s observed) Break(ctx context.Context, key string, next func(Record) (string, error)) error {
+func (s observed) Break(ctx context.Context, key string, next func(lease.Record) (string, error)) error {
 	ctx, end := s.begin(ctx, OpBreak)
 	var o observation
 	err := s.next.Break(ctx, key, o.of(next))
-	end(o.call(OpBreak, Lease{}, err))
+	end(o.call(OpBreak, lease.Lease{}, err))
 	return err
 }
 
 // An observation is the record that the store last passed to a caller's next, and the error that next returned.
 type observation struct {
-	record   Record
+	record   lease.Record
 	seen     time.Time
 	declined error
 }
 
-func (o *observation) of(next func(Record) (string, error)) func(Record) (string, error) {
-	return func(r Record) (note string, err error) {
+func (o *observation) of(next func(lease.Record) (string, error)) func(lease.Record) (string, error) {
+	return func(r lease.Record) (note string, err error) {
 		o.record, o.seen = r, time.Now()
 		note, o.declined = next(r)
 		return note, o.declined
 	}
 }
 
-func (o *observation) call(op Operation, l Lease, err error) Call {
+func (o *observation) call(op Operation, l lease.Lease, err error) Call {
 	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l, Record: o.record, Seen: o.seen}
-	var held *HeldError
+	var held *lease.HeldError
 	if errors.As(err, &held) {
 		c.Record, c.Seen = held.Record, time.Now()
 	}
@@ -143,9 +147,9 @@ func outcomeOf(op Operation, err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeOK
-	case op == OpAcquire && errors.Is(err, ErrHeld):
+	case op == OpAcquire && errors.Is(err, lease.ErrHeld):
 		return OutcomeHeld
-	case op == OpExtend && errors.Is(err, ErrLost):
+	case op == OpExtend && errors.Is(err, lease.ErrLost):
 		return OutcomeLost
 	}
 

@@ -1,4 +1,4 @@
-package lease_test
+package observe_test
 
 import (
 	"context"
@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/lease/observe"
 )
 
 // An observer sees what came of each call, and the call gets its context.
@@ -18,10 +19,10 @@ func TestObserve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		type key struct{}
 		var seen []string
-		var last lease.Call
+		var last observe.Call
 		inner := &contexts{Store: memlease.New(), key: key{}}
-		s := lease.Observe(inner, func(ctx context.Context, op lease.Operation) (context.Context, func(lease.Call)) {
-			return context.WithValue(ctx, key{}, "observed"), func(c lease.Call) {
+		s := observe.Store(inner, func(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
+			return context.WithValue(ctx, key{}, "observed"), func(c observe.Call) {
 				last = c
 				seen = append(seen, fmt.Sprint(op, " ", c.Outcome, " ", c.Lease.Token > 0, " ", c.Record.Note))
 			}
@@ -71,7 +72,7 @@ func TestObserve(t *testing.T) {
 
 // Who does not want to see a call is not told of it.
 func TestObserveNot(t *testing.T) {
-	s := lease.Observe(memlease.New(), func(ctx context.Context, _ lease.Operation) (context.Context, func(lease.Call)) { return ctx, nil })
+	s := observe.Store(memlease.New(), func(ctx context.Context, _ observe.Operation) (context.Context, func(observe.Call)) { return ctx, nil })
 	l, err := s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) { return "", nil })
 	if err == nil {
 		l, err = s.Extend(t.Context(), l, "", time.Minute)
