@@ -175,14 +175,13 @@ func (w *World) disturb(f Fault, until time.Time) {
 // replace ends a replica, and has another one start in its place.
 func (w *World) replace(b *body, after time.Duration, end func()) {
 	w.mu.Lock()
-	gone := w.slots[b.slot] != b
+	gone := w.slots[b.slot] != b || w.ended // at the end the places say who was there
 	if !gone {
 		w.slots[b.slot] = nil
 	}
 
-	ended := w.ended
 	w.mu.Unlock()
-	if gone || ended {
+	if gone {
 		return
 	}
 
