@@ -56,7 +56,7 @@ func newSource(number int, d Device, began time.Time) *source {
 	}
 
 	s.at = limit - 6 + 10*s.rng.Float64()
-	s.next = began.Add(time.Duration(s.rng.Int64N(int64(d.Period))))
+	s.next = began.Add(d.Begins + time.Duration(s.rng.Int64N(int64(d.Period))))
 	return s
 }
 
@@ -117,6 +117,14 @@ var moves = map[DeviceKind]func(s *source, own float64) float64{
 		return at
 	},
 	Returns: func(*source, float64) float64 { return limit - 10 },
+	Opens: func(s *source, _ float64) float64 {
+		if s.turns > 0 {
+			return limit - 10
+		}
+
+		s.turns++
+		return limit + 3
+	},
 }
 
 // peak is hot once in n times.

@@ -143,6 +143,132 @@ func partings(rng *rand.Rand, p Plan) (all []Fault) {
 	return all
 }
 
+// try gives half of all plans faults that seldom meet by chance. In some nothing else is wrong: then bounds are short.
+func (p *Plan) try(rng *rand.Rand) {
+	switch rng.IntN(12) {
+	case 0, 1:
+		p.Faults = append(p.Faults, p.badStart(rng)...)
+	case 2:
+		p.Faults = p.badStart(rng)
+		p.open(rng)
+	case 3:
+		p.Faults = p.overload(time.Minute, time.Duration(60+rng.IntN(120))*time.Second, 503)
+	case 4:
+		p.Faults = append(p.Faults, p.rejection(rng)...)
+	case 5:
+		p.Faults = p.rejection(rng)
+	case 6:
+		p.startOver(rng)
+	}
+
+	p.delay(rng)
+}
+
+// open has some devices begin with a reading that only their site is alerted of, and say nothing later that makes good
+// for it: it changes no alarm, which would hold back the checkpoint.
+func (p *Plan) open(rng *rand.Rand) {
+	p.PerSite = true
+	p.Resolved = true
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		if rng.IntN(3) == 0 {
+			d.Kind = Opens
+			d.Limit = limit + ownBy
+			d.Site = "site-of-" + d.Name
+		}
+	}
+}
+
+// startOver has another hub in place of the hub, and owners die that have begun with it. Some devices change their kind
+// and say nothing for longer than they may.
+func (p *Plan) startOver(rng *rand.Rand) {
+	p.Kinds = true
+	p.Expects = true
+	p.Silent = 45 * time.Second
+	p.Outages = nil
+	p.Parts = false
+	for i := range p.Devices {
+		if rng.IntN(2) == 0 {
+			p.Devices[i].Period = p.Silent + 15*time.Second
+		}
+	}
+
+	again := p.Silent + time.Duration(rng.IntN(30))*time.Second
+	p.Faults = []Fault{{At: again, Replica: Any, Do: one(rng, Recreate, FailOver)}}
+	for replica := range p.Replicas { // who hands over writes what it has, and then nothing of the hub is missing
+		stop := Fault{At: again + 3*time.Second, Replica: replica, Do: Stop, For: 2 * time.Second}
+		p.Faults = append(p.Faults, stop)
+	}
+
+	for at := again + 15*time.Second; at < p.Length; at += time.Duration(8+rng.IntN(20)) * time.Second {
+		p.Faults = append(p.Faults, Fault{At: at, Replica: Any, Do: Kill, For: 2 * time.Second})
+	}
+}
+
+// delay has some of the devices that a rule awaits be heard first when it has nearly given them up.
+func (p *Plan) delay(rng *rand.Rand) {
+	if !p.Awaits || p.Silent == 0 {
+		return
+	}
+
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		if d.soonReports() && rng.IntN(3) == 0 {
+			d.Begins = p.Silent - time.Duration(8+rng.IntN(6))*time.Second
+		}
+	}
+}
+
+// overload is that all receivers answer with a status.
+func (p *Plan) overload(at, lasts time.Duration, status int) (all []Fault) {
+	at -= at % (time.Duration(p.Receivers) * time.Millisecond)
+	for i := range p.Receivers {
+		all = append(all, Fault{
+			At:      at + time.Duration(i)*time.Millisecond, // which says which receiver
+			Replica: Any,
+			Do:      Down,
+			For:     lasts,
+			Status:  status,
+		})
+	}
+
+	return all
+}
+
+// badStart has no receiver take anything at first, while owners, which have begun at the first event, die.
+func (p *Plan) badStart(rng *rand.Rand) []Fault {
+	lasts := time.Duration(20+rng.IntN(60)) * time.Second
+	all := p.overload(0, lasts, 503)
+	for range 1 + rng.IntN(3) {
+		all = append(all, Fault{
+			At:      time.Duration(5+rng.IntN(45)) * time.Second,
+			Replica: Any,
+			Do:      Kill,
+			For:     one(rng, time.Second, 10*time.Second),
+		})
+	}
+
+	return all
+}
+
+// rejection has all receivers refuse for good what they get, until the end, while dead letters cannot be kept for a time.
+func (p *Plan) rejection(rng *rand.Rand) []Fault {
+	lasts := time.Duration(20+rng.IntN(60)) * time.Second
+	all := p.overload(p.Length-lasts, lasts+time.Second, 422)
+	for replica := range p.Replicas {
+		all = append(all, Fault{
+			At:       p.Length - lasts - time.Second,
+			Replica:  replica,
+			Do:       one(rng, Away, Refuse),
+			For:      lasts / 2,
+			Services: []Service{Blobs},
+			Status:   503,
+		})
+	}
+
+	return all
+}
+
 // ghost is a device of which nobody ever hears.
 const ghost = "device-ghost"
 

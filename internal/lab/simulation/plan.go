@@ -82,6 +82,7 @@ type Device struct {
 	Mute   bool          // it says nothing at times, for minutes
 	Stores bool          // it is offline at times, and sends what it has stored then beside what it measures
 	Drifts time.Duration // its clock is ahead of the hub's
+	Begins time.Duration // from then on it reports
 	Seed   uint64        // of its readings
 }
 
@@ -95,6 +96,7 @@ const (
 	Tells  DeviceKind = "tells"  // is hot once, and says nothing for minutes
 	// is hot, cool, and hot again within the window, and says nothing for minutes
 	Returns DeviceKind = "returns"
+	Opens   DeviceKind = "opens" // is hot in its first reading, for its site, and never again
 )
 
 // A Fault is what goes wrong, at a time or at a step.
@@ -238,6 +240,8 @@ func NewPlan(seed uint64) Plan {
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)
 	}
+
+	p.try(rand.New(rand.NewPCG(seed, 6)))
 
 	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert and no gap
 		p.Awaits = false
