@@ -186,7 +186,8 @@ func TestRandomSecretsNeverPrinted(t *testing.T) {
 			r.Fatalf("shows %s: %s", marker, shown)
 		}
 	})
-	if outcomes[true] == 0 || outcomes[false] == 0 {
+	// Few tries may all be refused.
+	if !testing.Short() && (outcomes[true] == 0 || outcomes[false] == 0) {
 		t.Errorf("outcomes are one-sided: %v", outcomes)
 	}
 }

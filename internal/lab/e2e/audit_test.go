@@ -8,6 +8,7 @@ import (
 	"maps"
 	"slices"
 	"strconv"
+	"strings"
 
 	"alertworker/internal/records"
 )
@@ -18,6 +19,10 @@ func (w *world) audit() (counts map[string]int, missing []string) {
 	w.t.Helper()
 	p := alertworker(w.t.T, "audit", w.env, "audit", "--since", "1h", "--group", "auditors", "--rate", "0", "--json")
 	within(w.t, startWithin, "the audit ends", func() bool { return !p.running() })
+	if strings.Contains(p.stderr.String(), "context deadline exceeded") {
+		w.t.Missed("the store did not answer the audit in time")
+	}
+
 	var report struct {
 		Counts  map[string]int
 		Missing []struct{ Device, Rule string }
