@@ -129,7 +129,8 @@ type Proof struct {
 	Enqueued time.Time // likewise
 }
 
-// New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. whole is what alarms about the whole partition have for a device.
+// New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. whole is what alarms
+// about the whole partition have for a device.
 func New(
 	rules []Rule,
 	alarms Alarms,
