@@ -417,6 +417,9 @@ func (p Plan) after(f Fault) time.Duration {
 
 	case Half: // until somebody asks why nothing comes
 		return halfOpen
+
+	case Mute: // until the hub, asked once a minute, was found to be ahead for two of them
+		return time.Minute
 	}
 	return 0
 }
