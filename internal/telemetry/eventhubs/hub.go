@@ -203,7 +203,10 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 
 	case h.checkpoints.ofOtherHub(id, c):
 		p.over = true
-		if !h.plan.startsOver(id) { // it was written since
+		if !h.plan.startsOver(id) { // it was written since, by who may know the hub that has replaced ours
+			if err := h.check(ctx); err != nil {
+				return nil, err
+			}
 			p.cursor.start = Start{Earliest: true}
 		}
 

@@ -131,6 +131,61 @@ func TestHubMadeAgainWhileItIsRead(t *testing.T) {
 	eventually(t, "the checkpoint to be the new hub's", func() bool { return h.checkpoints(t)["0"] == 5 })
 }
 
+// The same while a replica that has no partition stands by: nothing of its breaks, and it takes over from one that knows
+// better.
+func TestHubMadeAgainWhileAReplicaStandsBy(t *testing.T) {
+	t.Parallel()
+	h := newMortal(t, 1)
+	h.own(t, "0", "another")
+	config, _ := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	s := h.source(t, config) // which checks its hub every minute
+	of, stop := firstGeneration(t, s)
+	eventually(t, "it to know the hub", func() bool { return s.Stats().Running })
+
+	h.replace(t, devhub.Config{Partitions: 1})
+	h.Publish(t, "0", "new")
+	h.set(t, "0", eventhubs.StoredCheckpoint{Checkpoint: telemetry.Checkpoint{
+		Position: telemetry.Position{Offset: "0", Generation: "of the new hub"},
+	}})
+	got := <-of
+	stop()
+
+	of, stop = firstGeneration(t, h.source(t, config))
+	if want := <-of; got != want {
+		t.Errorf("the new hub's event is of generation %s, want %s", got, want)
+	}
+	stop()
+}
+
+// firstGeneration reads until stop, and says of which generation the first event is.
+func firstGeneration(t *testing.T, s *eventhubs.Source) (of <-chan string, stop func()) {
+	t.Helper()
+	first := make(chan string, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() {
+		ended <- s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+			events, err := p.Receive(ctx)
+			if err != nil {
+				return err
+			}
+			select {
+			case first <- events[0].Generation:
+			default:
+			}
+			<-ctx.Done()
+			return ctx.Err()
+		})
+	}()
+	return first, func() {
+		cancel()
+		if err := <-ended; err != nil && !errors.Is(err, context.Canceled) {
+			t.Error(err)
+		}
+	}
+}
+
 // The same while the hub answers no question at first: who has a suspicion asks until it is answered, however long it is
 // until the next check.
 func TestSuspicionLastsUntilTheHubAnswers(t *testing.T) {
