@@ -207,7 +207,7 @@ func (p *Plan) startOver(rng *rand.Rand) {
 
 // delay has some of the devices that a rule awaits be heard first when it has nearly given them up.
 func (p *Plan) delay(rng *rand.Rand) {
-	if !p.Awaits || p.Silent == 0 {
+	if !p.Awaits || p.Silent == 0 || len(p.Outages) > 0 { // after an outage they would be late
 		return
 	}
 
