@@ -29,7 +29,8 @@ low      := nice -n 10
 # Compiles packages and their tests. The compiler needs a quarter less of a processor if it collects garbage less often.
 compile  := GOGC=400 $(GO) list -export -test
 
-.PHONY: help run stack test compiled thorough deploy processes lint azure fuzz worlds planted model simulate bench ci build image keda
+.PHONY: help run stack test race compiled thorough deploy processes lint azure fuzz worlds planted model simulate \
+	bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -51,19 +52,22 @@ longest  := $(addprefix ./,cmd/alertworker internal/telemetry/eventhubs internal
 packages := 6
 
 # With -short what chance decides is tried a few times, and what takes minutes is left out: see thorough and processes.
-# What tests are made of is compiled before, so that it is in nobody's way. Vetting is lint's.
-test: node_modules/.package-lock.json compiled ## the tests, with the race detector; what is left to chance is tried a few times
-	$(GO) test $(race) -short -vet=off -p $(packages) -timeout 20m $(longest) ./...
+# What tests are made of is compiled before, beside npm, so that it is in nobody's way. Vetting is lint's.
+test: ## the tests, what is left to chance a few times; not with the race detector, which takes three times as long
+race: ## the same with the race detector
+race: detector = $(race)
+test race: node_modules/.package-lock.json compiled
+	$(GO) test $(detector) -short -vet=off -p $(packages) -timeout 20m $(longest) ./...
 
 compiled:
-	@$(if $(race),,echo "no C compiler: testing without the race detector";) \
-	set -x; $(compile) $(race) ./... >/dev/null
+	@$(if $(race),,echo "no C compiler: there is no race detector";) \
+	set -x; $(compile) $(detector) ./... >/dev/null
 
-# Searches compute, many times more with the race detector, and it finds nothing in them that it does not in make test.
-# Packages in which -short and the race detector make no test smaller have done all they can in make test.
+# Searches compute, many times more with the race detector, and it finds nothing in them that it does not in make race.
+# Packages in which -short and the race detector make no test smaller have done all they can in make race.
 larger = $(shell grep -rlE 'testing\.Short|pgregory\.net/rapid|build !race' --include='*_test.go' cmd internal | \
 	xargs -n 1 dirname | grep -Ev '^internal/lab/(e2e|bicep)$$' | sort -u | sed 's,^,./,')
-thorough: node_modules/.package-lock.json ## what make test makes smaller, with full budgets, without the race detector
+thorough: node_modules/.package-lock.json ## what make race makes smaller, with full budgets, without the race detector
 	$(compile) $(larger) >/dev/null
 	$(GO) test -vet=off -p $(packages) -timeout 20m $(filter $(longest),$(larger)) $(larger)
 
@@ -129,7 +133,7 @@ bench: node_modules/.package-lock.json ## the worker beside the client's bare lo
 
 # Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
 # so it runs on a schedule, not here.
-ci: test lint ## what a change has to pass before anybody looks at it: test, lint, thorough, deploy, azure, random worlds, a short run
+ci: race lint ## what a change has to pass: race, lint, thorough, deploy, azure, random worlds, a short run
 	$(MAKE) thorough deploy azure
 	$(MAKE) worlds PLANS=5000 ARGS=-worlds.first=1
 	$(MAKE) run ARGS="--for 8s --window 3s"
