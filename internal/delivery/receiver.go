@@ -478,29 +478,24 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	defer func() { a.group.reported = true }()
+	if q.cancelled() {
+		return
+	}
+
 	now := r.now()
-	first := !a.group.reported // of the message
+	if !a.group.reported {
+		r.pace.Answered(now, a.group.began, a.failure)
+	}
 
 	switch {
-	case q.cancelled():
-
-	case a.failure != nil && a.failure.Limited:
-		if first {
-			r.pace.Refused(now, a.group.began, a.failure.RetryAfter)
-			r.health.failure = a.failure
-		}
-
 	case a.failure == nil || a.failure.Refused:
-		if first {
-			r.pace.Taken(now)
-		}
 		r.works(now, d, a)
-
+	case a.failure.Limited:
+		r.health.failure = a.failure
 	default:
 		r.failed(now, d, a)
 	}
-
-	a.group.reported = true
 }
 
 // works records that the receiver took d, or refused it for good. Deliveries that failed wait like any other then. The

@@ -39,10 +39,9 @@ type Replay struct {
 
 	start     time.Time
 	gates     map[gateKey]*throttle.Gate
-	paces     map[string]*pace.Pace
-	failures  map[string]int    // of a receiver, in a row
-	alarms    map[alarmKey]bool // of a dry run: an alert would be sent
-	storeDown int               // failures of the throttle store in a row
+	targets   map[string]*target // by the ids of receivers
+	alarms    map[alarmKey]bool  // of a dry run: an alert would be sent
+	storeDown int                // failures of the throttle store in a row
 }
 
 // Receiver returns the one of rs with an id or, if there is none, with a name.
@@ -83,6 +82,13 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 
 // maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
 const maxFailures = 3
+
+// A target is a receiver that letters are sent to, and how it answers.
+type target struct {
+	receivers.Receiver
+	pace     *pace.Pace
+	failures int // in a row
+}
 
 // A gateKey says whose alerts a gate is for.
 type gateKey struct {
@@ -133,40 +139,50 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	if r.gates == nil {
 		r.start = time.Now()
 		r.gates = map[gateKey]*throttle.Gate{}
-		r.paces = map[string]*pace.Pace{}
-		r.failures = map[string]int{}
+		r.targets = map[string]*target{}
 		r.alarms = map[alarmKey]bool{}
 	}
 
 	for len(letters) > 0 {
 		n := 1
 		l := letters[0]
-		to, err := r.receiverOf(l)
+		to, err := r.targetOf(l)
 
 		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
 			r.stays(why, l)
 		case r.DryRun:
-			r.dryRun(ctx, l, *to)
+			r.dryRun(ctx, l, to)
 		default:
 			n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
-			r.deliver(ctx, *to, letters[:n])
+			r.deliver(ctx, to, letters[:n])
 		}
 
 		letters = letters[n:]
 	}
 }
 
-// receiverOf returns where a letter goes.
-func (r *Replay) receiverOf(l deadletter.Letter) (*receivers.Receiver, error) {
-	if r.To != nil {
-		return r.To, nil
+// targetOf returns where a letter goes.
+func (r *Replay) targetOf(l deadletter.Letter) (*target, error) {
+	to := r.To
+	if to == nil {
+		var err error
+		if to, err = Receiver(r.Receivers, l.Receiver); err != nil {
+			return nil, err
+		}
 	}
-	return Receiver(r.Receivers, l.Receiver)
+
+	known := r.targets[to.ID]
+	if known == nil {
+		known = &target{Receiver: *to, pace: pace.New(to.Limits)}
+		r.targets[to.ID] = known
+	}
+
+	return known, nil
 }
 
 // barred returns why l is not sent to a receiver, or to none because of err; empty if it may be.
-func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.Receiver, err error) string {
+func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *target, err error) string {
 	switch {
 	case l.Broken != nil:
 		return l.Broken.Error()
@@ -174,7 +190,7 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *receivers.
 		return err.Error() + "; use --to to send it to another one"
 	case ctx.Err() != nil:
 		return "not sent: stopped"
-	case r.failures[to.ID] >= maxFailures:
+	case to.failures >= maxFailures:
 		return fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures)
 	case r.storeDown >= maxFailures:
 		return fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures)
@@ -219,22 +235,21 @@ type attempt struct {
 
 // deliver sends letters to a receiver in one message, again for as long as it refuses them for rate; those of a message
 // for many that is refused, one by one.
-func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) {
-	p := r.paceOf(to)
+func (r *Replay) deliver(ctx context.Context, to *target, letters []deadletter.Letter) {
 	for len(letters) > 0 {
-		if !r.wait(ctx, p) {
+		if !r.wait(ctx, to.pace) {
 			r.stays("not sent: stopped", letters...)
 			return
 		}
 
 		began := time.Since(r.start)
-		p.Begin(began, true)
+		to.pace.Begin(began, true)
 		attempts := r.attempt(ctx, to, letters)
 		again, refused := r.settleAll(ctx, to, letters, attempts)
-		r.answered(to, p, began, attempts)
+		to.answered(time.Since(r.start), began, attempts)
 
-		if _, stuck := p.Stuck(); stuck {
-			r.failures[to.ID] = maxFailures
+		if _, stuck := to.pace.Stuck(); stuck {
+			to.failures = maxFailures
 			r.stays("not sent: the receiver refuses every message because of their number", again...)
 			return
 		}
@@ -250,22 +265,11 @@ func (r *Replay) deliver(ctx context.Context, to receivers.Receiver, letters []d
 	}
 }
 
-// paceOf returns the pace of a receiver.
-func (r *Replay) paceOf(to receivers.Receiver) *pace.Pace {
-	p := r.paces[to.ID]
-	if p == nil {
-		p = pace.New(to.Limits)
-		r.paces[to.ID] = p
-	}
-
-	return p
-}
-
 // settleAll settles the letters of a message that need not go again, and returns the others. refused says that they
 // have to go one by one, because the message was refused for good.
 func (r *Replay) settleAll(
 	ctx context.Context,
-	to receivers.Receiver,
+	to *target,
 	letters []deadletter.Letter,
 	attempts []attempt,
 ) (again []deadletter.Letter, refused bool) {
@@ -284,23 +288,22 @@ func (r *Replay) settleAll(
 	return again, refused
 }
 
-// answered takes note of a receiver's answer to a message that began then.
-func (r *Replay) answered(to receivers.Receiver, p *pace.Pace, began time.Duration, attempts []attempt) {
-	asked := slices.DeleteFunc(slices.Clone(attempts), func(a attempt) bool { return !a.asked })
-	if len(asked) == 0 {
-		p.Cancel()
+// answered takes note of the answer to a message that began then, which is that to each of its letters.
+func (to *target) answered(now, began time.Duration, attempts []attempt) {
+	i := slices.IndexFunc(attempts, func(a attempt) bool { return a.asked })
+	if i < 0 {
+		to.pace.Cancel()
 		return
 	}
 
-	now := time.Since(r.start)
-	switch failure := asked[len(asked)-1].failure; {
+	failure := attempts[i].failure
+	to.pace.Answered(now, began, failure)
+
+	switch {
 	case failure == nil, failure.Refused:
-		p.Taken(now)
-		r.failures[to.ID] = 0
-	case failure.Limited:
-		p.Refused(now, began, failure.RetryAfter)
-	default:
-		r.failures[to.ID]++
+		to.failures = 0
+	case !failure.Limited:
+		to.failures++
 	}
 }
 
@@ -316,7 +319,7 @@ func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
 }
 
 // attempt sends letters in one message, each under a claim of its own.
-func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []deadletter.Letter) []attempt {
+func (r *Replay) attempt(ctx context.Context, to *target, letters []deadletter.Letter) []attempt {
 	attempts, m := make([]attempt, len(letters)), pace.NewMessage(to.Notifier, len(letters))
 	var all sync.WaitGroup
 	for i, l := range letters {
@@ -338,7 +341,7 @@ func (r *Replay) attempt(ctx context.Context, to receivers.Receiver, letters []d
 }
 
 // settle records and prints what became of l.
-func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter.Letter, a attempt) {
+func (r *Replay) settle(ctx context.Context, to *target, l deadletter.Letter, a attempt) {
 	r.storeDown++
 	if a.result.Outcome != throttle.Unavailable {
 		r.storeDown = 0
@@ -361,7 +364,7 @@ func (r *Replay) settle(ctx context.Context, to receivers.Receiver, l deadletter
 }
 
 // dryRun says what would become of l after those before it. It takes nothing and changes nothing.
-func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to receivers.Receiver) {
+func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to *target) {
 	key := alarmOf(to.ID, l.Alert)
 	if r.alarms[key] {
 		r.stays("would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before", l)
