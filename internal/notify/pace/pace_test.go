@@ -245,3 +245,32 @@ func TestDistanceIsOfMessagesThatWereRead(t *testing.T) {
 		t.Errorf("the distance after the wait is %v, want 4 s", distance)
 	}
 }
+
+// What a receiver takes, or refuses for good, ends its refusals for rate; that it fails says nothing of its pace.
+func TestAnswered(t *testing.T) {
+	limited := &notify.Error{Untaken: true, Limited: true, RetryAfter: time.Second}
+	for name, tt := range map[string]struct {
+		answer *notify.Error
+		stuck  bool
+	}{
+		"taken":   {nil, false},
+		"refused": {&notify.Error{Untaken: true, Refused: true}, false},
+		"failed":  {&notify.Error{Untaken: true}, true},
+		"limited": {limited, true},
+	} {
+		p := pace.New(notify.Limits{})
+		now := time.Second
+		for range 4 {
+			p.Answered(now, now, limited)
+			now = p.Next(true)
+		}
+		if _, stuck := p.Stuck(); !stuck || p.Waits() != now {
+			t.Fatalf("four refusals: stuck %t, waits until %v", stuck, p.Waits())
+		}
+
+		p.Answered(now, now, tt.answer)
+		if _, stuck := p.Stuck(); stuck != tt.stuck {
+			t.Errorf("%s: stuck %t", name, stuck)
+		}
+	}
+}
