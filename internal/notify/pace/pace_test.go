@@ -269,8 +269,9 @@ func TestAnswered(t *testing.T) {
 		}
 
 		p.Answered(now, now, tt.answer)
-		if _, stuck := p.Stuck(); stuck != tt.stuck {
-			t.Errorf("%s: stuck %t", name, stuck)
+		_, stuck := p.Stuck()
+		if waits := p.Waits() > now; stuck != tt.stuck || waits != (name == "limited") {
+			t.Errorf("%s: stuck %t, waits %t", name, stuck, waits)
 		}
 	}
 }
