@@ -258,6 +258,7 @@ func (j *judge) aboutHeard(d Delivery) {
 func (j *judge) aboutFallen(d Delivery, f *fleet) {
 	i := j.event(d)
 	switch {
+	case !j.Rules.cover(d.Deadline): // the records have ended, and with them all devices
 	case f.isDark(d.Deadline, d.At):
 		j.wrong(d, "hardly any device of the partition was heard: that is one silence")
 	case f.missed(d.Deadline):

@@ -84,6 +84,11 @@ func TestSilences(t *testing.T) {
 		{name: "no longer expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), ofKind(60, "chilled"), because(heardAgain(60, 2, 61))}, until: 300, want: findings{opened: 1, alerts: 1, recoveries: 1}},
 		{name: "no longer expected, and nobody is told why", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), ofKind(60, "chilled"), heardAgain(60, 2, 61)}, until: 300, want: findings{opened: 1, alerts: 1, recoveries: 1, wrong: 1}},
 		{name: "heard again, and said to be no longer expected", rule: frozenOnly, log: []any{ofKind(0, "frozen"), silent(0, 20, 1, 25), heard(60), because(heardAgain(60, 2, 61))}, until: 70, want: findings{opened: 1, alerts: 1, recoveries: 1, wrong: 1}},
+		{
+			name: "dies when the records have ended", rule: offline,
+			log: []any{heard(0), heard(15), silent(15, 35, 1, 36)}, until: 30,
+			want: findings{alerts: 1},
+		},
 		{name: "refused", rule: offline, log: []any{heard(0), refused(silent(0, 20, 1, 25))}, until: 300, want: findings{opened: 1, refused: 1}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
