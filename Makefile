@@ -30,7 +30,7 @@ low      := nice -n 10
 compile  := GOGC=400 $(GO) list -export -test
 
 .PHONY: help run stack test race compiled thorough deploy processes lint azure fuzz worlds planted model simulate \
-	bench ci build image keda
+	bench ci tests build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -72,6 +72,7 @@ thorough: node_modules/.package-lock.json ## what make race makes smaller, with 
 	$(GO) test -vet=off -p $(packages) -timeout 20m $(filter $(longest),$(larger)) $(larger)
 
 # Go's cache of results does not see what these tests read, which is outside their module: hence -count=1.
+deploy: GO := $(low) $(GO)
 deploy: ## the tests of deploy, and of tools
 	$(GO) -C tools test -vet=off -count=1 -timeout 10m ./...
 
@@ -133,10 +134,14 @@ bench: node_modules/.package-lock.json ## the worker beside the client's bare lo
 
 # Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
 # so it runs on a schedule, not here.
-ci: race lint ## what a change has to pass: race, lint, thorough, deploy, azure, random worlds, a short run
-	$(MAKE) thorough deploy azure
-	$(MAKE) worlds PLANS=5000 ARGS=-worlds.first=1
+# The tests run one after the other, and what only computes beside them, while they wait.
+ci: PLANS = 5000
+ci: ARGS = -worlds.first=1
+ci: tests lint deploy azure worlds ## what a change has to pass: race, thorough, lint, deploy, azure, worlds, a short run
 	$(MAKE) run ARGS="--for 8s --window 3s"
+
+tests: race
+	$(MAKE) thorough
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X alertworker/internal/build.version=$(VERSION) -X alertworker/internal/build.commit=$(COMMIT)' -o $(OUTPUT) ./cmd/alertworker

@@ -16,7 +16,7 @@ import (
 // What a rule about silence costs in storage: one of the 32 partitions of a million devices, each of which sends every ten
 // minutes, and of which some fall silent.
 func TestSilenceStorage(t *testing.T) {
-	if worker.RaceEnabled {
+	if worker.RaceEnabled || testing.Short() {
 		t.Skip("there is no time for so many events")
 	}
 	synctest.Test(t, func(t *testing.T) {

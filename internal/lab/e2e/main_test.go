@@ -85,7 +85,8 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// built builds the command, once, with the race detector if the tests have it.
+// built builds the command, once, with the race detector if the tests have it and are not to be short: make processes
+// has it in all of these processes.
 var built = sync.OnceValues(func() (path string, err error) {
 	// go test repeats a result from its cache unless something changed that the
 	// test itself has looked at.
@@ -96,7 +97,7 @@ var built = sync.OnceValues(func() (path string, err error) {
 	}
 	path = filepath.Join(buildDir, "alertworker")
 	args := []string{"build", "-buildvcs=false", "-o", path}
-	if raceEnabled {
+	if raceEnabled && !testing.Short() {
 		args = append(args, "-race")
 	}
 	build := exec.Command("go", append(args, "alertworker/cmd/alertworker")...)

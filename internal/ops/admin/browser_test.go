@@ -32,7 +32,7 @@ import (
 // directory that keeps what it sees.
 func TestInABrowser(t *testing.T) {
 	t.Parallel()
-	b := startBrowser(t, 3*time.Minute)
+	b := startBrowser(t, 10*time.Minute)
 	w := newWorld(t, func(o *admin.Options) {
 		o.Duties = func(context.Context) (leader.Status, error) {
 			return leader.Status{Leader: o.Replica, Since: time.Now().Add(-11 * time.Minute), Terms: []leader.Ended{
