@@ -36,7 +36,7 @@ func (p *Plan) extend(rng *rand.Rand) {
 		p.mute(rng)
 	}
 
-	p.Awaits = oneIn(2) && p.Ahead >= 0 // time begins by the later of two clocks, so that no silence is early
+	p.Awaits = oneIn(2) && p.Ahead.Abs() < time.Minute // time begins by the later of two clocks: a silence is as late
 	if oneIn(3) && p.keepsState() {
 		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
 	}

@@ -38,7 +38,7 @@ func (l *Log) neverHeard(a alarm, rule *Rule, rules Rules, f *fleet) event {
 	}
 
 	e := event{Reading: at, opens: true}
-	e.needsAlert = l.isProven(rule, e, rules.Until, rules.Bound+rules.Proof, f)
+	e.needsAlert = l.isProven(rule, e, time.Time{}, rules.Bound+rules.Proof, f)
 
 	return e
 }
