@@ -56,7 +56,7 @@ func (e *elsewhere) again(now time.Time) {
 // same deadline.
 func (e *elsewhere) answered(k key, s suspect, now time.Time) bool {
 	was, known := e.asked[k]
-	return known && was == s && e.told != nil && now.Sub(e.at) < maxFresh
+	return known && was == s && e.told != nil && now.Sub(e.at) < elsewhereEvery
 }
 
 // questions returns the devices to ask other partitions about, none if nothing is unknown, or it is not time for that:

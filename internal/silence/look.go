@@ -113,12 +113,6 @@ func (w *Watch) lookAt(l *look, device int) {
 	open := w.isOpen(k)
 	over := l.isOver(deadline) && !open
 
-	if over && w.elsewhere.moved(k, s, l.now) {
-		w.log.Info("a device is heard in another partition now", zap.String("device", name))
-		w.roster.Forget(device, l.rule)
-		return
-	}
-
 	if l.proven < deadline {
 		l.expect(h, rule.Limit)
 		l.unproven = l.unproven || over
@@ -126,6 +120,12 @@ func (w *Watch) lookAt(l *look, device int) {
 	}
 
 	if open {
+		return
+	}
+
+	if w.elsewhere.moved(k, s, l.now) { // asked only now: what others have heard until then counts
+		w.log.Info("a device is heard in another partition now", zap.String("device", name))
+		w.roster.Forget(device, l.rule)
 		return
 	}
 

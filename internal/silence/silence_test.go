@@ -515,6 +515,22 @@ func TestWatch(t *testing.T) {
 	}
 }
 
+// Other partitions are asked about a device once its silence is proven here: what they said before is too old.
+func TestOthersAreAskedOnceProven(t *testing.T) {
+	b := newBench(t)
+	b.moved["another"] = 0 // there is another partition
+	b.sends("oven")
+	b.now = limit + 2*time.Second
+	b.look() // is over, and not proven
+	b.moved["oven"] = b.now
+	b.now += 10 * time.Second
+	b.prove()
+	b.look()
+	if len(b.said) > 0 {
+		t.Errorf("it says %q of a device that another partition has heard", b.said)
+	}
+}
+
 // If hardly anybody is heard, the partition is dark: one silence stands for all, until half are heard again. Then
 // everybody has the limit once more.
 func TestDark(t *testing.T) {
