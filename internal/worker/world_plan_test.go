@@ -271,8 +271,12 @@ func (m muteTime) mute(start time.Time) rules.Mute {
 // covers reports whether m is about a rule and a device, from one time to another, in a world that began at a time.
 func (m muteTime) covers(rule, device string, start, from, to time.Time) bool {
 	begin, end := start.Add(m.at), start.Add(m.at+m.for_)
-	return (m.rule == "" || m.rule == rule) && (m.device == "" || m.device == device) && !from.Before(begin) &&
-		to.Before(end)
+	return m.isAbout(rule, device) && !from.Before(begin) && to.Before(end)
+}
+
+// isAbout reports whether m is about a rule and a device.
+func (m muteTime) isAbout(rule, device string) bool {
+	return (m.rule == "" || m.rule == rule) && (m.device == "" || m.device == device)
 }
 
 // settle has alarms end only after a while, and limits be counted from messages, in some plans. It draws from a stream

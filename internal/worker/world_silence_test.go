@@ -62,6 +62,11 @@ func (w *world) ghostIsNotLost(in *inbox, s subject, heard []arrival) {
 			since = last
 		}
 	}
+	for _, m := range w.muteTimes {
+		if end := w.start.Add(m.at + m.for_); m.isAbout(s.rule, ghost) && end.After(since) {
+			since = end
+		}
+	}
 	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{ghost, false}) })
 	late := time.Since(since) > 3*rule.Silent+rule.Window+5*time.Minute
 	if late && len(ids) == 0 && !dead && in.filters.Cover(s.rule, s.level) {
