@@ -41,7 +41,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 
 	w.kept = read
 	w.stored = edition
-	w.found = w.found || read.Offset != "" // until then the next owner cannot go on from it
+	w.found = w.found || !read.Time.IsZero() // until then the next owner cannot go on from it
 
 	return Saved{Needed: !w.found, Wrote: true}
 }

@@ -312,6 +312,22 @@ func TestRosterOfAnotherHub(t *testing.T) {
 	}
 }
 
+// A roster that was written at the start of an empty partition is none to go on from: the first events are in one before
+// a checkpoint passes them.
+func TestRosterOfAnEmptyPartition(t *testing.T) {
+	b := newBench(t)
+	empty := telemetry.Position{Generation: "another", Sequence: -1, Offset: "-1"}
+	b.begin(empty, nil)
+	b.Save(t.Context(), true)
+	b.begin(empty, nil)
+	e := *b.publish("oven")
+	e.Generation = "another"
+	b.hear(e, true, 0)
+	if saved := b.Save(t.Context(), false); !saved.Wrote {
+		t.Error("the roster was not written")
+	}
+}
+
 // What a Watch says of the oven, which sends something at the start, and of nobody else unless that is said.
 func TestWatch(t *testing.T) {
 	const m, s = time.Minute, time.Second

@@ -195,7 +195,7 @@ func (w *Watch) Load(ctx context.Context) error {
 	switch {
 	case r != nil:
 		w.roster = r.With(columns(w.rules), w.taken)
-		w.found = r.Position.Offset != ""
+		w.found = !r.Position.Time.IsZero() // else it is the start of an empty partition
 
 	case why != nil:
 		w.log.Error(
