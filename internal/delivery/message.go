@@ -115,6 +115,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	if d.due != nil {
 		a.Forgotten = d.due.Forgotten
 		a.Excluded = d.due.Excluded
+		a.Outage = d.due.Outage
 	}
 
 	if a.Resolved { // one of unknown fate is sent again for as long

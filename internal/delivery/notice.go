@@ -143,6 +143,8 @@ type Notice struct {
 	Forgotten bool   // of a recovery: nothing is expected of the device any more
 	Excluded  string // of a recovery, unless it is empty: why the rule does not look at the device any more
 
+	Outage *notify.Outage // of a silence of the whole hub
+
 	left      atomic.Uint32 // receivers that have not settled it, a bit for each
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu
 }

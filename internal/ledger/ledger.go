@@ -106,6 +106,14 @@ type Reading struct {
 	Heard     time.Time `json:"heard,omitzero"`      // when the hub took the device's last event that counts
 	Forgotten bool      `json:"forgotten,omitempty"` // the device is not known any more
 	Excluded  Text      `json:"excluded,omitempty"`  // why the rule does not look at the device any more
+	Outage    *Outage   `json:"outage,omitempty"`    // that the silence of the whole hub is about
+}
+
+// An Outage is when partitions of a hub are dark.
+type Outage struct {
+	Partitions []string `json:"partitions"` // which ones
+	Of         int      `json:"of"`         // that the hub has
+	Devices    int      `json:"devices"`    // of those that are dark
 }
 
 // Within these bounds a content always fits into [MaxBytes].

@@ -19,8 +19,8 @@ func (a Alert) Alarm() string {
 // About is what a is about, as receivers remember it: the device, or what it shares the alert by.
 func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
 
-// Partition names a whole partition where an alert about silence has a device.
-func Partition(id string) string { return "partition/" + id }
+// Hub is what an alert about the silence of most devices has for a device: no device of an IoT Hub can have that name.
+const Hub = "hub/telemetry"
 
 // A Severity is how urgent an alert is, in the words that most services share.
 type Severity string

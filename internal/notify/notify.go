@@ -73,6 +73,8 @@ type Alert struct {
 	// of one that is Resolved: nothing is expected of the device any more, because it was silent for so long or an
 	// operator has removed it
 	Forgotten bool `json:"forgotten,omitempty"`
+	// of an alert about the whole Hub
+	Outage *Outage `json:"outage,omitempty"`
 	// of one that is Resolved, unless it is empty: the rule does not look at the device any more, and why, for people
 	Excluded string        `json:"excluded,omitempty"`
 	Window   time.Duration `json:"-"` // time without another alert of this device, rule and level
@@ -93,6 +95,13 @@ type Alert struct {
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
 	Ambiguous bool `json:"-"`
+}
+
+// An Outage is when most devices of some partitions of a hub are not heard.
+type Outage struct {
+	Partitions []string `json:"partitions"` // which ones
+	Of         int      `json:"of"`         // that the hub has
+	Devices    int      `json:"devices"`    // of these partitions
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

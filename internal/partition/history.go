@@ -217,6 +217,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Heard:      fromMicros0(r.Heard),
 				Forgotten:  r.Forgotten,
 				Excluded:   ledger.Text(r.Excluded),
+				Outage:     (*ledger.Outage)(r.Outage),
 			}
 		}
 

@@ -64,12 +64,17 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	}
 }
 
-// proven reports whether it is still certain that nothing came until the deadline of the silence n. It
-// never is for a rule that is not configured any more: nobody hears for it.
+// proven reports whether it is still certain that nothing came until the deadline of the silence n. Of one of the whole
+// hub, this owner must know that partitions are dark. It never is for a rule that is not configured any more: nobody hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	if key.Message.Removed {
 		return false
 	}
+
+	if n.Outage != nil {
+		return s.unheard.KnowsHub(time.Now())
+	}
+
 	limit := time.Duration(n.Limit * float64(time.Second))
 	return s.unheard.Proven(limit, n.Enqueued/1000)
 }

@@ -9,6 +9,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -55,14 +56,18 @@ func (r *Recorded) Take(events []telemetry.Event) {
 }
 
 // Watch opens the alarms of devices that have fallen silent by now, as if the hub had just said that nothing more has
-// come. elsewhere says what other partitions say of devices: see roster.File.Elsewhere. It returns when others may
-// have fallen silent, in Unix ms.
-func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roster.Asked]roster.Told) (next int64) {
+// come. others are all partitions but this one. It returns when more devices may have fallen silent, in Unix ms.
+func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
 	w := r.unheard
 	w.ProveAll(now)
-	if q := w.Look(now, false); len(q.Elsewhere) > 0 {
-		w.Answer(elsewhere(q.Elsewhere), 0)
+	q := w.Look(now, false)
+	if len(q.Elsewhere) > 0 {
+		w.Answer(tellAll(q.Elsewhere, others), 0)
 		w.Look(now, false)
+	}
+
+	if q.Dark {
+		w.TellOfHub(now, darkOf(append(others, r)))
 	}
 
 	r.mu.Lock()
@@ -74,12 +79,29 @@ func (r *Recorded) Watch(now time.Time, elsewhere func([]roster.Asked) map[roste
 	return w.Next(now.UnixMilli())
 }
 
-// Tell adds to t what the partition says of a device.
-func (r *Recorded) Tell(a roster.Asked, t *roster.Told) {
-	r.unheard.View(func(o *roster.Roster) {
-		o.Tell(a, t)
-		t.Proven = math.MaxInt64 // a recording ends
-	})
+// tellAll returns what partitions say of devices: see roster.File.Elsewhere.
+func tellAll(asked []roster.Asked, partitions []*Recorded) map[roster.Asked]roster.Told {
+	all := map[roster.Asked]roster.Told{}
+	for _, a := range asked {
+		told := roster.Complete
+		for _, p := range partitions {
+			p.unheard.View(func(o *roster.Roster) { o.Tell(a, &told) })
+			told.Proven = math.MaxInt64 // a recording ends
+		}
+		all[a] = told
+	}
+
+	return all
+}
+
+// darkOf returns which partitions are dark: see roster.File.Dark.
+func darkOf(partitions []*Recorded) silence.Partitions {
+	dark := map[string][]roster.DarkPartition{}
+	for _, p := range partitions {
+		p.unheard.View(func(o *roster.Roster) { o.AddDark(p.id, dark) })
+	}
+
+	return silence.Partitions{All: len(partitions), Dark: dark, Complete: true}
 }
 
 // IsDue reports whether n is what is due of key.

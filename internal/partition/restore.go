@@ -3,6 +3,7 @@ package partition
 import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -127,6 +128,7 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 			Opened:    micros0(r.Opened),
 			Heard:     micros0(r.Heard),
 			Forgotten: r.Forgotten,
+			Outage:    (*notify.Outage)(r.Outage),
 			Excluded:  string(r.Excluded),
 			Reading: delivery.Reading{
 				Value:    float64(r.Value),

@@ -34,6 +34,10 @@ func (s *Stream) watch() {
 			s.work.Go(func() { w.Prove(s.askHub()) })
 		}
 
+		if q.Dark {
+			s.askDark()
+		}
+
 		if len(q.Elsewhere) == 0 {
 			return
 		}
@@ -90,6 +94,26 @@ func (s *Stream) askElsewhere(asked []roster.Asked) (told map[roster.Asked]roste
 	}
 
 	return told, others
+}
+
+// askDark asks the rosters of other partitions which of them are dark: see silence.Watch.TellOfHub.
+func (s *Stream) askDark() {
+	ctx, cancel := context.WithTimeoutCause(s.ctx, askElsewhereLimit, fmt.Errorf("no answer within %v", askElsewhereLimit))
+	defer cancel()
+
+	now := time.Now()
+	partitions, err := s.partition.All(ctx)
+	p := silence.Partitions{All: len(partitions)}
+	if err == nil {
+		p.Dark, p.Complete, err = s.Roster(s.id).Dark(ctx, partitions)
+	}
+
+	if err != nil {
+		s.warn("cannot read which partitions are dark; alerts about the whole hub wait", err)
+		return
+	}
+
+	s.unheard.TellOfHub(now, p)
 }
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.

@@ -40,12 +40,17 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		return false
 	}
 
+	sequence := fell.Since.Sequence
+	if fell.Outage != nil { // partitions have no places to compare
+		sequence = s.storeTime().UnixMilli()
+	}
+
 	key := alarmKey{fell.Device, l}
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),
 		log:      s.logName,
-		sequence: fell.Since.Sequence,
+		sequence: sequence,
 	}
 
 	if receivers := s.wanting(l); receivers != 0 {
@@ -54,6 +59,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 			Part:   throttle.Silence,
 			Opened: fell.Proven * 1000,
 			Heard:  fell.Heard * 1000,
+			Outage: (*notify.Outage)(fell.Outage),
 			Reading: delivery.Reading{
 				Limit:    k.limit,
 				Enqueued: fell.Deadline * 1000,
@@ -113,11 +119,11 @@ func (s silenceAlarms) Over(rule int, device string, at telemetry.Position) {
 	s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
 }
 
-// Forgotten implements silence.Alarms.
-func (s silenceAlarms) Forgotten(rule int, device string, proven int64) {
+// Ended implements silence.Alarms.
+func (s silenceAlarms) Ended(rule int, device string, at int64, forgotten bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(alarmKey{device, s.level(rule)}, proven*1000, true)
+	s.end(alarmKey{device, s.level(rule)}, at*1000, forgotten)
 }
 
 // Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device: nobody would end
@@ -178,7 +184,7 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	}
 }
 
-// awaiting is the partition that awaits devices which nobody has heard. Every hub has it.
+// awaiting is the partition that awaits devices which nobody has heard, and tells of the whole hub. Every hub has it.
 const awaiting = "0"
 
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
@@ -197,5 +203,10 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 		}
 	}
 
-	return silence.New(watched, silenceAlarms{reg}, notify.Partition(reg.id), file(reg.id), log)
+	hub := ""
+	if reg.id == awaiting {
+		hub = notify.Hub
+	}
+
+	return silence.New(watched, silenceAlarms{reg}, hub, file(reg.id), log)
 }

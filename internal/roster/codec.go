@@ -288,6 +288,10 @@ func (r *Roster) resume(c *Column, from int, now int64) {
 	was := r.columns[from]
 	c.Floor = was.Floor
 	c.Gap = was.Gap
+	if was.Rule == c.Rule {
+		c.Dark = was.Dark
+	}
+
 	if was.Idle != 0 || was.Hears != c.Hears {
 		c.Floor = later(c.Floor, unheard)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 	"time"
 
@@ -39,13 +40,18 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 	return r, there.Now, why, nil
 }
 
-// Write replaces the roster by what Encode returned. If somebody else has written it since, it is not replaced by
-// this call, but by the next one.
-func (f *File) Write(ctx context.Context, content []byte) error {
-	etag, err := f.Store.Write(
-		ctx,
-		records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag},
-	)
+// darkValue is in the record of a roster that has a Dark, so that one listing finds it.
+const darkValue = "dark"
+
+// Write replaces the roster by what Encode returned, of a partition that is dark or not. If somebody else has written
+// it since, it is not replaced by this call, but by the next one.
+func (f *File) Write(ctx context.Context, content []byte, dark bool) error {
+	record := records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag}
+	if dark {
+		record.Values = map[string]string{darkValue: "true"}
+	}
+
+	etag, err := f.Store.Write(ctx, record)
 	if err == nil {
 		f.etag = etag
 		return nil
@@ -94,6 +100,63 @@ func (r *Roster) Tell(a Asked, t *Told) {
 // isHeardFor reports whether somebody hears for c, and counts events that have this.
 func (c *Column) isHeardFor(hears string) bool { return c.Idle == 0 && c.Hears == hears }
 
+// folder is what the names of all rosters of the hub begin with.
+func (f *File) folder() string { return f.Name[:strings.LastIndex(f.Name, "/")+1] }
+
+// A DarkPartition is one of the hub.
+type DarkPartition struct {
+	ID string
+	Dark
+}
+
+// Dark returns, by rule, which of these partitions have a Dark, as their owners last wrote. complete says that each of
+// them has a roster. It may be called at any time.
+func (f *File) Dark(
+	ctx context.Context,
+	partitions []string,
+) (dark map[string][]DarkPartition, complete bool, err error) {
+	listed, err := records.All(ctx, f.Store, f.folder())
+	if err != nil {
+		return nil, false, fmt.Errorf("list rosters: %w", err)
+	}
+
+	missing := len(partitions)
+	dark = map[string][]DarkPartition{}
+	for _, record := range listed {
+		id := strings.TrimPrefix(record.Name, f.folder())
+		if !slices.Contains(partitions, id) {
+			continue
+		}
+
+		missing--
+		if record.Values[darkValue] == "" {
+			continue
+		}
+
+		r, _, why, err := (&File{Store: f.Store, Name: record.Name}).Read(ctx)
+		if err = errors.Join(err, why); err != nil {
+			return nil, false, err
+		}
+
+		r.AddDark(id, dark)
+	}
+
+	return dark, missing == 0, nil
+}
+
+// AddDark adds each Dark of r, which is that of a partition, and may be nil.
+func (r *Roster) AddDark(id string, to map[string][]DarkPartition) {
+	if r == nil {
+		return
+	}
+
+	for _, c := range r.columns {
+		if c.Dark != (Dark{}) {
+			to[c.Rule] = append(to[c.Rule], DarkPartition{id, c.Dark})
+		}
+	}
+}
+
 // Elsewhere returns what other partitions, whose rosters are beside f, say of devices. others is how many there are.
 // Rosters that cannot be understood say nothing. It may be called at any time. partitions are those of the hub: for
 // devices that are awaited.
@@ -107,7 +170,7 @@ func (f *File) Elsewhere(
 		told[a] = Complete
 	}
 
-	folder := f.Name[:strings.LastIndex(f.Name, "/")+1]
+	folder := f.folder()
 	missing := map[string]bool{}
 	for _, id := range partitions {
 		missing[folder+id] = true

@@ -57,7 +57,20 @@ type Column struct {
 	// Idle is since when nobody has heard for the column, because the rule was not configured, in Unix ms; 0: somebody
 	// does.
 	Idle int64 `json:"idle,omitempty"`
+	// Dark says that most devices are not heard, which the next owner goes on with, and which is told of the whole hub.
+	Dark Dark `json:"dark,omitzero"`
 }
+
+// Dark is a time in which most devices of a partition are not heard. The zero Dark is none.
+type Dark struct {
+	Since    Place `json:"since"`          // the last event before it
+	Deadline int64 `json:"deadline"`       // from when on it was so, in Unix ms
+	Devices  int   `json:"devices"`        // of which the rule expected something then
+	Over     bool  `json:"over,omitempty"` // it lasts for so long that it is told of the devices one by one
+}
+
+// Lasts reports whether one silence stands for those of all devices.
+func (d Dark) Lasts() bool { return d != Dark{} && !d.Over }
 
 // KeepIdle is how long a column without a rule is kept for: the partition may go on to a replica that has the rule.
 const KeepIdle = 10 * time.Minute
@@ -312,6 +325,17 @@ func (r *Roster) Raise(to Place) {
 func (r *Roster) Restart(column int, at Place) {
 	c := &r.columns[column]
 	c.Floor = later(c.Floor, at)
+}
+
+// Dark returns that of a column.
+func (r *Roster) Dark(column int) Dark { return r.columns[column].Dark }
+
+// SetDark replaces that of a column.
+func (r *Roster) SetDark(column int, d Dark) { r.columns[column].Dark = d }
+
+// IsDark reports whether any column has a Dark.
+func (r *Roster) IsDark() bool {
+	return slices.ContainsFunc(r.columns, func(c Column) bool { return c.Dark != Dark{} })
 }
 
 // Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them

@@ -244,7 +244,7 @@ func TestElsewhere(t *testing.T) {
 	for partition, at := range map[string]int64{"0": 500, "1": 300, "2": 400} {
 		r := roster.New(columns("the rule has another name in partition " + partition))
 		r.Hear(r.Add("oven"), 0, roster.Heard{Sequence: 1, Time: at})
-		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode()); err != nil {
+		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), false); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -321,7 +321,7 @@ func TestAwaited(t *testing.T) {
 			r := roster.New(columns("offline"))
 			r.Proven = 900
 			file := &roster.File{Store: store, Name: fmt.Sprint("roster/", i+1)}
-			if err := file.Write(t.Context(), change(r).Encode()); err != nil {
+			if err := file.Write(t.Context(), change(r).Encode(), false); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -361,19 +361,19 @@ func TestFile(t *testing.T) {
 	}
 	r := roster.New(columns("offline"))
 	r.Add("oven-7")
-	if err := a.Write(ctx, r.Encode()); err != nil {
+	if err := a.Write(ctx, r.Encode(), false); err != nil {
 		t.Fatal(err)
 	}
 	if r, now, why, err := b.Read(ctx); r == nil || r.Len() != 1 || now.IsZero() || why != nil || err != nil {
 		t.Fatalf("%v, %v, %v, %v", r, now, why, err)
 	}
-	if err := b.Write(ctx, r.Encode()); err != nil {
+	if err := b.Write(ctx, r.Encode(), false); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Write(ctx, r.Encode()); !errors.Is(err, records.ErrConflict) {
+	if err := a.Write(ctx, r.Encode(), false); !errors.Is(err, records.ErrConflict) {
 		t.Errorf("over another's: %v", err)
 	}
-	if err := a.Write(ctx, r.Encode()); err != nil {
+	if err := a.Write(ctx, r.Encode(), false); err != nil {
 		t.Errorf("after a conflict: %v", err)
 	}
 	if _, err := store.Write(ctx, records.Record{Name: "roster/0", Content: []byte("garbage"), ETag: records.Any}); err != nil {

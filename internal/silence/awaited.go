@@ -72,7 +72,7 @@ func (w *Watch) shares() bool {
 // others are overdue but not proven to be. While the partition is dark nothing is said.
 func (w *Watch) lookAwaited(rule int, now time.Time) (unproven bool) {
 	r := &w.rules[rule]
-	if len(r.Awaits) == 0 || w.isOpen(key{rule, w.whole}) {
+	if len(r.Awaits) == 0 || w.roster.Dark(rule).Lasts() {
 		return false
 	}
 

@@ -33,7 +33,7 @@ func TestSilenceAboutAGapIsNoSignOfLife(t *testing.T) {
 		{Rule: 1, Device: "d1", Since: roster.Place{Sequence: 24, Time: 127_000}},
 	}
 	for owner := range 3 { // one after the other
-		w := New(watched, nil, "partition/0", nil, zap.NewNop())
+		w := New(watched, nil, "", nil, zap.NewNop())
 		w.found = true
 		w.roster = known
 		if _, ended := w.Begin(at, open, nil); len(ended) > 0 {

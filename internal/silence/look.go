@@ -14,6 +14,7 @@ import (
 // Questions are what a Watch has to know before it can go on. Each is asked again if there is no answer.
 type Questions struct {
 	Hub       bool    // what the partition's last event is: see Prove
+	Dark      bool    // which partitions of the hub are dark: see TellOfHub
 	Elsewhere []Asked // when other partitions have heard devices: see Answer
 }
 
@@ -40,6 +41,7 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	}
 
 	q.Elsewhere = w.elsewhere.questions(now)
+	q.Dark = w.mayAskDark(now)
 
 	return q
 }
@@ -67,13 +69,13 @@ type look struct {
 }
 
 // look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
-// not proven to be. If most of the partition is not heard it tells of that instead.
+// not proven to be. If most of the partition is not heard it tells of none: see TellOfHub.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 	l := look{
 		rule:   rule,
 		now:    now,
 		proven: w.provenUntil(now, Freshness(w.rules[rule].Limit)),
-		dark:   w.open[key{rule, w.whole}],
+		dark:   w.roster.Dark(rule).Since,
 	}
 
 	// backwards, because one that is forgotten has the last one in its place
@@ -188,70 +190,63 @@ const (
 )
 
 // lookAtAll reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
-// than a quarter were heard lately. That is an outage before the hub, and one alert, until half of all are heard
-// again, or for a day. When it is over, deadlines start anew: not everybody comes back at once.
+// than a quarter were heard lately. That is an outage before the hub, and lasts until half of all are heard again, or
+// for a day. When it is over, deadlines start anew: not everybody comes back at once.
 func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
-	whole := key{rule, w.whole}
-	dark, is := w.open[whole]
-	if !is {
-		return w.fallsDark(rule, n, until)
-	}
+	dark := w.roster.Dark(rule)
 
 	switch {
+	case dark == roster.Dark{}:
+		return w.fallsDark(rule, n, until)
+
 	case until == 0:
-		return true
+
+	case dark.Over && n.isLight():
+		w.setDark(rule, roster.Dark{})
 
 	case n.isLight():
-		w.dawns(rule)
+		w.log.Info("most devices of the partition are heard again", zap.String("rule", w.rules[rule].Rule))
+		w.setDark(rule, roster.Dark{})
+		w.roster.Restart(rule, w.lastRead())
 		return true
 
-	case n.all == 0, until >= dark.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
-		delete(w.light, rule)
-		delete(w.open, whole)
-		w.alarms.Forgotten(rule, w.whole, until)
-		return false
+	case dark.Over:
+
+	case n.all == 0, until >= dark.Since.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
+		dark.Over = true
+		w.setDark(rule, dark)
 	}
 
-	delete(w.light, rule) // so many are missing again
-
-	return true
+	return dark.Lasts()
 }
 
-// dawns has deadlines start anew, because the partition is dark no more by a rule, and says so once the store has that.
-func (w *Watch) dawns(rule int) {
-	begun, again := w.light[rule]
-	if !again {
-		begun = dawn{at: w.read, edition: w.edition}
-		w.light[rule] = begun
-		w.roster.Restart(rule, w.lastRead())
-		w.changed = true
-	}
-
-	if kept := w.file != nil; kept && w.stored <= begun.edition {
-		return
-	}
-
-	delete(w.light, rule)
-	delete(w.open, key{rule, w.whole})
-	w.alarms.Over(rule, w.whole, begun.at)
-}
-
-// fallsDark reports whether the partition is dark now, and tells of it.
+// fallsDark reports whether the partition is dark now.
 func (w *Watch) fallsDark(rule int, n count, until int64) bool {
 	if !n.isDark() {
 		return false
 	}
 
+	w.log.Warn(
+		"most devices of the partition are not heard: that is told of the hub, and not of each",
+		zap.String("rule", w.rules[rule].Rule),
+		zap.Int("devices", n.all),
+	)
+
 	last := w.lastRead()
-	w.tell(rule, Silence{
-		Device:   w.whole,
+	w.setDark(rule, roster.Dark{
 		Since:    last,
-		Heard:    last.Time,
 		Deadline: min(last.Time+w.rules[rule].Limit.Milliseconds(), until),
-		Proven:   until,
+		Devices:  n.all,
 	})
 
 	return true
+}
+
+// setDark replaces what the next owner, and whoever tells of the hub, know of the partition.
+func (w *Watch) setDark(rule int, d roster.Dark) {
+	w.roster.SetDark(rule, d)
+	w.written = time.Time{} // the roster is written soon
+	w.changed = true
 }
 
 // isDark reports whether a device is overdue, and so few others were heard lately that the partition is dark.
@@ -315,7 +310,7 @@ func (w *Watch) forgotten(rule int, device string, proven int64) {
 	}
 
 	delete(w.open, k)
-	w.alarms.Forgotten(rule, device, proven)
+	w.alarms.Ended(rule, device, proven, true)
 }
 
 // Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and the

@@ -8,8 +8,7 @@ import (
 )
 
 const (
-	saveEvery   = time.Minute     // the roster is written at most so often, and at a hand-over
-	saveSoon    = 5 * time.Second // likewise, while the alarms wait for it
+	saveEvery   = time.Minute // the roster is written at most so often, and at a hand-over
 	saveTimeout = 20 * time.Second
 )
 
@@ -22,14 +21,14 @@ type Saved struct {
 
 // Save writes the roster, if it is time for that, or if this is the last time.
 func (w *Watch) Save(ctx context.Context, last bool) Saved {
-	content, read, edition := w.toSave(last)
+	content, read, dark := w.toSave(last)
 	if content == nil {
 		return Saved{}
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	err := w.file.Write(ctx, content)
+	err := w.file.Write(ctx, content, dark)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -40,14 +39,14 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	}
 
 	w.kept = read
-	w.stored = edition
 	w.found = w.found || !read.Time.IsZero() // until then the next owner cannot go on from it
 
 	return Saved{Needed: !w.found, Wrote: true}
 }
 
-// toSave returns what Save writes, up to where that was read, and its edition; nil if nothing is to be written.
-func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, edition int) {
+// toSave returns what Save writes, up to where that was read, and whether the partition is dark; nil if nothing is to be
+// written.
+func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
@@ -58,18 +57,17 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, edit
 	}
 
 	if !w.isWorthSaving(proven) || !last && !w.maySave(now) {
-		return nil, read, 0
+		return nil, read, false
 	}
 
 	w.roster.Proven = max(w.roster.Proven, proven)
 	w.changed = false
 	w.written = now
-	w.edition++
 	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
 		w.roster.Position = w.read
 	}
 
-	return w.roster.Encode(), w.read, w.edition
+	return w.roster.Encode(), w.read, w.roster.IsDark()
 }
 
 // isWorthSaving reports whether there is more to know than when the roster was last written.
@@ -85,11 +83,4 @@ func (w *Watch) isWorthSaving(proven int64) bool {
 }
 
 // maySave reports whether it is time to write the roster: at once if there is none in the store.
-func (w *Watch) maySave(now time.Time) bool {
-	every := saveEvery
-	if len(w.light) > 0 {
-		every = saveSoon
-	}
-
-	return !w.found || now.Sub(w.written) >= every
-}
+func (w *Watch) maySave(now time.Time) bool { return !w.found || now.Sub(w.written) >= saveEvery }

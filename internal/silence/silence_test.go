@@ -20,7 +20,7 @@ import (
 const (
 	limit  = 10 * time.Minute
 	forget = time.Hour
-	whole  = "partition/0"
+	whole  = "hub/telemetry"
 )
 
 // A tester is a *testing.T or a *rapid.T.
@@ -46,12 +46,14 @@ type bench struct {
 	// until when other partitions are proven to be complete
 	provenElsewhere time.Duration
 	askedHub        bool // by the last look
+
+	partitions []string // of the hub
 }
 
 func newBench(t tester) *bench { return newBenchAwaiting(t) }
 
 func newBenchAwaiting(t tester, devices ...string) *bench {
-	b := &bench{awaits: devices,
+	b := &bench{awaits: devices, partitions: []string{"0"},
 		t: t, store: &records.Memory{},
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
 		fell:  map[string]silence.Silence{}, moved: map[string]time.Duration{},
@@ -121,12 +123,22 @@ func (b *bench) Over(_ int, device string, _ telemetry.Position) {
 	delete(b.fell, device)
 }
 
-func (b *bench) Forgotten(_ int, device string, _ int64) {
-	b.say("%s forgotten", device)
+func (b *bench) Ended(_ int, device string, _ int64, forgotten bool) {
+	b.say(map[bool]string{true: "%s forgotten", false: "%s over"}[forgotten], device)
 	delete(b.fell, device)
 }
 
 func (b *bench) Unwatched(string, bool) { b.say("unwatched") }
+
+// askDark says which of two partitions are dark, as the store has it.
+func (b *bench) askDark() {
+	p := silence.Partitions{All: len(b.partitions)}
+	var err error
+	if p.Dark, p.Complete, err = (&roster.File{Store: b.store, Name: "roster/0"}).Dark(b.t.Context(), b.partitions); err != nil {
+		b.t.Fatal(err)
+	}
+	b.TellOfHub(b.start.Add(b.now), p)
+}
 
 // publish has a device send an event now.
 func (b *bench) publish(device string) *telemetry.Event {
@@ -177,10 +189,14 @@ func (b *bench) prove() {
 
 // look looks until nothing has to be known of other partitions.
 func (b *bench) look() {
+	b.t.Helper()
 	b.askedHub = false
 	for {
 		q := b.Look(b.start.Add(b.now), false)
 		b.askedHub = b.askedHub || q.Hub
+		if q.Dark {
+			b.askDark()
+		}
 		if len(q.Elsewhere) == 0 {
 			return
 		}
@@ -568,13 +584,15 @@ func TestDark(t *testing.T) {
 	b.sends(all[0])
 	b.now = limit + 2*time.Second
 	b.sends(all[0])
-	says("with one of 25 devices heard", whole+" fell")
+	says("with one of 25 devices heard", "")
+	b.Save(t.Context(), false)
+	says("once the roster says so", whole+" fell")
 	b.now += time.Second
 	b.sends(all[1:12]...)
 	says("with 12 of 25 devices heard", whole+" fell")
 	b.sends(all[12:24]...)
 	says("with all but one heard", whole+" fell")
-	b.Save(t.Context(), true)
+	b.Save(t.Context(), false)
 	says("once the roster is written", whole+" fell, "+whole+" over")
 	b.now += limit - time.Second
 	b.sends(all[:24]...)
@@ -600,6 +618,7 @@ func TestDarkAcrossACrash(t *testing.T) {
 		b.sends(all[0])
 		b.look()
 		b.Save(t.Context(), true)
+		b.look()
 		b.now += time.Second
 		b.sends(all[:24]...)
 		b.look()

@@ -47,7 +47,7 @@ const (
 	Nothing // the rule expects of the device what it did before; nothing, if the device was not known
 )
 
-// A Silence is that of one device, or of the whole partition. Times are in Unix ms.
+// A Silence is that of one device, or of the whole hub. Times are in Unix ms.
 type Silence struct {
 	Device string
 	Since  roster.Place // what it is about
@@ -55,6 +55,14 @@ type Silence struct {
 	Heard    int64
 	Deadline int64
 	Proven   int64 // nothing came until then
+	Outage   *Outage
+}
+
+// An Outage is what a silence of the whole hub is about.
+type Outage struct {
+	Partitions []string // that are dark, by their IDs
+	Of         int      // that the hub has
+	Devices    int      // of those that are dark
 }
 
 // Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
@@ -67,11 +75,11 @@ type Alarms interface {
 	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
 	// before, because that says that the rule expects nothing more of the device.
 	Excluded(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position)
-	// Over says that a silence has ended, as of a position: most of the partition is heard again, or another one has
-	// heard the device.
+	// Over says that a silence has ended, as of a position: another partition has heard the device.
 	Over(rule int, device string, at telemetry.Position)
-	// Forgotten says that a silence has ended by itself, because nothing more is expected of the device.
-	Forgotten(rule int, device string, proven int64)
+	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
+	// the device, or no partition of the hub is dark any more. Then forgotten says that devices are told of one by one.
+	Ended(rule int, device string, at int64, forgotten bool)
 	// Unwatched says that nothing is expected of a device by any rule any more: it was silent for too long, unless an
 	// operator has removed it.
 	Unwatched(device string, removed bool)
@@ -81,7 +89,7 @@ type Alarms interface {
 type Watch struct {
 	rules  []Rule
 	alarms Alarms
-	whole  string // what alarms about the whole partition have for a device
+	hub    string // what alarms about the whole hub have for a device; empty if they are another partition's
 	log    *zap.Logger
 	file   *roster.File // used by one goroutine at a time
 
@@ -93,9 +101,6 @@ type Watch struct {
 	written   time.Time            // when it was last written, or read
 	kept      telemetry.Position   // the last event that it held then
 	changed   bool                 // there is more in it than was read
-	edition   int                  // how often it was made to be written
-	stored    int                  // the latest edition that the store has
-	light     map[int]dawn         // rules by which the partition is dark no more, which is not said yet
 	read      telemetry.Position   // the last event that was read
 	expected  int64                // the number of the next one if none is missing; 0: not known
 	until     int64                // the latest time of an event that was read, in Unix ms
@@ -103,17 +108,11 @@ type Watch struct {
 	asking    bool
 	next      time.Time // when the hub may be asked again
 	elsewhere elsewhere
+	asks      hubQuestion
 	begun     bool // Begin was called
 
 	removed     map[string]int64 // devices that operators removed before Begin, and the last event that was read then
 	removedUpTo int64            // the latest of these
-}
-
-// A dawn is when a partition was dark no more. The alarms are told once the store has an edition of the roster after
-// this one: deadlines have started anew there. An owner that knew only that it is over would tell of each device.
-type dawn struct {
-	at      telemetry.Position
-	edition int
 }
 
 type key struct {
@@ -129,25 +128,25 @@ type Proof struct {
 	Enqueued time.Time // likewise
 }
 
-// New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. whole is what alarms
-// about the whole partition have for a device.
+// New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. hub is what alarms about
+// the whole hub have for a device, empty if those are another partition's.
 func New(
 	rules []Rule,
 	alarms Alarms,
-	whole string,
+	hub string,
 	file *roster.File,
 	log *zap.Logger,
 ) *Watch {
 	return &Watch{
 		rules:     rules,
 		alarms:    alarms,
-		whole:     whole,
-		light:     map[int]dawn{},
+		hub:       hub,
 		file:      file,
 		log:       log,
 		roster:    roster.New(columns(rules)),
 		open:      map[key]roster.Place{},
 		elsewhere: elsewhere{suspects: map[key]suspect{}},
+		asks:      hubQuestion{untold: map[int]int{}},
 	}
 }
 
@@ -305,7 +304,7 @@ func (w *Watch) learnForSame(o Open) {
 // learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
 // says nothing: what it is about may be a gap, which another rule had already.
 func (w *Watch) learn(o Open, rule int) {
-	if o.Device == w.whole {
+	if w.isHub(o.Device) {
 		return
 	}
 
@@ -316,6 +315,9 @@ func (w *Watch) learn(o Open, rule int) {
 
 	w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
 }
+
+// isHub reports whether a silence is about the whole hub.
+func (w *Watch) isHub(device string) bool { return w.hub != "" && device == w.hub }
 
 // resume goes on with a silence, unless its device was heard since, at a place.
 func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
@@ -329,9 +331,9 @@ func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
 }
 
 // heardSince reports whether the roster has an event of a silence's device after what the silence is about, and where
-// that is. Of the whole partition it has none.
+// that is. Of the whole hub it has none.
 func (w *Watch) heardSince(o Open) (at roster.Place, heard bool) {
-	if o.Device == w.whole {
+	if w.isHub(o.Device) {
 		return roster.Place{}, false
 	}
 
@@ -503,7 +505,7 @@ func (w *Watch) dawn(from int64, at roster.Place) {
 // wasDown reports whether nothing has come for a time, in ms, that is too long by a rule for all of its devices. While
 // the partition is dark that is known, and of few devices it says nothing.
 func (w *Watch) wasDown(rule int, nothing int64) bool {
-	if nothing < w.rules[rule].Limit.Milliseconds() || w.isOpen(key{rule, w.whole}) {
+	if nothing < w.rules[rule].Limit.Milliseconds() || w.roster.Dark(rule).Lasts() {
 		return false
 	}
 

@@ -3,11 +3,11 @@ package worker
 import (
 	"container/heap"
 	"math"
+	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/partition"
-	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
@@ -189,25 +189,10 @@ func (b *Backtest) watch() {
 	b.now, b.watchAt = b.watchAt, math.MaxInt64
 	now := fromMicros(b.now)
 	for _, p := range b.order {
-		next := p.Watch(now, func(asked []roster.Asked) map[roster.Asked]roster.Told { return b.elsewhere(p, asked) })
+		others := slices.DeleteFunc(slices.Clone(b.order), func(other *partition.Recorded) bool { return other == p })
+		next := p.Watch(now, others)
 		b.watchAt = min(b.watchAt, next*1000)
 	}
-}
-
-// elsewhere returns what other partitions than p say of devices: see roster.File.Elsewhere.
-func (b *Backtest) elsewhere(p *partition.Recorded, asked []roster.Asked) map[roster.Asked]roster.Told {
-	all := map[roster.Asked]roster.Told{}
-	for _, a := range asked {
-		told := roster.Complete
-		for _, other := range b.order {
-			if other != p {
-				other.Tell(a, &told)
-			}
-		}
-		all[a] = told
-	}
-
-	return all
 }
 
 // A moment takes what a partition says to receivers that take everything at once.

@@ -94,6 +94,9 @@ func play(
 }
 
 func noticeText(receiver int, device, rule, level string, recovery bool, sequence int64, value, limit float64) string {
+	if device == notify.Hub { // it has numbers of its own
+		sequence = 0
+	}
 	return fmt.Sprintf("%d %s %s %s: recovery %t, reading %d, %v, limit %v", receiver, device, rule, level, recovery, sequence, value, limit)
 }
 

@@ -156,9 +156,6 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 func (p *partition) All(context.Context) ([]string, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lastErr != nil {
-		return nil, p.lastErr
-	}
 	return append([]string{p.id}, p.others...), nil
 }
 

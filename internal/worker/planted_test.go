@@ -212,6 +212,9 @@ var plantedBugs = []plantedBug{
 	{"other partitions need not have read what may be of a device", []edit{
 		{"silence/awaited.go", "	if min(until, told.Proven) < deadline {", "	if until < deadline {"},
 	}},
+	{"the recovery of a hub is due while a partition is dark", []edit{
+		{"silence/hub.go", "	case len(lasting) == 0 && p.Complete:", "	case len(lasting) < p.All:"},
+	}},
 	{"on a compacted hub nobody is silent", []edit{
 		{"roster/roster.go", "		if to.Time-from > c.Limit.Milliseconds() {", "		if true {"},
 	}},

@@ -57,7 +57,7 @@ func TestSilenceStorage(t *testing.T) {
 		writes, checks := calls["write roster/0"], calls["stat 0"]
 		t.Logf("a roster of %d devices has %d bytes; %d partitions an hour: %d writes of rosters, %d of ledgers, %d questions whose a ledger is",
 			devices, len(stored.Content), partitions, perHour*partitions*writes, perHour*partitions*calls["write 0"], perHour*partitions*checks)
-		if writes > 32 || checks > 90 || len(calls) > 4 || calls["list roster/"] > 40 {
+		if writes > 32 || checks > 90 || len(calls) > 4 || calls["list roster/"] > 70 {
 			t.Errorf("in half an hour %v", calls)
 		}
 		if n := len(r.alerts("")); n == 0 || n > devices/1000+1 {

@@ -200,6 +200,11 @@ func newPlan(number uint64) plan {
 	}
 	p.compacted = d.chance(0.08)
 	p.partitions = make([][]takeover, pick(d, 1, 1, 2))
+	if len(p.devices) > 20 && len(p.partitions) > 1 { // and enough for each partition
+		for i := range 24 {
+			p.devices = append(p.devices, fmt.Sprint("crowd-", 24+i))
+		}
+	}
 	for i := range p.partitions {
 		p.partitions[i] = d.takeovers(len(p.versions))
 	}

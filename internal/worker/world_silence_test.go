@@ -1,9 +1,9 @@
 package worker_test
 
 import (
+	"maps"
 	"reflect"
 	"slices"
-	"strings"
 	"time"
 
 	"alertworker/internal/notify"
@@ -20,16 +20,19 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 	for of, arrivals := range heard {
 		w.onceInAWindow(in, s, of, arrivals)
 		for _, a := range arrivals {
-			if !a.Resolved && !strings.HasPrefix(a.Device, "partition/") {
+			if !a.Resolved && a.Device != notify.Hub {
 				w.silenceIsTrue(in, s, a)
 			}
 			if !a.Resolved && a.LastHeard.IsZero() {
 				w.neverHeardIsTrue(in, s, a)
 			}
+			if !a.Resolved && a.Device == notify.Hub {
+				w.outageIsTrue(in, s, a)
+			}
 		}
 	}
 	for _, device := range w.devices {
-		whole := matter{notify.Partition(w.logs[w.home(device)].id), false}
+		whole := matter{notify.Hub, false}
 		dark := lastWord(heard[whole])
 		told := dark != nil && !dark.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
 			return d.isOf(in, s,
@@ -38,6 +41,34 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
 	}
 	w.ghostIsNotLost(in, s, heard[matter{ghost, false}])
+}
+
+// outageIsTrue: the partitions that an alert names have had more than 20 devices, and they had not all been heard lately.
+func (w *world) outageIsTrue(in *inbox, s subject, a arrival) {
+	rule, _ := w.ever(s)
+	if a.Outage == nil {
+		w.violated("S1: %s hears that nothing comes (%s), and not from where", in.name, s)
+		return
+	}
+	for _, log := range w.logs {
+		if !slices.Contains(a.Outage.Partitions, log.id) {
+			continue
+		}
+		devices, lately := map[string]bool{}, map[string]bool{}
+		for i, m := range log.readings {
+			at := log.events[i].Enqueued
+			if at.After(a.at) {
+				continue
+			}
+			devices[m.device] = true
+			recent := at.After(a.Enqueued.Add(-a.Silent/2)) && at.Before(a.Enqueued)
+			heard := m.fate == readable && counts(rule, m) && w.isHeard(log, i, rule)
+			lately[m.device] = lately[m.device] || recent && heard
+		}
+		if heard := slices.Collect(maps.Values(lately)); len(devices) <= 20 || !slices.Contains(heard, false) {
+			w.violated("S1: %s hears that nothing comes (%s) from partition %s with %d devices", in.name, s, log.id, len(devices))
+		}
+	}
 }
 
 // ghostIsNotLost: of a device that is expected and never heard there is one alert.

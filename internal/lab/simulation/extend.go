@@ -77,13 +77,13 @@ func (p *Plan) store(rng *rand.Rand) {
 // gather makes a fleet of the devices, more than a partition needs to be dark, which report often. The way to the hub
 // is away for all of them, or for most.
 func (p *Plan) gather(rng *rand.Rand) {
-	p.Partitions = 1
+	p.Partitions = one(rng, 1, 2)
 	p.Silent = one(rng, 45*time.Second, 90*time.Second)
 	p.Length = max(p.Length, 3*p.Silent+time.Minute)
 	kinds := p.Devices
 	p.Devices = nil
 
-	for i := range 24 + rng.IntN(17) {
+	for i := range p.Partitions * (24 + rng.IntN(17)) {
 		d := one(rng, kinds...)
 		d.Name = fmt.Sprintf("device-%02d", i)
 		d.Period = one(rng, time.Second, 2*time.Second, 4*time.Second)

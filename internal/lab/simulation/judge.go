@@ -2,11 +2,11 @@ package simulation
 
 import (
 	"slices"
-	"strconv"
 	"time"
 
 	"alertworker/internal/config"
 	"alertworker/internal/lab/verify"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -311,9 +311,7 @@ func (w *World) rules(until time.Time) verify.Rules {
 		r.Receivers = append(r.Receivers, inboxName(i))
 	}
 
-	for partition := range w.plan.Partitions {
-		r.Unknown = append(r.Unknown, "partition/"+strconv.Itoa(partition))
-	}
+	r.Unknown = append(r.Unknown, notify.Hub)
 
 	for _, d := range w.plan.Devices {
 		r.Unknown = append(r.Unknown, d.Name)

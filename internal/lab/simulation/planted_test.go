@@ -379,6 +379,10 @@ var bugs = []bug{
 		"n.recent*4 < others\n", "n.recent*4 < others && !PLANTED\n",
 	},
 	{
+		"the recovery of a hub is due while a partition is dark", "internal/silence/hub.go",
+		"	case len(lasting) == 0 && p.Complete:", "	case p.Complete && (PLANTED || len(lasting) == 0):",
+	},
+	{
 		"mute times are not looked at", "internal/partition/evaluator.go",
 		"	return ev.Rules.Mutes.Match(s) ||", "	return ev.Rules.Mutes.Match(s) && !PLANTED ||",
 	},

@@ -4,13 +4,13 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 )
 
 const (
 	rounding   = time.Millisecond // of deadlines
-	wholeNames = "partition/"     // begin what alerts have for a device if they are about all of a partition
+	hubName    = "hub/telemetry"  // what alerts have for a device if they are about whole partitions
+	wholeNames = "partition/"     // begin the names of fleets
 )
 
 // A silenceTrack is what is known of one device by a rule about silence.
@@ -204,12 +204,12 @@ func (j *judge) endAt(sequence int64) (found int) {
 // aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is
 // younger than a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
 func (j *judge) aboutSilence(deliveries []Delivery) {
-	whole := strings.HasPrefix(j.device, wholeNames)
+	whole := j.device == hubName
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
 		switch {
 		case whole:
-			j.aboutPartition(d, f)
+			j.aboutHub(d)
 		case d.Recovery:
 			j.aboutHeard(d)
 		case d.Unheard:
@@ -224,14 +224,32 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 	}
 }
 
-// aboutPartition checks one message about a whole partition, whose fleet is f.
-func (j *judge) aboutPartition(d Delivery, f *fleet) {
+// aboutHub checks one message about partitions that are dark.
+func (j *judge) aboutHub(d Delivery) {
 	if d.Recovery {
+		j.aboutLight(d)
 		return
 	}
 
-	if !f.mayBeDark(d.Deadline, d.At) {
-		j.wrong(d, "too many devices of the partition were heard")
+	if len(d.Dark) == 0 {
+		j.wrong(d, "it names no partition")
+	}
+
+	for _, partition := range d.Dark {
+		f := j.fleets[alarm{wholeNames + partition, j.rule, j.level}]
+		if !f.mayBeDark(d.Deadline, d.At) {
+			j.wrong(d, "too many devices of partition %s were heard", partition)
+		}
+	}
+}
+
+// aboutLight checks one message that no partition is dark any more: none had been for so long that this must be known.
+func (j *judge) aboutLight(d Delivery) {
+	known := d.At.Add(-2*j.by.Silent - j.bound)
+	for of, f := range j.fleets {
+		if of.rule == j.rule && f.restarts() && f.isDark(known, d.At) {
+			j.wrong(d, "hardly any device of %s was heard since %s", of.device, clock(known))
+		}
 	}
 }
 

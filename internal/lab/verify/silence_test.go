@@ -306,7 +306,7 @@ func TestDarkPartition(t *testing.T) {
 			}
 			if tt.whole {
 				d := silent(59.5, 79.5, 1, 84)
-				d.Device = "partition/0"
+				d.Device, d.Dark = "hub/telemetry", []string{"0"}
 				log.Delivered(d)
 			}
 			r := rules

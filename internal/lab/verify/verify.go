@@ -34,6 +34,7 @@ type Delivery struct {
 	Excluded bool      // of a recovery: it says that a condition of the rule excludes the device
 	Deadline time.Time // of an alert about silence: nothing came until then
 	Unheard  bool      // of an alert about silence: it says that nobody has ever heard of the device
+	Dark     []string  // of an alert about silence: the partitions that it is about, if it is about whole ones
 	Refused  bool      // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
 	// The reading that it is about. HTTP as the partition means that the reading came that

@@ -133,6 +133,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			*f = 7 + int64(len(name.Name))
 		case *time.Duration:
 			*f = time.Minute + time.Duration(len(name.Name))*time.Second
+		case **notify.Outage:
+			*f = &notify.Outage{Partitions: []string{"1"}, Of: 2, Devices: 3}
 		case *time.Time:
 			*f = time.UnixMilli(1772366400250 + int64(len(name.Name))).UTC()
 		default:
@@ -149,7 +151,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := webhook.Decode(body); err != nil || got != want {
+		if got, err := webhook.Decode(body); err != nil || !reflect.DeepEqual(got, want) {
 			t.Errorf("got  %+v, %v\nwant %+v", got, err, want)
 		}
 	}

@@ -60,7 +60,7 @@ func ended(a notify.Alert) string {
 	case a.Removed:
 		return "the rule " + rule + " was removed, its alarm has ended"
 
-	case a.Forgotten && a.Device != notify.Partition(a.Partition):
+	case a.Forgotten && a.Device != notify.Hub:
 		return "is not watched any more, its alarm has ended (" + rule + ")"
 
 	case a.Excluded != "":
@@ -125,11 +125,11 @@ func lingers(a notify.Alert) bool {
 // silence says what an alert about silence does.
 func (s Style) silence(a notify.Alert) string {
 	switch {
-	case a.Forgotten: // a whole partition
-		return "has been silent for so long that its devices are reported one by one from now on"
+	case a.Device == notify.Hub:
+		return s.outage(a)
 	case a.Resolved:
 		return "is heard again"
-	case a.LastHeard.IsZero() && a.Device != notify.Partition(a.Partition):
+	case a.LastHeard.IsZero():
 		return "has never been heard, and is expected since " + s.minute(a.Since)
 	}
 
@@ -139,6 +139,36 @@ func (s Style) silence(a notify.Alert) string {
 	}
 
 	return text + ", since " + s.minute(a.Since)
+}
+
+// maxPartitions is how many partitions are named.
+const maxPartitions = 8
+
+// outage says what an alert about the whole hub does.
+func (s Style) outage(a notify.Alert) string {
+	switch {
+	case a.Forgotten:
+		return "has been silent for so long that its devices are reported one by one from now on"
+	case a.Resolved:
+		return "is heard again"
+	}
+
+	text := "nothing since " + s.minute(a.Since)
+	o := a.Outage
+	if o == nil {
+		return text
+	}
+
+	if dark := len(o.Partitions); dark < o.Of {
+		names := strings.Join(o.Partitions[:min(dark, maxPartitions)], ", ")
+		if dark > maxPartitions {
+			names += ", …"
+		}
+
+		text += " from " + strconv.Itoa(dark) + " of " + count(int64(o.Of), "partition") + " (" + names + ")"
+	}
+
+	return text + ", " + count(int64(o.Devices), "device")
 }
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is

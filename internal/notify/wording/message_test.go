@@ -61,10 +61,16 @@ func TestMessage(t *testing.T) {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Since: time.Unix(1e9, 0)},
 		"oven: is not watched any more, its alarm has ended (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
-		"partition/7: is heard again (offline)": {
-			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Partition: "7"},
-		"partition/7: has been silent for so long that its devices are reported one by one from now on (offline)": {
-			Device: "partition/7", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
+		"hub/telemetry: is heard again (offline)": {
+			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Resolved: true, Partition: "7"},
+		"hub/telemetry: has been silent for so long that its devices are reported one by one from now on (offline)": {
+			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true},
+		"hub/telemetry: nothing since 2026-11-23 12:17 UTC, 312 devices (offline)": {
+			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Since: time.Date(2026, 11, 23, 12, 17, 0, 0, time.UTC),
+			Outage: &notify.Outage{Partitions: []string{"0", "1"}, Of: 2, Devices: 312}},
+		"hub/telemetry: nothing since 2026-11-23 12:17 UTC from 1 of 8 partitions (3), 1 device (offline)": {
+			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Since: time.Date(2026, 11, 23, 12, 17, 0, 0, time.UTC),
+			Outage: &notify.Outage{Partitions: []string{"3"}, Of: 8, Devices: 1}},
 	} {
 		a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
 		if got := (wording.Style{}).Message(a); got != want {

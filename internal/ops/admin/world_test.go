@@ -198,7 +198,7 @@ func (w *world) alarming() {
 			{Rule: "hot", Level: "warning", Pending: 7, Open: 1_204, Due: 31}, {Rule: "hot", Level: "critical", Open: 2}, {Rule: "cold-chain"}, {Rule: "damp", Open: 1}, {Rule: "door-open"},
 			{Rule: "probe-dead", Open: 2, Due: 1},
 		}
-		for i, device := range []string{"truck-" + strings.Repeat("Feuerungsautomat", 3), "partition/0"} {
+		for i, device := range []string{"truck-" + strings.Repeat("Feuerungsautomat", 3), "hub/telemetry"} {
 			w.worker.alarms = append(w.worker.alarms, partition.AlarmState{
 				Partition: "0", Device: device, Rule: "probe-dead", Phase: rules.Open, Since: now.Add(time.Duration(100*i-200) * time.Minute), Silence: true,
 			})
@@ -226,7 +226,7 @@ func (w *world) alarming() {
 		{Device: "cellar", Rule: "damp", Temperature: 61, Threshold: 60},
 		{Device: "door-7", Rule: "door-open", Per: "site", PerValue: "berlin", Word: "wide-open-since-yesterday", Temperature: 1, Threshold: 1},
 		{Device: "truck-4", Rule: "probe-dead", Silent: 15 * time.Minute},
-		{Device: "partition/0", Rule: "probe-dead", Silent: 15 * time.Minute},
+		{Device: "hub/telemetry", Rule: "probe-dead", Silent: 15 * time.Minute},
 		{Device: "truck-9", Rule: "probe-dead", Silent: 15 * time.Minute, Resolved: true},
 	} {
 		a.ID, a.Partition, a.Sequence, a.Window, a.Suppressed, a.Enqueued = fmt.Sprint("ruled/", i), "0", int64(77+i), 10*time.Minute, int64(i*3), now

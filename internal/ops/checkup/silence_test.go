@@ -22,7 +22,7 @@ func TestSilences(t *testing.T) {
 		}
 		r.Hear(r.Add("d"+partition), 0, roster.Heard{Sequence: 5, Time: 1, Quiet: roster.Excluded}) // not expected by offline
 		r.Await("new", 0, 7)
-		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode()); err != nil {
+		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), false); err != nil {
 			t.Fatal(err)
 		}
 		l, _, err := ledger.Open(t.Context(), store, "group/ledger/"+partition)
