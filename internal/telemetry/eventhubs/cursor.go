@@ -125,9 +125,9 @@ func (c *cursor) behind(end azeventhubs.PartitionProperties) bool {
 }
 
 // expired returns the event that stands for those that the hub has dropped although they have not come, up to the last
-// one; false if there are none.
+// one; false if there are none. They may be older than the first start.
 func (c *cursor) expired(end azeventhubs.PartitionProperties) (telemetry.Event, bool) {
-	if !end.IsEmpty || !c.known || end.LastEnqueuedSequenceNumber <= c.reached() {
+	if !end.IsEmpty || end.LastEnqueuedSequenceNumber <= c.reached() {
 		return telemetry.Event{}, false
 	}
 

@@ -207,6 +207,23 @@ func TestExpiredPartitionIsNoStall(t *testing.T) {
 	t.Logf("%+v", s.Stats())
 }
 
+// A first start on a partition whose events have all expired reads it up to its end: else nothing would ever prove that
+// nothing has come. What came before the first start is no loss.
+func TestExpiredBeforeTheFirstStart(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "never read", "never read either")
+	h.Expire("0")
+	s := h.source(t, h.config())
+	s.SetLimits(time.Millisecond, 20*time.Millisecond, time.Minute, 300*time.Millisecond, time.Minute)
+	_, stop := readAndSettle(t, s)
+	eventually(t, "a checkpoint at the end", func() bool { return h.checkpoints(t)["0"] == 1 })
+	if stats := s.Stats(); stats.Expired != 0 {
+		t.Errorf("%d events are counted as lost", stats.Expired)
+	}
+	stop()
+}
+
 // A hub that takes no receiver name that the .NET and Java clients refuse takes ours, also in a pod with a long name.
 func TestLongOwnerIsTaken(t *testing.T) {
 	t.Parallel()

@@ -276,13 +276,17 @@ func (p *partition) handOverExpired(ctx context.Context) {
 	defer p.mu.Unlock()
 
 	e, before := p.gone, p.cursor.last
+	isFirst := !p.cursor.known            // what has expired before anything was read was never promised
 	if e.Sequence <= p.cursor.reached() { // they have come meanwhile
 		return
 	}
 
 	e.Generation = p.hub.generation
 	missing := 1 + p.cursor.follow(&e)
-	p.missed(missing, true, before, e.Position)
+	if !isFirst {
+		p.missed(missing, true, before, e.Position)
+	}
+
 	p.wanted = false
 	p.events = append(p.events[:0], e)
 	p.batches <- p.events
