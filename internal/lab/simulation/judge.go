@@ -295,10 +295,13 @@ func (p Plan) settles() time.Duration {
 
 // rules are what the judge allows. While faults last an alert may be late, and nothing else.
 func (w *World) rules(until time.Time) verify.Rules {
+	// a roster that is new begins by the later of the store's clock and the replica's: no silence is early
+	ahead := max(0, -w.plan.Ahead)
+
 	r := verify.Rules{
 		Window:  w.plan.Window,
 		Bound:   heals + w.storm(),
-		Proof:   proves,
+		Proof:   proves + ahead,
 		Slack:   slack,
 		Keeping: w.storm(),
 		Until:   until,

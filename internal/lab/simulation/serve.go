@@ -8,6 +8,7 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 )
 
@@ -83,6 +84,7 @@ type passage struct {
 	request *http.Request
 	body    []byte
 	began   time.Time
+	status  atomic.Int32 // of the answer; 0 before there is one
 }
 
 // pass takes the request to the service and its answer back. It returns nil if either gets lost.
@@ -109,6 +111,7 @@ func (p *passage) pass() *held {
 	}
 
 	h := p.do(p.request, p.body)
+	p.status.Store(int32(h.status))
 	if p.step == Checkpoint && h.status < http.StatusMultipleChoices {
 		w.checkpointed(p.request)
 	}
@@ -148,10 +151,15 @@ func (p *passage) arrives(after, lost bool) bool {
 	return true
 }
 
-// again has the service do once more what is asked, after a time. A receiver remembers an id for a window.
+// again has the service do once more what is asked, after a time, unless it has refused it: a receiver that rejects an
+// alert for good rejects its copy. A receiver remembers an id for a window.
 func (p *passage) again(after time.Duration) {
 	after = min(after, latest-time.Since(p.began), p.world.plan.Window-time.Second)
-	p.world.later(after, func() { p.do(p.request, p.body) })
+	p.world.later(after, func() {
+		if p.status.Load() < http.StatusBadRequest {
+			p.do(p.request, p.body)
+		}
+	})
 }
 
 // do has the service do what is asked.
