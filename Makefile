@@ -30,7 +30,7 @@ low      := nice -n 10
 compile  := GOGC=400 $(GO) list -export -test
 
 .PHONY: help run stack test race compiled thorough deploy processes lint azure fuzz worlds planted model simulate \
-	bench ci tests build image keda
+	bench ci build image keda
 
 help: ## this list
 	@grep -hE '^[a-z]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /\1\t/' | expand -t 8
@@ -63,13 +63,16 @@ compiled:
 	@$(if $(race),,echo "no C compiler: there is no race detector";) \
 	set -x; $(compile) $(detector) ./... >/dev/null
 
-# Searches compute, many times more with the race detector, and it finds nothing in them that it does not in make race.
-# Packages in which -short and the race detector make no test smaller have done all they can in make race.
+# Packages in which -short and the race detector make no test smaller have done all they can in make test.
 larger = $(shell grep -rlE 'testing\.Short|pgregory\.net/rapid|build !race' --include='*_test.go' cmd internal | \
 	xargs -n 1 dirname | grep -Ev '^internal/lab/(e2e|bicep)$$' | sort -u | sed 's,^,./,')
-thorough: node_modules/.package-lock.json ## what make race makes smaller, with full budgets, without the race detector
-	$(compile) $(larger) >/dev/null
+thorough: node_modules/.package-lock.json compiled ## what make test makes smaller, with full budgets
 	$(GO) test -vet=off -p $(packages) -timeout 20m $(filter $(longest),$(larger)) $(larger)
+
+# With thorough these are all packages.
+others = $(filter-out $(larger),$(patsubst alertworker/%,./%,$(shell $(GO) list ./...)))
+others: node_modules/.package-lock.json compiled
+	$(GO) test -short -vet=off -p $(packages) -timeout 20m $(filter $(longest),$(others)) $(others)
 
 # Go's cache of results does not see what these tests read, which is outside their module: hence -count=1.
 deploy: GO := $(low) $(GO)
@@ -134,14 +137,12 @@ bench: node_modules/.package-lock.json ## the worker beside the client's bare lo
 
 # Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
 # so it runs on a schedule, not here.
-# The tests run one after the other, and what only computes beside them, while they wait.
+# What only computes runs beside the tests, while they wait. The race detector has a job of its own in the workflow CI:
+# compiling with it takes as long as all of this.
 ci: PLANS = 5000
 ci: ARGS = -worlds.first=1
-ci: tests lint deploy azure worlds ## what a change has to pass: race, thorough, lint, deploy, azure, worlds, a short run
+ci: others thorough lint deploy azure worlds ## what a change has to pass: the tests, thorough, lint, deploy, azure, worlds, a short run
 	$(MAKE) run ARGS="--for 8s --window 3s"
-
-tests: race
-	$(MAKE) thorough
 
 build: ## bin/alertworker, static; VERSION=1.2.3 for a release
 	CGO_ENABLED=0 $(GO) build -trimpath -buildvcs=false -ldflags '-s -w -X alertworker/internal/build.version=$(VERSION) -X alertworker/internal/build.commit=$(COMMIT)' -o $(OUTPUT) ./cmd/alertworker
