@@ -116,7 +116,7 @@ func (in *Inbox) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	w.WriteHeader(http.StatusNoContent)
 }
 
-// Refuse has the Inbox answer every alert with 422, or take alerts again.
+// Refuse has the Inbox answer every alert with 422, but those that it has, or take alerts again.
 func (in *Inbox) Refuse(all bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -128,7 +128,11 @@ func (in *Inbox) take(a notify.Alert) bool {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 
-	d := Delivery{At: time.Now(), Alert: a, Refused: in.refuse}
+	now := time.Now()
+	id, device := origin{a.Source, a.ID}, origin{a.Source, a.About()}
+	isKnown := now.Before(in.ids[id])
+
+	d := Delivery{At: now, Alert: a, Refused: in.refuse && !isKnown}
 	if in.record != nil {
 		defer func() { in.record(d) }()
 	}
@@ -137,14 +141,12 @@ func (in *Inbox) take(a notify.Alert) bool {
 		return false
 	}
 
-	id, device := origin{a.Source, a.ID}, origin{a.Source, a.About()}
-
 	last := in.devices[device]
 	if !d.At.Before(last.until) {
 		last = memory{}
 	}
 
-	d.Dropped = d.At.Before(in.ids[id]) || last.token > a.Token
+	d.Dropped = isKnown || last.token > a.Token
 
 	end := d.At.Add(a.Window)
 	if a.Resolved {
