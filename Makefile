@@ -132,8 +132,8 @@ simulate: ## the story of a simulated world, the same each time; SEED=1; ARGS=--
 model: ## search the gate's protocol, crash by crash, for STATES=100000000 states
 	$(GO) test ./internal/throttle -run '^TestModel' -v -timeout 6h -args -model.states=$(STATES)
 
-bench: node_modules/.package-lock.json ## the worker beside the client's bare loop, in CPU time; ARGS="-benchtime 1x" is quicker
-	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench Throughput -benchtime 5x $(ARGS)
+bench: node_modules/.package-lock.json ## the worker beside a bare loop, in CPU time, and a storm for people; ARGS="-benchtime 1x" is quicker
+	$(GO) test ./internal/lab/bench -run '^$$' -timeout 1h -bench 'Throughput|People' -benchtime 5x $(ARGS)
 
 # Tests run the seeds and corpora of the fuzz targets. What fuzzing finds beyond them is no fault of the change at hand,
 # so it runs on a schedule, not here.

@@ -193,3 +193,45 @@ func BenchmarkStorm(b *testing.B) {
 		})
 	}
 }
+
+// How many messages people get of 200 devices that get hot within 32 s, and how long after it got hot the last one is
+// named.
+func BenchmarkPeople(b *testing.B) {
+	const (
+		devices = 200
+		within  = 32 * time.Second
+	)
+	path := build(b)
+	for b.Loop() {
+		to := newReceiver(b, 50*time.Millisecond, 0)
+		r := readings{partitions: 4, devices: devices, hot: 100}
+		hub, settings := serve(b, readings{partitions: r.partitions})
+		settings["NOTIFY_URLS"] = "slack+" + to.URL + "/services/T/B/K"
+		w := startWorker(b, 1, path, settings)
+		wait(b, 100*time.Millisecond, runLimit, "the worker reads", func() bool {
+			return len(hub.Owners()) == r.partitions
+		})
+
+		hot := map[string]time.Time{}
+		tick := time.NewTicker(within / devices)
+		for i := range devices {
+			<-tick.C
+			name := publish(b, hub, i, r)
+			hot[name] = time.Now()
+		}
+		tick.Stop()
+
+		latest := time.Duration(0)
+		for name, since := range hot {
+			wait(b, 20*time.Millisecond, 2*time.Minute, name+" is named", func() bool {
+				_, at, named := to.alerted(name)
+				latest = max(latest, at.Sub(since))
+				return named
+			})
+		}
+		w.stop()
+
+		report(b, []float64{float64(to.taken)}, 0, "messages")
+		report(b, []float64{latest.Seconds()}, 0, "s/latest")
+	}
+}
