@@ -102,8 +102,8 @@
 //	    the last half of Silent, the partition is dark: its roster says so, and no alarm opens
 //	    about devices, until half of all were heard since, or for a day. When they were heard, the floor rises for
 //	    all, as it does at an event before which nothing came for Silent.
-//	  - While any partition of the hub is dark, one alarm is open about that, in partition 0, which asks the rosters of all
-//	    for it. Its place is when it opened, by the clock of the ledger's store.
+//	  - While any partition of the hub is dark, one alarm is open about that, in partition 0, which asks the rosters of
+//	    all for it. Its place is when it opened, by the clock of the ledger's store.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is

@@ -65,7 +65,8 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 }
 
 // proven reports whether it is still certain that nothing came until the deadline of the silence n. Of one of the whole
-// hub, this owner must know that partitions are dark. It never is for a rule that is not configured any more: nobody hears for it.
+// hub, this owner must know that partitions are dark. It never is for a rule that is not configured any more: nobody
+// hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	if key.Message.Removed {
 		return false

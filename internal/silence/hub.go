@@ -9,8 +9,8 @@ import (
 )
 
 // What is told of the whole hub. An outage before it makes several partitions dark, at several moments. That is one
-// alarm, of the partition that every hub has: it asks the rosters of all, in which their owners say that they are dark. One
-// partition of many has the same alarm.
+// alarm, of the partition that every hub has: it asks the rosters of all, in which their owners say that they are dark.
+// One partition of many has the same alarm.
 //
 // Its own roster is asked as well: the store has it before the alarm opens or ends, with deadlines that start anew. An
 // owner that knew only that the alarm has ended would tell of each device.

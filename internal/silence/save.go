@@ -44,8 +44,8 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	return Saved{Needed: !w.found, Wrote: true}
 }
 
-// toSave returns what Save writes, up to where that was read, and whether the partition is dark; nil if nothing is to be
-// written.
+// toSave returns what Save writes, up to where that was read, and whether the partition is dark; nil if nothing is to
+// be written.
 func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -251,7 +251,8 @@ func (p *Plan) badStart(rng *rand.Rand) []Fault {
 	return all
 }
 
-// rejection has all receivers refuse for good what they get, until the end, while dead letters cannot be kept for a time.
+// rejection has all receivers refuse for good what they get, until the end, while dead letters cannot be kept for a
+// time.
 func (p *Plan) rejection(rng *rand.Rand) []Fault {
 	lasts := time.Duration(20+rng.IntN(60)) * time.Second
 	all := p.overload(p.Length-lasts, lasts+time.Second, 422)
