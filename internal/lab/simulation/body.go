@@ -30,6 +30,7 @@ type body struct {
 	away     map[Service]time.Time // nothing gets through until then
 	refusing map[Service]refusal
 	lossy    map[Service]time.Time // until then
+	slow     map[Service]time.Time // likewise
 	frozen   time.Time             // until then
 }
 
@@ -37,6 +38,12 @@ type body struct {
 type refusal struct {
 	until  time.Time
 	status int
+}
+
+// A choking receiver answers so what is about a device.
+type choking struct {
+	device string
+	refusal
 }
 
 // newBody returns a replica in a place, which end stops. Nothing befalls it yet.
@@ -50,6 +57,7 @@ func (w *World) newBody(name string, slot int, end context.CancelFunc) *body {
 		away:     map[Service]time.Time{},
 		refusing: map[Service]refusal{},
 		lossy:    map[Service]time.Time{},
+		slow:     map[Service]time.Time{},
 	}
 }
 
@@ -210,6 +218,8 @@ func (b *body) suffer(f Fault, s Service, until time.Time) {
 		b.refusing[s] = refusal{until, f.Status}
 	case Lossy:
 		b.lossy[s] = until
+	case Slow:
+		b.slow[s] = until
 	}
 }
 
@@ -224,6 +234,13 @@ func (b *body) refused(s Service) int {
 	}
 
 	return r.status
+}
+
+// isSlow reports whether requests of the replica to a service, and answers, take long at present.
+func (b *body) isSlow(s Service) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return time.Now().Before(b.slow[s])
 }
 
 // isLossy reports whether requests of the replica to a service get lost at present.

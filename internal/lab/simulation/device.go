@@ -68,7 +68,7 @@ func (s *source) report(now time.Time, p Plan) (all []sample) {
 	}
 
 	measured := s.measure(now)
-	if s.Kind == Returns && !s.cool {
+	if s.returns() && !s.cool {
 		s.turn(now, &measured, p.Window)
 	}
 
@@ -116,7 +116,8 @@ var moves = map[DeviceKind]func(s *source, own float64) float64{
 
 		return at
 	},
-	Returns: func(*source, float64) float64 { return limit - 10 },
+	Returns:  func(*source, float64) float64 { return limit - 10 },
+	Relapses: func(*source, float64) float64 { return limit - 10 },
 	Opens: func(s *source, _ float64) float64 {
 		if s.turns > 0 {
 			return limit - 10
@@ -167,12 +168,21 @@ func (s *source) measure(now time.Time) sample {
 	}
 }
 
+// returns reports whether the device is hot again within the window.
+func (d Device) returns() bool { return d.Kind == Returns || d.Kind == Relapses }
+
 // turn has a device that returns be hot, cool, and hot again within the window, and then say nothing for minutes.
 func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 	hot := max(limit, s.Limit) + 1
 	cool := limit - 10.0
 	within := func(low, high float64) time.Duration {
 		return time.Duration((low + (high-low)*s.rng.Float64()) * float64(window))
+	}
+
+	hotFor, coolFor := within(0.02, 0.1), within(0.1, 0.8)
+	if s.Kind == Relapses {
+		hotFor = window - 500*time.Millisecond - time.Duration(s.rng.Int64N(int64(4*time.Second)))
+		coolFor = 300*time.Millisecond + time.Duration(s.rng.Int64N(int64(3*time.Second)))
 	}
 
 	m.temperature = cool
@@ -183,10 +193,10 @@ func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 		}
 
 		m.temperature = hot
-		s.next = now.Add(within(0.02, 0.1))
+		s.next = now.Add(hotFor)
 
 	case 1:
-		s.next = now.Add(within(0.1, 0.8))
+		s.next = now.Add(coolFor)
 
 	case 2:
 		m.temperature = hot

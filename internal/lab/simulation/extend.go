@@ -3,6 +3,7 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"alertworker/internal/rules"
@@ -143,25 +144,141 @@ func partings(rng *rand.Rand, p Plan) (all []Fault) {
 	return all
 }
 
-// try gives half of all plans faults that seldom meet by chance. In some nothing else is wrong: then bounds are short.
+// try gives most plans a scene: faults that seldom meet by chance. In some nothing else is wrong: then bounds are short.
 func (p *Plan) try(rng *rand.Rand) {
-	switch rng.IntN(12) {
-	case 0, 1:
-		p.Faults = append(p.Faults, p.badStart(rng)...)
-	case 2:
-		p.Faults = p.badStart(rng)
-		p.open(rng)
-	case 3:
-		p.Faults = p.overload(time.Minute, time.Duration(60+rng.IntN(120))*time.Second, 503)
-	case 4:
-		p.Faults = append(p.Faults, p.rejection(rng)...)
-	case 5:
-		p.Faults = p.rejection(rng)
-	case 6:
-		p.startOver(rng)
+	scenes := []func(rng *rand.Rand){
+		func(*rand.Rand) {},
+		func(*rand.Rand) {},
+		func(*rand.Rand) {},
+		func(rng *rand.Rand) { p.Faults = append(p.Faults, p.badStart(rng)...) },
+		p.startBadly,
+		func(rng *rand.Rand) {
+			p.Faults = p.overload(time.Minute, time.Duration(60+rng.IntN(120))*time.Second, 503)
+		},
+		func(rng *rand.Rand) { p.Faults = append(p.Faults, p.rejection(rng)...) },
+		func(rng *rand.Rand) { p.Faults = p.rejection(rng) },
+		p.startOver,
+		p.crowd,
+		p.crowd,
+		p.relapse,
+		p.relay,
+		p.relay,
+		p.choke,
+		p.orphan,
 	}
 
+	scenes[rng.IntN(len(scenes))](rng)
 	p.delay(rng)
+}
+
+// startBadly has nothing wrong but a bad start, after which some devices are never hot again.
+func (p *Plan) startBadly(rng *rand.Rand) {
+	p.Faults = p.badStart(rng)
+	p.open(rng)
+}
+
+// crowd has devices of few sites, in several partitions, be hot at once, while services are slow and answers are lost.
+func (p *Plan) crowd(rng *rand.Rand) {
+	p.PerSite = true
+	p.Partitions = max(p.Partitions, 4)
+	p.Window = 20 * time.Second
+	p.Outages = nil
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		d.Kind = one(rng, Flaps, Spikes, d.Kind)
+		d.Period = one(rng, time.Second, 2*time.Second)
+		d.Site = fmt.Sprintf("site-%d", rng.IntN(2))
+	}
+
+	p.Faults = p.spells(rng, 30*time.Second,
+		Fault{Do: Slow, Services: []Service{Windows, Items}},
+		Fault{Do: Lossy, Services: []Service{Receivers}},
+		Fault{Do: Lossy, Services: []Service{Windows, Items}},
+		Fault{Do: Lose, Step: Send, After: true},
+		Fault{Do: Away, Services: []Service{Windows, Items}},
+	)
+}
+
+// relapse has devices be hot again at the end of the window, while windows are slow and partitions move.
+func (p *Plan) relapse(rng *rand.Rand) {
+	p.part(rng)
+	p.Parts = false
+	p.Window = one(rng, minWindow, 20*time.Second, 30*time.Second)
+	for i := range p.Devices {
+		p.Devices[i].Period = one(rng, time.Second, 4*time.Second)
+		if rng.IntN(4) > 0 {
+			p.Devices[i].Kind = Relapses
+		}
+	}
+
+	p.Faults = p.spells(rng, 20*time.Second,
+		Fault{Do: Slow, Services: []Service{Windows, Items}},
+		Fault{Do: Slow, Services: []Service{Windows, Items}},
+		Fault{Do: Late, Step: Ask},
+		Fault{Do: Late, Step: Claim},
+		Fault{Do: Stop},
+	)
+}
+
+// relay has partitions go from one replica to another again and again, while recoveries wait for windows to end, and
+// ledgers are slow, so that who gave a partition up may come late.
+func (p *Plan) relay(rng *rand.Rand) {
+	p.Resolved = true
+	p.For = 0
+	p.ClearFor = 0
+	p.Window = one(rng, 20*time.Second, 30*time.Second, time.Minute)
+	p.Balance = 3 * time.Second
+	p.Replicas = 3
+	for i := range p.Devices {
+		d := &p.Devices[i]
+		if !d.returns() {
+			d.Kind = one(rng, Spikes, Tells, d.Kind)
+			d.Period = min(d.Period, 4*time.Second)
+		}
+	}
+
+	p.Faults = p.spells(rng, 15*time.Second,
+		Fault{Do: Stop},
+		Fault{Do: Kill},
+		Fault{Do: Slow, Services: []Service{Blobs}},
+		Fault{Do: Freeze, Step: AskLedger},
+		Fault{Do: Freeze, Step: one(rng, Ledger, Claim, Record, Checkpoint), After: rng.IntN(2) == 0},
+		Fault{Do: Away, Services: []Service{Blobs}},
+	)
+}
+
+// choke has receivers take what they say that they have not taken, about one device after the other.
+func (p *Plan) choke(rng *rand.Rand) {
+	p.Resolved = true
+	p.Length = max(p.Length, 5*time.Minute)
+	p.Faults = p.spells(rng, time.Minute, Fault{Do: Choke}, Fault{Do: Choke}, Fault{Do: Kill})
+}
+
+// orphan has requests come when another replica has taken over from the one that sent them.
+func (p *Plan) orphan(rng *rand.Rand) {
+	p.Balance = 3 * time.Second
+	p.Faults = p.spells(rng, 20*time.Second,
+		Fault{Do: Orphan, Step: Ledger},
+		Fault{Do: Orphan, Step: one(rng, steps...)},
+		Fault{Do: Kill},
+		Fault{Do: Stop},
+	)
+}
+
+// spells have one of some faults begin again and again, of any replica, each for about so long.
+func (p *Plan) spells(rng *rand.Rand, lasts time.Duration, of ...Fault) (all []Fault) {
+	for at := 20 * time.Second; at < p.Length; at += 100*time.Millisecond + exponential(rng, lasts/2) {
+		f := one(rng, of...)
+		services := f.Services
+		f.At = at
+		f.Replica = rng.IntN(p.Replicas)
+		f.For = exponential(rng, lasts)
+		f = f.with(rng)
+		f.Services = services
+		all = append(all, f)
+	}
+
+	return all
 }
 
 // open has some devices begin with a reading that only their site is alerted of, and say nothing later that makes good
@@ -270,16 +387,16 @@ func (p *Plan) rejection(rng *rand.Rand) []Fault {
 	return all
 }
 
-// ghost is a device of which nobody ever hears.
-const ghost = "device-ghost"
+// ghosts are devices of which nobody ever hears.
+var ghosts = []string{"device-ghost", "device-phantom"}
 
-// awaited returns the devices that the rule about silence names: a ghost, and those that soon report.
+// awaited returns the devices that the rule about silence names: ghosts, and those that soon report.
 func (p Plan) awaited() []string {
 	if !p.Awaits {
 		return nil
 	}
 
-	all := []string{ghost}
+	all := slices.Clone(ghosts)
 	for _, d := range p.Devices {
 		if d.soonReports() {
 			all = append(all, d.Name)
@@ -295,7 +412,7 @@ func (d Device) soonReports() bool {
 		return false
 	}
 
-	if d.Kind == Returns || d.Kind == Tells {
+	if d.returns() || d.Kind == Tells {
 		return false
 	}
 

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"bytes"
 	"net/http"
 	"slices"
 	"strconv"
@@ -10,10 +11,13 @@ import (
 // latency is the most that a request or an answer takes on its way.
 const latency = 15 * time.Millisecond
 
-// pause waits as long as a request or an answer takes.
-func (w *World) pause() {
+// slowest is the same while the service is slow. A claim, which asks twice, is granted in time mostly.
+const slowest = 1500 * time.Millisecond
+
+// pause waits as long as a request or an answer takes that takes so long at most.
+func (w *World) pause(longest time.Duration) {
 	w.mu.Lock()
-	d := time.Duration(w.rng.Int64N(int64(latency)))
+	d := time.Duration(w.rng.Int64N(int64(longest)))
 	w.mu.Unlock()
 	time.Sleep(d)
 }
@@ -139,7 +143,7 @@ func (f Fault) moment() string {
 
 // befallsReplica reports whether f befalls a replica, and not what all of them use.
 func (f Fault) befallsReplica() bool {
-	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Half, Freeze}, f.Do)
+	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Slow, Half, Freeze}, f.Do)
 }
 
 // strike has a fault befall a replica.
@@ -167,6 +171,8 @@ func (w *World) disturb(f Fault, until time.Time) {
 		w.waitFor(f)
 	case Down:
 		w.takeDown(f, until)
+	case Choke:
+		w.choke(f, until)
 	default:
 		w.disturbHub(f)
 	}
@@ -217,6 +223,34 @@ func (w *World) takeDown(f Fault, until time.Time) {
 	defer w.mu.Unlock()
 
 	w.downs[inboxName(i)] = refusal{until, f.Status}
+}
+
+// choke has a receiver answer what is about one device with a status, though it takes it.
+func (w *World) choke(f Fault, until time.Time) {
+	n := int(f.At / time.Millisecond)
+	device := w.plan.Devices[n%len(w.plan.Devices)].Name
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.chokes[inboxName(n%len(w.inboxes))] = choking{device, refusal{until, f.Status}}
+}
+
+// chokesOn returns the status with which a receiver answers a message that it has taken, 0 if it says that it has.
+func (w *World) chokesOn(name string, message []byte) int {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	c := w.chokes[name]
+	if !time.Now().Before(c.until) {
+		return 0
+	}
+
+	if !bytes.Contains(message, []byte(strconv.Quote(c.device))) {
+		return 0
+	}
+
+	return c.status
 }
 
 // down returns the status with which a receiver answers everybody, 0 if it takes what it gets.

@@ -259,6 +259,13 @@ func (w *World) generation() generation {
 	return w.generations[len(w.generations)-1]
 }
 
+// isReplaced reports whether another hub has been in place of this one.
+func (w *World) isReplaced() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return len(w.generations) > 1
+}
+
 // doneWith returns the number of the last event of a partition that nobody has to read again, -1 if there is none.
 func (w *World) doneWith(partition int) int64 {
 	settled := w.settledAt(partition)

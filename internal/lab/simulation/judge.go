@@ -306,8 +306,15 @@ func (w *World) rules(until time.Time) verify.Rules {
 		Keeping: w.storm(),
 		Until:   until,
 		Expect:  w.began.Add(w.plan.Ahead),
-		Unknown: []string{ghost},
+		Unknown: slices.Clone(ghosts),
 		InDoubt: w.inDoubt,
+
+		UnderWay: underWay + max(0, w.plan.Ahead), // events seem to be younger by the clock of replicas
+		Distinct: true,
+	}
+
+	if w.isReplaced() {
+		r.UnderWay += notices
 	}
 
 	for i := range w.plan.Receivers {

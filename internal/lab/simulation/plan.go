@@ -95,8 +95,9 @@ const (
 	Spikes DeviceKind = "spikes" // is hot for one reading now and then
 	Tells  DeviceKind = "tells"  // is hot once, and says nothing for minutes
 	// is hot, cool, and hot again within the window, and says nothing for minutes
-	Returns DeviceKind = "returns"
-	Opens   DeviceKind = "opens" // is hot in its first reading, for its site, and never again
+	Returns  DeviceKind = "returns"
+	Relapses DeviceKind = "relapses" // the same, but it is cool only at the very end of the window
+	Opens    DeviceKind = "opens"    // is hot in its first reading, for its site, and never again
 )
 
 // A Fault is what goes wrong, at a time or at a step.
@@ -129,10 +130,13 @@ const (
 	Lose   Action = "lose"   // the request of a step, or its answer, is lost
 	Late   Action = "late"   // the request of a step, or its answer, comes so much later
 	Twice  Action = "twice"  // the request of a step comes again, so much later
+	Orphan Action = "orphan" // the replica dies at a step, and its request comes so much later
+	Slow   Action = "slow"   // requests of the replica, and answers, take seconds
 
 	Rollout Action = "rollout" // one replica after the other is replaced, and their rules change
 
 	Down   Action = "down"   // a receiver answers everybody with Status
+	Choke  Action = "choke"  // a receiver takes what is about one device, and answers with Status
 	Detach Action = "detach" // the hub closes the links to a partition
 	Links  Action = "links"  // the hub refuses some links
 	Claims Action = "claims" // the hub refuses some tokens
@@ -292,13 +296,13 @@ func devices(rng *rand.Rand, p Plan) []Device {
 }
 
 // onlyAtSteps are the actions that befall the request of a step.
-var onlyAtSteps = []Action{Lose, Late, Twice}
+var onlyAtSteps = []Action{Lose, Late, Twice, Orphan}
 
 // faults come in storms, between which there is calm. Each world has faults of a few kinds, and storms of one density.
 func faults(rng *rand.Rand, p Plan) []Fault {
 	kinds := []Action{
-		Kill, Kill, Stop, Away, Refuse, Cut, Half, Freeze, Lossy, Lose, Lose, Late, Twice, Down, Detach, Links, Claims, Asked,
-		Mute, Rollout, one(rng, Recreate, FailOver), Expire,
+		Kill, Kill, Stop, Away, Refuse, Cut, Half, Freeze, Lossy, Slow, Lose, Lose, Late, Twice, Orphan, Down, Choke, Detach,
+		Links, Claims, Asked, Mute, Rollout, one(rng, Recreate, FailOver), Expire,
 	}
 
 	rng.Shuffle(len(kinds), func(i, j int) { kinds[i], kinds[j] = kinds[j], kinds[i] })
@@ -363,8 +367,19 @@ func (f Fault) with(rng *rand.Rand) Fault {
 		f.Status = one(rng, 503, 500, 429, 408)
 		f.For = min(f.For, 90*time.Second)
 
+	case Slow:
+		f.Services = []Service{one(rng, Blobs, Windows, Items, Receivers)}
+		f.For = min(f.For, 90*time.Second)
+
 	case Late, Twice:
 		f.For = min(f.For, 20*time.Second)
+
+	case Orphan: // it comes when another replica has taken over
+		f.For = min(5*time.Second+f.For, latest-time.Second)
+
+	case Choke: // for as long as a message is tried until it is given up
+		f.For = min(2*time.Minute+f.For, 4*time.Minute)
+		f.Status = 500
 
 	case Freeze:
 		f.For = min(f.For, 90*time.Second)

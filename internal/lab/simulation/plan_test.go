@@ -38,7 +38,8 @@ func TestPlansDiffer(t *testing.T) {
 		"devices of which nothing is expected", "a receiver that people read", "mute times", "repeat",
 		"devices that are expected and never heard",
 		"outages of more devices than a dark partition has", "owners who do not hear that they are replaced",
-		string(Kill), string(Freeze), string(Rollout), string(Walks), string(Returns),
+		string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
+		string(Walks), string(Returns), string(Relapses),
 	} {
 		if has[name] == 0 {
 			t.Errorf("none of %d worlds has %s", seeds, name)

@@ -2,14 +2,14 @@ package simulation
 
 import (
 	"bytes"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"io"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"time"
+
+	"alertworker/internal/lease/caslease"
 )
 
 // maxBody is more than any request has, in bytes.
@@ -90,7 +90,7 @@ type passage struct {
 // pass takes the request to the service and its answer back. It returns nil if either gets lost.
 func (p *passage) pass() *held {
 	w := p.world
-	w.pause()
+	p.travel()
 	lost := p.of.isLossy(p.service) && w.chance(4)
 	lostBefore := w.chance(2) && lost
 
@@ -111,21 +111,45 @@ func (p *passage) pass() *held {
 	}
 
 	h := p.do(p.request, p.body)
+	if status := w.chokesOn(p.name, p.body); status != 0 {
+		h = refuse(status)
+	}
+
 	p.status.Store(int32(h.status))
-	if p.step == Checkpoint && h.status < http.StatusMultipleChoices {
-		w.checkpointed(p.request)
+	if h.status < http.StatusMultipleChoices {
+		p.took()
 	}
 
 	if !p.arrives(true, lost) {
 		return nil
 	}
 
-	w.pause()
+	p.travel()
 	if !p.of.await(p.service) {
 		return nil
 	}
 
 	return h
+}
+
+// travel takes as long as the request, or its answer, is on its way.
+func (p *passage) travel() {
+	longest := latency
+	if p.of.isSlow(p.service) {
+		longest = slowest
+	}
+
+	p.world.pause(longest)
+}
+
+// took notes what the service has done, if the judge has to know of it.
+func (p *passage) took() {
+	switch p.step {
+	case Checkpoint:
+		p.world.checkpointed(p.request)
+	case Claim, Record, GiveBack:
+		p.world.windowWritten(p.step, leaseOf(p.request, p.body))
+	}
 }
 
 // arrives has happen what befalls the request, or its answer after it was done, and reports whether it arrives.
@@ -143,6 +167,9 @@ func (p *passage) arrives(after, lost bool) bool {
 	case Lose:
 		return false
 	case Late:
+		time.Sleep(f.For)
+	case Orphan:
+		p.world.replace(p.of, restarts, p.of.kill)
 		time.Sleep(f.For)
 	case Twice:
 		p.again(f.For)
@@ -219,7 +246,7 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	case Receivers:
 		return Send
 	case Items:
-		return leaseStep(asks, body)
+		return leaseStep(asks, leaseOf(r, body))
 	}
 
 	container, name := blobOf(r)
@@ -245,9 +272,7 @@ func windowStep(r *http.Request, asks bool, name string) Step {
 		return Other
 	}
 
-	record, _ := base64.StdEncoding.DecodeString(r.Header.Get("X-Ms-Meta-Record"))
-
-	return leaseStep(asks, record)
+	return leaseStep(asks, leaseOf(r, nil))
 }
 
 // letterStep says what is done with a dead letter.
@@ -260,23 +285,12 @@ func letterStep(asks bool) Step {
 }
 
 // leaseStep says what becomes of a lease whose record is replaced by another.
-func leaseStep(asks bool, record []byte) Step {
-	if asks {
-		return Ask
-	}
-
-	var of struct {
-		Key     string
-		Phase   string
-		HoldSec float64
-	}
-
-	err := json.Unmarshal(record, &of)
-	if err != nil || of.Key == "" {
-		return Other
-	}
-
+func leaseStep(asks bool, of caslease.Document) Step {
 	switch {
+	case asks:
+		return Ask
+	case of.Key == "":
+		return Other
 	case of.Phase == "free":
 		return GiveBack
 	case of.HoldSec == claimFor.Seconds():

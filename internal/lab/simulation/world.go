@@ -71,12 +71,15 @@ type World struct {
 	ended       bool               // no replica starts any more
 	pending     []Fault            // that wait for their step
 	downs       map[string]refusal // of receivers, by name
+	chokes      map[string]choking // likewise
 	spans       []span
 	faults      int
 	delivered   int
 	checkpoints map[string][]checkpoint // of each partition
 	steps       map[Step]int            // how often each was seen
 	last        map[stream]inbox.Delivery
+	windows     map[string]window // by their keys
+	grants      map[grant]string  // the keys that were claimed
 }
 
 // A stream is what one receiver gets about one alarm.
@@ -171,10 +174,13 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 		places:      map[string]*listener{},
 		doors:       map[string]*door{},
 		downs:       map[string]refusal{},
+		chokes:      map[string]choking{},
 		steps:       map[Step]int{},
 		checkpoints: map[string][]checkpoint{},
 		last:        map[stream]inbox.Delivery{},
 		gone:        map[string]bool{},
+		windows:     map[string]window{},
+		grants:      map[grant]string{},
 	}
 
 	if story != nil {
@@ -563,6 +569,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Partition: a.Partition,
 			Sequence:  w.number(a),
 			Settled:   w.settledLongAgo(a.Partition),
+			Covered:   w.covered(name, a),
 		})
 
 		w.mu.Lock()

@@ -35,6 +35,7 @@ func (l *Log) Check(rules Rules) Report {
 		report.Opened += opened(of)
 	}
 
+	ids := map[message]alarm{}
 	for s := range l.streams(rules, events) {
 		j := newJudge(&report, s, l.rule(s.rule))
 
@@ -45,6 +46,9 @@ func (l *Log) Check(rules Rules) Report {
 		j.events = events[s.alarm]
 		j.known = l.rules != nil
 		j.check(l.deliveries[s])
+		if rules.Distinct {
+			j.distinct(l.deliveries[s], ids)
+		}
 	}
 
 	return report

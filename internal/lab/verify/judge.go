@@ -68,7 +68,10 @@ func (j *judge) check(deliveries []Delivery) {
 		j.aboutSilence(deliveries)
 	} else {
 		j.about(deliveries)
+		j.covered()
 	}
+
+	j.onceEach()
 
 	j.order()
 
@@ -349,6 +352,60 @@ func (j *judge) aboutReading(d Delivery) {
 		j.wrong(d, "its reading needs no alert")
 	case d.Sequence < d.Settled:
 		j.wrong(d, "its reading had been settled long before, like all before %d", d.Settled)
+	}
+}
+
+// covered checks that no alert is kept about a reading that came within a window that was recorded. One that says that
+// it may be a repetition was claimed when that was not known.
+func (j *judge) covered() {
+	for _, d := range j.kept {
+		i := j.event(d)
+		if i < 0 || d.Recovery || d.Repeated {
+			continue
+		}
+
+		if j.events[i].At.Before(d.Covered) {
+			j.wrong(d, "its reading came at %s, which a window covers until %s", clock(j.events[i].At), clock(d.Covered))
+		}
+	}
+}
+
+// A message is what a receiver knows by an id.
+type message struct{ receiver, id string }
+
+// distinct checks that no other alarm has a message of the same id: the receiver would drop one of them. ids has those
+// of other streams, and gets those of this one.
+func (j *judge) distinct(deliveries []Delivery, ids map[message]alarm) {
+	for _, d := range deliveries {
+		m := message{j.receiver, d.ID}
+		other, isKnown := ids[m]
+		if isKnown && other != j.alarm {
+			j.wrong(d, "one of %s has the same id", other)
+		}
+
+		ids[m] = j.alarm
+	}
+}
+
+// onceEach checks that no two recoveries are about one event.
+func (j *judge) onceEach() {
+	type place struct {
+		partition string
+		sequence  int64
+	}
+
+	ids := map[place]string{}
+	for _, d := range j.kept {
+		if !d.Recovery {
+			continue
+		}
+
+		about := place{d.Partition, d.Sequence}
+		if id := cmp.Or(ids[about], d.ID); id != d.ID {
+			j.wrong(d, "there was one about the same event, %s", id)
+		}
+
+		ids[about] = d.ID
 	}
 }
 

@@ -335,7 +335,7 @@ func (j *judge) aboutFresh(d Delivery, i int) {
 	next := j.events[i+1]
 
 	again := d.At.Sub(next.At)
-	if again > fresh+j.bound {
+	if again > fresh+cmp.Or(j.Rules.UnderWay, j.bound) {
 		j.wrong(d, "the device had been heard again for %v", again)
 	}
 }

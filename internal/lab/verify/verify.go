@@ -44,6 +44,9 @@ type Delivery struct {
 
 	// All of the partition before this one were settled long before the message came; 0: it is not known.
 	Settled int64
+
+	// of an alert: a window was recorded before it was claimed, which covers what the hub took before; zero: none
+	Covered time.Time
 }
 
 // HTTP is the partition of readings that did not come from the hub.
@@ -66,6 +69,9 @@ type Rules struct {
 	// reports whether replicas may not know of an alert that came at a time, because of a fault: they may send it again
 	// within the time of a rule for that. nil: they know of each
 	InDoubt func(time.Time) bool
+	// a message comes at most so long after its sender has last asked whether it is due; zero: within Bound
+	UnderWay time.Duration
+	Distinct bool // messages about different alarms have different ids
 }
 
 // A Log records what was published and delivered. It is safe for concurrent use. It keeps

@@ -1,0 +1,105 @@
+package simulation
+
+import (
+	"encoding/base64"
+	"encoding/json"
+	"net/http"
+	"strings"
+	"time"
+
+	"alertworker/internal/lease/caslease"
+	"alertworker/internal/notify"
+)
+
+// rounds is by how much a window may be shorter by its store's clock, which counts in seconds.
+const rounds = 3 * time.Second
+
+// A window is what the store has recorded of one.
+type window struct {
+	token  int64     // of the claim that it began with
+	covers time.Time // what the hub took before needs no alert, by the services' clock; zero: nothing is covered
+	ended  time.Time // what it covered before somebody claimed it for a recovery, which may not have been sent
+}
+
+// A grant is a claim for an alert, as its receiver gets to know it.
+type grant struct {
+	receiver, id string
+	token        int64
+}
+
+// A note is what the world has to know of that of a window.
+type note struct {
+	Phase      string
+	ID         string
+	RecoveryID string
+	Notified   bool
+}
+
+// leaseOf returns the record of a window that a request writes, one without a key if it writes none.
+func leaseOf(r *http.Request, body []byte) (d caslease.Document) {
+	text := body
+	if encoded := r.Header.Get("X-Ms-Meta-Record"); encoded != "" {
+		text, _ = base64.StdEncoding.DecodeString(encoded)
+	}
+
+	if json.Unmarshal(text, &d) != nil {
+		return caslease.Document{}
+	}
+
+	return d
+}
+
+// windowWritten notes what the store has recorded of a window.
+func (w *World) windowWritten(step Step, d caslease.Document) {
+	var n note
+	if d.Key == "" || json.Unmarshal([]byte(d.Note), &n) != nil {
+		return
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	of := w.windows[d.Key]
+	switch {
+	case step == Claim && n.RecoveryID != "": // it ends with that already: the recovery may be taken
+		of.ended = of.covers
+		of.covers = time.Time{}
+
+	case step == Claim:
+		w.grants[grant{receiverOf(d.Key), n.ID, d.Token}] = d.Key
+
+	case n.Phase == "window":
+		of.token = d.Token
+		of.covers = w.now().Add(time.Duration(d.HoldSec*float64(time.Second)) - rounds)
+
+	case step == GiveBack && n.Notified && n.RecoveryID == "" && !of.ended.IsZero(): // it certainly was not
+		of.covers = of.ended
+		of.ended = time.Time{}
+	}
+
+	w.windows[d.Key] = of
+}
+
+// receiverOf returns the name of the receiver in a window's key, which is before the device and may be followed by the
+// rule.
+func receiverOf(key string) string {
+	parts := strings.Split(key, "/")
+	name, _, _ := strings.Cut(parts[max(0, len(parts)-2)], "~")
+
+	return name
+}
+
+// covered returns before when readings are covered by a window that was recorded before the alert a was claimed, zero
+// if there is none.
+func (w *World) covered(receiver string, a notify.Alert) time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	key, isKnown := w.grants[grant{receiver, a.ID, a.Token}]
+	of := w.windows[key]
+	if !isKnown || a.Token <= of.token {
+		return time.Time{}
+	}
+
+	return of.covers
+}
