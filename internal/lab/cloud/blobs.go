@@ -438,82 +438,52 @@ func (b *blob) acquire(w http.ResponseWriter, r *http.Request, now time.Time) an
 	return answer{status: http.StatusCreated}
 }
 
-// list answers with a page of the blobs of a container.
+// list answers with a page of the blobs of a container. Of a blob's properties it has those that anybody reads: reading
+// them is the most that a listing costs.
 func (s *Blobs) list(w http.ResponseWriter, r *http.Request, container string, now time.Time) {
 	q := r.URL.Query()
 	size, _ := strconv.Atoi(q.Get("maxresults"))
 	size = min(cmp.Or(size, maxPage), maxPage)
 	blobs := s.containers[container]
-	var page []listedBlob
-
 	next := ""
+	w.Header().Set("Content-Type", "application/xml")
+	fmt.Fprintf(w, "%s<EnumerationResults><Blobs>", xml.Header)
+
 	for _, name := range slices.Sorted(maps.Keys(blobs)) {
 		isBefore := name < q.Get("marker")
 		if isBefore || !strings.HasPrefix(name, q.Get("prefix")) {
 			continue
 		}
 
-		if len(page) == size {
+		if size == 0 {
 			next = name
 			break
 		}
 
-		page = append(page, blobs[name].listed(name, now))
+		blobs[name].list(w, name, now)
+		size--
 	}
 
-	w.Header().Set("Content-Type", "application/xml")
-	_, _ = io.WriteString(w, xml.Header)
-	_ = xml.NewEncoder(w).Encode(listing{
-		Container: container,
-		Blobs:     page,
-		Next:      next,
-	})
+	fmt.Fprintf(w, "</Blobs><NextMarker>%s</NextMarker></EnumerationResults>", escaped(next))
 }
 
-// listed returns the blob's entry in a listing.
-func (b *blob) listed(name string, now time.Time) listedBlob {
-	state, status := b.lease.state(now)
-	l := listedBlob{
-		Name:        name,
-		Written:     b.written.UTC().Format(http.TimeFormat),
-		ETag:        strings.Trim(b.etag, `"`),
-		Length:      len(b.content),
-		Type:        b.kind,
-		Kind:        "BlockBlob",
-		LeaseStatus: status,
-		LeaseState:  state,
-	}
+// list writes the blob's entry in a listing.
+func (b *blob) list(w io.Writer, name string, now time.Time) {
+	state, _ := b.lease.state(now)
+	written := b.written.UTC().Format(http.TimeFormat)
+	fmt.Fprintf(w, "<Blob><Name>%s</Name><Properties><Last-Modified>%s</Last-Modified>", escaped(name), written)
+	fmt.Fprintf(w, "<Etag>%s</Etag><LeaseState>%s</LeaseState></Properties><Metadata>", strings.Trim(b.etag, `"`), state)
 
 	for _, key := range slices.Sorted(maps.Keys(b.metadata)) {
-		l.Metadata.Values = append(l.Metadata.Values, metadatum{xml.Name{Local: key}, b.metadata[key]})
+		fmt.Fprintf(w, "<%s>%s</%[1]s>", key, escaped(b.metadata[key]))
 	}
 
-	return l
+	_, _ = io.WriteString(w, "</Metadata></Blob>")
 }
 
-// A listing is a page in XML.
-type listing struct {
-	XMLName   xml.Name     `xml:"EnumerationResults"`
-	Container string       `xml:"ContainerName,attr"`
-	Blobs     []listedBlob `xml:"Blobs>Blob"`
-	Next      string       `xml:"NextMarker"`
-}
-
-// A listedBlob is one blob in a listing.
-type listedBlob struct {
-	Name        string
-	Written     string `xml:"Properties>Last-Modified"`
-	ETag        string `xml:"Properties>Etag"`
-	Length      int    `xml:"Properties>Content-Length"`
-	Type        string `xml:"Properties>Content-Type"`
-	Kind        string `xml:"Properties>BlobType"`
-	LeaseStatus string `xml:"Properties>LeaseStatus"`
-	LeaseState  string `xml:"Properties>LeaseState"`
-	Metadata    struct{ Values []metadatum }
-}
-
-// A metadatum is one name of a blob's metadata, which is the name of its element, with its value.
-type metadatum struct {
-	XMLName xml.Name
-	Value   string `xml:",chardata"`
+// escaped returns text as XML has it.
+func escaped(text string) string {
+	var b strings.Builder
+	_ = xml.EscapeText(&b, []byte(text)) // a Builder takes everything
+	return b.String()
 }
