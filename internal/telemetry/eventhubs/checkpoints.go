@@ -177,9 +177,9 @@ const advanceRounds = 4
 // advance moves a checkpoint forward to c unless the store has a later one, and
 // returns what the store then has, nil if that is not known. At the same position
 // c's ledger replaces another. A c of another generation changes nothing. known is what the store had when it was
-// last seen, nil if it was not. owned is called right before each write, and its error ends advance.
+// last seen, nil if it was not. It writes nothing once held has ended, and returns the cause of that.
 func (cs *checkpoints) advance(
-	ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, owned func() error,
+	ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, held context.Context,
 ) (*StoredCheckpoint, error) {
 	if !sameGeneration(c.Generation, cs.generation) {
 		return known, nil
@@ -198,7 +198,7 @@ func (cs *checkpoints) advance(
 		if known.etag != "" && done && !cs.ofOtherHub(partition, *known) {
 			return known, nil
 		}
-		if err := owned(); err != nil {
+		if err := context.Cause(held); err != nil {
 			return known, err
 		}
 

@@ -44,9 +44,12 @@
 //
 // Every position names the generation of its hub: namespace, name and time of creation. Within a
 // generation, sequence numbers alone give the order; positions of two are never compared. The
-// generation is checked before reading begins, when a link fails until the hub answers, and every minute. If it is
-// another one, or the hub ends before what was read, and says so twice, reading continues from the checkpoints'
-// oldest time less 10 minutes, or from the earliest event if that time is not known. Nothing
+// generation is checked before reading begins, whenever a consumer asks the hub, when a link fails until the hub
+// answers, and every minute. Nothing is requested on a link before the hub, asked after the link was opened, has said
+// which one it is: the old position is meaningless in another one. If it does not answer, the link fails.
+//
+// If the generation is another one, or the hub ends before what was read, and says so twice, reading continues from
+// the checkpoints' oldest time less 10 minutes, or from the earliest event if that time is not known. Nothing
 // is missed, and nothing is sent again: replays are silent (package throttle, R3).
 //
 // An IoT Hub that fails over has its events in another namespace and hub. It is asked where they

@@ -7,6 +7,7 @@ import (
 	"regexp"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -157,9 +158,10 @@ type Source struct {
 	secondThought time.Duration // between two answers that say that the hub is another one
 	stallLimit    time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
+	hub atomic.Pointer[hub] // that is read; nil while there is none
+
 	mu    sync.Mutex
 	stats telemetry.SourceStats
-	hub   *hub // that is read; nil while there is none
 }
 
 // New connects to nothing. Its caller has checked config: New fails only if it cannot read the
@@ -217,20 +219,13 @@ var unaccepted = regexp.MustCompile(`[^A-Za-z0-9._-]`)
 // Stats may be called concurrently with Run.
 func (s *Source) Stats() telemetry.SourceStats {
 	s.mu.Lock()
-	stats, h := s.stats, s.hub
+	stats := s.stats
 	s.mu.Unlock()
-	if h != nil {
+	if h := s.hub.Load(); h != nil {
 		h.state(&stats)
 	}
 
 	return stats
-}
-
-// setHub says which hub is read.
-func (s *Source) setHub(h *hub) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.hub = h
 }
 
 // add adds to one of the counters in s.stats.
@@ -247,9 +242,8 @@ func (s *Source) hubAnswered() {
 	s.stats.Hub = telemetry.Fault{}
 }
 
-// hubFailed returns what an error of the hub means, as Probe does, and records it unless a
-// partition is being read.
-func (s *Source) hubFailed(err error) error {
+// hubFailed records what an error of the hub means unless a partition is being read.
+func (s *Source) hubFailed(err error) {
 	stats := s.Stats()
 	f := s.fault(stats.Hub, s.endpoint(), err)
 	if stats.Reading == 0 {
@@ -257,8 +251,6 @@ func (s *Source) hubFailed(err error) error {
 		defer s.mu.Unlock()
 		s.stats.Hub = f
 	}
-
-	return f.Err
 }
 
 // fault returns what the failure before becomes by an error of the hub at an endpoint.

@@ -48,7 +48,7 @@ func (s *Source) Address() string {
 // Advance moves a checkpoint forward as a consumer does that knows nothing yet.
 func Advance(ctx context.Context, store records.Store, g Group, partition string, p telemetry.Position) error {
 	cs := &checkpoints{store: store, group: g}
-	_, err := cs.advance(ctx, partition, telemetry.Checkpoint{Position: p}, nil, func() error { return nil })
+	_, err := cs.advance(ctx, partition, telemetry.Checkpoint{Position: p}, nil, context.Background())
 	return err
 }
 

@@ -30,6 +30,9 @@ type hub struct {
 
 	partitions atomic.Int64 // that the hub has
 
+	asking    chan struct{} // holds something while confirm asks
+	confirmed time.Time     // when the last question that confirm got an answer to was asked; for who asks
+
 	mu   sync.Mutex
 	held map[string]*ownedPartition
 }
@@ -204,7 +207,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	case h.checkpoints.ofOtherHub(id, c):
 		p.over = true
 		if !h.plan.startsOver(id) { // it was written since, by who may know the hub that has replaced ours
-			if err := h.check(ctx); err != nil {
+			if _, err := h.check(ctx, none); err != nil {
 				return nil, err
 			}
 			p.cursor.start = Start{Earliest: true}
@@ -312,7 +315,7 @@ func (h *hub) watch(ctx context.Context) {
 		}
 
 		unanswered++
-		err := h.check(ctx)
+		_, err := h.check(ctx, every)
 		switch {
 		case err == nil:
 			unanswered = 0
@@ -328,10 +331,34 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// check asks the hub whether it still is the one that is read, and replaces it if it says twice that it is not. It
-// returns why, which is not errAnotherHub if the hub does not answer. It takes notice of new partitions and of links on
-// which nothing comes.
-func (h *hub) check(ctx context.Context) error {
+// confirm returns once the hub has said, to a question that was asked after a link was opened to it, that it is the one
+// that is read. One question serves all who wait.
+func (h *hub) confirm(ctx context.Context) error {
+	opened := time.Now()
+	select {
+	case h.asking <- struct{}{}:
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+	defer func() { <-h.asking }()
+
+	if h.confirmed.After(opened) {
+		return nil
+	}
+
+	asked := time.Now()
+	_, err := h.check(ctx, none)
+	if err == nil {
+		h.confirmed = asked
+	}
+
+	return err
+}
+
+// check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
+// not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not answer. It
+// takes notice of new partitions and of links on which nothing comes.
+func (h *hub) check(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
 	read := h.read()
 	before := map[string]int64{}
 	for id, p := range read {
@@ -340,18 +367,18 @@ func (h *hub) check(ctx context.Context) error {
 		}
 	}
 
-	wanted := func(id string) bool { return read[id] != nil }
-	state, err := h.source.query(ctx, wanted)
+	ours := func(id string) bool { return read[id] != nil && wanted(id) }
+	state, err := h.source.query(ctx, ours)
 	if err == nil && h.another(state, before) != nil {
-		state, err = h.source.queryAgain(ctx, wanted)
+		state, err = h.source.queryAgain(ctx, ours)
 	}
 	if err != nil {
-		return err
+		return hubState{}, err
 	}
 
 	if err := h.another(state, before); err != nil {
 		h.replace(err)
-		return err
+		return hubState{}, err
 	}
 
 	now := int64(len(state.partitions))
@@ -364,7 +391,7 @@ func (h *hub) check(ctx context.Context) error {
 		read[id].compare(end)
 	}
 
-	return nil
+	return state, nil
 }
 
 // another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if

@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"slices"
+	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -211,6 +213,50 @@ func TestSuspicionLastsUntilTheHubAnswers(t *testing.T) {
 		}
 		return false
 	})
+}
+
+// The same, and what comes on a link that was opened meanwhile is not taken for the former hub's: the events before it
+// would be missed, and come late once reading starts over.
+func TestNothingIsReadBeforeTheHubSaysWhichItIs(t *testing.T) {
+	t.Parallel()
+	h := newMortal(t, 1)
+	h.Publish(t, "0", "old", "older", "oldest")
+	config, _ := h.watched()
+	config.Start = eventhubs.Start{Earliest: true}
+	bodies, _ := readAndSettle(t, h.source(t, config))
+	next(t, bodies, "0:old", "0:older", "0:oldest")
+
+	texts, want := numbered(6)
+	h.replace(t, devhub.Config{Partitions: 1})
+	h.RefuseManagement(6, 500)
+	h.Publish(t, "0", texts...)
+	for _, w := range want {
+		next(t, bodies, w)
+	}
+}
+
+// A hub that answers no question is not read on a new link, which fails for that reason until it answers.
+func TestLinkWaitsForTheHubToSayWhichItIs(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 1)
+	h.Publish(t, "0", "a")
+	s := h.source(t, h.config())
+	bodies, _ := read(t, s)
+	next(t, bodies, "0:a")
+
+	h.RefuseManagement(math.MaxInt, 500)
+	h.Detach("0")
+	h.Publish(t, "0", "b")
+	eventually(t, "the reason to be said", func() bool {
+		f := s.Stats().Faults["0"]
+		return f.Err != nil && strings.Contains(f.Err.Error(), "status 500")
+	})
+	if len(bodies) > 0 {
+		t.Errorf("it has read %s", <-bodies)
+	}
+
+	h.RefuseManagement(0, 0)
+	next(t, bodies, "0:b")
 }
 
 // A checkpoint beyond the end is of another hub, whatever else it says.

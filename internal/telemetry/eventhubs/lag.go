@@ -24,7 +24,8 @@ func (s *Source) FollowLag(ctx context.Context, every time.Duration, r LagRecord
 	for {
 		err := s.recordLag(ctx, r)
 		if err != nil && ctx.Err() == nil && known && s.Stats().Reading > 0 { // else the hub's error is in Stats
-			s.log.Warn("partition lag is unknown: the hub does not report its last sequence numbers; retrying", zap.Error(err))
+			s.log.Warn("partition lag is unknown: the hub does not report its last sequence numbers; retrying",
+				zap.Error(s.explain(ctx, s.endpoint(), err)))
 		}
 
 		known = err == nil

@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,6 +23,7 @@ type hubState struct {
 func (state hubState) generation() string { return state.at.generation(state.created) }
 
 func every(string) bool { return true }
+func none(string) bool  { return false }
 
 // query asks the hub about itself and those of its partitions that are wanted, and once more if that fails: the
 // connection, which is kept between questions, may have been lost.
@@ -33,11 +35,13 @@ func (s *Source) query(ctx context.Context, wanted func(partition string) bool) 
 		}
 
 		if ctx.Err() != nil {
-			return hubState{}, fmt.Errorf("ask event hub: %w", context.Cause(ctx))
+			return hubState{}, context.Cause(ctx)
 		}
 	}
 
-	return hubState{}, s.hubFailed(err)
+	s.hubFailed(err)
+
+	return hubState{}, err
 }
 
 // queryAgain is query, some time after an answer that may have been stale: one answer proves nothing.
@@ -47,7 +51,7 @@ func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) b
 }
 
 // ask asks the hub once about itself and those of its partitions that are wanted.
-func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
+func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (state hubState, err error) {
 	opening, cancel := context.WithTimeout(ctx, cs.source.queryLimit)
 	defer cancel()
 
@@ -56,6 +60,11 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 		return hubState{}, expired(opening, err)
 	}
 	defer cs.release(c)
+	defer func() {
+		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // the connection may be lost without a word
+			c.end()
+		}
+	}()
 
 	t, err := c.config.token(opening, c.audience)
 	if err != nil {
@@ -70,7 +79,7 @@ func (cs *connections) ask(ctx context.Context, wanted func(partition string) bo
 	}
 
 	const node = "$management"
-	state := hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
+	state = hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
 	err = c.request(ctx, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) bool {
 		about, _ := answer.Value.(map[string]any)
 		state.created, _ = about["created_at"].(time.Time)

@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"context"
+	"maps"
 	"slices"
 
 	"alertworker/internal/telemetry"
@@ -59,13 +60,9 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 	}
 
 	all := make([]telemetry.PartitionStatus, 0, len(byID))
-	for _, p := range byID {
-		all = append(all, *p)
+	for _, id := range slices.SortedFunc(maps.Keys(byID), telemetry.ComparePartitions) {
+		all = append(all, *byID[id])
 	}
 
-	slices.SortFunc(
-		all,
-		func(a, b telemetry.PartitionStatus) int { return telemetry.ComparePartitions(a.Partition, b.Partition) },
-	)
 	return all, nil
 }

@@ -70,21 +70,14 @@ func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p
 
 // Last implements [telemetry.Partition].
 func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
-	state, err := p.hub.source.query(ctx, func(id string) bool { return id == p.id })
-	end, ok := state.ends[p.id]
-	if err == nil && (!ok || state.generation() != p.hub.generation) {
-		err = errAnotherHub
-	}
-
+	state, err := p.hub.check(ctx, func(id string) bool { return id == p.id })
+	end := state.ends[p.id]
 	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
 // All implements [telemetry.Partition].
 func (p *partition) All(ctx context.Context) ([]string, error) {
-	state, err := p.hub.source.query(ctx, func(string) bool { return false })
-	if err == nil && state.generation() != p.hub.generation {
-		err = errAnotherHub
-	}
+	state, err := p.hub.check(ctx, none)
 	return state.partitions, err
 }
 
@@ -143,10 +136,8 @@ func (p *partition) read(ctx context.Context) {
 
 		switch {
 		case errors.Is(err, errSurplus):
-			failures = 0
 			continue
 		case errors.Is(err, errExpired):
-			failures = 0
 			p.handOverExpired(ctx)
 			continue
 		case busy(err):
@@ -156,7 +147,7 @@ func (p *partition) read(ctx context.Context) {
 
 		p.failed(err)
 		p.hub.suspect()
-		if positionRefused(err) {
+		if positionRefused.MatchString(err.Error()) {
 			p.refuse(ctx, err)
 		}
 
@@ -197,7 +188,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		}
 	}()
 
-	if !h.member.Alive() { // any more
+	if !h.member.Holds(p.id, p.stolen) { // any more
 		return false, errOverdue
 	}
 
@@ -209,6 +200,10 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		return false, err
 	}
 	defer l.close()
+
+	if err := h.confirm(ctx); err != nil {
+		return false, err
+	}
 
 	l.fail = fail
 	p.attached(l)
@@ -325,7 +320,7 @@ func (p *partition) hasRival() bool { return time.Since(p.seen) < rivalFor }
 
 // refuse goes on to the next position, if the hub still is the one that it was.
 func (p *partition) refuse(ctx context.Context, err error) {
-	if p.hub.check(ctx) != nil {
+	if _, err := p.hub.check(ctx, none); err != nil {
 		return
 	}
 
@@ -334,12 +329,9 @@ func (p *partition) refuse(ctx context.Context, err error) {
 		"then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
 }
 
-// refusal is how a hub refuses to begin where it was asked to.
-var refusal = regexp.MustCompile(`com\.microsoft:georeplication:invalid-offset|` +
+// positionRefused is how a hub refuses to begin where it was asked to.
+var positionRefused = regexp.MustCompile(`com\.microsoft:georeplication:invalid-offset|` +
 	`(?s)com\.microsoft:argument-(error|out-of-range).*(offset|sequence|time)`)
-
-// positionRefused reports whether the hub refuses to begin where it was asked to.
-func positionRefused(err error) bool { return refusal.MatchString(err.Error()) }
 
 // attached records that a link is attached; nil that it no longer is.
 func (p *partition) attached(l *link) {
@@ -376,7 +368,7 @@ func (p *partition) failed(err error) {
 		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
 	}
 
-	_ = p.hub.source.hubFailed(err)
+	p.hub.source.hubFailed(err)
 }
 
 // untracked returns what an error of the hub says, without what is different each time.
@@ -503,8 +495,7 @@ func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 }
 
 func (p *partition) checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
-	owned := func() error { return context.Cause(p.held) }
-	if err := owned(); err != nil || c.Offset == "" {
+	if err := context.Cause(p.held); err != nil || c.Offset == "" {
 		return err
 	}
 
@@ -515,7 +506,7 @@ func (p *partition) checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 	}
 	p.mu.Unlock()
 
-	written, err := p.hub.checkpoints.advance(ctx, p.id, c, written, owned)
+	written, err := p.hub.checkpoints.advance(ctx, p.id, c, written, p.held)
 
 	p.mu.Lock()
 	p.written = written

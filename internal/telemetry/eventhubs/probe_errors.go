@@ -31,7 +31,7 @@ func taker(err error) string {
 }
 
 // noGroup reports whether the hub has no such consumer group.
-func noGroup(err error) bool { return err != nil && strings.Contains(err.Error(), "amqp:not-found") }
+func noGroup(err error) bool { return strings.Contains(err.Error(), "amqp:not-found") }
 
 // refused reports whether the hub refused the credentials, or there are none.
 func refused(err error) bool { return unauthorized(err) || noToken(err) }

@@ -32,9 +32,9 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 		h, err := s.newHub(ctx)
 		if err == nil {
 			n, log = 1, s.log.Warn
-			s.setHub(h)
+			s.hub.Store(h)
 			err = h.run(ctx, consume)
-			s.setHub(nil)
+			s.hub.Store(nil)
 		}
 
 		if ctx.Err() != nil {

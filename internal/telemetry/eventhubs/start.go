@@ -121,6 +121,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		plan:        plan,
 		checkpoints: cs,
 		suspected:   make(chan struct{}, 1),
+		asking:      make(chan struct{}, 1),
 		held:        map[string]*ownedPartition{},
 	}
 	h.partitions.Store(int64(len(state.partitions)))

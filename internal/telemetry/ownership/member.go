@@ -108,23 +108,15 @@ func New(config Config) *Member {
 }
 
 // Owned returns the set of partitions that this member owns by the last listing and by what it has
-// claimed since. Once its last heartbeat is as old as the expiry, another member may own them: see Alive.
+// claimed since. Once its last heartbeat is as old as the expiry, another member may own them: see Holds.
 func (m *Member) Owned() map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return maps.Clone(m.held)
 }
 
-// Alive reports whether the last heartbeat is younger than the expiry, so that no other member can
-// have taken what this one owns.
-func (m *Member) Alive() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return elapsed(m.alive) < m.Expiry
-}
-
-// Holds reports whether this member is alive and owns a partition by a listing that began after a
-// time, which may be zero.
+// Holds reports whether this member owns a partition by a listing that began after a time, which may be zero, and its
+// last heartbeat is younger than the expiry, so that no other member can have taken what it owns.
 func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -213,7 +205,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 			m.reported = began
 		}
 
-		m.nextBeat = began.Add(m.Interval + time.Duration(rand.Float64()*float64(m.Interval)/5))
+		m.nextBeat = began.Add(m.Interval + rand.N(m.Interval/5))
 		m.mu.Lock()
 		m.alive = began
 		m.mu.Unlock()
@@ -282,7 +274,7 @@ func (m *Member) interpret(listed Records) view {
 
 		v.expires = min(v.expires, left)
 		v.live[b.Owner] = true
-		if late := b.Age > m.Expiry/2; !b.Leaving && !late {
+		if !b.Leaving && b.Age <= m.Expiry/2 { // and is not late
 			v.sharing = append(v.sharing, b.Owner)
 		}
 	}
@@ -309,12 +301,12 @@ func (m *Member) claims(v view) (claims []Record) {
 
 		unopened, ok := m.Unopened(p)
 		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.draining.Load()
-		switch heir := next(m.Owner, v.sharing); {
+		switch {
 		case ok && unopened == 0 && r.Failures > 0:
 			r.Failures = 0
 
-		case given && heir != m.Owner:
-			r.Owner = heir
+		case given && len(v.sharing) > 1:
+			r.Owner = next(m.Owner, v.sharing)
 			r.Failures++
 			m.Logger.Warn("a partition cannot be opened: handing it to another replica",
 				zap.String("partition", p),
@@ -334,21 +326,18 @@ func (m *Member) claims(v view) (claims []Record) {
 	m.mu.Unlock()
 	for _, p := range share(m.Owner, partitions, v.records, v.sharing) {
 		r := v.records[p]
-		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: r.Version, Failures: r.Failures})
+		r.Partition = p
+		r.Owner = m.Owner
+		claims = append(claims, r)
 	}
 
 	return claims
 }
 
-// next returns the replica after me, in a circle of those that share; me if there is no other.
+// next returns the replica after me, in a circle of those that share, as I do.
 func next(me string, sharing []string) string {
-	others := slices.DeleteFunc(slices.Sorted(slices.Values(sharing)), func(o string) bool { return o == me })
-	if len(others) == 0 {
-		return me
-	}
-
-	i, _ := slices.BinarySearch(others, me)
-	return others[i%len(others)]
+	circle := slices.Sorted(slices.Values(sharing))
+	return circle[(slices.Index(circle, me)+1)%len(circle)]
 }
 
 // claim writes records, as many as there is time for, and returns how many it could.

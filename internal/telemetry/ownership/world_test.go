@@ -86,10 +86,14 @@ func (w *world) start(names ...string) {
 
 // Held returns what the replica owns, unless another one may own it.
 func (r *replica) Held() []string {
-	if !r.Alive() {
-		return nil
+	var held []string
+	for id := range r.Owned() {
+		if r.Holds(id, time.Time{}) {
+			held = append(held, id)
+		}
 	}
-	return slices.Sorted(maps.Keys(r.Owned()))
+	slices.Sort(held)
+	return held
 }
 
 // unopened says that a partition in w.broken is tried and the others are open.
