@@ -149,7 +149,11 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	for _, e := range ended {
 		key := alarmKey{e.Device, s.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
-		s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
+		next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+		if next.due != nil && e.Excluded {
+			next.due.Excluded = "a condition of the rule does not hold" // a roster does not know which
+		}
+		s.change(key, next)
 	}
 }
 

@@ -216,7 +216,8 @@ type Open struct {
 // An Ended is an Open whose device was heard after it.
 type Ended struct {
 	Open
-	At roster.Place
+	At       roster.Place
+	Excluded bool // the rule expects nothing more of the device
 }
 
 // Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices
@@ -238,8 +239,9 @@ func (w *Watch) Begin(
 	w.learnAll(open)
 
 	for _, o := range open {
-		if at, is := w.resume(o); is {
-			ended = append(ended, Ended{o, at})
+		if h, is := w.resume(o); is {
+			at := roster.Place{Sequence: h.Sequence, Time: h.Time}
+			ended = append(ended, Ended{o, at, h.Quiet == roster.Excluded})
 		}
 	}
 
@@ -319,33 +321,32 @@ func (w *Watch) learn(o Open, rule int) {
 // isHub reports whether a silence is about the whole hub.
 func (w *Watch) isHub(device string) bool { return w.hub != "" && device == w.hub }
 
-// resume goes on with a silence, unless its device was heard since, at a place.
-func (w *Watch) resume(o Open) (at roster.Place, ended bool) {
-	if at, ended = w.heardSince(o); ended {
-		return at, true
+// resume goes on with a silence, unless its device was heard since.
+func (w *Watch) resume(o Open) (h roster.Heard, ended bool) {
+	if h, ended = w.heardSince(o); ended {
+		return h, true
 	}
 
 	w.open[key{o.Rule, o.Device}] = o.Since
 
-	return roster.Place{}, false
+	return roster.Heard{}, false
 }
 
-// heardSince reports whether the roster has an event of a silence's device after what the silence is about, and where
-// that is. Of the whole hub it has none.
-func (w *Watch) heardSince(o Open) (at roster.Place, heard bool) {
+// heardSince reports whether the roster has an event of a silence's device after what the silence is about, and which.
+// Of the whole hub it has none.
+func (w *Watch) heardSince(o Open) (h roster.Heard, heard bool) {
 	if w.isHub(o.Device) {
-		return roster.Place{}, false
+		return roster.Heard{}, false
 	}
 
 	device := w.roster.Device(o.Device)
 	if device < 0 {
-		return roster.Place{}, false
+		return roster.Heard{}, false
 	}
 
-	h := w.roster.Heard(device, o.Rule)
-	at = roster.Place{Sequence: h.Sequence, Time: h.Time}
+	h = w.roster.Heard(device, o.Rule)
 
-	return at, h.Sequence > o.Since.Sequence
+	return h, h.Sequence > o.Since.Sequence
 }
 
 // Lock begins a batch of events, of which each is heard by Hear. Unlock ends it.

@@ -575,32 +575,45 @@ func TestSilenceBehindTheWatermark(t *testing.T) {
 
 // An owner that was replaced and did not know of the alarm has read the event that ended it, and its checkpoint has passed it.
 func TestSilenceEndedByAFormerOwner(t *testing.T) {
+	t.Run("heard", func(t *testing.T) { silenceEndedByAFormerOwner(t, `{"kind":"frozen"}`, "") })
+	t.Run("excluded", func(t *testing.T) {
+		silenceEndedByAFormerOwner(t, `{"kind":"chilled"}`, "a condition of the rule does not hold")
+	})
+}
+
+// silenceEndedByAFormerOwner has a frozen oven fall silent and then send a body. excluded is what the recovery says of that.
+func silenceEndedByAFormerOwner(t *testing.T, body, excluded string) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		p.generation = "a"
-		s := silence(t, nil, r)
+		s := silence(t, frozen, r)
 		s.start(p)
-		p.talk("oven", 0)
+		p.publishBody("oven", `{"kind":"frozen"}`)
 		time.Sleep(silent + time.Minute)
 		open, err := s.ledgers.Read(t.Context(), "0", 1<<20)
 		if err != nil {
 			t.Fatal(err)
 		}
 		r.set(func(context.Context, notify.Alert) error { return errBusy })
-		p.talk("oven", 0)
+		p.publishBody("oven", body)
 		time.Sleep(2 * time.Minute)
 		s.end() // the roster and the checkpoint are at 2
 		if _, err := s.ledgers.Write(t.Context(), records.Record{Name: "0", Values: open.Values, Content: open.Content, ETag: records.Any}); err != nil {
 			t.Fatal(err)
 		}
 		r.set(nil)
-		next := silence(t, nil, r)
+		next := silence(t, frozen, r)
 		next.store, next.ledgers = s.store, s.ledgers
 		next.start(p.reopen())
 		time.Sleep(2 * time.Minute)
 		next.end()
 		if got := r.notified("oven"); got != "alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
+		}
+		for _, a := range r.alerts("oven") {
+			if a.Resolved && a.Excluded != excluded {
+				t.Errorf("the recovery says %q; want %q", a.Excluded, excluded)
+			}
 		}
 	})
 }
