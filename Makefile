@@ -5,7 +5,7 @@ SHELL       := bash
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := help
 ifeq ($(MAKELEVEL),0)
-MAKEFLAGS   += --jobs=2 # what a target needs is made side by side
+MAKEFLAGS   += --jobs=3 # what a target needs is made side by side; much of it waits
 endif
 
 GO       ?= go
