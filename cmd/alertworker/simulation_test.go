@@ -5,6 +5,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
+	"io"
 	"os"
 	"strconv"
 	"sync"
@@ -17,6 +18,8 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/nettest"
 	"alertworker/internal/lab/simulation"
+	"alertworker/internal/notify/deadletter"
+	"alertworker/internal/ops/deadletters"
 )
 
 // simulated is a replica by the worker's own wiring.
@@ -24,6 +27,43 @@ func simulated(ctx context.Context, c config.Config, n simulation.Network, log *
 	ctx, stop := context.WithCancelCause(ctx)
 	defer stop(nil)
 	return runConfigured(ctx, stop, c, network{dial: n.Dial, http: n.HTTP}, &memory{}, log)
+}
+
+// replayed is `alertworker deadletters replay --all`.
+func replayed(ctx context.Context, c config.Config, n simulation.Network, log *zap.Logger) (err error) {
+	stores, err := newStores(c, network{dial: n.Dial, http: n.HTTP})
+	if err != nil {
+		return err
+	}
+	defer stores.Close()
+	to, err := openReceivers(c, stores.identity, n.HTTP, log)
+	if err != nil {
+		return err
+	}
+	for _, r := range to {
+		defer r.Close()
+	}
+	if stores.deadLetters, err = stores.openDeadLetters(ctx, c, log); err != nil {
+		return err
+	}
+	if stores.leases, err = stores.openLeases(ctx, c, log); err != nil {
+		return err
+	}
+	r := &deadletters.Replay{
+		Store:     stores.deadLetters,
+		Receivers: to,
+		Leases:    stores.leases,
+		Config:    c,
+		Rules:     c.Rules().Rules,
+		Out:       io.Discard,
+	}
+	for page, err := range stores.deadLetters.List(ctx, deadletter.Undelivered, time.Time{}) {
+		if err != nil {
+			return err
+		}
+		r.Send(ctx, page)
+	}
+	return nil
 }
 
 // hubs is how simulated hubs speak TLS.
@@ -49,7 +89,7 @@ func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulat
 	synctest.Test(t, func(t *testing.T) {
 		hubs.Do(func() { certify(t) })
 		var err error
-		if r, err = simulation.Run(p, simulated, hubs.tls, story); err != nil {
+		if r, err = simulation.Run(p, simulation.Parts{Replica: simulated, Replay: replayed}, hubs.tls, story); err != nil {
 			t.Fatal(err)
 		}
 	})

@@ -88,7 +88,7 @@ func (w *World) befalls(b *body, step Step, after bool) (f Fault, ok bool) {
 
 		return f.Replica == Any || f.Replica == b.slot
 	})
-	if i < 0 || w.slots[b.slot] != b {
+	if i < 0 || !slices.Contains(w.slots, b) {
 		w.mu.Unlock()
 		return Fault{}, false
 	}
@@ -173,6 +173,8 @@ func (w *World) disturb(f Fault, until time.Time) {
 		w.takeDown(f, until)
 	case Choke:
 		w.choke(f, until)
+	case Replay:
+		w.replayLetters()
 	default:
 		w.disturbHub(f)
 	}

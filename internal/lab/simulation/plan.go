@@ -137,6 +137,7 @@ const (
 
 	Down   Action = "down"   // a receiver answers everybody with Status
 	Choke  Action = "choke"  // a receiver takes what is about one device, and answers with Status
+	Replay Action = "replay" // an operator has all dead letters sent again
 	Detach Action = "detach" // the hub closes the links to a partition
 	Links  Action = "links"  // the hub refuses some links
 	Claims Action = "claims" // the hub refuses some tokens

@@ -39,6 +39,7 @@ func TestPlansDiffer(t *testing.T) {
 		"devices that are expected and never heard",
 		"outages of more devices than a dark partition has", "owners who do not hear that they are replaced",
 		string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
+		string(Replay),
 		string(Walks), string(Returns), string(Relapses),
 	} {
 		if has[name] == 0 {

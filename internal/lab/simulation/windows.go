@@ -1,12 +1,14 @@
 package simulation
 
 import (
+	"cmp"
 	"encoding/base64"
 	"encoding/json"
 	"net/http"
 	"strings"
 	"time"
 
+	"alertworker/internal/lab/verify"
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/notify"
 )
@@ -21,15 +23,22 @@ type window struct {
 	ended  time.Time // what it covered before somebody claimed it for a recovery, which may not have been sent
 }
 
-// A grant is a claim for an alert, as its receiver gets to know it.
+// A grant is a claim, as a receiver gets to know it.
 type grant struct {
 	receiver, id string
 	token        int64
 }
 
+// A claim is what is known of one.
+type claim struct {
+	key        string // of the window
+	isOperator bool   // that it was made for
+}
+
 // A note is what the world has to know of that of a window.
 type note struct {
 	Phase      string
+	Replica    string
 	ID         string
 	RecoveryID string
 	Notified   bool
@@ -59,14 +68,16 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
+	if step == Claim {
+		id := cmp.Or(n.RecoveryID, n.ID)
+		w.grants[grant{receiverOf(d.Key), id, d.Token}] = claim{d.Key, n.Replica == ""}
+	}
+
 	of := w.windows[d.Key]
 	switch {
 	case step == Claim && n.RecoveryID != "": // it ends with that already: the recovery may be taken
 		of.ended = of.covers
 		of.covers = time.Time{}
-
-	case step == Claim:
-		w.grants[grant{receiverOf(d.Key), n.ID, d.Token}] = d.Key
 
 	case n.Phase == "window":
 		of.token = d.Token
@@ -89,17 +100,33 @@ func receiverOf(key string) string {
 	return name
 }
 
-// covered returns before when readings are covered by a window that was recorded before the alert a was claimed, zero
+// claimOf returns the claim under which a message was sent, an empty one if that is not known.
+func (w *World) claimOf(receiver string, a notify.Alert) claim {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.grants[grant{receiver, a.ID, a.Token}]
+}
+
+// covered returns before when readings are covered by a window that was recorded before the claim for the alert a, zero
 // if there is none.
-func (w *World) covered(receiver string, a notify.Alert) time.Time {
+func (w *World) covered(c claim, a notify.Alert) time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	key, isKnown := w.grants[grant{receiver, a.ID, a.Token}]
-	of := w.windows[key]
-	if !isKnown || a.Token <= of.token {
+	of := w.windows[c.key]
+	if a.Token <= of.token {
 		return time.Time{}
 	}
 
 	return of.covers
+}
+
+// partition returns that of the event that a message is about. An alert that an operator has sent again is none about
+// the present, and no recovery follows it.
+func (c claim) partition(a notify.Alert) string {
+	if c.isOperator && !a.Resolved {
+		return verify.HTTP
+	}
+
+	return a.Partition
 }

@@ -37,10 +37,16 @@ type Network struct {
 // A Runner runs a replica, which reaches everything by n, until ctx ends and it has handed everything over.
 type Runner func(ctx context.Context, c config.Config, n Network, log *zap.Logger) error
 
+// Parts are what of the worker runs in a world.
+type Parts struct {
+	Replica Runner
+	Replay  Runner // sends all dead letters again, once
+}
+
 // A World is a hub, stores and receivers, the replicas that use them, and what goes wrong.
 type World struct {
 	plan  Plan
-	run   Runner
+	parts Parts
 	tls   *tls.Config // of hubs
 	story *Story
 	began time.Time
@@ -79,7 +85,7 @@ type World struct {
 	steps       map[Step]int            // how often each was seen
 	last        map[stream]inbox.Delivery
 	windows     map[string]window // by their keys
-	grants      map[grant]string  // the keys that were claimed
+	grants      map[grant]claim
 }
 
 // A stream is what one receiver gets about one alarm.
@@ -158,10 +164,10 @@ func (r Result) String() string {
 
 // Run makes the world of a plan in a bubble of testing/synctest, and has it happen. story may be nil.
 // Hubs that speak TLS do so by tls, whose certificates replicas must trust.
-func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
+func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 	w := &World{
 		plan:        p,
-		run:         run,
+		parts:       parts,
 		tls:         tls,
 		story:       story,
 		began:       time.Now(),
@@ -180,7 +186,7 @@ func Run(p Plan, run Runner, tls *tls.Config, story *Story) (Result, error) {
 		last:        map[stream]inbox.Delivery{},
 		gone:        map[string]bool{},
 		windows:     map[string]window{},
-		grants:      map[grant]string{},
+		grants:      map[grant]claim{},
 	}
 
 	if story != nil {
@@ -299,18 +305,38 @@ func (w *World) start(slot int) {
 	ctx, end := context.WithCancel(context.Background())
 	b := w.newBody(fmt.Sprintf("r%d-%d", slot, w.born), slot, end)
 	w.bodies[b.name], w.slots[slot] = b, b
+	w.animate(ctx, b, w.parts.Replica, func() { w.replace(b, restarts, func() {}) }) // if it has ended by itself
+}
+
+// nowhere is the place of whoever is no replica.
+const nowhere = -1
+
+// replayLetters has an operator send all dead letters again.
+func (w *World) replayLetters() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	w.born++
+	ctx, end := context.WithCancel(context.Background())
+	b := w.newBody(fmt.Sprintf("operator-%d", w.born), nowhere, end)
+	w.bodies[b.name] = b
+	w.animate(ctx, b, w.parts.Replay, func() {})
+}
+
+// animate runs a part of the worker until ctx ends, or it ends by itself, and then does something. w.mu is held.
+func (w *World) animate(ctx context.Context, b *body, run Runner, then func()) {
 	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
 	dial := func(ctx context.Context, _, to string) (net.Conn, error) { return w.dial(ctx, b, to) }
 	n := Network{Dial: dial, HTTP: b}
 	w.say("world", "start %s", b.name)
 	go func() {
 		defer close(b.done)
-		defer end()
-		if err := w.run(ctx, c, n, w.story.logger(b)); err != nil && b.alive() {
+		defer b.end()
+		if err := run(ctx, c, n, w.story.logger(b)); err != nil && b.alive() {
 			w.say(b.name, "ended: %v", err)
 		}
 
-		w.replace(b, restarts, func() {}) // if it has ended by itself
+		then()
 	}()
 }
 
@@ -539,6 +565,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		w.say(name, "%s %s level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
 			a.Rule, a.About(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
 		at := d.At.Add(w.plan.Ahead)
+		claim := w.claimOf(name, a)
 		log := w.verified
 		if a.Rule == added {
 			log = w.spaced
@@ -566,10 +593,10 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Excluded:  a.Excluded != "",
 			Unheard:   a.Silent > 0 && a.LastHeard.IsZero(),
 			Refused:   d.Refused,
-			Partition: a.Partition,
+			Partition: claim.partition(a),
 			Sequence:  w.number(a),
 			Settled:   w.settledLongAgo(a.Partition),
-			Covered:   w.covered(name, a),
+			Covered:   w.covered(claim, a),
 		})
 
 		w.mu.Lock()
