@@ -2,10 +2,10 @@ package silence
 
 import (
 	"slices"
-	"strings"
 	"time"
 
 	"alertworker/internal/roster"
+	"alertworker/internal/telemetry"
 )
 
 // What is told of the whole hub. An outage before it makes several partitions dark, at several moments. That is one
@@ -100,7 +100,7 @@ func (w *Watch) gather(rule int, now time.Time, dark []roster.DarkPartition, all
 		return
 	}
 
-	slices.SortFunc(dark, func(a, b roster.DarkPartition) int { return strings.Compare(a.ID, b.ID) })
+	slices.SortFunc(dark, func(a, b roster.DarkPartition) int { return telemetry.ComparePartitions(a.ID, b.ID) })
 	first := dark[0].Since
 	deadline := dark[0].Deadline
 	outage := &Outage{Of: all}

@@ -701,6 +701,20 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
+// Partitions of an outage are in the order of their numbers, however rosters are listed.
+func TestPartitionsOfAnOutageAreInOrder(t *testing.T) {
+	b := newBench(t)
+	var dark []roster.DarkPartition
+	for _, id := range []string{"0", "1", "10", "11", "2"} {
+		dark = append(dark, roster.DarkPartition{ID: id, Dark: roster.Dark{Devices: 1}})
+	}
+	b.TellOfHub(time.Now(), silence.Partitions{All: 5, Dark: map[string][]roster.DarkPartition{"offline": dark}})
+	want := []string{"0", "1", "2", "10", "11"}
+	if got := b.fell[whole].Outage.Partitions; !slices.Equal(got, want) {
+		t.Errorf("it names %v; want %v", got, want)
+	}
+}
+
 // A next owner goes on with the roster and the alarms of the ledger.
 func TestBegin(t *testing.T) {
 	const s = time.Second

@@ -176,12 +176,8 @@ func (w *windows) share(value, device string) {
 	of := *m
 	s.mu.Unlock()
 	s, tag = w.lockSum(sum([16]byte(shared[:]), device))
-	m = s.find(tag)
-	counted := m != nil && m.suppressed == of.suppressed&^maxCount
-	if m == nil {
-		m = s.take(w.now(), tag)
-	}
-
+	m = s.take(w.now(), tag)
+	counted := m != nil && !m.isNew() && m.suppressed == of.suppressed&^maxCount
 	if m != nil {
 		m.wall = of.wall
 		m.mono = of.mono
@@ -210,11 +206,9 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 	now, at := w.at(t), w.at(end)
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
-	m := s.find(tag)
+	m := s.take(now, tag)
 	if m == nil {
-		if m = s.take(now, tag); m == nil {
-			return
-		}
+		return
 	}
 
 	m.wall, m.mono = at.wall, at.mono
@@ -227,9 +221,13 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 	}
 }
 
-// take returns a slot for tag, which no slot has. If there is no more room that is the
+// take returns the slot with tag, or else a new one. If there is no more room that is the
 // slot, of some from home on, whose window ends first; nil if none is there.
 func (s *shard) take(now instant, tag [3]uint32) *window {
+	if m := s.find(tag); m != nil {
+		return m
+	}
+
 	if s.full() && len(s.slots) < maxSlots {
 		s.grow(now)
 	}
@@ -251,6 +249,9 @@ func (s *shard) take(now instant, tag [3]uint32) *window {
 
 	return first
 }
+
+// isNew reports whether nothing was set since take gave m a slot.
+func (m *window) isNew() bool { return m.wall == 0 }
 
 // place puts m, which no slot has, where it belongs.
 func (s *shard) place(m window) *window {
@@ -341,11 +342,12 @@ func (w *windows) add(device string, n int64) {
 	now := w.now()
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
-	m := s.find(tag)
+	m := s.take(now, tag)
 	if m == nil {
-		if m = s.take(now, tag); m == nil {
-			return
-		}
+		return
+	}
+
+	if m.isNew() {
 		m.wall, m.mono = now.wall, now.mono
 	}
 
