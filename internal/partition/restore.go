@@ -74,10 +74,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	}
 
 	if k.Phase == rules.Open && l.rule.Repeat > 0 {
-		if k.log != reg.logName { // numbers are not compared with those of another log: nothing here has told of it yet
-			k.log, k.sequence = reg.logName, reg.begun.Sequence+1
-		}
-		k = k.opened(k.log, k.sequence)
+		k = reg.reopened(k)
 		was.sending = k.sending
 	}
 
@@ -87,6 +84,20 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	if k != was {
 		reg.alarms.history.edited = true
 	}
+}
+
+// reopened returns k, an alarm of the ledger that is open, as the reading that it names has opened it. Numbers are not
+// compared with those of another log: nothing that will be read has told of it yet.
+func (reg *register) reopened(k alarm) alarm {
+	if k.log != reg.logName {
+		k.log = reg.logName
+		k.sequence = 0
+		if reg.begun.Offset != "" {
+			k.sequence = reg.begun.Sequence + 1
+		}
+	}
+
+	return k.opened(k.log, k.sequence)
 }
 
 // remembered returns an alarm as the ledger has it, without the notice that is due.
