@@ -96,10 +96,10 @@ func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulat
 	return r
 }
 
-// TestSimulation has worlds happen, each from a seed, until the promise is broken. In the environment, FROM is the first
-// seed and SEEDS their number; PLAN is a plan in JSON that happens instead, LENGTH the most that each takes, STORY=-
-// prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise. With BUSY=1 worlds are
-// alike and busy, by which their speed is measured.
+// TestSimulation has worlds happen, each from a seed, until the promise is broken. In the environment, FROM is the
+// first seed and SEEDS their number; PLAN is a plan in JSON that happens instead, LENGTH the most that each takes,
+// STORY=- prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise. With BUSY=1
+// worlds are alike and busy, by which their speed is measured.
 func TestSimulation(t *testing.T) {
 	seeds := uint64(3)
 	if testing.Short() {
