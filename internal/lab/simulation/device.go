@@ -182,7 +182,7 @@ func (s *source) turn(now time.Time, m *sample, window time.Duration) {
 	hotFor, coolFor := within(0.02, 0.1), within(0.1, 0.8)
 	if s.Kind == Relapses {
 		hotFor = window - 500*time.Millisecond - time.Duration(s.rng.Int64N(int64(4*time.Second)))
-		coolFor = 300*time.Millisecond + time.Duration(s.rng.Int64N(int64(3*time.Second)))
+		coolFor = 300*time.Millisecond + time.Duration(s.rng.Int64N(int64(8*time.Second)))
 	}
 
 	m.temperature = cool

@@ -112,7 +112,7 @@ func (w *World) begin(f Fault, b *body) {
 	w.say("FAULT", "%v of %s%s", f, b.nameOr("world"), f.moment())
 	w.mu.Lock()
 	w.faults++
-	w.spans = append(w.spans, span{now, until.Add(w.plan.after(f))})
+	w.spans = append(w.spans, span{now, until.Add(w.plan.after(f)), f.delaysClaims()})
 	w.mu.Unlock()
 	if f.befallsReplica() {
 		w.strike(b, f, until)
@@ -139,6 +139,18 @@ func (f Fault) moment() string {
 	}
 
 	return " before " + string(f.Step)
+}
+
+// delaysClaims reports whether all that f does is that claims take longer.
+func (f Fault) delaysClaims() bool {
+	switch f.Do {
+	case Slow:
+		return !slices.ContainsFunc(f.Services, func(s Service) bool { return s != Windows && s != Items })
+	case Late:
+		return f.Step == Ask || f.Step == Claim
+	}
+
+	return false
 }
 
 // befallsReplica reports whether f befalls a replica, and not what all of them use.

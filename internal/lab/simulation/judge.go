@@ -311,6 +311,7 @@ func (w *World) rules(until time.Time) verify.Rules {
 
 		UnderWay: underWay + max(0, w.plan.Ahead), // events seem to be younger by the clock of replicas
 		Distinct: true,
+		Calm:     w.isCalm,
 	}
 
 	if w.isReplaced() {
@@ -341,6 +342,26 @@ func (w *World) inDoubt(at time.Time) bool {
 
 	return slices.ContainsFunc(w.spans, func(s span) bool {
 		return !s.from.After(at.Add(claimFor)) && !s.to.Before(at)
+	})
+}
+
+// settlesIn is how long a fault may keep replicas from reading events after it, as long as partitions move.
+const settlesIn = time.Minute
+
+// isCalm reports whether from one time to another no fault kept replicas from reading events, or from sending what they
+// had a claim for.
+func (w *World) isCalm(from, to time.Time) bool {
+	from = from.Add(-w.plan.Ahead - settlesIn)
+	to = to.Add(-w.plan.Ahead)
+	if from.Before(w.began) { // replicas share the partitions first
+		return false
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return !slices.ContainsFunc(w.spans, func(s span) bool {
+		return !s.delaysClaims && s.from.Before(to) && s.to.After(from)
 	})
 }
 

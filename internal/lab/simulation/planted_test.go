@@ -302,7 +302,9 @@ var bugs = []bug{
 	},
 	{
 		"a recovery comes twice", "internal/throttle/decide.go",
-		"	recovered := at.upTo(n.Recovered)\n", "	recovered := at.upTo(n.Recovered) && !PLANTED\n",
+		"	recovered := at.upTo(n.Recovered)\n",
+		"	recovered := at.upTo(n.Recovered)\n	if recovered && !held && PLANTED {\n		d.Outcome = Sent\n" +
+			"		d.claim = n.claimRecovery(r, record)\n		d.claim.RecoveryID += \"/again\"\n		return\n	}\n",
 	},
 	{
 		"gates share their memory of windows", "internal/throttle/recent/windows.go",

@@ -8,7 +8,7 @@ import (
 	"alertworker/internal/config"
 )
 
-// try gives most plans a scene: faults that seldom meet by chance. In some nothing else is wrong: bounds are short then.
+// try gives most plans a scene: faults that seldom meet by chance. In some nothing else is wrong, so bounds are short.
 func (p *Plan) try(rng *rand.Rand) {
 	scenes := []func(rng *rand.Rand){
 		func(*rand.Rand) {},
@@ -103,13 +103,18 @@ func (p *Plan) relapse(rng *rand.Rand) {
 		}
 	}
 
-	p.happen(rng, 20*time.Second,
-		Fault{Do: Slow, Services: atWindows},
-		Fault{Do: Slow, Services: atWindows},
-		Fault{Do: Late, Step: Ask},
-		Fault{Do: Late, Step: Claim},
-		Fault{Do: Stop},
-	)
+	slow := []Fault{
+		{Do: Slow, Services: atWindows},
+		{Do: Slow, Services: atWindows},
+		{Do: Late, Step: Ask},
+		{Do: Late, Step: Claim},
+	}
+
+	if rng.IntN(2) == 0 { // else nobody is kept from seeing that the device is hot again
+		slow = append(slow, Fault{Do: Stop})
+	}
+
+	p.happen(rng, 20*time.Second, slow...)
 }
 
 // relay has partitions go from one replica to another again and again, while recoveries wait for windows to end, and
@@ -165,7 +170,7 @@ func (p *Plan) unanswered(rng *rand.Rand) {
 	)
 }
 
-// hush has devices fall silent, and be heard again by a hub that sends nothing for a while, when receivers take nothing.
+// hush has devices fall silent, and be heard again by a hub that sends nothing for a while, as receivers take nothing.
 func (p *Plan) hush(rng *rand.Rand) {
 	p.Silent = 45 * time.Second
 	p.Length = max(p.Length, 5*time.Minute)

@@ -42,6 +42,7 @@ type note struct {
 	ID         string
 	RecoveryID string
 	Notified   bool
+	Proof      int64 // how long after its claim a record covers anything, in ms
 }
 
 // leaseOf returns the record of a window that a request writes, one without a key if it writes none.
@@ -80,8 +81,7 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 		of.covers = time.Time{}
 
 	case n.Phase == "window":
-		of.token = d.Token
-		of.covers = w.now().Add(time.Duration(d.HoldSec*float64(time.Second)) - rounds)
+		of.record(d, n, w.now())
 
 	case step == GiveBack && n.Notified && n.RecoveryID == "" && !of.ended.IsZero(): // it certainly was not
 		of.covers = of.ended
@@ -89,6 +89,20 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 	}
 
 	w.windows[d.Key] = of
+}
+
+// record notes that a window was recorded. Who is late must not make it shorter.
+func (of *window) record(d caslease.Document, n note, now time.Time) {
+	until := now.Add(time.Duration(d.HoldSec * float64(time.Second)))
+	if proves := d.Claimed.Add(time.Duration(n.Proof) * time.Millisecond); proves.Before(until) {
+		until = proves
+	}
+
+	if until = until.Add(-rounds); until.After(of.covers) {
+		of.covers = until
+	}
+
+	of.token = max(of.token, d.Token)
 }
 
 // receiverOf returns the name of the receiver in a window's key, which is before the device and may be followed by the

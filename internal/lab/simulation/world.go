@@ -92,7 +92,10 @@ type World struct {
 type stream struct{ receiver, about, rule, level string }
 
 // A span is a time in which something is wrong.
-type span struct{ from, to time.Time }
+type span struct {
+	from, to     time.Time
+	delaysClaims bool // no more
+}
 
 // Domain is what the names of all hubs that speak TLS end with.
 const Domain = ".simulated.example"

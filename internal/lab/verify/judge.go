@@ -424,9 +424,26 @@ func (j *judge) aboutEnd(d Delivery) {
 		j.wrong(d, "the rule sends none")
 	case d.Excluded != excluded:
 		j.wrong(d, "a condition excludes its reading: %v, and it says: %v", excluded, d.Excluded)
+	case j.reopenedBefore(i, d):
+		j.wrong(d, "the alarm had opened again, and nothing kept anybody from noticing")
 	case j.reopened(i, d.Settled):
 		j.wrong(d, "the alarm had opened again, and all before %d had been settled long before", d.Settled)
 	}
+}
+
+// atOnce is the most that what is due, or not any more, takes while nothing is wrong.
+const atOnce = time.Second
+
+// reopenedBefore reports whether an event after event i, of which the recovery d is, needed an alert, and so long before
+// d came, in calm, that the sender must have known it.
+func (j *judge) reopenedBefore(i int, d Delivery) bool {
+	if j.Rules.Calm == nil {
+		return false
+	}
+
+	return slices.ContainsFunc(j.events[i+1:], func(e event) bool {
+		return e.needsAlert && d.At.Sub(e.At) > atOnce && j.Rules.Calm(e.At, d.At)
+	})
 }
 
 // reopened reports whether an event after event i needed an alert, and was settled.

@@ -71,6 +71,9 @@ type Rules struct {
 	InDoubt func(time.Time) bool
 	// a message comes at most so long after its sender has last asked whether it is due; zero: within Bound
 	UnderWay time.Duration
+	// reports whether from one time to another nothing kept a replica from reading events and from sending what is due;
+	// nil: that is not known
+	Calm     func(from, to time.Time) bool
 	Distinct bool // messages about different alarms have different ids
 }
 
