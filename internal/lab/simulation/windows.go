@@ -91,18 +91,19 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 	w.windows[d.Key] = of
 }
 
-// record notes that a window was recorded. Who is late must not make it shorter.
+// record notes that a window was recorded, for the first time or more exactly. Whose claim is over must not.
 func (of *window) record(d caslease.Document, n note, now time.Time) {
+	if d.Token < of.token {
+		return
+	}
+
 	until := now.Add(time.Duration(d.HoldSec * float64(time.Second)))
 	if proves := d.Claimed.Add(time.Duration(n.Proof) * time.Millisecond); proves.Before(until) {
 		until = proves
 	}
 
-	if until = until.Add(-rounds); until.After(of.covers) {
-		of.covers = until
-	}
-
-	of.token = max(of.token, d.Token)
+	of.token = d.Token
+	of.covers = until.Add(-rounds)
 }
 
 // receiverOf returns the name of the receiver in a window's key, which is before the device and may be followed by the
