@@ -74,10 +74,6 @@ var atWindows = []Service{Windows, Items}
 func (p *Plan) overdue(rng *rand.Rand) {
 	p.crowd(rng)
 	p.Faults = nil
-	for replica := range p.Replicas {
-		p.Faults = append(p.Faults, Fault{At: 0, Replica: replica, Do: Slow, For: p.Length, Services: atWindows})
-	}
-
 	for at := 20 * time.Second; at < p.Length; at += p.Window + exponential(rng, 10*time.Second) {
 		p.Faults = append(p.Faults, Fault{
 			At:       at,
@@ -85,7 +81,7 @@ func (p *Plan) overdue(rng *rand.Rand) {
 			After:    true,
 			Replica:  Any,
 			Do:       Away,
-			For:      p.Window - time.Duration(rng.Int64N(int64(2*time.Second))),
+			For:      p.Window - 500*time.Millisecond - time.Duration(rng.Int64N(int64(2*time.Second))),
 			Services: atWindows,
 		})
 	}
