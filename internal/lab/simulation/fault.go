@@ -327,10 +327,6 @@ func (w *World) hold() bool {
 	held := slices.Clone(w.held)
 	over := !time.Now().Before(w.holdUntil)
 	w.mu.Unlock()
-	if w.misleads() {
-		return true
-	}
-
 	if len(held) == 0 {
 		return false
 	}

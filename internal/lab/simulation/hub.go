@@ -128,8 +128,8 @@ func (w *World) recreate(failsOver bool) {
 	}
 }
 
-// forget notes what checkpoints call the hub that is gone. Who has not noticed reads on in the next one, where the last
-// one ended, and writes checkpoints that count for nothing: they have the name of the hub that is gone.
+// forget notes what checkpoints call the hub that is gone. Who has not noticed may still write such checkpoints, which
+// count for nothing.
 func (w *World) forget() {
 	for p := range w.plan.Partitions {
 		for _, name := range w.records("/checkpoint/", p) {
@@ -275,33 +275,6 @@ func (w *World) doneWith(partition int) int64 {
 	}
 
 	return min(settled, w.heardUpTo(partition))
-}
-
-// misleads reports whether devices have to wait because the next one's message may be where somebody would read on who
-// has not noticed yet that the hub was recreated. He would miss what is before it until he notices.
-func (w *World) misleads() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	n := len(w.generations) - 1
-	if n == 0 {
-		return false
-	}
-
-	present := w.generations[n]
-	if w.now().Sub(present.from) > notices {
-		return false
-	}
-
-	for p, read := range present.read {
-		before := len(w.generations[n-1].read[p])
-		isNear := len(read)+len(w.plan.Devices) >= before
-		if before > 0 && isNear {
-			return true
-		}
-	}
-
-	return false
 }
 
 // allDone reports whether nobody has to read anything of the hub again.
