@@ -72,3 +72,32 @@ func TestEarly(t *testing.T) {
 		}
 	}
 }
+
+// A recovery does not come after its alarm has opened again, if nothing kept its sender from knowing that.
+func TestCalm(t *testing.T) {
+	rule := verify.Rule{Name: "temperature", Resolved: true, Levels: []verify.Level{{Limit: 30, Clear: 30}}}
+	log := []any{reading(1, 31), alerted(1, 1, 1), reading(2, 20), reading(9, 31), recovered(2, 2, 12), alerted(9, 3, 12.5)}
+	always := func(time.Time, time.Time) bool { return true }
+	for name, test := range map[string]struct {
+		log   []any
+		calm  func(from, to time.Time) bool
+		wrong int
+	}{
+		"in calm":       {log, always, 1},
+		"in a storm":    {log, func(time.Time, time.Time) bool { return false }, 0},
+		"it is unknown": {log, nil, 0},
+		"at the same moment": {
+			[]any{reading(1, 31), alerted(1, 1, 1), reading(2, 20), reading(11.5, 31), recovered(2, 2, 12), alerted(11.5, 3, 12.5)},
+			always, 0,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			strict := rules
+			strict.Calm = test.calm
+			report := recordTo(verify.NewLog(rule), test.log).Check(strict)
+			if len(report.Wrong) != test.wrong {
+				t.Errorf("%d are wrong, not %d: %v", len(report.Wrong), test.wrong, report.Wrong)
+			}
+		})
+	}
+}
