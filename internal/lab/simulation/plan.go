@@ -235,10 +235,7 @@ func NewPlan(seed uint64) Plan {
 		p.Silent = 0
 	}
 
-	if p.Store == config.StoreBlobLease {
-		p.Window = max(p.Window, 20*time.Second) // such a lease lasts 15 s at least
-	}
-
+	p.Window = max(p.Window, p.shortestWindow())
 	p.Devices = devices(rng, p)
 	p.extend(rand.New(rand.NewPCG(seed, 4)))
 	p.Faults = faults(rng, p)
@@ -255,6 +252,15 @@ func NewPlan(seed uint64) Plan {
 	}
 
 	return p
+}
+
+// shortestWindow returns the shortest window that the store can have.
+func (p Plan) shortestWindow() time.Duration {
+	if p.Store == config.StoreBlobLease { // such a lease lasts 15 s at least
+		return 20 * time.Second
+	}
+
+	return minWindow
 }
 
 // one returns any of some values.

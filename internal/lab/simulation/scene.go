@@ -4,8 +4,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
-
-	"alertworker/internal/config"
 )
 
 // try gives most plans a scene: faults that seldom meet by chance. In some nothing else is wrong, so bounds are short.
@@ -91,7 +89,7 @@ func (p *Plan) overdue(rng *rand.Rand) {
 func (p *Plan) relapse(rng *rand.Rand) {
 	p.part(rng)
 	p.Parts = false
-	p.Window = one(rng, minWindow, 20*time.Second, 30*time.Second)
+	p.Window = one(rng, p.shortestWindow(), 20*time.Second, 30*time.Second)
 	for i := range p.Devices {
 		p.Devices[i].Period = one(rng, time.Second, 4*time.Second)
 		if rng.IntN(4) > 0 {
@@ -146,16 +144,12 @@ func (p *Plan) unanswered(rng *rand.Rand) {
 	p.Resolved = true
 	p.For = 0
 	p.ClearFor = 0
-	p.Window = minWindow
+	p.Window = p.shortestWindow()
 	p.Balance = 6 * time.Second
 	for i := range p.Devices {
 		d := &p.Devices[i]
 		d.Kind = one(rng, Spikes, Tells)
 		d.Period = one(rng, time.Second, 2*time.Second, 4*time.Second)
-	}
-
-	if p.Store == config.StoreBlobLease {
-		p.Store = config.StoreBlob // a window of such a lease is longer
 	}
 
 	p.happen(rng, 30*time.Second,
