@@ -440,8 +440,8 @@ func (p Plan) after(f Fault) time.Duration {
 	case Half: // until somebody asks why nothing comes
 		return halfOpen
 
-	case Mute: // until the hub, asked once a minute, was found to be ahead for two of them
-		return time.Minute
+	case Mute: // the hub is asked once a minute, until it was ahead for two of them: up to three, settlesIn among them
+		return 2 * time.Minute
 	}
 	return 0
 }

@@ -80,6 +80,9 @@ func (w *World) windowWritten(step Step, d caslease.Document) {
 		of.ended = of.covers
 		of.covers = time.Time{}
 
+	case step == Claim: // the recovery before it, if there was one, may have been taken
+		of.ended = time.Time{}
+
 	case n.Phase == "window":
 		of.record(d, n, w.now())
 
