@@ -204,12 +204,14 @@ func (j *judge) endAt(sequence int64) (found int) {
 // aboutSilence checks that no silence was false: nothing came until the deadline, and nothing later but what is
 // younger than a proof may be. An event may be named that was not the last one, if the deadline began anew after it.
 func (j *judge) aboutSilence(deliveries []Delivery) {
-	whole := j.device == hubName
+	if j.device == hubName {
+		j.aboutHub(deliveries)
+		return
+	}
+
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
 		switch {
-		case whole:
-			j.aboutHub(d)
 		case d.Recovery:
 			j.aboutHeard(d)
 		case d.Unheard:
@@ -219,18 +221,25 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		}
 	}
 
-	if !whole {
-		j.aboutLateSilence()
+	j.aboutLateSilence()
+}
+
+// aboutHub checks the messages about partitions that are dark.
+func (j *judge) aboutHub(deliveries []Delivery) {
+	var last Delivery // the alert before
+	for _, d := range deliveries {
+		if d.Recovery {
+			j.aboutLight(d, last)
+			continue
+		}
+
+		j.aboutDark(d)
+		last = d
 	}
 }
 
-// aboutHub checks one message about partitions that are dark.
-func (j *judge) aboutHub(d Delivery) {
-	if d.Recovery {
-		j.aboutLight(d)
-		return
-	}
-
+// aboutDark checks one alert about partitions that are dark.
+func (j *judge) aboutDark(d Delivery) {
 	if len(d.Dark) == 0 {
 		j.wrong(d, "it names no partition")
 	}
@@ -243,8 +252,17 @@ func (j *judge) aboutHub(d Delivery) {
 	}
 }
 
-// aboutLight checks one message that no partition is dark any more: none had been for so long that this must be known.
-func (j *judge) aboutLight(d Delivery) {
+// aboutLight checks one message that no partition is dark any more: none had been for so long that this must be known,
+// nor since the alert before, which says that it is.
+func (j *judge) aboutLight(d, alert Delivery) {
+	for _, partition := range alert.Dark {
+		f := j.fleets[alarm{wholeNames + partition, j.rule, j.level}]
+		if f.isDark(alert.Deadline, d.At) {
+			j.wrong(d, "hardly any device of partition %s was heard since %s", partition, clock(alert.Deadline))
+			return
+		}
+	}
+
 	known := d.At.Add(-2*j.by.Silent - j.bound)
 	for of, f := range j.fleets {
 		if of.rule == j.rule && f.restarts() && f.isDark(known, d.At) {

@@ -305,7 +305,7 @@ func TestDarkPartition(t *testing.T) {
 				log.Delivered(d)
 			}
 			if tt.whole {
-				d := silent(59.5, 79.5, 1, 84)
+				d := silent(58, 78, 1, 84)
 				d.Device, d.Dark = "hub/telemetry", []string{"0"}
 				log.Delivered(d)
 			}
@@ -313,6 +313,16 @@ func TestDarkPartition(t *testing.T) {
 			r.Proof, r.Until = 10*time.Second, at(200)
 			if got := log.Check(r); got.OK() != tt.ok {
 				t.Errorf("lost %d, too close %d, stale %d, wrong %v", len(got.Lost), len(got.TooClose), len(got.Stale), got.Wrong)
+			}
+			if !tt.whole || !tt.ok {
+				return
+			}
+
+			over := silent(58, 78, 2, 95)
+			over.Device, over.ID, over.Recovery = "hub/telemetry", "over", true
+			log.Delivered(over)
+			if got := log.Check(r); len(got.Wrong) == 0 {
+				t.Error("it may be said to be over while it lasts")
 			}
 		})
 	}
