@@ -95,7 +95,7 @@ const arrows = `
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/nettest
 	internal/lab/process
-	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
+	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
 	internal/lab/simulator  internal/backoff internal/lab/* internal/lab/devhub/devices internal/notify internal/humanize
 	internal/lab/verify
 
