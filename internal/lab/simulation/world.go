@@ -483,7 +483,7 @@ func (w *World) settled() bool {
 	w.mu.Lock()
 	vacant := slices.Contains(w.slots, nil)
 	w.mu.Unlock()
-	return !vacant && w.missing().Settled()
+	return !vacant && w.missing().Settled() && len(w.unshown(w.now())) == 0
 }
 
 // missing looks for what should have come by now, however late.
