@@ -20,8 +20,8 @@ type File struct {
 	etag  string // of what is replaced next; empty if there is none
 }
 
-// Read returns the roster, nil if there is none, or none that can be understood: why. now is the store's clock. An
-// error says that it is not known.
+// Read returns the roster, nil if there is none, or none that can be understood: why. It was read before the time now,
+// by the store's clock. An error says that it is not known.
 func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err error) {
 	there, err := f.Store.Read(ctx, f.Name, maxBytes)
 	if err != nil && !errors.Is(err, records.ErrNotFound) {
@@ -29,15 +29,16 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 	}
 
 	f.etag = there.ETag
+	now = there.Now.Add(records.Resolution)
 	if there.ETag == "" {
-		return nil, there.Now, nil, nil
+		return nil, now, nil, nil
 	}
 
 	if r, why = Decode(there.Content); why != nil {
 		why = fmt.Errorf("read roster %s: %w", f.Name, why)
 	}
 
-	return r, there.Now, why, nil
+	return r, now, why, nil
 }
 
 // darkValue is in the record of a roster that has a Dark, so that one listing finds it.

@@ -9,6 +9,7 @@ import (
 	"math"
 	"runtime"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"pgregory.net/rapid"
@@ -382,6 +383,17 @@ func TestFile(t *testing.T) {
 	if r, _, why, err := b.Read(ctx); r != nil || why == nil || err != nil {
 		t.Errorf("of garbage: %v, %v, %v", r, why, err)
 	}
+}
+
+// A store rounds its time down. Deadlines that begin then would be up to a second early.
+func TestReadBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(records.Resolution - time.Millisecond)
+		f := &roster.File{Store: &records.Memory{}, Name: "roster/0"}
+		if _, before, _, err := f.Read(t.Context()); err != nil || before.Before(time.Now()) {
+			t.Errorf("read before %v, it says: %v (%v)", time.Now(), before, err)
+		}
+	})
 }
 
 // fleet returns a roster of devices with UUIDs for names, or names that count up.

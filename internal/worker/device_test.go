@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -298,6 +299,7 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		s.config.Decoder = decoder
 		s.start(p)
 		defer s.end()
+		time.Sleep(records.Resolution) // a roster may have begun so much later
 		at := time.Now().UTC()
 		p.publishOf("first", "berlin", hot)
 		p.publishOf("second", "berlin", hot)

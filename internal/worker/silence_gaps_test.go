@@ -7,6 +7,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/records"
 	"alertworker/internal/rules"
 )
 
@@ -16,6 +17,7 @@ func TestSilenceOnACompactedHub(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := silence(t, nil, r)
 		s.start(p)
+		time.Sleep(records.Resolution) // a roster may have begun so much later
 		p.publishBody("oven", "{}")
 		heard := time.Now()
 		for range 60 {
