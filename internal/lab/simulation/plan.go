@@ -440,7 +440,7 @@ func (p Plan) after(f Fault) time.Duration {
 	case Half: // until somebody asks why nothing comes
 		return halfOpen
 
-	case Mute: // the hub is asked once a minute, until it was ahead for two of them: up to three, settlesIn among them
+	case Mute: // until the hub, asked once a minute, was found to be ahead for two of them, and the link is open again
 		return 2 * time.Minute
 	}
 	return 0
