@@ -124,6 +124,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 
 	if head.More != nil {
 		a.Shown = head.More.Shown
+		a.Damaged = head.More.Damaged
 	}
 
 	if d.Shared { // then Suppressed are devices

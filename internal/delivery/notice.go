@@ -97,9 +97,11 @@ func (a *Alarm) wait(receiver int, due time.Time) {
 
 // More is what few readings have.
 type More struct {
-	Shown  notify.Shown
-	Device string // that has sent the reading, if its notice is about what devices share
-	Alarm  *Alarm // that is open; nil unless its topic has a Repeat
+	Shown notify.Shown
+	// the reading is from a message that is damaged
+	Damaged bool
+	Device  string // that has sent the reading, if its notice is about what devices share
+	Alarm   *Alarm // that is open; nil unless its topic has a Repeat
 	*Arrival
 }
 

@@ -46,6 +46,8 @@ type Alert struct {
 	Unit    string `json:"unit,omitempty"`
 	Runbook string `json:"runbook,omitempty"`    // a URL that says what to do; empty if there is none
 	Shown   Shown  `json:"properties,omitempty"` // application properties that people see
+	// the message is damaged, and what could be read of it may not be what was measured
+	Damaged bool `json:"damaged,omitempty"`
 	// where in the message the reading is: the rule's field; empty for DefaultRule
 	Field       string  `json:"field,omitempty"`
 	Temperature float64 `json:"-"` // the reading, whatever it measures

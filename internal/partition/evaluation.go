@@ -32,7 +32,9 @@ func (reg *register) evaluate(
 		base, has := r.base(e, found)
 		excluded := r.Excludes(found, r.reads.Only, e.Properties)
 
+		v.damaged = f.Damaged
 		switch {
+		case excluded != nil && f.Damaged: // it ends nothing
 		case excluded != nil:
 			v.exclude(r, excluded, f.Value)
 		case has == rules.OverrideUsed:
@@ -161,6 +163,11 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 	}
 
 	was := v.alarms.byKey[alarmKey{v.event.Device, l}]
+	if v.damaged && !p.breaching { // it may alert, and never calms
+		p.open = was.Phase == rules.Open
+		return p
+	}
+
 	p.outdated = was.Outdates(v.at)
 	p.exposed = was.exposed
 	p.open, p.turned = v.step(l, rd)

@@ -14,6 +14,7 @@ type examination struct {
 	event     *telemetry.Event
 	at        rules.Moment
 	dated     rules.DeviceTime // of at
+	damaged   bool             // the event's body is: see telemetry.Found
 }
 
 func (ev *Evaluator) examine(e *telemetry.Event) examination {
@@ -92,7 +93,7 @@ func (x *examination) key(l *level) delivery.Key {
 // more returns the event's properties that messages show, and the device if devices share these; nil if that is
 // nothing.
 func (x *examination) more(t *delivery.Topic) *delivery.More {
-	var m delivery.More
+	m := delivery.More{Damaged: x.damaged}
 	for _, name := range x.evaluator.Rules.Show {
 		if text := x.property(name); text != "" {
 			m.Shown = m.Shown.With(name, text)
@@ -177,6 +178,7 @@ func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts
 			}
 
 			over = true
+			x.damaged = f.Damaged
 			l.stats.Over.Add(1)
 			if !inhibited && !x.silenced(l, time.Time{}) {
 				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))

@@ -120,9 +120,9 @@ func (s *Seen) add(
 	o := s.place(hash)
 	o.at = now
 	switch {
-	case reason == telemetry.ReasonOK && len(found) == 0: // no rule reads anything
+	case reason.HasReading() && len(found) == 0: // no rule reads anything
 
-	case reason == telemetry.ReasonOK:
+	case reason.HasReading():
 		o.enqueued = e.Enqueued.UnixMicro()
 		o.sequence = e.Sequence
 		o.read = true

@@ -58,7 +58,7 @@ func (r *reader) take(events []telemetry.Event) {
 		n[reason]++
 		o := r.seen.add(e, hash, reason, r.Readings(r.found), now)
 		switch {
-		case reason == telemetry.ReasonOK && r.mayMatter(e, hash, r.found, o):
+		case reason.HasReading() && r.mayMatter(e, hash, r.found, o):
 			if e.NotAfter(r.skip) {
 				break
 			}

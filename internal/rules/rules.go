@@ -256,7 +256,7 @@ func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetr
 
 // Expects says whether r, which is about silence, expects to hear from the device of such an event. because is the
 // first condition that says no, nil if none does, and all reports whether all say yes: one of which the event has
-// nothing says neither.
+// nothing says neither, and an event that is damaged never says no.
 func (r *Rule) Expects(
 	found []telemetry.Found, only []int, properties telemetry.Properties,
 ) (because *Condition, all bool) {
@@ -265,6 +265,8 @@ func (r *Rule) Expects(
 		c := &r.Only[i]
 		switch {
 		case c.Holds(found[only[i]], properties):
+		case found[only[i]].Damaged:
+			all = false // it never ends anything
 		case found[only[i]].Reason == telemetry.ReasonOK || !properties.Get(c.Name).IsNull():
 			return c, false
 		default:

@@ -19,6 +19,7 @@ type Reason uint8
 
 const (
 	ReasonOK                  Reason = iota
+	ReasonDamaged                    // a reading, of a body that is not JSON: see Damage
 	ReasonNotTelemetry               // a twin change, a lifecycle event: not sent by the device as telemetry
 	ReasonNoDevice                   // the hub names no device
 	ReasonEmpty                      // no body, or nothing but white space
@@ -40,6 +41,7 @@ const (
 // reasons are the words for them: for programs, and what the event lacks, as part of a sentence.
 var reasons = [ReasonCount]struct{ name, text string }{
 	ReasonOK:           {"ok", "it has a reading"},
+	ReasonDamaged:      {"damaged", "it has a reading, but its body is not quite JSON"},
 	ReasonNotTelemetry: {"not_telemetry", "it is not telemetry but a twin change, a lifecycle event or the like"},
 	ReasonNoDevice:     {"no_device", "the hub names no device"},
 	ReasonEmpty:        {"empty", "its body is empty"},
@@ -78,8 +80,11 @@ func (r Reason) Text() string {
 
 // Decoded reports whether a field with this reason is one of a body that could be read.
 func (r Reason) Decoded() bool {
-	return r == ReasonOK || r >= ReasonMissing && r <= ReasonInvalid
+	return r.HasReading() || r >= ReasonMissing && r <= ReasonInvalid
 }
+
+// HasReading reports whether an event with this reason has a reading.
+func (r Reason) HasReading() bool { return r <= ReasonDamaged }
 
 const (
 	// MaxBody is the largest body that is decoded, in bytes, packed or unpacked.
@@ -120,7 +125,10 @@ type Range struct{ From, To float64 }
 // A Found is what one field of an event holds.
 type Found struct {
 	Value  float64 // 0 unless Reason is ReasonOK
-	Reason Reason
+	Reason Reason  // never ReasonDamaged
+	// Damaged: the body is not JSON, though it could be read in part. What such an event says may alert, and never ends,
+	// clears or interrupts anything.
+	Damaged bool
 }
 
 // A Decoder reads fields out of events. It is safe for concurrent use.

@@ -92,7 +92,7 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 	found, reason := in.rules.Decode(&e)
 	in.seen.Note(&e, reason, in.rules.Readings(found))
 	switch {
-	case reason != telemetry.ReasonOK:
+	case !reason.HasReading():
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
 	case !in.rules.Reaches(&e, found):
 		return telemetry.VerdictNormal, nil

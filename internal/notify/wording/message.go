@@ -46,12 +46,19 @@ func (s Style) Message(a notify.Alert) string {
 		text += ", arrived " + notify.Duration(late) + " late"
 	}
 
+	if a.Damaged {
+		text += damaged
+	}
+
 	if a.Test {
 		text += " (test)"
 	}
 
 	return printable(text, maxMessage-1)
 }
+
+// damaged follows a reading that could be read although its message is not JSON.
+const damaged = ", from a damaged message"
 
 // ended says why the alarm of one device has ended without a reading; "" if it has not.
 func ended(a notify.Alert) string {

@@ -253,6 +253,10 @@ func (s Style) line(a notify.Alert) Line {
 	}
 
 	text := strings.Join(facts, ", ")
+	if a.Damaged {
+		text = strings.TrimPrefix(text+damaged, ", ")
+	}
+
 	if a.Ambiguous {
 		text = strings.TrimPrefix(text+" (possibly a repeat)", " ")
 	}

@@ -162,9 +162,14 @@ func (a *Admin) sample() {
 	a.history.add(time.Now(), totalsOf(a.Worker.Stats()), read)
 }
 
+// readings returns how many events had one.
+func readings(stats *worker.Stats) int64 {
+	return stats.Events[telemetry.ReasonOK].Load() + stats.Events[telemetry.ReasonDamaged].Load()
+}
+
 // totalsOf returns the plotted counters, since the start.
 func totalsOf(stats *worker.Stats) totals {
-	t := totals{Readings: stats.Events[telemetry.ReasonOK].Load(), Suppressed: stats.Suppressed.Load()}
+	t := totals{Readings: readings(stats), Suppressed: stats.Suppressed.Load()}
 	for i := range stats.Levels {
 		t.Alerts += stats.Levels[i].Sent.Load()
 	}

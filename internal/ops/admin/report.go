@@ -250,7 +250,7 @@ func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) stri
 	switch {
 	case len(parts) > 0:
 		return strings.Join(parts, "; ")
-	case reason == telemetry.ReasonOK:
+	case reason.HasReading():
 		return "no rule compares a value of it"
 	}
 

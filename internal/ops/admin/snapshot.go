@@ -178,7 +178,7 @@ var notUsed = map[rules.DeviceTime]string{
 // countsOf returns the counts of figures, by the keys of Snapshot.Counts.
 func countsOf(stats *worker.Stats) map[string]int64 {
 	c := map[string]int64{
-		countReadings:    stats.Events[telemetry.ReasonOK].Load(),
+		countReadings:    readings(stats),
 		countOver:        stats.Over.Load(),
 		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
 		countAmbiguous:   stats.Ambiguous.Load(),

@@ -182,7 +182,7 @@ func (c *Candidate) reported() []*device {
 func (c *Candidate) withoutReading() map[string]int64 {
 	all := map[string]int64{}
 	for reason := range telemetry.Reason(telemetry.ReasonCount) {
-		if n := c.test.Stats().Events[reason].Load(); n > 0 && reason != telemetry.ReasonOK {
+		if n := c.test.Stats().Events[reason].Load(); n > 0 && !reason.HasReading() {
 			all[reason.String()] = n
 		}
 	}

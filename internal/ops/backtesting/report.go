@@ -116,7 +116,10 @@ func (c *Candidate) notes() string {
 		}
 	}
 	for reason := range telemetry.Reason(telemetry.ReasonCount) {
-		if reason != telemetry.ReasonOK {
+		switch {
+		case reason == telemetry.ReasonDamaged:
+			add(stats.Events[reason].Load(), "event", "with a body that is not quite JSON, which ends no alarm")
+		case reason != telemetry.ReasonOK:
 			add(stats.Events[reason].Load(), "event", "without a reading: "+reason.Text())
 		}
 	}

@@ -118,7 +118,7 @@ func number(is bool) float64 {
 // decoded returns the result of decoding.
 func decoded(r telemetry.Reason) string {
 	switch r {
-	case telemetry.ReasonOK:
+	case telemetry.ReasonOK, telemetry.ReasonDamaged:
 		return "reading"
 	case telemetry.ReasonNotTelemetry:
 		return "ignored" // twin changes and the like
