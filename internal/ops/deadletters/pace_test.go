@@ -1,10 +1,13 @@
 package deadletters_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -154,5 +157,52 @@ func TestSilences(t *testing.T) {
 				}
 			})
 		})
+	}
+}
+
+// What bars a letter from being sent is asked of each letter of a message for many, not of its first.
+func TestEachLetterOfAMessage(t *testing.T) {
+	hot := notify.Alert{ID: "hot", Device: "kiln", Rule: "temperature", Temperature: 99, Sequence: 7, Log: "log"}
+	other := notify.Alert{ID: "other", Device: "oven", Rule: "temperature", Temperature: 99, Sequence: 8, Log: "log"}
+	silent := notify.Alert{ID: "silent", Device: "oven", Rule: "offline", Silent: time.Minute, Sequence: 8, Log: "log"}
+	of := func(receiver string, a notify.Alert) deadletter.Letter {
+		return deadletter.Letter{ID: deadletter.ID(notify.DeadLetter{Alert: a, Receiver: receiver}), Kind: deadletter.Undelivered, Receiver: receiver, Alert: a}
+	}
+	broken := of("r", other)
+	broken.Broken = errors.New("cannot be read")
+	for name, test := range map[string]struct {
+		letters  []deadletter.Letter
+		to       bool // all go to the receiver r
+		messages int
+		says     string // of the one letter that is not sent
+	}{
+		"a silence":                        {[]deadletter.Letter{of("r", hot), of("r", silent)}, false, 1, "the device may have been heard since"},
+		"broken":                           {[]deadletter.Letter{of("r", hot), broken}, false, 1, "cannot be read"},
+		"of a receiver that is gone":       {[]deadletter.Letter{of("r", hot), of("gone", other)}, false, 1, "use --to"},
+		"one alarm of two receivers, --to": {[]deadletter.Letter{of("a", hot), of("b", hot)}, true, 1, "within THROTTLE_WINDOW"},
+	} {
+		for _, batch := range []int{0, 100} {
+			for _, dry := range []bool{true, false} {
+				t.Run(fmt.Sprintf("%s, %d in a message, dry run %t", name, batch, dry), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						s := &service{alerts: map[string]int{}}
+						store, _ := kept(t)
+						var out bytes.Buffer
+						to := receivers.Receiver{ID: "r", Name: "r", Notifier: s, Limits: notify.Limits{Batch: batch}}
+						r := &deadletters.Replay{
+							Store: store, Receivers: []receivers.Receiver{to}, Leases: memlease.New(), Out: &out, DryRun: dry,
+							Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+						}
+						if test.to {
+							r.To = &to
+						}
+						r.Send(t.Context(), test.letters)
+						if r.Delivered != 1 || r.Failed != 1 || !dry && s.messages != test.messages || !strings.Contains(out.String(), test.says) {
+							t.Errorf("%d delivered, %d not, in %d messages:\n%s", r.Delivered, r.Failed, s.messages, out.String())
+						}
+					})
+				})
+			}
+		}
 	}
 }

@@ -133,8 +133,8 @@ type alarmKey struct {
 	device string
 }
 
-// Send sends dead letters again, those of a receiver that takes many at a time together. The dead letter of an alert
-// that is delivered is kept as one that was replayed.
+// Send sends dead letters again, those of a receiver that takes many at a time together, if each is about another alarm.
+// What bars a letter is asked of each. The dead letter of an alert that is delivered is kept as one that was replayed.
 func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	if r.gates == nil {
 		r.start = time.Now()
@@ -143,10 +143,22 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		r.alarms = map[alarmKey]bool{}
 	}
 
-	for len(letters) > 0 {
-		n := 1
-		l := letters[0]
-		to, err := r.targetOf(l)
+	var to *target // of batch
+	var batch []deadletter.Letter
+	flush := func() {
+		if len(batch) > 0 {
+			r.deliver(ctx, to, batch)
+			batch = nil
+		}
+	}
+
+	for _, l := range letters {
+		next, err := r.targetOf(l)
+		if next != to || slices.ContainsFunc(batch, func(b deadletter.Letter) bool { return sameAlarm(b, l) }) {
+			flush()
+		}
+
+		to = next
 
 		switch why := r.barred(ctx, l, to, err); {
 		case why != "":
@@ -154,12 +166,14 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		case r.DryRun:
 			r.dryRun(ctx, l, to)
 		default:
-			n = r.together(letters[:min(len(letters), max(to.Limits.Batch, 1))])
-			r.deliver(ctx, to, letters[:n])
+			batch = append(batch, l)
+			if len(batch) >= to.Limits.Batch {
+				flush()
+			}
 		}
-
-		letters = letters[n:]
 	}
+
+	flush()
 }
 
 // targetOf returns where a letter goes.
@@ -201,22 +215,9 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *target, er
 	return ""
 }
 
-// together returns how many of letters, from the first on, can go in one message: they are for one receiver, and each
-// is about another alarm.
-func (r *Replay) together(letters []deadletter.Letter) int {
-	seen := map[alarmKey]bool{}
-	for i, l := range letters {
-		key := alarmOf(l.Receiver, l.Alert)
-		isElsewhere := r.To == nil && l.Receiver != letters[0].Receiver
-		if isElsewhere || seen[key] || l.Broken != nil {
-			return i
-		}
-
-		seen[key] = true
-	}
-
-	return len(letters)
-}
+// sameAlarm reports whether two letters are about the same alarm, so that they cannot go in one message: the gate lets
+// one through at a time.
+func sameAlarm(a, b deadletter.Letter) bool { return alarmOf("", a.Alert) == alarmOf("", b.Alert) }
 
 // alarmOf says which alarm of a receiver an alert is about.
 func alarmOf(receiver string, a notify.Alert) alarmKey {
@@ -256,6 +257,10 @@ func (r *Replay) deliver(ctx context.Context, to *target, letters []deadletter.L
 
 		if refused {
 			for _, l := range again {
+				if why := r.barred(ctx, l, to, nil); why != "" {
+					r.stays(why, l)
+					continue
+				}
 				r.deliver(ctx, to, []deadletter.Letter{l})
 			}
 			return
