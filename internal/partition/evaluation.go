@@ -11,7 +11,7 @@ import (
 )
 
 // evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
-// the receivers where a level notifies them. before is the position of the event before e. It
+// the receivers where a level notifies them, and marks e as read. before is the position of the event before e. It
 // reports whether e reaches a limit, and completes o.
 func (reg *register) evaluate(
 	before telemetry.Position,
@@ -47,6 +47,7 @@ func (reg *register) evaluate(
 	}
 
 	v.count()
+	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead
 
 	return v.over
 }

@@ -37,8 +37,13 @@ type segment struct {
 }
 
 // change records that the alarm of key became k with the event at a position, which follows the
-// position before.
+// position before. Segments never move back: a change that would come before the last one comes with it.
 func (h *history) change(key alarmKey, k alarm, before, at telemetry.Position) {
+	if n := len(h.segments); n > 0 {
+		before = later(before, h.segments[n-1].before)
+		at = later(at, h.segments[n-1].last)
+	}
+
 	if len(h.segments) == 0 || h.sealed {
 		h.segments = append(h.segments, &segment{before: before, changes: map[alarmKey]alarm{}})
 		h.sealed = false
@@ -48,6 +53,14 @@ func (h *history) change(key alarmKey, k alarm, before, at telemetry.Position) {
 	n := len(s.changes)
 	s.changes[key], s.last = k, at
 	h.changes += len(s.changes) - n
+}
+
+// later returns the later of two positions of one log, of which any may be before the first event.
+func later(p, q telemetry.Position) telemetry.Position {
+	if p.Offset == "" || p.NotAfter(q) {
+		return q
+	}
+	return p
 }
 
 // full reports whether no more may change until the ledger has moved.

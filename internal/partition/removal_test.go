@@ -1,0 +1,226 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/zap"
+	"pgregory.net/rapid"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
+	"alertworker/internal/roster"
+	"alertworker/internal/rules"
+	"alertworker/internal/silence"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
+)
+
+// An unsent is told of alerts, and delivers none.
+type unsent struct{ alerts []string } // the number of the reading, its device, and its level
+
+func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
+	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Sequence, a.Sender, a.Message.Level))
+	return nil
+}
+func (*unsent) Give(delivery.Key, *delivery.Notice)     {}
+func (*unsent) Withdraw(delivery.Key, *delivery.Notice) {}
+
+// An exactReader is a reader whose ledger a test writes. Events are numbered from 1.
+type exactReader struct {
+	reader
+	out unsent
+}
+
+// exactEvaluator has two levels: between clear and limit, a reading alerts only if it ends the higher one.
+func exactEvaluator(t *testing.T) *Evaluator {
+	set := rules.Threshold("temperature", 30, time.Minute)
+	set.Rules[0].Resolved = true
+	set.Rules[0].Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}})
+	return benchRules(t, set).Evaluator
+}
+
+// newExactReader returns a reader that calls meanwhile before each malformed event, with the position before it, and its
+// own.
+func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)) *exactReader {
+	r := &exactReader{}
+	reg := newRegister(ev, "0", "log", 20, func(alarmKey, rules.State, rules.State) {})
+	reg.out = &r.out
+	reg.since, reg.takenAt = time.Now(), time.Now()
+	watch := newWatch(reg, func(string) *roster.File { return nil }, zap.NewNop())
+	r.reader = newReader(reg, watch, func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
+		meanwhile(before, e.Position)
+	})
+	return r
+}
+
+func exactPosition(sequence int64) telemetry.Position {
+	if sequence == 0 { // nothing comes before the first event
+		return telemetry.Position{}
+	}
+	return telemetry.Position{Generation: "g", Sequence: sequence, Offset: "x", Time: time.Unix(1_800_000_000+sequence, 0)}
+}
+
+func exactEvent(sequence int64, device, value string) telemetry.Event {
+	p := exactPosition(sequence)
+	return telemetry.Event{Position: p, Enqueued: p.Time, Device: device, Body: []byte(`{"temperature":` + value + `}`)}
+}
+
+// decided returns the alarms of devices that nobody removes, and their alerts about readings after one.
+func (r *exactReader) decided(after int64) (all []string) {
+	for key, k := range r.alarms.byKey {
+		if key.device != "gone" {
+			all = append(all, fmt.Sprint(key.device, " ", key.level.Name, " ", k.Phase, " since ", k.Since.Hub, " due ", k.due != nil))
+		}
+	}
+	for _, alert := range r.out.alerts {
+		if alert > fmt.Sprintf("%06d", after+1) && alert[7:11] != "gone" {
+			all = append(all, alert)
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// overtaken returns an alert about the removed device that was about a later reading than the recovery that is due now.
+func (r *exactReader) overtaken() string {
+	for key, k := range r.alarms.byKey {
+		if key.device != "gone" || k.due == nil || k.due.Part != throttle.Event {
+			continue
+		}
+		for _, alert := range r.out.alerts {
+			if alert > fmt.Sprintf("%06d", k.due.Sequence+1) && strings.HasSuffix(alert, " gone "+key.level.Name) {
+				return fmt.Sprintf("the recovery of %s is about event %d, and the alert was %q", key.level.Name, k.due.Sequence, alert)
+			}
+		}
+	}
+	return ""
+}
+
+// restart returns what decided is of the next owner, which begins with a ledger and reads the log on from there.
+func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
+	next := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
+	next.skip, next.lastRead = c.Position, c.Position
+	for _, a := range c.Alarms {
+		next.restore(a, false)
+	}
+	for _, e := range log[c.Position.Sequence:] {
+		next.take([]telemetry.Event{e})
+	}
+	return next.decided(c.Position.Sequence)
+}
+
+// A device is forgotten by the goroutine that commits just when the reader has decided about another one: the ledger
+// must not say of an earlier position what that decision has changed.
+func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
+	ev := exactEvaluator(t)
+	for name, forget := range map[string]func(r *exactReader){
+		"nobody":                   func(*exactReader) {},
+		"it was silent too long":   func(r *exactReader) { silenceAlarms{r.register}.Unwatched("gone", false) },
+		"an operator, long before": func(r *exactReader) { r.rereading = map[string]int64{"gone": 2}; r.endReread() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
+			log := []telemetry.Event{exactEvent(1, "gone", "90"), exactEvent(2, "oven", "90"), exactEvent(3, "oven", "27")}
+			r.take(log[:2])
+			r.alarms.history.seal() // a tick, whose write fails
+			r.Decoder.DecodeAll(&log[2], r.found)
+			r.evaluate(log[1].Position, &log[2], r.found, nil) // the critical level ends, and the warning alerts
+			forget(r)
+			r.reached(3, log[2].Position, log[2].Enqueued)
+			r.handOver()
+
+			p, _ := r.alarms.history.reach(exactPosition(2)) // that alert is not settled
+			if got, want := restart(ev, r.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {
+				t.Errorf("who begins with the ledger of %d has %q, want %q", p.Sequence, got, want)
+			}
+		})
+	}
+}
+
+// Whatever ends, also in the middle of a batch: segments, the ledger and the checkpoint never move back, whoever begins
+// with the ledger reads the rest again and decides the same, and a recovery comes after the alerts before it.
+func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
+	ev := exactEvaluator(t)
+	rapid.Check(t, func(t *rapid.T) {
+		var r *exactReader
+		var log []telemetry.Event
+		var kept ledger.Content
+		var w telemetry.Position // never moves back
+		h := func() *history { return &r.alarms.history }
+		tick := func() {
+			w = exactPosition(rapid.Int64Range(w.Sequence, r.mark.told.Sequence).Draw(t, "watermark"))
+			p, behind := h().reach(w)
+			h().seal()
+			if p.Sequence < h().position.Sequence || p.Sequence > max(w.Sequence, h().position.Sequence) {
+				t.Fatalf("the ledger moves from %d to %d, with the watermark at %d", h().position.Sequence, p.Sequence, w.Sequence)
+			}
+			if behind && rapid.Bool().Draw(t, "succeeds") {
+				kept = h().content(p)
+				h().edited = false
+				h().wrote(p)
+			}
+			c := h().safe(w)
+			if c.Sequence < r.committed.Sequence {
+				t.Fatalf("the checkpoint moves back from %d to %d, with the watermark at %d", r.committed.Sequence, c.Sequence, w.Sequence)
+			}
+			r.committed = c
+		}
+		// what other goroutines do, with no lock of the reader's but the register's
+		others := map[string]func(){
+			"nothing":   func() {},
+			"hand over": func() { r.handOver() },
+			"tick":      tick,
+			"forget":    func() { silenceAlarms{r.register}.Unwatched("gone", false) },
+			"end again": func() {
+				r.rereading = map[string]int64{"gone": rapid.Int64Range(0, r.mark.last.Sequence).Draw(t, "read")}
+				r.endReread()
+			},
+		}
+		meanwhile := func() {
+			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "end again"}).Draw(t, "meanwhile")]()
+		}
+		r = newExactReader(ev, func(before, at telemetry.Position) {
+			key := alarmKey{"gone", r.silences[0].levels[0]}
+			if r.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
+				silenceAlarms{r.register}.Heard(0, "gone", before, at)
+			}
+			meanwhile()
+		})
+
+		t.Repeat(map[string]func(*rapid.T){
+			"batch": func(t *rapid.T) {
+				n := len(log)
+				for range rapid.IntRange(1, 5).Draw(t, "events") {
+					device := rapid.SampledFrom([]string{"oven", "kiln", "gone"}).Draw(t, "device")
+					value := rapid.SampledFrom([]string{"20", "27", "35", "90", `"?"`, `"?"`}).Draw(t, "value")
+					log = append(log, exactEvent(int64(len(log)+1), device, value))
+				}
+				r.take(log[n:])
+			},
+			"silent": func(*rapid.T) {
+				at := r.mark.last
+				silenceAlarms{r.register}.Fell(0, silence.Silence{Device: "gone", Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
+			},
+			"meanwhile": func(*rapid.T) { meanwhile() },
+			"": func(t *rapid.T) {
+				for i := 1; i < len(h().segments); i++ {
+					was, s := h().segments[i-1], h().segments[i]
+					if s.last.Sequence < was.last.Sequence || s.before.Sequence < was.before.Sequence {
+						t.Fatalf("a segment from %d to %d follows one from %d to %d", s.before.Sequence, s.last.Sequence, was.before.Sequence, was.last.Sequence)
+					}
+				}
+				if wrong := r.overtaken(); wrong != "" {
+					t.Fatal(wrong)
+				}
+				if got, want := restart(ev, kept, log), r.decided(kept.Position.Sequence); !slices.Equal(got, want) {
+					t.Fatalf("who begins with the ledger of %d has %q, want %q", kept.Position.Sequence, got, want)
+				}
+			},
+		})
+	})
+}
