@@ -73,6 +73,9 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 	}
 
 	switch {
+	case d.recovers():
+		r.Part = d.due.Part
+		r.Enqueued = fromMicros(d.due.normalAt())
 	case d.due != nil:
 		r.Part = d.due.Part
 	case d.Shared:

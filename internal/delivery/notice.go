@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"cmp"
 	"context"
 	"sync/atomic"
 	"time"
@@ -165,6 +166,17 @@ func (n *Notice) Settle(receiver int) (all bool) {
 
 // Settled reports whether every receiver has settled n.
 func (n *Notice) Settled() bool { return n.left.Load() == 0 }
+
+// normalAt returns the latest time, in Unix µs, for which the log of n, a recovery, says that its alarm is not open.
+// That orders it among alerts of other logs: of a device that is not heard any more another one may know more since
+// its alarm began; without its rule, none does.
+func (n *Notice) normalAt() int64 {
+	if n.Forgotten {
+		return n.Since
+	}
+
+	return cmp.Or(n.Opened, n.Enqueued)
+}
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
 func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }

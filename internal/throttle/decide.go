@@ -54,12 +54,8 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 }
 
 func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Request) {
-	at := r.position()
-	recovered := at.upTo(n.Recovered)
-	overtaken := at.upTo(n.About) && at != n.About || r.Enqueued.UnixMilli() < n.Posted
-
 	switch {
-	case recovered || overtaken:
+	case r.position().upTo(n.Recovered) || n.overtakes(r, record):
 		d.Outcome = Unneeded
 	case held:
 		d.Outcome = Busy

@@ -48,7 +48,9 @@
 //     the receiver may have dropped it.
 //
 // Readings are in the order of their numbers in one log, a partition of one generation of a hub.
-// The record names the log with each reading that it remembers; those of two logs are not compared.
+// The record names the log with each reading that it remembers. Between two logs nobody knows the order: no reading of one
+// covers one of the other, and a recovery comes after the alerts of other logs, or of readings over HTTP, only if its
+// time is later than theirs. What is not certain may alert, and never says that a device is normal.
 //
 // # Recoveries
 //
@@ -57,7 +59,7 @@
 // the record, in this order:
 //
 //   - A recovery about c or a later reading was taken, or the key was claimed for an alert
-//     about a later one, or since c was enqueued for an alert about a reading over HTTP: [Unneeded].
+//     about a later one: [Unneeded].
 //   - A claim or a window is in force: [Busy].
 //   - An alert may have been taken, less than claim length + window ago: [Busy], because it may
 //     still arrive.

@@ -31,14 +31,17 @@ func ClaimTTL(sendTimeout time.Duration) time.Duration {
 
 // A Request asks to alert about one reading of one device.
 type Request struct {
-	Device   string    // any string
-	ID       string    // of the alert to send, if none is unresolved
-	Enqueued time.Time // when the hub took the reading, by the hub's clock; of a silence, its deadline
+	Device string // any string
+	ID     string // of the alert to send, if none is unresolved
+	// Enqueued is when the hub took the reading, by the hub's clock; of a silence, its deadline. Of a recovery it is the
+	// latest time for which its log says that the device is normal.
+	Enqueued time.Time
 	// Arrived, if not zero, is when this process took the reading, with time.Now's
 	// monotonic clock: then its age is what counts, and Enqueued does not.
 	Arrived time.Time
 	// Log names what numbered the reading: one partition of one generation of a hub. Sequence is its
-	// number there. Numbers of different logs are not compared. Neither counts if Arrived is set.
+	// number there. Numbers of different logs are not compared, but the times of their readings. Neither counts if Arrived
+	// is set.
 	Log      string
 	Sequence int64
 	Part     Part // of its place
@@ -81,7 +84,7 @@ type Grant struct {
 	Token     int64     // grows with every grant for the device
 	Expires   time.Time // the end of the claim, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
-	Before    string    // Request.Log of the last alert for which the key was claimed before; empty if none is known
+	Before    string    // Request.Log of the latest alert for which the key was claimed before; empty if none is known
 }
 
 // An Answer is what a sender knows about the alert it sent.

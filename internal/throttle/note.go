@@ -3,6 +3,7 @@ package throttle
 import (
 	"cmp"
 	"encoding/json"
+	"strings"
 	"time"
 
 	"alertworker/internal/lease"
@@ -35,8 +36,10 @@ type note struct {
 	Proof int64 `json:"proof,omitempty"`
 	// Notified: the receiver may have got an alert since its last recovery. See the method notified.
 	Notified bool `json:"notified,omitempty"`
-	// About is the latest reading for whose alert the key was claimed.
-	About position `json:"about,omitzero"`
+	// About is the latest reading for whose alert the key was claimed, and AboutAt when the hub took it, in ms since
+	// 1970. See latest.
+	About   position `json:"about,omitzero"`
+	AboutAt int64    `json:"aboutAt,omitempty"`
 	// Posted is when the key was last claimed for an alert about a reading over HTTP, which has no
 	// position, by the store's clock in ms since 1970.
 	Posted int64 `json:"posted,omitempty"`
@@ -82,6 +85,46 @@ func later(p, q position) position {
 	return q
 }
 
+// latest returns what About and AboutAt are once the key, which held n in the record prev, is claimed for r's alert.
+// Readings of one log are in the order of their numbers, those of two in the order of their times.
+func (n note) latest(r Request, prev lease.Record) (position, int64) {
+	at, when := r.position(), millis(r.Enqueued)
+
+	switch {
+	case at == (position{}):
+		return n.About, n.AboutAt
+	case n.About == (position{}):
+		return at, when
+	case at.Log == n.About.Log: // its clock may have gone back
+		return later(n.About, at), max(n.aboutAt(prev), when)
+	case when < n.aboutAt(prev):
+		return n.About, n.aboutAt(prev)
+	}
+
+	return at, when
+}
+
+// aboutAt returns when the hub took About, or a later time if prev, which holds n, does not say.
+func (n note) aboutAt(prev lease.Record) int64 { return cmp.Or(n.AboutAt, millis(prev.Claimed)) }
+
+// overtakes reports whether the key may have been claimed for an alert about a later reading than that of r, a
+// recovery: between two logs, and readings over HTTP, one of the same time is later.
+func (n note) overtakes(r Request, prev lease.Record) bool {
+	at, when := r.position(), millis(r.Enqueued)
+	posted := when <= n.Posted
+
+	switch {
+	case n.About == (position{}):
+		return posted
+	case at.Log != n.About.Log:
+		return posted || when <= n.aboutAt(prev)
+	case at.upTo(n.About) && at != n.About:
+		return true
+	}
+
+	return posted && n.aboutAt(prev) <= n.Posted // else it comes after About, and that after what was posted
+}
+
 // parseNote reads what String wrote. Anything else counts as no note: it
 // proves nothing.
 func parseNote(s string) note {
@@ -93,8 +136,12 @@ func parseNote(s string) note {
 }
 
 func (n note) String() string {
-	b, _ := json.Marshal(n) // strings and integers: cannot fail
-	return string(b)
+	var b strings.Builder
+	to := json.NewEncoder(&b)
+	to.SetEscapeHTML(false) // it would take six bytes for one
+	_ = to.Encode(n)        // strings and integers: cannot fail
+
+	return strings.TrimSuffix(b.String(), "\n")
 }
 
 // proofEnds is when r stops saying anything about its alert.
@@ -156,12 +203,12 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 		ID:        r.ID,
 		Quiet:     millis(n.quietUntil(prev)),
 		Notified:  n.notified(),
-		About:     later(n.About, r.position()),
 		Recovered: n.Recovered,
 		Through:   n.Through,
 		Sent:      n.Sent,
 		SentAt:    n.SentAt,
 	}
+	c.About, c.AboutAt = n.latest(r, prev)
 	if c.Posted = n.Posted; r.position() == (position{}) {
 		c.Posted = millis(prev.Now)
 	}
@@ -182,6 +229,7 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 		RecoveryID: r.ID,
 		Notified:   n.notified(),
 		About:      n.About,
+		AboutAt:    n.AboutAt,
 		Posted:     n.Posted,
 		Recovered:  n.Recovered,
 		Through:    later(n.Through, r.position()),

@@ -14,8 +14,8 @@ func TestNoteFits(t *testing.T) {
 	p := position{strings.Repeat("x", 12), math.MaxInt64, End}
 	n := note{
 		Phase: phaseWindow, Again: true, RecoveryID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name + "/resolved",
-		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64, Notified: true, Posted: math.MaxInt64, About: p, Recovered: p, Through: p,
-		Ended: math.MaxInt64,
+		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64, Notified: true, Posted: math.MaxInt64, About: p, AboutAt: math.MaxInt64, Recovered: p, Through: p,
+		Ended: math.MaxInt64, Sent: p, SentAt: math.MaxInt64,
 	}
 	if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
 		t.Errorf("%d bytes: %s", len(s), s)

@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -408,6 +409,62 @@ func TestPositionsOfDifferentLogs(t *testing.T) {
 		r, _ = do(t, g, of(cleared(2, "4")), throttle.Taken)
 		want(t, r, throttle.Sent)
 	})
+}
+
+// A device alerts by two logs: it has moved, or its hub was recreated. Times say which alerts a recovery comes after; one
+// that may be before an alert is not sent.
+func TestRecoveryAmongAlertsOfTwoLogs(t *testing.T) {
+	type event struct {
+		log    string // empty: over HTTP, when the test is there
+		minute int    // when the hub took it
+	}
+	for _, tt := range []struct {
+		name     string
+		alerts   []event // in the order of their claims
+		recovery event
+		want     throttle.Outcome
+	}{
+		{"of the same log", []event{{"0", 1}}, event{"0", 2}, throttle.Sent},
+		{"later than an alert of another log", []event{{"0", 1}, {"1", 3}}, event{"0", 4}, throttle.Sent},
+		{"earlier than one", []event{{"0", 1}, {"1", 3}}, event{"0", 2}, throttle.Unneeded},
+		{"at the same time as one", []event{{"0", 1}, {"1", 3}}, event{"0", 3}, throttle.Unneeded},
+		{"earlier than one, the other was read late", []event{{"1", 3}, {"0", 1}}, event{"0", 2}, throttle.Unneeded},
+		{"of the latest one's log, the other was read late", []event{{"1", 3}, {"0", 1}}, event{"1", 4}, throttle.Sent},
+		{"later than both, one was read late", []event{{"1", 3}, {"0", 1}}, event{"0", 4}, throttle.Sent},
+		{"earlier than one over HTTP", []event{{"0", 1}, {"", 3}}, event{"0", 2}, throttle.Unneeded},
+		{"earlier than one over HTTP, but after an alert of its log", []event{{"", 3}, {"0", 9}}, event{"0", 8}, throttle.Sent},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				g, start := newGate(memlease.New()), time.Now()
+				request := func(e event, sequence int64) throttle.Request {
+					r := throttle.Request{Device: "oven", ID: fmt.Sprint(sequence), Log: e.log, Sequence: sequence}
+					r.Enqueued = start.Add(time.Duration(e.minute) * time.Minute)
+					time.Sleep(time.Until(r.Enqueued))
+					if e.log == "" {
+						r.Arrived = time.Now()
+					}
+					return r
+				}
+				last := len(tt.alerts) - 1
+				for i, e := range tt.alerts {
+					answer := throttle.NotTaken // that it was claimed counts, and no window covers the next one
+					if i == last {
+						answer = throttle.Taken
+					}
+					result, _ := do(t, g, request(e, int64(i)), answer)
+					if result.Outcome == throttle.Throttled {
+						t.Fatal("an alert is covered")
+					}
+				}
+				time.Sleep(2 * window)
+				r := request(tt.recovery, 9)
+				r.Recovery = true
+				result, _ := do(t, g, r, throttle.Taken)
+				want(t, result, tt.want)
+			})
+		})
+	}
 }
 
 // Within one log the number decides. The hub's times may go back by milliseconds.

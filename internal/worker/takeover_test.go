@@ -92,6 +92,44 @@ func TestLedgerOfAnotherHub(t *testing.T) {
 	})
 }
 
+// A recovery that waits in the ledger of one partition is not sent after an alert of the same device from another
+// partition of the hub, which was recreated: the device is hot. (The second alert has the number 1 there.)
+func TestRecoveryOfAFormerHubAfterAnAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rule := func(r *rules.Rule) { r.Resolved, r.Window = true, 30*time.Minute }
+		r := &receiver{}
+		old := newPartition("0")
+		old.generation = "old"
+		s := with(t, rule, r)
+		s.start(old)
+		old.publish("oven", 40)
+		pass(time.Minute)
+		old.publish("oven", 20) // its recovery waits for the end of the window
+		pass(time.Minute)
+		s.end()
+
+		zero, three := newPartition("0"), newPartition("3") // of the new hub, which has more partitions
+		zero.generation, three.generation = "new", "new"
+		next := with(t, rule, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		r.set(failing(errBusy)) // the receiver is down when the window ends
+		next.start(zero, three)
+		zero.publish("other", 1)
+		pass(40 * time.Minute)
+		three.publish("oven", 40) // hot again
+		pass(10 * time.Second)
+		r.set(nil)
+		for range 60 {
+			pass(time.Minute)
+		}
+		open := next.worker.Alarms(10)
+		next.end()
+		if got := r.notified("oven"); got != "alert 1, alert 1" || len(open) != 1 {
+			t.Errorf("notified of %s; open are %+v", got, open)
+		}
+	})
+}
+
 // The first checkpoint of a recreated hub's partition is before its first event. It belongs to the new hub, the
 // ledger's position to the old one, and alerts of the new hub that wait are not passed over.
 func TestEmptyPartitionOfARecreatedHub(t *testing.T) {

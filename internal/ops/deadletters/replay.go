@@ -411,6 +411,10 @@ func request(a notify.Alert) throttle.Request {
 		Recovery: true,
 	}
 
+	if a.Forgotten { // another partition may know more of the device since
+		r.Enqueued = a.Since
+	}
+
 	if a.Silent > 0 && (a.Forgotten || a.Removed) {
 		r.Part = throttle.End
 	}
