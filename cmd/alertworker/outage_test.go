@@ -132,27 +132,13 @@ func (w *runningWorker) command(ctx context.Context, args ...string) *exec.Cmd {
 // run runs a command in the worker's environment and returns what it printed and its exit code.
 func (w *runningWorker) run(args ...string) (stdout, stderr string, code int) {
 	w.t.Helper()
-	return w.runAndHear(func(string) {}, args...)
-}
-
-// runAndHear is run for who wants to hear each piece that the command prints, as soon as it does.
-func (w *runningWorker) runAndHear(hear func(string), args ...string) (stdout, stderr string, code int) {
-	w.t.Helper()
 	var out, log strings.Builder
 	cmd := w.command(w.t.Context(), args...)
-	cmd.Stdout, cmd.Stderr = io.MultiWriter(&out, listener(hear)), &log
+	cmd.Stdout, cmd.Stderr = &out, &log
 	if err := cmd.Run(); err != nil && !errors.As(err, new(*exec.ExitError)) {
 		w.t.Fatal(err)
 	}
 	return out.String(), log.String(), cmd.ProcessState.ExitCode()
-}
-
-// A listener hears what is written.
-type listener func(string)
-
-func (l listener) Write(p []byte) (int, error) {
-	l(string(p))
-	return len(p), nil
 }
 
 // stop has the worker hand over, and waits for it.

@@ -26,9 +26,7 @@ const testDoes = "send a reading over the limit all the way through the hub and 
 	"and then\n" +
 	"a normal one, if recoveries are sent; report how long each step took, and end the device's windows.\n" +
 	"It needs the worker's settings, and the right to send to the hub: the key of a policy with Send, or the role\n" +
-	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: send one as the device, for " +
-	"example with\n" +
-	"az iot device send-d2c-message, and follow it with --sent; or test without the hub, with --http"
+	"Azure Event Hubs Data Sender. An IoT Hub accepts messages only from its devices: test the rest of the way with --http"
 
 // test is `alertworker test`.
 func test(ctx context.Context, out io.Writer, args []string) error {
@@ -47,12 +45,11 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 		"send the reading to the HTTP trigger of the worker at this `URL`, with HTTP_INGEST_TOKEN",
 	)
 
-	sent := flags.Bool("sent", false, "send nothing; follow the next reading that the device sends")
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
 
-	if *device == "" && !*sent {
+	if *device == "" {
 		*device = notify.TestDevice + "-" + strings.ToLower(rand.Text()[:6])
 	}
 
@@ -68,15 +65,10 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	switch {
-	case *sent && (*address != "" || *device == ""):
-		return &usageError{errors.New("--sent requires --device, and excludes --http")}
-
 	case c.ThrottleStore == config.StoreMemory && *address == "":
 		return &usageError{
 			errors.New("with THROTTLE_STORE=memory only the worker knows what becomes of a reading: use --http"),
 		}
-
-	case *sent:
 
 	case *address != "":
 		t.Recoveries = false
@@ -86,10 +78,7 @@ func test(ctx context.Context, out io.Writer, args []string) error {
 
 	case c.IoTHubConnectionString.IsSet():
 		return &usageError{
-			errors.New(
-				"an IoT Hub accepts messages only from its devices: send one as the device and follow it with --sent, or use " +
-					"--http",
-			),
+			errors.New("an IoT Hub accepts messages only from its devices: use --http, which tests the rest of the way"),
 		}
 
 	default:
@@ -124,7 +113,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 		switch {
 		case !r.Filters.Cover(t.Rule.Name, level.Name):
 
-		case t.Send != nil && !r.Filters.Want(t.Rule.Name, level.Name, noProperty):
+		case !r.Filters.Want(t.Rule.Name, level.Name, noProperty):
 			t.Skipped = append(t.Skipped, r.Name)
 
 		default:
@@ -137,10 +126,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 
 	switch {
 	case len(gates) == 0 && len(t.Skipped) > 0:
-		return nil, errors.New(
-			"all receivers ask for a property by where=, which the test's messages do not have: send one as the device, " +
-				"and follow it with --sent",
-		)
+		return nil, errors.New("all receivers ask for a property by where=, which the test's messages do not have")
 
 	case len(gates) == 0:
 		return nil, fmt.Errorf("no receiver gets alerts of %s", config.RuleAndLevel(t.Rule.Name, level.Name))
@@ -163,7 +149,7 @@ func (s *session) sendHub(device string) func(context.Context, []byte) (string, 
 		if err := eventhubs.Send(ctx, sourceConfig(c, s.stores, zap.NewNop()), device, body); err != nil {
 			return "", fmt.Errorf(
 				"%w (sending needs a key with Send, or the role Azure Event Hubs Data Sender; an IoT Hub accepts messages only "+
-					"from its devices: use --sent or --http)",
+					"from its devices: use --http)",
 				err,
 			)
 		}

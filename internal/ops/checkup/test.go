@@ -32,7 +32,7 @@ type Test struct {
 	// of those that get its alerts. None: windows are in the worker's memory, and Send says what became of it
 	Gates []Gate
 
-	// Send hands a reading to a worker or its hub, and returns what they say; nil if somebody else sends it.
+	// Send hands a reading to a worker or its hub, and returns what they say.
 	Send       func(ctx context.Context, body []byte) (string, error)
 	Recoveries bool          // of readings that come this way
 	Timeout    time.Duration // for one delivery
@@ -139,10 +139,6 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 		}
 	}
 
-	if t.Send == nil { // only now, because what came before is an alert of before
-		fmt.Fprintf(out.W, "waiting for a reading of %s: %s at %v\n", t.Device, t.Rule.Field, t.Rule.Levels[0].Limit)
-	}
-
 	if len(t.Gates) > 0 {
 		defer func() { step("clean-up", "ended the device's windows", t.cleanUp(ctx)) }()
 	}
@@ -151,7 +147,7 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 		claimed = s.Token > before[i]
 		return claimed, claimed && s.Phase == throttle.Closed
 	})
-	if found && t.Rule.Resolved && t.Send != nil {
+	if found && t.Rule.Resolved {
 		t.recover(ctx, out, step)
 	}
 
@@ -230,13 +226,11 @@ func (t *Test) send(
 		following.Go(func() { texts[i], errs[i] = t.follow(ctx, i, start, look) })
 	}
 
-	if t.Send != nil {
-		said, err := t.Send(ctx, body(&t.Rule, over))
-		if !step(name, fmt.Sprintf("%s in %s", said, milliseconds(time.Since(start))), err) {
-			cancel()
-			following.Wait()
-			return false
-		}
+	said, err := t.Send(ctx, body(&t.Rule, over))
+	if !step(name, fmt.Sprintf("%s in %s", said, milliseconds(time.Since(start))), err) {
+		cancel()
+		following.Wait()
+		return false
 	}
 
 	following.Wait()
