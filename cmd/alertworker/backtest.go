@@ -39,7 +39,7 @@ const maxCandidates = 16
 
 // backtestFlags are those of `alertworker backtest`.
 type backtestFlags struct {
-	file, svg    string
+	file         string
 	rules        []string
 	sets         []set
 	diff, asJSON bool
@@ -67,14 +67,6 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	run, err := backtesting.Start(candidates, c.Zone())
 	if err != nil {
 		return err
-	}
-
-	var svg *os.File
-	if b.svg != "" { // a mistake in its name shows before the readings have been read
-		if svg, err = os.OpenFile(b.svg, os.O_WRONLY|os.O_CREATE, 0o666); err != nil {
-			return &usageError{fmt.Errorf("--svg: %w", err)}
-		}
-		defer svg.Close()
 	}
 
 	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
@@ -105,7 +97,11 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 
 	run.Finish()
 
-	return errors.Join(err, b.print(out, run, recording.Skipped, svg))
+	if b.asJSON {
+		return errors.Join(err, run.PrintJSON(out, recording.Skipped))
+	}
+
+	return errors.Join(err, run.Print(out, recording.Skipped, b.diff))
 }
 
 // parseBacktest reads the flags of a backtest.
@@ -130,7 +126,6 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 	)
 	flags.Func("set", "try other values of a setting, as `NAME=VALUE,VALUE`; may be repeated, for all combinations", b.set)
 	flags.BoolVar(&b.diff, "diff", false, "name the devices that would newly be reported, and those that no longer would")
-	flags.StringVar(&b.svg, "svg", "", "draw the alerts of each candidate over time into `FILE`")
 	flags.BoolVar(&b.asJSON, "json", false, "print one JSON object")
 	if err := parseFlags(flags, args); err != nil {
 		return nil, err
@@ -171,22 +166,6 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 	defer history.Close()
 
 	return run.Take(ctx, withProgress(history))
-}
-
-// print prints what run found, and draws it into svg, unless that is nil.
-func (b *backtestFlags) print(out io.Writer, run *backtesting.Run, skipped backtesting.Skipped, svg *os.File) error {
-	var err error
-	if b.asJSON {
-		err = run.PrintJSON(out, skipped)
-	} else {
-		err = run.Print(out, skipped, b.diff)
-	}
-
-	if svg != nil {
-		err = errors.Join(err, svg.Truncate(0), run.Draw(svg))
-	}
-
-	return err
 }
 
 // historyFlags say how to read what the hub holds.

@@ -139,7 +139,6 @@ func TestBacktestRefuses(t *testing.T) {
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--diff"}, "the environment has none"},
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=1,2,3,4,5", "--set", "THROTTLE_WINDOW=1m,2m,3m,4m"}, "20 combinations"},
 		{[]string{"--file", rules, "--set", "TEMPERATURE_THRESHOLD=80"}, "must name the columns"},
-		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--svg", dir}, "--svg: open"},
 	} {
 		var out strings.Builder
 		err := runBacktest(t.Context(), &out, tt.args)

@@ -37,7 +37,6 @@ type Candidate struct {
 	test    *worker.Backtest
 	last    worker.BacktestNotice // the last alert: to count one of several receivers once
 	devices map[string]*device    // that have had an alarm
-	hours   map[int64]int         // alerts by Unix time / bucket
 	open    map[alarm]time.Time
 	result
 }
@@ -84,9 +83,6 @@ type longest struct {
 	Open    bool      `json:"open"`    // it had not cleared by the end
 }
 
-// bucket is what alerts are counted by, in seconds.
-const bucket = 600
-
 // A Run is what became of a source.
 type Run struct {
 	Candidates []*Candidate
@@ -101,7 +97,6 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 	for _, c := range candidates {
 		c.devices = map[string]*device{}
 		c.Days = map[string]int{}
-		c.hours = map[int64]int{}
 		c.open = map[alarm]time.Time{}
 		for _, to := range c.To {
 			c.Receivers = append(c.Receivers, sent{Name: to.Name})
@@ -211,7 +206,6 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 	c.Alerts++
 	c.of(n.Device).Alerts++
 	c.Days[n.At.In(zone).Format(time.DateOnly)]++
-	c.hours[n.At.Unix()/bucket]++
 }
 
 // of returns what is counted of a device.
