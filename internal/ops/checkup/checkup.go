@@ -121,8 +121,6 @@ func (k *checkup) limit() time.Duration {
 func (k *checkup) steps(send bool) []step {
 	set := k.config.Rules()
 	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
-	hasPort := strings.Contains(k.config.Hub().Host, ":")       // of such a namespace KEDA finds no checkpoints
-	scaled := inStorage && !hasPort
 
 	return slices.Concat(
 		k.settings(set),
@@ -132,7 +130,6 @@ func (k *checkup) steps(send bool) []step {
 		k.contents(set),
 		k.stores(),
 		when(inStorage, k.sharing("replicas", k.replicas), k.sharing("alerts", k.alerts)),
-		when(scaled, k.sharing("KEDA", k.kedaLag), step{"KEDA trigger", k.limit(), k.kedaTrigger}),
 		when(k.config.HasStorage(), k.inStorage("dead letters", failing(status.ByDeadLetters, k.deadLetters))),
 		k.receiving(send),
 	)
