@@ -30,7 +30,6 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 
 	return heartbeat.New(heartbeat.Config{
 		Target: target,
-		Source: c.Scope(),
 		Log:    log,
 		Leading: func() bool {
 			_, leading := r.duties.Leading()

@@ -75,8 +75,8 @@ var descriptions = map[string]string{
 	"LEASE_RETENTION": "records of devices with no alert for this long are removed, 24h to 87600h; must exceed how " +
 		"late an event can arrive",
 	"HEARTBEAT_URL": "monitoring service to call every minute while an alert would go out, and with /fail while it " +
-		"would not: https://hc-ping.com/..., Better Stack, Cronitor, Uptime Kuma, or alertmanager+http://... for " +
-		"a Watchdog alert; prefix with 'interval=5m ' or 'fail=off ' to change that",
+		"would not: https://hc-ping.com/..., Better Stack, Cronitor or Uptime Kuma; prefix with 'interval=5m ' or " +
+		"'fail=off ' to change that",
 
 	"HTTP_ADDR": "address of health checks, metrics and status page; empty turns HTTP off",
 	"HTTP_INGEST_TOKEN": "bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 " +

@@ -4,7 +4,6 @@ package heartbeat
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -41,10 +40,9 @@ type Target struct {
 type kind int
 
 const (
-	plain        kind = iota // POST to the URL, or to the URL with /fail
-	kuma                     // Uptime Kuma: GET with status=up or status=down
-	cronitor                 // GET with state=complete or state=fail
-	alertmanager             // an alert named Watchdog that ends soon unless it is repeated
+	plain    kind = iota // POST to the URL, or to the URL with /fail
+	kuma                 // Uptime Kuma: GET with status=up or status=down
+	cronitor             // GET with state=complete or state=fail
 )
 
 // Parse reads the value of HEARTBEAT_URL: a URL, with interval=1m or fail=off and a space in front of it if wanted. The
@@ -68,20 +66,15 @@ func Parse(text string) (*Target, error) {
 		return nil, errors.New("is not a URL")
 	}
 
-	if scheme, ok := strings.CutPrefix(u.Scheme, "alertmanager+"); ok {
-		u.Scheme = scheme
-		u = u.JoinPath("api/v2/alerts")
-		t.kind = alertmanager
-		t.fails = false
-	} else {
-		t.kind = kindOf(u)
+	if strings.HasPrefix(u.Scheme, "alertmanager+") {
+		return nil, errors.New("cannot be Alertmanager any more: the rules in deploy/prometheus/alerts.yaml watch replicas for it")
 	}
 
 	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
-		return nil, errors.New("must be a URL that begins with https://, http:// or alertmanager+https://")
+		return nil, errors.New("must be a URL that begins with https:// or http://")
 	}
 
-	t.url = u
+	t.url, t.kind = u, kindOf(u)
 
 	return t, nil
 }
@@ -125,12 +118,11 @@ func kindOf(u *url.URL) kind {
 // Host returns the service's host and port.
 func (t *Target) Host() string { return t.url.Host }
 
-// request returns the call that says that all has been well since then, or why it is not.
-func (t *Target) request(ctx context.Context, source, why string, since time.Time) (*http.Request, error) {
+// request returns the call that says that all is well, or why it is not.
+func (t *Target) request(ctx context.Context, why string) (*http.Request, error) {
 	u := *t.url
 	u.User = nil
-	method := http.MethodPost
-	body, kind := why, "text/plain; charset=utf-8"
+	method, body := http.MethodPost, why
 
 	switch t.kind {
 	case plain:
@@ -145,9 +137,6 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 	case cronitor:
 		method, body = http.MethodGet, ""
 		u.RawQuery = t.query(why, "state", "complete", "fail", "message")
-
-	case alertmanager:
-		body, kind = t.watchdog(source, since), "application/json"
 	}
 
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
@@ -162,7 +151,7 @@ func (t *Target) request(ctx context.Context, source, why string, since time.Tim
 
 	r.Header.Set("User-Agent", "alertworker")
 	if body != "" {
-		r.Header.Set("Content-Type", kind)
+		r.Header.Set("Content-Type", "text/plain; charset=utf-8")
 	}
 
 	return r, nil
@@ -181,23 +170,6 @@ func (t *Target) query(why, state, good, bad, message string) string {
 	return query.Encode()
 }
 
-// watchdog returns an alert for Alertmanager that ends unless it is repeated.
-func (t *Target) watchdog(source string, since time.Time) string {
-	body, _ := json.Marshal([]map[string]any{{ // strings and times: cannot fail
-		"labels": map[string]string{
-			"alertname": "Watchdog",
-			"service":   "alertworker",
-			"source":    source,
-			"severity":  "none",
-		},
-		"annotations": map[string]string{"summary": "alertworker's alerts go out: if this alert ends, they do not."},
-		"startsAt":    since,
-		"endsAt":      time.Now().Add(3 * t.Interval),
-	}})
-
-	return string(body)
-}
-
 // A Call is one that was made.
 type Call struct {
 	At  time.Time
@@ -208,7 +180,6 @@ type Call struct {
 // Config says what to report. All fields are required.
 type Config struct {
 	Target *Target
-	Source string // what is read, as shown to people
 
 	// Leading reports whether this replica makes the calls.
 	Leading func() bool
@@ -247,7 +218,8 @@ func (h *Heartbeat) Run(ctx context.Context) {
 	tick := time.NewTicker(h.Target.every())
 	defer tick.Stop()
 
-	var t term
+	var bad time.Time // since when no alert would go out; zero if all would
+	var said Call     // the last one
 	for {
 		select {
 		case <-tick.C:
@@ -256,7 +228,7 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		}
 
 		if !h.Leading() {
-			t = term{}
+			bad, said = time.Time{}, Call{}
 			continue
 		}
 
@@ -266,9 +238,15 @@ func (h *Heartbeat) Run(ctx context.Context) {
 		}
 
 		now := time.Now()
-		t.see(why, now)
-		if h.due(t, why, now) {
-			t.said = h.report(ctx, t, Call{At: now, Why: why})
+		switch {
+		case why == "":
+			bad = time.Time{}
+		case bad.IsZero():
+			bad = now
+		}
+
+		if h.due(said, why, bad, now) {
+			said = h.report(ctx, said, Call{At: now, Why: why})
 		}
 	}
 }
@@ -276,47 +254,30 @@ func (h *Heartbeat) Run(ctx context.Context) {
 // every returns how often Check is asked.
 func (t *Target) every() time.Duration { return min(look, t.Interval/4) }
 
-// A term is what a replica knows since it began to lead.
-type term struct {
-	bad  time.Time // since when no alert would go out; zero if all would
-	well time.Time // since when all would; zero if none would
-	said Call      // the last one
-}
-
-// see takes note of why an alert would not go out now; empty if it would.
-func (t *term) see(why string, now time.Time) {
-	switch {
-	case why == "" && t.well.IsZero():
-		t.bad, t.well = time.Time{}, now
-	case why != "" && t.bad.IsZero():
-		t.bad, t.well = now, time.Time{}
-	}
-}
-
-// due reports whether it is time for a call.
-func (h *Heartbeat) due(t term, why string, now time.Time) bool {
+// due reports whether it is time for a call after said: why an alert would not go out since bad; empty if it would.
+func (h *Heartbeat) due(said Call, why string, bad, now time.Time) bool {
 	interval, every := h.Target.Interval, h.Target.every()
 	failing := why != ""
-	if failing && (!h.Target.fails || now.Sub(t.bad) < min(grace, interval/4)) {
+	if failing && (!h.Target.fails || now.Sub(bad) < min(grace, interval/4)) {
 		return false
 	}
 
 	pause := interval
-	if changed := failing != (t.said.Why != ""); changed || t.said.Err != "" {
+	if changed := failing != (said.Why != ""); changed || said.Err != "" {
 		pause = every
 	}
 
-	return now.Sub(t.said.At) >= pause-every/10
+	return now.Sub(said.At) >= pause-every/10
 }
 
-// report makes a call, and returns it with its result.
-func (h *Heartbeat) report(ctx context.Context, t term, c Call) Call {
-	if err := h.call(ctx, c.Why, t.well); err != nil {
+// report makes a call after said, and returns it with its result.
+func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {
+	if err := h.call(ctx, c.Why); err != nil {
 		c.Err = err.Error()
 	}
 
 	h.Made(c)
-	h.log(t.said, c)
+	h.log(said, c)
 
 	return c
 }
@@ -351,12 +312,12 @@ func (h *Heartbeat) logWell(c Call) {
 }
 
 // call makes one call. Its error holds no secret.
-func (h *Heartbeat) call(ctx context.Context, why string, since time.Time) error {
+func (h *Heartbeat) call(ctx context.Context, why string) error {
 	if len(why) > maxReason {
 		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
 	}
 
-	r, err := h.Target.request(ctx, h.Source, why, since)
+	r, err := h.Target.request(ctx, why)
 	if err != nil {
 		return err
 	}

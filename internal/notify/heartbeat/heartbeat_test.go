@@ -41,7 +41,7 @@ func TestRequests(t *testing.T) {
 	} {
 		target := parse(t, test.url)
 		for why, want := range map[string]string{"": test.good, "the hub & more": test.bad} {
-			r, err := target.request(t.Context(), "ns/hub", why, time.Now())
+			r, err := target.request(t.Context(), why)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -53,30 +53,11 @@ func TestRequests(t *testing.T) {
 	}
 }
 
-// Alertmanager gets an alert that ends unless it is repeated.
-func TestWatchdog(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		target := parse(t, "interval=30s alertmanager+http://me:"+secret+"@am:9093/base")
-		r, err := target.request(t.Context(), "ns/hub", "", time.Now().Add(-time.Hour))
-		if err != nil {
-			t.Fatal(err)
-		}
-		body, _ := io.ReadAll(r.Body)
-		want := `[{"annotations":{"summary":"alertworker's alerts go out: if this alert ends, they do not."},"endsAt":"2000-01-01T00:01:30Z",` +
-			`"labels":{"alertname":"Watchdog","service":"alertworker","severity":"none","source":"ns/hub"},"startsAt":"1999-12-31T23:00:00Z"}]`
-		got := strings.ReplaceAll(string(body), time.Now().Add(90*time.Second).Format(time.RFC3339Nano), "2000-01-01T00:01:30Z")
-		got = strings.ReplaceAll(got, time.Now().Add(-time.Hour).Format(time.RFC3339Nano), "1999-12-31T23:00:00Z")
-		user, password, _ := r.BasicAuth()
-		if r.URL.String() != "http://am:9093/base/api/v2/alerts" || got != want || user != "me" || password != secret || target.fails {
-			t.Errorf("%s %s", r.URL, got)
-		}
-	})
-}
-
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
 		"":                                   "is empty",
 		"hc-ping.com/" + secret:              "begins with https://",
+		"alertmanager+http://x/" + secret:    "the rules in deploy/prometheus",
 		"ftp://x/" + secret:                  "begins with https://",
 		"https:///" + secret:                 "begins with https://",
 		"http://%" + secret:                  "not a URL",
@@ -97,7 +78,7 @@ func FuzzParse(f *testing.F) {
 	f.Add("alertmanager+https://host")
 	f.Fuzz(func(t *testing.T, text string) {
 		if target, err := Parse(text); err == nil {
-			if _, err := target.request(t.Context(), "s", "why", time.Time{}); err != nil && strings.Contains(err.Error(), "://") {
+			if _, err := target.request(t.Context(), "why"); err != nil && strings.Contains(err.Error(), "://") {
 				t.Errorf("%q: %v", text, err)
 			}
 		}
@@ -157,7 +138,7 @@ func TestRun(t *testing.T) {
 		var last Call
 		h := New(Config{
 			Made:   func(call Call) { mu.Lock(); defer mu.Unlock(); last = call },
-			Target: parse(t, "https://hc/"+secret), Source: "ns/hub", Log: zap.New(core),
+			Target: parse(t, "https://hc/"+secret), Log: zap.New(core),
 			Leading: func() bool { mu.Lock(); defer mu.Unlock(); return leading },
 			Check:   func(context.Context) string { mu.Lock(); defer mu.Unlock(); return why },
 		})
@@ -217,7 +198,7 @@ func TestFailOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{start: time.Now(), status: 200}
 		h := New(Config{
-			Target: parse(t, "interval=8s fail=off https://hc/"+secret), Source: "ns/hub", Log: zap.NewNop(),
+			Target: parse(t, "interval=8s fail=off https://hc/"+secret), Log: zap.NewNop(),
 			Made:    func(Call) {},
 			Leading: func() bool { return true },
 			Check: func(context.Context) string {
