@@ -122,7 +122,6 @@ func (s *session) expect(
 	if candidate.Mutes, err = silences(s.config, s.records).Mutes(ctx); err != nil {
 		return nil, nil, err
 	}
-	saysUnjudged(candidate.Mutes, time.Now().Add(-history.since))
 
 	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
 	if err != nil {
@@ -175,22 +174,6 @@ func (s *session) compare(
 	}
 
 	return audit.Compare(ctx, expected, began, stores, names, progress)
-}
-
-// saysUnjudged has silences until normal that began before the first reading, at since, mute whatever they may be
-// about, and says so on stderr: nobody knows whether the alarms of these readings began before them.
-func saysUnjudged(mutes rules.Mutes, since time.Time) {
-	for i := range mutes {
-		if m := &mutes[i]; m.UntilNormal && m.From.Before(since) && m.Until.After(since) {
-			m.UntilNormal = false
-			fmt.Fprintf(
-				os.Stderr,
-				"not judged until %s: alerts of %v, which are silenced until normal since before the readings\n",
-				m.Until.Format(time.DateTime+"Z"),
-				m,
-			)
-		}
-	}
 }
 
 // saysHow says on stderr how much there is to read, and how long that takes.

@@ -21,7 +21,6 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
-	"alertworker/internal/rules"
 )
 
 // audited runs an audit, and returns how many notices are accounted for in each way, and what is missing.
@@ -176,27 +175,6 @@ func TestAudit(t *testing.T) {
 		_, said, code := w.run(append([]string{"audit"}, strings.Fields(tt.args)...)...)
 		if code == exitStopped || !strings.Contains(said, tt.want) {
 			t.Errorf("%q: exit code %d, %s, want %q", tt.args, code, said, tt.want)
-		}
-	}
-}
-
-// Whether an alarm began before a silence until normal is not known if that began before the readings: then all that it
-// may be about counts as muted.
-func TestAuditUntilNormal(t *testing.T) {
-	since := time.Date(2026, 11, 26, 12, 0, 0, 0, time.UTC)
-	mute := func(from, until time.Duration, normal bool) rules.Mute {
-		return rules.Mute{Device: "oven", From: since.Add(from), Until: since.Add(until), UntilNormal: normal}
-	}
-	mutes := rules.Mutes{
-		mute(-1, time.Hour, true),
-		mute(0, time.Hour, true),
-		mute(-2, -1, true),
-		mute(-1, time.Hour, false),
-	}
-	saysUnjudged(mutes, since)
-	for i, want := range []bool{false, true, true, false} {
-		if mutes[i].UntilNormal != want {
-			t.Errorf("%+v", mutes[i])
 		}
 	}
 }

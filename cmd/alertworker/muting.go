@@ -21,7 +21,7 @@ const (
 		"counted, and recoveries\n" +
 		"are sent. All replicas apply it within 15 s. If a device is still hot when it ends, its next\n" +
 		"reading causes an alert\n" +
-		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h [--until-normal] " +
+		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h " +
 		"--why \"service\""
 
 	silencesDoes = "list the silences in force, with the mute times of RULES_FILE, or end one\n" +
@@ -56,13 +56,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`; * stands for any characters")
 	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
 	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
-	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h; with --until-normal optional (720h)")
-	flags.BoolVar(
-		&r.UntilNormal,
-		"until-normal",
-		false,
-		"only alarms that began before now, each until its device is normal: one that begins later alerts",
-	)
+	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
 	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")
 	flags.StringVar(&r.Who, "who", "", "your `NAME` (default: the user of this machine)")
 	if err := parseFlags(flags, args); err != nil {
@@ -93,7 +87,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s, set)
+	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
 	fmt.Fprintf(
 		out,
 		"silenced until %s: %v (%s); to end it before: alertworker silences end %s\n",

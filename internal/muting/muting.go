@@ -45,29 +45,23 @@ type Silence struct {
 	Until    time.Time `json:"until"`
 	Why      string    `json:"why"`
 	Who      string    `json:"who"`
-	// UntilNormal has it mute only alarms that began before From, each until it ends, and no longer than Until.
-	UntilNormal bool `json:"untilNormal,omitempty"`
 }
 
 // mute returns what s means to rules.
 func (s Silence) mute() rules.Mute {
 	return rules.Mute{
-		Device:      s.Device,
-		Rule:        s.Rule,
-		Property:    s.Property,
-		Value:       s.Value,
-		From:        s.From,
-		Until:       s.Until,
-		UntilNormal: s.UntilNormal,
+		Device:   s.Device,
+		Rule:     s.Rule,
+		Property: s.Property,
+		Value:    s.Value,
+		From:     s.From,
+		Until:    s.Until,
 	}
 }
 
 // String says what s mutes.
 func (s Silence) String() string {
 	m := s.mute()
-	if s.UntilNormal {
-		return m.String() + ", until normal"
-	}
 	return m.String()
 }
 
@@ -75,24 +69,6 @@ func (s Silence) String() string {
 func (s Silence) MayMatch(device string) bool {
 	m := s.mute()
 	return m.MayMatch(device)
-}
-
-// Unaffected says which rules of set s is about and does not mute, because they keep no alarms; empty if there are
-// none.
-func (s Silence) Unaffected(set rules.Set) string {
-	var names []string
-	for i := range set.Rules {
-		r := &set.Rules[i]
-		if s.UntilNormal && !r.Stateful() && (s.Rule == "" || s.Rule == r.Name) {
-			names = append(names, r.Name)
-		}
-	}
-
-	if len(names) == 0 {
-		return ""
-	}
-
-	return "not of " + humanize.And(names) + ", which without for, clear or resolved keeps no alarms"
 }
 
 // Planned returns the mute times of set that are in force, as silences that nobody can end.
@@ -124,24 +100,19 @@ type Request struct {
 	Device string `json:"device"`
 	Rule   string `json:"rule"`
 	Where  string `json:"where"` // NAME=VALUE
-	For    string `json:"for"`   // a duration; with UntilNormal it may be empty: the longest
+	For    string `json:"for"`   // a duration
 	Why    string `json:"why"`
 	Who    string `json:"who"`
-
-	UntilNormal bool `json:"untilNormal"`
 }
 
 // Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of
 // set.
 func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
-	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who, UntilNormal: r.UntilNormal}
+	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
 
-	lasts = longest
-	if r.For != "" || !r.UntilNormal {
-		if lasts, err = time.ParseDuration(r.For); err != nil {
-			return s, 0, errors.New("for must be a duration, such as 2h")
-		}
+	if lasts, err = time.ParseDuration(r.For); err != nil {
+		return s, 0, errors.New("for must be a duration, such as 2h")
 	}
 
 	if err := s.Check(lasts); err != nil {
@@ -150,11 +121,6 @@ func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err err
 
 	if err := checkRule(r.Rule, set); err != nil {
 		return s, lasts, err
-	}
-
-	stateful := func(one rules.Rule) bool { return one.Stateful() && (s.Rule == "" || s.Rule == one.Name) }
-	if s.UntilNormal && !slices.ContainsFunc(set.Rules, stateful) {
-		return s, lasts, errors.New("until normal mutes nothing here: without for, clear or resolved a rule keeps no alarms")
 	}
 
 	return s, lasts, nil
@@ -218,9 +184,20 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 		return nil, r, fmt.Errorf("read the silences: %w", err)
 	}
 
-	var all []Silence
-	if err := json.Unmarshal(r.Content, &all); err != nil {
+	// Version 1.0 could mute only what had begun, which is more than a Silence can say: such a silence mutes nothing.
+	var stored []struct {
+		Silence
+		UntilNormal bool `json:"untilNormal"`
+	}
+	if err := json.Unmarshal(r.Content, &stored); err != nil {
 		return nil, r, fmt.Errorf("read the silences: record %q does not hold any: delete it", s.Name)
+	}
+
+	var all []Silence
+	for _, one := range stored {
+		if !one.UntilNormal {
+			all = append(all, one.Silence)
+		}
 	}
 
 	return all, r, nil

@@ -2,7 +2,6 @@ package partition
 
 import (
 	"cmp"
-	"time"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
@@ -235,16 +234,6 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	}
 }
 
-// began returns when the hub took the first reading of the device's alarm of l; zero if it keeps none. In a recording
-// the alarms of all rules are followed.
-func (v *evaluation) began(l *level) time.Time {
-	a, tracked := v.alarms.byKey[alarmKey{v.event.Device, l}]
-	if !tracked || !l.rule.Stateful() {
-		return time.Time{}
-	}
-	return time.UnixMicro(a.Since.Hub)
-}
-
 // notify takes a reading to every receiver that wants alerts of l. opened says that it has opened an alarm. It returns
 // Notified, or why nobody is.
 func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision {
@@ -253,7 +242,7 @@ func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision
 		return Muted
 	}
 
-	if v.silenced(l, v.began(l)) {
+	if v.silenced(l) {
 		return Silenced
 	}
 

@@ -1,8 +1,6 @@
 package partition
 
 import (
-	"time"
-
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -32,14 +30,12 @@ func (x *examination) count() {
 	}
 }
 
-// silenced reports whether alerts of l about the event are muted, and counts those. began is when its alarm did, zero
-// if it has none.
-func (x *examination) silenced(l *level, began time.Time) bool {
+// silenced reports whether alerts of l about the event are muted, and counts those.
+func (x *examination) silenced(l *level) bool {
 	about := rules.Subject{
 		Device:   x.event.Device,
 		Rule:     l.rule.Name,
 		Enqueued: x.event.Enqueued,
-		Began:    began,
 		Property: x.property,
 	}
 	if !x.evaluator.muted(&about) {
@@ -180,7 +176,7 @@ func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts
 			over = true
 			x.damaged = f.Damaged
 			l.stats.Over.Add(1)
-			if !inhibited && !x.silenced(l, time.Time{}) {
+			if !inhibited && !x.silenced(l) {
 				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
 			}
 

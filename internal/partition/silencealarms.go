@@ -28,7 +28,6 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		Device:   fell.Device,
 		Rule:     r.Name,
 		Enqueued: time.UnixMilli(fell.Proven),
-		Began:    time.UnixMilli(fell.Deadline),
 		Property: func(string) string { return "" },
 	}
 	if s.muted(&about) {

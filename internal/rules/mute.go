@@ -14,15 +14,12 @@ type Mute struct {
 	Property, Value string    // of the message
 	From, Until     time.Time // the readings that the hub takes from From on, before Until; both zero: at any time
 	Times           *Times    // those that it takes then; nil: at any time
-	// those of alarms that began before From, whose first reading the hub took then. Without an alarm nothing did
-	UntilNormal bool
 }
 
 // A Subject is what an alert would be about.
 type Subject struct {
 	Device, Rule string
 	Enqueued     time.Time // when the hub took the reading
-	Began        time.Time // when it took the first one of the alarm; zero: the rule keeps none
 	// Property returns the text of one of the message's properties.
 	Property func(name string) string
 }
@@ -30,19 +27,9 @@ type Subject struct {
 // Matches reports whether m is about s.
 func (m *Mute) Matches(s *Subject) bool {
 	return m.at(s.Enqueued) &&
-		m.isAboutAlarm(s.Began) &&
 		m.isAboutRule(s.Rule) &&
 		m.MayMatch(s.Device) &&
 		m.isAboutMessage(s)
-}
-
-// isAboutAlarm reports whether m is about an alarm that began then; zero: there is none.
-func (m *Mute) isAboutAlarm(began time.Time) bool {
-	if !m.UntilNormal {
-		return true
-	}
-
-	return !began.IsZero() && began.Before(m.From)
 }
 
 // isAboutRule reports whether m is about the alerts of a rule.

@@ -44,31 +44,6 @@ func TestMute(t *testing.T) {
 	}
 }
 
-// A silence until normal is about alarms that began before it, and is over at its end.
-func TestMuteUntilNormal(t *testing.T) {
-	from := time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC)
-	m := rules.Mute{Device: "oven-*", From: from, Until: from.Add(time.Hour), UntilNormal: true}
-	for _, tt := range []struct {
-		name  string
-		began time.Time
-		at    time.Duration
-		want  bool
-	}{
-		{"an alarm that began before", from.Add(-time.Microsecond), 0, true},
-		{"long before", from.Add(-time.Hour), time.Hour - 1, true},
-		{"one that begins with it", from, 0, false},
-		{"one that begins later", from.Add(time.Minute), 2 * time.Minute, false},
-		{"no alarm", time.Time{}, 0, false},
-		{"a reading before it", from.Add(-time.Hour), -1, false},
-		{"at its end", from.Add(-time.Hour), time.Hour, false},
-	} {
-		about := rules.Subject{Device: "oven-7", Enqueued: from.Add(tt.at), Began: tt.began}
-		if got := m.Matches(&about); got != tt.want {
-			t.Errorf("%s: %t", tt.name, got)
-		}
-	}
-}
-
 func zone(t *testing.T, name string) *time.Location {
 	t.Helper()
 	zone, err := time.LoadLocation(name)

@@ -195,13 +195,13 @@ func TestBacktestIsTheWorker(t *testing.T) {
 			Rule:   rapid.SampledFrom([]string{"", "rule0"}).Draw(rt, "muted rule"),
 		}
 		begin, lasts := rapid.IntRange(0, 10).Draw(rt, "mute begins"), rapid.IntRange(1, 20).Draw(rt, "mute lasts") // minutes
-		switch rapid.SampledFrom([]string{"", "", "mute time", "until normal"}).Draw(rt, "muted") {
+		switch rapid.SampledFrom([]string{"", "", "mute time", "silence"}).Draw(rt, "muted") {
 		case "mute time":
 			mute.Times = &rules.Times{Days: rules.EveryDay, From: begin, To: begin + lasts, Zone: time.UTC}
 			set.Mutes = rules.Mutes{mute}
-		case "until normal":
+		case "silence":
 			mute.From = bubble.Add(time.Duration(begin)*time.Minute + time.Second)
-			mute.Until, mute.UntilNormal = mute.From.Add(time.Hour), true
+			mute.Until = mute.From.Add(time.Duration(lasts) * time.Minute)
 			mutes = rules.Mutes{mute}
 		}
 		real, virtual := play(t, set, mutes, recording, receivers...)

@@ -1,8 +1,6 @@
 package worker_test
 
 import (
-	"fmt"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -95,63 +93,6 @@ func TestMuteTimes(t *testing.T) {
 		const all = "alert 2, recovery 4, alert 6, alert 8, recovery 10, alert 12, alert 14"
 		if got := r.notified("kiln"); got != all {
 			t.Errorf("of the other: %s; want %s", got, all)
-		}
-	})
-}
-
-// A silence until normal mutes alarms that had begun, also those that open under it, until they end. What begins later
-// alerts, at a higher level of the same device too.
-func TestSilencedUntilNormal(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
-		s := with(t, func(r *rules.Rule) {
-			r.Levels = []rules.Level{
-				{Name: "warning", Limit: threshold, Clear: threshold, For: 90 * time.Second},
-				{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
-			}
-		}, r)
-		from := time.Now().Add(30 * time.Second)
-		s.config.Mutes = func() rules.Mutes {
-			return rules.Mutes{{From: from, Until: from.Add(24 * time.Hour), UntilNormal: true}}
-		}
-		s.start(p)
-		const hot, hotter, cool = threshold + 5, threshold + 55, threshold - 10
-		// every minute: the warning of readings 1 to 5 began before, and that of readings 7 to 10 later
-		for _, value := range []float64{hot, hot, hot, hotter, hot, cool, hot, hot, hot, hot} {
-			p.publish("oven", value)
-			pass(time.Minute)
-		}
-		pass(time.Hour)
-		s.end()
-		const want = "critical alert 4, critical recovery 5, warning alert 9, warning alert 10"
-		var got []string
-		for _, a := range r.alerts("oven") {
-			what := "alert"
-			if a.Resolved {
-				what = "recovery"
-			}
-			got = append(got, fmt.Sprint(a.Level, " ", what, " ", a.Sequence))
-		}
-		if strings.Join(got, ", ") != want {
-			t.Errorf("%v; want %s", got, want)
-		}
-	})
-}
-
-// A rule that keeps no alarms is not muted until normal: nobody knows when that is.
-func TestUntilNormalWithoutAlarms(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
-		s := newSetup(t, r)
-		from := time.Now().Add(30 * time.Second)
-		s.config.Mutes = func() rules.Mutes {
-			return rules.Mutes{{From: from, Until: from.Add(24 * time.Hour), UntilNormal: true}}
-		}
-		s.start(p)
-		p.feed("oven", 2*window, threshold, threshold)
-		s.end()
-		if got, want := r.notified("oven"), "alert 1, alert 2"; got != want {
-			t.Errorf("%s; want %s", got, want)
 		}
 	})
 }

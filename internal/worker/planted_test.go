@@ -234,12 +234,6 @@ var plantedBugs = []plantedBug{
 	{"a mute time over midnight ends at midnight", []edit{
 		{"rules/mute.go", "w.Days[yesterday] && minute < w.To", "w.Days[yesterday] && false"},
 	}},
-	{"a silence until normal mutes what begins later", []edit{
-		{"rules/mute.go", "began.Before(m.From)", "true"},
-	}},
-	{"a silence until normal knows alarms by their last reading", []edit{
-		{"partition/evaluation.go", "time.UnixMicro(a.Since.Hub)", "time.UnixMicro(max(a.Since.Hub, v.at.Hub))"},
-	}},
 	{"a mute is added again after a lost answer", []edit{
 		{"muting/muting.go", "i := indexOf(all, one.ID); i >= 0 {", "i := -1; i >= 0 {"},
 	}},

@@ -39,7 +39,7 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 	}
 	for _, m := range w.posted {
 		r, l := w.in(m.version, s)
-		if r == nil || !in.wants(s, m.reading) || w.speaks(r, nil, m.device, m.reading, m.at) != "yes" {
+		if r == nil || !in.wants(s, m.reading) || w.speaks(r, m.device, m.reading, m.at) != "yes" {
 			continue
 		}
 		value, looks := looksAt(r, m.reading)

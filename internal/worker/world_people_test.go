@@ -86,8 +86,7 @@ func (w *world) mute(m move) {
 			return errLost
 		}))}
 	at := time.Now()
-	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a",
-		UntilNormal: m.normal}, time.Hour)
+	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
 	if err != nil {
 		return
 	}

@@ -144,7 +144,6 @@ type move struct {
 	what      string
 	for_      time.Duration
 	deaf      bool // the old owner reads nothing more
-	normal    bool // a mute is about alarms that began before, until they are normal
 	partition int
 	device    string
 	rule      string // of a mute; empty: all
@@ -152,8 +151,8 @@ type move struct {
 }
 
 func (m move) String() string {
-	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d, until normal %v) %s %s",
-		m.what, m.at, m.for_, m.partition, m.deaf, m.receiver, m.normal, m.device, m.rule), " ")
+	return strings.TrimRight(fmt.Sprintf("%s at %v for %v (partition %d, deaf %v, receiver %d) %s %s",
+		m.what, m.at, m.for_, m.partition, m.deaf, m.receiver, m.device, m.rule), " ")
 }
 
 // A draw is chance in one plan.
@@ -233,16 +232,12 @@ func (p *plan) repeat() {
 	}
 }
 
-// hush has times in which nobody wants to know, and people mute until alarms are normal, in some plans. It draws from a
+// hush has times in which nobody wants to know, and people mute devices for long, in some plans. It draws from a
 // stream of its own.
 func (p *plan) hush() {
 	d := draw{rand.New(rand.NewPCG(p.number, 2))}
-	for i := range p.moves {
-		p.moves[i].normal = p.moves[i].what == mute && d.chance(0.5)
-	}
 	if len(p.moves) < 3 && d.chance(0.15) {
-		p.moves = append(p.moves, move{at: 10 * second, what: mute, for_: 20 * time.Minute, device: pick(d, p.devices...),
-			normal: true})
+		p.moves = append(p.moves, move{at: 10 * second, what: mute, for_: 20 * time.Minute, device: pick(d, p.devices...)})
 		slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
 	}
 	for range pick(d, 0, 0, 0, 0, 1, 2) {

@@ -132,7 +132,7 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 		now.tells = least(now.tells, "maybe")
 	}
 	if now.tells != "" {
-		now.tells = least(now.tells, w.speaks(r, &now, m.device, m, e.Enqueued))
+		now.tells = least(now.tells, w.speaks(r, m.device, m, e.Enqueued))
 	}
 	return now
 }
@@ -298,8 +298,8 @@ func least(a, b string) string {
 }
 
 // speaks reports whether a device's alerts are neither muted nor is the device quiet: yes, or maybe where a mute
-// begins or ends. now is the state of its alarm; nil: there is none.
-func (w *world) speaks(r *rules.Rule, now *state, device string, m reading, at time.Time) string {
+// begins or ends.
+func (w *world) speaks(r *rules.Rule, device string, m reading, at time.Time) string {
 	if m.quiet > 0 && m.fate != byHTTP {
 		return ""
 	}
@@ -313,13 +313,7 @@ func (w *world) speaks(r *rules.Rule, now *state, device string, m reading, at t
 		if o.what != mute || o.device != device || o.rule != "" && o.rule != r.Name {
 			continue
 		}
-		if o.normal && (now == nil || !r.Stateful() || now.since.After(o.at.Add(2*second))) { // it began later
-			continue
-		}
-		inside := at.After(o.at.Add(-2*second)) && at.Before(o.until.Add(2*second))
 		switch {
-		case o.normal && inside && (now.since.IsZero() || now.since.After(o.at.Add(-2*second))): // perhaps before
-			speaks = "maybe"
 		case at.Before(o.at.Add(-2*second)) || at.After(o.until.Add(2*second)):
 		case at.After(o.at.Add(2*second)) && at.Before(o.until.Add(-2*second)):
 			return ""

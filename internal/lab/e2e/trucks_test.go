@@ -279,12 +279,10 @@ func (w *fleet) silenceWash() {
 	w.muted = w.silences(verify.Mute{Property: "site", Value: "wash"}, "--where", "site=wash", "--for", "1m")
 }
 
-// isKnown silences what a depot has, until it is normal, while a replica freezes.
+// isKnown silences what a depot has for a minute, while a replica freezes.
 func (w *fleet) isKnown() {
 	w.pass(4 * time.Second)
-	w.silences(
-		verify.Mute{Property: "site", Value: "berlin", UntilNormal: true}, "--where", "site=berlin", "--until-normal",
-	)
+	w.silences(verify.Mute{Property: "site", Value: "berlin"}, "--where", "site=berlin", "--for", "1m")
 	w.freezes()
 }
 

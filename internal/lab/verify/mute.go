@@ -13,7 +13,6 @@ type Mute struct {
 	Device          string // * stands for any characters; empty: all
 	Rule            string // empty: all
 	Property, Value string // of messages; empty: all. What has no message has no property
-	UntilNormal     bool   // only alarms that began before From; those until Known may be among them
 	From, Known     time.Time
 	Ending, Until   time.Time
 }
@@ -59,17 +58,13 @@ const (
 	muted
 )
 
-// hush says whether people have muted alerts of a rule about a reading, of an alarm that began at a time; zero: the
-// rule keeps none.
-func (l *Log) hush(rule string, r Reading, began time.Time) (is hush) {
+// hush says whether people have muted alerts of a rule about a reading.
+func (l *Log) hush(rule string, r Reading) (is hush) {
 	for i := range l.mutes {
 		m := &l.mutes[i]
-		if !m.about(rule, r) {
-			continue
+		if m.about(rule, r) {
+			is = max(is, m.at(r.At))
 		}
-
-		by := min(m.at(r.At), m.of(began))
-		is = max(is, by)
 	}
 
 	return is
@@ -85,24 +80,6 @@ func (m *Mute) at(at time.Time) hush {
 	}
 
 	return muted
-}
-
-// of says how far m is about an alarm that began at a time.
-func (m *Mute) of(began time.Time) hush {
-	if !m.UntilNormal {
-		return muted
-	}
-
-	switch {
-	case began.IsZero():
-		return heardOf
-	case began.Before(m.From):
-		return muted
-	case began.Before(m.Known):
-		return unsure
-	}
-
-	return heardOf
 }
 
 // hushed reports whether people may have muted alerts about a silence, at any time of some.
@@ -121,10 +98,6 @@ func (l *Log) mutedSilence(rule string, d Delivery) bool {
 	about := Reading{Device: d.Device}
 
 	return slices.ContainsFunc(l.mutes, func(m mute) bool {
-		if m.UntilNormal || !m.about(rule, about) {
-			return false
-		}
-
-		return m.at(d.Deadline) == muted && d.At.Before(m.Ending)
+		return m.about(rule, about) && m.at(d.Deadline) == muted && d.At.Before(m.Ending)
 	})
 }

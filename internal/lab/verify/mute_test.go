@@ -15,8 +15,6 @@ func TestMuted(t *testing.T) {
 	device.Device = "a*"
 	another.Device = "*b"
 	ofSite.Property, ofSite.Value = "site", "berlin"
-	normal := all
-	normal.UntilNormal = true
 	otherRule := all
 	otherRule.Rule = "cold"
 	for name, test := range map[string]struct {
@@ -36,11 +34,6 @@ func TestMuted(t *testing.T) {
 		"of another device":          {another, []any{reading(20, 31)}, findings{over: 1, opened: 1, lost: 1, stale: 1}},
 		"of its site":                {ofSite, []any{with(reading(20, 31), "site", "berlin")}, findings{over: 1, opened: 1}},
 		"of another site":            {ofSite, []any{with(reading(20, 31), "site", "paris")}, findings{over: 1, opened: 1, lost: 1, stale: 1}},
-		"began before":               {normal, []any{reading(1, 31), alerted(1, 1, 1), reading(20, 31), reading(30, 31)}, findings{over: 3, opened: 1, alerts: 1}},
-		"began before, and alerted":  {normal, []any{reading(1, 31), alerted(1, 1, 1), reading(20, 31), alerted(20, 2, 20)}, findings{over: 2, opened: 1, alerts: 2, wrong: 1}},
-		"began about when it did":    {normal, []any{reading(5, 31), reading(20, 31)}, findings{over: 2, opened: 1}},
-		"began after":                {normal, []any{reading(16, 31)}, findings{over: 1, opened: 1, lost: 1, stale: 1}},
-		"was normal in between":      {normal, []any{reading(1, 31), alerted(1, 1, 1), reading(16, 20), reading(17, 31)}, findings{over: 2, opened: 2, alerts: 1, lost: 1}},
 		"of another rule":            {otherRule, []any{reading(20, 31)}, findings{over: 1, opened: 1, lost: 1, stale: 1}},
 	} {
 		t.Run(name, func(t *testing.T) {

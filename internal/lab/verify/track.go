@@ -146,7 +146,7 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	reached := v.breaching && !late
 	isTold := t.open && !above.open && !quiet(r, rule.Quiet)
 	if isTold && (reached || above.ended) {
-		hush := l.hush(rule.Name, r, t.began(rule))
+		hush := l.hush(rule.Name, r)
 		e.needsAlert = hush == heardOf
 		e.mayAlert = hush != muted
 	}
@@ -195,15 +195,6 @@ func (t *track) change(r Reading, by func()) event {
 	r.Properties = nil
 
 	return event{Reading: r, opens: !was && t.open, clears: was && !t.open}
-}
-
-// began returns when the first reading of an alarm came, zero if the rule keeps none.
-func (t *track) began(rule *Rule) (at time.Time) {
-	if !rule.stateful() {
-		return at
-	}
-
-	return t.since.hub
 }
 
 // idle reports whether an alarm is normal.

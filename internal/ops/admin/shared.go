@@ -119,18 +119,8 @@ func similar(r *roster.Roster, device string) string {
 }
 
 // Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those
-// with an alarm. It also says which rules of set it does not mute.
-func (s Shared) Matching(ctx context.Context, one muting.Silence, set rules.Set) string {
-	text := s.matching(ctx, one)
-	if but := one.Unaffected(set); but != "" {
-		text += "; " + but
-	}
-
-	return text
-}
-
-// matching is Matching without what it says of rules.
-func (s Shared) matching(ctx context.Context, one muting.Silence) string {
+// with an alarm.
+func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	if s.Records == nil {
 		return "how many devices match is not known: only rules with state know devices"
 	}

@@ -104,7 +104,7 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 			w,
 			http.StatusBadRequest,
 			`want JSON such as {"device": "oven-*", "for": "2h", "why": "service", "who": "ann"}, `+
-				"with device, rule or where, and \"untilNormal\": true instead of for or beside it",
+				"with device, rule or where",
 		)
 		return
 	}
@@ -116,7 +116,7 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 
 	s, err = a.Silences.Add(ctx, s, lasts)
-	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s, a.Rules)}, err)
+	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s)}, err)
 }
 
 // silenced is the answer to who has silenced something.

@@ -485,11 +485,6 @@ func (f findings) repeatCondition(c delivery.Condition) string {
 // silenceText says what a silence means for the device.
 func (f findings) silenceText(s muting.Silence) string {
 	text, until := "its alerts", "until "+f.until(s.Until)
-	if s.UntilNormal {
-		text = "its alarms since before " + f.clock(s.From)
-		until = "until normal, at the latest " + until
-	}
-
 	if s.Rule != "" {
 		text += " of rule " + s.Rule
 	}
