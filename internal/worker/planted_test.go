@@ -230,6 +230,13 @@ var plantedBugs = []plantedBug{
 		{"partition/removal.go", "		reg.alarms.history.replace(key, reg.alarms.byKey[key])\n", "		_ = key\n"},
 	}},
 
+	{"the mark is taken a second after the decision", []edit{
+		{"partition/evaluation.go", "	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead\n", ""},
+		{"partition/history.go", "		at = later(at, h.segments[n-1].last)\n", ""},
+		{"partition/reader.go", "	r.unheard.Unlock()\n	r.lastRead = at\n",
+			"	r.unheard.Unlock()\n	r.seen.mu.Unlock()\n	if over > 0 {\n		time.Sleep(time.Second)\n	}\n	r.seen.mu.Lock()\n	r.lastRead = at\n"},
+	}},
+
 	// Mutes and the gate.
 	{"a mute time over midnight ends at midnight", []edit{
 		{"rules/mute.go", "w.Days[yesterday] && minute < w.To", "w.Days[yesterday] && false"},

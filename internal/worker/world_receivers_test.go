@@ -107,6 +107,9 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 	if err == nil {
 		r.mu.Lock()
 		defer r.mu.Unlock()
+		if r.gone { // meanwhile, and has heard nothing
+			return err
+		}
 		for _, i := range taken {
 			a := &r.in.all[i]
 			a.heard, a.answered = time.Now(), true

@@ -15,7 +15,7 @@ import (
 // scene gives a plan one of them.
 func (d draw) scene(p *plan) {
 	pick(d, draw.removal, draw.refusedSite, draw.busySite, draw.blindSpot, draw.rollout, draw.absence, draw.lateOwner,
-		draw.lostLevel, draw.lateEnd, draw.chokingStorm)(d, p)
+		draw.lostLevel, draw.lateEnd, draw.chokingStorm, draw.removalMeanwhile)(d, p)
 }
 
 // only has one rule in force, in one partition, and nobody change that.
@@ -96,6 +96,34 @@ func (d draw) removalAfterSilence(p *plan) {
 		{at: told, what: receiverDown, for_: at + 10*second - told},
 		{at: at, what: forget, device: "oven", for_: second},
 		{at: at + time.Duration(1+d.IntN(4))*second, what: kill},
+	}
+}
+
+// removalMeanwhile has people remove a device that is hot just when another one becomes hot, of which nobody can be told
+// yet, and the owner of both die then.
+func (d draw) removalMeanwhile(p *plan) {
+	r := d.rule("readings", 60*second)
+	r.Resolved, r.Only, r.Valid, r.Levels[0].For = true, nil, nil, 0
+	p.only(r)
+	p.calm()
+	p.devices, p.dies, p.compacted = []string{"oven", "kiln"}, "", false
+	p.readings = nil
+	at := time.Duration(0)
+	for range 1 + d.IntN(4) {
+		gap := pick(d, second, 7*second, 20*second)
+		at += gap
+		p.readings = append(p.readings, reading{device: "oven", value: pick(d, 35.0, 90), gap: gap, late: -1, mode: "run"})
+	}
+	for range 1 + d.IntN(2) {
+		gap := pick(d, 0, 7*second)
+		at += gap
+		p.readings = append(p.readings, reading{device: "kiln", value: pick(d, 35.0, 90), gap: gap, late: -1, mode: "run"})
+	}
+	down := at - time.Duration(d.IntN(20))*second
+	p.moves = []move{
+		{at: max(0, down), what: receiverDown, for_: 40 * second, receiver: d.IntN(len(p.receivers))},
+		{at: at + time.Duration(d.IntN(1000))*time.Millisecond, what: forget, device: "oven", for_: second},
+		{at: at + time.Duration(2+d.IntN(20))*second, what: kill},
 	}
 }
 
