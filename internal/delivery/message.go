@@ -111,6 +111,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Remember = q.gate(d).Remember()
 	a.Token = g.Token
 	a.Expires = g.Expires
+	a.Sent = g.Now
 	a.Suppressed = q.gate(d).Count(d.About)
 	a.Test = notify.IsTest(a.Device)
 	a.Ambiguous = g.Ambiguous

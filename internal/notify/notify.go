@@ -88,6 +88,9 @@ type Alert struct {
 	// grows with every alert and recovery of the device, rule and level
 	Token   int64     `json:"token"`
 	Expires time.Time `json:"expires,omitzero"` // by the store's clock; an alert taken later may come twice
+	// when it is sent, by the store's clock: no earlier than its claim was made; zero if no store was asked. What a
+	// receiver compares with its own clock never follows this machine's
+	Sent time.Time `json:"-"`
 	// readings that reached the limit since the last alert, as far as this replica knows; with PerValue, devices with
 	// such readings
 	Suppressed int64  `json:"suppressed"`

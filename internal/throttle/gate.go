@@ -83,6 +83,7 @@ type Grant struct {
 	ID        string
 	Token     int64     // grows with every grant for the device
 	Expires   time.Time // the end of the claim, by the store's clock
+	Now       time.Time // when the claim was made, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
 	Before    string    // Request.Log of the latest alert for which the key was claimed before; empty if none is known
 }
@@ -317,6 +318,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		ID:        n.sends(),
 		Token:     l.Token,
 		Expires:   l.Claimed.Add(ttl),
+		Now:       l.Claimed,
 		Ambiguous: n.Again,
 		Before:    before,
 	}

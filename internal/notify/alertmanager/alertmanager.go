@@ -44,11 +44,24 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*Alertmanager,
 	return &Alertmanager{client, style}, nil
 }
 
-// Notify posts all of alerts at once. See [httppost.Client.Post] for what answers mean.
+// Notify posts all of alerts at once. See [httppost.Client.Post] for what answers mean. Alertmanager notifies nobody of an
+// alert that has ended by its clock when it comes: if the answer shows that the clock was mistaken, they are posted again.
 func (m *Alertmanager) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	now := m.Now(alerts[0].Sent)
+
+	err := m.post(ctx, now, alerts)
+	if m.Mistook(now) {
+		err = m.post(ctx, m.Now(now), alerts)
+	}
+
+	return err
+}
+
+// post posts alerts as they are at now.
+func (m *Alertmanager) post(ctx context.Context, now time.Time, alerts []notify.Alert) error {
 	encoded := make([]alert, len(alerts))
 	for i, a := range alerts {
-		encoded[i] = encode(a, m.style, time.Now())
+		encoded[i] = encode(a, m.style, now)
 	}
 	return m.PostJSON(ctx, "alerts", encoded)
 }
@@ -61,7 +74,7 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL,omitempty"`
 }
 
-// encode returns a as it is at now. The labels say which alert it is, so they hold nothing
+// encode returns a as it is at now, by Alertmanager's clock. The labels say which alert it is, so they hold nothing
 // that changes from one alert of a device, rule and level to the next.
 func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	now = now.UTC()

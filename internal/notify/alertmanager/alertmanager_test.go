@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"net/http"
+	"net/http/httptest"
 	"net/url"
 	"regexp"
 	"testing"
@@ -120,4 +122,51 @@ func FuzzEncode(f *testing.F) {
 			t.Errorf("%s: %v", payload, err)
 		}
 	})
+}
+
+// Alertmanager goes by its own clock, which this machine's may be far from: what it is sent of an open alert has not ended
+// when it comes, and what it is sent of a recovery has.
+func TestClocks(t *testing.T) {
+	for _, ahead := range []time.Duration{8 * time.Minute, -time.Hour, 0} {
+		for _, storeKnows := range []bool{false, true} {
+			t.Run(fmt.Sprintf("%v ahead of this machine, store asked %t", ahead, storeKnows), func(t *testing.T) {
+				clock := func() time.Time { return time.Now().Add(ahead) }
+				var ends time.Time
+				posts := 0
+				srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					var posted []alert
+					if err := json.NewDecoder(r.Body).Decode(&posted); err != nil || len(posted) != 1 {
+						t.Errorf("posted %v, %v", posted, err)
+						return
+					}
+					posts++
+					ends = posted[0].EndsAt
+					w.Header().Set("Date", clock().UTC().Format(http.TimeFormat))
+				}))
+				defer srv.Close()
+				n := open(t, srv.URL)
+				for i, a := range []notify.Alert{{Rule: "hot"}, {Rule: "hot", Resolved: true}, {Rule: "hot", Test: true}} {
+					a.Device, a.Window = "oven", time.Second
+					a.Enqueued = clock().Add(-time.Second)
+					if storeKnows {
+						a.Sent = clock()
+					}
+					posts = 0
+					if err := n.Notify(t.Context(), a); err != nil {
+						t.Fatal(err)
+					}
+					if over := !ends.After(clock()); over != a.Resolved {
+						t.Errorf("%+v ends %v after it came", a, ends.Sub(clock()))
+					}
+					want := 1
+					if i == 0 && ahead != 0 && !storeKnows {
+						want = 2 // the first answer shows the clock
+					}
+					if posts != want {
+						t.Errorf("message %d was posted %d times, want %d", i, posts, want)
+					}
+				}
+			})
+		}
+	}
 }

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
@@ -35,7 +36,7 @@ func New(u *url.URL, style wording.Style, token notify.TokenSource, opts httppos
 
 	if key, _ := u.User.Password(); HasKey(u) {
 		opts.Secrets = []string{key}
-		return webhook.NewSigned(&endpoint, style, opts, func(_ context.Context, h http.Header, _ string, _ []byte) error {
+		return webhook.NewSigned(&endpoint, style, opts, func(_ context.Context, h http.Header, _ time.Time, _ string, _ []byte) error {
 			h.Set("aeg-sas-key", key)
 			return nil
 		})
@@ -48,7 +49,7 @@ func New(u *url.URL, style wording.Style, token notify.TokenSource, opts httppos
 		)
 	}
 
-	return webhook.NewSigned(&endpoint, style, opts, func(ctx context.Context, h http.Header, _ string, _ []byte) error {
+	return webhook.NewSigned(&endpoint, style, opts, func(ctx context.Context, h http.Header, _ time.Time, _ string, _ []byte) error {
 		bearer, err := token(ctx)
 		h.Set("Authorization", "Bearer "+bearer)
 		return err

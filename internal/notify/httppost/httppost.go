@@ -65,6 +65,7 @@ type Client struct {
 	credentials string
 	refuses     func(code int, body string) bool
 	client      *http.Client
+	ahead       atomic.Pointer[time.Duration] // the receiver's clock, as its last answer showed it; nil: not known
 }
 
 // A Message is what is posted.
@@ -193,6 +194,10 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 		return c.wrap(m.What, &notify.Error{Untaken: !connected.Load(), Err: c.clean(err)})
 	}
 	defer resp.Body.Close()
+
+	if ahead, ok := Ahead(resp.Header); ok {
+		c.ahead.Store(&ahead)
+	}
 
 	// The status line decides. The body is read, for a short time, to reuse the
 	// connection and for the error.

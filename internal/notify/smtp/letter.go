@@ -8,6 +8,7 @@ import (
 	"html"
 	"net/mail"
 	"strings"
+	"time"
 
 	gomail "github.com/wneessen/go-mail"
 
@@ -21,15 +22,16 @@ type letter struct {
 	id      string // the same in every attempt
 	thread  string // the same for letters that belong together
 	subject string
+	date    time.Time // by the store's clock: mailboxes sort by it, and spam filters compare it with theirs; zero: now
 }
 
 // newLetter returns the one about alerts.
 func newLetter(style wording.Style, alerts ...notify.Alert) letter {
 	t := style.Text(alerts...)
 	if len(alerts) > 1 {
-		return letter{t, wording.BatchID(alerts), "alerts\n" + t.Headline, t.Headline}
+		return letter{t, wording.BatchID(alerts), "alerts\n" + t.Headline, t.Headline, alerts[0].Sent}
 	}
-	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), wording.Subject(alerts[0])}
+	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), wording.Subject(alerts[0]), alerts[0].Sent}
 }
 
 // maxNames is how many bytes of names a mail about several alerts has for each rule and level.
@@ -56,6 +58,10 @@ func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) 
 	m.FromMailAddress(from)
 	m.ToMailAddress(to...)
 	m.Subject(plain(l.subject))
+	if !l.date.IsZero() {
+		m.SetDateWithValue(l.date)
+	}
+
 	m.SetMessageIDWithValue(hash(l.id) + "@" + domain)
 	m.SetGenHeader(gomail.HeaderReferences, "<thread-"+hash(l.thread)+"@"+domain+">")
 	// Nobody's holiday reply comes back (RFC 3834, and Exchange's own field).

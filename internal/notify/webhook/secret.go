@@ -89,10 +89,10 @@ func (s Secret) spellings() []string {
 	return []string{secretPrefix + key, key, s.key}
 }
 
-// sign sets the three headers of a message that is sent now, with a signature by each of secrets. It sets
+// sign sets the three headers of a message that is sent at now, with a signature by each of secrets. It sets
 // none if there are none.
-func sign(h http.Header, secrets []Secret, id string, body []byte) {
-	timestamp := strconv.FormatInt(time.Now().Unix(), 10)
+func sign(h http.Header, secrets []Secret, now time.Time, id string, body []byte) {
+	timestamp := strconv.FormatInt(now.Unix(), 10)
 	var signatures []string
 	for _, s := range secrets {
 		if !s.IsZero() {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"net/http"
 	"net/url"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
@@ -19,8 +20,9 @@ type Webhook struct {
 	sign  Sign
 }
 
-// A Sign completes the header of a message with an id. An error means that the message cannot be posted now.
-type Sign func(ctx context.Context, h http.Header, id string, body []byte) error
+// A Sign completes the header of a message with an id, posted at now by the receiver's clock. An error means that the
+// message cannot be posted now.
+type Sign func(ctx context.Context, h http.Header, now time.Time, id string, body []byte) error
 
 // New returns a Webhook for an http or https URL, whose requests are signed with each of secrets. A user in u becomes
 // basic authentication. New connects to nothing. Its errors hold no part of u.
@@ -30,8 +32,8 @@ func New(u *url.URL, style wording.Style, secrets []Secret, opts httppost.Option
 	}
 
 	opts.Credentials = "NOTIFY_URLS and NOTIFY_WEBHOOK_SECRET"
-	return NewSigned(u, style, opts, func(_ context.Context, h http.Header, id string, body []byte) error {
-		sign(h, secrets, id, body)
+	return NewSigned(u, style, opts, func(_ context.Context, h http.Header, now time.Time, id string, body []byte) error {
+		sign(h, secrets, now, id, body)
 		return nil
 	})
 }
@@ -49,22 +51,37 @@ func NewSigned(u *url.URL, style wording.Style, opts httppost.Options, sign Sign
 func (w *Webhook) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	if len(alerts) == 1 {
 		body, err := Encode(alerts[0], w.style)
-		return w.post(ctx, "alert", ContentType, alerts[0].ID, body, err)
+		m := httppost.Message{What: "alert", ContentType: ContentType, Body: body}
+		return w.post(ctx, m, alerts[0].Sent, alerts[0].ID, err)
 	}
 
 	body, err := EncodeBatch(alerts, w.style)
-	return w.post(ctx, "alerts", BatchContentType, wording.BatchID(alerts), body, err)
+	m := httppost.Message{What: "alerts", ContentType: BatchContentType, Body: body}
+	return w.post(ctx, m, alerts[0].Sent, wording.BatchID(alerts), err)
 }
 
-// post makes one attempt at the message with the id, unless it could not be encoded.
-func (w *Webhook) post(ctx context.Context, what, contentType, id string, body []byte, err error) error {
+// post makes one attempt at the message with the id, unless it could not be encoded. A receiver refuses what was signed
+// too long ago by its clock: if the answer shows that the clock was mistaken, the message is signed and posted again.
+func (w *Webhook) post(ctx context.Context, m httppost.Message, sent time.Time, id string, err error) error {
 	if err != nil {
-		return w.Unsent(what, true, err)
+		return w.Unsent(m.What, true, err)
 	}
 
-	m := httppost.Message{What: what, ContentType: contentType, Header: http.Header{}, Body: body}
-	if err := w.sign(ctx, m.Header, id, body); err != nil {
-		return w.Unsent(what, false, err)
+	now := w.Now(sent)
+
+	err = w.signed(ctx, m, now, id)
+	if e := notify.AsError(err); err != nil && e.Untaken && w.Mistook(now) {
+		err = w.signed(ctx, m, w.Now(now), id)
+	}
+
+	return err
+}
+
+// signed posts the message with the id, signed at now.
+func (w *Webhook) signed(ctx context.Context, m httppost.Message, now time.Time, id string) error {
+	m.Header = http.Header{}
+	if err := w.sign(ctx, m.Header, now, id, m.Body); err != nil {
+		return w.Unsent(m.What, false, err)
 	}
 
 	return w.Post(ctx, m)

@@ -7,8 +7,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/httppost"
@@ -100,5 +102,55 @@ func BenchmarkNotify(b *testing.B) {
 		if err := w.Notify(b.Context(), a); err != nil {
 			b.Fatal(err)
 		}
+	}
+}
+
+// A receiver checks when a message was signed by its own clock, which this machine's may be far from. It refuses for good
+// what seems too old to it.
+func TestClocks(t *testing.T) {
+	secret, err := webhook.ParseSecret("whsec_" + strings.Repeat("A", 32))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ahead := range []time.Duration{8 * time.Minute, -time.Hour, 0} {
+		for _, storeKnows := range []bool{false, true} {
+			clock := func() time.Time { return time.Now().Add(ahead) }
+			posts := 0
+			srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				posts++
+				w.Header().Set("Date", clock().UTC().Format(http.TimeFormat))
+				seconds, err := strconv.ParseInt(r.Header.Get("webhook-timestamp"), 10, 64)
+				if off := clock().Sub(time.Unix(seconds, 0)); err != nil || off.Abs() > 5*time.Minute {
+					http.Error(w, "webhook-timestamp out of tolerance", http.StatusBadRequest)
+				}
+			}))
+			hook := open(t, srv.URL, secret)
+			for i := range 2 {
+				a := notifytest.Alert(1)
+				if storeKnows {
+					a.Sent = clock()
+				}
+				posts = 0
+				err := hook.Notify(t.Context(), a)
+				if want := 1 + (map[bool]int{true: 1}[i == 0 && ahead != 0 && !storeKnows]); err != nil || posts != want {
+					t.Errorf("%v ahead, store asked %t: message %d: %v after %d posts, want %d", ahead, storeKnows, i, err, posts, want)
+				}
+			}
+			srv.Close()
+		}
+	}
+}
+
+// What is refused for another reason is posted once.
+func TestRefusedOnce(t *testing.T) {
+	secret, _ := webhook.ParseSecret("whsec_" + strings.Repeat("A", 32))
+	posts := 0
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		posts++
+		w.WriteHeader(http.StatusBadRequest)
+	}))
+	defer srv.Close()
+	if err := open(t, srv.URL, secret).Notify(t.Context(), notifytest.Alert(1)); !notify.AsError(err).Refused || posts != 1 {
+		t.Errorf("%v after %d posts", err, posts)
 	}
 }

@@ -444,6 +444,7 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 		a.ID = g.ID
 		a.Token = g.Token
 		a.Expires = g.Expires
+		a.Sent = g.Now
 		a.Window = r.window(a)
 		a.Ambiguous = g.Ambiguous
 		made.asked = true
