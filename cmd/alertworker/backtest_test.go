@@ -144,7 +144,7 @@ func TestBacktestRefuses(t *testing.T) {
 		err := runBacktest(t.Context(), &out, tt.args)
 		var coded interface{ ExitCode() int }
 		if err == nil || !strings.Contains(err.Error(), tt.want) || !errors.As(err, &coded) || coded.ExitCode() != exitUsage || out.Len() > 0 {
-			t.Errorf("%q: %v, %q; want %q and exit code 2", tt.args, err, out.String(), tt.want)
+			t.Errorf("%q: %v, %q; want %q and the exit code of a wrong command line", tt.args, err, out.String(), tt.want)
 		}
 	}
 }

@@ -42,9 +42,10 @@ Example
 
 const helpExitCodes = `
 Exit codes
-  0  stopped on request
-  1  failed
-  2  invalid configuration or command line
+  0   stopped on request
+  1   failed
+  2   crashed: the log ends with the stack
+  78  invalid configuration or command line
 `
 
 // printHelp is `alertworker --help`.

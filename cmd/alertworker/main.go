@@ -15,13 +15,14 @@ import (
 	_ "time/tzdata" // TIME_ZONE may name a zone, and the image has no zone files
 
 	"alertworker/internal/build"
+	"alertworker/internal/config"
 )
 
 // Exit codes.
 const (
 	exitStopped = 0 // on request
 	exitFailed  = 1
-	exitUsage   = 2 // invalid configuration or command line
+	exitUsage   = config.ExitInvalid // invalid settings or command line
 )
 
 func main() {

@@ -289,8 +289,12 @@ type problem struct {
 	text     string // continues "VARIABLE …"
 }
 
+// ExitInvalid is the exit code for invalid settings: EX_CONFIG of sysexits.h. Go's runtime ends a process that panics, is
+// out of memory, or gets SIGQUIT with 2.
+const ExitInvalid = 78
+
 // ExitCode is the exit code of the process.
-func (e *configError) ExitCode() int { return 2 }
+func (e *configError) ExitCode() int { return ExitInvalid }
 
 // Error lists the problems in the order of the variables, under a heading that counts them.
 func (e *configError) Error() string {
@@ -343,7 +347,7 @@ func (e *configError) has(variable string) bool {
 }
 
 // Load reads and validates the environment. Its error lists all configuration errors and
-// has the exit code 2. Warnings are returned with an error too: a misspelled name often
+// has the exit code ExitInvalid. Warnings are returned with an error too: a misspelled name often
 // explains it.
 func Load() (Config, []Warning, error) {
 	var e configError

@@ -6,6 +6,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -89,6 +90,15 @@ func TestSettings(t *testing.T) {
 	}
 	if stop, err := time.ParseDuration(unit["TimeoutStopSec"][0]); err != nil || stop < c.DrainTimeout+10*time.Second {
 		t.Errorf("the service is killed after %v, but drains for %v: %v", stop, c.DrainTimeout, err)
+	}
+}
+
+// A worker that crashed is started again, as one that failed is; one with wrong settings is not.
+func TestRestarts(t *testing.T) {
+	unit := lines(read(t, unitFile))
+	if restart, never := unit["Restart"], unit["RestartPreventExitStatus"]; !slices.Equal(restart, []string{"on-failure"}) ||
+		!slices.Equal(never, []string{strconv.Itoa(config.ExitInvalid)}) {
+		t.Errorf("it is started again %s, but not after %s", restart, never)
 	}
 }
 

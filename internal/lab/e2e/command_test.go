@@ -13,12 +13,22 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/config"
 	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 )
+
+// What Go's runtime ends must not look like wrong settings, after which nobody starts the worker again.
+func TestExitCodeOfACrash(t *testing.T) {
+	t.Parallel()
+	p := alertworker(t, "hub", nil, "devhub", "--addr", "127.0.0.1:0")
+	p.find(startWithin, regexp.MustCompile(`(Endpoint=sb://\S+)`))
+	p.signal(syscall.SIGQUIT)
+	p.wait(exitWithin, 2)
+}
 
 func TestExitCodes(t *testing.T) {
 	t.Parallel()
@@ -30,18 +40,18 @@ func TestExitCodes(t *testing.T) {
 		stdout []string // its parts; none: nothing at all
 		stderr []string
 	}{
-		{name: "nothing is set", code: 2, stderr: []string{
+		{name: "nothing is set", code: config.ExitInvalid, stderr: []string{
 			"4 settings are missing or invalid", "EVENTHUB_CONNECTION_STRING", "TEMPERATURE_THRESHOLD", "STORAGE_CONNECTION_STRING", "NOTIFY_URLS",
 			"To try it without Azure: alertworker local", "alertworker --help",
 		}},
-		{name: "wrong settings are listed with the missing ones", env: []string{"THROTTLE_WINDOW=soon", "NOTIFY_URLS=gopher://example.com/"}, code: 2, stderr: []string{
+		{name: "wrong settings are listed with the missing ones", env: []string{"THROTTLE_WINDOW=soon", "NOTIFY_URLS=gopher://example.com/"}, code: config.ExitInvalid, stderr: []string{
 			"5 settings are missing or invalid", "THROTTLE_WINDOW", `"soon"`, "NOTIFY_URLS", "EVENTHUB_CONNECTION_STRING",
 		}},
-		{name: "unknown command", args: []string{"loacl"}, code: 2, stderr: []string{`unknown command "loacl"`, "alertworker --help"}},
-		{name: "unknown flag", args: []string{"local", "--windows", "1s"}, code: 2, stderr: []string{"-windows", "alertworker local --help"}},
-		{name: "wrong flag", args: []string{"local", "--window", "1"}, code: 2, stderr: []string{"window", "alertworker local --help"}},
-		{name: "argument", args: []string{"devhub", "5672"}, code: 2, stderr: []string{`unexpected "5672"`, "alertworker devhub --help"}},
-		{name: "no such file", args: []string{"backtest", "--file", "missing.csv", "--set", "TEMPERATURE_THRESHOLD=80"}, code: 2, stderr: []string{"missing.csv"}},
+		{name: "unknown command", args: []string{"loacl"}, code: config.ExitInvalid, stderr: []string{`unknown command "loacl"`, "alertworker --help"}},
+		{name: "unknown flag", args: []string{"local", "--windows", "1s"}, code: config.ExitInvalid, stderr: []string{"-windows", "alertworker local --help"}},
+		{name: "wrong flag", args: []string{"local", "--window", "1"}, code: config.ExitInvalid, stderr: []string{"window", "alertworker local --help"}},
+		{name: "argument", args: []string{"devhub", "5672"}, code: config.ExitInvalid, stderr: []string{`unexpected "5672"`, "alertworker devhub --help"}},
+		{name: "no such file", args: []string{"backtest", "--file", "missing.csv", "--set", "TEMPERATURE_THRESHOLD=80"}, code: config.ExitInvalid, stderr: []string{"missing.csv"}},
 		{name: "no such address", args: []string{"devhub", "--addr", "127.0.0.1:99999"}, code: 1, stderr: []string{"99999"}},
 		{name: "help", args: []string{"--help"}, stdout: []string{"Usage: alertworker", "EVENTHUB_CONNECTION_STRING", "Exit codes"}},
 		{name: "help of a command", args: []string{"local", "--help"}, stdout: []string{"alertworker local:", "-devices NUMBER"}},
