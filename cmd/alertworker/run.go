@@ -24,37 +24,38 @@ import (
 	"alertworker/internal/ops/tracing"
 )
 
-// run is the worker, configured by the environment alone. Files of secrets that change end its replica in order,
-// and the next one starts with what they hold.
+// run is the worker, configured by the environment alone.
 func run(ctx context.Context) error {
 	defer addBallast()()
+	c, log, err := configure()
+	if err != nil {
+		return err
+	}
+	return runReplicas(ctx, c, onDisk(), network{}, log)
+}
+
+// runReplicas runs a replica until ctx ends. Files of secrets that change end it in order once the new secrets work, and the
+// next one starts with them. Everything is reached by n.
+func runReplicas(ctx context.Context, c config.Config, files secretFiles, n network, log *zap.Logger) error {
 	var kept memory
+	defer kept.endTurn()
+	used := &newSecrets{c, files.fingerprint(c, true)}
 	for {
 		replaced, stop := context.WithCancelCause(ctx)
-		err := runReplica(replaced, stop, &kept)
-		if err != nil || !errors.Is(context.Cause(replaced), errNewSecrets) {
-			stop(nil)
+		err := runReplica(replaced, stop, used, files, n, &kept, log)
+		stop(nil)
+		if err != nil || !errors.As(context.Cause(replaced), &used) {
 			return err
 		}
 	}
 }
 
-// errNewSecrets ends a replica whose secrets have changed.
-var errNewSecrets = errors.New("files of secrets have changed")
-
-// runReplica's straight line is configuration, stores, replica, and then the replica's run. stop ends ctx.
-func runReplica(ctx context.Context, stop context.CancelCauseFunc, kept *memory) error {
-	c, log, err := configure()
-	if err != nil {
-		return err
-	}
-	return runConfigured(ctx, stop, c, network{}, kept, log)
-}
-
-// runConfigured is runReplica from the stores on. Everything is reached by n.
-func runConfigured(
-	ctx context.Context, stop context.CancelCauseFunc, c config.Config, n network, kept *memory, log *zap.Logger,
+// runReplica's straight line is stores, replica, and then the replica's run. stop ends ctx.
+func runReplica(
+	ctx context.Context, stop context.CancelCauseFunc, used *newSecrets, files secretFiles, n network, kept *memory,
+	log *zap.Logger,
 ) (err error) {
+	c := used.config
 	var end cleanup
 	defer func() { err = errors.Join(err, end.run()) }()
 	end.add("log", closeLimit, func(context.Context) error {
@@ -69,13 +70,10 @@ func runConfigured(
 
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
-		working := func() bool {
-			state := o.monitor.Report().State
-			return state != status.Blocked && state != status.Starting
-		}
-		if secretsChange(ctx, c, working, log) {
+		watch := secretsWatch{used, files, n, kept, o.monitor, log}
+		if next := watch.wait(ctx); next != nil {
 			log.Info("handing over and restarting with the new secrets")
-			stop(errNewSecrets)
+			stop(next)
 		}
 
 		return nil

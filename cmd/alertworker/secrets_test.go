@@ -2,11 +2,13 @@ package main
 
 import (
 	"context"
+	"errors"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
-	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -17,9 +19,14 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/delivery"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
+	"alertworker/internal/telemetry"
 )
 
 // A key that is rotated in its file needs no restart, whether the storage, the hub or a receiver refuses the old one.
@@ -107,60 +114,288 @@ func TestRotatedSecrets(t *testing.T) {
 	}
 }
 
-// Replicas that work hand over one after another; those that do not, at once.
-func TestSecretsTakeTurns(t *testing.T) {
-	urls := filepath.Join(t.TempDir(), "urls")
+// A key that is well-formed and wrong is rolled out to all replicas while the old one works: alerts go on, and everything
+// says why the new one is not used. Once the file is right it is.
+func TestWrongKeyIsRolledOut(t *testing.T) {
+	t.Parallel()
+	var taken atomic.Int32
+	receiver := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { taken.Add(1) }))
+	t.Cleanup(receiver.Close)
+	hub, azurite := hubWith(t), emulators.StartAzurite(t)
+	path := filepath.Join(t.TempDir(), "storage")
 	write := func(content string) {
 		t.Helper()
-		if err := os.WriteFile(urls, []byte(content), 0o600); err != nil {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	write("http://first.example.com/")
-	for _, v := range []string{
-		"NOTIFY_URLS_FILE=" + urls, "EVENTHUB_CONNECTION_STRING=Endpoint=sb://127.0.0.1:5672;SharedAccessKeyName=x;SharedAccessKey=" + key64 + ";EntityPath=telemetry", "STORAGE_CONNECTION_STRING=UseDevelopmentStorage=true",
-		"TEMPERATURE_THRESHOLD=80",
-	} {
-		name, value, _ := strings.Cut(v, "=")
-		t.Setenv(name, value)
+	write(azurite.ConnectionString)
+	var replicas []*runningWorker
+	containers := []string{azurite.NewContainer(), azurite.NewContainer(), azurite.NewContainer()}
+	for _, name := range []string{"one", "two"} {
+		replicas = append(replicas, runWorker(t,
+			"EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "REPLICA_NAME="+name, "NOTIFY_URLS="+receiver.URL,
+			"STORAGE_CONNECTION_STRING=", "STORAGE_CONNECTION_STRING_FILE="+path, "CHECKPOINT_CONTAINER="+containers[0],
+			"THROTTLE_CONTAINER="+containers[1], "DEAD_LETTER_CONTAINER="+containers[2],
+		))
 	}
-	c, _, err := config.Load()
-	if err != nil {
-		t.Fatal(err)
+	hot := func(devices ...string) {
+		t.Helper()
+		before := taken.Load()
+		for i, device := range devices {
+			m := devhub.Message{Device: device, Body: []byte(`{"temperature":99}`), Partition: strconv.Itoa(i % 2)}
+			if _, err := hub.Publish(m); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for end := time.Now().Add(time.Minute); taken.Load() < before+int32(len(devices)); time.Sleep(50 * time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatalf("%d of %d alerts", taken.Load()-before, len(devices))
+			}
+		}
 	}
-	const replicas = 16
-	handOver := func(t *testing.T, working bool) (turns []time.Duration) {
+	for _, w := range replicas {
+		w.becomes(status.GoingOut, 200)
+	}
+	hot("a", "b")
+
+	start, end, _ := strings.Cut(azurite.ConnectionString, "AccountKey=")
+	_, end, _ = strings.Cut(end, ";")
+	write(start + "AccountKey=" + key64 + ";" + end)
+	for _, w := range replicas {
+		w.becomes(status.Impaired, 200, "ready: alerts are going out, but a new secret does not work.",
+			"STORAGE_CONNECTION_STRING: ", "403", "The old one stays in use.")
+		w.logs("the new secrets do not work", "STORAGE_CONNECTION_STRING: ", "403")
+		if _, metrics := w.get("/metrics"); !strings.Contains(metrics, "\nalertworker_new_secret_failing 1\n") {
+			t.Error("the metrics do not say so")
+		}
+	}
+	hot("c", "d")
+	for _, w := range replicas {
+		if n := strings.Count(w.logged(), `"msg":"starting"`); n != 1 {
+			t.Errorf("a replica has started %d times, though the new key is wrong", n)
+		}
+	}
+
+	write(strings.TrimSuffix(azurite.ConnectionString, ";") + ";QueueEndpoint=http://127.0.0.1:1;")
+	for _, w := range replicas {
+		w.logs("handing over and restarting with the new secrets")
+		w.becomes(status.GoingOut, 200)
+	}
+	hot("e", "f")
+}
+
+// A changing is what a test has of a replica whose secrets change: it has no services but receivers.
+type changing struct {
+	config  config.Config
+	kept    *memory
+	monitor *status.Monitor
+	file    *atomic.Value // of NOTIFY_URLS
+	via     network
+	source  telemetry.SourceStats
+}
+
+func (*changing) Receivers() []delivery.ReceiverState { return nil }
+func (*changing) Partitions() []partition.State       { return nil }
+
+// newChanging returns a replica that shares leases and a file with others.
+func newChanging(leases lease.Store, file *atomic.Value) *changing {
+	r := &changing{kept: &memory{leases: leases}, file: file}
+	r.config = config.Config{
+		ReplicaName: "r", ThrottleStore: config.StoreMemory, CheckpointStore: config.StoreMemory, ThrottleScope: "test",
+		NotifyURLs: config.NewURLs(file.Load().(string)),
+	}
+	return r
+}
+
+// start has a replica begin that is ready from some time on.
+func (r *changing) start(readyAfter time.Duration) {
+	r.monitor = status.New(zap.NewNop())
+	ready := time.Now().Add(readyAfter)
+	r.monitor.Watch(status.Replica{
+		Worker:  r,
+		Standby: func() string { return "" },
+		Source: func() telemetry.SourceStats {
+			if time.Now().Before(ready) {
+				return telemetry.SourceStats{}
+			}
+			return r.source
+		},
+	})
+}
+
+// watch waits for new secrets that work.
+func (r *changing) watch(ctx context.Context) *newSecrets {
+	files := secretFiles{
+		fingerprint: func(_ config.Config, signing bool) []byte {
+			if signing {
+				return nil
+			}
+			return []byte(r.file.Load().(string))
+		},
+		reload: func(used config.Config) (config.Config, error) {
+			text := r.file.Load().(string)
+			if strings.HasPrefix(text, "ftp:") {
+				return used, errors.New("NOTIFY_URLS entry 1 has an unknown scheme")
+			}
+			used.NotifyURLs = config.NewURLs(text)
+			return used, nil
+		},
+	}
+	return secretsWatch{&newSecrets{config: r.config}, files, r.via, r.kept, r.monitor, zap.NewNop()}.wait(ctx)
+}
+
+var reading = telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}
+
+// Replicas that work hand over one after another: each waits until the one before is ready. One that never is keeps the
+// others at their old secrets. Replicas that send nothing wait for nobody.
+func TestSecretsTakeTurns(t *testing.T) {
+	const replicas = 5
+	const startsWithin = 40 * time.Second
+	roll := func(t *testing.T, working bool, never int) (from, until []time.Duration) {
 		ctx, cancel := context.WithTimeout(t.Context(), time.Hour)
 		defer cancel()
-		started := time.Now()
+		var file atomic.Value
+		file.Store("http://first.example.com/")
+		leases := memlease.Keeping(time.Hour)
+		began := time.Now()
 		var mu sync.Mutex
 		var all sync.WaitGroup
 		for range replicas {
+			r := newChanging(leases, &file)
+			if working {
+				r.source = reading
+			}
 			all.Go(func() {
-				if !secretsChange(ctx, c, func() bool { return working }, zap.NewNop()) {
+				defer r.kept.endTurn()
+				r.start(0)
+				next := r.watch(ctx)
+				if next == nil {
 					return
 				}
 				mu.Lock()
-				defer mu.Unlock()
-				turns = append(turns, time.Since(started).Round(secretsEvery))
+				from = append(from, time.Since(began))
+				starts := time.Duration(startsWithin)
+				if len(from) == never {
+					starts = 2 * time.Hour
+				}
+				mu.Unlock()
+				r.config = next.config
+				r.start(starts)
+				time.Sleep(starts)
+				mu.Lock()
+				until = append(until, time.Since(began))
+				mu.Unlock()
+				r.watch(ctx)
 			})
 		}
-		synctest.Wait()
-		write("http://second.example.com/")
+		time.Sleep(10 * time.Second)
+		file.Store("http://second.example.com/")
 		all.Wait()
-		slices.Sort(turns)
-		return turns
+		return from, until
 	}
 	synctest.Test(t, func(t *testing.T) {
-		turns := handOver(t, true)
-		if len(turns) != replicas || turns[0] == turns[replicas-1] || turns[replicas-1] > secretsWithin+3*secretsEvery {
-			t.Errorf("replicas that work hand over after %v", turns)
+		from, until := roll(t, true, 0)
+		if len(from) != replicas {
+			t.Fatalf("%d of %d replicas hand over", len(from), replicas)
+		}
+		for i := 1; i < replicas; i++ {
+			if from[i] < until[i-1] {
+				t.Errorf("replica %d hands over after %v, before the one before is ready after %v", i+1, from[i], until[i-1])
+			}
 		}
 	})
-	write("http://first.example.com/")
 	synctest.Test(t, func(t *testing.T) {
-		if turns := handOver(t, false); len(turns) != replicas || turns[replicas-1] > 2*secretsEvery {
-			t.Errorf("replicas that do not work hand over after %v", turns)
+		if from, _ := roll(t, true, 2); len(from) != 2 {
+			t.Errorf("%d replicas hand over although the second never becomes ready", len(from))
+		}
+	})
+	synctest.Test(t, func(t *testing.T) {
+		from, _ := roll(t, false, 0)
+		if len(from) != replicas || from[replicas-1] > 10*time.Second+3*secretsEvery {
+			t.Errorf("replicas that do not work hand over after %v", from)
 		}
 	})
 }
+
+// A secret is tried, and used once it works, whatever it was before: wrong, malformed, or refused until now. Meanwhile the
+// old one stays in use, and that is said.
+func TestNewSecretIsTried(t *testing.T) {
+	var takes atomic.Value // the password that the receiver takes
+	takes.Store("first")
+	asked := 0
+	via := network{http: roundTripper(func(r *http.Request) (*http.Response, error) {
+		asked++
+		answer := &http.Response{StatusCode: http.StatusOK, Header: http.Header{}, Body: http.NoBody, Request: r}
+		if _, got, _ := r.BasicAuth(); got != takes.Load() {
+			answer.StatusCode = http.StatusUnauthorized
+		}
+		if body, _ := io.ReadAll(r.Body); strings.TrimSpace(string(body)) != "[]" {
+			t.Errorf("the receiver was told %s", body)
+		}
+		return answer, nil
+	})}
+	const first, wrong = "alertmanager+http://me:first@receiver/", "alertmanager+http://me:wrong@receiver/"
+	for name, test := range map[string]struct {
+		does    func(file *atomic.Value) // after the file has got wrong
+		want    string                   // what is used in the end; empty: the old one stays
+		says    string
+		working bool
+	}{
+		"wrong":                                {func(*atomic.Value) {}, "", "answered 401", true},
+		"wrong, and the old one does not work": {func(*atomic.Value) {}, "", "answered 401", false},
+		"malformed":                            {func(file *atomic.Value) { file.Store("ftp://") }, "", "NOTIFY_URLS entry 1 has an unknown scheme", true},
+		"activated":                            {func(*atomic.Value) { takes.Store("wrong") }, wrong, "", true},
+		"taken back":                           {func(file *atomic.Value) { file.Store(first) }, "", "", true},
+		"cannot be tried":                      {func(file *atomic.Value) { file.Store("http://me:other@receiver/") }, "http://me:other@receiver/", "", true},
+		"right and others":                     {func(file *atomic.Value) { file.Store("pagerduty://0123456789abcdef0123456789abcdef," + first) }, "pagerduty://0123456789abcdef0123456789abcdef," + first, "", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				takes.Store("first")
+				var file atomic.Value
+				file.Store(first)
+				r := newChanging(memlease.Keeping(time.Hour), &file)
+				r.via = via
+				if test.working {
+					r.source = reading
+				}
+				r.start(0)
+				defer r.kept.endTurn()
+				ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
+				defer cancel()
+				var next *newSecrets
+				var waiting sync.WaitGroup
+				waiting.Go(func() { next = r.watch(ctx) })
+				time.Sleep(10 * time.Second)
+				file.Store(wrong)
+				time.Sleep(time.Minute)
+				if lines := r.monitor.Report().Lines(time.Now()); !strings.Contains(lines, "answered 401") ||
+					test.working && !strings.HasPrefix(lines, "ready: alerts are going out, but a new secret does not work.") {
+					t.Errorf("after a minute it says %s", lines)
+				}
+				test.does(&file)
+				time.Sleep(time.Minute)
+				lines := r.monitor.Report().Lines(time.Now())
+				if said := strings.Contains(lines, "a new secret does not work"); said != (test.says != "") || !strings.Contains(lines, test.says) {
+					t.Errorf("at last it says %s", lines)
+				}
+				waiting.Wait()
+				got := ""
+				if next != nil {
+					got = strings.Join(next.config.NotifyURLs.Reveal(), ",")
+				}
+				if got != test.want {
+					t.Errorf("%q is used, want %q", got, test.want)
+				}
+			})
+		})
+	}
+	if asked == 0 {
+		t.Error("nothing was tried")
+	}
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }

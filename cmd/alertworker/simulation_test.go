@@ -24,9 +24,19 @@ import (
 
 // simulated is a replica by the worker's own wiring.
 func simulated(ctx context.Context, c config.Config, n simulation.Network, log *zap.Logger) error {
-	ctx, stop := context.WithCancelCause(ctx)
-	defer stop(nil)
-	return runConfigured(ctx, stop, c, network{dial: n.Dial, http: n.HTTP}, &memory{}, log)
+	files := secretFiles{
+		fingerprint: func(_ config.Config, signing bool) []byte {
+			if signing {
+				return nil
+			}
+			return []byte(n.Storage())
+		},
+		reload: func(used config.Config) (config.Config, error) {
+			used.StorageConnectionString = config.NewSecret(n.Storage())
+			return used, nil
+		},
+	}
+	return runReplicas(ctx, c, files, network{dial: n.Dial, http: n.HTTP}, log)
 }
 
 // replayed is `alertworker deadletters replay --all`.

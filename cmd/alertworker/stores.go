@@ -48,10 +48,11 @@ type stores struct {
 	memory      *memory
 }
 
-// memory is what stores in memory hold: it lasts for as long as the process.
+// memory is what stores in memory hold, and this replica's turn in a roll of secrets: it lasts for as long as the process.
 type memory struct {
 	leases  lease.Store
 	records records.Store
+	turn    *turn // nil if it is not in one
 }
 
 func (s stores) Close() {
@@ -133,12 +134,24 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 func (s stores) tryWrites(ctx context.Context, c config.Config) error {
 	ctx, cancel := opening(ctx)
 	defer cancel()
+	if err := s.tryRecords(ctx, c); err != nil {
+		return err
+	}
+	return s.tryLeases(ctx, c)
+}
+
+// tryRecords is what tryWrites does to the checkpoint store.
+func (s stores) tryRecords(ctx context.Context, c config.Config) error {
 	probe := records.Record{Name: groupName(c) + "/probe", Values: map[string]string{"by": "start"}, ETag: records.Any}
 	if _, err := s.records.Write(ctx, probe); err != nil {
 		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))
 		return &openError{status.ByCheckpoints, err}
 	}
+	return nil
+}
 
+// tryLeases is what tryWrites does to the throttle store.
+func (s stores) tryLeases(ctx context.Context, c config.Config) error {
 	for {
 		err := status.Try(ctx, s.leases, status.ProbeKey(c.Scope()))
 		switch {
@@ -167,6 +180,14 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 			zap.String("container", container),
 		)
 	})
+}
+
+// openAndTryLeases opens the throttle store and writes to it.
+func (s stores) openAndTryLeases(ctx context.Context, c config.Config, log *zap.Logger) (err error) {
+	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+	}
+	return s.tryLeases(ctx, c)
 }
 
 // throttleVariable names the variable with the throttle store's credentials.

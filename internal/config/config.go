@@ -363,6 +363,39 @@ func Load() (Config, []Warning, error) {
 	return c, append(c.warnings(os.Environ()), warnings...), nil
 }
 
+// Reload returns used with the secrets that are there now: in their files, whatever they were when used was loaded. One
+// that is invalid stays as it was, and so do all if they do not go with the other settings. The error, of one line, lists
+// what is invalid.
+func Reload(used Config) (Config, error) {
+	var e configError
+	next := used
+	fields := reflect.ValueOf(&next).Elem()
+	for i, v := range Variables() {
+		if v.Secret {
+			lookup(os.LookupEnv).read(fields.Type().Field(i), fields.Field(i), &e)
+		}
+	}
+
+	next.expand()
+	next.validate(&e)
+	var lines []string
+	for _, p := range e.problems {
+		lines = append(lines, p.variable+" "+p.text)
+		v, _ := variableOf(p.variable)
+		if !v.Secret {
+			next = used
+			continue
+		}
+
+		next = next.WithSecretOf(used, p.variable)
+	}
+	if len(lines) > 0 {
+		return next, errors.New(strings.Join(lines, "; "))
+	}
+
+	return next, nil
+}
+
 // expand replaces shorthands by what they stand for.
 func (c *Config) expand() {
 	if strings.EqualFold(strings.TrimSuffix(c.StorageConnectionString.Reveal(), ";"), "UseDevelopmentStorage=true") {
@@ -513,6 +546,41 @@ func likeNumber(text string) string {
 	return "a number such as 80 or 80.5"
 }
 
+// ChangedSecrets returns the variables of secrets that differ between c and another configuration.
+func (c Config) ChangedSecrets(before Config) (variables []string) {
+	text := func(of Config, i int) string {
+		switch v := reflect.ValueOf(of).Field(i).Interface().(type) {
+		case Secret:
+			return v.Reveal()
+		case URLs:
+			return v.text.Reveal()
+		}
+		return ""
+	}
+	for i, v := range Variables() {
+		if v.Secret && text(c, i) != text(before, i) {
+			variables = append(variables, v.Name)
+		}
+	}
+
+	return variables
+}
+
+// WithSecretOf returns c with a secret of another configuration.
+func (c Config) WithSecretOf(before Config, variable string) Config {
+	i := position(variable)
+	reflect.ValueOf(&c).Elem().Field(i).Set(reflect.ValueOf(before).Field(i))
+	return c
+}
+
+// SigningFiles returns the paths of the files with which receivers of NOTIFY_URLS are signed: those in secret=….
+func (c Config) SigningFiles() (paths []string) {
+	for _, r := range c.receivers() {
+		paths = append(paths, r.SecretFile)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+}
+
 // SecretFiles returns the paths of the files that c's secrets come from, at present: those in variables that end
 // in _FILE, and in secret=….
 func (c Config) SecretFiles() (paths []string) {
@@ -522,11 +590,8 @@ func (c Config) SecretFiles() (paths []string) {
 		}
 	}
 
-	for _, r := range c.receivers() {
-		paths = append(paths, r.SecretFile)
-	}
-
-	return slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+	paths = slices.DeleteFunc(paths, func(path string) bool { return path == "" })
+	return append(paths, c.SigningFiles()...)
 }
 
 // maxFile is far more than any connection string, list of URLs or list of rules takes.

@@ -174,8 +174,12 @@ func (c *Config) validateForget(e *configError, all []rules.Rule) {
 	}
 }
 
-// readRules reads RULES_FILE.
+// readRules reads RULES_FILE, once.
 func (c *Config) readRules(e *configError) {
+	if len(c.RulesFile.set.Rules) > 0 {
+		return
+	}
+
 	var wrong []string
 	if others := c.RulesFile.beside; len(others) > 0 {
 		wrong = append(wrong, "and "+strings.Join(others, " and ")+

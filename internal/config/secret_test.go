@@ -235,3 +235,54 @@ func TestShow(t *testing.T) {
 		}
 	}
 }
+
+// Secrets are read again one by one: what is invalid stays as it was, and so do all other settings, whatever has become of
+// the file of rules.
+func TestReload(t *testing.T) {
+	folder := t.TempDir()
+	file := func(name, content string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const rule = "rules:\n- name: hot\n  field: temperature\n  above: 80\n"
+	const storage = "AccountName=acc;AccountKey=a2V5"
+	env := valid(
+		"NOTIFY_URLS=", "NOTIFY_URLS_FILE="+file("urls", "https://first.example.com/"), "TEMPERATURE_THRESHOLD=",
+		"STORAGE_CONNECTION_STRING=", "STORAGE_CONNECTION_STRING_FILE="+file("storage", storage), "RULES_FILE="+file("rules.yaml", rule),
+	)
+	environment(t, env)
+	used, _, err := Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	file("rules.yaml", "no rules any more")
+	for _, test := range []struct {
+		urls, storage, wrong string
+		changed              []string
+	}{
+		{"https://first.example.com/", storage, "", nil},
+		{"https://second.example.com/", storage, "", []string{"NOTIFY_URLS"}},
+		{"https://second.example.com/", storage + "==;", "", []string{"STORAGE_CONNECTION_STRING", "NOTIFY_URLS"}},
+		{"ftp://second.example.com/", storage + "==;", "NOTIFY_URLS entry 1", []string{"STORAGE_CONNECTION_STRING"}},
+		{"https://second.example.com/", "AccountName=acc", "STORAGE_CONNECTION_STRING is incomplete", []string{"NOTIFY_URLS"}},
+		{"", "", "STORAGE_CONNECTION_STRING cannot be read", nil},
+		{"rule=cold https://first.example.com/", storage, "NOTIFY_URLS entry 1 has rule=cold", nil},
+	} {
+		file("urls", test.urls)
+		file("storage", test.storage)
+		next, err := Reload(used)
+		if (err == nil) != (test.wrong == "") || err != nil && (!strings.Contains(err.Error(), test.wrong) || strings.Contains(err.Error(), "\n")) {
+			t.Errorf("%q, %q: error %v, want %q", test.urls, test.storage, err, test.wrong)
+		}
+		if got := next.ChangedSecrets(used); !slices.Equal(got, test.changed) {
+			t.Errorf("%q, %q: %q have changed, want %q", test.urls, test.storage, got, test.changed)
+		}
+		if next.Rules().Rules[0].Name != "hot" {
+			t.Errorf("the rules are %+v", next.Rules())
+		}
+	}
+}

@@ -131,6 +131,13 @@ type Notifier interface {
 	Notify(ctx context.Context, alerts ...Alert) error
 }
 
+// A Tryable is a Notifier whose credentials can be tried without telling anybody anything.
+type Tryable interface {
+	// Try returns nil if the receiver accepts the credentials. It makes one attempt and returns by the time ctx ends.
+	// Errors contain no secrets.
+	Try(ctx context.Context) error
+}
+
 // An Error says what is known of an alert that was not taken, or may not have been. The
 // zero value, but for Err, is the cautious one: transient, and the receiver may have
 // taken the alert.

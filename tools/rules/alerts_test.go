@@ -112,6 +112,7 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerNobodyLeads":     func(r *metricstest.Replica) { r.Leaderless = true },
 	"AlertworkerDutyFails":       func(r *metricstest.Replica) { r.Failing = int(r.Steps-20) / 4 },
 	"AlertworkerStandby":         func(r *metricstest.Replica) { r.Standby = true },
+	"AlertworkerNewSecret":       func(r *metricstest.Replica) { r.NewSecret = true },
 	"AlertworkerClockSkew":       func(r *metricstest.Replica) { r.Skew = 8 * time.Second },
 }
 

@@ -32,6 +32,8 @@ type Dialer = func(ctx context.Context, network, address string) (net.Conn, erro
 type Network struct {
 	Dial Dialer            // to hubs
 	HTTP http.RoundTripper // to all else
+
+	Storage func() string // what is in the file of STORAGE_CONNECTION_STRING
 }
 
 // A Runner runs a replica, which reaches everything by n, until ctx ends and it has handed everything over.

@@ -66,6 +66,11 @@ func (m *Alertmanager) post(ctx context.Context, now time.Time, alerts []notify.
 	return m.PostJSON(ctx, "alerts", encoded)
 }
 
+// Try is a [notify.Tryable]: it posts a list of no alerts, which Alertmanager takes like any other.
+func (m *Alertmanager) Try(ctx context.Context) error {
+	return m.PostJSON(ctx, "a list of no alerts", []alert{})
+}
+
 type alert struct {
 	Labels       map[string]string `json:"labels"`
 	Annotations  map[string]string `json:"annotations"`

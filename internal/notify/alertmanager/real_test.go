@@ -57,6 +57,9 @@ func TestRealAlertmanager(t *testing.T) {
 	defer people.Close()
 	base := startAlertmanager(t, binary, people.URL)
 	n := open(t, base)
+	if err := n.Try(t.Context()); err != nil {
+		t.Errorf("it does not take a list of no alerts: %v", err)
+	}
 	send := func(a notify.Alert) {
 		t.Helper()
 		if err := n.Notify(t.Context(), a); err != nil {

@@ -346,6 +346,26 @@ func (m *Mail) mail(ctx context.Context, what string, l letter) error {
 	return m.wrap(what, e)
 }
 
+// Try is a [notify.Tryable]: it signs in, and sends no mail.
+func (m *Mail) Try(ctx context.Context) error {
+	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
+	if err == nil {
+		defer conn.Close()
+		defer abortAfter(ctx, conn)()
+		var client *smtp.Client
+		if client, err = m.connect(ctx, &bounded{conn, maxAnswers}); err == nil {
+			quit(ctx, conn, client)
+			return nil
+		}
+	}
+
+	if ctx.Err() != nil && !answered(err) {
+		err = timeout(ctx)
+	}
+
+	return fmt.Errorf("sign in at %s: %s", m.site, m.clean(err))
+}
+
 // transmit connects and sends a message. It returns nil if the server has taken it.
 func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Limited: limits(err), Err: err} }

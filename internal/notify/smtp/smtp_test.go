@@ -253,6 +253,32 @@ func TestStages(t *testing.T) {
 	})
 }
 
+// Who tries a mail server signs in and sends nothing.
+func TestTry(t *testing.T) {
+	s := newServer(t, startTLS)
+	s.auth = func(_, _, got string) error {
+		if got != password {
+			return answer(535, gosmtp.EnhancedCode{5, 7, 8})
+		}
+		return nil
+	}
+	s.mail = func(string) error { t.Error("a mail begins"); return nil }
+	for secret, want := range map[string]string{password: "", "an0ther:password": "check user and password in NOTIFY_URLS"} {
+		u := url.URL{Scheme: "smtp", User: url.UserPassword(user, secret), Host: host + ":" + s.port, RawQuery: "from=a@example.com&to=b@example.com"}
+		err := newMail(t, u.String(), smtp.Options{TLS: s.client}).Try(t.Context())
+		switch {
+		case want == "" && err != nil, want != "" && (err == nil || !strings.Contains(err.Error(), want)):
+			t.Errorf("error %v, want %q", err, want)
+		case err != nil && strings.Contains(err.Error(), secret):
+			t.Errorf("%v holds the password", err)
+		}
+	}
+	nobody := newMail(t, play(t, stages[0], func(net.Conn) {}), smtp.Options{})
+	if err := nobody.Try(t.Context()); err == nil {
+		t.Error("a server that hangs up has taken the password")
+	}
+}
+
 // Nothing is sent to a server without TLS, or with another's certificate, unless it was told to.
 func TestRequiresTLS(t *testing.T) {
 	for name, test := range map[string]struct {

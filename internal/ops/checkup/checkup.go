@@ -658,6 +658,9 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 	if why := status.Trouble(time.Now(), members); why != "" {
 		return "", errors.New(why)
 	}
+	if why := status.NewSecret(time.Now(), members); why != "" {
+		return "", warning("going out, but " + why)
+	}
 
 	return "going out, by the word of " + humanize.Count(len(members), "running replica"), nil
 }

@@ -105,6 +105,11 @@ func (m *Metrics) Blocked(report func() status.Report) {
 			to.gauge("blocked", "1 while this is in the way of alerts; otherwise 0. "+
 				"credentials: set in addition to the service that rejected them.", number(present[by]), "by", string(by))
 		}
+		to.gauge(
+			"new_secret_failing",
+			"1 while a secret whose file has changed is invalid or does not work, so that the old one stays in use; otherwise 0.",
+			number(present[status.BySecrets]),
+		)
 	}))
 }
 

@@ -96,10 +96,25 @@ func Trouble(now time.Time, of []Statement) string {
 // is reports whether m's replica is in one of these states.
 func (m Statement) is(states ...State) bool { return slices.Contains(states, m.Status.State) }
 
+// NewSecret returns why one of these replicas does not use a new secret, and "" if all use what they have.
+func NewSecret(now time.Time, of []Statement) string {
+	for _, m := range of {
+		if i := slices.IndexFunc(m.Status.Problems, func(p Problem) bool { return p.By == BySecrets }); i >= 0 {
+			return "replica " + m.Replica + ": " + m.Status.Problems[i].Line(now)
+		}
+	}
+
+	return ""
+}
+
 // trouble returns why alerts of m's partitions would not go out.
 func (m Statement) trouble(now time.Time) string {
+	goOut := func(p Problem) bool { return p.By == BySecrets || p.By == ByDevices }
+	notOnly := slices.ContainsFunc(m.Status.Problems, func(p Problem) bool { return !goOut(p) })
+
 	switch {
 	case m.is(GoingOut, Idle, Standby):
+	case m.is(Impaired) && !notOnly: // a new secret does not work, and the old one does
 	case len(m.Status.Problems) > 0:
 		return m.Status.Headline + " " + humanize.Capital(m.Status.Problems[0].Line(now))
 	default:

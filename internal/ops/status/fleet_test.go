@@ -23,6 +23,9 @@ func TestWouldArrive(t *testing.T) {
 		{What: "receiver pager is down", Since: now.Add(-time.Minute), Why: "answered 503", Effect: "Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."},
 	}}
 	sentence := "Some alerts aren't going out: 1 of 2 receivers is down. Receiver pager is down, for 60 s (since 2026-01-01T00:00:00Z): answered 503. Alerts wait until it accepts them, or until NOTIFY_GIVE_UP."
+	impaired := status.Report{State: status.Impaired, Ready: true, Headline: "Alerts are going out, but a new secret does not work.", Problems: []status.Problem{
+		{By: status.BySecrets, What: "a new secret does not work"},
+	}}
 	owned := []telemetry.PartitionStatus{{Partition: "0", Owner: "a"}, {Partition: "1", Owner: "b"}}
 	unowned := []telemetry.PartitionStatus{{Partition: "0"}, {Partition: "1", Owner: "b"}, {Partition: "2"}}
 	self := status.Statement{Replica: "a", Status: well}
@@ -34,6 +37,7 @@ func TestWouldArrive(t *testing.T) {
 		want       string
 	}{
 		"alone":            {self: self, partitions: owned},
+		"a new secret":     {self: self, others: []status.Statement{{Replica: "b", Status: impaired}}, partitions: owned},
 		"all well":         {self: self, others: []status.Statement{{Replica: "b", Status: well, Late: time.Minute}}, partitions: owned},
 		"a receiver":       {self: status.Statement{Status: down}, partitions: owned, want: sentence},
 		"of another":       {self: self, others: []status.Statement{{Replica: "b", Status: down}}, partitions: owned, want: "replica b: " + sentence},

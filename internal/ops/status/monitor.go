@@ -50,7 +50,8 @@ type Monitor struct {
 
 	mu       sync.Mutex
 	opening  opening
-	replica  *Replica // nil until Watch
+	replica  *Replica        // nil until Watch
+	secrets  telemetry.Fault // why new secrets are not used; zero if there are none
 	draining bool
 	unread   time.Time // since when owned partitions are not read; zero if all are
 	read     int64     // the times of the last events read, added up
@@ -81,6 +82,20 @@ func (m *Monitor) Opening(by By, err error, refused bool) {
 	}
 
 	m.opening = opening{by, telemetry.Fault{Since: since, Err: err, Refused: refused}}
+}
+
+// NewSecrets says why secrets that are not in use yet cannot be used, nil that they can or that there are none.
+func (m *Monitor) NewSecrets(err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	since := m.secrets.Since
+	if m.secrets.Err == nil {
+		since = time.Now()
+	}
+	m.secrets = telemetry.Fault{}
+	if err != nil {
+		m.secrets = telemetry.Fault{Since: since, Err: err}
+	}
 }
 
 // Watch says that there is a replica. It may be called once.
@@ -147,7 +162,7 @@ func (m *Monitor) problems(v view, waiting int) []Problem {
 		m.ledgerProblem(v),
 		m.idleProblem(v),
 	}
-	return append(all, v.receiverProblems()...)
+	return append(append(all, v.receiverProblems()...), secretsProblem(m.secrets))
 }
 
 // starting returns the report before there is a replica. The caller holds m.mu.
@@ -159,6 +174,11 @@ func (m *Monitor) starting() Report {
 		p.Why = cut(p.Why)
 		r.Problems = append(r.Problems, p)
 		r.State, r.Headline = Blocked, "No alerts are going out: "+p.What+"."
+	}
+	if m.secrets.Err != nil {
+		p := secretsProblem(m.secrets)
+		p.Why = cut(p.Why)
+		r.Problems = append(r.Problems, p)
 	}
 
 	if m.draining {
@@ -223,6 +243,10 @@ func (m *Monitor) logChanges() {
 	report := m.Report()
 	present := map[string]bool{}
 	for _, p := range report.Problems {
+		if p.By == BySecrets {
+			continue
+		}
+
 		key := string(p.By) + " " + p.Receiver
 		present[key] = true
 		r := m.reported[key]

@@ -64,7 +64,7 @@ func (v view) conclude(r *Report) {
 }
 
 // isOurs reports whether a restart or another replica could help.
-func (p Problem) isOurs() bool { return p.By != ByReceiver && p.By != ByDevices }
+func (p Problem) isOurs() bool { return p.By != ByReceiver && p.By != ByDevices && p.By != BySecrets }
 
 // A weight is what is wrong, by what that keeps from going out.
 type weight struct {
@@ -221,6 +221,17 @@ func (v view) checkpointsProblem(f telemetry.Fault, answers bool) Problem {
 		"Progress cannot be recorded: after a restart, readings are read again, but no alert is sent twice. "+
 			"Partitions of replicas that stop are not taken over.",
 	)
+}
+
+// secretsProblem returns what there is to say about new secrets that are not used. They keep no alert from going out
+// until a process starts, which has no others.
+func secretsProblem(f telemetry.Fault) Problem {
+	if f.Err == nil {
+		return Problem{}
+	}
+
+	return problem(BySecrets, f, "The old one stays in use. The new one is tried again and again, and used once it works; "+
+		"a process that starts has no other.")
 }
 
 // partitionsProblem returns what there is to say about owned partitions that are not read, or may soon

@@ -37,6 +37,7 @@ const (
 	ByReceiver    By = "receiver"         // it is down
 	ByCredentials By = "credentials"      // in metrics only, besides what refused them
 	ByDevices     By = "devices"          // in the way of no alert: they have sent nothing for long
+	BySecrets     By = "new_secret"       // in the way of no alert: it does not work, and the old one stays in use
 )
 
 // Bys are those that can be in the way of alerts.
@@ -130,4 +131,5 @@ var words = map[By]struct{ begin, end string }{
 	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
 	ByReceiver:    {"receiver is down", "receiver is back"},
 	ByDevices:     {"the devices send nothing", "the devices send again"},
+	BySecrets:     {"a new secret does not work", ""}, // who tries it logs that
 }

@@ -45,6 +45,7 @@ type Replica struct {
 	Failing      int // runs of a duty in a row
 	Standby      bool
 	Blocked      bool      // by the hub
+	NewSecret    bool      // does not work
 	LedgerSince  time.Time // since then no ledger can be used; zero: they can
 
 	lag      *metrics.LagTracker
@@ -64,6 +65,9 @@ func NewReplica() *Replica {
 	r.Metrics.Blocked(func() (report status.Report) {
 		if r.Blocked {
 			report.Problems = []status.Problem{{By: status.ByHub}}
+		}
+		if r.NewSecret {
+			report.Problems = append(report.Problems, status.Problem{By: status.BySecrets})
 		}
 		return report
 	})
