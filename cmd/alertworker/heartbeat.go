@@ -51,7 +51,7 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
 	defer cancel()
 	reports, err := r.source.Reports(ctx)
-	partitions, failed := r.source.Ownerships(ctx)
+	partitions, failed := r.source.Ownerships(ctx, false)
 	if err == nil {
 		err = failed
 	}

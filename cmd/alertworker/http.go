@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
+	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -105,7 +106,9 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *admin.Admin {
 	o := adminOptions(c, r.operations, log)
 	o.Worker = r.worker
-	o.Partitions = r.source.Ownerships
+	o.Partitions = func(ctx context.Context) ([]telemetry.PartitionStatus, error) {
+		return r.source.Ownerships(ctx, true)
+	}
 	o.Receivers = r.gates
 	o.Shared = sharedOf(c, shared, r.receivers)
 	o.Silences = r.muting

@@ -38,7 +38,7 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
-	internal/telemetry/eventhubs                 internal/backoff internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
+	internal/telemetry/eventhubs                 internal/backoff internal/build internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
 	internal/telemetry/eventhubs/amqpfilter      internal/telemetry/amqpvalue
 	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff internal/records

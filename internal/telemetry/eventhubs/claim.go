@@ -6,7 +6,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/azure"
 	"alertworker/internal/telemetry/transport"
@@ -64,8 +63,7 @@ func (c *connection) claim() (next time.Time, err error) {
 		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
 	}
 
-	put := &amqp.Message{ApplicationProperties: properties, Value: t.text}
-	err = c.request(c.ctx, "$cbs", []*amqp.Message{put}, func(*amqp.Message) bool { return true })
+	_, err = c.once(c.ctx, "$cbs", properties, t.text)
 
 	return t.next, err
 }

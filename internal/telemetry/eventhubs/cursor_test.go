@@ -200,7 +200,7 @@ func TestExpiredPartitionIsNoStall(t *testing.T) {
 	if stats := s.Stats(); stats.Stalled != 0 || stats.Expired != 2 {
 		t.Errorf("%+v: want no stalled link: the hub has nothing more; and the two lost events to be counted", stats)
 	}
-	lag, err := s.Ownerships(t.Context())
+	lag, err := s.Ownerships(t.Context(), true)
 	t.Logf("%+v %v", lag, err)
 	h.Publish(t, "0", "new")
 	next(t, bodies, "0:new")

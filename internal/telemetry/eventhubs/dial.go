@@ -12,6 +12,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/backoff"
+	"alertworker/internal/build"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 	"alertworker/internal/telemetry/transport"
@@ -207,7 +208,9 @@ func (c *connection) open() (time.Time, error) {
 		HostName:     c.at.namespace,
 		SASLType:     amqp.SASLTypeAnonymous(),
 		WriteTimeout: s.closeLimit,
-		Properties:   map[string]any{"product": "alertworker", "platform": runtime.GOOS, "framework": runtime.Version()},
+		Properties: map[string]any{
+			"product": "alertworker", "version": build.Version(), "platform": runtime.GOOS, "framework": runtime.Version(),
+		},
 	})
 	if err != nil {
 		_ = socket.Close()

@@ -54,7 +54,7 @@ func TestTLS(t *testing.T) {
 		t.Fatal(err)
 	}
 	s.TrustTLS(trusting)
-	if _, err := s.Ownerships(t.Context()); err != nil {
+	if _, err := s.Ownerships(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := s.Dial(t.Context()); !errors.As(err, &unknown) {

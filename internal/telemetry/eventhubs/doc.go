@@ -11,8 +11,8 @@
 //     and renew the claim to read (claim.go, rpc.go).
 //   - A checkpoint moves only forward, and only within one generation (checkpoints.go).
 //
-// Questions to the hub about itself have a connection of their own (management.go):
-// the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
+// Questions to the hub about itself have a connection of their own, and a pace (questions.go,
+// management.go): the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
 // can move (endpoint.go). [Probe] and [OpenHistory] look at a hub beside its readers, and change
 // nothing (look.go).
 //
@@ -40,13 +40,22 @@
 // what it has open, and makes no connection and no link. When a new owner connects, the hub disconnects the old one.
 // A reader that is none of the replicas is named as another program.
 //
+// # Questions
+//
+// A hub answers 50 questions a second, to all replicas of a consumer group together. Each asks 20 at
+// most. What a partition waits for that is to be read goes first, what people are shown last. Who
+// wants to know the same shares a question that was not sent yet. If the hub has no time for one,
+// the replica asks nothing for 0.5 s, doubled up to 5 s, and then that one again, for 10 s in all.
+// One that fails does so alone.
+//
 // # Another hub
 //
 // Every position names the generation of its hub: namespace, name and time of creation. Within a
 // generation, sequence numbers alone give the order; positions of two are never compared. The
 // generation is checked before reading begins, whenever a consumer asks the hub, when a link fails until the hub
 // answers, and every minute. Nothing is requested on a link before the hub, asked after the link was opened, has said
-// which one it is: the old position is meaningless in another one. If it does not answer, the link fails.
+// which one it is, and at first that it has come to the checkpoint: the old position is meaningless in another one. If
+// it does not answer, the link fails.
 //
 // If the generation is another one, or the hub ends before what was read, and says so twice, reading continues from
 // the checkpoints' oldest time less 10 minutes, or from the earliest event if that time is not known. Nothing

@@ -126,7 +126,7 @@ func TestOwnershipsOfAnotherHub(t *testing.T) {
 	h := newHub(t, 1)
 	h.Publish(t, "0", "a")
 	h.setCheckpoint(t, "0", 1000, "1000")
-	got, err := h.source(t, h.config()).Ownerships(t.Context())
+	got, err := h.source(t, h.config()).Ownerships(t.Context(), true)
 	if want := (telemetry.PartitionStatus{Partition: "0", Checkpoint: 1000, Last: -1}); err != nil || len(got) != 1 || got[0] != want {
 		t.Errorf("got %+v, %v; want %+v", got, err, want)
 	}
@@ -138,7 +138,7 @@ func TestLooksLeaveNothingBehind(t *testing.T) {
 	s := h.source(t, h.config())
 	t.Cleanup(s.Close)
 	look := func(ctx context.Context) {
-		if _, err := s.Ownerships(ctx); err != nil && ctx.Err() == nil {
+		if _, err := s.Ownerships(ctx, true); err != nil && ctx.Err() == nil {
 			t.Fatal(err)
 		}
 	}
@@ -155,7 +155,7 @@ func TestLooksLeaveNothingBehind(t *testing.T) {
 		many.Go(func() {
 			ctx, cancel := context.WithTimeout(context.Background(), 20*time.Millisecond)
 			defer cancel()
-			_, _ = s.Ownerships(ctx)
+			_, _ = s.Ownerships(ctx, true)
 		})
 	}
 	many.Wait()
@@ -176,14 +176,14 @@ func renewers() int {
 func TestCloseWithASilentHub(t *testing.T) {
 	h := newHub(t, 1)
 	s := h.source(t, h.config())
-	if _, err := s.Ownerships(t.Context()); err != nil {
+	if _, err := s.Ownerships(t.Context(), true); err != nil {
 		t.Fatal(err)
 	}
 	h.Stall()
 	t.Cleanup(h.Resume)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if all, err := s.Ownerships(ctx); err != nil || len(all) != 0 {
+	if all, err := s.Ownerships(ctx, true); err != nil || len(all) != 0 {
 		t.Errorf("got %v, %v; want what the store knows", all, err)
 	}
 	s.Close()

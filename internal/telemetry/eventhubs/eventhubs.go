@@ -143,9 +143,11 @@ type Source struct {
 	plain     bool     // AMQP without TLS
 	owner     string
 	log       *zap.Logger
-	questions connections // to ask the hub about itself
+	questions *questions
 
-	latest map[string]telemetry.Position // where a first start begins, until that is written down; used by Run alone
+	// Used by Run alone.
+	latest  map[string]telemetry.Position // where a first start begins, until that is written down
+	doubted bool                          // the hub was another one when it was last read
 
 	// Limits that only tests shorten.
 	firstStartGrace time.Duration // for another replica to write the first checkpoints
@@ -154,7 +156,7 @@ type Source struct {
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
 	// before a partition that cannot be opened is handed to another replica; 0 for the default
 	handOverAfter time.Duration
-	queryLimit    time.Duration // for the hub to answer the next question of a query
+	queryLimit    time.Duration // for the hub to answer a question
 	secondThought time.Duration // between two answers that say that the hub is another one
 	stallLimit    time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
@@ -208,7 +210,7 @@ func New(config Config) (*Source, error) {
 		secondThought:   time.Second,
 		stallLimit:      2 * time.Minute,
 	}
-	s.questions = connections{source: s, keep: true}
+	s.questions = newQuestions(s)
 
 	return s, nil
 }

@@ -30,11 +30,9 @@ type hub struct {
 
 	partitions atomic.Int64 // that the hub has
 
-	asking    chan struct{} // holds something while confirm asks
-	confirmed time.Time     // when the last question that confirm got an answer to was asked; for who asks
-
-	mu   sync.Mutex
-	held map[string]*ownedPartition
+	mu       sync.Mutex
+	held     map[string]*ownedPartition
+	compared time.Time // when the hub last said where all that is read here ends
 }
 
 // An ownedPartition is one that this replica holds.
@@ -207,7 +205,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	case h.checkpoints.ofOtherHub(id, c):
 		p.over = true
 		if !h.plan.startsOver(id) { // it was written since, by who may know the hub that has replaced ours
-			if _, err := h.check(ctx, none); err != nil {
+			if _, err := h.check(ctx, toRead, none); err != nil {
 				return nil, err
 			}
 			p.cursor.start = Start{Earliest: true}
@@ -217,6 +215,7 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		p.written = &c
 		p.cursor = cursorAfter(c.Position)
 		p.resumed = c.Checkpoint
+		p.confirmed = h.plan.reaches(id, c)
 	}
 
 	p.resumed.Generation = h.generation // another tool does not write one
@@ -315,7 +314,11 @@ func (h *hub) watch(ctx context.Context) {
 		}
 
 		unanswered++
-		_, err := h.check(ctx, every)
+		_, err := h.check(ctx, toDecide, none)
+		if err == nil && (suspected || h.isCompareDue()) {
+			_, err = h.check(ctx, toShow, every)
+		}
+
 		switch {
 		case err == nil:
 			unanswered = 0
@@ -331,34 +334,17 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// confirm returns once the hub has said, to a question that was asked after a link was opened to it, that it is the one
-// that is read. One question serves all who wait.
-func (h *hub) confirm(ctx context.Context) error {
-	opened := time.Now()
-	select {
-	case h.asking <- struct{}{}:
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	}
-	defer func() { <-h.asking }()
-
-	if h.confirmed.After(opened) {
-		return nil
-	}
-
-	asked := time.Now()
-	_, err := h.check(ctx, none)
-	if err == nil {
-		h.confirmed = asked
-	}
-
-	return err
+// isCompareDue reports whether the hub has not said for a while where the partitions read here end.
+func (h *hub) isCompareDue() bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return time.Since(h.compared) >= max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
 }
 
 // check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
-// not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not answer. It
-// takes notice of new partitions and of links on which nothing comes.
-func (h *hub) check(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
+// not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not say what it
+// is. It takes notice of new partitions and of links on which nothing comes.
+func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
 	read := h.read()
 	before := map[string]int64{}
 	for id, p := range read {
@@ -368,9 +354,9 @@ func (h *hub) check(ctx context.Context, wanted func(partition string) bool) (hu
 	}
 
 	ours := func(id string) bool { return read[id] != nil && wanted(id) }
-	state, err := h.source.query(ctx, ours)
+	state, err := h.source.query(ctx, u, ours)
 	if err == nil && h.another(state, before) != nil {
-		state, err = h.source.queryAgain(ctx, ours)
+		state, err = h.source.queryAgain(ctx, u, ours)
 	}
 	if err != nil {
 		return hubState{}, err
@@ -389,6 +375,12 @@ func (h *hub) check(ctx context.Context, wanted func(partition string) bool) (hu
 
 	for id, end := range state.ends {
 		read[id].compare(end)
+	}
+
+	if len(state.ends) == len(read) {
+		h.mu.Lock()
+		h.compared = time.Now()
+		h.mu.Unlock()
 	}
 
 	return state, nil

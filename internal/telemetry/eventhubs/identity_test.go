@@ -203,7 +203,7 @@ func TestSuspicionLastsUntilTheHubAnswers(t *testing.T) {
 
 	texts, _ := numbered(6)
 	h.replace(t, devhub.Config{Partitions: 1})
-	h.RefuseManagement(4, 500) // each check asks twice
+	h.RefuseManagement(2, 500)
 	h.Publish(t, "0", texts...)
 	eventually(t, "what is before the position in the old hub", func() bool {
 		for len(bodies) > 0 {
@@ -228,7 +228,7 @@ func TestNothingIsReadBeforeTheHubSaysWhichItIs(t *testing.T) {
 
 	texts, want := numbered(6)
 	h.replace(t, devhub.Config{Partitions: 1})
-	h.RefuseManagement(6, 500)
+	h.RefuseManagement(3, 500)
 	h.Publish(t, "0", texts...)
 	for _, w := range want {
 		next(t, bodies, w)

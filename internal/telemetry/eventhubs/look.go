@@ -23,7 +23,7 @@ func openLook(ctx context.Context, config Config) (*look, error) {
 		return nil, err
 	}
 
-	state, err := s.questions.ask(ctx, every)
+	state, err := s.askAll(ctx, toRead)
 	if err != nil {
 		s.Close()
 		return nil, s.explain(ctx, s.endpoint(), err)
@@ -43,11 +43,11 @@ func (l *look) read(
 	ctx context.Context, id string, at *cursor, credit int, silence time.Duration,
 	take func([]telemetry.Event) (more bool),
 ) error {
-	c, err := l.source.questions.acquire(ctx)
+	c, err := l.source.questions.connections.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer l.source.questions.release(c)
+	defer l.source.questions.connections.release(c)
 
 	link, err := c.attach(ctx, id, at.restart()[0], false, func() int { return credit })
 	if err != nil {

@@ -2,12 +2,11 @@ package eventhubs
 
 import (
 	"context"
-	"errors"
 	"fmt"
+	"maps"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/backoff"
 )
@@ -18,6 +17,9 @@ type hubState struct {
 	created    time.Time
 	partitions []string
 	ends       map[string]azeventhubs.PartitionProperties // of the partitions that it was asked about
+
+	// unanswered is why ends has not all partitions that the hub was asked about; nil if it has.
+	unanswered error
 }
 
 func (state hubState) generation() string { return state.at.generation(state.created) }
@@ -25,103 +27,121 @@ func (state hubState) generation() string { return state.at.generation(state.cre
 func every(string) bool { return true }
 func none(string) bool  { return false }
 
-// query asks the hub about itself and those of its partitions that are wanted, and once more if that fails: the
-// connection, which is kept between questions, may have been lost.
-func (s *Source) query(ctx context.Context, wanted func(partition string) bool) (state hubState, err error) {
-	for range 2 {
-		if state, err = s.questions.ask(ctx, wanted); err == nil {
-			s.hubAnswered()
-			return state, nil
-		}
-
-		if ctx.Err() != nil {
-			return hubState{}, context.Cause(ctx)
-		}
+// query asks the hub about itself and those of its partitions that are wanted. It fails if the hub does not say what it
+// is; see hubState.unanswered for its partitions.
+func (s *Source) query(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
+	state, err := s.ask(ctx, u, wanted)
+	switch {
+	case err == nil:
+		s.hubAnswered()
+	case ctx.Err() == nil:
+		s.hubFailed(err)
 	}
 
-	s.hubFailed(err)
-
-	return hubState{}, err
+	return state, err
 }
 
 // queryAgain is query, some time after an answer that may have been stale: one answer proves nothing.
-func (s *Source) queryAgain(ctx context.Context, wanted func(partition string) bool) (hubState, error) {
+func (s *Source) queryAgain(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
 	backoff.Sleep(ctx, s.secondThought)
-	return s.query(ctx, wanted)
+	return s.query(ctx, u, wanted)
 }
 
-// ask asks the hub once about itself and those of its partitions that are wanted.
-func (cs *connections) ask(ctx context.Context, wanted func(partition string) bool) (state hubState, err error) {
-	opening, cancel := context.WithTimeout(ctx, cs.source.queryLimit)
-	defer cancel()
-
-	c, err := cs.acquire(opening)
-	if err != nil {
-		return hubState{}, expired(opening, err)
-	}
-	defer cs.release(c)
-	defer func() {
-		if ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded) { // the connection may be lost without a word
-			c.end()
-		}
-	}()
-
-	t, err := c.config.token(opening, c.audience)
-	if err != nil {
-		return hubState{}, expired(opening, err)
+// ask is query without a record of the hub's failure.
+func (s *Source) ask(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
+	about := s.questions.put(u, aboutHub)
+	if err := s.questions.await(ctx, about); err != nil {
+		return hubState{}, err
 	}
 
-	question := func(kind, partition string) *amqp.Message {
-		return &amqp.Message{ApplicationProperties: map[string]any{
-			"operation": "READ", "type": "com.microsoft:" + kind, "name": c.at.hub, "partition": partition,
-			"security_token": t.text,
-		}}
-	}
-
-	const node = "$management"
-	state = hubState{at: c.at, ends: map[string]azeventhubs.PartitionProperties{}}
-	err = c.request(ctx, node, []*amqp.Message{question("eventhub", "")}, func(answer *amqp.Message) bool {
-		about, _ := answer.Value.(map[string]any)
-		state.created, _ = about["created_at"].(time.Time)
-		state.partitions, _ = about["partition_ids"].([]string)
-		return len(state.partitions) > 0 && !state.created.IsZero()
-	})
-	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for its partitions: %w", c.at.hub, err)
-	}
-
-	var questions []*amqp.Message
+	state := about.hub
+	state.ends = map[string]azeventhubs.PartitionProperties{}
+	asked := map[string]*question{}
 	for _, id := range state.partitions {
 		if wanted(id) {
-			questions = append(questions, question("partition", id))
+			asked[id] = s.questions.put(u, id)
 		}
 	}
 
-	if len(questions) == 0 {
-		return state, nil
-	}
-
-	err = c.request(ctx, node, questions, func(answer *amqp.Message) bool {
-		end, ok := partitionEnd(answer.Value)
-		state.ends[end.PartitionID] = end
-		return ok
-	})
-	if err != nil {
-		return hubState{}, fmt.Errorf("ask event hub %s for %d of its partitions: %w", c.at.hub, len(questions), err)
+	for id, q := range asked {
+		switch err := s.questions.await(ctx, q); {
+		case err != nil:
+			state.unanswered = err
+		case q.end.of != state.at:
+			state.unanswered = fmt.Errorf("event hub %v has moved to %v", state.at, q.end.of)
+		default:
+			state.ends[id] = q.end.end
+		}
 	}
 
 	return state, nil
 }
 
-// partitionEnd reads what a hub says about a partition.
-func partitionEnd(answer any) (end azeventhubs.PartitionProperties, ok bool) {
+// askAll is ask about every partition. It asks again about those of which the hub did not say where they end, as long as
+// it says so of some.
+func (s *Source) askAll(ctx context.Context, u urgency) (hubState, error) {
+	state, err := s.ask(ctx, u, every)
+	for err == nil && state.unanswered != nil && ctx.Err() == nil {
+		before := state
+		state, err = s.ask(ctx, u, func(id string) bool { _, known := before.ends[id]; return !known })
+		isStuck := len(state.ends) == 0
+		if isStuck || state.generation() != before.generation() {
+			break
+		}
+
+		maps.Copy(state.ends, before.ends)
+	}
+	if err == nil {
+		err = state.unanswered
+	}
+
+	return state, err
+}
+
+// readHub reads what a hub says about itself.
+func readHub(answer any) (state hubState, ok bool) {
 	about, _ := answer.(map[string]any)
-	end.PartitionID, _ = about["partition"].(string)
-	end.BeginningSequenceNumber, _ = about["begin_sequence_number"].(int64)
-	end.LastEnqueuedOffset, _ = about["last_enqueued_offset"].(string)
-	end.LastEnqueuedOn, _ = about["last_enqueued_time_utc"].(time.Time)
-	end.IsEmpty, _ = about["is_partition_empty"].(bool)
-	end.LastEnqueuedSequenceNumber, ok = about["last_enqueued_sequence_number"].(int64)
+	state.created, _ = about["created_at"].(time.Time)
+	state.partitions, _ = about["partition_ids"].([]string)
+
+	return state, len(state.partitions) > 0 && !state.created.IsZero()
+}
+
+// readEnd reads what a hub says about a partition. All of it is relied upon: of a partition whose last offset is not
+// known, for one, the first start would begin at the earliest event.
+func readEnd(answer any) (end azeventhubs.PartitionProperties, ok bool) {
+	about, ok := answer.(map[string]any)
+	has := func(found bool) { ok = ok && found }
+
+	var found bool
+	end.PartitionID, found = about["partition"].(string)
+	has(found)
+	end.BeginningSequenceNumber, found = integer(about["begin_sequence_number"])
+	has(found)
+	end.LastEnqueuedSequenceNumber, found = integer(about["last_enqueued_sequence_number"])
+	has(found)
+	end.LastEnqueuedOffset, found = about["last_enqueued_offset"].(string)
+	has(found)
+	end.LastEnqueuedOn, found = about["last_enqueued_time_utc"].(time.Time)
+	has(found)
+	end.IsEmpty, found = about["is_partition_empty"].(bool)
+	has(found)
 
 	return end, ok
+}
+
+// integer reads a number, which AMQP may send in any width.
+func integer(value any) (n int64, ok bool) {
+	switch value := value.(type) {
+	case int64:
+		return value, true
+	case int32:
+		return int64(value), true
+	case int16:
+		return int64(value), true
+	case int8:
+		return int64(value), true
+	}
+
+	return 0, false
 }

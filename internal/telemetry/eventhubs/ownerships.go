@@ -4,6 +4,7 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"time"
 
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ownership"
@@ -14,10 +15,13 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
 }
 
-// Ownerships returns, in the order of their numbers, who owns each partition and
-// how far it is, from the checkpoint store, and where it ends, from the hub. It
-// returns by the time ctx ends, and fails only if the store does.
-func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, error) {
+// shownFor is how long an answer about a partition is good enough to be shown.
+const shownFor = 15 * time.Second
+
+// Ownerships returns, in the order of their numbers, who owns each partition and how far it is, from the checkpoint
+// store, and, if withEnds, where it ends, as the hub has said within the last 15 s. It returns by the time ctx ends, with
+// what is known by then, and fails only if the store does.
+func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.PartitionStatus, error) {
 	cs := s.checkpoints()
 	positions, _, err := ReadCheckpoints(ctx, cs.store, cs.group)
 	if err != nil {
@@ -29,7 +33,17 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 		return nil, err
 	}
 
-	hub, _ := s.query(ctx, every) // without it, lag is not known
+	known := map[string]int64{} // where partitions end
+	if withEnds {
+		known = s.questions.known(time.Now().Add(-shownFor))
+	}
+	hub, _ := s.query(ctx, toShow, func(id string) bool {
+		last, ok := known[id]
+		return withEnds && (!ok || last < positions[id].Sequence)
+	}) // without it, lag is not known
+	for id, end := range hub.ends {
+		known[id] = end.LastEnqueuedSequenceNumber
+	}
 
 	byID := map[string]*telemetry.PartitionStatus{}
 	of := func(id string) *telemetry.PartitionStatus {
@@ -38,8 +52,11 @@ func (s *Source) Ownerships(ctx context.Context) ([]telemetry.PartitionStatus, e
 		}
 		return byID[id]
 	}
-	for id, end := range hub.ends {
-		of(id).Last = end.LastEnqueuedSequenceNumber
+	for _, id := range hub.partitions {
+		p := of(id)
+		if last, ok := known[id]; ok {
+			p.Last = last
+		}
 	}
 
 	for id, c := range positions {

@@ -30,7 +30,7 @@ func TestOwnerships(t *testing.T) {
 	}
 	check := func(s *eventhubs.Source, want []telemetry.PartitionStatus) {
 		t.Helper()
-		got, err := s.Ownerships(t.Context())
+		got, err := s.Ownerships(t.Context(), true)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -56,7 +56,7 @@ func TestOwnerships(t *testing.T) {
 	check(s, without)
 
 	h.store.failWith(func(method string) error { return errOnPurpose })
-	if _, err := s.Ownerships(t.Context()); err == nil {
+	if _, err := s.Ownerships(t.Context(), true); err == nil {
 		t.Error("no error although the store failed")
 	}
 }

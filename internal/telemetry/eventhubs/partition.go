@@ -1,6 +1,7 @@
 package eventhubs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -41,6 +42,7 @@ type partition struct {
 	wanted    bool              // and they were not sent yet
 	events    []telemetry.Event // of the last batch
 	texts     texts
+	confirmed bool      // the hub has come to where reading begins
 	refused   int       // positions in a row that the hub has refused
 	stolen    time.Time // when another reader last took the link
 	taker     string    // which one, until accuse has seen to it; empty if the hub does not say
@@ -70,14 +72,13 @@ func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return p.resumed, p
 
 // Last implements [telemetry.Partition].
 func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
-	state, err := p.hub.check(ctx, func(id string) bool { return id == p.id })
-	end := state.ends[p.id]
+	end, err := p.end(ctx, toDecide)
 	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
 // All implements [telemetry.Partition].
 func (p *partition) All(ctx context.Context) ([]string, error) {
-	state, err := p.hub.check(ctx, none)
+	state, err := p.hub.check(ctx, toDecide, none)
 	return state.partitions, err
 }
 
@@ -201,7 +202,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	}
 	defer l.close()
 
-	if err := h.confirm(ctx); err != nil {
+	if err := p.confirm(ctx); err != nil {
 		return false, err
 	}
 
@@ -225,6 +226,37 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		p.handOver()
 	}
 }
+
+// confirm returns once the hub has said, to a question that was asked after a link was opened, that it is the one that is
+// read, and the first time that it has come to where reading begins.
+func (p *partition) confirm(ctx context.Context) error {
+	if _, known := p.position(); !known || p.confirmed {
+		_, err := p.hub.check(ctx, toRead, none)
+		return err
+	}
+
+	_, err := p.end(ctx, toRead)
+	p.confirmed = err == nil
+
+	return err
+}
+
+// end asks the hub, if it is the one that is read, where the partition ends.
+func (p *partition) end(ctx context.Context, u urgency) (end azeventhubs.PartitionProperties, err error) {
+	state, err := p.hub.check(ctx, u, func(id string) bool { return id == p.id })
+	if err != nil {
+		return end, err
+	}
+
+	end, ok := state.ends[p.id]
+	if !ok {
+		return end, cmp.Or(state.unanswered, errNoConsumer)
+	}
+
+	return end, nil
+}
+
+var errNoConsumer = errors.New("the partition has no consumer any more")
 
 // awaitWanted waits until Receive wants events.
 func (p *partition) awaitWanted(ctx context.Context) error {
@@ -320,7 +352,7 @@ func (p *partition) hasRival() bool { return time.Since(p.seen) < rivalFor }
 
 // refuse goes on to the next position, if the hub still is the one that it was.
 func (p *partition) refuse(ctx context.Context, err error) {
-	if _, err := p.hub.check(ctx, none); err != nil {
+	if _, err := p.end(ctx, toRead); err != nil {
 		return
 	}
 

@@ -5,15 +5,18 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
-	"time"
+	"sync"
 
 	"github.com/Azure/go-amqp"
 	"github.com/google/uuid"
-	"golang.org/x/sync/errgroup"
 )
 
-// maxRequests is how many requests are sent at a time.
-const maxRequests = 64
+// maxReplies is how many answers may be on their way at a time.
+const maxReplies = 64
+
+// georeplication has a hub of a geo-replicated namespace give offsets in the form in which its links take them. It is
+// asked for on every link, so that all of them speak of the same offsets: azure-sdk-for-net pull 48204.
+const georeplication = "com.microsoft:georeplication"
 
 // A statusError is a hub's refusal of a request.
 type statusError struct {
@@ -25,73 +28,177 @@ func (e *statusError) Error() string {
 	return fmt.Sprintf("the hub answers with status %d: %s", e.code, e.text)
 }
 
-// request sends requests to a node of the hub, several at a time, and gives take the answers as they come. It ends when
-// the hub refuses one, take does not understand its answer, or the hub answers nothing for the source's queryLimit.
-func (c *connection) request(
-	ctx context.Context, node string, requests []*amqp.Message, take func(answer *amqp.Message) (ok bool),
-) (err error) {
-	limit := c.source.queryLimit
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	silent := time.AfterFunc(limit, func() {
-		cancel(fmt.Errorf("no answer within %v: %w", limit, context.DeadlineExceeded))
-	})
-	defer silent.Stop()
-	defer func() { err = expired(ctx, err) }()
-
-	session, err := c.amqp.NewSession(ctx, nil)
-	if err != nil {
-		return err
-	}
-	defer func() {
-		closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
-		defer cancel()
-		_ = session.Close(closing)
-	}()
-
-	sender, err := session.NewSender(ctx, node, nil)
-	if err != nil {
-		return err
-	}
-
-	replies := uuid.NewString()
-	receiver, err := session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: replies, Credit: maxRequests})
-	if err != nil {
-		return err
-	}
-
-	asking, both := errgroup.WithContext(ctx)
-	asking.SetLimit(maxRequests)
-	asking.Go(func() error {
-		for range requests {
-			answer, err := receiver.Receive(both, nil)
-			if err != nil {
-				return err
-			}
-
-			code, _ := answer.ApplicationProperties["status-code"].(int32)
-			if text, _ := answer.ApplicationProperties["status-description"].(string); code < 200 || code > 299 {
-				return &statusError{int(code), text}
-			}
-			if err := receiver.AcceptMessage(both, answer); err != nil {
-				return err
-			}
-
-			silent.Reset(limit)
-			if !take(answer) {
-				return errAnswer
-			}
-		}
-
-		return nil
-	})
-	for i, r := range requests {
-		r.Properties = &amqp.MessageProperties{MessageID: strconv.Itoa(i), ReplyTo: &replies}
-		asking.Go(func() error { return sender.Send(both, r, nil) })
-	}
-
-	return asking.Wait()
-}
-
 // errAnswer means that a hub answers with something else than what it was asked for.
 var errAnswer = errors.New("the response does not have the form of an event hub's")
+
+// An rpc is a pair of links to a node of the hub that answers requests. Safe for concurrent use.
+type rpc struct {
+	connection *connection
+	session    *amqp.Session
+	sender     *amqp.Sender
+	receiver   *amqp.Receiver
+	replies    string // the receiver's address
+
+	stop    context.CancelFunc // of reading
+	reading sync.WaitGroup
+	ended   chan struct{} // closed once no more answers come
+
+	mu      sync.Mutex
+	next    int                             // id of the next request
+	waiting map[string]chan<- *amqp.Message // by id of their request
+	err     error                           // why no more answers come, once ended is closed
+}
+
+// openRPC opens links to a node. Close them.
+func (c *connection) openRPC(ctx context.Context, node string) (*rpc, error) {
+	r := &rpc{
+		connection: c,
+		replies:    uuid.NewString(),
+		ended:      make(chan struct{}),
+		waiting:    map[string]chan<- *amqp.Message{},
+	}
+
+	capabilities := []string{georeplication}
+	var err error
+	if r.session, err = c.amqp.NewSession(ctx, nil); err != nil {
+		return nil, expired(ctx, err)
+	}
+
+	r.sender, err = r.session.NewSender(ctx, node, &amqp.SenderOptions{DesiredCapabilities: capabilities})
+	if err == nil {
+		r.receiver, err = r.session.NewReceiver(ctx, node, &amqp.ReceiverOptions{
+			TargetAddress:       r.replies,
+			Credit:              maxReplies,
+			DesiredCapabilities: capabilities,
+		})
+	}
+	if err != nil {
+		r.closeSession(ctx)
+		return nil, expired(ctx, err)
+	}
+
+	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
+	r.stop = stop
+	r.reading.Go(func() { r.read(reading) })
+
+	return r, nil
+}
+
+// read hands out answers until none can come any more.
+func (r *rpc) read(ctx context.Context) {
+	defer close(r.ended)
+	for {
+		answer, err := r.receiver.Receive(ctx, nil)
+		if err == nil {
+			err = r.receiver.AcceptMessage(ctx, answer)
+		}
+		if err != nil {
+			r.err = err
+			return
+		}
+
+		id := ""
+		if answer.Properties != nil {
+			id, _ = answer.Properties.CorrelationID.(string)
+		}
+
+		r.mu.Lock()
+		to := r.waiting[id]
+		delete(r.waiting, id)
+		r.mu.Unlock()
+		if to != nil {
+			to <- answer
+		}
+	}
+}
+
+// request sends a request and returns the value of its answer. The error is a *statusError if the hub refuses it, and
+// errAnswer if the answer is not one.
+func (r *rpc) request(ctx context.Context, properties map[string]any, value any) (any, error) {
+	got := make(chan *amqp.Message, 1)
+	r.mu.Lock()
+	id := strconv.Itoa(r.next)
+	r.next++
+	r.waiting[id] = got
+	r.mu.Unlock()
+	defer func() {
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		delete(r.waiting, id)
+	}()
+
+	err := r.sender.Send(ctx, &amqp.Message{
+		Properties:            &amqp.MessageProperties{MessageID: id, ReplyTo: &r.replies},
+		ApplicationProperties: properties,
+		Value:                 value,
+	}, nil)
+	if err != nil {
+		return nil, expired(ctx, err)
+	}
+
+	select {
+	case answer := <-got:
+		return valueOf(answer)
+	case <-r.ended:
+		return nil, r.err
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+}
+
+// valueOf returns what the hub answers.
+func valueOf(answer *amqp.Message) (any, error) {
+	code, ok := integer(answer.ApplicationProperties["status-code"])
+	if !ok {
+		return nil, errAnswer
+	}
+
+	if code < 200 || code > 299 {
+		text, _ := answer.ApplicationProperties["status-description"].(string) // for people alone
+		return nil, &statusError{int(code), text}
+	}
+
+	return answer.Value, nil
+}
+
+// once sends one request to a node, on links of its own.
+func (c *connection) once(ctx context.Context, node string, properties map[string]any, value any) (any, error) {
+	ctx, cancel := c.source.limited(ctx)
+	defer cancel()
+	r, err := c.openRPC(ctx, node)
+	if err != nil {
+		return nil, err
+	}
+	defer r.close()
+
+	return r.request(ctx, properties, value)
+}
+
+// limited returns a context that ends once the hub has had long enough to answer.
+func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFunc) {
+	why := fmt.Errorf("no answer within %v: %w", s.queryLimit, context.DeadlineExceeded)
+	return context.WithTimeoutCause(ctx, s.queryLimit, why)
+}
+
+// isOpen reports whether answers may come.
+func (r *rpc) isOpen() bool {
+	select {
+	case <-r.ended:
+		return false
+	default:
+		return r.connection.ctx.Err() == nil
+	}
+}
+
+// close returns once the links are closed.
+func (r *rpc) close() {
+	r.stop()
+	r.reading.Wait()
+	r.closeSession(context.Background())
+}
+
+func (r *rpc) closeSession(ctx context.Context) {
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
+	defer cancel()
+	_ = r.session.Close(closing)
+}

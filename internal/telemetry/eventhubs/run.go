@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.uber.org/zap"
@@ -34,6 +35,7 @@ func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetr
 			n, log = 1, s.log.Warn
 			s.hub.Store(h)
 			err = h.run(ctx, consume)
+			s.doubted = errors.Is(err, errAnotherHub)
 			s.hub.Store(nil)
 		}
 

@@ -24,11 +24,11 @@ func Send(ctx context.Context, config Config, device string, body []byte) error 
 }
 
 func (s *Source) send(ctx context.Context, device string, body []byte) error {
-	c, err := s.questions.acquire(ctx)
+	c, err := s.questions.connections.acquire(ctx)
 	if err != nil {
 		return err
 	}
-	defer s.questions.release(c)
+	defer s.questions.connections.release(c)
 
 	session, err := c.amqp.NewSession(ctx, nil)
 	if err != nil {

@@ -61,6 +61,12 @@ func (plan *startPlan) beyond(id string) bool {
 	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
 }
 
+// reaches reports whether the hub has said that a partition has come to a checkpoint.
+func (plan *startPlan) reaches(id string, c StoredCheckpoint) bool {
+	end, known := plan.ends[id]
+	return known && c.Sequence <= end.LastEnqueuedSequenceNumber
+}
+
 func (plan *startPlan) startsOver(id string) bool {
 	_, over := plan.positions[id]
 	return over
@@ -97,19 +103,19 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		return nil, err
 	}
 
-	state, err := s.query(ctx, every) // later, so that in one hub the ends are never behind the checkpoints
-	plan.ends = state.ends
-	if slices.ContainsFunc(state.partitions, plan.beyond) {
-		state, err = s.queryAgain(ctx, every)
-	}
-
+	state, err := s.query(ctx, toRead, none)
 	if err != nil {
 		return nil, err
 	}
 
 	plan.partitions = state.partitions
-	plan.ends = state.ends
 	cs.generation = state.generation()
+	if plan.needsEnds(state.at, last) {
+		if err := plan.askEnds(ctx); err != nil {
+			return nil, err
+		}
+	}
+
 	if err := plan.decide(ctx, state.at, last); err != nil {
 		return nil, err
 	}
@@ -121,7 +127,6 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		plan:        plan,
 		checkpoints: cs,
 		suspected:   make(chan struct{}, 1),
-		asking:      make(chan struct{}, 1),
 		held:        map[string]*ownedPartition{},
 	}
 	h.partitions.Store(int64(len(state.partitions)))
@@ -140,6 +145,44 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	h.connections = &connections{source: s}
 
 	return h, nil
+}
+
+// needsEnds reports whether the start depends on where the partitions of the hub at an endpoint end. An ordinary one
+// does not: each partition continues from its checkpoint, and asks where it ends once it is read.
+func (plan *startPlan) needsEnds(at endpoint, last lastRead) bool {
+	s := plan.source
+	isOther := func(id string) bool {
+		c, ok := plan.checkpoints[id]
+		return ok && plan.store.ofOtherHub(id, c)
+	}
+	hasMoved := last.at != (endpoint{}) && last.at != at.lower()
+	isFirst := s.config.Start == (Start{}) && len(plan.checkpoints)+len(plan.unreadable) == 0
+
+	return s.doubted || hasMoved || isFirst || slices.ContainsFunc(plan.partitions, isOther)
+}
+
+// askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
+// one.
+func (plan *startPlan) askEnds(ctx context.Context) error {
+	s := plan.source
+	state, err := s.askAll(ctx, toRead)
+	if err == nil {
+		plan.ends = state.ends
+		if slices.ContainsFunc(plan.partitions, plan.beyond) {
+			backoff.Sleep(ctx, s.secondThought) // one answer proves nothing
+			state, err = s.askAll(ctx, toRead)
+		}
+	}
+	if err == nil && state.generation() != plan.store.generation {
+		err = errAnotherHub
+	}
+	if err != nil {
+		return err
+	}
+
+	plan.ends = state.ends
+
+	return nil
 }
 
 // decide says where partitions begin of the hub at an endpoint.

@@ -15,7 +15,7 @@ func Try(ctx context.Context, config Config) error {
 	}
 	defer s.Close()
 
-	state, err := s.questions.ask(ctx, none)
+	state, err := s.ask(ctx, toRead, none)
 	if err != nil {
 		return s.explain(ctx, s.endpoint(), err)
 	}
@@ -23,11 +23,11 @@ func Try(ctx context.Context, config Config) error {
 		return fmt.Errorf("event hub %v has no partitions", state.at)
 	}
 
-	c, err := s.questions.acquire(ctx)
+	c, err := s.questions.connections.acquire(ctx)
 	if err != nil {
 		return s.explain(ctx, state.at, err)
 	}
-	defer s.questions.release(c)
+	defer s.questions.connections.release(c)
 
 	from := cursorAt(Start{})
 	// The hub looks at the claim before it looks at who else reads.
