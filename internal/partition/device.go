@@ -88,6 +88,8 @@ type Reading struct {
 	Own      bool     `json:"own,omitempty"` // Limit is the device's own
 	// what the device shares the rule's alerts by: see rules.Rule.Per; empty if that is not known, or nothing
 	Shared string `json:"shared,omitempty"`
+	// where its message is not JSON, for people; empty if it is. The reading ends no alarm
+	Damaged string `json:"damaged,omitempty"`
 }
 
 // An Undecodable is an event that gave no reading.
@@ -95,6 +97,7 @@ type Undecodable struct {
 	Reason   telemetry.Reason `json:"reason"`
 	Enqueued time.Time        `json:"enqueuedTime"` // when the hub took it
 	Sequence int64            `json:"sequence"`
+	Damage   string           `json:"damage,omitempty"` // where it is not JSON, for people; empty if nobody can say
 }
 
 // See adds what was seen last of a device in a partition, or whatever else has this name.
@@ -110,14 +113,15 @@ func (d *DeviceState) see(seen *Seen, device, partition string, levels []*level)
 	}
 
 	if found != nil && (d.Last == nil || fromMicros(found.at).After(d.Last.At)) {
-		d.Last = found.show(partition, levels)
+		d.Last = found.show(device, partition, levels)
 	}
 
 	return found
 }
 
-func (o *observation) show(partition string, levels []*level) *LastSeen {
+func (o *observation) show(device, partition string, levels []*level) *LastSeen {
 	seen := &LastSeen{Partition: partition, At: fromMicros(o.at)}
+	damage := o.damage.Text(device)
 
 	if o.read {
 		seen.Reading = &Reading{
@@ -126,6 +130,10 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 			Enqueued: fromMicros(o.enqueued),
 			Sequence: o.sequence,
 			Decision: o.decision,
+		}
+
+		if o.damagedRead {
+			seen.Reading.Damaged = damage
 		}
 
 		if o.level > 0 {
@@ -140,6 +148,9 @@ func (o *observation) show(partition string, levels []*level) *LastSeen {
 
 	if o.reason != telemetry.ReasonOK {
 		seen.Undecodable = &Undecodable{Reason: o.reason, Enqueued: fromMicros(o.failedEnqueued), Sequence: o.failedSequence}
+		if !o.damagedRead {
+			seen.Undecodable.Damage = damage
+		}
 	}
 
 	return seen

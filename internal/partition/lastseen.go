@@ -9,7 +9,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A stream remembers 4,096 devices in a table of fixed size, 352 KiB.
+// A stream remembers 4,096 devices in a table of fixed size, 416 KiB.
 const (
 	seenSets = 512
 	seenWays = 8 // devices in a set
@@ -51,6 +51,11 @@ type observation struct {
 	own      bool // limit is the device's own
 
 	field uint8 // of the last reading
+
+	// what is wrong with the body of the last event, by kind: of the last one with a reading if damagedRead is true, else
+	// of the last one without
+	damage      telemetry.Damage
+	damagedRead bool
 
 	shared string // what the device shares the alerts of level's rule by, if that is known
 }
@@ -119,6 +124,13 @@ func (s *Seen) add(
 
 	o := s.place(hash)
 	o.at = now
+	switch {
+	case reason == telemetry.ReasonDamaged, reason == telemetry.ReasonMalformed:
+		o.damage, o.damagedRead = telemetry.DamageOf(e.Body), reason == telemetry.ReasonDamaged
+	case reason != telemetry.ReasonNotTelemetry && o.damagedRead == reason.HasReading():
+		o.damage = telemetry.Damage{}
+	}
+
 	switch {
 	case reason.HasReading() && len(found) == 0: // no rule reads anything
 

@@ -28,6 +28,9 @@ func TestLastSeen(t *testing.T) {
 				device := fmt.Sprint("d", (first+i)%devices)
 				reason := telemetry.Reason(number % telemetry.ReasonCount)
 				found := []telemetry.Found{{Reason: reason, Value: float64(number)}}
+				if reason == telemetry.ReasonDamaged {
+					found[0].Reason = telemetry.ReasonOK
+				}
 				if reason == telemetry.ReasonNoDevice {
 					device = ""
 				}
@@ -40,9 +43,11 @@ func TestLastSeen(t *testing.T) {
 				}
 				s := last[device]
 				s.at = now.UnixMicro()
-				if reason == telemetry.ReasonOK {
+				if reason.HasReading() {
+					s.damagedRead = s.damagedRead || reason == telemetry.ReasonDamaged
 					s.value, s.sequence, s.enqueued, s.read = float64(number), number, now.Add(-time.Second).UnixMicro(), true
 				} else if reason != telemetry.ReasonNotTelemetry || !s.read && s.reason == telemetry.ReasonOK {
+					s.damagedRead = s.damagedRead && reason != telemetry.ReasonMalformed
 					s.reason, s.failedSequence, s.failedEnqueued = reason, number, now.Add(-time.Second).UnixMicro()
 				}
 				last[device] = s

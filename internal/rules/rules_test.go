@@ -305,13 +305,17 @@ func TestExpects(t *testing.T) {
 		{`{"kind": "chilled"}`, nil, "kind", false},
 		{`{"kind": "frozen"}`, "empty", "load", false},
 		{`not JSON`, "empty", "load", false},
+		{`{'kind': 'frozen', 'load': 'half'}`, nil, "", true},
+		{`{'kind': 'chilled'}`, nil, "", false}, // it is damaged, and says of nobody that nothing is expected
+		{`{'kind': 'frozen'}`, "empty", "", false},
+		{`{"kind": "chilled", "load": "empty", "x`, nil, "", false},
 	} {
 		e := telemetry.Event{Device: "d", Body: []byte(tt.body)}
 		if tt.load != nil {
 			e.Properties = telemetrytest.Properties(map[string]any{"load": tt.load})
 		}
 		found := make([]telemetry.Found, 2)
-		if reason := d.DecodeAll(&e, found); reason != telemetry.ReasonOK {
+		if reason := d.DecodeAll(&e, found); !reason.HasReading() {
 			t.Errorf("%s: %v, and no rule reads anything of it", tt.body, reason)
 		}
 		because, all := s.Rules[0].Expects(found, reads[0].Only, e.Properties)

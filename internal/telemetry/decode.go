@@ -193,16 +193,13 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 // highest counts, or the lowest if the field says so, and one that cannot be read hides
 // no other. If none can be read, the reason is that of the first path that is there.
 //
-// A body that is cut off, or is not JSON from some place on, is read up to
-// there. What was complete before counts as if the body had ended: a string with
-// its closing quote, and a number with the comma or bracket that follows it, since
-// without one the number itself may have been cut. Without such a reading the
-// reason is ReasonMalformed. Nothing counts of gzip, or of a JSON string, that is
-// cut off.
+// A body that is nearly JSON, or is cut off, is read as far as nobody can take what was sent for something else: see
+// repairer. Its reason is ReasonDamaged, and ReasonMalformed without a reading. Nothing counts of gzip, or of a JSON
+// string, that is cut off.
 //
 // Objects and arrays nested more than 64 deep are skipped. The reason is ReasonTooDeep
-// if a reading might have been in one and nothing could be read elsewhere. A body nested
-// more than 10,000 deep is read up to there; without a reading its reason is ReasonTooDeep too.
+// if a reading might have been in one and nothing could be read elsewhere. A body that is damaged, or nested
+// more than 10,000 deep, is read up to there; without a reading its reason is ReasonTooDeep too.
 //
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
@@ -241,8 +238,10 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		reason = ReasonOK
 	}
 
+	damaged := s.isDamaged()
 	for i := range found {
 		f := &found[i]
+		f.Damaged = damaged
 		if f.Reason == ReasonMalformed && end != ReasonOK {
 			f.Reason = end
 		}
@@ -254,6 +253,10 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		if (f.Reason == ReasonOK || reason == ReasonMissing) && d.aside&(1<<i) == 0 {
 			reason = f.Reason
 		}
+	}
+
+	if damaged && reason == ReasonOK {
+		return ReasonDamaged
 	}
 
 	return reason
@@ -286,6 +289,8 @@ type scanner struct {
 	cursors []cursor  // a stack: what the names down to here have matched
 	found   []finding // a stack: what the objects and arrays down to here hold of each field
 	text    []byte    // the last string that had to be unescaped
+	mended  mended    // what was done to what json reads
+	repair  []byte    // of it, if it was damaged
 	gzip    gzip.Reader
 }
 
@@ -296,6 +301,9 @@ func newScanner() *scanner {
 func (s *scanner) putBack(pool *sync.Pool) {
 	if cap(s.text) > maxKept {
 		s.text = nil
+	}
+	if cap(s.repair) > maxKept {
+		s.repair = nil
 	}
 	s.body = nil
 	pool.Put(s)
@@ -329,45 +337,37 @@ func (s *scanner) begin(text []byte) Reason {
 	return ReasonOK
 }
 
-// read scans text, a sequence of JSON values that is perhaps broken, and reports whether it is. It
-// sets what it can read in found, and why it cannot read the rest unless something better is
-// known than that the body is malformed.
+// read scans text, a sequence of JSON values, and reports whether it is broken. Unless it is, it sets in found what it
+// holds.
 func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool) {
 	all := s.push(start, len(found))
+	defer s.pop(len(found))
 	reason := s.begin(text)
-	if reason == ReasonOK {
-		var err error
-		for err == nil {
-			err = s.value(start, all, '[')
-		}
+	var err error
+	for reason == ReasonOK && err == nil {
+		err = s.value(start, all, '[')
+	}
 
-		if err != io.EOF {
-			reason = ReasonMalformed
-		}
-
-		if s.json.StackDepth() >= maxSkip {
-			s.tooDeep = math.MaxUint64
-		}
+	if err != nil && err != io.EOF || reason == ReasonMalformed {
+		return true
 	}
 
 	for i, one := range all {
 		r := one.reason
 		switch {
 		case r == ReasonOK:
-		case s.tooDeep&(1<<i) != 0:
+		case s.tooDeep&(1<<i) != 0, s.mended.tooDeep:
 			r = ReasonTooDeep
+		case s.mended.stopped, s.mended.doubt && r == ReasonNull:
+			r = ReasonMalformed
 		case reason != ReasonOK:
 			r = reason
 		}
 
-		if r == ReasonOK || found[i].Reason == ReasonMalformed {
-			found[i] = Found{Value: one.value, Reason: r}
-		}
+		found[i] = Found{Value: one.value, Reason: r}
 	}
 
-	s.pop(len(found))
-
-	return reason == ReasonMalformed
+	return false
 }
 
 // push returns a frame for what an object or array, at the place in the body that at
@@ -427,11 +427,13 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 		}
 
 		if !read {
-			if !s.complete(v) {
-				return nil
-			}
 			one.value, one.reason = s.number(v)
 			read = true
+		}
+
+		if s.isDamaged() && within == '[' { // see repairer
+			c.join(in, finding{rank: c.path.rank, reason: ReasonMalformed}, within)
+			continue
 		}
 
 		c.join(in, c.path.reading(s, v, one), within)
@@ -439,6 +441,9 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 
 	return nil
 }
+
+// isDamaged reports whether what s reads was made of a body that is not JSON.
+func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && len(s.repair) > 0 }
 
 // values scans an array or an object.
 func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
@@ -468,22 +473,6 @@ func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
 
 	_, err := s.json.ReadToken()
 	return err
-}
-
-// complete reports whether v, the value just read, cannot go on: the end of the body
-// may have cut a number, and 099 is not 0.
-func (s *scanner) complete(v []byte) bool {
-	if c := v[0]; c != '-' && (c < '0' || c > '9') {
-		return true
-	}
-
-	for _, c := range s.body[s.json.InputOffset():] {
-		if !isSpace(c) {
-			return c == ',' || c == '}' || c == ']'
-		}
-	}
-
-	return false
 }
 
 // member scans a name and its value.
@@ -536,6 +525,9 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	case 'f':
 		return 0, ReasonOK
 	case '"':
+		if s.isDamaged() && !number.Match(v[1:len(v)-1]) && !notFinite(v[1:len(v)-1]) {
+			return 0, ReasonNotANumber
+		}
 		v = bytes.TrimSpace(s.unquote(v))
 	}
 

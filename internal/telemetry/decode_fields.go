@@ -46,26 +46,31 @@ func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)
 	s := newScanner()
 	s.unpack(body, func(text []byte) (broken bool) {
 		begin()
-		if r := s.begin(text); r != ReasonOK {
-			return r == ReasonMalformed
-		}
-
-		var err error
-		for err == nil {
-			err = s.walk("", visit)
-		}
-
-		return err != io.EOF
+		return s.walkAll(text, func(at string, v []byte) { visit(s, at, v) })
 	})
 }
 
+// walkAll is walk for text that is not packed. It reports whether that is broken.
+func (s *scanner) walkAll(text []byte, visit func(at string, v []byte)) (broken bool) {
+	if r := s.begin(text); r != ReasonOK {
+		return r == ReasonMalformed
+	}
+
+	var err error
+	for err == nil {
+		err = s.walk("", false, visit)
+	}
+
+	return err != io.EOF
+}
+
 // walk visits the next value, which is at a path, and what is in it.
-func (s *scanner) walk(at string, visit func(s *scanner, at string, v []byte)) error {
+func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte)) error {
 	kind := s.json.PeekKind()
 	if kind != '[' && kind != '{' {
 		v, err := s.json.ReadValue()
-		if err == nil && at != "" && s.complete(v) {
-			visit(s, at, v)
+		if counts := !inArray || !s.isDamaged(); err == nil && at != "" && counts {
+			visit(at, v)
 		}
 		return err
 	}
@@ -77,7 +82,7 @@ func (s *scanner) walk(at string, visit func(s *scanner, at string, v []byte)) e
 	_, err := s.json.ReadToken()
 	for err == nil && s.json.PeekKind() != kind+2 { // its closing bracket
 		if kind == '[' {
-			err = s.walk(at, visit)
+			err = s.walk(at, true, visit)
 			continue
 		}
 
@@ -87,7 +92,7 @@ func (s *scanner) walk(at string, visit func(s *scanner, at string, v []byte)) e
 		}
 
 		if inner := join(at, string(s.unquote(name))); writable(inner) {
-			err = s.walk(inner, visit)
+			err = s.walk(inner, false, visit)
 		} else {
 			err = s.json.SkipValue()
 		}

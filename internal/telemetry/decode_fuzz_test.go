@@ -34,7 +34,7 @@ func FuzzDecode(f *testing.F) {
 		if !bytes.Equal(body, before) {
 			t.Error("Decode wrote to the body")
 		}
-		if math.IsNaN(got) || math.IsInf(got, 0) || reason != telemetry.ReasonOK && got != 0 {
+		if math.IsNaN(got) || math.IsInf(got, 0) || !reason.HasReading() && got != 0 {
 			t.Errorf("got %v, %v", got, reason)
 		}
 		if reason >= telemetry.ReasonCount || reason == telemetry.ReasonNotTelemetry || reason == telemetry.ReasonNoDevice {
@@ -50,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 
 		for _, path := range telemetry.Fields(body, false) {
 			got, reason := newDecoder(t, path).Decode(&telemetry.Event{Device: "d", Body: body})
-			if reason != telemetry.ReasonOK {
+			if !reason.HasReading() {
 				t.Errorf("Fields names %q, where Decode finds %v, %v", path, got, reason)
 			}
 		}
@@ -109,7 +109,11 @@ func checkAll(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, field
 			return
 		}
 		value, reason := one.Decode(e)
-		if found[i] != (telemetry.Found{Value: value, Reason: reason}) {
+		alone := telemetry.Found{Value: value, Reason: reason, Damaged: found[i].Damaged}
+		if reason == telemetry.ReasonDamaged {
+			alone.Reason, alone.Damaged = telemetry.ReasonOK, true
+		}
+		if found[i] != alone {
 			t.Errorf("%q, %d of %+v: got %v; alone it is %v, %v", body, i, fields, found[i], value, reason)
 		}
 		if ok {
@@ -117,7 +121,7 @@ func checkAll(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, field
 				t.Errorf("%q, %+v: got %v, %v; the reference has %v, %v", body, f, value, reason, want.value, want.reason)
 			}
 		}
-		if reason == telemetry.ReasonOK || want == telemetry.ReasonMissing {
+		if reason.HasReading() || want == telemetry.ReasonMissing {
 			want = reason
 		}
 	}
@@ -204,7 +208,7 @@ func TestDecodeAllIsDecodeOfEach(t *testing.T) {
 	})
 }
 
-// A body that is cut off yields what was complete before, and never a number that is cut.
+// A body that is cut off yields what is certain to have been complete before, and never a number that may be cut.
 func FuzzDecodeTruncated(f *testing.F) {
 	for _, b := range bodies {
 		if len(b.body) < 4096 {
@@ -226,13 +230,15 @@ func FuzzDecodeTruncated(f *testing.F) {
 
 // checkTruncated decodes text, which is whole cut off.
 func checkTruncated(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, text, whole, fields string) {
-	root, complete := parser{json.NewDecoder(strings.NewReader(whole)), whole, int64(len(text))}.value()
-	if complete || root == nil {
-		return // not cut off, or nothing but part of a scalar
+	root, complete := parser{json.NewDecoder(strings.NewReader(whole)), whole, int64(len(text))}.value(0)
+	if complete || root == nil || strings.Count(text, "[")+strings.Count(text, "{") > 64 {
+		return // not cut off, or nothing but part of a scalar, or perhaps too deep
 	}
 	got, reason := d.Decode(&telemetry.Event{Device: "d", Body: []byte(text)})
 	want := reference(root, telemetry.Field{Paths: fields})
-	if want.reason != telemetry.ReasonOK && want.reason != telemetry.ReasonTooDeep {
+	if want.reason == telemetry.ReasonOK {
+		want.reason = telemetry.ReasonDamaged
+	} else {
 		want.reason = telemetry.ReasonMalformed
 	}
 	if got != want.value || reason != want.reason {
@@ -255,7 +261,7 @@ func parse(body []byte) (any, bool) {
 	if !json.Valid(body) {
 		return nil, false
 	}
-	root, _ := parser{json.NewDecoder(bytes.NewReader(body)), string(body), math.MaxInt64}.value()
+	root, _ := parser{json.NewDecoder(bytes.NewReader(body)), string(body), math.MaxInt64}.value(0)
 	_, isString := root.(string)
 	return root, !isString
 }
@@ -267,18 +273,19 @@ type parser struct {
 	end  int64
 }
 
-// value returns as much of the next value as there is, and whether that is all of it; nil
-// if it is a scalar and not all there.
-func (p parser) value() (v any, complete bool) {
+// value returns as much of the next value as there is in an object or an array, and whether that is all of it; nil if
+// it is a scalar and may not be all there.
+func (p parser) value(in json.Delim) (v any, complete bool) {
 	p.UseNumber()
 	token, err := p.Token()
 	if err != nil {
 		panic(err) // cannot be: the text is valid
 	}
 	end := p.InputOffset()
-	if _, ok := token.(json.Number); ok && p.end < int64(len(p.text)) {
-		rest := p.text[end:]
-		end += int64(len(rest) - len(strings.TrimLeft(rest, " \t\r\n")) + 1) // with what follows
+	_, isDelim := token.(json.Delim)
+	if rest := p.text[end:]; !isDelim && in == '{' && p.end < int64(len(p.text)) {
+		// with what follows: a brace, or a comma and the quote of a name
+		end = int64(len(p.text) - len(strings.TrimLeft(rest, " \t\r\n,")) + 1)
 	}
 	if end > p.end {
 		return nil, false
@@ -287,7 +294,7 @@ func (p parser) value() (v any, complete bool) {
 	case json.Delim('['):
 		list := []any{}
 		for p.More() {
-			e, complete := p.value()
+			e, complete := p.value('[')
 			if complete || e != nil {
 				list = append(list, e)
 			}
@@ -300,11 +307,11 @@ func (p parser) value() (v any, complete bool) {
 	case json.Delim('{'):
 		o := object{}
 		for p.More() {
-			name, complete := p.value()
-			if !complete {
+			name, _ := p.Token()
+			if p.InputOffset() > p.end {
 				return o, false
 			}
-			v, complete := p.value()
+			v, complete := p.value('{')
 			if complete || v != nil {
 				o = append(o, member{name.(string), v})
 			}
@@ -315,8 +322,14 @@ func (p parser) value() (v any, complete bool) {
 		_, _ = p.Token()
 		return o, p.InputOffset() <= p.end
 	}
+	if in == '[' && p.end < int64(len(p.text)) {
+		return doubtful{}, true
+	}
 	return token, true
 }
+
+// doubtful is a scalar in an array that is cut off: its commas may be decimal ones.
+type doubtful struct{}
 
 type reading struct {
 	rank   int
@@ -390,6 +403,9 @@ func (r *referrer) refer(v any, path string, depth int) reading {
 	}
 	if rank < 0 {
 		return reading{reason: telemetry.ReasonMissing}
+	}
+	if (v == doubtful{}) {
+		return reading{rank: rank, reason: telemetry.ReasonMalformed}
 	}
 	f, reason := referenceNumber(v)
 	field := r.field

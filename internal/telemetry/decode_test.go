@@ -114,39 +114,39 @@ var bodies = []struct {
 	{"text", "", `temperature=99`, 0, telemetry.ReasonMalformed},
 	{"text that is base64 of nothing", "", `temperature`, 0, telemetry.ReasonMalformed},
 	{"XML", "", `<temperature>99</temperature>`, 0, telemetry.ReasonMalformed},
-	{"single quotes", "", `{'temperature':99}`, 0, telemetry.ReasonMalformed},
+	{"single quotes", "", `{'temperature':99}`, 99, telemetry.ReasonDamaged},
 	{"leading zero", "", `{"temperature":099}`, 0, telemetry.ReasonMalformed},
 	{"invalid UTF-8 in a value", "", "{\"unit\":\"\xb0C\",\"temperature\":99}", 99, telemetry.ReasonOK},
 	{"invalid UTF-8 in a name", "", "{\"\xff\":1,\"temperature\":99}", 99, telemetry.ReasonOK},
 	{"lone surrogate", "", `{"x":"\ud800","temperature":99}`, 99, telemetry.ReasonOK},
 
-	// What is broken from some place on: what was complete before counts.
-	{"broken off", "", `{"temperature":99,"hum`, 99, telemetry.ReasonOK},
+	// What is broken from some place on: what is certain to have been complete before counts.
+	{"broken off", "", `{"temperature":99,"hum`, 99, telemetry.ReasonDamaged},
 	{"broken off in the number", "", `{"temperature":9`, 0, telemetry.ReasonMalformed},
 	{"broken off behind the number", "", `{"temperature":99`, 0, telemetry.ReasonMalformed},
 	{"broken off in the exponent", "", `{"temperature":9e`, 0, telemetry.ReasonMalformed},
 	{"broken off in a buffer of C", "", "{\"temperature\":9\x00", 0, telemetry.ReasonMalformed},
 	{"broken off in the string", "", `{"temperature":"9`, 0, telemetry.ReasonMalformed},
-	{"broken off behind the string", "", `{"temperature":"99"`, 99, telemetry.ReasonOK},
-	{"broken off in the name", "", `{"temp":99,"temperatur`, 99, telemetry.ReasonOK},
-	{"broken off in the first field", "", `{"temp":99,"temperature":10`, 99, telemetry.ReasonOK},
-	{"broken off in the array", "", `[{"temperature":99}`, 99, telemetry.ReasonOK},
-	{"broken off in an array of values", "", `{"temperature":[99,10`, 99, telemetry.ReasonOK},
-	{"broken off in a line", "", "{\"temperature\":20}\n{\"temperature\":99}\n{\"temperature\":10", 99, telemetry.ReasonOK},
+	{"broken off behind the string", "", `{"temperature":"99"`, 0, telemetry.ReasonMalformed},
+	{"broken off in the name", "", `{"temp":99,"temperatur`, 99, telemetry.ReasonDamaged},
+	{"broken off in the first field", "", `{"temp":99,"temperature":10`, 99, telemetry.ReasonDamaged},
+	{"broken off in the array", "", `[{"temperature":99}`, 99, telemetry.ReasonDamaged},
+	{"broken off in an array of values", "", `{"temperature":[99,10`, 0, telemetry.ReasonMalformed},
+	{"broken off in a line", "", "{\"temperature\":20}\n{\"temperature\":99}\n{\"temperature\":10", 99, telemetry.ReasonDamaged},
 	{"broken off in the first line", "", "{\"temperature\":20", 0, telemetry.ReasonMalformed},
 	{"broken off behind null", "", `{"temperature":null,"temp":9`, 0, telemetry.ReasonMalformed},
-	{"broken off in UTF-16", "", utf16Text(binary.LittleEndian, `{"temperature":99,"hum`) + "i", 99, telemetry.ReasonOK},
+	{"broken off in UTF-16", "", utf16Text(binary.LittleEndian, `{"temperature":99,"hum`) + "i", 99, telemetry.ReasonDamaged},
 	{"broken off in UTF-16, in the number", "", utf16Text(binary.LittleEndian, `{"temperature":9`), 0, telemetry.ReasonMalformed},
-	{"broken off in base64", "", base64.StdEncoding.EncodeToString([]byte(`{"temperature":99,"hum`)), 99, telemetry.ReasonOK},
-	{"broken off behind a bare NaN", "", `[{"temperature":20,"humidity":NaN},{"temperature":99},{"temperature":10`, 99, telemetry.ReasonOK},
-	{"garbage behind", "", `{"temperature":99}}`, 99, telemetry.ReasonOK},
-	{"garbage behind a line", "", "{\"temperature\":99}\nBye!", 99, telemetry.ReasonOK},
+	{"broken off in base64", "", base64.StdEncoding.EncodeToString([]byte(`{"temperature":99,"hum`)), 99, telemetry.ReasonDamaged},
+	{"broken off behind a bare NaN", "", `[{"temperature":20,"humidity":NaN},{"temperature":99},{"temperature":10`, 99, telemetry.ReasonDamaged},
+	{"garbage behind", "", `{"temperature":99}}`, 99, telemetry.ReasonDamaged},
+	{"garbage behind a line", "", "{\"temperature\":99}\nBye!", 99, telemetry.ReasonDamaged},
 	{"garbage before", "", `!{"temperature":99}`, 0, telemetry.ReasonMalformed},
-	{"comma at the end", "", `{"temperature":99,}`, 99, telemetry.ReasonOK},
+	{"comma at the end", "", `{"temperature":99,}`, 99, telemetry.ReasonDamaged},
 	{"comma missing", "", `{"temp":99 "temperature":10}`, 0, telemetry.ReasonMalformed},
 	{"unit behind the number", "", `{"temperature":99°}`, 0, telemetry.ReasonMalformed},
 	{"blank in the number", "", `{"temperature":1 099}`, 0, telemetry.ReasonMalformed},
-	{"space behind the number", "", `{"temperature":99 ,"hum`, 99, telemetry.ReasonOK},
+	{"space behind the number", "", `{"temperature":99 ,"hum`, 99, telemetry.ReasonDamaged},
 
 	// How it comes.
 	{"byte order mark", "", "\ufeff{\"temperature\":21.4}", 21.4, telemetry.ReasonOK},
@@ -185,8 +185,8 @@ var bodies = []struct {
 	{"deeper siblings", "", `{"a":` + nested(64) + `,"temperature":21.4,"x":` + nested(9998) + `}`, 21.4, telemetry.ReasonOK},
 	{"deeper siblings, none is a field", "", `{"x":` + nested(64) + `}`, 0, telemetry.ReasonMissing},
 	{"deeper siblings in an array", "", `[` + nested(100) + `,{"temperature":21.4}]`, 21.4, telemetry.ReasonOK},
-	{"deeper sibling with a bare NaN", "", `{"x":` + strings.Repeat("[", 100) + "NaN" + strings.Repeat("]", 100) + `,"temperature":99}`, 99, telemetry.ReasonOK},
-	{"too deep for the parser, behind", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonOK},
+	{"deeper sibling with a bare NaN", "", `{"x":` + strings.Repeat("[", 100) + "NaN" + strings.Repeat("]", 100) + `,"temperature":99}`, 0, telemetry.ReasonTooDeep},
+	{"too deep for the parser, behind", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonDamaged},
 	{"too deep for the parser, before", "", `{"x":` + nested(10_000) + `,"temperature":21.4}`, 0, telemetry.ReasonTooDeep},
 	{"too deep", "", strings.Repeat("[", 64) + `{"temperature":21.4}` + strings.Repeat("]", 64), 0, telemetry.ReasonTooDeep},
 	{"too deep in the field", "", `{"temperature":` + nested(64) + `}`, 0, telemetry.ReasonTooDeep},
@@ -400,7 +400,7 @@ func TestReasonNames(t *testing.T) {
 // Every reason but those of TestDecodeMetadata has a body that gets it.
 func TestEveryReasonHasABody(t *testing.T) {
 	seen := map[telemetry.Reason]bool{telemetry.ReasonNotTelemetry: true, telemetry.ReasonNoDevice: true, telemetry.ReasonUndecodableMessage: true,
-		telemetry.ReasonInvalid: true, telemetry.ReasonDamaged: true} // of TestValid, and of bodies that are repaired
+		telemetry.ReasonInvalid: true} // of TestValid
 	for _, b := range bodies {
 		seen[b.reason] = true
 	}

@@ -4,9 +4,7 @@ import (
 	"bytes"
 	"encoding/base64"
 	"io"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -15,59 +13,74 @@ import (
 	"golang.org/x/text/encoding/unicode"
 )
 
-// maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 with a
-// bare NaN takes four.
+// maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 takes three.
 const maxLayers = 5
 
-// unpack calls try with body and, as long as try finds that broken, with what is
-// packed in it. It returns why what is broken cannot be unpacked, ReasonOK if it has not come to that.
+// unpack calls try with body and, as long as try finds that broken, with what is packed in it; at last, if nothing is,
+// with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not come to that, or
+// nobody can say.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
-	for layer := 0; try(body) && layer < maxLayers; layer++ {
-		inner, r := s.inner(body)
-		if r != ReasonOK {
+	s.mended = mended{}
+	for layer := 0; try(body); layer++ {
+		inner, isPacked, r := s.inner(body)
+		if r != ReasonOK || isPacked && layer == maxLayers {
 			return r
 		}
+
+		if !isPacked {
+			return s.mend(body, try)
+		}
+
 		body = inner
 	}
 
 	return ReasonOK
 }
 
-// inner returns what is packed in body, which is not JSON as it stands. What it
-// returns may alias body.
-func (s *scanner) inner(body []byte) ([]byte, Reason) {
+// mend is unpack for a body in which nothing is packed.
+func (s *scanner) mend(body []byte, try func([]byte) (broken bool)) Reason {
+	text := trim(body)
+	s.repair, s.mended = repair(text, s.repair)
+	if d := &s.mended.damage; d.Kind != noDamage {
+		d.Offset += int32(bytes.Index(body, text))
+	}
+
+	if len(s.repair) > 0 {
+		try(s.repair)
+	}
+
+	if isBinary(text) {
+		return ReasonUnsupportedEncoding
+	}
+
+	return ReasonOK
+}
+
+// inner returns what is packed in body, which is not JSON as it stands, or why that cannot be read. What it returns may
+// alias body.
+func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 	if isGzip(body) {
-		return s.gunzip(body)
+		text, r = s.gunzip(body)
+		return text, true, r
 	}
 
 	if c := charsetOf(body); c != nil {
 		text, err := c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped
 		if err != nil {
-			return nil, ReasonMalformed
+			return nil, true, ReasonMalformed
 		}
-		return text, ReasonOK
+		return text, true, ReasonOK
 	}
 
 	body = trim(body)
 	if len(body) > 0 && body[0] == '"' {
 		text, err := jsontext.AppendUnquote(nil, body)
-		if err != nil {
-			return nil, ReasonMalformed
-		}
-		return text, ReasonOK
+		return text, err == nil, ReasonOK
 	}
 
-	if text, ok := fromBase64(body); ok {
-		return text, ReasonOK
-	}
-	if text, ok := quoteNonFinite(body); ok {
-		return text, ReasonOK
-	}
-	if isBinary(body) {
-		return nil, ReasonUnsupportedEncoding
-	}
+	text, isPacked = fromBase64(body)
 
-	return nil, ReasonMalformed
+	return text, isPacked, ReasonOK
 }
 
 // space is what JSON has between values.
@@ -141,24 +154,6 @@ func fromBase64(body []byte) ([]byte, bool) {
 	return text, len(start) > 0 && (start[0] == '{' || start[0] == '[' || start[0] == '"')
 }
 
-// lexeme is a string, or what may be a number or a word.
-var lexeme = regexp.MustCompile(`(?s)"(?:[^"\\]|\\.)*"?|[A-Za-z0-9+.-]+`)
-
-// quoteNonFinite puts quotes around every bare NaN and Infinity, and reports
-// whether there was any.
-func quoteNonFinite(body []byte) (text []byte, found bool) {
-	text = lexeme.ReplaceAllFunc(body, func(word []byte) []byte {
-		if !notFinite(word) {
-			return word
-		}
-
-		found = true
-		return strconv.AppendQuote(nil, string(word))
-	})
-
-	return text, found
-}
-
 // notFinite reports whether word is how some language writes NaN or infinity.
 func notFinite(word []byte) bool {
 	if len(word) > 0 && (word[0] == '+' || word[0] == '-') {
@@ -168,11 +163,16 @@ func notFinite(word []byte) bool {
 		slices.Contains([]string{"nan", "inf", "infinity"}, strings.ToLower(string(word)))
 }
 
-// isBinary reports whether body cannot be text in UTF-8 or UTF-16: CBOR,
-// MessagePack and Protocol Buffers rarely look like it.
-func isBinary(body []byte) bool {
-	return len(body) > 0 && body[0] >= utf8.RuneSelf ||
-		bytes.ContainsFunc(body, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })
+// isBinary reports whether text, which is not JSON, cannot be text at all: CBOR, MessagePack and Protocol Buffers rarely
+// look like it. What begins as JSON is meant to be, and STX is what serial lines have in front of a message.
+func isBinary(text []byte) bool {
+	text = bytes.TrimPrefix(text, []byte("\x02"))
+	if len(text) == 0 || text[0] == '{' || text[0] == '[' {
+		return false
+	}
+
+	return text[0] >= utf8.RuneSelf ||
+		bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })
 }
 
 // understood reports whether a content encoding is one that is unpacked.

@@ -240,6 +240,20 @@ func (r Readings) WriteText(out io.Writer) error {
 
 // found says what rules find in an event, and what they do not.
 func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
+	text := foundByAll(e, views, reason)
+	damage := telemetry.DamageOf(e.Body).Text(e.Device)
+	switch {
+	case damage == "" || reason == telemetry.ReasonOK:
+		return text
+	case reason == telemetry.ReasonMalformed:
+		return damage
+	}
+
+	return text + "; its message is damaged, which ends no alarm (" + damage + ")"
+}
+
+// foundByAll is found for a message that is not damaged.
+func foundByAll(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
 	var parts []string
 	for i := range views {
 		if text := foundBy(&views[i], e); text != "" {

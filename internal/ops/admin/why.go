@@ -215,7 +215,7 @@ func (f findings) reason() (code, text string) {
 			f.at(u.Enqueued),
 			f.state.Last.Partition,
 			u.Sequence,
-			u.Reason.Text(),
+			cmp.Or(u.Damage, u.Reason.Text()),
 		)
 	}
 
@@ -359,6 +359,9 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		return whyPending, limit + ", but not for long enough yet" + alarm
 
 	case partition.StaysOpen:
+		if r.Damaged != "" {
+			return whyOpen, below + ", but its message is damaged, which ends no alarm (" + r.Damaged + ")" + alarm
+		}
 		return whyOpen, below + staysOpen(rule, level, r) + alarm
 
 	case partition.Notified:

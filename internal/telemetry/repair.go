@@ -1,0 +1,481 @@
+package telemetry
+
+import (
+	"bytes"
+	"fmt"
+	"regexp"
+	"slices"
+	"unicode/utf8"
+)
+
+// maxGrowth is by how many bytes what repair makes of a body may be longer than that.
+const maxGrowth = 64 << 10
+
+// mended says what repair has made of a body. The zero mended is that of a body that is JSON.
+type mended struct {
+	damage  Damage
+	doubt   bool // a null stands for a value of which nobody knows what it was
+	stopped bool // only what comes before some place could be read
+	tooDeep bool // because of how deep it is nested there
+}
+
+// A repairer makes JSON of a body that is nearly JSON, as people write it by hand, in one pass over its tokens. It
+// knows a closed list of damage, after which it reads on:
+//   - a comma before a closing bracket, or two; none after one, or between a text and a name on the next line;
+//   - objects joined by commas without brackets around them;
+//   - names without quotes; single and typographic quotes; a backslash before each quote of the body;
+//   - True, False, None and NULL; a value that is no JSON, such as 1.#QNAN or 91.5C, or none after a colon;
+//   - comments; raw control characters and unknown escapes in text.
+//
+// At any other damage it stops, and closes what is open. A missing quote or bracket turns text into structure, and
+// nobody knows where that ends. NaN and Infinity, as Python writes them, become text, and are no damage.
+//
+// A value counts if nothing was added to it, dropped or joined, and if what is around it says that it is whole: before
+// it a name and a colon; after it a closing brace, or a comma and then a brace or a name, as far as the body goes. The
+// comma of 80,9 may be a decimal one. What is in doubt becomes null. Between the numbers of an array nothing says
+// whether a comma is a decimal one, so a Decoder reads none in a damaged body.
+type repairer struct {
+	mended
+	in      []byte
+	at      int // in in: what comes next
+	out     []byte
+	open    []byte     // the brackets that are
+	must    DamageKind // what comes next, in JSON
+	first   bool       // and it is the first in its object or array, so that this may end
+	held    int        // where in out a value begins that does not count yet; -1: there is none
+	number  bool       // that value is a number, a boolean, or text that is a number
+	named   int        // if must is damagedColon: where in out its member begins
+	newLine bool       // there is a line break before what comes next
+	quotes  rune       // the kind of the last quotes; 0 if there were none
+}
+
+// repair returns the JSON that body can be read as, in the memory of out; nothing if there is nothing to read.
+func repair(body, out []byte) ([]byte, mended) {
+	r := repairer{in: body, out: out[:0], must: damagedBody, held: -1}
+	for !r.stopped && r.skip() && !r.full() {
+		switch c := r.in[r.at]; r.must {
+		case damagedBody:
+			r.body(c)
+		case damagedName:
+			r.name(c)
+		case damagedColon:
+			r.colon(c)
+		case damagedValue:
+			r.value(c)
+		case damagedNext:
+			r.next(c)
+		}
+	}
+
+	r.finish()
+
+	return r.out, r.mended
+}
+
+// body takes what is outside of all brackets.
+func (r *repairer) body(c byte) {
+	switch {
+	case c == '{', c == '[':
+		r.begin(c)
+	case c == ',' && len(r.out) > 0:
+		r.pass()
+	default:
+		r.stop()
+	}
+}
+
+// name takes the name of a member, or what is there instead.
+func (r *repairer) name(c byte) {
+	_, quote := quoteAt(r.in[r.at:])
+	switch {
+	case c == '}' && r.first:
+		r.end(c)
+
+	case c == '}': // after a comma
+		r.damaged(r.must)
+		r.end(c)
+
+	case c == ',' && !r.first:
+		r.drop() // the comma before it may be a decimal one
+		r.pass()
+
+	case quote != 0:
+		r.named = len(r.out)
+		r.separate()
+		r.text()
+		r.must = damagedColon
+
+	case name.Match(r.in[r.at:]):
+		bare := name.Find(r.in[r.at:])
+		r.named = len(r.out)
+		r.damaged(r.must)
+		r.separate()
+		r.put(len(bare), `"`+string(bare)+`"`)
+		r.must = damagedColon
+
+	default:
+		r.stop()
+	}
+}
+
+// colon takes what is behind a name.
+func (r *repairer) colon(c byte) {
+	if c != ':' {
+		r.stop()
+		return
+	}
+
+	r.held = -1 // the value before the name counts
+	r.out = append(r.out, c)
+	r.at++
+	r.must, r.first = damagedValue, false
+}
+
+// value takes a value, or what is there instead.
+func (r *repairer) value(c byte) {
+	inArray := r.open[len(r.open)-1] == '['
+	from := len(r.out)
+	_, quote := quoteAt(r.in[r.at:])
+	switch {
+	case c == '{', c == '[':
+		r.begin(c)
+
+	case c == ']' && inArray && r.first:
+		r.end(c)
+
+	case c == ']' && inArray: // after a comma
+		r.damaged(r.must)
+		r.end(c)
+
+	case c == ',' && inArray && !r.first:
+		r.pass()
+
+	case c == ',' && !inArray, c == '}' && !inArray:
+		r.damaged(r.must)
+		r.hold(from, true)
+		r.drop()
+
+	case quote != 0:
+		r.separate()
+		start := len(r.out)
+		if !r.text() {
+			r.out = r.out[:from]
+			return
+		}
+		r.hold(start, number.Match(r.out[start+1:len(r.out)-1]))
+
+	default:
+		r.bare()
+	}
+}
+
+// words are values as other languages write them.
+var words = map[string]string{"True": "true", "False": "false", "None": "null", "NULL": "null"}
+
+// bare takes a value that is neither text nor an object or an array.
+func (r *repairer) bare() {
+	v := bare.Find(r.in[r.at:])
+	word, isWord := words[string(v)]
+	if len(v) == 0 {
+		r.stop()
+		return
+	}
+
+	r.separate()
+	start := len(r.out)
+	switch {
+	case number.Match(v), string(v) == "true", string(v) == "false", string(v) == "null":
+		r.out = append(r.out, v...)
+	case notFinite(v):
+		r.out = append(append(append(r.out, '"'), v...), '"')
+	case isWord:
+		r.damaged(r.must)
+		r.out = append(r.out, word...)
+	default:
+		r.damaged(r.must)
+		r.out = append(r.out, "null"...)
+		r.doubt = true
+	}
+
+	r.at += len(v)
+	r.hold(start, true)
+}
+
+// next takes what is behind a value.
+func (r *repairer) next(c byte) {
+	inArray := r.open[len(r.open)-1] == '['
+	_, quote := quoteAt(r.in[r.at:])
+	isName := !inArray && (quote != 0 || name.Match(r.in[r.at:]))
+	switch {
+	case c == '}' && !inArray, c == ']' && inArray:
+		r.end(c)
+
+	case c == ',':
+		r.at++
+		r.must, r.first = damagedName, false
+		if inArray {
+			r.held, r.must = -1, damagedValue
+		}
+
+	case isName && (r.held < 0 || !r.number && r.newLine): // the comma is missing
+		r.damaged(r.must)
+		r.must, r.first = damagedName, false
+
+	case inArray && r.held < 0 && (c == '{' || c == '['): // likewise
+		r.damaged(r.must)
+		r.must, r.first = damagedValue, false
+
+	default:
+		r.stop()
+	}
+}
+
+// finish closes what is open.
+func (r *repairer) finish() {
+	if r.must != damagedBody && !r.stopped { // the body breaks off
+		r.stop()
+	}
+
+	if r.must == damagedColon {
+		r.out = r.out[:r.named]
+		if r.at == len(r.in) { // a name as far as the body goes
+			r.held = -1
+		}
+	}
+
+	r.drop()
+	if n := len(r.out); n > 0 && r.out[n-1] == ':' {
+		r.out = append(r.out, "null"...)
+		r.doubt = true
+	}
+
+	for _, b := range slices.Backward(r.open) {
+		r.out = append(r.out, b+2) // its closing bracket
+	}
+}
+
+// begin takes an opening bracket.
+func (r *repairer) begin(c byte) {
+	if len(r.open) == maxDepth {
+		r.must, r.tooDeep = damagedDepth, true
+		r.stop()
+		return
+	}
+
+	if len(r.open) > 0 {
+		r.separate()
+	}
+
+	r.open = append(r.open, c)
+	r.out = append(r.out, c)
+	r.at++
+	r.must, r.first = damagedValue, true
+	if c == '{' {
+		r.must = damagedName
+	}
+}
+
+// end takes a closing bracket. The value before it counts.
+func (r *repairer) end(c byte) {
+	r.open = r.open[:len(r.open)-1]
+	r.out = append(r.out, c)
+	r.at++
+	r.held = -1
+	r.must = damagedNext
+	if len(r.open) == 0 {
+		r.must = damagedBody
+	}
+}
+
+// hold has the value that begins at a place in out count once what is behind it says so.
+func (r *repairer) hold(start int, number bool) {
+	r.held, r.number = start, number
+	r.must = damagedNext
+}
+
+// drop has the value that is held, if there is one, be null.
+func (r *repairer) drop() {
+	if r.held >= 0 {
+		r.out = append(r.out[:r.held], "null"...)
+		r.held, r.doubt = -1, true
+	}
+}
+
+// separate puts a comma before an element or a member, unless it is the first.
+func (r *repairer) separate() {
+	if last := r.out[len(r.out)-1]; last != '[' && last != '{' && last != ':' {
+		r.out = append(r.out, ',')
+	}
+}
+
+// pass reads on after a comma that is one too many.
+func (r *repairer) pass() {
+	r.damaged(r.must)
+	r.at++
+}
+
+// stop reads no further.
+func (r *repairer) stop() {
+	r.damaged(r.must)
+	r.stopped = true
+}
+
+// damaged notes the first damage: what is next is not what must be.
+func (r *repairer) damaged(must DamageKind) {
+	if r.damage.Kind != noDamage {
+		return
+	}
+
+	at := r.at
+	if must == damagedEscape { // the backslash may stand there
+		at++
+	}
+
+	r.damage = Damage{Offset: int32(at), Found: -1, Kind: must}
+	if at < len(r.in) {
+		r.damage.Found, _ = utf8.DecodeRune(r.in[at:])
+	}
+}
+
+// skip passes white space and comments. It reports whether anything comes behind them.
+func (r *repairer) skip() bool {
+	for r.newLine = false; r.at < len(r.in); {
+		rest := r.in[r.at:]
+		end := -1
+		switch {
+		case isSpace(rest[0]):
+			r.newLine = r.newLine || rest[0] == '\n' || rest[0] == '\r'
+			r.at++
+			continue
+		case bytes.HasPrefix(rest, []byte("//")):
+			end = bytes.IndexAny(rest, "\r\n")
+		case bytes.HasPrefix(rest, []byte("/*")):
+			if end = bytes.Index(rest[2:], []byte("*/")); end >= 0 {
+				end += len("/**/")
+			}
+		default:
+			return true
+		}
+
+		r.damaged(r.must)
+		if end < 0 {
+			end = len(rest)
+		}
+		r.at += end
+	}
+
+	return false
+}
+
+// text takes a text in quotes of any kind. It reports whether that ends; if it does not, r stops.
+func (r *repairer) text() (ended bool) {
+	length, kind := quoteAt(r.in[r.at:])
+	if kind != '"' {
+		r.damaged(r.must)
+	}
+
+	if r.quotes != 0 && (r.quotes == slashed) != (kind == slashed) {
+		r.stop()
+		return false
+	}
+
+	r.quotes = kind
+	r.out = append(r.out, '"')
+	for r.at += length; r.at < len(r.in); {
+		rest := r.in[r.at:]
+		switch length, k := quoteAt(rest); {
+		case k == kind:
+			r.out = append(r.out, '"')
+			r.at += length
+			return true
+
+		case r.full():
+			return false
+
+		case kind == slashed && (rest[0] == '\\' || rest[0] == '"'): // nobody knows how often it is escaped
+			r.damaged(damagedText)
+			r.stopped = true
+			return false
+
+		case rest[0] == '\\':
+			r.escape(rest)
+
+		case rest[0] == '"':
+			r.put(1, `\"`)
+
+		case rest[0] < ' ':
+			r.damaged(damagedText)
+			r.put(1, fmt.Sprintf(`\u%04x`, rest[0]))
+
+		default:
+			r.out = append(r.out, rest[0])
+			r.at++
+		}
+	}
+
+	r.damaged(damagedEnd)
+	r.stopped = true
+
+	return false
+}
+
+// escape takes a backslash in text, and what it escapes.
+func (r *repairer) escape(rest []byte) {
+	length := len(escaped.Find(rest))
+	switch {
+	case length > 0:
+		r.put(length, string(rest[:length]))
+	case len(rest) > 1 && rest[1] == '\'':
+		r.damaged(damagedEscape)
+		r.put(2, "'")
+	default: // the backslash of a path, say
+		r.damaged(damagedEscape)
+		r.put(1, `\\`)
+	}
+}
+
+// put writes text for so many bytes of the body.
+func (r *repairer) put(length int, text string) {
+	r.out = append(r.out, text...)
+	r.at += length
+}
+
+// full reports whether r has written too much, and stops it then.
+func (r *repairer) full() bool {
+	const margin = 1 << 10 // for what finish writes
+	if len(r.out) <= len(r.in)+maxGrowth-margin {
+		return false
+	}
+
+	r.damaged(damagedSize)
+	r.stopped = true
+
+	return true
+}
+
+// slashed is the kind of quotes with a backslash before each.
+const slashed = '\\'
+
+// quoteAt returns how long the quote is with which b begins, and its kind: itself, slashed, or the first of the
+// typographic ones like it; 0 if it is none.
+func quoteAt(b []byte) (length int, kind rune) {
+	switch c, size := utf8.DecodeRune(b); {
+	case c == '"', c == '\'':
+		return size, c
+	case c == '\\' && len(b) > 1 && b[1] == '"':
+		return 2, slashed
+	case c >= '‘' && c <= '‛':
+		return size, '‘'
+	case c >= '“' && c <= '‟':
+		return size, '“'
+	}
+
+	return 0, 0
+}
+
+var (
+	number  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
+	name    = regexp.MustCompile(`^[\pL_$][\pL\pN_$.-]*`)
+	bare    = regexp.MustCompile("^[^\\x00- ,:;=/\\\\{}\\[\\]\"'‘-‟]+")
+	escaped = regexp.MustCompile(`^\\(["\\/bfnrt]|u[0-9a-fA-F]{4})`)
+)
