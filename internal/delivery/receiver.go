@@ -483,6 +483,11 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 		return
 	}
 
+	if a.failure != nil && a.failure.Left != "" { // it took the notice for its other recipients
+		r.health.failure = a.failure
+		a.failure = nil
+	}
+
 	now := r.now()
 	if !a.group.reported {
 		r.pace.Answered(now, a.group.began, a.failure)

@@ -131,6 +131,10 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	}
 
 	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
+	if a.failure != nil {
+		d.letter.Alert.To = a.failure.Left
+	}
+
 	d.refused = refused && d.due == nil
 	if a.group == nil {
 		return q.writeLetter(d)
@@ -146,7 +150,12 @@ func (q *queue) notify(
 	alert notify.Alert,
 	g *group,
 ) *notify.Error {
-	if err := g.Notify(ctx, alert); err != nil {
+	err := g.Notify(ctx, alert)
+	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
+		err = q.keepLeft(ctx, alert, failure)
+	}
+
+	if err != nil {
 		return q.notTaken(d, err)
 	}
 
@@ -160,6 +169,21 @@ func (q *queue) notify(
 	if arrival := d.head.arrival(); arrival != nil {
 		arrival.Alerted.Store(true)
 	}
+
+	return nil
+}
+
+// keepLeft keeps the dead letter of an alert for those of the receiver's recipients who will never get it, while all others
+// have. Until it is kept the alert is not delivered.
+func (q *queue) keepLeft(ctx context.Context, alert notify.Alert, failure *notify.Error) error {
+	alert.To = failure.Left
+	reason := fmt.Sprintf("refused for good: %v", failure)
+	err := q.box.DeadLetters.Keep(ctx, notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason})
+	if err != nil {
+		return &notify.Error{Left: failure.Left, Err: err}
+	}
+
+	q.box.Stats.DeadLetters.Add(1)
 
 	return nil
 }

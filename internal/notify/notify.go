@@ -97,6 +97,8 @@ type Alert struct {
 	Replica    string `json:"replica"`
 	// sent by `alertworker check --notify`, or about a device that IsTest
 	Test bool `json:"test,omitempty"`
+	// To has addresses, separated by commas: only these of the receiver's recipients get it; empty if all do.
+	To string `json:"-"`
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
 	Ambiguous bool `json:"-"`
@@ -151,6 +153,10 @@ type Error struct {
 	Limited bool
 	// RetryAfter is how long the receiver asked us to wait, if it is Limited; 0 if it did not say.
 	RetryAfter time.Duration
+	// Left has the recipients who have not got the alert, as in Alert.To, of a receiver with several of whom all others have.
+	// If it is Refused they never will, and a dead letter of each alert for them is due; the alert is delivered then. Else
+	// it is to be tried again: the notifier remembers who has got it.
+	Left string
 	// Status is the HTTP status that the receiver answered; 0 if there was no answer.
 	Status int
 	Err    error

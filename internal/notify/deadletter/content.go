@@ -33,6 +33,7 @@ type letter struct {
 	Reason   string          `json:"reason"`
 	Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
 	Log      string          `json:"log,omitempty"`   // that numbered its reading
+	To       string          `json:"to,omitempty"`    // the receiver's recipients who did not get it; empty: none did
 	// The alert, if it cannot be encoded.
 	Text string `json:"text,omitempty"`
 
@@ -66,7 +67,7 @@ type Event struct {
 
 // encodeAlert returns the letter about an alert that is given up.
 func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
-	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log}
+	l := letter{Kept: utc(now), Receiver: d.Receiver, Reason: d.Reason, Log: d.Alert.Log, To: d.Alert.To}
 
 	// An alert that cannot be encoded is kept as text.
 	if alert, err := webhook.Encode(d.Alert, wording.Style{}); err == nil {
@@ -190,6 +191,7 @@ func decode(kind Kind, content []byte) Letter {
 	}
 
 	out.Alert.Log = l.Log
+	out.Alert.To = l.To
 
 	return out
 }

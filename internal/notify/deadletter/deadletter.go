@@ -141,7 +141,12 @@ func (s *Store) put(ctx context.Context, name string, content []byte) error {
 }
 
 // ID returns the id of the letter that d is kept as.
-func ID(d notify.DeadLetter) string { return newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID) }
+func ID(d notify.DeadLetter) string {
+	if d.Alert.To != "" { // others of the receiver's recipients may have letters of their own
+		return newID(d.Alert.Enqueued, d.Receiver, d.Alert.To, d.Alert.ID)
+	}
+	return newID(d.Alert.Enqueued, d.Receiver, d.Alert.ID)
+}
 
 // timeLayout sorts as time does.
 const timeLayout = "20060102T150405.000Z"

@@ -50,7 +50,7 @@ const (
 // Options are what a Mail has besides its URL. The zero value is usable.
 type Options struct {
 	Style wording.Style
-	Log   *zap.Logger        // for recipients that are refused while others are not; nil for none
+	Log   *zap.Logger        // for recipients who are refused for now while others are not; nil for none
 	Token notify.TokenSource // for URLs with auth=oauth2
 	TLS   *tls.Config        // instead of the system's certificates, for tests
 }
@@ -58,8 +58,9 @@ type Options struct {
 // A Mail is a [notify.Notifier] that sends mails from one address to
 // one or more. Each mail has a connection of its own.
 //
-// A mail goes to all recipients at once. It counts as taken if the server takes it for
-// at least one of them, and those that it does not are logged.
+// A mail goes to all recipients at once, and each is settled by himself: who has taken an alert does not get it again
+// while this Mail lasts, whom the server refuses for now is tried again alone, and whom it refuses for good, or for
+// longer than [patience], is in the error as [notify.Error.Left], for a dead letter.
 //
 // Errors and the Mail itself print as scheme, host and port. User and password are left
 // out, even if the server repeats them.
@@ -75,8 +76,9 @@ type Mail struct {
 	starttls bool
 	redact   *strings.Replacer
 	style    wording.Style
-	log      *zap.Logger
 	token    notify.TokenSource // nil unless it is used to sign in
+	who      recipients
+	log      *zap.Logger
 }
 
 // New returns a Mail for a URL:
@@ -105,6 +107,7 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		redact:   newRedactor(u.User),
 		style:    opts.Style,
 		log:      cmp.Or(opts.Log, zap.NewNop()),
+		who:      recipients{taken: map[string]*taking{}, failing: map[string]time.Time{}},
 	}
 
 	oauth2, err := m.parseQuery(u.RawQuery)
@@ -317,23 +320,127 @@ func newRedactor(user *url.Userinfo) *strings.Replacer {
 // Format prints scheme, host and port, whatever the verb.
 func (m *Mail) Format(f fmt.State, _ rune) { io.WriteString(f, "mail by "+m.site) }
 
-// Notify mails all of alerts in one.
+// Notify mails all of alerts in one, as far as its recipients have not taken them before.
 func (m *Mail) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	return m.mail(ctx, "alert", newLetter(m.style, alerts...))
+	for _, a := range alerts {
+		if !slices.ContainsFunc(m.to, func(one *mail.Address) bool { return isFor(a, one) }) {
+			err := fmt.Errorf("it is for %s, who is not a recipient any more", a.To)
+			return m.explain(ctx, &notify.Error{Refused: true, Untaken: true, Err: err})
+		}
+	}
+
+	var left refusals
+	for _, p := range m.who.parts(m.to, alerts) {
+		refused, e := m.mail(ctx, p)
+		if e != nil {
+			return m.explain(ctx, e)
+		}
+
+		left = append(left, refused...)
+	}
+
+	switch {
+	case len(left) == 0:
+		m.who.settled(alerts)
+		return nil
+	case !m.who.some(alerts):
+		return m.explain(ctx, left.ofAll())
+	}
+
+	return m.explain(ctx, left.ofSome())
 }
 
-// mail makes one attempt at a letter.
-func (m *Mail) mail(ctx context.Context, what string, l letter) error {
-	message, err := l.compose(m.from, m.to)
+// A refusal is an answer about the mail of one recipient.
+type refusal struct {
+	to  *mail.Address
+	err error
+	now bool // he is to be tried again
+	// what the answer means if it is about the content, and nobody has the alerts; nil if it is about the recipient
+	whole *notify.Error
+}
+
+type refusals []refusal
+
+// ofAll returns what refusals mean of alerts that nobody has taken.
+func (r refusals) ofAll() *notify.Error {
+	for _, one := range r {
+		if one.whole != nil {
+			return one.whole
+		}
+	}
+
+	err := fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", r.join())
+	return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
+}
+
+// ofSome returns what refusals mean while others have taken the alerts. Those who are refused for good are settled when
+// no one is to be tried again.
+func (r refusals) ofSome() *notify.Error {
+	e := &notify.Error{Refused: !slices.ContainsFunc(r, func(one refusal) bool { return one.now })}
+	var left []string
+	for _, one := range r {
+		if e.Refused || one.now {
+			left = append(left, one.to.Address)
+		}
+	}
+
+	e.Left = strings.Join(left, ",")
+	e.Err = fmt.Errorf("not accepted for %d of its recipients: check to= in NOTIFY_URLS: %w", len(r), r.join())
+
+	return e
+}
+
+// join returns all answers.
+func (r refusals) join() error {
+	var errs []error
+	for _, one := range r {
+		errs = append(errs, fmt.Errorf("%s: %w", one.to.Address, one.err))
+	}
+	return errors.Join(errs...)
+}
+
+// mail makes one attempt at a part. It returns the recipients for whom the server does not take it, and an error if it says
+// nothing of them.
+func (m *Mail) mail(ctx context.Context, p part) (refusals, *notify.Error) {
+	message, err := newLetter(m.style, p.alerts...).compose(m.from, m.to)
 	if err != nil {
-		return m.wrap(what, &notify.Error{Refused: true, Untaken: true, Err: err})
+		return nil, &notify.Error{Refused: true, Untaken: true, Err: err}
 	}
 
-	e := m.transmit(ctx, message)
-	if e == nil {
-		return nil
+	accepted, refused, e := m.transmit(ctx, message, p.to)
+
+	switch {
+	case e == nil:
+		m.who.took(p.alerts, accepted)
+	case answered(e.Err) && !e.Limited && len(accepted) > 0: // to the mail of those whom it had accepted
+		for _, one := range accepted {
+			refused = append(refused, refusal{one, e.Err, !e.Refused, e})
+		}
+	default:
+		return nil, e
 	}
 
+	for i, one := range refused {
+		if !one.now || !m.who.some(p.alerts) {
+			continue
+		}
+
+		first, waits := m.who.waits(one.to.Address)
+		refused[i].now = waits
+		if first {
+			m.log.Warn(
+				"mail server rejects a recipient for now: the others have the mail, and this one is tried again",
+				zap.String("server", m.site),
+				zap.String("reason", m.clean(fmt.Errorf("%s: %w", one.to.Address, one.err))),
+			)
+		}
+	}
+
+	return refused, nil
+}
+
+// explain completes an error about an alert.
+func (m *Mail) explain(ctx context.Context, e *notify.Error) error {
 	over := ctx.Err() != nil && !answered(e.Err)
 	if text := m.clean(e.Err); text != e.Err.Error() {
 		e.Err = errors.New(text)
@@ -343,7 +450,9 @@ func (m *Mail) mail(ctx context.Context, what string, l letter) error {
 		e.Err = fmt.Errorf("%w (%w)", timeout(ctx), e.Err)
 	}
 
-	return m.wrap(what, e)
+	e.Err = fmt.Errorf("mail alert by %s: %w", m.site, e.Err)
+
+	return e
 }
 
 // Try is a [notify.Tryable]: it signs in, and sends no mail.
@@ -366,34 +475,45 @@ func (m *Mail) Try(ctx context.Context) error {
 	return fmt.Errorf("sign in at %s: %s", m.site, m.clean(err))
 }
 
-// transmit connects and sends a message. It returns nil if the server has taken it.
-func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
+// transmit connects and sends a message. It returns whom the server accepts as recipients, whom not, and unless it has
+// taken the message for those whom it accepts, an error.
+func (m *Mail) transmit(
+	ctx context.Context,
+	message []byte,
+	to []*mail.Address,
+) (accepted []*mail.Address, refused refusals, e *notify.Error) {
 	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Limited: limits(err), Err: err} }
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
 	if err != nil {
-		return untaken(err)
+		return nil, nil, untaken(err)
 	}
 	defer conn.Close()
 	defer abortAfter(ctx, conn)()
 
 	client, err := m.connect(ctx, &bounded{conn, maxAnswers})
 	if err != nil {
-		return untaken(err)
+		return nil, nil, untaken(err)
 	}
 
-	if err := m.envelope(client); err != nil {
+	accepted, refused, err = m.envelope(client, to)
+	switch {
+	case err != nil:
 		quit(ctx, conn, client)
-		return untaken(err)
+		return nil, nil, untaken(err)
+
+	case len(accepted) == 0:
+		quit(ctx, conn, client)
+		return nil, refused, nil
 	}
 
 	content, err := client.Data()
 	if err != nil {
 		quit(ctx, conn, client)
-		return untaken(fmt.Errorf("it rejected the mail's content: %w", err))
+		return nil, nil, untaken(fmt.Errorf("it rejected the mail's content: %w", err))
 	}
 
 	if _, err := content.Write(message); err != nil {
-		return untaken(err)
+		return nil, nil, untaken(err)
 	}
 
 	err = content.Close()
@@ -401,7 +521,7 @@ func (m *Mail) transmit(ctx context.Context, message []byte) *notify.Error {
 		quit(ctx, conn, client)
 	}
 
-	return judge(err)
+	return accepted, refused, judge(err)
 }
 
 // connect returns a client that may send mail.
@@ -520,37 +640,28 @@ func (m *Mail) signInWithToken(ctx context.Context, client *smtp.Client, mechani
 	)
 }
 
-// envelope names sender and recipients. It fails unless the server takes at least one of them.
-func (m *Mail) envelope(client *smtp.Client) error {
+// envelope names sender and recipients. It returns whom the server accepts, and whom it does not: RFC 5321, 4.2.1 has 4yz
+// for what may succeed later.
+func (m *Mail) envelope(client *smtp.Client, to []*mail.Address) (accepted []*mail.Address, refused refusals, err error) {
 	if err := client.Mail(path(m.from)); err != nil {
-		return fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
+		return nil, nil, fmt.Errorf("the sender was rejected: check from= in NOTIFY_URLS: %w", err)
 	}
 
-	var refused []error
-	for _, to := range m.to {
-		err := client.Rcpt(path(to))
+	for _, one := range to {
+		err := client.Rcpt(path(one))
+		answer, isAnswer := errors.AsType[*textproto.Error](err)
+
 		switch {
 		case err == nil:
-		case answered(err):
-			refused = append(refused, fmt.Errorf("%s: %w", to.Address, err))
+			accepted = append(accepted, one)
+		case isAnswer:
+			refused = append(refused, refusal{one, err, answer.Code/100 == 4, nil})
 		default:
-			return err
+			return nil, nil, err
 		}
 	}
 
-	if len(refused) == len(m.to) {
-		return fmt.Errorf("all recipients were rejected: check to= in NOTIFY_URLS: %w", errors.Join(refused...))
-	}
-
-	for _, err := range refused {
-		m.log.Error(
-			"mail server rejected a recipient: the mail goes only to the others",
-			zap.String("server", m.site),
-			zap.String("reason", m.clean(err)),
-		)
-	}
-
-	return nil
+	return accepted, refused, nil
 }
 
 // path returns an address as SMTP's commands have it.
@@ -665,12 +776,6 @@ func timeout(ctx context.Context) error {
 
 // clean returns the text of err as a short line without secrets, whatever the server said.
 func (m *Mail) clean(err error) string { return redact.Excerpt(m.redact.Replace(err.Error())) }
-
-// wrap says what was attempted, and at which server.
-func (m *Mail) wrap(what string, e *notify.Error) error {
-	e.Err = fmt.Errorf("mail %s by %s: %w", what, m.site, e.Err)
-	return e
-}
 
 // A bounded connection reads no more than left bytes.
 type bounded struct {

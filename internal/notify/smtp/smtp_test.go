@@ -314,41 +314,83 @@ func TestRequiresTLS(t *testing.T) {
 	}
 }
 
-// A mail goes to all whom the server takes it for, and those whom it does not are logged.
-func TestSomeRecipientsRefused(t *testing.T) {
+// Each recipient is settled by himself: who has taken an alert does not get it again, who is refused for now is tried again
+// alone, and who is refused for good is left for a dead letter.
+func TestRecipients(t *testing.T) {
 	s := newServer(t, startTLS)
+	busy := map[string]bool{"busy@example.com": true, "boss@example.com": true}
 	s.rcpt = func(to string) error {
-		switch to {
-		case "gone@example.com":
+		switch {
+		case to == "gone@example.com":
 			return answer(550, gosmtp.EnhancedCode{5, 1, 1})
-		case "full@example.com":
-			return answer(452, gosmtp.EnhancedCode{4, 2, 2})
+		case busy[to]:
+			return answer(450, gosmtp.EnhancedCode{4, 2, 0})
 		}
 		return nil
 	}
 	logged, logs := observer.New(zap.InfoLevel)
-	m := newMail(t, s.url(startTLS)+"&to=gone@example.com%2C%20full@example.com&to=Boss%20<boss@example.com>", smtp.Options{TLS: s.client, Log: zap.New(logged)})
-	if err := m.Notify(t.Context(), notifytest.Alert(1)); err != nil {
-		t.Fatal(err)
+	m := newMail(t, s.url(startTLS)+"&to=gone@example.com%2C%20busy@example.com&to=Boss%20<boss@example.com>", smtp.Options{TLS: s.client, Log: zap.New(logged)})
+	first, second := notifytest.Alert(1), notifytest.Alert(2)
+	for _, step := range []struct {
+		alerts  []notify.Alert
+		free    string // a recipient whom the server accepts from now on
+		to      string // of the mails that it takes
+		left    string
+		refused bool
+	}{
+		{[]notify.Alert{first}, "", "ops", "busy@example.com,boss@example.com", false},
+		{[]notify.Alert{first}, "", "", "busy@example.com,boss@example.com", false},
+		{[]notify.Alert{first}, "boss@example.com", "boss", "busy@example.com", false},
+		{[]notify.Alert{first, second}, "", "ops+boss", "busy@example.com", false},
+		{[]notify.Alert{first, second}, "busy@example.com", "busy", "gone@example.com", true},
+		{[]notify.Alert{first, second}, "", "", "gone@example.com", true}, // the dead letter could not be written
+		{[]notify.Alert{notifytest.Alert(3)}, "", "ops+busy+boss", "gone@example.com", true},
+	} {
+		delete(busy, step.free)
+		before := len(s.mails())
+		err := m.Notify(t.Context(), step.alerts...)
+		e := notify.AsError(err)
+		var to []string
+		for _, mail := range s.mails()[before:] {
+			to = append(to, strings.ReplaceAll(strings.Join(mail.to, "+"), "@example.com", ""))
+			if all := parse(t, mail.raw).header.Get("To"); !strings.Contains(all, `"Boss" <boss@example.com>`) || !strings.Contains(all, "gone@example.com") {
+				t.Errorf("to %q", all)
+			}
+		}
+		if strings.Join(to, " ") != step.to || err == nil || e.Left != step.left || e.Refused != step.refused || e.Untaken || e.Limited {
+			t.Errorf("%+v: mails to %q, left %q, refused %t: %v", step.free, to, e.Left, e.Refused, err)
+		}
+		notifytest.HoldsNoSecret(t, secrets, m, err)
 	}
-	got := s.mails()
-	if len(got) != 1 || !slices.Equal(got[0].to, []string{"ops@example.com", "boss@example.com"}) {
-		t.Fatalf("got %+v", got)
-	}
-	if to := parse(t, got[0].raw).header.Get("To"); !strings.Contains(to, `"Boss" <boss@example.com>`) || !strings.Contains(to, "gone@example.com") {
-		t.Errorf("to %q", to)
+	if ids := s.mails(); parse(t, ids[0].raw).header.Get("Message-Id") != parse(t, ids[1].raw).header.Get("Message-Id") {
+		t.Error("another recipient gets the alert under another Message-ID")
 	}
 	var said string
 	for _, entry := range logs.All() {
 		said += fmt.Sprintln(entry.Message, entry.ContextMap())
 	}
-	if logs.Len() != 2 || !strings.Contains(said, "gone@example.com: 550") || !strings.Contains(said, "full@example.com: 452") {
+	if logs.Len() != 2 || !strings.Contains(said, "busy@example.com: 450") || !strings.Contains(said, "boss@example.com: 450") {
 		t.Errorf("logged %s", said)
 	}
 	for _, secret := range secrets {
 		if strings.Contains(said, secret) {
 			t.Errorf("the secret %q is in %s", secret, said)
 		}
+	}
+}
+
+// A dead letter for some recipients goes to them alone, and to nobody if they are no recipients any more.
+func TestLetterForRecipients(t *testing.T) {
+	s := newServer(t, startTLS)
+	m := newMail(t, s.url(startTLS)+"&to=boss@example.com&to=busy@example.com", smtp.Options{TLS: s.client})
+	a := notifytest.Alert(1)
+	a.To = "boss@example.com,former@example.com"
+	if err := m.Notify(t.Context(), a); err != nil || len(s.mails()) != 1 || !slices.Equal(s.mails()[0].to, []string{"boss@example.com"}) {
+		t.Errorf("%v, %+v", err, s.mails())
+	}
+	a.To = "former@example.com"
+	if err := m.Notify(t.Context(), a); err == nil || !notify.AsError(err).Refused || len(s.mails()) != 1 {
+		t.Errorf("%v, %d mails", err, len(s.mails()))
 	}
 }
 

@@ -206,3 +206,42 @@ func TestEachLetterOfAMessage(t *testing.T) {
 		}
 	}
 }
+
+// some takes alerts for some of its recipients.
+type some struct{ to []string }
+
+func (s *some) Notify(_ context.Context, alerts ...notify.Alert) error {
+	s.to = append(s.to, alerts[0].To)
+	if alerts[0].To == "" {
+		return &notify.Error{Left: "bob@example.com", Err: errors.New("450 bob")}
+	}
+	return nil
+}
+
+// A replay that some recipients got leaves a dead letter for the others, which is sent to them alone.
+func TestReplayToSomeRecipients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &some{}
+		store, replayed := kept(t)
+		if err := store.Keep(t.Context(), notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Name: "r", Reason: "down"}); err != nil {
+			t.Fatal(err)
+		}
+		var out bytes.Buffer
+		r := &deadletters.Replay{
+			Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: memlease.New(), Out: &out,
+			Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+		}
+		for range 2 {
+			for page, err := range store.List(t.Context(), deadletter.Undelivered, time.Time{}) {
+				if err != nil {
+					t.Fatal(err)
+				}
+				r.Send(t.Context(), page)
+			}
+			time.Sleep(2 * time.Minute)
+		}
+		if r.Delivered != 2 || r.Failed != 0 || replayed() != 2 || !slices.Equal(s.to, []string{"", "bob@example.com"}) || !strings.Contains(out.String(), "but not to bob@example.com") {
+			t.Errorf("%d delivered, %d not, %d kept as replayed, sent to %q:\n%s", r.Delivered, r.Failed, replayed(), s.to, out.String())
+		}
+	})
+}

@@ -232,6 +232,7 @@ type attempt struct {
 	asked   bool          // the receiver was
 	failure *notify.Error // its answer
 	why     string        // it is not delivered; empty if it is
+	left    string        // recipients who did not get it, for whom there is a dead letter now
 }
 
 // deliver sends letters to a receiver in one message, again for as long as it refuses them for rate; those of a message
@@ -331,7 +332,7 @@ func (r *Replay) attempt(ctx context.Context, to *target, letters []deadletter.L
 		gate := r.gate(to.ID, l.Alert)
 		all.Go(func() {
 			if m.Admit() {
-				attempts[i] = r.send(ctx, gate, m, l)
+				attempts[i] = r.send(ctx, to, gate, m, l)
 			} else {
 				attempts[i].late = true
 			}
@@ -365,7 +366,11 @@ func (r *Replay) settle(ctx context.Context, to *target, l deadletter.Letter, a 
 	}
 
 	r.Delivered++
-	r.line(l, to.Name, "delivered")
+	what := "delivered"
+	if a.left != "" {
+		what += ", but not to " + a.left + ", for whom there is another dead letter now"
+	}
+	r.line(l, to.Name, what)
 }
 
 // dryRun says what would become of l after those before it. It takes nothing and changes nothing.
@@ -432,10 +437,20 @@ func resent(a notify.Alert) notify.Alert {
 const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
 	"THROTTLE_WINDOW"
 
-// send sends l through the gate, as a part of m.
-func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message, l deadletter.Letter) (made attempt) {
+// send sends l to a receiver through its gate, as a part of m.
+func (r *Replay) send(
+	ctx context.Context,
+	to *target,
+	gate *throttle.Gate,
+	m *pace.Message,
+	l deadletter.Letter,
+) (made attempt) {
 	made.result, made.err = gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
 		a := resent(l.Alert)
+		if l.Receiver != to.ID { // whose recipients are others
+			a.To = ""
+		}
+
 		if g.ID != a.ID && !a.Resolved { // two recoveries in a row say the same
 			made.why = "not sent: " + unknownFate
 			return throttle.NotTaken
@@ -449,7 +464,7 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 		a.Ambiguous = g.Ambiguous
 		made.asked = true
 
-		return made.answer(m.Notify(ctx, a))
+		return r.answer(ctx, to, &made, a, m.Notify(ctx, a))
 	})
 	if made.result.Outcome == throttle.Unconfirmed {
 		_ = gate.Confirm(ctx, made.result) // the alert is delivered, recorded or not
@@ -462,13 +477,28 @@ func (r *Replay) send(ctx context.Context, gate *throttle.Gate, m *pace.Message,
 	return made
 }
 
-// answer takes the receiver's answer, and returns what it is to the gate.
-func (a *attempt) answer(err error) throttle.Answer {
+// answer takes a receiver's answer to an alert, and returns what it is to the gate. If only some of its recipients took the
+// alert, it is delivered once a dead letter for the others is kept.
+func (r *Replay) answer(ctx context.Context, to *target, a *attempt, alert notify.Alert, err error) throttle.Answer {
 	if err == nil {
 		return throttle.Taken
 	}
 
 	a.failure = notify.AsError(err)
+	if left := a.failure.Left; left != "" {
+		alert.To = left
+		letter := notify.DeadLetter{Alert: alert, Receiver: to.ID, Name: to.Name, Reason: err.Error()}
+		if keptErr := r.Store.Keep(ctx, letter); keptErr != nil {
+			a.why = "delivered to some recipients only, and sent to all again if it is replayed: " + keptErr.Error()
+			return throttle.Unknown
+		}
+
+		a.left = alert.To
+		a.failure = nil
+
+		return throttle.Taken
+	}
+
 	switch {
 	case a.failure.Refused:
 		a.why = "refused: " + err.Error()
