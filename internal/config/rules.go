@@ -189,7 +189,7 @@ func (c *Config) readRules(e *configError) {
 	text, err := ReadFile(c.RulesFile.path)
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
-	} else if c.RulesFile.set, err = parseRules(text, c.ruleDefaults(), beside(c.RulesFile.path)); err != nil {
+	} else if c.RulesFile.set, err = parseRules(text, c.ruleDefaults()); err != nil {
 		mistakes := strings.ReplaceAll("\n"+err.Error(), "\n", "\n    ")
 		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":"+mistakes)
 	}

@@ -85,10 +85,9 @@ func (m mistakes) Error() string {
 }
 
 // parseRules reads a file of rules, whose window, repeat, resolved and zone are those of defaults unless they say
-// otherwise. text is UTF-8, and read reads other files that it names. An error is mistakes, all of them; after one in
-// the YAML itself there is only that.
-func parseRules(text []byte, defaults ruleDefaults, read func(name string) ([]byte, error)) (rules.Set, error) {
-	r := &rulesReader{ruleDefaults: defaults, read: read}
+// otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is only that.
+func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
+	r := &rulesReader{ruleDefaults: defaults}
 	if root := r.document(text); root != nil {
 		r.file(root)
 	}
@@ -107,7 +106,6 @@ func parseRules(text []byte, defaults ruleDefaults, read func(name string) ([]by
 // check that follows complains.
 type rulesReader struct {
 	ruleDefaults
-	read     func(name string) ([]byte, error) // the first maxDevicesFile+1 bytes of a file
 	set      rules.Set
 	mistakes mistakes
 }
@@ -284,6 +282,8 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 		switch name := scalar(m.Key); {
 		case m.Key.Type() == ast.IntegerType && m.Value.Type() == ast.NullType:
 			r.wrong(m.Key, "%s stands alone: if it belongs to the number before it, write a decimal point", show(name))
+		case goneKeys[name] != "":
+			r.wrong(m.Key, "%s is gone: %s", name, goneKeys[name])
 		case !slices.Contains(known, name):
 			r.wrong(m.Key, "%s is not known%s", show(cmp.Or(name, m.Key.GetToken().Value)), didYouMean(name, known))
 		case m.Value.Type() == ast.NullType:
@@ -294,6 +294,11 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 	}
 
 	return values
+}
+
+// goneKeys are keys that version 1.0 had, and what to do instead.
+var goneKeys = map[string]string{
+	"expect": "az iot hub query lists devices that never connected, with connectionState and lastActivityTime",
 }
 
 // didYouMean suggests one of known, or lists them.
@@ -379,7 +384,6 @@ var ruleKeys = []string{
 	"is",
 	"silent",
 	"forget",
-	"expect",
 	"clear",
 	"hysteresis",
 	"clear_for",
@@ -419,7 +423,6 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Resolved:   r.flagOr(r.resolved, values["resolved"], "resolved"),
 		Valid:      r.valid(values["valid"]),
 		Only:       r.only(values["only"]),
-		Expect:     r.expect(values["expect"]),
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
@@ -502,13 +505,6 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		forget != nil && !silent,
 		forget,
 		"forget is set without silent: it says when a silent device is forgotten",
-	)
-
-	expect := values["expect"]
-	r.wrongIf(
-		expect != nil && !silent,
-		expect,
-		"expect is set without silent: it names devices that are silent although nobody has ever heard them",
 	)
 
 	repeat := values["repeat"]

@@ -1,7 +1,6 @@
 package config
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -18,11 +17,9 @@ import (
 )
 
 func parse(text string) ([]rules.Rule, error) {
-	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, 0, false, time.UTC}, noFiles)
+	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, 0, false, time.UTC})
 	return set.Rules, err
 }
-
-func noFiles(string) ([]byte, error) { return nil, errors.New("is not there") }
 
 // A file in which everything is wrong gets one message, in the file's order.
 func TestRulesFileEverythingWrong(t *testing.T) {
@@ -88,7 +85,8 @@ func TestRulesFileMistakes(t *testing.T) {
 		"show":                  {"show: [site, site, $twin.x]\n" + rule("above: 2"), "line 1, column 14: site is a duplicate: remove one of them\nline 1, column 20: must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"no list to show":       {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":      {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://www.example.com/alerts, without a user and of at most 1024 bytes"},
-		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, expect, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
+		"a key of version 1.0":  {rule("silent: 15m, expect: devices.txt"), "line 2, column 41: expect is gone: az iot hub query lists devices that never connected, with connectionState and lastActivityTime"},
+		"a key of nobody":       {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
 		"a key twice":           {rule("above: 2, above: 3"), "line 2, column 38: is not YAML: mapping key \"above\" already defined at [2:28]" + notYAML},
 		"a key without a value": {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":       {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map" + notYAML},
@@ -415,7 +413,7 @@ func FuzzRulesFile(f *testing.F) {
 		if len(in) > maxFile || !utf8.Valid(in) { // ReadFile refuses both
 			return
 		}
-		set, err := parseRules(in, ruleDefaults{time.Minute, 0, false, time.UTC}, noFiles)
+		set, err := parseRules(in, ruleDefaults{time.Minute, 0, false, time.UTC})
 		got := set.Rules
 		if err != nil {
 			if len(err.Error()) > 64<<10 {
@@ -444,7 +442,7 @@ func FuzzRulesFile(f *testing.F) {
 				}
 			}
 		}
-		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, 0, true, time.Local}, noFiles)
+		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, 0, true, time.Local})
 		if err != nil || !reflect.DeepEqual(again, set) {
 			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}

@@ -69,8 +69,7 @@ type Alert struct {
 	// of a rule about silence: after how long a device is silent; 0 for other rules. Since is when it was last heard, as
 	// far as it is known, and Enqueued when it should have been; there is no reading
 	Silent time.Duration `json:"-"`
-	// of a silent device: when the hub got the last event; earlier than Since if events may have been lost since, and zero
-	// if it was never heard
+	// of a silent device: when the hub got the last event; earlier than Since if events may have been lost since
 	LastHeard time.Time `json:"lastHeard,omitzero"`
 	// of one that is Resolved: nothing is expected of the device any more, because it was silent for so long or an
 	// operator has removed it

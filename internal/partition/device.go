@@ -2,7 +2,6 @@ package partition
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -27,7 +26,7 @@ type DeviceState struct {
 
 // WasHeard reports whether a rule about silence has heard the device.
 func (d *DeviceState) WasHeard() bool {
-	return slices.ContainsFunc(d.Heard, func(h HeardState) bool { return !h.Awaited })
+	return len(d.Heard) > 0
 }
 
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
@@ -37,7 +36,6 @@ type HeardState struct {
 	At        time.Time `json:"at"`                 // when the hub took the last event that counts
 	Deadline  time.Time `json:"deadline,omitzero"`  // from when on the device is silent; zero: nothing is expected of it
 	Excluded  bool      `json:"excluded,omitempty"` // nothing is expected of it because of the rule's Only
-	Awaited   bool      `json:"awaited,omitempty"`  // nobody has ever heard it; it is expected since At
 	AsOf      time.Time `json:"asOf,omitzero"`      // the partition is known up to then; zero: it is being read
 }
 
@@ -46,14 +44,12 @@ func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []
 	for i := range set.Rules {
 		rule := &set.Rules[i]
 		h := r.Last(device, rule.Name)
-		awaited := h.Sequence == roster.Awaited
-		if !rule.Silence() || h == (roster.Heard{}) || awaited && h.Quiet == roster.Excluded {
+		if !rule.Silence() || h == (roster.Heard{}) {
 			continue
 		}
 
 		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
 		state.Excluded = h.Quiet == roster.Excluded
-		state.Awaited = awaited
 		if _, deadline := r.Silence(r.Column(rule.Name), h); !state.Excluded && deadline < math.MaxInt64 {
 			state.Deadline = time.UnixMilli(deadline).UTC()
 		}

@@ -91,9 +91,6 @@
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is
 //	    compared with windows by its deadline.
-//	  - Partition 0 awaits devices that are expected and that nobody has heard, since its roster first named them. Their
-//	    alarms open once the rosters of all partitions are proven to be complete until the deadline and none has heard
-//	    the device, and end when one has.
 //	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
@@ -109,8 +106,6 @@
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is
 //	    then late, and never false. A shorter gap has a deadline begin anew once: a compacted hub has gaps all the
 //	    time, and keeps the last event of each device.
-//	  - Before an alarm opens, the rosters of other partitions are asked. A device that one of them has heard later
-//	    has moved, and is forgotten here.
 //
 // Package silence finds who has fallen silent, under a lock of its own, which is taken before the register's.
 //

@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -46,14 +45,8 @@ func (r *Recorded) ID() string { return r.id }
 // Log returns what the throttle store calls the partition.
 func (r *Recorded) Log() string { return r.logName }
 
-// Take takes the next events. Devices that were never heard are expected since the first of all.
-func (r *Recorded) Take(events []telemetry.Event) {
-	if r.lastRead == (telemetry.Position{}) {
-		r.unheard.Await(events[0].Enqueued.UnixMilli())
-	}
-
-	r.take(events)
-}
+// Take takes the next events.
+func (r *Recorded) Take(events []telemetry.Event) { r.take(events) }
 
 // Watch opens the alarms of devices that have fallen silent by now, as if the hub had just said that nothing more has
 // come. others are all partitions but this one. It returns when more devices may have fallen silent, in Unix ms.
@@ -61,11 +54,6 @@ func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
 	w := r.unheard
 	w.ProveAll(now)
 	q := w.Look(now, false)
-	if len(q.Elsewhere) > 0 {
-		w.Answer(tellAll(q.Elsewhere, others), 0)
-		w.Look(now, false)
-	}
-
 	if q.Dark {
 		w.TellOfHub(now, darkOf(append(others, r)))
 	}
@@ -77,21 +65,6 @@ func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
 	r.handOver()
 
 	return w.Next(now.UnixMilli())
-}
-
-// tellAll returns what partitions say of devices: see roster.File.Elsewhere.
-func tellAll(asked []roster.Asked, partitions []*Recorded) map[roster.Asked]roster.Told {
-	all := map[roster.Asked]roster.Told{}
-	for _, a := range asked {
-		told := roster.Complete
-		for _, p := range partitions {
-			p.unheard.View(func(o *roster.Roster) { o.Tell(a, &told) })
-			told.Proven = math.MaxInt64 // a recording ends
-		}
-		all[a] = told
-	}
-
-	return all
 }
 
 // darkOf returns which partitions are dark: see roster.File.Dark.

@@ -10,7 +10,7 @@ import (
 // State returns the progress of s.
 func (s *Stream) State() State {
 	known := 0
-	s.unheard.View(func(r *roster.Roster) { known = r.LenHeard() })
+	s.unheard.View(func(r *roster.Roster) { known = r.Len() })
 
 	p := State{
 		Partition:  s.id,

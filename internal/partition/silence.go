@@ -17,8 +17,8 @@ import (
 )
 
 const (
-	askHubLimit       = 10 * time.Second
-	askElsewhereLimit = 20 * time.Second // no checkpoint is written meanwhile
+	askHubLimit  = 10 * time.Second
+	askDarkLimit = 20 * time.Second // no checkpoint is written meanwhile
 )
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
@@ -28,25 +28,13 @@ func (s *Stream) watch() {
 	s.mu.Lock()
 	waiting := s.alarms.total[dueSilences] > 0
 	s.mu.Unlock()
-	for {
-		q := w.Look(time.Now(), waiting)
-		if q.Hub {
-			s.work.Go(func() { w.Prove(s.askHub()) })
-		}
+	q := w.Look(time.Now(), waiting)
+	if q.Hub {
+		s.work.Go(func() { w.Prove(s.askHub()) })
+	}
 
-		if q.Dark {
-			s.askDark()
-		}
-
-		if len(q.Elsewhere) == 0 {
-			return
-		}
-
-		told, others := s.askElsewhere(q.Elsewhere)
-		w.Answer(told, others)
-		if told == nil {
-			return
-		}
+	if q.Dark {
+		s.askDark()
 	}
 }
 
@@ -73,32 +61,9 @@ func (s *Stream) askHub() *silence.Proof {
 	return &p
 }
 
-// askElsewhere asks the rosters of other partitions about devices: see silence.Watch.Answer.
-func (s *Stream) askElsewhere(asked []roster.Asked) (told map[roster.Asked]roster.Told, others int) {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, askElsewhereLimit, fmt.Errorf("no answer within %v", askElsewhereLimit))
-	defer cancel()
-	var partitions []string
-	var err error
-	if slices.ContainsFunc(asked, func(a roster.Asked) bool { return a.Rule != "" }) {
-		partitions, err = s.partition.All(ctx)
-	}
-	if err != nil {
-		s.warn("cannot ask the hub for its partitions; alerts about silent devices wait", err)
-		return nil, 1
-	}
-
-	told, others, err = s.Roster(s.id).Elsewhere(ctx, asked, partitions)
-	if err != nil {
-		s.warn("cannot read which devices other partitions have heard; alerts about silent devices wait", err)
-		return nil, 1
-	}
-
-	return told, others
-}
-
 // askDark asks the rosters of other partitions which of them are dark: see silence.Watch.TellOfHub.
 func (s *Stream) askDark() {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, askElsewhereLimit, fmt.Errorf("no answer within %v", askElsewhereLimit))
+	ctx, cancel := context.WithTimeoutCause(s.ctx, askDarkLimit, fmt.Errorf("no answer within %v", askDarkLimit))
 	defer cancel()
 
 	now := time.Now()

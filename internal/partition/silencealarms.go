@@ -110,14 +110,6 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 	s.become(key, next)
 }
 
-// Over implements silence.Alarms.
-func (s silenceAlarms) Over(rule int, device string, at telemetry.Position) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := alarmKey{device, s.level(rule)}
-	s.change(key, alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)})
-}
-
 // Ended implements silence.Alarms.
 func (s silenceAlarms) Ended(rule int, device string, at int64, forgotten bool) {
 	s.mu.Lock()
@@ -183,8 +175,8 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	}
 }
 
-// awaiting is the partition that awaits devices which nobody has heard, and tells of the whole hub. Every hub has it.
-const awaiting = "0"
+// telling is the partition that tells of the whole hub. Every hub has it.
+const telling = "0"
 
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
@@ -195,15 +187,11 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 			Field:  r.reads.Field,
 			Says:   r.says(),
 			Forget: r.Forget,
-			Shares: len(r.Expect) > 0,
-		}
-		if reg.id == awaiting {
-			watched[i].Awaits = r.Expect
 		}
 	}
 
 	hub := ""
-	if reg.id == awaiting {
+	if reg.id == telling {
 		hub = notify.Hub
 	}
 

@@ -11,8 +11,6 @@ package peers
 import (
 	"cmp"
 	"context"
-	"crypto/sha256"
-	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,7 +43,6 @@ type Rule struct {
 	Window   time.Duration `json:"windowNanoseconds"`
 	Resolved bool          `json:"resolved,omitempty"`
 	Per      string        `json:"per,omitempty"`
-	Expect   string        `json:"expect,omitempty"` // a hash of the devices that are expected
 
 	// Since is when the rule came into force, by the store's clock; zero until the record has been renewed once.
 	Since time.Time `json:"since,omitzero"`
@@ -61,21 +58,10 @@ func Rules(set rules.Set) map[string]Rule {
 		if r.Silence() { // its alerts have other keys than those of another kind of rule with its name
 			name += " (silent)"
 		}
-		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per, Expect: hashOf(r.Expect)}
+		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per}
 	}
 
 	return all
-}
-
-// hashOf returns a short hash of a list, whatever its order; empty if that is empty.
-func hashOf(list []string) string {
-	if len(list) == 0 {
-		return ""
-	}
-
-	sum := sha256.Sum256([]byte(strings.Join(slices.Sorted(slices.Values(list)), "\n")))
-
-	return base64.RawURLEncoding.EncodeToString(sum[:9])
 }
 
 // Difference returns in one line how other differs from s, naming the variables; empty if it does not.
@@ -115,7 +101,6 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 		differ("the window of the rule %s is %v there and %v here", theirs.Window, ours.Window)
 		differ("resolved of the rule %s is %t there and %t here", theirs.Resolved, ours.Resolved)
 		differ("per of the rule %s is %q there and %q here", theirs.Per, ours.Per)
-		differ("the devices that the rule %s expects hash to %q there and to %q here", theirs.Expect, ours.Expect)
 	}
 
 	return parts

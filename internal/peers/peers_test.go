@@ -326,9 +326,6 @@ func TestDifferentRules(t *testing.T) {
 	temperature, hot := rules.Rule{Name: "temperature", Window: time.Minute}, rules.Rule{Name: "hot", Window: 10 * time.Minute}
 	longer, told, shared := temperature, temperature, temperature
 	shared.Per = "site"
-	offline, more := rules.Rule{Name: "offline", Silent: time.Hour, Expect: []string{"a", "b"}}, rules.Rule{Name: "offline", Silent: time.Hour}
-	same := offline
-	more.Expect, same.Expect = []string{"a", "b", "c"}, []string{"b", "a"}
 	longer.Window, told.Resolved = time.Hour, true
 	for _, test := range []struct {
 		theirs, ours Settings
@@ -340,8 +337,6 @@ func TestDifferentRules(t *testing.T) {
 		{ruled(told), ruled(told, hot), ""},
 		{ruled(told), inBlob, "resolved of the rule temperature is true there and false here"},
 		{inBlob, ruled(shared, hot), `per of the rule temperature is "" there and "site" here`},
-		{ruled(offline), ruled(same), ""},
-		{ruled(offline), ruled(more), `the devices that the rule offline (silent) expects hash to "fhj3NzEbLcOy" there and to "6n-wi3otxGGf" here`},
 		{inBlob, ruled(longer), "the window of the rule temperature is 1m0s there and 1h0m0s here"},
 		{ruled(hot, longer), ruled(hot, told), "the window of the rule temperature is 1h0m0s there and 1m0s here, resolved of the rule temperature is false there and true here"},
 	} {

@@ -25,7 +25,6 @@ type header struct {
 	Sequence   int64     `json:"sequence"`
 	Offset     string    `json:"offset,omitempty"`
 	Time       time.Time `json:"time,omitzero"`
-	Proven     int64     `json:"proven,omitempty"`
 	Columns    []Column  `json:"columns"`
 	Devices    int       `json:"devices"`
 }
@@ -56,7 +55,6 @@ func (r *Roster) encodeHeader() []byte {
 		Sequence:   p.Sequence,
 		Offset:     p.Offset,
 		Time:       p.Time.UTC(),
-		Proven:     r.Proven,
 		Columns:    r.columns,
 		Devices:    len(r.names),
 	})
@@ -125,7 +123,6 @@ func Decode(packed []byte) (*Roster, error) {
 
 	r := New(in.Columns)
 	copy(r.columns, in.Columns)
-	r.Proven = in.Proven
 	r.Position = telemetry.Position{
 		Generation: in.Generation,
 		Sequence:   in.Sequence,
@@ -171,6 +168,9 @@ func decodeHeader(line []byte) (in header, err error) {
 	return in, nil
 }
 
+// awaited is the sequence number of a device that version 1.0 expected although nobody had heard it.
+const awaited = -2
+
 // decodeColumn takes from what encodeColumn appended. A device without a time was not heard for the column.
 func (r *Roster) decodeColumn(from *reader, column int) {
 	index := func(device int) int { return device*len(r.columns) + column }
@@ -186,7 +186,7 @@ func (r *Roster) decodeColumn(from *reader, column int) {
 	for d := range r.names {
 		quiet := from.number()
 		place := r.heard[index(d)]
-		if place.Time == 0 {
+		if place.Time == 0 || place.Sequence == awaited {
 			r.heard[index(d)] = Place{}
 			continue
 		}
@@ -239,7 +239,6 @@ func (r *reader) text() string {
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
-	to.Proven = r.Proven
 
 	from := make([]int, len(columns)) // the column of r that each goes on with, -1 if there is none
 	for i := range to.columns {

@@ -29,12 +29,8 @@ type Heard struct {
 // Excluded is the Quiet of a device of which a rule expects nothing, because of its Only.
 const Excluded = math.MaxInt64 - 1
 
-// Awaited is the Sequence of a device that a rule expects to hear from although nobody has heard it: its Time is since
-// when. If its Quiet is Excluded, another partition has heard it.
-const Awaited = -2
-
 // Expected reports whether a rule expects something of a device of which h is the last event.
-func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded && h.Sequence != Awaited }
+func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded }
 
 // A Place is one in the partition.
 type Place struct {
@@ -82,8 +78,6 @@ const MaxColumns = 64
 type Roster struct {
 	// Position: everything up to here has been heard.
 	Position telemetry.Position
-	// Proven: every event that the hub has taken by then has been heard, in Unix ms; 0: not known.
-	Proven int64
 
 	columns []Column
 	index   index
@@ -108,23 +102,6 @@ var before = Place{Sequence: -1}
 
 // Len returns how many devices are known.
 func (r *Roster) Len() int { return len(r.names) }
-
-// LenHeard returns how many devices were heard: of those that are known, it leaves out those that are awaited.
-func (r *Roster) LenHeard() (n int) {
-	for d := range r.names {
-		if r.wasHeard(d) {
-			n++
-		}
-	}
-
-	return n
-}
-
-// wasHeard reports whether a device was heard for any column.
-func (r *Roster) wasHeard(device int) bool {
-	of := r.heard[device*len(r.columns) : (device+1)*len(r.columns)]
-	return slices.ContainsFunc(of, func(p Place) bool { return p.Time != 0 && p.Sequence != Awaited })
-}
 
 // Column returns the number of a rule's column, -1 if there is none.
 func (r *Roster) Column(rule string) int {
@@ -203,27 +180,6 @@ func (r *Roster) Last(name, rule string) Heard {
 	return r.Heard(device, column)
 }
 
-// LastOf returns when a device was heard last for any rule that hears the same, in Unix ms; 0 if it was not.
-func (r *Roster) LastOf(name, hears string) (at int64) {
-	device := r.Device(name)
-	if device < 0 {
-		return 0
-	}
-
-	for i := range r.columns {
-		if r.columns[i].Hears != hears {
-			continue
-		}
-
-		h := r.Heard(device, i)
-		if h.Sequence != Awaited {
-			at = max(at, h.Time)
-		}
-	}
-
-	return at
-}
-
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, column int, h Heard) {
 	at := device*len(r.columns) + column
@@ -233,23 +189,6 @@ func (r *Roster) Hear(device, column int, h Heard) {
 	}
 
 	r.set(at, h)
-}
-
-// Await has a rule expect to hear from a device since a time, in Unix ms, unless it is known.
-func (r *Roster) Await(name string, column int, since int64) {
-	device := r.Add(name)
-	if device < 0 || r.Heard(device, column).Time != 0 {
-		return
-	}
-
-	r.Hear(device, column, Heard{Sequence: Awaited, Time: since})
-}
-
-// HeardElsewhere has a rule expect nothing of a device that it awaits.
-func (r *Roster) HeardElsewhere(device, column int) {
-	h := r.Heard(device, column)
-	h.Quiet = Excluded
-	r.set(device*len(r.columns)+column, h)
 }
 
 // set has h be what is known at an index of heard. The first device that is quiet makes room for all.
@@ -369,7 +308,7 @@ func (r *Roster) Rebase(to telemetry.Position) {
 
 	for i := range r.heard {
 		h := &r.heard[i]
-		if h.Time != 0 && h.Sequence != Awaited {
+		if h.Time != 0 {
 			h.Sequence = -1
 		}
 	}

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"runtime"
 	"testing"
@@ -93,7 +92,7 @@ func TestRosterComesBack(t *testing.T) {
 		}
 		for _, name := range rapid.SliceOfN(rapid.SliceOfN(rapid.Byte(), 0, roster.MaxName), 1, 20).Draw(t, "names") {
 			r.Hear(r.Add(string(name)), rapid.IntRange(0, len(fields)-1).Draw(t, "field"), roster.Heard{
-				Sequence: rapid.Int64().Draw(t, "sequence"), Time: rapid.Int64Range(1, 1<<42).Draw(t, "time"), Quiet: rapid.SampledFrom([]int64{0, 1, roster.Excluded, math.MaxInt64}).Draw(t, "quiet"),
+				Sequence: rapid.Int64Min(-1).Draw(t, "sequence"), Time: rapid.Int64Range(1, 1<<42).Draw(t, "time"), Quiet: rapid.SampledFrom([]int64{0, 1, roster.Excluded, math.MaxInt64}).Draw(t, "quiet"),
 			})
 		}
 		packed := records.Compress(r.Encode())
@@ -239,97 +238,17 @@ func TestColumnsOfOtherRules(t *testing.T) {
 	}
 }
 
-// Other partitions say when they have heard devices last.
-func TestElsewhere(t *testing.T) {
-	store := &records.Memory{}
-	for partition, at := range map[string]int64{"0": 500, "1": 300, "2": 400} {
-		r := roster.New(columns("the rule has another name in partition " + partition))
-		r.Hear(r.Add("oven"), 0, roster.Heard{Sequence: 1, Time: at})
-		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), false); err != nil {
-			t.Fatal(err)
-		}
+// A device that version 1.0 expected although nobody had heard it is not one that was heard.
+func TestDeviceThatAnOlderVersionAwaited(t *testing.T) {
+	r := roster.New(columns("offline"))
+	r.Hear(r.Add("ghost"), 0, roster.Heard{Sequence: -2, Time: 5})
+	r.Hear(r.Add("oven"), 0, roster.Heard{Sequence: 7, Time: 6})
+	got, err := roster.Decode(records.Compress(r.Encode()))
+	if err != nil {
+		t.Fatal(err)
 	}
-	for _, name := range []string{"group/roster/3", "group/ledger/1"} {
-		if _, err := store.Write(t.Context(), records.Record{Name: name, Content: []byte("garbage")}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	oven, kiln := roster.Asked{Device: "oven"}, roster.Asked{Device: "kiln"}
-	other := roster.Asked{Hears: "temperature", Device: "oven"}
-	told, others, err := (&roster.File{Store: store, Name: "group/roster/0"}).Elsewhere(t.Context(), []roster.Asked{oven, kiln, other}, nil)
-	if want := map[roster.Asked]roster.Told{oven: {Heard: 400}, kiln: {}, other: {}}; err != nil || others != 3 || !maps.Equal(told, want) {
-		t.Errorf("%v of %d partitions, %v; want %v of 3", told, others, err, want)
-	}
-}
-
-func TestLenHeard(t *testing.T) {
-	r := roster.New(columns("offline", "dead"))
-	r.Await("ghost", 0, 5)
-	r.Await("oven", 0, 5)
-	r.Hear(r.Add("oven"), 1, roster.Heard{Sequence: 1, Time: 6})
-	if n := r.LenHeard(); r.Len() != 2 || n != 1 {
-		t.Errorf("%d of %d devices were heard", n, r.Len())
-	}
-}
-
-// Of a device that is awaited, the rosters of the hub's partitions say whether it was heard, when they call it silent,
-// and how far all of them are complete.
-func TestAwaited(t *testing.T) {
-	const since, limit = 1000, 15 * 60_000
-	awaited := roster.Asked{Device: "ghost", Rule: "offline", Since: since}
-	for _, tt := range []struct {
-		name       string
-		others     []func(r *roster.Roster) *roster.Roster // rosters of partition 1 and further ones; nil: there is none
-		partitions []string
-		want       roster.Told
-	}{
-		{"there is one partition", nil, []string{"0"}, roster.Complete},
-		{"the least proof counts", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { r.Proven = 700; return r },
-			func(r *roster.Roster) *roster.Roster { r.Proven = 500; return r },
-		}, []string{"0", "1", "2"}, roster.Told{Deadline: since + limit, Proven: 500}},
-		{"the latest floor counts", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { r.Raise(roster.Place{Time: 2000}); return r },
-			func(r *roster.Roster) *roster.Roster { return r },
-		}, []string{"0", "1", "2"}, roster.Told{Deadline: 2000 + limit, Proven: 900}},
-		{"one has heard it", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { r.Hear(r.Add("ghost"), 0, roster.Heard{Time: 5}); return r },
-		}, []string{"0", "1"}, roster.Told{Heard: 5, Deadline: since + limit, Proven: 900}},
-		{"one awaits it", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { r.Await("ghost", 0, 5); return r },
-		}, []string{"0", "1"}, roster.Told{Deadline: since + limit, Proven: 900}},
-		{"a roster is missing", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { return r },
-		}, []string{"0", "1", "2"}, roster.Told{Deadline: since + limit}},
-		{"the hub has no such partition any more", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { return r },
-			func(r *roster.Roster) *roster.Roster { r.Proven = 1; return r },
-		}, []string{"0", "1"}, roster.Told{Deadline: since + limit, Proven: 900}},
-		{"nobody hears for the rule", []func(r *roster.Roster) *roster.Roster{
-			func(r *roster.Roster) *roster.Roster { return r.With(columns("other"), 1) },
-		}, []string{"0", "1"}, roster.Told{}},
-		{"a rule is new", []func(r *roster.Roster) *roster.Roster{
-			func(*roster.Roster) *roster.Roster {
-				r := roster.New([]roster.Column{{Rule: "probe", Hears: "temp"}})
-				r.Proven = 900
-				return r.With(columns("offline"), 3000)
-			},
-		}, []string{"0", "1"}, roster.Told{Deadline: 3000 + limit, Proven: 900}},
-		{"the hub does not say", nil, nil, roster.Told{}},
-	} {
-		store := &records.Memory{}
-		for i, change := range tt.others {
-			r := roster.New(columns("offline"))
-			r.Proven = 900
-			file := &roster.File{Store: store, Name: fmt.Sprint("roster/", i+1)}
-			if err := file.Write(t.Context(), change(r).Encode(), false); err != nil {
-				t.Fatal(err)
-			}
-		}
-		told, _, err := (&roster.File{Store: store, Name: "roster/0"}).Elsewhere(t.Context(), []roster.Asked{awaited}, tt.partitions)
-		if err != nil || told[awaited] != tt.want {
-			t.Errorf("%s: %+v, %v; want %+v", tt.name, told[awaited], err, tt.want)
-		}
+	if ghost, oven := got.Last("ghost", "offline"), got.Last("oven", "offline"); ghost != (roster.Heard{}) || oven.Sequence != 7 {
+		t.Errorf("heard are %+v and %+v", ghost, oven)
 	}
 }
 

@@ -49,9 +49,6 @@ const (
 	DefaultForget = 7 * 24 * time.Hour // or twice Silent, if that is longer
 )
 
-// MaxExpected bounds the devices of Rule.Expect, which must be known all in one partition.
-const MaxExpected = 20_000
-
 // A Rule compares one field with one or more levels, or says how long a device may be silent.
 type Rule struct {
 	Name string // lower-case letters, digits and hyphens, at most 32
@@ -82,8 +79,6 @@ type Rule struct {
 	Silent time.Duration
 	// of a rule about silence: after how much of it a device is not known any more, at least twice Silent
 	Forget time.Duration
-	// of a rule about silence: IDs of devices that are expected to be heard, also if they never were. See MaxExpected
-	Expect []string
 	// Per is the name of an application property: devices with the same value share an alert and its window. It is
 	// empty if each has its own. Alarms are always a device's. See Shared.
 	Per string

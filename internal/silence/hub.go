@@ -15,6 +15,9 @@ import (
 // Its own roster is asked as well: the store has it before the alarm opens or ends, with deadlines that start anew. An
 // owner that knew only that the alarm has ended would tell of each device.
 
+// darkEvery is how often rosters are asked at most which partitions are dark, if there are several.
+const darkEvery = 30 * time.Second
+
 // A hubQuestion is when rosters were asked which partitions are dark.
 type hubQuestion struct {
 	at       time.Time   // when they were asked last
@@ -37,7 +40,7 @@ func (w *Watch) mayAskDark(now time.Time) bool {
 		return false
 	}
 
-	if now.Sub(w.asks.at) < elsewhereEvery && !(w.asks.alone && w.hubChanges()) {
+	if now.Sub(w.asks.at) < darkEvery && !(w.asks.alone && w.hubChanges()) {
 		return false
 	}
 

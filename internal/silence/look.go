@@ -13,9 +13,8 @@ import (
 
 // Questions are what a Watch has to know before it can go on. Each is asked again if there is no answer.
 type Questions struct {
-	Hub       bool    // what the partition's last event is: see Prove
-	Dark      bool    // which partitions of the hub are dark: see TellOfHub
-	Elsewhere []Asked // when other partitions have heard devices: see Answer
+	Hub  bool // what the partition's last event is: see Prove
+	Dark bool // which partitions of the hub are dark: see TellOfHub
 }
 
 // Look tells the alarms which devices have fallen silent by now, and forgets devices that have been silent for too
@@ -24,13 +23,9 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	clear(w.elsewhere.suspects)
-	w.elsewhere.unknown = false
-
-	unproven := w.owesProof(now) || waiting
+	unproven := waiting
 	for rule := range w.rules {
 		unproven = w.look(rule, now) || unproven
-		unproven = w.lookAwaited(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
 	}
 
@@ -40,7 +35,6 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 		w.next = now.Add(askEvery)
 	}
 
-	q.Elsewhere = w.elsewhere.questions(now)
 	q.Dark = w.mayAskDark(now)
 
 	return q
@@ -96,7 +90,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 	return l.unproven
 }
 
-// lookAt looks at one device, and forgets it if another partition has heard it.
+// lookAt looks at one device.
 func (w *Watch) lookAt(l *look, device int) {
 	h := w.roster.Heard(device, l.rule)
 	since, deadline := w.roster.Silence(l.rule, h)
@@ -104,36 +98,17 @@ func (w *Watch) lookAt(l *look, device int) {
 		return
 	}
 
-	rule := &w.rules[l.rule]
 	name := w.roster.Name(device)
-	k := key{l.rule, name}
-	s := suspect{
-		asked:    Asked{Hears: rule.Hears, Device: name},
-		here:     h.Time,
-		deadline: deadline,
-	}
-	open := w.isOpen(k)
+	open := w.isOpen(key{l.rule, name})
 	over := l.isOver(deadline) && !open
 
 	if l.proven < deadline {
-		l.expect(h, rule.Limit)
+		l.expect(h, w.rules[l.rule].Limit)
 		l.unproven = l.unproven || over
 		return
 	}
 
 	if open {
-		return
-	}
-
-	if w.elsewhere.moved(k, s, l.now) { // asked only now: what others have heard until then counts
-		w.log.Info("a device is heard in another partition now", zap.String("device", name))
-		w.roster.Forget(device, l.rule)
-		return
-	}
-
-	if !w.elsewhere.answered(k, s, l.now) { // it may be heard in another partition
-		l.count.all++
-		l.unproven = true
 		return
 	}
 
@@ -149,11 +124,7 @@ func (w *Watch) lookAt(l *look, device int) {
 // isWatched reports whether a device, of which h is the last event, was heard, and not so long ago that it is
 // forgotten.
 func (w *Watch) isWatched(l *look, h roster.Heard) bool {
-	if h.Time == 0 || h.Sequence == roster.Awaited {
-		return false
-	}
-
-	return l.proven < h.Time+w.rules[l.rule].Forget.Milliseconds()
+	return h.Time != 0 && l.proven < h.Time+w.rules[l.rule].Forget.Milliseconds()
 }
 
 // isOver reports whether a deadline is over: what is proven may be ahead of our clock.
@@ -273,7 +244,7 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 		h := w.roster.Heard(device, rule)
 
 		switch {
-		case h.Time == 0, h.Sequence == roster.Awaited:
+		case h.Time == 0:
 		case until >= h.Time+forget:
 			w.forget(rule, device, until)
 		default:
@@ -398,15 +369,11 @@ const never = math.MaxInt64/1000 - int64(clockMargin/time.Millisecond)
 // nextOf returns when a device may be silent or forgotten by a rule, in Unix ms.
 func (w *Watch) nextOf(device, rule int) int64 {
 	h := w.roster.Heard(device, rule)
-	next := never
 	if h.Time == 0 {
-		return next
+		return never
 	}
 
-	if h.Sequence != roster.Awaited {
-		next = min(next, h.Time+w.rules[rule].Forget.Milliseconds())
-	}
-
+	next := h.Time + w.rules[rule].Forget.Milliseconds()
 	if !w.isOpen(key{rule, w.roster.Name(device)}) {
 		_, deadline := w.roster.Silence(rule, h)
 		next = min(next, deadline)

@@ -51,16 +51,10 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark
 	defer w.mu.Unlock()
 
 	now := time.Now()
-	proven := int64(0) // unless others need to know
-	if w.shares() {
-		proven = w.provenUntil(now, maxFresh)
-	}
-
-	if !w.isWorthSaving(proven) || !last && !w.maySave(now) {
+	if !w.isWorthSaving() || !last && !w.maySave(now) {
 		return nil, read, false
 	}
 
-	w.roster.Proven = max(w.roster.Proven, proven)
 	w.changed = false
 	w.written = now
 	if w.read.Offset != "" && !w.read.NotAfter(w.roster.Position) {
@@ -71,15 +65,8 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark
 }
 
 // isWorthSaving reports whether there is more to know than when the roster was last written.
-func (w *Watch) isWorthSaving(proven int64) bool {
-	switch {
-	case len(w.rules) == 0:
-		return false
-	case w.changed || w.read != w.kept:
-		return true
-	}
-
-	return proven-w.roster.Proven >= saveEvery.Milliseconds()
+func (w *Watch) isWorthSaving() bool {
+	return len(w.rules) > 0 && (w.changed || w.read != w.kept)
 }
 
 // maySave reports whether it is time to write the roster: at once if there is none in the store.

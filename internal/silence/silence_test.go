@@ -33,30 +33,24 @@ type tester interface {
 // A bench is a Watch with one rule, what it has said, and the log that it is told of. Times are since the start.
 type bench struct {
 	*silence.Watch
-	t      tester
-	store  records.Store
-	start  time.Time
-	now    time.Duration
-	log    []telemetry.Event
-	said   []string                   // in the order in which it was said
-	fell   map[string]silence.Silence // that have alarms
-	refuse bool                       // there is no room for alarms
-	moved  map[string]time.Duration   // when other partitions have heard devices
-	awaits []string
-	// until when other partitions are proven to be complete
-	provenElsewhere time.Duration
-	askedHub        bool // by the last look
+	t        tester
+	store    records.Store
+	start    time.Time
+	now      time.Duration
+	log      []telemetry.Event
+	said     []string                   // in the order in which it was said
+	fell     map[string]silence.Silence // that have alarms
+	refuse   bool                       // there is no room for alarms
+	askedHub bool                       // by the last look
 
 	partitions []string // of the hub
 }
 
-func newBench(t tester) *bench { return newBenchAwaiting(t) }
-
-func newBenchAwaiting(t tester, devices ...string) *bench {
-	b := &bench{awaits: devices, partitions: []string{"0"},
+func newBench(t tester) *bench {
+	b := &bench{partitions: []string{"0"},
 		t: t, store: &records.Memory{},
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
-		fell:  map[string]silence.Silence{}, moved: map[string]time.Duration{},
+		fell:  map[string]silence.Silence{},
 	}
 	b.begin(telemetry.Position{}, nil)
 	return b
@@ -67,7 +61,7 @@ func (b *bench) begin(
 	at telemetry.Position, removed map[string]int64,
 ) (from telemetry.Position, ended []silence.Ended) {
 	b.t.Helper()
-	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Awaits: b.awaits, Shares: len(b.awaits) > 0}
+	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget}
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
@@ -116,11 +110,6 @@ func (b *bench) Heard(_ int, device string, _, at telemetry.Position) {
 func (b *bench) Excluded(_ int, e *telemetry.Event, _ []telemetry.Found, _ telemetry.Position) {
 	b.say("%s excluded by %d", e.Device, e.Sequence)
 	delete(b.fell, e.Device)
-}
-
-func (b *bench) Over(_ int, device string, _ telemetry.Position) {
-	b.say("%s over", device)
-	delete(b.fell, device)
 }
 
 func (b *bench) Ended(_ int, device string, _ int64, forgotten bool) {
@@ -187,125 +176,13 @@ func (b *bench) prove() {
 	b.Prove(&p)
 }
 
-// look looks until nothing has to be known of other partitions.
+// look looks once.
 func (b *bench) look() {
 	b.t.Helper()
-	b.askedHub = false
-	for {
-		q := b.Look(b.start.Add(b.now), false)
-		b.askedHub = b.askedHub || q.Hub
-		if q.Dark {
-			b.askDark()
-		}
-		if len(q.Elsewhere) == 0 {
-			return
-		}
-		told := map[silence.Asked]silence.Told{}
-		for _, a := range q.Elsewhere {
-			t := silence.Told{Proven: b.start.Add(b.provenElsewhere).UnixMilli()}
-			if at, is := b.moved[a.Device]; is {
-				t.Heard = b.start.Add(at).UnixMilli()
-			}
-			told[a] = t
-		}
-		b.Answer(told, len(b.moved))
-	}
-}
-
-// What a Watch says of devices that nobody may have heard.
-func TestAwaited(t *testing.T) {
-	const m, s = time.Minute, time.Second
-	for _, tt := range []struct {
-		name string
-		do   func(b *bench)
-		want string
-	}{
-		{"before the deadline", func(b *bench) { b.now = limit - m }, ""},
-		{"after it", func(b *bench) { b.now = limit + 10*s }, "ghost fell"},
-		{"what it sent may have expired before the first event", func(b *bench) {
-			b.now = m
-			b.loses("ghost")
-			b.sends("kiln")
-			b.now = limit + 10*s
-		}, ""},
-		{"so it has the time once more", func(b *bench) {
-			b.now = m
-			b.loses("ghost")
-			b.sends("kiln")
-			b.now = limit + m + 10*s
-			b.sends("kiln")
-		}, "ghost fell"},
-		{"other partitions are not proven to be complete", func(b *bench) {
-			b.now, b.provenElsewhere = limit+10*s, limit-10*s
-		}, ""},
-		{"and then they are", func(b *bench) {
-			b.now, b.provenElsewhere = limit+10*s, limit-10*s
-			b.prove()
-			b.look()
-			b.now += m
-			b.provenElsewhere = limit + m
-		}, "ghost fell"},
-		{"another partition has heard it, before it was expected", func(b *bench) {
-			b.moved["ghost"] = -m
-			b.now = limit + 10*s
-		}, ""},
-		{"this one has heard it", func(b *bench) {
-			b.now = limit - m
-			b.sends("ghost")
-			b.now += 2 * m
-		}, ""},
-		{"this one hears it later", func(b *bench) {
-			b.now = limit + 10*s
-			b.prove()
-			b.look()
-			b.sends("ghost")
-		}, "ghost fell, ghost heard by 1"},
-		{"another one hears it later", func(b *bench) {
-			b.now = limit + 10*s
-			b.prove()
-			b.look()
-			b.moved["ghost"] = b.now
-			b.now += 6 * m
-		}, "ghost fell, ghost over"},
-		{"it is not forgotten", func(b *bench) {
-			b.now = limit + 10*s
-			b.prove()
-			b.look()
-			b.now += 2 * forget
-		}, "ghost fell"},
-		{"the next owner awaits it since then", func(b *bench) {
-			b.now = limit - m
-			b.Save(b.t.Context(), true)
-			b.begin(telemetry.Position{}, nil)
-			b.now = limit + 10*s
-		}, "ghost fell"},
-		{"the next owner knows who was heard after a roster without events was written", func(b *bench) {
-			b.Save(b.t.Context(), false)
-			b.now = m
-			b.sends("ghost", "kiln")
-			b.Save(b.t.Context(), false)
-			b.begin(b.log[1].Position, nil)
-			b.now = limit + 10*s
-		}, ""},
-		{"the next owner expects nothing of it", func(b *bench) {
-			b.now = limit + 10*s
-			b.prove()
-			b.look()
-			b.Save(b.t.Context(), true)
-			b.awaits = nil
-			b.begin(telemetry.Position{}, nil)
-		}, "ghost fell, ghost forgotten"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			b := newBenchAwaiting(t, "ghost")
-			b.provenElsewhere = 100 * forget
-			tt.do(b)
-			b.prove()
-			b.look()
-			if got := strings.Join(b.said, ", "); got != tt.want {
-				t.Errorf("said %q, want %q", got, tt.want)
-			}
-		})
+	q := b.Look(b.start.Add(b.now), false)
+	b.askedHub = q.Hub
+	if q.Dark {
+		b.askDark()
 	}
 }
 
@@ -485,32 +362,6 @@ func TestWatch(t *testing.T) {
 			pass(b, limit-m)
 			b.sends("kiln")
 		}, ""},
-		{"another partition hears it", func(b *bench) {
-			b.moved["oven"] = 5 * m
-			pass(b, limit+2*s)
-			b.sends("kiln")
-			b.look()
-			pass(b, forget)
-			b.sends("kiln")
-		}, ""},
-		{"another partition hears it before a deadline that was put off once others had been asked", func(b *bench) {
-			b.moved["oven"] = -m
-			pass(b, 4*m)
-			b.loses("oven")
-			late := *b.publish("kiln")
-			pass(b, 6*m+s)
-			b.look()
-			b.moved["oven"] = limit + m
-			b.hear(late, true, 0)
-			pass(b, 4*m+2*s)
-			b.sends("kiln")
-			b.look()
-		}, ""},
-		{"another partition has heard it before", func(b *bench) {
-			b.moved["oven"] = -m
-			pass(b, limit+2*s)
-			b.sends("kiln")
-		}, "oven fell"},
 		{"it is silent for so long that it is forgotten", func(b *bench) {
 			pass(b, limit+2*s)
 			b.sends("kiln")
@@ -544,22 +395,6 @@ func TestWatch(t *testing.T) {
 				t.Errorf("it says %q, want %q", got, tt.want)
 			}
 		})
-	}
-}
-
-// Other partitions are asked about a device once its silence is proven here: what they said before is too old.
-func TestOthersAreAskedOnceProven(t *testing.T) {
-	b := newBench(t)
-	b.moved["another"] = 0 // there is another partition
-	b.sends("oven")
-	b.now = limit + 2*time.Second
-	b.look() // is over, and not proven
-	b.moved["oven"] = b.now
-	b.now += 10 * time.Second
-	b.prove()
-	b.look()
-	if len(b.said) > 0 {
-		t.Errorf("it says %q of a device that another partition has heard", b.said)
 	}
 }
 

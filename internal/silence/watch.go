@@ -33,9 +33,6 @@ type Rule struct {
 	// It is fast and allocates nothing.
 	Says   func(e *telemetry.Event, found []telemetry.Found) Says
 	Forget time.Duration // after how much silence nothing is expected of a device any more
-	// Awaits are devices that are expected although nobody has heard them. Only one partition of a hub has them.
-	Awaits []string
-	Shares bool // another partition has them, or this one
 }
 
 // Says is what an event says of whether a rule expects to hear from its device.
@@ -75,8 +72,6 @@ type Alarms interface {
 	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
 	// before, because that says that the rule expects nothing more of the device.
 	Excluded(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position)
-	// Over says that a silence has ended, as of a position: another partition has heard the device.
-	Over(rule int, device string, at telemetry.Position)
 	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
 	// the device, or no partition of the hub is dark any more. Then forgotten says that devices are told of one by one.
 	Ended(rule int, device string, at int64, forgotten bool)
@@ -93,23 +88,22 @@ type Watch struct {
 	log    *zap.Logger
 	file   *roster.File // used by one goroutine at a time
 
-	mu        sync.Mutex
-	roster    *roster.Roster
-	open      map[key]roster.Place // the silences that have alarms, and what they are about
-	found     bool                 // there is a roster in the store that has read something of this hub
-	taken     int64                // when it was read from there, by the later of two clocks, in Unix ms
-	written   time.Time            // when it was last written, or read
-	kept      telemetry.Position   // the last event that it held then
-	changed   bool                 // there is more in it than was read
-	read      telemetry.Position   // the last event that was read
-	expected  int64                // the number of the next one if none is missing; 0: not known
-	until     int64                // the latest time of an event that was read, in Unix ms
-	asked     Proof
-	asking    bool
-	next      time.Time // when the hub may be asked again
-	elsewhere elsewhere
-	asks      hubQuestion
-	begun     bool // Begin was called
+	mu       sync.Mutex
+	roster   *roster.Roster
+	open     map[key]roster.Place // the silences that have alarms, and what they are about
+	found    bool                 // there is a roster in the store that has read something of this hub
+	taken    int64                // when it was read from there, by the later of two clocks, in Unix ms
+	written  time.Time            // when it was last written, or read
+	kept     telemetry.Position   // the last event that it held then
+	changed  bool                 // there is more in it than was read
+	read     telemetry.Position   // the last event that was read
+	expected int64                // the number of the next one if none is missing; 0: not known
+	until    int64                // the latest time of an event that was read, in Unix ms
+	asked    Proof
+	asking   bool
+	next     time.Time // when the hub may be asked again
+	asks     hubQuestion
+	begun    bool // Begin was called
 
 	removed     map[string]int64 // devices that operators removed before Begin, and the last event that was read then
 	removedUpTo int64            // the latest of these
@@ -138,15 +132,14 @@ func New(
 	log *zap.Logger,
 ) *Watch {
 	return &Watch{
-		rules:     rules,
-		alarms:    alarms,
-		hub:       hub,
-		file:      file,
-		log:       log,
-		roster:    roster.New(columns(rules)),
-		open:      map[key]roster.Place{},
-		elsewhere: elsewhere{suspects: map[key]suspect{}},
-		asks:      hubQuestion{untold: map[int]int{}},
+		rules:  rules,
+		alarms: alarms,
+		hub:    hub,
+		file:   file,
+		log:    log,
+		roster: roster.New(columns(rules)),
+		open:   map[key]roster.Place{},
+		asks:   hubQuestion{untold: map[int]int{}},
 	}
 }
 
@@ -235,7 +228,6 @@ func (w *Watch) Begin(
 	w.readAfter(start)
 	w.begun = true
 	w.forgetAgain(removed)
-	w.await(w.taken)
 	w.learnAll(open)
 
 	for _, o := range open {
@@ -244,8 +236,6 @@ func (w *Watch) Begin(
 			ended = append(ended, Ended{o, at, h.Quiet == roster.Excluded})
 		}
 	}
-
-	w.awaitNoMore()
 
 	return w.read, ended
 }
@@ -470,12 +460,8 @@ func (w *Watch) followNumbered(at roster.Place) {
 		w.dawn(from, at)
 	}
 
-	switch {
-	case w.expected > 0 && at.Sequence > w.expected:
+	if w.expected > 0 && at.Sequence > w.expected {
 		w.roster.Miss(from, at)
-
-	case w.expected == 0 && at.Sequence > 1: // what a device sent that is awaited may have expired before anybody read it
-		w.roster.Miss(w.taken, at)
 	}
 }
 

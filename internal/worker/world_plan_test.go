@@ -297,31 +297,6 @@ func (p *plan) settle() {
 	if d.chance(0.15) {
 		p.choose()
 	}
-	if d.chance(0.15) {
-		p.await(d)
-	}
-}
-
-// Devices that rules about silence may expect besides those that send something all the time.
-const (
-	ghost = "ghost" // it never does
-	guest = "guest" // it does once, perhaps
-)
-
-// await has rules about silence expect devices that may never be heard.
-func (p *plan) await(d draw) {
-	for _, set := range p.versions {
-		for i := range set {
-			if set[i].Silence() {
-				set[i].Expect = []string{ghost, guest, p.devices[0]}
-			}
-		}
-	}
-	if d.chance(0.5) {
-		r := reading{device: guest, partition: d.IntN(len(p.partitions)), value: 20, gap: pick(d, 7*second, 40*second, 90*second),
-			lag: pick(d, 0, 0, 30*second, 100*second), late: -1, mode: "run", fate: readable}
-		p.readings = slices.Insert(p.readings, d.IntN(len(p.readings)+1), r)
-	}
 }
 
 // choose has rules about silence expect to hear only from devices that run.

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 )
@@ -23,9 +22,6 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 			if !a.Resolved && a.Device != notify.Hub {
 				w.silenceIsTrue(in, s, a)
 			}
-			if !a.Resolved && a.LastHeard.IsZero() {
-				w.neverHeardIsTrue(in, s, a)
-			}
 			if !a.Resolved && a.Device == notify.Hub {
 				w.outageIsTrue(in, s, a)
 			}
@@ -40,7 +36,6 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 		})
 		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
 	}
-	w.ghostIsNotLost(in, s, heard[matter{ghost, false}])
 }
 
 // outageIsTrue: the partitions that an alert names have had more than 20 devices, and they had not all been heard lately.
@@ -71,60 +66,6 @@ func (w *world) outageIsTrue(in *inbox, s subject, a arrival) {
 	}
 }
 
-// ghostIsNotLost: of a device that is expected and never heard there is one alert.
-func (w *world) ghostIsNotLost(in *inbox, s subject, heard []arrival) {
-	rule, _ := w.ever(s)
-	if len(rule.Expect) == 0 || len(w.versions) > 1 || len(w.devices) > 20 {
-		return
-	}
-	ids := map[string]bool{}
-	for _, a := range heard {
-		ids[a.ID] = true
-		if a.Resolved {
-			w.violated("S3: %s hears of the %s (%s) that it is heard", in.name, ghost, s)
-		}
-	}
-	if len(ids) > 1 {
-		w.violated("S3: %s hears %d times of the %s (%s)", in.name, len(ids), ghost, s)
-	}
-	since := w.start
-	for _, log := range w.logs {
-		if last := log.reigns[len(log.reigns)-1].at; last.After(since) {
-			since = last
-		}
-	}
-	for _, m := range w.muteTimes {
-		if end := w.start.Add(m.at + m.for_); m.isAbout(s.rule, ghost) && end.After(since) {
-			since = end
-		}
-	}
-	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{ghost, false}) })
-	late := time.Since(since) > 3*rule.Silent+rule.Window+5*time.Minute
-	if late && len(ids) == 0 && !dead && in.filters.Cover(s.rule, s.level) {
-		w.violated("S2: the %s was never heard (%s), and %s did not hear that", ghost, s, in.name)
-	}
-}
-
-// neverHeardIsTrue: whatever partition a message came to, and however late it is read.
-func (w *world) neverHeardIsTrue(in *inbox, s subject, a arrival) {
-	rule, _ := w.ever(s)
-	for _, log := range w.logs {
-		for i, m := range log.readings {
-			at := log.events[i].Enqueued
-			known := m.fate == readable || m.fate == undecodable
-			forgotten := a.Enqueued.Sub(at) > min(rule.Forget, roster.KeepIdle)-time.Minute
-			removed := slices.ContainsFunc(w.operations, func(o operation) bool {
-				return o.what == forget && o.device == a.Device && o.at.Before(a.at)
-			})
-			if m.device == a.Device && counts(rule, m) && known && !forgotten && !removed && w.isHeard(log, i, rule) &&
-				!at.After(a.Enqueued) {
-				w.violated("S1: %s hears until %v that %s was never heard (%s), and it sent %s/%d at %v", in.name,
-					a.Enqueued.Sub(w.start), a.Device, s, log.id, i+1, at.Sub(w.start))
-			}
-		}
-	}
-}
-
 // counts reports whether a message is a sign of life for a rule.
 func counts(r *rules.Rule, m reading) bool {
 	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable && valid(r, m.value))
@@ -142,7 +83,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
-			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition && !w.knownElsewhere(log, i, rule, a) {
+			if m.device != a.Device || !counts(rule, m) || log.id != a.Partition {
 				continue
 			}
 			if m.fate == superseded && log.replaced(i, a.at) {
@@ -167,7 +108,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 		}
 	}
 	home := slices.IndexFunc(w.logs, func(log *hubLog) bool { return log.id == a.Partition })
-	if !a.LastHeard.IsZero() && w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
+	if w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
 		w.violated("S1: %s hears that %s is silent (%s), and nothing is expected of it", in.name, a.Device, s)
 	}
 	if !slices.ContainsFunc(w.versions, func(set []rules.Rule) bool { return w.lasts(set, s) == a.Silent }) {
@@ -214,9 +155,6 @@ func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Ti
 			return no
 		}
 	}
-	if slices.Contains(r.Expect, device) {
-		return maybe // it was never heard
-	}
 	return no
 }
 
@@ -228,23 +166,6 @@ func (log *hubLog) replaced(i int, at time.Time) bool {
 		}
 	}
 	return false
-}
-
-// rosterAge is how old what the roster of another partition says may be: it is written every minute.
-const rosterAge = 75 * second
-
-// knownElsewhere reports whether the owner of another partition has heard a message for a rule that hears the same as
-// r, and has written that down before the deadline of a silence: from then on others are asked.
-func (w *world) knownElsewhere(log *hubLog, i int, r *rules.Rule, a arrival) bool {
-	moved := slices.ContainsFunc(w.moves, func(m move) bool { return m.what != mute && m.what != handOver })
-	if len(w.faults) > 0 || moved || log.readings[i].lag > 0 || log.readings[i].fate == expired {
-		return false
-	}
-	heard := log.events[i].Enqueued
-	if by := log.reigns[log.reignAt(int64(i+1))]; by.at.After(heard) {
-		heard = by.at
-	}
-	return w.isHeard(log, i, r) && heard.Add(rosterAge).Before(a.Enqueued)
 }
 
 // isHeard reports whether whoever decided about a message had a rule that hears the same as r.
@@ -268,9 +189,6 @@ func (w *world) lasts(set []rules.Rule, s subject) time.Duration {
 // stays reports whether a device that people have removed stays so: nothing of it is read since, again or for the
 // first time.
 func (w *world) stays(o operation, r *rules.Rule, device string) bool {
-	if slices.Contains(r.Expect, device) { // the next owner awaits it again
-		return false
-	}
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			if m.device == device && counts(r, m) && (log.events[i].Enqueued.Add(m.lag).After(o.at.Add(-second)) ||

@@ -56,7 +56,7 @@ func newSource(number int, d Device, began time.Time) *source {
 	}
 
 	s.at = limit - 6 + 10*s.rng.Float64()
-	s.next = began.Add(d.Begins + time.Duration(s.rng.Int64N(int64(d.Period))))
+	s.next = began.Add(time.Duration(s.rng.Int64N(int64(d.Period))))
 	return s
 }
 

@@ -3,7 +3,6 @@ package simulation
 import (
 	"fmt"
 	"math/rand/v2"
-	"slices"
 	"time"
 
 	"alertworker/internal/rules"
@@ -37,7 +36,6 @@ func (p *Plan) extend(rng *rand.Rand) {
 		p.mute(rng)
 	}
 
-	p.Awaits = oneIn(2) && p.Ahead.Abs() < time.Minute // time begins by the later of two clocks: a silence is as late
 	if oneIn(3) && p.keepsState() {
 		p.Repeat = one(rng, 2*p.Window, 5*time.Minute, rules.Never)
 	}
@@ -142,52 +140,6 @@ func partings(rng *rand.Rand, p Plan) (all []Fault) {
 		})
 	}
 	return all
-}
-
-// delay has some of the devices that a rule awaits be heard first when it has nearly given them up.
-func (p *Plan) delay(rng *rand.Rand) {
-	if !p.Awaits || p.Silent == 0 || len(p.Outages) > 0 { // after an outage they would be late
-		return
-	}
-
-	for i := range p.Devices {
-		d := &p.Devices[i]
-		if d.soonReports() && rng.IntN(3) == 0 {
-			d.Begins = p.Silent - time.Duration(8+rng.IntN(6))*time.Second
-		}
-	}
-}
-
-// ghosts are devices of which nobody ever hears.
-var ghosts = []string{"device-ghost", "device-phantom"}
-
-// awaited returns the devices that the rule about silence names: ghosts, and those that soon report.
-func (p Plan) awaited() []string {
-	if !p.Awaits {
-		return nil
-	}
-
-	all := slices.Clone(ghosts)
-	for _, d := range p.Devices {
-		if d.soonReports() {
-			all = append(all, d.Name)
-		}
-	}
-
-	return all
-}
-
-// soonReports reports whether the hub hears of the device soon, and again and again.
-func (d Device) soonReports() bool {
-	if d.Mute || d.Stores {
-		return false
-	}
-
-	if d.returns() || d.Kind == Tells {
-		return false
-	}
-
-	return d.Period <= 4*time.Second
 }
 
 // away returns until when the way to the hub is away for a device, zero if it is there.

@@ -41,7 +41,6 @@ type Plan struct {
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
 	People     bool          // a receiver's messages are read by people
-	Awaits     bool          // the rule about silence names devices, and one that nobody ever hears
 	Outages    []Outage
 	Mutes      []MuteTime
 	Parts      bool // owners of partitions cannot be told that they are replaced, and go on delivering
@@ -82,7 +81,6 @@ type Device struct {
 	Mute   bool          // it says nothing at times, for minutes
 	Stores bool          // it is offline at times, and sends what it has stored then beside what it measures
 	Drifts time.Duration // its clock is ahead of the hub's
-	Begins time.Duration // from then on it reports
 	Seed   uint64        // of its readings
 }
 
@@ -245,8 +243,7 @@ func NewPlan(seed uint64) Plan {
 
 	p.try(rand.New(rand.NewPCG(seed, 6)))
 
-	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which awaits devices anew, and knows of no alert and no gap
-		p.Awaits = false
+	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which knows of no alert and no gap
 		p.Repeat = 0
 		p.Outages = nil
 	}

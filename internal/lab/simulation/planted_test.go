@@ -426,18 +426,6 @@ var bugs = []bug{
 		"	was := k\n", "	if k.Cleared != (rules.Moment{}) && PLANTED {\n		k.Cleared = rules.Moment{}\n	}\n	was := k\n",
 	},
 	{
-		"an expected device that nobody has heard is forgotten at a take-over", "internal/silence/awaited.go",
-		"roster.Awaited || awaits[name] {", "roster.Awaited || awaits[name] && !(w.found && PLANTED) {",
-	},
-	{
-		"who was heard in another partition was never heard", "internal/silence/awaited.go",
-		"	if w.elsewhere.moved(k, s, now) {", "	if w.elsewhere.moved(k, s, now) && !PLANTED {",
-	},
-	{
-		"other partitions need not have read what may be of a device", "internal/silence/awaited.go",
-		"	if min(until, told.Proven) < deadline {", "	if until < deadline || told.Proven < deadline && !PLANTED {",
-	},
-	{
 		"the checkpoint passes the first event before it is settled", "internal/partition/history.go",
 		"	if w.Offset == \"\" || len(h.segments) == 0 || w.NotAfter(h.segments[0].before) {",
 		"	if len(h.segments) == 0 || w.NotAfter(h.segments[0].before) || w.Offset == \"\" && !PLANTED {",

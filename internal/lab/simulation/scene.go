@@ -33,7 +33,6 @@ func (p *Plan) try(rng *rand.Rand) {
 	}
 
 	scenes[rng.IntN(len(scenes))](rng)
-	p.delay(rng)
 }
 
 // startBadly has nothing wrong but a bad start, after which some devices are never hot again.

@@ -596,7 +596,6 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			Recovery:  a.Resolved,
 			Repeated:  a.Ambiguous,
 			Excluded:  a.Excluded != "",
-			Unheard:   a.Silent > 0 && a.LastHeard.IsZero(),
 			Refused:   d.Refused,
 			Partition: claim.partition(a),
 			Sequence:  w.number(a),

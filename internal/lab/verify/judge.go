@@ -25,8 +25,6 @@ type judge struct {
 	settledAt func(partition string, sequence int64) time.Time
 	// muted reports whether people have muted a silence, at all times at which it can have been found.
 	muted func(rule string, d Delivery) bool
-	// heardFirst is when something was first heard of the device, by a rule about silence; zero: never.
-	heardFirst time.Time
 
 	kept     []Delivery // what the receiver keeps
 	counting []Delivery // alerts that start a window: those kept, and repetitions

@@ -25,7 +25,6 @@ type Rule struct {
 	Quiet    string        // the property that suppresses a device's alerts; empty: none
 	// after how long a device is silent: the rule is about that, and has one level; 0: it is about limits
 	Silent time.Duration
-	Expect []string // devices that are silent, too, if nobody ever hears of them
 }
 
 // Never is the Repeat of a rule whose alarms are sent once.

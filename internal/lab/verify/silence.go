@@ -16,7 +16,6 @@ const (
 // A silenceTrack is what is known of one device by a rule about silence.
 type silenceTrack struct {
 	heard    Reading     // the last that counts
-	first    time.Time   // when something was heard first
 	expected bool        // to be heard after that
 	times    []time.Time // of those that count, but for those between two that are close
 	allowed  bool        // the device was allowed to be silent at times
@@ -44,10 +43,6 @@ func (l *Log) hear(rule *Rule, r Reading) {
 
 		over := event{Reading: again, clears: true, excluded: says == excluded}
 		t.events = append(t.events, begun, over)
-	}
-
-	if t.first.IsZero() {
-		t.first = r.At
 	}
 
 	t.heard = r
@@ -214,8 +209,6 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		switch {
 		case d.Recovery:
 			j.aboutHeard(d)
-		case d.Unheard:
-			j.aboutUnheard(d)
 		default:
 			j.aboutFallen(d, f)
 		}

@@ -376,39 +376,3 @@ func TestGap(t *testing.T) {
 		})
 	}
 }
-
-// A device that is expected and of which nobody ever hears is silent, too.
-func TestUnheard(t *testing.T) {
-	rule := offline
-	rule.Expect = []string{"a"}
-	never := func(deadline float64, seconds float64) verify.Delivery {
-		d := silent(0, deadline, 1, seconds)
-		d.Unheard = true
-		d.Sequence = -1
-		return d
-	}
-	other := never(30, 40)
-	other.Device = "b"
-	for name, test := range map[string]struct {
-		log  []any
-		want findings
-	}{
-		"told":               {[]any{never(30, 40)}, findings{opened: 1, alerts: 1}},
-		"not told":           {nil, findings{opened: 1, lost: 1, stale: 1}},
-		"told too late":      {[]any{never(30, 90)}, findings{opened: 1, alerts: 1, lost: 1}},
-		"told too early":     {[]any{never(25, 40)}, findings{opened: 1, alerts: 1, wrong: 1}},
-		"it was heard":       {[]any{heard(5), never(30, 40)}, findings{opened: 1, alerts: 1, wrong: 1}},
-		"nobody expects it":  {[]any{never(30, 40), other}, findings{opened: 1, alerts: 2, wrong: 1}},
-		"heard, and silent":  {[]any{heard(5), silent(5, 25, 1, 40)}, findings{opened: 1, alerts: 1}},
-		"heard after it all": {[]any{never(30, 40), heard(50), silent(50, 70, 2, 75)}, findings{opened: 1, alerts: 2}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			r := rules
-			r.Proof, r.Expect = 30*time.Second, at(10)
-			report := recordTo(verify.NewLog(rule), test.log).Check(r)
-			if got := findingsOf(report); got != test.want {
-				t.Errorf("\n got %+v\nwant %+v\n%v %v %v %v", got, test.want, report.Lost, report.TooClose, report.Stale, report.Wrong)
-			}
-		})
-	}
-}

@@ -33,7 +33,6 @@ type Delivery struct {
 	Repeated bool      // of an alert: it says that the receiver may have got one that this one does not know of
 	Excluded bool      // of a recovery: it says that a condition of the rule excludes the device
 	Deadline time.Time // of an alert about silence: nothing came until then
-	Unheard  bool      // of an alert about silence: it says that nobody has ever heard of the device
 	Dark     []string  // of an alert about silence: the partitions that it is about, if it is about whole ones
 	Refused  bool      // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
@@ -57,7 +56,6 @@ type Rules struct {
 	Window  time.Duration // successive alerts of a device are at least so far apart, unless a Rule says otherwise
 	Bound   time.Duration // an alert comes at most this long after its reading
 	Proof   time.Duration // ... one about silence this much later: it has to be proven
-	Expect  time.Time     // when workers began to expect the devices of Rule.Expect
 	Slack   time.Duration // a window may last this much longer than Window: a store that counts in seconds, a claim
 	Keeping time.Duration // a dead letter is kept at most this long after its message was refused; the window begins then
 	// when the records end: readings less than Bound before it may still get an alert. Zero: none may

@@ -136,8 +136,6 @@ func (s Style) silence(a notify.Alert) string {
 		return s.outage(a)
 	case a.Resolved:
 		return "is heard again"
-	case a.LastHeard.IsZero():
-		return "has never been heard, and is expected since " + s.minute(a.Since)
 	}
 
 	text := "has not been heard for " + notify.Duration(a.Silent)

@@ -91,11 +91,7 @@ func (f findings) heardText(r *rules.Rule) string {
 		}
 
 		heard = true
-		if h.Awaited {
-			text += fmt.Sprintf("never heard; partition %s expects it since %s", h.Partition, f.clock(h.At))
-		} else {
-			text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
-		}
+		text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
 		if !h.AsOf.IsZero() {
 			text += ", as of " + f.clock(h.AsOf)
 		}

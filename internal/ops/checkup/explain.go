@@ -51,10 +51,6 @@ func explainSilence(r *rules.Rule) string {
 		text += ", with a recovery when it does"
 	}
 
-	if n := len(r.Expect); n > 0 {
-		text += fmt.Sprintf("; expects %s, also if they never have", humanize.Count(n, "device"))
-	}
-
 	return text + fmt.Sprintf("; forgets it after %s; %s", config.Plain(r.Forget), atMost(r))
 }
 

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
-	"slices"
 	"strings"
 
 	"alertworker/internal/humanize"
@@ -22,11 +20,6 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 	all, err := records.All(ctx, store, rosters)
 	if err != nil {
 		return "", fmt.Errorf("list rosters: %w", err)
-	}
-
-	unheard := map[string]bool{} // devices that are expected
-	for _, device := range r.Expect {
-		unheard[device] = true
 	}
 
 	known := 0
@@ -46,15 +39,13 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 			return "", err
 		}
 
-		maps.DeleteFunc(unheard, func(device string, _ bool) bool { return of.LastOf(device, r.HeardBy()) > 0 })
 		silent += n
 		known += of.Known(r.Name)
 		partitions += min(of.Known(r.Name), 1)
 	}
 
 	if known == 0 {
-		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message" +
-			heardOf(r, unheard))
+		return "", undecided("no device is known yet: a worker with this rule learns each one from its first message")
 	}
 
 	return fmt.Sprintf(
@@ -62,29 +53,7 @@ func silence(ctx context.Context, store records.Store, group string, r *rules.Ru
 		humanize.Count(known, "device"),
 		humanize.Count(partitions, "partition"),
 		silent,
-	) + heardOf(r, unheard), nil
-}
-
-// heardOf says how many of the devices that r expects were heard, and names some of the others.
-func heardOf(r *rules.Rule, unheard map[string]bool) string {
-	if len(r.Expect) == 0 {
-		return ""
-	}
-
-	expected := humanize.Count(len(r.Expect), "device")
-	text := fmt.Sprintf("; %d of %s expected were heard", len(r.Expect)-len(unheard), expected)
-	if len(unheard) == 0 {
-		return text
-	}
-
-	never := slices.Sorted(maps.Keys(unheard))
-	shown := never[:min(len(never), maxHints)]
-	text += ", never " + strings.Join(shown, ", ")
-	if more := len(never) - len(shown); more > 0 {
-		text += fmt.Sprintf(" and %d more", more)
-	}
-
-	return text
+	), nil
 }
 
 // silentNow returns how many open alarms of r, which is about silence, are in a ledger.
