@@ -28,7 +28,7 @@ func RefusesMessage(code int, _ string) bool {
 	return false
 }
 
-// explain returns what an answer other than 2xx means. body is the beginning of its body,
+// explain returns what an answer means that does not accept the message. body is the beginning of its body,
 // and shown the same without secrets.
 func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error {
 	code := resp.StatusCode
@@ -49,6 +49,9 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
 
 	switch {
+	case code >= 200 && code < 300:
+		hint = fmt.Sprintf("this is not the receiver's own answer, which is %q: check the URL in NOTIFY_URLS, and whether a "+
+			"proxy answers in its place", c.says)
 	case c.refuses(code, body):
 		e.Refused = true
 		e.Limited = false

@@ -47,6 +47,9 @@ type Options struct {
 	// Refuses reports whether an answer says that the receiver will never take this
 	// message. Nil is RefusesMessage.
 	Refuses func(code int, body string) bool
+	// Says is the body with which the service accepts a message, apart from space around it: a 2xx with another one is
+	// not its answer, but that of a proxy or a login page. Empty: any body is.
+	Says string
 }
 
 // A Client posts to one URL. It keeps connections open until Close. It is safe for
@@ -64,6 +67,7 @@ type Client struct {
 	redact      *strings.Replacer
 	credentials string
 	refuses     func(code int, body string) bool
+	says        string
 	client      *http.Client
 	ahead       atomic.Pointer[time.Duration] // the receiver's clock, as its last answer showed it; nil: not known
 }
@@ -97,6 +101,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		credentials: cmp.Or(opts.Credentials, "NOTIFY_URLS"),
 		redact:      redact.New(u, opts.Secrets),
 		refuses:     opts.Refuses,
+		says:        opts.Says,
 		client: &http.Client{
 			Transport:     transport,
 			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
@@ -155,8 +160,8 @@ func (c *Client) Format(f fmt.State, _ rune) { io.WriteString(f, "receiver at "+
 // Close closes the connections that are not in use.
 func (c *Client) Close() { c.client.CloseIdleConnections() }
 
-// Post makes one attempt to deliver m, under a notifier's contract. Any 2xx means that m is taken, what
-// Options.Refuses says that it is refused for good, and any other answer, or none, that
+// Post makes one attempt to deliver m, under a notifier's contract. A 2xx, with the body that Options.Says, means that m
+// is taken, what Options.Refuses says that it is refused for good, and any other answer, or none, that
 // the receiver is down or busy.
 func (c *Client) Post(ctx context.Context, m Message) error {
 	// connected says whether the last attempt of the transport got as far as
@@ -204,7 +209,7 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	timer := time.AfterFunc(answerTimeout, cancel)
 	defer timer.Stop()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if resp.StatusCode >= 200 && resp.StatusCode < 300 {
+	if c.accepts(resp.StatusCode, string(answer)) {
 		return nil
 	}
 
@@ -214,6 +219,11 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	}
 
 	return c.wrap(m.What, c.explain(resp, string(answer), text))
+}
+
+// accepts reports whether an answer says that the message was taken.
+func (c *Client) accepts(code int, body string) bool {
+	return code >= 200 && code < 300 && (c.says == "" || strings.TrimSpace(body) == c.says)
 }
 
 // PostJSON posts v as JSON.

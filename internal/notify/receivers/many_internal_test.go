@@ -133,7 +133,10 @@ func bodyOf(t *testing.T, scheme string, alerts []notify.Alert) string {
 	t.Helper()
 	var body []byte
 	s := &notifytest.Server{}
-	s.Start(t, http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) { body, _ = io.ReadAll(r.Body) }))
+	s.Start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		body, _ = io.ReadAll(r.Body)
+		io.WriteString(w, "ok")
+	}))
 	if err := start(t, scheme+"+"+s.URL+"/a", Options{}).Notify(t.Context(), alerts...); err != nil {
 		t.Fatal(err)
 	}
@@ -151,6 +154,7 @@ func testMany(t *testing.T, most int, machine bool, open func(t *testing.T, url 
 		s.Start(t, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			body, _ := io.ReadAll(r.Body)
 			bodies.Store(append(bodies.Load().([]string), string(body)))
+			io.WriteString(w, "ok")
 		}))
 		return s, open(t, s.URL), func() []string { return bodies.Load().([]string) }
 	}

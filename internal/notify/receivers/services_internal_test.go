@@ -40,6 +40,9 @@ type answer struct {
 	wait           time.Duration // RetryAfter of the error
 }
 
+// untaken reports whether a says for certain that the alert was not taken.
+func (a answer) untaken() bool { return a.code >= 300 && a.code < 500 }
+
 // behind returns an entry: a channel, and what stands behind the server's address in its URL.
 func behind(channel, path string) func(url string) string {
 	return func(url string) string { return channel + "+" + url + path }
@@ -51,6 +54,8 @@ var services = map[string]service{
 		// https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks
 		answers: []answer{
 			{code: 200, body: "ok", taken: true},
+			{code: 200, body: "<!DOCTYPE html><title>Sign in</title>"}, // of a proxy, or a portal
+			{code: 200, body: `{"ok":false}`}, {code: 204},
 			{code: 400, body: "invalid_payload", refused: true},
 			{code: 400, body: "invalid_blocks", refused: true},
 			{code: 400, body: "no_text", refused: true},
@@ -165,7 +170,8 @@ func (s service) open(t *testing.T, url string) notify.Notifier {
 // posted returns what send posts to a server that takes it.
 func (s service) posted(t *testing.T, send func(notify.Notifier) error) (body []byte) {
 	t.Helper()
-	srv := httptest.NewServer(http.HandlerFunc(func(_ http.ResponseWriter, r *http.Request) {
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		defer io.WriteString(w, "ok")
 		body, _ = io.ReadAll(r.Body)
 		if r.URL.RequestURI() != s.path {
 			t.Errorf("posted to %s, want %s", r.URL.RequestURI(), s.path)
@@ -234,9 +240,9 @@ func TestAnswers(t *testing.T) {
 				if err == nil {
 					continue
 				}
-				if e := asError(t, err); e.Refused != a.refused || e.RetryAfter != a.wait || e.Untaken != (a.code < 500) {
+				if e := asError(t, err); e.Refused != a.refused || e.RetryAfter != a.wait || e.Untaken != a.untaken() {
 					t.Errorf("%d %s: got Refused %v, RetryAfter %v, Untaken %v; want %v, %v, %v: %v",
-						a.code, a.body, e.Refused, e.RetryAfter, e.Untaken, a.refused, a.wait, a.code < 500, err)
+						a.code, a.body, e.Refused, e.RetryAfter, e.Untaken, a.refused, a.wait, a.untaken(), err)
 				}
 			}
 		})

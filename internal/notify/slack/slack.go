@@ -22,6 +22,7 @@ const (
 // hold no part of u. Slack knows no ids and drops nothing: an alert that may have arrived before says so.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
+	opts.Says = "ok" // https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
 	return httppost.NewChannel(u, opts, style, func(t wording.Text) any { return encode(t) })
 }
 
