@@ -55,6 +55,7 @@ type alarm struct {
 	due   *dueNotice
 
 	exposed bool // a higher level has ended without a reading: the next one alerts, if this one is still open
+	told    bool // it is open, and receivers were to be told of one of its readings: the next alert is a reminder
 
 	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string

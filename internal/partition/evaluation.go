@@ -194,6 +194,7 @@ func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
 		next.log = was.log
 		next.sequence = was.sequence
 		next.sending = was.sending
+		next.told = was.told
 	default:
 		next.value = rd.Value
 		next.limit = rd.Limit
@@ -264,9 +265,25 @@ func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision
 		Alarm:     v.alarms.byKey[alarmKey{v.event.Device, l}].sending,
 		Opened:    opened,
 		Since:     v.since,
-		Reminder:  l.rule.stateful && !opened,
+		Reminder:  v.reminds(l),
 	}
 	v.told = append(v.told, order{alert: Alert{alert, v.examination}})
 
 	return Notified
+}
+
+// reminds notes that receivers are told of the device's alarm of l, and reports whether they were before. Of an alarm
+// for which there is no room nobody knows.
+func (v *evaluation) reminds(l *level) bool {
+	key := alarmKey{v.event.Device, l}
+	a, tracked := v.alarms.byKey[key]
+	if !l.rule.stateful || !tracked || a.told {
+		return l.rule.stateful
+	}
+
+	a.told = true
+	v.alarms.set(key, a)
+	v.alarms.history.change(key, a, v.before, v.event.Position)
+
+	return false
 }

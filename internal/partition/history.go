@@ -202,6 +202,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 
 		if k.Phase != rules.Normal {
 			a.Open = k.Phase == rules.Open
+			a.Untold = a.Open && !k.told && !key.level.rule.Silence()
 			a.Since = fromMicros(k.Since.Hub)
 			a.DeviceSince = fromMicros0(k.Since.Device)
 			a.DeviceNewest = fromMicros0(k.Newest)

@@ -112,6 +112,7 @@ func remembered(from ledger.Alarm) alarm {
 		value:    float64(from.Value),
 		limit:    float64(from.Limit),
 		exposed:  from.Exposed,
+		told:     from.Open && !from.Untold && !from.Silence,
 		log:      from.Log,
 		sequence: from.Sequence,
 	}
