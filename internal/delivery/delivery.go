@@ -42,14 +42,15 @@ type delivery struct {
 	joined       uint32 // how many
 	suppressed   uint32 // readings before the head that no alert has counted
 
-	another bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
+	another  bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
+	reminder bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
 
 	// What it waits for, guarded by receiver.mu.
 	state state
 	wait  Wait
 	from  time.Duration // since when it waits for that, by the dispatcher's clock
 	index int32         // its slot in the heap of the state
-	key   int64         // in that heap: the time of the next attempt by the dispatcher's clock, or what order returns
+	key   int64         // in that heap: the time of the next attempt by the dispatcher's clock, or its turn
 
 	tries
 
@@ -62,15 +63,15 @@ type tries struct {
 	// from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited
 	// for
 	since       int64
-	answered    int64              // value of health.answered at the last failure; -1 if there was none
+	number      int64              // given once it waits for its turn: see receiver.next; 0: none
+	answered    uint32             // value of health.answered at the last failure, and 1; 0 if there was none
 	attempts    uint16             // that failed
 	odd         bool               // it failed again after the receiver has answered about others
 	ownFailures uint8              // failures like that which may be the message's own fault
 	unanswered  bool               // the store did not answer the last time
-	limited     uint8              // times that the receiver refused it for rate, up to patience and one
+	limited     uint8              // times that the receiver refused it for rate, up to patience
 	cause       cause              // why it was given up while it waited
 	alone       bool               // it goes in a message of its own: one about several was refused, or failed again
-	reminder    bool               // the device has been alerted before, in the same alarm
 	refused     bool               // the receiver refused the alert for what it says
 	written     bool               // the dead letter is
 	letter      *notify.DeadLetter // its dead letter, once that is composed
@@ -89,36 +90,33 @@ const (
 	states
 )
 
-// A class says what matters more, that with the lower number.
-type class uint8
+// A class says what matters more, that with the lower number: see receiver.next.
+type class int64
 
 const (
 	recoveries class = 8  // after the first alerts of all levels, of which a rule has at most eight
 	reminders  class = 16 // of the highest level; of others more
-	limited    class = 31 // refused for rate again and again: others go first, because the fault may be this one's own
-	classes    class = 32
+	patience         = 7  // how many refusals for rate count
+	worth            = 64 // turns, by which one class is ahead of the next
 )
 
-// patience is how often a delivery is refused for rate before it becomes limited.
-const patience = 3
-
-// class returns d's, unless it is limited: first alerts come before recoveries and these before reminders, and higher
-// levels before lower ones.
+// class returns that of d, by what it is about now: first alerts come before recoveries and these before reminders, and
+// higher levels before lower ones. Each time that it was refused for rate puts it one further back, because the fault
+// may be its own; a first alert stays before reminders.
 func (d *delivery) class() class {
-	switch rank := class(min(d.Rank, 7)); {
-	case d.limited > patience:
-		return limited
+	rank, refusals := class(min(d.Rank, 7)), class(d.limited)
+	switch {
 	case d.recovers():
-		return recoveries
+		return recoveries + refusals
 	case d.reminder:
-		return reminders + rank
+		return reminders + rank + refusals
 	default:
-		return rank
+		return rank + refusals
 	}
 }
 
-// order is the key of d while it is ready: within a class the oldest comes first.
-func (d *delivery) order() int64 { return int64(d.class())<<56 + max(d.since, 0) }
+// turn says when it is d's, which has a number.
+func (d *delivery) turn() int64 { return d.number + int64(d.class())*worth }
 
 // A cause is why a delivery is given up while it waits.
 type cause uint8
@@ -163,7 +161,7 @@ func (d *delivery) waits(s state, why Wait, now time.Duration) {
 // start makes r the head, of which nothing has been tried.
 func (d *delivery) start(r *Reading) {
 	d.head = *r
-	d.tries = tries{since: r.Enqueued, answered: -1}
+	d.tries = tries{since: r.Enqueued}
 }
 
 // join adds a reading with the same key, the next after the place before. The caller holds Outbox.mu.

@@ -13,15 +13,16 @@ import (
 )
 
 const (
-	maxWaiting = 65_536 // alerts of an owner that wait for one receiver; beyond it the oldest become dead letters
-	maxGivenUp = 4096   // alerts that wait to be kept as dead letters; beyond it an Outbox is full
+	maxWaiting = 65_536           // alerts of an owner that wait for one receiver; beyond it the oldest become dead letters
+	maxGivenUp = 4096             // dead letters of an owner for one receiver that are not written; with so many its Outbox is full
+	lookEvery  = 10 * time.Second // while something waits, whether it has waited for too long
 )
 
 // Config holds what a Dispatcher needs. All fields but Trace are required.
 type Config struct {
 	Receivers   []Receiver // at least one
 	Concurrency int        // attempts at a time, for each receiver, over all owners
-	// age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
+	// age at which an alert becomes a dead letter
 	GiveUp      time.Duration
 	DeadLetters DeadLetters
 	Trace       func(Start) Trace // called when a delivery starts; nil: deliveries are not traced

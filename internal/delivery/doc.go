@@ -10,27 +10,28 @@
 //
 // Each receiver has a schedule of its own, so that a slow one delays no other. It makes at most
 // [Config.Concurrency] attempts at a time, each from its claim until its notice is recorded or
-// the claim is given back, and writes as many dead letters. Owners take turns; of one owner
-// the oldest notice is first. A waiting delivery has no goroutine.
+// the claim is given back, and writes as many dead letters. Whose turn it is says receiver.next alone: owners take turns,
+// what matters more goes first, and nobody waits for ever. A waiting delivery has no goroutine.
 //
 // The lock of an [Outbox] is taken before that of a receiver. An owner is called without either, and calls without any
 // of its own.
 //
 // # Outages
 //
-// A receiver is shown as down after three failures in a row, or once it has refused four messages in
-// a row for rate, which is a matter of its pace. Only once two different alerts have failed do the
+// Whether a receiver is up says shortfall.fault alone: it is, if it accepted something since it last did not. It is shown
+// as down after three failures in a row, once it has refused everything for rate, which is a matter of its pace, or for
+// good, or once something was due for 30 s while it accepted nothing. Only once two different alerts have failed do the
 // others wait, while one alert at a time probes; an alert that failed before while others were taken does
 // not count as one of the two. Pauses between probes begin at a second and double up to a minute. Alerts
 // that have not failed probe first. The first notice that is taken, or refused for good, ends the outage.
 //
 // An alert becomes a dead letter if it is refused for good; when its reading is older than
-// [Config.GiveUp] and it fails, or waits for a receiver that is down; after 8 failures between
+// [Config.GiveUp], whatever it waits for and whether or not it was tried; after 8 failures between
 // which the receiver answered others; or as the oldest of more than 65,536 of an owner that wait
 // for a receiver: then the dead letter stands for all of its readings so far. An
 // alert given up while it waited asks the gate first, because it may have been delivered before
 // a restart. Dead letters are written before their events are settled; with 4,096 that
-// cannot be written, besides 65,536 that wait, the owner is to pause: see [Outbox.Full].
+// are not written the owner is to pause: see [Outbox.Full].
 //
 // When the throttle store has failed to answer about three alerts in a row, one alert at a time
 // asks, with pauses that double up to a minute.

@@ -1,6 +1,7 @@
 package delivery
 
 import (
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -27,9 +28,9 @@ const (
 // better probe; pauses between such probes grow with the number of alerts that have
 // failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered int64 // alerts taken or refused for good since the dispatcher was made
-	taken    int64 // of these, taken
-	failure  error // the last that counted
+	answered uint32 // alerts taken or refused for good since the dispatcher was made
+	taken    int64  // of these, taken
+	failure  error  // the last that counted
 
 	// Since an alert was last taken or refused for good:
 	failures   int
@@ -72,27 +73,69 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	}
 }
 
-const rejectionsOfOne = 8 // of one device or two, after which the receiver is said to reject everything
+const (
+	rejectionsOfOne = 8                // of one device or two, after which the receiver is said to reject everything
+	unsentFor       = 30 * time.Second // something is due, while nothing is accepted, until the receiver is down
+)
 
-// A shortfall is what a receiver has not accepted since it last accepted a notice. It is what people are
-// told about the receiver; what is attempted next follows from health. Times are by the dispatcher's clock.
+// A shortfall is what a receiver has not accepted since it last accepted a notice. It alone says whether the receiver is
+// up, to everybody: see fault. What is attempted next follows from health and from the pace. Times are by the
+// dispatcher's clock.
 type shortfall struct {
-	last     *notify.Error // of the last attempt
-	failures int
-	failed   time.Duration // the first failure
+	asking  int           // messages under way
+	inVain  bool          // a message is under way, or was not accepted
+	since   time.Duration // if inVain: the beginning of the first of these
+	due     bool          // something waits for the receiver and nothing else
+	dueAt   time.Duration // if due: since when
+	unsent  bool          // something was due for unsentFor while inVain
+	last    *notify.Error // the last answer, nil if there was none
+	refuses bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
+
+	failures int           // but refusals by number
+	failed   time.Duration // the first of these
 
 	rejections int           // notices that the receiver refused for good
 	rejected   time.Duration // the first of these
 	about      []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
 }
 
+// ask records that a message goes.
+func (s *shortfall) ask(now time.Duration) {
+	if !s.inVain {
+		s.inVain, s.since = true, now
+	}
+	s.asking++
+}
+
+// leave records that a message is not under way any more.
+func (s *shortfall) leave() { s.asking-- }
+
+// accept records that the receiver has accepted a notice.
+func (s *shortfall) accept(now time.Duration) {
+	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, due: s.due, dueAt: s.dueAt}
+}
+
 // fail records an attempt that may succeed if it is repeated.
 func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
+	s.last = failure
+	if failure.Limited {
+		return
+	}
+
 	if s.failures == 0 {
 		s.failed = now
 	}
 	s.failures++
-	s.last = failure
+}
+
+// look has s know whether something is due, and whether the receiver is stuck. Once something was due for long enough,
+// only what the receiver accepts ends that.
+func (s *shortfall) look(now time.Duration, due, stuck bool) {
+	if due && !s.due {
+		s.dueAt = now
+	}
+	s.due, s.refuses = due, stuck
+	s.unsent = s.unsent || due && s.inVain && now-max(s.since, s.dueAt) > unsentFor
 }
 
 // reject records that the receiver has refused a notice for good.
@@ -108,20 +151,26 @@ func (s *shortfall) reject(now time.Duration, about string, failure *notify.Erro
 	}
 }
 
-// fault returns what is wrong with the receiver and since when; false if nothing is. One device's notices may be
-// refused because of what they say.
-func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, down bool) {
+// fault returns what is wrong with the receiver, since when, and its last failure; false if nothing is: it accepted
+// something since it last did not. One device's notices may be refused because of what they say.
+func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
+	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
+	fails := s.failures >= failuresToGoDown
 	switch {
-	case s.failures >= failuresToGoDown && !s.last.Refused:
-		return ReceiverFails, s.failed, true
-	case len(s.about) >= failuresToGoDown, s.rejections >= rejectionsOfOne:
-		return ReceiverRejects, s.rejected, true
-	case s.failures >= failuresToGoDown:
-		return ReceiverFails, s.failed, true
+	case rejects && (!fails || s.last.Refused):
+		return ReceiverRejects, s.rejected, s.last, true
+	case fails:
+		return FaultOf(s.last), s.failed, s.last, true
+	case s.refuses, s.unsent && s.last != nil:
+		return FaultOf(s.last), s.since, s.last, true
+	case s.unsent:
+		return ReceiverFails, s.since, errSilent, true
 	}
 
-	return ReceiverFails, 0, false
+	return ReceiverFails, 0, nil, false
 }
+
+var errSilent = errors.New("it has not answered yet")
 
 // storeHealth is what attempts have shown about the throttle store. Once it has not
 // answered about several alerts in a row, it is asked about one at a time. Times are

@@ -107,7 +107,7 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 
 		switch {
 		case d != nil:
-			q.join(d, &a.Reading, a.Before)
+			q.join(d, a)
 			o.Stats.Suppressed.Add(1)
 
 		case !a.JoinOnly:
@@ -195,12 +195,9 @@ func (o *Outbox) MostWaiting() (most int) {
 	return most
 }
 
-// Full reports whether so many alerts to one receiver are unsettled, dead letters included, that nothing more should
-// come.
+// Full reports whether so many dead letters of alerts to one receiver are not written that nothing more should come.
 func (o *Outbox) Full() bool {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return slices.ContainsFunc(o.queues, func(q *queue) bool { return q.alerts >= o.MaxWaiting+maxGivenUp })
+	return slices.ContainsFunc(o.queues, (*queue).full)
 }
 
 // States returns the state of the deliveries of any of keys, in the order of the receivers and then of keys.

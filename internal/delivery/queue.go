@@ -16,16 +16,42 @@ type queue struct {
 	later      map[Key]*Notice                   // what is due once the delivery of its key has ended
 	sharing    map[*delivery]map[string]struct{} // the devices whose readings have joined one that they share
 	sharers    int                               // in all of them, at most maxSharers
-	alerts     int                               // deliveries that hold what is settled
 
 	// Guarded by to.mu.
-	lines  [states]heapOf[*delivery] // those that wait, by state; none is attempting
-	closed bool                      // nothing starts any more
+	lines      [states]heapOf[*delivery] // those that wait, by state; none is attempting
+	writing    int                       // dead letters that are being composed or written
+	unwritable bool                      // the last one could not be
+	closed     bool                      // nothing starts any more
+
+	// Numbers, which say whose turn it is: see receiver.next. Those of a queue count from dropped, so that others do not
+	// overtake those that wait because of some that will never go.
+	last    int64 // that was given
+	dropped int64
 }
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
 func (q *queue) waiting() int {
 	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[failed].Len()
+}
+
+// full reports whether maxGivenUp dead letters are not written; while they cannot be, what the receiver is about to be
+// asked about counts too, because it may refuse that as it did the others.
+func (q *queue) full() bool {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	letters := q.lines[givenUp].Len() + q.writing
+	if q.unwritable && !q.to.probed() {
+		letters += q.waiting() + q.to.trying
+	}
+
+	return letters >= maxGivenUp
+}
+
+// wrote records whether a dead letter could be written.
+func (q *queue) wrote(err error) {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	q.unwritable = err != nil
 }
 
 // isReady reports whether a delivery waits for its turn.
@@ -73,10 +99,38 @@ func (q *queue) push(d *delivery, s state, why Wait, key int64) {
 	d.waits(s, why, q.to.now())
 	d.key = key
 	if s == ready {
-		d.key = d.order()
+		if d.number == 0 {
+			d.number = q.number()
+		}
+		d.key = d.turn()
 	}
 
 	q.lines[s].add(d)
+}
+
+// number returns the next number.
+func (q *queue) number() int64 {
+	q.last = max(q.last+1, q.to.gone+q.dropped)
+	return q.last
+}
+
+// turn returns the turn of the first delivery of a state, as it compares with those of other queues.
+func (q *queue) turn(s state) int64 { return q.lines[s].first().turn() - q.dropped }
+
+// at returns what orders the first delivery of a state among those of other queues: its turn, or a time.
+func (q *queue) at(s state) int64 {
+	if s == ready {
+		return q.turn(s)
+	}
+	return q.lines[s].first().key
+}
+
+// drop takes d, which waits, out of its line, and not because it goes.
+func (q *queue) drop(d *delivery) {
+	q.lines[d.state].remove(d)
+	if d.state == ready && d.number-q.dropped > q.to.gone {
+		q.dropped++
+	}
 }
 
 // wake has the deliveries that are pausing for a reason attempted in their turn.
@@ -108,7 +162,7 @@ func (q *queue) withdraw(d *delivery) bool {
 		return false
 	}
 
-	q.lines[d.state].remove(d)
+	q.drop(d)
 	d.waits(attempting, WaitAttempt, q.to.now())
 	q.to.dispatch()
 
@@ -117,7 +171,7 @@ func (q *queue) withdraw(d *delivery) bool {
 
 // giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
-	q.lines[d.state].remove(d)
+	q.drop(d)
 	d.cause = why
 	q.push(d, givenUp, WaitDeadLetter, int64(now))
 }
@@ -145,10 +199,10 @@ func byLeast(a, b *delivery) int {
 	)
 }
 
-// waitingSince returns the deliveries that wait for the receiver and could be sent at a time or before it, in Unix µs
-// by the hub's clock.
+// waitingSince returns the deliveries that wait to be sent and could have been at a time or before it, in Unix µs by the
+// hub's clock.
 func (q *queue) waitingSince(oldest int64) (old []*delivery) {
-	for _, s := range [...]state{ready, failed} {
+	for _, s := range [...]state{ready, pausing, failed} {
 		for _, d := range q.lines[s].all {
 			if d.since <= oldest {
 				old = append(old, d)

@@ -1,10 +1,12 @@
 package delivery
 
 import (
+	"context"
 	"slices"
 	"sync"
 	"time"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
@@ -24,15 +26,17 @@ type receiver struct {
 
 	mu        sync.Mutex
 	queues    []*queue // one for each outbox
-	turn      int      // index of the queue whose turn is next
+	gone      int64    // the highest number of a delivery that was attempted: see next
 	pace      *pace.Pace
 	messages  int  // under way, from the first claim to the last record
 	sending   int  // deliveries in them
+	trying    int  // and those of which it is not known yet how they go on
 	writing   int  // dead letters being written
 	probing   bool // whether a probe is under way
 	health    health
 	shortfall shortfall
 	store     storeHealth
+	looked    time.Duration // when expire did
 	timer     *time.Timer
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
 }
@@ -63,12 +67,55 @@ func (r *receiver) dispatch() {
 	for r.start(now) {
 	}
 
+	r.look(now)
+	if now-r.looked >= lookEvery {
+		r.expire(now)
+	}
+
 	r.shed(now)
 
 	for r.mayWrite(now) && r.startLetter(now) {
 	}
 
 	r.setTimer(now)
+}
+
+// look has the shortfall know what is due.
+func (r *receiver) look(now time.Duration) {
+	_, stuck := r.pace.Stuck()
+	r.shortfall.look(now, r.unsent(), stuck)
+}
+
+// unsent reports whether a delivery waits for the receiver, and not for the store.
+func (r *receiver) unsent() bool {
+	return !r.store.probed() && (r.trying > 0 || slices.ContainsFunc(r.queues, (*queue).mayGo))
+}
+
+// tried records that it is known how a delivery goes on that was to be sent.
+func (r *receiver) tried() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.trying--
+	r.look(r.now())
+}
+
+// An asked is the receiver's notifier, for one message at a time of which it is noted that they are under way.
+type asked struct{ *receiver }
+
+// Notify implements notify.Notifier.
+func (a asked) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	r := a.receiver
+	r.mu.Lock()
+	r.shortfall.ask(r.now())
+	r.mu.Unlock()
+
+	err := r.Notifier.Notify(ctx, alerts...)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shortfall.leave()
+
+	return err
 }
 
 // ripen makes the deliveries ready whose time has come.
@@ -84,12 +131,13 @@ func (r *receiver) ripen(now time.Duration) {
 
 // startLetter starts an attempt about the next dead letter, if one is due.
 func (r *receiver) startLetter(now time.Duration) bool {
-	q := r.takeTurn(func(q *queue) bool { return q.due(givenUp, now) })
-	if q == nil {
+	q := r.first(givenUp)
+	if q == nil || !q.due(givenUp, now) {
 		return false
 	}
 
 	r.writing++
+	q.writing++
 	d := q.take(givenUp)
 	probe := d.letter == nil && r.store.probed()
 	r.probing = r.probing || probe
@@ -101,7 +149,7 @@ func (r *receiver) startLetter(now time.Duration) bool {
 			q.follow(d, q.writeLetter(d))
 		}
 
-		r.letterDone()
+		r.letterDone(q)
 	})
 
 	return true
@@ -128,17 +176,21 @@ func (r *receiver) start(now time.Duration) bool {
 
 	r.messages++
 	r.sending += len(together)
+	r.trying += len(together)
 	r.probing = r.probing || probe
 	r.pace.Begin(now, full)
 
 	g := &group{
-		Message: pace.NewMessage(r.Notifier, len(together)),
+		Message: pace.NewMessage(asked{r}, len(together)),
 		size:    len(together),
 		began:   now,
 		left:    len(together),
 	}
 	for _, c := range together {
-		c.q.box.work.Go(func() { c.q.try(c.d, probe, g) })
+		c.q.box.work.Go(func() {
+			c.q.try(c.d, probe, g)
+			r.tried()
+		})
 	}
 
 	return true
@@ -151,7 +203,7 @@ func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
 		return nil
 	}
 
-	first := q.take(from)
+	first := r.take(q, from)
 	together = append(together, chosen{q, first})
 	if first.alone || probe {
 		return together
@@ -163,10 +215,17 @@ func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
 			break
 		}
 
-		together = append(together, chosen{q, q.take(from)})
+		together = append(together, chosen{q, r.take(q, from)})
 	}
 
 	return together
+}
+
+// take has the first delivery of a state of q go.
+func (r *receiver) take(q *queue, from state) *delivery {
+	d := q.take(from)
+	r.gone = max(r.gone, d.number-q.dropped)
+	return d
 }
 
 // full reports whether the next message has no room for what becomes ready while it waits.
@@ -206,76 +265,42 @@ func (r *receiver) places() int {
 func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() }
 
 // next returns the queue and the state of the delivery to attempt now; no queue if there is none.
+//
+// This is where it is said whose turn it is: that of the delivery with the lowest turn, which is its number and, for
+// its class, so many times worth. It gets its number when it begins to wait, and keeps it until it is sent, or refused
+// for rate: one more than the last of its owner, or than the last that went if that is higher. So owners take turns,
+// classes age, and nobody waits for ever: before a delivery go only those that waited when it came and, of each owner,
+// as many later ones as its class times worth and the deliveries of its own owner that waited then. A first alert goes
+// before the second reminder of a device of the same owner that becomes due after it, and before the third of any, unless
+// more than 3 × 16 × worth of its owner wait before it.
+//
+// While the receiver or the store seems to be down only probes go: see health.
 func (r *receiver) next(now time.Duration) (*queue, state) {
-	if !r.probed() {
-		return r.nextOfAll(now)
+	fresh, again := r.first(ready), r.first(failed)
+	if again != nil && !again.due(failed, now) {
+		again = nil
 	}
 
-	if r.probing || now < r.store.retry {
+	switch probed := r.probed(); {
+	case fresh == nil && again == nil, probed && (r.probing || now < r.store.retry):
 		return nil, 0
+	case !probed && (again == nil || fresh != nil && fresh.turn(ready) <= again.turn(failed)):
+		return fresh, ready
+	case !probed:
+		return again, failed
+	case fresh != nil && now >= r.health.nextNew:
+		return fresh, ready
+	case fresh == nil && now >= r.health.nextFailed:
+		return again, failed
 	}
 
-	if r.anyReady() {
-		return r.nextNewProbe(now), ready
-	}
-
-	return r.nextFailedProbe(now), failed
+	return nil, 0
 }
 
-// nextOfAll is next while the receiver and the store seem to work: of what is ready the class that matters most goes
-// first, and what has failed in the turn of its queue, if it is older.
-func (r *receiver) nextOfAll(now time.Duration) (*queue, state) {
-	best := r.bestClass()
-	q := r.takeTurn(func(q *queue) bool {
-		isBest := q.isReady() && q.lines[ready].first().class() == best
-		return isBest || q.due(failed, now)
-	})
-
-	if q == nil || !q.due(failed, now) {
-		return q, ready
-	}
-
-	if !q.isReady() || q.lines[failed].first().since < q.lines[ready].first().since {
-		return q, failed
-	}
-
-	return q, ready
-}
-
-// bestClass returns the class of what is ready that matters most.
-func (r *receiver) bestClass() class {
-	best := class(classes)
+// first returns the queue with the first delivery of a state, nil if there is none.
+func (r *receiver) first(s state) (first *queue) {
 	for _, q := range r.queues {
-		if q.isReady() {
-			best = min(best, q.lines[ready].first().class())
-		}
-	}
-
-	return best
-}
-
-// nextNewProbe returns the queue of the delivery that is ready, to be the next probe; nil if none may go now.
-func (r *receiver) nextNewProbe(now time.Duration) *queue {
-	if now < r.health.nextNew {
-		return nil
-	}
-
-	return r.takeTurn((*queue).isReady)
-}
-
-// nextFailedProbe returns the queue of the failed delivery that is due first, of all queues, to be the next probe; nil
-// if none may go now.
-func (r *receiver) nextFailedProbe(now time.Duration) (first *queue) {
-	if now < r.health.nextFailed {
-		return nil
-	}
-
-	for _, q := range r.queues {
-		if !q.due(failed, now) {
-			continue
-		}
-
-		if first == nil || q.lines[failed].first().key < first.lines[failed].first().key {
+		if q.lines[s].Len() > 0 && (first == nil || q.at(s) < first.at(s)) {
 			first = q
 		}
 	}
@@ -294,19 +319,6 @@ func (r *receiver) storeTime() (int64, bool) {
 // anyReady reports whether a delivery of any queue is ready.
 func (r *receiver) anyReady() bool { return slices.ContainsFunc(r.queues, (*queue).isReady) }
 
-// takeTurn returns the next queue in turn for which has is true, nil if there is none.
-func (r *receiver) takeTurn(has func(*queue) bool) *queue {
-	for i := range r.queues {
-		n := (r.turn + i) % len(r.queues)
-		if has(r.queues[n]) {
-			r.turn = n + 1
-			return r.queues[n]
-		}
-	}
-
-	return nil
-}
-
 // mayWrite reports whether one more dead letter may be written.
 func (r *receiver) mayWrite(now time.Duration) bool {
 	if r.store.probed() && (r.probing || now < r.store.retry) {
@@ -324,14 +336,10 @@ func (r *receiver) shed(now time.Duration) {
 	}
 }
 
-// expire gives up the deliveries that have waited too long for a receiver that is
-// down. The timer calls it before each probe.
-func (r *receiver) expire() {
-	now := r.now()
-	if !r.health.probed() || r.probing {
-		return
-	}
-
+// expire gives up what has waited for too long, whatever it waits for and whether or not it was ever tried, and notes
+// that it has looked.
+func (r *receiver) expire(now time.Duration) {
+	r.looked = now
 	for _, q := range r.queues {
 		oldest, ok := q.oldestAllowed(now)
 		if !ok {
@@ -377,6 +385,10 @@ func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
 			if q.lines[s].Len() > 0 {
 				at(r.dueAt(s, time.Duration(q.lines[s].first().key)))
 			}
+		}
+
+		if q.waiting() > 0 {
+			at(r.looked + lookEvery)
 		}
 	}
 
@@ -426,7 +438,6 @@ func (r *receiver) tick() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.wake = 0
-	r.expire()
 	r.dispatch()
 }
 
@@ -498,6 +509,7 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 		r.works(now, d, a)
 	case a.failure.Limited:
 		r.health.failure = a.failure
+		r.shortfall.fail(now, a.failure)
 	default:
 		r.failed(now, d, a)
 	}
@@ -508,7 +520,7 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	switch {
 	case a.failure == nil:
-		r.shortfall = shortfall{}
+		r.shortfall.accept(now)
 	case a.group.size == 1: // else it may be because of another one
 		r.shortfall.reject(now, d.About, a.failure)
 	}
@@ -525,8 +537,8 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 
 // failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
 func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
-	first := d.answered != r.health.answered // since the receiver last answered
-	if first && d.answered >= 0 {
+	first := d.answered != r.health.answered+1 // since the receiver last answered
+	if first && d.answered > 0 {
 		d.odd = true
 		d.alone = true // the others in its message do not fail with it again
 		if a.group.size == 1 && a.failure.OwnFault() {
@@ -534,7 +546,7 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 		}
 	}
 
-	d.answered = r.health.answered
+	d.answered = r.health.answered + 1
 	if a.group.reported {
 		return
 	}
@@ -544,17 +556,21 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	r.shortfall.fail(now, a.failure)
 }
 
-// letterDone records that an attempt about a dead letter has ended.
-func (r *receiver) letterDone() {
+// letterDone records that an attempt about a dead letter of q has ended.
+func (r *receiver) letterDone(q *queue) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.writing--
+	q.writing--
 	r.dispatch()
 }
 
-// failure returns the receiver's last failure, nil if there was none.
+// failure returns the receiver's last answer, nil if it accepted something.
 func (r *receiver) failure() error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.health.failure
+	if r.shortfall.last == nil {
+		return nil
+	}
+	return r.shortfall.last
 }

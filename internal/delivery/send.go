@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
 
@@ -46,6 +48,10 @@ func (q *queue) send(d *delivery, a *attempt) {
 func (q *queue) ask(d *delivery, a *attempt) {
 	do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
 	a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
+	if a.late {
+		a.result.Outcome = throttle.Busy
+	}
+
 	q.box.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
@@ -66,7 +72,11 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 	}
 
 	a.asked = true
-	a.failure = q.notify(ctx, d, a.alert, a.group)
+	a.failure = q.notify(ctx, d, a)
+	if a.late {
+		return throttle.NotTaken
+	}
+
 	q.to.answered(q, d, *a)
 	switch {
 	case a.failure == nil:
@@ -124,7 +134,8 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	reason := q.reason(d, a.failure, a.result.Now)
 	switch {
 	case reason == "" && a.failure.Limited:
-		d.limited = min(d.limited, patience) + 1
+		d.limited = min(d.limited+1, patience)
+		d.number = 0 // the turn was its own, and it waits for another one
 		return verdict{state: ready}
 	case reason == "":
 		return verdict{state: failed, why: WaitPause, grows: true}
@@ -143,23 +154,22 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	return verdict{state: givenUp, why: WaitDeadLetter}
 }
 
-// notify sends alert, as a part of g. It returns nil if the receiver took it.
-func (q *queue) notify(
-	ctx context.Context,
-	d *delivery,
-	alert notify.Alert,
-	g *group,
-) *notify.Error {
-	err := g.Notify(ctx, alert)
+// notify sends a's notice, as a part of its group. It returns nil if the receiver took it, or if a was too late.
+func (q *queue) notify(ctx context.Context, d *delivery, a *attempt) *notify.Error {
+	err := a.group.Notify(ctx, a.alert)
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
-		err = q.keepLeft(ctx, alert, failure)
+		err = q.keepLeft(ctx, a.alert, failure)
 	}
 
-	if err != nil {
+	switch {
+	case errors.Is(err, pace.ErrLate):
+		a.late = true
+		return nil
+	case err != nil:
 		return q.notTaken(d, err)
 	}
 
-	if alert.Resolved {
+	if a.alert.Resolved {
 		d.Recovered.Add(1)
 	} else {
 		d.Sent.Add(1)
@@ -231,7 +241,12 @@ func (q *queue) old(d *delivery, now time.Time) bool {
 	return age >= q.to.GiveUp
 }
 
+// tooOld says that d was not taken in time: because of a failure, or if that is nil, because others went first.
 func (q *queue) tooOld(failure error) string {
+	if failure == nil {
+		failure = errors.New("other alerts went first, or the throttle store did not answer")
+	}
+
 	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.GiveUp, failure)
 }
 
@@ -324,7 +339,9 @@ func (q *queue) keep(d *delivery) error {
 		return nil
 	}
 
-	if err := q.box.DeadLetters.Keep(d.under(q.box.settling), *d.letter); err != nil {
+	err := q.box.DeadLetters.Keep(d.under(q.box.settling), *d.letter)
+	q.wrote(err)
+	if err != nil {
 		return err
 	}
 

@@ -44,16 +44,10 @@ func (q *queue) startAlert(a *Alert) *delivery {
 // hold has d hold the place before a reading, the next after the place before. The caller holds box.mu.
 func (q *queue) hold(d *delivery, r *Reading, before Place) {
 	q.box.held.Add(&d.held, before, r.Enqueued)
-	q.alerts++
 }
 
 // release ends what d holds, if it does. The caller holds box.mu.
-func (q *queue) release(d *delivery) {
-	if d.held.index > 0 {
-		q.box.held.Release(&d.held)
-		q.alerts--
-	}
-}
+func (q *queue) release(d *delivery) { q.box.held.Release(&d.held) }
 
 // settle settles d's head, and ends d unless the latest reading that joined is not
 // covered. That one then becomes the head and is held instead.
@@ -71,7 +65,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		q.goOn(d)
 
 	default:
-		q.suppressed(d)
+		q.suppressed(d, outcome == throttle.Sent.String())
 		q.replace(d, outcome)
 	}
 
@@ -111,6 +105,7 @@ func (q *queue) replace(d *delivery, outcome string) {
 // that one from now on. The caller holds box.mu.
 func (q *queue) startJoined(d *delivery) {
 	next := q.begin(d.Key, &d.latest, nil)
+	next.reminder = d.reminder
 	next.suppressed = d.joined - 1
 	next.ticket = d.ticket
 	d.ticket = nil
@@ -120,15 +115,17 @@ func (q *queue) startJoined(d *delivery) {
 }
 
 // suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
-// share it. The caller holds box.mu.
-func (q *queue) suppressed(d *delivery) {
+// share it, but for the one that it told about if it was sent. The caller holds box.mu.
+func (q *queue) suppressed(d *delivery, sent bool) {
 	if !d.Shared {
 		q.gate(d).Suppressed(d.About, int64(d.suppressed)+int64(d.joined))
 		return
 	}
 
 	for device := range q.sharing[d] {
-		q.gate(d).SuppressedShared(d.About, device)
+		if told := sent && device == d.device(&d.head); !told {
+			q.gate(d).SuppressedShared(d.About, device)
+		}
 	}
 
 	q.sharers -= len(q.sharing[d])
@@ -138,13 +135,19 @@ func (q *queue) suppressed(d *delivery) {
 // maxSharers bounds the devices that alerts are to count while others of what they share are under way.
 const maxSharers = 65_536
 
-// join has a reading join d, the next after the place before. The caller holds box.mu.
-func (q *queue) join(d *delivery, r *Reading, before Place) {
-	if d.held.index == 0 {
-		q.hold(d, r, before)
+// join has a's reading join d. The caller holds box.mu.
+func (q *queue) join(d *delivery, a *Alert) {
+	r := &a.Reading
+	first := d.held.index == 0 // that joins a notice
+	if first {
+		q.hold(d, r, a.Before)
 	}
 
-	d.join(r, before)
+	d.join(r, a.Before)
+	if first || d.reminder && !a.Reminder {
+		q.reminds(d, a.Reminder)
+	}
+
 	if !d.Shared {
 		return
 	}
@@ -161,16 +164,25 @@ func (q *queue) join(d *delivery, r *Reading, before Place) {
 	}
 }
 
+// reminds sets whether d is a reminder, by what has joined it, and so its turn. The caller holds box.mu.
+func (q *queue) reminds(d *delivery, reminder bool) {
+	q.to.mu.Lock()
+	defer q.to.mu.Unlock()
+	d.reminder = reminder
+	if d.state == ready {
+		q.lines[ready].remove(d)
+		q.push(d, ready, d.wait, 0)
+	}
+}
+
 // follow has d, which is attempting, go on as v says.
 func (q *queue) follow(d *delivery, v verdict) {
-	switch {
-	case v.outcome != "":
+	if v.outcome != "" {
 		q.settle(d, v.covers, v.outcome)
 		return
-	case v.state == ready:
-		q.enqueue(d)
-		return
-	case v.grows:
+	}
+
+	if v.grows {
 		v.pause = retryDelay(int(d.attempts))
 	}
 
@@ -184,6 +196,10 @@ func (q *queue) follow(d *delivery, v verdict) {
 	if d.due != nil && d.due.withdrawn {
 		q.replace(d, throttle.Unneeded.String())
 		return
+	}
+
+	if v.state == ready {
+		v.why = WaitTurn
 	}
 
 	q.wait(d, v.state, v.why, int64(q.to.now()+v.pause))

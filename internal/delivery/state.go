@@ -68,7 +68,7 @@ func (r *receiver) holdsUp(d *delivery) bool {
 
 	fault, _, _, down := r.fault()
 
-	return down && fault == ReceiverLimited
+	return down && fault != ReceiverRejects && (fault == ReceiverLimited || r.pace.Waits() > r.now() || d.state == attempting)
 }
 
 // downSince returns since when r is down, or has failed if it is not, by the dispatcher's clock. The caller holds r.mu.
@@ -197,16 +197,8 @@ func (r *receiver) state() ReceiverState {
 
 // fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
 func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
-	fault, since, down = r.shortfall.fault()
-	if down {
-		return fault, since, r.shortfall.last, true
-	}
-
-	if from, stuck := r.pace.Stuck(); stuck {
-		return ReceiverLimited, from, r.health.failure, true
-	}
-
-	return ReceiverFails, 0, nil, false
+	r.look(r.now())
+	return r.shortfall.fault()
 }
 
 // nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is

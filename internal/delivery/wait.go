@@ -1,6 +1,11 @@
 package delivery
 
-import "time"
+import (
+	"net/http"
+	"time"
+
+	"alertworker/internal/notify"
+)
 
 // A Wait is what a delivery waits for.
 type Wait uint8
@@ -68,12 +73,25 @@ func (f ReceiverFault) Text() string {
 	return [...]string{"is down", "rejects every alert", "accepts nothing because of its rate limit"}[f]
 }
 
+// FaultOf returns how a receiver that answers with this is down. One that asks for a pause is limited only if it says that
+// this is because of the number of messages.
+func FaultOf(answer *notify.Error) ReceiverFault {
+	switch {
+	case answer.Refused:
+		return ReceiverRejects
+	case answer.Limited && (answer.Status == http.StatusTooManyRequests || answer.Status == 0):
+		return ReceiverLimited
+	}
+
+	return ReceiverFails
+}
+
 // A ReceiverState is the health of one receiver.
 type ReceiverState struct {
 	Name    string
-	Down    bool          // it has accepted nothing since it failed or refused several times
+	Down    bool          // it has accepted nothing since it failed several times, or for long: see shortfall.fault
 	Fault   ReceiverFault // how, if it is down
-	Since   time.Time     // of the first failure since it accepted something; zero unless it is down
+	Since   time.Time     // when it was first asked in vain since it accepted something; zero unless it is down
 	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
 	Retry   time.Time     // earliest time of the next attempt while it is down; zero if one is under way
 	Taken   int64         // alerts taken since the dispatcher was made

@@ -331,3 +331,39 @@ func TestWaitingAtASite(t *testing.T) {
 		s.end()
 	})
 }
+
+// The next message of a site counts the devices whose readings were suppressed. The one that was told about in place of
+// another, which the receiver had refused, is none of them, whenever it was hot again meanwhile.
+func TestToldDeviceOfASiteIsNotCounted(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint(again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				r.set(func(_ context.Context, a notify.Alert) error {
+					time.Sleep(2 * time.Second)
+					if a.Device == "freezer-1" {
+						return errRefused
+					}
+					return nil
+				})
+				s := with(t, bySite, r)
+				s.start(p)
+				defer s.end()
+				p.publishOf("freezer-1", "berlin", hot)
+				pass(time.Second)
+				p.publishOf("freezer-2", "berlin", hot) // joins
+				pass(2 * time.Second)                   // the first is refused, and the second tried
+				if again {
+					p.publishOf("freezer-2", "berlin", hot)
+				}
+				pass(2 * window)
+				p.publishOf("freezer-3", "berlin", hot)
+				pass(2 * window)
+				got := r.all()
+				if len(got) != 2 || got[0].Device != "freezer-2" || got[1].Device != "freezer-3" || got[1].Suppressed != 0 {
+					t.Errorf("%+v", got)
+				}
+			})
+		})
+	}
+}

@@ -58,7 +58,7 @@ func (m *Message) Admit() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 
-	return m.first.IsZero() || time.Since(m.first) < gathering
+	return !m.going && (m.first.IsZero() || time.Since(m.first) < gathering)
 }
 
 // Leave says that a notice for which Admit was called needs nothing more; notified, that Notify was called for it.
@@ -77,14 +77,25 @@ func (m *Message) Leave(notified bool) {
 func (m *Message) close() {
 	m.mu.Lock()
 	m.open--
-	if m.open > 0 || len(m.members) == 0 {
+	last := m.open == 0
+	m.mu.Unlock()
+
+	if last {
+		m.send()
+	}
+}
+
+// send sends the message with the notices that have come, unless it has gone or there are none.
+func (m *Message) send() {
+	m.mu.Lock()
+	left := slices.DeleteFunc(slices.Clone(m.members), func(one *member) bool { return one.gone })
+	if m.going || len(left) == 0 {
 		m.mu.Unlock()
 		return
 	}
 
 	m.going = true
-	left := slices.DeleteFunc(slices.Clone(m.members), func(one *member) bool { return one.gone })
-	ctx := context.WithoutCancel(m.members[0].ctx) // what ends one of them must not end all
+	ctx := context.WithoutCancel(left[0].ctx) // what ends one of them must not end all
 	m.mu.Unlock()
 
 	if deadline := earliest(left); !deadline.IsZero() {
@@ -97,10 +108,7 @@ func (m *Message) close() {
 		defer cancel()
 	}
 
-	if len(left) > 0 {
-		m.err = m.to.Notify(ctx, alertsOf(left)...)
-	}
-
+	m.err = m.to.Notify(ctx, alertsOf(left)...)
 	close(m.sent)
 }
 
@@ -126,23 +134,34 @@ func earliest(members []*member) (first time.Time) {
 	return first
 }
 
-// Notify sends alert, with the other notices of the message, and returns the receiver's answer.
+// ErrLate says that the message went without a notice, about which the receiver was not asked.
+var ErrLate = errors.New("the message went before the notice was claimed")
+
+// Notify sends alert, with the other notices of the message, and returns the receiver's answer, or ErrLate.
+//
+// The message goes once all of its notices are claimed, but waits no longer than gathering, nor than half the time that
+// the claim of any of them leaves, so that a slow store leaves the receiver time to answer.
 func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	if m.calls == nil {
 		return m.to.Notify(ctx, alert)
 	}
 
 	one := &member{alert: alert, ctx: ctx}
-	m.mu.Lock()
-	if m.first.IsZero() {
-		m.first = time.Now()
+	patience, late := m.join(one)
+	<-m.calls                                // its claim is made
+	defer func() { m.calls <- struct{}{} }() // for recording what came of it
+	m.close()
+	if late {
+		return ErrLate
 	}
 
-	m.members = append(m.members, one)
-	m.mu.Unlock()
-	<-m.calls // its claim is made
-	m.close()
-	defer func() { m.calls <- struct{}{} }() // for recording what came of it
+	select {
+	case <-m.sent:
+		return m.err
+	case <-time.After(patience):
+		m.send()
+	case <-ctx.Done():
+	}
 
 	select {
 	case <-m.sent:
@@ -155,7 +174,7 @@ func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	one.gone = gone
 	m.mu.Unlock()
 	if gone {
-		return &notify.Error{Untaken: true, Err: context.Cause(ctx)}
+		return ErrLate
 	}
 
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
@@ -168,4 +187,26 @@ func (m *Message) Notify(ctx context.Context, alert notify.Alert) error {
 	default:
 		return &notify.Error{Err: context.Cause(ctx)}
 	}
+}
+
+// join adds one to the message, and returns for how long that may still wait. late: it has gone.
+func (m *Message) join(one *member) (patience time.Duration, late bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.going {
+		return 0, true
+	}
+
+	now := time.Now()
+	if m.first.IsZero() {
+		m.first = now
+	}
+
+	m.members = append(m.members, one)
+	patience = m.first.Add(gathering).Sub(now)
+	if deadline, ok := one.ctx.Deadline(); ok {
+		patience = min(patience, deadline.Sub(now)/2)
+	}
+
+	return patience, false
 }

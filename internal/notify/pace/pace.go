@@ -22,7 +22,8 @@ const (
 	doubling = 10 * time.Second
 	forget   = 5 * time.Minute
 
-	stuckAfter = 4 // refusals in a row, after which the receiver is considered stuck
+	stuckAfter = 4                // refusals in a row, after which the receiver is considered stuck,
+	stuckFor   = 30 * time.Second // or the time without a message that it takes
 
 	firstWait, longestWait = time.Second, time.Minute // without Retry-After
 
@@ -217,8 +218,27 @@ func (p *Pace) roll(now time.Duration) {
 	}
 }
 
-// Stuck reports whether the receiver takes nothing, though it is given the time that it asks for, and since when.
-func (p *Pace) Stuck() (since time.Duration, stuck bool) { return p.first, p.refusals >= stuckAfter }
+// Stuck reports whether the receiver takes nothing, and since when: though it is given the time that it asks for, or
+// because it asks for longer than stuckFor.
+func (p *Pace) Stuck() (since time.Duration, stuck bool) {
+	if p.refusals == 0 {
+		return p.first, false
+	}
+
+	asks, lasts := p.wait-p.refused, p.refused-p.first
+
+	return p.first, p.refusals >= stuckAfter || asks > stuckFor || lasts >= stuckFor
+}
+
+// Refusals returns how many messages in a row the receiver has refused because of their number, each after the wait
+// that it had asked for.
+func (p *Pace) Refusals() int { return p.refusals }
+
+// Retry ends the wait that the receiver asked for.
+func (p *Pace) Retry(now time.Duration) {
+	p.wait = min(p.wait, now)
+	p.next = min(p.next, now)
+}
 
 // Learned reports whether the receiver refused messages lately because of their number.
 func (p *Pace) Learned() bool { return p.rate > 0 }

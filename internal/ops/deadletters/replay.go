@@ -83,6 +83,9 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 // maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
 const maxFailures = 3
 
+// maxRefusals in a row mean that a receiver takes nothing, though it is given the time that it asks for.
+const maxRefusals = 4
+
 // A target is a receiver that letters are sent to, and how it answers.
 type target struct {
 	receivers.Receiver
@@ -250,7 +253,7 @@ func (r *Replay) deliver(ctx context.Context, to *target, letters []deadletter.L
 		again, refused := r.settleAll(ctx, to, letters, attempts)
 		to.answered(time.Since(r.start), began, attempts)
 
-		if _, stuck := to.pace.Stuck(); stuck {
+		if to.pace.Refusals() >= maxRefusals {
 			to.failures = maxFailures
 			r.stays("not sent: the receiver refuses every message because of their number", again...)
 			return
@@ -296,7 +299,7 @@ func (r *Replay) settleAll(
 
 // answered takes note of the answer to a message that began then, which is that to each of its letters.
 func (to *target) answered(now, began time.Duration, attempts []attempt) {
-	i := slices.IndexFunc(attempts, func(a attempt) bool { return a.asked })
+	i := slices.IndexFunc(attempts, func(a attempt) bool { return a.asked && !a.late })
 	if i < 0 {
 		to.pace.Cancel()
 		return
@@ -482,6 +485,11 @@ func (r *Replay) send(
 func (r *Replay) answer(ctx context.Context, to *target, a *attempt, alert notify.Alert, err error) throttle.Answer {
 	if err == nil {
 		return throttle.Taken
+	}
+
+	if errors.Is(err, pace.ErrLate) {
+		a.late = true
+		return throttle.NotTaken
 	}
 
 	a.failure = notify.AsError(err)
