@@ -266,8 +266,8 @@ func TestReload(t *testing.T) {
 	}{
 		{"https://first.example.com/", storage, "", nil},
 		{"https://second.example.com/", storage, "", []string{"NOTIFY_URLS"}},
-		{"https://second.example.com/", storage + "==;", "", []string{"STORAGE_CONNECTION_STRING", "NOTIFY_URLS"}},
-		{"ftp://second.example.com/", storage + "==;", "NOTIFY_URLS entry 1", []string{"STORAGE_CONNECTION_STRING"}},
+		{"https://second.example.com/", storage + ";EndpointSuffix=core.example", "", []string{"STORAGE_CONNECTION_STRING", "NOTIFY_URLS"}},
+		{"ftp://second.example.com/", storage + ";EndpointSuffix=core.example", "NOTIFY_URLS entry 1", []string{"STORAGE_CONNECTION_STRING"}},
 		{"https://second.example.com/", "AccountName=acc", "STORAGE_CONNECTION_STRING is incomplete", []string{"NOTIFY_URLS"}},
 		{"", "", "STORAGE_CONNECTION_STRING cannot be read", nil},
 		{"rule=cold https://first.example.com/", storage, "NOTIFY_URLS entry 1 has rule=cold", nil},
