@@ -25,7 +25,8 @@ type operations struct {
 	monitor  *status.Monitor
 	metrics  *metrics.Metrics
 	recorder *admin.Recorder
-	http     *httpServer // nil if HTTP is off
+	clock    *azure.Clock // that of the stores
+	http     *httpServer  // nil if HTTP is off
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -38,8 +39,10 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 		monitor:  status.New(log),
 		metrics:  metrics.New(build.Version()),
 		recorder: &admin.Recorder{},
+		clock:    &azure.Clock{},
 	}
 	o.metrics.Blocked(o.monitor.Report)
+	o.metrics.Clock(string(c.ThrottleStore), o.clock.Ahead)
 	storage := func(err error) error { return azure.AddHint(azure.Summary(err), c.StorageVariable()) }
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
 		if errors.As(err, new(*ledger.UnreadableError)) {

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/http"
 	"os"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -69,6 +70,16 @@ func runReplica(
 	}
 
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
+	n.clock = o.clock
+	ends := c.Endings()
+	o.metrics.CredentialEnds(func() map[string]time.Time {
+		first := map[string]time.Time{}
+		for _, e := range slices.Backward(ends) {
+			first[e.Credential] = e.At
+		}
+		return first
+	})
+	end.background(ctx, "ends of credentials", closeLimit, running(func(ctx context.Context) { warnOfEnds(ctx, ends, log) }))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		watch := secretsWatch{used, files, n, kept, o.monitor, log}
 		if next := watch.wait(ctx); next != nil {

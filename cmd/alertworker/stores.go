@@ -69,6 +69,8 @@ func (s stores) Close() {
 type network struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // hubs, as a net.Dialer does
 	http http.RoundTripper                                                    // stores and receivers
+
+	clock *azure.Clock // that stores show; nil if nobody asks
 }
 
 // newStores returns what is needed to open stores, which are reached by n. It does not connect.
@@ -76,6 +78,9 @@ func newStores(c config.Config, n network) (stores, error) {
 	s := stores{http: azure.NewHTTPClient(), network: n, memory: &memory{}}
 	if n.http != nil {
 		s.http = &http.Client{Transport: n.http}
+	}
+	if n.clock != nil {
+		s.http.Transport = n.clock.Through(s.http.Transport)
 	}
 
 	if c.Keyless() {

@@ -38,11 +38,11 @@ const arrows = `
 	internal/notify
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi
-	internal/telemetry/eventhubs                 internal/backoff internal/build internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure
+	internal/telemetry/eventhubs                 internal/backoff internal/build internal/records internal/telemetry internal/telemetry/eventhubs/amqpfilter internal/telemetry/ownership internal/telemetry/transport internal/azure internal/humanize
 	internal/telemetry/eventhubs/amqpfilter      internal/telemetry/amqpvalue
 	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff internal/records
-	internal/telemetry/transport
+	internal/telemetry/transport                 internal/humanize
 	internal/telemetry/amqpvalue
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease
@@ -59,7 +59,7 @@ const arrows = `
 	internal/notify/redact
 	internal/notify/wording                      internal/notify
 	internal/notify/pace                         internal/notify
-	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact
+	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact internal/humanize
 	internal/notify/smtp                         internal/notify internal/notify/wording internal/notify/redact
 	internal/notify/*                            internal/notify internal/notify/wording internal/notify/httppost
 
@@ -69,7 +69,7 @@ const arrows = `
 
 	internal/backoff
 	internal/build
-	internal/azure   internal/backoff
+	internal/azure   internal/backoff internal/humanize
 	internal/httpapi
 	internal/humanize
 	internal/peers   internal/records internal/rules

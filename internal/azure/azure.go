@@ -37,16 +37,19 @@ func NewHTTPClient() *http.Client {
 	}}
 }
 
-// ReadOnly makes c, which is of NewHTTPClient, send no request that changes anything in a storage account or in
+// ReadOnly makes c send no request that changes anything in a storage account or in
 // Cosmos DB. Such requests fail.
-func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport.(*http.Transport)} }
+func ReadOnly(c *http.Client) { c.Transport = readOnly{c.Transport} }
 
-type readOnly struct{ *http.Transport }
+type readOnly struct{ http.RoundTripper }
+
+// CloseIdleConnections is what an http.Client calls.
+func (t readOnly) CloseIdleConnections() { closeIdle(t.RoundTripper) }
 
 func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 	query := r.Header.Get("x-ms-documentdb-isquery") != ""
 	if query || slices.Contains([]string{http.MethodGet, http.MethodHead}, r.Method) {
-		return t.Transport.RoundTrip(r)
+		return t.RoundTripper.RoundTrip(r)
 	}
 
 	if r.Body != nil {

@@ -149,7 +149,7 @@ func Explain(err error) error {
 
 	var resp *azcore.ResponseError
 	if errors.As(err, &resp) {
-		return &explained{said(resp), resp}
+		return Explained(said(resp), resp)
 	}
 
 	var link *url.Error
@@ -250,8 +250,11 @@ func advise(status int, code string) string {
 	return cmp.Or(adviceByCode[code], adviceByStatus[status])
 }
 
-// Explained returns cause, which a service answered, with a text of one line that says what to do about it.
-func Explained(text string, cause *azcore.ResponseError) error { return &explained{text, cause} }
+// Explained returns cause, which a service answered, with a text of one line that says what to do about it. If cause
+// refuses the credentials it also says how far this machine's clock is from the service's, if that is far.
+func Explained(text string, cause *azcore.ResponseError) error {
+	return &explained{withClock(text, cause.RawResponse), cause}
+}
 
 type explained struct {
 	text  string

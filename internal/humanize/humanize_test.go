@@ -26,6 +26,9 @@ func TestHumanize(t *testing.T) {
 		{humanize.Span(5*time.Hour + 12*time.Minute), "5 h 12 min"},
 		{humanize.Span(5*time.Hour + 20*time.Second), "5 h"},
 		{humanize.Span(71 * time.Hour), "2 days"},
+		{humanize.ClockOff(59 * time.Second), ""},
+		{humanize.ClockOff(20*time.Minute - 400*time.Millisecond), "this machine's clock is 20 min behind"},
+		{humanize.ClockOff(-8*time.Minute - 300*time.Millisecond), "this machine's clock is 8 min ahead"},
 		{humanize.Clean("a\x1b[2J\u202eb\n"), "a\uFFFD[2J\uFFFDb\uFFFD"},
 		{humanize.OneLine(" a\n\tb\xff\x00"), "a b\uFFFD\uFFFD"},
 	} {

@@ -113,6 +113,7 @@ var failures = map[string]func(r *metricstest.Replica){
 	"AlertworkerDutyFails":       func(r *metricstest.Replica) { r.Failing = int(r.Steps-20) / 4 },
 	"AlertworkerStandby":         func(r *metricstest.Replica) { r.Standby = true },
 	"AlertworkerNewSecret":       func(r *metricstest.Replica) { r.NewSecret = true },
+	"AlertworkerCredentialEnds":  func(r *metricstest.Replica) { r.Ends = time.Now().Add(13 * 24 * time.Hour) },
 	"AlertworkerClockSkew":       func(r *metricstest.Replica) { r.Skew = 8 * time.Second },
 }
 

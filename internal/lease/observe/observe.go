@@ -36,10 +36,8 @@ const (
 // A Call is one that has ended.
 type Call struct {
 	Outcome Outcome
-	Err     error        // what it returned
-	Lease   lease.Lease  // that it granted, or was about; zero of a Read or Break
-	Record  lease.Record // the last one that it saw; zero if it saw none
-	Seen    time.Time    // when it saw Record
+	Err     error       // what it returned
+	Lease   lease.Lease // that it granted, or was about; zero of a Read or Break
 }
 
 // An Observer is called before each call of a lease.Store. It returns the context for
@@ -102,7 +100,7 @@ func (s observed) Release(ctx context.Context, l lease.Lease, note string) error
 func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
 	ctx, end := s.begin(ctx, OpRead)
 	r, err := s.next.Read(ctx, key)
-	end(Call{Outcome: outcomeOf(OpRead, err), Err: err, Record: r, Seen: time.Now()})
+	end(Call{Outcome: outcomeOf(OpRead, err), Err: err})
 	return r, err
 }
 
@@ -114,28 +112,20 @@ func (s observed) Break(ctx context.Context, key string, next func(lease.Record)
 	return err
 }
 
-// An observation is the record that the store last passed to a caller's next, and the error that next returned.
+// An observation is the error that a caller's next returned last.
 type observation struct {
-	record   lease.Record
-	seen     time.Time
 	declined error
 }
 
 func (o *observation) of(next func(lease.Record) (string, error)) func(lease.Record) (string, error) {
 	return func(r lease.Record) (note string, err error) {
-		o.record, o.seen = r, time.Now()
 		note, o.declined = next(r)
 		return note, o.declined
 	}
 }
 
 func (o *observation) call(op Operation, l lease.Lease, err error) Call {
-	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l, Record: o.record, Seen: o.seen}
-	var held *lease.HeldError
-	if errors.As(err, &held) {
-		c.Record, c.Seen = held.Record, time.Now()
-	}
-
+	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l}
 	if o.declined != nil && errors.Is(err, o.declined) {
 		c.Outcome = OutcomeDeclined
 	}

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/redact"
 )
@@ -60,6 +61,9 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 
 	case code == http.StatusUnauthorized, code == http.StatusForbidden:
 		hint = "check the credentials in " + c.credentials
+		if ahead, ok := Ahead(resp.Header); ok && humanize.ClockOff(ahead) != "" {
+			hint += "; " + humanize.ClockOff(ahead) + ", by the answer's Date"
+		}
 
 	case RefusesMessage(code, body):
 		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"

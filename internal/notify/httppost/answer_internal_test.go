@@ -56,6 +56,27 @@ func TestJudge(t *testing.T) {
 	}
 }
 
+// A refusal of credentials names a clock that is wrong: signatures and tokens have times.
+func TestRefusalNamesTheClock(t *testing.T) {
+	for _, tt := range []struct {
+		code  int
+		ahead time.Duration
+		want  string
+	}{
+		{http.StatusUnauthorized, 20*time.Minute + time.Second, "; this machine's clock is 20 min behind, by the answer's Date"},
+		{http.StatusForbidden, -time.Hour, "; this machine's clock is 60 min ahead, by the answer's Date"},
+		{http.StatusForbidden, 0, ""},
+		{http.StatusServiceUnavailable, time.Hour, ""},
+	} {
+		date := time.Now().Add(tt.ahead).UTC().Format(http.TimeFormat)
+		resp := &http.Response{StatusCode: tt.code, Header: http.Header{"Date": {date}}}
+		e := (&Client{credentials: "NOTIFY_URLS", refuses: RefusesMessage}).explain(resp, "", "")
+		if named := strings.Contains(e.Error(), "clock"); named != (tt.want != "") || !strings.HasSuffix(e.Error(), tt.want) {
+			t.Errorf("%d, %v: error %q, want %q", tt.code, tt.ahead, e, tt.want)
+		}
+	}
+}
+
 func TestRetryAfter(t *testing.T) {
 	now := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 	for _, tt := range []struct {

@@ -155,6 +155,17 @@ func (k *checkup) settings(set rules.Set) []step {
 		steps = append(steps, say("proxy", "", err))
 	}
 
+	for _, e := range k.config.Endings() {
+		now := time.Now()
+		switch {
+		case !e.Soon(now):
+		case now.Before(e.At):
+			steps = append(steps, say("credential", "", warning(e.Line(now))))
+		default:
+			steps = append(steps, say("credential", "", errors.New(e.Line(now))))
+		}
+	}
+
 	for i := range set.Rules {
 		steps = append(steps, say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]), nil))
 	}

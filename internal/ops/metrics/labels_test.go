@@ -50,14 +50,15 @@ func TestNoDeviceInLabels(t *testing.T) {
 func TestLabelsAreFew(t *testing.T) {
 	known := map[string]bool{
 		"reason": true, "operation": true, "result": true, "by": true, "le": true, // constants
-		"partition": true,                                      // those of the hub, 1024 at most
-		"receiver":  true,                                      // NOTIFY_URLS
-		"store":     true,                                      // THROTTLE_STORE
-		"duty":      true,                                      // the few that there are
-		"rule":      true,                                      // RULES_FILE, 32 at most
-		"level":     true,                                      // likewise, 64 at most
-		"state":     true,                                      // of an alarm
-		"version":   true, "revision": true, "goversion": true, // one each
+		"partition":  true,                                      // those of the hub, 1024 at most
+		"receiver":   true,                                      // NOTIFY_URLS
+		"store":      true,                                      // THROTTLE_STORE
+		"duty":       true,                                      // the few that there are
+		"rule":       true,                                      // RULES_FILE, 32 at most
+		"level":      true,                                      // likewise, 64 at most
+		"credential": true,                                      // variables of secrets, and entries of NOTIFY_URLS
+		"state":      true,                                      // of an alarm
+		"version":    true, "revision": true, "goversion": true, // one each
 	}
 	for _, s := range metricstest.All(t) {
 		for name := range s.Metric {

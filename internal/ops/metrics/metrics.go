@@ -31,7 +31,6 @@ type Metrics struct {
 
 	storeCalls  *prometheus.HistogramVec
 	storeErrors *prometheus.CounterVec
-	storeSkew   *prometheus.GaugeVec
 
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
@@ -53,12 +52,6 @@ func New(version string) *Metrics {
 			Name:      "store_errors_total",
 			Help:      "Calls to the throttle store without a usable response.",
 		}, []string{"store", "reason"}),
-		storeSkew: prometheus.NewGaugeVec(prometheus.GaugeOpts{
-			Namespace: namespace,
-			Name:      "store_clock_skew_seconds",
-			Help: "This machine's clock minus the store's, at the last response. Azure reports whole seconds, so up to 1 is " +
-				"normal.",
-		}, []string{"store"}),
 		attempts: prometheus.NewCounterVec(prometheus.CounterOpts{
 			Namespace: namespace,
 			Name:      "notify_attempts_total",
@@ -79,7 +72,7 @@ func New(version string) *Metrics {
 		}, []string{"receiver"}),
 	}
 	m.registry.MustRegister(
-		m.storeCalls, m.storeErrors, m.storeSkew, m.attempts, m.duration, m.delay,
+		m.storeCalls, m.storeErrors, m.attempts, m.duration, m.delay,
 		buildInfo(version),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),

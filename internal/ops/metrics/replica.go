@@ -113,6 +113,21 @@ func (m *Metrics) Blocked(report func() status.Report) {
 	}))
 }
 
+// CredentialEnds exports when credentials end that say so. ends is called at each scrape. CredentialEnds may be called
+// once.
+func (m *Metrics) CredentialEnds(ends func() map[string]time.Time) {
+	m.registry.MustRegister(collector(func(to scrape) {
+		for credential, at := range ends() {
+			to.gauge(
+				"credential_expiry_timestamp_seconds",
+				"When a credential ends that says so itself, such as a shared access signature: seconds since 1970. credential is its "+
+					"variable.",
+				float64(at.Unix()), "credential", credential,
+			)
+		}
+	}))
+}
+
 func number(is bool) float64 {
 	if is {
 		return 1

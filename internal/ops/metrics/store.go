@@ -3,6 +3,7 @@ package metrics
 import (
 	"context"
 	"errors"
+	"math"
 	"slices"
 	"time"
 
@@ -48,12 +49,26 @@ func (m *Metrics) Store(name string) observe.Observer {
 			if c.Outcome == observe.OutcomeError {
 				failures.WithLabelValues(reasonOf(ctx, c.Err, statusOf(c.Err))).Inc()
 			}
-
-			if !c.Record.Now.IsZero() {
-				m.storeSkew.WithLabelValues(name).Set(c.Seen.Sub(c.Record.Now).Seconds())
-			}
 		}
 	}
+}
+
+// Clock exports how far this machine's clock is from that of the stores. ahead, of an azure.Clock, is called at each scrape.
+// name is that of Store. Clock may be called once.
+func (m *Metrics) Clock(name string, ahead func() (time.Duration, bool)) {
+	m.registry.MustRegister(collector(func(to scrape) {
+		skew := math.NaN()
+		if ahead, ok := ahead(); ok {
+			skew = -ahead.Seconds()
+		}
+
+		to.gauge(
+			"store_clock_skew_seconds",
+			"This machine's clock minus the store's, at the last response, also at one that refuses; NaN before there is one. "+
+				"Azure reports whole seconds, so up to 1 is normal.",
+			skew, "store", name,
+		)
+	}))
 }
 
 // statusOf returns the HTTP status in an error of a store, 0 if there is none.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"net/http"
 	"net/url"
@@ -164,30 +165,18 @@ func (s slow) Acquire(ctx context.Context, key string, ttl time.Duration, next f
 	return s.Store.Acquire(ctx, key, ttl, next)
 }
 
-// The skew is seen in records that are shown, and in those of refusals.
+// The skew is there from the start, although nobody knows it yet.
 func TestStoreClockSkew(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		const skew = `store_clock_skew_seconds{store="blob"}`
-		m := metrics.New("")
-		a := &metricstest.Stub{}
-		s := observe.Store(a, m.Store("blob"))
-		acquire := func() {
-			_, _ = s.Acquire(t.Context(), "k", time.Minute, func(lease.Record) (string, error) {
-				time.Sleep(2 * time.Second) // time after the store reported its time is no skew
-				return "", nil
-			})
-		}
-		acquire()
-		if v, ok := values(t, m)[skew]; ok {
-			t.Fatalf("the skew is %v before the store has reported its time", v)
-		}
-		a.Record.Now = time.Now().Add(-7 * time.Second).Round(0)
-		acquire()
-		expect(t, m, map[string]float64{skew: 7})
-		a.Err = &lease.HeldError{Record: lease.Record{Now: time.Now().Add(30 * time.Second).Round(0)}}
-		acquire()
-		expect(t, m, map[string]float64{skew: -30})
-	})
+	const skew = `store_clock_skew_seconds{store="blob"}`
+	m := metrics.New("")
+	var ahead time.Duration
+	known := false
+	m.Clock("blob", func() (time.Duration, bool) { return ahead, known })
+	if v, ok := values(t, m)[skew]; !ok || !math.IsNaN(v) {
+		t.Errorf("the skew is %v, %t before there was an answer", v, ok)
+	}
+	known, ahead = true, -7*time.Second
+	expect(t, m, map[string]float64{skew: 7})
 }
 
 // Calls without a usable answer are counted by the reason, which the errors of the stores' clients have.

@@ -69,6 +69,10 @@ type Config struct {
 	Transport transport.Transport // default: transport.AMQP
 	Network   transport.Network   // default: the machine's own
 
+	// Clock, if not nil, returns how far Azure's clock is ahead of this machine's, false if that is not known: for errors
+	// of a hub that does not say what time it is.
+	Clock func() (ahead time.Duration, ok bool)
+
 	// Start is where partitions start while the consumer group has no checkpoint
 	// at all. Once it has one, a partition without starts at its earliest event,
 	// unless Start is a time, which always applies.

@@ -7,10 +7,12 @@ import (
 	"net/http"
 	"regexp"
 	"strings"
+	"time"
 
 	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/humanize"
 )
 
 // busy reports whether a reader without an owner level was refused or disconnected
@@ -58,12 +60,37 @@ func status(err error) int {
 	return 0
 }
 
+// toldAt is the hub's time in its texts of refusals, which end like "TrackingId:…, SystemTracker:…,
+// Timestamp:2018-12-11T00:37:51" (Azure/azure-event-hubs-node#174).
+var toldAt = regexp.MustCompile(`Timestamp:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)`)
+
+// clockOff says how far this machine's clock is from the hub's, which has just refused the credentials, or else from that of
+// the stores; empty if that is not far, or not known.
+func (s *Source) clockOff(err error) string {
+	if found := toldAt.FindStringSubmatch(err.Error()); found != nil {
+		if at, err := time.Parse("2006-01-02T15:04:05", found[1]); err == nil {
+			return humanize.ClockOff(time.Until(at))
+		}
+	}
+
+	if s.config.Clock != nil {
+		if ahead, ok := s.config.Clock(); ok && humanize.ClockOff(ahead) != "" {
+			return humanize.ClockOff(ahead) + ", by the stores' clock"
+		}
+	}
+
+	return ""
+}
+
 // explain adds to an error of the hub at an endpoint what it means and what to do about it.
 func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	group := s.config.ConsumerGroup
 	meaning := at.namespace
 	switch code := status(err); {
 	case unauthorized(err):
+		if off := s.clockOff(err); off != "" {
+			err = fmt.Errorf("%w; %s", err, off)
+		}
 		meaning += " rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the " +
 			"role Azure Event Hubs Data Receiver)"
 

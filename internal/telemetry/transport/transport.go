@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/coder/websocket"
+
+	"alertworker/internal/humanize"
 )
 
 // A Transport is the way that AMQP takes to a service. The zero Transport is AMQP.
@@ -223,7 +225,13 @@ func proxyAnswer(_ context.Context, _ *url.URL, request *http.Request, answer *h
 // there was none.
 func explain(err error, answer *http.Response) error {
 	if answer != nil && answer.StatusCode != http.StatusSwitchingProtocols {
-		return fmt.Errorf("it answered %d %s and opened no WebSocket", answer.StatusCode, http.StatusText(answer.StatusCode))
+		text := fmt.Sprintf("it answered %d %s and opened no WebSocket", answer.StatusCode, http.StatusText(answer.StatusCode))
+		date, err := http.ParseTime(answer.Header.Get("Date"))
+		if off := humanize.ClockOff(time.Until(date)); err == nil && off != "" {
+			text += "; " + off + ", by the answer's Date"
+		}
+
+		return errors.New(text)
 	}
 
 	var request *url.Error

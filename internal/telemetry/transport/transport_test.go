@@ -190,6 +190,26 @@ func TestErrors(t *testing.T) {
 	}
 }
 
+// A refusal says what time it is.
+func TestRefusalNamesTheClock(t *testing.T) {
+	for ahead, want := range map[time.Duration]string{
+		20*time.Minute + time.Second: "it answered 401 Unauthorized and opened no WebSocket; this machine's clock is 20 min behind, by the answer's Date",
+		0:                            "it answered 401 Unauthorized and opened no WebSocket",
+	} {
+		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Date", time.Now().Add(ahead).UTC().Format(http.TimeFormat))
+			w.WriteHeader(http.StatusUnauthorized)
+		}))
+		a := transport.EventHubs(server.Listener.Addr().String())
+		a.Plain = true
+		_, err := transport.WebSocket.Dial(t.Context(), a)
+		server.Close()
+		if err == nil || err.Error() != want {
+			t.Errorf("error %v, want %s", err, want)
+		}
+	}
+}
+
 // nobody returns an address where nothing listens.
 func nobody(t *testing.T) string {
 	l, err := net.Listen("tcp", "127.0.0.1:0")

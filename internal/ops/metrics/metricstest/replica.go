@@ -46,6 +46,7 @@ type Replica struct {
 	Standby      bool
 	Blocked      bool      // by the hub
 	NewSecret    bool      // does not work
+	Ends         time.Time // when its credential does
 	LedgerSince  time.Time // since then no ledger can be used; zero: they can
 
 	lag      *metrics.LagTracker
@@ -71,6 +72,9 @@ func NewReplica() *Replica {
 		}
 		return report
 	})
+	r.Metrics.Clock("blob", func() (time.Duration, bool) { return -r.Skew, true })
+	r.Ends = time.Now().Add(365 * 24 * time.Hour)
+	r.Metrics.CredentialEnds(func() map[string]time.Time { return map[string]time.Time{"STORAGE_CONNECTION_STRING": r.Ends} })
 	r.store = observe.Store(&r.Store, r.Metrics.Store("blob"))
 	r.Receiver.Delay = 50 * time.Millisecond
 	r.notifier = notify.Observe(&r.Receiver, r.Metrics.Receiver("hook"))
@@ -139,7 +143,6 @@ func (r *Replica) Step(t testing.TB) {
 		r.Store.Err = ErrBroken
 	}
 
-	r.Store.Record.Now = time.Now().Add(-r.Skew).Round(0)
 	_, _ = r.store.Acquire(t.Context(), "key", time.Minute, func(lease.Record) (string, error) { return "", nil })
 	_, _ = r.store.Extend(t.Context(), lease.Lease{}, "", time.Minute)
 	r.Store.Err = err

@@ -1,0 +1,155 @@
+package config
+
+import (
+	"cmp"
+	"crypto/x509"
+	"encoding/base64"
+	"encoding/json"
+	"encoding/pem"
+	"fmt"
+	"net/url"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strconv"
+	"time"
+
+	"alertworker/internal/humanize"
+)
+
+// An Ending is when a credential stops working, as it says itself.
+type Ending struct {
+	Credential string // the variable that it is in, with an entry's number if that has several
+	What       string // what of it ends: "the signature"
+	At         time.Time
+}
+
+// endsSoon is how long before its end a credential is worth a word.
+const endsSoon = 14 * 24 * time.Hour
+
+// Soon reports whether e is within 14 days, or over.
+func (e Ending) Soon(now time.Time) bool { return now.After(e.At.Add(-endsSoon)) }
+
+// Line says in a clause when e is, or was, and what to do.
+func (e Ending) Line(now time.Time) string {
+	at := e.At.Format(time.RFC3339)
+	if left := e.At.Sub(now); left > 0 {
+		return fmt.Sprintf("%s in %s ends in %s, at %s: replace it before", e.What, e.Credential, humanize.Span(left), at)
+	}
+	return fmt.Sprintf("%s in %s ended %s ago, at %s: replace it", e.What, e.Credential, humanize.Span(now.Sub(e.At)), at)
+}
+
+// Endings returns when what c signs in with ends, as far as that can be read, the first to end first: signatures and tokens
+// in secrets, and of an Azure identity the certificate, and the federated token if that has ended although its owner
+// should have renewed it.
+func (c Config) Endings() (all []Ending) {
+	add := func(credential, text string) {
+		if what, at, ok := ends(text); ok {
+			all = append(all, Ending{credential, what, at})
+		}
+	}
+
+	for i, v := range Variables() {
+		switch value := reflect.ValueOf(c).Field(i).Interface().(type) {
+		case Secret:
+			add(v.Name, value.Reveal())
+		case URLs:
+			entries := value.Reveal()
+			for n, entry := range entries {
+				name := v.Name
+				if len(entries) > 1 {
+					name = fmt.Sprintf("%s, entry %d", v.Name, n+1)
+				}
+				add(name, entry)
+			}
+		}
+	}
+
+	if c.Keyless() {
+		all = append(all, identityEndings()...)
+	}
+
+	slices.SortStableFunc(all, func(a, b Ending) int { return a.At.Compare(b.At) })
+
+	return all
+}
+
+// Forms of an end. The first is that of shared access signatures: of Azure Storage as a date, and of Event Hubs, IoT Hub and
+// relays in seconds; the second that of Event Grid's tokens (learn.microsoft.com/azure/event-grid/authenticate-with-access-keys-shared-access-signatures).
+var (
+	signatureEnd = regexp.MustCompile(`(?:^|[?&;=\s])se=([^&;\s]+)`)
+	eventGridEnd = regexp.MustCompile(`&e=([^&\s]+)&s=`)
+	webToken     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.(eyJ[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+`)
+)
+
+// layouts of the first two.
+var endLayouts = []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02", "1/2/2006 3:04:05 PM", "1/2/2006 15:04:05"}
+
+// ends returns what of a credential ends, and when; false if it does not say.
+func ends(credential string) (what string, at time.Time, ok bool) {
+	plain, _ := url.PathUnescape(credential) // as the password of a URL
+	for _, text := range []string{credential, plain} {
+		for _, form := range []*regexp.Regexp{signatureEnd, eventGridEnd} {
+			if found := form.FindStringSubmatch(text); found != nil {
+				if at, ok := parseEnd(found[1]); ok {
+					return "the signature", at, true
+				}
+			}
+		}
+	}
+
+	if found := webToken.FindStringSubmatch(credential); found != nil {
+		var claims struct {
+			Exp float64 `json:"exp"`
+		}
+		payload, err := base64.RawURLEncoding.DecodeString(found[1])
+		if err == nil && json.Unmarshal(payload, &claims) == nil && claims.Exp > 0 {
+			return "the token", time.Unix(int64(claims.Exp), 0).UTC(), true
+		}
+	}
+
+	return "", time.Time{}, false
+}
+
+// parseEnd reads the end of a signature, which is escaped as a part of a query.
+func parseEnd(text string) (at time.Time, ok bool) {
+	plain, err := url.QueryUnescape(text)
+	if err != nil {
+		return at, false
+	}
+	if seconds, err := strconv.ParseInt(plain, 10, 64); err == nil {
+		return time.Unix(seconds, 0).UTC(), true
+	}
+
+	for _, layout := range endLayouts {
+		if at, err := time.Parse(layout, plain); err == nil {
+			return at.UTC(), true
+		}
+	}
+
+	return at, false
+}
+
+// identityEndings are those of an Azure identity, in the files that its variables name.
+func identityEndings() (all []Ending) {
+	if path := os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH"); path != "" {
+		text, _ := ReadFile(path) // else signing in says what is wrong
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+				all = append(all, Ending{"AZURE_CLIENT_CERTIFICATE_PATH", "the certificate", certificate.NotAfter.UTC()})
+			}
+		}
+	}
+
+	if path := os.Getenv("AZURE_FEDERATED_TOKEN_FILE"); path != "" {
+		text, _ := ReadFile(path)
+		if what, at, ok := ends(string(text)); ok && !time.Now().Before(at) { // it lasts an hour or a day, and is renewed
+			all = append(all, Ending{"AZURE_FEDERATED_TOKEN_FILE", what, at})
+		}
+	}
+
+	slices.SortFunc(all, func(a, b Ending) int { return cmp.Compare(a.At.Unix(), b.At.Unix()) })
+
+	return all
+}
