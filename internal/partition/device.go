@@ -132,8 +132,7 @@ func (o *observation) show(device, partition string, levels []*level) *LastSeen 
 			seen.Reading.Damaged = damage
 		}
 
-		if o.level > 0 {
-			l := levels[o.level-1]
+		if l := o.outcome.levelOf(levels); l != nil {
 			seen.Reading.Rule = l.rule.Name
 			seen.Reading.Level = l.Name
 			seen.Reading.Limit = o.limit

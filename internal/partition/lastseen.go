@@ -41,23 +41,34 @@ type observation struct {
 	failedEnqueued int64
 	failedSequence int64
 
-	limit  float64 // of the device at level; 0 if none is named
 	reason telemetry.Reason
 	read   bool
-
-	// What was decided about the last reading, and at which level: that at which most was.
-	level    uint8 // its index in Evaluator.levels, plus 1; 0 if it reached no limit, and none is the device's own
-	decision Decision
-	own      bool // limit is the device's own
-
-	field uint8 // of the last reading
+	field  uint8 // of the last reading
 
 	// what is wrong with the body of the last event, by kind: of the last one with a reading if damagedRead is true, else
 	// of the last one without
-	damage      telemetry.Damage
 	damagedRead bool
+	damage      telemetry.Damage
 
-	shared string // what the device shares the alerts of level's rule by, if that is known
+	outcome // of the last reading
+}
+
+// An outcome is what was decided about a reading, and at which level: that at which most was. It is zero if the reading
+// reached no limit, and none is the device's own.
+type outcome struct {
+	limit    float64 // of the device at level
+	shared   string  // what the device shares the alerts of level's rule by, if that is known
+	level    uint8   // its index in Evaluator.levels, plus 1
+	decision Decision
+	own      bool // limit is the device's own
+}
+
+// levelOf returns the level, one of all, at which most was decided; nil if there is none.
+func (o outcome) levelOf(all []*level) *level {
+	if o.level == 0 {
+		return nil
+	}
+	return all[o.level-1]
 }
 
 // A Decision is what became of a reading at one level.
@@ -81,13 +92,9 @@ const (
 // nothing if o is nil.
 func (o *observation) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
 	if o != nil && (d > o.decision || o.level == 0) {
-		o.decision = d
-		o.level = l.index + 1
-		o.limit = limit
-		o.own = own
+		o.outcome = outcome{decision: d, level: l.index + 1, limit: limit, own: own, shared: shared}
 		o.value = value
 		o.field = uint8(l.rule.reads.Field)
-		o.shared = shared
 	}
 }
 
@@ -138,7 +145,7 @@ func (s *Seen) add(
 		o.enqueued = e.Enqueued.UnixMicro()
 		o.sequence = e.Sequence
 		o.read = true
-		o.decision, o.level = NoLimit, 0
+		o.outcome = outcome{}
 		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
 		o.value, o.field = found[i].Value, uint8(i)
 

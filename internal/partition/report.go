@@ -69,11 +69,17 @@ func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
 	s.mu.Lock()
 	levels := slices.Concat(s.levels, s.removed)
 	s.mu.Unlock()
+
+	var decided outcome
+	if seen != nil {
+		decided = seen.outcome
+	}
+
 	var keys []delivery.Key
 	for _, l := range levels {
 		keys = append(keys, delivery.Key{About: device, Topic: l.own})
-		if seen != nil && seen.shared != "" && s.levels[seen.level-1].rule == l.rule {
-			keys = append(keys, delivery.Key{About: seen.shared, Topic: l.shared})
+		if at := decided.levelOf(s.levels); at != nil && at.rule == l.rule && decided.shared != "" {
+			keys = append(keys, delivery.Key{About: decided.shared, Topic: l.shared})
 		}
 	}
 

@@ -1,0 +1,38 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"pgregory.net/rapid"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+	"alertworker/internal/telemetry/telemetrytest"
+)
+
+// Whatever a device sends, people can ask about it, and are told what was decided about its last reading, not about an
+// earlier one.
+func TestDescribe(t *testing.T) {
+	set := rules.Threshold("temperature", 30, time.Minute)
+	set.Rules = append(set.Rules,
+		rules.Rule{Name: "warm", Field: "temperature", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 20, Clear: 20}}},
+		rules.Rule{Name: "own", Field: "temperature", Per: "line", Window: time.Minute, Levels: []rules.Level{{Limit: 90, Clear: 90, Override: "max"}}},
+	)
+	rapid.Check(t, func(rt *rapid.T) {
+		s := benchRules(t, set)
+		defer func() { s.box.Close(); s.box.Wait() }()
+		for i := range rapid.IntRange(1, 8).Draw(rt, "events") {
+			body := rapid.SampledFrom([]string{`{"temperature":10}`, `{"temperature":25}`, `{"temperature":95}`, `{"temperature":10,"temperature":"?"}`, `{"humidity":1}`, `{`}).Draw(rt, "body")
+			has := rapid.SampledFrom([]map[string]any{{}, {"site": "berlin"}, {"line": "4"}, {"site": "4", "line": "4", "max": int32(20)}}).Draw(rt, "properties")
+			e := telemetry.Event{Position: telemetry.Position{Sequence: int64(i), Offset: "x"}, Enqueued: time.Now(), Device: "oven", Body: []byte(body), Properties: telemetrytest.Properties(has)}
+			s.take([]telemetry.Event{e})
+			var d DeviceState
+			s.Describe("oven", &d)
+			s.Describe("kiln", &d)
+			if r := d.Last.Reading; r != nil && (r.Rule == "") != (r.Limit == 0) || r != nil && r.Shared != "" && r.Rule == "" {
+				rt.Fatalf("after %s with %v: %+v", body, has, *r)
+			}
+		}
+	})
+}
