@@ -26,6 +26,7 @@ const (
 	headerTimeout = 10 * time.Second
 	idleTimeout   = 2 * time.Minute
 	maxHeader     = 16 << 10 // bytes
+	maxConns      = 512      // up to 28 KiB each
 
 	// callerPatience is how long callers of the HTTP trigger keep waiting for an
 	// outcome when the replica stops.
@@ -42,8 +43,9 @@ type httpServer struct {
 	log      *zap.Logger
 }
 
-// listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start.
-func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
+// listenHTTP listens, so that an HTTP_ADDR that cannot be used fails the start. panicked is called for each request whose
+// handler panics.
+func listenHTTP(c config.Config, panicked func(), log *zap.Logger) (*httpServer, error) {
 	s := &httpServer{log: log}
 	var err error
 	if s.listener, err = net.Listen("tcp", c.HTTPAddr); err != nil {
@@ -51,14 +53,25 @@ func listenHTTP(c config.Config, log *zap.Logger) (*httpServer, error) {
 	}
 
 	s.server = &http.Server{
-		Handler: http.HandlerFunc(
-			func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) },
+		Handler: httpapi.Recover(
+			http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { s.handler.Load().ServeHTTP(w, r) }),
+			func(r *http.Request, with any, stack []byte) {
+				panicked()
+				log.Error(
+					"an HTTP handler panicked; report this",
+					zap.String("method", r.Method),
+					zap.String("path", r.URL.Path),
+					zap.Any("panic", with),
+					zap.ByteString("stack", stack),
+				)
+			},
 		),
 		ReadHeaderTimeout: headerTimeout,
 		// waiting for a reading's outcome takes as long as a claim
 		WriteTimeout:   throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeader,
+		ConnState:      httpapi.NewConnLimit(maxConns).Changed,
 		ErrorLog:       zap.NewStdLog(log),
 	}
 	return s, nil

@@ -3,15 +3,20 @@ package httpapi_test
 import (
 	"bufio"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"log"
 	"math"
 	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
 	"reflect"
+	"slices"
 	"strings"
+	"sync"
+	"syscall"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -250,3 +255,132 @@ func (l *one) Accept() (net.Conn, error) {
 }
 func (l *one) Close() error   { return nil }
 func (l *one) Addr() net.Addr { return &net.TCPAddr{} }
+
+// A panic is an answer with 500 and a line in the log, or no whole answer, and the server goes on.
+func TestRecover(t *testing.T) {
+	var mu sync.Mutex
+	var panics []string
+	h := httpapi.Recover(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Length", "5")
+		httpapi.LimitBody(w, r) // needs what http.ResponseController needs
+		switch r.URL.Path {
+		case "/late":
+			_, _ = io.WriteString(w, "he")
+			_ = http.NewResponseController(w).Flush()
+			panic("late")
+		case "/aborted":
+			panic(http.ErrAbortHandler)
+		case "/early":
+			panic("early")
+		}
+		_, _ = io.WriteString(w, "hello")
+	}), func(r *http.Request, with any, stack []byte) {
+		mu.Lock()
+		defer mu.Unlock()
+		if !strings.Contains(string(stack), "TestRecover") {
+			t.Errorf("the stack of %v is %s", with, stack)
+		}
+		panics = append(panics, fmt.Sprint(r.URL.Path, " ", with))
+	})
+	srv := httptest.NewUnstartedServer(h)
+	srv.Config.ErrorLog = log.New(io.Discard, "", 0)
+	srv.Config.SetKeepAlivesEnabled(false) // or the client asks again
+	srv.Start()
+	defer srv.Close()
+	for path, want := range map[string]string{
+		"/early":   `500 {"title":"Internal Server Error","status":500,"detail":"this is a defect: its log has the reason"}` + "\n",
+		"/late":    "unexpected EOF",
+		"/aborted": "EOF",
+		"/":        "200 hello",
+	} {
+		got := ""
+		resp, err := srv.Client().Get(srv.URL + path)
+		if err == nil {
+			var body []byte
+			body, err = io.ReadAll(resp.Body)
+			_ = resp.Body.Close()
+			got = fmt.Sprint(resp.StatusCode, " ", string(body))
+		}
+		if err != nil {
+			got = err.Error()
+		}
+		if !strings.HasSuffix(got, want) {
+			t.Errorf("%s: %q, want %q", path, got, want)
+		}
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	slices.Sort(panics)
+	if want := []string{"/early early", "/late late"}; !slices.Equal(panics, want) {
+		t.Errorf("told of %q, want %q", panics, want)
+	}
+}
+
+// A server has no more connections than it may, whatever its clients hold open: those are closed that have waited for a
+// request longest, and none that is being answered.
+func TestConnLimit(t *testing.T) {
+	going := make(chan struct{})
+	srv := httptest.NewUnstartedServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			going <- struct{}{}
+			<-going
+		}
+		_, _ = io.WriteString(w, "hello")
+	}))
+	limit, waits := httpapi.NewConnLimit(4), make(chan struct{}, 10)
+	srv.Config.ConnState = func(c net.Conn, is http.ConnState) {
+		if limit.Changed(c, is); is == http.StateIdle {
+			waits <- struct{}{}
+		}
+	}
+	srv.Start()
+	defer srv.Close()
+	dial := func() net.Conn {
+		c, err := net.Dial("tcp", srv.Listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+		t.Cleanup(func() { _ = c.Close() })
+		return c
+	}
+	ask := func(c net.Conn, path string) { _, _ = io.WriteString(c, "GET "+path+" HTTP/1.1\r\nHost: h\r\n\r\n") }
+	isAnswered := func(c net.Conn) bool {
+		resp, err := http.ReadResponse(bufio.NewReader(c), nil)
+		if err != nil {
+			return false
+		}
+		body, _ := io.ReadAll(resp.Body)
+		return string(body) == "hello"
+	}
+
+	slow := dial()
+	ask(slow, "/slow")
+	<-going
+	idle := dial()
+	if ask(idle, "/"); !isAnswered(idle) {
+		t.Fatal("no answer")
+	}
+	<-waits
+	conns := []net.Conn{idle}
+	for range 8 { // no request comes
+		conns = append(conns, dial())
+	}
+	last := dial()
+	if ask(last, "/"); !isAnswered(last) {
+		t.Error("with too many connections a new one has no answer")
+	}
+	for i, c := range conns[:len(conns)-2] { // all but two, beside slow and last
+		if _, err := c.Read(make([]byte, 1)); err != io.EOF && !errors.Is(err, syscall.ECONNRESET) {
+			t.Errorf("connection %d: %v; want it closed", i, err)
+		}
+	}
+	for i, c := range conns[len(conns)-2:] {
+		if ask(c, "/"); !isAnswered(c) {
+			t.Errorf("connection %d before the last has no answer", 2-i)
+		}
+	}
+	if going <- struct{}{}; !isAnswered(slow) {
+		t.Error("a request that was being answered is cut off")
+	}
+}

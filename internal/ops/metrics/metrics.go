@@ -35,6 +35,8 @@ type Metrics struct {
 	attempts *prometheus.CounterVec
 	duration *prometheus.HistogramVec
 	delay    *prometheus.HistogramVec
+
+	panics prometheus.Counter
 }
 
 // New returns Metrics with a registry of their own. version names the build.
@@ -70,15 +72,23 @@ func New(version string) *Metrics {
 				"by this machine's clock. Recoveries do not count, because they wait for windows to end.",
 			Buckets: []float64{.025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 60, 300, 1800, 3600, 4 * 3600, 12 * 3600},
 		}, []string{"receiver"}),
+		panics: prometheus.NewCounter(prometheus.CounterOpts{
+			Namespace: namespace,
+			Name:      "http_panics_total",
+			Help:      "HTTP requests that ended in a panic and were answered with 500. Each is a defect; the log has its stack.",
+		}),
 	}
 	m.registry.MustRegister(
-		m.storeCalls, m.storeErrors, m.attempts, m.duration, m.delay,
+		m.storeCalls, m.storeErrors, m.attempts, m.duration, m.delay, m.panics,
 		buildInfo(version),
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 	)
 	return m
 }
+
+// HandlerPanicked counts a request to this replica's HTTP server whose handler panicked.
+func (m *Metrics) HandlerPanicked() { m.panics.Inc() }
 
 // Handler serves GET /metrics.
 func (m *Metrics) Handler() http.Handler {
