@@ -150,13 +150,15 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	return a
 }
 
-// word returns the word that the head's value means; of a recovery, all that it may be after.
+// word returns the word that the head's value means. Of a recovery, and of an alarm that is open although the value is
+// none of them, it is all that may have opened it.
 func (d *delivery) word(resolved bool) string {
-	if resolved {
+	i := int(d.head.Value) - 1
+	if resolved || i < 0 || i >= len(d.Words) {
 		return strings.Join(d.Words, " or ")
 	}
 
-	return d.Words[int(d.head.Value)-1]
+	return d.Words[i]
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

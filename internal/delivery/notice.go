@@ -192,6 +192,7 @@ type Alert struct {
 	Opened    bool      // it has opened an alarm
 	Since     time.Time // if Opened, only a window counts that began since then
 	Reminder  bool      // the device has been alerted before, in the same alarm
+	Lingers   bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
 	JoinOnly  bool      // no delivery starts
 	Waits     bool      // somebody waits for what becomes of it
 }

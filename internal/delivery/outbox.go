@@ -95,6 +95,10 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 		}
 
 		d := q.deliveries[a.Key]
+		if a.Lingers && (d != nil || a.Alarm.quiet(i)) {
+			continue
+		}
+
 		if d == nil && a.covered(i) {
 			o.Stats.Suppressed.Add(1)
 			continue

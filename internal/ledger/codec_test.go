@@ -81,7 +81,6 @@ func TestContentComesBack(t *testing.T) {
 		for range rapid.IntRange(0, 5).Draw(t, "alarms") {
 			a := ledger.Alarm{Device: ledger.Text(bytes.Draw(t, "device")), Rule: text.Draw(t, "rule"), Level: text.Draw(t, "level"), Open: rapid.Bool().Draw(t, "open"), Value: ledger.Number(number.Draw(t, "opened by")), Limit: ledger.Number(number.Draw(t, "limit")), Since: moment.Draw(t, "since"), DeviceSince: moment.Draw(t, "device since"), DeviceNewest: moment.Draw(t, "device newest"), Cleared: moment.Draw(t, "cleared"), DeviceCleared: moment.Draw(t, "device cleared")}
 			a.Exposed = rapid.Bool().Draw(t, "exposed")
-			a.Untold = rapid.Bool().Draw(t, "untold")
 			if a.Silence = rapid.Bool().Draw(t, "silence"); a.Silence {
 				a.Log, a.Sequence = rapid.StringMatching("[a-z]*").Draw(t, "log"), rapid.Int64().Draw(t, "place")
 			}

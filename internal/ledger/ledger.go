@@ -75,10 +75,9 @@ type Alarm struct {
 	// what a notice is due about: the reading that cleared the last alarm, or while it is Open, the silence; nil if none
 	// is
 	Due *Reading `json:"due,omitempty"`
-	// a higher level of the rule has ended without a reading: the next one alerts
+	// of an open alarm: its next reading alerts, whatever its value, because a higher level of the rule that was open, or
+	// a mute, has held an alert back
 	Exposed bool `json:"exposed,omitempty"`
-	// of an open alarm: nobody was to be told of any of its readings, because it was muted or a higher level was open
-	Untold bool `json:"untold,omitempty"`
 
 	// Of a rule about silence: Since and the place here are what an open alarm is about, Limit is in seconds, and Value
 	// is 0. Of another rule that says how often an open alarm is sent again, the place is that of the reading that

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"sync/atomic"
 
 	"alertworker/internal/delivery"
@@ -54,8 +55,12 @@ type alarm struct {
 	value float64 // of that reading
 	due   *dueNotice
 
-	exposed bool // a higher level has ended without a reading: the next one alerts, if this one is still open
-	told    bool // it is open, and receivers were to be told of one of its readings: the next alert is a reminder
+	// Of an open one: its next reading alerts, whatever its value, unless something holds that back again: a higher level
+	// that was open, or a mute, has held an alert back since the last one.
+	untold bool
+	// of an open one: receivers that may have been alerted since their last recovery, a bit for each. The gate knows of
+	// those that were before this owner's time: then it is everybody
+	told uint32
 
 	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string
@@ -63,8 +68,24 @@ type alarm struct {
 	sending  *delivery.Alarm // while it is open, if its rule says how often it is sent again
 }
 
-// opened returns k, which is open, as one that a reading with this number in a log has opened.
-func (k alarm) opened(log string, sequence int64) alarm {
+// everybody is all receivers.
+const everybody = math.MaxUint32
+
+// opened returns k, an alarm of l, once a reading with this number in a log has opened it. Whoever has not heard of the
+// recovery that was due gets the next one.
+func (k alarm) opened(l *level, log string, sequence int64) alarm {
+	k.told = k.due.receivers()
+	k.due = nil
+	if l.rule.Repeat > 0 {
+		k = k.sends(log, sequence)
+	}
+
+	return k
+}
+
+// sends returns k, which is open, of a rule that says how often it is sent again, as a reading with this number in a
+// log has opened it.
+func (k alarm) sends(log string, sequence int64) alarm {
 	k.log = log
 	k.sequence = sequence
 	k.sending = &delivery.Alarm{Opened: sequence}
@@ -74,7 +95,22 @@ func (k alarm) opened(log string, sequence int64) alarm {
 // A dueNotice is one that the ledger holds, and not the watermark, until every receiver has settled it.
 type dueNotice struct {
 	delivery.Notice
-	saved bool // of a silence: the ledger in the store holds it; guarded by register.mu
+	to    uint32 // receivers, a bit for each
+	saved bool   // of a silence: the ledger in the store holds it; guarded by register.mu
+}
+
+// becomeDue says to which receivers n is due, a bit for each. It is called before n is given to anybody.
+func (n *dueNotice) becomeDue(receivers uint32) {
+	n.to = receivers
+	n.Due(receivers)
+}
+
+// receivers returns those to which n, which may be nil, was due.
+func (n *dueNotice) receivers() uint32 {
+	if n == nil {
+		return 0
+	}
+	return n.to
 }
 
 // is reports whether n, which may be nil, is the notice other.

@@ -31,15 +31,19 @@
 //		pending   does not reach it                     normal
 //		open      reaches it                            open                    alert: a reminder after the window, or after
 //		                                                                        the rule's repeat if that is longer
-//		open      is between clear and limit            open
+//		open      is between clear and limit            open                    alert, if one was held back, or if the rule
+//		                                                                        says how often it is sent again
 //		open      is clear, and clear_for is over       normal                  recovery due, if the rule has resolved
 //		open      a condition of the rule excludes it   normal                  likewise
 //		due       opens an alarm again                  open, nothing is due    alert
 //
-//	  - A level alerts only while no higher level of its rule is open. If a higher one clears and
-//	    a milder one is open, the milder one alerts about that reading. A quiet device sends
-//	    no alerts, but recoveries.
-//	  - A reading that its device took before another one that the alarm has seen changes nothing.
+//	  - A level alerts only while no higher level of its rule is open. A quiet or muted device sends no alerts, but
+//	    recoveries. An alarm that is open while something like this holds alerts back is untold: when that ends, its
+//	    next reading alerts, whatever its value. Nothing is compared for that but the order of the levels.
+//	  - A reading that its device took before another one that the alarm has seen changes nothing, and alerts nobody.
+//	  - A recovery is due to the receivers that may have been alerted since the last one, whatever they ask for now. Of
+//	    alarms from before its time, and of readings that another owner may have read, an owner does not know who they
+//	    are: then it is due to everybody, and the gate knows.
 //	  - A reading that opens an alarm asks the gate, unless this replica remembers a window that
 //	    began since it took the partition over. Within an earlier one another replica may have
 //	    sent a recovery, after an operator ended that window.
@@ -55,7 +59,7 @@
 //	    that it does not have drops the pending ones and leaves the open ones alone until owners have
 //	    been without the rule for ten minutes, because during a rollout the partition may go on to
 //	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
-//	    window and names, which the ledger keeps; and a milder level that is still open alerts about the next reading.
+//	    window and names, which the ledger keeps.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
 //	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
 //	    operator is answered. An owner that reads earlier events again ends them there again. So do those of a device of

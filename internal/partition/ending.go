@@ -41,15 +41,10 @@ func (reg *register) endRemoved() {
 
 // end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
 // is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
-// now on, in Unix µs. Milder levels that are still open alert about the device's next reading. The caller holds
-// reg.mu.
+// now on, in Unix µs. Milder levels that it has held back, and that are still open, alert about the device's next reading:
+// see alarm.untold. The caller holds reg.mu.
 func (reg *register) end(key alarmKey, now int64, forgotten bool) {
-	was := reg.alarms.byKey[key]
 	reg.change(key, reg.ended(key, now, forgotten))
-
-	if !key.level.rule.Silence() {
-		reg.expose(key, was.limit)
-	}
 }
 
 // ended returns what end leaves of the open alarm of key. The caller holds reg.mu.
@@ -62,36 +57,11 @@ func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
 	return alarm{due: due}
 }
 
-// expose has the milder levels of the rule of key, whose alarm has ended, alert about the device's next reading, if
-// they are open. limit was that of the alarm. The caller holds reg.mu.
-func (reg *register) expose(key alarmKey, limit float64) {
-	if key.level.rule.Base != "" { // the limits of its levels are counted from it
-		limit = key.level.Limit
-	}
-
-	for _, l := range reg.levels {
-		same := l.rule.Name == key.level.rule.Name && !l.rule.Silence()
-		if !same || limit == l.Limit || !l.rule.Breaching(limit, l.Limit) {
-			continue
-		}
-
-		milder := alarmKey{key.device, l}
-		k := reg.alarms.byKey[milder]
-		if k.Phase != rules.Open {
-			continue
-		}
-
-		k.exposed = true
-		reg.alarms.set(milder, k)
-		reg.alarms.history.expose(milder)
-	}
-}
-
 // endOf returns the recovery of an alarm that end ends, nil if there is none: about the end of a silence, or about the
 // last event read, so that no alert was about a later one.
 func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 	if l.rule.Silence() {
-		return reg.recovery(l, was.log, throttle.End, delivery.Reading{
+		return reg.recovery(l, was, was.log, throttle.End, delivery.Reading{
 			Limit:    was.limit,
 			Enqueued: now,
 			Sequence: was.sequence,
@@ -104,7 +74,7 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 		last = reg.alarms.history.position
 	}
 
-	due := reg.recovery(l, logName(last.Generation, reg.id), throttle.Event, delivery.Reading{
+	due := reg.recovery(l, was, logName(last.Generation, reg.id), throttle.Event, delivery.Reading{
 		Value:    was.value,
 		Limit:    was.limit,
 		Enqueued: micros(last.Time),

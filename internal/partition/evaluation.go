@@ -84,7 +84,7 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 			rd := v.reading(value, was.limit)
 			v.date(&rd, was.Since)
 			rd.More = v.more(l.own)
-			if next.due = v.recovery(l, v.logName, throttle.Event, rd); next.due != nil {
+			if next.due = v.recovery(l, was, v.logName, throttle.Event, rd); next.due != nil {
 				next.due.Excluded = because.Excluded(v.event)
 			}
 		}
@@ -96,48 +96,56 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 
 // apply takes the event's value through one rule, whose limits are counted from base, the highest level first.
 func (v *evaluation) apply(r *rule, value, base float64) {
-	inhibited := false // by a higher level that is open
-	exposed := false   // because a higher level has just ended
+	above := false // a higher level is open
+	ended := false // or was, before this reading
 	for _, l := range r.levels {
 		limit, kind := l.LimitFor(base, v.event.Properties)
 		rd := v.reading(value, limit)
 		p := v.pass(l, &rd)
-		p.inhibited = inhibited
-		p.exposed = p.exposed || exposed
+		p.inhibited = above
+		p.is.untold = p.followed && p.open && (p.is.untold || above || ended)
 
 		v.shared = ""
+		var alert delivery.Alert
 		decision := p.decision()
 		if decision == Notified {
-			decision = v.notify(l, rd, p.turned)
+			decision, alert = v.notify(l, &p, rd)
+		}
+
+		v.keep(l, &p)
+		if decision == Notified {
+			v.told = append(v.told, order{alert: Alert{alert, v.examination}})
 		}
 
 		if decision != NoLimit {
 			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed, v.shared)
 		}
 
-		inhibited = inhibited || p.open
-		exposed = exposed || p.turned && !p.open
+		above = above || p.open
+		ended = ended || p.was.Phase == rules.Open
 	}
 }
 
-// A passage is how a reading went through one level.
+// A passage is how a reading goes through one level.
 type passage struct {
-	breaching bool // it reaches the limit
-	outdated  bool // the alarm has seen one that was taken later
-	inhibited bool // a higher level is open
-	exposed   bool // a higher level has ended, with this reading or without one
-	open      bool // the level is, after it
-	turned    bool // the level has opened or ended with it
+	followed  bool  // the level has state, and there is room for it
+	was, is   alarm // before and after it; zero unless it is followed
+	breaching bool  // it reaches the limit
+	outdated  bool  // the alarm has seen one that was taken later
+	damaged   bool  // it says nothing, because it is short of the limit, and its message is damaged
+	inhibited bool  // a higher level is open
+	repeats   bool  // the rule says how often an open alarm is sent again
+	open      bool  // the level is, after it
 }
 
 // decision returns Notified if receivers are to be notified, or why they are not.
-func (p passage) decision() Decision {
-	says := p.breaching && !p.outdated || p.exposed
+func (p *passage) decision() Decision {
+	says := p.breaching || !p.damaged && (p.is.untold || p.repeats)
 	switch {
-	case p.open && says && !p.inhibited:
-		return Notified
 	case p.outdated:
 		return Outdated
+	case p.open && says && !p.inhibited:
+		return Notified
 	case p.breaching && p.open:
 		return Inhibited
 	case p.breaching:
@@ -149,7 +157,13 @@ func (p passage) decision() Decision {
 	return NoLimit
 }
 
-// pass takes the reading rd through l. It does not look at higher levels.
+// opened reports whether the level has opened with the reading.
+func (p *passage) opened() bool {
+	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
+}
+
+// pass takes the reading rd through l, and sets when it and the first one of its alarm were taken. It does not look at
+// higher levels, and changes nothing else.
 func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 	p := passage{breaching: l.rule.Breaching(rd.Value, rd.Limit)}
 	if p.breaching {
@@ -162,65 +176,65 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 		return p
 	}
 
-	was := v.alarms.byKey[alarmKey{v.event.Device, l}]
+	key := alarmKey{v.event.Device, l}
+	p.was = v.alarms.byKey[key]
+	p.is = p.was
+	p.followed = true
+	p.repeats = l.rule.Repeat > 0
+
 	if v.damaged && !p.breaching { // it may alert, and never calms
-		p.open = was.Phase == rules.Open
+		p.damaged = true
+		p.open = p.was.Phase == rules.Open
 		return p
 	}
 
-	p.outdated = was.Outdates(v.at)
-	p.exposed = was.exposed
-	p.open, p.turned = v.step(l, rd)
+	p.outdated = p.was.Outdates(v.at)
 	v.late = v.late || p.outdated
+	clear, _ := l.clearFor(v.event, rd.Limit)
+	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, clear, v.at)
+	if state.Phase != rules.Normal && p.was == (alarm{}) && !v.alarms.room(key.device) {
+		v.Counters.Untracked.Add(1)
+		p.followed = false
+		p.open = true // better too early than never
+		return p
+	}
+
+	p.open = state.Phase == rules.Open
+	v.date(rd, cmp.Or(state.Since, p.was.Since))
+
+	switch {
+	case state.Phase == p.was.Phase:
+		p.is.State = state
+	case state.Phase == rules.Normal:
+		p.is = alarm{due: p.was.due}
+		if p.was.Phase == rules.Open {
+			r := *rd
+			r.Limit, r.More = clear, v.more(l.own)
+			p.is.due = v.recovery(l, p.was, v.logName, throttle.Event, r)
+		}
+	default:
+		p.is.State = state
+		p.is.value = rd.Value
+		p.is.limit = rd.Limit
+		if p.open {
+			p.is = p.is.opened(l, v.logName, rd.Sequence)
+		}
+	}
 
 	return p
 }
 
-// step takes l's alarm of the device through the reading, and sets when they began. It reports
-// whether l is open after it, and whether it has opened or ended.
-func (v *evaluation) step(l *level, rd *delivery.Reading) (open, turned bool) {
-	key, a := alarmKey{v.event.Device, l}, v.alarms
-	was := a.byKey[key]
-	clear, _ := l.clearFor(v.event, rd.Limit)
-	next := alarm{State: l.rule.Next(l.Level, was.State, rd.Value, rd.Limit, clear, v.at), due: was.due}
-	switch {
-	case next.Phase == rules.Normal:
-	case was == (alarm{}) && !a.room(key.device):
-		v.Counters.Untracked.Add(1)
-		return true, false // there is no room for its state: better too early than never
-	case was.Phase == next.Phase:
-		next.value = was.value
-		next.limit = was.limit
-		next.log = was.log
-		next.sequence = was.sequence
-		next.sending = was.sending
-		next.told = was.told
-	default:
-		next.value = rd.Value
-		next.limit = rd.Limit
-		if next.Phase == rules.Open && l.rule.Repeat > 0 {
-			next = next.opened(v.logName, rd.Sequence)
-		}
+// keep has the register follow the alarm of l through the reading.
+func (v *evaluation) keep(l *level, p *passage) {
+	if p.open && p.followed && v.at.Hub < v.foreign {
+		p.is.told = everybody
 	}
 
-	open = next.Phase == rules.Open
-	turned = open != (was.Phase == rules.Open)
-	v.date(rd, cmp.Or(next.Since, was.Since))
-	switch {
-	case next == was:
-		return open, false
-	case turned && open:
-		next.due = nil
-	case turned:
-		r := *rd
-		r.Limit, r.More = clear, v.more(l.own)
-		next.due = v.recovery(l, v.logName, throttle.Event, r)
+	if p.is != p.was {
+		key := alarmKey{v.event.Device, l}
+		v.alarms.history.change(key, p.is, v.before, v.event.Position)
+		v.become(key, p.is)
 	}
-
-	a.history.change(key, next, v.before, v.event.Position)
-	v.become(key, next)
-
-	return open, turned
 }
 
 // date sets when rd and the first reading of its alarm, at since, were taken, both by one clock.
@@ -235,55 +249,46 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	}
 }
 
-// notify takes a reading to every receiver that wants alerts of l. opened says that it has opened an alarm. It returns
-// Notified, or why nobody is.
-func (v *evaluation) notify(l *level, rd delivery.Reading, opened bool) Decision {
+// notify returns the alert that takes a reading to every receiver that wants alerts of l, and Notified, or why nobody is.
+// What is muted is told later, if the alarm is still open then.
+func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
+	first := !l.rule.stateful || p.opened() || p.is.untold
+	lingers := p.repeats && !p.breaching && !p.is.untold
+	p.is.untold = p.followed // unless it is told now
+
 	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
 		v.Counters.Quieted.Add(1)
-		return Muted
+		return Muted, delivery.Alert{}
 	}
 
 	if v.silenced(l) {
-		return Silenced
+		return Silenced, delivery.Alert{}
 	}
 
+	p.is.untold = false
 	key, receivers := v.key(l), v.receivers(l)
 	if key.Shared {
 		v.shared = key.About
 	}
 
 	if receivers == 0 {
-		return Unwanted
+		return Unwanted, delivery.Alert{}
 	}
 
-	alert := delivery.Alert{
+	if p.followed {
+		p.is.told |= receivers
+	}
+
+	return Notified, delivery.Alert{
 		Key:       key,
 		Reading:   rd,
 		Sender:    v.event.Device,
 		Before:    placeOf(v.before),
 		Receivers: receivers,
-		Alarm:     v.alarms.byKey[alarmKey{v.event.Device, l}].sending,
-		Opened:    opened,
+		Alarm:     p.is.sending,
+		Opened:    p.opened(),
 		Since:     v.since,
-		Reminder:  v.reminds(l),
+		Reminder:  !first,
+		Lingers:   lingers,
 	}
-	v.told = append(v.told, order{alert: Alert{alert, v.examination}})
-
-	return Notified
-}
-
-// reminds notes that receivers are told of the device's alarm of l, and reports whether they were before. Of an alarm
-// for which there is no room nobody knows.
-func (v *evaluation) reminds(l *level) bool {
-	key := alarmKey{v.event.Device, l}
-	a, tracked := v.alarms.byKey[key]
-	if !l.rule.stateful || !tracked || a.told {
-		return l.rule.stateful
-	}
-
-	a.told = true
-	v.alarms.set(key, a)
-	v.alarms.history.change(key, a, v.before, v.event.Position)
-
-	return false
 }

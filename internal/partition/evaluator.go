@@ -190,10 +190,13 @@ func (ev *Evaluator) overridden(e *telemetry.Event, found []telemetry.Found, r *
 	return reached
 }
 
+// everybody returns all receivers, a bit for each.
+func (ev *Evaluator) everybody() uint32 { return everybody >> (32 - len(ev.Receivers)) }
+
 // wanting returns the receivers that want alerts of l, a bit for each.
 func (ev *Evaluator) wanting(l *level) (receivers uint32) {
 	for i := range ev.Receivers {
-		if ev.Receivers[i].Filters.Cover(l.rule.Name, l.Name) { // the gate knows which of them were alerted
+		if ev.Receivers[i].Filters.Cover(l.rule.Name, l.Name) {
 			receivers |= 1 << i
 		}
 	}

@@ -99,21 +99,6 @@ func (h *history) edit(key alarmKey, k alarm) {
 	h.edited = true
 }
 
-// expose marks an alarm as exposed, as it was whenever it was open.
-func (h *history) expose(key alarmKey) {
-	for _, s := range h.segments {
-		if k, ok := s.changes[key]; ok && k.Phase == rules.Open {
-			k.exposed = true
-			s.changes[key] = k
-		}
-	}
-
-	if k, ok := h.alarms[key]; ok && k.Phase == rules.Open {
-		k.exposed = true
-		h.edit(key, k)
-	}
-}
-
 // replace changes an alarm, whatever has changed before it.
 func (h *history) replace(key alarmKey, k alarm) {
 	for _, s := range h.segments {
@@ -202,7 +187,6 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 
 		if k.Phase != rules.Normal {
 			a.Open = k.Phase == rules.Open
-			a.Untold = a.Open && !k.told && !key.level.rule.Silence()
 			a.Since = fromMicros(k.Since.Hub)
 			a.DeviceSince = fromMicros0(k.Since.Device)
 			a.DeviceNewest = fromMicros0(k.Newest)
@@ -212,7 +196,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			a.Limit = ledger.Number(k.limit)
 		}
 
-		a.Exposed = k.exposed
+		a.Exposed = k.untold
 		a.Silence = key.level.rule.Silence()
 		a.Log = k.log
 		a.Sequence = k.sequence

@@ -30,6 +30,7 @@ type register struct {
 	since   time.Time          // the take-over of the ledger; zero if there was none
 	takenAt time.Time          // the same, by the clock of the ledger's store
 	begun   telemetry.Position // where reading began then
+	foreign int64              // a former owner may have read what the hub took before, in Unix µs; 0 without a take-over
 
 	mu         sync.Mutex
 	mark       watermark
@@ -198,10 +199,12 @@ func (reg *register) change(key alarmKey, next alarm) {
 	reg.become(key, next)
 }
 
-// recovery returns the notice that an alarm of l has ended, with the reading r or a part of its place in a log; nil
-// if nobody wants it, or there is no room for it.
-func (reg *register) recovery(l *level, log string, part throttle.Part, r delivery.Reading) *dueNotice {
-	receivers := reg.wanting(l)
+// recovery returns the notice that an alarm of l, which was open, has ended, with the reading r or a part of its place in
+// a log; nil if nobody was alerted, or there is no room for it. Who was alerted gets it, whatever receivers ask for now.
+func (reg *register) recovery(
+	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
+) *dueNotice {
+	receivers := was.told & reg.everybody()
 	switch {
 	case !l.rule.Resolved || receivers == 0:
 		return nil
@@ -211,7 +214,7 @@ func (reg *register) recovery(l *level, log string, part throttle.Part, r delive
 	}
 
 	n := &dueNotice{Notice: delivery.Notice{Reading: r, Log: log, Part: part}}
-	n.Due(receivers)
+	n.becomeDue(receivers)
 
 	return n
 }

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"fmt"
+	"math"
 	"slices"
 	"strings"
 	"testing"
@@ -51,6 +52,7 @@ func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)
 	reg := newRegister(ev, "0", "log", 20, func(alarmKey, rules.State, rules.State) {})
 	reg.out = &r.out
 	reg.since, reg.takenAt = time.Now(), time.Now()
+	reg.foreign = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
 	watch := newWatch(reg, func(string) *roster.File { return nil }, zap.NewNop())
 	r.reader = newReader(reg, watch, func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
 		meanwhile(before, e.Position)

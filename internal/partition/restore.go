@@ -46,10 +46,16 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		return
 	}
 
+	// Who was alerted, by whatever filters there were, the gate knows.
 	k := remembered(from)
+	k.told = everybody
 	if from.Due != nil {
 		k.due = rememberedNotice(from.Due)
-		k.due.Due(reg.wanting(l))
+		k.due.becomeDue(reg.everybody())
+	}
+
+	if k.due.silence() { // an alert
+		k.due.becomeDue(reg.wanting(l))
 	}
 
 	was := k
@@ -97,7 +103,7 @@ func (reg *register) reopened(k alarm) alarm {
 		}
 	}
 
-	return k.opened(k.log, k.sequence)
+	return k.sends(k.log, k.sequence)
 }
 
 // remembered returns an alarm as the ledger has it, without the notice that is due.
@@ -111,8 +117,7 @@ func remembered(from ledger.Alarm) alarm {
 		},
 		value:    float64(from.Value),
 		limit:    float64(from.Limit),
-		exposed:  from.Exposed,
-		told:     from.Open && !from.Untold && !from.Silence,
+		untold:   from.Exposed,
 		log:      from.Log,
 		sequence: from.Sequence,
 	}

@@ -52,7 +52,9 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		sequence: sequence,
 	}
 
-	if receivers := s.wanting(l); receivers != 0 {
+	receivers := s.wanting(l)
+	k.told = receivers | s.alarms.byKey[key].due.receivers()
+	if receivers != 0 {
 		k.due = &dueNotice{Notice: delivery.Notice{
 			Log:    k.log,
 			Part:   throttle.Silence,
@@ -66,7 +68,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 				Since:    k.Since.Hub,
 			},
 		}}
-		k.due.Due(receivers)
+		k.due.becomeDue(receivers)
 		s.opened = append(s.opened, opened{key, k.due})
 	}
 
@@ -138,7 +140,7 @@ func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueN
 		Sequence: at.Sequence,
 		Since:    was.Since.Hub,
 	}
-	return reg.recovery(l, reg.logName, throttle.Event, about)
+	return reg.recovery(l, was, reg.logName, throttle.Event, about)
 }
 
 // An opened silence is one that the ledger in the store does not hold yet.

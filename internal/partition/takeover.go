@@ -13,6 +13,9 @@ import (
 	"alertworker/internal/telemetry"
 )
 
+// overlap is for how long after a take-over the former owner may still read, by the hub's clock, which may be off.
+const overlap = time.Minute
+
 // takeOver takes over the partition's ledger and starts from the alarms that it holds. It tries until it
 // succeeds, and reports false if the stream ends before: a ledger that cannot be read
 // is not an empty one.
@@ -72,6 +75,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.begun = from
 	s.since = time.Now()
 	s.takenAt = l.Opened()
+	s.foreign = micros(s.takenAt.Add(overlap))
 	s.alarms.history.position = held
 	s.behind = true
 

@@ -54,8 +54,10 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 }
 
 func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Request) {
+	recovered := r.position().upTo(n.Recovered)
+
 	switch {
-	case r.position().upTo(n.Recovered) || n.overtakes(r, record):
+	case recovered || n.overtakes(r, record):
 		d.Outcome = Unneeded
 	case held:
 		d.Outcome = Busy

@@ -374,6 +374,52 @@ func TestRemovedRule(t *testing.T) {
 	})
 }
 
+// Whoever was alerted gets a recovery, whatever it asks for by then: a receiver cannot go on to ask for a rule that is
+// not configured any more, so that its filter changes with the rules.
+func TestRecoveryAfterAFilterHasChanged(t *testing.T) {
+	for name, test := range map[string]struct {
+		before, after notify.Filter
+		removed       bool
+	}{
+		"no filter":                       {notify.Filter{}, notify.Filter{}, true},
+		"rule=hot|cold, then rule=cold":   {notify.Filter{Rules: []string{"hot", "cold"}}, notify.Filter{Rules: []string{"cold"}}, true},
+		"the rule stays, the filter goes": {notify.Filter{Rules: []string{"hot", "cold"}}, notify.Filter{Rules: []string{"cold"}}, false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				named := func(name string) func(*rules.Rule) {
+					return func(r *rules.Rule) { r.Name, r.Levels[0].Name = name, "critical" }
+				}
+				p, r := newPartition("0"), &receiver{level: "critical", only: test.before}
+				s := with(t, named("hot"), r)
+				s.start(p)
+				p.feed("oven", 10*time.Second, 40)
+				s.end()
+				r.only = test.after
+				rule := "cold"
+				if !test.removed {
+					rule = "hot"
+				}
+				next := with(t, named(rule), r)
+				next.store, next.ledgers = s.store, s.ledgers
+				p = p.reopen()
+				next.start(p)
+				p.feed("kiln", 10*time.Second, 20)
+				time.Sleep(12 * time.Minute)
+				if !test.removed {
+					p.feed("oven", 10*time.Second, 20)
+					time.Sleep(2 * time.Minute)
+				}
+				next.end()
+				all := r.alerts("oven")
+				if len(all) != 2 || !all[1].Resolved {
+					t.Errorf("notified of %s", r.notified("oven"))
+				}
+			})
+		})
+	}
+}
+
 // During a rollout a partition may go back to a replica that does not have a rule yet: it leaves
 // the rule's alarms as they are, for the next that has it.
 func TestRolloutOfARule(t *testing.T) {

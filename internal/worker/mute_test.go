@@ -1,6 +1,7 @@
 package worker_test
 
 import (
+	"fmt"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -36,6 +37,85 @@ func TestSilencedAlerts(t *testing.T) {
 			t.Errorf("of the other: %s; want %s", got, want)
 		}
 	})
+}
+
+// What is still open when a mute ends alerts then, whatever its readings: also a milder level whose higher one has cleared
+// meanwhile, and a device that says by itself that it is quiet.
+func TestStillOpenWhenAMuteEnds(t *testing.T) {
+	const hot, warm, critical = threshold + 5, threshold - 2, threshold + 60
+	for _, tt := range []struct {
+		name         string
+		first, later float64
+		want         string
+	}{
+		{"over the limit", hot, hot, "warning alert 6"},
+		{"between clear and limit", hot, warm, "warning alert 6"},
+		{"a higher level has cleared, over the limit", critical, hot, "warning alert 6"},
+		{"a higher level has cleared, between clear and limit", critical, warm, "warning alert 6"},
+	} {
+		for _, quiet := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.name, ", quiet ", quiet), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					p, r := newPartition("0"), &receiver{}
+					s := with(t, func(r *rules.Rule) {
+						r.Repeat = rules.Never
+						r.Levels = []rules.Level{
+							{Name: "warning", Limit: threshold, Clear: threshold - 5},
+							{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
+						}
+					}, r)
+					until := time.Now().Add(5 * time.Minute)
+					s.config.Mutes = func() rules.Mutes { return rules.Mutes{{Until: until}} }
+					if quiet {
+						s.config.Mutes = nil
+						s.config.Rules.Quiet = "quiet"
+					}
+					s.start(p)
+					for i := range 30 {
+						value := tt.later
+						if i == 0 {
+							value = tt.first
+						}
+						p.publishProperties("oven", fmt.Sprintf(`{"temperature":%v}`, value), map[string]any{"quiet": until.Format(time.RFC3339)})
+						pass(time.Minute)
+					}
+					s.end()
+					if got := r.notified("oven"); got != tt.want {
+						t.Errorf("notified of %s, want %s", got, tt.want)
+					}
+				})
+			})
+		}
+	}
+}
+
+// A higher level clears while alerts are muted. The milder one is sent when that is over.
+func TestHigherLevelClearsWhileMuted(t *testing.T) {
+	for _, mild := range []float64{threshold + 2, threshold - 2} {
+		synctest.Test(t, func(t *testing.T) {
+			p, r := newPartition("0"), &receiver{}
+			s := with(t, func(r *rules.Rule) {
+				r.Repeat = rules.Never
+				r.Levels = []rules.Level{
+					{Name: "warning", Limit: threshold, Clear: threshold - 5},
+					{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
+				}
+			}, r)
+			from := time.Now().Add(30 * time.Second)
+			s.config.Mutes = func() rules.Mutes { return rules.Mutes{{Device: "oven", From: from, Until: from.Add(5 * time.Minute)}} }
+			s.start(p)
+			p.publish("oven", threshold+60)
+			pass(2 * time.Minute)
+			for range 20 {
+				p.publish("oven", mild)
+				pass(time.Minute)
+			}
+			s.end()
+			if got, want := r.notified("oven"), "critical alert 1, critical recovery 2, warning alert 6"; got != want {
+				t.Errorf("%v: notified of %s, want %s", mild, got, want)
+			}
+		})
+	}
 }
 
 // A device that falls silent while its alerts are silenced is reported when that is over.

@@ -165,7 +165,7 @@ var plantedBugs = []plantedBug{
 		{"delivery/settle.go", "	if n != nil && n.Opened > 0 {", "	if n.Silent() {"},
 	}},
 	{"a milder level below a removed one is not sent", []edit{
-		{"partition/ending.go", "		reg.expose(key, was.limit)\n", "		_ = was\n"},
+		{"partition/evaluation.go", "(p.is.untold || above || ended)", "(p.is.untold || ended)"},
 	}},
 	{"recoveries of a removed rule have one id", []edit{
 		{"delivery/message.go", "if d.Silence || d.endedWithRule() {", "if d.Silence {"},

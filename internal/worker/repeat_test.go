@@ -39,6 +39,7 @@ func TestRepeat(t *testing.T) {
 		want   string
 	}{
 		{"an alarm goes on", repeating(4 * time.Minute), 35 * time.Second, []float64{hot, hot, hot, hot, hot, hot, hot, hot, hot}, "alert 1, alert 8"},
+		{"it goes on between clear and limit", repeating(4 * time.Minute), 35 * time.Second, []float64{hot, warm, warm, warm, warm, warm, warm, warm, warm}, "alert 1, alert 8"},
 		{"never", repeating(rules.Never), 10 * time.Minute, []float64{hot, hot, warm, hot, cool}, "alert 1, recovery 5"},
 		{"the next alarm", repeating(rules.Never), 70 * time.Second, []float64{hot, hot, cool, hot, hot}, "alert 1, recovery 3, alert 4"},
 		{"the next alarm opens within the window", repeating(rules.Never), 25 * time.Second, []float64{hot, cool, hot, hot, hot, hot}, "alert 1, alert 4"},

@@ -30,12 +30,18 @@ func silence(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *se
 		change(&r)
 	}
 	s.config.Rules.Rules = []rules.Rule{r}
+	s.decode(t)
+	return s
+}
+
+// decode has s find what its rules read.
+func (s *setup) decode(t *testing.T) {
+	t.Helper()
 	decoder, err := s.config.Rules.Decoder()
 	if err != nil {
 		t.Fatal(err)
 	}
 	s.config.Decoder = decoder
-	return s
 }
 
 // talk has a device send an event at each of these times from now on.

@@ -547,46 +547,216 @@ func TestRecoveriesOfARemovedRuleHaveTheirOwnIDs(t *testing.T) {
 
 // Once a higher level that was removed has ended, the milder one that is still open alerts about the next reading.
 func TestHigherLevelRemoved(t *testing.T) {
-	for _, values := range [][]float64{{40}, {27}, {27, 40}} { // 27 is between clear and limit
-		for _, crash := range []bool{false, true} {
-			synctest.Test(t, func(t *testing.T) {
-				levels := func(critical bool) func(*rules.Rule) {
-					return func(r *rules.Rule) {
-						r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}}
-						if critical {
-							r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75})
+	plain := func(value float64) (string, map[string]any) { return fmt.Sprintf(`{"temperature":%v}`, value), nil }
+	for _, tt := range []struct {
+		name    string
+		change  func(*rules.Rule)
+		body    func(value float64) (string, map[string]any)
+		opening []float64 // six minutes apart
+		want    string
+	}{
+		{"limits", nil, plain, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
+		{"limits counted from the message", func(r *rules.Rule) { r.Base = "base" }, func(value float64) (string, map[string]any) {
+			return fmt.Sprintf(`{"temperature":%v,"base":-100}`, value-100), nil
+		}, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
+		{"limits from below counted from the message", func(r *rules.Rule) {
+			r.Base, r.Below = "base", true
+			for i := range r.Levels {
+				r.Levels[i].Limit *= -1
+				r.Levels[i].Clear *= -1
+			}
+		}, func(value float64) (string, map[string]any) {
+			return fmt.Sprintf(`{"temperature":%v,"base":100}`, 100-value), nil
+		}, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
+		{"a device's own limits", func(r *rules.Rule) {
+			for i := range r.Levels {
+				r.Levels[i].Override = r.Levels[i].Name
+			}
+		}, func(value float64) (string, map[string]any) {
+			return fmt.Sprintf(`{"temperature":%v}`, value-100), map[string]any{"warning": -70.0, "critical": -20.0}
+		}, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
+		{"one limit for both, the higher one takes longer", func(r *rules.Rule) {
+			for i := range r.Levels {
+				r.Levels[i].Limit = 30
+				r.Levels[i].Clear = 25
+				r.Levels[i].For = time.Duration(i) * 5 * time.Minute
+			}
+		}, plain, []float64{40, 40}, "warning alert 1, critical alert 2, critical recovery 2, warning alert 3"},
+	} {
+		for _, values := range [][]float64{{40}, {27}, {27, 40}} { // 27 is between clear and limit
+			for _, crash := range []bool{false, true} {
+				t.Run(fmt.Sprint(tt.name, values, crash), func(t *testing.T) {
+					synctest.Test(t, func(t *testing.T) {
+						p, r := newPartition("0"), &receiver{}
+						var s *setup
+						owner := func(critical bool) {
+							next := with(t, func(r *rules.Rule) {
+								r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+								if tt.change != nil {
+									tt.change(r)
+								}
+								if !critical {
+									r.Levels = r.Levels[:1]
+								}
+							}, r)
+							next.decode(t)
+							if s != nil {
+								s.end()
+								next.store, next.ledgers = s.store, s.ledgers
+								p = p.reopen()
+							}
+							s = next
+							s.start(p)
 						}
-					}
-				}
-				p, r := newPartition("0"), &receiver{}
-				s := with(t, levels(true), r)
-				s.start(p)
-				p.feed("oven", time.Second, 90)
-				pass(window)
-				s.end()
-				next := with(t, levels(false), r)
-				next.store, next.ledgers = s.store, s.ledgers
-				p = p.reopen()
-				next.start(p)
-				pass(12 * time.Minute)
-				if crash {
-					next.end()
-					next = with(t, levels(false), r)
-					next.store, next.ledgers = s.store, s.ledgers
-					p = p.reopen()
-					next.start(p)
-				}
-				for _, value := range values {
-					p.feed("oven", 10*time.Second, value)
-				}
-				pass(time.Minute)
-				next.end()
-				if got, want := r.notified("oven"), "critical alert 1, critical recovery 1, warning alert 2"; got != want {
-					t.Errorf("%v, crash %v: notified of %s, want %s", values, crash, got, want)
-				}
-			})
+						owner(true)
+						for _, value := range tt.opening {
+							body, properties := tt.body(value)
+							p.publishProperties("oven", body, properties)
+							pass(6 * time.Minute)
+						}
+						owner(false)
+						pass(12 * time.Minute)
+						if crash {
+							owner(false)
+						}
+						for _, value := range values {
+							body, properties := tt.body(value)
+							p.publishProperties("oven", body, properties)
+							pass(10 * time.Second)
+						}
+						pass(time.Minute)
+						s.end()
+						if got := r.notified("oven"); got != tt.want {
+							t.Errorf("notified of %s, want %s", got, tt.want)
+						}
+					})
+				})
+			}
 		}
 	}
+}
+
+// A reading that its device took before another one that the alarm has seen changes nothing, nor after a higher level
+// was removed.
+func TestLateReadingAfterAHigherLevelWasRemoved(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		levels := func(critical bool) func(*rules.Rule) {
+			return func(r *rules.Rule) {
+				r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}}
+				if critical {
+					r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75})
+				}
+			}
+		}
+		timed := func(s *setup) {
+			s.config.Rules.Time = "taken"
+			clock, err := s.config.Rules.Clock()
+			if err != nil {
+				t.Fatal(err)
+			}
+			s.config.Clock = clock
+		}
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, levels(true), r)
+		timed(s)
+		s.start(p)
+		begin := time.Now()
+		taken := func(at time.Time) map[string]any { return map[string]any{"taken": at.Format(time.RFC3339)} }
+		p.publishProperties("oven", `{"temperature":90}`, taken(begin))
+		pass(window)
+		s.end()
+		next := with(t, levels(false), r)
+		timed(next)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		pass(12 * time.Minute)
+		p.publishProperties("oven", `{"temperature":10}`, taken(begin.Add(-time.Minute))) // late: from before the alarm
+		pass(2 * time.Minute)
+		if got, want := r.notified("oven"), "critical alert 1, critical recovery 1"; got != want {
+			t.Errorf("after a late reading: notified of %s, want %s", got, want)
+		}
+		p.publishProperties("oven", `{"temperature":40}`, taken(time.Now()))
+		pass(2 * time.Minute)
+		next.end()
+		if got, want := r.notified("oven"), "critical alert 1, critical recovery 1, warning alert 3"; got != want {
+			t.Errorf("notified of %s, want %s", got, want)
+		}
+	})
+}
+
+// A rule that had levels compares words under the same name. The level that is removed ends while the door is still open,
+// also as the next owner finds it; then the word is none that opens the alarm.
+func TestWordsAfterLevels(t *testing.T) {
+	for _, again := range []bool{false, true} {
+		t.Run(fmt.Sprint("another owner ", again), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				levels := func(r *rules.Rule) {
+					r.Name, r.Field = "door", "door"
+					r.Levels = []rules.Level{{Name: "ajar", Limit: 1, Clear: 1}, {Name: "open", Limit: 2, Clear: 2}}
+				}
+				words := func(r *rules.Rule) {
+					r.Name, r.Field = "door", "door"
+					r.Is = []string{"ajar", "open"}
+					r.ClearedFor = 5 * time.Minute
+					r.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+				}
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, levels, r)
+				s.decode(t)
+				owner := func() {
+					s.end()
+					next := with(t, words, r)
+					next.decode(t)
+					next.store, next.ledgers = s.store, s.ledgers
+					p, s = p.reopen(), next
+					s.start(p)
+				}
+				s.start(p)
+				p.publishBody("door-1", `{"door":2}`)
+				pass(time.Minute)
+				owner()
+				p.publishBody("door-1", `{"door":"open"}`)
+				pass(15 * time.Minute) // the levels count as removed
+				if again {
+					owner()
+				}
+				p.publishBody("door-1", `{"door":"closed"}`)
+				pass(6 * time.Minute)
+				p.publishBody("door-1", `{"door":"closed"}`)
+				pass(10 * time.Minute)
+				s.end()
+				if got, want := r.notified("door-1"), "open alert 1, alert 2, open recovery 2, recovery 4"; got != want {
+					t.Errorf("notified of %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}
+
+// A mute ends while an alarm that compares words is still open, although the word is none of those that opened it.
+func TestMuteEndsWhileAWordIsClear(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) {
+			r.Name, r.Field = "door", "door"
+			r.Is = []string{"ajar", "open"}
+			r.ClearedFor = time.Hour
+			r.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+		}, r)
+		s.decode(t)
+		start := time.Now()
+		s.config.Mutes = func() rules.Mutes { return rules.Mutes{{From: start, Until: start.Add(5 * time.Minute)}} }
+		s.start(p)
+		p.publishBody("door-1", `{"door":"open"}`)
+		pass(6 * time.Minute)
+		p.publishBody("door-1", `{"door":"closed"}`)
+		pass(time.Minute)
+		s.end()
+		if got := r.alerts("door-1"); len(got) != 1 || got[0].Word != "ajar or open" {
+			t.Errorf("got %+v", got)
+		}
+	})
 }
 
 // While a rule about silence is missing nothing is said of its alarms, because nobody knows who is heard: not if it was the

@@ -32,7 +32,8 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 			for i, m := range log.readings {
 				if f := states[i+1]; m.device == device && f.tells != "" && in.wants(s, m) {
 					of := matterOf(rule, m)
-					all[of] = append(all[of], told{device, log, int64(i + 1), log.events[i].Enqueued, f.tells == "yes", f})
+					sure := f.tells == "yes" && (!f.short || len(w.dead) == 0) // it joins no delivery
+					all[of] = append(all[of], told{device, log, int64(i + 1), log.events[i].Enqueued, sure, f})
 				}
 			}
 		}

@@ -230,6 +230,10 @@ func (p *plan) repeat() {
 			}
 		}
 	}
+	chokes := slices.ContainsFunc(p.receivers, func(to planned) bool { return to.chokes != "" })
+	if repeat > 0 && chokes && p.tail == "warm" { // its alarms would be tried again to the end
+		p.tail = "nothing"
+	}
 }
 
 // hush has times in which nobody wants to know, and people mute devices for long, in some plans. It draws from a

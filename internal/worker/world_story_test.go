@@ -22,6 +22,8 @@ type state struct {
 	clears time.Time // of the same, by the device's clock
 	opened int64     // while open: the event that has opened it; 0: not known
 	tells  string    // whether receivers are told about this event: yes or maybe; empty: no
+	untold string    // while open: whether an alert was held back, by a higher level or because it was muted, and not told since
+	short  bool      // the event that tells is short of the limit of an alarm that is sent again
 	owed   int64     // the event that ended the last alarm, if none has opened since; 0: none, -1: not known
 	over   time.Time // when that alarm had begun
 }
@@ -52,7 +54,7 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 	}
 	for i := len(told.states) - 1; i < len(log.readings); i++ {
 		now := w.removed(log, device, i, told.states[i])
-		now.tells = ""
+		now.tells, now.short = "", false
 		at := log.reignAt(int64(i + 1))
 		for ; told.reign < at; told.reign++ {
 			now = w.missing(log, s, now, told.reign)
@@ -117,13 +119,20 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 	case !looks:
 		return now.excluded(r, m, e)
 	}
+	own := m.deviceTime(e.Enqueued)
+	late := r.Stateful() && !own.IsZero() && own.Before(now.newest)
 	now = now.next(r, l, value, m, e)
+	if now.phase != "open" || !r.Stateful() {
+		now.untold = ""
+	} else if now.tells == "" && !late {
+		now.tells = now.untold
+	}
 	if up, ok := w.above(s); ok {
 		higher := w.follow(log, up, m.device)
 		_, configured := w.in(version, up)
 		switch {
 		case configured != nil:
-			now = now.below(higher[i], higher[i+1])
+			now = now.below(higher[i], higher[i+1], late)
 		case now.phase == "open" && now.tells == "" && higher[i].phase != "normal": // it ends in these minutes, or has ended
 			now.tells = "maybe"
 		}
@@ -132,7 +141,17 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 		now.tells = least(now.tells, "maybe")
 	}
 	if now.tells != "" {
-		now.tells = least(now.tells, w.speaks(r, m.device, m, e.Enqueued))
+		due := now.tells
+		now.tells = least(due, w.speaks(r, m.device, m, e.Enqueued))
+		switch {
+		case now.phase != "open" || !r.Stateful():
+		case now.tells == "yes":
+			now.untold = ""
+		case now.tells == "maybe":
+			now.untold = "maybe"
+		default: // it is muted
+			now.untold = due
+		}
 	}
 	return now
 }
@@ -224,8 +243,8 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	if now.phase == "pending" && then.Sub(since) >= l.For {
 		now.phase, now.owed, now.over, now.opened = "open", 0, time.Time{}, e.Sequence
 	}
-	if now.phase == "open" && hot {
-		now.tells = "yes"
+	if now.phase == "open" && (hot || r.Repeat > 0) {
+		now.tells, now.short = "yes", !hot
 	}
 	return now
 }
@@ -270,17 +289,25 @@ func (now state) clock(own, at time.Time) (then, since time.Time) {
 }
 
 // below returns the state of a level below one that has gone from was to is: receivers are told of the highest level
-// that is open, and when it has ended, of the milder one that still is.
-func (now state) below(was, is state) state {
-	ended := was.phase == "open" && is.phase != "open"
-	switch {
-	case is.phase == "open":
-		now.tells = ""
-	case was.phase == "unsure" || is.phase == "unsure":
-		if now.phase == "open" {
-			now.tells = "maybe"
+// that is open, and when it has ended, of the milder one that still is. The event is late if the alarm has seen one that
+// was taken later: then that is said with the next one.
+func (now state) below(was, is state, late bool) state {
+	if now.phase != "open" {
+		if is.phase == "open" {
+			now.tells = ""
 		}
-	case now.phase == "open" && ended:
+		return now
+	}
+	switch unsure := was.phase == "unsure" || is.phase == "unsure"; {
+	case is.phase == "open":
+		now.tells, now.untold = "", "yes"
+	case unsure && late:
+		now.untold = "maybe"
+	case unsure:
+		now.tells = "maybe"
+	case was.phase == "open" && late:
+		now.untold = "yes"
+	case was.phase == "open":
 		now.tells = "yes"
 	}
 	return now

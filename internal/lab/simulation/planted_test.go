@@ -313,12 +313,12 @@ var bugs = []bug{
 	},
 	{
 		"a recovery that was overtaken is sent", "internal/throttle/decide.go",
-		"	case recovered || overtaken:", "	case recovered || overtaken && !PLANTED:",
+		"	case recovered || n.overtakes(r, record):", "	case recovered || n.overtakes(r, record) && !PLANTED:",
 	},
 	{
 		"a recovery comes twice", "internal/throttle/decide.go",
-		"	recovered := at.upTo(n.Recovered)\n",
-		"	recovered := at.upTo(n.Recovered)\n	if recovered && !held && PLANTED {\n		d.Outcome = Sent\n" +
+		"	recovered := r.position().upTo(n.Recovered)\n",
+		"	recovered := r.position().upTo(n.Recovered)\n	if recovered && !held && PLANTED {\n		d.Outcome = Sent\n" +
 			"		d.claim = n.claimRecovery(r, record)\n		d.claim.RecoveryID += \"/again\"\n		return\n	}\n",
 	},
 	{

@@ -86,6 +86,8 @@ func (s Style) reading(a notify.Alert) string {
 		return value(a, a.Temperature) + ", " + meaning(a) + " " + number(a.Threshold)
 	case a.Resolved:
 		return "normal again, not " + word
+	case lingers(a):
+		return wordLingering + word
 	default:
 		return word
 	}
@@ -108,6 +110,9 @@ func meaning(a notify.Alert) string {
 // lingering is in front of the limit of an alarm that has not cleared.
 const lingering = "not normal yet after reaching"
 
+// wordLingering is in front of the words that an alarm may be about, if its reading is none of them.
+const wordLingering = "not normal yet after "
+
 // reached is in front of a limit that was reached.
 func reached(a notify.Alert) string {
 	if a.Below {
@@ -116,11 +121,14 @@ func reached(a notify.Alert) string {
 	return "at or above"
 }
 
-// lingers reports whether a is about a milder level that is still open, because its alarm has not cleared, when the
-// higher one has: its value is short of the limit.
+// lingers reports whether a is about an alarm that is open because it has not cleared: its value is short of the limit.
+// It was held back before, as by a higher level, or is sent again.
 func lingers(a notify.Alert) bool {
-	if a.Resolved || a.Silent > 0 || a.Word != "" {
+	if a.Resolved || a.Silent > 0 {
 		return false
+	}
+	if a.Word != "" { // which numbers the words from 1
+		return a.Temperature < 1
 	}
 	if a.Below {
 		return a.Temperature > a.Threshold

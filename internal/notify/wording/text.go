@@ -281,6 +281,8 @@ func (s Style) lineFacts(a notify.Alert) []string {
 		return []string{value(a, a.Temperature), "limit " + number(a.Threshold)}
 	case a.Resolved:
 		return nil
+	case lingers(a):
+		return []string{wordLingering + printable(a.Word, maxName)}
 	}
 
 	return []string{printable(a.Word, maxName)}
