@@ -63,7 +63,7 @@ func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetr
 	switch f := &found[reads.Base]; f.Reason {
 	case telemetry.ReasonOK:
 		return f.Value, OverrideUsed
-	case telemetry.ReasonMissing, telemetry.ReasonNull:
+	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonMalformed: // in what is damaged it may be missing
 		return Limit(properties.Get(r.Base))
 	}
 

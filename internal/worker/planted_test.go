@@ -125,6 +125,19 @@ var plantedBugs = []plantedBug{
 	{"a reading that a condition excludes changes nothing", []edit{{
 		"partition/evaluation.go", "			v.exclude(r, excluded, f.Value)\n", "",
 	}}},
+	// Messages that are not quite JSON.
+	{"a damaged message calms", []edit{{"partition/evaluation.go", "if v.damaged && !p.breaching {", "if false {"}}},
+	{"a condition in a damaged message ends an alarm", []edit{{
+		"partition/evaluation.go", "case excluded != nil && f.Damaged: // it ends nothing\n", "",
+	}}},
+	{"a damaged message says that nothing is expected", []edit{{
+		"rules/rules.go", "		case found[only[i]].Damaged:\n			all = false // it never ends anything\n", "",
+	}}},
+	{"a damaged message counts as whole", []edit{{"telemetry/decode.go", "f.Damaged = damaged", "f.Damaged = false"}}},
+	{"what breaks off counts", []edit{{
+		"telemetry/repair.go", "		if r.at == len(r.in) { // a name as far as the body goes\n			r.held = -1\n		}\n	}\n\n	r.drop()\n",
+		"	}\n	r.held = -1\n",
+	}}},
 	{"a clear reading ends an alarm at once", []edit{{"rules/rules.go", "at.after(s.Cleared) >= r.ClearedFor", "true"}}},
 	// Alarms that are not sent again as soon as the window is over.
 	{"an alert that was claimed for counts as taken", []edit{{"throttle/decide.go", "d.sent = n.Sent", "d.sent = n.About"}}},

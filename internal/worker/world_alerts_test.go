@@ -179,6 +179,9 @@ func (w *world) nothingInvented(in *inbox, s subject, of matter, heard []arrival
 		case !a.Resolved && (f.tells == "" || !f.shown.Equal(a.Since)):
 			w.violated("P4: %s hears an alert of %s %s of %d since %v, the log has none: %+v", in.name, of.name, s,
 				a.Sequence, a.Since, f)
+		case a.Damaged != (w.logs[i].readings[a.Sequence-1].damage != ""):
+			w.violated("P4: %s hears an alert of %s %s of %d, and whether that is damaged is wrong: %v", in.name, of.name, s,
+				a.Sequence, a.Damaged)
 		}
 	}
 }
@@ -342,7 +345,7 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	read := slices.ContainsFunc(log.events, func(e telemetry.Event) bool {
 		m := log.readings[e.Sequence-1]
 		_, looks := looksAt(rule, m)
-		return e.Device == device && looks && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
+		return e.Device == device && looks && m.damage == "" && m.fate == readable && m.mode == "run" && e.Enqueued.After(after)
 	})
 	last := 0 // event that somebody decided about who had it
 	for last < len(log.events) && log.reignAt(int64(last+1)) < first {

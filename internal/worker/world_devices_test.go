@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"alertworker/internal/rules"
@@ -39,6 +40,14 @@ func (r reading) event(at time.Time) telemetry.Event {
 	}
 	if own := r.deviceTime(at); !own.IsZero() && r.value != 0 {
 		e.Body = fmt.Appendf(nil, `{"temperature":%v,"mode":%q,"at":%q}`, r.value, r.mode, own.Format(time.RFC3339Nano))
+	}
+	switch r.damage {
+	case loose:
+		e.Body = []byte(strings.NewReplacer(`"`, "'", "}", ",}").Replace(string(e.Body)))
+	case brokenOff:
+		e.Body = append(e.Body[:len(e.Body)-1], `,"x`...)
+	case lost:
+		e.Body = []byte(`{"mode":"clean","temperature":2`)
 	}
 	properties := map[string]any{}
 	if r.site != "" {
@@ -130,7 +139,7 @@ func (r reading) details() string {
 	if r.base > 0 {
 		s += fmt.Sprint(" base ", r.base)
 	}
-	return s + " " + r.mode
+	return s + " " + r.mode + " " + r.damage
 }
 
 // deviceTime returns the time that the device gives a message that the hub takes at a time, zero if none.

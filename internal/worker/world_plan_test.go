@@ -55,7 +55,15 @@ type reading struct {
 	mode      string        // what the rules' conditions look at
 	quiet     time.Duration // for how long the device is quiet
 	fate      string        // of the event
+	damage    string        // of its body; empty: it is JSON
 }
+
+// How bodies are damaged.
+const (
+	loose     = "loose"      // as people write JSON by hand
+	brokenOff = "broken off" // behind everything that matters
+	lost      = "lost"       // before that: the message has no value
+)
 
 // What becomes of an event.
 const (
@@ -215,7 +223,27 @@ func newPlan(number uint64) plan {
 	p.settle()
 	p.hush()
 	p.repeat()
+	p.damage()
 	return p
+}
+
+// damage has some devices send what is not quite JSON, in some plans. It draws from a stream of its own, which moves
+// nothing else.
+func (p *plan) damage() {
+	d := draw{rand.New(rand.NewPCG(p.number, 4))}
+	if !d.chance(0.2) {
+		return
+	}
+	often := pick(d, 0.1, 0.4, 0.8)
+	for i := range p.readings {
+		r := &p.readings[i]
+		if r.value == 0 || !d.chance(often) {
+			continue
+		}
+		if r.damage = pick(d, loose, loose, brokenOff, lost); r.damage == lost {
+			r.value = 0
+		}
+	}
 }
 
 // repeat has open alarms be sent again seldom, or not at all, in some plans. It draws from a stream of its own, which

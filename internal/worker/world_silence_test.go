@@ -151,6 +151,7 @@ func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Ti
 		case m.fate == undecodable || m.value == 0: // it says nothing
 		case m.mode == "run":
 			return yes
+		case m.damage != "": // it never says that nothing is expected
 		default:
 			return no
 		}

@@ -196,6 +196,8 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	at := e.Enqueued
 	own := m.deviceTime(at)
 	switch {
+	case m.damage != "" && !hot: // it never calms
+		return now
 	case r.Stateful() && !own.IsZero() && own.Before(now.newest): // it was taken before one that has arrived
 		if now.phase == "unsure" && hot {
 			now.tells = "maybe"
@@ -255,7 +257,7 @@ func (now state) excluded(r *rules.Rule, m reading, e telemetry.Event) state {
 	own := m.deviceTime(e.Enqueued)
 	_, since := now.clock(own, e.Enqueued)
 	switch {
-	case !r.Stateful(), now.phase == "normal":
+	case !r.Stateful(), now.phase == "normal", m.damage != "":
 	case !own.IsZero() && own.Before(now.newest):
 	case now.phase == "unsure":
 		return state{phase: "normal", owed: -1}
