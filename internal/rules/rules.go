@@ -293,6 +293,7 @@ func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
 				Lowest: r.Below,
 				Valid:  r.Valid,
 				Words:  r.Is,
+				Unit:   r.Unit,
 			})
 		}
 

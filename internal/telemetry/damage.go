@@ -46,7 +46,7 @@ var damageKinds = [...]string{
 // another format.
 func DamageOf(body []byte) Damage {
 	s := newScanner()
-	s.unpack(body, func(text []byte) (broken bool) { return s.walkAll(text, func(string, []byte) {}) })
+	s.unpack(body, func(text []byte) (broken bool) { return s.walkAll(text, "", func(string, []byte) {}) })
 	return s.mended.damage
 }
 

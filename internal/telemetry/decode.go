@@ -114,6 +114,9 @@ type Field struct {
 	Words []string
 	// Time makes a text or number that ParseTime or UnixTime takes a reading: in Unix µs.
 	Time bool
+	// Unit may stand behind a number in a text, with or without a degree sign: 91.5 °C and 91.5C if it is °C. Empty: none
+	// may.
+	Unit string
 	// Condition: the field decides about readings of others, and is none itself. DecodeAll leaves it out
 	// of its result.
 	Condition bool
@@ -168,6 +171,7 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 			p.valid = f.Valid
 			p.time = f.Time
 			p.words = parseWords(f.Words)
+			p.units = unitsLike(f.Unit)
 			d.start = append(d.start, cursor{path: p})
 		}
 	}
@@ -180,14 +184,15 @@ func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 //
 // Only what the device itself sent as telemetry counts, and only the device
 // that the hub names, never one that the body claims. The body is JSON; a body
-// that is not is unpacked first if it is gzip, UTF-16, base64 or JSON
+// that is not is unpacked first if it is gzip, zlib, deflate, UTF-16, base64 or JSON
 // in a JSON string, by its bytes alone: devices put anything into the
 // labels. Bare NaN and Infinity, as Python writes them, are taken for values.
 //
-// A path is matched without regard to case. It goes through arrays, and
+// A path is matched without regard to case. It goes through arrays and text that is JSON, and
 // a name in the body may hold dots: machine.temperature finds
 // {"machine":{"temperature":1}}, {"machine":[{"temperature":1}]} and
-// {"machine.temperature":1}. In an object the first path with a finite number
+// {"machine.temperature":1}. A number is a position where an array is: values.0 is its first element. The path . is the
+// body itself. In an object the first path with a finite number
 // counts; a number may stand in a string, and true and false are 1 and 0. Where a body holds several
 // readings, as an array, as several JSON values or under one name twice, the
 // highest counts, or the lowest if the field says so, and one that cannot be read hides
@@ -292,6 +297,11 @@ type scanner struct {
 	mended  mended    // what was done to what json reads
 	repair  []byte    // of it, if it was damaged
 	gzip    gzip.Reader
+	zlib    io.ReadCloser // nil until it is needed, and so is the rest
+	flate   io.ReadCloser
+	within  *scanner // of JSON in text
+	depth   int      // of that text
+	layer   int      // in how many texts it is
 }
 
 func newScanner() *scanner {
@@ -340,15 +350,9 @@ func (s *scanner) begin(text []byte) Reason {
 // read scans text, a sequence of JSON values, and reports whether it is broken. Unless it is, it sets in found what it
 // holds.
 func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool) {
-	all := s.push(start, len(found))
+	all, reason := s.scan(start, text, len(found))
 	defer s.pop(len(found))
-	reason := s.begin(text)
-	var err error
-	for reason == ReasonOK && err == nil {
-		err = s.value(start, all, '[')
-	}
-
-	if err != nil && err != io.EOF || reason == ReasonMalformed {
+	if reason == ReasonMalformed {
 		return true
 	}
 
@@ -368,6 +372,24 @@ func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool)
 	}
 
 	return false
+}
+
+// scan returns a frame for what text, a sequence of JSON values, holds of each of n fields; and ReasonMalformed if it is
+// broken, in which case that is nothing, or why there is nothing to scan.
+func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason Reason) {
+	all = s.push(at, n)
+	reason = s.begin(text)
+	for reason == ReasonOK {
+		switch err := s.value(at, all, '['); err {
+		case nil:
+		case io.EOF:
+			return all, ReasonOK
+		default:
+			reason = ReasonMalformed
+		}
+	}
+
+	return all, reason
 }
 
 // push returns a frame for what an object or array, at the place in the body that at
@@ -391,7 +413,7 @@ func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
 func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 	switch kind := s.json.PeekKind(); kind {
 	case '[', '{':
-		if s.json.StackDepth() >= maxDepth {
+		if s.depth+s.json.StackDepth() >= maxDepth {
 			for _, c := range at {
 				s.tooDeep |= 1 << c.path.field
 			}
@@ -421,8 +443,11 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 	}
 
 	one, read := nothing, false
-	for _, c := range at {
+	for i, c := range at {
 		if !c.whole() {
+			if v[0] == '"' && (i == 0 || at[i-1].whole()) { // once for those in a row
+				s.inText(at[i:], in, within, v)
+			}
 			continue
 		}
 
@@ -442,6 +467,43 @@ func (s *scanner) value(at []cursor, in []finding, within jsontext.Kind) error {
 	return nil
 }
 
+// inText scans the JSON that v, a text, may be, for the paths that go on in it. What is broken holds nothing, and in a
+// damaged body nobody looks.
+func (s *scanner) inText(at []cursor, in []finding, within jsontext.Kind, v []byte) {
+	end := slices.IndexFunc(at, cursor.whole)
+	if end < 0 {
+		end = len(at)
+	}
+
+	at = at[:end]
+	text := trim(s.unquote(v))
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' || s.isDamaged() || !s.descend() {
+		return
+	}
+
+	all, reason := s.within.scan(at, text, len(in))
+	s.tooDeep |= s.within.tooDeep
+	for i, c := range at {
+		if once := i == 0 || at[i-1].path.field != c.path.field; once && reason == ReasonOK {
+			c.join(in, all[c.path.field], within)
+		}
+	}
+
+	s.within.pop(len(in))
+}
+
+// descend readies s.within for JSON in a text. It returns false if that is nested too deep.
+func (s *scanner) descend() bool {
+	if s.within == nil {
+		s.within = newScanner()
+	}
+
+	s.within.depth = s.depth + s.json.StackDepth()
+	s.within.layer = s.layer + 1
+
+	return s.within.depth < maxDepth && s.within.layer <= maxLayers
+}
+
 // isDamaged reports whether what s reads was made of a body that is not JSON.
 func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && len(s.repair) > 0 }
 
@@ -452,10 +514,8 @@ func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
 	}
 
 	if kind == '[' {
-		for s.json.PeekKind() != ']' {
-			if err := s.value(at, in, kind); err != nil {
-				return err
-			}
+		if err := s.elements(at, in); err != nil {
+			return err
 		}
 	} else {
 		for _, c := range at {
@@ -473,6 +533,46 @@ func (s *scanner) values(at []cursor, in []finding, kind jsontext.Kind) error {
 
 	_, err := s.json.ReadToken()
 	return err
+}
+
+// elements scans those of an array.
+func (s *scanner) elements(at []cursor, in []finding) error {
+	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
+	for i := 0; ; i++ {
+		kind := s.json.PeekKind()
+		if kind == ']' {
+			return nil
+		}
+
+		depth := len(s.cursors)
+		of := at
+		if hasPosition {
+			of = s.element(at, i, kind)
+		}
+
+		err := s.value(of, in, '[')
+		s.cursors = s.cursors[:depth]
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// element returns what at describes in an element of an array, whose position and kind these are: a number is a
+// position, and may also be a name in an object.
+func (s *scanner) element(at []cursor, position int, kind jsontext.Kind) []cursor {
+	depth := len(s.cursors)
+	for _, c := range at {
+		next := c.position()
+		if next < 0 || kind == '{' {
+			s.cursors = append(s.cursors, c)
+		}
+		if next == position {
+			s.cursors = append(s.cursors, c.enter())
+		}
+	}
+
+	return s.cursors[depth:]
 }
 
 // member scans a name and its value.

@@ -28,6 +28,9 @@ type path struct {
 	valid  *Range
 	time   bool
 	words  []word
+	units  [][]byte // how Field.Unit may be written, the longest first
+
+	positions []int // of each of its names, the number that it is; -1 if it is none. Nil if none is
 }
 
 // A word is one of a field's.
@@ -52,6 +55,10 @@ func parseWords(texts []string) (words []word) {
 // is what v is as a number.
 func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	one := finding{rank: p.rank, value: number.value, reason: number.reason}
+	if one.reason == ReasonNotANumber && v[0] == '"' && !s.isDamaged() {
+		one.value, one.reason = p.withUnit(bytes.TrimSpace(s.unquote(v)))
+	}
+
 	switch {
 	case one.reason == ReasonNull:
 	case p.time:
@@ -63,6 +70,39 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 	}
 
 	return one
+}
+
+// withUnit returns the number in front of one of p's units.
+func (p *path) withUnit(text []byte) (float64, Reason) {
+	for _, unit := range p.units {
+		if before, has := bytes.CutSuffix(text, unit); has {
+			if f, ok := ParseNumber(bytes.TrimSpace(before)); ok {
+				return f, ReasonOK
+			}
+		}
+	}
+
+	return 0, ReasonNotANumber
+}
+
+// unitsLike returns how devices may write a unit, the longest first: with a degree sign and without. There are two of
+// those that look alike.
+func unitsLike(unit string) [][]byte {
+	bare := strings.TrimSpace(strings.TrimLeft(unit, "°º"))
+	if bare == "" {
+		return nil
+	}
+
+	all := [][]byte{[]byte(unit)}
+	for _, sign := range []string{"°", "º", ""} {
+		if isTemperature := bare == "C" || bare == "F" || bare == "K"; isTemperature && sign+bare != unit {
+			all = append(all, []byte(sign+bare))
+		}
+	}
+
+	slices.SortStableFunc(all, func(a, b []byte) int { return len(b) - len(a) })
+
+	return all
 }
 
 // instant returns the time that v is, in Unix µs.
@@ -130,6 +170,9 @@ func parsePaths(list string) ([]path, error) {
 
 func parsePath(text string) (path, error) {
 	p := path{text: []byte(text)}
+	if text == "." { // the measurement itself
+		return path{}, nil
+	}
 
 	switch {
 	case text == "":
@@ -149,9 +192,24 @@ func parsePath(text string) (path, error) {
 
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)
+		p.positions = append(p.positions, position(name))
+	}
+
+	if !slices.ContainsFunc(p.positions, func(at int) bool { return at >= 0 }) {
+		p.positions = nil
 	}
 
 	return p, nil
+}
+
+// position returns the position in an array that a name stands for, -1 if it is none.
+func position(name string) int {
+	at, err := strconv.Atoi(name)
+	if err != nil || at < 0 || strconv.Itoa(at) != name {
+		return -1
+	}
+
+	return at
 }
 
 // A cursor says how much of a path the names on the way from a body's root to
@@ -165,6 +223,19 @@ type cursor struct {
 // whole reports whether c's path is matched to its end. At one place that is so of at
 // most one path of a field.
 func (c cursor) whole() bool { return c.names == len(c.path.ends) }
+
+// position returns which element of an array comes next, -1 if what comes is no number.
+func (c cursor) position() int {
+	if c.path.positions == nil || c.whole() {
+		return -1
+	}
+	return c.path.positions[c.names]
+}
+
+// enter moves c past a position.
+func (c cursor) enter() cursor {
+	return cursor{path: c.path, names: c.names + 1, next: c.path.ends[c.names] + 1}
+}
 
 // differs reports whether name cannot be next, by its first character alone: which is what
 // most names in a body differ by.

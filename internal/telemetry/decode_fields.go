@@ -40,25 +40,28 @@ func TextAt(body []byte, path string) (text string) {
 }
 
 // walk calls visit with each JSON value in body that is neither an object nor an array, and the dotted path to it, in
-// the body's order. Where a body is packed, it calls begin before each layer. Values whose path nobody can write are
-// left out.
-func walk(body []byte, begin func(), visit func(s *scanner, at string, v []byte)) {
+// the body's order. If what it has visited turns out to be broken, it calls forget. Values whose path nobody can write
+// are left out.
+func walk(body []byte, forget func(), visit func(s *scanner, at string, v []byte)) {
 	s := newScanner()
 	s.unpack(body, func(text []byte) (broken bool) {
-		begin()
-		return s.walkAll(text, func(at string, v []byte) { visit(s, at, v) })
+		broken = s.walkAll(text, "", func(at string, v []byte) { visit(s, at, v) })
+		if broken {
+			forget()
+		}
+		return broken
 	})
 }
 
-// walkAll is walk for text that is not packed. It reports whether that is broken.
-func (s *scanner) walkAll(text []byte, visit func(at string, v []byte)) (broken bool) {
+// walkAll is walk for text that is not packed, which is at a path. It reports whether that is broken.
+func (s *scanner) walkAll(text []byte, at string, visit func(at string, v []byte)) (broken bool) {
 	if r := s.begin(text); r != ReasonOK {
 		return r == ReasonMalformed
 	}
 
 	var err error
 	for err == nil {
-		err = s.walk("", false, visit)
+		err = s.walk(at, false, visit)
 	}
 
 	return err != io.EOF
@@ -71,11 +74,12 @@ func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte))
 		v, err := s.json.ReadValue()
 		if counts := !inArray || !s.isDamaged(); err == nil && at != "" && counts {
 			visit(at, v)
+			s.walkText(at, v, visit)
 		}
 		return err
 	}
 
-	if s.json.StackDepth() >= maxDepth {
+	if s.depth+s.json.StackDepth() >= maxDepth {
 		return s.json.SkipValue()
 	}
 
@@ -103,6 +107,19 @@ func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte))
 	}
 
 	return err
+}
+
+// walkText visits what is in the JSON that a text at a path may be.
+func (s *scanner) walkText(at string, v []byte, visit func(at string, v []byte)) {
+	if v[0] != '"' || s.isDamaged() || !s.descend() {
+		return
+	}
+
+	text := trim(s.unquote(v))
+	isJSON := len(text) > 0 && (text[0] == '{' || text[0] == '[')
+	if isJSON && !s.within.walkAll(text, at, func(string, []byte) {}) {
+		s.within.walkAll(text, at, visit)
+	}
 }
 
 func join(path, name string) string {

@@ -4,7 +4,9 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
+	"io"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -132,8 +134,9 @@ func checkAll(t interface{ Errorf(string, ...any) }, d *telemetry.Decoder, field
 
 // bodyGenerator draws bodies whose names are likely to meet the fields'.
 func bodyGenerator() *rapid.Generator[string] {
-	name := rapid.SampledFrom([]string{"a", "b", "A", "a.b", "b.A", "a.b.a"})
-	scalar := rapid.SampledFrom([]string{"1", "2.5", "-3", "1e400", "null", "true", `"4"`, `" 5"`, `"x"`, `"NaN"`, "{}", "[]"})
+	name := rapid.SampledFrom([]string{"a", "b", "A", "a.b", "b.A", "a.b.a", "1"})
+	scalar := rapid.SampledFrom([]string{"1", "2.5", "-3", "1e400", "null", "true", `"4"`, `" 5"`, `"6,5"`, `"1,234"`, `"x"`, `"NaN"`, "{}", "[]",
+		`"{\"b\":[7,{\"a\":8}]}"`, `"[9,{\"1\":10}]"`, `"{\"b\":7"`, `"{} {\"a\":11}"`})
 	body := func(value *rapid.Generator[string]) *rapid.Generator[string] {
 		return rapid.Custom(func(t *rapid.T) string {
 			switch rapid.IntRange(0, 4).Draw(t, "kind") {
@@ -154,7 +157,7 @@ func bodyGenerator() *rapid.Generator[string] {
 
 // fieldGenerator draws fields, of which the highest reading counts.
 func fieldGenerator() *rapid.Generator[string] {
-	path := rapid.SampledFrom([]string{"a", "b", "a.b", "b.a", "a.b.a", "A.a", "b.b.a.b"})
+	path := rapid.SampledFrom([]string{"a", "b", "a.b", "b.a", "a.b.a", "A.a", "b.b.a.b", ".", "0", "a.1", "1.b", "a.0.b", "1.0"})
 	return rapid.Map(rapid.SliceOfNDistinct(path, 1, 4, rapid.ID), func(paths []string) string { return strings.Join(paths, ",") })
 }
 
@@ -322,14 +325,18 @@ func (p parser) value(in json.Delim) (v any, complete bool) {
 		_, _ = p.Token()
 		return o, p.InputOffset() <= p.end
 	}
-	if in == '[' && p.end < int64(len(p.text)) {
+	text, isText := token.(string)
+	if isCut := p.end < int64(len(p.text)); isCut && (in == '[' || isText && !plainNumber.MatchString(text)) {
 		return doubtful{}, true
 	}
 	return token, true
 }
 
-// doubtful is a scalar in an array that is cut off: its commas may be decimal ones.
+// doubtful is a scalar of a body that is cut off which is no number there: in an array, where commas may be decimal
+// ones, or a text that is not just a number.
 type doubtful struct{}
+
+var plainNumber = regexp.MustCompile(`^-?(0|[1-9]\d*)(\.\d+)?([eE][+-]?\d+)?$`)
 
 type reading struct {
 	rank   int
@@ -343,10 +350,14 @@ func reference(root any, field telemetry.Field) reading {
 		field.Paths = telemetry.DefaultFields
 	}
 	r := referrer{field: field, lowest: field.Lowest}
+	var at []place
 	for f := range strings.SplitSeq(field.Paths, ",") {
-		r.fields = append(r.fields, strings.TrimSpace(f))
+		at = append(at, place{len(at), strings.TrimSpace(f)})
+		if last := &at[len(at)-1]; last.rest == "." {
+			last.rest = ""
+		}
 	}
-	found := r.refer(root, "", 0)
+	found := r.refer(root, at, 0, 0)
 	if found.reason != telemetry.ReasonOK && r.tooDeep {
 		return reading{reason: telemetry.ReasonTooDeep}
 	}
@@ -355,55 +366,110 @@ func reference(root any, field telemetry.Field) reading {
 
 type referrer struct {
 	field   telemetry.Field
-	fields  []string
 	lowest  bool
 	tooDeep bool
 }
 
-// leads reports whether one of the fields is at path or below.
-func (r *referrer) leads(path string) bool {
-	return path == "" || slices.ContainsFunc(r.fields, func(f string) bool {
-		names := strings.SplitAfterN(f, ".", strings.Count(path, ".")+2)
-		start := strings.Join(names[:min(len(names), strings.Count(path, ".")+1)], "")
-		return strings.EqualFold(strings.TrimSuffix(start, "."), path)
-	})
+// A place is where a path of the field is in the tree: what is left of it.
+type place struct {
+	rank int
+	rest string
 }
 
-// refer returns what v holds, which is at path in so many objects and arrays.
-func (r *referrer) refer(v any, path string, depth int) reading {
+// in returns the place of what has a name there.
+func (p place) in(name string) (place, bool) {
+	names := strings.Split(p.rest, ".")
+	n := strings.Count(name, ".") + 1
+	if p.rest == "" || n > len(names) || !strings.EqualFold(strings.Join(names[:n], "."), name) {
+		return p, false
+	}
+	return place{p.rank, strings.Join(names[n:], ".")}, true
+}
+
+// at returns the places in an element of an array.
+func elementOf(at []place, i int, e any) (in []place) {
+	for _, p := range at {
+		next, _, _ := strings.Cut(p.rest, ".")
+		_, isObject := e.(object)
+		if !regexp.MustCompile(`^(0|[1-9]\d{0,8})$`).MatchString(next) || isObject {
+			in = append(in, p)
+		}
+		if q, ok := p.in(strconv.Itoa(i)); ok {
+			in = append(in, q)
+		}
+	}
+	return in
+}
+
+// refer returns what v holds, which is at those places, in so many objects and arrays, and in so many texts.
+func (r *referrer) refer(v any, at []place, depth, layer int) reading {
 	var parts []reading
-	rank := slices.IndexFunc(r.fields, func(f string) bool { return strings.EqualFold(f, path) })
+	whole := slices.IndexFunc(at, func(p place) bool { return p.rest == "" })
 	switch v.(type) {
 	case []any, object:
 		if depth == 64 {
-			r.tooDeep = r.tooDeep || r.leads(path)
+			r.tooDeep = r.tooDeep || len(at) > 0
 			return reading{reason: telemetry.ReasonMissing}
 		}
 	}
 	switch v := v.(type) {
 	case []any:
-		for _, e := range v {
-			parts = append(parts, r.refer(e, path, depth+1))
+		for i, e := range v {
+			parts = append(parts, r.refer(e, elementOf(at, i, e), depth+1, layer))
 		}
 		return r.best(parts, true)
 	case object:
-		if rank >= 0 {
-			parts = append(parts, reading{rank, 0, telemetry.ReasonNotANumber})
+		if whole >= 0 {
+			parts = append(parts, reading{at[whole].rank, 0, telemetry.ReasonNotANumber})
 		}
 		for _, m := range v {
-			below := m.name
-			if path != "" {
-				below = path + "." + m.name
+			var in []place
+			for _, p := range at {
+				if q, ok := p.in(m.name); ok && m.name != "" {
+					in = append(in, q)
+				}
 			}
-			if below != "" {
-				parts = append(parts, r.refer(m.value, below, depth+1))
-			}
+			parts = append(parts, r.refer(m.value, in, depth+1, layer))
 		}
 		return r.best(parts, false)
+	case string:
+		further := slices.DeleteFunc(slices.Clone(at), func(p place) bool { return p.rest == "" })
+		text := strings.TrimRight(strings.TrimLeft(strings.TrimPrefix(v, "\ufeff"), " \t\r\n"), " \t\r\n\x00")
+		if len(further) > 0 && text != "" && strings.ContainsAny(text[:1], "{[") && depth < 64 && layer < 5 {
+			parts = append(parts, r.inText(text, further, depth, layer+1))
+		}
 	}
-	if rank < 0 {
-		return reading{reason: telemetry.ReasonMissing}
+	if whole >= 0 {
+		parts = append(parts, r.scalar(v, at[whole].rank))
 	}
+	return r.best(parts, false)
+}
+
+// inText is refer for JSON values in a text.
+func (r *referrer) inText(text string, at []place, depth, layer int) reading {
+	var values []any
+	for to := json.NewDecoder(strings.NewReader(text)); ; {
+		var raw json.RawMessage
+		switch err := to.Decode(&raw); err {
+		case nil:
+			root, _ := parser{json.NewDecoder(bytes.NewReader(raw)), string(raw), math.MaxInt64}.value(0)
+			values = append(values, root)
+			continue
+		case io.EOF:
+		default:
+			return reading{reason: telemetry.ReasonMissing}
+		}
+		break
+	}
+	var parts []reading
+	for _, v := range values {
+		parts = append(parts, r.refer(v, at, depth, layer))
+	}
+	return r.best(parts, true)
+}
+
+// scalar returns what v is for a path of that rank.
+func (r *referrer) scalar(v any, rank int) reading {
 	if (v == doubtful{}) {
 		return reading{rank: rank, reason: telemetry.ReasonMalformed}
 	}
@@ -451,6 +517,9 @@ func (r *referrer) best(parts []reading, array bool) reading {
 	return chosen
 }
 
+// withComma is a number with a decimal comma, which is not one of thousands.
+var withComma = regexp.MustCompile(`^[+-]?\d+,(\d{1,2}|\d{4,})$`)
+
 func referenceNumber(v any) (float64, telemetry.Reason) {
 	var text string
 	switch v := v.(type) {
@@ -473,6 +542,9 @@ func referenceNumber(v any) (float64, telemetry.Reason) {
 		if strings.IndexAny(strings.ToLower(text), "ni") <= 1 {
 			return 0, telemetry.ReasonNotFinite
 		}
+	}
+	if _, isText := v.(string); isText && withComma.MatchString(text) {
+		text = strings.Replace(text, ",", ".", 1)
 	}
 	f, err := strconv.ParseFloat(text, 64)
 	switch {

@@ -2,7 +2,9 @@ package telemetry_test
 
 import (
 	"bytes"
+	"compress/flate"
 	"compress/gzip"
+	"compress/zlib"
 	"encoding/base64"
 	"encoding/binary"
 	"errors"
@@ -61,6 +63,31 @@ var bodies = []struct {
 	{"bare null", "", `null`, 0, telemetry.ReasonMissing},
 	{"twin-like", "temperature", `{"properties":{"reported":{"temperature":99}}}`, 0, telemetry.ReasonMissing},
 
+	// The body itself, positions, and JSON in text.
+	{"bare number, asked for", ".", `21.4`, 21.4, telemetry.ReasonOK},
+	{"bare number in a string, asked for", ".", `"21,4"`, 0, telemetry.ReasonMalformed},
+	{"bare numbers, asked for", ".", `[21.4,"22"]`, 22, telemetry.ReasonOK},
+	{"object, the body asked for", ".", `{"temperature":21.4}`, 0, telemetry.ReasonNotANumber},
+	{"the body or a field", "temperature,.", `{"temperature":21.4}`, 21.4, telemetry.ReasonOK},
+	{"bare decimal comma", ".", `21,4`, 0, telemetry.ReasonMalformed},
+	{"position", "values.1", `{"values":[20,21.4,99]}`, 21.4, telemetry.ReasonOK},
+	{"position in the body", "0", `[21.4,99]`, 21.4, telemetry.ReasonOK},
+	{"position that is missing", "values.3", `{"values":[20,21.4,99]}`, 0, telemetry.ReasonMissing},
+	{"position of an object", "values.1.t", `{"values":[{"t":99},{"t":21.4},{"t":99}]}`, 21.4, telemetry.ReasonOK},
+	{"position in a position", "values.1.0", `{"values":[[98,99],[21.4,99]]}`, 21.4, telemetry.ReasonOK},
+	{"position in another array", "values.1", `{"values":[[98,99],[21.4,99]]}`, 99, telemetry.ReasonOK},
+	{"number that is a name", "values.1", `{"values":{"1":21.4}}`, 21.4, telemetry.ReasonOK},
+	{"number that is a name, in an array", "1", `[{"1":20},{"1":21.4}]`, 21.4, telemetry.ReasonOK},
+	{"number with a leading zero", "values.01", `{"values":[20,99]}`, 0, telemetry.ReasonMissing},
+	{"JSON in text", "objectJSON.temperature", `{"devEUI":"aa","objectJSON":"{\"temperature\": 21.4}"}`, 21.4, telemetry.ReasonOK},
+	{"JSON in text in JSON in text", "a.b.c", `{"a":"{\"b\":\"[{\\\"c\\\":20},{\\\"c\\\":21.4}]\"}"}`, 21.4, telemetry.ReasonOK},
+	{"JSON in text beside objects", "a.b", `[{"a":"{\"b\":20}"},{"a":{"b":21.4}}]`, 21.4, telemetry.ReasonOK},
+	{"JSON in text, broken", "a.b", `{"a":"{\"b\":21.4,"}`, 0, telemetry.ReasonMissing},
+	{"JSON in text, nearly", "a.b", `{"a":"{'b':21.4}"}`, 0, telemetry.ReasonMissing},
+	{"JSON in text, in a position", "a.1.b", `{"a":["{\"b\":99}","{\"b\":21.4}"]}`, 21.4, telemetry.ReasonOK},
+	{"JSON in text that is not asked for", "a", `{"a":"{\"b\":21.4}"}`, 0, telemetry.ReasonNotANumber},
+	{"JSON in text, too deep", "a.b", `{"a":"` + strings.Repeat("[", 64) + `{\"b\":1}` + strings.Repeat("]", 64) + `"}`, 0, telemetry.ReasonTooDeep},
+
 	// Several readings: the hottest.
 	{"array", "", `[{"temperature":20},{"temperature":30},{"temperature":25}]`, 30, telemetry.ReasonOK},
 	{"array, below zero", "", `[{"temperature":-20},{"temperature":-30}]`, -20, telemetry.ReasonOK},
@@ -88,7 +115,17 @@ var bodies = []struct {
 	{"string with spaces", "", `{"temperature":" 21.4\t\n"}`, 21.4, telemetry.ReasonOK},
 	{"string with escapes", "", `{"temperature":"\u0032\u0031.4"}`, 21.4, telemetry.ReasonOK},
 	{"string with a plus", "", `{"temperature":"+21.4"}`, 21.4, telemetry.ReasonOK},
-	{"decimal comma", "", `{"temperature":"21,4"}`, 0, telemetry.ReasonNotANumber},
+	{"decimal comma", "", `{"temperature":"21,4"}`, 21.4, telemetry.ReasonOK},
+	{"decimal comma, below zero", "", `{"temperature":" -0,25 "}`, -0.25, telemetry.ReasonOK},
+	{"decimal comma, many digits", "", `{"temperature":"21,4375"}`, 21.4375, telemetry.ReasonOK},
+	{"comma that may be of thousands", "", `{"temperature":"1,234"}`, 0, telemetry.ReasonNotANumber},
+	{"comma and point", "", `{"temperature":"1,234.5"}`, 0, telemetry.ReasonNotANumber},
+	{"point and comma", "", `{"temperature":"1.234,5"}`, 0, telemetry.ReasonNotANumber},
+	{"two commas", "", `{"temperature":"1,2,3"}`, 0, telemetry.ReasonNotANumber},
+	{"comma without digits behind", "", `{"temperature":"1,"}`, 0, telemetry.ReasonNotANumber},
+	{"comma without digits before", "", `{"temperature":",5"}`, 0, telemetry.ReasonNotANumber},
+	{"comma and exponent", "", `{"temperature":"1,5e3"}`, 0, telemetry.ReasonNotANumber},
+	{"comma and two signs", "", `{"temperature":"--1,5"}`, 0, telemetry.ReasonNotANumber},
 	{"with a unit", "", `{"temperature":"21.4 °C"}`, 0, telemetry.ReasonNotANumber},
 	{"hexadecimal", "", `{"temperature":"0x15"}`, 0, telemetry.ReasonNotANumber},
 	{"empty string", "", `{"temperature":""}`, 0, telemetry.ReasonNotANumber},
@@ -165,6 +202,14 @@ var bodies = []struct {
 	{"gzip, broken off", "", gzipText(`{"temperature":21.4}`)[:30], 0, telemetry.ReasonMalformed},
 	{"gzip, broken", "", "\x1f\x8b\x08", 0, telemetry.ReasonMalformed},
 	{"gzip bomb", "", gzipText(strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
+	{"zlib", "", zlibText(`{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"zlib, broken off", "", zlibText(`{"temperature":21.4}`)[:20], 0, telemetry.ReasonMalformed},
+	{"zlib bomb", "", zlibText(strings.Repeat(" ", 8<<20)), 0, telemetry.ReasonTooLarge},
+	{"deflate", "", flateText(`{"temperature":21.4}`), 21.4, telemetry.ReasonOK},
+	{"deflate, large", "", flateText(`[` + strings.Repeat(`{"ts":1795833600,"x":"abc"},`, 500) + `{"temperature":21.4}]`), 21.4, telemetry.ReasonOK},
+	{"deflate of something else", "", flateText(`temperature=99`), 0, telemetry.ReasonUnsupportedEncoding},
+	{"base64 of zlib", "", base64.StdEncoding.EncodeToString([]byte(zlibText(`{"temperature":21.4}`))), 21.4, telemetry.ReasonOK},
+	{"base64 of deflate", "", base64.StdEncoding.EncodeToString([]byte(flateText(`{"temperature":21.4}`))), 21.4, telemetry.ReasonOK},
 	{"base64", "", base64.StdEncoding.EncodeToString([]byte(`{"temperature":21.4, "x":"??>>"}`)), 21.4, telemetry.ReasonOK},
 	{"base64 for URLs", "", base64.RawURLEncoding.EncodeToString([]byte(`{"temperature":21.4, "x":"??>>"}`)), 21.4, telemetry.ReasonOK},
 	{"base64 in lines", "", "eyJ0ZW1wZXJh\r\ndHVyZSI6MjEuNH0=\r\n", 21.4, telemetry.ReasonOK},
@@ -227,7 +272,7 @@ func TestDecodeMetadata(t *testing.T) {
 		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
-		{"unknown label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: "deflate", Body: []byte("xyz")}, telemetry.ReasonUnsupportedEncoding},
+		{"unknown label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte("xyz")}, telemetry.ReasonUnsupportedEncoding},
 		{"known label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: " UTF-8 ", Body: []byte("xyz")}, telemetry.ReasonMalformed},
 		{"UTF-16 by label", telemetry.Event{Device: "d", ContentEncoding: "utf-16", Body: []byte(utf16Text(binary.LittleEndian, hot))}, telemetry.ReasonOK},
 	} {
@@ -472,6 +517,9 @@ func TestFields(t *testing.T) {
 		{"names that no field can be", `{"":1,"a,b":2," a":3,"a..b":4,"a\n":5,"\ud800":6,"` + strings.Repeat("x", 257) + `":7,"ok":8}`, []string{"ok"}},
 		{"nothing to name", `21.4`, nil},
 		{"broken", `{"a":1,"b":2`, []string{"a"}},
+		{"nearly JSON", `{'a':1,b:"2",'c':1_0,'d':[1,2],}`, []string{"a", "b"}},
+		{"JSON in text", `{"a":"{\"b\":[{\"c\":1}],\"d\":\"x\"}","e":"{\"b\":1"}`, []string{"a.b.c"}},
+		{"not JSON", `0{"a":0`, nil},
 		{"too deep", `{"a":1,"b":` + strings.Repeat("[", 100), []string{"a"}},
 		{"binary", "\xa1\x61a\x01", nil},
 	} {
@@ -517,8 +565,26 @@ func quoted(n int, text string) string {
 func nested(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
 
 func gzipText(text string) string {
+	return packed(text, func(to io.Writer) io.WriteCloser { return gzip.NewWriter(to) })
+}
+
+func zlibText(text string) string {
+	return packed(text, func(to io.Writer) io.WriteCloser { return zlib.NewWriter(to) })
+}
+
+func flateText(text string) string {
+	return packed(text, func(to io.Writer) io.WriteCloser {
+		w, err := flate.NewWriter(to, flate.DefaultCompression)
+		if err != nil {
+			panic(err) // the level is one
+		}
+		return w
+	})
+}
+
+func packed(text string, with func(io.Writer) io.WriteCloser) string {
 	var b bytes.Buffer
-	w := gzip.NewWriter(&b)
+	w := with(&b)
 	_, err := io.WriteString(w, text)
 	if err = errors.Join(err, w.Close()); err != nil {
 		panic(err) // a bytes.Buffer takes everything

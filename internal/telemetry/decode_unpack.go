@@ -2,6 +2,8 @@ package telemetry
 
 import (
 	"bytes"
+	"compress/flate"
+	"compress/zlib"
 	"encoding/base64"
 	"io"
 	"slices"
@@ -64,6 +66,12 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 		return text, true, r
 	}
 
+	if isZlib(body) {
+		if text, r = s.unzlib(body); r != ReasonMalformed { // text may look like it
+			return text, true, r
+		}
+	}
+
 	if c := charsetOf(body); c != nil {
 		text, err := c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped
 		if err != nil {
@@ -78,9 +86,17 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 		return text, err == nil, ReasonOK
 	}
 
-	text, isPacked = fromBase64(body)
+	if text, isPacked = s.fromBase64(body); isPacked {
+		return text, true, ReasonOK
+	}
 
-	return text, isPacked, ReasonOK
+	if isBinary(body) { // deflate says nothing of itself
+		if text, r = s.inflate(body); r == ReasonTooLarge || r == ReasonOK && isStart(text) {
+			return text, true, r
+		}
+	}
+
+	return nil, false, ReasonOK
 }
 
 // space is what JSON has between values.
@@ -97,13 +113,49 @@ func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\
 
 func isGzip(body []byte) bool { return bytes.HasPrefix(body, []byte{0x1f, 0x8b}) }
 
-// gunzip stops one byte after MaxBody, whatever the body would unpack to.
 func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
 	if err := s.gzip.Reset(bytes.NewReader(body)); err != nil {
 		return nil, ReasonMalformed
 	}
+	return readAll(&s.gzip)
+}
 
-	text, err := io.ReadAll(io.LimitReader(&s.gzip, MaxBody+1))
+// isZlib reports whether body begins as zlib does: with deflate, and a number of two bytes that 31 divides.
+func isZlib(body []byte) bool {
+	return len(body) > 2 && body[0]&0x0f == 8 && (int(body[0])<<8|int(body[1]))%31 == 0
+}
+
+func (s *scanner) unzlib(body []byte) (text []byte, r Reason) {
+	from := bytes.NewReader(body)
+	var err error
+	if s.zlib == nil {
+		s.zlib, err = zlib.NewReader(from)
+	} else {
+		err = s.zlib.(zlib.Resetter).Reset(from, nil)
+	}
+
+	if err != nil {
+		return nil, ReasonMalformed
+	}
+
+	return readAll(s.zlib)
+}
+
+// inflate unpacks deflate without a header.
+func (s *scanner) inflate(body []byte) (text []byte, r Reason) {
+	from := bytes.NewReader(body)
+	if s.flate == nil {
+		s.flate = flate.NewReader(from)
+	} else if err := s.flate.(flate.Resetter).Reset(from, nil); err != nil {
+		return nil, ReasonMalformed
+	}
+
+	return readAll(s.flate)
+}
+
+// readAll stops one byte after MaxBody, whatever there is to unpack.
+func readAll(from io.Reader) ([]byte, Reason) {
+	text, err := io.ReadAll(io.LimitReader(from, MaxBody+1))
 	switch {
 	case len(text) > MaxBody:
 		return nil, ReasonTooLarge
@@ -135,7 +187,7 @@ func charsetOf(b []byte) encoding.Encoding {
 
 // fromBase64 decodes base64 of either alphabet, padded or not, if what comes
 // out begins like something that can be read.
-func fromBase64(body []byte) ([]byte, bool) {
+func (s *scanner) fromBase64(body []byte) ([]byte, bool) {
 	alphabet := base64.RawStdEncoding
 	if bytes.ContainsAny(body, "-_") {
 		alphabet = base64.RawURLEncoding
@@ -149,9 +201,22 @@ func fromBase64(body []byte) ([]byte, bool) {
 		return text, true
 	}
 
-	start := trim(text)
+	if isStart(text) {
+		return text, true
+	}
 
-	return text, len(start) > 0 && (start[0] == '{' || start[0] == '[' || start[0] == '"')
+	unpacked, r := s.unzlib(text)
+	if r == ReasonMalformed {
+		unpacked, r = s.inflate(text)
+	}
+
+	return text, r == ReasonOK && isStart(unpacked)
+}
+
+// isStart reports whether text begins as JSON in which readings may be.
+func isStart(text []byte) bool {
+	text = trim(text)
+	return len(text) > 0 && (text[0] == '{' || text[0] == '[' || text[0] == '"')
 }
 
 // notFinite reports whether word is how some language writes NaN or infinity.
@@ -180,7 +245,7 @@ func understood(encoding string) bool {
 	switch strings.ToLower(strings.TrimSpace(encoding)) {
 	case "", "utf-8", "utf8", "us-ascii", "ascii", "identity",
 		"utf-16", "utf-16le", "utf-16be",
-		"gzip", "x-gzip", "base64":
+		"gzip", "x-gzip", "zlib", "deflate", "base64":
 		return true
 	}
 

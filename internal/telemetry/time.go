@@ -7,14 +7,16 @@ import (
 	"time"
 )
 
-// Beyond these a number of seconds or of milliseconds since 1970 stands for no time that a device means.
+// Beyond these a number of seconds, milliseconds and so on since 1970 stands for no time that a device means.
 const (
 	maxSeconds = 1e11 // the year 5138
 	maxMillis  = 1e14
+	maxMicros  = 1e17
+	maxNanos   = 1e20
 )
 
 // ParseTime reads a time as devices write it: by RFC 3339, in UTC if it names no zone, as some device SDKs
-// write it; or as the seconds or milliseconds since 1970. It allocates nothing for a time.
+// write it, and with a zone such as -0700, as strftime does; or as UnixTime. It allocates nothing for a time.
 func ParseTime(text []byte) (time.Time, bool) {
 	text = bytes.TrimSpace(text)
 	const shortest, longest = len("2006-01-02T15:04:05"), len("2006-01-02T15:04:05.123456789+01:00")
@@ -26,21 +28,28 @@ func ParseTime(text []byte) (time.Time, bool) {
 		return UnixTime(f)
 	}
 
-	if len(text) > longest {
+	if len(text) > longest+len(" ") {
 		return time.Time{}, false
 	}
 
-	var room [longest + 1]byte
+	var room [longest + len(" Z")]byte
 	written := append(room[:0], text...)
 	if c := written[10]; c == 't' || c == ' ' || c == '_' {
 		written[10] = 'T'
 	}
 
-	switch last := len(written) - 1; {
-	case written[last] == 'z':
-		written[last] = 'Z'
-	case !bytes.ContainsAny(written[shortest:], "Z+-"):
+	zone := bytes.LastIndexAny(written[shortest:], "Zz+-")
+	switch at := shortest + zone; {
+	case zone < 0:
 		written = append(written, 'Z')
+	case written[at] == 'z':
+		written[at] = 'Z'
+	case len(written)-at == len("-0700"):
+		written = append(written[:at+len("-07")], ':', written[at+3], written[at+4])
+	}
+
+	if at := shortest + zone - 1; zone > 0 && written[at] == ' ' {
+		written = append(written[:at], written[at+1:]...)
 	}
 
 	var t time.Time
@@ -50,23 +59,43 @@ func ParseTime(text []byte) (time.Time, bool) {
 }
 
 // ParseNumber reads a decimal number. strconv also takes hexadecimal, underscores and words,
-// which nobody means. Of one that is too large f is infinite, and ok is false.
+// which nobody means. A comma stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two
+// numbers, and is none. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
 	if len(bytes.TrimLeft(text, "0123456789.+-eE")) > 0 {
-		return 0, false
+		return parseComma(text)
 	}
 
 	f, err := strconv.ParseFloat(string(text), 64)
 	return f, err == nil
 }
 
-// UnixTime returns the time that so many seconds since 1970 are, or milliseconds if there are more than 10^11.
+// parseComma is ParseNumber for a number with a decimal comma.
+func parseComma(text []byte) (f float64, ok bool) {
+	const digits = "0123456789"
+	before, after, _ := bytes.Cut(text, []byte{','})
+	whole := bytes.TrimLeft(before, "+-")
+	areDigits := len(bytes.Trim(whole, digits)) == 0 && len(bytes.Trim(after, digits)) == 0
+	if !areDigits || len(whole) == 0 || len(after) == 0 || len(after) == len("000") || len(before) > len(whole)+1 {
+		return 0, false
+	}
+
+	f, err := strconv.ParseFloat(string(before)+"."+string(after), 64)
+	return f, err == nil
+}
+
+// UnixTime returns the time that so many seconds since 1970 are; milliseconds if there are more than 10^11,
+// microseconds if there are more than 10^14, and nanoseconds if there are more than 10^17.
 func UnixTime(n float64) (time.Time, bool) {
 	switch size := math.Abs(n); {
 	case size < maxSeconds:
 		return time.UnixMicro(int64(n * 1e6)), true
 	case size < maxMillis:
 		return time.UnixMicro(int64(n * 1e3)), true
+	case size < maxMicros:
+		return time.UnixMicro(int64(n)), true
+	case size < maxNanos:
+		return time.UnixMicro(int64(n / 1e3)), true
 	}
 
 	return time.Time{}, false // NaN, too
