@@ -17,9 +17,9 @@ import (
 )
 
 const (
-	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, those replayed since,\n" +
-		"and events that could not be decoded (with DEAD_LETTER_MALFORMED), each oldest first\n" +
-		"Usage: alertworker deadletters list [--state undelivered|replayed|undecodable] [--since 24h] [--json]"
+	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, and those replayed\n" +
+		"since, each oldest first\n" +
+		"Usage: alertworker deadletters list [--state undelivered|replayed] [--since 24h] [--json]"
 
 	replayDoes = "send undelivered alerts to their receivers again, with the same ids and at the receivers' pace,\n" +
 		"several in one message where receivers accept that.\n" +
@@ -28,7 +28,7 @@ const (
 		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
 
 	discardDoes = "delete dead letters without sending them\n" +
-		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|undecodable] " +
+		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed] " +
 		"[--dry-run]"
 )
 
@@ -279,10 +279,10 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
 	flags.Func(
 		"state",
-		"only dead letters in this `STATE`: undelivered, replayed or undecodable",
+		"only dead letters in this `STATE`: undelivered or replayed",
 		func(text string) error {
 			if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
-				return errors.New("must be undelivered, replayed or undecodable")
+				return errors.New("must be undelivered or replayed")
 			}
 			return nil
 		},

@@ -90,9 +90,6 @@ func newReplica(
 	config.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
 	if s.deadLetters != nil {
 		config.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
-		if c.DeadLetterMalformed {
-			config.Malformed = s.deadLetters
-		}
 	}
 	store := string(c.ThrottleStore)
 	r.leases = observe.Store(

@@ -10,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"reflect"
 	"regexp"
@@ -67,7 +68,6 @@ type Config struct {
 	CheckpointContainer     string        `envconfig:"CHECKPOINT_CONTAINER" default:"alertworker-checkpoints"`
 	ThrottleContainer       string        `envconfig:"THROTTLE_CONTAINER" default:"alertworker-throttle"`
 	DeadLetterContainer     string        `envconfig:"DEAD_LETTER_CONTAINER" default:"alertworker-deadletters"`
-	DeadLetterMalformed     bool          `envconfig:"DEAD_LETTER_MALFORMED" default:"false"`
 	CheckpointInterval      time.Duration `envconfig:"CHECKPOINT_INTERVAL" default:"5s"`
 
 	CosmosConnectionString Secret `envconfig:"COSMOS_CONNECTION_STRING" group:"Cosmos DB, for THROTTLE_STORE=cosmos"`
@@ -346,6 +346,11 @@ func (e *configError) has(variable string) bool {
 	return slices.ContainsFunc(e.problems, func(p problem) bool { return p.variable == variable })
 }
 
+// gone are settings that version 1.0 had, and what to do instead.
+var gone = map[string]string{
+	"DEAD_LETTER_MALFORMED": "alertworker check and alertworker why DEVICE say what could not be decoded, and why",
+}
+
 // Load reads and validates the environment. Its error lists all configuration errors and
 // has the exit code ExitInvalid. Warnings are returned with an error too: a misspelled name often
 // explains it.
@@ -354,6 +359,9 @@ func Load() (Config, []Warning, error) {
 	c := readVariables(os.LookupEnv, &e)
 	c.expand()
 	c.validate(&e)
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		e.addIf(os.Getenv(name) != "", name, "is gone: %s", gone[name])
+	}
 
 	warnings := misspelled(os.Environ())
 	if len(e.problems) > 0 {

@@ -101,7 +101,6 @@ func TestDefaults(t *testing.T) {
 		"CHECKPOINT_CONTAINER":       "alertworker-checkpoints",
 		"THROTTLE_CONTAINER":         "alertworker-throttle",
 		"DEAD_LETTER_CONTAINER":      "alertworker-deadletters",
-		"DEAD_LETTER_MALFORMED":      "false",
 		"CHECKPOINT_INTERVAL":        "5s",
 		"COSMOS_DATABASE":            "alertworker",
 		"COSMOS_CONTAINER":           "leases",
@@ -289,6 +288,7 @@ func TestMistakes(t *testing.T) {
 		{"cosmos endpoint", valid("THROTTLE_STORE=cosmos", "COSMOS_ENDPOINT=acc"), "COSMOS_ENDPOINT", "documents.azure.com"},
 		{"cosmos name", valid("COSMOS_DATABASE=a/b"), "COSMOS_DATABASE", `"a/b"`},
 
+		{"a setting that is gone", valid("DEAD_LETTER_MALFORMED=true"), "DEAD_LETTER_MALFORMED", "is gone: alertworker check"},
 		{"no receiver", valid("NOTIFY_URLS="), "NOTIFY_URLS", "is missing"},
 		{"only commas", valid("NOTIFY_URLS= , ,"), "NOTIFY_URLS", "names no receiver"},
 		{"no scheme", valid("NOTIFY_URLS=log:,example.com/hook"), "NOTIFY_URLS", "entry 2"},

@@ -43,7 +43,6 @@ var descriptions = map[string]string{
 	"CHECKPOINT_CONTAINER":  "checkpoints and ownership; created if missing",
 	"THROTTLE_CONTAINER":    "windows of the blob stores; created if missing",
 	"DEAD_LETTER_CONTAINER": "alerts that could not be delivered; created if missing",
-	"DEAD_LETTER_MALFORMED": "also store undecodable events there, up to 60 a minute per replica",
 	"CHECKPOINT_INTERVAL":   "maximum delay between progress and its checkpoint",
 
 	"COSMOS_CONNECTION_STRING": "Cosmos DB, with a key: AccountEndpoint=...;AccountKey=...",

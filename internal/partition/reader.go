@@ -12,26 +12,26 @@ import (
 // A reader takes the events of one partition, in their order, to its register. It is for one goroutine.
 type reader struct {
 	*register
-	lastRead  telemetry.Position
-	found     []telemetry.Found // in the event being taken, reused
-	seen      *Seen
-	unheard   *silence.Watch
-	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
+	lastRead telemetry.Position
+	found    []telemetry.Found // in the event being taken, reused
+	seen     *Seen
+	unheard  *silence.Watch
+	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
-// newReader returns a reader of the partition of reg. malformed is told of each event without a reading that should
+// newReader returns a reader of the partition of reg. unread is called with each event without a reading that should
 // have one, and of the position before it.
 func newReader(
 	reg *register,
 	watch *silence.Watch,
-	malformed func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
+	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
 ) reader {
 	return reader{
-		register:  reg,
-		found:     make([]telemetry.Found, reg.fields),
-		seen:      NewSeen(time.Now()),
-		unheard:   watch,
-		malformed: malformed,
+		register: reg,
+		found:    make([]telemetry.Found, reg.fields),
+		seen:     NewSeen(time.Now()),
+		unheard:  watch,
+		unread:   unread,
 	}
 }
 
@@ -67,7 +67,7 @@ func (r *reader) take(events []telemetry.Event) {
 			}
 
 		case reason > telemetry.ReasonNotTelemetry:
-			r.malformed(at, e, reason)
+			r.unread(at, e, reason)
 		}
 
 		at = e.Position

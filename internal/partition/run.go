@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,8 +8,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/backoff"
-	"alertworker/internal/delivery"
 	"alertworker/internal/telemetry"
 )
 
@@ -106,57 +103,19 @@ func (s *Stream) full() bool {
 	return behind || s.box.Full()
 }
 
-// malformedEvent logs e and keeps it, if that is configured. before is the position of
-// the event before e.
-func (s *Stream) malformedEvent(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
-	if line := s.log.Check(zap.DebugLevel, "event without a reading"); line != nil {
-		detail := zap.Skip()
-		if e.Undecodable != "" {
-			detail = zap.String("detail", e.Undecodable)
-		}
-		line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
-	}
-
-	if s.Config.Malformed != nil {
-		s.keepMalformed(before, *e, reason)
-	}
-}
-
-// keepMalformed starts to keep a malformed event, which holds the watermark until it
-// is kept. With too many of them under way the event is only counted. before is the
-// position of the event before e.
-func (s *Stream) keepMalformed(before telemetry.Position, e telemetry.Event, reason telemetry.Reason) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if s.keeping >= maxMalformed {
-		s.warn("too many malformed events are waiting to be kept; further ones are only counted", nil)
+// logUnread logs an event without a reading.
+func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	line := s.log.Check(zap.DebugLevel, "event without a reading")
+	if line == nil {
 		return
 	}
 
-	s.keeping++
-	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
-	held := &delivery.Hold{}
-	s.mark.held.Add(held, placeOf(before), micros(e.Enqueued))
-	s.work.Go(func() {
-		for n := 1; ; n++ {
-			err := s.Config.Malformed.KeepMalformed(s.send, telemetry.MalformedEvent{Partition: s.id, Reason: reason, Event: e})
-			if err == nil {
-				break
-			}
+	detail := zap.Skip()
+	if e.Undecodable != "" {
+		detail = zap.String("detail", e.Undecodable)
+	}
 
-			s.warn("cannot keep a malformed event; it stays unsettled", err)
-			if !backoff.Sleep(s.ctx, backoff.Delay(n, minBackoff, maxBackoff)) {
-				return
-			}
-		}
-
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		s.keeping--
-		s.mark.held.Release(held)
-		signal(s.room)
-	})
+	line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
 }
 
 // drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which

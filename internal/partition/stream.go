@@ -27,7 +27,7 @@ type Stream struct {
 	progress  chan struct{}  // signals that many events were read
 	caughtUp  chan struct{}  // signals, while behind, that events were read
 	hurry     chan struct{}  // signals that somebody waits for the ledger to be written
-	work      sync.WaitGroup // what keeps malformed events, asks the ledger, and commits
+	work      sync.WaitGroup // what asks the ledger, and commits
 	sinceMark int            // events since progress was signalled; the reader's
 
 	ctx  context.Context
@@ -37,7 +37,6 @@ type Stream struct {
 
 	// guarded by register.mu
 	ledgers LedgerState
-	keeping int // malformed events being kept
 }
 
 // newStream returns the stream of a partition. It must be drained after ctx has ended.
@@ -63,7 +62,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 	}
 
 	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
-	s.reader = newReader(reg, newWatch(reg, c.Roster, s.log), s.malformedEvent)
+	s.reader = newReader(reg, newWatch(reg, c.Roster, s.log), s.logUnread)
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,
 		Name:    id,

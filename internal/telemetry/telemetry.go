@@ -47,13 +47,6 @@ type Event struct {
 // It has nothing but a Position.
 const SourceExpired = "expired"
 
-// A MalformedEvent is telemetry without a readable reading.
-type MalformedEvent struct {
-	Partition string
-	Reason    Reason
-	Event     Event
-}
-
 // ErrLost means that another replica owns the partition now.
 var ErrLost = errors.New("partition lost")
 

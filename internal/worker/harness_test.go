@@ -408,25 +408,3 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	}
 	return o.Store.Acquire(ctx, key, ttl, next)
 }
-
-// malformedEvents is a partition.MalformedEvents.
-type malformedEvents struct {
-	mu     sync.Mutex
-	events []telemetry.MalformedEvent
-	err    error
-}
-
-func (a *malformedEvents) set(err error) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	a.err = err
-}
-
-func (a *malformedEvents) KeepMalformed(_ context.Context, e telemetry.MalformedEvent) error {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if a.err == nil {
-		a.events = append(a.events, e)
-	}
-	return a.err
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"runtime"
 	"strings"
 	"sync"
@@ -564,29 +563,6 @@ func TestDeadLettersAreWrittenAFewAtATime(t *testing.T) {
 		pass(1000 / 8 * time.Second)
 		if dead.most != 8 || dead.kept != 1000 {
 			t.Errorf("kept %d dead letters, %d at a time, want 1000, 8 at a time", dead.kept, dead.most)
-		}
-	})
-}
-
-// Events that cannot be decoded and cannot be kept either stop nothing.
-func TestMalformedEventsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r, kept := newPartition("0"), &receiver{}, &malformedEvents{err: errors.New("disk full")}
-		s := newSetup(t, r)
-		s.config.Malformed = kept
-		s.start(p)
-		defer s.end()
-		for range 3000 {
-			p.publish("odd", math.NaN())
-		}
-		p.publish("hot", 99)
-		pass(0)
-		wantAlerts(t, r, "hot", 1)
-		kept.set(nil)
-		pass(2 * time.Minute)
-		wantCheckpoint(t, p, 3001)
-		if n := len(kept.events); n != 1024 {
-			t.Errorf("kept %d events, want 1024", n)
 		}
 	})
 }

@@ -16,7 +16,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// Config holds what a Worker needs. All fields but Malformed and Trace are required.
+// Config holds what a Worker needs. All fields but Trace are required.
 type Config struct {
 	Origin      string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica     string // a label for people
@@ -32,12 +32,11 @@ type Config struct {
 	DeadLetters        delivery.DeadLetters
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
-	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
-	Roster    func(partition string) *roster.File // where a partition's is kept
-	Malformed partition.MalformedEvents           // nil: malformed events are only counted
-	Mutes     func() rules.Mutes                  // what people have silenced. It takes no time; nil: nothing
-	Trace     func(delivery.Start) delivery.Trace // called when a delivery starts; nil: deliveries are not traced
-	Log       *zap.Logger
+	Ledger func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
+	Roster func(partition string) *roster.File // where a partition's is kept
+	Mutes  func() rules.Mutes                  // what people have silenced. It takes no time; nil: nothing
+	Trace  func(delivery.Start) delivery.Trace // called when a delivery starts; nil: deliveries are not traced
+	Log    *zap.Logger
 }
 
 // A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
@@ -105,7 +104,6 @@ func New(c Config) *Worker {
 		MaxChanges:         partition.MaxChanges,
 		Ledger:             c.Ledger,
 		Roster:             c.Roster,
-		Malformed:          c.Malformed,
 		Log:                c.Log,
 	}
 

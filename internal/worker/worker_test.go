@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math"
 	"slices"
 	"testing"
 	"testing/synctest"
@@ -675,27 +674,6 @@ func TestZombie(t *testing.T) {
 			if d := alerts[i].Enqueued.Sub(alerts[i-1].Enqueued); d < window {
 				t.Errorf("alerts %v apart", d)
 			}
-		}
-	})
-}
-
-func TestMalformedEventsAreKeptBeforeTheyAreSettled(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, kept := newPartition("0"), &malformedEvents{err: errors.New("disk full")}
-		s := newSetup(t)
-		s.config.Malformed = kept
-		s.start(p)
-		defer s.end()
-		p.publish("cold", 1)
-		p.publish("odd", math.NaN())
-		p.publish("cold", 1)
-		pass(interval)
-		wantCheckpoint(t, p, 1)
-		kept.set(nil)
-		pass(time.Minute)
-		wantCheckpoint(t, p, 3)
-		if len(kept.events) != 1 || kept.events[0].Event.Sequence != 2 || kept.events[0].Reason != telemetry.ReasonNotFinite || kept.events[0].Partition != "0" {
-			t.Errorf("kept %+v", kept.events)
 		}
 	})
 }

@@ -9,7 +9,6 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -29,8 +28,6 @@ import (
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/records"
-	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/telemetrytest"
 )
 
 var update = flag.Bool("update", false, "rewrite the golden files in testdata")
@@ -43,23 +40,6 @@ func refused(n int) notify.DeadLetter {
 	d := notify.DeadLetter{Alert: notifytest.Alert(n), Receiver: receiver, Name: "example.com", Reason: `refused for good: answered 422 Unprocessable Entity ("no <such> device")`}
 	d.Alert.Enqueued = d.Alert.Enqueued.Add(time.Duration(n) * time.Minute)
 	return d
-}
-
-func event(n int) telemetry.MalformedEvent {
-	return telemetry.MalformedEvent{
-		Partition: "3",
-		Reason:    telemetry.ReasonMissing,
-		Event: telemetry.Event{
-			Position:        telemetry.Position{Sequence: int64(n), Offset: "4711"},
-			Device:          "device-7",
-			Body:            []byte(`{"humidity":47.1}`),
-			Enqueued:        time.Date(2026, 3, 1, 12, 0, 0, 250_000_000, time.UTC),
-			MessageSource:   "Telemetry",
-			ContentType:     "application/json",
-			ContentEncoding: "utf-8",
-			Properties:      telemetrytest.Properties(map[string]any{"level": "normal", "count": int64(3), "raw": []byte{0xff, 0}, "at": time.Date(2026, 3, 1, 11, 59, 0, 0, time.UTC)}),
-		},
-	}
 }
 
 func open(t *testing.T, c *container.Client) *deadletter.Store {
@@ -177,13 +157,8 @@ func TestAzurite(t *testing.T) {
 		later := refused(1)
 		later.Reason = "another"
 		keep(t, s, refused(1), later, other)
-		for range 2 {
-			if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if all := names(t, c); len(all) != 3 {
-			t.Errorf("blobs %q, want two letters and one event", all)
+		if all := names(t, c); len(all) != 2 {
+			t.Errorf("blobs %q, want two letters", all)
 		}
 		// A replay that read the first may be about to delete it.
 		letters, _ := list(t, s, time.Time{})
@@ -242,9 +217,6 @@ func TestAzurite(t *testing.T) {
 			})
 		}
 		writing.Wait()
-		if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
-			t.Fatal(err)
-		}
 		upload(t, c, "alerts/README.json", "not a letter")
 
 		letters, pages := list(t, s, time.Time{})
@@ -277,9 +249,6 @@ func TestAzurite(t *testing.T) {
 			d := refused(i)
 			d.Alert.Enqueued = at
 			keep(t, s, d)
-		}
-		if err := s.KeepMalformed(t.Context(), event(1)); err != nil {
-			t.Fatal(err)
 		}
 		upload(t, c, "alerts/"+day.Format("2006/01/02")+"/README.json", "not a letter")
 		for _, tt := range []struct {
@@ -353,7 +322,7 @@ func TestAzurite(t *testing.T) {
 		var told []error
 		open(t, azurite.Container(t, name, nil))
 		s := open(t, azurite.SharedContainer(t, name, nil, sas.AccountPermissions{Read: true}))
-		told = append(told, s.Keep(t.Context(), refused(1)), s.KeepMalformed(t.Context(), event(1)), s.Delete(t.Context(), deadletter.Letter{Kind: deadletter.Undelivered, ID: "20260301T120000.250Z-0123456789abcdef"}))
+		told = append(told, s.Keep(t.Context(), refused(1)), s.Delete(t.Context(), deadletter.Letter{Kind: deadletter.Undelivered, ID: "20260301T120000.250Z-0123456789abcdef"}))
 		for _, err := range s.List(t.Context(), deadletter.Undelivered, time.Time{}) {
 			told = append(told, err)
 		}
@@ -413,54 +382,6 @@ func onService(log *zap.Logger) (*deadletter.Store, *service) {
 	return deadletter.New(service, log), service
 }
 
-func TestMalformedEventsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		core, lines := observer.New(zap.InfoLevel)
-		s, service := onService(zap.New(core))
-		storm := func(from, n int) {
-			t.Helper()
-			for i := range n {
-				if err := s.KeepMalformed(t.Context(), event(from+i)); err != nil {
-					t.Fatal(err)
-				}
-			}
-		}
-		want := func(blobs, logged int) {
-			t.Helper()
-			if len(service.blobs(t)) != blobs || lines.Len() != logged {
-				t.Errorf("%d blobs and %d lines, want %d and %d", len(service.blobs(t)), lines.Len(), blobs, logged)
-			}
-		}
-		storm(0, 60)
-		want(60, 0)
-		storm(60, 40)
-		want(60, 1)
-		time.Sleep(59 * time.Second)
-		storm(100, 1)
-		want(60, 1)
-		time.Sleep(time.Second)
-		storm(200, 1000)
-		want(120, 2)
-	})
-}
-
-// While the store is out, a storm is dropped too: otherwise all of it would wait in memory.
-func TestMalformedEventsAreBoundedInAnOutage(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		s, service := onService(zap.NewNop())
-		service.refuses = true
-		failed := 0
-		for i := range 100 {
-			if err := s.KeepMalformed(t.Context(), event(i)); err != nil {
-				failed++
-			}
-		}
-		if failed != 60 {
-			t.Errorf("%d of 100 failed, want 60 and the others dropped", failed)
-		}
-	})
-}
-
 // The log says of each letter which rule and level its alert is about, and whether it is resolved.
 func TestLine(t *testing.T) {
 	core, lines := observer.New(zap.InfoLevel)
@@ -492,58 +413,23 @@ func TestAlertsAreNotBoundedButTheirLinesAre(t *testing.T) {
 }
 
 func TestContent(t *testing.T) {
-	with := func(change func(*telemetry.Event)) telemetry.MalformedEvent {
-		e := event(7)
-		change(&e.Event)
-		return e
-	}
-	binary := with(func(e *telemetry.Event) {
-		e.Body, e.Properties = []byte{0xa1, 0x64, 't', 'e', 'm', 'p', 0xfb, 0xff}, telemetry.Properties{}
-	})
-	binary.Reason = telemetry.ReasonUnsupportedEncoding
-	for name, content := range map[string]any{
+	for name, content := range map[string]notify.DeadLetter{
 		"alert":    refused(7),
 		"resolved": notify.DeadLetter{Alert: notifytest.Resolved(notifytest.Sustained()), Receiver: receiver, Name: "example.com", Reason: "refused for good"},
-		"event":    event(7),
-		"binary":   binary,
-		"long": with(func(e *telemetry.Event) {
-			e.Device = strings.Repeat("é", 200)
-			e.Body = []byte("x" + strings.Repeat("é", 100_000))
-			e.Properties = telemetrytest.Properties(map[string]any{"a": "fits", "b": strings.Repeat("b", 5000), "c": "would fit"})
-		}),
-		"odd": with(func(e *telemetry.Event) {
-			*e = telemetry.Event{Device: "\xff\x1b[31m\u202e", Enqueued: time.Date(12026, 1, 1, 0, 0, 0, 0, time.UTC), Properties: telemetrytest.Properties(map[string]any{"": nil, "\xff": 1.5})}
-		}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				s, service := onService(zap.NewNop())
-				var err error
-				switch c := content.(type) {
-				case notify.DeadLetter:
-					err = s.Keep(t.Context(), c)
-				case telemetry.MalformedEvent:
-					err = s.KeepMalformed(t.Context(), c)
-				}
+				err := s.Keep(t.Context(), content)
 				if err != nil || len(service.blobs(t)) != 1 {
 					t.Fatalf("%d blobs, %v", len(service.blobs(t)), err)
 				}
 				for path, body := range service.blobs(t) {
-					golden(t, name+".json", fmt.Appendf(nil, "/letters/%s\n%s", path, shorten(body)))
+					golden(t, name+".json", fmt.Appendf(nil, "/letters/%s\n%s", path, body))
 				}
 			})
 		})
 	}
-}
-
-var run = regexp.MustCompile(`é{50,}|b{50,}`)
-
-// shorten replaces long runs of one character by their length.
-func shorten(body []byte) []byte {
-	return run.ReplaceAllFunc(body, func(s []byte) []byte {
-		c := bytes.Runes(s)
-		return fmt.Appendf(nil, "{%d %c}", len(c), c[0])
-	})
 }
 
 func golden(t *testing.T, name string, got []byte) {

@@ -22,18 +22,17 @@ const (
 // ErrNotFound means that there is no such letter, or no longer.
 var ErrNotFound = errors.New("no such dead letter")
 
-// A Letter is an alert that a receiver did not get, or an event that could not be decoded.
+// A Letter is an alert that a receiver did not get.
 type Letter struct {
 	ID       string
 	Kind     Kind
 	Kept     time.Time // by the clock of the replica that kept it
-	Receiver string    // of an alert
+	Receiver string
 	Reason   string
 	Alert    notify.Alert
 	Replayed time.Time       // when it was sent again, by the clock of who did
-	Event    *Event          // if it is Undecodable
-	Payload  json.RawMessage // the alert as webhooks get it, or what is kept of the event
-	// if not nil, why the alert cannot be sent, or the event not shown; other fields may be missing
+	Payload  json.RawMessage // the alert as webhooks get it
+	// if not nil, why the alert cannot be sent; other fields may be missing
 	Broken error
 
 	content letter
@@ -113,7 +112,7 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 
 	l := Letter{Broken: fmt.Errorf("is larger than %d bytes", maxLetter)}
 	if len(r.Content) <= maxLetter {
-		l = decode(kind, r.Content)
+		l = decode(r.Content)
 	}
 
 	l.ID = id

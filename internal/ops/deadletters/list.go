@@ -11,7 +11,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/receivers"
-	"alertworker/internal/notify/wording"
 )
 
 // WriteJSON prints letters to the receivers rs, or to former ones, one per line.
@@ -28,7 +27,6 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 			Name     string          `json:"receiverName,omitempty"`
 			Reason   string          `json:"reason,omitempty"`
 			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
-			Event    json.RawMessage `json:"event,omitempty"` // what is kept of one that could not be decoded
 			Broken   string          `json:"broken,omitempty"`
 		}{
 			ID:       l.ID,
@@ -39,10 +37,6 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 			Name:     nameOf(l.Receiver, rs),
 			Reason:   l.Reason,
 			Alert:    l.Payload,
-		}
-
-		if l.Kind == deadletter.Undecodable {
-			line.Alert, line.Event = nil, l.Payload
 		}
 
 		if l.Broken != nil {
@@ -87,17 +81,6 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 		case l.Broken != nil:
 			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 
-		case l.Event != nil:
-			at, device = moment(l.Event.Enqueued), l.Event.Device
-			reason = fmt.Sprintf(
-				"%s; partition %s, sequence %d, %d bytes: %s",
-				l.Reason,
-				l.Event.Partition,
-				l.Event.Sequence,
-				l.Event.Size,
-				excerpt(l.Event),
-			)
-
 		default:
 			at = moment(l.Alert.Enqueued)
 			device = l.Alert.Device
@@ -131,19 +114,4 @@ func about(a notify.Alert) string {
 	}
 
 	return s
-}
-
-// maxExcerpt is how many characters of an event's body are shown.
-const maxExcerpt = 80
-
-// excerpt returns the beginning of an event's body, or what it is instead of text.
-func excerpt(e *deadletter.Event) string {
-	switch {
-	case e.Size == 0:
-		return "empty"
-	case e.Body == "":
-		return "not text"
-	}
-
-	return wording.Cut(e.Body, maxExcerpt)
 }
