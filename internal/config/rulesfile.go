@@ -889,7 +889,7 @@ func (r *rulesReader) hysteresis(rule *rules.Rule, v levelValue) {
 		distance = -distance
 	}
 
-	r.apply(rule, v, func(l *rules.Level) { l.Clear = l.Limit + distance })
+	r.apply(rule, v, func(l *rules.Level) { l.Clear = rules.Counted(l.Limit, distance) })
 }
 
 // checkClears reports a level that would be normal again before a milder one. n is where clear is set.

@@ -3,6 +3,7 @@ package rules
 import (
 	"bytes"
 	"math"
+	"strconv"
 	"time"
 
 	"alertworker/internal/telemetry"
@@ -70,27 +71,38 @@ func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetr
 	return 0, OverrideOther
 }
 
-// counted returns the sum of base and distance, as it would be written with 9 decimals: 1.1 + 2.2 is 3.3.
-func counted(base, distance float64) float64 {
-	const scale, exact = 1e9, 1e6
+// Counted returns the sum of base and distance, as it would be written: 1.1 + 2.2 is 3.3. It has as many decimals as
+// are certain, of both together 15 digits.
+func Counted(base, distance float64) float64 {
+	const digits = 15 // that a float64 has at least
+	const exact = 22  // decimals: 10 to this is a float64
+
 	sum := base + distance
-	if base == 0 || math.Abs(sum) > exact {
+	decimals := digits - 1 - math.Floor(math.Log10(max(math.Abs(base), math.Abs(distance))))
+
+	switch {
+	case base == 0 || distance == 0, !(decimals > 0 && decimals < 300): // not a number is neither
 		return sum
+	case decimals <= exact:
+		scale := math.Pow10(int(decimals))
+		return math.Round(sum*scale) / scale
 	}
 
-	return math.Round(sum*scale) / scale
+	sum, _ = strconv.ParseFloat(strconv.FormatFloat(sum, 'f', int(decimals), 64), 64) // it wrote a number
+
+	return sum
 }
 
 // LimitFor returns the limit of l for the device that sent a message with these properties, and what they have for
 // Level.Override. Unless the Override is OverrideUsed, that is the level's own limit, counted from base: see BaseFor.
 func (l *Level) LimitFor(base float64, properties telemetry.Properties) (float64, Override) {
 	if l.Override == "" {
-		return counted(base, l.Limit), OverrideAbsent
+		return Counted(base, l.Limit), OverrideAbsent
 	}
 
 	limit, kind := Limit(properties.Get(l.Override))
 	if kind != OverrideUsed {
-		return counted(base, l.Limit), kind
+		return Counted(base, l.Limit), kind
 	}
 
 	return limit, kind

@@ -1,10 +1,14 @@
 package rules_test
 
 import (
+	"fmt"
 	"math"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -212,4 +216,59 @@ func TestBaseFor(t *testing.T) {
 	if got := r.LimitText(3) + ", " + r.LimitText(-3.5); got != "setpoint + 3, setpoint - 3.5" {
 		t.Error(got)
 	}
+}
+
+// A limit that is counted from another number is what one would write, however large or small both are. So is the clear
+// that moves with a device's own limit.
+func TestCounted(t *testing.T) {
+	for _, test := range []struct{ base, distance, want float64 }{
+		{1.1, 2.2, 3.3},
+		{0.3, -0.1, 0.2},
+		{-20, 3, -17},
+		{1000.1, -1000, 0.1},
+		{1e6, 0.1, 1000000.1},
+		{123456789.1, 0.2, 123456789.3},
+		{2e-10, 5e-10, 7e-10},
+		{3e-10, -1e-10, 2e-10},
+		{1.1e-40, 2.2e-40, 3.3e-40},
+		{1.1e18, 2.2e18, 1.1e18 + 2.2e18},
+		{0, 0.1, 0.1},
+		{5e-10, 0, 5e-10},
+		{5e-324, 5e-324, 1e-323},
+		{math.MaxFloat64, math.MaxFloat64, math.Inf(1)},
+		{math.Inf(1), -5, math.Inf(1)},
+	} {
+		if got := rules.Counted(test.base, test.distance); got != test.want {
+			t.Errorf("%v + %v is %v, want %v", test.base, test.distance, got, test.want)
+		}
+	}
+	if got := rules.Counted(math.NaN(), 1); !math.IsNaN(got) {
+		t.Errorf("NaN + 1 is %v", got)
+	}
+
+	r := &rules.Rule{Levels: []rules.Level{{Limit: 5e-10, Clear: 4e-10, Override: "maxLeak"}, {Limit: 1000000.1, Clear: 1000000, Override: "max"}}}
+	for i, test := range []struct{ limit, want float64 }{{3e-10, 2e-10}, {1, 0.9}} {
+		if got := r.ClearOf(&r.Levels[i], test.limit); got != test.want {
+			t.Errorf("an alarm with the limit %v ends below %v, want %v", test.limit, got, test.want)
+		}
+	}
+}
+
+// Numbers of at most 15 digits, written with the same decimals, have the sum that is written so.
+func TestCountedLikeDecimals(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		digits := rapid.Int64Range(-99_999_999_999_999, 99_999_999_999_999)
+		a, b := digits.Draw(t, "a"), digits.Draw(t, "b")
+		exponent := rapid.IntRange(-60, 10).Draw(t, "exponent")
+		number := func(n int64) float64 {
+			f, err := strconv.ParseFloat(fmt.Sprint(n, "e", exponent), 64)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return f
+		}
+		if got, want := rules.Counted(number(a), number(b)), number(a+b); got != want {
+			t.Fatalf("%v + %v is %v, want %v", number(a), number(b), got, want)
+		}
+	})
 }

@@ -378,7 +378,7 @@ func (r *Rule) ClearOf(l *Level, limit float64) float64 {
 		return l.Clear // exactly, whatever a difference is rounded to
 	}
 
-	return counted(limit, l.Clear-l.Limit)
+	return Counted(limit, Counted(l.Clear, -l.Limit))
 }
 
 // Cleared reports whether value ends an alarm that ends beyond clear.
