@@ -91,7 +91,7 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 	var next *newSecrets // that work
 	var tried, again time.Time
 	failures := 0
-	if w.files.fingerprint(used, false) == nil {
+	if w.files.fingerprint(used, false) == nil { // there are no files
 		<-ctx.Done()
 		return nil
 	}
@@ -108,21 +108,15 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 
 		report := w.monitor.Report()
 		working := report.State != status.Blocked && report.State != status.Starting
-		if next == nil && report.Ready {
-			w.kept.endTurn() // the next replica may follow
-		}
-
 		now := w.files.fingerprint(used, false)
 		if !bytes.Equal(now, last) {
 			last, next, failures, again = now, nil, 0, time.Time{}
 			continue
 		}
 
-		if next == nil {
-			if time.Now().Before(again) && working {
-				continue
-			}
-
+		due := next == nil && (!time.Now().Before(again) || !working)
+		late := next != nil && w.kept.turn.mine() && time.Since(tried) > 2*secretsEvery // the turn took a while to come
+		if due || late {
 			var wrong error
 			next, wrong = w.look(ctx)
 			if ctx.Err() != nil {
@@ -139,19 +133,16 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 		}
 
 		switch {
+		case next == nil && report.Ready:
+			w.kept.endTurn() // the next replica may follow
 		case next == nil:
-		case !working:
+		case !working, w.kept.turn.mine():
 			return next
 		case w.kept.turn == nil:
 			w.log.Info("new secrets work: replicas hand over one after another")
 			if err := w.kept.startTurn(ctx, next.config, w.via); err != nil {
 				w.log.Warn("cannot ask whether another replica is handing over", zap.Error(err))
 			}
-		case !w.kept.turn.mine():
-		case time.Since(tried) > 2*secretsEvery: // the turn took a while to come
-			next, again = nil, time.Time{}
-		default:
-			return next
 		}
 	}
 }
@@ -271,8 +262,12 @@ type turn struct {
 	done    chan struct{}
 }
 
-// mine reports whether it is this replica's turn.
+// mine reports whether it is this replica's turn. t may be nil.
 func (t *turn) mine() bool {
+	if t == nil {
+		return false
+	}
+
 	_, leading := t.elector.Leading()
 	return leading
 }

@@ -112,7 +112,9 @@ func (w *World) begin(f Fault, b *body) {
 	w.say("FAULT", "%v of %s%s", f, b.nameOr("world"), f.moment())
 	w.mu.Lock()
 	w.faults++
-	w.spans = append(w.spans, span{now, until.Add(w.plan.after(f)), f.delaysClaims()})
+	if f.Do != Spoil { // replicas go on with what they have
+		w.spans = append(w.spans, span{now, until.Add(w.plan.after(f)), f.delaysClaims()})
+	}
 	w.mu.Unlock()
 	if f.befallsReplica() {
 		w.strike(b, f, until)
@@ -187,6 +189,14 @@ func (w *World) disturb(f Fault, until time.Time) {
 		w.choke(f, until)
 	case Replay:
 		w.replayLetters()
+	case Rotate:
+		w.rotate()
+	case Spoil:
+		w.spoil(f)
+	case Activate:
+		w.activate(revokes)
+	case Swap:
+		w.activate(0)
 	default:
 		w.disturbHub(f)
 	}

@@ -219,10 +219,8 @@ func (p Plan) judged() (all []verify.Rule) {
 	return all
 }
 
-// config returns the settings of the replica called name.
+// config returns the settings of the replica called name, but for the storage account's connection string.
 func (p Plan) config(name, hub string, rollouts int) config.Config {
-	// A key would sign each request, which costs more than what the service does.
-	storage := "BlobEndpoint=http://" + blobsAddress + "/sim;SharedAccessSignature=sv=2026-01-01&sig=simulated"
 	var urls []string
 	for i := range p.Receivers {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
@@ -234,33 +232,32 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 
 	set := p.rules(rollouts)
 	c := config.Config{
-		EventHubConsumerGroup:   "$Default",
-		EventHubStart:           eventhubs.Start{Earliest: true},
-		EventHubPrefetch:        eventhubs.DefaultPrefetch,
-		RulesFile:               config.RulesOf(set),
-		QuietProperty:           quiet,
-		TimeProperty:            set.Time,
-		ThrottleWindow:          p.Window,
-		ThrottleStore:           p.Store,
-		ThrottleContainer:       throttleContainer,
-		CheckpointStore:         config.StoreBlob,
-		CheckpointContainer:     checkpointContainer,
-		CheckpointInterval:      p.Checkpoint,
-		StorageConnectionString: config.NewSecret(storage),
-		DeadLetterContainer:     letterContainer,
-		CosmosConnectionString:  config.NewSecret("AccountEndpoint=http://" + itemsAddress + "/;AccountKey=" + key + ";"),
-		CosmosDatabase:          "sim",
-		CosmosContainer:         "leases",
-		LeaseRetention:          720 * time.Hour,
-		NotifyURLs:              config.NewURLs(urls...),
-		NotifyResolved:          p.Resolved,
-		NotifyTimeout:           sendTimeout,
-		NotifyConcurrency:       64,
-		NotifyGiveUp:            time.Hour,
-		OwnershipExpiry:         p.Balance * 8 / 3,
-		BalanceInterval:         p.Balance,
-		DrainTimeout:            10 * time.Second,
-		ReplicaName:             name,
+		EventHubConsumerGroup:  "$Default",
+		EventHubStart:          eventhubs.Start{Earliest: true},
+		EventHubPrefetch:       eventhubs.DefaultPrefetch,
+		RulesFile:              config.RulesOf(set),
+		QuietProperty:          quiet,
+		TimeProperty:           set.Time,
+		ThrottleWindow:         p.Window,
+		ThrottleStore:          p.Store,
+		ThrottleContainer:      throttleContainer,
+		CheckpointStore:        config.StoreBlob,
+		CheckpointContainer:    checkpointContainer,
+		CheckpointInterval:     p.Checkpoint,
+		DeadLetterContainer:    letterContainer,
+		CosmosConnectionString: config.NewSecret("AccountEndpoint=http://" + itemsAddress + "/;AccountKey=" + key + ";"),
+		CosmosDatabase:         "sim",
+		CosmosContainer:        "leases",
+		LeaseRetention:         720 * time.Hour,
+		NotifyURLs:             config.NewURLs(urls...),
+		NotifyResolved:         p.Resolved,
+		NotifyTimeout:          sendTimeout,
+		NotifyConcurrency:      64,
+		NotifyGiveUp:           time.Hour,
+		OwnershipExpiry:        p.Balance * 8 / 3,
+		BalanceInterval:        p.Balance,
+		DrainTimeout:           10 * time.Second,
+		ReplicaName:            name,
 	}
 
 	if p.IoT {

@@ -133,6 +133,11 @@ const (
 
 	Rollout Action = "rollout" // one replica after the other is replaced, and their rules change
 
+	Rotate   Action = "rotate"   // the storage account gets a new signature, for all replicas
+	Spoil    Action = "spoil"    // the same, but it does not work for a time
+	Activate Action = "activate" // then it does
+	Swap     Action = "swap"     // then it does, and not the one before any more
+
 	Down   Action = "down"   // a receiver answers everybody with Status
 	Choke  Action = "choke"  // a receiver takes what is about one device, and answers with Status
 	Replay Action = "replay" // an operator has all dead letters sent again
@@ -242,6 +247,10 @@ func NewPlan(seed uint64) Plan {
 	}
 
 	p.try(rand.New(rand.NewPCG(seed, 6)))
+
+	if seed%20 == 15 { // no other world is another one for that
+		p.rotateSecrets(rand.New(rand.NewPCG(seed, 7)))
+	}
 
 	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which knows of no alert and no gap
 		p.Repeat = 0

@@ -37,7 +37,7 @@ func TestPlansDiffer(t *testing.T) {
 		"devices of which nothing is expected", "a receiver that people read", "mute times", "repeat",
 		"outages of more devices than a dark partition has", "owners who do not hear that they are replaced",
 		string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
-		string(Replay),
+		string(Replay), string(Spoil),
 		string(Walks), string(Returns), string(Relapses),
 	} {
 		if has[name] == 0 {

@@ -444,6 +444,16 @@ var bugs = []bug{
 		"	if PLANTED {\n		r.mark.told = at\n	} else {\n		r.handOver()\n	}\n	r.Counters.read(&n, over)",
 	},
 	{
+		"a new secret is used untried", "cmd/alertworker/secrets.go",
+		"			next, wrong = w.look(ctx)\n",
+		"			next, wrong = w.look(ctx)\n			if untried, err := w.files.reload(used); wrong != nil && err == nil && PLANTED {\n" +
+			"				return &newSecrets{config: untried}\n			}\n",
+	},
+	{
+		"a roll of secrets does not wait for the replica before", "cmd/alertworker/secrets.go",
+		"		case !working, w.kept.turn.mine():", "		case !working, w.kept.turn != nil && (PLANTED || w.kept.turn.mine()):",
+	},
+	{
 		"silences since one place have one id", "internal/delivery/message.go",
 		"	if d.Silence || d.endedWithRule() {", "	if d.Silence && !PLANTED || d.endedWithRule() {",
 	},

@@ -110,6 +110,10 @@ func (p *passage) pass() *held {
 		return refuse(status)
 	}
 
+	if h := p.unauthorized(); h != nil {
+		return h
+	}
+
 	h := p.do(p.request, p.body)
 	if status := w.chokesOn(p.name, p.body); status != 0 {
 		h = refuse(status)
@@ -144,6 +148,7 @@ func (p *passage) travel() {
 
 // took notes what the service has done, if the judge has to know of it.
 func (p *passage) took() {
+	p.beat()
 	switch p.step {
 	case Checkpoint:
 		p.world.checkpointed(p.request)

@@ -80,6 +80,7 @@ type World struct {
 	pending     []Fault            // that wait for their step
 	downs       map[string]refusal // of receivers, by name
 	chokes      map[string]choking // likewise
+	secrets     secrets
 	spans       []span
 	faults      int
 	delivered   int
@@ -123,6 +124,7 @@ type Result struct {
 	Missing   verify.Report // what was due at the end and had not come, however long ago
 	Local     []string      // times by the replicas' clock that they share
 	Unshown   []verify.Violation
+	Together  []string // replicas that changed their secrets at the same time
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
@@ -132,7 +134,7 @@ func (r Result) OK() bool {
 		return false
 	}
 
-	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown)
+	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Together)
 
 	return wrong == 0
 }
@@ -154,6 +156,10 @@ func (r Result) String() string {
 		if n := len(wrong.all); n > 0 {
 			s += fmt.Sprintf("; %d %s, first %v", n, wrong.name, wrong.all[0])
 		}
+	}
+
+	if len(r.Together) > 0 {
+		s += fmt.Sprintf("; changed their secrets at the same time: %v", r.Together)
 	}
 
 	if len(r.Local) > 0 {
@@ -186,6 +192,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		doors:       map[string]*door{},
 		downs:       map[string]refusal{},
 		chokes:      map[string]choking{},
+		secrets:     newSecrets(),
 		steps:       map[Step]int{},
 		checkpoints: map[string][]checkpoint{},
 		last:        map[stream]inbox.Delivery{},
@@ -230,6 +237,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Steps:     w.steps,
 		Unkept:    w.unkept(),
 		Local:     w.localTimes(),
+		Together:  w.together(),
 		Missing:   missing,
 		Unshown:   w.unshown(until),
 	}
@@ -332,7 +340,12 @@ func (w *World) replayLetters() {
 func (w *World) animate(ctx context.Context, b *body, run Runner, then func()) {
 	c := w.plan.config(b.name, w.hub.ConnectionString(), w.rollouts)
 	dial := func(ctx context.Context, _, to string) (net.Conn, error) { return w.dial(ctx, b, to) }
-	n := Network{Dial: dial, HTTP: b}
+	c.StorageConnectionString = config.NewSecret(w.storage())
+	n := Network{Dial: dial, HTTP: b, Storage: func() string {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return w.storage()
+	}}
 	w.say("world", "start %s", b.name)
 	go func() {
 		defer close(b.done)
