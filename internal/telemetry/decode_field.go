@@ -85,6 +85,28 @@ func (p *path) withUnit(text []byte) (float64, Reason) {
 	return 0, ReasonNotANumber
 }
 
+// NotANumber says for people why text, a value as it stands in a body, is no number for a field with a unit, such as
+// "could be 1,234 or 1.234: …". It is empty if that is plain.
+func NotANumber(text, unit string) string {
+	text = strings.TrimSpace(strings.Trim(text, `"`))
+	number := text[:len(text)-len(strings.TrimLeft(text, "0123456789.,+-"))]
+	other := strings.TrimSpace(text[len(number):])
+	_, isNumber := ParseNumber([]byte(number))
+	switch {
+	case strings.Contains(number, ",") && !isNumber:
+		return "may be one number or two: the device must write a decimal point"
+	case !isNumber || other == "" || len(other) > maxUnit:
+		return ""
+	case unit == "":
+		return "ends in " + other + ", and the rule has no unit"
+	}
+
+	return other + " where the rule has " + unit
+}
+
+// maxUnit is how long a unit is, in bytes, that people are shown.
+const maxUnit = 16
+
 // unitsLike returns how devices may write a unit, the longest first: with a degree sign and without. There are two of
 // those that look alike.
 func unitsLike(unit string) [][]byte {

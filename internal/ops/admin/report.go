@@ -305,21 +305,12 @@ func foundBy(v *rules.View, e *telemetry.Event) string {
 func notANumber(e *telemetry.Event, rule *rules.Rule) string {
 	for path := range strings.SplitSeq(rule.Field, ",") {
 		if text := telemetry.TextAt(e.Body, path); text != "" {
-			return fmt.Sprintf("%s at %s is not a number%s", text, path, commaHint(text))
+			text = fmt.Sprintf("%s at %s is not a number: %s", text, path, telemetry.NotANumber(text, rule.Unit))
+			return strings.TrimSuffix(text, ": ")
 		}
 	}
 
 	return telemetry.ReasonNotANumber.Text()
-}
-
-// commaHint says what is wrong with a number that has a comma; empty if text is none.
-func commaHint(text string) string {
-	before, after, hasComma := strings.Cut(strings.Trim(text, `"`), ",")
-	_, isNumber := telemetry.ParseNumber([]byte(before + "." + after))
-	if !hasComma || !isNumber {
-		return ""
-	}
-	return ": the device must write a decimal point"
 }
 
 // compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that

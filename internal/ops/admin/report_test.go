@@ -66,8 +66,15 @@ func TestWhyNotDecided(t *testing.T) {
 		properties map[string]any
 		want       string
 	}{
-		"a decimal comma": {`{"temp":"-5,0"}`, map[string]any{"kind": "frozen"},
-			`"-5,0" at temp is not a number: the device must write a decimal point (rule frozen)`},
+		"a decimal comma": {`{"temp":"-5,0"}`, map[string]any{"kind": "frozen"}, "-5 °C, reaches the limit of -17 °C (rule frozen)"},
+		"a comma that may be of thousands": {`{"temp":"-5,000"}`, map[string]any{"kind": "frozen"},
+			`"-5,000" at temp is not a number: may be one number or two: the device must write a decimal point (rule frozen)`},
+		"its unit":     {`{"temp":"-5 °C"}`, map[string]any{"kind": "frozen"}, "-5 °C, reaches the limit of -17 °C (rule frozen)"},
+		"another unit": {`{"temp":"23F"}`, map[string]any{"kind": "frozen"}, `"23F" at temp is not a number: F where the rule has °C (rule frozen)`},
+		"a damaged message": {`{'temp':-5,'kind':'frozen',}`, nil, "-5 °C, reaches the limit of -17 °C (rule frozen); its message is damaged, " +
+			"which ends no alarm (not JSON at byte 1 of a message of d: found ' where a name in double quotes must begin)"},
+		"a message that no repair can read": {`{"temp":-5;"kind":"frozen"}`, nil,
+			"not JSON at byte 10 of a message of d: found ; where a comma or a closing bracket must follow"},
 		"a text":         {`{"temp":"warm","kind":"frozen"}`, nil, `"warm" at temp is not a number (rule frozen)`},
 		"an object":      {`{"temp":{},"kind":"frozen"}`, nil, "its reading is not a number (rule frozen)"},
 		"another kind":   {`{"temp":40.4,"kind":"chilled"}`, nil, `40.4 °C, but the rule frozen does not look at it: kind is "chilled", not frozen`},

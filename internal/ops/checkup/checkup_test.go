@@ -135,7 +135,22 @@ func TestSample(t *testing.T) {
 		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
 			"1 read: temp in 1, highest 95, limit 80", none, passed},
 		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
-			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2", warned},
+			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2: not JSON at byte 1 of a " +
+				"message of d: found the end where a name in double quotes must begin", warned},
+		"damaged": {"temperature", []telemetry.Event{hot, event("oven-7", "", `[{"temperature": 20, 'a': 1}]`)},
+			"", "2 read: temperature in 2, highest 93.5, limit 80; 1 damaged, so that they end no alarm: not JSON at byte 21 of a message " +
+				"of oven-7: found ' where a name in double quotes must begin", warned},
+		"no repair": {"temperature", []telemetry.Event{event("oven-7", "", `{"temperature":91,5}`)},
+			"", "no reading at temperature in 1 event (malformed 1); not JSON at byte 18 of a message of oven-7: found 5 where a name in " +
+				"double quotes must begin", failed},
+		"a comma": {"temperature", []telemetry.Event{event("d", "", `{"temperature":"1,234"}`)},
+			"", `no reading at temperature in 1 event (not_a_number 1); "1,234" at temperature: may be one number or two: the device ` +
+				"must write a decimal point", failed},
+		"a unit": {"temperature", []telemetry.Event{event("d", "", `{"temperature":"91.5 °C"}`)},
+			"", `no reading at temperature in 1 event (not_a_number 1); "91.5 °C" at temperature: ends in °C, and the rule has no unit`, failed},
+		"another format": {"temperature", []telemetry.Event{event("d", "", "\xa1\x61a\x01")},
+			"", "no reading at temperature in 1 event (unsupported_encoding 1); what is in them is not known: its body has an encoding that " +
+				"is not supported", failed},
 		"a tenth not": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 9), event("d", "", `{"coreTemp":71}`), event("d", "twinChangeEvents", "{}")),
 			"11 read: temperature in 9, highest 93.5, limit 80; 2 not decoded: not_telemetry 1, missing 1", none, passed},
 		"more than a tenth": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 8), event("d", "", `{"coreTemp":71,"rpm":900}`)),

@@ -31,6 +31,9 @@ type sample struct {
 	worst    float64        // reading
 	reached  []int          // readings, by the level whose limit they reach
 	places   map[string]int // events without a reading, by where they might have one
+	damaged  int            // readings of events whose body is not JSON
+	damage   string         // where the first body that is not JSON is not, and of whom; empty if there is none
+	unlike   string         // the first text that is no number, and why; empty if there is none
 }
 
 func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, error) {
@@ -65,6 +68,17 @@ func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, err
 // add takes an event into the sample, in which the rule finds v, and some rule a reading if readable.
 func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	s.events++
+	if v.Damaged && v.Reason == telemetry.ReasonOK {
+		s.damaged++
+	}
+
+	if s.damage == "" && (v.Damaged || v.Reason == telemetry.ReasonMalformed) {
+		s.damage = telemetry.DamageOf(e.Body).Text(e.Device)
+	}
+
+	if s.unlike == "" && v.Reason == telemetry.ReasonNotANumber {
+		s.unlike = s.notANumber(e)
+	}
 
 	switch {
 	case v.Excluded != nil:
@@ -90,6 +104,18 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	}
 }
 
+// notANumber says why what an event has for the rule is no number; empty if that is plain.
+func (s *sample) notANumber(e *telemetry.Event) string {
+	for _, path := range s.paths {
+		text := telemetry.TextAt(e.Body, path)
+		if why := telemetry.NotANumber(text, s.rule.Unit); why != "" {
+			return fmt.Sprintf("%s at %s: %s", text, path, why)
+		}
+	}
+
+	return ""
+}
+
 // candidates returns where an event without a reading might have one.
 func (s *sample) candidates(e *telemetry.Event, why telemetry.Reason) []string {
 	if !why.Decoded() || why == telemetry.ReasonInvalid { // or it has one there
@@ -113,7 +139,7 @@ func (s *sample) read(e *telemetry.Event, value, base float64) {
 	}
 
 	for i, d := range s.decoders {
-		if v, reason := d.Decode(e); reason == telemetry.ReasonOK && v == value {
+		if v, reason := d.Decode(e); reason.HasReading() && v == value {
 			s.found[i]++
 			return
 		}
@@ -146,13 +172,21 @@ func (s *sample) verdict() (string, error) {
 		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
 	}
 
+	if s.damaged > 0 {
+		text += fmt.Sprintf("; %d damaged, so that they end no alarm", s.damaged)
+	}
+
+	if s.damage != "" {
+		text += ": " + s.damage
+	}
+
 	tooMany := missed*10 > s.own()
 	switch {
 	case s.baseless > 0:
 		return "", warning(fmt.Sprintf("%s; says nothing about %d: %s", text, s.baseless, s.noBase()))
 	case tooMany && len(s.places) > 0:
 		return "", warning(text + "; " + s.hint())
-	case tooMany:
+	case tooMany, s.damaged > 0:
 		return "", warning(text)
 	}
 
@@ -293,13 +327,28 @@ func (s *sample) hint() string {
 	}
 
 	if len(s.places) == 0 {
-		return "they contain no " + what
+		return s.noPlaces(what)
 	}
 
 	order := func(a, b string) int { return cmp.Or(cmp.Compare(s.rank(a), s.rank(b)), mostFirst(s.places)(a, b)) }
 	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
 
 	return what + " found at " + counted(s.places, order) + ": " + s.advice(likely)
+}
+
+// noPlaces is hint if no place is known.
+func (s *sample) noPlaces(what string) string {
+	if why := cmp.Or(s.damage, s.unlike); why != "" {
+		return why
+	}
+
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		if s.reasons[reason] > 0 && !reason.Decoded() && reason != telemetry.ReasonEmpty {
+			return "what is in them is not known: " + reason.Text()
+		}
+	}
+
+	return "they contain no " + what
 }
 
 // rank returns 0 for a path that looks like that of what the rule is about, and 1 for others.
