@@ -5,11 +5,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/delivery"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry/ownership"
@@ -57,6 +59,35 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 	}
 
 	return status.WouldArrive(time.Now(), r.self(), status.Statements(reports), partitions, err)
+}
+
+// askEvery is how often a replica looks whether others reach a receiver that is down here.
+const askEvery = 10 * time.Second
+
+// followOthers has receivers that are down here be asked again at once when another replica reports that they accept
+// alerts, until ctx ends: pauses between probes are up to a minute, and those that a receiver asks for up to an hour.
+func (r *replica) followOthers(ctx context.Context) {
+	clock := time.NewTicker(askEvery)
+	defer clock.Stop()
+	for {
+		select {
+		case <-clock.C:
+		case <-ctx.Done():
+			return
+		}
+
+		isDown := func(to delivery.ReceiverState) bool { return to.Down }
+		if !slices.ContainsFunc(r.worker.Receivers(), isDown) {
+			continue
+		}
+
+		asking, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
+		reports, _ := r.source.Reports(asking) // else others tell later
+		cancel()
+		for _, name := range status.Accepting(status.Statements(reports)) {
+			r.worker.Accepted(name)
+		}
+	}
 }
 
 func (r *replica) self() status.Statement {

@@ -335,6 +335,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 			}
 			return err
 		})
+		end.background(receiving, "receivers of others", closeLimit, running(r.followOthers))
 		if r.duties != nil {
 			end.background(receiving, "duties", handOverMargin, running(r.duties.Run))
 		}

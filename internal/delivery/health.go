@@ -28,9 +28,10 @@ const (
 // better probe; pauses between such probes grow with the number of alerts that have
 // failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered uint32 // alerts taken or refused for good since the dispatcher was made
-	taken    int64  // of these, taken
-	failure  error  // the last that counted
+	answered uint32        // alerts taken or refused for good since the dispatcher was made
+	taken    int64         // of these, taken
+	takenAt  time.Duration // the last of them
+	failure  error         // the last that counted
 
 	// Since an alert was last taken or refused for good:
 	failures   int
@@ -45,10 +46,11 @@ func (h *health) probed() bool { return h.down && h.suspects > 1 }
 
 // succeeded records that the receiver has taken an alert, or refused it for good:
 // either shows that it works.
-func (h *health) succeeded(taken bool) {
-	*h = health{answered: h.answered + 1, taken: h.taken, failure: h.failure}
+func (h *health) succeeded(now time.Duration, taken bool) {
+	*h = health{answered: h.answered + 1, taken: h.taken, takenAt: h.takenAt, failure: h.failure}
 	if taken {
 		h.taken++
+		h.takenAt = now
 	}
 }
 

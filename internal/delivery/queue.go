@@ -22,11 +22,7 @@ type queue struct {
 	writing    int                       // dead letters that are being composed or written
 	unwritable bool                      // the last one could not be
 	closed     bool                      // nothing starts any more
-
-	// Numbers, which say whose turn it is: see receiver.next. Those of a queue count from dropped, so that others do not
-	// overtake those that wait because of some that will never go.
-	last    int64 // that was given
-	dropped int64
+	last       int64                     // number that was given: see receiver.next
 }
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
@@ -108,29 +104,12 @@ func (q *queue) push(d *delivery, s state, why Wait, key int64) {
 	q.lines[s].add(d)
 }
 
-// number returns the next number.
+// number returns the next number, which is no further ahead of the last that went than deliveries wait.
 func (q *queue) number() int64 {
-	q.last = max(q.last+1, q.to.gone+q.dropped)
+	gone := q.to.gone
+	q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
+
 	return q.last
-}
-
-// turn returns the turn of the first delivery of a state, as it compares with those of other queues.
-func (q *queue) turn(s state) int64 { return q.lines[s].first().turn() - q.dropped }
-
-// at returns what orders the first delivery of a state among those of other queues: its turn, or a time.
-func (q *queue) at(s state) int64 {
-	if s == ready {
-		return q.turn(s)
-	}
-	return q.lines[s].first().key
-}
-
-// drop takes d, which waits, out of its line, and not because it goes.
-func (q *queue) drop(d *delivery) {
-	q.lines[d.state].remove(d)
-	if d.state == ready && d.number-q.dropped > q.to.gone {
-		q.dropped++
-	}
 }
 
 // wake has the deliveries that are pausing for a reason attempted in their turn.
@@ -162,7 +141,7 @@ func (q *queue) withdraw(d *delivery) bool {
 		return false
 	}
 
-	q.drop(d)
+	q.lines[d.state].remove(d)
 	d.waits(attempting, WaitAttempt, q.to.now())
 	q.to.dispatch()
 
@@ -171,7 +150,7 @@ func (q *queue) withdraw(d *delivery) bool {
 
 // giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
-	q.drop(d)
+	q.lines[d.state].remove(d)
 	d.cause = why
 	q.push(d, givenUp, WaitDeadLetter, int64(now))
 }

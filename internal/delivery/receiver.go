@@ -224,7 +224,7 @@ func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
 // take has the first delivery of a state of q go.
 func (r *receiver) take(q *queue, from state) *delivery {
 	d := q.take(from)
-	r.gone = max(r.gone, d.number-q.dropped)
+	r.gone = max(r.gone, d.number)
 	return d
 }
 
@@ -270,9 +270,10 @@ func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() 
 // its class, so many times worth. It gets its number when it begins to wait, and keeps it until it is sent, or refused
 // for rate: one more than the last of its owner, or than the last that went if that is higher. So owners take turns,
 // classes age, and nobody waits for ever: before a delivery go only those that waited when it came and, of each owner,
-// as many later ones as its class times worth and the deliveries of its own owner that waited then. A first alert goes
-// before the second reminder of a device of the same owner that becomes due after it, and before the third of any, unless
-// more than 3 × 16 × worth of its owner wait before it.
+// as many later ones as its class times worth, the deliveries of its own owner that waited then, and two. A first alert
+// goes before every reminder of its owner that becomes due after it, and of another owner before the third of any device,
+// unless more than 3 × 16 × worth of its owner wait before it. One that is given up or withdrawn leaves its turn to
+// another of its owner.
 //
 // While the receiver or the store seems to be down only probes go: see health.
 func (r *receiver) next(now time.Duration) (*queue, state) {
@@ -284,7 +285,7 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	switch probed := r.probed(); {
 	case fresh == nil && again == nil, probed && (r.probing || now < r.store.retry):
 		return nil, 0
-	case !probed && (again == nil || fresh != nil && fresh.turn(ready) <= again.turn(failed)):
+	case !probed && (again == nil || fresh != nil && fresh.lines[ready].first().turn() <= again.lines[failed].first().turn()):
 		return fresh, ready
 	case !probed:
 		return again, failed
@@ -300,7 +301,7 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 // first returns the queue with the first delivery of a state, nil if there is none.
 func (r *receiver) first(s state) (first *queue) {
 	for _, q := range r.queues {
-		if q.lines[s].Len() > 0 && (first == nil || q.at(s) < first.at(s)) {
+		if q.lines[s].Len() > 0 && (first == nil || q.lines[s].first().key < first.lines[s].first().key) {
 			first = q
 		}
 	}
@@ -532,7 +533,29 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 		}
 	}
 
-	r.health.succeeded(a.failure == nil)
+	r.health.succeeded(now, a.failure == nil)
+}
+
+// askAgain has r asked at once if it is down, because another replica has seen that it accepts something: neither the
+// pause between probes nor one that it asked for holds any more.
+func (r *receiver) askAgain() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	fault, _, _, down := r.fault()
+	if !down || fault == ReceiverRejects {
+		return
+	}
+
+	now := r.now()
+	r.pace.Retry(now)
+	r.health.nextNew = min(r.health.nextNew, now)
+	r.health.nextFailed = min(r.health.nextFailed, now)
+	if q := r.first(failed); q != nil && !q.due(failed, now) {
+		d := q.lines[failed].pop()
+		q.push(d, failed, d.wait, int64(now))
+	}
+
+	r.dispatch()
 }
 
 // failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.

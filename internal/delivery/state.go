@@ -168,12 +168,26 @@ func (dp *Dispatcher) Receivers() (all []ReceiverState) {
 	return all
 }
 
+// Accepted says that a receiver has just accepted something from another replica. If it is down here it is asked at
+// once.
+func (dp *Dispatcher) Accepted(name string) {
+	for _, r := range dp.receivers {
+		if r.Name == name {
+			r.askAgain()
+		}
+	}
+}
+
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	state := ReceiverState{Name: r.Name, Taken: r.health.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
+	}
+
+	if r.health.taken > 0 {
+		state.TakenAt = r.started.Add(r.health.takenAt)
 	}
 
 	now := r.now()

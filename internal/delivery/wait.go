@@ -95,6 +95,7 @@ type ReceiverState struct {
 	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
 	Retry   time.Time     // earliest time of the next attempt while it is down; zero if one is under way
 	Taken   int64         // alerts taken since the dispatcher was made
+	TakenAt time.Time     `json:"-"` // the last of them; zero: none
 	Waiting int           // alerts that have not been sent yet: they wait, for whatever reason, or are being tried
 
 	Rate    float64       // messages a second at present; 0 if nothing limits them

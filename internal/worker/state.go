@@ -78,6 +78,9 @@ func (w *Worker) Partitions() []partition.State {
 	return all
 }
 
+// Accepted says that a receiver has just accepted an alert from another replica: if it is down here it is asked at once.
+func (w *Worker) Accepted(receiver string) { w.dispatcher.Accepted(receiver) }
+
 // Receivers returns the state of each receiver, in the order of Config.
 func (w *Worker) Receivers() []delivery.ReceiverState { return w.dispatcher.Receivers() }
 

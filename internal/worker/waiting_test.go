@@ -391,3 +391,47 @@ func TestOneRefusalIsNoOutage(t *testing.T) {
 		}
 	})
 }
+
+// A receiver that is down is asked at once when another replica says that it has accepted something: neither the pause
+// between probes nor one that the receiver asked for is waited out. If it still takes nothing, that costs one message.
+func TestReceiverThatAnotherReplicaReachesIsAskedAtOnce(t *testing.T) {
+	for name, answer := range refusals {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				var tried attempts
+				p, r := newPartition("0"), &receiver{answer: tried.record(answer)}
+				s := newSetup(t, r).start(p)
+				defer s.end()
+				for _, device := range []string{"a", "b", "c"} {
+					p.publish(device, 99)
+				}
+				pass(20 * time.Minute)
+				count := func() (n int) {
+					for _, device := range []string{"a", "b", "c"} {
+						n += len(tried.of(device))
+					}
+					return n
+				}
+				before := count()
+				receiver := s.worker.Receivers()[0]
+				s.worker.Accepted("another")
+				s.worker.Accepted(receiver.Name)
+				pass(0)
+				if asked := count() - before; asked > 1 || asked == 0 && name != "no answer" { // else it is being asked
+					t.Errorf("asked %d times, %+v", asked, receiver)
+				}
+				pass(21 * time.Second) // it was refused
+				r.set(nil)
+				s.worker.Accepted(receiver.Name)
+				pass(15 * time.Second)
+				if state := s.worker.Receivers()[0]; len(r.alerts("")) == 0 || state.Down {
+					t.Errorf("nothing within 15 s: %+v", state)
+				}
+				pass(90 * time.Second)
+				if told := len(r.alerts("")); told != 3 {
+					t.Errorf("%d alerts of 3: %+v", told, s.worker.Receivers()[0])
+				}
+			})
+		})
+	}
+}

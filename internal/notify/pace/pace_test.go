@@ -117,6 +117,35 @@ func TestStuck(t *testing.T) {
 	}
 }
 
+// A receiver that takes nothing is known within 30 s, whatever pause it asks for.
+func TestStuckIsKnownSoon(t *testing.T) {
+	for _, asks := range []time.Duration{0, 10 * time.Second, 29 * time.Second, 30 * time.Second, time.Minute, 5 * time.Minute, time.Hour} {
+		p, now := pace.New(notify.Limits{}), time.Second
+		for {
+			p.Begin(now, false)
+			p.Refused(now, now, asks)
+			if _, stuck := p.Stuck(); stuck {
+				break
+			}
+			now = p.Next(false)
+		}
+		if took, most := now-time.Second, max(30*time.Second, 2*asks); took > most || asks >= 30*time.Second && took > 30*time.Second {
+			t.Errorf("Retry-After %v: known after %v", asks, took)
+		}
+	}
+}
+
+// A wait that is over for others is over here too.
+func TestRetry(t *testing.T) {
+	p := pace.New(notify.Limits{})
+	p.Begin(0, true)
+	p.Refused(time.Second, 0, time.Hour)
+	p.Retry(time.Minute)
+	if p.Next(true) != time.Minute || p.Waits() != time.Minute || p.Places(64) != 1 {
+		t.Errorf("next at %v, waits until %v, %d places", p.Next(true), p.Waits(), p.Places(64))
+	}
+}
+
 // An outage that a receiver calls overload, as with 503, says nothing about how much it takes when it is over.
 func TestOutage(t *testing.T) {
 	p := pace.New(notify.Limits{})

@@ -93,6 +93,19 @@ func Trouble(now time.Time, of []Statement) string {
 	return ""
 }
 
+// Accepting returns the receivers that have just accepted an alert from any of these replicas.
+func Accepting(of []Statement) (names []string) {
+	for _, m := range of {
+		for _, name := range m.Status.Accepting {
+			if !slices.Contains(names, name) {
+				names = append(names, name)
+			}
+		}
+	}
+
+	return names
+}
+
 // is reports whether m's replica is in one of these states.
 func (m Statement) is(states ...State) bool { return slices.Contains(states, m.Status.State) }
 

@@ -22,6 +22,8 @@ const (
 
 	idleLimit = 10 * time.Minute // without an event, until that is worth a line
 
+	justNow = 15 * time.Second // since a receiver has accepted an alert, until other replicas need not know
+
 	remindFirst = time.Minute // after a problem began; doubled until remindLast
 	remindLast  = time.Hour
 )
@@ -133,6 +135,9 @@ func (m *Monitor) Report() Report {
 	r := Report{Problems: []Problem{}}
 	for _, to := range v.receivers {
 		r.Waiting += to.Waiting
+		if !to.Down && now.Sub(to.TakenAt) < justNow {
+			r.Accepting = append(r.Accepting, to.Name)
+		}
 	}
 
 	for _, p := range m.problems(v, r.Waiting) {

@@ -79,13 +79,10 @@ func (by By) Failed(err error) error { return fmt.Errorf("%s: %w", words[by].beg
 
 // ReceiverFailed returns why the receiver of that name did not accept an alert, or cannot be reached.
 func ReceiverFailed(name string, err error) error {
-	what := delivery.ReceiverFails.Text()
-
-	switch answer := notify.AsError(err); {
-	case answer.Refused:
+	fault := delivery.FaultOf(notify.AsError(err))
+	what := fault.Text()
+	if fault == delivery.ReceiverRejects {
 		what = "rejects the alert"
-	case answer.Limited:
-		what = delivery.ReceiverLimited.Text()
 	}
 
 	return fmt.Errorf("receiver %s %s: %w", name, what, err)
@@ -100,6 +97,8 @@ type Report struct {
 	Headline string    `json:"headline"` // a sentence
 	Problems []Problem `json:"problems"` // the worst first
 	Waiting  int       `json:"waiting"`  // alerts that have not been sent yet, of all receivers
+	// the receivers that have accepted an alert a moment ago, and nothing failed since: other replicas ask them again
+	Accepting []string `json:"accepting,omitempty"`
 }
 
 // Lines returns the headline with the problems, for probes and people: "ready: …" or "not ready: …",

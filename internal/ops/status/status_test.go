@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -383,6 +384,23 @@ func TestNothingArrives(t *testing.T) {
 		}
 		if n := logs.FilterMessage("the devices send again").Len(); n != 1 {
 			t.Errorf("the log says %v", logs.All())
+		}
+	})
+}
+
+// Other replicas learn which receivers have just accepted something, unless it is long ago or they are down now.
+func TestAcceptingReceivers(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(time.Hour)
+		now := time.Now()
+		r := replica{source: telemetry.SourceStats{Running: true}, receivers: []delivery.ReceiverState{
+			{Name: "now", TakenAt: now.Add(-time.Second)}, {Name: "once", TakenAt: now.Add(-time.Minute)}, {Name: "never"},
+			{Name: "down", TakenAt: now.Add(-time.Second), Down: true},
+		}}
+		report := r.watch(zap.NewNop(), memlease.New()).Report()
+		said := status.Statement{Replica: "a", Status: report}.JSON(4096)
+		if got := status.Accepting(status.Statements([][]byte{said, said, []byte("{}")})); !slices.Equal(got, []string{"now"}) {
+			t.Errorf("%q accept: %s", got, said)
 		}
 	})
 }
