@@ -34,6 +34,7 @@ type Gate interface {
 	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
 	Confirm(context.Context, throttle.Result) error
 	GiveUp(context.Context, throttle.Request) error
+	Inspect(ctx context.Context, about string) (throttle.State, error)
 	Remember() time.Duration
 
 	// Recent reports whether the window of a device is known to be in force, without asking anybody, and counts one more

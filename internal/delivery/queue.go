@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"alertworker/internal/notify"
 )
 
 // A queue holds the deliveries of one Outbox to one receiver.
@@ -16,6 +18,7 @@ type queue struct {
 	later      map[Key]*Notice                   // what is due once the delivery of its key has ended
 	sharing    map[*delivery]map[string]struct{} // the devices whose readings have joined one that they share
 	sharers    int                               // in all of them, at most maxSharers
+	taken      map[Key]notify.Alert              // the last of each alarm that a receiver took that forgets: see Refresh
 
 	// Guarded by to.mu.
 	lines      [states]heapOf[*delivery] // those that wait, by state; none is attempting

@@ -49,6 +49,7 @@ func (r *receiver) open(o *Outbox) *queue {
 		deliveries: map[Key]*delivery{},
 		later:      map[Key]*Notice{},
 		sharing:    map[*delivery]map[string]struct{}{},
+		taken:      map[Key]notify.Alert{},
 	}
 
 	r.mu.Lock()

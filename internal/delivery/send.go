@@ -156,6 +156,10 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 
 // notify sends a's notice, as a part of its group. It returns nil if the receiver took it, or if a was too late.
 func (q *queue) notify(ctx context.Context, d *delivery, a *attempt) *notify.Error {
+	if a.alert.Resolved {
+		q.forget(d.Key)
+	}
+
 	err := a.group.Notify(ctx, a.alert)
 	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
 		err = q.keepLeft(ctx, a.alert, failure)
@@ -173,6 +177,7 @@ func (q *queue) notify(ctx context.Context, d *delivery, a *attempt) *notify.Err
 		d.Recovered.Add(1)
 	} else {
 		d.Sent.Add(1)
+		q.took(d.Key, a.alert)
 	}
 
 	d.suppressed = 0

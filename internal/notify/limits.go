@@ -12,7 +12,10 @@ type Limits struct {
 	Places int  // calls of Notify at a time, over all alerts of a replica; 0: as many as there are
 	Rate   Rate // of messages
 	Batch  int  // alerts in one message; 0 and 1 are one
-	People bool // people read each message, and had rather read a few that say much: see package pace
+	// Forgets means that it has to be told again and again what is open, because it keeps that in memory: see
+	// delivery.Outbox.Refresh. What it has already it notifies nobody of
+	Forgets bool
+	People  bool // people read each message, and had rather read a few that say much: see package pace
 }
 
 // A Rate is how many messages a service takes: Burst at once, and one more every Every. The zero

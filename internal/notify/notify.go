@@ -98,6 +98,9 @@ type Alert struct {
 	Test bool `json:"test,omitempty"`
 	// To has addresses, separated by commas: only these of the receiver's recipients get it; empty if all do.
 	To string `json:"-"`
+	// Refresh means that this is no alert: it says again what the receiver took, which it may have forgotten, because the
+	// alarm is still open.
+	Refresh bool `json:"-"`
 	// Ambiguous means that the receiver may have taken this alert before. It is about the
 	// attempt, not the alert, so no payload for programs has it: they compare the ID.
 	Ambiguous bool `json:"-"`

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// An Observer is called before each attempt to deliver an alert, concurrently. It returns the
+// An Observer is called before each attempt to deliver an alert, concurrently, but not for one that is a Refresh. It returns the
 // context for the attempt and a function that is called with its result, or nil.
 type Observer func(context.Context, *Alert) (context.Context, func(error))
 
@@ -28,6 +28,10 @@ type observed struct {
 func (o observed) Notify(ctx context.Context, alerts ...Alert) error {
 	var ends []func(error)
 	for i := range alerts {
+		if alerts[i].Refresh {
+			continue
+		}
+
 		for _, observe := range o.observers {
 			var end func(error)
 			if ctx, end = observe(ctx, &alerts[i]); end != nil {

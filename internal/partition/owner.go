@@ -16,6 +16,8 @@ var (
 	errUnanswered = errors.New("the ledger did not answer a moment ago")
 	// errUnproven says that events of a silent device may have come that were not read yet.
 	errUnproven = errors.New("it is not certain that the device is still silent")
+	// errRefreshing says that a former owner may be posting the alarm again.
+	errRefreshing = errors.New("the partition's former owner may still be posting open alarms again")
 )
 
 // MayClaim implements delivery.Owner. The key must not be claimed for a due notice while the ledger does not
@@ -28,6 +30,8 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 		return errUnanswered
 	case n.Silent() && !s.proven(key, n):
 		return errUnproven
+	case !n.Silent() && s.refreshing() > 0:
+		return errRefreshing
 	}
 
 	return nil
@@ -54,7 +58,7 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 
 // Pause implements delivery.Owner. After the ledger did not answer, whatever waits for it waits for as
 // long as it is not asked, and is woken by its answer.
-func (s *Stream) Pause() time.Duration { return s.owner.pause() }
+func (s *Stream) Pause() time.Duration { return max(s.owner.pause(), s.refreshing()) }
 
 // Settled implements delivery.Owner.
 func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {

@@ -26,6 +26,10 @@ func (s *Stream) Run() error {
 	var err error
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
+		if s.stateful && s.Dispatcher.Forgets() {
+			s.work.Go(s.refresh)
+		}
+
 		err = s.read(s.ctx)
 	}
 

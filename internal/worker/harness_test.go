@@ -319,6 +319,7 @@ type setup struct {
 	store     lease.Store
 	ledgers   records.Store
 	receivers []*receiver
+	notifier  notify.Notifier // of the first of them, if not nil
 	dead      *deadLetters
 	worker    *worker.Worker
 
@@ -359,7 +360,11 @@ func (s *setup) start(partitions ...*partition) *setup {
 func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
+		var n notify.Notifier = r
+		if i == 0 && s.notifier != nil {
+			n = s.notifier
+		}
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: n, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
 			return recent.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			}, recent.NewWindows())

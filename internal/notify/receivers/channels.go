@@ -31,6 +31,7 @@ type channel struct {
 	batch    int  // alerts that fit into one message; 0: it takes one
 	together bool // what is ready goes in one message, also if nobody asks for that
 	people   bool // read its messages
+	forgets  bool // what it was sent, when it restarts
 	places   int  // calls of Notify at a time; 0: as many as there are
 	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
 	rate func(u *url.URL) notify.Rate
@@ -91,6 +92,7 @@ var channels = []channel{
 		example:  "alertmanager+http://…",
 		batch:    maxBatch,
 		together: true,
+		forgets:  true,
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 			return alertmanager.New(u, opts.Style, opts.post())
 		}),

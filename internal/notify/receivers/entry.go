@@ -326,6 +326,7 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 	}
 
 	r.Limits.People = c.people
+	r.Limits.Forgets = c.forgets
 	r.Limits.Places = c.places
 	if c.rate != nil {
 		r.Limits.Rate = c.rate(e.url)

@@ -205,7 +205,7 @@ func TestLimits(t *testing.T) {
 		"batch=1 slack+https://a/x/y":                    {People: true, Batch: 1, Rate: notify.Rate{Every: time.Second}},
 		"ntfy+https://ntfy.sh/x":                         {People: true, Batch: 100, Rate: notify.Rate{Burst: 60, Every: 5 * time.Second}},
 		"ntfy+https://ntfy.example.com/x":                {People: true, Batch: 100},
-		"alertmanager+http://a:9093":                     {Batch: 100},
+		"alertmanager+http://a:9093":                     {Batch: 100, Forgets: true},
 		"pagerduty://0123":                               {Rate: notify.Rate{Burst: 20, Every: 600 * time.Millisecond}},
 		"smtp://smtp.office365.com/?from=a@b.c&to=d@e.f": {People: true, Batch: 100, Places: 3, Rate: notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}},
 		"smtp://m.example.com/?from=a@b.c&to=d@e.f":      {People: true, Batch: 100, Places: 3},

@@ -1,0 +1,253 @@
+package delivery
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"sync"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
+)
+
+const (
+	// RefreshEvery is how often open alarms are posted again to a receiver that forgets.
+	RefreshEvery = 3 * time.Minute
+
+	refreshTimeout = 5 * time.Second // of each of its steps
+
+	// RefreshLasts is how long after its owner was asked an alarm may still be posted again. A recovery by the next owner
+	// waits for that.
+	RefreshLasts = 2*refreshTimeout + 2*time.Second
+	refreshCalls = 16 // questions to the stores at a time
+)
+
+// errDown says that a receiver or the throttle store seems to be down.
+var errDown = errors.New("the receiver or the throttle store seems to be down")
+
+// An OpenAlarm is one whose level is open and not muted, as far as its owner knows.
+type OpenAlarm struct {
+	Key
+	Reading        // that opened it
+	Wanted  uint32 // by these receivers, a bit for each
+}
+
+// Forgets reports whether a receiver forgets what it was sent, so that Refresh is to be called.
+func (dp *Dispatcher) Forgets() bool {
+	return slices.ContainsFunc(dp.receivers, func(r *receiver) bool { return r.Limits.Forgets })
+}
+
+// Refresh posts open alarms again to each receiver that forgets: the last alert that it took. That is no alert: it is
+// not claimed, recorded or counted. It goes while there is nothing else to send, and not while the receiver seems to be
+// down. may returns why an alarm must not be posted now, nil if it is open still and its owner is the owner; may
+// is asked when nothing else can be sent about the alarm any more until the post has ended. Refresh returns by the time
+// ctx ends, or an attempt that was under way then.
+func (o *Outbox) Refresh(ctx context.Context, open []OpenAlarm, may func(context.Context, Key) error) {
+	for i, q := range o.queues {
+		if !q.to.Limits.Forgets {
+			continue
+		}
+
+		wanted := slices.DeleteFunc(slices.Clone(open), func(a OpenAlarm) bool { return a.Wanted&(1<<i) == 0 })
+		q.forgetOthers(wanted)
+		for batch := range slices.Chunk(wanted, max(q.to.Limits.Batch, 1)) {
+			if err := q.refresh(ctx, batch, may); err != nil {
+				o.Logger.Debug("open alarms are not posted again for now", zap.String("receiver", q.to.Name), zap.Error(err))
+				break
+			}
+		}
+	}
+}
+
+// refresh posts some open alarms again, in one message.
+func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.Context, Key) error) error {
+	r, box := q.to, q.box
+	began, err := r.reserve(ctx)
+	if err != nil {
+		return err
+	}
+
+	// From here on readings join these deliveries, and what becomes due waits for their end: no recovery is overtaken.
+	var held []*delivery
+	box.mu.Lock()
+	for _, a := range open {
+		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
+			d := &delivery{Key: a.Key, due: &Notice{Part: throttle.Silence}} // which is no recovery
+			d.start(&a.Reading)
+			q.deliveries[a.Key] = d
+			held = append(held, d)
+		}
+	}
+	box.mu.Unlock()
+
+	alerts := q.confirmed(ctx, held, may)
+
+	if len(alerts) > 0 {
+		post, cancel := context.WithTimeout(box.sending, refreshTimeout)
+		err = r.Notifier.Notify(post, alerts...)
+		cancel()
+	}
+
+	r.release(began, len(alerts) > 0, err)
+
+	if err != nil && !notify.AsError(err).Untaken { // it may still be on its way
+		backoff.Sleep(box.sending, refreshTimeout)
+	}
+
+	box.mu.Lock()
+	defer box.mu.Unlock()
+	for _, d := range held {
+		q.replace(d, OutcomeUnsettled)
+	}
+
+	return err
+}
+
+// confirmed returns the alerts that the receiver has taken about the alarms of deliveries and that may be posted again.
+func (q *queue) confirmed(
+	ctx context.Context,
+	all []*delivery,
+	may func(context.Context, Key) error,
+) (alerts []notify.Alert) {
+	ctx, cancel := context.WithTimeout(ctx, refreshTimeout)
+	defer cancel()
+
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	places := make(chan struct{}, refreshCalls)
+	for _, d := range all {
+		places <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-places }()
+
+			if a, ok := q.lastTaken(ctx, d); ok && may(ctx, d.Key) == nil {
+				mu.Lock()
+				defer mu.Unlock()
+				a.Refresh = true
+				a.Sent = time.Time{}
+				if now, known := q.to.storeTime(); known {
+					a.Sent = fromMicros(now)
+				}
+				alerts = append(alerts, a)
+			}
+		})
+	}
+
+	asking.Wait()
+
+	return alerts
+}
+
+// lastTaken returns the last alert about d's alarm that the receiver took, if no recovery was tried since; false if there
+// is none. Of an alert that another owner sent, the gate's record says whether there was one.
+func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool) {
+	q.box.mu.Lock()
+	a, known := q.taken[d.Key]
+	q.box.mu.Unlock()
+	if known {
+		return a, true
+	}
+
+	s, err := q.gate(d).Inspect(ctx, d.About)
+	if err != nil || !s.Notified || s.Unresolved || s.Phase == throttle.Sending {
+		return notify.Alert{}, false
+	}
+
+	id := cmp.Or(s.AlertID, q.id(d, &d.head))
+	a = q.message(d, throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
+
+	return a, true
+}
+
+// took notes that the receiver took an alert about key, if it forgets and the alert is about an alarm. Before a recovery
+// is sent, forget is called.
+func (q *queue) took(key Key, alert notify.Alert) {
+	if !q.to.Limits.Forgets || alert.Since.IsZero() {
+		return
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+	q.taken[key] = alert
+}
+
+// forget forgets what the receiver took about key: once it is sent a recovery nothing is open there, for all that is known.
+func (q *queue) forget(key Key) {
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+	delete(q.taken, key)
+}
+
+// forgetOthers forgets what the receiver took about all but the alarms that are open.
+func (q *queue) forgetOthers(open []OpenAlarm) {
+	keys := make(map[Key]bool, len(open))
+	for _, a := range open {
+		keys[a.Key] = true
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+	for key := range q.taken {
+		if !keys[key] {
+			delete(q.taken, key)
+		}
+	}
+}
+
+// reserve waits until a message may go and nothing else wants to, and takes its place. It returns when that was.
+func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error) {
+	for {
+		ok, err := r.tryReserve()
+		if ok || err != nil {
+			return r.now(), err
+		}
+
+		if !backoff.Sleep(ctx, time.Second) {
+			return 0, context.Cause(ctx)
+		}
+	}
+}
+
+// tryReserve is reserve at this moment. An error says that it is of no use to wait.
+func (r *receiver) tryReserve() (ok bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if _, _, failure, down := r.fault(); down || r.probed() {
+		return false, cmp.Or(failure, errDown)
+	}
+
+	now := r.now()
+	if r.messages >= r.places() || r.pace.Next(true) > now || slices.ContainsFunc(r.queues, (*queue).mayGo) {
+		return false, nil
+	}
+
+	r.messages++
+	r.pace.Begin(now, true)
+
+	return true, nil
+}
+
+// release gives back the place of a message that went at began, if it was sent, with this answer.
+func (r *receiver) release(began time.Duration, sent bool, err error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.messages--
+
+	switch {
+	case !sent:
+		r.pace.Cancel()
+	case err != nil:
+		r.pace.Answered(r.now(), began, notify.AsError(err))
+	default:
+		r.pace.Answered(r.now(), began, nil)
+	}
+
+	r.dispatch()
+}

@@ -1,0 +1,96 @@
+package partition
+
+import (
+	"context"
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/rules"
+)
+
+// refresh has open alarms posted again to receivers that forget, until s.ctx ends.
+func (s *Stream) refresh() {
+	tick := time.NewTicker(delivery.RefreshEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-tick.C:
+		case <-s.ctx.Done():
+			return
+		}
+
+		ctx, cancel := context.WithTimeout(s.ctx, delivery.RefreshEvery)
+		s.box.Refresh(ctx, s.openAlarms(), s.mayRefresh)
+		cancel()
+	}
+}
+
+// openAlarms returns the alarms that are open and not muted; none while it is not known what the hub held at the take-over.
+func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+
+	if reg.behind {
+		return nil
+	}
+
+	for key, k := range reg.alarms.byKey {
+		if !reg.isRefreshed(key, k) {
+			continue
+		}
+
+		opened := delivery.Reading{
+			Value:    k.value,
+			Limit:    k.limit,
+			Enqueued: k.Since.Hub,
+			Sequence: k.sequence,
+			Since:    k.Since.Hub,
+		}
+		if key.level.rule.Silence() { // it is about when the device should have been heard
+			opened.Enqueued += key.level.rule.Silent.Microseconds()
+		}
+
+		all = append(all, delivery.OpenAlarm{Key: key.notices(), Reading: opened, Wanted: reg.wanting(key.level)})
+	}
+
+	return all
+}
+
+// isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Properties of messages are
+// not known: a mute that asks for some counts for readings alone. The caller holds reg.mu.
+func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
+	if k.Phase != rules.Open || !key.level.removed.IsZero() {
+		return false
+	}
+
+	return !reg.muted(&rules.Subject{
+		Device:   key.device,
+		Rule:     key.level.rule.Name,
+		Enqueued: reg.storeTime(),
+		Property: func(string) string { return "" },
+	})
+}
+
+// mayRefresh returns why the alarm that a key is about must not be posted again, nil if it is still open, and the ledger
+// says that this replica still owns the partition.
+func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
+	s.mu.Lock()
+	about := s.alarmOf(key)
+	isOpen := about.level != nil && s.isRefreshed(about, s.alarms.byKey[about])
+	s.mu.Unlock()
+
+	if !isOpen {
+		return errNotDue
+	}
+
+	return s.owner.owns(ctx)
+}
+
+// refreshing returns for how long a former owner may still be posting open alarms again: it did not know better when it
+// asked the ledger. A recovery must not come before that.
+func (s *Stream) refreshing() time.Duration {
+	if !s.Dispatcher.Forgets() || s.since.IsZero() {
+		return 0
+	}
+	return max(time.Until(s.since.Add(delivery.RefreshLasts)), 0)
+}
