@@ -1006,6 +1006,10 @@ func checkField(paths string) error {
 		return fmt.Errorf("must be one path, or several separated by commas, such as %s", telemetry.DefaultFields)
 	case err == nil:
 		return nil
+	case mayBeSecret(paths) && errors.Is(err, telemetry.ErrJSONPath):
+		return errors.New(
+			"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only",
+		)
 	case mayBeSecret(paths):
 		return errors.New(
 			"may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas",

@@ -64,13 +64,20 @@ type Clock struct {
 // NewClock returns a Clock for times at where, as Set.Time has it. Its error continues the name of a setting.
 func NewClock(where string) (*Clock, error) {
 	field, inBody := strings.CutPrefix(where, "body:")
+	if field, hasDot := strings.CutPrefix(where, "body."); hasDot {
+		return nil, fmt.Errorf("is the name of an application property: for the field %s of the body write body:%s", field, field)
+	}
+
 	if !inBody {
 		return &Clock{property: where}, nil
 	}
 
 	body, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: field, Time: true})
-	if err != nil || strings.TrimSpace(field) == "" {
+	switch {
+	case strings.TrimSpace(field) == "":
 		return nil, fmt.Errorf("must be an application property, or body: and the path of a field, such as body:timestamp")
+	case err != nil:
+		return nil, fmt.Errorf("is invalid: %w", err)
 	}
 
 	return &Clock{body: body}, nil

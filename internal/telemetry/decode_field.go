@@ -2,8 +2,10 @@ package telemetry
 
 import (
 	"bytes"
+	"errors"
 	"fmt"
 	"math"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -203,6 +205,8 @@ func parsePath(text string) (path, error) {
 		return p, fmt.Errorf("%.32q… has %d bytes: use at most %d", text, len(text), maxPath)
 	case !utf8.ValidString(text):
 		return p, fmt.Errorf("%q is not valid UTF-8", text)
+	case text[0] == '$' || brackets.MatchString(text):
+		return p, fmt.Errorf("%q %w: %s", text, ErrJSONPath, withoutJSONPath(text))
 	}
 
 	end := -1
@@ -222,6 +226,41 @@ func parsePath(text string) (path, error) {
 	}
 
 	return p, nil
+}
+
+// ErrJSONPath is why a path is none.
+var ErrJSONPath = errors.New("is JSONPath")
+
+// brackets are those of JSONPath: with a position, a name in quotes, a star, a slice or a condition.
+var brackets = regexp.MustCompile(`\[(\d+|\*|'[^']*'|"[^"]*"|[-\d]*:[-:\d]*|-\d+)\]|\[\?.*?(\]|$)`)
+
+// withoutJSONPath says how to write what text has in JSONPath.
+func withoutJSONPath(text string) string {
+	hint := ""
+	better := brackets.ReplaceAllStringFunc(text, func(inner string) string {
+		switch inner = strings.Trim(inner, "[]"); inner[0] {
+		case '*': // arrays are gone through anyway
+			return ""
+		case '?':
+			hint = ", and the condition as only"
+			return ""
+		case '\'', '"':
+			return "." + strings.Trim(inner, `'"`)
+		}
+
+		if _, err := strconv.Atoi(inner); err != nil || inner[0] == '-' {
+			hint = ": of an array the worst value counts, or that at a position counted from 0"
+			return ""
+		}
+
+		return "." + inner
+	})
+	better = strings.Trim(strings.TrimPrefix(better, "$"), ".")
+	if better == "" {
+		better = "."
+	}
+
+	return "write " + better + hint
 }
 
 // position returns the position in an array that a name stands for, -1 if it is none.

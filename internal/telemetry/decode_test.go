@@ -411,13 +411,23 @@ func TestNewDecoderErrors(t *testing.T) {
 		{"a\xff", `not valid UTF-8`},
 		{strings.Repeat("a", 257), `has 257 bytes: use at most 256`},
 		{strings.Repeat("a,", 16) + "a", `17 fields are too many: name at most 16`},
+		{"$.temperature", `field 1 of 1: "$.temperature" is JSONPath: write temperature`},
+		{"a.b[1]", `"a.b[1]" is JSONPath: write a.b.1`},
+		{"temp,$.a['b c'][0].d", `field 2 of 2: "$.a['b c'][0].d" is JSONPath: write a.b c.0.d`},
+		{"readings[*].t", `"readings[*].t" is JSONPath: write readings.t`},
+		{"readings[?(@.x)]", `"readings[?(@.x)]" is JSONPath: write readings, and the condition as only`},
+		{"readings[?(@.x=='return')].t", `is JSONPath: write readings.t, and the condition as only`},
+		{"readings[-1].t", `is JSONPath: write readings.t: of an array the worst value counts`},
+		{"readings[0:2].t", `is JSONPath: write readings.t: of an array the worst value counts`},
+		{"$", `"$" is JSONPath: write .`},
+		{"$[0]", `"$[0]" is JSONPath: write 0`},
 	} {
 		_, err := telemetry.NewDecoder(tt.fields)
 		if err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%q: got error %v, want one with %q", tt.fields, err, tt.want)
 		}
 	}
-	for _, fields := range []string{"", "  ", telemetry.DefaultFields, " a.b , c ", "größe", strings.Repeat("a.", 127) + "a"} {
+	for _, fields := range []string{"", "  ", telemetry.DefaultFields, " a.b , c ", "größe", strings.Repeat("a.", 127) + "a", ".", "a,.", "a.0", "0", "a[b]", "nsu=http://x;s=[y]"} {
 		if _, err := telemetry.NewDecoder(fields); err != nil {
 			t.Errorf("%q: %v", fields, err)
 		}
