@@ -163,3 +163,22 @@ func BenchmarkRecent(b *testing.B) {
 		g.Recent("oven#7")
 	}
 }
+
+// However long ago a partition was taken over, a window counts that began since, and none that began before.
+func TestRecentSince(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		start := time.Now()
+		for _, days := range []int{0, 1, 24, 25, 40, 49, 50, 60, 75, 400} {
+			time.Sleep(time.Until(start.AddDate(0, 0, days).Add(time.Hour)))
+			alert(t, g, "id", taken, throttle.Sent)
+			time.Sleep(time.Second)
+			if !g.RecentSince("oven#7", start) {
+				t.Errorf("after %d days a window that began a second ago does not count as one since then", days)
+			}
+			if g.RecentSince("oven#7", time.Now()) {
+				t.Errorf("after %d days a window that began a second ago counts as one since now", days)
+			}
+		}
+	})
+}

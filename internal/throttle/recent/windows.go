@@ -20,10 +20,6 @@ const (
 	// keepCounts is for how long after its window a device's suppressed readings
 	// are kept if their place is needed.
 	keepCounts = time.Hour
-
-	// horizon is how far ahead a window may end to be remembered until then. Past
-	// twice as much the 32 bits of milliseconds start again.
-	horizon = 20 * 24 * time.Hour
 )
 
 // Windows remembers windows in force. One serves all gates of a replica: 40 MB at most, with room for 1,048,576
@@ -57,10 +53,10 @@ type shard struct {
 
 // A window is what is known of one device, in 32 bytes.
 type window struct {
-	wall int64     // when it ends by the wall clock, in ns since 1970
 	tag  [3]uint32 // of the device; zero in an empty slot
-	mono uint32    // when it ends by the monotonic clock, in ms since windows.start
-	wait uint32    // how long after that the key frees, in ms
+	wall moment    // when it ends by the wall clock, since 1970
+	mono moment    // when it ends by the monotonic clock, since windows.start
+	wait uint32    // how long after that the key frees, in ms; more than 49 days count as 49
 	// readings kept quiet since the last alert, or devices: see share; above countBits, which alert that was
 	suppressed uint32
 }
@@ -70,11 +66,19 @@ const (
 	maxCount  = 1<<countBits - 1
 )
 
-// An instant is a moment by both clocks.
-type instant struct {
-	wall int64
-	mono uint32
+// An instant is a moment by both clocks, in ms: since 1970, and since windows.start.
+type instant struct{ wall, mono int64 }
+
+// A moment is a time in ms, in 48 bits: of nearly 9,000 years, so that none comes to look like another one, and of two
+// bytes each, so that they have no gaps between them.
+type moment [3]uint16
+
+func momentOf(ms int64) moment {
+	ms = min(max(0, ms), 1<<48-1)
+	return moment{uint16(ms), uint16(ms >> 16), uint16(ms >> 32)}
 }
+
+func (m moment) ms() int64 { return int64(m[0]) | int64(m[1])<<16 | int64(m[2])<<32 }
 
 func newWindows(table *Windows) *windows {
 	w := &windows{Windows: table}
@@ -85,20 +89,19 @@ func newWindows(table *Windows) *windows {
 func (w *windows) now() instant { return w.at(time.Now()) }
 
 func (w *windows) at(t time.Time) instant {
-	return instant{t.UnixNano(), uint32(t.Sub(w.start).Milliseconds())} // rounded down, both
+	return instant{t.UnixMilli(), t.Sub(w.start).Milliseconds()} // rounded down, both
 }
 
 // inForce reports whether the window is not over yet. Both clocks must say so: the
 // monotonic one stands still while the machine is suspended, the wall clock can be set.
 func (m *window) inForce(now instant) bool {
-	return int32(m.mono-now.mono) > 0 && now.wall < m.wall
+	return now.mono < m.mono.ms() && now.wall < m.wall.ms()
 }
 
 // waits returns how long it is until the key frees, not more than 0 if it is free.
 func (m *window) waits(now instant) time.Duration {
-	wait := time.Duration(m.wait) * time.Millisecond
-	mono := time.Duration(int32(m.mono-now.mono))*time.Millisecond + wait
-	return min(mono, time.Duration(m.wall-now.wall)+wait)
+	left := min(m.mono.ms()-now.mono, m.wall.ms()-now.wall) + int64(m.wait)
+	return time.Duration(left) * time.Millisecond
 }
 
 // lock returns the locked shard of device, and its tag.
@@ -152,8 +155,7 @@ func (w *windows) suppress(device string, n int64, length time.Duration, since i
 	now := w.now()
 	recent := false
 	w.use(device, func(m *window) {
-		lasts := time.Duration(int32(m.mono-since.mono)) * time.Millisecond
-		recent = m.inForce(now) && (length == 0 || lasts >= min(length, horizon))
+		recent = m.inForce(now) && (length == 0 || m.mono.ms()-since.mono >= length.Milliseconds())
 		if recent {
 			m.count(n)
 		}
@@ -197,13 +199,8 @@ func (w *windows) sent(device string, end, frees time.Time) { w.set(device, end,
 func (w *windows) remember(device string, end, frees time.Time) { w.set(device, end, frees, false) }
 
 func (w *windows) set(device string, end, frees time.Time, restart bool) {
-	t := time.Now()
-	if latest := t.Add(horizon); latest.Before(end) {
-		end = latest
-	}
-
-	wait := min(max(0, frees.Sub(end)), horizon)
-	now, at := w.at(t), w.at(end)
+	wait := min(max(0, frees.Sub(end)), 49*24*time.Hour)
+	now, at := w.now(), w.at(end)
 	s, tag := w.lock(device)
 	defer s.mu.Unlock()
 	m := s.take(now, tag)
@@ -211,7 +208,7 @@ func (w *windows) set(device string, end, frees time.Time, restart bool) {
 		return
 	}
 
-	m.wall, m.mono = at.wall, at.mono
+	m.wall, m.mono = momentOf(at.wall), momentOf(at.mono)
 	if m.wait = 0; wait > 0 {
 		m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
 	}
@@ -238,7 +235,7 @@ func (s *shard) take(now instant, tag [3]uint32) *window {
 
 	var first *window
 	for i, n := s.home(tag), 0; n < 16 && s.slots[i].tag != [3]uint32{}; i, n = s.after(i), n+1 {
-		if first == nil || s.slots[i].wall < first.wall {
+		if first == nil || s.slots[i].wall.ms() < first.wall.ms() {
 			first = &s.slots[i]
 		}
 	}
@@ -251,7 +248,7 @@ func (s *shard) take(now instant, tag [3]uint32) *window {
 }
 
 // isNew reports whether nothing was set since take gave m a slot.
-func (m *window) isNew() bool { return m.wall == 0 }
+func (m *window) isNew() bool { return m.wall == moment{} }
 
 // place puts m, which no slot has, where it belongs.
 func (s *shard) place(m window) *window {
@@ -297,8 +294,8 @@ func (s *shard) grow(now instant) {
 
 // kept says that m is of use, or may be: its count.
 func (m *window) kept(now instant) bool {
-	return m.tag != [3]uint32{} && int32(now.mono-m.mono) < int32(keepCounts/time.Millisecond) &&
-		time.Duration(now.wall-m.wall) < keepCounts
+	const keep = int64(keepCounts / time.Millisecond)
+	return m.tag != [3]uint32{} && now.mono-m.mono.ms() < keep && now.wall-m.wall.ms() < keep
 }
 
 // count adds n suppressed readings, as far as they can be counted.
@@ -327,8 +324,8 @@ func (w *windows) wait(device string) (left time.Duration, inForce bool) {
 func (w *windows) forget(device string) {
 	now := w.now()
 	w.use(device, func(m *window) {
-		m.wall = now.wall
-		m.mono = now.mono
+		m.wall = momentOf(now.wall)
+		m.mono = momentOf(now.mono)
 		m.wait = 0
 	})
 }
@@ -348,7 +345,7 @@ func (w *windows) add(device string, n int64) {
 	}
 
 	if m.isNew() {
-		m.wall, m.mono = now.wall, now.mono
+		m.wall, m.mono = momentOf(now.wall), momentOf(now.mono)
 	}
 
 	m.count(n)

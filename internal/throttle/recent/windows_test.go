@@ -189,16 +189,18 @@ func TestBothClocksEndAWindow(t *testing.T) {
 	m := *s.find(tag)
 	s.mu.Unlock()
 	now := w.now()
+	const hour = int64(time.Hour / time.Millisecond)
 	for _, test := range []struct {
 		name string
 		now  instant
 		want bool
 	}{
 		{"now", now, true},
-		{"after a suspend", instant{now.wall + int64(time.Hour), now.mono}, false},
-		{"after the wall clock was set back", instant{now.wall - int64(time.Hour), now.mono + 61_000}, false},
-		{"after 25 days, when milliseconds look small again", instant{now.wall + int64(25*24*time.Hour), now.mono + math.MaxInt32}, false},
-		{"after 50 days", instant{now.wall + int64(50*24*time.Hour), now.mono + 1000}, false},
+		{"after a suspend", instant{now.wall + hour, now.mono}, false},
+		{"after the wall clock was set back", instant{now.wall - hour, now.mono + 61_000}, false},
+		{"30 days later, after it was set back by a year", instant{now.wall - 365*24*hour, now.mono + 30*24*hour}, false},
+		{"50 days later, after it was set back by a year", instant{now.wall - 365*24*hour, now.mono + math.MaxUint32}, false},
+		{"after 60 days", instant{now.wall + 60*24*hour, now.mono + 60*24*hour}, false},
 	} {
 		if got := m.inForce(test.now); got != test.want {
 			t.Errorf("%s: in force is %t", test.name, got)
@@ -248,13 +250,23 @@ func TestWindowsCountDevices(t *testing.T) {
 	})
 }
 
-// A window of years is remembered for as long as the figures reach, not forgotten or misread.
+// A window of years is in force for as long, not forgotten or misread.
 func TestLongWindow(t *testing.T) {
-	w := newWindows(NewWindows())
-	w.sent("oven", time.Now().AddDate(3, 0, 0), time.Now().AddDate(4, 0, 0))
-	if !w.suppress("oven", 1, 0, instant{}) {
-		t.Error("it is not in force")
-	}
+	synctest.Test(t, func(t *testing.T) {
+		w := newWindows(NewWindows())
+		end := time.Now().AddDate(3, 0, 0)
+		w.sent("oven", end, end.AddDate(1, 0, 0))
+		for _, days := range []int{0, 1, 30, 60, 365, 730} {
+			time.Sleep(time.Until(end.AddDate(-3, 0, days)))
+			if !w.suppress("oven", 1, 0, instant{}) {
+				t.Errorf("after %d days it is not in force", days)
+			}
+		}
+		time.Sleep(time.Until(end))
+		if w.suppress("oven", 1, 0, instant{}) {
+			t.Error("it does not end")
+		}
+	})
 }
 
 func TestRecentAllocatesNothing(t *testing.T) {
