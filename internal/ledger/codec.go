@@ -10,8 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode"
-	"unicode/utf8"
+
+	"github.com/go-json-experiment/json/jsontext"
 
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
@@ -64,15 +64,16 @@ type jsonPosition struct {
 	Time       time.Time `json:"time,omitzero"`
 }
 
-// A Text is any bytes: a JSON string if that says them exactly, and in little space, or
+// A Text is any bytes: a JSON string if that says them exactly, and in no more space, or
 // else an array with one string, their base64.
 type Text string
 
 func (t Text) MarshalJSON() ([]byte, error) {
-	if !utf8.ValidString(string(t)) || strings.ContainsFunc(string(t), unicode.IsControl) {
-		return json.Marshal([]string{base64.StdEncoding.EncodeToString([]byte(t))})
+	quoted, err := jsontext.AppendQuote(nil, string(t)) // unlike json.Marshal it does not make six bytes of a <
+	if err == nil && len(quoted) <= len(`[""]`)+base64.StdEncoding.EncodedLen(len(t)) {
+		return quoted, nil
 	}
-	return json.Marshal(string(t))
+	return json.Marshal([]string{base64.StdEncoding.EncodeToString([]byte(t))})
 }
 
 func (t *Text) UnmarshalJSON(b []byte) error {

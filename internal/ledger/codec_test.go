@@ -9,6 +9,7 @@ import (
 	"math"
 	"math/rand/v2"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -179,40 +180,87 @@ func TestUnreadableSaysWhatToDo(t *testing.T) {
 	}
 }
 
-// many returns n alarms, of ordinary or of the largest size. No two have much in common
-// besides their rule.
-func many(n int, largest bool) ledger.Content {
+// many returns n alarms of ordinary size. No two have much in common besides their rule.
+func many(n int) ledger.Content {
 	random := rand.New(rand.NewPCG(1, 2))
 	c := ledger.Content{Position: telemetry.Position{Sequence: 1 << 40, Offset: "1099511627776", Time: at}}
-	for i := range n {
+	for range n {
 		a := ledger.Alarm{Device: ledger.Text(fmt.Sprintf("sensor-%08x", random.Uint32())), Rule: "temperature", Open: true, Since: at.Add(time.Duration(random.IntN(86_400_000)) * time.Millisecond)}
-		if largest {
-			device := fmt.Sprint(i)
-			a.Device, a.Rule, a.Level = ledger.Text(device+strings.Repeat(`"`, ledger.MaxDevice-len(device))), strings.Repeat("r", 32), strings.Repeat("l", 32)
-			a.Since = at.Add(time.Nanosecond)
-			a.DeviceSince, a.DeviceNewest = a.Since, a.Since // and nothing of an open alarm, beside which no recovery is due
-			a.Exposed = true
-			a.Due = &ledger.Reading{Sequence: math.MinInt64, Enqueued: a.Since, Value: -math.SmallestNonzeroFloat64, Limit: -2.2250738585072014e-308, Since: a.Since, DeviceTime: a.Since}
-		}
 		c.Alarms = append(c.Alarms, a)
 	}
 	return c
 }
 
-// As many alarms as there may be fit, however long they are.
+// largest are alarms that take the most space, each of another kind, with texts that consist of a character.
+func largest(char string) (open, silent, due ledger.Alarm) {
+	text := func(n int) ledger.Text { return ledger.Text(strings.Repeat(char, n/len(char))) }
+	const number, log = -2.2250738585072014e-308, "xxxxxxxxxxxx/1023"
+	us := at.Add(time.Microsecond) // what is kept is in µs
+	of := ledger.Alarm{Device: text(ledger.MaxDevice), Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
+	reading := ledger.Reading{Log: log, Part: math.MaxUint8, Sequence: math.MinInt64, Enqueued: us, Limit: number, Since: us, Opened: us}
+
+	open, silent, due = of, of, of
+	open.Open, open.Value, open.Limit, open.Since, open.DeviceSince, open.DeviceNewest = true, number, number, us, us, us
+	open.Cleared, open.DeviceCleared, open.Exposed = us, us, true
+	silent.Open, silent.Limit, silent.Since, silent.Silence = true, number, us, true
+	heard := reading
+	heard.Heard, silent.Due = us, &heard
+	reading.Value, reading.DeviceTime, reading.Forgotten, reading.Excluded, due.Due = number, us, true, text(ledger.MaxExcluded), &reading
+
+	return open, silent, due
+}
+
+// Each field of an alarm and of a reading is in one of the largest, but for that of the only outage.
+func TestLargestHaveAllFields(t *testing.T) {
+	open, silent, due := largest("x")
+	for _, all := range [][]any{{open, silent, due}, {*silent.Due, *due.Due}} {
+		for i := range reflect.TypeOf(all[0]).NumField() {
+			field := reflect.TypeOf(all[0]).Field(i).Name
+			has := slices.ContainsFunc(all, func(one any) bool { return !reflect.ValueOf(one).Field(i).IsZero() })
+			if !has && field != "Outage" {
+				t.Errorf("no %T has %s", all[0], field)
+			}
+		}
+	}
+}
+
+// As many alarms as there may be fit, whatever devices are called and send.
 func TestBounds(t *testing.T) {
-	const n = 1000
-	encoded, err := ledger.Encode("id", many(n, true))
-	if err != nil {
-		t.Fatal(err)
-	}
-	zip, err := gzip.NewReader(bytes.NewReader(encoded))
-	if err != nil {
-		t.Fatal(err)
-	}
-	plain, err := io.ReadAll(zip)
-	if most := len(plain) / n * ledger.MaxAlarms; err != nil || most > ledger.MaxBytes {
-		t.Errorf("%d alarms take up to %d bytes, %v", ledger.MaxAlarms, most, err)
+	for name, char := range map[string]string{
+		"letters": "x", "quotes": `"`, "backslashes": `\`, "less than": "<", "ampersands": "&", "control characters": "\x01", "line feeds": "\n",
+		"not UTF-8": "\xff", "line separators": "\u2028", "C1": "\u0085", "emoji": "🌡", "replacement characters": "\ufffd",
+	} {
+		t.Run(name, func(t *testing.T) {
+			size := func(c ledger.Content) int {
+				encoded, err := ledger.Encode("id", c)
+				if err != nil {
+					t.Fatal(err)
+				}
+				zip, err := gzip.NewReader(bytes.NewReader(encoded))
+				if err != nil {
+					t.Fatal(err)
+				}
+				plain, err := io.ReadAll(zip)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, got, err := ledger.Decode(encoded); err != nil || !reflect.DeepEqual(got, c) {
+					t.Errorf("%v: %+v has become %+v", err, c, got)
+				}
+				return len(plain)
+			}
+			open, silent, due := largest(char)
+			one := func(a ledger.Alarm) int {
+				return size(ledger.Content{Alarms: []ledger.Alarm{a, a}}) - size(ledger.Content{Alarms: []ledger.Alarm{a}})
+			}
+			forgotten := size(ledger.Content{Forgotten: []ledger.Forgotten{{Device: open.Device, Log: open.Log, Sequence: open.Sequence}}})
+			const levels = 64 * 4 << 10 // more than configurations have, of those that are removed
+			most := ledger.MaxAlarms/2*(max(one(open), one(silent))+one(due)) + ledger.MaxForgotten*forgotten + levels
+			t.Logf("open %d, silent %d, due %d: %d of %d", one(open), one(silent), one(due), most, ledger.MaxBytes)
+			if most > ledger.MaxBytes {
+				t.Errorf("%d bytes, and a ledger holds %d", most, ledger.MaxBytes)
+			}
+		})
 	}
 }
 
@@ -259,7 +307,7 @@ func FuzzDecode(f *testing.F) {
 func BenchmarkEncode(b *testing.B) {
 	for _, n := range []int{10, 1000, ledger.MaxAlarms} {
 		b.Run(fmt.Sprintf("alarms=%d", n), func(b *testing.B) {
-			c := many(n, false)
+			c := many(n)
 			b.ReportAllocs()
 			var size int
 			for b.Loop() {
@@ -277,7 +325,7 @@ func BenchmarkEncode(b *testing.B) {
 func BenchmarkDecode(b *testing.B) {
 	for _, n := range []int{10, 1000, ledger.MaxAlarms} {
 		b.Run(fmt.Sprintf("alarms=%d", n), func(b *testing.B) {
-			encoded, err := ledger.Encode("id", many(n, false))
+			encoded, err := ledger.Encode("id", many(n))
 			if err != nil {
 				b.Fatal(err)
 			}

@@ -117,10 +117,11 @@ type Outage struct {
 	Devices    int      `json:"devices"`    // of those that are dark
 }
 
-// Within these bounds a content always fits into [MaxBytes].
+// Within these bounds a content always fits into [MaxBytes], whatever the texts say.
 const (
-	MaxAlarms = 65_536 // in one ledger
-	MaxDevice = 256    // bytes of a device's ID; IoT Hub's have at most 128
+	MaxAlarms   = 65_536 // in one ledger, at most half of them pending or open, and as many normal, with a recovery
+	MaxDevice   = 256    // bytes of a device's ID; IoT Hub's have at most 128
+	MaxExcluded = 192    // bytes of Reading.Excluded
 )
 
 // MaxBytes bounds a content, both as it is stored and unpacked. Write refuses a larger one,

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"maps"
+	"strings"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
@@ -214,7 +215,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Opened:     fromMicros0(r.Opened),
 				Heard:      fromMicros0(r.Heard),
 				Forgotten:  r.Forgotten,
-				Excluded:   ledger.Text(r.Excluded),
+				Excluded:   ledger.Text(shortened(r.Excluded, ledger.MaxExcluded)),
 				Outage:     (*ledger.Outage)(r.Outage),
 			}
 		}
@@ -223,4 +224,13 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 	}
 
 	return c
+}
+
+// shortened returns text, cut to so many bytes if it has more. It shows that.
+func shortened(text string, bytes int) string {
+	const cut = "…"
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes-len(cut)], "") + cut
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"maps"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -247,5 +248,18 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 	}
 	if got.Due = want.Due; got != want {
 		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What a device sends and a rule has, of which a ledger says why it expects nothing more, has room in it.
+func TestLedgerShortensWhatIsExcluded(t *testing.T) {
+	l := &level{rule: &rule{Rule: &rules.Rule{Name: "offline"}}, Level: &rules.Level{}}
+	for _, text := range []string{"", "mode is clean, not run", strings.Repeat("x", ledger.MaxExcluded), strings.Repeat("x", ledger.MaxExcluded+1), strings.Repeat("é", 5000)} {
+		h := history{alarms: map[alarmKey]alarm{{"oven", l}: {due: &dueNotice{Notice: delivery.Notice{Excluded: text}}}}}
+		got := string(h.content(telemetry.Position{}).Alarms[0].Due.Excluded)
+		whole := len(text) <= ledger.MaxExcluded
+		if before, isCut := strings.CutSuffix(got, "…"); len(got) > ledger.MaxExcluded || whole && got != text || !whole && (!isCut || !strings.HasPrefix(text, before) || len(before) < ledger.MaxExcluded-6) {
+			t.Errorf("%q has become %q", text, got)
+		}
 	}
 }

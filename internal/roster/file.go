@@ -44,8 +44,13 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 const darkValue = "dark"
 
 // Write replaces the roster by what Encode returned, of a partition that is dark or not. If somebody else has written
-// it since, it is not replaced by this call, but by the next one.
+// it since, it is not replaced by this call, but by the next one. One that Read would not understand, because it is too
+// large, is not written.
 func (f *File) Write(ctx context.Context, content []byte, dark bool) error {
+	if len(content) > maxBytes { // nobody could read it
+		return fmt.Errorf("write roster %s: it takes %d bytes, and may have %d: have fewer rules about silence", f.Name, len(content), maxBytes)
+	}
+
 	record := records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag}
 	if dark {
 		record.Values = map[string]string{darkValue: "true"}

@@ -296,6 +296,12 @@ func TestFile(t *testing.T) {
 	if err := a.Write(ctx, r.Encode(), false); err != nil {
 		t.Errorf("after a conflict: %v", err)
 	}
+	if err := a.Write(ctx, make([]byte, 64<<20+1), false); err == nil {
+		t.Error("what nobody can read is written")
+	}
+	if r, _, why, err := b.Read(ctx); r == nil || why != nil || err != nil {
+		t.Errorf("after it: %v, %v, %v", r, why, err)
+	}
 	if _, err := store.Write(ctx, records.Record{Name: "roster/0", Content: []byte("garbage"), ETag: records.Any}); err != nil {
 		t.Fatal(err)
 	}
