@@ -55,6 +55,19 @@ const (
 	soon          = 30 * time.Second
 )
 
+// pause is what receivers ask for, in seconds: more than within which a receiver that takes nothing is said to be down,
+// and so little that a test can wait for its end.
+const pause = "35"
+
+// atSlack begins the names of faults of a Slack.
+const atSlack = "one receiver, a Slack"
+
+// page answers with a page, as a portal does.
+func page(w http.ResponseWriter, _ *http.Request, _ http.Handler, _ <-chan struct{}) {
+	w.Header().Set("Content-Type", "text/html")
+	_, _ = io.WriteString(w, "<!DOCTYPE html><title>Sign in</title>")
+}
+
 // faults are in groups that are tested side by side, each with a worker of its own.
 var faults = [][]fault{
 	{
@@ -105,6 +118,15 @@ var faults = [][]fault{
 			prometheus: "AlertworkerDeadLetters", azure: "errors",
 		},
 		receiverFault("one receiver: 429", notifytest.Status(429), "accepts nothing because of its rate limit", "rate_limited"),
+	},
+	{
+		receiverFault("one receiver: 503 and Retry-After", notifytest.Status(503, "Retry-After", pause), "is down", "failing"),
+		receiverFault("one receiver: 403 and Retry-After", notifytest.Status(403, "Retry-After", pause), "is down", "failing"),
+		receiverFault("one receiver: 429 and Retry-After", notifytest.Status(429, "Retry-After", pause),
+			"accepts nothing because of its rate limit", "rate_limited"),
+	},
+	{
+		receiverFault(atSlack+": a page of HTML with 200", page, "is down", "failing"),
 	},
 	{
 		identityFault("identity: gives no token", refused),
@@ -210,6 +232,9 @@ func TestFaults(t *testing.T) {
 // suffer has a worker suffer from the faults of a group, one after the other.
 func suffer(t *busytest.Attempt, azurite *emulators.Azurite, group []fault, shown *shown) {
 	w := newFaulty(t, azurite, group[0].keyless())
+	if strings.HasPrefix(group[0].name, atSlack) {
+		w.useSlack()
+	}
 	w.start("a")
 	w.hot()
 	w.until("alerts go out at first", func() bool { return w.says(200, goingOut) })

@@ -6,6 +6,7 @@ import (
 	"context"
 	"encoding/pem"
 	"fmt"
+	"io"
 	"net/http"
 	"net/http/httptest"
 	"net/http/httputil"
@@ -63,6 +64,16 @@ func newFaulty(t *busytest.Attempt, azurite *emulators.Azurite, keyless bool) *f
 	w.site = freeAddr(t.T)
 	w.sites["a"] = w.site
 	return w
+}
+
+// useSlack has the first receiver be a Slack.
+func (w *faulty) useSlack() {
+	slack := &notifytest.Server{}
+	slack.Start(w.t.T, http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, "ok") }))
+	slack.BehaveAlways(w.hook.behave)
+	for i, s := range w.env {
+		w.env[i] = strings.Replace(s, "=name=hook "+w.receiver.URL, "=name=hook slack+"+slack.URL+"/services/T/B/K", 1)
+	}
 }
 
 // answer sets how the two receivers answer; nil: normally. What they took before has been answered then.
