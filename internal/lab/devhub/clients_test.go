@@ -42,6 +42,9 @@ func TestRequestsOfOtherClients(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		if err := receivers[node].AcceptMessage(t.Context(), answer); err != nil { // it is not settled
+			t.Fatal(err)
+		}
 		if answer.Properties.CorrelationID != "id" {
 			t.Errorf("the answer is for %v", answer.Properties.CorrelationID)
 		}

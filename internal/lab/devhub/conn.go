@@ -17,7 +17,7 @@ const (
 	maxFrame   = 64 << 10  // in either direction
 	maxChunk   = 128 << 10 // about as much is written at once
 	maxPending = 1 << 20   // with so many bytes of answers unwritten nothing more is read
-	maxChannel = 1023
+	maxChannel = 4999
 	maxHandle  = 255
 	maxClaims  = 4096
 	window     = 5000 // of a session, in transfers
@@ -51,6 +51,8 @@ type conn struct {
 	sessions map[uint16]*session
 	claims   map[string]struct{} // paths that the client may use; of the reader alone, like expiries
 	expiries int64               // of all claims, that it has taken notice of
+	linkless time.Time           // since when there is no link; zero if there is one
+	forced   *frames.Error       // why the hub ends the connection
 	sending  []*link             // attached links on which the hub sends
 	turn     int                 // which of them is first next time
 }
@@ -67,6 +69,7 @@ func newConn(h *Hub, nc net.Conn) *conn {
 		written:  make(chan struct{}),
 		sessions: map[uint16]*session{},
 		claims:   map[string]struct{}{},
+		linkless: time.Now(),
 	}
 
 	c.drained.L = &c.mu
@@ -134,7 +137,7 @@ func (c *conn) serve() {
 
 	c.mu.Lock()
 	for _, s := range c.sessions {
-		c.endSession(s)
+		c.forgetLinks(s)
 	}
 
 	c.out = frames.Append(c.out, frames.AMQP, 0, &frames.Close{Error: problem})
@@ -267,6 +270,11 @@ func (c *conn) read() *frames.Error {
 		c.net.SetReadDeadline(time.Now().Add(c.hub.config.IdleTimeout))
 		f, err := frames.Read(c.in, maxFrame)
 		if err != nil {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.forced != nil {
+				return c.forced
+			}
 			return problem("amqp:connection:framing-error", "%v", err)
 		}
 
@@ -323,12 +331,17 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 		return notAllowed("A %T came on channel %d, which has no session.", p, channel)
 	}
 
+	if _, isEnd := p.(*frames.End); s.ended && !isEnd {
+		return nil // it was sent before the client knew
+	}
+
 	switch p := p.(type) {
 	case *frames.Attach:
 		return c.attach(s, p)
 
 	case *frames.Flow:
-		return c.flow(s, p)
+		c.flow(s, p)
+		return nil
 
 	case *frames.Transfer:
 		return c.transfer(s, p, payload)
@@ -337,14 +350,18 @@ func (c *conn) handle(channel uint16, p frames.Performative, payload []byte) *fr
 		return nil
 
 	case *frames.Detach:
-		return c.detached(s, p)
+		c.detached(s, p)
+		return nil
 
 	case *frames.End:
 		c.mu.Lock()
 		defer c.mu.Unlock()
 
-		c.endSession(s)
-		c.send(s, &frames.End{})
+		c.forgetLinks(s)
+		delete(c.sessions, channel)
+		if !s.ended {
+			c.send(s, &frames.End{})
+		}
 
 		return nil
 	}
@@ -373,6 +390,8 @@ func (c *conn) write() {
 		heartbeat = t.C
 	}
 
+	echo := time.NewTicker(c.hub.config.EchoEvery)
+	defer echo.Stop()
 	var b []byte
 	for {
 		last := false
@@ -381,6 +400,9 @@ func (c *conn) write() {
 		case <-c.wake:
 		case <-heartbeat:
 			b = frames.AppendHeartbeat(b)
+		case <-echo.C:
+			c.echo()
+			c.endIfLinkless()
 		case <-c.ended:
 			last = true
 		case <-c.dead:
@@ -413,6 +435,38 @@ func (c *conn) write() {
 		if last {
 			return
 		}
+	}
+}
+
+// echo asks for the windows of sessions that read.
+func (c *conn) echo() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	asked := map[*session]bool{}
+	for _, l := range c.sending {
+		if l.partition != nil && !asked[l.session] {
+			asked[l.session] = true
+			f := l.session.flow()
+			f.Echo = true
+			c.send(l.session, f)
+		}
+	}
+}
+
+// endIfLinkless ends a connection that has had no link for long.
+func (c *conn) endIfLinkless() {
+	limit := c.hub.config.LinkTimeout
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	if !c.linkless.IsZero() && time.Since(c.linkless) >= limit {
+		c.forced = problem(
+			"amqp:connection:forced",
+			"The connection was inactive: it did not have any active links in the past %d milliseconds.",
+			limit.Milliseconds(),
+		)
+		c.net.SetReadDeadline(time.Now())
 	}
 }
 

@@ -8,7 +8,7 @@
 //   - SASL by ANONYMOUS, EXTERNAL, MSSBCBS and PLAIN; claims put to $cbs, whose
 //     signatures it checks; no link without a claim, except after PLAIN.
 //   - $management: the properties of the hub and of its partitions, for who has a claim
-//     or gives a token with the request.
+//     or gives a token with the request; 50 a second, as the service documents, and no more.
 //   - Receivers at HUB/ConsumerGroups/GROUP/Partitions/N, for any group, that
 //     start at an offset, a sequence number, a time or the end; credit, drain and epochs;
 //     the end of the partition with each event, if asked for.
@@ -16,12 +16,18 @@
 //     HUB/Partitions/N; batches.
 //   - The annotations that an IoT Hub adds to what its devices send.
 //   - The redirection from an IoT Hub to its Event Hub, if Config.RedirectTo is set.
-//   - Faults on demand: see Reset, Detach, Mute, Stall, SetLatency, Expire, Stale, RefuseClaims,
+//   - Faults on demand: see Reset, Detach, DetachWithoutError, Mute, Stall, SetLatency, Expire, Stale, RefuseClaims,
 //     DropClaims, ExpireClaims, RefuseLinks, RefuseLongNames, RefuseOffsets, RefuseSequences,
 //     RefuseManagement and LimitManagement.
 //
+// It writes frames as the service is seen to write them in public traces, where many hubs for
+// tests do not: all fields with their nulls, numbers of transfers from 1 on, channels and handles
+// of its own, at most 255 handles, events settled whatever was asked for and without a tag, replies
+// unsettled. It asks for the windows of sessions, and for credit on links that have events and none.
+// A frame on an unknown handle costs the session, and 5 minutes without a link the connection.
+//
 // Errors have the service's wording. Not supported, unless on demand: transactions,
-// geo-replication, schema registry, throttling, retention by time, the expiry of accepted
+// geo-replication, schema registry, other throttling, retention by time, the expiry of accepted
 // claims, and arrays in messages. A token other than a shared access signature is accepted unchecked.
 //
 // # How it works

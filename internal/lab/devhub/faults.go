@@ -51,6 +51,17 @@ func (h *Hub) Detach(partition string) int {
 	return len(links)
 }
 
+// DetachWithoutError is Detach without an error, as the service does after hours.
+func (h *Hub) DetachWithoutError(partition string) int {
+	links := h.readers(partition)
+	for _, l := range links {
+		l.partition.leave(l)
+		l.conn.detach(l, nil)
+	}
+
+	return len(links)
+}
+
 // Stall makes the hub send nothing at all, heartbeats included, until Resume.
 // It goes on receiving.
 func (h *Hub) Stall() {
@@ -130,19 +141,31 @@ func (h *Hub) RefuseManagement(n int, status int) {
 	h.faults.set(nodeManagement, refusals{n: n, status: int32(status)})
 }
 
+// ManagementLimit is how many requests for the properties of the hub and its partitions the service documents to answer
+// a second. That of a consumer group is here that of the hub: such requests name none.
+const ManagementLimit = 50
+
 // LimitManagement makes the hub answer no more than n requests a second for the properties of the hub and its
-// partitions; it refuses the others as busy. 0 ends that.
+// partitions, in place of ManagementLimit; it refuses the others as busy. 0 ends that.
 func (h *Hub) LimitManagement(n int) {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
 	h.faults.calls = callLimit{perSecond: n}
 }
 
+// Questions returns how many requests for the properties of the hub and its partitions there were, and how many of them
+// were above the limit.
+func (h *Hub) Questions() (asked, refused int) {
+	h.faults.mu.Lock()
+	defer h.faults.mu.Unlock()
+	return h.faults.calls.asked, h.faults.calls.refused
+}
+
 // A callLimit bounds how many requests are answered a second.
 type callLimit struct {
-	perSecond int // 0 for no bound
-	since     time.Time
-	answered  int // since then
+	perSecond      int         // 0 for no bound
+	last           []time.Time // of the requests within the last second
+	asked, refused int
 }
 
 // limitManagement reports whether a request of now is one too many.
@@ -151,19 +174,22 @@ func (f *faults) limitManagement() bool {
 	defer f.mu.Unlock()
 
 	c := &f.calls
+	c.asked++
 	if c.perSecond == 0 {
 		return false
 	}
 
-	if now := time.Now(); now.Sub(c.since) >= time.Second {
-		c.since, c.answered = now, 0
+	now := time.Now()
+	for len(c.last) > 0 && now.Sub(c.last[0]) >= time.Second {
+		c.last = c.last[1:]
 	}
 
-	if c.answered == c.perSecond {
+	if len(c.last) == c.perSecond {
+		c.refused++
 		return true
 	}
 
-	c.answered++
+	c.last = append(c.last, now)
 
 	return false
 }

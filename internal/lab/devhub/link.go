@@ -5,22 +5,33 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"time"
+
+	amqp "github.com/Azure/go-amqp"
 
 	"alertworker/internal/lab/devhub/frames"
 )
 
 const (
-	linkCredit = 1000     // granted to who sends to the hub
+	linkCredit = 100      // granted to who sends to the hub
 	maxMessage = 1 << 20  // that the hub takes
 	maxAdded   = 64 << 10 // to it by the hub
 	maxReplies = 1000     // waiting on one link
 	lookAhead  = 64       // events that a link takes from the log at once
+
+	// Channels and handles of the hub's own are not those of the client.
+	channelOffset = 7
+	handleOffset  = 3
+
+	creditEvery = 10 * time.Second // a link that has events and no credit asks for some
 )
 
 // A session is one of a connection's. conn.mu guards it.
 type session struct {
-	channel  uint16
-	links    map[uint32]*link // by handle; both sides give a link the same one
+	remote   uint16           // the client's channel
+	channel  uint16           // the hub's
+	ended    bool             // by the hub; the client has yet to answer
+	links    map[uint32]*link // by the client's handle
 	nextIn   uint32           // transfer id
 	inWindow uint32           // transfers that the client may still send
 	nextOut  uint32           // transfer id
@@ -33,7 +44,8 @@ type session struct {
 type link struct {
 	conn     *conn
 	session  *session
-	handle   uint32
+	remote   uint32 // the client's handle
+	handle   uint32 // the hub's
 	node     string // $cbs or $management, if it is for that
 	attached bool
 	detached bool          // by the hub; the client has yet to answer
@@ -45,6 +57,7 @@ type link struct {
 	partition *partition
 	selector  string
 	metrics   bool // each event is to tell of the end of the partition
+	geo       bool // the client wants the offsets of a geo-replicated namespace
 	group     string
 	receiver  string // its name, for messages
 	epoch     *int64
@@ -55,8 +68,9 @@ type link struct {
 	replies   [][]byte // encoded
 	drain     bool
 	muted     bool
-	id        uint32 // of the current delivery
-	rest      []byte // what of it is still to be sent
+	asked     time.Time // for credit
+	id        uint32    // of the current delivery
+	rest      []byte    // what of it is still to be sent
 
 	// Of a link on which the client sends.
 	receive  func(format uint32, message []byte) *frames.Error
@@ -73,26 +87,60 @@ func (c *conn) begin(channel uint16, b *frames.Begin) *frames.Error {
 	}
 
 	s := &session{
-		channel:  channel,
+		remote:   channel,
+		channel:  channel + channelOffset,
 		links:    map[uint32]*link{},
 		nextIn:   b.NextOutgoingID,
 		inWindow: window,
+		nextOut:  1,
 		window:   b.IncomingWindow,
 	}
 
 	c.sessions[channel] = s
-	c.send(s, &frames.Begin{RemoteChannel: &channel, IncomingWindow: window, OutgoingWindow: window, HandleMax: maxHandle})
+	c.send(s, &frames.Begin{
+		RemoteChannel:  &channel,
+		NextOutgoingID: s.nextOut,
+		IncomingWindow: window,
+		OutgoingWindow: s.window,
+		HandleMax:      maxHandle,
+	})
 
 	return nil
 }
 
-// endSession forgets a session and its links. The caller holds c.mu.
-func (c *conn) endSession(s *session) {
+// forgetLinks forgets the links of a session that ends. The caller holds c.mu.
+func (c *conn) forgetLinks(s *session) {
 	for _, l := range s.links {
 		l.detached = true
 		c.forget(l)
 	}
-	delete(c.sessions, s.channel)
+	clear(s.links)
+	c.left()
+}
+
+// unattached ends a session because of a frame on a handle that has no link, as of a link that the client has detached.
+func (c *conn) unattached(s *session, handle uint32) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+
+	s.ended = true
+	c.forgetLinks(s)
+	c.send(s, &frames.End{Error: problem(
+		"amqp:session:unattached-handle",
+		"The link handle '%d' cannot be found in session 'session%d'.",
+		handle,
+		s.channel,
+	)})
+}
+
+// left notes when the connection has no link any more. The caller holds c.mu.
+func (c *conn) left() {
+	for _, s := range c.sessions {
+		if len(s.links) > 0 {
+			return
+		}
+	}
+	c.linkless = time.Now()
 }
 
 // forget stops sending on a link. The caller holds c.mu.
@@ -114,7 +162,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		return notAllowed("A link cannot be attached with the handle %d.", a.Handle)
 	}
 
-	l := &link{conn: c, session: s, handle: a.Handle}
+	l := &link{conn: c, session: s, remote: a.Handle, handle: a.Handle + handleOffset}
 	var refused *frames.Error
 	if a.Role == frames.Receiver {
 		refused = c.attachSending(l, a)
@@ -126,26 +174,12 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 	defer c.mu.Unlock()
 
 	s.links[a.Handle] = l
+	c.linkless = time.Time{}
 	if l.detached { // stolen before it was there
 		refused = l.cause
 	}
 
-	answer := &frames.Attach{
-		Name:               a.Name,
-		Handle:             a.Handle,
-		Role:               !a.Role,
-		SenderSettleMode:   a.SenderSettleMode,
-		ReceiverSettleMode: a.ReceiverSettleMode,
-		MaxMessageSize:     maxMessage,
-	}
-
-	if a.Role == frames.Receiver {
-		answer.MaxMessageSize += maxAdded
-		if answer.SenderSettleMode == nil {
-			answer.SenderSettleMode = new(frames.SenderSettled)
-		}
-	}
-
+	answer := &frames.Attach{Name: a.Name, Handle: l.handle, Role: !a.Role}
 	if refused != nil { // no terminus says so, and why follows at once
 		l.detached = true
 		c.forget(l)
@@ -157,6 +191,14 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 
 	l.attached = true
 	answer.Source, answer.Target = a.Source, a.Target
+	answer.MaxMessageSize = maxMessage
+	switch {
+	case l.partition != nil: // settled, whatever was asked for
+		answer.SenderSettleMode = new(frames.SenderSettled)
+		answer.MaxMessageSize += maxAdded
+	default:
+		answer.SenderSettleMode, answer.ReceiverSettleMode = a.SenderSettleMode, a.ReceiverSettleMode
+	}
 	if answer.Source != nil {
 		answer.Source.Filter = l.filter()
 	}
@@ -167,7 +209,7 @@ func (c *conn) attach(s *session, a *frames.Attach) *frames.Error {
 		c.sending = append(c.sending, l)
 	} else {
 		l.credit = linkCredit
-		c.sendFlow(l)
+		c.sendFlow(l, false)
 	}
 
 	return nil
@@ -177,6 +219,7 @@ const (
 	selectorFilter     frames.Symbol = "apache.org:selector-filter:string"
 	selectorDescriptor uint64        = 0x0000468C00000004
 	metricsCapability  frames.Symbol = "com.microsoft:enable-receiver-runtime-metric"
+	geoCapability      frames.Symbol = "com.microsoft:georeplication"
 )
 
 // filter returns the filter in place.
@@ -193,6 +236,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return notAllowed("The link has no source.")
 	}
 
+	l.geo = slices.Contains(a.DesiredCapabilities, geoCapability)
 	l.target = a.Name // as the JavaScript client means it, which gives no address
 	if a.Target != nil && a.Target.Address != "" {
 		l.target = a.Target.Address
@@ -240,7 +284,7 @@ func (c *conn) attachSending(l *link, a *frames.Attach) *frames.Error {
 		return refused
 	}
 
-	if l.next, refused = p.start(l.selector); refused != nil {
+	if l.next, refused = p.start(l.selector, l.geo); refused != nil {
 		return refused
 	}
 
@@ -299,7 +343,8 @@ func (c *conn) attachReceiving(l *link, a *frames.Attach) *frames.Error {
 
 	case path == nodeManagement:
 		l.node = path
-		l.receive = c.rpc(l, c.manage)
+		l.geo = slices.Contains(a.DesiredCapabilities, geoCapability)
+		l.receive = c.rpc(l, func(req *amqp.Message) (int32, string, any) { return c.manage(req, l.geo) })
 
 	case hub && len(part) == 1:
 		l.receive = func(format uint32, message []byte) *frames.Error {
@@ -430,28 +475,32 @@ func (c *conn) detach(l *link, cause *frames.Error) {
 }
 
 // detached is what the client's detach does.
-func (c *conn) detached(s *session, d *frames.Detach) *frames.Error {
+func (c *conn) detached(s *session, d *frames.Detach) {
+	l := s.links[d.Handle]
+	if l == nil {
+		c.unattached(s, d.Handle)
+		return
+	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	l := s.links[d.Handle]
-	if l == nil {
-		return notAllowed("The handle %d is not attached.", d.Handle)
-	}
-
 	delete(s.links, d.Handle)
-
+	c.left()
 	if !l.detached {
 		l.detached = true
 		c.forget(l)
-		c.send(s, &frames.Detach{Handle: d.Handle, Closed: d.Closed})
+		c.send(s, &frames.Detach{Handle: l.handle, Closed: d.Closed})
 	}
-
-	return nil
 }
 
 // flow takes the client's windows and credit.
-func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
+func (c *conn) flow(s *session, f *frames.Flow) {
+	if f.Handle != nil && s.links[*f.Handle] == nil {
+		c.unattached(s, *f.Handle)
+		return
+	}
+
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
@@ -469,26 +518,22 @@ func (c *conn) flow(s *session, f *frames.Flow) *frames.Error {
 
 		c.notify()
 
-		return nil
+		return
 	}
 
 	l := s.links[*f.Handle]
-	switch {
-	case l == nil:
-		return notAllowed("The handle %d is not attached.", *f.Handle)
-	case l.detached:
-		return nil
-	case l.receive == nil:
-		l.credit, l.drain = left(f.DeliveryCount+f.LinkCredit, l.count), f.Drain
+	if l.detached {
+		return
 	}
-
+	if l.receive == nil {
+		l.credit = left(f.DeliveryCount+f.LinkCredit, l.count)
+		l.drain = l.drain || f.Drain // the answer to an echo may follow at once
+	}
 	if f.Echo {
-		c.sendFlow(l)
+		c.sendFlow(l, false)
 	}
 
 	c.notify()
-
-	return nil
 }
 
 // left returns limit - used in serial number arithmetic, 0 if it is negative.
@@ -502,13 +547,14 @@ func (s *session) flow() *frames.Flow {
 		NextIncomingID: &nextIn,
 		IncomingWindow: s.inWindow,
 		NextOutgoingID: s.nextOut,
-		OutgoingWindow: window,
+		OutgoingWindow: s.window,
 	}
 }
 
-// sendFlow tells the client the state of a link. The caller holds c.mu.
-func (c *conn) sendFlow(l *link) {
+// sendFlow tells the client the state of a link, and asks for its own with an echo. The caller holds c.mu.
+func (c *conn) sendFlow(l *link, echo bool) {
 	f := l.session.flow()
+	f.Echo = echo
 	f.Handle = &l.handle
 	f.DeliveryCount = l.count
 	f.LinkCredit = l.credit
@@ -521,7 +567,8 @@ func (c *conn) sendFlow(l *link) {
 func (l *link) fill(b []byte, limit int) []byte {
 	s, size := l.session, l.conn.peerMax-frames.DeliveryOverhead
 	for len(b) < limit && s.window > 0 {
-		if len(l.rest) == 0 {
+		isFirst := len(l.rest) == 0
+		if isFirst {
 			if l.rest = l.take(); l.rest == nil {
 				break
 			}
@@ -538,7 +585,13 @@ func (l *link) fill(b []byte, limit int) []byte {
 		}
 
 		l.rest = l.rest[len(part):]
-		b = frames.AppendDelivery(b, s.channel, l.handle, l.id, len(l.rest) > 0, part)
+		b = frames.AppendDelivery(b, s.channel, frames.Delivery{
+			Handle:  l.handle,
+			ID:      l.id,
+			First:   isFirst,
+			More:    len(l.rest) > 0,
+			Settled: l.partition != nil,
+		}, part)
 		s.window--
 		s.nextOut++
 	}
@@ -549,7 +602,12 @@ func (l *link) fill(b []byte, limit int) []byte {
 // take returns the next message if there is one and credit for it.
 func (l *link) take() (message []byte) {
 	switch {
-	case l.credit == 0, l.muted:
+	case l.muted:
+
+	case l.credit == 0:
+		if !l.drain {
+			l.askForCredit()
+		}
 
 	case l.partition == nil:
 		if len(l.replies) > 0 {
@@ -567,7 +625,7 @@ func (l *link) take() (message []byte) {
 		if len(l.ahead) > 0 {
 			message, l.ahead = l.ahead[0], l.ahead[1:]
 			if l.metrics {
-				message = annotate(message, l.partition.state())
+				message = annotate(message, l.partition.state(l.geo))
 			}
 
 			return message
@@ -577,18 +635,28 @@ func (l *link) take() (message []byte) {
 	if l.drain { // what credit is left is used up
 		l.count += l.credit
 		l.credit = 0
-		l.conn.sendFlow(l)
+		l.conn.sendFlow(l, false)
 		l.drain = false
 	}
 
 	return nil
 }
 
+// askForCredit asks the client for credit if there are events for it.
+func (l *link) askForCredit() {
+	isDue := time.Since(l.asked) >= creditEvery
+	if isDue && l.partition != nil && (len(l.ahead) > 0 || l.partition.has(l.next)) {
+		l.asked = time.Now()
+		l.conn.sendFlow(l, true)
+	}
+}
+
 // transfer takes a message, or a part of one, from the client.
 func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.Error {
 	l := s.links[t.Handle]
 	if l == nil {
-		return notAllowed("The handle %d is not attached.", t.Handle)
+		c.unattached(s, t.Handle)
+		return nil
 	}
 
 	c.mu.Lock()
@@ -659,7 +727,7 @@ func (c *conn) transfer(s *session, t *frames.Transfer, payload []byte) *frames.
 		}
 
 		l.credit = linkCredit
-		c.sendFlow(l)
+		c.sendFlow(l, false)
 	}
 
 	return nil

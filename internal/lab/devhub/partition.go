@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -15,6 +16,7 @@ import (
 type partition struct {
 	id                  string
 	maxEvents, maxBytes int
+	geo                 bool // its offsets are those of a geo-replicated namespace
 
 	mu      sync.Mutex
 	events  []event // the last ones; events[0] has the sequence number first
@@ -32,11 +34,12 @@ type event struct {
 	enqueued time.Time
 }
 
-func newPartition(id string, maxEvents, maxBytes int) *partition {
+func newPartition(id string, c Config) *partition {
 	return &partition{
 		id:        id,
-		maxEvents: maxEvents,
-		maxBytes:  maxBytes,
+		maxEvents: c.MaxEvents,
+		maxBytes:  c.MaxBytes,
+		geo:       c.GeoReplicated,
 		newest:    event{offset: -1},
 		readers:   map[*link]struct{}{},
 	}
@@ -67,7 +70,7 @@ func (p *partition) append(enqueued time.Time, encode func(Published) ([]byte, e
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
-	pub := Published{Partition: p.id, Sequence: p.next(), Offset: strconv.FormatInt(p.offset, 10), Enqueued: enqueued}
+	pub := Published{Partition: p.id, Sequence: p.next(), Offset: p.text(p.offset, p.geo), Enqueued: enqueued}
 	message, err := encode(pub)
 	if err != nil {
 		return Published{}, err
@@ -111,12 +114,19 @@ func (p *partition) read(seq int64, messages [][]byte) (n int, next int64) {
 	return n, seq + int64(n)
 }
 
+// has reports whether there is an event from the sequence number seq on.
+func (p *partition) has(seq int64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return len(p.events) > 0 && seq < p.next()
+}
+
 var selectors = regexp.MustCompile(`^(?:amqp\.annotation\.)?(\S+) (>=?) '(.+)'$`)
 
 // start resolves a selector such as "amqp.annotation.x-opt-offset > '12'" to
 // the sequence number of the first event that it selects. No selector at all
 // selects everything.
-func (p *partition) start(selector string) (int64, *frames.Error) {
+func (p *partition) start(selector string, wantsGeo bool) (int64, *frames.Error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -139,9 +149,13 @@ func (p *partition) start(selector string) (int64, *frames.Error) {
 		return p.next(), nil
 	}
 
-	n, err := strconv.ParseInt(value, 10, 64)
+	number, isGeo := strings.CutPrefix(value, geoPrefix)
+	n, err := strconv.ParseInt(number, 10, 64)
 	if err != nil {
 		return 0, problem(condArgument, "The filter %q has no number.", selector)
+	}
+	if mustBeGeo := p.geo && wantsGeo && name == annotationOffset && n >= 0; isGeo != mustBeGeo {
+		return 0, problem("com.microsoft:georeplication:invalid-offset", "The supplied offset '%s' is invalid.", value)
 	}
 
 	if !inclusive && n < 1<<62 {
@@ -269,8 +283,19 @@ func (p *partition) appendReaders(all []*link) []*link {
 	return slices.AppendSeq(all, maps.Keys(p.readers))
 }
 
-// state is what a hub reports about a partition.
-func (p *partition) state() map[string]any {
+// geoPrefix is what offsets of a geo-replicated namespace begin with.
+const geoPrefix = "0:"
+
+// text returns an offset as clients get it.
+func (p *partition) text(offset int64, geo bool) string {
+	if geo && offset >= 0 {
+		return geoPrefix + strconv.FormatInt(offset, 10)
+	}
+	return strconv.FormatInt(offset, 10)
+}
+
+// state is what a hub reports about a partition, to who wants the offsets of a geo-replicated namespace or not.
+func (p *partition) state(wantsGeo bool) map[string]any {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
@@ -281,7 +306,7 @@ func (p *partition) state() map[string]any {
 		"partition":                     p.id,
 		"begin_sequence_number":         p.first,
 		"last_enqueued_sequence_number": last,
-		"last_enqueued_offset":          strconv.FormatInt(p.last().offset, 10),
+		"last_enqueued_offset":          p.text(p.last().offset, p.geo && wantsGeo),
 		"last_enqueued_time_utc":        p.last().enqueued,
 		"is_partition_empty":            len(p.events) == 0,
 	}

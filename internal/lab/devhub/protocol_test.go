@@ -219,7 +219,7 @@ func TestSmallFrames(t *testing.T) {
 	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "small", MaxFrameSize: 600})
 	handle := uint32(0)
 	c.write(t, &frames.Attach{Name: "l", Role: frames.Receiver, Source: &frames.Source{Address: address}, Target: &frames.Target{}},
-		&frames.Flow{NextIncomingID: ptr(uint32(0)), IncomingWindow: 100, Handle: &handle, LinkCredit: 1})
+		&frames.Flow{NextIncomingID: ptr(uint32(1)), IncomingWindow: 100, Handle: &handle, LinkCredit: 1})
 	c.read(t)
 	var message []byte
 	for n := uint32(1); ; n++ {
@@ -236,11 +236,12 @@ func TestSmallFrames(t *testing.T) {
 			break
 		}
 		if n%100 == 0 { // the session's window is used up: nothing but the echo comes
-			c.write(t, &frames.Flow{NextIncomingID: &n, Echo: true})
+			next := n + 1 // the hub's first transfer is number 1
+			c.write(t, &frames.Flow{NextIncomingID: &next, Echo: true})
 			if p, ok := c.read(t).(*frames.Flow); !ok {
 				t.Fatalf("beyond the window came %+v", p)
 			}
-			c.write(t, &frames.Flow{NextIncomingID: &n, IncomingWindow: 100})
+			c.write(t, &frames.Flow{NextIncomingID: &next, IncomingWindow: 100})
 		}
 	}
 	var m amqp.Message
@@ -402,14 +403,10 @@ func TestClientThatDoesNotRead(t *testing.T) {
 
 func TestProtocolErrors(t *testing.T) {
 	h := listen(t, devhub.Config{Key: "key"})
-	handle := uint32(7)
 	for name, p := range map[string]frames.Performative{
-		"begin twice":      &frames.Begin{},
-		"unknown handle":   &frames.Flow{Handle: &handle},
-		"detach of none":   &frames.Detach{Handle: 7},
-		"transfer to none": &frames.Transfer{Handle: 7},
-		"large handle":     &frames.Attach{Name: "l", Handle: 1 << 20, Role: frames.Receiver},
-		"open twice":       &frames.Open{},
+		"begin twice":  &frames.Begin{},
+		"large handle": &frames.Attach{Name: "l", Handle: 1 << 20, Role: frames.Receiver},
+		"open twice":   &frames.Open{},
 	} {
 		c := dialRaw(t, h, "key", &frames.Open{ContainerID: "rude"})
 		c.write(t, p)
@@ -417,6 +414,84 @@ func TestProtocolErrors(t *testing.T) {
 			t.Errorf("%s: answered with %+v", name, p)
 		}
 	}
+}
+
+// A frame on a handle that has no link costs its session, and no other.
+func TestUnknownHandle(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1, Key: "key"})
+	handle := uint32(7)
+	for name, p := range map[string]frames.Performative{
+		"flow":     &frames.Flow{Handle: &handle},
+		"detach":   &frames.Detach{Handle: handle},
+		"transfer": &frames.Transfer{Handle: handle},
+	} {
+		c := dialRaw(t, h, "key", &frames.Open{ContainerID: "rude"})
+		c.write(t, p, p)
+		if p, ok := c.read(t).(*frames.End); !ok || p.Error == nil || p.Error.Condition != "amqp:session:unattached-handle" {
+			t.Errorf("%s: answered with %+v", name, p)
+		}
+		c.write(t, &frames.End{}, &frames.Begin{IncomingWindow: 9})
+		if p, ok := c.read(t).(*frames.Begin); !ok {
+			t.Errorf("%s: the next session is answered with %+v", name, p)
+		}
+	}
+}
+
+// What the service is seen to write, where other hubs write something else.
+func TestWritesAsTheService(t *testing.T) {
+	h := listen(t, devhub.Config{Partitions: 1, Key: "key", EchoEvery: 50 * time.Millisecond, LinkTimeout: 2 * time.Second})
+	c := dialRaw(t, h, "key", &frames.Open{ContainerID: "c"})
+	c.write(t, &frames.End{}, &frames.Begin{IncomingWindow: 77, HandleMax: 9})
+	c.read(t)
+	b := c.read(t).(*frames.Begin)
+	if *b.RemoteChannel != 0 || b.NextOutgoingID != 1 || b.IncomingWindow != 5000 || b.OutgoingWindow != 77 || b.HandleMax != 255 || c.channel == 0 {
+		t.Errorf("on channel %d: %+v", c.channel, b)
+	}
+
+	mixed, second, handle := uint8(2), uint8(1), uint32(5)
+	c.write(t, &frames.Attach{Name: "l", Handle: handle, Role: frames.Receiver, SenderSettleMode: &mixed, ReceiverSettleMode: &second,
+		Source: &frames.Source{Address: address}, Target: &frames.Target{}})
+	a := c.read(t).(*frames.Attach)
+	if a.Handle == handle || a.SenderSettleMode == nil || *a.SenderSettleMode != frames.SenderSettled || a.ReceiverSettleMode != nil {
+		t.Errorf("%+v", a)
+	}
+	publishNumbers(t, h, 0, 2)
+	var ofSession, ofLink bool
+	for !ofSession || !ofLink {
+		f := c.read(t).(*frames.Flow)
+		if f.Handle == nil {
+			ofSession = ofSession || f.Echo
+		} else {
+			ofLink = ofLink || f.Echo && f.LinkCredit == 0 && *f.Handle == a.Handle
+		}
+	}
+	c.write(t, &frames.Flow{NextIncomingID: ptr(uint32(1)), IncomingWindow: 77, Handle: &handle, LinkCredit: 1})
+	until := func(what string, is func(frames.Performative) bool) {
+		t.Helper()
+		for {
+			p := c.read(t)
+			if is(p) {
+				return
+			}
+			if _, isFlow := p.(*frames.Flow); !isFlow {
+				t.Fatalf("%s: %+v", what, p)
+			}
+		}
+	}
+	until("an event", func(p frames.Performative) bool {
+		d, ok := p.(*frames.Transfer)
+		return ok && d.Settled && len(d.DeliveryTag) == 0 && d.Handle == a.Handle
+	})
+	h.DetachWithoutError("0")
+	until("a detach", func(p frames.Performative) bool {
+		d, ok := p.(*frames.Detach)
+		return ok && d.Error == nil && d.Closed
+	})
+	c.write(t, &frames.Detach{Handle: handle, Closed: true})
+	until("the end of a connection without links", func(p frames.Performative) bool {
+		d, ok := p.(*frames.Close)
+		return ok && d.Error != nil && strings.Contains(d.Error.Description, "did not have any active links in the past 2000 milliseconds")
+	})
 }
 
 // tlsConfigs returns those of a server and of a client that trusts it.
@@ -489,7 +564,7 @@ func FuzzConn(f *testing.F) {
 	f.Cleanup(func() { h.Close() })
 	handle := uint32(0)
 	m, _ := (&amqp.Message{Annotations: amqp.Annotations{"x-opt-partition-key": "k"}, Data: [][]byte{[]byte("x")}}).MarshalBinary()
-	transfer := frames.AppendDelivery(nil, 0, 0, 1, false, m)
+	transfer := frames.AppendDelivery(nil, 0, frames.Delivery{ID: 1, First: true}, m)
 	f.Add(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "r", Role: frames.Receiver, Source: &frames.Source{Address: address}, Target: &frames.Target{}}))
 	f.Add(append(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "s", Source: &frames.Source{}, Target: &frames.Target{Address: "devhub"}}), transfer...))
 	f.Add(append(frames.Append(nil, frames.AMQP, 0, &frames.Attach{Name: "s", Source: &frames.Source{}, Target: &frames.Target{Address: "$management"}}), transfer...))

@@ -13,8 +13,9 @@ import (
 
 // A rawClient speaks AMQP without a library between.
 type rawClient struct {
-	nc net.Conn
-	r  *bufio.Reader
+	nc      net.Conn
+	r       *bufio.Reader
+	channel uint16 // of the last frame
 }
 
 // dialRaw signs in with the key and begins a session on channel 0.
@@ -26,7 +27,7 @@ func dialRaw(t testing.TB, h *devhub.Hub, key string, open *frames.Open) *rawCli
 	}
 	t.Cleanup(func() { nc.Close() })
 	nc.SetReadDeadline(time.Now().Add(time.Minute)) // or a failure is a test that hangs
-	c := &rawClient{nc, bufio.NewReaderSize(nc, 256<<10)}
+	c := &rawClient{nc: nc, r: bufio.NewReaderSize(nc, 256<<10)}
 	b := frames.Append([]byte("AMQP\x03\x01\x00\x00"), frames.SASL, 0, &frames.Init{Mechanism: "PLAIN", InitialResponse: []byte("\x00RootManageSharedAccessKey\x00" + key)})
 	b = frames.Append(append(b, "AMQP\x00\x01\x00\x00"...), frames.AMQP, 0, open)
 	b = frames.Append(b, frames.AMQP, 0, &frames.Begin{IncomingWindow: 1 << 30, OutgoingWindow: 100, HandleMax: 9})
@@ -65,6 +66,7 @@ func (c *rawClient) read(t testing.TB) frames.Performative {
 		if len(f.Body) == 0 {
 			continue
 		}
+		c.channel = f.Channel
 		p, _, err := frames.Decode(f.Body)
 		if err != nil {
 			t.Fatal(err)

@@ -156,7 +156,7 @@ func (c *conn) expireClaims() {
 }
 
 // manage is the operation of $management. A request carries its own token, or relies on any claim.
-func (c *conn) manage(req *amqp.Message) (int32, string, any) {
+func (c *conn) manage(req *amqp.Message, wantsGeo bool) (int32, string, any) {
 	if r, ok := c.hub.faults.refuse(nodeManagement); ok {
 		return r.status, "refused on demand", nil
 	}
@@ -176,11 +176,11 @@ func (c *conn) manage(req *amqp.Message) (int32, string, any) {
 		return 401, "InvalidSignature: " + err.Error(), nil
 	}
 
-	return c.hub.properties(req)
+	return c.hub.properties(req, wantsGeo)
 }
 
 // properties returns those of the hub or of a partition, as the request asks.
-func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
+func (h *Hub) properties(req *amqp.Message, wantsGeo bool) (int32, string, any) {
 	p := req.ApplicationProperties
 	if name, _ := p["name"].(string); p["operation"] != "READ" || !strings.EqualFold(name, h.config.Hub) {
 		return 404, fmt.Sprintf("The messaging entity %q could not be found.", name), nil
@@ -188,6 +188,15 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 
 	switch p["type"] {
 	case "com.microsoft:eventhub":
+		if _, has := p["partition"]; has { // no client asks so, and nobody knows what the service would answer
+			return 400, "a question about the hub has no partition", nil
+		}
+
+		factor := int32(1)
+		if h.config.GeoReplicated {
+			factor = 2
+		}
+
 		ids := make([]string, len(h.partitions))
 		for i, p := range h.partitions {
 			ids[i] = p.id
@@ -199,7 +208,7 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 			"partition_count":       int32(len(ids)),
 			"partition_ids":         ids,
 			"created_at":            h.created,
-			"georeplication_factor": int32(1),
+			"georeplication_factor": factor,
 		}
 
 	case "com.microsoft:partition":
@@ -209,7 +218,7 @@ func (h *Hub) properties(req *amqp.Message) (int32, string, any) {
 			return 404, fmt.Sprintf("The partition %q could not be found.", id), nil
 		}
 
-		state := partition.state()
+		state := partition.state(wantsGeo)
 		state["name"] = h.config.Hub
 		state["type"] = "com.microsoft:partition"
 

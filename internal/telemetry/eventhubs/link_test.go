@@ -84,6 +84,44 @@ func TestLinksAreOpenedSideBySide(t *testing.T) {
 	}
 }
 
+// The hub closes links without an error, ends sessions, or is geo-replicated, whose offsets have another form. All is read
+// once, and nothing is refused.
+func TestHubThatIsOdd(t *testing.T) {
+	t.Parallel()
+	for name, tt := range map[string]struct {
+		config devhub.Config
+		does   func(h *hub)
+	}{
+		"links end without an error": {devhub.Config{}, func(h *hub) { h.DetachWithoutError("0") }},
+		"geo-replicated":             {devhub.Config{GeoReplicated: true}, func(h *hub) { h.Detach("0") }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			tt.config.Partitions = 1
+			h := newHubOf(t, tt.config)
+			h.Publish(t, "0", "before")
+			core, logs := observer.New(zap.WarnLevel)
+			config := h.latest()
+			config.Logger = zap.New(core)
+			s := h.source(t, config)
+			bodies, stop := readAndSettle(t, s)
+			eventually(t, "it to be read", func() bool { return s.Stats().Reading == 1 })
+			for _, body := range []string{"a", "b", "c"} {
+				h.Publish(t, "0", body)
+				next(t, bodies, "0:"+body)
+				tt.does(h)
+			}
+			stop()
+			bodies, _ = read(t, h.source(t, config))
+			h.Publish(t, "0", "d")
+			next(t, bodies, "0:d")
+			if n := logs.FilterMessageSnippet("rejects the position").Len(); n > 0 {
+				t.Errorf("the hub refused a position: %v", logs.All())
+			}
+		})
+	}
+}
+
 // A partition that cannot be opened disturbs no other. Why it cannot is said once in the log, in
 // the hub's words, and as long as it lasts in Stats.
 func TestPartitionThatCannotBeOpened(t *testing.T) {

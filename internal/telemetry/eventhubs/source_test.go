@@ -45,7 +45,14 @@ func (h *hub) over(t transport.Transport) *hub {
 
 func newHub(t *testing.T, partitions int) *hub {
 	t.Helper()
-	h, err := devhub.Listen("127.0.0.1:0", devhub.Config{Hub: "Telemetry", Partitions: partitions})
+	return newHubOf(t, devhub.Config{Partitions: partitions})
+}
+
+func newHubOf(t *testing.T, c devhub.Config) *hub {
+	t.Helper()
+	c.Hub = "Telemetry"
+	c.EchoEvery = 100 * time.Millisecond
+	h, err := devhub.Listen("127.0.0.1:0", c)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -81,27 +81,55 @@ func AppendHeartbeat(b []byte) []byte {
 	return append(b, 0, 0, 0, headerSize, headerSize/4, byte(AMQP), 0, 0)
 }
 
-// DeliveryOverhead is what AppendDelivery adds to a payload.
+// A Delivery is what a transfer says of a message or, of a large one, of a part.
+type Delivery struct {
+	Handle, ID uint32
+	First      bool // part of the message
+	More       bool // is to follow
+	Settled    bool // Then its tag is empty, else it is the id.
+}
+
+// DeliveryOverhead is the most that AppendDelivery adds to a payload.
 const DeliveryOverhead = headerSize + 30
 
-// AppendDelivery appends a transfer frame of a settled delivery, the payload being
-// the message or, if more is to follow, a part of it. The delivery's id is its tag
-// as well. Unlike Append it allocates nothing: events leave the server this way.
-func AppendDelivery(b []byte, channel uint16, handle, id uint32, more bool, payload []byte) []byte {
-	last := byte(amqpvalue.False)
-	if more {
-		last = amqpvalue.True
+// AppendDelivery appends a transfer frame as the service writes it: what holds for the whole message is in the first
+// only. Unlike Append it allocates nothing: events leave the server this way.
+func AppendDelivery(b []byte, channel uint16, d Delivery, payload []byte) []byte {
+	start := len(b)
+	b = append(b, 0, 0, 0, 0, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
+	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()))
+	b = append(b, amqpvalue.List8, 0, 11)
+	list := len(b) - 1
+	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), d.Handle)
+	settled := byte(amqpvalue.Null)
+	if d.Settled {
+		settled = amqpvalue.True
 	}
 
-	b = binary.BigEndian.AppendUint32(b, uint32(DeliveryOverhead+len(payload)))
-	b = append(b, headerSize/4, byte(AMQP), byte(channel>>8), byte(channel))
-	b = append(b, amqpvalue.Described, amqpvalue.SmallUlong, byte((*Transfer)(nil).code()))
-	b = append(b, amqpvalue.List8, DeliveryOverhead-headerSize-5, 11)
-	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), handle)
-	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), id)
-	b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), id)
-	b = append(b, amqpvalue.Uint0, amqpvalue.True, last)
-	b = append(b, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null)
+	switch {
+	case !d.First:
+		b = append(b, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null, amqpvalue.Null)
+	case d.Settled:
+		b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), d.ID)
+		b = append(b, amqpvalue.Binary8, 0, amqpvalue.Uint0, settled)
+	default:
+		b = binary.BigEndian.AppendUint32(append(b, amqpvalue.Uint), d.ID)
+		b = binary.LittleEndian.AppendUint32(append(b, amqpvalue.Binary8, 4), d.ID)
+		b = append(b, amqpvalue.Uint0, settled)
+	}
 
-	return append(b, payload...)
+	more, batchable := byte(amqpvalue.False), byte(amqpvalue.Null)
+	if d.More {
+		more = amqpvalue.True
+	}
+	if d.First {
+		batchable = amqpvalue.True
+	}
+
+	b = append(b, more, amqpvalue.Null, amqpvalue.Null, amqpvalue.False, amqpvalue.False, batchable)
+	b[list-1] = byte(len(b) - list)
+	b = append(b, payload...)
+	binary.BigEndian.PutUint32(b[start:], uint32(len(b)-start))
+
+	return b
 }

@@ -74,7 +74,7 @@ func TestAllFieldsAreSent(t *testing.T) {
 			t.Errorf("%T has %d fields, want %d", p, count, fields[code])
 		}
 	}
-	if count := frames.AppendDelivery(nil, 0, 0, 0, false, nil)[13]; count != fields[0x14] {
+	if count := frames.AppendDelivery(nil, 0, frames.Delivery{}, nil)[13]; count != fields[0x14] {
 		t.Errorf("a delivery has %d fields", count)
 	}
 }
@@ -117,13 +117,17 @@ func TestAttachAsClientsSendIt(t *testing.T) {
 	}
 }
 
+// What holds for a whole delivery is in its first transfer alone. A settled one has an empty tag.
 func TestDelivery(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
-		channel, handle, id := rapid.Uint16().Draw(t, "channel"), rapid.Uint32().Draw(t, "handle"), rapid.Uint32().Draw(t, "id")
-		more, payload := rapid.Bool().Draw(t, "more"), rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
+		channel, payload := rapid.Uint16().Draw(t, "channel"), rapid.SliceOf(rapid.Byte()).Draw(t, "payload")
+		d := frames.Delivery{
+			Handle: rapid.Uint32().Draw(t, "handle"), ID: rapid.Uint32().Draw(t, "id"),
+			First: rapid.Bool().Draw(t, "first"), More: rapid.Bool().Draw(t, "more"), Settled: rapid.Bool().Draw(t, "settled"),
+		}
 		prefix := []byte("before")
-		b := frames.AppendDelivery(prefix, channel, handle, id, more, payload)
-		if len(b) != len(prefix)+frames.DeliveryOverhead+len(payload) {
+		b := frames.AppendDelivery(prefix, channel, d, payload)
+		if len(b) > len(prefix)+frames.DeliveryOverhead+len(payload) {
 			t.Fatalf("%d bytes", len(b))
 		}
 		f, err := frames.Read(bytes.NewReader(b[len(prefix):]), uint32(len(b)))
@@ -134,7 +138,13 @@ func TestDelivery(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		want := &frames.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: binary.BigEndian.AppendUint32(nil, id), Settled: true, More: more}
+		want := &frames.Transfer{Handle: d.Handle, More: d.More}
+		if d.First {
+			want.DeliveryID, want.DeliveryTag, want.Settled = &d.ID, []byte{}, d.Settled
+			if !d.Settled {
+				want.DeliveryTag = binary.LittleEndian.AppendUint32(nil, d.ID)
+			}
+		}
 		if f.Channel != channel || !reflect.DeepEqual(p, frames.Performative(want)) || !bytes.Equal(rest, payload) {
 			t.Fatalf("got %+v with %x on %d, want %+v with %x", p, rest, f.Channel, want, payload)
 		}
@@ -223,7 +233,7 @@ func FuzzDecode(f *testing.F) {
 	for _, p := range performatives {
 		f.Add(frames.Append(nil, frames.AMQP, 1, p))
 	}
-	f.Add(frames.AppendDelivery(nil, 1, 2, 3, true, []byte("payload")))
+	f.Add(frames.AppendDelivery(nil, 1, frames.Delivery{Handle: 2, ID: 3, First: true, More: true}, []byte("payload")))
 	f.Add([]byte("\x00\x00\x00\x20\x02\x00\x00\x00\x00\x53\x40\xc0\x0b\x01\xf0\x00\x00\x00\x05\xff\xff\xff\xff\x41"))
 	f.Fuzz(func(t *testing.T, b []byte) {
 		fr, err := frames.Read(bytes.NewReader(b), 64<<10)
