@@ -22,6 +22,7 @@ func TestMessage(t *testing.T) {
 		"freezer-7: -12, at or above -15 (warm)":                        {Device: "freezer-7", Per: "site", Rule: "warm", Temperature: -12, Threshold: -15},
 		"truck: 91, at or above 80 (hot), arrived 6h28m late":           {Device: "truck", Rule: "hot", Temperature: 91, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+388*60, 0)},
 		"truck: 71, normal again, below 80":                             {Device: "truck", Resolved: true, Temperature: 71, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+59, 0)},
+		"device-7: 91.5, at or above 80, from a damaged message":        {Device: "device-7", Temperature: 91.5, Threshold: 80, Damaged: true},
 		"device-7: 91.5, at or above 80 (test)":                         {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
 		"device-7: 91.5, at or above 80 (critical)":                     {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
 		"device-7: 71.5, normal again, below 80 (hot)":                  {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
