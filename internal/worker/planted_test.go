@@ -252,6 +252,20 @@ var plantedBugs = []plantedBug{
 		{"delivery/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
 	}},
 
+	// What waits.
+	{"age is asked only while a receiver is probed", []edit{{
+		"delivery/receiver.go", "	if now-r.looked >= lookEvery {", "	if now-r.looked >= lookEvery && r.health.probed() {",
+	}}},
+	{"classes do not age", []edit{{"delivery/delivery.go", "int64(d.class())*worth }", "int64(d.class())<<40 }"}}},
+	{"an alert that was refused for rate goes after all others", []edit{{
+		"delivery/delivery.go", "class(d.limited)", "class(d.limited)<<40",
+	}}},
+	{"a receiver that only asks to wait is up", []edit{{
+		"delivery/health.go", "	case s.refuses, s.unsent && s.last != nil:\n", `	case s.last != nil && s.last.Limited:
+		return ReceiverFails, 0, nil, false
+	case s.unsent && s.last != nil:
+`}}},
+
 	// What never was a defect.
 	{"what a removed device has due is lost with its replica", []edit{
 		{"partition/removal.go", "	if last.NotAfter(reg.alarms.history.position) {", "	if true {"},

@@ -29,8 +29,9 @@ type plan struct {
 	moves      []move
 	muteTimes  []muteTime
 	giveUp     time.Duration
-	largest    int // batch
-	changes    int // of alarms behind the watermark that are kept apart
+	patience   time.Duration // how long a reading may be unsettled; 0: that is not watched
+	largest    int           // batch
+	changes    int           // of alarms behind the watermark that are kept apart
 }
 
 // planned is how a receiver is.
@@ -40,6 +41,7 @@ type planned struct {
 	refuses string        // the device whose alerts it never takes
 	chokes  string        // the device because of which it fails, whatever else a message is about
 	slow    time.Duration // until it answers
+	says    *notify.Error // while it is down; nil: that it is busy
 }
 
 // A reading is a message of a device: enqueued a time after the one before, and can be read a time after that.
@@ -223,6 +225,7 @@ func newPlan(number uint64) plan {
 	p.settle()
 	p.hush()
 	p.repeat()
+	p.withhold()
 	p.damage()
 	return p
 }

@@ -75,6 +75,9 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 		if err := r.thaw(); err != nil {
 			return err
 		}
+		if r.in.says != nil {
+			return r.in.says
+		}
 		return errBusy
 	}
 	var taken []int // places in the inbox

@@ -267,6 +267,9 @@ func (w *world) run(ctx context.Context) {
 		w.work.Go(func() { last <- w.supervise(i, stop) })
 	}
 	w.work.Go(w.operate)
+	if w.patience > 0 {
+		w.work.Go(w.watch)
+	}
 	w.publish()
 	w.settleDown()
 	close(stop)
