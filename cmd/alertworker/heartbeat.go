@@ -18,7 +18,7 @@ import (
 )
 
 // checkTimeout is for one look at all replicas and partitions.
-const checkTimeout = 8 * time.Second
+const checkTimeout = 20 * time.Second
 
 // heartbeatDuty is its name among the duties.
 const heartbeatDuty = "heartbeat"

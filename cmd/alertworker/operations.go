@@ -85,13 +85,13 @@ func watched(next records.Store, calls *status.Dependency) records.Store {
 	return records.Around(
 		next,
 		func(ctx context.Context, op records.Op, _ string, call func(context.Context) error) error {
-			ctx, ended := calls.Call(ctx)
-			err := call(ctx)
 			kind := status.Read
 			if op == records.OpWrite || op == records.OpDelete {
 				kind = status.Write
 			}
 
+			ctx, ended := calls.Call(ctx, kind)
+			err := call(ctx)
 			if errors.Is(err, records.ErrNotFound) || errors.Is(err, records.ErrConflict) {
 				ended(status.Read, nil) // an answer, and nothing was written
 			} else {

@@ -9,6 +9,7 @@ import (
 	"net/url"
 	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -31,9 +32,9 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 )
 
-// opening returns a context for connecting to one store.
+// opening returns a context for connecting to one store. One that has to be created, and is slow, needs most of it.
 func opening(ctx context.Context) (context.Context, context.CancelFunc) {
-	const limit = 30 * time.Second
+	const limit = time.Minute
 	return context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %v", limit))
 }
 
@@ -43,6 +44,7 @@ type stores struct {
 	records     records.Store     // checkpoints, ledgers and ownerships
 	deadLetters *deadletter.Store // nil without Azure Storage
 	http        *http.Client
+	tries       *tries
 	network     network
 	identity    *azure.Credential // nil if everything has a key
 	memory      *memory
@@ -65,6 +67,23 @@ func (s stores) Close() {
 	}
 }
 
+// tries limit the requests to each container, and remember how long they take, however often stores are opened.
+type tries struct {
+	mu sync.Mutex
+	of map[string]policy.Transporter
+}
+
+// transport returns what carries the requests to a container, or to Cosmos DB.
+func (s stores) transport(name string) policy.Transporter {
+	s.tries.mu.Lock()
+	defer s.tries.mu.Unlock()
+	if s.tries.of[name] == nil {
+		s.tries.of[name] = azure.LimitTries(s.http)
+	}
+
+	return s.tries.of[name]
+}
+
 // A network is how everything is reached. The zero value is this machine's.
 type network struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error) // hubs, as a net.Dialer does
@@ -75,7 +94,12 @@ type network struct {
 
 // newStores returns what is needed to open stores, which are reached by n. It does not connect.
 func newStores(c config.Config, n network) (stores, error) {
-	s := stores{http: azure.NewHTTPClient(), network: n, memory: &memory{}}
+	s := stores{
+		http:    azure.NewHTTPClient(),
+		tries:   &tries{of: map[string]policy.Transporter{}},
+		network: n,
+		memory:  &memory{},
+	}
 	if n.http != nil {
 		s.http = &http.Client{Transport: n.http}
 	}
@@ -271,7 +295,7 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 			Database:  c.CosmosDatabase,
 			Container: c.CosmosContainer,
 			Retention: c.LeaseRetention,
-			Client:    s.http,
+			Client:    s.transport("cosmos"),
 			Created:   created,
 		})
 
@@ -302,7 +326,9 @@ func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease
 // container returns a client for a container of the storage account. Without a key it
 // waits for a token, because the gate's requests have no time for that.
 func (s stores) container(ctx context.Context, c config.Config, name string) (*container.Client, error) {
-	options := &azblob.ClientOptions{ClientOptions: policy.ClientOptions{Transport: s.http, Retry: azure.Once()}}
+	options := &azblob.ClientOptions{
+		ClientOptions: policy.ClientOptions{Transport: s.transport(name), Retry: azure.Once()},
+	}
 	var client *azblob.Client
 	var err error
 	if c.StorageConnectionString.IsSet() {

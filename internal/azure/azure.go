@@ -27,8 +27,8 @@ const Concurrency = 256
 func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: 3 * time.Second, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   3 * time.Second,
+		DialContext:           (&net.Dialer{Timeout: maxTry, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout:   maxTry,
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       90 * time.Second,
 		MaxConnsPerHost:       Concurrency,
@@ -68,17 +68,8 @@ func (readOnlyError) Error() string {
 func (readOnlyError) NonRetriable() {}
 
 // Once returns the retries of a client whose caller retries with ShouldRetry: none, so that
-// only one layer retries. A try is limited to a second. For Cosmos set TryTimeout to
-// zero: that SDK includes its pauses.
-func Once() policy.RetryOptions {
-	return policy.RetryOptions{MaxRetries: -1, TryTimeout: time.Second}
-}
-
-// Patient returns the retries of calls that nobody waits for, such as listings, for
-// policy.WithRetryOptions: none, with 30 s per try. The caller retries with ShouldRetry.
-func Patient() policy.RetryOptions {
-	return policy.RetryOptions{MaxRetries: -1, TryTimeout: 30 * time.Second}
-}
+// only one layer retries. LimitTries limits a try.
+func Once() policy.RetryOptions { return policy.RetryOptions{MaxRetries: -1} }
 
 // Date returns the service's clock at the time of its response, to the second. Every
 // response has it, errors too.

@@ -26,8 +26,8 @@ const (
 // ShouldRetry reports whether to retry a call whose try-th try, counted from 0, failed with
 // err. After a conflict (404, 409, 412) it does so at once. When the service was busy or did
 // not answer, it pauses before: shortly and for a random time, or as Retry-After asks for. It
-// returns false after six tries, when a retry cannot help, and when ctx would end
-// before the pause. OnFailedTry sees what is retried for want of a useful answer.
+// returns false after six tries, when a retry cannot help, after a try that had the most time that one gets, and when
+// ctx would end before the pause. OnFailedTry sees what is retried for want of a useful answer.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
 	if try+1 >= maxTries || ctx.Err() != nil || errors.As(err, new(*MissingError)) {
 		return false
@@ -97,7 +97,8 @@ func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
 // permanent reports whether a retry of a call that got no answer cannot help.
 func permanent(err error) bool {
 	var never interface{ NonRetriable() }
-	return errors.As(err, &never) || unknownHost(err)
+	var slow *SlowError
+	return errors.As(err, &never) || unknownHost(err) || errors.As(err, &slow) && slow.Limit >= maxTry
 }
 
 // unknownHost reports whether a service has no address.
@@ -153,7 +154,11 @@ func Explain(err error) error {
 	}
 
 	var link *url.Error
-	if errors.As(err, &link) {
+	var slow *SlowError
+	switch {
+	case errors.As(err, &slow):
+		return &explained{slow.Error(), slow}
+	case errors.As(err, &link):
 		return &explained{unanswered(link), link.Err}
 	}
 
@@ -189,9 +194,15 @@ func unanswered(link *url.Error) string {
 	return text
 }
 
-// AddHint adds to the error of a service that did not answer which variable has its address.
-// What a service answered says itself what to do (Explain), and so does the lack of a token.
+// AddHint adds to the error of a service that did not answer which variable has its address, unless it was seen
+// that there is a service at that address. What a service answered says itself what to do (Explain), and so does the
+// lack of a token.
 func AddHint(err error, variable string) error {
+	var slow *SlowError
+	if errors.As(err, &slow) && slow.Connected {
+		return fmt.Errorf("%w: it is slow, or the network is: check its latency in Azure's metrics, and proxies in between", err)
+	}
+
 	answered := Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError))
 	if err == nil || answered || errors.As(err, new(*IdentityError)) {
 		return err
@@ -206,7 +217,10 @@ func Summary(err error) error {
 	var known *explained
 	var missing *MissingError
 	var none *IdentityError
+	var slow *SlowError
 	switch {
+	case errors.As(err, &slow):
+		return Explain(slow)
 	case errors.As(err, &missing):
 		return missing
 	case errors.As(err, &none):

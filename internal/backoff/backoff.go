@@ -3,6 +3,7 @@ package backoff
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 )
@@ -35,5 +36,21 @@ func Sleep(ctx context.Context, d time.Duration) bool {
 		return true
 	case <-ctx.Done():
 		return false
+	}
+}
+
+// Lasting returns a context for a call that should not be interrupted when ctx ends, because its outcome would be unknown:
+// it ends after limit, or grace after ctx.
+func Lasting(ctx context.Context, limit, grace time.Duration) (context.Context, context.CancelFunc) {
+	late := fmt.Errorf("no answer within %v", limit)
+	lasting, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), limit, late)
+	stop := context.AfterFunc(ctx, func() {
+		timer := time.AfterFunc(grace, cancel)
+		context.AfterFunc(lasting, func() { timer.Stop() })
+	})
+
+	return lasting, func() {
+		stop()
+		cancel()
 	}
 }

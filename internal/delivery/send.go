@@ -46,8 +46,9 @@ func (q *queue) send(d *delivery, a *attempt) {
 
 // ask asks the gate about d, which calls sendUnder if the notice may be sent.
 func (q *queue) ask(d *delivery, a *attempt) {
-	do := func(ctx context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(ctx, g, d, a) }
-	a.result, a.err = q.gate(d).Do(d.under(q.box.sending), q.request(d, &d.head), do)
+	sending := d.under(q.box.sending)
+	do := func(_ context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(sending, g, d, a) }
+	a.result, a.err = q.gate(d).Do(sending, q.request(d, &d.head), do)
 	if a.late {
 		a.result.Outcome = throttle.Busy
 	}
@@ -67,10 +68,15 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 		q.box.Stats.Ambiguous.Add(1)
 	}
 
-	if a.barred = q.box.Owner.MaySend(ctx, d.Key, d.due, grant.Before); a.barred != nil {
+	asking, cancel := context.WithDeadline(ctx, grant.SendBy)
+	a.barred = q.box.Owner.MaySend(asking, d.Key, d.due, grant.Before)
+	cancel()
+	if a.barred != nil {
 		return throttle.NotTaken
 	}
 
+	ctx, cancel = grant.Sending(ctx) // the receiver's time begins now
+	defer cancel()
 	a.asked = true
 	a.failure = q.notify(ctx, d, a)
 	if a.late {

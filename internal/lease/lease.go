@@ -19,6 +19,10 @@ import (
 // 8 KiB of metadata that an Azure blob has, unless most of it is escaped in JSON.
 const MaxNote = 2 << 10
 
+// CallLimit is how long a call of a Store should be allowed to take by its ctx: what a service needs that takes
+// 5 s for each of up to four requests, and some more to repeat one that it answered too late.
+const CallLimit = 30 * time.Second
+
 // A Record is what a store holds for a key. All times are the store's clock, at
 // the store's resolution (1 s in Azure). The zero Record, but for Now, stands
 // for a key that was never taken or whose record was deleted.
@@ -38,7 +42,7 @@ type Lease struct {
 	Token   int64     // of two leases on one key the later has the greater, across release, expiry, deletion and restarts
 	Claimed time.Time // when it was granted, by the store's clock
 	Note    string    // that was written with it: of what several calls of next returned, the one that counts
-	// when it ends, by this machine's monotonic clock counted from the start of the granting call: never late
+	// when it ends, by this machine's monotonic clock counted from before the request that granted it: never late
 	Until time.Time
 	// Frees is when others can have the key unless it is extended or released,
 	// by the same clock: never early, because the store's clock has a resolution.

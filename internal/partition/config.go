@@ -14,7 +14,8 @@ import (
 const (
 	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
 
-	checkpointTimeout = 5 * time.Second
+	checkpointTimeout = 15 * time.Second
+	lastTimeout       = 25 * time.Second // for the last checkpoint and ledger
 	ledgerTimeout     = 20 * time.Second // it may hold many alarms
 )
 

@@ -10,8 +10,9 @@ import (
 )
 
 const (
-	ownerTimeout = 4 * time.Second  // of a notice that waits for the ledger's answer, and holds a claim
+	ownerTimeout = 8 * time.Second  // of a notice that waits for the ledger's answer, and holds a claim
 	askAgain     = 10 * time.Second // how long the ledger is not asked after it did not answer
+	askAnyway    = time.Second      // until the next question no longer waits for the answer to the last one
 )
 
 // ownership asks the ledger whether this replica still owns it. It is safe for concurrent use.
@@ -23,7 +24,7 @@ type ownership struct {
 
 	mu       sync.Mutex
 	question *ownerCheck // that has not been asked yet
-	asking   bool        // a question has been asked and not been answered
+	asked    *ownerCheck // the last one that was
 	askAt    time.Time   // when the ledger may be asked again; zero unless it did not answer
 }
 
@@ -67,45 +68,48 @@ func (o *ownership) ask() *ownerCheck {
 // askLocked is ask for a caller who holds o.mu.
 func (o *ownership) askLocked() *ownerCheck {
 	if o.question == nil {
-		o.question = &ownerCheck{answered: make(chan struct{})}
-		if !o.asking {
-			o.asking = true
-			o.work.Go(o.run)
-		}
+		c, last := &ownerCheck{answered: make(chan struct{})}, o.asked
+		o.question = c
+		o.work.Go(func() { o.run(c, last) })
 	}
 
 	return o.question
 }
 
-// run asks the ledger for as long as there is a question.
-func (o *ownership) run() {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	for o.question != nil {
-		c := o.question
-		o.question = nil
-		o.mu.Unlock()
-		c.err = o.check()
-		if errors.Is(c.err, ledger.ErrLost) {
-			o.lost()
-		}
-
-		o.mu.Lock()
-		close(c.answered)
-		switch {
-		case c.err != nil && !errors.Is(c.err, ledger.ErrLost):
-			o.askAt = time.Now().Add(askAgain)
-
-		case c.err == nil && !o.askAt.IsZero():
-			o.askAt = time.Time{}
-			o.mu.Unlock()
-			o.answers()
-			o.mu.Lock()
+// run asks the ledger c, once last, the question before, is answered. A claim has no time for both answers of a slow
+// ledger, so c does not wait for long.
+func (o *ownership) run(c, last *ownerCheck) {
+	if last != nil {
+		slow := time.NewTimer(askAnyway)
+		defer slow.Stop()
+		select {
+		case <-last.answered:
+		case <-slow.C:
 		}
 	}
 
-	o.asking = false
+	o.mu.Lock()
+	o.question, o.asked = nil, c
+	o.mu.Unlock()
+	c.err = o.check()
+	if errors.Is(c.err, ledger.ErrLost) {
+		o.lost()
+	}
+
+	o.mu.Lock()
+	close(c.answered)
+	again := c.err == nil && !o.askAt.IsZero()
+	switch {
+	case again:
+		o.askAt = time.Time{}
+	case c.err != nil && !errors.Is(c.err, ledger.ErrLost):
+		o.askAt = time.Now().Add(askAgain)
+	}
+	o.mu.Unlock()
+
+	if again {
+		o.answers()
+	}
 }
 
 // unanswered reports whether the ledger has not answered the last question, which it is asked again in time. Then

@@ -39,7 +39,7 @@ func (s *Stream) Run() error {
 		return nil // the next owner continues from our last checkpoint
 	}
 
-	last, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), checkpointTimeout+ledgerTimeout)
+	last, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), lastTimeout)
 	defer cancel()
 	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
 		err = errors.Join(err, commitErr)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/streaming"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/to"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/blob"
@@ -38,7 +37,7 @@ var _ Store = (*Blobs)(nil)
 
 // OpenBlobs returns the store in c, a container that it creates when it is missing. created, if
 // not nil, is called whenever the container has gone and was created again; it must not block. c
-// needs azure.Once and an azure.NewHTTPClient.
+// needs azure.Once and azure.LimitTries.
 func OpenBlobs(ctx context.Context, c *container.Client, created func(container string)) (*Blobs, error) {
 	b := &Blobs{container: c}
 	b.home = azure.NewContainer(b.Address(), azure.ContainerMissing, func(ctx context.Context) error {
@@ -68,7 +67,7 @@ func (b *Blobs) Address() string {
 // Read implements [Store].
 func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err error) {
 	err = b.do(ctx, "read blob", name, func() error {
-		resp, err := b.container.NewBlobClient(name).DownloadStream(large(ctx), nil)
+		resp, err := b.container.NewBlobClient(name).DownloadStream(azure.Large(ctx), nil)
 		if err != nil {
 			r = absent(err)
 			return err
@@ -163,7 +162,7 @@ func (w blobWrite) upload(ctx context.Context) (*azcore.ETag, error) {
 	}
 
 	if len(w.record.Content) > 0 {
-		ctx = large(ctx)
+		ctx = azure.Large(ctx)
 	}
 
 	resp, err := w.client.Upload(ctx, streaming.NopCloser(bytes.NewReader(w.record.Content)), options)
@@ -195,7 +194,7 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 			Prefix:     &prefix,
 			Marker:     &from,
 			MaxResults: to.Ptr[int32](pageSize),
-		}).NextPage(large(ctx))
+		}).NextPage(ctx)
 		if err != nil {
 			return err
 		}
@@ -258,9 +257,6 @@ func contractual(err error) error {
 
 	return azure.Explain(err)
 }
-
-// large returns ctx for a request or an answer that may be large.
-func large(ctx context.Context) context.Context { return policy.WithRetryOptions(ctx, azure.Patient()) }
 
 // conditions returns those of a request that is for the blob with an ETag.
 func conditions(etag string) *blob.AccessConditions {

@@ -11,10 +11,11 @@ import (
 	"alertworker/internal/azure"
 )
 
-// CallLimit is for one call of a reliable store, with all its tries.
-const CallLimit = 10 * time.Second
+// CallLimit is for one call of a reliable store, with all its tries: a slow store answers a second
+// or third one, and may be asked twice.
+const CallLimit = 20 * time.Second
 
-// Reliable returns next so that a call is tried up to six times within 10 s, as azure.ShouldRetry decides.
+// Reliable returns next so that a call is tried up to six times within CallLimit, as azure.ShouldRetry decides.
 // A write succeeds if the record has become what was to be written: an earlier try did that, and its answer was
 // lost, or another writer wrote the same. A conflict costs one call more.
 func Reliable(next Store) Store { return reliable{Around(next, retry), next} }

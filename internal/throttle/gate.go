@@ -17,6 +17,10 @@ const (
 	settleTimeout  = 6 * time.Second
 )
 
+// recordTry is how long one attempt to record what came of a claim may take, with all that the store repeats. A slow
+// store needs most of it.
+const recordTry = 10 * time.Second
+
 // How soon at the earliest to ask again about a key that somebody holds: one
 // that should be free by now, and one of which it is not known when it frees.
 const (
@@ -86,6 +90,17 @@ type Grant struct {
 	Now       time.Time // when the claim was made, by the store's clock
 	Ambiguous bool      // an earlier claim was left unresolved: this may be a second delivery
 	Before    string    // Request.Log of the latest alert for which the key was claimed before; empty if none is known
+	SendBy    time.Time // by this machine's clock, the end of the time that the claim leaves for sending
+
+	timeout time.Duration // Config.SendTimeout
+}
+
+// Sending returns ctx for what is sent under g from now on: it ends after Config.SendTimeout, and at SendBy. A sender
+// that had to ask something first, which a slow service answers late, begins anew with the context that Do was given.
+func (g Grant) Sending(ctx context.Context) (context.Context, context.CancelFunc) {
+	timeout := min(g.timeout, time.Until(g.SendBy))
+	late := fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", timeout.Round(time.Millisecond))
+	return context.WithTimeoutCause(ctx, timeout, late)
 }
 
 // An Answer is what a sender knows about the alert it sent.
@@ -256,11 +271,8 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 			)
 	}
 
-	sendCtx, cancel := context.WithTimeoutCause(
-		ctx,
-		g.sendTimeout,
-		fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", g.sendTimeout),
-	)
+	grant.SendBy, grant.timeout = c.lease.Until.Add(-settleTimeout/2), g.sendTimeout
+	sendCtx, cancel := grant.Sending(ctx)
 	answer := send(sendCtx, grant)
 	cancel()
 
@@ -325,7 +337,8 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	return grant, claim{device: r.Device, lease: l, note: n}, nil
 }
 
-// acquire takes the device's key for a claim, a shorter one of which a store may refuse.
+// acquire takes the device's key for a claim, a shorter one of which a store may refuse. A slow store may take long to
+// answer: what counts is whether the claim that it grants leaves the time to send, see Do.
 func (g *Gate) acquire(
 	ctx context.Context,
 	device string,
@@ -333,8 +346,8 @@ func (g *Gate) acquire(
 ) (lease.Lease, error) {
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
-		acquireTimeout,
-		fmt.Errorf("the store did not answer within %v", acquireTimeout),
+		lease.CallLimit,
+		fmt.Errorf("the store did not answer within %v", lease.CallLimit),
 	)
 	defer cancel()
 	return g.store.Acquire(ctx, g.key(device), ClaimTTL(g.sendTimeout), next)
@@ -387,7 +400,7 @@ func windowIn(held *lease.HeldError) Window {
 // end. The ID of what may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout/2)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTry)
 	defer cancel()
 	_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
 }
@@ -459,7 +472,7 @@ func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, e
 // which of the two, and the last error.
 func persist(ctx context.Context, try func(context.Context) error) (done bool, err error) {
 	for wait := 50 * time.Millisecond; ; wait = min(2*wait, 2*time.Second) {
-		once, cancel := context.WithTimeout(ctx, settleTimeout/2)
+		once, cancel := context.WithTimeout(ctx, recordTry)
 		err := try(once)
 		cancel()
 		if err == nil || errors.Is(err, lease.ErrLost) || errors.Is(err, errOver) {

@@ -79,7 +79,7 @@ const key = "c2ltdWxhdGlvbg=="
 
 func client(t testing.TB, service *cloud.Blobs, via http.RoundTripper) *container.Client {
 	t.Helper()
-	options := policy.ClientOptions{Transport: &http.Client{Transport: via}, Retry: azure.Once()}
+	options := policy.ClientOptions{Transport: azure.LimitTries(&http.Client{Transport: via}), Retry: azure.Once()}
 	c, err := container.NewClientFromConnectionString(
 		"DefaultEndpointsProtocol=http;AccountName=sim;AccountKey="+key+";BlobEndpoint=http://blobs/sim;",
 		"leases", &container.ClientOptions{ClientOptions: options})

@@ -189,6 +189,6 @@ func (a *Azurite) options(via http.RoundTripper, retry policy.RetryOptions) *con
 	retry.TryTimeout = tryTimeout
 
 	return &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: retry, Transport: &http.Client{Transport: via}},
+		ClientOptions: policy.ClientOptions{Retry: retry, Transport: azure.LimitTries(&http.Client{Transport: via})},
 	}
 }

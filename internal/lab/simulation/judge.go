@@ -285,8 +285,12 @@ func (p Plan) settles() time.Duration {
 		longest += peopleWait
 	}
 
-	return longest + heals + proves + slack + p.Window + p.Silent + p.ClearFor
+	return longest + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }
+
+// crawls is how much later everything may be because stores are slow: an alert takes some ten requests, one after the
+// other, with those that the start takes.
+func (p Plan) crawls() time.Duration { return 24 * p.CrawlsBy }
 
 // rules are what the judge allows. While faults last an alert may be late, and nothing else.
 func (w *World) rules(until time.Time) verify.Rules {
@@ -295,7 +299,7 @@ func (w *World) rules(until time.Time) verify.Rules {
 
 	r := verify.Rules{
 		Window:  w.plan.Window,
-		Bound:   heals + w.storm(),
+		Bound:   heals + w.plan.crawls() + w.storm(),
 		Proof:   proves + ahead,
 		Slack:   slack,
 		Keeping: w.storm(),
@@ -332,7 +336,7 @@ func (w *World) inDoubt(at time.Time) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	return slices.ContainsFunc(w.spans, func(s span) bool {
+	return w.plan.CrawlsBy > 0 || slices.ContainsFunc(w.spans, func(s span) bool {
 		return !s.from.After(at.Add(claimFor)) && !s.to.Before(at)
 	})
 }
@@ -345,7 +349,7 @@ const settlesIn = time.Minute
 func (w *World) isCalm(from, to time.Time) bool {
 	from = from.Add(-w.plan.Ahead - settlesIn)
 	to = to.Add(-w.plan.Ahead)
-	if from.Before(w.began) { // replicas share the partitions first
+	if w.plan.CrawlsBy > 0 || from.Before(w.began) { // replicas share the partitions first
 		return false
 	}
 

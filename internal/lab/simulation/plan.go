@@ -43,7 +43,9 @@ type Plan struct {
 	People     bool          // a receiver's messages are read by people
 	Outages    []Outage
 	Mutes      []MuteTime
-	Parts      bool // owners of partitions cannot be told that they are replaced, and go on delivering
+	Parts      bool          // owners of partitions cannot be told that they are replaced, and go on delivering
+	Crawls     []Service     // they take CrawlsBy for each request, from the beginning to the end
+	CrawlsBy   time.Duration // half of it passes before the request is done
 }
 
 // An Outage is that the way to the hub is away for some devices: what they say meanwhile is lost.
@@ -247,6 +249,9 @@ func NewPlan(seed uint64) Plan {
 	}
 
 	p.try(rand.New(rand.NewPCG(seed, 6)))
+	if seed%20 == 15 {
+		p.crawl(rand.New(rand.NewPCG(seed, 7)))
+	}
 
 	if seed%20 == 15 { // no other world is another one for that
 		p.rotateSecrets(rand.New(rand.NewPCG(seed, 7)))

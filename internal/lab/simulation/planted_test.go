@@ -242,6 +242,10 @@ func reason(out string) string {
 
 var bugs = []bug{
 	{
+		"a request never gets more than a second", "internal/azure/trylimit.go",
+		"min(2*h.now, maxTry), now\n", "min(2*h.now, maxTry), now\n			if PLANTED {\n				h.now = minTry\n			}\n",
+	},
+	{
 		"an unknown answer counts as a delivery", "internal/delivery/send.go",
 		"	return throttle.Unknown\n}",
 		"	if PLANTED {\n		return throttle.Taken\n	}\n	return throttle.Unknown\n}",

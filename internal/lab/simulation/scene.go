@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"time"
+
+	"alertworker/internal/config"
 )
 
 // try gives most plans a scene: faults that seldom meet by chance. In some nothing else is wrong, so bounds are short.
@@ -331,4 +333,17 @@ func (p *Plan) rejection(rng *rand.Rand) []Fault {
 	}
 
 	return all
+}
+
+// crawl has stores be slow all the time, and nothing else go wrong.
+func (p *Plan) crawl(rng *rand.Rand) {
+	windows := Windows
+	if p.Store == config.StoreCosmos {
+		windows = Items
+	}
+
+	p.Crawls = one(rng, []Service{windows}, []Service{Blobs}, []Service{Blobs, windows})
+	p.CrawlsBy = one(rng, 2*time.Second, 5*time.Second)
+	p.Faults, p.Outages = nil, nil
+	p.Silent, p.Expects = 0, false // which is proven within a bound
 }

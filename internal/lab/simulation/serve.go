@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -138,6 +139,10 @@ func (p *passage) pass() *held {
 
 // travel takes as long as the request, or its answer, is on its way.
 func (p *passage) travel() {
+	if plan := p.world.plan; slices.Contains(plan.Crawls, p.service) {
+		time.Sleep(plan.CrawlsBy / 2)
+	}
+
 	longest := latency
 	if p.of.isSlow(p.service) {
 		longest = slowest

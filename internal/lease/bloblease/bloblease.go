@@ -40,7 +40,7 @@ type Store struct {
 }
 
 // OpenETag returns the store in c, a container that it creates when it is
-// missing. c needs azure.Once and an azure.NewHTTPClient. created, if not nil, is
+// missing. c needs azure.Once and azure.LimitTries. created, if not nil, is
 // called whenever the container has gone and was created again; it must not block.
 func OpenETag(ctx context.Context, c *container.Client, created func(container string)) (*Store, error) {
 	b, err := openBlobs(ctx, c, created)

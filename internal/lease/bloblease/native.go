@@ -71,6 +71,10 @@ func (s *native) Acquire(
 		_ = s.blobs.unlock(ctx, key, locking.id) // else it ends by itself
 	}
 
+	if err == nil {
+		l = service.Clock.Granted(l, locking.wrote, ttl) // the record counts, and not what precedes it
+	}
+
 	return l, err
 }
 
@@ -126,7 +130,8 @@ func (s *native) Break(ctx context.Context, key string, next func(lease.Record) 
 // lockingRecords are what one Acquire reads and writes.
 type lockingRecords struct {
 	*blobs
-	id string // of the lock that may be ours; empty if none is
+	id    string    // of the lock that may be ours; empty if none is
+	wrote time.Time // when the first write of a record with the lease began
 }
 
 // Read answers with a HeldError if the key is free and the blob locked: someone
@@ -162,6 +167,9 @@ func (r *lockingRecords) Write(
 
 	if err == nil {
 		prev.Version = lockedMark + etag
+		if r.wrote.IsZero() {
+			r.wrote = time.Now()
+		}
 		version, err = r.blobs.Write(ctx, key, prev, next)
 	}
 

@@ -72,14 +72,14 @@ func TestSlowPages(t *testing.T) {
 	slow := via{azurite.Transport(), func(req *http.Request) *http.Response {
 		if req.URL.Query().Get("comp") == "list" {
 			select {
-			case <-time.After(azure.Once().TryTimeout * 3 / 2):
+			case <-time.After(1500 * time.Millisecond):
 			case <-req.Context().Done():
 			}
 		}
 		return nil
 	}}
 	c, err := container.NewClientFromConnectionString(azurite.ConnectionString, name, &container.ClientOptions{
-		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: &http.Client{Transport: slow}},
+		ClientOptions: policy.ClientOptions{Retry: azure.Once(), Transport: azure.LimitTries(&http.Client{Transport: slow})},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -92,13 +92,13 @@ func (r Record) Held(key string, start time.Time, c Clock) error {
 	}
 }
 
-// Granted returns l, which holds its key for ttl by a call that began at start and has ended just now.
+// Granted returns l, which holds its key for ttl by a write that began at start, or later, and has ended just now.
 func (c Clock) Granted(l lease.Lease, start time.Time, ttl time.Duration) lease.Lease {
 	l.Until, l.Frees = start.Add(ttl), time.Now().Add(c.freesWithin(ttl))
 	return l
 }
 
-// lease returns the lease that r records, whose call began at start.
+// lease returns the lease that r records, whose write began at start or later.
 func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
 	return c.Granted(
 		lease.Lease{Key: key, ID: r.ID, Token: r.Token, Claimed: r.Claimed, Note: r.Note, Version: r.Version},
@@ -147,6 +147,7 @@ func (s *Store) Acquire(
 	next func(lease.Record) (string, error),
 ) (lease.Lease, error) {
 	start := time.Now()
+	var wrote time.Time // when the first write began: the key is held from then on at the earliest
 	id := uuid.NewString()
 	read, sure := s.records.Read, s.service.Latest == nil
 	for try := 0; ; try++ {
@@ -161,7 +162,7 @@ func (s *Store) Acquire(
 		}
 
 		if prev.ID == id { // an earlier try did it and its answer was lost
-			return prev.lease(key, start, s.service.Clock), nil
+			return prev.lease(key, wrote, s.service.Clock), nil
 		}
 		if !prev.Free(s.service.Clock) {
 			return lease.Lease{}, prev.Held(key, start, s.service.Clock)
@@ -178,10 +179,14 @@ func (s *Store) Acquire(
 		}
 
 		l := lease.Lease{Key: key, ID: id, Token: max(prev.Token+1, prev.Now.UnixMilli()), Claimed: prev.Now, Note: note}
+		if wrote.IsZero() {
+			wrote = time.Now()
+		}
+
 		l.Version, err = s.records.Write(ctx, key, prev, Of(l, note, ttl))
 		switch {
 		case err == nil:
-			return s.service.Clock.Granted(l, start, ttl), nil
+			return s.service.Clock.Granted(l, wrote, ttl), nil
 		case errors.Is(err, lease.ErrHeld):
 			return lease.Lease{}, err
 		case !s.service.ShouldRetry(ctx, try, err):

@@ -1,13 +1,11 @@
 package cosmoslease
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
 	"net/http"
 	"strings"
 	"sync/atomic"
-	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
@@ -18,30 +16,21 @@ import (
 )
 
 // clientOptions returns the options of a client for callers that wait.
-func clientOptions(client *http.Client) *azcosmos.ClientOptions {
-	retry := azure.Once()
-	try := single(retry.TryTimeout)
-	retry.TryTimeout = 0 // it would cut short the pauses that this SDK makes inside a try
+func clientOptions(transport policy.Transporter) *azcosmos.ClientOptions {
 	return &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Retry:            retry,
-		Transport:        client,
-		PerRetryPolicies: []policy.Policy{&suitable{}, try},
+		Retry:            azure.Once(),
+		Transport:        transport,
+		PerRetryPolicies: []policy.Policy{&suitable{}, single{}},
 	}}
 }
 
-// single is a policy that limits one request to this time. It hides timeouts, 408 and 5xx
-// from the SDK, which would retry them, because the store does. It leaves failed connections
-// to the SDK, which may know another region.
-type single time.Duration
+// single is a policy that hides 408 and 5xx from the SDK, which would retry them, because the store does. It leaves
+// failed connections to the SDK, which may know another region.
+type single struct{}
 
-func (s single) Do(req *policy.Request) (*http.Response, error) {
-	ctx, cancel := context.WithTimeout(req.Raw().Context(), time.Duration(s))
-	defer cancel() // the body has been read
-	resp, err := req.Clone(ctx).Next()
-	switch {
-	case err != nil && ctx.Err() != nil && req.Raw().Context().Err() == nil:
-		return nil, fmt.Errorf("no answer from %s within %v", req.Raw().URL.Host, time.Duration(s))
-	case err == nil && (resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode >= http.StatusInternalServerError):
+func (single) Do(req *policy.Request) (*http.Response, error) {
+	resp, err := req.Next()
+	if err == nil && (resp.StatusCode == http.StatusRequestTimeout || resp.StatusCode >= http.StatusInternalServerError) {
 		return nil, runtime.NewResponseError(resp)
 	}
 

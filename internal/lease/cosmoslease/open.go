@@ -26,6 +26,7 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
 
 	"alertworker/internal/azure"
@@ -123,8 +124,8 @@ const partitionKey = "/id"
 type Config struct {
 	Account             Account
 	Database, Container string
-	Retention           time.Duration // for which a record is kept after it was held
-	Client              *http.Client  // an azure.NewHTTPClient
+	Retention           time.Duration      // for which a record is kept after it was held
+	Client              policy.Transporter // an azure.NewHTTPClient, within azure.LimitTries if that is to outlive Open
 	// Created is called whenever the container has gone and was created again. It must not block.
 	Created func(container string)
 }
@@ -134,12 +135,13 @@ type Config struct {
 // several write regions, and a container that would never delete an item.
 //
 // What only people can put right is a *ConfigError. If the account itself does
-// not answer, Open may take some 3 s longer than ctx.
+// not answer, Open may take some 8 s longer than ctx.
 func Open(ctx context.Context, c Config) (lease.Store, error) {
+	transport := azure.LimitTries(c.Client)
 	for try := 0; ; try++ {
 		// A client of its own for every try: it keeps the failure of its very
 		// first request for minutes.
-		items, err := open(ctx, c)
+		items, err := open(ctx, c, transport)
 		if err == nil {
 			items.retention = c.Retention
 			items.home.Created = c.Created
@@ -163,7 +165,7 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 	}
 }
 
-func open(ctx context.Context, config Config) (items, error) {
+func open(ctx context.Context, config Config, transport policy.Transporter) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
 		if !isName(name) {
 			return items{}, &ConfigError{
@@ -172,7 +174,7 @@ func open(ctx context.Context, config Config) (items, error) {
 		}
 	}
 
-	c, err := config.Account.client(clientOptions(config.Client))
+	c, err := config.Account.client(clientOptions(transport))
 	if err != nil {
 		return items{}, err
 	}

@@ -190,7 +190,6 @@ var operations = []struct {
 }
 
 func acquireFaulty(t tester, c attempt) (verify func(tester)) {
-	start := time.Now()
 	var l lease.Lease
 	asked := 0
 	note := func(lease.Record) (string, error) {
@@ -200,7 +199,7 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 	if c.try(t, func(ctx context.Context) (err error) {
 		l, err = c.faulty.Acquire(ctx, c.key, c.short, note)
 		if err == nil {
-			c.started(t, l, start, c.short)
+			c.started(t, l, c.wire.last(), c.short)
 		}
 		return err
 	}) {

@@ -416,7 +416,7 @@ func (s *suite) waitOut(t tester, store lease.Store, l lease.Lease, note string,
 // A slow call may have done so long after its Until began to count.
 func (s *suite) outlast(ttl time.Duration) { time.Sleep(ttl + s.Lag) }
 
-// started demands that l's ttl counts from the start of the call that granted it,
+// started demands that l's ttl counts from start, at the latest when the request began that granted it, in a call
 // which just ended. A call tells only if it was slow, or if time is exact.
 func (s *suite) started(t tester, l lease.Lease, start time.Time, ttl time.Duration) {
 	t.Helper()

@@ -45,6 +45,7 @@ type wire struct {
 	fault   fault
 	at      int                           // how many requests come before the one with the fault; negative: each has it
 	n       int                           // requests since the fault was armed
+	began   time.Time                     // when the last one began
 	writes  []func(context.Context) error // all that changed something, to send again
 	delayed func(context.Context) error   // of writes the one that is late
 }
@@ -64,6 +65,13 @@ func (w *wire) disarm() (requests int) {
 	defer w.mu.Unlock()
 	w.fault = fault{}
 	return w.n
+}
+
+// last returns when the last request began.
+func (w *wire) last() time.Time {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.began
 }
 
 var errReset = errors.New("read tcp: connection reset by peer")
@@ -139,6 +147,7 @@ func (w *wire) take(
 	}
 
 	w.n++
+	w.began = time.Now()
 
 	if write {
 		again := func(ctx context.Context) error { return discard(send(ctx)) }

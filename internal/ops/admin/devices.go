@@ -24,7 +24,7 @@ import (
 
 const (
 	deviceTimeout  = 10 * time.Second // for all store calls of one request
-	inspectTimeout = 2 * time.Second  // for all calls of the throttle store that look up a device
+	inspectTimeout = 8 * time.Second  // for all calls of the throttle store that look up a device
 	inspectAtOnce  = 16
 )
 

@@ -14,13 +14,14 @@ import (
 )
 
 const (
-	ttl         = 30 * time.Second // one that every lease.Store takes
-	renewEvery  = ttl / 3
-	margin      = 5 * time.Second // a leader stops acting this long before the lease ends; more than look
-	look        = time.Second     // how often a leader checks the clocks
-	callTimeout = 4 * time.Second // for one call of the store
-	poll        = 7 * time.Second // the longest pause between two attempts of the others, on average 5 s
-	maxBackoff  = time.Minute
+	ttl        = 30 * time.Second // one that every lease.Store takes
+	renewEvery = ttl / 3
+	margin     = 5 * time.Second // a leader stops acting this long before the lease ends; more than look
+	look       = time.Second     // how often a leader checks the clocks
+	renewIn    = 8 * time.Second // for one attempt to renew: there is time for another one
+	stopIn     = 4 * time.Second // for a call of the store, once its context has ended
+	poll       = 7 * time.Second // the longest pause between two attempts of the others, on average 5 s
+	maxBackoff = time.Minute
 )
 
 // An Elector campaigns for its replica: of all Electors on one store and key, at most one leads at a
@@ -221,7 +222,7 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 		}
 
 		start := time.Now()
-		call, cancel := calling(ctx)
+		call, cancel := backoff.Lasting(ctx, renewIn, stopIn)
 		renewed, err := e.store.Extend(call, l, t.Note(), ttl)
 		cancel()
 
@@ -254,13 +255,9 @@ func (e *Elector) renew(ctx context.Context, l lease.Lease, t *Term, lose func(e
 	}
 }
 
-// calling returns a context for one store call, which continues when ctx ends.
+// calling returns a context for one store call, which continues for stopIn when ctx ends.
 func calling(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeoutCause(
-		context.WithoutCancel(ctx),
-		callTimeout,
-		fmt.Errorf("the store did not answer within %v", callTimeout),
-	)
+	return backoff.Lasting(ctx, lease.CallLimit, stopIn)
 }
 
 // mayAct reports whether the holder of l may rely on it.

@@ -16,7 +16,6 @@ import (
 
 const (
 	tick         = time.Second
-	probeTimeout = 4 * time.Second
 	probeIdle    = 20 * time.Second // without a write to the throttle store, before the Monitor makes one
 	probeFailing = 2 * time.Second  // the same while calls fail
 
@@ -199,6 +198,11 @@ func (m *Monitor) Run(ctx context.Context) {
 	clock := time.NewTicker(tick)
 	defer clock.Stop()
 
+	var work sync.WaitGroup
+	defer work.Wait()
+	probed := make(chan struct{}, 1)
+	probed <- struct{}{}
+
 	for {
 		select {
 		case <-clock.C:
@@ -207,12 +211,27 @@ func (m *Monitor) Run(ctx context.Context) {
 		}
 
 		m.logChanges()
-		if replica := m.probeDue(); replica != nil {
-			probing, cancel := context.WithTimeoutCause(ctx, probeTimeout, fmt.Errorf("no answer within %v", probeTimeout))
-			_ = Try(probing, replica.Store, replica.Key) // Store observes the calls
-			cancel()
+		replica := m.probeDue()
+		if replica == nil {
+			continue
+		}
+
+		select {
+		case <-probed:
+			work.Go(func() {
+				m.probe(ctx, replica)
+				probed <- struct{}{}
+			})
+		default: // the last one goes on
 		}
 	}
+}
+
+// probe writes to the throttle store of a replica.
+func (m *Monitor) probe(ctx context.Context, replica *Replica) {
+	ctx, cancel := context.WithTimeoutCause(ctx, lease.CallLimit, fmt.Errorf("no answer within %v", lease.CallLimit))
+	defer cancel()
+	_ = Try(ctx, replica.Store, replica.Key) // Store observes the calls
 }
 
 // probeDue returns the replica whose throttle store is to be written to, nil if it need not be.

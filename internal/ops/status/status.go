@@ -108,25 +108,16 @@ func (d *Dependency) Called(kind Kind, err error) {
 	d.outages[kind].called(now, err)
 }
 
-// Call returns ctx for a call, and what takes the call's result when it has ended: as [Dependency.Called], and as many
-// failures before it as tries failed and were repeated.
-func (d *Dependency) Call(ctx context.Context) (context.Context, func(Kind, error)) {
-	var failed []error // few
-	ctx = azure.OnFailedTry(ctx, func(err error) { failed = append(failed, err) })
-
-	return ctx, func(kind Kind, err error) {
-		for _, try := range failed {
-			d.Called(kind, try)
-		}
-
-		d.Called(kind, err)
-	}
+// Call returns ctx for a call of this kind, and what takes the call's result when it has ended: as
+// [Dependency.Called]. A try that fails and is repeated counts at once: the call may take long.
+func (d *Dependency) Call(ctx context.Context, kind Kind) (context.Context, func(Kind, error)) {
+	return azure.OnFailedTry(ctx, func(err error) { d.Called(kind, err) }), d.Called
 }
 
 // Store is a [observe.Observer] that records the calls of a store. A lease that was granted shows that all works.
 // To release one that is not current is no write.
 func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
-	ctx, ended := d.Call(ctx)
+	ctx, ended := d.Call(ctx, kindOf(op))
 
 	return ctx, func(c observe.Call) {
 		if c.Outcome == observe.OutcomeError {

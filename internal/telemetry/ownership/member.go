@@ -24,6 +24,8 @@ const (
 	retryMax      = time.Second
 	claimsAtATime = 8
 	giveBackTime  = 10 * time.Second // to release all partitions
+	callTimeout   = 20 * time.Second // for a call of the store, with all its tries
+	stopIn        = 2 * time.Second  // for the same, once Run is to end
 	warnEvery     = time.Minute
 	maxDoubled    = 6 // times that a HandOverAfter is doubled
 	reportEvery   = 10 * time.Second
@@ -64,17 +66,14 @@ type Config struct {
 // that was missed while the store did not answer does not count.
 type Member struct {
 	Config
-	attempt time.Duration // for one answer of the store
 	changed chan struct{}
 
 	draining atomic.Bool
 
 	// Used by Run alone.
-	nextBeat time.Time
-	reported time.Time
-	warned   time.Time
-	listed   time.Time            // when the last successful listing began
-	since    map[string]time.Time // when which heartbeat was first seen
+	warned time.Time
+	listed time.Time            // when the last successful listing began
+	since  map[string]time.Time // when which heartbeat was first seen
 
 	mu         sync.Mutex
 	partitions []string // sorted
@@ -83,6 +82,9 @@ type Member struct {
 	published  time.Time       // when the listing of held began
 	live       map[string]bool // replicas, by that listing
 	alive      time.Time       // when the last successful heartbeat began
+	unbeaten   error           // why the last heartbeat failed; nil if it did not
+	took       time.Duration   // how long the store has taken lately for a heartbeat or a listing
+	reported   time.Time       // when the last heartbeat with a report began
 }
 
 // New returns a Member, which takes part once Run is called.
@@ -98,7 +100,6 @@ func New(config Config) *Member {
 
 	m := &Member{
 		Config:  config,
-		attempt: min(max(config.Expiry/4, 2*time.Second), 10*time.Second),
 		changed: make(chan struct{}, 1),
 		held:    map[string]bool{},
 	}
@@ -153,6 +154,8 @@ func (m *Member) Drain() { m.draining.Store(true) }
 // Run shares the partitions with the other members until ctx ends, and then
 // gives back what it owns. It retries what fails.
 func (m *Member) Run(ctx context.Context) {
+	var beating sync.WaitGroup
+	beating.Go(func() { m.beats(ctx) })
 	for failures := 0; ctx.Err() == nil; {
 		wait, err := m.round(ctx)
 		if err == nil {
@@ -167,10 +170,79 @@ func (m *Member) Run(ctx context.Context) {
 		backoff.Sleep(ctx, wait)
 	}
 
+	beating.Wait()
 	if err := m.giveBack(); err != nil {
 		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
 			"heartbeat expires", zap.Error(err))
 	}
+}
+
+// beats writes heartbeats until ctx ends: one every Interval, whether or not the ones before have been answered, so that
+// a slow store does not make this member look dead. After one that fails the next one follows soon.
+func (m *Member) beats(ctx context.Context) {
+	var sending sync.WaitGroup
+	defer sending.Wait()
+	for failures := 0; ctx.Err() == nil; {
+		next := time.Now().Add(m.Interval + rand.N(m.Interval/5))
+		beaten := make(chan error, 1)
+		sending.Go(func() { beaten <- m.beat(ctx) })
+		late := time.NewTimer(time.Until(next))
+		select {
+		case err := <-beaten:
+			wait := time.Until(next)
+			if failures++; err == nil {
+				failures = 0
+			} else {
+				wait = backoff.Delay(failures, retryMin, retryMax)
+			}
+
+			backoff.Sleep(ctx, wait)
+		case <-late.C:
+		case <-ctx.Done():
+		}
+
+		late.Stop()
+	}
+}
+
+// beat writes a heartbeat, if it is time with a report.
+func (m *Member) beat(ctx context.Context) error {
+	began := time.Now()
+	var report []byte
+	m.mu.Lock()
+	due := m.Report != nil && began.Sub(m.reported) >= reportEvery
+	m.mu.Unlock()
+	if due {
+		if report = m.Report(); len(report) > MaxReport {
+			report = nil
+		}
+	}
+
+	err := m.call(ctx, func(ctx context.Context) error {
+		return Beat(ctx, m.Store, m.Scope, m.Owner, m.draining.Load(), report)
+	})
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if err != nil && began.After(m.alive) {
+		m.unbeaten = err
+	}
+
+	if err != nil {
+		return err
+	}
+
+	m.unbeaten = nil
+	m.tookLocked(time.Since(began))
+	if began.After(m.alive) {
+		m.alive = began
+	}
+
+	if report != nil {
+		m.reported = began
+	}
+
+	return nil
 }
 
 // warn logs, at most every warnEvery.
@@ -181,42 +253,48 @@ func (m *Member) warn(what string, err error) {
 	}
 }
 
-// round writes the heartbeat if it is due, lists the records, and claims the
-// partitions of this member's share. It returns the pause until the next round.
-func (m *Member) round(ctx context.Context) (time.Duration, error) {
-	began := time.Now()
-	beat := !began.Before(m.nextBeat)
-	if beat {
-		var report []byte
-		if m.Report != nil && began.Sub(m.reported) >= reportEvery {
-			if report = m.Report(); len(report) > MaxReport {
-				report = nil
-			}
-		}
+// tookLocked notes how long a call took. The caller holds m.mu.
+func (m *Member) tookLocked(d time.Duration) { m.took = max(d, m.took*3/4) }
 
-		err := m.call(ctx, func(ctx context.Context) error {
-			return Beat(ctx, m.Store, m.Scope, m.Owner, m.draining.Load(), report)
-		})
-		if err != nil {
-			return 0, err
-		}
+// slack is how much later than usual whatever a live member writes may arrive, because the store is slow.
+func (m *Member) slack() time.Duration {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return 2 * m.took
+}
 
-		if report != nil {
-			m.reported = began
-		}
-
-		m.nextBeat = began.Add(m.Interval + rand.N(m.Interval/5))
-		m.mu.Lock()
-		m.alive = began
-		m.mu.Unlock()
+// beating returns an error while heartbeats do not get through, and false before the first one did.
+func (m *Member) beating() (begun bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	begun = !m.alive.IsZero()
+	silent := elapsed(m.alive)
+	if begun && m.unbeaten == nil && silent > max(m.Expiry/2, 2*m.Interval)+2*m.took {
+		return true, fmt.Errorf("no heartbeat was answered for %v", silent.Round(time.Second))
 	}
 
+	return begun, m.unbeaten
+}
+
+// round lists the records, and claims the partitions of this member's share. It returns the pause until the next
+// round. While heartbeats do not get through it does nothing: those of others may not either, and a member that
+// claims something must be seen to live.
+func (m *Member) round(ctx context.Context) (time.Duration, error) {
+	begun, err := m.beating()
+	if err != nil || !begun {
+		return m.Interval / 20, err
+	}
+
+	due := time.Now().Add(m.Interval + rand.N(m.Interval/5)) // the next listing
 	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err
 	}
 
-	if elapsed(m.listed) > 2*m.Interval {
+	m.mu.Lock()
+	m.tookLocked(time.Since(began))
+	m.mu.Unlock()
+	if elapsed(m.listed) > 2*m.Interval+m.slack() {
 		m.since = nil // this machine or process was suspended
 	}
 
@@ -226,18 +304,18 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.publish(view, began)
 	claims := m.claims(view)
 	if len(claims) > 0 {
-		written, err := m.claim(ctx, claims)
+		written, err := m.claim(ctx, claims, due)
 		if err != nil {
 			return 0, err
 		}
 		if written < int64(len(claims)) { // another replica was first, or there was no time: there may be more to claim
-			return min(m.Interval/5+rand.N(m.Interval/10), time.Until(m.nextBeat)), nil
+			return m.Interval/5 + rand.N(m.Interval/10), nil
 		}
 	}
 
 	m.forgetOne(ctx, view, listed)
 
-	return max(m.Interval/20, min(view.expires, time.Until(m.nextBeat))), nil
+	return max(m.Interval/20, min(view.expires, time.Until(due))), nil
 }
 
 // A view is a listing as a member interprets it.
@@ -251,14 +329,15 @@ type view struct {
 // interpret decides which replicas are live. One is dead if its heartbeat is as old as the
 // expiry, by the store's clock, and this member has seen it unchanged for an interval in
 // which the store has answered: after the store has been down all heartbeats are old, and
-// live replicas need a moment to write them. An owner without a heartbeat is dead.
+// live replicas need a moment to write them. An owner without a heartbeat is dead. A store that is slow for this member
+// is slow for the others, who get more time.
 func (m *Member) interpret(listed Records) view {
 	v := view{records: map[string]Record{}, live: map[string]bool{m.Owner: true}, expires: m.Expiry}
 	if !m.draining.Load() {
 		v.sharing = append(v.sharing, m.Owner)
 	}
 
-	since, now := map[string]time.Time{}, time.Now()
+	slack, since, now := m.slack(), map[string]time.Time{}, time.Now()
 	for _, b := range listed.Heartbeats {
 		beat := b.Owner + "/" + b.Version
 		first, ok := m.since[beat]
@@ -267,14 +346,14 @@ func (m *Member) interpret(listed Records) view {
 		}
 
 		since[beat] = first
-		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first))
+		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first)) + slack
 		if b.Owner == m.Owner || left <= 0 {
 			continue
 		}
 
 		v.expires = min(v.expires, left)
 		v.live[b.Owner] = true
-		if !b.Leaving && b.Age <= m.Expiry/2 { // and is not late
+		if !b.Leaving && b.Age <= m.Expiry/2+slack { // and is not late
 			v.sharing = append(v.sharing, b.Owner)
 		}
 	}
@@ -340,15 +419,15 @@ func next(me string, sharing []string) string {
 	return circle[(slices.Index(circle, me)+1)%len(circle)]
 }
 
-// claim writes records, as many as there is time for, and returns how many it could.
-func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err error) {
+// claim writes records, as many as there is time for until the next listing, and returns how many it could.
+func (m *Member) claim(ctx context.Context, claims []Record, next time.Time) (written int64, err error) {
 	var n atomic.Int64
 	var claiming errgroup.Group
 	claiming.SetLimit(claimsAtATime)
 	for i, r := range claims {
 		claiming.Go(func() error {
-			if late := time.Now().After(m.nextBeat); ctx.Err() != nil || late && i >= claimsAtATime {
-				return nil // a heartbeat is more important; the next round claims the rest
+			if late := time.Now().After(next); ctx.Err() != nil || late && i >= claimsAtATime {
+				return nil // others may have claimed it; the next round claims the rest
 			}
 
 			return m.call(ctx, func(ctx context.Context) error {
@@ -391,7 +470,6 @@ func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 // there are none, because a claim without an answer may have succeeded, and then
 // removes its heartbeat.
 func (m *Member) giveBack() error {
-	m.nextBeat = time.Now().Add(giveBackTime) // there is none
 	m.mu.Lock()
 	m.held = map[string]bool{}
 	m.mu.Unlock()
@@ -427,7 +505,7 @@ func (m *Member) giveBackOnce(ctx context.Context) error {
 		}
 	}
 
-	written, err := m.claim(ctx, given)
+	written, err := m.claim(ctx, given, time.Now().Add(giveBackTime))
 	if err == nil && written < int64(len(given)) {
 		return errNotYet
 	}
@@ -444,11 +522,9 @@ func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err
 	return listed, began, err
 }
 
-// call calls the store once. It does not end with Run's context, which would leave its
-// outcome unknown.
+// call calls the store once. It does not end with Run's context, but stopIn later: its outcome would be unknown.
 func (m *Member) call(ctx context.Context, call func(context.Context) error) error {
-	late := fmt.Errorf("no answer within %v", m.attempt)
-	ctx, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), m.attempt, late)
+	ctx, cancel := backoff.Lasting(ctx, callTimeout, stopIn)
 	defer cancel()
 
 	err := call(ctx)

@@ -63,6 +63,22 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// A store that is slow delays a take-over, and prevents none.
+func TestTakeOverOnASlowStore(t *testing.T) {
+	in(t, 32, []string{"a", "b", "c"}, func(w *world) {
+		for _, r := range w.replicas {
+			r.set(func() { r.delay = 5 * time.Second })
+		}
+		w.pass(time.Minute)
+		w.moved()
+		w.replicas["b"].kill()
+		took := w.until(time.Minute, "all partitions are owned again", func() bool {
+			return len(w.replicas["a"].Member.Owned())+len(w.replicas["c"].Member.Owned()) == 32
+		})
+		t.Logf("after %v", took)
+	})
+}
+
 // Three replicas with 32 partitions ask little of the store.
 func TestOperations(t *testing.T) {
 	in(t, 32, []string{"a", "b", "c"}, func(w *world) {
@@ -89,8 +105,10 @@ func TestNobodyStealsFromTheSlow(t *testing.T) {
 		}
 	}
 	for name, trouble := range map[string]func(w *world){
-		"slow store":      slow(time.Second),
-		"very slow store": slow(1900 * time.Millisecond),
+		"slow store":        slow(time.Second),
+		"very slow store":   slow(1900 * time.Millisecond),
+		"store slow by 2 s": slow(2 * time.Second),
+		"store slow by 5 s": slow(5 * time.Second),
 		"frozen for a moment": func(w *world) {
 			for range 10 {
 				w.replicas["b"].freeze()

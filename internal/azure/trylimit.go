@@ -1,0 +1,187 @@
+package azure
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptrace"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+)
+
+// A request that got lost must be repeated soon, and a slow service must be given time. So a request has a second at
+// first, and twice as long after one to which no answer came in its time, unless others were answered meanwhile. That
+// is halved after half a minute in which no answer took more than half of it.
+const (
+	minTry   = time.Second
+	maxTry   = 8 * time.Second
+	largeTry = 30 * time.Second // of a large request or answer
+	calm     = 30 * time.Second
+	// A request ends so long before its caller's context does, because SDKs report the context's error then, and not
+	// what happened.
+	early = 50 * time.Millisecond
+)
+
+// A SlowError means that a service did not answer a request in the time that it had. The request may have been executed.
+type SlowError struct {
+	Host      string
+	Limit     time.Duration // what this request had
+	Connected bool          // there was a connection: the address is right, and the service slow
+
+	ends bool // its caller had no more time
+}
+
+func (e *SlowError) Error() string {
+	limit := e.Limit.Round(100 * time.Millisecond)
+	if e.Connected {
+		return fmt.Sprintf("%s answers in more than %v", e.Host, limit)
+	}
+	return fmt.Sprintf("no connection to %s within %v", e.Host, limit)
+}
+
+// Is makes errors.Is(err, context.DeadlineExceeded) hold if the caller's context has no more time.
+func (e *SlowError) Is(target error) bool { return e.ends && target == context.DeadlineExceeded }
+
+// Large returns ctx for a request that is large, or has a large answer: it has 30 s.
+func Large(ctx context.Context) context.Context { return context.WithValue(ctx, large{}, true) }
+
+type large struct{}
+
+// LimitTries returns next with a limit for each request, of 1 to 8 s: see minTry. A request that got no answer in time
+// fails with a *SlowError. What it learns about reads and about writes holds for all its requests: use one for each
+// container. It is safe for concurrent use. It returns next if that does so already.
+func LimitTries(next policy.Transporter) policy.Transporter {
+	if l, ok := next.(*limited); ok {
+		return l
+	}
+
+	return &limited{next: next, reads: tryLimit{now: minTry}, writes: tryLimit{now: minTry}}
+}
+
+type limited struct {
+	next          policy.Transporter
+	reads, writes tryLimit
+}
+
+func (l *limited) Do(r *http.Request) (*http.Response, error) {
+	learned := &l.writes
+	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+		learned = &l.reads
+	}
+
+	t := &try{ctx: r.Context(), host: r.URL.Host, began: time.Now(), allowed: learned.get()}
+	if t.ctx.Value(large{}) != nil {
+		learned, t.allowed = nil, largeTry // it says nothing about others
+	}
+
+	t.limit = t.allowed
+	if deadline, ok := t.ctx.Deadline(); ok {
+		if left := time.Until(deadline); left > 2*early {
+			t.limit = min(t.limit, left-early)
+		}
+	}
+
+	t.trying, t.cancel = context.WithTimeout(
+		httptrace.WithClientTrace(t.ctx, &httptrace.ClientTrace{GotConn: t.gotConn}),
+		t.limit,
+	)
+	resp, err := l.next.Do(r.WithContext(t.trying))
+	if learned != nil {
+		learned.learn(t, err)
+	}
+
+	if err != nil {
+		err = t.explain(err)
+		t.cancel()
+		return nil, err
+	}
+
+	resp.Body = answerBody{resp.Body, t}
+
+	return resp, nil
+}
+
+// A try is one request.
+type try struct {
+	ctx, trying    context.Context // the caller's, and with the limit
+	cancel         context.CancelFunc
+	host           string
+	began          time.Time
+	allowed, limit time.Duration // the limit is shorter if the caller's context ends before
+	connected      atomic.Bool
+}
+
+func (t *try) gotConn(httptrace.GotConnInfo) { t.connected.Store(true) }
+
+// late reports whether the request failed because its time was over.
+func (t *try) late() bool { return t.trying.Err() != nil && t.ctx.Err() == nil }
+
+func (t *try) explain(err error) error {
+	if t.late() {
+		return &SlowError{t.host, t.limit, t.connected.Load(), t.limit < t.allowed}
+	}
+	return err
+}
+
+// An answerBody ends its request when it is closed.
+type answerBody struct {
+	io.ReadCloser
+	try *try
+}
+
+func (b answerBody) Read(p []byte) (n int, err error) {
+	n, err = b.ReadCloser.Read(p)
+	if err != nil && !errors.Is(err, io.EOF) {
+		err = b.try.explain(err)
+	}
+
+	return n, err
+}
+
+func (b answerBody) Close() error {
+	defer b.try.cancel()
+	return b.ReadCloser.Close()
+}
+
+// A tryLimit is how long a request of a kind may take.
+type tryLimit struct {
+	mu       sync.Mutex
+	now      time.Duration
+	answered time.Time // the last time
+	needed   time.Time // when more than half of it was needed last
+}
+
+func (h *tryLimit) get() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.now
+}
+
+// learn sets the limit by a request that has just ended, with err.
+func (h *tryLimit) learn(t *try, err error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	now := time.Now()
+	if err != nil {
+		lost := h.answered.After(t.began) // others were answered
+		if t.late() && t.limit == h.now && !lost {
+			h.now, h.needed = min(2*h.now, maxTry), now
+		}
+
+		return
+	}
+
+	h.answered = now
+	if now.Sub(t.began) > h.now/2 {
+		h.needed = now
+	}
+
+	if now.Sub(h.needed) > calm && h.now > minTry {
+		h.now, h.needed = h.now/2, now
+	}
+}
