@@ -10,7 +10,8 @@ import (
 )
 
 const (
-	ownerTimeout = 8 * time.Second  // of a notice that waits for the ledger's answer, and holds a claim
+	ownerTimeout = 4 * time.Second  // of a notice that waits for the ledger's answer, and holds a claim
+	slowTimeout  = 8 * time.Second  // the same, of a ledger that was slow to answer
 	askAgain     = 10 * time.Second // how long the ledger is not asked after it did not answer
 	askAnyway    = time.Second      // until the next question no longer waits for the answer to the last one
 )
@@ -23,9 +24,10 @@ type ownership struct {
 	work    *sync.WaitGroup // of what asks
 
 	mu       sync.Mutex
-	question *ownerCheck // that has not been asked yet
-	asked    *ownerCheck // the last one that was
-	askAt    time.Time   // when the ledger may be asked again; zero unless it did not answer
+	question *ownerCheck   // that has not been asked yet
+	asked    *ownerCheck   // the last one that was
+	took     time.Duration // until the last answer came
+	askAt    time.Time     // when the ledger may be asked again; zero unless it did not answer
 }
 
 // An ownerCheck is a question to the ledger, whether this replica owns it. One answer serves all that wait for it.
@@ -36,8 +38,8 @@ type ownerCheck struct {
 
 // owns returns nil once the ledger has said, to a question that was asked after the call, that this replica owns it.
 func (o *ownership) owns(ctx context.Context) error {
-	c := o.ask()
-	late := time.NewTimer(ownerTimeout)
+	c, limit := o.ask()
+	late := time.NewTimer(limit)
 	defer late.Stop()
 
 	select {
@@ -58,11 +60,12 @@ func (o *ownership) owns(ctx context.Context) error {
 	}
 }
 
-// ask returns a question to the ledger that has not been asked yet, and sees to it that it is.
-func (o *ownership) ask() *ownerCheck {
+// ask returns a question to the ledger that has not been asked yet, and sees to it that it is; and how long to wait for
+// its answer.
+func (o *ownership) ask() (c *ownerCheck, limit time.Duration) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	return o.askLocked()
+	return o.askLocked(), min(max(ownerTimeout, 2*o.took), slowTimeout)
 }
 
 // askLocked is ask for a caller who holds o.mu.
@@ -91,6 +94,7 @@ func (o *ownership) run(c, last *ownerCheck) {
 	o.mu.Lock()
 	o.question, o.asked = nil, c
 	o.mu.Unlock()
+	began := time.Now()
 	c.err = o.check()
 	if errors.Is(c.err, ledger.ErrLost) {
 		o.lost()
@@ -98,6 +102,10 @@ func (o *ownership) run(c, last *ownerCheck) {
 
 	o.mu.Lock()
 	close(c.answered)
+	if c.err == nil {
+		o.took = time.Since(began)
+	}
+
 	again := c.err == nil && !o.askAt.IsZero()
 	switch {
 	case again:

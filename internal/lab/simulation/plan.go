@@ -249,11 +249,10 @@ func NewPlan(seed uint64) Plan {
 	}
 
 	p.try(rand.New(rand.NewPCG(seed, 6)))
-	if seed%20 == 15 {
+	switch { // no other world is another one for that
+	case seed%40 == 35:
 		p.crawl(rand.New(rand.NewPCG(seed, 7)))
-	}
-
-	if seed%20 == 15 { // no other world is another one for that
+	case seed%20 == 15:
 		p.rotateSecrets(rand.New(rand.NewPCG(seed, 7)))
 	}
 
