@@ -65,7 +65,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		q.goOn(d)
 
 	default:
-		q.suppressed(d, outcome == throttle.Sent.String())
+		q.suppressed(d)
 		q.replace(d, outcome)
 	}
 
@@ -80,6 +80,13 @@ func (q *queue) goOn(d *delivery) {
 	d.start(&d.latest)
 	d.suppressed += d.joined - 1
 	d.joined = 0
+	if head := d.device(&d.head); d.Shared { // its reading is not suppressed any more
+		if _, joined := q.sharing[d][head]; joined {
+			delete(q.sharing[d], head)
+			q.sharers--
+		}
+	}
+
 	q.enqueue(d)
 }
 
@@ -115,17 +122,15 @@ func (q *queue) startJoined(d *delivery) {
 }
 
 // suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
-// share it, but for the one that it told about if it was sent. The caller holds box.mu.
-func (q *queue) suppressed(d *delivery, sent bool) {
+// share it. The caller holds box.mu.
+func (q *queue) suppressed(d *delivery) {
 	if !d.Shared {
 		q.gate(d).Suppressed(d.About, int64(d.suppressed)+int64(d.joined))
 		return
 	}
 
 	for device := range q.sharing[d] {
-		if told := sent && device == d.device(&d.head); !told {
-			q.gate(d).SuppressedShared(d.About, device)
-		}
+		q.gate(d).SuppressedShared(d.About, device)
 	}
 
 	q.sharers -= len(q.sharing[d])
