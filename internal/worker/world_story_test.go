@@ -196,7 +196,7 @@ func (now state) next(r *rules.Rule, l *rules.Level, value float64, m reading, e
 	at := e.Enqueued
 	own := m.deviceTime(at)
 	switch {
-	case m.damage != "" && !hot: // it never calms
+	case r.Stateful() && m.damage != "" && !hot: // it never calms
 		return now
 	case r.Stateful() && !own.IsZero() && own.Before(now.newest): // it was taken before one that has arrived
 		if now.phase == "unsure" && hot {

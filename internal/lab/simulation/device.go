@@ -3,6 +3,7 @@ package simulation
 import (
 	"math"
 	"math/rand/v2"
+	"strings"
 	"time"
 )
 
@@ -37,6 +38,7 @@ type source struct {
 	turns      int  // of a device that returns: since it was hot first
 	chilled    bool // it is of another kind than the rule looks at
 	cool       bool // it is not hot any more
+	damages    *rand.Rand
 }
 
 // A sample is what a device says.
@@ -45,14 +47,24 @@ type sample struct {
 	temperature float64
 	fields      map[string]any
 	properties  map[string]string
+	damaged     func(body []byte) []byte // nil: the body is JSON
+}
+
+// damages are how devices write what is not quite JSON. The reading counts.
+var damages = []func(body []byte) []byte{
+	func(body []byte) []byte { // by hand
+		return []byte(strings.NewReplacer(`"`, "'", "}", ",}").Replace(string(body)))
+	},
+	func(body []byte) []byte { return append(body[:len(body)-1], `,"x`...) }, // it breaks off
 }
 
 // newSource returns a device at work, which first reports within its period.
 func newSource(number int, d Device, began time.Time) *source {
 	s := &source{
-		Device: d,
-		number: number,
-		rng:    rand.New(rand.NewPCG(d.Seed, 2)),
+		Device:  d,
+		number:  number,
+		rng:     rand.New(rand.NewPCG(d.Seed, 2)),
+		damages: rand.New(rand.NewPCG(d.Seed, 3)),
 	}
 
 	s.at = limit - 6 + 10*s.rng.Float64()
@@ -76,6 +88,10 @@ func (s *source) report(now time.Time, p Plan) (all []sample) {
 	if s.cool {
 		s.stored = nil
 		return []sample{measured}
+	}
+
+	if p.Damages && s.damages.IntN(3) == 0 {
+		measured.damaged = damages[s.damages.IntN(len(damages))]
 	}
 
 	if s.Stores && s.rng.IntN(40) == 0 {

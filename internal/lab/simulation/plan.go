@@ -43,6 +43,7 @@ type Plan struct {
 	People     bool          // a receiver's messages are read by people
 	Outages    []Outage
 	Mutes      []MuteTime
+	Damages    bool          // some messages are not quite JSON
 	Parts      bool          // owners of partitions cannot be told that they are replaced, and go on delivering
 	Crawls     []Service     // they take CrawlsBy for each request, from the beginning to the end
 	CrawlsBy   time.Duration // half of it passes before the request is done
@@ -243,6 +244,7 @@ func NewPlan(seed uint64) Plan {
 	p.Window = max(p.Window, p.shortestWindow())
 	p.Devices = devices(rng, p)
 	p.extend(rand.New(rand.NewPCG(seed, 4)))
+	p.Damages = !p.Parts && rand.New(rand.NewPCG(seed, 8)).IntN(5) == 0
 	p.Faults = faults(rng, p)
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)

@@ -384,6 +384,14 @@ var bugs = []bug{
 		"if at.after(s.Cleared) >= r.ClearedFor {", "if at.after(s.Cleared) >= r.ClearedFor || PLANTED {",
 	},
 	{
+		"a damaged message calms", "internal/partition/evaluation.go",
+		"if v.damaged && !p.breaching {", "if v.damaged && !p.breaching && !PLANTED {",
+	},
+	{
+		"a condition in a damaged message ends an alarm", "internal/partition/evaluation.go",
+		"case excluded != nil && f.Damaged:", "case excluded != nil && f.Damaged && !PLANTED:",
+	},
+	{
 		"what a condition excludes changes nothing", "internal/partition/evaluation.go",
 		"	if !r.stateful {\n		return\n	}", "	if !r.stateful || PLANTED {\n		return\n	}",
 	},

@@ -539,6 +539,10 @@ func (w *World) send(device string, m sample) {
 		panic(err) // it is finite numbers and text
 	}
 
+	if m.damaged != nil {
+		encoded = m.damaged(encoded)
+	}
+
 	properties := map[string]any{}
 	for name, value := range m.properties {
 		properties[name] = value
@@ -562,6 +566,7 @@ func (w *World) send(device string, m sample) {
 	reading := verify.Reading{
 		Device:      device,
 		Temperature: m.temperature,
+		Damaged:     m.damaged != nil,
 		At:          pub.Enqueued,
 		Taken:       taken,
 		Partition:   pub.Partition,

@@ -114,6 +114,10 @@ func TestAlarms(t *testing.T) {
 	kind := func(seconds, temperature float64, value string) verify.Reading {
 		return field(reading(seconds, temperature), "kind", value)
 	}
+	damaged := func(r verify.Reading) verify.Reading {
+		r.Damaged = true
+		return r
+	}
 	opened := []any{reading(0, 31), reading(4, 31), alerted(4, 1, 4.2)} // sent by 4.2
 	after := func(before []any, log ...any) []any { return append(slices.Clone(before), log...) }
 
@@ -125,6 +129,8 @@ func TestAlarms(t *testing.T) {
 		want  findings
 	}{
 		{name: "too short", rule: warm, log: []any{reading(0, 31), reading(3.9, 31), reading(4, 29), reading(5, 31)}, want: findings{over: 3}},
+		{name: "damaged, and neither too short nor cleared", rule: warm, log: append([]any{reading(0, 31), damaged(reading(2, 20)), damaged(reading(4, 31)),
+			alerted(4, 1, 4.2)}, damaged(reading(6, 20))), want: findings{over: 2, opened: 1, alerts: 1}},
 		{name: "long enough", rule: warm, log: opened, want: findings{over: 2, opened: 1, alerts: 1}},
 		{name: "long enough with few readings", rule: warm, log: []any{reading(0, 31), reading(100, 31), alerted(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},
 		{name: "long enough by the device's clock", rule: warm, log: []any{late(100, 31, 60), late(100, 31, 56), alerted(100, 1, 101)}, want: findings{over: 2, opened: 1, alerts: 1}},

@@ -9,6 +9,7 @@ import (
 type Reading struct {
 	Device      string
 	Temperature float64   // NaN: the message holds no reading
+	Damaged     bool      // the message is not quite JSON: it may alert, and neither clears, interrupts nor ends anything
 	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a Log with rules
 	At          time.Time // when the hub got it
 	Taken       time.Time // the time that the device gives it, if rules go by that; zero: none

@@ -101,14 +101,14 @@ const (
 )
 
 // says returns what the message says, by the rule's conditions: one that does not hold decides, and without its value
-// the message says nothing.
+// the message says nothing, and a damaged one never says that nothing is expected.
 func (rule *Rule) says(r Reading) claim {
 	is := expected
 
 	for _, c := range rule.Only {
 		switch {
 		case c.holds(r):
-		case r.value(c.Name) != "":
+		case r.value(c.Name) != "" && !r.Damaged:
 			return excluded
 		default:
 			is = nothing

@@ -134,8 +134,9 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	t := l.track(a)
 	step := func() { t.step(rule, level, r, v) }
 	late := rule.stateful() && t.outdates(r)
-	if late {
-		step = func() {} // it changes nothing any more
+	isCalm := rule.stateful() && r.Damaged && !v.breaching // which nobody believes
+	if late || isCalm {
+		step = func() {} // it changes nothing
 	}
 
 	e := t.change(r, step)
@@ -176,7 +177,7 @@ func (l *Log) exclude(rule *Rule, r Reading) {
 		}
 
 		t := l.tracks[a]
-		if t == nil || t.outdates(r) {
+		if t == nil || t.outdates(r) || rule.stateful() && r.Damaged {
 			continue
 		}
 
