@@ -27,6 +27,7 @@ const (
 	damagedEnd               // the end of a text
 	damagedDepth             // nothing that is nested deeper
 	damagedSize              // the end, because too much had to be escaped
+	damagedSum               // another checksum
 )
 
 var damageKinds = [...]string{
@@ -47,14 +48,21 @@ var damageKinds = [...]string{
 func DamageOf(body []byte) Damage {
 	s := newScanner()
 	s.unpack(body, func(text []byte) (broken bool) { return s.walkAll(text, "", func(string, []byte) {}) })
+	if s.changed && s.mended.damage.Kind == noDamage {
+		return Damage{Kind: damagedSum}
+	}
+
 	return s.mended.damage
 }
 
 // Text says for people what is wrong with a message of a device, such as "not JSON at byte 17 of a message of oven-7:
 // found ' where a name in double quotes must begin". It is empty if d is none.
 func (d Damage) Text(device string) string {
-	if d.Kind == noDamage {
+	switch d.Kind {
+	case noDamage:
 		return ""
+	case damagedSum:
+		return "the checksum in a message of " + device + " is not that of what is packed in it"
 	}
 
 	return fmt.Sprintf("not JSON at byte %d of a message of %s: found %s %s", d.Offset, device, d.found(), damageKinds[d.Kind])

@@ -243,7 +243,7 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		reason = ReasonOK
 	}
 
-	damaged := s.isDamaged()
+	damaged := s.isDamaged() || s.changed
 	for i := range found {
 		f := &found[i]
 		f.Damaged = damaged
@@ -294,6 +294,7 @@ type scanner struct {
 	cursors []cursor  // a stack: what the names down to here have matched
 	found   []finding // a stack: what the objects and arrays down to here hold of each field
 	text    []byte    // the last string that had to be unescaped
+	changed bool      // the body's checksum is not that of what is packed in it
 	mended  mended    // what was done to what json reads
 	repair  []byte    // of it, if it was damaged
 	gzip    gzip.Reader

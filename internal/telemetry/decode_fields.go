@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"cmp"
 	"io"
 	"slices"
 	"strings"
@@ -72,8 +73,8 @@ func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte))
 	kind := s.json.PeekKind()
 	if kind != '[' && kind != '{' {
 		v, err := s.json.ReadValue()
-		if counts := !inArray || !s.isDamaged(); err == nil && at != "" && counts {
-			visit(at, v)
+		if counts := !inArray || !s.isDamaged(); err == nil && counts {
+			visit(cmp.Or(at, "."), v)
 			s.walkText(at, v, visit)
 		}
 		return err

@@ -7,6 +7,7 @@ import (
 	"compress/zlib"
 	"encoding/base64"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -252,6 +253,49 @@ func TestDecodeBodies(t *testing.T) {
 				t.Error("Decode wrote to the body")
 			}
 		})
+	}
+}
+
+// What devices in public reports send. The source is that of the report.
+func TestDecodeReported(t *testing.T) {
+	zlibBody, err := hex.DecodeString("789cab562a49cd2d482d4a2c292d4a55b2b234d433ad05003f0d05c1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		source, fields, body string
+		want                 float64
+		reason               telemetry.Reason
+	}{
+		{"Azure/azure-sdk-for-c#2032", "", `[{"name":"A","temperature":20,},{"name":"B","temperature":91.5,},]`, 91.5, telemetry.ReasonDamaged},
+		{"Azure/iot-edge-opc-publisher-v1#115", "", `{"NodeId":"a","temperature":20},{"NodeId":"b","temperature":91.5}`, 91.5, telemetry.ReasonDamaged},
+		{"home-assistant/core#42393", "temp", `{'connected': True, 'hum': 66.5, 'temp': 91.8}`, 91.8, telemetry.ReasonDamaged},
+		{"raw line break", "", "[{\"temperature\":20,\"msg\":\"ok\"},{\"msg\":\"line 1\nline 2\",\"temperature\":91.5}]", 91.5, telemetry.ReasonDamaged},
+		{"bad escape", "", `[{"temperature":20},{"file":"C:\data","temperature":91.5}]`, 91.5, telemetry.ReasonDamaged},
+		{"nan", "", `[{"temperature":20},{"hum":nan,"temperature":91.5}]`, 91.5, telemetry.ReasonOK},
+		{"openhab/openhab-addons#14118", "", `{"temperature":80,9,"humidity":40,2}`, 0, telemetry.ReasonMalformed},
+		{"bachya/ecowitt2mqtt#1014", "", `{"temperature":"91,5","humidity":"40,2"}`, 91.5, telemetry.ReasonOK},
+		{"bersim/OpenKPs#4", ".", `91,50`, 0, telemetry.ReasonMalformed},
+		{"MicrosoftDocs/azure-docs#51723", "", `{ Temperature: 4095}`, 4095, telemetry.ReasonDamaged},
+		{"Azure/azure-sdk-for-c#2172", "", `{\"temperature\":91.5,\"id\":\"a\"}`, 91.5, telemetry.ReasonDamaged},
+		{"Azure/azure-sdk-for-c#2294", "", `{"temperature":91.5,"humidity":60`, 91.5, telemetry.ReasonDamaged},
+		{"Azure/iot-edge-opc-publisher-v1#138", "Value.Value.sensordata.msrvalue",
+			`{"NodeId": "nsu=http://x;i=2", "Value": {"Value": "{\"sensordata\": [{\"msrname\": \"t4012\", \"msrvalue\": 91.5}]}"}}`, 91.5, telemetry.ReasonOK},
+		{"LoRaWAN servers", "objectJSON.temperature,temperature", `{"devEUI": "aa", "objectJSON": "{\"temperature\": 91.5}"}`, 91.5, telemetry.ReasonOK},
+		{"hardwario/mqtt2influxdb#14", ".", `91.5`, 91.5, telemetry.ReasonOK},
+		{"Azure/azure-iot-explorer#498", ".", `[91.5,40.2]`, 91.5, telemetry.ReasonOK},
+		{"home-assistant/core#48225", ".", `OFFLINE`, 0, telemetry.ReasonMalformed},
+		{"Azure/azure-iot-explorer#383", "", string(zlibBody), 91.5, telemetry.ReasonDamaged}, // its checksum is wrong
+		{"a position", "values.0", `{"ts": 1690000000, "values": [21.5, 91, 1013]}`, 21.5, telemetry.ReasonOK},
+		{"comment", "", `{/* oven */"temperature":91.5}`, 91.5, telemetry.ReasonDamaged},
+		{"a point first", "", `{"temperature":.5,"temp":91.5}`, 91.5, telemetry.ReasonDamaged},
+		{"lines of CSV", "", `91.5,40.2,1013`, 0, telemetry.ReasonMalformed},
+		{"names and values", "", `temperature=91.5;humidity=40`, 0, telemetry.ReasonMalformed},
+	} {
+		value, reason := newDecoder(t, tt.fields).Decode(&telemetry.Event{Device: "d", Body: []byte(tt.body)})
+		if value != tt.want || reason != tt.reason {
+			t.Errorf("%s: %s: got %v, %v; want %v, %v", tt.source, tt.body, value, reason, tt.want, tt.reason)
+		}
 	}
 }
 
@@ -525,7 +569,9 @@ func TestFields(t *testing.T) {
 		{"packed", gzipText(`{"a":NaN,"b":1}`), []string{"b"}},
 		{"UTF-16", utf16Text(binary.BigEndian, `{"a😀ö":1}`), []string{"a😀ö"}},
 		{"names that no field can be", `{"":1,"a,b":2," a":3,"a..b":4,"a\n":5,"\ud800":6,"` + strings.Repeat("x", 257) + `":7,"ok":8}`, []string{"ok"}},
-		{"nothing to name", `21.4`, nil},
+		{"the body itself", `21.4`, []string{"."}},
+		{"numbers", `[21.4,22]`, []string{"."}},
+		{"nothing", `{}`, nil},
 		{"broken", `{"a":1,"b":2`, []string{"a"}},
 		{"nearly JSON", `{'a':1,b:"2",'c':1_0,'d':[1,2],}`, []string{"a", "b"}},
 		{"JSON in text", `{"a":"{\"b\":[{\"c\":1}],\"d\":\"x\"}","e":"{\"b\":1"}`, []string{"a.b.c"}},

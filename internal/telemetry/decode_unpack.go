@@ -22,7 +22,7 @@ const maxLayers = 5
 // with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not come to that, or
 // nobody can say.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
-	s.mended = mended{}
+	s.mended, s.changed = mended{}, false
 	for layer := 0; try(body); layer++ {
 		inner, isPacked, r := s.inner(body)
 		if r != ReasonOK || isPacked && layer == maxLayers {
@@ -68,6 +68,11 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 
 	if isZlib(body) {
 		if text, r = s.unzlib(body); r != ReasonMalformed { // text may look like it
+			return text, true, r
+		}
+
+		if text, r = s.inflate(body[2:]); r == ReasonOK && isStart(text) { // but for its checksum
+			s.changed = true
 			return text, true, r
 		}
 	}
