@@ -152,7 +152,7 @@ func notUsed(err error) string {
 	if errors.As(err, new(*untriedError)) {
 		return "secret files have changed, but are not valid: the old secrets stay in use"
 	}
-	return "secret files have changed, but the new secrets do not work: the old ones stay in use, and the new ones are tried again"
+	return "secret files have changed, but the new secrets do not work: the old ones stay in use"
 }
 
 // An untriedError says that secrets are invalid in themselves.

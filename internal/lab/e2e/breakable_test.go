@@ -15,6 +15,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"alertworker/internal/lab/emulators"
 )
@@ -48,6 +49,7 @@ const (
 	dropped                   // the connection is closed
 	hanging                   // never
 	oneInThree                // at random; the others are dropped
+	later                     // 403, 20 minutes later by the service's clock
 )
 
 // unsaid is what a proxy says of requests that were given up, which is nothing.
@@ -81,6 +83,10 @@ func newBreakableStorage(t *testing.T, azurite *emulators.Azurite) *breakableSto
 		switch f.answers {
 		case refused:
 			w.Header().Set("X-Ms-Error-Code", "AuthorizationPermissionMismatch")
+			w.WriteHeader(http.StatusForbidden)
+		case later:
+			w.Header().Set("Date", time.Now().Add(20*time.Minute).UTC().Format(http.TimeFormat))
+			w.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
 			w.WriteHeader(http.StatusForbidden)
 		case hanging:
 			select {

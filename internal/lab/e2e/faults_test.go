@@ -41,6 +41,7 @@ type fault struct {
 	by     string // alertworker_blocked's label, or the reason of alertworker_receiver_down
 	within time.Duration
 
+	why        string // what /readyz has besides
 	check      string // what check says; empty: what is in the way in says
 	goesOut    bool   // alerts about readings that come meanwhile go out, if late, and all is not well at every moment
 	prometheus string // the rule that fires
@@ -101,6 +102,18 @@ var faults = [][]fault{
 		},
 	},
 	{
+		clockFault("clock: 20 min behind"),
+	},
+	{
+		{
+			name:  "a wrong secret is rolled out",
+			begin: func(w *faulty) { w.rollOut(wrongKey.ReplaceAllString(w.reached(), "${1}d3Jvbmc=")) },
+			end:   func(w *faulty) { w.rollOut(w.reached()) },
+			ready: 200, says: "Alerts are going out, but a new secret does not work", by: newSecret, within: soon, goesOut: true,
+			check: "the hub cannot be read", prometheus: "AlertworkerNewSecret", azure: "errors",
+		},
+	},
+	{
 		receiverFault("one receiver: away", notifytest.Reset, "is down", "failing"),
 		receiverFault("one receiver: 400", notifytest.Status(400), "rejects every alert", "rejecting"),
 		receiverFault("one receiver: 401", notifytest.Status(401), "is down", "failing"),
@@ -141,6 +154,19 @@ func storage(name, container string, kind requestKind, a answers, says, by strin
 		begin: func(w *faulty) { w.storage.fault.Store(&storageFault{container, kind, a}) },
 		end:   func(w *faulty) { w.storage.fault.Store(nil) },
 	}
+}
+
+// newSecret is what is not in the way of alerts.
+const newSecret = "new_secret"
+
+var wrongKey = regexp.MustCompile(`(SharedAccessKey=)[^;]+`)
+
+// clockFault is that the account finds this machine's clock wrong.
+func clockFault(name string) fault {
+	f := storage(name, "", anything, later, noStore, "throttle_store")
+	f.check = "this machine's clock is 20 min behind"
+	f.why = f.check
+	return f
 }
 
 // inPart is a fault of a container that answers one request in three.
@@ -253,7 +279,7 @@ func (w *faulty) suffers(f fault) {
 	logged := len(w.workers["a"].stderr.String())
 	f.begin(w)
 	said := func() bool {
-		return w.says(f.ready, f.says) && (!f.keyless() || w.says(f.ready, f.check)) // its tokens last a while
+		return w.says(f.ready, f.says) && w.says(f.ready, f.why) && (!f.keyless() || w.says(f.ready, f.check)) // its tokens last a while
 	}
 	w.until(f.name+": /readyz says so", said)
 	took := time.Since(began)
@@ -339,9 +365,9 @@ func (w *faulty) differs(f fault, since time.Time, logged int) string {
 	}
 	good, bad, why := w.monitor.last()
 	switch {
-	case f.by == "" && !good.After(since):
+	case f.harmless() && !good.After(since):
 		return "heartbeat"
-	case f.by != "" && (!bad.After(since) || !strings.Contains(why, f.says)):
+	case !f.harmless() && (!bad.After(since) || !strings.Contains(why, f.says)):
 		return "heartbeat"
 	case (f.by == "" || f.goesOut) && !w.tookSince(since):
 		return "receiver"
@@ -378,11 +404,16 @@ func (f fault) receiver() bool {
 	return f.by == "failing" || f.by == "rejecting" || f.by == "rate_limited"
 }
 
+// harmless reports whether alerts about all devices go out as usual.
+func (f fault) harmless() bool { return f.by == "" || f.by == newSecret }
+
 // metric returns the series that is 1 while f lasts.
 func (f fault) metric() string {
 	switch {
 	case f.by == "":
 		return "alertworker_partitions_owned 2\n"
+	case f.by == newSecret:
+		return "alertworker_new_secret_failing 1\n"
 	case f.receiver():
 		return fmt.Sprintf("alertworker_receiver_down{reason=%q,receiver=\"hook\"} 1\n", f.by)
 	}
@@ -524,6 +555,8 @@ func TestFaultsAreDocumented(t *testing.T) {
 		by := "`blocked{by=\"" + f.by + "\"}`: "
 		if f.receiver() {
 			by = "`receiver_down{reason=\"" + f.by + "\"}`: "
+		} else if f.by == newSecret {
+			by = "`new_secret_failing`: "
 		} else if f.by == "" {
 			by = ""
 		}

@@ -38,6 +38,7 @@ type faulty struct {
 	other    switchable
 	monitor  *monitor
 	site     string
+	secret   string   // the file of EVENTHUB_CONNECTION_STRING
 	scrapes  []string // what /metrics answered since the fault was said, in even distances
 	scraped  time.Time
 }
@@ -51,8 +52,11 @@ func newFaulty(t *busytest.Attempt, azurite *emulators.Azurite, keyless bool) *f
 	other.BehaveAlways(w.other.behave)
 	w.receiver.BehaveAlways(w.hook.behave)
 	w.line = newLine(t.T, w.devhub.Addr())
+	w.secret = filepath.Join(t.T.TempDir(), "hub")
+	w.rollOut(w.reached())
+	w.env = slices.DeleteFunc(w.env, func(s string) bool { return strings.HasPrefix(s, "EVENTHUB_CONNECTION_STRING=") })
 	w.env = append(w.env,
-		"EVENTHUB_CONNECTION_STRING="+strings.Replace(w.hub, w.devhub.Addr(), w.line.address, 1),
+		"EVENTHUB_CONNECTION_STRING_FILE="+w.secret,
 		"NOTIFY_URLS=name=hook "+w.receiver.URL+", name=other "+other.URL,
 		"HEARTBEAT_URL=interval=2s "+w.monitor.URL+"/token",
 		"LOG_FORMAT=json", "LOG_LEVEL=info",
@@ -73,6 +77,16 @@ func (w *faulty) useSlack() {
 	slack.BehaveAlways(w.hook.behave)
 	for i, s := range w.env {
 		w.env[i] = strings.Replace(s, "=name=hook "+w.receiver.URL, "=name=hook slack+"+slack.URL+"/services/T/B/K", 1)
+	}
+}
+
+// reached is the hub's connection string by way of the line.
+func (w *faulty) reached() string { return strings.Replace(w.hub, w.devhub.Addr(), w.line.address, 1) }
+
+// rollOut puts a connection string into the file of the hub's.
+func (w *faulty) rollOut(connection string) {
+	if err := os.WriteFile(w.secret, []byte(connection), 0o600); err != nil {
+		w.t.Fatal(err)
 	}
 }
 
