@@ -73,11 +73,12 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 	}
 
 	switch {
-	case d.recovers():
-		r.Part = d.due.Part
-		r.Enqueued = fromMicros(d.due.normalAt())
 	case d.due != nil:
 		r.Part = d.due.Part
+		r.At = fromMicros0(d.due.Opened)
+		if r.Recovery {
+			r.AsOf = fromMicros(d.due.normalAt())
+		}
 	case d.Shared:
 		r.Sequence = 0 // those of other devices and partitions say nothing about it
 	case about.alarm() != nil:

@@ -89,12 +89,16 @@
 //		normal    the deadline, once it is proven to be over   open      the silence is due; a waiting recovery is dropped
 //		open      an event that counts, after its place        normal    recovery due, if the rule has resolved; a waiting
 //		                                                                 silence is dropped
-//		any       Forget, once that is proven to be over       unknown   of an open alarm as above
+//		any       Forget, once that is proven to be over       unknown   of an open alarm as above. One that would be
+//		                                                         forgotten before it was silent has as much time
+//		                                                         after its quiet time
 //
 //	  - An alarm opens at once, wherever the watermark is, and is claimed for only when the ledger in the store has it.
 //	    Before each claim the silence must be proven by this owner, and under it the ledger is asked as for recoveries.
-//	  - The place of a silence is after that of the event that it is about, and before that of every later one. It is
+//	  - The place of a silence is after that of the event that it is about, and before that of every later one; of two
+//	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.
+//	  - A device that is silent while people mute that counts as quiet until then.
 //	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former

@@ -61,12 +61,16 @@ func (reg *register) ended(key alarmKey, now int64, forgotten bool) alarm {
 // last event read, so that no alert was about a later one.
 func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 	if l.rule.Silence() {
-		return reg.recovery(l, was, was.log, throttle.End, delivery.Reading{
+		due := reg.recovery(l, was, was.log, throttle.End, delivery.Reading{
 			Limit:    was.limit,
 			Enqueued: now,
 			Sequence: was.sequence,
 			Since:    was.Since.Hub,
 		})
+		if due != nil {
+			due.Opened = reg.noticedAt(now)
+		}
+		return due
 	}
 
 	last := reg.mark.last
@@ -86,4 +90,13 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 	}
 
 	return due
+}
+
+// noticedAt returns when something is noticed of a silence, in Unix µs, that is known of a time: never earlier than what was
+// noticed before, by this owner or another one.
+func (reg *register) noticedAt(known int64) int64 {
+	if reg.since.IsZero() { // there is no ledger, and no other owner
+		return known
+	}
+	return max(known, micros(reg.storeTime()))
 }

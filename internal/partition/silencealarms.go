@@ -19,18 +19,23 @@ type silenceAlarms struct{ *register }
 
 func (s silenceAlarms) level(rule int) *level { return s.silences[rule].levels[0] }
 
+// Muted implements silence.Alarms.
+func (s silenceAlarms) Muted(rule int, device string, at int64) bool {
+	about := rules.Subject{
+		Device:   device,
+		Rule:     s.silences[rule].Name,
+		Enqueued: time.UnixMilli(at),
+		Property: func(string) string { return "" },
+	}
+	return s.muted(&about)
+}
+
 // Fell implements silence.Alarms. The alarm opens at once, whatever the watermark.
 func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.silences[rule]
-	about := rules.Subject{
-		Device:   fell.Device,
-		Rule:     r.Name,
-		Enqueued: time.UnixMilli(fell.Proven),
-		Property: func(string) string { return "" },
-	}
-	if s.muted(&about) {
+	if s.Muted(rule, fell.Device, fell.Proven) {
 		return false // it opens when that is over, if it lasts
 	}
 
@@ -58,7 +63,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		k.due = &dueNotice{Notice: delivery.Notice{
 			Log:    k.log,
 			Part:   throttle.Silence,
-			Opened: fell.Proven * 1000,
+			Opened: s.noticedAt(fell.Proven * 1000),
 			Heard:  fell.Heard * 1000,
 			Outage: (*notify.Outage)(fell.Outage),
 			Reading: delivery.Reading{
@@ -185,7 +190,7 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 	watched := make([]silence.Rule, len(reg.silences))
 	for i, r := range reg.silences {
 		watched[i] = silence.Rule{
-			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Limit: r.Silent},
+			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent},
 			Field:  r.reads.Field,
 			Says:   r.says(),
 			Forget: r.Forget,

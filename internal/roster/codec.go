@@ -233,7 +233,7 @@ func (r *reader) text() string {
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
 // column, or with that of a rule that hears the same, unless it was about other devices: which ones it is about, only
-// their next events say. If nobody has heard for that lately, or something else was heard, devices count as heard now,
+// their next events say. If it expects more than it did, who was expected still is. If nobody has heard for that lately, or something else was heard, devices count as heard now,
 // and what a rule that hears the same has heard meanwhile counts. Columns of other rules are kept for a while: see
 // KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
@@ -318,7 +318,7 @@ func (r *Roster) hearAll(column int, other *Roster, of int) {
 // source returns the column of r that c goes on with, -1 if there is none.
 func (r *Roster) source(c Column) int {
 	own := r.Column(c.Rule)
-	if own >= 0 && r.columns[own].Only == c.Only {
+	if own >= 0 && (r.columns[own].Only == c.Only || c.Covers != nil && c.Covers(r.columns[own].Only)) {
 		return own
 	}
 

@@ -40,10 +40,12 @@ type Place struct {
 
 // A Column is who was heard as one rule counts it.
 type Column struct {
-	Rule  string        `json:"rule"`
-	Hears string        `json:"hears,omitempty"` // what events must have to count, as the user of the roster calls it
-	Only  string        `json:"only,omitempty"`  // which devices the rule expects to hear from; empty: all
-	Limit time.Duration `json:"limit"`           // after how long the rule calls a device silent
+	Rule  string `json:"rule"`
+	Hears string `json:"hears,omitempty"` // what events must have to count, as the user of the roster calls it
+	Only  string `json:"only,omitempty"`  // which devices the rule expects to hear from; empty: all
+	// Covers reports whether those are all that a rule with another Only expects to hear from; nil: of none
+	Covers func(only string) bool `json:"-"`
+	Limit  time.Duration          `json:"limit"` // after how long the rule calls a device silent
 
 	// Floor: of what was before it, something may be missing. So every device counts as heard there.
 	Floor Place `json:"floor"`
@@ -189,6 +191,14 @@ func (r *Roster) Hear(device, column int, h Heard) {
 	}
 
 	r.set(at, h)
+}
+
+// Excuse records that a device that was heard is allowed to be silent until a time, in Unix ms, if it was not.
+func (r *Roster) Excuse(device, column int, until int64) {
+	if h := r.Heard(device, column); h.Time != 0 && h.Quiet < until {
+		h.Quiet = until
+		r.set(device*len(r.columns)+column, h)
+	}
 }
 
 // set has h be what is known at an index of heard. The first device that is quiet makes room for all.

@@ -158,6 +158,50 @@ func (r *Rule) ExpectedBy() string {
 	return strings.Join(only, " and ")
 }
 
+// ExpectsAllOf reports whether r expects to hear from all devices that a rule does whose ExpectedBy is expected.
+func (r *Rule) ExpectsAllOf(expected string) bool {
+	theirs, ok := conditionsOf(expected)
+	isMet := func(mine Condition) bool {
+		return slices.ContainsFunc(theirs, func(c Condition) bool {
+			other := func(value string) bool { return !mine.hasText(value) }
+			return c.Name == mine.Name && !slices.ContainsFunc(c.Values, other)
+		})
+	}
+	isOpen := func(mine Condition) bool { return !isMet(mine) }
+
+	return ok && !slices.ContainsFunc(r.Only, isOpen)
+}
+
+// conditionsOf is the inverse of ExpectedBy.
+func conditionsOf(expected string) (all []Condition, ok bool) {
+	for rest := expected; rest != ""; {
+		var c Condition
+		if c.Name, rest, ok = strings.Cut(rest, " is ["); !ok {
+			return nil, false
+		}
+
+		for {
+			quoted, err := strconv.QuotedPrefix(rest)
+			if err != nil {
+				break
+			}
+
+			value, _ := strconv.Unquote(quoted) // a prefix that is quoted can be
+			c.Values = append(c.Values, value)
+			rest = strings.TrimPrefix(rest[len(quoted):], " ")
+		}
+
+		if rest, ok = strings.CutPrefix(rest, "]"); !ok {
+			return nil, false
+		}
+
+		all = append(all, c)
+		rest = strings.TrimPrefix(rest, " and ")
+	}
+
+	return all, true
+}
+
 // Stateful reports whether r's alarms follow from more than one reading, so that they must be
 // kept: it is about silence, has a duration or a clear of its own, says how often an alarm is sent, or tells when a
 // device is normal again.

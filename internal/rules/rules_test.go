@@ -341,3 +341,35 @@ func TestFields(t *testing.T) {
 		t.Errorf("got %v, want %v", of, want)
 	}
 }
+
+// A rule about silence expects more devices than another one if none of its conditions asks for more.
+func TestExpectsAllOf(t *testing.T) {
+	only := func(conditions ...rules.Condition) *rules.Rule { return &rules.Rule{Only: conditions} }
+	kind := func(values ...string) rules.Condition { return rules.Condition{Name: "kind", Values: values} }
+	site := rules.Condition{Name: `si"te]`, Values: []string{`a "b" c`, "] and kind is [", `\`}}
+	for _, test := range []struct {
+		of, was *rules.Rule
+		want    bool
+	}{
+		{only(kind("frozen")), only(kind("frozen")), true},
+		{only(kind("frozen", "fresh")), only(kind("frozen")), true},
+		{only(kind("FROZEN")), only(kind("frozen")), true},
+		{only(kind("frozen")), only(kind("frozen", "fresh")), false},
+		{only(kind("fresh")), only(kind("frozen")), false},
+		{only(), only(kind("frozen")), true},
+		{only(kind("frozen")), only(), false},
+		{only(kind("frozen")), only(site, kind("frozen")), true},
+		{only(site, kind("frozen")), only(kind("frozen")), false},
+		{only(site), only(kind("frozen"), site), true},
+		{only(), only(), true},
+	} {
+		if got := test.of.ExpectsAllOf(test.was.ExpectedBy()); got != test.want {
+			t.Errorf("%v after %v: %t", test.of.Only, test.was.Only, got)
+		}
+	}
+	for _, odd := range []string{"kind", "kind is [", `kind is ["frozen"`, "kind is [frozen]"} {
+		if only().ExpectsAllOf(odd) {
+			t.Errorf("%q is understood", odd)
+		}
+	}
+}

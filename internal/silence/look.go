@@ -102,6 +102,11 @@ func (w *Watch) lookAt(l *look, device int) {
 	open := w.isOpen(key{l.rule, name})
 	over := l.isOver(deadline) && !open
 
+	if l.proven >= deadline && !open && w.alarms.Muted(l.rule, name, l.proven) {
+		w.excuse(device, l.rule, l.proven, l.now)
+		return
+	}
+
 	if l.proven < deadline {
 		l.expect(h, w.rules[l.rule].Limit)
 		l.unproven = l.unproven || over
@@ -124,8 +129,34 @@ func (w *Watch) lookAt(l *look, device int) {
 // isWatched reports whether a device, of which h is the last event, was heard, and not so long ago that it is
 // forgotten.
 func (w *Watch) isWatched(l *look, h roster.Heard) bool {
-	return h.Time != 0 && l.proven < h.Time+w.rules[l.rule].Forget.Milliseconds()
+	return h.Time != 0 && l.proven < w.forgetAt(l.rule, h)
 }
+
+// forgetAt returns when a device, of which h is the last event, is forgotten, in Unix ms. One that would be forgotten
+// before it was silent, because it is allowed to be for so long, has as much time after that.
+func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
+	forget := w.rules[rule].Forget.Milliseconds()
+	at := h.Time + forget
+	if h.Quiet-h.Time > forEver.Milliseconds() || h.Quiet+w.rules[rule].Limit.Milliseconds() <= at {
+		return at
+	}
+
+	return h.Quiet + forget
+}
+
+// forEver is so long that nobody waits for its end.
+const forEver = 10 * 365 * 24 * time.Hour
+
+// excuse notes that people do not want to hear of a device that is silent at a time, in Unix ms: it was allowed to be,
+// as if it had said so, and is not forgotten.
+func (w *Watch) excuse(device, rule int, until int64, now time.Time) {
+	w.roster.Excuse(device, rule, until)
+	w.changed = w.changed || now.Sub(w.written) >= keepExcuses
+}
+
+// keepExcuses is how often a roster is written because of devices that are excused, if of nothing else. It is less than
+// any Forget.
+const keepExcuses = time.Hour
 
 // isOver reports whether a deadline is over: what is proven may be ahead of our clock.
 func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMilli()) >= deadline }
@@ -238,17 +269,16 @@ func (w *Watch) lastRead() roster.Place {
 // whether others may have been, too.
 func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 	until := w.provenUntil(now, maxFresh)
-	forget := w.rules[rule].Forget.Milliseconds()
 
 	for device := w.roster.Len() - 1; device >= 0; device-- {
 		h := w.roster.Heard(device, rule)
 
 		switch {
 		case h.Time == 0:
-		case until >= h.Time+forget:
+		case until >= w.forgetAt(rule, h):
 			w.forget(rule, device, until)
 		default:
-			unproven = unproven || now.UnixMilli() >= h.Time+forget
+			unproven = unproven || now.UnixMilli() >= w.forgetAt(rule, h)
 		}
 	}
 
@@ -273,15 +303,15 @@ func (w *Watch) forget(rule, device int, proven int64) {
 	}
 }
 
-// forgotten ends the silence of a device, if it has one.
-func (w *Watch) forgotten(rule int, device string, proven int64) {
+// forgotten ends the silence of a device at a time, in Unix ms, if it has one.
+func (w *Watch) forgotten(rule int, device string, at int64) {
 	k := key{rule, device}
 	if !w.isOpen(k) {
 		return
 	}
 
 	delete(w.open, k)
-	w.alarms.Ended(rule, device, proven, true)
+	w.alarms.Ended(rule, device, at, true)
 }
 
 // Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and the
@@ -373,7 +403,7 @@ func (w *Watch) nextOf(device, rule int) int64 {
 		return never
 	}
 
-	next := h.Time + w.rules[rule].Forget.Milliseconds()
+	next := w.forgetAt(rule, h)
 	if !w.isOpen(key{rule, w.roster.Name(device)}) {
 		_, deadline := w.roster.Silence(rule, h)
 		next = min(next, deadline)

@@ -93,6 +93,8 @@ func says(e *telemetry.Event, _ []telemetry.Found) silence.Says {
 
 func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
 
+func (*bench) Muted(int, string, int64) bool { return false }
+
 func (b *bench) Fell(_ int, s silence.Silence) bool {
 	if b.refuse {
 		return false

@@ -65,6 +65,8 @@ type Outage struct {
 // Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
 // are meant by their index.
 type Alarms interface {
+	// Muted reports whether people do not want to hear of a device's silence at a time, in Unix ms.
+	Muted(rule int, device string, at int64) bool
 	// Fell says that a device has fallen silent. It reports whether that has an alarm now; if not, it is said again.
 	Fell(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.

@@ -35,11 +35,11 @@ func ClaimTTL(sendTimeout time.Duration) time.Duration {
 
 // A Request asks to alert about one reading of one device.
 type Request struct {
-	Device string // any string
-	ID     string // of the alert to send, if none is unresolved
-	// Enqueued is when the hub took the reading, by the hub's clock; of a silence, its deadline. Of a recovery it is the
-	// latest time for which its log says that the device is normal.
-	Enqueued time.Time
+	Device   string    // any string
+	ID       string    // of the alert to send, if none is unresolved
+	Enqueued time.Time // when the hub took the reading, by the hub's clock; of a silence, its deadline
+	// AsOf, of a recovery, is the latest time for which its log says that the device is normal; zero: Enqueued
+	AsOf time.Time
 	// Arrived, if not zero, is when this process took the reading, with time.Now's
 	// monotonic clock: then its age is what counts, and Enqueued does not.
 	Arrived time.Time
@@ -49,6 +49,9 @@ type Request struct {
 	Log      string
 	Sequence int64
 	Part     Part // of its place
+	// At is when a silence was found, or when it ended by itself: Silences and Ends of one reading come in this order. Of
+	// readings it does not count.
+	At time.Time
 	// Repeat, unless it is 0, is for how long an alert covers later readings of the alarm that it was about, counted from
 	// its claim. Then Opened is the number, in Log, of the reading that opened the alarm of this one.
 	Repeat time.Duration
@@ -63,7 +66,21 @@ func (r Request) position() position {
 	if !r.Arrived.IsZero() {
 		return position{}
 	}
-	return position{r.Log, r.Sequence, r.Part}
+
+	p := position{Log: r.Log, Sequence: r.Sequence, Part: r.Part}
+	if p.Part != Event {
+		p.At = millis(r.At)
+	}
+
+	return p
+}
+
+// asOf is AsOf, or what it is if that is zero.
+func (r Request) asOf() time.Time {
+	if r.AsOf.IsZero() {
+		return r.Enqueued
+	}
+	return r.AsOf
 }
 
 // told reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.

@@ -37,11 +37,11 @@ type note struct {
 	// Notified: the receiver may have got an alert since its last recovery. See the method notified.
 	Notified bool `json:"notified,omitempty"`
 	// About is the latest reading for whose alert the key was claimed, and AboutAt when the hub took it, in ms since
-	// 1970. See latest.
+	// 1970, or the latest time of its log. See claimedFor.
 	About   position `json:"about,omitzero"`
 	AboutAt int64    `json:"aboutAt,omitempty"`
-	// Posted is when the key was last claimed for an alert about a reading over HTTP, which has no
-	// position, by the store's clock in ms since 1970.
+	// Posted is when the key was last claimed for an alert of which only a time tells the order, in ms since 1970: about a
+	// reading over HTTP, by the store's clock, or about one of another log that the hub took just when it took About.
 	Posted int64 `json:"posted,omitempty"`
 	// Recovered is the latest reading whose recovery was taken.
 	Recovered position `json:"recovered,omitzero"`
@@ -61,6 +61,9 @@ type position struct {
 	Log      string `json:"log"`
 	Sequence int64  `json:"seq"`
 	Part     Part   `json:"part,omitempty"`
+	// of a silence when it was found, and of its End when that was, in ms since 1970: a device may be silent again after
+	// the same event. 0 if it is not known
+	At int64 `json:"at,omitempty"`
 }
 
 // A Part is a place of its own at one event: after the event itself, and before every later one.
@@ -74,7 +77,16 @@ const (
 
 // upTo reports whether p is not after q. Positions in different logs are never up to one another.
 func (p position) upTo(q position) bool {
-	return p != position{} && p.Log == q.Log && (p.Sequence < q.Sequence || p.Sequence == q.Sequence && p.Part <= q.Part)
+	switch {
+	case p == position{} || p.Log != q.Log:
+		return false
+	case p.Sequence != q.Sequence:
+		return p.Sequence < q.Sequence
+	case p.At == q.At || p.At == 0 || q.At == 0:
+		return p.Part <= q.Part
+	}
+
+	return p.At < q.At
 }
 
 // later returns the later of p and q: q, unless it is known to be the earlier one.
@@ -85,23 +97,30 @@ func later(p, q position) position {
 	return q
 }
 
-// latest returns what About and AboutAt are once the key, which held n in the record prev, is claimed for r's alert.
-// Readings of one log are in the order of their numbers, those of two in the order of their times.
-func (n note) latest(r Request, prev lease.Record) (position, int64) {
+// claimedFor notes in c, which follows n in the record prev, that the key is claimed for r's alert. Readings of one log
+// are in the order of their numbers, those of two in the order of their times. An alert that has ended, because its
+// recovery was sent, is before all that come.
+func (c *note) claimedFor(r Request, n note, prev lease.Record) {
 	at, when := r.position(), millis(r.Enqueued)
+	last := n.aboutAt(prev)
+	c.About, c.AboutAt, c.Posted = n.About, n.AboutAt, n.Posted
 
 	switch {
 	case at == (position{}):
-		return n.About, n.AboutAt
-	case n.About == (position{}):
-		return at, when
-	case at.Log == n.About.Log: // its clock may have gone back
-		return later(n.About, at), max(n.aboutAt(prev), when)
-	case when < n.aboutAt(prev):
-		return n.About, n.aboutAt(prev)
-	}
+		c.Posted = millis(prev.Now)
 
-	return at, when
+	case at.Log == n.About.Log: // its clock may have gone back
+		c.About, c.AboutAt = later(n.About, at), max(last, when)
+
+	case n.About == (position{}) || !n.notified():
+		c.About, c.AboutAt = at, when
+
+	case when == last:
+		c.Posted = max(c.Posted, when)
+
+	case when > last:
+		c.About, c.AboutAt = at, when
+	}
 }
 
 // aboutAt returns when the hub took About, or a later time if prev, which holds n, does not say.
@@ -110,7 +129,7 @@ func (n note) aboutAt(prev lease.Record) int64 { return cmp.Or(n.AboutAt, millis
 // overtakes reports whether the key may have been claimed for an alert about a later reading than that of r, a
 // recovery: between two logs, and readings over HTTP, one of the same time is later.
 func (n note) overtakes(r Request, prev lease.Record) bool {
-	at, when := r.position(), millis(r.Enqueued)
+	at, when := r.position(), millis(r.asOf())
 	posted := when <= n.Posted
 
 	switch {
@@ -208,10 +227,7 @@ func (n note) claimAlert(r Request, prev lease.Record) note {
 		Sent:      n.Sent,
 		SentAt:    n.SentAt,
 	}
-	c.About, c.AboutAt = n.latest(r, prev)
-	if c.Posted = n.Posted; r.position() == (position{}) {
-		c.Posted = millis(prev.Now)
-	}
+	c.claimedFor(r, n, prev)
 
 	if n.unresolved(prev) {
 		c.ID, c.Again = n.ID, true

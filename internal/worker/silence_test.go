@@ -796,3 +796,147 @@ func TestHotDeviceIsForgotten(t *testing.T) {
 		}
 	})
 }
+
+// A rule expects to hear from more devices than before. One of those that it expected before, and that died then, is
+// reported all the same.
+func TestDeadBeforeOnlyChanges(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name string
+		next []string
+	}{{"the same", []string{"frozen"}}, {"one more value", []string{"frozen", "fresh"}}} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				only := func(values ...string) func(*rules.Rule) {
+					return func(r *rules.Rule) { r.Only = []rules.Condition{{Name: "kind", Values: values}} }
+				}
+				p, r := newPartition("0"), &receiver{}
+				s := silence(t, only("frozen"), r)
+				s.start(p)
+				p.publishBody("dead", `{"kind":"frozen"}`)
+				p.publishBody("alive", `{"kind":"frozen"}`)
+				pass(5 * m)
+				s.end()
+				next := silence(t, only(tt.next...), r)
+				next.store, next.ledgers = s.store, s.ledgers
+				q := p.reopen()
+				next.start(q)
+				for range 24 * 60 {
+					q.publishBody("alive", `{"kind":"frozen"}`)
+					pass(m)
+				}
+				next.end()
+				if got := r.notified("dead"); got != "alert 1" {
+					t.Errorf("a day later people were notified of %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A device that is silent when its quiet time or a mute ends is reported then, also if that is longer than forget.
+func TestQuietForLongerThanForget(t *testing.T) {
+	const day = 24 * time.Hour
+	for _, tt := range []struct {
+		name         string
+		quiet, muted time.Duration
+	}{
+		{"quiet for less", 5 * day, 0}, {"quiet for more", 8 * day, 0}, {"muted for less", 0, 5 * day}, {"muted for more", 0, 8 * day},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := silence(t, nil, r)
+				s.config.Rules.Quiet = "quietUntil"
+				start := time.Now()
+				s.config.Mutes = func() rules.Mutes {
+					return rules.Mutes{{Device: "oven", From: start, Until: start.Add(tt.muted)}}
+				}
+				s.start(p)
+				properties := map[string]any{}
+				if tt.quiet > 0 {
+					properties["quietUntil"] = start.Add(tt.quiet).UTC().Format(time.RFC3339)
+				}
+				p.publishProperties("oven", "{}", properties)
+				for range 10 * day / (10 * time.Minute) {
+					p.publishBody("other", "{}")
+					pass(10 * time.Minute)
+				}
+				s.end()
+				if got := r.notified("oven"); !strings.HasPrefix(got, "alert 1") {
+					t.Errorf("two days after that people were notified of %q", got)
+				}
+			})
+		})
+	}
+}
+
+// A rule about silence is removed, and comes back an hour later. Its alarm ended with a recovery meanwhile. The device is
+// silent all the time, and people are told again, whether something else comes to its partition or not.
+func TestSilenceRuleComesBack(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name   string
+		events bool // of another device, all the time
+		beside bool // another rule about silence goes on
+	}{
+		{"others send", true, false},
+		{"others send, another rule goes on", true, true},
+		{"nothing else comes", false, false},
+		{"nothing else comes, another rule goes on", false, true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				beside := rules.Rule{
+					Name: "gone", Window: window, Resolved: true, Forget: rules.DefaultForget, Silent: 72 * time.Hour, Levels: []rules.Level{{}},
+				}
+				owner := func(rule bool) *setup {
+					s := silence(t, nil, r)
+					offline := s.config.Rules.Rules[0]
+					s.config.Rules.Rules = nil
+					if rule {
+						s.config.Rules.Rules = append(s.config.Rules.Rules, offline)
+					}
+					if tt.beside {
+						s.config.Rules.Rules = append(s.config.Rules.Rules, beside)
+					}
+					if len(s.config.Rules.Rules) == 0 {
+						s.config.Rules = rules.Threshold("temperature", threshold, window)
+					}
+					s.decode(t)
+					return s
+				}
+				play := func(d time.Duration) {
+					for range d / m {
+						if tt.events {
+							p.publishBody("other", "{}")
+						}
+						pass(m)
+					}
+				}
+				last := owner(true)
+				last.start(p)
+				p.publishBody("dead", "{}")
+				play(30 * m)
+				last.end()
+				for _, rule := range []bool{false, true} {
+					next := owner(rule)
+					next.store, next.ledgers = last.store, last.ledgers
+					p = p.reopen()
+					next.start(p)
+					if !rule {
+						play(60 * m)
+					} else {
+						play(24 * 60 * m)
+					}
+					next.end()
+					last = next
+				}
+				if got := r.notified("dead"); !strings.HasPrefix(got, "alert 1, recovery ") || !strings.Contains(got, ", alert ") {
+					t.Errorf("people were notified of %s", got)
+				}
+			})
+		})
+	}
+}

@@ -420,11 +420,12 @@ func request(a notify.Alert) throttle.Request {
 	}
 
 	if a.Forgotten { // another partition may know more of the device since
-		r.Enqueued = a.Since
+		r.AsOf = a.Since
 	}
 
 	if a.Silent > 0 && (a.Forgotten || a.Removed) {
 		r.Part = throttle.End
+		r.At = a.Enqueued
 	}
 
 	return r
