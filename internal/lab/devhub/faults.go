@@ -146,7 +146,8 @@ func (h *Hub) RefuseManagement(n int, status int) {
 const ManagementLimit = 50
 
 // LimitManagement makes the hub answer no more than n requests a second for the properties of the hub and its
-// partitions, in place of ManagementLimit; it refuses the others as busy. 0 ends that.
+// partitions, in place of ManagementLimit; it refuses the others as busy, and counts them as well, so that who asks on
+// gets no answer. 0 ends that.
 func (h *Hub) LimitManagement(n int) {
 	h.faults.mu.Lock()
 	defer h.faults.mu.Unlock()
@@ -164,7 +165,7 @@ func (h *Hub) Questions() (asked, refused int) {
 // A callLimit bounds how many requests are answered a second.
 type callLimit struct {
 	perSecond      int         // 0 for no bound
-	last           []time.Time // of the requests within the last second
+	last           []time.Time // the requests within the last second
 	asked, refused int
 }
 
@@ -184,14 +185,14 @@ func (f *faults) limitManagement() bool {
 		c.last = c.last[1:]
 	}
 
-	if len(c.last) == c.perSecond {
-		c.refused++
-		return true
+	c.last = append(c.last, now)
+	if len(c.last) <= c.perSecond {
+		return false
 	}
 
-	c.last = append(c.last, now)
+	c.refused++
 
-	return false
+	return true
 }
 
 // RefuseLinks makes the hub refuse the next n links to a partition, and say why.

@@ -301,7 +301,11 @@ func (w *World) disturbHub(f Fault) {
 
 	switch f.Do {
 	case Detach:
-		w.hub.Detach(partition)
+		if n%2 == 0 {
+			w.hub.DetachWithoutError(partition)
+		} else {
+			w.hub.Detach(partition)
+		}
 	case Links:
 		hub := w.hub
 		hub.RefuseLinks(partition, refused, "simulated")
@@ -311,7 +315,11 @@ func (w *World) disturbHub(f Fault) {
 		hub.RefuseClaims(refused, http.StatusInternalServerError)
 		w.later(f.For+refuses, func() { hub.RefuseClaims(0, 0) })
 	case Asked:
-		w.hub.RefuseManagement(refused, http.StatusInternalServerError)
+		status := http.StatusInternalServerError
+		if n%2 == 0 {
+			status = http.StatusServiceUnavailable // it is busy
+		}
+		w.hub.RefuseManagement(refused, status)
 	case Mute:
 		w.hub.Mute(partition)
 	case Expire:

@@ -41,6 +41,10 @@ const nobody = "nobody"
 // log of each partition.
 const numbered = 1_000_000
 
+// questionLimit is how many questions about itself the hub answers a second: as many fewer than the service as it has
+// fewer partitions, so that replicas that start together ask too much.
+const questionLimit = 5
+
 // Names of an IoT Hub, and of the namespaces that its events are in, one after the other.
 const (
 	iotHub = "hub" + Domain
@@ -85,7 +89,7 @@ func (w *World) openIoTHub() error {
 func (w *World) openHub() error {
 	name := w.hubName()
 	at := listen(name)
-	c := devhub.Config{Partitions: w.plan.Partitions, Key: key}
+	c := devhub.Config{Partitions: w.plan.Partitions, Key: key, EchoEvery: time.Second}
 	if w.plan.IoT {
 		c.TLS = w.tls
 		c.KeyName = policy
@@ -95,6 +99,7 @@ func (w *World) openHub() error {
 	if err != nil {
 		return fmt.Errorf("serve the hub: %w", err)
 	}
+	h.LimitManagement(questionLimit)
 
 	g := generation{from: w.now(), read: make([]map[int64]heard, w.plan.Partitions)}
 	for i := range g.read {

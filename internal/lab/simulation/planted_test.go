@@ -466,6 +466,10 @@ var bugs = []bug{
 		"		case !working, w.kept.turn.mine():", "		case !working, w.kept.turn != nil && (PLANTED || w.kept.turn.mine()):",
 	},
 	{
+		"a question that was refused is asked again at once", "internal/telemetry/eventhubs/questions.go",
+		"	q.full = q.paused.Add(", "	if PLANTED {\n		return\n	}\n	q.full = q.paused.Add(",
+	},
+	{
 		"silences since one place have one id", "internal/delivery/message.go",
 		"	if d.Silence || d.endedWithRule() {", "	if d.Silence && !PLANTED || d.endedWithRule() {",
 	},

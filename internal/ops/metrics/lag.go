@@ -10,8 +10,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// staleAfter is how long the hub's last answer about a partition is shown.
-const staleAfter = time.Minute
+// staleAfter is how long the hub's last answer about a partition is shown. One of 1,024 may be asked about once a minute.
+const staleAfter = 2 * time.Minute
 
 // A LagTracker computes how far reading is behind the ends of partitions. Whoever
 // asks the hub reports to it, every 15 s or so. It is safe for concurrent use.
