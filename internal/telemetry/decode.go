@@ -626,7 +626,7 @@ func (s *scanner) number(v []byte) (float64, Reason) {
 	case 'f':
 		return 0, ReasonOK
 	case '"':
-		if s.isDamaged() && !number.Match(v[1:len(v)-1]) && !notFinite(v[1:len(v)-1]) {
+		if s.isDamaged() && !isNumber(v[1:len(v)-1]) && !notFinite(v[1:len(v)-1]) {
 			return 0, ReasonNotANumber
 		}
 		v = bytes.TrimSpace(s.unquote(v))

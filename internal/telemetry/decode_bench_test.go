@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"encoding/json"
 	"strconv"
+	"strings"
 	"testing"
 
 	"alertworker/internal/telemetry"
@@ -52,6 +53,29 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		}
 	})
+}
+
+// What bodies cost that are not JSON.
+func BenchmarkDecodeDamaged(b *testing.B) {
+	const commas, python = `{"ts":1795833600,"name":"pump-17","temperature":21.4,"ok":true,},`, `{'ts': 1795833600, 'name': 'pump-17', 'temperature': 21.4, 'ok': True}, `
+	for _, bm := range []struct{ name, body string }{
+		{"1_KB/commas", "[" + strings.Repeat(commas, 16) + "]"},
+		{"1_KB/Python", "[" + strings.Repeat(python, 14) + "]"},
+		{"256_KB/commas", "[" + strings.Repeat(commas, 4000) + "]"},
+		{"256_KB/Python", "[" + strings.Repeat(python, 3600) + "]"},
+	} {
+		b.Run(bm.name, func(b *testing.B) {
+			d := newDecoder(b, "")
+			e := &telemetry.Event{Device: "pump-17", Body: []byte(bm.body)}
+			b.ReportAllocs()
+			b.SetBytes(int64(len(bm.body)))
+			for b.Loop() {
+				if _, reason := d.Decode(e); reason != telemetry.ReasonDamaged {
+					b.Fatal(reason)
+				}
+			}
+		})
+	}
 }
 
 // What another field costs in the same pass.

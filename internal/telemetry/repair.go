@@ -1,9 +1,7 @@
 package telemetry
 
 import (
-	"bytes"
 	"fmt"
-	"regexp"
 	"slices"
 	"unicode/utf8"
 )
@@ -88,11 +86,7 @@ func (r *repairer) body(c byte) {
 func (r *repairer) name(c byte) {
 	_, quote := quoteAt(r.in[r.at:])
 	switch {
-	case c == '}' && r.first:
-		r.end(c)
-
-	case c == '}': // after a comma
-		r.damaged(r.must)
+	case c == '}':
 		r.end(c)
 
 	case c == ',' && !r.first:
@@ -105,16 +99,18 @@ func (r *repairer) name(c byte) {
 		r.text()
 		r.must = damagedColon
 
-	case name.Match(r.in[r.at:]):
-		bare := name.Find(r.in[r.at:])
-		r.named = len(r.out)
+	default:
+		bare := bareName(r.in[r.at:])
+		if len(bare) == 0 {
+			r.stop()
+			return
+		}
+
 		r.damaged(r.must)
+		r.named = len(r.out)
 		r.separate()
 		r.put(len(bare), `"`+string(bare)+`"`)
 		r.must = damagedColon
-
-	default:
-		r.stop()
 	}
 }
 
@@ -140,11 +136,7 @@ func (r *repairer) value(c byte) {
 	case c == '{', c == '[':
 		r.begin(c)
 
-	case c == ']' && inArray && r.first:
-		r.end(c)
-
-	case c == ']' && inArray: // after a comma
-		r.damaged(r.must)
+	case c == ']' && inArray:
 		r.end(c)
 
 	case c == ',' && inArray && !r.first:
@@ -162,7 +154,7 @@ func (r *repairer) value(c byte) {
 			r.out = r.out[:from]
 			return
 		}
-		r.hold(start, number.Match(r.out[start+1:len(r.out)-1]))
+		r.hold(start, isNumber(r.out[start+1:len(r.out)-1]))
 
 	default:
 		r.bare()
@@ -174,7 +166,7 @@ var words = map[string]string{"True": "true", "False": "false", "None": "null", 
 
 // bare takes a value that is neither text nor an object or an array.
 func (r *repairer) bare() {
-	v := bare.Find(r.in[r.at:])
+	v := bareValue(r.in[r.at:])
 	word, isWord := words[string(v)]
 	if len(v) == 0 {
 		r.stop()
@@ -184,7 +176,7 @@ func (r *repairer) bare() {
 	r.separate()
 	start := len(r.out)
 	switch {
-	case number.Match(v), string(v) == "true", string(v) == "false", string(v) == "null":
+	case isNumber(v), string(v) == "true", string(v) == "false", string(v) == "null":
 		r.out = append(r.out, v...)
 	case notFinite(v):
 		r.out = append(append(append(r.out, '"'), v...), '"')
@@ -205,7 +197,7 @@ func (r *repairer) bare() {
 func (r *repairer) next(c byte) {
 	inArray := r.open[len(r.open)-1] == '['
 	_, quote := quoteAt(r.in[r.at:])
-	isName := !inArray && (quote != 0 || name.Match(r.in[r.at:]))
+	isName := !inArray && (quote != 0 || len(bareName(r.in[r.at:])) > 0)
 	switch {
 	case c == '}' && !inArray, c == ']' && inArray:
 		r.end(c)
@@ -277,6 +269,10 @@ func (r *repairer) begin(c byte) {
 
 // end takes a closing bracket. The value before it counts.
 func (r *repairer) end(c byte) {
+	if r.must != damagedNext && !r.first { // a comma is before it
+		r.damaged(r.must)
+	}
+
 	r.open = r.open[:len(r.open)-1]
 	r.out = append(r.out, c)
 	r.at++
@@ -340,28 +336,20 @@ func (r *repairer) damaged(must DamageKind) {
 // skip passes white space and comments. It reports whether anything comes behind them.
 func (r *repairer) skip() bool {
 	for r.newLine = false; r.at < len(r.in); {
-		rest := r.in[r.at:]
-		end := -1
+		c := r.in[r.at]
+		length := commentAt(r.in[r.at:])
 		switch {
-		case isSpace(rest[0]):
-			r.newLine = r.newLine || rest[0] == '\n' || rest[0] == '\r'
+		case isSpace(c):
+			r.newLine = r.newLine || c == '\n' || c == '\r'
 			r.at++
-			continue
-		case bytes.HasPrefix(rest, []byte("//")):
-			end = bytes.IndexAny(rest, "\r\n")
-		case bytes.HasPrefix(rest, []byte("/*")):
-			if end = bytes.Index(rest[2:], []byte("*/")); end >= 0 {
-				end += len("/**/")
-			}
+
+		case length > 0:
+			r.damaged(r.must)
+			r.at += length
+
 		default:
 			return true
 		}
-
-		r.damaged(r.must)
-		if end < 0 {
-			end = len(rest)
-		}
-		r.at += end
 	}
 
 	return false
@@ -421,8 +409,7 @@ func (r *repairer) text() (ended bool) {
 
 // escape takes a backslash in text, and what it escapes.
 func (r *repairer) escape(rest []byte) {
-	length := len(escaped.Find(rest))
-	switch {
+	switch length := escapeAt(rest); {
 	case length > 0:
 		r.put(length, string(rest[:length]))
 	case len(rest) > 1 && rest[1] == '\'':
@@ -452,30 +439,3 @@ func (r *repairer) full() bool {
 
 	return true
 }
-
-// slashed is the kind of quotes with a backslash before each.
-const slashed = '\\'
-
-// quoteAt returns how long the quote is with which b begins, and its kind: itself, slashed, or the first of the
-// typographic ones like it; 0 if it is none.
-func quoteAt(b []byte) (length int, kind rune) {
-	switch c, size := utf8.DecodeRune(b); {
-	case c == '"', c == '\'':
-		return size, c
-	case c == '\\' && len(b) > 1 && b[1] == '"':
-		return 2, slashed
-	case c >= '‘' && c <= '‛':
-		return size, '‘'
-	case c >= '“' && c <= '‟':
-		return size, '“'
-	}
-
-	return 0, 0
-}
-
-var (
-	number  = regexp.MustCompile(`^-?(0|[1-9][0-9]*)(\.[0-9]+)?([eE][+-]?[0-9]+)?$`)
-	name    = regexp.MustCompile(`^[\pL_$][\pL\pN_$.-]*`)
-	bare    = regexp.MustCompile("^[^\\x00- ,:;=/\\\\{}\\[\\]\"'‘-‟]+")
-	escaped = regexp.MustCompile(`^\\(["\\/bfnrt]|u[0-9a-fA-F]{4})`)
-)
