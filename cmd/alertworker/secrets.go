@@ -180,6 +180,18 @@ func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
 		return nil, errors.Join(wrong...)
 	}
 
+	// Whatever else has changed, the next replica reads the files for signing again.
+	rs, err := openReceivers(next, nil, w.via.http, zap.NewNop())
+	for _, r := range rs {
+		r.Close()
+	}
+	if err != nil {
+		if len(wrong) == 0 {
+			wrong = append(wrong, &untriedError{err})
+		}
+		return nil, errors.Join(wrong...)
+	}
+
 	return &newSecrets{next, signing}, errors.Join(wrong...)
 }
 

@@ -96,7 +96,8 @@ func TestRotatedSecrets(t *testing.T) {
 	hot("oven-2")
 	w.becomes(status.Blocked, 200, "no alerts are going out: receiver ", "answered 401")
 	file("urls", "ftp://")
-	w.logs("secret files have changed, but are not valid")
+	w.logs("secret files have changed, but are not valid", "NOTIFY_URLS entry 1")
+	w.becomes(status.Blocked, 200, "a new secret does not work, for ", "NOTIFY_URLS entry 1")
 	file("urls", "http://me:second@"+address)
 	arrive(2)
 	w.becomes(status.GoingOut, 200)
@@ -393,6 +394,64 @@ func TestNewSecretIsTried(t *testing.T) {
 	}
 	if asked == 0 {
 		t.Error("nothing was tried")
+	}
+}
+
+// A file for signing that is malformed ends no replica, whatever else has changed: the next one could not open its receivers.
+func TestMalformedSigningFile(t *testing.T) {
+	folder := t.TempDir()
+	write := func(name, content string) string {
+		t.Helper()
+		path := filepath.Join(folder, name)
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	const right, other = "whsec_MDEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE=", "whsec_MTEyMzQ1Njc4OTAxMjM0NTY3ODkwMTIzNDU2Nzg5MDE="
+	environment(t, valid(
+		"THROTTLE_STORE=memory", "CHECKPOINT_STORE=memory", "STORAGE_CONNECTION_STRING=",
+		"NOTIFY_URLS=secret="+write("signing", right)+" https://example.com/", "HTTP_ADMIN_TOKEN_FILE="+write("token", "a-token-of-some-length"),
+	))
+	c, _, err := config.Load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, test := range []struct {
+		name, signing, token string
+		used                 bool
+	}{
+		{"malformed", "no key", "a-token-of-some-length", false},
+		{"malformed, and another secret is new", "no key", "another-token-of-some-length", false},
+		{"another one", other, "a-token-of-some-length", true},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			write("signing", right)
+			write("token", "a-token-of-some-length")
+			synctest.Test(t, func(t *testing.T) {
+				r := &changing{config: c, kept: &memory{leases: memlease.Keeping(time.Hour)}, source: reading}
+				r.start(0)
+				defer r.kept.endTurn()
+				ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+				defer cancel()
+				files := onDisk()
+				w := secretsWatch{&newSecrets{c, files.fingerprint(c, true)}, files, network{}, r.kept, r.monitor, zap.NewNop()}
+				var next *newSecrets
+				var waiting sync.WaitGroup
+				waiting.Go(func() { next = w.wait(ctx) })
+				time.Sleep(10 * time.Second)
+				write("signing", test.signing)
+				write("token", test.token)
+				waiting.Wait()
+				if (next != nil) != test.used {
+					t.Errorf("new secrets are used: %t, want %t", next != nil, test.used)
+				}
+				lines := r.monitor.Report().Lines(time.Now())
+				if !test.used && !strings.Contains(lines, "a new secret does not work, for ") || !test.used && !strings.Contains(lines, "NOTIFY_URLS") {
+					t.Errorf("it says %s", lines)
+				}
+			})
+		})
 	}
 }
 
