@@ -42,7 +42,7 @@ const arrows = `
 	internal/telemetry/eventhubs/amqpfilter      internal/telemetry/amqpvalue
 	internal/telemetry/iothub                    internal/telemetry/transport
 	internal/telemetry/ownership                 internal/backoff internal/records
-	internal/telemetry/transport                 internal/humanize
+	internal/telemetry/transport                 internal/azure internal/humanize
 	internal/telemetry/amqpvalue
 	internal/telemetry/*                         internal/telemetry internal/azure
 	internal/lease/caslease                      internal/lease

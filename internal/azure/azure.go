@@ -4,11 +4,13 @@
 package azure
 
 import (
+	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
 	"net"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -26,9 +28,15 @@ const Concurrency = 256
 // owner ends with CloseIdleConnections.
 func NewHTTPClient() *http.Client {
 	return &http.Client{Transport: &http.Transport{
-		Proxy:                 http.ProxyFromEnvironment,
-		DialContext:           (&net.Dialer{Timeout: maxTry, KeepAlive: 30 * time.Second}).DialContext,
-		TLSHandshakeTimeout:   maxTry,
+		Proxy:               http.ProxyFromEnvironment,
+		DialContext:         (&net.Dialer{Timeout: maxTry, KeepAlive: 30 * time.Second}).DialContext,
+		TLSHandshakeTimeout: maxTry,
+		OnProxyConnectResponse: func(_ context.Context, _ *url.URL, _ *http.Request, answer *http.Response) error {
+			if answer.StatusCode != http.StatusOK {
+				return &ProxyError{answer.StatusCode}
+			}
+			return nil
+		},
 		ExpectContinueTimeout: time.Second,
 		IdleConnTimeout:       90 * time.Second,
 		MaxConnsPerHost:       Concurrency,

@@ -85,8 +85,11 @@ func withClock(text string, resp *http.Response) string {
 	date, err := Date(resp)
 	ahead := date.Sub(received)
 	off := humanize.ClockOff(ahead)
-	if err != nil || off == "" {
+	switch {
+	case err != nil:
 		return text
+	case off == "":
+		return strings.Replace(text, andClock, "", 1)
 	}
 
 	answer, advice, _ := strings.Cut(text, ": ")

@@ -68,7 +68,11 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 	}
 
 	err := c.create(ctx)
+	var slow *SlowError
 	switch {
+	case errors.As(err, &slow): // it may exist, or come to exist
+		return fmt.Errorf("create container %q: %w", c.name, Explain(err))
+
 	case err == nil, Answer(err).ErrorCode == "ContainerAlreadyExists":
 		c.err = nil
 		if c.Created != nil {

@@ -1,8 +1,8 @@
 package azure
 
 import (
-	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -172,7 +172,7 @@ func said(resp *azcore.ResponseError) string {
 		text += " " + resp.ErrorCode
 	}
 
-	if advice := advise(resp.StatusCode, resp.ErrorCode); advice != "" {
+	if advice := Advice(Storage, resp.StatusCode, resp.ErrorCode); advice != "" {
 		text += ": " + advice
 	}
 
@@ -187,24 +187,29 @@ func unanswered(link *url.Error) string {
 	}
 
 	text := fmt.Sprintf("no answer from %s: %v", host, link.Err)
-	if unknownHost(link) {
+	switch {
+	case unknownHost(link):
 		text += ": check the account's name"
+	case errors.As(link.Err, new(*tls.CertificateVerificationError)):
+		text += ": " + Untrusted()
 	}
 
 	return text
 }
 
 // AddHint adds to the error of a service that did not answer which variable has its address, unless it was seen
-// that there is a service at that address. What a service answered says itself what to do (Explain), and so does the
-// lack of a token.
+// that there is a service at that address. What a service answered says itself what to do (Explain), and so do the
+// lack of a token, a proxy, a certificate, and what no retry can mend.
 func AddHint(err error, variable string) error {
 	var slow *SlowError
 	if errors.As(err, &slow) && slow.Connected {
 		return fmt.Errorf("%w: it is slow, or the network is: check its latency in Azure's metrics, and proxies in between", err)
 	}
 
-	answered := Answer(err).StatusCode != 0 || errors.As(err, new(*MissingError))
-	if err == nil || answered || errors.As(err, new(*IdentityError)) {
+	var settled interface{ NonRetriable() }
+	says := errors.As(err, &settled) || errors.As(err, new(*MissingError)) || errors.As(err, new(*IdentityError)) ||
+		errors.As(err, new(*ProxyError)) || errors.As(err, new(*tls.CertificateVerificationError))
+	if err == nil || says || Answer(err).StatusCode != 0 {
 		return err
 	}
 
@@ -238,30 +243,6 @@ func Summary(err error) error {
 func Refused(err error) bool {
 	status := Answer(err).StatusCode
 	return errors.As(err, new(*IdentityError)) || status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
-// adviceByCode and adviceByStatus are what to do about an answer. The code says more.
-var (
-	adviceByCode = map[string]string{
-		"ContainerNotFound":     "the container does not exist: the worker creates it if permitted; otherwise create it",
-		"ContainerBeingDeleted": "the container is being deleted: wait a minute; the worker then creates it if permitted",
-		"AccountIsDisabled":     "the storage account is disabled",
-		"AuthenticationFailed":  rejected,
-		"ResourceNotFound":      "the account or the resource does not exist: check the account's name",
-	}
-
-	adviceByStatus = map[int]string{
-		http.StatusUnauthorized: rejected,
-		http.StatusForbidden: "not permitted: check the key, or that the signature or identity can read, write and create " +
-			"(role Storage Blob Data Contributor), and that the account's network rules allow this machine",
-	}
-)
-
-const rejected = "the credentials were rejected: check the account's name and its key, signature or identity"
-
-// advise returns what to do about an answer; may be empty.
-func advise(status int, code string) string {
-	return cmp.Or(adviceByCode[code], adviceByStatus[status])
 }
 
 // Explained returns cause, which a service answered, with a text of one line that says what to do about it. If cause

@@ -29,7 +29,7 @@ func TestSummaryAndAddHint(t *testing.T) {
 		{"no connection", refused, "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
 		{"explained before", fmt.Errorf("write blob %q: %w", "b", azure.Explain(refused)), "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
 		{"no answer", fmt.Errorf("write blob: %w", context.DeadlineExceeded), "no answer in time" + look, false},
-		{"answered", fmt.Errorf("read blob: %w", azure.Explain(denied)), "403 AuthenticationFailed: the credentials were rejected: check the account's name and its key, signature or identity", true},
+		{"answered", fmt.Errorf("read blob: %w", azure.Explain(denied)), "403 AuthenticationFailed: the credentials were rejected: check the account's name and its key, signature or identity in STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL, and this machine's clock", true},
 		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: denied}), "container \"c\" does not exist and could not be created", true},
 		{"another", errors.New("no idea"), "no idea" + look, false},
 	} {

@@ -588,6 +588,8 @@ func (c Config) warnings(environ []string) []Warning {
 		"is ignored: the event hub's name comes from IOTHUB_CONNECTION_STRING",
 	)
 
+	certs := azure.CertFile()
+	w.warnIf(certs != nil, "SSL_CERT_FILE", "%v", certs)
 	c.warnOfMemory(&w, environ)
 	c.warnOfTimes(&w)
 

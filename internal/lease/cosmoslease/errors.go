@@ -63,16 +63,12 @@ func explain(err error) error {
 		text += ", sub-status " + sub
 	}
 
-	switch {
-	case answer.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound:
+	if answer.StatusCode == http.StatusNotFound && sub == ownerResourceNotFound {
 		return errNoContainer
-	case answer.StatusCode == http.StatusUnauthorized:
-		text += ": the credentials were refused: check the account's address and its key or identity"
-	case answer.StatusCode == http.StatusForbidden:
-		text += ": not allowed: an identity needs the role Cosmos DB Built-in Data Contributor, the account's network " +
-			"rules must admit this machine, and this machine's clock must be right"
-	case answer.StatusCode == http.StatusTooManyRequests:
-		text += ": the container's throughput is used up: raise it if this lasts"
+	}
+
+	if advice := azure.Advice(azure.Cosmos, answer.StatusCode, sub); advice != "" {
+		text += ": " + advice
 	}
 
 	return azure.Explained(text, answer)

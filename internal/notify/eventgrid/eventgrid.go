@@ -7,6 +7,7 @@ import (
 	"errors"
 	"net/http"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -62,9 +63,14 @@ func HasKey(u *url.URL) bool {
 	return key != ""
 }
 
+// schema is that of the topic's events in an answer, which has several wordings: "configured to receive event in
+// 'EventGridEvent' schema", and "configured for 'EventGridEvent' schema" to a batch (Azure/azure-sdk-for-python#16055,
+// #15941).
+var schema = regexp.MustCompile(`'(\w+)' schema`)
+
 // refuses takes it for the topic's fault, not the message's, if the topic is for events of
 // another schema, which Event Grid answers with 400.
 func refuses(code int, body string) bool {
-	_, schema, _ := strings.Cut(body, "configured to receive event in '")
-	return httppost.RefusesMessage(code, body) && (schema == "" || strings.HasPrefix(schema, "CloudEvent"))
+	topic := schema.FindStringSubmatch(body)
+	return httppost.RefusesMessage(code, body) && (topic == nil || strings.HasPrefix(topic[1], "CloudEvent"))
 }

@@ -44,6 +44,18 @@ type channel struct {
 // its host is.
 var webhooks = append([]string{"http", "https"}, over("webhook")...)
 
+const slackExample = "slack+https://…"
+
+// workflows are the hosts of Logic Apps and of Power Automate, in the clouds of Azure: public, US government (GCC, GCC High,
+// DoD) and China (learn.microsoft.com/power-platform/admin/online-requirements,
+// learn.microsoft.com/azure/azure-government/compare-azure-government-global-azure,
+// learn.microsoft.com/azure/china/resources-developer-guide).
+var workflows = []string{
+	".logic.azure.com", ".logic.azure.us", ".logic.azure.cn",
+	".api.powerplatform.com", ".powerplatform.microsoft.us", ".api.appsplatform.us",
+	".powerplatform.partner.microsoftonline.cn", ".powerplatform.azure.cn", ".powerplatform.cn",
+}
+
 // channels is all that NOTIFY_URLS knows.
 var channels = []channel{
 	{
@@ -57,7 +69,7 @@ var channels = []channel{
 	{
 		schemes:  over("teams"),
 		example:  "teams+https://…",
-		hosts:    []string{".logic.azure.com", ".api.powerplatform.com"},
+		hosts:    workflows,
 		people:   true,
 		together: true,
 		batch:    maxBatch,
@@ -69,7 +81,7 @@ var channels = []channel{
 	},
 	{
 		schemes:  over("slack"),
-		example:  "slack+https://…",
+		example:  slackExample,
 		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
 		people:   true,
 		together: true,
@@ -112,7 +124,7 @@ var channels = []channel{
 	{
 		schemes: over("eventgrid"),
 		example: "eventgrid+https://…",
-		hosts:   []string{".eventgrid.azure.net"},
+		hosts:   []string{".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn"},
 		batch:   maxBatch,
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 			return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())

@@ -241,17 +241,31 @@ func (e Entry) checkHost(host string) error {
 		)
 	}
 
-	is := owner(host)
-	if is == "" {
+	is, scheme := owner(host), e.url.Scheme
+	isSlack := is == slackExample && (scheme == "http" || scheme == "https") ||
+		(is == slackExample || is == "") && strings.HasPrefix(scheme, "slack+")
+	if isSlack && isTrigger(e.url.Path) {
+		return errors.New(
+			"is the trigger of a Slack workflow, which shows alerts to nobody: make an incoming webhook, whose URL has " +
+				"/services/, and put slack+ in front of it",
+		)
+	}
+
+	if is == "" || strings.HasPrefix(scheme, "webhook+") {
 		return nil
 	}
 
-	if e.url.Scheme == "http" || e.url.Scheme == "https" {
+	if c := find(scheme); scheme == "http" || scheme == "https" || c.example != is {
 		hint := ""
 		if is == "teams+https://…" {
 			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
 		}
-		return fmt.Errorf("would get webhooks that nobody sees: did you mean %s?%s", is, hint)
+		what := "webhooks"
+		if !e.IsWebhook() {
+			what = "messages"
+		}
+
+		return fmt.Errorf("would get %s that nobody sees: did you mean %s?%s", what, is, hint)
 	}
 
 	if name, inClear := strings.CutSuffix(e.url.Scheme, "+http"); inClear {
@@ -284,6 +298,12 @@ func matches(host, known string) bool {
 		return strings.HasSuffix(host, known)
 	}
 	return host == known
+}
+
+// isTrigger reports whether a path at Slack starts a workflow instead of posting a message
+// (slack.com/help/articles/360041352714).
+func isTrigger(path string) bool {
+	return strings.HasPrefix(path, "/triggers/") || strings.HasPrefix(path, "/workflows/")
 }
 
 // isRetired reports whether a URL is one of an Office 365 connector.

@@ -160,25 +160,38 @@ func TestFilters(t *testing.T) {
 // What a service would accept and show nobody, or everybody could read, is refused.
 func TestWrongChannel(t *testing.T) {
 	for entry, want := range map[string]string{
-		"https://hooks.slack.com/services/S3CRET":                         "did you mean slack+https://…?",
-		"https://prod-01.westeurope.logic.azure.com:443/workflows/S3CRET": "did you mean teams+https://…?; for a logic app that takes CloudEvents: webhook+https://…",
-		"https://default0.0.environment.api.powerplatform.com/S3CRET":     "did you mean teams+https://…?",
-		"https://ntfy.sh/S3CRET":                                          "did you mean ntfy+https://…?",
-		"http://ntfy.sh/S3CRET":                                           "did you mean ntfy+https://…?",
-		"https://events.pagerduty.com/v2/enqueue":                         "did you mean pagerduty://ROUTING_KEY?",
-		"https://t.westeurope-1.eventgrid.azure.net/api/events":           "did you mean eventgrid+https://…?",
-		"slack+http://hooks.slack.com/services/S3CRET":                    "would be sent in clear text: did you mean slack+https://…?",
-		"eventgrid+http://example.com":                                    "would send the identity's token in clear text",
-		"https://contoso.webhook.office.com/webhookb2/S3CRET":             "is an Office 365 connector, which Microsoft has retired",
-		"teams+https://outlook.office.com/webhook/S3CRET":                 "is an Office 365 connector, which Microsoft has retired",
-		"secret=whsec_S3CRET https://a/":                                  "has an invalid secret: must be whsec_",
-		"secret=/no/such/S3CRET https://a/":                               "has secret=… with the path of a file that cannot be read",
-		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":              "only webhooks are signed",
-		"batch=2 pagerduty://S3CRET":                                      "gets one alert in a message",
-		"batch=0 https://a/":                                              "has an invalid batch: must be 1 to 100",
-		"rate=1/s https://a/":                                             "has something other than id=",
-		"where=site https://a/":                                           "has an invalid where: must be an application property and",
-		"smtp://me:S3CRET@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2": "must have the mailbox as a user, without a password",
+		"https://hooks.slack.com/services/S3CRET":                          "did you mean slack+https://…?",
+		"https://prod-01.westeurope.logic.azure.com:443/workflows/S3CRET":  "did you mean teams+https://…?; for a logic app that takes CloudEvents: webhook+https://…",
+		"https://default0.0.environment.api.powerplatform.com/S3CRET":      "did you mean teams+https://…?",
+		"https://prod-12.usgovtexas.logic.azure.us/workflows/S3CRET":       "did you mean teams+https://…?",
+		"https://prod-12.chinaeast2.logic.azure.cn/workflows/S3CRET":       "did you mean teams+https://…?",
+		"https://d.environment.api.gov.powerplatform.microsoft.us/S3CRET":  "did you mean teams+https://…?",
+		"https://d.environment.api.high.powerplatform.microsoft.us/S3CRET": "did you mean teams+https://…?",
+		"https://d.environment.api.appsplatform.us/S3CRET":                 "did you mean teams+https://…?",
+		"https://d.api.powerplatform.partner.microsoftonline.cn/S3CRET":    "did you mean teams+https://…?",
+		"slack+https://prod-1.westeurope.logic.azure.com/workflows/S3CRET": "would get messages that nobody sees: did you mean teams+https://…?",
+		"teams+https://hooks.slack.com/services/S3CRET":                    "would get messages that nobody sees: did you mean slack+https://…?",
+		"https://t.usgovvirginia-1.eventgrid.azure.us/api/events":          "did you mean eventgrid+https://…?",
+		"https://t.chinaeast2-1.eventgrid.azure.cn/api/events":             "did you mean eventgrid+https://…?",
+		"slack+https://hooks.slack.com/triggers/S3CRET":                    "is the trigger of a Slack workflow",
+		"https://hooks.slack.com/workflows/S3CRET":                         "is the trigger of a Slack workflow",
+		"slack+http://127.0.0.1/triggers/S3CRET":                           "is the trigger of a Slack workflow",
+		"https://ntfy.sh/S3CRET":                                           "did you mean ntfy+https://…?",
+		"http://ntfy.sh/S3CRET":                                            "did you mean ntfy+https://…?",
+		"https://events.pagerduty.com/v2/enqueue":                          "did you mean pagerduty://ROUTING_KEY?",
+		"https://t.westeurope-1.eventgrid.azure.net/api/events":            "did you mean eventgrid+https://…?",
+		"slack+http://hooks.slack.com/services/S3CRET":                     "would be sent in clear text: did you mean slack+https://…?",
+		"eventgrid+http://example.com":                                     "would send the identity's token in clear text",
+		"https://contoso.webhook.office.com/webhookb2/S3CRET":              "is an Office 365 connector, which Microsoft has retired",
+		"teams+https://outlook.office.com/webhook/S3CRET":                  "is an Office 365 connector, which Microsoft has retired",
+		"secret=whsec_S3CRET https://a/":                                   "has an invalid secret: must be whsec_",
+		"secret=/no/such/S3CRET https://a/":                                "has secret=… with the path of a file that cannot be read",
+		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":               "only webhooks are signed",
+		"batch=2 pagerduty://S3CRET":                                       "gets one alert in a message",
+		"batch=0 https://a/":                                               "has an invalid batch: must be 1 to 100",
+		"rate=1/s https://a/":                                              "has something other than id=",
+		"where=site https://a/":                                            "has an invalid where: must be an application property and",
+		"smtp://me:S3CRET@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2":  "must have the mailbox as a user, without a password",
 	} {
 		_, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()})
 		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "S3CRET") {
@@ -186,7 +199,8 @@ func TestWrongChannel(t *testing.T) {
 		}
 	}
 	for _, entry := range []string{
-		"webhook+https://prod-01.westeurope.logic.azure.com/workflows/1", "slack+http://127.0.0.1/x", "eventgrid+http://localhost:1", "ntfy+https://ntfy.sh/x",
+		"webhook+https://prod-01.westeurope.logic.azure.com/workflows/1", "teams+https://prod-12.usgovtexas.logic.azure.us/workflows/1",
+		"webhook+https://hooks.slack.com/triggers/1", "slack+http://127.0.0.1/x", "eventgrid+http://localhost:1", "ntfy+https://ntfy.sh/x",
 		"smtp://me%40b.c@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2",
 	} {
 		if _, err := receivers.Open([]string{entry}, receivers.Options{Log: zap.NewNop()}); err != nil {

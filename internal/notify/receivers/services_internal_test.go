@@ -141,6 +141,8 @@ var services = map[string]service{
 			{code: 200, taken: true},
 			{code: 400, body: `{"error":{"code":"BadRequest","message":"This resource is configured to receive event in 'CloudEventV10' schema."}}`, refused: true},
 			{code: 400, body: `{"error":{"code":"BadRequest","message":"This resource is configured to receive event in 'EventGridEvent' schema. The JSON received does not conform to the expected schema."}}`},
+			{code: 400, body: `{"error":{"code":"BadRequest","message":"This resource is configured for 'EventGridEvent' schema. Received unexpected property 'source' in JSON which does not conform to the expected schema."}}`},
+			{code: 400, body: `{"error":{"code":"BadRequest","message":"This resource is configured for 'CustomEventSchema' schema."}}`},
 			{code: 401, body: `{"error":{"code":"Unauthorized","message":"Request must contain one of the following authorization signature: aeg-sas-token, aeg-sas-key."}}`},
 			{code: 403}, {code: 404},
 			{code: 413, refused: true},

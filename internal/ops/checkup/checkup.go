@@ -154,6 +154,9 @@ func (k *checkup) settings(set rules.Set) []step {
 	if err := malformedProxy(); err != nil {
 		steps = append(steps, say("proxy", "", err))
 	}
+	if err := azure.CertFile(); err != nil {
+		steps = append(steps, say("certificates", "", err))
+	}
 
 	for _, e := range k.config.Endings() {
 		now := time.Now()

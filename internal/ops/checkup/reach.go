@@ -12,6 +12,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"alertworker/internal/azure"
 )
 
 // reachTimeout is for a connection to a receiver.
@@ -86,7 +88,7 @@ func unreachable(err error) error {
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New(
 			"its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its " +
-				"certificate authority is installed here",
+				"certificate authority is installed here: " + azure.Untrusted(),
 		)
 
 	case errors.As(err, &network) && network.Timeout():

@@ -45,6 +45,16 @@ func unauthorized(err error) bool {
 		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
 }
 
+// condition returns the one with which the hub refused something; empty if there is none.
+func condition(err error) string {
+	var peer *amqp.Error
+	if errors.As(err, &peer) {
+		return string(peer.Condition)
+	}
+
+	return ""
+}
+
 // noToken reports whether the identity has none.
 func noToken(err error) bool {
 	var identity *azure.IdentityError
@@ -91,11 +101,7 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 		if off := s.clockOff(err); off != "" {
 			err = fmt.Errorf("%w; %s", err, off)
 		}
-		meaning += " rejected the key or identity: check the key's name and the key, which needs Listen (an identity: the " +
-			"role Azure Event Hubs Data Receiver)"
-
-	case code == http.StatusForbidden:
-		meaning += " denied access: check the network rules of the namespace"
+		meaning += " " + azure.Advice(azure.EventHubs, http.StatusUnauthorized, "")
 
 	case noGroup(err):
 		const text = "event hub %s has no consumer group %s: create it, or check EVENTHUB_CONSUMER_GROUP"
@@ -107,6 +113,9 @@ func (s *Source) explain(ctx context.Context, at endpoint, err error) error {
 	case strings.Contains(err.Error(), "amqp:resource-limit-exceeded"):
 		const text = "consumer group %s has too many readers: stop some, or give this one a consumer group of its own"
 		meaning = fmt.Sprintf(text, group)
+
+	case azure.Advice(azure.EventHubs, code, condition(err)) != "":
+		meaning += " " + azure.Advice(azure.EventHubs, code, condition(err))
 
 	case !noToken(err):
 		const named = "its name in Endpoint or EVENTHUB_NAMESPACE"

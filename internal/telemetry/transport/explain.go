@@ -7,6 +7,8 @@ import (
 	"fmt"
 	"net"
 	"syscall"
+
+	"alertworker/internal/azure"
 )
 
 // Explain returns what an error means that was met while talking to a, and what to do about it; nil if the way there is
@@ -33,8 +35,8 @@ func (t Transport) Explain(ctx context.Context, a Address, named string, err err
 	case errors.As(err, &certificate):
 		return fmt.Errorf(
 			"the certificate of %s is not trusted: is that the right host (%s), does a proxy intercept TLS, are the system's "+
-				"certificates up to date? %w",
-			a.Host, named, err,
+				"certificates up to date? %s: %w",
+			a.Host, named, azure.Untrusted(), err,
 		)
 
 	case ctx.Err() == context.Canceled:
