@@ -2,13 +2,27 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
 )
+
+// endedToo adds to an error of a service that refuses the credentials which of all have ended.
+func endedToo(err error, all []config.Ending) error {
+	now := time.Now()
+	for _, e := range all {
+		if azure.Refused(err) && !now.Before(e.At) {
+			err = fmt.Errorf("%w; %s", err, e.Line(now))
+		}
+	}
+
+	return err
+}
 
 // warnOfEnds logs which credentials end within 14 days, or have ended: at once, every day, and when one ends, until ctx does.
 func warnOfEnds(ctx context.Context, all []config.Ending, log *zap.Logger) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"strings"
@@ -9,9 +10,11 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"go.uber.org/zap"
 	"go.uber.org/zap/zaptest/observer"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/config"
 )
 
@@ -33,6 +36,21 @@ func TestEndsAreLogged(t *testing.T) {
 			t.Errorf("%d lines: %s", len(said), strings.Join(said, "\n"))
 		}
 	})
+}
+
+// A service that refuses a credential is named with what has ended, and no other error is.
+func TestRefusalNamesWhatHasEnded(t *testing.T) {
+	ends := []config.Ending{
+		{Credential: "STORAGE_CONNECTION_STRING", What: "the signature", At: time.Now().Add(-2 * time.Hour)},
+		{Credential: "NOTIFY_URLS", What: "the token", At: time.Now().Add(time.Hour)},
+	}
+	for status, want := range map[int]string{403: "; the signature in STORAGE_CONNECTION_STRING ended 2 h ago, at ", 503: ""} {
+		err := azure.Explain(&azcore.ResponseError{StatusCode: status})
+		got := endedToo(err, ends)
+		if !errors.Is(got, err) || !strings.HasPrefix(got.Error(), err.Error()+want) || strings.Contains(got.Error(), "NOTIFY_URLS") {
+			t.Errorf("%d: %v, want %q after %v", status, got, want, err)
+		}
+	}
 }
 
 func TestCheckNamesEnds(t *testing.T) {

@@ -25,8 +25,9 @@ type operations struct {
 	monitor  *status.Monitor
 	metrics  *metrics.Metrics
 	recorder *admin.Recorder
-	clock    *azure.Clock // that of the stores
-	http     *httpServer  // nil if HTTP is off
+	clock    *azure.Clock    // that of the stores
+	ends     []config.Ending // of credentials
+	http     *httpServer     // nil if HTTP is off
 
 	stop context.CancelFunc
 	work sync.WaitGroup
@@ -43,7 +44,11 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	}
 	o.metrics.Blocked(o.monitor.Report)
 	o.metrics.Clock(string(c.ThrottleStore), o.clock.Ahead)
-	storage := func(err error) error { return azure.AddHint(azure.Summary(err), c.StorageVariable()) }
+	o.ends = c.Endings()
+	named := func(variable string) func(error) error {
+		return func(err error) error { return endedToo(azure.AddHint(azure.Summary(err), variable), o.ends) }
+	}
+	storage := named(c.StorageVariable())
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
 		if errors.As(err, new(*ledger.UnreadableError)) {
 			return err // it says itself what to do
@@ -52,7 +57,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	}, azure.Refused
 	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, azure.Refused
 	if c.ThrottleStore == config.StoreCosmos {
-		o.monitor.Store.Explain = func(err error) error { return azure.AddHint(azure.Summary(err), c.CosmosVariable()) }
+		o.monitor.Store.Explain = named(c.CosmosVariable())
 	}
 
 	if c.HTTPAddr != "" {

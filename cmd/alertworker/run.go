@@ -71,15 +71,14 @@ func runReplica(
 
 	end.add("operations", closeTimeout+closeLimit, closing(o.close))
 	n.clock = o.clock
-	ends := c.Endings()
 	o.metrics.CredentialEnds(func() map[string]time.Time {
 		first := map[string]time.Time{}
-		for _, e := range slices.Backward(ends) {
+		for _, e := range slices.Backward(o.ends) {
 			first[e.Credential] = e.At
 		}
 		return first
 	})
-	end.background(ctx, "ends of credentials", closeLimit, running(func(ctx context.Context) { warnOfEnds(ctx, ends, log) }))
+	end.background(ctx, "ends of credentials", closeLimit, running(func(ctx context.Context) { warnOfEnds(ctx, o.ends, log) }))
 	end.background(ctx, "files of secrets", closeLimit, func(ctx context.Context) error {
 		watch := secretsWatch{used, files, n, kept, o.monitor, log}
 		if next := watch.wait(ctx); next != nil {
@@ -177,7 +176,7 @@ func connect(
 
 		var at *openError
 		errors.As(err, &at)
-		m.Opening(at.by, err, azure.Refused(err))
+		m.Opening(at.by, endedToo(err, c.Endings()), azure.Refused(err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
 }

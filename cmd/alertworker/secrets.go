@@ -171,7 +171,7 @@ func (w secretsWatch) look(ctx context.Context) (*newSecrets, error) {
 
 	for _, variable := range next.ChangedSecrets(used) {
 		if err := w.try(ctx, variable, next); err != nil {
-			wrong = append(wrong, fmt.Errorf("%s: %w", variable, err))
+			wrong = append(wrong, fmt.Errorf("%s: %w", variable, endedToo(err, next.Endings())))
 			next = next.WithSecretOf(used, variable)
 		}
 	}
