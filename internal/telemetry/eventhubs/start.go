@@ -112,6 +112,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	cs.generation = state.generation()
 	if plan.needsEnds(state.at, last) {
 		if err := plan.askEnds(ctx); err != nil {
+			s.hubFailed(err)
 			return nil, err
 		}
 	}
