@@ -243,7 +243,7 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		reason = ReasonOK
 	}
 
-	damaged := s.isDamaged() || s.changed
+	damaged := s.changed || s.isDamaged()
 	for i := range found {
 		f := &found[i]
 		f.Damaged = damaged
@@ -352,7 +352,7 @@ func (s *scanner) begin(text []byte) Reason {
 // holds.
 func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool) {
 	all, reason := s.scan(start, text, len(found))
-	defer s.pop(len(found))
+	s.pop(len(found)) // it stays valid until the next push
 	if reason == ReasonMalformed {
 		return true
 	}

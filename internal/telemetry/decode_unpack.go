@@ -104,14 +104,19 @@ func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
 	return nil, false, ReasonOK
 }
 
-// space is what JSON has between values.
-const space = " \t\n\r"
-
 // trim cuts off what devices put around their JSON: a byte order mark, white
 // space, and the zero that ends a string in C.
 func trim(text []byte) []byte {
 	text = bytes.TrimPrefix(text, []byte("\ufeff"))
-	return bytes.TrimRight(bytes.TrimLeft(text, space), space+"\x00")
+	for len(text) > 0 && isSpace(text[0]) {
+		text = text[1:]
+	}
+
+	for len(text) > 0 && (isSpace(text[len(text)-1]) || text[len(text)-1] == 0) {
+		text = text[:len(text)-1]
+	}
+
+	return text
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
