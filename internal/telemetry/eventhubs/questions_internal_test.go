@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"maps"
+	"slices"
 	"testing"
 	"time"
 )
@@ -44,5 +45,33 @@ func TestAnswersOfAnotherForm(t *testing.T) {
 	partition["last_enqueued_offset"], partition["last_enqueued_sequence_number"] = "70", int32(7)
 	if end, ok := readEnd(partition); !ok || end.LastEnqueuedSequenceNumber != 7 {
 		t.Errorf("a number of 32 bits is not read: %+v", end)
+	}
+}
+
+// What a partition waits for is asked first, and what people are shown last. A question about the hub, whose answer serves all who
+// wait for it, takes turns with those that are as urgent.
+func TestOrderOfQuestions(t *testing.T) {
+	q := newQuestions(&Source{})
+	defer q.end()
+	q.asking = true // nobody asks
+	for _, about := range []string{"a", "b"} {
+		q.put(toShow, about)
+	}
+	q.put(toDecide, "c")
+	for _, about := range []string{"d", "e", "f", "g", "h", aboutHub, "i"} {
+		q.put(toRead, about)
+	}
+	shared := q.put(toRead, "b")
+	if shared.waiting != 2 || len(q.queued) != 10 {
+		t.Errorf("%d wait for one of %d questions, want 2 for one of 10", shared.waiting, len(q.queued))
+	}
+
+	var order []string
+	for len(q.queued) > 0 {
+		o := q.next()
+		order = append(order, o.about)
+	}
+	if want := []string{"b", "d", "e", "f", aboutHub, "g", "h", "i", "c", "a"}; !slices.Equal(order, want) {
+		t.Errorf("asked in the order %q, want %q", order, want)
 	}
 }
