@@ -5,7 +5,7 @@
 //
 // Each seed has a world of its own: what is common in one is rare in the next. Some have devices that store what they
 // measure while they are offline, or change their kind, limits that are counted from messages, fleets whose way to the
-// hub is away, or owners of partitions that do not hear that they are replaced. Most have a scene: faults that seldom
+// hub is away, owners of partitions that do not hear that they are replaced, or an Alertmanager that restarts. Most have a scene: faults that seldom
 // meet by chance, as that a window is recorded when it is about to be over. While faults last an alert may be late,
 // and nothing else may be wrong.
 //

@@ -230,6 +230,10 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		urls = append(urls, "name="+people+" rule="+rules.DefaultName+" ntfy+http://"+inboxAddress(peoplePlace)+"/topic")
 	}
 
+	if p.Forgets {
+		urls = append(urls, forgetterURL())
+	}
+
 	set := p.rules(rollouts)
 	c := config.Config{
 		EventHubConsumerGroup:  "$Default",
@@ -283,6 +287,10 @@ func (p Plan) settles() time.Duration {
 
 	if p.People {
 		longest += peopleWait
+	}
+
+	if p.Forgets {
+		longest += heals + 2*knowsAgain
 	}
 
 	return longest + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor

@@ -41,6 +41,7 @@ type Plan struct {
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
 	People     bool          // a receiver's messages are read by people
+	Forgets    bool          // a receiver is an Alertmanager, which does
 	Outages    []Outage
 	Mutes      []MuteTime
 	Damages    bool          // some messages are not quite JSON
@@ -261,6 +262,8 @@ func NewPlan(seed uint64) Plan {
 	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which knows of no alert and no gap
 		p.Repeat = 0
 		p.Outages = nil
+	} else if seed%20 == 17 { // no other world is another one for that
+		p.forget(rand.New(rand.NewPCG(seed, 8)))
 	}
 
 	return p

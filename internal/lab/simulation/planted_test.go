@@ -473,4 +473,19 @@ var bugs = []bug{
 		"silences since one place have one id", "internal/delivery/message.go",
 		"	if d.Silence || d.endedWithRule() {", "	if d.Silence && !PLANTED || d.endedWithRule() {",
 	},
+	{
+		"the end of an alert in Alertmanager is by the replica's clock", "internal/notify/httppost/clock.go",
+		"	ahead := c.ahead.Load()\n", "	ahead := c.ahead.Load()\n	if PLANTED {\n		return time.Now()\n	}\n",
+	},
+	{
+		"open alarms are not posted again", "internal/partition/refresh.go",
+		"	if reg.behind {", "	if reg.behind || PLANTED {",
+	},
+	{
+		"what is posted again may come after a recovery", "internal/delivery/refresh.go",
+		"	alerts := q.confirmed(ctx, held, may)\n",
+		"	alerts := q.confirmed(ctx, held, may)\n	if PLANTED {\n		box.mu.Lock()\n		for _, d := range held {\n" +
+			"			q.replace(d, OutcomeUnsettled)\n		}\n		held = nil\n		box.mu.Unlock()\n" +
+			"		r.release(began, false, nil)\n		time.Sleep(10 * time.Second)\n		began, _ = r.reserve(ctx)\n	}\n",
+	},
 }

@@ -108,7 +108,7 @@ func (p *passage) pass() *held {
 	}
 
 	if status := p.refused(p.of, p.service); status != 0 {
-		return refuse(status)
+		return p.refuse(status)
 	}
 
 	if h := p.unauthorized(); h != nil {
@@ -117,7 +117,7 @@ func (p *passage) pass() *held {
 
 	h := p.do(p.request, p.body)
 	if status := w.chokesOn(p.name, p.body); status != 0 {
-		h = refuse(status)
+		h = p.refuse(status)
 	}
 
 	p.status.Store(int32(h.status))
@@ -236,9 +236,9 @@ func (d *door) refused(b *body, s Service) int {
 }
 
 // refuse answers as a service does that is in trouble.
-func refuse(status int) *held {
+func (d *door) refuse(status int) *held {
 	h := &held{header: http.Header{}, status: status}
-	h.header.Set("Date", time.Now().UTC().Format(http.TimeFormat))
+	h.header.Set("Date", d.world.now().UTC().Format(http.TimeFormat))
 	asksToWait := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
 	if asksToWait {
 		h.header.Set("Retry-After", "1")
@@ -254,6 +254,9 @@ func (d *door) step(r *http.Request, body []byte) Step {
 	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
 	switch d.service {
 	case Receivers:
+		if d.name == forgetter {
+			return Other
+		}
 		return Send
 	case Items:
 		return leaseStep(asks, leaseOf(r, body))

@@ -56,6 +56,7 @@ type World struct {
 	blobs    *cloud.Blobs
 	items    *cloud.Items
 	inboxes  []*inbox.Inbox
+	forgets  *alertmanager        // nil: there is none
 	places   map[string]*listener // of hubs, by address
 	doors    map[string]*door     // by host
 	verified *verify.Log
@@ -124,6 +125,7 @@ type Result struct {
 	Missing   verify.Report // what was due at the end and had not come, however long ago
 	Local     []string      // times by the replicas' clock that they share
 	Unshown   []verify.Violation
+	Unposted  []string // what is wrong with what Alertmanager got
 	Together  []string // replicas that changed their secrets at the same time
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
@@ -134,7 +136,7 @@ func (r Result) OK() bool {
 		return false
 	}
 
-	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Together)
+	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Together)
 
 	return wrong == 0
 }
@@ -164,6 +166,10 @@ func (r Result) String() string {
 
 	if len(r.Local) > 0 {
 		s += fmt.Sprintf("; times by the replicas' clock are shared: %v", r.Local)
+	}
+
+	if len(r.Unposted) > 0 {
+		s += fmt.Sprintf("; %d wrong at Alertmanager, first %s", len(r.Unposted), r.Unposted[0])
 	}
 
 	if len(r.Unkept) > 0 {
@@ -216,7 +222,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 
 	w.live()
 	until := w.now()
-	missing := w.missing()
+	missing, unposted := w.missing(), w.unposted()
 	w.mu.Lock()
 	w.ended = true
 	alive := slices.Clone(w.slots)
@@ -240,6 +246,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Together:  w.together(),
 		Missing:   missing,
 		Unshown:   w.unshown(until),
+		Unposted:  unposted,
 	}
 
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
@@ -271,6 +278,11 @@ func (w *World) open() error {
 		in := inbox.New(webhook.Secret{}, w.take(inboxName(i)))
 		w.inboxes = append(w.inboxes, in)
 		w.serve(door{at: inboxAddress(i), service: Receivers, name: inboxName(i), next: in})
+	}
+
+	if w.plan.Forgets {
+		w.forgets = newAlertmanager(w)
+		w.serve(door{at: inboxAddress(forgetterPlace), service: Receivers, name: forgetter, next: w.forgets})
 	}
 
 	w.serve(door{at: inboxAddress(peoplePlace), service: Receivers, name: people, next: reader{w}})
@@ -466,6 +478,7 @@ func (l *life) fail(now time.Time) {
 	if !now.Before(l.end) {
 		l.calm()
 	}
+	l.restartAlertmanager(now)
 }
 
 // settles reports whether everything has settled, or must have. It looks only from time to time.
@@ -477,7 +490,7 @@ func (l *life) settles(now time.Time) bool {
 
 	l.look = now.Add(looks)
 
-	return must || l.settled()
+	return must || l.settled() && l.remembers()
 }
 
 // speak has devices report that are to.
