@@ -34,5 +34,6 @@ func Untrusted() string {
 	if err := CertFile(); err != nil {
 		return err.Error()
 	}
-	return "check the host name; if a proxy opens TLS, add its certificate authority to the file that " + certFile + " names"
+	return "check the host name, whether a proxy intercepts TLS, and whether its certificate authority is installed here, or in the " +
+		"file that " + certFile + " names"
 }

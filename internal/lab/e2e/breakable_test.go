@@ -50,6 +50,8 @@ const (
 	hanging                   // never
 	oneInThree                // at random; the others are dropped
 	later                     // 403, 20 minutes later by the service's clock
+	after2s                   // as they should be, but late
+	after5s
 )
 
 // unsaid is what a proxy says of requests that were given up, which is nothing.
@@ -88,6 +90,17 @@ func newBreakableStorage(t *testing.T, azurite *emulators.Azurite) *breakableSto
 			w.Header().Set("Date", time.Now().Add(20*time.Minute).UTC().Format(http.TimeFormat))
 			w.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
 			w.WriteHeader(http.StatusForbidden)
+		case after2s, after5s:
+			late := 2 * time.Second
+			if f.answers == after5s {
+				late = 5 * time.Second
+			}
+			select {
+			case <-stop:
+			case <-r.Context().Done():
+			case <-time.After(late):
+				forward.ServeHTTP(w, r)
+			}
 		case hanging:
 			select {
 			case <-stop:

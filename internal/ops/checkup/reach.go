@@ -86,10 +86,7 @@ func unreachable(err error) error {
 		return errors.New("connection refused: check that the receiver is running, and its host and port")
 
 	case errors.As(err, new(*tls.CertificateVerificationError)):
-		return errors.New(
-			"its certificate is not trusted: check the host name, whether a proxy intercepts TLS, and whether its " +
-				"certificate authority is installed here: " + azure.Untrusted(),
-		)
+		return errors.New("its certificate is not trusted: " + azure.Untrusted())
 
 	case errors.As(err, &network) && network.Timeout():
 		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")

@@ -34,8 +34,7 @@ func (t Transport) Explain(ctx context.Context, a Address, named string, err err
 
 	case errors.As(err, &certificate):
 		return fmt.Errorf(
-			"the certificate of %s is not trusted: is that the right host (%s), does a proxy intercept TLS, are the system's "+
-				"certificates up to date? %s: %w",
+			"the certificate of %s is not trusted: check %s; %s: %w",
 			a.Host, named, azure.Untrusted(), err,
 		)
 
