@@ -30,6 +30,7 @@ const (
 	refused         // as Azure does with a wrong key: no part at hand changes its key while it runs
 	dropped         // the connection is closed
 	hanging         // nothing is ever answered
+	later           // refused, and the service's clock is 20 minutes ahead
 )
 
 // An account is Azurite behind a proxy that can break.
@@ -62,6 +63,10 @@ func newAccount(t *testing.T) *account {
 		case forwarded:
 			forward.ServeHTTP(w, r)
 		case refused:
+			w.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
+			w.WriteHeader(http.StatusForbidden)
+		case later:
+			w.Header().Set("Date", time.Now().Add(20*time.Minute).UTC().Format(http.TimeFormat))
 			w.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
 			w.WriteHeader(http.StatusForbidden)
 		case dropped:
@@ -277,6 +282,21 @@ func TestStorageOutage(t *testing.T) {
 			w.logs("temperature alert", "oven")
 		})
 	}
+}
+
+// A machine whose clock is wrong is told so from its start on, when no store has accepted anything yet.
+func TestWrongClockAtStart(t *testing.T) {
+	t.Parallel()
+	storage, hub := newAccount(t), hubWith(t)
+	storage.state.Store(later)
+	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "STORAGE_CONNECTION_STRING="+storage.connectionString, "NOTIFY_URLS=log:")
+	w.becomes(status.Blocked, 503, "the checkpoint store cannot be used", "403 AuthenticationFailed: this machine's clock is 20 min behind, by the answer's Date: correct it")
+	w.logs("this machine's clock is 20 min behind")
+	if _, metrics := w.get("/metrics"); !regexp.MustCompile(`\nalertworker_store_clock_skew_seconds\{store="blob"\} -1[12]\d\d`).MatchString(metrics) {
+		t.Error("the metrics do not show it")
+	}
+	storage.state.Store(forwarded)
+	w.becomes(status.GoingOut, 200)
 }
 
 // A store that is dead, or refuses the key, when a replica starts is tried again like any other.

@@ -201,10 +201,10 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 	ctx, cancel := opening(ctx)
 	defer cancel()
 	s, err := newStores(c, w.via)
-	defer s.Close()
 	if err != nil {
 		return err
 	}
+	defer s.Close()
 
 	s.memory = w.kept
 	quiet := zap.NewNop()
@@ -229,7 +229,9 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 		}
 
 	case "COSMOS_CONNECTION_STRING":
-		err = s.openAndTryLeases(ctx, c, quiet)
+		if c.ThrottleStore == config.StoreCosmos {
+			err = s.openAndTryLeases(ctx, c, quiet)
+		}
 
 	case "NOTIFY_URLS":
 		err = w.tryReceivers(ctx, c, s)

@@ -53,6 +53,13 @@ func TestWouldArrive(t *testing.T) {
 			t.Errorf("%s: %q, want %q", name, got, c.want)
 		}
 	}
+	of := []status.Statement{self, {Replica: "b", Status: impaired}}
+	if got := status.NewSecret(now, of); !strings.HasPrefix(got, "replica b: a new secret does not work, for ") {
+		t.Errorf("of a new secret it says %q", got)
+	}
+	if got := status.NewSecret(now, of[:1]); got != "" {
+		t.Errorf("without a new secret it says %q", got)
+	}
 }
 
 // However many receivers are down, what the others are told fits, and its sentence can be read.
