@@ -15,10 +15,6 @@ import (
 // network that stalls until the call's context ends leaves a state from which the
 // next call is right.
 func checkFaults(t tester, s *suite) {
-	if s.Transport == nil {
-		return
-	}
-
 	clean := s.store(t)
 	once := []fault{lostRequest, lostAnswer, late, busy, throttled, broken, stalled, stalledDone}
 	var verified sync.WaitGroup
@@ -48,10 +44,6 @@ const maxRequests = 6
 // A service that is out is neither a refusal nor a loss, and the call gives up
 // in time and after a few requests.
 func checkOutage(t tester, s *suite) {
-	if s.Transport == nil {
-		return
-	}
-
 	clean := s.store(t)
 	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
 	sideBySide(len(operations)*len(outages), func(i int) {
@@ -233,10 +225,6 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 
 // Writes that the network delivers a second time, late, change nothing.
 func checkLateDuplicates(t tester, s *suite) {
-	if s.Transport == nil {
-		return
-	}
-
 	clean := s.store(t)
 	for _, key := range []string{"absent", "released"} {
 		if key == "released" {
@@ -274,10 +262,6 @@ func checkLateDuplicates(t tester, s *suite) {
 
 // The callers' clocks do not matter: one is an hour fast, one an hour slow.
 func checkLocalClock(t tester, s *suite) {
-	if s.Transport == nil {
-		return
-	}
-
 	skewed := func(by time.Duration) lease.Store {
 		// To a caller whose clock is fast, the service's looks slow.
 		return s.storeVia(t, &wire{next: s.Transport, edit: func(resp *http.Response) { s.Skew(resp, -by) }})

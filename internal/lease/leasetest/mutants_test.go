@@ -239,6 +239,18 @@ func TestMutants(t *testing.T) {
 			}, false), mu.check)
 		})
 	}
+	for _, check := range []string{"SkewedService", "Faults", "Outage", "LateDuplicates", "LocalClock"} { // of a network that it lacks
+		t.Run("it cannot be opened: "+check, func(t *testing.T) {
+			h := harness(func(m lease.Store) lease.Store { return m }, false)
+			backend := h.New
+			h.New = func(t testing.TB) leasetest.Backend {
+				b := backend(t)
+				b.Open = func(http.RoundTripper) (lease.Store, error) { return nil, errors.New("no store") }
+				return b
+			}
+			leasetest.MustFail(t, h, check)
+		})
+	}
 	t.Run("a record for every process", func(t *testing.T) {
 		leasetest.MustFail(t, harness(func(m lease.Store) lease.Store { return m }, true), "OneWinner")
 	})
