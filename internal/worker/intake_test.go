@@ -47,6 +47,11 @@ func TestIntake(t *testing.T) {
 			failure = err
 		}
 		handle(event("oven", 20), telemetry.VerdictNormal)
+		handle(telemetry.Event{Device: "loose", Enqueued: time.Now(), Body: []byte(`{'temperature':20,}`)}, telemetry.VerdictNormal)
+		handle(telemetry.Event{Device: "loose", Enqueued: time.Now(), Body: []byte(`{'temperature':99,}`)}, telemetry.VerdictAlerted)
+		if a := wantAlerts(t, r, "loose", 1)[0]; !a.Damaged {
+			t.Errorf("alert %+v", a)
+		}
 		handle(event("oven", 99), telemetry.VerdictAlerted)
 		handle(event("oven", 99), telemetry.VerdictThrottled)
 		if id := wantAlerts(t, r, "oven", 1)[0].ID; id != "ns/hub/http/key-1" {

@@ -182,6 +182,10 @@ func (f findings) why() (code, text string) {
 		parts = append(parts, "its last message mutes it: "+f.muted)
 	}
 
+	if r := f.lastReading(); r != nil && r.Damaged != "" && f.undecodable() == nil {
+		parts = append(parts, r.Damaged)
+	}
+
 	if g := f.window(); g != nil {
 		parts = append(parts, f.windowText(*g))
 	}
@@ -360,7 +364,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 
 	case partition.StaysOpen:
 		if r.Damaged != "" {
-			return whyOpen, below + ", but its message is damaged, which ends no alarm (" + r.Damaged + ")" + alarm
+			return whyOpen, below + ", but its message is damaged, which ends no alarm" + alarm
 		}
 		return whyOpen, below + staysOpen(rule, level, r) + alarm
 
