@@ -47,7 +47,7 @@ func (r reading) event(at time.Time) telemetry.Event {
 	case brokenOff:
 		e.Body = append(e.Body[:len(e.Body)-1], `,"x`...)
 	case lost:
-		e.Body = []byte(`{"mode":"run","temperature":90`) // of which nobody knows whether that is all
+		e.Body = []byte(`{"temperature":90`) // of which nobody knows whether that is all
 	}
 	properties := map[string]any{}
 	if r.site != "" {
