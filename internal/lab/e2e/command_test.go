@@ -127,9 +127,7 @@ func TestLocalTakesReadings(t *testing.T) {
 // none is killed, and the screen shows which one leads.
 func TestLocalProcesses(t *testing.T) {
 	t.Parallel()
-	if _, err := exec.LookPath("node"); err != nil && os.Getenv(emulators.SkipEnv) == "1" {
-		t.Skipf("Node.js is not installed, and %s=1", emulators.SkipEnv)
-	}
+	emulators.NeedNode(t)
 	path, err := built()
 	if err != nil {
 		t.Fatal(err)

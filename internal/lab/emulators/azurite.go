@@ -98,6 +98,7 @@ func share() (*process.Azurite, error) {
 // it.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
+	NeedNode(tb)
 	azurite, err := share()
 	started(tb, err)
 	if azurite != nil {

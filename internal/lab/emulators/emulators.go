@@ -13,17 +13,22 @@ import (
 	"alertworker/internal/lab/process"
 )
 
-// SkipEnv is the environment variable that, set to 1, skips the tests that need Node.js
-// where it is not installed.
+// SkipEnv is the environment variable that, set to 1, skips the tests that need Node.js, or programs for it.
 const SkipEnv = "ALERTWORKER_SKIP_NODE"
+
+// NeedNode skips the test if tests that need Node.js are to be skipped.
+func NeedNode(tb testing.TB) {
+	tb.Helper()
+	if os.Getenv(SkipEnv) == "1" {
+		tb.Skipf("it needs Node.js, and %s=1", SkipEnv)
+	}
+}
 
 // started ends the test if err says that a program did not start.
 func started(tb testing.TB, err error) {
 	tb.Helper()
 
 	switch {
-	case errors.Is(err, process.ErrNoNode) && os.Getenv(SkipEnv) == "1":
-		tb.Skipf("Node.js is not installed, and %s=1", SkipEnv)
 	case errors.Is(err, process.ErrNoNode):
 		tb.Fatalf("%v, or set %s=1 to skip the test", err, SkipEnv)
 	case err != nil:
@@ -47,6 +52,7 @@ type Cosmos struct {
 // StartCosmos starts an empty account that runs until tb ends.
 func StartCosmos(tb testing.TB) *Cosmos {
 	tb.Helper()
+	NeedNode(tb)
 	cosmos, err := process.StartCosmos(tb.Context())
 	started(tb, err)
 	tb.Cleanup(cosmos.Kill)
@@ -61,6 +67,7 @@ func (c *Cosmos) Transport() http.RoundTripper { return c.transport }
 // the first group of ready matched in its output.
 func Node(tb testing.TB, ready *regexp.Regexp, args ...string) string {
 	tb.Helper()
+	NeedNode(tb)
 	p, match, err := process.Node(tb.Context(), "node", ready, args...)
 	started(tb, err)
 	tb.Cleanup(p.Kill)

@@ -3,6 +3,7 @@ package emulators_test
 import (
 	"net"
 	"net/url"
+	"os"
 	"testing"
 
 	"go.uber.org/goleak"
@@ -31,16 +32,23 @@ func TestAzuriteEndsWithItsTest(t *testing.T) {
 	}
 }
 
-// Without Node the tests are skipped only if somebody asks for it.
+// Tests that need Node are skipped if somebody asks for it, with Node or without.
 func TestWithoutNode(t *testing.T) {
-	t.Setenv("PATH", t.TempDir())
-	t.Setenv(emulators.SkipEnv, "1")
-	skipped := false
-	t.Run("skipped", func(t *testing.T) {
-		defer func() { skipped = t.Skipped() }()
-		emulators.StartAzurite(t)
-	})
-	if !skipped {
-		t.Error("the test was not skipped")
+	for _, path := range []string{t.TempDir(), os.Getenv("PATH")} {
+		t.Setenv("PATH", path)
+		t.Setenv(emulators.SkipEnv, "1")
+		for name, start := range map[string]func(t *testing.T){
+			"Azurite":   func(t *testing.T) { emulators.StartAzurite(t) },
+			"Cosmos DB": func(t *testing.T) { emulators.StartCosmos(t) },
+		} {
+			skipped := false
+			t.Run(name, func(t *testing.T) {
+				defer func() { skipped = t.Skipped() }()
+				start(t)
+			})
+			if !skipped {
+				t.Errorf("%s: the test was not skipped", name)
+			}
+		}
 	}
 }

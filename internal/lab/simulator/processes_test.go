@@ -2,7 +2,6 @@ package simulator
 
 import (
 	"bytes"
-	"errors"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -13,15 +12,12 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container"
 
 	"alertworker/internal/lab/emulators"
-	"alertworker/internal/lab/process"
 )
 
 // Storage that is killed from outside comes back at its address, with what it had saved.
 func TestStorageComesBack(t *testing.T) {
+	emulators.NeedNode(t)
 	p, err := newProcesses(t.Context(), Options{})
-	if errors.Is(err, process.ErrNoNode) && os.Getenv(emulators.SkipEnv) == "1" {
-		t.Skip(err)
-	}
 	if err != nil {
 		t.Fatal(err)
 	}
