@@ -135,7 +135,7 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 	got.WriteByte('\n')
 
 	if update {
-		if err := os.MkdirAll("testdata", 0o755); err != nil {
+		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
 			t.Fatal(err)
 		}
 

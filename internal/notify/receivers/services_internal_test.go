@@ -204,7 +204,9 @@ func TestPayloads(t *testing.T) {
 			for file, a := range notifytest.Alerts() {
 				body := s.posted(t, func(n notify.Notifier) error { return n.Notify(t.Context(), a) })
 				switch name {
-				case "slack", "teams", "ntfy", "pagerduty":
+				case "alertmanager", "alertmanager at the root": // depend on the time: see its package
+				case "ntfy whose topic is in the answer": // are those of ntfy
+				default:
 					golden(file, body)
 				case "eventgrid", "eventgrid with an identity":
 					if want, err := webhook.Encode(a, wording.Style{}); err != nil || string(body) != string(want) {
