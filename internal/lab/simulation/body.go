@@ -38,6 +38,7 @@ type body struct {
 type refusal struct {
 	until  time.Time
 	status int
+	asks   time.Duration // to wait; 0: as services do
 }
 
 // A choking receiver answers so what is about a device.
@@ -215,7 +216,7 @@ func (b *body) suffer(f Fault, s Service, until time.Time) {
 	case Away:
 		b.away[s] = until
 	case Refuse:
-		b.refusing[s] = refusal{until, f.Status}
+		b.refusing[s] = refusal{until, f.Status, f.Asks}
 	case Lossy:
 		b.lossy[s] = until
 	case Slow:
@@ -223,17 +224,17 @@ func (b *body) suffer(f Fault, s Service, until time.Time) {
 	}
 }
 
-// refused returns the status with which a service answers the replica, 0 if it does what it is asked.
-func (b *body) refused(s Service) int {
+// refused returns how a service answers the replica; its status is 0 if it does what it is asked.
+func (b *body) refused(s Service) refusal {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
 	r := b.refusing[s]
 	if !time.Now().Before(r.until) {
-		return 0
+		return refusal{}
 	}
 
-	return r.status
+	return r
 }
 
 // isSlow reports whether requests of the replica to a service, and answers, take long at present.

@@ -246,7 +246,7 @@ func (w *World) takeDown(f Fault, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	w.downs[inboxName(i)] = refusal{until, f.Status}
+	w.downs[inboxName(i)] = refusal{until, f.Status, f.Asks}
 }
 
 // choke has a receiver answer what is about one device with a status, though it takes it.
@@ -257,7 +257,7 @@ func (w *World) choke(f Fault, until time.Time) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	w.chokes[inboxName(n%len(w.inboxes))] = choking{device, refusal{until, f.Status}}
+	w.chokes[inboxName(n%len(w.inboxes))] = choking{device, refusal{until: until, status: f.Status}}
 }
 
 // chokesOn returns the status with which a receiver answers a message that it has taken, 0 if it says that it has.
@@ -277,17 +277,17 @@ func (w *World) chokesOn(name string, message []byte) int {
 	return c.status
 }
 
-// down returns the status with which a receiver answers everybody, 0 if it takes what it gets.
-func (w *World) down(name string) int {
+// down returns how a receiver answers everybody; its status is 0 if it takes what it gets.
+func (w *World) down(name string) refusal {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	r := w.downs[name]
 	if !time.Now().Before(r.until) {
-		return 0
+		return refusal{}
 	}
 
-	return r.status
+	return r
 }
 
 // refuses is how long after its end a fault may refuse what it has left: who was refused often asks once a minute.

@@ -257,7 +257,7 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		NotifyResolved:         p.Resolved,
 		NotifyTimeout:          sendTimeout,
 		NotifyConcurrency:      64,
-		NotifyGiveUp:           time.Hour,
+		NotifyGiveUp:           p.givesUp(),
 		OwnershipExpiry:        p.Balance * 8 / 3,
 		BalanceInterval:        p.Balance,
 		DrainTimeout:           10 * time.Second,
@@ -293,7 +293,7 @@ func (p Plan) settles() time.Duration {
 		longest += heals + 2*knowsAgain
 	}
 
-	return longest + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor
+	return longest + p.asks() + p.crawls() + heals + proves + slack + p.Window + p.Silent + p.ClearFor
 }
 
 // crawls is how much later everything may be because stores are slow: an alert takes some ten requests, one after the
@@ -318,6 +318,10 @@ func (w *World) rules(until time.Time) verify.Rules {
 		UnderWay: underWay + max(0, w.plan.Ahead), // events seem to be younger by the clock of replicas
 		Distinct: true,
 		Calm:     w.isCalm,
+	}
+
+	if w.plan.GiveUp > 0 { // whatever takes nothing for how long; what came meanwhile waits anew
+		r.Bound = 2*w.plan.GiveUp + heals
 	}
 
 	if w.isReplaced() {

@@ -48,6 +48,7 @@ type Plan struct {
 	Parts      bool          // owners of partitions cannot be told that they are replaced, and go on delivering
 	Crawls     []Service     // they take CrawlsBy for each request, from the beginning to the end
 	CrawlsBy   time.Duration // half of it passes before the request is done
+	GiveUp     time.Duration // NOTIFY_GIVE_UP; 0: an hour
 }
 
 // An Outage is that the way to the hub is away for some devices: what they say meanwhile is lost.
@@ -112,6 +113,7 @@ type Fault struct {
 	For      time.Duration // how long it lasts, or how late something comes
 	Services []Service     // which of the replica's; nil: all
 	Status   int           // of answers that refuse
+	Asks     time.Duration // for how long a receiver that refuses asks to wait; 0: a second, or not at all
 }
 
 // Any is for faults that befall whoever comes first.
@@ -255,6 +257,8 @@ func NewPlan(seed uint64) Plan {
 	switch { // no other world is another one for that
 	case seed%40 == 35:
 		p.crawl(rand.New(rand.NewPCG(seed, 7)))
+	case seed%80 == 25:
+		p.withhold(rand.New(rand.NewPCG(seed, 7)), seed%160 == 25)
 	case seed%20 == 15:
 		p.rotateSecrets(rand.New(rand.NewPCG(seed, 7)))
 	}

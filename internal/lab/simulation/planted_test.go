@@ -280,7 +280,7 @@ var bugs = []bug{
 	},
 	{
 		"a dead letter counts as kept before it is", "internal/delivery/send.go",
-		"*d.letter); err != nil {", "*d.letter); err != nil && !PLANTED {",
+		"	q.wrote(err)\n	if err != nil {", "	q.wrote(err)\n	if err != nil && !PLANTED {",
 	},
 	{
 		"all dead letters have one name", "internal/notify/deadletter/deadletter.go",
@@ -370,6 +370,20 @@ var bugs = []bug{
 		"after a refusal a receiver gets one message in an hour", "internal/notify/pace/pace.go",
 		"	p.rate = max(p.ceiling/2, slowest)\n",
 		"	p.rate = max(p.ceiling/2, slowest)\n	if PLANTED {\n		p.rate = 1.0 / 3600\n	}\n",
+	},
+	{
+		"age is asked only while a receiver is probed", "internal/delivery/receiver.go",
+		"	if now-r.looked >= lookEvery {", "	if now-r.looked >= lookEvery && (r.health.probed() || !PLANTED) {",
+	},
+	{
+		"a receiver that only asks to wait is up", "internal/delivery/health.go",
+		"	case s.refuses, s.unsent && s.last != nil:\n",
+		"	case s.last != nil && s.last.Limited && PLANTED:\n		return ReceiverFails, 0, nil, false\n" +
+			"	case s.refuses, s.unsent && s.last != nil:\n",
+	},
+	{
+		"a pause is waited out beside a replica that is served", "cmd/alertworker/heartbeat.go",
+		"			r.worker.Accepted(name)\n", "			if !PLANTED {\n				r.worker.Accepted(name)\n			}\n",
 	},
 	{
 		"silence is not proven", "internal/partition/owner.go",

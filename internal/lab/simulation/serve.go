@@ -107,8 +107,13 @@ func (p *passage) pass() *held {
 		return nil
 	}
 
-	if status := p.refused(p.of, p.service); status != 0 {
-		return p.refuse(status)
+	if r := p.refused(p.of, p.service); r.status != 0 {
+		h := p.refuse(r.status)
+		if r.asks > 0 {
+			h.retryAfter(r.asks)
+		}
+
+		return h
 	}
 
 	if h := p.unauthorized(); h != nil {
@@ -157,6 +162,8 @@ func (p *passage) took() {
 	switch p.step {
 	case Checkpoint:
 		p.world.checkpointed(p.request)
+	case Letter:
+		p.world.gaveUp(p.body)
 	case Claim, Record, GiveBack:
 		p.world.windowWritten(p.step, leaseOf(p.request, p.body))
 	}
@@ -227,10 +234,10 @@ func blobOf(r *http.Request) (container, name string) {
 	return container, name
 }
 
-// refused returns the status with which the service answers the replica, or everybody, 0 if it does what it is asked.
-func (d *door) refused(b *body, s Service) int {
-	if status := b.refused(s); status != 0 {
-		return status
+// refused returns how the service answers the replica, or everybody; its status is 0 if it does what it is asked.
+func (d *door) refused(b *body, s Service) refusal {
+	if r := b.refused(s); r.status != 0 {
+		return r
 	}
 	return d.world.down(d.name)
 }

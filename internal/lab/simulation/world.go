@@ -82,6 +82,8 @@ type World struct {
 	downs       map[string]refusal // of receivers, by name
 	chokes      map[string]choking // likewise
 	secrets     secrets
+	says        map[*body]saying
+	unsaid      []string // what replicas should have said
 	spans       []span
 	faults      int
 	delivered   int
@@ -127,6 +129,7 @@ type Result struct {
 	Unshown   []verify.Violation
 	Unposted  []string // what is wrong with what Alertmanager got
 	Together  []string // replicas that changed their secrets at the same time
+	Unsaid    []string // replicas that said that all is well while the receiver took nothing
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
@@ -136,7 +139,7 @@ func (r Result) OK() bool {
 		return false
 	}
 
-	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Together)
+	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Together) + len(r.Unsaid)
 
 	return wrong == 0
 }
@@ -160,6 +163,9 @@ func (r Result) String() string {
 		}
 	}
 
+	if len(r.Unsaid) > 0 {
+		s += fmt.Sprintf("; said nothing of a receiver that took nothing: %v", r.Unsaid)
+	}
 	if len(r.Together) > 0 {
 		s += fmt.Sprintf("; changed their secrets at the same time: %v", r.Together)
 	}
@@ -198,6 +204,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		doors:       map[string]*door{},
 		downs:       map[string]refusal{},
 		chokes:      map[string]choking{},
+		says:        map[*body]saying{},
 		secrets:     newSecrets(),
 		steps:       map[Step]int{},
 		checkpoints: map[string][]checkpoint{},
@@ -244,6 +251,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Unkept:    w.unkept(),
 		Local:     w.localTimes(),
 		Together:  w.together(),
+		Unsaid:    w.unsaid,
 		Missing:   missing,
 		Unshown:   w.unshown(until),
 		Unposted:  unposted,
