@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -56,10 +57,12 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 	return all
 }
 
-// isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Properties of messages are
-// not known: a mute that asks for some counts for readings alone. The caller holds reg.mu.
+// isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Whether a mute asks for
+// properties of messages, or a message says that its device is quiet, shows at the last reading that it held back. The
+// caller holds reg.mu.
 func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
-	if k.Phase != rules.Open || !key.level.removed.IsZero() {
+	held := k.untold && !reg.isUnderHigher(key)
+	if k.Phase != rules.Open || held || !key.level.removed.IsZero() {
 		return false
 	}
 
@@ -68,6 +71,13 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 		Rule:     key.level.rule.Name,
 		Enqueued: reg.storeTime(),
 		Property: func(string) string { return "" },
+	})
+}
+
+// isUnderHigher reports whether a higher level than that of key is open for the same device. The caller holds reg.mu.
+func (reg *register) isUnderHigher(key alarmKey) bool {
+	return slices.ContainsFunc(key.level.rule.levels, func(l *level) bool {
+		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.device, l}].Phase == rules.Open
 	})
 }
 

@@ -216,17 +216,28 @@ func TestNotPostedAgain(t *testing.T) {
 		s := with(t, repeating(rules.Never), &f.receiver)
 		s.notifier = f
 		start := time.Now()
-		mute := rules.Mutes{{Device: "muted", From: start.Add(time.Minute), Until: start.Add(time.Hour)}}
+		mute := rules.Mutes{
+			{Device: "muted", From: start.Add(time.Minute), Until: start.Add(time.Hour)},
+			{Property: "site", Value: "berlin", From: start.Add(time.Minute), Until: start.Add(time.Hour)},
+		}
 		s.config.Mutes = func() rules.Mutes { return mute }
 		s.start(p)
 		p.publish("muted", threshold+5)
 		p.publish("oven", threshold+5)
-		pass(time.Hour - time.Minute)
-		if f.count("again muted") != 0 || f.count("again oven") < 15 {
+		inBerlin := func() {
+			p.publishProperties("berlin", fmt.Sprintf(`{"temperature":%v}`, threshold+5), map[string]any{"site": "berlin"})
+		}
+		inBerlin()
+		pass(2 * time.Minute)
+		inBerlin()
+		pass(time.Hour - 3*time.Minute)
+		if f.count("again muted") != 0 || f.count("again berlin") != 0 || f.count("again oven") < 15 {
 			t.Errorf("came: %v", f.events)
 		}
-		pass(time.Minute + delivery.RefreshEvery)
-		if f.count("again muted") == 0 {
+		pass(time.Minute + time.Second)
+		inBerlin()
+		pass(delivery.RefreshEvery)
+		if f.count("again muted") == 0 || f.count("again berlin") == 0 {
 			t.Errorf("came after the mute: %v", f.events)
 		}
 		if _, _, err := ledger.Open(t.Context(), s.ledgers, "0"); err != nil {
