@@ -26,6 +26,15 @@ const (
 	phaseFree = "free"
 )
 
+// An UnreadableError is what a service has for a key and is not a lease. Nobody need ask again.
+type UnreadableError struct{ Err error }
+
+func (e *UnreadableError) Error() string { return e.Err.Error() }
+func (e *UnreadableError) Unwrap() error { return e.Err }
+
+// NonRetriable tells azure.ShouldRetry that repeating a call is of no use.
+func (e *UnreadableError) NonRetriable() {}
+
 // Document returns r as a service keeps it for key.
 func (r Record) Document(key string) Document {
 	phase := phaseHeld

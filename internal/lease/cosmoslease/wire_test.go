@@ -460,8 +460,12 @@ func TestStrangeItem(t *testing.T) {
 			`{"leaseId":1,"phase":"held","holdSec":1,"_ts":1}`,
 		} {
 			f.body = []byte(strange)
+			start := time.Now()
 			if err := acquireKey(t.Context(), s, lease.Lease{}); err == nil || errors.Is(err, lease.ErrHeld) || !strings.Contains(err.Error(), "delete the item") {
 				t.Errorf("%q: %v, want an error that says what to do", strange, err)
+			}
+			if took := time.Since(start); took > 0 {
+				t.Errorf("%q: it was read again, for %v", strange, took)
 			}
 		}
 	})
