@@ -54,7 +54,7 @@ var descriptions = map[string]string{
 		"teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., " +
 		"smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written " +
 		"to the log); each may have options before it, followed by a space: id=, name=, level=, rule=, where=, " +
-		"batch=, secret=; see docs/receivers.md",
+		"batch=, secret=, header=; see docs/receivers.md",
 	"NOTIFY_WEBHOOK_SECRET": "key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes " +
 		"in base64; two, separated by a space, while one replaces the other",
 	"PUBLIC_URL":      "where people reach the status page; messages link to it",

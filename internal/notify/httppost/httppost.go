@@ -10,10 +10,12 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/http/httptrace"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync/atomic"
@@ -40,8 +42,10 @@ const (
 type Options struct {
 	Concurrency int               // calls of Post at a time for which connections are kept; 0 is 1
 	Transport   http.RoundTripper // instead of the built-in one, for tests
-	// Secrets are left out of errors, besides those in the URL.
+	// Secrets are left out of errors, besides those in the URL and in Header.
 	Secrets []string
+	// Header is added to each request, unless that has fields of the same names. Its values are secrets.
+	Header http.Header
 	// Credentials names the variables with credentials, for errors; "" is NOTIFY_URLS.
 	Credentials string
 	// Refuses reports whether an answer says that the receiver will never take this
@@ -64,6 +68,7 @@ type Client struct {
 	site        string // scheme://host[:port]
 	url         string // without user
 	user        *url.Userinfo
+	header      http.Header
 	redact      *strings.Replacer
 	credentials string
 	refuses     func(code int, body string) bool
@@ -92,6 +97,11 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		transport = newTransport(max(opts.Concurrency, 1))
 	}
 
+	secrets := slices.Clone(opts.Secrets)
+	for _, values := range opts.Header {
+		secrets = append(secrets, values...)
+	}
+
 	bare := *u
 	bare.User = nil
 	c := &Client{
@@ -99,7 +109,8 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		url:         bare.String(),
 		user:        u.User,
 		credentials: cmp.Or(opts.Credentials, "NOTIFY_URLS"),
-		redact:      redact.New(u, opts.Secrets),
+		header:      opts.Header,
+		redact:      redact.New(u, secrets),
 		refuses:     opts.Refuses,
 		says:        opts.Says,
 		client: &http.Client{
@@ -179,9 +190,8 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 		return c.wrap(m.What, &notify.Error{Untaken: true, Err: c.clean(err)})
 	}
 
-	if m.Header != nil {
-		req.Header = m.Header.Clone()
-	}
+	maps.Copy(req.Header, c.header)
+	maps.Copy(req.Header, m.Header)
 
 	req.Header.Set("Content-Type", m.ContentType)
 	req.Header.Set("User-Agent", "alertworker")

@@ -32,6 +32,7 @@ type channel struct {
 	together bool // what is ready goes in one message, also if nobody asks for that
 	people   bool // read its messages
 	forgets  bool // what it was sent, when it restarts
+	headers  bool // requests may have headers of the user's
 	places   int  // calls of Notify at a time; 0: as many as there are
 	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
 	rate func(u *url.URL) notify.Rate
@@ -60,6 +61,7 @@ var workflows = []string{
 var channels = []channel{
 	{
 		schemes: webhooks,
+		headers: true,
 		example: "https://…",
 		batch:   maxBatch,
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
@@ -68,6 +70,7 @@ var channels = []channel{
 	},
 	{
 		schemes:  over("teams"),
+		headers:  true,
 		example:  "teams+https://…",
 		hosts:    workflows,
 		people:   true,
@@ -81,6 +84,7 @@ var channels = []channel{
 	},
 	{
 		schemes:  over("slack"),
+		headers:  true,
 		example:  slackExample,
 		hosts:    []string{"hooks.slack.com", "hooks.slack-gov.com"},
 		people:   true,
@@ -101,6 +105,7 @@ var channels = []channel{
 	},
 	{
 		schemes:  over("alertmanager"),
+		headers:  true,
 		example:  "alertmanager+http://…",
 		batch:    maxBatch,
 		together: true,
@@ -111,6 +116,7 @@ var channels = []channel{
 	},
 	{
 		schemes:  over("ntfy"),
+		headers:  true,
 		example:  "ntfy+https://…",
 		hosts:    []string{"ntfy.sh"},
 		people:   true,
@@ -178,7 +184,7 @@ func find(scheme string) channel {
 
 // post returns what the clients of all channels over HTTP share.
 func (o Options) post() httppost.Options {
-	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport}
+	return httppost.Options{Concurrency: o.Concurrency, Transport: o.Transport, Header: o.header}
 }
 
 // byHTTP returns the open function of a channel whose URLs are web addresses, perhaps

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"os"
@@ -29,6 +30,8 @@ type Entry struct {
 	Secrets  []string // that sign webhooks, the first of two or both; nil: Options.WebhookSecret
 	// SecretFile holds the Secrets, one a line; empty if they are in the entry.
 	SecretFile string
+	// Header is what each request has besides what the channel sets; nil if there is nothing.
+	Header http.Header
 
 	url *url.URL
 }
@@ -40,9 +43,11 @@ var attribute = regexp.MustCompile(`^([a-z]+)=(\S*)\s+`)
 var word = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$`)
 
 const (
-	attributes = "id=, name=, level=, rule=, where=, batch= and secret="
+	attributes = "id=, name=, level=, rule=, where=, batch=, secret= and header="
 	maxBatch   = 100
 	maxValues  = 64 // of one filter
+	maxHeaders = 8
+	maxHeader  = 4096 // bytes of a value
 )
 
 // Parse reads an entry: a URL, and in front of it, each followed by spaces, any of
@@ -54,6 +59,7 @@ const (
 //	where=PROPERTY:VALUE|VALUE only alerts about messages with such an application property
 //	batch=N                    alerts in one message
 //	secret=SECRET|SECRET       that sign a webhook, or the path of a file with them
+//	header=NAME:VALUE|NAME:VALUE  HTTP headers of each request
 //
 // Its errors continue "entry 1 …" and repeat no more of the URL than its scheme, and nothing of an attribute.
 func Parse(text string) (Entry, error) {
@@ -133,7 +139,44 @@ var readers = map[string]func(e *Entry, value string) (must string){
 
 		return ""
 	},
+	"header": func(e *Entry, value string) string {
+		const must = "1 to 8 HTTP headers, such as X-Scope-OrgID:prod or Authorization:Bearer%20TOKEN, separated by |, in values " +
+			"spaces, commas, | and % written as %20, %2C, %7C and %25"
+		list := strings.Split(value, "|")
+		if len(list) > maxHeaders {
+			return must
+		}
+
+		e.Header = http.Header{}
+		for _, one := range list {
+			name, text, _ := strings.Cut(one, ":")
+			text, err := url.PathUnescape(text)
+			if err != nil || !headerName.MatchString(name) || !headerValue.MatchString(text) || len(text) > maxHeader {
+				return must
+			}
+
+			name = http.CanonicalHeaderKey(name)
+			switch {
+			case e.Header.Get(name) != "":
+				return "headers of different names"
+			case slices.Contains(ownHeaders, name):
+				return "other headers: " + name + " is set by the worker"
+			}
+
+			e.Header.Set(name, text)
+		}
+
+		return ""
+	},
 }
+
+var (
+	headerName  = regexp.MustCompile(`^[A-Za-z0-9-]{1,64}$`)
+	headerValue = regexp.MustCompile(`^[!-~]([ -~]*[!-~])?$`)
+)
+
+// ownHeaders are those that requests have anyway.
+var ownHeaders = []string{"Connection", "Content-Length", "Content-Type", "Host", "Transfer-Encoding", "User-Agent"}
 
 // readWord reads an id or a name.
 func readWord(into *string, value string) string {
@@ -224,6 +267,12 @@ func (e Entry) check() error {
 
 	case hasSecret && !e.IsWebhook():
 		return errors.New("has secret=…, but only webhooks are signed")
+
+	case e.Header != nil && !find(e.url.Scheme).headers:
+		return errors.New("has header=…, but is not sent to a web address of yours")
+
+	case e.Header.Get("Authorization") != "" && e.url.User != nil:
+		return errors.New("has the header Authorization and a user in its URL: remove one of them")
 
 	case e.Batch > 1 && find(e.url.Scheme).batch == 0:
 		return errors.New("has batch=…, but gets one alert in a message: remove it")
@@ -333,6 +382,7 @@ func (e Entry) receiver(opts Options) (Receiver, error) {
 	if err := e.readSecrets(&opts); err != nil {
 		return Receiver{}, err
 	}
+	opts.header = e.Header
 
 	c := find(e.url.Scheme)
 	n, reach, err := c.open(e.url, opts)

@@ -62,6 +62,8 @@ type Options struct {
 	MailToken      notify.TokenSource // for mail servers with auth=oauth2; nil if there are none
 	Concurrency    int                // calls of Notify at a time
 	Transport      http.RoundTripper  // of channels over HTTP, instead of the built-in one, for tests
+
+	header http.Header // Entry.Header
 }
 
 // Max is how many receivers there may be: every alert goes to all of them.

@@ -1,6 +1,8 @@
 package receivers_test
 
 import (
+	"net/http"
+	"net/http/httptest"
 	"regexp"
 	"slices"
 	"strings"
@@ -187,6 +189,12 @@ func TestWrongChannel(t *testing.T) {
 		"secret=whsec_S3CRET https://a/":                                   "has an invalid secret: must be whsec_",
 		"secret=/no/such/S3CRET https://a/":                                "has secret=… with the path of a file that cannot be read",
 		"secret=whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw log:":               "only webhooks are signed",
+		"header=X-Key:S3CRET pagerduty://S3CRET":                           "has header=…, but is not sent to a web address of yours",
+		"header=Authorization:S3CRET https://me:S3CRET@a/":                 "has the header Authorization and a user in its URL",
+		"header=Host:S3CRET https://a/":                                    "has an invalid header: must be other headers: Host is set by the worker",
+		"header=X-Key:S3CRET%0Ax https://a/":                               "has an invalid header: must be 1 to 8 HTTP headers",
+		"header=X-Key:a|x-key:S3CRET https://a/":                           "has an invalid header: must be headers of different names",
+		"header=S3CRET https://a/":                                         "has an invalid header: must be 1 to 8 HTTP headers",
 		"batch=2 pagerduty://S3CRET":                                       "gets one alert in a message",
 		"batch=0 https://a/":                                               "has an invalid batch: must be 1 to 100",
 		"rate=1/s https://a/":                                              "has something other than id=",
@@ -277,7 +285,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		`entry 14 has the unknown scheme "opsgenie"`,
 		"entry 15 has an unknown scheme",
 		"entry 16 cannot be used: must be pagerduty:// and the routing key",
-		"entry 17 has something other than id=, name=, level=, rule=, where=, batch= and secret= in front",
+		"entry 17 has something other than id=, name=, level=, rule=, where=, batch=, secret= and header= in front",
 		"entry 18 has an invalid name: must be up to 63 letters",
 		"entry 19 has more than one level=…",
 		"entry 21 has the name of entry 20",
@@ -350,4 +358,26 @@ func FuzzOpen(f *testing.F) {
 			t.Errorf("%q twice is no error", raw)
 		}
 	})
+}
+
+// A receiver gets the headers of its entry, and repeats none of them in an error.
+func TestHeaders(t *testing.T) {
+	var got http.Header
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		got = r.Header
+		http.Error(w, "who is "+r.Header.Get("Authorization")+"?", http.StatusUnauthorized)
+	}))
+	defer s.Close()
+	rs, err := receivers.Open([]string{"header=authorization:Bearer%20t0k3n|X-Scope-OrgID:prod " + s.URL + "/x"}, receivers.Options{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(rs[0].Close)
+	err = rs[0].Notifier.Notify(t.Context(), notifytest.Alert(1))
+	if got.Get("Authorization") != "Bearer t0k3n" || got.Get("X-Scope-OrgID") != "prod" || got.Get("Content-Type") == "" {
+		t.Errorf("it got %v", got)
+	}
+	if err == nil || strings.Contains(err.Error(), "t0k3n") {
+		t.Errorf("the error is %v", err)
+	}
 }
