@@ -36,6 +36,7 @@ import (
 
 const (
 	stepTimeout     = 20 * time.Second // for a step, unless it needs longer
+	storeTimeout    = time.Minute      // for one that asks a store, which may be slow, several times
 	identityTimeout = time.Minute      // for tokens, which developers' tools take long to fetch
 
 	eventsPerPartition = 20   // that a check reads, the newest
@@ -101,7 +102,7 @@ func newCheckup(ctx context.Context, c config.Config, rs []receivers.Receiver, s
 	)
 	k.reading = sync.OnceValues(func() (reading, error) { return k.read(ctx) })
 	k.records = sync.OnceValues(func() (records.Store, error) {
-		ctx, cancel := context.WithTimeoutCause(ctx, k.limit(), fmt.Errorf("no answer within %v", k.limit()))
+		ctx, cancel := context.WithTimeoutCause(ctx, k.storeLimit(), fmt.Errorf("no answer within %v", k.storeLimit()))
 		defer cancel()
 		return s.Records(ctx)
 	})
@@ -116,6 +117,9 @@ func (k *checkup) limit() time.Duration {
 	}
 	return stepTimeout
 }
+
+// storeLimit is for a step that uses a store.
+func (k *checkup) storeLimit() time.Duration { return k.limit() + storeTimeout - stepTimeout }
 
 // steps returns what there is to check, in the order in which it is printed.
 func (k *checkup) steps(send bool) []step {
@@ -265,7 +269,7 @@ func (k *checkup) stores() []step {
 
 	return []step{
 		k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)),
-		{"throttle store", k.limit(), windows},
+		{"throttle store", k.storeLimit(), windows},
 	}
 }
 
@@ -287,7 +291,7 @@ const azureStorage = "Azure Storage"
 
 // inStorage makes a step of one that uses Azure Storage.
 func (k *checkup) inStorage(name string, do func(context.Context) (string, error)) step {
-	return step{name, k.limit(), k.answered(azureStorage, k.config.StorageVariable(), do)}
+	return step{name, k.storeLimit(), k.answered(azureStorage, k.config.StorageVariable(), do)}
 }
 
 // sharing makes a step of one that looks at what replicas share.
