@@ -170,6 +170,9 @@ func TestWrongKeyIsRolledOut(t *testing.T) {
 		if _, metrics := w.get("/metrics"); !strings.Contains(metrics, "\nalertworker_new_secret_failing 1\n") {
 			t.Error("the metrics do not say so")
 		}
+		if _, page := w.get("/"); !strings.Contains(page, "a new secret does not work") || !strings.Contains(page, "STORAGE_CONNECTION_STRING: ") {
+			t.Error("the page does not say so")
+		}
 	}
 	hot("c", "d")
 	for _, w := range replicas {
