@@ -180,6 +180,25 @@ var plantedBugs = []plantedBug{
 	{"a milder level below a removed one is not sent", []edit{
 		{"partition/evaluation.go", "(p.is.untold || above || ended)", "(p.is.untold || ended)"},
 	}},
+	{"a late reading tells of what was held back", []edit{
+		{"partition/evaluation.go", "	case p.outdated:\n", "	case p.outdated && !p.is.untold:\n"},
+	}},
+	{"an alert that was muted is not sent later", []edit{
+		{"partition/evaluation.go", "	p.is.untold = p.followed // unless it is told now\n", ""},
+	}},
+	{"who gets a recovery follows from the filters", []edit{
+		{"partition/register.go", "	receivers := was.told & reg.everybody()\n", "	receivers := reg.wanting(l)\n"},
+		{"partition/restore.go", "		k.due.becomeDue(reg.everybody())\n", "		k.due.becomeDue(reg.wanting(l))\n"},
+	}},
+	{"an owner takes what another one may have sent for its own", []edit{
+		{"partition/evaluation.go", "p.open && p.followed && v.at.Hub < v.foreign", "false"},
+	}},
+	{"an alarm between clear and limit is not sent again", []edit{
+		{"partition/evaluation.go", "	p.repeats = l.rule.Repeat > 0\n", ""},
+	}},
+	{"a recovery comes after an alert of another partition", []edit{
+		{"throttle/note.go", "		return posted || when <= n.aboutAt(prev)\n", "		return posted\n"},
+	}},
 	{"recoveries of a removed rule have one id", []edit{
 		{"delivery/message.go", "if d.Silence || d.endedWithRule() {", "if d.Silence {"},
 	}},

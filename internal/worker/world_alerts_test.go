@@ -30,9 +30,10 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 		for _, device := range w.devices {
 			states := w.follow(log, s, device)
 			for i, m := range log.readings {
-				if f := states[i+1]; m.device == device && f.tells != "" && in.wants(s, m) {
+				some, always := in.wants(s, m)
+				if f := states[i+1]; m.device == device && f.tells != "" && some {
 					of := matterOf(rule, m)
-					sure := f.tells == "yes" && (!f.short || len(w.dead) == 0) // it joins no delivery
+					sure := f.tells == "yes" && always && (!f.short || len(w.dead) == 0) // it joins no delivery
 					all[of] = append(all[of], told{device, log, int64(i + 1), log.events[i].Enqueued, sure, f})
 				}
 			}
@@ -40,7 +41,7 @@ func (w *world) tells(in *inbox, s subject) map[matter][]told {
 	}
 	for _, m := range w.posted {
 		r, l := w.in(m.version, s)
-		if r == nil || !in.wants(s, m.reading) || w.speaks(r, m.device, m.reading, m.at) != "yes" {
+		if _, always := in.wants(s, m.reading); r == nil || !always || w.speaks(r, m.device, m.reading, m.at) != "yes" {
 			continue
 		}
 		value, looks := looksAt(r, m.reading)
@@ -88,6 +89,7 @@ func (w *world) judgeAlerts(in *inbox, s subject) {
 			w.devicesAreCounted(in, s, of, tells[of], heard[of])
 		} else if r.Resolved {
 			w.lastWordIsTrue(in, s, of, tells[of], heard[of])
+			w.timesDecide(in, s, of, heard[of])
 		}
 	}
 }
@@ -293,6 +295,27 @@ func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told,
 	}
 }
 
+// timesDecide: a recovery comes after an alert of another partition only if its reading is the later one.
+func (w *world) timesDecide(in *inbox, s subject, of matter, heard []arrival) {
+	var alerts []arrival // since the last recovery
+	for _, a := range heard {
+		switch {
+		case a.dropped || a.replayed || a.Partition == "http":
+		case !a.Resolved:
+			alerts = append(alerts, a)
+		default:
+			for _, b := range alerts {
+				certain := b.Partition == a.Partition || b.Enqueued.Before(a.Enqueued) || a.Removed || a.Forgotten
+				if !certain && !b.at.After(b.Expires) {
+					w.violated("P6: %s hears a recovery of %s %s of %d in %s, and was alerted of %d in %s, which is later", in.name,
+						of.name, s, a.Sequence, a.Partition, b.Sequence, b.Partition)
+				}
+			}
+			alerts = nil
+		}
+	}
+}
+
 // lastWordIsTrue: who was alerted hears once that a device is normal again, and what people heard last is true.
 func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, heard []arrival) {
 	replayed := slices.ContainsFunc(heard, func(a arrival) bool { return a.replayed }) // the alarm may have ended
@@ -327,7 +350,7 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 // device has sent a reading since.
 func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	up, ok := w.above(s)
-	if !ok || len(in.filters) > 0 || len(w.operations) > 0 || len(w.muteTimes) > 0 || slices.ContainsFunc(w.readings,
+	if !ok || in.changes || len(in.filters) > 0 || len(w.operations) > 0 || len(w.muteTimes) > 0 || slices.ContainsFunc(w.readings,
 		func(r reading) bool { return r.quiet > 0 }) {
 		return false
 	}

@@ -190,14 +190,16 @@ func matterOf(r *rules.Rule, m reading) matter {
 	return matter{m.device, false}
 }
 
-// wants reports whether a receiver gets alerts of s about a reading.
-func (in *inbox) wants(s subject, m reading) bool {
-	return in.filters.Want(s.rule, s.level, func(name string) string {
+// wants reports whether a receiver gets alerts of s about a reading, by the filters of some version or of all.
+func (in *inbox) wants(s subject, m reading) (some, all bool) {
+	property := func(name string) string {
 		if name == "site" && m.fate != byHTTP {
 			return m.site
 		}
 		return ""
-	})
+	}
+	first, then := in.filtersIn(0).Want(s.rule, s.level, property), in.filtersIn(1).Want(s.rule, s.level, property)
+	return first || then, first && then
 }
 
 // orderly reports whether nothing fails, and owners follow each other in good order.

@@ -37,6 +37,8 @@ type plan struct {
 // planned is how a receiver is.
 type planned struct {
 	filters notify.Filters
+	changes bool           // the filters do, with the version of the rules
+	then    notify.Filters // from the second version on
 	limits  notify.Limits
 	refuses string        // the device whose alerts it never takes
 	chokes  string        // the device because of which it fails, whatever else a message is about
@@ -221,6 +223,9 @@ func newPlan(number uint64) plan {
 	p.disturb(d)
 	if d.chance(0.4) {
 		d.scene(&p)
+	} else {
+		p.refilter()
+		p.wander()
 	}
 	p.settle()
 	p.hush()
@@ -247,6 +252,66 @@ func (p *plan) damage() {
 			r.value = 0
 		}
 	}
+}
+
+// filtersIn returns what a receiver asks for in a version of the rules.
+func (to planned) filtersIn(version int) notify.Filters {
+	if to.changes && version > 0 {
+		return to.then
+	}
+	return to.filters
+}
+
+// refilter has a receiver ask for something else from a rollout on, in some plans. It draws from a stream of its own,
+// which moves nothing else.
+func (p *plan) refilter() {
+	d := draw{rand.New(rand.NewPCG(p.number, 7))}
+	if !d.chance(0.2) {
+		return
+	}
+	if len(p.versions) == 1 {
+		p.versions = append(p.versions, slices.Clone(p.versions[0]))
+		for _, owners := range p.partitions {
+			for i := range owners[1:] {
+				owners[i+1].version = d.IntN(2)
+			}
+		}
+	}
+	to := &p.receivers[d.IntN(len(p.receivers))]
+	name := p.versions[0][d.IntN(len(p.versions[0]))].Name
+	to.changes = true
+	to.then = pick(d, nil, notify.Filters{{Levels: []string{"critical"}}}, notify.Filters{{Rules: []string{name}}},
+		notify.Filters{{Rules: []string{"nothing"}}}, notify.Filters{{Property: "site", Values: []string{"berlin"}}})
+}
+
+// wander has a device send to two partitions in some plans: it is hot in one while its recovery in the other cannot be
+// sent. It draws from a stream of its own.
+func (p *plan) wander() {
+	d := draw{rand.New(rand.NewPCG(p.number, 6))}
+	if !d.chance(0.03) {
+		return
+	}
+	r := d.rule("readings", 60*second)
+	r.Resolved, r.Only, r.Valid, r.Levels = true, nil, nil, []rules.Level{{Limit: 30, Clear: 25}}
+	p.only(r)
+	p.partitions = append(p.partitions, slices.Clone(p.partitions[0]))
+	p.calm()
+	p.devices, p.dies, p.compacted = []string{"oven"}, "", false
+	p.readings = nil
+	sends := func(partition int, value float64, gap time.Duration) {
+		p.readings = append(p.readings, reading{device: "oven", partition: partition, value: value, gap: gap, late: -1, mode: "run"})
+	}
+	sends(0, 35, second)
+	sends(0, 20, pick(d, second, 10*second))
+	sends(1, 35, pick(d, second, 30*second, 70*second, 90*second))
+	if d.chance(0.5) {
+		sends(d.IntN(2), 20, pick(d, second, 30*second))
+	}
+	for i := range p.receivers {
+		p.receivers[i].refuses, p.receivers[i].chokes = "", ""
+		p.moves = append(p.moves, move{at: pick(d, 30*second, 55*second), what: receiverDown, for_: pick(d, 50*second, 2*time.Minute), receiver: i})
+	}
+	slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
 }
 
 // repeat has open alarms be sent again seldom, or not at all, in some plans. It draws from a stream of its own, which

@@ -217,7 +217,7 @@ func (w *world) newProcess(version int) *process {
 	}
 	for _, in := range w.inboxes {
 		c.Receivers = append(c.Receivers, worker.Receiver{
-			ID: in.name, Name: in.name, Filters: in.filters, Limits: in.limits, Notifier: faultyReceiver{p, in},
+			ID: in.name, Name: in.name, Filters: in.filtersIn(p.version), Limits: in.limits, Notifier: faultyReceiver{p, in},
 			Gate: func(r *rules.Rule, l *rules.Level) delivery.Gate {
 				return gateOf(faultyLeases{w.leases, p}, in.name, r, l)
 			},

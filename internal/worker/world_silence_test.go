@@ -230,7 +230,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 	case dark || removed || expected != yes:
 	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
 		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
-		in.filters.Cover(s.rule, s.level) && !w.excused(s, device, message, at):
+		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at):
 		if last == nil || last.Resolved {
 			w.violated("S2: %s is silent (%s) since %v, and %s did not hear that last", device, s, at.Sub(w.start), in.name)
 		}

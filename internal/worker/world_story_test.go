@@ -121,6 +121,9 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 	}
 	own := m.deviceTime(e.Enqueued)
 	late := r.Stateful() && !own.IsZero() && own.Before(now.newest)
+	if limit, _ := limits(r, l, m); m.damage != "" && value < limit { // it says nothing
+		late = true
+	}
 	now = now.next(r, l, value, m, e)
 	if now.phase != "open" || !r.Stateful() {
 		now.untold = ""
