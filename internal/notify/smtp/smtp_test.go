@@ -1,6 +1,7 @@
 package smtp_test
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -586,6 +587,12 @@ func checkMail(t interface {
 	raw, err := smtp.Compose(a, "Alerts <alerts@example.com>", "ops@example.com", "boss@example.com")
 	if err != nil {
 		t.Fatalf("%v", err)
+	}
+	for line := range bytes.SplitSeq(raw, []byte("\r\n")) { // RFC 5322, 2.1.1; and no server has to know 8BITMIME
+		odd := bytes.ContainsFunc(line, func(r rune) bool { return r > '~' || r < ' ' && r != '\t' })
+		if len(line) > 998 || odd {
+			t.Errorf("a line of %d bytes: %.100q", len(line), line)
+		}
 	}
 	got := parse(t, raw)
 	known := []string{"Auto-Submitted", "Content-Type", "Date", "From", "Importance", "Message-Id", "Mime-Version", "Priority", "References", "Subject", "To", "X-Auto-Response-Suppress", "X-Msmail-Priority", "X-Priority"}
