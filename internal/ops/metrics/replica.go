@@ -343,8 +343,9 @@ func (r *replica) collectReceivers(to scrape) {
 			delivery.ReceiverFails, delivery.ReceiverRejects, delivery.ReceiverLimited,
 		} {
 			to.gauge("receiver_down",
-				"1 while the receiver is down: it has accepted nothing since several attempts failed (failing), "+
-					"it refused several alerts for good (rejecting), or it said that it is sent too much (rate_limited).",
+				"1 while the receiver is down: it has accepted nothing since several attempts failed, or for 30 s in which "+
+					"something was due (failing), it refused several alerts for good (rejecting), or it said that it is sent "+
+					"too much (rate_limited).",
 				number(s.Down && s.Fault == fault), "receiver", s.Name, "reason", fault.String())
 		}
 	}
