@@ -16,7 +16,10 @@ type track struct {
 	since   moment    // if it is pending: of the first reading that reached the limit
 	cleared moment    // if it is open: of the first of the last readings that are all beyond the clear; zero: none
 	newest  time.Time // if it is pending or open: when its last reading was taken, by the device's clock
-	events  []event
+	// if it is open: muted if an alert was held back, by a higher level or because people want none, and nobody was alerted
+	// since; unsure if that may be; else heardOf
+	held   hush
+	events []event
 
 	silenceTrack
 }
@@ -116,7 +119,7 @@ func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
 	return reached
 }
 
-// higher is what became of the levels above one: it is not sent while one of them is open, and is when that ends.
+// higher is what became of the levels above one, which is not sent while one of them is open.
 type higher struct{ open, ended bool }
 
 // followLevel has one of the device's alarms follow the reading.
@@ -144,13 +147,31 @@ func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above 
 	e.Over = v.breaching
 	e.shared = shared(r, rule.Per)
 
-	reached := v.breaching && !late
-	isTold := t.open && !above.open && !quiet(r, rule.Quiet)
-	if isTold && (reached || above.ended) {
-		hush := l.hush(rule.Name, r)
-		e.needsAlert = hush == heardOf
-		e.mayAlert = hush != muted
+	if rule.stateful() && t.open && (above.open || above.ended) {
+		t.held = muted
 	}
+
+	reached := v.breaching && !late
+	held := t.held
+	if late || isCalm {
+		held = heardOf // it says nothing
+	}
+
+	if t.open && !above.open && (reached || held != heardOf) {
+		hush := l.hush(rule.Name, r)
+		if quiet(r, rule.Quiet) {
+			hush = muted
+		}
+
+		e.needsAlert = hush == heardOf && (reached || held == muted)
+		e.mayAlert = hush != muted
+		if rule.stateful() {
+			t.held = hush
+		}
+	}
+
+	// it may be sent again
+	e.mayAlert = e.mayAlert || rule.Repeat > 0 && t.open && !above.open && !late && !isCalm
 
 	above.add(t.open, e.clears)
 	l.keep(a, t, e)
@@ -263,6 +284,7 @@ func (t *track) mayOpen(sustained time.Duration, now moment, breaching bool) {
 func (t *track) reset() {
 	t.pending = false
 	t.open = false
+	t.held = heardOf
 	t.since = moment{}
 	t.cleared = moment{}
 	t.newest = time.Time{}

@@ -166,6 +166,7 @@ type key struct {
 	due      time.Time       // the worker gets round to it then
 	notified bool            // of an alert, since the last recovery
 	forgot   bool            // that it was
+	untold   bool            // an alert was held back since it opened, and none was sent
 	window   time.Time       // the end of the last one
 	token    int64
 	clock    time.Time // of the deliveries
@@ -307,7 +308,12 @@ func (s scene) work(b bug, log *verify.Log) {
 			if k.open && b != keepsDue {
 				k.pending = nil
 			}
-			needsAlert := k.open && (r.Temperature >= limit && !late && !excluded || ended && b != forgetsMilder) && (!higher || b == ignoresHigher) && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			k.untold = k.open && b != forgetsMilder && (k.untold || higher || ended)
+			says := k.open && !late && !excluded && (r.Temperature >= limit || k.untold) && (!higher || b == ignoresHigher)
+			needsAlert := says && (r.Properties["quiet"] == "" || b == ignoresQuiet)
+			if says {
+				k.untold = !needsAlert && b != forgetsMilder
+			}
 			higher, ended = higher || k.open, ended || wasOpen && !k.open
 			covered := !r.At.After(k.window) && (k.notified || b == takesForReplay || b == remembersWindow)
 			said := k.notified && r.At.Sub(k.sent) < s.rule.Repeat && (k.about >= k.opened || b == repeatsAny)
