@@ -135,10 +135,10 @@ func TestSample(t *testing.T) {
 		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
 			"1 read: temp in 1, highest 95, limit 80", none, passed},
 		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
-			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2: not JSON at byte 1 of a " +
+			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2; not JSON at byte 1 of a " +
 				"message of d: found the end where a name in double quotes must begin", warned},
 		"damaged": {"temperature", []telemetry.Event{hot, event("oven-7", "", `[{"temperature": 20, 'a': 1}]`)},
-			"", "2 read: temperature in 2, highest 93.5, limit 80; 1 damaged, so that they end no alarm: not JSON at byte 21 of a message " +
+			"", "2 read: temperature in 2, highest 93.5, limit 80; 1 damaged, so that they end no alarm; not JSON at byte 21 of a message " +
 				"of oven-7: found ' where a name in double quotes must begin", warned},
 		"no repair": {"temperature", []telemetry.Event{event("oven-7", "", `{"temperature":91,5}`)},
 			"", "no reading at temperature in 1 event (malformed 1); not JSON at byte 18 of a message of oven-7: found 5 where a name in " +

@@ -177,7 +177,7 @@ func (s *sample) verdict() (string, error) {
 	}
 
 	if s.damage != "" {
-		text += ": " + s.damage
+		text += "; " + s.damage
 	}
 
 	tooMany := missed*10 > s.own()
