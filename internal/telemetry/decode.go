@@ -483,14 +483,17 @@ func (s *scanner) inText(at []cursor, in []finding, within jsontext.Kind, v []by
 	}
 
 	all, reason := s.within.scan(at, text, len(in))
+	defer s.within.pop(len(in))
+	if reason != ReasonOK {
+		return
+	}
+
 	s.tooDeep |= s.within.tooDeep
 	for i, c := range at {
-		if once := i == 0 || at[i-1].path.field != c.path.field; once && reason == ReasonOK {
+		if i == 0 || at[i-1].path.field != c.path.field {
 			c.join(in, all[c.path.field], within)
 		}
 	}
-
-	s.within.pop(len(in))
 }
 
 // descend readies s.within for JSON in a text. It returns false if that is nested too deep.
