@@ -14,6 +14,7 @@ import (
 	partitions "alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
 )
 
 // notified returns what r took of a device: for each alert and recovery the level, what it is
@@ -418,6 +419,32 @@ func TestRecoveryAfterAFilterHasChanged(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An owner dies before it writes that it has alerted, and the next one, which reads that again, alerts another receiver.
+// Both get the recovery.
+func TestRecoveryAfterACrashAndAnotherFilter(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, a, b := newPartition("0"), &receiver{level: "critical"}, &receiver{level: "critical", only: notify.Filter{Rules: []string{"none"}}}
+		named := func(r *rules.Rule) { r.Name, r.Levels[0].Name = "hot", "critical" }
+		s := with(t, named, a, b)
+		s.start(p)
+		p.publish("oven", 40)
+		pass(time.Second)
+		s.end()
+		a.only, b.only = b.only, a.only
+		next := with(t, named, a, b)
+		next.store, next.ledgers = s.store, &records.Memory{} // as before the alert
+		p = p.reopen()
+		p.next, p.written, p.resumed = 0, telemetry.Checkpoint{}, telemetry.Checkpoint{}
+		next.start(p)
+		p.feed("oven", 10*time.Second, 20)
+		time.Sleep(5 * time.Minute)
+		next.end()
+		if got := a.notified("oven"); got != "critical alert 1, critical recovery 2" {
+			t.Errorf("who was alerted was notified of %s", got)
+		}
+	})
 }
 
 // During a rollout a partition may go back to a replica that does not have a rule yet: it leaves

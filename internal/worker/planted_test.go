@@ -190,9 +190,6 @@ var plantedBugs = []plantedBug{
 		{"partition/register.go", "	receivers := was.told & reg.everybody()\n", "	receivers := reg.wanting(l)\n"},
 		{"partition/restore.go", "		k.due.becomeDue(reg.everybody())\n", "		k.due.becomeDue(reg.wanting(l))\n"},
 	}},
-	{"an owner takes what another one may have sent for its own", []edit{
-		{"partition/evaluation.go", "p.open && p.followed && v.at.Hub < v.foreign", "false"},
-	}},
 	{"an alarm between clear and limit is not sent again", []edit{
 		{"partition/evaluation.go", "	p.repeats = l.rule.Repeat > 0\n", ""},
 	}},
