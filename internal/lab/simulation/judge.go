@@ -62,6 +62,10 @@ func (p Plan) rules(rollouts int) rules.Set {
 			Levels:   []rules.Level{{}},
 		}
 
+		if p.Leavers > 0 {
+			r.Forget = forgets
+		}
+
 		if p.Expects {
 			r.Only = isFrozen()
 		}

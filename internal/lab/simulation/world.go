@@ -434,6 +434,10 @@ func (w *World) live() {
 		l.sources = append(l.sources, newSource(i, d, w.began))
 	}
 
+	for i := range w.plan.Leavers {
+		l.sources = append(l.sources, newSource(len(l.sources), leaver(i, w.plan.Seed), w.began))
+	}
+
 	slices.SortStableFunc(l.faults, func(a, b Fault) int { return int(a.At - b.At) })
 	l.end = w.began.Add(max(w.plan.Length, w.plan.ends()))
 	l.over = l.end.Add(w.plan.settles())
@@ -577,6 +581,10 @@ func (w *World) send(device string, m sample) {
 
 	sequence := w.took(pub, device)
 	w.say(device, "%s %v in %s at %d", encoded, m.properties, pub.Partition, sequence)
+	if isLeaver(device) {
+		return
+	}
+
 	taken, _ := time.Parse(time.RFC3339Nano, m.properties[takenAt])
 
 	fields := map[string]string{}
@@ -608,6 +616,10 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		a := d.Alert
 		w.say(name, "%s %s level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
 			a.Rule, a.About(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
+		if isLeaver(a.Device) {
+			return
+		}
+
 		at := d.At.Add(w.plan.Ahead)
 		claim := w.claimOf(name, a)
 		log := w.verified
