@@ -59,6 +59,7 @@ type alarm struct {
 	since  sec
 	due    int8
 	opened int8 // the reading that has opened it, if the rule has a repeat
+	untold bool // a higher level has held an alert back
 }
 
 // An owner of the partition.
@@ -170,7 +171,14 @@ func (m *alertModel) step(s *alertState, a alarm, i int8) (after alarm, notifies
 	case opened && !open:
 		after.due = i
 	}
-	return after, is.Phase == rules.Open && k == hot
+	if is.Phase != rules.Open {
+		return after, false
+	}
+	if k == inhibited {
+		after.untold = true
+		return after, false
+	}
+	return after, k == hot || was.Phase == rules.Open && (a.untold || m.repeat > 0)
 }
 
 // from returns the alarm after reading upTo, beginning with one after another reading.
@@ -947,9 +955,9 @@ var alertSearches = []alertModel{
 	{readings: 2, kinds: []kind{hot, cool}, last: 3, end: 8, faults: allFaults, total: 2},
 	{readings: 3, kinds: []kind{hot, cool}, last: 3, end: 8, faults: allFaults, total: 1},
 	{readings: 3, kinds: []kind{hot, between, cool}, hold: 1, last: 3, end: 7, faults: []int{crash, zombie}, total: 1},
-	{readings: 3, kinds: []kind{hot, cool, inhibited}, last: 3, end: 7, faults: []int{crash, takenAnswerLost}, total: 1},
+	{readings: 3, kinds: []kind{hot, between, cool, inhibited}, last: 3, end: 7, faults: []int{crash, takenAnswerLost}, total: 1},
 	{readings: 4, kinds: []kind{hot, cool}, last: 3, end: 8, faults: []int{crash}, total: 1},
-	{readings: 3, kinds: []kind{hot, cool}, repeat: 5, last: 7, end: 12, faults: allFaults, total: 1},
+	{readings: 3, kinds: []kind{hot, between, cool}, repeat: 5, last: 7, end: 12, faults: allFaults, total: 1},
 	{readings: 3, kinds: []kind{hot, cool}, repeat: 100, last: 5, end: 10, faults: allFaults, total: 2},
 }
 

@@ -254,10 +254,24 @@ func (m *logsModel) check(s *logsState) string {
 		}
 		idle = idle && !unread && o.sending == 0 && o.alert == 0 && o.due == 0 && !o.open
 	}
-	if s.violation == "" && idle && s.last == 1 {
+	if s.violation == "" && idle && s.last == 1 && s.isCertain() {
 		return "both alarms have ended, and the receiver heard an alert last"
 	}
 	return s.violation
+}
+
+// isCertain reports whether one log says that the device is normal at a time when the other one cannot know more. Of two
+// readings of one time nobody knows which came later, and nobody says that the device is normal.
+func (s *logsState) isCertain() bool {
+	var hot, cool [2]sec // the last ones of each log
+	for _, r := range s.readings[:s.count] {
+		if r.hot {
+			hot[r.log] = r.at
+		} else {
+			cool[r.log] = r.at
+		}
+	}
+	return cool[0] > hot[1] || cool[1] > hot[0]
 }
 
 func (m *logsModel) show(s *logsState) string {
