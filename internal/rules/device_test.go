@@ -255,12 +255,13 @@ func TestCounted(t *testing.T) {
 	}
 }
 
-// Numbers of at most 15 digits, written with the same decimals, have the sum that is written so.
+// Numbers of at most 15 digits, written with the same decimals, have the sum that is written so. Integers beyond that
+// count as float64 does.
 func TestCountedLikeDecimals(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		digits := rapid.Int64Range(-99_999_999_999_999, 99_999_999_999_999)
 		a, b := digits.Draw(t, "a"), digits.Draw(t, "b")
-		exponent := rapid.IntRange(-60, 10).Draw(t, "exponent")
+		exponent := rapid.IntRange(-60, 0).Draw(t, "exponent")
 		number := func(n int64) float64 {
 			f, err := strconv.ParseFloat(fmt.Sprint(n, "e", exponent), 64)
 			if err != nil {

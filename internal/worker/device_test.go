@@ -43,9 +43,11 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 		undecodable := func(e telemetry.Event, reason telemetry.Reason) *partitions.Undecodable {
 			return &partitions.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
 		}
+		malformed := undecodable(broken, telemetry.ReasonMalformed)
+		malformed.Damage = "not JSON at byte 1 of a message of broken: found the end where a name in double quotes must begin"
 		for device, want := range map[string]*partitions.LastSeen{
 			"cold":   {Partition: "7", At: at, Reading: reading(cold, 21.5)},
-			"broken": {Partition: "7", At: at, Undecodable: undecodable(broken, telemetry.ReasonMalformed)},
+			"broken": {Partition: "7", At: at, Undecodable: malformed},
 			"both":   {Partition: "7", At: at, Reading: reading(both, 20), Undecodable: undecodable(bothBroken, telemetry.ReasonNull)},
 			"other":  nil,
 		} {
