@@ -105,7 +105,7 @@ func TestVariables(t *testing.T) {
 		names = append(names, v.Name)
 	}
 	for _, page := range pages(t) {
-		if page == "CHANGELOG.md" || strings.HasPrefix(page, "docs/decisions/") || page == "docs/upstream.md" {
+		if page == "CHANGELOG.md" || strings.HasPrefix(page, "docs/dev/decisions/") || page == "docs/dev/upstream.md" {
 			continue // they tell of other times and programs
 		}
 		for _, name := range regexp.MustCompile(`\b[A-Z]+(?:_[A-Z]+)+\b`).FindAllString(read(t, page), -1) {
@@ -143,7 +143,7 @@ func TestFiles(t *testing.T) {
 	target := regexp.MustCompile("(?:`|(?m:^[$ ]*))make ([a-z]+)")
 	makefile := read(t, "Makefile")
 	for _, page := range pages(t) {
-		if strings.HasPrefix(page, "docs/decisions/") || page == "docs/upstream.md" {
+		if strings.HasPrefix(page, "docs/dev/decisions/") || page == "docs/dev/upstream.md" {
 			continue // they tell of other times and programs
 		}
 		text := read(t, page)
