@@ -63,11 +63,11 @@ func coversAll(*Reading) bool { return true }
 // coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is
 // tried once, because the fault may lie in what is said of the first.
 func (d *delivery) coversRefused() func(*Reading) bool {
-	if !d.Shared || d.another {
+	if !d.Shared || d.triedSecondDevice {
 		return coversAll
 	}
 
-	d.another = true
+	d.triedSecondDevice = true
 	refused := d.device(&d.head)
 	return func(r *Reading) bool { return d.device(r) == refused }
 }

@@ -42,8 +42,8 @@ type delivery struct {
 	joined       uint32 // how many
 	suppressed   uint32 // readings before the head that no alert has counted
 
-	another  bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
-	reminder bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
+	triedSecondDevice bool // devices share it, it was refused for one of them, and is tried for another; for a third it is not
+	reminder          bool // the devices of its readings have been alerted before, in the same alarms. Changed under both locks
 
 	// What it waits for, guarded by receiver.mu.
 	state state
@@ -66,12 +66,12 @@ type tries struct {
 	number      int64              // given once it waits for its turn: see receiver.next; 0: none
 	answered    uint32             // value of health.answered at the last failure, and 1; 0 if there was none
 	attempts    uint16             // that failed
-	odd         bool               // it failed again after the receiver has answered about others
+	failsAlone  bool               // it failed again after the receiver has answered about others
 	ownFailures uint8              // failures like that which may be the message's own fault
 	unanswered  bool               // the store did not answer the last time
 	limited     uint8              // times that the receiver refused it for rate, up to patience
 	cause       cause              // why it was given up while it waited
-	alone       bool               // it goes in a message of its own: one about several was refused, or failed again
+	sendAlone   bool               // it goes in a message of its own: one about several was refused, or failed again
 	refused     bool               // the receiver refused the alert for what it says
 	written     bool               // the dead letter is
 	letter      *notify.DeadLetter // its dead letter, once that is composed

@@ -103,7 +103,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Temperature = head.Value
 	a.Threshold = head.Limit
 	a.Enqueued = fromMicros(head.Enqueued)
-	a.DeviceTime = fromMicros0(head.Device)
+	a.DeviceTime = fromMicros0(head.Taken)
 	a.Since = fromMicros0(head.Since)
 	a.Partition = q.box.Name
 	a.Sequence = head.Sequence

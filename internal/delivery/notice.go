@@ -65,7 +65,7 @@ type Reading struct {
 	Limit    float64 // that it reached, or has cleared
 	Enqueued int64   // when the hub took it, in Unix µs
 	Sequence int64
-	Device   int64 // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
+	Taken    int64 // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
 	// when the first of the readings that reached the limit was taken, by the device's clock if Device is, else by the
 	// hub's, in Unix µs; 0 if the rule has no state
 	Since int64
@@ -186,16 +186,16 @@ func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }
 type Alert struct {
 	Key
 	Reading
-	Sender    string    // the device
-	Before    Place     // of the event before the reading's
-	Receivers uint32    // that want it, a bit for each by its index
-	Alarm     *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
-	Opened    bool      // it has opened an alarm
-	Since     time.Time // if Opened, only a window counts that began since then
-	Reminder  bool      // the device has been alerted before, in the same alarm
-	Lingers   bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
-	JoinOnly  bool      // no delivery starts
-	Waits     bool      // somebody waits for what becomes of it
+	Device      string    // the device
+	Before      Place     // of the event before the reading's
+	Receivers   uint32    // that want it, a bit for each by its index
+	Alarm       *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
+	Opened      bool      // it has opened an alarm
+	WindowSince time.Time // if Opened, only a window counts that began since then
+	Reminder    bool      // the device has been alerted before, in the same alarm
+	Lingers     bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
+	JoinOnly    bool      // no delivery starts
+	Waits       bool      // somebody waits for what becomes of it
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
@@ -209,9 +209,9 @@ func (a *Alert) covered(receiver int) bool {
 		g.Suppressed(a.About, 1)
 		return true
 	case a.Shared: // no recovery was ever sent
-		return g.RecentShared(a.About, a.Sender)
+		return g.RecentShared(a.About, a.Device)
 	case a.Opened:
-		return g.RecentSince(a.About, a.Since)
+		return g.RecentSince(a.About, a.WindowSince)
 	}
 
 	return g.Recent(a.About)

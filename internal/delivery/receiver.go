@@ -206,13 +206,13 @@ func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
 
 	first := r.take(q, from)
 	together = append(together, chosen{q, first})
-	if first.alone || probe {
+	if first.sendAlone || probe {
 		return together
 	}
 
 	for len(together) < r.Limits.Batch {
 		q, from := r.next(now)
-		if q == nil || q.lines[from].first().alone {
+		if q == nil || q.lines[from].first().sendAlone {
 			break
 		}
 
@@ -237,7 +237,7 @@ func (r *receiver) full() bool {
 			continue
 		}
 
-		if q.lines[ready].first().alone {
+		if q.lines[ready].first().sendAlone {
 			return true
 		}
 
@@ -563,8 +563,8 @@ func (r *receiver) askAgain() {
 func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	first := d.answered != r.health.answered+1 // since the receiver last answered
 	if first && d.answered > 0 {
-		d.odd = true
-		d.alone = true // the others in its message do not fail with it again
+		d.failsAlone = true
+		d.sendAlone = true // the others in its message do not fail with it again
 		if a.group.size == 1 && a.failure.OwnFault() {
 			d.ownFailures++
 		}
@@ -575,7 +575,7 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 		return
 	}
 
-	suspect := first && !d.odd // else the fault may be the alert's own
+	suspect := first && !d.failsAlone // else the fault may be the alert's own
 	r.health.failed(now, a.failure, suspect, a.probe)
 	r.shortfall.fail(now, a.failure)
 }

@@ -133,7 +133,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	}
 
 	if refused && a.group.size > 1 {
-		d.alone = true
+		d.sendAlone = true
 		return verdict{state: ready}
 	}
 

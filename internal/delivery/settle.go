@@ -62,7 +62,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		q.replace(d, outcome)
 
 	case d.joined > 0 && !covers(&d.latest):
-		q.goOn(d)
+		q.promoteLatest(d)
 
 	default:
 		q.suppressed(d)
@@ -73,8 +73,8 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 	q.box.Owner.Settled(d.Key, done)
 }
 
-// goOn makes the latest reading that joined d its head, which d holds instead. The caller holds box.mu.
-func (q *queue) goOn(d *delivery) {
+// promoteLatest makes the latest reading that joined d its head, which d holds instead. The caller holds box.mu.
+func (q *queue) promoteLatest(d *delivery) {
 	q.release(d)
 	q.hold(d, &d.latest, d.latestBefore)
 	d.start(&d.latest)

@@ -30,7 +30,7 @@ func TestWaitingAlertTakesLittleMemory(t *testing.T) {
 		o.Alert(&Alert{
 			Key:       Key{device, topic},
 			Reading:   Reading{Value: 99, Limit: 30, Enqueued: began.UnixMicro(), Sequence: n + 1},
-			Sender:    device,
+			Device:    device,
 			Before:    Place{Sequence: n, Offset: fmt.Sprint(8_589_934_592 + n)},
 			Receivers: 1,
 		}, plain{})

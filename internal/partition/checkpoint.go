@@ -96,7 +96,7 @@ func (s *Stream) settled() telemetry.Position {
 	s.mu.Lock()
 	mark, at := s.mark, s.mark.position()
 	s.mu.Unlock()
-	// What was read up to mark.last has been handed over: it is settled, or holds the watermark here.
+	// What was read up to mark.last has been flushed: it is settled, or holds the watermark here.
 	if n, before, _ := s.box.Unsettled(); n > 0 {
 		if held := mark.before(before); held.Offset == "" || held.NotAfter(at) {
 			return held
@@ -136,7 +136,7 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	}
 
 	s.ledgerAnswered(err)
-	defer s.handOver()
+	defer s.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

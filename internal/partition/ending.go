@@ -16,7 +16,7 @@ const removedAfter = 10 * time.Minute
 
 // endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
 func (reg *register) endRemoved() {
-	defer reg.handOver()
+	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if len(reg.removed) == 0 { // there may be no ledger

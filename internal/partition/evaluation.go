@@ -114,7 +114,7 @@ func (v *evaluation) apply(r *rule, value, base float64) {
 
 		v.keep(l, &p)
 		if decision == Notified {
-			v.told = append(v.told, order{alert: Alert{alert, v.examination}})
+			v.pending = append(v.pending, order{alert: Alert{alert, v.examination}})
 		}
 
 		if decision != NoLimit {
@@ -245,7 +245,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 
 	var at int64
 	if at, rd.Since = v.at.By(since); at != v.at.Device {
-		rd.Device = 0
+		rd.Taken = 0
 	}
 }
 
@@ -280,15 +280,15 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	}
 
 	return Notified, delivery.Alert{
-		Key:       key,
-		Reading:   rd,
-		Sender:    v.event.Device,
-		Before:    placeOf(v.before),
-		Receivers: receivers,
-		Alarm:     p.is.sending,
-		Opened:    p.opened(),
-		Since:     v.since,
-		Reminder:  !first,
-		Lingers:   lingers,
+		Key:         key,
+		Reading:     rd,
+		Device:      v.event.Device,
+		Before:      placeOf(v.before),
+		Receivers:   receivers,
+		Alarm:       p.is.sending,
+		Opened:      p.opened(),
+		WindowSince: v.since,
+		Reminder:    !first,
+		Lingers:     lingers,
 	}
 }

@@ -54,7 +54,7 @@ func (x *examination) reading(value, limit float64) delivery.Reading {
 		Limit:    limit,
 		Enqueued: x.at.Hub,
 		Sequence: x.event.Sequence,
-		Device:   x.at.Device,
+		Taken:    x.at.Device,
 	}
 }
 
@@ -144,7 +144,7 @@ func (x *examination) alert(l *level, r delivery.Reading) Alert {
 		Alert: delivery.Alert{
 			Key:       x.key(l),
 			Reading:   r,
-			Sender:    x.event.Device,
+			Device:    x.event.Device,
 			Before:    placeOf(telemetry.Position{}),
 			Receivers: x.receivers(l),
 		},

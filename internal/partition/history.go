@@ -210,7 +210,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Enqueued:   fromMicros(r.Enqueued),
 				Value:      ledger.Number(r.Value),
 				Limit:      ledger.Number(r.Limit),
-				DeviceTime: fromMicros0(r.Device),
+				DeviceTime: fromMicros0(r.Taken),
 				Since:      fromMicros0(r.Since),
 				Opened:     fromMicros0(r.Opened),
 				Heard:      fromMicros0(r.Heard),

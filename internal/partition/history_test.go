@@ -68,7 +68,7 @@ func TestHistoryIsExact(t *testing.T) {
 					truth = append(truth, now)
 				}
 				w.read(at(int64(len(truth) - 1)))
-				w.told = w.last
+				w.flushed = w.last
 			},
 			"settle": func(t *rapid.T) {
 				if len(open) == 0 {
@@ -229,7 +229,7 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 	at := time.UnixMilli(1_767_225_600_123).UTC()
 	due := &dueNotice{Notice: delivery.Notice{Log: "log", Reading: delivery.Reading{
 		Value: 20, Limit: 65, Enqueued: at.UnixMicro(), Sequence: 9,
-		Since: at.Add(-time.Hour).UnixMicro(), Device: at.Add(-time.Second).UnixMicro(),
+		Since: at.Add(-time.Hour).UnixMicro(), Taken: at.Add(-time.Second).UnixMicro(),
 	}}}
 	h := history{alarms: map[alarmKey]alarm{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}, Newest: at.UnixMicro(), Cleared: rules.Moment{Hub: at.Add(time.Second).UnixMicro(), Device: at.UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{

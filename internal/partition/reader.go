@@ -77,7 +77,7 @@ func (r *reader) take(events []telemetry.Event) {
 	r.lastRead = at
 	r.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
 	r.seen.mu.Unlock()
-	r.handOver()
+	r.flush()
 	r.Counters.read(&n, over)
 }
 

@@ -62,7 +62,7 @@ func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
 	r.saved(r.opened)
 	r.opened = nil
 	r.mu.Unlock()
-	r.handOver()
+	r.flush()
 
 	return w.Next(now.UnixMilli())
 }

@@ -45,10 +45,10 @@ type register struct {
 	readUntil  time.Time          // when the last event read was enqueued
 	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
 
-	told    []order    // what out is to be told, in this order: see handOver
-	spare   []order    // for the next of told
-	telling bool       // somebody is in handOver
-	heard   *sync.Cond // that nobody is any more
+	pending []order // decided, and not passed to out yet: see flush
+	spare   []order // for the next of pending
+
+	flushing sync.Mutex // held while orders are passed to out; taken before mu
 }
 
 // newRegister returns one without alarms. out is set before anything is decided.
@@ -58,9 +58,7 @@ func newRegister(
 	maxChanges int,
 	changed func(key alarmKey, was, is rules.State),
 ) *register {
-	reg := &register{Evaluator: ev, id: id, logName: logName, changed: changed, alarms: newAlarms(maxChanges)}
-	reg.heard = sync.NewCond(&reg.mu)
-	return reg
+	return &register{Evaluator: ev, id: id, logName: logName, changed: changed, alarms: newAlarms(maxChanges)}
 }
 
 // Outgoing brings notices to receivers: see delivery.Outbox.
@@ -78,8 +76,8 @@ type order struct {
 	alert          Alert
 }
 
-// tell does what o says.
-func (o *order) tell(out Outgoing) {
+// apply does what o says.
+func (o *order) apply(out Outgoing) {
 	switch {
 	case o.give != nil:
 		out.Give(o.key, o.give)
@@ -90,30 +88,26 @@ func (o *order) tell(out Outgoing) {
 	}
 }
 
-// handOver tells out what it is to be told so far, in the order in which it was decided. It is called without a lock.
-// The watermark does not pass what has not been handed over.
-func (reg *register) handOver() {
+// flush passes the pending orders to out, in the order in which they were decided, and then has the watermark follow. It
+// is called without a lock, because out may ask the owner back.
+func (reg *register) flush() {
+	reg.flushing.Lock()
+	defer reg.flushing.Unlock()
+
+	reg.mu.Lock()
+	orders, upTo := reg.pending, reg.mark.last
+	reg.pending = reg.spare
+	reg.mu.Unlock()
+
+	for i := range orders {
+		orders[i].apply(reg.out)
+	}
+	clear(orders)
+
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for reg.telling {
-		reg.heard.Wait()
-	}
-
-	orders, upTo := reg.told, reg.mark.last
-	if len(orders) > 0 {
-		reg.told, reg.telling = reg.spare, true
-		reg.mu.Unlock()
-		for i := range orders {
-			orders[i].tell(reg.out)
-		}
-
-		clear(orders)
-		reg.mu.Lock()
-		reg.spare, reg.telling = orders[:0], false
-		reg.heard.Broadcast()
-	}
-
-	reg.mark.told = upTo
+	reg.spare = orders[:0]
+	reg.mark.flushed = upTo
 }
 
 // logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
@@ -167,7 +161,7 @@ func (reg *register) become(key alarmKey, next alarm) {
 	}
 
 	if was.due != nil {
-		reg.told = append(reg.told, order{key: key.notices(), withdraw: &was.due.Notice})
+		reg.pending = append(reg.pending, order{key: key.notices(), withdraw: &was.due.Notice})
 	}
 
 	reg.give(key)
@@ -178,13 +172,13 @@ func (reg *register) become(key alarmKey, next alarm) {
 func (reg *register) give(key alarmKey) {
 	due := reg.alarms.byKey[key].due
 	if due != nil && !reg.behind && !due.waits(key.level) {
-		reg.told = append(reg.told, order{key: key.notices(), give: &due.Notice})
+		reg.pending = append(reg.pending, order{key: key.notices(), give: &due.Notice})
 	}
 }
 
 // giveAll has all notices that are due go to their receivers.
 func (reg *register) giveAll() {
-	defer reg.handOver()
+	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	reg.behind = false

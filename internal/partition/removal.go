@@ -19,7 +19,7 @@ type forgetting struct {
 // if that is later. It does so if the device has an alarm, or is known otherwise. It returns what is closed once the
 // ledger in the store says so, or nil if the device is not known.
 func (reg *register) forget(name string, read int64, known bool) <-chan struct{} {
-	defer reg.handOver()
+	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if reg.since.IsZero() { // without a ledger
@@ -116,7 +116,7 @@ func (reg *register) forgetAgain(device string, before telemetry.Position, next 
 
 // endReread is forgetAgain for the devices of which nothing more has come.
 func (reg *register) endReread() {
-	defer reg.handOver()
+	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for device := range reg.rereading {

@@ -24,7 +24,7 @@ import (
 type unsent struct{ alerts []string } // the number of the reading, its device, and its level
 
 func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
-	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Sequence, a.Sender, a.Message.Level))
+	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Sequence, a.Device, a.Message.Level))
 	return nil
 }
 func (*unsent) Give(delivery.Key, *delivery.Notice)     {}
@@ -134,7 +134,7 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 			r.evaluate(log[1].Position, &log[2], r.found, nil) // the critical level ends, and the warning alerts
 			forget(r)
 			r.reached(3, log[2].Position, log[2].Enqueued)
-			r.handOver()
+			r.flush()
 
 			p, _ := r.alarms.history.reach(exactPosition(2)) // that alert is not settled
 			if got, want := restart(ev, r.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {
@@ -155,7 +155,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		var w telemetry.Position // never moves back
 		h := func() *history { return &r.alarms.history }
 		tick := func() {
-			w = exactPosition(rapid.Int64Range(w.Sequence, r.mark.told.Sequence).Draw(t, "watermark"))
+			w = exactPosition(rapid.Int64Range(w.Sequence, r.mark.flushed.Sequence).Draw(t, "watermark"))
 			p, behind := h().reach(w)
 			h().seal()
 			if p.Sequence < h().position.Sequence || p.Sequence > max(w.Sequence, h().position.Sequence) {
@@ -175,7 +175,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		// what other goroutines do, with no lock of the reader's but the register's
 		others := map[string]func(){
 			"nothing":   func() {},
-			"hand over": func() { r.handOver() },
+			"hand over": func() { r.flush() },
 			"tick":      tick,
 			"forget":    func() { silenceAlarms{r.register}.Unwatched("gone", false) },
 			"end again": func() {

@@ -152,7 +152,7 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 				Limit:    float64(r.Limit),
 				Enqueued: micros(r.Enqueued),
 				Sequence: r.Sequence,
-				Device:   micros0(r.DeviceTime),
+				Taken:    micros0(r.DeviceTime),
 				Since:    micros0(r.Since),
 			},
 		},

@@ -24,7 +24,7 @@ const (
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
 func (s *Stream) watch() {
 	w := s.unheard
-	defer s.handOver()
+	defer s.flush()
 	s.mu.Lock()
 	waiting := s.alarms.total[dueSilences] > 0
 	s.mu.Unlock()
@@ -107,7 +107,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 		s.lastRead, s.replay = from, start
 		s.partition.Rewind(from)
 	}
-	defer s.handOver()
+	defer s.flush()
 	s.mu.Lock()
 	defer s.mu.Unlock()
 

@@ -81,7 +81,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 
 	if resumed.Offset != "" {
 		s.mark.read(from)
-		s.mark.told = from
+		s.mark.flushed = from
 	}
 
 	switch {

@@ -12,8 +12,8 @@ import (
 type watermark struct {
 	held delivery.Holds     // events that hold it, but for those of deliveries
 	last telemetry.Position // the last event that was read
-	// the last event whose alerts were handed over, if it has any: they hold the watermark themselves, or are settled
-	told telemetry.Position
+	// the last event whose alerts were flushed, if it has any: they hold the watermark themselves, or are settled
+	flushed telemetry.Position
 }
 
 const none = math.MinInt64
@@ -45,7 +45,7 @@ func positionOf(at delivery.Place, generation string) telemetry.Position {
 	return p
 }
 
-// read records that events up to p were read. They hold the watermark until their alerts are handed over.
+// read records that events up to p were read. They hold the watermark until their alerts are flushed.
 func (w *watermark) read(p telemetry.Position) {
 	if !p.NotAfter(w.last) {
 		w.last = p
@@ -56,7 +56,7 @@ func (w *watermark) read(p telemetry.Position) {
 // moves back, unless an event before it comes to hold it.
 func (w *watermark) position() telemetry.Position {
 	if w.held.Len() == 0 {
-		return w.told
+		return w.flushed
 	}
 	before, _ := w.held.First()
 	return w.before(before)
@@ -64,8 +64,8 @@ func (w *watermark) position() telemetry.Position {
 
 // before returns where the watermark is before a place, if nothing else holds it.
 func (w *watermark) before(place delivery.Place) telemetry.Position {
-	if w.told.Offset == "" || place.Sequence >= w.told.Sequence {
-		return w.told
+	if w.flushed.Offset == "" || place.Sequence >= w.flushed.Sequence {
+		return w.flushed
 	}
-	return positionOf(place, w.told.Generation)
+	return positionOf(place, w.flushed.Generation)
 }

@@ -79,7 +79,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 
 	l.count.overdue = len(l.overdue)
 	l.count.all += l.count.overdue
-	if w.lookAtAll(rule, l.count, l.proven) {
+	if w.checkOutage(rule, l.count, l.proven) {
 		return l.unproven
 	}
 
@@ -191,22 +191,22 @@ const (
 	darkLimit   = 24 * time.Hour
 )
 
-// lookAtAll reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
+// checkOutage reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
 // than a quarter were heard lately. That is an outage before the hub, and lasts until half of all are heard again, or
 // for a day. When it is over, deadlines start anew: not everybody comes back at once.
-func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
+func (w *Watch) checkOutage(rule int, n count, until int64) bool {
 	dark := w.roster.Dark(rule)
 
 	switch {
 	case dark == roster.Dark{}:
-		return w.fallsDark(rule, n, until)
+		return w.enterOutage(rule, n, until)
 
 	case until == 0:
 
-	case dark.Over && n.isLight():
+	case dark.Over && n.recovered():
 		w.setDark(rule, roster.Dark{})
 
-	case n.isLight():
+	case n.recovered():
 		w.log.Info("most devices of the partition are heard again", zap.String("rule", w.rules[rule].Rule))
 		w.setDark(rule, roster.Dark{})
 		w.roster.Restart(rule, w.lastRead())
@@ -222,8 +222,8 @@ func (w *Watch) lookAtAll(rule int, n count, until int64) bool {
 	return dark.Lasts()
 }
 
-// fallsDark reports whether the partition is dark now.
-func (w *Watch) fallsDark(rule int, n count, until int64) bool {
+// enterOutage reports whether the partition is dark now.
+func (w *Watch) enterOutage(rule int, n count, until int64) bool {
 	if !n.isDark() {
 		return false
 	}
@@ -257,8 +257,8 @@ func (n count) isDark() bool {
 	return n.overdue > 0 && others >= darkDevices && n.recent*4 < others
 }
 
-// isLight reports whether so many devices are heard again that the partition is dark no more.
-func (n count) isLight() bool { return n.again > 0 && n.again*2 >= n.all }
+// recovered reports whether so many devices are heard again that the partition is dark no more.
+func (n count) recovered() bool { return n.again > 0 && n.again*2 >= n.all }
 
 // lastRead returns the place of the last event that was read.
 func (w *Watch) lastRead() roster.Place {

@@ -205,7 +205,7 @@ type moment struct {
 func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
-			m.alert(i, a.Sender, a.Key, &a.Reading, a.Alarm)
+			m.alert(i, a.Device, a.Key, &a.Reading, a.Alarm)
 		}
 	}
 

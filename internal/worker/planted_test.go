@@ -265,7 +265,7 @@ var plantedBugs = []plantedBug{
 
 	// Messages for many.
 	{"an alert that a receiver fails because of takes others with it", []edit{
-		{"delivery/receiver.go", "		d.alone = true // the others in its message do not fail with it again\n", ""},
+		{"delivery/receiver.go", "		d.sendAlone = true // the others in its message do not fail with it again\n", ""},
 	}},
 
 	// What waits.
@@ -295,8 +295,8 @@ var plantedBugs = []plantedBug{
 	{"a recovery is sent without asking who owns the partition", []edit{
 		{"partition/owner.go", "	return s.owner.owns(ctx)\n}", "	return nil\n}"},
 	}},
-	{"the watermark passes alerts that have not been handed over", []edit{
-		{"partition/reader.go", "	r.handOver()\n	r.Counters.read(&n, over)", "	r.mark.told = at\n	r.Counters.read(&n, over)"},
+	{"the watermark passes alerts that have not been flushed", []edit{
+		{"partition/reader.go", "	r.flush()\n	r.Counters.read(&n, over)", "	r.mark.flushed = at\n	r.Counters.read(&n, over)"},
 	}},
 	{"the ledger is ahead of the watermark", []edit{
 		{"partition/history.go", "h.segments[n].last.NotAfter(w); n++ {", "n < len(h.segments); n++ {"},

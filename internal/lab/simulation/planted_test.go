@@ -490,9 +490,9 @@ var bugs = []bug{
 		"	if p.refusals > 1 {", "	if p.refusals > 1 && !PLANTED {",
 	},
 	{
-		"the watermark passes alerts that have not been handed over", "internal/partition/reader.go",
-		"	r.handOver()\n	r.Counters.read(&n, over)",
-		"	if PLANTED {\n		r.mark.told = at\n	} else {\n		r.handOver()\n	}\n	r.Counters.read(&n, over)",
+		"the watermark passes alerts that have not been flushed", "internal/partition/reader.go",
+		"	r.flush()\n	r.Counters.read(&n, over)",
+		"	if PLANTED {\n		r.mark.flushed = at\n	} else {\n		r.flush()\n	}\n	r.Counters.read(&n, over)",
 	},
 	{
 		"a new secret is used untried", "cmd/alertworker/secrets.go",
