@@ -94,6 +94,9 @@ type Undecodable struct {
 	Enqueued time.Time        `json:"enqueuedTime"` // when the hub took it
 	Sequence int64            `json:"sequence"`
 	Damage   string           `json:"damage,omitempty"` // where it is not JSON, for people; empty if nobody can say
+	// nothing could be read of the device since then: when the hub took the first of these messages; zero: something was
+	// read after it
+	Since time.Time `json:"since,omitzero"`
 }
 
 // See adds what was seen last of a device in a partition, or whatever else has this name.
@@ -145,6 +148,9 @@ func (o *observation) show(device, partition string, levels []*level) *LastSeen 
 		seen.Undecodable = &Undecodable{Reason: o.reason, Enqueued: fromMicros(o.failedEnqueued), Sequence: o.failedSequence}
 		if !o.damagedRead {
 			seen.Undecodable.Damage = damage
+		}
+		if o.failure.reason != telemetry.ReasonOK {
+			seen.Undecodable.Since = fromMicros(o.failure.since)
 		}
 	}
 

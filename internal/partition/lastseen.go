@@ -5,11 +5,13 @@ import (
 	"sync"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
-// A stream remembers 4,096 devices in a table of fixed size, 416 KiB.
+// A stream remembers 4,096 devices in a table of fixed size, 512 KiB.
 const (
 	seenSets = 512
 	seenWays = 8 // devices in a set
@@ -26,6 +28,11 @@ type Seen struct {
 	since        int64 // every device seen since then is there; in Unix µs, by this machine's clock
 	tags         [seenSets][seenWays]uint64
 	observations [seenSets][seenWays]observation // of the device with the tag at the same place; none if that is 0
+
+	log   *zap.Logger                // names the devices of which nothing can be read
+	named []named                    // some of them, at most maxUnreadable
+	hour  int64                      // in which lines were logged: when it began
+	lines [telemetry.ReasonCount]int // that were logged in it
 }
 
 // An observation is what one device sent last. Times are in Unix µs.
@@ -51,6 +58,8 @@ type observation struct {
 	damage      telemetry.Damage
 
 	outcome // of the last reading
+
+	failure failure // since nothing can be read
 }
 
 // An outcome is what was decided about a reading, and at which level: that at which most was. It is zero if the reading
@@ -98,9 +107,9 @@ func (o *observation) decided(d Decision, l *level, value, limit float64, own bo
 	}
 }
 
-// NewSeen returns an empty one.
-func NewSeen(now time.Time) *Seen {
-	return &Seen{since: now.UnixMicro()}
+// NewSeen returns an empty one. log names devices of which nothing can be read for an hour.
+func NewSeen(now time.Time, log *zap.Logger) *Seen {
+	return &Seen{since: now.UnixMicro(), log: log}
 }
 
 // Note records what decoding gave for e. It is safe for concurrent use.
@@ -136,6 +145,14 @@ func (s *Seen) add(
 		o.damage, o.damagedRead = telemetry.DamageOf(e.Body), reason == telemetry.ReasonDamaged
 	case reason != telemetry.ReasonNotTelemetry && o.damagedRead == reason.HasReading():
 		o.damage = telemetry.Damage{}
+	}
+
+	switch {
+	case reason.HasReading():
+		o.failure = failure{}
+	case reason != telemetry.ReasonNotTelemetry:
+		o.failure.note(reason, e.Enqueued.UnixMicro())
+		s.name(e.Device, hash, o, now)
 	}
 
 	switch {
@@ -186,18 +203,27 @@ func (s *Seen) place(hash uint64) *observation {
 	return &observations[oldest]
 }
 
+// look returns the observation of the device with this hash; nil if there is none.
+func (s *Seen) look(hash uint64) *observation {
+	tag, set := s.tag(hash)
+	for i := range s.tags[set] {
+		if s.tags[set][i] == tag {
+			return &s.observations[set][i]
+		}
+	}
+
+	return nil
+}
+
 // find returns what is known of device, nil if nothing is. Whatever was read of the
 // device after since is known.
 func (s *Seen) find(device string) (o *observation, since time.Time) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	since = fromMicros(s.since)
-	tag, set := s.tag(roster.Hash(device))
-	for i := range s.tags[set] {
-		if s.tags[set][i] == tag {
-			found := s.observations[set][i]
-			return &found, since
-		}
+	if o := s.look(roster.Hash(device)); o != nil {
+		found := *o
+		return &found, since
 	}
 
 	return nil, since

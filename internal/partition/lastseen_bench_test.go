@@ -5,6 +5,8 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
@@ -14,7 +16,7 @@ import (
 func BenchmarkLastSeen(b *testing.B) {
 	for _, devices := range []int{1, 1000, 3000, 20_000} {
 		b.Run(fmt.Sprint(devices), func(b *testing.B) {
-			h := NewSeen(time.Now())
+			h := NewSeen(time.Now(), zap.NewNop())
 			var batches [][]telemetry.Event
 			for n := range max(devices/100, 1) {
 				events := batch("")

@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
 	"alertworker/internal/roster"
@@ -16,7 +17,7 @@ import (
 func TestLastSeen(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		now := time.UnixMicro(1_700_000_000_000_000).UTC()
-		h, start := NewSeen(now), now
+		h, start := NewSeen(now, zap.NewNop()), now
 		last := map[string]observation{} // everything
 		devices := rapid.SampledFrom([]int{3, 1000, 4000, 9000}).Draw(t, "devices")
 		number := int64(0)
@@ -43,6 +44,12 @@ func TestLastSeen(t *testing.T) {
 				}
 				s := last[device]
 				s.at = now.UnixMicro()
+				switch at := e.Enqueued.UnixMicro(); {
+				case reason.HasReading():
+					s.failure = failure{}
+				case reason != telemetry.ReasonNotTelemetry:
+					s.failure.note(reason, at)
+				}
 				if reason.HasReading() {
 					s.damagedRead = s.damagedRead || reason == telemetry.ReasonDamaged
 					s.value, s.sequence, s.enqueued, s.read = float64(number), number, now.Add(-time.Second).UnixMicro(), true

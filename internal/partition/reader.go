@@ -3,6 +3,8 @@ package partition
 import (
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/silence"
@@ -19,17 +21,18 @@ type reader struct {
 	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
-// newReader returns a reader of the partition of reg. unread is called with each event without a reading that should
+// newReader returns a reader of the partition of reg. log names devices of which nothing can be read. unread is called with each event without a reading that should
 // have one, and of the position before it.
 func newReader(
 	reg *register,
 	watch *silence.Watch,
+	log *zap.Logger,
 	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
 ) reader {
 	return reader{
 		register: reg,
 		found:    make([]telemetry.Found, reg.fields),
-		seen:     NewSeen(time.Now()),
+		seen:     NewSeen(time.Now(), log),
 		unheard:  watch,
 		unread:   unread,
 	}

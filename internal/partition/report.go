@@ -94,6 +94,10 @@ func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 func (s *Stream) Forget(name string) <-chan struct{} {
 	s.seen.mu.Lock() // between two batches of events
 	defer s.seen.mu.Unlock()
+	if o := s.seen.look(roster.Hash(name)); o != nil {
+		o.failure = failure{}
+	}
+
 	read, known := s.unheard.Forget(name)
 	saved := s.forget(name, read, known)
 	signal(s.hurry)

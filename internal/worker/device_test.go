@@ -41,7 +41,7 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 			return &partitions.Reading{Value: value, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
 		}
 		undecodable := func(e telemetry.Event, reason telemetry.Reason) *partitions.Undecodable {
-			return &partitions.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence}
+			return &partitions.Undecodable{Reason: reason, Enqueued: e.Enqueued.UTC(), Sequence: e.Sequence, Since: e.Enqueued.UTC()}
 		}
 		malformed := undecodable(broken, telemetry.ReasonMalformed)
 		malformed.Damage = "not JSON at byte 1 of a message of broken: found the end where a name in double quotes must begin"

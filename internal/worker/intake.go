@@ -43,7 +43,7 @@ func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 		worker:  w,
 		rules:   w.evaluator,
 		name:    name,
-		seen:    partition.NewSeen(time.Now()),
+		seen:    partition.NewSeen(time.Now(), w.Log.With(zap.String("partition", name))),
 		callers: make(chan struct{}, maxCallers),
 	}
 	in.ctx, in.stop = context.WithCancel(context.WithoutCancel(ctx))

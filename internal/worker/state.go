@@ -40,6 +40,23 @@ func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	return all
 }
 
+// Unreadable returns the devices of which nothing could be read for an hour, although they send.
+func (w *Worker) Unreadable() (all partition.Unreadables) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for s := range w.streams {
+		s.Unreadable(&all)
+	}
+
+	for in := range w.intakes {
+		in.seen.Unreadable(in.name, &all)
+	}
+
+	all.Sort()
+
+	return all
+}
+
 // Alarms returns open alarms, those that have been open for the longest first, at most limit.
 func (w *Worker) Alarms(limit int) []partition.AlarmState {
 	w.mu.Lock()

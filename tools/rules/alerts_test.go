@@ -189,6 +189,7 @@ func TestAlertsFireToo(t *testing.T) {
 		{"AlertworkerAmbiguousSends", func(r *metricstest.Replica) { r.Counts.Ambiguous.Add(1) }, nil},
 		{"AlertworkerAlarmsUntracked", func(r *metricstest.Replica) { r.Counts.Untracked.Add(1) }, nil},
 		{"AlertworkerUndecodable", nil, func(r *metricstest.Replica) { r.Malformed, r.Missing = 0, 200 }},
+		{"AlertworkerUndecodable", nil, func(r *metricstest.Replica) { r.Unread = 1 }},
 	} {
 		t.Run(test.alert, func(t *testing.T) {
 			nothing := func(*metricstest.Replica) {}

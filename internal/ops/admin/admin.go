@@ -34,6 +34,7 @@ type Worker interface {
 	Receivers() []delivery.ReceiverState
 	Device(device string) partition.DeviceState
 	AlarmCounts() []partition.AlarmCounts
+	Unreadable() partition.Unreadables
 	Alarms(limit int) []partition.AlarmState
 	Forget(ctx context.Context, device string) (known bool, err error)
 }

@@ -554,7 +554,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no partition is known to have heard it\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no message of it is known to have counted\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})
@@ -682,6 +682,43 @@ func golden(t *testing.T, w *world, file string) {
 	if string(got) != string(want) {
 		t.Errorf("the page differs from %s: look at it, then go test -update\n%s", file, got)
 	}
+}
+
+// The page names devices of which nothing can be read, of all replicas: those that only lack the field come last, and
+// are no reason for a warning.
+func TestPageNamesDevicesOfWhichNothingCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		time.Sleep(24 * time.Hour)
+		since := time.Now().Add(-90 * time.Minute)
+		other := newWorld(t, func(o *admin.Options) { o.Replica = "alertworker-7d9f-k8c2m" })
+		var reports [][]byte
+		w := newWorld(t, func(o *admin.Options) { o.Others = func(context.Context) ([][]byte, error) { return reports, nil } })
+		page := func() string {
+			time.Sleep(10 * time.Second)
+			_ = w.do("GET", "/")
+			time.Sleep(time.Second)
+			return w.do("GET", "/").Body.String()
+		}
+		if strings.Contains(page(), "Unreadable devices") {
+			t.Error("there is none")
+		}
+		w.set(func() {
+			w.worker.unreadable.Devices[telemetry.ReasonMissing] = 3
+			w.worker.unreadable.Named = []partition.Unreadable{{Device: "door-1", Since: since, Reason: telemetry.ReasonMissing}}
+		})
+		const mild, bad = "\n<p class=\"detail \">Unreadable devices: ", "\n<p class=\"detail warn\">Unreadable devices: "
+		if want := mild + "door-1 (missing, for 90 min), 2 more</p>"; !strings.Contains(page(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+		other.set(func() {
+			other.worker.unreadable.Devices[telemetry.ReasonMalformed] = 1
+			other.worker.unreadable.Named = []partition.Unreadable{{Device: "<oven-7>", Since: since, Reason: telemetry.ReasonMalformed}}
+		})
+		reports = [][]byte{other.admin.Report(64 << 10)}
+		if want := bad + "&lt;oven-7&gt; (malformed, for 90 min), door-1 (missing, for 90 min), 2 more</p>"; !strings.Contains(page(), want) {
+			t.Errorf("the page lacks %q", want)
+		}
+	})
 }
 
 // What devices and receivers are called is text, whatever it looks like.

@@ -409,7 +409,42 @@ func (a *Admin) figures(m Snapshot) []figure {
 		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
 	}
 
+	if len(m.Unreadable) > 0 {
+		all = append(all, m.unreadable(a.now()))
+	}
+
 	return append(all, a.ruleFigures(m)...)
+}
+
+// unreadable is the figure of devices of which nothing can be read.
+func (s Snapshot) unreadable(now time.Time) figure {
+	f := figure{
+		Name: "Unreadable devices",
+		Help: "devices of which nothing could be read for an hour or longer, although they send",
+	}
+
+	total, lacking := 0, s.Unreadable[telemetry.ReasonMissing.String()]
+	for _, n := range s.Unreadable {
+		total += n
+	}
+
+	f.Value = count(total)
+	if total > lacking {
+		f.Class = "warn"
+	}
+
+	var parts []string
+	for _, d := range s.UnreadableNamed[:min(len(s.UnreadableNamed), listed)] {
+		parts = append(parts, fmt.Sprintf("%s (%s, for %s)", d.Device, d.Reason, humanize.Span(now.Sub(d.Since))))
+	}
+
+	if more := total - len(parts); more > 0 {
+		parts = append(parts, count(more)+" more")
+	}
+
+	f.Detail = strings.Join(parts, ", ")
+
+	return f
 }
 
 // undecoded is the figure of telemetry that has no reading, by reason.

@@ -105,7 +105,7 @@ func (f findings) heardText(r *rules.Rule) string {
 	}
 
 	if !heard {
-		text += "no partition is known to have heard it"
+		text += "no message of it is known to have counted"
 	}
 
 	return text

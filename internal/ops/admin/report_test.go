@@ -163,7 +163,7 @@ func TestWhyNeverHeard(t *testing.T) {
 				t.Errorf("got %s, %v; want %s", b.String(), err, want)
 			}
 		}
-		const never = "rules about silence have never heard it, but 2 other devices"
+		const never = "for rules about silence no message of it has counted, but those of 2 other devices"
 		for device, want := range map[string]string{
 			"oven-7": "; " + never + "; did you mean Oven-7?\n",
 			"kiln":   "; " + never + ": check the id (its case matters), or look further back\n",

@@ -29,12 +29,15 @@ type Snapshot struct {
 	Last60s totals
 	Counts  map[string]int64 // of figures, since it started
 
-	Scattered  string // a device whose alerts came from several partitions; empty if there is none
-	Partitions []readPartition
-	Receivers  []delivery.ReceiverState
-	Alarms     []partition.AlarmCounts
-	Open       []openAlarm    // longest first
-	Alerts     []pastDelivery // that receivers took, the latest first
+	Scattered string // a device whose alerts came from several partitions; empty if there is none
+	// devices of which nothing could be read for an hour: how many, by reason, and some of them
+	Unreadable      map[string]int
+	UnreadableNamed []unreadableDevice
+	Partitions      []readPartition
+	Receivers       []delivery.ReceiverState
+	Alarms          []partition.AlarmCounts
+	Open            []openAlarm    // longest first
+	Alerts          []pastDelivery // that receivers took, the latest first
 }
 
 // totals are counters that are plotted.
@@ -60,6 +63,15 @@ type readPartition struct {
 	Idle      bool   // there is nothing to show
 }
 
+// An unreadableDevice is one of which nothing could be read since then.
+type unreadableDevice struct {
+	Device, Reason string
+	Since          time.Time
+}
+
+// lacksField reports whether its messages can be read but lack the field, which is normal where other devices send too.
+func (d unreadableDevice) lacksField() bool { return d.Reason == telemetry.ReasonMissing.String() }
+
 type openAlarm struct {
 	Device, Rule, Level string
 	Since               time.Time
@@ -77,6 +89,18 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Receivers: a.Worker.Receivers(),
 		Alarms:    a.Worker.AlarmCounts(),
 		Alerts:    a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" }),
+	}
+
+	unreadable := a.Worker.Unreadable()
+	s.Unreadable = map[string]int{}
+	for reason, n := range unreadable.Devices {
+		if n > 0 {
+			s.Unreadable[telemetry.Reason(reason).String()] = n
+		}
+	}
+
+	for _, d := range unreadable.Named[:min(len(unreadable.Named), maxShared)] {
+		s.UnreadableNamed = append(s.UnreadableNamed, unreadableDevice{d.Device, d.Reason.String(), d.Since})
 	}
 
 	if a.Late != nil {
@@ -138,6 +162,7 @@ func (a *Admin) Report(limit int) []byte {
 			s.Alerts = nil
 			s.Open = nil
 			s.Alarms = nil
+			s.UnreadableNamed = nil
 		},
 		func() { s.Partitions = nil },
 	}
@@ -226,6 +251,7 @@ func merged(all []Snapshot) Snapshot {
 	m := all[0]
 	m.Minutes = maps.Clone(m.Minutes)
 	m.Counts = maps.Clone(m.Counts)
+	m.Unreadable = maps.Clone(m.Unreadable)
 	m.Receivers = slices.Clone(m.Receivers)
 	m.Alarms = slices.Clone(m.Alarms)
 	for _, s := range all[1:] {
@@ -234,6 +260,15 @@ func merged(all []Snapshot) Snapshot {
 
 	if len(all) > 1 {
 		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
+		slices.SortStableFunc(m.UnreadableNamed, func(x, y unreadableDevice) int {
+			switch {
+			case x.lacksField() == y.lacksField():
+				return 0
+			case y.lacksField():
+				return -1
+			}
+			return 1
+		})
 		slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	}
 
@@ -248,8 +283,13 @@ func (m *Snapshot) add(s Snapshot) {
 	m.Scattered = cmp.Or(m.Scattered, s.Scattered)
 	m.Open = slices.Concat(m.Open, s.Open)
 	m.Alerts = slices.Concat(m.Alerts, s.Alerts)
+	m.UnreadableNamed = slices.Concat(m.UnreadableNamed, s.UnreadableNamed)
 	for what, n := range s.Counts {
 		m.Counts[what] += n
+	}
+
+	for reason, n := range s.Unreadable {
+		m.Unreadable[reason] += n
 	}
 
 	for minute, t := range s.Minutes {

@@ -49,7 +49,7 @@ type findings struct {
 	event  string        // what the hub says of its last event, if it was asked
 	muted  string        // by what its last event mutes it, likewise; empty if it does not
 	looked time.Duration // how far back the hub was asked; 0 if it was not
-	// devices that rules about silence have heard, of those partitions that were asked for this one
+	// devices of which messages count for rules about silence, of those partitions that were asked for this one
 	known   int
 	similar string // among them one whose name differs from this device's in its case
 	// what the device shares alerts by, empty if nothing, by the names of rules of which it is known
@@ -182,7 +182,12 @@ func (f findings) why() (code, text string) {
 		parts = append(parts, "its last message mutes it: "+f.muted)
 	}
 
-	if r := f.lastReading(); r != nil && r.Damaged != "" && f.undecodable() == nil {
+	u := f.undecodable()
+	if u != nil && u.Since.Before(u.Enqueued) && !u.Since.IsZero() {
+		parts = append(parts, "nothing could be read of it since "+f.clock(u.Since))
+	}
+
+	if r := f.lastReading(); r != nil && r.Damaged != "" && u == nil {
 		parts = append(parts, r.Damaged)
 	}
 
@@ -253,7 +258,7 @@ func (f findings) notSeen() string {
 		return "Its last event was " + f.event
 
 	case f.looked > 0, f.isUnheard() && !f.claimed():
-		return f.neverHeard()
+		return f.notKnown()
 
 	case len(f.state.Partitions) > 0:
 		return fmt.Sprintf(
@@ -266,7 +271,8 @@ func (f findings) notSeen() string {
 		"(`alertworker why --last`)"
 }
 
-// isUnheard reports whether rules about silence have heard other devices, but never this one.
+// isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
+// one may send all the same: what cannot be read does not count for a rule with a field.
 func (f findings) isUnheard() bool { return f.known > 0 && !f.state.WasHeard() }
 
 // claimed reports whether anybody has sent something about the device.
@@ -274,15 +280,15 @@ func (f findings) claimed() bool {
 	return slices.ContainsFunc(f.gates, func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" })
 }
 
-// neverHeard says that a device is not known, and what may be the reason.
-func (f findings) neverHeard() string {
+// notKnown says that a device is not known, and what may be the reason.
+func (f findings) notKnown() string {
 	text := "It is not known"
 	if f.looked > 0 {
 		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
 	}
 
 	if f.isUnheard() {
-		text += fmt.Sprintf("; rules about silence have never heard it, but %s", humanize.Count(f.known, "other device"))
+		text += fmt.Sprintf("; for rules about silence no message of it has counted, but those of %s", humanize.Count(f.known, "other device"))
 	}
 
 	if f.similar != "" {
@@ -552,8 +558,14 @@ func (f findings) phaseText(s partition.AlarmState) string {
 		return " is over"
 
 	case s.Silence:
+		missing := "the device has not been heard"
+		if rule, _ := level(f.set, s.Rule, s.Level); rule != nil && rule.Field != "" { // it may send other messages
+			missing = "no " + strings.ReplaceAll(rule.Field, ",", " or ") + " of the device has been read"
+		}
+
 		return fmt.Sprintf(
-			" is open: the device has not been heard since %s, for longer than %s",
+			" is open: %s since %s, for longer than %s",
+			missing,
 			f.clock(s.Since),
 			humanize.Span(time.Duration(s.Limit)*time.Second),
 		)

@@ -2,6 +2,7 @@ package admin
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -63,6 +64,8 @@ func TestWhy(t *testing.T) {
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: not JSON at byte 1 of a message of oven-7: found ; where …"},
 		"undecodable": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
+		"nothing can be read": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9, Since: ago(3 * time.Hour)}}), nil, open, whyUndecodable,
+			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its reading is null; nothing could be read of it since 00:14:00 UTC"},
 		"undecodable after a reading": {heard(partition.LastSeen{
 			Partition: "3", Reading: &partition.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
 			Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
@@ -207,5 +210,32 @@ func TestWhyOfRules(t *testing.T) {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)
 			}
 		})
+	}
+}
+
+// A device whose messages cannot be read is silent for a rule with a field, and has been heard all the same: no text says
+// that it has not.
+func TestWhyOfASilentDeviceThatSends(t *testing.T) {
+	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
+	silent := rules.Rule{Name: "probe-dead", Field: "probe,temp", Silent: time.Hour, Levels: []rules.Level{{}}}
+	f := findings{now: now, set: &rules.Set{Rules: []rules.Rule{silent}}, known: 2}
+	f.state.Partitions = []string{"0"}
+	f.state.Last = &partition.LastSeen{Partition: "0", Undecodable: &partition.Undecodable{
+		Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Minute), Since: now.Add(-2 * time.Hour), Sequence: 9,
+	}}
+	f.state.Alarms = []partition.AlarmState{{Rule: "probe-dead", Phase: rules.Open, Silence: true, Limit: 3600, Since: now.Add(-2 * time.Hour)}}
+	const want = "Its alarm (rule probe-dead) is open: no probe or temp of the device has been read since 01:14:00 UTC, for longer than 60 min; " +
+		"nothing could be read of it since 01:14:00 UTC"
+	if status, got := f.why(); status != whySilent || got != want {
+		t.Errorf("got %s\n%s\nwant %s\n%s", status, got, whySilent, want)
+	}
+	for state, f := range map[string]findings{
+		"read here":                       {now: now, set: f.set, known: 2, state: partition.DeviceState{Last: f.state.Last}},
+		"read by another replica":         {now: now, set: f.set, known: 2},
+		"the hub has none of it, of late": {now: now, set: f.set, known: 2, looked: time.Hour},
+	} {
+		if _, got := f.why(); strings.Contains(got, "heard") {
+			t.Errorf("%s: %s", state, got)
+		}
 	}
 }

@@ -256,6 +256,7 @@ type fakeWorker struct {
 	devices    map[string]partition.DeviceState
 	counts     []partition.AlarmCounts
 	alarms     []partition.AlarmState // the oldest first
+	unreadable partition.Unreadables
 }
 
 func (w *fakeWorker) Stats() *worker.Stats                       { return &w.stats }
@@ -266,6 +267,7 @@ func (w *fakeWorker) Forget(_ context.Context, device string) (bool, error) {
 	return known, nil
 }
 func (w *fakeWorker) AlarmCounts() []partition.AlarmCounts { return w.counts }
+func (w *fakeWorker) Unreadable() partition.Unreadables    { return w.unreadable }
 func (w *fakeWorker) Alarms(limit int) []partition.AlarmState {
 	return w.alarms[:min(limit, len(w.alarms))]
 }

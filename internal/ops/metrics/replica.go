@@ -23,6 +23,7 @@ type Worker interface {
 	Partitions() []partition.State
 	Receivers() []delivery.ReceiverState
 	AlarmCounts() []partition.AlarmCounts
+	Unreadable() partition.Unreadables
 }
 
 // A collector is a prometheus.Collector that is asked at each scrape. It describes nothing before, so that no metric
@@ -167,6 +168,7 @@ type checkpoint struct {
 func (r *replica) collect(to scrape) {
 	stats := r.worker.Stats()
 	collectReadings(to, stats)
+	r.collectUnreadable(to)
 	r.collectAlarms(to, stats)
 	r.collectReceivers(to)
 	r.collectSource(to)
@@ -248,6 +250,20 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			stats.Times[result].Load(),
 			"result",
 			rules.DeviceTime(result).String(),
+		)
+	}
+}
+
+func (r *replica) collectUnreadable(to scrape) {
+	devices := r.worker.Unreadable().Devices
+	for reason := telemetry.ReasonEmpty; reason < telemetry.ReasonCount; reason++ { // those before have no device, or a reading
+		to.gauge(
+			"devices_unreadable",
+			"Devices of which nothing could be read for an hour or longer although they send, by the reason of the last "+
+				"message; of the 4,096 or so of each partition that sent last.",
+			float64(devices[reason]),
+			"reason",
+			reason.String(),
 		)
 	}
 }

@@ -49,6 +49,7 @@ func TestWorkerIsRead(t *testing.T) {
 			{Partition: "0"},
 			{Partition: "1", Unsettled: 2, Oldest: time.Now().Add(-time.Minute), Delivering: 3},
 		}
+		s.UnreadDevices.Devices[telemetry.ReasonNull] = 24
 		s.Counts.Quieted.Store(13)
 		s.Counts.Untracked.Store(14)
 		s.Counts.Override[rules.OverrideOther].Store(15)
@@ -64,6 +65,8 @@ func TestWorkerIsRead(t *testing.T) {
 			`events_total{reason="ok", result="reading"}`:              100,
 			`events_total{reason="not_telemetry", result="ignored"}`:   2,
 			`events_total{reason="too_deep", result="undecodable"}`:    3,
+			`devices_unreadable{reason="null"}`:                        24,
+			`devices_unreadable{reason="missing"}`:                     0,
 			`readings_over_threshold_total`:                            10,
 			`readings_suppressed_total`:                                9,
 			`gate_decisions_total{result="unavailable", store="blob"}`: 1,

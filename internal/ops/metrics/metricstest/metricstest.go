@@ -43,6 +43,7 @@ type Worker struct {
 	ReceiverStates  []delivery.ReceiverState
 	SourceStats     telemetry.SourceStats
 	Alarms          []partition.AlarmCounts // as many as Counts.Levels
+	UnreadDevices   partition.Unreadables
 }
 
 func (w *Worker) Stats() *worker.Stats { return &w.Counts }
@@ -63,6 +64,12 @@ func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	w.Lock()
 	defer w.Unlock()
 	return slices.Clone(w.Alarms)
+}
+
+func (w *Worker) Unreadable() partition.Unreadables {
+	w.Lock()
+	defer w.Unlock()
+	return w.UnreadDevices
 }
 
 func (w *Worker) Source() telemetry.SourceStats {

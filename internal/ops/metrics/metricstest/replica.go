@@ -38,6 +38,7 @@ type Replica struct {
 	WaitingSince time.Time // an alert has been waiting since then; zero: none is
 	Malformed    int64     // events in each step
 	Missing      int64     // the same, without the field
+	Unread       int       // devices of which nothing could be read for an hour
 	Silent       bool      // no event arrives
 	Idle         bool      // no alert is sent
 	Skew         time.Duration
@@ -86,6 +87,7 @@ func NewReplica() *Replica {
 		{Rule: "hot", Level: "warning", Pending: 1, Open: 2},
 		{Rule: "hot", Level: "critical", Due: 1},
 	}
+	r.UnreadDevices.Devices[telemetry.ReasonMissing] = 3
 	return r
 }
 
@@ -111,6 +113,7 @@ func (r *Replica) Step(t testing.TB) {
 		r.Counts.Override[rules.OverrideAbsent].Add(5)
 	}
 
+	r.UnreadDevices.Devices[telemetry.ReasonMalformed] = r.Unread
 	for i := range r.PartitionStates {
 		p := &r.PartitionStates[i]
 		former := p.Settled

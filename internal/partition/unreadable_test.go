@@ -1,0 +1,204 @@
+package partition
+
+import (
+	"fmt"
+	"slices"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+	"go.uber.org/zap/zapcore"
+	"go.uber.org/zap/zaptest/observer"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A chronicle is what devices sent to a stream, a message of each every few minutes.
+type chronicle struct {
+	s    *Stream
+	logs *observer.ObservedLogs
+	n    int64
+}
+
+func newChronicle(t *testing.T) *chronicle {
+	core, logs := observer.New(zapcore.InfoLevel)
+	s := benchRules(t, rules.Threshold("temperature", 30, time.Hour))
+	s.seen = NewSeen(time.Now(), zap.New(core))
+	return &chronicle{s: s, logs: logs}
+}
+
+// send takes a message of a device, which the hub takes now.
+func (c *chronicle) send(device, body string) {
+	c.n++
+	c.s.take([]telemetry.Event{{
+		Device: device, Body: []byte(body), Enqueued: time.Now(), MessageSource: "Telemetry",
+		Position: telemetry.Position{Sequence: c.n, Offset: fmt.Sprint(c.n)},
+	}})
+}
+
+// named returns the devices that are named, and how many there are for each reason.
+func (c *chronicle) named() (names []string, counts map[string]int) {
+	var all Unreadables
+	c.s.Unreadable(&all)
+	all.Sort()
+	for _, d := range all.Named {
+		names = append(names, d.Device)
+	}
+	counts = map[string]int{}
+	for reason, n := range all.Devices {
+		if n > 0 {
+			counts[telemetry.Reason(reason).String()] = n
+		}
+	}
+	return names, counts
+}
+
+// lines returns what the log says, as level, device and reason.
+func (c *chronicle) lines() (lines []string) {
+	for _, l := range c.logs.All() {
+		fields := l.ContextMap()
+		lines = append(lines, fmt.Sprint(l.Level, " ", fields["device"], " ", fields["reason"]))
+	}
+	return lines
+}
+
+// A device is named once nothing of it could be read for an hour, for as long as that is so, and once in the log. What
+// it sent in between decides, a character for each ten minutes: o is a reading, x is broken, n is null, s lacks the
+// field, t is no telemetry, and - is nothing.
+func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
+	bodies := map[rune]string{'o': `{"temperature":20}`, 'x': `;;`, 'n': `{"temperature":null}`, 's': `{"status":"ok"}`}
+	for name, tt := range map[string]struct {
+		sent  string
+		named string   // the reason; empty: it is not named
+		log   []string // likewise, with the level
+	}{
+		"a reading":                          {sent: "ooooooo"},
+		"not for an hour":                    {sent: "oxxxxxx"},
+		"for an hour":                        {sent: "oxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"from the start":                     {sent: "xxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"once in the log":                    {sent: "xxxxxxxxxxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"one message":                        {sent: "x------------"},
+		"rarely":                             {sent: "x-----------x", named: "malformed", log: []string{"warn malformed"}},
+		"a reading in the hour":              {sent: "xxxxoxxxxxx"},
+		"read again":                         {sent: "xxxxxxxxo", log: []string{"warn malformed"}},
+		"broken again":                       {sent: "xxxxxxxoxxxxxxx", named: "malformed", log: []string{"warn malformed", "warn malformed"}},
+		"another reason":                     {sent: "xxxxxxxn", named: "null", log: []string{"warn malformed", "warn null"}},
+		"each reason once":                   {sent: "xxxxxxxnxnxn", named: "null", log: []string{"warn malformed", "warn null"}},
+		"without the field":                  {sent: "sssssss", named: "missing", log: []string{"info missing"}},
+		"its status in between":              {sent: "xsxsxsxs", named: "malformed", log: []string{"warn malformed"}},
+		"a status, and rarely a broken body": {sent: "sssssxsssssssssssssxssssss", log: []string{"info missing"}},
+		"twin changes in between":            {sent: "xtxtxtx", named: "malformed", log: []string{"warn malformed"}},
+		"gone for less than a day":           {sent: "xxxxxxx" + string(make([]rune, 143)), named: "malformed", log: []string{"warn malformed"}},
+		"gone for a day":                     {sent: "xxxxxxx" + string(make([]rune, 144)), log: []string{"warn malformed"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				c := newChronicle(t)
+				for i, what := range tt.sent {
+					if i > 0 {
+						time.Sleep(10 * time.Minute)
+					}
+					switch body := bodies[what]; {
+					case what == 't':
+						c.s.take([]telemetry.Event{{Device: "oven-7", Enqueued: time.Now(), MessageSource: "twinChangeEvents"}})
+					case body != "":
+						c.send("oven-7", body)
+					}
+					c.send("oven-8", bodies['o'])
+				}
+				names, counts := c.named()
+				if want := tt.named; want == "" && len(counts) > 0 || want != "" && (counts[want] != 1 || len(counts) != 1 || !slices.Equal(names, []string{"oven-7"})) {
+					t.Errorf("%v are named, %v; want %q", names, counts, want)
+				}
+				var want []string
+				for _, l := range tt.log {
+					var level, reason string
+					_, _ = fmt.Sscan(l, &level, &reason)
+					want = append(want, level+" oven-7 "+reason)
+				}
+				if got := c.lines(); !slices.Equal(got, want) {
+					t.Errorf("the log has %q, want %q", got, want)
+				}
+				c.s.box.Close()
+				c.s.box.Wait()
+			})
+		})
+	}
+}
+
+// Of many devices some are named: a few more of them in each hour. One that only lacks the field takes no place of one
+// that cannot be read, and one that can be read again makes room.
+func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChronicle(t)
+		body := func(i int) string {
+			if i%2 == 0 {
+				return `{}`
+			}
+			return `;;`
+		}
+		round := func(from int) {
+			for i := from; i < 200; i++ {
+				c.send(fmt.Sprint("d", i), body(i))
+			}
+		}
+		for range 3 {
+			round(0)
+			time.Sleep(30 * time.Minute)
+		}
+		names, counts := c.named()
+		if len(names) != maxUnreadable || counts["malformed"] != 100 || counts["missing"] != 100 {
+			t.Errorf("%d names, %v", len(names), counts)
+		}
+		if len(c.lines()) != 2*unreadableLines {
+			t.Errorf("%d lines in an hour", len(c.lines()))
+		}
+		for range 2 {
+			round(0)
+			time.Sleep(30 * time.Minute)
+		}
+		if len(c.lines()) != 4*unreadableLines {
+			t.Errorf("%d lines in two hours", len(c.lines()))
+		}
+		for i := range 199 {
+			c.send(fmt.Sprint("d", i), `{"temperature":20}`)
+		}
+		round(199)
+		if names, counts := c.named(); !slices.Equal(names, []string{"d199"}) || counts["malformed"] != 1 || len(counts) != 1 {
+			t.Errorf("%v are named, %v", names, counts)
+		}
+		c.s.Forget("d199")
+		if names, counts := c.named(); len(names)+len(counts) > 0 {
+			t.Errorf("%v are named, %v, after they were removed", names, counts)
+		}
+		c.s.box.Close()
+		c.s.box.Wait()
+	})
+}
+
+// What is known of a device says since when nothing of it can be read.
+func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChronicle(t)
+		start := time.Now()
+		for _, body := range []string{`{"temperature":20}`, `;;`, `;;`} {
+			c.send("oven-7", body)
+			time.Sleep(time.Minute)
+		}
+		var d DeviceState
+		c.s.Describe("oven-7", &d)
+		if u := d.Last.Undecodable; u == nil || !u.Since.Equal(start.Add(time.Minute)) {
+			t.Errorf("got %+v", u)
+		}
+		c.send("oven-7", `{"temperature":20}`)
+		d = DeviceState{}
+		c.s.Describe("oven-7", &d)
+		if u := d.Last.Undecodable; u == nil || !u.Since.IsZero() {
+			t.Errorf("got %+v", u)
+		}
+		c.s.box.Close()
+		c.s.box.Wait()
+	})
+}
