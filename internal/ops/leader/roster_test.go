@@ -299,7 +299,7 @@ func TestTerms(t *testing.T) {
 		// One that dies: its lease expires.
 		link2 := &link{Store: s}
 		stop = run(link2, "b", d)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + 5*time.Second) // at no moment at which a lease is renewed
 		second := leader.Ended{Leader: "b", From: since(), End: leader.Expired}
 		r, err := s.Read(t.Context(), key)
 		if err != nil {
@@ -315,7 +315,7 @@ func TestTerms(t *testing.T) {
 		// One that cannot reach the store and comes back has lost its term.
 		link3 := &link{Store: s}
 		stop = run(link3, "c", d)
-		time.Sleep(time.Hour)
+		time.Sleep(time.Hour + 5*time.Second)
 		third := leader.Ended{Leader: "c", From: since(), End: leader.Expired}
 		if r, err = s.Read(t.Context(), key); err != nil {
 			t.Fatal(err)

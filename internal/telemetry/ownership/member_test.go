@@ -156,9 +156,8 @@ func TestNobodyStealsFromTheSlow(t *testing.T) {
 				if moves := w.moved(); len(moves) > 0 {
 					t.Errorf("%d moves, the first is %s", len(moves), moves[0])
 				}
-				if !w.balanced() {
-					t.Errorf("shares are %v", w.held())
-				}
+				// between two late heartbeats a replica may not hold what it owns for a moment
+				w.until(2*expiry, "each holds its share", w.balanced)
 			})
 		})
 	}
