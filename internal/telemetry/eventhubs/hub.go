@@ -334,11 +334,13 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// isCompareDue reports whether the hub has not said for a while where the partitions read here end.
+// isCompareDue reports whether the hub has not said for a while where the partitions read here end. It is asked at every
+// checkInterval, and answers take time: half an interval too early is better than half of one too late.
 func (h *hub) isCompareDue() bool {
+	every := max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return time.Since(h.compared) >= max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
+	return time.Since(h.compared) >= every-h.source.checkInterval/2
 }
 
 // check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is

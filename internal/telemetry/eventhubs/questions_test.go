@@ -154,3 +154,58 @@ func TestReadsWhatAHubWithALimitHas(t *testing.T) {
 		})
 	}
 }
+
+// A hub whose answers take time is still asked once a minute where partitions end: a link on which nothing comes although
+// the hub has been ahead for two minutes is opened again, also where nobody asks how far behind it is.
+func TestStalledLinkOfAHubThatTakesTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		at := newMemoryListener()
+		h, err := devhub.Serve(at, devhub.Config{Hub: "telemetry", Partitions: 1})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer h.Close()
+		s, err := eventhubs.New(eventhubs.Config{
+			ConnectionString: h.ConnectionString(), Start: eventhubs.Start{Earliest: true}, Records: &records.Memory{},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer s.Close()
+		s.Connect(at.dial)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		came := make(chan struct{}, 1)
+		running.Go(func() {
+			_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
+				for {
+					if _, err := p.Receive(ctx); err != nil {
+						return err
+					}
+					came <- struct{}{}
+				}
+			})
+		})
+		publish := func() {
+			if _, err := h.Publish(devhub.Message{Partition: "0", Device: "d"}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		publish()
+		<-came
+
+		h.SetLatency(20 * time.Millisecond)
+		for _, after := range []time.Duration{time.Second, 35 * time.Second, 70 * time.Second, 105 * time.Second} {
+			time.Sleep(after)
+			h.Mute("0")
+			published := time.Now()
+			publish()
+			<-came
+			if took := time.Since(published); took > 3*time.Minute+5*time.Second { // one until it is asked, and two
+				t.Errorf("an event came after %v", took)
+			}
+		}
+	})
+}
