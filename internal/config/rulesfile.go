@@ -443,7 +443,7 @@ func (r *rulesReader) removeConflicts(values map[string]ast.Node) {
 				continue
 			}
 
-			r.wrong(at, "%s is set beside %s: remove one of them, or make two rules", other, keys[0])
+			r.wrong(at, "%s conflicts with %s: remove one, or split the rule", other, keys[0])
 			delete(values, other)
 		}
 	}
@@ -511,7 +511,7 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 	r.wrongIf(
 		repeat != nil && rule.Per != "",
 		repeat,
-		"repeat is set beside per: what devices share is sent when its window is over; set a longer window",
+		"repeat conflicts with per: what devices share is sent when its window is over; set a longer window",
 	)
 
 	per := values["per"]

@@ -81,9 +81,9 @@ func (r *receiver) downSince() time.Duration {
 	return since
 }
 
-// Told returns what an alarm of a topic with this Repeat waits for at each receiver that is known to have got it. The
-// alarm may be nil.
-func (o *Outbox) Told(a *Alarm, repeat time.Duration) (all []Condition) {
+// NextReminders returns when each receiver that got the alarm, of a topic with this Repeat, gets it again. The alarm may
+// be nil.
+func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition) {
 	if a == nil {
 		return nil
 	}

@@ -56,7 +56,7 @@ func (s *Stream) Describe(device string, d *DeviceState) {
 	found := d.see(s.seen, device, s.id, s.levels)
 	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
 	for _, a := range s.alarmsOf(device) {
-		a.Waits = s.box.Told(a.sending, a.repeat)
+		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
 	}
 

@@ -250,7 +250,7 @@ func (m *Peer) reason(r record) string {
 
 	if age := r.now.Sub(r.written); age >= m.expiry {
 		return fmt.Sprintf(
-			"replicas with other settings were active until %v ago (%s): this replica takes over %v after its start unless "+
+			"other replicas ran with different settings until %v ago (%s): this one takes over %v after its start unless "+
 				"they return",
 			age.Round(time.Second),
 			difference,
@@ -259,8 +259,7 @@ func (m *Peer) reason(r record) string {
 	}
 
 	return fmt.Sprintf(
-		"replicas with other settings are active (%s): stop them all; this replica takes over %v after the last one has "+
-			"stopped",
+		"other replicas run with different settings (%s); this one takes over %v after they stop",
 		difference,
 		m.takeOverAfter(r),
 	)

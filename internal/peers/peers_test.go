@@ -194,7 +194,7 @@ func TestRollingChange(t *testing.T) {
 		old[1].is(t, true)
 		for _, y := range young {
 			y.is(t, false)
-			for _, want := range []string{"THROTTLE_STORE is blob there and cosmos here", "the window of the rule temperature is 1m0s there and 2m0s here", "are active (", "stop them all", "2m30s after"} {
+			for _, want := range []string{"THROTTLE_STORE is blob there and cosmos here", "the window of the rule temperature is 1m0s there and 2m0s here", "run with different settings (", "2m30s after they stop"} {
 				if reason := y.why(); !strings.Contains(reason, want) {
 					t.Errorf("the reason %q lacks %q", reason, want)
 				}

@@ -229,7 +229,7 @@ func (w *Watch) enterOutage(rule int, n count, until int64) bool {
 	}
 
 	w.log.Warn(
-		"most devices of the partition are not heard: that is told of the hub, and not of each",
+		"most devices of this partition are silent: reporting one outage instead of one alert per device",
 		zap.String("rule", w.rules[rule].Rule),
 		zap.Int("devices", n.all),
 	)
@@ -291,7 +291,7 @@ func (w *Watch) forget(rule, device int, proven int64) {
 	heard := w.roster.Heard(device, rule).Time
 
 	w.log.Info(
-		"a device has been silent for so long that it is no longer watched",
+		"device silent longer than forget: no longer monitored",
 		zap.String("device", name),
 		zap.String("rule", w.rules[rule].Rule),
 		zap.Time("heard", time.UnixMilli(heard).UTC()),

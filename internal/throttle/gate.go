@@ -303,7 +303,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	}
 
 	c.taken = time.Now()
-	c.note = c.note.tells(r, now)
+	c.note = c.note.afterAlert(r, now)
 	outcome, window, err := g.record(ctx, c)
 	result := Result{Outcome: outcome, Window: window, Now: now, asked: start, pending: c}
 	if outcome == Sent {

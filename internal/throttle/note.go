@@ -262,8 +262,8 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 	return c
 }
 
-// tells returns the note of the claim n, made at a time for r's alert, once that was taken.
-func (n note) tells(r Request, at time.Time) note {
+// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert.
+func (n note) afterAlert(r Request, at time.Time) note {
 	if r.Repeat > 0 && n.ID == r.ID { // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
 		n.SentAt = millis(at)

@@ -119,7 +119,7 @@ func rollToOtherSettings(t *busytest.Attempt, storage string) {
 		within(t, startWithin, name+" stands by", func() bool {
 			w.alive()
 			status, body := try(http.MethodGet, "http://"+w.sites[name]+"/readyz", "")
-			return status == http.StatusOK && strings.Contains(body, "ready: standing by: replicas with other settings are active (the throttle store's location is ")
+			return status == http.StatusOK && strings.Contains(body, "ready: standing by: other replicas run with different settings (the throttle store's location is ")
 		})
 	}
 	w.start("a", "b")

@@ -680,7 +680,7 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 		return "", warning("going out, but " + why)
 	}
 
-	return "going out, by the word of " + humanize.Count(len(members), "running replica"), nil
+	return "going out, as " + humanize.Count(len(members), "running replica") + " " + map[bool]string{true: "reports", false: "report"}[len(members) == 1], nil
 }
 
 // replicas compares settings with those of the replicas that are running.

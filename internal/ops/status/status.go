@@ -1,9 +1,9 @@
-// Package status says whether alerts are going out of a replica and, if not, what is in the
-// way. A [Monitor] watches what the replica depends on; its [Report] is what the status
+// Package status says whether alerts are going out of a replica and, if not, what is
+// blocking them. A [Monitor] watches what the replica depends on; its [Report] is what the status
 // page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
-// What works is what was done: a store works if it accepted a write since it last refused one, a
-// receiver if it accepted a notice. A store of which more calls fail than succeed for some seconds
+// A dependency counts as working only on evidence: a store, if it has accepted a write since it last refused one, a
+// receiver, if it has accepted a notice. A store of which more calls fail than succeed for some seconds
 // cannot be used; it works again once nothing has failed for some seconds, so that one that fails
 // every other time is not well at every other look. What the replica calls anyway shows that: a
 // [Dependency] gets the result of every call and of each try that was repeated, since nearly all calls
