@@ -145,11 +145,11 @@ func (s *Seen) keep(device string, tag uint64, reason telemetry.Reason, now int6
 		}
 	}
 
-	switch n := (named{tag, strings.Clone(device)}); {
+	switch {
 	case len(s.named) < maxUnreadable:
-		s.named = append(s.named, n)
+		s.named = append(s.named, named{tag, strings.Clone(device)})
 	case free >= 0:
-		s.named[free] = n
+		s.named[free] = named{tag, strings.Clone(device)}
 	}
 }
 

@@ -2,7 +2,9 @@ package partition
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"slices"
+	"strconv"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -152,6 +154,11 @@ func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
 		if len(names) != maxUnreadable || counts["malformed"] != 100 || counts["missing"] != 100 {
 			t.Errorf("%d names, %v", len(names), counts)
 		}
+		for _, name := range names {
+			if i, _ := strconv.Atoi(name[1:]); i%2 == 0 {
+				t.Errorf("%s is named, which only lacks the field", name)
+			}
+		}
 		if len(c.lines()) != 2*unreadableLines {
 			t.Errorf("%d lines in an hour", len(c.lines()))
 		}
@@ -201,4 +208,61 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 		c.s.box.Close()
 		c.s.box.Wait()
 	})
+}
+
+// Whatever devices send, one is named only if nothing of it could be read since the time that is said, an hour or more
+// before its last message; and it is named if that is so, and all of these messages are of one kind.
+func TestNamedDevicesAreRight(t *testing.T) {
+	type message struct {
+		at   time.Time
+		kind int // 0: a reading, 1: broken, 2: without the field
+	}
+	bodies := []string{`{"temperature":20}`, `;;`, `{}`}
+	wasNamed := 0
+	for seed := range uint64(300) {
+		synctest.Test(t, func(t *testing.T) {
+			random := rand.New(rand.NewPCG(seed, 0))
+			c := newChronicle(t)
+			sent := map[string][]message{}
+			odds := random.IntN(12) // of a reading, of 12
+			for range 80 {
+				time.Sleep([]time.Duration{0, time.Second, 3 * time.Minute, 20 * time.Minute, 61 * time.Minute}[random.IntN(5)])
+				device := fmt.Sprint("d", random.IntN(4))
+				m := message{at: time.Now(), kind: 1}
+				switch {
+				case random.IntN(12) < odds:
+					m.kind = 0
+				case random.IntN(4) == 0 && device != "d1":
+					m.kind = 2
+				}
+				sent[device] = append(sent[device], m)
+				c.send(device, bodies[m.kind])
+
+				var all Unreadables
+				c.s.Unreadable(&all)
+				for device, messages := range sent {
+					run := messages[len(messages):]
+					for i := len(messages) - 1; i >= 0 && messages[i].kind != 0; i-- {
+						run = messages[i:]
+					}
+					i := slices.IndexFunc(all.Named, func(d Unreadable) bool { return d.Device == device })
+					if i < 0 {
+						alike := len(run) > 0 && !slices.ContainsFunc(run, func(m message) bool { return m.kind != run[0].kind })
+						if alike && run[len(run)-1].at.Sub(run[0].at) >= time.Hour && time.Since(run[len(run)-1].at) < 24*time.Hour {
+							t.Fatalf("seed %d: nothing of %s could be read since %v, and it is not named", seed, device, run[0].at)
+						}
+						continue
+					}
+					wasNamed++
+					since := all.Named[i].Since
+					if len(run) == 0 || since.Before(run[0].at) || run[len(run)-1].at.Sub(since) < time.Hour {
+						t.Fatalf("seed %d: %s is named since %v, and sent %v", seed, device, since, messages)
+					}
+				}
+			}
+			c.s.box.Close()
+			c.s.box.Wait()
+		})
+	}
+	t.Logf("a device was named %d times", wasNamed)
 }

@@ -323,3 +323,29 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		}
 	})
 }
+
+// A device of which nothing can be read is named, wherever it sends, and one that can be read is not.
+func TestUnreadableDevicesAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("7")
+		s := newSetup(t).start(p)
+		defer s.end()
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		start := time.Now().UTC()
+		for range 7 {
+			p.publish("fine", 20)
+			p.publishBody("broken", "{")
+			_, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
+			pass(10 * time.Minute)
+		}
+		all := s.worker.Unreadable()
+		want := []partitions.Unreadable{
+			{Device: "broken", Partition: "7", Since: start, Reason: telemetry.ReasonMalformed},
+			{Device: "posts", Partition: "http", Since: start, Reason: telemetry.ReasonNull},
+		}
+		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 || all.Devices[telemetry.ReasonNull] != 1 {
+			t.Errorf("got %+v", all)
+		}
+	})
+}
