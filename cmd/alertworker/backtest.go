@@ -40,6 +40,7 @@ const maxCandidates = 16
 // backtestFlags are those of `alertworker backtest`.
 type backtestFlags struct {
 	file         string
+	names        backtesting.Names // of the file
 	rules        []string
 	sets         []set
 	diff, asJSON bool
@@ -72,7 +73,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 	recording := &backtesting.Recording{} // which skips nothing, if it is the hub that is read
 
 	if b.file != "" {
-		if recording, err = backtesting.Open(b.file, field(candidates)); err != nil {
+		if recording, err = backtesting.Open(b.file, field(candidates), b.names); err != nil {
 			return &usageError{err}
 		}
 		defer recording.Close()
@@ -112,8 +113,20 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 		&b.file,
 		"file",
 		"",
-		"read the recording in `FILE`: CSV (timestamp,device,value), a JSON object per line, or Avro of a route to "+
-			"storage; see docs/questions.md",
+		"read the recording in `FILE`: CSV (timestamp,device,value), JSON or Avro, as Azure's tools write it; see "+
+			"docs/questions.md",
+	)
+	flags.StringVar(
+		&b.names.Time,
+		"time",
+		"",
+		"with --file, the `NAME` of the column with the time, or its path in JSON (default timestamp, and those of Azure)",
+	)
+	flags.StringVar(
+		&b.names.Device,
+		"device",
+		"",
+		"with --file, the `NAME` of the column with the device, or its path in JSON (default device, and those of Azure)",
 	)
 	b.history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
 	flags.Func(
@@ -138,6 +151,10 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 		return nil, &usageError{
 			errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help"),
 		}
+	}
+
+	if b.file == "" && b.names != (backtesting.Names{}) {
+		return nil, &usageError{errors.New("--time and --device say what the file of --file has: give it, too")}
 	}
 
 	return b, nil

@@ -110,6 +110,36 @@ func TestBacktest(t *testing.T) {
 	}
 }
 
+// per shares a window by a column of a CSV file as by a property.
+func TestBacktestPerColumn(t *testing.T) {
+	environment(t, nil)
+	dir := t.TempDir()
+	for name, text := range map[string]string{
+		"rules.yaml": "rules: [{name: cold, field: flow, below: 60, window: 1h, per: site}]",
+		"column.csv": "timestamp,device,flow,site\n2026-10-15T10:00:00Z,a,50,s01\n2026-10-15T10:00:00Z,b,50,s01\n2026-10-15T10:00:00Z,c,50,s02\n",
+		"property.json": `{"timestamp":"2026-10-15T10:00:00Z","device":"a","body":{"flow":50},"properties":{"site":"s01"}}
+{"timestamp":"2026-10-15T10:00:00Z","device":"b","body":{"flow":50},"properties":{"site":"s01"}}
+{"timestamp":"2026-10-15T10:00:00Z","device":"c","body":{"flow":50},"properties":{"site":"s02"}}`,
+		"name.json": `{"timestamp":"2026-10-15T10:00:00Z","device":"a","flow":50,"site":"s01"}
+{"timestamp":"2026-10-15T10:00:00Z","device":"b","flow":50,"site":"s01"}
+{"timestamp":"2026-10-15T10:00:00Z","device":"c","flow":50,"site":"s02"}`,
+	} {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, name := range []string{"column.csv", "property.json", "name.json"} {
+		var out strings.Builder
+		err := runBacktest(t.Context(), &out, []string{"--file", filepath.Join(dir, name), "--rules", filepath.Join(dir, "rules.yaml"), "--json"})
+		var got struct {
+			Candidates []struct{ Alerts int }
+		}
+		if err != nil || json.Unmarshal([]byte(out.String()), &got) != nil || len(got.Candidates) != 1 || got.Candidates[0].Alerts != 2 {
+			t.Errorf("%s: %v, %+v, want 2 alerts", name, err, got)
+		}
+	}
+}
+
 func TestBacktestRefuses(t *testing.T) {
 	environment(t, nil)
 	dir := t.TempDir()
@@ -139,6 +169,9 @@ func TestBacktestRefuses(t *testing.T) {
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--diff"}, "the environment has none"},
 		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=1,2,3,4,5", "--set", "THROTTLE_WINDOW=1m,2m,3m,4m"}, "20 combinations"},
 		{[]string{"--file", rules, "--set", "TEMPERATURE_THRESHOLD=80"}, "must name the columns"},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--time", "When"}, "has no When; it has timestamp, value"},
+		{[]string{"--file", good, "--set", "TEMPERATURE_THRESHOLD=80", "--device", "Machine"}, "has no Machine; it has timestamp, value"},
+		{[]string{"--since", "1h", "--device", "Machine"}, "--time and --device say what the file of --file has"},
 	} {
 		var out strings.Builder
 		err := runBacktest(t.Context(), &out, tt.args)

@@ -26,7 +26,7 @@ func take(t testing.TB, ctx context.Context, file string, candidates ...*backtes
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := backtesting.Open(file, "temperature")
+	r, err := backtesting.Open(file, "temperature", backtesting.Names{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -106,7 +106,7 @@ func TestStopped(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, err := backtesting.Open(write(t, "day.csv", b.String()), "temperature")
+	r, err := backtesting.Open(write(t, "day.csv", b.String()), "temperature", backtesting.Names{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -3,9 +3,7 @@ package backtesting
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"context"
-	"encoding/base64"
 	"encoding/csv"
 	"encoding/json"
 	"errors"
@@ -14,6 +12,7 @@ import (
 	"math"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +20,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/twmb/avro/ocf"
+	"golang.org/x/text/encoding"
+	"golang.org/x/text/encoding/unicode"
+	"golang.org/x/text/transform"
 
 	"alertworker/internal/telemetry"
 )
@@ -31,22 +33,25 @@ const (
 	proof   = 100     // lines of which one must be a reading
 )
 
-// A Recording is a file of readings: CSV, a JSON object per line, or an Avro object container. It is not safe for
-// concurrent use.
+// A Recording is a file of readings, in UTF-8 or UTF-16: CSV, JSON objects, or an Avro object container. What it is
+// shows in how it begins. It is not safe for concurrent use.
 //
-// The columns of a CSV file are named by its first line. timestamp is required; device names the device, which else
-// is called like the file. value is a reading of the field that the rules read. Any other column is a field of that
-// name.
+// The columns of a CSV file are named by its first line, and are separated by commas, semicolons or tabs. One of them is
+// the time; one may name the device, which else is called like the file. value is a reading of the field that the rules
+// read. Any other column is a field of that name, and a property.
 //
-// An Avro record is what an IoT Hub's route, or the Capture of an event hub, writes to storage: EnqueuedTimeUtc,
-// Properties, SystemProperties and Body. A line of JSON is the same, or an object with timestamp, device, and either
-// the message in body, or its fields.
+// A JSON object or Avro record is a message, or has one: what an IoT Hub's route or the Capture of an event hub writes to
+// storage, what az iot hub monitor-events prints, a row of Stream Analytics, and so on; names.go has the names.
 type Recording struct {
 	Skipped // so far
 	name    string
 	file    *os.File
 	size    int64
+	times   []string                        // names
+	devices []string                        // names
+	mustBe  bool                            // the device must be named
 	row     func() (telemetry.Event, error) // reads the next one; errEmpty and errMalformed concern it alone
+	lack    string                          // why the first malformed one is, for none
 	number  int64                           // of the last event: no numbers are missing, as they would be if events were
 	last    time.Time
 	events  []telemetry.Event
@@ -64,14 +69,22 @@ var (
 	errMalformed = errors.New("it is not readable")
 )
 
-// Open opens a recording. field is the one that a column called value is about, empty if there are several.
-func Open(name, field string) (*Recording, error) {
+// Open opens a recording. field is the one that a column called value is about, empty if there are several. Names that
+// are not empty are the only ones of the time and the device that count.
+func Open(name, field string, names Names) (*Recording, error) {
 	f, err := os.Open(name)
 	if err != nil {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
 
-	r := &Recording{name: name, file: f}
+	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames}
+	if names.Time != "" {
+		r.times = []string{names.Time}
+	}
+	if names.Device != "" {
+		r.devices, r.mustBe = []string{names.Device}, true
+	}
+
 	if info, err := f.Stat(); err == nil {
 		r.size = info.Size()
 	}
@@ -95,16 +108,14 @@ func (r *Recording) Progress() float64 {
 
 // begin finds out the format.
 func (r *Recording) begin(field string) error {
-	text := bufio.NewReaderSize(r.file, 64<<10)
-	head, err := text.Peek(4)
+	// Excel writes a byte order mark, and PowerShell UTF-16.
+	text := bufio.NewReaderSize(transform.NewReader(r.file, unicode.BOMOverride(encoding.Nop.NewDecoder())), 64<<10)
+	head, err := text.Peek(text.Size())
 	if err != nil && err != io.EOF {
 		return err
 	}
 
-	if bytes.HasPrefix(head, []byte("\xef\xbb\xbf")) {
-		_, _ = text.Discard(3)
-		head, _ = text.Peek(4)
-	}
+	firstLine, _, _ := bytes.Cut(head, []byte{'\n'})
 
 	switch {
 	case len(head) == 0:
@@ -113,30 +124,55 @@ func (r *Recording) begin(field string) error {
 		return r.beginAvro(text)
 	case bytes.HasPrefix(head, []byte("\x1f\x8b")):
 		return errors.New("it is compressed: unpack it first")
-	case head[0] == '{':
-		return r.beginJSON(text)
+	case isObject.Match(head) || bytes.Contains(firstLine, []byte(`{"`)): // behind the words of a log
+		o := objects{text: text, line: 1}
+		r.row = func() (telemetry.Event, error) {
+			text, err := o.next()
+			if err != nil {
+				return telemetry.Event{}, err
+			}
+
+			return r.fromObject(text)
+		}
+
+		return nil
 	}
 
-	return r.beginCSV(text, field)
+	return r.beginCSV(text, string(firstLine), field)
 }
 
+// isObject matches a text in which a line begins with a JSON object, or with an array of them.
+var isObject = regexp.MustCompile(`(?m)^\s*\[?\s*{`)
+
 // beginCSV reads the first line, which names the columns.
-func (r *Recording) beginCSV(text io.Reader, field string) error {
+func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error {
+	separator := ','
+	for _, other := range ";\t" {
+		if strings.Count(firstLine, string(other)) > strings.Count(firstLine, string(separator)) {
+			separator = other
+		}
+	}
+
 	rows := csv.NewReader(text)
+	rows.Comma = separator
 	rows.ReuseRecord = true
-	rows.TrimLeadingSpace = true
+	rows.TrimLeadingSpace = separator != '\t'
 	rows.FieldsPerRecord = -1
 	rows.LazyQuotes = true
 	header, err := rows.Read()
+	if err == nil && strings.HasPrefix(header[0], "sep=") { // what separates the columns, for Excel
+		header, err = rows.Read()
+	}
 	if err != nil {
-		return errors.New("it is neither CSV nor a JSON object per line")
+		return errors.New("it is neither CSV nor are there JSON objects in it")
 	}
 
-	table, err := readHeader(header, field)
+	table, err := r.readHeader(header, field)
 	if err != nil {
 		return err
 	}
 
+	table.hasCommas = separator == ';'
 	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
 		if errors.As(err, new(*csv.ParseError)) {
@@ -154,71 +190,105 @@ func (r *Recording) beginCSV(text io.Reader, field string) error {
 
 // columns are those of a CSV file.
 type columns struct {
-	timestamp int
+	time      int
 	device    int      // -1 if there is none
-	fields    []string // as JSON; empty for other columns
+	names     []string // empty for the time and the device
+	fields    []string // the names as JSON
+	hasCommas bool     // in numbers, as in 91,5
+	own       map[string]telemetry.Property
 }
 
 // readHeader reads the first line of a CSV file. field is what a column called value is about.
-func readHeader(header []string, field string) (columns, error) {
-	c := columns{timestamp: -1, device: -1, fields: make([]string, len(header))}
-	for i, column := range header {
-		column = strings.TrimSpace(column)
-		switch strings.ToLower(column) {
-		case "timestamp":
-			c.timestamp = i
-			continue
+func (r *Recording) readHeader(header []string, field string) (columns, error) {
+	c := columns{
+		time:   column(header, r.times),
+		device: column(header, r.devices),
+		names:  make([]string, len(header)),
+		fields: make([]string, len(header)),
+		own:    map[string]telemetry.Property{},
+	}
+	const must = "its first line must name the columns, and "
 
-		case "device":
-			c.device = i
-			continue
-
-		case "value":
-			if field == "" {
-				return c, errors.New(
-					"its column value could be any of several fields that the rules read: give the column the name of one",
-				)
-			}
-			column = field
-		}
-
-		quoted, _ := json.Marshal(column) // a string: cannot fail
-		c.fields[i] = string(quoted)
+	switch {
+	case c.time < 0:
+		return c, fmt.Errorf(must+"has no %s; it has %s", unknown(r.times), list(header))
+	case c.device < 0 && r.mustBe:
+		return c, fmt.Errorf(must+"has no %s; it has %s", r.devices[0], list(header))
 	}
 
-	if c.timestamp < 0 || strings.Join(c.fields, "") == "" {
-		return c, fmt.Errorf(
-			"its first line must name the columns, for example timestamp,device,temperature: it is %.80q",
-			strings.Join(header, ","),
-		)
+	for i, name := range header {
+		name = strings.TrimSpace(name)
+		switch {
+		case i == c.time || i == c.device || name == "":
+			continue
+
+		case strings.EqualFold(name, "value") && field == "":
+			return c, errors.New(
+				"its column value could be any of several fields that the rules read: give the column the name of one",
+			)
+
+		case strings.EqualFold(name, "value"):
+			name = field
+		}
+
+		quoted, _ := json.Marshal(name) // a string: cannot fail
+		c.names[i], c.fields[i] = name, string(quoted)
+	}
+
+	if strings.Join(c.fields, "") == "" {
+		return c, fmt.Errorf(must+"has no field, such as temperature; it has %s", list(header))
 	}
 
 	return c, nil
 }
 
+// column returns the index of the column that has the first of the names that one has, -1 if none has any.
+func column(header, names []string) int {
+	for _, name := range names {
+		if i := slices.IndexFunc(header, func(column string) bool { return same(column, name) }); i >= 0 {
+			return i
+		}
+	}
+	return -1
+}
+
+// unknown says in an error what there is none of.
+func unknown(times []string) string {
+	if len(times) == 1 {
+		return times[0]
+	}
+	return "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
+}
+
 // event returns the event in a line of r.
 func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 	if len(cells) != len(c.fields) {
-		return telemetry.Event{}, errMalformed
+		return telemetry.Event{}, r.malformed("it has %d columns instead of %d", len(cells), len(c.fields))
 	}
 
 	device := ""
 	if c.device >= 0 {
-		device = cells[c.device]
+		device = strings.TrimSpace(cells[c.device])
 		if device == "" {
-			return telemetry.Event{}, errMalformed
+			return telemetry.Event{}, r.malformed("its device is empty")
 		}
 	}
 
 	body := append(make([]byte, 0, 64), '{')
+	clear(c.own)
 	for i, cell := range cells {
 		cell = strings.TrimSpace(cell)
 		if cell == "" || c.fields[i] == "" {
 			continue
 		}
 
+		if c.hasCommas {
+			cell = withPoint(cell)
+		}
+
 		body = append(append(body, c.fields[i]...), ':')
 		body = append(appendValue(body, cell), ',')
+		c.own[c.names[i]] = telemetry.Text(cell)
 	}
 
 	if len(body) == 1 {
@@ -226,8 +296,25 @@ func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 	}
 
 	body[len(body)-1] = '}'
+	e, err := r.event(cells[c.time], device, body)
+	e.Properties = telemetry.EncodeProperties(c.own)
 
-	return r.event(cells[c.timestamp], device, body)
+	return e, err
+}
+
+// withPoint returns a number with a decimal comma, such as 1.234,5, with a decimal point, and any other cell as it is.
+func withPoint(cell string) string {
+	whole, fraction, ok := strings.Cut(cell, ",")
+	if !ok {
+		return cell
+	}
+
+	number := strings.ReplaceAll(whole, ".", "") + "." + fraction
+	if _, ok := telemetry.ParseNumber([]byte(number)); !ok {
+		return cell
+	}
+
+	return number
 }
 
 // appendValue appends a cell as JSON.
@@ -249,160 +336,116 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 		device = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
 	}
 
-	enqueued, err := parseTime(at)
+	enqueued, ok := parseTime(at)
+	if !ok {
+		return telemetry.Event{}, r.malformed("its time is %.40q, which could be none, or several", at)
+	}
+
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
 		Device:   strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError)),
 		Body:     body,
 		Enqueued: enqueued,
-	}, err
+	}, nil
 }
 
-// layouts are those of times; the last is Capture's.
-var layouts = []string{time.DateTime, time.RFC3339, "2006-01-02T15:04:05", "1/2/2006 3:04:05 PM"}
+// malformed returns errMalformed. The first reason is kept for none.
+func (r *Recording) malformed(format string, args ...any) error {
+	if r.lack == "" {
+		r.lack = fmt.Sprintf(format, args...)
+	}
+	return errMalformed
+}
 
-// parseTime reads a time in UTC, or with its zone; or Unix seconds or milliseconds.
-func parseTime(text string) (time.Time, error) {
-	text = strings.TrimSpace(text)
+// layouts are those of times that telemetry.ParseTime does not know. A date with slashes counts only with AM or PM:
+// 3/12/2026 17:00 is in March or in December.
+var layouts = []string{
+	"1/2/2006 3:04:05 PM", // Capture; Log Analytics, with a comma
+	"1/2/2006 3:04 PM",
+	"2.1.2006 15:04:05", // Excel in German
+	"2.1.2006 15:04",
+	"2006-01-02 15:04",
+	"2006-01-02T15:04",
+	"2006-01-02T15:04Z07:00",
+}
+
+// commonly writes a time as the layouts do: browsers put a narrow space in front of PM.
+var commonly = strings.NewReplacer(", ", " ", "\u202f", " ", "\u00a0", " ")
+
+// parseTime reads a time in UTC, or with its zone; or Unix seconds, milliseconds and so on.
+func parseTime(text string) (at time.Time, ok bool) {
+	text = strings.TrimSuffix(strings.TrimSpace(text), " UTC")
+	if at, ok = telemetry.ParseTime([]byte(text)); ok {
+		return at.UTC(), at.Unix() > 0
+	}
+
+	text = commonly.Replace(text)
 	for _, layout := range layouts {
 		if at, err := time.Parse(layout, text); err == nil {
-			return at.UTC(), nil
+			return at.UTC(), true
 		}
 	}
 
-	n, err := strconv.ParseFloat(text, 64)
-	isTime := n > 0 && n < 1e14
-	if err != nil || !isTime {
-		return time.Time{}, errMalformed
-	}
-
-	if n < 1e11 {
-		n *= 1000
-	}
-
-	return time.UnixMilli(int64(n)).UTC(), nil
+	return time.Time{}, false
 }
 
-// A jsonLine is one of either kind. Names are compared without regard to case.
-type jsonLine struct {
-	EnqueuedTimeUtc  json.RawMessage
-	Timestamp        json.RawMessage
-	Device           string
-	Properties       map[string]any
-	SystemProperties map[string]any
-	Body             json.RawMessage
-}
-
-// beginJSON reads a JSON object from every line.
-func (r *Recording) beginJSON(text io.Reader) error {
-	lines := bufio.NewScanner(text)
-	lines.Buffer(nil, maxLine)
-	number := 0
-	r.row = func() (telemetry.Event, error) {
-		number++
-		if lines.Scan() {
-			return r.fromJSON(bytes.TrimSpace(lines.Bytes()))
-		}
-
-		if lines.Err() != nil {
-			return telemetry.Event{}, fmt.Errorf("line %d: %w", number, lines.Err())
-		}
-
-		return telemetry.Event{}, io.EOF
-	}
-
-	return nil
-}
-
-// fromJSON returns the event in a line, which it does not keep.
-func (r *Recording) fromJSON(whole []byte) (telemetry.Event, error) {
-	if len(whole) == 0 {
-		return telemetry.Event{}, errEmpty
-	}
-
-	var line jsonLine
-	if json.Unmarshal(whole, &line) != nil {
+// fromObject returns the event in a JSON object, which it does not keep.
+func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
+	o, ok := readObject(text)
+	if !ok {
 		return telemetry.Event{}, errMalformed
 	}
 
-	at, body := line.EnqueuedTimeUtc, []byte(line.Body)
-	if at == nil {
-		at = line.Timestamp
-		if body == nil {
-			body = bytes.Clone(whole)
+	at := o.text(r.times...)
+	if at == "" {
+		what := unknown(r.times)
+		if o.find("event.payload") != nil {
+			what += ", or record with az iot hub monitor-events --properties all"
 		}
+		return telemetry.Event{}, r.malformed("it has no %s; it has %s", what, o.names())
 	}
 
-	return r.message(strings.Trim(string(at), `"`), line.Device, line.Properties, line.SystemProperties, unpacked(body))
-}
-
-// unpacked returns the message in body: what is not marked as JSON in UTF-8 is routed in base64.
-func unpacked(body []byte) []byte {
-	var packed string
-	if json.Unmarshal(body, &packed) != nil {
-		return body
+	device := o.text(r.devices...)
+	if device == "" && r.mustBe {
+		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.devices[0], o.names())
 	}
 
-	message, err := base64.StdEncoding.DecodeString(packed)
-	if err != nil {
-		return body
+	own := map[string]telemetry.Property{}
+	body, isWhole := o.body()
+	if isWhole {
+		body = bytes.Clone(text)
+		o.addTo(own)
 	}
-
-	return message
-}
-
-// message returns the event of a message. device counts if the hub's properties name none.
-func (r *Recording) message(
-	at, device string,
-	properties, system map[string]any,
-	body []byte,
-) (telemetry.Event, error) {
 	if len(body) == 0 {
 		return telemetry.Event{}, errEmpty
 	}
 
-	text := func(name string) string {
-		value, _ := system[name].(string)
-		return value
-	}
-	e, err := r.event(at, cmp.Or(text("connectionDeviceId"), text("iothub-connection-device-id"), device), body)
-	e.ContentType = text("contentType")
-	e.ContentEncoding = text("contentEncoding")
-	e.MessageSource = text("iothub-message-source")
-	own := map[string]telemetry.Property{}
-	for name, value := range properties {
-		own[name] = telemetry.Text(fmt.Sprint(value))
+	for _, name := range propertyNames {
+		if properties, ok := readObject(o.find(name)); ok {
+			properties.addTo(own)
+		}
 	}
 
+	e, err := r.event(at, device, body)
+	e.MessageSource = o.text(sourceNames...)
+	e.ContentType = o.text(contentTypeNames...)
+	e.ContentEncoding = o.text(contentEncodingNames...)
 	e.Properties = telemetry.EncodeProperties(own)
 
 	return e, err
 }
 
-// beginAvro reads the schema, and then a record at a time.
+// beginAvro reads the schema, and then a record at a time, as the JSON object that it would be.
 func (r *Recording) beginAvro(file io.Reader) error {
 	records, err := ocf.NewReader(file) // which bounds what a block takes to 64 MiB
 	if err != nil {
 		return fmt.Errorf("it begins like Avro, but is not: %w", err)
 	}
 
-	var names []string
-	for _, f := range records.Schema().Root().Fields {
-		names = append(names, f.Name)
-	}
-
-	if !slices.Contains(names, "EnqueuedTimeUtc") || !slices.Contains(names, "Body") {
-		return fmt.Errorf(
-			"it is Avro, but not what a route to storage or Capture writes: its records lack EnqueuedTimeUtc or Body, and "+
-				"have %q",
-			names,
-		)
-	}
-
 	number := 0
 	r.row = func() (telemetry.Event, error) {
 		number++
-		var record map[string]any
+		var record any
 		err := records.Decode(&record)
 		if err == io.EOF {
 			return telemetry.Event{}, err
@@ -411,12 +454,12 @@ func (r *Recording) beginAvro(file io.Reader) error {
 			return telemetry.Event{}, fmt.Errorf("record %d: it is cut off or damaged: %w", number, err)
 		}
 
-		at, _ := record["EnqueuedTimeUtc"].(string)
-		properties, _ := record["Properties"].(map[string]any)
-		systemProperties, _ := record["SystemProperties"].(map[string]any)
-		body, _ := record["Body"].([]byte)
+		text, err := json.Marshal(record)
+		if err != nil { // NaN, which JSON has not
+			return telemetry.Event{}, r.malformed("it cannot be JSON: %v", err)
+		}
 
-		return r.message(at, "", properties, systemProperties, bytes.Clone(body))
+		return r.fromObject(text)
 	}
 
 	return nil
@@ -479,11 +522,15 @@ func (r *Recording) end() (string, []telemetry.Event, error) {
 
 // none is why there is nothing to read.
 func (r *Recording) none() error {
+	reason := "a line needs a timestamp such as 2026-03-01T14:00:00Z, and a value"
+	if r.lack != "" {
+		reason = "of the first, " + r.lack
+	}
 	return fmt.Errorf(
-		"read the recording %s: no reading in %d lines; a line needs a timestamp such as 2026-03-01T14:00:00Z, and a "+
-			"value: see docs/questions.md",
+		"read the recording %s: no reading in %d lines; %s: see docs/questions.md",
 		r.name,
 		r.Empty+r.Malformed,
+		reason,
 	)
 }
 
