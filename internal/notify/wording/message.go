@@ -146,7 +146,12 @@ func (s Style) silence(a notify.Alert) string {
 		return "is heard again"
 	}
 
-	text := "has not been heard for " + notify.Duration(a.Silent)
+	text := "has not been heard for "
+	if a.Field != "" { // it may have sent messages without it, or that could not be read
+		text = "no " + strings.ReplaceAll(a.Field, ",", " or ") + " for "
+	}
+
+	text += notify.Duration(a.Silent)
 	if isUncertain := !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since); isUncertain {
 		return text + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}

@@ -57,6 +57,8 @@ func TestMessage(t *testing.T) {
 			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9, 0)},
 		"oven: has not been heard for 15m, and not since 2001-09-09 00:46 UTC for certain (offline)": {
 			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0)},
+		"oven: no probe or temp for 2h, since 2001-09-09 01:46 UTC (probe-dead)": {
+			Device: "oven", Rule: "probe-dead", Field: "probe,temp", Silent: 2 * time.Hour, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9, 0)},
 		"oven: is heard again (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true},
 		"oven: is not watched any more, its alarm has ended (offline)": {
