@@ -54,6 +54,8 @@ type Recording struct {
 	lack    string                          // why the first malformed one is, for none
 	number  int64                           // of the last event: no numbers are missing, as they would be if events were
 	last    time.Time
+	before  time.Time // that the last event has in the file
+	rises   bool      // some event is later than the one before it
 	events  []telemetry.Event
 }
 
@@ -481,6 +483,8 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 			r.Empty++
 		case errors.Is(err, errMalformed):
 			r.Malformed++
+		case err == io.EOF && r.isBackward():
+			return "", nil, r.backward()
 		case err == io.EOF:
 			return r.end()
 		default:
@@ -492,11 +496,25 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 		}
 	}
 
+	if r.isBackward() {
+		return "", nil, r.backward()
+	}
+
 	return "0", r.events, nil
+}
+
+// isBackward reports whether the newest readings come first, as Log Analytics shows them: all would be taken at the time
+// of the newest.
+func (r *Recording) isBackward() bool { return r.Unordered > 1 && !r.rises }
+
+func (r *Recording) backward() error {
+	return fmt.Errorf("read the recording %s: its newest readings come first: sort it by time", r.name)
 }
 
 // add adds an event to those that Next returns, as a hub would take it.
 func (r *Recording) add(e telemetry.Event) {
+	r.rises = r.rises || !r.before.IsZero() && e.Enqueued.After(r.before)
+	r.before = e.Enqueued
 	if e.Enqueued.Before(r.last) {
 		r.Unordered++
 		e.Enqueued = r.last

@@ -254,6 +254,7 @@ func TestFilesThatAreNoRecordings(t *testing.T) {
 		{"no such device in JSON", `{"timestamp":1772373601,"temperature":31}`, "temperature", "it has no Machine; it has timestamp, temperature", backtesting.Names{Device: "Machine"}},
 		{"no such time in JSON", `{"timestamp":1772373601,"temperature":31}`, "temperature", "it has no When; it has timestamp, temperature", backtesting.Names{Time: "When"}},
 		{"monitor-events without times", `{"event":{"origin":"oven-7","payload":{"temperature":91.5}}}`, "temperature", "az iot hub monitor-events --properties all", backtesting.Names{}},
+		{"the newest first", "timestamp,value\n2026-03-12 17:18:20,31\n2026-03-12 17:18:20,31\n2026-03-12 17:18:19,31\n2026-03-12 17:18:18,31\n", "temperature", "its newest readings come first", backtesting.Names{}},
 		{"a date that may be in March or December", "timestamp,value\n3/12/2026 17:18,31\n", "temperature", `its time is "3/12/2026 17:18"`, backtesting.Names{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
