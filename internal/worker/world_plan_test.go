@@ -252,6 +252,24 @@ func (p *plan) damage() {
 			r.value = 0
 		}
 	}
+	if d.chance(0.3) {
+		p.misspell()
+	}
+}
+
+// misspell has devices say last that they do not run, in a message that is damaged, and so does not count.
+func (p *plan) misspell() {
+	for _, device := range p.devices {
+		last := -1
+		for i := range p.readings {
+			if r := &p.readings[i]; r.device == device && r.value != 0 {
+				r.mode, last = "run", i
+			}
+		}
+		if last >= 0 {
+			p.readings[last].mode, p.readings[last].damage = "clean", loose
+		}
+	}
 }
 
 // filtersIn returns what a receiver asks for in a version of the rules.

@@ -279,7 +279,15 @@ func (d draw) lostLevel(p *plan) {
 	for i := range p.partitions[0] {
 		p.partitions[0][i].version = min(i, 1)
 	}
-	p.moves = append(p.moves, move{at: time.Duration(d.Int64N(int64(length + second))), what: handOver})
+	at := time.Duration(d.Int64N(int64(length + second)))
+	if d.chance(0.5) { // the milder one is never told before, and no reading reaches its limit any more
+		p.calm()
+		for i := range p.readings {
+			p.readings[i].value = 90
+		}
+		p.tail, at = "warm", length+2*second
+	}
+	p.moves = append(p.moves, move{at: at, what: handOver})
 	slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
 }
 
