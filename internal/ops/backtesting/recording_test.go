@@ -118,6 +118,8 @@ func TestKnownFiles(t *testing.T) {
 		{"monitor-events", "Starting event monitor, use ctrl-c to stop...\n" + monitored + monitored, monitoredEvent + monitoredEvent, backtesting.Names{}, backtesting.Skipped{Malformed: 1}},
 		{"monitor-events in UTF-16, as PowerShell writes it", powerShell(strings.ReplaceAll(monitored, "\n", "\r\n")), strings.ReplaceAll(monitoredEvent, "{\n            \"temperature\": 91.5\n", "{\r\n            \"temperature\": 91.5\r\n"), backtesting.Names{}, backtesting.Skipped{}},
 		{"monitor-events that was interrupted, and begun again", monitored[:len(monitored)/2] + "\n" + monitored, monitoredEvent, backtesting.Names{}, backtesting.Skipped{Malformed: 1}},
+		{"monitor-events that was interrupted between two lines", strings.SplitAfter(monitored, "\n")[0] + monitored, monitoredEvent, backtesting.Names{}, backtesting.Skipped{Malformed: 1}},
+		{"a line that breaks off in an array", `{"timestamp":"2026-03-12T17:18:18Z","body":[` + "\n" + `{"timestamp":"2026-03-12T17:18:18Z","device":"oven-7","body":{"temperature":91.5}}` + "\n", second, backtesting.Names{}, backtesting.Skipped{Malformed: 1}},
 		{"monitor-events of text", `{"event":{"origin":"oven-7","annotations":{"x-opt-enqueued-time":1773335898542},"payload":"{\"temperature\":91.5}"}}` + "\n" + `{"event":{"origin":"oven-7","annotations":{"x-opt-enqueued-time":1773335898542},"payload":"9150"}}`,
 			event + "2026-03-12T17:18:18.542Z oven-7 9150\n", backtesting.Names{}, backtesting.Skipped{}},
 		{"lines of a log with objects", `2026-03-12 17:18 INFO {"timestamp":"2026-03-12T17:18:18Z","device":"oven-7","body":{"temperature":91.5}}` + "\n2026-03-12 17:18 INFO {oven-7} is here\n",
