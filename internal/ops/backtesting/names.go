@@ -11,7 +11,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// Names are those of the time and the device in a file that has neither where files usually have them.
+// Names are the column or path of the time and of the device in a file. Empty ones are looked up in the lists below.
 type Names struct{ Time, Device string }
 
 // These are the names under which files have the parts of a message. The first that a message has counts. They are
@@ -227,7 +227,7 @@ func scalar(value []byte) (text string, ok bool) {
 	case '{', '[', 'n':
 		return "", false
 	case '"':
-		unquoted, _ := jsontext.AppendUnquote(nil, value) // with U+FFFD for what is no UTF-8, of which the error tells
+		unquoted, _ := jsontext.AppendUnquote(nil, value) // the error is about invalid UTF-8, which becomes U+FFFD
 		return string(unquoted), true
 	}
 

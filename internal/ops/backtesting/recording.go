@@ -254,7 +254,7 @@ func column(header, names []string) int {
 	return -1
 }
 
-// unknown says in an error what there is none of.
+// unknown names the missing time in an error.
 func unknown(times []string) string {
 	if len(times) == 1 {
 		return times[0]
@@ -340,7 +340,7 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 
 	enqueued, ok := parseTime(at)
 	if !ok {
-		return telemetry.Event{}, r.malformed("its time is %.40q, which could be none, or several", at)
+		return telemetry.Event{}, r.malformed("its time is %.40q, which is not a time, or could be several", at)
 	}
 
 	// A clone, so that it does not keep its line.
