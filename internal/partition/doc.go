@@ -98,7 +98,7 @@
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one; of two
 //	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.
-//	  - A device that is silent while people mute that counts as quiet until then.
+//	  - A device that is silent while people mute that counts as quiet until then, unless its partition is dark.
 //	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former

@@ -102,7 +102,9 @@ func (w *Watch) lookAt(l *look, device int) {
 	open := w.isOpen(key{l.rule, name})
 	over := l.isOver(deadline) && !open
 
-	if l.proven >= deadline && !open && w.alarms.Muted(l.rule, name, l.proven) {
+	// While the partition is dark one silence stands for all, and whom it expects decides how long.
+	isSingle := !w.roster.Dark(l.rule).Lasts()
+	if l.proven >= deadline && !open && isSingle && w.alarms.Muted(l.rule, name, l.proven) {
 		w.excuse(device, l.rule, l.proven, l.now)
 		return
 	}

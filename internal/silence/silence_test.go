@@ -41,6 +41,7 @@ type bench struct {
 	said     []string                   // in the order in which it was said
 	fell     map[string]silence.Silence // that have alarms
 	refuse   bool                       // there is no room for alarms
+	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
 
 	partitions []string // of the hub
@@ -93,10 +94,10 @@ func says(e *telemetry.Event, _ []telemetry.Found) silence.Says {
 
 func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
 
-func (*bench) Muted(int, string, int64) bool { return false }
+func (b *bench) Muted(int, string, int64) bool { return b.muted }
 
 func (b *bench) Fell(_ int, s silence.Silence) bool {
-	if b.refuse {
+	if b.refuse || b.muted {
 		return false
 	}
 	b.say("%s fell", s.Device)
@@ -437,6 +438,35 @@ func TestDark(t *testing.T) {
 	b.now += 3 * time.Second
 	b.sends(all[:24]...)
 	says("after that", whole+" fell, "+whole+" over, device-24 fell")
+}
+
+// A mute that begins while the partition is dark brings nobody back.
+func TestDarkIsNotOverBecauseItIsMuted(t *testing.T) {
+	b := newBench(t)
+	var all []string
+	for i := range 25 {
+		all = append(all, fmt.Sprint("device-", i))
+	}
+	b.sends(all...)
+	b.now = limit / 2
+	b.sends(all[0])
+	b.now = limit + 2*time.Second
+	b.sends(all[0])
+	b.look()
+	b.Save(t.Context(), false)
+	b.look()
+	for _, b.muted = range []bool{true, false} {
+		for range 2 {
+			b.now += 2 * time.Second
+			b.sends(all[0])
+			b.look()
+			b.Save(t.Context(), false)
+		}
+	}
+	b.look()
+	if got, want := strings.Join(b.said, ", "), whole+" fell"; got != want {
+		t.Errorf("while one of 25 is heard it says %q, want %q", got, want)
+	}
 }
 
 // Whoever takes over from an owner that died when the partition was dark no more tells of no device: either the roster
