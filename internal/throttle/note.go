@@ -104,6 +104,9 @@ func (c *note) claimedFor(r Request, n note, prev lease.Record) {
 	at, when := r.position(), millis(r.Enqueued)
 	last := n.aboutAt(prev)
 	c.About, c.AboutAt, c.Posted = n.About, n.AboutAt, n.Posted
+	if !n.notified() {
+		c.Posted = 0
+	}
 
 	switch {
 	case at == (position{}):

@@ -469,6 +469,26 @@ func TestRecoveryAmongAlertsOfTwoLogs(t *testing.T) {
 	}
 }
 
+// An alert of another log at the same time does not count any more once its recovery was sent: an alert that follows has
+// a recovery of its own.
+func TestRecoveryAfterAnotherLogsAlertHasEnded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g, start := newGate(memlease.New()), time.Now()
+		ask := func(log string, sequence int64, at time.Time, recovery bool, answer throttle.Answer, outcome throttle.Outcome) {
+			t.Helper()
+			time.Sleep(2 * window)
+			r := throttle.Request{Device: "oven", ID: fmt.Sprint(sequence, recovery), Log: log, Sequence: sequence, Enqueued: at, Recovery: recovery}
+			result, _ := do(t, g, r, answer)
+			want(t, result, outcome)
+		}
+		ask("0", 1, start, false, throttle.Unknown, throttle.Failed)
+		ask("1", 1, start, false, throttle.Taken, throttle.Sent)
+		ask("1", 2, start.Add(time.Second), true, throttle.Taken, throttle.Sent)
+		ask("0", 1, start, false, throttle.Taken, throttle.Sent) // it is tried again
+		ask("0", 2, start, true, throttle.Taken, throttle.Sent)
+	})
+}
+
 // A device falls silent twice after one event: its rule was removed, which ended the first silence, and came back. Each
 // is sent once, and so is its end.
 func TestSilentTwiceAfterOneEvent(t *testing.T) {
