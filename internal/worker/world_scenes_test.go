@@ -286,6 +286,9 @@ func (d draw) lostLevel(p *plan) {
 			p.readings[i].value = 90
 		}
 		p.tail, at = "warm", length+2*second
+		for _, device := range p.devices {
+			p.readings = append(p.readings, reading{device: device, value: 27, gap: 20 * second, late: -1, mode: "run"})
+		}
 	}
 	p.moves = append(p.moves, move{at: at, what: handOver})
 	slices.SortStableFunc(p.moves, func(a, b move) int { return int(a.at - b.at) })
