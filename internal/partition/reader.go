@@ -21,8 +21,8 @@ type reader struct {
 	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
-// newReader returns a reader of the partition of reg. log names devices of which nothing can be read. unread is called with each event without a reading that should
-// have one, and of the position before it.
+// newReader returns a reader of the partition of reg. log names devices of which nothing can be read. unread is called
+// with each event without a reading that should have one, and with the position before it.
 func newReader(
 	reg *register,
 	watch *silence.Watch,

@@ -233,9 +233,9 @@ func (r *reader) text() string {
 
 // With returns r for the rules of these columns, which come first, at now in Unix ms. A rule goes on with its own
 // column, or with that of a rule that hears the same, unless it was about other devices: which ones it is about, only
-// their next events say. If it expects more than it did, who was expected still is. If nobody has heard for that lately, or something else was heard, devices count as heard now,
-// and what a rule that hears the same has heard meanwhile counts. Columns of other rules are kept for a while: see
-// KeepIdle.
+// their next events say. If it expects more than it did, who was expected still is. If nobody has heard for that
+// lately, or something else was heard, devices count as heard now, and what a rule that hears the same has heard
+// meanwhile counts. Columns of other rules are kept for a while: see KeepIdle.
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position

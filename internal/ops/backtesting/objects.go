@@ -54,6 +54,11 @@ func (o *objects) next() ([]byte, error) {
 		hasWords = hasWords || strings.IndexByte("[],", c) < 0
 	}
 
+	return o.rest()
+}
+
+// rest returns the object whose first byte was read just now.
+func (o *objects) rest() ([]byte, error) {
 	o.found = append(o.found[:0], '{')
 	first := o.line
 	last, inText, isEscaped := byte('{'), false, false
