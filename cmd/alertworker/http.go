@@ -109,6 +109,7 @@ func adminOptions(c config.Config, o *operations, log *zap.Logger) admin.Options
 		Started:  o.started,
 		Recorder: o.recorder,
 		Metrics:  o.metrics.Handler(),
+		Hosts:    c.Hosts(),
 		Token:    c.HTTPAdminToken.Reveal(),
 		Status:   o.monitor.Report,
 		Log:      log,

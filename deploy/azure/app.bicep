@@ -175,6 +175,13 @@ var vaultEnv = map(items(fromKeyVault), s => {
   name: s.key
   secretRef: s.value
 })
+// The page refuses host names that it does not know.
+var hostsEnv = ingress && !contains(settings, 'HTTP_HOSTS') ? [
+  {
+    name: 'HTTP_HOSTS'
+    value: '${appName}.${appEnvironment.properties.defaultDomain}'
+  }
+] : []
 var secrets = concat(iotHubSecret, notifySecret, webhookSecretSecret, rulesSecret, vaultSecrets)
 
 // KEDA asks both the hub and the checkpoints with the identity, which IoT Hub's own endpoint does not take.
@@ -243,7 +250,7 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
             cpu: json('0.5')
             memory: '1Gi'
           }
-          env: concat(plainEnv, iotHubEnv, notifyEnv, webhookSecretEnv, vaultEnv, [
+          env: concat(plainEnv, iotHubEnv, notifyEnv, webhookSecretEnv, vaultEnv, hostsEnv, [
             {
               name: 'AZURE_CLIENT_ID'
               value: identityClientId

@@ -94,6 +94,7 @@ type Config struct {
 	HeartbeatURL   Secret        `envconfig:"HEARTBEAT_URL"`
 
 	HTTPAddr        string `envconfig:"HTTP_ADDR" default:":8080" empty:"means" group:"HTTP and logging"`
+	HTTPHosts       string `envconfig:"HTTP_HOSTS"`
 	HTTPIngestToken Secret `envconfig:"HTTP_INGEST_TOKEN"`
 	HTTPAdminToken  Secret `envconfig:"HTTP_ADMIN_TOKEN"`
 	LogLevel        Choice `envconfig:"LOG_LEVEL" default:"info"`

@@ -326,6 +326,8 @@ func TestMistakes(t *testing.T) {
 		{"admin token short", valid("HTTP_ADMIN_TOKEN=123456789012345"), "HTTP_ADMIN_TOKEN", "16 characters"},
 		{"admin token spaces", valid("HTTP_ADMIN_TOKEN=12345678 12345678"), "HTTP_ADMIN_TOKEN", "printable"},
 		{"admin token without http", valid("HTTP_ADDR=", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "HTTP_ADDR is empty"},
+		{"host name with a port", valid("HTTP_HOSTS=alerts.example.com:8080"), "HTTP_HOSTS", "host names"},
+		{"host name with a pattern", valid("HTTP_HOSTS=a.example.com, *.example.com"), "HTTP_HOSTS", `"*.example.com"`},
 		{"one token for both", valid("HTTP_INGEST_TOKEN=1234567890123456", "HTTP_ADMIN_TOKEN=1234567890123456"), "HTTP_ADMIN_TOKEN", "must differ from HTTP_INGEST_TOKEN"},
 		{"level", valid("LOG_LEVEL=fatal"), "LOG_LEVEL", "debug, info, warn or error"},
 		{"format", valid("LOG_FORMAT=text"), "LOG_FORMAT", "json or console"},

@@ -78,6 +78,8 @@ var descriptions = map[string]string{
 		"'fail=off ' to change that",
 
 	"HTTP_ADDR": "address of health checks, metrics and status page; empty turns HTTP off",
+	"HTTP_HOSTS": "host names by which people reach the status page, separated by commas, besides localhost, addresses, " +
+		"and the names in PUBLIC_URL and REPLICA_NAME; requests for others are refused",
 	"HTTP_INGEST_TOKEN": "bearer token that enables the HTTP trigger, POST /devices/{id}/telemetry; 16 to 1024 " +
 		"characters",
 	"HTTP_ADMIN_TOKEN": "bearer token that enables /devices/{id}, to look up a device and to end its window; must " +

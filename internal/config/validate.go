@@ -5,11 +5,13 @@ import (
 	"fmt"
 	"math"
 	"net"
+	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"go.uber.org/zap"
@@ -435,6 +437,10 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 		show(c.HTTPAddr),
 	)
 
+	for _, name := range c.httpHosts() {
+		e.addIf(!isHostName(name), "HTTP_HOSTS", "has %s; must be host names such as alerts.example.com, separated by commas", show(name))
+	}
+
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
 	c.validateToken(e, "HTTP_ADMIN_TOKEN", c.HTTPAdminToken)
 	e.addIf(
@@ -452,6 +458,38 @@ func isListenAddress(s string) bool {
 	_, port, err := net.SplitHostPort(s)
 	_, notNumber := strconv.ParseUint(port, 10, 16)
 	return err == nil && notNumber == nil
+}
+
+// httpHosts returns the names in HTTP_HOSTS.
+func (c *Config) httpHosts() (names []string) {
+	for name := range strings.SplitSeq(c.HTTPHosts, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			names = append(names, name)
+		}
+	}
+
+	return names
+}
+
+// isHostName reports whether s is the name of a host, without a port, and not a pattern.
+func isHostName(s string) bool {
+	return len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool {
+		return r != '-' && r != '.' && r != '_' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
+	})
+}
+
+// Hosts returns the names by which people reach the page.
+func (c *Config) Hosts() []string {
+	names := append(c.httpHosts(), c.ReplicaName)
+	if u, err := url.Parse(c.PublicURL); err == nil {
+		names = append(names, u.Hostname())
+	}
+
+	if host, _, err := net.SplitHostPort(c.HTTPAddr); err == nil {
+		names = append(names, host)
+	}
+
+	return names
 }
 
 // validateToken checks a bearer token, if there is one.

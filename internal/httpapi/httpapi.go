@@ -7,9 +7,12 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/json"
+	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"runtime/debug"
+	"slices"
 	"strings"
 	"time"
 )
@@ -100,6 +103,31 @@ func Authorized(r *http.Request, token string) bool {
 	scheme, given, _ := strings.Cut(r.Header.Get("Authorization"), " ")
 	a, b := sha256.Sum256([]byte(strings.TrimSpace(given))), sha256.Sum256([]byte(token))
 	return subtle.ConstantTimeCompare(a[:], b[:]) == 1 && strings.EqualFold(scheme, "Bearer") && token != ""
+}
+
+// OwnHost reports whether host, the Host of a request, is one that no page of another site can have: an address,
+// localhost, a name without a dot, that of a Kubernetes service, or one of own. A site whose name is made to resolve to
+// this server's address (DNS rebinding) could otherwise have a visitor's browser read what only its network may.
+// Names are compared without case, port and the dot at the end. HTTP/1.0 may have none.
+func OwnHost(host string, own []string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+
+	host = strings.TrimSuffix(strings.ToLower(host), ".")
+	if _, err := netip.ParseAddr(strings.Trim(host, "[]")); err == nil || !strings.Contains(host, ".") {
+		return true
+	}
+
+	for _, private := range []string{".localhost", ".svc", ".svc.cluster.local"} { // nobody can register these
+		if strings.HasSuffix(host, private) {
+			return true
+		}
+	}
+
+	return slices.ContainsFunc(own, func(name string) bool {
+		return strings.EqualFold(strings.TrimSuffix(name, "."), host)
+	})
 }
 
 // A Problem is an error response as defined by RFC 9457.

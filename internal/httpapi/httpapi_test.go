@@ -173,6 +173,24 @@ func TestAuthorized(t *testing.T) {
 	}
 }
 
+// Another site can give itself any name, and have that resolve to an address here.
+func TestOwnHost(t *testing.T) {
+	own := []string{"alerts.example.com", "vm-7.corp.example.", ""}
+	for host, want := range map[string]bool{
+		"": true, "localhost:8080": true, "LOCALHOST": true, "tenant.localhost:8080": true, "127.0.0.1:8080": true, "10.1.2.3": true,
+		"[::1]:8080": true, "[fe80::1%25eth0]:8080": true, "::1": true,
+		"worker-1:8080": true, "alertworker-7d9f-x2x1p:8080": true, "alertworker.alertworker.svc:8080": true,
+		"alertworker.alertworker.svc.cluster.local:8080": true, "Alerts.Example.com.": true, "vm-7.corp.example:80": true,
+		"rebound.attacker.example:8080": false, "attacker.example": false, "alerts.example.com.attacker.example": false,
+		"127.0.0.1.attacker.example:8080": false, "localhost.attacker.example": false, "notlocalhost.example": false,
+		"xalerts.example.com": false, "1.2.3.4.5": false, "svc.example": false,
+	} {
+		if got := httpapi.OwnHost(host, own); got != want {
+			t.Errorf("%s: %v", host, got)
+		}
+	}
+}
+
 func TestAnswers(t *testing.T) {
 	for _, test := range []struct {
 		name   string

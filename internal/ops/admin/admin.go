@@ -6,6 +6,7 @@ package admin
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -67,6 +68,7 @@ type Options struct {
 	Recorder  *Recorder    // has seen the alerts
 	Metrics   http.Handler // GET /metrics
 	Ingest    http.Handler // POST /devices/{id}/telemetry; nil turns it off
+	Hosts     []string     // by which people reach the page, besides what httpapi.OwnHost knows
 	// HTTP_ADMIN_TOKEN, for /silences, and for what /devices has besides telemetry; empty turns them off
 	Token string
 
@@ -220,6 +222,18 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 
 	if !isRead(r) {
 		httpapi.NotAllowed(w, "GET, HEAD")
+		return
+	}
+
+	// Probes and Prometheus come by whatever name, and what they get names no device.
+	isForMachines := slices.Contains([]string{"/healthz", "/readyz", "/metrics"}, r.URL.EscapedPath())
+	if !isForMachines && !httpapi.OwnHost(r.Host, a.Hosts) {
+		fail(
+			w,
+			http.StatusMisdirectedRequest,
+			"this is not served for the host name of the request, which may be that of another site: name it in PUBLIC_URL "+
+				"or HTTP_HOSTS, or use an address",
+		)
 		return
 	}
 

@@ -219,6 +219,37 @@ func TestPageDoesNotWait(t *testing.T) {
 	})
 }
 
+// A page of another site, whose name is made to resolve to a replica's address, reads nothing of it. Probes, scrapes and
+// callers with a token come by whatever name.
+func TestForeignHost(t *testing.T) {
+	w := newWorld(t, func(o *admin.Options) {
+		o.Hosts = []string{"alerts.example.com"}
+		o.Duties = func(context.Context) (leader.Status, error) { return leader.Status{}, nil }
+	})
+	for path, code := range map[string]int{
+		"/": 421, "/?all": 421, "/status": 421, "/duties": 421,
+		"/readyz": 200, "/healthz": 200, "/metrics": 200, "/devices/oven-7": 200, "/devices/oven-7/telemetry": 418,
+	} {
+		for host, want := range map[string]int{"rebound.attacker.example:8080": code, "alerts.example.com": 200, "localhost:8080": 200, "10.1.2.3:8080": 200} {
+			if want == 200 && code == 418 {
+				want = code
+			}
+			r := httptest.NewRequest("GET", path, nil)
+			r.Host = host
+			r.Header.Set("Authorization", "Bearer "+token)
+			answer := httptest.NewRecorder()
+			w.admin.ServeHTTP(answer, r)
+			isReady := path == "/readyz" && answer.Code == 503 // nothing runs here
+			if answer.Code != want && !isReady {
+				t.Errorf("%s by the name %s: %d, want %d", path, host, answer.Code, want)
+			}
+			if want == 421 && strings.Contains(answer.Body.String(), "contoso") {
+				t.Errorf("%s by the name %s says what it serves", path, host)
+			}
+		}
+	}
+}
+
 // Before there is a replica the page is served, and says why there is none.
 func TestStarting(t *testing.T) {
 	monitor := status.New(zap.NewNop())
@@ -228,7 +259,7 @@ func TestStarting(t *testing.T) {
 	})
 	for path, code := range map[string]int{"/": 200, "/readyz": 503, "/healthz": 200, "/status": 200, "/devices/oven": 503} {
 		answer := httptest.NewRecorder()
-		r := httptest.NewRequest("GET", path, nil)
+		r := httptest.NewRequest("GET", "http://host"+path, nil)
 		r.Header.Set("Authorization", "Bearer "+token)
 		a.ServeHTTP(answer, r)
 		if answer.Code != code {
