@@ -202,7 +202,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 	all.Letters = map[audit.Key]time.Time{}
 
 	if s.deadLetters != nil {
-		for _, kind := range []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed} {
+		for _, kind := range deadletter.Kinds {
 			for page, err := range s.deadLetters.List(ctx, kind, since) {
 				if err != nil {
 					return all, err

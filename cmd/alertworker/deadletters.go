@@ -18,18 +18,20 @@ import (
 
 const (
 	listDoes = "list what is in DEAD_LETTER_CONTAINER: alerts that could not be delivered, and those replayed\n" +
-		"since, each oldest first\n" +
-		"Usage: alertworker deadletters list [--state undelivered|replayed] [--since 24h] [--json]"
+		"since, each oldest first; with --state discarded those discarded. It says who did that\n" +
+		"Usage: alertworker deadletters list [--state undelivered|replayed|discarded] [--since 24h] [--json]"
 
 	replayDoes = "send undelivered alerts to their receivers again, with the same ids and at the receivers' pace,\n" +
 		"several in one message where receivers accept that.\n" +
 		"A dead letter whose alert is delivered is marked as replayed. Alerts for a device stay THROTTLE_WINDOW\n" +
 		"apart: one within it is not sent, and the output says when it can be\n" +
-		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--dry-run]"
+		"Usage: alertworker deadletters replay ID... | --all [--since 24h] [--to RECEIVER] [--who ann] [--dry-run]"
 
-	discardDoes = "delete dead letters without sending them\n" +
-		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed] " +
-		"[--dry-run]"
+	discardDoes = "give up dead letters without sending them. They are kept as discarded, with who did that; " +
+		"--state discarded\n" +
+		"deletes them\n" +
+		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|discarded] " +
+		"[--who ann] [--dry-run]"
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
@@ -96,7 +98,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters list", listDoes)
 	since := sinceFlag(flags)
 	asJSON := flags.Bool("json", false, "print one JSON object per line")
-	kinds := deadletter.Kinds
+	kinds := []deadletter.Kind{deadletter.Undelivered, deadletter.Replayed}
 	stateFlag(flags, &kinds)
 	if err := parseFlags(flags, args); err != nil {
 		return err
@@ -143,6 +145,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	since := sinceFlag(flags)
 	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one")
 	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
+	who := whoFlag(flags)
 	ids, err := parseIDs(flags, args, all, since)
 	if err != nil {
 		return err
@@ -158,6 +161,7 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 		Receivers: s.receivers,
 		Config:    s.config,
 		Rules:     s.config.Rules().Rules,
+		By:        who(),
 		DryRun:    *dryRun,
 		Out:       out,
 	}
@@ -209,11 +213,12 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 // discardLetters is `alertworker deadletters discard`.
 func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters discard", discardDoes)
-	all := flags.Bool("all", false, "delete all dead letters instead of named ones")
+	all := flags.Bool("all", false, "discard all dead letters instead of named ones")
 	since := sinceFlag(flags)
 	kinds := []deadletter.Kind{deadletter.Undelivered}
 	stateFlag(flags, &kinds)
-	dryRun := flags.Bool("dry-run", false, "only print what would be deleted")
+	dryRun := flags.Bool("dry-run", false, "only print what would be discarded")
+	who := whoFlag(flags)
 	ids, err := parseIDs(flags, args, all, since)
 	if err != nil {
 		return err
@@ -224,17 +229,18 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 	defer s.Close()
-	verb := "discarded"
+	verb, end := "discarded", func(l deadletter.Letter) error { return s.deadLetters.Discard(ctx, l, who()) }
+	if kinds[0] == deadletter.Discarded {
+		verb, end = "deleted", func(l deadletter.Letter) error { return s.deadLetters.Delete(ctx, l) }
+	}
 	if *dryRun {
-		verb = "would be discarded"
+		verb, end = "would be "+verb, func(deadletter.Letter) error { return nil }
 	}
 
 	n, failed := 0, 0
 	discard := func(l deadletter.Letter) error {
-		if !*dryRun {
-			if err := s.deadLetters.Delete(ctx, l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-				return err
-			}
+		if err := end(l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
+			return err
 		}
 
 		n++
@@ -279,10 +285,10 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
 	flags.Func(
 		"state",
-		"only dead letters in this `STATE`: undelivered or replayed",
+		"only dead letters in this `STATE`: undelivered, replayed or discarded",
 		func(text string) error {
 			if *kinds = []deadletter.Kind{deadletter.Kind(text)}; !slices.Contains(deadletter.Kinds, (*kinds)[0]) {
-				return errors.New("must be undelivered or replayed")
+				return errors.New("must be undelivered, replayed or discarded")
 			}
 			return nil
 		},

@@ -285,6 +285,20 @@ func TestDeadLetters(t *testing.T) {
 		if left := l.left(t); len(left) != 1 || left[0] != ids[0] || len(l.Deliveries()) != 0 {
 			t.Errorf("left: %q", left)
 		}
+
+		// Who did it can be read until that is deleted, too.
+		out, code = l.command(t, "discard", ids[0], "--who", "eva")
+		want(t, out, code, exitStopped, "1 discarded\n")
+		out, code = l.command(t, "list")
+		want(t, out, code, exitStopped, "no dead letters")
+		out, code = l.command(t, "list", "--state", "discarded")
+		want(t, out, code, exitStopped, ids[0], ids[1], ids[2], " by eva; before that: ")
+		out, code = l.command(t, "replay", ids[0])
+		want(t, out, code, exitFailed, "already discarded at ", " by eva")
+		out, code = l.command(t, "discard", "--all", "--state", "discarded")
+		want(t, out, code, exitStopped, "3 deleted\n")
+		out, code = l.command(t, "list", "--state", "discarded")
+		want(t, out, code, exitStopped, "no dead letters")
 	})
 
 	t.Run("replay to a receiver that is down", func(t *testing.T) {
@@ -480,7 +494,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		{"list x", `unexpected "x"`},
 		{"list --since 0s", "must be a duration"},
 		{"list --since yesterday", "must be a duration"},
-		{"list --state lost", "must be undelivered or replayed"},
+		{"list --state lost", "must be undelivered, replayed or discarded"},
 		{"list", "without Azure Storage"},
 		{"replay", "name dead letters, or use --all"},
 		{"replay x --all", "not both"},
@@ -489,7 +503,7 @@ func TestDeadLettersUsage(t *testing.T) {
 		{"replay x", "without Azure Storage"},
 		{"discard", "name dead letters, or use --all"},
 		{"discard x --all", "not both"},
-		{"discard --all --state lost", "must be undelivered or replayed"},
+		{"discard --all --state lost", "must be undelivered, replayed or discarded"},
 	} {
 		out, code := l.command(t, strings.Fields(test.args)...)
 		if code != exitUsage || !strings.Contains(out, test.word) {

@@ -1,11 +1,13 @@
 package main
 
 import (
+	"cmp"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
+	"os/user"
 	"strings"
 )
 
@@ -53,5 +55,17 @@ func parseArgs(f *flag.FlagSet, args []string) (others []string, err error) {
 		}
 
 		others, args = append(others, f.Arg(0)), f.Args()[1:]
+	}
+}
+
+// whoFlag adds --who, and returns what it says: by default the user of this machine, "unknown" in a container without
+// users.
+func whoFlag(f *flag.FlagSet) func() string {
+	name := f.String("who", "", "your `NAME` (default: the user of this machine)")
+	return func() string {
+		if u, err := user.Current(); *name == "" && err == nil {
+			return u.Username
+		}
+		return cmp.Or(*name, os.Getenv("USER"), "unknown")
 	}
 }

@@ -6,8 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"os"
-	"os/user"
 	"text/tabwriter"
 	"time"
 
@@ -24,8 +22,9 @@ const (
 		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h " +
 		"--why \"service\""
 
-	silencesDoes = "list the silences in force, with the mute times of RULES_FILE, or end one\n" +
-		"Usage: alertworker silences list | end ID"
+	silencesDoes = "list the silences in force, with the mute times of RULES_FILE, or end one. --all lists those that\n" +
+		"ended within the last day too, and who ended them\n" +
+		"Usage: alertworker silences list [--all] | end ID [--who ann]"
 )
 
 // silences returns where the silences of c's consumer group are.
@@ -58,16 +57,12 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
 	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
 	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")
-	flags.StringVar(&r.Who, "who", "", "your `NAME` (default: the user of this machine)")
+	who := whoFlag(flags)
 	if err := parseFlags(flags, args); err != nil {
 		return err
 	}
 
-	if u, err := user.Current(); r.Who == "" && err == nil {
-		r.Who = u.Username
-	}
-
-	r.Who = cmp.Or(r.Who, os.Getenv("USER"), "unknown")
+	r.Who = who()
 	opened, err := openSession()
 	if err != nil {
 		return err
@@ -102,6 +97,8 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 // listSilences is `alertworker silences`.
 func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("silences", silencesDoes)
+	ended := flags.Bool("all", false, "list also those that ended within the last day")
+	who := whoFlag(flags)
 	args, err := parseArgs(flags, args)
 	if err != nil {
 		return err
@@ -123,14 +120,19 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	if isEnd {
-		s, err := store.End(ctx, args[1])
+		s, err := store.End(ctx, args[1], who())
 		if err == nil {
 			fmt.Fprintf(out, "ended: %v\n", s)
 		}
 		return err
 	}
 
-	all, err := store.List(ctx)
+	list := store.List
+	if *ended {
+		list = store.Recent
+	}
+
+	all, err := list(ctx)
 	if err != nil {
 		return err
 	}
@@ -145,7 +147,11 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "ID\tSILENCED\tUNTIL\tWHO\tWHY")
 	for _, s := range all {
-		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", cmp.Or(s.ID, "-"), s, s.Until.Format(time.DateTime+"Z"), s.Who, s.Why)
+		until := s.Until.Format(time.DateTime + "Z")
+		if s.EndedBy != "" {
+			until += ", ended by " + s.EndedBy
+		}
+		fmt.Fprintf(table, "%s\t%v\t%s\t%s\t%s\n", cmp.Or(s.ID, "-"), s, until, s.Who, s.Why)
 	}
 
 	return table.Flush()

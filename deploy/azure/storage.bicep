@@ -83,6 +83,7 @@ resource lifecycle 'Microsoft.Storage/storageAccounts/managementPolicies@2023-05
                 'alertworker-deadletters/alerts/'
                 'alertworker-deadletters/malformed/'
                 'alertworker-deadletters/replayed/'
+                'alertworker-deadletters/discarded/'
               ]
             }
             actions: {

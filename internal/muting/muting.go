@@ -45,6 +45,7 @@ type Silence struct {
 	Until    time.Time `json:"until"`
 	Why      string    `json:"why"`
 	Who      string    `json:"who"`
+	EndedBy  string    `json:"endedBy,omitempty"` // who ended it before its time
 }
 
 // mute returns what s means to rules.
@@ -143,9 +144,8 @@ func checkRule(name string, set rules.Set) error {
 // Check returns what is wrong with s, which is to last for d.
 func (s Silence) Check(d time.Duration) error {
 	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {
-		if len(text) > maxText || !utf8.ValidString(text) ||
-			strings.ContainsFunc(text, func(r rune) bool { return !unicode.IsPrint(r) }) {
-			return fmt.Errorf("%q must be printable text of at most %d bytes", text, maxText)
+		if err := CheckText(text); err != nil {
+			return err
 		}
 	}
 
@@ -160,6 +160,16 @@ func (s Silence) Check(d time.Duration) error {
 		return errors.New("say why: others see it")
 	case s.Who == "":
 		return errors.New("say who is silencing: others see it")
+	}
+
+	return nil
+}
+
+// CheckText returns what is wrong with a text of a silence.
+func CheckText(text string) error {
+	isControl := func(r rune) bool { return !unicode.IsPrint(r) }
+	if len(text) > maxText || !utf8.ValidString(text) || strings.ContainsFunc(text, isControl) {
+		return fmt.Errorf("%.*q must be printable text of at most %d bytes", maxText, text, maxText)
 	}
 
 	return nil
@@ -207,6 +217,12 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 func (s Store) List(ctx context.Context) ([]Silence, error) {
 	all, r, err := s.list(ctx)
 	return slices.DeleteFunc(all, func(one Silence) bool { return !r.Now.Before(one.Until) }), err
+}
+
+// Recent returns the silences in force and those that ended within a day.
+func (s Store) Recent(ctx context.Context) ([]Silence, error) {
+	all, _, err := s.list(ctx)
+	return all, err
 }
 
 // Mutes returns what is muted, or was within a day.
@@ -279,8 +295,12 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 	return one, err
 }
 
-// End ends a silence now. ErrUnknown if none of that ID is in force.
-func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
+// End ends a silence now, by whom it says. ErrUnknown if none of that ID is in force.
+func (s Store) End(ctx context.Context, id, who string) (ended Silence, err error) {
+	if err := CheckText(who); err != nil {
+		return ended, fmt.Errorf("who: %w", err)
+	}
+
 	err = s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
 		i := indexOf(all, id)
 		if i >= 0 && ended.ID == id && all[i].Until.Equal(ended.Until) { // it was written before, and the answer lost
@@ -290,7 +310,7 @@ func (s Store) End(ctx context.Context, id string) (ended Silence, err error) {
 			return nil, fmt.Errorf("%w: %s", ErrUnknown, id)
 		}
 
-		all[i].Until = now.UTC()
+		all[i].Until, all[i].EndedBy = now.UTC(), who
 		ended = all[i]
 
 		return all, nil
@@ -344,8 +364,8 @@ func (c *Cache) Add(ctx context.Context, one Silence, d time.Duration) (Silence,
 }
 
 // End is that of the Store.
-func (c *Cache) End(ctx context.Context, id string) (Silence, error) {
-	ended, err := c.Store.End(ctx, id)
+func (c *Cache) End(ctx context.Context, id, who string) (Silence, error) {
+	ended, err := c.Store.End(ctx, id, who)
 	return ended, c.after(ctx, err)
 }
 
@@ -372,6 +392,9 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	log := func(msg string, of, other *known) { // what is in force in one and not in the other
 		for _, s := range of.silences {
 			if of.inForce(s.ID) && !other.inForce(s.ID) {
+				if i := indexOf(is.silences, s.ID); i >= 0 {
+					s = is.silences[i] // it says who ended it
+				}
 				c.log.Warn(msg, fields(s)...)
 			}
 		}
@@ -383,11 +406,16 @@ func (c *Cache) Refresh(ctx context.Context) error {
 }
 
 func fields(s Silence) []zap.Field {
-	return []zap.Field{
+	all := []zap.Field{
 		zap.String("id", s.ID),
 		zap.Stringer("silenced", s),
 		zap.Time("until", s.Until),
 		zap.String("why", s.Why),
 		zap.String("who", s.Who),
 	}
+	if s.EndedBy != "" {
+		all = append(all, zap.String("ended_by", s.EndedBy))
+	}
+
+	return all
 }

@@ -60,13 +60,22 @@ func TestSilences(t *testing.T) {
 		time.Sleep(time.Hour + time.Second)
 		refresh(2, "a silence has ended service") // readings of its time may be read late
 		inForce(1)
-		if _, err := store.End(t.Context(), first.ID); err == nil {
+		if _, err := store.End(t.Context(), first.ID, "ann"); err == nil {
 			t.Error("a silence that has ended can be ended")
 		}
-		if _, err := store.End(t.Context(), second.ID); err != nil {
+		if _, err := store.End(t.Context(), second.ID, "ann"); err != nil {
 			t.Error(err)
 		}
-		refresh(2, "a silence has ended move")
+		if err := cache.Refresh(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if lines := logged.FilterMessage("a silence has ended").TakeAll(); len(lines) != 1 || lines[0].ContextMap()["ended_by"] != "ann" || lines[0].ContextMap()["who"] != "eva" {
+			t.Errorf("that ann ended what eva began is logged as %+v", lines)
+		}
+		logged.TakeAll()
+		if all, err := store.Recent(t.Context()); err != nil || len(all) != 2 || all[0].EndedBy != "" || all[1].EndedBy != "ann" {
+			t.Errorf("of late there were %+v, %v", all, err)
+		}
 		if m := cache.Mutes()[1]; !m.Until.Equal(time.Now().UTC().Truncate(time.Second)) {
 			t.Errorf("it ends at %v, not now, %v", m.Until, time.Now())
 		}
@@ -188,7 +197,7 @@ func TestLostAnswersBesideAnotherWriter(t *testing.T) {
 		t.Errorf("%+v, %v, want %+v", all, err, one)
 	}
 	lost = true
-	ended, err := s.End(t.Context(), one.ID)
+	ended, err := s.End(t.Context(), one.ID, "a")
 	if err != nil || ended.ID != one.ID {
 		t.Errorf("%+v, %v", ended, err)
 	}
@@ -196,7 +205,7 @@ func TestLostAnswersBesideAnotherWriter(t *testing.T) {
 	if err != nil || slices.ContainsFunc(all, func(s muting.Silence) bool { return s.ID == one.ID }) {
 		t.Errorf("the silence %s was ended, and is still in force: %+v, %v", one.ID, all, err)
 	}
-	if _, err := s.End(t.Context(), one.ID); !errors.Is(err, muting.ErrUnknown) {
+	if _, err := s.End(t.Context(), one.ID, "a"); !errors.Is(err, muting.ErrUnknown) {
 		t.Error(err)
 	}
 }

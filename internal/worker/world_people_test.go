@@ -97,7 +97,7 @@ func (w *world) mute(m move) {
 		case <-w.ctx.Done():
 			return
 		}
-		_, err := store.End(w.ctx, s.ID)
+		_, err := store.End(w.ctx, s.ID, "ann")
 		w.note("%s has ended: %v", m, err)
 		w.learnMutes()
 		w.did(operation{move: m, at: at, until: time.Now()})

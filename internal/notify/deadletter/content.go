@@ -17,7 +17,7 @@ const maxText = 256 // bytes of an alert that cannot be sent
 
 const mark = "…" // ends text that was cut
 
-// letter is the content of a blob in alerts/ or replayed/. People and scripts read it: fields may be
+// letter is the content of a blob in one of the folders. People and scripts read it: fields may be
 // added, never renamed.
 type letter struct {
 	Kept     time.Time       `json:"kept"` // by the replica's clock
@@ -32,6 +32,9 @@ type letter struct {
 	// Of a letter that was sent again: when, and who took it.
 	Replayed   time.Time `json:"replayed,omitzero"`
 	ReplayedTo string    `json:"replayedTo,omitempty"`
+
+	Discarded time.Time `json:"discarded,omitzero"`
+	By        string    `json:"by,omitempty"` // who replayed or discarded it, as they say
 }
 
 // encodeAlert returns the letter about an alert that is given up.
@@ -85,7 +88,7 @@ func decode(content []byte) Letter {
 		return Letter{Broken: fmt.Errorf("is not a dead letter: %w", err)}
 	}
 
-	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert, Replayed: l.Replayed, content: l}
+	out := Letter{Kept: l.Kept, Receiver: l.Receiver, Reason: l.Reason, Payload: l.Alert, Replayed: l.Replayed, Discarded: l.Discarded, By: l.By, content: l}
 
 	if l.Alert == nil {
 		out.Broken = errors.New("has no alert that can be sent")

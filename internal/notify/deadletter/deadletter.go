@@ -3,10 +3,11 @@
 //
 //	alerts/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
 //	replayed/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
+//	discarded/2026/03/01/20260301T120000.250Z-f2b6a1e0c3d49587.json
 //
 // The time is when the hub got the reading. It is followed by a hash of the letter's
 // identity, so that keeping a letter again changes nothing. An alert that was sent
-// again and taken moves from alerts to replayed.
+// again and taken moves from alerts to replayed, one that people discard to discarded, with who did that.
 //
 // Alerts are never dropped; there is one delivery per device and receiver, and at most
 // NOTIFY_CONCURRENCY letters of a receiver are written at a time. Old blobs are for a
@@ -42,14 +43,15 @@ type Kind string
 const (
 	Undelivered Kind = "undelivered" // alerts that a receiver did not get
 	Replayed    Kind = "replayed"    // alerts that a receiver did not get at first
+	Discarded   Kind = "discarded"   // alerts that nobody needs any more
 )
 
 // Kinds are all of them, those first that matter most.
-var Kinds = []Kind{Undelivered, Replayed}
+var Kinds = []Kind{Undelivered, Replayed, Discarded}
 
 // folder is where the letters of a kind are, with a slash at its end.
 func (k Kind) folder() string {
-	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/"}[k]
+	return map[Kind]string{Undelivered: "alerts/", Replayed: "replayed/", Discarded: "discarded/"}[k]
 }
 
 // A Store keeps dead letters in a container, as records. Use New. It is safe for concurrent use.

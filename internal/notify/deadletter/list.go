@@ -30,8 +30,10 @@ type Letter struct {
 	Receiver string
 	Reason   string
 	Alert    notify.Alert
-	Replayed time.Time       // when it was sent again, by the clock of who did
-	Payload  json.RawMessage // the alert as webhooks get it
+	// when it was sent again or discarded, by the clock of who did, and who did
+	Replayed, Discarded time.Time
+	By                  string
+	Payload             json.RawMessage // the alert as webhooks get it
 	// if not nil, why the alert cannot be sent; other fields may be missing
 	Broken error
 
@@ -122,14 +124,29 @@ func (s *Store) Get(ctx context.Context, kind Kind, id string) (Letter, error) {
 	return l, nil
 }
 
-// Replay makes l, as Get or List returned it, one that has been replayed: to is the
+// Replay makes l, as Get or List returned it, one that has been replayed by somebody: to is the
 // receiver that took it. Repeating a call that failed is safe. ErrNotFound if l is gone
 // or has changed.
-func (s *Store) Replay(ctx context.Context, l Letter, to string) error {
+func (s *Store) Replay(ctx context.Context, l Letter, to, by string) error {
 	c := l.content
-	c.Replayed, c.ReplayedTo = utc(time.Now()), to
-	if err := s.put(ctx, blobName(Replayed, l.ID), encode(c)); err != nil {
-		return fmt.Errorf("keep dead letter %s as replayed: %w", l.ID, err)
+	c.Replayed, c.ReplayedTo, c.By = utc(time.Now()), to, by
+	return s.move(ctx, l, Replayed, c)
+}
+
+// Discard makes l one that somebody has discarded, likewise.
+func (s *Store) Discard(ctx context.Context, l Letter, by string) error {
+	c := l.content
+	c.Discarded, c.By = utc(time.Now()), by
+	if l.Broken != nil && c.Reason == "" {
+		c.Reason = "the letter " + l.Broken.Error()
+	}
+	return s.move(ctx, l, Discarded, c)
+}
+
+// move makes l a letter of another kind, with this content.
+func (s *Store) move(ctx context.Context, l Letter, kind Kind, c letter) error {
+	if err := s.put(ctx, blobName(kind, l.ID), encode(c)); err != nil {
+		return fmt.Errorf("keep dead letter %s as %s: %w", l.ID, kind, err)
 	}
 
 	return s.Delete(ctx, l)

@@ -71,8 +71,8 @@
 		refresh();
 	});
 	document.addEventListener("click", async ({ target }) => {
-		if (!target.dataset.end || !silence.token.reportValidity()) return;
-		await ask(silence, "DELETE", "/silences/" + target.dataset.end, undefined, () => "Ended. Other replicas know it within 15 s.");
+		if (!target.dataset.end || !silence.who.reportValidity() || !silence.token.reportValidity()) return;
+		await ask(silence, "DELETE", "/silences/" + target.dataset.end + "?who=" + encodeURIComponent(silence.who.value), undefined, () => "Ended. Other replicas know it within 15 s.");
 		refresh();
 	});
 })();

@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -24,7 +25,7 @@ type Silences interface {
 	Silences() []muting.Silence // that this replica knows, with those that have ended of late
 	List(ctx context.Context) ([]muting.Silence, error)
 	Add(ctx context.Context, s muting.Silence, lasts time.Duration) (muting.Silence, error)
-	End(ctx context.Context, id string) (muting.Silence, error)
+	End(ctx context.Context, id, who string) (muting.Silence, error)
 }
 
 // inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
@@ -76,7 +77,13 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case one && r.Method == http.MethodDelete:
-		s, err := a.Silences.End(ctx, id)
+		who := cmp.Or(r.URL.Query().Get("who"), "HTTP_ADMIN_TOKEN") // whose bearer it was
+		if err := muting.CheckText(who); err != nil {
+			fail(w, http.StatusBadRequest, "who: "+err.Error())
+			return
+		}
+
+		s, err := a.Silences.End(ctx, id, who)
 		answerSilences(w, http.StatusOK, s, err)
 
 	case one:

@@ -45,7 +45,7 @@ func TestSilences(t *testing.T) {
 		Shared: admin.Shared{Records: known, Ledgers: "group/ledger/", Rosters: "group/roster/"},
 	})
 	ask := func(token, method, path, body string) (int, string) {
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r := httptest.NewRequest(method, "http://host"+path, strings.NewReader(body))
 		if token != "" {
 			r.Header.Set("Authorization", "Bearer "+token)
 		}
@@ -100,7 +100,10 @@ func TestSilences(t *testing.T) {
 			t.Errorf("the page has no %q", part)
 		}
 	}
-	if code, got := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 200 {
+	if code, got := ask("secret", "DELETE", "/silences/"+s.ID+"?who=a%0Ab", ""); code != 400 {
+		t.Errorf("ending it by a name of two lines: %d %s", code, got)
+	}
+	if code, got := ask("secret", "DELETE", "/silences/"+s.ID+"?who=bob", ""); code != 200 || !strings.Contains(got, `"endedBy":"bob"`) {
 		t.Errorf("ending it: %d %s", code, got)
 	}
 	if _, page := ask("", "GET", "/", ""); strings.Contains(page, s.ID) {
@@ -108,6 +111,13 @@ func TestSilences(t *testing.T) {
 	}
 	if code, _ := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 404 {
 		t.Errorf("ending it again: %d", code)
+	}
+	_, got = ask("secret", "PUT", "/silences", good)
+	if err := json.Unmarshal([]byte(got), &s); err != nil {
+		t.Fatal(err)
+	}
+	if code, got := ask("secret", "DELETE", "/silences/"+s.ID, ""); code != 200 || !strings.Contains(got, `"endedBy":"HTTP_ADMIN_TOKEN"`) {
+		t.Errorf("ending one without a name: %d %s", code, got)
 	}
 }
 
@@ -122,7 +132,7 @@ func TestMuteTimesAreListed(t *testing.T) {
 		Rules:  rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Device: "lab-*", Times: always}}},
 	})
 	ask := func(method, path, body string) string {
-		r := httptest.NewRequest(method, path, strings.NewReader(body))
+		r := httptest.NewRequest(method, "http://host"+path, strings.NewReader(body))
 		r.Header.Set("Authorization", "Bearer secret")
 		w := httptest.NewRecorder()
 		a.ServeHTTP(w, r)

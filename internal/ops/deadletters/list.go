@@ -19,24 +19,28 @@ func WriteJSON(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiv
 	enc.SetEscapeHTML(false)
 	for _, l := range letters {
 		line := struct {
-			ID       string          `json:"id"`
-			State    deadletter.Kind `json:"state"`
-			Kept     time.Time       `json:"kept,omitzero"`
-			Replayed time.Time       `json:"replayed,omitzero"`
-			Receiver string          `json:"receiver,omitempty"` // its id
-			Name     string          `json:"receiverName,omitempty"`
-			Reason   string          `json:"reason,omitempty"`
-			Alert    json.RawMessage `json:"alert,omitempty"` // as webhooks get it
-			Broken   string          `json:"broken,omitempty"`
+			ID        string          `json:"id"`
+			State     deadletter.Kind `json:"state"`
+			Kept      time.Time       `json:"kept,omitzero"`
+			Replayed  time.Time       `json:"replayed,omitzero"`
+			Discarded time.Time       `json:"discarded,omitzero"`
+			By        string          `json:"by,omitempty"`       // who replayed or discarded it
+			Receiver  string          `json:"receiver,omitempty"` // its id
+			Name      string          `json:"receiverName,omitempty"`
+			Reason    string          `json:"reason,omitempty"`
+			Alert     json.RawMessage `json:"alert,omitempty"` // as webhooks get it
+			Broken    string          `json:"broken,omitempty"`
 		}{
-			ID:       l.ID,
-			State:    l.Kind,
-			Kept:     l.Kept,
-			Replayed: l.Replayed,
-			Receiver: l.Receiver,
-			Name:     nameOf(l.Receiver, rs),
-			Reason:   l.Reason,
-			Alert:    l.Payload,
+			ID:        l.ID,
+			State:     l.Kind,
+			Kept:      l.Kept,
+			Replayed:  l.Replayed,
+			Discarded: l.Discarded,
+			By:        l.By,
+			Receiver:  l.Receiver,
+			Name:      nameOf(l.Receiver, rs),
+			Reason:    l.Reason,
+			Alert:     l.Payload,
 		}
 
 		if l.Broken != nil {
@@ -86,9 +90,10 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 			device = l.Alert.Device
 			value = fmt.Sprint(l.Alert.Temperature)
 			rule = about(l.Alert)
-			if l.Kind == deadletter.Replayed {
-				reason = "replayed at " + moment(l.Replayed) + "; before that: " + l.Reason
-			}
+		}
+
+		if ended := endOf(l); ended != "" {
+			reason = ended + "; before that: " + reason
 		}
 
 		line(l.ID, string(l.Kind), at, device, value, rule, nameOf(l.Receiver, rs), reason)
@@ -97,6 +102,22 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 	_, err := io.WriteString(out, b.String())
 
 	return err
+}
+
+// endOf says when a letter was replayed or discarded, and by whom; empty if it was not.
+func endOf(l deadletter.Letter) (text string) {
+	switch l.Kind {
+	case deadletter.Replayed:
+		text = "replayed at " + moment(l.Replayed)
+	case deadletter.Discarded:
+		text = "discarded at " + moment(l.Discarded)
+	}
+
+	if text != "" && l.By != "" {
+		text += " by " + l.By
+	}
+
+	return text
 }
 
 // moment shows a time in UTC.

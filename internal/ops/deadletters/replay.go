@@ -32,6 +32,7 @@ type Replay struct {
 	Config    config.Config
 	Rules     []rules.Rule        // with the windows of their alerts; those of other rules have Config.ThrottleWindow
 	To        *receivers.Receiver // for all; nil for each letter's own
+	By        string              // who replays, as they say
 	DryRun    bool
 	Out       io.Writer
 
@@ -68,7 +69,9 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 	case errors.Is(err, deadletter.ErrNotFound):
 		why := "no such dead letter"
 		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
-			why = "already replayed at " + moment(l.Replayed)
+			why = "already " + endOf(l)
+		} else if l, err := r.Store.Get(ctx, deadletter.Discarded, id); err == nil {
+			why = "already " + endOf(l)
 		}
 		r.stays(why, deadletter.Letter{ID: id})
 
@@ -362,7 +365,7 @@ func (r *Replay) settle(ctx context.Context, to *target, l deadletter.Letter, a 
 	}
 
 	// It has been delivered, so that is recorded even after a request to stop.
-	err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID)
+	err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID, r.By)
 	if err != nil && !errors.Is(err, deadletter.ErrNotFound) {
 		r.stays("delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error(), l)
 		return
