@@ -6,7 +6,7 @@ BEGIN {
   row("a million alerts, cosmos", 21 * ru)
   row("a million events into Event Hubs", event)
   row("a million events into IoT Hub, S2", s2 / (6 * 30))
-  row("a replica and month: heartbeats, shares, settings", month * ((other + list) / 3 + read / 10))
+  row("a replica and month: heartbeats, shares, reports", month * (other / 3.3 + list / 6 + write / 60 + read / 10))
   row("a partition and month: checkpoints", month * other / 5)
   row("a partition and month: alarms that always change", month * write / 5)
   row("all replicas and month: settings", month * write / 10)

@@ -80,6 +80,7 @@ func newReplica(
 	}
 	reading := sourceConfig(c, s, log)
 	reading.Report = r.report
+	reading.Verdict = func() string { return o.monitor.Report().Verdict() }
 	if r.source, err = eventhubs.New(reading); err != nil {
 		return nil, err
 	}

@@ -101,6 +101,16 @@ type Report struct {
 	Accepting []string `json:"accepting,omitempty"`
 }
 
+// Verdict returns what other replicas act on, in a form that changes with it.
+func (r Report) Verdict() string {
+	parts := append([]string{string(r.State)}, r.Accepting...)
+	for _, p := range r.Problems {
+		parts = append(parts, p.What)
+	}
+
+	return strings.Join(parts, "\n")
+}
+
 // Lines returns the headline with the problems, for probes and people: "ready: …" or "not ready: …",
 // and then a line for each problem.
 func (r Report) Lines(now time.Time) string {

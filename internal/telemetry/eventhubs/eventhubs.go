@@ -93,8 +93,10 @@ type Config struct {
 	// every Source a different owner.
 	Owner string
 
-	// Report, if not nil, returns what Reports returns in the other replicas, at most 64 KiB of JSON.
-	Report func() []byte
+	// Report, if not nil, returns what Reports returns in the other replicas, at most 64 KiB of JSON. They see a new one
+	// within some 15 s if Verdict has changed, else within a minute.
+	Report  func() []byte
+	Verdict func() string // what other replicas act on; nil: nothing
 
 	// Records holds the checkpoints, and which replica owns which partition. Failures are retried.
 	Records records.Store

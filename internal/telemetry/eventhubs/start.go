@@ -141,6 +141,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		Unopened:      h.unopened,
 		HandOverAfter: s.handOverAfter,
 		Report:        s.config.Report,
+		Verdict:       s.config.Verdict,
 		Logger:        s.log,
 	})
 	h.connections = &connections{source: s}

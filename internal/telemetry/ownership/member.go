@@ -28,7 +28,9 @@ const (
 	stopIn        = 2 * time.Second  // for the same, once Run is to end
 	warnEvery     = time.Minute
 	maxDoubled    = 6 // times that a HandOverAfter is doubled
-	reportEvery   = 10 * time.Second
+	reportEvery   = time.Minute
+	reportSoonest = 10 * time.Second
+	stableAfter   = time.Minute // without a move
 )
 
 // A Config says what a Member takes part in.
@@ -37,9 +39,10 @@ type Config struct {
 	Scope string
 	Owner string // different from every other's, now and later
 
-	// Interval is how often a member writes its heartbeat and lists. Expiry is how
-	// long one that writes none keeps its partitions: at least twice Interval, so that a live member does not lose its
-	// partitions because one heartbeat is late.
+	// Interval is how often a member writes its heartbeat, and lists while members come and go or partitions move. A
+	// minute after the last move it lists only when another member would expire: a listing is what costs most. Expiry is
+	// how long a member that writes no heartbeat keeps its partitions: at least twice Interval, so that one late heartbeat
+	// loses none.
 	Interval time.Duration
 	Expiry   time.Duration
 
@@ -52,9 +55,11 @@ type Config struct {
 	Unopened      func(partition string) (d time.Duration, ok bool)
 	HandOverAfter time.Duration
 
-	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. It
-	// costs no writes besides the heartbeats', and is asked for every 10 s.
-	Report func() []byte
+	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. A
+	// heartbeat carries it every minute, and at once when Verdict changes, at most every 10 s: a store charges for such a
+	// write what it charges for ten heartbeats. Verdict is what others act on; nil: nothing.
+	Report  func() []byte
+	Verdict func() string
 
 	Logger *zap.Logger // default: none
 }
@@ -67,12 +72,16 @@ type Config struct {
 type Member struct {
 	Config
 	changed chan struct{}
+	wanted  chan struct{} // somebody waits for a listing
 
 	draining atomic.Bool
 
 	// Used by Run alone.
 	warned time.Time
 	listed time.Time            // when the last successful listing began
+	pause  time.Duration        // from then to the next one
+	last   view                 // of that listing
+	moved  time.Time            // when a listing last showed a move
 	since  map[string]time.Time // when which heartbeat was first seen
 
 	mu         sync.Mutex
@@ -85,12 +94,16 @@ type Member struct {
 	unbeaten   error           // why the last heartbeat failed; nil if it did not
 	took       time.Duration   // how long the store has taken lately for a heartbeat or a listing
 	reported   time.Time       // when the last heartbeat with a report began
+	verdict    string          // what Verdict was then
 }
 
 // New returns a Member, which takes part once Run is called.
 func New(config Config) *Member {
 	if config.Unopened == nil {
 		config.Unopened = func(string) (time.Duration, bool) { return 0, false }
+	}
+	if config.Verdict == nil {
+		config.Verdict = func() string { return "" }
 	}
 
 	config.HandOverAfter = cmp.Or(config.HandOverAfter, time.Minute)
@@ -101,6 +114,7 @@ func New(config Config) *Member {
 	m := &Member{
 		Config:  config,
 		changed: make(chan struct{}, 1),
+		wanted:  make(chan struct{}, 1),
 		held:    map[string]bool{},
 	}
 	m.SetPartitions(config.Partitions)
@@ -117,11 +131,25 @@ func (m *Member) Owned() map[string]bool {
 }
 
 // Holds reports whether this member owns a partition by a listing that began after a time, which may be zero, and its
-// last heartbeat is younger than the expiry, so that no other member can have taken what it owns.
+// last heartbeat is younger than the expiry, so that no other member can have taken what it owns. If there was no
+// listing since then, the next one comes soon.
 func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return elapsed(m.alive) < m.Expiry && m.held[partition] && (since.IsZero() || m.published.After(since))
+	if !since.IsZero() && !m.published.After(since) {
+		m.listSoon()
+		return false
+	}
+
+	return elapsed(m.alive) < m.Expiry && m.held[partition]
+}
+
+// listSoon makes the next listing come soon: a second after the last one began, or now.
+func (m *Member) listSoon() {
+	select {
+	case m.wanted <- struct{}{}:
+	default:
+	}
 }
 
 // Knows reports whether a member of that name was alive at the last listing. This one is.
@@ -167,13 +195,24 @@ func (m *Member) Run(ctx context.Context) {
 			m.warn("ownership store failed; retrying until it answers", err)
 		}
 
-		backoff.Sleep(ctx, wait)
+		m.await(ctx, wait)
 	}
 
 	beating.Wait()
 	if err := m.giveBack(); err != nil {
 		m.Logger.Warn("some partitions could not be released: other replicas will take them over when this replica's "+
 			"heartbeat expires", zap.Error(err))
+	}
+}
+
+// await waits for d, or an interval after the last listing if somebody waits for the next one.
+func (m *Member) await(ctx context.Context, d time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	select {
+	case <-m.wanted:
+		backoff.Sleep(ctx, m.Interval-elapsed(m.listed))
+	case <-ctx.Done():
 	}
 }
 
@@ -209,10 +248,12 @@ func (m *Member) beats(ctx context.Context) {
 func (m *Member) beat(ctx context.Context) error {
 	began := time.Now()
 	var report []byte
+	verdict := m.Verdict()
 	m.mu.Lock()
-	due := m.Report != nil && began.Sub(m.reported) >= reportEvery
+	age := began.Sub(m.reported)
+	due := age >= reportEvery || age >= reportSoonest && verdict != m.verdict
 	m.mu.Unlock()
-	if due {
+	if due && m.Report != nil {
 		if report = m.Report(); len(report) > MaxReport {
 			report = nil
 		}
@@ -239,7 +280,7 @@ func (m *Member) beat(ctx context.Context) error {
 	}
 
 	if report != nil {
-		m.reported = began
+		m.reported, m.verdict = began, verdict
 	}
 
 	return nil
@@ -285,7 +326,12 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 		return m.Interval / 20, err
 	}
 
-	due := time.Now().Add(m.Interval + rand.N(m.Interval/5)) // the next listing
+	due := time.Now().Add(m.Interval + rand.N(m.Interval/5)) // the next listing, while partitions move
+	select {
+	case <-m.wanted: // this is the listing
+	default:
+	}
+
 	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err
@@ -294,7 +340,7 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	m.mu.Lock()
 	m.tookLocked(time.Since(began))
 	m.mu.Unlock()
-	if elapsed(m.listed) > 2*m.Interval+m.slack() {
+	if elapsed(m.listed) > m.pause+m.Interval+m.slack() {
 		m.since = nil // this machine or process was suspended
 	}
 
@@ -315,7 +361,18 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 
 	m.forgetOne(ctx, view, listed)
 
-	return max(m.Interval/20, min(view.expires, time.Until(due))), nil
+	if len(claims) > 0 || !view.same(m.last) {
+		m.moved = time.Now()
+	}
+	m.last = view
+
+	m.pause = view.expires
+	if elapsed(m.moved) < stableAfter {
+		m.pause = min(m.pause, time.Until(due))
+	}
+	m.pause = max(m.pause, m.Interval/20)
+
+	return m.pause, nil
 }
 
 // A view is a listing as a member interprets it.
@@ -324,6 +381,12 @@ type view struct {
 	sharing []string          // replicas that take partitions, this one included
 	live    map[string]bool   // replicas
 	expires time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
+}
+
+// same reports whether v and w have the same replicas and owners.
+func (v view) same(w view) bool {
+	owns := func(a, b Record) bool { return a.Owner == b.Owner }
+	return maps.EqualFunc(v.records, w.records, owns) && maps.Equal(v.live, w.live) && len(v.sharing) == len(w.sharing)
 }
 
 // interpret decides which replicas are live. One is dead if its heartbeat is as old as the

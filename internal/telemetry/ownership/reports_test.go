@@ -18,8 +18,9 @@ import (
 func TestReports(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var store records.Memory
-		var b atomic.Value
+		var b, verdict atomic.Value
 		b.Store("I am b")
+		verdict.Store("fine")
 		sees := func(want string) {
 			t.Helper()
 			all, err := ownership.Reports(t.Context(), &store, scope, "a", expiry)
@@ -36,7 +37,7 @@ func TestReports(t *testing.T) {
 			"b": func() []byte { return []byte(b.Load().(string)) },
 			"c": func() []byte { return []byte(strings.Repeat("x", 100<<10)) }, // too much
 		} {
-			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Report: says})
+			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Report: says, Verdict: func() string { return verdict.Load().(string) }})
 			members.Go(func() { m.Run(ctx) })
 		}
 		time.Sleep(interval / 2)
@@ -45,7 +46,13 @@ func TestReports(t *testing.T) {
 		time.Sleep(interval)
 		sees("[I am b]")
 		time.Sleep(4 * interval)
+		sees("[I am b]") // nothing that others act on
+		verdict.Store("impaired")
+		time.Sleep(2 * interval)
 		sees("[I am still b]")
+		b.Store("I am b again")
+		time.Sleep(time.Minute + interval*6/5)
+		sees("[I am b again]")
 		stop()
 		members.Wait()
 		sees("[]")
