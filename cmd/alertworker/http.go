@@ -28,8 +28,8 @@ const (
 	maxHeader     = 16 << 10 // bytes
 	maxConns      = 512      // up to 28 KiB each
 
-	// callerPatience is how long callers of the HTTP trigger keep waiting for an
-	// outcome when the replica stops.
+	// callerPatience is how long callers of the HTTP trigger keep waiting for another
+	// replica's claim to end when this one stops.
 	callerPatience = 3 * time.Second
 
 	closeTimeout = 5 * time.Second
@@ -67,8 +67,8 @@ func listenHTTP(c config.Config, panicked func(), log *zap.Logger) (*httpServer,
 			},
 		),
 		ReadHeaderTimeout: headerTimeout,
-		// waiting for a reading's outcome takes as long as a claim
-		WriteTimeout:   throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout,
+		// a reading's outcome may take another replica's claim, and then one of its own
+		WriteTimeout:   2*throttle.ClaimTTL(c.NotifyTimeout) + 3*httpapi.BodyTimeout,
 		IdleTimeout:    idleTimeout,
 		MaxHeaderBytes: maxHeader,
 		ConnState:      httpapi.NewConnLimit(maxConns).Changed,
@@ -136,7 +136,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	}
 
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		r.trigger = newTrigger(r.worker, token, throttle.ClaimTTL(c.NotifyTimeout))
+		r.trigger = newTrigger(r.worker, token, c)
 		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if r.waiting() == "" {
 				r.trigger.ServeHTTP(w, req)
@@ -161,17 +161,20 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 type trigger struct {
 	*ingest.Handler
 	intake *worker.Intake
+	drain  time.Duration // for what is being sent at the end
 }
 
-func newTrigger(w *worker.Worker, token string, timeout time.Duration) *trigger {
+func newTrigger(w *worker.Worker, token string, c config.Config) *trigger {
 	intake := w.NewIntake(context.Background(), "http")
-	return &trigger{ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: timeout}), intake}
+	handler := ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
+	return &trigger{handler, intake, c.DrainTimeout}
 }
 
-// closeAfter waits until ctx ends, then takes no more readings and settles those
+// closeAfter waits until ctx ends, then takes no more readings, and answers those
 // that it has.
 func (t *trigger) closeAfter(ctx context.Context) {
 	<-ctx.Done()
+	defer time.AfterFunc(t.drain, t.intake.Cut).Stop()
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
 	t.Close(waiting)

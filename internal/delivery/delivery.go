@@ -54,8 +54,7 @@ type delivery struct {
 
 	tries
 
-	ticket *Ticket  // of those who wait for it; nil if nobody does. Guarded by Outbox.mu
-	trace  *tracked // nil if deliveries are not traced
+	trace *tracked // nil if deliveries are not traced
 }
 
 // tries is what is known of the attempts for one head.
@@ -172,19 +171,6 @@ func (d *delivery) join(r *Reading, before Place) {
 	d.joined++
 }
 
-// awaited returns a ticket for somebody who waits for d, nil if that is nil. The caller holds Outbox.mu.
-func (d *delivery) awaited() *Ticket {
-	if d == nil {
-		return nil
-	}
-
-	if d.ticket == nil {
-		d.ticket = &Ticket{Ended: make(chan struct{})}
-	}
-
-	return d.ticket
-}
-
 // under returns the context for one step of d.
 func (d *delivery) under(ctx context.Context) context.Context {
 	if d.trace == nil {
@@ -200,15 +186,8 @@ func (d *delivery) note(err error) {
 	}
 }
 
-// end tells the trace, and those who wait for d's end. Nothing may join d any more.
+// end tells the trace that d has ended. Nothing may join d any more.
 func (d *delivery) end(outcome string) {
-	if d.ticket != nil {
-		if outcome == OutcomeDeadLetter {
-			d.ticket.Letter = d.letter
-		}
-		close(d.ticket.Ended)
-	}
-
 	if d.trace != nil {
 		d.trace.End(End{Outcome: outcome, Suppressed: int64(d.suppressed) + int64(d.joined), Err: d.trace.err})
 	}

@@ -8,6 +8,8 @@
 // decided for all that joined: what settles a reading settles those before it. A delivery that goes on with the latest
 // reading, as after a dead letter, holds the owner's place there, not at its first.
 //
+// A caller who waits for the outcome of one reading, and sends it again if need be, needs no delivery: see [Direct].
+//
 // Each receiver has a schedule of its own, so that a slow one delays no other. It makes at most
 // [Config.Concurrency] attempts at a time, each from its claim until its notice is recorded or
 // the claim is given back, and writes as many dead letters. Whose turn it is says receiver.next alone: owners take turns,

@@ -107,12 +107,10 @@ type More struct {
 	*Arrival
 }
 
-// An Arrival is what else is known of a reading that did not come from the hub, and what became of it.
+// An Arrival is what else is known of a reading that did not come from the hub.
 type Arrival struct {
-	At      time.Time                         // when it came; its monotonic clock gives the reading's age
-	ID      string                            // replaces the sequence number in the alert's id, unless empty
-	Alerted atomic.Bool                       // an alert about this reading was taken
-	Letter  atomic.Pointer[notify.DeadLetter] // that of an alert about this reading, once it is kept
+	At time.Time // when it came; its monotonic clock gives the reading's age
+	ID string    // replaces the sequence number in the alert's id, unless empty
 }
 
 // arrival returns what is known of how r came, nil if it came from the hub.
@@ -194,8 +192,6 @@ type Alert struct {
 	WindowSince time.Time // if Opened, only a window counts that began since then
 	Reminder    bool      // the device has been alerted before, in the same alarm
 	Lingers     bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
-	JoinOnly    bool      // no delivery starts
-	Waits       bool      // somebody waits for what becomes of it
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
@@ -221,10 +217,4 @@ func (a *Alert) covered(receiver int) bool {
 type Details interface {
 	// More returns what there is more of a reading.
 	More() *More
-}
-
-// A Ticket is for somebody who waits for a delivery.
-type Ticket struct {
-	Ended  chan struct{}      // closed at the end
-	Letter *notify.DeadLetter // if it has ended with one
 }

@@ -11,7 +11,7 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// An Owner is who deliveries are for: a partition, or the HTTP trigger. It is called without a lock of this package, by
+// An Owner is who deliveries are for: a partition. It is called without a lock of this package, by
 // any goroutine. Of an alert about a reading the notice is nil.
 type Owner interface {
 	// MayClaim returns why nothing may be claimed yet for a notice, nil if it may.
@@ -31,7 +31,7 @@ type Account struct {
 	Name    string // of the partition, or of the trigger
 	IDs     string // how the ids of its notices begin
 	Log     string // names what numbers its readings; empty if nothing does
-	FromHub bool   // its readings have the hub's time, else this machine's
+	FromHub bool   // its readings come from the hub, else through the trigger of this name
 	Logger  *zap.Logger
 }
 
@@ -82,9 +82,8 @@ func (o *Outbox) Close() {
 func (o *Outbox) Wait() { o.work.Wait() }
 
 // Alert takes a reading to each of its receivers: it joins the delivery of its key if there is one; else the window
-// suppresses it if that is known to be in force. Otherwise it starts a delivery. If a.Waits it returns tickets for the
-// deliveries that the reading is part of, nil for one that does not start.
-func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
+// suppresses it if that is known to be in force. Otherwise it starts a delivery.
+func (o *Outbox) Alert(a *Alert, details Details) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
@@ -109,21 +108,14 @@ func (o *Outbox) Alert(a *Alert, details Details) (tickets []*Ticket) {
 			detailed = true
 		}
 
-		switch {
-		case d != nil:
-			q.join(d, a)
-			o.Stats.Suppressed.Add(1)
-
-		case !a.JoinOnly:
-			d = q.startAlert(a)
+		if d == nil {
+			q.startAlert(a)
+			continue
 		}
 
-		if a.Waits {
-			tickets = append(tickets, d.awaited())
-		}
+		q.join(d, a)
+		o.Stats.Suppressed.Add(1)
 	}
-
-	return tickets
 }
 
 // Give starts a delivery of n to each receiver to which it is due, once the one of its key that is under way has ended.

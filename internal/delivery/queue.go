@@ -198,18 +198,14 @@ func (q *queue) waitingSince(oldest int64) (old []*delivery) {
 // oldestAllowed returns the time, in Unix µs by the hub's clock, at or before which a
 // reading is too old to wait any longer; false if it is not known yet. It is an
 // estimate, from the store's clock when the store last answered and our monotonic
-// clock since: the store is asked before a dead letter is written. Readings that do not come from the hub
-// have this machine's time.
+// clock since: the store is asked before a dead letter is written.
 func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
-	store, giveUp := q.to.store, q.to.GiveUp
-	switch {
-	case !q.box.FromHub:
-		return time.Now().Add(-giveUp).UnixMicro(), true
-	case store.clock.IsZero():
+	store := q.to.store
+	if store.clock.IsZero() {
 		return 0, false
 	}
 
-	return store.clock.Add(now - store.answeredAt - giveUp).UnixMicro(), true
+	return store.clock.Add(now - store.answeredAt - q.to.GiveUp).UnixMicro(), true
 }
 
 // cancelled reports whether we end attempts, whose results say nothing about others then.

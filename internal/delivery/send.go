@@ -64,10 +64,6 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 		return throttle.NotTaken
 	}
 
-	if grant.Ambiguous {
-		q.box.Stats.Ambiguous.Add(1)
-	}
-
 	asking, cancel := context.WithDeadline(ctx, grant.SendBy)
 	a.barred = q.box.Owner.MaySend(asking, d.Key, d.due, grant.Before)
 	cancel()
@@ -75,7 +71,16 @@ func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery
 		return throttle.NotTaken
 	}
 
-	ctx, cancel = grant.Sending(ctx) // the receiver's time begins now
+	return q.bring(ctx, grant, d, a)
+}
+
+// bring sends a's notice, which is d's, and returns the receiver's answer.
+func (q *queue) bring(ctx context.Context, grant throttle.Grant, d *delivery, a *attempt) throttle.Answer {
+	if grant.Ambiguous {
+		q.box.Stats.Ambiguous.Add(1)
+	}
+
+	ctx, cancel := grant.Sending(ctx) // the receiver's time begins now
 	defer cancel()
 	a.asked = true
 	a.failure = q.notify(ctx, d, a)
@@ -187,9 +192,6 @@ func (q *queue) notify(ctx context.Context, d *delivery, a *attempt) *notify.Err
 	}
 
 	d.suppressed = 0
-	if arrival := d.head.arrival(); arrival != nil {
-		arrival.Alerted.Store(true)
-	}
 
 	return nil
 }
@@ -245,11 +247,7 @@ func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string
 // old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
 // store's clock.
 func (q *queue) old(d *delivery, now time.Time) bool {
-	age := now.Sub(fromMicros(d.since))
-	if arrival := d.head.arrival(); arrival != nil {
-		age = time.Since(arrival.At)
-	}
-	return age >= q.to.GiveUp
+	return now.Sub(fromMicros(d.since)) >= q.to.GiveUp
 }
 
 // tooOld says that d was not taken in time: because of a failure, or if that is nil, because others went first.
@@ -362,14 +360,14 @@ func (q *queue) keep(d *delivery) error {
 	return nil
 }
 
-// notesLetter reports whether the gate has to know of d's dead letter: that of a silence, or of an alert from the hub
-// that has a recovery.
+// notesLetter reports whether the gate has to know of d's dead letter: that of a silence, or of an alert that has a
+// recovery.
 func (q *queue) notesLetter(d *delivery) bool {
 	if d.due != nil {
 		return d.due.Silent()
 	}
 
-	return d.Message.WillResolve && q.box.FromHub
+	return d.Message.WillResolve
 }
 
 // letterAgain has d's dead letter be tried again, after an error of what it waits for.
@@ -385,10 +383,6 @@ func (d *delivery) letterAgain(why Wait, err error) verdict {
 
 // letterKept settles d, whose dead letter is kept.
 func (q *queue) letterKept(d *delivery) verdict {
-	if arrival := d.head.arrival(); arrival != nil {
-		arrival.Letter.Store(d.letter)
-	}
-
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
 	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
 	if d.cause == tooMany {

@@ -12,8 +12,15 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 	}
 
 	q.deliveries[key] = d
+	q.follows(d, r)
+
+	return d
+}
+
+// follows has a trace follow d, which begins with the reading r, if deliveries are traced.
+func (q *queue) follows(d *delivery, r *Reading) {
 	if q.box.Trace == nil {
-		return d
+		return
 	}
 
 	d.trace = &tracked{Trace: q.box.Trace(Start{
@@ -28,17 +35,14 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 		Sequence:  r.Sequence,
 		Enqueued:  fromMicros(r.Enqueued),
 	})}
-	return d
 }
 
 // startAlert starts a delivery of the alert a, which waits for its turn. The caller holds box.mu.
-func (q *queue) startAlert(a *Alert) *delivery {
+func (q *queue) startAlert(a *Alert) {
 	d := q.begin(a.Key, &a.Reading, nil)
 	d.reminder = a.Reminder
 	q.hold(d, &a.Reading, a.Before)
 	q.enqueue(d)
-
-	return d
 }
 
 // hold has d hold the place before a reading, the next after the place before. The caller holds box.mu.
@@ -108,14 +112,12 @@ func (q *queue) replace(d *delivery, outcome string) {
 	d.end(outcome)
 }
 
-// startJoined starts the alert about the readings that have joined d, a notice that was due. Who waits for d waits for
-// that one from now on. The caller holds box.mu.
+// startJoined starts the alert about the readings that have joined d, a notice that was due. The caller holds
+// box.mu.
 func (q *queue) startJoined(d *delivery) {
 	next := q.begin(d.Key, &d.latest, nil)
 	next.reminder = d.reminder
 	next.suppressed = d.joined - 1
-	next.ticket = d.ticket
-	d.ticket = nil
 
 	q.hold(next, &d.latest, d.latestBefore)
 	q.enqueue(next)

@@ -34,7 +34,7 @@ func (w Wait) String() string {
 func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
 // A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended
-// is this value: by `why`, the status page, GET /devices/{id}, the HTTP trigger and the log.
+// is this value: by `why`, the status page, GET /devices/{id} and the log.
 type Condition struct {
 	For  Wait   `json:"for"`
 	Text string `json:"text"` // the same for people: a clause with the receiver's last failure, without secrets

@@ -63,7 +63,7 @@ func newRegister(
 
 // Outgoing brings notices to receivers: see delivery.Outbox.
 type Outgoing interface {
-	Alert(*delivery.Alert, delivery.Details) []*delivery.Ticket
+	Alert(*delivery.Alert, delivery.Details)
 	Give(delivery.Key, *delivery.Notice)
 	Withdraw(delivery.Key, *delivery.Notice)
 }

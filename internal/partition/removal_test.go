@@ -23,9 +23,8 @@ import (
 // An unsent is told of alerts, and delivers none.
 type unsent struct{ alerts []string } // the number of the reading, its device, and its level
 
-func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
+func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) {
 	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Sequence, a.Device, a.Message.Level))
-	return nil
 }
 func (*unsent) Give(delivery.Key, *delivery.Notice)     {}
 func (*unsent) Withdraw(delivery.Key, *delivery.Notice) {}

@@ -8,8 +8,9 @@ import (
 // An Intake settles events one by one, for callers who wait for the outcome.
 // It is safe for concurrent use.
 type Intake interface {
-	// Handle waits until e is settled. When ctx ends earlier the verdict is
-	// VerdictFailed, and the work continues without the caller. e.Enqueued is the
+	// Handle asks every receiver of an alert about e once, and returns what came of
+	// it. ctx ends the wait for somebody else who is sending an alert about the same;
+	// a send of its own that is under way ends by itself. e.Enqueued is the
 	// time.Now of its arrival: the monotonic clock gives its age, the time of day is
 	// only shown to people. key, unless empty, identifies the event and its alert
 	// when the event is handed in again. The error is nil unless the verdict is
@@ -35,7 +36,7 @@ var ErrBusy = errors.New("too many readings wait to be settled")
 // An UnsettledError is why an event was not settled, or not with an alert that a receiver
 // took.
 type UnsettledError struct {
-	Reason string // one of few, for programs: "dead_letter", "stopping", or what the alert waits for
+	Reason string // one of few, for programs: "dead_letter", or what stands in the way
 	Detail string // for people; no secrets
 }
 

@@ -202,14 +202,12 @@ type moment struct {
 }
 
 // Alert implements partition.Outgoing: an alert goes unless a window covers it.
-func (m moment) Alert(a *delivery.Alert, _ delivery.Details) []*delivery.Ticket {
+func (m moment) Alert(a *delivery.Alert, _ delivery.Details) {
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
 			m.alert(i, a.Device, a.Key, &a.Reading, a.Alarm)
 		}
 	}
-
-	return nil
 }
 
 // alert sends an alert of alarm, which is nil unless its rule has a repeat, unless another one covers it.

@@ -3,6 +3,6 @@
 // people ask about all of them.
 //
 // Two more take events through the same rules and filters: an [Intake] is the HTTP trigger, which has rules without
-// state and no log: the caller waits for the outcome and must resend what is not settled when the answer is due. A
+// state and no log: it asks the gate and the receivers while its caller waits, who must send again what is not settled. A
 // [Backtest] takes a recording, and takes notices in the place of deliveries.
 package worker

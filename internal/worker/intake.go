@@ -1,8 +1,8 @@
 package worker
 
 import (
-	"cmp"
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -24,14 +24,11 @@ type Intake struct {
 	worker  *Worker
 	rules   *partition.Evaluator
 	name    string
-	box     *delivery.Outbox
+	direct  *delivery.Direct
 	seen    *partition.Seen
 	next    atomic.Int64
 	callers chan struct{} // one for each caller that waits
-
-	ctx  context.Context
-	stop context.CancelFunc // ends ctx
-	cut  context.CancelFunc // cancels attempts
+	cut     context.CancelFunc
 }
 
 var _ telemetry.Intake = (*Intake)(nil)
@@ -39,22 +36,21 @@ var _ telemetry.Intake = (*Intake)(nil)
 // NewIntake returns an Intake; name is the partition in its alerts. Close it when no
 // Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
+	log := w.Log.With(zap.String("partition", name))
+	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
 	in := &Intake{
-		worker:  w,
-		rules:   w.evaluator,
-		name:    name,
-		seen:    partition.NewSeen(time.Now(), w.Log.With(zap.String("partition", name))),
+		worker: w,
+		rules:  w.evaluator,
+		name:   name,
+		direct: w.dispatcher.Direct(sending, delivery.Account{
+			Name:   name,
+			IDs:    w.evaluator.IDs(name),
+			Logger: log,
+		}),
+		seen:    partition.NewSeen(time.Now(), log),
 		callers: make(chan struct{}, maxCallers),
+		cut:     cut,
 	}
-	in.ctx, in.stop = context.WithCancel(context.WithoutCancel(ctx))
-	send, cut := context.WithCancel(context.WithoutCancel(ctx))
-	in.cut = cut
-	in.box = w.dispatcher.Open(in.ctx, send, delivery.Account{
-		Owner:  callers{},
-		Name:   name,
-		IDs:    w.evaluator.IDs(name),
-		Logger: w.Log.With(zap.String("partition", name)),
-	})
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -63,29 +59,16 @@ func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	return in
 }
 
-// Close waits for attempts under way, as Consume does when its partition ends.
+// Cut cancels what is being sent: the receivers may have taken it.
+func (in *Intake) Cut() { in.cut() }
+
+// Close has the worker forget in.
 func (in *Intake) Close() {
-	in.stop()
-	in.box.Close()
-	late := time.AfterFunc(in.worker.DrainTimeout, in.cut)
-	in.box.Wait()
-	late.Stop()
 	in.cut()
 	in.worker.mu.Lock()
 	defer in.worker.mu.Unlock()
 	delete(in.worker.intakes, in)
 }
-
-// callers own the deliveries of an Intake: nothing is due to them, and each waits for its own.
-type callers struct{}
-
-func (callers) MayClaim(delivery.Key, *delivery.Notice) error { return nil }
-
-func (callers) MaySend(context.Context, delivery.Key, *delivery.Notice, string) error { return nil }
-
-func (callers) Pause() time.Duration { return 0 }
-
-func (callers) Settled(delivery.Key, *delivery.Notice) {}
 
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
@@ -98,80 +81,61 @@ func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (te
 		return telemetry.VerdictNormal, nil
 	}
 
-	busy := true // there is no room: nobody waits for it, and no delivery starts
-
-	select {
-	case in.callers <- struct{}{}:
-		defer func() { <-in.callers }()
-		busy = in.box.Full()
-	default:
-	}
-
 	e.Sequence = in.next.Add(1)
 	alerts, over := in.rules.Alerts(&e, found)
 	if !over {
 		return telemetry.VerdictNormal, nil
 	}
 
-	arrival := &delivery.Arrival{At: e.Enqueued, ID: key}
-	var tickets []*delivery.Ticket // for the deliveries that it is part of; nil for one for which there was no room
+	var wanted uint32
 	for i := range alerts {
-		a := &alerts[i]
-		a.JoinOnly, a.Waits = busy, true
-		tickets = append(tickets, in.box.Alert(&a.Alert, &arriving{a, arrival})...)
+		in.direct.Suppress(&alerts[i].Alert)
+		wanted |= alerts[i].Receivers
 	}
 
-	if busy && len(tickets) > 0 {
+	if wanted == 0 {
+		return telemetry.VerdictThrottled, nil
+	}
+
+	select {
+	case in.callers <- struct{}{}:
+		defer func() { <-in.callers }()
+	default:
 		return telemetry.VerdictFailed, telemetry.ErrBusy
 	}
 
-	return in.outcome(ctx, e.Device, tickets, arrival)
+	return verdict(in.alert(ctx, alerts, &delivery.Arrival{At: e.Enqueued, ID: key}))
 }
 
-// outcome waits for what becomes of the alerts about a reading of device.
-func (in *Intake) outcome(
-	ctx context.Context,
-	device string,
-	tickets []*delivery.Ticket,
-	arrival *delivery.Arrival,
-) (telemetry.Verdict, error) {
-	for _, t := range tickets {
-		select {
-		case <-t.Ended:
-			if letter := cmp.Or(t.Letter, arrival.Letter.Load()); letter != nil {
-				return telemetry.VerdictFailed, &telemetry.UnsettledError{
-					Reason: delivery.OutcomeDeadLetter,
-					Detail: "the alert was kept as a dead letter: " + letter.Reason,
-				}
-			}
-
-		case <-ctx.Done():
-			return telemetry.VerdictFailed, in.unsettled(device)
-		}
+// alert brings the alerts about a reading to their receivers, and returns what all of them came to.
+func (in *Intake) alert(ctx context.Context, alerts []partition.Alert, arrival *delivery.Arrival) (all delivery.Reply) {
+	replies := make([]delivery.Reply, len(alerts))
+	var waiting sync.WaitGroup
+	for i := range alerts {
+		waiting.Go(func() {
+			replies[i] = in.direct.Alert(ctx, &alerts[i].Alert, &arriving{&alerts[i], arrival})
+		})
 	}
 
+	waiting.Wait()
+
+	for _, r := range replies {
+		all = all.And(r)
+	}
+
+	return all
+}
+
+// verdict returns r as the outcome of a reading.
+func verdict(r delivery.Reply) (telemetry.Verdict, error) {
 	switch {
-	case in.ctx.Err() != nil: // deliveries may have been dropped
-		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: "stopping", Detail: "this replica is stopping"}
-	case arrival.Alerted.Load():
+	case r.Reason != "":
+		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: r.Reason, Detail: r.Detail}
+	case r.Alerted:
 		return telemetry.VerdictAlerted, nil
 	}
 
 	return telemetry.VerdictThrottled, nil
-}
-
-// unsettled returns what the alert about a device waits for.
-func (in *Intake) unsettled(device string) error {
-	all := in.box.States(in.rules.Keys(device))
-	if len(all) == 0 { // it has ended just now
-		return &telemetry.UnsettledError{
-			Reason: delivery.WaitAttempt.String(),
-			Detail: "the alert was not settled in time",
-		}
-	}
-
-	waits := all[0].Waits
-	return &telemetry.UnsettledError{Reason: waits.For.String(), Detail: "the alert is waiting: " + waits.Text}
 }
 
 // An arriving alert is about a reading that a caller waits for.
@@ -189,21 +153,4 @@ func (a *arriving) More() *delivery.More {
 
 	m.Arrival = a.arrival
 	return m
-}
-
-// describe adds what in knows of a device to d.
-func (in *Intake) describe(device string, d *partition.DeviceState) {
-	d.See(in.rules, in.seen, device, in.name)
-	d.Deliveries = append(d.Deliveries, in.box.States(in.rules.Keys(device))...)
-}
-
-// state returns in as a partition.
-func (in *Intake) state() partition.State {
-	state := partition.State{Partition: in.name, Delivering: in.box.Len()}
-	n, _, oldest := in.box.Unsettled()
-	if n > 0 {
-		state.Unsettled, state.Oldest = n, time.UnixMicro(oldest).UTC()
-	}
-
-	return state
 }

@@ -125,6 +125,9 @@ var plantedBugs = []plantedBug{
 	{"a reading that a condition excludes changes nothing", []edit{{
 		"partition/evaluation.go", "			v.exclude(r, excluded, f.Value)\n", "",
 	}}},
+	{"a reading over HTTP is settled although no receiver took its alert", []edit{{
+		"worker/intake.go", `	case r.Reason != "":`, `	case r.Reason == "dead_letter":`,
+	}}},
 	// Messages that are not quite JSON.
 	{"a damaged message calms", []edit{{"partition/evaluation.go", "if v.damaged && !p.breaching {", "if false {"}}},
 	{"a condition in a damaged message ends an alarm", []edit{{

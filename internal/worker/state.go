@@ -22,7 +22,7 @@ func (w *Worker) Device(device string) partition.DeviceState {
 	}
 
 	for in := range w.intakes {
-		in.describe(device, &state)
+		state.See(in.rules, in.seen, device, in.name)
 	}
 
 	return state
@@ -79,17 +79,13 @@ func (w *Worker) Alarms(limit int) []partition.AlarmState {
 }
 
 // Partitions returns the state of each partition being consumed, in no particular
-// order. It includes Intakes.
+// order.
 func (w *Worker) Partitions() []partition.State {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var all []partition.State
 	for s := range w.streams {
 		all = append(all, s.State())
-	}
-
-	for in := range w.intakes {
-		all = append(all, in.state())
 	}
 
 	return all

@@ -37,12 +37,12 @@ const (
 type Config struct {
 	Intake  telemetry.Intake
 	Token   string        // HTTP_INGEST_TOKEN, which callers send as Authorization: Bearer
-	Timeout time.Duration // for the outcome of a reading over the threshold: at least as long as a claim
+	Timeout time.Duration // for the claim of another replica to end: at least as long as that may last
 }
 
 // A Handler serves POST /devices/{id}/telemetry and answers 404 to other paths. It must
 // not be behind an http.ServeMux, which cleans paths. Its server needs no ReadTimeout,
-// and must not have a WriteTimeout shorter than Timeout and httpapi.BodyTimeout together.
+// and must not have a WriteTimeout shorter than Timeout, a claim and httpapi.BodyTimeout together.
 //
 // A settled reading is answered with 200 and a status: "ok", an alert about it was taken;
 // "throttled", its device had an alert within the window; "normal", it is below the
@@ -51,7 +51,7 @@ type Config struct {
 type Handler struct {
 	Config
 	bodies  chan struct{}   // one for each body being read
-	waiting context.Context // for outcomes
+	waiting context.Context // for bodies and for other claims
 	cut     context.CancelFunc
 
 	mu       sync.Mutex
@@ -66,7 +66,7 @@ func New(c Config) *Handler {
 }
 
 // Close refuses new requests and waits for those under way; once ctx has ended, these no
-// longer wait for their outcomes. Call it once, before the Intake's Close.
+// longer wait for other claims to end. Call it once, before the Intake's Close.
 func (h *Handler) Close(ctx context.Context) {
 	h.mu.Lock()
 	h.stopping = true

@@ -344,23 +344,34 @@ func TestBrokenBody(t *testing.T) {
 	g.handler.Close(t.Context()) // hangs if one of them still counts
 }
 
+// What a receiver did not accept is answered at once, and is the caller's to send again; nothing is sent without it.
 func TestFailed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r := &receiver{err: &notify.Error{Untaken: true, Err: errors.New("503 of the receiver")}}
-		g := onPipes(t, newIntake(t, memlease.New(), r))
-		start := time.Now()
-		g.post("oven", hot, "Idempotency-Key", "once").want(t, 503, "failed")
-		took(t, start, timeout)
+	for name, lost := range map[string]bool{"not accepted": false, "accepted without an answer": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r := &receiver{err: &notify.Error{Untaken: !lost, Err: errors.New("503 of the receiver")}, lost: lost}
+				g := onPipes(t, newIntake(t, memlease.New(), r))
+				start := time.Now()
+				a := g.post("oven", hot, "Idempotency-Key", "once")
+				a.want(t, 503, "failed")
+				took(t, start, 0)
+				if want := "receiver r did not accept the alert: 503 of the receiver"; a.Reason != "receiver" || a.Detail != want {
+					t.Errorf("%q, %q", a.Reason, a.Detail)
+				}
 
-		r.mu.Lock()
-		r.err = nil
-		r.mu.Unlock()
-		time.Sleep(2 * time.Minute) // the work went on
-		g.post("oven", hot, "Idempotency-Key", "once").want(t, 200, "ok")
-		if a := r.alerts(); len(a) != 2 || a[0].ID != a[1].ID {
-			t.Errorf("the receiver cannot tell that they are one: %+v", a)
-		}
-	})
+				r.mu.Lock()
+				r.err = nil
+				r.mu.Unlock()
+				time.Sleep(2 * time.Minute)
+				before := len(r.alerts())
+				g.post("oven", hot, "Idempotency-Key", "once").want(t, 200, "ok")
+				all := r.alerts()
+				if before > 0 != lost || len(all) != before+1 || all[0].ID != all[before].ID {
+					t.Errorf("the receiver got %d alerts, and then %+v", before, all)
+				}
+			})
+		})
+	}
 }
 
 func TestFailures(t *testing.T) {

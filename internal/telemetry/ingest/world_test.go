@@ -53,17 +53,18 @@ func newIntake(t *testing.T, store lease.Store, r notify.Notifier) *worker.Intak
 	return in
 }
 
-// A receiver takes alerts, or answers with err.
+// A receiver takes alerts, or answers with err, which is all that is seen of an alert that it takes if lost.
 type receiver struct {
 	mu    sync.Mutex
 	err   error
+	lost  bool
 	taken []notify.Alert
 }
 
 func (r *receiver) Notify(_ context.Context, alerts ...notify.Alert) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.err == nil {
+	if r.err == nil || r.lost {
 		r.taken = append(r.taken, alerts...)
 	}
 	return r.err
