@@ -256,7 +256,7 @@ func (b *backtestFlags) set(text string) error {
 	name, values, ok := strings.Cut(text, "=")
 	if !ok || !config.Tries(name) {
 		return errors.New(
-			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_REPEAT, NOTIFY_URLS, " +
+			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_URLS, " +
 				"QUIET_PROPERTY or begins with TEMPERATURE_",
 		)
 	}
@@ -284,7 +284,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 	if len(b.rules) > 0 {
 		changes = nil
 		for _, file := range b.rules {
-			values := map[string]string{"RULES_FILE": file}
+			values := map[string]string{"RULES": "", "RULES_FILE": file}
 			for _, v := range config.Variables() {
 				if strings.HasPrefix(v.Name, "TEMPERATURE_") {
 					values[v.Name] = ""
@@ -315,7 +315,7 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 		}
 	}
 
-	existing := os.Getenv("TEMPERATURE_THRESHOLD")+os.Getenv("RULES_FILE") != ""
+	existing := os.Getenv("TEMPERATURE_THRESHOLD")+os.Getenv("RULES")+os.Getenv("RULES_FILE") != ""
 	switch {
 	case len(b.rules)+len(b.sets) == 0:
 		changes = []change{{inForce, nil}}
@@ -326,7 +326,8 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 	case b.diff:
 		return nil, c, &usageError{
 			errors.New(
-				"--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD or RULES_FILE",
+				"--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD, RULES or " +
+					"RULES_FILE",
 			),
 		}
 	}

@@ -52,44 +52,27 @@ func inProcess(o simulator.Options) simulator.Start {
 	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
-			EventHubConnectionString:     config.NewSecret(w.Hub),
-			EventHubConsumerGroup:        "$Default",
-			EventHubStart:                eventhubs.Start{Earliest: true},
-			EventHubPrefetch:             eventhubs.DefaultPrefetch,
-			TemperatureThreshold:         o.Threshold,
-			TemperatureClear:             &o.Clear,
-			TemperatureFor:               o.Sustained,
-			TemperatureThresholdProperty: devices.MaxTemp,
-			QuietProperty:                devices.Quiet,
-			TemperatureField:             telemetry.DefaultFields,
-			ThrottleWindow:               o.Window,
-			ThrottleStore:                config.StoreMemory,
-			CheckpointInterval:           time.Second,
-			NotifyURLs:                   config.NewURLs(w.NotifyURL),
-			NotifyWebhookSecret:          config.NewSecret(w.Secret),
-			NotifyResolved:               o.Resolved,
-			NotifyTimeout:                5 * time.Second,
-			NotifyConcurrency:            64,
-			NotifyGiveUp:                 time.Hour,
-			OwnershipExpiry:              5 * time.Second,
-			BalanceInterval:              250 * time.Millisecond,
-			DrainTimeout:                 10 * time.Second,
-			ReplicaName:                  name,
-			HTTPAddr:                     "127.0.0.1:0",
-			HTTPIngestToken:              config.NewSecret(simulator.IngestToken),
-		}
-
-		if o.Silent > 0 {
-			set := c.Rules()
-			set.Rules = append(set.Rules, rules.Rule{
-				Name:     simulator.Offline,
-				Window:   o.Window,
-				Resolved: o.Resolved,
-				Forget:   rules.DefaultForget,
-				Silent:   o.Silent,
-				Levels:   []rules.Level{{}},
-			})
-			c.RulesFile = config.RulesOf(set)
+			EventHubConnectionString: config.NewSecret(w.Hub),
+			EventHubConsumerGroup:    "$Default",
+			EventHubStart:            eventhubs.Start{Earliest: true},
+			EventHubPrefetch:         eventhubs.DefaultPrefetch,
+			RulesFile:                config.RulesOf(localRules(o)),
+			QuietProperty:            devices.Quiet,
+			ThrottleWindow:           o.Window,
+			ThrottleStore:            config.StoreMemory,
+			CheckpointInterval:       time.Second,
+			NotifyURLs:               config.NewURLs(w.NotifyURL),
+			NotifyWebhookSecret:      config.NewSecret(w.Secret),
+			NotifyResolved:           o.Resolved,
+			NotifyTimeout:            5 * time.Second,
+			NotifyConcurrency:        64,
+			NotifyGiveUp:             time.Hour,
+			OwnershipExpiry:          5 * time.Second,
+			BalanceInterval:          250 * time.Millisecond,
+			DrainTimeout:             10 * time.Second,
+			ReplicaName:              name,
+			HTTPAddr:                 "127.0.0.1:0",
+			HTTPIngestToken:          config.NewSecret(simulator.IngestToken),
 		}
 
 		o, err := newOperations(c, log)
@@ -112,6 +95,27 @@ func inProcess(o simulator.Options) simulator.Start {
 		}()
 		return l, nil
 	}
+}
+
+// localRules are the rules by which replicas in this process decide.
+func localRules(o simulator.Options) rules.Set {
+	hot := rules.Threshold(telemetry.DefaultFields, o.Threshold, o.Window).Rules[0]
+	hot.Resolved = o.Resolved
+	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear, For: o.Sustained, Override: devices.MaxTemp}}
+	set := rules.Set{Rules: []rules.Rule{hot}}
+
+	if o.Silent > 0 {
+		set.Rules = append(set.Rules, rules.Rule{
+			Name:     simulator.Offline,
+			Window:   o.Window,
+			Resolved: o.Resolved,
+			Forget:   rules.DefaultForget,
+			Silent:   o.Silent,
+			Levels:   []rules.Level{{}},
+		})
+	}
+
+	return set
 }
 
 // A localWorker is a replica in this process: a simulator.Worker.

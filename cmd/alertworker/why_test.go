@@ -55,7 +55,7 @@ func TestWhy(t *testing.T) {
 	publish("fridge", `{"temperature":4}`, nil)
 	w := runWorker(t, "EVENTHUB_CONNECTION_STRING="+hub.ConnectionString(), "EVENTHUB_CONSUMER_GROUP=worker", "STORAGE_CONNECTION_STRING="+azurite.ConnectionString,
 		"CHECKPOINT_CONTAINER="+azurite.NewContainer(), "THROTTLE_CONTAINER="+azurite.NewContainer(), "DEAD_LETTER_CONTAINER="+azurite.NewContainer(),
-		"NOTIFY_URLS=name=hook "+receiver.URL+"/t0k3n", "NOTIFY_RESOLVED=true", "TEMPERATURE_THRESHOLD_PROPERTY=maxTemp", "THROTTLE_WINDOW=10m", "REPLICA_NAME=replica-a",
+		"NOTIFY_URLS=name=hook "+receiver.URL+"/t0k3n", "TEMPERATURE_THRESHOLD=", "RULES=rules: [{name: temperature, field: temperature, above: 80, override: maxTemp, resolved: true}]", "THROTTLE_WINDOW=10m", "REPLICA_NAME=replica-a",
 		"HTTP_ADMIN_TOKEN=0123456789abcdef0123456789abcdef")
 	w.logs("starting to read") // its containers are there
 

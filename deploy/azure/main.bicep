@@ -51,7 +51,7 @@ param throttleWindow string = '60s'
 ])
 param throttleStore string = 'blob'
 
-@description('Further settings by their names, such as { TEMPERATURE_FOR: \'2m\', NOTIFY_RESOLVED: \'true\' }. No secrets: everybody who may read the app sees them.')
+@description('Further settings by their names, such as { NOTIFY_RESOLVED: \'true\', TIME_ZONE: \'Europe/Berlin\' }. No secrets: everybody who may read the app sees them.')
 param settings object = {}
 
 @description('Where the worker reads. eventhubs: IoT Hub routes telemetry to an Event Hubs namespace, there are no keys, and the number of replicas follows the lag. iothub: IoT Hub\'s own endpoint, which needs a key; the number of replicas follows CPU use.')

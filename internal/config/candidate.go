@@ -49,11 +49,11 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 }
 
 // triedBeside are variables of other groups than Readings that are candidates.
-var triedBeside = []string{"THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_REPEAT", "NOTIFY_URLS"}
+var triedBeside = []string{"THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_URLS"}
 
 // Tries reports whether another value of the variable is a candidate for rules.
 func Tries(variable string) bool {
-	if variable == "RULES_FILE" {
+	if variable == "RULES" || variable == "RULES_FILE" {
 		return false
 	}
 	return groupOf(variable) == "Readings" || slices.Contains(triedBeside, variable)

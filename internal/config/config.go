@@ -34,7 +34,7 @@ import (
 //	envconfig  the variable
 //	default    its value when unset or empty
 //	fallback   a description of the default where that is not a constant
-//	instead    on a required variable, which has a hint: another one that makes it unnecessary
+//	instead    on a required variable, which has a hint: others, separated by " or ", of which each makes it unnecessary
 //	empty      "means" where an empty value differs from an unset one
 //	group      the heading in help, on the first variable of a group
 //
@@ -49,14 +49,12 @@ type Config struct {
 	EventHubPrefetch         int             `envconfig:"EVENTHUB_PREFETCH" default:"1000"`
 	EventHubTransport        Choice          `envconfig:"EVENTHUB_TRANSPORT" default:"amqp"`
 
-	TemperatureThreshold         float64       `envconfig:"TEMPERATURE_THRESHOLD" instead:"RULES_FILE" group:"Readings"`
-	TemperatureField             string        `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp"`
-	TemperatureClear             *float64      `envconfig:"TEMPERATURE_CLEAR" fallback:"TEMPERATURE_THRESHOLD"`
-	TemperatureFor               time.Duration `envconfig:"TEMPERATURE_FOR" default:"0s"`
-	TemperatureThresholdProperty string        `envconfig:"TEMPERATURE_THRESHOLD_PROPERTY"`
-	TimeProperty                 string        `envconfig:"TIME_PROPERTY"`
-	QuietProperty                string        `envconfig:"QUIET_PROPERTY"`
-	RulesFile                    RulesFile     `envconfig:"RULES_FILE"`
+	TemperatureThreshold float64   `envconfig:"TEMPERATURE_THRESHOLD" instead:"RULES or RULES_FILE" group:"Readings"`
+	TemperatureField     string    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp"`
+	TimeProperty         string    `envconfig:"TIME_PROPERTY"`
+	QuietProperty        string    `envconfig:"QUIET_PROPERTY"`
+	RulesText            RulesText `envconfig:"RULES"`
+	RulesFile            RulesFile `envconfig:"RULES_FILE"`
 
 	ThrottleWindow time.Duration `envconfig:"THROTTLE_WINDOW" default:"60s" group:"Windows"`
 	ThrottleStore  Choice        `envconfig:"THROTTLE_STORE" default:"blob"`
@@ -80,7 +78,6 @@ type Config struct {
 	PublicURL           string        `envconfig:"PUBLIC_URL"`
 	TimeZone            string        `envconfig:"TIME_ZONE" default:"UTC"`
 	NotifyResolved      bool          `envconfig:"NOTIFY_RESOLVED" default:"false"`
-	NotifyRepeat        string        `envconfig:"NOTIFY_REPEAT" fallback:"the window"`
 	NotifyTimeout       time.Duration `envconfig:"NOTIFY_TIMEOUT" default:"10s"`
 	NotifyConcurrency   int           `envconfig:"NOTIFY_CONCURRENCY" default:"64"`
 	NotifyGiveUp        time.Duration `envconfig:"NOTIFY_GIVE_UP" default:"12h"`
@@ -251,7 +248,7 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
 		text := shown(values.Field(i))
-		replaced := c.HasRulesFile() && v.replacedByRules()
+		replaced := c.HasRules() && v.replacedByRules()
 		usual := c.LogFormat == LogConsole && v.isDefault(text)
 		if text != "" && !replaced && !usual {
 			enc.AddString(v.Name, text)
@@ -262,12 +259,7 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 }
 
 // shown returns a value as it may be shown, "" if there is none.
-func shown(value reflect.Value) string {
-	if value.Kind() == reflect.Pointer && value.IsNil() {
-		return ""
-	}
-	return fmt.Sprint(reflect.Indirect(value).Interface())
-}
+func shown(value reflect.Value) string { return fmt.Sprint(value.Interface()) }
 
 // A Choice is one of a few words, in any case.
 type Choice string
@@ -349,7 +341,11 @@ func (e *configError) has(variable string) bool {
 
 // gone are settings that version 1.0 had, and what to do instead.
 var gone = map[string]string{
-	"DEAD_LETTER_MALFORMED": "alertworker check and alertworker why DEVICE say what could not be decoded, and why",
+	"DEAD_LETTER_MALFORMED":          "alertworker check and alertworker why DEVICE say what could not be decoded, and why",
+	"NOTIFY_REPEAT":                  "write repeat: 4h, or never, in each rule of RULES or RULES_FILE",
+	"TEMPERATURE_CLEAR":              "write a rule in RULES or RULES_FILE, with clear: 75",
+	"TEMPERATURE_FOR":                "write a rule in RULES or RULES_FILE, with for: 2m",
+	"TEMPERATURE_THRESHOLD_PROPERTY": "write a rule in RULES or RULES_FILE, with override: maxTemp",
 }
 
 // Load reads and validates the environment. Its error lists all configuration errors and
@@ -360,9 +356,6 @@ func Load() (Config, []Warning, error) {
 	c := readVariables(os.LookupEnv, &e)
 	c.expand()
 	c.validate(&e)
-	for _, name := range slices.Sorted(maps.Keys(gone)) {
-		e.addIf(os.Getenv(name) != "", name, "is gone: %s", gone[name])
-	}
 
 	warnings := misspelled(os.Environ())
 	if len(e.problems) > 0 {
@@ -441,6 +434,10 @@ func readVariables(env lookup, e *configError) (c Config) {
 		}
 	}
 
+	for _, name := range slices.Sorted(maps.Keys(gone)) {
+		e.addIf(env.get(name) != "", name, "is gone: %s", gone[name])
+	}
+
 	return c
 }
 
@@ -492,12 +489,12 @@ func (env lookup) readSecretFile(name string, secret redactable) error {
 	return nil
 }
 
-// missing returns an error that says that a required variable is missing, unless the one instead of it is set.
+// missing returns an error that says that a required variable is missing, unless one of those instead of it is set.
 func (env lookup) missing(hint, instead string) error {
 	if instead == "" {
 		return fmt.Errorf("is missing: %s", hint)
 	}
-	if env.get(instead) != "" {
+	if slices.ContainsFunc(strings.Split(instead, " or "), func(name string) bool { return env.get(name) != "" }) {
 		return nil
 	}
 	return fmt.Errorf("is missing: %s; or set %s", hint, instead)
@@ -538,7 +535,7 @@ var expectations = map[reflect.Type]string{
 // expectation describes the values that envconfig can read, of which text is none. envconfig's own message
 // holds the value, so it must not be shown.
 func expectation(t reflect.Type, text string) string {
-	if t == reflect.TypeFor[float64]() || t == reflect.TypeFor[*float64]() {
+	if t == reflect.TypeFor[float64]() {
 		return likeNumber(text)
 	}
 	return cmp.Or(expectations[t], "another value")
@@ -681,7 +678,7 @@ func (v Variable) isDefault(text string) bool {
 	return text == v.Default
 }
 
-// replacedByRules reports whether rules in RULES_FILE replace the variable.
+// replacedByRules reports whether rules in RULES or RULES_FILE replace the variable.
 func (v Variable) replacedByRules() bool { return strings.HasPrefix(v.Name, "TEMPERATURE_") }
 
 // Variables returns all variables, in the order of Config's fields. Nobody

@@ -18,17 +18,13 @@ var descriptions = map[string]string{
 	"TEMPERATURE_THRESHOLD": "alert at or above this temperature, in the unit that the devices send",
 	"TEMPERATURE_FIELD": "where the temperature is in a message: dotted paths; the first that holds a number is " +
 		"used",
-	"TEMPERATURE_CLEAR": "a device is normal again below this temperature; not above the threshold",
-	"TEMPERATURE_FOR": "alert when readings have been at or above the threshold for this long, up to 24h; 0s: on " +
-		"the first reading",
-	"TEMPERATURE_THRESHOLD_PROPERTY": "application property of a message whose number replaces the threshold for " +
-		"its device, for example from a message enrichment",
 	"TIME_PROPERTY": "where a message carries the time of its reading, for devices that are sometimes offline: " +
 		"iothub-creation-time-utc, another application property, or body: and a field, such as body:timestamp; " +
 		"empty: the hub's time",
 	"QUIET_PROPERTY": "application property of a message that suppresses the alerts of its device: true, or an RFC " +
 		"3339 end time",
-	"RULES_FILE": "YAML file with several rules, levels or fields, instead of TEMPERATURE_...; read at start",
+	"RULES":      "the text of a file of rules, in YAML, instead of TEMPERATURE_...: several limits, levels or fields",
+	"RULES_FILE": "the same, but in this file, which is read at start",
 
 	"THROTTLE_WINDOW": "minimum time between two alerts for a device, 1s to 24h",
 	"THROTTLE_STORE": "where windows are stored: memory (single replica only), blob (ETags), blob-lease (native " +
@@ -57,11 +53,9 @@ var descriptions = map[string]string{
 		"batch=, secret=, header=; see docs/receivers.md",
 	"NOTIFY_WEBHOOK_SECRET": "key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes " +
 		"in base64; two, separated by a space, while one replaces the other",
-	"PUBLIC_URL":      "where people reach the status page; messages link to it",
-	"TIME_ZONE":       "time zone of times in messages, on the page and of mute in RULES_FILE, for example Europe/Berlin",
-	"NOTIFY_RESOLVED": "also send a recovery when a device is normal again; the default for resolved in RULES_FILE",
-	"NOTIFY_REPEAT": "how long after an alert an alarm that is still open is sent again: the window to 168h, or never; " +
-		"the default for repeat in RULES_FILE",
+	"PUBLIC_URL":         "where people reach the status page; messages link to it",
+	"TIME_ZONE":          "time zone of times in messages, on the page and of mute in RULES, for example Europe/Berlin",
+	"NOTIFY_RESOLVED":    "also send a recovery when a device is normal again; the default for resolved in RULES",
 	"NOTIFY_TIMEOUT":     "time limit of a delivery attempt, 1s to 5m",
 	"NOTIFY_CONCURRENCY": "concurrent deliveries per receiver and replica, 1 to 4096",
 	"NOTIFY_GIVE_UP":     "age at which an undelivered alert becomes a dead letter; keep it below the hub's retention",

@@ -76,7 +76,7 @@ func TestMuteAccepts(t *testing.T) {
 		{`{"from": "12:00", "where": "site=a=b"}`, rules.Mute{Property: "site", Value: "a=b"},
 			rules.Times{Days: rules.EveryDay, From: 12 * 60, To: rules.MinutesOfDay, Zone: time.UTC}},
 	} {
-		set, err := parseRules([]byte(oneRule+"mute:\n- "+tt.text), ruleDefaults{time.Minute, 0, false, time.UTC})
+		set, err := parseRules([]byte(oneRule+"mute:\n- "+tt.text), ruleDefaults{time.Minute, false, time.UTC})
 		want := tt.about
 		want.Times = &tt.times
 		if err != nil || !reflect.DeepEqual(set.Mutes, rules.Mutes{want}) {

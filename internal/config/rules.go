@@ -12,89 +12,41 @@ import (
 	"alertworker/internal/rules"
 )
 
-// HasRulesFile reports whether RULES_FILE is set.
-func (c Config) HasRulesFile() bool { return c.RulesFile.path != "" }
+// HasRules reports whether RULES or RULES_FILE is set.
+func (c Config) HasRules() bool { return c.rulesVariable() != "" }
 
-// Rules returns what is worth an alert: the rules of RULES_FILE as Load read them, or the
-// one of TEMPERATURE_THRESHOLD. Nobody changes them.
-func (c Config) Rules() rules.Set {
-	if c.HasRulesFile() {
-		set := c.RulesFile.set
-		set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
-		return set
-	}
-
-	level := rules.Level{
-		Limit:    c.TemperatureThreshold,
-		Clear:    c.TemperatureThreshold,
-		For:      c.TemperatureFor,
-		Override: c.TemperatureThresholdProperty,
-	}
-
-	if c.TemperatureClear != nil {
-		level.Clear = *c.TemperatureClear
-	}
-
-	repeat, _ := parseRepeat(c.NotifyRepeat)
-
-	return rules.Set{
-		Quiet: c.QuietProperty,
-		Time:  c.TimeProperty,
-		Rules: []rules.Rule{{
-			Name:     rules.DefaultName,
-			Field:    withoutSpaces(c.TemperatureField),
-			Levels:   []rules.Level{level},
-			Window:   c.ThrottleWindow,
-			Repeat:   longer(repeat, c.ThrottleWindow),
-			Resolved: c.NotifyResolved,
-		}},
-	}
-}
-
-// maxRepeat is the longest that a rule may have an open alarm sent again after, unless it never does.
-const maxRepeat = 7 * 24 * time.Hour
-
-// parseRepeat reads how often an open alarm is sent again: 0 if text is empty.
-func parseRepeat(text string) (time.Duration, error) {
-	switch text {
-	case "":
-		return 0, nil
-	case "never":
-		return rules.Never, nil
-	}
-
-	return time.ParseDuration(text)
-}
-
-// longer returns a rule's Repeat: repeat if that is longer than its window.
-func longer(repeat, window time.Duration) time.Duration {
-	if repeat <= window {
-		return 0
-	}
-	return repeat
-}
-
-// validateRepeat checks NOTIFY_REPEAT.
-func (c *Config) validateRepeat(e *configError) {
-	repeat, err := parseRepeat(c.NotifyRepeat)
+// rulesVariable returns the variable that has the rules: RULES or RULES_FILE; empty if neither is set.
+func (c Config) rulesVariable() string {
 	switch {
-	case c.NotifyRepeat == "" || repeat == rules.Never:
-	case err != nil:
-		e.add("NOTIFY_REPEAT", "is %s; must be a duration such as 4h, or never", show(c.NotifyRepeat))
-	case repeat < c.ThrottleWindow || repeat > maxRepeat:
-		e.add("NOTIFY_REPEAT", "is %s; must be THROTTLE_WINDOW (%s) to %s, or never", Plain(repeat), Plain(c.ThrottleWindow),
-			Plain(maxRepeat))
+	case c.RulesFile.path != "":
+		return "RULES_FILE"
+	case c.RulesText != "":
+		return "RULES"
 	}
+	return ""
 }
 
-// validateRules reads RULES_FILE, and compares the windows of all rules with other
-// settings.
+// Rules returns what is worth an alert: the rules of RULES or RULES_FILE as Load read them, or the one of
+// TEMPERATURE_THRESHOLD. Nobody changes them.
+func (c Config) Rules() rules.Set {
+	set := c.RulesFile.set
+	if !c.HasRules() {
+		set = rules.Threshold(withoutSpaces(c.TemperatureField), c.TemperatureThreshold, c.ThrottleWindow)
+		set.Rules[0].Resolved = c.NotifyResolved
+	}
+
+	set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
+
+	return set
+}
+
+// validateRules reads the rules, and compares the windows of all of them with other settings.
 func (c *Config) validateRules(e *configError) {
-	if c.HasRulesFile() {
+	if c.HasRules() {
 		c.readRules(e)
 	}
 
-	if e.has("RULES_FILE") {
+	if e.has(c.rulesVariable()) {
 		return
 	}
 
@@ -116,7 +68,7 @@ func (c *Config) validateWindows(e *configError) {
 		hasOwn := r.Window != c.ThrottleWindow
 		e.addIf(
 			hasOwn && c.ThrottleStore == StoreBlobLease && !isNativeLease(r.Window),
-			"RULES_FILE",
+			c.rulesVariable(),
 			"has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
 			Plain(r.Window),
 			r.Name,
@@ -174,7 +126,7 @@ func (c *Config) validateForget(e *configError, all []rules.Rule) {
 	}
 }
 
-// readRules reads RULES_FILE, once.
+// readRules reads RULES or RULES_FILE, once.
 func (c *Config) readRules(e *configError) {
 	if len(c.RulesFile.set.Rules) > 0 {
 		return
@@ -183,23 +135,30 @@ func (c *Config) readRules(e *configError) {
 	var wrong []string
 	if others := c.RulesFile.beside; len(others) > 0 {
 		wrong = append(wrong, "and "+strings.Join(others, " and ")+
-			" are set: use one or the other (a rule in the file has its own field, limits, clear, for and override)")
+			" are set: use one or the other (each rule has its own field and limits)")
 	}
 
-	text, err := ReadFile(c.RulesFile.path)
+	text, where, err := []byte(c.RulesText), "", checkContent([]byte(c.RulesText))
+	if c.RulesFile.path != "" {
+		where = " in " + show(filepath.Base(c.RulesFile.path))
+		text, err = ReadFile(c.RulesFile.path)
+		if c.RulesText != "" {
+			wrong = append(wrong, "and RULES are both set: remove one of them")
+		}
+	}
+
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
 	} else if c.RulesFile.set, err = parseRules(text, c.ruleDefaults()); err != nil {
 		mistakes := strings.ReplaceAll("\n"+err.Error(), "\n", "\n    ")
-		wrong = append(wrong, "has mistakes in "+show(filepath.Base(c.RulesFile.path))+":"+mistakes)
+		wrong = append(wrong, "has mistakes"+where+":"+mistakes)
 	}
 
-	e.addIf(len(wrong) > 0, "RULES_FILE", "%s", strings.Join(wrong, "; it also "))
+	e.addIf(len(wrong) > 0, c.rulesVariable(), "%s", strings.Join(wrong, "; it also "))
 }
 
 func (c *Config) ruleDefaults() ruleDefaults {
-	repeat, _ := parseRepeat(c.NotifyRepeat)
-	return ruleDefaults{window: c.ThrottleWindow, repeat: repeat, resolved: c.NotifyResolved, zone: c.Zone()}
+	return ruleDefaults{window: c.ThrottleWindow, resolved: c.NotifyResolved, zone: c.Zone()}
 }
 
 // shortestWindow returns that of all rules, and whose it is.

@@ -1,6 +1,7 @@
 package config
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -48,7 +49,7 @@ func TestRules(t *testing.T) {
 	seldom, once, minutely := hot, cold, cold
 	seldom.Repeat, once.Repeat = 4*time.Hour, rules.Never
 	minutely.Name = "minutely"
-	repeats := strings.Replace(exampleRules, "below: 2}", "below: 2, repeat: never}", 1) +
+	repeats := strings.NewReplacer("clear: 65", "repeat: 4h\n  clear: 65", "below: 2}", "below: 2, repeat: never}").Replace(exampleRules) +
 		"- {name: minutely, field: probe.temp, below: 2, repeat: 60s}\n"
 	resolved := cold
 	resolved.Resolved, resolved.Window = true, 5*time.Minute
@@ -58,20 +59,15 @@ func TestRules(t *testing.T) {
 	}{
 		"field":           {valid("TEMPERATURE_FIELD= temperature , temp"), rules.Set{Rules: one(func(*rules.Rule) {})}},
 		"threshold":       {valid(), rules.Set{Rules: one(func(*rules.Rule) {})}},
-		"clear":           {valid("TEMPERATURE_CLEAR=75"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 75 })}},
-		"clear at zero":   {valid("TEMPERATURE_CLEAR=0"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Clear = 0 })}},
-		"for":             {valid("TEMPERATURE_FOR=2m"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].For = 2 * time.Minute })}},
-		"property":        {valid("TEMPERATURE_THRESHOLD_PROPERTY=limit"), rules.Set{Rules: one(func(r *rules.Rule) { r.Levels[0].Override = "limit" })}},
 		"resolved":        {valid("NOTIFY_RESOLVED=true"), rules.Set{Rules: one(func(r *rules.Rule) { r.Resolved = true })}},
-		"repeat":          {valid("NOTIFY_REPEAT=never"), rules.Set{Rules: one(func(r *rules.Rule) { r.Repeat = rules.Never })}},
-		"repeat at once":  {valid("NOTIFY_REPEAT=60s"), rules.Set{Rules: one(func(*rules.Rule) {})}},
-		"repeat of rules": {withRules(t, repeats, "NOTIFY_REPEAT=4h"), rules.Set{Rules: []rules.Rule{seldom, once, minutely}}},
+		"repeat":          {withRules(t, repeats), rules.Set{Rules: []rules.Rule{seldom, once, minutely}}},
 		"quiet":           {valid("QUIET_PROPERTY=mute"), rules.Set{Rules: one(func(*rules.Rule) {}), Quiet: "mute"}},
 		"time":            {valid("TIME_PROPERTY=iothub-creation-time-utc"), rules.Set{Rules: one(func(*rules.Rule) {}), Time: "iothub-creation-time-utc"}},
 		"time in a body":  {withRules(t, exampleRules, "TIME_PROPERTY=body:meta.at"), rules.Set{Rules: []rules.Rule{hot, cold}, Time: "body:meta.at"}},
 		"file":            {withRules(t, exampleRules, "QUIET_PROPERTY=mute"), rules.Set{Rules: []rules.Rule{hot, cold}, Quiet: "mute"}},
+		"inline":          {valid("TEMPERATURE_THRESHOLD=", "RULES="+exampleRules), rules.Set{Rules: []rules.Rule{hot, cold}}},
 		"defaults of it":  {withRules(t, "rules: [{name: cold-chain, field: probe.temp, below: 2}]", "NOTIFY_RESOLVED=true", "THROTTLE_WINDOW=5m"), rules.Set{Rules: []rules.Rule{resolved}}},
-		"not by template": {withRules(t, "rules: [{name: cold-chain, field: probe.temp, below: 2}]", "TEMPERATURE_FIELD=", "TEMPERATURE_CLEAR="), rules.Set{Rules: []rules.Rule{cold}}},
+		"not by template": {withRules(t, "rules: [{name: cold-chain, field: probe.temp, below: 2}]", "TEMPERATURE_FIELD="), rules.Set{Rules: []rules.Rule{cold}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			environment(t, test.env)
@@ -96,13 +92,6 @@ func TestRulesWrong(t *testing.T) {
 		variable string
 		says     string
 	}{
-		{"clear above the threshold", valid("TEMPERATURE_CLEAR=80.5"), "TEMPERATURE_CLEAR", "is 80.5; must be at most TEMPERATURE_THRESHOLD (80)"},
-		{"clear is no number", valid("TEMPERATURE_CLEAR=cool"), "TEMPERATURE_CLEAR", `is "cool"; must be a number`},
-		{"clear is not finite", valid("TEMPERATURE_CLEAR=NaN"), "TEMPERATURE_CLEAR", "finite"},
-		{"for without a unit", valid("TEMPERATURE_FOR=120"), "TEMPERATURE_FOR", "must be a duration such as 30s, 5m or 1h30m"},
-		{"for below zero", valid("TEMPERATURE_FOR=-1s"), "TEMPERATURE_FOR", "0s to 24h"},
-		{"for too long", valid("TEMPERATURE_FOR=25h"), "TEMPERATURE_FOR", "0s to 24h"},
-		{"property is a path", valid("TEMPERATURE_THRESHOLD_PROPERTY=$twin.tags.limit"), "TEMPERATURE_THRESHOLD_PROPERTY", "enrichment"},
 		{"time has spaces", valid("TIME_PROPERTY=taken at"), "TIME_PROPERTY", "without spaces"},
 		{"time of the twin", valid("TIME_PROPERTY=$twin.tags.at"), "TIME_PROPERTY", "as a message has it"},
 		{"time in no field", valid("TIME_PROPERTY=body:"), "TIME_PROPERTY", "such as body:timestamp"},
@@ -113,11 +102,11 @@ func TestRulesWrong(t *testing.T) {
 		{"condition in JSONPath", valid("TEMPERATURE_FIELD=readings[?(@.x,@.y)]"), "TEMPERATURE_FIELD", "is JSONPath: write names joined by dots"},
 		{"quiet has spaces", valid("QUIET_PROPERTY=be quiet"), "QUIET_PROPERTY", "without spaces"},
 		{"resolved", valid("NOTIFY_RESOLVED=sometimes"), "NOTIFY_RESOLVED", "true or false"},
-		{"repeat", valid("NOTIFY_REPEAT=seldom"), "NOTIFY_REPEAT", `is "seldom"; must be a duration such as 4h, or never`},
-		{"repeat in the window", valid("NOTIFY_REPEAT=59s"), "NOTIFY_REPEAT", "is 59s; must be THROTTLE_WINDOW (1m) to 168h, or never"},
-		{"repeat too late", valid("NOTIFY_REPEAT=169h"), "NOTIFY_REPEAT", "must be THROTTLE_WINDOW (1m) to 168h, or never"},
-		{"repeat and retention", valid("NOTIFY_REPEAT=168h", "LEASE_RETENTION=168h"), "LEASE_RETENTION", "must be more than repeat of the rule temperature (168h)"},
-		{"neither", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "; or set RULES_FILE"},
+		{"repeat and retention", withRules(t, strings.Replace(exampleRules, "below: 2}", "below: 2, repeat: 168h}", 1), "LEASE_RETENTION=168h"), "LEASE_RETENTION", "must be more than repeat of the rule cold-chain (168h)"},
+		{"neither", valid("TEMPERATURE_THRESHOLD="), "TEMPERATURE_THRESHOLD", "; or set RULES or RULES_FILE"},
+		{"file and text", withRules(t, exampleRules, "RULES=rules: []"), "RULES_FILE", "and RULES are both set: remove one of them"},
+		{"text without a rule", valid("TEMPERATURE_THRESHOLD=", "RULES= "), "RULES", "cannot be used: is empty"},
+		{"text beside a threshold", valid("RULES=" + exampleRules), "RULES", "and TEMPERATURE_THRESHOLD are set: use one or the other"},
 		{"both", withRules(t, exampleRules, "TEMPERATURE_THRESHOLD=80", "TEMPERATURE_FIELD=temp"), "RULES_FILE", "and TEMPERATURE_THRESHOLD and TEMPERATURE_FIELD are set"},
 		{"no file", valid("TEMPERATURE_THRESHOLD=", "RULES_FILE=/nonexistent/rules.yaml"), "RULES_FILE", "no such file"},
 		{"empty file", withRules(t, " \n"), "RULES_FILE", "is empty"},
@@ -140,6 +129,16 @@ func TestRulesWrong(t *testing.T) {
 	}
 }
 
+// Mistakes in RULES have their place in it.
+func TestRulesTextWrong(t *testing.T) {
+	environment(t, valid("TEMPERATURE_THRESHOLD=", "RULES=rules:\n- {name: hot, field: t, above: 8O}"))
+	_, _, err := Load()
+	want := "  RULES  has mistakes:\n    line 2, column 32: above is \"8O\"; must be"
+	if err == nil || !strings.Contains(err.Error(), want) {
+		t.Errorf("got %v, want %s", err, want)
+	}
+}
+
 // What the log says of the configuration is what is in force.
 func TestRulesFileInLog(t *testing.T) {
 	environment(t, withRules(t, exampleRules))
@@ -149,6 +148,14 @@ func TestRulesFileInLog(t *testing.T) {
 	}
 	fields := logged(t, c)
 	if _, ok := fields["TEMPERATURE_FIELD"]; ok || fields["RULES_FILE"] != c.RulesFile.path {
+		t.Errorf("got %v", fields)
+	}
+
+	environment(t, valid("TEMPERATURE_THRESHOLD=", "RULES="+exampleRules))
+	if c, _, err = Load(); err != nil {
+		t.Fatal(err)
+	}
+	if fields := logged(t, c); fields["RULES"] != fmt.Sprint(len(exampleRules), " bytes of rules") {
 		t.Errorf("got %v", fields)
 	}
 }

@@ -26,7 +26,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// Bounds of RULES_FILE.
+// Bounds of a file of rules.
 const (
 	maxRules      = 32
 	maxRuleLevels = 8
@@ -49,6 +49,23 @@ type RulesFile struct {
 	beside []string // variables that are set, and that rules in a file replace
 }
 
+// A RulesText is RULES: a file of rules, inline.
+type RulesText string
+
+// String says only how long it is.
+func (t RulesText) String() string {
+	if t == "" {
+		return ""
+	}
+	return fmt.Sprintf("%d bytes of rules", len(t))
+}
+
+// UnmarshalText takes the text. It is read when all other settings are known.
+func (t *RulesText) UnmarshalText(text []byte) error {
+	*t = RulesText(text)
+	return nil
+}
+
 // RulesOf returns a RulesFile that has been read, for tests and local mode. Nobody checks the rules.
 func RulesOf(set rules.Set) RulesFile { return RulesFile{path: "RULES_FILE", set: set} }
 
@@ -61,13 +78,13 @@ func (f *RulesFile) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// A mistake is something wrong in RULES_FILE.
+// A mistake is something wrong in a file of rules.
 type mistake struct {
 	line, column int
 	text         string
 }
 
-// mistakes are all that is wrong in RULES_FILE, in its order.
+// mistakes are all that is wrong in a file of rules, in its order.
 type mistakes []mistake
 
 // Error has a line for each of the first mistakes, and says how many more there are.
@@ -84,8 +101,7 @@ func (m mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// parseRules reads a file of rules, whose window, repeat, resolved and zone are those of defaults unless they say
-// otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is only that.
+// parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is only that.
 func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
 	r := &rulesReader{ruleDefaults: defaults}
 	if root := r.document(text); root != nil {
@@ -113,7 +129,6 @@ type rulesReader struct {
 // ruleDefaults are what settings say of what a file of rules does not.
 type ruleDefaults struct {
 	window   time.Duration
-	repeat   time.Duration // as parseRepeat returns it
 	resolved bool
 	zone     *time.Location
 }
@@ -426,7 +441,7 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
-	rule.Repeat = r.repeatOf(&rule, values)
+	rule.Repeat = r.repeat(values["repeat"], rule.Window)
 	r.limits(n, &rule, values)
 	r.settings(&rule, values)
 	r.checkRule(n, &rule, values)
@@ -550,26 +565,29 @@ func (r *rulesReader) flagOr(otherwise bool, n ast.Node, name string) bool {
 	return flag
 }
 
-// repeatOf reads how long after an alert an open alarm of rule is sent again.
-func (r *rulesReader) repeatOf(rule *rules.Rule, values map[string]ast.Node) time.Duration {
-	n := values["repeat"]
-	switch {
-	case n != nil:
-		return longer(r.repeatAfter(n, rule.Window), rule.Window)
-	case values["silent"] != nil || rule.Per != "": // an alarm is not sent again, or shares what is sent
+// maxRepeat is the longest that a rule may have an open alarm sent again after, unless it never does.
+const maxRepeat = 7 * 24 * time.Hour
+
+// repeat reads how long after an alert an open alarm of a rule with that window is sent again: 0 if that is when the
+// window is over, as without n.
+func (r *rulesReader) repeat(n ast.Node, window time.Duration) time.Duration {
+	if n == nil {
 		return 0
 	}
+	if scalar(n) == "never" {
+		return rules.Never
+	}
 
-	return longer(r.repeat, rule.Window)
-}
-
-func (r *rulesReader) repeatAfter(n ast.Node, window time.Duration) time.Duration {
-	repeat, err := parseRepeat(scalar(n))
+	repeat, err := time.ParseDuration(scalar(n))
 	switch {
 	case err != nil || repeat == 0:
 		r.mustBe(n, "repeat", "a duration such as 4h, or never")
-	case repeat != rules.Never && (repeat < window || repeat > maxRepeat):
+	case repeat < window || repeat > maxRepeat:
 		r.wrong(n, "repeat is %s; must be the window (%s) to %s, or never", Plain(repeat), Plain(window), Plain(maxRepeat))
+	}
+
+	if repeat <= window {
+		return 0
 	}
 
 	return repeat

@@ -17,7 +17,7 @@ import (
 )
 
 func parse(text string) ([]rules.Rule, error) {
-	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, 0, false, time.UTC})
+	set, err := parseRules([]byte(text), ruleDefaults{time.Minute, false, time.UTC})
 	return set.Rules, err
 }
 
@@ -415,7 +415,7 @@ func FuzzRulesFile(f *testing.F) {
 		if len(in) > maxFile || !utf8.Valid(in) { // ReadFile refuses both
 			return
 		}
-		set, err := parseRules(in, ruleDefaults{time.Minute, 0, false, time.UTC})
+		set, err := parseRules(in, ruleDefaults{time.Minute, false, time.UTC})
 		got := set.Rules
 		if err != nil {
 			if len(err.Error()) > 64<<10 {
@@ -444,7 +444,7 @@ func FuzzRulesFile(f *testing.F) {
 				}
 			}
 		}
-		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, 0, true, time.Local})
+		again, err := parseRules([]byte(text(got, set.Show)+muteText(set.Mutes)), ruleDefaults{time.Hour, true, time.Local})
 		if err != nil || !reflect.DeepEqual(again, set) {
 			t.Fatalf("reads  %+v\nwrites %s\nreads  %+v, %v", set, text(got, set.Show), again, err)
 		}

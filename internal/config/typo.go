@@ -45,7 +45,7 @@ func misspelled(environ []string) []Warning {
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || known[name] || !mayBeOurs(name) {
+		if value == "" || known[name] || gone[name] != "" || !mayBeOurs(name) {
 			continue
 		}
 

@@ -40,7 +40,6 @@ func (c *Config) validate(e *configError) {
 	c.validateDuties(e)
 	c.validateHTTPAndLog(e)
 	c.validateThrottle(e)
-	c.validateRepeat(e)
 	c.validateRules(e)
 }
 
@@ -176,12 +175,6 @@ var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-
 // validateReadings checks the one rule that variables describe, and the properties that all rules look at.
 func (c *Config) validateReadings(e *configError) {
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
-	if c.TemperatureClear != nil {
-		c.validateClear(e, *c.TemperatureClear)
-	}
-
-	between(e, "TEMPERATURE_FOR", c.TemperatureFor, 0, rules.MaxFor)
-	e.addError("TEMPERATURE_THRESHOLD_PROPERTY", checkOptionalProperty(c.TemperatureThresholdProperty))
 	e.addError("QUIET_PROPERTY", checkOptionalProperty(c.QuietProperty))
 
 	_, err := rules.NewClock(c.TimeProperty)
@@ -191,22 +184,6 @@ func (c *Config) validateReadings(e *configError) {
 	}
 
 	e.addError("TEMPERATURE_FIELD", checkField(c.TemperatureField))
-}
-
-// validateClear checks TEMPERATURE_CLEAR.
-func (c *Config) validateClear(e *configError, clear float64) {
-	e.addIf(!finite(clear), "TEMPERATURE_CLEAR", "must be a finite number, for example 75")
-	if e.has("TEMPERATURE_THRESHOLD") || c.HasRulesFile() {
-		return
-	}
-
-	e.addIf(
-		clear > c.TemperatureThreshold,
-		"TEMPERATURE_CLEAR",
-		"is %v; must be at most TEMPERATURE_THRESHOLD (%v), or alarms would clear while still active",
-		clear,
-		c.TemperatureThreshold,
-	)
 }
 
 // checkOptionalProperty checks the name of an application property, if there is one.

@@ -89,7 +89,7 @@ func Planned(set *rules.Set, now time.Time) (all []Silence) {
 			From:     from.UTC(),
 			Until:    until.UTC(),
 			Why:      "mute " + m.Times.String(),
-			Who:      "RULES_FILE",
+			Who:      "the rules",
 		})
 	}
 

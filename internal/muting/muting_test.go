@@ -128,7 +128,7 @@ func TestPlanned(t *testing.T) {
 		for i, s := range all {
 			about := []string{"everything", "rule hot, site=berlin"}[i]
 			lasts := s.From.Equal(begin) && s.Until.Equal(begin.Add(8*time.Hour))
-			if s.ID != "" || s.String() != about || !lasts || s.Who != "RULES_FILE" {
+			if s.ID != "" || s.String() != about || !lasts || s.Who != "the rules" {
 				t.Errorf("%+v", s)
 			}
 		}

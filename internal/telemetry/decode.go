@@ -48,7 +48,7 @@ var reasons = [ReasonCount]struct{ name, text string }{
 	ReasonMalformed:    {"malformed", "its body is not JSON, or breaks off before a reading"},
 	ReasonMissing: {
 		"missing",
-		"none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it",
+		"none of the fields in TEMPERATURE_FIELD, or of the rules in RULES or RULES_FILE, is in it",
 	},
 	ReasonNull:                {"null", "its reading is null"},
 	ReasonNotANumber:          {"not_a_number", "its reading is not a number"},

@@ -25,7 +25,10 @@ const runEvents = 409_600 // in a run, a multiple of 1024
 // neighbor disturbs all of them.
 func BenchmarkThroughput(b *testing.B) {
 	path := build(b)
-	state := map[string]string{"TEMPERATURE_CLEAR": "75", "TEMPERATURE_FOR": "2s", "NOTIFY_RESOLVED": "true"}
+	state := map[string]string{
+		"TEMPERATURE_THRESHOLD": "",
+		"RULES":                 "rules: [{name: temperature, field: 'temperature, temp', above: 80, clear: 75, for: 2s, resolved: true}]",
+	}
 	for _, l := range []struct {
 		name  string
 		cores int

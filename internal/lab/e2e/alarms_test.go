@@ -20,7 +20,7 @@ import (
 	"alertworker/internal/notify/notifytest"
 )
 
-// sustain is TEMPERATURE_FOR.
+// sustain is for of the rule.
 const sustain = time.Second
 
 // Workers stop in every state of an alarm: killed, or frozen until others have gone on. Alarms open and
@@ -90,7 +90,10 @@ func everyState(t *busytest.Attempt, storage string, stop func(w *stage, meanwhi
 	w := &stage{proxy: newStorageProxy(t.T, storage)}
 	w.world = newWorld(t, w.proxy.connection, settings{
 		partitions: 4,
-		env:        []string{fmt.Sprint("TEMPERATURE_CLEAR=", threshold-2), fmt.Sprint("TEMPERATURE_FOR=", sustain), "NOTIFY_RESOLVED=true"},
+		env: []string{
+			"TEMPERATURE_THRESHOLD=",
+			fmt.Sprintf("RULES=rules: [{name: %s, field: temperature, above: %v, clear: %v, for: %v, resolved: true}]", notify.DefaultRule, threshold, threshold-2, sustain),
+		},
 		rules: []verify.Rule{{
 			Name: notify.DefaultRule, Levels: []verify.Level{{Limit: threshold, Clear: threshold - 2, For: sustain}}, Resolved: true,
 		}},

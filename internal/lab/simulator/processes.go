@@ -10,7 +10,6 @@ import (
 	"net/url"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strconv"
 	"time"
 
@@ -106,11 +105,7 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		},
 	}
 
-	if err := p.setRules(o); err != nil {
-		p.kill()
-		return nil, err
-	}
-
+	p.env = append(p.env, "RULES="+rulesText(o))
 	if o.store == "cosmos" {
 		if p.cosmos, err = process.StartCosmos(ctx); err != nil {
 			p.kill()
@@ -122,18 +117,15 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 	return p, nil
 }
 
-// setRules has the workers decide by o.
-func (p *processes) setRules(o Options) error {
+// rulesText returns what the workers decide by, as a file of rules.
+func rulesText(o Options) string {
 	text := fmt.Sprintf("rules:\n- {name: %s, field: %q, above: %v, clear: %v, for: %v, override: %s, resolved: %v}\n",
 		notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved)
 	if o.Silent > 0 {
 		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: %v}\n", Offline, o.Silent, o.Resolved)
 	}
 
-	file := filepath.Join(p.data, "rules.yaml")
-	p.env = append(p.env, "RULES_FILE="+file)
-
-	return os.WriteFile(file, []byte(text), 0o600)
+	return text
 }
 
 // kill ends the emulators.

@@ -126,7 +126,7 @@ func TestWhyMuteTime(t *testing.T) {
 			{Device: "door", Body: []byte(`{"temp":91}`), Enqueued: time.Now()},
 		}, true)
 		for _, want := range []string{
-			"its alerts about messages with site=berlin are silenced until 02:00:00 UTC (another 60 min) by RULES_FILE " +
+			"its alerts about messages with site=berlin are silenced until 02:00:00 UTC (another 60 min) by the rules " +
 				"(mute Sat from 01:00 to 02:00, UTC)",
 			"\nsilence: its alerts about messages",
 			"90, reaches the limit of 80 (rule hot), and is muted: rule hot, Sat from 01:00 to 02:00, UTC\n",

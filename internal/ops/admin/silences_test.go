@@ -142,7 +142,7 @@ func TestMuteTimesAreListed(t *testing.T) {
 		t.Errorf("a silence is %s", got)
 	}
 	list := ask("GET", "/silences", "")
-	for _, part := range []string{`"id":""`, `"device":"lab-*"`, `"who":"RULES_FILE"`} {
+	for _, part := range []string{`"id":""`, `"device":"lab-*"`, `"who":"the rules"`} {
 		if !strings.Contains(list, part) {
 			t.Errorf("the list has no %s: %s", part, list)
 		}

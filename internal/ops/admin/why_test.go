@@ -63,7 +63,7 @@ func TestWhy(t *testing.T) {
 		"malformed": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMalformed, Damage: "not JSON at byte 1 of a message of oven-7: found ; where …", Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: not JSON at byte 1 of a message of oven-7: found ; where …"},
 		"undecodable": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
-			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES_FILE, is in it"},
+			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES or RULES_FILE, is in it"},
 		"nothing can be read": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9, Since: ago(3 * time.Hour)}}), nil, open, whyUndecodable,
 			"Its last event, at 03:13:00 UTC (60 s ago) in partition 3 (sequence 9), has no reading: its reading is null; nothing could be read of it since 00:14:00 UTC"},
 		"undecodable after a reading": {heard(partition.LastSeen{

@@ -517,7 +517,7 @@ func (k *checkup) read(ctx context.Context) (reading, error) {
 		)
 	}
 
-	return newReading(k.config.Rules(), k.config.HasRulesFile(), snapshot.Partitions)
+	return newReading(k.config.Rules(), k.config.HasRules(), snapshot.Partitions)
 }
 
 // busy reports whether a worker reads a partition: the hub admits nobody beside it in its consumer group.

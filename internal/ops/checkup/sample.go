@@ -17,7 +17,7 @@ import (
 // A sample is what one rule finds in some events.
 type sample struct {
 	rule     *rules.Rule
-	inFile   bool                 // the rule is one of RULES_FILE
+	inFile   bool                 // the rule is one of RULES or RULES_FILE
 	paths    []string             // of its field; none: every message counts
 	decoders []*telemetry.Decoder // one for each path
 
