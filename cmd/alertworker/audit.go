@@ -212,7 +212,7 @@ func (s *session) auditStores(ctx context.Context, since time.Time) (all audit.S
 					i, ok := receiver[l.Receiver]
 					key := audit.Key{
 						Receiver: i,
-						Device:   l.Alert.About(),
+						Of:       l.Alert.Of(),
 						Rule:     l.Alert.Rule,
 						Level:    l.Alert.Level,
 						Shared:   l.Alert.Per != "",

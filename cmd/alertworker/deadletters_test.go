@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/records"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -351,7 +352,7 @@ func TestDeadLetters(t *testing.T) {
 		if got := worker("of a worker"); got != throttle.Throttled {
 			t.Errorf("a worker's alert after the replay: %v", got)
 		}
-		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+		if err := gate.Reopen(t.Context(), sensor.Of(first.Alert.Device)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second) // the store's clock counts seconds
@@ -362,14 +363,14 @@ func TestDeadLetters(t *testing.T) {
 		want(t, out, code, exitFailed, "not sent: within THROTTLE_WINDOW", "0 delivered, 1 not\n")
 
 		// Windows that are over do not keep a letter about an older reading.
-		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+		if err := gate.Reopen(t.Context(), sensor.Of(first.Alert.Device)); err != nil {
 			t.Fatal(err)
 		}
 		out, code = l.command(t, "replay", "--all")
 		want(t, out, code, exitStopped, "1 delivered\n")
 
 		// An alert of the worker's whose fate is not known is not dropped for the letter's sake.
-		if err := gate.Reopen(t.Context(), first.Alert.Device); err != nil {
+		if err := gate.Reopen(t.Context(), sensor.Of(first.Alert.Device)); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(2 * time.Second)
@@ -417,7 +418,7 @@ func TestDeadLetters(t *testing.T) {
 			if err != nil || r.Outcome != throttle.Sent {
 				t.Fatal(r.Outcome, err)
 			}
-			if err := gate.Reopen(t.Context(), device); err != nil { // rather than wait for the window
+			if err := gate.Reopen(t.Context(), sensor.Of(device)); err != nil { // rather than wait for the window
 				t.Fatal(err)
 			}
 		}

@@ -29,6 +29,7 @@ import (
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
@@ -342,7 +343,7 @@ func readRelease(t *testing.T, file string) string {
 	defer rs[0].Close()
 	for _, device := range []string{taken, hashed, declined, unknown, sending} {
 		g := throttle.New(throttle.Config{Store: s.leases, Scope: c.Scope(), Receiver: rs[0].ID, Window: c.ThrottleWindow, SendTimeout: c.NotifyTimeout})
-		st, err := g.Inspect(t.Context(), device)
+		st, err := g.Inspect(t.Context(), sensor.Of(device))
 		if err != nil {
 			t.Error(err)
 		}

@@ -68,6 +68,6 @@ func (d *delivery) coversRefused() func(*Reading) bool {
 	}
 
 	d.triedSecondDevice = true
-	refused := d.device(&d.head)
-	return func(r *Reading) bool { return d.device(r) == refused }
+	refused := d.of(&d.head).Device
+	return func(r *Reading) bool { return d.of(r).Device == refused }
 }

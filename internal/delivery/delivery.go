@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 )
 
 // A delivery brings one notice to one receiver: an alert, or a recovery. It starts with one
@@ -28,7 +29,7 @@ import (
 // attempts of their own, so that a receiver that is down does not hold them up.
 //
 // Tens of thousands may wait, so a test holds the memory of one, with all that
-// belongs to it, below 480 bytes.
+// belongs to it, below 544 bytes.
 type delivery struct {
 	Key
 	due  *Notice // the notice that it brings; nil for an alert about a reading
@@ -129,10 +130,10 @@ const (
 // recovers reports whether d says that a device is normal again.
 func (d *delivery) recovers() bool { return d.due != nil && !d.due.Silent() }
 
-// device returns the device of one of d's readings.
-func (d *delivery) device(r *Reading) string {
+// of returns what one of d's readings is of.
+func (d *delivery) of(r *Reading) sensor.ID {
 	if d.Shared {
-		return r.More.Device
+		return r.More.Of
 	}
 	return d.About
 }
@@ -145,7 +146,7 @@ func (d *delivery) less(than *delivery) bool {
 	if d.key != than.key {
 		return d.key < than.key
 	}
-	return d.head.Sequence < than.head.Sequence
+	return d.head.before(&than.head)
 }
 
 // waits says what d waits for from now on, unless it does already. The caller holds receiver.mu.
@@ -165,7 +166,7 @@ func (d *delivery) start(r *Reading) {
 
 // join adds a reading with the same key, the next after the place before. The caller holds Outbox.mu.
 func (d *delivery) join(r *Reading, before Place) {
-	if d.joined == 0 || r.Sequence >= d.latest.Sequence {
+	if d.joined == 0 || !r.before(&d.latest) {
 		d.latest, d.latestBefore = *r, before
 	}
 	d.joined++

@@ -1,6 +1,8 @@
 package delivery
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"net/url"
 	"strconv"
 	"strings"
@@ -14,10 +16,14 @@ import (
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (q *queue) id(d *delivery, r *Reading) string {
-	id := q.box.IDs + d.readingID(r) + d.Suffix
+	id := q.box.IDs + d.readingID(r)
+	if of := d.of(r); of.Name != "" {
+		id += "~" + idPart(of.Name) // the numbers before it have none
+	}
 
+	id += d.Suffix
 	if d.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
-		id += "/" + url.PathEscape(d.About)
+		id += "/" + url.PathEscape(d.About.Device)
 	}
 
 	if d.due != nil && d.due.Part == throttle.End {
@@ -31,6 +37,18 @@ func (q *queue) id(d *delivery, r *Reading) string {
 	return id
 }
 
+// idPart returns a sensor's name as a part of an id, which says it if it is short.
+func idPart(name string) string {
+	const most = 128 // bytes
+	part := url.PathEscape(name)
+	if len(part) <= most {
+		return part
+	}
+
+	sum := sha256.Sum256([]byte(name))
+	return "!" + hex.EncodeToString(sum[:16]) // PathEscape leaves no !
+}
+
 // readingID returns what a reading has in the id of d's notice.
 func (d *delivery) readingID(r *Reading) string {
 	if a := r.arrival(); a != nil && a.ID != "" {
@@ -42,7 +60,12 @@ func (d *delivery) readingID(r *Reading) string {
 		at = r.Since
 	}
 
-	return strconv.FormatInt(r.Sequence, 10) + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
+	place := strconv.FormatInt(r.Sequence, 10)
+	if r.Element > 0 {
+		place += "." + strconv.Itoa(r.Element)
+	}
+
+	return place + "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
 }
 
 // endedWithRule reports whether d is the recovery of an alarm whose rule was removed: it is about the last event
@@ -64,11 +87,13 @@ func (q *queue) log(d *delivery) string {
 // request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 	r := throttle.Request{
-		Device:   d.About,
+		Device:   d.About.Device,
+		Sensor:   d.About.Name,
 		ID:       q.id(d, about),
 		Enqueued: fromMicros(about.Enqueued),
 		Log:      q.log(d),
 		Sequence: about.Sequence,
+		Element:  about.Element,
 		Recovery: d.recovers(),
 	}
 
@@ -80,10 +105,10 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 			r.AsOf = fromMicros(d.due.normalAt())
 		}
 	case d.Shared:
-		r.Sequence = 0 // those of other devices and partitions say nothing about it
+		r.Sequence, r.Element = 0, 0 // those of other devices and partitions say nothing about it
 	case about.alarm() != nil:
 		r.Repeat = d.Repeat
-		r.Opened = about.alarm().Opened
+		r.Opened, r.OpenedElement = about.alarm().Opened, about.alarm().Element
 	}
 
 	if a := about.arrival(); a != nil {
@@ -98,7 +123,12 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	head := &d.head
 	a := d.Message
 	a.ID = g.ID
-	a.Device = d.device(head)
+	of := d.of(head)
+	a.Device, a.Sensor = of.Device, of.Name
+	if of.Name != "" && !d.Shared {
+		a.Source += "/~" + idPart(of.Name) // receivers compare tokens of one source and device
+	}
+
 	a.Resolved = d.recovers()
 	a.Temperature = head.Value
 	a.Threshold = head.Limit
@@ -133,7 +163,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	}
 
 	if d.Shared { // then Suppressed are devices
-		a.PerValue = d.About
+		a.PerValue = d.About.Device
 	} else {
 		a.Suppressed += int64(d.suppressed)
 	}

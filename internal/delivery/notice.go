@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -34,28 +35,28 @@ type Gate interface {
 	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
 	Confirm(context.Context, throttle.Result) error
 	GiveUp(context.Context, throttle.Request) error
-	Inspect(ctx context.Context, about string) (throttle.State, error)
+	Inspect(ctx context.Context, about sensor.ID) (throttle.State, error)
 	Remember() time.Duration
 
-	// Recent reports whether the window of a device is known to be in force, without asking anybody, and counts one more
+	// Recent reports whether the window of a device or sensor is known to be in force, without asking anybody, and counts one more
 	// suppressed reading if so. It allocates nothing.
-	Recent(device string) bool
+	Recent(sensor.ID) bool
 	// RecentSince is Recent for a window that began at since or later.
-	RecentSince(device string, since time.Time) bool
+	RecentSince(of sensor.ID, since time.Time) bool
 	// RecentShared is Recent for the window of a value, which device shares with others: devices are counted, each once.
 	RecentShared(value, device string) bool
-	// Suppressed counts n more suppressed readings of a device, and SuppressedShared one more device.
-	Suppressed(device string, n int64)
+	// Suppressed counts n more suppressed readings of a device or sensor, and SuppressedShared one more device.
+	Suppressed(of sensor.ID, n int64)
 	SuppressedShared(value, device string)
-	// Count returns what was counted for a device, or a value, since the last alert about it.
-	Count(about string) int64
+	// Count returns what was counted for a device or sensor, or a value, since the last alert about it.
+	Count(about sensor.ID) int64
 	// Refused has this replica remember a window that begins now, in which only a recovery comes.
-	Refused(about string)
+	Refused(about sensor.ID)
 }
 
 // A Key says what a notice is about.
 type Key struct {
-	About string // the device, or the value that devices share
+	About sensor.ID // the device or sensor, or as if it were a device, the value that devices share
 	*Topic
 }
 
@@ -65,6 +66,7 @@ type Reading struct {
 	Limit    float64 // that it reached, or has cleared
 	Enqueued int64   // when the hub took it, in Unix µs
 	Sequence int64
+	Element  int   // of the message of that number: a message may have several readings
 	Taken    int64 // when the device took it, by its own clock, in Unix µs; 0 if that is not known, or not trusted
 	// when the first of the readings that reached the limit was taken, by the device's clock if Device is, else by the
 	// hub's, in Unix µs; 0 if the rule has no state
@@ -72,10 +74,19 @@ type Reading struct {
 	More  *More // nil if there is nothing more
 }
 
+// before reports whether r comes before other in their log.
+func (r *Reading) before(other *Reading) bool {
+	if r.Sequence != other.Sequence {
+		return r.Sequence < other.Sequence
+	}
+	return r.Element < other.Element
+}
+
 // An Alarm is an open one of a topic that has a Repeat. It belongs to one Outbox.
 type Alarm struct {
-	Opened int64       // the sequence number of the reading that opened it
-	due    []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
+	Opened  int64       // the sequence number of the reading that opened it
+	Element int         // of that reading
+	due     []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
 }
 
 // quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
@@ -102,8 +113,8 @@ type More struct {
 	Shown notify.Shown
 	// the reading is from a message that is damaged
 	Damaged bool
-	Device  string // that has sent the reading, if its notice is about what devices share
-	Alarm   *Alarm // that is open; nil unless its topic has a Repeat
+	Of      sensor.ID // what the reading is of, if its notice is about what devices share
+	Alarm   *Alarm    // that is open; nil unless its topic has a Repeat
 	*Arrival
 }
 
@@ -184,7 +195,8 @@ func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }
 type Alert struct {
 	Key
 	Reading
-	Device      string    // the device
+	Device      string    // that the reading is of
+	Sensor      string    // of the device; empty: the reading is the device's own
 	Before      Place     // of the event before the reading's
 	Receivers   uint32    // that want it, a bit for each by its index
 	Alarm       *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
@@ -205,7 +217,7 @@ func (a *Alert) covered(receiver int) bool {
 		g.Suppressed(a.About, 1)
 		return true
 	case a.Shared: // no recovery was ever sent
-		return g.RecentShared(a.About, a.Device)
+		return g.RecentShared(a.About.Device, a.Device)
 	case a.Opened:
 		return g.RecentSince(a.About, a.WindowSince)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -59,7 +60,7 @@ func due() *Notice {
 // While a partition ends, the notice of a delivery that was dropped may become another: it is left alone.
 func TestNoticeChangesAfterItsDeliveryIsDropped(t *testing.T) {
 	o, topic := downOutbox(t)
-	key := Key{"oven", topic}
+	key := Key{sensor.Of("oven"), topic}
 	was, is := due(), due()
 	o.Give(key, was)
 	if n := o.queues[0].waiting(); n != 1 {
@@ -76,7 +77,7 @@ func TestNoticeChangesAfterItsDeliveryIsDropped(t *testing.T) {
 // A notice that becomes due while its key has a delivery follows it, unless it is withdrawn before.
 func TestWhatIsDueLater(t *testing.T) {
 	o, topic := downOutbox(t)
-	key := Key{"oven", topic}
+	key := Key{sensor.Of("oven"), topic}
 	alert := &Alert{Key: key, Reading: Reading{Value: 99, Sequence: 1}, Receivers: 1}
 	o.Alert(alert, plain{})
 	never, then := due(), due()

@@ -524,7 +524,7 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	case a.failure == nil:
 		r.shortfall.accept(now)
 	case a.group.size == 1: // else it may be because of another one
-		r.shortfall.reject(now, d.About, a.failure)
+		r.shortfall.reject(now, d.About.Device, a.failure)
 	}
 
 	for _, q := range r.queues {

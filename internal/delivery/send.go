@@ -303,7 +303,7 @@ func (q *queue) remember(d *delivery, result throttle.Result) {
 // suppressedHead counts d's head for the next alert.
 func (q *queue) suppressedHead(d *delivery) {
 	if d.Shared {
-		q.gate(d).SuppressedShared(d.About, d.device(&d.head))
+		q.gate(d).SuppressedShared(d.About.Device, d.of(&d.head).Device)
 		return
 	}
 	q.gate(d).Suppressed(d.About, 1)
@@ -406,7 +406,7 @@ func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
 
 	about := []zap.Field{
 		zap.Int64("sequence", d.head.Sequence),
-		zap.String("device", d.device(&d.head)),
+		zap.Stringer("device", d.of(&d.head)),
 		zap.String("receiver", q.to.Name),
 		zap.Float64("temperature", d.head.Value),
 	}

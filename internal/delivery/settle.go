@@ -23,9 +23,11 @@ func (q *queue) follows(d *delivery, r *Reading) {
 		return
 	}
 
+	of := d.of(r)
 	d.trace = &tracked{Trace: q.box.Trace(Start{
 		AlertID:   q.id(d, r),
-		Device:    d.device(r),
+		Device:    of.Device,
+		Sensor:    of.Name,
 		Rule:      d.Message.Rule,
 		Level:     d.Message.Level,
 		Recovery:  d.recovers(),
@@ -84,7 +86,7 @@ func (q *queue) promoteLatest(d *delivery) {
 	d.start(&d.latest)
 	d.suppressed += d.joined - 1
 	d.joined = 0
-	if head := d.device(&d.head); d.Shared { // its reading is not suppressed any more
+	if head := d.of(&d.head).Device; d.Shared { // its reading is not suppressed any more
 		if _, joined := q.sharing[d][head]; joined {
 			delete(q.sharing[d], head)
 			q.sharers--
@@ -132,7 +134,7 @@ func (q *queue) suppressed(d *delivery) {
 	}
 
 	for device := range q.sharing[d] {
-		q.gate(d).SuppressedShared(d.About, device)
+		q.gate(d).SuppressedShared(d.About.Device, device)
 	}
 
 	q.sharers -= len(q.sharing[d])
@@ -165,8 +167,8 @@ func (q *queue) join(d *delivery, a *Alert) {
 		q.sharing[d] = devices
 	}
 
-	if _, known := devices[r.More.Device]; !known && q.sharers < maxSharers {
-		devices[r.More.Device] = struct{}{}
+	if _, known := devices[r.More.Of.Device]; !known && q.sharers < maxSharers {
+		devices[r.More.Of.Device] = struct{}{}
 		q.sharers++
 	}
 }

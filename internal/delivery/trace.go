@@ -9,6 +9,7 @@ import (
 type Start struct {
 	AlertID   string
 	Device    string
+	Sensor    string // of the device; empty: the reading is the device's own
 	Rule      string
 	Level     string
 	Recovery  bool

@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 )
 
 // A waiter is a delivery that waits for its turn, with what has gone since it began to.
@@ -16,7 +17,7 @@ type waiter struct {
 	present  map[*delivery]bool // those that waited then
 	most     int64              // that may go first, of those of one owner that came later
 	passed   map[*queue]int64   // that did
-	reminded map[string]int     // reminders that did, by device
+	reminded map[sensor.ID]int  // reminders that did, by device
 	others   int                // that waited for the same owner
 }
 
@@ -37,7 +38,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			r.open(&Outbox{Dispatcher: dp})
 		}
 		push := func(q *queue, d *delivery) {
-			w := &waiter{delivery: d, q: q, present: map[*delivery]bool{}, passed: map[*queue]int64{}, reminded: map[string]int{}}
+			w := &waiter{delivery: d, q: q, present: map[*delivery]bool{}, passed: map[*queue]int64{}, reminded: map[sensor.ID]int{}}
 			for _, other := range waiting {
 				w.present[other.delivery] = true
 				if other.q == q {
@@ -65,11 +66,11 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			switch what := rapid.IntRange(0, 9).Draw(rt, "step"); {
 			case what < comes: // most are of one class
 				sequence++
-				q, d := r.queues[owner], &delivery{Key: Key{About: "d", Topic: topics[0]}, head: Reading{Sequence: sequence}}
+				q, d := r.queues[owner], &delivery{Key: Key{About: sensor.Of("d"), Topic: topics[0]}, head: Reading{Sequence: sequence}}
 				if rapid.IntRange(0, 5).Draw(rt, "other") == 0 {
 					q = rapid.SampledFrom(r.queues).Draw(rt, "owner of another")
 					d.Topic = topics[rapid.IntRange(0, 7).Draw(rt, "rank")]
-					d.About = rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "device")
+					d.About = sensor.Of(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "device"))
 					d.reminder = rapid.Bool().Draw(rt, "reminder")
 					if rapid.IntRange(0, 4).Draw(rt, "recovery") == 0 {
 						d.due = &Notice{}

@@ -57,6 +57,7 @@ type Level struct {
 // An Alarm is the state of one level of one device that is not normal, or has a recovery that is due.
 type Alarm struct {
 	Device Text   `json:"device"`
+	Sensor Text   `json:"sensor,omitempty"` // of the device; empty: the alarm is the device's own
 	Rule   string `json:"rule"`
 	Level  string `json:"level,omitempty"`
 	Open   bool   `json:"open,omitempty"`
@@ -85,12 +86,14 @@ type Alarm struct {
 	Silence  bool   `json:"silence,omitempty"`
 	Log      string `json:"log,omitempty"` // names the log that numbered the event; opaque
 	Sequence int64  `json:"sequence,omitempty"`
+	Element  int    `json:"element,omitempty"` // of the message of that number
 }
 
 // A Reading is one that cleared an alarm, or of a silence, its deadline.
 type Reading struct {
 	Log      string    `json:"log,omitempty"` // names the log that numbered it; opaque
 	Sequence int64     `json:"sequence"`
+	Element  int       `json:"element,omitempty"` // of the message of that number
 	Enqueued time.Time `json:"enqueued,omitzero"`
 	Value    Number    `json:"value"`
 	Limit    Number    `json:"limit"` // that it cleared
@@ -121,12 +124,13 @@ type Outage struct {
 const (
 	MaxAlarms   = 65_536 // in one ledger, at most half of them pending or open, and as many normal, with a recovery
 	MaxDevice   = 256    // bytes of a device's ID; IoT Hub's have at most 128
+	MaxSensor   = 128    // bytes of a sensor's name; the decoder cuts longer ones
 	MaxExcluded = 192    // bytes of Reading.Excluded
 )
 
 // MaxBytes bounds a content, both as it is stored and unpacked. Write refuses a larger one,
 // and so does Open.
-const MaxBytes = 64 << 20
+const MaxBytes = 80 << 20
 
 // ErrLost says that another owner has taken the ledger over, or that its record was deleted.
 var ErrLost = errors.New("ledger lost")

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"net/url"
 	"strings"
+
+	"alertworker/internal/sensor"
 )
 
 // Alarm names what the alert is about: an alert, its reminders and its recovery have the
@@ -18,6 +20,14 @@ func (a Alert) Alarm() string {
 
 // About is what a is about, as receivers remember it: the device, or what it shares the alert by.
 func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
+
+// Of is what the window of a is of: the device or sensor, or as if it were a device, what devices share it by.
+func (a Alert) Of() sensor.ID {
+	if a.PerValue != "" {
+		return sensor.Of(a.PerValue)
+	}
+	return sensor.ID{Device: a.Device, Name: a.Sensor}
+}
 
 // Hub is what an alert about the silence of most devices has for a device: no device of an IoT Hub can have that name.
 const Hub = "hub/telemetry"

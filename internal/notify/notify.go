@@ -22,10 +22,12 @@ type Alert struct {
 	// the same ID within the last Window, or was sent a greater Token of the same Source and
 	// Device within the last Remember.
 	ID string `json:"-"`
-	// where the reading came from, "/<namespace>/<hub>", followed by rule and level as in docs/receivers.md; a URI
+	// where the reading came from, "/<namespace>/<hub>", followed by rule, level and sensor as in docs/receivers.md; a URI
 	// reference
 	Source string `json:"-"`
 	Device string `json:"device"` // as the hub gave it
+	// the device's sensor that the reading is of; empty: it is the device's own
+	Sensor string `json:"sensor,omitempty"`
 	// the application property that devices share it by; empty if they do not
 	Per      string `json:"-"`
 	PerValue string `json:"-"`              // the value of that property, empty without one

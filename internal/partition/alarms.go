@@ -8,6 +8,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 // maxAlarms bounds the alarms of a partition, pending and open, and besides them the
@@ -22,7 +23,7 @@ type alarms struct {
 	total  [4]int
 
 	some atomic.Int32 // len(byKey)
-	// alarms by a hash of their device, so that one without alarms is known without a lock
+	// alarms by a hash of their device, whatever the sensor, so that one without alarms is known without a lock
 	filter  [filterSize]atomic.Int32
 	history history
 }
@@ -37,14 +38,14 @@ const (
 	dueSilences
 )
 
-// An alarmKey names one level of one device.
+// An alarmKey names one level of one device, or of one of its sensors.
 type alarmKey struct {
-	device string
-	level  *level
+	about sensor.ID
+	level *level
 }
 
 // notices returns the key of the notices about an alarm, unless devices share them.
-func (k alarmKey) notices() delivery.Key { return delivery.Key{About: k.device, Topic: k.level.own} }
+func (k alarmKey) notices() delivery.Key { return delivery.Key{About: k.about, Topic: k.level.own} }
 
 // An alarm is one level of one device that is not normal, or has a notice that is due. It is zero if there is
 // none.
@@ -65,30 +66,32 @@ type alarm struct {
 	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string
 	sequence int64
+	element  int             // of that reading
 	sending  *delivery.Alarm // while it is open, if its rule says how often it is sent again
 }
 
 // everybody is all receivers.
 const everybody = math.MaxUint32
 
-// opened returns k, an alarm of l, once a reading with this number in a log has opened it. Whoever has not heard of the
+// opened returns k, an alarm of l, once a reading with this number in a log, of this element, has opened it. Whoever has not heard of the
 // recovery that was due gets the next one.
-func (k alarm) opened(l *level, log string, sequence int64) alarm {
+func (k alarm) opened(l *level, log string, sequence int64, element int) alarm {
 	k.told = k.due.receivers()
 	k.due = nil
 	if l.rule.Repeat > 0 {
-		k = k.sends(log, sequence)
+		k = k.sends(log, sequence, element)
 	}
 
 	return k
 }
 
 // sends returns k, which is open, of a rule that says how often it is sent again, as a reading with this number in a
-// log has opened it.
-func (k alarm) sends(log string, sequence int64) alarm {
+// log, of this element, has opened it.
+func (k alarm) sends(log string, sequence int64, element int) alarm {
 	k.log = log
 	k.sequence = sequence
-	k.sending = &delivery.Alarm{Opened: sequence}
+	k.element = element
+	k.sending = &delivery.Alarm{Opened: sequence, Element: element}
 	return k
 }
 
@@ -139,9 +142,10 @@ func (a *alarms) mayHave(hash uint64) bool {
 	return a.some.Load() > 0 && a.filter[hash%filterSize].Load() > 0
 }
 
-// room reports whether one more alarm, of device, may be kept.
-func (a *alarms) room(device string) bool {
-	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms && len(device) <= ledger.MaxDevice
+// room reports whether one more alarm, of a device or sensor, may be kept.
+func (a *alarms) room(about sensor.ID) bool {
+	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms && len(about.Device) <= ledger.MaxDevice &&
+		len(about.Name) <= ledger.MaxSensor
 }
 
 // set replaces the alarm of key.
@@ -165,7 +169,7 @@ func (a *alarms) set(key alarmKey, k alarm) {
 
 	if n != 0 {
 		a.some.Add(n)
-		a.filter[roster.Hash(key.device)%filterSize].Add(n)
+		a.filter[roster.Hash(key.about.Device)%filterSize].Add(n)
 	}
 }
 

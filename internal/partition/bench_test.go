@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
@@ -141,7 +142,7 @@ func statefulStream(b testing.TB, set rules.Set, device string) *Stream {
 	s := benchRules(b, set)
 	s.alarms = newAlarms(MaxChanges)
 	if device != "" {
-		s.alarms.set(alarmKey{device, s.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
+		s.alarms.set(alarmKey{sensor.Of(device), s.levels[0]}, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}, value: 31, limit: 30})
 	}
 	return s
 }

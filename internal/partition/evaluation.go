@@ -71,7 +71,7 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 
 	for _, l := range r.levels {
-		key := alarmKey{v.event.Device, l}
+		key := alarmKey{v.about(), l}
 		was := v.alarms.byKey[key]
 		outdated := was.Outdates(v.at)
 		v.late = v.late || outdated
@@ -176,7 +176,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 		return p
 	}
 
-	key := alarmKey{v.event.Device, l}
+	key := alarmKey{v.about(), l}
 	p.was = v.alarms.byKey[key]
 	p.is = p.was
 	p.followed = true
@@ -192,7 +192,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 	v.late = v.late || p.outdated
 	clear, _ := l.clearFor(v.event, rd.Limit)
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, clear, v.at)
-	if state.Phase != rules.Normal && p.was == (alarm{}) && !v.alarms.room(key.device) {
+	if state.Phase != rules.Normal && p.was == (alarm{}) && !v.alarms.room(key.about) {
 		v.Counters.Untracked.Add(1)
 		p.followed = false
 		p.open = true // better too early than never
@@ -217,7 +217,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 		p.is.value = rd.Value
 		p.is.limit = rd.Limit
 		if p.open {
-			p.is = p.is.opened(l, v.logName, rd.Sequence)
+			p.is = p.is.opened(l, v.logName, rd.Sequence, rd.Element)
 		}
 	}
 
@@ -231,7 +231,7 @@ func (v *evaluation) keep(l *level, p *passage) {
 	}
 
 	if p.is != p.was {
-		key := alarmKey{v.event.Device, l}
+		key := alarmKey{v.about(), l}
 		v.alarms.history.change(key, p.is, v.before, v.event.Position)
 		v.become(key, p.is)
 	}
@@ -268,7 +268,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	p.is.untold = false
 	key, receivers := v.key(l), v.receivers(l)
 	if key.Shared {
-		v.shared = key.About
+		v.shared = key.About.Device
 	}
 
 	if receivers == 0 {
@@ -283,6 +283,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 		Key:         key,
 		Reading:     rd,
 		Device:      v.event.Device,
+		Sensor:      v.sensor,
 		Before:      placeOf(v.before),
 		Receivers:   receivers,
 		Alarm:       p.is.sending,

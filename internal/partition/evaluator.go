@@ -6,6 +6,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -99,7 +100,7 @@ func (ev *Evaluator) IDs(name string) string { return ev.Origin + "/" + name + "
 func (ev *Evaluator) Keys(device string) []delivery.Key {
 	keys := make([]delivery.Key, len(ev.levels))
 	for i, l := range ev.levels {
-		keys[i] = delivery.Key{About: device, Topic: l.own}
+		keys[i] = delivery.Key{About: sensor.Of(device), Topic: l.own}
 	}
 	return keys
 }

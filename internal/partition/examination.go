@@ -3,6 +3,7 @@ package partition
 import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -10,9 +11,12 @@ import (
 type examination struct {
 	evaluator *Evaluator
 	event     *telemetry.Event
-	at        rules.Moment
-	dated     rules.DeviceTime // of at
-	damaged   bool             // the event's body is: see telemetry.Found
+	// what is measured: the event's device, or one of its sensors, by an element of the event
+	sensor  string // empty: the device's own
+	element int
+	at      rules.Moment
+	dated   rules.DeviceTime // of at
+	damaged bool             // the event's body is: see telemetry.Found
 }
 
 func (ev *Evaluator) examine(e *telemetry.Event) examination {
@@ -22,6 +26,9 @@ func (ev *Evaluator) examine(e *telemetry.Event) examination {
 	}
 	return x
 }
+
+// about returns what the reading is of.
+func (x *examination) about() sensor.ID { return sensor.ID{Device: x.event.Device, Name: x.sensor} }
 
 // count counts how far the device's time can be used.
 func (x *examination) count() {
@@ -54,6 +61,7 @@ func (x *examination) reading(value, limit float64) delivery.Reading {
 		Limit:    limit,
 		Enqueued: x.at.Hub,
 		Sequence: x.event.Sequence,
+		Element:  x.element,
 		Taken:    x.at.Device,
 	}
 }
@@ -74,16 +82,16 @@ func (x *examination) receivers(l *level) (receivers uint32) {
 // key returns what an alert of l is about: the event's device, or what that shares its alerts by.
 func (x *examination) key(l *level) delivery.Key {
 	if l.rule.Per == "" {
-		return delivery.Key{About: x.event.Device, Topic: l.own}
+		return delivery.Key{About: x.about(), Topic: l.own}
 	}
 
 	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
 	if shared == "" {
 		x.evaluator.Counters.Unshared.Add(1)
-		return delivery.Key{About: x.event.Device, Topic: l.own}
+		return delivery.Key{About: x.about(), Topic: l.own}
 	}
 
-	return delivery.Key{About: shared, Topic: l.shared}
+	return delivery.Key{About: sensor.Of(shared), Topic: l.shared}
 }
 
 // more returns the event's properties that messages show, and the device if devices share these; nil if that is
@@ -97,7 +105,7 @@ func (x *examination) more(t *delivery.Topic) *delivery.More {
 	}
 
 	if t.Shared {
-		m.Device = x.event.Device
+		m.Of = x.about()
 	}
 
 	if m == (delivery.More{}) {
@@ -145,6 +153,7 @@ func (x *examination) alert(l *level, r delivery.Reading) Alert {
 			Key:       x.key(l),
 			Reading:   r,
 			Device:    x.event.Device,
+			Sensor:    x.sensor,
 			Before:    placeOf(telemetry.Position{}),
 			Receivers: x.receivers(l),
 		},

@@ -184,7 +184,12 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			c.Levels = append(c.Levels, key.level.content())
 		}
 
-		a := ledger.Alarm{Device: ledger.Text(key.device), Rule: key.level.rule.Name, Level: key.level.Name}
+		a := ledger.Alarm{
+			Device: ledger.Text(key.about.Device),
+			Sensor: ledger.Text(key.about.Name),
+			Rule:   key.level.rule.Name,
+			Level:  key.level.Name,
+		}
 
 		if k.Phase != rules.Normal {
 			a.Open = k.Phase == rules.Open
@@ -201,12 +206,14 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		a.Silence = key.level.rule.Silence()
 		a.Log = k.log
 		a.Sequence = k.sequence
+		a.Element = k.element
 
 		if r := k.due; r != nil {
 			a.Due = &ledger.Reading{
 				Log:        r.Log,
 				Part:       uint8(r.Part),
 				Sequence:   r.Sequence,
+				Element:    r.Element,
 				Enqueued:   fromMicros(r.Enqueued),
 				Value:      ledger.Number(r.Value),
 				Limit:      ledger.Number(r.Limit),

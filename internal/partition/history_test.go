@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -53,7 +54,7 @@ func TestHistoryIsExact(t *testing.T) {
 						open = append(open, e)
 					}
 					for range rapid.IntRange(0, 2).Draw(t, "changes") {
-						key := alarmKey{rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "device"), rapid.SampledFrom(levels).Draw(t, "level")}
+						key := alarmKey{sensor.Of(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(t, "device")), rapid.SampledFrom(levels).Draw(t, "level")}
 						k := alarm{State: rules.State{Phase: rules.Phase(rapid.IntRange(0, 2).Draw(t, "phase"))}}
 						if k.Phase != rules.Normal {
 							k.Since.Hub = before
@@ -128,7 +129,7 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 	for tick := range 100 {
 		for i := range 100 { // each device changes in every seventh tick
 			sequence++
-			key := alarmKey{fmt.Sprint(tick%7, "-", i), nil}
+			key := alarmKey{sensor.Of(fmt.Sprint(tick%7, "-", i)), nil}
 			h.change(key, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: sequence}}}, at(sequence-1), at(sequence))
 		}
 		watermark := max(0, sequence-250) // alerts take two ticks and a half
@@ -153,7 +154,7 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 	}
 	for i := 0; !h.full(); i++ {
 		sequence++
-		h.change(alarmKey{fmt.Sprint(i), nil}, alarm{}, at(sequence-1), at(sequence))
+		h.change(alarmKey{sensor.Of(fmt.Sprint(i)), nil}, alarm{}, at(sequence-1), at(sequence))
 		if h.seal(); i > h.bound {
 			t.Fatalf("%d changes and no end", h.changes)
 		}
@@ -163,7 +164,7 @@ func TestLedgerMovesHoweverMuchChanges(t *testing.T) {
 // The first event that an owner reads has no position before it. While it is unsettled, the
 // ledger stays where it was.
 func TestFirstEventHoldsTheLedger(t *testing.T) {
-	key := alarmKey{"oven", &level{}}
+	key := alarmKey{sensor.Of("oven"), &level{}}
 	at := telemetry.Position{Sequence: 6, Offset: "600"}
 	h := history{alarms: map[alarmKey]alarm{}, position: at, bound: 10, edited: true} // another alarm's recovery has been settled
 	h.change(key, alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}, telemetry.Position{}, telemetry.Position{Sequence: 7, Offset: "700"})
@@ -177,7 +178,7 @@ func TestFirstEventHoldsTheLedger(t *testing.T) {
 
 // A recovery goes from every position at once, when every receiver has settled it.
 func TestSettledIsDueNowhere(t *testing.T) {
-	key := alarmKey{"oven", &level{rule: &rule{Rule: &rules.Rule{Name: "hot"}}, Level: &rules.Level{}}}
+	key := alarmKey{sensor.Of("oven"), &level{rule: &rule{Rule: &rules.Rule{Name: "hot"}}, Level: &rules.Level{}}}
 	at := func(sequence int64) telemetry.Position { return telemetry.Position{Sequence: sequence, Offset: "x"} }
 	due := &dueNotice{Notice: delivery.Notice{Reading: delivery.Reading{Sequence: 3}}}
 	h := history{alarms: map[alarmKey]alarm{key: {due: due}}, bound: 10}
@@ -204,21 +205,21 @@ func TestAlarmCounts(t *testing.T) {
 		t.Error("an alarm of nobody")
 	}
 	open := alarm{State: rules.State{Phase: rules.Open, Since: rules.Moment{Hub: 1}}}
-	a.set(alarmKey{"oven", warning}, open)
-	a.set(alarmKey{"oven", critical}, alarm{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
-	if !a.mayHave(roster.Hash("oven")) || a.byKey[alarmKey{"oven", warning}] != open || a.byKey[alarmKey{"kiln", warning}] != (alarm{}) || a.total != [4]int{1, 1, 0} {
+	a.set(alarmKey{sensor.Of("oven"), warning}, open)
+	a.set(alarmKey{sensor.Of("oven"), critical}, alarm{State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: 2}}})
+	if !a.mayHave(roster.Hash("oven")) || a.byKey[alarmKey{sensor.Of("oven"), warning}] != open || a.byKey[alarmKey{sensor.Of("kiln"), warning}] != (alarm{}) || a.total != [4]int{1, 1, 0} {
 		t.Errorf("%+v", a.total)
 	}
-	a.set(alarmKey{"oven", warning}, alarm{due: &dueNotice{}})
-	a.set(alarmKey{"oven", critical}, alarm{})
-	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.byKey[alarmKey{"oven", critical}] != (alarm{}) {
+	a.set(alarmKey{sensor.Of("oven"), warning}, alarm{due: &dueNotice{}})
+	a.set(alarmKey{sensor.Of("oven"), critical}, alarm{})
+	if a.total != [4]int{0, 0, 1} || *a.counts[warning] != [4]int{0, 0, 1} || a.byKey[alarmKey{sensor.Of("oven"), critical}] != (alarm{}) {
 		t.Errorf("%+v", a.total)
 	}
-	a.set(alarmKey{"oven", warning}, alarm{})
+	a.set(alarmKey{sensor.Of("oven"), warning}, alarm{})
 	if a.mayHave(roster.Hash("oven")) || len(a.byKey) != 0 || a.total != [4]int{} {
 		t.Errorf("%+v", a)
 	}
-	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.byKey[alarmKey{"oven", warning}] }); n != 0 {
+	if n := testing.AllocsPerRun(10, func() { a.mayHave(roster.Hash("oven")); _ = a.byKey[alarmKey{sensor.Of("oven"), warning}] }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -231,7 +232,7 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 		Value: 20, Limit: 65, Enqueued: at.UnixMicro(), Sequence: 9,
 		Since: at.Add(-time.Hour).UnixMicro(), Taken: at.Add(-time.Second).UnixMicro(),
 	}}}
-	h := history{alarms: map[alarmKey]alarm{{"oven", l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}, Newest: at.UnixMicro(), Cleared: rules.Moment{Hub: at.Add(time.Second).UnixMicro(), Device: at.UnixMicro()}}, value: 81, limit: 80, due: due}}}
+	h := history{alarms: map[alarmKey]alarm{{sensor.Of("oven"), l}: {State: rules.State{Phase: rules.Pending, Since: rules.Moment{Hub: at.UnixMicro(), Device: at.Add(-time.Minute).UnixMicro()}, Newest: at.UnixMicro(), Cleared: rules.Moment{Hub: at.Add(time.Second).UnixMicro(), Device: at.UnixMicro()}}, value: 81, limit: 80, due: due}}}
 	want := ledger.Alarm{
 		Device: "oven", Rule: "hot", Level: "critical", Since: at, DeviceSince: at.Add(-time.Minute), DeviceNewest: at, Value: 81, Limit: 80,
 		Cleared: at.Add(time.Second), DeviceCleared: at,
@@ -255,7 +256,7 @@ func TestLedgerKeepsWhatIsKnown(t *testing.T) {
 func TestLedgerShortensWhatIsExcluded(t *testing.T) {
 	l := &level{rule: &rule{Rule: &rules.Rule{Name: "offline"}}, Level: &rules.Level{}}
 	for _, text := range []string{"", "mode is clean, not run", strings.Repeat("x", ledger.MaxExcluded), strings.Repeat("x", ledger.MaxExcluded+1), strings.Repeat("é", 5000)} {
-		h := history{alarms: map[alarmKey]alarm{{"oven", l}: {due: &dueNotice{Notice: delivery.Notice{Excluded: text}}}}}
+		h := history{alarms: map[alarmKey]alarm{{sensor.Of("oven"), l}: {due: &dueNotice{Notice: delivery.Notice{Excluded: text}}}}}
 		got := string(h.content(telemetry.Position{}).Alarms[0].Due.Excluded)
 		whole := len(text) <= ledger.MaxExcluded
 		if before, isCut := strings.CutSuffix(got, "…"); len(got) > ledger.MaxExcluded || whole && got != text || !whole && (!isCut || !strings.HasPrefix(text, before) || len(before) < ledger.MaxExcluded-6) {

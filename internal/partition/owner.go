@@ -43,7 +43,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
 func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, before string) error {
 	if before != "" {
-		s.compareLogs(key.About, before)
+		s.compareLogs(key.About.Device, before)
 	}
 
 	if n == nil {

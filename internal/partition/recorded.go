@@ -19,6 +19,7 @@ type Recorded struct{ reader }
 // A Change is an alarm that has become another.
 type Change struct {
 	Device  string
+	Sensor  string
 	Rule    string
 	Level   string
 	Was, Is rules.State
@@ -27,7 +28,14 @@ type Change struct {
 // NewRecorded returns a partition of a recording, of one generation of a hub. changed is told of alarms.
 func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Recorded {
 	watched := func(key alarmKey, was, is rules.State) {
-		changed(Change{Device: key.device, Rule: key.level.rule.Name, Level: key.level.Name, Was: was, Is: is})
+		changed(Change{
+			Device: key.about.Device,
+			Sensor: key.about.Name,
+			Rule:   key.level.rule.Name,
+			Level:  key.level.Name,
+			Was:    was,
+			Is:     is,
+		})
 	}
 
 	reg := newRegister(ev, id, logName(generation, id), 0, watched)

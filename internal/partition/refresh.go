@@ -45,6 +45,7 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 			Limit:    k.limit,
 			Enqueued: k.Since.Hub,
 			Sequence: k.sequence,
+			Element:  k.element,
 			Since:    k.Since.Hub,
 		}
 		if key.level.rule.Silence() { // it is about when the device should have been heard
@@ -67,7 +68,7 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 	}
 
 	return !reg.muted(&rules.Subject{
-		Device:   key.device,
+		Device:   key.about.Device,
 		Rule:     key.level.rule.Name,
 		Enqueued: reg.storeTime(),
 		Property: func(string) string { return "" },
@@ -77,7 +78,7 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 // isUnderHigher reports whether a higher level than that of key is open for the same device. The caller holds reg.mu.
 func (reg *register) isUnderHigher(key alarmKey) bool {
 	return slices.ContainsFunc(key.level.rule.levels, func(l *level) bool {
-		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.device, l}].Phase == rules.Open
+		return l.rank < key.level.rank && reg.alarms.byKey[alarmKey{key.about, l}].Phase == rules.Open
 	})
 }
 

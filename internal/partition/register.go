@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -234,7 +235,7 @@ func (reg *register) alarmsOf(device string) (all []AlarmState) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for _, l := range slices.Concat(reg.levels, reg.removed) {
-		key := alarmKey{device, l}
+		key := alarmKey{sensor.Of(device), l}
 		if k, ok := reg.alarms.byKey[key]; ok {
 			all = append(all, k.state(reg.id, key))
 		}

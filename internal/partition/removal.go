@@ -6,6 +6,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -30,7 +31,7 @@ func (reg *register) forget(name string, read int64, known bool) <-chan struct{}
 	}
 
 	for _, r := range reg.silences { // the ledger may hold one that has ended since
-		key := alarmKey{name, r.levels[0]}
+		key := alarmKey{sensor.Of(name), r.levels[0]}
 		reg.alarms.history.replace(key, reg.alarms.byKey[key])
 	}
 
@@ -62,7 +63,7 @@ func (reg *register) beingForgotten(name string) (saved <-chan struct{}) {
 func (reg *register) endAlarms(device string) (any bool) {
 	now := micros(reg.storeTime())
 	for _, l := range slices.Concat(reg.levels, reg.removed) {
-		key := alarmKey{device, l}
+		key := alarmKey{sensor.Of(device), l}
 		k := reg.alarms.byKey[key]
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():

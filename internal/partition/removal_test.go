@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -74,8 +75,8 @@ func exactEvent(sequence int64, device, value string) telemetry.Event {
 // decided returns the alarms of devices that nobody removes, and their alerts about readings after one.
 func (r *exactReader) decided(after int64) (all []string) {
 	for key, k := range r.alarms.byKey {
-		if key.device != "gone" {
-			all = append(all, fmt.Sprint(key.device, " ", key.level.Name, " ", k.Phase, " since ", k.Since.Hub, " due ", k.due != nil))
+		if key.about.Device != "gone" {
+			all = append(all, fmt.Sprint(key.about.Device, " ", key.level.Name, " ", k.Phase, " since ", k.Since.Hub, " due ", k.due != nil))
 		}
 	}
 	for _, alert := range r.out.alerts {
@@ -90,7 +91,7 @@ func (r *exactReader) decided(after int64) (all []string) {
 // overtaken returns an alert about the removed device that was about a later reading than the recovery that is due now.
 func (r *exactReader) overtaken() string {
 	for key, k := range r.alarms.byKey {
-		if key.device != "gone" || k.due == nil || k.due.Part != throttle.Event {
+		if key.about.Device != "gone" || k.due == nil || k.due.Part != throttle.Event {
 			continue
 		}
 		for _, alert := range r.out.alerts {
@@ -186,7 +187,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "end again"}).Draw(t, "meanwhile")]()
 		}
 		r = newExactReader(ev, func(before, at telemetry.Position) {
-			key := alarmKey{"gone", r.silences[0].levels[0]}
+			key := alarmKey{sensor.Of("gone"), r.silences[0].levels[0]}
 			if r.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
 				silenceAlarms{r.register}.Heard(0, "gone", before, at)
 			}

@@ -5,6 +5,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
+	"alertworker/internal/sensor"
 )
 
 // State returns the progress of s.
@@ -77,9 +78,9 @@ func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
 
 	var keys []delivery.Key
 	for _, l := range levels {
-		keys = append(keys, delivery.Key{About: device, Topic: l.own})
+		keys = append(keys, delivery.Key{About: sensor.Of(device), Topic: l.own})
 		if at := decided.levelOf(s.levels); at != nil && at.rule == l.rule && decided.shared != "" {
-			keys = append(keys, delivery.Key{About: decided.shared, Topic: l.shared})
+			keys = append(keys, delivery.Key{About: sensor.Of(decided.shared), Topic: l.shared})
 		}
 	}
 

@@ -5,6 +5,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -84,7 +85,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		was.sending = k.sending
 	}
 
-	key := alarmKey{string(from.Device), l}
+	key := alarmKey{sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}, l}
 	reg.alarms.set(key, k)
 	reg.alarms.history.keep(key, k)
 	if k != was {
@@ -97,13 +98,13 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 func (reg *register) reopened(k alarm) alarm {
 	if k.log != reg.logName {
 		k.log = reg.logName
-		k.sequence = 0
+		k.sequence, k.element = 0, 0
 		if reg.begun.Offset != "" {
 			k.sequence = reg.begun.Sequence + 1
 		}
 	}
 
-	return k.sends(k.log, k.sequence)
+	return k.sends(k.log, k.sequence, k.element)
 }
 
 // remembered returns an alarm as the ledger has it, without the notice that is due.
@@ -120,6 +121,7 @@ func remembered(from ledger.Alarm) alarm {
 		untold:   from.Exposed,
 		log:      from.Log,
 		sequence: from.Sequence,
+		element:  from.Element,
 	}
 }
 
@@ -152,6 +154,7 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 				Limit:    float64(r.Limit),
 				Enqueued: micros(r.Enqueued),
 				Sequence: r.Sequence,
+				Element:  r.Element,
 				Taken:    micros0(r.DeviceTime),
 				Since:    micros0(r.Since),
 			},

@@ -9,6 +9,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -39,7 +40,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		return false // it opens when that is over, if it lasts
 	}
 
-	if !s.alarms.room(fell.Device) {
+	if !s.alarms.room(sensor.Of(fell.Device)) {
 		s.Counters.Untracked.Add(1)
 		return false
 	}
@@ -49,7 +50,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		sequence = s.storeTime().UnixMilli()
 	}
 
-	key := alarmKey{fell.Device, l}
+	key := alarmKey{sensor.Of(fell.Device), l}
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),
@@ -84,7 +85,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 
 // Heard implements silence.Alarms.
 func (s silenceAlarms) Heard(rule int, device string, before, at telemetry.Position) {
-	s.heardAgain(alarmKey{device, s.level(rule)}, before, at, "")
+	s.heardAgain(alarmKey{sensor.Of(device), s.level(rule)}, before, at, "")
 }
 
 // Excluded implements silence.Alarms.
@@ -95,7 +96,7 @@ func (s silenceAlarms) Excluded(
 	before telemetry.Position,
 ) {
 	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads.Only, e.Properties)
-	s.heardAgain(alarmKey{e.Device, s.level(rule)}, before, e.Position, because.Excluded(e))
+	s.heardAgain(alarmKey{sensor.Of(e.Device), s.level(rule)}, before, e.Position, because.Excluded(e))
 }
 
 // heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
@@ -121,7 +122,7 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 func (s silenceAlarms) Ended(rule int, device string, at int64, forgotten bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(alarmKey{device, s.level(rule)}, at*1000, forgotten)
+	s.end(alarmKey{sensor.Of(device), s.level(rule)}, at*1000, forgotten)
 }
 
 // Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device: nobody would end

@@ -37,6 +37,7 @@ type LedgerState struct {
 type AlarmState struct {
 	Partition string      `json:"partition"`
 	Device    string      `json:"device"`
+	Sensor    string      `json:"sensor,omitempty"` // of the device; empty: the alarm is the device's own
 	Rule      string      `json:"rule"`
 	Level     string      `json:"level,omitempty"`
 	Phase     rules.Phase `json:"state"`
@@ -69,7 +70,8 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 	l := key.level
 	state := AlarmState{
 		Partition: partition,
-		Device:    key.device,
+		Device:    key.about.Device,
+		Sensor:    key.about.Name,
 		Rule:      l.rule.Name,
 		Level:     l.Name,
 		Phase:     k.Phase,

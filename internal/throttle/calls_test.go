@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -67,7 +68,7 @@ func requestsPerAlert(t *busytest.Attempt, open func(*testing.T, *leasetest.Coun
 		if n == warm {
 			count.N.Store(0)
 		}
-		if g.Recent("oven") {
+		if g.Recent(sensor.Of("oven")) {
 			time.Sleep(20 * time.Millisecond)
 			continue
 		}

@@ -10,6 +10,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -94,11 +95,11 @@ func TestRefusalIsRememberedNoLongerThanTheWindow(t *testing.T) {
 					g := newGate(store)
 					r, _ = do(t, g, request("2"), throttle.Taken)
 					want(t, r, throttle.Throttled)
-					if !g.Recent("oven#7") {
+					if !g.Recent(sensor.Of("oven#7")) {
 						t.Fatal("a refusal was not remembered")
 					}
 					time.Sleep(time.Until(end.Add(-5 * time.Second)))
-					for g.Recent("oven#7") {
+					for g.Recent(sensor.Of("oven#7")) {
 						time.Sleep(50 * time.Millisecond)
 					}
 					if late := time.Since(end); late > 0 {
@@ -146,7 +147,7 @@ func TestHotDeviceCostsThreeCallsPerAlert(t *testing.T) {
 			g, alerts := newGate(s.store()), 0
 			time.Sleep(begun)
 			for end := time.Now().Add(20 * window); time.Now().Before(end); time.Sleep(100 * time.Millisecond) {
-				if g.Recent("oven#7") {
+				if g.Recent(sensor.Of("oven#7")) {
 					continue
 				}
 				for r, again := request(fmt.Sprint(alerts)), true; again; {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/sensor"
 )
 
 // What a claim leaves, besides the time to send, for taking it and for
@@ -33,9 +34,10 @@ func ClaimTTL(sendTimeout time.Duration) time.Duration {
 	return acquireTimeout + sendTimeout + settleTimeout
 }
 
-// A Request asks to alert about one reading of one device.
+// A Request asks to alert about one reading of one device, or of one of its sensors.
 type Request struct {
 	Device   string    // any string
+	Sensor   string    // of the device, any string; empty: the reading is the device's own
 	ID       string    // of the alert to send, if none is unresolved
 	Enqueued time.Time // when the hub took the reading, by the hub's clock; of a silence, its deadline
 	// AsOf, of a recovery, is the latest time for which its log says that the device is normal; zero: Enqueued
@@ -48,17 +50,23 @@ type Request struct {
 	// is set.
 	Log      string
 	Sequence int64
+	Element  int  // of the message of that number: a message may have several readings
 	Part     Part // of its place
 	// At is when a silence was found, or when it ended by itself: Silences and Ends of one reading come in this order. Of
 	// readings it does not count.
 	At time.Time
 	// Repeat, unless it is 0, is for how long an alert covers later readings of the alarm that it was about, counted from
-	// its claim. Then Opened is the number, in Log, of the reading that opened the alarm of this one.
-	Repeat time.Duration
-	Opened int64
+	// its claim. Then Opened is the number, in Log, of the reading that opened the alarm of this one, and OpenedElement
+	// that of its element.
+	Repeat        time.Duration
+	Opened        int64
+	OpenedElement int
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Do.
 	Recovery bool
 }
+
+// Of returns what r's reading is of.
+func (r Request) Of() sensor.ID { return sensor.ID{Device: r.Device, Name: r.Sensor} }
 
 // position returns where r's reading is among those of its device; none if it did not come
 // from a partition.
@@ -67,7 +75,7 @@ func (r Request) position() position {
 		return position{}
 	}
 
-	p := position{Log: r.Log, Sequence: r.Sequence, Part: r.Part}
+	p := position{Log: r.Log, Sequence: r.Sequence, Element: r.Element, Part: r.Part}
 	if p.Part != Event {
 		p.At = millis(r.At)
 	}
@@ -85,7 +93,7 @@ func (r Request) asOf() time.Time {
 
 // told reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
 func (r Request) told(sent position) bool {
-	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.Opened}.upTo(sent)
+	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent)
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -245,10 +253,10 @@ func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTi
 
 // A claim is a lease under which an alert, or a recovery, is being sent.
 type claim struct {
-	device string
-	lease  lease.Lease
-	note   note
-	taken  time.Time // when send said so
+	of    sensor.ID
+	lease lease.Lease
+	note  note
+	taken time.Time // when send said so
 }
 
 // Do makes one attempt: it claims the device, calls send at most once, then starts the
@@ -272,7 +280,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 	case errors.As(err, &held):
 		return g.refused(start, r, held), nil
 	case err != nil:
-		return Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Device, err)
+		return Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Of(), err)
 	}
 
 	// A machine that was suspended since start may hold a claim that is long over.
@@ -283,7 +291,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 				Now:     now,
 			}, fmt.Errorf(
 				"claim the window of device %q: the answer took %v, which leaves too little time to send",
-				r.Device,
+				r.Of(),
 				time.Since(start).Round(time.Millisecond),
 			)
 	}
@@ -337,7 +345,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 
 		return n.String(), nil
 	}
-	l, err := g.acquire(ctx, r.Device, next)
+	l, err := g.acquire(ctx, r.Of(), next)
 	if err != nil {
 		return Grant{}, claim{}, err
 	}
@@ -351,14 +359,14 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		Ambiguous: n.Again,
 		Before:    before,
 	}
-	return grant, claim{device: r.Device, lease: l, note: n}, nil
+	return grant, claim{of: r.Of(), lease: l, note: n}, nil
 }
 
 // acquire takes the device's key for a claim, a shorter one of which a store may refuse. A slow store may take long to
 // answer: what counts is whether the claim that it grants leaves the time to send, see Do.
 func (g *Gate) acquire(
 	ctx context.Context,
-	device string,
+	of sensor.ID,
 	next func(lease.Record) (string, error),
 ) (lease.Lease, error) {
 	ctx, cancel := context.WithTimeoutCause(
@@ -367,7 +375,7 @@ func (g *Gate) acquire(
 		fmt.Errorf("the store did not answer within %v", lease.CallLimit),
 	)
 	defer cancel()
-	return g.store.Acquire(ctx, g.key(device), ClaimTTL(g.sendTimeout), next)
+	return g.store.Acquire(ctx, g.key(of), ClaimTTL(g.sendTimeout), next)
 }
 
 // declinedError is how next declines to claim.
@@ -429,7 +437,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, Window, error) {
 	l, done, err := g.extend(ctx, c)
 	switch {
 	case !done:
-		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.device, err)
+		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.of, err)
 
 	case err == nil && lease.Ahead(c.lease.Until):
 		until := c.taken.Add(g.window)
@@ -448,7 +456,7 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, Window, error) {
 // then. An error says that ctx ended first.
 func (g *Gate) Confirm(ctx context.Context, r Result) error {
 	if _, done, err := g.extend(ctx, r.pending); !done {
-		return fmt.Errorf("record the window of device %q: %w", r.pending.device, err)
+		return fmt.Errorf("record the window of device %q: %w", r.pending.of, err)
 	}
 	return nil
 }
@@ -522,13 +530,13 @@ func (g *Gate) GiveUp(ctx context.Context, r Request) error {
 		}
 		return last.givenUp(prev, at).String(), nil
 	}
-	l, err := g.acquire(ctx, r.Device, next)
+	l, err := g.acquire(ctx, r.Of(), next)
 	var declined *declinedError
 	switch {
 	case errors.Is(err, lease.ErrHeld), errors.As(err, &declined):
 		return nil
 	case err != nil:
-		return fmt.Errorf("record that the alert of device %q was given up: %w", r.Device, err)
+		return fmt.Errorf("record that the alert of device %q was given up: %w", r.Of(), err)
 	}
 
 	_ = g.store.Release(ctx, l, l.Note) // else the key frees by itself

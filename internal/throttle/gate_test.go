@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -337,7 +338,7 @@ func TestLateRecordSuppressesNothing(t *testing.T) {
 		if err := g.Confirm(t.Context(), r); err != nil { // the record lands late
 			t.Fatal(err)
 		}
-		if g.Recent("oven#7") {
+		if g.Recent(sensor.Of("oven#7")) {
 			t.Error("a late record must not be remembered as a window")
 		}
 		// It proves a delivery until claim + window after the claim, and holds the key no longer.

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease"
+	"alertworker/internal/sensor"
 )
 
 // A Phase says whether the next reading of a device makes an alert. Its names are
@@ -46,10 +47,10 @@ type State struct {
 	Now      time.Time `json:"storeTime,omitzero"`
 }
 
-// Inspect returns the state of device. It takes nothing and changes nothing; it
+// Inspect returns the state of a device or sensor. It takes nothing and changes nothing; it
 // costs the store one call, and returns by the time ctx ends.
-func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
-	r, n, err := g.read(ctx, device)
+func (g *Gate) Inspect(ctx context.Context, of sensor.ID) (State, error) {
+	r, n, err := g.read(ctx, of)
 	if err != nil {
 		return State{Phase: NotKnown}, err
 	}
@@ -82,11 +83,11 @@ func (g *Gate) Inspect(ctx context.Context, device string) (State, error) {
 	return s, nil
 }
 
-// read returns the record of device, and the note in it.
-func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, error) {
-	r, err := g.store.Read(ctx, g.key(device))
+// read returns the record of a device or sensor, and the note in it.
+func (g *Gate) read(ctx context.Context, of sensor.ID) (lease.Record, note, error) {
+	r, err := g.store.Read(ctx, g.key(of))
 	if err != nil {
-		err = fmt.Errorf("look up the window of device %q: %w", device, err)
+		err = fmt.Errorf("look up the window of device %q: %w", of, err)
 	}
 	return r, parseNote(r.Note), err
 }
@@ -95,7 +96,7 @@ func (g *Gate) read(ctx context.Context, device string) (lease.Record, note, err
 // send. It takes nothing and changes nothing; it costs the store one call.
 func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
-	record, n, err := g.read(ctx, r.Device)
+	record, n, err := g.read(ctx, r.Of())
 	if err != nil {
 		return Result{Outcome: Unavailable}, "", err
 	}
@@ -111,7 +112,7 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 // ErrSending says that an alert of the device is being sent.
 var ErrSending = errors.New("an alert is being sent")
 
-// Reopen ends the device's window before its time: the next reading over the
+// Reopen ends the window of a device or sensor before its time: the next reading over the
 // threshold that the hub takes makes an alert. Readings that it took before
 // stay settled, so that nothing is repeated. Replicas that
 // remember the window keep quiet until its key would have freed.
@@ -119,8 +120,8 @@ var ErrSending = errors.New("an alert is being sent")
 // Reopen does nothing if there is no window. The error Is ErrSending while a claim is in force,
 // which is never broken: its alert may be on the way. After any other error the window
 // may have ended or not; repeating the call is safe.
-func (g *Gate) Reopen(ctx context.Context, device string) error {
-	err := g.store.Break(ctx, g.key(device), func(prev lease.Record) (string, error) {
+func (g *Gate) Reopen(ctx context.Context, of sensor.ID) error {
+	err := g.store.Break(ctx, g.key(of), func(prev lease.Record) (string, error) {
 		last := parseNote(prev.Note)
 		switch last.Phase {
 		case phaseClaim:
@@ -137,7 +138,7 @@ func (g *Gate) Reopen(ctx context.Context, device string) error {
 		return last.String(), nil
 	})
 	if err != nil {
-		return fmt.Errorf("reopen the gate for device %q: %w", device, err)
+		return fmt.Errorf("reopen the gate for device %q: %w", of, err)
 	}
 
 	return nil
@@ -155,7 +156,7 @@ const (
 // Prove returns what the device's record says of r. It changes nothing, and costs the store one call. What came
 // within a second after a window, or a Request.Repeat, counts as covered: nothing in the record says whether it was.
 func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
-	record, n, err := g.read(ctx, r.Device)
+	record, n, err := g.read(ctx, r.Of())
 	if err != nil {
 		return Unproven, err
 	}

@@ -10,13 +10,14 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
 
 func inspect(t *testing.T, g *recent.Gate) throttle.State {
 	t.Helper()
-	s, err := g.Inspect(t.Context(), "oven#7")
+	s, err := g.Inspect(t.Context(), sensor.Of("oven#7"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,13 +49,13 @@ func TestInspect(t *testing.T) {
 		if want := (throttle.State{Phase: throttle.Sending, Until: start.Add(claimTTL), AlertID: "1", Unresolved: true, Notified: true, Token: token, Claimed: start, Replica: "me", Now: start}); sending != want {
 			t.Errorf("while sending:\n%+v, want\n%+v", sending, want)
 		}
-		g.Recent("oven#7")
+		g.Recent(sensor.Of("oven#7"))
 		end := start.Add(time.Second + window)
 		want := throttle.State{Phase: throttle.Closed, Until: end, Quiet: end, AlertID: "1", Notified: true, Token: token, Claimed: start, Replica: "me", Now: time.Now()}
 		if s := inspect(t, g); s != want {
 			t.Errorf("within the window:\n%+v, want\n%+v", s, want)
 		}
-		if n := g.Count("oven#7"); n != 1 {
+		if n := g.Count(sensor.Of("oven#7")); n != 1 {
 			t.Errorf("within the window %d readings are counted as suppressed, want 1", n)
 		}
 
@@ -72,7 +73,7 @@ func TestInspect(t *testing.T) {
 func TestInspectSaysThatTheStoreFails(t *testing.T) {
 	down := errors.New("service unavailable")
 	store := &faulty{Store: memlease.New(), before: func(string) error { return down }}
-	if _, err := newGate(store).Inspect(t.Context(), "oven#7"); !errors.Is(err, down) {
+	if _, err := newGate(store).Inspect(t.Context(), sensor.Of("oven#7")); !errors.Is(err, down) {
 		t.Error(err)
 	}
 }
@@ -91,23 +92,23 @@ func TestReopen(t *testing.T) {
 		want(t, r, throttle.Throttled)
 		time.Sleep(time.Second)
 
-		if err := opener.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := opener.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Fatal(err)
 		}
 		if s := inspect(t, other); s.Phase != throttle.Open || s.Unresolved || !s.Quiet.Equal(time.Now()) {
 			t.Errorf("reopened: %+v", s)
 		}
-		if opener.Recent("oven#7") {
+		if opener.Recent(sensor.Of("oven#7")) {
 			t.Error("the replica that opened the gate remembers the window")
 		}
-		if !sender.Recent("oven#7") {
+		if !sender.Recent(sensor.Of("oven#7")) {
 			t.Error("another replica has forgotten: then say so in Reopen's contract")
 		}
 		r, _ = do(t, other, before, throttle.Taken) // read again by a new owner
 		want(t, r, throttle.Throttled)
 		r, second := do(t, opener, request("2"), throttle.Taken)
 		want(t, r, throttle.Sent)
-		if second.ID != "2" || second.Ambiguous || second.Token <= first.Token || opener.Count("oven#7") != 0 {
+		if second.ID != "2" || second.Ambiguous || second.Token <= first.Token || opener.Count(sensor.Of("oven#7")) != 0 {
 			t.Errorf("grant %+v after %+v", *second, *first)
 		}
 		r, _ = do(t, other, request("3"), throttle.Taken) // in a window of its own
@@ -119,11 +120,11 @@ func TestReopenWithoutAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
 		g, other := newGate(store), newGate(store)
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Errorf("a device that was never hot: %v", err)
 		}
 		r, err := g.Do(t.Context(), request("1"), func(context.Context, throttle.Grant) throttle.Answer {
-			if err := other.Reopen(t.Context(), "oven#7"); !errors.Is(err, throttle.ErrSending) {
+			if err := other.Reopen(t.Context(), sensor.Of("oven#7")); !errors.Is(err, throttle.ErrSending) {
 				t.Errorf("while an alert is being sent: %v", err)
 			}
 			return throttle.Taken
@@ -134,7 +135,7 @@ func TestReopenWithoutAWindow(t *testing.T) {
 		time.Sleep(window)
 		replayed := request("1")
 		replayed.Enqueued = replayed.Enqueued.Add(-time.Second)
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Errorf("a window that is over: %v", err)
 		}
 		r, _ = do(t, other, replayed, throttle.Taken)
@@ -150,7 +151,7 @@ func TestReopenBeatsALateRecord(t *testing.T) {
 		lost := errors.New("answer lost")
 		sender := newGate(&faulty{Store: store, after: func(op string) error {
 			if op == "extend" && opener != nil { // the record is there, its answer is not; it is sent again
-				if err := opener.Reopen(t.Context(), "oven#7"); err != nil {
+				if err := opener.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 					t.Error(err)
 				}
 				opener = nil
@@ -191,7 +192,7 @@ func TestReopenDoesNotBelieveALaggingRead(t *testing.T) {
 			}
 			s.old["ns/hub/group/r/oven#7"], s.behind = []caslease.Record{free}, 0
 			s.mu.Unlock()
-			if err := newGate(store).Reopen(t.Context(), "oven#7"); err != nil {
+			if err := newGate(store).Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 				t.Errorf("%s: %v", before, err)
 			}
 			s.outdated = 0
@@ -205,7 +206,7 @@ func TestReopenDoesNotBelieveALaggingRead(t *testing.T) {
 		g := newGate(store)
 		do(t, g, request("2"), throttle.Unknown)
 		was := inspect(t, g)
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Error(err)
 		}
 		is := inspect(t, g)

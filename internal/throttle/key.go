@@ -7,14 +7,20 @@ import (
 	"fmt"
 	"strings"
 	"unicode/utf8"
+
+	"alertworker/internal/sensor"
 )
 
 const maxKey = 1024 // bytes, by lease.Store's contract
 
-// key names the device's lease. Distinct devices get distinct keys; usual ones
+// key names the lease of a device, or of one of its sensors. Distinct ones get distinct keys; usual ones
 // can be read.
-func (g *Gate) key(device string) string {
-	key := g.prefix + escape(device)
+func (g *Gate) key(of sensor.ID) string {
+	key := g.prefix + escape(of.Device)
+	if of.Name != "" {
+		key += "~n" + escape(of.Name) // which escape does not make either
+	}
+
 	if len(key) <= maxKey {
 		return key
 	}

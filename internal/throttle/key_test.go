@@ -9,6 +9,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 func TestKeysNeverCollide(t *testing.T) {
@@ -20,8 +21,8 @@ func TestKeysNeverCollide(t *testing.T) {
 	)
 	name := rapid.OneOf(rapid.SampledFrom([]string{"", "temperature", "a", "r", "l", "p"}), part)
 	rapid.Check(t, func(t *rapid.T) {
-		draw := func(n string) (Config, string) {
-			return Config{Scope: "s/t", Receiver: part.Draw(t, "r"+n), Rule: name.Draw(t, "rule"+n), Level: name.Draw(t, "level"+n), Per: name.Draw(t, "per"+n)}, part.Draw(t, "d"+n)
+		draw := func(n string) (Config, sensor.ID) {
+			return Config{Scope: "s/t", Receiver: part.Draw(t, "r"+n), Rule: name.Draw(t, "rule"+n), Level: name.Draw(t, "level"+n), Per: name.Draw(t, "per"+n)}, sensor.ID{Device: part.Draw(t, "d"+n), Name: name.Draw(t, "n"+n)}
 		}
 		c1, d1 := draw("1")
 		c2, d2 := draw("2")
@@ -42,7 +43,7 @@ func TestKeysNeverCollide(t *testing.T) {
 // A scope has its own keys, and none of a scope whose name begins with its own.
 func TestLongKeysAreInScope(t *testing.T) {
 	g := New(Config{Scope: "ns/hub/group", Receiver: "r"})
-	key := g.key(strings.Repeat("d", 2000))
+	key := g.key(sensor.Of(strings.Repeat("d", 2000)))
 	if len(key) > maxKey || !InScope("ns/hub/group")(key) || InScope("ns/hub")(key) {
 		t.Errorf("%d bytes: %s", len(key), key)
 	}
@@ -53,9 +54,9 @@ func TestInScope(t *testing.T) {
 	for _, scope := range scopes {
 		for _, other := range scopes {
 			for _, r := range receivers {
-				for _, d := range devices {
+				for i, d := range devices {
 					for _, level := range []string{"", "critical"} {
-						if key := New(Config{Scope: other, Receiver: r, Level: level}).key(d); InScope(scope)(key) != (scope == other) {
+						if key := New(Config{Scope: other, Receiver: r, Level: level}).key(sensor.ID{Device: d, Name: devices[len(devices)-1-i]}); InScope(scope)(key) != (scope == other) {
 							t.Errorf("key %q of scope %q is in scope %q: %t", key, other, scope, scope != other)
 						}
 					}
@@ -71,14 +72,15 @@ func TestInScope(t *testing.T) {
 }
 
 func TestUsualKeysCanBeRead(t *testing.T) {
-	for _, test := range []struct{ rule, level, want string }{
-		{"", "", "contoso/telemetry/$default/log/line#3"},
-		{rules.DefaultName, "", "contoso/telemetry/$default/log/line#3"}, // as in every version
-		{rules.DefaultName, "critical", "contoso/telemetry/$default/log~rtemperature~lcritical/line#3"},
-		{"cold-chain", "", "contoso/telemetry/$default/log~rcold-chain~l/line#3"},
-		{"hot", "warning", "contoso/telemetry/$default/log~rhot~lwarning/line#3"},
+	for _, test := range []struct{ rule, level, name, want string }{
+		{"", "", "", "contoso/telemetry/$default/log/line#3"},
+		{rules.DefaultName, "", "", "contoso/telemetry/$default/log/line#3"}, // as in every version
+		{rules.DefaultName, "critical", "", "contoso/telemetry/$default/log~rtemperature~lcritical/line#3"},
+		{"cold-chain", "", "", "contoso/telemetry/$default/log~rcold-chain~l/line#3"},
+		{"hot", "warning", "", "contoso/telemetry/$default/log~rhot~lwarning/line#3"},
+		{"hot", "warning", "return 1/2", "contoso/telemetry/$default/log~rhot~lwarning/line#3~nreturn 1~12"},
 	} {
-		if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log", Rule: test.rule, Level: test.level}).key("line#3"); got != test.want {
+		if got := New(Config{Scope: "contoso/telemetry/$default", Receiver: "log", Rule: test.rule, Level: test.level}).key(sensor.ID{Device: "line#3", Name: test.name}); got != test.want {
 			t.Errorf("rule %q, level %q: %s", test.rule, test.level, got)
 		}
 	}

@@ -60,6 +60,7 @@ type note struct {
 type position struct {
 	Log      string `json:"log"`
 	Sequence int64  `json:"seq"`
+	Element  int    `json:"elem,omitempty"` // of the event's message
 	Part     Part   `json:"part,omitempty"`
 	// of a silence when it was found, and of its End when that was, in ms since 1970: a device may be silent again after
 	// the same event. 0 if it is not known
@@ -82,6 +83,8 @@ func (p position) upTo(q position) bool {
 		return false
 	case p.Sequence != q.Sequence:
 		return p.Sequence < q.Sequence
+	case p.Element != q.Element:
+		return p.Element < q.Element
 	case p.At == q.At || p.At == 0 || q.At == 0:
 		return p.Part <= q.Part
 	}

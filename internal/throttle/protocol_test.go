@@ -133,7 +133,7 @@ func (w *world) replica(way string, from int) (at int) {
 			return i
 		}
 		r.ID = way + r.ID
-		for settled := gate.Recent(r.Device); !settled; {
+		for settled := gate.Recent(r.Of()); !settled; {
 			var id string
 			result, _ := gate.Do(context.Background(), r, func(_ context.Context, g throttle.Grant) throttle.Answer {
 				what := w.pop(w.sends, &w.nextSend)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -141,7 +142,7 @@ func TestProveWhatAWindowCovered(t *testing.T) {
 			t.Fatal(result, err)
 		}
 		var covered []throttle.Request
-		for gate.Recent("oven") {
+		for gate.Recent(sensor.Of("oven")) {
 			covered = append(covered, request())
 			time.Sleep(100 * time.Millisecond)
 		}

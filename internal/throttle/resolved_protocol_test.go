@@ -16,6 +16,7 @@ import (
 
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -251,7 +252,7 @@ func (o *owner) absorb() {
 		case !tell:
 		case o.flight != nil:
 			o.flight.latest = i
-		case before.open && o.gate.Recent("oven"): // the one that opens asks the store
+		case before.open && o.gate.Recent(sensor.Of("oven")): // the one that opens asks the store
 		default:
 			o.flight = &delivery{first: i, head: i, latest: i, since: i}
 		}
@@ -469,10 +470,10 @@ func (o *owner) send(r throttle.Request, g throttle.Grant) throttle.Answer {
 // operator ends the window, if one is in force.
 func (p *partition) operator() {
 	g := throttle.New(throttle.Config{Store: p.store, Scope: "s", Receiver: "r", Window: window, SendTimeout: sendTimeout})
-	if s, err := g.Inspect(context.Background(), "oven"); err != nil || s.Phase != throttle.Closed {
+	if s, err := g.Inspect(context.Background(), sensor.Of("oven")); err != nil || s.Phase != throttle.Closed {
 		return
 	}
-	if g.Reopen(context.Background(), "oven") == nil {
+	if g.Reopen(context.Background(), sensor.Of("oven")) == nil {
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		p.logf("the window is ended")

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease/memlease"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -371,7 +372,7 @@ func TestReopenKeepsWhatWasTold(t *testing.T) {
 		g := newGate(memlease.New())
 		do(t, g, reading(1, "1"), throttle.Taken)
 		time.Sleep(time.Second)
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Fatal(err)
 		}
 		if s := inspect(t, g); !s.Notified {
@@ -381,7 +382,7 @@ func TestReopenKeepsWhatWasTold(t *testing.T) {
 		want(t, r, throttle.Sent)
 		do(t, g, reading(3, "3"), throttle.Taken)
 		time.Sleep(time.Second)
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Fatal(err)
 		}
 		old := reading(2, "2")

@@ -9,6 +9,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
@@ -43,27 +44,31 @@ type BacktestNotice struct {
 	At        time.Time // when it would have been sent, by the hub's clock
 	Receiver  int       // index
 	Device    string
-	About     string // what it is about to the receiver: the device, or what that shares its alerts by
-	Shared    bool   // the latter
+	Sensor    string    // of the device; empty: the device's own
+	About     sensor.ID // what it is about to the receiver: the device or sensor, or what that shares its alerts by
+	Shared    bool      // the latter
 	Rule      string
 	Level     string
 	Recovery  bool
 	Partition string // of the reading that it is about
 	Log       string // likewise: what the throttle store calls the partition
 	Sequence  int64
+	Element   int // of the message of that number
 	Enqueued  time.Time
 	Value     float64
 	Limit     float64 // that the value reached, or has cleared
 	// of an alarm that is not sent again when the window is over: how long after an alert it is, and the sequence number
-	// of the reading that opened it; else 0
-	Repeat time.Duration
-	Opened int64
+	// and element of the reading that opened it; else 0
+	Repeat        time.Duration
+	Opened        int64
+	OpenedElement int
 }
 
 // A BacktestAlarm is an alarm that has opened or cleared.
 type BacktestAlarm struct {
 	At     time.Time // of the reading that opened or cleared it
 	Device string
+	Sensor string
 	Rule   string
 	Level  string
 	Open   bool
@@ -79,11 +84,15 @@ type backWindow struct {
 	sent     int64
 	log      string
 	sequence int64
+	element  int
 }
 
 // tellsOf reports whether w's last alert was about the alarm of r's reading, so lately that r needs none.
 func (w backWindow) tellsOf(alarm *delivery.Alarm, repeat time.Duration, log string, r *delivery.Reading) bool {
-	return alarm != nil && w.log == log && w.sequence >= alarm.Opened && r.Enqueued < w.sent+repeat.Microseconds()
+	if alarm == nil || w.log != log || r.Enqueued >= w.sent+repeat.Microseconds() {
+		return false
+	}
+	return w.sequence > alarm.Opened || w.sequence == alarm.Opened && w.element >= alarm.Element
 }
 
 // NewBacktest returns a Backtest of set. Of the receivers only the filters count.
@@ -205,13 +214,13 @@ type moment struct {
 func (m moment) Alert(a *delivery.Alert, _ delivery.Details) {
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
-			m.alert(i, a.Device, a.Key, &a.Reading, a.Alarm)
+			m.alert(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, &a.Reading, a.Alarm)
 		}
 	}
 }
 
 // alert sends an alert of alarm, which is nil unless its rule has a repeat, unless another one covers it.
-func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery.Reading, alarm *delivery.Alarm) {
+func (m moment) alert(receiver int, of sensor.ID, key delivery.Key, r *delivery.Reading, alarm *delivery.Alarm) {
 	windows := m.windows[receiver]
 	if w := windows[key]; r.Enqueued < w.end || w.tellsOf(alarm, key.Repeat, m.of.Log(), r) {
 		m.stats.Suppressed.Add(1)
@@ -224,12 +233,13 @@ func (m moment) alert(receiver int, device string, key delivery.Key, r *delivery
 		sent:     m.now,
 		log:      m.of.Log(),
 		sequence: r.Sequence,
+		element:  r.Element,
 	}
 	key.Sent.Add(1)
-	n := BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: device, Log: m.of.Log()}
+	n := BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: of.Device, Sensor: of.Name, Log: m.of.Log()}
 	if alarm != nil {
 		n.Repeat = key.Repeat
-		n.Opened = alarm.Opened
+		n.Opened, n.OpenedElement = alarm.Opened, alarm.Element
 	}
 
 	m.notice(n, key, r)
@@ -277,7 +287,8 @@ func (b *Backtest) recover(r *dueRecovery) {
 	r.from.notice(BacktestNotice{
 		At:       fromMicros(r.at),
 		Receiver: r.receiver,
-		Device:   r.key.About,
+		Device:   r.key.About.Device,
+		Sensor:   r.key.About.Name,
 		Log:      r.notice.Log,
 		Recovery: true,
 	}, r.key, &r.notice.Reading)
@@ -293,6 +304,7 @@ func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) 
 	n.Rule, n.Level = key.Message.Rule, key.Message.Level
 	n.Partition = m.of.ID()
 	n.Sequence = r.Sequence
+	n.Element = r.Element
 	n.Enqueued = fromMicros(r.Enqueued)
 	n.Value = r.Value
 	n.Limit = r.Limit
@@ -314,6 +326,7 @@ func (b *Backtest) changed(c partition.Change) {
 	b.observer.Alarm(BacktestAlarm{
 		At:     fromMicros(b.now),
 		Device: c.Device,
+		Sensor: c.Sensor,
 		Rule:   c.Rule,
 		Level:  c.Level,
 		Open:   open,

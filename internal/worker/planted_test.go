@@ -145,7 +145,7 @@ var plantedBugs = []plantedBug{
 	// Alarms that are not sent again as soon as the window is over.
 	{"an alert that was claimed for counts as taken", []edit{{"throttle/decide.go", "d.sent = n.Sent", "d.sent = n.About"}}},
 	{"an alert counts as one about every alarm", []edit{{
-		"throttle/gate.go", "position{Log: r.Log, Sequence: r.Opened}.upTo(sent)", "sent != position{}",
+		"throttle/gate.go", "position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent)", "sent != position{}",
 	}}},
 	{"a take-over forgets what opened an alarm", []edit{{"partition/restore.go", "k.log != reg.logName {", "true {"}}},
 	{"an alarm that was sent is sent after the window", []edit{{
@@ -164,7 +164,7 @@ var plantedBugs = []plantedBug{
 `,
 	}}},
 	{"every reading of a site that is refused is a dead letter", []edit{
-		{"delivery/send.go", "q.gate(d).Refused(d.About)", "q.gate(d).Refused(d.device(&d.head))"},
+		{"delivery/send.go", "q.gate(d).Refused(d.About)", "q.gate(d).Refused(d.of(&d.head))"},
 	}},
 	{"a device that is called like a site shares its window", []edit{{"throttle/key.go", `of += "~p" + escape(c.Per)`,
 		`of += ""`}}},

@@ -8,6 +8,7 @@ import (
 	"alertworker/internal/muting"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -58,7 +59,7 @@ func (w *world) reopen(m move) {
 	for _, s := range w.subjects() {
 		rule, level := w.ever(s)
 		for _, r := range []*rules.Rule{rule, rule.Alone()} {
-			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, m.device)
+			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, sensor.Of(m.device))
 		}
 	}
 	w.did(operation{move: m, at: time.Now()})

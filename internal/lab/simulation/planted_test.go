@@ -460,8 +460,8 @@ var bugs = []bug{
 	},
 	{
 		"an alert covers what alarms come after its own", "internal/throttle/gate.go",
-		"position{Log: r.Log, Sequence: r.Opened}.upTo(sent)",
-		"(position{Log: r.Log, Sequence: r.Opened}.upTo(sent) || sent != position{} && PLANTED)",
+		"position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent)",
+		"(position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent) || sent != position{} && PLANTED)",
 	},
 	{
 		"an alert that was claimed for counts as sent", "internal/throttle/decide.go",

@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -42,9 +43,9 @@ type Worker interface {
 
 // A Gate is one receiver's, a *recent.Gate.
 type Gate interface {
-	Inspect(ctx context.Context, device string) (throttle.State, error)
-	Count(device string) int64
-	Reopen(ctx context.Context, device string) error
+	Inspect(ctx context.Context, of sensor.ID) (throttle.State, error)
+	Count(of sensor.ID) int64
+	Reopen(ctx context.Context, of sensor.ID) error
 }
 
 // A Receiver is one whose gate can be inspected, for one level of one rule.

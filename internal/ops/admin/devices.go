@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/httpapi"
 	"alertworker/internal/muting"
 	"alertworker/internal/partition"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -218,8 +219,8 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 	about, err := f.about(device, to)
 	if err == nil {
 		g.Shared = sharedText(to, about)
-		g.State, err = to.Gate.Inspect(ctx, about)
-		g.Suppressed = to.Gate.Count(about)
+		g.State, err = to.Gate.Inspect(ctx, sensor.Of(about))
+		g.Suppressed = to.Gate.Count(sensor.Of(about))
 		g.Notified = g.Notified && rule.Resolved // else it tells nobody
 	}
 
@@ -337,7 +338,7 @@ func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, device
 		return nil
 	}
 
-	if err := to.Gate.Reopen(ctx, about); err != nil {
+	if err := to.Gate.Reopen(ctx, sensor.Of(about)); err != nil {
 		return err
 	}
 

@@ -24,6 +24,7 @@ import (
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -301,17 +302,17 @@ type fakeGate struct {
 	count  int64
 }
 
-func (g *fakeGate) Count(string) int64 { return g.count }
+func (g *fakeGate) Count(sensor.ID) int64 { return g.count }
 
-func (g *fakeGate) Inspect(_ context.Context, device string) (throttle.State, error) {
+func (g *fakeGate) Inspect(_ context.Context, of sensor.ID) (throttle.State, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.asked = append(g.asked, device)
+	g.asked = append(g.asked, of.Device)
 	return g.state, g.err
 }
 
-func (g *fakeGate) Reopen(_ context.Context, device string) error {
-	g.opened = append(g.opened, device)
+func (g *fakeGate) Reopen(_ context.Context, of sensor.ID) error {
+	g.opened = append(g.opened, of.Device)
 	return g.err
 }
 

@@ -17,6 +17,7 @@ import (
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -24,9 +25,10 @@ import (
 
 // A Key is what the stores keep one last state of.
 type Key struct {
-	Receiver            int // index
-	Device, Rule, Level string
-	Shared              bool // the device is what devices share alerts by
+	Receiver    int // index
+	Of          sensor.ID
+	Rule, Level string
+	Shared      bool // Of is what devices share alerts by
 }
 
 // Expected has the latest notice of each key. Its method Add is the Notice of a worker.Observer.
@@ -50,7 +52,7 @@ func (e Expected) Add(n worker.BacktestNotice) {
 
 // Stores are what is known of notices. All are read after the events.
 type Stores struct {
-	Gates       map[Key]*throttle.Gate        // without devices
+	Gates       map[Key]*throttle.Gate        // without what they are of
 	Letters     map[Key]time.Time             // when the hub took the latest reading of which a dead letter is kept
 	Checkpoints map[string]telemetry.Position // by partition
 	Ledgers     []ledger.Content
@@ -92,6 +94,7 @@ type Report struct {
 type Notice struct {
 	Due       time.Time `json:"due"`
 	Device    string    `json:"device"`
+	Sensor    string    `json:"sensor,omitempty"`
 	Rule      string    `json:"rule"`
 	Level     string    `json:"level,omitempty"`
 	Recovery  bool      `json:"recovery"`
@@ -153,7 +156,10 @@ type alarms struct {
 	open map[alarmKey]ledger.Alarm
 }
 
-type alarmKey struct{ device, rule, level string }
+type alarmKey struct {
+	of          sensor.ID
+	rule, level string
+}
 
 // alarmsOf returns the alarms of ledgers, but for those of silences that are open.
 func alarmsOf(ledgers []ledger.Content) alarms {
@@ -164,7 +170,7 @@ func alarmsOf(ledgers []ledger.Content) alarms {
 
 	for _, l := range ledgers {
 		for _, a := range l.Alarms {
-			key := alarmKey{string(a.Device), a.Rule, a.Level}
+			key := alarmKey{sensor.ID{Device: string(a.Device), Name: string(a.Sensor)}, a.Rule, a.Level}
 			if a.Due != nil {
 				all.due[key] = true
 			}
@@ -179,7 +185,9 @@ func alarmsOf(ledgers []ledger.Content) alarms {
 }
 
 // alarm returns the key of the alarm that n is about.
-func (n Latest) alarm() alarmKey { return alarmKey{n.Device, n.Rule, n.Level} }
+func (n Latest) alarm() alarmKey {
+	return alarmKey{sensor.ID{Device: n.Device, Name: n.Sensor}, n.Rule, n.Level}
+}
 
 // prove asks the gate of a notice what proves that it was sent.
 func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throttle.Proof, error) {
@@ -190,14 +198,19 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 		Shared:   key.Shared,
 	}]
 
+	n = n.openedBy(all.open[n.alarm()])
 	return gate.Prove(ctx, throttle.Request{
-		Device:   n.About,
+		Device:   n.About.Device,
+		Sensor:   n.About.Name,
 		Enqueued: n.Enqueued,
 		Log:      n.Log,
 		Sequence: n.Sequence,
+		Element:  n.Element,
 		Recovery: n.Recovery,
 		Repeat:   n.Repeat,
-		Opened:   opened(all.open[n.alarm()], n),
+
+		Opened:        n.Opened,
+		OpenedElement: n.OpenedElement,
 	})
 }
 
@@ -233,6 +246,7 @@ func (r *Report) add(kind string, n Latest, names []string) {
 	r.Missing = append(r.Missing, Notice{
 		Due:       n.At,
 		Device:    n.Device,
+		Sensor:    n.Sensor,
 		Rule:      n.Rule,
 		Level:     n.Level,
 		Recovery:  n.Recovery,
@@ -248,20 +262,21 @@ func byTime(a, b Notice) int {
 	return cmp.Or(
 		a.Due.Compare(b.Due),
 		cmp.Compare(a.Device, b.Device),
+		cmp.Compare(a.Sensor, b.Sensor),
 		cmp.Compare(a.Rule, b.Rule),
 		cmp.Compare(a.Level, b.Level),
 		cmp.Compare(a.Receiver, b.Receiver),
 	)
 }
 
-// opened returns the number of the reading that opened the alarm of n: that in the ledger, if a is it, because it may
+// openedBy returns n with the place of the reading that opened its alarm: that in the ledger, if a is it, because it may
 // have opened before what the hub holds.
-func opened(a ledger.Alarm, n Latest) int64 {
+func (n Latest) openedBy(a ledger.Alarm) Latest {
 	if a.Log == n.Log && a.Sequence < n.Opened {
-		return a.Sequence
+		n.Opened, n.OpenedElement = a.Sequence, a.Element
 	}
 
-	return n.Opened
+	return n
 }
 
 // limits are what an audit does not prove.
@@ -303,7 +318,7 @@ func (n Notice) print(out io.Writer) {
 		out,
 		"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
 		n.Due.Format(time.DateTime),
-		humanize.Clean(n.Device),
+		humanize.Clean(sensor.ID{Device: n.Device, Name: n.Sensor}.String()),
 		n.Rule,
 		cmp.Or(n.Level, "-"),
 		what,

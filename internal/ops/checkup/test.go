@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -170,7 +171,7 @@ func (t *Test) width() int {
 
 // openToken returns the token of a gate that has no window for the device.
 func (t *Test) openToken(ctx context.Context, g Gate) (int64, error) {
-	state, err := g.Inspect(ctx, t.Device)
+	state, err := g.Inspect(ctx, sensor.Of(t.Device))
 	if err != nil {
 		return 0, err
 	}
@@ -249,7 +250,7 @@ func (t *Test) follow(ctx context.Context, i int, start time.Time, look progress
 
 	f := followed{start: start}
 	for {
-		s, err := t.Gates[i].Inspect(ctx, t.Device)
+		s, err := t.Gates[i].Inspect(ctx, sensor.Of(t.Device))
 		if err != nil && ctx.Err() == nil {
 			f.failed = err
 		}
@@ -329,7 +330,7 @@ func (t *Test) cleanUp(ctx context.Context) error {
 	defer cancel()
 	var errs []error
 	for _, g := range t.Gates {
-		errs = append(errs, g.Reopen(ctx, t.Device))
+		errs = append(errs, g.Reopen(ctx, sensor.Of(t.Device)))
 	}
 
 	return errors.Join(errs...)

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -55,7 +56,7 @@ func TestFollow(t *testing.T) {
 						t.Errorf("it does not say %q:\n%s", want, out.String())
 					}
 				}
-				if s, err := gate.Inspect(t.Context(), "d"); err != nil || s.Phase != throttle.Open {
+				if s, err := gate.Inspect(t.Context(), sensor.Of("d")); err != nil || s.Phase != throttle.Open {
 					t.Errorf("left is %+v, %v", s, err)
 				}
 				time.Sleep(time.Hour) // until nothing runs any more

@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -136,7 +137,7 @@ func (r *Replay) window(a notify.Alert) time.Duration {
 // An alarmKey says what letters are about.
 type alarmKey struct {
 	gateKey
-	device string
+	of sensor.ID
 }
 
 // Send sends dead letters again, those of a receiver that takes many at a time together, if each is about another alarm.
@@ -227,7 +228,7 @@ func sameAlarm(a, b deadletter.Letter) bool { return alarmOf("", a.Alert) == ala
 
 // alarmOf says which alarm of a receiver an alert is about.
 func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}, a.About()}
+	return alarmKey{gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}, a.Of()}
 }
 
 // An attempt is what became of one letter.
@@ -410,11 +411,13 @@ func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to *target) {
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
 	if !a.Resolved {
-		return throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+		of := a.Of()
+		return throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 	}
 
 	r := throttle.Request{
 		Device:   a.Device,
+		Sensor:   a.Sensor,
 		ID:       a.ID,
 		Enqueued: a.Enqueued,
 		Log:      a.Log,

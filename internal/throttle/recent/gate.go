@@ -10,6 +10,7 @@ import (
 	"context"
 	"time"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -34,7 +35,7 @@ func (g *Gate) Do(
 	r throttle.Request,
 	send func(context.Context, throttle.Grant) throttle.Answer,
 ) (throttle.Result, error) {
-	wait, inForce := g.windows.wait(r.Device)
+	wait, inForce := g.windows.wait(r.Of())
 	mayBeCovered := inForce && !r.Recovery
 	if wait > 0 && !mayBeCovered {
 		return throttle.Result{Outcome: throttle.Busy, Retry: time.Now().Add(wait)}, nil
@@ -44,32 +45,32 @@ func (g *Gate) Do(
 	switch w := result.Window; {
 	case w == (throttle.Window{}):
 	case result.Outcome == throttle.Sent:
-		g.windows.sent(r.Device, w.Ends, w.Frees)
+		g.windows.sent(r.Of(), w.Ends, w.Frees)
 	default:
-		g.windows.remember(r.Device, w.Ends, w.Frees)
+		g.windows.remember(r.Of(), w.Ends, w.Frees)
 	}
 
 	return result, err
 }
 
 // Reopen is that of throttle.Gate. This replica forgets the window.
-func (g *Gate) Reopen(ctx context.Context, device string) error {
-	if err := g.Gate.Reopen(ctx, device); err != nil {
+func (g *Gate) Reopen(ctx context.Context, of sensor.ID) error {
+	if err := g.Gate.Reopen(ctx, of); err != nil {
 		return err
 	}
 
-	g.windows.forget(device)
+	g.windows.forget(of)
 	return nil
 }
 
-// Recent reports whether the device's recorded window is known, without asking
+// Recent reports whether a device's, or sensor's, recorded window is known, without asking
 // the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.
-func (g *Gate) Recent(device string) bool { return g.windows.suppress(device, 1, 0, instant{}) }
+func (g *Gate) Recent(of sensor.ID) bool { return g.windows.suppress(of, 1, 0, instant{}) }
 
 // RecentShared is Recent for the window of value, which device shares with others: it counts devices, each once.
 func (g *Gate) RecentShared(value, device string) bool {
-	recent := g.windows.suppress(value, 0, 0, instant{})
+	recent := g.windows.suppress(sensor.Of(value), 0, 0, instant{})
 	if recent {
 		g.windows.share(value, device)
 	}
@@ -77,23 +78,23 @@ func (g *Gate) RecentShared(value, device string) bool {
 }
 
 // RecentSince is Recent for a window that began at since or later.
-func (g *Gate) RecentSince(device string, since time.Time) bool {
-	return g.windows.suppress(device, 1, g.window, g.windows.at(since))
+func (g *Gate) RecentSince(of sensor.ID, since time.Time) bool {
+	return g.windows.suppress(of, 1, g.window, g.windows.at(since))
 }
 
-// Suppressed counts n more suppressed readings of device, which its next alert reports.
-func (g *Gate) Suppressed(device string, n int64) { g.windows.add(device, n) }
+// Suppressed counts n more suppressed readings of a device or sensor, which its next alert reports.
+func (g *Gate) Suppressed(of sensor.ID, n int64) { g.windows.add(of, n) }
 
 // SuppressedShared counts device among those whose readings were suppressed in the window of value, which they share.
 func (g *Gate) SuppressedShared(value, device string) { g.windows.share(value, device) }
 
-// Count returns how many suppressed readings this replica has counted since the device's last alert; of a value that
-// devices share, how many of them.
-func (g *Gate) Count(device string) int64 { return g.windows.suppressed(device) }
+// Count returns how many suppressed readings this replica has counted since the last alert about
+// it; of a value that devices share, how many of them.
+func (g *Gate) Count(of sensor.ID) int64 { return g.windows.suppressed(of) }
 
-// Refused starts device's window on this replica alone: its alert is a dead letter, because the receiver
+// Refused starts the window of a device or sensor on this replica alone: its alert is a dead letter, because the receiver
 // refuses what it says, and would refuse the next one too. A recovery waits for its end.
-func (g *Gate) Refused(device string) {
+func (g *Gate) Refused(of sensor.ID) {
 	until := time.Now().Add(g.window)
-	g.windows.sent(device, until, until)
+	g.windows.sent(of, until, until)
 }

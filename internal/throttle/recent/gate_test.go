@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/lease/observe"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -67,31 +68,31 @@ func TestRecentAsksNobodyAndCounts(t *testing.T) {
 		before := calls.Load()
 		time.Sleep(window - time.Nanosecond)
 		for range 2 {
-			if !g.Recent("oven#7") || g.Recent("OVEN#7") {
+			if !g.Recent(sensor.Of("oven#7")) || g.Recent(sensor.Of("OVEN#7")) {
 				t.Fatal("want oven#7 alone to be remembered")
 			}
 		}
 		if calls.Load() != before {
 			t.Fatal("Recent asked the store")
 		}
-		if other.Recent("oven#7") {
+		if other.Recent(sensor.Of("oven#7")) {
 			t.Fatal("another replica cannot know yet")
 		}
 		alert(t, other, "2", taken, throttle.Throttled)
-		if !other.Recent("oven#7") {
+		if !other.Recent(sensor.Of("oven#7")) {
 			t.Fatal("a refusal was not remembered")
 		}
 		time.Sleep(time.Nanosecond)
-		if g.Recent("oven#7") || other.Recent("oven#7") {
+		if g.Recent(sensor.Of("oven#7")) || other.Recent(sensor.Of("oven#7")) {
 			t.Fatal("remembered past the window")
 		}
 		alert(t, g, "3", func(context.Context, throttle.Grant) throttle.Answer {
-			if n := g.Count("oven#7"); n != 2 {
+			if n := g.Count(sensor.Of("oven#7")); n != 2 {
 				t.Errorf("the alert tells of %d suppressed, want 2", n)
 			}
 			return throttle.Taken
 		}, throttle.Sent)
-		if n := g.Count("oven#7"); n != 0 {
+		if n := g.Count(sensor.Of("oven#7")); n != 0 {
 			t.Errorf("%d are suppressed just after the alert", n)
 		}
 	})
@@ -128,11 +129,11 @@ func TestReopenForgets(t *testing.T) {
 		g := newGate(store)
 		alert(t, g, "1", taken, throttle.Sent)
 		store.err = errors.New("service unavailable")
-		if err := g.Reopen(t.Context(), "oven#7"); err == nil || !g.Recent("oven#7") {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err == nil || !g.Recent(sensor.Of("oven#7")) {
 			t.Errorf("Reopen failed with %v, and the window is forgotten", err)
 		}
 		store.err = nil
-		if err := g.Reopen(t.Context(), "oven#7"); err != nil || g.Recent("oven#7") {
+		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil || g.Recent(sensor.Of("oven#7")) {
 			t.Errorf("Reopen returned %v, and the window is remembered", err)
 		}
 	})
@@ -143,13 +144,13 @@ func TestRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := memlease.New()
 		g, other := newGate(store), newGate(store)
-		g.Refused("oven#7")
+		g.Refused(sensor.Of("oven#7"))
 		time.Sleep(window - time.Second)
-		if !g.Recent("oven#7") || other.Recent("oven#7") {
+		if !g.Recent(sensor.Of("oven#7")) || other.Recent(sensor.Of("oven#7")) {
 			t.Error("want it to be remembered here alone")
 		}
 		time.Sleep(time.Second)
-		if g.Recent("oven#7") {
+		if g.Recent(sensor.Of("oven#7")) {
 			t.Error("it is not over")
 		}
 	})
@@ -160,7 +161,7 @@ func BenchmarkRecent(b *testing.B) {
 	alert(b, g, "1", taken, throttle.Sent)
 	b.ReportAllocs()
 	for b.Loop() {
-		g.Recent("oven#7")
+		g.Recent(sensor.Of("oven#7"))
 	}
 }
 
@@ -173,10 +174,10 @@ func TestRecentSince(t *testing.T) {
 			time.Sleep(time.Until(start.AddDate(0, 0, days).Add(time.Hour)))
 			alert(t, g, "id", taken, throttle.Sent)
 			time.Sleep(time.Second)
-			if !g.RecentSince("oven#7", start) {
+			if !g.RecentSince(sensor.Of("oven#7"), start) {
 				t.Errorf("after %d days a window that began a second ago does not count as one since then", days)
 			}
-			if g.RecentSince("oven#7", time.Now()) {
+			if g.RecentSince(sensor.Of("oven#7"), time.Now()) {
 				t.Errorf("after %d days a window that began a second ago counts as one since now", days)
 			}
 		}

@@ -6,6 +6,8 @@ import (
 	"encoding/binary"
 	"sync"
 	"time"
+
+	"alertworker/internal/sensor"
 )
 
 const (
@@ -34,7 +36,7 @@ func NewWindows() *Windows { return &Windows{start: time.Now()} }
 
 // windows are those of one gate.
 //
-// A device is known by 96 bits of the SHA-256 of a random key of the gate and its name, in a shard
+// A device, or sensor, is known by 96 bits of the SHA-256 of a random key of the gate and its name, in a shard
 // that 6 more bits choose: nobody can choose names that collide. Two windows that are one to us would suppress each
 // other's alerts. That takes a chance of 2^-102 for any two, and of 2^-63 for any two of a
 // million, which is negligible.
@@ -104,8 +106,14 @@ func (m *window) waits(now instant) time.Duration {
 	return time.Duration(left) * time.Millisecond
 }
 
-// lock returns the locked shard of device, and its tag.
-func (w *windows) lock(device string) (s *shard, tag [3]uint32) { return w.lockSum(sum(w.key, device)) }
+// lock returns the locked shard of a device or sensor, and its tag.
+func (w *windows) lock(of sensor.ID) (s *shard, tag [3]uint32) {
+	device := sum(w.key, of.Device)
+	if of.Name == "" {
+		return w.lockSum(device)
+	}
+	return w.lockSum(sum([16]byte(device[:]), of.Name)) // a gate of what devices share, see share, has no sensors
+}
 
 // sum returns the hash of s under key.
 func sum(key [16]byte, s string) [sha256.Size]byte {
@@ -149,12 +157,12 @@ func (s *shard) slot(tag [3]uint32) *window {
 	return &s.slots[i]
 }
 
-// suppress reports whether device's window is in force, counting n readings if so. A window that lasts
+// suppress reports whether the window of a device or sensor is in force, counting n readings if so. A window that lasts
 // longer than length from since on does not count, unless length is 0: it began before.
-func (w *windows) suppress(device string, n int64, length time.Duration, since instant) bool {
+func (w *windows) suppress(of sensor.ID, n int64, length time.Duration, since instant) bool {
 	now := w.now()
 	recent := false
-	w.use(device, func(m *window) {
+	w.use(of, func(m *window) {
 		recent = m.inForce(now) && (length == 0 || m.mono.ms()-since.mono >= length.Milliseconds())
 		if recent {
 			m.count(n)
@@ -188,20 +196,20 @@ func (w *windows) share(value, device string) {
 
 	s.mu.Unlock()
 	if !counted {
-		w.add(value, 1)
+		w.add(sensor.Of(value), 1)
 	}
 }
 
-// sent starts device's window anew: it ends at end, and the key frees at frees.
-func (w *windows) sent(device string, end, frees time.Time) { w.set(device, end, frees, true) }
+// sent starts the window of a device or sensor anew: it ends at end, and the key frees at frees.
+func (w *windows) sent(of sensor.ID, end, frees time.Time) { w.set(of, end, frees, true) }
 
 // remember keeps a window in force that the store showed.
-func (w *windows) remember(device string, end, frees time.Time) { w.set(device, end, frees, false) }
+func (w *windows) remember(of sensor.ID, end, frees time.Time) { w.set(of, end, frees, false) }
 
-func (w *windows) set(device string, end, frees time.Time, restart bool) {
+func (w *windows) set(of sensor.ID, end, frees time.Time, restart bool) {
 	wait := min(max(0, frees.Sub(end)), 49*24*time.Hour)
 	now, at := w.now(), w.at(end)
-	s, tag := w.lock(device)
+	s, tag := w.lock(of)
 	defer s.mu.Unlock()
 	m := s.take(now, tag)
 	if m == nil {
@@ -303,41 +311,41 @@ func (m *window) count(n int64) {
 	m.suppressed += uint32(min(n, int64(maxCount-m.suppressed&maxCount)))
 }
 
-// use calls f with what is known of device, if that is anything.
-func (w *windows) use(device string, f func(m *window)) {
-	s, tag := w.lock(device)
+// use calls f with what is known of a device or sensor, if that is anything.
+func (w *windows) use(of sensor.ID, f func(m *window)) {
+	s, tag := w.lock(of)
 	defer s.mu.Unlock()
 	if m := s.find(tag); m != nil {
 		f(m)
 	}
 }
 
-// wait returns how long the key of device is known to be still held by a window, and whether
+// wait returns how long the key of a device or sensor is known to be still held by a window, and whether
 // that is in force; 0 if nothing is known.
-func (w *windows) wait(device string) (left time.Duration, inForce bool) {
+func (w *windows) wait(of sensor.ID) (left time.Duration, inForce bool) {
 	now := w.now()
-	w.use(device, func(m *window) { left, inForce = max(0, m.waits(now)), m.inForce(now) })
+	w.use(of, func(m *window) { left, inForce = max(0, m.waits(now)), m.inForce(now) })
 	return left, inForce
 }
 
-// forget ends device's window here. What was suppressed still counts.
-func (w *windows) forget(device string) {
+// forget ends the window of a device or sensor here. What was suppressed still counts.
+func (w *windows) forget(of sensor.ID) {
 	now := w.now()
-	w.use(device, func(m *window) {
+	w.use(of, func(m *window) {
 		m.wall = momentOf(now.wall)
 		m.mono = momentOf(now.mono)
 		m.wait = 0
 	})
 }
 
-// add counts n suppressed readings of device, of which nothing need be known: its window may be over for long.
-func (w *windows) add(device string, n int64) {
+// add counts n suppressed readings of a device or sensor, of which nothing need be known: its window may be over for long.
+func (w *windows) add(of sensor.ID, n int64) {
 	if n == 0 {
 		return
 	}
 
 	now := w.now()
-	s, tag := w.lock(device)
+	s, tag := w.lock(of)
 	defer s.mu.Unlock()
 	m := s.take(now, tag)
 	if m == nil {
@@ -351,7 +359,7 @@ func (w *windows) add(device string, n int64) {
 	m.count(n)
 }
 
-func (w *windows) suppressed(device string) (n int64) {
-	w.use(device, func(m *window) { n = int64(m.suppressed & maxCount) })
+func (w *windows) suppressed(of sensor.ID) (n int64) {
+	w.use(of, func(m *window) { n = int64(m.suppressed & maxCount) })
 	return n
 }

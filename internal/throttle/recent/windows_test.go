@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -34,7 +35,7 @@ func TestMillionWindows(t *testing.T) {
 	before, end := heap(), time.Now().Add(time.Hour)
 	const million = 1 << 20
 	for i := range million {
-		w.sent(deviceName(i), end, end)
+		w.sent(sensor.Of(deviceName(i)), end, end)
 		if n := i + 1; n == 100_000 || n == 300_000 || n == 640_000 || n == 900_000 || n == million {
 			each := float64(heap()-before) / float64(n)
 			t.Logf("%d devices: %.1f bytes each", n, each)
@@ -45,25 +46,25 @@ func TestMillionWindows(t *testing.T) {
 	}
 	const sample = 8 // or it takes too long with the race detector
 	for i := 0; i < million; i += sample {
-		if !w.suppress(deviceName(i), 1, 0, instant{}) {
+		if !w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
 			t.Fatalf("device %d of a million is forgotten", i)
 		}
 	}
 	for i := million; i < 2*million; i += sample { // and two of them are never one
-		if w.suppress(deviceName(i), 1, 0, instant{}) {
+		if w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
 			t.Fatalf("device %d is taken for another", i)
 		}
 	}
 	const more = million / 4
 	for i := million; i < million+more; i++ {
-		w.sent(deviceName(i), end.Add(time.Hour), end)
+		w.sent(sensor.Of(deviceName(i)), end.Add(time.Hour), end)
 	}
 	if all := heap() - before; all > 42<<20 {
 		t.Errorf("more devices than there is room for take %d bytes", all)
 	}
 	known := 0
 	for i := 0; i < million+more; i += sample {
-		if w.suppress(deviceName(i), 1, 0, instant{}) {
+		if w.suppress(sensor.Of(deviceName(i)), 1, 0, instant{}) {
 			known += sample
 		}
 	}
@@ -78,7 +79,7 @@ func TestMillionWindows(t *testing.T) {
 func BenchmarkCollection(b *testing.B) {
 	w, end := newWindows(NewWindows()), time.Now().Add(time.Hour)
 	for i := range 1 << 20 {
-		w.sent(deviceName(i), end, end)
+		w.sent(sensor.Of(deviceName(i)), end, end)
 	}
 	var pauses []uint64
 	for b.Loop() {
@@ -100,7 +101,7 @@ func TestWindowsThatAreOverMakeRoom(t *testing.T) {
 		for round := range 20 {
 			for i := range 10_000 {
 				end := time.Now().Add(time.Minute)
-				w.sent(deviceName(round*10_000+i), end, end)
+				w.sent(sensor.Of(deviceName(round*10_000+i)), end, end)
 			}
 			time.Sleep(keepCounts + 2*time.Minute)
 		}
@@ -132,7 +133,7 @@ func TestWindowsAreAMap(t *testing.T) {
 				frees := end.Add(time.Duration(step[1]%3) * time.Second)
 				switch step[0] {
 				case 0, 1:
-					w.set(device, end, frees, step[0] == 0)
+					w.set(sensor.Of(device), end, frees, step[0] == 0)
 					if m == nil {
 						m = &known{}
 						model[device] = m
@@ -141,14 +142,14 @@ func TestWindowsAreAMap(t *testing.T) {
 						m.suppressed = 0
 					}
 				case 2:
-					w.add(device, 3)
+					w.add(sensor.Of(device), 3)
 					if m == nil {
 						m = &known{}
 						model[device] = m
 					}
 					m.suppressed += 3
 				case 3:
-					w.forget(device)
+					w.forget(sensor.Of(device))
 					if m != nil {
 						m.end, m.frees = now, now
 					}
@@ -157,23 +158,23 @@ func TestWindowsAreAMap(t *testing.T) {
 				}
 				now = time.Now()
 				inForce := m != nil && now.Before(m.end)
-				if got := w.suppress(device, 1, 0, instant{}); got != inForce {
+				if got := w.suppress(sensor.Of(device), 1, 0, instant{}); got != inForce {
 					rt.Fatalf("step %d: in force is %t, want %t", n, got, inForce)
 				}
 				if inForce {
 					m.suppressed++
 				}
-				if m != nil && w.suppressed(device) != m.suppressed {
-					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(device), m.suppressed)
+				if m != nil && w.suppressed(sensor.Of(device)) != m.suppressed {
+					rt.Fatalf("step %d: %d suppressed, want %d", n, w.suppressed(sensor.Of(device)), m.suppressed)
 				}
 				var wait time.Duration
 				if m != nil {
 					wait = max(0, m.frees.Sub(now))
 				}
-				if got, _ := w.wait(device); got < wait || got > wait+2*time.Millisecond {
+				if got, _ := w.wait(sensor.Of(device)); got < wait || got > wait+2*time.Millisecond {
 					rt.Fatalf("step %d: the key is held for another %v, want %v", n, got, wait)
 				}
-				if _, got := w.wait(device); got != inForce {
+				if _, got := w.wait(sensor.Of(device)); got != inForce {
 					rt.Fatalf("step %d: in force %t, want %t", n, got, inForce)
 				}
 			}
@@ -184,8 +185,8 @@ func TestWindowsAreAMap(t *testing.T) {
 // Either clock ends a window: one can be set, the other stands still in suspend.
 func TestBothClocksEndAWindow(t *testing.T) {
 	w := newWindows(NewWindows())
-	w.sent("oven", time.Now().Add(time.Minute), time.Now().Add(time.Minute))
-	s, tag := w.lock("oven")
+	w.sent(sensor.Of("oven"), time.Now().Add(time.Minute), time.Now().Add(time.Minute))
+	s, tag := w.lock(sensor.Of("oven"))
 	m := *s.find(tag)
 	s.mu.Unlock()
 	now := w.now()
@@ -211,12 +212,12 @@ func TestBothClocksEndAWindow(t *testing.T) {
 // Counts stop at what their bits hold.
 func TestSuppressedDoesNotOverflow(t *testing.T) {
 	w := newWindows(NewWindows())
-	w.sent("oven", time.Now().Add(time.Minute), time.Time{})
-	w.add("oven", maxCount-1)
+	w.sent(sensor.Of("oven"), time.Now().Add(time.Minute), time.Time{})
+	w.add(sensor.Of("oven"), maxCount-1)
 	for range 3 {
-		w.suppress("oven", 1, 0, instant{})
+		w.suppress(sensor.Of("oven"), 1, 0, instant{})
 	}
-	if got := w.suppressed("oven"); got != maxCount {
+	if got := w.suppressed(sensor.Of("oven")); got != maxCount {
 		t.Errorf("%d", got)
 	}
 }
@@ -230,10 +231,10 @@ func TestWindowsCountDevices(t *testing.T) {
 			site := rapid.SampledFrom([]string{"berlin", "paris"}).Draw(t, "site")
 			switch device := deviceName(rapid.IntRange(0, 20).Draw(t, "device")); rapid.IntRange(0, 20).Draw(t, "step") {
 			case 0:
-				w.sent(site, end, end)
+				w.sent(sensor.Of(site), end, end)
 				counted[site] = map[string]bool{}
 			case 1:
-				w.remember(site, end, end)
+				w.remember(sensor.Of(site), end, end)
 				if counted[site] == nil {
 					counted[site] = map[string]bool{}
 				}
@@ -243,7 +244,7 @@ func TestWindowsCountDevices(t *testing.T) {
 					counted[site][device] = true
 				}
 			}
-			if got := w.suppressed(site); got != int64(len(counted[site])) {
+			if got := w.suppressed(sensor.Of(site)); got != int64(len(counted[site])) {
 				t.Fatalf("%s: %d devices, want %d", site, got, len(counted[site]))
 			}
 		}
@@ -255,15 +256,15 @@ func TestLongWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWindows(NewWindows())
 		end := time.Now().AddDate(3, 0, 0)
-		w.sent("oven", end, end.AddDate(1, 0, 0))
+		w.sent(sensor.Of("oven"), end, end.AddDate(1, 0, 0))
 		for _, days := range []int{0, 1, 30, 60, 365, 730} {
 			time.Sleep(time.Until(end.AddDate(-3, 0, days)))
-			if !w.suppress("oven", 1, 0, instant{}) {
+			if !w.suppress(sensor.Of("oven"), 1, 0, instant{}) {
 				t.Errorf("after %d days it is not in force", days)
 			}
 		}
 		time.Sleep(time.Until(end))
-		if w.suppress("oven", 1, 0, instant{}) {
+		if w.suppress(sensor.Of("oven"), 1, 0, instant{}) {
 			t.Error("it does not end")
 		}
 	})
@@ -271,8 +272,8 @@ func TestLongWindow(t *testing.T) {
 
 func TestRecentAllocatesNothing(t *testing.T) {
 	g := New(throttle.Config{Window: time.Minute}, NewWindows())
-	g.windows.sent("oven", time.Now().Add(time.Hour), time.Now())
-	if n := testing.AllocsPerRun(100, func() { g.Recent("oven"); g.Recent("another") }); n != 0 {
+	g.windows.sent(sensor.Of("oven"), time.Now().Add(time.Hour), time.Now())
+	if n := testing.AllocsPerRun(100, func() { g.Recent(sensor.Of("oven")); g.Recent(sensor.Of("another")) }); n != 0 {
 		t.Errorf("%v allocations", n)
 	}
 }
@@ -284,10 +285,10 @@ func TestWindowsAreSafeForConcurrentUse(t *testing.T) {
 		all.Go(func() {
 			for i := range 2000 {
 				device := deviceName((i * (n + 1)) % 3000)
-				w.sent(device, time.Now().Add(time.Hour), time.Now())
-				w.suppress(device, 1, 0, instant{})
-				w.add(device, 1)
-				w.wait(device)
+				w.sent(sensor.Of(device), time.Now().Add(time.Hour), time.Now())
+				w.suppress(sensor.Of(device), 1, 0, instant{})
+				w.add(sensor.Of(device), 1)
+				w.wait(sensor.Of(device))
 			}
 		})
 	}
@@ -305,12 +306,12 @@ func BenchmarkRecentParallel(b *testing.B) {
 	b.ResetTimer()
 	b.RunParallel(func(pb *testing.PB) {
 		for i := 0; pb.Next(); i++ {
-			g.Recent(names[i*7919%len(names)])
+			g.Recent(sensor.Of(names[i*7919%len(names)]))
 		}
 	})
 }
 
-func (g *Gate) remember(device string, end time.Time) { g.windows.sent(device, end, end) }
+func (g *Gate) remember(device string, end time.Time) { g.windows.sent(sensor.Of(device), end, end) }
 
 // Gates that share a Windows keep apart what they remember, within one bound.
 func TestGatesShareTheBound(t *testing.T) {
@@ -324,20 +325,20 @@ func TestGatesShareTheBound(t *testing.T) {
 		w := newWindows(table)
 		gates = append(gates, w)
 		for i := range 1000 {
-			w.sent(deviceName(i), end, end)
+			w.sent(sensor.Of(deviceName(i)), end, end)
 		}
 	}
-	if other := newWindows(table); other.suppress(deviceName(1), 1, 0, instant{}) {
+	if other := newWindows(table); other.suppress(sensor.Of(deviceName(1)), 1, 0, instant{}) {
 		t.Error("a window of another gate suppresses")
 	}
 	for _, w := range gates {
-		if !w.suppress(deviceName(999), 1, 0, instant{}) {
+		if !w.suppress(sensor.Of(deviceName(999)), 1, 0, instant{}) {
 			t.Error("a window is forgotten")
 		}
 	}
 	for _, w := range gates[:32] {
 		for i := range 60_000 {
-			w.sent(deviceName(i), end, end)
+			w.sent(sensor.Of(deviceName(i)), end, end)
 		}
 	}
 	slots := 0
