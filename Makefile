@@ -122,7 +122,7 @@ worlds: ## random worlds for PLANS=1000000 plans; it prints how to play one agai
 
 # Bugs that the worker had, one after the other.
 planted: ## whether the random worlds find each planted bug within 10,000 plans
-	$(GO) test ./internal/worker -run '^TestPlanted$$' -v -timeout 24h -args -planted.within=10000 $(ARGS)
+	$(GO) test ./internal/lab/planted -run '^TestWorlds$$' -v -timeout 24h -args -planted.within=10000 $(ARGS)
 
 # A small part of it is in make test.
 # Natively TestSimulation searches: SEEDS=1000 FROM=1 go test ./cmd/alertworker -run Simulation -timeout 0

@@ -89,6 +89,7 @@ func newReplica(
 		return nil, err
 	}
 	config.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
+	//planted:dead-letters-logged if false
 	if s.deadLetters != nil {
 		config.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
 	}
@@ -223,6 +224,8 @@ func gateConfig(
 	rule *rules.Rule,
 	level *rules.Level,
 ) throttle.Config {
+	//planted:receivers-share-windows receiver = "all"
+	//planted:levels-share-windows level = &rules.Level{}
 	return throttle.Config{
 		Store:       store,
 		Scope:       c.Scope(),

@@ -119,6 +119,9 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 		if due || late {
 			var wrong error
 			next, wrong = w.look(ctx)
+			//planted:secret-untried if untried, err := w.files.reload(used); wrong != nil && err == nil {
+			//planted:secret-untried 	return &newSecrets{config: untried}
+			//planted:secret-untried }
 			if ctx.Err() != nil {
 				return nil
 			}
@@ -136,6 +139,7 @@ func (w secretsWatch) wait(ctx context.Context) *newSecrets {
 		case next == nil && report.Ready:
 			w.kept.endTurn() // the next replica may follow
 		case next == nil:
+		//planted:roll-does-not-wait case !working, w.kept.turn != nil
 		case !working, w.kept.turn.mine():
 			return next
 		case w.kept.turn == nil:

@@ -376,6 +376,7 @@ func groupName(c config.Config) string {
 
 // ledgerName returns the name of a partition's ledger.
 func ledgerName(c config.Config, partition string) string {
+	//planted:partitions-share-ledger partition = ""
 	return groupName(c) + "/ledger/" + partition
 }
 

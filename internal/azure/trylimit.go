@@ -170,6 +170,7 @@ func (h *tryLimit) learn(t *try, err error) {
 	if err != nil {
 		lost := h.answered.After(t.began) // others were answered
 		if t.late() && t.limit == h.now && !lost {
+			//planted:one-second-only skip
 			h.now, h.needed = min(2*h.now, maxTry), now
 		}
 

@@ -105,6 +105,7 @@ const (
 // may be its own; a first alert stays before reminders.
 func (d *delivery) class() class {
 	rank, refusals := class(min(d.Rank, 7)), class(d.limited)
+	//planted:refused-goes-last refusals <<= 40
 	switch {
 	case d.recovers():
 		return recoveries + refusals
@@ -116,6 +117,8 @@ func (d *delivery) class() class {
 }
 
 // turn says when it is d's, which has a number.
+//
+//planted:classes-do-not-age return d.number + int64(d.class())<<40
 func (d *delivery) turn() int64 { return d.number + int64(d.class())*worth }
 
 // A cause is why a delivery is given up while it waits.

@@ -158,6 +158,7 @@ func (s *shortfall) reject(now time.Duration, about string, failure *notify.Erro
 func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
 	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
 	fails := s.failures >= failuresToGoDown
+	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return ReceiverFails, 0, nil, false }
 	switch {
 	case rejects && (!fails || s.last.Refused):
 		return ReceiverRejects, s.rejected, s.last, true

@@ -22,6 +22,8 @@ func (q *queue) id(d *delivery, r *Reading) string {
 	}
 
 	id += d.Suffix
+	//planted:silences-share-id if d.endedWithRule()
+	//planted:ended-rules-share-id if d.Silence
 	if d.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
 		id += "/" + url.PathEscape(d.About.Device)
 	}
@@ -107,6 +109,7 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 	case d.Shared:
 		r.Sequence, r.Element = 0, 0 // those of other devices and partitions say nothing about it
 	case about.alarm() != nil:
+		//planted:open-alarm-sent-again if d.Repeat > 0 { skip }
 		r.Repeat = d.Repeat
 		r.Opened, r.OpenedElement = about.alarm().Opened, about.alarm().Element
 	}

@@ -94,6 +94,10 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		d := q.deliveries[a.Key]
+		//planted:joins-another-site for key, other := range q.deliveries {
+		//planted:joins-another-site 	same := other.Shared && a.Shared && key.Topic == a.Topic
+		//planted:joins-another-site 	if d == nil && same && other.of(&other.head).Device == a.Device { d = other }
+		//planted:joins-another-site }
 		if a.Lingers && (d != nil || a.Alarm.quiet(i)) {
 			continue
 		}

@@ -69,6 +69,7 @@ func (r *receiver) dispatch() {
 	}
 
 	r.look(now)
+	//planted:age-asked-while-probed if now-r.looked >= lookEvery && r.health.probed()
 	if now-r.looked >= lookEvery {
 		r.expire(now)
 	}
@@ -564,6 +565,7 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	first := d.answered != r.health.answered+1 // since the receiver last answered
 	if first && d.answered > 0 {
 		d.failsAlone = true
+		//planted:failure-takes-others skip
 		d.sendAlone = true // the others in its message do not fail with it again
 		if a.group.size == 1 && a.failure.OwnFault() {
 			d.ownFailures++

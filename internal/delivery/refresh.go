@@ -87,6 +87,13 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 
 	alerts := q.confirmed(ctx, held, may)
 
+	//planted:posted-after-recovery box.mu.Lock()
+	//planted:posted-after-recovery for _, d := range held { q.replace(d, OutcomeUnsettled) }
+	//planted:posted-after-recovery held = nil
+	//planted:posted-after-recovery box.mu.Unlock()
+	//planted:posted-after-recovery r.release(began, false, nil)
+	//planted:posted-after-recovery time.Sleep(10 * time.Second)
+	//planted:posted-after-recovery began, _ = r.reserve(ctx)
 	if len(alerts) > 0 {
 		post, cancel := context.WithTimeout(box.sending, refreshTimeout)
 		err = r.Notifier.Notify(post, alerts...)

@@ -96,6 +96,7 @@ func (q *queue) bring(ctx context.Context, grant throttle.Grant, d *delivery, a 
 		return throttle.NotTaken
 	}
 
+	//planted:unknown-is-taken return throttle.Taken
 	return throttle.Unknown
 }
 
@@ -350,6 +351,7 @@ func (q *queue) keep(d *delivery) error {
 
 	err := q.box.DeadLetters.Keep(d.under(q.box.settling), *d.letter)
 	q.wrote(err)
+	//planted:dead-letter-kept-early if false
 	if err != nil {
 		return err
 	}
@@ -391,6 +393,7 @@ func (q *queue) letterKept(d *delivery) verdict {
 
 	if d.refused { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
+		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip
 		q.gate(d).Refused(d.About)
 	}
 

@@ -7,6 +7,7 @@ import "alertworker/internal/throttle"
 func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 	d := &delivery{Key: key, due: n}
 	d.start(r)
+	//planted:removed-recovery-old if n.Silent()
 	if n != nil && n.Opened > 0 {
 		d.tries.since = n.Opened
 	}
@@ -133,6 +134,7 @@ func (q *queue) suppressed(d *delivery) {
 		return
 	}
 
+	//planted:sharing-uncounted skip
 	for device := range q.sharing[d] {
 		q.gate(d).SuppressedShared(d.About.Device, device)
 	}

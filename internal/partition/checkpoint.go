@@ -66,7 +66,9 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 
 	c := telemetry.Checkpoint{Position: s.settled()}
 	s.mu.Lock()
+	//planted:checkpoint-at-last-read c.Position = s.mark.last
 	committed := s.committed
+	//planted:checkpoint-before-ledger skip
 	c.Position = s.alarms.history.safe(c.Position)
 	if s.stateful || !s.alarms.history.empty() {
 		c.Ledger = s.ledger.ID()

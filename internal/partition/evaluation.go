@@ -33,8 +33,10 @@ func (reg *register) evaluate(
 
 		v.damaged = f.Damaged
 		switch {
+		//planted:damaged-condition-ends case false
 		case excluded != nil && f.Damaged: // it ends nothing
 		case excluded != nil:
+			//planted:exclusion-ends-nothing skip
 			v.exclude(r, excluded, f.Value)
 		case has == rules.OverrideUsed:
 			v.apply(r, f.Value, base)
@@ -46,6 +48,7 @@ func (reg *register) evaluate(
 	}
 
 	v.count()
+	//planted:late-mark if len(reg.silences) > 0 && reg.silences[0].Forget.Hours() < 1 { skip }
 	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead
 
 	return v.over
@@ -103,6 +106,7 @@ func (v *evaluation) apply(r *rule, value, base float64) {
 		rd := v.reading(value, limit)
 		p := v.pass(l, &rd)
 		p.inhibited = above
+		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.untold = p.followed && p.open && (p.is.untold || above || ended)
 
 		v.shared = ""
@@ -142,6 +146,7 @@ type passage struct {
 func (p *passage) decision() Decision {
 	says := p.breaching || !p.damaged && (p.is.untold || p.repeats)
 	switch {
+	//planted:late-tells-held-back case p.outdated && !p.is.untold
 	case p.outdated:
 		return Outdated
 	case p.open && says && !p.inhibited:
@@ -180,8 +185,10 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 	p.was = v.alarms.byKey[key]
 	p.is = p.was
 	p.followed = true
+	//planted:between-not-repeated skip
 	p.repeats = l.rule.Repeat > 0
 
+	//planted:damaged-calms if false
 	if v.damaged && !p.breaching { // it may alert, and never calms
 		p.damaged = true
 		p.open = p.was.Phase == rules.Open
@@ -254,6 +261,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
 	first := !l.rule.stateful || p.opened() || p.is.untold
 	lingers := p.repeats && !p.breaching && !p.is.untold
+	//planted:muted-unsent skip
 	p.is.untold = p.followed // unless it is told now
 
 	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {

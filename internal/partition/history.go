@@ -42,6 +42,7 @@ type segment struct {
 func (h *history) change(key alarmKey, k alarm, before, at telemetry.Position) {
 	if n := len(h.segments); n > 0 {
 		before = later(before, h.segments[n-1].before)
+		//planted:late-mark if later(at, h.segments[n-1].last) != at { skip }
 		at = later(at, h.segments[n-1].last)
 	}
 
@@ -124,6 +125,7 @@ func (h *history) keep(key alarmKey, k alarm) {
 // changes stays in place of what was applied until that is written.
 func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
 	at = h.position
+	//planted:ledger-ahead if len(h.segments) > 0 { w = h.segments[len(h.segments)-1].last }
 	n := 0
 	for ; n < len(h.segments) && h.segments[n].last.NotAfter(w); n++ {
 		s := h.segments[n]
@@ -165,6 +167,7 @@ func (h *history) passed(p telemetry.Position) {
 // safe returns the latest position, not after w, that the checkpoint may have without
 // passing a change that the ledger in the store does not hold. Nothing is before the first event.
 func (h *history) safe(w telemetry.Position) telemetry.Position {
+	//planted:checkpoint-passes-first if len(h.segments) == 0 || w.NotAfter(h.segments[0].before)
 	if w.Offset == "" || len(h.segments) == 0 || w.NotAfter(h.segments[0].before) {
 		return w
 	}

@@ -49,10 +49,12 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 	if n == nil {
 		return nil
 	}
+	//planted:not-due-sent if false
 	if !s.isDue(key, n) {
 		return errNotDue
 	}
 
+	//planted:owner-not-asked return nil
 	return s.owner.owns(ctx)
 }
 
@@ -72,6 +74,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 // hub, this owner must know that partitions are dark. It never is for a rule that is not configured any more: nobody
 // hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
+	//planted:renamed-rule-silence-sent if false
 	if key.Message.Removed {
 		return false
 	}
@@ -81,6 +84,7 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	}
 
 	limit := time.Duration(n.Limit * float64(time.Second))
+	//planted:silence-not-proven return true
 	return s.unheard.Proven(limit, n.Enqueued/1000)
 }
 

@@ -77,9 +77,15 @@ func (r *reader) take(events []telemetry.Event) {
 	}
 
 	r.unheard.Unlock()
+	//planted:late-mark if over > 0 && len(r.silences) > 0 && r.silences[0].Forget < time.Hour {
+	//planted:late-mark 	r.seen.mu.Unlock()
+	//planted:late-mark 	time.Sleep(time.Second)
+	//planted:late-mark 	r.seen.mu.Lock()
+	//planted:late-mark }
 	r.lastRead = at
 	r.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
 	r.seen.mu.Unlock()
+	//planted:watermark-passes-unflushed r.mark.flushed = at; skip
 	r.flush()
 	r.Counters.read(&n, over)
 }

@@ -200,6 +200,7 @@ func (reg *register) recovery(
 	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
 ) *dueNotice {
 	receivers := was.told & reg.everybody()
+	//planted:recovery-by-filter receivers = reg.wanting(l)
 	switch {
 	case !l.rule.Resolved || receivers == 0:
 		return nil

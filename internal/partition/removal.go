@@ -26,12 +26,14 @@ func (reg *register) forget(name string, read int64, known bool) <-chan struct{}
 	if reg.since.IsZero() { // without a ledger
 		return nil
 	}
+	//planted:removed-stays-open if !known { return reg.beingForgotten(name) }; skip
 	if !reg.endAlarms(name) && !known {
 		return reg.beingForgotten(name)
 	}
 
 	for _, r := range reg.silences { // the ledger may hold one that has ended since
 		key := alarmKey{sensor.Of(name), r.levels[0]}
+		//planted:removed-silence-after-crash skip
 		reg.alarms.history.replace(key, reg.alarms.byKey[key])
 	}
 
@@ -91,6 +93,7 @@ func (reg *register) endRead(key alarmKey, now int64) {
 	}
 
 	last := reg.mark.last
+	//planted:removed-due-lost if true
 	if last.NotAfter(reg.alarms.history.position) {
 		reg.change(key, next)
 		return
@@ -110,6 +113,7 @@ func (reg *register) endRead(key alarmKey, now int64) {
 func (reg *register) forgetAgain(device string, before telemetry.Position, next int64) {
 	if read, removed := reg.rereading[device]; removed && next > read {
 		delete(reg.rereading, device)
+		//planted:removed-open-after-crash return
 		reg.mark.read(before) // where an alarm ends
 		reg.endAlarms(device)
 	}

@@ -52,6 +52,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	k.told = everybody
 	if from.Due != nil {
 		k.due = rememberedNotice(from.Due)
+		//planted:recovery-by-filter k.due.becomeDue(reg.wanting(l)); skip
 		k.due.becomeDue(reg.everybody())
 	}
 
@@ -59,6 +60,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		k.due.becomeDue(reg.wanting(l))
 	}
 
+	//planted:takeover-forgets-clear if k.Cleared != (rules.Moment{}) { k.Cleared = rules.Moment{} }
 	was := k
 
 	unsure := passed || !l.removed.IsZero() // nobody can know whether what had begun lasted
@@ -96,6 +98,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 // reopened returns k, an alarm of the ledger that is open, as the reading that it names has opened it. Numbers are not
 // compared with those of another log: nothing that will be read has told of it yet.
 func (reg *register) reopened(k alarm) alarm {
+	//planted:takeover-forgets-opening if true
 	if k.log != reg.logName {
 		k.log = reg.logName
 		k.sequence, k.element = 0, 0

@@ -77,6 +77,8 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 }
 
 // lose ends the stream because another replica owns the partition.
+//
+//planted:lost-partition-kept skip
 func (s *Stream) lose() { s.stop(telemetry.ErrLost) }
 
 // warn logs what may affect every partition at the same time, at most every 10 s.

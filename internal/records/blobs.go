@@ -260,6 +260,7 @@ func contractual(err error) error {
 
 // conditions returns those of a request that is for the blob with an ETag.
 func conditions(etag string) *blob.AccessConditions {
+	//planted:blob-always-written etag = Any
 	switch etag {
 	case Any:
 		return &blob.AccessConditions{}

@@ -303,6 +303,7 @@ func (r *Roster) mayKeep(c Column, now int64) bool {
 		return false
 	}
 
+	//planted:missing-rule-forgets return false
 	return now-c.Idle < KeepIdle.Milliseconds()
 }
 

@@ -292,6 +292,7 @@ func (r *Roster) IsDark() bool {
 func (r *Roster) Miss(from int64, to Place) {
 	for i := range r.columns {
 		c := &r.columns[i]
+		//planted:compacted-never-silent if true
 		if to.Time-from > c.Limit.Milliseconds() {
 			c.Floor = later(c.Floor, to)
 		}

@@ -63,6 +63,7 @@ func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetr
 
 	switch f := &found[reads.Base]; f.Reason {
 	case telemetry.ReasonOK:
+		//planted:one-limit return 20, OverrideUsed
 		return f.Value, OverrideUsed
 	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonMalformed: // in what is damaged it may be missing
 		return Limit(properties.Get(r.Base))

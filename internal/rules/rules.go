@@ -304,6 +304,7 @@ func (r *Rule) Expects(
 		c := &r.Only[i]
 		switch {
 		case c.Holds(found[only[i]], properties):
+		//planted:damaged-expects-nothing case false
 		case found[only[i]].Damaged:
 			all = false // it never ends anything
 		case found[only[i]].Reason == telemetry.ReasonOK || !properties.Get(c.Name).IsNull():
@@ -403,6 +404,8 @@ type State struct {
 
 // Outdates reports whether a reading taken at a moment says nothing about the present, because one that was taken
 // later has come before it: devices send what they have stored beside what they measure.
+//
+//planted:late-as-any return false
 func (s State) Outdates(at Moment) bool { return at.Device != 0 && at.Device < s.Newest }
 
 // Breaching reports whether value reaches limit.
@@ -451,6 +454,7 @@ func (r *Rule) Next(
 	switch {
 	case s.Phase == Open && r.Cleared(value, clear):
 		s.Cleared = cmp.Or(s.Cleared, at)
+		//planted:clear-at-once if true
 		if at.after(s.Cleared) >= r.ClearedFor {
 			return State{}
 		}

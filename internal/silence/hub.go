@@ -87,6 +87,7 @@ func (w *Watch) tellOfHub(rule int, now time.Time, p Partitions) {
 	case len(lasting) == 0 && !open:
 		delete(w.asks.untold, rule)
 
+	//planted:hub-recovers-while-dark case p.Complete
 	case len(lasting) == 0 && p.Complete:
 		delete(w.open, k)
 		w.alarms.Ended(rule, w.hub, now.UnixMilli(), slices.ContainsFunc(dark, func(d roster.DarkPartition) bool {

@@ -138,6 +138,7 @@ func (w *Watch) isWatched(l *look, h roster.Heard) bool {
 // before it was silent, because it is allowed to be for so long, has as much time after that.
 func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 	forget := w.rules[rule].Forget.Milliseconds()
+	//planted:longest-forget for _, other := range w.rules { forget = max(forget, other.Forget.Milliseconds()) }
 	at := h.Time + forget
 	if h.Quiet-h.Time > forEver.Milliseconds() || h.Quiet+w.rules[rule].Limit.Milliseconds() <= at {
 		return at
@@ -256,6 +257,7 @@ func (w *Watch) setDark(rule int, d roster.Dark) {
 // isDark reports whether a device is overdue, and so few others were heard lately that the partition is dark.
 func (n count) isDark() bool {
 	others := n.all - 1
+	//planted:never-dark return false
 	return n.overdue > 0 && others >= darkDevices && n.recent*4 < others
 }
 

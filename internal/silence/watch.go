@@ -252,6 +252,7 @@ func (w *Watch) readAfter(start telemetry.Position) {
 	switch {
 	case !w.found || start.Offset == "" || start.Generation != r.Position.Generation:
 		r.Rebase(start)
+		//planted:other-hub-without-roster if w.found { skip }
 		w.found = false
 		if start.Offset == "" {
 			floor.Sequence = -1
@@ -402,7 +403,9 @@ func (r *Rule) counts(found []telemetry.Found) bool {
 // unless the rule expects nothing of the device.
 func (w *Watch) quiet(device, rule int, says Says, until int64) int64 {
 	excluded := says == Excluded
+	//planted:unexpected-is-silent excluded = false
 	if says == Nothing {
+		//planted:nothing-said-excludes excluded = true; skip
 		excluded = !w.roster.Heard(device, rule).Expected()
 	}
 
@@ -437,6 +440,7 @@ func (w *Watch) follow(e *telemetry.Event) {
 
 	switch {
 	case e.MessageSource == telemetry.SourceExpired: // it stands for what has expired unread, which may be one event
+		//planted:expired-is-no-gap skip
 		w.roster.Raise(at)
 		w.reach(at)
 
@@ -458,6 +462,7 @@ func (w *Watch) reach(at roster.Place) {
 // followNumbered is follow for an event at a place, whose number is certain.
 func (w *Watch) followNumbered(at roster.Place) {
 	from := millis(w.read.Time)
+	//planted:gap-of-all-is-silence if false
 	if !w.read.Time.IsZero() {
 		w.dawn(from, at)
 	}
@@ -474,6 +479,7 @@ func (w *Watch) followUndecodable(e *telemetry.Event, at roster.Place) {
 		return
 	}
 
+	//planted:undecodable-hides-gap if false
 	if at.Sequence > w.expected && !e.Enqueued.IsZero() {
 		w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
 	}

@@ -246,6 +246,7 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	damaged := s.changed || s.isDamaged()
 	for i := range found {
 		f := &found[i]
+		//planted:damaged-is-whole f.Damaged = false; skip
 		f.Damaged = damaged
 		if f.Reason == ReasonMalformed && end != ReasonOK {
 			f.Reason = end

@@ -40,9 +40,11 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 	d.through = n.Through
 	d.recovered = n.Recovered
 	d.sent = n.Sent
+	//planted:claimed-is-sent if r.Repeat > 0 && n.About != n.Sent { d.sent = n.About }
 	d.sentAt = n.sentAt()
 
 	switch {
+	//planted:replays-sent case record.Now.Before(d.Quiet)
 	case record.Now.Before(d.Quiet) || d.Covers(r):
 		d.Outcome = Throttled
 	case held:
@@ -56,11 +58,18 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Request) {
 	recovered := r.position().upTo(n.Recovered)
 
+	//planted:recovery-twice if recovered && !held {
+	//planted:recovery-twice 	d.Outcome, d.claim = Sent, n.claimRecovery(r, record)
+	//planted:recovery-twice 	d.claim.RecoveryID += "/again"
+	//planted:recovery-twice 	return
+	//planted:recovery-twice }
 	switch {
+	//planted:overtaken-recovery-sent case recovered
 	case recovered || n.overtakes(r, record):
 		d.Outcome = Unneeded
 	case held:
 		d.Outcome = Busy
+	//planted:recovery-does-not-wait case false
 	case n.unresolved(record): // its alert may still be on the way
 		d.Outcome = Busy
 		d.wait = max(n.proofEnds(record).Sub(record.Now), pollHeld)

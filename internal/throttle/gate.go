@@ -93,6 +93,7 @@ func (r Request) asOf() time.Time {
 
 // told reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
 func (r Request) told(sent position) bool {
+	//planted:alert-covers-later-alarms if r.Repeat > 0 && sent != (position{}) { return true }
 	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent)
 }
 
@@ -427,6 +428,7 @@ func windowIn(held *lease.HeldError) Window {
 func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTry)
 	defer cancel()
+	//planted:unknown-under-new-id if answer == Unknown { answer = NotTaken }
 	_ = g.store.Release(ctx, c.lease, c.note.givenBack(answer).String())
 }
 
@@ -483,6 +485,7 @@ func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, e
 	n := c.note.sent()
 	done, err = persist(ctx, func(ctx context.Context) error {
 		left := g.window - time.Since(c.taken)
+		//planted:short-window left -= g.window / 3
 		if left <= 0 {
 			return errOver
 		}

@@ -45,6 +45,7 @@ func prefix(c Config) string {
 	}
 
 	if c.Per != "" {
+		//planted:site-named-like-device skip
 		of += "~p" + escape(c.Per) // nor this
 	}
 

@@ -142,6 +142,7 @@ func (n note) overtakes(r Request, prev lease.Record) bool {
 	case n.About == (position{}):
 		return posted
 	case at.Log != n.About.Log:
+		//planted:recovery-after-other-log return posted
 		return posted || when <= n.aboutAt(prev)
 	case at.upTo(n.About) && at != n.About:
 		return true
@@ -303,6 +304,7 @@ func (n note) givenBack(answer Answer) note {
 	if answer == NotTaken && !n.Again {
 		n.ID = ""
 		n.RecoveryID = ""
+		//planted:unsent-recovery-ends-window if n.Ended > n.Quiet { skip }
 		n.Quiet = max(n.Quiet, n.Ended)
 	}
 

@@ -129,6 +129,7 @@ func (in *Intake) alert(ctx context.Context, alerts []partition.Alert, arrival *
 // verdict returns r as the outcome of a reading.
 func verdict(r delivery.Reply) (telemetry.Verdict, error) {
 	switch {
+	//planted:untaken-is-settled case r.Reason == "dead_letter"
 	case r.Reason != "":
 		return telemetry.VerdictFailed, &telemetry.UnsettledError{Reason: r.Reason, Detail: r.Detail}
 	case r.Alerted:

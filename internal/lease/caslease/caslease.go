@@ -75,6 +75,7 @@ func (c Clock) freesWithin(left time.Duration) time.Duration {
 
 // Free says that nobody holds the key.
 func (r Record) Free(c Clock) bool {
+	//planted:lease-frees-early if !r.Now.Before(r.Written.Add(r.Hold + c.margin() - 4*time.Second)) { return true }
 	return r.ID == "" || r.Released || !r.Now.Before(r.Written.Add(r.Hold+c.margin()))
 }
 
@@ -284,6 +285,7 @@ func (s *Store) replace(ctx context.Context, l lease.Lease, r Record) (version s
 		// lost: both end well with another write while l is current.
 		now, err := s.latest(ctx, l.Key)
 		switch {
+		//planted:lost-lease-extended case false
 		case err == nil && !now.Current(l):
 			return "", lease.ErrLost
 		case err == nil:

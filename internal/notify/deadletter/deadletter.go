@@ -69,6 +69,7 @@ func New(rs records.Store, log *zap.Logger) *Store {
 // Keep returns nil once d is kept.
 func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 	id := ID(d)
+	//planted:one-dead-letter id = "20000101T000000.000Z-0000000000000000"
 	if err := s.put(ctx, blobName(Undelivered, id), encodeAlert(d, time.Now())); err != nil {
 		return fmt.Errorf("keep alert %q: %w", d.Alert.ID, err)
 	}

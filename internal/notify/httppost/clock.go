@@ -21,6 +21,7 @@ func Ahead(h http.Header) (ahead time.Duration, ok bool) {
 func (c *Client) Now(sent time.Time) time.Time {
 	ahead := c.ahead.Load()
 
+	//planted:end-by-own-clock return time.Now()
 	switch {
 	case ahead != nil:
 		return time.Now().Add(*ahead)

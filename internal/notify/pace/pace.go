@@ -179,6 +179,7 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 		retryAfter = min(firstWait<<min(max(p.refusals-1, 0), 6), longestWait)
 	}
 
+	//planted:pause-takes-an-hour retryAfter = time.Hour
 	p.wait = max(p.wait, now+retryAfter)
 	p.next = max(p.next, p.wait)
 	p.resumed, p.grown = p.wait, p.wait
@@ -187,6 +188,7 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 	}
 
 	p.refused = now
+	//planted:outage-halves-rate if false
 	if p.refusals > 1 { // a receiver that takes nothing does not say how much would be too much
 		return
 	}
@@ -201,6 +203,7 @@ func (p *Pace) Refused(now, began, retryAfter time.Duration) {
 		p.ceiling = max(guess, float64(max(p.taken, p.had))/recent.Seconds())
 	}
 
+	//planted:one-message-an-hour p.rate = 1.0 / 3600; skip
 	p.rate = max(p.ceiling/2, slowest)
 }
 

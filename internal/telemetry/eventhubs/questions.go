@@ -373,6 +373,7 @@ func (q *questions) pause(sent time.Time) {
 
 	q.pauses++
 	q.paused = time.Now()
+	//planted:asked-again-at-once return
 	q.full = q.paused.Add(backoff.Delay(q.pauses, busyMin, busyMax) + askBurst*askEvery)
 }
 

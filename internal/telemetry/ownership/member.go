@@ -410,6 +410,7 @@ func (m *Member) interpret(listed Records) view {
 
 		since[beat] = first
 		left := max(m.Expiry-b.Age, m.Interval-now.Sub(first)) + slack
+		//planted:dead-keep-partitions if b.Owner == m.Owner
 		if b.Owner == m.Owner || left <= 0 {
 			continue
 		}

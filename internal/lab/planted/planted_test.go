@@ -1,0 +1,243 @@
+// Package planted_test plants bugs in the worker and has searches find them: see docs/dev/planted.md.
+package planted_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	plantedWithin = flag.Int("planted.within", 0, "how many random plans of TestWorlds look for each bug; 0: none")
+	plantedSeeds  = flag.Int("planted.seeds", 0, "how many seeds of TestSimulation look for each bug, beside its own; 0: none")
+	plantedFrom   = flag.Int("planted.from", 1, "the first plan or seed")
+	plantedOnly   = flag.String("planted.bug", "", "`REGEXP` of the bugs to look for")
+)
+
+// numberOf returns where in bugs one is that is looked for.
+func numberOf(name string) (i int, ok bool) {
+	i = slices.IndexFunc(bugs, func(b bug) bool { return b.name == name })
+	return i, i >= 0 && regexp.MustCompile(*plantedOnly).MatchString(name)
+}
+
+// Every bug has a row and a directive, and all of them compile.
+func TestBugs(t *testing.T) {
+	planted := map[string]bool{}
+	for _, s := range sources(t) {
+		for _, d := range s.directives {
+			planted[d.bug] = true
+			if _, ok := numberOf(d.bug); !ok && *plantedOnly == "" {
+				t.Errorf("%s has %q, which is no row of bugs", s.name, d.bug)
+			}
+		}
+	}
+	var packages []string
+	for _, s := range sources(t) {
+		packages = append(packages, filepath.Dir(s.name))
+	}
+	for i, b := range bugs {
+		if !planted[b.name] {
+			t.Errorf("%q is nowhere in the worker", b.name)
+		}
+		if first, _ := numberOf(b.name); first >= 0 && first != i {
+			t.Errorf("%q has two rows", b.name)
+		}
+		if b.seed == 0 && !b.worlds {
+			t.Errorf("%q is not looked for", b.name)
+		}
+	}
+	slices.Sort(packages)
+	build(t, numberOf, append([]string{"list", "-export"}, slices.Compact(packages)...)...)
+}
+
+// TestWorlds has TestWorlds of internal/worker find each bug: make planted.
+func TestWorlds(t *testing.T) {
+	if *plantedWithin == 0 {
+		t.Skip("it takes hours: see -planted.within")
+	}
+	s := newSearch(t, "internal/worker")
+	for i, b := range bugs {
+		if _, ok := numberOf(b.name); ok && b.worlds {
+			t.Run(b.name, func(t *testing.T) { s.findPlan(t, i) })
+		}
+	}
+}
+
+// TestSimulation has TestSimulation of cmd/alertworker find each bug:
+// go test ./internal/lab/planted -run Simulation -planted.seeds 300 -v -timeout 0
+func TestSimulation(t *testing.T) {
+	if *plantedSeeds == 0 {
+		t.Skip("it takes an hour: see -planted.seeds")
+	}
+	s := newSearch(t, "cmd/alertworker")
+	for i, b := range bugs {
+		if _, ok := numberOf(b.name); ok && b.seed > 0 {
+			t.Run(b.name, func(t *testing.T) { s.findSeed(t, i) })
+		}
+	}
+}
+
+// A search looks for bugs, with a binary that has all of them.
+type search struct {
+	binary string
+	dir    string
+	worlds map[int]*world // of the simulation, by seed, as far as they were needed
+}
+
+func newSearch(t *testing.T, dir string) *search {
+	t.Helper()
+	s := &search{binary: filepath.Join(t.TempDir(), "planted.test"), dir: filepath.Join(root, dir), worlds: map[int]*world{}}
+	build(t, numberOf, "test", "-c", "-vet=off", "-o", s.binary, "./"+dir)
+	return s
+}
+
+// run runs the binary with the bug of a number, 0 for none, and returns what is printed.
+func (s *search) run(t *testing.T, bug int, env []string, args ...string) (string, error) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), s.binary, args...)
+	cmd.Dir = s.dir
+	cmd.Env = append(append(os.Environ(), fmt.Sprint("PLANTED_BUG=", bug)), env...)
+	out, err := cmd.CombinedOutput()
+	return string(out), err
+}
+
+// findPlan has the random worlds of internal/worker happen with a bug until one finds it.
+func (s *search) findPlan(t *testing.T, bug int) {
+	t.Helper()
+	began := time.Now()
+	out, err := s.run(t, bug+1, []string{"GOGC=400"}, "-test.run=^TestWorlds$", "-test.timeout=0", "-worlds.trace",
+		fmt.Sprint("-worlds.first=", *plantedFrom), fmt.Sprint("-worlds.plans=", *plantedWithin))
+	if took := time.Since(began).Round(time.Second); err == nil {
+		t.Errorf("not found within %d plans, in %v", *plantedWithin, took)
+	} else {
+		plan, why := planThatFound(out)
+		t.Logf("found by the %sth plan, in %v: %s", plan, took, why)
+	}
+}
+
+var (
+	foundLine = regexp.MustCompile(`plan \d+, the (\d+)\w+ \(-worlds.first=\d+ -worlds.plans=1\):\n\s*(.*)`)
+	beganLine = regexp.MustCompile(`(?m)^plan (\d+) begins$`)
+)
+
+// planThatFound returns by which plan the output says that a bug was found, and why. If the test has crashed that is one
+// of the last.
+func planThatFound(out string) (plan, why string) {
+	if found := foundLine.FindStringSubmatch(out); found != nil {
+		return found[1], found[2]
+	}
+	if began := beganLine.FindAllStringSubmatch(out, -1); len(began) > 0 {
+		return began[len(began)-1][1], reason(out)
+	}
+	return "first", reason(out)
+}
+
+// A world is what its run without any bug showed.
+type world struct {
+	broken  bool         // it breaks the promise by itself, and finds nothing
+	reached map[int]bool // the bugs that would have made a difference, or may have
+}
+
+var reachedLine = regexp.MustCompile(`(?m)^REACHED (\d+)$`)
+
+// world returns the world of a seed without any bug.
+func (s *search) world(t *testing.T, seed int) *world {
+	t.Helper()
+	if w := s.worlds[seed]; w != nil {
+		return w
+	}
+
+	out, err := s.simulate(t, 0, seed)
+	w := &world{broken: err != nil, reached: map[int]bool{}}
+	s.worlds[seed] = w
+	if w.broken {
+		t.Errorf("seed %d breaks the promise without any bug: %s", seed, reason(out))
+	}
+	for _, line := range reachedLine.FindAllStringSubmatch(out, -1) {
+		bug, _ := strconv.Atoi(line[1])
+		w.reached[bug] = true
+	}
+
+	return w
+}
+
+// findSeed has a bug happen in one world after the other that comes to it, and once more if none has found it: two runs of a
+// world differ.
+func (s *search) findSeed(t *testing.T, bug int) {
+	t.Helper()
+	const rounds = 5
+	reached := 0
+	for range rounds {
+		found := false
+		if reached, found = s.round(t, bug); found {
+			return
+		}
+	}
+
+	t.Errorf("not found within %d seeds, of which %d come to it, in %d rounds", *plantedSeeds, reached, rounds)
+}
+
+// round has a bug happen once in each world that comes to it until one finds it, first in that of its own seed. It returns
+// how many came to it.
+func (s *search) round(t *testing.T, bug int) (reached int, found bool) {
+	t.Helper()
+	seeds := []int{bugs[bug].seed}
+	for i := range *plantedSeeds {
+		seeds = append(seeds, *plantedFrom+i)
+	}
+	for _, seed := range seeds {
+		w := s.world(t, seed)
+		if w.broken || !w.reached[bug] {
+			continue
+		}
+
+		reached++
+		out, err := s.simulate(t, bug+1, seed)
+		if err != nil && s.clean(t, seed) {
+			t.Logf("found by seed %d, the %d. world that comes to it: %s", seed, reached, reason(out))
+			return reached, true
+		}
+	}
+
+	return reached, false
+}
+
+// clean reports whether the world of a seed keeps the promise without the bug again: two runs of it differ.
+func (s *search) clean(t *testing.T, seed int) bool {
+	t.Helper()
+	const runs = 2
+	for range runs {
+		if out, err := s.simulate(t, 0, seed); err != nil {
+			s.worlds[seed].broken = true
+			t.Errorf("seed %d breaks the promise without any bug: %s", seed, reason(out))
+			return false
+		}
+	}
+
+	return true
+}
+
+func (s *search) simulate(t *testing.T, bug, seed int) (string, error) {
+	t.Helper()
+	return s.run(t, bug, []string{fmt.Sprint("FROM=", seed), "SEEDS=1", "GOGC=1000"},
+		"-test.run=^TestSimulation$", "-test.v", "-test.timeout=0")
+}
+
+// reason returns what is wrong, by the output of a search.
+func reason(out string) string {
+	for _, sign := range []string{"VIOLATION", "panic: ", "fatal error: "} {
+		if i := strings.Index(out, sign); i >= 0 {
+			line, _, _ := strings.Cut(out[i:], "\n")
+			return line[:min(len(line), 300)]
+		}
+	}
+	return out[max(0, len(out)-300):]
+}
