@@ -413,3 +413,8 @@ func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, nex
 	}
 	return o.Store.Acquire(ctx, key, ttl, next)
 }
+
+// failing answers every alert with err.
+func failing(err error) func(context.Context, notify.Alert) error {
+	return func(context.Context, notify.Alert) error { return err }
+}

@@ -228,3 +228,28 @@ func TestIntakeDoesNotResolve(t *testing.T) {
 		}
 	})
 }
+
+// A caller of the HTTP trigger whose reading meets another replica's claim is not kept waiting
+// until that would end.
+func TestIntakeMeetsAForeignClaim(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := memlease.New()
+		other := newReplica(t, store, &receiver{answer: wait(3 * time.Second)})
+		p := newPartition("0")
+		other.start(p)
+		defer other.end()
+		p.publish("hot", 99)
+		synctest.Wait()
+
+		s := newReplica(t, store, &receiver{}).consume(t.Context())
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		start := time.Now()
+		if got, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+			t.Errorf("%v, %v, want it throttled", got, err)
+		}
+		if took := time.Since(start); took > 5*time.Second {
+			t.Errorf("the caller waited %v for an alert that took 3 s", took)
+		}
+	})
+}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 )
 
@@ -175,4 +176,55 @@ func TestMuteTimes(t *testing.T) {
 			t.Errorf("of the other: %s; want %s", got, all)
 		}
 	})
+}
+
+// The first alert about an alarm that nobody was told of goes before recoveries and reminders, whatever kept the first
+// readings of the alarm quiet, and also after a take-over.
+func TestFirstAlertAfterWhatKeptItQuiet(t *testing.T) {
+	for _, tt := range []struct{ muted, handedOver bool }{{true, false}, {false, false}, {true, true}, {false, true}} {
+		t.Run(fmt.Sprintf("%+v", tt), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				levels := func(r *rules.Rule) {
+					r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+				}
+				p, r := newPartition("0"), &receiver{limits: notify.Limits{Rate: notify.Rate{Burst: 1, Every: time.Second}}}
+				s := with(t, levels, r)
+				value := 90.0 // critical
+				if tt.muted {
+					value = 40
+					mute := rules.Mutes{{Device: "oven", From: time.Now(), Until: time.Now().Add(5 * time.Minute)}}
+					s.config.Mutes = func() rules.Mutes { return mute }
+				}
+				p.publish("oven", value)
+				s.start(p)
+				pass(6 * time.Minute)
+				if tt.handedOver {
+					s.end()
+					next := with(t, levels, r)
+					next.store, next.ledgers = s.store, s.ledgers
+					next.config.DeadLetters = next.dead
+					p, s = p.reopen(), next
+					s.start(p)
+				}
+				defer func() { s.end() }()
+				for range 2 { // alerts of others, and then reminders
+					for i := range 100 {
+						p.publish(fmt.Sprint("other", i), 40)
+					}
+					pass(150 * time.Second)
+				}
+				for i := range 100 {
+					p.publish(fmt.Sprint("other", i), 40)
+				}
+				p.publish("oven", 40)
+				pass(5 * time.Second)
+				for _, a := range r.alerts("oven") {
+					if a.Level == "warning" {
+						return
+					}
+				}
+				t.Error("the first alert of the oven waits behind reminders of others")
+			})
+		})
+	}
 }

@@ -41,7 +41,7 @@ var elsewhere = map[string]string{
 	"TestSilence":               "the same, and TestModelOfSilence of internal/throttle",
 	"TestTrucks":                "TestSimulation, whose worlds have each of it",
 	"TestRewinds":               "nothing puts old records back by hand; tests of internal/roster and internal/ledger have what is lost",
-	"TestStormAtAPacedReceiver": "TestStorm of internal/worker",
+	"TestStormAtAPacedReceiver": "TestStormAtManyPlaces of internal/delivery",
 	"TestHeartbeat":             "tests of internal/notify/heartbeat, and TestStorageOutage of cmd/alertworker",
 	"TestFaults$":               "tests of internal/ops/status, checkup and admin, each of what it says",
 	"TestImage":                 "make image, in the workflow CI",

@@ -1,4 +1,4 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
@@ -15,47 +15,41 @@ import (
 // nobody else's; for whom it refuses the alert for good there is one dead letter, and it counts as delivered.
 func TestRecipientsOfAReceiver(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		var tried attempts
-		p, r := newPartition("0"), &receiver{}
-		r.set(tried.record(func(_ context.Context, a notify.Alert) error {
+		r := &receiver{}
+		r.set(func(_ context.Context, a notify.Alert) error {
 			switch {
 			case a.Device == "gone":
 				return &notify.Error{Refused: true, Left: "bob@example.com", Err: errors.New("550 bob")}
-			case len(tried.of(a.Device)) <= 4 && a.Device != "well":
+			case len(r.attempts(a.Device)) <= 4 && a.Device != "well":
 				return &notify.Error{Left: "bob@example.com", Err: errors.New("450 bob")}
 			}
 			return nil
-		}))
-		s := newSetup(t, r)
-		keeping := func(err error) {
-			s.dead.mu.Lock()
-			defer s.dead.mu.Unlock()
-			s.dead.err = err
-		}
-		keeping(errors.New("no room"))
-		s.start(p)
+		})
+		s := newReplica(t, r)
+		s.dead.fail(errors.New("no room"))
+		p := s.open("0")
 		defer s.end()
 		for i := range 3 {
-			p.publish(fmt.Sprint("busy", i), 99)
+			p.hot(fmt.Sprint("busy", i))
 		}
 		pass(5 * time.Second) // each has failed three times
-		if down := s.worker.Receivers()[0]; down.Down {
+		if down := s.dispatcher.Receivers()[0]; down.Down {
 			t.Errorf("the receiver is down: %+v", down)
 		}
-		p.publish("well", 99)
-		p.publish("gone", 99)
+		p.hot("well")
+		p.hot("gone")
 		synctest.Wait()
-		if n := len(tried.of("well")); n != 1 {
+		if n := len(r.attempts("well")); n != 1 {
 			t.Errorf("another device was tried %d times at once", n)
 		}
 		pass(2 * time.Second)
-		if n := len(tried.of("gone")); n < 2 {
+		if n := len(r.attempts("gone")); n < 2 {
 			t.Errorf("tried %d times while its dead letter cannot be kept", n)
 		}
-		keeping(nil)
+		s.dead.fail(nil)
 		pass(20 * time.Second)
 		for i := range 3 {
-			if n := len(tried.of(fmt.Sprint("busy", i))); n != 5 {
+			if n := len(r.attempts(fmt.Sprint("busy", i))); n != 5 {
 				t.Errorf("tried %d times, want 5", n)
 			}
 		}
@@ -63,12 +57,12 @@ func TestRecipientsOfAReceiver(t *testing.T) {
 		if len(dead) != 1 || dead[0].Alert.Device != "gone" || dead[0].Alert.To != "bob@example.com" {
 			t.Errorf("dead letters %+v", dead)
 		}
-		before := len(tried.of("gone"))
-		p.publish("gone", 99)
-		pass(interval)
-		if n := len(tried.of("gone")); n != before {
+		before := len(r.attempts("gone"))
+		p.hot("gone")
+		pass(5 * time.Second)
+		if n := len(r.attempts("gone")); n != before {
 			t.Error("tried again within the window of those who took it")
 		}
-		wantCheckpoint(t, p, 6)
+		wantWatermark(t, p, 6)
 	})
 }

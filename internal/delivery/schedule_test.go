@@ -1,4 +1,4 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
@@ -16,9 +16,9 @@ import (
 
 // A scenario is some hours of readings, and what receivers make of the alerts.
 type scenario struct {
-	partitions  int
+	owners      int
 	concurrency int
-	waiting     int // at most, in a partition for a receiver
+	waiting     int // at most, of an owner for a receiver
 	receivers   []behaviour
 	readings    []scheduledReading // in order of time
 }
@@ -31,9 +31,9 @@ type behaviour struct {
 }
 
 type scheduledReading struct {
-	at        time.Duration
-	partition int
-	device    string
+	at     time.Duration
+	owner  int
+	device string
 }
 
 const (
@@ -46,7 +46,7 @@ func drawScenario(t *rapid.T) scenario {
 		return time.Duration(rapid.IntRange(least, most).Draw(t, name)) * time.Second
 	}
 	s := scenario{
-		partitions:  rapid.IntRange(1, 3).Draw(t, "partitions"),
+		owners:      rapid.IntRange(1, 3).Draw(t, "owners"),
 		concurrency: rapid.IntRange(1, 4).Draw(t, "concurrency"),
 		waiting:     rapid.IntRange(3, 40).Draw(t, "waiting"),
 	}
@@ -61,10 +61,10 @@ func drawScenario(t *rapid.T) scenario {
 	at := time.Duration(0)
 	for range rapid.IntRange(1, 120).Draw(t, "readings") {
 		at += seconds("pause", 0, 30)
-		partition := rapid.IntRange(0, s.partitions-1).Draw(t, "partition")
+		owner := rapid.IntRange(0, s.owners-1).Draw(t, "owner")
 		kind := rapid.SampledFrom([]string{"well", "well", "well", "odd", "refused", "told"}).Draw(t, "kind")
-		device := fmt.Sprintf("%s-%d-%d", kind, partition, rapid.IntRange(0, 20).Draw(t, "device"))
-		s.readings = append(s.readings, scheduledReading{at, partition, device})
+		device := fmt.Sprintf("%s-%d-%d", kind, owner, rapid.IntRange(0, 20).Draw(t, "device"))
+		s.readings = append(s.readings, scheduledReading{at, owner, device})
 	}
 	return s
 }
@@ -74,49 +74,45 @@ func (s scenario) run(t *testing.T) (err error) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
 		var wrong []error
-		var tried []*attempts
 		var rs []*receiver
 		for _, b := range s.receivers {
-			a := &attempts{}
-			tried = append(tried, a)
-			rs = append(rs, &receiver{answer: a.record(b.answer(start))})
+			rs = append(rs, &receiver{answer: b.answer(start)})
 		}
-		setup := newSetup(t, rs...)
-		setup.config.Concurrency, setup.waiting = s.concurrency, s.waiting
-		setup.config.GiveUp = scenarioAge
-		setup.config.Rules.Rules[0].Window = 6 * time.Hour
-		var ps []*partition
-		for n := range s.partitions {
-			ps = append(ps, newPartition(fmt.Sprint(n)))
+		of := newReplica(t, rs...)
+		of.config.Concurrency, of.waiting = s.concurrency, s.waiting
+		of.config.GiveUp = scenarioAge
+		of.window = 6 * time.Hour
+		var ps []*owner
+		for n := range s.owners {
+			ps = append(ps, of.open(fmt.Sprint(n)))
 		}
-		setup.start(ps...)
 		for _, r := range s.readings {
 			time.Sleep(time.Until(start.Add(r.at)))
-			ps[r.partition].publish(r.device, 99)
+			ps[r.owner].hot(r.device)
 			synctest.Wait()
-			if n := setup.worker.MostWaiting(); n > s.waiting {
+			if n := ps[r.owner].box.MostWaiting(); n > s.waiting {
 				wrong = append(wrong, fmt.Errorf("%d alerts wait after %v, want %d at most", n, r.at, s.waiting))
 			}
 		}
 		time.Sleep(scenarioLasts + 2*scenarioAge)
 		synctest.Wait()
-		setup.end()
 
 		for _, p := range ps {
-			if got := p.checkpoint(); got != int64(len(p.log)) {
-				wrong = append(wrong, fmt.Errorf("partition %s is settled up to %d of %d", p.id, got, len(p.log)))
+			if got := p.watermark(); got != p.last {
+				wrong = append(wrong, fmt.Errorf("of owner %s everything is settled up to %d of %d", p.name, got, p.last))
 			}
 		}
 		for n, r := range rs {
-			wrong = append(wrong, s.judge(n, r, setup.dead.kept, tried[n])...)
+			wrong = append(wrong, s.judge(n, r, of.dead.all())...)
 		}
+		of.end()
 		err = errors.Join(wrong...)
 	})
 	return err
 }
 
 // judge says what is wrong about a receiver's alerts.
-func (s scenario) judge(n int, r *receiver, dead []notify.DeadLetter, tried *attempts) (wrong []error) {
+func (s scenario) judge(n int, r *receiver, dead []notify.DeadLetter) (wrong []error) {
 	if r.most > s.concurrency {
 		wrong = append(wrong, fmt.Errorf("receiver %d was told %d alerts at a time, want %d at most", n, r.most, s.concurrency))
 	}
@@ -136,10 +132,26 @@ func (s scenario) judge(n int, r *receiver, dead []notify.DeadLetter, tried *att
 			wrong = append(wrong, fmt.Errorf("receiver %d: nothing came of the alert of %s", n, reading.device))
 		}
 	}
-	if id, least := tried.soonest("told"); id != "" && least < s.receivers[n].told {
+	if id, least := r.soonest("told"); id != "" && least < s.receivers[n].told {
 		wrong = append(wrong, fmt.Errorf("receiver %d was sent %s again after %v, and had asked for %v", n, id, least, s.receivers[n].told))
 	}
 	return wrong
+}
+
+// soonest returns the shortest time between two attempts at one alert of a device whose name has the
+// prefix, and its id, which is empty if there are none.
+func (r *receiver) soonest(prefix string) (id string, least time.Duration) {
+	last := map[string]time.Time{}
+	for _, one := range r.tried {
+		if !strings.HasPrefix(one.device, prefix) {
+			continue
+		}
+		if at, ok := last[one.id]; ok && (id == "" || one.at.Sub(at) < least) {
+			id, least = one.id, one.at.Sub(at)
+		}
+		last[one.id] = one.at
+	}
+	return id, least
 }
 
 // answer is what the receiver makes of an alert.
@@ -167,9 +179,8 @@ func (b behaviour) answer(start time.Time) func(context.Context, notify.Alert) e
 	}
 }
 
-// Whatever receivers do: every alert is taken once or becomes a dead letter, the checkpoint
-// reaches the end, no receiver is told more at a time than it may be, none
-// sooner than it asked for, and no more alerts wait than may.
+// Whatever receivers do: every alert is taken once or becomes a dead letter, everything is settled at the end, no
+// receiver is sent more at a time than it may be, none sooner than it asked for, and no more alerts wait than may.
 func TestSchedule(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
 		s := drawScenario(r)
@@ -179,40 +190,37 @@ func TestSchedule(t *testing.T) {
 	})
 }
 
-// However much another partition has waiting, a partition's alert is next when a place becomes free.
-func TestPartitionsStarveNoOther(t *testing.T) {
+// However much other owners have waiting, an owner's alert is next when a place becomes free.
+func TestOwnersStarveNoOther(t *testing.T) {
 	rapid.Check(t, func(r *rapid.T) {
-		storm := rapid.IntRange(1, 3).Draw(r, "partitions in a storm")
+		storm := rapid.IntRange(1, 3).Draw(r, "owners in a storm")
 		concurrency := rapid.IntRange(1, 4).Draw(r, "concurrency")
 		at := rapid.IntRange(0, 60).Draw(r, "seconds")
 		const takes = time.Second
 		var waited time.Duration
 		synctest.Test(t, func(t *testing.T) {
 			rec := &receiver{answer: wait(takes)}
-			s := newSetup(t, rec)
+			s := newReplica(t, rec)
 			s.config.Concurrency = concurrency
-			calm := newPartition("calm")
-			ps := []*partition{calm}
-			for n := range storm {
-				p := newPartition(fmt.Sprint(n))
-				for i := range 500 {
-					p.publish(fmt.Sprint("device", n, "-", i), 99)
-				}
-				ps = append(ps, p)
-			}
-			s.start(ps...)
+			calm := s.open("calm")
 			defer s.end()
+			for n := range storm {
+				p := s.open(fmt.Sprint(n))
+				for i := range 500 {
+					p.hot(fmt.Sprint("device", n, "-", i))
+				}
+			}
 			pass(time.Duration(at) * time.Second)
-			calm.publish("calm", 99)
+			calm.hot("calm")
 			start := time.Now()
 			for len(rec.alerts("calm")) == 0 && time.Since(start) < time.Hour {
 				pass(takes / 10)
 			}
 			waited = time.Since(start)
 		})
-		// Each partition in the storm has its turn before at most; then it is sent.
+		// Each owner in the storm has its turn before at most; then it is sent.
 		if most := time.Duration((storm+concurrency)/concurrency+1) * takes; waited > most+takes/10 {
-			r.Fatalf("an alert of a calm partition waited %v, want %v at most", waited, most)
+			r.Fatalf("an alert of a calm owner waited %v, want %v at most", waited, most)
 		}
 	})
 }

@@ -1,4 +1,4 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
@@ -10,8 +10,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
-	"alertworker/internal/rules"
 )
 
 // A service takes one message every so often, and refuses what comes sooner.
@@ -44,26 +44,25 @@ func (s *service) answer(ctx context.Context, a notify.Alert) error {
 	return nil
 }
 
-// storm makes n devices hot at once, in four partitions, and returns how long it takes until all are told.
+// storm makes n devices hot at once, of four owners, and returns how long it takes until all are told.
 func storm(t *testing.T, n int, limit time.Duration, s *service, limits notify.Limits) (lasted time.Duration, dead int) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{limits: limits, answer: s.answer}
-		var ps []*partition
+		of := newReplica(t, r)
+		of.window = time.Hour
+		var ps []*owner
 		for i := range 4 {
-			ps = append(ps, newPartition(fmt.Sprint(i)))
+			ps = append(ps, of.open(fmt.Sprint(i)))
 		}
-		for i := range n {
-			ps[i%4].publish(fmt.Sprint("oven-", i), 99)
-		}
-		setup := newSetup(t, r)
-		setup.config.Rules.Rules[0].Window = time.Hour
-		setup.start(ps...)
-		defer setup.end()
+		defer of.end()
 		start := time.Now()
+		for i := range n {
+			ps[i%4].hot(fmt.Sprint("oven-", i))
+		}
 		for len(r.alerts("")) < n && time.Since(start) < limit {
 			pass(time.Second / 4)
 		}
-		lasted, dead = time.Since(start), len(setup.dead.all())
+		lasted, dead = time.Since(start), len(of.dead.all())
 		told := map[string]int{}
 		for _, a := range r.alerts("") {
 			told[a.Device]++
@@ -76,6 +75,35 @@ func storm(t *testing.T, n int, limit time.Duration, s *service, limits notify.L
 		}
 	})
 	return lasted, dead
+}
+
+// 10,000 devices of eight owners get hot at once and every message takes 100 ms: as many go at a time as may.
+func TestStormAtManyPlaces(t *testing.T) {
+	t.Parallel()
+	alerts := 10_000
+	if testing.Short() {
+		alerts = 1000
+	}
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: wait(100 * time.Millisecond)}
+		s := newReplica(t, r)
+		var ps []*owner
+		for i := range 8 {
+			ps = append(ps, s.open(fmt.Sprint(i)))
+		}
+		defer s.end()
+		start := time.Now()
+		for i := range alerts {
+			ps[i%8].hot(fmt.Sprint("device", i))
+		}
+		for len(r.alerts("")) < alerts && time.Since(start) < time.Minute {
+			pass(100 * time.Millisecond)
+		}
+		least := time.Duration(alerts) * 100 * time.Millisecond / 64
+		if took := time.Since(start); r.most != 64 || took < least || took > least+time.Second {
+			t.Errorf("%d alerts in %v, %d at a time; want about %v, 64 at a time", len(r.alerts("")), took, r.most, least)
+		}
+	})
 }
 
 // A storm of 5,000 devices at a Slack that takes a message a second.
@@ -103,16 +131,17 @@ func TestStormForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const devices, over = 200, 32 * time.Second
 		s := &service{latency: 100 * time.Millisecond}
-		p, r := newPartition("0"), &receiver{limits: forPeople, answer: s.answer}
-		setup := newSetup(t, r).start(p)
-		defer setup.end()
+		r := &receiver{limits: forPeople, answer: s.answer}
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
 
 		start, told := time.Now(), 0
 		var latest time.Duration // from hot to told
 		const apart = over / devices
 		for step := 0; told < devices && time.Since(start) < 5*time.Minute; step++ {
 			if step < devices {
-				p.publish(fmt.Sprint("truck-", step), 99)
+				p.hot(fmt.Sprint("truck-", step))
 			}
 			pass(apart)
 			for _, a := range r.alerts("")[told:] {
@@ -134,13 +163,14 @@ func TestStormForPeople(t *testing.T) {
 // A lone alert goes at once, and so does the next one after a quiet time.
 func TestLoneAlertForPeople(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{limits: forPeople}
-		setup := newSetup(t, r).start(p)
-		defer setup.end()
+		r := &receiver{limits: forPeople}
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
 
 		for i, quiet := range []time.Duration{2 * time.Second, 2 * time.Second, 40 * time.Second, time.Hour} {
 			device := fmt.Sprint("truck-", i)
-			p.publish(device, 99)
+			p.hot(device)
 			synctest.Wait()
 			wantAlerts(t, r, device, 1)
 			pass(quiet)
@@ -174,14 +204,15 @@ func TestStormAtItsOwnSpeed(t *testing.T) {
 func TestWhatIsReadyGoesTogether(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{every: time.Second}
-		p, r := newPartition("0"), &receiver{limits: forPeople, answer: s.answer}
-		setup := newSetup(t, r).start(p)
-		defer setup.end()
-		p.publish("first", 99)
+		r := &receiver{limits: forPeople, answer: s.answer}
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
+		p.hot("first")
 		synctest.Wait()
 		wantAlerts(t, r, "first", 1)
 		for i := range 20 {
-			p.publish(fmt.Sprint("next-", i), 99)
+			p.hot(fmt.Sprint("next-", i))
 			pass(40 * time.Millisecond)
 		}
 		if got := len(r.alerts("")); got != 1 {
@@ -192,14 +223,14 @@ func TestWhatIsReadyGoesTogether(t *testing.T) {
 			t.Errorf("%d alerts in %d messages, %d refused; want 21 in 2", got, s.messages, s.refused)
 		}
 		pass(10 * time.Second)
-		wantCheckpoint(t, p, 21)
+		wantWatermark(t, p, 21)
 	})
 }
 
 // A message for many that is refused because of one device holds up no other: each is tried by itself.
 func TestRefusedMessageForMany(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{limits: notify.Limits{People: true, Batch: 100}}
+		r := &receiver{limits: notify.Limits{People: true, Batch: 100}}
 		many := 0
 		r.set(func(ctx context.Context, a notify.Alert) error {
 			if err := wait(time.Second)(ctx, a); err != nil {
@@ -211,13 +242,14 @@ func TestRefusedMessageForMany(t *testing.T) {
 			}
 			return nil
 		})
-		s := newSetup(t, r).start(p)
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
-		p.publish("first", 99)
+		p.hot("first")
 		synctest.Wait()
-		p.publish("bad", 99) // it is the first of its message, which the receiver decides about
+		p.hot("bad") // it is the first of its message, which the receiver decides about
 		for i := range 5 {
-			p.publish(fmt.Sprint("well", i), 99)
+			p.hot(fmt.Sprint("well", i))
 		}
 		pass(20 * time.Second)
 		for i := range 5 {
@@ -226,7 +258,7 @@ func TestRefusedMessageForMany(t *testing.T) {
 		if dead := s.dead.all(); len(dead) != 1 || dead[0].Alert.Device != "bad" || many != 2 {
 			t.Errorf("dead letters %+v after %d refusals", dead, many)
 		}
-		wantCheckpoint(t, p, 7)
+		wantWatermark(t, p, 7)
 	})
 }
 
@@ -234,28 +266,25 @@ func TestRefusedMessageForMany(t *testing.T) {
 func TestNewBeforeOld(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{every: time.Minute}
-		p, r := newPartition("0"), &receiver{limits: notify.Limits{Rate: notify.Rate{Every: time.Minute}}, answer: s.answer}
-		setup := newSetup(t, r)
-		setup.config.Rules = rules.Set{Rules: []rules.Rule{{
-			Name: "hot", Field: "temperature", Window: 30 * time.Second,
-			Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 60, For: time.Microsecond}, {Name: "critical", Limit: 90, Clear: 80, For: time.Microsecond}},
-		}}}
-		setup.start(p)
-		defer setup.end()
-		publish := func(device string, value float64) {
-			p.publish(device, value)
+		r := &receiver{limits: notify.Limits{Rate: notify.Rate{Every: time.Minute}}, answer: s.answer}
+		of := newReplica(t, r)
+		of.window = 30 * time.Second
+		p := of.open("0")
+		defer of.end()
+		warning := of.topic("warning", func(topic *delivery.Topic) { topic.Rank = 1 })
+		critical := of.topic("critical", nil)
+		comes := func(device string, topic *delivery.Topic, reminder bool) {
+			a := p.reading(device, topic)
+			a.Reminder = reminder
+			p.take(a)
 			pass(time.Second)
 		}
-		publish("old", 75)
-		publish("old", 75) // it opens
+		comes("old", warning, false)
 		pass(40 * time.Second)
-		publish("old", 75) // a reminder
-		for _, device := range []string{"a", "b"} {
-			publish(device, 75)
-			publish(device, 75)
-		}
-		publish("c", 95)
-		publish("c", 95)
+		comes("old", warning, true)
+		comes("a", warning, false)
+		comes("b", warning, false)
+		comes("c", critical, false)
 		pass(10 * time.Minute)
 		var got []string
 		for _, a := range r.alerts("") {
@@ -271,14 +300,15 @@ func TestNewBeforeOld(t *testing.T) {
 func TestLimitedIsNotDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := &service{every: time.Second, retryAfter: 5 * time.Second}
-		p, r := newPartition("0"), &receiver{answer: s.answer}
-		setup := newSetup(t, r).start(p)
-		defer setup.end()
+		r := &receiver{answer: s.answer}
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
 		for i := range 100 {
-			p.publish(fmt.Sprint("oven-", i), 99)
+			p.hot(fmt.Sprint("oven-", i))
 		}
 		pass(10 * time.Second)
-		got := setup.worker.Receivers()[0]
+		got := of.dispatcher.Receivers()[0]
 		if got.Down || !got.Limited || got.Rate <= 0 || got.Left < time.Minute || got.Waiting < 80 {
 			t.Errorf("%+v", got)
 		}
@@ -289,21 +319,21 @@ func TestLimitedIsNotDown(t *testing.T) {
 func TestLimitedForGoodIsDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{answer: failing(&notify.Error{Limited: true, RetryAfter: 20 * time.Second, Status: 503, Err: errors.New("503 maintenance")})}
-		p := newPartition("0")
-		setup := newSetup(t, r).start(p)
-		defer setup.end()
-		p.publish("oven", 99)
+		of := newReplica(t, r)
+		p := of.open("0")
+		defer of.end()
+		p.hot("oven")
 		pass(30 * time.Second)
-		if got := setup.worker.Receivers()[0]; got.Down {
+		if got := of.dispatcher.Receivers()[0]; got.Down {
 			t.Errorf("down after two refusals: %+v", got)
 		}
 		pass(time.Minute)
-		if got := setup.worker.Receivers()[0]; !got.Down || got.Err == nil || time.Since(got.Since) < time.Minute || !got.Retry.After(time.Now()) {
+		if got := of.dispatcher.Receivers()[0]; !got.Down || got.Err == nil || time.Since(got.Since) < time.Minute || !got.Retry.After(time.Now()) {
 			t.Errorf("not down: %+v", got)
 		}
 		r.set(nil)
 		pass(20 * time.Second)
-		if got := setup.worker.Receivers()[0]; got.Down || got.Waiting > 0 {
+		if got := of.dispatcher.Receivers()[0]; got.Down || got.Waiting > 0 {
 			t.Errorf("down still: %+v", got)
 		}
 	})

@@ -1,8 +1,7 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
-	"errors"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -18,32 +17,31 @@ import (
 // letter. One that refuses those of one device is not, unless nothing else is sent for long. What it accepts ends that.
 func TestReceiverThatRejects(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		refusal := &notify.Error{Refused: true, Untaken: true, Status: 400, Err: errors.New("answered 400")}
-		p, r := newPartition("0"), &receiver{answer: failing(refusal)}
-		s := newSetup(t, r)
-		s.start(p)
+		r := &receiver{answer: failing(errRefused)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
 		state := func() delivery.ReceiverState {
 			synctest.Wait()
-			return s.worker.Receivers()[0]
+			return s.dispatcher.Receivers()[0]
 		}
 		for range 7 {
-			p.publish("odd", 99)
+			p.hot("odd")
 			pass(window + 5*time.Second)
 			if got := state(); got.Down {
 				t.Fatalf("%+v, because of one device", got)
 			}
 		}
 		r.set(nil)
-		p.publish("well", 99)
+		p.hot("well")
 		pass(time.Second)
-		r.set(failing(refusal))
-		p.publish("odd", 99)
+		r.set(failing(errRefused))
+		p.hot("odd")
 		pass(time.Second)
 
 		began := time.Now().Add(-time.Second) // with the first that it refused since it accepted one
-		p.publish("a", 99)
-		p.publish("b", 99)
+		p.hot("a")
+		p.hot("b")
 		got := state()
 		if !got.Down || got.Fault != delivery.ReceiverRejects || !got.Since.Equal(began) || got.Err == nil {
 			t.Errorf("%+v, since %v, after it refused the alerts of three devices", got, began)
@@ -53,14 +51,14 @@ func TestReceiverThatRejects(t *testing.T) {
 			t.Error("it is well again, and nothing was sent")
 		}
 		r.set(nil)
-		p.publish("c", 99)
+		p.hot("c")
 		if got := state(); got.Down || got.Err != nil {
 			t.Errorf("%+v after it accepted one", got)
 		}
 
-		r.set(failing(refusal))
+		r.set(failing(errRefused))
 		for range 8 {
-			p.publish("odd", 99)
+			p.hot("odd")
 			pass(window + 5*time.Second)
 		}
 		if got := state(); !got.Down || got.Fault != delivery.ReceiverRejects {
@@ -73,33 +71,33 @@ func TestReceiverThatRejects(t *testing.T) {
 // is told apart from it.
 func TestOutageSinceItsFirstFailure(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r)
-		s.start(p)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
 		began := time.Now()
-		p.publish("hot", 99)
+		p.hot("hot")
 		pass(10 * time.Second)
 		r.set(func(_ context.Context, a notify.Alert) error {
 			if a.Device == "odd" {
-				return &notify.Error{Refused: true, Untaken: true, Status: 422, Err: errors.New("answered 422")}
+				return errRefused
 			}
 			return errBusy
 		})
-		p.publish("odd", 99)
+		p.hot("odd")
 		pass(5 * time.Minute)
-		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverFails || !got.Since.Equal(began) {
+		if got := s.dispatcher.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverFails || !got.Since.Equal(began) {
 			t.Errorf("%+v, since %v", got, began)
 		}
 		r.set(nil)
 		pass(2 * time.Minute)
-		if got := s.worker.Receivers()[0]; got.Down {
+		if got := s.dispatcher.Receivers()[0]; got.Down {
 			t.Errorf("%+v after it accepted one", got)
 		}
-		r.set(failing(&notify.Error{Limited: true, Untaken: true, Status: 429, Err: errors.New("answered 429")}))
-		p.publish("next", 99)
+		r.set(limited(429, 0))
+		p.hot("next")
 		pass(2 * time.Minute)
-		if got := s.worker.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverLimited || got.Err == nil {
+		if got := s.dispatcher.Receivers()[0]; !got.Down || got.Fault != delivery.ReceiverLimited || got.Err == nil {
 			t.Errorf("%+v while it only limits the rate", got)
 		}
 	})
@@ -127,11 +125,11 @@ func (s *slowAtFirst) Extend(
 // afterwards.
 func TestReceiverThatAcceptedBefore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
-		s := newReplica(t, &slowAtFirst{Store: memlease.New()}, r)
-		s.start(p)
+		r := &receiver{}
+		s := newReplicaOn(t, &slowAtFirst{Store: memlease.New()}, r)
+		p := s.open("0")
 		defer s.end()
-		p.publish("first", 99)
+		p.hot("first")
 		pass(time.Second)
 		if len(r.alerts("first")) != 1 {
 			t.Fatal("the receiver has not accepted the first alert yet")
@@ -140,17 +138,17 @@ func TestReceiverThatAcceptedBefore(t *testing.T) {
 		r.set(failing(errBusy))
 		began := time.Now()
 		for _, device := range []string{"a", "b", "c"} {
-			p.publish(device, 99)
+			p.hot(device)
 		}
 		for range 8 {
 			pass(500 * time.Millisecond)
-			if got := s.worker.Receivers()[0]; !got.Down || !got.Since.Equal(began) {
+			if got := s.dispatcher.Receivers()[0]; !got.Down || !got.Since.Equal(began) {
 				t.Fatalf("after %v: %+v, and nothing was accepted", time.Since(began), got)
 			}
 		}
 		r.set(nil)
 		pass(time.Minute)
-		if got := s.worker.Receivers()[0]; got.Down {
+		if got := s.dispatcher.Receivers()[0]; got.Down {
 			t.Errorf("%+v after it accepted one", got)
 		}
 	})

@@ -1,4 +1,4 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
@@ -58,7 +58,7 @@ func TestTrace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				j := &journal{}
-				p, r := newPartition("0"), &receiver{}
+				r := &receiver{}
 				r.answer = func(ctx context.Context, a notify.Alert) error {
 					if in, _ := ctx.Value((*followed)(nil)).(*followed); in == nil || in.Device != a.Device {
 						t.Errorf("an alert of %s is sent under %v", a.Device, in)
@@ -66,18 +66,18 @@ func TestTrace(t *testing.T) {
 					time.Sleep(time.Second)
 					return c.answer
 				}
-				p.publish("cold", 29)
-				first := p.publish("hot", 30)
-				p.publish("hot", 31)
-				p.publish("hot", 32)
-				s := newSetup(t, r)
+				s := newReplica(t, r)
 				s.config.Trace = j.follow
 				s.config.DeadLetters = keepFunc(func(ctx context.Context) {
 					if in, _ := ctx.Value((*followed)(nil)).(*followed); in == nil {
 						t.Error("a dead letter is kept under no delivery")
 					}
 				})
-				s.start(p)
+				p := s.open("0")
+				for range 3 {
+					p.hot("hot")
+				}
+				first := p.read[0]
 				pass(c.work)
 				s.end()
 
@@ -85,7 +85,7 @@ func TestTrace(t *testing.T) {
 					t.Fatal("no delivery is followed")
 				}
 				got := j.followed[0]
-				want := delivery.Start{AlertID: "ns/hub/0/2/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 2, Enqueued: first.Enqueued.UTC()}
+				want := delivery.Start{AlertID: "ns/hub/0/1/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 1, Enqueued: time.UnixMicro(first.Enqueued).UTC()}
 				if got.Start != want {
 					t.Errorf("started as %+v, want %+v", got.Start, want)
 				}

@@ -1,4 +1,4 @@
-package worker_test
+package delivery_test
 
 import (
 	"context"
@@ -11,76 +11,20 @@ import (
 	"testing/synctest"
 	"time"
 
-	"alertworker/internal/lease"
+	"alertworker/internal/delivery"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
-	"alertworker/internal/telemetry"
 )
-
-// failing answers every alert with err.
-func failing(err error) func(context.Context, notify.Alert) error {
-	return func(context.Context, notify.Alert) error { return err }
-}
-
-// attempts records when alerts were tried.
-type attempts struct {
-	mu  sync.Mutex
-	all []attempt
-}
-
-type attempt struct {
-	device, id string
-	at         time.Time
-}
-
-// record notes each attempt before answer decides.
-func (a *attempts) record(answer func(context.Context, notify.Alert) error) func(context.Context, notify.Alert) error {
-	return func(ctx context.Context, alert notify.Alert) error {
-		a.mu.Lock()
-		a.all = append(a.all, attempt{alert.Device, alert.ID, time.Now()})
-		a.mu.Unlock()
-		return answer(ctx, alert)
-	}
-}
-
-// of returns the times at which alerts of device were tried.
-func (a *attempts) of(device string) (at []time.Time) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	for _, one := range a.all {
-		if one.device == device {
-			at = append(at, one.at)
-		}
-	}
-	return at
-}
-
-// soonest returns the shortest time between two attempts at one alert of a device whose name has the
-// prefix, and its id, which is empty if there are none.
-func (a *attempts) soonest(prefix string) (id string, least time.Duration) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	last := map[string]time.Time{}
-	for _, one := range a.all {
-		if !strings.HasPrefix(one.device, prefix) {
-			continue
-		}
-		if at, ok := last[one.id]; ok && (id == "" || one.at.Sub(at) < least) {
-			id, least = one.id, one.at.Sub(at)
-		}
-		last[one.id] = one.at
-	}
-	return id, least
-}
 
 // A receiver that takes 9 s for an alert delays nobody else's.
 func TestSlowReceiverDelaysNoOther(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, slow, quick := newPartition("0"), &receiver{answer: wait(9 * time.Second)}, &receiver{}
+		slow, quick := &receiver{answer: wait(9 * time.Second)}, &receiver{}
+		s := newReplica(t, slow, quick)
+		p := s.open("0")
 		for i := range 1000 {
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 		}
-		s := newSetup(t, slow, quick).start(p)
 		pass(time.Second)
 		if got := len(quick.alerts("")); got != 1000 {
 			t.Errorf("the quick receiver has %d alerts after a second, want 1000", got)
@@ -93,60 +37,17 @@ func TestSlowReceiverDelaysNoOther(t *testing.T) {
 	})
 }
 
-// A receiver with a level gets the alerts of that level, and those without one; what no
-// receiver wants is settled.
-func TestLevels(t *testing.T) {
-	for _, tt := range []struct {
-		level    string // of the threshold
-		receives []string
-		taken    []int
-		filtered int64
-	}{
-		{"", []string{"", "critical"}, []int{1, 1}, 0},
-		{"critical", []string{"", "critical", "warning"}, []int{1, 1, 0}, 2},
-		{"warning", []string{"critical", "other"}, []int{0, 0}, 4},
-	} {
-		t.Run(fmt.Sprint(tt.level, tt.receives), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p := newPartition("0")
-				var rs []*receiver
-				for _, level := range tt.receives {
-					rs = append(rs, &receiver{level: level})
-				}
-				s := newSetup(t, rs...)
-				s.level = tt.level
-				s.start(p)
-				defer s.end()
-				p.publish("hot", 99)
-				p.publish("hot", 99)
-				pass(2 * interval)
-				for i, r := range rs {
-					got := r.alerts("hot")
-					if len(got) != tt.taken[i] || len(got) > 0 && got[0].Level != tt.level {
-						t.Errorf("receiver of level %q got %+v, want %d", tt.receives[i], got, tt.taken[i])
-					}
-				}
-				if got := s.worker.Stats().Filtered.Load(); got != tt.filtered {
-					t.Errorf("%d are counted as filtered, want %d", got, tt.filtered)
-				}
-				if got := p.checkpoint(); got != 2 {
-					t.Errorf("the checkpoint is at %d, want 2", got)
-				}
-			})
-		})
-	}
-}
-
 // Alerts that wait have no goroutine.
 func TestWaitingAlertsHoldNoGoroutine(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r).start(p)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
 		pass(time.Second)
 		before := runtime.NumGoroutine()
 		for i := range 1000 {
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 		}
 		pass(time.Minute)
 		if more := runtime.NumGoroutine() - before; more > 100 { // the attempt, and what other tests have left
@@ -164,15 +65,16 @@ func TestTooManyWait(t *testing.T) {
 	}
 	synctest.Test(t, func(t *testing.T) {
 		const most, more = 65_536, 100
-		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}
-		s := newSetup(t, down, up).start(p)
+		down, up := &receiver{answer: failing(errBusy)}, &receiver{}
+		s := newReplica(t, down, up)
+		p := s.open("0")
 		defer s.end()
 		for i := range 10 { // they take it down
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 		}
 		pass(2 * time.Second)
 		for i := range most + more - 10 {
-			p.publish(fmt.Sprint("device", 10+i), 99)
+			p.hot(fmt.Sprint("device", 10+i))
 		}
 		pass(time.Second)
 		if got := len(up.alerts("")); got != most+more {
@@ -193,13 +95,13 @@ func TestTooManyWait(t *testing.T) {
 // NOTIFY_GIVE_UP is for every alert that waits, not only for those that are tried.
 func TestAllThatWaitAreGivenUpByAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
 		s.config.GiveUp = 10 * time.Minute
-		s.start(p)
+		p := s.open("0")
 		defer s.end()
 		for i := range 20 {
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 			pass(time.Second)
 		}
 		pass(9 * time.Minute)
@@ -210,20 +112,20 @@ func TestAllThatWaitAreGivenUpByAge(t *testing.T) {
 		if n := len(s.dead.all()); n != 20 {
 			t.Errorf("%d dead letters, want 20", n)
 		}
-		wantCheckpoint(t, p, 20)
+		wantWatermark(t, p, 20)
 	})
 }
 
 // After an outage alerts go out in the order of their age.
 func TestRecoveryIsInOrderOfAge(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
 		s.config.Concurrency = 4
-		s.start(p)
+		p := s.open("0")
 		defer s.end()
 		for i := range 200 {
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 			pass(time.Second)
 		}
 		pass(time.Hour)
@@ -244,28 +146,27 @@ func TestRecoveryIsInOrderOfAge(t *testing.T) {
 func TestOneDeviceThatGets429(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		const pause = 4 * time.Second
-		var tried attempts
-		p, r := newPartition("0"), &receiver{}
-		r.set(tried.record(func(_ context.Context, a notify.Alert) error {
+		r := &receiver{}
+		r.set(func(_ context.Context, a notify.Alert) error {
 			if a.Device == "busy" {
 				return &notify.Error{Untaken: true, Limited: true, RetryAfter: pause, Status: 429, Err: errors.New("429")}
 			}
 			return nil
-		}))
-		s := newSetup(t, r)
+		})
+		s := newReplica(t, r)
 		s.config.GiveUp = 10 * time.Minute
-		s.start(p)
+		p := s.open("0")
 		defer s.end()
-		p.publish("busy", 99)
+		p.hot("busy")
 		synctest.Wait()
 		for i := range 20 {
-			p.publish(fmt.Sprint("well", i), 99)
+			p.hot(fmt.Sprint("well", i))
 		}
 		pass(2 * time.Minute)
 		if n := len(r.alerts("")); n != 20 {
 			t.Errorf("%d alerts, want 20", n)
 		}
-		at := tried.of("busy")
+		at := r.attempts("busy")
 		for i := 1; i < len(at); i++ {
 			if d := at[i].Sub(at[i-1]); d < pause {
 				t.Errorf("tried again after %v, want %v", d, pause)
@@ -278,7 +179,7 @@ func TestOneDeviceThatGets429(t *testing.T) {
 		if n := len(s.dead.all()); n != 1 {
 			t.Errorf("%d dead letters, want 1, by its age", n)
 		}
-		wantCheckpoint(t, p, 21)
+		wantWatermark(t, p, 21)
 	})
 }
 
@@ -286,13 +187,14 @@ func TestOneDeviceThatGets429(t *testing.T) {
 // reading; after the window it is tried again.
 func TestOneDeadLetterInAWindow(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(&notify.Error{Refused: true, Untaken: true, Status: 422, Err: errors.New("422")})}
-		s := newSetup(t, r).start(p)
+		r := &receiver{answer: failing(errRefused)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
 		const windows = 5
 		for range int(windows * window / (2 * time.Second)) {
-			p.publish("hot", 99)
-			p.publish("hot", 98) // joins
+			p.hot("hot")
+			p.hot("hot") // joins
 			pass(2 * time.Second)
 		}
 		if n := len(s.dead.all()); n < windows-1 || n > windows {
@@ -300,33 +202,33 @@ func TestOneDeadLetterInAWindow(t *testing.T) {
 		}
 		r.set(nil)
 		pass(window)
-		p.publish("hot", 99)
+		p.hot("hot")
 		synctest.Wait()
 		wantAlerts(t, r, "hot", 1)
-		pass(interval)
-		wantCheckpoint(t, p, int64(len(p.log)))
+		wantWatermark(t, p, p.last)
 	})
 }
 
 // A single device whose alerts fail makes the receiver look down, and delays nobody.
 func TestOneDeviceThatFailsAloneDelaysNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
+		r := &receiver{}
 		r.set(func(ctx context.Context, a notify.Alert) error {
 			if a.Device == "odd" {
 				return errBusy
 			}
 			return wait(time.Second)(ctx, a)
 		})
-		s := newSetup(t, r).start(p)
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
-		p.publish("odd", 99)
+		p.hot("odd")
 		pass(10*time.Minute + 100*time.Millisecond)
-		if !s.worker.Receivers()[0].Down {
+		if !s.dispatcher.Receivers()[0].Down {
 			t.Error("the receiver is up, for all that is known")
 		}
 		for i := range 10 {
-			p.publish(fmt.Sprint("well", i), 99)
+			p.hot(fmt.Sprint("well", i))
 		}
 		pass(time.Second)
 		if n := len(r.alerts("")); n != 10 {
@@ -338,17 +240,16 @@ func TestOneDeviceThatFailsAloneDelaysNobody(t *testing.T) {
 // However many wait, a receiver that is down is tried seldom.
 func TestProbesAreFew(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		for i := range 1000 {
-			p.publish(fmt.Sprint("device", i), 99)
-		}
-		s := newSetup(t, r).start(p)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
+		for i := range 1000 {
+			p.hot(fmt.Sprint("device", i))
+		}
 		pass(10 * time.Minute)
-		r.mu.Lock()
-		defer r.mu.Unlock()
-		if r.attempts > 64+7+2*10 {
-			t.Errorf("%d attempts in 10 minutes, want 64 at once, and about one a minute", r.attempts)
+		if n := len(r.attempts("")); n > 64+7+2*10 {
+			t.Errorf("%d attempts in 10 minutes, want 64 at once, and about one a minute", n)
 		}
 	})
 }
@@ -356,19 +257,19 @@ func TestProbesAreFew(t *testing.T) {
 // The dead letter of one alert too many stands for all readings of its device: its place becomes free.
 func TestOneTooManyLeavesForGood(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
 		s.waiting, s.config.Concurrency = 10, 1
-		s.start(p)
+		p := s.open("0")
 		defer s.end()
 		for range 2 {
 			for i := range 20 {
-				p.publish(fmt.Sprint("device", i), 99)
+				p.hot(fmt.Sprint("device", i))
 			}
 		}
 		pass(time.Hour)
 		// Of a device that was given up between its two readings, the second one waits anew.
-		if waiting, dead := s.worker.MostWaiting(), len(s.dead.all()); waiting != 10 || dead < 10 || dead > 30 {
+		if waiting, dead := p.box.MostWaiting(), len(s.dead.all()); waiting != 10 || dead < 10 || dead > 30 {
 			t.Errorf("%d wait, and %d are dead letters", waiting, dead)
 		}
 	})
@@ -377,24 +278,24 @@ func TestOneTooManyLeavesForGood(t *testing.T) {
 // A receiver that is dead shows if a single device is hot.
 func TestDeadReceiverShowsWithOneHotDevice(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
-		s := newSetup(t, r)
-		s.start(p)
+		r := &receiver{answer: failing(errBusy)}
+		s := newReplica(t, r)
+		p := s.open("0")
 		defer s.end()
 		began := time.Now()
-		p.publish("hot", 99)
+		p.hot("hot")
 		synctest.Wait()
-		if got := s.worker.Receivers()[0]; got.Down || got.Err != nil || got.Waiting != 1 {
+		if got := s.dispatcher.Receivers()[0]; got.Down || got.Err != nil || got.Waiting != 1 {
 			t.Errorf("%+v after one failure", got)
 		}
 		pass(10 * time.Second)
-		if got := s.worker.Receivers()[0]; !got.Down || !got.Retry.After(time.Now()) || !got.Since.Equal(began) || got.Err == nil || got.Waiting != 1 {
-			t.Errorf("%+v after %d failures", got, r.attempts)
+		if got := s.dispatcher.Receivers()[0]; !got.Down || !got.Retry.After(time.Now()) || !got.Since.Equal(began) || got.Err == nil || got.Waiting != 1 {
+			t.Errorf("%+v after %d failures", got, len(r.attempts("")))
 		}
 		r.set(nil)
 		pass(time.Minute)
 		wantAlerts(t, r, "hot", 1)
-		if got := s.worker.Receivers()[0]; got.Down || !got.Since.IsZero() || got.Waiting != 0 {
+		if got := s.dispatcher.Receivers()[0]; got.Down || !got.Since.IsZero() || got.Waiting != 0 {
 			t.Errorf("%+v after it took one", got)
 		}
 	})
@@ -404,21 +305,22 @@ func TestDeadReceiverShowsWithOneHotDevice(t *testing.T) {
 func TestAlertsThatFailDoNotProbeBeforeOthers(t *testing.T) {
 	for range 20 { // pauses are random
 		synctest.Test(t, func(t *testing.T) {
-			p, r := newPartition("0"), &receiver{}
+			r := &receiver{}
 			r.set(func(_ context.Context, a notify.Alert) error {
 				if strings.HasPrefix(a.Device, "odd") {
 					return &notify.Error{Untaken: true, Err: errors.New("401")}
 				}
 				return nil
 			})
-			s := newSetup(t, r).start(p)
+			s := newReplica(t, r)
+			p := s.open("0")
 			defer s.end()
 			for i := range 4 {
-				p.publish(fmt.Sprint("odd", i), 99)
+				p.hot(fmt.Sprint("odd", i))
 			}
 			pass(time.Minute)
 			for i := range 20 {
-				p.publish(fmt.Sprint("even", i), 99)
+				p.hot(fmt.Sprint("even", i))
 				pass(time.Second)
 				wantAlerts(t, r, fmt.Sprint("even", i), 1)
 				pass(5 * time.Second)
@@ -427,98 +329,44 @@ func TestAlertsThatFailDoNotProbeBeforeOthers(t *testing.T) {
 	}
 }
 
-// A claim usually ends early: who meets a foreign one asks again soon.
-func TestForeignClaimThatEndsEarly(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlease.New()
-		key := "ns/hub/group/receiver0/hot"
-		l, err := store.Acquire(t.Context(), key, 20*time.Second, func(lease.Record) (string, error) { return `{"phase":"claim","id":"x","proof":80000}`, nil })
-		if err != nil {
-			t.Fatal(err)
-		}
-		p, r := newPartition("0"), &receiver{}
-		s := newReplica(t, store, r).start(p)
-		defer s.end()
-		p.publish("hot", 99)
-		pass(3 * time.Second)
-		if err := store.Release(t.Context(), l, ""); err != nil {
-			t.Fatal(err)
-		}
-		pass(2 * time.Second)
-		wantAlerts(t, r, "hot", 1)
-	})
-}
-
-// A caller of the HTTP trigger whose reading meets another replica's claim is not kept waiting
-// until that would end.
-func TestIntakeMeetsAForeignClaim(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		store := memlease.New()
-		other := newReplica(t, store, &receiver{answer: wait(3 * time.Second)})
-		p := newPartition("0")
-		other.start(p)
-		defer other.end()
-		p.publish("hot", 99)
-		synctest.Wait()
-
-		s := newReplica(t, store, &receiver{}).consume(t.Context())
-		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
-		start := time.Now()
-		if got, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
-			t.Errorf("%v, %v, want it throttled", got, err)
-		}
-		if took := time.Since(start); took > 5*time.Second {
-			t.Errorf("the caller waited %v for an alert that took 3 s", took)
-		}
-	})
-}
-
 // What is given up while it waits goes through the gate first: an alert that was
 // delivered before, and is only read again, is no dead letter.
 func TestNothingDeliveredIsGivenUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		store, p, r := memlease.New(), newPartition("0"), &receiver{}
-		p.refuse = errors.New("it will crash before it checkpoints")
+		store, r := memlease.New(), &receiver{}
+		first := newReplicaOn(t, store, r)
+		p := first.open("0")
 		for i := range 10 {
-			p.publish(fmt.Sprint("told", i), 99)
+			p.hot(fmt.Sprint("told", i))
 		}
-		ctx, crash := context.WithCancelCause(t.Context())
-		first := newReplica(t, store, r).consume(ctx, p)
 		synctest.Wait()
-		crash(telemetry.ErrLost)
-		first.work.Wait()
+		first.end() // before it writes a checkpoint
 		wantAlerts(t, r, "", 10)
 
 		pass(time.Minute)
-		r.set(failing(errBusy))
-		other := newPartition("1")
-		for i := range 10 {
-			other.publish(fmt.Sprint("new", i), 99)
-		}
-		s := newReplica(t, store, r)
+		r.limits.Rate = notify.Rate{Burst: 1, Every: time.Hour}
+		s := newReplicaOn(t, store, r)
 		s.config.GiveUp = 10 * time.Minute
-		s.start(other)
+		other, q := s.open("1"), s.open("0")
 		defer s.end()
-		pass(2 * time.Second) // the receiver is down by now
-		q := p.reopen()
-		ctx, stop := context.WithCancel(t.Context())
-		s.work.Go(func() { _ = s.worker.Consume(ctx, q) })
+		for i := range 10 {
+			other.hot(fmt.Sprint("new", i))
+		}
+		q.take(p.read...)
 		pass(time.Second)
-		if n := s.worker.MostWaiting(); n != 10 {
-			t.Errorf("%d alerts wait in a partition, want 10", n)
+		if n := q.box.MostWaiting(); n != 10 {
+			t.Errorf("%d alerts of an owner wait, want 10", n)
 		}
 		pass(15 * time.Minute)
-		stop()
-		wantAlerts(t, r, "", 10)
-		wantCheckpoint(t, q, 10)
-		wantCheckpoint(t, other, 10)
+		wantAlerts(t, r, "", 11)
+		wantWatermark(t, q, 10)
+		wantWatermark(t, other, 10)
 		dead := s.dead.all()
-		if len(dead) != 10 {
-			t.Errorf("%d dead letters, want 10", len(dead))
+		if len(dead) != 9 {
+			t.Errorf("%d dead letters, want 9", len(dead))
 		}
 		for _, d := range dead {
-			if !strings.HasPrefix(d.Alert.Device, "new") || !strings.Contains(d.Reason, "NOTIFY_GIVE_UP") || !strings.Contains(d.Reason, "503") {
+			if !strings.HasPrefix(d.Alert.Device, "new") || !strings.Contains(d.Reason, "NOTIFY_GIVE_UP") {
 				t.Errorf("dead letter of %s: %s", d.Alert.Device, d.Reason)
 			}
 		}
@@ -548,16 +396,16 @@ func (g *slowDeadLetters) Keep(context.Context, notify.DeadLetter) error {
 func TestDeadLettersAreWrittenAFewAtATime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		dead := &slowDeadLetters{}
-		p, down, up := newPartition("0"), &receiver{answer: failing(errBusy)}, &receiver{}
-		s := newSetup(t, down, up)
+		down, up := &receiver{answer: failing(errBusy)}, &receiver{}
+		s := newReplica(t, down, up)
 		s.config.GiveUp, s.config.DeadLetters, s.config.Concurrency = 10*time.Minute, dead, 8
-		s.start(p)
+		p := s.open("0")
 		defer s.end()
 		for i := range 1000 {
-			p.publish(fmt.Sprint("device", i), 99)
+			p.hot(fmt.Sprint("device", i))
 		}
 		pass(11 * time.Minute)
-		p.publish("another", 99)
+		p.hot("another")
 		synctest.Wait()
 		wantAlerts(t, up, "another", 1)
 		pass(1000 / 8 * time.Second)
@@ -576,7 +424,7 @@ func TestOneAlertFailsItsMessage(t *testing.T) {
 	for status, want := range map[int]string{500: "not taken within 5m0s", 409: "failed 10 times"} {
 		t.Run(fmt.Sprint(status), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				p, r := newPartition("0"), &receiver{limits: notify.Limits{Batch: 10}}
+				r := &receiver{limits: notify.Limits{Batch: 10}}
 				r.answer = func(_ context.Context, first notify.Alert) error {
 					time.Sleep(100 * time.Millisecond)
 					if first.Device == "a-poison" {
@@ -584,13 +432,13 @@ func TestOneAlertFailsItsMessage(t *testing.T) {
 					}
 					return nil
 				}
-				s := newSetup(t, r)
+				s := newReplica(t, r)
 				s.config.GiveUp = 5 * time.Minute
-				s.start(p)
-				p.publish("a-poison", hot)
+				p := s.open("0")
+				p.hot("a-poison")
 				const others = 30_000 // so many that there always is more than one to go
 				for n := range others {
-					p.publish(fmt.Sprint("oven-", n), hot)
+					p.hot(fmt.Sprint("oven-", n))
 					time.Sleep(20 * time.Millisecond)
 				}
 				time.Sleep(time.Minute)
@@ -605,4 +453,93 @@ func TestOneAlertFailsItsMessage(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestRefusedAlertsAreSettledOnceKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: func(_ context.Context, a notify.Alert) error {
+			if a.Device == "odd" {
+				return errRefused
+			}
+			return nil
+		}}
+		s := newReplica(t, r)
+		s.dead.fail(errors.New("disk full"))
+		p := s.open("0")
+		defer s.end()
+		p.hot("odd")
+		p.hot("even")
+		pass(time.Minute)
+		wantAlerts(t, r, "even", 1)
+		wantWatermark(t, p, 0)
+		if got := p.waits("odd").For; got != delivery.WaitDeadLetter {
+			t.Errorf("waits for %v", got)
+		}
+		s.dead.fail(nil)
+		pass(2 * time.Minute)
+		wantWatermark(t, p, 2)
+		if dead := s.dead.all(); len(dead) != 1 || dead[0].Alert.Device != "odd" || dead[0].Receiver != "receiver0" || dead[0].Alert.Sequence != 1 {
+			t.Errorf("dead letters %+v", dead)
+		}
+		if n := len(r.attempts("odd")); n != 1 || s.stats.DeadLetters.Load() != 1 {
+			t.Errorf("it was refused %d times, and is %d dead letters", n, s.stats.DeadLetters.Load())
+		}
+	})
+}
+
+// An alert that fails again and again while others are taken is given up after eight answers about it. If there is no
+// answer, or one that may be about anything, only its age gives it up.
+func TestAlertThatFailsAloneIsGivenUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: func(_ context.Context, a notify.Alert) error {
+			switch a.Device {
+			case "poison":
+				return &notify.Error{Untaken: true, Status: 404, Err: errors.New("404")}
+			case "slow":
+				return errors.New("500")
+			}
+			return nil
+		}}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("poison")
+		p.hot("slow")
+		for range 30 {
+			pass(time.Minute)
+			p.hot("well")
+		}
+		pass(10 * time.Second)
+		wantAlerts(t, r, "well", 30) // never held up
+		if dead := s.dead.all(); len(dead) != 1 || dead[0].Alert.Device != "poison" || !strings.HasSuffix(dead[0].Reason, "times while the receiver took others: 404") {
+			t.Errorf("dead letters %+v", dead)
+		}
+		wantWatermark(t, p, 1)
+	})
+}
+
+// What is read late is tried before it is given up for its age.
+func TestOldAlertIsGivenUpOnlyAfterItWasTried(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{answer: func(_ context.Context, a notify.Alert) error {
+			if a.Device == "later" {
+				return errBusy
+			}
+			return nil
+		}}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		for _, device := range []string{"late", "later"} {
+			a := p.reading(device, s.topic("", nil))
+			a.Enqueued = time.Now().Add(-13 * time.Hour).UnixMicro()
+			p.take(a)
+		}
+		synctest.Wait()
+		wantAlerts(t, r, "late", 1)
+		if dead := s.dead.all(); len(dead) != 1 || dead[0].Alert.Device != "later" {
+			t.Errorf("dead letters %+v", dead)
+		}
+		wantWatermark(t, p, 2)
+	})
 }
