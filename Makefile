@@ -29,7 +29,7 @@ low      := nice -n 10
 # Compiles packages and their tests. The compiler needs a quarter less of a processor if it collects garbage less often.
 compile  := GOGC=400 $(GO) list -export -test
 
-.PHONY: help run stack test race compiled thorough deploy processes lint azure fuzz worlds planted model simulate \
+.PHONY: help run stack test race compiled thorough deploy processes lint vulnerabilities azure fuzz worlds planted model simulate \
 	bench ci build image keda
 
 help: ## this list
@@ -103,6 +103,10 @@ lint: ## formatting, go vet, staticcheck, a tidy go.mod, the workflows
 		$(GO) vet ./...; $(low) $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff); done
 	$(GO) -C tools/keda mod tidy -diff
 	cd tools/simulate; $(GO) vet ./...; $(low) $(CURDIR)/bin/staticcheck ./...; $(GO) mod tidy -diff
+
+# It asks https://vuln.go.dev, so it is no part of ci. It reports what the binary calls, in dependencies and in Go itself.
+vulnerabilities: ## known vulnerabilities in what the binary is built from; it needs the internet
+	$(GO) run golang.org/x/vuln/cmd/govulncheck@v1.9.0 ./...
 
 # Bicep evaluates what azd would deploy, without Azure. It is no part of Go or Node: https://github.com/Azure/bicep/releases.
 azure: node_modules/.package-lock.json ## lint deploy/azure and test what it would deploy, if bicep is on PATH

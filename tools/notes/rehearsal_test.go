@@ -166,7 +166,14 @@ func TestRehearsal(t *testing.T) {
 	if notes := read(t, filepath.Join(last, "notes.md")); !strings.Contains(notes, "### Added") || !strings.HasSuffix(notes, "Image: `ghcr.io/owner/repository:1.0.0@"+digest+"`\n") {
 		t.Errorf("the notes are %s", notes)
 	}
-	for _, want := range []string{"cosign sign --yes ghcr.io/owner/repository@" + digest, "gh release create v1.0.0 --verify-tag --title v1.0.0 --notes-file notes.md dist/SHA256SUMS dist/SHA256SUMS.sigstore.json dist/alertworker-"} {
+	// The last step again, for a tag that is not to be the latest release.
+	steps := w.Jobs["release"].Steps
+	changes := filepath.Join(last, "CHANGELOG.md")
+	if err := os.WriteFile(changes, []byte(strings.Replace(read(t, changes), "## [1.0.0] ", "## [1.0.0-rc.1] ", 1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	sh(last, map[string]string{"GITHUB_REF_NAME": "v1.0.0-rc.1", "IMAGE": "image", "DIGEST": digest}, steps[len(steps)-1].Run)
+	for _, want := range []string{"gh release create v1.0.0-rc.1 --verify-tag --prerelease --title", "cosign sign --yes ghcr.io/owner/repository@" + digest, "gh release create v1.0.0 --verify-tag --title v1.0.0 --notes-file notes.md dist/SHA256SUMS dist/SHA256SUMS.sigstore.json dist/alertworker-"} {
 		if all := read(t, calls); !strings.Contains(all, want) {
 			t.Errorf("nobody called %s:\n%s", want, all)
 		}

@@ -670,4 +670,7 @@ func TestOptions(t *testing.T) {
 	if network.InfrastructureSubnetID != subnet || !network.Internal || app.Configuration.Ingress == nil || app.Configuration.Ingress.TargetPort != 8080 {
 		t.Errorf("its network is %+v, its ingress %+v", network, app.Configuration.Ingress)
 	}
+	if hosts := env["HTTP_HOSTS"]; !strings.HasPrefix(hosts.code, "format('{0}.{1}'") {
+		t.Errorf("the page knows the host %+v, not that of its ingress", hosts)
+	}
 }
