@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
+	schedulingv1 "k8s.io/api/scheduling/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 	"sigs.k8s.io/json"
@@ -41,8 +43,9 @@ const (
 // overlays are the directories of overlays, each with the secrets that the Secret
 // alertworker has to have there.
 var overlays = map[string]map[string]string{
-	"workload-identity": {"NOTIFY_URLS": "https://example.com/hook"},
-	"keys": {
+	"overlays/workload-identity": {"NOTIFY_URLS": "https://example.com/hook"},
+	"example":                    {"NOTIFY_URLS": "slack+https://hooks.slack.com/services/T/B/X"},
+	"overlays/keys": {
 		"NOTIFY_URLS":                "https://example.com/hook",
 		"EVENTHUB_CONNECTION_STRING": "Endpoint=sb://contoso.servicebus.windows.net/;SharedAccessKeyName=service;SharedAccessKey=a2V5;EntityPath=telemetry",
 		"STORAGE_CONNECTION_STRING":  "DefaultEndpointsProtocol=https;AccountName=contoso;AccountKey=a2V5;EndpointSuffix=core.windows.net",
@@ -54,6 +57,9 @@ type deployment struct {
 	namespace  corev1.Namespace
 	account    corev1.ServiceAccount
 	settings   corev1.ConfigMap
+	rules      *corev1.ConfigMap // nil unless the overlay has a file of rules
+	priority   schedulingv1.PriorityClass
+	cilium     *ciliumPolicy // nil without that component
 	deployment appsv1.Deployment
 	disruption policyv1.PodDisruptionBudget
 	network    networkingv1.NetworkPolicy
@@ -101,10 +107,30 @@ type triggerAuthentication struct {
 	} `json:"spec"`
 }
 
+// A ciliumPolicy is Cilium's type as far as we use it. Cilium's own code has not seen it.
+type ciliumPolicy struct {
+	metav1.TypeMeta   `json:",inline"`
+	metav1.ObjectMeta `json:"metadata"`
+	Spec              struct {
+		EndpointSelector metav1.LabelSelector `json:"endpointSelector"`
+		Egress           []struct {
+			ToFQDNs     []map[string]string    `json:"toFQDNs"`
+			ToEndpoints []metav1.LabelSelector `json:"toEndpoints"`
+			ToPorts     []struct {
+				Ports []struct {
+					Port     string `json:"port"`
+					Protocol string `json:"protocol"`
+				} `json:"ports"`
+				Rules map[string][]map[string]string `json:"rules"`
+			} `json:"toPorts"`
+		} `json:"egress"`
+	} `json:"spec"`
+}
+
 // render renders an overlay. Fields that the API does not have fail the test.
 func render(t *testing.T, overlay string) deployment {
 	t.Helper()
-	found, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+"overlays/"+overlay)
+	found, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), root+overlay)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -115,9 +141,19 @@ func render(t *testing.T, overlay string) deployment {
 		"networking.k8s.io/v1/NetworkPolicy":  &d.network,
 		"monitoring.coreos.com/v1/PodMonitor": &d.monitor, "monitoring.coreos.com/v1/PrometheusRule": &d.rule,
 		"keda.sh/v1alpha1/ScaledObject": &d.scaled, "keda.sh/v1alpha1/TriggerAuthentication": &d.auth,
+		"scheduling.k8s.io/v1/PriorityClass": &d.priority,
 	}
 	for _, r := range found.Resources() {
 		kind := path.Join(r.GetApiVersion(), r.GetKind())
+		switch {
+		case r.GetKind() == "CiliumNetworkPolicy":
+			d.cilium = &ciliumPolicy{}
+			kinds[kind] = d.cilium
+		case r.GetKind() == "ConfigMap" && strings.HasPrefix(r.GetName(), "alertworker-rules"):
+			d.rules = &corev1.ConfigMap{}
+			kind += " of rules"
+			kinds[kind] = d.rules
+		}
 		into, ok := kinds[kind]
 		if !ok {
 			t.Fatalf("there is a %s that this test does not know, or a second one", kind)
@@ -131,7 +167,8 @@ func render(t *testing.T, overlay string) deployment {
 		if err := errors.Join(append(unknown, err)...); err != nil {
 			t.Errorf("%s: %v", kind, err)
 		}
-		if r.GetKind() != "Namespace" && r.GetNamespace() != "alertworker" {
+		ofCluster := r.GetKind() == "Namespace" || r.GetKind() == "PriorityClass"
+		if !ofCluster && r.GetNamespace() != "alertworker" {
 			t.Errorf("%s is in namespace %q", kind, r.GetNamespace())
 		}
 	}
@@ -163,9 +200,17 @@ func TestSettings(t *testing.T) {
 		if d.settings.Name == "alertworker" {
 			t.Error("the ConfigMap's name has no hash, so that a changed setting is no rollout")
 		}
-		volume := d.deployment.Spec.Template.Spec.Volumes[0]
-		if mount := c.VolumeMounts[0]; mount.Name != volume.Name || volume.Secret == nil || volume.Secret.SecretName != "alertworker" {
-			t.Fatalf("the volume %+v is mounted as %+v, want the Secret alertworker", volume, mount)
+		volumes := d.deployment.Spec.Template.Spec.Volumes
+		mounted := map[string]corev1.Volume{} // by path
+		for _, m := range c.VolumeMounts {
+			mounted[m.MountPath] = volumes[slices.IndexFunc(volumes, func(v corev1.Volume) bool { return v.Name == m.Name })]
+		}
+		const secretsAt, rulesAt = "/etc/alertworker", "/etc/alertworker-rules"
+		if volume := mounted[secretsAt]; volume.Secret == nil || volume.Secret.SecretName != "alertworker" {
+			t.Fatalf("%+v is mounted at %s, want the Secret alertworker", volume, secretsAt)
+		}
+		if volume := mounted[rulesAt]; d.rules != nil && (volume.ConfigMap == nil || volume.ConfigMap.Name != d.rules.Name || d.rules.Name == "alertworker-rules") {
+			t.Fatalf("%+v is mounted at %s, want the ConfigMap of rules with a hash in its name", volume, rulesAt)
 		}
 
 		secretsDir, unused := t.TempDir(), maps.Clone(secrets)
@@ -177,8 +222,8 @@ func TestSettings(t *testing.T) {
 				t.Errorf("%s is no setting", name)
 			}
 			if dir, key := path.Split(value); strings.HasSuffix(name, "_FILE") {
-				if path.Clean(dir) != c.VolumeMounts[0].MountPath {
-					t.Errorf("%s is %s, and the Secret is mounted at %s", name, value, c.VolumeMounts[0].MountPath)
+				if path.Clean(dir) != secretsAt {
+					t.Errorf("%s is %s, and the Secret is mounted at %s", name, value, secretsAt)
 				}
 				value = path.Join(secretsDir, key)
 				delete(unused, key)
@@ -188,12 +233,30 @@ func TestSettings(t *testing.T) {
 			}
 			t.Setenv(name, value)
 		}
+		for _, e := range c.Env {
+			if e.Name != "RULES_FILE" {
+				t.Setenv(e.Name, e.Value)
+				continue
+			}
+			if path.Dir(e.Value) != rulesAt {
+				t.Errorf("%s is %s", e.Name, e.Value)
+			}
+			for name, text := range d.rules.Data {
+				if err := os.WriteFile(path.Join(secretsDir, name), []byte(text), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			t.Setenv(e.Name, path.Join(secretsDir, path.Base(e.Value)))
+		}
 		if len(unused) > 0 {
 			t.Errorf("no setting names the files of %v", slices.Sorted(maps.Keys(unused)))
 		}
-		_, warnings, err := config.Load()
+		loaded, warnings, err := config.Load()
 		if err != nil {
 			t.Error(err)
+		}
+		if set := loaded.Rules(); d.rules != nil && (len(set.Rules) != 2 || set.Rules[1].Name != "offline") {
+			t.Errorf("it alerts by %+v, not by the overlay's rules", set.Rules)
 		}
 		for _, w := range warnings {
 			t.Error(w)
@@ -207,7 +270,7 @@ func TestRulesComponent(t *testing.T) {
 	if err := files.WriteFile("overlays/rules/kustomization.yaml", []byte("resources: [../../base]\ncomponents: [../../components/rules]\n")); err != nil {
 		t.Fatal(err)
 	}
-	for _, dir := range []string{"base", "components/rules"} {
+	for _, dir := range []string{"base", "components/rules", "components/rules-mount"} {
 		entries, err := os.ReadDir(root + dir)
 		if err != nil {
 			t.Fatal(err)
@@ -256,8 +319,8 @@ func TestRulesComponent(t *testing.T) {
 	}
 	t.Setenv("NOTIFY_URLS_FILE", "")
 	t.Setenv("NOTIFY_URLS", "log:")
-	t.Setenv("EVENTHUB_CONNECTION_STRING", overlays["keys"]["EVENTHUB_CONNECTION_STRING"])
-	t.Setenv("STORAGE_CONNECTION_STRING", overlays["keys"]["STORAGE_CONNECTION_STRING"])
+	t.Setenv("EVENTHUB_CONNECTION_STRING", overlays["overlays/keys"]["EVENTHUB_CONNECTION_STRING"])
+	t.Setenv("STORAGE_CONNECTION_STRING", overlays["overlays/keys"]["STORAGE_CONNECTION_STRING"])
 	for _, e := range c.Env {
 		value := e.Value
 		if e.Name == "RULES_FILE" {
@@ -300,6 +363,9 @@ func TestDeployment(t *testing.T) {
 		if d.deployment.Spec.Replicas != nil {
 			t.Error("replicas are set, so that applying it again undoes what the autoscaler has done")
 		}
+		if class := d.priority; pod.Spec.PriorityClassName != class.Name || class.Value <= 0 || class.GlobalDefault {
+			t.Errorf("its priority is %q, and there is %+v", pod.Spec.PriorityClassName, class)
+		}
 		if pod.Spec.ServiceAccountName != d.account.Name {
 			t.Errorf("its ServiceAccount is %q, want %q", pod.Spec.ServiceAccountName, d.account.Name)
 		}
@@ -333,9 +399,10 @@ func TestDeployment(t *testing.T) {
 			t.Error("the NetworkPolicy or the PodMonitor has another port")
 		}
 		memory := c.Resources.Limits.Memory().Value()
-		goLimit, ok := strings.CutSuffix(c.Env[0].Value, "MiB")
-		if mib, err := strconv.ParseInt(goLimit, 10, 64); !ok || err != nil || c.Env[0].Name != "GOMEMLIMIT" || mib<<20 > memory*9/10 || mib<<20 < memory*8/10 {
-			t.Errorf("%s is %s, want 80 to 90 %% of the memory limit, %d bytes", c.Env[0].Name, c.Env[0].Value, memory)
+		limit := c.Env[slices.IndexFunc(c.Env, func(e corev1.EnvVar) bool { return e.Name == "GOMEMLIMIT" })].Value
+		goLimit, ok := strings.CutSuffix(limit, "MiB")
+		if mib, err := strconv.ParseInt(goLimit, 10, 64); !ok || err != nil || mib<<20 > memory*9/10 || mib<<20 < memory*8/10 {
+			t.Errorf("GOMEMLIMIT is %s, want 80 to 90 %% of the memory limit, %d bytes", limit, memory)
 		}
 	})
 }
@@ -414,6 +481,80 @@ func TestAutoscaler(t *testing.T) {
 			}
 		}
 	})
+}
+
+// What an overlay on top of another one sets is what KEDA, the policies and the links in alerts have, too.
+func TestOnTop(t *testing.T) {
+	d := render(t, "example")
+	trigger := d.scaled.Spec.Triggers[0].Metadata
+	for name, want := range map[string]string{
+		"eventHubNamespace": "heat", "eventHubName": "boilers", "consumerGroup": "alerts", "storageAccountName": "heatalerts",
+	} {
+		if trigger[name] != want {
+			t.Errorf("KEDA's %s is %q, want %q", name, trigger[name], want)
+		}
+	}
+	for _, g := range d.rule.Spec.Groups {
+		for _, r := range g.Rules {
+			if want := "https://wiki.heat.example/alertworker#" + strings.ToLower(r.Alert); r.Annotations["runbook_url"] != want {
+				t.Errorf("the runbook of %s is %s, want %s", r.Alert, r.Annotations["runbook_url"], want)
+			}
+		}
+	}
+	if image := d.deployment.Spec.Template.Spec.Containers[0].Image; !strings.HasPrefix(image, "heat.azurecr.io/alertworker@sha256:") {
+		t.Errorf("the image is %s", image)
+	}
+
+	// With Cilium the hosts alone are allowed, and no port to all of them by the other policy.
+	hosts := map[string][]string{}
+	for _, e := range d.cilium.Spec.Egress {
+		for _, to := range e.ToFQDNs {
+			hosts[e.ToPorts[0].Ports[0].Port] = append(hosts[e.ToPorts[0].Ports[0].Port], to["matchName"])
+		}
+	}
+	want := map[string][]string{
+		"5671": {d.settings.Data["EVENTHUB_NAMESPACE"]},
+		"443":  {strings.TrimPrefix(d.settings.Data["STORAGE_ACCOUNT_URL"], "https://"), "login.microsoftonline.com", "hooks.slack.com"},
+	}
+	if !reflect.DeepEqual(hosts, want) {
+		t.Errorf("Cilium allows %v, want %v", hosts, want)
+	}
+	for _, e := range d.network.Spec.Egress {
+		if len(e.To) == 0 {
+			t.Errorf("the NetworkPolicy allows %+v to all", e.Ports)
+		}
+	}
+	if s, err := metav1.LabelSelectorAsSelector(&d.cilium.Spec.EndpointSelector); err != nil || !s.Matches(labels.Set(d.deployment.Spec.Template.Labels)) {
+		t.Errorf("Cilium's policy selects %v", d.cilium.Spec.EndpointSelector)
+	}
+}
+
+// The NetworkPolicy has the ports of the first table of docs/network.md.
+func TestNetwork(t *testing.T) {
+	text, err := os.ReadFile("../../docs/network.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	table, _, _ := strings.Cut(string(text), "\n\n| for | host | port |\n|---|---|---|\n")
+	documented := map[string]bool{}
+	for line := range strings.Lines(table) {
+		cells := strings.Split(line, "|")
+		if len(cells) < 4 || strings.Contains(cells[1], "---") || strings.TrimSpace(cells[1]) == "for" {
+			continue
+		}
+		for _, port := range regexp.MustCompile(`\b\d+\b`).FindAllString(cells[3], -1) {
+			documented[port] = true
+		}
+	}
+	allowed := map[string]bool{}
+	for _, e := range render(t, "overlays/keys").network.Spec.Egress {
+		for _, p := range e.Ports {
+			allowed[p.Port.String()] = true
+		}
+	}
+	if !maps.Equal(documented, allowed) || len(allowed) < 3 {
+		t.Errorf("documented are %v, allowed %v", documented, allowed)
+	}
 }
 
 // The PrometheusRule has the alert rules of deploy/prometheus.

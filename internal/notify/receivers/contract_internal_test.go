@@ -11,6 +11,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"os"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -341,4 +342,22 @@ func asError(t *testing.T, err error) *notify.Error {
 		t.Fatalf("%T is not a *notify.Error: %v", err, err)
 	}
 	return e
+}
+
+// docs/network.md has every host that a channel is known by.
+func TestHostsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../../../docs/network.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range channels {
+		for _, host := range c.hosts {
+			if strings.HasPrefix(host, ".") {
+				host = "*" + host
+			}
+			if !strings.Contains(string(text), "`"+host+"`") {
+				t.Errorf("%s is not in it", host)
+			}
+		}
+	}
 }
