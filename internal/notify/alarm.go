@@ -9,16 +9,22 @@ import (
 )
 
 // Alarm names what the alert is about: an alert, its reminders and its recovery have the
-// same one; those of another source, rule, level or device never do.
+// same one; those of another source, rule, level, device or sensor never do.
 func (a Alert) Alarm() string {
 	var parts []string
 	for _, s := range []string{a.Source, a.Rule, a.Level, a.About()} {
 		parts = append(parts, url.PathEscape(s))
 	}
+
+	if of := a.Of(); of.Name != "" {
+		parts = append(parts, url.PathEscape(of.Name))
+	}
+
 	return strings.Join(parts, "/")
 }
 
-// About is what a is about, as receivers remember it: the device, or what it shares the alert by.
+// About is what a is about, as receivers remember it: the device, or what it shares the alert by. Of alerts about
+// different sensors of a device the Source differs.
 func (a Alert) About() string { return cmp.Or(a.PerValue, a.Device) }
 
 // Of is what the window of a is of: the device or sensor, or as if it were a device, what devices share it by.

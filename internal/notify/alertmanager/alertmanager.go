@@ -107,6 +107,10 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 		e.Labels["level"] = a.Level
 	}
 
+	if of := a.Of(); of.Name != "" {
+		e.Labels["sensor"] = of.Name
+	}
+
 	if a.Test {
 		e.Labels["test"] = "true"
 	}

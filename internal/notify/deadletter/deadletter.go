@@ -82,6 +82,10 @@ func (s *Store) Keep(ctx context.Context, d notify.DeadLetter) error {
 		zap.String("receiver", d.Name), zap.String("reason", d.Reason),
 	}
 
+	if d.Alert.Sensor != "" {
+		fields = append(fields, zap.String("sensor", d.Alert.Sensor))
+	}
+
 	if d.Alert.Level != "" {
 		fields = append(fields, zap.String("alert_level", d.Alert.Level)) // level is that of the line
 	}

@@ -95,8 +95,19 @@ func Alerts() map[string]notify.Alert {
 		"level":     Sustained(),
 		"resolved":  Resolved(Sustained()),
 		"warm":      Resolved(Below()),
+		"sensor":    Sensor(),
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
 	}
+}
+
+// Sensor is an alert about one of several sensors of a device.
+func Sensor() notify.Alert {
+	a := Sustained()
+	a.ID = "ns/hub/3/42.1/1767225600123~return/hot/critical"
+	a.Source += "/~return"
+	a.Device, a.Sensor = "gw-12", "return"
+
+	return a
 }
 
 // Many are n alerts as a storm has them: of two rules, some of them recoveries.
@@ -156,7 +167,7 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 
 // RunAlarm checks that a channel tells alarms apart: identity, which is what its service
 // goes by, is the same for an alert, its reminders and its recovery, and another for any
-// other source, rule, level or device.
+// other source, rule, level, device or sensor.
 func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 	rapid.Check(t, func(t *rapid.T) {
 		// Few and nasty, so that two alarms often differ in one part, or in where one ends.
@@ -169,9 +180,10 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 			Rule:   text.Draw(t, "rule"),
 			Level:  text.Draw(t, "level"),
 			Device: text.Draw(t, "device"),
+			Sensor: text.Draw(t, "sensor"),
 		}
 		b := a
-		for _, part := range []*string{&b.Source, &b.Rule, &b.Level, &b.Device} {
+		for _, part := range []*string{&b.Source, &b.Rule, &b.Level, &b.Device, &b.Sensor} {
 			if rapid.Bool().Draw(t, "another") {
 				*part = text.Draw(t, "part")
 			}

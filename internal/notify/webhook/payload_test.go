@@ -39,6 +39,7 @@ func TestEncodeGolden(t *testing.T) {
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
 		"below":     notifytest.Below(),
 		"level":     notifytest.Sustained(),
+		"sensor":    notifytest.Sensor(),
 		"resolved":  notifytest.Resolved(notifytest.Sustained()),
 		"warm":      notifytest.Resolved(notifytest.Below()),
 	} {

@@ -34,7 +34,7 @@ type Link struct{ Text, URL string }
 func (s Style) Links(a notify.Alert) []Link {
 	var links []Link
 	if s.Page != "" {
-		links = append(links, Link{"Status page", s.pageOf(a.Device)})
+		links = append(links, Link{"Status page", s.pageOf(a.Device, a.Sensor)})
 	}
 
 	if a.Runbook != "" {
@@ -44,8 +44,8 @@ func (s Style) Links(a notify.Alert) []Link {
 	return links
 }
 
-// pageOf returns the address of the status page, about a device if it has a name.
-func (s Style) pageOf(device string) string {
+// pageOf returns the address of the status page, about a device, or one of its sensors, if it has a name.
+func (s Style) pageOf(device, sensor string) string {
 	u, err := url.Parse(s.Page)
 	if err != nil || device == "" {
 		return s.Page
@@ -53,6 +53,10 @@ func (s Style) pageOf(device string) string {
 
 	query := u.Query()
 	query.Set("device", device)
+	if sensor != "" {
+		query.Set("sensor", sensor)
+	}
+
 	u.RawQuery = query.Encode()
 
 	return u.String()
@@ -62,13 +66,14 @@ func (s Style) pageOf(device string) string {
 func (s Style) PageLinks() []Link { return s.Links(notify.Alert{}) }
 
 // MaxFacts is how many facts an alert can have.
-const MaxFacts = 11 + notify.MaxShown
+const MaxFacts = 12 + notify.MaxShown
 
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
 // none longer than 200 characters.
 func (s Style) Facts(a notify.Alert) []Fact {
 	var facts factList
 	facts.add("Device", deviceName(a.Device))
+	facts.add("Sensor", printable(a.Sensor, maxSensor))
 	if a.PerValue != "" {
 		facts.addProperty(a.Per, a.PerValue)
 	}

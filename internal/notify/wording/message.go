@@ -16,6 +16,7 @@ import (
 const maxDevice = 128
 
 const (
+	maxSensor  = 64 // how much of a sensor's name people are shown, in characters
 	maxName    = 32 // how much of the name of a rule or a level people are shown, in characters
 	maxTitle   = 64 // likewise of a rule's title
 	maxUnit    = 16
@@ -30,7 +31,7 @@ const (
 // for what cannot be printed.
 func (s Style) Message(a notify.Alert) string {
 	if text := ended(a); text != "" {
-		return printable(deviceName(a.Device)+": "+text, maxMessage-1)
+		return printable(sensorName(a.Device, a.Sensor)+": "+text, maxMessage-1)
 	}
 
 	text := names(a) + ": " + s.reading(a)
@@ -192,7 +193,8 @@ func (s Style) outage(a notify.Alert) string {
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
 // the same for an alert, its reminders and its recovery.
 func Subject(a notify.Alert) string {
-	return printable(deviceName(a.About())+": "+ruleAndLevel(a), maxMessage-1)
+	of := a.Of()
+	return printable(sensorName(of.Device, of.Name)+": "+ruleAndLevel(a), maxMessage-1)
 }
 
 // value writes a reading with its unit.
@@ -213,12 +215,21 @@ func ruleAndLevel(a notify.Alert) string {
 	return s
 }
 
-// names returns the device, behind what it shares the alert by.
+// names returns the device or sensor, behind what it shares the alert by.
 func names(a notify.Alert) string {
+	of := sensorName(a.Device, a.Sensor)
 	if a.PerValue == "" {
-		return deviceName(a.Device)
+		return of
 	}
-	return printable(a.PerValue, maxDevice) + ", " + deviceName(a.Device)
+	return printable(a.PerValue, maxDevice) + ", " + of
+}
+
+// sensorName returns a device, and its sensor if that has a name, fit for a sentence.
+func sensorName(device, sensor string) string {
+	if sensor == "" {
+		return deviceName(device)
+	}
+	return deviceName(device) + " / " + printable(sensor, maxSensor)
 }
 
 // deviceName returns a device id fit for a sentence.

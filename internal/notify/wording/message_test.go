@@ -15,6 +15,10 @@ import (
 
 func TestMessage(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
+		"gw-12 / return: 78.2 °C, at or above 60 (hot)":                 {Device: "gw-12", Sensor: "return", Rule: "hot", Unit: "°C", Temperature: 78.2, Threshold: 60},
+		"gw-12 / return: the rule hot was removed, its alarm has ended": {Device: "gw-12", Sensor: "return", Rule: "hot", Resolved: true, Removed: true},
+		"plant, gw-12 / return: 78.2, at or above 60 (hot)": {
+			Device: "gw-12", Sensor: "return", Per: "site", PerValue: "plant", Rule: "hot", Temperature: 78.2, Threshold: 60},
 		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
 		"berlin, freezer-7: -12, at or above -15 (warm)": {Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15},
 		"berlin, freezer-7: -12, at or above -15 (warm), at least 29 devices since the last alert": {

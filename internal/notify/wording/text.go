@@ -174,7 +174,7 @@ func worstFirst(a, b notify.Alert) int {
 		values = -values
 	}
 
-	return cmp.Or(byGroup(a, b), values, cmp.Compare(a.Device, b.Device))
+	return cmp.Or(byGroup(a, b), values, cmp.Compare(a.Device, b.Device), cmp.Compare(a.Sensor, b.Sensor))
 }
 
 // byGroup orders alerts before recoveries, then by severity, rule and level. It is 0 for those that have a section in
@@ -213,7 +213,12 @@ func title(alerts []notify.Alert) string {
 		limit = "their limits"
 	}
 
-	text := ruleAndLevel(a) + ": " + count(int64(len(alerts)), "device") + condition(a, limit)
+	of := "device"
+	if slices.ContainsFunc(alerts, func(b notify.Alert) bool { return b.Sensor != "" }) {
+		of = "sensor"
+	}
+
+	text := ruleAndLevel(a) + ": " + count(int64(len(alerts)), of) + condition(a, limit)
 	if a.Test {
 		text += " (test)"
 	}
