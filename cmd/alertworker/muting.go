@@ -52,7 +52,7 @@ func (s *session) openSilences(ctx context.Context) (muting.Store, error) {
 func silence(ctx context.Context, out io.Writer, args []string) error {
 	var r muting.Request
 	flags := newFlags("silence", silenceDoes)
-	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`; * stands for any characters")
+	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`, or DEVICE/SENSOR; * stands for any characters")
 	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
 	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
 	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")

@@ -10,6 +10,7 @@ import (
 	"github.com/goccy/go-yaml/ast"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 // maxMatcher is how long a text that a mute compares may be, in characters.
@@ -45,8 +46,10 @@ func (r *rulesReader) mute(n ast.Node) rules.Mute {
 
 	r.wrongIf(times.Always(), n, "a mute has no end: must have days, or from and to")
 
+	of := sensor.Parse(r.text(values["device"], "device", checkPrintable(maxMatcher)))
 	m := rules.Mute{
-		Device: r.text(values["device"], "device", checkPrintable(maxMatcher)),
+		Device: of.Device,
+		Sensor: of.Name,
 		Rule:   readOr("", values["rule"], r.nameOfRule),
 		Times:  times,
 	}

@@ -68,6 +68,8 @@ func TestMuteAccepts(t *testing.T) {
 		{"{days: [sat, Sun]}", rules.Mute{}, rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: time.UTC}},
 		{"{days: sat-sun, zone: Europe/Berlin, rule: hot}", rules.Mute{Rule: "hot"},
 			rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: berlin}},
+		{"{from: 22:00, to: 6:30, device: gw-12/return/2}", rules.Mute{Device: "gw-12", Sensor: "return/2"},
+			rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6*60 + 30, Zone: time.UTC}},
 		{"{from: 22:00, to: 6:30, device: 'truck-*'}", rules.Mute{Device: "truck-*"},
 			rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6*60 + 30, Zone: time.UTC}},
 		{"{days: mon-fri, from: 22:00, to: 06:00, zone: Europe/Berlin, device: truck-*, rule: hot, where: kind=frozen}",
@@ -116,7 +118,11 @@ func muteText(all rules.Mutes) string {
 		if m.Times.To < rules.MinutesOfDay {
 			fmt.Fprintf(&b, "  to: %q\n", rules.TimeOfDay(m.Times.To))
 		}
-		for key, value := range map[string]string{"device": m.Device, "rule": m.Rule, "where": m.Property + "=" + m.Value} {
+		device := m.Device
+		if m.Sensor != "" {
+			device += "/" + m.Sensor
+		}
+		for key, value := range map[string]string{"device": device, "rule": m.Rule, "where": m.Property + "=" + m.Value} {
 			if value != "" && value != "=" {
 				fmt.Fprintf(&b, "  %s: %q\n", key, value)
 			}

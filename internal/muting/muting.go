@@ -22,6 +22,7 @@ import (
 	"alertworker/internal/humanize"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 const (
@@ -37,7 +38,8 @@ const (
 // A Silence mutes alerts. Readings are still evaluated and counted, and recoveries are sent.
 type Silence struct {
 	ID       string    `json:"id"`
-	Device   string    `json:"device,omitempty"` // as in rules.Mute, like the next three
+	Device   string    `json:"device,omitempty"` // as in rules.Mute, like the next four
+	Sensor   string    `json:"sensor,omitempty"`
 	Rule     string    `json:"rule,omitempty"`
 	Property string    `json:"property,omitempty"`
 	Value    string    `json:"value,omitempty"`
@@ -52,6 +54,7 @@ type Silence struct {
 func (s Silence) mute() rules.Mute {
 	return rules.Mute{
 		Device:   s.Device,
+		Sensor:   s.Sensor,
 		Rule:     s.Rule,
 		Property: s.Property,
 		Value:    s.Value,
@@ -66,10 +69,11 @@ func (s Silence) String() string {
 	return m.String()
 }
 
-// MayMatch reports whether s mutes alerts of a device, of some rule and with some property at least.
-func (s Silence) MayMatch(device string) bool {
+// MayMatch reports whether s mutes alerts of a device, or of one of its sensors if that has a name, of some rule and with
+// some property at least.
+func (s Silence) MayMatch(of sensor.ID) bool {
 	m := s.mute()
-	return m.MayMatch(device)
+	return m.MayMatch(of)
 }
 
 // Planned returns the mute times of set that are in force, as silences that nobody can end.
@@ -83,6 +87,7 @@ func Planned(set *rules.Set, now time.Time) (all []Silence) {
 		from, until := m.Times.Around(now)
 		all = append(all, Silence{
 			Device:   m.Device,
+			Sensor:   m.Sensor,
 			Rule:     m.Rule,
 			Property: m.Property,
 			Value:    m.Value,
@@ -98,7 +103,7 @@ func Planned(set *rules.Set, now time.Time) (all []Silence) {
 
 // A Request is a silence as people ask for it.
 type Request struct {
-	Device string `json:"device"`
+	Device string `json:"device"` // or DEVICE/SENSOR; without a sensor it is about all of them
 	Rule   string `json:"rule"`
 	Where  string `json:"where"` // NAME=VALUE
 	For    string `json:"for"`   // a duration
@@ -109,7 +114,8 @@ type Request struct {
 // Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of
 // set.
 func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
-	s = Silence{Device: r.Device, Rule: r.Rule, Why: r.Why, Who: r.Who}
+	of := sensor.Parse(r.Device)
+	s = Silence{Device: of.Device, Sensor: of.Name, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
 
 	if lasts, err = time.ParseDuration(r.For); err != nil {
@@ -143,14 +149,14 @@ func checkRule(name string, set rules.Set) error {
 
 // Check returns what is wrong with s, which is to last for d.
 func (s Silence) Check(d time.Duration) error {
-	for _, text := range []string{s.Device, s.Rule, s.Property, s.Value, s.Why, s.Who} {
+	for _, text := range []string{s.Device, s.Sensor, s.Rule, s.Property, s.Value, s.Why, s.Who} {
 		if err := CheckText(text); err != nil {
 			return err
 		}
 	}
 
 	switch {
-	case s.Device+s.Rule+s.Property == "":
+	case s.Device+s.Sensor+s.Rule+s.Property == "":
 		return errors.New("say what to silence: devices, a rule, or messages with a property")
 	case (s.Property == "") != (s.Value == ""):
 		return errors.New("where must be NAME=VALUE")

@@ -41,6 +41,7 @@ func (x *examination) count() {
 func (x *examination) silenced(l *level) bool {
 	about := rules.Subject{
 		Device:   x.event.Device,
+		Sensor:   x.sensor,
 		Rule:     l.rule.Name,
 		Enqueued: x.event.Enqueued,
 		Property: x.property,

@@ -70,6 +70,7 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 
 	return !reg.muted(&rules.Subject{
 		Device:   key.about.Device,
+		Sensor:   key.about.Name,
 		Rule:     key.level.rule.Name,
 		Enqueued: reg.storeTime(),
 		Property: func(string) string { return "" },

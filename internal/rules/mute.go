@@ -4,12 +4,15 @@ import (
 	"fmt"
 	"strings"
 	"time"
+
+	"alertworker/internal/sensor"
 )
 
 // A Mute says that nobody is alerted for a time: people have silenced some devices or a rule, or nobody wants to know
 // at some times of the week. Its conditions all hold; one that is empty holds for everything. Times are the hub's.
 type Mute struct {
 	Device          string    // of the device; * stands for any characters
+	Sensor          string    // of the device's sensor, likewise
 	Rule            string    // name
 	Property, Value string    // of the message
 	From, Until     time.Time // the readings that the hub takes from From on, before Until; both zero: at any time
@@ -18,8 +21,10 @@ type Mute struct {
 
 // A Subject is what an alert would be about.
 type Subject struct {
-	Device, Rule string
-	Enqueued     time.Time // when the hub took the reading
+	Device   string
+	Sensor   string // of the device; empty: the device's own readings
+	Rule     string
+	Enqueued time.Time // when the hub took the reading
 	// Property returns the text of one of the message's properties.
 	Property func(name string) string
 }
@@ -28,20 +33,30 @@ type Subject struct {
 func (m *Mute) Matches(s *Subject) bool {
 	return m.at(s.Enqueued) &&
 		m.isAboutRule(s.Rule) &&
-		m.MayMatch(s.Device) &&
+		m.isAboutSensor(s.Sensor) &&
+		m.MayMatch(sensor.Of(s.Device)) &&
 		m.isAboutMessage(s)
 }
 
 // isAboutRule reports whether m is about the alerts of a rule.
 func (m *Mute) isAboutRule(name string) bool { return m.Rule == "" || m.Rule == name }
 
+// isAboutSensor reports whether m is about a sensor of the devices that it is about; an empty name is the devices' own.
+func (m *Mute) isAboutSensor(name string) bool { return m.Sensor == "" || like(m.Sensor, name) }
+
 // isAboutMessage reports whether m is about a message with the properties of s.
 func (m *Mute) isAboutMessage(s *Subject) bool {
 	return m.Property == "" || s.Property(m.Property) == m.Value
 }
 
-// MayMatch reports whether m is about alerts of a device, of some rule and with some property at least.
-func (m *Mute) MayMatch(device string) bool { return m.Device == "" || like(m.Device, device) }
+// MayMatch reports whether m is about alerts of a device, or of one of its sensors if that has a name, of some rule and
+// with some property at least.
+func (m *Mute) MayMatch(of sensor.ID) bool {
+	if of.Name != "" && !m.isAboutSensor(of.Name) {
+		return false
+	}
+	return m.Device == "" || like(m.Device, of.Device)
+}
 
 // Mutes are several.
 type Mutes []Mute
@@ -75,6 +90,10 @@ func (m *Mute) String() string {
 	var parts []string
 	if m.Device != "" {
 		parts = append(parts, "device "+m.Device)
+	}
+
+	if m.Sensor != "" {
+		parts = append(parts, "sensor "+m.Sensor)
 	}
 
 	if m.Rule != "" {

@@ -35,9 +35,15 @@ func TestMute(t *testing.T) {
 		{rules.Mute{Device: "oven-7*7"}, 0, false}, // one character is not two
 		{rules.Mute{Device: "*n*v*"}, 0, false},
 		{rules.Mute{Device: "OVEN-*"}, 0, false},
+		{rules.Mute{Device: "oven-7", Sensor: "return"}, 0, true},
+		{rules.Mute{Device: "oven-*", Sensor: "*"}, 0, true},
+		{rules.Mute{Device: "oven-7", Sensor: "flow"}, 0, false},
+		{rules.Mute{Device: "oven", Sensor: "return"}, 0, false},
+		{rules.Mute{Sensor: "ret*"}, 0, true},
+		{rules.Mute{Device: "oven-7/return"}, 0, false},
 	} {
 		tt.mute.From, tt.mute.Until = from, from.Add(time.Hour)
-		about := rules.Subject{Device: "oven-7", Rule: "hot", Enqueued: from.Add(tt.at), Property: site}
+		about := rules.Subject{Device: "oven-7", Sensor: "return", Rule: "hot", Enqueued: from.Add(tt.at), Property: site}
 		if got := tt.mute.Matches(&about); got != tt.want {
 			t.Errorf("%+v matches at %v: %t", tt.mute, tt.at, got)
 		}

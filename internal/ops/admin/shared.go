@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 const (
@@ -149,7 +150,7 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	}
 
 	all := slices.Collect(maps.Keys(known.names))
-	matching := slices.DeleteFunc(slices.Clone(all), func(device string) bool { return !one.MayMatch(device) })
+	matching := slices.DeleteFunc(slices.Clone(all), func(device string) bool { return !one.MayMatch(sensor.Of(device)) })
 
 	return fmt.Sprintf("%d of %s", len(matching), humanize.Count(len(all), "known device"))
 }

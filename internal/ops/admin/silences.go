@@ -13,6 +13,7 @@ import (
 
 	"alertworker/internal/httpapi"
 	"alertworker/internal/muting"
+	"alertworker/internal/sensor"
 )
 
 const (
@@ -60,7 +61,7 @@ func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence
 		err = fmt.Errorf("not all silences are known: %w", err)
 	}
 
-	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(device) }), err
+	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(sensor.Of(device)) }), err
 }
 
 // serveSilences serves /silences and /silences/{id}.
