@@ -131,12 +131,12 @@ func onItems(t testing.TB) leasetest.Backend {
 var itemTime = regexp.MustCompile(`"_ts":\d+`)
 
 // skew changes an answer as if the service's clock were ahead: its Date and the time of the item in it.
-func skew(answer *http.Response, by time.Duration) {
-	leasetest.ServiceClock(answer, by)
+func skew(answer *http.Response, now, written time.Duration) {
+	leasetest.ServiceClock(answer, now, written)
 	body, _ := io.ReadAll(answer.Body)
 	body = itemTime.ReplaceAllFunc(body, func(m []byte) []byte {
 		at, _ := strconv.ParseInt(string(m[len(`"_ts":`):]), 10, 64)
-		return strconv.AppendInt([]byte(`"_ts":`), at+int64(by/time.Second), 10)
+		return strconv.AppendInt([]byte(`"_ts":`), at+int64(written/time.Second), 10)
 	})
 	answer.Body = io.NopCloser(bytes.NewReader(body))
 	answer.ContentLength = int64(len(body))

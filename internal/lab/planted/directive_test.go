@@ -284,8 +284,10 @@ func build(t *testing.T, number func(bug string) (i int, ok bool), args ...strin
 	}
 	cmd := exec.CommandContext(t.Context(), "go", slices.Insert(args, 1, "-overlay", list)...)
 	cmd.Dir = root
-	if out, err := cmd.CombinedOutput(); err != nil {
-		t.Fatalf("bugs do not compile: %v\n%s", err, out)
+	var wrong strings.Builder
+	cmd.Stderr = &wrong
+	if err := cmd.Run(); err != nil {
+		t.Fatalf("bugs do not compile: %v\n%s", err, &wrong)
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"slices"
 	"strings"
 	"sync"
@@ -41,10 +40,10 @@ type check struct {
 	run  func(t tester, s *suite) bool
 }
 
-// onNetwork returns a check of what happens on the way to a backend. A store without a network need only open.
+// onNetwork returns a check of what happens on the way to a backend. A store without a Wire need only open.
 func onNetwork(run func(t tester, s *suite)) func(t tester, s *suite) bool {
 	return func(t tester, s *suite) bool {
-		if s.Transport == nil {
+		if s.Transport == nil && s.Backend.Wire == nil {
 			s.store(t)
 			return false
 		}
@@ -153,12 +152,9 @@ func checkSkewedService(t tester, s *suite) {
 	ahead := []time.Duration{900 * time.Millisecond, -900 * time.Millisecond}
 	sideBySide(2*10, func(i int) {
 		by := ahead[i%2]
-		holder, other := s.store(t), s.storeVia(t, &wire{
-			next: s.Transport,
-			edit: func(resp *http.Response) {
-				resp.Header.Set("Date", time.Now().Add(by).UTC().Format(http.TimeFormat))
-			},
-		})
+		w := s.wire()
+		w.Skew(by, 0)
+		holder, other := s.store(t), via(t, w)
 
 		time.Sleep(time.Until(second.Add(time.Duration(i/2) * 100 * time.Millisecond)))
 		start := time.Now()

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/http"
 	"sync"
 	"time"
 
@@ -16,17 +15,17 @@ import (
 // next call is right.
 func checkFaults(t tester, s *suite) {
 	clean := s.store(t)
-	once := []fault{lostRequest, lostAnswer, late, busy, throttled, broken, stalled, stalledDone}
+	once := []Fault{lostRequest, lostAnswer, late, busy, throttled, broken, stalled, stalledDone}
 	var verified sync.WaitGroup
 	defer verified.Wait()
 	sideBySide(len(operations)*len(once), func(i int) {
 		op, f := operations[i/len(once)], once[i%len(once)]
 		for at := 0; ; at++ {
-			c := s.attempt(t, clean, fmt.Sprintf("%s, %s at request %d", op.name, f.name, at+1), f, at)
+			c := s.attempt(t, clean, fmt.Sprintf("%s, %s at request %d", op.name, f.Name, at+1), f, at)
 			verify := op.run(t, c)
 			verified.Go(func() { verify(t) })
 
-			if n := c.wire.disarm(); n == 0 {
+			if n := c.wire.Disarm(); n == 0 {
 				t.Errorf("%s: no request was made", c.key)
 			} else if n > at {
 				continue
@@ -45,12 +44,12 @@ const maxRequests = 6
 // in time and after a few requests.
 func checkOutage(t tester, s *suite) {
 	clean := s.store(t)
-	outages := []fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
+	outages := []Fault{lostRequest, busy, internal, throttledBriefly, throttled, stalled}
 	sideBySide(len(operations)*len(outages), func(i int) {
 		op, f := operations[i/len(outages)], outages[i%len(outages)]
-		c := s.attempt(t, clean, "outage: "+op.name+", "+f.name, f, -1)
+		c := s.attempt(t, clean, "outage: "+op.name+", "+f.Name, f, -1)
 		verify := op.run(t, c)
-		if n := c.wire.disarm(); n > maxRequests {
+		if n := c.wire.Disarm(); n > maxRequests {
 			t.Errorf("%s: %d requests, want at most %d", c.key, n, maxRequests)
 		}
 
@@ -62,16 +61,16 @@ func checkOutage(t tester, s *suite) {
 type attempt struct {
 	*suite
 	clean, faulty lease.Store
-	wire          *wire // of faulty
+	wire          Wire // of faulty
 	key           string
-	fault         fault
+	fault         Fault
 	at            int
 }
 
-func (s *suite) attempt(t tester, clean lease.Store, key string, f fault, at int) attempt {
+func (s *suite) attempt(t tester, clean lease.Store, key string, f Fault, at int) attempt {
 	t.Helper()
-	w := &wire{next: s.Transport}
-	return attempt{s, clean, s.storeVia(t, w), w, key, f, at}
+	w := s.wire()
+	return attempt{s, clean, via(t, w), w, key, f, at}
 }
 
 // try runs call with the fault, and says whether it is known to have done its work.
@@ -81,20 +80,20 @@ func (c attempt) try(t tester, call func(context.Context) error) (done bool) {
 	switch {
 	case out:
 		limit = 4 * time.Second
-	case c.fault.stalled:
+	case c.fault.Stalled:
 		limit = 500 * time.Millisecond
 	}
 
 	ctx, cancel := context.WithTimeout(t.Context(), limit)
 	defer cancel()
-	c.wire.arm(c.fault, c.at)
+	c.wire.Arm(c.fault, c.at)
 	err := call(ctx)
 	switch {
 	case out:
 		if err == nil || errors.Is(err, lease.ErrHeld) || errors.Is(err, lease.ErrLost) {
 			t.Errorf("%s: %v, want an error of its own", c.key, err)
 		}
-	case err != nil && !(c.fault.stalled && errors.Is(err, context.DeadlineExceeded)):
+	case err != nil && !(c.fault.Stalled && errors.Is(err, context.DeadlineExceeded)):
 		t.Errorf("%s: %v", c.key, err)
 	}
 
@@ -191,7 +190,7 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 	if c.try(t, func(ctx context.Context) (err error) {
 		l, err = c.faulty.Acquire(ctx, c.key, c.short, note)
 		if err == nil {
-			c.started(t, l, c.wire.last(), c.short)
+			c.started(t, l, c.wire.Last(), c.short)
 		}
 		return err
 	}) {
@@ -231,11 +230,11 @@ func checkLateDuplicates(t tester, s *suite) {
 			release(t, clean, acquire(t, clean, key, "", long), "")
 		}
 
-		w := &wire{next: s.Transport}
-		store := s.storeVia(t, w)
+		w := s.wire()
+		store := via(t, w)
 		l := acquire(t, store, key, "claim", s.short)
 		l = extend(t, store, l, "window", long)
-		if n := w.repeat(t); n < 2 {
+		if n := repeat(t, w); n < 2 {
 			t.Errorf("only %d writes were made", n)
 		}
 
@@ -245,13 +244,13 @@ func checkLateDuplicates(t tester, s *suite) {
 
 		l = extend(t, store, l, "window 2", long)
 		release(t, store, l, "kept")
-		w.repeat(t)
+		repeat(t, w)
 		taken, prev := replace(t, clean, key, "other")
 		if prev.Note != "kept" {
 			t.Errorf("%s key: after late duplicates the next holder sees %+v", key, prev)
 		}
 
-		w.repeat(t)
+		repeat(t, w)
 		if held := refused(t, clean, key); held.Record.Note != "other" || held.Record.Token != taken.Token {
 			t.Errorf("%s key: late duplicates changed another's record to %+v", key, held.Record)
 		}
@@ -263,8 +262,9 @@ func checkLateDuplicates(t tester, s *suite) {
 // The callers' clocks do not matter: one is an hour fast, one an hour slow.
 func checkLocalClock(t tester, s *suite) {
 	skewed := func(by time.Duration) lease.Store {
-		// To a caller whose clock is fast, the service's looks slow.
-		return s.storeVia(t, &wire{next: s.Transport, edit: func(resp *http.Response) { s.Skew(resp, -by) }})
+		w := s.wire()
+		w.Skew(-by, -by) // to a caller whose clock is fast, the service's looks slow
+		return via(t, w)
 	}
 	fast, slow := skewed(time.Hour), skewed(-time.Hour)
 	sideBySide(2, func(i int) {
@@ -282,4 +282,15 @@ func checkLocalClock(t tester, s *suite) {
 		release(t, other, taken, "")
 		acquire(t, holder, taken.Key, "claim 3", long)
 	})
+}
+
+// repeat sends every write so far again, and returns how many that was.
+func repeat(t tester, w Wire) int {
+	t.Helper()
+	n, err := w.Repeat(t.Context())
+	if err != nil {
+		t.Fatalf("%v", err)
+	}
+
+	return n
 }

@@ -30,33 +30,43 @@ type Harness struct {
 	// Lag is how long after its ttl a key frees at the latest.
 	Lag time.Duration
 
-	// Skew changes an answer of the service into what it would have been if the
-	// service's clock were ahead by so much. Nil without a Transport.
-	Skew func(answer *http.Response, by time.Duration)
+	// Skew changes an answer of the service into what it would have been if the clock of the machine that gave it were
+	// ahead by now, and that of the machines that have dated records by written. Nil without a Transport.
+	Skew func(answer *http.Response, now, written time.Duration)
 }
 
 // A Backend is where stores keep their records.
 type Backend struct {
 	// Open returns a store as another process would have it: a client of its
-	// own on the same records. Its requests go through via.
+	// own on the same records. Its requests go through via, which is nil without a Transport.
 	Open func(via http.RoundTripper) (lease.Store, error)
 
 	// Delete removes key's record behind the stores' back.
 	Delete func(ctx context.Context, key string) error
 
-	// Transport carries requests to the backend. Nil for a store without a
-	// network, which is then spared the checks of its faults.
+	// Transport carries requests to a backend that is reached over HTTP.
 	Transport http.RoundTripper
+
+	// Wire returns a way of its own to a backend that is reached by another protocol. Without one, and without a Transport,
+	// the checks of faults and of clocks are skipped.
+	Wire func() Wire
 }
 
-// ServiceClock is a Harness's Skew for a service that tells its time in the
+// ServiceClock is a Harness's Skew for a service on this machine that tells its time in the
 // headers Date and Last-Modified.
-func ServiceClock(answer *http.Response, by time.Duration) {
-	for _, name := range []string{"Date", "Last-Modified"} {
-		if at, err := http.ParseTime(answer.Header.Get(name)); err == nil {
-			answer.Header.Set(name, at.Add(by).UTC().Format(http.TimeFormat))
+func ServiceClock(answer *http.Response, now, written time.Duration) {
+	shift := func(name string, by time.Duration) {
+		at, err := http.ParseTime(answer.Header.Get(name))
+		if err != nil {
+			return
 		}
+		if clock := time.Now(); name == "Date" && clock.Truncate(time.Second).Equal(at) {
+			at = clock // it counts seconds, and by may be less
+		}
+		answer.Header.Set(name, at.Add(by).UTC().Format(http.TimeFormat))
 	}
+	shift("Date", now)
+	shift("Last-Modified", written)
 }
 
 // long is a ttl that every store takes. It does not end during a check, unless the
@@ -70,7 +80,7 @@ const grace = 20 * time.Second
 // check: stores give up after a second.
 const tooSlow = 500 * time.Millisecond
 
-const noNetwork = "the store has no network"
+const noWire = "faults and clocks cannot be told to the store's network: its Backend has neither a Wire nor a Transport"
 
 // Run checks a store.
 func Run(t *testing.T, h Harness) {
@@ -80,7 +90,7 @@ func Run(t *testing.T, h Harness) {
 				checked := false
 				h.Bubble(t, func(t *testing.T) { checked = c.run(t, newSuite(t, h)) })
 				if !checked && !t.Failed() {
-					t.Skip(noNetwork)
+					t.Skip(noWire)
 				}
 				return
 			}
@@ -120,7 +130,7 @@ func attemptCheck(a *busytest.Attempt, h Harness, run func(tester, *suite) bool)
 	}
 
 	if !checked && len(r.failures) == 0 {
-		a.Skip(noNetwork)
+		a.Skip(noWire)
 	}
 }
 
@@ -247,12 +257,26 @@ func newSuite(t testing.TB, h Harness) *suite {
 // store returns one more store on the check's backend.
 func (s *suite) store(t tester) lease.Store {
 	t.Helper()
-	return s.storeVia(t, s.Transport)
+	return opened(t, func() (lease.Store, error) { return s.Open(s.Transport) })
 }
 
-func (s *suite) storeVia(t tester, via http.RoundTripper) lease.Store {
+// wire returns one more way to the check's backend, which has any.
+func (s *suite) wire() Wire {
+	if s.Backend.Wire != nil {
+		return s.Backend.Wire()
+	}
+	return &httpWire{next: s.Transport, open: s.Open, skew: s.Skew}
+}
+
+// via returns one more store, behind w.
+func via(t tester, w Wire) lease.Store {
 	t.Helper()
-	store, err := s.Open(via)
+	return opened(t, w.Open)
+}
+
+func opened(t tester, open func() (lease.Store, error)) lease.Store {
+	t.Helper()
+	store, err := open()
 	if err != nil {
 		t.Fatalf("open a store: %v", err)
 	}

@@ -7,42 +7,79 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"alertworker/internal/lease"
 )
 
-// A fault is what becomes of one request. Unless it says otherwise the connection is reset, and
-// the service does not execute the request.
-type fault struct {
-	name     string
-	executed bool
-	late     bool   // a write is executed before the next one
-	stalled  bool   // there is no answer until the request's context ends
-	status   int    // there is an answer, with this status
-	after    string // and this Retry-After
+// A Wire is a way to a service, on which requests fare as told. It is safe for concurrent use.
+type Wire interface {
+	// Open is Backend.Open, with every request by this way.
+	Open() (lease.Store, error)
+
+	// Arm has f befall the request after the next at, or each if at is negative. Disarm ends that, and returns how many
+	// requests there were since.
+	Arm(f Fault, at int)
+	Disarm() (requests int)
+
+	// Last returns when the last request began.
+	Last() time.Time
+
+	// Repeat sends every write so far again, as a network that delivers late would, and returns how many that was.
+	Repeat(ctx context.Context) (writes int, err error)
+
+	// Skew has the clock of the machine that answers be ahead by now, and that of the machines that have dated records by
+	// written.
+	Skew(now, written time.Duration)
 }
 
-var (
-	lostRequest      = fault{name: "request lost"}
-	lostAnswer       = fault{name: "answer lost", executed: true}
-	late             = fault{name: "late", late: true}
-	busy             = fault{name: "503", status: http.StatusServiceUnavailable}
-	internal         = fault{name: "500", status: http.StatusInternalServerError}
-	throttled        = fault{name: "429", status: http.StatusTooManyRequests, after: "1"}
-	throttledBriefly = fault{name: "429, briefly", status: http.StatusTooManyRequests}
-	broken           = fault{name: "500 but executed", executed: true, status: http.StatusInternalServerError}
-	stalled          = fault{name: "stalled", stalled: true}
-	stalledDone      = fault{name: "done but stalled", executed: true, stalled: true}
+// A Fault is what becomes of one request. The zero Fault is none. Unless it says otherwise the connection is reset, and
+// the service does not execute the request.
+type Fault struct {
+	Name     string
+	Executed bool
+	Late     bool          // a write is executed before the next one
+	Stalled  bool          // there is no answer until the request's context ends
+	Answer   Answer        // that the service gives instead
+	Wait     time.Duration // for so long the answer asks to wait; whole seconds
+}
+
+// An Answer is a service's that does not do what it is asked.
+type Answer int
+
+const (
+	AnswerNone        Answer = iota // the connection is reset
+	AnswerUnavailable               // it is away
+	AnswerFailed                    // it has a fault of its own
+	AnswerThrottled                 // there are too many requests
 )
 
-// A wire carries requests to a backend and misbehaves as told.
-type wire struct {
+var (
+	lostRequest      = Fault{Name: "request lost"}
+	lostAnswer       = Fault{Name: "answer lost", Executed: true}
+	late             = Fault{Name: "late", Late: true}
+	busy             = Fault{Name: "unavailable", Answer: AnswerUnavailable}
+	internal         = Fault{Name: "failed", Answer: AnswerFailed}
+	throttled        = Fault{Name: "throttled", Answer: AnswerThrottled, Wait: time.Second}
+	throttledBriefly = Fault{Name: "throttled, briefly", Answer: AnswerThrottled}
+	broken           = Fault{Name: "failed but executed", Executed: true, Answer: AnswerFailed}
+	stalled          = Fault{Name: "stalled", Stalled: true}
+	stalledDone      = Fault{Name: "done but stalled", Executed: true, Stalled: true}
+)
+
+// An httpWire is a Wire over HTTP.
+type httpWire struct {
 	next http.RoundTripper
-	edit func(*http.Response) // applied to every answer, if not nil
+	open func(via http.RoundTripper) (lease.Store, error)
+	skew func(answer *http.Response, now, written time.Duration)
 
 	mu      sync.Mutex
-	fault   fault
+	now     time.Duration
+	written time.Duration
+	fault   Fault
 	at      int                           // how many requests come before the one with the fault; negative: each has it
 	n       int                           // requests since the fault was armed
 	began   time.Time                     // when the last one began
@@ -50,8 +87,15 @@ type wire struct {
 	delayed func(context.Context) error   // of writes the one that is late
 }
 
-// arm lets the fault befall the request after the next at, or each if at is negative.
-func (w *wire) arm(f fault, at int) {
+func (w *httpWire) Open() (lease.Store, error) { return w.open(w) }
+
+func (w *httpWire) Skew(now, written time.Duration) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.now, w.written = now, written
+}
+
+func (w *httpWire) Arm(f Fault, at int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.fault = f
@@ -59,16 +103,14 @@ func (w *wire) arm(f fault, at int) {
 	w.n = 0
 }
 
-// disarm ends the fault and returns how many requests there were since it was armed.
-func (w *wire) disarm() (requests int) {
+func (w *httpWire) Disarm() (requests int) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.fault = fault{}
+	w.fault = Fault{}
 	return w.n
 }
 
-// last returns when the last request began.
-func (w *wire) last() time.Time {
+func (w *httpWire) Last() time.Time {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.began
@@ -76,7 +118,7 @@ func (w *wire) last() time.Time {
 
 var errReset = errors.New("read tcp: connection reset by peer")
 
-func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
+func (w *httpWire) RoundTrip(req *http.Request) (*http.Response, error) {
 	f, delayed, send, err := w.take(req)
 	if err != nil {
 		return nil, err
@@ -88,25 +130,28 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 		}
 	}
 
-	if f == (fault{}) {
+	if f == (Fault{}) {
 		resp, err := send(req.Context())
-		if err == nil && w.edit != nil {
-			w.edit(resp)
+		w.mu.Lock()
+		now, written := w.now, w.written
+		w.mu.Unlock()
+		if err == nil && (now != 0 || written != 0) {
+			w.skew(resp, now, written)
 		}
 		return resp, err
 	}
 
-	if f.executed {
+	if f.Executed {
 		if err := discard(send(req.Context())); err != nil {
 			return nil, err
 		}
 	}
 
 	switch {
-	case f.stalled:
+	case f.Stalled:
 		<-req.Context().Done()
 		return nil, req.Context().Err()
-	case f.status != 0:
+	case f.Answer != AnswerNone:
 		return answer(req, f), nil
 	}
 
@@ -115,9 +160,9 @@ func (w *wire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // take returns the fault of req, a write that is late and comes before it, and what sends it, which
 // any number of calls may do if req is a write.
-func (w *wire) take(
+func (w *httpWire) take(
 	req *http.Request,
-) (f fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
+) (f Fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
 	send = func(context.Context) (*http.Response, error) { return w.next.RoundTrip(req) }
 	write := req.Method != http.MethodGet && req.Method != http.MethodHead
 	if write {
@@ -153,7 +198,7 @@ func (w *wire) take(
 		again := func(ctx context.Context) error { return discard(send(ctx)) }
 		w.writes = append(w.writes, again)
 		delayed, w.delayed = w.delayed, nil
-		if f.late {
+		if f.Late {
 			w.delayed = again
 		}
 	}
@@ -171,10 +216,18 @@ func discard(resp *http.Response, err error) error {
 }
 
 // answer is that of a service with the fault f.
-func answer(req *http.Request, f fault) *http.Response {
+func answer(req *http.Request, f Fault) *http.Response {
+	status := http.StatusInternalServerError
+	switch f.Answer {
+	case AnswerUnavailable:
+		status = http.StatusServiceUnavailable
+	case AnswerThrottled:
+		status = http.StatusTooManyRequests
+	}
+
 	resp := &http.Response{
-		StatusCode: f.status,
-		Status:     fmt.Sprintf("%d %s", f.status, http.StatusText(f.status)),
+		StatusCode: status,
+		Status:     fmt.Sprintf("%d %s", status, http.StatusText(status)),
 		Proto:      "HTTP/1.1",
 		ProtoMajor: 1,
 		ProtoMinor: 1,
@@ -183,28 +236,26 @@ func answer(req *http.Request, f fault) *http.Response {
 		Request:    req,
 	}
 
-	if f.after != "" {
-		resp.Header.Set("Retry-After", f.after)
+	if f.Wait > 0 {
+		resp.Header.Set("Retry-After", strconv.Itoa(int(f.Wait/time.Second)))
 	}
 
 	return resp
 }
 
-// repeat sends every write so far again, as a network that delivers late would,
-// and returns how many that was.
-func (w *wire) repeat(t tester) int {
-	t.Helper()
+func (w *httpWire) Repeat(ctx context.Context) (n int, err error) {
 	w.mu.Lock()
 	writes := w.writes
 	w.mu.Unlock()
 
 	for _, again := range writes {
-		if err := again(t.Context()); err != nil {
-			t.Fatalf("repeat a write: %v", err)
+		if err := again(ctx); err != nil {
+			return n, fmt.Errorf("repeat a write: %w", err)
 		}
+		n++
 	}
 
-	return len(writes)
+	return n, nil
 }
 
 // A Counter counts the requests that it lets through.
