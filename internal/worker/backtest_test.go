@@ -14,7 +14,6 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/worker"
 )
 
@@ -53,18 +52,11 @@ func play(
 		to = s.config.Receivers
 		for _, r := range recording {
 			pass(r.gap)
-			p.mu.Lock()
-			n := int64(len(p.log) + 1)
-			p.log = append(p.log, telemetry.Event{
-				Position: telemetry.Position{Sequence: n, Offset: fmt.Sprint(n), Time: time.Now()}, Device: r.device, Body: []byte(r.body),
-				Enqueued: time.Now(), Properties: telemetrytest.Properties(r.properties),
-			})
-			p.mu.Unlock()
-			p.grown <- struct{}{}
+			p.publishBody(r.device, r.body, r.properties)
 			synctest.Wait()
 		}
 		p.mu.Lock()
-		p.lastErr = errors.New("the recording has ended")
+		p.ended = errors.New("the recording has ended")
 		p.mu.Unlock()
 		pass(2 * time.Hour) // longer than any window
 		s.end()

@@ -5,10 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -39,59 +38,37 @@ const (
 	drain       = 20 * time.Second
 )
 
-// partition is a telemetry.Partition in memory. It keeps its events, as a hub does.
+// partition is a telemetry.Partition in memory that keeps its events.
 type partition struct {
-	id         string
-	generation string
-	mu         sync.Mutex
-	log        []telemetry.Event
-	// next is what Receive gives next.
-	next    int
-	grown   chan struct{}
-	marks   []int64              // checkpoints
-	written telemetry.Checkpoint // the last one
-	resumed telemetry.Checkpoint
-	refuse  error         // what Checkpoint answers
-	opens   time.Duration // how long the first Receive takes
-	largest int           // batch
-	slow    time.Duration // how long each Receive takes
-	dropped int64         // numbers that no event has
-	held    bool          // Receive gives nothing
-	expires bool          // events stand for those that have expired unread
-	lastErr error         // what Last answers
-	others  []string      // the hub's other partitions
-	ahead   time.Duration // of the hub's clock
+	id    string
+	grown chan struct{}
+
+	mu      sync.Mutex
+	log     []telemetry.Event
+	next    int // what Receive gives next
+	settled int64
+	ended   error // what Last answers; nil: the last event
 }
 
-func newPartition(id string) *partition {
-	return &partition{id: id, grown: make(chan struct{}, 1), largest: 1 << 20}
-}
+func newPartition(id string) *partition { return &partition{id: id, grown: make(chan struct{}, 1)} }
 
 func (p *partition) ID() string { return p.id }
 
 func (p *partition) publish(device string, temperature float64) telemetry.Event {
-	return p.publishBody(device, fmt.Sprintf(`{"temperature":%v}`, temperature))
+	return p.publishBody(device, fmt.Sprintf(`{"temperature":%v}`, temperature), nil)
 }
 
-// publishBody adds an event with any body.
-func (p *partition) publishBody(device, body string) telemetry.Event {
-	return p.publishProperties(device, body, nil)
-}
-
-// publishProperties adds an event with application properties.
-func (p *partition) publishProperties(device, body string, properties map[string]any) telemetry.Event {
+// publishBody adds an event with any body, and with application properties.
+func (p *partition) publishBody(device, body string, properties map[string]any) telemetry.Event {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	n, now := int64(len(p.log)+1)+p.dropped, time.Now().Add(p.ahead)
+	n, now := int64(len(p.log)+1), time.Now()
 	e := telemetry.Event{
-		Position:   telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: now},
+		Position:   telemetry.Position{Sequence: n, Offset: fmt.Sprint(n), Time: now},
 		Device:     device,
 		Body:       []byte(body),
 		Enqueued:   now,
 		Properties: telemetrytest.Properties(properties),
-	}
-	if p.expires {
-		e.MessageSource = telemetry.SourceExpired
 	}
 	p.log = append(p.log, e)
 	select {
@@ -101,33 +78,12 @@ func (p *partition) publishProperties(device, body string, properties map[string
 	return e
 }
 
-// hold has Receive give nothing.
-func (p *partition) hold(is bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.held = is
-}
-
 func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
-	p.mu.Lock()
-	opens := p.opens
-	p.opens = 0
-	p.mu.Unlock()
-	select {
-	case <-time.After(opens):
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	}
 	for {
 		p.mu.Lock()
-		events := p.log[p.next:min(len(p.log), p.next+p.largest)]
-		if p.held {
-			events = nil
-		}
-		p.next += len(events)
-		slow := p.slow
+		events := p.log[p.next:]
+		p.next = len(p.log)
 		p.mu.Unlock()
-		time.Sleep(slow)
 		if len(events) > 0 {
 			return events, nil
 		}
@@ -139,12 +95,11 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	}
 }
 
-// Last is the last event in the log.
 func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.lastErr != nil {
-		return 0, time.Time{}, p.lastErr
+	if p.ended != nil {
+		return 0, time.Time{}, p.ended
 	}
 	if len(p.log) == 0 {
 		return -1, time.Time{}, nil
@@ -153,17 +108,9 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
-func (p *partition) All(context.Context) ([]string, error) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]string{p.id}, p.others...), nil
-}
+func (p *partition) All(context.Context) ([]string, error) { return []string{p.id}, nil }
 
-func (p *partition) Resumed() (telemetry.Checkpoint, bool) {
-	c := p.resumed
-	c.Generation = p.generation
-	return c, false
-}
+func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
 
 func (p *partition) Rewind(at telemetry.Position) {
 	p.mu.Lock()
@@ -174,38 +121,33 @@ func (p *partition) Rewind(at telemetry.Position) {
 func (p *partition) Checkpoint(_ context.Context, at telemetry.Checkpoint) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if p.refuse != nil {
-		return p.refuse
-	}
-	if was := p.written; was.Offset != "" && at.Sequence < was.Sequence {
-		return nil // it never moves back
-	}
-	p.marks = append(p.marks, at.Sequence)
-	p.written = at
+	p.settled = at.Sequence
 	return nil
 }
 
-// checkpoint is the last one, 0 if there is none.
-func (p *partition) checkpoint() int64 {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if len(p.marks) == 0 {
-		return 0
-	}
-	return p.marks[len(p.marks)-1]
+// receiver is a notify.Notifier that records what it takes.
+type receiver struct {
+	answer func(context.Context, notify.Alert) error // nil: it takes everything at once
+	level  string                                    // the only one whose alerts it gets, if not empty
+	only   notify.Filter                             // with a level: what else it asks for
+
+	mu    sync.Mutex
+	taken []notify.Alert
 }
 
-// reopen is what a new owner of the partition reads: everything after the checkpoint.
-func (p *partition) reopen() *partition {
-	q := newPartition(p.id)
-	q.generation = p.generation
-	p.mu.Lock()
-	q.log, q.marks = p.log, p.marks
-	q.written, q.resumed = p.written, p.written
-	p.mu.Unlock()
-	q.next = max(0, int(q.checkpoint()))
-	q.grown <- struct{}{}
-	return q
+func (r *receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
+	r.mu.Lock()
+	answer := r.answer
+	r.mu.Unlock()
+	if answer != nil {
+		if err := answer(ctx, alerts[0]); err != nil {
+			return err
+		}
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.taken = append(r.taken, alerts...)
+	return nil
 }
 
 // filters are those of r's level.
@@ -218,59 +160,22 @@ func (r *receiver) filters() notify.Filters {
 	return notify.Filters{only}
 }
 
-// receiver is a notify.Notifier that records what it takes.
-type receiver struct {
-	limits notify.Limits
-	// answer says what becomes of a message about an alert, or about several: it is asked about the device that is
-	// first in the alphabet. Nil: it is taken at once.
-	answer func(context.Context, notify.Alert) error
-	level  string        // the only one whose alerts it gets, if not empty
-	only   notify.Filter // with a level: what else it asks for
-
-	mu        sync.Mutex
-	taken     []notify.Alert
-	attempts  int
-	now, most int // at a time
-}
-
-func (r *receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	alerts = slices.SortedFunc(slices.Values(alerts), func(a, b notify.Alert) int { return strings.Compare(a.Device, b.Device) })
-	r.mu.Lock()
-	r.attempts++
-	r.now++
-	r.most = max(r.most, r.now)
-	answer := r.answer
-	r.mu.Unlock()
-	var err error
-	if answer != nil {
-		err = answer(ctx, alerts[0])
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.now--
-	if err == nil {
-		r.taken = append(r.taken, alerts...)
-	}
-	return err
-}
-
 // alerts returns what was taken, of one device or, with "", of all.
 func (r *receiver) alerts(device string) []notify.Alert {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	var of []notify.Alert
-	for _, a := range r.taken {
-		if device == "" || a.Device == device {
-			of = append(of, a)
-		}
-	}
-	return of
+	return slices.DeleteFunc(slices.Clone(r.taken), func(a notify.Alert) bool { return device != "" && a.Device != device })
 }
 
 func (r *receiver) set(answer func(context.Context, notify.Alert) error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
+}
+
+// failing answers every alert with err.
+func failing(err error) func(context.Context, notify.Alert) error {
+	return func(context.Context, notify.Alert) error { return err }
 }
 
 // wait takes an alert after d.
@@ -291,35 +196,21 @@ var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 type deadLetters struct {
 	mu   sync.Mutex
 	kept []notify.DeadLetter
-	err  error
 }
 
 func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.err == nil {
-		g.kept = append(g.kept, d)
-	}
-	return g.err
+	g.kept = append(g.kept, d)
+	return nil
 }
 
-// all returns what was kept.
-func (g *deadLetters) all() []notify.DeadLetter {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return slices.Clone(g.kept)
-}
-
-// setup is a worker on a memory store and what it works with.
+// setup is a worker on a store in memory and what it works with.
 type setup struct {
 	t         testing.TB
 	config    worker.Config
-	waiting   int    // at most, if not zero
-	level     string // of the threshold
 	store     lease.Store
-	ledgers   records.Store
 	receivers []*receiver
-	notifier  notify.Notifier // of the first of them, if not nil
 	dead      *deadLetters
 	worker    *worker.Worker
 
@@ -328,9 +219,6 @@ type setup struct {
 }
 
 func newSetup(t testing.TB, receivers ...*receiver) *setup {
-	if len(receivers) == 0 {
-		receivers = []*receiver{{}}
-	}
 	return newReplica(t, memlease.New(), receivers...)
 }
 
@@ -342,47 +230,32 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &setup{t: t, store: store, ledgers: &records.Memory{}, receivers: receivers, dead: &deadLetters{}}
+	s := &setup{t: t, store: store, receivers: receivers, dead: &deadLetters{}}
+	ledgers := &records.Memory{}
 	s.config = worker.Config{
 		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
 		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),
+		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+			return ledger.Open(ctx, ledgers, partition)
+		},
+		Roster: func(partition string) *roster.File { return &roster.File{Store: ledgers, Name: "roster/" + partition} },
 	}
 	return s
 }
 
-// start builds the worker from s.config and has it consume the partitions until stop.
+// start builds the worker from s.config and has it consume the partitions until end.
 func (s *setup) start(partitions ...*partition) *setup {
-	ctx, stop := context.WithCancel(s.t.Context())
-	s.stop = stop
-	return s.consume(ctx, partitions...)
-}
-
-func (s *setup) consume(ctx context.Context, partitions ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		var n notify.Notifier = r
-		if i == 0 && s.notifier != nil {
-			n = s.notifier
-		}
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Limits: r.limits, Notifier: n, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
+		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
 			return recent.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			}, recent.NewWindows())
 		}})
 	}
-	if s.level != "" {
-		s.config.Rules.Rules[0].Levels[0].Name = s.level
-	}
-	s.config.Ledger = func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-		return ledger.Open(ctx, s.ledgers, partition)
-	}
-	s.config.Roster = func(partition string) *roster.File {
-		return &roster.File{Store: s.ledgers, Name: "roster/" + partition}
-	}
 	s.worker = worker.New(s.config)
-	if s.waiting > 0 {
-		s.worker.LimitWaiting(s.waiting)
-	}
+	ctx, stop := context.WithCancel(s.t.Context())
+	s.stop = stop
 	for _, p := range partitions {
 		s.work.Go(func() {
 			if err := s.worker.Consume(ctx, p); err != nil {
@@ -399,22 +272,17 @@ func (s *setup) end() {
 	s.work.Wait()
 }
 
-// outage is a store that can be out of reach, for as long as it takes.
-type outage struct {
-	lease.Store
-	down  atomic.Bool
-	calls atomic.Int64 // while it was
+// pass lets time pass, and everything happen that is due then.
+func pass(d time.Duration) {
+	time.Sleep(d)
+	synctest.Wait()
 }
 
-func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	if o.down.Load() {
-		o.calls.Add(1)
-		return lease.Lease{}, errors.New("no route to store")
+func wantAlerts(t *testing.T, r *receiver, device string, want int) []notify.Alert {
+	t.Helper()
+	got := r.alerts(device)
+	if len(got) != want {
+		t.Fatalf("%d alerts of %q, want %d: %v", len(got), device, want, got)
 	}
-	return o.Store.Acquire(ctx, key, ttl, next)
-}
-
-// failing answers every alert with err.
-func failing(err error) func(context.Context, notify.Alert) error {
-	return func(context.Context, notify.Alert) error { return err }
+	return got
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"reflect"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -33,7 +34,8 @@ func wantUnsettled(t *testing.T, err error, reason, detail string) {
 func TestIntake(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
-		s := newSetup(t, r).consume(t.Context())
+		s := newSetup(t, r).start()
+		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		var failure error
@@ -85,7 +87,8 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 		t.Run(ahead.String(), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				r := &receiver{}
-				s := newReplica(t, leasetest.Ahead(memlease.New(), ahead), r).consume(t.Context())
+				s := newReplica(t, leasetest.Ahead(memlease.New(), ahead), r).start()
+				defer s.end()
 				in := s.worker.NewIntake(t.Context(), "http")
 				defer in.Close()
 				handle := func(want telemetry.Verdict) {
@@ -112,7 +115,8 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 func TestIntakeIsBounded(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
-		s := newSetup(t, r).consume(t.Context())
+		s := newSetup(t, r).start()
+		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		if got, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
@@ -145,7 +149,8 @@ func TestIntakeIsBounded(t *testing.T) {
 // What is being sent when the replica stops may go on until it is cut off. Then its caller hears that it is not settled.
 func TestIntakeIsCutOff(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s := newSetup(t, &receiver{answer: wait(time.Minute)}).consume(t.Context())
+		s := newSetup(t, &receiver{answer: wait(time.Minute)}).start()
+		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		time.AfterFunc(2*time.Second, in.Cut)
@@ -186,7 +191,8 @@ func TestIntakeOfARefusedAlert(t *testing.T) {
 			time.Sleep(time.Second)
 			return refuse(ctx, a)
 		}}
-		s := newSetup(t, r).consume(t.Context())
+		s := newSetup(t, r).start()
+		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		var callers sync.WaitGroup
@@ -204,7 +210,7 @@ func TestIntakeOfARefusedAlert(t *testing.T) {
 			synctest.Wait()
 		}
 		callers.Wait()
-		if n := len(s.dead.all()); n != 1 {
+		if n := len(s.dead.kept); n != 1 {
 			t.Errorf("%d dead letters, want 1", n)
 		}
 	})
@@ -214,13 +220,16 @@ func TestIntakeOfARefusedAlert(t *testing.T) {
 func TestIntakeDoesNotResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
-		s := with(t, nil, r).start(p)
+		s := newSetup(t, r)
+		s.config.Rules.Rules[0].Resolved = true
+		s.start(p)
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		if v, err := in.Handle(t.Context(), event("kiln", 99), ""); v != telemetry.VerdictAlerted {
 			t.Errorf("%v, %v", v, err)
 		}
-		p.feed("oven", time.Second, 99)
+		p.publish("oven", 99)
+		synctest.Wait()
 		s.end()
 		got := fmt.Sprint(wantAlerts(t, r, "kiln", 1)[0].WillResolve, wantAlerts(t, r, "oven", 1)[0].WillResolve)
 		if got != "false true" {
@@ -241,7 +250,8 @@ func TestIntakeMeetsAForeignClaim(t *testing.T) {
 		p.publish("hot", 99)
 		synctest.Wait()
 
-		s := newReplica(t, store, &receiver{}).consume(t.Context())
+		s := newReplica(t, store, &receiver{}).start()
+		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		start := time.Now()
@@ -250,6 +260,32 @@ func TestIntakeMeetsAForeignClaim(t *testing.T) {
 		}
 		if took := time.Since(start); took > 5*time.Second {
 			t.Errorf("the caller waited %v for an alert that took 3 s", took)
+		}
+	})
+}
+
+// A device of which nothing can be read is named, wherever it sends, and one that can be read is not.
+func TestUnreadableDevicesAreNamed(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("7")
+		s := newSetup(t).start(p)
+		defer s.end()
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		start := time.Now().UTC()
+		for range 7 {
+			p.publish("fine", 20)
+			p.publishBody("broken", "{", nil)
+			_, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
+			pass(10 * time.Minute)
+		}
+		all := s.worker.Unreadable()
+		want := []partitions.Unreadable{
+			{Device: "broken", Partition: "7", Since: start, Reason: telemetry.ReasonMalformed},
+			{Device: "posts", Partition: "http", Since: start, Reason: telemetry.ReasonNull},
+		}
+		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 || all.Devices[telemetry.ReasonNull] != 1 {
+			t.Errorf("got %+v", all)
 		}
 	})
 }

@@ -52,7 +52,7 @@ var elsewhere = map[string]string{
 	"TestReplicas/^roll$":                 "TestSimulation, in which replicas stop and hand over",
 	"TestReplicas/roll_to_other_settings": "tests of internal/peers, and TestSimulation's rollouts",
 	"TestReplicas/hub_breaks_links":       "tests of internal/telemetry/eventhubs, and TestSimulation",
-	"TestReplicas/receiver_down":          "tests of internal/worker about receivers",
+	"TestReplicas/receiver_down":          "tests of internal/delivery",
 	"TestReplicas/native_leases":          "tests of internal/lease/bloblease, the contract of leases",
 }
 

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"testing"
@@ -83,7 +83,7 @@ func TestDamagedMessageIsHeard(t *testing.T) {
 		if got := r.notified("oven"); got != "" {
 			t.Errorf("notified of %s of a device that sends", got)
 		}
-		if n := s.worker.Stats().Events[telemetry.ReasonDamaged].Load(); n != 20 {
+		if n := s.stats.Events[telemetry.ReasonDamaged].Load(); n != 20 {
 			t.Errorf("%d messages are counted as damaged", n)
 		}
 		s.end()

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func TestLimitFromTheMessage(t *testing.T) {
 		if alert, recovery := all[0], all[1]; alert.Threshold != 18 || recovery.Threshold != 18.5 {
 			t.Errorf("limits %v and %v", alert.Threshold, recovery.Threshold)
 		}
-		counts := &s.worker.Stats().Override
+		counts := &s.stats.Override
 		used := counts[rules.OverrideUsed].Load()
 		absent := counts[rules.OverrideAbsent].Load()
 		other := counts[rules.OverrideOther].Load()

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -81,7 +81,7 @@ func TestLedgerOfAnotherHub(t *testing.T) {
 		p.next = 1
 		s.start(p)
 		synctest.Wait()
-		if state := s.worker.Partitions()[0]; state.Read.Sequence != 0 || state.Settled.Sequence != 1 {
+		if state := s.states()[0]; state.Read.Sequence != 0 || state.Settled.Sequence != 1 {
 			t.Errorf("nothing has been read: %+v", state)
 		}
 		p.feed("oven", 3*interval, 40)
@@ -122,7 +122,7 @@ func TestRecoveryOfAFormerHubAfterAnAlert(t *testing.T) {
 		for range 60 {
 			pass(time.Minute)
 		}
-		open := next.worker.Alarms(10)
+		open := next.open()
 		next.end()
 		if got := r.notified("oven"); got != "alert 1, alert 1" || len(open) != 1 {
 			t.Errorf("notified of %s; open are %+v", got, open)
@@ -229,7 +229,7 @@ func TestNoRoomForAlarms(t *testing.T) {
 		if got := r.notified("oven") + "; " + r.notified("kiln"); got != "alert 1; alert 3, recovery 5" {
 			t.Errorf("notified of %s", got)
 		}
-		if n := s.worker.Stats().Untracked.Load(); n != 0 {
+		if n := s.stats.Untracked.Load(); n != 0 {
 			t.Errorf("%d untracked", n)
 		}
 		s.end()
@@ -426,7 +426,7 @@ func TestLastRuleRemoved(t *testing.T) {
 			p.publish("kiln", 20)
 			next.start(p)
 			time.Sleep(life / 2) // the recovery waits for the window
-			if d := next.worker.Device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].Waits.For != delivery.WaitWindow) {
+			if d := next.device("oven").Deliveries; life > 2*time.Minute && (len(d) != 1 || d[0].Rule != "cold" || d[0].Waits.For != delivery.WaitWindow) {
 				t.Errorf("waiting: %+v", d)
 			}
 			time.Sleep(life / 2)

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"fmt"
@@ -53,7 +53,7 @@ func TestBurst(t *testing.T) {
 				if !a.Since.Equal(start) || !a.DeviceTime.Equal(start.Add(2*time.Minute)) || arrived.Sub(a.Enqueued) > 4*time.Second {
 					t.Errorf("since %v, at %v, arrived %v", a.Since, a.DeviceTime, a.Enqueued)
 				}
-				if n := s.worker.Stats().Times[rules.TimeUsed].Load(); n != 120 {
+				if n := s.stats.Times[rules.TimeUsed].Load(); n != 120 {
 					t.Errorf("%d times were used, want 120", n)
 				}
 			})
@@ -109,7 +109,7 @@ func TestClocksThatAreWrong(t *testing.T) {
 					t.Errorf("notified of %q, want %q", got, tt.want)
 				}
 				got := map[rules.DeviceTime]int64{}
-				times := &s.worker.Stats().Times
+				times := &s.stats.Times
 				for kind := range times {
 					if n := times[kind].Load(); n > 0 {
 						got[rules.DeviceTime(kind)] = n
@@ -190,7 +190,7 @@ func TestDeviceTimeWithoutState(t *testing.T) {
 		if all := r.alerts("oven"); len(all) != 1 || !all[0].DeviceTime.Equal(at) || !all[0].Since.IsZero() {
 			t.Errorf("%+v", all)
 		}
-		if n := s.worker.Stats().Times[rules.TimeUsed].Load(); n != 1 {
+		if n := s.stats.Times[rules.TimeUsed].Load(); n != 1 {
 			t.Errorf("%d times were looked at, want 1", n)
 		}
 	})

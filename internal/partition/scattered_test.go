@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"testing"
@@ -33,7 +33,7 @@ func TestScatteredDevice(t *testing.T) {
 					time.Sleep(window + time.Second)
 				}
 				s.end()
-				stats := s.worker.Stats()
+				stats := s.stats
 				if n := stats.Scattered.Load(); n != tt.want {
 					t.Errorf("noticed %d times, want %d", n, tt.want)
 				}

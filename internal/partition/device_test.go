@@ -1,7 +1,6 @@
-package worker_test
+package partition_test
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -14,14 +13,11 @@ import (
 	"go.uber.org/zap/zapcore"
 	"go.uber.org/zap/zaptest/observer"
 
-	"alertworker/internal/delivery"
-	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
-	"alertworker/internal/throttle"
 )
 
 func TestDeviceThatIsNotHot(t *testing.T) {
@@ -51,7 +47,7 @@ func TestDeviceThatIsNotHot(t *testing.T) {
 			"both":   {Partition: "7", At: at, Reading: reading(both, 20), Undecodable: undecodable(bothBroken, telemetry.ReasonNull)},
 			"other":  nil,
 		} {
-			got := s.worker.Device(device)
+			got := s.device(device)
 			if text(got.Last) != text(want) || !got.Since.Equal(start) || got.Deliveries != nil {
 				t.Errorf("%s: got %s and %+v, want %s since %v", device, text(got.Last), got, text(want), start)
 			}
@@ -96,12 +92,12 @@ func TestDeviceThatIsShown(t *testing.T) {
 			"cold": {Value: 20}, "damp": {Value: 65, Field: 1, Decision: partitions.Notified}, "both": {Value: 65, Field: 1, Decision: partitions.Notified}, "damp, quiet": {Value: 66, Field: 1, Decision: partitions.Muted},
 			"chilled": {Value: 5, Field: 2, Decision: partitions.Excluded}, "chilled, cold": {Value: 20}, "chilled, damp": {Value: 65, Field: 1, Decision: partitions.Notified},
 		} {
-			h := s.worker.Device(device).Last
+			h := s.device(device).Last
 			if h == nil || h.Reading == nil || h.Reading.Value != want.Value || h.Reading.Field != want.Field || h.Reading.Decision != want.Decision {
 				t.Errorf("%s: %s, want %+v", device, text(h), want)
 			}
 		}
-		alarms := s.worker.Device("both").Alarms
+		alarms := s.device("both").Alarms
 		if len(alarms) != 1 || alarms[0].Phase != rules.Pending || alarms[0].Value != 90 || alarms[0].Limit != threshold {
 			t.Errorf("got %+v, want a pending alarm of 90 at %v", alarms, threshold)
 		}
@@ -122,7 +118,7 @@ func TestDeviceWithItsOwnLimit(t *testing.T) {
 			body := fmt.Sprintf(`{"temperature":%v}`, []float64{4, 9, -20}[i])
 			p.publishProperties("fridge", body, map[string]any{"maxTemp": maxTemp})
 			synctest.Wait()
-			got := *s.worker.Device("fridge").Last.Reading
+			got := *s.device("fridge").Last.Reading
 			want := []partitions.Reading{
 				{Value: 4, Decision: partitions.NoLimit, Rule: "temperature", Limit: 8, Own: true},
 				{Value: 9, Decision: partitions.Notified, Rule: "temperature", Limit: 8, Own: true},
@@ -153,99 +149,9 @@ func TestDeviceWithItsOwnClear(t *testing.T) {
 			if got := r.notified("fridge"); got != want {
 				t.Errorf("clear %v: notified of %s; want %s", clear, got, want)
 			}
-			if n, beyond := s.worker.Stats().Override[rules.OverrideBeyond].Load(), clear == "9"; n > 0 != beyond {
+			if n, beyond := s.stats.Override[rules.OverrideBeyond].Load(), clear == "9"; n > 0 != beyond {
 				t.Errorf("clear %v: %d readings are counted whose clear is beyond their limit", clear, n)
 			}
-		})
-	}
-}
-
-// What a delivery waits for, in each of its states.
-func TestDeviceThatWaits(t *testing.T) {
-	down := &notify.Error{Untaken: true, Err: errors.New("connection refused")}
-	for name, test := range map[string]struct {
-		change func(s *setup, o *outage)
-		others int // hot devices before the one asked about
-		after  time.Duration
-		want   delivery.Wait
-		text   string
-		until  bool
-	}{
-		"an attempt": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)) }, 0, time.Second, delivery.WaitAttempt,
-			"an attempt to alert receiver receiver0.example is under way", false},
-		"its turn": {func(s *setup, _ *outage) { s.receivers[0].set(wait(9 * time.Second)); s.config.Concurrency = 2 }, 2, time.Second, delivery.WaitTurn,
-			"other alerts are being sent to receiver receiver0.example first", false},
-		"the receiver": {func(s *setup, _ *outage) { s.receivers[0].set(failing(down)) }, 5, 10 * time.Second, delivery.WaitReceiver,
-			"receiver receiver0.example is down (connection refused)", true},
-		"a rate limit": {func(s *setup, _ *outage) {
-			s.receivers[0].set(failing(&notify.Error{Limited: true, Untaken: true, Err: errors.New("answered 429")}))
-		}, 5, time.Minute, delivery.WaitReceiver,
-			"receiver receiver0.example accepts nothing because of its rate limit (answered 429)", true},
-		"a pause": {func(s *setup, _ *outage) {
-			s.receivers[0].set(failing(&notify.Error{Untaken: true, Err: errors.New("answered 503")}))
-		}, 0, 10 * time.Second, delivery.WaitPause,
-			"the last attempt to alert receiver receiver0.example failed (answered 503)", true},
-		"the store": {func(_ *setup, o *outage) { o.down.Store(true) }, 5, 10 * time.Second, delivery.WaitStore,
-			"the throttle store cannot be used, and without it nothing is sent", true},
-		"the store, alone": {func(_ *setup, o *outage) { o.down.Store(true) }, 0, 100 * time.Millisecond, delivery.WaitStore,
-			"the throttle store cannot be used, and without it nothing is sent", true},
-		"a claim": {func(s *setup, o *outage) {
-			gate := throttle.New(throttle.Config{Store: o.Store, Scope: "ns/hub/group", Receiver: "receiver0", Window: window, SendTimeout: sendTimeout})
-			go func() {
-				_, _ = gate.Do(s.t.Context(), throttle.Request{Device: "asked", ID: "other", Enqueued: time.Now()}, func(ctx context.Context, _ throttle.Grant) throttle.Answer {
-					<-ctx.Done() // frozen
-					return throttle.Unknown
-				})
-			}()
-			synctest.Wait()
-		}, 0, time.Second, delivery.WaitClaim,
-			"the device's key at receiver receiver0.example is not free: another replica is sending an alert or has died, or a window has only just ended", true},
-		"a dead letter": {func(s *setup, _ *outage) {
-			s.receivers[0].set(failing(&notify.Error{Refused: true, Untaken: true, Err: errors.New("answered 400")}))
-			s.dead.err = errors.New("disk full")
-		}, 0, 10 * time.Second, delivery.WaitDeadLetter,
-			"the alert to receiver receiver0.example was given up, and its dead letter cannot be written", true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, o := newPartition("7"), &outage{Store: memlease.New()}
-				s := newReplica(t, o, &receiver{})
-				test.change(s, o)
-				s.start(p)
-				defer s.end()
-				for n := range test.others {
-					p.publish(fmt.Sprint("other", n), 99)
-					time.Sleep(10 * time.Millisecond)
-				}
-				since := p.publish("asked", 91.5).Enqueued.UTC()
-				p.publish("asked", 95)
-				pass(test.after)
-				got := s.worker.Device("asked").Deliveries
-				if len(got) != 1 {
-					t.Fatalf("%+v, want one delivery", got)
-				}
-				d := got[0]
-				if d.Receiver != "receiver0.example" || d.Partition != "7" || !d.Since.Equal(since) || d.Value != 91.5 || d.Joined != 1 {
-					t.Errorf("got %+v", d)
-				}
-				w := d.Waits
-				if w.For != test.want || w.Text != test.text || w.Next.IsZero() == test.until || test.until && w.Next.Before(time.Now()) {
-					t.Errorf("waits for %q (%s) until %v, want %q (%s)", w.For, w.Text, w.Next, test.want, test.text)
-				}
-				outage := !w.Next.IsZero() && test.others > 0 // which is older than the delivery
-				if w.Since.After(time.Now()) || w.Since.Before(since) != outage {
-					t.Errorf("that has been so since %v, the reading came at %v", w.Since, since)
-				}
-				o.down.Store(false)
-				s.dead.mu.Lock()
-				s.dead.err = nil
-				s.dead.mu.Unlock()
-				s.receivers[0].set(nil)
-				pass(5 * time.Minute)
-				if got := s.worker.Device("asked"); got.Deliveries != nil || got.Last.Reading.Value != 95 {
-					t.Errorf("at the end: %+v", got)
-				}
-			})
 		})
 	}
 }
@@ -309,43 +215,17 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		time.Sleep(time.Second)
 		synctest.Wait()
 		for _, device := range []string{"first", "second"} {
-			got := s.worker.Device(device)
+			got := s.device(device)
 			want := []partitions.HeardState{{Partition: "0", Rule: "offline", At: at, Deadline: at.Add(silent)}}
 			if got.Last == nil || got.Last.Reading == nil || got.Last.Reading.Shared != "berlin" || !reflect.DeepEqual(got.Heard, want) {
 				t.Errorf("of %s it knows %+v and %+v, want %+v", device, got.Last.Reading, got.Heard, want)
 			}
 		}
-		if got := s.worker.Device("quiet").Heard; len(got) != 1 || !got[0].Deadline.IsZero() {
+		if got := s.device("quiet").Heard; len(got) != 1 || !got[0].Deadline.IsZero() {
 			t.Errorf("of a quiet device it expects something: %+v", got)
 		}
-		if got := s.worker.Device("unheard").Heard; got != nil {
+		if got := s.device("unheard").Heard; got != nil {
 			t.Errorf("an unknown device was heard: %+v", got)
-		}
-	})
-}
-
-// A device of which nothing can be read is named, wherever it sends, and one that can be read is not.
-func TestUnreadableDevicesAreNamed(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p := newPartition("7")
-		s := newSetup(t).start(p)
-		defer s.end()
-		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
-		start := time.Now().UTC()
-		for range 7 {
-			p.publish("fine", 20)
-			p.publishBody("broken", "{")
-			_, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
-			pass(10 * time.Minute)
-		}
-		all := s.worker.Unreadable()
-		want := []partitions.Unreadable{
-			{Device: "broken", Partition: "7", Since: start, Reason: telemetry.ReasonMalformed},
-			{Device: "posts", Partition: "http", Since: start, Reason: telemetry.ReasonNull},
-		}
-		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 || all.Devices[telemetry.ReasonNull] != 1 {
-			t.Errorf("got %+v", all)
 		}
 	})
 }

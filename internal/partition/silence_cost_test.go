@@ -1,6 +1,7 @@
-package worker_test
+package partition_test
 
 import (
+	partitions "alertworker/internal/partition"
 	"context"
 	"fmt"
 	"math/rand/v2"
@@ -10,13 +11,12 @@ import (
 	"time"
 
 	"alertworker/internal/records"
-	"alertworker/internal/worker"
 )
 
 // What a rule about silence costs in storage: one of the 32 partitions of a million devices, each of which sends every ten
 // minutes, and of which some fall silent.
 func TestSilenceStorage(t *testing.T) {
-	if worker.RaceEnabled || testing.Short() {
+	if partitions.RaceEnabled || testing.Short() {
 		t.Skip("there is no time for so many events")
 	}
 	synctest.Test(t, func(t *testing.T) {

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -268,7 +268,7 @@ func TestLevels(t *testing.T) {
 						t.Errorf("receiver of level %q got %+v, want %d", tt.receives[i], got, tt.taken[i])
 					}
 				}
-				if got := s.worker.Stats().Filtered.Load(); got != tt.filtered {
+				if got := s.stats.Filtered.Load(); got != tt.filtered {
 					t.Errorf("%d are counted as filtered, want %d", got, tt.filtered)
 				}
 				if got := p.checkpoint(); got != 2 {

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"bytes"
@@ -57,7 +57,7 @@ var pictures = []pictured{
 	},
 }
 
-// go test ./internal/worker -run Pictures -draw
+// go test ./internal/partition -run Pictures -draw
 func TestPictures(t *testing.T) {
 	page, err := os.ReadFile("../../docs/rules.md")
 	if err != nil {
@@ -86,7 +86,7 @@ func TestPictures(t *testing.T) {
 				}
 			}
 			if there, err := os.ReadFile(file); err != nil || !bytes.Equal(there, drawn) {
-				t.Errorf("%s is not what the worker does (%v): go test ./internal/worker -run Pictures -draw", file, err)
+				t.Errorf("%s is not what the worker does (%v): go test ./internal/partition -run Pictures -draw", file, err)
 			}
 		})
 	}
@@ -138,7 +138,7 @@ func (p *pictured) play(t *testing.T) (h happened) {
 				}
 			}
 			synctest.Wait()
-			alarms := s.worker.Alarms(100)
+			alarms := s.open()
 			for i, device := range p.devices {
 				open := slices.ContainsFunc(alarms, func(a partitions.AlarmState) bool { return a.Device == device })
 				if open && !was[i] {

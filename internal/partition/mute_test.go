@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func TestSilencedAlerts(t *testing.T) {
 		if got, want := r.notified("oven"), "alert 1, recovery 3, alert 11"; got != want {
 			t.Errorf("of the silenced device: %s; want %s", got, want)
 		}
-		if n := s.worker.Stats().Quieted.Load(); n != 2 {
+		if n := s.stats.Quieted.Load(); n != 2 {
 			t.Errorf("%d readings were silenced, want 2", n)
 		}
 		if got, want := r.notified("kiln"), "alert 2, recovery 4, alert 6, recovery 10, alert 12"; got != want {
@@ -168,7 +168,7 @@ func TestMuteTimes(t *testing.T) {
 		if got, want := r.notified("oven"), "alert 1, recovery 3, alert 13"; got != want {
 			t.Errorf("of the muted device: %s; want %s", got, want)
 		}
-		if n := s.worker.Stats().Quieted.Load(); n != 3 {
+		if n := s.stats.Quieted.Load(); n != 3 {
 			t.Errorf("%d readings were muted, want 3", n)
 		}
 		const all = "alert 2, recovery 4, alert 6, alert 8, recovery 10, alert 12, alert 14"

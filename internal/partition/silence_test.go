@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -509,7 +509,7 @@ func TestSilenceQuietAndForgotten(t *testing.T) {
 		if got, want := strings.Join(times, ", "), "freezer forgotten 1h0m0s, freezer silent 15m0s, oven forgotten 1h0m0s, oven silent 40m0s"; got != want {
 			t.Errorf("notified of %s; want %s", got, want)
 		}
-		if n := s.worker.Stats().Forgotten.Load(); n != 3 {
+		if n := s.stats.Forgotten.Load(); n != 3 {
 			t.Errorf("%d devices are forgotten", n)
 		}
 	})
@@ -666,7 +666,7 @@ func TestSilenceOfAnOverlappingOwner(t *testing.T) {
 		}
 		p.talk("oven", 2*time.Minute)
 		time.Sleep(10 * time.Second)
-		if n := len(s.worker.Partitions()); n != 0 {
+		if n := len(s.states()); n != 0 {
 			t.Errorf("it still reads %d partitions", n)
 		}
 		s.end()
@@ -779,7 +779,7 @@ func TestHotDeviceIsForgotten(t *testing.T) {
 		s.start(p)
 		p.publish("oven", threshold+1)
 		time.Sleep(2 * time.Hour)
-		alarms := s.worker.Device("oven").Alarms
+		alarms := s.device("oven").Alarms
 		s.end()
 
 		last := map[string]notify.Alert{}

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -109,7 +109,7 @@ func TestOpenAlarmsAgain(t *testing.T) {
 		if got, want := f.knows(), "oven warm"; got != want {
 			t.Errorf("it knows of %q after its restart, want %q", got, want)
 		}
-		stats := s.worker.Stats()
+		stats := s.stats
 		if f.count("alert oven") != 1 || f.count("again oven") != 1 || f.count("again kiln") != 0 || other.attempts != 5-1 {
 			t.Errorf("came: %v; the other receiver was asked %d times", f.events, other.attempts)
 		}

@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -41,11 +41,11 @@ func TestForgottenForGood(t *testing.T) {
 				p.talk("oven", 0)
 				pass(2 * time.Minute)
 			}
-			known, err := s.worker.Forget(t.Context(), "oven")
+			known, err := s.forget(t.Context(), "oven")
 			if !known || err != nil {
 				t.Errorf("known %v, %v", known, err)
 			}
-			if known, err := s.worker.Forget(t.Context(), "stranger"); known || err != nil {
+			if known, err := s.forget(t.Context(), "stranger"); known || err != nil {
 				t.Errorf("a stranger: known %v, %v", known, err)
 			}
 			p.fail(errors.New("the process is gone"))
@@ -110,10 +110,10 @@ func TestForgetEndsAlarms(t *testing.T) {
 			}
 			s.start(p)
 			p.feed("oven", time.Second, tt.before...)
-			if known, err := s.worker.Forget(t.Context(), "oven"); !known || err != nil {
+			if known, err := s.forget(t.Context(), "oven"); !known || err != nil {
 				t.Errorf("%s: known %v, %v", tt.name, known, err)
 			}
-			if known, err := s.worker.Forget(t.Context(), "stranger"); known || err != nil {
+			if known, err := s.forget(t.Context(), "stranger"); known || err != nil {
 				t.Errorf("%s: a stranger: known %v, %v", tt.name, known, err)
 			}
 			p.feed("oven", time.Second, tt.after...)
@@ -126,7 +126,7 @@ func TestForgetEndsAlarms(t *testing.T) {
 				s = next.start(p)
 			}
 			pass(2 * window)
-			left := len(s.worker.Alarms(10)) + s.worker.AlarmCounts()[0].Pending
+			left := len(s.open()) + s.counts()[0].Pending
 			if got := r.notified("oven"); got != tt.want || left != tt.left {
 				t.Errorf("%s: %s, %d alarms; want %s, %d", tt.name, got, left, tt.want, tt.left)
 			}
@@ -162,7 +162,7 @@ func TestForgetAfterASilenceHasEnded(t *testing.T) {
 		pass(silent + time.Minute)
 		p.talk("oven", 0)
 		pass(time.Minute)
-		if known, err := s.worker.Forget(t.Context(), "oven"); !known || err != nil {
+		if known, err := s.forget(t.Context(), "oven"); !known || err != nil {
 			t.Errorf("known %v, %v", known, err)
 		}
 		p.fail(errors.New("the process is gone"))
@@ -199,7 +199,7 @@ func TestForgetWhileTheLedgerIsDown(t *testing.T) {
 		ask := func() (bool, error) {
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			return s.worker.Forget(ctx, "oven")
+			return s.forget(ctx, "oven")
 		}
 		if known, err := ask(); !known || err == nil {
 			t.Errorf("known %v, %v", known, err)

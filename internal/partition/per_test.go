@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -163,7 +163,7 @@ func TestDevicesWithoutSite(t *testing.T) {
 		if all := r.all(); len(all) != 3 {
 			t.Errorf("%d messages, want 3", len(all))
 		}
-		if n := s.worker.Stats().Unshared.Load(); n != 3 {
+		if n := s.stats.Unshared.Load(); n != 3 {
 			t.Errorf("%d counted, want 3", n)
 		}
 	})
@@ -268,7 +268,7 @@ func TestDeviceCalledLikeASite(t *testing.T) {
 		time.Sleep(100 * time.Millisecond)
 		p.publish("berlin", hot) // such as the site's gateway
 		time.Sleep(100 * time.Millisecond)
-		if all := s.worker.Device("berlin").Deliveries; len(all) != 1 {
+		if all := s.device("berlin").Deliveries; len(all) != 1 {
 			t.Errorf("of the device %+v waits", all)
 		}
 		time.Sleep(5 * time.Second)
@@ -323,7 +323,7 @@ func TestWaitingAtASite(t *testing.T) {
 		p.publishOf("freezer-2", "berlin", hot)
 		time.Sleep(time.Second)
 		for _, device := range []string{"freezer-1", "freezer-2"} {
-			all := s.worker.Device(device).Deliveries
+			all := s.device(device).Deliveries
 			if len(all) != 1 || all[0].Joined != 1 || all[0].Waits.For != delivery.WaitAttempt {
 				t.Errorf("%s: %+v", device, all)
 			}

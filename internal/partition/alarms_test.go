@@ -1,4 +1,4 @@
-package worker_test
+package partition_test
 
 import (
 	"context"
@@ -231,7 +231,7 @@ func TestUnreadableLedger(t *testing.T) {
 		}
 		s.start(p)
 		p.feed("oven", time.Minute, 40)
-		state := s.worker.Partitions()[0]
+		state := s.states()[0]
 		if state.Ledger.Err == nil || state.Read.Sequence != 0 || len(r.alerts("")) != 0 {
 			t.Errorf("%+v, alerts %v", state, r.alerts(""))
 		}
@@ -274,7 +274,7 @@ func TestOwedToEachReceiver(t *testing.T) {
 		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1" {
 			t.Errorf("notified of %s", got)
 		}
-		if n := s.worker.AlarmCounts()[0]; n != (partitions.AlarmCounts{Rule: "temperature", Due: 1}) {
+		if n := s.counts()[0]; n != (partitions.AlarmCounts{Rule: "temperature", Due: 1}) {
 			t.Errorf("%+v", n)
 		}
 		s.end()
@@ -287,7 +287,7 @@ func TestOwedToEachReceiver(t *testing.T) {
 		if got := a.notified("oven") + "; " + b.notified("oven"); got != "alert 1, recovery 2; alert 1, recovery 2" {
 			t.Errorf("notified of %s", got)
 		}
-		if n := next.worker.AlarmCounts()[0]; n != (partitions.AlarmCounts{Rule: "temperature"}) {
+		if n := next.counts()[0]; n != (partitions.AlarmCounts{Rule: "temperature"}) {
 			t.Errorf("%+v", n)
 		}
 		next.end()
@@ -492,19 +492,19 @@ func TestLedgerWrites(t *testing.T) {
 				}
 			}
 		}
-		state := s.worker.Partitions()[0]
-		counts := s.worker.AlarmCounts()[0]
+		state := s.states()[0]
+		counts := s.counts()[0]
 		t.Logf("%d devices that go over the limit and back every minute: %d writes of the ledger in an hour; %d alarms are open, %d resolved are owed",
 			devices, state.Ledger.Writes, counts.Open, counts.Due)
 		if most := int64(time.Hour/interval) + 1; state.Ledger.Writes > most || state.Ledger.Writes < most/3 {
 			t.Errorf("%d writes, want at most %d", state.Ledger.Writes, most)
 		}
 		time.Sleep(10 * time.Minute)
-		before := s.worker.Partitions()[0].Ledger.Writes
+		before := s.states()[0].Ledger.Writes
 		for range 100 {
 			p.feed("cool", 10*time.Second, 20)
 		}
-		if n := s.worker.Partitions()[0].Ledger.Writes; n != before {
+		if n := s.states()[0].Ledger.Writes; n != before {
 			t.Errorf("%d writes while nothing changed", n-before)
 		}
 		s.end()
