@@ -3,6 +3,7 @@ package telemetry_test
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
 	"strconv"
 	"strings"
 	"testing"
@@ -53,6 +54,51 @@ func BenchmarkDecode(b *testing.B) {
 			}
 		}
 	})
+}
+
+// sized returns a body of about n bytes with a reading in the middle of fields that nobody reads.
+func sized(n int) string {
+	var b strings.Builder
+	b.WriteString(`{"deviceId":"pump-17"`)
+	for i := 0; b.Len() < n; i++ {
+		if b.Len() < n/2 && b.Len()+40 >= n/2 {
+			b.WriteString(`,"temperature":21.4`)
+		}
+		fmt.Fprintf(&b, `,"register%d":%d.25,"state%d":"ok"`, i, i*7, i)
+	}
+
+	return b.String() + "}"
+}
+
+// What a body costs by its size and shape, beside what encoding/json takes to say whether it is JSON.
+func BenchmarkDecodeSizes(b *testing.B) {
+	element := `{"ts":1795833600,"name":"pump-17","temperature":21.4,"ok":true}`
+	for _, bm := range []struct{ name, body string }{
+		{"200_B", sized(200)},
+		{"731_B", sized(731)},
+		{"4_KB", sized(4 << 10)},
+		{"64_KB", sized(64 << 10)},
+		{"4_KB_of_text", `{"temperature":21.4,"note":"` + strings.Repeat("lorem ipsum ", 340) + `"}`},
+		{"array_of_10", "[" + strings.Repeat(element+",", 9) + element + "]"},
+		{"array_of_100", "[" + strings.Repeat(element+",", 99) + element + "]"},
+	} {
+		body := []byte(bm.body)
+		run := func(how string, decode func() bool) {
+			b.Run(bm.name+"/"+how, func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(body)))
+				for b.Loop() {
+					if !decode() {
+						b.Fatal("not read")
+					}
+				}
+			})
+		}
+		d := newDecoder(b, "")
+		e := &telemetry.Event{Device: "pump-17", Body: body}
+		run("decode", func() bool { _, reason := d.Decode(e); return reason == telemetry.ReasonOK })
+		run("encoding_json_valid", func() bool { return json.Valid(body) })
+	}
 }
 
 // What bodies cost that are not JSON.

@@ -298,14 +298,19 @@ func (c cursor) enter() cursor {
 	return cursor{path: c.path, names: c.names + 1, next: c.path.ends[c.names] + 1}
 }
 
-// differs reports whether name cannot be next, by its first character alone: which is what
-// most names in a body differ by.
-func (c cursor) differs(name []byte) bool {
-	if c.next >= len(c.path.text) || len(name) == 0 {
-		return true
+// first adds to all what a name that is next may begin with.
+func (c cursor) first(all *byteSet) {
+	if c.next >= len(c.path.text) {
+		return
 	}
-	a, b := c.path.text[c.next], name[0]
-	return (a^b)&^0x20 != 0 && a|b < utf8.RuneSelf // not even in another case
+
+	all.add('\\') // an escape, of anything
+	if b := c.path.text[c.next]; b < utf8.RuneSelf {
+		all.add(b | 0x20)
+		all.add(b &^ 0x20)
+	}
+	// a letter may have another case that is not ASCII, such as K and the Kelvin sign
+	all[2], all[3] = ^uint64(0), ^uint64(0)
 }
 
 // advance moves c past name, which stands for several names of the path if it

@@ -70,9 +70,9 @@ func (s *scanner) walkAll(text []byte, at string, visit func(at string, v []byte
 
 // walk visits the next value, which is at a path, and what is in it.
 func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte)) error {
-	kind := s.json.PeekKind()
+	kind := s.json.peek()
 	if kind != '[' && kind != '{' {
-		v, err := s.json.ReadValue()
+		v, err := s.json.value()
 		if counts := !inArray || !s.isDamaged(); err == nil && counts {
 			visit(cmp.Or(at, "."), v)
 			s.walkText(at, v, visit)
@@ -80,31 +80,31 @@ func (s *scanner) walk(at string, inArray bool, visit func(at string, v []byte))
 		return err
 	}
 
-	if s.depth+s.json.StackDepth() >= maxDepth {
-		return s.json.SkipValue()
+	if s.depth+s.json.depth >= maxDepth {
+		return s.json.skip()
 	}
 
-	_, err := s.json.ReadToken()
-	for err == nil && s.json.PeekKind() != kind+2 { // its closing bracket
+	err := s.json.bracket()
+	for err == nil && s.json.peek() != kind+2 { // its closing bracket
 		if kind == '[' {
 			err = s.walk(at, true, visit)
 			continue
 		}
 
 		var name []byte
-		if name, err = s.json.ReadValue(); err != nil {
+		if name, err = s.json.value(); err != nil {
 			break
 		}
 
 		if inner := join(at, string(s.unquote(name))); writable(inner) {
 			err = s.walk(inner, false, visit)
 		} else {
-			err = s.json.SkipValue()
+			err = s.json.skip()
 		}
 	}
 
 	if err == nil {
-		_, err = s.json.ReadToken()
+		err = s.json.bracket()
 	}
 
 	return err

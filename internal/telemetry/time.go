@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"math"
 	"strconv"
+	"strings"
 	"time"
 )
 
@@ -62,8 +63,10 @@ func ParseTime(text []byte) (time.Time, bool) {
 // which nobody means. A comma stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two
 // numbers, and is none. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
-	if len(bytes.TrimLeft(text, "0123456789.+-eE")) > 0 {
-		return parseComma(text)
+	for _, c := range text {
+		if !isDigit(c) && strings.IndexByte(".+-eE", c) < 0 {
+			return parseComma(text)
+		}
 	}
 
 	f, err := strconv.ParseFloat(string(text), 64)

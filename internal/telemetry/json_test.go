@@ -1,0 +1,103 @@
+package telemetry
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"testing"
+
+	"github.com/go-json-experiment/json/jsontext"
+	"pgregory.net/rapid"
+)
+
+// tokensOf returns what a jsonReader makes of text: its tokens, if walk is true, else its values.
+func tokensOf(text []byte, walk bool) (all []string, err error) {
+	var r jsonReader
+	r.reset(text)
+	for {
+		c := r.peek()
+		if walk && strings.IndexByte("{}[]", c) >= 0 && c != 0 {
+			if err = r.bracket(); err != nil {
+				return all, err
+			}
+			all = append(all, string(c))
+			continue
+		}
+		v, err := r.value()
+		if err != nil {
+			return all, err
+		}
+		all = append(all, string(v))
+	}
+}
+
+// judged is tokensOf by package jsontext.
+func judged(text []byte, walk bool) (all []string, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for {
+		k := d.PeekKind()
+		if walk && (k == '{' || k == '}' || k == '[' || k == ']') {
+			if _, err = d.ReadToken(); err != nil {
+				return all, err
+			}
+			all = append(all, string(k))
+			continue
+		}
+		v, err := d.ReadValue()
+		if err != nil {
+			return all, err
+		}
+		all = append(all, string(v))
+	}
+}
+
+// compare holds a jsonReader to what jsontext says of text.
+func compare(t interface{ Errorf(string, ...any) }, text []byte) {
+	for _, walk := range []bool{false, true} {
+		got, err := tokensOf(text, walk)
+		want, judgement := judged(bytes.Clone(text), walk)
+		if errors.Is(err, io.EOF) != errors.Is(judgement, io.EOF) || !errors.Is(err, io.EOF) && !errors.Is(err, errNotJSON) || fmt.Sprintf("%q", got) != fmt.Sprintf("%q", want) {
+			t.Errorf("%q (walked: %v): %q, %v; jsontext: %q, %v", text, walk, got, err, want, judgement)
+		}
+	}
+}
+
+// Every byte at every place of a text is what it is.
+func TestJSONText(t *testing.T) {
+	for c := range 256 {
+		for at := range 20 {
+			text := []byte(`["` + strings.Repeat("a", 20) + `nx",1]`)
+			text[2+at] = byte(c)
+			compare(t, text)
+		}
+	}
+}
+
+// What is JSON is decided as jsontext decides it, up to the same place.
+func TestJSON(t *testing.T) {
+	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
+	for _, text := range []string{
+		``, ` `, `1`, `1 2`, `12`, `{}{}`, `{}[]1"a"`, `truefalse`, `1true`, `"a""b"`, `01`, `-`, `-0`, `1.`, `.5`, `1e`, `1e+`, `1E-7`, `+1`, `1,2`,
+		`[]`, `[1]`, `[1,]`, `[,1]`, `[,]`, `[1 2]`, `[1,2]`, `[1`, `[1,`, `]`, `[]]`, `{]`, `[}`, `{"a":1]`,
+		`{"a":1}`, `{"a" 1}`, `{"a":}`, `{"a"}`, `{"a":1,}`, `{,"a":1}`, `{"a":1 "b":2}`, `{"a":1,"b":2}`, `{"a"::1}`, `{1:1}`, `{a:1}`, `{"a":1,,"b":2}`, `{"a":1`, `{"a":1,`, `{"a":`, `{"a`,
+		`{"a":{"b":[{"c":[[],{}]}]},"a":null}`, `nul`, `nulll`, `tru`, `falsey`, `NaN`, `Infinity`, `'a'`, `"\u12"`, `"\u12g4"`, `"\ud800"`, `"\ud800\ud800"`, `"\x"`, `"\`, "\"\n\"", "\"\x00\"", "\"\x7f\"", "\"\xff\"", "\"\xc3\"", "\ufeff1",
+		"\v1", "\x00", "1\x00", `:`, `:1`, `,`, `{"a":1}:`, `{"a":1},`, `"a":1`,
+		deep(64), deep(10_000), deep(10_001), strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000),
+	} {
+		compare(t, []byte(text))
+	}
+}
+
+func TestRandomJSON(t *testing.T) {
+	pieces := []string{`{`, `}`, `[`, `]`, `,`, `:`, `"a"`, `"b\n"`, `"`, `\`, `1`, `-0.5e3`, `0`, `true`, `false`, `null`, ` `, "\n", `x`, `"\u00e9"`, "\xff"}
+	rapid.Check(t, func(t *rapid.T) {
+		compare(t, []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 24).Draw(t, "pieces"), "")))
+	})
+}
+
+func FuzzJSON(f *testing.F) {
+	f.Add([]byte(`{"a":[1,{"b.c":"\u00e9"},null],"d":-1.5e3} [true]`))
+	f.Fuzz(func(t *testing.T, text []byte) { compare(t, text) })
+}
