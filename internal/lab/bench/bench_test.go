@@ -13,6 +13,7 @@ package bench_test
 
 import (
 	"bufio"
+	"bytes"
 	"encoding/pem"
 	"fmt"
 	"io"
@@ -66,6 +67,8 @@ type readings struct {
 	events, partitions, devices int
 	hot                         int // percent of the events
 	tls                         bool
+	fields                      int // bytes of fields that nobody reads, behind the others
+	array                       int // how many readings a message has, in an array; 0: it is one
 }
 
 // serve serves readings as an IoT Hub delivers them, and returns what its clients need in their environment.
@@ -95,7 +98,23 @@ func serve(b *testing.B, r readings) (*devhub.Hub, map[string]string) {
 	return hub, settings
 }
 
-// publish publishes the ith message: 200 bytes of JSON, of a device that takes its turn.
+// body returns that of the ith message: 200 bytes of JSON, unless r says more.
+func (r readings) body(i, device int, temperature float64) []byte {
+	one := fmt.Appendf(nil, `{"messageId":%7d,"deviceId":"oven-%07d","location":{"building":"north","floor":3,"line":"a"},"humidity":54.25,"pressure":1013.2,"temperature":%.2f,"unit":"C","firmware":"2.11.7","status":"ok"}`,
+		i, device, temperature)
+	if r.array > 0 {
+		element := fmt.Appendf(nil, `{"ts":1795833600,"name":"oven-%07d","temperature":%.2f,"ok":true}`, device, temperature)
+		return fmt.Appendf(nil, "[%s]", bytes.Join(slices.Repeat([][]byte{element}, r.array), []byte(",")))
+	}
+
+	for n := 0; len(one) < r.fields; n++ {
+		one = fmt.Appendf(one[:len(one)-1], `,"register%d":%d.25,"state%d":"ok"}`, n, n*7, n)
+	}
+
+	return one
+}
+
+// publish publishes the ith message, of a device that takes its turn.
 func publish(b *testing.B, hub *devhub.Hub, i int, r readings) (device string) {
 	temperature := 21.5
 	if i%100 < r.hot {
@@ -106,8 +125,7 @@ func publish(b *testing.B, hub *devhub.Hub, i int, r readings) (device string) {
 	_, err := hub.Publish(devhub.Message{
 		Device:    device,
 		Partition: fmt.Sprint(i % r.partitions),
-		Body: fmt.Appendf(nil, `{"messageId":%7d,"deviceId":"oven-%07d","location":{"building":"north","floor":3,"line":"a"},"humidity":54.25,"pressure":1013.2,"temperature":%.2f,"unit":"C","firmware":"2.11.7","status":"ok"}`,
-			i, n, temperature),
+		Body:      r.body(i, n, temperature),
 		MessageID: fmt.Sprint(i), ContentType: "application/json", ContentEncoding: "utf-8",
 		Properties: map[string]any{"kind": "reading"},
 	})

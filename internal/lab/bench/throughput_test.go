@@ -3,6 +3,7 @@
 package bench_test
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -45,21 +46,26 @@ func BenchmarkThroughput(b *testing.B) {
 		{"1 % hot, rule with state", 1, readings{partitions: 1, hot: 1}, state},
 		{"all hot", 1, readings{partitions: 1, hot: 100}, nil},
 		{"all hot, rule with state", 1, readings{partitions: 1, hot: 100}, state},
+		{"731 B", 1, readings{partitions: 1, fields: 731}, nil},
+		{"array of 10", 1, readings{partitions: 1, array: 10}, nil},
+		{"4 KB of fields", 1, readings{partitions: 1, fields: 4 << 10, events: runEvents / 8}, nil},
+		{"array of 100", 1, readings{partitions: 1, array: 100, events: runEvents / 16}, nil},
+		{"64 KB of fields", 1, readings{partitions: 1, fields: 64 << 10, events: runEvents / 50}, nil},
 	} {
 		b.Run(l.name, func(b *testing.B) {
-			l.events, l.devices = runEvents, 1024
+			l.events, l.devices = cmp.Or(l.events, runEvents), 1024
 			_, settings := serve(b, l.readings)
 			worker := maps.Clone(settings)
 			maps.Copy(worker, l.rule)
 			var bare, naive, worth, memory []float64
 			for b.Loop() {
-				bare = append(bare, runReader(b, "bare", l.cores, l.partitions, settings))
-				naive = append(naive, runReader(b, "naive", l.cores, l.partitions, settings))
+				bare = append(bare, runReader(b, "bare", l.cores, l.readings, settings))
+				naive = append(naive, runReader(b, "naive", l.cores, l.readings, settings))
 				p := startWorker(b, l.cores, path, worker)
-				wait(b, 100*time.Millisecond, runLimit, "the worker has read all", func() bool { return p.counter("alertworker_events_total") >= runEvents })
+				wait(b, 100*time.Millisecond, runLimit, "the worker has read all", func() bool { return p.counter("alertworker_events_total") >= float64(l.events) })
 				memory = append(memory, p.peak()/(1<<20))
 				p.stop()
-				worth = append(worth, runEvents/p.CPU().Seconds())
+				worth = append(worth, float64(l.events)/p.CPU().Seconds())
 			}
 			least := report(b, bare, 50, "bare/CPU-s")
 			report(b, naive, 50, "naive/CPU-s")
@@ -73,19 +79,19 @@ func BenchmarkThroughput(b *testing.B) {
 const readEnv = "BENCH_READ"
 
 // runReader returns how many events such a program reads in a second of CPU time.
-func runReader(b *testing.B, name string, cores, partitions int, settings map[string]string) float64 {
+func runReader(b *testing.B, name string, cores int, r readings, settings map[string]string) float64 {
 	self, err := os.Executable()
 	if err != nil {
 		b.Fatal(err)
 	}
 	settings = maps.Clone(settings)
-	settings[readEnv] = fmt.Sprint(name, " ", partitions, " ", runEvents)
+	settings[readEnv] = fmt.Sprint(name, " ", r.partitions, " ", r.events)
 	p := start(b, cores, self, settings)
 	wait(b, 10*time.Millisecond, runLimit, name+" has read all", p.Ended)
 	if err := p.Err(); err != nil {
 		b.Fatal(err)
 	}
-	return runEvents / p.CPU().Seconds()
+	return float64(r.events) / p.CPU().Seconds()
 }
 
 // read reads a hub in the usual loop of azeventhubs until it has seen as many events as there are. "bare" throws
