@@ -25,6 +25,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // A letterWorld is a container of dead letters and a receiver of alerts.
@@ -339,7 +340,7 @@ func TestDeadLetters(t *testing.T) {
 		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.id, Window: time.Minute, SendTimeout: 5 * time.Second})
 		worker := func(id string) throttle.Outcome {
 			t.Helper()
-			r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: id, Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
+			r, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: first.Alert.Device, ID: id, Enqueued: time.Now()}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -375,13 +376,13 @@ func TestDeadLetters(t *testing.T) {
 		}
 		time.Sleep(2 * time.Second)
 		unknown := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Unknown }
-		if r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: "of a worker again", Enqueued: time.Now()}, unknown); err != nil || r.Outcome != throttle.Failed {
+		if r, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: first.Alert.Device, ID: "of a worker again", Enqueued: time.Now()}, unknown); err != nil || r.Outcome != throttle.Failed {
 			t.Fatal(r.Outcome, err)
 		}
 		l.keep(t, second)
 		out, code = l.command(t, "replay", "--all")
 		want(t, out, code, exitFailed, "it is not known whether another alert for the device has just been delivered", "0 delivered, 1 not\n")
-		if r, err := gate.Do(t.Context(), throttle.Request{Device: first.Alert.Device, ID: "later", Enqueued: time.Now()}, func(_ context.Context, g throttle.Grant) throttle.Answer {
+		if r, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: first.Alert.Device, ID: "later", Enqueued: time.Now()}, func(_ context.Context, g throttle.Grant) throttle.Answer {
 			if g.ID != "of a worker again" {
 				t.Errorf("the alert whose fate is not known is lost: the next is %q", g.ID)
 			}
@@ -414,7 +415,7 @@ func TestDeadLetters(t *testing.T) {
 		gate := throttle.New(throttle.Config{Store: leases, Scope: c.Scope(), Receiver: l.id, Rule: "hot", Level: "critical", Window: time.Minute, SendTimeout: 5 * time.Second})
 		alert := func(device string, at time.Time, sequence int64) {
 			t.Helper()
-			r, err := gate.Do(t.Context(), throttle.Request{Device: device, ID: "alert", Enqueued: at, Sequence: sequence}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
+			r, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: device, ID: "alert", Enqueued: at, Sequence: sequence}, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
 			if err != nil || r.Outcome != throttle.Sent {
 				t.Fatal(r.Outcome, err)
 			}

@@ -33,6 +33,7 @@ import (
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/ownership"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // Each directory of testdata/releases is of one release. For each store it has
@@ -353,7 +354,7 @@ func readRelease(t *testing.T, file string) string {
 		}
 		var again throttle.Result
 		for tries := 0; again.Outcome == throttle.Unavailable && tries < 20; tries++ { // the machine may be slow
-			again, err = g.Do(t.Context(), throttle.Request{Device: device, ID: "new", Enqueued: st.Claimed}, func(context.Context, throttle.Grant) throttle.Answer {
+			again, err = throttletest.Do(t.Context(), g, throttle.Request{Device: device, ID: "new", Enqueued: st.Claimed}, func(context.Context, throttle.Grant) throttle.Answer {
 				t.Errorf("device %.20s: an alert is sent for a reading that the window covers", device)
 				return throttle.NotTaken
 			})

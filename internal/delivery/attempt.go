@@ -4,13 +4,11 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
 
 // A group is deliveries whose notices go in one message; often there is only one.
 type group struct {
-	*pace.Message
 	size  int
 	began time.Duration // by the dispatcher's clock
 
@@ -22,15 +20,15 @@ type group struct {
 // An attempt is the result of one delivery attempt.
 type attempt struct {
 	probe   bool
-	group   *group // nil if it is about a dead letter
-	early   error  // why nothing was claimed yet; nil if nothing barred that
-	late    bool   // the message had gone before anything was claimed
-	result  throttle.Result
-	err     error         // of the gate
-	alert   notify.Alert  // the notice, once the key was claimed
-	barred  error         // why it was not sent although the key was claimed; nil if nothing barred it
-	asked   bool          // the receiver was
-	failure *notify.Error // its answer; nil if it took the notice
+	group   *group          // nil if it is about a dead letter
+	early   error           // why nothing was claimed yet; nil if nothing barred that
+	late    bool            // the message had gone before anything was claimed
+	claim   *throttle.Claim // nil if the key was not claimed
+	result  throttle.Result // of the claim that was not made, or of the one that was settled
+	err     error           // of the gate
+	alert   notify.Alert    // the notice, once the key was claimed
+	barred  error           // why it was not sent although the key was claimed; nil if nothing barred it
+	failure *notify.Error   // its answer; nil if it took the notice
 }
 
 // A verdict says how a delivery goes on.

@@ -9,7 +9,6 @@ import (
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
 
@@ -94,16 +93,19 @@ func (q *queue) direct(ctx context.Context, a *Alert) Reply {
 func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcome string, reply Reply) {
 	sending, name := d.under(q.box.sending), q.to.Name
 	for {
-		a := attempt{group: &group{Message: pace.NewMessage(asked{q.to}, 1), size: 1, began: q.to.now()}}
-		a.result, a.err = q.gate(d).Do(
-			sending,
-			q.request(d, &d.head),
-			func(_ context.Context, g throttle.Grant) throttle.Answer {
-				a.alert = q.message(d, g)
-				return q.bring(sending, g, d, &a)
-			},
-		)
-		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+		a := attempt{group: &group{size: 1, began: q.to.now()}}
+		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
+		if a.claim == nil {
+			q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+		} else {
+			a.alert = q.message(d, a.claim.Grant)
+			q.sends(d, &a)
+			ctx, cancel := a.claim.Grant.Sending(sending)
+			err := q.to.notify(ctx, a.alert)
+			cancel()
+			q.settleClaim(d, &a, q.answer(d, &a, err))
+		}
+
 		d.note(a.err)
 		outcome = a.result.Outcome.String()
 

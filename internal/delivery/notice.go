@@ -32,7 +32,8 @@ type Topic struct {
 type Gate interface {
 	// those of a throttle.Gate
 
-	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
+	Claim(context.Context, throttle.Request) (*throttle.Claim, throttle.Result, error)
+	Settle(context.Context, *throttle.Claim, throttle.Answer) (throttle.Result, error)
 	Confirm(context.Context, throttle.Result) error
 	GiveUp(context.Context, throttle.Request) error
 	Inspect(ctx context.Context, about sensor.ID) (throttle.State, error)

@@ -1,7 +1,6 @@
 package delivery
 
 import (
-	"context"
 	"slices"
 	"sync"
 	"time"
@@ -101,25 +100,6 @@ func (r *receiver) tried() {
 	r.look(r.now())
 }
 
-// An asked is the receiver's notifier, for one message at a time of which it is noted that they are under way.
-type asked struct{ *receiver }
-
-// Notify implements notify.Notifier.
-func (a asked) Notify(ctx context.Context, alerts ...notify.Alert) error {
-	r := a.receiver
-	r.mu.Lock()
-	r.shortfall.ask(r.now())
-	r.mu.Unlock()
-
-	err := r.Notifier.Notify(ctx, alerts...)
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.shortfall.leave()
-
-	return err
-}
-
 // ripen makes the deliveries ready whose time has come.
 func (r *receiver) ripen(now time.Duration) {
 	for _, q := range r.queues {
@@ -146,7 +126,7 @@ func (r *receiver) startLetter(now time.Duration) bool {
 
 	q.box.work.Go(func() {
 		if d.letter == nil {
-			q.try(d, probe, nil)
+			q.compose(d, probe)
 		} else {
 			q.follow(d, q.writeLetter(d))
 		}
@@ -182,18 +162,10 @@ func (r *receiver) start(now time.Duration) bool {
 	r.probing = r.probing || probe
 	r.pace.Begin(now, full)
 
-	g := &group{
-		Message: pace.NewMessage(asked{r}, len(together)),
-		size:    len(together),
-		began:   now,
-		left:    len(together),
-	}
 	for _, c := range together {
-		c.q.box.work.Go(func() {
-			c.q.try(c.d, probe, g)
-			r.tried()
-		})
+		c.q.box.work.Add(1)
 	}
+	go r.deliver(together, probe, now)
 
 	return true
 }

@@ -10,82 +10,127 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
 
 // of one alert, each after the receiver has answered about others, and with an answer about the message
 const ownFailuresToGiveUp = 8
 
-// try makes one attempt at d, as a part of g, and has d go on after it. If d was given up g is nil, and the attempt
-// only composes the dead letter, and writes it, because a window may already suppress the alert.
-func (q *queue) try(d *delivery, probe bool, g *group) {
-	a := attempt{probe: probe, group: g}
-	q.send(d, &a)
+// deliver makes an attempt at each of some deliveries, in one message, and has it go on.
+func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
+	g := &group{size: len(together), began: began, left: len(together)}
+	attempts := make([]attempt, len(together))
+	Send(
+		len(together),
+		func(i int) (Claimed, bool) {
+			c, a := together[i], &attempts[i]
+			*a = attempt{probe: probe, group: g}
+			if c.q.claim(c.d, a) {
+				return Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: c.d.under(c.q.box.sending)}, true
+			}
+
+			c.q.finish(c.d, a)
+
+			return Claimed{}, false
+		},
+		r.notify,
+		func(i int, err error) {
+			c, a := together[i], &attempts[i]
+			if a.late = errors.Is(err, ErrLate); a.late {
+				a.probe, a.group = probe, g // it may be that nothing was claimed
+				c.q.giveBack(c.d, a)
+			} else {
+				c.q.settleClaim(c.d, a, c.q.answer(c.d, a, err))
+			}
+
+			c.q.finish(c.d, a)
+		},
+	)
+}
+
+// compose makes an attempt at d, which was given up: it only composes the dead letter, and writes it, unless a window
+// suppresses the alert already.
+func (q *queue) compose(d *delivery, probe bool) {
+	a := attempt{probe: probe}
+	q.claim(d, &a)
 	q.to.attempted(q, d, a)
-	v := q.conclude(d, &a)
-	q.follow(d, v)
+	q.follow(d, q.conclude(d, &a))
 }
 
-// send asks the gate about d, and sends the notice if it may.
-func (q *queue) send(d *delivery, a *attempt) {
-	admitted := a.group == nil || a.group.Admit()
+// claim claims d's key, and reports whether its notice may be sent. It composes the notice once there is a claim, which is
+// given back if something bars the notice.
+func (q *queue) claim(d *delivery, a *attempt) bool {
 	a.early = q.box.Owner.MayClaim(d.Key, d.due)
-	a.late = a.early == nil && !admitted
-
-	if a.early != nil || a.late {
+	if a.early != nil {
 		a.result.Outcome = throttle.Busy
-	} else {
-		q.ask(d, a)
+		return false
 	}
 
-	if a.group != nil {
-		a.group.Leave(a.asked)
+	under := d.under(q.box.sending)
+	a.claim, a.result, a.err = q.gate(d).Claim(under, q.request(d, &d.head))
+	if a.claim == nil {
+		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+		return false
 	}
+
+	a.alert = q.message(d, a.claim.Grant)
+	if d.cause == notGivenUp {
+		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
+		a.barred = q.box.Owner.MaySend(asking, d.Key, d.due, a.claim.Grant.Before)
+		cancel()
+		if a.barred == nil {
+			q.sends(d, a)
+			return true
+		}
+	}
+
+	q.settleClaim(d, a, throttle.NotTaken)
+
+	return false
 }
 
-// ask asks the gate about d, which calls sendUnder if the notice may be sent.
-func (q *queue) ask(d *delivery, a *attempt) {
-	sending := d.under(q.box.sending)
-	do := func(_ context.Context, g throttle.Grant) throttle.Answer { return q.sendUnder(sending, g, d, a) }
-	a.result, a.err = q.gate(d).Do(sending, q.request(d, &d.head), do)
-	if a.late {
-		a.result.Outcome = throttle.Busy
-	}
-
-	q.box.Stats.Outcomes[a.result.Outcome].Add(1)
-}
-
-// sendUnder sends d's notice under the claim that grant is about, unless something bars it, and notes in a what came
-// of it.
-func (q *queue) sendUnder(ctx context.Context, grant throttle.Grant, d *delivery, a *attempt) throttle.Answer {
-	a.alert = q.message(d, grant)
-	if d.cause != notGivenUp {
-		return throttle.NotTaken
-	}
-
-	asking, cancel := context.WithDeadline(ctx, grant.SendBy)
-	a.barred = q.box.Owner.MaySend(asking, d.Key, d.due, grant.Before)
-	cancel()
-	if a.barred != nil {
-		return throttle.NotTaken
-	}
-
-	return q.bring(ctx, grant, d, a)
-}
-
-// bring sends a's notice, which is d's, and returns the receiver's answer.
-func (q *queue) bring(ctx context.Context, grant throttle.Grant, d *delivery, a *attempt) throttle.Answer {
-	if grant.Ambiguous {
+// sends notes that a's notice goes.
+func (q *queue) sends(d *delivery, a *attempt) {
+	if a.alert.Ambiguous {
 		q.box.Stats.Ambiguous.Add(1)
 	}
 
-	ctx, cancel := grant.Sending(ctx) // the receiver's time begins now
-	defer cancel()
-	a.asked = true
-	a.failure = q.notify(ctx, d, a)
-	if a.late {
-		return throttle.NotTaken
+	if a.alert.Resolved {
+		q.forget(d.Key)
+	}
+}
+
+// notify sends one message to the receiver, of which it is noted that it is under way.
+func (r *receiver) notify(ctx context.Context, alerts ...notify.Alert) error {
+	r.mu.Lock()
+	r.shortfall.ask(r.now())
+	r.mu.Unlock()
+
+	err := r.Notifier.Notify(ctx, alerts...)
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.shortfall.leave()
+
+	return err
+}
+
+// answer takes the receiver's answer to a's notice, and returns what it is to the gate.
+func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
+	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
+		err = q.keepLeft(d.under(q.box.sending), a.alert, failure)
+	}
+
+	switch {
+	case err != nil:
+		a.failure = q.notTaken(d, err)
+	case a.alert.Resolved:
+		d.suppressed = 0
+		d.Recovered.Add(1)
+	default:
+		d.suppressed = 0
+		d.Sent.Add(1)
+		q.took(d.Key, a.alert)
 	}
 
 	q.to.answered(q, d, *a)
@@ -98,6 +143,29 @@ func (q *queue) bring(ctx context.Context, grant throttle.Grant, d *delivery, a 
 
 	//planted:unknown-is-taken return throttle.Taken
 	return throttle.Unknown
+}
+
+// settleClaim settles a's claim.
+func (q *queue) settleClaim(d *delivery, a *attempt, answer throttle.Answer) {
+	a.result, a.err = q.gate(d).Settle(d.under(q.box.sending), a.claim, answer)
+	q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+}
+
+// giveBack gives back a's claim, if it has one, because the message went without it.
+func (q *queue) giveBack(d *delivery, a *attempt) {
+	a.result = throttle.Result{Outcome: throttle.Busy}
+	if a.claim != nil {
+		_, _ = q.gate(d).Settle(d.under(q.box.sending), a.claim, throttle.NotTaken)
+		q.box.Stats.Outcomes[throttle.Busy].Add(1)
+	}
+}
+
+// finish has d, which was to be sent, go on after an attempt.
+func (q *queue) finish(d *delivery, a *attempt) {
+	q.to.attempted(q, d, *a)
+	q.follow(d, q.conclude(d, a))
+	q.to.tried()
+	q.box.work.Done()
 }
 
 // conclude returns how d goes on after an attempt.
@@ -164,37 +232,6 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	}
 
 	return verdict{state: givenUp, why: WaitDeadLetter}
-}
-
-// notify sends a's notice, as a part of its group. It returns nil if the receiver took it, or if a was too late.
-func (q *queue) notify(ctx context.Context, d *delivery, a *attempt) *notify.Error {
-	if a.alert.Resolved {
-		q.forget(d.Key)
-	}
-
-	err := a.group.Notify(ctx, a.alert)
-	if failure := notify.AsError(err); err != nil && failure.Refused && failure.Left != "" {
-		err = q.keepLeft(ctx, a.alert, failure)
-	}
-
-	switch {
-	case errors.Is(err, pace.ErrLate):
-		a.late = true
-		return nil
-	case err != nil:
-		return q.notTaken(d, err)
-	}
-
-	if a.alert.Resolved {
-		d.Recovered.Add(1)
-	} else {
-		d.Sent.Add(1)
-		q.took(d.Key, a.alert)
-	}
-
-	d.suppressed = 0
-
-	return nil
 }
 
 // keepLeft keeps the dead letter of an alert for those of the receiver's recipients who will never get it, while all others

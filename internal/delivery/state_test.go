@@ -5,6 +5,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 	"context"
 	"errors"
 	"fmt"
@@ -45,7 +46,7 @@ func TestWhatItWaitsFor(t *testing.T) {
 		"a claim": {func(s *replica, o *outage) {
 			gate := throttle.New(throttle.Config{Store: o.Store, Scope: "ns/hub/group", Receiver: "receiver0", Window: window, SendTimeout: sendTimeout})
 			go func() {
-				_, _ = gate.Do(s.t.Context(), throttle.Request{Device: "asked", ID: "other", Enqueued: time.Now()}, func(ctx context.Context, _ throttle.Grant) throttle.Answer {
+				_, _ = throttletest.Do(s.t.Context(), gate, throttle.Request{Device: "asked", ID: "other", Enqueued: time.Now()}, func(ctx context.Context, _ throttle.Grant) throttle.Answer {
 					<-ctx.Done() // frozen
 					return throttle.Unknown
 				})

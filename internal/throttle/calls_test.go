@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // A device that is hot all the time costs as few requests as an alert needs: one to look, one
@@ -73,7 +74,7 @@ func requestsPerAlert(t *busytest.Attempt, open func(*testing.T, *leasetest.Coun
 			continue
 		}
 		start := time.Now()
-		r, err := g.Do(t.Context(), throttle.Request{Device: "oven", ID: fmt.Sprint(n), Enqueued: start.Add(time.Second)}, taken)
+		r, err := throttletest.Do(t.Context(), g, throttle.Request{Device: "oven", ID: fmt.Sprint(n), Enqueued: start.Add(time.Second)}, taken)
 		slowest = max(slowest, time.Since(start))
 		switch {
 		case err != nil:

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/lease/caslease"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // seconds keeps records in memory as Azure would: its clock counts seconds, and the machine that
@@ -151,7 +152,7 @@ func TestHotDeviceCostsThreeCallsPerAlert(t *testing.T) {
 					continue
 				}
 				for r, again := request(fmt.Sprint(alerts)), true; again; {
-					result, err := g.Do(t.Context(), r, func(context.Context, throttle.Grant) throttle.Answer {
+					result, err := throttletest.Do(t.Context(), g, r, func(context.Context, throttle.Grant) throttle.Answer {
 						time.Sleep(30 * time.Millisecond)
 						return throttle.Taken
 					})

@@ -14,7 +14,7 @@ type decision struct {
 }
 
 // decide decides about r by the note n in record, which was read in a call that began at asked. held says that the
-// record's claim or window holds the key. It is pure: [Gate.Do] makes this decision about exactly the record that its
+// record's claim or window holds the key. It is pure: [Gate.Claim] makes this decision about exactly the record that its
 // claim replaces, [Gate.Predict] predicts it, and [Gate.Prove] repeats it afterwards.
 func decide(n note, record lease.Record, held bool, r Request, asked time.Time) decision {
 	if held && n.Phase == phaseClaim {

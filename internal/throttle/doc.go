@@ -7,8 +7,8 @@
 //
 // # Three steps
 //
-// A [Gate] claims the key, lets the caller send, and only then records the window. What it
-// decides at the claim holds for exactly the record that it replaces, by compare-and-swap:
+// The caller claims the key ([Gate.Claim]), sends, and settles the claim ([Gate.Settle]), which
+// records the window. What the gate decides at the claim holds for exactly the record that it replaces, by compare-and-swap:
 //
 //   - A window that is in force, or that ended after the reading was enqueued, covers the
 //     reading. So does a later reading whose recovery was sent or whose alert was given up

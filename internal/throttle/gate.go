@@ -61,7 +61,7 @@ type Request struct {
 	Repeat        time.Duration
 	Opened        int64
 	OpenedElement int
-	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Do.
+	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Claim.
 	Recovery bool
 }
 
@@ -121,8 +121,7 @@ type Grant struct {
 	timeout time.Duration // Config.SendTimeout
 }
 
-// Sending returns ctx for what is sent under g from now on: it ends after Config.SendTimeout, and at SendBy. A sender
-// that had to ask something first, which a slow service answers late, begins anew with the context that Do was given.
+// Sending returns ctx for what is sent under g from now on: it ends after Config.SendTimeout, and at SendBy.
 func (g Grant) Sending(ctx context.Context) (context.Context, context.CancelFunc) {
 	timeout := min(g.timeout, time.Until(g.SendBy))
 	late := fmt.Errorf("the receiver did not answer within %v (NOTIFY_TIMEOUT)", timeout.Round(time.Millisecond))
@@ -146,13 +145,13 @@ const (
 	Unavailable Outcome = iota
 	// Busy: another claim is in force, or a window that proves nothing. Ask again at Result.Retry.
 	Busy
-	// Failed: send did not answer Taken. The claim was given back. Ask again.
+	// Failed: the answer was not Taken. The claim was given back. Ask again.
 	Failed
 	// Throttled: a recorded window, or what was recorded after it, covers the request, and
 	// any other that Result.Covers.
 	Throttled
 	// Sent: taken, and the window, or of a recovery its end, recorded in time. It covers the
-	// request and all of the device that were made while Do ran.
+	// request and all of the device that were made before it was settled.
 	Sent
 	// SentLate: taken, but another claim may have been made before that
 	// was recorded. It covers the request alone.
@@ -169,7 +168,7 @@ func (o Outcome) String() string {
 	return [...]string{"unavailable", "busy", "failed", "throttled", "sent", "sent_late", "unconfirmed", "unneeded"}[o]
 }
 
-// A Result is the outcome of one Do.
+// A Result is the outcome of a Claim that was not made, or of one that was settled.
 type Result struct {
 	Outcome Outcome
 	Quiet   time.Time // Throttled: the end of the recorded window, by the store's clock
@@ -177,7 +176,7 @@ type Result struct {
 	Now     time.Time // the store's clock early in the call; zero if it gave no answer
 	Window  Window    // that holds the key, if the call has shown one: the recorded one, or of Sent the new one
 	asked   time.Time // when the call began, by this machine's clock
-	pending claim     // Unconfirmed
+	pending *Claim    // Unconfirmed
 
 	through, recovered position // Throttled: readings up to either are covered too
 
@@ -223,10 +222,10 @@ type Config struct {
 	Per         string        // see rules.Rule: then what a Request calls the device is the value of this property
 	Replica     string        // shown to people while it holds a claim; at most 200 bytes, may be empty
 	Window      time.Duration // from the moment the receiver has taken an alert
-	SendTimeout time.Duration // for one call of send
+	SendTimeout time.Duration // for one message
 }
 
-// A Gate is safe for concurrent use, and remembers nothing: see package recent. Several calls of Do for one device are
+// A Gate is safe for concurrent use, and remembers nothing: see package recent. Several claims for one device are
 // kept apart by the store alone; callers that want fewer store calls make one at a time.
 type Gate struct {
 	store       lease.Store
@@ -252,69 +251,68 @@ func New(c Config) *Gate {
 // that lasts longer.
 func (g *Gate) Remember() time.Duration { return max(g.window, ClaimTTL(g.sendTimeout)) }
 
-// A claim is a lease under which an alert, or a recovery, is being sent.
-type claim struct {
-	of    sensor.ID
-	lease lease.Lease
-	note  note
-	taken time.Time // when send said so
+// A Claim holds a key for one send. It is to be settled, once; a claim that is not ends by itself.
+type Claim struct {
+	Grant   Grant
+	request Request
+	lease   lease.Lease
+	note    note
+	asked   time.Time // when the call that made it began
+	taken   time.Time // when the receiver had taken an alert
 }
 
-// Do makes one attempt: it claims the device, calls send at most once, then starts the
-// window or gives the claim back. send's context ends after Config.SendTimeout,
-// and with ctx; giving back and recording do not end with ctx, but by the end of the claim.
-// Do never waits for others: see Busy. The error explains Unavailable and
-// Unconfirmed and is nil otherwise.
+// Of returns the device or sensor that c was claimed for.
+func (c *Claim) Of() sensor.ID { return c.request.Of() }
+
+// Claim claims the key of r's device for one send. Without a claim the result says why, and the error explains
+// Unavailable. Claim never waits for others: see Busy.
 //
 // A recovery is sent only if the receiver may have got an alert since the last one, and
 // never within that alert's window: until it is over, the outcome is Busy. It ends what the
 // window covered: readings after that of the recovery can alert at once.
-func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Grant) Answer) (Result, error) {
+func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	start := time.Now()
-	grant, c, err := g.claim(ctx, start, r)
-	now := c.lease.Claimed
+	c, err := g.claim(ctx, start, r)
 	var declined *declinedError
 	var held *lease.HeldError
 	switch {
 	case errors.As(err, &declined):
-		return declined.result, nil
+		return nil, declined.result, nil
 	case errors.As(err, &held):
-		return g.refused(start, r, held), nil
+		return nil, g.refused(start, r, held), nil
 	case err != nil:
-		return Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Of(), err)
+		return nil, Result{Outcome: Unavailable}, fmt.Errorf("claim the window of device %q: %w", r.Of(), err)
 	}
 
 	// A machine that was suspended since start may hold a claim that is long over.
 	if !lease.Ahead(c.lease.Until.Add(-g.sendTimeout - settleTimeout/2)) {
 		g.giveBack(ctx, c, NotTaken)
-		return Result{
-				Outcome: Unavailable,
-				Now:     now,
-			}, fmt.Errorf(
-				"claim the window of device %q: the answer took %v, which leaves too little time to send",
-				r.Of(),
-				time.Since(start).Round(time.Millisecond),
-			)
+		return nil, Result{Outcome: Unavailable, Now: c.Grant.Now}, fmt.Errorf(
+			"claim the window of device %q: the answer took %v, which leaves too little time to send",
+			r.Of(),
+			time.Since(start).Round(time.Millisecond),
+		)
 	}
 
-	grant.SendBy, grant.timeout = c.lease.Until.Add(-settleTimeout/2), g.sendTimeout
-	sendCtx, cancel := grant.Sending(ctx)
-	answer := send(sendCtx, grant)
-	cancel()
+	return c, Result{}, nil
+}
 
-	if answer != Taken {
+// Settle records what the receiver answered to what was sent under c: the window starts if it took an alert, ends if it
+// took a recovery, and else the key is free again. It does not end with ctx, but by the end of the claim. The
+// error explains Unconfirmed.
+func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, error) {
+	switch {
+	case answer != Taken:
 		g.giveBack(ctx, c, answer)
-		return Result{Outcome: Failed, Now: now}, nil
-	}
-
-	if r.Recovery {
-		return Result{Outcome: g.recordRecovery(ctx, c, r.position()), Now: now}, nil
+		return Result{Outcome: Failed, Now: c.Grant.Now}, nil
+	case c.request.Recovery:
+		return Result{Outcome: g.recordRecovery(ctx, c), Now: c.Grant.Now}, nil
 	}
 
 	c.taken = time.Now()
-	c.note = c.note.afterAlert(r, now)
+	c.note = c.note.afterAlert(c.request, c.Grant.Now)
 	outcome, window, err := g.record(ctx, c)
-	result := Result{Outcome: outcome, Window: window, Now: now, asked: start, pending: c}
+	result := Result{Outcome: outcome, Window: window, Now: c.Grant.Now, asked: c.asked, pending: c}
 	if outcome == Sent {
 		result.sent = c.note.Sent
 		result.sentAt = c.note.sentAt()
@@ -325,7 +323,7 @@ func (g *Gate) Do(ctx context.Context, r Request, send func(context.Context, Gra
 
 // claim takes the device's key for r, in a call that began at start. What is granted is
 // what the lease's own note says: next may have been called again after an answer was lost.
-func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, claim, error) {
+func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (*Claim, error) {
 	ttl := ClaimTTL(g.sendTimeout)
 	before := ""
 	next := func(prev lease.Record) (string, error) {
@@ -348,7 +346,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 	}
 	l, err := g.acquire(ctx, r.Of(), next)
 	if err != nil {
-		return Grant{}, claim{}, err
+		return nil, err
 	}
 
 	n := parseNote(l.Note)
@@ -359,12 +357,14 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (Grant, cl
 		Now:       l.Claimed,
 		Ambiguous: n.Again,
 		Before:    before,
+		SendBy:    l.Until.Add(-settleTimeout / 2),
+		timeout:   g.sendTimeout,
 	}
-	return grant, claim{of: r.Of(), lease: l, note: n}, nil
+	return &Claim{Grant: grant, request: r, lease: l, note: n, asked: start}, nil
 }
 
 // acquire takes the device's key for a claim, a shorter one of which a store may refuse. A slow store may take long to
-// answer: what counts is whether the claim that it grants leaves the time to send, see Do.
+// answer: what counts is whether the claim that it grants leaves the time to send, see Claim.
 func (g *Gate) acquire(
 	ctx context.Context,
 	of sensor.ID,
@@ -425,7 +425,7 @@ func windowIn(held *lease.HeldError) Window {
 // giveBack frees the key, so that another attempt need not wait for the claim to
 // end. The ID of what may have been taken stays behind. Failure is
 // harmless: the claim ends by itself and its ID stays.
-func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
+func (g *Gate) giveBack(ctx context.Context, c *Claim, answer Answer) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recordTry)
 	defer cancel()
 	//planted:unknown-under-new-id if answer == Unknown { answer = NotTaken }
@@ -433,13 +433,13 @@ func (g *Gate) giveBack(ctx context.Context, c claim, answer Answer) {
 }
 
 // record starts the window, trying until the claim ends. It returns the window if that was in time.
-func (g *Gate) record(ctx context.Context, c claim) (Outcome, Window, error) {
+func (g *Gate) record(ctx context.Context, c *Claim) (Outcome, Window, error) {
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	l, done, err := g.extend(ctx, c)
 	switch {
 	case !done:
-		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.of, err)
+		return Unconfirmed, Window{}, fmt.Errorf("record the window of device %q: %w", c.request.Of(), err)
 
 	case err == nil && lease.Ahead(c.lease.Until):
 		until := c.taken.Add(g.window)
@@ -458,14 +458,14 @@ func (g *Gate) record(ctx context.Context, c claim) (Outcome, Window, error) {
 // then. An error says that ctx ended first.
 func (g *Gate) Confirm(ctx context.Context, r Result) error {
 	if _, done, err := g.extend(ctx, r.pending); !done {
-		return fmt.Errorf("record the window of device %q: %w", r.pending.of, err)
+		return fmt.Errorf("record the window of device %q: %w", r.pending.request.Of(), err)
 	}
 	return nil
 }
 
 // recordRecovery ends the window that c's recovery is about, trying until the claim ends.
-func (g *Gate) recordRecovery(ctx context.Context, c claim, at position) Outcome {
-	n := c.note.recovered(at)
+func (g *Gate) recordRecovery(ctx context.Context, c *Claim) Outcome {
+	n := c.note.recovered(c.request.position())
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
@@ -481,7 +481,7 @@ var errOver = errors.New("the window is over")
 
 // extend turns the claim into what is left of the window. It is done when that
 // is recorded (no error), or there is nothing left to record.
-func (g *Gate) extend(ctx context.Context, c claim) (l lease.Lease, done bool, err error) {
+func (g *Gate) extend(ctx context.Context, c *Claim) (l lease.Lease, done bool, err error) {
 	n := c.note.sent()
 	done, err = persist(ctx, func(ctx context.Context) error {
 		left := g.window - time.Since(c.taken)

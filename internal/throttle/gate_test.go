@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 func TestMain(m *testing.M) {
@@ -106,16 +107,11 @@ func request(id string) throttle.Request {
 // taken is a sender whose receiver takes everything.
 func taken(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
 
-// A doer is a gate, which remembers windows or does not.
-type doer interface {
-	Do(context.Context, throttle.Request, func(context.Context, throttle.Grant) throttle.Answer) (throttle.Result, error)
-}
-
 // do runs one attempt and returns the grant that send saw, if it was called.
-func do(t *testing.T, g doer, r throttle.Request, answer throttle.Answer) (throttle.Result, *throttle.Grant) {
+func do(t *testing.T, g throttletest.Gate, r throttle.Request, answer throttle.Answer) (throttle.Result, *throttle.Grant) {
 	t.Helper()
 	var seen *throttle.Grant
-	result, _ := g.Do(t.Context(), r, func(_ context.Context, grant throttle.Grant) throttle.Answer {
+	result, _ := throttletest.Do(t.Context(), g, r, func(_ context.Context, grant throttle.Grant) throttle.Answer {
 		seen = &grant
 		return answer
 	})
@@ -245,7 +241,7 @@ func TestUnresolvedIDOutlivesDefiniteFailures(t *testing.T) {
 func TestSendEndsInTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()
-		r, err := newGate(memlease.New()).Do(t.Context(), request("1"), func(ctx context.Context, _ throttle.Grant) throttle.Answer {
+		r, err := throttletest.Do(t.Context(), newGate(memlease.New()), request("1"), func(ctx context.Context, _ throttle.Grant) throttle.Answer {
 			<-ctx.Done()
 			return throttle.Unknown
 		})
@@ -278,7 +274,7 @@ func TestLostAnswers(t *testing.T) {
 				}
 				g, ids := newGate(store), map[string]int{}
 				for range 3 * window / time.Second {
-					r, _ := g.Do(t.Context(), request("1"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
+					r, _ := throttletest.Do(t.Context(), g, request("1"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
 						ids[grant.ID]++
 						return throttle.Taken
 					})
@@ -494,7 +490,7 @@ func TestScopesAndReceiversAreApart(t *testing.T) {
 func TestStoreOutageSendsNothing(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		store := &faulty{Store: memlease.New(), before: func(string) error { return errors.New("no route") }}
-		r, err := newGate(store).Do(t.Context(), request("1"), func(context.Context, throttle.Grant) throttle.Answer {
+		r, err := throttletest.Do(t.Context(), newGate(store), request("1"), func(context.Context, throttle.Grant) throttle.Answer {
 			t.Error("sent without a claim")
 			return throttle.Taken
 		})

@@ -92,8 +92,8 @@ func (g *Gate) read(ctx context.Context, of sensor.ID) (lease.Record, note, erro
 	return r, parseNote(r.Note), err
 }
 
-// Predict returns what Do would do for r at this moment, where Sent says that it would send, and the ID that it would
-// send. It takes nothing and changes nothing; it costs the store one call.
+// Predict returns what Claim would answer for r at this moment, where Sent says that it would be made, and the ID that it
+// would be for. It takes nothing and changes nothing; it costs the store one call.
 func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 	start := time.Now()
 	record, n, err := g.read(ctx, r.Of())

@@ -13,6 +13,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 func inspect(t *testing.T, g *recent.Gate) throttle.State {
@@ -38,7 +39,7 @@ func TestInspect(t *testing.T) {
 		start := time.Now()
 		var sending throttle.State
 		var token int64
-		r, err := g.Do(t.Context(), request("1"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
+		r, err := throttletest.Do(t.Context(), g, request("1"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
 			sending, token = inspect(t, other), grant.Token
 			time.Sleep(time.Second)
 			return throttle.Taken
@@ -123,7 +124,7 @@ func TestReopenWithoutAWindow(t *testing.T) {
 		if err := g.Reopen(t.Context(), sensor.Of("oven#7")); err != nil {
 			t.Errorf("a device that was never hot: %v", err)
 		}
-		r, err := g.Do(t.Context(), request("1"), func(context.Context, throttle.Grant) throttle.Answer {
+		r, err := throttletest.Do(t.Context(), g, request("1"), func(context.Context, throttle.Grant) throttle.Answer {
 			if err := other.Reopen(t.Context(), sensor.Of("oven#7")); !errors.Is(err, throttle.ErrSending) {
 				t.Errorf("while an alert is being sent: %v", err)
 			}

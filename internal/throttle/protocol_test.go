@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // What can happen to one call of the store.
@@ -135,7 +136,7 @@ func (w *world) replica(way string, from int) (at int) {
 		r.ID = way + r.ID
 		for settled := gate.Recent(r.Of()); !settled; {
 			var id string
-			result, _ := gate.Do(context.Background(), r, func(_ context.Context, g throttle.Grant) throttle.Answer {
+			result, _ := throttletest.Do(context.Background(), gate, r, func(_ context.Context, g throttle.Grant) throttle.Answer {
 				what := w.pop(w.sends, &w.nextSend)
 				switch what {
 				case crashBefore:

@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // What a record proves of a notice.
@@ -30,7 +31,7 @@ func TestProve(t *testing.T) {
 		}
 		do := func(r throttle.Request, answer throttle.Answer, during func()) {
 			t.Helper()
-			if _, err := gate.Do(t.Context(), r, func(context.Context, throttle.Grant) throttle.Answer { during(); return answer }); err != nil {
+			if _, err := throttletest.Do(t.Context(), gate, r, func(context.Context, throttle.Grant) throttle.Answer { during(); return answer }); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -74,7 +75,7 @@ func TestProveRepeat(t *testing.T) {
 				}
 			}
 			take := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
-			sent, err := gate.Do(t.Context(), request(100, 90), take)
+			sent, err := throttletest.Do(t.Context(), gate, request(100, 90), take)
 			if err != nil || sent.Outcome != throttle.Sent {
 				t.Fatal(sent.Outcome, err)
 			}
@@ -114,7 +115,7 @@ func TestProveRepeat(t *testing.T) {
 					t.Errorf("a reading %d s after the alert: %v, %v, want %v", sequence, got, err, want)
 				}
 			}
-			again, err := gate.Do(t.Context(), request(4*3600+2, 90), take)
+			again, err := throttletest.Do(t.Context(), gate, request(4*3600+2, 90), take)
 			want := throttle.Sent
 			if repeat == math.MaxInt64 {
 				want = throttle.Throttled
@@ -138,7 +139,7 @@ func TestProveWhatAWindowCovered(t *testing.T) {
 		}
 		time.Sleep(900 * time.Millisecond)
 		taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
-		if result, err := gate.Do(t.Context(), request(), taken); err != nil || result.Outcome != throttle.Sent {
+		if result, err := throttletest.Do(t.Context(), gate, request(), taken); err != nil || result.Outcome != throttle.Sent {
 			t.Fatal(result, err)
 		}
 		var covered []throttle.Request

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // Readings of a device whose rule has state.
@@ -328,7 +329,7 @@ func (o *owner) attempt() {
 	f := o.flight
 	r := o.request(f.head, f.resolved)
 	var id string
-	result, _ := o.gate.Do(context.Background(), r, func(_ context.Context, g throttle.Grant) throttle.Answer {
+	result, _ := throttletest.Do(context.Background(), o.gate, r, func(_ context.Context, g throttle.Grant) throttle.Answer {
 		id = g.ID
 		return o.send(r, g)
 	})

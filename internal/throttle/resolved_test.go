@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // reading is a request about the reading with this number in its partition, taken now.
@@ -578,7 +579,7 @@ func TestUnneededWritesNothing(t *testing.T) {
 		g := newGate(store)
 		do(t, g, reading(1, "1"), throttle.NotTaken)
 		before := inspect(t, g)
-		r, err := g.Do(t.Context(), cleared(2, "2"), func(context.Context, throttle.Grant) throttle.Answer {
+		r, err := throttletest.Do(t.Context(), g, cleared(2, "2"), func(context.Context, throttle.Grant) throttle.Answer {
 			t.Error("sent")
 			return throttle.Taken
 		})

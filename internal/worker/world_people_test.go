@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // What people do.
@@ -135,7 +136,7 @@ func (w *world) replay(m move) {
 			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
 				Recovery: true}
 		}
-		_, _ = gateOf(w.leases, in.name, rule, level).Do(w.ctx, request, func(_ context.Context,
+		_, _ = throttletest.Do(w.ctx, gateOf(w.leases, in.name, rule, level), request, func(_ context.Context,
 			g throttle.Grant) throttle.Answer {
 			w.mu.Lock()
 			defer w.mu.Unlock()

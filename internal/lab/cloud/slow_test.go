@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // slowing answers after a time, half of which passes before the request is executed.
@@ -72,7 +73,7 @@ func TestGateOnASlowService(t *testing.T) {
 						sends := 0
 						ask := func(device string) throttle.Outcome {
 							r := throttle.Request{Device: device, ID: "1", Enqueued: time.Now().Add(-time.Second)}
-							result, err := g.Do(t.Context(), r, func(context.Context, throttle.Grant) throttle.Answer {
+							result, err := throttletest.Do(t.Context(), g, r, func(context.Context, throttle.Grant) throttle.Answer {
 								sends++
 								return throttle.Taken
 							})

@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // What a device costs: the growth of the heap after a collection, through 20,000 devices
@@ -33,7 +34,7 @@ func TestMemoryOfADevice(t *testing.T) {
 				Device: fmt.Sprintf("device-%02d-%05d", part, i), Enqueued: time.Now(),
 				ID: fmt.Sprintf("contoso/telemetry/%d/%d/1772366400250", part, 1_000_000+i),
 			}
-			if got, err := g.Do(t.Context(), r, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }); err != nil || got.Outcome != throttle.Sent {
+			if got, err := throttletest.Do(t.Context(), g, r, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }); err != nil || got.Outcome != throttle.Sent {
 				t.Fatal(got.Outcome, err)
 			}
 		}

@@ -15,6 +15,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // What becomes of a test's reading is said, and the device's windows are ended.
@@ -77,7 +78,7 @@ func work(gate *throttle.Gate, body string, answer throttle.Answer) {
 	}
 	for {
 		time.Sleep(time.Second)
-		result, err := gate.Do(context.Background(), r, func(context.Context, throttle.Grant) throttle.Answer {
+		result, err := throttletest.Do(context.Background(), gate, r, func(context.Context, throttle.Grant) throttle.Answer {
 			time.Sleep(time.Second)
 			return answer
 		})

@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/ops/deadletters"
 	"alertworker/internal/records"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // kept returns a store of dead letters, and how many it has that were replayed.
@@ -140,7 +141,7 @@ func TestSilences(t *testing.T) {
 				a.ID, a.Device, a.Rule, a.Sequence, a.Log, a.Enqueued = "id", "oven", "offline", 8, "log", time.Now()
 				gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: a.Rule, Silence: true, Window: time.Minute, SendTimeout: 10 * time.Second})
 				taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
-				if result, err := gate.Do(t.Context(), throttle.Request{Device: a.Device, ID: "first", Enqueued: time.Now(), Log: a.Log, Sequence: 7, Part: throttle.Silence}, taken); err != nil || result.Outcome != throttle.Sent {
+				if result, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: a.Device, ID: "first", Enqueued: time.Now(), Log: a.Log, Sequence: 7, Part: throttle.Silence}, taken); err != nil || result.Outcome != throttle.Sent {
 					t.Fatal(result, err)
 				}
 				time.Sleep(time.Hour)

@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/deadletters"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // A recovery is not sent if an alert was claimed since it was due: nor if that alert's reading came through another
@@ -27,7 +28,7 @@ func TestRecoveryBeforeAnAlertOfAnotherLog(t *testing.T) {
 				taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
 				alert := func(log string, sequence int64) {
 					t.Helper()
-					if result, err := gate.Do(t.Context(), throttle.Request{Device: "oven", ID: "alert" + log, Enqueued: time.Now(), Log: log, Sequence: sequence}, taken); err != nil || result.Outcome != throttle.Sent {
+					if result, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: "oven", ID: "alert" + log, Enqueued: time.Now(), Log: log, Sequence: sequence}, taken); err != nil || result.Outcome != throttle.Sent {
 						t.Fatal(result.Outcome, err)
 					}
 				}

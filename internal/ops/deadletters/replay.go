@@ -9,10 +9,10 @@ import (
 	"io"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
@@ -233,6 +233,8 @@ func alarmOf(receiver string, a notify.Alert) alarmKey {
 
 // An attempt is what became of one letter.
 type attempt struct {
+	claim   *throttle.Claim // nil if there is none
+	alert   notify.Alert    // to send, if there is
 	result  throttle.Result
 	err     error         // of the store
 	late    bool          // the message went before this one could be claimed
@@ -333,22 +335,21 @@ func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
 
 // attempt sends letters in one message, each under a claim of its own.
 func (r *Replay) attempt(ctx context.Context, to *target, letters []deadletter.Letter) []attempt {
-	attempts, m := make([]attempt, len(letters)), pace.NewMessage(to.Notifier, len(letters))
-	var all sync.WaitGroup
+	attempts, gates := make([]attempt, len(letters)), make([]*throttle.Gate, len(letters))
 	for i, l := range letters {
-		gate := r.gate(to.ID, l.Alert)
-		all.Go(func() {
-			if m.Admit() {
-				attempts[i] = r.send(ctx, to, gate, m, l)
-			} else {
-				attempts[i].late = true
-			}
-
-			m.Leave(attempts[i].asked)
-		})
+		gates[i] = r.gate(to.ID, l.Alert)
 	}
 
-	all.Wait()
+	delivery.Send(
+		len(letters),
+		func(i int) (delivery.Claimed, bool) {
+			attempts[i] = r.claim(ctx, to, gates[i], letters[i])
+			a := attempts[i]
+			return delivery.Claimed{Alert: a.alert, Grant: a.grant(), Under: ctx}, a.claim != nil
+		},
+		to.Notifier.Notify,
+		func(i int, err error) { r.settleClaim(ctx, to, gates[i], &attempts[i], err) },
+	)
 
 	return attempts
 }
@@ -447,60 +448,73 @@ func resent(a notify.Alert) notify.Alert {
 const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
 	"THROTTLE_WINDOW"
 
-// send sends l to a receiver through its gate, as a part of m.
-func (r *Replay) send(
-	ctx context.Context,
-	to *target,
-	gate *throttle.Gate,
-	m *pace.Message,
-	l deadletter.Letter,
-) (made attempt) {
-	made.result, made.err = gate.Do(ctx, request(l.Alert), func(ctx context.Context, g throttle.Grant) throttle.Answer {
-		a := resent(l.Alert)
-		if l.Receiver != to.ID { // whose recipients are others
-			a.To = ""
-		}
-
-		if g.ID != a.ID && !a.Resolved { // two recoveries in a row say the same
-			made.why = "not sent: " + unknownFate
-			return throttle.NotTaken
-		}
-
-		a.ID = g.ID
-		a.Token = g.Token
-		a.Expires = g.Expires
-		a.Sent = g.Now
-		a.Window = r.window(a)
-		a.Ambiguous = g.Ambiguous
-		made.asked = true
-
-		return r.answer(ctx, to, &made, a, m.Notify(ctx, a))
-	})
-	if made.result.Outcome == throttle.Unconfirmed {
-		_ = gate.Confirm(ctx, made.result) // the alert is delivered, recorded or not
+// claim claims the key of l's alert at a receiver, and composes the alert. Without a claim it says why l is not sent.
+func (r *Replay) claim(ctx context.Context, to *target, gate *throttle.Gate, l deadletter.Letter) (a attempt) {
+	a.claim, a.result, a.err = gate.Claim(ctx, request(l.Alert))
+	if a.claim == nil {
+		a.why = "not sent: " + declined(a.result, a.err)
+		return a
 	}
 
-	if why := declined(made.result, made.err); why != "" {
-		made.why = "not sent: " + why
+	g := a.claim.Grant
+	if g.ID != l.Alert.ID && !l.Alert.Resolved { // two recoveries in a row say the same
+		a.result, a.err = gate.Settle(ctx, a.claim, throttle.NotTaken)
+		a.claim, a.why = nil, "not sent: "+unknownFate
+		return a
 	}
 
-	return made
+	a.alert = resent(l.Alert)
+	if l.Receiver != to.ID { // whose recipients are others
+		a.alert.To = ""
+	}
+
+	a.alert.ID = g.ID
+	a.alert.Token = g.Token
+	a.alert.Expires = g.Expires
+	a.alert.Sent = g.Now
+	a.alert.Window = r.window(a.alert)
+	a.alert.Ambiguous = g.Ambiguous
+
+	return a
+}
+
+// grant returns what a claim permits, nothing if there is none.
+func (a *attempt) grant() (g throttle.Grant) {
+	if a.claim != nil {
+		g = a.claim.Grant
+	}
+	return g
+}
+
+// settleClaim settles the claim of an attempt, if it has one, with the receiver's answer.
+func (r *Replay) settleClaim(ctx context.Context, to *target, gate *throttle.Gate, a *attempt, err error) {
+	a.late = errors.Is(err, delivery.ErrLate)
+	answer := throttle.NotTaken
+	if !a.late {
+		a.asked = true
+		answer = r.answer(ctx, to, a, err)
+	}
+
+	if a.claim == nil {
+		return
+	}
+
+	a.result, a.err = gate.Settle(ctx, a.claim, answer)
+	if a.result.Outcome == throttle.Unconfirmed {
+		_ = gate.Confirm(ctx, a.result) // the alert is delivered, recorded or not
+	}
 }
 
 // answer takes a receiver's answer to an alert, and returns what it is to the gate. If only some of its recipients took the
 // alert, it is delivered once a dead letter for the others is kept.
-func (r *Replay) answer(ctx context.Context, to *target, a *attempt, alert notify.Alert, err error) throttle.Answer {
+func (r *Replay) answer(ctx context.Context, to *target, a *attempt, err error) throttle.Answer {
 	if err == nil {
 		return throttle.Taken
 	}
 
-	if errors.Is(err, pace.ErrLate) {
-		a.late = true
-		return throttle.NotTaken
-	}
-
 	a.failure = notify.AsError(err)
 	if left := a.failure.Left; left != "" {
+		alert := a.alert
 		alert.To = left
 		letter := notify.DeadLetter{Alert: alert, Receiver: to.ID, Name: to.Name, Reason: err.Error()}
 		if keptErr := r.Store.Keep(ctx, letter); keptErr != nil {

@@ -28,26 +28,28 @@ func New(c throttle.Config, table *Windows) *Gate {
 	return &Gate{Gate: throttle.New(c), window: c.Window, windows: newWindows(table)}
 }
 
-// Do is that of throttle.Gate, but does not ask the store while nothing can be claimed: a store with a coarse clock
+// Claim is that of throttle.Gate, but does not ask the store while nothing can be claimed: a store with a coarse clock
 // frees a key late.
-func (g *Gate) Do(
-	ctx context.Context,
-	r throttle.Request,
-	send func(context.Context, throttle.Grant) throttle.Answer,
-) (throttle.Result, error) {
+func (g *Gate) Claim(ctx context.Context, r throttle.Request) (*throttle.Claim, throttle.Result, error) {
 	wait, inForce := g.windows.wait(r.Of())
 	mayBeCovered := inForce && !r.Recovery
 	if wait > 0 && !mayBeCovered {
-		return throttle.Result{Outcome: throttle.Busy, Retry: time.Now().Add(wait)}, nil
+		return nil, throttle.Result{Outcome: throttle.Busy, Retry: time.Now().Add(wait)}, nil
 	}
 
-	result, err := g.Gate.Do(ctx, r, send)
-	switch w := result.Window; {
-	case w == (throttle.Window{}):
-	case result.Outcome == throttle.Sent:
-		g.windows.sent(r.Of(), w.Ends, w.Frees)
-	default:
+	c, result, err := g.Gate.Claim(ctx, r)
+	if w := result.Window; w != (throttle.Window{}) {
 		g.windows.remember(r.Of(), w.Ends, w.Frees)
+	}
+
+	return c, result, err
+}
+
+// Settle is that of throttle.Gate.
+func (g *Gate) Settle(ctx context.Context, c *throttle.Claim, answer throttle.Answer) (throttle.Result, error) {
+	result, err := g.Gate.Settle(ctx, c, answer)
+	if w := result.Window; w != (throttle.Window{}) {
+		g.windows.sent(c.Of(), w.Ends, w.Frees)
 	}
 
 	return result, err

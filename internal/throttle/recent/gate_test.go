@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 const window = 5 * time.Minute
@@ -48,7 +49,7 @@ func newGate(s lease.Store) *recent.Gate {
 // alert has a gate alert about a reading of oven#7 that comes now.
 func alert(tb testing.TB, g *recent.Gate, id string, send sender, want throttle.Outcome) {
 	tb.Helper()
-	result, err := g.Do(tb.Context(), throttle.Request{Device: "oven#7", ID: id, Enqueued: time.Now()}, send)
+	result, err := throttletest.Do(tb.Context(), g, throttle.Request{Device: "oven#7", ID: id, Enqueued: time.Now()}, send)
 	if err != nil || result.Outcome != want {
 		tb.Fatalf("%v, %v; want %v", result.Outcome, err, want)
 	}
@@ -107,7 +108,7 @@ func TestDoDoesNotAskAboutAHeldKey(t *testing.T) {
 		end := time.Now().Add(window)
 		before := calls.Load()
 		recovery := throttle.Request{Device: "oven#7", ID: "2", Enqueued: time.Now(), Log: "l", Sequence: 2, Recovery: true}
-		result, err := g.Do(t.Context(), recovery, taken)
+		result, err := throttletest.Do(t.Context(), g, recovery, taken)
 		late := result.Retry.Sub(end)
 		if err != nil || result.Outcome != throttle.Busy || late < 0 || late > 10*time.Millisecond {
 			t.Errorf("a recovery within the window: %v at %v, %v; want busy until %v", result.Outcome, result.Retry, err, end)

@@ -1,0 +1,202 @@
+package delivery
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/throttle"
+)
+
+const (
+	storeCalls = 16              // of a message's notices at a time, to the throttle store
+	gathering  = 2 * time.Second // after the first claim, no further one is made for a message
+)
+
+// A Claimed is a notice that may be sent.
+type Claimed struct {
+	Alert notify.Alert
+	Grant throttle.Grant
+	Under context.Context // once that of each notice has ended, the message is cancelled
+}
+
+// ErrLate says that the message went without a notice, about which the receiver was not asked.
+var ErrLate = errors.New("the message went before the notice was claimed")
+
+// Send brings n notices in one message to whoever send sends it to: each is claimed, the message goes, and each is settled.
+//
+// claim claims the ith notice, and returns false if it cannot be sent now. settle gets the receiver's answer to each that
+// was claimed; ErrLate if the message had gone, also if nothing was claimed because it was too late for that. Of n = 1,
+// nothing is late. Both may be called by several goroutines. Send returns once all have ended.
+//
+// The message goes once claim has answered about all, but waits no longer than gathering after the first claim, nor than
+// half the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer.
+func Send(
+	n int,
+	claim func(i int) (Claimed, bool),
+	send func(context.Context, ...notify.Alert) error,
+	settle func(i int, err error),
+) {
+	m := message{changed: make(chan struct{}, 1)}
+	asked := make(chan struct{}) // closed once claim has answered about all
+	ask := func() {
+		defer close(asked)
+		inParallel(n, func(i int) {
+			if !m.gathers() {
+				settle(i, ErrLate)
+			} else if c, ok := claim(i); ok && !m.join(i, c) {
+				settle(i, ErrLate)
+			}
+		})
+	}
+
+	if n == 1 {
+		ask()
+	} else {
+		go ask()
+	}
+
+	if together := m.wait(asked); len(together) > 0 {
+		ctx, cancel := sending(together)
+		alerts := make([]notify.Alert, len(together))
+		for i, one := range together {
+			alerts[i] = one.Alert
+		}
+
+		err := send(ctx, alerts...)
+		cancel()
+		inParallel(len(together), func(i int) { settle(together[i].index, err) })
+	}
+
+	<-asked
+}
+
+// inParallel calls do for 0 to n-1, for storeCalls of them at a time.
+func inParallel(n int, do func(int)) {
+	if n == 1 {
+		do(0)
+		return
+	}
+
+	var next atomic.Int64
+	var all sync.WaitGroup
+	for range min(n, storeCalls) {
+		all.Go(func() {
+			for i := int(next.Add(1)) - 1; i < n; i = int(next.Add(1)) - 1 {
+				do(i)
+			}
+		})
+	}
+
+	all.Wait()
+}
+
+// A message is what gathers until it goes.
+type message struct {
+	mu      sync.Mutex
+	members []member
+	first   time.Time // when the first of them came
+	goes    time.Time // at the latest; zero while there is none
+	going   bool
+	changed chan struct{} // goes was
+}
+
+// A member is one notice of a message.
+type member struct {
+	Claimed
+	index int
+}
+
+// gathers reports whether one more notice may be claimed.
+func (m *message) gathers() bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return !m.going && (m.first.IsZero() || time.Since(m.first) < gathering)
+}
+
+// join adds a notice, unless the message has gone.
+func (m *message) join(index int, c Claimed) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.going {
+		return false
+	}
+
+	now := time.Now()
+	if m.members = append(m.members, member{c, index}); len(m.members) == 1 {
+		m.first, m.goes = now, now.Add(gathering)
+	}
+
+	if half := now.Add(c.Grant.SendBy.Sub(now) / 2); half.Before(m.goes) {
+		m.goes = half
+	}
+
+	select {
+	case m.changed <- struct{}{}:
+	default:
+	}
+
+	return true
+}
+
+// wait waits until the message has to go, at the latest once asked is closed, and returns what goes.
+func (m *message) wait(asked <-chan struct{}) []member {
+	for waiting := true; waiting; {
+		m.mu.Lock()
+		goes := m.goes
+		m.mu.Unlock()
+
+		var late <-chan time.Time
+		if !goes.IsZero() {
+			late = time.After(time.Until(goes))
+		}
+
+		select {
+		case <-m.changed:
+		case <-asked:
+			waiting = false
+		case <-late:
+			waiting = false
+		}
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.going = true
+
+	return m.members
+}
+
+// sending returns the context for a message about together: it ends when the receiver must have answered so that the
+// first claim still holds, and once nobody wants it any more.
+func sending(together []member) (context.Context, context.CancelFunc) {
+	ctx, cancel := context.WithCancel(context.WithoutCancel(together[0].Under)) // what ends one of them must not end all
+	first := together[0].Grant
+	var left atomic.Int64
+	left.Store(int64(len(together)))
+	stops := []func() bool{}
+	for _, one := range together {
+		if one.Grant.SendBy.Before(first.SendBy) {
+			first = one.Grant
+		}
+
+		stops = append(stops, context.AfterFunc(one.Under, func() {
+			if left.Add(-1) == 0 {
+				cancel()
+			}
+		}))
+	}
+
+	ctx, end := first.Sending(ctx)
+
+	return ctx, func() {
+		end()
+		cancel()
+		for _, stop := range stops {
+			stop()
+		}
+	}
+}
