@@ -3,7 +3,6 @@ package partition_test
 import (
 	"context"
 	"fmt"
-	"slices"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -89,65 +88,6 @@ func TestOneMessagePerSite(t *testing.T) {
 	}
 }
 
-// A message says how many devices of the site were suppressed since the last one, however often each was.
-func TestSuppressedDevicesOfASite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
-		s := with(t, bySite, r)
-		s.start(p)
-		for _, devices := range []int{5, 3, 1} {
-			for range 4 {
-				for n := range devices {
-					p.publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
-				}
-				time.Sleep(window / 5)
-			}
-			time.Sleep(window / 4)
-		}
-		s.end()
-		var counts []int64
-		for _, a := range r.all() {
-			counts = append(counts, a.Suppressed)
-		}
-		if want := []int64{0, 5, 3}; !slices.Equal(counts, want) {
-			t.Errorf("messages count %v devices, want %v", counts, want)
-		}
-	})
-}
-
-// A replica counts each device once also if it learns of the window from the store.
-func TestSuppressedDevicesOfAnotherReplica(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		r, store := &receiver{}, memlease.New()
-		var partitions []*partition
-		for _, name := range []string{"0", "1"} {
-			p, s := newPartition(name), newReplica(t, store, r)
-			bySite(&s.config.Rules.Rules[0])
-			s.config.Replica = name
-			partitions = append(partitions, p)
-			s.start(p)
-			defer s.end()
-		}
-		partitions[0].publishOf("freezer-9", "berlin", hot)
-		for range 4 {
-			time.Sleep(window / 5)
-			for n := range 3 {
-				partitions[1].publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
-			}
-		}
-		time.Sleep(window / 2)
-		partitions[1].publishOf("freezer-0", "berlin", hot)
-		time.Sleep(time.Second)
-		var counts []int64
-		for _, a := range r.all() {
-			counts = append(counts, a.Suppressed)
-		}
-		if want := []int64{0, 3}; !slices.Equal(counts, want) {
-			t.Errorf("messages count %v devices, want %v", counts, want)
-		}
-	})
-}
-
 // Without the property, or with what IoT Hub leaves where the twin has none, each device has its own messages.
 func TestDevicesWithoutSite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -165,95 +105,6 @@ func TestDevicesWithoutSite(t *testing.T) {
 		}
 		if n := s.stats.Unshared.Load(); n != 3 {
 			t.Errorf("%d counted, want 3", n)
-		}
-	})
-}
-
-// A message that is refused is a dead letter of its device, and settles nothing for the others of the site.
-func TestDeadLetterOfASite(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{}
-		r.answer = func(_ context.Context, a notify.Alert) error {
-			time.Sleep(100 * time.Millisecond)
-			if a.Device == "a" {
-				return &notify.Error{Refused: true, Untaken: true, Err: fmt.Errorf("refused")}
-			}
-			return nil
-		}
-		s := with(t, bySite, r)
-		s.start(p)
-		for _, device := range []string{"a", "b", "c"} {
-			p.publishOf(device, "berlin", hot)
-			time.Sleep(20 * time.Millisecond)
-		}
-		time.Sleep(5 * time.Second)
-		s.end()
-		if dead := s.dead.all(); len(dead) != 1 || dead[0].Alert.Device != "a" || dead[0].Alert.PerValue != "berlin" {
-			t.Errorf("dead letters %+v", dead)
-		}
-		if all := r.all(); len(all) != 1 || all[0].PerValue != "berlin" {
-			t.Errorf("messages %+v", all)
-		}
-		if p.checkpoint() != 3 {
-			t.Errorf("checkpoint %d of 3", p.checkpoint())
-		}
-	})
-}
-
-// A device that moves to another site while its alert waits is told about at both.
-func TestDeviceMoves(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: func(context.Context, notify.Alert) error { time.Sleep(time.Second); return nil }}
-		s := with(t, bySite, r)
-		s.start(p)
-		p.publishOf("truck", "berlin", hot)
-		time.Sleep(100 * time.Millisecond)
-		p.publishOf("truck", "paris", hot)
-		time.Sleep(5 * time.Second)
-		s.end()
-		if all := r.all(); len(all) != 2 || all[0].PerValue != "berlin" || all[1].PerValue != "paris" {
-			t.Errorf("messages %+v", all)
-		}
-	})
-}
-
-// One that is at three sites meanwhile, or a gateway that sends for several, is told about at each of them.
-func TestDeviceMovesTwice(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}
-		s := with(t, bySite, r)
-		s.start(p)
-		for _, site := range []string{"berlin", "paris", "rome"} {
-			p.publishOf("truck", site, hot)
-			time.Sleep(100 * time.Millisecond)
-		}
-		time.Sleep(2 * window)
-		s.end()
-		var sites []string
-		for _, a := range r.all() {
-			sites = append(sites, a.PerValue)
-		}
-		if want := []string{"berlin", "paris", "rome"}; !slices.Equal(sites, want) || p.checkpoint() != 3 {
-			t.Errorf("messages about %v, want %v; checkpoint %d of 3", sites, want, p.checkpoint())
-		}
-	})
-}
-
-// The next message counts devices whose only reading waited while the alert about another one was on its way.
-func TestDevicesThatWaitedAreCounted(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, r := newPartition("0"), &receiver{answer: wait(time.Second)}
-		s := with(t, bySite, r)
-		s.start(p)
-		for n := range 10 {
-			p.publishOf(fmt.Sprint("freezer-", n), "berlin", hot)
-		}
-		time.Sleep(window + 10*time.Second)
-		p.publishOf("freezer-0", "berlin", hot)
-		time.Sleep(5 * time.Second)
-		s.end()
-		if all := r.all(); len(all) != 2 || all[1].Suppressed != 9 {
-			t.Errorf("%d messages, the last one counts %d devices, want 9", len(all), all[len(all)-1].Suppressed)
 		}
 	})
 }
@@ -287,32 +138,6 @@ func TestDeviceCalledLikeASite(t *testing.T) {
 	})
 }
 
-// What is refused is one dead letter in a window, or two if another device was tried.
-func TestRefusedSite(t *testing.T) {
-	for _, devices := range []int{1, 5} {
-		synctest.Test(t, func(t *testing.T) {
-			p, r := newPartition("0"), &receiver{}
-			r.answer = func(context.Context, notify.Alert) error {
-				time.Sleep(1500 * time.Millisecond)
-				return &notify.Error{Refused: true, Untaken: true, Err: fmt.Errorf("400 bad request")}
-			}
-			s := with(t, bySite, r)
-			s.start(p)
-			for n := range 50 {
-				p.publishOf(fmt.Sprint("freezer-", n%devices), "berlin", hot)
-				time.Sleep(time.Second)
-			}
-			s.end()
-			if n := len(s.dead.all()); n != min(devices, 2) {
-				t.Errorf("%d dead letters of %d devices within one window", n, devices)
-			}
-			if p.checkpoint() != 50 {
-				t.Errorf("checkpoint %d of 50", p.checkpoint())
-			}
-		})
-	}
-}
-
 // What a device waits for is that of what it shares alerts by.
 func TestWaitingAtASite(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -330,40 +155,4 @@ func TestWaitingAtASite(t *testing.T) {
 		}
 		s.end()
 	})
-}
-
-// The next message of a site counts the devices whose readings were suppressed. The one that was told about in place of
-// another, which the receiver had refused, is none of them, unless it was hot again meanwhile.
-func TestToldDeviceOfASiteIsNotCounted(t *testing.T) {
-	for _, again := range []int64{0, 1} {
-		t.Run(fmt.Sprint(again), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, r := newPartition("0"), &receiver{}
-				r.set(func(_ context.Context, a notify.Alert) error {
-					time.Sleep(2 * time.Second)
-					if a.Device == "freezer-1" {
-						return errRefused
-					}
-					return nil
-				})
-				s := with(t, bySite, r)
-				s.start(p)
-				defer s.end()
-				p.publishOf("freezer-1", "berlin", hot)
-				pass(time.Second)
-				p.publishOf("freezer-2", "berlin", hot) // joins
-				pass(2 * time.Second)                   // the first is refused, and the second tried
-				for range again {
-					p.publishOf("freezer-2", "berlin", hot)
-				}
-				pass(2 * window)
-				p.publishOf("freezer-3", "berlin", hot)
-				pass(2 * window)
-				got := r.all()
-				if len(got) != 2 || got[0].Device != "freezer-2" || got[1].Device != "freezer-3" || got[1].Suppressed != again {
-					t.Errorf("%+v", got)
-				}
-			})
-		})
-	}
 }

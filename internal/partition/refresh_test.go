@@ -2,7 +2,6 @@ package partition_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -165,50 +164,6 @@ func TestSilenceAgain(t *testing.T) {
 	})
 }
 
-// A recovery that becomes due while its alarm is being posted again comes after that, also if it is not known whether that
-// came; and so does an alert of the same device. A receiver that seems to be down is not asked.
-func TestPostedAgainWhileItRecovers(t *testing.T) {
-	for _, answer := range []error{nil, errors.New("no answer"), errBusy} {
-		t.Run(fmt.Sprint(answer), func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, f := newPartition("0"), newForgetful()
-				var done time.Time
-				f.answer = func(_ context.Context, a notify.Alert) error {
-					if !a.Refresh {
-						return nil
-					}
-					time.Sleep(2 * time.Second)
-					done = time.Now()
-					if answer != nil && !errors.Is(answer, errBusy) {
-						done = done.Add(5 * time.Second) // until then it may come
-					}
-					return answer
-				}
-				s := with(t, repeating(rules.Never), &f.receiver)
-				s.notifier = f
-				start := time.Now()
-				s.start(p)
-				defer s.end()
-				p.publish("oven", threshold+5)
-				time.Sleep(time.Until(start.Add(delivery.RefreshEvery + time.Second))) // it is under way
-				p.publish("oven", threshold-10)
-				recovered := start
-				for f.count("recovery oven") == 0 && time.Since(start) < time.Hour {
-					time.Sleep(100 * time.Millisecond)
-					recovered = time.Now()
-				}
-				if done.IsZero() || recovered.Before(done) || recovered.Sub(done) > 2*time.Second {
-					t.Errorf("the recovery came %v after what was posted again: %v", recovered.Sub(done), f.events)
-				}
-				pass(2 * delivery.RefreshEvery)
-				if f.knows() != "" {
-					t.Errorf("it knows of %q: %v", f.knows(), f.events)
-				}
-			})
-		})
-	}
-}
-
 // What is muted is not posted again until the mute is over, nor is anything once another replica owns the partition.
 func TestNotPostedAgain(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -249,34 +204,6 @@ func TestNotPostedAgain(t *testing.T) {
 			t.Errorf("came from a former owner: %v", f.events[before:])
 		}
 		s.end()
-	})
-}
-
-// While a receiver seems to be down, open alarms are not posted again.
-func TestNotPostedAgainWhileDown(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		p, f := newPartition("0"), newForgetful()
-		s := with(t, repeating(rules.Never), &f.receiver)
-		s.notifier = f
-		s.start(p)
-		defer s.end()
-		p.publish("oven", threshold+5)
-		pass(time.Minute)
-		f.set(func(_ context.Context, a notify.Alert) error {
-			if a.Refresh {
-				t.Error("posted again")
-			}
-			return errBusy
-		})
-		for i := range 3 {
-			p.publish(fmt.Sprint("kiln", i), threshold+5)
-		}
-		pass(2 * delivery.RefreshEvery)
-		f.set(nil)
-		pass(delivery.RefreshEvery + 2*time.Minute)
-		if f.count("again oven") == 0 {
-			t.Errorf("came: %v", f.events)
-		}
 	})
 }
 

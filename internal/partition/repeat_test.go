@@ -115,48 +115,6 @@ func TestRepeatIsCheap(t *testing.T) {
 	})
 }
 
-// An alert whose fate is not known is sent again under its id, which a receiver that got it drops. What that says of
-// the same alarm is known, and of a later one is not.
-func TestRepeatInDoubt(t *testing.T) {
-	lost := &notify.Error{Err: errors.New("the answer was lost")}
-	refused := &notify.Error{Refused: true, Err: errors.New("400")}
-	for _, tt := range []struct {
-		name    string
-		answers []error // to the first attempts
-		values  []float64
-		want    string
-	}{
-		{"the same alarm", []error{lost}, []float64{40, 40, 40, 40, 40, 40}, "alert 1"},
-		{"the next alarm", []error{lost, refused}, []float64{40, 20, 40, 40, 40, 40}, "alert 1, alert 5"},
-	} {
-		t.Run(tt.name, func(t *testing.T) {
-			synctest.Test(t, func(t *testing.T) {
-				p, r, heard := newPartition("0"), &receiver{}, &receiver{}
-				answers := tt.answers
-				r.set(func(_ context.Context, a notify.Alert) error {
-					if known := heard.alerts("oven"); len(known) == 0 || known[len(known)-1].ID != a.ID {
-						heard.taken = append(heard.taken, a)
-					}
-					if len(answers) == 0 {
-						return nil
-					}
-					answer := answers[0]
-					answers = answers[1:]
-					return answer
-				})
-				s := with(t, repeating(rules.Never), r)
-				s.start(p)
-				p.feed("oven", 31*time.Second, tt.values...)
-				time.Sleep(5 * time.Minute)
-				s.end()
-				if got := heard.notified("oven"); got != tt.want {
-					t.Errorf("notified of %s; want %s", got, tt.want)
-				}
-			})
-		})
-	}
-}
-
 // An alert that was not taken, or became a dead letter, has told nobody of its alarm.
 func TestRepeatOfWhatWasNotTaken(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
