@@ -257,7 +257,7 @@ func (b *backtestFlags) set(text string) error {
 	if !ok || !config.Tries(name) {
 		return errors.New(
 			"must be NAME=VALUE,VALUE, where NAME is THROTTLE_WINDOW, NOTIFY_RESOLVED, NOTIFY_URLS, " +
-				"QUIET_PROPERTY or begins with TEMPERATURE_",
+				"TIME_PROPERTY or begins with TEMPERATURE_",
 		)
 	}
 

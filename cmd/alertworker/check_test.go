@@ -184,7 +184,7 @@ func TestCheckRules(t *testing.T) {
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	output, code := runCheck(t, hub.ConnectionString(), map[string]string{"TEMPERATURE_THRESHOLD": "", "RULES_FILE": path, "QUIET_PROPERTY": "mute"})
+	output, code := runCheck(t, hub.ConnectionString(), map[string]string{"TEMPERATURE_THRESHOLD": "", "RULES_FILE": path})
 	if code != 0 {
 		t.Errorf("exit code %d", code)
 	}

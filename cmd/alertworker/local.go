@@ -57,7 +57,6 @@ func inProcess(o simulator.Options) simulator.Start {
 			EventHubStart:            eventhubs.Start{Earliest: true},
 			EventHubPrefetch:         eventhubs.DefaultPrefetch,
 			RulesFile:                config.RulesOf(localRules(o)),
-			QuietProperty:            devices.Quiet,
 			ThrottleWindow:           o.Window,
 			ThrottleStore:            config.StoreMemory,
 			CheckpointInterval:       time.Second,
@@ -102,7 +101,7 @@ func localRules(o simulator.Options) rules.Set {
 	hot := rules.Threshold(telemetry.DefaultFields, o.Threshold, o.Window).Rules[0]
 	hot.Resolved = o.Resolved
 	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear, For: o.Sustained, Override: devices.MaxTemp}}
-	set := rules.Set{Rules: []rules.Rule{hot}}
+	set := rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Property: devices.Quiet, Value: "true"}}}
 
 	if o.Silent > 0 {
 		set.Rules = append(set.Rules, rules.Rule{

@@ -52,7 +52,6 @@ type Config struct {
 	TemperatureThreshold float64   `envconfig:"TEMPERATURE_THRESHOLD" instead:"RULES or RULES_FILE" group:"Readings"`
 	TemperatureField     string    `envconfig:"TEMPERATURE_FIELD" default:"temperature,temp"`
 	TimeProperty         string    `envconfig:"TIME_PROPERTY"`
-	QuietProperty        string    `envconfig:"QUIET_PROPERTY"`
 	RulesText            RulesText `envconfig:"RULES"`
 	RulesFile            RulesFile `envconfig:"RULES_FILE"`
 
@@ -343,6 +342,7 @@ func (e *configError) has(variable string) bool {
 var gone = map[string]string{
 	"DEAD_LETTER_MALFORMED":          "alertworker check and alertworker why DEVICE say what could not be decoded, and why",
 	"NOTIFY_REPEAT":                  "write repeat: 4h, or never, in each rule of RULES or RULES_FILE",
+	"QUIET_PROPERTY":                 "write mute: [{where: NAME=true}, {until: NAME}] beside the rules in RULES or RULES_FILE",
 	"TEMPERATURE_CLEAR":              "write a rule in RULES or RULES_FILE, with clear: 75",
 	"TEMPERATURE_FOR":                "write a rule in RULES or RULES_FILE, with for: 2m",
 	"TEMPERATURE_THRESHOLD_PROPERTY": "write a rule in RULES or RULES_FILE, with override: maxTemp",

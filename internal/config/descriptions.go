@@ -21,8 +21,6 @@ var descriptions = map[string]string{
 	"TIME_PROPERTY": "where a message carries the time of its reading, for devices that are sometimes offline: " +
 		"iothub-creation-time-utc, another application property, or body: and a field, such as body:timestamp; " +
 		"empty: the hub's time",
-	"QUIET_PROPERTY": "application property of a message that suppresses the alerts of its device: true, or an RFC " +
-		"3339 end time",
 	"RULES":      "the text of a file of rules, in YAML, instead of TEMPERATURE_...: several limits, levels or fields",
 	"RULES_FILE": "the same, but in this file, which is read at start",
 

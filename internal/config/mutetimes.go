@@ -1,6 +1,7 @@
 package config
 
 import (
+	"errors"
 	"regexp"
 	"slices"
 	"strconv"
@@ -16,16 +17,16 @@ import (
 // maxMatcher is how long a text that a mute compares may be, in characters.
 const maxMatcher = 200
 
-// mutes reads the times at which nobody wants to know, none if n is nil. The rules have been read.
+// mutes reads when nobody wants to know, nothing if n is nil. The rules have been read.
 func (r *rulesReader) mutes(n ast.Node) {
 	list := items(n, maxMutes)
 	if n != nil && len(list) == 0 {
-		r.wrong(n, "mute must be a list of 1 to %d times, such as {days: mon-fri, from: 22:00, to: 06:00}", maxMutes)
+		r.wrong(n, "mute must be a list of 1 to %d mutes, such as {days: mon-fri, from: 22:00, to: 06:00}", maxMutes)
 	}
 
 	for _, one := range list {
 		if members(one) == nil {
-			r.wrong(one, "is not a mute: must be days: …, from: …, to: … and so on")
+			r.wrong(one, "is not a mute: must be days: …, from: …, to: …, where: … and so on")
 			continue
 		}
 		r.set.Mutes = append(r.set.Mutes, r.mute(one))
@@ -34,8 +35,34 @@ func (r *rulesReader) mutes(n ast.Node) {
 
 // mute reads when and about what nobody wants to know.
 func (r *rulesReader) mute(n ast.Node) rules.Mute {
-	values := r.mapping(n, "days", "from", "to", "zone", "device", "rule", "where")
-	times := &rules.Times{
+	values := r.mapping(n, "days", "from", "to", "zone", "device", "rule", "where", "until")
+	of := sensor.Parse(r.text(values["device"], "device", checkPrintable(maxMatcher)))
+	m := rules.Mute{
+		Device:  of.Device,
+		Sensor:  of.Name,
+		Rule:    readOr("", values["rule"], r.nameOfRule),
+		UntilAt: r.text(values["until"], "until", checkUntil),
+		Times:   r.times(values),
+	}
+	if at := values["where"]; at != nil {
+		m.Property, m.Value = r.where(at)
+	}
+
+	hasEnd := m.Property+m.UntilAt != "" || m.Times != nil && !m.Times.Always()
+	r.wrongIf(!hasEnd, n, "a mute has no end: must have days, from and to, where, or until")
+
+	return m
+}
+
+// times reads at which times a mute holds, nil if values have none.
+func (r *rulesReader) times(values map[string]ast.Node) *rules.Times {
+	if values["days"] == nil && values["from"] == nil && values["to"] == nil {
+		zone := values["zone"]
+		r.wrongIf(zone != nil, zone, "zone is set without days, from and to")
+		return nil
+	}
+
+	return &rules.Times{
 		Days: readOr(rules.EveryDay, values["days"], r.days),
 		From: readOr(0, values["from"], func(n ast.Node) int { return r.timeOfDay(n, "from", rules.MinutesOfDay-1) }),
 		To: readOr(rules.MinutesOfDay, values["to"], func(n ast.Node) int {
@@ -43,21 +70,19 @@ func (r *rulesReader) mute(n ast.Node) rules.Mute {
 		}),
 		Zone: readOr(r.zone, values["zone"], r.timeZone),
 	}
+}
 
-	r.wrongIf(times.Always(), n, "a mute has no end: must have days, or from and to")
-
-	of := sensor.Parse(r.text(values["device"], "device", checkPrintable(maxMatcher)))
-	m := rules.Mute{
-		Device: of.Device,
-		Sensor: of.Name,
-		Rule:   readOr("", values["rule"], r.nameOfRule),
-		Times:  times,
-	}
-	if at := values["where"]; at != nil {
-		m.Property, m.Value = r.where(at)
+// checkUntil checks the name of an application property with a time, which is easily taken for a time.
+func checkUntil(name string) error {
+	_, err := time.Parse(time.RFC3339, name)
+	switch {
+	case timeOfDay.MatchString(name):
+		return errors.New("must be the name of an application property with a time; for a time of the day write to")
+	case err == nil:
+		return errors.New("must be the name of an application property with a time; alertworker silence mutes until a time")
 	}
 
-	return m
+	return checkProperty(name)
 }
 
 // readOr returns what read makes of n, and otherwise if n is nil.

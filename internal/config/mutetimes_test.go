@@ -15,18 +15,19 @@ const oneRule = "rules: [{name: hot, field: temp, above: 1}]\n"
 
 // Each mistake in a mute, alone, at its place, with what to write.
 func TestMuteMistakes(t *testing.T) {
-	const list = `must be a list of 1 to 32 times, such as {days: mon-fri, from: 22:00, to: 06:00}`
+	const list = `must be a list of 1 to 32 mutes, such as {days: mon-fri, from: 22:00, to: 06:00}`
 	const day = "must be sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri"
 	const hhmm, zone = "must be a time of the day", "must be UTC or the name of a time zone, such as Europe/Berlin"
 	const pair = "must be the name of an application property and its value, such as site=berlin"
-	const noEnd = "a mute has no end: must have days, or from and to"
+	const noEnd = "a mute has no end: must have days, from and to, where, or until"
+	const named = "must be the name of an application property"
 	for _, tt := range []struct{ name, text, want string }{
 		{"no list", "mute: sat", "2, column 7: mute " + list},
 		{"none", "mute: []", "2, column 7: mute " + list},
 		{"too many", "mute: [" + strings.Repeat("{days: sat},", 33) + "]", "2, column 7: mute " + list},
-		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be days: …, from: …, to: … and so on"},
-		{"an unknown key", "mute: [{days: sat, until: 6}]",
-			`2, column 20: "until" is not known: must be days, from, to, zone, device, rule or where`},
+		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be days: …, from: …, to: …, where: … and so on"},
+		{"an unknown key", "mute: [{days: sat, end: 6}]",
+			`2, column 20: "end" is not known: must be days, from, to, zone, device, rule, where or until`},
 		{"an unknown day", "mute: [{days: [sat, holiday]}]", `2, column 21: days is "holiday"; ` + day},
 		{"half a range", "mute: [{days: mon-}]", `2, column 15: days is "mon-"; ` + day},
 		{"no days", "mute: [{days: []}]", "2, column 15: days must be one or several, such as [sat, sun] or mon-fri"},
@@ -44,6 +45,10 @@ func TestMuteMistakes(t *testing.T) {
 		{"no value", "mute: [{days: sat, where: site}]", `2, column 27: where is "site"; ` + pair},
 		{"no text", "mute: [{days: sat, device: \"a\\u0007\"}]",
 			"2, column 28: device must be 1 to 200 printable characters"},
+		{"until a time of the day", "mute: [{until: 22:00}]", "2, column 16: until " + named + " with a time; for a time of the day write to"},
+		{"until a time", "mute: [{until: \"2026-03-01T14:00:00Z\"}]", "2, column 16: until " + named + " with a time; alertworker silence mutes until a time"},
+		{"until a path in the twin", "mute: [{until: $twin.tags.quietUntil}]", "2, column 16: until " + named + ", as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
+		{"a zone without times", "mute: [{where: a=b, zone: UTC}]", "2, column 27: zone is set without days, from and to"},
 		{"always", "mute: [{device: oven}]", "2, column 8: " + noEnd},
 		{"every day from 06:00 to 06:00", "mute: [{days: sat-fri, from: 06:00, to: 06:00}]", "2, column 8: " + noEnd},
 	} {
@@ -63,8 +68,12 @@ func TestMuteAccepts(t *testing.T) {
 	for _, tt := range []struct {
 		text  string
 		about rules.Mute
-		times rules.Times
+		times rules.Times // zero: none
 	}{
+		{"{where: maintenance=true}", rules.Mute{Property: "maintenance", Value: "true"}, rules.Times{}},
+		{"{until: quietUntil, rule: hot}", rules.Mute{UntilAt: "quietUntil", Rule: "hot"}, rules.Times{}},
+		{"{until: quietUntil, where: a=b, days: sat-fri}", rules.Mute{UntilAt: "quietUntil", Property: "a", Value: "b"},
+			rules.Times{Days: rules.EveryDay, To: rules.MinutesOfDay, Zone: time.UTC}},
 		{"{days: [sat, Sun]}", rules.Mute{}, rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: time.UTC}},
 		{"{days: sat-sun, zone: Europe/Berlin, rule: hot}", rules.Mute{Rule: "hot"},
 			rules.Times{Days: weekend, To: rules.MinutesOfDay, Zone: berlin}},
@@ -80,7 +89,9 @@ func TestMuteAccepts(t *testing.T) {
 	} {
 		set, err := parseRules([]byte(oneRule+"mute:\n- "+tt.text), ruleDefaults{time.Minute, false, time.UTC})
 		want := tt.about
-		want.Times = &tt.times
+		if tt.times.Zone != nil {
+			want.Times = &tt.times
+		}
 		if err != nil || !reflect.DeepEqual(set.Mutes, rules.Mutes{want}) {
 			t.Errorf("%s: %+v, %v", tt.text, set.Mutes, err)
 		}
@@ -108,25 +119,29 @@ func muteText(all rules.Mutes) string {
 	var b strings.Builder
 	b.WriteString("mute:\n")
 	for _, m := range all {
-		var names []string
-		for day, is := range m.Times.Days {
-			if is {
-				names = append(names, weekdays[day])
+		var fields []string
+		if m.Times != nil {
+			var names []string
+			for day, is := range m.Times.Days {
+				if is {
+					names = append(names, weekdays[day])
+				}
 			}
-		}
-		fmt.Fprintf(&b, "- days: %s\n  from: %q\n  zone: %q\n", quoted(names), rules.TimeOfDay(m.Times.From), m.Times.Zone)
-		if m.Times.To < rules.MinutesOfDay {
-			fmt.Fprintf(&b, "  to: %q\n", rules.TimeOfDay(m.Times.To))
+			fields = append(fields, fmt.Sprintf("days: %s, from: %q, zone: %q", quoted(names), rules.TimeOfDay(m.Times.From), m.Times.Zone))
+			if m.Times.To < rules.MinutesOfDay {
+				fields = append(fields, fmt.Sprintf("to: %q", rules.TimeOfDay(m.Times.To)))
+			}
 		}
 		device := m.Device
 		if m.Sensor != "" {
 			device += "/" + m.Sensor
 		}
-		for key, value := range map[string]string{"device": device, "rule": m.Rule, "where": m.Property + "=" + m.Value} {
+		for key, value := range map[string]string{"device": device, "rule": m.Rule, "where": m.Property + "=" + m.Value, "until": m.UntilAt} {
 			if value != "" && value != "=" {
-				fmt.Fprintf(&b, "  %s: %q\n", key, value)
+				fields = append(fields, fmt.Sprintf("%s: %q", key, value))
 			}
 		}
+		fmt.Fprintf(&b, "- {%s}\n", strings.Join(fields, ", "))
 	}
 	return b.String()
 }

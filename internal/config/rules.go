@@ -35,7 +35,7 @@ func (c Config) Rules() rules.Set {
 		set.Rules[0].Resolved = c.NotifyResolved
 	}
 
-	set.Quiet, set.Time = c.QuietProperty, c.TimeProperty
+	set.Time = c.TimeProperty
 
 	return set
 }

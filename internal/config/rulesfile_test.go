@@ -407,6 +407,7 @@ func FuzzRulesFile(f *testing.F) {
 		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3, repeat: 2m}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
 		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}]",
 		oneRule + "mute: [{to: 1:00, device: a, rule: hot, where: b=c}]",
+		oneRule + "mute: [{where: maintenance=true}, {until: quietUntil, device: a*}]",
 		"rules: [{name: a, field: b, is: [x, 1, true], only: {c: 1, d: [e, f]}, for: 1s, per: s}, {name: b, field: c, above: true, repeat: never, hysteresis: 0.5, valid: {from: -1, to: 3}}]",
 	} {
 		f.Add([]byte(seed))

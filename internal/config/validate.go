@@ -172,10 +172,9 @@ func hasLength(text string, least, most int) bool {
 // entityName is a name in an Event Hubs namespace.
 var entityName = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9._-]{0,254}[A-Za-z0-9])?$`)
 
-// validateReadings checks the one rule that variables describe, and the properties that all rules look at.
+// validateReadings checks the one rule that variables describe, and where messages have their time.
 func (c *Config) validateReadings(e *configError) {
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
-	e.addError("QUIET_PROPERTY", checkOptionalProperty(c.QuietProperty))
 
 	_, err := rules.NewClock(c.TimeProperty)
 	e.addError("TIME_PROPERTY", err)

@@ -80,7 +80,7 @@ func (s Silence) MayMatch(of sensor.ID) bool {
 func Planned(set *rules.Set, now time.Time) (all []Silence) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
-		if !m.Times.Contain(now) {
+		if m.Times == nil || !m.Times.Contain(now) {
 			continue
 		}
 

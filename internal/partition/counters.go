@@ -19,7 +19,7 @@ type Counters struct {
 	Times [rules.TimeLate + 1]atomic.Int64
 	// readings over a limit of a rule with per whose message has no such property
 	Unshared atomic.Int64
-	// readings over a limit that QUIET_PROPERTY or a silence keeps quiet
+	// readings over a limit that are muted
 	Quieted   atomic.Int64
 	Forgotten atomic.Int64 // devices that were silent for too long
 	// messages of devices for which there was no room in their partition's roster

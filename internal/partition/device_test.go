@@ -69,7 +69,7 @@ func TestDeviceThatIsShown(t *testing.T) {
 		p := newPartition("0")
 		s := with(t, func(r *rules.Rule) { r.Levels[0].For = time.Hour })
 		set := &s.config.Rules
-		set.Quiet = "quiet"
+		set.Mutes = rules.Mutes{{Property: "quiet", Value: "true"}}
 		set.Rules = append(set.Rules, rules.Rule{Name: "wet", Field: "humidity", Window: window, Levels: []rules.Level{{Limit: 60, Clear: 60}}}, rules.Rule{
 			Name: "frozen", Field: "cargo", Window: window, Levels: []rules.Level{{Limit: -17, Clear: -17}},
 			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}},
@@ -198,7 +198,7 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := silence(t, nil, r)
-		s.config.Rules.Quiet = "quiet"
+		s.config.Rules.Mutes = rules.Mutes{{Property: "quiet", Value: "true"}}
 		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: window, Levels: []rules.Level{{Limit: 30, Clear: 30}}})
 		decoder, err := s.config.Rules.Decoder()
 		if err != nil {

@@ -264,13 +264,8 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	//planted:muted-unsent skip
 	p.is.untold = p.followed // unless it is told now
 
-	if v.Rules.Quiet != "" && rules.Quiet(v.event.Properties.Get(v.Rules.Quiet), v.event.Enqueued) {
-		v.Counters.Quieted.Add(1)
+	if v.isMuted(l) {
 		return Muted, delivery.Alert{}
-	}
-
-	if v.silenced(l) {
-		return Silenced, delivery.Alert{}
 	}
 
 	p.is.untold = false

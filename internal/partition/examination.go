@@ -37,15 +37,16 @@ func (x *examination) count() {
 	}
 }
 
-// silenced reports whether alerts of l about the event are muted, and counts those.
-func (x *examination) silenced(l *level) bool {
+// isMuted reports whether alerts of l about the event are muted, and counts those.
+func (x *examination) isMuted(l *level) bool {
 	about := rules.Subject{
-		Device:   x.event.Device,
-		Sensor:   x.sensor,
-		Rule:     l.rule.Name,
-		Enqueued: x.event.Enqueued,
-		Property: x.property,
+		Device:     x.event.Device,
+		Sensor:     x.sensor,
+		Rule:       l.rule.Name,
+		Enqueued:   x.event.Enqueued,
+		Properties: x.event.Properties,
 	}
+	//planted:message-mutes-nothing about.Properties = nil
 	if !x.evaluator.muted(&about) {
 		return false
 	}
@@ -186,7 +187,7 @@ func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts
 			over = true
 			x.damaged = f.Damaged
 			l.stats.Over.Add(1)
-			if !inhibited && !x.silenced(l) {
+			if !inhibited && !x.isMuted(l) {
 				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
 			}
 

@@ -91,8 +91,7 @@ const (
 	StaysPending                 // it reaches the limit, but not for long enough yet
 	Outdated                     // the alarm has seen a reading that was taken later
 	Inhibited                    // a higher level of the rule is open
-	Muted                        // its message says that nobody is to be notified
-	Silenced                     // people say so: see Config.Mutes
+	Muted                        // people, the rules or its message say that nobody is to be notified: see rules.Mute
 	Unwanted                     // no receiver gets alerts like this one
 	Notified                     // to receivers, unless a window covers it
 )

@@ -69,7 +69,7 @@ func TestStillOpenWhenAMuteEnds(t *testing.T) {
 					s.config.Mutes = func() rules.Mutes { return rules.Mutes{{Until: until}} }
 					if quiet {
 						s.config.Mutes = nil
-						s.config.Rules.Quiet = "quiet"
+						s.config.Rules.Mutes = rules.Mutes{{UntilAt: "quiet"}}
 					}
 					s.start(p)
 					for i := range 30 {

@@ -99,13 +99,8 @@ func (r *reader) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Fo
 
 // hear tells r.unheard of e, the next event. It is called between Lock and Unlock of that.
 func (r *reader) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
-	quiet := int64(0)
-	if r.Rules.Quiet != "" {
-		quiet = quietUntil(e.Properties.Get(r.Rules.Quiet))
-	}
-
 	counts := e.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
-	if !r.unheard.Hear(e, hash, r.found, counts, quiet) {
+	if !r.unheard.Hear(e, hash, r.found, counts) {
 		r.Counters.Unwatched.Add(1)
 	}
 }

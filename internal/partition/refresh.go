@@ -59,9 +59,8 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 	return all
 }
 
-// isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Whether a mute asks for
-// properties of messages, or a message says that its device is quiet, shows at the last reading that it held back. The
-// caller holds reg.mu.
+// isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Whether a mute that asks for
+// properties of messages is in force shows at the last reading that it held back. The caller holds reg.mu.
 func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 	held := k.untold && !reg.isUnderHigher(key)
 	if k.Phase != rules.Open || held || !key.level.removed.IsZero() {
@@ -73,7 +72,6 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 		Sensor:   key.about.Name,
 		Rule:     key.level.rule.Name,
 		Enqueued: reg.storeTime(),
-		Property: func(string) string { return "" },
 	})
 }
 

@@ -488,7 +488,7 @@ func TestSilenceQuietAndForgotten(t *testing.T) {
 		const m = time.Minute
 		p, r := newPartition("0"), &receiver{}
 		s := silence(t, func(r *rules.Rule) { r.Forget = time.Hour }, r)
-		s.config.Rules.Quiet = "mute"
+		s.config.Rules.Mutes = rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}}
 		start := time.Now()
 		p.publishWith("oven", "mute", start.Add(40*m).Format(time.RFC3339Nano))
 		p.publishWith("fridge", "mute", "true")
@@ -847,7 +847,7 @@ func TestQuietForLongerThanForget(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := silence(t, nil, r)
-				s.config.Rules.Quiet = "quietUntil"
+				s.config.Rules.Mutes = rules.Mutes{{UntilAt: "quietUntil"}}
 				start := time.Now()
 				s.config.Mutes = func() rules.Mutes {
 					return rules.Mutes{{Device: "oven", From: start, Until: start.Add(tt.muted)}}

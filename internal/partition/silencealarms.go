@@ -26,7 +26,6 @@ func (s silenceAlarms) Muted(rule int, device string, at int64) bool {
 		Device:   device,
 		Rule:     s.silences[rule].Name,
 		Enqueued: time.UnixMilli(at),
-		Property: func(string) string { return "" },
 	}
 	return s.muted(&about)
 }
@@ -165,6 +164,18 @@ func (reg *register) saved(silences []opened) {
 	}
 }
 
+// quiet returns what silence.Rule.Quiet is of r.
+func (ev *Evaluator) quiet(r *rule) func(*telemetry.Event) int64 {
+	if !ev.Rules.Mutes.AskMessages() {
+		return nil
+	}
+
+	return func(e *telemetry.Event) int64 {
+		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Properties: e.Properties}
+		return ev.Rules.Mutes.Quiet(&about)
+	}
+}
+
 // says returns what silence.Rule.Says is of r.
 func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	if len(r.Only) == 0 {
@@ -194,6 +205,7 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent},
 			Field:  r.reads.Field,
 			Says:   r.says(),
+			Quiet:  reg.quiet(r),
 			Forget: r.Forget,
 		}
 	}

@@ -1,12 +1,6 @@
 package partition
 
-import (
-	"math"
-	"time"
-
-	"alertworker/internal/rules"
-	"alertworker/internal/telemetry"
-)
+import "time"
 
 // Pauses after failures in a row grow between these.
 const (
@@ -37,16 +31,3 @@ func fromMicros0(us int64) time.Time {
 
 // millis is t in ms, rounded up like micros.
 func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }
-
-// quietUntil is rules.QuietUntil in Unix ms, 0 if it is zero.
-func quietUntil(p telemetry.Property) int64 {
-	until := rules.QuietUntil(p)
-	switch {
-	case until.IsZero():
-		return 0
-	case !until.Before(rules.Forever):
-		return math.MaxInt64
-	}
-
-	return millis(until)
-}

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"math"
 	"strconv"
-	"time"
 
 	"alertworker/internal/telemetry"
 )
@@ -148,51 +147,4 @@ func sharedText(text []byte) string {
 	}
 
 	return string(text)
-}
-
-// Quiet reports whether p, the property that Set.Quiet names, suppresses the alerts of a reading that
-// the hub took at enqueued: QuietUntil is after it.
-func Quiet(p telemetry.Property, enqueued time.Time) bool { return QuietUntil(p).After(enqueued) }
-
-// Forever is the QuietUntil of a device that is quiet until it says something else.
-var Forever = time.Unix(1<<40, 0)
-
-// QuietUntil returns until when p, the property that Set.Quiet names, suppresses the alerts of its device: Forever if
-// it is true, as a boolean or as text in any case, or else the time that it is, as a timestamp or as text by
-// RFC 3339. It is zero if p is neither.
-func QuietUntil(p telemetry.Property) (until time.Time) {
-	if quiet, ok := p.Bool(); ok {
-		if quiet {
-			return Forever
-		}
-
-		return time.Time{}
-	}
-
-	if until, ok := p.Time(); ok {
-		return until
-	}
-
-	text, _ := p.Text()
-	text = bytes.TrimSpace(text)
-	if bytes.EqualFold(text, []byte("true")) {
-		return Forever
-	}
-
-	if !looksLikeTime(text) || until.UnmarshalText(text) != nil {
-		return time.Time{}
-	}
-
-	return until
-}
-
-// looksLikeTime reports whether text may be a time by RFC 3339. What most devices have is none, of which UnmarshalText
-// would make an error.
-func looksLikeTime(text []byte) bool {
-	const (
-		shortest = len("2006-01-02T15:04:05Z")
-		longest  = len("2006-01-02T15:04:05.123456789+01:00")
-	)
-
-	return len(text) >= shortest && len(text) <= longest && text[10] == 'T'
 }

@@ -88,53 +88,10 @@ func TestClearFor(t *testing.T) {
 	}
 }
 
-func TestQuiet(t *testing.T) {
-	enqueued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
-	for _, tt := range []struct {
-		value any
-		want  bool
-	}{
-		{true, true},
-		{"true", true},
-		{"TRUE", true},
-		{" True ", true},
-		{enqueued.Add(time.Millisecond), true},
-		{"2026-03-01T12:00:01Z", true},
-		{"2026-03-01T12:00:00.001Z", true},
-		{"2026-03-01T13:30:00+01:00", true},
-		{"2026-03-01T12:00:00.000000001-00:00", true},
-		{"2100-01-01T00:00:00.123456789+05:45", true},
-		{"2026-03-01T13:00:00+01:00", false}, // enqueued itself
-		{"2026-03-01T12:00:00Z", false},
-		{"2026-03-01T11:59:59Z", false},
-		{enqueued, false},
-		{enqueued.Add(-time.Hour), false},
-		{nil, false},
-		{false, false},
-		{"false", false},
-		{"", false},
-		{"1", false},
-		{int64(1), false},
-		{"yes", false},
-		{"truer", false},
-		{"2026-03-02", false},
-		{"2026-03-01 13:00:00Z", false},
-		{"2026-13-41T99:00:00Z", false},
-		{"$twin.tags.quiet", false},
-		{"2026-03-01T13:00:00." + strings.Repeat("0", 1000) + "Z", false},
-		{[]byte("true"), false},
-	} {
-		if got := rules.Quiet(property(tt.value), enqueued); got != tt.want {
-			t.Errorf("%#v: got %v, want %v", tt.value, got, tt.want)
-		}
-	}
-}
-
 func TestDevicesAllocateNothing(t *testing.T) {
-	enqueued := time.Now()
 	for _, text := range []string{"85.5", "$twin.tags.maxTemp", "warm", "true", "2100-01-01T00:00:00Z", "2100-01-01T00:00:00.123456789+01:00"} {
 		p := property(text)
-		if n := testing.AllocsPerRun(100, func() { rules.Limit(p); rules.Quiet(p, enqueued) }); n != 0 {
+		if n := testing.AllocsPerRun(100, func() { rules.Limit(p); rules.TimeOf(p) }); n != 0 {
 			t.Errorf("%q: %v allocations", text, n)
 		}
 	}

@@ -1,41 +1,51 @@
 package rules
 
 import (
+	"bytes"
 	"fmt"
+	"math"
+	"slices"
 	"strings"
 	"time"
 
 	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
 )
 
-// A Mute says that nobody is alerted for a time: people have silenced some devices or a rule, or nobody wants to know
-// at some times of the week. Its conditions all hold; one that is empty holds for everything. Times are the hub's.
+// A Mute says that nobody is alerted: people have silenced some devices or a rule, nobody wants to know at some times of
+// the week, or a message says so itself. Its conditions all hold; one that is empty holds for everything. Times are the
+// hub's.
 type Mute struct {
 	Device          string    // of the device; * stands for any characters
 	Sensor          string    // of the device's sensor, likewise
 	Rule            string    // name
-	Property, Value string    // of the message
+	Property, Value string    // of the message; values are compared as those of a Condition are
+	UntilAt         string    // the property of the message with a time, by RFC 3339, before which the hub takes it
 	From, Until     time.Time // the readings that the hub takes from From on, before Until; both zero: at any time
 	Times           *Times    // those that it takes then; nil: at any time
 }
 
 // A Subject is what an alert would be about.
 type Subject struct {
-	Device   string
-	Sensor   string // of the device; empty: the device's own readings
-	Rule     string
-	Enqueued time.Time // when the hub took the reading
-	// Property returns the text of one of the message's properties.
-	Property func(name string) string
+	Device     string
+	Sensor     string // of the device; empty: the device's own readings
+	Rule       string
+	Enqueued   time.Time            // when the hub took the reading
+	Properties telemetry.Properties // of the message; none if there is no message
 }
 
 // Matches reports whether m is about s.
 func (m *Mute) Matches(s *Subject) bool {
 	return m.at(s.Enqueued) &&
 		m.isAboutRule(s.Rule) &&
-		m.isAboutSensor(s.Sensor) &&
-		m.MayMatch(sensor.Of(s.Device)) &&
-		m.isAboutMessage(s)
+		m.isAboutDevice(s) &&
+		m.isAboutMessage(s) &&
+		m.until(s).After(s.Enqueued)
+}
+
+// isAboutDevice reports whether m is about the device of s, and the sensor.
+func (m *Mute) isAboutDevice(s *Subject) bool {
+	return m.isAboutSensor(s.Sensor) && m.MayMatch(sensor.Of(s.Device))
 }
 
 // isAboutRule reports whether m is about the alerts of a rule.
@@ -46,7 +56,52 @@ func (m *Mute) isAboutSensor(name string) bool { return m.Sensor == "" || like(m
 
 // isAboutMessage reports whether m is about a message with the properties of s.
 func (m *Mute) isAboutMessage(s *Subject) bool {
-	return m.Property == "" || s.Property(m.Property) == m.Value
+	if m.Property == "" {
+		return true
+	}
+
+	is := Condition{Values: []string{m.Value}}
+
+	return is.isMetBy(s.Properties.Get(m.Property))
+}
+
+// forever is when a mute ends of which nothing says when.
+var forever = time.Unix(1<<40, 0)
+
+// until returns the time at UntilAt: forever without that, zero if the message has none there.
+func (m *Mute) until(s *Subject) time.Time {
+	if m.UntilAt == "" {
+		return forever
+	}
+
+	return TimeOf(s.Properties.Get(m.UntilAt))
+}
+
+// TimeOf returns the time that p is, as a timestamp or as text by RFC 3339. It is zero if p is neither. It allocates
+// nothing.
+func TimeOf(p telemetry.Property) (t time.Time) {
+	if t, ok := p.Time(); ok {
+		return t
+	}
+
+	text, _ := p.Text()
+	text = bytes.TrimSpace(text)
+	if !looksLikeTime(text) || t.UnmarshalText(text) != nil {
+		return time.Time{}
+	}
+
+	return t
+}
+
+// looksLikeTime reports whether text may be a time by RFC 3339. What most devices have is none, of which UnmarshalText
+// would make an error.
+func looksLikeTime(text []byte) bool {
+	const (
+		shortest = len("2006-01-02T15:04:05Z")
+		longest  = len("2006-01-02T15:04:05.123456789+01:00")
+	)
+
+	return len(text) >= shortest && len(text) <= longest && text[10] == 'T'
 }
 
 // MayMatch reports whether m is about alerts of a device, or of one of its sensors if that has a name, of some rule and
@@ -72,6 +127,37 @@ func (all Mutes) Match(s *Subject) bool {
 	return false
 }
 
+// Quiet returns until when mutes that only ask what a message says are about s: its device is not expected to send
+// before. It is in Unix ms, 0 if there is no such mute, and math.MaxInt64 if nothing says until when. It allocates
+// nothing.
+func (all Mutes) Quiet(s *Subject) (until int64) {
+	for i := range all {
+		m := &all[i]
+		if !m.IsByMessage() || !m.isAboutRule(s.Rule) || !m.isAboutDevice(s) || !m.isAboutMessage(s) {
+			continue
+		}
+
+		switch t := m.until(s); {
+		case t.Equal(forever):
+			return math.MaxInt64
+		case !t.IsZero():
+			until = max(until, t.Add(time.Millisecond-1).UnixMilli()) // rounded up: it is never too early
+		}
+	}
+
+	return until
+}
+
+// AskMessages reports whether some of them only ask what a message says.
+func (all Mutes) AskMessages() bool {
+	return slices.ContainsFunc(all, func(m Mute) bool { return m.IsByMessage() })
+}
+
+// IsByMessage reports whether only what a message says decides when m is in force, and no time.
+func (m *Mute) IsByMessage() bool {
+	return m.Times == nil && m.Until.IsZero() && m.Property+m.UntilAt != ""
+}
+
 // at reports whether m is in force at t.
 func (m *Mute) at(t time.Time) bool {
 	if m.Times != nil && !m.Times.Contain(t) {
@@ -85,7 +171,7 @@ func (m *Mute) at(t time.Time) bool {
 	return !t.Before(m.From) && t.Before(m.Until)
 }
 
-// String says what m mutes, but not when.
+// String says what m mutes, but not at which times.
 func (m *Mute) String() string {
 	var parts []string
 	if m.Device != "" {
@@ -105,10 +191,23 @@ func (m *Mute) String() string {
 	}
 
 	if len(parts) == 0 {
-		return "everything"
+		parts = append(parts, "everything")
+	}
+
+	if m.UntilAt != "" {
+		parts = append(parts, "until the time in "+m.UntilAt)
 	}
 
 	return strings.Join(parts, ", ")
+}
+
+// When says what m mutes, and at which times.
+func (m *Mute) When() string {
+	if m.Times == nil {
+		return m.String()
+	}
+
+	return m.String() + ": " + m.Times.String()
 }
 
 // MinutesOfDay is how many minutes a day has for Times.
@@ -208,25 +307,21 @@ func TimeOfDay(minutes int) string { return fmt.Sprintf("%02d:%02d", minutes/60,
 
 // like reports whether s is what pattern says: * stands for any characters, also none.
 func like(pattern, s string) bool {
-	parts := strings.Split(pattern, "*")
-	if len(parts) == 1 {
+	first, rest, more := strings.Cut(pattern, "*")
+	if !more {
 		return pattern == s
 	}
 
-	s, ok := strings.CutPrefix(s, parts[0])
-	if !ok {
-		return false
-	}
-
-	last := len(parts) - 1
-	for _, part := range parts[1:last] {
-		_, after, found := strings.Cut(s, part)
-		if !found {
-			return false
+	s, ok := strings.CutPrefix(s, first)
+	for ok {
+		part, after, isMore := strings.Cut(rest, "*")
+		if !isMore {
+			return strings.HasSuffix(s, rest)
 		}
 
-		s = after
+		_, s, ok = strings.Cut(s, part)
+		rest = after
 	}
 
-	return strings.HasSuffix(s, parts[last])
+	return false
 }

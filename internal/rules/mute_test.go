@@ -1,16 +1,19 @@
 package rules_test
 
 import (
+	"math"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/telemetry/telemetrytest"
 )
 
 func TestMute(t *testing.T) {
 	from := time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC)
-	site := func(name string) string { return map[string]string{"site": "berlin"}[name] }
+	site := telemetrytest.Properties(map[string]any{"site": "berlin"})
 	for _, tt := range []struct {
 		mute rules.Mute
 		at   time.Duration
@@ -43,12 +46,81 @@ func TestMute(t *testing.T) {
 		{rules.Mute{Device: "oven-7/return"}, 0, false},
 	} {
 		tt.mute.From, tt.mute.Until = from, from.Add(time.Hour)
-		about := rules.Subject{Device: "oven-7", Sensor: "return", Rule: "hot", Enqueued: from.Add(tt.at), Property: site}
+		about := rules.Subject{Device: "oven-7", Sensor: "return", Rule: "hot", Enqueued: from.Add(tt.at), Properties: site}
 		if got := tt.mute.Matches(&about); got != tt.want {
 			t.Errorf("%+v matches at %v: %t", tt.mute, tt.at, got)
 		}
 	}
 }
+
+// A message mutes itself by what a property is, or until the time that one has, and a device of which it was the last is
+// not expected to send before that.
+func TestMuteByMessage(t *testing.T) {
+	enqueued := time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+	where, until := rules.Mute{Property: "p", Value: "true"}, rules.Mute{UntilAt: "p"}
+	for _, tt := range []struct {
+		mute  rules.Mute
+		value any
+		quiet time.Duration // after enqueued; 0: not at all, always: nothing says until when
+		want  bool
+	}{
+		{where, true, always, true},
+		{where, "true", always, true},
+		{where, "TRUE", always, true},
+		{where, " True ", always, true},
+		{where, false, 0, false},
+		{where, "truer", 0, false},
+		{where, "1", 0, false},
+		{where, nil, 0, false},
+		{where, []byte("true"), 0, false},
+		{until, enqueued.Add(time.Millisecond), time.Millisecond, true},
+		{until, "2026-03-01T12:00:01Z", time.Second, true},
+		{until, "2026-03-01T12:00:00.001Z", time.Millisecond, true},
+		{until, "2026-03-01T13:30:00+01:00", 30 * time.Minute, true},
+		{until, "2026-03-01T12:00:00.000000001-00:00", time.Millisecond, true}, // rounded up
+		{until, "2026-03-01T13:00:00+01:00", 1, false},                         // enqueued itself
+		{until, "2026-03-01T11:59:59Z", -time.Second, false},
+		{until, enqueued.Add(-time.Hour), -time.Hour, false},
+		{until, nil, 0, false},
+		{until, true, 0, false},
+		{until, "true", 0, false},
+		{until, "", 0, false},
+		{until, int64(1), 0, false},
+		{until, "2026-03-02", 0, false},
+		{until, "2026-03-01 13:00:00Z", 0, false},
+		{until, "2026-13-41T99:00:00Z", 0, false},
+		{until, "$twin.tags.quiet", 0, false},
+		{until, "2026-03-01T13:00:00." + strings.Repeat("0", 1000) + "Z", 0, false},
+		{rules.Mute{Device: "oven*", Rule: "hot", UntilAt: "p"}, "2026-03-01T12:00:01Z", time.Second, true},
+		{rules.Mute{Device: "kiln", UntilAt: "p"}, "2026-03-01T12:00:01Z", 0, false},
+		{rules.Mute{Rule: "cold", UntilAt: "p"}, "2026-03-01T12:00:01Z", 0, false},
+		{rules.Mute{Property: "q", Value: "1", UntilAt: "p"}, "2026-03-01T12:00:01Z", 0, false},
+		{rules.Mute{Property: "p", Value: "true", From: enqueued, Until: enqueued.Add(time.Hour)}, true, 0, true}, // that of people
+		{rules.Mute{Property: "p", Value: "true", Times: &rules.Times{Days: rules.EveryDay, To: rules.MinutesOfDay, Zone: time.UTC}}, true, 0, true},
+	} {
+		all := rules.Mutes{{Device: "nobody"}, tt.mute}
+		about := rules.Subject{Device: "oven", Rule: "hot", Enqueued: enqueued}
+		if tt.value != nil {
+			about.Properties = telemetrytest.Properties(map[string]any{"p": tt.value})
+		}
+		quiet := int64(0)
+		switch {
+		case tt.quiet == always:
+			quiet = math.MaxInt64
+		case tt.quiet != 0:
+			quiet = enqueued.Add(tt.quiet).UnixMilli()
+		}
+		if match, got := all.Match(&about), all.Quiet(&about); match != tt.want || got != quiet {
+			t.Errorf("%v with %#v: matches %t, quiet until %d; want %t, %d", &tt.mute, tt.value, match, got, tt.want, quiet)
+		}
+		const noTime = "2026-13-41T99:00:00Z" // what looks like a time, and is none, is an error of package time's
+		if n := testing.AllocsPerRun(100, func() { all.Match(&about); all.Quiet(&about) }); n != 0 && tt.value != noTime {
+			t.Errorf("%v with %#v: %v allocations", &tt.mute, tt.value, n)
+		}
+	}
+}
+
+const always = time.Duration(math.MaxInt64)
 
 func zone(t *testing.T, name string) *time.Location {
 	t.Helper()

@@ -484,7 +484,7 @@ func drawPanel(b *bytes.Buffer, y float64, r *rules.Rule, s *scene, p panel, lan
 				end++
 			}
 			rect(b, s.x(st.minute), y, s.x(steps[min(end+1, len(steps)-1)].minute), bottom-y, "muted")
-			text(b, s.x(st.minute)+6, y+14, "soft", "quiet")
+			text(b, s.x(st.minute)+6, y+14, "soft", "muted")
 		}
 	}
 	for _, l := range lanes {

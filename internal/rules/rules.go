@@ -30,15 +30,12 @@ const MaxFor = 24 * time.Hour
 // A Set is everything that a worker decides by. It is not changed once a worker has it.
 type Set struct {
 	Rules []Rule // at least one, of different names
-	// Quiet is the name of an application property that suppresses a device's alerts. It is
-	// empty if there is none: see Quiet.
-	Quiet string
 	// Time says where a message has the time of its device: the name of an application property, or body: and
 	// the path of a field. It is empty if conditions go by the hub's time: see Clock.
 	Time string
 	// Show are names of application properties that messages show, at most notify.MaxShown.
 	Show []string
-	// Mutes are the times at which nobody wants to know.
+	// Mutes are when nobody wants to know.
 	Mutes Mutes
 }
 
@@ -247,7 +244,11 @@ func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties
 		return found.Value > 0
 	}
 
-	p := properties.Get(c.Name)
+	return c.isMetBy(properties.Get(c.Name))
+}
+
+// isMetBy is Holds for the value of an application property.
+func (c *Condition) isMetBy(p telemetry.Property) bool {
 	if b, isBool := p.Bool(); isBool {
 		return c.hasText(strconv.FormatBool(b))
 	}
@@ -271,8 +272,8 @@ func (c *Condition) hasText(text string) bool {
 // hasNumber reports whether number is one of c's values, however these write it.
 func (c *Condition) hasNumber(number float64) bool {
 	return slices.ContainsFunc(c.Values, func(value string) bool {
-		n, err := strconv.ParseFloat(value, 64)
-		return err == nil && n == number
+		n, ok := telemetry.ParseNumber([]byte(value))
+		return ok && n == number
 	})
 }
 

@@ -30,7 +30,7 @@ func TestNoRules(t *testing.T) {
 			Device:   "oven",
 			Enqueued: time.Now().Add(time.Duration(n) * time.Hour),
 		}
-		if !w.Hear(&e, roster.Hash(e.Device), nil, true, 0) {
+		if !w.Hear(&e, roster.Hash(e.Device), nil, true) {
 			t.Error("there is no room")
 		}
 	}

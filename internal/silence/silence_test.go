@@ -40,6 +40,7 @@ type bench struct {
 	log      []telemetry.Event
 	said     []string                   // in the order in which it was said
 	fell     map[string]silence.Silence // that have alarms
+	quiet    int64                      // of the next event: see silence.Rule
 	refuse   bool                       // there is no room for alarms
 	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
@@ -63,6 +64,7 @@ func (b *bench) begin(
 ) (from telemetry.Position, ended []silence.Ended) {
 	b.t.Helper()
 	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget}
+	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
@@ -144,13 +146,13 @@ func (b *bench) publish(device string) *telemetry.Event {
 
 // hear has the Watch hear an event.
 func (b *bench) hear(e telemetry.Event, counts bool, quiet time.Duration) {
-	until := int64(0)
+	b.quiet = 0
 	if quiet > 0 {
-		until = b.start.Add(quiet).UnixMilli()
+		b.quiet = b.start.Add(quiet).UnixMilli()
 	}
 	b.Lock()
 	defer b.Unlock()
-	b.Hear(&e, roster.Hash(e.Device), nil, counts, until)
+	b.Hear(&e, roster.Hash(e.Device), nil, counts)
 }
 
 // sendsAbout has a device send an event now, which is heard, and says this of whether it is expected.

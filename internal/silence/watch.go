@@ -31,7 +31,10 @@ type Rule struct {
 	Field int // of what the decoder finds: what an event must have to count; -1: nothing
 	// Says is what an event that counts says of whether the rule expects to hear from its device; nil: it always does.
 	// It is fast and allocates nothing.
-	Says   func(e *telemetry.Event, found []telemetry.Found) Says
+	Says func(e *telemetry.Event, found []telemetry.Found) Says
+	// Quiet returns until when an event that counts says that its device may be silent, in Unix ms: 0 if it does not say
+	// so, math.MaxInt64 if it does not say until when. nil: none does. It is fast and allocates nothing.
+	Quiet  func(e *telemetry.Event) int64
 	Forget time.Duration // after how much silence nothing is expected of a device any more
 }
 
@@ -347,15 +350,13 @@ func (w *Watch) Lock()   { w.mu.Lock() }
 func (w *Watch) Unlock() { w.mu.Unlock() }
 
 // Hear records e, the next event, whose device has this hash, and in which the decoder found found. It is a sign of
-// life if counts is true; quiet is until when it says that the device is allowed to be silent, in Unix ms. It reports
-// whether there is room for the device. It is called between Lock and Unlock, takes no lock and allocates nothing,
-// unless the device was not known or has an alarm.
+// life if counts is true. It reports whether there is room for the device. It is called between Lock and Unlock, takes
+// no lock and allocates nothing, unless the device was not known or has an alarm.
 func (w *Watch) Hear(
 	e *telemetry.Event,
 	hash uint64,
 	found []telemetry.Found,
 	counts bool,
-	quiet int64,
 ) (room bool) {
 	if len(w.rules) == 0 {
 		return true
@@ -384,7 +385,7 @@ func (w *Watch) Hear(
 		}
 
 		says := w.rules[i].says(e, found)
-		h.Quiet = w.quiet(device, i, says, quiet)
+		h.Quiet = w.quiet(device, i, says, e)
 		w.roster.Hear(device, i, h)
 		if len(w.open) > 0 && w.ends(i, e) {
 			w.end(i, e, found, before, says)
@@ -399,9 +400,8 @@ func (r *Rule) counts(found []telemetry.Found) bool {
 	return r.Field < 0 || found[r.Field].Reason == telemetry.ReasonOK
 }
 
-// quiet returns the roster.Heard.Quiet of a device by a rule after an event that says so: until, which the event has,
-// unless the rule expects nothing of the device.
-func (w *Watch) quiet(device, rule int, says Says, until int64) int64 {
+// quiet returns the roster.Heard.Quiet of a device by a rule after the event e, which says so.
+func (w *Watch) quiet(device, rule int, says Says, e *telemetry.Event) int64 {
 	excluded := says == Excluded
 	//planted:unexpected-is-silent excluded = false
 	if says == Nothing {
@@ -409,11 +409,15 @@ func (w *Watch) quiet(device, rule int, says Says, until int64) int64 {
 		excluded = !w.roster.Heard(device, rule).Expected()
 	}
 
-	if excluded {
+	switch {
+	case excluded:
 		return roster.Excluded
+	case w.rules[rule].Quiet == nil:
+		return 0
 	}
 
-	return until
+	//planted:quiet-is-expected return 0
+	return w.rules[rule].Quiet(e)
 }
 
 // says is Rule.Says, or what it is without that.

@@ -145,7 +145,9 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				set.Rules = append(set.Rules, r)
 			}
 		}
-		set.Quiet = rapid.SampledFrom([]string{"", "quiet"}).Draw(rt, "quiet")
+		if rapid.Bool().Draw(rt, "quiet") {
+			set.Mutes = rules.Mutes{{Property: "quiet", Value: "true"}}
+		}
 		recording := rapid.SliceOfN(rapid.Custom(func(t *rapid.T) recorded {
 			value := rapid.SampledFrom([]float64{0, 9, 10, 15, 25, -9, -10, -15, -25})
 			r := recorded{

@@ -194,7 +194,7 @@ func (w *world) newProcess(version int) *process {
 		len(w.logs))}
 	w.processes = append(w.processes, p)
 	p.ctx, p.kill = context.WithCancel(w.ctx)
-	set := rules.Set{Rules: w.versions[version], Quiet: "quiet"}
+	set := rules.Set{Rules: w.versions[version], Mutes: rules.Mutes{{UntilAt: "quiet"}}}
 	for _, m := range w.muteTimes {
 		set.Mutes = append(set.Mutes, m.mute(w.start))
 	}

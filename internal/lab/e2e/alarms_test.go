@@ -258,7 +258,8 @@ func checkpointAfterLedger() func(*stage, *http.Request) bool {
 }
 
 // levelsFile is RULES_FILE.
-const levelsFile = `rules:
+const levelsFile = `mute: [{where: maintenance=true}]
+rules:
 - name: hot
   field: temperature
   above: {warning: 30, critical: 36}
@@ -282,7 +283,7 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 		t.Fatal(err)
 	}
 	w := newWorld(t, storage, settings{
-		env: []string{"RULES_FILE=" + file, "QUIET_PROPERTY=maintenance", "TIME_PROPERTY=created"},
+		env: []string{"RULES_FILE=" + file, "TIME_PROPERTY=created"},
 		rules: []verify.Rule{
 			{Name: "hot", Resolved: true, Quiet: "maintenance", Levels: []verify.Level{
 				{Name: "warning", Limit: 30, Clear: 28, For: 2 * time.Second}, {Name: "critical", Limit: 36, Clear: 34, Override: "maxTemp"},

@@ -81,6 +81,8 @@ var bugs = []bug{
 	{"milder-below-removed-unsent", "a milder level below a removed one is not sent", 0, true},
 	{"late-tells-held-back", "a late reading tells of what was held back", 0, true},
 	{"muted-unsent", "an alert that was muted is not sent later", 0, true},
+	{"message-mutes-nothing", "a message mutes nothing", 0, true},
+	{"quiet-is-expected", "a device whose last message mutes it is expected", 0, true},
 	{"recovery-by-filter", "who gets a recovery follows from the filters", 0, true},
 	{"between-not-repeated", "an alarm between clear and limit is not sent again", 0, true},
 	{"recovery-after-other-log", "a recovery comes after an alert of another partition", 0, true},

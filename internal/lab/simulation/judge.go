@@ -47,7 +47,10 @@ func (p Plan) rules(rollouts int) rules.Set {
 		levels = append(levels, rules.Level{Name: "critical", Limit: limit + higherBy, Clear: limit + higherBy})
 	}
 
-	set := rules.Set{Quiet: quiet, Rules: []rules.Rule{p.limits(levels)}}
+	set := rules.Set{
+		Rules: []rules.Rule{p.limits(levels)},
+		Mutes: rules.Mutes{{Property: quiet, Value: "true"}},
+	}
 	if p.Clocks {
 		set.Time = takenAt
 	}
@@ -244,7 +247,6 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		EventHubStart:          eventhubs.Start{Earliest: true},
 		EventHubPrefetch:       eventhubs.DefaultPrefetch,
 		RulesFile:              config.RulesOf(set),
-		QuietProperty:          quiet,
 		TimeProperty:           set.Time,
 		ThrottleWindow:         p.Window,
 		ThrottleStore:          p.Store,

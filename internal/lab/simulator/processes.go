@@ -89,7 +89,6 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 		pages:   pages,
 		env: []string{
 			"EVENTHUB_START=earliest",
-			"QUIET_PROPERTY=" + devices.Quiet,
 			fmt.Sprint("THROTTLE_WINDOW=", o.Window),
 			"THROTTLE_STORE=" + o.store,
 			"CHECKPOINT_INTERVAL=1s",
@@ -119,8 +118,8 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 
 // rulesText returns what the workers decide by, as a file of rules.
 func rulesText(o Options) string {
-	text := fmt.Sprintf("rules:\n- {name: %s, field: %q, above: %v, clear: %v, for: %v, override: %s, resolved: %v}\n",
-		notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved)
+	text := fmt.Sprintf("mute: [{where: %s=true}]\nrules:\n- {name: %s, field: %q, above: %v, clear: %v, for: %v, override: %s, resolved: %v}\n",
+		devices.Quiet, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved)
 	if o.Silent > 0 {
 		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: %v}\n", Offline, o.Silent, o.Resolved)
 	}

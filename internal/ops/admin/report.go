@@ -174,11 +174,6 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 		}
 	}
 
-	muted := ""
-	if quiet := e.Properties.Get(set.Quiet); set.Quiet != "" && rules.Quiet(quiet, e.Enqueued) {
-		muted = fmt.Sprintf("property %s is %s", set.Quiet, quiet.String())
-	}
-
 	at, when := now.clock(e.Enqueued), now.at(e.Enqueued)
 
 	if clock != nil {
@@ -189,8 +184,9 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 	}
 
 	r.events++
-	r.latest, r.muted = when+": "+what, muted
-	if muted = cmp.Or(muted, mutedAt(set, views, e)); muted != "" {
+	muted, byMessage := mutedBy(set, views, e)
+	r.latest, r.muted = when+": "+what, byMessage
+	if muted != "" {
 		what += ", and is muted: " + muted
 	}
 
@@ -198,25 +194,29 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, parti
 	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 }
 
-// mutedAt says which mute time of the rules was about a reading in an event; empty if none was.
-func mutedAt(set *rules.Set, views []rules.View, e *telemetry.Event) string {
-	property := func(name string) string {
-		p := e.Properties.Get(name)
-		if p.IsNull() {
-			return ""
-		}
-		return p.String()
-	}
-	about := rules.Subject{Device: e.Device, Enqueued: e.Enqueued, Property: property}
-	for _, v := range views {
-		about.Rule = v.Rule.Name
-		mutes := func(m rules.Mute) bool { return m.Matches(&about) }
-		if i := slices.IndexFunc(set.Mutes, mutes); i >= 0 && v.Counts() {
-			return fmt.Sprintf("rule %s, %v", v.Rule.Name, set.Mutes[i].Times)
+// mutedBy says which mute of the rules was about a reading in an event, and which one only for what the event says of
+// itself: empty if none was.
+func mutedBy(set *rules.Set, views []rules.View, e *telemetry.Event) (muted, byMessage string) {
+	about := rules.Subject{Device: e.Device, Enqueued: e.Enqueued, Properties: e.Properties}
+	for i := range set.Mutes {
+		m := &set.Mutes[i]
+		for _, v := range views {
+			about.Rule = v.Rule.Name
+			if !m.Matches(&about) {
+				continue
+			}
+
+			if m.IsByMessage() {
+				byMessage = cmp.Or(byMessage, m.String())
+			}
+
+			if v.Counts() {
+				muted = cmp.Or(muted, m.When())
+			}
 		}
 	}
 
-	return ""
+	return muted, byMessage
 }
 
 // WriteText writes them for people, the latest first.

@@ -54,7 +54,7 @@ func asked(t *testing.T, a *Admin, device string, held events, verbose bool) str
 // What was not decided about is said as well: by which value, and by whom.
 func TestWhyNotDecided(t *testing.T) {
 	one := func(limit float64) []rules.Level { return []rules.Level{{Limit: limit, Clear: limit}} }
-	set := rules.Set{Quiet: "mute", Time: "taken", Rules: []rules.Rule{
+	set := rules.Set{Mutes: rules.Mutes{{Property: "mute", Value: "true"}}, Time: "taken", Rules: []rules.Rule{
 		{
 			Name: "frozen", Field: "temp", Unit: "°C", Levels: one(-17), Valid: &telemetry.Range{From: -60, To: 60},
 			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}},
@@ -97,8 +97,8 @@ func TestWhyNotDecided(t *testing.T) {
 				}
 				first := "d: Its last event was at 00:00:00 UTC (just now)" + at + ": " + test.want
 				if test.properties["mute"] != nil {
-					first += "; its last message mutes it: property mute is true"
-					muted = ", and is muted: property mute is true"
+					first += "; its last message mutes it: mute=true"
+					muted = ", and is muted: mute=true"
 				}
 				want := first + "\n\nthe hub has 1 event of it from the last 2 h\n  00:00:00 UTC" + at + "  partition 0, sequence 0: " + test.want + muted + "\n"
 				if got != want {
@@ -129,7 +129,7 @@ func TestWhyMuteTime(t *testing.T) {
 			"its alerts about messages with site=berlin are silenced until 02:00:00 UTC (another 60 min) by the rules " +
 				"(mute Sat from 01:00 to 02:00, UTC)",
 			"\nsilence: its alerts about messages",
-			"90, reaches the limit of 80 (rule hot), and is muted: rule hot, Sat from 01:00 to 02:00, UTC\n",
+			"90, reaches the limit of 80 (rule hot), and is muted: device d*, site=berlin: Sat from 01:00 to 02:00, UTC\n",
 			"91, reaches the limit of 80 (rule hot)\n",
 		} {
 			if !strings.Contains(got, want) {

@@ -18,7 +18,7 @@ func oneThreshold(s *rules.Set) bool {
 		return true
 	}
 
-	if len(s.Rules) > 1 || len(s.Rules[0].Levels) > 1 || s.Quiet != "" {
+	if len(s.Rules) > 1 || len(s.Rules[0].Levels) > 1 || len(s.Mutes) > 0 {
 		return false
 	}
 
@@ -174,12 +174,12 @@ func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 		all = append(all, m.overrides())
 	}
 
-	if a.Rules.Quiet != "" {
+	if len(a.Rules.Mutes) > 0 || n[countQuieted] > 0 {
 		all = append(all, m.figure(
-			"Kept quiet",
+			"Muted",
 			countQuieted,
 			"",
-			"readings over a limit without an alert, because of the property "+a.Rules.Quiet,
+			"readings over a limit without an alert, because of a mute or a silence",
 		))
 	}
 

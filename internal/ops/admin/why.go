@@ -346,14 +346,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		)
 
 	case partition.Muted:
-		return whyQuiet, fmt.Sprintf(
-			"%s, but is muted: the property %s of its message keeps the device quiet",
-			limit,
-			f.set.Quiet,
-		)
-
-	case partition.Silenced:
-		return whyQuiet, limit + ", but alerts like this one were silenced"
+		return whyQuiet, limit + ", but was muted: by its message, a mute time of the rules, or a silence"
 
 	case partition.Unwanted:
 		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, " +

@@ -116,7 +116,7 @@ func TestWhy(t *testing.T) {
 func TestWhyOfRules(t *testing.T) {
 	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	set := rules.Set{Quiet: "quiet", Rules: []rules.Rule{
+	set := rules.Set{Mutes: rules.Mutes{{Property: "quiet", Value: "true"}}, Rules: []rules.Rule{
 		{Name: "hot", Field: "temperature", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
 			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"},
 		}},
@@ -171,7 +171,7 @@ func TestWhyOfRules(t *testing.T) {
 		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyDelivered,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 60 (rule damp), and is settled; receiver hook got its alarm, and gets it again if it stays open; it was sent at 02:14:00 UTC (60 min ago), and is due again in 3 h; receiver hook (rule damp): an alert was delivered at 02:14:00 UTC (60 min ago); its window is over, and its alarm is sent again, while it is open, from 06:14:00 UTC on"},
 		"quiet": {&set, partition.Reading{Value: 91, Decision: partition.Muted, Rule: "hot", Level: "critical", Limit: 80}, []partition.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
-			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but is muted: the property quiet of its message keeps the device quiet"},
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but was muted: by its message, a mute time of the rules, or a silence"},
 		"a higher level": {&set, partition.Reading{Value: 75, Decision: partition.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), which sends no alert while the alarm of a higher level is open"},
 		"between": {&below, partition.Reading{Value: 77, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,

@@ -168,7 +168,7 @@ func (w *world) busy(alerts int) {
 
 // ruled are rules of all kinds.
 func ruled(o *admin.Options) {
-	o.Rules = rules.Set{Quiet: "quiet", Rules: []rules.Rule{
+	o.Rules = rules.Set{Mutes: rules.Mutes{{Property: "quiet", Value: "true"}}, Rules: []rules.Rule{
 		{Name: "hot", Field: "temperature,temp", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
 			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"},
 		}},

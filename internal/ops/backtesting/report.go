@@ -124,7 +124,7 @@ func (c *Candidate) notes() string {
 		}
 	}
 
-	add(stats.Quieted.Load(), "reading", "of quiet devices")
+	add(stats.Quieted.Load(), "reading", "muted")
 	add(stats.Untracked.Load(), "reading", "beyond the alarms that a partition keeps")
 	add(stats.Unwatched.Load(), "message", "of devices beyond those that a partition watches for silence")
 

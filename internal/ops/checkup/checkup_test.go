@@ -204,6 +204,8 @@ func TestExplainMute(t *testing.T) {
 		"mutes device oven-*, rule hot, site=berlin: every day from 22:00 to 06:00 of the next day, UTC": {
 			Device: "oven-*", Rule: "hot", Property: "site", Value: "berlin", Times: night,
 		},
+		"mutes rule hot, maintenance=true":               {Rule: "hot", Property: "maintenance", Value: "true"},
+		"mutes everything, until the time in quietUntil": {UntilAt: "quietUntil"},
 	} {
 		if got := ExplainMute(&m); got != want+end {
 			t.Errorf("got  %s\nwant %s", got, want+end)
@@ -367,7 +369,7 @@ func TestDeviceTimes(t *testing.T) {
 }
 
 func TestProperties(t *testing.T) {
-	set := rules.Set{Quiet: "mute", Rules: []rules.Rule{
+	set := rules.Set{Mutes: rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}}, Rules: []rules.Rule{
 		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},
 		{Name: "cold", Per: "site", Levels: []rules.Level{{Override: "minTemp"}}},
 		{Name: "own", Levels: []rules.Level{{Limit: 80, Override: "maxTemp", ClearOverride: "clearAt"}}},
@@ -382,7 +384,7 @@ func TestProperties(t *testing.T) {
 		events = append(events, telemetry.Event{Device: "d", Properties: telemetrytest.Properties(p)})
 	}
 	all := properties(set)
-	if len(all) != 6 {
+	if len(all) != 7 {
 		t.Fatalf("got %d properties", len(all))
 	}
 	for i, want := range []string{
@@ -391,7 +393,8 @@ func TestProperties(t *testing.T) {
 		"! site: per of cold: in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
 		"! maxTemp: the limit of own: in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
 		"! clearAt: clear of own: in 2 of 4 events; in 1 it is something else and not used: must be a number at or below the device's limit",
-		"mute: quiet: in 3 of 4 events",
+		"mute: where of a mute: in 3 of 4 events",
+		"! mute: until of a mute: in 1 of 4 events; in 2 it is something else and not used: must be an RFC 3339 time",
 	} {
 		got, err := all[i].verdict(events)
 		got = all[i].name + ": " + got

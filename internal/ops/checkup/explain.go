@@ -127,9 +127,8 @@ func ofClass(r *rules.Rule) string {
 // ExplainMute says in a sentence when m mutes what.
 func ExplainMute(m *rules.Mute) string {
 	return fmt.Sprintf(
-		"mutes %v: %v; the time of arrival at the hub counts, and what is still open when it ends alerts then",
-		m,
-		m.Times,
+		"mutes %s; the time of arrival at the hub counts, and what is still open when it ends alerts then",
+		m.When(),
 	)
 }
 

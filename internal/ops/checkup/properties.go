@@ -24,8 +24,15 @@ func properties(set rules.Set) (all []property) {
 		all = append(all, propertiesOf(&set.Rules[i])...)
 	}
 
-	if set.Quiet != "" {
-		all = append(all, property{set.Quiet, "quiet", "true, false or an RFC 3339 time", isQuiet})
+	for i := range set.Mutes {
+		m := &set.Mutes[i]
+		if m.Property != "" {
+			all = append(all, property{m.Property, "where of a mute", "anything", isAny})
+		}
+
+		if m.UntilAt != "" {
+			all = append(all, property{m.UntilAt, "until of a mute", "an RFC 3339 time", isTime})
+		}
 	}
 
 	return all
@@ -77,17 +84,14 @@ func isClearOf(r *rules.Rule) func(telemetry.Property, *telemetry.Event) bool {
 // isShared reports whether devices can share alerts by p.
 func isShared(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" }
 
-// isQuiet reports whether p says if the alerts of a device are suppressed.
-func isQuiet(p telemetry.Property, _ *telemetry.Event) bool {
+// isTime reports whether p says until when a device is muted.
+func isTime(p telemetry.Property, _ *telemetry.Event) bool { return !rules.TimeOf(p).IsZero() }
+
+// isAny reports whether p is there: any value may be one that a mute asks for, and most are not. The literal that IoT Hub
+// leaves is none.
+func isAny(p telemetry.Property, _ *telemetry.Event) bool {
 	text, _ := p.Text()
-	word := strings.ToLower(string(text))
-	if _, isBool := p.Bool(); isBool || word == "true" || word == "false" {
-		return true
-	}
-
-	_, err := time.Parse(time.RFC3339, strings.TrimSpace(string(text)))
-
-	return err == nil
+	return !strings.HasPrefix(string(text), "$twin.")
 }
 
 const noTelemetry = undecided("no telemetry was read")

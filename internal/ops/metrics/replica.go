@@ -202,7 +202,7 @@ func collectReadings(to scrape, stats *worker.Stats) {
 	)
 	to.counter(
 		"readings_quieted_total",
-		"Readings over the threshold without an alert, because of QUIET_PROPERTY or a silence.",
+		"Readings over the threshold without an alert, because of a mute or a silence.",
 		stats.Quieted.Load(),
 	)
 	to.counter(
