@@ -11,5 +11,5 @@ BEGIN {
   row("a partition and month: alarms that always change", month * write / 5)
   row("all replicas and month: settings", month * write / 10)
   row("a throughput unit and month", tu * month / 3600)
-  row("a replica and month: 0.5 vCPU, 1 GiB, always active", month * (0.5 * vcpu + gib))
+  row("a replica and month: 0.25 vCPU, 0.5 GiB, active", month * (vcpu / 4 + gib / 2))
 }

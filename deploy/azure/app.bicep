@@ -30,6 +30,7 @@ param subnetId string
 param ingress bool
 param partitions int
 param eventsPerSecondPerReplica int
+param replicaSize string
 
 var routed = source == 'eventhubs'
 var checkpointSeconds = 5 // CHECKPOINT_INTERVAL
@@ -89,6 +90,14 @@ resource log 'Microsoft.Insights/diagnosticSettings@2021-05-01-preview' = {
 #disable-next-line use-recognized-resource-type // Bicep has no type for it; the version is given
 var iotHubKey = routed ? '' : listKeys(resourceId('Microsoft.Devices/IotHubs/IotHubKeys', iotHubName, 'service'), '2023-06-30').primaryKey
 
+// What Container Apps gives with so many vCPUs, and 90 % of it: near its limit Go collects garbage more often, and is not killed.
+var memory = {
+  '0.25': { size: '0.5Gi', limit: '460MiB' }
+  '0.5': { size: '1Gi', limit: '920MiB' }
+  '1': { size: '2Gi', limit: '1840MiB' }
+  '2': { size: '4Gi', limit: '3680MiB' }
+}
+
 // Either a file of rules or one threshold: the worker refuses both.
 var ownEnv = union(
   {
@@ -96,7 +105,7 @@ var ownEnv = union(
     STORAGE_ACCOUNT_URL: 'https://${storageName}.blob.${environment().suffixes.storage}'
     THROTTLE_STORE: throttleStore
     THROTTLE_WINDOW: throttleWindow
-    GOMEMLIMIT: '900MiB'
+    GOMEMLIMIT: memory[replicaSize].limit
   },
   routed ? {
     EVENTHUB_NAMESPACE: '${namespaceName}.servicebus.windows.net'
@@ -247,8 +256,8 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
           name: 'alertworker'
           image: image
           resources: {
-            cpu: json('0.5')
-            memory: '1Gi'
+            cpu: json(replicaSize)
+            memory: memory[replicaSize].size
           }
           env: concat(plainEnv, iotHubEnv, notifyEnv, webhookSecretEnv, vaultEnv, hostsEnv, [
             {

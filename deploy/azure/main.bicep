@@ -83,6 +83,15 @@ param retentionDays int = 1
 @description('Events per second that one replica should read. Decides how much lag adds a replica.')
 param eventsPerSecondPerReplica int = 1000
 
+@description('vCPUs of a replica, with 2 GiB for each. 0.25 is enough for some thousand events a second; more if events are larger than 64 KB. docs/operations.md has the formulas.')
+@allowed([
+  '0.25'
+  '0.5'
+  '1'
+  '2'
+])
+param replicaSize string = '0.25'
+
 @description('Device twin tags that IoT Hub adds to every message as application properties: [{ key: \'…\', value: \'$twin.tags.…\' }], at most 10.')
 @maxLength(10)
 param enrichments array = []
@@ -131,6 +140,7 @@ module all 'resources.bicep' = {
     throughputUnits: throughputUnits
     retentionDays: retentionDays
     eventsPerSecondPerReplica: eventsPerSecondPerReplica
+    replicaSize: replicaSize
     enrichments: enrichments
     subnetId: subnetId
     ingress: ingress

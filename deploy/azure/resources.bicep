@@ -23,6 +23,7 @@ param iotHubUnits int
 param throughputUnits int
 param retentionDays int
 param eventsPerSecondPerReplica int
+param replicaSize string
 param enrichments array
 param subnetId string
 param ingress bool
@@ -135,6 +136,7 @@ module app 'app.bicep' = {
     ingress: ingress && empty(subnetId) ? fail('ingress needs subnetId') : ingress
     partitions: partitions
     eventsPerSecondPerReplica: eventsPerSecondPerReplica
+    replicaSize: replicaSize
   }
   // It starts with its roles, or its first replicas fail until they have them.
   dependsOn: [
