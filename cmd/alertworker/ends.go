@@ -7,16 +7,16 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 )
 
 // endedToo adds to an error of a service that refuses the credentials which of all have ended.
 func endedToo(err error, all []config.Ending) error {
 	now := time.Now()
 	for _, e := range all {
-		if azure.Refused(err) && !now.Before(e.At) {
+		if lease.IsRefused(err) && !now.Before(e.At) {
 			err = fmt.Errorf("%w; %s", err, e.Line(now))
 		}
 	}

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/build"
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/metrics"
@@ -46,7 +47,7 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 	o.metrics.Clock(string(c.ThrottleStore), o.clock.Ahead)
 	o.ends = c.Endings()
 	named := func(variable string) func(error) error {
-		return func(err error) error { return endedToo(azure.AddHint(azure.Summary(err), variable), o.ends) }
+		return func(err error) error { return endedToo(lease.AddHint(lease.Summary(err), variable), o.ends) }
 	}
 	storage := named(c.StorageVariable())
 	o.monitor.Checkpoints.Explain, o.monitor.Checkpoints.Refused = func(err error) error {
@@ -54,8 +55,8 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 			return err // it says itself what to do
 		}
 		return storage(err)
-	}, azure.Refused
-	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, azure.Refused
+	}, lease.IsRefused
+	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, lease.IsRefused
 	if c.ThrottleStore == config.StoreCosmos {
 		o.monitor.Store.Explain = named(c.CosmosVariable())
 	}

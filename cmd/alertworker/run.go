@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/backoff"
 	"alertworker/internal/build"
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/notify/webhook"
@@ -176,7 +177,7 @@ func connect(
 
 		var at *openError
 		errors.As(err, &at)
-		m.Opening(at.by, endedToo(err, c.Endings()), azure.Refused(err))
+		m.Opening(at.by, endedToo(err, c.Endings()), lease.IsRefused(err))
 		backoff.Sleep(ctx, backoff.Delay(n, connectMin, connectMax))
 	}
 }

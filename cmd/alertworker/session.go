@@ -8,6 +8,7 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
@@ -84,7 +85,7 @@ func (s *session) connectRecords(ctx context.Context) (err error) {
 		return fmt.Errorf(
 			"open CHECKPOINT_STORE=%s: %w",
 			s.config.CheckpointStore,
-			azure.AddHint(err, s.config.StorageVariable()),
+			lease.AddHint(err, s.config.StorageVariable()),
 		)
 	}
 

@@ -137,12 +137,12 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 	if s.records, err = s.openRecords(ctx, c, log); err != nil {
 		return c, s, &openError{
 			status.ByCheckpoints,
-			fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable())),
+			fmt.Errorf("open CHECKPOINT_STORE=%s: %w", c.CheckpointStore, lease.AddHint(err, c.StorageVariable())),
 		}
 	}
 
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
 		return c, s, &openError{status.ByStore, err}
 	}
 
@@ -150,7 +150,7 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 		if s.deadLetters, err = s.openDeadLetters(ctx, c, log); err != nil {
 			return c, s, &openError{
 				status.ByDeadLetters,
-				fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, azure.AddHint(err, c.StorageVariable())),
+				fmt.Errorf("open DEAD_LETTER_CONTAINER=%s: %w", c.DeadLetterContainer, lease.AddHint(err, c.StorageVariable())),
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func (s stores) tryWrites(ctx context.Context, c config.Config) error {
 func (s stores) tryRecords(ctx context.Context, c config.Config) error {
 	probe := records.Record{Name: groupName(c) + "/probe", Values: map[string]string{"by": "start"}, ETag: records.Any}
 	if _, err := s.records.Write(ctx, probe); err != nil {
-		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, azure.AddHint(err, c.StorageVariable()))
+		err = fmt.Errorf("write to CHECKPOINT_STORE=%s: %w", c.CheckpointStore, lease.AddHint(err, c.StorageVariable()))
 		return &openError{status.ByCheckpoints, err}
 	}
 	return nil
@@ -188,7 +188,7 @@ func (s stores) tryLeases(ctx context.Context, c config.Config) error {
 			return nil
 		case errors.Is(err, lease.ErrHeld) && backoff.Sleep(ctx, time.Second): // another replica is trying
 		default:
-			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
 			return &openError{status.ByStore, err}
 		}
 	}
@@ -214,7 +214,7 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 // openAndTryLeases opens the throttle store and writes to it.
 func (s stores) openAndTryLeases(ctx context.Context, c config.Config, log *zap.Logger) (err error) {
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, azure.AddHint(err, throttleVariable(c)))
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
 	}
 	return s.tryLeases(ctx, c)
 }

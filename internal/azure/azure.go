@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"alertworker/internal/lease"
 )
 
 // Concurrency is how many requests an HTTP client of NewHTTPClient has under
@@ -74,6 +76,12 @@ func (readOnlyError) Error() string {
 	return "it does not exist, and this command creates nothing: check its name, and whether it was deleted"
 }
 func (readOnlyError) NonRetriable() {}
+
+// It is a lease.Failure that says itself what to do.
+
+func (readOnlyError) Cause() lease.Cause           { return lease.Wrong }
+func (readOnlyError) Again() (time.Duration, bool) { return 0, false }
+func (readOnlyError) Hint(string) string           { return "" }
 
 // Once returns the retries of a client whose caller retries with ShouldRetry: none, so that
 // only one layer retries. LimitTries limits a try.

@@ -14,6 +14,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 )
 
 // What a setting, a policy or a network causes is answered with what to set. Each row has the code, and what its
@@ -129,23 +130,13 @@ func TestAdvice(t *testing.T) {
 		}
 	}
 	refused := &azcore.ResponseError{StatusCode: 403, ErrorCode: "KeyBasedAuthenticationNotPermitted"}
-	if got := azure.AddHint(azure.Explain(refused), "X").Error(); !strings.HasPrefix(got, "403 KeyBasedAuthenticationNotPermitted: the account accepts no keys: set STORAGE_ACCOUNT_URL") {
+	if got := lease.AddHint(azure.Explain(refused), "X").Error(); !strings.HasPrefix(got, "403 KeyBasedAuthenticationNotPermitted: the account accepts no keys: set STORAGE_ACCOUNT_URL") {
 		t.Error(got)
 	}
 }
 
-// settled is an error that no retry can mend.
-type settled struct{}
-
-func (settled) Error() string { return "the account has several write regions" }
-func (settled) NonRetriable() {}
-
 // Who knows better is not told to check the address.
 func TestOthersThanTheAddress(t *testing.T) {
-	if got := azure.AddHint(settled{}, "COSMOS_CONNECTION_STRING").Error(); got != (settled{}).Error() {
-		t.Error(got)
-	}
-
 	proxy := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusProxyAuthRequired) }))
 	defer proxy.Close()
 	address, _ := url.Parse(proxy.URL)
@@ -153,7 +144,7 @@ func TestOthersThanTheAddress(t *testing.T) {
 	defer client.CloseIdleConnections()
 	client.Transport.(*http.Transport).Proxy = http.ProxyURL(address)
 	_, err := client.Get("https://acc.blob.core.windows.net/") //nolint:bodyclose // there is none
-	if got := azure.AddHint(azure.Summary(err), "X").Error(); !strings.Contains(got, "407") || !strings.Contains(got, "HTTPS_PROXY") || strings.Contains(got, "in X") {
+	if got := lease.AddHint(lease.Summary(azure.Explain(err)), "X").Error(); !strings.Contains(got, "407") || !strings.Contains(got, "HTTPS_PROXY") || strings.Contains(got, "in X") {
 		t.Error(got)
 	}
 
@@ -170,7 +161,7 @@ func TestOthersThanTheAddress(t *testing.T) {
 		plain := azure.NewHTTPClient()
 		_, err := plain.Get(server.URL) //nolint:bodyclose // there is none
 		plain.CloseIdleConnections()
-		if got := azure.AddHint(azure.Summary(err), "X").Error(); !strings.Contains(got, want) || strings.Contains(got, "in X") {
+		if got := lease.AddHint(lease.Summary(azure.Explain(err)), "X").Error(); !strings.Contains(got, want) || strings.Contains(got, "in X") {
 			t.Errorf("%q: %s, want %s", value, got, want)
 		}
 		if wrong := value != ""; (azure.CertFile() != nil) != wrong {

@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"net/http"
 	"time"
+
+	"alertworker/internal/lease"
 )
 
 // restoreEvery is the minimum time between two attempts to create a missing container.
@@ -112,6 +114,17 @@ func (e *MissingError) Unwrap() error { return e.Err }
 
 // HTTPStatus returns what the service answers to whoever uses the container.
 func (e *MissingError) HTTPStatus() int { return http.StatusNotFound }
+
+// It is a lease.Failure that says itself what to do.
+
+func (e *MissingError) Cause() lease.Cause {
+	if lease.IsRefused(e.Err) {
+		return lease.Refused
+	}
+	return lease.Wrong
+}
+func (e *MissingError) Again() (time.Duration, bool) { return 0, false }
+func (e *MissingError) Hint(string) string           { return "" }
 
 // ContainerMissing reports whether err means that a blob container does not exist or is
 // being deleted.

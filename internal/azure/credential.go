@@ -14,6 +14,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"alertworker/internal/lease"
 )
 
 const (
@@ -231,6 +233,12 @@ func (e *IdentityError) Error() string { return e.text }
 
 // HTTPStatus returns what the service would have answered.
 func (e *IdentityError) HTTPStatus() int { return http.StatusUnauthorized }
+
+// It is a lease.Failure that says itself what to do; a token may come.
+
+func (e *IdentityError) Cause() lease.Cause           { return lease.Refused }
+func (e *IdentityError) Again() (time.Duration, bool) { return 0, true }
+func (e *IdentityError) Hint(string) string           { return "" }
 
 // Is finds a context's error; what is useful of other causes is in the text.
 func (e *IdentityError) Is(target error) bool {

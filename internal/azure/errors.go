@@ -5,7 +5,6 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"net/http"
 	"net/url"
@@ -14,50 +13,17 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
-	"alertworker/internal/backoff"
+	"alertworker/internal/lease"
 )
 
-const (
-	maxTries = 6
-	minPause = 50 * time.Millisecond
-	maxPause = 500 * time.Millisecond
-)
-
-// ShouldRetry reports whether to retry a call whose try-th try, counted from 0, failed with
-// err. After a conflict (404, 409, 412) it does so at once. When the service was busy or did
-// not answer, it pauses before: shortly and for a random time, or as Retry-After asks for. It
-// returns false after six tries, when a retry cannot help, after a try that had the most time that one gets, and when
-// ctx would end before the pause. OnFailedTry sees what is retried for want of a useful answer.
+// ShouldRetry is lease.Retry of what err is to those who do not know Azure: see Explain. A conflict is a 404, 409 or 412.
 func ShouldRetry(ctx context.Context, try int, err error) bool {
-	if try+1 >= maxTries || ctx.Err() != nil || errors.As(err, new(*MissingError)) {
+	var never interface{ NonRetriable() } // the SDK's own, which answers have too
+	if Answer(err).StatusCode == 0 && errors.As(err, &never) {
 		return false
 	}
 
-	var asked time.Duration // for a pause, by the service
-	answer := Answer(err)
-	switch {
-	case answer.RawResponse == nil && permanent(err):
-		return false
-	case answer.RawResponse == nil: // none came
-	case conflict(answer):
-		return true
-	case !busy(answer.StatusCode):
-		return false
-	default:
-		asked = retryAfter(answer.RawResponse)
-	}
-
-	pause := min(minPause<<try, maxPause)
-	pause = max(pause+rand.N(pause), asked)
-	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
-		return false
-	}
-
-	if failed, ok := ctx.Value(failedTry{}).(func(error)); ok {
-		failed(err)
-	}
-
-	return backoff.Sleep(ctx, pause)
+	return lease.Retry(ctx, try, Explain(err))
 }
 
 // conflict reports whether others have changed what a call was about, so that it may succeed when it has looked again.
@@ -85,22 +51,6 @@ func busy(status int) bool {
 	return status >= http.StatusInternalServerError
 }
 
-// failedTry is the key of OnFailedTry in a context.
-type failedTry struct{}
-
-// OnFailedTry returns ctx for a call that tells failed of each try that got no useful answer and is about to be
-// retried: of such a call one hears nothing if it succeeds in the end. A conflict is an answer.
-func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
-	return context.WithValue(ctx, failedTry{}, failed)
-}
-
-// permanent reports whether a retry of a call that got no answer cannot help.
-func permanent(err error) bool {
-	var never interface{ NonRetriable() }
-	var slow *SlowError
-	return errors.As(err, &never) || unknownHost(err) || errors.As(err, &slow) && slow.Limit >= maxTry
-}
-
 // unknownHost reports whether a service has no address.
 func unknownHost(err error) bool {
 	var dns *net.DNSError
@@ -119,6 +69,10 @@ var pauses = []struct {
 
 // retryAfter returns how long the service asks to wait, or 0.
 func retryAfter(resp *http.Response) time.Duration {
+	if resp == nil {
+		return 0
+	}
+
 	for _, p := range pauses {
 		if n, err := strconv.Atoi(resp.Header.Get(p.header)); err == nil {
 			return time.Duration(n) * p.unit
@@ -157,7 +111,7 @@ func Explain(err error) error {
 	var slow *SlowError
 	switch {
 	case errors.As(err, &slow):
-		return &explained{slow.Error(), slow}
+		return slow
 	case errors.As(err, &link):
 		return &explained{unanswered(link), link.Err}
 	}
@@ -197,60 +151,13 @@ func unanswered(link *url.Error) string {
 	return text
 }
 
-// AddHint adds to the error of a service that did not answer which variable has its address, unless it was seen
-// that there is a service at that address. What a service answered says itself what to do (Explain), and so do the
-// lack of a token, a proxy, a certificate, and what no retry can mend.
-func AddHint(err error, variable string) error {
-	var slow *SlowError
-	if errors.As(err, &slow) && slow.Connected {
-		return fmt.Errorf("%w: it is slow, or the network is: check its latency in Azure's metrics, and proxies in between", err)
-	}
-
-	var settled interface{ NonRetriable() }
-	says := errors.As(err, &settled) || errors.As(err, new(*MissingError)) || errors.As(err, new(*IdentityError)) ||
-		errors.As(err, new(*ProxyError)) || errors.As(err, new(*tls.CertificateVerificationError))
-	if err == nil || says || Answer(err).StatusCode != 0 {
-		return err
-	}
-
-	return fmt.Errorf("%w: check the address in %s and whether this machine can connect to it", err, variable)
-}
-
-// Summary returns the part of err that says how the service is, without what it was asked: what
-// it answered, or that it did not.
-func Summary(err error) error {
-	var known *explained
-	var missing *MissingError
-	var none *IdentityError
-	var slow *SlowError
-	switch {
-	case errors.As(err, &slow):
-		return Explain(slow)
-	case errors.As(err, &missing):
-		return missing
-	case errors.As(err, &none):
-		return none
-	case errors.As(err, &known):
-		return known
-	case errors.Is(err, context.DeadlineExceeded):
-		return errors.New("no answer in time")
-	}
-
-	return Explain(err)
-}
-
-// Refused reports whether a service refused the credentials, or there are none.
-func Refused(err error) bool {
-	status := Answer(err).StatusCode
-	return errors.As(err, new(*IdentityError)) || status == http.StatusUnauthorized || status == http.StatusForbidden
-}
-
 // Explained returns cause, which a service answered, with a text of one line that says what to do about it. If cause
 // refuses the credentials it also says how far this machine's clock is from the service's, if that is far.
 func Explained(text string, cause *azcore.ResponseError) error {
 	return &explained{withClock(text, cause.RawResponse), cause}
 }
 
+// explained is a lease.Failure.
 type explained struct {
 	text  string
 	cause error
@@ -258,6 +165,44 @@ type explained struct {
 
 func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
+
+func (e *explained) Cause() lease.Cause {
+	switch answer := Answer(e.cause); {
+	case answer.StatusCode == 0:
+		return lease.NoAnswer
+	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
+		return lease.Refused
+	case conflict(answer):
+		return lease.Conflict
+	case busy(answer.StatusCode):
+		return lease.Busy
+	}
+
+	return lease.Wrong
+}
+
+func (e *explained) Again() (after time.Duration, ok bool) {
+	switch e.Cause() {
+	case lease.Conflict:
+		return 0, true
+	case lease.Busy:
+		return retryAfter(Answer(e.cause).RawResponse), true
+	case lease.NoAnswer:
+		return 0, !unknownHost(e.cause)
+	}
+
+	return 0, false
+}
+
+// Hint implements lease.Failure: an answer says itself what to do, and so do a proxy and a certificate.
+func (e *explained) Hint(variable string) string {
+	proxy, certificate := new(*ProxyError), new(*tls.CertificateVerificationError)
+	if e.Cause() != lease.NoAnswer || errors.As(e.cause, proxy) || errors.As(e.cause, certificate) {
+		return ""
+	}
+
+	return lease.CheckAddress(variable)
+}
 
 // HTTPStatus returns the status that the service answered, 0 if there was no answer. It is
 // for metrics, which know no Azure.

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 )
 
 // Summary keeps what tells how a service is, and AddHint adds where to look unless that says so itself.
@@ -26,22 +27,22 @@ func TestSummaryAndAddHint(t *testing.T) {
 		want    string
 		refused bool
 	}{
-		{"no connection", refused, "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
+		{"no connection", azure.Explain(refused), "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
 		{"explained before", fmt.Errorf("write blob %q: %w", "b", azure.Explain(refused)), "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
 		{"no answer", fmt.Errorf("write blob: %w", context.DeadlineExceeded), "no answer in time" + look, false},
 		{"answered", fmt.Errorf("read blob: %w", azure.Explain(denied)), "403 AuthenticationFailed: the credentials were rejected: check the account's name and its key, signature or identity in STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL, and this machine's clock", true},
-		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: denied}), "container \"c\" does not exist and could not be created", true},
+		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: azure.Explain(denied)}), "container \"c\" does not exist and could not be created", true},
 		{"another", errors.New("no idea"), "no idea" + look, false},
 	} {
-		got := azure.AddHint(azure.Summary(test.err), "STORAGE_CONNECTION_STRING").Error()
+		got := lease.AddHint(lease.Summary(test.err), "STORAGE_CONNECTION_STRING").Error()
 		if !strings.HasPrefix(got, test.want) || test.name != "container" && got != test.want || strings.Contains(got, "s3cr3t") {
 			t.Errorf("%s: %q, want %q", test.name, got, test.want)
 		}
-		if azure.Refused(test.err) != test.refused {
+		if lease.IsRefused(test.err) != test.refused {
 			t.Errorf("%s: refused %v", test.name, !test.refused)
 		}
 	}
-	if azure.AddHint(nil, "X") != nil {
+	if lease.AddHint(nil, "X") != nil {
 		t.Error("an error where there was none")
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
+
+	"alertworker/internal/lease"
 )
 
 // A request that got lost must be repeated soon, and a slow service must be given time. So a request has a second at
@@ -42,6 +44,19 @@ func (e *SlowError) Error() string {
 		return fmt.Sprintf("%s answers in more than %v", e.Host, limit)
 	}
 	return fmt.Sprintf("no connection to %s within %v", e.Host, limit)
+}
+
+func (e *SlowError) Cause() lease.Cause { return lease.NoAnswer }
+
+// Again implements lease.Failure: a request that had the most time that one gets is not repeated.
+func (e *SlowError) Again() (time.Duration, bool) { return 0, e.Limit < maxTry }
+
+// Hint implements lease.Failure.
+func (e *SlowError) Hint(variable string) string {
+	if e.Connected {
+		return "it is slow, or the network is: check its latency in Azure's metrics, and proxies in between"
+	}
+	return lease.CheckAddress(variable)
 }
 
 // Is makes errors.Is(err, context.DeadlineExceeded) hold if the caller's context has no more time.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 )
 
 // slowly answers each request after as long as it says; negative: never.
@@ -194,7 +195,7 @@ func TestSlowSaysSo(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = azure.LimitTries(test.c).Do(r) //nolint:bodyclose // there is none
-		got := azure.AddHint(azure.Summary(err), "STORAGE_CONNECTION_STRING").Error()
+		got := lease.AddHint(lease.Summary(err), "STORAGE_CONNECTION_STRING").Error()
 		if !strings.Contains(got, test.has) || strings.Contains(got, test.lack) {
 			t.Errorf("%s: %q, want %q and not %q", test.name, got, test.has, test.lack)
 		}

@@ -112,7 +112,8 @@ func (r Record) lease(key string, start time.Time, c Clock) lease.Lease {
 type Service struct {
 	// ShouldRetry says, perhaps after a pause, whether to repeat what failed with err
 	// at the try-th try, counted from 0: yes, at once, after a conflict; no
-	// after a few tries, when it is of no use, and when ctx ends first.
+	// after a few tries, when it is of no use, and when ctx ends first. Nil: lease.Retry, for a service whose errors are
+	// a lease.Failure wherever it gave an answer.
 	ShouldRetry func(ctx context.Context, try int, err error) bool
 
 	Clock Clock
@@ -136,6 +137,9 @@ func New(r Records, s Service) *Store {
 	latest := s.Latest
 	if latest == nil {
 		latest = r.Read
+	}
+	if s.ShouldRetry == nil {
+		s.ShouldRetry = lease.Retry
 	}
 	return &Store{r, s, latest}
 }

@@ -160,6 +160,27 @@ func harness(s func() *service, store func(*service) lease.Store) leasetest.Harn
 
 func open(s *service) lease.Store { return s.store() }
 
+// What is there and is no lease is not asked for again: it answers.
+func TestUnreadable(t *testing.T) {
+	_, err := caslease.Document{Phase: "odd"}.Record(time.Now())
+	u := &unreadable{newService(), err, 0}
+	store := caslease.New(u, caslease.Service{Clock: clock})
+	if _, err := store.Read(t.Context(), "key"); lease.CauseOf(err) != lease.Wrong || u.reads != 1 {
+		t.Errorf("after %d reads: %v", u.reads, err)
+	}
+}
+
+type unreadable struct {
+	*service
+	err   error
+	reads int
+}
+
+func (u *unreadable) Read(context.Context, string) (caslease.Record, error) {
+	u.reads++
+	return caslease.Record{}, u.err
+}
+
 func TestStore(t *testing.T) {
 	for _, lags := range []bool{false, true} {
 		t.Run(fmt.Sprintf("lags %t", lags), func(t *testing.T) {

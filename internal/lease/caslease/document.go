@@ -1,7 +1,6 @@
 package caslease
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"time"
@@ -32,8 +31,11 @@ type UnreadableError struct{ Err error }
 func (e *UnreadableError) Error() string { return e.Err.Error() }
 func (e *UnreadableError) Unwrap() error { return e.Err }
 
-// NonRetriable tells azure.ShouldRetry that repeating a call is of no use.
-func (e *UnreadableError) NonRetriable() {}
+// It is a lease.Failure that says itself what to do.
+
+func (e *UnreadableError) Cause() lease.Cause           { return lease.Wrong }
+func (e *UnreadableError) Again() (time.Duration, bool) { return 0, false }
+func (e *UnreadableError) Hint(string) string           { return "" }
 
 // Document returns r as a service keeps it for key.
 func (r Record) Document(key string) Document {
@@ -53,17 +55,20 @@ func (r Record) Document(key string) Document {
 	}
 }
 
-// Record returns the record that d is, last written at written by the service's clock. It fails if d is invalid.
+// Record returns the record that d is, last written at written by the service's clock. Its error is an *UnreadableError.
 func (d Document) Record(written time.Time) (Record, error) {
+	unreadable := func(format string, args ...any) (Record, error) {
+		return Record{}, &UnreadableError{fmt.Errorf("it is not a lease: "+format, args...)}
+	}
 	switch {
 	case d.Phase != phaseHeld && d.Phase != phaseFree:
-		return Record{}, fmt.Errorf("it is not a lease: phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
+		return unreadable("phase is neither %q nor %q: %q", phaseHeld, phaseFree, d.Phase)
 	case d.LeaseID == "" && d.Phase == phaseHeld:
-		return Record{}, errors.New("it is not a lease: leaseId is missing")
+		return unreadable("leaseId is missing")
 	case d.LeaseID == "":
 		return Record{}, nil
 	case !(d.HoldSec >= 0 && d.HoldSec <= math.MaxInt64/1e9/2):
-		return Record{}, fmt.Errorf("it is not a lease: holdSec is not a duration: %v", d.HoldSec)
+		return unreadable("holdSec is not a duration: %v", d.HoldSec)
 	}
 
 	hold := time.Duration(math.Round(d.HoldSec * float64(time.Second)))

@@ -4,8 +4,10 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"time"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 )
 
 // A ConfigError says what about the account, the database or the container must
@@ -19,8 +21,14 @@ func (e *ConfigError) Error() string { return e.Advice }
 // HTTPStatus returns the status that the service answers, or would.
 func (e *ConfigError) HTTPStatus() int { return http.StatusNotFound }
 
-// NonRetriable tells the SDK and azure.ShouldRetry that repeating a call is of no use.
+// NonRetriable tells the SDK that repeating a call is of no use.
 func (e *ConfigError) NonRetriable() {}
+
+// It is a lease.Failure that says itself what to do.
+
+func (e *ConfigError) Cause() lease.Cause           { return lease.Wrong }
+func (e *ConfigError) Again() (time.Duration, bool) { return 0, false }
+func (e *ConfigError) Hint(string) string           { return "" }
 
 // errNoContainer says that the database or the container is not there.
 var errNoContainer = &ConfigError{

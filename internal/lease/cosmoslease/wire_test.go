@@ -304,6 +304,10 @@ func wantConfigError(t *testing.T, err error, advice string) {
 	var config *cosmoslease.ConfigError
 	if !errors.As(err, &config) || !strings.Contains(err.Error(), advice) {
 		t.Errorf("%v, want a *ConfigError about %q", err, advice)
+		return
+	}
+	if told := lease.AddHint(lease.Summary(err), "COSMOS_ENDPOINT").Error(); !strings.HasSuffix(told, config.Advice) {
+		t.Errorf("people are told %q, want nothing after the advice", told)
 	}
 }
 

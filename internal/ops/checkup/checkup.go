@@ -343,7 +343,7 @@ func (k *checkup) answered(
 			return summary, noToken
 		}
 
-		hinted := azure.AddHint(err, variable)
+		hinted := lease.AddHint(err, variable)
 		if hinted != err && !isOpinion(err) { //nolint:errorlint // whether it is another
 			err = &unanswered{service, hinted}
 		}
@@ -641,7 +641,7 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return name + ": answers; another check is using the test key", nil
 	}
 	if err != nil {
-		return "", azure.Explain(err)
+		return "", err
 	}
 
 	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil

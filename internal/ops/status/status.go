@@ -17,7 +17,6 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/observe"
 	"alertworker/internal/telemetry"
@@ -111,7 +110,7 @@ func (d *Dependency) Called(kind Kind, err error) {
 // Call returns ctx for a call of this kind, and what takes the call's result when it has ended: as
 // [Dependency.Called]. A try that fails and is repeated counts at once: the call may take long.
 func (d *Dependency) Call(ctx context.Context, kind Kind) (context.Context, func(Kind, error)) {
-	return azure.OnFailedTry(ctx, func(err error) { d.Called(kind, err) }), d.Called
+	return lease.OnFailedTry(ctx, func(err error) { d.Called(kind, err) }), d.Called
 }
 
 // Store is a [observe.Observer] that records the calls of a store. A lease that was granted shows that all works.
