@@ -62,7 +62,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			CheckpointInterval:       time.Second,
 			NotifyURLs:               config.NewURLs(w.NotifyURL),
 			NotifyWebhookSecret:      config.NewSecret(w.Secret),
-			NotifyResolved:           o.Resolved,
+			NotifyResolved:           true,
 			NotifyTimeout:            5 * time.Second,
 			NotifyConcurrency:        64,
 			NotifyGiveUp:             time.Hour,
@@ -99,15 +99,15 @@ func inProcess(o simulator.Options) simulator.Start {
 // localRules are the rules by which replicas in this process decide.
 func localRules(o simulator.Options) rules.Set {
 	hot := rules.Threshold(telemetry.DefaultFields, o.Threshold, o.Window).Rules[0]
-	hot.Resolved = o.Resolved
-	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear, For: o.Sustained, Override: devices.MaxTemp}}
+	hot.Resolved = true
+	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear(), Override: devices.MaxTemp}}
 	set := rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Property: devices.Quiet, Value: "true"}}}
 
 	if o.Silent > 0 {
 		set.Rules = append(set.Rules, rules.Rule{
 			Name:     simulator.Offline,
 			Window:   o.Window,
-			Resolved: o.Resolved,
+			Resolved: true,
 			Forget:   rules.DefaultForget,
 			Silent:   o.Silent,
 			Levels:   []rules.Level{{}},

@@ -22,7 +22,7 @@ const (
 		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h " +
 		"--why \"service\""
 
-	silencesDoes = "list the silences in force, with the mute times of RULES_FILE, or end one. --all lists those that\n" +
+	silencesDoes = "list the silences in force, with the mute times of the rules, or end one. --all lists those that\n" +
 		"ended within the last day too, and who ended them\n" +
 		"Usage: alertworker silences list [--all] | end ID [--who ann]"
 )

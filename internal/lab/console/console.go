@@ -31,13 +31,11 @@ const (
 
 // Options say what the output can do. The zero Options are for a file.
 type Options struct {
-	Live       bool       // move the cursor and redraw
-	Color      bool       // use colors, which never carry meaning alone
-	Width      func() int // columns, asked at every redraw; nil and 0 mean 80
-	Threshold  float64    // of readings
-	Sustained  bool       // readings have to last to be worth an alert
-	Recoveries bool       // recoveries are shown
-	Silent     bool       // devices that are not heard are worth an alert
+	Live      bool       // move the cursor and redraw
+	Color     bool       // use colors, which never carry meaning alone
+	Width     func() int // columns, asked at every redraw; nil and 0 mean 80
+	Threshold float64    // of readings
+	Silent    bool       // devices that are not heard are worth an alert
 }
 
 // Detect returns the Options for f. NO_COLOR turns colors off; CI and a dumb

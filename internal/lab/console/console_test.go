@@ -129,7 +129,7 @@ var report = verify.Report{
 func TestSilent(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b strings.Builder
-		c := console.New(&b, console.Options{Threshold: 30, Recoveries: true, Silent: true})
+		c := console.New(&b, console.Options{Threshold: 30, Silent: true})
 		start := time.Now()
 		time.Sleep(16 * time.Second)
 		a := notify.Alert{Device: "press-07", Threshold: 10, Silent: 10 * time.Second, Replica: "w2", Since: start.Add(4 * time.Second), LastHeard: start.Add(4 * time.Second), Enqueued: start.Add(14 * time.Second)}
@@ -253,7 +253,7 @@ func TestPlain(t *testing.T) {
 func TestRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		var b bytes.Buffer
-		c := console.New(&b, console.Options{Threshold: 30, Recoveries: true})
+		c := console.New(&b, console.Options{Threshold: 30})
 		at := time.Now()
 		c.Reading("press-07", 31.5, true)
 		c.Alert(notify.Alert{Device: "press-07", Temperature: 31.5, Threshold: 30, Replica: "w1", Enqueued: at, Since: at}, 3*time.Millisecond)
@@ -339,7 +339,7 @@ func TestSummary(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				for _, color := range []bool{false, true} {
 					var b bytes.Buffer
-					c := console.New(&b, console.Options{Threshold: 30, Color: color, Recoveries: tt.report.Recoveries > 0})
+					c := console.New(&b, console.Options{Threshold: 30, Color: color})
 					c.Close()
 					c.Summary(tt.report)
 					for _, want := range tt.want {

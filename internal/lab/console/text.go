@@ -118,19 +118,13 @@ func (c *Console) statusLine() string {
 		either(c.alerts, "alert", "alerts"),
 	)
 
-	if c.opts.Recoveries {
-		line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
-	}
+	line += "  " + c.paint(bold, grouped(c.recoveries)) + " " + either(c.recoveries, "recovery", "recoveries")
 
 	if c.opts.Silent {
 		line += "  " + c.paint(bold, grouped(c.silences)) + " silent"
 	}
 
-	if !c.opts.Sustained {
-		line += "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
-	}
-
-	return line
+	return line + "  " + c.paint(bold, grouped(max(0, c.over-c.alerts))) + " suppressed"
 }
 
 // hottestLines shows the devices with the highest last readings, one line each.
@@ -207,10 +201,7 @@ func (c *Console) Summary(r verify.Report) {
 	}
 
 	row(r.Alerts, either(r.Alerts, "alert", "alerts")+" sent"+why)
-	if c.opts.Recoveries {
-		row(r.Recoveries, either(r.Recoveries, "recovery", "recoveries")+" sent")
-	}
-
+	row(r.Recoveries, either(r.Recoveries, "recovery", "recoveries")+" sent")
 	row(r.Suppressed, "suppressed, within "+r.Rules.Window.String()+" of an alert")
 	if r.Refused > 0 {
 		row(r.Refused, "refused by the receiver, and kept as dead letters")

@@ -118,10 +118,10 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 
 // rulesText returns what the workers decide by, as a file of rules.
 func rulesText(o Options) string {
-	text := fmt.Sprintf("mute: [{where: %s=true}]\nrules:\n- {name: %s, field: %q, above: %v, clear: %v, for: %v, override: %s, resolved: %v}\n",
-		devices.Quiet, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear, o.Sustained, devices.MaxTemp, o.Resolved)
+	text := fmt.Sprintf("mute: [{where: %s=true}]\nrules:\n- {name: %s, field: %q, above: %v, clear: %v, override: %s, resolved: true}\n",
+		devices.Quiet, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear(), devices.MaxTemp)
 	if o.Silent > 0 {
-		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: %v}\n", Offline, o.Silent, o.Resolved)
+		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: true}\n", Offline, o.Silent)
 	}
 
 	return text

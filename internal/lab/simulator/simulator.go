@@ -18,7 +18,6 @@ import (
 	"os/signal"
 	"runtime"
 	"slices"
-	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -53,9 +52,6 @@ var stores = []string{"blob", "blob-lease", "cosmos"}
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
 	Threshold float64
-	Clear     float64       // after Check; NaN before it, if it is not set
-	Sustained time.Duration // readings have to last for so long
-	Resolved  bool          // recoveries are sent
 	Window    time.Duration
 	Silent    time.Duration // after how long a device is silent; 0: never
 	Processes bool          // workers are processes
@@ -73,6 +69,9 @@ type Options struct {
 	source *devices.Fleet
 }
 
+// Clear returns below what a device is normal again.
+func (o *Options) Clear() float64 { return o.Threshold - clearBelow }
+
 // Define adds the flags.
 func (o *Options) Define(flags *flag.FlagSet) {
 	flags.DurationVar(&o.duration, "for", 0, "stop by itself after this `DURATION`, such as 30s; 0: on Ctrl-C")
@@ -80,24 +79,6 @@ func (o *Options) Define(flags *flag.FlagSet) {
 	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
 	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
-	o.Clear = math.NaN()
-	flags.Func(
-		"clear",
-		"a device is normal again below this `TEMPERATURE` (default: 2 below the threshold)",
-		func(text string) (err error) {
-			o.Clear, err = strconv.ParseFloat(text, 64)
-			return err
-		},
-	)
-
-	flags.DurationVar(
-		&o.Sustained,
-		"sustained",
-		0,
-		"alert when readings have been at or above the threshold for this `DURATION`; 0: on the first reading",
-	)
-
-	flags.BoolVar(&o.Resolved, "resolved", true, "also send recoveries, after the window")
 	flags.DurationVar(
 		&o.Silent,
 		"silent",
@@ -147,10 +128,6 @@ func (o *Options) Check() error {
 		return err
 	}
 
-	if math.IsNaN(o.Clear) {
-		o.Clear = o.Threshold - clearBelow
-	}
-
 	source, err := devices.New(devices.Config{
 		Devices:   o.devices,
 		Rate:      o.rate,
@@ -183,10 +160,6 @@ func (o *Options) checkFlags() error {
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
-	case o.Clear > o.Threshold:
-		return fmt.Errorf("--clear %v: want at most the threshold, %v", o.Clear, o.Threshold)
-	case !within(o.Sustained, 0, longest):
-		return fmt.Errorf("--sustained %v: want 0 to 24h", o.Sustained)
 	case o.duration < 0:
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
 	case o.kill < 0:
@@ -273,8 +246,6 @@ type Start func(w World, name string, i int) (Worker, error)
 func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
 	options := console.Detect(out, os.Getenv)
 	options.Threshold = o.Threshold
-	options.Sustained = o.Sustained > 0
-	options.Recoveries = o.Resolved
 	options.Silent = o.Silent > 0
 
 	// In this process windows last as long as they should, and no worker is killed.
@@ -411,14 +382,8 @@ func (s *simulation) describe() string {
 		s.Threshold,
 	)
 
-	if s.Sustained > 0 {
-		text += fmt.Sprintf(" for %v", s.Sustained)
-	}
-
-	text += fmt.Sprintf(", ovens from %v°, one per device in %v", s.Threshold+devices.OvensBear, s.Window)
-	if s.Resolved {
-		text += fmt.Sprintf("; normal again below %v°", s.Clear)
-	}
+	text += fmt.Sprintf(", ovens from %v°, one per device in %v; normal again below %v°",
+		s.Threshold+devices.OvensBear, s.Window, s.Clear())
 
 	if s.Silent > 0 {
 		text += fmt.Sprintf("; silent after %v", s.Silent)
@@ -436,12 +401,11 @@ func (o *Options) rules() []verify.Rule {
 		Name: notify.DefaultRule,
 		Levels: []verify.Level{{
 			Limit:    o.Threshold,
-			Clear:    o.Clear,
+			Clear:    o.Clear(),
 			Override: devices.MaxTemp,
-			For:      o.Sustained,
 		}},
 		Window:   o.Window,
-		Resolved: o.Resolved,
+		Resolved: true,
 		Quiet:    devices.Quiet,
 	}}
 
@@ -453,7 +417,7 @@ func (o *Options) rules() []verify.Rule {
 				Silent:   o.Silent,
 				Levels:   []verify.Level{{}},
 				Window:   o.Window,
-				Resolved: o.Resolved,
+				Resolved: true,
 				Quiet:    devices.Quiet,
 			},
 		)
