@@ -61,14 +61,19 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 	return status.WouldArrive(time.Now(), r.self(), status.Statements(reports), partitions, err)
 }
 
-// askEvery is how often a replica looks whether others reach a receiver that is down here.
-const askEvery = 10 * time.Second
+// How often a replica looks at what others report: while a receiver is down here, which they may reach, and else.
+const (
+	askEvery     = 10 * time.Second
+	compareEvery = 2 * time.Minute
+)
 
-// followOthers has receivers that are down here be asked again at once when another replica reports that they accept
-// alerts, until ctx ends: pauses between probes are up to a minute, and those that a receiver asks for up to an hour.
+// followOthers compares rules with those of other replicas, until ctx ends. It has receivers that are down here be asked
+// again at once when another replica reports that they accept alerts: pauses between probes are up to a minute, and those
+// that a receiver asks for up to an hour.
 func (r *replica) followOthers(ctx context.Context) {
 	clock := time.NewTicker(askEvery)
 	defer clock.Stop()
+	var asked time.Time
 	for {
 		select {
 		case <-clock.C:
@@ -77,14 +82,20 @@ func (r *replica) followOthers(ctx context.Context) {
 		}
 
 		isDown := func(to delivery.ReceiverState) bool { return to.Down }
-		if !slices.ContainsFunc(r.worker.Receivers(), isDown) {
+		if !slices.ContainsFunc(r.worker.Receivers(), isDown) && time.Since(asked) < compareEvery {
 			continue
 		}
 
+		asked = time.Now()
 		asking, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
-		reports, _ := r.source.Reports(asking) // else others tell later
+		reports, err := r.source.Reports(asking)
 		cancel()
-		for _, name := range status.Accepting(status.Statements(reports)) {
+		others := status.Statements(reports)
+		if err == nil { // else they tell later
+			r.monitor.Differ(status.Differing(r.self(), others))
+		}
+
+		for _, name := range status.Accepting(others) {
 			//planted:pause-beside-served skip
 			r.worker.Accepted(name)
 		}
@@ -92,7 +103,12 @@ func (r *replica) followOthers(ctx context.Context) {
 }
 
 func (r *replica) self() status.Statement {
-	return status.Statement{Replica: r.worker.Config.Replica, Status: r.monitor.Report(), Late: r.lag.Late()}
+	return status.Statement{
+		Replica: r.worker.Config.Replica,
+		Status:  r.monitor.Report(),
+		Late:    r.lag.Late(),
+		Rules:   r.facts,
+	}
 }
 
 // report is what the other replicas read: at least a status.Statement.

@@ -55,6 +55,7 @@ type replica struct {
 	muting    *muting.Cache        // what people have silenced
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
+	facts   map[string]string // what it decides by: see rules.Set.Facts
 	member  *peers.Peer
 	standby atomic.Value // a string: what waiting returns
 }
@@ -69,7 +70,8 @@ func (r *replica) waiting() string {
 func newReplica(
 	ctx context.Context, c config.Config, s stores, tracer *tracing.Tracing, o *operations, log *zap.Logger,
 ) (*replica, error) {
-	r := &replica{operations: o}
+	set := c.Rules()
+	r := &replica{operations: o, facts: set.Facts()}
 	var err error
 	s.records = watched(s.records, &o.monitor.Checkpoints)
 	if r.member, err = s.member(ctx, c, s.records, log); err != nil {

@@ -5,7 +5,8 @@
 // A small record beside the checkpoints holds the settings in force for a consumer group.
 // Replicas with these settings renew it every 10 s. A replica with other settings stands
 // by until it has seen that the record, or the rule that differs, was not renewed for 30 s and, if the windows are in
-// another place, until the last of them is over. Then it replaces the settings with its own.
+// another place, until the last of them is over. Then it replaces the settings with its own. The record outlasts the
+// replicas, which their heartbeats do not: windows do, too.
 package peers
 
 import (

@@ -101,8 +101,9 @@ type Options struct {
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
-	plain      bool // Rules is one threshold
-	starting   bool // there is no worker yet
+	plain      bool              // Rules is one threshold
+	facts      map[string]string // of Rules
+	starting   bool              // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
 	duties     *shared[leader.Status]
@@ -117,6 +118,7 @@ func New(o Options) *Admin {
 	a := &Admin{
 		Options:    o,
 		plain:      oneThreshold(&o.Rules),
+		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),

@@ -82,7 +82,7 @@ type openAlarm struct {
 func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	stats := a.Worker.Stats()
 	s := Snapshot{
-		Statement: status.Statement{Replica: a.Replica, Status: a.Options.Status()},
+		Statement: status.Statement{Replica: a.Replica, Status: a.Options.Status(), Rules: a.facts},
 		Version:   a.Version,
 		Started:   a.Started,
 		Counts:    countsOf(stats),

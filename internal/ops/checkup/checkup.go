@@ -676,7 +676,7 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 	if why := status.Trouble(time.Now(), members); why != "" {
 		return "", errors.New(why)
 	}
-	if why := status.NewSecret(time.Now(), members); why != "" {
+	if why := status.Warning(time.Now(), members); why != "" {
 		return "", warning("going out, but " + why)
 	}
 

@@ -19,14 +19,17 @@ type Statement struct {
 	Replica string        `json:"replica"`
 	Status  Report        `json:"status"`
 	Late    time.Duration `json:"late"` // the most by which it may be behind in a partition
+	// Rules are what it decides by, as rules.Set.Facts; nil if it does not say.
+	Rules map[string]string `json:"rules,omitempty"`
 }
 
-// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, and then the last
-// problems, because without m nobody would know what is wrong here.
+// JSON returns m for the others, in at most limit bytes, which are some KiB: reasons are cut to fit, then its rules
+// are left out, and then the last problems, because without m nobody would know what is wrong here.
 func (m Statement) JSON(limit int) []byte {
 	m.Status.Problems = slices.Clone(m.Status.Problems)
 	for most := maxWhy; ; most /= 2 {
 		if most == 0 {
+			m.Rules = nil
 			m.Status.Problems = m.Status.Problems[:len(m.Status.Problems)/2]
 		}
 
@@ -36,7 +39,7 @@ func (m Statement) JSON(limit int) []byte {
 		}
 
 		b, _ := json.Marshal(m) // strings, numbers and times: cannot fail
-		if len(b) <= limit || len(m.Status.Problems) == 0 {
+		if len(b) <= limit || len(m.Status.Problems) == 0 && m.Rules == nil {
 			return b
 		}
 	}
@@ -109,10 +112,12 @@ func Accepting(of []Statement) (names []string) {
 // is reports whether m's replica is in one of these states.
 func (m Statement) is(states ...State) bool { return slices.Contains(states, m.Status.State) }
 
-// NewSecret returns why one of these replicas does not use a new secret, and "" if all use what they have.
-func NewSecret(now time.Time, of []Statement) string {
+// Warning returns what one of these replicas says that keeps no alert from going out: that a new secret does not work, or
+// that others have other rules. It returns "" if there is nothing.
+func Warning(now time.Time, of []Statement) string {
+	warns := func(p Problem) bool { return p.By == BySecrets || p.By == ByRules }
 	for _, m := range of {
-		if i := slices.IndexFunc(m.Status.Problems, func(p Problem) bool { return p.By == BySecrets }); i >= 0 {
+		if i := slices.IndexFunc(m.Status.Problems, warns); i >= 0 {
 			return "replica " + m.Replica + ": " + m.Status.Problems[i].Line(now)
 		}
 	}
@@ -122,12 +127,12 @@ func NewSecret(now time.Time, of []Statement) string {
 
 // trouble returns why alerts of m's partitions would not go out.
 func (m Statement) trouble(now time.Time) string {
-	goOut := func(p Problem) bool { return p.By == BySecrets || p.By == ByDevices }
+	goOut := func(p Problem) bool { return p.By == BySecrets || p.By == ByDevices || p.By == ByRules }
 	notOnly := slices.ContainsFunc(m.Status.Problems, func(p Problem) bool { return !goOut(p) })
 
 	switch {
 	case m.is(GoingOut, Idle, Standby):
-	case m.is(Impaired) && !notOnly: // a new secret does not work, and the old one does
+	case m.is(Impaired) && !notOnly: // they go out
 	case len(m.Status.Problems) > 0:
 		return m.Status.Headline + " " + humanize.Capital(m.Status.Problems[0].Line(now))
 	default:

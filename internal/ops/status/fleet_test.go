@@ -54,10 +54,10 @@ func TestWouldArrive(t *testing.T) {
 		}
 	}
 	of := []status.Statement{self, {Replica: "b", Status: impaired}}
-	if got := status.NewSecret(now, of); !strings.HasPrefix(got, "replica b: a new secret does not work, for ") {
+	if got := status.Warning(now, of); !strings.HasPrefix(got, "replica b: a new secret does not work, for ") {
 		t.Errorf("of a new secret it says %q", got)
 	}
-	if got := status.NewSecret(now, of[:1]); got != "" {
+	if got := status.Warning(now, of[:1]); got != "" {
 		t.Errorf("without a new secret it says %q", got)
 	}
 }
@@ -77,6 +77,12 @@ func TestStatementFits(t *testing.T) {
 		}
 
 		const limit = 64 << 10
+		rules := map[string]string{"hot": strings.Repeat("above: 80\n", limit/8)}
+		for _, of := range []status.Report{report, {State: status.GoingOut}} {
+			if b := (status.Statement{Replica: "a", Status: of, Rules: rules}).JSON(limit); len(b) > limit {
+				t.Errorf("with many rules it has %d bytes", len(b))
+			}
+		}
 		b := status.Statement{Replica: "a", Status: report}.JSON(limit)
 		var m status.Statement
 		err := json.Unmarshal(b, &m)
@@ -84,4 +90,27 @@ func TestStatementFits(t *testing.T) {
 			t.Errorf("%d bytes with %d problems: %v", len(b), len(m.Status.Problems), err)
 		}
 	})
+}
+
+func TestDiffering(t *testing.T) {
+	here := map[string]string{"": "time: at\nmute: rule hot sat", "hot": "above: 60 °C\nfor: 5m0s\nwindow: 1m0s", "cold": "below: 5"}
+	for name, test := range map[string]struct {
+		there map[string]string
+		want  string
+	}{
+		"the same":        {map[string]string{"": "mute: rule hot sat\ntime: at", "hot": "above: 60 °C\nwindow: 1m0s\nfor: 5m0s", "cold": "below: 5"}, ""},
+		"of 1.0":          {nil, ""},
+		"a limit":         {map[string]string{"": here[""], "hot": "above: 300 °C\nfor: 5m0s\nwindow: 1m0s", "cold": "below: 5"}, "replica w2 has hot above 300 °C, here 60 °C"},
+		"a key":           {map[string]string{"": here[""], "hot": here["hot"] + "\nclear: 50", "cold": "below: 5"}, "replica w2 has hot clear 50, here none"},
+		"no such key":     {map[string]string{"": here[""], "hot": "above: 60 °C\nwindow: 1m0s", "cold": "below: 5"}, "replica w2 has no hot for, here 5m0s"},
+		"the other side":  {map[string]string{"": here[""], "hot": here["hot"], "cold": "above: 5"}, "replica w2 has cold above 5, here none (and 1 more)"},
+		"no such rule":    {map[string]string{"": here[""], "hot": here["hot"]}, "replica w2 has no rule cold"},
+		"one more rule":   {map[string]string{"": here[""], "hot": here["hot"], "cold": "below: 5", "damp": "above: 9"}, "replica w2 has a rule damp, which this one has not"},
+		"what is for all": {map[string]string{"": "mute: rule hot sat\nmute: rule cold", "hot": here["hot"], "cold": "below: 5"}, "replica w2 has mute rule cold, here none (and 1 more)"},
+	} {
+		others := []status.Statement{{Replica: "w3", Rules: here}, {Replica: "w2", Rules: test.there}}
+		if got := status.Differing(status.Statement{Replica: "w1", Rules: here}, others); got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
 }

@@ -53,6 +53,7 @@ type Monitor struct {
 	opening  opening
 	replica  *Replica        // nil until Watch
 	secrets  telemetry.Fault // why new secrets are not used; zero if there are none
+	differ   differ          // from the rules of other replicas
 	draining bool
 	unread   time.Time // since when owned partitions are not read; zero if all are
 	read     int64     // the times of the last events read, added up
@@ -166,7 +167,7 @@ func (m *Monitor) problems(v view, waiting int) []Problem {
 		m.ledgerProblem(v),
 		m.idleProblem(v),
 	}
-	return append(append(all, v.receiverProblems()...), secretsProblem(m.secrets))
+	return append(append(all, v.receiverProblems()...), secretsProblem(m.secrets), m.differ.problem(v.now))
 }
 
 // starting returns the report before there is a replica. The caller holds m.mu.

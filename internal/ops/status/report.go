@@ -38,6 +38,7 @@ const (
 	ByCredentials By = "credentials"      // in metrics only, besides what refused them
 	ByDevices     By = "devices"          // in the way of no alert: they have sent nothing for long
 	BySecrets     By = "new_secret"       // in the way of no alert: it does not work, and the old one stays in use
+	ByRules       By = "rules"            // in the way of no alert: other replicas have other ones
 )
 
 // Bys are those that can be in the way of alerts.
@@ -141,4 +142,5 @@ var words = map[By]struct{ begin, end string }{
 	ByReceiver:    {"receiver is down", "receiver is back"},
 	ByDevices:     {"the devices send nothing", "the devices send again"},
 	BySecrets:     {"a new secret does not work", ""}, // who tries it logs that
+	ByRules:       {"replicas have different rules", "all replicas have the same rules"},
 }

@@ -83,6 +83,24 @@ func TestReport(t *testing.T) {
 		{name: "a new secret that is taken back", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}},
 			change: func(m *status.Monitor, _ *replica) { m.NewSecrets(errors.New("NOTIFY_URLS: 401")); m.NewSecrets(nil) },
 			state:  status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "other rules, in a rollout", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}},
+			change: func(m *status.Monitor, _ *replica) {
+				m.Differ("replica w2 has hot above 300, here 60")
+				time.Sleep(9 * time.Minute)
+				m.Differ("")
+				m.Differ("replica w2 has hot above 300, here 60")
+				time.Sleep(9 * time.Minute)
+			},
+			state: status.GoingOut, ready: true, headline: "Alerts are going out."},
+		{name: "other rules", replica: replica{source: reading, receivers: []delivery.ReceiverState{up}},
+			change: func(m *status.Monitor, _ *replica) {
+				m.Differ("replica w2 has no rule cold")
+				time.Sleep(5 * time.Minute)
+				m.Differ("replica w2 has hot above 300, here 60")
+				time.Sleep(5 * time.Minute)
+			},
+			state: status.Impaired, ready: true, headline: "Alerts are going out, but replica w2 has hot above 300, here 60.", by: []status.By{status.ByRules},
+			parts: []string{"replica w2 has hot above 300, here 60, for 10 min", "give all of them the same"}},
 		{name: "throttle store", replica: replica{source: reading, receivers: []delivery.ReceiverState{{Waiting: 12}}},
 			change: func(m *status.Monitor, _ *replica) { fail(&m.Store) },
 			state:  status.Blocked, headline: "No alerts are going out: the throttle store cannot be used.", by: []status.By{status.ByStore},
