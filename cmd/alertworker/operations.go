@@ -56,9 +56,9 @@ func newOperations(c config.Config, log *zap.Logger) (*operations, error) {
 		}
 		return storage(err)
 	}, lease.IsRefused
-	o.monitor.Store.Explain, o.monitor.Store.Refused = storage, lease.IsRefused
-	if c.ThrottleStore == config.StoreCosmos {
-		o.monitor.Store.Explain = named(c.CosmosVariable())
+	o.monitor.Store.Refused = lease.IsRefused
+	if variable := c.Store().Variable; variable != nil {
+		o.monitor.Store.Explain = named(variable(c))
 	}
 
 	if c.HTTPAddr != "" {

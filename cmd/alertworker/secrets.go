@@ -228,17 +228,13 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 		if err == nil {
 			_, err = s.openDeadLetters(ctx, c, quiet)
 		}
-		if err == nil && slices.Contains([]config.Choice{config.StoreBlob, config.StoreBlobLease}, c.ThrottleStore) {
-			err = s.openAndTryLeases(ctx, c, quiet)
-		}
-
-	case "COSMOS_CONNECTION_STRING":
-		if c.ThrottleStore == config.StoreCosmos {
-			err = s.openAndTryLeases(ctx, c, quiet)
-		}
 
 	case "NOTIFY_URLS":
 		err = w.tryReceivers(ctx, c, s)
+	}
+
+	if of := c.Store().Variable; err == nil && of != nil && of(c) == variable {
+		err = s.openAndTryLeases(ctx, c, quiet)
 	}
 
 	return err

@@ -142,7 +142,7 @@ func (s stores) open(ctx context.Context, c config.Config, log *zap.Logger) (con
 	}
 
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
+		err = fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
 		return c, s, &openError{status.ByStore, err}
 	}
 
@@ -188,7 +188,7 @@ func (s stores) tryLeases(ctx context.Context, c config.Config) error {
 			return nil
 		case errors.Is(err, lease.ErrHeld) && backoff.Sleep(ctx, time.Second): // another replica is trying
 		default:
-			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
+			err = fmt.Errorf("write to THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
 			return &openError{status.ByStore, err}
 		}
 	}
@@ -214,17 +214,9 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 // openAndTryLeases opens the throttle store and writes to it.
 func (s stores) openAndTryLeases(ctx context.Context, c config.Config, log *zap.Logger) (err error) {
 	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, lease.AddHint(err, throttleVariable(c)))
+		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
 	}
 	return s.tryLeases(ctx, c)
-}
-
-// throttleVariable names the variable with the throttle store's credentials.
-func throttleVariable(c config.Config) string {
-	if c.ThrottleStore == config.StoreCosmos {
-		return c.CosmosVariable()
-	}
-	return c.StorageVariable()
 }
 
 // openDeadLetters opens the dead letters alone.
@@ -258,53 +250,104 @@ func (s stores) openBlobs(
 	return records.Reliable(blobs), nil
 }
 
+// hinted adds to an error of the throttle store what to do about it.
+func hinted(c config.Config, err error) error {
+	if variable := c.Store().Variable; variable != nil {
+		return lease.AddHint(err, variable(c))
+	}
+	return err
+}
+
+// A leaseStore is how one of config.Stores is opened.
+type leaseStore struct {
+	// open opens it. It calls created whenever what holds the windows has gone and was created again.
+	open func(s stores, ctx context.Context, c config.Config, created func(container string)) (lease.Store, error)
+	// place returns its address, whichever credentials are used; empty: it is in memory.
+	place func(s stores, ctx context.Context, c config.Config) (string, error)
+}
+
+var leaseStores = map[config.Choice]leaseStore{
+	config.StoreMemory:    {stores.openMemory, stores.memoryPlace},
+	config.StoreBlob:      {stores.openETag, stores.blobPlace},
+	config.StoreBlobLease: {stores.openNative, stores.blobPlace},
+	config.StoreCosmos:    {stores.openCosmos, stores.cosmosPlace},
+}
+
 func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger) (lease.Store, error) {
-	created := func(container string) {
+	return leaseStores[c.Store().Name].open(s, ctx, c, func(container string) {
 		log.Error(
 			"the throttle container was missing and has been created again: the windows in it are gone, and devices may "+
 				"alert again within theirs",
 			zap.String("container", container),
 		)
+	})
+}
+
+func (s stores) openMemory(_ context.Context, c config.Config, _ func(string)) (lease.Store, error) {
+	if s.memory.leases == nil {
+		s.memory.leases = memlease.Keeping(c.LeaseRetention)
+	}
+	return s.memory.leases, nil
+}
+
+func (s stores) memoryPlace(context.Context, config.Config) (string, error) { return "", nil }
+
+func (s stores) openETag(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
+	client, err := s.container(ctx, c, c.ThrottleContainer)
+	if err != nil {
+		return nil, err
 	}
 
-	switch c.ThrottleStore {
-	case config.StoreBlob, config.StoreBlobLease:
-		client, err := s.container(ctx, c, c.ThrottleContainer)
-		if err != nil {
-			return nil, err
-		}
+	ctx, cancel := opening(ctx)
+	defer cancel()
+	return bloblease.OpenETag(ctx, client, created)
+}
 
-		ctx, cancel := opening(ctx)
-		defer cancel()
-		if c.ThrottleStore == config.StoreBlobLease {
-			return bloblease.OpenNative(ctx, client, created)
-		}
-
-		return bloblease.OpenETag(ctx, client, created)
-
-	case config.StoreCosmos:
-		account, err := s.cosmosAccount(ctx, c)
-		if err != nil {
-			return nil, err
-		}
-
-		ctx, cancel := opening(ctx)
-		defer cancel()
-		return cosmoslease.Open(ctx, cosmoslease.Config{
-			Account:   account,
-			Database:  c.CosmosDatabase,
-			Container: c.CosmosContainer,
-			Retention: c.LeaseRetention,
-			Client:    s.transport("cosmos"),
-			Created:   created,
-		})
-
-	default:
-		if s.memory.leases == nil {
-			s.memory.leases = memlease.Keeping(c.LeaseRetention)
-		}
-		return s.memory.leases, nil
+func (s stores) openNative(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
+	client, err := s.container(ctx, c, c.ThrottleContainer)
+	if err != nil {
+		return nil, err
 	}
+
+	ctx, cancel := opening(ctx)
+	defer cancel()
+	return bloblease.OpenNative(ctx, client, created)
+}
+
+func (s stores) blobPlace(ctx context.Context, c config.Config) (string, error) {
+	client, err := s.container(ctx, c, c.ThrottleContainer)
+	if err != nil {
+		return "", err
+	}
+	return client.URL(), nil
+}
+
+func (s stores) openCosmos(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
+	account, err := s.cosmosAccount(ctx, c)
+	if err != nil {
+		return nil, err
+	}
+
+	ctx, cancel := opening(ctx)
+	defer cancel()
+	return cosmoslease.Open(ctx, cosmoslease.Config{
+		Account:   account,
+		Database:  c.CosmosDatabase,
+		Container: c.CosmosContainer,
+		Retention: c.LeaseRetention,
+		Client:    s.transport("cosmos"),
+		Created:   created,
+	})
+}
+
+func (s stores) cosmosPlace(ctx context.Context, c config.Config) (string, error) {
+	account, err := s.cosmosAccount(ctx, c)
+	if err != nil {
+		return "", err
+	}
+
+	path := "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
+	return strings.TrimRight(account.Endpoint(), "/") + path, nil
 }
 
 func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease.Account, error) {
@@ -387,31 +430,11 @@ func rosterName(c config.Config, partition string) string {
 
 // place returns the location of the throttle store, whichever credentials are used.
 func (s stores) place(ctx context.Context, c config.Config) (string, error) {
-	var address string
-	switch c.ThrottleStore {
-	case config.StoreBlob, config.StoreBlobLease:
-		client, err := s.container(ctx, c, c.ThrottleContainer)
-		if err != nil {
-			return "", err
-		}
-		address = client.URL()
-
-	case config.StoreCosmos:
-		account, err := s.cosmosAccount(ctx, c)
-		if err != nil {
-			return "", err
-		}
-
-		address = strings.TrimRight(
-			account.Endpoint(),
-			"/",
-		) + "/" + url.PathEscape(
-			c.CosmosDatabase,
-		) + "/" + url.PathEscape(
-			c.CosmosContainer,
-		)
-
-	default:
+	address, err := leaseStores[c.Store().Name].place(s, ctx, c)
+	switch {
+	case err != nil:
+		return "", err
+	case address == "":
 		return "memory", nil
 	}
 

@@ -1,6 +1,8 @@
 package main
 
 import (
+	"os"
+	"strings"
 	"testing"
 
 	"go.uber.org/zap"
@@ -65,5 +67,30 @@ func TestLedgerName(t *testing.T) {
 				t.Errorf("%s, want %s", got, want)
 			}
 		}
+	}
+}
+
+// Whatever THROTTLE_STORE can be can be opened, and is described where people choose one.
+func TestEveryStoreIsKnown(t *testing.T) {
+	docs := map[string]string{}
+	for _, page := range []string{"setup.md", "operations.md"} {
+		text, err := os.ReadFile("../../docs/" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		docs[page] = string(text)
+	}
+	for _, store := range config.Stores {
+		if leaseStores[store.Name].open == nil || leaseStores[store.Name].place == nil {
+			t.Errorf("%s cannot be opened", store.Name)
+		}
+		for page, text := range docs {
+			if column := "| `" + string(store.Name) + "` "; store.Service != "" && !strings.Contains(text, column) {
+				t.Errorf("docs/%s has no column %q", page, column)
+			}
+		}
+	}
+	if len(leaseStores) != len(config.Stores) {
+		t.Errorf("%d stores can be opened, of %d", len(leaseStores), len(config.Stores))
 	}
 }

@@ -97,15 +97,10 @@ type Config struct {
 	LogFormat       Choice `envconfig:"LOG_FORMAT" default:"json"`
 }
 
-// The values of EVENTHUB_TRANSPORT, THROTTLE_STORE, CHECKPOINT_STORE and LOG_FORMAT.
+// The values of EVENTHUB_TRANSPORT and LOG_FORMAT.
 const (
 	TransportAMQP      = Choice(transport.AMQP)
 	TransportWebSocket = Choice(transport.WebSocket)
-
-	StoreMemory    Choice = "memory"
-	StoreBlob      Choice = "blob"
-	StoreBlobLease Choice = "blob-lease"
-	StoreCosmos    Choice = "cosmos"
 
 	LogJSON    Choice = "json"
 	LogConsole Choice = "console"

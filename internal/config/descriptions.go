@@ -25,8 +25,7 @@ var descriptions = map[string]string{
 	"RULES_FILE": "the same, but in this file, which is read at start",
 
 	"THROTTLE_WINDOW": "minimum time between two alerts for a device, 1s to 24h",
-	"THROTTLE_STORE": "where windows are stored: memory (single replica only), blob (ETags), blob-lease (native " +
-		"leases, 15 to 60 s) or cosmos",
+	"THROTTLE_STORE":  "where windows are stored: " + storesHelp(),
 	"THROTTLE_SCOPE": "replicas with the same scope share windows; set it only to share or separate them " +
 		"deliberately",
 

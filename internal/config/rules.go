@@ -67,12 +67,14 @@ func (c *Config) validateWindows(e *configError) {
 	for _, r := range all {
 		hasOwn := r.Window != c.ThrottleWindow
 		e.addIf(
-			hasOwn && c.ThrottleStore == StoreBlobLease && !isNativeLease(r.Window),
+			hasOwn && !c.Store().Lasts(r.Window),
 			c.rulesVariable(),
-			"has a window of %s in the rule %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
+			"has a window of %s in the rule %s; must be %s with THROTTLE_STORE=%s (%s)",
 			Plain(r.Window),
 			r.Name,
-			otherStores,
+			c.Store().lasting(),
+			c.ThrottleStore,
+			unlimited(),
 		)
 
 		if r.Window > longest {

@@ -18,7 +18,6 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/humanize"
-	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/notify/heartbeat"
 	"alertworker/internal/notify/receivers"
@@ -34,7 +33,11 @@ func (c *Config) validate(e *configError) {
 	c.validateHub(e)
 	c.validateReadings(e)
 	c.validateStorage(e)
-	c.validateCosmos(e)
+	for _, s := range Stores {
+		if s.validate != nil {
+			s.validate(c, e)
+		}
+	}
 	c.validateNotify(e)
 	c.validateReplicas(e)
 	c.validateDuties(e)
@@ -280,7 +283,7 @@ func (c *Config) storageUses() string {
 		uses = append(uses, "CHECKPOINT_STORE=blob")
 	}
 
-	if c.ThrottleStore == StoreBlob || c.ThrottleStore == StoreBlobLease {
+	if c.Store().Service == azureStorage {
 		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
 	}
 
@@ -315,7 +318,7 @@ func (c *Config) validateCosmos(e *configError) {
 }
 
 // hasCosmos reports whether Cosmos DB is configured.
-func (c *Config) hasCosmos() bool {
+func (c Config) hasCosmos() bool {
 	return c.CosmosConnectionString.IsSet() || c.CosmosEndpoint != ""
 }
 
@@ -495,40 +498,38 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 // unfitForHeader reports whether a token in a header may not have c.
 func unfitForHeader(c rune) bool { return c <= ' ' || c > '~' }
 
-// validateThrottle checks the window and where it is stored: native leases of blobs last 15 to 60 s.
+// validateThrottle checks the window and where it is stored, which may limit it.
 func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, minWindow, maxWindow)
-	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, StoreMemory, StoreBlob, StoreBlobLease, StoreCosmos)
+	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, storeNames()...)
 	e.addIf(!isText(c.ThrottleScope, 256), "THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
-	if c.ThrottleStore != StoreBlobLease {
-		return
-	}
 
+	store := c.Store()
 	e.addIf(
-		!isNativeLease(c.ThrottleWindow),
+		!store.Lasts(c.ThrottleWindow),
 		"THROTTLE_WINDOW",
-		"is %s; must be 15s to 60s with THROTTLE_STORE=blob-lease (%s)",
+		"is %s; must be %s with THROTTLE_STORE=%s (%s)",
 		Plain(c.ThrottleWindow),
-		otherStores,
+		store.lasting(),
+		store.Name,
+		unlimited(),
 	)
 
 	claimMargin := throttle.ClaimTTL(0)
 	e.addIf(
-		!isNativeLease(throttle.ClaimTTL(c.NotifyTimeout)),
+		!store.Lasts(throttle.ClaimTTL(c.NotifyTimeout)),
 		"NOTIFY_TIMEOUT",
-		"is %s; must be %v to %v with THROTTLE_STORE=blob-lease, because a claim is a lease of 15s to 60s and 10s "+
+		"is %s; must be %v to %v with THROTTLE_STORE=%s, because a claim is a lease of %s and %v "+
 			"longer than NOTIFY_TIMEOUT (%s)",
 		Plain(c.NotifyTimeout),
-		bloblease.MinTTL-claimMargin,
-		bloblease.MaxTTL-claimMargin,
-		otherStores,
+		store.Shortest-claimMargin,
+		store.Longest-claimMargin,
+		store.Name,
+		store.lasting(),
+		claimMargin,
+		unlimited(),
 	)
 }
-
-// isNativeLease reports whether a lease of a blob can last that long.
-func isNativeLease(d time.Duration) bool { return bloblease.MinTTL <= d && d <= bloblease.MaxTTL }
-
-const otherStores = "THROTTLE_STORE=blob and THROTTLE_STORE=cosmos have no such limit"
 
 // What a window may be.
 const (
@@ -612,12 +613,15 @@ func (c Config) warnings(environ []string) []Warning {
 		"DEAD_LETTER_CONTAINER",
 		"is ignored without Azure Storage: alerts that cannot be delivered are only written to the log",
 	)
-	w.warnIf(
-		c.ThrottleStore != StoreCosmos && c.hasCosmos(),
-		"THROTTLE_STORE",
-		"is %s: the Cosmos DB settings are ignored",
-		c.ThrottleStore,
-	)
+	for _, other := range Stores {
+		w.warnIf(
+			other.Name != c.ThrottleStore && other.isSet != nil && other.isSet(c),
+			"THROTTLE_STORE",
+			"is %s: the %s settings are ignored",
+			c.ThrottleStore,
+			other.Service,
+		)
+	}
 	w.warnIf(
 		c.NotifyWebhookSecret.IsSet() && !slices.ContainsFunc(c.receivers(), receivers.Entry.IsWebhook),
 		"NOTIFY_WEBHOOK_SECRET",

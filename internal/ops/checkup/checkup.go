@@ -260,12 +260,10 @@ func (k *checkup) contents(set rules.Set) []step {
 
 // stores returns the steps that try what a worker cannot do without.
 func (k *checkup) stores() []step {
-	service, variable := azureStorage, k.config.StorageVariable()
-	if k.config.ThrottleStore == config.StoreCosmos {
-		service, variable = "Cosmos DB", k.config.CosmosVariable()
+	windows := failing(status.ByStore, k.throttleStore)
+	if store := k.config.Store(); store.Variable != nil {
+		windows = k.answered(store.Service, store.Variable(k.config), windows)
 	}
-
-	windows := k.answered(service, variable, failing(status.ByStore, k.throttleStore))
 
 	return []step{
 		k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)),
@@ -634,7 +632,7 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 		return "", err
 	}
 
-	name := k.storeName()
+	name := k.config.Store().Place(k.config)
 	start := time.Now()
 	err = status.Try(ctx, store, testKey)
 	if errors.Is(err, lease.ErrHeld) {
@@ -645,20 +643,6 @@ func (k *checkup) throttleStore(ctx context.Context) (string, error) {
 	}
 
 	return fmt.Sprintf("%s: acquired and released a lease in %s", name, milliseconds(time.Since(start))), nil
-}
-
-// storeName says where windows are.
-func (k *checkup) storeName() string {
-	switch c := k.config; c.ThrottleStore {
-	case config.StoreBlob:
-		return fmt.Sprintf("container %q, ETags", c.ThrottleContainer)
-	case config.StoreBlobLease:
-		return fmt.Sprintf("container %q, native leases", c.ThrottleContainer)
-	case config.StoreCosmos:
-		return fmt.Sprintf("Cosmos DB %s/%s", c.CosmosDatabase, c.CosmosContainer)
-	}
-
-	return "in memory, for a single replica"
 }
 
 // alerts asks the replicas that are running whether alerts go out.
