@@ -27,9 +27,9 @@ import (
 	"alertworker/internal/ops/status"
 )
 
-var updateDocs = flag.Bool("update", false, "write the table of faults into docs/operations.md")
+var updateDocs = flag.Bool("update", false, "write the table of faults into docs/dev/faults.md")
 
-// A fault is one row of the table in docs/operations.md: what is broken, what the page, /readyz, /status, the
+// A fault is one row of the table in docs/dev/faults.md: what is broken, what the page, /readyz, /status, the
 // heartbeat, check, the metrics and the log say then, and how soon /readyz does while devices are hot, and which alert
 // rules fire if it goes on.
 type fault struct {
@@ -556,7 +556,7 @@ func holds(t *testing.T, rule string) string {
 
 // The table in the documents is this one.
 func TestFaultsAreDocumented(t *testing.T) {
-	const file, begin, end = "../../../docs/operations.md", "<!-- faults -->\n", "<!-- /faults -->"
+	const file, begin, end = "../../../docs/dev/faults.md", "<!-- faults -->\n", "<!-- /faults -->"
 	text, err := os.ReadFile(file)
 	if err != nil {
 		t.Fatal(err)
