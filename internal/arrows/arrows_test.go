@@ -27,7 +27,7 @@ const arrows = `
 	internal/worker    internal/partition internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
 	internal/partition internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
-	internal/rules     internal/telemetry
+	internal/rules     internal/telemetry internal/humanize
 	internal/ledger    internal/records internal/telemetry
 	internal/roster    internal/records internal/telemetry
 	internal/silence   internal/roster internal/telemetry
@@ -59,7 +59,7 @@ const arrows = `
 	internal/notify/lognotify                    internal/notify internal/notify/wording internal/notify/webhook
 	internal/notify/heartbeat                    internal/notify/redact
 	internal/notify/redact
-	internal/notify/wording                      internal/notify
+	internal/notify/wording                      internal/notify internal/humanize
 	internal/notify/pace                         internal/notify
 	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact internal/humanize
 	internal/notify/smtp                         internal/notify internal/notify/wording internal/notify/redact

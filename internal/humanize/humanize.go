@@ -3,6 +3,8 @@ package humanize
 
 import (
 	"fmt"
+	"math"
+	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -89,4 +91,36 @@ func Clean(s string) string {
 // OneLine returns s clean and in one line, with single spaces.
 func OneLine(s string) string {
 	return Clean(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "))
+}
+
+// Middle returns s, or its beginning, "…" and its end if it has more than limit characters, of which there must be 3 at
+// least: names of devices differ at either.
+func Middle(s string, limit int) string {
+	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {
+		return s
+	}
+
+	last := limit / 4
+	begin, end := 0, len(s)
+	for range limit - 1 - last {
+		_, n := utf8.DecodeRuneInString(s[begin:])
+		begin += n
+	}
+
+	for range last {
+		_, n := utf8.DecodeLastRuneInString(s[:end])
+		end -= n
+	}
+
+	return s[:begin] + "…" + s[end:]
+}
+
+// Number writes v in full, and with an exponent only if there would be many zeros: 0.5, 80, 1e+300.
+func Number(v float64) string {
+	format := byte('f')
+	if size := math.Abs(v); v != 0 && (size < 1e-6 || size >= 1e15) {
+		format = 'g'
+	}
+
+	return strconv.FormatFloat(v+0, format, -1, 64) // +0: never "-0"
 }

@@ -1,6 +1,7 @@
 package humanize_test
 
 import (
+	"math"
 	"testing"
 	"time"
 
@@ -29,6 +30,15 @@ func TestHumanize(t *testing.T) {
 		{humanize.ClockOff(59 * time.Second), ""},
 		{humanize.ClockOff(20*time.Minute - 400*time.Millisecond), "this machine's clock is 20 min behind"},
 		{humanize.ClockOff(-8*time.Minute - 300*time.Millisecond), "this machine's clock is 8 min ahead"},
+		{humanize.Middle("äöü", 3), "äöü"},
+		{humanize.Middle("oven-1234567", 8), "oven-…67"},
+		{humanize.Middle("ä\U0001F525öüßabcdefgh", 8), "ä\U0001F525öüß…gh"},
+		{humanize.Number(80), "80"},
+		{humanize.Number(-0.25), "-0.25"},
+		{humanize.Number(999_999_999_999_999), "999999999999999"},
+		{humanize.Number(1e300), "1e+300"},
+		{humanize.Number(-5e-10), "-5e-10"},
+		{humanize.Number(math.Copysign(0, -1)), "0"},
 		{humanize.Clean("a\x1b[2J\u202eb\n"), "a\uFFFD[2J\uFFFDb\uFFFD"},
 		{humanize.OneLine(" a\n\tb\xff\x00"), "a b\uFFFD\uFFFD"},
 	} {

@@ -18,6 +18,7 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -116,7 +117,7 @@ func (r *Rule) Silence() bool { return r.Silent > 0 }
 func (r *Rule) Text(value float64) string {
 	switch {
 	case len(r.Is) == 0:
-		return strings.TrimSpace(strconv.FormatFloat(value, 'f', -1, 64) + " " + r.Unit)
+		return strings.TrimSpace(humanize.Number(value) + " " + r.Unit)
 	case value >= 1 && int(value) <= len(r.Is):
 		return r.Is[int(value)-1]
 	}

@@ -12,6 +12,7 @@ import (
 	"unicode"
 	"unicode/utf16"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 )
 
@@ -44,20 +45,29 @@ func (s Style) Links(a notify.Alert) []Link {
 	return links
 }
 
-// pageOf returns the address of the status page, about a device, or one of its sensors, if it has a name.
+// maxQuery is how long a link's query may be, in bytes, because of what was added to it: services refuse long addresses,
+// from 2,048 bytes on.
+const maxQuery = 1000
+
+// pageOf returns the address of the status page, about a device, or one of its sensors, if it has a name. Of long names
+// it has the beginning and the end, by which the page knows them.
 func (s Style) pageOf(device, sensor string) string {
 	u, err := url.Parse(s.Page)
 	if err != nil || device == "" {
 		return s.Page
 	}
 
-	query := u.Query()
-	query.Set("device", device)
-	if sensor != "" {
-		query.Set("sensor", sensor)
-	}
+	given, query := len(u.RawQuery), u.Query()
+	for limit := maxDevice; limit >= 16; limit /= 2 {
+		query.Set("device", humanize.Middle(device, limit))
+		if sensor != "" {
+			query.Set("sensor", humanize.Middle(sensor, limit))
+		}
 
-	u.RawQuery = query.Encode()
+		if u.RawQuery = query.Encode(); len(u.RawQuery)-given <= maxQuery {
+			break
+		}
+	}
 
 	return u.String()
 }

@@ -118,3 +118,20 @@ func TestCut(t *testing.T) {
 		}
 	}
 }
+
+// Services refuse long addresses: Slack an element of 3,000 characters, ntfy a click of 2,048 bytes. Names that differ
+// at their end alone still have links of their own.
+func TestLinksOfLongNames(t *testing.T) {
+	s := wording.Style{Page: "https://alerts.example.com/?a=1"}
+	seen := map[string]bool{}
+	for _, device := range []string{strings.Repeat("x", 1024) + "1", strings.Repeat("x", 1024) + "2", strings.Repeat("\U0001F525", 100_000)} {
+		link := s.Links(notify.Alert{Device: device, Sensor: device})[0].URL
+		if len(link) > 1100 || seen[link] {
+			t.Errorf("%d bytes, a second time: %v", len(link), seen[link])
+		}
+		seen[link] = true
+	}
+	if got := s.Links(notify.Alert{Device: "kiln/north"})[0].URL; got != "https://alerts.example.com/?a=1&device=kiln%2Fnorth" {
+		t.Errorf("a short name leads to %s", got)
+	}
+}

@@ -3,16 +3,16 @@ package wording
 
 import (
 	"cmp"
-	"math"
 	"strconv"
 	"strings"
 	"unicode"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 )
 
-// maxDevice is how much of a device id, in characters, a sentence shows: as long as IoT
-// Hub lets one be.
+// maxDevice is how much of a device id, in characters, a sentence or a link shows: as long as IoT
+// Hub lets one be. Of a longer one it is the beginning and the end.
 const maxDevice = 128
 
 const (
@@ -221,7 +221,7 @@ func names(a notify.Alert) string {
 	if a.PerValue == "" {
 		return of
 	}
-	return printable(a.PerValue, maxDevice) + ", " + of
+	return printable(humanize.Middle(a.PerValue, maxDevice), maxDevice) + ", " + of
 }
 
 // sensorName returns a device, and its sensor if that has a name, fit for a sentence.
@@ -229,7 +229,7 @@ func sensorName(device, sensor string) string {
 	if sensor == "" {
 		return deviceName(device)
 	}
-	return deviceName(device) + " / " + printable(sensor, maxSensor)
+	return deviceName(device) + " / " + printable(humanize.Middle(sensor, maxSensor), maxSensor)
 }
 
 // deviceName returns a device id fit for a sentence.
@@ -237,7 +237,7 @@ func deviceName(id string) string {
 	if id == "" {
 		return "a device without a name"
 	}
-	return printable(id, maxDevice)
+	return printable(humanize.Middle(id, maxDevice), maxDevice)
 }
 
 // printable returns the first characters of s, at most limit, fit for one line.
@@ -262,16 +262,9 @@ func printable(s string, limit int) string {
 // digits are those of a number that people are shown: as many as a 32-bit float holds.
 const digits = 7
 
-// number writes v as people do: without the noise that a 32-bit float has in 64 bits,
-// and with an exponent only if there would be many zeros.
+// number writes v as people do: without the noise that a 32-bit float has in 64 bits.
 func number(v float64) string {
 	// The greatest is rounded down: there is no error.
 	rounded, _ := strconv.ParseFloat(strconv.FormatFloat(v, 'g', digits, 64), 64)
-	size := math.Abs(rounded)
-	format := byte('f')
-	if rounded != 0 && (size < 1e-6 || size >= 1e15) {
-		format = 'g'
-	}
-
-	return strconv.FormatFloat(rounded+0, format, -1, 64) // +0: never "-0"
+	return humanize.Number(rounded)
 }

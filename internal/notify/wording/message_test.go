@@ -56,7 +56,7 @@ func TestMessage(t *testing.T) {
 		strings.Repeat("ä", 128) + ": 1, at or above 1":    {Device: strings.Repeat("ä", 128), Temperature: 1, Threshold: 1},
 		strings.Repeat("d", 128) + ": -100000000000000, normal again, below -100000000000000 (" + strings.Repeat("r", 32) + ", " + strings.Repeat("l", 29) + "…": {
 			Device: strings.Repeat("d", 128), Resolved: true, Temperature: -1e14, Threshold: -1e14, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32)},
-		strings.Repeat("ä", 128) + "…: 1, at or above 1": {Device: strings.Repeat("ä", 129), Temperature: 1, Threshold: 1},
+		strings.Repeat("ä", 95) + "…" + strings.Repeat("ä", 30) + "-7: 1, at or above 1": {Device: strings.Repeat("ä", 400) + "-7", Temperature: 1, Threshold: 1},
 		"oven: has not been heard for 15m, since 2001-09-09 01:46 UTC (offline)": {
 			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9, 0)},
 		"oven: has not been heard for 15m, and not since 2001-09-09 00:46 UTC for certain (offline)": {
