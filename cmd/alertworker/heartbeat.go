@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -13,6 +11,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify/heartbeat"
+	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/telemetry/ownership"
 )
@@ -39,11 +38,14 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 		},
 		Check: r.wouldArrive,
 		Made: func(call heartbeat.Call) {
-			var err error
-			if call.Err != "" {
-				err = errors.New(call.Err)
+			switch {
+			case call.Err != "":
+				r.duties.Record(heartbeatDuty, call.At, leader.Failed, call.Err)
+			case call.Why != "":
+				r.duties.Record(heartbeatDuty, call.At, leader.Reported, call.Why)
+			default:
+				r.duties.Record(heartbeatDuty, call.At, leader.Done, "alerts go out")
 			}
-			r.duties.Record(heartbeatDuty, call.At, cmp.Or(call.Why, "alerts go out"), err)
 		},
 	}), nil
 }

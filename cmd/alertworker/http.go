@@ -127,6 +127,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Shared = sharedOf(c, shared, r.receivers)
 	o.Silences = r.muting
 	o.Others = r.source.Reports
+	o.Vanished = r.source.Vanished
 	o.Late = r.lag.Late
 
 	if r.duties != nil {

@@ -79,8 +79,13 @@ func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
 // Device parses the path of r, /devices/{id} or /devices/{id}/{action}. The
 // id is one percent-encoded segment and may be any string but the empty one: a/b is encoded as a%2Fb,
 // and ".." stays as it is. So handlers must not be behind an http.ServeMux, which
-// cleans paths and would redirect from "..".
+// cleans paths and would redirect from "..". Browsers do that too, also from "%2E%2E", so /devices?id=.. is the same as
+// /devices/{id}.
 func Device(r *http.Request) (id, action string, ok bool) {
+	if id := r.URL.Query().Get("id"); r.URL.EscapedPath() == "/devices" && id != "" {
+		return id, "", true
+	}
+
 	// EscapedPath alone suffices for URLs that conform to RFC 3986. Others it decodes
 	// and encodes again, which makes the %2F of an id a slash.
 	rest, ok := strings.CutPrefix(cmp.Or(r.URL.RawPath, r.URL.EscapedPath()), "/devices/")

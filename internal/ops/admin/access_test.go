@@ -171,7 +171,7 @@ func TestPageOfAFleet(t *testing.T) {
 	page := w.do("GET", "/").Body.String()
 	at := 0
 	for _, part := range []string{
-		`class="headline bad"`, "Receiver pager.example.net is down", "2,553 dead letters", "Open alarms", `class="plots"`, "Last alerts", `id="forms"`,
+		`class="headline bad"`, "Receiver pager.example.net is down", "2,553 dead letters", "Open alarms", "<h2>Receivers", "Last alerts", `class="plots"`, "<h2>Partitions", `id="forms"`,
 	} {
 		next := strings.Index(page[at:], part)
 		if next < 0 {

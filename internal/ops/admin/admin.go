@@ -88,6 +88,10 @@ type Options struct {
 	// Others returns what Report returned on each other replica, of late, and is called likewise. Nil: there are none.
 	Others func(context.Context) ([][]byte, error)
 
+	// Vanished returns the replicas that have died of late, by the ids under which they own partitions, and for how long
+	// nothing has been heard of them. It is called likewise. Nil: that is not known.
+	Vanished func(context.Context) (map[string]time.Duration, error)
+
 	// Late returns the most by which this replica may be behind in a partition. Nil: that is not known.
 	Late func() time.Duration
 
@@ -106,6 +110,7 @@ type Admin struct {
 	starting   bool              // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
+	vanished   *shared[map[string]time.Duration]
 	duties     *shared[leader.Status]
 
 	mu      sync.Mutex
@@ -122,6 +127,7 @@ func New(o Options) *Admin {
 		starting:   o.Worker == nil,
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
+		vanished:   newShared(o.Vanished),
 		duties:     newShared(o.Duties),
 	}
 	if a.starting {
@@ -137,7 +143,7 @@ func New(o Options) *Admin {
 func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.duties.run} {
+	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.vanished.run, a.duties.run} {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
 
@@ -165,7 +171,7 @@ func (a *Admin) sample() {
 
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.history.add(time.Now(), totalsOf(a.Worker.Stats()), read)
+	a.history.add(time.Now(), a.totals(), read)
 }
 
 // readings returns how many events had one.
@@ -173,21 +179,17 @@ func readings(stats *worker.Stats) int64 {
 	return stats.Events[telemetry.ReasonOK].Load() + stats.Events[telemetry.ReasonDamaged].Load()
 }
 
-// totalsOf returns the plotted counters, since the start.
-func totalsOf(stats *worker.Stats) totals {
-	t := totals{Readings: readings(stats), Suppressed: stats.Suppressed.Load()}
-	for i := range stats.Levels {
-		t.Alerts += stats.Levels[i].Sent.Load()
-	}
-
-	return t
+// totals returns the plotted counters, since the start.
+func (a *Admin) totals() totals {
+	stats := a.Worker.Stats()
+	return totals{Readings: readings(stats), Alerts: a.Recorder.alerts(), Suppressed: stats.Suppressed.Load()}
 }
 
 // ServeHTTP serves devices and silences to whoever has the token, and the state to everybody.
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	isDevice, isSilences := strings.HasPrefix(path, "/devices/"), isSilences(path)
+	isDevice, isSilences := path == "/devices" || strings.HasPrefix(path, "/devices/"), isSilences(path)
 
 	switch {
 	case a.starting && (isDevice || isSilences && a.Silences == nil):

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"net/url"
 	"os"
 	"regexp"
 	"slices"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+	"unicode"
 
 	"go.uber.org/zap"
 
@@ -23,6 +25,7 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/muting"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
 	"alertworker/internal/ops/status"
@@ -1014,7 +1017,8 @@ func TestPageOfAll(t *testing.T) {
 		reports = [][]byte{other.admin.Report(64 << 10)}
 		body := page()
 		for _, want := range []string{
-			"Replica alertworker-7d9f-k8c2m: Some alerts aren&#39;t going out: receiver pager.example.net is down.",
+			"Some alerts aren&#39;t going out: receiver pager.example.net is down on alertworker-7d9f-k8c2m. All alerts of 1 of 2 partitions go out.",
+			`<span class="state warn"><span class="dot"></span>is down on alertworker-7d9f-k8c2m</span>`,
 			"<strong>Receiver pager.example.net is down</strong> on alertworker-7d9f-k8c2m",
 			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
 			"2,392,112", // readings
@@ -1047,6 +1051,167 @@ func TestPageOfAll(t *testing.T) {
 			}
 		}
 	})
+}
+
+// Replicas that differ are counted and named: what one of them cannot do is not what none can.
+func TestHeadlineOfAll(t *testing.T) {
+	const down = "No alerts are going out: receiver pager is down."
+	report := func(name string, s status.State, headline string) admin.Snapshot {
+		return admin.Snapshot{Statement: status.Statement{Replica: name, Status: status.Report{State: s, Headline: headline}}}
+	}
+	well := report("c", status.GoingOut, "Alerts are going out.")
+	blocked := report("b", status.Blocked, down)
+	for name, test := range map[string]struct {
+		all   []admin.Snapshot
+		owned map[string]int
+		state status.State
+		says  string
+	}{
+		"alone":       {[]admin.Snapshot{blocked}, map[string]int{"b": 4}, status.Blocked, down},
+		"all well":    {[]admin.Snapshot{well, report("d", status.GoingOut, "Alerts are going out.")}, nil, status.GoingOut, "Alerts are going out."},
+		"all blocked": {[]admin.Snapshot{blocked, report("d", status.Blocked, down)}, map[string]int{"b": 2, "d": 2}, status.Blocked, down},
+		"blocked by different things": {
+			[]admin.Snapshot{report("d", status.Partly, "Some alerts aren't going out: receiver mail is down. Those to pager go out."), blocked}, map[string]int{"b": 2, "d": 2}, status.Blocked,
+			"Replica b: " + down,
+		},
+		"one of three": {
+			[]admin.Snapshot{well, blocked, report("d", status.GoingOut, "")}, map[string]int{"b": 2, "c": 3, "d": 3}, status.Partly,
+			"Some alerts aren't going out: receiver pager is down on b. All alerts of 6 of 8 partitions go out.",
+		},
+		"two of three": {
+			[]admin.Snapshot{blocked, well, report("d", status.Partly, "Some alerts aren't going out: partition 3 is not being read. Those of the other 2 partitions that this replica owns go out.")},
+			map[string]int{"b": 2, "c": 3, "d": 3}, status.Partly,
+			"Some alerts aren't going out: receiver pager is down on b and partition 3 is not being read on d. All alerts of 3 of 8 partitions go out.",
+		},
+		"one, beside one that starts": {[]admin.Snapshot{blocked, report("d", status.Starting, "Starting.")}, map[string]int{"b": 4}, status.Blocked, down},
+		"one that reads nothing":      {[]admin.Snapshot{well, blocked}, map[string]int{"c": 4}, status.Impaired, "Alerts are going out, but receiver pager is down on b, which reads no partition."},
+		"partitions are not known":    {[]admin.Snapshot{well, report("b", status.Partly, "Some alerts aren't going out: receiver pager is down. Those to mail go out.")}, nil, status.Partly, "Some alerts aren't going out: receiver pager is down on b. All alerts of 1 other replica go out."},
+	} {
+		if state, says := admin.HeadlineOf(test.all, test.owned); state != test.state || says != test.says {
+			t.Errorf("%s: %s, %q; want %s, %q", name, state, says, test.state, test.says)
+		}
+	}
+}
+
+// A replica that died is shown for an hour, unless another one has its name.
+func TestVanished(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const uuid = "-0b6d8a0e-7f6c-4d3a-9c41-2f6f2b7f0a11"
+		w := newWorld(t, func(o *admin.Options) {
+			o.Vanished = func(context.Context) (map[string]time.Duration, error) {
+				return map[string]time.Duration{"w-2" + uuid: 12 * time.Minute, o.Replica + uuid: time.Minute, "w-3" + uuid: time.Hour}, nil
+			}
+		})
+		_ = w.do("GET", "/")
+		synctest.Wait()
+		page := w.do("GET", "/").Body.String()
+		if !strings.Contains(page, ">w-2<small>has not been heard from for 12 min, and did not stop in order") || strings.Count(page, ">vanished<") != 1 {
+			t.Errorf("the page does not show who has vanished, or more")
+		}
+	})
+}
+
+// An alert that several receivers take is one alert, also if they take different readings of it.
+func TestAlertsAreCountedOnce(t *testing.T) {
+	w := newWorld(t)
+	deliver := func(receiver, device string, sequence int) {
+		_ = notify.Observe(well{}, w.recorder.Receiver(receiver)).Notify(t.Context(), notify.Alert{ID: fmt.Sprint(sequence), Device: device, Rule: "hot", Window: time.Minute})
+	}
+	counts := func(want int64) {
+		t.Helper()
+		if got := w.admin.Alerts(); got != want {
+			t.Errorf("%d alerts, want %d", got, want)
+		}
+	}
+	deliver("pager", "oven", 1)
+	deliver("mail", "oven", 3) // it was slower, and the reading newer
+	counts(1)
+	deliver("pager", "kiln", 4)
+	counts(2)
+	deliver("mail", "oven", 5) // the next, and now the other one is slower
+	deliver("mail", "oven", 6)
+	counts(4)
+	deliver("pager", "oven", 6)
+	counts(4)
+	_ = notify.Observe(well{}, w.recorder.Receiver("pager")).Notify(t.Context(), notify.Alert{ID: "7", Device: "oven", Rule: "hot", Resolved: true})
+	counts(4)
+}
+
+// A link of an alert leads to what the page has about its device, without a token.
+func TestPageAboutADevice(t *testing.T) {
+	w := newWorld(t, ruled)
+	w.busy(6)
+	w.alarming()
+	long := strings.Repeat("Feuerungsautomat", 64)
+	w.take(notify.Alert{ID: "long", Device: long + "1", Rule: "hot", Level: "critical", Temperature: 1e300, Threshold: 85, Window: time.Hour, Partition: "0"})
+	w.take(notify.Alert{ID: "other", Device: long + "2", Rule: "hot", Level: "critical", Temperature: 77, Threshold: 85, Window: time.Hour, Partition: "0"})
+	about := func(device string) string {
+		t.Helper()
+		link := (wording.Style{Page: "https://alerts.example.com"}).Links(notify.Alert{Device: device})[0].URL
+		page := w.do("GET", "/"+strings.TrimPrefix(link, "https://alerts.example.com")).Body.String()
+		_, section, ok := strings.Cut(page, `id="about"`)
+		section, _, _ = strings.Cut(section, "</section>")
+		if !ok {
+			t.Errorf("%s leads to a page without it", link)
+		}
+		return section
+	}
+	for device, wants := range map[string][]string{
+		"oven-3":     {">oven-3 <", "Open alarm<small>hot · critical", "93.5", "alert to example.com"},
+		long + "1":   {`data-device="` + long + `1"`, "1e&#43;300"},
+		long + "2":   {`data-device="` + long + `2"`, ">77.0<"},
+		"never-seen": {"No alarm of it is among those shown", "No alert about it is among the last ones"},
+		"..":         {">.. <"},
+	} {
+		section := about(device)
+		for _, want := range wants {
+			if !strings.Contains(section, want) {
+				t.Errorf("about %.20s there is no %q in %s", device, want, section)
+			}
+		}
+	}
+	if section := about(long + "1"); strings.Contains(section, ">77.0<") || len(section) > 4000 {
+		t.Errorf("%d bytes are about it: %s", len(section), section)
+	}
+	if page := w.do("GET", "/").Body.String(); strings.Contains(page, `id="about"`) || strings.Contains(page, long) {
+		t.Error("the page is about a device without being asked, or shows all of a long name")
+	}
+}
+
+// What would act on the reader's screen is shown as a character that cannot be printed, wherever it comes from.
+func TestPageShowsControlCharacters(t *testing.T) {
+	const evil = "a\u202eb\u2066c\u009bd\u0007e\u200bf"
+	w := newWorld(t, ruled, func(o *admin.Options) { o.Replica = "w" + evil })
+	w.set(func() {
+		w.worker.receivers = []delivery.ReceiverState{{Name: "r" + evil, Down: true, Err: errors.New(evil), Since: time.Now()}}
+		w.worker.alarms = []partition.AlarmState{{Device: "d" + evil, Rule: "hot", Level: "warning", Since: time.Now()}}
+		w.worker.counts = []partition.AlarmCounts{{Rule: "hot", Level: "warning", Open: 1}}
+	})
+	w.take(notify.Alert{ID: "i" + evil, Device: "d" + evil, Rule: "door-open", Per: "site", PerValue: "s" + evil, Word: "w" + evil, Window: time.Minute})
+	page := w.do("GET", "/?device=d"+url.QueryEscape(evil)).Body.String()
+	for _, r := range page {
+		if unicode.In(r, unicode.C, unicode.Zl, unicode.Zp) && r != '\n' && r != '\t' {
+			t.Errorf("the page has %U", r)
+			break
+		}
+	}
+	if n := strings.Count(page, "da\uFFFDb\uFFFDc\uFFFDd\uFFFDe\uFFFDf"); n < 3 {
+		t.Errorf("the device is shown %d times", n)
+	}
+}
+
+// Any name can be looked up: browsers take ".." and "%2E%2E" in a path away.
+func TestLookUpByQuery(t *testing.T) {
+	w := newWorld(t)
+	for _, device := range []string{"..", ".", "kiln/north", "a b?c=d&e"} {
+		answer := w.authorized("GET", "/devices?id="+url.QueryEscape(device))
+		var found struct{ Device string }
+		if err := json.Unmarshal(answer.Body.Bytes(), &found); err != nil || answer.Code != 200 || found.Device != device {
+			t.Errorf("%s: %d %s", device, answer.Code, answer.Body)
+		}
+	}
+	problem(t, w.authorized("GET", "/devices"), 404)
+	problem(t, w.do("GET", "/devices?id=oven"), 401)
 }
 
 // The page says how a receiver is down in the words of the problem above it, for all replicas.

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/humanize"
 	"alertworker/internal/ops/leader"
 )
 
@@ -47,7 +48,7 @@ type dutiesView struct {
 	Leader string
 	Led    time.Duration  // for how long the leader has led
 	Terms  []leader.Ended // the latest first
-	Runs   []leader.Run   // likewise
+	Runs   []leader.Run   // likewise, of each duty the last one, or all
 }
 
 // dutiesView returns the duties for the page, nil if there are none.
@@ -66,6 +67,23 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 	}
 	slices.Reverse(v.Terms)
 	slices.Reverse(v.Runs)
+	if !r.URL.Query().Has("all") {
+		seen := map[string]bool{}
+		v.Runs = slices.DeleteFunc(v.Runs, func(run leader.Run) bool {
+			isOlder := seen[run.Duty]
+			seen[run.Duty] = true
+			return isOlder
+		})
+	}
 
 	return v
 }
+
+// maxCause is how many characters of a run's detail are shown.
+const maxCause = 120
+
+// cause is a run's detail in one line: a sentence begins with its cause, and an error ends in it.
+func cause(detail string) string { return humanize.Middle(humanize.OneLine(detail), maxCause) }
+
+// isBad reports whether somebody should read how a run ended.
+func isBad(o leader.Outcome) bool { return o == leader.Failed || o == leader.Reported }

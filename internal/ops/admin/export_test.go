@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"alertworker/internal/lease/observe"
+	"alertworker/internal/ops/status"
 )
 
 // Past gives a an hour of history, and a store that has been asked.
@@ -31,7 +32,7 @@ func (a *Admin) Past() {
 		}
 		h.done[h.minute-minutes+1+int64(i)] = t
 	}
-	t := totalsOf(a.Worker.Stats())
+	t := a.totals()
 	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}
 	h.recent = []sample{
 		{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}, map[string]int64{"0": 1_195_700, "2": 991_200}},
@@ -41,3 +42,13 @@ func (a *Admin) Past() {
 
 // Merged is what a page shows of several replicas.
 func Merged(all ...Snapshot) Snapshot { return merged(all) }
+
+// Alerts is how many the page counts.
+func (a *Admin) Alerts() int64 { return a.Recorder.alerts() }
+
+// HeadlineOf is what a page says of several replicas, of which each reads so many partitions.
+func HeadlineOf(all []Snapshot, owned map[string]int) (status.State, string) {
+	p := page{Replica: all[0].Replica}
+	p.headline(all, nil, owned)
+	return p.State, p.Headline
+}

@@ -13,6 +13,7 @@ import (
 	"strconv"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/google/uuid"
 	"go.uber.org/zap"
@@ -38,10 +39,13 @@ var (
 		"css":     func() template.CSS { return template.CSS(pageCSS) },
 		"js":      func() template.JS { return template.JS(pageJS) },
 		"about":   about,
+		"bad":     isBad,
 		"capital": humanize.Capital,
+		"cause":   cause,
 		"class":   classOf,
 		"count":   count[int64],
 		"latency": latencyText,
+		"name":    shortName,
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
 		"span":    humanize.Span,
 		"split":   func(path string) []string { return strings.Split(path, "/") },
@@ -59,9 +63,14 @@ var (
 )
 
 const (
-	listed    = 15   // rows of a list, unless all are asked for
-	allAlarms = 1000 // open ones of this replica, if all are asked for
+	listed      = 15        // rows of a list, unless all are asked for
+	allAlarms   = 1000      // open ones of this replica, if all are asked for
+	vanishedFor = time.Hour // a replica that has died is shown
+	maxShown    = 128       // characters of a name; IoT Hub's have no more
 )
+
+// shortName is a name from outside as the page has room for it.
+func shortName(s string) string { return humanize.Middle(s, maxShown) }
 
 // digest is that of a style or a script, as a content security policy has it.
 func digest(s string) string {
@@ -78,6 +87,15 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
+	// Names come from outside: what a browser would act on, such as text that changes direction, is shown as U+FFFD.
+	content := bytes.Map(func(c rune) rune {
+		isControl := unicode.In(c, unicode.C, unicode.Zl, unicode.Zp) && c != '\n' && c != '\t'
+		if isControl {
+			return unicode.ReplacementChar
+		}
+		return c
+	}, b.Bytes())
+
 	h := w.Header()
 	h.Set("Content-Type", "text/html; charset=utf-8")
 	h.Set("Content-Security-Policy", pagePolicy)
@@ -85,7 +103,7 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 	h.Set("Referrer-Policy", "no-referrer")
 	h.Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(http.StatusOK)
-	_, _ = w.Write(b.Bytes()) // fails only if the caller has gone
+	_, _ = w.Write(content) // fails only if the caller has gone
 }
 
 // A page has the texts that the template shows.
@@ -102,6 +120,8 @@ type page struct {
 	Now, Started  time.Time
 	Others        int        // further replicas that this page is about
 	Replicas      []Snapshot // if there are several
+	Vanished      []vanishedRow
+	About         *aboutView // a device, or one of its sensors, that the address of the page names
 	State         status.State
 	Class         string // of the state: good, warn, bad or idle
 	Headline      string // empty if State says it all
@@ -111,7 +131,7 @@ type page struct {
 	Figures       []figure
 	Partitions    []partitionRow
 	PartitionsOld string // how old they are, if the store does not respond
-	Receivers     []delivery.ReceiverState
+	Receivers     []receiverRow
 	Several       bool   // there are several receivers
 	StoreOver     string // the time that Store covers; empty if there is no store
 	Store         []latency
@@ -128,6 +148,19 @@ type page struct {
 type problemRow struct {
 	status.Problem
 	Replicas string // that have it; empty if there is only one replica
+}
+
+// A receiverRow is a receiver as all replicas see it.
+type receiverRow struct {
+	delivery.ReceiverState
+	Class string // good, or bad if it is down, or warn if it is for some replicas
+	On    string // the replicas for which it is down, if others reach it
+}
+
+// A vanishedRow is a replica that has died of late.
+type vanishedRow struct {
+	Replica string
+	For     time.Duration
 }
 
 // A figure is a count of this replica since its start.
@@ -153,8 +186,9 @@ type partitionRow struct {
 func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
-	whole, alarms := r.URL.Query().Has("all"), listed
-	if whole {
+	query := r.URL.Query()
+	whole, alarms := query.Has("all"), listed
+	if whole || query.Has("device") {
 		alarms = allAlarms
 	}
 
@@ -181,12 +215,14 @@ func (a *Admin) page(r *http.Request) page {
 	a.showState(&p, r, all, m)
 
 	p.Silences = shorten(&p, "silences", a.inForce(now))
-	p.Receivers = shorten(&p, "receivers", m.Receivers)
+	p.Receivers = shorten(&p, "receivers", receiverRows(m.Receivers, all))
 	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts)
-	if len(others) > 0 {
+	if p.Vanished = a.vanishedRows(r, all); len(others)+len(p.Vanished) > 0 {
 		p.Replicas = shorten(&p, "replicas", all)
 	}
+
+	p.About = a.about(query, m)
 
 	if p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
@@ -217,7 +253,12 @@ func (a *Admin) showState(p *page, r *http.Request, all []Snapshot, m Snapshot) 
 	known, rows, old := a.partitionRows(r, all, p.Now)
 	p.Partitions = shorten(p, "partitions", rows)
 	p.PartitionsOld = old
-	p.headline(all, known)
+	owned := map[string]int{}
+	for _, row := range rows {
+		owned[row.Owner]++
+	}
+
+	p.headline(all, known, owned)
 
 	switch n := m.Counts[countDead]; {
 	case n > 0:
@@ -271,21 +312,98 @@ func (p *page) deadLetters(n int64) {
 	}
 }
 
-// headline says on p whether alerts are going out: as this replica, the first of all, or one that is worse off says.
-func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus) {
+// headline says on p whether alerts are going out: as this replica, the first of all, says, or what is so if replicas
+// differ. owned has by replica how many partitions it reads.
+func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, owned map[string]int) {
 	all = arriving(all)
-	worst := worstOf(all)
-	p.State, p.Headline = worst.Status.State, worst.Status.Headline
-	if worst.Replica != p.Replica {
-		p.Headline = "Replica " + worst.Replica + ": " + p.Headline
+	p.Problems = problemRows(all)
+
+	var hindered []Snapshot
+	at := 0 // the replicas that alerts depend on
+	for _, s := range all {
+		if severity(s.Status.State) == 1 { // it starts, drains or stands by
+			continue
+		}
+
+		at++
+		if severity(s.Status.State) >= severity(status.Partly) {
+			hindered = append(hindered, s)
+		}
 	}
 
-	p.Problems = problemRows(all)
+	worst := worstOf(all)
+	p.State, p.Headline = worst.Status.State, worst.Status.Headline
+	isMixed := len(hindered) > 0 && len(hindered) < at
+
+	switch {
+	case isMixed && p.State == status.Blocked && ownedBy(hindered, owned) == 0:
+		p.State = status.Impaired
+		p.Headline = "Alerts are going out, but " + causes(hindered) + ", which reads no partition."
+	case isMixed:
+		p.State = status.Partly
+		p.Headline = "Some alerts aren't going out: " + causes(hindered) + ". " + rest(hindered, at, owned)
+	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
+		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
+	}
+
 	if unowned := status.Unowned(partitions); unowned != "" {
 		p.unowned(unowned)
 	}
 
 	p.Class = classOf(p.State)
+}
+
+// causes says what keeps alerts of replicas from going out, and on which.
+func causes(of []Snapshot) string {
+	var what []string
+	on := map[string][]string{}
+	for _, s := range of {
+		_, cause, _ := strings.Cut(s.Status.Headline, ": ")
+		cause, _, _ = strings.Cut(cause, ". Those ") // what goes out on it
+		cause = strings.TrimSuffix(cause, ".")
+		if !slices.Contains(what, cause) {
+			what = append(what, cause)
+		}
+
+		on[cause] = append(on[cause], shortName(s.Replica))
+	}
+
+	for i, cause := range what {
+		what[i] += " on " + names(on[cause])
+	}
+
+	return names(what)
+}
+
+// names lists some names, of which there may be many.
+func names(all []string) string {
+	const most = 8
+	if n := len(all) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
+	}
+	return humanize.And(all)
+}
+
+// rest says in a sentence what goes out although some of so many replicas are hindered.
+func rest(hindered []Snapshot, of int, owned map[string]int) string {
+	total := 0
+	for _, n := range owned {
+		total += n
+	}
+
+	if total > 0 {
+		return fmt.Sprintf("All alerts of %d of %s go out.", total-ownedBy(hindered, owned), humanize.Count(total, "partition"))
+	}
+
+	return "All alerts of " + humanize.Count(of-len(hindered), "other replica") + " go out."
+}
+
+// ownedBy returns how many partitions replicas read.
+func ownedBy(of []Snapshot, owned map[string]int) (n int) {
+	for _, s := range of {
+		n += owned[s.Replica]
+	}
+	return n
 }
 
 // worstOf returns this replica, the first of all, or one that is worse off.
@@ -300,19 +418,69 @@ func worstOf(all []Snapshot) Snapshot {
 	return worst
 }
 
+// receiverRows returns receivers, merged of all replicas, with those of the replicas for which they are down.
+func receiverRows(merged []delivery.ReceiverState, all []Snapshot) (rows []receiverRow) {
+	for _, to := range merged {
+		row := receiverRow{ReceiverState: to, Class: "good"}
+		var down []string
+		known := 0
+		for _, s := range all {
+			i := slices.IndexFunc(s.Receivers, func(r delivery.ReceiverState) bool { return r.Name == to.Name })
+			if i < 0 {
+				continue
+			}
+
+			known++
+			if s.Receivers[i].Down {
+				down = append(down, shortName(s.Replica))
+			}
+		}
+
+		if to.Down {
+			row.Class = "bad"
+		}
+
+		if to.Down && len(down) < known {
+			row.Class, row.On = "warn", names(down)
+		}
+
+		rows = append(rows, row)
+	}
+
+	return rows
+}
+
+// vanishedRows returns the replicas that have died of late, and of which no other has the name.
+func (a *Admin) vanishedRows(r *http.Request, all []Snapshot) (rows []vanishedRow) {
+	gone, at, _ := a.vanished.get(r.Context())
+	for owner, silent := range gone {
+		name := label(owner)
+		isBack := slices.ContainsFunc(all, func(s Snapshot) bool { return s.Replica == name })
+		if silent += time.Since(at); !isBack && silent < vanishedFor {
+			rows = append(rows, vanishedRow{name, silent})
+		}
+	}
+
+	slices.SortFunc(rows, func(x, y vanishedRow) int {
+		return cmp.Or(cmp.Compare(x.For, y.For), cmp.Compare(x.Replica, y.Replica))
+	})
+
+	return rows
+}
+
 // problemRows returns what is in the way of any replica, and which have it.
 func problemRows(all []Snapshot) (rows []problemRow) {
 	for _, s := range all {
 		for _, problem := range s.Status.Problems {
 			isSame := func(row problemRow) bool { return row.What == problem.What }
 			if i := slices.IndexFunc(rows, isSame); i >= 0 {
-				rows[i].Replicas += ", " + s.Replica
+				rows[i].Replicas += ", " + shortName(s.Replica)
 				continue
 			}
 
 			row := problemRow{Problem: problem}
 			if len(all) > 1 {
-				row.Replicas = s.Replica
+				row.Replicas = shortName(s.Replica)
 			}
 
 			rows = append(rows, row)
@@ -435,7 +603,7 @@ func (s Snapshot) unreadable(now time.Time) figure {
 
 	var parts []string
 	for _, d := range s.UnreadableNamed[:min(len(s.UnreadableNamed), listed)] {
-		parts = append(parts, fmt.Sprintf("%s (%s, for %s)", d.Device, d.Reason, humanize.Span(now.Sub(d.Since))))
+		parts = append(parts, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
 	}
 
 	if more := total - len(parts); more > 0 {
@@ -636,6 +804,11 @@ func (d pastDelivery) Reading() string {
 		return d.Word
 	}
 
+	text := number(d.Temperature)
+	if strings.Contains(text, "e") {
+		return text
+	}
+
 	_, fraction, _ := strings.Cut(number(d.Threshold), ".")
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
@@ -651,7 +824,7 @@ func count[T int | int64](n T) string {
 }
 
 // number formats a temperature without trailing zeros.
-func number(f float64) string { return strconv.FormatFloat(f, 'f', -1, 64) }
+func number(f float64) string { return humanize.Number(f) }
 
 // rate formats a number per second.
 func rate(perSecond float64) string {

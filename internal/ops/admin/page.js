@@ -30,11 +30,7 @@
 	document.addEventListener("visibilitychange", refresh);
 	if (!forms) return;
 
-	const device = new URLSearchParams(location.search).get("device"); // an alert leads here
-	if (device) {
-		lookup.device.value = device;
-		lookup.token.focus();
-	}
+	lookup.device.value = document.querySelector("#about")?.dataset.device ?? ""; // an alert leads here
 	forms.addEventListener("input", ({ target }) => {
 		if (target.name === "token") lookup.token.value = silence.token.value = target.value;
 	});
@@ -42,10 +38,11 @@
 	// ask sends a request with the form's token, and shows what done makes of the answer, or what went wrong.
 	const ask = async (form, method, path, body, done) => {
 		const answer = form.querySelector(".answer"), details = answer.querySelector("details");
+		const visible = (s) => s.replace(/(?!\n)[\p{Cc}\p{Cf}\p{Co}\u2028\u2029]/gu, "\uFFFD"); // text that changes direction
 		const tell = (text, all) => {
-			answer.querySelector("p").textContent = text;
+			answer.querySelector("p").textContent = visible(text);
 			if (details) details.hidden = !all;
-			if (all && details) answer.querySelector("pre").textContent = JSON.stringify(all, null, 2);
+			if (all && details) answer.querySelector("pre").textContent = visible(JSON.stringify(all, null, 2));
 			answer.hidden = false;
 		};
 		try {
@@ -61,7 +58,7 @@
 	};
 	lookup.addEventListener("submit", (event) => {
 		event.preventDefault();
-		ask(lookup, "GET", "/devices/" + encodeURIComponent(lookup.device.value), undefined, (found) => found.why + ".");
+		ask(lookup, "GET", "/devices?id=" + encodeURIComponent(lookup.device.value), undefined, (found) => found.why + ".");
 	});
 	silence.addEventListener("submit", async (event) => {
 		event.preventDefault();

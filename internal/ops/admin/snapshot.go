@@ -115,7 +115,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		s.Scattered = d.String()
 	}
 
-	total, states := totalsOf(stats), a.Worker.Partitions()
+	total, states := a.totals(), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)

@@ -187,9 +187,9 @@ func (r *Scheduler) schedule(t *Term) []*scheduled {
 	return duties
 }
 
-// Record records a run of a duty without Do that began at start and has just ended: with a report, or
-// with an error, which must hold no secrets. It does nothing unless this replica leads.
-func (r *Scheduler) Record(duty string, start time.Time, report string, err error) {
+// Record records a run of a duty without Do that began at start and has just ended: Done or Reported, with a report, or
+// Failed, with an error. The detail must hold no secrets. It does nothing unless this replica leads.
+func (r *Scheduler) Record(duty string, start time.Time, outcome Outcome, detail string) {
 	term, ok := r.Leading()
 	if !ok {
 		return
@@ -201,11 +201,7 @@ func (r *Scheduler) Record(duty string, start time.Time, report string, err erro
 		return
 	}
 
-	done := runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: Done, Detail: report}
-	if err != nil {
-		done.Outcome, done.Detail = Failed, err.Error()
-	}
-
+	done := runNote{Term: term, Start: start, Seconds: time.Since(start).Seconds(), Outcome: outcome, Detail: detail}
 	h := r.note.Duties[duty]
 	h.Runs = append(slices.Clip(last(h.Runs, maxRuns-1)), done)
 	r.note.Duties[duty] = h

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -70,10 +71,12 @@ const (
 	Failed
 	// Interrupted: the replica stopped, or stopped leading, during the run.
 	Interrupted
+	// Reported: done, and what it reported is that something else is not well.
+	Reported
 )
 
 func (o Outcome) String() string {
-	return [...]string{"begun", "done", "failed", "interrupted"}[o]
+	return [...]string{"begun", "done", "failed", "interrupted", "reported a failure"}[o]
 }
 func (o Outcome) MarshalText() ([]byte, error) { return []byte(o.String()), nil }
 
@@ -163,7 +166,7 @@ func (r *runNote) UnmarshalJSON(b []byte) error {
 
 	r.Start = time.Unix(start, 0).UTC()
 	r.Seconds = float64(took) / 1000
-	r.Outcome = min(max(r.Outcome, Begun), Interrupted)
+	r.Outcome = min(max(r.Outcome, Begun), Reported)
 
 	return nil
 }
@@ -201,7 +204,7 @@ func (n *note) String() string {
 
 		for _, d := range n.Duties {
 			for i := range d.Runs {
-				d.Runs[i].Detail = clip(d.Runs[i].Detail, limit)
+				d.Runs[i].Detail = clipMiddle(d.Runs[i].Detail, limit)
 			}
 		}
 	}
@@ -241,7 +244,7 @@ func (n *note) endTerm(r lease.Record) {
 func (d history) failures() (n int) {
 	for i, r := range slices.Backward(d.Runs) {
 		switch {
-		case r.Outcome == Done:
+		case r.Outcome == Done || r.Outcome == Reported:
 			return n
 		case r.Outcome == Failed, r.Outcome == Begun && i < len(d.Runs)-1:
 			n++
@@ -251,8 +254,17 @@ func (d history) failures() (n int) {
 	return n
 }
 
+// clipMiddle returns s in at most limit bytes: its beginning, in which a sentence has its cause, and its end, in which an
+// error has it, if it is longer.
+func clipMiddle(s string, limit int) string {
+	if len(s) <= limit {
+		return s
+	}
+	return strings.ToValidUTF8(s[:max(0, limit)/2], "") + clip(s, max(0, limit)-max(0, limit)/2)
+}
+
 // clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, because replicas of one
-// deployment differ at the end of their names, and an error ends in its cause.
+// deployment differ at the end of their names.
 func clip(s string, limit int) string {
 	const cut = "…"
 	if len(s) <= limit {

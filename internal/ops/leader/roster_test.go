@@ -448,11 +448,14 @@ func TestRecord(t *testing.T) {
 			began := time.Now()
 			time.Sleep(2 * time.Second)
 			for _, r := range []*leader.Scheduler{a, b} { // one of which leads
-				var err error
-				if n%2 == 1 {
-					err = errors.New("not accepted")
+				switch {
+				case n%2 == 1:
+					r.Record("heartbeat", began, leader.Failed, "not accepted")
+				case n == 4: // it was accepted, and says what is not well
+					r.Record("heartbeat", began, leader.Reported, "receiver hook is down")
+				default:
+					r.Record("heartbeat", began, leader.Done, fmt.Sprint("report ", n))
 				}
-				r.Record("heartbeat", began, fmt.Sprint("report ", n), err)
 			}
 		}
 		synctest.Wait()
@@ -461,6 +464,9 @@ func TestRecord(t *testing.T) {
 			runs := status(t, s).Runs
 			if len(runs) != 10 || runs[0].Detail != "report 2" || runs[9].Detail != "not accepted" {
 				t.Fatalf("%+v", runs)
+			}
+			if runs[2].Outcome != leader.Reported || runs[2].Outcome.String() != "reported a failure" {
+				t.Errorf("what reports a failure is %v", runs[2].Outcome)
 			}
 			if runs[0].Outcome != leader.Done || runs[9].Outcome != leader.Failed || runs[9].Seconds != 2 {
 				t.Errorf("%+v", runs)
@@ -475,7 +481,7 @@ func TestRecord(t *testing.T) {
 		}
 		check(first)
 		stopFirst()
-		first.Record("heartbeat", time.Now(), "too late", nil)
+		first.Record("heartbeat", time.Now(), leader.Done, "too late")
 		time.Sleep(handover)
 		check(second)
 		stopSecond()

@@ -15,6 +15,12 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
 }
 
+// Vanished returns the replicas that have died within about an hour, by the ids under which they own partitions, and for
+// how long nothing has been heard of them.
+func (s *Source) Vanished(ctx context.Context) (map[string]time.Duration, error) {
+	return ownership.Vanished(ctx, s.config.Records, s.checkpoints().group.String(), s.config.OwnershipExpiry)
+}
+
 // shownFor is how long an answer about a partition is good enough to be shown.
 const shownFor = 15 * time.Second
 

@@ -511,11 +511,14 @@ func (m *Member) claim(ctx context.Context, claims []Record, next time.Time) (wr
 	return n.Load(), err
 }
 
-// forgetOne removes the heartbeat of a replica that is dead and owns nothing. It
+// rememberFor is how long the heartbeat of a replica that died stays: see Vanished. One that stops removes its own.
+const rememberFor = time.Hour
+
+// forgetOne removes the heartbeat of a replica that has been dead for long and owns nothing. It
 // may fail: that heartbeat does no harm.
 func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 	for _, b := range listed.Heartbeats {
-		if v.live[b.Owner] || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
+		if v.live[b.Owner] || b.Age < rememberFor || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
 			continue
 		}
 
