@@ -135,7 +135,7 @@ func (d *delivery) recovers() bool { return d.due != nil && !d.due.Silent() }
 
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {
-	if d.Shared {
+	if d.Shared || r.More != nil && r.More.Of != (sensor.ID{}) {
 		return r.More.Of
 	}
 	return d.About

@@ -17,8 +17,8 @@ import (
 // start again when the hub is recreated.
 func (q *queue) id(d *delivery, r *Reading) string {
 	id := q.box.IDs + d.readingID(r)
-	if of := d.of(r); of.Name != "" {
-		id += "~" + idPart(of.Name) // the numbers before it have none
+	if d.About.Name != "" {
+		id += "~" + idPart(d.About.Name) // the numbers before it have none
 	}
 
 	id += d.Suffix
@@ -128,8 +128,8 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.ID = g.ID
 	of := d.of(head)
 	a.Device, a.Sensor = of.Device, of.Name
-	if of.Name != "" && !d.Shared {
-		a.Source += "/~" + idPart(of.Name) // receivers compare tokens of one source and device
+	if d.About.Name != "" {
+		a.Source += "/~" + idPart(d.About.Name) // receivers compare tokens of one source and device
 	}
 
 	a.Resolved = d.recovers()

@@ -114,7 +114,7 @@ type More struct {
 	Shown notify.Shown
 	// the reading is from a message that is damaged
 	Damaged bool
-	Of      sensor.ID // what the reading is of, if its notice is about what devices share
+	Of      sensor.ID // what the reading is of, if that is not what its notice is about
 	Alarm   *Alarm    // that is open; nil unless its topic has a Repeat
 	*Arrival
 }

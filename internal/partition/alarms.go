@@ -15,12 +15,17 @@ import (
 // recoveries that are due.
 const maxAlarms = ledger.MaxAlarms / 2
 
+// maxSensors bounds the sensors of one device that have an alarm, or a recovery that is due, of one level.
+const maxSensors = 1024
+
 // alarms are those of one partition, as of the last event read. They are guarded by
 // register.mu, but for mayHave.
 type alarms struct {
 	byKey  map[alarmKey]alarm // none is zero. Changed by set alone
 	counts map[*level]*[4]int // by the index of what is counted
 	total  [4]int
+
+	sensors map[ofDevice]int // how many of byKey are of sensors with a name
 
 	some atomic.Int32 // len(byKey)
 	// alarms by a hash of their device, whatever the sensor, so that one without alarms is known without a lock
@@ -42,6 +47,12 @@ const (
 type alarmKey struct {
 	about sensor.ID
 	level *level
+}
+
+// ofDevice is one level of a device, whatever the sensor.
+type ofDevice struct {
+	device string
+	level  *level
 }
 
 // notices returns the key of the notices about an alarm, unless devices share them.
@@ -133,6 +144,7 @@ func newAlarms(changes int) *alarms {
 	return &alarms{
 		byKey:   map[alarmKey]alarm{},
 		counts:  map[*level]*[4]int{},
+		sensors: map[ofDevice]int{},
 		history: history{alarms: map[alarmKey]alarm{}, bound: changes},
 	}
 }
@@ -141,6 +153,11 @@ func newAlarms(changes int) *alarms {
 // reads the partition, so no alarm of its devices opens meanwhile.
 func (a *alarms) mayHave(hash uint64) bool {
 	return a.some.Load() > 0 && a.filter[hash%filterSize].Load() > 0
+}
+
+// crowded reports whether so many sensors of key's device have an alarm of its level that none of another one is kept.
+func (a *alarms) crowded(key alarmKey) bool {
+	return key.about.Name != "" && a.sensors[ofDevice{key.about.Device, key.level}] >= maxSensors
 }
 
 // room reports whether one more alarm, of a device or sensor, may be kept.
@@ -171,6 +188,18 @@ func (a *alarms) set(key alarmKey, k alarm) {
 	if n != 0 {
 		a.some.Add(n)
 		a.filter[roster.Hash(key.about.Device)%filterSize].Add(n)
+		a.countSensor(key, int(n))
+	}
+}
+
+func (a *alarms) countSensor(key alarmKey, n int) {
+	if key.about.Name == "" {
+		return
+	}
+
+	of := ofDevice{key.about.Device, key.level}
+	if a.sensors[of] += n; a.sensors[of] == 0 {
+		delete(a.sensors, of)
 	}
 }
 

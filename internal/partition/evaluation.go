@@ -5,6 +5,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -133,6 +134,7 @@ func (v *evaluation) apply(r *rule, value, base float64) {
 // A passage is how a reading goes through one level.
 type passage struct {
 	followed  bool  // the level has state, and there is room for it
+	crowded   bool  // there is none because too many sensors of the device are not normal
 	was, is   alarm // before and after it; zero unless it is followed
 	breaching bool  // it reaches the limit
 	outdated  bool  // the alarm has seen one that was taken later
@@ -199,8 +201,10 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 	v.late = v.late || p.outdated
 	clear, _ := l.clearFor(v.event, rd.Limit)
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, clear, v.at)
-	if state.Phase != rules.Normal && p.was == (alarm{}) && !v.alarms.room(key.about) {
+	crowded := v.alarms.crowded(key)
+	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.alarms.room(key.about)) {
 		v.Counters.Untracked.Add(1)
+		p.crowded = crowded
 		p.followed = false
 		p.open = true // better too early than never
 		return p
@@ -270,6 +274,11 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 
 	p.is.untold = false
 	key, receivers := v.key(l), v.receivers(l)
+	if p.crowded && !key.Shared {
+		key.About = sensor.Of(v.event.Device)
+		v.crowded(v.event.Device, l.rule.Name)
+	}
+
 	if key.Shared {
 		v.shared = key.About.Device
 	}

@@ -135,6 +135,13 @@ type Alert struct {
 // More implements delivery.Details.
 func (a *Alert) More() *delivery.More {
 	m := a.about.more(a.Topic)
+	if of := a.about.about(); a.Key.About != of && !a.Shared { // see passage.crowded
+		if m == nil {
+			m = &delivery.More{}
+		}
+		m.Of = of
+	}
+
 	if a.Alarm == nil {
 		return m
 	}

@@ -24,6 +24,7 @@ type register struct {
 	logName string                                  // of the partition: see logName
 	out     Outgoing                                // who brings notices to receivers
 	changed func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
+	crowded func(device, rule string)               // is told of alerts without state, because of maxSensors
 
 	// These change before the first event is read.
 	skip    telemetry.Position // events up to here were settled by the last owner: its ledger says so
@@ -59,7 +60,14 @@ func newRegister(
 	maxChanges int,
 	changed func(key alarmKey, was, is rules.State),
 ) *register {
-	return &register{Evaluator: ev, id: id, logName: logName, changed: changed, alarms: newAlarms(maxChanges)}
+	return &register{
+		Evaluator: ev,
+		id:        id,
+		logName:   logName,
+		changed:   changed,
+		crowded:   func(string, string) {},
+		alarms:    newAlarms(maxChanges),
+	}
 }
 
 // Outgoing brings notices to receivers: see delivery.Outbox.

@@ -62,6 +62,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 	}
 
 	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
+	reg.crowded = s.warnCrowded
 	s.reader = newReader(reg, newWatch(reg, c.Roster, s.log), s.log, s.logUnread)
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,
@@ -83,6 +84,12 @@ func (s *Stream) lose() { s.stop(telemetry.ErrLost) }
 
 // warn logs what may affect every partition at the same time, at most every 10 s.
 func (s *Stream) warn(msg string, err error) { s.Dispatcher.Warn(s.log, msg, err) }
+
+// warnCrowded logs that a device has too many sensors that are not normal.
+func (s *Stream) warnCrowded(device, rule string) {
+	s.warn(fmt.Sprintf("more than %d sensors of device %q are not normal by rule %s: alerts about more of them share the "+
+		"device's own window, and have no recoveries", maxSensors, device, rule), nil)
+}
 
 // signal sends to c unless a signal is pending. It never blocks.
 func signal(c chan struct{}) {
