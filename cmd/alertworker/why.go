@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
@@ -17,7 +18,7 @@ import (
 const whyDoes = "explain why a device did or did not cause an alert, from its last readings and the alarms, windows, " +
 	"silences\n" +
 	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
-	"Usage: alertworker why DEVICE [--last 2h] [--verbose] [--json]"
+	"Usage: alertworker why DEVICE[/SENSOR] [--last 2h] [--verbose] [--json]"
 
 // why is `alertworker why`. It has the configuration of the worker.
 func why(ctx context.Context, out io.Writer, args []string) error {
@@ -46,7 +47,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 	}
 
-	device := devices[0]
+	of := sensor.Parse(devices[0])
 	s, err := openReader()
 	if err != nil {
 		return err
@@ -58,7 +59,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 
 	a, set := s.admin(), s.config.Rules()
 	if *asJSON {
-		return a.WriteJSON(ctx, out, device)
+		return a.WriteJSON(ctx, out, of)
 	}
 
 	var readings admin.Readings
@@ -72,12 +73,12 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 			return err
 		}
 		defer source.Close()
-		if readings, err = a.Readings(ctx, device, history.since, withProgress(source)); err != nil {
+		if readings, err = a.Readings(ctx, of.Device, history.since, withProgress(source)); err != nil {
 			return err
 		}
 	}
 
-	if err := a.WriteText(ctx, out, device, readings, *verbose); err != nil {
+	if err := a.WriteText(ctx, out, of, readings, *verbose); err != nil {
 		return err
 	}
 

@@ -3,11 +3,13 @@ package delivery
 import (
 	"context"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -198,6 +200,25 @@ func (o *Outbox) MostWaiting() (most int) {
 // Full reports whether so many dead letters of alerts to one receiver are not written that nothing more should come.
 func (o *Outbox) Full() bool {
 	return slices.ContainsFunc(o.queues, (*queue).full)
+}
+
+// About returns a sensor, or a device and those of its sensors that deliveries are about, in the order of their names.
+func (o *Outbox) About(of sensor.ID) []sensor.ID {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+
+	all := []sensor.ID{of}
+	for _, q := range o.queues {
+		for key := range q.deliveries {
+			if of.Covers(key.About) && !key.Shared {
+				all = append(all, key.About)
+			}
+		}
+	}
+
+	slices.SortFunc(all, func(a, b sensor.ID) int { return strings.Compare(a.Name, b.Name) })
+
+	return slices.Compact(all)
 }
 
 // States returns the state of the deliveries of any of keys, in the order of the receivers and then of keys.

@@ -10,6 +10,7 @@ import (
 func (q *queue) state(d *delivery) State {
 	state := State{
 		Receiver:  q.to.Name,
+		Sensor:    d.About.Name,
 		Rule:      d.Message.Rule,
 		Level:     d.Message.Level,
 		Recovery:  d.recovers(),

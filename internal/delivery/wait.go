@@ -46,6 +46,7 @@ type Condition struct {
 // A State is a delivery that has not ended.
 type State struct {
 	Receiver  string    `json:"receiver"`
+	Sensor    string    `json:"sensor,omitempty"` // of the device; empty: it is about the device's own readings
 	Rule      string    `json:"rule"`
 	Level     string    `json:"level,omitempty"`
 	Recovery  bool      `json:"resolved,omitempty"` // it says that the device is normal again

@@ -151,8 +151,8 @@ func TestUnreadable(t *testing.T) {
 		{"a number for a name", packed(t, `{"format":1,"id":"a","alarms":[{"device":1}]}`), "not that of a ledger"},
 		{"two strings", packed(t, `{"format":1,"id":"a","alarms":[{"device":["YQ==","YQ=="]}]}`), "array of 2"},
 		{"more after it", packed(t, `{"format":1,"id":"a"}{}`), "not JSON"},
-		{"too large", bytes.Repeat(packed(t, strings.Repeat(" ", 1<<20)), ledger.MaxBytes>>20+1), "more than 67108864 bytes"},
-		{"too large as it is", make([]byte, ledger.MaxBytes+1), "more than 67108864 bytes"},
+		{"too large", bytes.Repeat(packed(t, strings.Repeat(" ", 1<<20)), ledger.MaxBytes>>20+1), "more than 83886080 bytes"},
+		{"too large as it is", make([]byte, ledger.MaxBytes+1), "more than 83886080 bytes"},
 	} {
 		if _, got, err := ledger.Decode(test.content); err == nil || !strings.Contains(err.Error(), test.want) || !reflect.DeepEqual(got, ledger.Content{}) {
 			t.Errorf("%s: %+v, %v; want an error with %q", test.name, got, err, test.want)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/records"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -23,13 +24,17 @@ type Content struct {
 	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
 }
 
-// A Forgotten is a device that an operator has removed: nothing is expected of it because of what it sent up to there,
+// A Forgotten is a device with all of its sensors, or one of them, that an operator has removed: nothing is expected of it because of what it sent up to there,
 // whatever a roster says that was written late, and no alarm that began by then is open.
 type Forgotten struct {
 	Device   Text   `json:"device"`
-	Log      string `json:"log"` // names the log that numbered the last event read then; opaque
+	Sensor   Text   `json:"sensor,omitempty"` // empty: the device with all of its sensors
+	Log      string `json:"log"`              // names the log that numbered the last event read then; opaque
 	Sequence int64  `json:"sequence"`
 }
+
+// Of returns what was removed.
+func (f Forgotten) Of() sensor.ID { return sensor.ID{Device: string(f.Device), Name: string(f.Sensor)} }
 
 // MaxForgotten bounds the devices that a ledger remembers as removed.
 const MaxForgotten = 1000
@@ -88,6 +93,9 @@ type Alarm struct {
 	Sequence int64  `json:"sequence,omitempty"`
 	Element  int    `json:"element,omitempty"` // of the message of that number
 }
+
+// Of returns what the alarm is of.
+func (a Alarm) Of() sensor.ID { return sensor.ID{Device: string(a.Device), Name: string(a.Sensor)} }
 
 // A Reading is one that cleared an alarm, or of a silence, its deadline.
 type Reading struct {

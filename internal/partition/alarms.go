@@ -2,6 +2,8 @@ package partition
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"sync/atomic"
 
 	"alertworker/internal/delivery"
@@ -164,6 +166,35 @@ func (a *alarms) crowded(key alarmKey) bool {
 func (a *alarms) room(about sensor.ID) bool {
 	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms && len(about.Device) <= ledger.MaxDevice &&
 		len(about.Name) <= ledger.MaxSensor
+}
+
+// sensorsOf returns a sensor, or a device and those of its sensors that have an alarm, in the order of their names.
+func (a *alarms) sensorsOf(of sensor.ID) []sensor.ID {
+	all := []sensor.ID{of}
+	if of.Name != "" || !a.hasSensors(of.Device) {
+		return all
+	}
+
+	for key := range a.byKey {
+		if of.Covers(key.about) {
+			all = append(all, key.about)
+		}
+	}
+
+	slices.SortFunc(all, func(a, b sensor.ID) int { return strings.Compare(a.Name, b.Name) })
+
+	return slices.Compact(all)
+}
+
+// hasSensors reports whether a sensor of a device has an alarm.
+func (a *alarms) hasSensors(device string) bool {
+	for of := range a.sensors {
+		if of.device == device {
+			return true
+		}
+	}
+
+	return false
 }
 
 // set replaces the alarm of key.

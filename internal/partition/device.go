@@ -7,6 +7,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -32,6 +33,7 @@ func (d *DeviceState) WasHeard() bool {
 // A HeardState says when a device was heard last in a partition, as a rule about silence counts it.
 type HeardState struct {
 	Partition string    `json:"partition"`
+	Sensor    string    `json:"sensor,omitempty"` // of the device; empty: the device
 	Rule      string    `json:"rule"`
 	At        time.Time `json:"at"`                 // when the hub took the last event that counts
 	Deadline  time.Time `json:"deadline,omitzero"`  // from when on the device is silent; zero: nothing is expected of it
@@ -39,22 +41,29 @@ type HeardState struct {
 	AsOf      time.Time `json:"asOf,omitzero"`      // the partition is known up to then; zero: it is being read
 }
 
-// HeardIn returns what a partition's roster has of a device.
-func HeardIn(r *roster.Roster, partition, device string, set *rules.Set) (all []HeardState) {
+// HeardIn returns what a partition's roster has of a sensor, or of a device with all of its sensors.
+func HeardIn(r *roster.Roster, partition string, of sensor.ID, set *rules.Set) (all []HeardState) {
+	sensors := r.Covered(of)
 	for i := range set.Rules {
 		rule := &set.Rules[i]
-		h := r.Last(device, rule.Name)
-		if !rule.Silence() || h == (roster.Heard{}) {
+		if !rule.Silence() {
 			continue
 		}
 
-		state := HeardState{Partition: partition, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
-		state.Excluded = h.Quiet == roster.Excluded
-		if _, deadline := r.Silence(r.Column(rule.Name), h); !state.Excluded && deadline < math.MaxInt64 {
-			state.Deadline = time.UnixMilli(deadline).UTC()
-		}
+		for _, about := range sensors {
+			h := r.Last(about, rule.Name)
+			if h == (roster.Heard{}) {
+				continue
+			}
 
-		all = append(all, state)
+			state := HeardState{Partition: partition, Sensor: about.Name, Rule: rule.Name, At: time.UnixMilli(h.Time).UTC()}
+			state.Excluded = h.Quiet == roster.Excluded
+			if _, deadline := r.Silence(r.Column(rule.Name), h); !state.Excluded && deadline < math.MaxInt64 {
+				state.Deadline = time.UnixMilli(deadline).UTC()
+			}
+
+			all = append(all, state)
+		}
 	}
 
 	return all
@@ -74,6 +83,8 @@ type Reading struct {
 	Field    int       `json:"-"`            // its index in Rules.Fields
 	Enqueued time.Time `json:"enqueuedTime"` // when the hub took it
 	Sequence int64     `json:"sequence"`
+	// which of the device's sensors it is of, if it reached a limit; empty: the device's own, or not known
+	Sensor string `json:"sensor,omitempty"`
 
 	// What was decided about it, at the level at which most was. Rule is empty if it reached no limit and none is
 	// the device's own.

@@ -23,6 +23,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
@@ -473,7 +474,7 @@ func (s *setup) consumed() []*partitions.Stream {
 // device returns what the partitions know of a device.
 func (s *setup) device(device string) (state partitions.DeviceState) {
 	for _, stream := range s.consumed() {
-		stream.Describe(device, &state)
+		stream.Describe(sensor.Of(device), &state)
 	}
 	return state
 }
@@ -504,7 +505,7 @@ func (s *setup) counts() []partitions.AlarmCounts {
 // forget has the partitions forget a device, and returns once their ledgers say so.
 func (s *setup) forget(ctx context.Context, device string) (known bool, err error) {
 	for _, stream := range s.consumed() {
-		saved := stream.Forget(device)
+		saved := stream.Forget(sensor.Of(device))
 		if saved == nil {
 			continue
 		}

@@ -3,7 +3,6 @@ package partition
 import (
 	"crypto/sha256"
 	"encoding/base64"
-	"slices"
 	"sync"
 	"time"
 
@@ -37,15 +36,15 @@ type register struct {
 	mu         sync.Mutex
 	mark       watermark
 	alarms     *alarms
-	behind     bool               // what the hub held at the take-over has not been read: no recovery starts
-	removed    []*level           // that are not configured any more, and had alarms at the take-over
-	forgotten  []ledger.Forgotten // devices that operators have removed
-	forgetting []forgetting       // those of them that the ledger in the store does not name yet
-	rereading  map[string]int64   // those of whom a former owner had read more: see forgetAgain
-	opened     []opened           // silences that the ledger in the store does not hold yet
-	first      int64              // sequence number of the first event read
-	readUntil  time.Time          // when the last event read was enqueued
-	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
+	behind     bool                // what the hub held at the take-over has not been read: no recovery starts
+	removed    []*level            // that are not configured any more, and had alarms at the take-over
+	forgotten  []ledger.Forgotten  // devices and sensors that operators have removed
+	forgetting []forgetting        // those of them that the ledger in the store does not name yet
+	rereading  map[sensor.ID]int64 // those of whom a former owner had read more: see forgetAgain
+	opened     []opened            // silences that the ledger in the store does not hold yet
+	first      int64               // sequence number of the first event read
+	readUntil  time.Time           // when the last event read was enqueued
+	committed  telemetry.Position  // the last checkpoint; it is written by one goroutine
 
 	pending []order // decided, and not passed to out yet: see flush
 	spare   []order // for the next of pending
@@ -239,15 +238,13 @@ func (reg *register) settle(key delivery.Key, n *delivery.Notice) {
 // storeTime is the time by the clock of the ledger's store, about.
 func (reg *register) storeTime() time.Time { return reg.takenAt.Add(time.Since(reg.since)) }
 
-// alarmsOf returns device's alarms.
-func (reg *register) alarmsOf(device string) (all []AlarmState) {
+// alarmsOf returns the alarms of a sensor, or of a device with all of its sensors.
+func (reg *register) alarmsOf(of sensor.ID) (all []AlarmState) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for _, l := range slices.Concat(reg.levels, reg.removed) {
-		key := alarmKey{sensor.Of(device), l}
-		if k, ok := reg.alarms.byKey[key]; ok {
-			all = append(all, k.state(reg.id, key))
-		}
+	for _, key := range reg.keysOf(of) {
+		k := reg.alarms.byKey[key]
+		all = append(all, k.state(reg.id, key))
 	}
 
 	return all

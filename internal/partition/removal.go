@@ -10,49 +10,69 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A forgetting is a device that an operator has removed.
+// A forgetting is a device, or one of its sensors, that an operator has removed.
 type forgetting struct {
-	device string
-	saved  chan struct{} // closed once the ledger in the store says so
+	of    sensor.ID
+	saved chan struct{} // closed once the ledger in the store says so
 }
 
-// forget ends the alarms of a device, and notes that it is forgotten, with the last event read, or with the number read
-// if that is later. It does so if the device has an alarm, or is known otherwise. It returns what is closed once the
-// ledger in the store says so, or nil if the device is not known.
-func (reg *register) forget(name string, read int64, known bool) <-chan struct{} {
+// forget ends the alarms of a sensor, or of a device with all of its sensors, and notes that it is forgotten, with the
+// last event read, or with the number read if that is later. It does so if there is an alarm, or it is known otherwise.
+// It returns what is closed once the ledger in the store says so, or nil if it is not known.
+func (reg *register) forget(of sensor.ID, read int64, known bool) <-chan struct{} {
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if reg.since.IsZero() { // without a ledger
 		return nil
 	}
-	//planted:removed-stays-open if !known { return reg.beingForgotten(name) }; skip
-	if !reg.endAlarms(name) && !known {
-		return reg.beingForgotten(name)
+	//planted:removed-stays-open if !known { return reg.beingForgotten(of) }; skip
+	if !reg.endAlarms(of) && !known {
+		return reg.beingForgotten(of)
 	}
 
-	for _, r := range reg.silences { // the ledger may hold one that has ended since
-		key := alarmKey{sensor.Of(name), r.levels[0]}
+	for _, key := range reg.keptSilences(of) { // one may have ended since
 		//planted:removed-silence-after-crash skip
 		reg.alarms.history.replace(key, reg.alarms.byKey[key])
 	}
 
 	read = max(read, reg.mark.last.Sequence)
-	reg.forgotten = slices.DeleteFunc(reg.forgotten, func(f ledger.Forgotten) bool { return string(f.Device) == name })
-	reg.forgotten = append(reg.forgotten, ledger.Forgotten{Device: ledger.Text(name), Log: reg.logName, Sequence: read})
+	reg.forgotten = slices.DeleteFunc(reg.forgotten, func(f ledger.Forgotten) bool { return f.Of() == of })
+	reg.forgotten = append(reg.forgotten, ledger.Forgotten{
+		Device:   ledger.Text(of.Device),
+		Sensor:   ledger.Text(of.Name),
+		Log:      reg.logName,
+		Sequence: read,
+	})
 	reg.forgotten = reg.forgotten[max(0, len(reg.forgotten)-ledger.MaxForgotten):]
 	reg.alarms.history.edited = true
 
 	saved := make(chan struct{})
-	reg.forgetting = append(reg.forgetting, forgetting{name, saved})
+	reg.forgetting = append(reg.forgetting, forgetting{of, saved})
 	return saved
 }
 
-// beingForgotten returns what is closed once the ledger says that a device is forgotten, for which somebody has asked
-// before, or nil if it does already, or nobody has. The caller holds reg.mu.
-func (reg *register) beingForgotten(name string) (saved <-chan struct{}) {
+// keptSilences returns the keys of the silences that the ledger may hold of a sensor, or of a device with all of its
+// sensors. The caller holds reg.mu.
+func (reg *register) keptSilences(of sensor.ID) (all []alarmKey) {
+	for _, r := range reg.silences {
+		all = append(all, alarmKey{of, r.levels[0]})
+	}
+
+	for key := range reg.alarms.history.alarms {
+		if key.about != of && of.Covers(key.about) && key.level.rule.Silence() {
+			all = append(all, key)
+		}
+	}
+
+	return all
+}
+
+// beingForgotten returns what is closed once the ledger says that a device or sensor is forgotten, for which somebody has
+// asked before, or nil if it does already, or nobody has. The caller holds reg.mu.
+func (reg *register) beingForgotten(of sensor.ID) (saved <-chan struct{}) {
 	for _, f := range reg.forgetting {
-		if f.device == name {
+		if f.of == of {
 			saved = f.saved
 		}
 	}
@@ -60,13 +80,12 @@ func (reg *register) beingForgotten(name string) (saved <-chan struct{}) {
 	return saved
 }
 
-// endAlarms ends the alarms of a device, but for silences that are watched, and reports whether there were any. The
-// caller holds reg.mu.
-func (reg *register) endAlarms(device string) (any bool) {
+// endAlarms ends the alarms of a sensor, or of a device with all of its sensors, but for silences that are watched, and
+// reports whether there were any. The caller holds reg.mu.
+func (reg *register) endAlarms(of sensor.ID) (any bool) {
 	now := micros(reg.storeTime())
-	for _, l := range slices.Concat(reg.levels, reg.removed) {
-		key := alarmKey{sensor.Of(device), l}
-		k := reg.alarms.byKey[key]
+	for _, key := range reg.keysOf(of) {
+		k, l := reg.alarms.byKey[key], key.level
 		switch {
 		case k.Phase == rules.Normal, l.rule.Silence() && l.removed.IsZero():
 			continue
@@ -80,6 +99,21 @@ func (reg *register) endAlarms(device string) (any bool) {
 	}
 
 	return any
+}
+
+// keysOf returns the keys of the alarms of a sensor, or of a device with all of its sensors, in the order of the rules
+// and levels, and then those that are not configured any more. The caller holds reg.mu.
+func (reg *register) keysOf(of sensor.ID) (all []alarmKey) {
+	sensors := reg.alarms.sensorsOf(of)
+	for _, l := range slices.Concat(reg.levels, reg.removed) {
+		for _, about := range sensors {
+			if key := (alarmKey{about, l}); reg.alarms.byKey[key] != (alarm{}) {
+				all = append(all, key)
+			}
+		}
+	}
+
+	return all
 }
 
 // endRead ends the alarm about readings of a device that was removed, behind the last event read: while an alert about
@@ -111,11 +145,15 @@ func (reg *register) endRead(key alarmKey, now int64) {
 // forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once
 // all of these are read again: the next event has this number, and follows a position. The caller holds reg.mu.
 func (reg *register) forgetAgain(device string, before telemetry.Position, next int64) {
-	if read, removed := reg.rereading[device]; removed && next > read {
-		delete(reg.rereading, device)
+	for of, read := range reg.rereading {
+		if of.Device != device || next <= read {
+			continue
+		}
+
+		delete(reg.rereading, of)
 		//planted:removed-open-after-crash return
 		reg.mark.read(before) // where an alarm ends
-		reg.endAlarms(device)
+		reg.endAlarms(of)
 	}
 }
 
@@ -124,29 +162,29 @@ func (reg *register) endReread() {
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for device := range reg.rereading {
-		reg.forgetAgain(device, reg.mark.last, reg.mark.last.Sequence+1)
+	for of := range reg.rereading {
+		reg.forgetAgain(of.Device, reg.mark.last, reg.mark.last.Sequence+1)
 	}
 }
 
-// beyond returns the devices that were removed when a former owner had read more of the log than both positions, each
+// beyond returns the devices and sensors that were removed when a former owner had read more of the log than both positions, each
 // with the number of the last event. The caller holds reg.mu.
-func (reg *register) beyond(generation string, start, ledger telemetry.Position) map[string]int64 {
+func (reg *register) beyond(generation string, start, ledger telemetry.Position) map[sensor.ID]int64 {
 	removed := reg.removedDevices()
-	maps.DeleteFunc(removed, func(_ string, read int64) bool {
+	maps.DeleteFunc(removed, func(_ sensor.ID, read int64) bool {
 		at := telemetry.Position{Generation: generation, Sequence: read}
 		return at.NotAfter(start) || at.NotAfter(ledger)
 	})
 	return removed
 }
 
-// removedDevices returns the devices that operators have removed, each with the number of the last event that was read
+// removedDevices returns the devices and sensors that operators have removed, each with the number of the last event that was read
 // then. The caller holds reg.mu.
-func (reg *register) removedDevices() map[string]int64 {
-	removed := make(map[string]int64, len(reg.forgotten))
+func (reg *register) removedDevices() map[sensor.ID]int64 {
+	removed := make(map[sensor.ID]int64, len(reg.forgotten))
 	for _, f := range reg.forgotten {
 		if f.Log == reg.logName {
-			removed[string(f.Device)] = f.Sequence
+			removed[f.Of()] = f.Sequence
 		}
 	}
 

@@ -122,8 +122,8 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 	ev := exactEvaluator(t)
 	for name, forget := range map[string]func(r *exactReader){
 		"nobody":                   func(*exactReader) {},
-		"it was silent too long":   func(r *exactReader) { silenceAlarms{r.register}.Unwatched("gone", false) },
-		"an operator, long before": func(r *exactReader) { r.rereading = map[string]int64{"gone": 2}; r.endReread() },
+		"it was silent too long":   func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
+		"an operator, long before": func(r *exactReader) { r.rereading = map[sensor.ID]int64{sensor.Of("gone"): 2}; r.endReread() },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
@@ -177,9 +177,9 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			"nothing":   func() {},
 			"hand over": func() { r.flush() },
 			"tick":      tick,
-			"forget":    func() { silenceAlarms{r.register}.Unwatched("gone", false) },
+			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
 			"end again": func() {
-				r.rereading = map[string]int64{"gone": rapid.Int64Range(0, r.mark.last.Sequence).Draw(t, "read")}
+				r.rereading = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.mark.last.Sequence).Draw(t, "read")}
 				r.endReread()
 			},
 		}
@@ -189,7 +189,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		r = newExactReader(ev, func(before, at telemetry.Position) {
 			key := alarmKey{sensor.Of("gone"), r.silences[0].levels[0]}
 			if r.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
-				silenceAlarms{r.register}.Heard(0, "gone", before, at)
+				silenceAlarms{r.register}.Heard(0, sensor.Of("gone"), before, at)
 			}
 			meanwhile()
 		})
@@ -206,7 +206,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			},
 			"silent": func(*rapid.T) {
 				at := r.mark.last
-				silenceAlarms{r.register}.Fell(0, silence.Silence{Device: "gone", Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
+				silenceAlarms{r.register}.Fell(0, silence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
 			},
 			"meanwhile": func(*rapid.T) { meanwhile() },
 			"": func(t *rapid.T) {

@@ -51,22 +51,22 @@ func (s *Stream) State() State {
 	return p
 }
 
-// Describe adds what s knows of a device to d.
-func (s *Stream) Describe(device string, d *DeviceState) {
+// Describe adds what s knows of a sensor, or of a device with all of its sensors, to d.
+func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	d.Partitions = append(d.Partitions, s.id)
-	found := d.see(s.seen, device, s.id, s.levels)
-	d.Deliveries = append(d.Deliveries, s.deliveries(device, found)...)
-	for _, a := range s.alarmsOf(device) {
+	found := d.see(s.seen, of.Device, s.id, s.levels)
+	d.Deliveries = append(d.Deliveries, s.deliveries(of, found)...)
+	for _, a := range s.alarmsOf(of) {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
 	}
 
-	s.unheard.View(func(r *roster.Roster) { d.Heard = append(d.Heard, HeardIn(r, s.id, device, &s.Rules)...) })
+	s.unheard.View(func(r *roster.Roster) { d.Heard = append(d.Heard, HeardIn(r, s.id, of, &s.Rules)...) })
 }
 
-// deliveries returns the state of the deliveries that are about device: also of what it
-// shares alerts by, as far as seen, what the device sent last, says.
-func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
+// deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors: also of
+// what it shares alerts by, as far as seen, what the device sent last, says.
+func (s *Stream) deliveries(of sensor.ID, seen *observation) []delivery.State {
 	s.mu.Lock()
 	levels := slices.Concat(s.levels, s.removed)
 	s.mu.Unlock()
@@ -77,8 +77,12 @@ func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
 	}
 
 	var keys []delivery.Key
+	sensors := s.box.About(of)
 	for _, l := range levels {
-		keys = append(keys, delivery.Key{About: sensor.Of(device), Topic: l.own})
+		for _, about := range sensors {
+			keys = append(keys, delivery.Key{About: about, Topic: l.own})
+		}
+
 		if at := decided.levelOf(s.levels); at != nil && at.rule == l.rule && decided.shared != "" {
 			keys = append(keys, delivery.Key{About: sensor.Of(decided.shared), Topic: l.shared})
 		}
@@ -90,17 +94,17 @@ func (s *Stream) deliveries(device string, seen *observation) []delivery.State {
 // MostWaiting returns how many deliveries wait for the receiver for which most do.
 func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 
-// Forget ends the alarms of a device, and expects nothing more of it until it is heard again. It returns what is closed
-// once the ledger in the store says so, or nil if the device is not known.
-func (s *Stream) Forget(name string) <-chan struct{} {
+// Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
+// heard again. It returns what is closed once the ledger in the store says so, or nil if it is not known.
+func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
 	s.seen.mu.Lock() // between two batches of events
 	defer s.seen.mu.Unlock()
-	if o := s.seen.look(roster.Hash(name)); o != nil {
+	if o := s.seen.look(roster.Hash(of.Device)); o != nil && of.Name == "" {
 		o.failure = failure{}
 	}
 
-	read, known := s.unheard.Forget(name)
-	saved := s.forget(name, read, known)
+	read, known := s.unheard.Forget(of)
+	saved := s.forget(of, read, known)
 	signal(s.hurry)
 
 	return saved

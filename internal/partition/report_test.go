@@ -7,6 +7,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 )
@@ -28,8 +29,8 @@ func TestDescribe(t *testing.T) {
 			e := telemetry.Event{Position: telemetry.Position{Sequence: int64(i), Offset: "x"}, Enqueued: time.Now(), Device: "oven", Body: []byte(body), Properties: telemetrytest.Properties(has)}
 			s.take([]telemetry.Event{e})
 			var d DeviceState
-			s.Describe("oven", &d)
-			s.Describe("kiln", &d)
+			s.Describe(sensor.Of("oven"), &d)
+			s.Describe(sensor.Of("kiln"), &d)
 			if r := d.Last.Reading; r != nil && (r.Rule == "") != (r.Limit == 0) || r != nil && r.Shared != "" && r.Rule == "" {
 				rt.Fatalf("after %s with %v: %+v", body, has, *r)
 			}

@@ -5,7 +5,6 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
-	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -87,7 +86,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 		was.sending = k.sending
 	}
 
-	key := alarmKey{sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}, l}
+	key := alarmKey{from.Of(), l}
 	reg.alarms.set(key, k)
 	reg.alarms.history.keep(key, k)
 	if k != was {

@@ -12,7 +12,6 @@ import (
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
-	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
@@ -97,7 +96,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 			since.Sequence = k.sequence
 		}
 
-		open = append(open, silence.Open{Rule: rule, Device: key.about.Device, Since: since})
+		open = append(open, silence.Open{Rule: rule, Of: key.about, Since: since})
 	}
 
 	removed := s.removedDevices()
@@ -113,7 +112,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	defer s.mu.Unlock()
 
 	for _, e := range ended {
-		key := alarmKey{sensor.Of(e.Device), s.silences[e.Rule].levels[0]}
+		key := alarmKey{e.Of, s.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
 		next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
 		if next.due != nil && e.Excluded {

@@ -21,9 +21,10 @@ type silenceAlarms struct{ *register }
 func (s silenceAlarms) level(rule int) *level { return s.silences[rule].levels[0] }
 
 // Muted implements silence.Alarms.
-func (s silenceAlarms) Muted(rule int, device string, at int64) bool {
+func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
 	about := rules.Subject{
-		Device:   device,
+		Device:   of.Device,
+		Sensor:   of.Name,
 		Rule:     s.silences[rule].Name,
 		Enqueued: time.UnixMilli(at),
 	}
@@ -35,11 +36,11 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.silences[rule]
-	if s.Muted(rule, fell.Device, fell.Proven) {
+	if s.Muted(rule, fell.Of, fell.Proven) {
 		return false // it opens when that is over, if it lasts
 	}
 
-	if !s.alarms.room(sensor.Of(fell.Device)) {
+	if !s.alarms.room(fell.Of) {
 		s.Counters.Untracked.Add(1)
 		return false
 	}
@@ -49,7 +50,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		sequence = s.storeTime().UnixMilli()
 	}
 
-	key := alarmKey{sensor.Of(fell.Device), l}
+	key := alarmKey{fell.Of, l}
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),
@@ -83,19 +84,20 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 }
 
 // Heard implements silence.Alarms.
-func (s silenceAlarms) Heard(rule int, device string, before, at telemetry.Position) {
-	s.heardAgain(alarmKey{sensor.Of(device), s.level(rule)}, before, at, "")
+func (s silenceAlarms) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
+	s.heardAgain(alarmKey{of, s.level(rule)}, before, at, "")
 }
 
 // Excluded implements silence.Alarms.
 func (s silenceAlarms) Excluded(
 	rule int,
 	e *telemetry.Event,
+	name string,
 	found []telemetry.Found,
 	before telemetry.Position,
 ) {
 	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads.Only, e.Properties)
-	s.heardAgain(alarmKey{sensor.Of(e.Device), s.level(rule)}, before, e.Position, because.Excluded(e))
+	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, because.Excluded(e))
 }
 
 // heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
@@ -118,15 +120,15 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 }
 
 // Ended implements silence.Alarms.
-func (s silenceAlarms) Ended(rule int, device string, at int64, forgotten bool) {
+func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.end(alarmKey{sensor.Of(device), s.level(rule)}, at*1000, forgotten)
+	s.end(alarmKey{of, s.level(rule)}, at*1000, forgotten)
 }
 
-// Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device: nobody would end
-// them otherwise.
-func (s silenceAlarms) Unwatched(device string, removed bool) {
+// Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
+// nobody would end them otherwise.
+func (s silenceAlarms) Unwatched(of sensor.ID, removed bool) {
 	s.Counters.Forgotten.Add(1)
 	if removed { // see Forget
 		return
@@ -134,7 +136,7 @@ func (s silenceAlarms) Unwatched(device string, removed bool) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endAlarms(device)
+	s.endAlarms(of)
 }
 
 // recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -176,7 +177,7 @@ func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
 		if names, counts := c.named(); !slices.Equal(names, []string{"d199"}) || counts["malformed"] != 1 || len(counts) != 1 {
 			t.Errorf("%v are named, %v", names, counts)
 		}
-		c.s.Forget("d199")
+		c.s.Forget(sensor.Of("d199"))
 		if names, counts := c.named(); len(names)+len(counts) > 0 {
 			t.Errorf("%v are named, %v, after they were removed", names, counts)
 		}
@@ -195,13 +196,13 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 			time.Sleep(time.Minute)
 		}
 		var d DeviceState
-		c.s.Describe("oven-7", &d)
+		c.s.Describe(sensor.Of("oven-7"), &d)
 		if u := d.Last.Undecodable; u == nil || !u.Since.Equal(start.Add(time.Minute)) {
 			t.Errorf("got %+v", u)
 		}
 		c.send("oven-7", `{"temperature":20}`)
 		d = DeviceState{}
-		c.s.Describe("oven-7", &d)
+		c.s.Describe(sensor.Of("oven-7"), &d)
 		if u := d.Last.Undecodable; u == nil || !u.Since.IsZero() {
 			t.Errorf("got %+v", u)
 		}

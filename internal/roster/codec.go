@@ -10,11 +10,16 @@ import (
 	"time"
 
 	"alertworker/internal/records"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
-// format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip.
-const format = 1
+// format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip. With sensors it
+// is the next one, in which the name of each sensor follows that of its device; earlier versions read only the first.
+const (
+	format        = 1
+	formatSensors = 2
+)
 
 // maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each column.
 const maxBytes = 64 << 20
@@ -33,10 +38,13 @@ type header struct {
 //
 // Numbers of one kind follow one another, as differences to what most of them are near to, which gzip makes small.
 func (r *Roster) Encode() []byte {
-	b := r.encodeHeader()
-	for _, name := range r.names {
-		b = binary.AppendUvarint(b, uint64(len(name)))
-		b = append(b, name...)
+	format := r.format()
+	b := r.encodeHeader(format)
+	for _, of := range r.names {
+		b = appendText(b, of.Device)
+		if format == formatSensors {
+			b = appendText(b, of.Name)
+		}
 	}
 
 	for f := range r.columns {
@@ -46,8 +54,21 @@ func (r *Roster) Encode() []byte {
 	return b
 }
 
+// format returns the format that r needs.
+func (r *Roster) format() int {
+	if slices.ContainsFunc(r.names, func(of sensor.ID) bool { return of.Name != "" }) {
+		return formatSensors
+	}
+	return format
+}
+
+func appendText(b []byte, text string) []byte {
+	b = binary.AppendUvarint(b, uint64(len(text)))
+	return append(b, text...)
+}
+
 // encodeHeader returns the line of JSON.
-func (r *Roster) encodeHeader() []byte {
+func (r *Roster) encodeHeader(format int) []byte {
 	p := r.Position
 	line, err := json.Marshal(header{
 		Format:     format,
@@ -132,7 +153,11 @@ func Decode(packed []byte) (*Roster, error) {
 
 	from := reader{rest: rest}
 	for range in.Devices {
-		r.Add(from.text())
+		of := sensor.Of(from.text())
+		if in.Format == formatSensors {
+			of.Name = from.text()
+		}
+		r.Add(of)
 	}
 
 	if r.Len() != in.Devices {
@@ -156,8 +181,8 @@ func decodeHeader(line []byte) (in header, err error) {
 		return in, errors.New("it does not begin with a line of JSON")
 	}
 
-	if in.Format != format {
-		return in, fmt.Errorf("it has format %d; this version reads only format %d", in.Format, format)
+	if in.Format != format && in.Format != formatSensors {
+		return in, fmt.Errorf("it has format %d; this version reads only formats %d and %d", in.Format, format, formatSensors)
 	}
 
 	columns := len(in.Columns)

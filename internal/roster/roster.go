@@ -1,4 +1,5 @@
-// Package roster knows who was heard in one partition, and when: what a rule about silence decides by.
+// Package roster knows who was heard in one partition, and when: what a rule about silence decides by. What is said of
+// devices in it is true of their sensors, which are known one by one where a rule tells them apart.
 //
 // A [Roster] follows from the partition's log up to its position, and from nothing else. So a copy of it, kept in
 // a [File], needs no owner. It may be ahead of the checkpoint or behind it, and one that is written late, or by a
@@ -11,12 +12,13 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
 const (
-	MaxDevices = 100_000 // in one roster
-	MaxName    = 256     // bytes of a device's ID; IoT Hub's have at most 128
+	MaxDevices = 100_000 // in one roster, with sensors
+	MaxName    = 256     // bytes of a device's ID, of which IoT Hub's have at most 128, and of a sensor's name
 )
 
 // A Heard is the last event of one device that counts. The zero Heard is none.
@@ -83,7 +85,7 @@ type Roster struct {
 
 	columns []Column
 	index   index
-	names   []string
+	names   []sensor.ID
 	heard   []Place // one for each device and column; its time is 0 if there is none
 	quiet   []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
 }
@@ -102,7 +104,7 @@ func New(columns []Column) *Roster {
 // before is a place before all others.
 var before = Place{Sequence: -1}
 
-// Len returns how many devices are known.
+// Len returns how many devices and sensors are known.
 func (r *Roster) Len() int { return len(r.names) }
 
 // Column returns the number of a rule's column, -1 if there is none.
@@ -110,7 +112,7 @@ func (r *Roster) Column(rule string) int {
 	return slices.IndexFunc(r.columns, func(c Column) bool { return c.Rule == rule })
 }
 
-// Known returns of how many devices a rule expects something.
+// Known returns of how many devices a rule expects something, sensors aside.
 func (r *Roster) Known(rule string) (n int) {
 	column := r.Column(rule)
 	if column < 0 {
@@ -118,7 +120,7 @@ func (r *Roster) Known(rule string) (n int) {
 	}
 
 	for d := range r.names {
-		if r.Heard(d, column).Expected() {
+		if r.names[d].Name == "" && r.Heard(d, column).Expected() {
 			n++
 		}
 	}
@@ -126,27 +128,27 @@ func (r *Roster) Known(rule string) (n int) {
 	return n
 }
 
-// Device returns the number of a device, which is valid until the next Forget; -1 if it is not known.
-func (r *Roster) Device(name string) int { return r.Find(name, Hash(name)) }
+// Device returns the number of a device or sensor, which is valid until the next Forget; -1 if it is not known.
+func (r *Roster) Device(of sensor.ID) int { return r.Find(of.Device, Hash(of.Device), []byte(of.Name)) }
 
-// Find is Device for a name whose hash is known.
-func (r *Roster) Find(name string, hash uint64) int {
-	device, _ := r.index.find(name, hash, r.names)
-	return device
+// Find is Device for the name of a device whose hash is known, and that of its sensor. It allocates nothing.
+func (r *Roster) Find(device string, hash uint64, name []byte) int {
+	number, _ := r.index.find(device, name, hashOf(hash, name), r.names)
+	return number
 }
 
-// Add returns the number of a device, which is known from now on; -1 if there is no room for it.
-func (r *Roster) Add(name string) int {
-	device, slot := r.index.find(name, Hash(name), r.names)
+// Add returns the number of a device or sensor, which is known from now on; -1 if there is no room for it.
+func (r *Roster) Add(of sensor.ID) int {
+	device, slot := r.index.find(of.Device, []byte(of.Name), idHash(of), r.names)
 	if device >= 0 {
 		return device
 	}
 
-	if len(r.names) == MaxDevices || len(name) > MaxName {
+	if len(r.names) == MaxDevices || len(of.Device) > MaxName || len(of.Name) > MaxName {
 		return -1
 	}
 
-	r.names = append(r.names, strings.Clone(name))
+	r.names = append(r.names, sensor.ID{Device: strings.Clone(of.Device), Name: strings.Clone(of.Name)})
 	r.heard = append(r.heard, make([]Place, len(r.columns))...)
 	if r.quiet != nil {
 		r.quiet = append(r.quiet, make([]int64, len(r.columns))...)
@@ -158,7 +160,18 @@ func (r *Roster) Add(name string) int {
 }
 
 // Name returns that of a device.
-func (r *Roster) Name(device int) string { return r.names[device] }
+func (r *Roster) Name(device int) sensor.ID { return r.names[device] }
+
+// Covered returns what r knows of what of names: the sensor, or the device with all of its sensors.
+func (r *Roster) Covered(of sensor.ID) (all []sensor.ID) {
+	for _, each := range r.names {
+		if of.Covers(each) {
+			all = append(all, each)
+		}
+	}
+
+	return all
+}
 
 // Heard returns the last event of a device that counts for a column.
 func (r *Roster) Heard(device, column int) Heard {
@@ -172,8 +185,8 @@ func (r *Roster) Heard(device, column int) Heard {
 }
 
 // Last returns the last event of a device that counts for a rule, by their names; the zero Heard if there is none.
-func (r *Roster) Last(name, rule string) Heard {
-	device := r.Device(name)
+func (r *Roster) Last(of sensor.ID, rule string) Heard {
+	device := r.Device(of)
 	column := r.Column(rule)
 	if device < 0 || column < 0 {
 		return Heard{}
@@ -230,8 +243,8 @@ func (r *Roster) Forget(device, column int) (all bool) {
 }
 
 // Remove removes a device, if it is known.
-func (r *Roster) Remove(name string) {
-	if device := r.Device(name); device >= 0 {
+func (r *Roster) Remove(of sensor.ID) {
+	if device := r.Device(of); device >= 0 {
 		r.remove(device)
 	}
 }
@@ -244,7 +257,7 @@ func (r *Roster) remove(device int) {
 		r.move(last, device)
 	}
 
-	r.names[last] = ""
+	r.names[last] = sensor.ID{}
 	r.names = r.names[:last]
 	r.heard = r.heard[:last*len(r.columns)]
 	if r.quiet != nil {

@@ -19,6 +19,11 @@ func Parse(text string) ID {
 	return ID{device, name}
 }
 
+// Covers reports whether other is id, or one of its sensors.
+func (id ID) Covers(other ID) bool {
+	return id == other || id.Name == "" && id.Device == other.Device
+}
+
 // String shows it to people: gw-12 / return.
 func (id ID) String() string {
 	if id.Name == "" {

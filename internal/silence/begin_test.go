@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -23,14 +24,14 @@ func TestSilenceAboutAGapIsNoSignOfLife(t *testing.T) {
 	at := telemetry.Position{Generation: "hub", Sequence: 24, Offset: "1000", Time: time.UnixMilli(127_000)}
 	known := roster.New(columns(watched))
 	known.Position = at
-	device := known.Add("d1")
+	device := known.Add(sensor.Of("d1"))
 	for rule := range watched {
 		known.Hear(device, rule, roster.Heard{Sequence: 13, Time: 53_000})
 	}
 
 	open := []Open{
-		{Rule: 0, Device: "d1", Since: roster.Place{Sequence: 13, Time: 53_000}},
-		{Rule: 1, Device: "d1", Since: roster.Place{Sequence: 24, Time: 127_000}},
+		{Rule: 0, Of: sensor.Of("d1"), Since: roster.Place{Sequence: 13, Time: 53_000}},
+		{Rule: 1, Of: sensor.Of("d1"), Since: roster.Place{Sequence: 24, Time: 127_000}},
 	}
 	for owner := range 3 { // one after the other
 		w := New(watched, nil, "", nil, zap.NewNop())

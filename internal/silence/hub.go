@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"alertworker/internal/roster"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -52,7 +53,7 @@ func (w *Watch) mayAskDark(now time.Time) bool {
 // hubChanges reports whether an alarm about the hub says something else than this partition.
 func (w *Watch) hubChanges() bool {
 	for rule := range w.rules {
-		if w.roster.Dark(rule).Lasts() != w.isOpen(key{rule, w.hub}) {
+		if w.roster.Dark(rule).Lasts() != w.isOpen(key{rule, sensor.Of(w.hub)}) {
 			return true
 		}
 	}
@@ -76,7 +77,7 @@ func (w *Watch) TellOfHub(now time.Time, p Partitions) {
 // tellOfHub is TellOfHub for one rule.
 func (w *Watch) tellOfHub(rule int, now time.Time, p Partitions) {
 	dark := p.Dark[w.rules[rule].Rule]
-	k := key{rule, w.hub}
+	k := key{rule, sensor.Of(w.hub)}
 	lasting := slices.DeleteFunc(slices.Clone(dark), func(d roster.DarkPartition) bool { return !d.Lasts() })
 	told, open := w.open[k]
 
@@ -90,7 +91,7 @@ func (w *Watch) tellOfHub(rule int, now time.Time, p Partitions) {
 	//planted:hub-recovers-while-dark case p.Complete
 	case len(lasting) == 0 && p.Complete:
 		delete(w.open, k)
-		w.alarms.Ended(rule, w.hub, now.UnixMilli(), slices.ContainsFunc(dark, func(d roster.DarkPartition) bool {
+		w.alarms.Ended(rule, k.of, now.UnixMilli(), slices.ContainsFunc(dark, func(d roster.DarkPartition) bool {
 			return d.Since.Time >= told.Time // its darkness was told
 		}))
 	}
@@ -119,7 +120,7 @@ func (w *Watch) gather(rule int, now time.Time, dark []roster.DarkPartition, all
 
 	delete(w.asks.untold, rule)
 	w.tell(rule, Silence{
-		Device:   w.hub,
+		Of:       sensor.Of(w.hub),
 		Since:    first,
 		Heard:    first.Time,
 		Deadline: deadline,

@@ -8,6 +8,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/roster"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -28,6 +29,8 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 		unproven = w.look(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
 	}
+
+	clear(w.back)
 
 	if unproven && w.mayAsk(now) {
 		q.Hub = true
@@ -58,8 +61,10 @@ type look struct {
 	proven   int64        // up to when everything was read, in Unix ms: see Watch.provenUntil
 	dark     roster.Place // since when the partition is dark; zero if it is not
 	count    count
-	overdue  []Silence // that are proven, and have no alarm
-	unproven bool      // others are over, but not proven to be
+	overdue  []Silence       // of devices, that are proven, and have no alarm
+	sensors  []Silence       // likewise of sensors
+	expects  map[string]bool // see expectsAny; nil until it is needed
+	unproven bool            // others are over, but not proven to be
 }
 
 // look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
@@ -83,34 +88,38 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 		return l.unproven
 	}
 
-	for _, s := range slices.Backward(l.overdue) {
+	for _, s := range slices.Backward(slices.Concat(l.overdue, l.sensors)) {
 		w.tell(rule, s)
 	}
 
 	return l.unproven
 }
 
-// lookAt looks at one device.
+// lookAt looks at one device or sensor.
 func (w *Watch) lookAt(l *look, device int) {
+	of := w.roster.Name(device)
+	w.giveTime(l.rule, device, of)
 	h := w.roster.Heard(device, l.rule)
 	since, deadline := w.roster.Silence(l.rule, h)
 	if !w.isWatched(l, h) || l.isQuiet(h, deadline) {
 		return
 	}
 
-	name := w.roster.Name(device)
-	open := w.isOpen(key{l.rule, name})
+	open := w.isOpen(key{l.rule, of})
 	over := l.isOver(deadline) && !open
 
 	// While the partition is dark one silence stands for all, and whom it expects decides how long.
 	isSingle := !w.roster.Dark(l.rule).Lasts()
-	if l.proven >= deadline && !open && isSingle && w.alarms.Muted(l.rule, name, l.proven) {
+	if l.proven >= deadline && !open && isSingle && w.alarms.Muted(l.rule, of, l.proven) {
 		w.excuse(device, l.rule, l.proven, l.now)
 		return
 	}
 
 	if l.proven < deadline {
-		l.expect(h, w.rules[l.rule].Limit)
+		if of.Name == "" {
+			l.expect(h, w.rules[l.rule].Limit)
+		}
+
 		l.unproven = l.unproven || over
 		return
 	}
@@ -119,13 +128,61 @@ func (w *Watch) lookAt(l *look, device int) {
 		return
 	}
 
-	l.overdue = append(l.overdue, Silence{
-		Device:   name,
+	silence := Silence{
+		Of:       of,
 		Since:    since,
 		Heard:    h.Time,
 		Deadline: deadline,
 		Proven:   l.proven,
-	})
+	}
+
+	switch {
+	case of.Name == "" && w.expectsAny(l, of.Device):
+		l.overdue = append(l.overdue, silence)
+	case of.Name == "":
+	case w.heardAfter(l.rule, of, deadline):
+		l.sensors = append(l.sensors, silence)
+	}
+}
+
+// heardAfter reports whether something came of a sensor's device at a time or after it, in Unix ms: else the device may
+// be silent, and not the sensor alone.
+func (w *Watch) heardAfter(rule int, of sensor.ID, at int64) bool {
+	//planted:silent-device-is-each-sensor return true
+	device := w.roster.Device(sensor.Of(of.Device))
+	return device >= 0 && w.roster.Heard(device, rule).Time >= at
+}
+
+// expectsAny reports whether a rule expects something of a device: of any of its sensors, if the rule knows some.
+func (w *Watch) expectsAny(l *look, device string) bool {
+	if w.rules[l.rule].Sensor == nil {
+		return true
+	}
+
+	if l.expects == nil {
+		l.expects = map[string]bool{}
+		for i := range w.roster.Len() {
+			of, h := w.roster.Name(i), w.roster.Heard(i, l.rule)
+			if of.Name != "" && h.Time != 0 {
+				l.expects[of.Device] = l.expects[of.Device] || h.Expected()
+			}
+		}
+	}
+
+	expects, has := l.expects[device]
+
+	return expects || !has
+}
+
+// giveTime gives a sensor whose device has come back as long again as it may be silent: see comesBack.
+func (w *Watch) giveTime(rule, number int, of sensor.ID) {
+	if len(w.back) == 0 || of.Name == "" {
+		return
+	}
+
+	if at, is := w.back[key{rule, sensor.Of(of.Device)}]; is {
+		w.roster.Excuse(number, rule, at+w.rules[rule].Limit.Milliseconds())
+	}
 }
 
 // isWatched reports whether a device, of which h is the last event, was heard, and not so long ago that it is
@@ -185,7 +242,7 @@ func (l *look) expect(h roster.Heard, limit time.Duration) {
 // tell tells of a silence, which has an alarm from now on, unless the alarms say that it has none.
 func (w *Watch) tell(rule int, s Silence) {
 	if w.alarms.Fell(rule, s) {
-		w.open[key{rule, s.Device}] = s.Since
+		w.open[key{rule, s.Of}] = s.Since
 	}
 }
 
@@ -291,72 +348,79 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 
 // forget has a rule expect nothing more of a device, of which nothing came until a time, in Unix ms.
 func (w *Watch) forget(rule, device int, proven int64) {
-	name := w.roster.Name(device)
+	of := w.roster.Name(device)
 	heard := w.roster.Heard(device, rule).Time
 
 	w.log.Info(
 		"device silent longer than forget: no longer monitored",
-		zap.String("device", name),
+		zap.Stringer("device", of),
 		zap.String("rule", w.rules[rule].Rule),
 		zap.Time("heard", time.UnixMilli(heard).UTC()),
 	)
 
-	w.forgotten(rule, name, proven)
+	w.forgotten(rule, of, proven)
 	if w.roster.Forget(device, rule) {
-		w.alarms.Unwatched(name, false)
+		w.alarms.Unwatched(of, false)
 	}
 }
 
-// forgotten ends the silence of a device at a time, in Unix ms, if it has one.
-func (w *Watch) forgotten(rule int, device string, at int64) {
-	k := key{rule, device}
+// forgotten ends the silence of a device or sensor at a time, in Unix ms, if it has one.
+func (w *Watch) forgotten(rule int, of sensor.ID, at int64) {
+	k := key{rule, of}
 	if !w.isOpen(k) {
 		return
 	}
 
 	delete(w.open, k)
-	w.alarms.Ended(rule, device, at, true)
+	w.alarms.Ended(rule, of, at, true)
 }
 
-// Forget has w expect nothing more of a device, until it is heard again. It reports whether w knew the device, and the
-// number of the last event that was read. Before Begin no device is known.
-func (w *Watch) Forget(name string) (read int64, known bool) {
+// Forget has w expect nothing more of a sensor, or of a device with all of its sensors, until it is heard again. It
+// reports whether w knew any, and the number of the last event that was read. Before Begin nothing is known.
+func (w *Watch) Forget(of sensor.ID) (read int64, known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	if !w.begun || w.roster.Device(name) < 0 {
+	if !w.begun {
 		return 0, false
 	}
 
-	for rule := range w.rules {
-		w.forgotten(rule, name, time.Now().UnixMilli())
+	for _, each := range w.roster.Covered(of) {
+		for rule := range w.rules {
+			w.forgotten(rule, each, time.Now().UnixMilli())
+		}
+
+		w.roster.Remove(each)
+		w.alarms.Unwatched(each, true)
+		known = true
 	}
 
-	w.roster.Remove(name)
-	w.alarms.Unwatched(name, true)
+	if !known {
+		return 0, false
+	}
+
 	w.written = time.Time{} // the roster is written soon
 	w.changed = true
-	w.log.Info("an operator removed a device: it is no longer watched", zap.String("device", name))
+	w.log.Info("an operator removed a device: it is no longer watched", zap.Stringer("device", of))
 
 	return w.read.Sequence, true
 }
 
 // forgetAgain has the roster, which a former owner may have written late, know nothing of devices that were removed and
 // not heard since.
-func (w *Watch) forgetAgain(removed map[string]int64) {
+func (w *Watch) forgetAgain(removed map[sensor.ID]int64) {
 	w.removed = removed
 	w.removedUpTo = 0
 
-	for name, sequence := range removed {
+	for of, sequence := range removed {
 		w.removedUpTo = max(w.removedUpTo, sequence)
 
-		device := w.roster.Device(name)
-		if device < 0 || w.last(device) > sequence {
-			continue
+		for _, each := range w.roster.Covered(of) {
+			if w.last(w.roster.Device(each)) <= sequence {
+				w.roster.Remove(each)
+				w.alarms.Unwatched(each, true)
+			}
 		}
-
-		w.roster.Remove(name)
-		w.alarms.Unwatched(name, true)
 	}
 }
 
@@ -376,7 +440,18 @@ func (w *Watch) wasRemoved(e *telemetry.Event) bool {
 		return false
 	}
 
-	sequence, removed := w.removed[e.Device]
+	sequence, removed := w.removed[sensor.Of(e.Device)]
+
+	return removed && e.Sequence <= sequence
+}
+
+// wasSensorRemoved reports whether a sensor of e's device was removed after an owner had read e.
+func (w *Watch) wasSensorRemoved(e *telemetry.Event, name []byte) bool {
+	if e.Sequence > w.removedUpTo {
+		return false
+	}
+
+	sequence, removed := w.removed[sensor.ID{Device: e.Device, Name: string(name)}]
 
 	return removed && e.Sequence <= sequence
 }
@@ -390,7 +465,7 @@ func (w *Watch) Next(now int64) int64 {
 	next := never
 	for device := range w.roster.Len() {
 		for rule := range w.rules {
-			next = min(next, w.nextOf(device, rule))
+			next = min(next, w.nextOf(device, rule, now))
 		}
 	}
 
@@ -401,16 +476,19 @@ func (w *Watch) Next(now int64) int64 {
 const never = math.MaxInt64/1000 - int64(clockMargin/time.Millisecond)
 
 // nextOf returns when a device may be silent or forgotten by a rule, in Unix ms.
-func (w *Watch) nextOf(device, rule int) int64 {
+func (w *Watch) nextOf(device, rule int, now int64) int64 {
 	h := w.roster.Heard(device, rule)
 	if h.Time == 0 {
 		return never
 	}
 
 	next := w.forgetAt(rule, h)
-	if !w.isOpen(key{rule, w.roster.Name(device)}) {
-		_, deadline := w.roster.Silence(rule, h)
-		next = min(next, deadline)
+	of := w.roster.Name(device)
+	if _, deadline := w.roster.Silence(rule, h); !w.isOpen(key{rule, of}) {
+		waits := of.Name != "" && deadline <= now && !w.heardAfter(rule, of, deadline) // for its device
+		if !waits {
+			next = min(next, deadline)
+		}
 	}
 
 	return next

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"pgregory.net/rapid"
+
+	"alertworker/internal/sensor"
 )
 
 // A model is what a partition's devices have sent, written down once more in the plainest way, without proofs, floors
@@ -117,7 +119,7 @@ func TestWatchIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{bench: newBench(t), heard: map[string]time.Duration{}, gap: -forget, says: map[string]string{}}
 		device := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("device-", rapid.IntRange(0, 3).Draw(t, "n")) })
-		removed := map[string]int64{}
+		removed := map[sensor.ID]int64{}
 		var saved time.Time // of the last event in the roster that was written last
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
@@ -138,14 +140,14 @@ func TestWatchIsTheModel(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				name := device.Draw(t, "device")
 				_, known := m.heard[name]
-				read, is := m.Forget(name)
+				read, is := m.Forget(sensor.Of(name))
 				if known && m.now-m.heard[name] < forget-time.Minute && !is {
 					t.Fatalf("%s was heard, and is not known", name)
 				}
 				delete(m.heard, name)
 				delete(m.says, name)
 				if is {
-					removed[name] = read
+					removed[sensor.Of(name)] = read
 				}
 			},
 			"save": func(t *rapid.T) {

@@ -13,6 +13,7 @@ import (
 
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
+	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
@@ -44,6 +45,7 @@ type bench struct {
 	refuse   bool                       // there is no room for alarms
 	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
+	sensor   string                     // that the event being heard is of; empty: the device's own
 
 	partitions []string // of the hub
 }
@@ -60,10 +62,10 @@ func newBench(t tester) *bench {
 
 // begin makes a new Watch, as the next owner of the partition does, and returns where reading has to begin.
 func (b *bench) begin(
-	at telemetry.Position, removed map[string]int64,
+	at telemetry.Position, removed map[sensor.ID]int64,
 ) (from telemetry.Position, ended []silence.Ended) {
 	b.t.Helper()
-	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget}
+	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
 	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
 	file := &roster.File{Store: b.store, Name: "roster/0"}
 	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
@@ -72,7 +74,7 @@ func (b *bench) begin(
 	}
 	var open []silence.Open
 	for _, device := range slices.Sorted(maps.Keys(b.fell)) {
-		open = append(open, silence.Open{Device: device, Since: b.fell[device].Since})
+		open = append(open, silence.Open{Of: b.fell[device].Of, Since: b.fell[device].Since})
 	}
 	return b.Begin(at, open, removed)
 }
@@ -96,33 +98,36 @@ func says(e *telemetry.Event, _ []telemetry.Found) silence.Says {
 
 func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
 
-func (b *bench) Muted(int, string, int64) bool { return b.muted }
+func (b *bench) name(to []byte) []byte { return append(to, b.sensor...) }
+
+func (b *bench) Muted(int, sensor.ID, int64) bool { return b.muted }
 
 func (b *bench) Fell(_ int, s silence.Silence) bool {
 	if b.refuse || b.muted {
 		return false
 	}
-	b.say("%s fell", s.Device)
-	b.fell[s.Device] = s
+	b.say("%s fell", s.Of)
+	b.fell[s.Of.String()] = s
 	return true
 }
 
-func (b *bench) Heard(_ int, device string, _, at telemetry.Position) {
-	b.say("%s heard by %d", device, at.Sequence)
-	delete(b.fell, device)
+func (b *bench) Heard(_ int, of sensor.ID, _, at telemetry.Position) {
+	b.say("%s heard by %d", of, at.Sequence)
+	delete(b.fell, of.String())
 }
 
-func (b *bench) Excluded(_ int, e *telemetry.Event, _ []telemetry.Found, _ telemetry.Position) {
-	b.say("%s excluded by %d", e.Device, e.Sequence)
-	delete(b.fell, e.Device)
+func (b *bench) Excluded(_ int, e *telemetry.Event, name string, _ []telemetry.Found, _ telemetry.Position) {
+	of := sensor.ID{Device: e.Device, Name: name}
+	b.say("%s excluded by %d", of, e.Sequence)
+	delete(b.fell, of.String())
 }
 
-func (b *bench) Ended(_ int, device string, _ int64, forgotten bool) {
-	b.say(map[bool]string{true: "%s forgotten", false: "%s over"}[forgotten], device)
-	delete(b.fell, device)
+func (b *bench) Ended(_ int, of sensor.ID, _ int64, forgotten bool) {
+	b.say(map[bool]string{true: "%s forgotten", false: "%s over"}[forgotten], of)
+	delete(b.fell, of.String())
 }
 
-func (b *bench) Unwatched(string, bool) { b.say("unwatched") }
+func (b *bench) Unwatched(sensor.ID, bool) { b.say("unwatched") }
 
 // askDark says which of two partitions are dark, as the store has it.
 func (b *bench) askDark() {
@@ -386,7 +391,7 @@ func TestWatch(t *testing.T) {
 			pass(b, limit+2*s)
 			b.sends("kiln")
 			b.look()
-			b.Forget("oven")
+			b.Forget(sensor.Of("oven"))
 			pass(b, m)
 			b.sends("kiln")
 		}, "oven fell, oven forgotten, unwatched"},
@@ -590,7 +595,7 @@ func TestBegin(t *testing.T) {
 	for _, tt := range []struct {
 		name    string
 		do      func(b *bench) // after the roster was written, with the oven in it, which is silent
-		removed map[string]int64
+		removed map[sensor.ID]int64
 		lost    bool // the roster
 		from    int64
 		ended   int
@@ -603,8 +608,8 @@ func TestBegin(t *testing.T) {
 			b.sends("oven")
 			b.Save(b.t.Context(), true)
 		}, nil, false, 3, 1, "oven fell, kiln fell"},
-		{"it was removed", func(*bench) {}, map[string]int64{"oven": 2}, false, 2, 0, "unwatched, kiln fell"},
-		{"it was removed after the roster was written", func(b *bench) { b.sends("oven") }, map[string]int64{"oven": 3},
+		{"it was removed", func(*bench) {}, map[sensor.ID]int64{sensor.Of("oven"): 2}, false, 2, 0, "unwatched, kiln fell"},
+		{"it was removed after the roster was written", func(b *bench) { b.sends("oven") }, map[sensor.ID]int64{sensor.Of("oven"): 3},
 			false, 2, 0, "unwatched, kiln fell"},
 		{"there is no roster", func(*bench) {}, nil, true, 2, 0, ""},
 	} {
@@ -626,7 +631,7 @@ func TestBegin(t *testing.T) {
 			}
 			fell := maps.Clone(b.fell)
 			if len(b.log) > 2 && tt.removed == nil {
-				fell["oven"] = silence.Silence{Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
+				fell["oven"] = silence.Silence{Of: sensor.Of("oven"), Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
 			}
 			b.said, b.fell = nil, fell
 			from, ended := b.begin(b.log[len(b.log)-1].Position, tt.removed)

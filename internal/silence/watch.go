@@ -13,6 +13,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/roster"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -34,7 +35,10 @@ type Rule struct {
 	Says func(e *telemetry.Event, found []telemetry.Found) Says
 	// Quiet returns until when an event that counts says that its device may be silent, in Unix ms: 0 if it does not say
 	// so, math.MaxInt64 if it does not say until when. nil: none does. It is fast and allocates nothing.
-	Quiet  func(e *telemetry.Event) int64
+	Quiet func(e *telemetry.Event) int64
+	// Sensor appends to name that of the sensor that a measurement is of; nil: the rule tells no sensors apart. It allocates
+	// nothing.
+	Sensor func(name []byte) []byte
 	Forget time.Duration // after how much silence nothing is expected of a device any more
 }
 
@@ -47,10 +51,10 @@ const (
 	Nothing // the rule expects of the device what it did before; nothing, if the device was not known
 )
 
-// A Silence is that of one device, or of the whole hub. Times are in Unix ms.
+// A Silence is that of one device or sensor, or of the whole hub. Times are in Unix ms.
 type Silence struct {
-	Device string
-	Since  roster.Place // what it is about
+	Of    sensor.ID
+	Since roster.Place // what it is about
 	// when the hub took the last event that counts; earlier than Since if events may be missing after it
 	Heard    int64
 	Deadline int64
@@ -68,21 +72,21 @@ type Outage struct {
 // Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
 // are meant by their index.
 type Alarms interface {
-	// Muted reports whether people do not want to hear of a device's silence at a time, in Unix ms.
-	Muted(rule int, device string, at int64) bool
-	// Fell says that a device has fallen silent. It reports whether that has an alarm now; if not, it is said again.
+	// Muted reports whether people do not want to hear of the silence of a device or sensor at a time, in Unix ms.
+	Muted(rule int, of sensor.ID, at int64) bool
+	// Fell says that a device or sensor has fallen silent. It reports whether that has an alarm now; if not, it is said again.
 	Fell(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
-	Heard(rule int, device string, before, at telemetry.Position)
+	Heard(rule int, of sensor.ID, before, at telemetry.Position)
 	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
-	// before, because that says that the rule expects nothing more of the device.
-	Excluded(rule int, e *telemetry.Event, found []telemetry.Found, before telemetry.Position)
+	// before, because that says that the rule expects nothing more of the device, or of its sensor unless name is empty.
+	Excluded(rule int, e *telemetry.Event, name string, found []telemetry.Found, before telemetry.Position)
 	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
 	// the device, or no partition of the hub is dark any more. Then forgotten says that devices are told of one by one.
-	Ended(rule int, device string, at int64, forgotten bool)
-	// Unwatched says that nothing is expected of a device by any rule any more: it was silent for too long, unless an
-	// operator has removed it.
-	Unwatched(device string, removed bool)
+	Ended(rule int, of sensor.ID, at int64, forgotten bool)
+	// Unwatched says that nothing is expected of a device or sensor by any rule any more: it was silent for too long, unless
+	// an operator has removed it.
+	Unwatched(of sensor.ID, removed bool)
 }
 
 // A Watch is safe for concurrent use, but for Save and Load.
@@ -110,13 +114,16 @@ type Watch struct {
 	asks     hubQuestion
 	begun    bool // Begin was called
 
-	removed     map[string]int64 // devices that operators removed before Begin, and the last event that was read then
-	removedUpTo int64            // the latest of these
+	removed     map[sensor.ID]int64 // what operators removed before Begin, and the last event that was read then
+	removedUpTo int64               // the latest of these
+
+	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see comesBack
+	name []byte        // of the sensor that is heard, reused
 }
 
 type key struct {
-	rule   int
-	device string
+	rule int
+	of   sensor.ID
 }
 
 // A Proof is what the hub said about the end of the partition.
@@ -144,6 +151,7 @@ func New(
 		log:    log,
 		roster: roster.New(columns(rules)),
 		open:   map[key]roster.Place{},
+		back:   map[key]int64{},
 		asks:   hubQuestion{untold: map[int]int{}},
 	}
 }
@@ -206,9 +214,9 @@ func (w *Watch) Load(ctx context.Context) error {
 
 // An Open is a silence that has an alarm at a take-over.
 type Open struct {
-	Rule   int
-	Device string
-	Since  roster.Place // the number is -1 if another log has numbered it
+	Rule  int
+	Of    sensor.ID
+	Since roster.Place // the number is -1 if another log has numbered it
 }
 
 // An Ended is an Open whose device was heard after it.
@@ -218,14 +226,14 @@ type Ended struct {
 	Excluded bool // the rule expects nothing more of the device
 }
 
-// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices
-// that operators removed, each with the number of the last event that was read then: up to there nothing is a sign of
+// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices and
+// sensors that operators removed, each with the number of the last event that was read then: up to there nothing is a sign of
 // life of it. Begin returns where reading has to begin, which is start or before it, and the silences that have
 // ended: a former owner that did not know of the alarm has read that.
 func (w *Watch) Begin(
 	start telemetry.Position,
 	open []Open,
-	removed map[string]int64,
+	removed map[sensor.ID]int64,
 ) (from telemetry.Position, ended []Ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -302,11 +310,11 @@ func (w *Watch) learnForSame(o Open) {
 // learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
 // says nothing: what it is about may be a gap, which another rule had already.
 func (w *Watch) learn(o Open, rule int) {
-	if w.isHub(o.Device) {
+	if w.isHub(o.Of) {
 		return
 	}
 
-	device := w.roster.Add(o.Device)
+	device := w.roster.Add(o.Of)
 	if device < 0 || w.roster.Heard(device, rule).Time != 0 {
 		return
 	}
@@ -315,7 +323,7 @@ func (w *Watch) learn(o Open, rule int) {
 }
 
 // isHub reports whether a silence is about the whole hub.
-func (w *Watch) isHub(device string) bool { return w.hub != "" && device == w.hub }
+func (w *Watch) isHub(of sensor.ID) bool { return w.hub != "" && of == sensor.Of(w.hub) }
 
 // resume goes on with a silence, unless its device was heard since.
 func (w *Watch) resume(o Open) (h roster.Heard, ended bool) {
@@ -323,7 +331,7 @@ func (w *Watch) resume(o Open) (h roster.Heard, ended bool) {
 		return h, true
 	}
 
-	w.open[key{o.Rule, o.Device}] = o.Since
+	w.open[key{o.Rule, o.Of}] = o.Since
 
 	return roster.Heard{}, false
 }
@@ -331,11 +339,11 @@ func (w *Watch) resume(o Open) (h roster.Heard, ended bool) {
 // heardSince reports whether the roster has an event of a silence's device after what the silence is about, and which.
 // Of the whole hub it has none.
 func (w *Watch) heardSince(o Open) (h roster.Heard, heard bool) {
-	if w.isHub(o.Device) {
+	if w.isHub(o.Of) {
 		return roster.Heard{}, false
 	}
 
-	device := w.roster.Device(o.Device)
+	device := w.roster.Device(o.Of)
 	if device < 0 {
 		return roster.Heard{}, false
 	}
@@ -369,6 +377,7 @@ func (w *Watch) Hear(
 		return true
 	}
 
+	room = true
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
 	for i := range w.rules {
@@ -377,7 +386,7 @@ func (w *Watch) Hear(
 		}
 
 		if device < 0 {
-			device = w.number(e.Device, hash)
+			device = w.number(e.Device, hash, nil)
 		}
 
 		if device < 0 {
@@ -385,14 +394,69 @@ func (w *Watch) Hear(
 		}
 
 		says := w.rules[i].says(e, found)
-		h.Quiet = w.quiet(device, i, says, e)
-		w.roster.Hear(device, i, h)
-		if len(w.open) > 0 && w.ends(i, e) {
-			w.end(i, e, found, before, says)
+		heard := hearing{rule: i, e: e, found: found, before: before, says: says}
+		name := w.sensor(i)
+		if len(name) == 0 {
+			w.hear(device, h, heard)
+			continue
 		}
+
+		w.comesBack(i, device, h)
+		if says == Excluded { // that sensor: see expectsAny
+			heard.says = Nothing
+		}
+		w.hear(device, h, heard)
+
+		number := w.number(e.Device, hash, name)
+		if number < 0 || w.wasSensorRemoved(e, name) {
+			room = room && number >= 0
+			continue
+		}
+
+		heard.name, heard.says = name, says
+		w.hear(number, h, heard)
 	}
 
-	return true
+	return room
+}
+
+// A hearing is a sign of life for one rule.
+type hearing struct {
+	rule   int
+	name   []byte // of the sensor that it is of, w.name; empty: the device
+	e      *telemetry.Event
+	found  []telemetry.Found
+	before telemetry.Position // of the event before e
+	says   Says
+}
+
+// hear records that a device or sensor was heard, and ends its silence.
+func (w *Watch) hear(number int, h roster.Heard, heard hearing) {
+	h.Quiet = w.quiet(number, heard.rule, heard.says, heard.e)
+	w.roster.Hear(number, heard.rule, h)
+	if len(w.open) > 0 {
+		w.end(heard)
+	}
+}
+
+// sensor returns the name of the sensor that the measurement is of by a rule, empty if that tells no sensors apart.
+func (w *Watch) sensor(rule int) []byte {
+	if w.rules[rule].Sensor == nil {
+		return nil
+	}
+
+	w.name = w.rules[rule].Sensor(w.name[:0])
+
+	return w.name
+}
+
+// comesBack notes that a device is heard at h, of which nothing has come for as long as it may be silent: its sensors
+// have as long again, because not all are heard at once.
+func (w *Watch) comesBack(rule, device int, h roster.Heard) {
+	last := w.roster.Heard(device, rule)
+	if last.Time != 0 && h.Time-last.Time >= w.rules[rule].Limit.Milliseconds() {
+		w.back[key{rule, w.roster.Name(device)}] = h.Time
+	}
 }
 
 // counts reports whether an event in which the decoder found found is a sign of life for the rule.
@@ -429,13 +493,14 @@ func (r *Rule) says(e *telemetry.Event, found []telemetry.Found) Says {
 	return r.Says(e, found)
 }
 
-// number returns that of a device in the roster, -1 if there is no room for it.
-func (w *Watch) number(name string, hash uint64) int {
-	if device := w.roster.Find(name, hash); device >= 0 {
-		return device
+// number returns that of a device with this hash in the roster, or of its sensor unless name is empty, -1 if there is no
+// room for it.
+func (w *Watch) number(device string, hash uint64, name []byte) int {
+	if number := w.roster.Find(device, hash, name); number >= 0 {
+		return number
 	}
 
-	return w.roster.Add(name)
+	return w.roster.Add(sensor.ID{Device: device, Name: string(name)})
 }
 
 // follow notices that events are missing before e.
@@ -520,11 +585,8 @@ func (w *Watch) isOpen(k key) bool {
 // expects returns how many devices are watched by a rule and have no alarm.
 func (w *Watch) expects(rule int) (n int) {
 	for device := range w.roster.Len() {
-		if w.isOpen(key{rule, w.roster.Name(device)}) {
-			continue
-		}
-
-		if w.roster.Heard(device, rule).Expected() {
+		of := w.roster.Name(device)
+		if of.Name == "" && !w.isOpen(key{rule, of}) && w.roster.Heard(device, rule).Expected() {
 			n++
 		}
 	}
@@ -532,28 +594,21 @@ func (w *Watch) expects(rule int) (n int) {
 	return n
 }
 
-// ends reports whether e's device has a silence by a rule that is about an earlier event.
-func (w *Watch) ends(rule int, e *telemetry.Event) bool {
-	since, open := w.open[key{rule, e.Device}]
-	return open && e.Sequence > since.Sequence
-}
-
-// end ends the silence of e's device by a rule. before is the position of the event before e, and says what e says of
-// the rule.
-func (w *Watch) end(
-	rule int,
-	e *telemetry.Event,
-	found []telemetry.Found,
-	before telemetry.Position,
-	says Says,
-) {
-	delete(w.open, key{rule, e.Device})
-	if says == Excluded {
-		w.alarms.Excluded(rule, e, found, before)
+// end ends the silence of a device or sensor that is heard, if it has one by that rule which is about an earlier event.
+func (w *Watch) end(h hearing) {
+	since, open := w.open[key{h.rule, sensor.ID{Device: h.e.Device, Name: string(h.name)}}]
+	if !open || h.e.Sequence <= since.Sequence {
 		return
 	}
 
-	w.alarms.Heard(rule, e.Device, before, e.Position)
+	k := key{h.rule, sensor.ID{Device: h.e.Device, Name: string(h.name)}}
+	delete(w.open, k)
+	if h.says == Excluded {
+		w.alarms.Excluded(h.rule, h.e, k.of.Name, h.found, h.before)
+		return
+	}
+
+	w.alarms.Heard(h.rule, k.of, h.before, h.e.Position)
 }
 
 // Freshness is how old the proof of a silence may be.

@@ -9,20 +9,21 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/partition"
+	"alertworker/internal/sensor"
 )
 
-// Device returns what w knows of a device. Its cost does not depend on how many devices
-// there are.
-func (w *Worker) Device(device string) partition.DeviceState {
+// Device returns what w knows of a sensor, or of a device with all of its sensors. Of a device it looks through all
+// alarms and deliveries, which takes milliseconds.
+func (w *Worker) Device(of sensor.ID) partition.DeviceState {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	var state partition.DeviceState
 	for s := range w.streams {
-		s.Describe(device, &state)
+		s.Describe(of, &state)
 	}
 
 	for in := range w.intakes {
-		state.See(in.rules, in.seen, device, in.name)
+		state.See(in.rules, in.seen, of.Device, in.name)
 	}
 
 	return state
@@ -97,17 +98,17 @@ func (w *Worker) Accepted(receiver string) { w.dispatcher.Accepted(receiver) }
 // Receivers returns the state of each receiver, in the order of Config.
 func (w *Worker) Receivers() []delivery.ReceiverState { return w.dispatcher.Receivers() }
 
-// Forget ends the alarms of a device, and has w expect nothing more of it until it is heard again. It reports whether w
-// knew the device, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
+// Forget ends the alarms of a sensor, or of a device with all of its sensors, and has w expect nothing more of it until
+// it is heard again. It reports whether w knew it, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
 // late brings the device or an alarm back. After an error they may come back; repeating the call is safe.
-func (w *Worker) Forget(ctx context.Context, device string) (known bool, err error) {
+func (w *Worker) Forget(ctx context.Context, of sensor.ID) (known bool, err error) {
 	var saved []<-chan struct{}
 	w.mu.Lock()
 	streams := slices.Collect(maps.Keys(w.streams))
 	w.mu.Unlock()
 
 	for _, s := range streams {
-		if c := s.Forget(device); c != nil {
+		if c := s.Forget(of); c != nil {
 			saved = append(saved, c)
 		}
 	}
@@ -116,7 +117,7 @@ func (w *Worker) Forget(ctx context.Context, device string) (known bool, err err
 		select {
 		case <-c:
 		case <-ctx.Done():
-			return true, fmt.Errorf("keep in the ledger that device %q is forgotten: %w", device, context.Cause(ctx))
+			return true, fmt.Errorf("keep in the ledger that device %q is forgotten: %w", of, context.Cause(ctx))
 		}
 	}
 

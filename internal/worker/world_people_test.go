@@ -179,7 +179,7 @@ func (w *world) forget(m move) {
 	any := false
 	for _, o := range owners {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*second)
-		known, err := o.worker.Forget(ctx, m.device)
+		known, err := o.worker.Forget(ctx, sensor.Of(m.device))
 		cancel()
 		w.note("%s of %s by %s: known %v, %v", m.what, m.device, o.name, known, err)
 		any = any || known

@@ -34,11 +34,11 @@ type Worker interface {
 	Stats() *worker.Stats
 	Partitions() []partition.State
 	Receivers() []delivery.ReceiverState
-	Device(device string) partition.DeviceState
+	Device(of sensor.ID) partition.DeviceState
 	AlarmCounts() []partition.AlarmCounts
 	Unreadable() partition.Unreadables
 	Alarms(limit int) []partition.AlarmState
-	Forget(ctx context.Context, device string) (known bool, err error)
+	Forget(ctx context.Context, of sensor.ID) (known bool, err error)
 }
 
 // A Gate is one receiver's, a *recent.Gate.

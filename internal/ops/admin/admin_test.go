@@ -33,6 +33,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -404,7 +405,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device, admin.Readings{}, true); err != nil {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), admin.Readings{}, true); err != nil {
 				t.Error(err)
 			}
 			return b.String()
@@ -453,7 +454,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		hot := rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: time.Hour, Levels: []rules.Level{{Limit: 80, Clear: 80}}}
 		heard := roster.New([]roster.Column{{Rule: "offline", Limit: 15 * time.Minute}})
 		heard.Position.Time = now.Add(-time.Minute)
-		heard.Hear(heard.Add("probe"), 0, roster.Heard{Sequence: 7, Time: now.Add(-20 * time.Minute).UnixMilli()})
+		heard.Hear(heard.Add(sensor.Of("probe")), 0, roster.Heard{Sequence: 7, Time: now.Add(-20 * time.Minute).UnixMilli()})
 		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
 			t.Fatal(err)
 		}
@@ -486,7 +487,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		a := open(func(*admin.Options) {})
 		var b strings.Builder
-		if err := a.WriteText(t.Context(), &b, "probe", admin.Readings{}, true); err != nil {
+		if err := a.WriteText(t.Context(), &b, sensor.Of("probe"), admin.Readings{}, true); err != nil {
 			t.Fatal(err)
 		}
 		const silencedText = "its alerts of rule hot about messages with site=berlin are silenced until 02:00:00 UTC (another 2 h) by ann (service)"
@@ -514,7 +515,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		readings, err := a.Readings(t.Context(), "probe", 2*time.Hour, events)
 		if err == nil {
-			err = a.WriteText(t.Context(), &b, "probe", readings, true)
+			err = a.WriteText(t.Context(), &b, sensor.Of("probe"), readings, true)
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -534,7 +535,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		// So does the replica that reads it.
 		reading := partition.Reading{Value: 91, Enqueued: now, Rule: "hot", Limit: 80, Decision: partition.Notified, Shared: "berlin"}
 		a = open(func(o *admin.Options) {
-			o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": {Partitions: []string{"1"}, Last: &partition.LastSeen{Reading: &reading}, Heard: partition.HeardIn(heard, "1", "probe", &o.Rules)}}}
+			o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": {Partitions: []string{"1"}, Last: &partition.LastSeen{Reading: &reading}, Heard: partition.HeardIn(heard, "1", sensor.Of("probe"), &o.Rules)}}}
 		})
 		r := httptest.NewRequest(http.MethodGet, "/devices/probe", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -588,7 +589,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, "stranger", admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no message of it is known to have counted\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, sensor.Of("stranger"), admin.Readings{}, true); err != nil || !strings.Contains(b.String(), "rule offline: no message of it is known to have counted\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})

@@ -32,8 +32,8 @@ const (
 // retrySending is the Retry-After, in seconds, while an alert is being sent.
 const retrySending = 5
 
-// A deviceHandler serves a path below that of a device.
-type deviceHandler func(w http.ResponseWriter, r *http.Request, device string)
+// A deviceHandler serves a path below that of a device, about one of its sensors or all of it.
+type deviceHandler func(w http.ResponseWriter, r *http.Request, of sensor.ID)
 
 // serveDevice serves the paths below /devices/.
 func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
@@ -65,7 +65,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.NotAllowed(w, strings.Join(allowed(methods), ", "))
 
 	default:
-		methods[r.Method](w, r, device)
+		methods[r.Method](w, r, sensor.ID{Device: device, Name: r.URL.Query().Get("sensor")})
 	}
 }
 
@@ -101,12 +101,12 @@ func (a *Admin) serveTelemetry(w http.ResponseWriter, r *http.Request) {
 	a.Ingest.ServeHTTP(w, r)
 }
 
-// forget has the worker end the alarms of a device and expect nothing more of it.
-func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
+// forget has the worker end the alarms of a sensor, or of a device with all of its sensors, and expect nothing more of it.
+func (a *Admin) forget(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 	why := fmt.Errorf("the checkpoint store did not answer within %v: try again", deviceTimeout)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
 	defer cancel()
-	known, err := a.Worker.Forget(ctx, device)
+	known, err := a.Worker.Forget(ctx, of)
 	switch {
 	case err != nil:
 		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
@@ -128,9 +128,10 @@ func (a *Admin) forget(w http.ResponseWriter, r *http.Request, device string) {
 // know of a device, and what follows from it.
 type deviceView struct {
 	Device  string `json:"device"`
-	Status  string `json:"status"`  // one of the statuses in why.go
-	Why     string `json:"why"`     // the same for people: why the device has not been alerted about
-	Replica string `json:"replica"` // whose answer this is
+	Sensor  string `json:"sensor,omitempty"` // that was asked for; empty: the device with all of its sensors
+	Status  string `json:"status"`           // one of the statuses in why.go
+	Why     string `json:"why"`              // the same for people: why the device has not been alerted about
+	Replica string `json:"replica"`          // whose answer this is
 	partition.DeviceState
 	DeadLetter   *pastDelivery    `json:"deadLetter,omitempty"`   // the last one
 	Receivers    []gateState      `json:"receivers"`              // for each level of each rule
@@ -140,8 +141,8 @@ type deviceView struct {
 }
 
 // showDevice answers with what is known without the store if that does not respond.
-func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, device string) {
-	httpapi.Write(w, http.StatusOK, a.deviceView(device, a.findings(r.Context(), device, a.sharedIn(r))))
+func (a *Admin) showDevice(w http.ResponseWriter, r *http.Request, of sensor.ID) {
+	httpapi.Write(w, http.StatusOK, a.deviceView(a.findings(r.Context(), of, a.sharedIn(r))))
 }
 
 // sharedIn returns by the names of rules what a device shares their alerts by, as far as the query of r says:
@@ -158,11 +159,12 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 	return shared
 }
 
-// deviceView returns what is known of a device for programs.
-func (a *Admin) deviceView(device string, f findings) deviceView {
+// deviceView returns what is known of a device or sensor for programs.
+func (a *Admin) deviceView(f findings) deviceView {
 	status, why := f.why()
 	return deviceView{
-		Device:       device,
+		Device:       f.asked.Device,
+		Sensor:       f.asked.Name,
 		Status:       status,
 		Why:          why,
 		Replica:      a.Replica,
@@ -175,9 +177,9 @@ func (a *Admin) deviceView(device string, f findings) deviceView {
 	}
 }
 
-// findings looks everywhere for what is known of a device. shared has by the names of rules what the device shares
+// findings looks everywhere for what is known of a sensor, or of a device with all of its sensors. shared has by the names of rules what the device shares
 // their alerts by, where the caller knows that: empty if nothing.
-func (a *Admin) findings(ctx context.Context, device string, shared map[string]string) findings {
+func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]string) findings {
 	whole := ctx
 	ctx, cancel := context.WithTimeoutCause(
 		ctx,
@@ -185,19 +187,19 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 		fmt.Errorf("the throttle store did not answer within %v", inspectTimeout),
 	)
 	defer cancel()
-	f := a.local(device, shared)
-	receivers := slices.DeleteFunc(slices.Clone(a.Receivers), func(to Receiver) bool { return !f.concerns(to) })
-	f.gates = make([]gateState, len(receivers))
+	f := a.local(of, shared)
+	questions := f.windows(a.Receivers)
+	f.gates = make([]gateState, len(questions))
 	var missing [2]error
 	var asking sync.WaitGroup
-	asking.Go(func() { missing[0] = a.Shared.look(whole, device, &f) })
-	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, device) })
+	asking.Go(func() { missing[0] = a.Shared.look(whole, of, &f) })
+	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, of) })
 	turns := make(chan struct{}, inspectAtOnce)
-	for i, to := range receivers {
+	for i, q := range questions {
 		turns <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-turns }()
-			f.gates[i] = f.inspect(ctx, device, to)
+			f.gates[i] = f.inspect(ctx, q.of, q.at)
 		})
 	}
 
@@ -207,20 +209,65 @@ func (a *Admin) findings(ctx context.Context, device string, shared map[string]s
 	}
 
 	slices.SortFunc(f.state.Alarms, func(x, y partition.AlarmState) int {
-		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level))
+		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level), cmp.Compare(x.Sensor, y.Sensor))
 	})
 	return f
 }
 
-// inspect returns what the store knows of the device's window at a receiver.
-func (f *findings) inspect(ctx context.Context, device string, to Receiver) gateState {
+// shownSensors is of how many sensors windows are looked up when nobody asks for one.
+const shownSensors = 8
+
+// A question is about the window of a device or sensor at a receiver.
+type question struct {
+	of sensor.ID
+	at Receiver
+}
+
+// windows returns which windows to ask for: those of the sensor, or of the device and of sensors with an alarm, an alert
+// or a past delivery.
+func (f *findings) windows(receivers []Receiver) (all []question) {
+	sensors := []sensor.ID{f.asked}
+	add := func(name string) {
+		if of := (sensor.ID{Device: f.asked.Device, Name: name}); !slices.Contains(sensors, of) && len(sensors) <= shownSensors {
+			sensors = append(sensors, of)
+		}
+	}
+
+	if f.asked.Name == "" {
+		for _, d := range f.state.Deliveries {
+			add(d.Sensor)
+		}
+
+		for _, s := range f.state.Alarms {
+			add(s.Sensor)
+		}
+
+		for _, e := range f.ended {
+			add(e.Sensor)
+		}
+	}
+
+	for _, to := range receivers {
+		for i, of := range sensors {
+			if isOnce := i == 0 || to.Per == ""; isOnce && f.concerns(to) {
+				all = append(all, question{of, to})
+			}
+		}
+	}
+
+	return all
+}
+
+// inspect returns what the store knows of the window of a device or sensor at a receiver.
+func (f *findings) inspect(ctx context.Context, of sensor.ID, to Receiver) gateState {
 	rule, _ := level(f.set, to.Rule, to.Level)
 	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window, repeat: rule.Repeat}
-	about, err := f.about(device, to)
+	about, err := f.about(of, to)
+	g.Sensor = about.Name
 	if err == nil {
 		g.Shared = sharedText(to, about)
-		g.State, err = to.Gate.Inspect(ctx, sensor.Of(about))
-		g.Suppressed = to.Gate.Count(sensor.Of(about))
+		g.State, err = to.Gate.Inspect(ctx, about)
+		g.Suppressed = to.Gate.Count(about)
 		g.Notified = g.Notified && rule.Resolved // else it tells nobody
 	}
 
@@ -231,15 +278,16 @@ func (f *findings) inspect(ctx context.Context, device string, to Receiver) gate
 	return g
 }
 
-// local returns what this replica knows of a device by itself. What the device shares alerts by is what the caller
+// local returns what this replica knows of a sensor, or of a device with all of its sensors, by itself. What the device shares alerts by is what the caller
 // knows, else what its last readings and alerts had.
-func (a *Admin) local(device string, shared map[string]string) findings {
+func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 	f := findings{
+		asked:  of,
 		now:    a.now(),
 		set:    &a.Rules,
-		state:  a.Worker.Device(device),
+		state:  a.Worker.Device(of),
 		shared: map[string]string{},
-		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return d.Device == device }),
+		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return of.Covers(d.of()) }),
 	}
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
@@ -266,43 +314,41 @@ func (f *findings) concerns(to Receiver) bool {
 	return value == ""
 }
 
-// about returns what the device's alerts are about at a gate: the device, or what it shares.
-func (f *findings) about(device string, to Receiver) (string, error) {
+// about returns what alerts are about at a gate: the device or sensor, or what it shares.
+func (f *findings) about(of sensor.ID, to Receiver) (sensor.ID, error) {
 	if to.Per == "" {
-		return device, nil
+		return of, nil
 	}
 
 	value, known := f.shared[to.Rule]
 	if !known {
-		return "", fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
+		return sensor.ID{}, fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
 			"replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
 	}
 
-	return value, nil
+	return sensor.Of(value), nil
 }
 
 // sharedText is such as site=berlin, empty if to is a gate of devices.
-func sharedText(to Receiver, about string) string {
+func sharedText(to Receiver, about sensor.ID) string {
 	if to.Per == "" {
 		return ""
 	}
-	return to.Per + "=" + about
+	return to.Per + "=" + about.Device
 }
 
-// endWindow ends the device's windows at all receivers, of all rules and levels. It names those that it shares, and
+// endWindow ends the windows of a sensor, or of a device and its sensors that are known, at all receivers, of all rules and levels. It names those that it shares, and
 // the rules of which it is not known what the device shares them by. After a failure it continues with the next one;
 // a repeated request does the rest.
-func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, device string) {
+func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
 
-	f := a.local(device, a.sharedIn(r))
+	f := a.local(of, a.sharedIn(r))
 	var all []error
 	var answer endedWindows
-	for _, to := range a.Receivers {
-		if f.concerns(to) {
-			all = append(all, a.endWindowAt(ctx, to, f, device, &answer))
-		}
+	for _, q := range f.windows(a.Receivers) {
+		all = append(all, a.endWindowAt(ctx, q.at, f, q.of, &answer))
 	}
 
 	err := errors.Join(all...)
@@ -330,21 +376,21 @@ type endedWindows struct {
 	NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
 }
 
-// endWindowAt ends the device's window at one receiver, for one level of a rule.
-func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, device string, answer *endedWindows) error {
-	about, unknown := f.about(device, to)
+// endWindowAt ends the window of a device or sensor at one receiver, for one level of a rule.
+func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, of sensor.ID, answer *endedWindows) error {
+	about, unknown := f.about(of, to)
 	if unknown != nil {
 		answer.NotEnded = appendNew(answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
 		return nil
 	}
 
-	if err := to.Gate.Reopen(ctx, sensor.Of(about)); err != nil {
+	if err := to.Gate.Reopen(ctx, about); err != nil {
 		return err
 	}
 
 	shared := sharedText(to, about)
 	answer.Shared = appendNew(answer.Shared, shared)
-	a.Log.Info("window ended on request", zap.String("device", device), zap.String("receiver", to.Name),
+	a.Log.Info("window ended on request", zap.Stringer("device", of), zap.String("receiver", to.Name),
 		zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
 
 	return nil

@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 )
 
 const (
@@ -30,6 +31,7 @@ type Recorder struct {
 type pastDelivery struct {
 	Receiver    string    `json:"receiver"`
 	Device      string    `json:"device"`
+	Sensor      string    `json:"sensor,omitempty"` // of the device; empty: its own readings
 	Rule        string    `json:"rule"`
 	Level       string    `json:"level,omitempty"`
 	ID          string    `json:"id"`                 // of the alert
@@ -59,6 +61,7 @@ func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	return pastDelivery{
 		Receiver:    receiver,
 		Device:      a.Device,
+		Sensor:      a.Sensor,
 		Rule:        a.Rule,
 		Level:       a.Level,
 		ID:          a.ID,
@@ -77,6 +80,9 @@ func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 		Shared:      a.PerValue,
 	}
 }
+
+// of returns what the alert was about, sharing aside.
+func (d pastDelivery) of() sensor.ID { return sensor.ID{Device: d.Device, Name: d.Sensor} }
 
 // DeadLetters returns next, whose letters r records. id returns the id of a letter; nil: letters have none.
 func (r *Recorder) DeadLetters(next delivery.DeadLetters, id func(notify.DeadLetter) string) delivery.DeadLetters {

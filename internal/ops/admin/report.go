@@ -13,27 +13,28 @@ import (
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
 // WriteJSON writes what GET /devices/{id} answers.
-func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, device string) error {
+func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, of sensor.ID) error {
 	to := json.NewEncoder(out)
 	to.SetIndent("", "  ")
-	return to.Encode(a.deviceView(device, a.findings(ctx, device, nil)))
+	return to.Encode(a.deviceView(a.findings(ctx, of, nil)))
 }
 
 // WriteText writes the answer for people in one line, with what r adds to it; and, if it is to be verbose, all that
 // is known. What a device has sent is made fit for a terminal.
-func (a *Admin) WriteText(ctx context.Context, out io.Writer, device string, r Readings, verbose bool) error {
-	f := a.findings(ctx, device, r.shared)
+func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, r Readings, verbose bool) error {
+	f := a.findings(ctx, of, r.shared)
 	f.event = r.latest
 	f.muted = r.muted
 	f.looked = r.last
 	missing := f.missing
 	f.missing = nil
 	_, text := f.why()
-	lines := []string{device + ": " + text}
+	lines := []string{of.String() + ": " + text}
 	if verbose {
 		lines = append(append(lines, ""), f.details()...)
 	}
@@ -91,6 +92,10 @@ func (f findings) heardText(r *rules.Rule) string {
 		}
 
 		heard = true
+		if h.Sensor != "" && h.Sensor != f.asked.Name {
+			text += "; sensor " + h.Sensor + " "
+		}
+
 		text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
 		if !h.AsOf.IsZero() {
 			text += ", as of " + f.clock(h.AsOf)

@@ -16,6 +16,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
 	"alertworker/internal/throttle"
@@ -40,7 +41,7 @@ func asked(t *testing.T, a *Admin, device string, held events, verbose bool) str
 	var b strings.Builder
 	r, err := a.Readings(t.Context(), device, 2*time.Hour, &held)
 	if err == nil {
-		err = a.WriteText(t.Context(), &b, device, r, verbose)
+		err = a.WriteText(t.Context(), &b, sensor.Of(device), r, verbose)
 	}
 	if err == nil {
 		err = r.WriteText(&b)
@@ -145,9 +146,9 @@ func TestWhyNeverHeard(t *testing.T) {
 		store := &records.Memory{}
 		heard := roster.New([]roster.Column{{Rule: "offline", Limit: 15 * time.Minute}})
 		for _, device := range []string{"Oven-7", "oven-8"} {
-			heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: time.Now().UnixMilli()})
+			heard.Hear(heard.Add(sensor.Of(device)), 0, roster.Heard{Sequence: 7, Time: time.Now().UnixMilli()})
 		}
-		other := heard.Device("oven-8")
+		other := heard.Device(sensor.Of("oven-8"))
 		heard.Hear(other, 0, roster.Heard{Sequence: 8, Time: time.Now().UnixMilli(), Quiet: roster.Excluded})
 		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
 			t.Fatal(err)
@@ -159,7 +160,7 @@ func TestWhyNeverHeard(t *testing.T) {
 			"oven-8": "rule offline: last heard at 00:00:00 UTC (just now) in partition 1; nothing is expected of it: not kind frozen",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device, Readings{}, true); err != nil || !strings.Contains(b.String(), want) {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}, true); err != nil || !strings.Contains(b.String(), want) {
 				t.Errorf("got %s, %v; want %s", b.String(), err, want)
 			}
 		}
@@ -169,7 +170,7 @@ func TestWhyNeverHeard(t *testing.T) {
 			"kiln":   "; " + never + ": check the id (its case matters), or look further back\n",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, device, Readings{}, false); err != nil || b.String() != device+": It is not known"+want {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}, false); err != nil || b.String() != device+": It is not known"+want {
 				t.Errorf("got %s, %v", b.String(), err)
 			}
 			got, _, _ := strings.Cut(asked(t, a, device, nil, false), "\n")

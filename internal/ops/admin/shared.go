@@ -42,7 +42,7 @@ type Shared struct {
 
 // look adds to f what is shared about the device: alarms of partitions that are not read here, when it was heard if
 // that is not known here, and dead letters. Its error has a line for each that is not known in full.
-func (s Shared) look(ctx context.Context, device string, f *findings) error {
+func (s Shared) look(ctx context.Context, of sensor.ID, f *findings) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, sharedTimeout, fmt.Errorf("no answer within %v", sharedTimeout))
 	defer cancel()
 
@@ -54,22 +54,22 @@ func (s Shared) look(ctx context.Context, device string, f *findings) error {
 	}
 
 	if s.Records != nil {
-		known("alarms", s.alarms(ctx, device, f))
+		known("alarms", s.alarms(ctx, of, f))
 	}
 
 	if s.Rosters != "" && !f.state.WasHeard() {
-		known("times when it was heard", s.heard(ctx, device, f))
+		known("times when it was heard", s.heard(ctx, of, f))
 	}
 
 	if s.DeadLetters != nil {
-		known("dead letters", s.letters(ctx, device, f))
+		known("dead letters", s.letters(ctx, of, f))
 	}
 
 	return errors.Join(missing...)
 }
 
 // alarms adds the device's alarms in the partitions that are not read here.
-func (s Shared) alarms(ctx context.Context, device string, f *findings) error {
+func (s Shared) alarms(ctx context.Context, of sensor.ID, f *findings) error {
 	var mu sync.Mutex
 	return s.each(ctx, s.Ledgers, f.state.Partitions, func(name, id string) error {
 		c, err := ledger.Look(ctx, s.Records, name)
@@ -77,7 +77,7 @@ func (s Shared) alarms(ctx context.Context, device string, f *findings) error {
 		defer mu.Unlock()
 
 		for _, a := range c.Alarms {
-			if string(a.Device) == device {
+			if of.Covers(a.Of()) {
 				f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
 			}
 		}
@@ -87,7 +87,7 @@ func (s Shared) alarms(ctx context.Context, device string, f *findings) error {
 }
 
 // heard adds when the device was heard in the partitions that are not read here.
-func (s Shared) heard(ctx context.Context, device string, f *findings) error {
+func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 	var mu sync.Mutex
 	return s.each(ctx, s.Rosters, f.state.Partitions, func(name, id string) error {
 		r, err := s.roster(ctx, name)
@@ -98,8 +98,8 @@ func (s Shared) heard(ctx context.Context, device string, f *findings) error {
 		mu.Lock()
 		defer mu.Unlock()
 		f.known += r.Len()
-		f.similar = cmp.Or(f.similar, similar(r, device))
-		for _, h := range partition.HeardIn(r, id, device, f.set) {
+		f.similar = cmp.Or(f.similar, similar(r, of.Device))
+		for _, h := range partition.HeardIn(r, id, of, f.set) {
 			h.AsOf = r.Position.Time
 			f.state.Heard = append(f.state.Heard, h)
 		}
@@ -111,7 +111,7 @@ func (s Shared) heard(ctx context.Context, device string, f *findings) error {
 // similar returns the device of r whose name differs from a device's in nothing but case; empty if there is none.
 func similar(r *roster.Roster, device string) string {
 	for i := range r.Len() {
-		if name := r.Name(i); name != device && strings.EqualFold(name, device) {
+		if name := r.Name(i).Device; name != device && strings.EqualFold(name, device) {
 			return name
 		}
 	}
@@ -130,7 +130,7 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	err := s.each(ctx, s.Ledgers, nil, func(name, _ string) error {
 		c, err := ledger.Look(ctx, s.Records, name)
 		for _, a := range c.Alarms {
-			known.add(string(a.Device))
+			known.add(a.Of())
 		}
 		return err
 	})
@@ -150,25 +150,25 @@ func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
 	}
 
 	all := slices.Collect(maps.Keys(known.names))
-	matching := slices.DeleteFunc(slices.Clone(all), func(device string) bool { return !one.MayMatch(sensor.Of(device)) })
+	matching := slices.DeleteFunc(slices.Clone(all), func(of sensor.ID) bool { return !one.MayMatch(of) })
 
 	return fmt.Sprintf("%d of %s", len(matching), humanize.Count(len(all), "known device"))
 }
 
-// devices are names, to which several goroutines add.
+// devices are those with a name, and sensors, to which several goroutines add.
 type devices struct {
 	mu    sync.Mutex
-	names map[string]struct{}
+	names map[sensor.ID]struct{}
 }
 
-// add adds a name. It may be called concurrently.
-func (d *devices) add(name string) {
+// add adds one. It may be called concurrently.
+func (d *devices) add(of sensor.ID) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.names == nil {
-		d.names = map[string]struct{}{}
+		d.names = map[sensor.ID]struct{}{}
 	}
-	d.names[name] = struct{}{}
+	d.names[of] = struct{}{}
 }
 
 // roster reads a roster. It is empty if there is an error, or if it was deleted just now.
@@ -208,6 +208,7 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 	state := partition.AlarmState{
 		Partition: name,
 		Device:    string(a.Device),
+		Sensor:    string(a.Sensor),
 		Rule:      a.Rule,
 		Level:     a.Level,
 		Phase:     phaseOf(a),
@@ -242,7 +243,7 @@ func phaseOf(a ledger.Alarm) rules.Phase {
 }
 
 // letters adds the device's dead letters that this replica did not keep.
-func (s Shared) letters(ctx context.Context, device string, f *findings) error {
+func (s Shared) letters(ctx context.Context, of sensor.ID, f *findings) error {
 	n := 0
 	for page, err := range s.DeadLetters.List(ctx, deadletter.Undelivered, f.now.Add(-letterAge)) {
 		if err != nil {
@@ -251,7 +252,7 @@ func (s Shared) letters(ctx context.Context, device string, f *findings) error {
 
 		for _, l := range page {
 			isKnown := slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID })
-			if l.Alert.Device == device && !isKnown {
+			if of.Covers(sensor.ID{Device: l.Alert.Device, Name: l.Alert.Sensor}) && !isKnown {
 				f.ended = append(f.ended, letterOf(l, s.Name(l.Receiver)))
 			}
 		}

@@ -48,8 +48,8 @@ func (a *Admin) listSilences(ctx context.Context) ([]muting.Silence, error) {
 	return append(muting.Planned(&a.Rules, time.Now()), all...), err
 }
 
-// silencesOf returns the silences in force that may be about a device.
-func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence, error) {
+// silencesOf returns the silences in force that may be about a sensor, or about a device with all of its sensors.
+func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Silence, error) {
 	if a.Silences == nil {
 		return nil, nil
 	}
@@ -61,7 +61,7 @@ func (a *Admin) silencesOf(ctx context.Context, device string) ([]muting.Silence
 		err = fmt.Errorf("not all silences are known: %w", err)
 	}
 
-	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(sensor.Of(device)) }), err
+	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(of) }), err
 }
 
 // serveSilences serves /silences and /silences/{id}.

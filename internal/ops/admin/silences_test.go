@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 // Who has the token silences, sees who has silenced what, and ends it; the page shows it to everybody.
@@ -26,7 +27,7 @@ func TestSilences(t *testing.T) {
 	known := &records.Memory{}
 	heard := roster.New([]roster.Column{{Rule: "offline"}})
 	for _, device := range []string{"oven-1", "oven-2", "kiln"} {
-		heard.Hear(heard.Add(device), 0, roster.Heard{Sequence: 7, Time: 1})
+		heard.Hear(heard.Add(sensor.Of(device)), 0, roster.Heard{Sequence: 7, Time: 1})
 	}
 	if err := (&roster.File{Store: known, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
 		t.Fatal(err)

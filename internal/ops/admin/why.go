@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/muting"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -32,12 +33,14 @@ const (
 	whyExcluded    = "excluded"        // over the limit of a rule that does not look at it
 	whyBelow       = "below_threshold" // its last reading reaches no limit
 	whyUndecodable = "undecodable"     // its last event has no reading
+	whyNoAlarm     = "no_alarm"        // of a sensor; its last reading is not remembered
 	whySilent      = "silent"          // it has not been heard for as long as a rule says
 	whyNotSeen     = "not_seen"        // nothing was read of it, as far as is remembered
 )
 
 // findings are what is known of a device.
 type findings struct {
+	asked    sensor.ID // what they are of: a sensor, or a device with all of its sensors
 	now      time.Time
 	set      *rules.Set
 	state    partition.DeviceState
@@ -61,6 +64,7 @@ type gateState struct {
 	Receiver string `json:"receiver"`
 	Rule     string `json:"rule"`
 	Level    string `json:"level,omitempty"`
+	Sensor   string `json:"sensor,omitempty"` // of the device; empty: the window is the device's own
 	// such as site=berlin: the window of all devices with that; empty if it is the device's own
 	Shared string `json:"shared,omitempty"`
 	throttle.State
@@ -110,7 +114,9 @@ func (f findings) undelivered() *pastDelivery {
 		return nil
 	}
 
-	tookAnother := func(g gateState) bool { return g.Receiver == l.Receiver && g.delivered().After(l.At) }
+	tookAnother := func(g gateState) bool {
+		return g.Receiver == l.Receiver && g.Sensor == l.Sensor && g.delivered().After(l.At)
+	}
 	if slices.ContainsFunc(f.of(l.Rule, l.Level), tookAnother) {
 		return nil // by another replica, or a replay
 	}
@@ -120,7 +126,7 @@ func (f findings) undelivered() *pastDelivery {
 
 // isFollowedBy reports whether e is a later one that the same receiver took, of the same level.
 func (d pastDelivery) isFollowedBy(e pastDelivery) bool {
-	isSameLevel := e.Rule == d.Rule && e.Level == d.Level
+	isSameLevel := e.Rule == d.Rule && e.Level == d.Level && e.Sensor == d.Sensor
 	return isSameLevel && e.Receiver == d.Receiver && e.Reason == "" && e.At.After(d.At)
 }
 
@@ -156,7 +162,13 @@ func (f findings) lastReading() *partition.Reading {
 	if f.state.Last == nil {
 		return nil
 	}
-	return f.state.Last.Reading
+
+	r := f.state.Last.Reading
+	if r != nil && f.asked.Name != "" && f.asked.Name != r.Sensor {
+		return nil
+	}
+
+	return r
 }
 
 // undecodable returns the device's last event if that has no reading; nil if it has one, or is not remembered.
@@ -214,8 +226,11 @@ func (f findings) reason() (code, text string) {
 	}
 
 	alarm := f.worst()
-	if alarm.Phase == rules.Open && alarm.Silence {
+	switch {
+	case alarm.Phase == rules.Open && alarm.Silence:
 		return whySilent, "Its " + f.alarmText(alarm)
+	case alarm.Phase == rules.Open && alarm.Sensor != "": // the last reading may be another sensor's
+		return whyOpen, "Its " + f.alarmText(alarm)
 	}
 
 	if u := f.undecodable(); u != nil {
@@ -234,6 +249,14 @@ func (f findings) reason() (code, text string) {
 
 	if alarm.Phase != rules.Normal || !alarm.Due.IsZero() {
 		return whyAlarm(alarm.Phase), "Its " + f.alarmText(alarm)
+	}
+
+	if f.asked.Name != "" && f.state.Last != nil {
+		return whyNoAlarm, fmt.Sprintf(
+			"It has no alarm; the last event of %s was read %s",
+			f.asked.Device,
+			f.at(f.state.Last.At),
+		)
 	}
 
 	return whyNotSeen, f.notSeen()
@@ -448,6 +471,7 @@ func (f findings) waiting() string {
 			what = "The recovery%s, at %s,"
 		}
 
+		what = f.sensorText(d.Sensor) + what
 		part := fmt.Sprintf(
 			what+" has been waiting since %s: %s",
 			which(d.Rule, d.Level),
@@ -460,6 +484,14 @@ func (f findings) waiting() string {
 	}
 
 	return strings.Join(parts, ". ")
+}
+
+// sensorText is in front of what is said of a sensor, if somebody asks about its whole device.
+func (f findings) sensorText(name string) string {
+	if name == "" || name == f.asked.Name {
+		return ""
+	}
+	return "Sensor " + strings.ReplaceAll(name, "%", "%%") + ": "
 }
 
 // conditionText says what a delivery waits for, and for how long it has.
@@ -491,6 +523,10 @@ func (f findings) repeatCondition(c delivery.Condition) string {
 // silenceText says what a silence means for the device.
 func (f findings) silenceText(s muting.Silence) string {
 	text, until := "its alerts", "until "+f.until(s.Until)
+	if s.Sensor != "" && f.asked.Name == "" {
+		text = "alerts of its sensor " + s.Sensor
+	}
+
 	if s.Rule != "" {
 		text += " of rule " + s.Rule
 	}
@@ -514,6 +550,7 @@ func (f findings) deadLetter(l *pastDelivery) string {
 		what = "The recovery%s, with %s %s, became"
 	}
 
+	what = f.sensorText(l.Sensor) + what
 	return fmt.Sprintf(
 		what+" a dead letter of receiver %s %s: %s; %s",
 		which(l.Rule, l.Level),
@@ -529,6 +566,10 @@ func (f findings) deadLetter(l *pastDelivery) string {
 // alarmText says what state an alarm is in.
 func (f findings) alarmText(s partition.AlarmState) string {
 	text := "alarm" + which(s.Rule, s.Level) + f.phaseText(s)
+	if s.Sensor != "" && s.Sensor != f.asked.Name {
+		text = "sensor " + s.Sensor + ": its " + text
+	}
+
 	_, level := level(f.set, s.Rule, s.Level)
 
 	if s.Phase == rules.Pending && level != nil {
@@ -552,6 +593,10 @@ func (f findings) phaseText(s partition.AlarmState) string {
 
 	case s.Silence:
 		missing := "the device has not been heard"
+		if s.Sensor != "" {
+			missing = "the sensor has not been heard"
+		}
+
 		if rule, _ := level(f.set, s.Rule, s.Level); rule != nil && rule.Field != "" { // it may send other messages
 			missing = "no " + strings.ReplaceAll(rule.Field, ",", " or ") + " of the device has been read"
 		}
@@ -604,6 +649,10 @@ func reached(
 // windowText says what the store knows of a window.
 func (f findings) windowText(g gateState) string {
 	text := "receiver " + g.Receiver + which(g.Rule, g.Level)
+	if g.Sensor != "" && g.Sensor != f.asked.Name {
+		text += ", sensor " + g.Sensor
+	}
+
 	if g.Shared != "" {
 		text += ", shared by devices with " + g.Shared
 	}

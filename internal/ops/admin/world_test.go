@@ -260,11 +260,11 @@ type fakeWorker struct {
 	unreadable partition.Unreadables
 }
 
-func (w *fakeWorker) Stats() *worker.Stats                       { return &w.stats }
-func (w *fakeWorker) Device(device string) partition.DeviceState { return w.devices[device] }
+func (w *fakeWorker) Stats() *worker.Stats                      { return &w.stats }
+func (w *fakeWorker) Device(of sensor.ID) partition.DeviceState { return w.devices[of.Device] }
 
-func (w *fakeWorker) Forget(_ context.Context, device string) (bool, error) {
-	_, known := w.devices[device]
+func (w *fakeWorker) Forget(_ context.Context, of sensor.ID) (bool, error) {
+	_, known := w.devices[of.Device]
 	return known, nil
 }
 func (w *fakeWorker) AlarmCounts() []partition.AlarmCounts { return w.counts }

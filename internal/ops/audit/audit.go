@@ -170,7 +170,7 @@ func alarmsOf(ledgers []ledger.Content) alarms {
 
 	for _, l := range ledgers {
 		for _, a := range l.Alarms {
-			key := alarmKey{sensor.ID{Device: string(a.Device), Name: string(a.Sensor)}, a.Rule, a.Level}
+			key := alarmKey{a.Of(), a.Rule, a.Level}
 			if a.Due != nil {
 				all.due[key] = true
 			}

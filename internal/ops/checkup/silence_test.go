@@ -10,6 +10,7 @@ import (
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 // Known devices are those of all rosters that were heard for the rule; silent ones have an alarm.
@@ -18,9 +19,9 @@ func TestSilences(t *testing.T) {
 	for _, partition := range []string{"0", "1"} {
 		r := roster.New([]roster.Column{{Rule: "offline"}, {Rule: "dead"}})
 		for i, device := range []string{"a", "b", "c"} {
-			r.Hear(r.Add(device+partition), i%2, roster.Heard{Sequence: int64(i), Time: 1})
+			r.Hear(r.Add(sensor.Of(device+partition)), i%2, roster.Heard{Sequence: int64(i), Time: 1})
 		}
-		r.Hear(r.Add("d"+partition), 0, roster.Heard{Sequence: 5, Time: 1, Quiet: roster.Excluded}) // not expected by offline
+		r.Hear(r.Add(sensor.Of("d"+partition)), 0, roster.Heard{Sequence: 5, Time: 1, Quiet: roster.Excluded}) // not expected by offline
 		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), false); err != nil {
 			t.Fatal(err)
 		}
