@@ -355,7 +355,7 @@ func TestCheckNotify(t *testing.T) {
 }
 
 // Every channel gets a marked test, and each line says what came back.
-func TestCheckNotifiesEveryChannel(t *testing.T) {
+func TestCheckNotifiesReceivers(t *testing.T) {
 	answers := map[string]struct {
 		code int
 		body string

@@ -1,5 +1,7 @@
 package config
 
+import "alertworker/internal/notify/receivers"
+
 // descriptions say what each variable of [Config] is for, in help.
 var descriptions = map[string]string{
 	"EVENTHUB_CONNECTION_STRING": "the hub's Event Hub-compatible endpoint, Endpoint=sb://...;EntityPath=...; " +
@@ -43,10 +45,8 @@ var descriptions = map[string]string{
 	"COSMOS_DATABASE":          "created if missing and permitted",
 	"COSMOS_CONTAINER":         "created if missing and permitted",
 
-	"NOTIFY_URLS": "where to send alerts, separated by commas or line breaks: https://... (webhook), " +
-		"teams+https://..., slack+https://..., pagerduty://ROUTING_KEY, alertmanager+http://..., " +
-		"smtp://USER:PASSWORD@HOST/?from=...&to=..., ntfy+https://..., eventgrid+https://..., log: (only written " +
-		"to the log); each may have options before it, followed by a space: id=, name=, level=, rule=, where=, " +
+	"NOTIFY_URLS": "where to send alerts, separated by commas or line breaks: " + receivers.Help() +
+		"; each may have options before it, followed by a space: id=, name=, level=, rule=, where=, " +
 		"batch=, secret=, header=; see docs/receivers.md",
 	"NOTIFY_WEBHOOK_SECRET": "key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes " +
 		"in base64; two, separated by a space, while one replaces the other",

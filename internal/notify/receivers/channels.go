@@ -1,8 +1,10 @@
 package receivers
 
 import (
+	"cmp"
 	"errors"
 	"net/url"
+	"path"
 	"slices"
 	"strings"
 	"time"
@@ -24,7 +26,8 @@ import (
 // A channel is one kind of receiver: a row in channels, and a package.
 type channel struct {
 	schemes []string
-	example string   // for errors
+	example string   // for errors and help
+	what    string   // it is, in the help, if example does not say so
 	hidden  bool     // the host is a secret
 	hosts   []string // of the service, whose URLs belong here and nowhere else; those with a dot in front end like this
 
@@ -36,6 +39,9 @@ type channel struct {
 	places   int  // calls of Notify at a time; 0: as many as there are
 	// rate is how many messages the service at a URL takes, as it documents; nil if no rate is known.
 	rate func(u *url.URL) notify.Rate
+	// stable returns what of a URL says which receiver it is, without what may be rotated or added: the host, and
+	// what else there is. It must never change. Nil: the path is.
+	stable func(u *url.URL) (host, rest string)
 	// open returns what sends to a URL, and scheme and host that it connects to, nil if to none. Its errors hold no
 	// part of the URL.
 	open func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error)
@@ -63,6 +69,7 @@ var channels = []channel{
 		schemes: webhooks,
 		headers: true,
 		example: "https://…",
+		what:    "webhook",
 		batch:   maxBatch,
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 			return webhook.New(u, opts.Style, opts.WebhookSecrets, opts.post())
@@ -91,6 +98,9 @@ var channels = []channel{
 		together: true,
 		batch:    maxBatch,
 		rate:     always(notify.Rate{Every: time.Second}),
+		stable: func(u *url.URL) (host, rest string) {
+			return u.Hostname(), path.Dir(cmp.Or(u.EscapedPath(), "/")) // the last part is the key
+		},
 		open: byHTTP(
 			func(u *url.URL, opts Options) (notify.Notifier, error) { return slack.New(u, opts.Style, opts.post()) },
 		),
@@ -101,7 +111,11 @@ var channels = []channel{
 		hidden:  true,
 		hosts:   []string{"events.pagerduty.com", "events.eu.pagerduty.com"},
 		rate:    always(notify.Rate{Burst: 20, Every: 600 * time.Millisecond}), // 120 a minute
-		open:    openPagerDuty,
+		stable: func(u *url.URL) (host, rest string) {
+			_, host, _ = pagerduty.Split(u)
+			return host, "/"
+		},
+		open: openPagerDuty,
 	},
 	{
 		schemes:  over("alertmanager"),
@@ -144,9 +158,12 @@ var channels = []channel{
 		batch:    maxBatch,
 		places:   smtp.Connections,
 		rate:     onlyAt("smtp.office365.com", notify.Rate{Burst: 5, Every: 2400 * time.Millisecond}), // 30 a minute
-		open:     openMail,
+		stable: func(u *url.URL) (host, rest string) {
+			return u.Hostname(), "/?from=" + url.QueryEscape(u.Query().Get("from"))
+		},
+		open: openMail,
 	},
-	{schemes: []string{"log"}, example: "log:", open: openLog},
+	{schemes: []string{"log"}, example: "log:", what: "only written to the log", open: openLog},
 }
 
 // always is for a service that has one rate wherever it is.
@@ -173,6 +190,19 @@ var known = func() string {
 	}
 	return humanize.Or(all)
 }()
+
+// Help lists the channels, for a help text in ASCII.
+func Help() string {
+	var all []string
+	for _, c := range channels {
+		text := strings.ReplaceAll(c.example, "…", "...")
+		if c.what != "" {
+			text += " (" + c.what + ")"
+		}
+		all = append(all, text)
+	}
+	return strings.Join(all, ", ")
+}
 
 // find returns the channel of a scheme, the zero one if there is none.
 func find(scheme string) channel {

@@ -1,6 +1,7 @@
 package receivers
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -8,7 +9,6 @@ import (
 	"net/netip"
 	"net/url"
 	"os"
-	"path"
 	"reflect"
 	"regexp"
 	"slices"
@@ -17,7 +17,6 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/eventgrid"
-	"alertworker/internal/notify/pagerduty"
 	"alertworker/internal/notify/smtp"
 	"alertworker/internal/notify/webhook"
 )
@@ -431,23 +430,13 @@ func (e Entry) id() string {
 		scheme = channel
 	}
 
-	host := strings.ToLower(u.Hostname())
+	host, stable := u.Hostname(), u.EscapedPath()
+	if of := find(u.Scheme).stable; of != nil {
+		host, stable = of(&u)
+	}
+	host, stable = strings.ToLower(host), cmp.Or(stable, "/")
+
 	port := u.Port()
-	stable := u.EscapedPath()
-	if stable == "" {
-		stable = "/"
-	}
-
-	switch channel {
-	case "pagerduty":
-		_, host, _ = pagerduty.Split(&u)
-		stable = "/"
-	case "slack": // the last part is the key
-		stable = path.Dir(stable)
-	case "smtp", "smtps":
-		stable = "/?from=" + url.QueryEscape(u.Query().Get("from"))
-	}
-
 	if port == "" {
 		port = map[string]string{"http": "80", "https": "443", "smtp": "587", "smtps": "465"}[scheme]
 	}

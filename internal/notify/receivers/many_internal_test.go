@@ -20,46 +20,43 @@ import (
 	"alertworker/internal/notify/wording"
 )
 
-// sizes check that a message is not more than a service takes.
-var sizes = map[string]func(t *testing.T, body []byte){
-	"slack": func(t *testing.T, body []byte) {
-		var m struct {
-			Blocks []struct {
-				Type     string
-				Text     struct{ Text string }
-				Elements []struct{ Text string }
+func unlimited(*testing.T, []byte) {}
+
+func fitsSlack(t *testing.T, body []byte) {
+	var m struct {
+		Blocks []struct {
+			Type     string
+			Text     struct{ Text string }
+			Elements []struct{ Text string }
+		}
+	}
+	if err := json.Unmarshal(body, &m); err != nil || len(m.Blocks) == 0 || len(m.Blocks) > 50 {
+		t.Fatalf("%d blocks, %v", len(m.Blocks), err)
+	}
+	for _, b := range m.Blocks {
+		limit := map[string]int{"header": 150, "section": 3000, "context": 3000}[b.Type]
+		for _, e := range append(b.Elements, b.Text) {
+			if n := len(utf16.Encode([]rune(e.Text))); n > limit {
+				t.Errorf("%d characters in a %s", n, b.Type)
 			}
 		}
-		if err := json.Unmarshal(body, &m); err != nil || len(m.Blocks) == 0 || len(m.Blocks) > 50 {
-			t.Fatalf("%d blocks, %v", len(m.Blocks), err)
-		}
-		for _, b := range m.Blocks {
-			limit := map[string]int{"header": 150, "section": 3000, "context": 3000}[b.Type]
-			for _, e := range append(b.Elements, b.Text) {
-				if n := len(utf16.Encode([]rune(e.Text))); n > limit {
-					t.Errorf("%d characters in a %s", n, b.Type)
-				}
-			}
-		}
-	},
-	"teams": func(t *testing.T, body []byte) {
-		if len(body) > 28<<10 {
+	}
+}
+
+func fitsNtfy(t *testing.T, body []byte) {
+	var m struct{ Title, Message string }
+	if err := json.Unmarshal(body, &m); err != nil || len(m.Message) > 4096 || len(m.Title) > 1024 || m.Message == "" {
+		t.Errorf("%d bytes under a title of %d, %v", len(m.Message), len(m.Title), err)
+	}
+}
+
+// within returns what fails a message of more than so many bytes.
+func within(bytes int) func(t *testing.T, body []byte) {
+	return func(t *testing.T, body []byte) {
+		if len(body) > bytes {
 			t.Errorf("%d bytes", len(body))
 		}
-	},
-	"ntfy": func(t *testing.T, body []byte) {
-		var m struct{ Title, Message string }
-		if err := json.Unmarshal(body, &m); err != nil || len(m.Message) > 4096 || len(m.Title) > 1024 || m.Message == "" {
-			t.Errorf("%d bytes under a title of %d, %v", len(m.Message), len(m.Title), err)
-		}
-	},
-	"alertmanager": func(*testing.T, []byte) {},
-	"http":         func(*testing.T, []byte) {},
-	"eventgrid": func(t *testing.T, body []byte) {
-		if len(body) > 1<<20 {
-			t.Errorf("%d bytes", len(body))
-		}
-	},
+	}
 }
 
 // Every channel that takes many alerts in one message is held to that contract, and to what its service takes.
@@ -70,9 +67,9 @@ func TestMany(t *testing.T) {
 			continue
 		}
 		t.Run(name, func(t *testing.T) {
-			fits := sizes[name]
-			if fits == nil {
-				t.Fatal("nothing holds it to its size")
+			fits := services[name].fits
+			if name == "http" {
+				fits = unlimited
 			}
 			machine := name == "http" || name == "eventgrid" || name == "alertmanager"
 			testMany(t, maxBatch, machine, func(t *testing.T, raw string) notify.Notifier {
@@ -92,7 +89,11 @@ func TestMany(t *testing.T) {
 // Lines are as long as names and properties in Japanese, or in bytes that a service writes in more, make them.
 func TestMessagesCountWhatTheyDoNotName(t *testing.T) {
 	more := regexp.MustCompile(`\b(\d+) (?:more|others)["\\]`) // "10 more: a, b" goes on to name them, or to "and 8 others"
-	for _, scheme := range []string{"slack", "ntfy", "teams"} {
+	for _, c := range channels {
+		scheme, overHTTP := strings.CutSuffix(c.schemes[0], "+http")
+		if !c.people || !overHTTP {
+			continue
+		}
 		for _, count := range []int{10, 40} {
 			for _, rules := range []int{1, 3, 20} {
 				for _, property := range []string{"東京第二工場・北棟・三階・恒温恒湿室", "<&>\"<&>\"<&>\"<&>\"<&>\"", "berlin"} {

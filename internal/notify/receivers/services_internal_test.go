@@ -8,7 +8,9 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -27,7 +29,8 @@ type service struct {
 	path    string                  // that it posts to
 	header  http.Header             // that it posts besides
 	page    string
-	answers []answer // that the service documents
+	answers []answer                        // that the service documents
+	fits    func(t *testing.T, body []byte) // fails if a message is more than the service takes; nil: there is one alert in each
 }
 
 // An answer and what it means.
@@ -48,10 +51,12 @@ func behind(channel, path string) func(url string) string {
 	return func(url string) string { return channel + "+" + url + path }
 }
 
+// services are what channels over HTTP post to, by the channel, and variants of it whose names begin like that.
 var services = map[string]service{
 	"slack": {
 		entry: behind("slack", "/services/T0/B0/K3Y"), path: "/services/T0/B0/K3Y", page: "https://alerts.example.com/?a=1&b=2",
 		// https://api.slack.com/changelog/2016-05-17-changes-to-errors-for-incoming-webhooks
+		fits: fitsSlack,
 		answers: []answer{
 			{code: 200, body: "ok", taken: true},
 			{code: 200, body: "<!DOCTYPE html><title>Sign in</title>"}, // of a proxy, or a portal
@@ -72,6 +77,7 @@ var services = map[string]service{
 	"teams": {
 		entry: behind("teams", "/workflows/W/triggers/manual/paths/invoke?sig=K3Y"), path: "/workflows/W/triggers/manual/paths/invoke?sig=K3Y",
 		// The trigger of a workflow answers like Logic Apps.
+		fits: within(28 << 10),
 		answers: []answer{
 			{code: 202, taken: true},
 			{code: 400, body: `{"error":{"code":"TriggerInputSchemaMismatch","message":"The input body for trigger 'manual' of type 'Request' did not match its schema definition."}}`},
@@ -90,6 +96,7 @@ var services = map[string]service{
 		},
 		path: "/base/", header: http.Header{"Authorization": {"Basic OnRrX0szWQ=="}},
 		// As in server/errors.go of ntfy.
+		fits: fitsNtfy,
 		answers: []answer{
 			{code: 200, body: `{"id":"x","event":"message","topic":"t0pic"}`, taken: true},
 			{code: 400, body: `{"code":40017,"http":400,"error":"invalid request: request body must be message JSON"}`, refused: true},
@@ -123,6 +130,7 @@ var services = map[string]service{
 	"alertmanager": { // whose payloads depend on the time: see its package
 		entry: behind("alertmanager", "/base/"), path: "/base/api/v2/alerts",
 		// The answers of api/v2/openapi.yaml, and of a proxy in front.
+		fits: unlimited,
 		answers: []answer{
 			{code: 200, taken: true},
 			{code: 400, body: `"start time must be before end time"`, refused: true},
@@ -137,6 +145,7 @@ var services = map[string]service{
 		entry: func(url string) string { return "eventgrid+" + strings.Replace(url, "://", "://:a%2Fkey%3D%3D@", 1) },
 		path:  "/api/events?api-version=2018-01-01", header: http.Header{"Aeg-Sas-Key": {"a/key=="}, "Authorization": nil},
 		// https://learn.microsoft.com/azure/event-grid/post-to-custom-topic#response
+		fits: within(1 << 20),
 		answers: []answer{
 			{code: 200, taken: true},
 			{code: 400, body: `{"error":{"code":"BadRequest","message":"This resource is configured to receive event in 'CloudEventV10' schema."}}`, refused: true},
@@ -194,6 +203,46 @@ func (s service) posted(t *testing.T, send func(notify.Notifier) error) (body []
 	return body
 }
 
+// No channel over HTTP is without a service, nor testdata with the payloads of anything else.
+func TestEveryChannelHasAService(t *testing.T) {
+	elsewhere := []string{"http", "smtp", "log"} // have tests of their own in their packages
+	for _, c := range channels {
+		name := strings.TrimSuffix(c.schemes[0], "+http")
+		s, ok := services[name]
+		switch {
+		case slices.Contains(elsewhere, name):
+		case !ok || len(s.answers) == 0:
+			t.Errorf("services lacks %s, with the answers that it documents", name)
+		case c.batch > 0 && s.fits == nil:
+			t.Errorf("nothing says how much a message of %s holds", name)
+		}
+	}
+	folders, err := filepath.Glob("testdata/*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, folder := range folders {
+		if _, ok := services[filepath.Base(folder)]; !ok {
+			t.Errorf("%s is of no service", folder)
+		}
+	}
+}
+
+// People find every channel where they look for one.
+func TestChannelsAreDocumented(t *testing.T) {
+	for _, page := range []string{"README.md", "docs/receivers.md"} {
+		text, err := os.ReadFile("../../../" + page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range channels {
+			if scheme, _, _ := strings.Cut(c.example, ":"); !strings.Contains(string(text), "`"+scheme+":") {
+				t.Errorf("%s does not have `%s:…`", page, scheme)
+			}
+		}
+	}
+}
+
 // What channels post is what testdata has, and is posted where it should be. An Event Grid gets what webhooks do.
 func TestPayloads(t *testing.T) {
 	for name, s := range services {
@@ -203,14 +252,13 @@ func TestPayloads(t *testing.T) {
 			}
 			for file, a := range notifytest.Alerts() {
 				body := s.posted(t, func(n notify.Notifier) error { return n.Notify(t.Context(), a) })
-				switch name {
-				case "alertmanager", "alertmanager at the root": // depend on the time: see its package
-				case "ntfy whose topic is in the answer": // are those of ntfy
-				case "eventgrid", "eventgrid with an identity":
+				switch channel, _, _ := strings.Cut(name, " "); {
+				case channel == "alertmanager": // depends on the time: see its package
+				case channel == "eventgrid":
 					if want, err := webhook.Encode(a, wording.Style{}); err != nil || string(body) != string(want) {
 						t.Errorf("%s, want %s, %v", body, want, err)
 					}
-				default:
+				case channel == name: // the others are variants of it
 					golden(file, body)
 				}
 			}
