@@ -74,43 +74,39 @@ func (d *delivery) readingID(r *Reading) string {
 // read.
 func (d *delivery) endedWithRule() bool { return d.recovers() && d.due.Opened > 0 }
 
-// log names what numbered d's readings; empty if it is about more than one log.
-func (q *queue) log(d *delivery) string {
-	switch {
-	case d.due != nil:
-		return d.due.Log
-	case d.Shared:
-		return ""
-	}
-
-	return q.box.Log
-}
-
 // request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about *Reading) throttle.Request {
+	r := Request(d.Key, d.due, about, q.box.Log)
+	r.ID = q.id(d, about)
+
+	return r
+}
+
+// Request returns the request to the gate for a notice about a reading: for n, or for an alert if that is nil. log names
+// what numbered the reading of an alert: see Account.Log. The request has no ID.
+func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 	r := throttle.Request{
-		Device:   d.About.Device,
-		Sensor:   d.About.Name,
-		ID:       q.id(d, about),
+		Device:   key.About.Device,
+		Sensor:   key.About.Name,
 		Enqueued: fromMicros(about.Enqueued),
-		Log:      q.log(d),
+		Log:      log,
 		Sequence: about.Sequence,
 		Element:  about.Element,
-		Recovery: d.recovers(),
+		Recovery: n != nil && !n.Silent(),
 	}
 
 	switch {
-	case d.due != nil:
-		r.Part = d.due.Part
-		r.At = fromMicros0(d.due.Opened)
+	case n != nil:
+		r.Log, r.Part = n.Log, n.Part
+		r.At = fromMicros0(n.Opened)
 		if r.Recovery {
-			r.AsOf = fromMicros(d.due.normalAt())
+			r.AsOf = fromMicros(n.normalAt())
 		}
-	case d.Shared:
-		r.Sequence, r.Element = 0, 0 // those of other devices and partitions say nothing about it
+	case key.Shared: // it is about more than one log
+		r.Log, r.Sequence, r.Element = "", 0, 0
 	case about.alarm() != nil:
-		//planted:open-alarm-sent-again if d.Repeat > 0 { skip }
-		r.Repeat = d.Repeat
+		//planted:open-alarm-sent-again if key.Repeat > 0 { skip }
+		r.Repeat = key.Repeat
 		r.Opened, r.OpenedElement = about.alarm().Opened, about.alarm().Element
 	}
 
@@ -140,7 +136,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Since = fromMicros0(head.Since)
 	a.Partition = q.box.Name
 	a.Sequence = head.Sequence
-	a.Log = q.log(d)
+	a.Log = Request(d.Key, d.due, head, q.box.Log).Log
 	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
 	a.Remember = q.gate(d).Remember()
 	a.Token = g.Token

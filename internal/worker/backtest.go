@@ -12,6 +12,7 @@ import (
 	"alertworker/internal/sensor"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 // A Backtest takes recorded events through the worker's own decoding, rules, alarms and filters, and through
@@ -23,11 +24,11 @@ type Backtest struct {
 	stats     Stats
 	observer  Observer
 	streams   map[string]*partition.Recorded
-	order     []*partition.Recorded         // in which they came
-	shortest  int64                         // after how long a device can be silent, in µs
-	watchAt   int64                         // before then none is, in Unix µs
-	now       int64                         // as far as the recording has gone, in Unix µs
-	windows   []map[delivery.Key]backWindow // by receiver
+	order     []*partition.Recorded                 // in which they came
+	shortest  int64                                 // after how long a device can be silent, in µs
+	watchAt   int64                                 // before then none is, in Unix µs
+	now       int64                                 // as far as the recording has gone, in Unix µs
+	windows   []map[delivery.Key]*throttle.Playback // by receiver
 	due       recoveryHeap
 	scheduled int // recoveries so far: of several at the same time the first comes first
 }
@@ -51,17 +52,11 @@ type BacktestNotice struct {
 	Level     string
 	Recovery  bool
 	Partition string // of the reading that it is about
-	Log       string // likewise: what the throttle store calls the partition
-	Sequence  int64
-	Element   int // of the message of that number
+	Sequence  int64  // likewise
 	Enqueued  time.Time
 	Value     float64
-	Limit     float64 // that the value reached, or has cleared
-	// of an alarm that is not sent again when the window is over: how long after an alert it is, and the sequence number
-	// and element of the reading that opened it; else 0
-	Repeat        time.Duration
-	Opened        int64
-	OpenedElement int
+	Limit     float64          // that the value reached, or has cleared
+	Request   throttle.Request // to the gate, without an ID
 }
 
 // A BacktestAlarm is an alarm that has opened or cleared.
@@ -73,26 +68,6 @@ type BacktestAlarm struct {
 	Level  string
 	Open   bool
 	Since  time.Time // of the first of the readings that reached the limit
-}
-
-// backWindow is what a receiver was sent last about one level of a device.
-type backWindow struct {
-	end      int64 // of the window, in Unix µs
-	notified bool  // of an alert, and of no recovery since
-
-	// of the last alert: when it was sent, in Unix µs, and the place of its reading
-	sent     int64
-	log      string
-	sequence int64
-	element  int
-}
-
-// tellsOf reports whether w's last alert was about the alarm of r's reading, so lately that r needs none.
-func (w backWindow) tellsOf(alarm *delivery.Alarm, repeat time.Duration, log string, r *delivery.Reading) bool {
-	if alarm == nil || w.log != log || r.Enqueued >= w.sent+repeat.Microseconds() {
-		return false
-	}
-	return w.sequence > alarm.Opened || w.sequence == alarm.Opened && w.element >= alarm.Element
 }
 
 // NewBacktest returns a Backtest of set. Of the receivers only the filters count.
@@ -118,7 +93,7 @@ func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, er
 	for _, r := range receivers {
 		noGate := func(*rules.Rule, *rules.Level) delivery.Gate { return nil }
 		wants = append(wants, partition.Receiver{Filters: r.Filters, Gate: noGate})
-		b.windows = append(b.windows, map[delivery.Key]backWindow{})
+		b.windows = append(b.windows, map[delivery.Key]*throttle.Playback{})
 	}
 
 	b.evaluator = partition.NewEvaluator(partition.Rulebook{
@@ -210,39 +185,14 @@ type moment struct {
 	of *partition.Recorded
 }
 
-// Alert implements partition.Outgoing: an alert goes unless a window covers it.
-func (m moment) Alert(a *delivery.Alert, _ delivery.Details) {
+// Alert implements partition.Outgoing: an alert goes unless the gate says that it is covered.
+func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
+	a.More = details.More()
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
-			m.alert(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, &a.Reading, a.Alarm)
+			m.send(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, nil, &a.Reading)
 		}
 	}
-}
-
-// alert sends an alert of alarm, which is nil unless its rule has a repeat, unless another one covers it.
-func (m moment) alert(receiver int, of sensor.ID, key delivery.Key, r *delivery.Reading, alarm *delivery.Alarm) {
-	windows := m.windows[receiver]
-	if w := windows[key]; r.Enqueued < w.end || w.tellsOf(alarm, key.Repeat, m.of.Log(), r) {
-		m.stats.Suppressed.Add(1)
-		return
-	}
-
-	windows[key] = backWindow{
-		end:      m.now + key.Message.Window.Microseconds(),
-		notified: true,
-		sent:     m.now,
-		log:      m.of.Log(),
-		sequence: r.Sequence,
-		element:  r.Element,
-	}
-	key.Sent.Add(1)
-	n := BacktestNotice{At: fromMicros(m.now), Receiver: receiver, Device: of.Device, Sensor: of.Name, Log: m.of.Log()}
-	if alarm != nil {
-		n.Repeat = key.Repeat
-		n.Opened, n.OpenedElement = alarm.Opened, alarm.Element
-	}
-
-	m.notice(n, key, r)
 }
 
 // Give implements partition.Outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
@@ -252,13 +202,62 @@ func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 		case !n.DueTo(i):
 		case n.Silent():
 			m.settle(i, key, n)
-			m.alert(i, key.About, key, &n.Reading, nil)
+			m.send(i, key.About, key, n, &n.Reading)
 		default:
 			m.scheduled++
-			at := max(m.now, m.windows[i][key].end)
+			at := max(m.now, m.window(i, key).Ends().UnixMicro())
 			heap.Push(&m.due, &dueRecovery{at: at, n: m.scheduled, from: m, receiver: i, key: key, notice: n})
 		}
 	}
+}
+
+// window returns what a receiver was sent about key.
+func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
+	windows := m.windows[receiver]
+	if windows[key] == nil {
+		windows[key] = &throttle.Playback{}
+	}
+	return windows[key]
+}
+
+// send asks the gate about a notice, for n or an alert, about the reading of a device or sensor, and has it sent if it
+// may. It counts the others.
+func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) {
+	request := delivery.Request(key, n, r, m.of.Log())
+	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Message.Window)
+	switch {
+	case result.Outcome != throttle.Sent:
+		if !request.Recovery {
+			m.stats.Suppressed.Add(1)
+		}
+		return
+	case request.Recovery:
+		key.Recovered.Add(1)
+	default:
+		key.Sent.Add(1)
+	}
+
+	if m.observer.Notice == nil {
+		return
+	}
+
+	m.observer.Notice(BacktestNotice{
+		At:        fromMicros(m.now),
+		Receiver:  receiver,
+		Device:    of.Device,
+		Sensor:    of.Name,
+		About:     key.About,
+		Shared:    key.Shared,
+		Rule:      key.Message.Rule,
+		Level:     key.Message.Level,
+		Recovery:  request.Recovery,
+		Partition: m.of.ID(),
+		Sequence:  r.Sequence,
+		Enqueued:  request.Enqueued,
+		Value:     r.Value,
+		Limit:     r.Limit,
+		Request:   request,
+	})
 }
 
 // Withdraw implements partition.Outgoing: recover finds that the one that waits is not due any more.
@@ -276,39 +275,9 @@ func (b *Backtest) recover(r *dueRecovery) {
 		return
 	}
 
+	b.now = max(b.now, r.at)
 	r.from.settle(r.receiver, r.key, r.notice)
-	windows := b.windows[r.receiver]
-	if !windows[r.key].notified {
-		return
-	}
-
-	delete(windows, r.key)
-	r.key.Recovered.Add(1)
-	r.from.notice(BacktestNotice{
-		At:       fromMicros(r.at),
-		Receiver: r.receiver,
-		Device:   r.key.About.Device,
-		Sensor:   r.key.About.Name,
-		Log:      r.notice.Log,
-		Recovery: true,
-	}, r.key, &r.notice.Reading)
-}
-
-// notice tells of n, about a reading.
-func (m moment) notice(n BacktestNotice, key delivery.Key, r *delivery.Reading) {
-	if m.observer.Notice == nil {
-		return
-	}
-
-	n.About, n.Shared = key.About, key.Shared
-	n.Rule, n.Level = key.Message.Rule, key.Message.Level
-	n.Partition = m.of.ID()
-	n.Sequence = r.Sequence
-	n.Element = r.Element
-	n.Enqueued = fromMicros(r.Enqueued)
-	n.Value = r.Value
-	n.Limit = r.Limit
-	m.observer.Notice(n)
+	r.from.send(r.receiver, r.key.About, r.key, r.notice, &r.notice.Reading)
 }
 
 // changed says that an alarm has become another.

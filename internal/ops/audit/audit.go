@@ -198,20 +198,7 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 		Shared:   key.Shared,
 	}]
 
-	n = n.openedBy(all.open[n.alarm()])
-	return gate.Prove(ctx, throttle.Request{
-		Device:   n.About.Device,
-		Sensor:   n.About.Name,
-		Enqueued: n.Enqueued,
-		Log:      n.Log,
-		Sequence: n.Sequence,
-		Element:  n.Element,
-		Recovery: n.Recovery,
-		Repeat:   n.Repeat,
-
-		Opened:        n.Opened,
-		OpenedElement: n.OpenedElement,
-	})
+	return gate.Prove(ctx, n.request(all.open[n.alarm()]))
 }
 
 // kind returns how a notice, of which the gate has this proof, is accounted for.
@@ -269,14 +256,16 @@ func byTime(a, b Notice) int {
 	)
 }
 
-// openedBy returns n with the place of the reading that opened its alarm: that in the ledger, if a is it, because it may
-// have opened before what the hub holds.
-func (n Latest) openedBy(a ledger.Alarm) Latest {
-	if a.Log == n.Log && a.Sequence < n.Opened {
-		n.Opened, n.OpenedElement = a.Sequence, a.Element
+// request returns the request to the gate for n. The reading that opened its alarm is that in the ledger, if a is the
+// alarm, because it may have opened before what the hub holds. When a silence was found differs from replica to replica.
+func (n Latest) request(a ledger.Alarm) throttle.Request {
+	r := n.Request
+	r.At = time.Time{}
+	if a.Log == r.Log && a.Sequence < r.Opened {
+		r.Opened, r.OpenedElement = a.Sequence, a.Element
 	}
 
-	return n
+	return r
 }
 
 // limits are what an audit does not prove.
