@@ -244,7 +244,7 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 		}
 
 		n++
-		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.Device)+": "+verb))
+		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+verb))
 		return nil
 	}
 	for _, id := range ids {

@@ -32,8 +32,11 @@ func (a Alert) Of() sensor.ID {
 	if a.PerValue != "" {
 		return sensor.Of(a.PerValue)
 	}
-	return sensor.ID{Device: a.Device, Name: a.Sensor}
+	return a.From()
 }
+
+// From is what the reading of a is of.
+func (a Alert) From() sensor.ID { return sensor.ID{Device: a.Device, Name: a.Sensor} }
 
 // Hub is what an alert about the silence of most devices has for a device: no device of an IoT Hub can have that name.
 const Hub = "hub/telemetry"

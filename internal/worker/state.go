@@ -69,6 +69,7 @@ func (w *Worker) Alarms(limit int) []partition.AlarmState {
 			return cmp.Or(
 				a.Since.Compare(b.Since),
 				cmp.Compare(a.Device, b.Device),
+				cmp.Compare(a.Sensor, b.Sensor),
 				cmp.Compare(a.Rule, b.Rule),
 				cmp.Compare(a.Level, b.Level),
 			)

@@ -53,7 +53,7 @@ func tenths(d time.Duration) string {
 }
 
 func (c *Console) alertLine(a notify.Alert, lag time.Duration) string {
-	name := shorten(humanize.Clean(a.Device), maxName)
+	name := shorten(humanize.Clean(a.From().String()), maxName)
 	c.names = max(c.names, utf8.RuneCountInString(name))
 	what := c.paint(red, "ALERT")
 	far := fmt.Sprintf("%6s over %v", "+"+degrees(a.Temperature-a.Threshold), a.Threshold)

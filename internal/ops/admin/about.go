@@ -12,26 +12,31 @@ import (
 // what the page's lists have too, so it needs no token.
 type aboutView struct {
 	Device string // the whole name, if it is known
+	Sensor string // that the address names, too; empty: it names the device
 	Open   []openAlarm
 	Alerts []pastDelivery // the latest first
 }
 
-// about returns what this replica and m, of all, have of the device that query names; nil if it names none.
+// about returns what this replica and m, of all, have of the device that query names, or of one of its sensors; nil if
+// it names none.
 func (a *Admin) about(query url.Values, m Snapshot) *aboutView {
 	device := query.Get("device")
 	if device == "" {
 		return nil
 	}
 
-	v := &aboutView{Device: device}
+	name := query.Get("sensor")
+	v := &aboutView{Device: device, Sensor: name}
 	for _, o := range m.Open {
-		if isNamed(device, o.Device) {
+		if isNamed(device, o.Device) && (name == "" || o.Sensor == name) {
 			v.Device = o.Device
 			v.Open = append(v.Open, o)
 		}
 	}
 
-	of := func(d *pastDelivery) bool { return d.Reason == "" && isNamed(device, d.Device) }
+	of := func(d *pastDelivery) bool {
+		return d.Reason == "" && isNamed(device, d.Device) && (name == "" || d.Sensor == name)
+	}
 	v.Alerts = a.Recorder.last(listed, of)
 	isOurs := func(d pastDelivery) bool {
 		return slices.ContainsFunc(v.Alerts, func(o pastDelivery) bool { return o.ID == d.ID && o.Receiver == d.Receiver && o.At.Equal(d.At) })

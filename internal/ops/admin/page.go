@@ -24,6 +24,7 @@ import (
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -46,6 +47,7 @@ var (
 		"count":   count[int64],
 		"latency": latencyText,
 		"name":    shortName,
+		"named":   func(device, name string) string { return shortName(sensor.ID{Device: device, Name: name}.String()) },
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
 		"span":    humanize.Span,
 		"split":   func(path string) []string { return strings.Split(path, "/") },
@@ -775,10 +777,13 @@ func label(owner string) string {
 
 // windows returns the windows in force after the alerts of s.
 func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
-	type window struct{ device, about, receiver string }
+	type window struct {
+		of              sensor.ID
+		about, receiver string
+	}
 	seen := map[window]bool{}
 	for _, d := range s.Alerts {
-		key := window{cmp.Or(d.Shared, d.Device), about(d.Rule, d.Level), d.Receiver}
+		key := window{d.window(), about(d.Rule, d.Level), d.Receiver}
 		isInForce := d.Until.After(now) && !d.Resolved
 		if isInForce && !seen[key] {
 			seen[key] = true

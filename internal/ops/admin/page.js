@@ -58,7 +58,9 @@
 	};
 	lookup.addEventListener("submit", (event) => {
 		event.preventDefault();
-		ask(lookup, "GET", "/devices?id=" + encodeURIComponent(lookup.device.value), undefined, (found) => found.why + ".");
+		const [device, ...sensor] = lookup.device.value.split("/"); // the first slash parts them, as in commands
+		const of = sensor.length ? "&sensor=" + encodeURIComponent(sensor.join("/")) : "";
+		ask(lookup, "GET", "/devices?id=" + encodeURIComponent(device) + of, undefined, (found) => found.why + ".");
 	});
 	silence.addEventListener("submit", async (event) => {
 		event.preventDefault();

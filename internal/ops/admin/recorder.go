@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"iter"
 	"sync"
@@ -81,6 +80,14 @@ func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	}
 }
 
+// window returns what the window after the alert is of.
+func (d pastDelivery) window() sensor.ID {
+	if d.Shared != "" {
+		return sensor.Of(d.Shared)
+	}
+	return d.of()
+}
+
 // of returns what the alert was about, sharing aside.
 func (d pastDelivery) of() sensor.ID { return sensor.ID{Device: d.Device, Name: d.Sensor} }
 
@@ -141,7 +148,7 @@ func (r *Recorder) add(d pastDelivery) {
 func (r *Recorder) isFirst(d *pastDelivery) bool {
 	for e := range r.deliveries.latest() {
 		isAlert := e.Reason == "" && !e.Resolved
-		isSame := isAlert && cmp.Or(e.Shared, e.Device) == cmp.Or(d.Shared, d.Device) && e.Rule == d.Rule && e.Level == d.Level
+		isSame := isAlert && e.window() == d.window() && e.Rule == d.Rule && e.Level == d.Level
 		switch {
 		case isSame && e.Receiver == d.Receiver:
 			return true

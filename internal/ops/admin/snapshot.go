@@ -73,9 +73,9 @@ type unreadableDevice struct {
 func (d unreadableDevice) lacksField() bool { return d.Reason == telemetry.ReasonMissing.String() }
 
 type openAlarm struct {
-	Device, Rule, Level string
-	Since               time.Time
-	Silence             bool // the device has not been heard since
+	Device, Sensor, Rule, Level string
+	Since                       time.Time
+	Silence                     bool // the device or sensor has not been heard since
 }
 
 // snapshot returns what there is to show of this replica, with at most so many alerts and open alarms.
@@ -108,7 +108,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	}
 
 	for _, o := range a.Worker.Alarms(alarms) {
-		s.Open = append(s.Open, openAlarm{o.Device, o.Rule, o.Level, o.Since, o.Silence})
+		s.Open = append(s.Open, openAlarm{o.Device, o.Sensor, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
 	if d := stats.LastScattered.Load(); d != nil {

@@ -71,6 +71,7 @@ type device struct {
 
 type alarm struct {
 	Device string `json:"device"`
+	Sensor string `json:"sensor,omitempty"`
 	Rule   string `json:"rule"`
 	Level  string `json:"level,omitempty"`
 }
@@ -221,7 +222,7 @@ func (c *Candidate) of(name string) *device {
 
 // alarm counts an alarm that opens, and measures one that has ended.
 func (c *Candidate) alarm(a worker.BacktestAlarm) {
-	key := alarm{a.Device, a.Rule, a.Level}
+	key := alarm{a.Device, a.Sensor, a.Rule, a.Level}
 
 	if a.Open {
 		c.Alarms++
@@ -244,7 +245,7 @@ func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
 
 // beats reports whether l is longer than another, or comes first of those that are as long.
 func (l *longest) beats(other *longest) bool {
-	return cmp.Or(cmp.Compare(other.Seconds, l.Seconds), cmp.Compare(l.Device, other.Device)) < 0
+	return cmp.Or(cmp.Compare(other.Seconds, l.Seconds), cmp.Compare(l.Device, other.Device), cmp.Compare(l.Sensor, other.Sensor)) < 0
 }
 
 // without returns the devices that c reports and other does not, in order.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"alertworker/internal/humanize"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -142,7 +143,7 @@ func (l *longest) String() string {
 		return "none"
 	}
 
-	text := humanize.Span(time.Duration(l.Seconds*float64(time.Second))) + " " + humanize.Clean(l.Device)
+	text := humanize.Span(time.Duration(l.Seconds*float64(time.Second))) + " " + humanize.Clean(sensor.ID{Device: l.Device, Name: l.Sensor}.String())
 	if l.Open {
 		text += ", still open"
 	}

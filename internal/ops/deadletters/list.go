@@ -87,7 +87,7 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 
 		default:
 			at = moment(l.Alert.Enqueued)
-			device = l.Alert.Device
+			device = l.Alert.From().String()
 			value = fmt.Sprint(l.Alert.Temperature)
 			rule = about(l.Alert)
 		}

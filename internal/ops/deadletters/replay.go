@@ -581,7 +581,7 @@ func (r *Replay) stays(why string, letters ...deadletter.Letter) {
 func (r *Replay) line(l deadletter.Letter, to, what string) {
 	about := l.ID
 	if l.Alert.Device != "" {
-		about += " " + l.Alert.Device
+		about += " " + l.Alert.From().String()
 	}
 
 	if to != "" {

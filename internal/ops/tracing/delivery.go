@@ -17,6 +17,7 @@ import (
 // Attributes of our own.
 const (
 	deviceKey     = attribute.Key("alertworker.device")
+	sensorKey     = attribute.Key("alertworker.sensor") // of the device; absent: its own readings
 	alertKey      = attribute.Key("alertworker.alert.id")
 	ruleKey       = attribute.Key("alertworker.rule")
 	levelKey      = attribute.Key("alertworker.level")
@@ -43,6 +44,10 @@ func (t *Tracing) begin(d delivery.Start) delivery.Trace {
 		ruleKey.String(d.Rule),
 		resolvedKey.Bool(d.Recovery),
 		receiverKey.String(d.Receiver),
+	}
+
+	if d.Sensor != "" {
+		attributes = append(attributes, sensorKey.String(d.Sensor))
 	}
 
 	if d.Level != "" {
