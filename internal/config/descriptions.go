@@ -21,7 +21,7 @@ var descriptions = map[string]string{
 	"TEMPERATURE_FIELD": "where the temperature is in a message: dotted paths; the first that holds a number is " +
 		"used",
 	"TIME_PROPERTY": "where a message carries the time of its reading, for devices that are sometimes offline: " +
-		"iothub-creation-time-utc, another application property, or body: and a field, such as body:timestamp; " +
+		"iothub-creation-time-utc, another name in a message, or body: and a field, such as body:timestamp; " +
 		"empty: the hub's time",
 	"RULES":      "the text of a file of rules, in YAML, instead of TEMPERATURE_...: several limits, levels or fields",
 	"RULES_FILE": "the same, but in this file, which is read at start",

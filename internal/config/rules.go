@@ -202,7 +202,7 @@ func checkFilter(f notify.Filter, set rules.Set) error {
 		return noSuchLevel(f.Levels[i], levels)
 	}
 
-	if err := checkOptionalProperty(f.Property); err != nil {
+	if err := checkOptionalLookup(f.Property); err != nil {
 		return fmt.Errorf("an invalid where=: %w", err)
 	}
 

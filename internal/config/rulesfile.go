@@ -376,7 +376,7 @@ func (r *rulesReader) show(n ast.Node) (names []string) {
 
 	for _, value := range list {
 		name := scalar(value)
-		if err := checkProperty(name); err != nil {
+		if err := checkLookup(name); err != nil {
 			r.wrong(value, "%v", err)
 		} else if slices.Contains(names, name) {
 			r.wrong(value, "%s is a duplicate: remove one of them", name)
@@ -392,7 +392,9 @@ func (r *rulesReader) show(n ast.Node) (names []string) {
 var ruleKeys = []string{
 	"name",
 	"title",
+	"each",
 	"field",
+	"sensor",
 	"unit",
 	"above",
 	"below",
@@ -434,13 +436,15 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Below:      values["below"] != nil,
 		ClearedFor: r.durationOr(0, values["clear_for"], "clear_for", 0, rules.MaxFor),
 		Window:     r.durationOr(r.window, values["window"], "window", minWindow, maxWindow),
-		Per:        r.text(values["per"], "per", checkProperty),
+		Per:        withoutSpaces(r.text(values["per"], "per", checkLookup)),
 		Resolved:   r.flagOr(r.resolved, values["resolved"], "resolved"),
-		Valid:      r.valid(values["valid"]),
 		Only:       r.only(values["only"]),
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
+	rule.Each = r.text(values["each"], "each", checkEach)
+	rule.Sensor = r.sensor(values["sensor"])
+	rule.Valid, rule.Flags = r.valid(values["valid"])
 	rule.Repeat = r.repeat(values["repeat"], rule.Window)
 	r.limits(n, &rule, values)
 	r.settings(&rule, values)
@@ -515,6 +519,8 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		r.wrong(valid, "valid is set without field: name the field whose readings count")
 	}
 
+	r.checkNames(rule, values)
+
 	forget := values["forget"]
 	r.wrongIf(
 		forget != nil && !silent,
@@ -536,6 +542,39 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 		"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
 			"again; write resolved: false",
 	)
+}
+
+// checkNames reports names of a rule that lead nowhere.
+func (r *rulesReader) checkNames(rule *rules.Rule, values map[string]ast.Node) {
+	for _, path := range strings.Split(rule.Field, ",") {
+		if inner := withoutEach(path, rule.Each); inner != "" {
+			r.wrong(values["field"], "field is looked up in each of %s: write %s", rule.Each, inner)
+		}
+	}
+
+	if rule.Each != "" {
+		return
+	}
+
+	for key, names := range map[string]string{
+		"field":  rule.Field,
+		"sensor": strings.Join(rule.Sensor, ","),
+		"per":    rule.Per,
+	} {
+		hasKey := slices.ContainsFunc(strings.Split(names, ","), isKey)
+		r.wrongIf(hasKey, values[key], "%s is %s without each: it is the name under which a measurement stands",
+			key, telemetry.NameOfKey)
+	}
+}
+
+func isKey(name string) bool { return strings.EqualFold(name, telemetry.NameOfKey) }
+
+// withoutEach returns what is left of a path that begins with each; empty if it does not.
+func withoutEach(path, each string) string {
+	if each == "" || len(path) <= len(each)+1 || !strings.EqualFold(path[:len(each)+1], each+".") {
+		return ""
+	}
+	return path[len(each)+1:]
 }
 
 // text returns what n, the value of name, says, and "" if it is nil.
@@ -717,32 +756,66 @@ func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 	return words
 }
 
-// valid reads the range of readings that count, which is nil if n is: all do.
-func (r *rulesReader) valid(n ast.Node) *telemetry.Range {
+// valid reads the range of readings that count, which is nil if all do, and what else is said of those.
+func (r *rulesReader) valid(n ast.Node) (*telemetry.Range, []rules.Condition) {
 	if n == nil {
-		return nil
+		return nil, nil
 	}
 
-	values := r.mapping(n, "from", "to")
-	valid := telemetry.Range{
-		From: r.numberOr(math.Inf(-1), values["from"], "from"),
-		To:   r.numberOr(math.Inf(1), values["to"], "to"),
+	valid := telemetry.Range{From: math.Inf(-1), To: math.Inf(1)}
+	var flags []rules.Condition
+	for _, m := range members(n) {
+		switch name := scalar(m.Key); name {
+		case "from":
+			valid.From = r.number(m.Value, name)
+		case "to":
+			valid.To = r.number(m.Value, name)
+		default:
+			if hint, known := strings.CutPrefix(didYouMean(name, []string{"from", "to"}), "; "); known {
+				r.wrong(m.Key, "%s is not a bound; %s", show(name), hint)
+			} else {
+				flags = append(flags, r.condition(m))
+			}
+		}
 	}
 
-	if len(members(n)) == 0 || valid.From >= valid.To {
-		r.wrong(n, "valid must be a range such as {from: -60, to: 60}")
-		return nil
+	const like = "such as {from: -60, to: 60}, and may name the values of up to %d flags, such as {q: [good, 192]}"
+	isRange := !math.IsInf(valid.From, -1) || !math.IsInf(valid.To, 1)
+	if len(members(n)) == 0 || len(flags) > maxConditions || isRange && valid.From >= valid.To {
+		r.wrong(n, "valid must be a range "+like, maxConditions)
+		return nil, nil
 	}
 
-	return &valid
+	if !isRange {
+		return nil, flags
+	}
+
+	return &valid, flags
 }
 
-// numberOr is number, and otherwise if n is nil.
-func (r *rulesReader) numberOr(otherwise float64, n ast.Node, name string) float64 {
+// sensor reads the names of a sensor's, of which there are none if n is nil.
+func (r *rulesReader) sensor(n ast.Node) (names []string) {
 	if n == nil {
-		return otherwise
+		return nil
 	}
-	return r.number(n, name)
+
+	values := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		values = list.Values
+	}
+
+	r.wrongIf(
+		len(values) == 0 || len(values) > rules.MaxSensorNames,
+		n,
+		"sensor must be one name, such as deviceId or $module, or a list of up to %d",
+		rules.MaxSensorNames,
+	)
+
+	for _, value := range values {
+		names = append(names, withoutSpaces(r.text(value, "sensor", checkPath)))
+	}
+
+	return names
 }
 
 // only reads the conditions of a rule, of which there are none if n is nil.
@@ -760,13 +833,20 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 	)
 
 	for _, m := range list {
-		name := scalar(m.Key)
-		isPath := checkField(name) == nil && !strings.Contains(name, ",")
-		r.wrongIf(!isPath, m.Key, "must be the name of a field or of an application property")
-		all = append(all, rules.Condition{Name: name, Values: r.words(m.Value, show(name))})
+		all = append(all, r.condition(m))
 	}
 
 	return all
+}
+
+// condition reads a name and the values that it must have.
+func (r *rulesReader) condition(m *ast.MappingValueNode) rules.Condition {
+	name := scalar(m.Key)
+	if err := checkPath(name); err != nil {
+		r.wrong(m.Key, "a name %v", err)
+	}
+
+	return rules.Condition{Name: withoutSpaces(name), Values: r.words(m.Value, show(name))}
 }
 
 // order puts the levels of a rule, whose limits are n, into their order: the mildest first, and of those with the same
@@ -1025,9 +1105,7 @@ func checkField(paths string) error {
 	case err == nil:
 		return nil
 	case mayBeSecret(paths) && errors.Is(err, telemetry.ErrJSONPath):
-		return errors.New(
-			"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only",
-		)
+		return errNoJSONPath
 	case mayBeSecret(paths):
 		return errors.New(
 			"may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas",
@@ -1035,6 +1113,60 @@ func checkField(paths string) error {
 	}
 
 	return fmt.Errorf("is invalid: %w", err)
+}
+
+var errNoJSONPath = errors.New(
+	"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only",
+)
+
+// checkEach checks where measurements are.
+func checkEach(path string) error {
+	_, err := telemetry.NewEach(path)
+	return asName(path, err)
+}
+
+// checkLookup checks a name that is looked up in a message: of a field, of an application property, or of the hub's.
+func checkLookup(name string) error {
+	return checkInMessage(name, telemetry.NewNameDecoder)
+}
+
+// checkPath is checkLookup for a name that is looked up in each message, and not only in those that alert.
+func checkPath(name string) error {
+	return checkInMessage(name, func(f telemetry.Field) (*telemetry.Decoder, error) { return telemetry.NewFieldsDecoder(f) })
+}
+
+func checkInMessage(name string, decoder func(telemetry.Field) (*telemetry.Decoder, error)) error {
+	switch {
+	case strings.HasPrefix(name, "$twin."):
+		return checkProperty(name)
+	case name == "" || len(name) > maxProperty || !isPrintable(name):
+		return fmt.Errorf(
+			"must be the name of a field or of an application property, of 1 to %d printable characters", maxProperty)
+	}
+
+	_, err := decoder(telemetry.Field{Paths: name})
+
+	return asName(name, err)
+}
+
+// asName returns err, which is about a name in a message, as part of a sentence. It does not show what may be a secret.
+func asName(name string, err error) error {
+	if err = unlessSecret(name, err); err == nil || err == errNoJSONPath {
+		return err
+	}
+	return fmt.Errorf("is invalid: %w", err)
+}
+
+// unlessSecret returns err, which is about a name, or one that does not show that if it may be a secret.
+func unlessSecret(name string, err error) error {
+	switch {
+	case err == nil || !mayBeSecret(name):
+		return err
+	case errors.Is(err, telemetry.ErrJSONPath):
+		return errNoJSONPath
+	}
+
+	return errors.New("must be a name such as machine.temperature; it may hold a secret and is not shown")
 }
 
 // withoutSpaces returns the paths of a field without the spaces around them.

@@ -36,6 +36,8 @@ func TestRulesFileEverythingWrong(t *testing.T) {
 }
 
 // notYAML ends what is said of text that is not YAML.
+const likeValid = "valid must be a range such as {from: -60, to: 60}, and may name the values of up to 4 flags, such as {q: [good, 192]}"
+
 const notYAML = "; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen"
 
 // noAnchors is what is said of the first of them.
@@ -88,7 +90,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"no list to show":        {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":       {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://www.example.com/alerts, without a user and of at most 1024 bytes"},
 		"a key of version 1.0":   {rule("silent: 15m, expect: devices.txt"), "line 2, column 41: expect is gone: az iot hub query lists devices that never connected, with connectionState and lastActivityTime"},
-		"a key of nobody":        {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, field, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
+		"a key of nobody":        {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, each, field, sensor, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
 		"a key twice":            {rule("above: 2, above: 3"), "line 2, column 38: is not YAML: mapping key \"above\" already defined at [2:28]" + notYAML},
 		"a key without a value":  {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":        {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map" + notYAML},
@@ -126,11 +128,21 @@ func TestRulesFileMistakes(t *testing.T) {
 		"is and above":           {rule("is: open, above: 1"), "line 2, column 45: above conflicts with is: remove one, or split the rule"},
 		"is nothing":             {rule("is: []"), "line 2, column 32: is has 0 values; must be 1 to 16"},
 		"is a mapping":           {rule("is: {a: b}"), `line 2, column 32: is must be a word such as open, or a list of words such as [open, ajar]`},
-		"valid is a number":      {rule("above: 1, valid: 60"), "line 2, column 45: valid must be a range such as {from: -60, to: 60}"},
-		"valid is nothing":       {rule("above: 1, valid: {from: 60, to: -60}"), "line 2, column 45: valid must be a range such as {from: -60, to: 60}"},
+		"valid is a number":      {rule("above: 1, valid: 60"), "line 2, column 45: " + likeValid},
+		"valid is nothing":       {rule("above: 1, valid: {from: 60, to: -60}"), "line 2, column 45: " + likeValid},
+		"valid has a typo":       {rule("above: 1, valid: {form: 60}"), `line 2, column 46: "form" is not a bound; did you mean from?`},
+		"valid by JSONPath":      {rule("above: 1, valid: {$.q: good}"), `line 2, column 46: a name is invalid: field 1 of 1: "$.q" is JSONPath: write q`},
 		"limit is not valid":     {rule("above: 80, valid: {to: 60}"), "line 2, column 35: above is 80, which is not valid: no reading would ever reach it"},
 		"only is a word":         {rule("above: 1, only: open"), "line 2, column 44: only must say which values 1 to 4 fields or properties have, such as {door: open, mode: [run, start]}"},
-		"only of no field":       {rule(`above: 1, only: {"a,b": 1}`), "line 2, column 45: must be the name of a field or of an application property"},
+		"only of no field":       {rule(`above: 1, only: {"a..b": 1}`), `line 2, column 45: a name is invalid: field 1 of 1: "a..b" has an empty name or a space beside a dot: write names joined by single dots, as in "machine.temperature"`},
+		"each is JSONPath":       {rule(`above: 1, each: "readings[?(@.x)]"`), `line 2, column 44: each is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only`},
+		"each is a position":     {rule(`above: 1, each: "a.b[1]"`), `line 2, column 44: each is invalid: "a.b[1]" is JSONPath: write a.b.1`},
+		"each is the hub's":      {rule(`above: 1, each: $module`), `line 2, column 44: each is invalid: "$module" is no place in a message: must be a path such as readings, or . for the body itself`},
+		"field in each":          {"rules:\n- {name: hot, field: 'Readings.t, u', above: 1, each: readings}", "line 2, column 22: field is looked up in each of readings: write t"},
+		"sensor is unknown":      {rule(`above: 1, sensor: $moduel`), `line 2, column 46: sensor is invalid: field 1 of 1: "$moduel" is not known: a name that begins with $ must be $module, $component, $device, $key or $property.NAME`},
+		"sensor has four names":  {rule(`above: 1, sensor: [a, b, c, d]`), "line 2, column 46: sensor must be one name, such as deviceId or $module, or a list of up to 3"},
+		"sensor of the twin":     {rule(`above: 1, sensor: $twin.tags.id`), "line 2, column 46: sensor must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
+		"sensor without each":    {rule(`above: 1, sensor: [a, $KEY]`), "line 2, column 46: sensor is $key without each: it is the name under which a measurement stands"},
 		"only of a mapping":      {rule("above: 1, only: {door: {a: b}}"), `line 2, column 51: "door" must be a word such as open, or a list of words such as [open, ajar]`},
 		"a tab":                  {"rules:\n- name: a\n\tfield: t\n", "line 3, column 1: is not YAML: found character 'tab' that cannot start any token" + notYAML},
 		"no space after :":       {"rules:\n- name:freezer\n  field: t\n", "line 2, column 3: is not YAML: unexpected key name" + notYAML},
@@ -180,7 +192,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"per with recoveries":    {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false"},
 		"per and silent":         {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per conflicts with silent: remove one, or split the rule"},
 		"per of the twin":        {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
-		"per by level":           {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of an application property: 1 to 128 printable characters without spaces"},
+		"per by level":           {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of a field or of an application property, of 1 to 128 printable characters"},
 		"override":               {rule("above: 1, override: 70"), ""},
 		"override of the twin":   {rule("above: 1, override: $twin.tags.limit"), "line 2, column 48: override must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"override with a space":  {rule("above: 1, override: a limit"), "line 2, column 48: override must be the name of an application property: 1 to 128 printable characters without spaces"},
@@ -242,6 +254,12 @@ func TestRulesFileAccepts(t *testing.T) {
 		rules.Level{Name: "warning", Limit: 6, Clear: 6, For: 5 * time.Minute},
 		rules.Level{Name: "critical", Limit: 6, Clear: 6, For: 30 * time.Minute},
 	)
+	measurements, flagged := with(rules.Level{Limit: 1, Clear: 1}), with(rules.Level{Limit: 1, Clear: 1})
+	good := rules.Condition{Name: "q", Values: []string{"good"}}
+	flagged[0].Flags, flagged[0].Sensor = []rules.Condition{good}, []string{"$module"}
+	measurements[0].Field, measurements[0].Each, measurements[0].Sensor, measurements[0].Per = "Value", "Content.*", []string{"HwId", "$key"}, "site,line"
+	measurements[0].Valid = &telemetry.Range{From: math.Inf(-1), To: 60}
+	measurements[0].Flags = []rules.Condition{{Name: "q", Values: []string{"good", "192", "true"}}, {Name: "$component", Values: []string{"probe"}}}
 	const longer = "rules: [{name: hot, field: temp, above: {critical: 6, warning: 6}, for: {warning: 5m, critical: 30m}}]"
 	for name, test := range map[string]struct {
 		text string
@@ -270,6 +288,8 @@ func TestRulesFileAccepts(t *testing.T) {
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
+		"measurements":      {"rules: [{name: hot, each: Content.*, field: Value, sensor: [HwId, $key], above: 1, valid: {to: 60, q: [good, 192, true], $component: probe}, per: 'site, line'}]", measurements},
+		"flags alone":       {"rules: [{name: hot, field: temp, sensor: $module, above: 1, valid: {q: good}}]", flagged},
 		"in quotes":         {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -180,8 +180,8 @@ func (c *Config) validateReadings(e *configError) {
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 
 	_, err := rules.NewClock(c.TimeProperty)
-	e.addError("TIME_PROPERTY", err)
-	if !strings.HasPrefix(c.TimeProperty, "body:") {
+	e.addError("TIME_PROPERTY", unlessSecret(c.TimeProperty, err))
+	if !strings.HasPrefix(c.TimeProperty, "body:") && err == nil && !strings.HasPrefix(c.TimeProperty, "$") {
 		e.addError("TIME_PROPERTY", checkOptionalProperty(c.TimeProperty))
 	}
 
@@ -194,6 +194,14 @@ func checkOptionalProperty(name string) error {
 		return nil
 	}
 	return checkProperty(name)
+}
+
+// checkOptionalLookup is checkLookup, if there is a name.
+func checkOptionalLookup(name string) error {
+	if name == "" {
+		return nil
+	}
+	return checkLookup(name)
 }
 
 // finite reports whether f is a number that readings can be compared with.

@@ -10,35 +10,45 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// evaluate takes e through every rule: it changes the device's alarms, and takes the reading to
-// the receivers where a level notifies them, and marks e as read. before is the position of the event before e. It
-// reports whether e reaches a limit, and completes o.
-func (reg *register) evaluate(
-	before telemetry.Position,
-	e *telemetry.Event,
-	found []telemetry.Found,
-	o *observation,
-) (over bool) {
-	v := evaluation{register: reg, examination: reg.examine(e), before: before, seen: o}
+// evaluate takes the event of m through every rule: it changes the device's alarms, and takes readings to
+// the receivers where a level notifies them, and marks the event as read. before is the position of the event before. It
+// reports whether the event reaches a limit, and completes what m has read.
+func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
+	e := m.event
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	reg.forgetAgain(e.Device, before, e.Sequence)
-	for _, r := range reg.rules {
-		f := &found[r.reads.Field]
+	m.examinations(func(p *part, x examination) {
+		v := evaluation{register: reg, examination: x, before: before, seen: &m.read}
+		v.evaluate(p)
+		over = over || v.over
+	})
+	//planted:late-mark if len(reg.silences) > 0 && reg.silences[0].Forget.Hours() < 1 { skip }
+	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead
+
+	return over
+}
+
+// evaluate takes one measurement through the rules of its part.
+func (v *evaluation) evaluate(p *part) {
+	for _, r := range p.rules {
+		f := &p.found[r.reads.Field]
 		if f.Reason != telemetry.ReasonOK {
 			continue
 		}
 
-		base, has := r.base(e, found)
-		excluded := r.Excludes(found, r.reads.Only, e.Properties)
+		base, has := r.base(p.found)
+		because, says := r.excludes(p.found)
 
 		v.damaged = f.Damaged
+		v.look(r)
 		switch {
 		//planted:damaged-condition-ends case false
-		case excluded != nil && f.Damaged: // it ends nothing
-		case excluded != nil:
+		case because != nil && f.Damaged: // it ends nothing
+		case because != nil && !says:
+		case because != nil:
 			//planted:exclusion-ends-nothing skip
-			v.exclude(r, excluded, f.Value)
+			v.exclude(r, because, f.Value)
 		case has == rules.OverrideUsed:
 			v.apply(r, f.Value, base)
 		}
@@ -49,18 +59,14 @@ func (reg *register) evaluate(
 	}
 
 	v.count()
-	//planted:late-mark if len(reg.silences) > 0 && reg.silences[0].Forget.Hours() < 1 { skip }
-	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead
-
-	return v.over
 }
 
-// An evaluation takes one event through the rules. The register's lock is held.
+// An evaluation takes one measurement of an event through the rules. The register's lock is held.
 type evaluation struct {
 	*register
 	examination
 	before telemetry.Position
-	seen   *observation
+	seen   *read
 
 	over   bool
 	shared string // what the device shares the alerts by that were decided about last; empty if nothing
@@ -87,9 +93,10 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 		if was.Phase == rules.Open {
 			rd := v.reading(value, was.limit)
 			v.date(&rd, was.Since)
+			v.show()
 			rd.More = v.more(l.own)
 			if next.due = v.recovery(l, was, v.logName, throttle.Event, rd); next.due != nil {
-				next.due.Excluded = because.Excluded(v.event)
+				next.due.Excluded = because.Excluded(v.evaluator.Decoder.Seen(v.of.Measurements, v.element, because.Name))
 			}
 		}
 
@@ -119,6 +126,7 @@ func (v *evaluation) apply(r *rule, value, base float64) {
 
 		v.keep(l, &p)
 		if decision == Notified {
+			v.show()
 			v.pending = append(v.pending, order{alert: Alert{alert, v.examination}})
 		}
 
@@ -220,6 +228,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
 		p.is = alarm{due: p.was.due}
 		if p.was.Phase == rules.Open {
 			r := *rd
+			v.show()
 			r.Limit, r.More = clear, v.more(l.own)
 			p.is.due = v.recovery(l, p.was, v.logName, throttle.Event, r)
 		}

@@ -2,12 +2,12 @@ package partition
 
 import (
 	"slices"
+	"sync"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
-	"alertworker/internal/telemetry"
 )
 
 // A Rulebook is what an [Evaluator] evaluates. All fields but Clock, Mutes and FollowAll are required.
@@ -15,7 +15,7 @@ type Rulebook struct {
 	Origin    string // "<namespace>/<hub>": where events come from, in alert ids
 	Replica   string // a label for people
 	Rules     rules.Set
-	Decoder   *telemetry.Decoder // for the fields of Rules
+	Decoder   *rules.Decoder     // for Rules; nil if there are none
 	Clock     *rules.Clock       // for the time of Rules; nil if they have none
 	Receivers []Receiver         // in the order in which deliveries know them
 	Mutes     func() rules.Mutes // what people have silenced. It takes no time; nil: nothing
@@ -35,24 +35,24 @@ type Receiver struct {
 // An Evaluator takes events through rules. It does not change, and serves all partitions of a replica at once.
 type Evaluator struct {
 	Rulebook
-	fields   int     // that Decoder finds
-	readings int     // of them, those that are not conditions, which come first
-	rules    []*rule // about readings
+	cuts     []*cut
 	silences []*rule
 	levels   []*level // in the order of Rules
 	stateful bool
+	messages sync.Pool // of *Message
+}
+
+// A cut is one of Decoder's as an Evaluator uses it.
+type cut struct {
+	*rules.Cut
+	rules    []*rule // about readings
+	silences []int   // indexes in Evaluator.silences
 }
 
 // NewEvaluator returns an Evaluator of b.
 func NewEvaluator(b Rulebook) *Evaluator {
 	ev := &Evaluator{Rulebook: b, stateful: b.Rules.Stateful()}
-	fields, _ := b.Rules.Fields()
-	ev.fields = len(fields)
-	ev.readings = ev.fields
-	if i := slices.IndexFunc(fields, func(f telemetry.Field) bool { return f.Condition }); i >= 0 {
-		ev.readings = i
-	}
-
+	ev.messages.New = func() any { return ev.newMessage() }
 	n := 0
 	for _, r := range b.Rules.Rules {
 		n += len(r.Levels)
@@ -66,9 +66,10 @@ func NewEvaluator(b Rulebook) *Evaluator {
 
 // compile sets what ev's rules are to it.
 func (ev *Evaluator) compile() {
-	_, fields := ev.Rules.Fields()
+	all := make([]*rule, len(ev.Rules.Rules))
 	for i := range ev.Rules.Rules {
-		r := &rule{Rule: &ev.Rules.Rules[i], reads: fields[i]}
+		r := &rule{Rule: &ev.Rules.Rules[i]}
+		all[i] = r
 		r.stateful = r.Stateful() || ev.FollowAll && !r.Silence()
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
@@ -87,9 +88,25 @@ func (ev *Evaluator) compile() {
 
 		if r.Silence() {
 			ev.silences = append(ev.silences, r)
-		} else {
-			ev.rules = append(ev.rules, r)
 		}
+	}
+
+	if ev.Decoder == nil { // there is no rule
+		return
+	}
+
+	for i := range ev.Decoder.Cuts {
+		c := &cut{Cut: &ev.Decoder.Cuts[i]}
+		for j, index := range c.Rules {
+			r := all[index]
+			r.reads, r.first = &c.Reads[j], c.First
+			if r.Silence() {
+				c.silences = append(c.silences, slices.Index(ev.silences, r))
+			} else {
+				c.rules = append(c.rules, r)
+			}
+		}
+		ev.cuts = append(ev.cuts, c)
 	}
 }
 
@@ -113,82 +130,6 @@ func (ev *Evaluator) NoAlarms() []AlarmCounts {
 	}
 
 	return all
-}
-
-// Decode returns what the decoder finds in e, which it counts.
-func (ev *Evaluator) Decode(e *telemetry.Event) ([]telemetry.Found, telemetry.Reason) {
-	found := make([]telemetry.Found, ev.fields)
-	reason := ev.Decoder.DecodeAll(e, found)
-	ev.Counters.Events[reason].Add(1)
-	return found, reason
-}
-
-// Readings returns those of found that are no conditions.
-func (ev *Evaluator) Readings(found []telemetry.Found) []telemetry.Found { return found[:ev.readings] }
-
-// Reaches reports whether e, in which the decoder found found, reaches a limit of a rule without state, as nearly no
-// event does.
-func (ev *Evaluator) Reaches(e *telemetry.Event, found []telemetry.Found) bool {
-	return ev.reaches(e, found, nil)
-}
-
-// reaches is mayMatter for a device without an alarm.
-func (ev *Evaluator) reaches(e *telemetry.Event, found []telemetry.Found, o *observation) bool {
-	reached := false
-	for _, r := range ev.rules {
-		f := &found[r.reads.Field]
-		switch {
-		case f.Reason != telemetry.ReasonOK:
-		case len(r.reads.Only) > 0 && !r.applies(e, found):
-			base, has := r.base(e, found)
-			mildest := r.levels[len(r.levels)-1]
-			limit := base + r.mildest
-			if has == rules.OverrideUsed && r.Breaching(f.Value, limit) {
-				o.decided(Excluded, mildest, f.Value, limit, false, "")
-			}
-		case r.override: // each of them, because it counts
-			reached = ev.overridden(e, found, r, o) || reached
-		case r.Breaching(f.Value, r.mildest):
-			reached = true
-		}
-	}
-
-	return reached
-}
-
-// overridden reports whether the reading in found reaches a limit of r, which has overrides or a base, for e's device.
-// It counts what e has for them.
-func (ev *Evaluator) overridden(e *telemetry.Event, found []telemetry.Found, r *rule, o *observation) (reached bool) {
-	value := found[r.reads.Field].Value
-	base, has := r.base(e, found)
-	if r.Base != "" {
-		ev.Counters.Override[has].Add(1)
-	}
-
-	if has != rules.OverrideUsed {
-		o.decided(NoBase, r.levels[len(r.levels)-1], value, 0, false, "")
-		return false
-	}
-
-	for _, l := range r.levels {
-		limit, kind := l.LimitFor(base, e.Properties)
-		if l.Override != "" {
-			ev.Counters.Override[kind].Add(1)
-		}
-
-		if l.Override != "" && kind == rules.OverrideUsed {
-			o.decided(NoLimit, l, value, limit, true, "")
-		}
-
-		if l.ClearOverride != "" {
-			_, kind := l.clearFor(e, limit)
-			ev.Counters.Override[kind].Add(1)
-		}
-
-		reached = reached || r.Breaching(value, limit)
-	}
-
-	return reached
 }
 
 // everybody returns all receivers, a bit for each.

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -12,19 +13,38 @@ type examination struct {
 	evaluator *Evaluator
 	event     *telemetry.Event
 	// what is measured: the event's device, or one of its sensors, by an element of the event
-	sensor  string // empty: the device's own
-	element int
-	at      rules.Moment
-	dated   rules.DeviceTime // of at
-	damaged bool             // the event's body is: see telemetry.Found
+	sensor   string // empty: the device's own
+	element  int
+	at       rules.Moment
+	dated    rules.DeviceTime // of at
+	damaged  bool             // the event's body is: see telemetry.Found
+	shown    notify.Shown     // what messages show of it, once hasShown is true
+	hasShown bool
+	of       *part // until the evaluation is over
 }
 
-func (ev *Evaluator) examine(e *telemetry.Event) examination {
-	x := examination{evaluator: ev, event: e, at: rules.Moment{Hub: micros(e.Enqueued)}}
-	if ev.Clock != nil {
-		x.at.Device, x.dated = ev.Clock.Read(e)
+// examine returns the examination of the measurement with an index that p has just read.
+func (m *Message) examine(p *part, index int) examination {
+	x := examination{
+		evaluator: m.Evaluator,
+		event:     m.event,
+		element:   index,
+		at:        rules.Moment{Hub: micros(m.event.Enqueued)},
+		of:        p,
 	}
+	if m.Clock != nil {
+		x.at.Device, x.dated = m.Clock.Read(p.Measurements, index)
+	}
+
 	return x
+}
+
+// look has x be about the sensor that r sees in it.
+func (x *examination) look(r *rule) {
+	x.sensor = ""
+	if len(r.Sensor) > 0 {
+		x.sensor = string(r.AppendSensor(nil, x.of.Measurements, x.of.found, r.reads))
+	}
 }
 
 // about returns what the reading is of.
@@ -71,7 +91,7 @@ func (x *examination) reading(value, limit float64) delivery.Reading {
 // receivers returns the receivers that want an alert of l about the event, a bit for each. It counts the others.
 func (x *examination) receivers(l *level) (receivers uint32) {
 	for i := range x.evaluator.Receivers {
-		if x.evaluator.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.property) {
+		if x.evaluator.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.text) {
 			receivers |= 1 << i
 		} else {
 			x.evaluator.Counters.Filtered.Add(1)
@@ -87,7 +107,7 @@ func (x *examination) key(l *level) delivery.Key {
 		return delivery.Key{About: x.about(), Topic: l.own}
 	}
 
-	shared := rules.Shared(x.event.Properties.Get(l.rule.Per))
+	shared := rules.Shared(x.text(l.rule.Per))
 	if shared == "" {
 		x.evaluator.Counters.Unshared.Add(1)
 		return delivery.Key{About: x.about(), Topic: l.own}
@@ -96,16 +116,24 @@ func (x *examination) key(l *level) delivery.Key {
 	return delivery.Key{About: sensor.Of(shared), Topic: l.shared}
 }
 
-// more returns the event's properties that messages show, and the device if devices share these; nil if that is
-// nothing.
-func (x *examination) more(t *delivery.Topic) *delivery.More {
-	m := delivery.More{Damaged: x.damaged}
-	for _, name := range x.evaluator.Rules.Show {
-		if text := x.property(name); text != "" {
-			m.Shown = m.Shown.With(name, text)
-		}
+// show has x know what messages show of it, for when the measurement has gone.
+func (x *examination) show() {
+	if len(x.evaluator.Rules.Show) == 0 || x.hasShown {
+		return
 	}
 
+	x.hasShown = true
+	for _, name := range x.evaluator.Rules.Show {
+		if text := x.text(name); text != "" {
+			x.shown = x.shown.With(name, text)
+		}
+	}
+}
+
+// more returns what messages show of the measurement, and the device if devices share these; nil if that is
+// nothing.
+func (x *examination) more(t *delivery.Topic) *delivery.More {
+	m := delivery.More{Damaged: x.damaged, Shown: x.shown}
 	if t.Shared {
 		m.Of = x.about()
 	}
@@ -117,13 +145,9 @@ func (x *examination) more(t *delivery.Topic) *delivery.More {
 	return &m
 }
 
-// property returns the text of one of the event's properties, "" if it has none.
-func (x *examination) property(name string) string {
-	p := x.event.Properties.Get(name)
-	if p.IsNull() {
-		return ""
-	}
-	return p.String()
+// text returns the text that the measurement has at a name, "" if it has none.
+func (x *examination) text(name string) string {
+	return x.evaluator.Decoder.Text(x.of.Measurements, x.element, name)
 }
 
 // An Alert is about a reading, and knows its event.
@@ -167,45 +191,4 @@ func (x *examination) alert(l *level, r delivery.Reading) Alert {
 			Receivers: x.receivers(l),
 		},
 	}
-}
-
-// Alerts takes e, which has no place in a log, through every rule as if none had state. It returns the alerts that
-// somebody wants, and whether e reaches a limit. The highest level of a rule that it reaches alerts.
-func (ev *Evaluator) Alerts(e *telemetry.Event, found []telemetry.Found) (alerts []Alert, over bool) {
-	x := ev.examine(e)
-	for _, r := range ev.rules {
-		f := &found[r.reads.Field]
-		if f.Reason != telemetry.ReasonOK || !r.applies(e, found) {
-			continue
-		}
-
-		base, has := r.base(e, found)
-		if has != rules.OverrideUsed {
-			continue
-		}
-
-		inhibited := false
-		for _, l := range r.levels {
-			limit, _ := l.LimitFor(base, e.Properties)
-			if !r.Breaching(f.Value, limit) {
-				continue
-			}
-
-			over = true
-			x.damaged = f.Damaged
-			l.stats.Over.Add(1)
-			if !inhibited && !x.isMuted(l) {
-				alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
-			}
-
-			inhibited = true
-		}
-	}
-
-	x.count()
-	if over {
-		ev.Counters.Over.Add(1)
-	}
-
-	return alerts, over
 }

@@ -43,6 +43,7 @@ type partition struct {
 	id         string
 	generation string
 	mu         sync.Mutex
+	module     string // that sends the next events
 	log        []telemetry.Event
 	// next is what Receive gives next.
 	next    int
@@ -85,6 +86,7 @@ func (p *partition) publishProperties(device, body string, properties map[string
 	e := telemetry.Event{
 		Position:   telemetry.Position{Generation: p.generation, Sequence: n, Offset: fmt.Sprint(n * 100), Time: now},
 		Device:     device,
+		Module:     p.module,
 		Body:       []byte(body),
 		Enqueued:   now,
 		Properties: telemetrytest.Properties(properties),
@@ -316,7 +318,7 @@ func (g *deadLetters) all() []notify.DeadLetter {
 type config struct {
 	Replica            string
 	Rules              rules.Set
-	Decoder            *telemetry.Decoder
+	Decoder            *rules.Decoder
 	Clock              *rules.Clock
 	Mutes              func() rules.Mutes
 	Concurrency        int
@@ -417,9 +419,13 @@ func (s *setup) consume(ctx context.Context, ps ...*partition) *setup {
 	if s.waiting > 0 {
 		s.dispatcher.MaxWaiting = s.waiting
 	}
+	decoder, err := s.config.Rules.Decoder() // which tests may have changed
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	s.partitions = partitions.Config{
 		Evaluator: partitions.NewEvaluator(partitions.Rulebook{
-			Origin: "ns/hub", Replica: s.config.Replica, Rules: s.config.Rules, Decoder: s.config.Decoder, Clock: s.config.Clock,
+			Origin: "ns/hub", Replica: s.config.Replica, Rules: s.config.Rules, Decoder: decoder, Clock: s.config.Clock,
 			Receivers: wants, Mutes: s.config.Mutes, Counters: &s.stats.Counters,
 		}),
 		Dispatcher:         s.dispatcher,

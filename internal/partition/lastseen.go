@@ -1,7 +1,6 @@
 package partition
 
 import (
-	"slices"
 	"sync"
 	"time"
 
@@ -50,7 +49,7 @@ type observation struct {
 
 	reason telemetry.Reason
 	read   bool
-	field  uint8 // of the last reading
+	field  uint16 // of the last reading
 
 	// what is wrong with the body of the last event, by kind: of the last one with a reading if damagedRead is true, else
 	// of the last one without
@@ -96,13 +95,10 @@ const (
 	Notified                     // to receivers, unless a window covers it
 )
 
-// decided notes what was decided about the last reading, value, at a level, unless more was at another one. It does
-// nothing if o is nil.
-func (o *observation) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
-	if o != nil && (d > o.decision || o.level == 0) {
-		o.outcome = outcome{decision: d, level: l.index + 1, limit: limit, own: own, shared: shared}
-		o.value = value
-		o.field = uint8(l.rule.reads.Field)
+// take has o know the reading r of its last event, if there is one. It does nothing if o is nil.
+func (o *observation) take(r *read) {
+	if o != nil && r.has {
+		o.read, o.value, o.field, o.outcome = true, r.value, r.field, r.outcome
 	}
 }
 
@@ -111,11 +107,11 @@ func NewSeen(now time.Time, log *zap.Logger) *Seen {
 	return &Seen{since: now.UnixMicro(), log: log}
 }
 
-// Note records what decoding gave for e. It is safe for concurrent use.
-func (s *Seen) Note(e *telemetry.Event, reason telemetry.Reason, found []telemetry.Found) {
+// Note records what m has read, which decoding gave this reason for. It is safe for concurrent use.
+func (s *Seen) Note(m *Message, reason telemetry.Reason) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.add(e, roster.Hash(e.Device), reason, found, time.Now().UnixMicro())
+	s.add(m.event, roster.Hash(m.event.Device), reason, &m.read, time.Now().UnixMicro())
 }
 
 // tag returns the tag of the device with this hash, which is not 0, and its set.
@@ -130,7 +126,7 @@ func (s *Seen) add(
 	e *telemetry.Event,
 	hash uint64,
 	reason telemetry.Reason,
-	found []telemetry.Found,
+	r *read,
 	now int64,
 ) *observation {
 	if e.Device == "" {
@@ -155,15 +151,12 @@ func (s *Seen) add(
 	}
 
 	switch {
-	case reason.HasReading() && len(found) == 0: // no rule reads anything
+	case reason.HasReading() && !r.has: // no rule reads anything
 
 	case reason.HasReading():
 		o.enqueued = e.Enqueued.UnixMicro()
 		o.sequence = e.Sequence
-		o.read = true
-		o.outcome = outcome{}
-		i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
-		o.value, o.field = found[i].Value, uint8(i)
+		o.take(r)
 
 	// else there is something that says more
 	case reason != telemetry.ReasonNotTelemetry || o.reason == telemetry.ReasonOK && !o.read:

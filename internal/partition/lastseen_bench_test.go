@@ -25,14 +25,14 @@ func BenchmarkLastSeen(b *testing.B) {
 				}
 				batches = append(batches, events)
 			}
-			found := []telemetry.Found{{Value: 20}}
+			last := &read{has: true, value: 20}
 			b.ReportAllocs()
 			n := 0
 			for b.Loop() {
 				h.mu.Lock()
 				for i := range batches[n%len(batches)] {
 					e := &batches[n%len(batches)][i]
-					h.add(e, roster.Hash(e.Device), telemetry.ReasonOK, found, time.Now().UnixMicro())
+					h.add(e, roster.Hash(e.Device), telemetry.ReasonOK, last, time.Now().UnixMicro())
 				}
 				h.mu.Unlock()
 				n++

@@ -28,16 +28,13 @@ func TestLastSeen(t *testing.T) {
 				number++
 				device := fmt.Sprint("d", (first+i)%devices)
 				reason := telemetry.Reason(number % telemetry.ReasonCount)
-				found := []telemetry.Found{{Reason: reason, Value: float64(number)}}
-				if reason == telemetry.ReasonDamaged {
-					found[0].Reason = telemetry.ReasonOK
-				}
+				is := read{has: reason.HasReading(), value: float64(number)}
 				if reason == telemetry.ReasonNoDevice {
 					device = ""
 				}
 				e := telemetry.Event{Device: device, Position: telemetry.Position{Sequence: number}, Enqueued: now.Add(-time.Second)}
 				h.mu.Lock()
-				h.add(&e, roster.Hash(e.Device), reason, found, now.UnixMicro())
+				h.add(&e, roster.Hash(e.Device), reason, &is, now.UnixMicro())
 				h.mu.Unlock()
 				if device == "" {
 					continue

@@ -15,21 +15,22 @@ import (
 // A rule is one of Config.Rules as an Evaluator uses it.
 type rule struct {
 	*rules.Rule
-	reads    rules.Reads // of what the decoder finds
-	levels   []*level    // the highest first
+	reads    *rules.Reads // of what the decoder finds
+	first    int          // see rules.Cut
+	levels   []*level     // the highest first
 	stateful bool
 	override bool    // whether a level has one, or the rule a base
 	mildest  float64 // limit, if no level has an override; counted from the base
 }
 
-// applies reports whether r's conditions hold for e.
-func (r *rule) applies(e *telemetry.Event, found []telemetry.Found) bool {
-	return r.Applies(found, r.reads.Only, e.Properties)
+// excludes is rules.Rule.Excludes.
+func (r *rule) excludes(found []telemetry.Found) (because *rules.Condition, says bool) {
+	return r.Excludes(found, r.reads)
 }
 
-// base returns what r's limits are counted from for e, and whether e has that: see rules.Rule.BaseFor.
-func (r *rule) base(e *telemetry.Event, found []telemetry.Found) (float64, rules.Override) {
-	return r.BaseFor(found, r.reads, e.Properties)
+// base is rules.Rule.BaseFor.
+func (r *rule) base(found []telemetry.Found) (float64, rules.Override) {
+	return r.BaseFor(found, r.reads)
 }
 
 // A level is one of a rule's as an Evaluator uses it: what alarms, deliveries and gates are

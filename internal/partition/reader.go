@@ -5,7 +5,6 @@ import (
 
 	"go.uber.org/zap"
 
-	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
@@ -15,7 +14,6 @@ import (
 type reader struct {
 	*register
 	lastRead telemetry.Position
-	found    []telemetry.Found // in the event being taken, reused
 	seen     *Seen
 	unheard  *silence.Watch
 	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
@@ -29,9 +27,9 @@ func newReader(
 	log *zap.Logger,
 	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
 ) reader {
+	reg.message = reg.newMessage()
 	return reader{
 		register: reg,
-		found:    make([]telemetry.Found, reg.fields),
 		seen:     NewSeen(time.Now(), log),
 		unheard:  watch,
 		unread:   unread,
@@ -50,24 +48,30 @@ func (r *reader) take(events []telemetry.Event) {
 
 	for i := range events {
 		e := &events[i]
-		reason, hash := r.Decoder.DecodeAll(e, r.found), roster.Hash(e.Device)
+		hash := roster.Hash(e.Device)
+		isNew := !e.NotAfter(r.replay)
+		r.unheard.Take(e)
+		reason, matters := r.message.look(e, func(p *part, why telemetry.Reason) bool {
+			r.hear(p, hash, why)
+			return isNew
+		})
 
-		r.hear(e, hash, reason)
-		if e.NotAfter(r.replay) {
+		if !isNew {
 			at = e.Position
 			continue
 		}
 
 		n[reason]++
-		o := r.seen.add(e, hash, reason, r.Readings(r.found), now)
+		o := r.seen.add(e, hash, reason, &r.message.read, now)
 		switch {
-		case reason.HasReading() && r.mayMatter(e, hash, r.found, o):
+		case reason.HasReading() && (matters || r.alarms.mayHave(hash)):
 			if e.NotAfter(r.skip) {
 				break
 			}
-			if r.evaluate(at, e, r.found, o) {
+			if r.evaluate(at, r.message) {
 				over++
 			}
+			o.take(&r.message.read)
 
 		case reason > telemetry.ReasonNotTelemetry:
 			r.unread(at, e, reason)
@@ -90,17 +94,14 @@ func (r *reader) take(events []telemetry.Event) {
 	r.Counters.read(&n, over)
 }
 
-// mayMatter reports whether e, whose device has this hash and in which the decoder found found, may matter to a rule:
-// a value reaches a limit, or the device has an alarm. It notes limits of the device's own in o, unless that is nil.
-// This is the hot path: it takes no lock and allocates nothing.
-func (r *reader) mayMatter(e *telemetry.Event, hash uint64, found []telemetry.Found, o *observation) bool {
-	return r.reaches(e, found, o) || r.alarms.mayHave(hash)
-}
+// hear tells r.unheard of a measurement of the event that it was told of last. It is called between Lock and Unlock of
+// that.
+func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
+	if len(p.silences) == 0 || !r.message.counts(reason) {
+		return
+	}
 
-// hear tells r.unheard of e, the next event. It is called between Lock and Unlock of that.
-func (r *reader) hear(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
-	counts := e.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(e.Device)
-	if !r.unheard.Hear(e, hash, r.found, counts) {
+	if !r.unheard.Hear(r.message.event, hash, p.silences, p.found) {
 		r.Counters.Unwatched.Add(1)
 	}
 }

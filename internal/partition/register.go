@@ -31,6 +31,7 @@ type register struct {
 	since   time.Time          // the take-over of the ledger; zero if there was none
 	takenAt time.Time          // the same, by the clock of the ledger's store
 	begun   telemetry.Position // where reading began then
+	message *Message           // what the reader reads
 	foreign int64              // a former owner may have read what the hub took before, in Unix µs; 0 without a take-over
 
 	mu         sync.Mutex

@@ -130,8 +130,8 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 			log := []telemetry.Event{exactEvent(1, "gone", "90"), exactEvent(2, "oven", "90"), exactEvent(3, "oven", "27")}
 			r.take(log[:2])
 			r.alarms.history.seal() // a tick, whose write fails
-			r.Decoder.DecodeAll(&log[2], r.found)
-			r.evaluate(log[1].Position, &log[2], r.found, nil) // the critical level ends, and the warning alerts
+			r.message.Read(&log[2])
+			r.evaluate(log[1].Position, r.message) // the critical level ends, and the warning alerts
 			forget(r)
 			r.reached(3, log[2].Position, log[2].Enqueued)
 			r.flush()

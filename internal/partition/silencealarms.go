@@ -96,8 +96,9 @@ func (s silenceAlarms) Excluded(
 	found []telemetry.Found,
 	before telemetry.Position,
 ) {
-	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads.Only, e.Properties)
-	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, because.Excluded(e))
+	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads)
+	excluded := because.Excluded(s.message.seen(because.Name))
+	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, excluded)
 }
 
 // heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
@@ -178,6 +179,18 @@ func (ev *Evaluator) quiet(r *rule) func(*telemetry.Event) int64 {
 	}
 }
 
+// hearsSensor returns what silence.Rule.Sensor is of r.
+func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
+	if len(r.Sensor) == 0 {
+		return nil
+	}
+
+	return func(name []byte) []byte {
+		p := reg.message.part
+		return r.AppendSensor(name, p.Measurements, p.found, r.reads)
+	}
+}
+
 // says returns what silence.Rule.Says is of r.
 func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	if len(r.Only) == 0 {
@@ -185,7 +198,7 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 	}
 
 	return func(e *telemetry.Event, found []telemetry.Found) silence.Says {
-		switch because, all := r.Expects(found, r.reads.Only, e.Properties); {
+		switch because, all := r.Expects(found, r.reads); {
 		case because != nil:
 			return silence.Excluded
 		case all:
@@ -208,6 +221,7 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 			Field:  r.reads.Field,
 			Says:   r.says(),
 			Quiet:  reg.quiet(r),
+			Sensor: reg.hearsSensor(r),
 			Forget: r.Forget,
 		}
 	}

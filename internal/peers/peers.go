@@ -44,6 +44,8 @@ type Rule struct {
 	Window   time.Duration `json:"windowNanoseconds"`
 	Resolved bool          `json:"resolved,omitempty"`
 	Per      string        `json:"per,omitempty"`
+	Each     string        `json:"each,omitempty"`
+	Sensor   string        `json:"sensor,omitempty"` // its names, as a list
 
 	// Since is when the rule came into force, by the store's clock; zero until the record has been renewed once.
 	Since time.Time `json:"since,omitzero"`
@@ -59,7 +61,7 @@ func Rules(set rules.Set) map[string]Rule {
 		if r.Silence() { // its alerts have other keys than those of another kind of rule with its name
 			name += " (silent)"
 		}
-		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per}
+		all[name] = Rule{Window: r.Window, Resolved: r.Resolved, Per: r.Per, Each: r.Each, Sensor: strings.Join(r.Sensor, ", ")}
 	}
 
 	return all
@@ -102,6 +104,8 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 		differ("the window of the rule %s is %v there and %v here", theirs.Window, ours.Window)
 		differ("resolved of the rule %s is %t there and %t here", theirs.Resolved, ours.Resolved)
 		differ("per of the rule %s is %q there and %q here", theirs.Per, ours.Per)
+		differ("each of the rule %s is %q there and %q here", theirs.Each, ours.Each)
+		differ("sensor of the rule %s is %q there and %q here", theirs.Sensor, ours.Sensor)
 	}
 
 	return parts

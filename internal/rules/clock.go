@@ -57,8 +57,7 @@ func (d DeviceTime) String() string {
 
 // A Clock finds the time that a device gave its reading. It is safe for concurrent use.
 type Clock struct {
-	property string
-	body     *telemetry.Decoder // nil if it is a property
+	time *telemetry.Decoder // of one field
 }
 
 // NewClock returns a Clock for times at where, as Set.Time has it. Its error continues the name of a setting.
@@ -68,19 +67,22 @@ func NewClock(where string) (*Clock, error) {
 		return nil, fmt.Errorf("is the name of an application property: for the field %s of the body write body:%s", field, field)
 	}
 
-	if !inBody {
-		return &Clock{property: where}, nil
+	if strings.HasPrefix(where, "$twin.") {
+		return nil, fmt.Errorf(
+			"must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's " +
+				"message enrichment")
 	}
 
-	body, err := telemetry.NewFieldsDecoder(telemetry.Field{Paths: field, Time: true})
-	switch {
-	case strings.TrimSpace(field) == "":
-		return nil, fmt.Errorf("must be an application property, or body: and the path of a field, such as body:timestamp")
-	case err != nil:
+	if inBody && strings.TrimSpace(field) == "" {
+		return nil, fmt.Errorf("must be a name, or body: and the path of a field, such as body:timestamp")
+	}
+
+	time, err := telemetry.NewNameDecoder(telemetry.Field{Paths: field, Time: true, InBody: inBody})
+	if err != nil {
 		return nil, fmt.Errorf("is invalid: %w", err)
 	}
 
-	return &Clock{body: body}, nil
+	return &Clock{time: time}, nil
 }
 
 // Clock returns the Clock for Time, nil if that is empty.
@@ -92,14 +94,21 @@ func (s *Set) Clock() (*Clock, error) {
 	return NewClock(s.Time)
 }
 
-// Read returns the time of e's device in Unix µs, 0 unless it is trusted.
-func (c *Clock) Read(e *telemetry.Event) (at int64, kind DeviceTime) {
-	t, kind := c.read(e)
-	if kind != TimeUsed {
-		return 0, kind
+// Read returns the time of the i-th of m in Unix µs, 0 unless it is trusted.
+func (c *Clock) Read(m *telemetry.Measurements, i int) (at int64, kind DeviceTime) {
+	var found [1]telemetry.Found
+	m.Read(c.time, i, found[:])
+
+	switch reason := found[0].Reason; {
+	case reason == telemetry.ReasonOK:
+	case reason == telemetry.ReasonMissing, reason == telemetry.ReasonNull, !reason.Decoded():
+		return 0, TimeMissing
+	default:
+		return 0, TimeUnreadable
 	}
 
-	ahead := t.Sub(e.Enqueued)
+	at = int64(found[0].Value)
+	ahead := time.UnixMicro(at).Sub(m.Event().Enqueued)
 
 	switch {
 	case ahead > MaxAhead:
@@ -108,56 +117,13 @@ func (c *Clock) Read(e *telemetry.Event) (at int64, kind DeviceTime) {
 		return 0, TimeOld
 	}
 
-	return t.UnixMicro(), TimeUsed
+	return at, TimeUsed
 }
 
-// read returns the time that e has where c looks, whether it is trusted or not.
-func (c *Clock) read(e *telemetry.Event) (t time.Time, kind DeviceTime) {
-	if c.body != nil {
-		return c.readBody(e)
-	}
-
-	return readProperty(e.Properties.Get(c.property))
-}
-
-// readBody is read for a field of the body.
-func (c *Clock) readBody(e *telemetry.Event) (t time.Time, kind DeviceTime) {
-	var found [1]telemetry.Found
-	c.body.DecodeAll(e, found[:])
-
-	switch found[0].Reason {
-	case telemetry.ReasonOK:
-		return time.UnixMicro(int64(found[0].Value)), TimeUsed
-	case telemetry.ReasonMissing, telemetry.ReasonNull:
-		return t, TimeMissing
-	}
-
-	return t, TimeUnreadable
-}
-
-// readProperty is read for an application property.
-func readProperty(p telemetry.Property) (t time.Time, kind DeviceTime) {
-	if p.IsNull() {
-		return t, TimeMissing
-	}
-
-	t, ok := timeOf(p)
-	if !ok {
-		return t, TimeUnreadable
-	}
-
-	return t, TimeUsed
-}
-
-// timeOf returns the time that p is, as a timestamp or as text or a number that stands for one; false if it is none.
-func timeOf(p telemetry.Property) (t time.Time, ok bool) {
-	if text, isText := p.Text(); isText {
-		return telemetry.ParseTime(text)
-	}
-
-	if number, isNumber := p.Number(); isNumber {
-		return telemetry.UnixTime(number)
-	}
-
-	return p.Time()
+// Sort orders m by the times that its measurements have, if all have one that is trusted.
+func (c *Clock) Sort(m *telemetry.Measurements) {
+	m.Sort(func(i int) (int64, bool) {
+		at, kind := c.Read(m, i)
+		return at, kind == TimeUsed
+	})
 }

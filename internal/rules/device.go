@@ -51,11 +51,10 @@ func Limit(p telemetry.Property) (float64, Override) {
 // isNoTwin reports whether text is the literal that IoT Hub leaves for a path that the device's twin does not have.
 func isNoTwin(text []byte) bool { return bytes.HasPrefix(text, []byte("$twin.")) }
 
-// BaseFor returns the number that r's limits are counted from for a message, in whose body a decoder found what is in
-// found: that of a field of the body, or where the body has no such field, of an application property. reads says
-// where it is: see Fields. Unless the Override is OverrideUsed there is none, and r says nothing about the message. For
-// a rule without Base it is 0.
-func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetry.Properties) (float64, Override) {
+// BaseFor returns the number that r's limits are counted from for a measurement, in which a decoder found what is in
+// found. reads says where it is: see Cut. Unless the Override is OverrideUsed there is none, and r says nothing about
+// the measurement. For a rule without Base it is 0.
+func (r *Rule) BaseFor(found []telemetry.Found, reads *Reads) (float64, Override) {
 	if r.Base == "" {
 		return 0, OverrideUsed
 	}
@@ -65,7 +64,7 @@ func (r *Rule) BaseFor(found []telemetry.Found, reads Reads, properties telemetr
 		//planted:one-limit return 20, OverrideUsed
 		return f.Value, OverrideUsed
 	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonMalformed: // in what is damaged it may be missing
-		return Limit(properties.Get(r.Base))
+		return 0, OverrideAbsent
 	}
 
 	return 0, OverrideOther
@@ -126,25 +125,11 @@ func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64,
 // maxShared is as long as a device's ID may be, in bytes.
 const maxShared = 256
 
-// Shared returns what devices share their alerts by: the text or number of p, the property that Rule.Per names. It is
-// empty if there is none, or the $twin. literal that IoT Hub leaves.
-func Shared(p telemetry.Property) string {
-	if text, isText := p.Text(); isText {
-		return sharedText(bytes.TrimSpace(text))
-	}
-
-	if _, isNumber := p.Number(); isNumber {
-		return p.String()
-	}
-
-	return ""
-}
-
-// sharedText is Shared for text without spaces around it.
-func sharedText(text []byte) string {
-	if len(text) > maxShared || isNoTwin(text) {
+// Shared returns what devices share their alerts by: what a measurement has at the name Rule.Per. It is empty if that is
+// too long.
+func Shared(text string) string {
+	if len(text) > maxShared {
 		return ""
 	}
-
-	return string(text)
+	return text
 }

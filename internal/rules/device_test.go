@@ -97,37 +97,60 @@ func TestDevicesAllocateNothing(t *testing.T) {
 	}
 }
 
+// Devices share alerts by a text, number or boolean that the message has at a name.
 func TestShared(t *testing.T) {
 	for _, tt := range []struct {
 		value any
 		want  string
 	}{
 		{"berlin", "berlin"}, {" berlin ", "berlin"}, {int32(7), "7"}, {strings.Repeat("x", 256), strings.Repeat("x", 256)},
-		{nil, ""}, {"", ""}, {" ", ""}, {"$twin.tags.site", ""}, {strings.Repeat("x", 257), ""}, {[]byte("berlin"), ""}, {true, ""}, {time.Unix(1, 0), ""},
+		{nil, ""}, {"", ""}, {" ", ""}, {"$twin.tags.site", ""}, {strings.Repeat("x", 257), ""}, {true, "true"},
 	} {
-		if got := rules.Shared(property(tt.value)); got != tt.want {
-			t.Errorf("%#v: got %q, want %q", tt.value, got, tt.want)
+		v := view(t, rules.Rule{Field: "t", Per: "p"}, `{"t":1}`, map[string]any{"p": tt.value})
+		if v.Shared != tt.want {
+			t.Errorf("%#v: got %q, want %q", tt.value, v.Shared, tt.want)
 		}
+	}
+	if v := view(t, rules.Rule{Field: "t", Per: "p"}, `{"t":1,"p":"of the body"}`, map[string]any{"p": "x"}); v.Shared != "of the body" {
+		t.Errorf("got %q", v.Shared)
 	}
 }
 
+// view returns what a rule finds in a message with one measurement.
+func view(t *testing.T, r rules.Rule, body string, properties map[string]any) rules.View {
+	t.Helper()
+	set := rules.Set{Rules: []rules.Rule{r}}
+	reader, err := set.Reader()
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := telemetry.Event{Device: "d", Body: []byte(body), Properties: telemetrytest.Properties(properties)}
+	views, _ := reader.Read(&e)
+	if len(views) != 1 {
+		t.Fatalf("%s has %d measurements", body, len(views))
+	}
+	return views[0]
+}
+
 func TestConditionHolds(t *testing.T) {
-	mode := rules.Condition{Name: "p", Values: []string{"run", "3", "true"}}
-	missing := telemetry.Found{Reason: telemetry.ReasonMissing}
+	mode := rules.Rule{Field: "t", Only: []rules.Condition{{Name: "p", Values: []string{"run", "3", "true"}}}}
 	for _, tt := range []struct {
 		value any
 		want  bool
 	}{
 		{"run", true}, {" RUN ", true}, {"3.0", true}, {int32(3), true}, {3.0, true}, {true, true}, {"true", true},
-		{"stop", false}, {"", false}, {int64(4), false}, {false, false}, {nil, false}, {[]byte("run"), false},
+		{"stop", false}, {"", false}, {int64(4), false}, {false, false}, {nil, false}, {[]byte("run"), false}, {"$twin.tags.p", false},
 	} {
-		if got := mode.Holds(missing, telemetrytest.Properties(map[string]any{"p": tt.value})); got != tt.want {
-			t.Errorf("property %#v: got %v, want %v", tt.value, got, tt.want)
+		if v := view(t, mode, `{"t":1}`, map[string]any{"p": tt.value}); (v.Excluded == nil) != tt.want {
+			t.Errorf("property %#v: got %+v, want %v", tt.value, v, tt.want)
 		}
 	}
 	// What the body has counts, and a property of the same name does not.
-	if !mode.Holds(telemetry.Found{Value: 2}, telemetrytest.Properties(map[string]any{"p": "stop"})) || mode.Holds(telemetry.Found{Value: 0}, telemetrytest.Properties(map[string]any{"p": "run"})) {
+	if v := view(t, mode, `{"t":1,"P":3}`, map[string]any{"p": "stop"}); v.Excluded != nil {
 		t.Error("the property hides what the body has")
+	}
+	if v := view(t, mode, `{"t":1,"p":4}`, map[string]any{"p": "run"}); v.Excluded == nil || v.Has != "4" {
+		t.Errorf("the property hides what the body has: %+v", v)
 	}
 }
 

@@ -12,23 +12,42 @@ import (
 // what workers decide by, and keeps no state. It is for one goroutine.
 type Reader struct {
 	set     *Set
-	decoder *telemetry.Decoder
-	reads   []Reads
-	found   []telemetry.Found
+	decoder *Decoder
+	clock   *Clock // nil if the set has no Time
+	cuts    []reading
 }
 
-// A View is what a rule finds in an event.
+// reading is what a Reader reads by a Cut.
+type reading struct {
+	*Cut
+	measurements *telemetry.Measurements
+	found        []telemetry.Found
+}
+
+// A View is what a rule finds in an event, or in one of its measurements.
 type View struct {
 	Rule *Rule
-	// Found is what the event has for the rule's field. For a rule that counts every message it has no value.
+	// Found is what the measurement has for the rule's field. For a rule that counts every message it has no value.
 	telemetry.Found
+	// Sensor is the sensor that the measurement is of; empty: the device's own.
+	Sensor string
 	// Base is what the rule's limits are counted from, and HasBase whether the event has it: OverrideUsed if the rule has
 	// no Base.
 	Base    float64
 	HasBase Override
-	// Excluded is the condition for which the rule does not look at the event. It is nil if there is none, or if the
-	// event has no body in which it could be met.
+	// Excluded is the condition for which the rule does not look at the measurement. It is nil if there is none, or if the
+	// event has no body in which it could be met. Has is what the measurement has instead, with quotes if it is text of
+	// it; empty if it has nothing.
 	Excluded *Condition
+	Has      string
+	// Leaves: the rule looks at other measurements instead, so that this one says nothing.
+	Leaves bool
+	// Taken is when it was taken by its device's clock, in Unix µs; 0 if that is not known, or not trusted.
+	Taken int64
+	// Shared is what the device shares the rule's alerts by; empty if nothing.
+	Shared string
+	// Body is the measurement as JSON, or the body.
+	Body []byte
 }
 
 // Reader returns a Reader for s. Its error is that of Decoder.
@@ -38,41 +57,91 @@ func (s *Set) Reader() (*Reader, error) {
 		return nil, err
 	}
 
-	fields, reads := s.Fields()
+	r := &Reader{set: s, decoder: decoder}
+	for i := range decoder.Cuts {
+		c := &decoder.Cuts[i]
+		r.cuts = append(r.cuts, reading{c, telemetry.NewMeasurements(c.Each), make([]telemetry.Found, len(c.Fields))})
+	}
 
-	return &Reader{
-		set:     s,
-		decoder: decoder,
-		reads:   reads,
-		found:   make([]telemetry.Found, len(fields)),
-	}, nil
+	r.clock, err = s.Clock()
+
+	return r, err
 }
 
-// Read returns what each rule finds in e, and what decoding e gave for all of them: ReasonOK if a field of one has a
-// reading.
+// Read returns what each rule finds in e, in the order of the rules, once for each measurement that it has for them and
+// at least once, and what decoding e gave for all of them: ReasonOK if a field of one has a reading.
 func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason) {
-	reason = r.decoder.DecodeAll(e, r.found)
-	for i := range r.set.Rules {
+	byRule := make([][]View, len(r.set.Rules))
+	reasons := Reasons{}
+	for i := range r.cuts {
+		c := &r.cuts[i]
+		n, why := c.measurements.Split(e)
+		if c.Each != nil && n > 1 && r.clock != nil {
+			r.clock.Sort(c.measurements)
+		}
+
+		for j := range n {
+			why = c.measurements.Read(c.Decoder, j, c.found)
+			reasons.Add(c.Cut, why)
+			r.view(c, j, why, byRule)
+		}
+
+		if n == 0 {
+			reasons.Add(c.Cut, why)
+			for _, i := range c.Rules {
+				byRule[i] = append(byRule[i], View{Rule: &r.set.Rules[i], Found: telemetry.Found{Reason: why}})
+			}
+		}
+	}
+
+	for _, v := range byRule {
+		views = append(views, v...)
+	}
+
+	return views, reasons.All()
+}
+
+// view adds to views what the rules of c find in its measurement i.
+func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [][]View) {
+	m := c.measurements
+	for j, i := range c.Rules {
 		rule := &r.set.Rules[i]
-		reads := r.reads[i]
-		view := View{Rule: rule}
+		reads := &c.Reads[j]
+		view := View{Rule: rule, Body: m.Value(measurement)}
 
 		switch {
 		case reads.Field >= 0:
-			view.Found = r.found[reads.Field]
-		case reason == telemetry.ReasonNotTelemetry, reason == telemetry.ReasonNoDevice:
-			view.Reason = reason
+			view.Found = c.found[reads.Field]
+		case why == telemetry.ReasonNotTelemetry, why == telemetry.ReasonNoDevice:
+			view.Reason = why
 		}
 
 		if view.Reason.Decoded() {
-			view.Excluded = rule.Excludes(r.found, reads.Only, e.Properties)
-			view.Base, view.HasBase = rule.BaseFor(r.found, reads, e.Properties)
+			var ends bool
+			view.Excluded, ends = rule.Excludes(c.found, reads)
+			view.Leaves = view.Excluded != nil && !ends
+			view.Base, view.HasBase = rule.BaseFor(c.found, reads)
+			view.Sensor = string(rule.AppendSensor(nil, m, c.found, reads))
 		}
 
-		views = append(views, view)
+		views[i] = append(views[i], view)
 	}
 
-	return views, reason
+	taken := int64(0)
+	if r.clock != nil {
+		taken, _ = r.clock.Read(m, measurement)
+	}
+
+	for _, i := range c.Rules { // which reads m again
+		v := &views[i][len(views[i])-1]
+		v.Taken = taken
+		if v.Excluded != nil {
+			v.Has = r.decoder.Seen(m, measurement, v.Excluded.Name)
+		}
+		if v.Reason == telemetry.ReasonOK && v.Rule.Per != "" {
+			v.Shared = Shared(r.decoder.Text(m, measurement, v.Rule.Per))
+		}
+	}
 }
 
 // Counts reports whether the event has a reading that the rule looks at.
@@ -80,10 +149,10 @@ func (v *View) Counts() bool {
 	return v.Reason == telemetry.ReasonOK && v.Excluded == nil && v.HasBase == OverrideUsed
 }
 
-// Excluded says for people why c, which does not hold for e, excludes it, such as `kind is "chilled", not frozen`: with
-// quotes if it is text of the body.
-func (c *Condition) Excluded(e *telemetry.Event) string {
-	seen := []rune(cmp.Or(c.Seen(e), "missing"))
+// Excluded says for people why c, which does not hold for a measurement, excludes it, such as `kind is "chilled", not
+// frozen`. has is what it has there, as Seen returns it.
+func (c *Condition) Excluded(has string) string {
+	seen := []rune(cmp.Or(has, "missing"))
 	shown := string(seen[:min(len(seen), maxSeen)])
 
 	return fmt.Sprintf("%s is %s, not %s", c.Name, shown, strings.Join(c.Values, " or "))
@@ -92,15 +161,37 @@ func (c *Condition) Excluded(e *telemetry.Event) string {
 // maxSeen is how much of what a device sends Excluded shows, in characters.
 const maxSeen = 32
 
-// Seen returns what e has where c looks, as it stands there; empty if it has nothing.
-func (c *Condition) Seen(e *telemetry.Event) string {
-	if text := telemetry.TextAt(e.Body, c.Name); text != "" {
+// Seen returns what the i-th of m has at a name, with quotes if it is text of the measurement itself; empty if it has
+// nothing.
+func (d *Decoder) Seen(m *telemetry.Measurements, i int, name string) string {
+	text, around := d.text(m, i, name)
+	if around || text == "" {
 		return text
 	}
+	return cmp.Or(telemetry.TextAt(m.Value(i), name), text)
+}
 
-	if p := e.Properties.Get(c.Name); !p.IsNull() {
-		return strings.TrimSpace(p.String())
+// Reasons say why an event has no reading, by what decoding all of its measurements gave. The zero Reasons are of none.
+type Reasons struct {
+	all  telemetry.Reason
+	some bool // all is that of a cut with readings
+	any  bool
+}
+
+// Add adds what decoding one measurement gave, or why there is none. What has no readings says nothing beside others.
+func (r *Reasons) Add(c *Cut, reason telemetry.Reason) {
+	has := c.Readings > 0
+	switch {
+	case !r.any, has && !r.some:
+		r.all = reason
+	case r.some && !has, r.all.HasReading():
+	case reason.HasReading(), r.all == telemetry.ReasonMissing:
+		r.all = reason
 	}
 
-	return ""
+	r.any = true
+	r.some = r.some || has
 }
+
+// All returns ReasonOK, or ReasonDamaged, if there is a reading, else the reason of the first that is there.
+func (r *Reasons) All() telemetry.Reason { return r.all }

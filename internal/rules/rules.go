@@ -12,7 +12,6 @@ import (
 	"cmp"
 	"fmt"
 	"math"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -61,6 +60,13 @@ type Rule struct {
 	// these are what they say. See BaseFor
 	Base  string
 	Valid *telemetry.Range // readings outside are ignored; nil: all are valid
+	Flags []Condition      // a reading is ignored if one of these has another value; not if it has none
+	// where in a message measurements are, as telemetry.NewEach takes it, each of which the rule looks at; empty: a
+	// message is one
+	Each string
+	// names that together say which of its device's sensors a measurement is of; at most MaxSensorNames. None: its device
+	// has one. See SensorOf
+	Sensor []string
 	// the rule looks only at events for which all of these hold; of a rule about silence, it expects to hear from devices
 	// of which the last event that says anything of this says that all do. See Expects
 	Only   []Condition
@@ -139,11 +145,24 @@ func (r *Rule) LimitText(value float64) string {
 
 // HeardBy names what counts as a sign of life for r, if it is about silence: rules with the same have it in common.
 func (r *Rule) HeardBy() string {
-	if r.Valid == nil {
-		return r.Field
+	text := r.Field
+	if r.Valid != nil {
+		text = fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
 	}
 
-	return fmt.Sprintf("%s from %v to %v", r.Field, r.Valid.From, r.Valid.To)
+	for _, c := range r.Flags {
+		text += fmt.Sprintf(" and %s is %q", c.Name, c.Values)
+	}
+
+	if r.Each != "" {
+		text += fmt.Sprintf(" in each %s", r.Each)
+	}
+
+	if len(r.Sensor) > 0 {
+		text += fmt.Sprintf(" of %q", r.Sensor)
+	}
+
+	return text
 }
 
 // ExpectedBy names which devices r expects to hear from, if it is about silence; empty: all.
@@ -233,22 +252,15 @@ func Threshold(field string, limit float64, window time.Duration) Set {
 
 // A Condition is that an event has one of some values.
 type Condition struct {
-	// Name is that of a field of the body, as telemetry.NewDecoder takes it, or where the body has no such
-	// field, of an application property.
+	// Name is looked up as telemetry.Measurements say.
 	Name   string
 	Values []string // at least one; compared as the words of a telemetry.Field are
 }
 
-// Holds reports whether an event has one of c's values. found is what its body has at c.Name.
-func (c *Condition) Holds(found telemetry.Found, properties telemetry.Properties) bool {
-	if found.Reason == telemetry.ReasonOK {
-		return found.Value > 0
-	}
+// Holds reports whether a measurement has one of a condition's values. found is what it has at its name.
+func Holds(found telemetry.Found) bool { return found.Reason == telemetry.ReasonOK && found.Value > 0 }
 
-	return c.isMetBy(properties.Get(c.Name))
-}
-
-// isMetBy is Holds for the value of an application property.
+// isMetBy reports whether c holds for the value of an application property.
 func (c *Condition) isMetBy(p telemetry.Property) bool {
 	if b, isBool := p.Bool(); isBool {
 		return c.hasText(strconv.FormatBool(b))
@@ -278,108 +290,45 @@ func (c *Condition) hasNumber(number float64) bool {
 	})
 }
 
-// Applies reports whether r looks at an event with these properties, in whose body a decoder found what is in found.
-// only says where the conditions are in it: see Fields.
-func (r *Rule) Applies(found []telemetry.Found, only []int, properties telemetry.Properties) bool {
-	return r.Excludes(found, only, properties) == nil
-}
-
-// Excludes returns the first condition of r that does not hold for such an event, nil if r looks at it.
-func (r *Rule) Excludes(found []telemetry.Found, only []int, properties telemetry.Properties) *Condition {
+// Excludes returns the first condition of r that does not hold for a measurement in which a decoder found what is in
+// found, nil if r looks at it. reads says where they are in it: see Cut. says reports whether that ends the rule's
+// alarms: a condition of what is in a measurement of several chooses among these.
+func (r *Rule) Excludes(found []telemetry.Found, reads *Reads) (because *Condition, says bool) {
 	for i := range r.Only {
-		if !r.Only[i].Holds(found[only[i]], properties) {
-			return &r.Only[i]
+		f := found[reads.Only[i]]
+		if Holds(f) {
+			continue
 		}
+
+		if r.Each != "" && !(f.Around && f.Reason == telemetry.ReasonOK) {
+			return &r.Only[i], false
+		}
+
+		because = cmp.Or(because, &r.Only[i])
 	}
 
-	return nil
+	return because, because != nil
 }
 
-// Expects says whether r, which is about silence, expects to hear from the device of such an event. because is the
-// first condition that says no, nil if none does, and all reports whether all say yes: one of which the event has
+// Expects says whether r, which is about silence, expects to hear from the device of such a measurement. because is the
+// first condition that says no, nil if none does, and all reports whether all say yes: one of which the measurement has
 // nothing says neither, and an event that is damaged never says no.
-func (r *Rule) Expects(
-	found []telemetry.Found, only []int, properties telemetry.Properties,
-) (because *Condition, all bool) {
+func (r *Rule) Expects(found []telemetry.Found, reads *Reads) (because *Condition, all bool) {
 	all = true
 	for i := range r.Only {
-		c := &r.Only[i]
-		switch {
-		case c.Holds(found[only[i]], properties):
+		switch f := found[reads.Only[i]]; {
+		case Holds(f):
 		//planted:damaged-expects-nothing case false
-		case found[only[i]].Damaged:
+		case f.Damaged:
 			all = false // it never ends anything
-		case found[only[i]].Reason == telemetry.ReasonOK || !properties.Get(c.Name).IsNull():
-			return c, false
+		case f.Reason == telemetry.ReasonOK && (r.Each == "" || f.Around):
+			return &r.Only[i], false
 		default:
 			all = false
 		}
 	}
 
 	return nil, all
-}
-
-// Reads says which of the fields that a decoder finds a rule reads.
-type Reads struct {
-	Field int   // -1: none
-	Base  int   // -1: none
-	Only  []int // of each condition
-}
-
-// Fields returns the different fields of s, for telemetry.NewFieldsDecoder, and for each
-// rule which of them it reads. Conditions come last. Where a body holds several readings, the worst one counts: the
-// highest, or the lowest for a rule that is Below.
-func (s *Set) Fields() (fields []telemetry.Field, of []Reads) {
-	var all fieldList
-
-	for _, r := range s.Rules {
-		reads := Reads{Field: -1, Base: -1}
-		if r.Field != "" || !r.Silence() {
-			reads.Field = all.index(telemetry.Field{
-				Paths:  r.Field,
-				Lowest: r.Below,
-				Valid:  r.Valid,
-				Words:  r.Is,
-				Unit:   r.Unit,
-			})
-		}
-
-		of = append(of, reads)
-	}
-
-	for i, r := range s.Rules {
-		if r.Base != "" {
-			of[i].Base = all.index(telemetry.Field{Paths: r.Base, Condition: true})
-		}
-
-		for _, c := range r.Only {
-			only := all.index(telemetry.Field{Paths: c.Name, Words: c.Values, Condition: true})
-			of[i].Only = append(of[i].Only, only)
-		}
-	}
-
-	return all, of
-}
-
-// A fieldList is fields that are all different.
-type fieldList []telemetry.Field
-
-// index returns the index of a field, which is added if there is none like it.
-func (l *fieldList) index(f telemetry.Field) int {
-	i := slices.IndexFunc(*l, func(g telemetry.Field) bool { return reflect.DeepEqual(f, g) })
-	if i >= 0 {
-		return i
-	}
-
-	*l = append(*l, f)
-
-	return len(*l) - 1
-}
-
-// Decoder returns a decoder for the fields of s.
-func (s *Set) Decoder() (*telemetry.Decoder, error) {
-	fields, _ := s.Fields()
-	return telemetry.NewFieldsDecoder(fields...)
 }
 
 // A Phase is the state of one level of one device.

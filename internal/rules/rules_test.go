@@ -290,7 +290,7 @@ func TestExpects(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, reads := s.Fields()
+	cut := &d.Cuts[0]
 	for _, tt := range []struct {
 		body    string
 		load    any // the property
@@ -315,10 +315,10 @@ func TestExpects(t *testing.T) {
 			e.Properties = telemetrytest.Properties(map[string]any{"load": tt.load})
 		}
 		found := make([]telemetry.Found, 2)
-		if reason := d.DecodeAll(&e, found); !reason.HasReading() {
+		if reason := cut.Decoder.DecodeAll(&e, found); !reason.HasReading() {
 			t.Errorf("%s: %v, and no rule reads anything of it", tt.body, reason)
 		}
-		because, all := s.Rules[0].Expects(found, reads[0].Only, e.Properties)
+		because, all := s.Rules[0].Expects(found, &cut.Reads[0])
 		name := ""
 		if because != nil {
 			name = because.Name
@@ -329,16 +329,54 @@ func TestExpects(t *testing.T) {
 	}
 }
 
-func TestFields(t *testing.T) {
+// Rules with the same each take messages apart in the same way. What a rule reads beside its field is of one element.
+func TestCuts(t *testing.T) {
 	door := []rules.Condition{{Name: "door", Values: []string{"open"}}}
 	valid := &telemetry.Range{From: 1, To: 2}
-	s := rules.Set{Rules: []rules.Rule{{Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a", Base: "c"}, {Field: "b", Valid: &telemetry.Range{From: 1, To: 2}, Only: door}}}
-	fields, of := s.Fields()
-	if want := []telemetry.Field{{Paths: "a"}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "door", Words: []string{"open"}, Condition: true}, {Paths: "c", Condition: true}}; !reflect.DeepEqual(fields, want) {
-		t.Errorf("got %v, want %v", fields, want)
+	s := rules.Set{Rules: []rules.Rule{
+		{Field: "t", Each: "r", Sensor: []string{"id", "$key"}}, {Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a", Base: "c"},
+		{Field: "b", Valid: &telemetry.Range{From: 1, To: 2}}, {Field: "a", Only: door}, {Field: "u", Each: "r", Flags: door},
+	}}
+	d, err := s.Decoder()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if want := []rules.Reads{{Field: 0, Base: -1, Only: []int{3}}, {Field: 1, Base: -1}, {Field: 2, Base: -1}, {Field: 0, Base: 4}, {Field: 1, Base: -1, Only: []int{3}}}; !reflect.DeepEqual(of, want) {
-		t.Errorf("got %v, want %v", of, want)
+	open := func(group int) telemetry.Field {
+		return telemetry.Field{Paths: "door", Words: []string{"open"}, Condition: true, Group: group}
+	}
+	flag := open(2)
+	flag.Flag = true
+	for i, want := range []rules.Cut{
+		{
+			Rules: []int{1, 2, 3, 4, 5, 6}, Readings: 4,
+			Fields: []telemetry.Field{{Paths: "a", Group: 1}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "a", Group: 2}, open(1), {Paths: "c", Condition: true, Group: 2}},
+			Reads: []rules.Reads{
+				{Field: 0, Base: -1, Only: []int{4}}, {Field: 1, Base: -1}, {Field: 2, Base: -1}, {Field: 3, Base: 5}, {Field: 1, Base: -1}, {Field: 0, Base: -1, Only: []int{4}},
+			},
+		},
+		{
+			Rules: []int{0, 7}, Readings: 2, First: 6,
+			Fields: []telemetry.Field{{Paths: "t", Group: 1}, {Paths: "u", Group: 2}, {Paths: "id", Text: true, Condition: true, Group: 1}, {Paths: "$key", Text: true, Condition: true, Group: 1}, flag},
+			Reads:  []rules.Reads{{Field: 0, Base: -1, Sensor: []int{2, 3}}, {Field: 1, Base: -1}},
+		},
+	} {
+		got := d.Cuts[i]
+		if (got.Each != nil) != (i == 1) || got.Decoder == nil {
+			t.Errorf("cut %d: %+v", i, got)
+		}
+		got.Decoder, got.Each = nil, nil
+		if !reflect.DeepEqual(got, want) {
+			t.Errorf("cut %d: got %+v\nwant %+v", i, got, want)
+		}
+	}
+	for field, want := range map[int]string{0: "a", 1: "b", 3: "a", 6: "t", 7: "u", 5: ""} {
+		name := ""
+		if r := s.Reading(field); r != nil {
+			name = r.Field
+		}
+		if name != want {
+			t.Errorf("field %d is that of %q, want %q", field, name, want)
+		}
 	}
 }
 

@@ -31,7 +31,8 @@ func TestNoRules(t *testing.T) {
 			Device:   "oven",
 			Enqueued: time.Now().Add(time.Duration(n) * time.Hour),
 		}
-		if !w.Hear(&e, roster.Hash(e.Device), nil, true) {
+		w.Take(&e)
+		if !w.Hear(&e, roster.Hash(e.Device), nil, nil) {
 			t.Error("there is no room")
 		}
 	}

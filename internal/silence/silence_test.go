@@ -157,7 +157,10 @@ func (b *bench) hear(e telemetry.Event, counts bool, quiet time.Duration) {
 	}
 	b.Lock()
 	defer b.Unlock()
-	b.Hear(&e, roster.Hash(e.Device), nil, counts)
+	b.Take(&e)
+	if counts {
+		b.Hear(&e, roster.Hash(e.Device), []int{0}, nil)
+	}
 }
 
 // sendsAbout has a device send an event now, which is heard, and says this of whether it is expected.

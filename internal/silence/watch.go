@@ -106,6 +106,7 @@ type Watch struct {
 	kept     telemetry.Position   // the last event that it held then
 	changed  bool                 // there is more in it than was read
 	read     telemetry.Position   // the last event that was read
+	before   telemetry.Position   // the one before that
 	expected int64                // the number of the next one if none is missing; 0: not known
 	until    int64                // the latest time of an event that was read, in Unix ms
 	asked    Proof
@@ -357,30 +358,34 @@ func (w *Watch) heardSince(o Open) (h roster.Heard, heard bool) {
 func (w *Watch) Lock()   { w.mu.Lock() }
 func (w *Watch) Unlock() { w.mu.Unlock() }
 
-// Hear records e, the next event, whose device has this hash, and in which the decoder found found. It is a sign of
-// life if counts is true. It reports whether there is room for the device. It is called between Lock and Unlock, takes
-// no lock and allocates nothing, unless the device was not known or has an alarm.
+// Take takes e, the next event. It is called between Lock and Unlock, takes no lock and allocates nothing.
+func (w *Watch) Take(e *telemetry.Event) {
+	if len(w.rules) == 0 {
+		return
+	}
+
+	w.before = w.read
+	w.follow(e)
+	w.read = e.Position
+}
+
+// Hear records a measurement of e, the event that Take has taken, as a sign of life for some rules. e's device has this
+// hash, and the decoder found found. Hear reports whether there is room for the device. It is called between Lock and
+// Unlock, takes no lock and allocates nothing, unless the device was not known or has an alarm.
 func (w *Watch) Hear(
 	e *telemetry.Event,
 	hash uint64,
+	rules []int,
 	found []telemetry.Found,
-	counts bool,
 ) (room bool) {
-	if len(w.rules) == 0 {
-		return true
-	}
-
-	before := w.read
-	w.follow(e)
-	w.read = e.Position
-	if !counts || w.wasRemoved(e) {
+	if w.wasRemoved(e) {
 		return true
 	}
 
 	room = true
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
-	for i := range w.rules {
+	for _, i := range rules {
 		if !w.rules[i].counts(found) {
 			continue
 		}
@@ -394,7 +399,7 @@ func (w *Watch) Hear(
 		}
 
 		says := w.rules[i].says(e, found)
-		heard := hearing{rule: i, e: e, found: found, before: before, says: says}
+		heard := hearing{rule: i, e: e, found: found, before: w.before, says: says}
 		name := w.sensor(i)
 		if len(name) == 0 {
 			w.hear(device, h, heard)

@@ -3,6 +3,7 @@ package telemetry
 import (
 	"bytes"
 	"compress/gzip"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -97,12 +98,12 @@ const (
 )
 
 // maxDecoded is how many fields a Decoder takes: the bits of scanner.tooDeep.
-const maxDecoded = 64
+const maxDecoded = 512
 
 // A Field says where in an event a reading is, and what counts as one.
 type Field struct {
-	// Paths are dotted paths separated by commas, in the order in which they are preferred.
-	// Blank means DefaultFields.
+	// Paths are names separated by commas, in the order in which they are preferred: dotted paths, and names that the
+	// hub gives, such as $module. See Measurements for where they are looked up. Blank means DefaultFields.
 	Paths  string
 	Lowest bool // of several readings the lowest counts, else the highest
 	// Valid is the range of readings that a sensor can have measured. A number outside is no
@@ -117,9 +118,19 @@ type Field struct {
 	// Unit may stand behind a number in a text, with or without a degree sign: 91.5 °C and 91.5C if it is °C. Empty: none
 	// may.
 	Unit string
+	// Text makes every text, number or boolean a reading, whose Found stands for what Measurements.Text returns.
+	Text bool
 	// Condition: the field decides about readings of others, and is none itself. DecodeAll leaves it out
 	// of its result.
 	Condition bool
+	// Flag: the field is a condition with Words, and where it is another one, the reading of its Group is not valid.
+	Flag bool
+	// InBody: the name is that of no application property.
+	InBody bool
+	// Group, unless it is 0, makes fields with the same one say something of one another: what of them is in the elements
+	// of an array is of one element, that with the worst reading of those in which all conditions hold. A group has one
+	// reading, and conditions.
+	Group int
 }
 
 // A Range holds the numbers from From to To, both included.
@@ -132,51 +143,122 @@ type Found struct {
 	// Damaged: the body is not JSON, though it could be read in part. What such an event says may alert, and never ends,
 	// clears or interrupts anything.
 	Damaged bool
+	// Around: the field is not in the measurement itself but in what is around it.
+	Around bool
 }
 
 // A Decoder reads fields out of events. It is safe for concurrent use.
 type Decoder struct {
-	fields   int
-	aside    uint64    // bits of the fields that are conditions
+	fields   []decoded
+	aside    bool      // all of them are conditions
+	grouped  bool      // some have a group
 	start    []cursor  // every path of every field, nothing of it matched yet
+	around   []cursor  // those of conditions
 	scanners sync.Pool // of *scanner
+}
+
+// A decoded field is one of a Decoder's.
+type decoded struct {
+	condition bool
+	words     bool
+	isText    bool
+	inBody    bool
+	names     []path // those in a body, which may be properties as well
+	given     []path // those that the hub gives
+	flags     []int  // of a reading: which fields must not be another word
 }
 
 // NewDecoder returns a Decoder for one field, of which the highest reading counts. The
 // error says which path is wrong, and how to write it.
 func NewDecoder(paths string) (*Decoder, error) { return NewFieldsDecoder(Field{Paths: paths}) }
 
-// NewFieldsDecoder returns a Decoder for up to 64 fields. The error is like NewDecoder's.
+// NewFieldsDecoder returns a Decoder for up to 512 fields. The error is like NewDecoder's.
 func NewFieldsDecoder(fields ...Field) (*Decoder, error) {
 	if len(fields) > maxDecoded {
 		return nil, fmt.Errorf("%d fields are too many to decode: give at most %d", len(fields), maxDecoded)
 	}
 
-	d := &Decoder{fields: len(fields), scanners: sync.Pool{New: func() any { return newScanner() }}}
-	for i, f := range fields {
-		paths, err := parsePaths(f.Paths)
-		if err != nil {
+	d := &Decoder{
+		aside:    true,
+		fields:   make([]decoded, len(fields)),
+		scanners: sync.Pool{New: func() any { return newScanner() }},
+	}
+	for i := range fields {
+		if err := d.add(i, &fields[i]); err != nil {
 			return nil, err
 		}
+	}
 
-		if f.Condition {
-			d.aside |= 1 << i
-		}
-
-		for j := range paths {
-			p := &paths[j]
-			p.field = uint8(i)
-			p.rank = uint8(j)
-			p.lowest = f.Lowest
-			p.valid = f.Valid
-			p.time = f.Time
-			p.words = parseWords(f.Words)
-			p.units = unitsLike(f.Unit)
-			d.start = append(d.start, cursor{path: p})
+	for i, f := range fields {
+		for j, flag := range fields {
+			if flag.Flag && flag.Group == f.Group && !f.Condition {
+				d.fields[i].flags = append(d.fields[i].flags, j)
+			}
 		}
 	}
 
 	return d, nil
+}
+
+// NewNameDecoder returns a Decoder for one field that is a condition. Its name may also be one that an application
+// property can have and a field cannot.
+func NewNameDecoder(f Field) (*Decoder, error) {
+	f.Condition = true
+	d, err := NewFieldsDecoder(f)
+	isName := !strings.HasPrefix(f.Paths, "$") && !errors.Is(err, ErrJSONPath) && !f.InBody
+	if err == nil || !isName || strings.TrimSpace(f.Paths) == "" {
+		return d, err
+	}
+
+	f.Paths = propertyPrefix + f.Paths
+	if d, err := NewFieldsDecoder(f); err == nil {
+		return d, nil
+	}
+
+	return nil, err
+}
+
+// add adds the field with an index.
+func (d *Decoder) add(i int, f *Field) error {
+	paths, err := parsePaths(f.Paths)
+	if err != nil {
+		return err
+	}
+
+	to := &d.fields[i]
+	to.condition = f.Condition
+	to.words = len(f.Words) > 0
+	to.isText = f.Text
+	to.inBody = f.InBody
+	d.aside = d.aside && f.Condition
+	d.grouped = d.grouped || f.Group != 0
+
+	for j := range paths {
+		p := &paths[j]
+		p.field = uint16(i)
+		p.rank = uint8(j)
+		p.group = uint16(f.Group)
+		p.condition = f.Condition
+		p.flag = f.Flag
+		p.lowest = f.Lowest
+		p.valid = f.Valid
+		p.time = f.Time
+		p.isText = f.Text
+		p.words = parseWords(f.Words)
+		p.units = unitsLike(f.Unit)
+		if p.given != notGiven {
+			to.given = append(to.given, *p)
+			continue
+		}
+
+		to.names = append(to.names, *p)
+		d.start = append(d.start, cursor{path: p})
+		if f.Condition {
+			d.around = append(d.around, cursor{path: p})
+		}
+	}
+
+	return nil
 }
 
 // Decode returns the reading in e of a Decoder with one field, in the unit in which the
@@ -221,9 +303,16 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 // A Decoder without fields does not look into the body. Without other fields than conditions it returns ReasonOK for
 // telemetry of a device.
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
-	found = found[:d.fields]
+	s := d.scanners.Get().(*scanner)
+	defer s.putBack(&d.scanners)
+	return d.decode(s, e, found)
+}
+
+// decode is DecodeAll with a scanner.
+func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
+	found = found[:len(d.fields)]
 	reason := unread(e)
-	if reason != ReasonOK || d.fields == 0 {
+	if reason != ReasonOK || len(d.fields) == 0 {
 		for i := range found {
 			found[i] = Found{Reason: reason}
 		}
@@ -234,15 +323,8 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
 	}
 
-	s := d.scanners.Get().(*scanner)
-	defer s.putBack(&d.scanners)
-	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d.start, text, found) })
-
-	reason = ReasonMissing
-	if d.aside == 1<<d.fields-1 { // nothing but conditions
-		reason = ReasonOK
-	}
-
+	s.texts = s.texts[:0]
+	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d, text, found) })
 	damaged := s.changed || s.isDamaged()
 	for i := range found {
 		f := &found[i]
@@ -256,7 +338,34 @@ func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 			f.Reason = ReasonUnsupportedEncoding
 		}
 
-		if (f.Reason == ReasonOK || reason == ReasonMissing) && d.aside&(1<<i) == 0 {
+		if to := &d.fields[i]; f.Reason != ReasonOK && len(e.Properties) > 0 || len(to.given) > 0 {
+			to.elsewhere(s, i, e, nil, f)
+		}
+	}
+
+	return d.reason(found, damaged)
+}
+
+// reason returns what DecodeAll does for what was found, in which it marks readings that flags say are not valid.
+func (d *Decoder) reason(found []Found, damaged bool) Reason {
+	reason := ReasonMissing
+	if d.aside { // nothing but conditions
+		reason = ReasonOK
+	}
+
+	for i := range found {
+		to, f := &d.fields[i], &found[i]
+		if to.condition {
+			continue
+		}
+
+		for _, flag := range to.flags {
+			if f.Reason == ReasonOK && found[flag].Reason == ReasonOK && found[flag].Value == 0 {
+				f.Value, f.Reason = 0, ReasonInvalid
+			}
+		}
+
+		if f.Reason == ReasonOK || reason == ReasonMissing {
 			reason = f.Reason
 		}
 	}
@@ -284,20 +393,26 @@ func unread(e *Event) Reason {
 
 // A scanner walks through one body at a time.
 type scanner struct {
-	json    jsonReader
-	tooDeep uint64    // bits of the fields that might be in a value that was skipped
-	cursors []cursor  // a stack: what the names down to here have matched
-	found   []finding // a stack: what the objects and arrays down to here hold of each field
-	text    []byte    // the last string that had to be unescaped
-	changed bool      // the body's checksum is not that of what is packed in it
-	mended  mended    // what was done to what json reads
-	repair  []byte    // of it, if it was damaged
-	gzip    gzip.Reader
-	zlib    io.ReadCloser // nil until it is needed, and so is the rest
-	flate   io.ReadCloser
-	within  *scanner // of JSON in text
-	depth   int      // of that text
-	layer   int      // in how many texts it is
+	json     jsonReader
+	tooDeep  fieldBits // fields that might be in a value that was skipped
+	cursors  []cursor  // a stack: what the names down to here have matched
+	found    []finding // a stack: what the objects and arrays down to here hold of each field
+	text     []byte    // the last string that had to be unescaped
+	texts    []byte    // what fields hold that are texts: see keepText
+	scalar   []byte    // the last value that is not of the body, as JSON
+	ranks    []uint8   // of the paths that the last findings are from
+	grouped  bool      // some fields have a group
+	closed   []int     // where arrays and texts begin in what json reads that are not looked into, in order
+	changed  bool      // the body's checksum is not that of what is packed in it
+	mended   mended    // what was done to what json reads
+	repair   []byte    // of it, if it was damaged
+	repaired bool      // json reads that
+	gzip     gzip.Reader
+	zlib     io.ReadCloser // nil until it is needed, and so is the rest
+	flate    io.ReadCloser
+	within   *scanner // of JSON in text
+	depth    int      // of that text
+	layer    int      // in how many texts it is
 }
 
 func newScanner() *scanner { return new(scanner) }
@@ -309,21 +424,33 @@ func (s *scanner) putBack(pool *sync.Pool) {
 	if cap(s.repair) > maxKept {
 		s.repair = nil
 	}
+	if cap(s.texts) > maxKept {
+		s.texts = nil
+	}
 	s.json.reset(nil)
 	pool.Put(s)
 }
 
+// fieldBits has a bit for each field of a Decoder.
+type fieldBits [maxDecoded / 64]uint64
+
+func (b *fieldBits) set(field uint16)   { b[field/64] |= 1 << (field % 64) }
+func (b *fieldBits) has(field int) bool { return b[field/64]&(1<<(field%64)) != 0 }
+func (b *fieldBits) add(other *fieldBits) {
+	for i := range b {
+		b[i] |= other[i]
+	}
+}
+
 // begin makes s ready for text, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
-	s.tooDeep = 0
+	s.tooDeep = fieldBits{}
 	text = trim(text)
 	switch {
 	case len(text) == 0:
 		return ReasonEmpty
 	case len(text) > MaxBody:
 		return ReasonTooLarge
-	case text[0] == '"':
-		return ReasonMalformed // a wrapping, see unpack
 	}
 
 	s.json.reset(text)
@@ -331,20 +458,33 @@ func (s *scanner) begin(text []byte) Reason {
 	return ReasonOK
 }
 
+// isWrapping reports whether text is a JSON string, in which there may be JSON: see unpack.
+func isWrapping(text []byte) bool {
+	text = trim(text)
+	return len(text) > 0 && text[0] == '"'
+}
+
 // read scans text, a sequence of JSON values, and reports whether it is broken. Unless it is, it sets in found what it
-// holds.
-func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool) {
-	all, reason := s.scan(start, text, len(found))
+// holds of d's fields.
+func (s *scanner) read(d *Decoder, text []byte, found []Found) (broken bool) {
+	return isWrapping(text) || s.readValues(d, d.start, text, found)
+}
+
+// readValues is read for text that is no wrapping, from the place that at describes.
+func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found) (broken bool) {
+	s.grouped = d.grouped
+	all, reason := s.scan(at, text, len(found))
 	s.pop(len(found)) // it stays valid until the next push
 	if reason == ReasonMalformed {
 		return true
 	}
 
+	s.ranks = s.ranks[:0]
 	for i, one := range all {
 		r := one.reason
 		switch {
 		case r == ReasonOK:
-		case s.tooDeep&(1<<i) != 0, s.mended.tooDeep:
+		case s.tooDeep.has(i), s.mended.tooDeep:
 			r = ReasonTooDeep
 		case s.mended.stopped, s.mended.doubt && r == ReasonNull:
 			r = ReasonMalformed
@@ -353,6 +493,7 @@ func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool)
 		}
 
 		found[i] = Found{Value: one.value, Reason: r}
+		s.ranks = append(s.ranks, one.rank)
 	}
 
 	return false
@@ -361,10 +502,22 @@ func (s *scanner) read(start []cursor, text []byte, found []Found) (broken bool)
 // scan returns a frame for what text, a sequence of JSON values, holds of each of n fields; and ReasonMalformed if it is
 // broken, in which case that is nothing, or why there is nothing to scan.
 func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason Reason) {
-	all = s.push(at, n)
+	all = s.push(nil, n)
+	for i := range all {
+		all[i] = nothing
+	}
+
 	reason = s.begin(text)
+	groups, grouped := s.groups(at)
 	for reason == ReasonOK {
-		switch err := s.value(at, all, '['); err {
+		var err error
+		if grouped { // several values are as the elements of an array
+			err = s.grouping(&groups, at, at, all)
+		} else {
+			err = s.value(at, all, '[')
+		}
+
+		switch err {
 		case nil:
 		case io.EOF:
 			return all, ReasonOK
@@ -399,8 +552,12 @@ func (s *scanner) value(at []cursor, in []finding, within byte) error {
 	case '[', '{':
 		if s.depth+s.json.depth >= maxDepth {
 			for _, c := range at {
-				s.tooDeep |= 1 << c.path.field
+				s.tooDeep.set(c.path.field)
 			}
+			return s.json.skip()
+		}
+
+		if kind == '[' && len(s.closed) > 0 && s.isClosed(s.json.at) {
 			return s.json.skip()
 		}
 
@@ -460,18 +617,24 @@ func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
 	}
 
 	at = at[:end]
+	if len(s.closed) > 0 && s.isClosed(s.json.at-len(v)) {
+		return
+	}
+
 	text := trim(s.unquote(v))
 	if len(text) == 0 || text[0] != '{' && text[0] != '[' || s.isDamaged() || !s.descend() {
 		return
 	}
 
+	s.within.texts, s.within.grouped = s.texts, s.grouped
 	all, reason := s.within.scan(at, text, len(in))
+	s.texts = s.within.texts
 	defer s.within.pop(len(in))
 	if reason != ReasonOK {
 		return
 	}
 
-	s.tooDeep |= s.within.tooDeep
+	s.tooDeep.add(&s.within.tooDeep)
 	for i, c := range at {
 		if i == 0 || at[i-1].path.field != c.path.field {
 			c.join(in, all[c.path.field], within)
@@ -491,8 +654,14 @@ func (s *scanner) descend() bool {
 	return s.within.depth < maxDepth && s.within.layer <= maxLayers
 }
 
+// isClosed reports whether what begins at an offset is not looked into.
+func (s *scanner) isClosed(at int) bool {
+	_, is := slices.BinarySearch(s.closed, at)
+	return is
+}
+
 // isDamaged reports whether what s reads was made of a body that is not JSON.
-func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && len(s.repair) > 0 }
+func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && s.repaired }
 
 // values scans an array or an object.
 func (s *scanner) values(at []cursor, in []finding, kind byte) error {
@@ -529,6 +698,7 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 // elements scans those of an array.
 func (s *scanner) elements(at []cursor, in []finding) error {
 	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
+	groups, grouped := s.groups(at)
 	for i := 0; ; i++ {
 		kind := s.json.peek()
 		if kind == ']' {
@@ -541,7 +711,13 @@ func (s *scanner) elements(at []cursor, in []finding) error {
 			of = s.element(at, i, kind)
 		}
 
-		err := s.value(of, in, '[')
+		var err error
+		if grouped {
+			err = s.grouping(&groups, at, of, in)
+		} else {
+			err = s.value(of, in, '[')
+		}
+
 		s.cursors = s.cursors[:depth]
 		if err != nil {
 			return err
@@ -654,9 +830,12 @@ func (c cursor) join(in []finding, one finding, within byte) {
 
 	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
 		all.rank = min(all.rank, one.rank)
-		if c.path.lowest {
+		switch {
+		case c.path.condition && (within == '{' || c.path.isText): // of conditions the last counts
+			all.value = one.value
+		case c.path.lowest:
 			all.value = min(all.value, one.value)
-		} else {
+		default:
 			all.value = max(all.value, one.value)
 		}
 

@@ -23,14 +23,19 @@ const (
 // A path is one of a field's dotted paths, cut at its dots.
 type path struct {
 	text   []byte
-	ends   []int // where its names end in text
-	field  uint8 // which of the decoder's
-	rank   uint8 // in the field's list
-	lowest bool  // see Field
+	ends   []int  // where its names end in text
+	given  given  // what of the hub's it is; then there is no path
+	field  uint16 // which of the decoder's
+	group  uint16 // see Field, and so are those below
+	rank   uint8  // in the field's list
+	lowest bool
 	valid  *Range
 	time   bool
+	isText bool
 	words  []word
 	units  [][]byte // how Field.Unit may be written, the longest first
+
+	condition, flag bool
 
 	positions []int // of each of its names, the number that it is; -1 if it is none. Nil if none is
 }
@@ -63,6 +68,8 @@ func (p *path) reading(s *scanner, v []byte, number finding) finding {
 
 	switch {
 	case one.reason == ReasonNull:
+	case p.isText:
+		one.value, one.reason = s.keepText(v), ReasonOK
 	case p.time:
 		one.value, one.reason = s.instant(v, number)
 	case len(p.words) > 0:
@@ -205,8 +212,10 @@ func parsePath(text string) (path, error) {
 		return p, fmt.Errorf("%.32q… has %d bytes: use at most %d", text, len(text), maxPath)
 	case !utf8.ValidString(text):
 		return p, fmt.Errorf("%q is not valid UTF-8", text)
-	case text[0] == '$' || brackets.MatchString(text):
+	case brackets.MatchString(text), text == "$", strings.HasPrefix(text, "$."):
 		return p, fmt.Errorf("%q %w: %s", text, ErrJSONPath, withoutJSONPath(text))
+	case text[0] == '$':
+		return parseGiven(text)
 	}
 
 	end := -1

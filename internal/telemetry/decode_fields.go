@@ -56,8 +56,12 @@ func walk(body []byte, forget func(), visit func(s *scanner, at string, v []byte
 
 // walkAll is walk for text that is not packed, which is at a path. It reports whether that is broken.
 func (s *scanner) walkAll(text []byte, at string, visit func(at string, v []byte)) (broken bool) {
-	if r := s.begin(text); r != ReasonOK {
-		return r == ReasonMalformed
+	if isWrapping(text) {
+		return true
+	}
+
+	if s.begin(text) != ReasonOK {
+		return false
 	}
 
 	var err error

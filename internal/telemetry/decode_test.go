@@ -426,17 +426,17 @@ func TestDecodeAll(t *testing.T) {
 		}
 	}
 
-	all := make([]telemetry.Field, 64)
-	found := make([]telemetry.Found, 64)
+	all := make([]telemetry.Field, 512)
+	found := make([]telemetry.Found, 512)
 	d, err := telemetry.NewFieldsDecoder(all...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if reason := d.DecodeAll(&telemetry.Event{Device: "d", Body: []byte(body)}, found); reason != telemetry.ReasonOK || found[63].Value != 21 {
-		t.Errorf("64 fields: got %v, %v", reason, found[63])
+	if reason := d.DecodeAll(&telemetry.Event{Device: "d", Body: []byte(body)}, found); reason != telemetry.ReasonOK || found[511].Value != 21 {
+		t.Errorf("512 fields: got %v, %v", reason, found[511])
 	}
-	if _, err := telemetry.NewFieldsDecoder(append(all, telemetry.Field{})...); err == nil || !strings.Contains(err.Error(), "at most 64") {
-		t.Errorf("65 fields: %v", err)
+	if _, err := telemetry.NewFieldsDecoder(append(all, telemetry.Field{})...); err == nil || !strings.Contains(err.Error(), "at most 512") {
+		t.Errorf("513 fields: %v", err)
 	}
 	if _, err := telemetry.NewFieldsDecoder(telemetry.Field{}, telemetry.Field{Paths: "a..b"}); err == nil || !strings.Contains(err.Error(), "a..b") {
 		t.Errorf("a wrong path: %v", err)

@@ -22,7 +22,7 @@ const maxLayers = 5
 // with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not come to that, or
 // nobody can say.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
-	s.mended, s.changed = mended{}, false
+	s.mended, s.changed, s.repaired = mended{}, false, false
 	for layer := 0; try(body); layer++ {
 		inner, isPacked, r := s.inner(body)
 		if r != ReasonOK || isPacked && layer == maxLayers {
@@ -47,7 +47,7 @@ func (s *scanner) mend(body []byte, try func([]byte) (broken bool)) Reason {
 		d.Offset += int32(bytes.Index(body, text))
 	}
 
-	if len(s.repair) > 0 {
+	if s.repaired = len(s.repair) > 0; s.repaired {
 		try(s.repair)
 	}
 

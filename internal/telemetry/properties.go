@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"encoding/binary"
 	"iter"
 	"maps"
@@ -40,6 +41,19 @@ func (p Properties) Get(name string) (found Property) {
 	for text, value := range p.All() {
 		if string(text) == name {
 			found = value
+		}
+	}
+	return found
+}
+
+// Find is Get in any case: of several properties that differ by case only, it returns the one that is written like name,
+// else the last. It allocates nothing.
+func (p Properties) Find(name []byte) (found Property) {
+	isExact := false
+	for text, value := range p.All() {
+		exact := bytes.Equal(text, name)
+		if exact || !isExact && bytes.EqualFold(text, name) {
+			found, isExact = value, exact
 		}
 	}
 	return found

@@ -30,6 +30,8 @@ func (p Position) NotAfter(q Position) bool {
 type Event struct {
 	Position
 	Device          string // iothub-connection-device-id: any string, case-sensitive; empty if the event has none
+	Module          string // iothub-connection-module-id: the IoT Edge module that sent it; empty if the event has none
+	Component       string // dt-subject: the component of a Plug and Play device; empty if the event has none
 	Body            []byte
 	Enqueued        time.Time // the hub's clock; of an event for an Intake, this machine's
 	MessageSource   string    // iothub-message-source: "Telemetry", "twinChangeEvents", …; empty means telemetry

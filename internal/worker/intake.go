@@ -72,17 +72,19 @@ func (in *Intake) Close() {
 
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
-	found, reason := in.rules.Decode(&e)
-	in.seen.Note(&e, reason, in.rules.Readings(found))
+	m := in.rules.Borrow()
+	defer in.rules.GiveBack(m)
+	reason, reaches := m.Read(&e)
+	in.seen.Note(m, reason)
 	switch {
 	case !reason.HasReading():
 		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
-	case !in.rules.Reaches(&e, found):
+	case !reaches:
 		return telemetry.VerdictNormal, nil
 	}
 
 	e.Sequence = in.next.Add(1)
-	alerts, over := in.rules.Alerts(&e, found)
+	alerts, over := m.Alerts()
 	if !over {
 		return telemetry.VerdictNormal, nil
 	}

@@ -25,10 +25,10 @@ type Config struct {
 	// age at which an alert that fails, or waits for a receiver that is down, becomes a dead letter
 	GiveUp             time.Duration
 	CheckpointInterval time.Duration
-	DrainTimeout       time.Duration      // for attempts under way when a partition ends
-	Decoder            *telemetry.Decoder // for the fields of Rules
-	Clock              *rules.Clock       // for the time of Rules; nil if they have none
-	Receivers          []Receiver         // at least one
+	DrainTimeout       time.Duration  // for attempts under way when a partition ends
+	Decoder            *rules.Decoder // for Rules
+	Clock              *rules.Clock   // for the time of Rules; nil if they have none
+	Receivers          []Receiver     // at least one
 	DeadLetters        delivery.DeadLetters
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.

@@ -22,7 +22,7 @@ import (
 // are; the stores are in memory, and their calls fail in every way. Time is virtual.
 type world struct {
 	plan
-	decoders []*telemetry.Decoder // of each version
+	decoders []*rules.Decoder // of each version
 	clock    *rules.Clock
 	start    time.Time
 	leases   *memlease.Store

@@ -142,11 +142,6 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 		return r, err
 	}
 
-	clock, err := a.Rules.Clock()
-	if err != nil {
-		return r, err
-	}
-
 	for {
 		partition, events, err := h.Next(ctx)
 		if errors.Is(err, io.EOF) {
@@ -161,31 +156,34 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 
 		for i := range events {
 			if e := &events[i]; e.Device == device {
-				r.add(a, reader, clock, partition, e)
+				r.add(a, reader, partition, e)
 			}
 		}
 	}
 }
 
 // add takes an event of the device.
-func (r *Readings) add(a *Admin, reader *rules.Reader, clock *rules.Clock, partition string, e *telemetry.Event) {
+func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *telemetry.Event) {
 	now, set := findings{now: a.now()}, &a.Rules
 	views, reason := reader.Read(e)
 	what := found(e, views, reason)
 
 	for _, v := range views {
 		if v.Counts() && v.Rule.Per != "" {
-			r.shared[v.Rule.Name] = rules.Shared(e.Properties.Get(v.Rule.Per))
+			r.shared[v.Rule.Name] = v.Shared
 		}
 	}
 
 	at, when := now.clock(e.Enqueued), now.at(e.Enqueued)
 
-	if clock != nil {
-		if taken, kind := clock.Read(e); kind == rules.TimeUsed {
-			own := fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
-			at, when = at+own, when+own
-		}
+	taken := int64(0)
+	for _, v := range views {
+		taken = max(taken, v.Taken)
+	}
+
+	if taken != 0 {
+		own := fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
+		at, when = at+own, when+own
 	}
 
 	r.events++
@@ -257,9 +255,16 @@ func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) stri
 func foundByAll(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
 	var parts []string
 	for i := range views {
-		if text := foundBy(&views[i], e); text != "" {
-			parts = append(parts, text)
+		v := &views[i]
+		text := foundBy(v, e)
+		if text == "" {
+			continue
 		}
+
+		if v.Sensor != "" {
+			text = v.Sensor + ": " + text
+		}
+		parts = append(parts, text)
 	}
 
 	switch {
@@ -278,11 +283,11 @@ func foundBy(v *rules.View, e *telemetry.Event) string {
 	hasReading := v.Reason == telemetry.ReasonOK
 
 	switch {
-	case v.Rule.Silence() || v.Reason == telemetry.ReasonMissing:
+	case v.Rule.Silence() || v.Reason == telemetry.ReasonMissing || v.Leaves:
 		return ""
 
 	case v.Excluded != nil && hasReading:
-		has := cmp.Or(v.Excluded.Seen(e), "missing")
+		has := cmp.Or(v.Has, "missing")
 		return fmt.Sprintf("%s, but the rule %s does not look at it: %s is %s, not %s",
 			v.Rule.Text(v.Value), v.Rule.Name, v.Excluded.Name, has, humanize.Or(v.Excluded.Values))
 
@@ -297,7 +302,7 @@ func foundBy(v *rules.View, e *telemetry.Event) string {
 			v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base)
 
 	case v.Reason == telemetry.ReasonNotANumber:
-		return notANumber(e, v.Rule) + name
+		return notANumber(v) + name
 
 	case v.Reason.Decoded():
 		return v.Reason.Text() + name
@@ -307,10 +312,10 @@ func foundBy(v *rules.View, e *telemetry.Event) string {
 }
 
 // notANumber says what an event has instead of one where a rule looks.
-func notANumber(e *telemetry.Event, rule *rules.Rule) string {
-	for path := range strings.SplitSeq(rule.Field, ",") {
-		if text := telemetry.TextAt(e.Body, path); text != "" {
-			text = fmt.Sprintf("%s at %s is not a number: %s", text, path, telemetry.NotANumber(text, rule.Unit))
+func notANumber(v *rules.View) string {
+	for path := range strings.SplitSeq(v.Rule.Field, ",") {
+		if text := telemetry.TextAt(v.Body, path); text != "" {
+			text = fmt.Sprintf("%s at %s is not a number: %s", text, path, telemetry.NotANumber(text, v.Rule.Unit))
 			return strings.TrimSuffix(text, ": ")
 		}
 	}

@@ -433,11 +433,8 @@ func staysOpen(rule *rules.Rule, level *rules.Level, r partition.Reading) string
 
 // found shows a reading that reaches no limit.
 func (f findings) found(r partition.Reading) string {
-	_, reads := f.set.Fields()
-	for i := range f.set.Rules {
-		if reads[i].Field == r.Field && !f.set.Rules[i].Silence() {
-			return f.set.Rules[i].Text(r.Value)
-		}
+	if rule := f.set.Reading(r.Field); rule != nil {
+		return rule.Text(r.Value)
 	}
 
 	return number(r.Value)

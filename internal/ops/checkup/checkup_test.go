@@ -253,6 +253,10 @@ func TestExplain(t *testing.T) {
 		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Valid: &telemetry.Range{From: -60, To: 150},
 		},
+		"alerts when t in each of readings is at or above 60, only when sensor is return; ignores readings whose q is not good or 192; at most one alert per sensor (sensor) in 1m": {
+			Each: "readings", Field: "t", Sensor: []string{"sensor"}, Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}},
+			Only: []rules.Condition{{Name: "sensor", Values: []string{"return"}}}, Flags: []rules.Condition{{Name: "q", Values: []string{"good", "192"}}},
+		},
 		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
 			Field: "a,b,c", Window: time.Minute, Resolved: true,
 			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},

@@ -20,7 +20,7 @@ func Explain(r *rules.Rule) string {
 		return explainSilence(r)
 	}
 
-	text := "alerts when " + fields(r.Field) + " " + breach(r)
+	text := "alerts when " + fields(r.Field) + in(r) + " " + breach(r)
 	if d, one := lasts(r); one && d > 0 {
 		text += " for " + config.Plain(d)
 	}
@@ -35,6 +35,10 @@ func Explain(r *rules.Rule) string {
 
 	if v := r.Valid; v != nil {
 		text += "; ignores readings " + outside(v)
+	}
+
+	for _, c := range r.Flags {
+		text += fmt.Sprintf("; ignores readings whose %s is not %s", c.Name, humanize.Or(c.Values))
 	}
 
 	if r.Stateful() {
@@ -58,12 +62,24 @@ func explainSilence(r *rules.Rule) string {
 func expected(r *rules.Rule) string {
 	switch {
 	case r.Field == "":
-		return "anything"
+		return "anything" + in(r)
 	case r.Valid == nil:
-		return "a reading at " + fields(r.Field)
+		return "a reading at " + fields(r.Field) + in(r)
 	}
 
-	return "a reading at " + fields(r.Field) + " that is not " + outside(r.Valid)
+	return "a reading at " + fields(r.Field) + in(r) + " that is not " + outside(r.Valid)
+}
+
+// in says in what r looks for a field, if that is not the message.
+func in(r *rules.Rule) string {
+	switch r.Each {
+	case "":
+		return ""
+	case ".":
+		return " in each element"
+	}
+
+	return " in each of " + r.Each
 }
 
 // breach says what a reading is that is worth an alert.
@@ -135,6 +151,9 @@ func ExplainMute(m *rules.Mute) string {
 // atMost says how often r alerts.
 func atMost(r *rules.Rule) string {
 	each := cmp.Or(r.Per, "device")
+	if len(r.Sensor) > 0 && r.Per == "" {
+		each = "sensor (" + strings.Join(r.Sensor, "/") + ")"
+	}
 	if len(r.Levels) > 1 {
 		each += " and level"
 	}

@@ -15,7 +15,9 @@ import (
 // A property is an application property that a rule, or all of them, look at.
 type property struct {
 	name, use, must string
-	valid           func(telemetry.Property, *telemetry.Event) bool
+	// nil: what an event has at the name, whether it is a property or not, if that is a text or a number
+	valid func(telemetry.Property, *telemetry.Event) bool
+	rule  *rules.Rule // that looks at it
 }
 
 // properties returns those that set looks at.
@@ -27,11 +29,11 @@ func properties(set rules.Set) (all []property) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
 		if m.Property != "" {
-			all = append(all, property{m.Property, "where of a mute", "anything", isAny})
+			all = append(all, property{m.Property, "where of a mute", "anything", isAny, nil})
 		}
 
 		if m.UntilAt != "" {
-			all = append(all, property{m.UntilAt, "until of a mute", "an RFC 3339 time", isTime})
+			all = append(all, property{m.UntilAt, "until of a mute", "an RFC 3339 time", isTime, nil})
 		}
 	}
 
@@ -43,7 +45,7 @@ func propertiesOf(r *rules.Rule) (all []property) {
 	for _, l := range r.Levels {
 		if l.Override != "" {
 			use := "the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", ")
-			all = append(all, property{l.Override, use, "a number", isLimit})
+			all = append(all, property{l.Override, use, "a number", isLimit, r})
 		}
 	}
 
@@ -54,11 +56,11 @@ func propertiesOf(r *rules.Rule) (all []property) {
 		}
 
 		must := "a number " + side + " the device's limit"
-		all = append(all, property{name, "clear of " + r.Name, must, isClearOf(r)})
+		all = append(all, property{name, "clear of " + r.Name, must, isClearOf(r), r})
 	}
 
 	if r.Per != "" {
-		all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", isShared})
+		all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", nil, r})
 	}
 
 	return all
@@ -80,9 +82,6 @@ func isClearOf(r *rules.Rule) func(telemetry.Property, *telemetry.Event) bool {
 		})
 	}
 }
-
-// isShared reports whether devices can share alerts by p.
-func isShared(p telemetry.Property, _ *telemetry.Event) bool { return rules.Shared(p) != "" }
 
 // isTime reports whether p says until when a device is muted.
 func isTime(p telemetry.Property, _ *telemetry.Event) bool { return !rules.TimeOf(p).IsZero() }
@@ -111,8 +110,10 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 		v := events[i].Properties.Get(p.name)
 		text, _ := v.Text()
 		switch {
+		case p.valid == nil && p.shares(&events[i]):
+			used++
 		case v.IsNull():
-		case p.valid(v, &events[i]):
+		case p.valid != nil && p.valid(v, &events[i]):
 			used++
 		case strings.HasPrefix(string(text), "$twin."):
 			literal++
@@ -140,6 +141,20 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	}
 
 	return text, nil
+}
+
+// shares reports whether a measurement of e has something at the name by which devices can share alerts.
+func (p property) shares(e *telemetry.Event) bool {
+	set := rules.Set{Rules: []rules.Rule{*p.rule.Alone()}}
+	set.Rules[0].Per = p.name
+	reader, err := set.Reader()
+	if err != nil {
+		return false
+	}
+
+	views, _ := reader.Read(e)
+
+	return slices.ContainsFunc(views, func(v rules.View) bool { return v.Shared != "" })
 }
 
 // wrongTimes says what is wrong with times that are not used.
@@ -199,18 +214,22 @@ func readTimes(clock *rules.Clock, events []telemetry.Event) (map[rules.DeviceTi
 	devices := map[rules.DeviceTime][]string{}
 	newest := map[string]int64{} // by device
 	late := time.Duration(0)
+	m := telemetry.NewMeasurements(nil)
 	for i := range events {
 		e := &events[i]
-		at, kind := clock.Read(e)
-		if kind == rules.TimeUsed {
-			late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
-			if at < newest[e.Device] {
-				kind = rules.TimeLate
+		n, _ := m.Split(e)
+		for i := range n {
+			at, kind := clock.Read(m, i)
+			if kind == rules.TimeUsed {
+				late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
+				if at < newest[e.Device] {
+					kind = rules.TimeLate
+				}
+				newest[e.Device] = max(at, newest[e.Device])
 			}
-			newest[e.Device] = max(at, newest[e.Device])
-		}
 
-		devices[kind] = append(devices[kind], e.Device)
+			devices[kind] = append(devices[kind], e.Device)
+		}
 	}
 
 	return devices, late

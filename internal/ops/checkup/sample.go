@@ -77,13 +77,13 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	}
 
 	if s.unlike == "" && v.Reason == telemetry.ReasonNotANumber {
-		s.unlike = s.notANumber(e)
+		s.unlike = s.notANumber(v)
 	}
 
 	switch {
 	case v.Excluded != nil:
 		s.excluded++
-		s.seen[v.Excluded.Name+" is "+cmp.Or(v.Excluded.Seen(e), "missing")]++
+		s.seen[v.Excluded.Name+" is "+cmp.Or(v.Has, "missing")]++
 		return
 	case v.Reason == telemetry.ReasonOK && v.HasBase != rules.OverrideUsed:
 		s.baseless++
@@ -95,19 +95,19 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 	}
 
 	if v.Reason == telemetry.ReasonOK {
-		s.read(e, v.Value, v.Base)
+		s.read(e, v)
 		return
 	}
 
-	for _, path := range s.candidates(e, v.Reason) {
+	for _, path := range s.candidates(v) {
 		s.places[path]++
 	}
 }
 
 // notANumber says why what an event has for the rule is no number; empty if that is plain.
-func (s *sample) notANumber(e *telemetry.Event) string {
+func (s *sample) notANumber(v *rules.View) string {
 	for _, path := range s.paths {
-		text := telemetry.TextAt(e.Body, path)
+		text := telemetry.TextAt(v.Body, path)
 		if why := telemetry.NotANumber(text, s.rule.Unit); why != "" {
 			return fmt.Sprintf("%s at %s: %s", text, path, why)
 		}
@@ -117,16 +117,17 @@ func (s *sample) notANumber(e *telemetry.Event) string {
 }
 
 // candidates returns where an event without a reading might have one.
-func (s *sample) candidates(e *telemetry.Event, why telemetry.Reason) []string {
-	if !why.Decoded() || why == telemetry.ReasonInvalid { // or it has one there
+func (s *sample) candidates(v *rules.View) []string {
+	if !v.Reason.Decoded() || v.Reason == telemetry.ReasonInvalid { // or it has one there
 		return nil
 	}
 
-	return telemetry.Fields(e.Body, len(s.rule.Is) > 0)
+	return telemetry.Fields(v.Body, len(s.rule.Is) > 0)
 }
 
-// read takes a reading into the sample, for which limits are counted from base.
-func (s *sample) read(e *telemetry.Event, value, base float64) {
+// read takes the reading in v, a measurement of e, into the sample.
+func (s *sample) read(e *telemetry.Event, v *rules.View) {
+	value, base := v.Value, v.Base
 	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(value, s.worst) {
 		s.worst = value
 	}
@@ -139,7 +140,9 @@ func (s *sample) read(e *telemetry.Event, value, base float64) {
 	}
 
 	for i, d := range s.decoders {
-		if v, reason := d.Decode(e); reason.HasReading() && v == value {
+		measured := *e
+		measured.Body = v.Body
+		if found, reason := d.Decode(&measured); reason.HasReading() && found == value {
 			s.found[i]++
 			return
 		}
@@ -397,17 +400,22 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 
 // newSamples returns an empty sample for each rule.
 func newSamples(set rules.Set, inFile bool) ([]*sample, error) {
-	fields, reads := set.Fields()
-	samples := make([]*sample, len(set.Rules))
-	for i := range set.Rules {
-		var field *telemetry.Field
-		if at := reads[i].Field; at >= 0 {
-			field = &fields[at]
-		}
+	decoder, err := set.Decoder()
+	if err != nil {
+		return nil, err
+	}
 
-		var err error
-		if samples[i], err = newSample(&set.Rules[i], field, inFile); err != nil {
-			return nil, err
+	samples := make([]*sample, len(set.Rules))
+	for _, c := range decoder.Cuts {
+		for j, i := range c.Rules {
+			var field *telemetry.Field
+			if at := c.Reads[j].Field; at >= 0 {
+				field = &c.Fields[at]
+			}
+
+			if samples[i], err = newSample(&set.Rules[i], field, inFile); err != nil {
+				return nil, err
+			}
 		}
 	}
 
@@ -423,8 +431,10 @@ func (r *reading) add(reader *rules.Reader, e *telemetry.Event) {
 
 	hasReading := func(v rules.View) bool { return v.Counts() && v.Rule.Field != "" }
 	readable := slices.ContainsFunc(views, hasReading)
-	for i, s := range r.samples {
-		s.add(e, &views[i], readable)
+	for i := range views {
+		v := &views[i]
+		at := slices.IndexFunc(r.samples, func(s *sample) bool { return s.rule.Name == v.Rule.Name })
+		r.samples[at].add(e, v, readable)
 	}
 }
 

@@ -21,6 +21,8 @@ func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
 	return telemetry.Event{
 		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
 		Device:          kept.get(m.Device),
+		Module:          kept.get(m.Module),
+		Component:       kept.get(m.Component),
 		Body:            m.Body,
 		Enqueued:        m.Enqueued,
 		MessageSource:   kept.get(m.Source),

@@ -17,7 +17,7 @@ type Event struct {
 	Undecodable string
 
 	// Text, empty where the message has none.
-	Offset, Device, Source, ContentType, ContentEncoding []byte
+	Offset, Device, Module, Component, Source, ContentType, ContentEncoding []byte
 
 	Properties []byte // the application properties, an encoded map; empty if there are none
 
@@ -227,6 +227,10 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 
 		case "iothub-connection-device-id":
 			e.Device, _ = value.Text()
+		case "iothub-connection-module-id":
+			e.Module, _ = value.Text()
+		case "dt-subject": // see https://learn.microsoft.com/azure/iot-develop/concepts-convention
+			e.Component, _ = value.Text()
 		case "iothub-message-source":
 			e.Source, _ = value.Text()
 		}

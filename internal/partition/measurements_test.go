@@ -1,0 +1,131 @@
+package partition_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// heard says what r got, in its order: + and the sensor's value for an alert, - for a recovery.
+func (r *receiver) heard() string {
+	var all []string
+	for _, a := range r.alerts("") {
+		sign := "+"
+		if a.Resolved {
+			sign = "-"
+		}
+		all = append(all, strings.TrimLeft(fmt.Sprintf("%s %s%v", a.Sensor, sign, a.Temperature), " "))
+	}
+	return strings.Join(all, ", ")
+}
+
+// A message with several measurements, and messages of several sensors in turn: each sensor has alarms of its own.
+func TestMeasurements(t *testing.T) {
+	const speed, water = `{"DisplayName":"Speed","Value":{"Value":1450}}`, `{"DisplayName":"Water","Value":{"Value":%v}}`
+	opc := func(r *rules.Rule) {
+		r.Each, r.Field, r.Sensor = ".", "Value.Value", []string{"DisplayName"}
+		r.Only = []rules.Condition{{Name: "DisplayName", Values: []string{"Water"}}}
+	}
+	both := func(value float64) string { return "[" + speed + "," + fmt.Sprintf(water, value) + "]" }
+	one := func(value float64) string { return fmt.Sprintf(water, value) }
+	stored := func(order ...int) string {
+		var all []string
+		for _, minute := range order {
+			all = append(all, fmt.Sprintf(`{"ts":"1999-12-31T23:%02d:00Z","temperature":%d}`, minute, 85+minute))
+		}
+		return "[" + strings.Join(all, ",") + "]"
+	}
+	forward, backward := stored(0, 1, 2, 3, 4, 5, 6, 7, 8, 9), stored(9, 8, 7, 6, 5, 4, 3, 2, 1, 0)
+	sustained := func(r *rules.Rule) { r.Each, r.Levels[0].For = ".", 5*time.Minute }
+	modules := func(r *rules.Rule) { r.Sensor = []string{"$module"} }
+	tags := func(r *rules.Rule) {
+		r.Field, r.Sensor, r.Levels[0].For = "v", []string{"tag"}, 2*time.Minute
+		r.Only = []rules.Condition{{Name: "tag", Values: []string{"water"}}}
+	}
+
+	for _, tt := range []struct {
+		name   string
+		change func(*rules.Rule)
+		clock  string
+		bodies []string // one a minute; before a bar the module that sends it
+		want   string
+	}{
+		{"OPC Publisher", opc, "", []string{both(20), both(31), both(20)}, "Water +31, Water -20"},
+		{"OPC Publisher, one node a message", opc, "", []string{speed, one(31), speed, one(20)}, "Water +31, Water -20"},
+		{"OPC Publisher, sustained", func(r *rules.Rule) { opc(r); r.Levels[0].For = 3 * time.Minute }, "", []string{one(31), speed, one(32), speed, one(33)}, "Water +33"},
+		{"OPC Publisher, without each", func(r *rules.Rule) { opc(r); r.Each, r.Sensor = "", nil }, "", []string{both(20), both(31), both(20)}, "+31, -20"},
+		{"a tag a message, in turn", tags, "", []string{`{"tag":"water","v":91}`, `{"tag":"air","v":20}`, `{"tag":"water","v":92}`, `{"tag":"air","v":99}`, `{"tag":"water","v":20}`}, "water +92, water -20"},
+		{"modules in turn", modules, "", []string{`furnace|{"temperature":91}`, `room|{"temperature":21}`, `furnace|{"temperature":92}`, `room|{"temperature":31}`, `furnace|{"temperature":20}`},
+			"furnace +91, furnace +92, room +31, furnace -20"},
+		{"all sensors of one message", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "DS18B20-*", "Temperature", []string{"$key"} }, "", []string{
+			`{"DS18B20-1":{"Temperature":21},"DS18B20-2":{"Temperature":91},"DS18B20-3":{"Temperature":92}}`, `{"DS18B20-1":{"Temperature":31},"DS18B20-2":{"Temperature":20}}`,
+		}, "DS18B20-2 +91, DS18B20-3 +92, DS18B20-1 +31, DS18B20-2 -20"},
+		{"stored readings", sustained, "body:ts", []string{forward}, "+90"},
+		{"stored readings, the newest first", sustained, "body:ts", []string{backward}, "+90"},
+		{"stored readings without a clock", sustained, "", []string{forward}, ""},
+		{"a batch that ends normal", func(r *rules.Rule) { r.Each = "." }, "body:ts", []string{`[{"ts":"2000-01-01T00:00:00Z","temperature":91},{"ts":"2000-01-01T00:00:01Z","temperature":20}]`}, "+91, -20"},
+		{"a mode around them ends the alarm", func(r *rules.Rule) {
+			r.Each, r.Field, r.Sensor = "readings", "t", []string{"s"}
+			r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+		}, "", []string{`{"mode":"run","readings":[{"s":"a","t":91}]}`, `{"mode":"stop","readings":[{"s":"a","t":91},{"s":"b","t":91}]}`}, "a +91, a -91"},
+		{"a name that is nowhere says nothing", func(r *rules.Rule) {
+			r.Each, r.Field, r.Sensor = "readings", "t", []string{"s"}
+			r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}
+		}, "", []string{`{"mode":"run","readings":[{"s":"a","t":91}]}`, `{"readings":[{"s":"a","t":20}]}`, `{"mode":"run","readings":[{"s":"a","t":20}]}`}, "a +91, a -20"},
+		{"a flag", func(r *rules.Rule) {
+			r.Each, r.Field, r.Flags = "readings", "t", []rules.Condition{{Name: "q", Values: []string{"good", "192", "true"}}}
+		}, "", []string{`{"readings":[{"t":91,"q":"bad"},{"t":92,"q":"192"}]}`, `{"readings":[{"t":20,"q":false}]}`, `{"readings":[{"t":20}]}`}, "+92, -20"},
+		{"damaged messages calm nobody", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "r", "t", []string{"s"} }, "", []string{
+			`{"r":[{"s":"a","t":91},{"s":"b","t":92}]}`, `{"r":[{"s":"a","t":20},{"s":"b","t":20},{"s":"c","t":93},]}`, `{"r":[{"s":"a","t":20},{"s":"b","t":20}]}`,
+		}, "a +91, b +92, c +93, a -20, b -20"},
+		{"without a name it is the device's own", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "r", "t", []string{"s"} }, "", []string{`{"r":[{"t":91},{"s":"a","t":92}]}`}, "+91, a +92"},
+		{"a name that is too long", func(r *rules.Rule) { r.Sensor = []string{"s"} }, "", []string{`{"temperature":91,"s":"` + strings.Repeat("x", 129) + `"}`},
+			strings.Repeat("x", 111) + "~0ec9eb33e74510bc +91"},
+		{"by a property", func(r *rules.Rule) { r.Sensor = []string{"$property.temperature"} }, "", []string{`{"temperature":91}`}, "+91"},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := with(t, func(r *rules.Rule) { r.Window = time.Second; tt.change(r) }, r)
+				s.setClock(tt.clock)
+				s.start(p)
+				for _, body := range tt.bodies {
+					module, rest, has := strings.Cut(body, "|")
+					if !has {
+						module, rest = "", body
+					}
+					p.publishFrom("oven", module, rest)
+					synctest.Wait()
+					time.Sleep(time.Minute)
+				}
+				s.end()
+				if got := r.heard(); !sameSet(got, tt.want) {
+					t.Errorf("heard %s; want %s", got, tt.want)
+				}
+				if n := int64(len(tt.bodies)); p.checkpoint() != n {
+					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
+				}
+				ids := map[string]bool{}
+				for _, a := range r.alerts("") {
+					if ids[a.ID] {
+						t.Errorf("two notices have the id %s", a.ID)
+					}
+					ids[a.ID] = true
+				}
+			})
+		})
+	}
+}
+
+// publishFrom adds an event that a module of a device has sent.
+func (p *partition) publishFrom(device, module, body string) telemetry.Event {
+	p.mu.Lock()
+	p.module = module
+	p.mu.Unlock()
+	return p.publishBody(device, body)
+}

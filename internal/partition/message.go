@@ -1,0 +1,246 @@
+package partition
+
+import (
+	"slices"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+// A Message takes one event after the other through the cuts of an Evaluator. It is for one goroutine.
+type Message struct {
+	*Evaluator
+	event *telemetry.Event
+	parts []part
+	read  read
+	part  *part // of the measurement that was looked at last, and its index
+	index int
+}
+
+// A part is what a cut makes of the event.
+type part struct {
+	*cut
+	*telemetry.Measurements
+	found []telemetry.Found // in the measurement that was looked at last
+	n     int               // how many measurements there are
+}
+
+// A read is the reading that says most about an event: the first that reached a limit, else the first that was found.
+type read struct {
+	has   bool
+	value float64
+	field uint16 // its index in the fields of all cuts
+	outcome
+}
+
+func (ev *Evaluator) newMessage() *Message {
+	m := &Message{Evaluator: ev}
+	for _, c := range ev.cuts {
+		m.parts = append(m.parts, part{
+			cut:          c,
+			Measurements: telemetry.NewMeasurements(c.Each),
+			found:        make([]telemetry.Found, len(c.Fields)),
+		})
+	}
+
+	return m
+}
+
+// Borrow returns a Message for ev, to be given back.
+func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
+
+// GiveBack gives back what Borrow returned.
+func (ev *Evaluator) GiveBack(m *Message) {
+	m.event = nil
+	ev.messages.Put(m)
+}
+
+// Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
+func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
+	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
+	m.Counters.Events[reason].Add(1)
+	return reason, reaches
+}
+
+// look decodes e. It calls heard with each measurement that can be decoded, and if that returns true, looks whether it
+// reaches a limit. This is the hot path: it takes no lock and allocates nothing.
+func (m *Message) look(
+	e *telemetry.Event,
+	heard func(*part, telemetry.Reason) bool,
+) (reason telemetry.Reason, reaches bool) {
+	m.event = e
+	m.read = read{}
+	var all rules.Reasons
+	for i := range m.parts {
+		p := &m.parts[i]
+		var why telemetry.Reason
+		p.n, why = p.Split(e)
+		for j := range p.n {
+			m.part, m.index = p, j
+			why = p.Read(p.Decoder, j, p.found)
+			all.Add(p.Cut, why)
+			if heard(p, why) && why.HasReading() {
+				m.read.first(p)
+				reaches = m.reaches(p) || reaches
+			}
+		}
+
+		if p.n == 0 {
+			all.Add(p.Cut, why)
+		}
+	}
+
+	return all.All(), reaches
+}
+
+// first notes the first reading in p, unless there is one already.
+func (r *read) first(p *part) {
+	if r.has || p.Readings == 0 {
+		return
+	}
+
+	found := p.found[:p.Readings]
+	i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
+	r.has, r.value, r.field = true, found[i].Value, uint16(p.First+i)
+}
+
+// decided notes what was decided about a reading, value, at a level, unless more was about another one. It does nothing
+// if r is nil.
+func (r *read) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
+	if r != nil && (d > r.decision || r.level == 0) {
+		r.outcome = outcome{decision: d, level: l.index + 1, limit: limit, own: own, shared: shared}
+		r.value = value
+		r.field = uint16(l.rule.first + l.rule.reads.Field)
+	}
+}
+
+// seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.
+func (m *Message) seen(name string) string {
+	return m.Evaluator.Decoder.Seen(m.part.Measurements, m.index, name)
+}
+
+// counts reports whether the event is a sign of life of its device.
+func (m *Message) counts(reason telemetry.Reason) bool {
+	return m.event.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(m.event.Device)
+}
+
+// reaches reports whether the measurement that was read last reaches a limit of a rule without state.
+func (m *Message) reaches(p *part) bool {
+	reached := false
+	for _, r := range p.rules {
+		f := &p.found[r.reads.Field]
+		if f.Reason != telemetry.ReasonOK {
+			continue
+		}
+
+		switch because, says := r.excludes(p.found); {
+		case because != nil:
+			base, has := r.base(p.found)
+			mildest := r.levels[len(r.levels)-1]
+			limit := base + r.mildest
+			if says && has == rules.OverrideUsed && r.Breaching(f.Value, limit) {
+				m.read.decided(Excluded, mildest, f.Value, limit, false, "")
+			}
+		case r.override: // each of them, because it counts
+			reached = m.overridden(p, r) || reached
+		case r.Breaching(f.Value, r.mildest):
+			reached = true
+		}
+	}
+
+	return reached
+}
+
+// overridden reports whether the reading in p reaches a limit of r, which has overrides or a base, for the event's
+// device. It counts what the event has for them.
+func (m *Message) overridden(p *part, r *rule) (reached bool) {
+	value := p.found[r.reads.Field].Value
+	base, has := r.base(p.found)
+	if r.Base != "" {
+		m.Counters.Override[has].Add(1)
+	}
+
+	if has != rules.OverrideUsed {
+		m.read.decided(NoBase, r.levels[len(r.levels)-1], value, 0, false, "")
+		return false
+	}
+
+	for _, l := range r.levels {
+		limit, kind := l.LimitFor(base, m.event.Properties)
+		if l.Override != "" {
+			m.Counters.Override[kind].Add(1)
+		}
+
+		if l.Override != "" && kind == rules.OverrideUsed {
+			m.read.decided(NoLimit, l, value, limit, true, "")
+		}
+
+		if l.ClearOverride != "" {
+			_, kind := l.clearFor(m.event, limit)
+			m.Counters.Override[kind].Add(1)
+		}
+
+		reached = reached || r.Breaching(value, limit)
+	}
+
+	return reached
+}
+
+// examinations calls evaluate with each measurement of the event, in the order in which they were taken.
+func (m *Message) examinations(evaluate func(*part, examination)) {
+	for i := range m.parts {
+		p := &m.parts[i]
+		if p.n > 1 && m.Clock != nil {
+			m.Clock.Sort(p.Measurements)
+		}
+
+		for j := range p.n {
+			if p.n > 1 { // else it was read last
+				p.Read(p.Decoder, j, p.found)
+			}
+			evaluate(p, m.examine(p, j))
+		}
+	}
+}
+
+// Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
+// that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
+func (m *Message) Alerts() (alerts []Alert, over bool) {
+	m.examinations(func(p *part, x examination) {
+		for _, r := range p.rules {
+			f := &p.found[r.reads.Field]
+			base, has := r.base(p.found)
+			because, _ := r.excludes(p.found)
+			if f.Reason != telemetry.ReasonOK || because != nil || has != rules.OverrideUsed {
+				continue
+			}
+
+			x.look(r)
+			inhibited := false
+			for _, l := range r.levels {
+				limit, _ := l.LimitFor(base, m.event.Properties)
+				if !r.Breaching(f.Value, limit) {
+					continue
+				}
+
+				over = true
+				x.damaged = f.Damaged
+				l.stats.Over.Add(1)
+				if !inhibited && !x.isMuted(l) {
+					alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
+				}
+
+				inhibited = true
+			}
+		}
+
+		x.count()
+	})
+
+	if over {
+		m.Counters.Over.Add(1)
+	}
+
+	return alerts, over
+}

@@ -1,0 +1,254 @@
+package rules
+
+import (
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"reflect"
+	"slices"
+	"strings"
+	"sync"
+
+	"alertworker/internal/telemetry"
+)
+
+// A Cut is how some rules of a Set take messages apart into measurements: those with the same Each.
+type Cut struct {
+	Each    *telemetry.Each    // nil: a message is one
+	Decoder *telemetry.Decoder // for Fields
+	Rules   []int              // indexes in Set.Rules
+	Reads   []Reads            // of each of Rules
+	// Fields are what the rules read, all different. Readings come first, and then conditions. Of several readings at one
+	// place the worst one counts: the highest, or the lowest for a rule that is Below.
+	Fields   []telemetry.Field
+	Readings int // how many of Fields are
+	First    int // how many fields the cuts before it have
+}
+
+// Reads says which of the fields of its cut a rule reads.
+type Reads struct {
+	Field  int   // -1: none
+	Base   int   // -1: none
+	Only   []int // of each condition
+	Sensor []int // of each name
+}
+
+// A Decoder finds in messages what the rules of a Set read. It does not change, and is safe for concurrent use.
+type Decoder struct {
+	Cuts  []Cut // at least one; the first is that of rules without Each if there are any
+	names sync.Map
+}
+
+// Decoder returns the Decoder for s.
+func (s *Set) Decoder() (*Decoder, error) {
+	d := &Decoder{Cuts: s.cuts()}
+	for i := range d.Cuts {
+		var err error
+		c := &d.Cuts[i]
+		if c.Decoder, err = telemetry.NewFieldsDecoder(c.Fields...); err != nil {
+			return nil, err
+		}
+
+		if each := s.Rules[c.Rules[0]].Each; each != "" {
+			if c.Each, err = telemetry.NewEach(each); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	return d, nil
+}
+
+// cuts returns those of s, without what they decode by.
+func (s *Set) cuts() (cuts []Cut) {
+	var all []string
+	for _, r := range s.Rules {
+		if !slices.Contains(all, r.Each) {
+			all = append(all, r.Each)
+		}
+	}
+
+	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
+
+	first := 0
+	for _, each := range all {
+		c := Cut{First: first}
+		for i := range s.Rules {
+			if s.Rules[i].Each == each {
+				c.Rules = append(c.Rules, i)
+			}
+		}
+
+		c.read(s)
+		first += len(c.Fields)
+		cuts = append(cuts, c)
+	}
+
+	return cuts
+}
+
+// read sets what the rules of c read.
+func (c *Cut) read(s *Set) {
+	var all fieldList
+	var groups []string
+	group := make([]int, len(c.Rules))
+
+	for j, i := range c.Rules {
+		r := &s.Rules[i]
+		if id := r.group(); id != "" {
+			if !slices.Contains(groups, id) {
+				groups = append(groups, id)
+			}
+			group[j] = 1 + slices.Index(groups, id)
+		}
+
+		reads := Reads{Field: -1, Base: -1}
+		if r.Field != "" || !r.Silence() {
+			reads.Field = all.index(telemetry.Field{
+				Paths:  r.Field,
+				Lowest: r.Below,
+				Valid:  r.Valid,
+				Words:  r.Is,
+				Unit:   r.Unit,
+				Group:  group[j],
+			})
+		}
+
+		c.Reads = append(c.Reads, reads)
+	}
+
+	c.Readings = len(all)
+
+	for j, i := range c.Rules {
+		r, reads := &s.Rules[i], &c.Reads[j]
+		condition := func(f telemetry.Field) int {
+			f.Condition = true
+			f.Group = group[j]
+			return all.index(f)
+		}
+
+		if r.Base != "" {
+			reads.Base = condition(telemetry.Field{Paths: r.Base})
+		}
+
+		for _, f := range r.Flags {
+			condition(telemetry.Field{Paths: f.Name, Words: f.Values, Flag: true})
+		}
+
+		for _, o := range r.Only {
+			reads.Only = append(reads.Only, condition(telemetry.Field{Paths: o.Name, Words: o.Values}))
+		}
+
+		for _, name := range r.Sensor {
+			reads.Sensor = append(reads.Sensor, condition(telemetry.Field{Paths: name, Text: true}))
+		}
+	}
+
+	c.Fields = all
+}
+
+// group returns a text that rules have in common of which all is of one element, if it is of one at all. It is empty if
+// r reads nothing but a field.
+func (r *Rule) group() string {
+	if r.Base == "" && len(r.Only)+len(r.Flags)+len(r.Sensor) == 0 {
+		return ""
+	}
+
+	parts := []string{r.HeardBy(), r.ExpectedBy(), r.Base, strings.Join(r.Is, "\x00"), r.Unit}
+	if r.Below {
+		parts = append(parts, "below")
+	}
+
+	return strings.Join(parts, "\x01")
+}
+
+// A fieldList is fields that are all different.
+type fieldList []telemetry.Field
+
+// index returns the index of a field, which is added if there is none like it.
+func (l *fieldList) index(f telemetry.Field) int {
+	i := slices.IndexFunc(*l, func(g telemetry.Field) bool { return reflect.DeepEqual(f, g) })
+	if i >= 0 {
+		return i
+	}
+
+	*l = append(*l, f)
+
+	return len(*l) - 1
+}
+
+// Reading returns the rule that reads a field, whose index among those of all cuts this is; nil if none does.
+func (s *Set) Reading(field int) *Rule {
+	for _, c := range s.cuts() {
+		for j, i := range c.Rules {
+			if c.First+c.Reads[j].Field == field && !s.Rules[i].Silence() {
+				return &s.Rules[i]
+			}
+		}
+	}
+
+	return nil
+}
+
+// MaxSensorNames is how many names a sensor's may have.
+const MaxSensorNames = 3
+
+// MaxSensor is how long a sensor's name is, in bytes. A longer one is cut, and ends in a hash.
+const MaxSensor = 128
+
+// AppendSensor appends the name of the sensor that the measurement just read from m is of, by what a decoder found in it;
+// nothing if it has none, or r does not ask.
+func (r *Rule) AppendSensor(to []byte, m *telemetry.Measurements, found []telemetry.Found, reads *Reads) []byte {
+	begin := len(to)
+	for _, i := range reads.Sensor {
+		if found[i].Reason != telemetry.ReasonOK {
+			continue
+		}
+
+		end := len(to)
+		if end > begin {
+			to = append(to, '/')
+		}
+
+		before := len(to)
+		if to = m.AppendText(to, found[i]); len(to) == before {
+			to = to[:end]
+		}
+	}
+
+	if len(to)-begin <= MaxSensor {
+		return to
+	}
+
+	sum := sha256.Sum256(to[begin:])
+	hash := "~" + hex.EncodeToString(sum[:8])
+	name := strings.ToValidUTF8(string(to[begin:][:MaxSensor-len(hash)]), "")
+
+	return append(append(to[:begin], name...), hash...)
+}
+
+// Text returns the text, number or boolean that the i-th of m has at a name; empty if it has none, or an invalid name.
+func (d *Decoder) Text(m *telemetry.Measurements, i int, name string) string {
+	text, _ := d.text(m, i, name)
+	return text
+}
+
+// text is Text, and reports whether that is around the measurement.
+func (d *Decoder) text(m *telemetry.Measurements, i int, name string) (text string, around bool) {
+	of, _ := d.names.Load(name)
+	if of == nil {
+		one, err := telemetry.NewNameDecoder(telemetry.Field{Paths: name, Text: true})
+		if err != nil {
+			return "", false
+		}
+		of, _ = d.names.LoadOrStore(name, one)
+	}
+
+	var found [1]telemetry.Found
+	m.Read(of.(*telemetry.Decoder), i, found[:])
+	if found[0].Reason != telemetry.ReasonOK {
+		return "", false
+	}
+
+	return string(m.AppendText(nil, found[0])), found[0].Around
+}
