@@ -268,14 +268,15 @@ type receiver struct {
 
 // A try is one attempt at an alert.
 type try struct {
-	device, id string
+	device, id string // of the alert that is first in the alphabet
+	alerts     int    // in the message
 	at         time.Time
 }
 
 func (r *receiver) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	alerts = slices.SortedFunc(slices.Values(alerts), func(a, b notify.Alert) int { return strings.Compare(a.Device, b.Device) })
 	r.mu.Lock()
-	r.tried = append(r.tried, try{alerts[0].Device, alerts[0].ID, time.Now()})
+	r.tried = append(r.tried, try{alerts[0].Device, alerts[0].ID, len(alerts), time.Now()})
 	r.now++
 	r.most = max(r.most, r.now)
 	answer := r.answer

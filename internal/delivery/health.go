@@ -162,6 +162,7 @@ func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, last erro
 	switch {
 	case rejects && (!fails || s.last.Refused):
 		return ReceiverRejects, s.rejected, s.last, true
+	//planted:one-failure-is-down case s.failures > 0
 	case fails:
 		return FaultOf(s.last), s.failed, s.last, true
 	case s.refuses, s.unsent && s.last != nil:

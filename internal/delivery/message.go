@@ -152,6 +152,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.Outage = d.due.Outage
 	}
 
+	//planted:recovery-remembered-shortly if false
 	if a.Resolved { // one of unknown fate is sent again for as long
 		a.Remember += q.to.GiveUp
 	}

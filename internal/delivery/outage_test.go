@@ -11,6 +11,7 @@ import (
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
+	"alertworker/internal/lease/leasetest"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
@@ -182,24 +183,19 @@ func TestFullWithUnwrittenDeadLetters(t *testing.T) {
 		s.dead.fail(errors.New("no route to the container"))
 		p := s.open("0")
 		defer s.end()
-		for i := 0; i < 12_000; i++ {
-			if i%500 == 0 || p.box.Full() {
-				synctest.Wait()
-			}
-			if p.box.Full() {
-				break
-			}
+		p.hot("first")
+		pass(time.Second)
+		for i := 0; !p.box.Full() && i < 12_000; i++ {
 			p.hot(fmt.Sprint("device", i))
 		}
-		pass(10 * time.Minute)
-		unwritten := 0
-		for _, a := range p.read {
-			if p.waits(a.Device).For == delivery.WaitDeadLetter {
-				unwritten++
-			}
+		if p.last < 4000 || p.last > 4096 {
+			t.Errorf("full with %d", p.last)
 		}
-		if !p.box.Full() || unwritten < 4096 || unwritten > 4096+600 {
-			t.Errorf("%d dead letters of %d cannot be written", unwritten, p.last)
+		pass(10 * time.Minute)
+		for _, a := range p.read {
+			if got := p.waits(a.Device).For; got != delivery.WaitDeadLetter {
+				t.Fatalf("%s waits for %v", a.Device, got)
+			}
 		}
 		s.dead.fail(nil)
 		pass(10 * time.Minute)
@@ -473,5 +469,42 @@ func TestStoreOutageDelaysAlertsAndLosesNone(t *testing.T) {
 		pass(2 * time.Minute)
 		wantAlerts(t, r, "", 100)
 		wantWatermark(t, p, 100)
+	})
+}
+
+// clockThatIsSet is a store whose clock is ahead until somebody sets it.
+type clockThatIsSet struct {
+	lease.Store
+	ahead lease.Store
+	set   atomic.Bool
+}
+
+func (c *clockThatIsSet) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	if c.set.Load() {
+		return c.Store.Acquire(ctx, key, ttl, next)
+	}
+	return c.ahead.Acquire(ctx, key, ttl, next)
+}
+
+// How old an alert is follows from the store's clock when it is given up, and not from an estimate.
+func TestNothingIsGivenUpByAnEstimate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		inMemory := memlease.New()
+		s := newReplicaOn(t, nil, &receiver{answer: limited(429, time.Hour)}) // so that the store is not asked meanwhile
+		store := &clockThatIsSet{Store: inMemory, ahead: leasetest.Ahead(inMemory, s.config.GiveUp-time.Minute)}
+		s.store = store
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		pass(time.Second)
+		store.set.Store(true)
+		pass(s.config.GiveUp - time.Minute)
+		if n := len(s.dead.all()); n > 0 {
+			t.Errorf("%d dead letters too early", n)
+		}
+		pass(5 * time.Minute)
+		if n := len(s.dead.all()); n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
 	})
 }

@@ -131,6 +131,7 @@ func (o *Outbox) Give(key Key, n *Notice) {
 
 	for i, q := range o.queues {
 		switch {
+		//planted:recovery-to-everybody case false
 		case !n.DueTo(i):
 		case q.deliveries[key] != nil:
 			q.later[key] = n

@@ -305,6 +305,38 @@ func TestRecoveryInDoubt(t *testing.T) {
 	})
 }
 
+// The recovery of an alarm whose rule was removed is about the last event that was read. It could have been sent since it
+// became due, whenever that event came, and each device's has an id of its own.
+func TestRecoveryOfARemovedRule(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		p.hot("kiln")
+		pass(13 * time.Hour)
+		r.set(failing(errBusy))
+		for _, device := range []string{"oven", "kiln"} {
+			n := &delivery.Notice{Reading: p.read[1].Reading, Log: "log/0", Opened: time.Now().UnixMicro()}
+			n.Due(1)
+			p.box.Give(p.key(device), n)
+		}
+		pass(time.Minute)
+		if dead := s.dead.all(); len(dead) > 0 {
+			t.Errorf("given up after a minute: %+v", dead)
+		}
+		r.set(nil)
+		pass(2 * time.Minute)
+		if r.told("oven") != "alert 1, recovery 2" || r.told("kiln") != "alert 2, recovery 2" || len(p.done()) != 2 {
+			t.Errorf("told: %s; %s; settled %v", r.told("oven"), r.told("kiln"), p.done())
+		}
+		if a, b := wantAlerts(t, r, "oven", 2)[1].ID, wantAlerts(t, r, "kiln", 2)[1].ID; a == b {
+			t.Errorf("both have the id %s", a)
+		}
+	})
+}
+
 // silent has every receiver get the silence of a device, which is due from a moment on.
 func (o *owner) silent(device string) *delivery.Notice {
 	heard := time.Now().Add(-15 * time.Minute)

@@ -39,6 +39,7 @@ func (q *queue) full() bool {
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
 	letters := q.lines[givenUp].Len() + q.writing
+	//planted:full-too-late if false
 	if q.unwritable && !q.to.probed() {
 		letters += q.waiting() + q.to.trying
 	}

@@ -257,6 +257,7 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	}
 
 	switch probed := r.probed(); {
+	//planted:probes-go-together case fresh == nil && again == nil, probed && now < r.store.retry
 	case fresh == nil && again == nil, probed && (r.probing || now < r.store.retry):
 		return nil, 0
 	case !probed && (again == nil || fresh != nil && fresh.lines[ready].first().turn() <= again.lines[failed].first().turn()):

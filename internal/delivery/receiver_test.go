@@ -543,3 +543,65 @@ func TestOldAlertIsGivenUpOnlyAfterItWasTried(t *testing.T) {
 		wantWatermark(t, p, 2)
 	})
 }
+
+// A dead letter is kept once, however long the gate then takes to note it.
+func TestDeadLetterIsKeptOnce(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, r := &outage{Store: memlease.New()}, &receiver{}
+		r.set(func(context.Context, notify.Alert) error {
+			store.down.Store(true)
+			return errRefused
+		})
+		s := newReplicaOn(t, store, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		pass(time.Minute)
+		wantWatermark(t, p, 0)
+		if got := p.waits("oven"); got.For != delivery.WaitStore || store.calls.Load() < 3 {
+			t.Errorf("it waits for %+v, after %d calls", got, store.calls.Load())
+		}
+		store.down.Store(false)
+		pass(2 * time.Minute)
+		wantWatermark(t, p, 1)
+		if n := len(s.dead.all()); n != 1 {
+			t.Errorf("%d dead letters, want 1", n)
+		}
+	})
+}
+
+// What fails in a message with others is tried alone from then on.
+func TestAlertThatFailsAMessageGoesAlone(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{limits: notify.Limits{Batch: 10}}
+		r.set(func(_ context.Context, first notify.Alert) error {
+			time.Sleep(100 * time.Millisecond)
+			if first.Device == "a-poison" {
+				return errBusy
+			}
+			return nil
+		})
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("a-poison")
+		const others = 3000
+		for n := range others {
+			p.hot(fmt.Sprint("oven-", n))
+			time.Sleep(20 * time.Millisecond) // so that there always are some to go
+		}
+		pass(time.Minute)
+		together, alone := 0, 0
+		for _, one := range r.tried {
+			switch {
+			case one.device == "a-poison" && one.alerts > 1:
+				together++
+			case one.device == "a-poison":
+				alone++
+			}
+		}
+		if together > 2 || alone < 3 || len(r.alerts("")) != others {
+			t.Errorf("it failed %d messages for many, and %d of its own; %d others of %d", together, alone, len(r.alerts("")), others)
+		}
+	})
+}

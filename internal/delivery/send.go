@@ -141,6 +141,7 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 		return throttle.NotTaken
 	}
 
+	//planted:unknown-is-untaken return throttle.NotTaken
 	//planted:unknown-is-taken return throttle.Taken
 	return throttle.Unknown
 }
@@ -179,6 +180,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 		return q.decided(d, a.result, a.err)
 	case a.barred != nil:
 		return q.awaitOwner(d, a.barred)
+	//planted:estimate-is-believed case false
 	case d.cause == tooOld && !q.old(d, a.result.Now): // the estimate was wrong
 		d.cause = notGivenUp
 		return d.again(verdict{why: WaitPause, pause: minBackoff})
@@ -206,6 +208,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		d.note(a.failure)
 	}
 
+	//planted:message-refused-for-all if false
 	if refused && a.group.size > 1 {
 		d.sendAlone = true
 		return verdict{state: ready}
@@ -215,6 +218,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 	switch {
 	case reason == "" && a.failure.Limited:
 		d.limited = min(d.limited+1, patience)
+		//planted:refused-keeps-turn skip
 		d.number = 0 // the turn was its own, and it waits for another one
 		return verdict{state: ready}
 	case reason == "":
@@ -273,6 +277,7 @@ func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string
 		return q.tooOld(q.to.failure())
 	case failure.Refused:
 		return fmt.Sprintf("refused for good: %v", failure)
+	//planted:own-fault-never-given-up case false
 	case d.ownFailures >= ownFailuresToGiveUp:
 		return fmt.Sprintf("failed %d times while the receiver took others: %v", d.attempts, failure)
 	case q.old(d, now):
@@ -307,10 +312,12 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 
 	switch result.Outcome {
 	case throttle.Sent:
+		//planted:sent-covers-nothing skip
 		v.covers = coversAll
 	case throttle.Throttled:
 		box.Stats.Suppressed.Add(1)
 		q.suppressedHead(d)
+		//planted:window-covers-all v.covers = coversAll; skip
 		v.covers = func(r *Reading) bool { return result.Covers(q.request(d, r)) }
 	case throttle.Unconfirmed:
 		box.warn("an alert was taken but its window is not recorded yet; if it is sent again within the window, "+
@@ -370,6 +377,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 		return d.letterAgain(WaitDeadLetter, err)
 	}
 
+	//planted:letter-not-noted if false
 	if q.notesLetter(d) {
 		err := q.gate(d).GiveUp(d.under(q.box.settling), q.request(d, &d.head))
 		if err != nil {
@@ -382,6 +390,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 
 // keep keeps d's dead letter, unless it is kept.
 func (q *queue) keep(d *delivery) error {
+	//planted:letter-written-again if false
 	if d.written {
 		return nil
 	}
@@ -424,12 +433,14 @@ func (d *delivery) letterAgain(why Wait, err error) verdict {
 func (q *queue) letterKept(d *delivery) verdict {
 	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
 	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
+	//planted:letter-covers-all if true
 	if d.cause == tooMany {
 		v.covers = coversAll // to make room
 	}
 
 	if d.refused { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
+		//planted:refusal-forgotten skip
 		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip
 		q.gate(d).Refused(d.About)
 	}

@@ -68,6 +68,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 		}
 		q.replace(d, outcome)
 
+	//planted:latest-always-alerts case d.joined > 0
 	case d.joined > 0 && !covers(&d.latest):
 		q.promoteLatest(d)
 
@@ -83,8 +84,10 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 // promoteLatest makes the latest reading that joined d its head, which d holds instead. The caller holds box.mu.
 func (q *queue) promoteLatest(d *delivery) {
 	q.release(d)
+	//planted:promoted-holds-nothing skip
 	q.hold(d, &d.latest, d.latestBefore)
 	d.start(&d.latest)
+	//planted:promoted-counts-itself d.suppressed += d.joined; skip
 	d.suppressed += d.joined - 1
 	d.joined = 0
 	if head := d.of(&d.head).Device; d.Shared { // its reading is not suppressed any more
@@ -107,6 +110,7 @@ func (q *queue) replace(d *delivery, outcome string) {
 	case d.due != nil && d.joined > 0:
 		q.startJoined(d)
 
+	//planted:due-later-lost case false
 	case later != nil:
 		delete(q.later, d.Key)
 		q.enqueue(q.begin(d.Key, &later.Reading, later))
@@ -155,6 +159,7 @@ func (q *queue) join(d *delivery, a *Alert) {
 	}
 
 	d.join(r, a.Before)
+	//planted:news-wait-as-reminders if first
 	if first || d.reminder && !a.Reminder {
 		q.reminds(d, a.Reminder)
 	}
@@ -204,6 +209,7 @@ func (q *queue) follow(d *delivery, v verdict) {
 	q.box.mu.Lock()
 	defer q.box.mu.Unlock()
 
+	//planted:withdrawn-tried-again if false
 	if d.due != nil && d.due.withdrawn {
 		q.replace(d, throttle.Unneeded.String())
 		return
@@ -226,6 +232,7 @@ func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
+	//planted:closed-queue-grows if false
 	if q.closed {
 		d.end(OutcomeUnsettled)
 		return

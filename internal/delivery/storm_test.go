@@ -296,6 +296,61 @@ func TestNewBeforeOld(t *testing.T) {
 	})
 }
 
+// A first alert that joins a reminder goes in the turn of a first alert.
+func TestFirstAlertJoinsAReminder(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{limits: notify.Limits{Rate: notify.Rate{Every: time.Minute}}}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("first")
+		synctest.Wait()
+		reminder := p.reading("oven", s.topic("", nil))
+		reminder.Reminder = true
+		p.take(reminder)
+		p.hot("kiln")
+		p.hot("oven")
+		pass(10 * time.Minute)
+		var got []string
+		for _, a := range r.alerts("") {
+			got = append(got, a.Device)
+		}
+		if want := "first, oven, kiln"; strings.Join(got, ", ") != want {
+			t.Errorf("got %v, want %s", got, want)
+		}
+	})
+}
+
+// An alert that was refused for rate goes after those that waited then, and a few of those that come later.
+func TestRefusedForRateGoesBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{limits: notify.Limits{Places: 1}}
+		refuse := true
+		r.set(func(_ context.Context, a notify.Alert) error {
+			time.Sleep(time.Second)
+			if a.Device == "busy" && refuse {
+				refuse = false
+				return &notify.Error{Untaken: true, Limited: true, RetryAfter: time.Second, Status: 429, Err: errors.New("429")}
+			}
+			return nil
+		})
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("busy")
+		synctest.Wait()
+		const others = 200
+		for i := range others {
+			p.hot(fmt.Sprint("well", i))
+		}
+		pass(time.Hour)
+		all := r.alerts("")
+		if len(all) != others+1 || all[others].Device != "busy" {
+			t.Errorf("%d alerts; the last is of %s", len(all), all[len(all)-1].Device)
+		}
+	})
+}
+
 // What a receiver that refuses by number shows: it is not down.
 func TestLimitedIsNotDown(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

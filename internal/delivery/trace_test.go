@@ -54,6 +54,7 @@ func TestTrace(t *testing.T) {
 		"sent":      {nil, time.Minute, delivery.End{Outcome: "sent", Suppressed: 2}},
 		"refused":   {&notify.Error{Refused: true, Err: errBusy}, time.Minute, delivery.End{Outcome: "dead_letter", Suppressed: 2, Err: errBusy}},
 		"unsettled": {errBusy, 1100 * time.Millisecond, delivery.End{Outcome: "unsettled", Suppressed: 2, Err: errBusy}},
+		"unsettled, and its attempt ends after its owner": {errBusy, 500 * time.Millisecond, delivery.End{Outcome: "unsettled", Suppressed: 2, Err: errBusy}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -19,6 +19,7 @@ var (
 	plantedWithin = flag.Int("planted.within", 0, "how many random plans of TestWorlds look for each bug; 0: none")
 	plantedSeeds  = flag.Int("planted.seeds", 0, "how many seeds of TestSimulation look for each bug, beside its own; 0: none")
 	plantedFrom   = flag.Int("planted.from", 1, "the first plan or seed")
+	plantedRooms  = flag.Bool("planted.rooms", false, "have the tests of packages find the bugs that stand in them")
 	plantedOnly   = flag.String("planted.bug", "", "`REGEXP` of the bugs to look for")
 )
 
@@ -50,7 +51,7 @@ func TestBugs(t *testing.T) {
 		if first, _ := numberOf(b.name); first >= 0 && first != i {
 			t.Errorf("%q has two rows", b.name)
 		}
-		if b.seed == 0 && !b.worlds {
+		if b.seed == 0 && !b.worlds && !slices.ContainsFunc(rooms, func(room string) bool { return standsIn(t, room, b.name) }) {
 			t.Errorf("%q is not looked for", b.name)
 		}
 	}
@@ -83,6 +84,62 @@ func TestSimulation(t *testing.T) {
 			t.Run(b.name, func(t *testing.T) { s.findSeed(t, i) })
 		}
 	}
+}
+
+// rooms are packages whose own tests find every bug that stands in them.
+var rooms = []string{"internal/delivery"}
+
+// TestRooms has the tests of a package find each bug that stands in it:
+// go test ./internal/lab/planted -run Rooms -planted.rooms -v -timeout 0
+func TestRooms(t *testing.T) {
+	if !*plantedRooms {
+		t.Skip("it takes minutes: see -planted.rooms")
+	}
+	for _, room := range rooms {
+		t.Run(filepath.Base(room), func(t *testing.T) {
+			s := newSearch(t, room)
+			for i, b := range bugs {
+				if _, ok := numberOf(b.name); ok && standsIn(t, room, b.name) {
+					t.Run(b.name, func(t *testing.T) { s.findByTests(t, i) })
+				}
+			}
+		})
+	}
+}
+
+// standsIn reports whether a bug stands in a package and nowhere else.
+func standsIn(t *testing.T, dir, name string) (is bool) {
+	for _, s := range sources(t) {
+		for _, d := range s.directives {
+			if d.bug != name {
+				continue
+			}
+			if !strings.HasSuffix(filepath.Dir(s.name), dir) {
+				return false
+			}
+			is = true
+		}
+	}
+	return is
+}
+
+var failedLine = regexp.MustCompile(`(?m)^--- FAIL: (\w+)`)
+
+// findByTests has a package's own tests run with a bug of it, until one fails.
+func (s *search) findByTests(t *testing.T, bug int) {
+	t.Helper()
+	began := time.Now()
+	out, err := s.run(t, bug+1, nil, "-test.short", "-test.failfast", "-test.timeout=2m")
+	took := time.Since(began).Round(time.Second / 10)
+	if err == nil {
+		t.Errorf("not found, in %v", took)
+		return
+	}
+	by := "what has timed out, or crashed"
+	if found := failedLine.FindStringSubmatch(out); found != nil {
+		by = found[1]
+	}
+	t.Logf("found by %s, in %v", by, took)
 }
 
 // A search looks for bugs, with a binary that has all of them.
