@@ -224,13 +224,17 @@ func (o *owner) watermark() int8 {
 
 // request is what o's delivery asks the gate.
 func (m *alertModel) request(s *alertState, recovery bool, about int8) Request {
-	r := Request{Enqueued: modelTime(s.at[about-1]), Log: "log", Sequence: int64(about), Recovery: recovery}
+	r := Request{Enqueued: modelTime(s.at[about-1]), Log: "log", Recovery: recovery}
+	r.Sequence, r.Element = numbers(about)
+	if m.plant == "the elements of a message have one place" {
+		r.Element = 0
+	}
 	if recovery {
 		r.ID = recoveryIDs[eventPlace(about)]
 	} else {
 		r.ID = alertIDs[eventPlace(about)]
 		r.Repeat = time.Duration(m.repeat) * time.Second
-		r.Opened = int64(m.opened(s, about))
+		r.Opened, r.OpenedElement = numbers(m.opened(s, about))
 	}
 	return r
 }
@@ -624,7 +628,7 @@ func (m *alertModel) record(s *alertState, o *owner) {
 // remember notes until when nothing is due about the alarm of r.
 func (o *owner) remember(r Request, result Result) {
 	if due := result.Due(r); !due.IsZero() {
-		o.told = int8(r.Opened)
+		o.told = placeOf(position{Sequence: r.Opened, Element: r.OpenedElement}).event()
 		o.until = sec(due.Unix() - epoch)
 	}
 }
@@ -973,6 +977,7 @@ var alertPlants = []alertModel{
 	{plant: "a recovery's unknown id does not survive", readings: 4, kinds: []kind{hot, cool, inhibited},
 		last: 1, end: 5, faults: []int{takenAnswerLost}, total: 1},
 	{plant: "a recovery leaves the window's end", readings: 3},
+	{plant: "the elements of a message have one place", readings: 4, last: 2, end: 8},
 	{plant: "a recovery covers no readings", readings: 2, last: 2, end: 8, faults: []int{crash}, total: 1},
 	{plant: "the record forgets what it was claimed for", readings: 3, last: 4, end: 7, faults: []int{crash}, total: 1},
 	{plant: "the ledger is written over", readings: 2, faults: []int{zombie}, total: 1},

@@ -32,10 +32,19 @@ func (p place) position() position {
 	if p == 0 {
 		return position{}
 	}
-	return position{Log: "log", Sequence: int64(p / 4), Part: Part(p % 4)}
+	sequence, element := numbers(p.event())
+	return position{Log: "log", Sequence: sequence, Element: element, Part: Part(p % 4)}
 }
 
-func placeOf(p position) place { return place(4*p.Sequence) + place(p.Part) }
+// numbers returns what numbers event i has in the log: two events are the elements of one message.
+func numbers(i int8) (sequence int64, element int) { return int64(i+1) / 2, int(i+1) % 2 }
+
+func placeOf(p position) place {
+	if p == (position{}) {
+		return 0
+	}
+	return eventPlace(int8(2*p.Sequence-1)+int8(p.Element)) + place(p.Part)
+}
 
 // modelRecord is a lease.Record with the note in it, in little room.
 type modelRecord struct {

@@ -590,10 +590,10 @@ func (m *silenceModel) decide(s *silenceState, d silenceDelivery) decision {
 		ID:       alertIDs[d.place],
 		Enqueued: modelTime(d.deadline),
 		Log:      "log",
-		Sequence: int64(d.place.event()),
 		Part:     Part(d.place % 4),
 		Recovery: d.recovery,
 	}
+	r.Sequence, r.Element = numbers(d.place.event())
 	if d.recovery {
 		r.ID = recoveryIDs[d.place]
 	}

@@ -184,3 +184,44 @@ func TestRecentSince(t *testing.T) {
 		}
 	})
 }
+
+// The window of one sensor says nothing of another one, of its device, or of a device with both of their names.
+func TestSensorsHaveWindowsOfTheirOwn(t *testing.T) {
+	all := []sensor.ID{
+		{Device: "gw-12", Name: "return"}, {Device: "gw-12", Name: "flow"}, {Device: "gw-12"}, {Device: "gw-12/return"},
+		{Device: "gw-12return"}, {Device: "gw-1", Name: "2return"}, {Name: "gw-12"}, {Device: "return", Name: "gw-12"},
+	}
+	for _, of := range all {
+		synctest.Test(t, func(t *testing.T) {
+			store := memlease.New()
+			config := throttle.Config{Store: store, Scope: "s", Receiver: "r", Window: time.Minute, SendTimeout: time.Second}
+			g := recent.New(config, recent.NewWindows())
+			send := func(of sensor.ID) throttle.Outcome {
+				r := throttle.Request{Device: of.Device, Sensor: of.Name, ID: "id", Enqueued: time.Now()}
+				result, err := throttletest.Do(t.Context(), g, r, func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken })
+				if err != nil {
+					t.Fatal(err)
+				}
+				return result.Outcome
+			}
+			if got := send(of); got != throttle.Sent || !g.Recent(of) {
+				t.Fatalf("%v: %v", of, got)
+			}
+			g.Suppressed(of, 3)
+			for _, other := range all {
+				if other == of {
+					continue
+				}
+				if g.Recent(other) || g.Count(other) != 0 {
+					t.Errorf("the window of %v is in force for %v", of, other)
+				}
+				if got := send(other); got != throttle.Sent {
+					t.Errorf("after an alert of %v one of %v is %v", of, other, got)
+				}
+			}
+			if n := g.Count(of); n != 4 {
+				t.Errorf("%d readings of %v are suppressed, want 4", n, of)
+			}
+		})
+	}
+}
