@@ -251,7 +251,7 @@ func TestCheckDistinguishesHubs(t *testing.T) {
 			}
 			expect(t, output, "hub", "✗", test.want, "check ")
 			expect(t, output, "events", "–", "not checked")
-			expect(t, output, "receiver", "✓")
+			expect(t, output, "receiver", "·")
 		})
 	}
 }

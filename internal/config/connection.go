@@ -205,6 +205,22 @@ func hasBlobEndpoint(pairs map[string]string) bool {
 	return err == nil && endpoint.Host != "" && slices.Contains([]string{"http", "https"}, endpoint.Scheme)
 }
 
+// StorageHost returns the host name of the storage account's blobs; empty if there is none.
+func (c Config) StorageHost() string {
+	endpoint := c.StorageAccountURL
+	if pairs, ok := parseStoragePairs(c.StorageConnectionString.Reveal()); ok {
+		account := "https://" + pairs["AccountName"] + ".blob." + cmp.Or(pairs["EndpointSuffix"], "core.windows.net")
+		endpoint = cmp.Or(pairs["BlobEndpoint"], account)
+	}
+
+	u, err := url.Parse(endpoint)
+	if err != nil {
+		return ""
+	}
+
+	return u.Hostname()
+}
+
 // checkCosmos checks a Cosmos DB connection string.
 func checkCosmos(s string) error {
 	if _, err := parseFor("COSMOS_CONNECTION_STRING", s); err != nil {

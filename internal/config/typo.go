@@ -96,6 +96,12 @@ func nearest(name string) string {
 	return best
 }
 
+// Alike reports whether name was probably meant to be known: they differ in case, or in a letter or two.
+func Alike(name, known string) bool {
+	d := editDistance(strings.ToLower(name), strings.ToLower(known))
+	return d < 3 && len(known) >= 2*d+1 // in short names a letter or two make another word
+}
+
 // names returns all names that variables can have.
 func names() (list []string) {
 	for _, v := range Variables() {

@@ -204,6 +204,10 @@ func parse(raw string) (*url.URL, error) {
 		return nil, fmt.Errorf("is empty: must be %s", known)
 	}
 
+	if m := another.FindStringSubmatch(raw); m != nil && find(m[1]).open != nil {
+		return nil, errors.New("has another entry behind a semicolon: separate entries by commas or line breaks")
+	}
+
 	u, err := url.Parse(raw)
 	switch {
 	case err != nil:
@@ -226,6 +230,9 @@ func parse(raw string) (*url.URL, error) {
 	// Without a host, what looks like a scheme may be a user.
 	return nil, fmt.Errorf("has an unknown scheme: must be %s", known)
 }
+
+// another is what looks like an entry behind the first, with its scheme.
+var another = regexp.MustCompile(`;\s*(?:[a-z]+=\S+\s+)*([a-z]+(?:\+[a-z]+)?):`)
 
 // Place returns scheme, host and port of the URL, or only the scheme if the rest is a
 // secret or missing.

@@ -381,3 +381,17 @@ func TestHeaders(t *testing.T) {
 		t.Errorf("the error is %v", err)
 	}
 }
+
+// A semicolon does not separate entries: the second one would be lost in the first one's address.
+func TestSemicolon(t *testing.T) {
+	for entry, refused := range map[string]bool{
+		"https://a.example;https://b.example": true, "https://a.example/hook; slack+https://hooks.slack.com/services/T/B/X": true,
+		"pagerduty://0123456789abcdef0123456789abcdef;log:": true, "log:;name=ops https://a.example/": true,
+		"https://a.example/hook?x=1;y=2": false, "https://a.example/x;version=2/a:b": false,
+	} {
+		_, err := receivers.Parse(entry)
+		if isRefused := err != nil && strings.Contains(err.Error(), "separate entries by commas or line breaks"); isRefused != refused {
+			t.Errorf("%s: %v", entry, err)
+		}
+	}
+}

@@ -415,6 +415,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 			"pending": "pending: Its alarm (rule hot) has been pending since 1999-12-31 23:00:00 UTC, when 81 reached the limit of 80; the first reading over it from 01:00:00 UTC on causes an alert\n",
 			"due":     "due: Its alarm (rule hot) is over; a recovery has been due since 1999-12-31 23:00:00 UTC, and waits, mostly for the window to end\n",
 			"removed": "removed: Its alarm (rule old) has been open since 1999-12-31 23:00:00 UTC, when 5 reached the limit of 4\n",
+			"Open":    "Open: It is not known; did you mean open?\n",
 			"none":    "none: Its last reading is known only to the replica that reads its partition, and to the hub (`alertworker why --last`)\n",
 		} {
 			if got := text(device); !strings.HasPrefix(got, want) {

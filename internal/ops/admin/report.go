@@ -31,6 +31,7 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, r Re
 	f.event = r.latest
 	f.muted = r.muted
 	f.looked = r.last
+	f.similar = cmp.Or(f.similar, r.similar)
 	missing := f.missing
 	f.missing = nil
 	_, text := f.why()
@@ -127,11 +128,13 @@ type History interface {
 // Readings are the last ones of a device that a hub holds, with what they reach. The zero value is of no hub.
 type Readings struct {
 	events int
-	last   time.Duration     // in which they were
-	lines  []string          // of the last ones
-	latest string            // of them, as part of a sentence
-	muted  string            // by what it mutes the device; empty if it does not
-	shared map[string]string // what the device shares the alerts of rules by
+	last   time.Duration // in which they were
+	lines  []string      // of the last ones
+	latest string        // of them, as part of a sentence
+	muted  string        // by what it mutes the device; empty if it does not
+	// a device of which there are some, and whose name differs in nothing but case; empty if there is none
+	similar string
+	shared  map[string]string // what the device shares the alerts of rules by
 }
 
 // Readings reads those of a device in h, which is of the last so long.
@@ -155,8 +158,11 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 		}
 
 		for i := range events {
-			if e := &events[i]; e.Device == device {
+			switch e := &events[i]; {
+			case e.Device == device:
 				r.add(a, reader, partition, e)
+			case strings.EqualFold(e.Device, device):
+				r.similar = e.Device
 			}
 		}
 	}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -80,6 +79,7 @@ func (s Shared) alarms(ctx context.Context, of sensor.ID, f *findings) error {
 			if of.Covers(a.Of()) {
 				f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
 			}
+			f.resembles(string(a.Device))
 		}
 
 		return err
@@ -98,7 +98,9 @@ func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 		mu.Lock()
 		defer mu.Unlock()
 		f.known += r.Len()
-		f.similar = cmp.Or(f.similar, similar(r, of.Device))
+		for i := range r.Len() {
+			f.resembles(r.Name(i).Device)
+		}
 		for _, h := range partition.HeardIn(r, id, of, f.set) {
 			h.AsOf = r.Position.Time
 			f.state.Heard = append(f.state.Heard, h)
@@ -106,17 +108,6 @@ func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 
 		return nil
 	})
-}
-
-// similar returns the device of r whose name differs from a device's in nothing but case; empty if there is none.
-func similar(r *roster.Roster, device string) string {
-	for i := range r.Len() {
-		if name := r.Name(i).Device; name != device && strings.EqualFold(name, device) {
-			return name
-		}
-	}
-
-	return ""
 }
 
 // Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those
@@ -252,6 +243,7 @@ func (s Shared) letters(ctx context.Context, of sensor.ID, f *findings) error {
 
 		for _, l := range page {
 			isKnown := slices.ContainsFunc(f.ended, func(e pastDelivery) bool { return e.Letter == l.ID })
+			f.resembles(l.Alert.Device)
 			if of.Covers(sensor.ID{Device: l.Alert.Device, Name: l.Alert.Sensor}) && !isKnown {
 				f.ended = append(f.ended, letterOf(l, s.Name(l.Receiver)))
 			}

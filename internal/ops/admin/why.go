@@ -54,7 +54,7 @@ type findings struct {
 	looked time.Duration // how far back the hub was asked; 0 if it was not
 	// devices of which messages count for rules about silence, of those partitions that were asked for this one
 	known   int
-	similar string // among them one whose name differs from this device's in its case
+	similar string // a device that is known, and whose name differs from this one's in nothing but case
 	// what the device shares alerts by, empty if nothing, by the names of rules of which it is known
 	shared map[string]string
 }
@@ -280,7 +280,7 @@ func (f findings) notSeen() string {
 	case f.event != "":
 		return "Its last event was " + f.event
 
-	case f.looked > 0, f.isUnheard() && !f.claimed():
+	case f.looked > 0, (f.isUnheard() || f.similar != "") && !f.claimed():
 		return f.notKnown()
 
 	case len(f.state.Partitions) > 0:
@@ -297,6 +297,13 @@ func (f findings) notSeen() string {
 // isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
 // one may send all the same: what cannot be read does not count for a rule with a field.
 func (f findings) isUnheard() bool { return f.known > 0 && !f.state.WasHeard() }
+
+// resembles notes a device that is known, if its name differs from the device's in nothing but case.
+func (f *findings) resembles(device string) {
+	if device != f.asked.Device && strings.EqualFold(device, f.asked.Device) {
+		f.similar = device
+	}
+}
 
 // claimed reports whether anybody has sent something about the device.
 func (f findings) claimed() bool {

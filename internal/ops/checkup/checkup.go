@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -174,15 +175,19 @@ func (k *checkup) settings(set rules.Set) []step {
 	}
 
 	for i := range set.Rules {
-		steps = append(steps, say("rule "+set.Rules[i].Name, Explain(&set.Rules[i]), nil))
+		steps = append(steps, say("rule "+set.Rules[i].Name, "", statement(Explain(&set.Rules[i]))))
 	}
 
 	for i := range set.Mutes {
-		steps = append(steps, say(fmt.Sprint("mute ", i+1), ExplainMute(&set.Mutes[i]), nil))
+		steps = append(steps, say(fmt.Sprint("mute ", i+1), "", statement(ExplainMute(&set.Mutes[i]))))
 	}
 
 	for _, line := range routes(set, k.receivers) {
-		steps = append(steps, say("routing", line, nil))
+		steps = append(steps, say("routing", "", statement(line)))
+	}
+
+	if text, err := clouds(k.config, os.Getenv("AZURE_AUTHORITY_HOST")); text != "" || err != nil {
+		steps = append(steps, say("cloud", text, err))
 	}
 
 	return steps
@@ -326,7 +331,7 @@ func failing(by status.By, do func(context.Context) (string, error)) func(contex
 
 // isOpinion reports whether err is no failure: of a step that was not tried, or has passed.
 func isOpinion(err error) bool {
-	return errors.As(err, new(undecided)) || errors.As(err, new(warning))
+	return errors.As(err, new(undecided)) || errors.As(err, new(warning)) || errors.As(err, new(statement))
 }
 
 // answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
@@ -714,7 +719,7 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 // receiver connects to r and, if asked to, sends it a test alert.
 func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
 	found, err := reach(ctx, r.Reach)
-	if err != nil {
+	if err != nil && !isOpinion(err) {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
 
@@ -722,7 +727,15 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 		return k.sendTest(ctx, r)
 	}
 
-	return fmt.Sprintf("%s: %s%s", r.Name, found, limitsOf(r)), nil
+	text := func(found string) string { return fmt.Sprintf("%s: %s%s", r.Name, found, limitsOf(r)) }
+	switch said := err.(type) { //nolint:errorlint // reach wraps neither
+	case statement:
+		return "", statement(text(said.Error()))
+	case undecided:
+		return "", undecided(text(said.Error()))
+	}
+
+	return text(found), nil
 }
 
 // limitsOf says how often a receiver gets messages, to follow what it is; "" if there is no limit.

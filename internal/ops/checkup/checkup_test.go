@@ -89,12 +89,14 @@ func TestReport(t *testing.T) {
 			{"quick", time.Second, func(context.Context) (string, error) { return "well\n\x1b[31mred", nil }},
 			{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("who knows") }},
 			{"so so", time.Second, func(context.Context) (string, error) { return "", warning("half of it") }},
+			say("rule hot", "", statement("alerts when t is at or above 80")),
 		})
 		want := "\x1b[31m✗\x1b[0m slow      no answer within 2s\n" +
 			"\x1b[31m✗\x1b[0m slow too  no answer within 3s\n" +
 			"\x1b[32m✓\x1b[0m quick     well \uFFFD[31mred\n" +
 			"\x1b[33m–\x1b[0m odd       who knows\n" +
 			"\x1b[33m!\x1b[0m so so     half of it\n" +
+			"· rule hot  alerts when t is at or above 80\n" +
 			"\n2 of 5 checks passed, 1 warning, 1 could not be tried\n"
 		if b.String() != want || passed {
 			t.Errorf("got %v and:\n%s\nwant:\n%s", passed, b.String(), want)
@@ -165,6 +167,10 @@ func TestSample(t *testing.T) {
 			"", "no reading at temp in 2 events (empty 1, not_a_number 1); they contain no numbers", failed},
 		"no IoT Hub": {"temp", []telemetry.Event{event("", "", `{"temp":1}`)},
 			"", "no device ID in 1 event: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", failed},
+		"no IoT Hub, and twin events": {"temp", []telemetry.Event{event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "twinChangeEvents", `{}`), event("", "", `{"temp":1}`)},
+			"", "no device ID in 1 event of telemetry, beside 3 without (twin changes, lifecycle events): only an IoT Hub adds it, so this is not an IoT Hub's endpoint", failed},
+		"another field, and twin events": {"temp", []telemetry.Event{event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "", `{"t":1}`)},
+			"", "no reading at temp in 1 event of telemetry, beside 1 without (twin changes, lifecycle events) (not_telemetry 1, missing 1); numbers found at t (1): add the right one to TEMPERATURE_FIELD", failed},
 		"no telemetry": {"temp", []telemetry.Event{event("d", "deviceLifecycleEvents", `{"temp":1}`)},
 			"", "1 event read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", open},
 	} {
@@ -276,6 +282,7 @@ func TestSampleOfRules(t *testing.T) {
 		{Name: "wet", Field: "humidty", Levels: []rules.Level{{Limit: 90}}},
 		{Name: "near", Field: "temperature", Base: "dew", Levels: []rules.Level{{Limit: 2}}},
 		{Name: "far", Field: "temperature", Base: "dw", Levels: []rules.Level{{Limit: 2}}},
+		{Name: "loud", Field: "noise", Levels: []rules.Level{{Limit: 90}}}, // of devices that did not send just now
 	}}
 	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
 	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71,"dew":70}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
@@ -289,9 +296,12 @@ func TestSampleOfRules(t *testing.T) {
 		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2), dew (1): add the right one to the field of the rule wet",
 		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
 		"! says nothing about any of 4 events: no number at dw, a field or an application property, from which its limits are counted",
+		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), probe.temp (2), temperature (2), dew (1): add the right one to the field of the rule loud",
 	} {
 		got, err := r.samples[i].verdict()
-		if errors.As(err, new(warning)) {
+		if errors.As(err, new(undecided)) {
+			got = "– " + err.Error()
+		} else if errors.As(err, new(warning)) {
 			got = "! " + err.Error()
 		} else if err != nil {
 			t.Error(err)
@@ -407,6 +417,37 @@ func TestProperties(t *testing.T) {
 		}
 		if got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
+		}
+	}
+}
+
+// In another cloud than the usual one hosts have other endings, and identities sign in elsewhere.
+func TestClouds(t *testing.T) {
+	keyless := func(hub, storage string) config.Config {
+		return config.Config{EventHubNamespace: hub, EventHubName: "telemetry", StorageAccountURL: storage}
+	}
+	connection := config.NewSecret("DefaultEndpointsProtocol=https;AccountName=a;AccountKey=a2V5;EndpointSuffix=core.usgovcloudapi.net")
+	for name, test := range map[string]struct {
+		config    config.Config
+		authority string
+		want      string
+	}{
+		"Azure":                       {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "", ""},
+		"Azure, said":                 {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "https://login.microsoftonline.com/", ""},
+		"on this machine":             {keyless("127.0.0.1:5672", "http://127.0.0.1:10000"), "", ""},
+		"US government":               {keyless("a.servicebus.usgovcloudapi.net", "https://a.blob.core.usgovcloudapi.net"), "https://login.microsoftonline.us", "Azure for US government"},
+		"China":                       {keyless("a.servicebus.chinacloudapi.cn", "https://a.blob.core.chinacloudapi.cn"), "https://login.chinacloudapi.cn/", "Azure in China"},
+		"China, without sign-in":      {keyless("a.servicebus.chinacloudapi.cn", "https://a.blob.core.chinacloudapi.cn"), "", "Azure in China, but identities sign in at login.microsoftonline.com: set AZURE_AUTHORITY_HOST=https://login.partner.microsoftonline.cn/"},
+		"signs in elsewhere":          {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "https://login.microsoftonline.us/", "Azure, but identities sign in at login.microsoftonline.us: set AZURE_AUTHORITY_HOST=https://login.microsoftonline.com/"},
+		"two":                         {keyless("a.servicebus.usgovcloudapi.net", "https://a.blob.core.windows.net"), "", "the hub is in Azure for US government, and storage in Azure: one of the addresses has the wrong ending"},
+		"keys, which need no sign-in": {config.Config{EventHubConnectionString: config.NewSecret("Endpoint=sb://a.servicebus.usgovcloudapi.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=h"), StorageConnectionString: connection}, "", "Azure for US government"},
+	} {
+		got, err := clouds(test.config, test.authority)
+		if err != nil {
+			got += err.Error()
+		}
+		if got != test.want {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 }

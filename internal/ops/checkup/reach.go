@@ -20,11 +20,11 @@ import (
 const reachTimeout = 10 * time.Second
 
 // reach connects to the host of u and disconnects without sending a request,
-// which a receiver might take for an alert. It returns what that showed. Its
-// errors hold nothing of u but host and port.
+// which a receiver might take for an alert. It returns what that showed. Its error is a statement if there is nothing
+// to connect to, and undecided if only the proxy was reached. Errors hold nothing of u but host and port.
 func reach(ctx context.Context, u *url.URL) (string, error) {
 	if u == nil {
-		return "needs no connection; alerts are only written to the log", nil
+		return "", statement("needs no connection; alerts are only written to the log")
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, reachTimeout)
@@ -43,7 +43,7 @@ func reach(ctx context.Context, u *url.URL) (string, error) {
 		return "", fmt.Errorf("the proxy of HTTP_PROXY or HTTPS_PROXY: %w", err)
 	}
 
-	return "its proxy can be reached; only --notify shows whether the receiver can", nil
+	return "", undecided("its proxy can be reached; only --notify shows whether the receiver can")
 }
 
 // ports are those of URLs without one.

@@ -25,6 +25,11 @@ type undecided string
 
 func (u undecided) Error() string { return string(u) }
 
+// statement is the error of a step that tries nothing: it says what is set.
+type statement string
+
+func (s statement) Error() string { return string(s) }
+
 // warning is the error of a step that passed, but found what needs attention.
 type warning string
 
@@ -62,7 +67,7 @@ func (o Output) run(ctx context.Context, steps []step) bool {
 		o.line(width, s.name, summary, err)
 	}
 
-	verdict := fmt.Sprintf("%d of %d checks passed", count[passed]+count[warned], len(steps))
+	verdict := fmt.Sprintf("%d of %d checks passed", count[passed]+count[warned], len(steps)-count[stated])
 	if n := count[warned]; n > 0 {
 		verdict += ", " + humanize.Count(n, "warning")
 	}
@@ -121,6 +126,7 @@ const (
 	passed outcome = iota
 	warned         // it passed, but found what needs attention
 	open           // there was nothing to try
+	stated         // it says what is set
 	failed
 )
 
@@ -131,6 +137,8 @@ func outcomeOf(err error) outcome {
 		return passed
 	case errors.As(err, new(undecided)):
 		return open
+	case errors.As(err, new(statement)):
+		return stated
 	case errors.As(err, new(warning)):
 		return warned
 	}
@@ -143,11 +151,12 @@ func (o Output) Fail(name, why string) { o.line(0, name, "", errors.New(why)) }
 
 // The marks of outcomes, with and without a colour.
 var (
-	plainMarks = map[outcome]string{passed: "✓", warned: "!", open: "–", failed: "✗"}
+	plainMarks = map[outcome]string{passed: "✓", warned: "!", open: "–", stated: "·", failed: "✗"}
 	colorMarks = map[outcome]string{
 		passed: "\x1b[32m✓\x1b[0m", // green
 		warned: "\x1b[33m!\x1b[0m", // yellow
 		open:   "\x1b[33m–\x1b[0m",
+		stated: "·",
 		failed: "\x1b[31m✗\x1b[0m", // red
 	}
 )

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -205,7 +206,14 @@ func (s *sample) own() int {
 func (s *sample) nothingRead() error {
 	own := s.own()
 	events := humanize.Count(s.events, "event")
-	missing := fmt.Sprintf("no reading at %s in %s", humanize.Or(s.paths), events)
+	other := s.reasons[telemetry.ReasonNotTelemetry]
+	noTelemetry := "" // it is no reason for anything
+	if other > 0 {
+		noTelemetry = fmt.Sprintf(" of telemetry, beside %d without (twin changes, lifecycle events)", other)
+	}
+
+	telemetryEvents := humanize.Count(s.events-other, "event") + noTelemetry
+	missing := fmt.Sprintf("no reading at %s in %s", humanize.Or(s.paths), telemetryEvents)
 
 	switch {
 	case s.excluded > 0 && own == 0:
@@ -214,20 +222,38 @@ func (s *sample) nothingRead() error {
 	case s.baseless > 0 && own == 0:
 		return warning(fmt.Sprintf("says nothing about any of %s: %s", events, s.noBase()))
 
+	case s.others > 0 && own == 0 && !s.misspelt():
+		return undecided(fmt.Sprintf("%s, which other rules read; %s", missing, s.hint()))
+
 	case s.others > 0:
 		return warning(fmt.Sprintf("%s, of which other rules read %d; %s", missing, s.others, s.hint()))
 
-	case s.reasons[telemetry.ReasonNotTelemetry] == s.events:
+	case other == s.events:
 		return undecided(
 			events + " read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have " +
 				"sent some",
 		)
 
 	case s.reasons[telemetry.ReasonNoDevice] == own:
-		return fmt.Errorf("no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", events)
+		return fmt.Errorf(
+			"no device ID in %s: only an IoT Hub adds it, so this is not an IoT Hub's endpoint",
+			telemetryEvents,
+		)
 	}
 
 	return fmt.Errorf("%s (%s); %s", missing, s.undecoded(), s.hint())
+}
+
+// misspelt reports whether a place in the events has nearly the name of a field of the rule. Without that, events that
+// other rules read are no reason to think that the field is wrong.
+func (s *sample) misspelt() bool {
+	for place := range s.places {
+		if slices.ContainsFunc(s.paths, func(path string) bool { return config.Alike(path, place) }) {
+			return true
+		}
+	}
+
+	return false
 }
 
 // readings says where readings are, and how close they come to the limits.
