@@ -121,11 +121,13 @@ type Reading struct {
 	Outage    *Outage   `json:"outage,omitempty"`    // that the silence of the whole hub is about
 }
 
-// An Outage is when partitions of a hub are dark.
+// An Outage is when nothing comes to any partition of a hub.
 type Outage struct {
-	Partitions []string `json:"partitions"` // which ones
-	Of         int      `json:"of"`         // that the hub has
-	Devices    int      `json:"devices"`    // of those that are dark
+	Devices int `json:"devices"` // from which rules about silence expect something
+
+	// of version 1.0: which partitions most devices were not heard in, and how many the hub had
+	Partitions []string `json:"partitions,omitempty"`
+	Of         int      `json:"of,omitempty"`
 }
 
 // Within these bounds a content always fits into [MaxBytes], whatever the texts say.

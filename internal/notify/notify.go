@@ -108,11 +108,9 @@ type Alert struct {
 	Ambiguous bool `json:"-"`
 }
 
-// An Outage is when most devices of some partitions of a hub are not heard.
+// An Outage is when nothing comes to any partition of a hub.
 type Outage struct {
-	Partitions []string `json:"partitions"` // which ones
-	Of         int      `json:"of"`         // that the hub has
-	Devices    int      `json:"devices"`    // of these partitions
+	Devices int `json:"devices"` // from which a rule about silence expects something
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

@@ -33,6 +33,7 @@ func (s *Stream) commit(ctx context.Context) {
 
 		case <-s.hurry:
 			due = true
+			s.watch()
 
 		case <-ctx.Done():
 			return

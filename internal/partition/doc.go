@@ -98,17 +98,18 @@
 //	  - The place of a silence is after that of the event that it is about, and before that of every later one; of two
 //	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.
-//	  - A device that is silent while people mute that counts as quiet until then, unless its partition is dark.
+//	  - A device that is silent while people mute that counts as quiet until then.
 //	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.
-//	  - If a device is overdue, and of at least 20 others that are not silent fewer than a quarter were heard within
-//	    the last half of Silent, the partition is dark: its roster says so, and no alarm opens
-//	    about devices, until half of all were heard since, or for a day. When they were heard, the floor rises for
-//	    all, as it does at an event before which nothing came for Silent.
-//	  - While any partition of the hub is dark, one alarm is open about that, in partition 0, which asks the rosters of
-//	    all for it. Its place is when it opened, by the clock of the ledger's store.
+//	  - While the newest event of all partitions, as the hub says, is older than half of Silent, no silence opens. Once it
+//	    is older than the shortest Silent that any device has, the hub is cut off from its devices: the roster says so,
+//	    and no silence opens by any rule until a newer event comes to any partition. Then the floor rises for all, as it
+//	    does at an event before which nothing came to the partition for Silent, if several devices have no alarm. A
+//	    device that is all that the hub has is silent as any other.
+//	  - Partition 0 has one alarm about a hub that is cut off, whose place is the time of the newest event. Each
+//	    receiver hears of it by the rule with the shortest Silent that it wants.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than
 //	    Silent, and at a take-over if the roster is missing, of another hub, or more than 10 minutes behind the
 //	    start. Else reading begins at the roster's position, and up to the start events are only heard. A silence is

@@ -28,6 +28,7 @@ func TestForgottenForGood(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
+			p.reached = true
 			s := silence(t, nil, r)
 			s.start(p)
 			p.talk("oven", 0)

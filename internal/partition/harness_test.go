@@ -59,7 +59,8 @@ type partition struct {
 	held    bool          // Receive gives nothing
 	expires bool          // events stand for those that have expired unread
 	lastErr error         // what Last answers
-	others  []string      // the hub's other partitions
+	others  []*partition  // the hub's other partitions
+	reached bool          // events come to yet another one all the time
 	ahead   time.Duration // of the hub's clock
 }
 
@@ -154,10 +155,25 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
-func (p *partition) All(context.Context) ([]string, error) {
+// Newest is the latest of the last events of all partitions.
+func (p *partition) Newest(ctx context.Context, _ time.Time) (newest, asked time.Time, err error) {
 	p.mu.Lock()
-	defer p.mu.Unlock()
-	return append([]string{p.id}, p.others...), nil
+	all, reached := append([]*partition{p}, p.others...), p.reached
+	p.mu.Unlock()
+	asked = time.Now()
+	if reached {
+		return asked, asked, nil
+	}
+	for _, one := range all {
+		_, last, err := one.Last(ctx)
+		if err != nil {
+			return time.Time{}, time.Time{}, err
+		}
+		if last.After(newest) {
+			newest = last
+		}
+	}
+	return newest, asked, nil
 }
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) {
@@ -200,6 +216,7 @@ func (p *partition) checkpoint() int64 {
 func (p *partition) reopen() *partition {
 	q := newPartition(p.id)
 	q.generation = p.generation
+	q.others, q.reached = p.others, p.reached
 	p.mu.Lock()
 	q.log, q.marks = p.log, p.marks
 	q.written, q.resumed = p.written, p.written

@@ -212,6 +212,11 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		a.Element = k.element
 
 		if r := k.due; r != nil {
+			var outage *ledger.Outage
+			if r.Outage != nil {
+				outage = &ledger.Outage{Devices: r.Outage.Devices}
+			}
+
 			a.Due = &ledger.Reading{
 				Log:        r.Log,
 				Part:       uint8(r.Part),
@@ -226,7 +231,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Heard:      fromMicros0(r.Heard),
 				Forgotten:  r.Forgotten,
 				Excluded:   ledger.Text(shortened(r.Excluded, ledger.MaxExcluded)),
-				Outage:     (*ledger.Outage)(r.Outage),
+				Outage:     outage,
 			}
 		}
 

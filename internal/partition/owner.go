@@ -71,7 +71,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 }
 
 // proven reports whether it is still certain that nothing came until the deadline of the silence n. Of one of the whole
-// hub, this owner must know that partitions are dark. It never is for a rule that is not configured any more: nobody
+// hub, it must be certain that nothing has come since. It never is for a rule that is not configured any more: nobody
 // hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	//planted:renamed-rule-silence-sent if false
@@ -79,11 +79,11 @@ func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 		return false
 	}
 
+	limit := time.Duration(n.Limit * float64(time.Second))
 	if n.Outage != nil {
-		return s.unheard.KnowsHub(time.Now())
+		return s.unheard.HubIsCutOff(limit)
 	}
 
-	limit := time.Duration(n.Limit * float64(time.Second))
 	//planted:silence-not-proven return true
 	return s.unheard.Proven(limit, n.Enqueued/1000)
 }

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"time"
 
 	"go.uber.org/zap"
@@ -8,7 +9,6 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -56,15 +56,36 @@ func (r *Recorded) Log() string { return r.logName }
 // Take takes the next events.
 func (r *Recorded) Take(events []telemetry.Event) { r.take(events) }
 
-// Watch opens the alarms of devices that have fallen silent by now, as if the hub had just said that nothing more has
-// come. others are all partitions but this one. It returns when more devices may have fallen silent, in Unix ms.
-func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
-	w := r.unheard
-	w.ProveAll(now)
-	q := w.Look(now, false)
-	if q.Dark {
-		w.TellOfHub(now, darkOf(append(others, r)))
+// Watch opens the alarms of devices that have fallen silent by now, as if the hub of all these partitions had just said
+// that nothing more has come. It returns when more devices may have fallen silent, in Unix ms.
+func Watch(now time.Time, all []*Recorded) (next int64) {
+	newest := int64(0)
+	expected := make([]roster.Expected, len(all))
+	for i, r := range all {
+		var last int64
+		last, expected[i] = r.unheard.Known()
+		newest = max(newest, last)
 	}
+
+	next = math.MaxInt64
+	for i, r := range all {
+		var others roster.Expected
+		for j, e := range expected {
+			if j != i {
+				others = others.And(e)
+			}
+		}
+
+		r.unheard.ProveAll(now, newest, others)
+		next = min(next, r.watch(now))
+	}
+
+	return next
+}
+
+// watch is Watch for one partition.
+func (r *Recorded) watch(now time.Time) (next int64) {
+	r.unheard.Look(now, false)
 
 	r.mu.Lock()
 	r.saved(r.opened)
@@ -72,17 +93,7 @@ func (r *Recorded) Watch(now time.Time, others []*Recorded) (next int64) {
 	r.mu.Unlock()
 	r.flush()
 
-	return w.Next(now.UnixMilli())
-}
-
-// darkOf returns which partitions are dark: see roster.File.Dark.
-func darkOf(partitions []*Recorded) silence.Partitions {
-	dark := map[string][]roster.DarkPartition{}
-	for _, p := range partitions {
-		p.unheard.View(func(o *roster.Roster) { o.AddDark(p.id, dark) })
-	}
-
-	return silence.Partitions{All: len(partitions), Dark: dark, Complete: true}
+	return r.unheard.Next(now.UnixMilli())
 }
 
 // IsDue reports whether n is what is due of key.

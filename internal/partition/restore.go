@@ -149,7 +149,7 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 			Opened:    micros0(r.Opened),
 			Heard:     micros0(r.Heard),
 			Forgotten: r.Forgotten,
-			Outage:    (*notify.Outage)(r.Outage),
+			Outage:    outageOf(r.Outage),
 			Excluded:  string(r.Excluded),
 			Reading: delivery.Reading{
 				Value:    float64(r.Value),
@@ -162,4 +162,13 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 			},
 		},
 	}
+}
+
+// outageOf returns an outage as the ledger has it.
+func outageOf(o *ledger.Outage) *notify.Outage {
+	if o == nil {
+		return nil
+	}
+
+	return &notify.Outage{Devices: o.Devices}
 }

@@ -17,8 +17,7 @@ import (
 )
 
 const (
-	askHubLimit  = 10 * time.Second
-	askDarkLimit = 20 * time.Second // no checkpoint is written meanwhile
+	askHubLimit = 10 * time.Second
 )
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
@@ -30,16 +29,15 @@ func (s *Stream) watch() {
 	s.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
 	if q.Hub {
-		s.work.Go(func() { w.Prove(s.askHub()) })
-	}
-
-	if q.Dark {
-		s.askDark()
+		s.work.Go(func() {
+			w.Prove(s.askHub(q))
+			signal(s.hurry)
+		})
 	}
 }
 
 // askHub asks the hub for its last event, so that silence can be proven when nothing comes; nil if there is no answer.
-func (s *Stream) askHub() *silence.Proof {
+func (s *Stream) askHub(q silence.Questions) *silence.Proof {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askHubLimit, fmt.Errorf("no answer within %v", askHubLimit))
 	defer cancel()
 	p := silence.Proof{At: time.Now()}
@@ -58,27 +56,40 @@ func (s *Stream) askHub() *silence.Proof {
 		return nil
 	}
 
+	s.askAll(ctx, q, &p)
+
 	return &p
 }
 
-// askDark asks the rosters of other partitions which of them are dark: see silence.Watch.TellOfHub.
-func (s *Stream) askDark() {
-	ctx, cancel := context.WithTimeoutCause(s.ctx, askDarkLimit, fmt.Errorf("no answer within %v", askDarkLimit))
-	defer cancel()
-
-	now := time.Now()
-	partitions, err := s.partition.All(ctx)
-	p := silence.Partitions{All: len(partitions)}
-	if err == nil {
-		p.Dark, p.Complete, err = s.Roster(s.id).Dark(ctx, partitions)
-	}
-
-	if err != nil {
-		s.warn("cannot read which partitions are dark; alerts about the whole hub wait", err)
+// askAll adds to p whether anything comes to the hub. Without an answer silences wait.
+func (s *Stream) askAll(ctx context.Context, q silence.Questions, p *silence.Proof) {
+	if p.Enqueued.After(q.Enough) {
+		p.Newest = millis(p.Enqueued)
 		return
 	}
 
-	s.unheard.TellOfHub(now, p)
+	newest, asked, err := s.partition.Newest(ctx, q.Enough)
+	if err != nil {
+		s.log.Debug("the hub did not report when it took its newest event", zap.Error(err))
+		return
+	}
+
+	if !newest.IsZero() {
+		p.Newest = millis(newest)
+	}
+
+	p.NewestUntil = p.Until - max(0, p.At.Sub(asked)).Milliseconds()
+	if !q.Others {
+		return
+	}
+
+	others, err := s.Roster(s.id).Others(ctx)
+	if err != nil {
+		s.warn("cannot read how many devices are expected in other partitions; alerts about the whole hub wait", err)
+		return
+	}
+
+	p.Others = &others
 }
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.

@@ -120,6 +120,7 @@ func TestDeviceThatHasMovedIsSilentOnce(t *testing.T) {
 		r := &receiver{}
 		s := silence(t, nil, r)
 		former, now := newPartition("0"), newPartition("1")
+		former.reached, now.reached = true, true
 		s.start(former, now)
 		for range 10 {
 			former.publishBody("oven", "{}")

@@ -1,6 +1,7 @@
 package partition_test
 
 import (
+	"context"
 	"fmt"
 	"slices"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/rules"
 )
 
 // manyPartitions returns those of one hub.
@@ -18,28 +20,31 @@ func manyPartitions(n int) (all []*partition) {
 	for _, p := range all {
 		for _, other := range all {
 			if other != p {
-				p.others = append(p.others, other.id)
+				p.others = append(p.others, other)
 			}
 		}
 	}
 	return all
 }
 
-// An outage before the hub is one alert and one recovery, however many partitions it makes dark, one after the other,
-// and whichever replicas they have. Nothing is said of a device.
-func TestDarkHub(t *testing.T) {
+// A hub that is cut off from its devices is one alert and one recovery, whatever partitions, replicas and devices it has.
+// Nothing is said of a device. If a part of the hub is reached, it is the devices that are silent.
+func TestHubIsCutOff(t *testing.T) {
 	const m = time.Minute
 	for _, tt := range []struct {
-		name string
-		dark []int // the partitions to which nothing comes, each 20 s after the one before it
-		fast []int // of these, those to which it comes again half an hour before the others
-		want []string
+		name    string
+		devices []int // in each partition
+		alive   []int // partitions to which events come all the time
+		back    []int // the first partitions to which they come again, after 95 min; to all others they do after 106
+		want    int   // devices, of which the alert says that there are so many; 0: there is none
 	}{
-		{"all", []int{0, 1, 2, 3}, nil, []string{"0", "1", "2", "3"}},
-		{"the one that tells", []int{0}, nil, []string{"0"}},
-		{"another one", []int{2}, nil, []string{"2"}},
-		{"some, which end one by one", []int{0, 1, 3}, []int{0, 3}, []string{"0", "1", "3"}},
-		{"the one that tells is the last", []int{0, 1, 3}, []int{1}, []string{"0", "1", "3"}},
+		{"all partitions", []int{25, 25, 25, 25}, nil, nil, 100},
+		{"two devices", []int{0, 1, 0, 1}, nil, nil, 2},
+		{"one device", []int{0, 1, 0, 0}, nil, nil, 0},
+		{"the partition that tells has no device", []int{0, 30, 1, 0}, nil, nil, 31},
+		{"a part of the hub", []int{3, 3, 3, 3}, []int{2}, nil, 0},
+		{"all but the partition that tells", []int{3, 3, 3, 3}, []int{0}, nil, 0},
+		{"another partition comes back first", []int{3, 3, 3, 3}, nil, []int{2}, 12},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -52,43 +57,293 @@ func TestDarkHub(t *testing.T) {
 				start := time.Now()
 				comes := func(partition int) bool {
 					after := time.Since(start)
-					dark := slices.Index(tt.dark, partition)
-					end := 100 * m
-					if slices.Contains(tt.fast, partition) {
-						end = 70 * m
+					again := 106 * m
+					if tt.back == nil || slices.Contains(tt.back, partition) {
+						again = 95 * m
 					}
-					return dark < 0 || after < 5*m+time.Duration(dark)*20*time.Second || after >= end
+					return slices.Contains(tt.alive, partition) || after < 5*m || after >= again
 				}
-				var ended time.Duration
+				var told, ended time.Duration
 				for time.Since(start) < 180*m {
 					for i, p := range all {
-						if !comes(i) {
-							continue
-						}
-						for device := range 25 {
-							p.publishBody(fmt.Sprint(i, "-", device), "{}")
+						for device := range tt.devices[i] {
+							if comes(i) {
+								p.publishBody(fmt.Sprint(i, "-", device), "{}")
+							}
 						}
 					}
 					time.Sleep(20 * time.Second)
-					if n := r.alerts(notify.Hub); len(n) > 0 && n[len(n)-1].Resolved && ended == 0 {
+					n := r.alerts(notify.Hub)
+					if len(n) > 0 && told == 0 {
+						told = time.Since(start)
+					}
+					if len(n) > 0 && n[len(n)-1].Resolved && ended == 0 {
 						ended = time.Since(start)
 					}
 				}
 				one.end()
 				two.end()
 
-				told := r.alerts(notify.Hub)
-				if len(told) != 2 || told[0].Resolved || !told[1].Resolved || ended < 100*m || ended > 104*m {
-					t.Fatalf("the last message came after %v; all: %+v", ended, told)
+				if tt.want == 0 {
+					silent := 0
+					for i, n := range tt.devices {
+						if !slices.Contains(tt.alive, i) {
+							silent += n
+						}
+					}
+					if hub := r.notified(notify.Hub); hub != "" || len(r.alerts("")) != 2*silent {
+						t.Errorf("%d messages about %d silent devices, and of the hub: %s", len(r.alerts("")), silent, hub)
+					}
+					return
 				}
-				want := notify.Outage{Partitions: tt.want, Of: 4, Devices: 25 * len(tt.want)}
-				if got := told[0].Outage; got == nil || !slices.Equal(got.Partitions, tt.want) || got.Devices != want.Devices || got.Of != 4 {
-					t.Errorf("the alert is about %+v; want %+v", got, want)
+				got := r.alerts(notify.Hub)
+				if len(r.alerts("")) != 2 || len(got) != 2 || got[0].Resolved || !got[1].Resolved {
+					t.Fatalf("notified of %+v", r.alerts(""))
 				}
-				if len(r.alerts("")) > 2 {
-					t.Errorf("%d messages", len(r.alerts("")))
+				if told < 20*m || told > 21*m || ended < 95*m || ended > 96*m {
+					t.Errorf("told after %v, and that it is over after %v", told, ended)
+				}
+				if o := got[0].Outage; o == nil || o.Devices != tt.want {
+					t.Errorf("the alert is about %+v; want %d devices", o, tt.want)
 				}
 			})
 		})
 	}
+}
+
+// Every device has its time once more when events come to the hub again. Who stays silent is told then, in whatever
+// partition, and also by an owner that has taken over meanwhile.
+func TestDeadlinesStartAnewAfterAnOutage(t *testing.T) {
+	const m = time.Minute
+	for _, during := range []time.Duration{0, 50 * m, 91 * m} { // when partition 1 gets another owner; 0: never
+		t.Run(fmt.Sprint("take-over after ", during), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				all, r := manyPartitions(2), &receiver{}
+				zero, one := silence(t, nil, r), silence(t, nil, r)
+				one.store, one.ledgers = zero.store, zero.ledgers
+				zero.start(all[0])
+				one.start(all[1])
+				for i := range 10 {
+					all[i%2].publishBody(fmt.Sprint(i), "{}")
+				}
+				start := time.Now()
+				for time.Since(start) < 150*m {
+					time.Sleep(30 * time.Second)
+					if after := time.Since(start); after >= 90*m && after%m == 0 {
+						all[0].publishBody("0", "{}")
+						if after >= 100*m {
+							all[1].publishBody("1", "{}")
+						}
+					}
+					if during > 0 && time.Since(start) == during {
+						one.end()
+						next := silence(t, nil, r)
+						next.store, next.ledgers = one.store, one.ledgers
+						all[1] = all[1].reopen()
+						all[0].mu.Lock()
+						all[0].others = []*partition{all[1]}
+						all[0].mu.Unlock()
+						one = next
+						one.start(all[1])
+					}
+				}
+				zero.end()
+				one.end()
+				if got := r.notified(notify.Hub); !hasPrefixes(got, "alert, recovery") {
+					t.Errorf("notified of %s", got)
+				}
+				for i := range 10 {
+					got := r.alerts(fmt.Sprint(i))
+					switch {
+					case i < 2 && len(got) > 0:
+						t.Errorf("device %d is heard again, and people were notified of %s", i, r.notified(fmt.Sprint(i)))
+					case i >= 2 && (len(got) != 1 || got[0].Enqueued.Sub(start) < 105*m || got[0].Enqueued.Sub(start) > 116*m):
+						t.Errorf("device %d stays silent, and people were notified of %+v", i, got)
+					}
+				}
+			})
+		})
+	}
+}
+
+// One outage is one message for each receiver, however many rules wait for messages: the rule with the shortest limit of
+// those that the receiver wants tells of it.
+func TestOutageIsToldByOneRule(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		all, slow := &receiver{}, &receiver{only: notify.Filter{Rules: []string{"slow"}}, level: "x"}
+		s := silence(t, func(r *rules.Rule) { r.Levels[0].Name = "x" }, all, slow)
+		another := s.config.Rules.Rules[0]
+		another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
+		s.config.Rules.Rules = append([]rules.Rule{another}, s.config.Rules.Rules...)
+		s.decode(t)
+		s.start(p)
+		for i := range 3 {
+			p.publishBody(fmt.Sprint(i), "{}")
+		}
+		time.Sleep(90 * m)
+		p.publishBody("0", "{}")
+		time.Sleep(m)
+		s.end()
+		for r, want := range map[*receiver]string{all: "offline", slow: "slow"} {
+			got := r.alerts("")
+			if len(got) != 2 || got[0].Rule != want || got[0].Device != notify.Hub || !got[1].Resolved {
+				t.Errorf("want one alert by %s and its recovery, got %+v", want, got)
+			}
+		}
+	})
+}
+
+// A hub is recreated, and none of its devices can reach the new one: that is an outage as any other.
+func TestOutageOfARecreatedHub(t *testing.T) {
+	const m = time.Minute
+	for _, recreated := range []bool{false, true} {
+		t.Run(fmt.Sprint("recreated ", recreated), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				p.generation = "a"
+				s := silence(t, nil, r)
+				s.start(p)
+				for range 5 {
+					for i := range 30 {
+						p.publishBody(fmt.Sprint("freezer-", i), "{}")
+					}
+					pass(m)
+				}
+				s.end()
+				next := silence(t, nil, r)
+				next.store, next.ledgers = s.store, s.ledgers
+				q := p.reopen()
+				if recreated {
+					q = newPartition("0")
+					q.generation = "b"
+				}
+				next.start(q)
+				pass(2 * time.Hour)
+				next.end()
+				got := r.alerts("")
+				if len(got) != 1 || got[0].Device != notify.Hub {
+					t.Fatalf("%d messages, and of the hub: %s", len(got), r.notified(notify.Hub))
+				}
+				if age := time.Since(got[0].Since); age > 3*time.Hour {
+					t.Errorf("nothing is said to have come for %v", age)
+				}
+			})
+		})
+	}
+}
+
+// A device that dies in a fleet that reports in step is told, and no outage: devices report every ten minutes, on the
+// minute, as cron does. Muted devices and quiet ones change nothing.
+func TestDeathInAFleetThatReportsInStep(t *testing.T) {
+	const m = time.Minute
+	for _, tt := range []struct {
+		name         string
+		offset       time.Duration // of the device that dies
+		muted, quiet bool          // another one, which is silent from the start
+	}{
+		{name: "at the same minute"},
+		{name: "2 min later", offset: 2 * m},
+		{name: "4 min later", offset: 4 * m},
+		{name: "6 min later", offset: 6 * m},
+		{name: "8 min later", offset: 8 * m},
+		{name: "another device is muted", offset: m, muted: true},
+		{name: "another device was quiet", offset: m, quiet: true},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				p, r := newPartition("0"), &receiver{}
+				s := silence(t, nil, r)
+				s.config.Rules.Mutes = rules.Mutes{{UntilAt: "quietUntil"}}
+				start := time.Now()
+				if tt.muted {
+					mute := rules.Mutes{{Device: "truck", From: start, Until: start.Add(12 * time.Hour)}}
+					s.config.Mutes = func() rules.Mutes { return mute }
+				}
+				s.start(p)
+				properties := map[string]any{}
+				if tt.quiet {
+					properties["quietUntil"] = start.Add(28 * m).UTC().Format(time.RFC3339)
+				}
+				if tt.muted || tt.quiet {
+					p.publishProperties("truck", "{}", properties)
+				}
+				for n := range 12 {
+					for i := range 30 {
+						p.publishBody(fmt.Sprint("meter-", i), "{}")
+					}
+					pass(tt.offset)
+					if n <= 2 {
+						p.publishBody("dead", "{}")
+					}
+					pass(10*m - tt.offset)
+				}
+				s.end()
+				if got := r.notified(notify.Hub); got != "" {
+					t.Errorf("people were notified of an outage of the hub: %s", got)
+				}
+				if got := r.alerts("dead"); len(got) != 1 {
+					t.Errorf("people were notified of the dead device: %q", r.notified("dead"))
+				} else if late := got[0].Enqueued.Sub(start) - (20*m + tt.offset + silent); late != 0 {
+					t.Errorf("the deadline of the dead device is %v late", late)
+				}
+				if got := len(r.alerts("truck")); tt.quiet != (got == 1) {
+					t.Errorf("%d alerts about the other device", got)
+				}
+			})
+		})
+	}
+}
+
+// The alert about a hub that is cut off is not sent any more once events have come again, also if its receiver was down.
+func TestOutageThatIsOverIsNotTold(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		down := true
+		r.set(func(context.Context, notify.Alert) error {
+			if down {
+				return errBusy
+			}
+			return nil
+		})
+		s := silence(t, nil, r)
+		s.start(p)
+		for i := range 3 {
+			p.publishBody(fmt.Sprint(i), "{}")
+		}
+		time.Sleep(30 * m)
+		if r.attempts == 0 {
+			t.Fatal("nothing was attempted")
+		}
+		for range 60 {
+			for i := range 3 {
+				p.publishBody(fmt.Sprint(i), "{}")
+			}
+			time.Sleep(m)
+			down = false
+		}
+		s.end()
+		if got := r.notified(""); got != "" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// Nobody waits for the end of an outage for longer than a device is remembered.
+func TestOutageIsForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, func(r *rules.Rule) { r.Forget = 40 * time.Minute }, r)
+		s.start(p)
+		for i := range 30 {
+			p.talk(fmt.Sprint(i), 0)
+		}
+		time.Sleep(2 * time.Hour)
+		s.end()
+		if got := r.alerts(""); len(got) != 2 || got[0].Device != notify.Hub || !got[1].Resolved || !got[1].Forgotten {
+			t.Errorf("notified of %+v", got)
+		}
+	})
 }

@@ -18,6 +18,7 @@ func TestSilenceOnly(t *testing.T) {
 	for _, takeOver := range []bool{false, true} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
+			p.reached = true
 			s := silence(t, frozen, r)
 			s.start(p)
 			for _, device := range []string{"stays", "changes", "returns"} {

@@ -45,20 +45,21 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		return false
 	}
 
-	sequence := fell.Since.Sequence
-	if fell.Outage != nil { // partitions have no places to compare
-		sequence = s.storeTime().UnixMilli()
-	}
-
 	key := alarmKey{fell.Of, l}
 	k := alarm{
 		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
 		limit:    r.Silent.Seconds(),
 		log:      s.logName,
-		sequence: sequence,
+		sequence: fell.Since.Sequence,
 	}
 
 	receivers := s.wanting(l)
+	if hear := s.hearOfHub(fell, l); hear != 0 {
+		if receivers &^= hear; receivers == 0 {
+			return false
+		}
+	}
+
 	k.told = receivers | s.alarms.byKey[key].due.receivers()
 	if receivers != 0 {
 		k.due = &dueNotice{Notice: delivery.Notice{
@@ -81,6 +82,22 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.change(key, k)
 
 	return true
+}
+
+// hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
+// message is enough.
+func (s silenceAlarms) hearOfHub(fell silence.Silence, l *level) (receivers uint32) {
+	if fell.Outage == nil {
+		return 0
+	}
+
+	for rule := range s.silences {
+		if other := s.level(rule); other != l && s.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
+			receivers |= s.wanting(other)
+		}
+	}
+
+	return receivers
 }
 
 // Heard implements silence.Alarms.

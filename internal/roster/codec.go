@@ -32,6 +32,7 @@ type header struct {
 	Time       time.Time `json:"time,omitzero"`
 	Columns    []Column  `json:"columns"`
 	Devices    int       `json:"devices"`
+	Outage     int64     `json:"outage,omitempty"`
 }
 
 // Encode returns r as Decode reads it, but not compressed. Its cost is that of copying.
@@ -78,6 +79,7 @@ func (r *Roster) encodeHeader(format int) []byte {
 		Time:       p.Time.UTC(),
 		Columns:    r.columns,
 		Devices:    len(r.names),
+		Outage:     r.Outage,
 	})
 	if err != nil {
 		panic(err) // strings and integers, and a time that a store has returned
@@ -150,6 +152,7 @@ func Decode(packed []byte) (*Roster, error) {
 		Offset:     in.Offset,
 		Time:       in.Time.UTC(),
 	}
+	r.Outage = in.Outage
 
 	from := reader{rest: rest}
 	for range in.Devices {
@@ -264,6 +267,7 @@ func (r *reader) text() string {
 func (r *Roster) With(columns []Column, now int64) *Roster {
 	to := New(columns)
 	to.Position = r.Position
+	to.Outage = r.Outage
 
 	from := make([]int, len(columns)) // the column of r that each goes on with, -1 if there is none
 	for i := range to.columns {
@@ -312,10 +316,6 @@ func (r *Roster) resume(c *Column, from int, now int64) {
 	was := r.columns[from]
 	c.Floor = was.Floor
 	c.Gap = was.Gap
-	if was.Rule == c.Rule {
-		c.Dark = was.Dark
-	}
-
 	if was.Idle != 0 || was.Hears != c.Hears {
 		c.Floor = later(c.Floor, unheard)
 	}

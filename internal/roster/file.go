@@ -4,7 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -40,20 +40,26 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 	return r, now, why, nil
 }
 
-// darkValue is in the record of a roster that has a Dark, so that one listing finds it.
-const darkValue = "dark"
+// What the record of a roster says without its content, so that one listing tells of all partitions.
+const (
+	devicesValue = "devices"
+	limitValue   = "limit"
+)
 
-// Write replaces the roster by what Encode returned, of a partition that is dark or not. If somebody else has written
-// it since, it is not replaced by this call, but by the next one. One that Read would not understand, because it is too
-// large, is not written.
-func (f *File) Write(ctx context.Context, content []byte, dark bool) error {
+// Write replaces the roster by what Encode returned, and Expects. If somebody else has written it since, it is not
+// replaced by this call, but by the next one. One that Read would not understand, because it is too large, is not
+// written.
+func (f *File) Write(ctx context.Context, content []byte, expected Expected) error {
 	if len(content) > maxBytes { // nobody could read it
 		return fmt.Errorf("write roster %s: it takes %d bytes, and may have %d: have fewer rules about silence", f.Name, len(content), maxBytes)
 	}
 
-	record := records.Record{Name: f.Name, Content: records.Compress(content), Type: "application/gzip", ETag: f.etag}
-	if dark {
-		record.Values = map[string]string{darkValue: "true"}
+	record := records.Record{
+		Name:    f.Name,
+		Values:  map[string]string{devicesValue: strconv.Itoa(expected.Devices), limitValue: expected.Limit.String()},
+		Content: records.Compress(content),
+		Type:    "application/gzip",
+		ETag:    f.etag,
 	}
 
 	etag, err := f.Store.Write(ctx, record)
@@ -69,59 +75,24 @@ func (f *File) Write(ctx context.Context, content []byte, dark bool) error {
 	return fmt.Errorf("write roster %s: %w", f.Name, err)
 }
 
-// folder is what the names of all rosters of the hub begin with.
-func (f *File) folder() string { return f.Name[:strings.LastIndex(f.Name, "/")+1] }
-
-// A DarkPartition is one of the hub.
-type DarkPartition struct {
-	ID string
-	Dark
-}
-
-// Dark returns, by rule, which of these partitions have a Dark, as their owners last wrote. complete says that each of
-// them has a roster. It may be called at any time.
-func (f *File) Dark(
-	ctx context.Context,
-	partitions []string,
-) (dark map[string][]DarkPartition, complete bool, err error) {
-	listed, err := records.All(ctx, f.Store, f.folder())
+// Others returns what rules expect in the other partitions of the hub, as their owners last wrote. It may be called at
+// any time.
+func (f *File) Others(ctx context.Context) (all Expected, err error) {
+	folder := f.Name[:strings.LastIndex(f.Name, "/")+1]
+	listed, err := records.All(ctx, f.Store, folder)
 	if err != nil {
-		return nil, false, fmt.Errorf("list rosters: %w", err)
+		return Expected{}, fmt.Errorf("list rosters: %w", err)
 	}
 
-	missing := len(partitions)
-	dark = map[string][]DarkPartition{}
 	for _, record := range listed {
-		id := strings.TrimPrefix(record.Name, f.folder())
-		if !slices.Contains(partitions, id) {
+		if record.Name == f.Name {
 			continue
 		}
 
-		missing--
-		if record.Values[darkValue] == "" {
-			continue
-		}
-
-		r, _, why, err := (&File{Store: f.Store, Name: record.Name}).Read(ctx)
-		if err = errors.Join(err, why); err != nil {
-			return nil, false, err
-		}
-
-		r.AddDark(id, dark)
+		devices, _ := strconv.Atoi(record.Values[devicesValue]) // version 1.0 does not say it
+		limit, _ := time.ParseDuration(record.Values[limitValue])
+		all = all.And(Expected{Devices: devices, Limit: limit})
 	}
 
-	return dark, missing == 0, nil
-}
-
-// AddDark adds each Dark of r, which is that of a partition, and may be nil.
-func (r *Roster) AddDark(id string, to map[string][]DarkPartition) {
-	if r == nil {
-		return
-	}
-
-	for _, c := range r.columns {
-		if c.Dark != (Dark{}) {
-			to[c.Rule] = append(to[c.Rule], DarkPartition{id, c.Dark})
-		}
-	}
+	return all, nil
 }

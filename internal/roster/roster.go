@@ -7,6 +7,7 @@
 package roster
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"strings"
@@ -57,20 +58,7 @@ type Column struct {
 	// Idle is since when nobody has heard for the column, because the rule was not configured, in Unix ms; 0: somebody
 	// does.
 	Idle int64 `json:"idle,omitempty"`
-	// Dark says that most devices are not heard, which the next owner goes on with, and which is told of the whole hub.
-	Dark Dark `json:"dark,omitzero"`
 }
-
-// Dark is a time in which most devices of a partition are not heard. The zero Dark is none.
-type Dark struct {
-	Since    Place `json:"since"`          // the last event before it
-	Deadline int64 `json:"deadline"`       // from when on it was so, in Unix ms
-	Devices  int   `json:"devices"`        // of which the rule expected something then
-	Over     bool  `json:"over,omitempty"` // it lasts for so long that it is told of the devices one by one
-}
-
-// Lasts reports whether one silence stands for those of all devices.
-func (d Dark) Lasts() bool { return d != Dark{} && !d.Over }
 
 // KeepIdle is how long a column without a rule is kept for: the partition may go on to a replica that has the rule.
 const KeepIdle = 10 * time.Minute
@@ -82,6 +70,9 @@ const MaxColumns = 64
 type Roster struct {
 	// Position: everything up to here has been heard.
 	Position telemetry.Position
+	// Outage: since then nothing has come to any partition of the hub, in Unix ms, and the hub is taken to be cut off from
+	// its devices; 0: it is not.
+	Outage int64
 
 	columns []Column
 	index   index
@@ -289,15 +280,54 @@ func (r *Roster) Restart(column int, at Place) {
 	c.Floor = later(c.Floor, at)
 }
 
-// Dark returns that of a column.
-func (r *Roster) Dark(column int) Dark { return r.columns[column].Dark }
+// Floor returns the latest floor's time, in Unix ms.
+func (r *Roster) Floor() (at int64) {
+	for i := range r.columns {
+		at = max(at, r.columns[i].Floor.Time)
+	}
 
-// SetDark replaces that of a column.
-func (r *Roster) SetDark(column int, d Dark) { r.columns[column].Dark = d }
+	return at
+}
 
-// IsDark reports whether any column has a Dark.
-func (r *Roster) IsDark() bool {
-	return slices.ContainsFunc(r.columns, func(c Column) bool { return c.Dark != Dark{} })
+// Expected is what rules about silence expect.
+type Expected struct {
+	Devices int           // from so many devices something, sensors aside
+	Limit   time.Duration // the shortest after which one of them is silent; 0 if there is none
+}
+
+// And returns what both of e and o are.
+func (e Expected) And(o Expected) Expected {
+	both := Expected{Devices: e.Devices + o.Devices, Limit: cmp.Or(e.Limit, o.Limit)}
+	if o.Limit != 0 {
+		both.Limit = min(both.Limit, o.Limit)
+	}
+
+	return both
+}
+
+// Expects returns what the rules of r expect, but for those that are not configured any more.
+func (r *Roster) Expects() (e Expected) {
+	for device, of := range r.names {
+		if of.Name != "" {
+			continue
+		}
+
+		some := false
+		for i := range r.columns {
+			if r.columns[i].Idle != 0 || !r.Heard(device, i).Expected() {
+				continue
+			}
+
+			some = true
+			e = e.And(Expected{Limit: r.columns[i].Limit})
+		}
+
+		if some {
+			e.Devices++
+		}
+	}
+
+	return e
 }
 
 // Miss records that events are missing between two that the hub took at these times, in Unix ms, the second of them

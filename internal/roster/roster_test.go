@@ -282,22 +282,22 @@ func TestFile(t *testing.T) {
 	}
 	r := roster.New(columns("offline"))
 	r.Add(sensor.Of("oven-7"))
-	if err := a.Write(ctx, r.Encode(), false); err != nil {
+	if err := a.Write(ctx, r.Encode(), roster.Expected{}); err != nil {
 		t.Fatal(err)
 	}
 	if r, now, why, err := b.Read(ctx); r == nil || r.Len() != 1 || now.IsZero() || why != nil || err != nil {
 		t.Fatalf("%v, %v, %v, %v", r, now, why, err)
 	}
-	if err := b.Write(ctx, r.Encode(), false); err != nil {
+	if err := b.Write(ctx, r.Encode(), roster.Expected{}); err != nil {
 		t.Fatal(err)
 	}
-	if err := a.Write(ctx, r.Encode(), false); !errors.Is(err, records.ErrConflict) {
+	if err := a.Write(ctx, r.Encode(), roster.Expected{}); !errors.Is(err, records.ErrConflict) {
 		t.Errorf("over another's: %v", err)
 	}
-	if err := a.Write(ctx, r.Encode(), false); err != nil {
+	if err := a.Write(ctx, r.Encode(), roster.Expected{}); err != nil {
 		t.Errorf("after a conflict: %v", err)
 	}
-	if err := a.Write(ctx, make([]byte, 64<<20+1), false); err == nil {
+	if err := a.Write(ctx, make([]byte, 64<<20+1), roster.Expected{}); err == nil {
 		t.Error("what nobody can read is written")
 	}
 	if r, _, why, err := b.Read(ctx); r == nil || why != nil || err != nil {

@@ -1,138 +1,183 @@
 package silence
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
+	"go.uber.org/zap"
+
 	"alertworker/internal/roster"
 	"alertworker/internal/sensor"
-	"alertworker/internal/telemetry"
 )
 
-// What is told of the whole hub. An outage before it makes several partitions dark, at several moments. That is one
-// alarm, of the partition that every hub has: it asks the rosters of all, in which their owners say that they are dark.
-// One partition of many has the same alarm.
-//
-// Its own roster is asked as well: the store has it before the alarm opens or ends, with deadlines that start anew. An
-// owner that knew only that the alarm has ended would tell of each device.
+// A silence needs proof that nothing came from its device, and that the hub was reached at all. As long as nothing has
+// come to any partition for half of a rule's limit, its silences wait. Once nothing has come for a whole limit, the hub
+// is cut off from its devices: all silences wait until something comes, and then every device has its limit again. One
+// partition tells of that, with an alarm about the hub. Nobody is counted: the hub's newest event decides.
 
-// darkEvery is how often rosters are asked at most which partitions are dark, if there are several.
-const darkEvery = 30 * time.Second
-
-// A hubQuestion is when rosters were asked which partitions are dark.
-type hubQuestion struct {
-	at       time.Time   // when they were asked last
-	answered time.Time   // when they last answered
-	alone    bool        // the hub has one partition
-	untold   map[int]int // how many were dark then, by rules that have no alarm about that
-}
-
-// Partitions are those of a hub, as rosters say.
-type Partitions struct {
-	All      int                               // that the hub has
-	Dark     map[string][]roster.DarkPartition // by rule
-	Complete bool                              // each has a roster
-}
-
-// mayAskDark reports whether rosters have to be asked now which partitions are dark, and counts as doing so. If there
-// is one, that costs little.
-func (w *Watch) mayAskDark(now time.Time) bool {
-	if w.hub == "" || len(w.rules) == 0 {
-		return false
+// hubIsQuiet reports whether silences of a rule have to wait at a time up to which all was read, in Unix ms, because
+// nothing has come to the hub for half of the rule's limit.
+func (w *Watch) hubIsQuiet(rule int, proven int64) bool {
+	//planted:cut-off-is-devices return false
+	if w.roster.Outage != 0 {
+		return true
 	}
 
-	if now.Sub(w.asks.at) < darkEvery && !(w.asks.alone && w.hubChanges()) {
-		return false
-	}
-
-	w.asks.at = now
-
-	return true
+	return w.lastSign() < proven-w.rules[rule].Limit.Milliseconds()/2 && !w.isAlone()
 }
 
-// hubChanges reports whether an alarm about the hub says something else than this partition.
-func (w *Watch) hubChanges() bool {
-	for rule := range w.rules {
-		if w.roster.Dark(rule).Lasts() != w.isOpen(key{rule, sensor.Of(w.hub)}) {
-			return true
+// isAlone reports whether the hub has one device at most, as far as rosters say. Then it is the device that is silent.
+func (w *Watch) isAlone() bool {
+	return w.here.Devices < 2 && w.asked.Others != nil && w.inHub().Devices < 2
+}
+
+// inHub returns what rules about silence expect in all partitions, as far as is known.
+func (w *Watch) inHub() roster.Expected {
+	if w.asked.Others == nil {
+		return w.here
+	}
+
+	return w.asked.Others.And(w.here)
+}
+
+// newest returns when the hub took the newest event of which w knows, in Unix ms; 0 if it knows of none.
+func (w *Watch) newest() int64 {
+	return max(w.from, w.until, w.asked.Newest)
+}
+
+// lastSign is newest, but in a hub that has never had an event when it began to be read.
+func (w *Watch) lastSign() int64 {
+	if newest := w.newest(); newest != 0 {
+		return newest
+	}
+
+	return w.roster.Floor()
+}
+
+// followHub begins and ends the time in which the hub is cut off from its devices, and tells of it.
+func (w *Watch) followHub(now time.Time) {
+	until := w.cutOffUntil(now)
+	if w.roster.Outage != 0 || w.mayBeCutOff(now) {
+		w.here = w.roster.Expects()
+	}
+
+	switch {
+	case w.roster.Outage != 0 && w.newest() > w.roster.Outage:
+		w.log.Info("events come to the hub again: every device has its time once more")
+		//planted:cut-off-leaves-deadlines skip
+		w.roster.Raise(roster.Place{Sequence: w.read.Sequence, Time: w.newest()})
+		w.setOutage(0)
+
+	case w.roster.Outage == 0 && w.mayBeCutOff(now):
+		last, in := w.lastSign(), w.inHub()
+		if in.Devices >= 2 && last+in.Limit.Milliseconds() <= until {
+			w.log.Warn(
+				"nothing comes to any partition of the hub: nothing is said of single devices until something does",
+				zap.Time("since", time.UnixMilli(last).UTC()),
+			)
+			w.setOutage(last)
 		}
 	}
 
-	return false
-}
-
-// TellOfHub tells the alarms whether partitions of the hub are dark, by what rosters have just said. It is the answer
-// to Questions.Dark.
-func (w *Watch) TellOfHub(now time.Time, p Partitions) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	w.asks.answered = now
-	w.asks.alone = p.All == 1
-	for rule := range w.rules {
-		w.tellOfHub(rule, now, p)
-	}
-}
-
-// tellOfHub is TellOfHub for one rule.
-func (w *Watch) tellOfHub(rule int, now time.Time, p Partitions) {
-	dark := p.Dark[w.rules[rule].Rule]
-	k := key{rule, sensor.Of(w.hub)}
-	lasting := slices.DeleteFunc(slices.Clone(dark), func(d roster.DarkPartition) bool { return !d.Lasts() })
-	told, open := w.open[k]
-
-	switch {
-	case len(lasting) > 0 && !open:
-		w.gather(rule, now, lasting, p.All)
-
-	case len(lasting) == 0 && !open:
-		delete(w.asks.untold, rule)
-
-	//planted:hub-recovers-while-dark case p.Complete
-	case len(lasting) == 0 && p.Complete:
-		delete(w.open, k)
-		w.alarms.Ended(rule, k.of, now.UnixMilli(), slices.ContainsFunc(dark, func(d roster.DarkPartition) bool {
-			return d.Since.Time >= told.Time // its darkness was told
-		}))
-	}
-}
-
-// gather tells of partitions that are dark, of all that the hub has, once they have not become more since they were
-// asked before: an outage does not reach all at once.
-func (w *Watch) gather(rule int, now time.Time, dark []roster.DarkPartition, all int) {
-	if before := w.asks.untold[rule]; len(dark) > before && len(dark) < all {
-		w.asks.untold[rule] = len(dark)
+	if w.hub == "" {
 		return
 	}
 
-	slices.SortFunc(dark, func(a, b roster.DarkPartition) int { return telemetry.ComparePartitions(a.ID, b.ID) })
-	first := dark[0].Since
-	deadline := dark[0].Deadline
-	outage := &Outage{Of: all}
-	for _, d := range dark {
-		outage.Partitions = append(outage.Partitions, d.ID)
-		outage.Devices += d.Devices
-		deadline = min(deadline, d.Deadline)
-		if d.Since.Time < first.Time {
-			first = d.Since
-		}
+	for _, rule := range w.order {
+		w.tellOfHub(rule, now, until)
 	}
-
-	delete(w.asks.untold, rule)
-	w.tell(rule, Silence{
-		Of:       sensor.Of(w.hub),
-		Since:    first,
-		Heard:    first.Time,
-		Deadline: deadline,
-		Proven:   now.UnixMilli(),
-		Outage:   outage,
-	})
 }
 
-// KnowsHub reports whether rosters have said lately which partitions are dark.
-func (w *Watch) KnowsHub(now time.Time) bool {
+// tellOfHub opens and ends the alarm of a rule about the hub, which was cut off up to a time, in Unix ms, or longer.
+func (w *Watch) tellOfHub(rule int, now time.Time, until int64) {
+	hub := sensor.Of(w.hub)
+	k := key{rule, hub}
+	since, open := w.open[k]
+	forget := w.rules[rule].Forget.Milliseconds()
+	limit := w.rules[rule].Limit
+
+	switch {
+	//planted:cut-off-ends-unheard case open
+	case open && w.newest() > since.Time:
+		delete(w.open, k)
+		w.alarms.Ended(rule, hub, now.UnixMilli(), false)
+
+	case open && until >= since.Time+forget:
+		w.forgotten(rule, hub, until)
+
+	case open, w.roster.Outage == 0:
+
+	case w.asked.Others == nil, w.inHub().Devices < 2, limit < w.inHub().Limit: // it is not known yet, or not by this rule
+
+	case until >= w.roster.Outage+limit.Milliseconds() && until < w.roster.Outage+forget:
+		at := w.roster.Outage // partitions have no places in common
+		w.tell(rule, Silence{
+			Of:       hub,
+			Since:    roster.Place{Sequence: at, Time: at},
+			Heard:    at,
+			Deadline: at + limit.Milliseconds(),
+			Proven:   until,
+			Outage:   &Outage{Devices: w.inHub().Devices},
+		})
+	}
+}
+
+// byLimit returns the indices of rules, of those with the shortest limits first.
+func byLimit(rules []Rule) []int {
+	order := make([]int, len(rules))
+	for i := range order {
+		order[i] = i
+	}
+
+	slices.SortStableFunc(order, func(a, b int) int { return cmp.Compare(rules[a].Limit, rules[b].Limit) })
+
+	return order
+}
+
+// setOutage replaces what the next owner knows of the hub.
+func (w *Watch) setOutage(since int64) {
+	w.roster.Outage = since
+	w.written = time.Time{} // the roster is written soon
+	w.changed = true
+}
+
+// cutOffUntil returns the time, in Unix ms, up to which the hub has said that it has had no later event than the newest
+// one; 0 if it has not said that lately.
+func (w *Watch) cutOffUntil(now time.Time) int64 {
+	if !w.asked.isYoung(now, Freshness(w.shortest())) {
+		return 0
+	}
+
+	return w.asked.NewestUntil - clockMargin.Milliseconds()
+}
+
+// followsHub reports whether the hub has to be asked, although no deadline is over: whether events come again, or, if
+// this partition tells of the hub, because it has had none itself for half of a limit.
+func (w *Watch) followsHub(now time.Time) bool {
+	return w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
+}
+
+// mayBeCutOff reports whether nothing is known to have come to the hub for half of the shortest limit.
+func (w *Watch) mayBeCutOff(now time.Time) bool {
+	return now.UnixMilli()-w.newest() >= w.shortest().Milliseconds()/2
+}
+
+// shortest returns the shortest limit.
+func (w *Watch) shortest() time.Duration { return w.rules[w.order[0]].Limit }
+
+// needsOthers reports whether it matters what is expected in the other partitions: whether one device is all that the
+// hub has, or, for who tells of the hub, how many there are.
+func (w *Watch) needsOthers(now time.Time) bool {
+	return w.mayBeCutOff(now) && (w.hub != "" || w.here.Devices == 1)
+}
+
+// HubIsCutOff reports whether it is certain that nothing has come to any partition of the hub since an outage began, of
+// which a rule with a limit tells.
+func (w *Watch) HubIsCutOff(limit time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	return now.Sub(w.asks.answered) < maxFresh
+	isYoung := w.asked.isYoung(time.Now(), Freshness(limit))
+	return isYoung && w.roster.Outage != 0 && w.newest() <= w.roster.Outage
 }

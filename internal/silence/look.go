@@ -2,7 +2,6 @@ package silence
 
 import (
 	"math"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -14,8 +13,9 @@ import (
 
 // Questions are what a Watch has to know before it can go on. Each is asked again if there is no answer.
 type Questions struct {
-	Hub  bool // what the partition's last event is: see Prove
-	Dark bool // which partitions of the hub are dark: see TellOfHub
+	Hub    bool      // what the partition's last event is, and the newest one of the hub: see Prove
+	Enough time.Time // an event of the hub that is no older says enough about that
+	Others bool      // and also what is expected in the other partitions
 }
 
 // Look tells the alarms which devices have fallen silent by now, and forgets devices that have been silent for too
@@ -24,7 +24,13 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
-	unproven := waiting
+	if len(w.rules) == 0 {
+		return q
+	}
+
+	w.followHub(now)
+
+	unproven := waiting || w.followsHub(now)
 	for rule := range w.rules {
 		unproven = w.look(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
@@ -34,11 +40,11 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 
 	if unproven && w.mayAsk(now) {
 		q.Hub = true
+		q.Enough = now.Add(-w.shortest() / 2)
+		q.Others = w.needsOthers(now)
 		w.asking = true
 		w.next = now.Add(askEvery)
 	}
-
-	q.Dark = w.mayAskDark(now)
 
 	return q
 }
@@ -46,50 +52,24 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 // mayAsk reports whether it is time to ask the hub.
 func (w *Watch) mayAsk(now time.Time) bool { return !w.asking && !now.Before(w.next) }
 
-// A count is how many devices of the partition are not silent by a rule.
-type count struct {
-	all     int // with those that are overdue
-	overdue int
-	recent  int // of those that are not overdue, those that were heard lately
-	again   int // likewise, since the partition is dark
-}
-
 // A look is one at the devices of the partition by one rule.
 type look struct {
 	rule     int
 	now      time.Time
-	proven   int64        // up to when everything was read, in Unix ms: see Watch.provenUntil
-	dark     roster.Place // since when the partition is dark; zero if it is not
-	count    count
-	overdue  []Silence       // of devices, that are proven, and have no alarm
-	sensors  []Silence       // likewise of sensors
+	proven   int64           // up to when everything was read, in Unix ms: see Watch.provenUntil
+	waits    bool            // nothing is said of devices: see Watch.hubIsQuiet
 	expects  map[string]bool // see expectsAny; nil until it is needed
-	unproven bool            // others are over, but not proven to be
+	unproven bool            // deadlines are over, but not proven to be
 }
 
 // look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
-// not proven to be. If most of the partition is not heard it tells of none: see TellOfHub.
+// not proven to be.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
-	l := look{
-		rule:   rule,
-		now:    now,
-		proven: w.provenUntil(now, Freshness(w.rules[rule].Limit)),
-		dark:   w.roster.Dark(rule).Since,
-	}
+	l := look{rule: rule, now: now, proven: w.provenUntil(now, Freshness(w.rules[rule].Limit))}
+	l.waits = w.hubIsQuiet(rule, l.proven)
 
-	// backwards, because one that is forgotten has the last one in its place
-	for device := w.roster.Len() - 1; device >= 0; device-- {
+	for device := range w.roster.Len() {
 		w.lookAt(&l, device)
-	}
-
-	l.count.overdue = len(l.overdue)
-	l.count.all += l.count.overdue
-	if w.checkOutage(rule, l.count, l.proven) {
-		return l.unproven
-	}
-
-	for _, s := range slices.Backward(slices.Concat(l.overdue, l.sensors)) {
-		w.tell(rule, s)
 	}
 
 	return l.unproven
@@ -101,47 +81,23 @@ func (w *Watch) lookAt(l *look, device int) {
 	w.giveTime(l.rule, device, of)
 	h := w.roster.Heard(device, l.rule)
 	since, deadline := w.roster.Silence(l.rule, h)
-	if !w.isWatched(l, h) || l.isQuiet(h, deadline) {
-		return
-	}
-
-	open := w.isOpen(key{l.rule, of})
-	over := l.isOver(deadline) && !open
-
-	// While the partition is dark one silence stands for all, and whom it expects decides how long.
-	isSingle := !w.roster.Dark(l.rule).Lasts()
-	if l.proven >= deadline && !open && isSingle && w.alarms.Muted(l.rule, of, l.proven) {
-		w.excuse(device, l.rule, l.proven, l.now)
-		return
-	}
-
-	if l.proven < deadline {
-		if of.Name == "" {
-			l.expect(h, w.rules[l.rule].Limit)
-		}
-
-		l.unproven = l.unproven || over
-		return
-	}
-
-	if open {
-		return
-	}
-
-	silence := Silence{
-		Of:       of,
-		Since:    since,
-		Heard:    h.Time,
-		Deadline: deadline,
-		Proven:   l.proven,
-	}
-
 	switch {
-	case of.Name == "" && w.expectsAny(l, of.Device):
-		l.overdue = append(l.overdue, silence)
-	case of.Name == "":
-	case w.heardAfter(l.rule, of, deadline):
-		l.sensors = append(l.sensors, silence)
+	case !w.isWatched(l, h) || !l.isOver(deadline) || w.isOpen(key{l.rule, of}):
+	case l.proven < deadline:
+		l.unproven = l.unproven || l.now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
+	case w.alarms.Muted(l.rule, of, l.proven):
+		w.excuse(device, l.rule, l.proven, l.now)
+	case of.Name == "" && !w.expectsAny(l, of.Device), of.Name != "" && !w.heardAfter(l.rule, of, deadline):
+	case l.waits:
+		l.unproven = true
+	default:
+		w.tell(l.rule, Silence{
+			Of:       of,
+			Since:    since,
+			Heard:    h.Time,
+			Deadline: deadline,
+			Proven:   l.proven,
+		})
 	}
 }
 
@@ -221,109 +177,11 @@ const keepExcuses = time.Hour
 // isOver reports whether a deadline is over: what is proven may be ahead of our clock.
 func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMilli()) >= deadline }
 
-// isQuiet reports whether nothing is expected of a device before its deadline, because its last event h allows that.
-func (l *look) isQuiet(h roster.Heard, deadline int64) bool {
-	return !l.isOver(deadline) && h.Quiet > l.proven
-}
-
-// expect counts a device, of which h is the last event, as one that is not silent.
-func (l *look) expect(h roster.Heard, limit time.Duration) {
-	l.count.all++
-
-	if h.Time >= l.proven-limit.Milliseconds()/2 {
-		l.count.recent++
-	}
-
-	if h.Time > l.dark.Time {
-		l.count.again++
-	}
-}
-
 // tell tells of a silence, which has an alarm from now on, unless the alarms say that it has none.
 func (w *Watch) tell(rule int, s Silence) {
 	if w.alarms.Fell(rule, s) {
 		w.open[key{rule, s.Of}] = s.Since
 	}
-}
-
-const (
-	darkDevices = 20 // of fewer others nothing follows
-	darkLimit   = 24 * time.Hour
-)
-
-// checkOutage reports whether the partition is dark: a device is overdue, and of the others that are not silent fewer
-// than a quarter were heard lately. That is an outage before the hub, and lasts until half of all are heard again, or
-// for a day. When it is over, deadlines start anew: not everybody comes back at once.
-func (w *Watch) checkOutage(rule int, n count, until int64) bool {
-	dark := w.roster.Dark(rule)
-
-	switch {
-	case dark == roster.Dark{}:
-		return w.enterOutage(rule, n, until)
-
-	case until == 0:
-
-	case dark.Over && n.recovered():
-		w.setDark(rule, roster.Dark{})
-
-	case n.recovered():
-		w.log.Info("most devices of the partition are heard again", zap.String("rule", w.rules[rule].Rule))
-		w.setDark(rule, roster.Dark{})
-		w.roster.Restart(rule, w.lastRead())
-		return true
-
-	case dark.Over:
-
-	case n.all == 0, until >= dark.Since.Time+darkLimit.Milliseconds(): // there is no device that could be heard again
-		dark.Over = true
-		w.setDark(rule, dark)
-	}
-
-	return dark.Lasts()
-}
-
-// enterOutage reports whether the partition is dark now.
-func (w *Watch) enterOutage(rule int, n count, until int64) bool {
-	if !n.isDark() {
-		return false
-	}
-
-	w.log.Warn(
-		"most devices of this partition are silent: reporting one outage instead of one alert per device",
-		zap.String("rule", w.rules[rule].Rule),
-		zap.Int("devices", n.all),
-	)
-
-	last := w.lastRead()
-	w.setDark(rule, roster.Dark{
-		Since:    last,
-		Deadline: min(last.Time+w.rules[rule].Limit.Milliseconds(), until),
-		Devices:  n.all,
-	})
-
-	return true
-}
-
-// setDark replaces what the next owner, and whoever tells of the hub, know of the partition.
-func (w *Watch) setDark(rule int, d roster.Dark) {
-	w.roster.SetDark(rule, d)
-	w.written = time.Time{} // the roster is written soon
-	w.changed = true
-}
-
-// isDark reports whether a device is overdue, and so few others were heard lately that the partition is dark.
-func (n count) isDark() bool {
-	others := n.all - 1
-	//planted:never-dark return false
-	return n.overdue > 0 && others >= darkDevices && n.recent*4 < others
-}
-
-// recovered reports whether so many devices are heard again that the partition is dark no more.
-func (n count) recovered() bool { return n.again > 0 && n.again*2 >= n.all }
-
-// lastRead returns the place of the last event that was read.
-func (w *Watch) lastRead() roster.Place {
-	return roster.Place{Sequence: w.read.Sequence, Time: millis(w.read.Time)}
 }
 
 // forgetSilent forgets devices that have been silent for too long by a rule, and ends their silences. It reports
@@ -456,13 +314,20 @@ func (w *Watch) wasSensorRemoved(e *telemetry.Event, name []byte) bool {
 	return removed && e.Sequence <= sequence
 }
 
-// Next returns when a known device may be silent or forgotten, in Unix ms, and that be proven: not before now and a
-// tick of a worker.
+// Next returns when a known device may be silent or forgotten, or the hub be cut off or reached again, in Unix ms, and
+// that be proven: not before now and a tick of a worker.
 func (w *Watch) Next(now int64) int64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	next := never
+	switch {
+	case w.roster.Outage != 0:
+		next = now
+	case len(w.rules) > 0 && w.roster.Len() > 0:
+		next = w.newest() + w.shortest().Milliseconds()
+	}
+
 	for device := range w.roster.Len() {
 		for rule := range w.rules {
 			next = min(next, w.nextOf(device, rule, now))

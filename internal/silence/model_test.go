@@ -19,7 +19,7 @@ type model struct {
 	read  int                      // events that were read
 	last  time.Time                // of the last one of them that was not lost
 	heard map[string]time.Duration // devices that are known, and when they were heard last
-	gap   time.Duration            // when the first event came after one that was lost
+	gap   time.Duration            // when the first event came after one that was lost, or after nothing for the limit
 	says  map[string]string        // what devices have said last of whether they are expected
 }
 
@@ -32,6 +32,9 @@ func (m *model) readAll() {
 	for ; m.read < len(m.log); m.read++ {
 		e := m.log[m.read]
 		if m.read > 0 && m.log[m.read-1].Device == lost {
+			m.gap = e.Enqueued.Sub(m.start)
+		}
+		if m.read > 0 && e.Enqueued.Sub(m.log[m.read-1].Enqueued) >= limit {
 			m.gap = e.Enqueued.Sub(m.start)
 		}
 		m.hear(e, true, 0)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -21,14 +22,14 @@ type Saved struct {
 
 // Save writes the roster, if it is time for that, or if this is the last time.
 func (w *Watch) Save(ctx context.Context, last bool) Saved {
-	content, read, dark := w.toSave(last)
+	content, read, expected := w.toSave(last)
 	if content == nil {
 		return Saved{}
 	}
 
 	ctx, cancel := context.WithTimeout(ctx, saveTimeout)
 	defer cancel()
-	err := w.file.Write(ctx, content, dark)
+	err := w.file.Write(ctx, content, expected)
 
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -44,15 +45,14 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	return Saved{Needed: !w.found, Wrote: true}
 }
 
-// toSave returns what Save writes, up to where that was read, and whether the partition is dark; nil if nothing is to
-// be written.
-func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark bool) {
+// toSave returns what Save writes, up to where that was read, and what others look at; nil if nothing is to be written.
+func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, expected roster.Expected) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	now := time.Now()
 	if !w.isWorthSaving() || !last && !w.maySave(now) {
-		return nil, read, false
+		return nil, read, expected
 	}
 
 	w.changed = false
@@ -61,7 +61,7 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, dark
 		w.roster.Position = w.read
 	}
 
-	return w.roster.Encode(), w.read, w.roster.IsDark()
+	return w.roster.Encode(), w.read, w.roster.Expects()
 }
 
 // isWorthSaving reports whether there is more to know than when the roster was last written.

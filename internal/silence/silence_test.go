@@ -47,11 +47,13 @@ type bench struct {
 	askedHub bool                       // by the last look
 	sensor   string                     // that the event being heard is of; empty: the device's own
 
-	partitions []string // of the hub
+	// nothing comes to other partitions, in which so many devices are known; else something does all the time
+	cutOff bool
+	others int
 }
 
 func newBench(t tester) *bench {
-	b := &bench{partitions: []string{"0"},
+	b := &bench{
 		t: t, store: &records.Memory{},
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
 		fell:  map[string]silence.Silence{},
@@ -129,16 +131,6 @@ func (b *bench) Ended(_ int, of sensor.ID, _ int64, forgotten bool) {
 
 func (b *bench) Unwatched(sensor.ID, bool) { b.say("unwatched") }
 
-// askDark says which of two partitions are dark, as the store has it.
-func (b *bench) askDark() {
-	p := silence.Partitions{All: len(b.partitions)}
-	var err error
-	if p.Dark, p.Complete, err = (&roster.File{Store: b.store, Name: "roster/0"}).Dark(b.t.Context(), b.partitions); err != nil {
-		b.t.Fatal(err)
-	}
-	b.TellOfHub(b.start.Add(b.now), p)
-}
-
 // publish has a device send an event now.
 func (b *bench) publish(device string) *telemetry.Event {
 	n := int64(len(b.log) + 1)
@@ -182,11 +174,27 @@ func (b *bench) loses(device string) { b.publish(device) }
 
 // prove has the hub answer that nothing more has come.
 func (b *bench) prove() {
-	p := silence.Proof{At: b.start.Add(b.now), Until: b.start.Add(b.now).UnixMilli(), Sequence: -1}
+	now := b.start.Add(b.now)
+	p := silence.Proof{At: now, Until: now.UnixMilli(), Sequence: -1, Newest: now.UnixMilli(), NewestUntil: now.UnixMilli()}
 	if n := len(b.log); n > 0 {
 		p.Sequence, p.Enqueued = b.log[n-1].Sequence, b.log[n-1].Enqueued
 	}
+	if b.cutOff {
+		p.Newest = p.Enqueued.UnixMilli()
+	}
+	p.Others = &roster.Expected{Devices: b.others, Limit: limit}
 	b.Prove(&p)
+}
+
+// says sees what was said by the next look, once the hub has answered.
+func (b *bench) says(when, want string) {
+	b.t.Helper()
+	b.said = nil
+	b.prove()
+	b.look()
+	if got := strings.Join(b.said, ", "); got != want {
+		b.t.Fatal(fmt.Sprintf("%s it says %q, want %q", when, got, want))
+	}
 }
 
 // look looks once.
@@ -194,9 +202,6 @@ func (b *bench) look() {
 	b.t.Helper()
 	q := b.Look(b.start.Add(b.now), false)
 	b.askedHub = q.Hub
-	if q.Dark {
-		b.askDark()
-	}
 }
 
 // Whoever starts over in another hub writes the roster before the checkpoint: else the next owner would go on from one
@@ -348,7 +353,9 @@ func TestWatch(t *testing.T) {
 			pass(b, 5*m)
 			b.loses("oven")
 			b.sends("kiln")
-			pass(b, limit+2*s)
+			pass(b, limit-m)
+			b.sends("kiln")
+			pass(b, m+2*s)
 			b.sends("kiln")
 		}, "oven fell"},
 		{"events are lost again and again", func(b *bench) {
@@ -387,7 +394,9 @@ func TestWatch(t *testing.T) {
 			b.sends("kiln")
 			b.look()
 			b.sends("oven")
-			pass(b, limit+2*s)
+			pass(b, limit-m)
+			b.sends("kiln")
+			pass(b, m+2*s)
 			b.sends("kiln")
 		}, "unwatched, oven fell"},
 		{"it is removed while it is silent", func(b *bench) {
@@ -411,150 +420,122 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// If hardly anybody is heard, the partition is dark: one silence stands for all, until half are heard again. Then
-// everybody has the limit once more.
-func TestDark(t *testing.T) {
+// While nothing has come to the hub for half of the limit, nothing is said of a device. After the whole limit the hub is
+// cut off, until something comes; then everybody has the limit once more.
+func TestCutOff(t *testing.T) {
+	const s = time.Second
 	b := newBench(t)
-	var all []string
-	for i := range 25 {
-		all = append(all, fmt.Sprint("device-", i))
-	}
-	says := func(when, want string) {
-		t.Helper()
-		b.look()
-		if got := strings.Join(b.said, ", "); got != want {
-			t.Errorf("%s it says %q, want %q", when, got, want)
-		}
-	}
-
-	b.sends(all...)
+	b.sends("oven")
 	b.now = limit / 2
-	b.sends(all[0])
-	b.now = limit + 2*time.Second
-	b.sends(all[0])
-	says("with one of 25 devices heard", "")
-	b.Save(t.Context(), false)
-	says("once the roster says so", whole+" fell")
-	b.now += time.Second
-	b.sends(all[1:12]...)
-	says("with 12 of 25 devices heard", whole+" fell")
-	b.sends(all[12:24]...)
-	says("with all but one heard", whole+" fell")
-	b.Save(t.Context(), false)
-	says("once the roster is written", whole+" fell, "+whole+" over")
-	b.now += limit - time.Second
-	b.sends(all[:24]...)
-	says("before the last one has had the limit again", whole+" fell, "+whole+" over")
-	b.now += 3 * time.Second
-	b.sends(all[:24]...)
-	says("after that", whole+" fell, "+whole+" over, device-24 fell")
+	b.sends("kiln", "grill")
+	b.cutOff = true
+	b.now = limit + 4*s
+	b.says("before it is proven", "")
+	b.now = limit + 6*s
+	b.says("once it is proven, and nothing has come for more than half of the limit", "")
+	b.now = 3*limit/2 + 4*s
+	b.says("before the hub is proven to be cut off", "")
+	b.now += 2 * s
+	b.says("once nothing has come for the limit", whole+" fell")
+	b.now += limit
+	b.says("while that lasts", "")
+	b.sends("kiln")
+	b.says("when something comes", whole+" over")
+	b.now += limit - s
+	b.sends("kiln")
+	b.says("before the limit is over once more", "")
+	b.now += 4 * s
+	b.sends("kiln")
+	b.says("after that", "oven fell, grill fell")
 }
 
-// A mute that begins while the partition is dark brings nobody back.
-func TestDarkIsNotOverBecauseItIsMuted(t *testing.T) {
+// Events come to another partition again: everybody here has the limit once more, and what is open about the hub ends.
+func TestCutOffEndsElsewhere(t *testing.T) {
 	b := newBench(t)
-	var all []string
-	for i := range 25 {
-		all = append(all, fmt.Sprint("device-", i))
-	}
-	b.sends(all...)
-	b.now = limit / 2
-	b.sends(all[0])
-	b.now = limit + 2*time.Second
-	b.sends(all[0])
-	b.look()
-	b.Save(t.Context(), false)
-	b.look()
-	for _, b.muted = range []bool{true, false} {
-		for range 2 {
-			b.now += 2 * time.Second
-			b.sends(all[0])
-			b.look()
-			b.Save(t.Context(), false)
-		}
-	}
-	b.look()
-	if got, want := strings.Join(b.said, ", "), whole+" fell"; got != want {
-		t.Errorf("while one of 25 is heard it says %q, want %q", got, want)
-	}
+	b.sends("oven", "kiln")
+	b.cutOff = true
+	b.now = limit + 6*time.Second
+	b.says("once nothing has come for the limit", whole+" fell")
+	b.cutOff = false
+	b.now += time.Minute
+	b.says("when something has come elsewhere", whole+" over")
+	b.now += limit + 4*time.Second
+	b.says("before the limit is over once more", "")
+	b.now += 2 * time.Second
+	b.says("after that", "oven fell, kiln fell")
 }
 
-// Whoever takes over from an owner that died when the partition was dark no more tells of no device: either the roster
-// says that deadlines have started anew, or the partition is still dark.
-func TestDarkAcrossACrash(t *testing.T) {
-	for _, written := range []bool{false, true} {
+// One device that is all that the hub has is silent, and not the hub. How many there are elsewhere, their rosters say.
+func TestCutOffFromOneDevice(t *testing.T) {
+	for others, want := range []string{"oven fell", whole + " fell"} {
 		b := newBench(t)
-		var all []string
-		for i := range 25 {
-			all = append(all, fmt.Sprint("device-", i))
-		}
-		b.sends(all...)
-		b.now = limit / 2
-		b.sends(all[0])
-		b.now = limit + 2*time.Second
-		b.sends(all[0])
-		b.look()
-		b.Save(t.Context(), true)
-		b.look()
-		b.now += time.Second
-		b.sends(all[:24]...)
-		b.look()
-		if written {
-			b.Save(t.Context(), true)
-		}
-		b.look()
-
-		from, _ := b.begin(b.log[len(b.log)-1].Position, nil)
-		for _, e := range b.log[from.Sequence:] {
-			b.hear(e, true, 0)
-		}
-		b.now += 3 * time.Second
-		b.sends(all[0])
-		b.look()
-		b.Save(t.Context(), true)
-		b.look()
-		if got, want := strings.Join(b.said, ", "), whole+" fell, "+whole+" over"; got != want {
-			t.Errorf("with the roster written: %v, they say %q, want %q", written, got, want)
-		}
+		b.sends("oven")
+		b.cutOff, b.others = true, others
+		b.now = limit + 6*time.Second
+		b.says(fmt.Sprintf("with %d more devices elsewhere", others), want)
 	}
 }
 
-// After a gap of the whole partition, as long as a device may be silent, everybody has the limit once more, however
-// few are the first to be heard. With few devices nothing follows from a gap.
-func TestDawn(t *testing.T) {
-	for devices, want := range map[int]string{
-		25: "",
-		20: "device-1 fell, device-2 fell, device-3 fell, device-4 fell, device-5 fell, device-6 fell, device-7 fell, " +
-			"device-8 fell, device-9 fell",
+// Whoever takes over while the hub is cut off, or just after that, tells of no device: either the roster says that it is
+// cut off, or that deadlines have started anew.
+func TestCutOffAcrossACrash(t *testing.T) {
+	for _, tt := range []struct {
+		name          string
+		begun, ended  bool // the roster was written when the hub was found to be cut off, and not to be any more
+		first, second string
+	}{
+		{"before", false, false, whole + " over", ""},
+		{"during", true, false, whole + " over", ""},
+		{"after", true, true, "", ""},
 	} {
-		b := newBench(t)
-		var all []string
-		for i := range devices {
-			all = append(all, fmt.Sprint("device-", i))
-		}
-		b.sends(all...)
-		b.now = limit + 10*time.Second
-		b.sends(all[0])
-		b.sends(all[10:]...)
-		b.look()
-		if got := strings.Join(b.said, ", "); got != want {
-			t.Errorf("with half of %d devices heard it says %q, want %q", devices, got, want)
-		}
-
-		b.said = nil
-		for range 2 {
-			b.now += limit/2 + 2*time.Second
-			b.sends(all[:9]...)
-			b.sends(all[10:]...)
-		}
-		b.look()
-		if got := strings.Join(b.said, ", "); devices == 25 && got != "device-9 fell" {
-			t.Errorf("after another %v it says %q", limit, got)
-		}
+		t.Run(tt.name, func(t *testing.T) {
+			b := newBench(t)
+			b.sends("oven", "kiln")
+			b.Save(t.Context(), true)
+			b.cutOff = true
+			b.now = limit + 6*time.Second
+			b.says("once nothing has come for the limit", whole+" fell")
+			if tt.begun {
+				b.Save(t.Context(), true)
+			}
+			b.now += limit
+			b.publish("oven")
+			if tt.ended {
+				b.hear(b.log[len(b.log)-1], true, 0)
+				b.says("when something comes", whole+" over")
+				b.Save(t.Context(), true)
+			}
+			from, _ := b.begin(b.log[1].Position, nil)
+			for _, e := range b.log[from.Sequence:] {
+				b.hear(e, true, 0)
+			}
+			b.now += 3 * time.Second
+			b.says("the next owner, when it has read that something has come,", tt.first)
+			b.now += limit - 10*time.Second
+			b.sends("oven")
+			b.says("before the limit is over once more", tt.second)
+		})
 	}
 }
 
-// The hub is asked only while a deadline is over or a notice waits, and not all the time.
+// After a gap of the whole partition, as long as a device may be silent, everybody has the limit once more: whoever reads
+// it may not have asked the hub meanwhile.
+func TestDawn(t *testing.T) {
+	b := newBench(t)
+	b.sends("oven", "kiln")
+	b.now = limit + 10*time.Second
+	b.sends("oven")
+	b.says("after the gap", "")
+	b.now += limit - time.Second
+	b.sends("oven")
+	b.says("before the limit is over once more", "")
+	b.now += 3 * time.Second
+	b.sends("oven")
+	b.says("after that", "kiln fell")
+}
+
+// The hub is asked only while a deadline is over, a notice waits, or nothing has come for half of the limit, and not all
+// the time.
 func TestQuestions(t *testing.T) {
 	b := newBench(t)
 	b.sends("oven")
@@ -563,8 +544,8 @@ func TestQuestions(t *testing.T) {
 		waiting bool
 		want    bool
 	}{
-		{limit - time.Second, false, false},
-		{limit - time.Second, true, true},
+		{limit/2 - time.Second, false, false},
+		{limit/2 - time.Second, true, true},
 		{limit + time.Second, false, false}, // asked, and not answered
 		{limit + 20*time.Second, false, false},
 	} {
@@ -575,20 +556,6 @@ func TestQuestions(t *testing.T) {
 	b.Prove(nil) // no answer
 	if q := b.Look(b.start.Add(limit+20*time.Second), false); !q.Hub {
 		t.Error("the hub is not asked again")
-	}
-}
-
-// Partitions of an outage are in the order of their numbers, however rosters are listed.
-func TestPartitionsOfAnOutageAreInOrder(t *testing.T) {
-	b := newBench(t)
-	var dark []roster.DarkPartition
-	for _, id := range []string{"0", "1", "10", "11", "2"} {
-		dark = append(dark, roster.DarkPartition{ID: id, Dark: roster.Dark{Devices: 1}})
-	}
-	b.TellOfHub(time.Now(), silence.Partitions{All: 5, Dark: map[string][]roster.DarkPartition{"offline": dark}})
-	want := []string{"0", "1", "2", "10", "11"}
-	if got := b.fell[whole].Outage.Partitions; !slices.Equal(got, want) {
-		t.Errorf("it names %v; want %v", got, want)
 	}
 }
 

@@ -64,9 +64,7 @@ type Silence struct {
 
 // An Outage is what a silence of the whole hub is about.
 type Outage struct {
-	Partitions []string // that are dark, by their IDs
-	Of         int      // that the hub has
-	Devices    int      // of those that are dark
+	Devices int // from which rules about silence expect something
 }
 
 // Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
@@ -82,7 +80,7 @@ type Alarms interface {
 	// before, because that says that the rule expects nothing more of the device, or of its sensor unless name is empty.
 	Excluded(rule int, e *telemetry.Event, name string, found []telemetry.Found, before telemetry.Position)
 	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
-	// the device, or no partition of the hub is dark any more. Then forgotten says that devices are told of one by one.
+	// the device or the hub, or because events come to the hub again.
 	Ended(rule int, of sensor.ID, at int64, forgotten bool)
 	// Unwatched says that nothing is expected of a device or sensor by any rule any more: it was silent for too long, unless
 	// an operator has removed it.
@@ -92,6 +90,7 @@ type Alarms interface {
 // A Watch is safe for concurrent use, but for Save and Load.
 type Watch struct {
 	rules  []Rule
+	order  []int // of the rules, by their limits
 	alarms Alarms
 	hub    string // what alarms about the whole hub have for a device; empty if they are another partition's
 	log    *zap.Logger
@@ -109,11 +108,12 @@ type Watch struct {
 	before   telemetry.Position   // the one before that
 	expected int64                // the number of the next one if none is missing; 0: not known
 	until    int64                // the latest time of an event that was read, in Unix ms
+	from     int64                // the time of the event after which reading began, likewise; 0: not known
 	asked    Proof
 	asking   bool
-	next     time.Time // when the hub may be asked again
-	asks     hubQuestion
-	begun    bool // Begin was called
+	next     time.Time       // when the hub may be asked again
+	here     roster.Expected // what the rules expect, as of the last look at which nothing had come to the hub for a while
+	begun    bool            // Begin was called
 
 	removed     map[sensor.ID]int64 // what operators removed before Begin, and the last event that was read then
 	removedUpTo int64               // the latest of these
@@ -133,6 +133,12 @@ type Proof struct {
 	Until    int64     // the earlier of the store's clock and ours then, in Unix ms
 	Sequence int64     // of the last event; read once that was
 	Enqueued time.Time // likewise
+
+	// Newest is when the hub took the newest event of all partitions, or a later one than Questions.Enough, in Unix ms; 0
+	// if it has never taken one. That was so at the time NewestUntil, by the same clock as Until; 0: it is not known.
+	Newest, NewestUntil int64
+	// what rules about silence expect in the other partitions, as their rosters say; nil: not known
+	Others *roster.Expected
 }
 
 // New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. hub is what alarms about
@@ -146,6 +152,7 @@ func New(
 ) *Watch {
 	return &Watch{
 		rules:  rules,
+		order:  byLimit(rules),
 		alarms: alarms,
 		hub:    hub,
 		file:   file,
@@ -153,7 +160,6 @@ func New(
 		roster: roster.New(columns(rules)),
 		open:   map[key]roster.Place{},
 		back:   map[key]int64{},
-		asks:   hubQuestion{untold: map[int]int{}},
 	}
 }
 
@@ -202,6 +208,7 @@ func (w *Watch) Load(ctx context.Context) error {
 	case r != nil:
 		w.roster = r.With(columns(w.rules), w.taken)
 		w.found = !r.Position.Time.IsZero() // else it is the start of an empty partition
+		w.changed = true                    // version 1.0 has not written what others look at: see roster.Expected
 
 	case why != nil:
 		w.log.Error(
@@ -283,6 +290,10 @@ func (w *Watch) readAfter(start telemetry.Position) {
 
 	if w.read.Offset != "" {
 		w.expected = w.read.Sequence + 1
+	}
+
+	if !w.read.Time.IsZero() {
+		w.from = millis(w.read.Time)
 	}
 }
 
@@ -561,24 +572,14 @@ func (w *Watch) followUndecodable(e *telemetry.Event, at roster.Place) {
 	w.expected++
 }
 
-// dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent:
-// it was the way to the hub that was down, not each of its devices.
+// dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent,
+// if that is untold of several: nobody could ask the hub meanwhile, and it was not each of its devices that was down.
 func (w *Watch) dawn(from int64, at roster.Place) {
 	for rule := range w.rules {
-		if w.wasDown(rule, at.Time-from) {
+		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && w.untold(rule) > 1 {
 			w.roster.Restart(rule, at)
 		}
 	}
-}
-
-// wasDown reports whether nothing has come for a time, in ms, that is too long by a rule for all of its devices. While
-// the partition is dark that is known, and of few devices it says nothing.
-func (w *Watch) wasDown(rule int, nothing int64) bool {
-	if nothing < w.rules[rule].Limit.Milliseconds() || w.roster.Dark(rule).Lasts() {
-		return false
-	}
-
-	return w.expects(rule) > darkDevices
 }
 
 // isOpen reports whether a silence has an alarm.
@@ -587,8 +588,8 @@ func (w *Watch) isOpen(k key) bool {
 	return open
 }
 
-// expects returns how many devices are watched by a rule and have no alarm.
-func (w *Watch) expects(rule int) (n int) {
+// untold returns how many devices are watched by a rule and have no alarm.
+func (w *Watch) untold(rule int) (n int) {
 	for device := range w.roster.Len() {
 		of := w.roster.Name(device)
 		if of.Name == "" && !w.isOpen(key{rule, of}) && w.roster.Heard(device, rule).Expected() {
@@ -673,21 +674,40 @@ func (w *Watch) Prove(p *Proof) {
 	defer w.mu.Unlock()
 
 	w.asking = false
-	if p != nil {
-		w.asked = *p
+	if p == nil {
+		return
+	}
+
+	was := w.asked
+	w.asked = *p
+	w.asked.Newest = max(p.Newest, was.Newest)
+	if p.Others == nil { // it was not asked for
+		w.asked.Others = was.Others
 	}
 }
 
-// ProveAll is Prove, as if the hub had just said that nothing more has come.
-func (w *Watch) ProveAll(now time.Time) {
+// ProveAll is Prove, as if the hub had just said that nothing more has come than was read, in any partition. newest is
+// the latest Newest of the partitions, and others what is expected in those but this one.
+func (w *Watch) ProveAll(now time.Time, newest int64, others roster.Expected) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	w.asking = false
 	w.asked = Proof{
-		At:       now,
-		Until:    now.UnixMilli(),
-		Sequence: w.read.Sequence,
-		Enqueued: w.read.Time,
+		At:          now,
+		Until:       now.UnixMilli(),
+		Sequence:    w.read.Sequence,
+		Enqueued:    w.read.Time,
+		Newest:      newest,
+		NewestUntil: now.UnixMilli(),
+		Others:      &others,
 	}
+}
+
+// Known returns when the last event that was read was taken by the hub, in Unix ms, and what is expected of devices.
+func (w *Watch) Known() (newest int64, expected roster.Expected) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+
+	return w.until, w.roster.Expects()
 }

@@ -77,8 +77,10 @@ type Partition interface {
 	// asks the hub, and the answer is of no earlier moment than the call.
 	Last(ctx context.Context) (sequence int64, enqueued time.Time, err error)
 
-	// All returns the ids of all partitions of the hub, as it says now.
-	All(ctx context.Context) (ids []string, err error)
+	// Newest returns when the hub took the newest event of all its partitions, zero if it has never taken one; of those
+	// that are no older than enough any. That was so at the time asked, by this machine's clock. It asks the hub for what
+	// that has not said lately.
+	Newest(ctx context.Context, enough time.Time) (newest, asked time.Time, err error)
 
 	// Checkpoint records that every event up to and including c's position is settled. It
 	// never moves a checkpoint back: an older position than the one recorded is not an

@@ -3,7 +3,6 @@ package worker
 import (
 	"container/heap"
 	"math"
-	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -170,13 +169,8 @@ func (b *Backtest) advance(to int64) {
 // watch opens the alarms of devices that have fallen silent by the time watchAt, and sets it to when others may have.
 // It is as if the hub had just said that nothing more has come.
 func (b *Backtest) watch() {
-	b.now, b.watchAt = b.watchAt, math.MaxInt64
-	now := fromMicros(b.now)
-	for _, p := range b.order {
-		others := slices.DeleteFunc(slices.Clone(b.order), func(other *partition.Recorded) bool { return other == p })
-		next := p.Watch(now, others)
-		b.watchAt = min(b.watchAt, next*1000)
-	}
+	b.now = b.watchAt
+	b.watchAt = partition.Watch(fromMicros(b.now), b.order) * 1000
 }
 
 // A moment takes what a partition says to receivers that take everything at once.

@@ -108,7 +108,11 @@ func (p *partition) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
-func (p *partition) All(context.Context) ([]string, error) { return []string{p.id}, nil }
+// Newest is the time of the last event.
+func (p *partition) Newest(ctx context.Context, _ time.Time) (newest, asked time.Time, err error) {
+	_, newest, err = p.Last(ctx)
+	return newest, time.Now(), err
+}
 
 func (p *partition) Resumed() (telemetry.Checkpoint, bool) { return telemetry.Checkpoint{}, false }
 

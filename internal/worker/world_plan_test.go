@@ -23,6 +23,7 @@ type plan struct {
 	readings   []reading
 	tail       string // what devices send until the end
 	dies       string // the device that sends nothing then
+	elsewhere  bool   // events come to a partition of the hub that nobody here reads
 	compacted  bool   // the hub keeps the last message of each device, and perhaps others
 	partitions [][]takeover
 	faults     []fault
@@ -197,7 +198,7 @@ func newPlan(number uint64) plan {
 		giveUp:  pick(d, 12*time.Hour, 12*time.Hour, 90*second, 5*time.Minute),
 		largest: 1 + d.IntN(4), changes: 1 + d.IntN(5),
 	}
-	if d.chance(0.02) { // enough for an outage before the hub
+	if d.chance(0.02) { // a fleet
 		for i := range 24 {
 			p.devices = append(p.devices, fmt.Sprint("crowd-", i))
 		}
@@ -211,7 +212,7 @@ func newPlan(number uint64) plan {
 	}
 	p.compacted = d.chance(0.08)
 	p.partitions = make([][]takeover, pick(d, 1, 1, 2))
-	if len(p.devices) > 20 && len(p.partitions) > 1 { // and enough for each partition
+	if len(p.devices) > 20 && len(p.partitions) > 1 {
 		for i := range 24 {
 			p.devices = append(p.devices, fmt.Sprint("crowd-", 24+i))
 		}
@@ -232,6 +233,7 @@ func newPlan(number uint64) plan {
 	p.repeat()
 	p.withhold()
 	p.damage()
+	p.elsewhere = draw{rand.New(rand.NewPCG(p.number, 8))}.chance(0.6)
 	return p
 }
 

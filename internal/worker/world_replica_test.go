@@ -302,11 +302,21 @@ func (o *owner) Last(context.Context) (int64, time.Time, error) {
 	return last.Sequence, last.Enqueued, nil
 }
 
-func (o *owner) All(context.Context) (ids []string, err error) {
-	for _, log := range o.logs {
-		ids = append(ids, log.id)
+func (o *owner) Newest(context.Context, time.Time) (newest, asked time.Time, err error) {
+	if err := o.thaw(); err != nil {
+		return time.Time{}, time.Time{}, err
 	}
-	return ids, o.thaw()
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.elsewhere {
+		newest = time.Now()
+	}
+	for _, log := range o.logs {
+		if n := len(log.events); n > 0 && log.events[n-1].Enqueued.After(newest) {
+			newest = log.events[n-1].Enqueued
+		}
+	}
+	return newest, time.Now(), nil
 }
 
 func (o *owner) Rewind(at telemetry.Position) {

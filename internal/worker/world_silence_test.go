@@ -1,7 +1,6 @@
 package worker_test
 
 import (
-	"maps"
 	"reflect"
 	"slices"
 	"time"
@@ -28,47 +27,91 @@ func (w *world) judgeSilence(in *inbox, s subject) {
 		}
 	}
 	for _, device := range w.devices {
-		whole := matter{notify.Hub, false}
-		dark := lastWord(heard[whole])
-		told := dark != nil && !dark.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
-			return d.isOf(in, s,
-				whole)
-		})
-		w.silenceIsNotLost(in, s, device, heard[matter{device, false}], told)
+		w.silenceIsNotLost(in, s, device, heard[matter{device, false}])
+	}
+	w.outageIsNotLost(in, s, heard[matter{notify.Hub, false}])
+}
+
+// newest returns when the hub took its last event.
+func (w *world) newest() (at time.Time) {
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			if e := log.events[i]; m.fate != byHTTP && e.Enqueued.After(at) {
+				at = e.Enqueued
+			}
+		}
+	}
+	return at
+}
+
+// outageIsTrue: nothing came to the hub for as long as the alert says, and nothing that could have been known when it
+// was sent. Two devices at least had sent something before.
+func (w *world) outageIsTrue(in *inbox, s subject, a arrival) {
+	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
+	proven := claimed.Add(-freshness(a.Silent) - margin)
+	devices := map[string]bool{}
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			at := log.events[i].Enqueued
+			switch {
+			case m.fate == byHTTP:
+			case at.After(a.Since) && (!at.After(a.Enqueued) || at.Before(proven)):
+				w.violated("S1: %s hears under a claim of %v that nothing has come (%s) since %v, and %s/%d came at %v", in.name,
+					claimed.Sub(w.start), s, a.Since.Sub(w.start), log.id, i+1, at.Sub(w.start))
+			case !at.After(a.Since):
+				devices[log.id+"/"+m.device] = true // in two partitions it is two
+			}
+		}
+	}
+	if w.elsewhere || len(devices) < 2 || a.Outage == nil || a.Outage.Devices < 2 {
+		w.violated("S1: %s hears that nothing comes (%s), %+v, with %d devices (elsewhere: %v)", in.name, s, a.Outage,
+			len(devices), w.elsewhere)
 	}
 }
 
-// outageIsTrue: the partitions that an alert names have had more than 20 devices, and they had not all been heard lately.
-func (w *world) outageIsTrue(in *inbox, s subject, a arrival) {
-	rule, _ := w.ever(s)
-	if a.Outage == nil {
-		w.violated("S1: %s hears that nothing comes (%s), and not from where", in.name, s)
+// outageIsNotLost: at the end, what a receiver heard last of the hub is whether anything comes to it. If several devices
+// are silent because nothing does, it has heard that by one of the rules.
+func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
+	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{notify.Hub, false}) })
+	rule, _ := w.in(len(w.versions)-1, s)
+	if dead || rule == nil || !w.lasting(w.logs[0], s, "") {
 		return
 	}
-	for _, log := range w.logs {
-		if !slices.Contains(a.Outage.Partitions, log.id) {
-			continue
+	newest := w.newest()
+	if last := lastWord(heard); rule.Resolved && last != nil && !last.Resolved && last.Since.Before(newest) {
+		w.violated("S3: %s heard last that nothing has come (%s) since %v, and something came at %v", in.name, s,
+			last.Since.Sub(w.start), newest.Sub(w.start))
+	}
+	silent, waits := 0, time.Since(newest)
+	for _, device := range w.devices {
+		message, at := w.lastOf(rule, device)
+		home := w.logs[w.home(device)]
+		removed, forgotten := w.wasForgotten(rule, device, at)
+		known := !at.IsZero() && w.isExpected(home, rule, device, time.Now()) == yes && w.lasting(home, s, device)
+		if known && !removed && !forgotten && time.Since(at) < rule.Forget-10*time.Minute && !w.excused(s, device, message, at) {
+			silent++
 		}
-		devices, lately := map[string]bool{}, map[string]bool{}
-		for i, m := range log.readings {
-			at := log.events[i].Enqueued
-			if at.After(a.at) {
-				continue
-			}
-			devices[m.device] = true
-			recent := at.After(a.Enqueued.Add(-a.Silent/2)) && at.Before(a.Enqueued)
-			heard := m.fate == readable && counts(rule, m) && w.isHeard(log, i, rule)
-			lately[m.device] = lately[m.device] || recent && heard
-		}
-		if heard := slices.Collect(maps.Values(lately)); len(devices) <= 20 || !slices.Contains(heard, false) {
-			w.violated("S1: %s hears that nothing comes (%s) from partition %s with %d devices", in.name, s, log.id, len(devices))
-		}
+	}
+	if w.elsewhere || silent < 2 || waits < 3*rule.Silent+rule.Window+3*time.Minute ||
+		!in.filtersIn(0).Cover(s.rule, s.level) || !in.filtersIn(1).Cover(s.rule, s.level) {
+		return
+	}
+	if !slices.ContainsFunc(w.subjects(), func(other subject) bool {
+		last := lastWord(in.heard(other, true)[matter{notify.Hub, false}])
+		return last != nil && !last.Resolved
+	}) {
+		w.violated("S2: nothing has come to the hub (%s) since %v, and %s did not hear that last", s, newest.Sub(w.start), in.name)
 	}
 }
 
 // counts reports whether a message is a sign of life for a rule.
 func counts(r *rules.Rule, m reading) bool {
 	return m.fate != byHTTP && (r.Field == "" || m.value != 0 && m.fate != undecodable && valid(r, m.value))
+}
+
+// freshness is how old a proof that nothing came may be: a quarter of what is silent, from 30 s to 5 min.
+func freshness(silent time.Duration) time.Duration {
+	return min(max(silent/4, 30*second), 5*time.Minute)
 }
 
 // margin is by how much a claim may come later than its proof says.
@@ -78,8 +121,7 @@ const margin = 5 * second
 func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 	rule, _ := w.ever(s)
 	claimed := a.Expires.Add(-throttle.ClaimTTL(sendTimeout))
-	// A proof that nothing came may be as old as a quarter of what is silent, from 30 s to 5 min.
-	proven := claimed.Add(-min(max(a.Silent/4, 30*second), 5*time.Minute) - margin)
+	proven := claimed.Add(-freshness(a.Silent) - margin)
 	for _, log := range w.logs {
 		for i, m := range log.readings {
 			at := log.events[i].Enqueued
@@ -106,6 +148,10 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 					a.Enqueued.Sub(w.start), quiet.Sub(w.start))
 			}
 		}
+	}
+	if quiet := claimed.Sub(w.lastBefore(claimed)); quiet > claimed.Sub(a.Enqueued)+a.Silent/2 && w.isFleet(rule, s) {
+		w.violated("S1: %s hears that %s is silent (%s) at %v, and nothing had come to the hub for %v", in.name, a.Device, s,
+			a.at.Sub(w.start), quiet)
 	}
 	home := slices.IndexFunc(w.logs, func(log *hubLog) bool { return log.id == a.Partition })
 	if w.isExpected(w.logs[home], rule, a.Device, a.Enqueued) == no {
@@ -159,6 +205,45 @@ func (w *world) isExpected(log *hubLog, r *rules.Rule, device string, at time.Ti
 	return no
 }
 
+// lastBefore returns when something came to the hub last before a time.
+func (w *world) lastBefore(at time.Time) (last time.Time) {
+	if w.elsewhere {
+		return at
+	}
+	for _, log := range w.logs {
+		for i, m := range log.readings {
+			if e := log.events[i].Enqueued; m.fate != byHTTP && e.After(last) && !e.After(at) {
+				last = e
+			}
+		}
+	}
+	return last
+}
+
+// isFleet reports whether a rule expects to hear from several devices for as long as the world lasts.
+func (w *world) isFleet(r *rules.Rule, s subject) bool {
+	n := 0
+	for _, device := range w.devices {
+		home := w.logs[w.home(device)]
+		removed := slices.ContainsFunc(w.operations, func(o operation) bool { return o.what == forget && o.device == device })
+		if first := home.firstOf(r, device); !removed && first && len(r.Only) == 0 && w.lasting(home, s, device) {
+			n++
+		}
+	}
+	return n > 1 && r.Forget > time.Hour
+}
+
+// firstOf reports whether the first message of the log that counts for a rule and was read is of a device, or one of the
+// first ten.
+func (log *hubLog) firstOf(r *rules.Rule, device string) bool {
+	for i := range min(10, len(log.readings)) {
+		if m := log.readings[i]; m.device == device && m.fate == readable && m.lag == 0 && counts(r, m) {
+			return true
+		}
+	}
+	return false
+}
+
 // replaced reports whether a message may not have been there any more at a time, because its device had sent another.
 func (log *hubLog) replaced(i int, at time.Time) bool {
 	for later := i + 1; later < len(log.readings); later++ {
@@ -201,9 +286,9 @@ func (w *world) stays(o operation, r *rules.Rule, device string) bool {
 	return true
 }
 
-// silenceIsNotLost: at the end, what a receiver heard last of a device is whether it is silent. If the partition is
-// dark, one alert stands for all of its devices.
-func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []arrival, dark bool) {
+// silenceIsNotLost: at the end, what a receiver heard last of a device is whether it is silent, unless nothing came to
+// the hub at all.
+func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []arrival) {
 	last := lastWord(heard)
 	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{device, false}) })
 	rule, _ := w.in(len(w.versions)-1, s)
@@ -227,7 +312,7 @@ func (w *world) silenceIsNotLost(in *inbox, s subject, device string, heard []ar
 			!w.scattered(device) {
 			w.violated("S3: %s heard last that %s is silent (%s) since %v, and that is over", in.name, device, s, last.Sequence)
 		}
-	case dark || removed || expected != yes:
+	case !w.elsewhere || removed || expected != yes:
 	case silent < rule.Forget-10*time.Minute && time.Since(w.expectedAnew(device,
 		at)) > 3*rule.Silent+rule.Window+3*time.Minute &&
 		in.filtersIn(0).Cover(s.rule, s.level) && in.filtersIn(1).Cover(s.rule, s.level) && !w.excused(s, device, message, at):

@@ -416,9 +416,6 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
 			delivery.Excluded, delivery.Repeated = d.Alert.Excluded != "", d.Alert.Ambiguous
 			delivery.Partition, delivery.Sequence, delivery.Deadline = d.Alert.Partition, d.Alert.Sequence, d.Alert.Enqueued
-			if o := d.Alert.Outage; o != nil {
-				delivery.Dark = o.Partitions
-			}
 		}
 		w.verifyLog.Delivered(delivery)
 	}

@@ -627,14 +627,8 @@ func (w *World) take(name string) func(inbox.Delivery) {
 			log = w.spaced
 		}
 
-		var dark []string
-		if a.Outage != nil {
-			dark = a.Outage.Partitions
-		}
-
 		log.Delivered(verify.Delivery{
 			Deadline:  a.Enqueued,
-			Dark:      dark,
 			Device:    a.About(),
 			ID:        a.ID,
 			Token:     a.Token,

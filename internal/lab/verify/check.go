@@ -92,8 +92,8 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	for a, t := range l.tracks {
 		r := l.rule(a.rule)
 		if r.silence() {
-			whole := alarm{wholeNames + t.heard.Partition, a.rule, a.level}
-			all[a] = l.silences(t, r, rules, fleets[whole])
+			of := fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}]
+			all[a] = l.silences(t, r, rules, fleets[alarm{hubName, a.rule, a.level}], of)
 			continue
 		}
 
@@ -101,6 +101,12 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 		for _, e := range t.events {
 			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}
 			all[of] = append(all[of], e)
+		}
+	}
+
+	for a, f := range fleets {
+		if a.device == hubName && f.isMany() {
+			all[a] = f.outages(rules.Until, rules.Bound+rules.Proof)
 		}
 	}
 

@@ -5,36 +5,41 @@ import (
 	"time"
 )
 
-const (
-	thinned     = 8 // two times at which a device was heard are close if they are less than this part of the silence apart
-	darkDevices = 20
-)
+// thinned says which times at which a device was heard are close: two that are less than this part of the silence apart.
+const thinned = 8
 
-// A fleet is the devices of one partition, as a rule about silence knows them. If a deadline is over and fewer than
-// a quarter of the others, at least darkDevices, were heard lately, no silence is about one of them, but about the
-// partition. A nil one has no devices.
+// A fleet is the devices of a hub or of one of its partitions, as a rule about silence knows them, and when nothing at
+// all came from them. A nil one has no devices.
 type fleet struct {
 	silent  time.Duration
 	devices []*track
-	gaps    []gap
+	gaps    []gap // that are as long as half of what a device may be silent at least
 }
 
-// A gap is a time in which nothing at all came to a partition, as long as a device may be silent at least.
+// A gap is a time in which nothing at all came. One that lasts has no end.
 type gap struct{ from, to time.Time }
+
+// lasts reports whether g covers a time.
+func (g gap) lasts(at time.Time) bool { return g.to.IsZero() || g.to.After(at) }
 
 // arrive notes that something came to a partition.
 func (l *Log) arrive(rule *Rule, r Reading) {
-	whole := alarm{r.Partition, rule.Name, ""}
-	last := l.arrived[whole]
-	isFirst := last.IsZero()
-	if !isFirst && r.At.Sub(last) >= rule.Silent {
-		l.gaps[whole] = append(l.gaps[whole], gap{last, r.At})
-	}
+	for _, whole := range []string{hubName, wholeNames + r.Partition} {
+		of := alarm{whole, rule.Name, ""}
+		last := l.arrived[of]
+		if r.At.Before(last) {
+			continue
+		}
 
-	l.arrived[whole] = r.At
+		if !last.IsZero() && r.At.Sub(last) >= rule.Silent/2 {
+			l.gaps[of] = append(l.gaps[of], gap{last, r.At})
+		}
+
+		l.arrived[of] = r.At
+	}
 }
 
-// fleets returns them by the name that alerts have for the partition.
+// fleets returns those of the hub and of each partition, by the name that messages have for them.
 func (l *Log) fleets() map[alarm]*fleet {
 	all := make(map[alarm]*fleet)
 	for a, t := range l.tracks {
@@ -43,16 +48,14 @@ func (l *Log) fleets() map[alarm]*fleet {
 			continue
 		}
 
-		partition := t.heard.Partition
-		of := alarm{wholeNames + partition, a.rule, a.level}
-		if all[of] == nil {
-			all[of] = &fleet{
-				silent: r.Silent,
-				gaps:   l.gaps[alarm{partition, a.rule, a.level}],
+		for _, whole := range []string{hubName, wholeNames + t.heard.Partition} {
+			of := alarm{whole, a.rule, a.level}
+			if all[of] == nil {
+				all[of] = &fleet{silent: r.Silent, gaps: append(slices.Clone(l.gaps[of]), gap{from: l.arrived[of]})}
 			}
-		}
 
-		all[of].devices = append(all[of].devices, t)
+			all[of].devices = append(all[of].devices, t)
+		}
 	}
 
 	return all
@@ -68,17 +71,6 @@ func (t *silenceTrack) heardIn(from, to time.Time) bool {
 	return !t.times[next].After(to)
 }
 
-// heard returns how many devices were, from a time to another.
-func (f *fleet) heard(from, to time.Time) (n int) {
-	for _, t := range f.devices {
-		if t.heardIn(from, to) {
-			n++
-		}
-	}
-
-	return n
-}
-
 // expected returns how many devices are at a time, whatever a worker knows: they were heard in a time before it, and
 // were never allowed to be silent.
 func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
@@ -92,80 +84,93 @@ func (f *fleet) expected(at time.Time, within time.Duration) (n int) {
 	return n
 }
 
-// restarts reports whether the end of a gap can have all deadlines begin anew, at an event of any device.
-func (f *fleet) restarts() bool { return f != nil && len(f.devices) > darkDevices }
+// isMany reports whether a worker may know several devices.
+func (f *fleet) isMany() bool { return f != nil && len(f.devices) > 1 }
 
-// mayBeDark reports whether a worker may find the partition dark at some time.
-func (f *fleet) mayBeDark(from, to time.Time) bool {
-	if !f.restarts() {
-		return false
-	}
+// unnoticed is for how long a worker may say that a device is silent when nothing comes to the hub: half of the time that
+// a device may be silent, and what two times that are close are apart.
+func (f *fleet) unnoticed() time.Duration { return f.silent/2 + f.silent/thinned }
 
-	step := f.silent / 4
-	for at := from; !at.After(to); at = at.Add(step) {
-		known, recent := f.least(at.Add(-step), at) // those are recent until the next step
-		areMany := known > darkDevices
-		if areMany && isFew(recent, known-1) {
-			return true
-		}
-	}
+// isQuiet reports whether nothing came to the hub f for so long before a deadline, and until a message, that nothing may
+// be said of a single device.
+func (f *fleet) isQuiet(deadline, until time.Time) bool {
+	return slices.ContainsFunc(f.gaps, func(g gap) bool {
+		quiet := deadline.Sub(g.from) > f.unnoticed() && g.lasts(until)
 
-	return false
+		return quiet && f.expected(g.from, f.silent) > 1
+	})
 }
 
-// isFew reports whether those that were heard are fewer than a quarter of all.
-func isFew(heard, all int) bool { return heard*4 < all }
+// missed reports whether a deadline was missed because of a gap of the partition f after which every device has its time
+// again: it is after the gap, or in it, if nothing came to the hub either.
+func (f *fleet) missed(hub *fleet, deadline time.Time) bool {
+	return slices.ContainsFunc(f.gaps, func(g gap) bool {
+		if g.to.IsZero() || g.to.Sub(g.from) < f.silent {
+			return false
+		}
 
-// least returns how many devices a worker may know, and the least of these that were heard from a time to another. One
-// that was allowed to be silent may not be known.
-func (f *fleet) least(from, to time.Time) (known, heard int) {
-	for _, t := range f.devices {
-		if !t.heardIn(from, to) {
-			known++
+		from := g.to
+		if slices.Contains(hub.gaps, g) {
+			from = g.from.Add(f.unnoticed())
+		}
+
+		isBecause := deadline.After(from) && deadline.Before(g.to.Add(f.silent-rounding))
+
+		return isBecause && f.expected(g.from, f.silent/2) > 1
+	})
+}
+
+// latest returns when a silence that has a deadline in the partition f of a hub has to be known at the latest, but for a
+// bound after that; false if it never has to be.
+func (f *fleet) latest(hub *fleet, deadline time.Time, bound time.Duration) (at time.Time, ok bool) {
+	for at = deadline; ; {
+		next, ends := at, true
+		for _, g := range slices.Concat(hub.gaps, f.gaps) {
+			quiet := g.from.Add(f.silent / 2)
+			isOfHub := slices.Contains(hub.gaps, g)
+			isLong := g.to.IsZero() || g.to.Sub(g.from) >= f.silent
+			switch {
+			case g.to.IsZero() && isOfHub && at.Add(bound).After(quiet):
+				ends = false
+			case g.to.IsZero():
+			case isLong && !at.Add(bound).Before(g.to) && at.Before(g.to.Add(f.silent)),
+				isLong && isOfHub && at.Add(bound).After(quiet) && at.Before(g.to.Add(f.silent)):
+				next = later(next, g.to.Add(f.silent))
+			case isOfHub && at.Add(bound).After(quiet) && at.Before(g.to):
+				next = later(next, g.to)
+			}
+		}
+
+		if !ends || next.Equal(at) {
+			return at, ends
+		}
+
+		at = next
+	}
+}
+
+// outages returns what a hub f is to be told of: when nothing came for as long as a device may be silent. Until is when
+// the records end, and what lasts for bound after that needs an alert.
+func (f *fleet) outages(until time.Time, bound time.Duration) (events []event) {
+	for _, g := range f.gaps {
+		end := g.to
+		if end.IsZero() {
+			end = until
+		}
+
+		begun := g.from.Add(f.silent)
+		if !end.IsZero() && end.Before(begun) {
 			continue
 		}
 
-		if !t.allowed {
-			known++
-			heard++
+		isLong := end.IsZero() || end.Sub(begun) > bound
+		at := Reading{Device: hubName, Temperature: nan, At: begun, Partition: telling, Sequence: g.from.UnixMilli()}
+		events = append(events, event{Reading: at, opens: true, needsAlert: isLong && f.expected(g.from, f.silent) > 1})
+		if !g.to.IsZero() {
+			at.At = g.to
+			events = append(events, event{Reading: at, clears: true})
 		}
 	}
 
-	return known, heard
-}
-
-// isDark reports whether a worker must find it dark, whenever it does what follows from a deadline, until a time.
-func (f *fleet) isDark(deadline, until time.Time) bool {
-	if f == nil {
-		return false
-	}
-
-	known := f.expected(deadline, f.silent) // that are not overdue then
-	if known < darkDevices {
-		return false
-	}
-
-	since := deadline.Add(-f.unnoticed())
-
-	return isFew(f.heard(since, until), known)
-}
-
-// unnoticed is for how long a worker knows nothing of it when nothing comes: half of the time that a device may be
-// silent, and what two times that are close are apart.
-func (f *fleet) unnoticed() time.Duration { return f.silent/2 + f.silent/thinned }
-
-// missed reports whether a deadline was missed because of a gap: it is in the gap, when nobody had been heard for half
-// of the time that a device may be silent, or less than that time after it.
-func (f *fleet) missed(deadline time.Time) bool {
-	if f == nil {
-		return false
-	}
-
-	return slices.ContainsFunc(f.gaps, func(g gap) bool {
-		from := g.from.Add(f.unnoticed())
-		to := g.to.Add(f.silent - rounding)
-		isBecause := deadline.After(from) && deadline.Before(to)
-
-		return isBecause && f.expected(g.from, f.silent/2) > darkDevices+1
-	})
+	return events
 }

@@ -9,9 +9,12 @@ import (
 
 const (
 	rounding   = time.Millisecond // of deadlines
-	hubName    = "hub/telemetry"  // what alerts have for a device if they are about whole partitions
-	wholeNames = "partition/"     // begin the names of fleets
+	hubName    = "hub/telemetry"  // what messages have for a device if they are about the hub
+	wholeNames = "partition/"     // begin the names of partitions' fleets
+	telling    = "0"              // the partition that tells of the hub
 )
+
+var nan = math.NaN() // silences have no reading
 
 // A silenceTrack is what is known of one device by a rule about silence.
 type silenceTrack struct {
@@ -85,7 +88,7 @@ func (t *silenceTrack) fallsSilent(rule *Rule) (begun event, ok bool) {
 
 	at := Reading{
 		Device:      heard.Device,
-		Temperature: math.NaN(),
+		Temperature: nan,
 		At:          deadline,
 		Partition:   heard.Partition,
 		Sequence:    heard.Sequence,
@@ -95,9 +98,9 @@ func (t *silenceTrack) fallsSilent(rule *Rule) (begun event, ok bool) {
 }
 
 // silences returns the silences of a device by a rule, and which of them need an alert: those that lasted until they
-// must have been proven, before the records end, unless the partition, whose fleet is f, may be dark, or the device
-// may be muted.
-func (l *Log) silences(t *track, rule *Rule, rules Rules, f *fleet) []event {
+// must have been proven, before the records end, unless nothing came to the hub or to the device's partition f, or the
+// device may be muted.
+func (l *Log) silences(t *track, rule *Rule, rules Rules, hub, f *fleet) []event {
 	events := slices.Clone(t.events)
 	if begun, ok := t.fallsSilent(rule); ok && rules.cover(begun.At) {
 		events = append(events, begun)
@@ -116,7 +119,7 @@ func (l *Log) silences(t *track, rule *Rule, rules Rules, f *fleet) []event {
 			bound = rules.Bound + rules.Proof
 		}
 
-		e.needsAlert = l.isProven(rule, *e, end, bound, f)
+		e.needsAlert = l.isProven(rule, *e, end, bound, hub, f)
 	}
 
 	return events
@@ -128,13 +131,17 @@ func (rules Rules) cover(at time.Time) bool {
 }
 
 // isProven reports whether a silence, which lasts until an end, zero if there is none, needs an alert: see silences.
-func (l *Log) isProven(rule *Rule, e event, end time.Time, bound time.Duration, f *fleet) bool {
-	lasts := end.IsZero() || end.Sub(e.At) > bound
-	if !lasts {
-		return false
+func (l *Log) isProven(rule *Rule, e event, end time.Time, bound time.Duration, hub, f *fleet) bool {
+	from := e.At
+	if hub.isMany() {
+		var ok bool
+		if from, ok = f.latest(hub, e.At, bound); !ok {
+			return false
+		}
 	}
 
-	if f.mayBeDark(e.At, e.At.Add(bound)) {
+	lasts := end.IsZero() || end.Sub(from) > bound
+	if !lasts {
 		return false
 	}
 
@@ -204,62 +211,35 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		return
 	}
 
+	hub := j.fleets[alarm{hubName, j.rule, j.level}]
 	for _, d := range deliveries {
 		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
 		switch {
 		case d.Recovery:
 			j.aboutHeard(d)
 		default:
-			j.aboutFallen(d, f)
+			j.aboutFallen(d, hub, f)
 		}
 	}
 
 	j.aboutLateSilence()
 }
 
-// aboutHub checks the messages about partitions that are dark.
+// aboutHub checks the messages about the hub: nothing came to it for as long as they say, and something has come since
+// when they say that.
 func (j *judge) aboutHub(deliveries []Delivery) {
-	var last Delivery // the alert before
 	for _, d := range deliveries {
-		if d.Recovery {
-			j.aboutLight(d, last)
-			continue
-		}
-
-		j.aboutDark(d)
-		last = d
-	}
-}
-
-// aboutDark checks one alert about partitions that are dark.
-func (j *judge) aboutDark(d Delivery) {
-	if len(d.Dark) == 0 {
-		j.wrong(d, "it names no partition")
-	}
-
-	for _, partition := range d.Dark {
-		f := j.fleets[alarm{wholeNames + partition, j.rule, j.level}]
-		if !f.mayBeDark(d.Deadline, d.At) {
-			j.wrong(d, "too many devices of partition %s were heard", partition)
-		}
-	}
-}
-
-// aboutLight checks one message that no partition is dark any more: none had been for so long that this must be known,
-// nor since the alert before, which says that it is.
-func (j *judge) aboutLight(d, alert Delivery) {
-	for _, partition := range alert.Dark {
-		f := j.fleets[alarm{wholeNames + partition, j.rule, j.level}]
-		if f.isDark(alert.Deadline, d.At) {
-			j.wrong(d, "hardly any device of partition %s was heard since %s", partition, clock(alert.Deadline))
-			return
-		}
-	}
-
-	known := d.At.Add(-2*j.by.Silent - j.bound)
-	for of, f := range j.fleets {
-		if of.rule == j.rule && f.restarts() && f.isDark(known, d.At) {
-			j.wrong(d, "hardly any device of %s was heard since %s", of.device, clock(known))
+		i := j.event(d)
+		switch {
+		case !d.Recovery && !j.Rules.cover(d.Deadline): // the records have ended
+		case i < 0 && d.Recovery:
+			j.wrong(d, "nothing has come to the hub since")
+		case i < 0:
+			j.wrong(d, "something came to the hub within %v before %s", j.by.Silent, clock(d.Deadline))
+		case !d.Recovery:
+			j.aboutFresh(d, i)
+		case d.At.Before(j.events[i].At):
+			j.wrong(d, "nothing has come to the hub yet")
 		}
 	}
 }
@@ -283,20 +263,20 @@ func (j *judge) aboutHeard(d Delivery) {
 	}
 }
 
-// aboutFallen checks one alert about a device. f is its partition's fleet.
-func (j *judge) aboutFallen(d Delivery, f *fleet) {
+// aboutFallen checks one alert about a device of the partition f of a hub.
+func (j *judge) aboutFallen(d Delivery, hub, f *fleet) {
 	i := j.event(d)
 	switch {
 	case !j.Rules.cover(d.Deadline): // the records have ended, and with them all devices
-	case f.isDark(d.Deadline, d.At):
-		j.wrong(d, "hardly any device of the partition was heard: that is one silence")
-	case f.missed(d.Deadline):
+	case hub.isMany() && hub.isQuiet(d.Deadline, d.At):
+		j.wrong(d, "nothing came to the hub from anybody: that is one silence")
+	case f.isMany() && f.missed(hub, d.Deadline):
 		j.wrong(d, "nothing at all of the partition had come for %v: then every device has that time again", j.by.Silent)
 	case j.muted(j.rule, d):
 		j.wrong(d, "people have muted it since before its deadline")
 	case i < 0:
 		j.wrong(d, "the device was heard within %v before %s", j.by.Silent, clock(d.Deadline))
-	case !f.restarts():
+	case !hub.isMany():
 		j.aboutLastHeard(d, j.events[i])
 	}
 }

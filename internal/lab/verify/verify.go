@@ -6,7 +6,7 @@
 // It knows limits with levels, from a message or a device's own, durations of an alarm's beginning and end, by the
 // hub's time or the device's, clear values, conditions, quiet devices, devices that share alerts, recoveries, and
 // silence: that none is reported of a device that was heard until the deadline, or long ago, or because nothing came
-// from anybody; that each is once it must have been proven, or that its partition may be dark. It knows what
+// from anybody; that each is once it must have been proven, unless nothing comes to the hub, which is one. It knows what
 // people mute, and does not know devices that are forgotten, or rules that change.
 package verify
 
@@ -33,7 +33,6 @@ type Delivery struct {
 	Repeated bool      // of an alert: it says that the receiver may have got one that this one does not know of
 	Excluded bool      // of a recovery: it says that a condition of the rule excludes the device
 	Deadline time.Time // of an alert about silence: nothing came until then
-	Dark     []string  // of an alert about silence: the partitions that it is about, if it is about whole ones
 	Refused  bool      // the receiver has refused it for good, as it was asked to: a dead letter is what becomes of it
 
 	// The reading that it is about. HTTP as the partition means that the reading came that
@@ -88,7 +87,7 @@ type Log struct {
 	quieted    int
 	tracks     map[alarm]*track
 	deliveries map[stream][]Delivery
-	arrived    map[alarm]time.Time // when something last came to a partition, by its id and a rule about silence
+	arrived    map[alarm]time.Time // when something last came to the hub or a partition, by a rule about silence
 	gaps       map[alarm][]gap
 	mutes      []mute
 }

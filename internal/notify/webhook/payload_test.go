@@ -135,7 +135,7 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 		case *time.Duration:
 			*f = time.Minute + time.Duration(len(name.Name))*time.Second
 		case **notify.Outage:
-			*f = &notify.Outage{Partitions: []string{"1"}, Of: 2, Devices: 3}
+			*f = &notify.Outage{Devices: 3}
 		case *time.Time:
 			*f = time.UnixMilli(1772366400250 + int64(len(name.Name))).UTC()
 		default:

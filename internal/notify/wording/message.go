@@ -160,34 +160,21 @@ func (s Style) silence(a notify.Alert) string {
 	return text + ", since " + s.minute(a.Since)
 }
 
-// maxPartitions is how many partitions are named.
-const maxPartitions = 8
-
 // outage says what an alert about the whole hub does.
 func (s Style) outage(a notify.Alert) string {
 	switch {
 	case a.Forgotten:
-		return "has been silent for so long that its devices are reported one by one from now on"
+		return "has been silent for so long that it is no longer watched"
 	case a.Resolved:
-		return "is heard again"
+		return "receives messages again"
 	}
 
-	text := "nothing since " + s.minute(a.Since)
-	o := a.Outage
-	if o == nil {
-		return text
+	text := "nothing"
+	if a.Outage != nil {
+		text += " from any of " + count(int64(a.Outage.Devices), "device")
 	}
 
-	if dark := len(o.Partitions); dark < o.Of {
-		names := strings.Join(o.Partitions[:min(dark, maxPartitions)], ", ")
-		if dark > maxPartitions {
-			names += ", …"
-		}
-
-		text += " from " + strconv.Itoa(dark) + " of " + count(int64(o.Of), "partition") + " (" + names + ")"
-	}
-
-	return text + ", " + count(int64(o.Devices), "device")
+	return text + " since " + s.minute(a.Since)
 }
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is

@@ -456,7 +456,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		heard := roster.New([]roster.Column{{Rule: "offline", Limit: 15 * time.Minute}})
 		heard.Position.Time = now.Add(-time.Minute)
 		heard.Hear(heard.Add(sensor.Of("probe")), 0, roster.Heard{Sequence: 7, Time: now.Add(-20 * time.Minute).UnixMilli()})
-		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
+		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), roster.Expected{}); err != nil {
 			t.Fatal(err)
 		}
 		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")

@@ -150,7 +150,7 @@ func TestWhyNeverHeard(t *testing.T) {
 		}
 		other := heard.Device(sensor.Of("oven-8"))
 		heard.Hear(other, 0, roster.Heard{Sequence: 8, Time: time.Now().UnixMilli(), Quiet: roster.Excluded})
-		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
+		if err := (&roster.File{Store: store, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), roster.Expected{}); err != nil {
 			t.Fatal(err)
 		}
 		set := rules.Threshold("temperature", 80, time.Minute)

@@ -29,7 +29,7 @@ func TestSilences(t *testing.T) {
 	for _, device := range []string{"oven-1", "oven-2", "kiln"} {
 		heard.Hear(heard.Add(sensor.Of(device)), 0, roster.Heard{Sequence: 7, Time: 1})
 	}
-	if err := (&roster.File{Store: known, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), false); err != nil {
+	if err := (&roster.File{Store: known, Name: "group/roster/1"}).Write(t.Context(), heard.Encode(), roster.Expected{}); err != nil {
 		t.Fatal(err)
 	}
 	alarms, _, err := ledger.Open(t.Context(), known, "group/ledger/1")

@@ -22,7 +22,7 @@ func TestSilences(t *testing.T) {
 			r.Hear(r.Add(sensor.Of(device+partition)), i%2, roster.Heard{Sequence: int64(i), Time: 1})
 		}
 		r.Hear(r.Add(sensor.Of("d"+partition)), 0, roster.Heard{Sequence: 5, Time: 1, Quiet: roster.Excluded}) // not expected by offline
-		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), false); err != nil {
+		if err := (&roster.File{Store: store, Name: "group/roster/" + partition}).Write(t.Context(), r.Encode(), roster.Expected{}); err != nil {
 			t.Fatal(err)
 		}
 		l, _, err := ledger.Open(t.Context(), store, "group/ledger/"+partition)

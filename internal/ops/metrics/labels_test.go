@@ -157,8 +157,10 @@ func (p *hotPartition) Receive(ctx context.Context) (events []telemetry.Event, e
 	return events, nil
 }
 
-func (*hotPartition) Rewind(telemetry.Position)                      {}
-func (*hotPartition) All(context.Context) ([]string, error)          { return nil, nil }
+func (*hotPartition) Rewind(telemetry.Position) {}
+func (*hotPartition) Newest(context.Context, time.Time) (newest, asked time.Time, err error) {
+	return time.Time{}, time.Now(), nil
+}
 func (*hotPartition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
 func (*hotPartition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 

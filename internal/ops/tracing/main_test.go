@@ -88,8 +88,10 @@ func (p *partition) Receive(ctx context.Context) ([]telemetry.Event, error) {
 	return nil, ctx.Err()
 }
 
-func (*partition) Rewind(telemetry.Position)                      {}
-func (*partition) All(context.Context) ([]string, error)          { return nil, nil }
+func (*partition) Rewind(telemetry.Position) {}
+func (*partition) Newest(context.Context, time.Time) (newest, asked time.Time, err error) {
+	return time.Time{}, time.Now(), nil
+}
 func (*partition) Last(context.Context) (int64, time.Time, error) { return -1, time.Time{}, nil }
 func (*partition) Resumed() (telemetry.Checkpoint, bool)          { return telemetry.Checkpoint{}, false }
 

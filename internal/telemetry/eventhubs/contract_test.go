@@ -30,6 +30,7 @@ func contract(t *testing.T, open func(*testing.T) *hub) {
 		"ReceiveTakesTheBuffered":  receiveTakesTheBuffered,
 		"ReceiveEndsWithContext":   receiveEndsWithContext,
 		"LastIsTheHubs":            lastIsTheHubs,
+		"NewestIsTheHubs":          newestIsTheHubs,
 		"CheckpointResumes":        checkpointResumes,
 		"RewindBeginsEarlier":      rewindBeginsEarlier,
 		"CheckpointOnlyForward":    checkpointOnlyForward,
@@ -251,6 +252,38 @@ func lastIsTheHubs(t *testing.T, h *hub) {
 	cancel()
 	if _, _, err := p.Last(done); err == nil {
 		t.Error("Last with a context that has ended: no error")
+	}
+}
+
+// Newest is what any partition of the hub holds, whoever reads it.
+func newestIsTheHubs(t *testing.T, h *hub) {
+	owned := make(chan telemetry.Partition, 2)
+	start(t, h, func(ctx context.Context, p telemetry.Partition) error {
+		owned <- p
+		<-ctx.Done()
+		return nil
+	})
+	p := wait(t, owned, "the partition")
+	another := wait(t, owned, "another partition")
+	before := time.Now()
+	if newest, asked, err := p.Newest(t.Context(), before); err != nil || !newest.IsZero() || asked.Before(before) {
+		t.Errorf("of an empty hub Newest is %v, asked at %v, %v", newest, asked, err)
+	}
+
+	h.Publish(t, another.ID(), bodies(0, 1)...)
+	events, err := another.Receive(t.Context())
+	if err != nil || len(events) != 1 {
+		t.Fatalf("received %d events, %v", len(events), err)
+	}
+	at := events[0].Enqueued
+	if newest, _, err := p.Newest(t.Context(), at); err != nil || !newest.Equal(at) {
+		t.Errorf("after an event of another partition Newest is %v, %v; want %v", newest, err, at)
+	}
+
+	done, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, _, err := p.Newest(done, time.Now().Add(time.Hour)); err == nil {
+		t.Error("Newest with a context that has ended: no error")
 	}
 }
 

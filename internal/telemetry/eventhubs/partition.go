@@ -76,10 +76,9 @@ func (p *partition) Last(ctx context.Context) (int64, time.Time, error) {
 	return end.LastEnqueuedSequenceNumber, end.LastEnqueuedOn, err
 }
 
-// All implements [telemetry.Partition].
-func (p *partition) All(ctx context.Context) ([]string, error) {
-	state, err := p.hub.check(ctx, toDecide, none)
-	return state.partitions, err
+// Newest implements [telemetry.Partition].
+func (p *partition) Newest(ctx context.Context, enough time.Time) (newest, asked time.Time, err error) {
+	return p.hub.newest(ctx, enough)
 }
 
 // Receive implements [telemetry.Partition]. It gets what had come when it was called, or else the

@@ -84,9 +84,10 @@ type questions struct {
 
 // A knownEnd is the last answer about a partition.
 type knownEnd struct {
-	end azeventhubs.PartitionProperties
-	of  endpoint
-	at  time.Time
+	end  azeventhubs.PartitionProperties
+	of   endpoint
+	sent time.Time // the question
+	at   time.Time
 }
 
 func newQuestions(s *Source) *questions {
@@ -307,6 +308,7 @@ func (q *questions) exchange(ctx context.Context, links *rpc, o *question) error
 	}
 
 	ok := false
+	sent := time.Now()
 	value, err := links.request(ctx, properties, nil)
 	switch {
 	case err != nil:
@@ -316,7 +318,7 @@ func (q *questions) exchange(ctx context.Context, links *rpc, o *question) error
 	default:
 		o.end.end, ok = readEnd(value)
 		ok = ok && o.end.end.PartitionID == o.about
-		o.end.of, o.end.at = c.at, time.Now()
+		o.end.of, o.end.sent, o.end.at = c.at, sent, time.Now()
 	}
 
 	if err == nil && !ok {
@@ -403,15 +405,27 @@ func (q *questions) finishAll(err error) {
 	}
 }
 
-// known returns where partitions of the hub end, as far as it has said since a time.
-func (q *questions) known(since time.Time) map[string]int64 {
+// answers returns the last answers about partitions of the hub.
+func (q *questions) answers() map[string]knownEnd {
 	at := q.source.endpoint()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	ends := map[string]int64{}
+	answers := map[string]knownEnd{}
 	for id, e := range q.ends {
-		if e.of == at && !e.at.Before(since) {
+		if e.of == at {
+			answers[id] = e
+		}
+	}
+
+	return answers
+}
+
+// known returns where partitions of the hub end, as far as it has said since a time.
+func (q *questions) known(since time.Time) map[string]int64 {
+	ends := map[string]int64{}
+	for id, e := range q.answers() {
+		if !e.at.Before(since) {
 			ends[id] = e.end.LastEnqueuedSequenceNumber
 		}
 	}
