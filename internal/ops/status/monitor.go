@@ -309,6 +309,9 @@ func firstLine(p Problem, now time.Time) time.Time {
 // logProblem logs a problem, and says when it does so again.
 func (m *Monitor) logProblem(r *reported, now time.Time) {
 	msg := words[r.By].begin
+	if r.By == ByRules {
+		msg += ": " + r.What
+	}
 	if r.pause > 0 {
 		msg = "still: " + msg
 	}

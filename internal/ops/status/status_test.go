@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"testing"
 	"testing/synctest"
@@ -344,6 +345,34 @@ func TestStoreThatFailsInPart(t *testing.T) {
 			}
 		})
 	}
+}
+
+// That replicas have other rules is logged once it has lasted for longer than a rollout, and so is the end.
+func TestOtherRulesAreLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.InfoLevel)
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 1, Reading: 1}, partitions: []partition.State{{Partition: "0", ReadUntil: time.Now()}}}
+		m := r.watch(zap.New(core), memlease.New())
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { m.Run(ctx) })
+		m.Differ("replica w2 has hot above 300, here 60")
+		time.Sleep(10*time.Minute - 2*time.Second)
+		early := logs.Len()
+		time.Sleep(4 * time.Second)
+		m.Differ("")
+		time.Sleep(2 * time.Second)
+		stop()
+		running.Wait()
+		var lines []string
+		for _, l := range logs.FilterMessageSnippet("rules").All() {
+			lines = append(lines, l.Level.String()+" "+l.Message)
+		}
+		want := []string{"warn replicas have different rules: replica w2 has hot above 300, here 60", "info all replicas have the same rules"}
+		if early > 0 || !slices.Equal(lines, want) {
+			t.Errorf("%d early lines, then %q", early, lines)
+		}
+	})
 }
 
 // If nothing comes from the hub for ten minutes, that is said, and the replica stays ready: nothing is in the way of alerts.
