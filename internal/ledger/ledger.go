@@ -16,7 +16,7 @@ import (
 // them. Its times are in UTC, to the nanosecond; their years must have four digits.
 type Content struct {
 	Position telemetry.Position `json:"-"` // the zero Position: nothing has been kept yet
-	// those that Alarms are of; no two of the same rule, name and kind
+	// those that Alarms are of; no two of the same rule, name, kind and Measured
 	Levels []Level `json:"levels,omitempty"`
 	// in no particular order; no two of the same device, rule and level
 	Alarms []Alarm `json:"alarms,omitempty"`
@@ -50,6 +50,8 @@ type Level struct {
 	// in ns. Of a rule about silence: after how long. A rule that is about readings is another one
 	Silent time.Duration `json:"silent,omitempty"`
 	Is     []string      `json:"is,omitempty"` // of a rule that compares words
+	// tells the rule from one of that name that takes messages apart otherwise: see rules.Rule.Measured
+	Measured string `json:"measured,omitempty"`
 	// For people, as in rules.Rule.
 	Title   string `json:"title,omitempty"`
 	Unit    string `json:"unit,omitempty"`
@@ -65,9 +67,11 @@ type Alarm struct {
 	Sensor Text   `json:"sensor,omitempty"` // of the device; empty: the alarm is the device's own
 	Rule   string `json:"rule"`
 	Level  string `json:"level,omitempty"`
-	Open   bool   `json:"open,omitempty"`
-	Value  Number `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
-	Limit  Number `json:"limit,omitzero"`
+	// of its level
+	Measured string `json:"measured,omitempty"`
+	Open     bool   `json:"open,omitempty"`
+	Value    Number `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
+	Limit    Number `json:"limit,omitzero"`
 	// when the hub took the first reading of those that reached the limit; zero if it is neither pending nor open
 	Since time.Time `json:"since,omitzero"`
 	// when the device took it, by its own clock; zero if that is not known

@@ -192,6 +192,8 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			Sensor: ledger.Text(key.about.Name),
 			Rule:   key.level.rule.Name,
 			Level:  key.level.Name,
+
+			Measured: key.level.measured(),
 		}
 
 		if k.Phase != rules.Normal {

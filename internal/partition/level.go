@@ -40,6 +40,7 @@ type level struct {
 	rule *rule
 	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
 	removed time.Time
+	was     string          // its rule's Measured then
 	own     *delivery.Topic // of notices about a device
 	shared  *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
 	index   uint8           // in Evaluator.levels; 0 unless it is configured
@@ -124,6 +125,14 @@ func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Over
 	return l.rule.ClearFor(l.Level, e.Properties.Get(l.ClearOverride), limit)
 }
 
+// measured returns the rules.Rule.Measured of l's rule.
+func (l *level) measured() string {
+	if l.removed.IsZero() {
+		return l.rule.Measured()
+	}
+	return l.was
+}
+
 // content returns what the ledger has to hold of l.
 func (l *level) content() ledger.Level {
 	r := l.rule
@@ -136,6 +145,7 @@ func (l *level) content() ledger.Level {
 		Window:   r.Window,
 		Silent:   r.Silent,
 		Is:       r.Is,
+		Measured: l.measured(),
 		Title:    r.Title,
 		Unit:     r.Unit,
 		Runbook:  r.Runbook,

@@ -126,11 +126,12 @@ func logName(generation, partition string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
 }
 
-// level returns a level by its name and kind: one that is configured, or of reg.removed; else nil.
-func (reg *register) level(rule, name string, silence bool) *level {
+// level returns a level by its name, kind and how its rule takes messages apart: one that is configured, or of
+// reg.removed; else nil.
+func (reg *register) level(rule, name string, silence bool, measured string) *level {
 	for _, all := range [][]*level{reg.levels, reg.removed} {
 		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence {
+			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured() == measured {
 				return l
 			}
 		}

@@ -11,7 +11,7 @@ import (
 // recall notes what the ledger has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
 func (reg *register) recall(from ledger.Level) {
-	if reg.level(from.Rule, from.Name, from.Silent > 0) != nil {
+	if reg.level(from.Rule, from.Name, from.Silent > 0, from.Measured) != nil {
 		reg.alarms.history.edited = reg.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
@@ -33,7 +33,7 @@ func (reg *register) recall(from ledger.Level) {
 		Silent:   from.Silent,
 		Levels:   []rules.Level{{Name: from.Name}},
 	}
-	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, stats: &LevelCounters{}}
+	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, was: from.Measured, stats: &LevelCounters{}}
 	l.target(&reg.Rulebook)
 	reg.removed = append(reg.removed, l)
 }
@@ -41,7 +41,7 @@ func (reg *register) recall(from ledger.Level) {
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds reg.mu.
 func (reg *register) restore(from ledger.Alarm, passed bool) {
-	l := reg.level(from.Rule, from.Level, from.Silence)
+	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured)
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}

@@ -49,7 +49,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	if !s.stateful &&
 		!slices.ContainsFunc(
 			content.Levels,
-			func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0) == nil },
+			func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0, l.Measured) == nil },
 		) {
 		return
 	}

@@ -685,6 +685,53 @@ func TestLateReadingAfterAHigherLevelWasRemoved(t *testing.T) {
 	})
 }
 
+// A rule comes to have a sensor while alarms are open, or another one: they end as those of a rule that was removed, and
+// what is said of sensors says nothing of them, also as the next owner finds it.
+func TestAlarmsOfARuleWithAnotherSensor(t *testing.T) {
+	for _, tt := range []struct{ was, is, want string }{
+		{"", "s", "+91, a +92, -91"},
+		{"s", "t", "a +91, b +92, a -91"},
+		{"s", "", "a +91, +92, a -91"},
+	} {
+		for _, again := range []bool{false, true} {
+			t.Run(fmt.Sprint(tt.was, " to ", tt.is, " ", again), func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					by := func(name string) func(*rules.Rule) {
+						return func(r *rules.Rule) {
+							if r.Sensor = nil; name != "" {
+								r.Sensor = []string{name}
+							}
+						}
+					}
+					p, r := newPartition("0"), &receiver{}
+					s := with(t, by(tt.was), r)
+					owner := func() {
+						s.end()
+						next := with(t, by(tt.is), r)
+						next.store, next.ledgers = s.store, s.ledgers
+						p, s = p.reopen(), next
+						s.start(p)
+					}
+					s.start(p)
+					p.publishBody("oven", `{"temperature":91,"s":"a","t":"b"}`)
+					pass(2 * time.Minute)
+					owner()
+					p.publishBody("oven", `{"temperature":92,"s":"a","t":"b"}`)
+					pass(time.Minute)
+					if again {
+						owner()
+					}
+					pass(15 * time.Minute)
+					s.end()
+					if got := r.heard(); got != tt.want {
+						t.Errorf("heard %s; want %s", got, tt.want)
+					}
+				})
+			})
+		}
+	}
+}
+
 // A rule that had levels compares words under the same name. The level that is removed ends while the door is still open,
 // also as the next owner finds it; then the word is none that opens the alarm.
 func TestWordsAfterLevels(t *testing.T) {

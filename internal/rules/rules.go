@@ -10,6 +10,8 @@ package rules
 import (
 	"bytes"
 	"cmp"
+	"crypto/sha256"
+	"encoding/base64"
 	"fmt"
 	"math"
 	"slices"
@@ -163,6 +165,18 @@ func (r *Rule) HeardBy() string {
 	}
 
 	return text
+}
+
+// Measured tells r from a rule that takes messages apart otherwise, in 8 characters: what one knows of a measurement says
+// nothing of those of another. It is empty if r has neither Each nor Sensor.
+func (r *Rule) Measured() string {
+	if r.Each == "" && len(r.Sensor) == 0 {
+		return ""
+	}
+
+	sum := sha256.Sum256(fmt.Appendf(nil, "%q %q", r.Each, r.Sensor))
+
+	return base64.RawURLEncoding.EncodeToString(sum[:6])
 }
 
 // ExpectedBy names which devices r expects to hear from, if it is about silence; empty: all.
