@@ -152,6 +152,7 @@ type Decoder struct {
 	fields   []decoded
 	aside    bool      // all of them are conditions
 	grouped  bool      // some have a group
+	given    bool      // some may be what the hub gives
 	start    []cursor  // every path of every field, nothing of it matched yet
 	around   []cursor  // those of conditions
 	scanners sync.Pool // of *scanner
@@ -248,6 +249,7 @@ func (d *Decoder) add(i int, f *Field) error {
 		p.units = unitsLike(f.Unit)
 		if p.given != notGiven {
 			to.given = append(to.given, *p)
+			d.given = true
 			continue
 		}
 
@@ -305,6 +307,7 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	s := d.scanners.Get().(*scanner)
 	defer s.putBack(&d.scanners)
+	s.texts = s.texts[:0]
 	return d.decode(s, e, found)
 }
 
@@ -323,7 +326,6 @@ func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
 		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
 	}
 
-	s.texts = s.texts[:0]
 	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d, text, found) })
 	damaged := s.changed || s.isDamaged()
 	for i := range found {
@@ -493,7 +495,9 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 		}
 
 		found[i] = Found{Value: one.value, Reason: r}
-		s.ranks = append(s.ranks, one.rank)
+		if d.given {
+			s.ranks = append(s.ranks, one.rank)
+		}
 	}
 
 	return false
@@ -508,10 +512,10 @@ func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason R
 	}
 
 	reason = s.begin(text)
-	groups, grouped := s.groups(at)
-	for reason == ReasonOK {
+	for first := true; reason == ReasonOK; first = false {
 		var err error
-		if grouped { // several values are as the elements of an array
+		if s.grouped && !first { // several values are as the elements of an array
+			groups, _ := groupsOf(at)
 			err = s.grouping(&groups, at, at, all)
 		} else {
 			err = s.value(at, all, '[')
@@ -697,8 +701,18 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 
 // elements scans those of an array.
 func (s *scanner) elements(at []cursor, in []finding) error {
+	if s.grouped {
+		if groups, any := groupsOf(at); any {
+			return s.eachElement(at, in, &groups)
+		}
+	}
+
+	return s.eachElement(at, in, nil)
+}
+
+// eachElement scans the elements of an array. groups are those of which several fields are in them, nil if there is none.
+func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) error {
 	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
-	groups, grouped := s.groups(at)
 	for i := 0; ; i++ {
 		kind := s.json.peek()
 		if kind == ']' {
@@ -712,8 +726,8 @@ func (s *scanner) elements(at []cursor, in []finding) error {
 		}
 
 		var err error
-		if grouped {
-			err = s.grouping(&groups, at, of, in)
+		if groups != nil {
+			err = s.grouping(groups, at, of, in)
 		} else {
 			err = s.value(of, in, '[')
 		}

@@ -101,6 +101,77 @@ func BenchmarkDecodeSizes(b *testing.B) {
 	}
 }
 
+// gatewayBody is a message of a gateway with so many measurements.
+func gatewayBody(n int) string {
+	var all []string
+	for i := range n {
+		all = append(all, fmt.Sprintf(`{"ts":%d,"sensor":"probe-%d","t":21.%d,"q":"good"}`, 1795833600+i, i, i%10))
+	}
+	return `{"gateway":"gw-12","mode":"run","readings":[` + strings.Join(all, ",") + `]}`
+}
+
+// gatewayFields are what a rule reads of it: a reading, a condition in it, one around it, and the sensor.
+var gatewayFields = []telemetry.Field{
+	{Paths: "t", Group: 1},
+	{Paths: "q", Words: []string{"good"}, Condition: true, Flag: true, Group: 1},
+	{Paths: "mode", Words: []string{"run"}, Condition: true, Group: 1},
+	{Paths: "sensor", Text: true, Condition: true, Group: 1},
+}
+
+// What a message of several measurements costs, beside what encoding/json takes to decode it. The last is what one of a
+// single measurement does.
+func BenchmarkMeasurements(b *testing.B) {
+	each, err := telemetry.NewEach("readings")
+	if err != nil {
+		b.Fatal(err)
+	}
+	d, err := telemetry.NewFieldsDecoder(gatewayFields...)
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, n := range []int{10, 100, 1} {
+		body := []byte(gatewayBody(n))
+		run := func(how string, decode func() int) {
+			b.Run(fmt.Sprintf("%d/%s", n, how), func(b *testing.B) {
+				b.ReportAllocs()
+				b.SetBytes(int64(len(body)))
+				for b.Loop() {
+					if decode() != n {
+						b.Fatal("not read")
+					}
+				}
+			})
+		}
+		m, e := telemetry.NewMeasurements(each), &telemetry.Event{Device: "gw-12", Body: body}
+		run("each", func() int { return readAll(m, d, e) })
+		run("encoding_json", func() int {
+			var v struct {
+				Mode     string
+				Readings []struct {
+					Sensor, Q string
+					T         float64
+				}
+			}
+			if json.Unmarshal(body, &v) != nil {
+				return 0
+			}
+			return len(v.Readings)
+		})
+	}
+}
+
+// readAll returns how many measurements of e have a reading.
+func readAll(m *telemetry.Measurements, d *telemetry.Decoder, e *telemetry.Event) (with int) {
+	var found [4]telemetry.Found
+	n, _ := m.Split(e)
+	for i := range n {
+		if m.Read(d, i, found[:]).HasReading() {
+			with++
+		}
+	}
+	return with
+}
+
 // What bodies cost that are not JSON.
 func BenchmarkDecodeDamaged(b *testing.B) {
 	const commas, python = `{"ts":1795833600,"name":"pump-17","temperature":21.4,"ok":true,},`, `{'ts': 1795833600, 'name': 'pump-17', 'temperature': 21.4, 'ok': True}, `

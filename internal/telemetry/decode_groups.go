@@ -19,14 +19,6 @@ func groupsOf(at []cursor) (groups fieldBits, any bool) {
 	return groups, any
 }
 
-// groups is groupsOf if any field has a group.
-func (s *scanner) groups(at []cursor) (groups fieldBits, any bool) {
-	if !s.grouped {
-		return fieldBits{}, false
-	}
-	return groupsOf(at)
-}
-
 // grouping scans the next value, an element of an array that at describes. of is what at is in the element. What is of
 // groups replaces what in has of other elements, or is left out.
 func (s *scanner) grouping(groups *fieldBits, at, of []cursor, in []finding) error {

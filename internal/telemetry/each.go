@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math/bits"
+	"slices"
 	"strings"
 	"unicode/utf8"
 )
@@ -77,15 +78,14 @@ func (e *Each) pastPosition(matched uint32, position int) (now uint32) {
 	return now
 }
 
-// begun returns at with more for conditions: paths that begin with names of e up to the one with an index, so that they
-// lead to where these have matched. With readings, readings.unit is the unit of each of them.
+// begun returns those of the paths in at that begin with names of e, the last of which is the one before an index, so that
+// they lead to where so many have matched: with readings, readings.unit is the unit of each of them.
 func (e *Each) begun(at []cursor, matched int) (all []cursor) {
 	for _, c := range at {
-		all = append(all, c)
-		for n := 1; c.path.condition && n <= matched && n < len(c.path.ends); n++ {
+		for n := 1; n <= matched && n <= len(c.path.ends); n++ {
 			isNamed := true
 			for i, name := range e.names[matched-n : matched] {
-				isNamed = isNamed && isLike(name, c.path.text[c.path.startOf(i):c.path.ends[i]])
+				isNamed = isNamed && bytes.EqualFold(name, c.path.text[c.path.startOf(i):c.path.ends[i]])
 			}
 			if isNamed {
 				all = append(all, cursor{path: c.path, names: n, next: c.path.ends[n-1] + 1})
@@ -195,7 +195,7 @@ func (f *finder) find(text []byte) (broken bool) {
 	f.elements = f.elements[:0]
 	f.scopes = f.scopes[:0]
 	f.tooDeep = false
-	if isWrapping(text) {
+	if f.reason = ReasonMalformed; isWrapping(text) {
 		return true
 	}
 
@@ -305,13 +305,15 @@ func (f *finder) object(at place) error {
 	}
 
 	number := len(f.scopes)
-	f.scopes = append(f.scopes, scope{
+	f.scopes = slices.Grow(f.scopes, 1)[:number+1]
+	f.scopes[number] = scope{
+		closed:  f.scopes[number].closed[:0],
 		begin:   f.json.at - 1,
 		around:  at.scope,
 		depth:   int32(f.depth + f.json.depth - 1),
 		matched: bits.TrailingZeros32(at.matched),
 		element: at.element,
-	})
+	}
 
 	for f.json.peek() != '}' {
 		name, err := f.json.value()

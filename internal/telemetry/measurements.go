@@ -23,12 +23,14 @@ type Measurements struct {
 	outer   *scanner // reads what is around it
 	around  []surroundings
 	damaged bool
+	last    int // the index of the measurement that was read last; -1: none
 }
 
 // surroundings are what a Decoder finds in objects around measurements.
 type surroundings struct {
 	decoder *Decoder
-	start   [][]cursor // see Each.begun
+	begun   [][]cursor // see Each.begun; by how many names have matched
+	inner   []Found    // what they find
 	begin   []int      // in found, of each scope, plus 1; 0 if it was not read yet
 	found   []Found
 }
@@ -48,6 +50,7 @@ func NewMeasurements(each *Each) *Measurements {
 // change before the next Split.
 func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	m.event = e
+	m.last = -1
 	if m.each == nil {
 		return 1, ReasonOK
 	}
@@ -59,14 +62,11 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 		return 0, reason
 	}
 
-	broken := true
-	end := f.unpack(e.Body, func(text []byte) bool {
-		broken = f.find(text)
-		return broken
-	})
+	f.reason = ReasonMalformed // until a layer of the body says something else
+	end := f.unpack(e.Body, func(text []byte) (broken bool) { return f.find(text) })
 	m.damaged = f.changed || f.isDamaged()
 	switch {
-	case broken:
+	case f.reason == ReasonMalformed:
 		f.elements = f.elements[:0]
 		reason = cmp.Or(end, ReasonMalformed)
 		if reason == ReasonMalformed && !understood(e.ContentEncoding) {
@@ -105,7 +105,7 @@ func (m *Measurements) reset() {
 	for i := range m.around {
 		a := &m.around[i]
 		if cap(a.found) > kept || cap(a.begin) > kept {
-			*a = surroundings{decoder: a.decoder, start: a.start}
+			*a = surroundings{decoder: a.decoder, begun: a.begun, inner: a.inner}
 		}
 		a.begin, a.found = a.begin[:0], a.found[:0]
 	}
@@ -115,6 +115,11 @@ func (m *Measurements) reset() {
 
 // Read sets found to what d finds in the measurement with an index, as Decoder.DecodeAll does.
 func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
+	if i != m.last {
+		m.last = i
+		m.one.texts = m.one.texts[:0]
+	}
+
 	if m.each == nil {
 		return d.decode(m.one, m.event, found)
 	}
@@ -123,8 +128,8 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	one, s := &m.found.elements[i], m.one
 	m.lend(s)
 	s.depth = int(one.depth)
-	s.texts = s.texts[:0]
-	s.readValues(d, m.surroundings(d).start[len(m.each.names)], one.value, found)
+	s.readValues(d, d.start, one.value, found)
+	m.readBegun(d, s, len(m.each.names), one.value, found)
 
 	for i := range found {
 		f := &found[i]
@@ -140,6 +145,21 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	}
 
 	return d.reason(found, m.damaged)
+}
+
+// readBegun completes found, which is of a value at which names of the Each have matched, by longer names that lead there.
+func (m *Measurements) readBegun(d *Decoder, s *scanner, matched int, value []byte, found []Found) {
+	a := m.surroundings(d)
+	if len(a.begun[matched]) == 0 {
+		return
+	}
+
+	s.readValues(d, a.begun[matched], value, a.inner)
+	for i := range found {
+		if to := &d.fields[i]; to.condition && to.lacks(found[i].Reason) && a.inner[i].Reason != ReasonMissing {
+			found[i] = a.inner[i]
+		}
+	}
 }
 
 // lend has s read as the finder does.
@@ -175,11 +195,10 @@ func (m *Measurements) surroundings(d *Decoder) *surroundings {
 		}
 	}
 
-	a := surroundings{decoder: d}
-	for matched := range m.each.names {
-		a.start = append(a.start, m.each.begun(d.around, matched))
+	a := surroundings{decoder: d, inner: make([]Found, len(d.fields))}
+	for matched := range len(m.each.names) + 1 {
+		a.begun = append(a.begun, m.each.begun(d.around, matched))
 	}
-	a.start = append(a.start, m.each.begun(d.start, len(m.each.names)))
 	m.around = append(m.around, a)
 
 	return &m.around[len(m.around)-1]
@@ -203,13 +222,15 @@ func (m *Measurements) outside(d *Decoder, scope int32) []Found {
 		m.lend(s)
 		s.depth = int(of.depth)
 		s.closed = of.closed
-		s.readValues(d, a.start[of.matched], of.value, a.found[begin:])
+		s.readValues(d, d.around, of.value, a.found[begin:])
+		m.readBegun(d, s, of.matched, of.value, a.found[begin:])
 	}
 
 	return a.found[a.begin[scope]-1:][:n]
 }
 
-// AppendText appends the text, number or boolean that f, the last one of a field with Text that was read, stands for.
+// AppendText appends the text, number or boolean that f, of a field with Text, stands for. No other measurement has been
+// read since.
 func (m *Measurements) AppendText(to []byte, f Found) []byte {
 	v := textOf(m.one.texts, f.Value)
 	if v[0] != '"' {
@@ -240,5 +261,6 @@ func (m *Measurements) Sort(at func(i int) (us int64, ok bool)) {
 		}
 	}
 
+	m.last = -1
 	slices.SortStableFunc(all, func(a, b element) int { return cmp.Compare(a.at, b.at) })
 }

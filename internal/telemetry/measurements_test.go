@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"alertworker/internal/telemetry"
 )
@@ -307,6 +308,56 @@ func TestMeasurementsInTheirOrder(t *testing.T) {
 		}
 		if text := strings.Join(got, " "); text != want {
 			t.Errorf("%s: got %s, want %s", body, text, want)
+		}
+	}
+}
+
+// Measurements allocate nothing once they have seen a message of that size.
+func TestMeasurementsAllocateNothing(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	each, err := telemetry.NewEach("readings")
+	if err != nil {
+		t.Fatal(err)
+	}
+	d, err := telemetry.NewFieldsDecoder(gatewayFields...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, n := range []int{1, 10, 100, 1000} {
+		m, e := telemetry.NewMeasurements(each), &telemetry.Event{Device: "gw-12", Body: []byte(gatewayBody(n))}
+		if allocs := testing.AllocsPerRun(10, func() {
+			if got := readAll(m, d, e); got != n {
+				t.Errorf("%d of %d have a reading", got, n)
+			}
+		}); allocs != 0 {
+			t.Errorf("%d measurements: %v allocations", n, allocs)
+		}
+	}
+}
+
+// However measurements are nested, a message takes time in proportion to its size: what is around many is read once.
+func TestMeasurementsTakeLinearTime(t *testing.T) {
+	wide := `{"mode":"run","pad":"` + strings.Repeat("x", 300_000) + `","readings":[` + strings.TrimSuffix(strings.Repeat(`{"t":1},`, 80_000), ",") + `]}`
+	deep := strings.Repeat(`{"r":[`, 30) + strings.TrimSuffix(strings.Repeat(`{"t":1},`, 100_000), ",") + strings.Repeat(`]}`, 30)
+	many := `{"mode":"run","r":[` + strings.TrimSuffix(strings.Repeat(`{"r":[{"t":1}]},`, 60_000), ",") + `]}`
+	d, err := telemetry.NewFieldsDecoder(gatewayFields...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, body := range map[string]string{"readings": wide, strings.Repeat("r.", 15) + "r": deep, "r.r": many, "*": wide} {
+		each, err := telemetry.NewEach(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		e := &telemetry.Event{Device: "gw-12", Body: []byte(body)}
+		start := time.Now()
+		m := telemetry.NewMeasurements(each)
+		n, _ := m.Split(e)
+		readAll(m, d, e)
+		if took := time.Since(start); took > 5*time.Second { // some 0.1 s; in proportion to the square it would be minutes
+			t.Errorf("each %s of %d bytes, %d measurements, took %v", path, len(body), n, took)
 		}
 	}
 }
