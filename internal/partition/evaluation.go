@@ -32,25 +32,22 @@ func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool)
 // evaluate takes one measurement through the rules of its part.
 func (v *evaluation) evaluate(p *part) {
 	for _, r := range p.rules {
-		f := &p.found[r.reads.Field]
-		if f.Reason != telemetry.ReasonOK {
+		look := r.look(p.found)
+		if look.Reason != telemetry.ReasonOK {
 			continue
 		}
 
-		base, has := r.base(p.found)
-		because, says := r.excludes(p.found)
-
-		v.damaged = f.Damaged
+		v.damaged = look.Damaged
 		v.look(r)
 		switch {
 		//planted:damaged-condition-ends case false
-		case because != nil && f.Damaged: // it ends nothing
-		case because != nil && !says:
-		case because != nil:
+		case look.Excluded != nil && look.Damaged: // it ends nothing
+		case look.Leaves:
+		case look.Excluded != nil:
 			//planted:exclusion-ends-nothing skip
-			v.exclude(r, because, f.Value)
-		case has == rules.OverrideUsed:
-			v.apply(r, f.Value, base)
+			v.exclude(r, look.Excluded, look.Value)
+		case look.Counts():
+			v.apply(r, &look)
 		}
 	}
 
@@ -68,15 +65,20 @@ type evaluation struct {
 	before telemetry.Position
 	seen   *read
 
+	stateless bool // rules are taken as if none had state
+
 	over   bool
 	shared string // what the device shares the alerts by that were decided about last; empty if nothing
 	late   bool   // an alarm of the device has seen a reading that was taken later
 }
 
+// follows reports whether alarms of r are followed.
+func (v *evaluation) follows(r *rule) bool { return r.stateful && !v.stateless }
+
 // exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold.
 // Nobody would end them otherwise: its readings are not evaluated.
 func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
-	if !r.stateful {
+	if !v.follows(r) {
 		return
 	}
 
@@ -105,14 +107,14 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 }
 
-// apply takes the event's value through one rule, whose limits are counted from base, the highest level first.
-func (v *evaluation) apply(r *rule, value, base float64) {
+// apply takes a reading through one rule, the highest level first.
+func (v *evaluation) apply(r *rule, look *rules.Look) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
-		limit, kind := l.LimitFor(base, v.event.Properties)
-		rd := v.reading(value, limit)
-		p := v.pass(l, &rd)
+		c := look.Compare(l.Level, v.event.Properties)
+		rd := v.reading(look.Value, c.Limit)
+		p := v.pass(l, &rd, c.Reached)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.untold = p.followed && p.open && (p.is.untold || above || ended)
@@ -131,7 +133,7 @@ func (v *evaluation) apply(r *rule, value, base float64) {
 		}
 
 		if decision != NoLimit {
-			v.seen.decided(decision, l, value, limit, l.Override != "" && kind == rules.OverrideUsed, v.shared)
+			v.seen.decided(decision, l, look.Value, c, v.shared)
 		}
 
 		above = above || p.open
@@ -179,14 +181,14 @@ func (p *passage) opened() bool {
 
 // pass takes the reading rd through l, and sets when it and the first one of its alarm were taken. It does not look at
 // higher levels, and changes nothing else.
-func (v *evaluation) pass(l *level, rd *delivery.Reading) passage {
-	p := passage{breaching: l.rule.Breaching(rd.Value, rd.Limit)}
+func (v *evaluation) pass(l *level, rd *delivery.Reading, breaching bool) passage {
+	p := passage{breaching: breaching}
 	if p.breaching {
 		v.over = true
 		l.stats.Over.Add(1)
 	}
 
-	if !l.rule.stateful {
+	if !v.follows(l.rule) {
 		p.open = p.breaching
 		return p
 	}
@@ -272,7 +274,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 // notify returns the alert that takes a reading to every receiver that wants alerts of l, and Notified, or why nobody is.
 // What is muted is told later, if the alarm is still open then.
 func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
-	first := !l.rule.stateful || p.opened() || p.is.untold
+	first := !v.follows(l.rule) || p.opened() || p.is.untold
 	lingers := p.repeats && !p.breaching && !p.is.untold
 	//planted:muted-unsent skip
 	p.is.untold = p.followed // unless it is told now

@@ -177,18 +177,3 @@ func (a *Alert) More() *delivery.More {
 
 	return m
 }
-
-// alert returns the alert of l about a reading of the event, which has no place in a log.
-func (x *examination) alert(l *level, r delivery.Reading) Alert {
-	return Alert{
-		about: *x,
-		Alert: delivery.Alert{
-			Key:       x.key(l),
-			Reading:   r,
-			Device:    x.event.Device,
-			Sensor:    x.sensor,
-			Before:    placeOf(telemetry.Position{}),
-			Receivers: x.receivers(l),
-		},
-	}
-}

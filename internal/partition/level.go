@@ -23,15 +23,8 @@ type rule struct {
 	mildest  float64 // limit, if no level has an override; counted from the base
 }
 
-// excludes is rules.Rule.Excludes.
-func (r *rule) excludes(found []telemetry.Found) (because *rules.Condition, says bool) {
-	return r.Excludes(found, r.reads)
-}
-
-// base is rules.Rule.BaseFor.
-func (r *rule) base(found []telemetry.Found) (float64, rules.Override) {
-	return r.BaseFor(found, r.reads)
-}
+// look is rules.Rule.Look.
+func (r *rule) look(found []telemetry.Found) rules.Look { return r.Look(found, r.reads) }
 
 // A level is one of a rule's as an Evaluator uses it: what alarms, deliveries and gates are
 // for.

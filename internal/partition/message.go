@@ -107,9 +107,9 @@ func (r *read) first(p *part) {
 
 // decided notes what was decided about a reading, value, at a level, unless more was about another one. It does nothing
 // if r is nil.
-func (r *read) decided(d Decision, l *level, value, limit float64, own bool, shared string) {
+func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, shared string) {
 	if r != nil && (d > r.decision || r.level == 0) {
-		r.outcome = outcome{decision: d, level: l.index + 1, limit: limit, own: own, shared: shared}
+		r.outcome = outcome{decision: d, level: l.index + 1, limit: c.Limit, own: c.Own, shared: shared}
 		r.value = value
 		r.field = uint16(l.rule.first + l.rule.reads.Field)
 	}
@@ -129,22 +129,21 @@ func (m *Message) counts(reason telemetry.Reason) bool {
 func (m *Message) reaches(p *part) bool {
 	reached := false
 	for _, r := range p.rules {
-		f := &p.found[r.reads.Field]
-		if f.Reason != telemetry.ReasonOK {
+		if p.found[r.reads.Field].Reason != telemetry.ReasonOK {
 			continue
 		}
 
-		switch because, says := r.excludes(p.found); {
-		case because != nil:
-			base, has := r.base(p.found)
+		look := r.look(p.found)
+		switch {
+		case look.Leaves:
+		case look.Excluded != nil:
 			mildest := r.levels[len(r.levels)-1]
-			limit := base + r.mildest
-			if says && has == rules.OverrideUsed && r.Breaching(f.Value, limit) {
-				m.read.decided(Excluded, mildest, f.Value, limit, false, "")
+			if c := look.Compare(mildest.Level, m.event.Properties); look.HasBase == rules.OverrideUsed && c.Reached {
+				m.read.decided(Excluded, mildest, look.Value, c, "")
 			}
 		case r.override: // each of them, because it counts
-			reached = m.overridden(p, r) || reached
-		case r.Breaching(f.Value, r.mildest):
+			reached = m.overridden(r, &look) || reached
+		case r.Breaching(look.Value, r.mildest):
 			reached = true
 		}
 	}
@@ -152,36 +151,34 @@ func (m *Message) reaches(p *part) bool {
 	return reached
 }
 
-// overridden reports whether the reading in p reaches a limit of r, which has overrides or a base, for the event's
+// overridden reports whether a reading reaches a limit of r, which has overrides or a base, for the event's
 // device. It counts what the event has for them.
-func (m *Message) overridden(p *part, r *rule) (reached bool) {
-	value := p.found[r.reads.Field].Value
-	base, has := r.base(p.found)
+func (m *Message) overridden(r *rule, look *rules.Look) (reached bool) {
 	if r.Base != "" {
-		m.Counters.Override[has].Add(1)
+		m.Counters.Override[look.HasBase].Add(1)
 	}
 
-	if has != rules.OverrideUsed {
-		m.read.decided(NoBase, r.levels[len(r.levels)-1], value, 0, false, "")
+	if look.HasBase != rules.OverrideUsed {
+		m.read.decided(NoBase, r.levels[len(r.levels)-1], look.Value, rules.Comparison{}, "")
 		return false
 	}
 
 	for _, l := range r.levels {
-		limit, kind := l.LimitFor(base, m.event.Properties)
+		c := look.Compare(l.Level, m.event.Properties)
 		if l.Override != "" {
-			m.Counters.Override[kind].Add(1)
+			m.Counters.Override[c.Override].Add(1)
 		}
 
-		if l.Override != "" && kind == rules.OverrideUsed {
-			m.read.decided(NoLimit, l, value, limit, true, "")
+		if c.Own {
+			m.read.decided(NoLimit, l, look.Value, c, "")
 		}
 
 		if l.ClearOverride != "" {
-			_, kind := l.clearFor(m.event, limit)
+			_, kind := l.clearFor(m.event, c.Limit)
 			m.Counters.Override[kind].Add(1)
 		}
 
-		reached = reached || r.Breaching(value, limit)
+		reached = reached || c.Reached
 	}
 
 	return reached
@@ -207,36 +204,16 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 // Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
 // that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
 func (m *Message) Alerts() (alerts []Alert, over bool) {
+	nobody := &register{Evaluator: m.Evaluator} // which follows no alarm
 	m.examinations(func(p *part, x examination) {
-		for _, r := range p.rules {
-			f := &p.found[r.reads.Field]
-			base, has := r.base(p.found)
-			because, _ := r.excludes(p.found)
-			if f.Reason != telemetry.ReasonOK || because != nil || has != rules.OverrideUsed {
-				continue
-			}
-
-			x.look(r)
-			inhibited := false
-			for _, l := range r.levels {
-				limit, _ := l.LimitFor(base, m.event.Properties)
-				if !r.Breaching(f.Value, limit) {
-					continue
-				}
-
-				over = true
-				x.damaged = f.Damaged
-				l.stats.Over.Add(1)
-				if !inhibited && !x.isMuted(l) {
-					alerts = append(alerts, x.alert(l, x.reading(f.Value, limit)))
-				}
-
-				inhibited = true
-			}
-		}
-
-		x.count()
+		v := evaluation{register: nobody, examination: x, stateless: true}
+		v.evaluate(p)
+		over = over || v.over
 	})
+
+	for _, o := range nobody.pending {
+		alerts = append(alerts, o.alert)
+	}
 
 	if over {
 		m.Counters.Over.Add(1)

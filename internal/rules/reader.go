@@ -26,22 +26,12 @@ type reading struct {
 
 // A View is what a rule finds in an event, or in one of its measurements.
 type View struct {
-	Rule *Rule
-	// Found is what the measurement has for the rule's field. For a rule that counts every message it has no value.
-	telemetry.Found
+	Look // Excluded is nil, too, if the event has no body in which a condition could be met
 	// Sensor is the sensor that the measurement is of; empty: the device's own.
 	Sensor string
-	// Base is what the rule's limits are counted from, and HasBase whether the event has it: OverrideUsed if the rule has
-	// no Base.
-	Base    float64
-	HasBase Override
-	// Excluded is the condition for which the rule does not look at the measurement. It is nil if there is none, or if the
-	// event has no body in which it could be met. Has is what the measurement has instead, with quotes if it is text of
-	// it; empty if it has nothing.
-	Excluded *Condition
-	Has      string
-	// Leaves: the rule looks at other measurements instead, so that this one says nothing.
-	Leaves bool
+	// Has is what the measurement has instead of what Excluded asks for, with quotes if it is text of it; empty if it has
+	// nothing.
+	Has string
 	// Taken is when it was taken by its device's clock, in Unix µs; 0 if that is not known, or not trusted.
 	Taken int64
 	// Shared is what the device shares the rule's alerts by; empty if nothing.
@@ -89,7 +79,7 @@ func (r *Reader) Read(e *telemetry.Event) (views []View, reason telemetry.Reason
 		if n == 0 {
 			reasons.Add(c.Cut, why)
 			for _, i := range c.Rules {
-				byRule[i] = append(byRule[i], View{Rule: &r.set.Rules[i], Found: telemetry.Found{Reason: why}})
+				byRule[i] = append(byRule[i], View{Look: Look{Rule: &r.set.Rules[i], Found: telemetry.Found{Reason: why}}})
 			}
 		}
 	}
@@ -107,7 +97,7 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 	for j, i := range c.Rules {
 		rule := &r.set.Rules[i]
 		reads := &c.Reads[j]
-		view := View{Rule: rule, Body: m.Value(measurement)}
+		view := View{Look: Look{Rule: rule}, Body: m.Value(measurement)}
 
 		switch {
 		case reads.Field >= 0:
@@ -117,10 +107,7 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 		}
 
 		if view.Reason.Decoded() {
-			var ends bool
-			view.Excluded, ends = rule.Excludes(c.found, reads)
-			view.Leaves = view.Excluded != nil && !ends
-			view.Base, view.HasBase = rule.BaseFor(c.found, reads)
+			view.judge(c.found, reads)
 			view.Sensor = string(rule.AppendSensor(nil, m, c.found, reads))
 		}
 
@@ -142,11 +129,6 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 			v.Shared = Shared(r.decoder.Text(m, measurement, v.Rule.Per))
 		}
 	}
-}
-
-// Counts reports whether the event has a reading that the rule looks at.
-func (v *View) Counts() bool {
-	return v.Reason == telemetry.ReasonOK && v.Excluded == nil && v.HasBase == OverrideUsed
 }
 
 // Excluded says for people why c, which does not hold for a measurement, excludes it, such as `kind is "chilled", not

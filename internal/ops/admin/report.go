@@ -334,11 +334,9 @@ func notANumber(v *rules.View) string {
 func compared(e *telemetry.Event, v *rules.View) (text string) {
 	for i := range v.Rule.Levels {
 		level := &v.Rule.Levels[i]
-		limit, kind := level.LimitFor(v.Base, e.Properties)
-		isOwn := level.Override != "" && kind == rules.OverrideUsed
-		isReached := v.Rule.Breaching(v.Value, limit)
-		if isReached || i == 0 {
-			text = reaches(!isReached, v.Rule, level, limit, isOwn) + which(v.Rule.Name, level.Name)
+		c := v.Compare(level, e.Properties)
+		if c.Reached || i == 0 {
+			text = reaches(!c.Reached, v.Rule, level, c.Limit, c.Own) + which(v.Rule.Name, level.Name)
 		}
 	}
 

@@ -128,14 +128,12 @@ func (s *sample) candidates(v *rules.View) []string {
 
 // read takes the reading in v, a measurement of e, into the sample.
 func (s *sample) read(e *telemetry.Event, v *rules.View) {
-	value, base := v.Value, v.Base
-	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(value, s.worst) {
-		s.worst = value
+	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(v.Value, s.worst) {
+		s.worst = v.Value
 	}
 
 	for i := range s.rule.Levels {
-		limit, _ := s.rule.Levels[i].LimitFor(base, e.Properties)
-		if s.rule.Breaching(value, limit) {
+		if v.Compare(&s.rule.Levels[i], e.Properties).Reached {
 			s.reached[i]++
 		}
 	}
@@ -143,7 +141,7 @@ func (s *sample) read(e *telemetry.Event, v *rules.View) {
 	for i, d := range s.decoders {
 		measured := *e
 		measured.Body = v.Body
-		if found, reason := d.Decode(&measured); reason.HasReading() && found == value {
+		if found, reason := d.Decode(&measured); reason.HasReading() && found == v.Value {
 			s.found[i]++
 			return
 		}
