@@ -5,10 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/lease"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
@@ -539,5 +542,43 @@ func TestAnotherHub(t *testing.T) {
 		if got := r.notified("kiln"); got != "alert 1" {
 			t.Errorf("notified of %s of the new hub's first event", got)
 		}
+	})
+}
+
+// slowClaims is a store whose claims take a while from some time on.
+type slowClaims struct {
+	lease.Store
+	take atomic.Int64 // in ns
+}
+
+func (l *slowClaims) Acquire(
+	ctx context.Context,
+	key string,
+	ttl time.Duration,
+	next func(lease.Record) (string, error),
+) (lease.Lease, error) {
+	time.Sleep(time.Duration(l.take.Load()))
+	return l.Store.Acquire(ctx, key, ttl, next)
+}
+
+// A recovery for which its key is being claimed when the device is hot again is not sent.
+func TestRecoveryThatIsNotDueAnyMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r, store := newPartition("0"), &receiver{}, &slowClaims{Store: memlease.New()}
+		s := with(t, nil, r)
+		s.store = store
+		s.start(p)
+		defer s.end()
+		p.publish("oven", hot)
+		pass(window + time.Second)
+		store.take.Store(int64(3 * time.Second))
+		p.publish("oven", cool)
+		pass(time.Second)
+		p.publish("oven", hot)
+		pass(time.Minute)
+		if got := r.notified("oven"); got != "alert 1, alert 3" {
+			t.Errorf("notified of %s", got)
+		}
+		wantCheckpoint(t, p, 3)
 	})
 }

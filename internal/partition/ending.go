@@ -26,6 +26,7 @@ func (reg *register) endRemoved() {
 	now := reg.storeTime()
 	over := func(l *level) bool {
 		n := reg.alarms.counts[l]
+		//planted:removed-at-once return true
 		return n != nil && n[openAlarms] > 0 && now.Sub(l.removed) >= removedAfter
 	}
 	if !slices.ContainsFunc(reg.removed, over) {

@@ -136,6 +136,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look) {
 			v.seen.decided(decision, l, look.Value, c, v.shared)
 		}
 
+		//planted:lower-beside-higher skip
 		above = above || p.open
 		ended = ended || p.was.Phase == rules.Open
 	}
@@ -299,6 +300,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	}
 
 	if p.followed {
+		//planted:told-nobody skip
 		p.is.told |= receivers
 	}
 

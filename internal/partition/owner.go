@@ -30,6 +30,7 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 		return errUnanswered
 	case n.Silent() && !s.proven(key, n):
 		return errUnproven
+	//planted:recovery-while-former-posts case false
 	case !n.Silent() && s.refreshing() > 0:
 		return errRefreshing
 	}
@@ -66,6 +67,7 @@ func (s *Stream) Pause() time.Duration { return max(s.owner.pause(), s.refreshin
 func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	signal(s.room)
 	if n != nil {
+		//planted:settled-stays-due skip
 		s.settle(key, n)
 	}
 }

@@ -181,6 +181,7 @@ func (reg *register) become(key alarmKey, next alarm) {
 // reg.mu.
 func (reg *register) give(key alarmKey) {
 	due := reg.alarms.byKey[key].due
+	//planted:due-before-caught-up if due != nil
 	if due != nil && !reg.behind && !due.waits(key.level) {
 		reg.pending = append(reg.pending, order{key: key.notices(), give: &due.Notice})
 	}

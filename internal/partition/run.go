@@ -35,6 +35,7 @@ func (s *Stream) Run() error {
 
 	s.stop(err)
 	s.drain()
+	//planted:checkpoint-of-the-lost if !begun
 	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
 		return nil // the next owner continues from our last checkpoint
 	}
@@ -86,6 +87,7 @@ func (s *Stream) progressed(events int) {
 // waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
 func (s *Stream) waitForRoom(ctx context.Context) error {
 	for {
+		//planted:reads-when-full if true
 		if !s.full() {
 			return ctx.Err()
 		}

@@ -882,3 +882,34 @@ func TestSilenceRuleComesBack(t *testing.T) {
 		})
 	}
 }
+
+// A silence that waits for its receiver is sent only if it is certain once more that nothing of the device has come.
+func TestSilenceIsProvenBeforeItIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{answer: failing(errBusy)}
+		s := silence(t, nil, r)
+		s.start(p)
+		defer s.end()
+		p.talk("oven", 0)
+		pass(silent + time.Minute)
+		if len(s.open()) != 1 || r.attempts == 0 {
+			t.Fatalf("%d alarms are open, and %d attempts were made", len(s.open()), r.attempts)
+		}
+		p.mu.Lock()
+		p.lastErr = errors.New("the hub does not answer")
+		p.mu.Unlock()
+		pass(10 * time.Minute) // nobody knows any more
+		r.set(nil)
+		pass(10 * time.Minute)
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s, and events may have come", got)
+		}
+		p.mu.Lock()
+		p.lastErr = nil
+		p.mu.Unlock()
+		pass(2 * time.Minute)
+		if got := r.notified("oven"); got != "alert 1" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}

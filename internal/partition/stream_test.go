@@ -152,10 +152,6 @@ func TestDeadReceiverDoesNotHoldTheCheckpoint(t *testing.T) {
 
 // A receiver is down, more alerts wait for it than may, and the dead letters cannot be kept.
 func TestReadingPausesWhenNothingMoreCanBeKept(t *testing.T) {
-	t.Parallel()
-	if testing.Short() {
-		t.Skip("thousands of goroutines")
-	}
 	synctest.Test(t, func(t *testing.T) {
 		const waiting, givenUp, more = 1000, 4096, 1000
 		const most = waiting + givenUp

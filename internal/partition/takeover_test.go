@@ -863,3 +863,50 @@ func TestSilenceRuleMissingWhileItsAlertWaits(t *testing.T) {
 		})
 	}
 }
+
+// A milder level that a higher one has held back alerts when that ends, although another owner saw it held back.
+func TestMilderLevelAfterATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		levels := func(r *rules.Rule) {
+			r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+		}
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, levels, r)
+		s.start(p)
+		p.feed("oven", 2*window, 90)
+		s.end()
+		next := with(t, levels, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		p.feed("oven", 2*window, 27) // below both limits, and warning is not clear
+		time.Sleep(5 * time.Minute)
+		next.end()
+		if got, want := r.notified("oven"), "critical alert 1, critical recovery 2, warning alert 2"; !sameSet(got, want) {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+	})
+}
+
+// A new owner sends no recovery before it has read what the hub held when it began: the device may be hot again.
+func TestRecoveryWhileTheOwnerIsBehind(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		s.start(p)
+		p.feed("oven", 2*window, hot)
+		s.end()
+		p.publish("oven", cool)
+		p.publish("oven", hot)
+		p = p.reopen()
+		p.largest, p.slow = 1, 20*time.Second
+		next := with(t, nil, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p)
+		time.Sleep(5 * time.Minute)
+		next.end()
+		if got, want := r.notified("oven"), "alert 1, alert 3"; got != want {
+			t.Errorf("notified of %s; want %s", got, want)
+		}
+	})
+}

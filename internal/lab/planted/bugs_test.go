@@ -131,4 +131,13 @@ var bugs = []bug{
 	{"probes-go-together", "a receiver that is down gets several probes at a time", 0, false},
 	{"recovery-to-everybody", "a recovery goes to receivers to which it is not due", 0, false},
 	{"recovery-remembered-shortly", "a recovery is remembered for a window only", 0, false},
+	{"lower-beside-higher", "a level alerts beside a higher one that is open", 0, false},
+	{"told-nobody", "nobody counts as alerted, so that no recovery is due", 0, false},
+	{"removed-at-once", "alarms of a rule that is missing end at once", 0, false},
+	{"recovery-while-former-posts", "a recovery does not wait until a former owner posts nothing any more", 0, false},
+	{"settled-stays-due", "a notice that was settled stays due", 0, false},
+	{"due-before-caught-up", "recoveries are due before the owner has caught up", 0, false},
+	{"failed-ledger-forgets-change", "what a ledger could not hold is not written again", 0, false},
+	{"reads-when-full", "a partition is read although nothing more can be kept", 0, false},
+	{"checkpoint-of-the-lost", "an owner that has lost its partition writes a checkpoint", 0, false},
 }
