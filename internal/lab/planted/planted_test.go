@@ -169,35 +169,51 @@ func (s *search) run(t *testing.T, bug int, env []string, args ...string) (strin
 	return string(out), err
 }
 
-// findPlan has the random worlds of internal/worker happen with a bug until one finds it.
+// findPlan has the random worlds of internal/worker happen with a bug until one finds it that keeps the promise without.
 func (s *search) findPlan(t *testing.T, bug int) {
 	t.Helper()
 	began := time.Now()
-	out, err := s.run(t, bug+1, []string{"GOGC=400"}, "-test.run=^TestWorlds$", "-test.timeout=0", "-worlds.trace",
-		fmt.Sprint("-worlds.first=", *plantedFrom), fmt.Sprint("-worlds.plans=", *plantedWithin))
-	if took := time.Since(began).Round(time.Second); err == nil {
-		t.Errorf("not found within %d plans, in %v", *plantedWithin, took)
-	} else {
-		plan, why := planThatFound(out)
-		t.Logf("found by the %sth plan, in %v: %s", plan, took, why)
+	for first, end := *plantedFrom, *plantedFrom+*plantedWithin; first < end; {
+		out, err := s.play(t, bug+1, first, end-first)
+		if err == nil {
+			break
+		}
+		plan := planThatFound(out, first)
+		if out, err := s.play(t, 0, plan, 1); err != nil {
+			t.Errorf("plan %d breaks the promise without any bug: %s", plan, reason(out))
+			first = plan + 1
+			continue
+		}
+		t.Logf("found by plan %d, in %v: %s", plan, time.Since(began).Round(time.Second), reason(out))
+		return
 	}
+	t.Errorf("not found within %d plans, in %v", *plantedWithin, time.Since(began).Round(time.Second))
+}
+
+// play has n plans of TestWorlds happen with the bug of a number, 0 for none.
+func (s *search) play(t *testing.T, bug, first, n int) (string, error) {
+	t.Helper()
+	return s.run(t, bug, []string{"GOGC=400"}, "-test.run=^TestWorlds$", "-test.timeout=0", "-worlds.trace",
+		fmt.Sprint("-worlds.first=", first), fmt.Sprint("-worlds.plans=", n))
 }
 
 var (
-	foundLine = regexp.MustCompile(`plan \d+, the (\d+)\w+ \(-worlds.first=\d+ -worlds.plans=1\):\n\s*(.*)`)
+	foundLine = regexp.MustCompile(`plan (\d+), the \d+\w+ \(-worlds.first=\d+ -worlds.plans=1\):\n\s*(.*)`)
 	beganLine = regexp.MustCompile(`(?m)^plan (\d+) begins$`)
 )
 
-// planThatFound returns by which plan the output says that a bug was found, and why. If the test has crashed that is one
-// of the last.
-func planThatFound(out string) (plan, why string) {
+// planThatFound returns the plan by which the output says that a bug was found. If the test has crashed that is one of the
+// last.
+func planThatFound(out string, first int) (plan int) {
 	if found := foundLine.FindStringSubmatch(out); found != nil {
-		return found[1], found[2]
+		plan, _ = strconv.Atoi(found[1])
+		return plan
 	}
 	if began := beganLine.FindAllStringSubmatch(out, -1); len(began) > 0 {
-		return began[len(began)-1][1], reason(out)
+		plan, _ = strconv.Atoi(began[len(began)-1][1])
+		return first + plan - 1
 	}
-	return "first", reason(out)
+	return first
 }
 
 // A world is what its run without any bug showed.
@@ -293,6 +309,9 @@ func (s *search) simulate(t *testing.T, bug, seed int) (string, error) {
 
 // reason returns what is wrong, by the output of a search.
 func reason(out string) string {
+	if found := foundLine.FindStringSubmatch(out); found != nil {
+		return found[2]
+	}
 	for _, sign := range []string{"VIOLATION", "panic: ", "fatal error: "} {
 		if i := strings.Index(out, sign); i >= 0 {
 			line, _, _ := strings.Cut(out[i:], "\n")
