@@ -19,10 +19,10 @@ const (
 		"counted, and recoveries\n" +
 		"are sent. All replicas apply it within 15 s. If a device is still hot when it ends, its next\n" +
 		"reading causes an alert\n" +
-		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] --for 2h " +
+		"Usage: alertworker silence [--device 'oven-*'] [--rule hot] [--where site=berlin] [--from '2026-12-01 22:00'] --for 2h " +
 		"--why \"service\""
 
-	silencesDoes = "list the silences in force, with the mute times of the rules, or end one. --all lists those that\n" +
+	silencesDoes = "list the silences in force and planned, with the mute times of the rules, or end one. --all lists those that\n" +
 		"ended within the last day too, and who ended them\n" +
 		"Usage: alertworker silences list [--all] | end ID [--who ann]"
 )
@@ -55,6 +55,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`, or DEVICE/SENSOR; * stands for any characters")
 	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
 	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
+	flags.StringVar(&r.From, "from", "", "from when on, as a `TIME` in TIME_ZONE such as '2026-12-01 22:00' (default: now)")
 	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
 	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")
 	who := whoFlag(flags)
@@ -69,7 +70,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer opened.Close()
 	set := opened.config.Rules()
-	s, lasts, err := r.Silence(set)
+	s, lasts, err := r.Silence(set, opened.config.Zone())
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}
@@ -85,8 +86,8 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
 	fmt.Fprintf(
 		out,
-		"silenced until %s: %v (%s); to end it before: alertworker silences end %s\n",
-		s.Until.Format(time.DateTime+"Z"),
+		"silenced %s: %v (%s); to end it before: alertworker silences end %s\n",
+		s.Text(opened.config.Zone()),
 		s,
 		about,
 		s.ID,
@@ -145,9 +146,9 @@ func listSilences(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	table := tabwriter.NewWriter(out, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "ID\tSILENCED\tUNTIL\tWHO\tWHY")
+	fmt.Fprintln(table, "ID\tSILENCED\tWHEN\tWHO\tWHY")
 	for _, s := range all {
-		until := s.Until.Format(time.DateTime + "Z")
+		until := s.Text(opened.config.Zone())
 		if s.EndedBy != "" {
 			until += ", ended by " + s.EndedBy
 		}

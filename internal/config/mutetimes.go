@@ -42,13 +42,19 @@ func (r *rulesReader) mute(n ast.Node) rules.Mute {
 		Sensor:  of.Name,
 		Rule:    readOr("", values["rule"], r.nameOfRule),
 		UntilAt: r.text(values["until"], "until", checkUntil),
-		Times:   r.times(values),
 	}
+	isPlanned := isDated(values["from"]) || isDated(values["to"])
+	if isPlanned {
+		m.From, m.Until = r.planned(values)
+	} else {
+		m.Times = r.times(values)
+	}
+
 	if at := values["where"]; at != nil {
 		m.Property, m.Value = r.where(at)
 	}
 
-	hasEnd := m.Property+m.UntilAt != "" || m.Times != nil && !m.Times.Always()
+	hasEnd := m.Property+m.UntilAt != "" || isPlanned || m.Times != nil && !m.Times.Always()
 	r.wrongIf(!hasEnd, n, "a mute has no end: must have days, from and to, where, or until")
 
 	return m
@@ -70,6 +76,44 @@ func (r *rulesReader) times(values map[string]ast.Node) *rules.Times {
 		}),
 		Zone: readOr(r.zone, values["zone"], r.timeZone),
 	}
+}
+
+// dated is how a time with its day begins.
+var dated = regexp.MustCompile(`^[0-9]{4}-[0-9]`)
+
+// isDated reports whether a value is to be a time on a day.
+func isDated(n ast.Node) bool { return n != nil && dated.MatchString(scalar(n)) }
+
+// planned reads the times between which a mute holds once.
+func (r *rulesReader) planned(values map[string]ast.Node) (from, until time.Time) {
+	zone := readOr(r.zone, values["zone"], r.timeZone)
+	read := func(name string) (t time.Time) {
+		n := values[name]
+		if n == nil {
+			return t
+		}
+
+		t, err := rules.ParsePlanned(scalar(n), zone)
+		if err != nil {
+			r.mustBe(n, name, "a time on a day such as 2026-12-01 22:00, as the other one is")
+		}
+
+		return t
+	}
+
+	from, until = read("from"), read("to")
+	for _, other := range []string{"from", "to"} {
+		if values[other] == nil {
+			r.wrong(values[map[string]string{"from": "to", "to": "from"}[other]], "is a time on a day: must have %s, such as 2026-12-01 22:00, too", other)
+		}
+	}
+
+	days := values["days"]
+	r.wrongIf(days != nil, days, "days is set beside a time on a day: remove one of them")
+	to := values["to"]
+	r.wrongIf(to != nil && !from.IsZero() && !until.IsZero() && !until.After(from), to, "to must be later than from")
+
+	return from, until
 }
 
 // checkUntil checks the name of an application property with a time, which is easily taken for a time.

@@ -49,6 +49,12 @@ func TestMuteMistakes(t *testing.T) {
 		{"until a time", "mute: [{until: \"2026-03-01T14:00:00Z\"}]", "2, column 16: until " + named + " with a time; alertworker silence mutes until a time"},
 		{"until a path in the twin", "mute: [{until: $twin.tags.quietUntil}]", "2, column 16: until " + named + ", as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		{"a zone without times", "mute: [{where: a=b, zone: UTC}]", "2, column 27: zone is set without days, from and to"},
+		{"a date and a time of the day", "mute: [{from: 2026-12-01 22:00, to: 04:00}]", `2, column 37: to is "04:00"; must be a time on a day such as 2026-12-01 22:00, as the other one is`},
+		{"only from", "mute: [{from: 2026-12-01 22:00}]", "2, column 15: is a time on a day: must have to, such as 2026-12-01 22:00, too"},
+		{"only to", "mute: [{to: 2026-12-02 04:00}]", "2, column 13: is a time on a day: must have from, such as 2026-12-01 22:00, too"},
+		{"ends before it begins", "mute: [{from: 2026-12-01 22:00, to: 2026-12-01 04:00}]", "2, column 37: to must be later than from"},
+		{"no such day", "mute: [{from: 2026-11-31 22:00, to: 2026-12-01 04:00}]", `2, column 15: from is "2026-11-31 22:00"; must be a time on a day such as 2026-12-01 22:00, as the other one is`},
+		{"days beside a date", "mute: [{days: sat, from: 2026-12-01 22:00, to: 2026-12-02 04:00}]", "2, column 15: days is set beside a time on a day: remove one of them"},
 		{"always", "mute: [{device: oven}]", "2, column 8: " + noEnd},
 		{"every day from 06:00 to 06:00", "mute: [{days: sat-fri, from: 06:00, to: 06:00}]", "2, column 8: " + noEnd},
 	} {
@@ -84,6 +90,12 @@ func TestMuteAccepts(t *testing.T) {
 		{"{days: mon-fri, from: 22:00, to: 06:00, zone: Europe/Berlin, device: truck-*, rule: hot, where: kind=frozen}",
 			rules.Mute{Device: "truck-*", Rule: "hot", Property: "kind", Value: "frozen"},
 			rules.Times{Days: [7]bool{1: true, 2: true, 3: true, 4: true, 5: true}, From: 22 * 60, To: 6 * 60, Zone: berlin}},
+		{"{from: 2026-12-01 22:00, to: 2026-12-02 04:00, where: site=x}", rules.Mute{
+			Property: "site", Value: "x", From: time.Date(2026, 12, 1, 22, 0, 0, 0, time.UTC), Until: time.Date(2026, 12, 2, 4, 0, 0, 0, time.UTC),
+		}, rules.Times{}},
+		{"{from: 2026-12-01T22:00, to: 2026-12-02T04:00:00Z, zone: Europe/Berlin}", rules.Mute{
+			From: time.Date(2026, 12, 1, 22, 0, 0, 0, berlin), Until: time.Date(2026, 12, 2, 5, 0, 0, 0, berlin),
+		}, rules.Times{}},
 		{`{"from": "12:00", "where": "site=a=b"}`, rules.Mute{Property: "site", Value: "a=b"},
 			rules.Times{Days: rules.EveryDay, From: 12 * 60, To: rules.MinutesOfDay, Zone: time.UTC}},
 	} {
@@ -135,6 +147,9 @@ func muteText(all rules.Mutes) string {
 		device := m.Device
 		if m.Sensor != "" {
 			device += "/" + m.Sensor
+		}
+		if !m.Until.IsZero() {
+			fields = append(fields, fmt.Sprintf("from: %q, to: %q, zone: %q", m.From.Format(rules.PlannedTime), m.Until.Format(rules.PlannedTime), m.From.Location()))
 		}
 		for key, value := range map[string]string{"device": device, "rule": m.Rule, "where": m.Property + "=" + m.Value, "until": m.UntilAt} {
 			if value != "" && value != "=" {

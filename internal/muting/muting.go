@@ -30,6 +30,7 @@ const (
 	keepEnded = 24 * time.Hour      // for readings that are read late
 	shortest  = time.Minute         // silence
 	longest   = 30 * 24 * time.Hour // likewise
+	farthest  = 90 * 24 * time.Hour // until one begins
 	maxText   = 200                 // bytes of any text
 	maxBytes  = 1 << 20             // of the record
 	rounds    = 4                   // in which another writer may be first
@@ -69,6 +70,20 @@ func (s Silence) String() string {
 	return m.String()
 }
 
+// Text says from when until when s mutes, for people in a zone.
+func (s Silence) Text(zone *time.Location) string {
+	const layout = time.DateTime + " MST"
+	text := "until " + s.Until.In(zone).Format(layout)
+	if s.From.After(time.Now().Add(time.Minute)) { // it is planned
+		text = "from " + s.From.In(zone).Format(layout) + " " + text
+	}
+
+	return text
+}
+
+// Begun reports whether s has begun.
+func (s Silence) Begun(now time.Time) bool { return !now.Before(s.From) }
+
 // MayMatch reports whether s mutes alerts of a device, or of one of its sensors if that has a name, of some rule and with
 // some property at least.
 func (s Silence) MayMatch(of sensor.ID) bool {
@@ -80,11 +95,14 @@ func (s Silence) MayMatch(of sensor.ID) bool {
 func Planned(set *rules.Set, now time.Time) (all []Silence) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
-		if m.Times == nil || !m.Times.Contain(now) {
+		from, until := m.From, m.Until
+		switch {
+		case m.Times != nil && m.Times.Contain(now):
+			from, until = m.Times.Around(now)
+		case m.Times != nil || now.Before(from) || !now.Before(until):
 			continue
 		}
 
-		from, until := m.Times.Around(now)
 		all = append(all, Silence{
 			Device:   m.Device,
 			Sensor:   m.Sensor,
@@ -93,7 +111,7 @@ func Planned(set *rules.Set, now time.Time) (all []Silence) {
 			Value:    m.Value,
 			From:     from.UTC(),
 			Until:    until.UTC(),
-			Why:      "mute " + m.Times.String(),
+			Why:      "mute " + m.TimesText(),
 			Who:      "the rules",
 		})
 	}
@@ -106,20 +124,27 @@ type Request struct {
 	Device string `json:"device"` // or DEVICE/SENSOR; without a sensor it is about all of them
 	Rule   string `json:"rule"`
 	Where  string `json:"where"` // NAME=VALUE
+	From   string `json:"from"`  // as rules.ParsePlanned has it; empty: now
 	For    string `json:"for"`   // a duration
 	Why    string `json:"why"`
 	Who    string `json:"who"`
 }
 
-// Silence returns the silence, and how long it is to last, or what is wrong with the request. Its rule must be one of
-// set.
-func (r Request) Silence(set rules.Set) (s Silence, lasts time.Duration, err error) {
+// Silence returns the silence, whose From is zero if it is to begin now, and how long it is to last, or what is wrong with
+// the request. Its rule must be one of set. Times without a zone are in zone.
+func (r Request) Silence(set rules.Set, zone *time.Location) (s Silence, lasts time.Duration, err error) {
 	of := sensor.Parse(r.Device)
 	s = Silence{Device: of.Device, Sensor: of.Name, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
 
 	if lasts, err = time.ParseDuration(r.For); err != nil {
 		return s, 0, errors.New("for must be a duration, such as 2h")
+	}
+
+	if r.From != "" {
+		if s.From, err = rules.ParsePlanned(r.From, zone); err != nil {
+			return s, 0, errors.New("from must be a time such as 2026-12-01 22:00, or by RFC 3339")
+		}
 	}
 
 	if err := s.Check(lasts); err != nil {
@@ -219,7 +244,7 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 	return all, r, nil
 }
 
-// List returns the silences in force.
+// List returns the silences in force, and those that are still to begin.
 func (s Store) List(ctx context.Context) ([]Silence, error) {
 	all, r, err := s.list(ctx)
 	return slices.DeleteFunc(all, func(one Silence) bool { return !r.Now.Before(one.Until) }), err
@@ -276,7 +301,7 @@ func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Tim
 	return errors.New("write the silences: others changed them at the same time: try again")
 }
 
-// Add begins a silence that lasts for d from now on. It sets its ID and times.
+// Add adds a silence that lasts for d from its From on, or from now on if that is zero. It sets its ID and times.
 func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
 	if err := one.Check(d); err != nil {
 		return one, err
@@ -290,7 +315,16 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 			return all, nil
 		}
 
-		one.From, one.Until = now.UTC(), now.Add(d).UTC()
+		begins := one.From
+		if begins.IsZero() {
+			begins = now
+		}
+
+		if ahead := begins.Sub(now); ahead < -time.Minute || ahead > farthest {
+			return nil, fmt.Errorf("a silence begins now or within %d days, not at %s", farthest/(24*time.Hour), begins.Format(time.RFC3339))
+		}
+
+		one.From, one.Until = begins.UTC(), begins.Add(d).UTC()
 
 		if len(all) >= most {
 			return nil, fmt.Errorf("there are already %d silences, including those that ended within the last day: "+
@@ -349,7 +383,9 @@ type known struct {
 
 // inForce reports whether the silence of this ID is.
 func (k *known) inForce(id string) bool {
-	return slices.ContainsFunc(k.silences, func(s Silence) bool { return s.ID == id && k.at.Before(s.Until) })
+	return slices.ContainsFunc(k.silences, func(s Silence) bool {
+		return s.ID == id && s.Begun(k.at) && k.at.Before(s.Until)
+	})
 }
 
 func NewCache(s Store, log *zap.Logger) *Cache {

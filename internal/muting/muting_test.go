@@ -113,6 +113,15 @@ func TestSilenceUntilNormalOfAnOlderVersion(t *testing.T) {
 
 // Mute times are listed while they last, as silences that nobody can end.
 func TestPlanned(t *testing.T) {
+	once := rules.Set{Mutes: rules.Mutes{{Property: "site", Value: "x", From: time.Date(2026, 12, 1, 22, 0, 0, 0, time.UTC), Until: time.Date(2026, 12, 2, 4, 0, 0, 0, time.UTC)}}}
+	for at, want := range map[time.Time]int{
+		once.Mutes[0].From.Add(-1): 0, once.Mutes[0].From: 1, once.Mutes[0].Until.Add(-1): 1, once.Mutes[0].Until: 0,
+	} {
+		if all := muting.Planned(&once, at); len(all) != want || want == 1 && all[0].Why != "mute from 2026-12-01 22:00 UTC to 2026-12-02 04:00 UTC" {
+			t.Errorf("at %v: %+v", at, all)
+		}
+	}
+
 	saturday := &rules.Times{Days: [7]bool{time.Saturday: true}, From: 22 * 60, To: 6 * 60, Zone: time.UTC}
 	set := rules.Set{Mutes: rules.Mutes{
 		{Times: saturday},
@@ -208,4 +217,77 @@ func TestLostAnswersBesideAnotherWriter(t *testing.T) {
 	if _, err := s.End(t.Context(), one.ID, "a"); !errors.Is(err, muting.ErrUnknown) {
 		t.Error(err)
 	}
+}
+
+// A planned silence mutes what is taken from its beginning on, is logged when it begins, and may be ended before.
+func TestPlannedSilence(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logged := observer.New(zap.InfoLevel)
+		store := muting.Store{Records: &records.Memory{}, Name: "silences"}
+		cache := muting.NewCache(store, zap.New(core))
+		berlin, err := time.LoadLocation("Europe/Berlin")
+		if err != nil {
+			t.Fatal(err)
+		}
+		add := func(from string) (muting.Silence, error) {
+			s, lasts, err := muting.Request{Device: "oven", From: from, For: "6h", Why: "pipes", Who: "eva"}.Silence(rules.Set{}, berlin)
+			if err != nil {
+				return s, err
+			}
+			return cache.Add(t.Context(), s, lasts)
+		}
+		for from, want := range map[string]string{
+			"tomorrow": "from must be a time such as 2026-12-01 22:00", "1999-12-31 22:00": "a silence begins now or within 90 days", "2001-01-01T00:00:00Z": "within 90 days",
+		} {
+			if _, err := add(from); err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("from %s: %v", from, err)
+			}
+		}
+		one, err := add("2000-01-01 22:00") // it is midnight by UTC, 01:00 in Berlin
+		if begin := time.Date(2000, 1, 1, 21, 0, 0, 0, time.UTC); err != nil || !one.From.Equal(begin) || !one.Until.Equal(begin.Add(6*time.Hour)) {
+			t.Fatalf("%+v, %v", one, err)
+		}
+		if got := one.Text(berlin); got != "from 2000-01-01 22:00:00 CET until 2000-01-02 04:00:00 CET" {
+			t.Errorf("it mutes %s", got)
+		}
+		mutes := func(want bool) {
+			t.Helper()
+			about := rules.Subject{Device: "oven", Rule: "hot", Enqueued: time.Now()}
+			if got := cache.Mutes().Match(&about); got != want {
+				t.Errorf("at %v it mutes: %v", time.Now().UTC(), got)
+			}
+		}
+		refresh := func(want ...string) {
+			t.Helper()
+			if err := cache.Refresh(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, e := range logged.TakeAll() {
+				got = append(got, e.Message)
+			}
+			if !slices.Equal(got, want) {
+				t.Errorf("at %v it logs %q, want %q", time.Now().UTC(), got, want)
+			}
+		}
+		refresh()
+		mutes(false)
+		time.Sleep(21*time.Hour + time.Second)
+		refresh("alerts are silenced")
+		mutes(true)
+		time.Sleep(6 * time.Hour)
+		refresh("a silence has ended")
+		mutes(false)
+
+		two, err := add("2000-01-03 08:00")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := cache.End(t.Context(), two.ID, "ann"); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(48 * time.Hour)
+		refresh()
+		mutes(false)
+	})
 }

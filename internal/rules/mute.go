@@ -203,11 +203,33 @@ func (m *Mute) String() string {
 
 // When says what m mutes, and at which times.
 func (m *Mute) When() string {
-	if m.Times == nil {
-		return m.String()
+	if at := m.TimesText(); at != "" {
+		return m.String() + ": " + at
+	}
+	return m.String()
+}
+
+// TimesText says at which times m is in force; empty if at any.
+func (m *Mute) TimesText() string {
+	switch {
+	case m.Times != nil:
+		return m.Times.String()
+	case m.Until.IsZero():
+		return ""
 	}
 
-	return m.String() + ": " + m.Times.String()
+	return "from " + m.From.Format(PlannedTime+" MST") + " to " + m.Until.Format(PlannedTime+" MST")
+}
+
+// PlannedTime is how people write a time on a day, in a layout of package time.
+const PlannedTime = "2006-01-02 15:04"
+
+// ParsePlanned reads a time on a day, such as 2026-12-01 22:00 in zone, or one by RFC 3339.
+func ParsePlanned(text string, zone *time.Location) (time.Time, error) {
+	if t, err := time.Parse(time.RFC3339, text); err == nil {
+		return t.In(zone), nil
+	}
+	return time.ParseInLocation(PlannedTime, strings.Replace(text, "T", " ", 1), zone)
 }
 
 // MinutesOfDay is how many minutes a day has for Times.

@@ -61,7 +61,8 @@ func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Silence,
 		err = fmt.Errorf("not all silences are known: %w", err)
 	}
 
-	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.MayMatch(of) }), err
+	now := time.Now()
+	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.Begun(now) || !s.MayMatch(of) }), err
 }
 
 // serveSilences serves /silences and /silences/{id}.
@@ -117,20 +118,22 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 		return
 	}
 
-	s, lasts, err := body.Silence(a.Rules)
+	s, lasts, err := body.Silence(a.Rules, a.now().Location())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
 	}
 
 	s, err = a.Silences.Add(ctx, s, lasts)
-	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s)}, err)
+	zone := a.now().Location()
+	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s), s.Text(zone)}, err)
 }
 
 // silenced is the answer to who has silenced something.
 type silenced struct {
 	muting.Silence
 	Devices string `json:"devices"` // how many of those that are known it is about, for people
+	Text    string `json:"text"`    // when, for people
 }
 
 // answerSilences answers with v, or with what went wrong.
