@@ -68,7 +68,7 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		err = report.PrintJSON(out)
 	} else {
 		fmt.Fprintf(out, "%s; the latest message of each device, level and receiver:\n", run.Extent())
-		err = report.Print(out)
+		err = report.Print(out, s.config.Zone())
 	}
 
 	if err == nil && len(report.Missing) > 0 {
@@ -123,7 +123,7 @@ func (s *session) expect(
 		return nil, nil, err
 	}
 
-	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, time.UTC)
+	run, err := backtesting.Start([]*backtesting.Candidate{candidate}, s.config.Zone())
 	if err != nil {
 		return nil, nil, err
 	}

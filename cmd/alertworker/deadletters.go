@@ -120,7 +120,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 			if *asJSON {
 				err = deadletters.WriteJSON(out, page, s.receivers)
 			} else {
-				err = deadletters.WriteTable(out, page, s.receivers, n == 0)
+				err = deadletters.WriteTable(out, page, s.receivers, s.config.Zone(), n == 0)
 			}
 
 			if err != nil {

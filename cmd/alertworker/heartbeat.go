@@ -36,7 +36,7 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 			_, leading := r.duties.Leading()
 			return leading
 		},
-		Check: r.wouldArrive,
+		Check: func(ctx context.Context) string { return r.wouldArrive(ctx, c.Zone()) },
 		Made: func(call heartbeat.Call) {
 			switch {
 			case call.Err != "":
@@ -50,8 +50,8 @@ func (r *replica) newHeartbeat(c config.Config, log *zap.Logger) (*heartbeat.Hea
 	}), nil
 }
 
-// wouldArrive returns why an alert of some device would not go out; empty if all would.
-func (r *replica) wouldArrive(ctx context.Context) string {
+// wouldArrive returns why an alert of some device would not go out, with times in zone; empty if all would.
+func (r *replica) wouldArrive(ctx context.Context, zone *time.Location) string {
 	ctx, cancel := context.WithTimeoutCause(ctx, checkTimeout, fmt.Errorf("no answer within %v", checkTimeout))
 	defer cancel()
 	reports, err := r.source.Reports(ctx)
@@ -60,7 +60,7 @@ func (r *replica) wouldArrive(ctx context.Context) string {
 		err = failed
 	}
 
-	return status.WouldArrive(time.Now(), r.self(), status.Statements(reports), partitions, err)
+	return status.WouldArrive(time.Now().In(zone), r.self(), status.Statements(reports), partitions, err)
 }
 
 // How often a replica looks at what others report: while a receiver is down here, which they may reach, and else.

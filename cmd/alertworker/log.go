@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"time"
 
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
@@ -19,8 +20,15 @@ func newLogger(c config.Config, out *os.File) *zap.Logger {
 	level, _ := zapcore.ParseLevel(string(c.LogLevel)) // which Load has checked
 	coloured := c.LogFormat == config.LogConsole && os.Getenv("NO_COLOR") == "" && term.IsTerminal(int(out.Fd()))
 	sink := zapcore.Lock(out)
-	return zap.New(zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level), zap.ErrorOutput(sink))
+	core := zapcore.NewCore(newEncoder(c.LogFormat, coloured), sink, level)
+	return zap.New(core, zap.ErrorOutput(sink), zap.WithClock(clockIn{c.Zone()}))
 }
+
+// A clockIn is this machine's clock, in the zone in which people read times.
+type clockIn struct{ zone *time.Location }
+
+func (c clockIn) Now() time.Time                         { return time.Now().In(c.zone) }
+func (c clockIn) NewTicker(d time.Duration) *time.Ticker { return time.NewTicker(d) }
 
 func newEncoder(format config.Choice, coloured bool) zapcore.Encoder {
 	e := zapcore.EncoderConfig{

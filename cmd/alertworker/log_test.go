@@ -40,6 +40,29 @@ func logged(t *testing.T, format, level config.Choice, write func(*zap.Logger)) 
 	return string(content)
 }
 
+// The log is in TIME_ZONE, as everything else that people read.
+func TestLogZone(t *testing.T) {
+	for zone, ends := range map[string]string{"": "Z", "UTC": "Z", "Asia/Tokyo": "+09:00"} {
+		path := filepath.Join(t.TempDir(), "log")
+		out, err := os.Create(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		newLogger(config.Config{LogFormat: config.LogJSON, LogLevel: "info", TimeZone: zone}, out).Info("x")
+		out.Close()
+		content, err := os.ReadFile(path)
+		var line struct {
+			Time string `json:"time"`
+		}
+		if err == nil {
+			err = json.Unmarshal(content, &line)
+		}
+		if err != nil || !strings.HasSuffix(line.Time, ends) {
+			t.Errorf("in %q: %s, %v", zone, content, err)
+		}
+	}
+}
+
 func TestLogJSON(t *testing.T) {
 	out := logged(t, config.LogJSON, "info", func(log *zap.Logger) {
 		log.Debug("too quiet")

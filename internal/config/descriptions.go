@@ -51,7 +51,7 @@ var descriptions = map[string]string{
 	"NOTIFY_WEBHOOK_SECRET": "key for signing webhooks as in Standard Webhooks: whsec_ followed by 24 to 64 bytes " +
 		"in base64; two, separated by a space, while one replaces the other",
 	"PUBLIC_URL":         "where people reach the status page; messages link to it",
-	"TIME_ZONE":          "time zone of times in messages, on the page and of mute in RULES, for example Europe/Berlin",
+	"TIME_ZONE":          "time zone of times in messages, on the page, in the log, in what commands print, and of mute in RULES, for example Europe/Berlin",
 	"NOTIFY_RESOLVED":    "also send a recovery when a device is normal again; the default for resolved in RULES",
 	"NOTIFY_TIMEOUT":     "time limit of a delivery attempt, 1s to 5m",
 	"NOTIFY_CONCURRENCY": "concurrent deliveries per receiver and replica, 1 to 4096",

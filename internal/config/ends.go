@@ -34,6 +34,10 @@ func (e Ending) Soon(now time.Time) bool { return now.After(e.At.Add(-endsSoon))
 // Line says in a clause when e is, or was, and what to do.
 func (e Ending) Line(now time.Time) string {
 	at := e.At.Format(time.RFC3339)
+	if now.Location() != time.Local { // it is that of those who read it
+		at = e.At.In(now.Location()).Format(time.RFC3339)
+	}
+
 	if left := e.At.Sub(now); left > 0 {
 		return fmt.Sprintf("%s in %s ends in %s, at %s: replace it before", e.What, e.Credential, humanize.Span(left), at)
 	}

@@ -284,7 +284,7 @@ func (a *Admin) serveReady(w http.ResponseWriter, _ *http.Request) {
 		code = http.StatusServiceUnavailable
 	}
 
-	httpapi.Text(w, code, report.Lines(time.Now()))
+	httpapi.Text(w, code, report.Lines(a.now()))
 }
 
 // serveStatus serves the same as JSON, always with 200.

@@ -274,8 +274,8 @@ const limits = "This is about the latest message of each device, rule, level and
 	"It says nothing of readings over HTTP, of those that the hub no longer holds, and of what a receiver did with a " +
 	"message that it accepted.\n"
 
-// Print writes r for people.
-func (r Report) Print(w io.Writer) error {
+// Print writes r for people, with times in zone.
+func (r Report) Print(w io.Writer, zone *time.Location) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	for _, k := range kinds {
 		if n := r.Counts[k.name]; n > 0 || k.name == Missing {
@@ -284,11 +284,11 @@ func (r Report) Print(w io.Writer) error {
 	}
 
 	if len(r.Missing) > 0 {
-		fmt.Fprintln(out, "\nDUE (UTC)\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
+		fmt.Fprintln(out, "\nDUE ("+zone.String()+")\tDEVICE\tRULE\tLEVEL\tMESSAGE\tVALUE\tRECEIVER\tPARTITION\tSEQUENCE")
 	}
 
 	for _, n := range r.Missing {
-		n.print(out)
+		n.print(out, zone)
 	}
 
 	fmt.Fprint(out, "\n", limits)
@@ -297,7 +297,7 @@ func (r Report) Print(w io.Writer) error {
 }
 
 // print writes n as a row of the table.
-func (n Notice) print(out io.Writer) {
+func (n Notice) print(out io.Writer, zone *time.Location) {
 	what := "alert"
 	if n.Recovery {
 		what = "recovery"
@@ -306,7 +306,7 @@ func (n Notice) print(out io.Writer) {
 	fmt.Fprintf(
 		out,
 		"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
-		n.Due.Format(time.DateTime),
+		n.Due.In(zone).Format(time.DateTime),
 		humanize.Clean(sensor.ID{Device: n.Device, Name: n.Sensor}.String()),
 		n.Rule,
 		cmp.Or(n.Level, "-"),

@@ -164,7 +164,7 @@ func (k *checkup) settings(set rules.Set) []step {
 	}
 
 	for _, e := range k.config.Endings() {
-		now := time.Now()
+		now := time.Now().In(k.config.Zone())
 		switch {
 		case !e.Soon(now):
 		case now.Before(e.At):
@@ -662,10 +662,10 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 		return "", undecided("no replica is running that could tell whether alerts go out")
 	}
 
-	if why := status.Trouble(time.Now(), members); why != "" {
+	if why := status.Trouble(time.Now().In(k.config.Zone()), members); why != "" {
 		return "", errors.New(why)
 	}
-	if why := status.Warning(time.Now(), members); why != "" {
+	if why := status.Warning(time.Now().In(k.config.Zone()), members); why != "" {
 		return "", warning("going out, but " + why)
 	}
 

@@ -63,8 +63,11 @@ func nameOf(id string, rs []receivers.Receiver) string {
 	return id
 }
 
-// WriteTable prints letters to the receivers rs, or to former ones, in columns, below a head if head is true.
-func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, head bool) error {
+// WriteTable prints letters to the receivers rs, or to former ones, in columns with times in zone, below a head if head
+// is true.
+func WriteTable(
+	out io.Writer, letters []deadletter.Letter, rs []receivers.Receiver, zone *time.Location, head bool,
+) error {
 	var b strings.Builder
 	line := func(columns ...any) {
 		for i, text := range columns {
@@ -86,13 +89,13 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 			reason = strings.TrimPrefix(fmt.Sprintf("%s; the letter %v", l.Reason, l.Broken), "; ")
 
 		default:
-			at = moment(l.Alert.Enqueued)
+			at = moment(l.Alert.Enqueued, zone)
 			device = l.Alert.From().String()
 			value = fmt.Sprint(l.Alert.Temperature)
 			rule = about(l.Alert)
 		}
 
-		if ended := endOf(l); ended != "" {
+		if ended := endOf(l, zone); ended != "" {
 			reason = ended + "; before that: " + reason
 		}
 
@@ -105,12 +108,12 @@ func WriteTable(out io.Writer, letters []deadletter.Letter, rs []receivers.Recei
 }
 
 // endOf says when a letter was replayed or discarded, and by whom; empty if it was not.
-func endOf(l deadletter.Letter) (text string) {
+func endOf(l deadletter.Letter, zone *time.Location) (text string) {
 	switch l.Kind {
 	case deadletter.Replayed:
-		text = "replayed at " + moment(l.Replayed)
+		text = "replayed at " + moment(l.Replayed, zone)
 	case deadletter.Discarded:
-		text = "discarded at " + moment(l.Discarded)
+		text = "discarded at " + moment(l.Discarded, zone)
 	}
 
 	if text != "" && l.By != "" {
@@ -120,8 +123,10 @@ func endOf(l deadletter.Letter) (text string) {
 	return text
 }
 
-// moment shows a time in UTC.
-func moment(t time.Time) string { return t.UTC().Format(time.DateTime + "Z") }
+// moment shows a time in a zone: 2026-03-01 12:00:00Z, or with +01:00.
+func moment(t time.Time, zone *time.Location) string {
+	return t.In(zone).Format(time.DateTime + "Z07:00")
+}
 
 // about says which rule and level an alert is about, and whether it is resolved.
 func about(a notify.Alert) string {

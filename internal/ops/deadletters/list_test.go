@@ -3,6 +3,7 @@ package deadletters_test
 import (
 	"strings"
 	"testing"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
@@ -17,7 +18,7 @@ func TestRules(t *testing.T) {
 		all = append(all, deadletter.Letter{ID: "id", Kind: deadletter.Undelivered, Receiver: "r", Reason: "refused", Alert: a})
 	}
 	var out strings.Builder
-	if err := deadletters.WriteTable(&out, all, nil, true); err != nil {
+	if err := deadletters.WriteTable(&out, all, nil, time.UTC, true); err != nil {
 		t.Fatal(err)
 	}
 	const want = `ID                                     STATE        TIME                  DEVICE               VALUE  RULE              RECEIVER                  REASON
@@ -28,5 +29,9 @@ id                                     undelivered  2026-03-01 12:00:00Z  cold-s
 `
 	if out.String() != want {
 		t.Errorf("got\n%swant\n%s", out.String(), want)
+	}
+	out.Reset()
+	if err := deadletters.WriteTable(&out, all[:1], nil, time.FixedZone("CET", 3600), false); err != nil || !strings.Contains(out.String(), "  2026-03-01 13:00:00+01:00  ") {
+		t.Errorf("in another zone it is %s", out.String())
 	}
 }

@@ -70,9 +70,9 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 	case errors.Is(err, deadletter.ErrNotFound):
 		why := "no such dead letter"
 		if l, err := r.Store.Get(ctx, deadletter.Replayed, id); err == nil {
-			why = "already " + endOf(l)
+			why = "already " + endOf(l, r.Config.Zone())
 		} else if l, err := r.Store.Get(ctx, deadletter.Discarded, id); err == nil {
-			why = "already " + endOf(l)
+			why = "already " + endOf(l, r.Config.Zone())
 		}
 		r.stays(why, deadletter.Letter{ID: id})
 

@@ -268,7 +268,8 @@ func (m *Monitor) logChanges() {
 	report := m.Report()
 	present := map[string]bool{}
 	for _, p := range report.Problems {
-		if p.By == BySecrets {
+		isHandedOver := p.By == ByPartitions && report.State == Draining
+		if p.By == BySecrets || isHandedOver {
 			continue
 		}
 
@@ -324,7 +325,12 @@ func (m *Monitor) logProblem(r *reported, now time.Time) {
 		log = m.log.Warn // the others may be well, or nothing is wrong here
 	}
 
-	log(msg, r.field(), zap.String("for", r.Lasts(now)), zap.String("error", r.Why), zap.String("effect", r.Effect))
+	why := zap.Skip()
+	if r.Why != "" {
+		why = zap.String("error", r.Why)
+	}
+
+	log(msg, r.field(), zap.String("for", r.Lasts(now)), why, zap.String("effect", r.Effect))
 }
 
 // field is the receiver of a line in the log, if the problem is of one.

@@ -483,3 +483,28 @@ func TestReceiverRefusesCredentials(t *testing.T) {
 		}
 	}
 }
+
+// Partitions that a replica gives back while it drains are no news. What has no reason is logged without one.
+func TestDrainIsNotLogged(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		core, logs := observer.New(zap.WarnLevel)
+		r := replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 1}}
+		m := r.watch(zap.New(core), memlease.New())
+		ctx, stop := context.WithCancel(t.Context())
+		defer stop()
+		go m.Run(ctx)
+		time.Sleep(30 * time.Second)
+		lines := logs.TakeAll()
+		if len(lines) != 1 || strings.Contains(fmt.Sprint(lines[0].ContextMap()), "error") {
+			t.Errorf("a partition that is not read is logged as %+v", lines)
+		}
+		m.Drain()
+		r.source.Reading = 0
+		time.Sleep(5 * time.Minute)
+		if lines := logs.TakeAll(); len(lines) > 0 {
+			t.Errorf("while it drains it logs %+v", lines)
+		}
+		stop()
+		synctest.Wait()
+	})
+}

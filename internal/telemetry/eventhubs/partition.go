@@ -396,7 +396,12 @@ func (p *partition) failed(err error) {
 
 	p.hub.source.add(&p.hub.source.stats.Reopened, 1)
 	if !said && (before.Err == nil || untracked(before.Err) != untracked(now.Err)) {
-		p.log.Warn("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
+		log := p.log.Warn
+		if busy(err) { // another replica may have it for a moment, and accuse says if it is another program
+			log = p.log.Info
+		}
+
+		log("the partition cannot be read; reopening its link until that works", zap.Error(now.Err))
 	}
 
 	p.hub.source.hubFailed(err)
