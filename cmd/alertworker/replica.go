@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/heartbeat"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/ops/leader"
@@ -27,12 +28,14 @@ import (
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tracing"
 	"alertworker/internal/peers"
+	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry/eventhubs"
 	"alertworker/internal/telemetry/transport"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/turns"
 	"alertworker/internal/worker"
 )
 
@@ -99,7 +102,7 @@ func newReplica(
 	r.leases = observe.Store(
 		s.leases, o.recorder.Store(), o.metrics.Store(store), tracer.Store(store), o.monitor.Store.Store,
 	)
-	r.deliverTo(&config, c, tracer)
+	r.deliverTo(&config, c, s.records, tracer)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
@@ -146,8 +149,8 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 	}, nil
 }
 
-// deliverTo adds r's receivers to config.
-func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *tracing.Tracing) {
+// deliverTo adds r's receivers to config. What replicas know of one another is kept in shared.
+func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store, tracer *tracing.Tracing) {
 	windows := recent.NewWindows()
 	for _, to := range r.receivers {
 		observed := notify.Observe(
@@ -159,8 +162,23 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, tracer *trac
 			Filters:  to.Filters,
 			Limits:   to.Limits,
 			Notifier: observed,
+			Turns:    turnsAt(c, shared, to),
 			Gate:     r.newGates(c, config.Rules, to, windows),
 		})
+	}
+}
+
+// turnsAt returns the turns that replicas take at a receiver, nil if people do not read what it gets.
+func turnsAt(c config.Config, shared records.Store, to receivers.Receiver) delivery.Turns {
+	if !to.Limits.People {
+		return nil
+	}
+
+	return &turns.Turns{
+		Store:    shared,
+		Name:     turnsName(c, to.ID),
+		Nearest:  pace.NearestOfAll,
+		Farthest: pace.Farthest,
 	}
 }
 

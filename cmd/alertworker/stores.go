@@ -428,6 +428,11 @@ func rosterName(c config.Config, partition string) string {
 	return groupName(c) + "/roster/" + partition
 }
 
+// turnsName returns the name of the turns that replicas take at a receiver.
+func turnsName(c config.Config, receiver string) string {
+	return groupName(c) + "/turns/" + receiver
+}
+
 // place returns the location of the throttle store, whichever credentials are used.
 func (s stores) place(ctx context.Context, c config.Config) (string, error) {
 	address, err := leaseStores[c.Store().Name].place(s, ctx, c)

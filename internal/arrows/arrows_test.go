@@ -66,6 +66,7 @@ const arrows = `
 	internal/notify/*                            internal/notify internal/notify/wording internal/notify/httppost
 
 	internal/muting               internal/records internal/rules internal/humanize
+	internal/turns                internal/records
 	internal/records              internal/azure
 	internal/records/recordstest  internal/records
 

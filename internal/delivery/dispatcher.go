@@ -35,6 +35,14 @@ type Receiver struct {
 	Name     string        // for people; no secrets
 	Limits   notify.Limits // how it wants to be used
 	Notifier notify.Notifier
+	Turns    Turns // that replicas take, if people read its messages; nil: each goes by its own pace
+}
+
+// Turns has replicas take turns at a receiver whose messages people read. See package turns.
+type Turns interface {
+	// Take returns 0 if this replica may send a message now, or else after which time it may ask again. It is called
+	// concurrently.
+	Take(ctx context.Context) (wait time.Duration, err error)
 }
 
 // DeadLetters keeps alerts that could not be delivered.

@@ -43,6 +43,7 @@ type replica struct {
 	window    time.Duration
 	timeout   time.Duration // of a message
 	waiting   int           // how many alerts may wait, if not zero
+	turns     delivery.Turns
 	receivers []*receiver
 	dead      *deadLetters
 	stats     *delivery.Stats
@@ -96,7 +97,7 @@ func (s *replica) begin() *delivery.Dispatcher {
 	if s.dispatcher == nil {
 		for i, r := range s.receivers {
 			s.config.Receivers = append(s.config.Receivers, delivery.Receiver{
-				ID: fmt.Sprint("receiver", i), Name: fmt.Sprintf("receiver%d.example", i), Limits: r.limits, Notifier: r,
+				ID: fmt.Sprint("receiver", i), Name: fmt.Sprintf("receiver%d.example", i), Limits: r.limits, Notifier: r, Turns: s.turns,
 			})
 		}
 		s.dispatcher = delivery.New(s.config)

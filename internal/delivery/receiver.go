@@ -35,6 +35,7 @@ type receiver struct {
 	health    health
 	shortfall shortfall
 	store     storeHealth
+	turn      turn
 	looked    time.Duration // when expire did
 	timer     *time.Timer
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
@@ -150,6 +151,10 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 
+	if q, _ := r.next(now); q == nil || !r.hasTurn(q, now, full) {
+		return false
+	}
+
 	probe := r.probed()
 	together := r.choose(now, probe)
 	if len(together) == 0 {
@@ -161,6 +166,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.trying += len(together)
 	r.probing = r.probing || probe
 	r.pace.Begin(now, full)
+	r.useTurn(now)
 
 	for _, c := range together {
 		c.q.box.work.Add(1)
@@ -370,6 +376,8 @@ func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
 
 	if r.messages < r.places() && slices.ContainsFunc(r.queues, (*queue).mayGo) {
 		at(r.pace.Next(r.full()))
+		at(r.turn.next)
+		at(r.turn.since + pace.Farthest)
 	}
 
 	return next

@@ -11,7 +11,11 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
+	"alertworker/internal/records"
+	"alertworker/internal/turns"
 )
 
 // A service takes one message every so often, and refuses what comes sooner.
@@ -158,6 +162,70 @@ func TestStormForPeople(t *testing.T) {
 			t.Errorf("the first message comes after %v", first)
 		}
 	})
+}
+
+// unreachable is a store of turns that answers nothing.
+type unreachable struct{}
+
+func (unreachable) Take(ctx context.Context) (time.Duration, error) {
+	<-ctx.Done()
+	return 0, context.Cause(ctx)
+}
+
+// Three replicas send people no more messages than one would: 200 devices get hot within 32 s, or 30 within 10 s. If they
+// know nothing of one another, each still tells of everything.
+func TestStormForPeopleOfThreeReplicas(t *testing.T) {
+	for _, tt := range []struct {
+		name    string
+		devices int
+		over    time.Duration
+		alone   bool
+		most    int // messages
+		within  time.Duration
+	}{
+		{"200 devices", 200, 32 * time.Second, false, 8, time.Minute},
+		{"a gateway of 30", 30, 10 * time.Second, false, 5, time.Minute},
+		{"30, and nobody knows of the others", 30, 20 * time.Second, true, 6, 45 * time.Second},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := &service{latency: 100 * time.Millisecond}
+				r := &receiver{limits: forPeople, answer: s.answer}
+				store, shared := memlease.New(), &records.Memory{}
+				var owners []*owner
+				for i := range 3 {
+					of := newReplicaOn(t, store, r)
+					of.turns = &turns.Turns{Store: shared, Name: "turns/r", Nearest: pace.NearestOfAll, Farthest: pace.Farthest}
+					if tt.alone {
+						of.turns = unreachable{}
+					}
+					owners = append(owners, of.open(fmt.Sprint(i)))
+					defer of.end()
+				}
+				var latest time.Duration // from hot to told
+				told := map[string]bool{}
+				start := time.Now()
+				for step, n := 0, 0; time.Since(start) < 3*time.Minute; {
+					for ; step < tt.devices && time.Since(start) >= tt.over*time.Duration(step)/time.Duration(tt.devices); step++ {
+						owners[step%3].hot(fmt.Sprint("truck-", step))
+					}
+					pass(100 * time.Millisecond)
+					for _, a := range r.alerts("")[n:] {
+						told[a.Device] = true
+						latest = max(latest, time.Since(a.Enqueued))
+						n++
+					}
+				}
+				t.Logf("%d of %d devices in %d messages, the latest after %v", len(told), tt.devices, s.messages, latest)
+				if len(told) != tt.devices || s.messages > tt.most || latest > tt.within {
+					t.Errorf("%d of %d devices in %d messages, the latest after %v", len(told), tt.devices, s.messages, latest)
+				}
+				if first := s.times[0].Sub(start); !tt.alone && first > time.Second {
+					t.Errorf("the first message comes after %v", first)
+				}
+			})
+		})
+	}
 }
 
 // A lone alert goes at once, and so does the next one after a quiet time.

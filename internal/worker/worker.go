@@ -46,6 +46,7 @@ type Receiver struct {
 	Filters  notify.Filters // which alerts it gets
 	Limits   notify.Limits  // how it wants to be used
 	Notifier notify.Notifier
+	Turns    delivery.Turns // nil: this replica alone sends to it
 	// Gate returns the receiver's gate for a level of a rule, which is of what devices share if that has Per. It is called
 	// once for each level of Config.Rules; once more without Per if there is one, for devices without that property; and
 	// at each take-over for levels that are not configured any more but have alarms.
@@ -72,7 +73,7 @@ func New(c Config) *Worker {
 	to := make([]delivery.Receiver, len(c.Receivers))
 	wants := make([]partition.Receiver, len(c.Receivers))
 	for i, r := range c.Receivers {
-		to[i] = delivery.Receiver{ID: r.ID, Name: r.Name, Limits: r.Limits, Notifier: r.Notifier}
+		to[i] = delivery.Receiver{ID: r.ID, Name: r.Name, Limits: r.Limits, Notifier: r.Notifier, Turns: r.Turns}
 		wants[i] = partition.Receiver{Filters: r.Filters, Gate: r.Gate}
 	}
 

@@ -15,6 +15,10 @@ import (
 	"alertworker/internal/notify"
 )
 
+// From one message that people read to the next: Nearest, and twice as long each time, up to Farthest. NearestOfAll is
+// Nearest from one replica's message to another's.
+const Nearest, NearestOfAll, Farthest = time.Second, 4 * time.Second, 30 * time.Second
+
 const (
 	slowest  = 1.0 / 60 // messages a second, below which no refusal takes a rate
 	guess    = 1.0      // of a receiver that refuses before it has taken anything
@@ -26,8 +30,6 @@ const (
 	stuckFor   = 30 * time.Second // or the time without a message that it takes
 
 	firstWait, longestWait = time.Second, time.Minute // without Retry-After
-
-	nearest, farthest = time.Second, 30 * time.Second // from one message that people read to the next
 
 	recent       = 5 * time.Second // what is measured
 	perPlace     = 10              // messages a second for which one at a time is enough
@@ -158,9 +160,9 @@ func (p *Pace) grow(now time.Duration) {
 
 // keepApart sets the distance after a message that was taken now.
 func (p *Pace) keepApart(now time.Duration) {
-	p.distance = min(2*p.distance, farthest)
+	p.distance = min(2*p.distance, Farthest)
 	if p.calm {
-		p.distance = nearest
+		p.distance = Nearest
 	}
 	p.apart = now + p.distance
 }
