@@ -173,12 +173,11 @@ func TestCheckRules(t *testing.T) {
 	const file = `rules:
 - name: hot
   field: temperature, temp
-  above: {warning: 70, critical: 80}
+  above: {warning: 70, critical: maxTemp or 80}
   clear: 65
   for: 2m
   window: 10m
   resolved: true
-  override: {critical: maxTemp}
 - {name: cold-chain, field: probe.temp, below: 2}
 `
 	if err := os.WriteFile(path, []byte(file), 0o600); err != nil {

@@ -100,7 +100,7 @@ func inProcess(o simulator.Options) simulator.Start {
 func localRules(o simulator.Options) rules.Set {
 	hot := rules.Threshold(telemetry.DefaultFields, o.Threshold, o.Window).Rules[0]
 	hot.Resolved = true
-	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear(), Override: devices.MaxTemp}}
+	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear(), LimitAt: rules.Reference{Name: devices.MaxTemp}}}
 	set := rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Property: devices.Quiet, Value: "true"}}}
 
 	if o.Silent > 0 {

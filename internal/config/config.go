@@ -340,7 +340,7 @@ var gone = map[string]string{
 	"QUIET_PROPERTY":                 "write mute: [{where: NAME=true}, {until: NAME}] beside the rules in RULES or RULES_FILE",
 	"TEMPERATURE_CLEAR":              "write a rule in RULES or RULES_FILE, with clear: 75",
 	"TEMPERATURE_FOR":                "write a rule in RULES or RULES_FILE, with for: 2m",
-	"TEMPERATURE_THRESHOLD_PROPERTY": "write a rule in RULES or RULES_FILE, with override: maxTemp",
+	"TEMPERATURE_THRESHOLD_PROPERTY": "write a rule in RULES or RULES_FILE, with above: maxTemp or 80",
 }
 
 // Load reads and validates the environment. Its error lists all configuration errors and

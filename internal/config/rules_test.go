@@ -26,12 +26,11 @@ const exampleRules = `# What is worth an alert.
 rules:
 - name: hot
   field: temperature, temp            # the first that holds a number counts
-  above: {critical: 80, warning: 70}  # or one number
+  above: {critical: maxTemp or 80, warning: 70}  # or one number
   clear: 65
   for: 2m
   window: 10m                         # default THROTTLE_WINDOW
   resolved: true
-  override: {critical: maxTemp}       # or one name, for a rule with one limit
 - {name: cold-chain, field: probe.temp, below: 2}
 `
 
@@ -44,7 +43,7 @@ func TestRules(t *testing.T) {
 	cold := rules.Rule{Name: "cold-chain", Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 2}}}
 	hot := rules.Rule{
 		Name: "hot", Field: "temperature,temp", Window: 10 * time.Minute, Resolved: true,
-		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"}},
+		Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, LimitAt: rules.Reference{Name: "maxTemp"}}},
 	}
 	seldom, once, minutely := hot, cold, cold
 	seldom.Repeat, once.Repeat = 4*time.Hour, rules.Never

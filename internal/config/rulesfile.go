@@ -313,7 +313,8 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 
 // goneKeys are keys that version 1.0 had, and what to do instead.
 var goneKeys = map[string]string{
-	"expect": "az iot hub query lists devices that never connected, with connectionState and lastActivityTime",
+	"override": "write it where the limit is, as in above: maxTemp or 80, and clear: minTemp or 75",
+	"expect":   "az iot hub query lists devices that never connected, with connectionState and lastActivityTime",
 }
 
 // didYouMean suggests one of known, or lists them.
@@ -409,7 +410,6 @@ var ruleKeys = []string{
 	"repeat",
 	"per",
 	"resolved",
-	"override",
 	"valid",
 	"only",
 	"runbook",
@@ -417,8 +417,8 @@ var ruleKeys = []string{
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "override", "unit", "per"},
-	{"is", "above", "below", "clear", "hysteresis", "override", "valid"},
+	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "unit", "per"},
+	{"is", "above", "below", "clear", "hysteresis", "valid"},
 	{"above", "below"},
 	{"clear", "hysteresis"},
 }
@@ -695,44 +695,53 @@ func parseFinite(text string) (float64, error) {
 	return f + 0, err
 }
 
-// expression is a number that is counted from one in the message.
-var expression = regexp.MustCompile(`^(\S+)\s+([+-])\s+(\S+)$`)
+// expression is a limit that messages say, or that is counted from what they do.
+var expression = regexp.MustCompile(`^(\S+)\s+(or|[+-])\s+(\S+)$`)
 
-// limit reads a number, or one that is counted from the number at base in the message, which otherwise is empty.
-func (r *rulesReader) limit(n ast.Node, name string) (base string, distance float64) {
-	parts := expression.FindStringSubmatch(scalar(n))
-	if parts == nil {
-		return "", r.number(n, name)
+// limit reads a limit: a number, NAME or NUMBER, or NAME plus or minus NUMBER. Of a mistake the number is NaN.
+func (r *rulesReader) limit(n ast.Node, name string) (at rules.Reference, number float64) {
+	text := scalar(n)
+	parts := expression.FindStringSubmatch(text)
+	isName := text != "" && unicode.IsLetter(rune(text[0])) && isPlace(text)
+	if parts == nil && !isName {
+		return at, r.number(n, name)
 	}
 
-	base = parts[1]
-	sign := parts[2]
-	distance, err := parseFinite(parts[3])
-	if err != nil || !isPlace(base) {
-		r.mustBe(n, name, "a number, or a field or application property plus or minus a number, such as setpoint + 3")
-		return "", math.NaN()
+	err := errors.New("only a name")
+	if parts != nil {
+		at = rules.Reference{Name: parts[1], Plus: parts[2] != "or"}
+		number, err = parseFinite(parts[3])
 	}
 
-	if sign == "-" {
-		distance = 0 - distance // never -0
+	if err != nil || !isPlace(at.Name) {
+		r.mustBe(n, name, "a number, or a name with which messages say theirs: maxTemp or 80, setpoint + 3")
+		return rules.Reference{}, math.NaN()
 	}
 
-	return base, distance
+	if parts[2] == "-" {
+		number = 0 - number // never -0
+	}
+
+	return at, number
 }
 
-// isPlace reports whether text can be where a message has a value: the name of a field or of an application property.
+// isPlace reports whether text can be where a message has a number.
 func isPlace(text string) bool {
 	_, err := strconv.ParseFloat(text, 64)
-	return err != nil && checkField(text) == nil && !strings.Contains(text, ",")
+	isWord := text == "true" || text == "false"
+	return err != nil && !isWord && checkPath(text) == nil && !strings.Contains(text, ",")
 }
 
-// countedFrom says what a limit is counted from.
-func countedFrom(base string) string {
-	if base == "" {
-		return "nothing"
+// base returns what a limit is counted from, empty if it is not.
+func base(at rules.Reference) string {
+	if !at.Plus {
+		return ""
 	}
-	return base
+	return at.Name
 }
+
+// countedFrom names what a limit is counted from.
+func countedFrom(base string) string { return cmp.Or(base, "nothing") }
 
 // words reads one text, number or boolean, or a list of them.
 func (r *rulesReader) words(n ast.Node, name string) (words []string) {
@@ -914,20 +923,21 @@ func (r *rulesReader) levelName(n ast.Node) string {
 // levels reads the levels of a rule, which are the limits in n, the value of key.
 func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
 	for i, v := range r.byLevel(n, key) {
-		base, limit := r.limit(v.value, v.name)
-		if i == 0 {
-			rule.Base = base
+		at, limit := r.limit(v.value, v.name)
+		first := base(at)
+		if i > 0 {
+			first = rule.Base()
 		}
 
 		switch {
-		case base != rule.Base:
+		case base(at) != first:
 			r.wrong(v.value, "%s is counted from %s, and the first limit from %s: make two rules",
-				v.name, countedFrom(base), countedFrom(rule.Base))
-		case base == "" && neverCounts(rule, limit):
+				v.name, countedFrom(base(at)), countedFrom(first))
+		case !at.Plus && neverCounts(rule, limit):
 			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
 
-		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit})
+		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit, LimitAt: at})
 	}
 }
 
@@ -954,23 +964,24 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 	}
 
 	r.checkClears(rule, cmp.Or(values["clear"], values["hysteresis"]))
-
-	for _, v := range r.byLevel(values["override"], "override") {
-		r.override(rule, v)
-	}
 }
 
 // clear reads where the alarms of a level end.
 func (r *rulesReader) clear(rule *rules.Rule, v levelValue) {
-	base, clear := r.limit(v.value, v.name)
-	if base != rule.Base {
+	at, clear := r.limit(v.value, v.name)
+	if base(at) != rule.Base() {
 		r.wrong(v.value, "%s is counted from %s, and the limit from %s: must be from the same, or hysteresis: and a number",
-			v.name, countedFrom(base), countedFrom(rule.Base))
+			v.name, countedFrom(base(at)), countedFrom(rule.Base()))
 		clear = math.NaN()
+	}
+
+	if at.Plus {
+		at = rules.Reference{} // as LimitAt says
 	}
 
 	r.apply(rule, v, func(l *rules.Level) {
 		l.Clear = clear
+		l.ClearAt = at
 		r.wrongIf(beyond(rule, clear, l.Limit), v.value,
 			"%s is %v, beyond the limit %v: the alarm would clear while still active", v.name, clear, l.Limit)
 	})
@@ -1009,39 +1020,6 @@ func (r *rulesReader) checkClears(rule *rules.Rule, n ast.Node) {
 // beyond reports whether a reading is further in the direction of a rule's limits than another.
 func beyond(rule *rules.Rule, reading, other float64) bool {
 	return reading != other && rule.Breaching(reading, other)
-}
-
-// override reads the property of v, which replaces the limit of a level, of the one level by the key of its limit, or
-// clear.
-func (r *rulesReader) override(rule *rules.Rule, v levelValue) {
-	if rule.Base != "" {
-		r.wrong(v.at, "override is set, but the limits are counted from %s in each message: remove one of them", rule.Base)
-		return
-	}
-
-	property := r.text(v.value, v.name, checkProperty)
-	hasOneLimit := len(rule.Levels) == 1 && rule.Levels[0].Name == ""
-
-	switch {
-	case v.level == "clear":
-		for i := range rule.Levels {
-			rule.Levels[i].ClearOverride = property
-		}
-		return
-
-	case v.level == limitKey(rule) && hasOneLimit:
-		v.level = ""
-
-	case v.level == "" && len(rule.Levels) > 1:
-		r.wrong(
-			v.at,
-			"override must be given by level, as in override: {%s: …}, because the rule has more than one",
-			rule.Levels[0].Name,
-		)
-		return
-	}
-
-	r.apply(rule, v, func(l *rules.Level) { l.Override = property })
 }
 
 // apply calls set with each level that v is for.

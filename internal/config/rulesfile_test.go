@@ -42,7 +42,7 @@ const notYAML = "; check that lines are indented alike, with spaces, and that a 
 
 // noAnchors is what is said of the first of them.
 const sameLevels = "a and b are the same: one needs another limit, or a longer for"
-const fromMessage = "must be a number, or a field or application property plus or minus a number, such as setpoint + 3"
+const fromMessage = "must be a number, or a name with which messages say theirs: maxTemp or 80, setpoint + 3"
 
 const noAnchors = "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this"
 
@@ -90,7 +90,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"no list to show":        {"show: site\n" + rule("above: 2"), "line 1, column 7: show must be a list of 1 to 8 application properties, such as [site, name]"},
 		"words for people":       {rule("above: 2, title: \"\", unit: [], runbook: wiki"), "line 2, column 45: title must be 1 to 64 printable characters\nline 2, column 55: unit must be 1 to 16 printable characters\nline 2, column 68: runbook must be a URL such as https://www.example.com/alerts, without a user and of at most 1024 bytes"},
 		"a key of version 1.0":   {rule("silent: 15m, expect: devices.txt"), "line 2, column 41: expect is gone: az iot hub query lists devices that never connected, with connectionState and lastActivityTime"},
-		"a key of nobody":        {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, each, field, sensor, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, repeat, per, resolved, override, valid, only or runbook`},
+		"a key of nobody":        {rule("above: 2, severity: 1"), `line 2, column 38: "severity" is not known: must be name, title, each, field, sensor, unit, above, below, is, silent, forget, clear, hysteresis, clear_for, for, window, repeat, per, resolved, valid, only or runbook`},
 		"a key twice":            {rule("above: 2, above: 3"), "line 2, column 38: is not YAML: mapping key \"above\" already defined at [2:28]" + notYAML},
 		"a key without a value":  {"rules:\n- name: hot\n  field: temp\n  above: 1\n  clear:\n", "line 5, column 3: clear has no value: set it, or remove it"},
 		"a list as a key":        {rule("above: 2, [a]: 3"), "line 2, column 41: is not YAML: found an invalid key for this map" + notYAML},
@@ -107,7 +107,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"forget too short":       {rule("silent: 15m, forget: 29m"), "line 2, column 49: forget is 29m; must be 30m to 87600h"},
 		"forget alone":           {rule("above: 1, forget: 29h"), "line 2, column 46: forget is set without silent: it says when a silent device is forgotten"},
 		"both directions":        {rule("above: 2, below: 1"), "line 2, column 45: below conflicts with above: remove one, or split the rule"},
-		"limit is text":          {rule("above: hot"), `line 2, column 35: above is "hot"; must be a number such as 80 or 80.5`},
+		"limit is text":          {rule("above: hot"), `line 2, column 35: above is "hot"; ` + fromMessage},
 		"limit with a comma":     {"rules:\n- name: hot\n  field: temp\n  above: 80,5\n", `line 4, column 10: above is "80,5"; must be a number with a decimal point, 80.5`},
 		"a comma in braces":      {rule("above: -8,5, for: 1m"), `line 2, column 38: "5" stands alone: if it belongs to the number before it, write a decimal point`},
 		"limit is a list":        {rule("above: [80]"), "line 2, column 35: above must be a number such as 80 or 80.5"},
@@ -186,20 +186,19 @@ func TestRulesFileMistakes(t *testing.T) {
 		"limits of two kinds":    {rule("above: {a: 70, b: setpoint + 5}"), "line 2, column 46: above of b is counted from setpoint, and the first limit from nothing: make two rules"},
 		"clear of another kind":  {rule("above: setpoint + 3, clear: 5"), "line 2, column 56: clear is counted from nothing, and the limit from setpoint: must be from the same, or hysteresis: and a number"},
 		"clear beyond a base":    {rule("above: setpoint + 3, clear: setpoint + 4"), "line 2, column 56: clear is 4, beyond the limit 3: the alarm would clear while still active"},
-		"override and a base":    {rule("above: setpoint + 3, override: max"), "line 2, column 59: override is set, but the limits are counted from setpoint in each message: remove one of them"},
+		"limit without a number": {rule("above: maxTemp"), `line 2, column 35: above is "maxTemp"; ` + fromMessage},
+		"limit the wrong way":    {rule("above: 80 or maxTemp"), `line 2, column 35: above is "80 or maxTemp"; ` + fromMessage},
+		"limit by two names":     {rule("above: a or b"), `line 2, column 35: above is "a or b"; ` + fromMessage},
+		"limit of the twin":      {rule("above: $twin.tags.limit or 80"), `line 2, column 35: above is "$twin.tags.limit or 80"; ` + fromMessage},
+		"own clear beyond":       {rule("above: maxTemp or 80, clear: minTemp or 81"), "line 2, column 57: clear is 81, beyond the limit 80: the alarm would clear while still active"},
+		"own clear and a base":   {rule("above: setpoint + 3, clear: minTemp or 2"), "line 2, column 56: clear is counted from nothing, and the limit from setpoint: must be from the same, or hysteresis: and a number"},
+		"override":               {rule("above: 1, override: maxTemp"), "line 2, column 38: override is gone: write it where the limit is, as in above: maxTemp or 80, and clear: minTemp or 75"},
 		"window too short":       {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":               {rule("above: 1, resolved: yes"), `line 2, column 48: resolved is "yes"; must be true or false`},
 		"per with recoveries":    {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false"},
 		"per and silent":         {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per conflicts with silent: remove one, or split the rule"},
 		"per of the twin":        {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"per by level":           {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of a field or of an application property, of 1 to 128 printable characters"},
-		"override":               {rule("above: 1, override: 70"), ""},
-		"override of the twin":   {rule("above: 1, override: $twin.tags.limit"), "line 2, column 48: override must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
-		"override with a space":  {rule("above: 1, override: a limit"), "line 2, column 48: override must be the name of an application property: 1 to 128 printable characters without spaces"},
-		"override for two":       {rule("above: {a: 1, b: 2}, override: limit"), "line 2, column 59: override must be given by level, as in override: {a: …}, because the rule has more than one"},
-		"override of no level":   {rule("above: {a: 1, b: 2}, override: {c: limit}"), `line 2, column 60: "c" is not a level of this rule: must be a or b`},
-		"override of two keys":   {rule("above: {a: 1, b: 2}, override: {above: x}"), `line 2, column 60: "above" is not a level of this rule: must be a or b`},
-		"override of the other":  {rule("above: 1, override: {below: x, clear: y z}"), "line 2, column 49: \"below\" is not a level: the rule has one limit without a name\nline 2, column 66: override of clear must be the name of an application property: 1 to 128 printable characters without spaces"},
 		"two documents":          {"rules: [{name: a, field: temp, above: 1}]\n---\nrules: []\n", "line 3, column 1: is a second document: one file holds one list of rules"},
 		"tab":                    {"rules:\n\t- name: hot\n", "line 2, column 1: is not YAML: found character 'tab' that cannot start any token" + notYAML},
 		"indentation":            {"rules:\n- name: hot\n  field: temp\n above: 3\n", "line 4, column 2: is not YAML: value is not allowed in this context" + notYAML},
@@ -240,7 +239,7 @@ func TestRulesFileAccepts(t *testing.T) {
 	words[0].Is = []string{"open", "3", "true"}
 	valid[0].Valid = &telemetry.Range{From: -60, To: math.Inf(1)}
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
-	lowest := with(rules.Level{Limit: 2, Clear: 2, Override: "low", ClearOverride: "high"})
+	lowest := with(rules.Level{Limit: 2, Clear: 2, LimitAt: rules.Reference{Name: "low"}, ClearAt: rules.Reference{Name: "high"}})
 	lowest[0].Below = true
 	settling := with(rules.Level{Limit: 80, Clear: 75})
 	settling[0].ClearedFor = 5 * time.Minute
@@ -249,7 +248,9 @@ func TestRulesFileAccepts(t *testing.T) {
 	once := with(rules.Level{Limit: 80, Clear: 80})
 	once[0].Repeat = rules.Never
 	based := with(rules.Level{Name: "a", Limit: 3, Clear: -1}, rules.Level{Name: "b", Limit: 6.5, Clear: -1})
-	based[0].Base = "setpoint"
+	for i := range based[0].Levels {
+		based[0].Levels[i].LimitAt = rules.Reference{Name: "setpoint", Plus: true}
+	}
 	byDuration := with(
 		rules.Level{Name: "warning", Limit: 6, Clear: 6, For: 5 * time.Minute},
 		rules.Level{Name: "critical", Limit: 6, Clear: 6, For: 30 * time.Minute},
@@ -270,11 +271,11 @@ func TestRulesFileAccepts(t *testing.T) {
 		"header":            {"---\nrules:\n- name: hot\n  field: temp\n  above: +1.\n...\n", with(rules.Level{Limit: 1, Clear: 1})},
 		"odd names":         {"rules: [{name: hot, field: temp, above: {1: 2, true: 3}}]", with(rules.Level{Name: "1", Limit: 2, Clear: 2}, rules.Level{Name: "true", Limit: 3, Clear: 3})},
 		"below, any order":  {"rules: [{name: hot, field: temp, below: {critical: -0, warning: 2}, clear: {warning: 4, critical: 3}}]", below},
-		"one named level":   {"rules: [{name: hot, field: temp, above: {critical: 80}, clear: 75, override: limit}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, Override: "limit"})},
+		"one named level":   {"rules: [{name: hot, field: temp, above: {critical: limit or 80}, clear: 75}]", with(rules.Level{Name: "critical", Limit: 80, Clear: 75, LimitAt: rules.Reference{Name: "limit"}})},
 		"quotes":            {`rules: [{name: hot, field: temp, above: "80"}]`, with(rules.Level{Limit: 80, Clear: 80})},
-		"clear by property": {"rules: [{name: hot, field: temp, above: 80, override: {clear: low}}]", with(rules.Level{Limit: 80, Clear: 80, ClearOverride: "low"})},
-		"both by property":  {"rules: [{name: hot, field: temp, above: {a: 70, b: 80}, clear: 65, override: {b: high, clear: low}}]", with(rules.Level{Name: "a", Limit: 70, Clear: 65, ClearOverride: "low"}, rules.Level{Name: "b", Limit: 80, Clear: 65, Override: "high", ClearOverride: "low"})},
-		"limit by its key":  {"rules: [{name: hot, field: temp, below: 2, override: {clear: high, below: low}}]", lowest},
+		"clear by property": {"rules: [{name: hot, field: temp, above: 80, clear: low or 80}]", with(rules.Level{Limit: 80, Clear: 80, ClearAt: rules.Reference{Name: "low"}})},
+		"both by property":  {"rules: [{name: hot, field: temp, above: {a: 70, b: high or 80}, clear: low or 65}]", with(rules.Level{Name: "a", Limit: 70, Clear: 65, ClearAt: rules.Reference{Name: "low"}}, rules.Level{Name: "b", Limit: 80, Clear: 65, LimitAt: rules.Reference{Name: "high"}, ClearAt: rules.Reference{Name: "low"}})},
+		"limit by its key":  {"rules: [{name: hot, field: temp, below: low or 2, clear: high or 2}]", lowest},
 		"a boolean":         {"rules: [{name: hot, field: temp, above: true}]", with(rules.Level{Limit: 1, Clear: 1})},
 		"hysteresis":        {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, hysteresis: 5}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 65}, rules.Level{Name: "critical", Limit: 80, Clear: 75})},
 		"for":               {"rules: [{name: hot, field: temp, above: {warning: 70, critical: 80}, for: {warning: 10m, critical: 0s}}]", with(rules.Level{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, rules.Level{Name: "critical", Limit: 80, Clear: 80})},
@@ -290,7 +291,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"measurements":      {"rules: [{name: hot, each: Content.*, field: Value, sensor: [HwId, $key], above: 1, valid: {to: 60, q: [good, 192, true], $component: probe}, per: 'site, line'}]", measurements},
 		"flags alone":       {"rules: [{name: hot, field: temp, sensor: $module, above: 1, valid: {q: good}}]", flagged},
-		"in quotes":         {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s', override: "*"}]`, with(rules.Level{Limit: 80, Clear: 80, Override: "*"})},
+		"in quotes":         {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s'}]`, with(rules.Level{Limit: 80, Clear: 80})},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, err := parse(test.text)
@@ -362,42 +363,20 @@ func text(all []rules.Rule, show []string) string {
 			}
 			fmt.Fprintf(&b, "  valid: {%s}\n", strings.Join(ends, ", "))
 		}
-		number := func(value float64) string {
-			if r.Base == "" {
-				return fmt.Sprint(value)
-			}
-			return fmt.Sprintf("%q", fmt.Sprintf("%s + %v", r.Base, value))
-		}
-		if r.Levels[0].Name == "" {
-			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, number(r.Levels[0].Limit), number(r.Levels[0].Clear), r.Levels[0].For)
-			var overrides []string
-			if p := r.Levels[0].Override; p != "" {
-				overrides = append(overrides, fmt.Sprintf("%s: %q", direction, p))
-			}
-			if p := r.Levels[0].ClearOverride; p != "" {
-				overrides = append(overrides, fmt.Sprintf("clear: %q", p))
-			}
-			if len(overrides) > 0 {
-				fmt.Fprintf(&b, "  override: {%s}\n", strings.Join(overrides, ", "))
-			}
+		limit := func(l rules.Level) string { return strconv.Quote(r.LimitText(&l)) }
+		clear := func(l rules.Level) string { return strconv.Quote(r.ClearText(&l)) }
+		r.Unit = "" // limits have none
+		if l := r.Levels[0]; l.Name == "" {
+			fmt.Fprintf(&b, "  %s: %v\n  clear: %v\n  for: %v\n", direction, limit(l), clear(l), l.For)
 			continue
 		}
-		var limits, clears, lasts, overrides []string
+		var limits, clears, lasts []string
 		for _, l := range r.Levels {
-			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, number(l.Limit)))
-			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, number(l.Clear)))
+			limits = append(limits, fmt.Sprintf("%q: %v", l.Name, limit(l)))
+			clears = append(clears, fmt.Sprintf("%q: %v", l.Name, clear(l)))
 			lasts = append(lasts, fmt.Sprintf("%q: %v", l.Name, l.For))
-			if l.Override != "" {
-				overrides = append(overrides, fmt.Sprintf("%q: %q", l.Name, l.Override))
-			}
-		}
-		if p := r.Levels[0].ClearOverride; p != "" {
-			overrides = append(overrides, fmt.Sprintf("clear: %q", p))
 		}
 		fmt.Fprintf(&b, "  %s: {%s}\n  clear: {%s}\n  for: {%s}\n", direction, strings.Join(limits, ", "), strings.Join(clears, ", "), strings.Join(lasts, ", "))
-		if len(overrides) > 0 {
-			fmt.Fprintf(&b, "  override: {%s}\n", strings.Join(overrides, ", "))
-		}
 	}
 	return b.String()
 }
@@ -422,8 +401,8 @@ func FuzzRulesFile(f *testing.F) {
 	f.Add(wrong)
 	for _, seed := range []string{
 		"", "~", "- a", "rules: [{", "a: &a [*a]", "? a", "- - - -", "!!binary x", "%YAML 1.2\n---\n", "a: |\n b\n", "\uFEFF{}", "rules: [{<<: *a}]", "\"\\u0000\": 'a''b'",
-		"rules: [{name: a, field: \"b\", below: {x: 1, y: -2e3}, clear: {x: 2}, for: {y: 5m}, override: {y: p}, window: 1h1s}]",
-		"rules: [{name: a, field: b, above: 1, override: {above: p, clear: q}, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: 2}, override: {y: p, clear: q}}]",
+		"rules: [{name: a, field: \"b\", below: {x: 1, y: p or -2e3}, clear: {x: 2}, for: {y: 5m}, window: 1h1s}]",
+		"rules: [{name: a, field: b, above: p or 1, clear: q or 1, clear_for: 2m}, {name: c, field: b, below: {clear: 1, y: p or 2}, clear: {y: a.b or 3}}]",
 		"rules: [{name: a, field: b, above: {x: c.d + 1, y: c.d + 2e0}, clear: c.d - 3, repeat: 2m}, {name: b, field: b, below: s - 1, hysteresis: 2}]",
 		oneRule + "mute: [{days: [sat, mon-wed], from: 22:00, to: 6:00, zone: Asia/Tokyo}]",
 		oneRule + "mute: [{to: 1:00, device: a, rule: hot, where: b=c}]",

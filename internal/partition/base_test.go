@@ -15,8 +15,7 @@ func TestLimitFromTheMessage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, func(r *rules.Rule) {
-			r.Base = "setpoint"
-			r.Levels = []rules.Level{{Limit: 3, Clear: 1}}
+			r.Levels = []rules.Level{{Limit: 3, Clear: 1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}}
 		}, r)
 		decoder, err := s.config.Rules.Decoder()
 		if err != nil {

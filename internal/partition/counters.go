@@ -14,7 +14,7 @@ type Counters struct {
 	Filtered atomic.Int64                        // of these, the ones that a receiver does not want, for each receiver
 
 	Levels   []LevelCounters                        // in the order of Config.Rules
-	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has an override, by what the message has
+	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has a limit that messages say, by what the message has
 	// readings that reached a limit or were of a device with an alarm, by the time of their device
 	Times [rules.TimeLate + 1]atomic.Int64
 	// readings over a limit of a rule with per whose message has no such property

@@ -111,7 +111,7 @@ func TestDeviceWithItsOwnLimit(t *testing.T) {
 		p := newPartition("0")
 		s := newSetup(t)
 		l := &s.config.Rules.Rules[0].Levels[0]
-		l.Limit, l.Clear, l.Override = -15, -15, "maxTemp"
+		l.Limit, l.Clear, l.LimitAt.Name = -15, -15, "maxTemp"
 		s.start(p)
 		defer s.end()
 		for i, maxTemp := range []any{"8", "8", "none"} {
@@ -138,7 +138,7 @@ func TestDeviceWithItsOwnClear(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
 			s := with(t, func(r *rules.Rule) {
-				r.Levels = []rules.Level{{Limit: -15, Clear: -17, Override: "maxTemp", ClearOverride: "clear"}}
+				r.Levels = []rules.Level{{Limit: -15, Clear: -17, LimitAt: rules.Reference{Name: "maxTemp"}, ClearAt: rules.Reference{Name: "clear"}}}
 			}, r)
 			s.start(p)
 			for _, temperature := range []int{9, 6, 5, 4} {

@@ -47,7 +47,7 @@ func (v *evaluation) evaluate(p *part) {
 			//planted:exclusion-ends-nothing skip
 			v.exclude(r, look.Excluded, look.Value)
 		case look.Counts():
-			v.apply(r, &look)
+			v.apply(r, &look, p.found)
 		}
 	}
 
@@ -107,14 +107,14 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 }
 
-// apply takes a reading through one rule, the highest level first.
-func (v *evaluation) apply(r *rule, look *rules.Look) {
+// apply takes a reading, of a measurement in which the decoder found found, through one rule, the highest level first.
+func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
-		c := look.Compare(l.Level, v.event.Properties)
+		c := l.compare(look, found)
 		rd := v.reading(look.Value, c.Limit)
-		p := v.pass(l, &rd, c.Reached)
+		p := v.pass(l, &rd, &c)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.untold = p.followed && p.open && (p.is.untold || above || ended)
@@ -180,10 +180,10 @@ func (p *passage) opened() bool {
 	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
 }
 
-// pass takes the reading rd through l, and sets when it and the first one of its alarm were taken. It does not look at
+// pass takes the reading rd, of which l says c, through that, and sets when it and the first one of its alarm were taken. It does not look at
 // higher levels, and changes nothing else.
-func (v *evaluation) pass(l *level, rd *delivery.Reading, breaching bool) passage {
-	p := passage{breaching: breaching}
+func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) passage {
+	p := passage{breaching: c.Reached}
 	if p.breaching {
 		v.over = true
 		l.stats.Over.Add(1)
@@ -210,8 +210,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, breaching bool) passag
 
 	p.outdated = p.was.Outdates(v.at)
 	v.late = v.late || p.outdated
-	clear, _ := l.clearFor(v.event, rd.Limit)
-	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, clear, v.at)
+	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
 	crowded := v.alarms.crowded(key)
 	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.alarms.room(key.about)) {
 		v.Counters.Untracked.Add(1)
@@ -232,7 +231,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, breaching bool) passag
 		if p.was.Phase == rules.Open {
 			r := *rd
 			v.show()
-			r.Limit, r.More = clear, v.more(l.own)
+			r.Limit, r.More = c.Clear, v.more(l.own)
 			p.is.due = v.recovery(l, p.was, v.logName, throttle.Event, r)
 		}
 	default:

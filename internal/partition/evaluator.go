@@ -81,7 +81,7 @@ func (ev *Evaluator) compile() {
 				stats: &ev.Counters.Levels[len(ev.levels)],
 			}
 			l.target(&ev.Rulebook)
-			r.override = r.override || l.Override != "" || l.ClearOverride != "" || r.Base != ""
+			r.override = r.HasReferences()
 			r.levels = append([]*level{l}, r.levels...)
 			ev.levels = append(ev.levels, l)
 		}

@@ -84,7 +84,7 @@ type Decision uint8
 
 const (
 	NoLimit      Decision = iota // it reaches no limit
-	NoBase                       // its message has no number that limits are counted from: see rules.Rule.BaseFor
+	NoBase                       // its message has no number that limits are counted from: see rules.Rule.HasLimits
 	Excluded                     // it reaches the limit of a rule that does not look at it, because of rules.Rule.Only
 	StaysOpen                    // it reaches no limit, and does not end an open alarm
 	StaysPending                 // it reaches the limit, but not for long enough yet

@@ -19,8 +19,8 @@ type rule struct {
 	first    int          // see rules.Cut
 	levels   []*level     // the highest first
 	stateful bool
-	override bool    // whether a level has one, or the rule a base
-	mildest  float64 // limit, if no level has an override; counted from the base
+	override bool    // see rules.Rule.HasReferences
+	mildest  float64 // limit, unless override
 }
 
 // look is rules.Rule.Look.
@@ -110,12 +110,10 @@ func suffix(r *rules.Rule, level string) string {
 	return s
 }
 
-// clearFor returns what ends an alarm of l for e's device, whose limit is limit, and what e has for its override.
-func (l *level) clearFor(e *telemetry.Event, limit float64) (float64, rules.Override) {
-	if l.ClearOverride == "" {
-		return l.rule.ClearOf(l.Level, limit), rules.OverrideAbsent
-	}
-	return l.rule.ClearFor(l.Level, e.Properties.Get(l.ClearOverride), limit)
+// compare is rules.Look.Compare.
+func (l *level) compare(look *rules.Look, found []telemetry.Found) rules.Comparison {
+	place := len(l.rule.Levels) - 1 - l.rank
+	return look.Compare(place, found, l.rule.reads)
 }
 
 // measured returns the rules.Rule.Measured of l's rule.

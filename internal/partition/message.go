@@ -138,11 +138,11 @@ func (m *Message) reaches(p *part) bool {
 		case look.Leaves:
 		case look.Excluded != nil:
 			mildest := r.levels[len(r.levels)-1]
-			if c := look.Compare(mildest.Level, m.event.Properties); look.HasBase == rules.OverrideUsed && c.Reached {
+			if c := mildest.compare(&look, p.found); look.HasLimits == rules.OverrideUsed && c.Reached {
 				m.read.decided(Excluded, mildest, look.Value, c, "")
 			}
 		case r.override: // each of them, because it counts
-			reached = m.overridden(r, &look) || reached
+			reached = m.overridden(p, r, &look) || reached
 		case r.Breaching(look.Value, r.mildest):
 			reached = true
 		}
@@ -151,31 +151,31 @@ func (m *Message) reaches(p *part) bool {
 	return reached
 }
 
-// overridden reports whether a reading reaches a limit of r, which has overrides or a base, for the event's
-// device. It counts what the event has for them.
-func (m *Message) overridden(r *rule, look *rules.Look) (reached bool) {
-	if r.Base != "" {
-		m.Counters.Override[look.HasBase].Add(1)
+// overridden reports whether a reading in p reaches a limit of r, whose measurements say something of those. It counts
+// what they do.
+func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) {
+	isCounted := r.Base() != ""
+	if isCounted { // once, for all levels
+		m.Counters.Override[look.HasLimits].Add(1)
 	}
 
-	if look.HasBase != rules.OverrideUsed {
+	if look.HasLimits != rules.OverrideUsed {
 		m.read.decided(NoBase, r.levels[len(r.levels)-1], look.Value, rules.Comparison{}, "")
 		return false
 	}
 
 	for _, l := range r.levels {
-		c := look.Compare(l.Level, m.event.Properties)
-		if l.Override != "" {
-			m.Counters.Override[c.Override].Add(1)
+		c := l.compare(look, p.found)
+		if !isCounted && l.LimitAt.Name != "" {
+			m.Counters.Override[c.HasLimit].Add(1)
 		}
 
 		if c.Own {
 			m.read.decided(NoLimit, l, look.Value, c, "")
 		}
 
-		if l.ClearOverride != "" {
-			_, kind := l.clearFor(m.event, c.Limit)
-			m.Counters.Override[kind].Add(1)
+		if l.ClearAt.Name != "" {
+			m.Counters.Override[c.HasClear].Add(1)
 		}
 
 		reached = reached || c.Reached

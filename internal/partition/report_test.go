@@ -18,7 +18,7 @@ func TestDescribe(t *testing.T) {
 	set := rules.Threshold("temperature", 30, time.Minute)
 	set.Rules = append(set.Rules,
 		rules.Rule{Name: "warm", Field: "temperature", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 20, Clear: 20}}},
-		rules.Rule{Name: "own", Field: "temperature", Per: "line", Window: time.Minute, Levels: []rules.Level{{Limit: 90, Clear: 90, Override: "max"}}},
+		rules.Rule{Name: "own", Field: "temperature", Per: "line", Window: time.Minute, Levels: []rules.Level{{Limit: 90, Clear: 90, LimitAt: rules.Reference{Name: "max"}}}},
 	)
 	rapid.Check(t, func(rt *rapid.T) {
 		s := benchRules(t, set)

@@ -556,12 +556,17 @@ func TestHigherLevelRemoved(t *testing.T) {
 		want    string
 	}{
 		{"limits", nil, plain, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
-		{"limits counted from the message", func(r *rules.Rule) { r.Base = "base" }, func(value float64) (string, map[string]any) {
+		{"limits counted from the message", func(r *rules.Rule) {
+			for i := range r.Levels {
+				r.Levels[i].LimitAt = rules.Reference{Name: "base", Plus: true}
+			}
+		}, func(value float64) (string, map[string]any) {
 			return fmt.Sprintf(`{"temperature":%v,"base":-100}`, value-100), nil
 		}, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
 		{"limits from below counted from the message", func(r *rules.Rule) {
-			r.Base, r.Below = "base", true
+			r.Below = true
 			for i := range r.Levels {
+				r.Levels[i].LimitAt = rules.Reference{Name: "base", Plus: true}
 				r.Levels[i].Limit *= -1
 				r.Levels[i].Clear *= -1
 			}
@@ -570,7 +575,7 @@ func TestHigherLevelRemoved(t *testing.T) {
 		}, []float64{90}, "critical alert 1, critical recovery 1, warning alert 2"},
 		{"a device's own limits", func(r *rules.Rule) {
 			for i := range r.Levels {
-				r.Levels[i].Override = r.Levels[i].Name
+				r.Levels[i].LimitAt.Name = r.Levels[i].Name
 			}
 		}, func(value float64) (string, map[string]any) {
 			return fmt.Sprintf(`{"temperature":%v}`, value-100), map[string]any{"warning": -70.0, "critical": -20.0}

@@ -28,7 +28,8 @@ type Cut struct {
 // Reads says which of the fields of its cut a rule reads.
 type Reads struct {
 	Field  int   // -1: none
-	Base   int   // -1: none
+	Limits []int // of each level: LimitAt; -1: none
+	Clears []int // likewise: ClearAt
 	Only   []int // of each condition
 	Sensor []int // of each name
 }
@@ -102,7 +103,7 @@ func (c *Cut) read(s *Set) {
 			group[j] = 1 + slices.Index(groups, id)
 		}
 
-		reads := Reads{Field: -1, Base: -1}
+		reads := Reads{Field: -1}
 		if r.Field != "" || !r.Silence() {
 			reads.Field = all.index(telemetry.Field{
 				Paths:  r.Field,
@@ -127,8 +128,16 @@ func (c *Cut) read(s *Set) {
 			return all.index(f)
 		}
 
-		if r.Base != "" {
-			reads.Base = condition(telemetry.Field{Paths: r.Base})
+		number := func(ref Reference) int {
+			if ref.Name == "" {
+				return -1
+			}
+			return condition(telemetry.Field{Paths: ref.Name})
+		}
+
+		for _, l := range r.Levels {
+			reads.Limits = append(reads.Limits, number(l.LimitAt))
+			reads.Clears = append(reads.Clears, number(l.ClearAt))
 		}
 
 		for _, f := range r.Flags {
@@ -150,16 +159,26 @@ func (c *Cut) read(s *Set) {
 // group returns a text that rules have in common of which all is of one element, if it is of one at all. It is empty if
 // r reads nothing but a field.
 func (r *Rule) group() string {
-	if r.Base == "" && len(r.Only)+len(r.Flags)+len(r.Sensor) == 0 {
+	if !r.HasReferences() && len(r.Only)+len(r.Flags)+len(r.Sensor) == 0 {
 		return ""
 	}
 
-	parts := []string{r.HeardBy(), r.ExpectedBy(), r.Base, strings.Join(r.Is, "\x00"), r.Unit}
+	parts := []string{r.HeardBy(), r.ExpectedBy(), r.references(), strings.Join(r.Is, "\x00"), r.Unit}
 	if r.Below {
 		parts = append(parts, "below")
 	}
 
 	return strings.Join(parts, "\x01")
+}
+
+// references names what measurements say of r's limits.
+func (r *Rule) references() string {
+	var names []string
+	for _, l := range r.Levels {
+		names = append(names, l.LimitAt.Name, l.ClearAt.Name)
+	}
+
+	return strings.Join(names, "\x00")
 }
 
 // A fieldList is fields that are all different.

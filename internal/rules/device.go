@@ -1,73 +1,106 @@
 package rules
 
 import (
-	"bytes"
 	"math"
 	"strconv"
 
 	"alertworker/internal/telemetry"
 )
 
-// An Override is what a message has for a level's override.
+// A Reference is where a measurement has a number for a limit.
+type Reference struct {
+	Name string // as a Condition's; empty: nowhere, the limit is what it is
+	// the limit is added to that number, and a measurement without it has no limit: setpoint + 5. Else that number stands
+	// in place of the limit: maxTemp or 80
+	Plus bool
+}
+
+// Text shows a limit with this Reference, whose number is shown by text, as people write it in rules.
+func (ref Reference) Text(number float64, text func(float64) string) string {
+	switch {
+	case ref.Name == "":
+		return text(number)
+	case !ref.Plus:
+		return ref.Name + " or " + text(number)
+	case number < 0:
+		return ref.Name + " - " + text(-number)
+	}
+
+	return ref.Name + " + " + text(number)
+}
+
+// An Override is what a measurement has for a Reference.
 type Override int
 
 const (
-	OverrideUsed Override = iota // a number
-	// no such property, or the $twin. literal that IoT Hub leaves for a path that the twin does not have
-	OverrideAbsent
-	OverrideOther  // something that is no number
-	OverrideBeyond // a clear beyond the limit of the same device, where an alarm would end while it lasts
+	OverrideUsed   Override = iota // a number
+	OverrideAbsent                 // nothing
+	OverrideOther                  // something that is no number
+	OverrideBeyond                 // a clear beyond the limit of the same device, where an alarm would end while it lasts
 )
 
 func (o Override) String() string {
 	return [...]string{"used", "absent", "not_a_number", "beyond_limit"}[o]
 }
 
-// Limit returns the number that replaces a level's limit for the device that sent p, the
-// property that Level.Override names. A number is finite, and may be written as text, as IoT
-// Hub writes all properties. Unless the Override is OverrideUsed there is none, and the number is 0.
-func Limit(p telemetry.Property) (float64, Override) {
-	f, ok := p.Number()
-
-	if text, isText := p.Text(); isText {
-		text = bytes.TrimSpace(text)
-		if isNoTwin(text) {
-			return 0, OverrideAbsent
-		}
-
-		f, ok = telemetry.ParseNumber(text)
-	}
-
-	switch {
-	case p.IsNull():
+// numberAt returns the number of a field that a decoder found, whose index is -1 if there is none. Unless the Override is
+// OverrideUsed the number is 0.
+func numberAt(found []telemetry.Found, i int) (float64, Override) {
+	if i < 0 {
 		return 0, OverrideAbsent
-	case !ok, math.IsNaN(f), math.IsInf(f, 0):
-		return 0, OverrideOther
 	}
 
-	return f, OverrideUsed
-}
-
-// isNoTwin reports whether text is the literal that IoT Hub leaves for a path that the device's twin does not have.
-func isNoTwin(text []byte) bool { return bytes.HasPrefix(text, []byte("$twin.")) }
-
-// BaseFor returns the number that r's limits are counted from for a measurement, in which a decoder found what is in
-// found. reads says where it is: see Cut. Unless the Override is OverrideUsed there is none, and r says nothing about
-// the measurement. For a rule without Base it is 0.
-func (r *Rule) BaseFor(found []telemetry.Found, reads *Reads) (float64, Override) {
-	if r.Base == "" {
-		return 0, OverrideUsed
-	}
-
-	switch f := &found[reads.Base]; f.Reason {
+	switch f := &found[i]; f.Reason {
 	case telemetry.ReasonOK:
-		//planted:one-limit return 20, OverrideUsed
 		return f.Value, OverrideUsed
 	case telemetry.ReasonMissing, telemetry.ReasonNull, telemetry.ReasonMalformed: // in what is damaged it may be missing
 		return 0, OverrideAbsent
 	}
 
 	return 0, OverrideOther
+}
+
+// HasLimits says whether a measurement, in which a decoder found what is in found, has the number that r's limits are
+// counted from. Unless it is OverrideUsed, as for a rule without such a number, r says nothing about the measurement.
+func (r *Rule) HasLimits(found []telemetry.Found, reads *Reads) Override {
+	if r.Base() == "" {
+		return OverrideUsed
+	}
+
+	_, has := numberAt(found, reads.Limits[0])
+
+	return has
+}
+
+// limitIn returns the limit of r's i-th level for a measurement that HasLimits, and what that has for LimitAt. Unless the
+// Override is OverrideUsed, it is the level's own.
+func (r *Rule) limitIn(i int, found []telemetry.Found, reads *Reads) (limit float64, has Override) {
+	l := &r.Levels[i]
+	own, has := numberAt(found, reads.Limits[i])
+	switch {
+	case has != OverrideUsed:
+		return l.Limit, has
+	case l.LimitAt.Plus:
+		//planted:one-limit own = 20
+		return Counted(own, l.Limit), has
+	}
+
+	return own, has
+}
+
+// clearIn returns the value beyond which an alarm of r's i-th level ends for such a measurement, whose limit is limit, and
+// what that has for ClearAt. Unless the Override is OverrideUsed, it is what ClearOf returns.
+func (r *Rule) clearIn(i int, found []telemetry.Found, reads *Reads, limit float64) (clear float64, has Override) {
+	clear, has = numberAt(found, reads.Clears[i])
+	if has == OverrideUsed && clear != limit && r.Breaching(clear, limit) {
+		has = OverrideBeyond
+	}
+
+	if has != OverrideUsed {
+		clear = r.ClearOf(&r.Levels[i], limit)
+	}
+
+	return clear, has
 }
 
 // Counted returns the sum of base and distance, as it would be written: 1.1 + 2.2 is 3.3. It has as many decimals as
@@ -90,36 +123,6 @@ func Counted(base, distance float64) float64 {
 	sum, _ = strconv.ParseFloat(strconv.FormatFloat(sum, 'f', int(decimals), 64), 64) // it wrote a number
 
 	return sum
-}
-
-// LimitFor returns the limit of l for the device that sent a message with these properties, and what they have for
-// Level.Override. Unless the Override is OverrideUsed, that is the level's own limit, counted from base: see BaseFor.
-func (l *Level) LimitFor(base float64, properties telemetry.Properties) (float64, Override) {
-	if l.Override == "" {
-		return Counted(base, l.Limit), OverrideAbsent
-	}
-
-	limit, kind := Limit(properties.Get(l.Override))
-	if kind != OverrideUsed {
-		return Counted(base, l.Limit), kind
-	}
-
-	return limit, kind
-}
-
-// ClearFor returns the value beyond which an alarm of l ends for the device that sent p, the property that
-// Level.ClearOverride names, and whose limit is limit. Unless the Override is OverrideUsed it is what ClearOf returns.
-func (r *Rule) ClearFor(l *Level, p telemetry.Property, limit float64) (float64, Override) {
-	clear, kind := Limit(p)
-	if kind != OverrideUsed {
-		return r.ClearOf(l, limit), kind
-	}
-
-	if clear != limit && r.Breaching(clear, limit) {
-		return r.ClearOf(l, limit), OverrideBeyond
-	}
-
-	return clear, OverrideUsed
 }
 
 // maxShared is as long as a device's ID may be, in bytes.

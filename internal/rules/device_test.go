@@ -15,12 +15,9 @@ import (
 	"alertworker/internal/telemetry/telemetrytest"
 )
 
-// A property by the value that a message has for it.
-func property(v any) telemetry.Property {
-	return telemetrytest.Properties(map[string]any{"p": v}).Get("p")
-}
-
-func TestLimit(t *testing.T) {
+// A number with which a message says a limit of its own, and what is none.
+func TestLimitOfTheMessage(t *testing.T) {
+	r := rules.Rule{Field: "t", Levels: []rules.Level{{Limit: 1, Clear: 1, LimitAt: rules.Reference{Name: "p"}}}}
 	for _, tt := range []struct {
 		value any
 		want  float64
@@ -53,19 +50,26 @@ func TestLimit(t *testing.T) {
 		{math.NaN(), 0, rules.OverrideOther},
 		{math.Inf(-1), 0, rules.OverrideOther},
 		{float32(math.Inf(1)), 0, rules.OverrideOther},
-		{true, 0, rules.OverrideOther},
+		{true, 1, rules.OverrideUsed}, // as a reading
 		{time.Unix(85, 0), 0, rules.OverrideOther},
 		{[]byte("85"), 0, rules.OverrideOther},
 	} {
-		if got, kind := rules.Limit(property(tt.value)); got != tt.want || kind != tt.kind {
-			t.Errorf("%#v: got %v, %v; want %v, %v", tt.value, got, kind, tt.want, tt.kind)
+		if tt.kind != rules.OverrideUsed {
+			tt.want = 1
+		}
+		v := view(t, r, `{"t":1}`, map[string]any{"p": tt.value})
+		if got := v.Levels[0]; got.Limit != tt.want || got.HasLimit != tt.kind || !v.Counts() {
+			t.Errorf("%#v: got %+v; want %v, %v", tt.value, got, tt.want, tt.kind)
 		}
 	}
 }
 
-func TestClearFor(t *testing.T) {
-	high := rules.Rule{Levels: []rules.Level{{Limit: -15, Clear: -16}}}
-	low := rules.Rule{Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}}
+// A clear with which a message says its own counts on the good side of the device's limit, and else the distance of the
+// rule's clear from its limit does.
+func TestClearOfTheMessage(t *testing.T) {
+	limit, clear := rules.Reference{Name: "limit"}, rules.Reference{Name: "clear"}
+	high := rules.Rule{Field: "t", Levels: []rules.Level{{Limit: -15, Clear: -16, LimitAt: limit, ClearAt: clear}}}
+	low := rules.Rule{Field: "t", Below: true, Levels: []rules.Level{{Limit: 2, Clear: 4, LimitAt: limit, ClearAt: clear}}}
 	for _, tt := range []struct {
 		rule  rules.Rule
 		limit float64
@@ -82,17 +86,9 @@ func TestClearFor(t *testing.T) {
 		{low, 0, -1, 2, rules.OverrideBeyond},
 		{low, 2, nil, 4, rules.OverrideAbsent},
 	} {
-		if got, kind := tt.rule.ClearFor(&tt.rule.Levels[0], property(tt.value), tt.limit); got != tt.want || kind != tt.kind {
-			t.Errorf("%#v: got %v, %v; want %v, %v", tt.value, got, kind, tt.want, tt.kind)
-		}
-	}
-}
-
-func TestDevicesAllocateNothing(t *testing.T) {
-	for _, text := range []string{"85.5", "$twin.tags.maxTemp", "warm", "true", "2100-01-01T00:00:00Z", "2100-01-01T00:00:00.123456789+01:00"} {
-		p := property(text)
-		if n := testing.AllocsPerRun(100, func() { rules.Limit(p); rules.TimeOf(p) }); n != 0 {
-			t.Errorf("%q: %v allocations", text, n)
+		v := view(t, tt.rule, `{"t":1}`, map[string]any{"limit": tt.limit, "clear": tt.value})
+		if got := v.Levels[0]; got.Limit != tt.limit || got.Clear != tt.want || got.HasClear != tt.kind {
+			t.Errorf("%#v: got %+v; want %v, %v", tt.value, got, tt.want, tt.kind)
 		}
 	}
 }
@@ -113,6 +109,22 @@ func TestShared(t *testing.T) {
 	}
 	if v := view(t, rules.Rule{Field: "t", Per: "p"}, `{"t":1,"p":"of the body"}`, map[string]any{"p": "x"}); v.Shared != "of the body" {
 		t.Errorf("got %q", v.Shared)
+	}
+}
+
+// Limits are shown as rules write them.
+func TestLimitText(t *testing.T) {
+	counted, own := rules.Reference{Name: "setpoint", Plus: true}, rules.Reference{Name: "maxTemp"}
+	r := rules.Rule{Unit: "°C"}
+	for want, l := range map[string]rules.Level{
+		"80 °C, 75 °C":                       {Limit: 80, Clear: 75},
+		"maxTemp or 80 °C, 75 °C":            {Limit: 80, Clear: 75, LimitAt: own},
+		"80 °C, minTemp or 75 °C":            {Limit: 80, Clear: 75, ClearAt: rules.Reference{Name: "minTemp"}},
+		"setpoint + 3 °C, setpoint - 3.5 °C": {Limit: 3, Clear: -3.5, LimitAt: counted},
+	} {
+		if got := r.LimitText(&l) + ", " + r.ClearText(&l); got != want {
+			t.Errorf("got %s, want %s", got, want)
+		}
 	}
 }
 
@@ -155,8 +167,8 @@ func TestConditionHolds(t *testing.T) {
 }
 
 // A limit is counted from a field of the body, or where that has none, from an application property.
-func TestBaseFor(t *testing.T) {
-	r := rules.Rule{Name: "hot", Field: "temp", Base: "setpoint", Levels: []rules.Level{{Limit: 2.2, Clear: 1.2}}}
+func TestLimitCountedFromTheMessage(t *testing.T) {
+	r := rules.Rule{Name: "hot", Field: "temp", Levels: []rules.Level{{Limit: 2.2, Clear: 1.2, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}}}
 	for _, test := range []struct {
 		body       string
 		properties map[string]any
@@ -183,19 +195,15 @@ func TestBaseFor(t *testing.T) {
 		e := telemetry.Event{Device: "d", Body: []byte(test.body), Properties: telemetrytest.Properties(test.properties)}
 		views, reason := reader.Read(&e)
 		v := views[0]
-		if !reason.HasReading() || v.HasBase != test.has || v.Counts() != (test.has == rules.OverrideUsed) {
+		if !reason.HasReading() || v.HasLimits != test.has || v.Counts() != (test.has == rules.OverrideUsed) {
 			t.Errorf("%s, %v: %+v", test.body, test.properties, v)
 		}
 		if test.has != rules.OverrideUsed {
 			continue
 		}
-		limit, _ := r.Levels[0].LimitFor(v.Base, e.Properties)
-		if clear := r.ClearOf(&r.Levels[0], limit); limit != test.limit || math.Abs(limit-1-clear) > 1e-12 {
-			t.Errorf("%s, %v: limit %v, clear %v", test.body, test.properties, limit, clear)
+		if l := v.Levels[0]; l.Limit != test.limit || math.Abs(l.Limit-1-l.Clear) > 1e-12 {
+			t.Errorf("%s, %v: %+v", test.body, test.properties, l)
 		}
-	}
-	if got := r.LimitText(3) + ", " + r.LimitText(-3.5); got != "setpoint + 3, setpoint - 3.5" {
-		t.Error(got)
 	}
 }
 
@@ -227,7 +235,7 @@ func TestCounted(t *testing.T) {
 		t.Errorf("NaN + 1 is %v", got)
 	}
 
-	r := &rules.Rule{Levels: []rules.Level{{Limit: 5e-10, Clear: 4e-10, Override: "maxLeak"}, {Limit: 1000000.1, Clear: 1000000, Override: "max"}}}
+	r := &rules.Rule{Levels: []rules.Level{{Limit: 5e-10, Clear: 4e-10, LimitAt: rules.Reference{Name: "maxLeak"}}, {Limit: 1000000.1, Clear: 1000000, LimitAt: rules.Reference{Name: "max"}}}}
 	for i, test := range []struct{ limit, want float64 }{{3e-10, 2e-10}, {1, 0.9}} {
 		if got := r.ClearOf(&r.Levels[i], test.limit); got != test.want {
 			t.Errorf("an alarm with the limit %v ends below %v, want %v", test.limit, got, test.want)

@@ -41,14 +41,14 @@ func (r *Rule) facts() (f facts) {
 		}
 
 		if !r.Silence() && len(r.Is) == 0 {
-			f.add(of+side, r.LimitText(l.Limit))
+			f.add(of+side, r.LimitText(l))
 		}
 
-		if l.Clear != l.Limit {
-			f.add(of+"clear", r.LimitText(l.Clear))
+		if l.Clear != l.Limit || l.ClearAt.Name != "" {
+			f.add(of+"clear", r.ClearText(l))
 		}
 
-		f.fields(reflect.ValueOf(*l), of, "Name", "Limit", "Clear")
+		f.fields(reflect.ValueOf(*l), of, "Name", "Limit", "Clear", "LimitAt", "ClearAt")
 	}
 
 	f.fields(reflect.ValueOf(*r), "", "Name", "Below", "Levels", "Title", "Runbook")

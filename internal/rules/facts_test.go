@@ -19,7 +19,7 @@ func TestFacts(t *testing.T) {
 				Valid: &telemetry.Range{From: -50, To: 150}, Only: []rules.Condition{{Name: "mode", Values: []string{"run", "test"}}},
 				Levels: []rules.Level{{Name: "warning", Limit: 60, Clear: 55}, {Name: "critical", Limit: 80, Clear: 80, For: 5 * time.Minute}},
 			},
-			{Name: "cold", Below: true, Base: "setpoint", Window: time.Minute, Levels: []rules.Level{{Limit: -5, Clear: -5}}},
+			{Name: "cold", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: -5, Clear: -5, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}}},
 			{Name: "lost", Silent: time.Hour, Forget: 24 * time.Hour, Window: time.Minute, Levels: []rules.Level{{}}},
 		},
 		Mutes: rules.Mutes{{Rule: "hot", Property: "site", Value: "berlin"}},
@@ -28,7 +28,7 @@ func TestFacts(t *testing.T) {
 		"": "time: takenAt\nmute: rule hot, site=berlin <nil> 0001-01-01 00:00:00 +0000 UTC 0001-01-01 00:00:00 +0000 UTC",
 		"hot": "warning above: 60 °C\nwarning clear: 55 °C\ncritical above: 80 °C\ncritical for: 5m0s\n" +
 			"field: temperature\nvalid: from: -50 to: 150\nonly: name: mode values: run, test\nwindow: 1m0s\nrepeat: never\nresolved: true\nunit: °C",
-		"cold": "below: setpoint - 5\nbase: setpoint\nwindow: 1m0s",
+		"cold": "below: setpoint - 5\nwindow: 1m0s",
 		"lost": "window: 1m0s\nsilent: 1h0m0s\nforget: 24h0m0s",
 	}
 	if got := set.Facts(); !maps.Equal(got, want) {
@@ -57,6 +57,8 @@ func TestFactsHaveEveryKey(t *testing.T) {
 		case reflect.Pointer:
 			v.Set(reflect.New(v.Type().Elem()))
 			v.Elem().Field(0).SetFloat(7)
+		case reflect.Struct:
+			v.Field(0).SetString("other")
 		case reflect.Slice:
 			v.Set(reflect.MakeSlice(v.Type(), 1, 1))
 		default:

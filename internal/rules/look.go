@@ -8,10 +8,9 @@ type Look struct {
 	Rule *Rule
 	// Found is what the measurement has for the rule's field. For a rule that counts every message it has no value.
 	telemetry.Found
-	// Base is what the rule's limits are counted from, and HasBase whether the measurement has it: OverrideUsed if the rule
-	// has no Base.
-	Base    float64
-	HasBase Override
+	// HasLimits is what the measurement has for what the rule's limits are counted from: OverrideUsed if they are not
+	// counted.
+	HasLimits Override
 	// Excluded is the condition for which the rule does not look at the measurement; nil if there is none.
 	Excluded *Condition
 	// Leaves: the rule looks at other measurements instead, so that this one says nothing.
@@ -27,32 +26,32 @@ func (r *Rule) Look(found []telemetry.Found, reads *Reads) (l Look) {
 	return l
 }
 
-// judge sets whether the rule looks at the measurement, and what its limits are counted from.
+// judge sets whether the rule looks at the measurement, and whether that has its limits.
 func (l *Look) judge(found []telemetry.Found, reads *Reads) {
 	var says bool
 	l.Excluded, says = l.Rule.Excludes(found, reads)
 	l.Leaves = l.Excluded != nil && !says
-	l.Base, l.HasBase = l.Rule.BaseFor(found, reads)
+	l.HasLimits = l.Rule.HasLimits(found, reads)
 }
 
 // Counts reports whether the measurement has a reading that the rule's levels compare.
 func (l *Look) Counts() bool {
-	return l.Reason == telemetry.ReasonOK && l.Excluded == nil && l.HasBase == OverrideUsed
+	return l.Reason == telemetry.ReasonOK && l.Excluded == nil && l.HasLimits == OverrideUsed
 }
 
 // A Comparison is what one level says about a reading, whatever came before it.
 type Comparison struct {
-	Limit    float64  // that counts for the device
-	Override Override // what its message has for Level.Override
-	Own      bool     // the limit is the device's own
-	Reached  bool
+	Limit, Clear       float64  // that count for the device
+	HasLimit, HasClear Override // what its measurement has for Level.LimitAt and ClearAt
+	Own                bool     // the limit is the device's own
+	Reached            bool
 }
 
-// Compare compares the reading, which counts, with a level of the rule, for the device that sent a message with these
-// properties.
-func (l *Look) Compare(level *Level, properties telemetry.Properties) (c Comparison) {
-	c.Limit, c.Override = level.LimitFor(l.Base, properties)
-	c.Own = level.Override != "" && c.Override == OverrideUsed
+// Compare compares the reading, which counts, with the i-th level of the rule. found and reads are those of Look.
+func (l *Look) Compare(i int, found []telemetry.Found, reads *Reads) (c Comparison) {
+	c.Limit, c.HasLimit = l.Rule.limitIn(i, found, reads)
+	c.Clear, c.HasClear = l.Rule.clearIn(i, found, reads, c.Limit)
+	c.Own = c.HasLimit == OverrideUsed && !l.Rule.Levels[i].LimitAt.Plus
 	c.Reached = l.Rule.Breaching(l.Value, c.Limit)
 
 	return c

@@ -16,7 +16,6 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/rules"
-	"alertworker/internal/telemetry"
 )
 
 var update = flag.Bool("update", false, "draw the pictures in docs anew")
@@ -186,8 +185,9 @@ func play(r *rules.Rule, s *scene, p panel) (lanes []lane, told []event) {
 	}
 	lanes, gates := make([]lane, len(r.Levels)), make([]gate, len(r.Levels))
 	for i := range r.Levels {
-		lanes[i].limit, _ = r.Levels[i].LimitFor(p.base, telemetry.Properties{})
-		if p.limit != 0 && r.Levels[i].Override != "" {
+		l := &r.Levels[i]
+		lanes[i].limit = rules.Counted(p.base, l.Limit)
+		if isOwn := l.LimitAt.Name != "" && !l.LimitAt.Plus; isOwn && p.limit != 0 {
 			lanes[i].limit = p.limit
 		}
 		lanes[i].clear = r.ClearOf(&r.Levels[i], lanes[i].limit)

@@ -34,6 +34,8 @@ type View struct {
 	Has string
 	// Taken is when it was taken by its device's clock, in Unix µs; 0 if that is not known, or not trusted.
 	Taken int64
+	// Levels are what each level of the rule says, if it HasLimits.
+	Levels []Comparison
 	// Shared is what the device shares the rule's alerts by; empty if nothing.
 	Shared string
 	// Body is the measurement as JSON, or the body.
@@ -108,6 +110,10 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 
 		if view.Reason.Decoded() {
 			view.judge(c.found, reads)
+			for level := range rule.Levels {
+				view.Levels = append(view.Levels, view.Compare(level, c.found, reads))
+			}
+
 			view.Sensor = string(rule.AppendSensor(nil, m, c.found, reads))
 		}
 

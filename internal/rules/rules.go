@@ -57,10 +57,7 @@ type Rule struct {
 	Below bool // readings at or below a limit are worth an alert; else those at or above it
 	// not empty: readings are words, as telemetry.Field has them, and each of these is worth an alert. The one level has
 	// the limit 1
-	Is []string
-	// where a message has the number that the rule's limits and clears are counted from, as a Condition's Name; empty if
-	// these are what they say. See BaseFor
-	Base  string
+	Is    []string
 	Valid *telemetry.Range // readings outside are ignored; nil: all are valid
 	Flags []Condition      // a reading is ignored if one of these has another value; not if it has none
 	// where in a message measurements are, as telemetry.NewEach takes it, each of which the rule looks at; empty: a
@@ -107,15 +104,13 @@ func (r *Rule) Alone() *Rule {
 // A Level is a limit with a name.
 type Level struct {
 	Name  string  // like a rule's; empty if it is the rule's only one
-	Limit float64 // counted from the number at the rule's Base, if that is set, and so is Clear. See LimitFor
+	Limit float64 // see LimitAt
 	// an alarm ends beyond it: below it, or above if the rule is Below. Limit, or on its other side. See ClearOf
 	Clear float64
 	For   time.Duration // how long readings must have reached the limit; 0: the first one counts
-	// Override is the name of an application property with a number that replaces Limit for
-	// one device. It is empty if there is none.
-	Override string
-	// ClearOverride names the property with a number that replaces Clear likewise. See ClearFor.
-	ClearOverride string
+	// where a measurement has a number for Limit. If that is counted from it, so are the limits and clears of all levels
+	LimitAt Reference
+	ClearAt Reference // likewise for Clear, which is never counted from it
 }
 
 // Silence reports whether r is about silence.
@@ -133,16 +128,30 @@ func (r *Rule) Text(value float64) string {
 	return "another value"
 }
 
-// LimitText shows a limit or clear of r to people: as Text, or counted from Base.
-func (r *Rule) LimitText(value float64) string {
-	switch {
-	case r.Base == "":
-		return r.Text(value)
-	case value < 0:
-		return r.Base + " - " + r.Text(-value)
+// Base returns where a measurement has the number that r's limits and clears are counted from; empty if they are not.
+func (r *Rule) Base() string {
+	if len(r.Levels) == 0 || !r.Levels[0].LimitAt.Plus {
+		return ""
 	}
 
-	return r.Base + " + " + r.Text(value)
+	return r.Levels[0].LimitAt.Name
+}
+
+// HasReferences reports whether measurements say anything of r's limits.
+func (r *Rule) HasReferences() bool {
+	return slices.ContainsFunc(r.Levels, func(l Level) bool { return l.LimitAt.Name+l.ClearAt.Name != "" })
+}
+
+// LimitText shows the limit of a level of r to people, as rules write it.
+func (r *Rule) LimitText(l *Level) string { return l.LimitAt.Text(l.Limit, r.Text) }
+
+// ClearText is LimitText for the clear.
+func (r *Rule) ClearText(l *Level) string {
+	if l.LimitAt.Plus {
+		return l.LimitAt.Text(l.Clear, r.Text)
+	}
+
+	return l.ClearAt.Text(l.Clear, r.Text)
 }
 
 // HeardBy names what counts as a sign of life for r, if it is about silence: rules with the same have it in common.
@@ -245,7 +254,7 @@ func (r *Rule) Stateful() bool {
 }
 
 // stateful is Rule.Stateful for one level.
-func (l Level) stateful() bool { return l.For > 0 || l.Clear != l.Limit || l.ClearOverride != "" }
+func (l Level) stateful() bool { return l.For > 0 || l.Clear != l.Limit || l.ClearAt.Name != "" }
 
 // Stateful reports whether any rule of s is.
 func (s *Set) Stateful() bool {
@@ -403,7 +412,7 @@ func (r *Rule) Cleared(value, clear float64) bool {
 }
 
 // Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
-// device: see Limit and ClearFor. A reading that s outdates changes nothing.
+// device: see Look.Compare. A reading that s outdates changes nothing.
 func (r *Rule) Next(
 	l *Level,
 	s State,

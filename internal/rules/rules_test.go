@@ -334,7 +334,7 @@ func TestCuts(t *testing.T) {
 	door := []rules.Condition{{Name: "door", Values: []string{"open"}}}
 	valid := &telemetry.Range{From: 1, To: 2}
 	s := rules.Set{Rules: []rules.Rule{
-		{Field: "t", Each: "r", Sensor: []string{"id", "$key"}}, {Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a", Base: "c"},
+		{Field: "t", Each: "r", Sensor: []string{"id", "$key"}}, {Field: "a", Only: door}, {Field: "b", Valid: valid}, {Field: "a", Below: true}, {Field: "a", Levels: []rules.Level{{LimitAt: rules.Reference{Name: "c", Plus: true}}}},
 		{Field: "b", Valid: &telemetry.Range{From: 1, To: 2}}, {Field: "a", Only: door}, {Field: "u", Each: "r", Flags: door},
 	}}
 	d, err := s.Decoder()
@@ -351,13 +351,13 @@ func TestCuts(t *testing.T) {
 			Rules: []int{1, 2, 3, 4, 5, 6}, Readings: 4,
 			Fields: []telemetry.Field{{Paths: "a", Group: 1}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "a", Group: 2}, open(1), {Paths: "c", Condition: true, Group: 2}},
 			Reads: []rules.Reads{
-				{Field: 0, Base: -1, Only: []int{4}}, {Field: 1, Base: -1}, {Field: 2, Base: -1}, {Field: 3, Base: 5}, {Field: 1, Base: -1}, {Field: 0, Base: -1, Only: []int{4}},
+				{Field: 0, Only: []int{4}}, {Field: 1}, {Field: 2}, {Field: 3, Limits: []int{5}, Clears: []int{-1}}, {Field: 1}, {Field: 0, Only: []int{4}},
 			},
 		},
 		{
 			Rules: []int{0, 7}, Readings: 2, First: 6,
 			Fields: []telemetry.Field{{Paths: "t", Group: 1}, {Paths: "u", Group: 2}, {Paths: "id", Text: true, Condition: true, Group: 1}, {Paths: "$key", Text: true, Condition: true, Group: 1}, flag},
-			Reads:  []rules.Reads{{Field: 0, Base: -1, Sensor: []int{2, 3}}, {Field: 1, Base: -1}},
+			Reads:  []rules.Reads{{Field: 0, Sensor: []int{2, 3}}, {Field: 1}},
 		},
 	} {
 		got := d.Cuts[i]

@@ -123,7 +123,7 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				r.Levels[j].For = rapid.SampledFrom([]time.Duration{0, 0, 10 * time.Second, time.Minute}).Draw(rt, "for")
 			}
 			if rapid.Bool().Draw(rt, "override") {
-				r.Levels[0].Override = "limit"
+				r.Levels[0].LimitAt.Name = "limit"
 			}
 			if rapid.IntRange(0, 3).Draw(rt, "only") == 3 {
 				r.Only = []rules.Condition{{Name: "mode", Values: []string{"on"}}}

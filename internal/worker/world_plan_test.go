@@ -438,12 +438,13 @@ func (d draw) rebase(p *plan) {
 	for _, set := range p.versions {
 		for i := range set {
 			r := &set[i]
-			own := slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
+			own := slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.LimitAt.Name != "" })
 			if r.Silence() || own {
 				continue
 			}
-			r.Base, r.Levels = "base", slices.Clone(r.Levels)
+			r.Levels = slices.Clone(r.Levels)
 			for j := range r.Levels {
+				r.Levels[j].LimitAt = rules.Reference{Name: "base", Plus: true}
 				r.Levels[j].Limit -= usualBase
 				r.Levels[j].Clear -= usualBase
 			}
@@ -517,7 +518,7 @@ func (d draw) rule(what string, window time.Duration) rules.Rule {
 			r.Levels = append(r.Levels, rules.Level{Name: "critical", Limit: 80, Clear: 75, For: pick(d, 0, 0, 20*second)})
 		}
 		if d.chance(0.1) {
-			r.Levels[0].Override = "maxTemp"
+			r.Levels[0].LimitAt.Name = "maxTemp"
 		}
 		if d.chance(0.1) {
 			r.Only = []rules.Condition{{Name: "mode", Values: []string{"run"}}}

@@ -373,7 +373,7 @@ func looksAt(r *rules.Rule, m reading) (float64, bool) {
 		return 0, false
 	}
 	looks := len(r.Only) == 0 || m.mode == "run"
-	if looks && r.Base != "" && (m.base == 0 || m.fate == byHTTP) {
+	if looks && r.Base() != "" && (m.base == 0 || m.fate == byHTTP) {
 		return 0, false
 	}
 	return m.value, looks
@@ -387,10 +387,10 @@ func valid(r *rules.Rule, value float64) bool {
 // limits returns the limit of a level for a device, and beyond what its alarm ends.
 func limits(r *rules.Rule, l *rules.Level, m reading) (limit, clear float64) {
 	limit = l.Limit
-	if r.Base != "" {
+	if r.Base() != "" {
 		limit += m.base
 	}
-	if l.Override != "" && m.limit != 0 && m.fate != byHTTP {
+	if own := l.LimitAt.Name == "maxTemp"; own && m.limit != 0 && m.fate != byHTTP {
 		limit = m.limit
 	}
 	return limit, limit - (l.Limit - l.Clear)

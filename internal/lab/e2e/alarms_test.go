@@ -262,11 +262,10 @@ const levelsFile = `mute: [{where: maintenance=true}]
 rules:
 - name: hot
   field: temperature
-  above: {warning: 30, critical: 36}
+  above: {warning: 30, critical: maxTemp or 36}
   clear: {warning: 28, critical: 34}
   for: {warning: 2s}
   resolved: true
-  override: {critical: maxTemp}
 - {name: lines, field: temperature, above: 34, per: line}
 - name: cold
   field: temperature

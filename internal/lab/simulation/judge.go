@@ -41,7 +41,7 @@ const (
 // rules returns what the plan's replicas alert by. A rollout adds a rule, the next one changes its window, so that
 // replicas before and after it must not alert side by side, and the third one removes it.
 func (p Plan) rules(rollouts int) rules.Set {
-	levels := []rules.Level{{Limit: limit, Clear: p.Clear, For: p.For, Override: ownLimit}}
+	levels := []rules.Level{{Limit: limit, Clear: p.Clear, For: p.For, LimitAt: rules.Reference{Name: ownLimit}}}
 	if p.Levels > 1 {
 		levels[0].Name = "warning"
 		levels = append(levels, rules.Level{Name: "critical", Limit: limit + higherBy, Clear: limit + higherBy})
@@ -155,9 +155,8 @@ func (p Plan) limits(levels []rules.Level) rules.Rule {
 		return r
 	}
 
-	r.Base = setpoint
 	for i := range levels {
-		levels[i].Override = ""
+		levels[i].LimitAt = rules.Reference{Name: setpoint, Plus: true}
 		levels[i].Limit -= usual
 		levels[i].Clear -= usual
 	}
@@ -202,7 +201,7 @@ func (p Plan) judged() (all []verify.Rule) {
 			Per:      r.Per,
 			Quiet:    quiet,
 			Silent:   r.Silent,
-			Base:     r.Base,
+			Base:     r.Base(),
 			ClearFor: r.ClearedFor,
 			Repeat:   r.Repeat,
 		}
@@ -212,12 +211,17 @@ func (p Plan) judged() (all []verify.Rule) {
 		}
 
 		for _, l := range r.Levels {
+			own := l.LimitAt.Name
+			if l.LimitAt.Plus {
+				own = ""
+			}
+
 			judged.Levels = append(judged.Levels, verify.Level{
 				Name:     l.Name,
 				Limit:    l.Limit,
 				Clear:    l.Clear,
 				For:      l.For,
-				Override: l.Override,
+				Override: own,
 			})
 		}
 

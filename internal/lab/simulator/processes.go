@@ -118,8 +118,8 @@ func newProcesses(ctx context.Context, o Options) (*processes, error) {
 
 // rulesText returns what the workers decide by, as a file of rules.
 func rulesText(o Options) string {
-	text := fmt.Sprintf("mute: [{where: %s=true}]\nrules:\n- {name: %s, field: %q, above: %v, clear: %v, override: %s, resolved: true}\n",
-		devices.Quiet, notify.DefaultRule, "temperature, temp", o.Threshold, o.Clear(), devices.MaxTemp)
+	text := fmt.Sprintf("mute: [{where: %s=true}]\nrules:\n- {name: %s, field: %q, above: %s or %v, clear: %v, resolved: true}\n",
+		devices.Quiet, notify.DefaultRule, "temperature, temp", devices.MaxTemp, o.Threshold, o.Clear())
 	if o.Silent > 0 {
 		text += fmt.Sprintf("- {name: %s, silent: %v, resolved: true}\n", Offline, o.Silent)
 	}

@@ -190,14 +190,14 @@ func TestPlainView(t *testing.T) {
 00:00.4  w1     killed
 00:03.9  w2     took 0 2 10 from w1 in 3.5 s
 00:03.9  ALERT  kiln-08          41.0   +11.0 over 30  7 suppressed      w2, 0 ms
-00:05.0  2 readings  0/s  1 over 30  3 alerts  0 suppressed
+00:05.0  2 readings  0/s  1 over 30  3 alerts  0 recoveries  0 suppressed
 00:05.0  w1     killed, back in 3 s
 00:05.0  w2     partitions 0 1 2 10
 00:06.9  w1     back
 00:06.9  w1     took 0 2 from w2
 00:06.9  w2     leads
 00:06.9  w2     something ` + "\uFFFD" + `[2J is wrong
-00:10.0  2 readings  0/s  1 over 30  3 alerts  0 suppressed
+00:10.0  2 readings  0/s  1 over 30  3 alerts  0 recoveries  0 suppressed
 00:10.0  w1     partitions 0 2
 00:10.0  w2     partitions 1 10, leads
 `

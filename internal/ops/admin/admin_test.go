@@ -401,7 +401,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		write("0", ledger.Alarm{Device: "other", Rule: "hot", Open: true, Since: since})
 		write("1", ledger.Alarm{Device: "open", Rule: "hot", Open: true, Since: since, Value: 91.5, Limit: 90}, ledger.Alarm{Device: "pending", Rule: "hot", Since: since, Value: 81, Limit: 80},
 			ledger.Alarm{Device: "due", Rule: "hot", Due: &ledger.Reading{Enqueued: since}}, ledger.Alarm{Device: "removed", Rule: "old", Open: true, Since: since, Value: 5, Limit: 4})
-		hot := rules.Rule{Name: "hot", Field: "temperature", Resolved: true, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80, Override: "maxTemp", For: 2 * time.Hour}}}
+		hot := rules.Rule{Name: "hot", Field: "temperature", Resolved: true, Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80, LimitAt: rules.Reference{Name: "maxTemp"}, For: 2 * time.Hour}}}
 		a := admin.New(admin.Options{Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Shared: admin.Shared{Records: store, Ledgers: "group/ledger/"}, Log: zap.NewNop()})
 		text := func(device string) string {
 			var b strings.Builder
@@ -411,7 +411,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 			return b.String()
 		}
 		for device, want := range map[string]string{
-			"open":    "open: Its alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC, when 91.5 reached its own limit of 90, by property maxTemp instead of 80\n",
+			"open":    "open: Its alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC, when 91.5 reached its own limit of 90, by maxTemp instead of 80\n",
 			"pending": "pending: Its alarm (rule hot) has been pending since 1999-12-31 23:00:00 UTC, when 81 reached the limit of 80; the first reading over it from 01:00:00 UTC on causes an alert\n",
 			"due":     "due: Its alarm (rule hot) is over; a recovery has been due since 1999-12-31 23:00:00 UTC, and waits, mostly for the window to end\n",
 			"removed": "removed: Its alarm (rule old) has been open since 1999-12-31 23:00:00 UTC, when 5 reached the limit of 4\n",
@@ -428,7 +428,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		if got := text("none"); !strings.Contains(got, "not all alarms are known: read ledger group/ledger/2") {
 			t.Errorf("with a ledger that cannot be read: %s", got)
 		}
-		if got := text("open"); !strings.Contains(got, "alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC, when 91.5 reached its own limit of 90, by property maxTemp instead of 80 (partition 1)\n") {
+		if got := text("open"); !strings.Contains(got, "alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC, when 91.5 reached its own limit of 90, by maxTemp instead of 80 (partition 1)\n") {
 			t.Errorf("got %s", got)
 		}
 	})

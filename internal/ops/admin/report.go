@@ -301,11 +301,11 @@ func foundBy(v *rules.View, e *telemetry.Event) string {
 		return ""
 
 	case v.Counts():
-		return compared(e, v)
+		return compared(v)
 
 	case hasReading:
 		return fmt.Sprintf("%s, but the rule %s says nothing about it: no number at %s",
-			v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base)
+			v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base())
 
 	case v.Reason == telemetry.ReasonNotANumber:
 		return notANumber(v) + name
@@ -331,10 +331,10 @@ func notANumber(v *rules.View) string {
 
 // compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that
 // of the mildest.
-func compared(e *telemetry.Event, v *rules.View) (text string) {
+func compared(v *rules.View) (text string) {
 	for i := range v.Rule.Levels {
 		level := &v.Rule.Levels[i]
-		c := v.Compare(level, e.Properties)
+		c := v.Levels[i]
 		if c.Reached || i == 0 {
 			text = reaches(!c.Reached, v.Rule, level, c.Limit, c.Own) + which(v.Rule.Name, level.Name)
 		}

@@ -25,9 +25,8 @@ func oneThreshold(s *rules.Set) bool {
 	r := &s.Rules[0]
 	level := &r.Levels[0]
 	isTemperature := r.Name == rules.DefaultName && level.Name == ""
-	isFixed := level.Override == "" && r.Base == ""
 
-	return isTemperature && isFixed && !r.Below && !r.Stateful()
+	return isTemperature && !r.HasReferences() && !r.Below && !r.Stateful()
 }
 
 // A ruleRow is one level of a rule, and how many devices it concerns.
@@ -35,7 +34,7 @@ type ruleRow struct {
 	Rule, Field        string
 	Further            bool // it is not the first level of the rule
 	Level              string
-	Limit, Override    string // Limit is a duration of a rule about silence
+	Limit              string // a duration of a rule about silence
 	For, Clear, Window string // For and Clear are empty if there is none
 	ClearFor           string // how long readings must be clear; empty if one is enough
 	Notified           bool   // a recovery is sent
@@ -70,7 +69,6 @@ func newRuleRow(r *rules.Rule, l *rules.Level) ruleRow {
 		Field:    cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message"), // a line may break between paths
 		Level:    l.Name,
 		Limit:    limit(r, l),
-		Override: l.Override,
 		For:      spanOf(l.For),
 		ClearFor: spanOf(r.ClearedFor),
 		Window:   windowText(r),
@@ -78,7 +76,7 @@ func newRuleRow(r *rules.Rule, l *rules.Level) ruleRow {
 	}
 
 	if hasClear := !r.Silence() && len(r.Is) == 0; hasClear && r.Stateful() {
-		row.Clear = clearSign(r) + " " + limitNumber(r, l.Clear)
+		row.Clear = clearSign(r) + " " + withoutUnit(r).ClearText(l)
 	}
 
 	return row
@@ -132,15 +130,14 @@ func limit(r *rules.Rule, l *rules.Level) string {
 		return "is " + humanize.Or(r.Is)
 	}
 
-	return sign(r) + "\u00a0" + limitNumber(r, l.Limit)
+	return sign(r) + "\u00a0" + withoutUnit(r).LimitText(l)
 }
 
-// limitNumber shows a limit or a clear of r without its unit, for which a row has no room.
-func limitNumber(r *rules.Rule, value float64) string {
-	if r.Base == "" {
-		return number(value)
-	}
-	return r.LimitText(value)
+// withoutUnit returns r without its unit, for which a row has no room.
+func withoutUnit(r *rules.Rule) *rules.Rule {
+	bare := *r
+	bare.Unit = ""
+	return &bare
 }
 
 // silentFor is where a line may break after the first word.
@@ -167,10 +164,7 @@ func clearSign(r *rules.Rule) string {
 // ruleFigures returns what rules count besides, where they can.
 func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
 	n := m.Counts
-	hasOverride := func(r rules.Rule) bool {
-		return slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Override != "" })
-	}
-	if slices.ContainsFunc(a.Rules.Rules, hasOverride) {
+	if slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return r.HasReferences() }) {
 		all = append(all, m.overrides())
 	}
 
@@ -296,10 +290,10 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 
 	case own:
 		return fmt.Sprintf(
-			"%sits own limit of %s, by property %s instead of %s",
+			"%sits own limit of %s, by %s instead of %s",
 			verb,
 			rule.Text(limit),
-			level.Override,
+			level.LimitAt.Name,
 			rule.Text(level.Limit),
 		)
 	}

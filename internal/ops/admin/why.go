@@ -372,7 +372,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 			"%sis compared with nothing by the rule %s: its message has no number at %s",
 			text,
 			rule.Name,
-			rule.Base,
+			rule.Base(),
 		)
 
 	case partition.Muted:
@@ -421,8 +421,8 @@ func (f findings) alarmOf(r partition.Reading) (state, told string) {
 func staysOpen(rule *rules.Rule, level *rules.Level, r partition.Reading) string {
 	end := rule.ClearOf(level, r.Limit)
 	clear := rule.Text(end)
-	if level.ClearOverride != "" {
-		clear += " (or its property " + level.ClearOverride + ")"
+	if name := level.ClearAt.Name; name != "" {
+		clear += " (or its " + name + ")"
 	}
 
 	side := "below"
@@ -619,7 +619,7 @@ func (f findings) phaseText(s partition.AlarmState) string {
 	}
 
 	rule, level := level(f.set, s.Rule, s.Level)
-	own := level != nil && level.Override != "" && s.Limit != level.Limit
+	own := level != nil && level.LimitAt.Name != "" && !level.LimitAt.Plus && s.Limit != level.Limit
 
 	return text + ", when " + reached(rule, level, s, own)
 }

@@ -118,7 +118,7 @@ func TestWhyOfRules(t *testing.T) {
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
 	set := rules.Set{Mutes: rules.Mutes{{Property: "quiet", Value: "true"}}, Rules: []rules.Rule{
 		{Name: "hot", Field: "temperature", Window: 10 * time.Minute, Resolved: true, Levels: []rules.Level{
-			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, Override: "maxTemp"},
+			{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute, LimitAt: rules.Reference{Name: "maxTemp"}},
 		}},
 		{Name: "cold", Field: "temperature", Below: true, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 2, Clear: 4}}},
 		{Name: "damp", Field: "humidity", Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}}},
@@ -127,7 +127,7 @@ func TestWhyOfRules(t *testing.T) {
 			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen", "deep"}}, {Name: "load", Values: []string{"full"}}}},
 	}}
 	mild := rules.Threshold("temperature", -15, time.Minute)
-	mild.Rules[0].Levels[0].Override = "maxTemp"
+	mild.Rules[0].Levels[0].LimitAt.Name = "maxTemp"
 	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
 	settling := rules.Set{Rules: slices.Clone(below.Rules)}
 	settling.Rules[0].ClearedFor = 5 * time.Minute
@@ -155,7 +155,7 @@ func TestWhyOfRules(t *testing.T) {
 		}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC by its own clock (it arrived at 03:13:59 UTC), when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
 		"a limit of its own": {&mild, partition.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
-			"Its last reading, 4 at 03:13:55 UTC (5 s ago), does not reach its own limit of 8, by property maxTemp instead of -15"},
+			"Its last reading, 4 at 03:13:55 UTC (5 s ago), does not reach its own limit of 8, by maxTemp instead of -15"},
 		"nobody wants it": {&set, partition.Reading{Value: 91, Decision: partition.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
 			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches the limit of 80 (rule hot, level critical), but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, rule=, where=)"},
 		"no limit": {&set, partition.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
@@ -165,7 +165,7 @@ func TestWhyOfRules(t *testing.T) {
 		"pending": {&set, partition.Reading{Value: 75, Decision: partition.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"Its last reading, 75 at 03:13:55 UTC (5 s ago), reaches the limit of 70 (rule hot, level warning), but not for long enough yet: its alarm (rule hot, level warning) has been pending since 03:13:00 UTC, when 70 reached the limit of 70; the first reading over it from 03:15:00 UTC on causes an alert"},
 		"notified": {&set, partition.Reading{Value: 91, Decision: partition.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
-			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches its own limit of 90, by property maxTemp instead of 80 (rule hot, level critical), and is settled; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
+			"Its last reading, 91 at 03:13:55 UTC (5 s ago), reaches its own limit of 90, by maxTemp instead of 80 (rule hot, level critical), and is settled; receiver hook (rule hot, level critical): a replica delivered an alert at 03:11:00 UTC (3 min ago); the window is in force until 03:21:00 UTC (another 7 min)"},
 		"not sent again yet": {&set, partition.Reading{Value: 91, Decision: partition.Notified, Rule: "damp", Limit: 60}, []partition.AlarmState{{Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
 			{For: delivery.WaitRepeat, Text: "receiver hook got its alarm, and gets it again if it stays open", Since: ago(time.Hour), Next: now.Add(3 * time.Hour)},
 		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyDelivered,

@@ -226,14 +226,14 @@ func TestExplain(t *testing.T) {
 		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, with a recovery; at most one alert per device and level in 10m": {
 			Field: "temperature,temp", Levels: two, Window: 10 * time.Minute, Resolved: true,
 		},
-		"alerts when t has been at or above 70 (warning, for 10m) or 80 (critical, for 0s, or the property max); normal again below 70 (warning) or 80 (critical), without a recovery; at most one alert per device and level in 1m": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, {Name: "critical", Limit: 80, Clear: 80, Override: "max"}},
+		"alerts when t has been at or above 70 (warning, for 10m) or 80 (critical, for 0s, or its max); normal again below 70 (warning) or 80 (critical), without a recovery; at most one alert per device and level in 1m": {
+			Field: "t", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, {Name: "critical", Limit: 80, Clear: 80, LimitAt: rules.Reference{Name: "max"}}},
 		},
-		"alerts when probe.temp is at or below 2 (or the property coldest); normal again above 4 (or the property warm), without a recovery; at most one alert per device in 1m": {
-			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, Override: "coldest", ClearOverride: "warm"}},
+		"alerts when probe.temp is at or below 2 (or its coldest); normal again above 4 (or its warm), without a recovery; at most one alert per device in 1m": {
+			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, LimitAt: rules.Reference{Name: "coldest"}, ClearAt: rules.Reference{Name: "warm"}}},
 		},
 		"alerts when t is at or above setpoint + 3 °C (warning) or setpoint + 6 °C (critical); normal again below setpoint - 1 °C, without a recovery; at most one alert per device and level in 1m": {
-			Field: "t", Unit: "°C", Base: "setpoint", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 3, Clear: -1}, {Name: "critical", Limit: 6, Clear: -1}},
+			Field: "t", Unit: "°C", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 3, Clear: -1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}, {Name: "critical", Limit: 6, Clear: -1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}},
 		},
 		"alerts when t is at or above 80; normal again below 75 for 5m, with a recovery; at most one alert per device in 1m": {
 			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}, ClearedFor: 5 * time.Minute, Resolved: true,
@@ -263,9 +263,9 @@ func TestExplain(t *testing.T) {
 			Each: "readings", Field: "t", Sensor: []string{"sensor"}, Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}},
 			Only: []rules.Condition{{Name: "sensor", Values: []string{"return"}}}, Flags: []rules.Condition{{Name: "q", Values: []string{"good", "192"}}},
 		},
-		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or the property top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
+		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or its top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
 			Field: "a,b,c", Window: time.Minute, Resolved: true,
-			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, Override: "top"}},
+			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, LimitAt: rules.Reference{Name: "top"}}},
 		},
 	} {
 		if got := Explain(&r); got != want {
@@ -280,8 +280,8 @@ func TestSampleOfRules(t *testing.T) {
 		{Name: "hot", Field: "temperature", Levels: []rules.Level{{Name: "warning", Limit: 70}, {Name: "critical", Limit: 80}}},
 		{Name: "cold", Field: "probe.temp", Below: true, Levels: []rules.Level{{Limit: 2}}},
 		{Name: "wet", Field: "humidty", Levels: []rules.Level{{Limit: 90}}},
-		{Name: "near", Field: "temperature", Base: "dew", Levels: []rules.Level{{Limit: 2}}},
-		{Name: "far", Field: "temperature", Base: "dw", Levels: []rules.Level{{Limit: 2}}},
+		{Name: "near", Field: "temperature", Levels: []rules.Level{{Limit: 2, LimitAt: rules.Reference{Name: "dew", Plus: true}}}},
+		{Name: "far", Field: "temperature", Levels: []rules.Level{{Limit: 2, LimitAt: rules.Reference{Name: "dw", Plus: true}}}},
 		{Name: "loud", Field: "noise", Levels: []rules.Level{{Limit: 90}}}, // of devices that did not send just now
 	}}
 	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
@@ -384,9 +384,9 @@ func TestDeviceTimes(t *testing.T) {
 
 func TestProperties(t *testing.T) {
 	set := rules.Set{Mutes: rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}}, Rules: []rules.Rule{
-		{Name: "hot", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", Override: "maxTemp"}}},
-		{Name: "cold", Per: "site", Levels: []rules.Level{{Override: "minTemp"}}},
-		{Name: "own", Levels: []rules.Level{{Limit: 80, Override: "maxTemp", ClearOverride: "clearAt"}}},
+		{Name: "hot", Field: "t", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", LimitAt: rules.Reference{Name: "maxTemp"}}}},
+		{Name: "cold", Field: "t", Per: "site", Levels: []rules.Level{{LimitAt: rules.Reference{Name: "minTemp"}}}},
+		{Name: "own", Field: "t", Levels: []rules.Level{{Limit: 80, LimitAt: rules.Reference{Name: "maxTemp"}, ClearAt: rules.Reference{Name: "clearAt"}}}},
 	}}
 	var events []telemetry.Event
 	for _, p := range []map[string]any{
@@ -395,7 +395,7 @@ func TestProperties(t *testing.T) {
 		{"maxTemp": "high", "mute": "false", "clearAt": 80},
 		nil,
 	} {
-		events = append(events, telemetry.Event{Device: "d", Properties: telemetrytest.Properties(p)})
+		events = append(events, telemetry.Event{Device: "d", Body: []byte("{}"), Properties: telemetrytest.Properties(p)})
 	}
 	all := properties(set)
 	if len(all) != 7 {

@@ -112,9 +112,6 @@ func ending(r *rules.Rule) string {
 	}
 
 	ends := side + " " + clears(r)
-	if own := r.Levels[0].ClearOverride; own != "" {
-		ends += " (or the property " + own + ")"
-	}
 
 	if len(r.Is) > 0 {
 		ends = "with any other value"
@@ -196,7 +193,7 @@ func lasts(r *rules.Rule) (d time.Duration, one bool) {
 	return d, !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.For != d })
 }
 
-// limits shows those of r: 70 (warning, for 10m) or 80 (critical, or the property maxTemp).
+// limits shows those of r: 70 (warning, for 10m) or 80 (critical, or its maxTemp).
 func limits(r *rules.Rule) string {
 	_, one := lasts(r)
 	return levels(r, func(l rules.Level) (any, []string) {
@@ -205,21 +202,30 @@ func limits(r *rules.Rule) string {
 			notes = append(notes, "for "+config.Plain(l.For))
 		}
 
-		if l.Override != "" {
-			notes = append(notes, "or the property "+l.Override)
+		if name := l.LimitAt.Name; name != "" && !l.LimitAt.Plus {
+			notes = append(notes, "or its "+name)
+			return r.Text(l.Limit), notes
 		}
 
-		return r.LimitText(l.Limit), notes
+		return r.LimitText(&l), notes
 	})
 }
 
 // clears shows those of r: 65 (warning) or 75 (critical), or 65 if it is one for all.
 func clears(r *rules.Rule) string {
-	one := r.Levels[0].Clear
-	if !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return l.Clear != one }) {
-		return r.LimitText(one)
+	text := func(l rules.Level) string {
+		if l.ClearAt.Name == "" {
+			return r.ClearText(&l)
+		}
+		return fmt.Sprintf("%s (or its %s)", r.Text(l.Clear), l.ClearAt.Name)
 	}
-	return levels(r, func(l rules.Level) (any, []string) { return r.LimitText(l.Clear), nil })
+
+	one := text(r.Levels[0])
+	if !slices.ContainsFunc(r.Levels, func(l rules.Level) bool { return text(l) != one }) {
+		return one
+	}
+
+	return levels(r, func(l rules.Level) (any, []string) { return text(l), nil })
 }
 
 // levels shows a value of each level of r, with the level's name and other notes.

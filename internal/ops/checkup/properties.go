@@ -2,7 +2,6 @@ package checkup
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -12,12 +11,10 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A property is an application property that a rule, or all of them, look at.
+// A property is a name in messages that a rule, or all of them, look at, mostly of an application property.
 type property struct {
 	name, use, must string
-	// nil: what an event has at the name, whether it is a property or not, if that is a text or a number
-	valid func(telemetry.Property, *telemetry.Event) bool
-	rule  *rules.Rule // that looks at it
+	has             func(*telemetry.Event) rules.Override // what an event has there
 }
 
 // properties returns those that set looks at.
@@ -29,11 +26,11 @@ func properties(set rules.Set) (all []property) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
 		if m.Property != "" {
-			all = append(all, property{m.Property, "where of a mute", "anything", isAny, nil})
+			all = append(all, property{m.Property, "where of a mute", "anything", propertyIs(m.Property, isAny)})
 		}
 
 		if m.UntilAt != "" {
-			all = append(all, property{m.UntilAt, "until of a mute", "an RFC 3339 time", isTime, nil})
+			all = append(all, property{m.UntilAt, "until of a mute", "an RFC 3339 time", propertyIs(m.UntilAt, isTime)})
 		}
 	}
 
@@ -42,56 +39,85 @@ func properties(set rules.Set) (all []property) {
 
 // propertiesOf returns those that r looks at.
 func propertiesOf(r *rules.Rule) (all []property) {
-	for _, l := range r.Levels {
-		if l.Override != "" {
-			use := "the limit of " + strings.TrimSuffix(r.Name+", "+l.Name, ", ")
-			all = append(all, property{l.Override, use, "a number", isLimit, r})
-		}
+	side := "at or below"
+	if r.Below {
+		side = "at or above"
 	}
 
-	if name := r.Levels[0].ClearOverride; name != "" {
-		side := "at or below"
-		if r.Below {
-			side = "at or above"
+	for i, l := range r.Levels {
+		of := strings.TrimSuffix(r.Name+", "+l.Name, ", ")
+		if l.LimitAt.Name != "" && !l.LimitAt.Plus { // the events themselves say more of what limits are counted from
+			limit := func(v rules.View) rules.Override { return v.Levels[i].HasLimit }
+			all = append(all, property{l.LimitAt.Name, "the limit of " + of, "a number", viewed(r, limit)})
 		}
 
-		must := "a number " + side + " the device's limit"
-		all = append(all, property{name, "clear of " + r.Name, must, isClearOf(r), r})
+		if l.ClearAt.Name != "" {
+			clear := func(v rules.View) rules.Override { return v.Levels[i].HasClear }
+			must := "a number " + side + " the device's limit"
+			all = append(all, property{l.ClearAt.Name, "clear of " + of, must, viewed(r, clear)})
+		}
 	}
 
 	if r.Per != "" {
-		all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", nil, r})
+		shared := func(v rules.View) rules.Override {
+			if v.Shared == "" {
+				return rules.OverrideAbsent
+			}
+			return rules.OverrideUsed
+		}
+		all = append(all, property{r.Per, "per of " + r.Name, "a text or number of at most 256 bytes", viewed(r, shared)})
 	}
 
 	return all
 }
 
-// isLimit reports whether p replaces a limit.
-func isLimit(p telemetry.Property, _ *telemetry.Event) bool {
-	_, kind := rules.Limit(p)
-	return kind == rules.OverrideUsed
+// viewed returns what says what an event has for r, by what that finds in its measurements: what is used, if one has it.
+func viewed(r *rules.Rule, has func(rules.View) rules.Override) func(*telemetry.Event) rules.Override {
+	set := rules.Set{Rules: []rules.Rule{*r}}
+	reader, err := set.Reader()
+
+	return func(e *telemetry.Event) rules.Override {
+		if err != nil {
+			return rules.OverrideAbsent
+		}
+
+		found := rules.OverrideAbsent
+		views, _ := reader.Read(e)
+		for _, v := range views {
+			if len(v.Levels) == 0 {
+				continue
+			}
+
+			switch has := has(v); has {
+			case rules.OverrideUsed:
+				return has
+			case rules.OverrideOther, rules.OverrideBeyond:
+				found = has
+			}
+		}
+
+		return found
+	}
 }
 
-// isClearOf returns what reports whether a property replaces clear of all levels of r.
-func isClearOf(r *rules.Rule) func(telemetry.Property, *telemetry.Event) bool {
-	return func(p telemetry.Property, e *telemetry.Event) bool {
-		return !slices.ContainsFunc(r.Levels, func(l rules.Level) bool {
-			limit, _ := l.LimitFor(0, e.Properties) // beside overrides there is no base
-			_, kind := r.ClearFor(&l, p, limit)
-			return kind != rules.OverrideUsed
-		})
+// propertyIs returns what says whether an event has an application property that is valid.
+func propertyIs(name string, valid func(telemetry.Property) bool) func(*telemetry.Event) rules.Override {
+	return func(e *telemetry.Event) rules.Override {
+		switch p := e.Properties.Get(name); {
+		case p.IsNull():
+			return rules.OverrideAbsent
+		case valid(p):
+			return rules.OverrideUsed
+		}
+		return rules.OverrideOther
 	}
 }
 
 // isTime reports whether p says until when a device is muted.
-func isTime(p telemetry.Property, _ *telemetry.Event) bool { return !rules.TimeOf(p).IsZero() }
+func isTime(p telemetry.Property) bool { return !rules.TimeOf(p).IsZero() }
 
-// isAny reports whether p is there: any value may be one that a mute asks for, and most are not. The literal that IoT Hub
-// leaves is none.
-func isAny(p telemetry.Property, _ *telemetry.Event) bool {
-	text, _ := p.Text()
-	return !strings.HasPrefix(string(text), "$twin.")
-}
+// isAny reports whether p is there: any value may be one that a mute asks for, and most are not.
+func isAny(telemetry.Property) bool { return true }
 
 const noTelemetry = undecided("no telemetry was read")
 
@@ -107,18 +133,15 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	other := 0
 	path := ""
 	for i := range events {
-		v := events[i].Properties.Get(p.name)
-		text, _ := v.Text()
+		text, _ := events[i].Properties.Get(p.name).Text()
+		has := p.has(&events[i])
 		switch {
-		case p.valid == nil && p.shares(&events[i]):
-			used++
-		case v.IsNull():
-		case p.valid != nil && p.valid(v, &events[i]):
-			used++
-		case strings.HasPrefix(string(text), "$twin."):
+		case strings.HasPrefix(string(text), "$twin.") && has != rules.OverrideBeyond:
 			literal++
 			path = string(text[:min(len(text), 80)])
-		default:
+		case has == rules.OverrideUsed:
+			used++
+		case has != rules.OverrideAbsent:
 			other++
 		}
 	}
@@ -141,20 +164,6 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 	}
 
 	return text, nil
-}
-
-// shares reports whether a measurement of e has something at the name by which devices can share alerts.
-func (p property) shares(e *telemetry.Event) bool {
-	set := rules.Set{Rules: []rules.Rule{*p.rule.Alone()}}
-	set.Rules[0].Per = p.name
-	reader, err := set.Reader()
-	if err != nil {
-		return false
-	}
-
-	views, _ := reader.Read(e)
-
-	return slices.ContainsFunc(views, func(v rules.View) bool { return v.Shared != "" })
 }
 
 // wrongTimes says what is wrong with times that are not used.

@@ -86,7 +86,7 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 		s.excluded++
 		s.seen[v.Excluded.Name+" is "+cmp.Or(v.Has, "missing")]++
 		return
-	case v.Reason == telemetry.ReasonOK && v.HasBase != rules.OverrideUsed:
+	case v.Reason == telemetry.ReasonOK && v.HasLimits != rules.OverrideUsed:
 		s.baseless++
 		return
 	case v.Reason == telemetry.ReasonMissing && readable:
@@ -132,8 +132,8 @@ func (s *sample) read(e *telemetry.Event, v *rules.View) {
 		s.worst = v.Value
 	}
 
-	for i := range s.rule.Levels {
-		if v.Compare(&s.rule.Levels[i], e.Properties).Reached {
+	for i, c := range v.Levels {
+		if c.Reached {
 			s.reached[i]++
 		}
 	}
@@ -272,8 +272,7 @@ func (s *sample) readings() string {
 
 	text += fmt.Sprintf(", %s %s, limit %s", worst, s.rule.Text(s.worst), limits(s.rule))
 
-	hasOverride := func(l rules.Level) bool { return l.Override != "" }
-	if s.rule.Base == "" && !slices.ContainsFunc(s.rule.Levels, hasOverride) {
+	if !s.rule.HasReferences() {
 		return text
 	}
 
@@ -300,7 +299,7 @@ func (s *sample) matched() string {
 // noBase says what messages lack.
 func (s *sample) noBase() string {
 	const lacks = "no number at %s, a field or an application property, from which its limits are counted"
-	return fmt.Sprintf(lacks, s.rule.Base)
+	return fmt.Sprintf(lacks, s.rule.Base())
 }
 
 // exclusions says which conditions were not met, and what the events have instead.

@@ -26,7 +26,7 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 	probe := rules.Rule{Name: "probe", Field: "temp", Valid: &telemetry.Range{From: -60, To: 60}, Levels: one(8)}
 	own := rules.Rule{
 		Name: "own", Field: "temp",
-		Levels: []rules.Level{{Name: "warning", Limit: 70}, {Name: "critical", Limit: 80, Override: "maxTemp"}},
+		Levels: []rules.Level{{Name: "warning", Limit: 70}, {Name: "critical", Limit: 80, LimitAt: rules.Reference{Name: "maxTemp"}}},
 	}
 	event := func(body string, properties map[string]any) telemetry.Event {
 		return telemetry.Event{Device: "d", Body: []byte(body), Properties: telemetrytest.Properties(properties)}
@@ -59,7 +59,7 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 		},
 		"limits of devices": {
 			own, []telemetry.Event{event(`{"temp":85}`, map[string]any{"maxTemp": "90"}), event(`{"temp":81}`, nil)},
-			"2 read: temp in 2, highest 85, limit 70 (warning) or 80 (critical, or the property maxTemp), reached warning in 2 and critical in 1",
+			"2 read: temp in 2, highest 85, limit 70 (warning) or 80 (critical, or its maxTemp), reached warning in 2 and critical in 1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

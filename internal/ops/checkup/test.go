@@ -48,7 +48,7 @@ type Gate struct {
 // TestRule returns the first rule of set that alerts on a single reading, whatever else its message has.
 func TestRule(set rules.Set) (rules.Rule, error) {
 	for _, r := range set.Rules {
-		plain := len(r.Only) == 0 && r.Base == "" && !r.Silence()
+		plain := len(r.Only) == 0 && r.Base() == "" && !r.Silence()
 		if plain && r.Levels[0].For == 0 {
 			return r, nil
 		}
