@@ -56,6 +56,19 @@ var (
 		"event.annotations.iothub-message-source",
 		"messageSource",
 	}
+	moduleNames = []string{
+		"SystemProperties.iothub-connection-module-id",
+		"event.annotations.iothub-connection-module-id",
+		"event.module",
+		"iothub-connection-module-id",
+	}
+	componentNames = []string{
+		"SystemProperties.dt-subject",
+		"event.annotations.dt-subject",
+		"event.component",
+		"dt-subject",
+		"component", // IoT Central
+	}
 	contentTypeNames     = []string{"SystemProperties.contentType", "event.properties.system.content_type"}
 	contentEncodingNames = []string{"SystemProperties.contentEncoding", "event.properties.system.content_encoding"}
 )

@@ -193,7 +193,9 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 // columns are those of a CSV file.
 type columns struct {
 	time      int
-	device    int      // -1 if there is none
+	device    int // -1 if there is none, and so are module and component
+	module    int
+	component int
 	names     []string // empty for the time and the device
 	fields    []string // the names as JSON
 	hasCommas bool     // in numbers, as in 91,5
@@ -203,11 +205,13 @@ type columns struct {
 // readHeader reads the first line of a CSV file. field is what a column called value is about.
 func (r *Recording) readHeader(header []string, field string) (columns, error) {
 	c := columns{
-		time:   column(header, r.times),
-		device: column(header, r.devices),
-		names:  make([]string, len(header)),
-		fields: make([]string, len(header)),
-		own:    map[string]telemetry.Property{},
+		time:      column(header, r.times),
+		device:    column(header, r.devices),
+		module:    column(header, moduleNames),
+		component: column(header, componentNames),
+		names:     make([]string, len(header)),
+		fields:    make([]string, len(header)),
+		own:       map[string]telemetry.Property{},
 	}
 	const must = "its first line must name the columns, and "
 
@@ -300,6 +304,12 @@ func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 	body[len(body)-1] = '}'
 	e, err := r.event(cells[c.time], device, body)
 	e.Properties = telemetry.EncodeProperties(c.own)
+	if c.module >= 0 {
+		e.Module = strings.TrimSpace(cells[c.module])
+	}
+	if c.component >= 0 {
+		e.Component = strings.TrimSpace(cells[c.component])
+	}
 
 	return e, err
 }
@@ -430,6 +440,8 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 
 	e, err := r.event(at, device, body)
 	e.MessageSource = o.text(sourceNames...)
+	e.Module = o.text(moduleNames...)
+	e.Component = o.text(componentNames...)
 	e.ContentType = o.text(contentTypeNames...)
 	e.ContentEncoding = o.text(contentEncodingNames...)
 	e.Properties = telemetry.EncodeProperties(own)

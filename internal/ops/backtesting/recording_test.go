@@ -47,6 +47,9 @@ func read(name, field string, names backtesting.Names) (string, backtesting.Skip
 			if site, ok := e.Properties.Get("site").Text(); ok {
 				b.WriteString(" site " + string(site))
 			}
+			if e.Module+e.Component != "" {
+				b.WriteString(" from " + e.Module + "/" + e.Component)
+			}
 			b.WriteByte('\n')
 		}
 	}
@@ -130,6 +133,10 @@ func TestKnownFiles(t *testing.T) {
 			`2026-03-12T17:18:18.542Z oven-7 {"temperature":91.5,"EventProcessedUtcTime":"2026-03-12T17:18:20Z","EventEnqueuedUtcTime":"2026-03-12T17:18:18.5420000Z","IoTHub":{"ConnectionDeviceId":"oven-7"},"site":"berlin"} site berlin` + "\n", backtesting.Names{}, backtesting.Skipped{}},
 		{"Stream Analytics as CSV", "\ufefftemperature,EventEnqueuedUtcTime,IoTHub.ConnectionDeviceId,deviceId\r\n91.5,2026-03-12T17:18:18.5420000Z,oven-7,probe\r\n",
 			`2026-03-12T17:18:18.542Z oven-7 {"temperature":91.5,"deviceId":"probe"}` + "\n", backtesting.Names{}, backtesting.Skipped{}},
+		{"monitor-events of modules and components", `{"event":{"origin":"oven-7","module":"furnace","component":"thermostat1","annotations":{"x-opt-enqueued-time":1773335898542},"payload":{"temperature":91.5}}}`,
+			strings.TrimSpace(event) + " from furnace/thermostat1\n", backtesting.Names{}, backtesting.Skipped{}},
+		{"modules and components as CSV", "timestamp,iothub-connection-device-id,iothub_connection_module_id,dt-subject,temperature\n2026-03-12 17:18:18,oven-7,furnace,thermostat1,91.5\n",
+			`2026-03-12T17:18:18Z oven-7 {"iothub_connection_module_id":"furnace","dt-subject":"thermostat1","temperature":91.5} from furnace/thermostat1` + "\n", backtesting.Names{}, backtesting.Skipped{}},
 		{"IoT Central", `{"applicationId":"a","deviceId":"oven-7","enqueuedTime":"2026-03-12T17:18:18.542Z","messageSource":"telemetry","messageProperties":{"site":"berlin"},"telemetry":{"temperature":91.5}}`,
 			strings.TrimSpace(event) + " site berlin\n", backtesting.Names{}, backtesting.Skipped{}},
 		{"a field that is called as in IoT Central", `{"timestamp":"2026-03-12T17:18:18.542Z","device":"oven-7","telemetry":{"temperature":91.5}}`,
