@@ -201,6 +201,40 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 	}
 }
 
+// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal; nil if
+// there is none. It is called after Alerts, or instead.
+func (m *Message) Sensors() map[string]telemetry.Verdict {
+	var all map[string]telemetry.Verdict
+	var name []byte
+	for i := range m.parts {
+		p := &m.parts[i]
+		if !slices.ContainsFunc(p.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
+			continue
+		}
+
+		for j := range p.n {
+			p.Read(p.Decoder, j, p.found)
+			for _, r := range p.rules {
+				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.look(p.found).Excluded != nil {
+					continue
+				}
+
+				name = r.AppendSensor(name[:0], p.Measurements, p.found, r.reads)
+				if len(name) == 0 {
+					continue
+				}
+
+				if all == nil {
+					all = map[string]telemetry.Verdict{}
+				}
+				all[string(name)] = telemetry.VerdictNormal
+			}
+		}
+	}
+
+	return all
+}
+
 // Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
 // that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
 func (m *Message) Alerts() (alerts []Alert, over bool) {

@@ -16,12 +16,21 @@ type Intake interface {
 	// when the event is handed in again. The error is nil unless the verdict is
 	// VerdictFailed. Then it is a *DecodeError, an *UnsettledError, or ErrBusy if
 	// there is no room for a reading that has to wait: one over the threshold of a
-	// device whose window is not known to be in force.
-	Handle(ctx context.Context, e Event, key string) (Verdict, error)
+	// device whose window is not known to be in force. sensors are the verdicts of those of its device's sensors that e has
+	// readings of, by their names, and the verdict is the worst of all; nil if it has none with a name.
+	Handle(ctx context.Context, e Event, key string) (v Verdict, sensors map[string]Verdict, err error)
 }
 
 // A Verdict is what became of an event that was handed to an Intake.
 type Verdict int
+
+// Worst returns the one of v and another verdict that matters more: what failed, and then what alerted.
+func (v Verdict) Worst(other Verdict) Verdict {
+	if v == VerdictFailed || other == VerdictFailed {
+		return VerdictFailed
+	}
+	return max(v, other)
+}
 
 const (
 	VerdictFailed    Verdict = iota // not settled, or refused for good by a receiver: it may be handed in again

@@ -71,46 +71,68 @@ func (in *Intake) Close() {
 }
 
 // Handle implements [telemetry.Intake].
-func (in *Intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
+func (in *Intake) Handle(
+	ctx context.Context,
+	e telemetry.Event,
+	key string,
+) (telemetry.Verdict, map[string]telemetry.Verdict, error) {
 	m := in.rules.Borrow()
 	defer in.rules.GiveBack(m)
 	reason, reaches := m.Read(&e)
 	in.seen.Note(m, reason)
 	switch {
 	case !reason.HasReading():
-		return telemetry.VerdictFailed, &telemetry.DecodeError{Reason: reason}
+		return telemetry.VerdictFailed, nil, &telemetry.DecodeError{Reason: reason}
 	case !reaches:
-		return telemetry.VerdictNormal, nil
+		return telemetry.VerdictNormal, m.Sensors(), nil
 	}
 
 	e.Sequence = in.next.Add(1)
 	alerts, over := m.Alerts()
+	sensors := m.Sensors()
 	if !over {
-		return telemetry.VerdictNormal, nil
+		return telemetry.VerdictNormal, sensors, nil
 	}
 
 	var wanted uint32
 	for i := range alerts {
 		in.direct.Suppress(&alerts[i].Alert)
 		wanted |= alerts[i].Receivers
+		conclude(sensors, alerts[i].Sensor, telemetry.VerdictThrottled)
 	}
 
 	if wanted == 0 {
-		return telemetry.VerdictThrottled, nil
+		return telemetry.VerdictThrottled, sensors, nil
 	}
 
 	select {
 	case in.callers <- struct{}{}:
 		defer func() { <-in.callers }()
 	default:
-		return telemetry.VerdictFailed, telemetry.ErrBusy
+		return telemetry.VerdictFailed, nil, telemetry.ErrBusy
 	}
 
-	return verdict(in.alert(ctx, alerts, &delivery.Arrival{At: e.Enqueued, ID: key}))
+	all := in.alert(ctx, alerts, &delivery.Arrival{At: e.Enqueued, ID: key}, sensors)
+	v, err := verdict(all)
+
+	return v, sensors, err
 }
 
-// alert brings the alerts about a reading to their receivers, and returns what all of them came to.
-func (in *Intake) alert(ctx context.Context, alerts []partition.Alert, arrival *delivery.Arrival) (all delivery.Reply) {
+// conclude notes the verdict of a reading of a sensor, unless another one of it matters more.
+func conclude(sensors map[string]telemetry.Verdict, name string, v telemetry.Verdict) {
+	if was, has := sensors[name]; has {
+		sensors[name] = was.Worst(v)
+	}
+}
+
+// alert brings the alerts about a reading to their receivers, and returns what all of them came to. In sensors it notes
+// what those of each did.
+func (in *Intake) alert(
+	ctx context.Context,
+	alerts []partition.Alert,
+	arrival *delivery.Arrival,
+	sensors map[string]telemetry.Verdict,
+) (all delivery.Reply) {
 	replies := make([]delivery.Reply, len(alerts))
 	var waiting sync.WaitGroup
 	for i := range alerts {
@@ -121,8 +143,10 @@ func (in *Intake) alert(ctx context.Context, alerts []partition.Alert, arrival *
 
 	waiting.Wait()
 
-	for _, r := range replies {
+	for i, r := range replies {
 		all = all.And(r)
+		v, _ := verdict(r)
+		conclude(sensors, alerts[i].Sensor, v)
 	}
 
 	return all

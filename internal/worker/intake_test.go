@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"reflect"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -43,7 +45,7 @@ func TestIntake(t *testing.T) {
 			t.Helper()
 			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 			defer cancel()
-			got, err := in.Handle(ctx, e, "key-1")
+			got, _, err := in.Handle(ctx, e, "key-1")
 			if got != want || (err != nil) != (want == telemetry.VerdictFailed) {
 				t.Errorf("%v, %v, want %v", got, err, want)
 			}
@@ -74,7 +76,7 @@ func TestIntake(t *testing.T) {
 		handle(event("press", 99), telemetry.VerdictFailed)
 		wantUnsettled(t, failure, "dead_letter", "the alert was kept as a dead letter: refused for good: answered 400")
 
-		_, err := in.Handle(t.Context(), event("", 99), "")
+		_, _, err := in.Handle(t.Context(), event("", 99), "")
 		if d := (*telemetry.DecodeError)(nil); !errors.As(err, &d) || d.Reason != telemetry.ReasonNoDevice {
 			t.Errorf("an event of no device: %v", err)
 		}
@@ -95,7 +97,7 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 					t.Helper()
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
 					defer cancel()
-					if got, err := in.Handle(ctx, event("oven", 99), ""); got != want || (err != nil) != (want == telemetry.VerdictFailed) {
+					if got, _, err := in.Handle(ctx, event("oven", 99), ""); got != want || (err != nil) != (want == telemetry.VerdictFailed) {
 						t.Errorf("%v, %v, want %v", got, err, want)
 					}
 				}
@@ -119,7 +121,7 @@ func TestIntakeIsBounded(t *testing.T) {
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
-		if got, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
+		if got, _, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}
 		r.set(wait(5 * time.Second))
@@ -127,7 +129,7 @@ func TestIntakeIsBounded(t *testing.T) {
 		var alerted, busy atomic.Int64
 		for i := range 300 {
 			waiting.Go(func() {
-				switch got, err := in.Handle(t.Context(), event(fmt.Sprint("device", i), 99), ""); {
+				switch got, _, err := in.Handle(t.Context(), event(fmt.Sprint("device", i), 99), ""); {
 				case got == telemetry.VerdictAlerted && err == nil:
 					alerted.Add(1)
 				case errors.Is(err, telemetry.ErrBusy):
@@ -136,7 +138,7 @@ func TestIntakeIsBounded(t *testing.T) {
 			})
 		}
 		synctest.Wait()
-		if got, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+		if got, _, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictThrottled || err != nil {
 			t.Errorf("in a window that is known: %v, %v", got, err)
 		}
 		waiting.Wait()
@@ -157,7 +159,7 @@ func TestIntakeIsCutOff(t *testing.T) {
 		gone, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		start := time.Now()
-		if got, err := in.Handle(gone, event("oven", 99), ""); got != telemetry.VerdictFailed || time.Since(start) != 2*time.Second {
+		if got, _, err := in.Handle(gone, event("oven", 99), ""); got != telemetry.VerdictFailed || time.Since(start) != 2*time.Second {
 			t.Errorf("%v, %v after %v", got, err, time.Since(start))
 		}
 	})
@@ -198,7 +200,7 @@ func TestIntakeOfARefusedAlert(t *testing.T) {
 		var callers sync.WaitGroup
 		for i := range 3 {
 			callers.Go(func() {
-				got, err := in.Handle(t.Context(), event("oven", 98), "")
+				got, _, err := in.Handle(t.Context(), event("oven", 98), "")
 				if i > 0 {
 					if got != telemetry.VerdictThrottled || err != nil {
 						t.Errorf("another caller: %v, %v", got, err)
@@ -225,7 +227,7 @@ func TestIntakeDoesNotResolve(t *testing.T) {
 		s.start(p)
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
-		if v, err := in.Handle(t.Context(), event("kiln", 99), ""); v != telemetry.VerdictAlerted {
+		if v, _, err := in.Handle(t.Context(), event("kiln", 99), ""); v != telemetry.VerdictAlerted {
 			t.Errorf("%v, %v", v, err)
 		}
 		p.publish("oven", 99)
@@ -255,7 +257,7 @@ func TestIntakeMeetsAForeignClaim(t *testing.T) {
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
 		start := time.Now()
-		if got, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
+		if got, _, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
 			t.Errorf("%v, %v, want it throttled", got, err)
 		}
 		if took := time.Since(start); took > 5*time.Second {
@@ -276,7 +278,7 @@ func TestUnreadableDevicesAreNamed(t *testing.T) {
 		for range 7 {
 			p.publish("fine", 20)
 			p.publishBody("broken", "{", nil)
-			_, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
+			_, _, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
 			pass(10 * time.Minute)
 		}
 		all := s.worker.Unreadable()
@@ -286,6 +288,51 @@ func TestUnreadableDevicesAreNamed(t *testing.T) {
 		}
 		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 || all.Devices[telemetry.ReasonNull] != 1 {
 			t.Errorf("got %+v", all)
+		}
+	})
+}
+
+// A message by HTTP with readings of several sensors has the worst of their outcomes, and each one's.
+func TestIntakeOfSeveralSensors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newSetup(t, r)
+		rule := &s.config.Rules.Rules[0]
+		rule.Each, rule.Field, rule.Sensor = "readings", "t", []string{"s"}
+		var err error
+		if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
+			t.Fatal(err)
+		}
+		s.start()
+		defer s.end()
+		in := s.worker.NewIntake(t.Context(), "http")
+		defer in.Close()
+		r.set(func(_ context.Context, a notify.Alert) error {
+			if a.Sensor == "broken" {
+				return errBusy
+			}
+			return nil
+		})
+		for _, tt := range []struct {
+			body string
+			want string
+		}{
+			{`{"readings":[{"s":"a","t":20},{"s":"b","t":21}]}`, "normal, a normal, b normal"},
+			{`{"readings":[{"s":"a","t":99},{"s":"b","t":21}]}`, "alerted, a alerted, b normal"},
+			{`{"readings":[{"s":"a","t":99},{"s":"b","t":99},{"s":"c","t":1}]}`, "alerted, a throttled, b alerted, c normal"},
+			{`{"readings":[{"s":"a","t":99},{"s":"b","t":20}]}`, "throttled, a throttled, b normal"},
+			{`{"readings":[{"s":"broken","t":99},{"s":"d","t":99},{"t":20}]}`, "failed, broken failed, d alerted"},
+			{`{"readings":[{"t":20}]}`, "normal"},
+		} {
+			words := map[telemetry.Verdict]string{telemetry.VerdictFailed: "failed", telemetry.VerdictNormal: "normal", telemetry.VerdictThrottled: "throttled", telemetry.VerdictAlerted: "alerted"}
+			v, sensors, _ := in.Handle(t.Context(), telemetry.Event{Device: "gw", Body: []byte(tt.body), Enqueued: time.Now()}, "")
+			got := words[v]
+			for _, name := range slices.Sorted(maps.Keys(sensors)) {
+				got += ", " + name + " " + words[sensors[name]]
+			}
+			if got != tt.want {
+				t.Errorf("%s: got %s, want %s", tt.body, got, tt.want)
+			}
 		}
 	})
 }

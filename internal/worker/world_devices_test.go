@@ -173,7 +173,7 @@ func (w *world) post(r reading, key string) {
 		at := time.Now()
 		if to != nil {
 			ctx, cancel := context.WithTimeout(w.ctx, 20*second)
-			verdict, err := to.intake.Handle(ctx, r.event(at), key)
+			verdict, _, err := to.intake.Handle(ctx, r.event(at), key)
 			cancel()
 			w.mu.Lock()
 			w.noteLocked("                                        by HTTP %s %v %s, %s: %v, %v", r.device, r.value, r.site,

@@ -238,7 +238,7 @@ func TestIntake(t *testing.T) {
 		r := tracetest.NewSpanRecorder()
 		tr := tracing.Record(config(), r)
 		in := newReplica(t, tr, memlease.New(), &script{}, noDeadLetters{}).NewIntake(t.Context(), "http")
-		if v, err := in.Handle(t.Context(), hot(1, "oven"), "a key"); v != telemetry.VerdictAlerted || err != nil {
+		if v, _, err := in.Handle(t.Context(), hot(1, "oven"), "a key"); v != telemetry.VerdictAlerted || err != nil {
 			t.Error(v, err)
 		}
 		in.Close()

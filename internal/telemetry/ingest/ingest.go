@@ -139,7 +139,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	ctx, cancel := context.WithTimeout(r.Context(), h.Timeout)
 	defer cancel()
 	defer context.AfterFunc(h.waiting, cancel)()
-	verdict, err := h.Intake.Handle(ctx, telemetry.Event{
+	verdict, sensors, err := h.Intake.Handle(ctx, telemetry.Event{
 		Device:          device,
 		Body:            body,
 		Enqueued:        arrived,
@@ -153,7 +153,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		refuse(w, err)
 
 	case err != nil || verdict == telemetry.VerdictFailed:
-		failed := answer{Status: "failed"}
+		failed := answer{Status: "failed", Sensors: statuses(sensors)}
 		if errors.As(err, &unsettled) {
 			failed.Reason, failed.Detail = unsettled.Reason, unsettled.Detail
 		}
@@ -161,7 +161,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 		httpapi.Write(w, http.StatusServiceUnavailable, failed)
 
 	default:
-		httpapi.Write(w, http.StatusOK, answer{Status: status(verdict)})
+		httpapi.Write(w, http.StatusOK, answer{Status: status(verdict), Sensors: statuses(sensors)})
 	}
 }
 
@@ -171,10 +171,22 @@ type answer struct {
 	Status string `json:"status"`
 	Reason string `json:"reason,omitempty"`
 	Detail string `json:"detail,omitempty"`
+	// by the name of each sensor that the message has readings of
+	Sensors map[string]string `json:"sensors,omitempty"`
+}
+
+func statuses(sensors map[string]telemetry.Verdict) map[string]string {
+	all := map[string]string{}
+	for name, v := range sensors {
+		all[name] = status(v)
+	}
+	return all
 }
 
 func status(v telemetry.Verdict) string {
 	switch v {
+	case telemetry.VerdictFailed:
+		return "failed"
 	case telemetry.VerdictAlerted:
 		return "ok"
 	case telemetry.VerdictThrottled:

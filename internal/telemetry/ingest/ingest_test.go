@@ -459,13 +459,13 @@ type waiting struct{ entered, release chan struct{} }
 
 func newWaiting() waiting { return waiting{make(chan struct{}, 1000), make(chan struct{})} }
 
-func (i waiting) Handle(ctx context.Context, _ telemetry.Event, _ string) (telemetry.Verdict, error) {
+func (i waiting) Handle(ctx context.Context, _ telemetry.Event, _ string) (telemetry.Verdict, map[string]telemetry.Verdict, error) {
 	i.entered <- struct{}{}
 	select {
 	case <-i.release:
-		return telemetry.VerdictAlerted, nil
+		return telemetry.VerdictAlerted, nil, nil
 	case <-ctx.Done():
-		return telemetry.VerdictFailed, nil
+		return telemetry.VerdictFailed, nil, nil
 	}
 }
 

@@ -79,8 +79,9 @@ func (r *receiver) alerts() []notify.Alert {
 // intake is a telemetry.Intake that answers as it is told to.
 type intake func(context.Context, telemetry.Event, string) (telemetry.Verdict, error)
 
-func (i intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, error) {
-	return i(ctx, e, key)
+func (i intake) Handle(ctx context.Context, e telemetry.Event, key string) (telemetry.Verdict, map[string]telemetry.Verdict, error) {
+	v, err := i(ctx, e, key)
+	return v, nil, err
 }
 
 // A trigger is a Handler and the server that it is asked through.
