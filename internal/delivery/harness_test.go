@@ -201,6 +201,7 @@ func (o *owner) take(readings ...*delivery.Alert) {
 		o.last = a.Sequence
 		now := *a
 		now.Topic = o.replica.topic(a.Topic.Message.Level, nil)
+		now.More = nil // see more
 		o.box.Alert(&now, more{a.More})
 	}
 }

@@ -188,7 +188,7 @@ func TestFullWithUnwrittenDeadLetters(t *testing.T) {
 		for i := 0; !p.box.Full() && i < 12_000; i++ {
 			p.hot(fmt.Sprint("device", i))
 		}
-		if p.last < 4000 || p.last > 4096 {
+		if p.last < 3800 || p.last > 4096 { // what is being tried counts twice for a moment
 			t.Errorf("full with %d", p.last)
 		}
 		pass(10 * time.Minute)
@@ -449,14 +449,18 @@ func TestStoreOutageDelaysAlertsAndLosesNone(t *testing.T) {
 		s := newReplicaOn(t, store, r)
 		p := s.open("0")
 		defer s.end()
+		p.hot("told")
+		pass(time.Minute - time.Second)
 		store.down.Store(true)
+		began := time.Now()
 		for i := range 100 {
 			p.hot(fmt.Sprint("device", i))
 		}
+		p.well("told") // whose window is known, without the store
 		pass(10 * time.Minute)
-		wantAlerts(t, r, "", 0)
-		wantWatermark(t, p, 0)
-		if got := p.waits("device7"); got.For != delivery.WaitStore {
+		wantAlerts(t, r, "", 1)
+		wantWatermark(t, p, 1)
+		if got := p.waits("device7"); got.For != delivery.WaitStore || got.Since.Sub(began).Abs() > time.Second {
 			t.Errorf("waits for %+v", got)
 		}
 		if state := s.dispatcher.Receivers()[0]; state.Down {
@@ -467,8 +471,8 @@ func TestStoreOutageDelaysAlertsAndLosesNone(t *testing.T) {
 		}
 		store.down.Store(false)
 		pass(2 * time.Minute)
-		wantAlerts(t, r, "", 100)
-		wantWatermark(t, p, 100)
+		wantAlerts(t, r, "", 102)
+		wantWatermark(t, p, 102)
 	})
 }
 

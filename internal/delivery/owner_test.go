@@ -77,8 +77,11 @@ func TestRecovery(t *testing.T) {
 			t.Errorf("told: %s; settled: %v", second.told("oven"), p.done())
 		}
 		a := first.alerts("oven")[1]
-		if a.ID != first.alerts("oven")[0].ID[:len("ns/hub/0/")]+fmt.Sprintf("2/%d/resolved", a.Enqueued.UnixMilli()) || a.Temperature != 20 || a.WillResolve || a.Remember < s.config.GiveUp {
+		if a.ID != first.alerts("oven")[0].ID[:len("ns/hub/0/")]+fmt.Sprintf("2/%d/resolved", a.Enqueued.UnixMilli()) || a.Temperature != 20 || a.WillResolve || a.Remember != window+s.config.GiveUp {
 			t.Errorf("%+v", a)
+		}
+		if alert := first.alerts("oven")[0]; alert.Remember != window {
+			t.Errorf("%+v", alert)
 		}
 		topic := s.topic("", nil)
 		if topic.Sent.Load() != 2 || topic.Recovered.Load() != 2 {
@@ -266,6 +269,7 @@ func TestDueWhileAnAlertIsOnItsWay(t *testing.T) {
 		never := p.well("oven")
 		p.box.Withdraw(p.key("oven"), never)
 		p.box.Give(p.key("oven"), n)
+		p.box.Withdraw(p.key("oven"), never) // which says nothing about n
 		if p.box.Len() != 1 {
 			t.Errorf("%d deliveries of one key", p.box.Len())
 		}
@@ -355,7 +359,7 @@ func (o *owner) silent(device string) *delivery.Notice {
 }
 
 func (o *owner) silence() *delivery.Topic {
-	return o.replica.topic("silence", func(topic *delivery.Topic) { topic.Silence = true })
+	return o.replica.topic("silence", func(topic *delivery.Topic) { topic.Silence, topic.Message.WillResolve = true, false })
 }
 
 // A silence says since when, and has an id of its own beside that of another device of the same place. It is sent if its
@@ -368,8 +372,11 @@ func TestSilence(t *testing.T) {
 		n, _ := p.silent("oven"), p.silent("kiln")
 		synctest.Wait()
 		a, b := wantAlerts(t, r, "oven", 1)[0], wantAlerts(t, r, "kiln", 1)[0]
-		if a.ID == b.ID || a.Silent != 15*time.Minute || a.Threshold != 0 || !a.LastHeard.Equal(time.UnixMicro(n.Heard)) || a.Resolved || !a.WillResolve {
+		if a.ID == b.ID || a.Silent != 15*time.Minute || a.Threshold != 0 || !a.LastHeard.Equal(time.UnixMicro(n.Heard)) || a.Resolved || a.WillResolve {
 			t.Errorf("%+v, and %s", a, b.ID)
+		}
+		if place := fmt.Sprintf("ns/hub/0/%d/%d/silence/", n.Sequence, time.UnixMicro(n.Since).UnixMilli()); !strings.HasPrefix(a.ID, place) {
+			t.Errorf("the id %s does not begin with %s", a.ID, place)
 		}
 		if len(p.done()) != 2 || s.topic("silence", nil).Sent.Load() != 2 {
 			t.Errorf("settled %v", p.done())
@@ -441,6 +448,40 @@ func TestWhatAnAlertSays(t *testing.T) {
 		}
 		if got := wantAlerts(t, r, "test/door", 1)[0]; got.Word != "open or broken" || got.WillResolve || !got.Since.IsZero() || !got.DeviceTime.IsZero() {
 			t.Errorf("%+v", got)
+		}
+	})
+}
+
+// The alerts of a device's sensors, and of the elements of one message, each have an id of their own, which is short.
+func TestIDsOfSensors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		at := time.Now().UnixMilli()
+		long := strings.Repeat("x", 1000)
+		for _, name := range []string{"return flow", long, long + "y"} {
+			a := p.reading("gw", s.topic("", nil))
+			a.About = sensor.ID{Device: "gw", Name: name}
+			a.Sensor = name
+			a.Sequence = 1
+			p.take(a)
+		}
+		synctest.Wait()
+		all := r.alerts("gw")
+		if len(all) != 3 || all[0].Sensor == "" {
+			t.Fatalf("%+v", all)
+		}
+		ids := map[string]bool{}
+		for _, a := range all {
+			ids[a.ID] = true
+			if len(a.ID) > 100 {
+				t.Errorf("the id %s is long", a.ID)
+			}
+		}
+		if want := fmt.Sprintf("ns/hub/0/1/%d~return%%20flow", at); len(ids) != 3 || !ids[want] {
+			t.Errorf("ids %v, want %s among three", ids, want)
 		}
 	})
 }

@@ -100,6 +100,22 @@ func TestWhatIsDueLater(t *testing.T) {
 	}
 }
 
+// What a receiver took that forgets is forgotten here with the alarm that it was about.
+func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
+	o, topic := downOutbox(t)
+	q := o.queues[0]
+	q.to.Limits.Forgets = true
+	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
+	for _, key := range []Key{open, over} {
+		q.took(key, notify.Alert{Since: time.Now()})
+	}
+	q.took(Key{sensor.Of("press"), topic}, notify.Alert{}) // which has no alarm
+	o.Refresh(t.Context(), []OpenAlarm{{Key: open, Wanted: 1}}, nil)
+	if _, known := q.taken[open]; len(q.taken) != 1 || !known {
+		t.Errorf("%d are known", len(q.taken))
+	}
+}
+
 // plain has nothing more of a reading.
 type plain struct{}
 

@@ -97,7 +97,7 @@ func TestOpenAlarmsAgain(t *testing.T) {
 		if got := r.posted(); got != "oven press oven press" {
 			t.Errorf("posted by the next owner: %s", got)
 		}
-		if a := r.alerts("oven")[2]; a.ID != first.ID || a.Token != first.Token {
+		if a := r.alerts("oven")[2]; a.ID != first.ID || a.Token != first.Token || !a.Sent.IsZero() {
 			t.Errorf("%+v", a)
 		}
 	})

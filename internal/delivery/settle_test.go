@@ -172,19 +172,20 @@ func TestSuppressedByAnothersWindow(t *testing.T) {
 		defer other.end()
 		first.hot("hot")
 		pass(time.Second)
-		for range 2 { // the store tells of the window, then the replica knows it
+		for range 2 { // the store tells of the window, for all that joined, then the replica knows it
+			second.hot("hot")
 			second.hot("hot")
 			pass(time.Second)
 		}
-		if n := other.stats.Suppressed.Load(); n != 2 {
-			t.Errorf("%d suppressed, want 2", n)
+		if n, asked := other.stats.Suppressed.Load(), other.stats.Outcomes[throttle.Throttled].Load(); n != 4 || asked != 1 {
+			t.Errorf("%d suppressed, want 4; the gate was asked %d times", n, asked)
 		}
-		wantWatermark(t, second, 2)
+		wantWatermark(t, second, 4)
 		pass(window)
 		second.hot("hot")
 		synctest.Wait()
-		if a := wantAlerts(t, r, "hot", 2)[1]; a.Suppressed != 2 {
-			t.Errorf("the second alert tells of %d suppressed, want 2", a.Suppressed)
+		if a := wantAlerts(t, r, "hot", 2)[1]; a.Suppressed != 4 {
+			t.Errorf("the second alert tells of %d suppressed, want 4", a.Suppressed)
 		}
 	})
 }

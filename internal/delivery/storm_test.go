@@ -411,9 +411,14 @@ func TestRefusedForRateGoesBehind(t *testing.T) {
 		for i := range others {
 			p.hot(fmt.Sprint("well", i))
 		}
+		pass(10 * time.Second) // it was refused
+		const later = 30
+		for i := range later {
+			p.hot(fmt.Sprint("later", i))
+		}
 		pass(time.Hour)
 		all := r.alerts("")
-		if len(all) != others+1 || all[others].Device != "busy" {
+		if len(all) != others+later+1 || all[others+later].Device != "busy" {
 			t.Errorf("%d alerts; the last is of %s", len(all), all[len(all)-1].Device)
 		}
 	})
