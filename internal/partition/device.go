@@ -23,6 +23,10 @@ type DeviceState struct {
 	Alarms     []AlarmState     `json:"alarms,omitempty"`
 	Heard      []HeardState     `json:"heard,omitempty"` // for each rule about silence that knows it
 	Deliveries []delivery.State `json:"waiting,omitempty"`
+
+	// one that has an alarm or was heard, and whose name differs in nothing but case; empty: there is none, or the device
+	// itself is known
+	Similar string `json:"-"`
 }
 
 // WasHeard reports whether a rule about silence has heard the device.

@@ -1,7 +1,9 @@
 package partition
 
 import (
+	"cmp"
 	"slices"
+	"strings"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/roster"
@@ -62,6 +64,32 @@ func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	}
 
 	s.unheard.View(func(r *roster.Roster) { d.Heard = append(d.Heard, HeardIn(r, s.id, of, &s.Rules)...) })
+	if d.Last == nil && len(d.Alarms)+len(d.Heard)+len(d.Deliveries) == 0 {
+		d.Similar = cmp.Or(s.similar(of.Device), d.Similar)
+	}
+}
+
+// similar returns a device whose name differs from that of another one in nothing but case; empty if none is known.
+func (s *Stream) similar(device string) (name string) {
+	note := func(other string) {
+		if other != device && strings.EqualFold(other, device) {
+			name = other
+		}
+	}
+
+	s.mu.Lock()
+	for key := range s.alarms.byKey {
+		note(key.about.Device)
+	}
+	s.mu.Unlock()
+
+	s.unheard.View(func(r *roster.Roster) {
+		for i := range r.Len() {
+			note(r.Name(i).Device)
+		}
+	})
+
+	return name
 }
 
 // deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors: also of

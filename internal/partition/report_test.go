@@ -12,6 +12,22 @@ import (
 	"alertworker/internal/telemetry/telemetrytest"
 )
 
+// Who asks about a device by a name in another case is told its name.
+func TestDescribeKnowsAnotherCase(t *testing.T) {
+	set := rules.Threshold("temperature", 30, time.Minute)
+	set.Rules[0].Resolved = true
+	s := benchRules(t, set)
+	defer func() { s.box.Close(); s.box.Wait() }()
+	at := telemetry.Position{Sequence: 1, Offset: "x"}
+	s.take([]telemetry.Event{{Position: at, Enqueued: time.Now(), Device: "oven-7", Body: []byte(`{"temperature":95}`)}})
+	for asked, want := range map[string]string{"Oven-7": "oven-7", "oven-7": "", "oven-8": ""} {
+		var d DeviceState
+		if s.Describe(sensor.Of(asked), &d); d.Similar != want {
+			t.Errorf("%s: did you mean %q?", asked, d.Similar)
+		}
+	}
+}
+
 // Whatever a device sends, people can ask about it, and are told what was decided about its last reading, not about an
 // earlier one.
 func TestDescribe(t *testing.T) {

@@ -319,6 +319,11 @@ func TestDevice(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
 
+		w.worker.devices["Oven"] = partition.DeviceState{Partitions: []string{"9"}, Similar: "oven"}
+		if got := w.authorized("GET", "/devices/Oven").Body.String(); !strings.Contains(got, "did you mean oven?") {
+			t.Errorf("in another case: %s", got)
+		}
+
 		w.gate.state, w.gate.err = throttle.State{}, errors.New("service unavailable")
 		w.worker.devices["oven"] = partition.DeviceState{Deliveries: []delivery.State{{
 			Receiver: "hook", Rule: "temperature", Partition: "3", Since: now, Value: 91.5, Joined: 2,

@@ -289,6 +289,7 @@ func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 		shared: map[string]string{},
 		ended:  a.Recorder.last(maxDeliveries, func(d *pastDelivery) bool { return of.Covers(d.of()) }),
 	}
+	f.similar = f.state.Similar
 	f.state.Partitions = append([]string{}, f.state.Partitions...)
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
