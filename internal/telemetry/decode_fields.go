@@ -1,7 +1,10 @@
 package telemetry
 
 import (
+	"bytes"
 	"cmp"
+	"encoding/json"
+	"errors"
 	"io"
 	"slices"
 	"strings"
@@ -139,4 +142,33 @@ func writable(path string) bool {
 	odd := func(r rune) bool { return r == ',' || r == unicode.ReplacementChar || !unicode.IsPrint(r) }
 	_, err := parsePath(path)
 	return err == nil && !strings.ContainsFunc(path, odd)
+}
+
+// Document returns body as encoding/json decodes it, unpacked if it is packed; several values as an array. It is false if
+// the body is not JSON.
+func Document(body []byte) (v any, ok bool) {
+	newScanner().unpack(body, func(text []byte) (broken bool) {
+		if isWrapping(text) {
+			return true
+		}
+
+		var all []any
+		values := json.NewDecoder(bytes.NewReader(trim(text)))
+		for {
+			var one any
+			switch err := values.Decode(&one); {
+			case errors.Is(err, io.EOF):
+				v, ok = all, len(all) > 0
+				if len(all) == 1 {
+					v = all[0]
+				}
+				return !ok
+			case err != nil:
+				return true
+			}
+			all = append(all, one)
+		}
+	})
+
+	return v, ok
 }

@@ -293,10 +293,10 @@ func TestSampleOfRules(t *testing.T) {
 	for i, want := range []string{
 		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
 		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
-		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), probe.temp (2), temperature (2), dew (1): add the right one to the field of the rule wet",
+		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), dew (1): add the right one to the field of the rule wet",
 		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
 		"! says nothing about any of 4 events: no number at dw, a field or an application property, from which its limits are counted",
-		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), probe.temp (2), temperature (2), dew (1): add the right one to the field of the rule loud",
+		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), dew (1): add the right one to the field of the rule loud",
 	} {
 		got, err := r.samples[i].verdict()
 		if errors.As(err, new(undecided)) {
@@ -316,7 +316,7 @@ func TestSampleOfRules(t *testing.T) {
 	}
 	_, err = r.samples[0].verdict()
 	const want = "6 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
-		"numbers found at humidity (2), probe.temp (2), t (1), temp (1): add the right one to the field of the rule hot"
+		"numbers found at humidity (2), t (1), temp (1): add the right one to the field of the rule hot"
 	if !errors.As(err, new(warning)) || err.Error() != want {
 		t.Errorf("got %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
@@ -29,12 +30,16 @@ type sample struct {
 	seen     map[string]int // likewise, by what they have instead
 	found    []int          // events by the path that gave the reading
 	reasons  [telemetry.ReasonCount]int
-	worst    float64        // reading
-	reached  []int          // readings, by the level whose limit they reach
-	places   map[string]int // events without a reading, by where they might have one
-	damaged  int            // readings of events whose body is not JSON
-	damage   string         // where the first body that is not JSON is not, and of whom; empty if there is none
-	unlike   string         // the first text that is no number, and why; empty if there is none
+	worst    float64           // reading
+	reached  []int             // readings, by the level whose limit they reach
+	places   map[string]int    // events without a reading, by where they might have one
+	damaged  int               // readings of events whose body is not JSON
+	damage   string            // where the first body that is not JSON is not, and of whom; empty if there is none
+	unlike   string            // the first text that is no number, and why; empty if there is none
+	sensors  map[sensor.ID]int // readings
+	shape    shape
+	unread   shape    // of the events without a reading
+	taken    []string // fields of other rules
 }
 
 func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, error) {
@@ -44,6 +49,8 @@ func newSample(r *rules.Rule, field *telemetry.Field, inFile bool) (*sample, err
 		seen:    map[string]int{},
 		reached: make([]int, len(r.Levels)),
 		places:  map[string]int{},
+		sensors: map[sensor.ID]int{},
+		shape:   shape{rule: r},
 	}
 
 	if field == nil {
@@ -81,6 +88,10 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 		s.unlike = s.notANumber(v)
 	}
 
+	if v.Reason == telemetry.ReasonOK && len(s.paths) > 0 {
+		s.shape.add(e)
+	}
+
 	switch {
 	case v.Excluded != nil:
 		s.excluded++
@@ -102,6 +113,7 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 
 	for _, path := range s.candidates(v) {
 		s.places[path]++
+		s.unread.add(e)
 	}
 }
 
@@ -123,11 +135,16 @@ func (s *sample) candidates(v *rules.View) []string {
 		return nil
 	}
 
-	return telemetry.Fields(v.Body, len(s.rule.Is) > 0)
+	isTaken := func(path string) bool {
+		return slices.ContainsFunc(s.taken, func(other string) bool { return strings.EqualFold(other, path) })
+	}
+
+	return slices.DeleteFunc(telemetry.Fields(v.Body, len(s.rule.Is) > 0), isTaken)
 }
 
 // read takes the reading in v, a measurement of e, into the sample.
 func (s *sample) read(e *telemetry.Event, v *rules.View) {
+	s.sensors[sensor.ID{Device: e.Device, Name: v.Sensor}]++
 	if s.reasons[telemetry.ReasonOK] == 1 || s.rule.Breaching(v.Value, s.worst) {
 		s.worst = v.Value
 	}
@@ -146,6 +163,8 @@ func (s *sample) read(e *telemetry.Event, v *rules.View) {
 			return
 		}
 	}
+
+	s.found[0]++ // by what else the rule asks of an element
 }
 
 // verdict returns which fields match and what cannot be decoded. The error is a warning
@@ -161,6 +180,14 @@ func (s *sample) verdict() (string, error) {
 	}
 
 	text := fmt.Sprintf("%d read: %s", s.events, s.readings())
+	named, unnamed := s.countSensors()
+	if len(s.rule.Sensor) > 0 {
+		text += "; of " + humanize.Count(named, "sensor")
+	}
+	if len(s.rule.Sensor) > 0 && unnamed > 0 {
+		text += fmt.Sprintf(", %d without a name at %s", unnamed, humanize.Or(s.rule.Sensor))
+	}
+
 	if s.others > 0 {
 		text += fmt.Sprintf("; %d for other rules", s.others)
 	}
@@ -182,17 +209,33 @@ func (s *sample) verdict() (string, error) {
 		text += "; " + s.damage
 	}
 
+	proposals := s.shape.proposals()
 	tooMany := missed*10 > s.own()
 	switch {
 	case s.baseless > 0:
 		return "", warning(fmt.Sprintf("%s; says nothing about %d: %s", text, s.baseless, s.noBase()))
 	case tooMany && len(s.places) > 0:
 		return "", warning(text + "; " + s.hint())
-	case tooMany, s.damaged > 0:
+	case len(proposals) > 0:
+		return "", warning(text + "; " + strings.Join(proposals, "; "))
+	case tooMany, s.damaged > 0, len(s.rule.Sensor) > 0 && named == 0:
 		return "", warning(text)
 	}
 
 	return text, nil
+}
+
+// countSensors returns how many sensors the readings are of, and how many of these are of none.
+func (s *sample) countSensors() (named, unnamed int) {
+	for of, n := range s.sensors {
+		if of.Name == "" {
+			unnamed += n
+		} else {
+			named++
+		}
+	}
+
+	return named, unnamed
 }
 
 // own returns how many events are telemetry that the rule looks at, and that no other rule reads.
@@ -357,9 +400,23 @@ func (s *sample) hint() string {
 	}
 
 	order := func(a, b string) int { return cmp.Or(cmp.Compare(s.rank(a), s.rank(b)), mostFirst(s.places)(a, b)) }
-	likely := slices.MinFunc(slices.Collect(maps.Keys(s.places)), order)
+	paths := slices.SortedFunc(maps.Keys(s.places), order)
+	text := what + " found at " + counted(s.places, order) + ": " + s.advice(paths[0])
 
-	return what + " found at " + counted(s.places, order) + ": " + s.advice(likely)
+	best := s.rank(paths[0])
+	isUnlike := func(path string) bool { return s.rank(path) != best }
+	if several := siblings(slices.Sorted(slices.Values(slices.DeleteFunc(paths, isUnlike)))); len(several.keys) > 0 {
+		text += fmt.Sprintf("; of several sensors, in a rule, each: %s, field: %s, sensor: $key", several.each, several.field)
+	}
+
+	rule := *s.rule
+	rule.Field = paths[0]
+	s.unread.rule = &rule
+	if several := s.unread.proposals(); len(several) > 0 {
+		text += "; " + several[0]
+	}
+
+	return text
 }
 
 // noPlaces is hint if no place is known.
@@ -372,6 +429,10 @@ func (s *sample) noPlaces(what string) string {
 		if s.reasons[reason] > 0 && !reason.Decoded() && reason != telemetry.ReasonEmpty {
 			return "what is in them is not known: " + reason.Text()
 		}
+	}
+
+	if s.others > 0 {
+		return "they contain no " + what + " but those"
 	}
 
 	return "they contain no " + what
@@ -438,6 +499,12 @@ func newSamples(set rules.Set, inFile bool) ([]*sample, error) {
 
 			if samples[i], err = newSample(&set.Rules[i], field, inFile); err != nil {
 				return nil, err
+			}
+
+			for other := range set.Rules {
+				if r := &set.Rules[other]; other != i && r.Field != "" && r.Each == set.Rules[i].Each {
+					samples[i].taken = append(samples[i].taken, strings.Split(r.Field, ",")...)
+				}
 			}
 		}
 	}
