@@ -155,6 +155,7 @@ func (o *observation) show(device, partition string, levels []*level) *LastSeen 
 			seen.Reading.Level = l.Name
 			seen.Reading.Limit = o.limit
 			seen.Reading.Own = o.own
+			seen.Reading.Sensor = o.sensor
 			seen.Reading.Shared = o.shared
 		}
 	}

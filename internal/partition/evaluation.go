@@ -133,7 +133,9 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 		}
 
 		if decision != NoLimit {
-			v.seen.decided(decision, l, look.Value, c, v.shared)
+			if v.seen.decided(decision, l, look.Value, c, v.shared) {
+				v.seen.sensor = v.sensor
+			}
 		}
 
 		//planted:lower-beside-higher skip

@@ -65,6 +65,7 @@ type observation struct {
 // reached no limit, and none is the device's own.
 type outcome struct {
 	limit    float64 // of the device at level
+	sensor   string  // that it is of, if it reached a limit; empty: the device's own, or not known
 	shared   string  // what the device shares the alerts of level's rule by, if that is known
 	level    uint8   // its index in Evaluator.levels, plus 1
 	decision Decision

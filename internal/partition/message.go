@@ -105,14 +105,18 @@ func (r *read) first(p *part) {
 	r.has, r.value, r.field = true, found[i].Value, uint16(p.First+i)
 }
 
-// decided notes what was decided about a reading, value, at a level, unless more was about another one. It does nothing
-// if r is nil.
-func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, shared string) {
-	if r != nil && (d > r.decision || r.level == 0) {
-		r.outcome = outcome{decision: d, level: l.index + 1, limit: c.Limit, own: c.Own, shared: shared}
-		r.value = value
-		r.field = uint16(l.rule.first + l.rule.reads.Field)
+// decided notes what was decided about a reading, value, at a level, unless more was about another one, and reports
+// whether it did. It does nothing if r is nil.
+func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, shared string) bool {
+	if r == nil || d <= r.decision && r.level != 0 {
+		return false
 	}
+
+	r.outcome = outcome{decision: d, level: l.index + 1, limit: c.Limit, own: c.Own, shared: shared}
+	r.value = value
+	r.field = uint16(l.rule.first + l.rule.reads.Field)
+
+	return true
 }
 
 // seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.

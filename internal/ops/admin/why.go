@@ -114,10 +114,8 @@ func (f findings) undelivered() *pastDelivery {
 		return nil
 	}
 
-	tookAnother := func(g gateState) bool {
-		return g.Receiver == l.Receiver && g.Sensor == l.Sensor && g.delivered().After(l.At)
-	}
-	if slices.ContainsFunc(f.of(l.Rule, l.Level), tookAnother) {
+	tookAnother := func(g gateState) bool { return g.Receiver == l.Receiver && g.delivered().After(l.At) }
+	if slices.ContainsFunc(f.of(l.Rule, l.Level, l.Sensor), tookAnother) {
 		return nil // by another replica, or a replay
 	}
 
@@ -130,9 +128,11 @@ func (d pastDelivery) isFollowedBy(e pastDelivery) bool {
 	return isSameLevel && e.Receiver == d.Receiver && e.Reason == "" && e.At.After(d.At)
 }
 
-// of returns the windows of one level of a rule.
-func (f findings) of(rule, level string) []gateState {
-	return slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool { return g.Rule != rule || g.Level != level })
+// of returns the windows of one level of a rule, about one sensor or the device: or about what shares them.
+func (f findings) of(rule, level, name string) []gateState {
+	return slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool {
+		return g.Rule != rule || g.Level != level || g.Sensor != name && g.Shared == ""
+	})
 }
 
 // window returns the window that was claimed last: of the level about which a notice was due to the last reading, if
@@ -141,7 +141,7 @@ func (f findings) window() *gateState {
 	gates := f.gates
 	known := true
 	if r := f.lastReading(); r != nil && r.Decision == partition.Notified {
-		gates = f.of(r.Rule, r.Level)
+		gates = f.of(r.Rule, r.Level, r.Sensor)
 		known = false
 	}
 
@@ -359,6 +359,10 @@ func (f findings) read(r partition.Reading) (code, text string) {
 	}
 
 	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
+	if r.Sensor != "" && r.Sensor != f.asked.Name {
+		text = fmt.Sprintf("Its last reading, %s of sensor %s %s, ", rule.Text(r.Value), r.Sensor, f.at(r.Enqueued))
+	}
+
 	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
 	alarm, told := f.alarmOf(r)
@@ -398,7 +402,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 		return whyOpen, below + staysOpen(rule, level, r) + alarm
 
 	case partition.Notified:
-		return hot(f.of(r.Rule, r.Level)), limit + ", and is settled" + told
+		return hot(f.of(r.Rule, r.Level, r.Sensor)), limit + ", and is settled" + told
 	}
 
 	return whyBelow, below
@@ -408,7 +412,7 @@ func (f findings) read(r partition.Reading) (code, text string) {
 // empty if there is none.
 func (f findings) alarmOf(r partition.Reading) (state, told string) {
 	for _, s := range f.state.Alarms {
-		if s.Rule == r.Rule && s.Level == r.Level {
+		if s.Rule == r.Rule && s.Level == r.Level && s.Sensor == r.Sensor {
 			state = ": its " + f.alarmText(s)
 			told = f.toldText(s)
 		}

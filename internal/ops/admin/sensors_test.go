@@ -1,0 +1,89 @@
+package admin_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"go.uber.org/zap"
+
+	"alertworker/internal/ledger"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
+	"alertworker/internal/throttle"
+)
+
+// Who asks about a device gets all of its sensors, and who asks about one of them gets that one. A device may have the
+// name that both have together.
+func TestSensorsOfADevice(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store, now := &records.Memory{}, time.Now()
+		alarm := func(device, name string, value float64, ago time.Duration) ledger.Alarm {
+			return ledger.Alarm{Device: ledger.Text(device), Sensor: ledger.Text(name), Rule: "hot", Open: true, Since: now.Add(-ago), Value: ledger.Number(value), Limit: 60}
+		}
+		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")
+		if err == nil {
+			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{
+				alarm("gw-12", "return", 78, time.Hour), alarm("gw-12", "flow", 79, time.Minute), alarm("gw-12/return", "", 80, time.Minute),
+			}})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := &fakeGate{state: throttle.State{Now: now}}
+		hot := rules.Rule{Name: "hot", Field: "t", Sensor: []string{"s"}, Window: time.Hour, Levels: []rules.Level{{Limit: 60, Clear: 60}}}
+		w := &fakeWorker{devices: map[string]partition.DeviceState{}}
+		a := admin.New(admin.Options{
+			Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Worker: w, Token: token, Log: zap.NewNop(),
+			Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/"},
+			Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
+			Status:    func() status.Report { return status.Report{} },
+		})
+		for path, want := range map[string]string{
+			"/devices/gw-12":                  "flow return",
+			"/devices?id=gw-12&sensor=return": "return",
+			"/devices/gw-12?sensor=flow":      "flow",
+			"/devices/gw-12?sensor=other":     "",
+			"/devices/gw-12%2Freturn":         "-",
+		} {
+			r := httptest.NewRequest(http.MethodGet, path, nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			answer := httptest.NewRecorder()
+			a.ServeHTTP(answer, r)
+			var view struct {
+				Alarms []struct{ Sensor string }
+			}
+			if err := json.Unmarshal(answer.Body.Bytes(), &view); err != nil || answer.Code != http.StatusOK {
+				t.Fatalf("%s: %d %v %s", path, answer.Code, err, answer.Body)
+			}
+			var got []string
+			for _, s := range view.Alarms {
+				got = append(got, max(s.Sensor, "-"))
+			}
+			slices.Sort(got)
+			if text := strings.Join(got, " "); text != want {
+				t.Errorf("%s has the alarms of %q, want %q", path, text, want)
+			}
+		}
+		for of, want := range map[sensor.ID]string{
+			{Device: "gw-12"}:                  "gw-12: Its sensor flow: its alarm (rule hot) has been open since 1999-12-31 23:59:00 UTC",
+			{Device: "gw-12", Name: "return"}:  "gw-12 / return: Its alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC",
+			{Device: "gw-12", Name: "unheard"}: "gw-12 / unheard: Its last reading is known only to the replica",
+			{Device: "gw-12/return"}:           "gw-12/return: Its alarm (rule hot) has been open since 1999-12-31 23:59:00 UTC",
+		} {
+			var b strings.Builder
+			if err := a.WriteText(t.Context(), &b, of, admin.Readings{}, false); err != nil || !strings.HasPrefix(b.String(), want) {
+				t.Errorf("%v: %v, %s, want it to begin with %q", of, err, b.String(), want)
+			}
+		}
+	})
+}
