@@ -63,7 +63,7 @@ func (d *delivery) readingID(r *Reading) string {
 	}
 
 	place := strconv.FormatInt(r.Sequence, 10)
-	if r.Element > 0 {
+	if r.Element > 0 && !d.endedWithRule() {
 		place += "." + strconv.Itoa(r.Element)
 	}
 

@@ -84,6 +84,7 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 		Limit:    was.limit,
 		Enqueued: micros(last.Time),
 		Sequence: last.Sequence,
+		Element:  l.lastElement(),
 		Since:    was.Since.Hub,
 	})
 	if due != nil {

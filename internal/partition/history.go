@@ -207,6 +207,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			a.Limit = ledger.Number(k.limit)
 		}
 
+		//planted:ledger-without-sensor a.Sensor = ""
 		a.Exposed = k.untold
 		a.Silence = key.level.rule.Silence()
 		a.Log = k.log

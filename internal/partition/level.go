@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"math"
 	"net/url"
 	"strings"
 	"time"
@@ -122,6 +123,14 @@ func (l *level) measured() string {
 		return l.rule.Measured()
 	}
 	return l.was
+}
+
+// lastElement is behind all elements of a message: 0 if a message has one for l.
+func (l *level) lastElement() int {
+	if l.measured() == "" {
+		return 0
+	}
+	return math.MaxInt32
 }
 
 // content returns what the ledger has to hold of l.

@@ -129,6 +129,7 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	m.lend(s)
 	s.depth = int(one.depth)
 	s.readValues(d, d.start, one.value, found)
+	//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].condition { found[j] = first[j] } }
 	m.readBegun(d, s, len(m.each.names), one.value, found)
 
 	for i := range found {

@@ -17,6 +17,7 @@ const maxKey = 1024 // bytes, by lease.Store's contract
 // can be read.
 func (g *Gate) key(of sensor.ID) string {
 	key := g.prefix + escape(of.Device)
+	//planted:key-without-sensor if false
 	if of.Name != "" {
 		key += "~n" + escape(of.Name) // which escape does not make either
 	}

@@ -284,8 +284,9 @@ func (w *world) devicesAreCounted(in *inbox, s subject, of matter, tells []told,
 		}
 		var devices []string
 		for _, t := range tells {
-			if t.sequence > heard[i-1].Sequence && t.sequence < a.Sequence && !slices.Contains(devices, t.device) {
-				devices = append(devices, t.device)
+			device := w.id(t.device).Device // of which sensors are one
+			if t.sequence > heard[i-1].Sequence && t.sequence < a.Sequence && !slices.Contains(devices, device) {
+				devices = append(devices, device)
 			}
 		}
 		if a.Suppressed < int64(len(devices)) {

@@ -36,10 +36,13 @@ func (w *world) publish() {
 func (r reading) event(at time.Time) telemetry.Event {
 	e := telemetry.Event{Device: r.device, Enqueued: at, Body: []byte("{}")}
 	if r.value != 0 {
-		e.Body = fmt.Appendf(nil, `{"temperature":%v,"mode":%q}`, r.value, r.mode)
+		e.Body = r.measured(fmt.Sprintf(`,"mode":%q`, r.mode))
 	}
 	if own := r.deviceTime(at); !own.IsZero() && r.value != 0 {
-		e.Body = fmt.Appendf(nil, `{"temperature":%v,"mode":%q,"at":%q}`, r.value, r.mode, own.Format(time.RFC3339Nano))
+		e.Body = r.measured(fmt.Sprintf(`,"mode":%q,"at":%q`, r.mode, own.Format(time.RFC3339Nano)))
+	}
+	if r.gathered {
+		e.Device = gateway
 	}
 	switch r.damage {
 	case loose:
@@ -192,7 +195,7 @@ func (w *world) post(r reading, key string) {
 
 // pass lets time pass, in which devices send what the plan's tail says.
 func (w *world) pass(d time.Duration) {
-	r := reading{late: -1, mode: "run", site: "berlin", base: usualBase}
+	r := reading{late: -1, mode: "run", site: "berlin", base: usualBase, gathered: w.gathered, each: w.each}
 	switch w.tail {
 	case "cool":
 		r.value = 20

@@ -4,6 +4,7 @@ import (
 	"time"
 
 	"alertworker/internal/ledger"
+	"alertworker/internal/sensor"
 )
 
 // What replicas keep of alarms, judged whenever it is written by what the log says up to there. It knows nothing of
@@ -13,7 +14,7 @@ import (
 func (w *world) judgeLedger(log *hubLog) {
 	at := log.kept.Position.Sequence
 	w.eachAlarm(func(s subject, device string) {
-		got, want := alarmOf(log.kept, s, device), w.follow(log, s, device)[at]
+		got, want := alarmOf(log.kept, s, w.id(device)), w.follow(log, s, device)[at]
 		if !got.is(want) {
 			w.violated("P4: the ledger of %s at %d has %s %s %s since %v, the log says %s since %v", log.id, at, device, s,
 				got.phase, got.since, want.phase, want.since)
@@ -40,7 +41,7 @@ func (w *world) judgeCheckpoint(log *hubLog) {
 		return
 	}
 	w.eachAlarm(func(s subject, device string) {
-		got, want := alarmOf(log.kept, s, device), w.follow(log, s, device)[at]
+		got, want := alarmOf(log.kept, s, w.id(device)), w.follow(log, s, device)[at]
 		if !got.is(want) || want.owed > from && got.owed != want.owed {
 			w.violated("P4: the checkpoint of %s at %d passes a change of %s %s that the ledger at %d does not hold", log.id,
 				at, device, s, from)
@@ -68,10 +69,10 @@ func (now state) is(want state) bool {
 }
 
 // alarmOf returns what a ledger has of a device's level.
-func alarmOf(c ledger.Content, s subject, device string) (f state) {
+func alarmOf(c ledger.Content, s subject, of sensor.ID) (f state) {
 	f.phase = "normal"
 	for _, a := range c.Alarms {
-		if string(a.Device) != device || a.Rule != s.rule || a.Level != s.level {
+		if a.Of() != of || a.Rule != s.rule || a.Level != s.level {
 			continue
 		}
 		switch {

@@ -60,10 +60,18 @@ func (w *world) reopen(m move) {
 	for _, s := range w.subjects() {
 		rule, level := w.ever(s)
 		for _, r := range []*rules.Rule{rule, rule.Alone()} {
-			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, sensor.Of(m.device))
+			_ = gateOf(w.leases, w.inboxes[m.receiver].name, r, level).Reopen(w.ctx, w.windowOf(r, m.device))
 		}
 	}
 	w.did(operation{move: m, at: time.Now()})
+}
+
+// windowOf returns what a window of r is of: a device of the plan, or a site.
+func (w *world) windowOf(r *rules.Rule, name string) sensor.ID {
+	if r.Per != "" {
+		return sensor.Of(name)
+	}
+	return w.id(name)
 }
 
 func (w *world) did(o operation) {
@@ -88,7 +96,7 @@ func (w *world) mute(m move) {
 			return errLost
 		}))}
 	at := time.Now()
-	s, err := store.Add(w.ctx, muting.Silence{Device: m.device, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
+	s, err := store.Add(w.ctx, muting.Silence{Device: w.id(m.device).Device, Sensor: w.id(m.device).Name, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
 	if err != nil {
 		return
 	}
@@ -131,9 +139,10 @@ func (w *world) replay(m move) {
 		if a.PerValue == "" {
 			rule = rule.Alone()
 		}
-		request := throttle.Request{Device: a.About(), ID: a.ID, Arrived: time.Now().Add(time.Hour)}
+		of := w.windowOf(rule, a.About())
+		request := throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 		if a.Resolved {
-			request = throttle.Request{Device: a.Device, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
+			request = throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Enqueued: a.Enqueued, Log: a.Log, Sequence: a.Sequence,
 				Recovery: true}
 		}
 		_, _ = throttletest.Do(w.ctx, gateOf(w.leases, in.name, rule, level), request, func(_ context.Context,
@@ -179,7 +188,7 @@ func (w *world) forget(m move) {
 	any := false
 	for _, o := range owners {
 		ctx, cancel := context.WithTimeout(w.ctx, 10*second)
-		known, err := o.worker.Forget(ctx, sensor.Of(m.device))
+		known, err := o.worker.Forget(ctx, w.id(m.device))
 		cancel()
 		w.note("%s of %s by %s: known %v, %v", m.what, m.device, o.name, known, err)
 		any = any || known

@@ -24,6 +24,8 @@ type plan struct {
 	tail       string // what devices send until the end
 	dies       string // the device that sends nothing then
 	elsewhere  bool   // events come to a partition of the hub that nobody here reads
+	gathered   bool   // the devices are the sensors of one gateway: see gather
+	each       bool   // then: its messages have arrays
 	compacted  bool   // the hub keeps the last message of each device, and perhaps others
 	partitions [][]takeover
 	faults     []fault
@@ -61,6 +63,10 @@ type reading struct {
 	quiet     time.Duration // for how long the device is quiet
 	fate      string        // of the event
 	damage    string        // of its body; empty: it is JSON
+
+	gathered, each bool    // see plan
+	noise          float64 // of another sensor in the same message; 0: none
+	noiseFirst     bool    // that stands before this one
 }
 
 // How bodies are damaged.
@@ -233,6 +239,7 @@ func newPlan(number uint64) plan {
 	p.repeat()
 	p.withhold()
 	p.damage()
+	p.gather()
 	p.elsewhere = draw{rand.New(rand.NewPCG(p.number, 8))}.chance(0.6)
 	return p
 }

@@ -60,7 +60,9 @@ func (in *inbox) take(a notify.Alert) (dropped bool) {
 			in.ids[a.Source+" "+a.ID] = now.Add(a.Remember)
 		}
 	}
-	in.all = append(in.all, arrival{Alert: a, at: now, heard: now, dropped: dropped})
+	if a.Device != noise {
+		in.all = append(in.all, arrival{Alert: a, at: now, heard: now, dropped: dropped})
+	}
 	return dropped
 }
 
@@ -80,6 +82,7 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 		}
 		return errBusy
 	}
+	alerts = r.plainAll(alerts)
 	var taken []int // places in the inbox
 	err := r.call(ctx, callSend, tell(alerts[0]), func(ctx context.Context) error {
 		select {
@@ -100,6 +103,10 @@ func (r faultyReceiver) Notify(ctx context.Context, alerts ...notify.Alert) erro
 		}
 		for _, a := range alerts {
 			dropped := r.in.take(a)
+			if a.Device == noise {
+				r.noteLocked("%s tells %s: %s", r.name, r.in.name, tell(a))
+				continue
+			}
 			taken = append(taken, len(r.in.all)-1)
 			r.judgeRecovery(a)
 			r.judgeOwner(a)

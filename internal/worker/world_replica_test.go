@@ -196,7 +196,11 @@ func (w *world) newProcess(version int) *process {
 	p.ctx, p.kill = context.WithCancel(w.ctx)
 	set := rules.Set{Rules: w.versions[version], Mutes: rules.Mutes{{UntilAt: "quiet"}}}
 	for _, m := range w.muteTimes {
-		set.Mutes = append(set.Mutes, m.mute(w.start))
+		mute := m.mute(w.start)
+		if of := w.id(m.device); m.device != "" {
+			mute.Device, mute.Sensor = of.Device, of.Name
+		}
+		set.Mutes = append(set.Mutes, mute)
 	}
 	c := worker.Config{
 		Origin: "ns/hub", Replica: p.name, Rules: set, Concurrency: 8,
@@ -434,6 +438,9 @@ func (p *process) Keep(ctx context.Context, d notify.DeadLetter) error {
 	return p.call(ctx, callKeep, "", func(context.Context) error {
 		p.mu.Lock()
 		defer p.mu.Unlock()
+		if d.Alert = p.plain(d.Alert); d.Alert.Device == noise {
+			return nil
+		}
 		p.dead = append(p.dead, keptLetter{DeadLetter: d, at: time.Now()})
 		p.noteLocked("%s keeps the DEAD LETTER of %s for %s: %s", p.name, tell(d.Alert), d.Receiver, d.Reason)
 		return nil

@@ -186,7 +186,7 @@ func (o *owner) reigns(ledger int64) {
 func describe(c ledger.Content) string {
 	var all []string
 	for _, a := range c.Alarms {
-		s := strings.TrimSpace(strings.Join([]string{string(a.Device), a.Rule, a.Level}, " "))
+		s := strings.TrimSpace(strings.Join([]string{a.Of().String(), a.Rule, a.Level}, " "))
 		switch {
 		case a.Open:
 			s += " open"

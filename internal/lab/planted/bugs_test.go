@@ -105,6 +105,10 @@ var bugs = []bug{
 	{"refused-goes-last", "an alert that was refused for rate goes after all others", 0, true},
 	{"removed-due-lost", "what a removed device has due is lost with its replica", 0, true},
 	{"silent-device-is-each-sensor", "a device that is silent is silent in each of its sensors", 0, true},
+	{"key-without-sensor", "sensors of a device share a key in the throttle store", 0, true},
+	{"memory-without-sensor", "sensors of a device share windows in the memory of a replica", 0, true},
+	{"ledger-without-sensor", "the ledger knows the device of an alarm, and not its sensor", 0, true},
+	{"conditions-of-first-element", "an element's conditions are read in the first of its array", 0, true},
 	{"untaken-is-settled", "a reading over HTTP is settled although no receiver took its alert", 0, true},
 
 	// Found by the tests of the package in which they stand.

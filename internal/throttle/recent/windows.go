@@ -110,6 +110,7 @@ func (m *window) waits(now instant) time.Duration {
 // lock returns the locked shard of a device or sensor, and its tag.
 func (w *windows) lock(of sensor.ID) (s *shard, tag [3]uint32) {
 	device := sum(w.key, of.Device)
+	//planted:memory-without-sensor if true
 	if of.Name == "" {
 		return w.lockSum(device)
 	}
