@@ -297,11 +297,13 @@ func TestRecoveryInDoubt(t *testing.T) {
 		if n := len(s.dead.all()); n != 0 || len(r.attempts("oven")) < 5 {
 			t.Errorf("%d dead letters after %d attempts", n, len(r.attempts("oven")))
 		}
+		r.mu.Lock()
 		for _, one := range r.tried[1:] {
 			if one.id != r.tried[1].id {
 				t.Errorf("ids %s and %s of one recovery", r.tried[1].id, one.id)
 			}
 		}
+		r.mu.Unlock()
 		pass(3 * time.Minute)
 		if dead := s.dead.all(); len(dead) != 1 || !dead[0].Alert.Resolved || len(p.done()) != 1 {
 			t.Errorf("dead letters %+v, settled %v", dead, p.done())
