@@ -21,7 +21,7 @@ import (
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var (
-	errConflict = errors.New("conflict")
+	errConflict = answered(lease.Conflict)
 	errLost     = errors.New("no answer")
 )
 
@@ -151,6 +151,7 @@ func harness(s func() *service, store func(*service) lease.Store) leasetest.Harn
 			return leasetest.Backend{
 				Open:   func(http.RoundTripper) (lease.Store, error) { return store(s), nil },
 				Delete: func(_ context.Context, key string) error { s.remove(key); return nil },
+				Wire:   func() leasetest.Wire { return &wire{service: s} },
 			}
 		},
 		Bubble: synctest.Test,
