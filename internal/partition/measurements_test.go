@@ -133,3 +133,67 @@ func (p *partition) publishFrom(device, module, body string) telemetry.Event {
 	p.mu.Unlock()
 	return p.publishBody(device, body)
 }
+
+// The readings of one sensor in one message are as those of several messages: each has a place and an id of its own.
+func TestReadingsOfOneMessage(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Window, r.Each = time.Second, "." }, r)
+		s.start(p)
+		p.publishBody("oven", `[{"temperature":91},{"temperature":20}]`) // its recovery is due before the next message
+		pass(time.Minute)
+		p.publishBody("oven", `[{"temperature":20},{"temperature":92},{"temperature":21},{"temperature":93}]`)
+		pass(time.Minute)
+		s.end()
+		if got, want := r.heard(), "+91, -20, +92"; got != want { // it is open in the end, as it was at 92
+			t.Errorf("heard %s; want %s", got, want)
+		}
+		ids := map[string]bool{}
+		for _, a := range r.alerts("") {
+			if ids[a.ID] {
+				t.Errorf("two notices have the id %s", a.ID)
+			}
+			ids[a.ID] = true
+		}
+	})
+}
+
+// A device has many more sensors that are not normal than a partition keeps of one device: alerts about those share the
+// device's own window, and other devices have room.
+func TestManySensors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const kept, more = 1024, 40
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Each, r.Sensor = ".", []string{"s"} }, r)
+		s.start(p)
+		var all []string
+		for i := range kept + more {
+			all = append(all, fmt.Sprintf(`{"s":"%04d","temperature":91}`, i))
+		}
+		p.publishBody("gw", "["+strings.Join(all, ",")+"]")
+		p.publishBody("oven", `[{"temperature":92}]`)
+		pass(time.Minute)
+		sensors := map[string]int{}
+		for _, a := range r.alerts("gw") {
+			sensors[a.Source]++
+		}
+		if n := len(sensors); n != kept+1 || len(r.alerts("oven")) != 1 {
+			t.Errorf("%d windows of gw, want one for each of %d sensors and its own; %d alerts of another device", n, kept, len(r.alerts("oven")))
+		}
+		p.publishBody("gw", strings.ReplaceAll("["+strings.Join(all, ",")+"]", ":91", ":20"))
+		pass(5 * time.Minute)
+		s.end()
+		if n := len(s.open()); n != 0 {
+			t.Errorf("%d alarms are open", n)
+		}
+		recoveries := 0
+		for _, a := range r.alerts("gw") {
+			if a.Resolved {
+				recoveries++
+			}
+		}
+		if recoveries != kept {
+			t.Errorf("%d recoveries, want %d", recoveries, kept)
+		}
+	})
+}
