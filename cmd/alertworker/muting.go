@@ -54,7 +54,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("silence", silenceDoes)
 	flags.StringVar(&r.Device, "device", "", "only this `DEVICE`, or DEVICE/SENSOR; * stands for any characters")
 	flags.StringVar(&r.Rule, "rule", "", "only alerts of this `RULE`")
-	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this application property, `NAME=VALUE`")
+	flags.StringVar(&r.Where, "where", "", "only readings whose messages have this value at a name, `NAME=VALUE`")
 	flags.StringVar(&r.From, "from", "", "from when on, as a `TIME` in TIME_ZONE such as '2026-12-01 22:00' (default: now)")
 	flags.StringVar(&r.For, "for", "", "how long, as a `DURATION` such as 2h")
 	flags.StringVar(&r.Why, "why", "", "the `REASON`, shown to others")

@@ -152,11 +152,11 @@ func (r *rulesReader) nameOfRule(n ast.Node) string {
 	return name
 }
 
-// where reads the name of an application property and what it must be.
+// where reads a name in messages and what it must be.
 func (r *rulesReader) where(n ast.Node) (property, value string) {
 	property, value, _ = strings.Cut(r.text(n, "where", checkPrintable(maxMatcher)), "=")
-	if value == "" || checkProperty(property) != nil {
-		r.mustBe(n, "where", "the name of an application property and its value, such as site=berlin")
+	if value == "" || checkLookup(property) != nil {
+		r.mustBe(n, "where", "a name in messages and its value, such as site=berlin")
 	}
 
 	return property, value

@@ -18,7 +18,7 @@ func TestMuteMistakes(t *testing.T) {
 	const list = `must be a list of 1 to 32 mutes, such as {days: mon-fri, from: 22:00, to: 06:00}`
 	const day = "must be sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri"
 	const hhmm, zone = "must be a time of the day", "must be UTC or the name of a time zone, such as Europe/Berlin"
-	const pair = "must be the name of an application property and its value, such as site=berlin"
+	const pair = "must be a name in messages and its value, such as site=berlin"
 	const noEnd = "a mute has no end: must have days, from and to, where, or until"
 	const named = "must be the name of an application property"
 	for _, tt := range []struct{ name, text, want string }{

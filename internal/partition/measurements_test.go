@@ -90,13 +90,18 @@ func TestMeasurements(t *testing.T) {
 			`[{"ts":"1999-12-31T23:06:00Z","s":"a","temperature":92},{"ts":"1999-12-31T23:00:00Z","s":"a","temperature":91},{"ts":"1999-12-31T23:01:00Z","s":"b","temperature":20},{"ts":"1999-12-31T23:02:00Z","s":"b","temperature":93}]`,
 			`[{"ts":"1999-12-31T23:08:00Z","s":"b","temperature":94}]`,
 		}, "a +92, b +94"},
+		{"by what a mute asks for", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "r", "t", []string{"s"} }, "mute", []string{`{"r":[{"s":"a","t":91,"maintenance":true},{"s":"b","t":92}]}`}, "b +92"},
 		{"by a property", func(r *rules.Rule) { r.Sensor = []string{"$property.temperature"} }, "", []string{`{"temperature":91}`}, "+91"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, func(r *rules.Rule) { r.Window = time.Second; tt.change(r) }, r)
-				s.setClock(tt.clock)
+				if tt.clock == "mute" {
+					s.config.Rules.Mutes = rules.Mutes{{Property: "maintenance", Value: "true"}}
+				} else {
+					s.setClock(tt.clock)
+				}
 				s.start(p)
 				for _, body := range tt.bodies {
 					module, rest, has := strings.Cut(body, "|")

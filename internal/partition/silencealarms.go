@@ -185,14 +185,18 @@ func (reg *register) saved(silences []opened) {
 }
 
 // quiet returns what silence.Rule.Quiet is of r.
-func (ev *Evaluator) quiet(r *rule) func(*telemetry.Event) int64 {
-	if !ev.Rules.Mutes.AskMessages() {
+func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
+	if !reg.Rules.Mutes.AskMessages() {
 		return nil
 	}
 
+	text := func(name string) string {
+		return reg.Decoder.Text(reg.message.part.Measurements, reg.message.index, name)
+	}
+
 	return func(e *telemetry.Event) int64 {
-		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Properties: e.Properties}
-		return ev.Rules.Mutes.Quiet(&about)
+		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Text: text}
+		return reg.Rules.Mutes.Quiet(&about)
 	}
 }
 

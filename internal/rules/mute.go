@@ -1,7 +1,6 @@
 package rules
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"time"
 
 	"alertworker/internal/sensor"
-	"alertworker/internal/telemetry"
 )
 
 // A Mute says that nobody is alerted: people have silenced some devices or a rule, nobody wants to know at some times of
@@ -19,19 +17,28 @@ type Mute struct {
 	Device          string    // of the device; * stands for any characters
 	Sensor          string    // of the device's sensor, likewise
 	Rule            string    // name
-	Property, Value string    // of the message; values are compared as those of a Condition are
-	UntilAt         string    // the property of the message with a time, by RFC 3339, before which the hub takes it
+	Property, Value string    // a name in the message, and what it must be there; compared as a Condition's values are
+	UntilAt         string    // the name in the message of a time, by RFC 3339, before which the hub takes it
 	From, Until     time.Time // the readings that the hub takes from From on, before Until; both zero: at any time
 	Times           *Times    // those that it takes then; nil: at any time
 }
 
 // A Subject is what an alert would be about.
 type Subject struct {
-	Device     string
-	Sensor     string // of the device; empty: the device's own readings
-	Rule       string
-	Enqueued   time.Time            // when the hub took the reading
-	Properties telemetry.Properties // of the message; none if there is no message
+	Device   string
+	Sensor   string // of the device; empty: the device's own readings
+	Rule     string
+	Enqueued time.Time // when the hub took the reading
+	// Text returns what the measurement has at a name, "" if it has nothing: see Decoder.Text. nil: there is no measurement
+	Text func(name string) string
+}
+
+// at returns what the measurement has at a name; empty if it has nothing.
+func (s *Subject) at(name string) string {
+	if s.Text == nil {
+		return ""
+	}
+	return s.Text(name)
 }
 
 // Matches reports whether m is about s.
@@ -54,7 +61,7 @@ func (m *Mute) isAboutRule(name string) bool { return m.Rule == "" || m.Rule == 
 // isAboutSensor reports whether m is about a sensor of the devices that it is about; an empty name is the devices' own.
 func (m *Mute) isAboutSensor(name string) bool { return m.Sensor == "" || like(m.Sensor, name) }
 
-// isAboutMessage reports whether m is about a message with the properties of s.
+// isAboutMessage reports whether m is about a message that has what m asks for.
 func (m *Mute) isAboutMessage(s *Subject) bool {
 	if m.Property == "" {
 		return true
@@ -62,7 +69,7 @@ func (m *Mute) isAboutMessage(s *Subject) bool {
 
 	is := Condition{Values: []string{m.Value}}
 
-	return is.isMetBy(s.Properties.Get(m.Property))
+	return is.isMetBy(s.at(m.Property))
 }
 
 // forever is when a mute ends of which nothing says when.
@@ -74,28 +81,21 @@ func (m *Mute) until(s *Subject) time.Time {
 		return forever
 	}
 
-	return TimeOf(s.Properties.Get(m.UntilAt))
+	return TimeOf(s.at(m.UntilAt))
 }
 
-// TimeOf returns the time that p is, as a timestamp or as text by RFC 3339. It is zero if p is neither. It allocates
-// nothing.
-func TimeOf(p telemetry.Property) (t time.Time) {
-	if t, ok := p.Time(); ok {
-		return t
-	}
-
-	text, _ := p.Text()
-	text = bytes.TrimSpace(text)
-	if !looksLikeTime(text) || t.UnmarshalText(text) != nil {
+// TimeOf returns the time that text is by RFC 3339, zero if it is none.
+func TimeOf(text string) (t time.Time) {
+	var room [64]byte // more than a time takes
+	if !looksLikeTime(text) || t.UnmarshalText(append(room[:0], text...)) != nil {
 		return time.Time{}
 	}
-
 	return t
 }
 
 // looksLikeTime reports whether text may be a time by RFC 3339. What most devices have is none, of which UnmarshalText
 // would make an error.
-func looksLikeTime(text []byte) bool {
+func looksLikeTime(text string) bool {
 	const (
 		shortest = len("2006-01-02T15:04:05Z")
 		longest  = len("2006-01-02T15:04:05.123456789+01:00")

@@ -8,12 +8,11 @@ import (
 	"time"
 
 	"alertworker/internal/rules"
-	"alertworker/internal/telemetry/telemetrytest"
 )
 
 func TestMute(t *testing.T) {
 	from := time.Date(2026, 3, 1, 14, 0, 0, 0, time.UTC)
-	site := telemetrytest.Properties(map[string]any{"site": "berlin"})
+	site := func(name string) string { return map[string]string{"site": "berlin"}[name] }
 	for _, tt := range []struct {
 		mute rules.Mute
 		at   time.Duration
@@ -46,7 +45,7 @@ func TestMute(t *testing.T) {
 		{rules.Mute{Device: "oven-7/return"}, 0, false},
 	} {
 		tt.mute.From, tt.mute.Until = from, from.Add(time.Hour)
-		about := rules.Subject{Device: "oven-7", Sensor: "return", Rule: "hot", Enqueued: from.Add(tt.at), Properties: site}
+		about := rules.Subject{Device: "oven-7", Sensor: "return", Rule: "hot", Enqueued: from.Add(tt.at), Text: site}
 		if got := tt.mute.Matches(&about); got != tt.want {
 			t.Errorf("%+v matches at %v: %t", tt.mute, tt.at, got)
 		}
@@ -100,8 +99,15 @@ func TestMuteByMessage(t *testing.T) {
 	} {
 		all := rules.Mutes{{Device: "nobody"}, tt.mute}
 		about := rules.Subject{Device: "oven", Rule: "hot", Enqueued: enqueued}
+		text := ""
 		if tt.value != nil {
-			about.Properties = telemetrytest.Properties(map[string]any{"p": tt.value})
+			text = view(t, rules.Rule{Field: "t", Per: "p"}, `{"t":1}`, map[string]any{"p": tt.value}).Shared
+		}
+		about.Text = func(name string) string {
+			if name == "p" {
+				return text
+			}
+			return ""
 		}
 		quiet := int64(0)
 		switch {

@@ -32,6 +32,8 @@ type View struct {
 	// Has is what the measurement has instead of what Excluded asks for, with quotes if it is text of it; empty if it has
 	// nothing.
 	Has string
+	// Mutes are the indexes of the set's mutes that are about it.
+	Mutes []int
 	// Taken is when it was taken by its device's clock, in Unix µs; 0 if that is not known, or not trusted.
 	Taken int64
 	// Levels are what each level of the rule says, if it HasLimits.
@@ -128,6 +130,7 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 	for _, i := range c.Rules { // which reads m again
 		v := &views[i][len(views[i])-1]
 		v.Taken = taken
+		v.Mutes = r.mutes(m, measurement, v)
 		if v.Excluded != nil {
 			v.Has = r.decoder.Seen(m, measurement, v.Excluded.Name)
 		}
@@ -135,6 +138,24 @@ func (r *Reader) view(c *reading, measurement int, why telemetry.Reason, views [
 			v.Shared = Shared(r.decoder.Text(m, measurement, v.Rule.Per))
 		}
 	}
+}
+
+// mutes returns the indexes of the mutes that are about what a rule sees in the i-th of m.
+func (r *Reader) mutes(m *telemetry.Measurements, i int, v *View) (all []int) {
+	about := Subject{
+		Device:   m.Event().Device,
+		Sensor:   v.Sensor,
+		Rule:     v.Rule.Name,
+		Enqueued: m.Event().Enqueued,
+		Text:     func(name string) string { return r.decoder.Text(m, i, name) },
+	}
+	for j := range r.set.Mutes {
+		if r.set.Mutes[j].Matches(&about) {
+			all = append(all, j)
+		}
+	}
+
+	return all
 }
 
 // Excluded says for people why c, which does not hold for a measurement, excludes it, such as `kind is "chilled", not

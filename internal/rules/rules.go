@@ -8,7 +8,6 @@
 package rules
 
 import (
-	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
@@ -283,21 +282,14 @@ type Condition struct {
 // Holds reports whether a measurement has one of a condition's values. found is what it has at its name.
 func Holds(found telemetry.Found) bool { return found.Reason == telemetry.ReasonOK && found.Value > 0 }
 
-// isMetBy reports whether c holds for the value of an application property.
-func (c *Condition) isMetBy(p telemetry.Property) bool {
-	if b, isBool := p.Bool(); isBool {
-		return c.hasText(strconv.FormatBool(b))
+// isMetBy reports whether c holds for a text, number or boolean, which is empty if there is none.
+func (c *Condition) isMetBy(text string) bool {
+	if text == "" {
+		return false
 	}
 
-	if text, isText := p.Text(); isText {
-		text = bytes.TrimSpace(text)
-		number, isNumber := telemetry.ParseNumber(text)
-		return c.hasText(string(text)) || isNumber && c.hasNumber(number)
-	}
-
-	number, isNumber := p.Number()
-
-	return isNumber && c.hasNumber(number)
+	number, isNumber := telemetry.ParseNumber([]byte(text))
+	return c.hasText(text) || isNumber && c.hasNumber(number)
 }
 
 // hasText reports whether text is one of c's values, in any case.

@@ -193,7 +193,7 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *tele
 	}
 
 	r.events++
-	muted, byMessage := mutedBy(set, views, e)
+	muted, byMessage := mutedBy(set, views)
 	r.latest, r.muted = when+": "+what, byMessage
 	if muted != "" {
 		what += ", and is muted: " + muted
@@ -205,13 +205,11 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *tele
 
 // mutedBy says which mute of the rules was about a reading in an event, and which one only for what the event says of
 // itself: empty if none was.
-func mutedBy(set *rules.Set, views []rules.View, e *telemetry.Event) (muted, byMessage string) {
-	about := rules.Subject{Device: e.Device, Enqueued: e.Enqueued, Properties: e.Properties}
+func mutedBy(set *rules.Set, views []rules.View) (muted, byMessage string) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
 		for _, v := range views {
-			about.Rule = v.Rule.Name
-			if !m.Matches(&about) {
+			if !slices.Contains(v.Mutes, i) {
 				continue
 			}
 

@@ -114,7 +114,7 @@ func propertyIs(name string, valid func(telemetry.Property) bool) func(*telemetr
 }
 
 // isTime reports whether p says until when a device is muted.
-func isTime(p telemetry.Property) bool { return !rules.TimeOf(p).IsZero() }
+func isTime(p telemetry.Property) bool { return !rules.TimeOf(p.String()).IsZero() }
 
 // isAny reports whether p is there: any value may be one that a mute asks for, and most are not.
 func isAny(telemetry.Property) bool { return true }
