@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"reflect"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 
@@ -128,16 +129,22 @@ func (c *Cut) read(s *Set) {
 			return all.index(f)
 		}
 
-		number := func(ref Reference) int {
-			if ref.Name == "" {
+		number := func(ref Reference, f telemetry.Field) int {
+			if f.Paths = ref.Name; ref.Name == "" {
 				return -1
 			}
-			return condition(telemetry.Field{Paths: ref.Name})
+			return condition(f)
 		}
 
-		for _, l := range r.Levels {
-			reads.Limits = append(reads.Limits, number(l.LimitAt))
-			reads.Clears = append(reads.Clears, number(l.ClearAt))
+		for k := range r.Levels {
+			l := &r.Levels[k]
+			limit := telemetry.Field{Limit: k == 0} // the mildest says which element is the worst
+			if limit.Limit && !l.LimitAt.Plus {
+				limit.Otherwise = &l.Limit
+			}
+
+			reads.Limits = append(reads.Limits, number(l.LimitAt, limit))
+			reads.Clears = append(reads.Clears, number(l.ClearAt, telemetry.Field{}))
 		}
 
 		for _, f := range r.Flags {
@@ -176,6 +183,9 @@ func (r *Rule) references() string {
 	var names []string
 	for _, l := range r.Levels {
 		names = append(names, l.LimitAt.Name, l.ClearAt.Name)
+		if l.LimitAt.Name != "" {
+			names = append(names, strconv.FormatFloat(l.Limit, 'g', -1, 64))
+		}
 	}
 
 	return strings.Join(names, "\x00")

@@ -349,7 +349,7 @@ func TestCuts(t *testing.T) {
 	for i, want := range []rules.Cut{
 		{
 			Rules: []int{1, 2, 3, 4, 5, 6}, Readings: 4,
-			Fields: []telemetry.Field{{Paths: "a", Group: 1}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "a", Group: 2}, open(1), {Paths: "c", Condition: true, Group: 2}},
+			Fields: []telemetry.Field{{Paths: "a", Group: 1}, {Paths: "b", Valid: valid}, {Paths: "a", Lowest: true}, {Paths: "a", Group: 2}, open(1), {Paths: "c", Condition: true, Limit: true, Group: 2}},
 			Reads: []rules.Reads{
 				{Field: 0, Only: []int{4}}, {Field: 1}, {Field: 2}, {Field: 3, Limits: []int{5}, Clears: []int{-1}}, {Field: 1}, {Field: 0, Only: []int{4}},
 			},

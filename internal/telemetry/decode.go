@@ -125,6 +125,10 @@ type Field struct {
 	Condition bool
 	// Flag: the field is a condition with Words, and where it is another one, the reading of its Group is not valid.
 	Flag bool
+	// Limit: the field is a condition with a number that readings of its Group are compared with. Otherwise is that where a
+	// measurement has none; nil: then it says nothing.
+	Limit     bool
+	Otherwise *float64
 	// InBody: the name is that of no application property.
 	InBody bool
 	// Group, unless it is 0, makes fields with the same one say something of one another: what of them is in the elements
@@ -241,6 +245,8 @@ func (d *Decoder) add(i int, f *Field) error {
 		p.group = uint16(f.Group)
 		p.condition = f.Condition
 		p.flag = f.Flag
+		p.limit = f.Limit
+		p.otherwise = f.Otherwise
 		p.lowest = f.Lowest
 		p.valid = f.Valid
 		p.time = f.Time

@@ -35,7 +35,9 @@ type path struct {
 	words  []word
 	units  [][]byte // how Field.Unit may be written, the longest first
 
-	condition, flag bool
+	condition, flag, limit bool
+
+	otherwise *float64
 
 	positions []int // of each of its names, the number that it is; -1 if it is none. Nil if none is
 }

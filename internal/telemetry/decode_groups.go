@@ -102,10 +102,12 @@ func weigh(at []cursor, g uint16, frame []finding) weight {
 			w.holds = 0
 		case len(p.words) > 0 && f.reason != ReasonOK:
 			w.holds = min(w.holds, 1)
-		case len(p.words) == 0:
+		case p.limit:
 			needsBase = true
 			if f.reason == ReasonOK {
 				base, hasBase = f.value, true
+			} else if p.otherwise != nil {
+				base, hasBase = *p.otherwise, true
 			}
 		}
 	}

@@ -161,9 +161,11 @@ func shown(m *telemetry.Measurements, found []telemetry.Found, sensors int) stri
 
 // Without an Each, fields of one group are of one element wherever they are in the same array.
 func TestGroups(t *testing.T) {
+	eighty := 80.0
 	for _, tt := range []struct {
 		name, field, only, value string
 		base, flag               string
+		otherwise                *float64
 		lowest                   bool
 		body                     string
 		want                     float64
@@ -188,6 +190,9 @@ func TestGroups(t *testing.T) {
 		{name: "holds, without a reading", field: "v", only: "n", value: "t", body: `[{"n":"x","v":5},{"n":"t"}]`, reason: telemetry.ReasonMissing, holds: 1},
 		{name: "the first that holds has no reading", field: "v", only: "n", value: "t", body: `[{"n":"t"},{"n":"t","v":null},{"n":"t","v":6}]`, want: 6, holds: 1},
 		{name: "a limit in each", field: "v", base: "max", body: `[{"v":90,"max":100},{"v":50,"max":45},{"v":99}]`, want: 50},
+		{name: "a limit in each, with a clear", field: "v", base: "max", body: `[{"v":90,"max":100,"clear":1},{"v":50,"max":45,"clear":40}]`, want: 50},
+		{name: "a limit in some", field: "v", base: "max", otherwise: &eighty, body: `[{"v":90,"max":100},{"v":50,"max":45},{"v":84}]`, want: 50},
+		{name: "a limit in some, without", field: "v", base: "max", otherwise: &eighty, body: `[{"v":90,"max":100},{"v":50,"max":45},{"v":86}]`, want: 86},
 		{name: "a flag in each", field: "v", flag: "q", value: "good", body: `[{"v":90,"q":"bad"},{"v":50,"q":"GOOD"},{"v":40}]`, want: 50},
 		{name: "a flag for all", field: "v", flag: "q", value: "good", body: `{"q":"bad","v":[90,50]}`, reason: telemetry.ReasonInvalid},
 		{name: "no flag", field: "v", flag: "q", value: "good", body: `{"v":90}`, want: 90},
@@ -201,7 +206,7 @@ func TestGroups(t *testing.T) {
 				fields = append(fields, telemetry.Field{Paths: tt.only, Words: []string{tt.value}, Condition: true, Group: 1})
 			}
 			if tt.base != "" {
-				fields = append(fields, telemetry.Field{Paths: tt.base, Condition: true, Group: 1})
+				fields = append(fields, telemetry.Field{Paths: tt.base, Condition: true, Limit: true, Otherwise: tt.otherwise, Group: 1}, telemetry.Field{Paths: "clear", Condition: true, Group: 1})
 			}
 			if tt.flag != "" {
 				fields = append(fields, telemetry.Field{Paths: tt.flag, Words: []string{tt.value}, Flag: true, Condition: true, Group: 1})
