@@ -40,7 +40,6 @@ type Replay struct {
 	Delivered, Failed int // so far
 
 	start     time.Time
-	gates     map[gateKey]*throttle.Gate
 	targets   map[string]*target // by the ids of receivers
 	alarms    map[alarmKey]bool  // of a dry run: an alert would be sent
 	storeDown int                // failures of the throttle store in a row
@@ -97,32 +96,19 @@ type target struct {
 	failures int // in a row
 }
 
-// A gateKey says whose alerts a gate is for.
-type gateKey struct {
-	receiver, rule, level, per string
-	silence                    bool
-}
-
-// gate returns the gate of a receiver for a's rule and level, the same as the workers'.
+// gate returns the gate of a receiver for a's rule and level, the same as the workers'. It remembers nothing.
 func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
-	key := gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}
-	g := r.gates[key]
-	if g == nil {
-		g = throttle.New(throttle.Config{
-			Store:       r.Leases,
-			Scope:       r.Config.Scope(),
-			Receiver:    receiver,
-			Rule:        a.Rule,
-			Level:       a.Level,
-			Per:         a.Per,
-			Silence:     a.Silent > 0,
-			Window:      r.window(a),
-			SendTimeout: r.Config.NotifyTimeout,
-		})
-		r.gates[key] = g
-	}
-
-	return g
+	return throttle.New(throttle.Config{
+		Store:       r.Leases,
+		Scope:       r.Config.Scope(),
+		Receiver:    receiver,
+		Rule:        a.Rule,
+		Level:       a.Level,
+		Per:         a.Per,
+		Silence:     a.Silent > 0,
+		Window:      r.window(a),
+		SendTimeout: r.Config.NotifyTimeout,
+	})
 }
 
 // window returns the window of a's rule.
@@ -134,18 +120,18 @@ func (r *Replay) window(a notify.Alert) time.Duration {
 	return r.Config.ThrottleWindow
 }
 
-// An alarmKey says what letters are about.
+// An alarmKey says which alarm of a receiver a letter is about.
 type alarmKey struct {
-	gateKey
-	of sensor.ID
+	receiver, rule, level, per string
+	silence                    bool
+	of                         sensor.ID
 }
 
 // Send sends dead letters again, those of a receiver that takes many at a time together, if each is about another alarm.
 // What bars a letter is asked of each. The dead letter of an alert that is delivered is kept as one that was replayed.
 func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
-	if r.gates == nil {
+	if r.targets == nil {
 		r.start = time.Now()
-		r.gates = map[gateKey]*throttle.Gate{}
 		r.targets = map[string]*target{}
 		r.alarms = map[alarmKey]bool{}
 	}
@@ -228,7 +214,7 @@ func sameAlarm(a, b deadletter.Letter) bool { return alarmOf("", a.Alert) == ala
 
 // alarmOf says which alarm of a receiver an alert is about.
 func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{gateKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0}, a.Of()}
+	return alarmKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0, a.Of()}
 }
 
 // An attempt is what became of one letter.
@@ -335,20 +321,19 @@ func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
 
 // attempt sends letters in one message, each under a claim of its own.
 func (r *Replay) attempt(ctx context.Context, to *target, letters []deadletter.Letter) []attempt {
-	attempts, gates := make([]attempt, len(letters)), make([]*throttle.Gate, len(letters))
-	for i, l := range letters {
-		gates[i] = r.gate(to.ID, l.Alert)
-	}
-
+	attempts := make([]attempt, len(letters))
 	delivery.Send(
 		len(letters),
 		func(i int) (delivery.Claimed, bool) {
-			attempts[i] = r.claim(ctx, to, gates[i], letters[i])
-			a := attempts[i]
-			return delivery.Claimed{Alert: a.alert, Grant: a.grant(), Under: ctx}, a.claim != nil
+			a := &attempts[i]
+			*a = r.claim(ctx, to, letters[i])
+			if a.claim == nil {
+				return delivery.Claimed{}, false
+			}
+			return delivery.Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: ctx}, true
 		},
 		to.Notifier.Notify,
-		func(i int, err error) { r.settleClaim(ctx, to, gates[i], &attempts[i], err) },
+		func(i int, err error) { r.settleClaim(ctx, to, &attempts[i], err) },
 	)
 
 	return attempts
@@ -449,7 +434,8 @@ const unknownFate = "it is not known whether another alert for the device has ju
 	"THROTTLE_WINDOW"
 
 // claim claims the key of l's alert at a receiver, and composes the alert. Without a claim it says why l is not sent.
-func (r *Replay) claim(ctx context.Context, to *target, gate *throttle.Gate, l deadletter.Letter) (a attempt) {
+func (r *Replay) claim(ctx context.Context, to *target, l deadletter.Letter) (a attempt) {
+	gate := r.gate(to.ID, l.Alert)
 	a.claim, a.result, a.err = gate.Claim(ctx, request(l.Alert))
 	if a.claim == nil {
 		a.why = "not sent: " + declined(a.result, a.err)
@@ -478,16 +464,8 @@ func (r *Replay) claim(ctx context.Context, to *target, gate *throttle.Gate, l d
 	return a
 }
 
-// grant returns what a claim permits, nothing if there is none.
-func (a *attempt) grant() (g throttle.Grant) {
-	if a.claim != nil {
-		g = a.claim.Grant
-	}
-	return g
-}
-
 // settleClaim settles the claim of an attempt, if it has one, with the receiver's answer.
-func (r *Replay) settleClaim(ctx context.Context, to *target, gate *throttle.Gate, a *attempt, err error) {
+func (r *Replay) settleClaim(ctx context.Context, to *target, a *attempt, err error) {
 	a.late = errors.Is(err, delivery.ErrLate)
 	answer := throttle.NotTaken
 	if !a.late {
@@ -499,6 +477,7 @@ func (r *Replay) settleClaim(ctx context.Context, to *target, gate *throttle.Gat
 		return
 	}
 
+	gate := r.gate(to.ID, a.alert)
 	a.result, a.err = gate.Settle(ctx, a.claim, answer)
 	if a.result.Outcome == throttle.Unconfirmed {
 		_ = gate.Confirm(ctx, a.result) // the alert is delivered, recorded or not
