@@ -108,6 +108,8 @@
 //	    and no silence opens by any rule until a newer event comes to any partition. Then the floor rises for all, as it
 //	    does at an event before which nothing came to the partition for Silent, if several devices have no alarm. A
 //	    device that is all that the hub has is silent as any other.
+//	  - The floor also rises if a silence could not be proven for half of Silent after its deadline, and no event of the
+//	    hub is known of from half of Silent before that until then: nobody could reach the hub.
 //	  - Partition 0 has one alarm about a hub that is cut off, whose place is the time of the newest event. Each
 //	    receiver hears of it by the rule with the shortest Silent that it wants.
 //	  - The floor rises where events may be missing that nobody has heard: at a gap in sequence numbers longer than

@@ -2,6 +2,7 @@ package partition_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"testing"
@@ -164,6 +165,47 @@ func TestDeadlinesStartAnewAfterAnOutage(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A hub that nobody could reach, neither devices nor the worker, makes no device silent: each has its time once more when
+// something comes again, whichever partition that comes to. Who does not come back is told.
+func TestHubThatCouldNotBeAsked(t *testing.T) {
+	const m = time.Minute
+	synctest.Test(t, func(t *testing.T) {
+		all, r := manyPartitions(2), &receiver{}
+		s := silence(t, nil, r)
+		s.start(all...)
+		answers := func(err error) {
+			for _, p := range all {
+				p.mu.Lock()
+				p.lastErr = err
+				p.mu.Unlock()
+			}
+		}
+		start := time.Now()
+		for time.Since(start) < 120*m {
+			after := time.Since(start)
+			for i := range 10 {
+				back := 60*m + time.Duration(i%2)*4*m // partition 1 hears nobody before
+				if after < 5*m || after >= back && i < 8 {
+					all[i%2].publishBody(fmt.Sprint(i), "{}")
+				}
+			}
+			if after == 5*m {
+				answers(errors.New("the hub does not answer"))
+			}
+			if after == 60*m {
+				answers(nil)
+			}
+			pass(m)
+		}
+		s.end()
+		for i := range 10 {
+			if got := r.notified(fmt.Sprint(i)); (i < 8) != (got == "") {
+				t.Errorf("people were notified of device %d: %q", i, got)
+			}
+		}
+	})
 }
 
 // One outage is one message for each receiver, however many rules wait for messages: the rule with the shortest limit of

@@ -41,15 +41,36 @@ func (w *Watch) inHub() roster.Expected {
 	return w.asked.Others.And(w.here)
 }
 
-// newest returns when the hub took the newest event of which w knows, in Unix ms; 0 if it knows of none.
-func (w *Watch) newest() int64 {
-	return max(w.from, w.until, w.asked.Newest)
+// A span is from one time to another, in Unix ms.
+type span struct{ from, to int64 }
+
+// sign notes that the hub took an event at a time, in Unix ms.
+func (w *Watch) sign(at int64) {
+	switch {
+	case at > w.newest && w.newest != 0 && at-w.newest >= w.shortest().Milliseconds():
+		w.unheard = span{w.newest, at}
+	case w.unheard.from < at && at < w.unheard.to: // it was read late
+		w.unheard.from = at
+	}
+
+	w.newest = max(w.newest, at)
+}
+
+// isUnreached reports whether nobody knows that the hub was reached at all when a device fell silent by a rule, at a
+// deadline: nothing had come that w knows of, then or for half of the limit before, and for as long nobody could prove
+// the silence. So it was the hub that did not answer.
+func (w *Watch) isUnreached(l *look, deadline int64) bool {
+	limit := w.rules[l.rule].Limit.Milliseconds()
+	isLong := w.unheard.to-w.unheard.from >= limit
+	isIn := w.unheard.from+limit/2 < deadline && deadline <= w.unheard.to
+
+	return isLong && isIn && l.proven-deadline >= limit/2 && !w.isAlone()
 }
 
 // lastSign is newest, but in a hub that has never had an event when it began to be read.
 func (w *Watch) lastSign() int64 {
-	if newest := w.newest(); newest != 0 {
-		return newest
+	if w.newest != 0 {
+		return w.newest
 	}
 
 	return w.roster.Floor()
@@ -63,10 +84,9 @@ func (w *Watch) followHub(now time.Time) {
 	}
 
 	switch {
-	case w.roster.Outage != 0 && w.newest() > w.roster.Outage:
+	case w.roster.Outage != 0 && w.newest > w.roster.Outage:
 		w.log.Info("events come to the hub again: every device has its time once more")
-		//planted:cut-off-leaves-deadlines skip
-		w.roster.Raise(roster.Place{Sequence: w.read.Sequence, Time: w.newest()})
+		w.roster.Raise(roster.Place{Sequence: w.read.Sequence, Time: w.newest})
 		w.setOutage(0)
 
 	case w.roster.Outage == 0 && w.mayBeCutOff(now):
@@ -99,7 +119,7 @@ func (w *Watch) tellOfHub(rule int, now time.Time, until int64) {
 
 	switch {
 	//planted:cut-off-ends-unheard case open
-	case open && w.newest() > since.Time:
+	case open && w.newest > since.Time:
 		delete(w.open, k)
 		w.alarms.Ended(rule, hub, now.UnixMilli(), false)
 
@@ -160,7 +180,7 @@ func (w *Watch) followsHub(now time.Time) bool {
 
 // mayBeCutOff reports whether nothing is known to have come to the hub for half of the shortest limit.
 func (w *Watch) mayBeCutOff(now time.Time) bool {
-	return now.UnixMilli()-w.newest() >= w.shortest().Milliseconds()/2
+	return now.UnixMilli()-w.newest >= w.shortest().Milliseconds()/2
 }
 
 // shortest returns the shortest limit.
@@ -179,5 +199,5 @@ func (w *Watch) HubIsCutOff(limit time.Duration) bool {
 	defer w.mu.Unlock()
 
 	isYoung := w.asked.isYoung(time.Now(), Freshness(limit))
-	return isYoung && w.roster.Outage != 0 && w.newest() <= w.roster.Outage
+	return isYoung && w.roster.Outage != 0 && w.newest <= w.roster.Outage
 }

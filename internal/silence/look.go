@@ -90,6 +90,8 @@ func (w *Watch) lookAt(l *look, device int) {
 	case of.Name == "" && !w.expectsAny(l, of.Device), of.Name != "" && !w.heardAfter(l.rule, of, deadline):
 	case l.waits:
 		l.unproven = true
+	case w.isUnreached(l, deadline): // every device has its time once more
+		w.roster.Restart(l.rule, roster.Place{Sequence: w.read.Sequence, Time: w.unheard.to})
 	default:
 		w.tell(l.rule, Silence{
 			Of:       of,
@@ -325,7 +327,7 @@ func (w *Watch) Next(now int64) int64 {
 	case w.roster.Outage != 0:
 		next = now
 	case len(w.rules) > 0 && w.roster.Len() > 0:
-		next = w.newest() + w.shortest().Milliseconds()
+		next = w.newest + w.shortest().Milliseconds()
 	}
 
 	for device := range w.roster.Len() {

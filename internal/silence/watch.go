@@ -108,7 +108,8 @@ type Watch struct {
 	before   telemetry.Position   // the one before that
 	expected int64                // the number of the next one if none is missing; 0: not known
 	until    int64                // the latest time of an event that was read, in Unix ms
-	from     int64                // the time of the event after which reading began, likewise; 0: not known
+	newest   int64                // when the hub took the newest event of which w knows, in any partition, likewise; 0: of none
+	unheard  span                 // the last time, as long as the shortest limit, in which w knows of no event of the hub
 	asked    Proof
 	asking   bool
 	next     time.Time       // when the hub may be asked again
@@ -293,7 +294,7 @@ func (w *Watch) readAfter(start telemetry.Position) {
 	}
 
 	if !w.read.Time.IsZero() {
-		w.from = millis(w.read.Time)
+		w.sign(millis(w.read.Time))
 	}
 }
 
@@ -542,6 +543,7 @@ func (w *Watch) follow(e *telemetry.Event) {
 func (w *Watch) reach(at roster.Place) {
 	w.expected = max(w.expected, at.Sequence+1)
 	w.until = max(w.until, at.Time)
+	w.sign(at.Time)
 }
 
 // followNumbered is follow for an event at a place, whose number is certain.
@@ -680,7 +682,7 @@ func (w *Watch) Prove(p *Proof) {
 
 	was := w.asked
 	w.asked = *p
-	w.asked.Newest = max(p.Newest, was.Newest)
+	w.sign(p.Newest)
 	if p.Others == nil { // it was not asked for
 		w.asked.Others = was.Others
 	}
@@ -702,6 +704,7 @@ func (w *Watch) ProveAll(now time.Time, newest int64, others roster.Expected) {
 		NewestUntil: now.UnixMilli(),
 		Others:      &others,
 	}
+	w.sign(newest)
 }
 
 // Known returns when the last event that was read was taken by the hub, in Unix ms, and what is expected of devices.

@@ -149,7 +149,7 @@ func (w *world) silenceIsTrue(in *inbox, s subject, a arrival) {
 			}
 		}
 	}
-	if quiet := claimed.Sub(w.lastBefore(claimed)); quiet > claimed.Sub(a.Enqueued)+a.Silent/2 && w.isFleet(rule, s) {
+	if quiet := claimed.Sub(w.lastBefore(claimed)); quiet > claimed.Sub(a.Enqueued)+a.Silent/2 && w.isFleet(rule, s, a.Since) {
 		w.violated("S1: %s hears that %s is silent (%s) at %v, and nothing had come to the hub for %v", in.name, a.Device, s,
 			a.at.Sub(w.start), quiet)
 	}
@@ -220,24 +220,24 @@ func (w *world) lastBefore(at time.Time) (last time.Time) {
 	return last
 }
 
-// isFleet reports whether a rule expects to hear from several devices for as long as the world lasts.
-func (w *world) isFleet(r *rules.Rule, s subject) bool {
+// isFleet reports whether a rule expects to hear from several devices from a time on, until the world ends.
+func (w *world) isFleet(r *rules.Rule, s subject, at time.Time) bool {
 	n := 0
 	for _, device := range w.devices {
 		home := w.logs[w.home(device)]
 		removed := slices.ContainsFunc(w.operations, func(o operation) bool { return o.what == forget && o.device == device })
-		if first := home.firstOf(r, device); !removed && first && len(r.Only) == 0 && w.lasting(home, s, device) {
+		if first := home.firstOf(r, device, at); !removed && first && len(r.Only) == 0 && w.lasting(home, s, device) {
 			n++
 		}
 	}
 	return n > 1 && r.Forget > time.Hour
 }
 
-// firstOf reports whether the first message of the log that counts for a rule and was read is of a device, or one of the
-// first ten.
-func (log *hubLog) firstOf(r *rules.Rule, device string) bool {
+// firstOf reports whether one of the first ten messages of the log that count for a rule and can be read is of a device,
+// and came by a time.
+func (log *hubLog) firstOf(r *rules.Rule, device string, at time.Time) bool {
 	for i := range min(10, len(log.readings)) {
-		if m := log.readings[i]; m.device == device && m.fate == readable && m.lag == 0 && counts(r, m) {
+		if m := log.readings[i]; m.device == device && m.fate == readable && m.lag == 0 && counts(r, m) && !log.events[i].Enqueued.After(at) {
 			return true
 		}
 	}

@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"net/http"
@@ -49,6 +50,7 @@ type silenceWorld struct {
 	devices []*silentDevice
 	owner   string // the worker that owns all partitions
 	stops   int
+	quiet   func() // ends what comes to a partition of its own all the time: the hub is reached, whoever dies
 
 	behave notifytest.Behaviour // of the receiver, which holds some requests
 	sends  []*hold
@@ -69,7 +71,7 @@ func newSilenceWorld(t *busytest.Attempt, storage string, devices, partitions in
 	}
 	w := &silenceWorld{proxy: newStorageProxy(t.T, storage), owner: "a", behave: notifytest.Take}
 	w.world = newWorld(t, w.proxy.connection, settings{
-		partitions: partitions, window: 10 * time.Second, notifyTimeout: 3 * time.Second, env: []string{"RULES_FILE=" + file},
+		partitions: partitions + 1, window: 10 * time.Second, notifyTimeout: 3 * time.Second, env: []string{"RULES_FILE=" + file},
 		rules: []verify.Rule{{Name: "offline", Silent: silent, Levels: []verify.Level{{}}, Resolved: true}},
 	})
 	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
@@ -78,7 +80,35 @@ func newSilenceWorld(t *busytest.Attempt, storage string, devices, partitions in
 	}
 	w.start(w.owner)
 	w.handedOver()
+	w.reach(fmt.Sprint(partitions))
 	return w
+}
+
+// reach has the hub say something about a device in a partition until quiet is called.
+func (w *silenceWorld) reach(partition string) {
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		for ctx.Err() == nil {
+			w.news(&silentDevice{name: "beacon", partition: partition})
+			select {
+			case <-ctx.Done():
+			case <-time.After(2 * time.Second):
+			}
+		}
+	})
+	w.quiet = func() {
+		cancel()
+		running.Wait()
+	}
+	w.t.Cleanup(w.quiet)
+}
+
+// finish is world.finish, once nothing comes any more.
+func (w *silenceWorld) finish() verify.Report {
+	w.t.Helper()
+	w.quiet()
+	return w.world.finish()
 }
 
 // hello has devices be heard.

@@ -69,7 +69,7 @@ func trucksRules() []verify.Rule {
 }
 
 const (
-	trucksEach  = 26                      // in each of two partitions: more than a dark one needs
+	trucksEach  = 26                      // in each of two partitions
 	reportEvery = 1500 * time.Millisecond // a truck reports so often, about
 	mutedWithin = 15 * time.Second        // all replicas know it
 	clockOnWall = "15:04"

@@ -69,7 +69,6 @@ var bugs = []bug{
 	{"other-hub-without-roster", "the first checkpoint of another hub has no roster", 114, false},
 	{"end-by-own-clock", "the end of an alert in Alertmanager is by the replica's clock", 137, false},
 	{"silence-not-proven", "silence is not proven", 151, false},
-	{"cut-off-leaves-deadlines", "after an outage of the hub each device is silent", 0, true},
 	{"damaged-expects-nothing", "a damaged message says that nothing is expected", 0, true},
 	{"damaged-is-whole", "a damaged message counts as whole", 0, true},
 	{"broken-off-counts", "what breaks off counts", 0, true},
