@@ -93,7 +93,7 @@ func TestDirect(t *testing.T) {
 					t.Errorf("asked %d times, with %d dead letters", n, len(s.dead.all()))
 				}
 				for _, f := range j.followed {
-					if len(f.ends) != 1 || f.Receiver != "receiver0.example" || f.FromHub || f.Partition != "http" {
+					if len(f.ends) != 1 || (f.ends[0].Err == nil) != (tt.want.Reason == "" || f.ends[0].Outcome == "throttled") || f.Receiver != "receiver0.example" || f.FromHub || f.Partition != "http" {
 						t.Errorf("it was followed as %+v, and ended as %+v", f.Start, f.ends)
 					}
 				}
@@ -151,6 +151,11 @@ func TestDirectMeetsAClaim(t *testing.T) {
 		if n := s.stats.Suppressed.Load(); n != 1 {
 			t.Errorf("%d suppressed, want 1", n)
 		}
+		pass(window)
+		c.alert("oven", "2")
+		if a := wantAlerts(t, r, "oven", 2)[1]; a.Suppressed != 1 {
+			t.Errorf("the next alert counts %d, want 1", a.Suppressed)
+		}
 
 		claimed(t, store, "kiln", `{"phase":"claim","id":"of the dead","proof":80000}`)
 		if got, _ := c.alert("kiln", "2"); !got.Alerted || wantAlerts(t, r, "kiln", 1)[0].ID != "of the dead" {
@@ -180,7 +185,7 @@ func TestDirectShowsThatAReceiverIsDown(t *testing.T) {
 		}
 		r.set(nil)
 		c.alert("d", "d")
-		if got := s.dispatcher.Receivers()[0]; got.Down || got.Taken != 1 {
+		if got := s.dispatcher.Receivers()[0]; got.Down || got.Taken != 1 || !got.TakenAt.Equal(time.Now()) {
 			t.Errorf("%+v", got)
 		}
 	})

@@ -72,6 +72,9 @@ func TestNoticeChangesAfterItsDeliveryIsDropped(t *testing.T) {
 	if n := o.queues[0].waiting(); n != 0 {
 		t.Errorf("%d wait after the end", n)
 	}
+	if n := len(o.queues[0].to.queues); n != 0 {
+		t.Errorf("the receiver has %d queues after the end", n)
+	}
 }
 
 // A notice that becomes due while its key has a delivery follows it, unless it is withdrawn before.

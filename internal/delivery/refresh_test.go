@@ -209,6 +209,9 @@ func TestNotPostedAgain(t *testing.T) {
 				tt.begin(s, p, store)
 				began := time.Now()
 				p.post(nil, "oven")
+				if r.most > 1 {
+					t.Errorf("%d messages at a time", r.most)
+				}
 				if got := r.posted() != ""; got != tt.posted {
 					t.Errorf("posted again: %v, want %v, after %v", got, tt.posted, time.Since(began))
 				}

@@ -272,3 +272,16 @@ func TestToldDeviceOfASiteIsNotCounted(t *testing.T) {
 		})
 	}
 }
+
+// What several partitions share is compared by its time alone: their numbers say nothing about each other.
+func TestRequestOfWhatIsShared(t *testing.T) {
+	s := newReplica(t, &receiver{})
+	shared := s.topic("by-site", func(topic *delivery.Topic) { topic.Shared = true })
+	about := &delivery.Reading{Sequence: 7, Element: 2, Enqueued: time.Now().UnixMicro()}
+	if r := delivery.Request(delivery.Key{About: sensor.Of("berlin"), Topic: shared}, nil, about, "log/0"); r.Log != "" || r.Sequence != 0 || r.Element != 0 {
+		t.Errorf("%+v", r)
+	}
+	if r := delivery.Request(delivery.Key{About: sensor.Of("oven"), Topic: s.topic("", nil)}, nil, about, "log/0"); r.Log != "log/0" || r.Sequence != 7 || r.Element != 2 {
+		t.Errorf("%+v", r)
+	}
+}

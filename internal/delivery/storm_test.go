@@ -376,14 +376,18 @@ func TestFirstAlertJoinsAReminder(t *testing.T) {
 		reminder := p.reading("oven", s.topic("", nil))
 		reminder.Reminder = true
 		p.take(reminder)
+		p.hot("press")
 		p.hot("kiln")
 		p.hot("oven")
+		reminder = p.reading("press", s.topic("", nil)) // that joins a first alert changes nothing
+		reminder.Reminder = true
+		p.take(reminder)
 		pass(10 * time.Minute)
 		var got []string
 		for _, a := range r.alerts("") {
 			got = append(got, a.Device)
 		}
-		if want := "first, oven, kiln"; strings.Join(got, ", ") != want {
+		if want := "first, oven, press, kiln"; strings.Join(got, ", ") != want {
 			t.Errorf("got %v, want %s", got, want)
 		}
 	})
