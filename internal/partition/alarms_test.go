@@ -45,6 +45,15 @@ func with(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *setup
 	return s
 }
 
+// say publishes messages of a device every step.
+func (p *partition) say(device string, step time.Duration, bodies ...string) {
+	for _, body := range bodies {
+		p.publishBody(device, body)
+		synctest.Wait()
+		time.Sleep(step)
+	}
+}
+
 // feed publishes values of a device every step.
 func (p *partition) feed(device string, step time.Duration, values ...float64) {
 	for _, v := range values {

@@ -17,11 +17,6 @@ func TestLimitFromTheMessage(t *testing.T) {
 		s := with(t, func(r *rules.Rule) {
 			r.Levels = []rules.Level{{Limit: 3, Clear: 1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}}
 		}, r)
-		decoder, err := s.config.Rules.Decoder()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.config.Decoder = decoder
 		s.start(p)
 
 		readings := []struct {

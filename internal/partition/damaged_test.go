@@ -42,16 +42,8 @@ func TestDamagedMessages(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, tt.change, r)
-				var err error
-				if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-					t.Fatal(err)
-				}
 				s.start(p)
-				for _, body := range tt.bodies {
-					p.publishBody("oven", body)
-					synctest.Wait()
-					time.Sleep(10 * time.Second)
-				}
+				p.say("oven", 10 * time.Second, tt.bodies...)
 				time.Sleep(5 * time.Minute)
 				s.end()
 				if got := r.notified("oven"); !sameSet(got, tt.want) {

@@ -74,10 +74,6 @@ func TestDeviceThatIsShown(t *testing.T) {
 			Name: "frozen", Field: "cargo", Window: window, Levels: []rules.Level{{Limit: -17, Clear: -17}},
 			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}},
 		})
-		var err error
-		if s.config.Decoder, err = set.Decoder(); err != nil {
-			t.Fatal(err)
-		}
 		s.start(p)
 		defer s.end()
 		p.publishBody("cold", `{"temperature":20,"humidity":50}`)
@@ -200,11 +196,6 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		s := silence(t, nil, r)
 		s.config.Rules.Mutes = rules.Mutes{{Property: "quiet", Value: "true"}}
 		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Rule{Name: "hot", Field: "temperature", Per: "site", Window: window, Levels: []rules.Level{{Limit: 30, Clear: 30}}})
-		decoder, err := s.config.Rules.Decoder()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.config.Decoder = decoder
 		s.start(p)
 		defer s.end()
 		time.Sleep(records.Resolution) // a roster may have begun so much later

@@ -150,10 +150,6 @@ func TestForgetAfterASilenceHasEnded(t *testing.T) {
 		start := func() *setup {
 			s := silence(t, nil, r)
 			s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Threshold("temperature", threshold, window).Rules...)
-			var err error
-			if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-				t.Fatal(err)
-			}
 			return s
 		}
 		s := start()

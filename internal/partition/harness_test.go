@@ -335,7 +335,6 @@ func (g *deadLetters) all() []notify.DeadLetter {
 type config struct {
 	Replica            string
 	Rules              rules.Set
-	Decoder            *rules.Decoder
 	Clock              *rules.Clock
 	Mutes              func() rules.Mutes
 	Concurrency        int
@@ -388,16 +387,12 @@ func newSetup(t testing.TB, receivers ...*receiver) *setup {
 func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup {
 	t.Helper()
 	set := rules.Threshold("temperature", threshold, window)
-	decoder, err := set.Decoder()
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := &setup{
 		t: t, store: store, ledgers: &records.Memory{}, receivers: receivers, dead: &deadLetters{}, stats: &stats{},
 		streams: map[*partitions.Stream]bool{},
 	}
 	s.config = config{
-		Replica: "a", Rules: set, Decoder: decoder, Concurrency: 64, GiveUp: 12 * time.Hour, CheckpointInterval: interval,
+		Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour, CheckpointInterval: interval,
 		DrainTimeout: drain, MaxChanges: partitions.MaxChanges, DeadLetters: s.dead, Log: zap.NewNop(),
 	}
 	return s

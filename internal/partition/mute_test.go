@@ -58,13 +58,7 @@ func TestStillOpenWhenAMuteEnds(t *testing.T) {
 			t.Run(fmt.Sprint(tt.name, ", quiet ", quiet), func(t *testing.T) {
 				synctest.Test(t, func(t *testing.T) {
 					p, r := newPartition("0"), &receiver{}
-					s := with(t, func(r *rules.Rule) {
-						r.Repeat = rules.Never
-						r.Levels = []rules.Level{
-							{Name: "warning", Limit: threshold, Clear: threshold - 5},
-							{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
-						}
-					}, r)
+					s := with(t, mildAndCritical, r)
 					until := time.Now().Add(5 * time.Minute)
 					s.config.Mutes = func() rules.Mutes { return rules.Mutes{{Until: until}} }
 					if quiet {
@@ -90,18 +84,21 @@ func TestStillOpenWhenAMuteEnds(t *testing.T) {
 	}
 }
 
+// mildAndCritical gives a rule two levels. It sends an open alarm once.
+func mildAndCritical(r *rules.Rule) {
+	r.Repeat = rules.Never
+	r.Levels = []rules.Level{
+		{Name: "warning", Limit: threshold, Clear: threshold - 5},
+		{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
+	}
+}
+
 // A higher level clears while alerts are muted. The milder one is sent when that is over.
 func TestHigherLevelClearsWhileMuted(t *testing.T) {
 	for _, mild := range []float64{threshold + 2, threshold - 2} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
-			s := with(t, func(r *rules.Rule) {
-				r.Repeat = rules.Never
-				r.Levels = []rules.Level{
-					{Name: "warning", Limit: threshold, Clear: threshold - 5},
-					{Name: "critical", Limit: threshold + 50, Clear: threshold + 50},
-				}
-			}, r)
+			s := with(t, mildAndCritical, r)
 			from := time.Now().Add(30 * time.Second)
 			s.config.Mutes = func() rules.Mutes { return rules.Mutes{{Device: "oven", From: from, Until: from.Add(5 * time.Minute)}} }
 			s.start(p)

@@ -116,11 +116,6 @@ func (p *pictured) play(t *testing.T) (h happened) {
 		hub, r := newPartition("0"), &receiver{}
 		s := newSetup(t, r)
 		s.config.Rules.Rules = []rules.Rule{p.rule}
-		decoder, err := s.config.Rules.Decoder()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.config.Decoder = decoder
 		start := time.Now()
 		r.set(func(_ context.Context, a notify.Alert) error {
 			h.notices = append(h.notices, notice{time.Since(start).Minutes(), a})

@@ -157,10 +157,6 @@ func TestSilenceAfterARolloutThatIsTakenBack(t *testing.T) {
 							Name: "probe-dead", Field: "probe.temp", Window: window, Resolved: true, Forget: rules.DefaultForget, Silent: silent, Levels: []rules.Level{{}},
 						})
 					}
-					var err error
-					if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-						t.Fatal(err)
-					}
 					return s
 				}
 				hello := func(p *partition, d time.Duration) {

@@ -219,7 +219,6 @@ func TestOutageIsToldByOneRule(t *testing.T) {
 		another := s.config.Rules.Rules[0]
 		another.Name, another.Silent, another.Levels = "slow", time.Hour, slices.Clone(another.Levels)
 		s.config.Rules.Rules = append([]rules.Rule{another}, s.config.Rules.Rules...)
-		s.decode(t)
 		s.start(p)
 		for i := range 3 {
 			p.publishBody(fmt.Sprint(i), "{}")

@@ -29,18 +29,7 @@ func silence(t *testing.T, change func(*rules.Rule), receivers ...*receiver) *se
 		change(&r)
 	}
 	s.config.Rules.Rules = []rules.Rule{r}
-	s.decode(t)
 	return s
-}
-
-// decode has s find what its rules read.
-func (s *setup) decode(t *testing.T) {
-	t.Helper()
-	decoder, err := s.config.Rules.Decoder()
-	if err != nil {
-		t.Fatal(err)
-	}
-	s.config.Decoder = decoder
 }
 
 // talk has a device send an event at each of these times from now on.
@@ -508,11 +497,6 @@ func TestSilenceBehindTheWatermark(t *testing.T) {
 		down.set(func(context.Context, notify.Alert) error { return errBusy })
 		s := silence(t, nil, down, r)
 		s.config.Rules.Rules = append(s.config.Rules.Rules, rules.Threshold("temperature", threshold, window).Rules...)
-		decoder, err := s.config.Rules.Decoder()
-		if err != nil {
-			t.Fatal(err)
-		}
-		s.config.Decoder = decoder
 		s.start(p)
 		p.publish("kiln", 40)
 		time.Sleep(time.Minute)
@@ -714,10 +698,6 @@ func TestHotDeviceIsForgotten(t *testing.T) {
 		hot := rules.Threshold("temperature", threshold, window).Rules[0]
 		hot.Name, hot.Resolved = "hot", true
 		s.config.Rules.Rules = append(s.config.Rules.Rules, hot)
-		var err error
-		if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-			t.Fatal(err)
-		}
 		s.start(p)
 		p.publish("oven", threshold+1)
 		time.Sleep(2 * time.Hour)
@@ -846,7 +826,6 @@ func TestSilenceRuleComesBack(t *testing.T) {
 					if len(s.config.Rules.Rules) == 0 {
 						s.config.Rules = rules.Threshold("temperature", threshold, window)
 					}
-					s.decode(t)
 					return s
 				}
 				play := func(d time.Duration) {

@@ -203,23 +203,29 @@ func TestHubTimesThatGoBack(t *testing.T) {
 	})
 }
 
+// leaveRoomForOne fills the ledger of a partition so that there is room for one more alarm.
+func leaveRoomForOne(t *testing.T, ledgers records.Store) {
+	t.Helper()
+	l, _, err := ledger.Open(t.Context(), ledgers, "0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var full ledger.Content
+	for i := range ledger.MaxAlarms/2 - 1 {
+		full.Alarms = append(full.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprint("device-", i)), Rule: "temperature", Open: true, Since: time.Now()})
+	}
+	if err := l.Write(t.Context(), full); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // Without room for one more alarm a device that has one, because a resolved is owed, keeps it.
 func TestNoRoomForAlarms(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
-		l, _, err := ledger.Open(t.Context(), s.ledgers, "0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var full ledger.Content
-		for i := range ledger.MaxAlarms/2 - 1 {
-			full.Alarms = append(full.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprint("device-", i)), Rule: "temperature", Open: true, Since: time.Now()})
-		}
-		if err := l.Write(t.Context(), full); err != nil {
-			t.Fatal(err)
-		}
+		leaveRoomForOne(t, s.ledgers)
 		s.start(p)
 		p.feed("oven", time.Second, 40, 20)
 		p.feed("kiln", time.Second, 40) // takes the room
@@ -259,17 +265,7 @@ func TestUntrackedPromisesNoRecovery(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := with(t, nil, r)
-		l, _, err := ledger.Open(t.Context(), s.ledgers, "0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		var full ledger.Content
-		for i := range ledger.MaxAlarms/2 - 1 {
-			full.Alarms = append(full.Alarms, ledger.Alarm{Device: ledger.Text(fmt.Sprint("device-", i)), Rule: "temperature", Open: true, Since: time.Now()})
-		}
-		if err := l.Write(t.Context(), full); err != nil {
-			t.Fatal(err)
-		}
+		leaveRoomForOne(t, s.ledgers)
 		s.start(p)
 		p.feed("oven", time.Second, 40)
 		p.feed("kiln", time.Second, 40)
@@ -604,7 +600,6 @@ func TestHigherLevelRemoved(t *testing.T) {
 									r.Levels = r.Levels[:1]
 								}
 							}, r)
-							next.decode(t)
 							if s != nil {
 								s.end()
 								next.store, next.ledgers = s.store, s.ledgers
@@ -755,11 +750,9 @@ func TestWordsAfterLevels(t *testing.T) {
 				}
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, levels, r)
-				s.decode(t)
 				owner := func() {
 					s.end()
 					next := with(t, words, r)
-					next.decode(t)
 					next.store, next.ledgers = s.store, s.ledgers
 					p, s = p.reopen(), next
 					s.start(p)
@@ -796,7 +789,6 @@ func TestMuteEndsWhileAWordIsClear(t *testing.T) {
 			r.ClearedFor = time.Hour
 			r.Levels = []rules.Level{{Limit: 1, Clear: 1}}
 		}, r)
-		s.decode(t)
 		start := time.Now()
 		s.config.Mutes = func() rules.Mutes { return rules.Mutes{{From: start, Until: start.Add(5 * time.Minute)}} }
 		s.start(p)

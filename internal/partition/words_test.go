@@ -35,16 +35,8 @@ func TestWhatARuleLooksAt(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, tt.change, r)
-				var err error
-				if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-					t.Fatal(err)
-				}
 				s.start(p)
-				for _, body := range tt.bodies {
-					p.publishBody("oven", body)
-					synctest.Wait()
-					time.Sleep(2 * time.Minute)
-				}
+				p.say("oven", 2 * time.Minute, tt.bodies...)
 				s.end()
 				if got := r.notified("oven"); !sameSet(got, tt.want) {
 					t.Errorf("notified of %s; want %s", got, tt.want)
@@ -82,10 +74,6 @@ func TestExcludedDevice(t *testing.T) {
 					r.Only = []rules.Condition{{Name: "kind", Values: []string{"frozen"}}}
 					r.Levels[0].For = tt.sustained
 				}, r)
-				var err error
-				if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
-					t.Fatal(err)
-				}
 				s.start(p)
 				for _, body := range tt.bodies {
 					p.publishBody("truck", body)
