@@ -184,6 +184,7 @@ func TestDirectShowsThatAReceiverIsDown(t *testing.T) {
 			t.Errorf("%+v", got)
 		}
 		r.set(nil)
+		pass(time.Minute)
 		c.alert("d", "d")
 		if got := s.dispatcher.Receivers()[0]; got.Down || got.Taken != 1 || !got.TakenAt.Equal(time.Now()) {
 			t.Errorf("%+v", got)

@@ -359,14 +359,16 @@ var (
 
 // deadLetters is a delivery.DeadLetters.
 type deadLetters struct {
-	mu   sync.Mutex
-	kept []notify.DeadLetter
-	err  error
+	mu    sync.Mutex
+	kept  []notify.DeadLetter
+	err   error
+	calls int
 }
 
 func (g *deadLetters) Keep(_ context.Context, d notify.DeadLetter) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+	g.calls++
 	if g.err == nil {
 		g.kept = append(g.kept, d)
 	}

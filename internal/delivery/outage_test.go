@@ -512,3 +512,19 @@ func TestNothingIsGivenUpByAnEstimate(t *testing.T) {
 		}
 	})
 }
+
+// One alert alone asks a store that does not answer less and less often.
+func TestStoreIsAskedSeldomAboutOneAlert(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &outage{Store: memlease.New()}
+		s := newReplicaOn(t, store, &receiver{})
+		store.down.Store(true)
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		pass(10 * time.Minute)
+		if n := store.calls.Load(); n < 8 || n > 30 {
+			t.Errorf("asked %d times in 10 minutes", n)
+		}
+	})
+}

@@ -475,6 +475,9 @@ func TestRefusedAlertsAreSettledOnceKept(t *testing.T) {
 		if got := p.waits("odd").For; got != delivery.WaitDeadLetter {
 			t.Errorf("waits for %v", got)
 		}
+		if n := s.dead.calls; n > 8 {
+			t.Errorf("it was written %d times in a minute", n)
+		}
 		s.dead.fail(nil)
 		pass(2 * time.Minute)
 		wantWatermark(t, p, 2)

@@ -162,6 +162,9 @@ func TestAlertWhileItIsPostedAgain(t *testing.T) {
 		p.open("oven")
 		p.open("kiln")
 		pass(10 * time.Second)
+		if r.most > 1 {
+			t.Errorf("%d messages at a time", r.most)
+		}
 		if n := len(r.alerts("oven")); n != 3 || len(r.alerts("kiln")) != 1 {
 			t.Errorf("%d messages about the oven, %d about the kiln", n, len(r.alerts("kiln")))
 		}

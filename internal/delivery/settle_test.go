@@ -419,3 +419,26 @@ func TestEnd(t *testing.T) {
 		})
 	}
 }
+
+// What is not sent, because a window covers it, takes nothing of the pace of the receiver.
+func TestWhatIsNotSentTakesNoPace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		first := newReplica(t, r)
+		p := first.open("0")
+		for i := range 5 {
+			p.hot(fmt.Sprint("told", i))
+		}
+		synctest.Wait()
+		first.end()
+		r.limits.Rate = notify.Rate{Burst: 1, Every: time.Minute}
+		s := newReplicaOn(t, first.store, r)
+		q := s.open("0")
+		defer s.end()
+		q.take(p.read...)
+		q.hot("new")
+		pass(time.Second)
+		wantAlerts(t, r, "new", 1)
+		wantWatermark(t, q, 6)
+	})
+}

@@ -382,6 +382,9 @@ func TestFirstAlertJoinsAReminder(t *testing.T) {
 		reminder = p.reading("press", s.topic("", nil)) // that joins a first alert changes nothing
 		reminder.Reminder = true
 		p.take(reminder)
+		if n := p.box.MostWaiting(); n != 3 {
+			t.Errorf("%d wait, want 3", n)
+		}
 		pass(10 * time.Minute)
 		var got []string
 		for _, a := range r.alerts("") {
