@@ -591,3 +591,40 @@ func TestRecoveryThatIsNotDueAnyMore(t *testing.T) {
 		wantCheckpoint(t, p, 3)
 	})
 }
+
+// slowOwner is a store that takes a second to say who the owner is.
+type slowOwner struct {
+	records.Store
+	asked atomic.Int64
+}
+
+func (s *slowOwner) Stat(ctx context.Context, name string) (records.Record, error) {
+	s.asked.Add(1)
+	time.Sleep(time.Second)
+	return s.Store.Stat(ctx, name)
+}
+
+// One answer to whose the partition is serves all recoveries that wait for it.
+func TestOwnerIsAskedOnceForMany(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, nil, r)
+		ledgers := &slowOwner{Store: s.ledgers}
+		s.ledgers = ledgers
+		s.start(p)
+		defer s.end()
+		const devices = 50
+		for i := range devices {
+			p.publish(fmt.Sprint("oven-", i), hot)
+		}
+		pass(2 * window)
+		before := ledgers.asked.Load()
+		for i := range devices {
+			p.publish(fmt.Sprint("oven-", i), cool)
+		}
+		pass(window)
+		if n, asked := len(r.alerts("")), ledgers.asked.Load()-before; n != 2*devices || asked > 5 {
+			t.Errorf("%d notices, and the store was asked %d times", n, asked)
+		}
+	})
+}

@@ -43,7 +43,7 @@ func TestDamagedMessages(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, tt.change, r)
 				s.start(p)
-				p.say("oven", 10 * time.Second, tt.bodies...)
+				p.say("oven", 10*time.Second, tt.bodies...)
 				time.Sleep(5 * time.Minute)
 				s.end()
 				if got := r.notified("oven"); !sameSet(got, tt.want) {

@@ -220,3 +220,20 @@ func TestDeviceOfASiteIsHeard(t *testing.T) {
 		}
 	})
 }
+
+// A reading that a milder level would alert about, were a higher one not open, is shown so.
+func TestDeviceUnderAHigherLevel(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p := newPartition("0")
+		s := with(t, func(r *rules.Rule) {
+			r.Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
+		})
+		s.start(p)
+		defer s.end()
+		p.feed("oven", time.Second, 90, 77) // critical is open still, and not reached
+		got := s.device("oven").Last.Reading
+		if got.Decision != partitions.Inhibited || got.Level != "warning" {
+			t.Errorf("%+v", got)
+		}
+	})
+}

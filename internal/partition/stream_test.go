@@ -11,6 +11,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -273,4 +274,33 @@ func TestLevels(t *testing.T) {
 			})
 		})
 	}
+}
+
+func TestPartitionTellsWhereItStands(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("7"), &receiver{answer: wait(9 * time.Second)}
+		s := with(t, nil, r)
+		s.start(p)
+		defer s.end()
+		first := p.publish("oven", hot)
+		time.Sleep(time.Second)
+		last := p.publish("fridge", cool)
+		pass(0)
+		got := s.states()[0]
+		got.Ledger = partitions.LedgerState{}
+		want := partitions.State{
+			Partition: "7", First: 1, Read: last.Position, ReadUntil: last.Enqueued,
+			Unsettled: 1, Oldest: first.Enqueued.UTC(), Delivering: 1,
+		}
+		if got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+		if n := s.counts()[0]; n != (partitions.AlarmCounts{Rule: "temperature", Open: 1}) {
+			t.Errorf("%+v", n)
+		}
+		pass(9*time.Second + interval)
+		if got := s.states()[0]; got.Unsettled != 0 || !got.Oldest.IsZero() || got.Delivering != 0 || got.Committed.Sequence != 2 {
+			t.Errorf("at the end: %+v", got)
+		}
+	})
 }

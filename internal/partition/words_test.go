@@ -36,7 +36,7 @@ func TestWhatARuleLooksAt(t *testing.T) {
 				p, r := newPartition("0"), &receiver{}
 				s := with(t, tt.change, r)
 				s.start(p)
-				p.say("oven", 2 * time.Minute, tt.bodies...)
+				p.say("oven", 2*time.Minute, tt.bodies...)
 				s.end()
 				if got := r.notified("oven"); !sameSet(got, tt.want) {
 					t.Errorf("notified of %s; want %s", got, tt.want)
