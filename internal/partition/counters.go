@@ -19,6 +19,8 @@ type Counters struct {
 	Times [rules.TimeLate + 1]atomic.Int64
 	// readings over a limit of a rule with per whose message has no such property
 	Unshared atomic.Int64
+	// readings that reached a limit or were of a device with an alarm, of a rule with sensor, without a name there
+	Nameless atomic.Int64
 	// readings over a limit that are muted
 	Quieted   atomic.Int64
 	Forgotten atomic.Int64 // devices that were silent for too long

@@ -42,8 +42,13 @@ func (m *Message) examine(p *part, index int) examination {
 // look has x be about the sensor that r sees in it.
 func (x *examination) look(r *rule) {
 	x.sensor = ""
-	if len(r.Sensor) > 0 {
-		x.sensor = string(r.AppendSensor(nil, x.of.Measurements, x.of.found, r.reads))
+	if len(r.Sensor) == 0 {
+		return
+	}
+
+	x.sensor = string(r.AppendSensor(nil, x.of.Measurements, x.of.found, r.reads))
+	if x.sensor == "" {
+		x.evaluator.Counters.Nameless.Add(1)
 	}
 }
 

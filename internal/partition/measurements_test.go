@@ -91,7 +91,7 @@ func TestMeasurements(t *testing.T) {
 			`[{"ts":"1999-12-31T23:08:00Z","s":"b","temperature":94}]`,
 		}, "a +92, b +94"},
 		{"by what a mute asks for", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "r", "t", []string{"s"} }, "mute", []string{`{"r":[{"s":"a","t":91,"maintenance":true},{"s":"b","t":92}]}`}, "b +92"},
-		{"by a property", func(r *rules.Rule) { r.Sensor = []string{"$property.temperature"} }, "", []string{`{"temperature":91}`}, "+91"},
+		{"by a property that is not there it is the device's own", func(r *rules.Rule) { r.Sensor = []string{"$property.temperature"} }, "", []string{`{"temperature":91}`}, "+91"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -118,6 +118,9 @@ func TestMeasurements(t *testing.T) {
 				}
 				if n := int64(len(tt.bodies)); p.checkpoint() != n {
 					t.Errorf("checkpoint %d of %d", p.checkpoint(), n)
+				}
+				if n := s.stats.Nameless.Load(); (n > 0) != strings.Contains(tt.name, "the device's own") {
+					t.Errorf("%d readings without the name of a sensor", n)
 				}
 				ids := map[string]bool{}
 				for _, a := range r.alerts("") {

@@ -258,7 +258,7 @@ func (k *checkup) contents(set rules.Set) []step {
 		steps = append(steps, k.look("property "+p.name, verdict))
 	}
 
-	times := func(r reading) (string, error) { return deviceTimes(r.telemetry, set.Time) }
+	times := func(r reading) (string, error) { return deviceTimes(r.telemetry, set) }
 
 	return slices.Concat(steps, when(set.Time != "", k.look("device time", times)))
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"slices"
 	"strconv"
@@ -372,7 +373,9 @@ func TestDeviceTimes(t *testing.T) {
 				"1 are more than 5m ahead of the hub: for them the hub's time counts (such as b); 1 are more than 30 days behind the hub: for them the hub's time counts (such as d)",
 		},
 	} {
-		got, err := deviceTimes(test.events, "created")
+		set := rules.Threshold("temperature", 80, time.Minute)
+		set.Time = "created"
+		got, err := deviceTimes(test.events, set)
 		if errors.As(err, new(warning)) {
 			got = "! " + err.Error()
 		}
@@ -380,6 +383,14 @@ func TestDeviceTimes(t *testing.T) {
 			t.Errorf("got  %s\nwant %s", got, test.want)
 		}
 	}
+
+	set := rules.Set{Time: "body:ts", Rules: []rules.Rule{{Name: "hot", Each: "r", Field: "t", Levels: []rules.Level{{Limit: 80, Clear: 80}}}}}
+	e := event("a", nil)
+	e.Body = fmt.Appendf(nil, `{"r":[{"t":1,"ts":%d},{"t":2,"ts":%d}]}`, e.Enqueued.Unix(), e.Enqueued.Unix()-60)
+	if got, err := deviceTimes([]telemetry.Event{e}, set); err != nil || got != "body:ts: in 2 of 2 measurements, up to 1m before they arrived" {
+		t.Errorf("of measurements: %s, %v", got, err)
+	}
+
 }
 
 func TestProperties(t *testing.T) {

@@ -2,6 +2,7 @@ package checkup
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -178,8 +179,14 @@ var wrongTimes = []struct {
 
 // deviceTimes says what events, all of them telemetry and each partition's in its order, have for the time of their
 // device. The error is a warning if none has one that conditions go by, or if some have one that they do not.
-func deviceTimes(events []telemetry.Event, where string) (string, error) {
-	clock, err := rules.NewClock(where)
+func deviceTimes(events []telemetry.Event, set rules.Set) (string, error) {
+	where := set.Time
+	clock, err := set.Clock()
+	if err != nil {
+		return "", err
+	}
+
+	decoder, err := set.Decoder()
 	if err != nil {
 		return "", err
 	}
@@ -188,9 +195,19 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		return "", noTelemetry
 	}
 
-	devices, late := readTimes(clock, events)
+	devices, late := readTimes(clock, decoder.Cuts, events)
+	all := 0
+	for _, of := range devices {
+		all += len(of)
+	}
+
+	what := "event"
+	if slices.ContainsFunc(decoder.Cuts, func(c rules.Cut) bool { return c.Each != nil }) {
+		what = "measurement"
+	}
+
 	readable := len(devices[rules.TimeUsed]) + len(devices[rules.TimeLate])
-	text := fmt.Sprintf("%s: in %d of %s", where, readable, humanize.Count(len(events), "event"))
+	text := fmt.Sprintf("%s: in %d of %s", where, readable, humanize.Count(all, what))
 	if late >= time.Minute {
 		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
 	}
@@ -207,7 +224,7 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 		}
 	}
 
-	if len(devices[rules.TimeMissing]) == len(events) {
+	if len(devices[rules.TimeMissing]) == all {
 		text += ": do the devices set it?"
 	}
 
@@ -218,26 +235,33 @@ func deviceTimes(events []telemetry.Event, where string) (string, error) {
 	return text, nil
 }
 
-// readTimes returns the devices of events by what these have for a time, and how late the latest of them is.
-func readTimes(clock *rules.Clock, events []telemetry.Event) (map[rules.DeviceTime][]string, time.Duration) {
+// readTimes returns the devices of events by what their measurements have for a time, and how late the latest of them is.
+func readTimes(clock *rules.Clock, cuts []rules.Cut, events []telemetry.Event) (map[rules.DeviceTime][]string, time.Duration) {
 	devices := map[rules.DeviceTime][]string{}
 	newest := map[string]int64{} // by device
 	late := time.Duration(0)
-	m := telemetry.NewMeasurements(nil)
-	for i := range events {
-		e := &events[i]
-		n, _ := m.Split(e)
-		for i := range n {
-			at, kind := clock.Read(m, i)
-			if kind == rules.TimeUsed {
-				late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
-				if at < newest[e.Device] {
-					kind = rules.TimeLate
-				}
-				newest[e.Device] = max(at, newest[e.Device])
+	for _, c := range cuts {
+		clear(newest)
+		m := telemetry.NewMeasurements(c.Each)
+		for i := range events {
+			e := &events[i]
+			n, _ := m.Split(e)
+			if n > 1 {
+				clock.Sort(m)
 			}
 
-			devices[kind] = append(devices[kind], e.Device)
+			for i := range n {
+				at, kind := clock.Read(m, i)
+				if kind == rules.TimeUsed {
+					late = max(late, e.Enqueued.Sub(time.UnixMicro(at)))
+					if at < newest[e.Device] {
+						kind = rules.TimeLate
+					}
+					newest[e.Device] = max(at, newest[e.Device])
+				}
+
+				devices[kind] = append(devices[kind], e.Device)
+			}
 		}
 	}
 

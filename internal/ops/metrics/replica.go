@@ -231,6 +231,12 @@ func collectReadings(to scrape, stats *worker.Stats) {
 		"Readings over a limit of a rule with per, without that property: they alert by device.",
 		stats.Unshared.Load(),
 	)
+	to.counter(
+		"readings_without_sensor_total",
+		"Readings of a rule with sensor, over a limit or of a device with an alarm, without a name there: they are the "+
+			"device's own.",
+		stats.Nameless.Load(),
+	)
 	for result := range stats.Override {
 		to.counter(
 			"overrides_total",
