@@ -418,7 +418,7 @@ var ruleKeys = []string{
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
 	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "unit", "per"},
-	{"is", "above", "below", "clear", "hysteresis", "valid"},
+	{"is", "above", "below", "clear", "hysteresis"},
 	{"above", "below"},
 	{"clear", "hysteresis"},
 }
@@ -445,6 +445,11 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 	rule.Each = r.text(values["each"], "each", checkEach)
 	rule.Sensor = r.sensor(values["sensor"])
 	rule.Valid, rule.Flags = r.valid(values["valid"])
+	r.wrongIf(
+		values["is"] != nil && rule.Valid != nil,
+		values["valid"],
+		"valid conflicts with is: words have no bounds; remove from and to, or split the rule",
+	)
 	rule.Repeat = r.repeat(values["repeat"], rule.Window)
 	r.limits(n, &rule, values)
 	r.settings(&rule, values)

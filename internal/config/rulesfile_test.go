@@ -131,6 +131,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"valid is a number":      {rule("above: 1, valid: 60"), "line 2, column 45: " + likeValid},
 		"valid is nothing":       {rule("above: 1, valid: {from: 60, to: -60}"), "line 2, column 45: " + likeValid},
 		"valid has a typo":       {rule("above: 1, valid: {form: 60}"), `line 2, column 46: "form" is not a bound; did you mean from?`},
+		"valid with words":       {"rules:\n- {name: a, field: door, is: open, valid: {from: 1}}", "line 2, column 43: valid conflicts with is: words have no bounds; remove from and to, or split the rule"},
 		"valid by JSONPath":      {rule("above: 1, valid: {$.q: good}"), `line 2, column 46: a name is invalid: field 1 of 1: "$.q" is JSONPath: write q`},
 		"limit is not valid":     {rule("above: 80, valid: {to: 60}"), "line 2, column 35: above is 80, which is not valid: no reading would ever reach it"},
 		"only is a word":         {rule("above: 1, only: open"), "line 2, column 44: only must say which values 1 to 4 fields or properties have, such as {door: open, mode: [run, start]}"},
@@ -258,6 +259,8 @@ func TestRulesFileAccepts(t *testing.T) {
 	measurements, flagged := with(rules.Level{Limit: 1, Clear: 1}), with(rules.Level{Limit: 1, Clear: 1})
 	good := rules.Condition{Name: "q", Values: []string{"good"}}
 	flagged[0].Flags, flagged[0].Sensor = []rules.Condition{good}, []string{"$module"}
+	flaggedWord := with(rules.Level{Limit: 1, Clear: 1})
+	flaggedWord[0].Is, flaggedWord[0].Flags = []string{"open", "3", "true"}, []rules.Condition{good}
 	measurements[0].Field, measurements[0].Each, measurements[0].Sensor, measurements[0].Per = "Value", "Content.*", []string{"HwId", "$key"}, "site,line"
 	measurements[0].Valid = &telemetry.Range{From: math.Inf(-1), To: 60}
 	measurements[0].Flags = []rules.Condition{{Name: "q", Values: []string{"good", "192", "true"}}, {Name: "$component", Values: []string{"probe"}}}
@@ -290,6 +293,7 @@ func TestRulesFileAccepts(t *testing.T) {
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"measurements":      {"rules: [{name: hot, each: Content.*, field: Value, sensor: [HwId, $key], above: 1, valid: {to: 60, q: [good, 192, true], $component: probe}, per: 'site, line'}]", measurements},
+		"flags of a word":   {"rules: [{name: hot, field: temp, is: [open, 3, true], valid: {q: good}}]", flaggedWord},
 		"flags alone":       {"rules: [{name: hot, field: temp, sensor: $module, above: 1, valid: {q: good}}]", flagged},
 		"in quotes":         {`rules: [{name: "hot", field: ' temp ', above: 80, clear: 8.0e+1, for: "0s", window: '60s'}]`, with(rules.Level{Limit: 80, Clear: 80})},
 	} {
