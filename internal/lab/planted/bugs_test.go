@@ -4,7 +4,7 @@ package planted_test
 type bug struct {
 	name   string
 	is     string
-	seed   int  // that finds it in TestSimulation; 0: it is not looked for there
+	seed   int  // that has found it in TestSimulation, and is tried first; 0: it is not looked for there
 	worlds bool // TestWorlds has to find it. TestRooms has to if it stands in one of rooms
 }
 
