@@ -160,8 +160,12 @@ func (r *Recorder) isFirst(d *pastDelivery) bool {
 	return true
 }
 
-// alerts returns how many receivers have taken, each counted once.
+// alerts returns how many receivers have taken, each counted once. A nil Recorder has seen none.
 func (r *Recorder) alerts() int64 {
+	if r == nil {
+		return 0
+	}
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.began

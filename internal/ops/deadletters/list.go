@@ -91,7 +91,7 @@ func WriteTable(
 		default:
 			at = moment(l.Alert.Enqueued, zone)
 			device = l.Alert.From().String()
-			value = fmt.Sprint(l.Alert.Temperature)
+			value = humanize.Number(l.Alert.Temperature)
 			rule = about(l.Alert)
 		}
 
