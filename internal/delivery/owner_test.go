@@ -431,6 +431,57 @@ func TestAlertThatWasGivenUpIsReadAgain(t *testing.T) {
 	})
 }
 
+// What the gate compares notices by.
+func TestRequestOfANotice(t *testing.T) {
+	topic := newReplica(t, &receiver{}).topic("", nil)
+	at := func(second int64) time.Time { return time.Unix(second, 0).UTC() }
+	reading := delivery.Reading{Sequence: 7, Enqueued: 50e6, Since: 40e6}
+	for name, tt := range map[string]struct {
+		notice   *delivery.Notice
+		at, asOf time.Time
+		recovery bool
+	}{
+		"a recovery":                          {&delivery.Notice{}, time.Time{}, at(50), true},
+		"of a rule that was removed":          {&delivery.Notice{Opened: 60e6}, at(60), at(60), true},
+		"of a device that is forgotten":       {&delivery.Notice{Opened: 60e6, Forgotten: true}, at(60), at(40), true},
+		"a silence":                           {&delivery.Notice{Part: throttle.Silence, Opened: 60e6}, at(60), time.Time{}, false},
+		"the end of a silence without events": {&delivery.Notice{Part: throttle.End, Opened: 60e6}, at(60), at(60), true},
+	} {
+		n := tt.notice
+		n.Reading, n.Log = reading, "log/9"
+		r := delivery.Request(delivery.Key{About: sensor.Of("oven"), Topic: topic}, n, &reading, "log/0")
+		if !r.At.Equal(tt.at) || !r.AsOf.Equal(tt.asOf) || r.Recovery != tt.recovery || r.Log != "log/9" || r.Part != n.Part || r.Sequence != 7 || !r.Enqueued.Equal(at(50)) {
+			t.Errorf("%s: %+v", name, r)
+		}
+	}
+}
+
+// A reading that opened an alarm asks the gate unless the window that is known began since its owner has the partition:
+// within an earlier one a former owner may have sent a recovery.
+func TestWindowFromBeforeAnAlarm(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s := newReplica(t, r)
+		p := s.open("0")
+		defer s.end()
+		p.hot("oven")
+		pass(10 * time.Second)
+		asked := func() int64 { return s.stats.Outcomes[throttle.Throttled].Load() }
+		for _, tt := range []struct {
+			since time.Duration // from now
+			asked int64
+		}{{-20 * time.Second, 0}, {-5 * time.Second, 1}} {
+			a := p.reading("oven", s.topic("", nil))
+			a.Opened, a.WindowSince = true, time.Now().Add(tt.since)
+			p.take(a)
+			pass(time.Second)
+			if n := asked(); n != tt.asked {
+				t.Errorf("windows count since %v: the gate was asked %d times, want %d", tt.since, n, tt.asked)
+			}
+		}
+	})
+}
+
 // What only people see of a reading comes with its alert.
 func TestWhatAnAlertSays(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
