@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"slices"
 	"strings"
 	"time"
 )
@@ -25,6 +26,26 @@ const (
 	usual   = 20.0 // that limits are counted from
 	higher  = 24.0
 )
+
+// What messages have for the measurements of two sensors: of one the device says what it says, and the other one is cold.
+const (
+	measurements = "readings"
+	sensorName   = "sensor"
+	cold         = limit - 50
+)
+
+// measured returns the measurements of a message about a temperature, in either order.
+func measured(temperature float64) []map[string]any {
+	all := []map[string]any{
+		{sensorName: "probe", "temperature": temperature},
+		{sensorName: "inlet", "temperature": cold},
+	}
+	if int(temperature*10)%2 == 0 {
+		slices.Reverse(all)
+	}
+
+	return all
+}
 
 // A source is a device at work.
 type source struct {

@@ -147,6 +147,11 @@ func (p Plan) limits(levels []rules.Level) rules.Rule {
 		Repeat:     p.Repeat,
 	}
 
+	if p.Sensors {
+		r.Each = measurements
+		r.Sensor = []string{sensorName}
+	}
+
 	if p.Kinds {
 		r.Only = isFrozen()
 	}

@@ -69,7 +69,7 @@ func alerted(text string) (devices []string) {
 
 // introduces reports whether a line that names no device says what the next lines are about.
 func introduces(line string) bool {
-	return strings.Contains(line, ": ") && strings.Contains(line, " device")
+	return strings.Contains(line, ": ") && (strings.Contains(line, " device") || strings.Contains(line, " sensor"))
 }
 
 // unshown returns what people should have been alerted of and were not. An alarm that is sent again seldom is not

@@ -559,6 +559,10 @@ func (w *World) publish(s *source, now time.Time) {
 func (w *World) send(device string, m sample) {
 	body := maps.Clone(m.fields)
 	body["temperature"] = m.temperature
+	if w.plan.Sensors {
+		body[measurements] = measured(m.temperature)
+	}
+
 	encoded, err := json.Marshal(body)
 	if err != nil {
 		panic(err) // it is finite numbers and text
