@@ -23,7 +23,7 @@ func TestPlansDiffer(t *testing.T) {
 		count("an Alertmanager", p.Forgets)
 		count("mute times", len(p.Mutes) > 0)
 		count("repeat", p.Repeat > 0)
-		count("outages of more devices than a dark partition has", len(p.Outages) > 0 && len(p.Devices)/p.Partitions > 20)
+		count("outages of a fleet", len(p.Outages) > 0 && len(p.Devices)/p.Partitions > 20)
 		count("owners who do not hear that they are replaced", p.Parts)
 		count("devices that are forgotten", p.Leavers > 0)
 		for _, f := range p.Faults {
@@ -37,7 +37,7 @@ func TestPlansDiffer(t *testing.T) {
 	for _, name := range []string{
 		"clear_for", "limits from messages", "devices that change their kind", "devices that store",
 		"devices of which nothing is expected", "a receiver that people read", "an Alertmanager", "mute times", "repeat",
-		"outages of more devices than a dark partition has", "owners who do not hear that they are replaced",
+		"outages of a fleet", "owners who do not hear that they are replaced",
 		"devices that are forgotten", string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
 		string(Replay), string(Spoil),
 		string(Walks), string(Returns), string(Relapses),
