@@ -61,7 +61,7 @@ func coversAll(*Reading) bool { return true }
 // coversRefused returns what a refusal for good settles: all that joined. Of devices that share alerts another one is
 // tried once, because the fault may lie in what is said of the first.
 func (d *delivery) coversRefused() func(*Reading) bool {
-	if !d.Shared || d.triedSecondDevice {
+	if !d.subject.Topic.Shared || d.triedSecondDevice {
 		return coversAll
 	}
 

@@ -31,10 +31,10 @@ import (
 // Tens of thousands may wait, so a test holds the memory of one, with all that
 // belongs to it, below 544 bytes.
 type delivery struct {
-	Key
-	due  *Notice // the notice that it brings; nil for an alert about a reading
-	held Hold    // the place before the head, unless it brings a due notice that no reading has joined
-	head Reading // what the notice is about
+	subject Key
+	due     *Notice // the notice that it brings; nil for an alert about a reading
+	held    Hold    // the place before the head, unless it brings a due notice that no reading has joined
+	head    Reading // what the notice is about
 
 	// The readings that have joined, guarded by Outbox.mu. Only the latest is kept:
 	// what settles it settles those before it.
@@ -104,7 +104,7 @@ const (
 // higher levels before lower ones. Each time that it was refused for rate puts it one further back, because the fault
 // may be its own; a first alert stays before reminders.
 func (d *delivery) class() class {
-	rank, refusals := class(min(d.Rank, 7)), class(d.limited)
+	rank, refusals := class(min(d.subject.Topic.Rank, 7)), class(d.limited)
 	//planted:refused-goes-last refusals <<= 40
 	switch {
 	case d.recovers():
@@ -135,10 +135,10 @@ func (d *delivery) recovers() bool { return d.due != nil && !d.due.Silent() }
 
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {
-	if d.Shared || r.More != nil && r.More.Of != (sensor.ID{}) {
+	if d.subject.Topic.Shared || r.More != nil && r.More.Of != (sensor.ID{}) {
 		return r.More.Of
 	}
-	return d.About
+	return d.subject.About
 }
 
 // A delivery is in the heap of its state, by its key, and by its event among those of the same key.

@@ -19,7 +19,7 @@ type Direct struct{ box *Outbox }
 
 // Direct returns a Direct whose account has no Owner. Once sending has ended, sends under way are cancelled.
 func (dp *Dispatcher) Direct(sending context.Context, a Account) *Direct {
-	box := &Outbox{Account: a, Dispatcher: dp, settling: sending, sending: sending}
+	box := &Outbox{account: a, dispatcher: dp, settling: sending, sending: sending}
 	for _, r := range dp.receivers {
 		box.queues = append(box.queues, &queue{box: box, to: r}) // which is none of the receiver's: it composes messages
 	}
@@ -33,7 +33,7 @@ func (x *Direct) Suppress(a *Alert) {
 	for i := range x.box.queues {
 		if a.Receivers&(1<<i) != 0 && a.covered(i) {
 			a.Receivers &^= 1 << i
-			x.box.Stats.Suppressed.Add(1)
+			x.box.dispatcher.config.Stats.Suppressed.Add(1)
 		}
 	}
 }
@@ -48,7 +48,7 @@ type Reply struct {
 // Alert brings a to its receivers, to all at the same time. It waits until each is settled or known not to be. ctx ends
 // the wait for other claims; a send that is under way then still ends by itself, within the time of a claim.
 func (x *Direct) Alert(ctx context.Context, a *Alert, details Details) (worst Reply) {
-	a.More = details.More()
+	a.Reading.More = details.More()
 	replies := make([]Reply, len(x.box.queues))
 	var sending sync.WaitGroup
 	for i, q := range x.box.queues {
@@ -79,7 +79,7 @@ func (r Reply) And(other Reply) Reply {
 
 // direct brings a to the receiver.
 func (q *queue) direct(ctx context.Context, a *Alert) Reply {
-	d := &delivery{Key: a.Key}
+	d := &delivery{subject: a.Key}
 	d.start(&a.Reading)
 	q.follows(d, &a.Reading)
 	outcome, reply := q.directly(ctx, d, a)
@@ -91,12 +91,12 @@ func (q *queue) direct(ctx context.Context, a *Alert) Reply {
 // directly asks the gate about d, again while somebody else holds the key, and sends d if it may. It returns how d has
 // ended.
 func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcome string, reply Reply) {
-	sending, name := d.under(q.box.sending), q.to.Name
+	sending, name := d.under(q.box.sending), q.to.to.Name
 	for {
-		a := attempt{group: &group{size: 1, began: q.to.now()}}
+		a := attempt{group: &group{size: 1, began: q.to.dispatcher.now()}}
 		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
 		if a.claim == nil {
-			q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+			q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 		} else {
 			a.alert = q.message(d, a.claim.Grant)
 			q.sends(d, &a)
@@ -111,7 +111,7 @@ func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcom
 
 		switch a.result.Outcome {
 		case throttle.Throttled:
-			q.box.Stats.Suppressed.Add(1)
+			q.box.dispatcher.config.Stats.Suppressed.Add(1)
 			q.suppressedHead(d)
 			return outcome, Reply{}
 
@@ -122,7 +122,7 @@ func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcom
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
-				q.box.Stats.Suppressed.Add(1)
+				q.box.dispatcher.config.Stats.Suppressed.Add(1)
 				return throttle.Throttled.String(), Reply{}
 			}
 
@@ -155,17 +155,17 @@ func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcom
 func (q *queue) directLetter(ctx context.Context, d *delivery, a *attempt) (outcome string, reply Reply) {
 	letter := notify.DeadLetter{
 		Alert:    a.alert,
-		Receiver: q.to.ID,
-		Name:     q.to.Name,
+		Receiver: q.to.to.ID,
+		Name:     q.to.to.Name,
 		Reason:   fmt.Sprintf("refused for good: %v", a.failure),
 	}
-	if err := q.box.DeadLetters.Keep(ctx, letter); err != nil {
-		detail := "receiver " + q.to.Name + " refused the alert, and its dead letter cannot be written"
+	if err := q.box.dispatcher.config.DeadLetters.Keep(ctx, letter); err != nil {
+		detail := "receiver " + q.to.to.Name + " refused the alert, and its dead letter cannot be written"
 		return OutcomeUnsettled, Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 	}
 
-	q.box.Stats.DeadLetters.Add(1)
-	q.gate(d).Refused(d.About)
+	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
+	q.gate(d).Refused(d.subject.About)
 
 	return OutcomeDeadLetter, Reply{
 		Reason: OutcomeDeadLetter,

@@ -61,7 +61,7 @@ type Stats struct {
 
 // A Dispatcher delivers the notices of all owners of a replica. It is safe for concurrent use.
 type Dispatcher struct {
-	Config
+	config     Config
 	MaxWaiting int // alerts of an owner that wait for one receiver. It is changed by tests alone
 	receivers  []*receiver
 	started    time.Time
@@ -70,9 +70,9 @@ type Dispatcher struct {
 
 // New returns a Dispatcher, which does nothing until something is given to one of its outboxes.
 func New(c Config) *Dispatcher {
-	dp := &Dispatcher{Config: c, MaxWaiting: maxWaiting, started: time.Now()}
+	dp := &Dispatcher{config: c, MaxWaiting: maxWaiting, started: time.Now()}
 	for i, r := range c.Receivers {
-		dp.receivers = append(dp.receivers, &receiver{Receiver: r, Dispatcher: dp, index: i, pace: pace.New(r.Limits)})
+		dp.receivers = append(dp.receivers, &receiver{to: r, dispatcher: dp, index: i, pace: pace.New(r.Limits)})
 	}
 	return dp
 }

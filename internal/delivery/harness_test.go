@@ -198,11 +198,11 @@ func (o *owner) reading(device string, topic *delivery.Topic) *delivery.Alert {
 func (o *owner) take(readings ...*delivery.Alert) {
 	for _, a := range readings {
 		o.read = append(o.read, a)
-		o.last = a.Sequence
+		o.last = a.Reading.Sequence
 		now := *a
-		now.Topic = o.replica.topic(a.Topic.Message.Level, nil)
-		now.More = nil // see more
-		o.box.Alert(&now, more{a.More})
+		now.Key.Topic = o.replica.topic(a.Key.Topic.Message.Level, nil)
+		now.Reading.More = nil // see more
+		o.box.Alert(&now, more{a.Reading.More})
 	}
 }
 

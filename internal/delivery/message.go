@@ -16,16 +16,16 @@ import (
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (q *queue) id(d *delivery, r *Reading) string {
-	id := q.box.IDs + d.readingID(r)
-	if d.About.Name != "" {
-		id += "~" + idPart(d.About.Name) // the numbers before it have none
+	id := q.box.account.IDs + d.readingID(r)
+	if d.subject.About.Name != "" {
+		id += "~" + idPart(d.subject.About.Name) // the numbers before it have none
 	}
 
-	id += d.Suffix
+	id += d.subject.Topic.Suffix
 	//planted:silences-share-id if d.endedWithRule()
-	//planted:ended-rules-share-id if d.Silence
-	if d.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
-		id += "/" + url.PathEscape(d.About.Device)
+	//planted:ended-rules-share-id if d.subject.Topic.Silence
+	if d.subject.Topic.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
+		id += "/" + url.PathEscape(d.subject.About.Device)
 	}
 
 	if d.due != nil && d.due.Part == throttle.End {
@@ -76,7 +76,7 @@ func (d *delivery) endedWithRule() bool { return d.recovers() && d.due.Opened > 
 
 // request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about *Reading) throttle.Request {
-	r := Request(d.Key, d.due, about, q.box.Log)
+	r := Request(d.subject, d.due, about, q.box.account.Log)
 	r.ID = q.id(d, about)
 
 	return r
@@ -102,11 +102,11 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 		if r.Recovery {
 			r.AsOf = fromMicros(n.normalAt())
 		}
-	case key.Shared: // it is about more than one log
+	case key.Topic.Shared: // it is about more than one log
 		r.Log, r.Sequence, r.Element = "", 0, 0
 	case about.alarm() != nil:
-		//planted:open-alarm-sent-again if key.Repeat > 0 { skip }
-		r.Repeat = key.Repeat
+		//planted:open-alarm-sent-again if key.Topic.Repeat > 0 { skip }
+		r.Repeat = key.Topic.Repeat
 		r.Opened, r.OpenedElement = about.alarm().Opened, about.alarm().Element
 	}
 
@@ -120,12 +120,12 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 // message returns the notice about d's head under g.
 func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	head := &d.head
-	a := d.Message
+	a := d.subject.Topic.Message
 	a.ID = g.ID
 	of := d.of(head)
 	a.Device, a.Sensor = of.Device, of.Name
-	if d.About.Name != "" {
-		a.Source += "/~" + idPart(d.About.Name) // receivers compare tokens of one source and device
+	if d.subject.About.Name != "" {
+		a.Source += "/~" + idPart(d.subject.About.Name) // receivers compare tokens of one source and device
 	}
 
 	a.Resolved = d.recovers()
@@ -134,15 +134,15 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Enqueued = fromMicros(head.Enqueued)
 	a.DeviceTime = fromMicros0(head.Taken)
 	a.Since = fromMicros0(head.Since)
-	a.Partition = q.box.Name
+	a.Partition = q.box.account.Name
 	a.Sequence = head.Sequence
-	a.Log = Request(d.Key, d.due, head, q.box.Log).Log
+	a.Log = Request(d.subject, d.due, head, q.box.account.Log).Log
 	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
 	a.Remember = q.gate(d).Remember()
 	a.Token = g.Token
 	a.Expires = g.Expires
 	a.Sent = g.Now
-	a.Suppressed = q.gate(d).Count(d.About)
+	a.Suppressed = q.gate(d).Count(d.subject.About)
 	a.Test = notify.IsTest(a.Device)
 	a.Ambiguous = g.Ambiguous
 
@@ -154,7 +154,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 
 	//planted:recovery-remembered-shortly if false
 	if a.Resolved { // one of unknown fate is sent again for as long
-		a.Remember += q.to.GiveUp
+		a.Remember += q.to.dispatcher.config.GiveUp
 	}
 
 	if head.More != nil {
@@ -162,19 +162,19 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.Damaged = head.More.Damaged
 	}
 
-	if d.Shared { // then Suppressed are devices
-		a.PerValue = d.About.Device
+	if d.subject.Topic.Shared { // then Suppressed are devices
+		a.PerValue = d.subject.About.Device
 	} else {
 		a.Suppressed += int64(d.suppressed)
 	}
 
-	if d.Silence {
+	if d.subject.Topic.Silence {
 		a.Silent = time.Duration(head.Limit * float64(time.Second))
 		a.Threshold = 0
 		a.LastHeard = fromMicros0(d.due.Heard)
 	}
 
-	if len(d.Words) > 0 {
+	if len(d.subject.Topic.Words) > 0 {
 		a.Word = d.word(a.Resolved)
 	}
 
@@ -185,11 +185,11 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 // none of them, it is all that may have opened it.
 func (d *delivery) word(resolved bool) string {
 	i := int(d.head.Value) - 1
-	if resolved || i < 0 || i >= len(d.Words) {
-		return strings.Join(d.Words, " or ")
+	if resolved || i < 0 || i >= len(d.subject.Topic.Words) {
+		return strings.Join(d.subject.Topic.Words, " or ")
 	}
 
-	return d.Words[i]
+	return d.subject.Topic.Words[i]
 }
 
 func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }

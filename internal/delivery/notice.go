@@ -58,7 +58,7 @@ type Gate interface {
 // A Key says what a notice is about.
 type Key struct {
 	About sensor.ID // the device or sensor, or as if it were a device, the value that devices share
-	*Topic
+	Topic *Topic
 }
 
 // A Reading is one that a rule notifies about, or that cleared an alarm. A waiting delivery holds two, so it is small.
@@ -116,7 +116,7 @@ type More struct {
 	Damaged bool
 	Of      sensor.ID // what the reading is of, if that is not what its notice is about
 	Alarm   *Alarm    // that is open; nil unless its topic has a Repeat
-	*Arrival
+	Arrival *Arrival
 }
 
 // An Arrival is what else is known of a reading that did not come from the hub.
@@ -144,9 +144,9 @@ func (r *Reading) alarm() *Alarm {
 // A Notice is one that its owner keeps until every receiver has settled it: a recovery, which says that a device is
 // normal again by the reading that cleared its alarm, or a silence.
 type Notice struct {
-	Reading
-	Log  string        // that numbered the reading: see Account.Log
-	Part throttle.Part // of a reading's place: a silence comes after it
+	Reading Reading
+	Log     string        // that numbered the reading: see Account.Log
+	Part    throttle.Part // of a reading's place: a silence comes after it
 
 	// in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
 	Opened int64
@@ -183,10 +183,10 @@ func (n *Notice) Settled() bool { return n.left.Load() == 0 }
 // its alarm began; without its rule, none does.
 func (n *Notice) normalAt() int64 {
 	if n.Forgotten {
-		return n.Since
+		return n.Reading.Since
 	}
 
-	return cmp.Or(n.Opened, n.Enqueued)
+	return cmp.Or(n.Opened, n.Reading.Enqueued)
 }
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
@@ -194,8 +194,8 @@ func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }
 
 // An Alert takes a reading to receivers.
 type Alert struct {
-	Key
-	Reading
+	Key         Key
+	Reading     Reading
 	Device      string    // that the reading is of
 	Sensor      string    // of the device; empty: the reading is the device's own
 	Before      Place     // of the event before the reading's
@@ -211,19 +211,19 @@ type Alert struct {
 // about the same alarm covers it. If it opened an alarm, only a window that began since a.Since counts: within another
 // one a former owner may have sent a recovery, after an operator ended it.
 func (a *Alert) covered(receiver int) bool {
-	g := a.Gates[receiver]
+	g := a.Key.Topic.Gates[receiver]
 
 	switch {
 	case a.Alarm.quiet(receiver):
-		g.Suppressed(a.About, 1)
+		g.Suppressed(a.Key.About, 1)
 		return true
-	case a.Shared: // no recovery was ever sent
-		return g.RecentShared(a.About.Device, a.Device)
+	case a.Key.Topic.Shared: // no recovery was ever sent
+		return g.RecentShared(a.Key.About.Device, a.Device)
 	case a.Opened:
-		return g.RecentSince(a.About, a.WindowSince)
+		return g.RecentSince(a.Key.About, a.WindowSince)
 	}
 
-	return g.Recent(a.About)
+	return g.Recent(a.Key.About)
 }
 
 // Details has what few readings need.

@@ -108,7 +108,7 @@ func TestNobodyStarves(t *testing.T) {
 					for i := range devices {
 						a := p.reading(fmt.Sprint("device", i), critical)
 						if i%20 < tt.warnings {
-							a.Topic = warning
+							a.Key.Topic = warning
 						}
 						a.Reminder = tt.reminders && known[a.Device]
 						known[a.Device] = true

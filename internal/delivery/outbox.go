@@ -42,12 +42,12 @@ type Account struct {
 //
 // Its lock is taken before that of a receiver, and never under one of an owner.
 type Outbox struct {
-	Account
-	*Dispatcher
-	settling context.Context // of what settles a delivery
-	sending  context.Context // of attempts
-	work     sync.WaitGroup  // attempts
-	queues   []*queue        // one for each receiver
+	account    Account
+	dispatcher *Dispatcher
+	settling   context.Context // of what settles a delivery
+	sending    context.Context // of attempts
+	work       sync.WaitGroup  // attempts
+	queues     []*queue        // one for each receiver
 
 	mu   sync.Mutex
 	held Holds // readings that are not settled
@@ -57,8 +57,8 @@ type Outbox struct {
 // under way are cancelled.
 func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox {
 	o := &Outbox{
-		Account:    a,
-		Dispatcher: dp,
+		account:    a,
+		dispatcher: dp,
 		settling:   settling,
 		sending:    sending,
 	}
@@ -71,7 +71,7 @@ func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox
 }
 
 // warn is Dispatcher.Warn.
-func (o *Outbox) warn(msg string, err error) { o.Warn(o.Logger, msg, err) }
+func (o *Outbox) warn(msg string, err error) { o.dispatcher.Warn(o.account.Logger, msg, err) }
 
 // Close drops the deliveries that wait. Those of attempts under way are dropped unless they are settled: see Wait.
 func (o *Outbox) Close() {
@@ -97,7 +97,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 
 		d := q.deliveries[a.Key]
 		//planted:joins-another-site for key, other := range q.deliveries {
-		//planted:joins-another-site 	same := other.Shared && a.Shared && key.Topic == a.Topic
+		//planted:joins-another-site 	same := other.subject.Topic.Shared && a.Key.Topic.Shared && key.Topic == a.Key.Topic
 		//planted:joins-another-site 	if d == nil && same && other.of(&other.head).Device == a.Device { d = other }
 		//planted:joins-another-site }
 		if a.Lingers && (d != nil || a.Alarm.quiet(i)) {
@@ -105,12 +105,12 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		if d == nil && a.covered(i) {
-			o.Stats.Suppressed.Add(1)
+			o.dispatcher.config.Stats.Suppressed.Add(1)
 			continue
 		}
 
 		if !detailed {
-			a.More = details.More()
+			a.Reading.More = details.More()
 			detailed = true
 		}
 
@@ -120,7 +120,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		q.join(d, a)
-		o.Stats.Suppressed.Add(1)
+		o.dispatcher.config.Stats.Suppressed.Add(1)
 	}
 }
 
@@ -211,7 +211,7 @@ func (o *Outbox) About(of sensor.ID) []sensor.ID {
 	all := []sensor.ID{of}
 	for _, q := range o.queues {
 		for key := range q.deliveries {
-			if of.Covers(key.About) && !key.Shared {
+			if of.Covers(key.About) && !key.Topic.Shared {
 				all = append(all, key.About)
 			}
 		}

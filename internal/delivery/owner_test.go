@@ -382,7 +382,7 @@ func TestSilence(t *testing.T) {
 		if a.ID == b.ID || a.Silent != 15*time.Minute || a.Threshold != 0 || !a.LastHeard.Equal(time.UnixMicro(n.Heard)) || a.Resolved || a.WillResolve {
 			t.Errorf("%+v, and %s", a, b.ID)
 		}
-		if place := fmt.Sprintf("ns/hub/0/%d/%d/silence/", n.Sequence, time.UnixMicro(n.Since).UnixMilli()); !strings.HasPrefix(a.ID, place) {
+		if place := fmt.Sprintf("ns/hub/0/%d/%d/silence/", n.Reading.Sequence, time.UnixMicro(n.Reading.Since).UnixMilli()); !strings.HasPrefix(a.ID, place) {
 			t.Errorf("the id %s does not begin with %s", a.ID, place)
 		}
 		if len(p.done()) != 2 || s.topic("silence", nil).Sent.Load() != 2 {
@@ -492,15 +492,15 @@ func TestWhatAnAlertSays(t *testing.T) {
 		words := s.topic("door", func(topic *delivery.Topic) { topic.Words, topic.Message.Unit = []string{"open", "broken"}, "°C" })
 		at := time.Now().Add(-time.Minute)
 		a := p.reading("door", words)
-		a.Value, a.Taken, a.Since = 2, at.UnixMicro(), at.Add(-time.Hour).UnixMicro()
-		a.More = &delivery.More{Shown: notify.Shown("").With("site", "berlin"), Damaged: true}
+		a.Reading.Value, a.Reading.Taken, a.Reading.Since = 2, at.UnixMicro(), at.Add(-time.Hour).UnixMicro()
+		a.Reading.More = &delivery.More{Shown: notify.Shown("").With("site", "berlin"), Damaged: true}
 		p.take(a)
 		b := p.reading("test/door", words)
-		b.Value = 0
+		b.Reading.Value = 0
 		p.take(b)
 		synctest.Wait()
 		got := wantAlerts(t, r, "door", 1)[0]
-		if got.Word != "broken" || got.Unit != "°C" || !got.DeviceTime.Equal(at) || !got.Since.Equal(at.Add(-time.Hour)) || !got.Damaged || got.Shown != a.More.Shown ||
+		if got.Word != "broken" || got.Unit != "°C" || !got.DeviceTime.Equal(at) || !got.Since.Equal(at.Add(-time.Hour)) || !got.Damaged || got.Shown != a.Reading.More.Shown ||
 			got.Threshold != 30 || got.Partition != "0" || got.Log != "log/0" || !strings.HasSuffix(got.ID, "/door") || !got.WillResolve || got.Expires.Before(got.Sent) {
 			t.Errorf("%+v", got)
 		}
@@ -521,9 +521,9 @@ func TestIDsOfSensors(t *testing.T) {
 		long := strings.Repeat("x", 1000)
 		for _, name := range []string{"return flow", long, long + "y"} {
 			a := p.reading("gw", s.topic("", nil))
-			a.About = sensor.ID{Device: "gw", Name: name}
+			a.Key.About = sensor.ID{Device: "gw", Name: name}
 			a.Sensor = name
-			a.Sequence = 1
+			a.Reading.Sequence = 1
 			p.take(a)
 		}
 		synctest.Wait()
@@ -548,7 +548,7 @@ func TestIDsOfSensors(t *testing.T) {
 func (o *owner) alarm(device string, alarm *delivery.Alarm, repeat time.Duration) *delivery.Alert {
 	topic := o.replica.topic("repeating", func(topic *delivery.Topic) { topic.Repeat = repeat })
 	a := o.reading(device, topic)
-	a.Alarm, a.More = alarm, &delivery.More{Alarm: alarm}
+	a.Alarm, a.Reading.More = alarm, &delivery.More{Alarm: alarm}
 	return a
 }
 

@@ -68,7 +68,7 @@ func (q *queue) due(s state, now time.Duration) bool {
 // take removes and returns the first delivery of a state; there must be one. It is attempting then.
 func (q *queue) take(s state) *delivery {
 	d := q.lines[s].pop()
-	d.waits(attempting, WaitAttempt, q.to.now())
+	d.waits(attempting, WaitAttempt, q.to.dispatcher.now())
 	return d
 }
 
@@ -96,7 +96,7 @@ func (q *queue) close() {
 // push puts d into a line, under key, which does not matter to ready. q is not closed, and d is in no line. The caller
 // holds to.mu.
 func (q *queue) push(d *delivery, s state, why Wait, key int64) {
-	d.waits(s, why, q.to.now())
+	d.waits(s, why, q.to.dispatcher.now())
 	d.key = key
 	if s == ready {
 		if d.number == 0 {
@@ -146,7 +146,7 @@ func (q *queue) withdraw(d *delivery) bool {
 	}
 
 	q.lines[d.state].remove(d)
-	d.waits(attempting, WaitAttempt, q.to.now())
+	d.waits(attempting, WaitAttempt, q.to.dispatcher.now())
 	q.to.dispatch()
 
 	return true
@@ -206,11 +206,11 @@ func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
 		return 0, false
 	}
 
-	return store.clock.Add(now - store.answeredAt - q.to.GiveUp).UnixMicro(), true
+	return store.clock.Add(now - store.answeredAt - q.to.dispatcher.config.GiveUp).UnixMicro(), true
 }
 
 // cancelled reports whether we end attempts, whose results say nothing about others then.
 func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
 
 // gate returns the gate that d has to pass.
-func (q *queue) gate(d *delivery) Gate { return d.Gates[q.to.index] }
+func (q *queue) gate(d *delivery) Gate { return d.subject.Topic.Gates[q.to.index] }

@@ -107,7 +107,7 @@ func TestWhatIsDueLater(t *testing.T) {
 func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 	o, topic := downOutbox(t)
 	q := o.queues[0]
-	q.to.Limits.Forgets = true
+	q.to.to.Limits.Forgets = true
 	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
 	for _, key := range []Key{open, over} {
 		q.took(key, notify.Alert{Since: time.Now()})

@@ -19,9 +19,9 @@ import (
 //
 // An outbox's lock is taken before a receiver's.
 type receiver struct {
-	Receiver
-	*Dispatcher
-	index int // among the dispatcher's receivers
+	to         Receiver
+	dispatcher *Dispatcher
+	index      int // among the dispatcher's receivers
 
 	mu        sync.Mutex
 	queues    []*queue // one for each outbox
@@ -62,7 +62,7 @@ func (r *receiver) open(o *Outbox) *queue {
 // dispatch starts every attempt that may start now and sets the timer for the next.
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
-	now := r.now()
+	now := r.dispatcher.now()
 	r.ripen(now)
 
 	for r.start(now) {
@@ -98,7 +98,7 @@ func (r *receiver) tried() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.trying--
-	r.look(r.now())
+	r.look(r.dispatcher.now())
 }
 
 // ripen makes the deliveries ready whose time has come.
@@ -189,7 +189,7 @@ func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
 		return together
 	}
 
-	for len(together) < r.Limits.Batch {
+	for len(together) < r.to.Limits.Batch {
 		q, from := r.next(now)
 		if q == nil || q.lines[from].first().sendAlone {
 			break
@@ -223,17 +223,17 @@ func (r *receiver) full() bool {
 		waiting += q.lines[ready].Len()
 	}
 
-	return waiting >= r.Limits.Batch
+	return waiting >= r.to.Limits.Batch
 }
 
 // places returns how many messages may be under way.
 func (r *receiver) places() int {
-	most := r.Concurrency
-	if r.Limits.Places > 0 {
-		most = min(most, r.Limits.Places)
+	most := r.dispatcher.config.Concurrency
+	if r.to.Limits.Places > 0 {
+		most = min(most, r.to.Limits.Places)
 	}
 
-	if r.Limits.Batch > 1 {
+	if r.to.Limits.Batch > 1 {
 		most = 1
 	}
 
@@ -295,7 +295,7 @@ func (r *receiver) first(s state) (first *queue) {
 func (r *receiver) storeTime() (int64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.store.clock.Add(r.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
+	return r.store.clock.Add(r.dispatcher.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
 }
 
 // anyReady reports whether a delivery of any queue is ready.
@@ -306,13 +306,13 @@ func (r *receiver) mayWrite(now time.Duration) bool {
 	if r.store.probed() && (r.probing || now < r.store.retry) {
 		return false
 	}
-	return r.writing < r.Concurrency
+	return r.writing < r.dispatcher.config.Concurrency
 }
 
 // shed gives up the oldest deliveries of queues in which too many wait, of those that matter least.
 func (r *receiver) shed(now time.Duration) {
 	for _, q := range r.queues {
-		for q.waiting() > r.MaxWaiting {
+		for q.waiting() > r.dispatcher.MaxWaiting {
 			q.giveUp(q.least(), tooMany, now)
 		}
 	}
@@ -438,7 +438,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 		r.probing = false
 	}
 
-	now := r.now()
+	now := r.dispatcher.now()
 	isUnavailable := a.result.Outcome == throttle.Unavailable
 
 	switch {
@@ -483,7 +483,7 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 		a.failure = nil
 	}
 
-	now := r.now()
+	now := r.dispatcher.now()
 	if !a.group.reported {
 		r.pace.Answered(now, a.group.began, a.failure)
 	}
@@ -506,7 +506,7 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	case a.failure == nil:
 		r.shortfall.accept(now)
 	case a.group.size == 1: // else it may be because of another one
-		r.shortfall.reject(now, d.About.Device, a.failure)
+		r.shortfall.reject(now, d.subject.About.Device, a.failure)
 	}
 
 	for _, q := range r.queues {
@@ -529,7 +529,7 @@ func (r *receiver) askAgain() {
 		return
 	}
 
-	now := r.now()
+	now := r.dispatcher.now()
 	r.pace.Retry(now)
 	r.health.nextNew = min(r.health.nextNew, now)
 	r.health.nextFailed = min(r.health.nextFailed, now)

@@ -535,7 +535,7 @@ func TestOldAlertIsGivenUpOnlyAfterItWasTried(t *testing.T) {
 		defer s.end()
 		for _, device := range []string{"late", "later"} {
 			a := p.reading(device, s.topic("", nil))
-			a.Enqueued = time.Now().Add(-13 * time.Hour).UnixMicro()
+			a.Reading.Enqueued = time.Now().Add(-13 * time.Hour).UnixMicro()
 			p.take(a)
 		}
 		synctest.Wait()

@@ -32,14 +32,14 @@ var errDown = errors.New("the receiver or the throttle store seems to be down")
 
 // An OpenAlarm is one whose level is open and not muted, as far as its owner knows.
 type OpenAlarm struct {
-	Key
-	Reading        // that opened it
-	Wanted  uint32 // by these receivers, a bit for each
+	Key     Key
+	Reading Reading // that opened it
+	Wanted  uint32  // by these receivers, a bit for each
 }
 
 // Forgets reports whether a receiver forgets what it was sent, so that Refresh is to be called.
 func (dp *Dispatcher) Forgets() bool {
-	return slices.ContainsFunc(dp.receivers, func(r *receiver) bool { return r.Limits.Forgets })
+	return slices.ContainsFunc(dp.receivers, func(r *receiver) bool { return r.to.Limits.Forgets })
 }
 
 // Refresh posts open alarms again to each receiver that forgets: the last alert that it took. That is no alert: it is
@@ -49,15 +49,15 @@ func (dp *Dispatcher) Forgets() bool {
 // ctx ends, or an attempt that was under way then.
 func (o *Outbox) Refresh(ctx context.Context, open []OpenAlarm, may func(context.Context, Key) error) {
 	for i, q := range o.queues {
-		if !q.to.Limits.Forgets {
+		if !q.to.to.Limits.Forgets {
 			continue
 		}
 
 		wanted := slices.DeleteFunc(slices.Clone(open), func(a OpenAlarm) bool { return a.Wanted&(1<<i) == 0 })
 		q.forgetOthers(wanted)
-		for batch := range slices.Chunk(wanted, max(q.to.Limits.Batch, 1)) {
+		for batch := range slices.Chunk(wanted, max(q.to.to.Limits.Batch, 1)) {
 			if err := q.refresh(ctx, batch, may); err != nil {
-				o.Logger.Debug("open alarms are not posted again for now", zap.String("receiver", q.to.Name), zap.Error(err))
+				o.account.Logger.Debug("open alarms are not posted again for now", zap.String("receiver", q.to.to.Name), zap.Error(err))
 				break
 			}
 		}
@@ -77,7 +77,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
-			d := &delivery{Key: a.Key, due: &Notice{Part: throttle.Silence}} // which is no recovery
+			d := &delivery{subject: a.Key, due: &Notice{Part: throttle.Silence}} // which is no recovery
 			d.start(&a.Reading)
 			q.deliveries[a.Key] = d
 			held = append(held, d)
@@ -96,7 +96,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	//planted:posted-after-recovery began, _ = r.reserve(ctx)
 	if len(alerts) > 0 {
 		post, cancel := context.WithTimeout(box.sending, refreshTimeout)
-		err = r.Notifier.Notify(post, alerts...)
+		err = r.to.Notifier.Notify(post, alerts...)
 		cancel()
 	}
 
@@ -132,7 +132,7 @@ func (q *queue) confirmed(
 		asking.Go(func() {
 			defer func() { <-places }()
 
-			if a, ok := q.lastTaken(ctx, d); ok && may(ctx, d.Key) == nil {
+			if a, ok := q.lastTaken(ctx, d); ok && may(ctx, d.subject) == nil {
 				mu.Lock()
 				defer mu.Unlock()
 				a.Refresh = true
@@ -154,13 +154,13 @@ func (q *queue) confirmed(
 // is none. Of an alert that another owner sent, the gate's record says whether there was one.
 func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool) {
 	q.box.mu.Lock()
-	a, known := q.taken[d.Key]
+	a, known := q.taken[d.subject]
 	q.box.mu.Unlock()
 	if known {
 		return a, true
 	}
 
-	s, err := q.gate(d).Inspect(ctx, d.About)
+	s, err := q.gate(d).Inspect(ctx, d.subject.About)
 	if err != nil || !s.Notified || s.Unresolved || s.Phase == throttle.Sending {
 		return notify.Alert{}, false
 	}
@@ -174,7 +174,7 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 // took notes that the receiver took an alert about key, if it forgets and the alert is about an alarm. Before a recovery
 // is sent, forget is called.
 func (q *queue) took(key Key, alert notify.Alert) {
-	if !q.to.Limits.Forgets || alert.Since.IsZero() {
+	if !q.to.to.Limits.Forgets || alert.Since.IsZero() {
 		return
 	}
 
@@ -211,7 +211,7 @@ func (r *receiver) reserve(ctx context.Context) (began time.Duration, err error)
 	for {
 		ok, err := r.tryReserve()
 		if ok || err != nil {
-			return r.now(), err
+			return r.dispatcher.now(), err
 		}
 
 		if !backoff.Sleep(ctx, time.Second) {
@@ -229,7 +229,7 @@ func (r *receiver) tryReserve() (ok bool, err error) {
 		return false, cmp.Or(failure, errDown)
 	}
 
-	now := r.now()
+	now := r.dispatcher.now()
 	if r.messages >= r.places() || r.pace.Next(true) > now || slices.ContainsFunc(r.queues, (*queue).mayGo) {
 		return false, nil
 	}
@@ -251,9 +251,9 @@ func (r *receiver) release(began time.Duration, sent bool, err error) {
 	case !sent:
 		r.pace.Cancel()
 	case err != nil:
-		r.pace.Answered(r.now(), began, notify.AsError(err))
+		r.pace.Answered(r.dispatcher.now(), began, notify.AsError(err))
 	default:
-		r.pace.Answered(r.now(), began, nil)
+		r.pace.Answered(r.dispatcher.now(), began, nil)
 	}
 
 	r.dispatch()

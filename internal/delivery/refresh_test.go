@@ -34,7 +34,7 @@ func (o *owner) post(may error, devices ...string) {
 // open reads that an alarm of a device has opened.
 func (o *owner) open(device string) {
 	a := o.reading(device, o.replica.topic("", nil))
-	a.Since = a.Enqueued
+	a.Reading.Since = a.Reading.Enqueued
 	o.take(a)
 }
 

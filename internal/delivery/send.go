@@ -60,7 +60,7 @@ func (q *queue) compose(d *delivery, probe bool) {
 // claim claims d's key, and reports whether its notice may be sent. It composes the notice once there is a claim, which is
 // given back if something bars the notice.
 func (q *queue) claim(d *delivery, a *attempt) bool {
-	a.early = q.box.Owner.MayClaim(d.Key, d.due)
+	a.early = q.box.account.Owner.MayClaim(d.subject, d.due)
 	if a.early != nil {
 		a.result.Outcome = throttle.Busy
 		return false
@@ -69,14 +69,14 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 	under := d.under(q.box.sending)
 	a.claim, a.result, a.err = q.gate(d).Claim(under, q.request(d, &d.head))
 	if a.claim == nil {
-		q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+		q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 		return false
 	}
 
 	a.alert = q.message(d, a.claim.Grant)
 	if d.cause == notGivenUp {
 		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
-		a.barred = q.box.Owner.MaySend(asking, d.Key, d.due, a.claim.Grant.Before)
+		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.due, a.claim.Grant.Before)
 		cancel()
 		if a.barred == nil {
 			q.sends(d, a)
@@ -92,21 +92,21 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 // sends notes that a's notice goes.
 func (q *queue) sends(d *delivery, a *attempt) {
 	if a.alert.Ambiguous {
-		q.box.Stats.Ambiguous.Add(1)
+		q.box.dispatcher.config.Stats.Ambiguous.Add(1)
 	}
 
 	if a.alert.Resolved {
-		q.forget(d.Key)
+		q.forget(d.subject)
 	}
 }
 
 // notify sends one message to the receiver, of which it is noted that it is under way.
 func (r *receiver) notify(ctx context.Context, alerts ...notify.Alert) error {
 	r.mu.Lock()
-	r.shortfall.ask(r.now())
+	r.shortfall.ask(r.dispatcher.now())
 	r.mu.Unlock()
 
-	err := r.Notifier.Notify(ctx, alerts...)
+	err := r.to.Notifier.Notify(ctx, alerts...)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -126,11 +126,11 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 		a.failure = q.notTaken(d, err)
 	case a.alert.Resolved:
 		d.suppressed = 0
-		d.Recovered.Add(1)
+		d.subject.Topic.Recovered.Add(1)
 	default:
 		d.suppressed = 0
-		d.Sent.Add(1)
-		q.took(d.Key, a.alert)
+		d.subject.Topic.Sent.Add(1)
+		q.took(d.subject, a.alert)
 	}
 
 	q.to.answered(q, d, *a)
@@ -149,7 +149,7 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 // settleClaim settles a's claim.
 func (q *queue) settleClaim(d *delivery, a *attempt, answer throttle.Answer) {
 	a.result, a.err = q.gate(d).Settle(d.under(q.box.sending), a.claim, answer)
-	q.box.Stats.Outcomes[a.result.Outcome].Add(1)
+	q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
 // giveBack gives back a's claim, if it has one, because the message went without it.
@@ -157,7 +157,7 @@ func (q *queue) giveBack(d *delivery, a *attempt) {
 	a.result = throttle.Result{Outcome: throttle.Busy}
 	if a.claim != nil {
 		_, _ = q.gate(d).Settle(d.under(q.box.sending), a.claim, throttle.NotTaken)
-		q.box.Stats.Outcomes[throttle.Busy].Add(1)
+		q.box.dispatcher.config.Stats.Outcomes[throttle.Busy].Add(1)
 	}
 }
 
@@ -192,7 +192,7 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 // awaitOwner has d wait until its owner may let it go.
 func (q *queue) awaitOwner(d *delivery, why error) verdict {
 	d.note(why)
-	pause := q.box.Owner.Pause()
+	pause := q.box.account.Owner.Pause()
 	if pause == 0 {
 		d.attempts++
 	}
@@ -225,7 +225,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		return verdict{state: failed, why: WaitPause, grows: true}
 	}
 
-	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason}
+	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
 	if a.failure != nil {
 		d.letter.Alert.To = a.failure.Left
 	}
@@ -243,12 +243,12 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 func (q *queue) keepLeft(ctx context.Context, alert notify.Alert, failure *notify.Error) error {
 	alert.To = failure.Left
 	reason := fmt.Sprintf("refused for good: %v", failure)
-	err := q.box.DeadLetters.Keep(ctx, notify.DeadLetter{Alert: alert, Receiver: q.to.ID, Name: q.to.Name, Reason: reason})
+	err := q.box.dispatcher.config.DeadLetters.Keep(ctx, notify.DeadLetter{Alert: alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason})
 	if err != nil {
 		return &notify.Error{Left: failure.Left, Err: err}
 	}
 
-	q.box.Stats.DeadLetters.Add(1)
+	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
 
 	return nil
 }
@@ -272,7 +272,7 @@ func (q *queue) notTaken(d *delivery, err error) *notify.Error {
 func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
 	switch {
 	case d.cause == tooMany:
-		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.MaxWaiting)
+		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
 	case d.cause == tooOld:
 		return q.tooOld(q.to.failure())
 	case failure.Refused:
@@ -290,7 +290,7 @@ func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string
 // old reports whether d could have been sent for as long as NOTIFY_GIVE_UP. now is the
 // store's clock.
 func (q *queue) old(d *delivery, now time.Time) bool {
-	return now.Sub(fromMicros(d.since)) >= q.to.GiveUp
+	return now.Sub(fromMicros(d.since)) >= q.to.dispatcher.config.GiveUp
 }
 
 // tooOld says that d was not taken in time: because of a failure, or if that is nil, because others went first.
@@ -299,7 +299,7 @@ func (q *queue) tooOld(failure error) string {
 		failure = errors.New("other alerts went first, or the throttle store did not answer")
 	}
 
-	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.GiveUp, failure)
+	return fmt.Sprintf("not taken within %v (NOTIFY_GIVE_UP): %v", q.to.dispatcher.config.GiveUp, failure)
 }
 
 // decided returns how d goes on after the gate has decided about it, if the receiver has not failed.
@@ -315,7 +315,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 		//planted:sent-covers-nothing skip
 		v.covers = coversAll
 	case throttle.Throttled:
-		box.Stats.Suppressed.Add(1)
+		box.dispatcher.config.Stats.Suppressed.Add(1)
 		q.suppressedHead(d)
 		//planted:window-covers-all v.covers = coversAll; skip
 		v.covers = func(r *Reading) bool { return result.Covers(q.request(d, r)) }
@@ -347,11 +347,11 @@ func (q *queue) remember(d *delivery, result throttle.Result) {
 
 // suppressedHead counts d's head for the next alert.
 func (q *queue) suppressedHead(d *delivery) {
-	if d.Shared {
-		q.gate(d).SuppressedShared(d.About.Device, d.of(&d.head).Device)
+	if d.subject.Topic.Shared {
+		q.gate(d).SuppressedShared(d.subject.About.Device, d.of(&d.head).Device)
 		return
 	}
-	q.gate(d).Suppressed(d.About, 1)
+	q.gate(d).Suppressed(d.subject.About, 1)
 }
 
 // busy has d wait for another claim to end, or of a recovery, for the window.
@@ -395,7 +395,7 @@ func (q *queue) keep(d *delivery) error {
 		return nil
 	}
 
-	err := q.box.DeadLetters.Keep(d.under(q.box.settling), *d.letter)
+	err := q.box.dispatcher.config.DeadLetters.Keep(d.under(q.box.settling), *d.letter)
 	q.wrote(err)
 	//planted:dead-letter-kept-early if false
 	if err != nil {
@@ -403,7 +403,7 @@ func (q *queue) keep(d *delivery) error {
 	}
 
 	d.written = true
-	q.box.Stats.DeadLetters.Add(1)
+	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
 
 	return nil
 }
@@ -415,7 +415,7 @@ func (q *queue) notesLetter(d *delivery) bool {
 		return d.due.Silent()
 	}
 
-	return d.Message.WillResolve
+	return d.subject.Topic.Message.WillResolve
 }
 
 // letterAgain has d's dead letter be tried again, after an error of what it waits for.
@@ -442,7 +442,7 @@ func (q *queue) letterKept(d *delivery) verdict {
 		v.covers = d.coversRefused()
 		//planted:refusal-forgotten skip
 		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip
-		q.gate(d).Refused(d.About)
+		q.gate(d).Refused(d.subject.About)
 	}
 
 	return v
@@ -450,7 +450,7 @@ func (q *queue) letterKept(d *delivery) verdict {
 
 // debug logs what became of d's head.
 func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
-	line := q.box.Logger.Check(zap.DebugLevel, msg)
+	line := q.box.account.Logger.Check(zap.DebugLevel, msg)
 	if line == nil {
 		return
 	}
@@ -458,7 +458,7 @@ func (q *queue) debug(d *delivery, msg string, fields ...zap.Field) {
 	about := []zap.Field{
 		zap.Int64("sequence", d.head.Sequence),
 		zap.Stringer("device", d.of(&d.head)),
-		zap.String("receiver", q.to.Name),
+		zap.String("receiver", q.to.to.Name),
 		zap.Float64("temperature", d.head.Value),
 	}
 

@@ -5,7 +5,7 @@ import "alertworker/internal/throttle"
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds box.mu.
 func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
-	d := &delivery{Key: key, due: n}
+	d := &delivery{subject: key, due: n}
 	d.start(r)
 	//planted:removed-recovery-old if n.Silent()
 	if n != nil && n.Opened > 0 {
@@ -20,21 +20,21 @@ func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
 
 // follows has a trace follow d, which begins with the reading r, if deliveries are traced.
 func (q *queue) follows(d *delivery, r *Reading) {
-	if q.box.Trace == nil {
+	if q.box.dispatcher.config.Trace == nil {
 		return
 	}
 
 	of := d.of(r)
-	d.trace = &tracked{Trace: q.box.Trace(Start{
+	d.trace = &tracked{Trace: q.box.dispatcher.config.Trace(Start{
 		AlertID:   q.id(d, r),
 		Device:    of.Device,
 		Sensor:    of.Name,
-		Rule:      d.Message.Rule,
-		Level:     d.Message.Level,
+		Rule:      d.subject.Topic.Message.Rule,
+		Level:     d.subject.Topic.Message.Level,
 		Recovery:  d.recovers(),
-		Receiver:  q.to.Name,
-		Partition: q.box.Name,
-		FromHub:   q.box.FromHub,
+		Receiver:  q.to.to.Name,
+		Partition: q.box.account.Name,
+		FromHub:   q.box.account.FromHub,
 		Sequence:  r.Sequence,
 		Enqueued:  fromMicros(r.Enqueued),
 	})}
@@ -78,7 +78,7 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 	}
 
 	q.box.mu.Unlock()
-	q.box.Owner.Settled(d.Key, done)
+	q.box.account.Owner.Settled(d.subject, done)
 }
 
 // promoteLatest makes the latest reading that joined d its head, which d holds instead. The caller holds box.mu.
@@ -90,7 +90,7 @@ func (q *queue) promoteLatest(d *delivery) {
 	//planted:promoted-counts-itself d.suppressed += d.joined; skip
 	d.suppressed += d.joined - 1
 	d.joined = 0
-	if head := d.of(&d.head).Device; d.Shared { // its reading is not suppressed any more
+	if head := d.of(&d.head).Device; d.subject.Topic.Shared { // its reading is not suppressed any more
 		if _, joined := q.sharing[d][head]; joined {
 			delete(q.sharing[d], head)
 			q.sharers--
@@ -103,17 +103,17 @@ func (q *queue) promoteLatest(d *delivery) {
 // replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
 // a notice that has become due since. The caller holds box.mu.
 func (q *queue) replace(d *delivery, outcome string) {
-	delete(q.deliveries, d.Key)
+	delete(q.deliveries, d.subject)
 	q.release(d)
 
-	switch later := q.later[d.Key]; {
+	switch later := q.later[d.subject]; {
 	case d.due != nil && d.joined > 0:
 		q.startJoined(d)
 
 	//planted:due-later-lost case false
 	case later != nil:
-		delete(q.later, d.Key)
-		q.enqueue(q.begin(d.Key, &later.Reading, later))
+		delete(q.later, d.subject)
+		q.enqueue(q.begin(d.subject, &later.Reading, later))
 	}
 
 	d.end(outcome)
@@ -122,7 +122,7 @@ func (q *queue) replace(d *delivery, outcome string) {
 // startJoined starts the alert about the readings that have joined d, a notice that was due. The caller holds
 // box.mu.
 func (q *queue) startJoined(d *delivery) {
-	next := q.begin(d.Key, &d.latest, nil)
+	next := q.begin(d.subject, &d.latest, nil)
 	next.reminder = d.reminder
 	next.suppressed = d.joined - 1
 
@@ -133,14 +133,14 @@ func (q *queue) startJoined(d *delivery) {
 // suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
 // share it. The caller holds box.mu.
 func (q *queue) suppressed(d *delivery) {
-	if !d.Shared {
-		q.gate(d).Suppressed(d.About, int64(d.suppressed)+int64(d.joined))
+	if !d.subject.Topic.Shared {
+		q.gate(d).Suppressed(d.subject.About, int64(d.suppressed)+int64(d.joined))
 		return
 	}
 
 	//planted:sharing-uncounted skip
 	for device := range q.sharing[d] {
-		q.gate(d).SuppressedShared(d.About.Device, device)
+		q.gate(d).SuppressedShared(d.subject.About.Device, device)
 	}
 
 	q.sharers -= len(q.sharing[d])
@@ -164,7 +164,7 @@ func (q *queue) join(d *delivery, a *Alert) {
 		q.reminds(d, a.Reminder)
 	}
 
-	if !d.Shared {
+	if !d.subject.Topic.Shared {
 		return
 	}
 
@@ -219,7 +219,7 @@ func (q *queue) follow(d *delivery, v verdict) {
 		v.why = WaitTurn
 	}
 
-	q.wait(d, v.state, v.why, int64(q.to.now()+v.pause))
+	q.wait(d, v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
 }
 
 // enqueue has d wait for its turn.

@@ -33,7 +33,7 @@ func TestSlowAlertHoldsTheWatermarkAndDelaysNoOther(t *testing.T) {
 		synctest.Wait()
 		wantAlerts(t, r, "quick", 1)
 		wantAlerts(t, r, "slow", 0)
-		if n, before, at := p.box.Unsettled(); n != 1 || before.Sequence != 0 || at != p.read[0].Enqueued {
+		if n, before, at := p.box.Unsettled(); n != 1 || before.Sequence != 0 || at != p.read[0].Reading.Enqueued {
 			t.Errorf("%d are not settled, after %+v, the first of %d", n, before, at)
 		}
 		pass(9 * time.Second)

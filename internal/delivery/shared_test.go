@@ -17,8 +17,8 @@ import (
 func (o *owner) hotAt(device, site string) {
 	bySite := o.replica.topic("by-site", func(topic *delivery.Topic) { topic.Shared, topic.Message.Per = true, "site" })
 	a := o.reading(device, bySite)
-	a.About = sensor.Of(site)
-	a.More = &delivery.More{Of: sensor.Of(device)}
+	a.Key.About = sensor.Of(site)
+	a.Reading.More = &delivery.More{Of: sensor.Of(device)}
 	o.take(a)
 }
 

@@ -9,12 +9,12 @@ import (
 // state returns the state of d. The caller holds box.mu.
 func (q *queue) state(d *delivery) State {
 	state := State{
-		Receiver:  q.to.Name,
-		Sensor:    d.About.Name,
-		Rule:      d.Message.Rule,
-		Level:     d.Message.Level,
+		Receiver:  q.to.to.Name,
+		Sensor:    d.subject.About.Name,
+		Rule:      d.subject.Topic.Message.Rule,
+		Level:     d.subject.Topic.Message.Level,
 		Recovery:  d.recovers(),
-		Partition: q.box.Name,
+		Partition: q.box.account.Name,
 		Since:     fromMicros(d.head.Enqueued),
 		Value:     d.head.Value,
 		Joined:    int64(d.joined),
@@ -34,23 +34,23 @@ func (q *queue) state(d *delivery) State {
 // condition returns what d waits for: the store or the receiver, if everything waits for that. The caller holds to.mu.
 func (q *queue) condition(d *delivery) Condition {
 	r := q.to
-	c := Condition{For: d.wait, Since: r.started.Add(d.from)}
+	c := Condition{For: d.wait, Since: r.dispatcher.started.Add(d.from)}
 	if d.state != attempting && d.state != ready {
-		c.Next = r.started.Add(time.Duration(d.key))
+		c.Next = r.dispatcher.started.Add(time.Duration(d.key))
 	}
 
 	switch {
 	case r.store.probed():
 		c.For = WaitStore
 		c.Next = r.nextAttempt()
-		c.Since = r.started.Add(r.store.since)
+		c.Since = r.dispatcher.started.Add(r.store.since)
 
 	case d.state == givenUp:
 
 	case r.holdsUp(d):
 		c.For = WaitReceiver
 		c.Next = r.nextAttempt()
-		c.Since = r.started.Add(r.downSince())
+		c.Since = r.dispatcher.started.Add(r.downSince())
 
 	case d.state == attempting && d.unanswered:
 		c.For = WaitStore
@@ -69,7 +69,7 @@ func (r *receiver) holdsUp(d *delivery) bool {
 
 	fault, _, _, down := r.fault()
 
-	return down && fault != ReceiverRejects && (fault == ReceiverLimited || r.pace.Waits() > r.now() || d.state == attempting)
+	return down && fault != ReceiverRejects && (fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now() || d.state == attempting)
 }
 
 // downSince returns since when r is down, or has failed if it is not, by the dispatcher's clock. The caller holds r.mu.
@@ -94,7 +94,7 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 
 	for i, due := range a.due {
 		if a.quiet(i) {
-			all = append(all, repeatCondition(o.queues[i].to.Name, due, repeat))
+			all = append(all, repeatCondition(o.queues[i].to.to.Name, due, repeat))
 		}
 	}
 
@@ -124,7 +124,7 @@ func (q *queue) waitText(d *delivery, w Wait) string {
 
 // says returns for people that d waits for w. The caller holds to.mu.
 func (q *queue) says(d *delivery, w Wait) string {
-	name := q.to.Name
+	name := q.to.to.Name
 	switch w {
 	case WaitTurn:
 		return "other alerts are being sent to receiver " + name + " first"
@@ -173,7 +173,7 @@ func (dp *Dispatcher) Receivers() (all []ReceiverState) {
 // once.
 func (dp *Dispatcher) Accepted(name string) {
 	for _, r := range dp.receivers {
-		if r.Name == name {
+		if r.to.Name == name {
 			r.askAgain()
 		}
 	}
@@ -182,19 +182,19 @@ func (dp *Dispatcher) Accepted(name string) {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.Name, Taken: r.health.taken, Waiting: r.sending}
+	state := ReceiverState{Name: r.to.Name, Taken: r.health.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
 
 	if r.health.taken > 0 {
-		state.TakenAt = r.started.Add(r.health.takenAt)
+		state.TakenAt = r.dispatcher.started.Add(r.health.takenAt)
 	}
 
-	now := r.now()
+	now := r.dispatcher.now()
 
 	if rate := r.pace.Rate(); rate > 0 {
-		each := max(r.Limits.Batch, 1)
+		each := max(r.to.Limits.Batch, 1)
 		messages := (state.Waiting + each - 1) / each
 		state.Rate, state.Limited = rate, r.pace.Learned()
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
@@ -203,7 +203,7 @@ func (r *receiver) state() ReceiverState {
 	fault, since, failure, down := r.fault()
 	if down {
 		state.Down, state.Fault = true, fault
-		state.Since, state.Err = r.started.Add(since), failure
+		state.Since, state.Err = r.dispatcher.started.Add(since), failure
 		state.Retry = r.nextAttempt()
 	}
 
@@ -212,7 +212,7 @@ func (r *receiver) state() ReceiverState {
 
 // fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
 func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
-	r.look(r.now())
+	r.look(r.dispatcher.now())
 	return r.shortfall.fault()
 }
 
@@ -222,5 +222,5 @@ func (r *receiver) nextAttempt() time.Time {
 	if r.wake == 0 || r.probing {
 		return time.Time{}
 	}
-	return r.started.Add(r.wake)
+	return r.dispatcher.started.Add(r.wake)
 }

@@ -73,7 +73,7 @@ func TestWhatItWaitsFor(t *testing.T) {
 				}
 				since := time.Now().UTC()
 				first := p.reading("asked", s.topic("", nil))
-				first.Value = 91.5
+				first.Reading.Value = 91.5
 				p.take(first)
 				p.hot("asked")
 				pass(test.after)

@@ -63,7 +63,7 @@ func Send(
 		ctx, cancel := sending(together)
 		alerts := make([]notify.Alert, len(together))
 		for i, one := range together {
-			alerts[i] = one.Alert
+			alerts[i] = one.claimed.Alert
 		}
 
 		err := send(ctx, alerts...)
@@ -106,8 +106,8 @@ type message struct {
 
 // A member is one notice of a message.
 type member struct {
-	Claimed
-	index int
+	claimed Claimed
+	index   int
 }
 
 // gathers reports whether one more notice may be claimed.
@@ -173,17 +173,17 @@ func (m *message) wait(asked <-chan struct{}) []member {
 // sending returns the context for a message about together: it ends when the receiver must have answered so that the
 // first claim still holds, and once nobody wants it any more.
 func sending(together []member) (context.Context, context.CancelFunc) {
-	ctx, cancel := context.WithCancel(context.WithoutCancel(together[0].Under)) // what ends one of them must not end all
-	first := together[0].Grant
+	ctx, cancel := context.WithCancel(context.WithoutCancel(together[0].claimed.Under)) // what ends one of them must not end all
+	first := together[0].claimed.Grant
 	var left atomic.Int64
 	left.Store(int64(len(together)))
 	stops := []func() bool{}
 	for _, one := range together {
-		if one.Grant.SendBy.Before(first.SendBy) {
-			first = one.Grant
+		if one.claimed.Grant.SendBy.Before(first.SendBy) {
+			first = one.claimed.Grant
 		}
 
-		stops = append(stops, context.AfterFunc(one.Under, func() {
+		stops = append(stops, context.AfterFunc(one.claimed.Under, func() {
 			if left.Add(-1) == 0 {
 				cancel()
 			}

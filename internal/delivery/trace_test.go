@@ -86,7 +86,7 @@ func TestTrace(t *testing.T) {
 					t.Fatal("no delivery is followed")
 				}
 				got := j.followed[0]
-				want := delivery.Start{AlertID: "ns/hub/0/1/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 1, Enqueued: time.UnixMicro(first.Enqueued).UTC()}
+				want := delivery.Start{AlertID: "ns/hub/0/1/946684800000", Device: "hot", Rule: "temperature", Receiver: "receiver0.example", Partition: "0", FromHub: true, Sequence: 1, Enqueued: time.UnixMicro(first.Reading.Enqueued).UTC()}
 				if got.Start != want {
 					t.Errorf("started as %+v, want %+v", got.Start, want)
 				}

@@ -33,7 +33,7 @@ type turn struct {
 func (r *receiver) hasTurn(q *queue, now time.Duration, full bool) bool {
 	t := &r.turn
 	switch {
-	case r.Turns == nil, full, r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
+	case r.to.Turns == nil, full, r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
 		return true
 	case !t.waits:
 		t.waits, t.since = true, now
@@ -53,11 +53,11 @@ func (r *receiver) hasTurn(q *queue, now time.Duration, full bool) bool {
 func (r *receiver) askTurn(q *queue) {
 	ctx, cancel := context.WithTimeoutCause(q.box.sending, askTurnFor, fmt.Errorf("no answer within %v", askTurnFor))
 	defer cancel()
-	wait, err := r.Turns.Take(ctx)
+	wait, err := r.to.Turns.Take(ctx)
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	now, t := r.now(), &r.turn
+	now, t := r.dispatcher.now(), &r.turn
 	t.asking = false
 	if q.cancelled() { // another owner asks for itself
 		r.dispatch()

@@ -35,7 +35,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		}
 		var waiting []*waiter
 		for range rapid.IntRange(1, 4).Draw(rt, "owners") {
-			r.open(&Outbox{Dispatcher: dp})
+			r.open(&Outbox{dispatcher: dp})
 		}
 		push := func(q *queue, d *delivery) {
 			w := &waiter{delivery: d, q: q, present: map[*delivery]bool{}, passed: map[*queue]int64{}, reminded: map[sensor.ID]int{}}
@@ -66,11 +66,11 @@ func TestNobodyWaitsForEver(t *testing.T) {
 			switch what := rapid.IntRange(0, 9).Draw(rt, "step"); {
 			case what < comes: // most are of one class
 				sequence++
-				q, d := r.queues[owner], &delivery{Key: Key{About: sensor.Of("d"), Topic: topics[0]}, head: Reading{Sequence: sequence}}
+				q, d := r.queues[owner], &delivery{subject: Key{About: sensor.Of("d"), Topic: topics[0]}, head: Reading{Sequence: sequence}}
 				if rapid.IntRange(0, 5).Draw(rt, "other") == 0 {
 					q = rapid.SampledFrom(r.queues).Draw(rt, "owner of another")
-					d.Topic = topics[rapid.IntRange(0, 7).Draw(rt, "rank")]
-					d.About = sensor.Of(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "device"))
+					d.subject.Topic = topics[rapid.IntRange(0, 7).Draw(rt, "rank")]
+					d.subject.About = sensor.Of(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "device"))
 					d.reminder = rapid.Bool().Draw(rt, "reminder")
 					if rapid.IntRange(0, 4).Draw(rt, "recovery") == 0 {
 						d.due = &Notice{}
@@ -106,8 +106,8 @@ func TestNobodyWaitsForEver(t *testing.T) {
 						rt.Fatalf("%d of one owner that came later have gone before one of class %d beside %d others", w.passed[q], w.class(), w.others)
 					}
 					if d.reminder && !d.recovers() && !w.reminder && !w.recovers() {
-						if w.reminded[d.About]++; w.q == q || w.reminded[d.About] > 2 {
-							rt.Fatalf("%d reminders of %s that came later have gone before a first alert", w.reminded[d.About], d.About)
+						if w.reminded[d.subject.About]++; w.q == q || w.reminded[d.subject.About] > 2 {
+							rt.Fatalf("%d reminders of %s that came later have gone before a first alert", w.reminded[d.subject.About], d.subject.About)
 						}
 					}
 				}

@@ -16,7 +16,7 @@ import (
 // commit moves the checkpoint up to the watermark, by time and by number of events,
 // until ctx ends.
 func (s *Stream) commit(ctx context.Context) {
-	tick := time.NewTicker(s.CheckpointInterval)
+	tick := time.NewTicker(s.config.CheckpointInterval)
 	defer tick.Stop()
 	failing := false
 	for {
@@ -25,8 +25,8 @@ func (s *Stream) commit(ctx context.Context) {
 		select {
 		case <-tick.C:
 			due = true
-			s.endRemoved()
-			s.endReread()
+			s.reader.register.endRemoved()
+			s.reader.register.endReread()
 			s.watch()
 
 		case <-s.progress:
@@ -66,16 +66,16 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	}
 
 	c := telemetry.Checkpoint{Position: s.settled()}
-	s.mu.Lock()
-	//planted:checkpoint-at-last-read c.Position = s.mark.last
-	committed := s.committed
+	s.reader.register.mu.Lock()
+	//planted:checkpoint-at-last-read c.Position = s.reader.register.mark.last
+	committed := s.reader.register.committed
 	//planted:checkpoint-before-ledger skip
-	c.Position = s.alarms.history.safe(c.Position)
-	if s.stateful || !s.alarms.history.empty() {
+	c.Position = s.reader.register.alarms.history.safe(c.Position)
+	if s.config.Evaluator.stateful || !s.reader.register.alarms.history.empty() {
 		c.Ledger = s.ledger.ID()
 	}
 
-	s.mu.Unlock()
+	s.reader.register.mu.Unlock()
 	p := c.Position
 	if p == committed || p == (telemetry.Position{}) {
 		return nil
@@ -84,21 +84,21 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	ctx, cancel := context.WithTimeout(ctx, checkpointTimeout)
 	defer cancel()
 	if err := s.partition.Checkpoint(ctx, c); err != nil && !errors.Is(err, telemetry.ErrLost) {
-		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.id, p.Sequence, err)
+		return fmt.Errorf("checkpoint partition %s at sequence %d: %w", s.reader.register.id, p.Sequence, err)
 	}
 
-	s.mu.Lock()
-	s.committed = p
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	s.reader.register.committed = p
+	s.reader.register.mu.Unlock()
 
 	return nil
 }
 
 // settled returns the watermark.
 func (s *Stream) settled() telemetry.Position {
-	s.mu.Lock()
-	mark, at := s.mark, s.mark.position()
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	mark, at := s.reader.register.mark, s.reader.register.mark.position()
+	s.reader.register.mu.Unlock()
 	// What was read up to mark.last has been flushed: it is settled, or holds the watermark here.
 	if n, before, _ := s.box.Unsettled(); n > 0 {
 		if held := mark.before(before); held.Offset == "" || held.NotAfter(at) {
@@ -113,21 +113,21 @@ func (s *Stream) settled() telemetry.Position {
 // ledger may have, if they have changed since the last write.
 func (s *Stream) writeLedger(ctx context.Context) error {
 	settled := s.settled()
-	s.mu.Lock()
-	h := &s.alarms.history
+	s.reader.register.mu.Lock()
+	h := &s.reader.register.alarms.history
 	at, behind := h.reach(settled)
 	h.seal()
 
 	if !behind {
-		s.mu.Unlock()
+		s.reader.register.mu.Unlock()
 		return nil
 	}
 
-	content, silences := h.content(at), s.opened
-	content.Forgotten = slices.Clone(s.forgotten)
-	forgetting := len(s.forgetting)
-	h.edited, s.opened = false, nil
-	s.mu.Unlock()
+	content, silences := h.content(at), s.reader.register.opened
+	content.Forgotten = slices.Clone(s.reader.register.forgotten)
+	forgetting := len(s.reader.register.forgetting)
+	h.edited, s.reader.register.opened = false, nil
+	s.reader.register.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
 	defer cancel()
@@ -139,23 +139,23 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	}
 
 	s.ledgerAnswered(err)
-	defer s.flush()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.reader.register.flush()
+	s.reader.register.mu.Lock()
+	defer s.reader.register.mu.Unlock()
 
 	if err != nil {
 		//planted:failed-ledger-forgets-change skip
-		h.edited, s.opened = true, append(silences, s.opened...)
+		h.edited, s.reader.register.opened = true, append(silences, s.reader.register.opened...)
 		return err
 	}
 
-	for _, f := range s.forgetting[:forgetting] {
+	for _, f := range s.reader.register.forgetting[:forgetting] {
 		close(f.saved)
 	}
 
-	s.forgetting = slices.Clone(s.forgetting[forgetting:])
+	s.reader.register.forgetting = slices.Clone(s.reader.register.forgetting[forgetting:])
 	h.wrote(at)
-	s.saved(silences)
+	s.reader.register.saved(silences)
 	s.ledgers.Writes++
 	signal(s.room)
 

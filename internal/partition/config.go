@@ -21,7 +21,7 @@ const (
 
 // Config is what the partitions of a replica have in common. All fields are required.
 type Config struct {
-	*Evaluator
+	Evaluator          *Evaluator
 	Dispatcher         *delivery.Dispatcher // to the receivers of Evaluator
 	CheckpointInterval time.Duration
 	DrainTimeout       time.Duration // for attempts under way when a partition ends

@@ -13,7 +13,7 @@ type Counters struct {
 	Over     atomic.Int64                        // readings that reached a limit
 	Filtered atomic.Int64                        // of these, the ones that a receiver does not want, for each receiver
 
-	Levels   []LevelCounters                        // in the order of Config.Rules
+	Levels   []LevelCounters                        // in the order of the rules
 	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has a limit that messages say, by what the message has
 	// readings that reached a limit or were of a device with an alarm, by the time of their device
 	Times [rules.TimeLate + 1]atomic.Int64

@@ -19,7 +19,7 @@ func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool)
 	defer reg.mu.Unlock()
 	reg.forgetAgain(e.Device, before, e.Sequence)
 	m.examinations(func(p *part, x examination) {
-		v := evaluation{register: reg, examination: x, before: before, seen: &m.read}
+		v := evaluation{register: reg, exam: x, before: before, seen: &m.read}
 		v.evaluate(p)
 		over = over || v.over
 	})
@@ -31,14 +31,14 @@ func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool)
 
 // evaluate takes one measurement through the rules of its part.
 func (v *evaluation) evaluate(p *part) {
-	for _, r := range p.rules {
+	for _, r := range p.cut.rules {
 		look := r.look(p.found)
 		if look.Reason != telemetry.ReasonOK {
 			continue
 		}
 
-		v.damaged = look.Damaged
-		v.look(r)
+		v.exam.damaged = look.Damaged
+		v.exam.look(r)
 		switch {
 		//planted:damaged-condition-ends case false
 		case look.Excluded != nil && look.Damaged: // it ends nothing
@@ -52,18 +52,18 @@ func (v *evaluation) evaluate(p *part) {
 	}
 
 	if v.late {
-		v.dated = rules.TimeLate
+		v.exam.dated = rules.TimeLate
 	}
 
-	v.count()
+	v.exam.count()
 }
 
 // An evaluation takes one measurement of an event through the rules. The register's lock is held.
 type evaluation struct {
-	*register
-	examination
-	before telemetry.Position
-	seen   *read
+	register *register
+	exam     examination
+	before   telemetry.Position
+	seen     *read
 
 	stateless bool // rules are taken as if none had state
 
@@ -83,9 +83,9 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 
 	for _, l := range r.levels {
-		key := alarmKey{v.about(), l}
-		was := v.alarms.byKey[key]
-		outdated := was.Outdates(v.at)
+		key := alarmKey{v.exam.about(), l}
+		was := v.register.alarms.byKey[key]
+		outdated := was.Outdates(v.exam.at)
 		v.late = v.late || outdated
 		if was.Phase == rules.Normal || outdated {
 			continue
@@ -93,17 +93,17 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 
 		next := alarm{due: was.due}
 		if was.Phase == rules.Open {
-			rd := v.reading(value, was.limit)
+			rd := v.exam.reading(value, was.limit)
 			v.date(&rd, was.Since)
-			v.show()
-			rd.More = v.more(l.own)
-			if next.due = v.recovery(l, was, v.logName, throttle.Event, rd); next.due != nil {
-				next.due.Excluded = because.Excluded(v.evaluator.Decoder.Seen(v.of.Measurements, v.element, because.Name))
+			v.exam.show()
+			rd.More = v.exam.more(l.own)
+			if next.due = v.register.recovery(l, was, v.register.logName, throttle.Event, rd); next.due != nil {
+				next.due.Excluded = because.Excluded(v.exam.evaluator.book.Decoder.Seen(v.exam.of.measurements, v.exam.element, because.Name))
 			}
 		}
 
-		v.alarms.history.change(key, next, v.before, v.event.Position)
-		v.become(key, next)
+		v.register.alarms.history.change(key, next, v.before, v.exam.event.Position)
+		v.register.become(key, next)
 	}
 }
 
@@ -113,7 +113,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
 		c := l.compare(look, found)
-		rd := v.reading(look.Value, c.Limit)
+		rd := v.exam.reading(look.Value, c.Limit)
 		p := v.pass(l, &rd, &c)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
@@ -128,13 +128,13 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 
 		v.keep(l, &p)
 		if decision == Notified {
-			v.show()
-			v.pending = append(v.pending, order{alert: Alert{alert, v.examination}})
+			v.exam.show()
+			v.register.pending = append(v.register.pending, order{alert: Alert{alert, v.exam}})
 		}
 
 		if decision != NoLimit {
 			if v.seen.decided(decision, l, look.Value, c, v.shared) {
-				v.seen.sensor = v.sensor
+				v.seen.outcome.sensor = v.exam.sensor
 			}
 		}
 
@@ -196,26 +196,26 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 		return p
 	}
 
-	key := alarmKey{v.about(), l}
-	p.was = v.alarms.byKey[key]
+	key := alarmKey{v.exam.about(), l}
+	p.was = v.register.alarms.byKey[key]
 	p.is = p.was
 	p.followed = true
 	//planted:between-not-repeated skip
 	p.repeats = l.rule.Repeat > 0
 
 	//planted:damaged-calms if false
-	if v.damaged && !p.breaching { // it may alert, and never calms
+	if v.exam.damaged && !p.breaching { // it may alert, and never calms
 		p.damaged = true
 		p.open = p.was.Phase == rules.Open
 		return p
 	}
 
-	p.outdated = p.was.Outdates(v.at)
+	p.outdated = p.was.Outdates(v.exam.at)
 	v.late = v.late || p.outdated
-	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
-	crowded := v.alarms.crowded(key)
-	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.alarms.room(key.about)) {
-		v.Counters.Untracked.Add(1)
+	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.exam.at)
+	crowded := v.register.alarms.crowded(key)
+	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room(key.about)) {
+		v.register.evaluator.book.Counters.Untracked.Add(1)
 		p.crowded = crowded
 		p.followed = false
 		p.open = true // better too early than never
@@ -232,16 +232,16 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 		p.is = alarm{due: p.was.due}
 		if p.was.Phase == rules.Open {
 			r := *rd
-			v.show()
-			r.Limit, r.More = c.Clear, v.more(l.own)
-			p.is.due = v.recovery(l, p.was, v.logName, throttle.Event, r)
+			v.exam.show()
+			r.Limit, r.More = c.Clear, v.exam.more(l.own)
+			p.is.due = v.register.recovery(l, p.was, v.register.logName, throttle.Event, r)
 		}
 	default:
 		p.is.State = state
 		p.is.value = rd.Value
 		p.is.limit = rd.Limit
 		if p.open {
-			p.is = p.is.opened(l, v.logName, rd.Sequence, rd.Element)
+			p.is = p.is.opened(l, v.register.logName, rd.Sequence, rd.Element)
 		}
 	}
 
@@ -250,14 +250,14 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 
 // keep has the register follow the alarm of l through the reading.
 func (v *evaluation) keep(l *level, p *passage) {
-	if p.open && p.followed && v.at.Hub < v.foreign {
+	if p.open && p.followed && v.exam.at.Hub < v.register.foreign {
 		p.is.told = everybody
 	}
 
 	if p.is != p.was {
-		key := alarmKey{v.about(), l}
-		v.alarms.history.change(key, p.is, v.before, v.event.Position)
-		v.become(key, p.is)
+		key := alarmKey{v.exam.about(), l}
+		v.register.alarms.history.change(key, p.is, v.before, v.exam.event.Position)
+		v.register.become(key, p.is)
 	}
 }
 
@@ -268,7 +268,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	}
 
 	var at int64
-	if at, rd.Since = v.at.By(since); at != v.at.Device {
+	if at, rd.Since = v.exam.at.By(since); at != v.exam.at.Device {
 		rd.Taken = 0
 	}
 }
@@ -281,18 +281,18 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	//planted:muted-unsent skip
 	p.is.untold = p.followed // unless it is told now
 
-	if v.isMuted(l) {
+	if v.exam.isMuted(l) {
 		return Muted, delivery.Alert{}
 	}
 
 	p.is.untold = false
-	key, receivers := v.key(l), v.receivers(l)
-	if p.crowded && !key.Shared {
-		key.About = sensor.Of(v.event.Device)
-		v.crowded(v.event.Device, l.rule.Name)
+	key, receivers := v.exam.key(l), v.exam.receivers(l)
+	if p.crowded && !key.Topic.Shared {
+		key.About = sensor.Of(v.exam.event.Device)
+		v.register.crowded(v.exam.event.Device, l.rule.Name)
 	}
 
-	if key.Shared {
+	if key.Topic.Shared {
 		v.shared = key.About.Device
 	}
 
@@ -308,13 +308,13 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	return Notified, delivery.Alert{
 		Key:         key,
 		Reading:     rd,
-		Device:      v.event.Device,
-		Sensor:      v.sensor,
+		Device:      v.exam.event.Device,
+		Sensor:      v.exam.sensor,
 		Before:      placeOf(v.before),
 		Receivers:   receivers,
 		Alarm:       p.is.sending,
 		Opened:      p.opened(),
-		WindowSince: v.since,
+		WindowSince: v.register.since,
 		Reminder:    !first,
 		Lingers:     lingers,
 	}

@@ -34,7 +34,7 @@ type Receiver struct {
 
 // An Evaluator takes events through rules. It does not change, and serves all partitions of a replica at once.
 type Evaluator struct {
-	Rulebook
+	book     Rulebook
 	cuts     []*cut
 	silences []*rule
 	levels   []*level // in the order of Rules
@@ -44,14 +44,14 @@ type Evaluator struct {
 
 // A cut is one of Decoder's as an Evaluator uses it.
 type cut struct {
-	*rules.Cut
+	Cut      *rules.Cut
 	rules    []*rule // about readings
 	silences []int   // indexes in Evaluator.silences
 }
 
 // NewEvaluator returns an Evaluator of b.
 func NewEvaluator(b Rulebook) *Evaluator {
-	ev := &Evaluator{Rulebook: b, stateful: b.Rules.Stateful()}
+	ev := &Evaluator{book: b, stateful: b.Rules.Stateful()}
 	ev.messages.New = func() any { return ev.newMessage() }
 	n := 0
 	for _, r := range b.Rules.Rules {
@@ -66,11 +66,11 @@ func NewEvaluator(b Rulebook) *Evaluator {
 
 // compile sets what ev's rules are to it.
 func (ev *Evaluator) compile() {
-	all := make([]*rule, len(ev.Rules.Rules))
-	for i := range ev.Rules.Rules {
-		r := &rule{Rule: &ev.Rules.Rules[i]}
+	all := make([]*rule, len(ev.book.Rules.Rules))
+	for i := range ev.book.Rules.Rules {
+		r := &rule{Rule: &ev.book.Rules.Rules[i]}
 		all[i] = r
-		r.stateful = r.Stateful() || ev.FollowAll && !r.Silence()
+		r.stateful = r.Stateful() || ev.book.FollowAll && !r.Silence()
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
 			l := &level{
@@ -78,9 +78,9 @@ func (ev *Evaluator) compile() {
 				rule:  r,
 				index: uint8(len(ev.levels)),
 				rank:  len(r.Levels) - 1 - j,
-				stats: &ev.Counters.Levels[len(ev.levels)],
+				stats: &ev.book.Counters.Levels[len(ev.levels)],
 			}
-			l.target(&ev.Rulebook)
+			l.target(&ev.book)
 			r.override = r.HasReferences()
 			r.levels = append([]*level{l}, r.levels...)
 			ev.levels = append(ev.levels, l)
@@ -91,15 +91,15 @@ func (ev *Evaluator) compile() {
 		}
 	}
 
-	if ev.Decoder == nil { // there is no rule
+	if ev.book.Decoder == nil { // there is no rule
 		return
 	}
 
-	for i := range ev.Decoder.Cuts {
-		c := &cut{Cut: &ev.Decoder.Cuts[i]}
-		for j, index := range c.Rules {
+	for i := range ev.book.Decoder.Cuts {
+		c := &cut{Cut: &ev.book.Decoder.Cuts[i]}
+		for j, index := range c.Cut.Rules {
 			r := all[index]
-			r.reads, r.first = &c.Reads[j], c.First
+			r.reads, r.first = &c.Cut.Reads[j], c.Cut.First
 			if r.Silence() {
 				c.silences = append(c.silences, slices.Index(ev.silences, r))
 			} else {
@@ -111,7 +111,7 @@ func (ev *Evaluator) compile() {
 }
 
 // IDs returns how the ids of alerts begin about the readings of a partition, or of whatever else has this name.
-func (ev *Evaluator) IDs(name string) string { return ev.Origin + "/" + name + "/" }
+func (ev *Evaluator) IDs(name string) string { return ev.book.Origin + "/" + name + "/" }
 
 // Keys returns what notices about a device are about.
 func (ev *Evaluator) Keys(device string) []delivery.Key {
@@ -133,12 +133,12 @@ func (ev *Evaluator) NoAlarms() []AlarmCounts {
 }
 
 // everybody returns all receivers, a bit for each.
-func (ev *Evaluator) everybody() uint32 { return everybody >> (32 - len(ev.Receivers)) }
+func (ev *Evaluator) everybody() uint32 { return everybody >> (32 - len(ev.book.Receivers)) }
 
 // wanting returns the receivers that want alerts of l, a bit for each.
 func (ev *Evaluator) wanting(l *level) (receivers uint32) {
-	for i := range ev.Receivers {
-		if ev.Receivers[i].Filters.Cover(l.rule.Name, l.Name) {
+	for i := range ev.book.Receivers {
+		if ev.book.Receivers[i].Filters.Cover(l.rule.Name, l.Name) {
 			receivers |= 1 << i
 		}
 	}
@@ -148,6 +148,6 @@ func (ev *Evaluator) wanting(l *level) (receivers uint32) {
 
 // muted reports whether people have silenced alerts about s, or the rules have a time for that. It allocates nothing.
 func (ev *Evaluator) muted(s *rules.Subject) bool {
-	//planted:mute-times-unseen if ev.Rules.Mutes.Match(s) { return ev.Mutes != nil && ev.Mutes().Match(s) }
-	return ev.Rules.Mutes.Match(s) || ev.Mutes != nil && ev.Mutes().Match(s)
+	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes != nil && ev.book.Mutes().Match(s) }
+	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes != nil && ev.book.Mutes().Match(s)
 }

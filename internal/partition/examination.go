@@ -26,14 +26,14 @@ type examination struct {
 // examine returns the examination of the measurement with an index that p has just read.
 func (m *Message) examine(p *part, index int) examination {
 	x := examination{
-		evaluator: m.Evaluator,
+		evaluator: m.evaluator,
 		event:     m.event,
 		element:   index,
 		at:        rules.Moment{Hub: micros(m.event.Enqueued)},
 		of:        p,
 	}
-	if m.Clock != nil {
-		x.at.Device, x.dated = m.Clock.Read(p.Measurements, index)
+	if m.evaluator.book.Clock != nil {
+		x.at.Device, x.dated = m.evaluator.book.Clock.Read(p.measurements, index)
 	}
 
 	return x
@@ -46,9 +46,9 @@ func (x *examination) look(r *rule) {
 		return
 	}
 
-	x.sensor = string(r.AppendSensor(nil, x.of.Measurements, x.of.found, r.reads))
+	x.sensor = string(r.AppendSensor(nil, x.of.measurements, x.of.found, r.reads))
 	if x.sensor == "" {
-		x.evaluator.Counters.Nameless.Add(1)
+		x.evaluator.book.Counters.Nameless.Add(1)
 	}
 }
 
@@ -57,8 +57,8 @@ func (x *examination) about() sensor.ID { return sensor.ID{Device: x.event.Devic
 
 // count counts how far the device's time can be used.
 func (x *examination) count() {
-	if x.evaluator.Clock != nil {
-		x.evaluator.Counters.Times[x.dated].Add(1)
+	if x.evaluator.book.Clock != nil {
+		x.evaluator.book.Counters.Times[x.dated].Add(1)
 	}
 }
 
@@ -76,7 +76,7 @@ func (x *examination) isMuted(l *level) bool {
 		return false
 	}
 
-	x.evaluator.Counters.Quieted.Add(1)
+	x.evaluator.book.Counters.Quieted.Add(1)
 
 	return true
 }
@@ -95,11 +95,11 @@ func (x *examination) reading(value, limit float64) delivery.Reading {
 
 // receivers returns the receivers that want an alert of l about the event, a bit for each. It counts the others.
 func (x *examination) receivers(l *level) (receivers uint32) {
-	for i := range x.evaluator.Receivers {
-		if x.evaluator.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.text) {
+	for i := range x.evaluator.book.Receivers {
+		if x.evaluator.book.Receivers[i].Filters.Want(l.rule.Name, l.Name, x.text) {
 			receivers |= 1 << i
 		} else {
-			x.evaluator.Counters.Filtered.Add(1)
+			x.evaluator.book.Counters.Filtered.Add(1)
 		}
 	}
 
@@ -114,7 +114,7 @@ func (x *examination) key(l *level) delivery.Key {
 
 	shared := rules.Shared(x.text(l.rule.Per))
 	if shared == "" {
-		x.evaluator.Counters.Unshared.Add(1)
+		x.evaluator.book.Counters.Unshared.Add(1)
 		return delivery.Key{About: x.about(), Topic: l.own}
 	}
 
@@ -123,12 +123,12 @@ func (x *examination) key(l *level) delivery.Key {
 
 // show has x know what messages show of it, for when the measurement has gone.
 func (x *examination) show() {
-	if len(x.evaluator.Rules.Show) == 0 || x.hasShown {
+	if len(x.evaluator.book.Rules.Show) == 0 || x.hasShown {
 		return
 	}
 
 	x.hasShown = true
-	for _, name := range x.evaluator.Rules.Show {
+	for _, name := range x.evaluator.book.Rules.Show {
 		if text := x.text(name); text != "" {
 			x.shown = x.shown.With(name, text)
 		}
@@ -152,33 +152,33 @@ func (x *examination) more(t *delivery.Topic) *delivery.More {
 
 // text returns the text that the measurement has at a name, "" if it has none.
 func (x *examination) text(name string) string {
-	return x.evaluator.Decoder.Text(x.of.Measurements, x.element, name)
+	return x.evaluator.book.Decoder.Text(x.of.measurements, x.element, name)
 }
 
 // An Alert is about a reading, and knows its event.
 type Alert struct {
-	delivery.Alert
+	Alert delivery.Alert
 	about examination
 }
 
 // More implements delivery.Details.
 func (a *Alert) More() *delivery.More {
-	m := a.about.more(a.Topic)
-	if of := a.about.about(); a.Key.About != of && !a.Shared { // see passage.crowded
+	m := a.about.more(a.Alert.Key.Topic)
+	if of := a.about.about(); a.Alert.Key.About != of && !a.Alert.Key.Topic.Shared { // see passage.crowded
 		if m == nil {
 			m = &delivery.More{}
 		}
 		m.Of = of
 	}
 
-	if a.Alarm == nil {
+	if a.Alert.Alarm == nil {
 		return m
 	}
 
 	if m == nil {
 		m = &delivery.More{}
 	}
-	m.Alarm = a.Alarm
+	m.Alarm = a.Alert.Alarm
 
 	return m
 }

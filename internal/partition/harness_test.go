@@ -513,7 +513,7 @@ func (s *setup) open() (all []partitions.AlarmState) {
 }
 
 func (s *setup) counts() []partitions.AlarmCounts {
-	all := s.partitions.NoAlarms()
+	all := s.partitions.Evaluator.NoAlarms()
 	for _, stream := range s.consumed() {
 		stream.Count(all)
 	}

@@ -13,7 +13,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// A rule is one of Config.Rules as an Evaluator uses it.
+// A rule is one of Rulebook.Rules as an Evaluator uses it.
 type rule struct {
 	*rules.Rule
 	reads    *rules.Reads // of what the decoder finds

@@ -10,37 +10,37 @@ import (
 
 // A Message takes one event after the other through the cuts of an Evaluator. It is for one goroutine.
 type Message struct {
-	*Evaluator
-	event *telemetry.Event
-	parts []part
-	read  read
-	part  *part // of the measurement that was looked at last, and its index
-	index int
+	evaluator *Evaluator
+	event     *telemetry.Event
+	parts     []part
+	read      read
+	part      *part // of the measurement that was looked at last, and its index
+	index     int
 }
 
 // A part is what a cut makes of the event.
 type part struct {
-	*cut
-	*telemetry.Measurements
-	found []telemetry.Found // in the measurement that was looked at last
-	n     int               // how many measurements there are
+	cut          *cut
+	measurements *telemetry.Measurements
+	found        []telemetry.Found // in the measurement that was looked at last
+	n            int               // how many measurements there are
 }
 
 // A read is the reading that says most about an event: the first that reached a limit, else the first that was found.
 type read struct {
-	has   bool
-	value float64
-	field uint16 // its index in the fields of all cuts
-	outcome
+	has     bool
+	value   float64
+	field   uint16 // its index in the fields of all cuts
+	outcome outcome
 }
 
 func (ev *Evaluator) newMessage() *Message {
-	m := &Message{Evaluator: ev}
+	m := &Message{evaluator: ev}
 	for _, c := range ev.cuts {
 		m.parts = append(m.parts, part{
 			cut:          c,
-			Measurements: telemetry.NewMeasurements(c.Each),
-			found:        make([]telemetry.Found, len(c.Fields)),
+			measurements: telemetry.NewMeasurements(c.Cut.Each),
+			found:        make([]telemetry.Found, len(c.Cut.Fields)),
 		})
 	}
 
@@ -59,7 +59,7 @@ func (ev *Evaluator) GiveBack(m *Message) {
 // Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
 func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
 	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
-	m.Counters.Events[reason].Add(1)
+	m.evaluator.book.Counters.Events[reason].Add(1)
 	return reason, reaches
 }
 
@@ -75,11 +75,11 @@ func (m *Message) look(
 	for i := range m.parts {
 		p := &m.parts[i]
 		var why telemetry.Reason
-		p.n, why = p.Split(e)
+		p.n, why = p.measurements.Split(e)
 		for j := range p.n {
 			m.part, m.index = p, j
-			why = p.Read(p.Decoder, j, p.found)
-			all.Add(p.Cut, why)
+			why = p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			all.Add(p.cut.Cut, why)
 			if heard(p, why) && why.HasReading() {
 				m.read.first(p)
 				reaches = m.reaches(p) || reaches
@@ -87,7 +87,7 @@ func (m *Message) look(
 		}
 
 		if p.n == 0 {
-			all.Add(p.Cut, why)
+			all.Add(p.cut.Cut, why)
 		}
 	}
 
@@ -96,19 +96,19 @@ func (m *Message) look(
 
 // first notes the first reading in p, unless there is one already.
 func (r *read) first(p *part) {
-	if r.has || p.Readings == 0 {
+	if r.has || p.cut.Cut.Readings == 0 {
 		return
 	}
 
-	found := p.found[:p.Readings]
+	found := p.found[:p.cut.Cut.Readings]
 	i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
-	r.has, r.value, r.field = true, found[i].Value, uint16(p.First+i)
+	r.has, r.value, r.field = true, found[i].Value, uint16(p.cut.Cut.First+i)
 }
 
 // decided notes what was decided about a reading, value, at a level, unless more was about another one, and reports
 // whether it did. It does nothing if r is nil.
 func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, shared string) bool {
-	if r == nil || d <= r.decision && r.level != 0 {
+	if r == nil || d <= r.outcome.decision && r.outcome.level != 0 {
 		return false
 	}
 
@@ -121,7 +121,7 @@ func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, 
 
 // seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.
 func (m *Message) seen(name string) string {
-	return m.Evaluator.Decoder.Seen(m.part.Measurements, m.index, name)
+	return m.evaluator.book.Decoder.Seen(m.part.measurements, m.index, name)
 }
 
 // counts reports whether the event is a sign of life of its device.
@@ -132,7 +132,7 @@ func (m *Message) counts(reason telemetry.Reason) bool {
 // reaches reports whether the measurement that was read last reaches a limit of a rule without state.
 func (m *Message) reaches(p *part) bool {
 	reached := false
-	for _, r := range p.rules {
+	for _, r := range p.cut.rules {
 		if p.found[r.reads.Field].Reason != telemetry.ReasonOK {
 			continue
 		}
@@ -160,7 +160,7 @@ func (m *Message) reaches(p *part) bool {
 func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) {
 	isCounted := r.Base() != ""
 	if isCounted { // once, for all levels
-		m.Counters.Override[look.HasLimits].Add(1)
+		m.evaluator.book.Counters.Override[look.HasLimits].Add(1)
 	}
 
 	if look.HasLimits != rules.OverrideUsed {
@@ -171,7 +171,7 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 	for _, l := range r.levels {
 		c := l.compare(look, p.found)
 		if !isCounted && l.LimitAt.Name != "" {
-			m.Counters.Override[c.HasLimit].Add(1)
+			m.evaluator.book.Counters.Override[c.HasLimit].Add(1)
 		}
 
 		if c.Own {
@@ -179,7 +179,7 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 		}
 
 		if l.ClearAt.Name != "" {
-			m.Counters.Override[c.HasClear].Add(1)
+			m.evaluator.book.Counters.Override[c.HasClear].Add(1)
 		}
 
 		reached = reached || c.Reached
@@ -192,13 +192,13 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 func (m *Message) examinations(evaluate func(*part, examination)) {
 	for i := range m.parts {
 		p := &m.parts[i]
-		if p.n > 1 && m.Clock != nil {
-			m.Clock.Sort(p.Measurements)
+		if p.n > 1 && m.evaluator.book.Clock != nil {
+			m.evaluator.book.Clock.Sort(p.measurements)
 		}
 
 		for j := range p.n {
 			if p.n > 1 { // else it was read last
-				p.Read(p.Decoder, j, p.found)
+				p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			}
 			evaluate(p, m.examine(p, j))
 		}
@@ -212,18 +212,18 @@ func (m *Message) Sensors() map[string]telemetry.Verdict {
 	var name []byte
 	for i := range m.parts {
 		p := &m.parts[i]
-		if !slices.ContainsFunc(p.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
+		if !slices.ContainsFunc(p.cut.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
 			continue
 		}
 
 		for j := range p.n {
-			p.Read(p.Decoder, j, p.found)
-			for _, r := range p.rules {
+			p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			for _, r := range p.cut.rules {
 				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.look(p.found).Excluded != nil {
 					continue
 				}
 
-				name = r.AppendSensor(name[:0], p.Measurements, p.found, r.reads)
+				name = r.AppendSensor(name[:0], p.measurements, p.found, r.reads)
 				if len(name) == 0 {
 					continue
 				}
@@ -242,9 +242,9 @@ func (m *Message) Sensors() map[string]telemetry.Verdict {
 // Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
 // that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
 func (m *Message) Alerts() (alerts []Alert, over bool) {
-	nobody := &register{Evaluator: m.Evaluator} // which follows no alarm
+	nobody := &register{evaluator: m.evaluator} // which follows no alarm
 	m.examinations(func(p *part, x examination) {
-		v := evaluation{register: nobody, examination: x, stateless: true}
+		v := evaluation{register: nobody, exam: x, stateless: true}
 		v.evaluate(p)
 		over = over || v.over
 	})
@@ -254,7 +254,7 @@ func (m *Message) Alerts() (alerts []Alert, over bool) {
 	}
 
 	if over {
-		m.Counters.Over.Add(1)
+		m.evaluator.book.Counters.Over.Add(1)
 	}
 
 	return alerts, over

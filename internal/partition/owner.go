@@ -51,7 +51,7 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 		return nil
 	}
 	//planted:not-due-sent if false
-	if !s.isDue(key, n) {
+	if !s.reader.register.isDue(key, n) {
 		return errNotDue
 	}
 
@@ -68,7 +68,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	signal(s.room)
 	if n != nil {
 		//planted:settled-stays-due skip
-		s.settle(key, n)
+		s.reader.register.settle(key, n)
 	}
 }
 
@@ -77,28 +77,28 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 // hears for it.
 func (s *Stream) proven(key delivery.Key, n *delivery.Notice) bool {
 	//planted:renamed-rule-silence-sent if false
-	if key.Message.Removed {
+	if key.Topic.Message.Removed {
 		return false
 	}
 
-	limit := time.Duration(n.Limit * float64(time.Second))
+	limit := time.Duration(n.Reading.Limit * float64(time.Second))
 	if n.Outage != nil {
-		return s.unheard.HubIsCutOff(limit)
+		return s.reader.unheard.HubIsCutOff(limit)
 	}
 
 	//planted:silence-not-proven return true
-	return s.unheard.Proven(limit, n.Enqueued/1000)
+	return s.reader.unheard.Proven(limit, n.Reading.Enqueued/1000)
 }
 
 // compareLogs notices that the log named before, of the device's last alert, is another partition of the same hub.
 func (s *Stream) compareLogs(device, before string) {
 	hub, partition, _ := strings.Cut(before, "/")
-	if ours, _, _ := strings.Cut(s.logName, "/"); hub != ours || partition == s.id {
+	if ours, _, _ := strings.Cut(s.reader.register.logName, "/"); hub != ours || partition == s.reader.register.id {
 		return
 	}
 
-	scattered := &Scattered{device, [2]string{partition, s.id}}
-	s.Counters.Scattered.Add(1)
-	s.Counters.LastScattered.Store(scattered)
+	scattered := &Scattered{device, [2]string{partition, s.reader.register.id}}
+	s.config.Evaluator.book.Counters.Scattered.Add(1)
+	s.config.Evaluator.book.Counters.LastScattered.Store(scattered)
 	s.warn(scattered.String(), nil)
 }

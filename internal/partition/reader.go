@@ -12,7 +12,7 @@ import (
 
 // A reader takes the events of one partition, in their order, to its register. It is for one goroutine.
 type reader struct {
-	*register
+	register *register
 	lastRead telemetry.Position
 	seen     *Seen
 	unheard  *silence.Watch
@@ -27,7 +27,7 @@ func newReader(
 	log *zap.Logger,
 	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
 ) reader {
-	reg.message = reg.newMessage()
+	reg.message = reg.evaluator.newMessage()
 	return reader{
 		register: reg,
 		seen:     NewSeen(time.Now(), log),
@@ -49,9 +49,9 @@ func (r *reader) take(events []telemetry.Event) {
 	for i := range events {
 		e := &events[i]
 		hash := roster.Hash(e.Device)
-		isNew := !e.NotAfter(r.replay)
+		isNew := !e.NotAfter(r.register.replay)
 		r.unheard.Take(e)
-		reason, matters := r.message.look(e, func(p *part, why telemetry.Reason) bool {
+		reason, matters := r.register.message.look(e, func(p *part, why telemetry.Reason) bool {
 			r.hear(p, hash, why)
 			return isNew
 		})
@@ -62,16 +62,16 @@ func (r *reader) take(events []telemetry.Event) {
 		}
 
 		n[reason]++
-		o := r.seen.add(e, hash, reason, &r.message.read, now)
+		o := r.seen.add(e, hash, reason, &r.register.message.read, now)
 		switch {
-		case reason.HasReading() && (matters || r.alarms.mayHave(hash)):
-			if e.NotAfter(r.skip) {
+		case reason.HasReading() && (matters || r.register.alarms.mayHave(hash)):
+			if e.NotAfter(r.register.skip) {
 				break
 			}
-			if r.evaluate(at, r.message) {
+			if r.register.evaluate(at, r.register.message) {
 				over++
 			}
-			o.take(&r.message.read)
+			o.take(&r.register.message.read)
 
 		case reason > telemetry.ReasonNotTelemetry:
 			r.unread(at, e, reason)
@@ -87,21 +87,21 @@ func (r *reader) take(events []telemetry.Event) {
 	//planted:late-mark 	r.seen.mu.Lock()
 	//planted:late-mark }
 	r.lastRead = at
-	r.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
+	r.register.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
 	r.seen.mu.Unlock()
-	//planted:watermark-passes-unflushed r.mark.flushed = at; skip
-	r.flush()
-	r.Counters.read(&n, over)
+	//planted:watermark-passes-unflushed r.register.mark.flushed = at; skip
+	r.register.flush()
+	r.register.evaluator.book.Counters.read(&n, over)
 }
 
 // hear tells r.unheard of a measurement of the event that it was told of last. It is called between Lock and Unlock of
 // that.
 func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
-	if len(p.silences) == 0 || !r.message.counts(reason) {
+	if len(p.cut.silences) == 0 || !r.register.message.counts(reason) {
 		return
 	}
 
-	if !r.unheard.Hear(r.message.event, hash, p.silences, p.found) {
-		r.Counters.Unwatched.Add(1)
+	if !r.unheard.Hear(r.register.message.event, hash, p.cut.silences, p.found) {
+		r.register.evaluator.book.Counters.Unwatched.Add(1)
 	}
 }

@@ -45,13 +45,13 @@ func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Re
 }
 
 // Deliver says who brings notices to receivers. It is called once, before Take.
-func (r *Recorded) Deliver(out Outgoing) { r.out = out }
+func (r *Recorded) Deliver(out Outgoing) { r.register.out = out }
 
 // ID returns the partition's.
-func (r *Recorded) ID() string { return r.id }
+func (r *Recorded) ID() string { return r.register.id }
 
 // Log returns what the throttle store calls the partition.
-func (r *Recorded) Log() string { return r.logName }
+func (r *Recorded) Log() string { return r.register.logName }
 
 // Take takes the next events.
 func (r *Recorded) Take(events []telemetry.Event) { r.take(events) }
@@ -87,17 +87,17 @@ func Watch(now time.Time, all []*Recorded) (next int64) {
 func (r *Recorded) watch(now time.Time) (next int64) {
 	r.unheard.Look(now, false)
 
-	r.mu.Lock()
-	r.saved(r.opened)
-	r.opened = nil
-	r.mu.Unlock()
-	r.flush()
+	r.register.mu.Lock()
+	r.register.saved(r.register.opened)
+	r.register.opened = nil
+	r.register.mu.Unlock()
+	r.register.flush()
 
 	return r.unheard.Next(now.UnixMilli())
 }
 
 // IsDue reports whether n is what is due of key.
-func (r *Recorded) IsDue(key delivery.Key, n *delivery.Notice) bool { return r.isDue(key, n) }
+func (r *Recorded) IsDue(key delivery.Key, n *delivery.Notice) bool { return r.register.isDue(key, n) }
 
 // Settled says that every receiver has settled n.
-func (r *Recorded) Settled(key delivery.Key, n *delivery.Notice) { r.settle(key, n) }
+func (r *Recorded) Settled(key delivery.Key, n *delivery.Notice) { r.register.settle(key, n) }

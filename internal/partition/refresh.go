@@ -21,7 +21,7 @@ func (s *Stream) refresh() {
 		}
 
 		ctx, cancel := context.WithTimeout(s.ctx, delivery.RefreshEvery)
-		s.box.Refresh(ctx, s.openAlarms(), s.mayRefresh)
+		s.box.Refresh(ctx, s.reader.register.openAlarms(), s.mayRefresh)
 		cancel()
 	}
 }
@@ -53,7 +53,7 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 			opened.Enqueued += key.level.rule.Silent.Microseconds()
 		}
 
-		all = append(all, delivery.OpenAlarm{Key: key.notices(), Reading: opened, Wanted: reg.wanting(key.level)})
+		all = append(all, delivery.OpenAlarm{Key: key.notices(), Reading: opened, Wanted: reg.evaluator.wanting(key.level)})
 	}
 
 	return all
@@ -67,7 +67,7 @@ func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
 		return false
 	}
 
-	return !reg.muted(&rules.Subject{
+	return !reg.evaluator.muted(&rules.Subject{
 		Device:   key.about.Device,
 		Sensor:   key.about.Name,
 		Rule:     key.level.rule.Name,
@@ -85,10 +85,10 @@ func (reg *register) isUnderHigher(key alarmKey) bool {
 // mayRefresh returns why the alarm that a key is about must not be posted again, nil if it is still open, and the ledger
 // says that this replica still owns the partition.
 func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
-	s.mu.Lock()
-	about := s.alarmOf(key)
-	isOpen := about.level != nil && s.isRefreshed(about, s.alarms.byKey[about])
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	about := s.reader.register.alarmOf(key)
+	isOpen := about.level != nil && s.reader.register.isRefreshed(about, s.reader.register.alarms.byKey[about])
+	s.reader.register.mu.Unlock()
 
 	if !isOpen {
 		return errNotDue
@@ -100,8 +100,8 @@ func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
 // refreshing returns for how long a former owner may still be posting open alarms again: it did not know better when it
 // asked the ledger. A recovery must not come before that.
 func (s *Stream) refreshing() time.Duration {
-	if !s.Dispatcher.Forgets() || s.since.IsZero() {
+	if !s.config.Dispatcher.Forgets() || s.reader.register.since.IsZero() {
 		return 0
 	}
-	return max(time.Until(s.since.Add(delivery.RefreshLasts)), 0)
+	return max(time.Until(s.reader.register.since.Add(delivery.RefreshLasts)), 0)
 }

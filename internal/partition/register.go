@@ -18,12 +18,12 @@ import (
 //
 // It is safe for concurrent use. Its lock is held while something is decided, and never while out is told of it.
 type register struct {
-	*Evaluator
-	id      string
-	logName string                                  // of the partition: see logName
-	out     Outgoing                                // who brings notices to receivers
-	changed func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
-	crowded func(device, rule string)               // is told of alerts without state, because of maxSensors
+	evaluator *Evaluator
+	id        string
+	logName   string                                  // of the partition: see logName
+	out       Outgoing                                // who brings notices to receivers
+	changed   func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
+	crowded   func(device, rule string)               // is told of alerts without state, because of maxSensors
 
 	// These change before the first event is read.
 	skip    telemetry.Position // events up to here were settled by the last owner: its ledger says so
@@ -61,7 +61,7 @@ func newRegister(
 	changed func(key alarmKey, was, is rules.State),
 ) *register {
 	return &register{
-		Evaluator: ev,
+		evaluator: ev,
 		id:        id,
 		logName:   logName,
 		changed:   changed,
@@ -129,7 +129,7 @@ func logName(generation, partition string) string {
 // level returns a level by its name, kind and how its rule takes messages apart: one that is configured, or of
 // reg.removed; else nil.
 func (reg *register) level(rule, name string, silence bool, measured string) *level {
-	for _, all := range [][]*level{reg.levels, reg.removed} {
+	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
 		for _, l := range all {
 			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured() == measured {
 				return l
@@ -142,7 +142,7 @@ func (reg *register) level(rule, name string, silence bool, measured string) *le
 
 // alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds reg.mu.
 func (reg *register) alarmOf(key delivery.Key) alarmKey {
-	for _, all := range [][]*level{reg.levels, reg.removed} {
+	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
 		for _, l := range all {
 			if l.own == key.Topic {
 				return alarmKey{key.About, l}
@@ -209,13 +209,13 @@ func (reg *register) change(key alarmKey, next alarm) {
 func (reg *register) recovery(
 	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
 ) *dueNotice {
-	receivers := was.told & reg.everybody()
-	//planted:recovery-by-filter receivers = reg.wanting(l)
+	receivers := was.told & reg.evaluator.everybody()
+	//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
 	switch {
 	case !l.rule.Resolved || receivers == 0:
 		return nil
 	case reg.alarms.total[dueRecoveries] >= maxAlarms:
-		reg.Counters.Untracked.Add(1)
+		reg.evaluator.book.Counters.Untracked.Add(1)
 		return nil
 	}
 
@@ -253,11 +253,11 @@ func (reg *register) alarmsOf(of sensor.ID) (all []AlarmState) {
 	return all
 }
 
-// Count adds the alarms to counts, which are those of each level in the order of the rules.
-func (reg *register) Count(counts []AlarmCounts) {
+// count adds the alarms to counts, which are those of each level in the order of the rules.
+func (reg *register) count(counts []AlarmCounts) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for i, l := range reg.levels {
+	for i, l := range reg.evaluator.levels {
 		n := reg.alarms.counts[l]
 		if n == nil {
 			continue
@@ -269,8 +269,8 @@ func (reg *register) Count(counts []AlarmCounts) {
 	}
 }
 
-// Open appends the open alarms.
-func (reg *register) Open(all []AlarmState) []AlarmState {
+// open appends the open alarms.
+func (reg *register) open(all []AlarmState) []AlarmState {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for key, k := range reg.alarms.byKey {

@@ -55,7 +55,7 @@ func (reg *register) forget(of sensor.ID, read int64, known bool) <-chan struct{
 // keptSilences returns the keys of the silences that the ledger may hold of a sensor, or of a device with all of its
 // sensors. The caller holds reg.mu.
 func (reg *register) keptSilences(of sensor.ID) (all []alarmKey) {
-	for _, r := range reg.silences {
+	for _, r := range reg.evaluator.silences {
 		all = append(all, alarmKey{of, r.levels[0]})
 	}
 
@@ -105,7 +105,7 @@ func (reg *register) endAlarms(of sensor.ID) (any bool) {
 // and levels, and then those that are not configured any more. The caller holds reg.mu.
 func (reg *register) keysOf(of sensor.ID) (all []alarmKey) {
 	sensors := reg.alarms.sensorsOf(of)
-	for _, l := range slices.Concat(reg.levels, reg.removed) {
+	for _, l := range slices.Concat(reg.evaluator.levels, reg.removed) {
 		for _, about := range sensors {
 			if key := (alarmKey{about, l}); reg.alarms.byKey[key] != (alarm{}) {
 				all = append(all, key)

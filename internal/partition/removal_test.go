@@ -25,7 +25,7 @@ import (
 type unsent struct{ alerts []string } // the number of the reading, its device, and its level
 
 func (u *unsent) Alert(a *delivery.Alert, _ delivery.Details) {
-	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Sequence, a.Device, a.Message.Level))
+	u.alerts = append(u.alerts, fmt.Sprintf("%06d %s %s", a.Reading.Sequence, a.Device, a.Key.Topic.Message.Level))
 }
 func (*unsent) Give(delivery.Key, *delivery.Notice)     {}
 func (*unsent) Withdraw(delivery.Key, *delivery.Notice) {}
@@ -42,7 +42,7 @@ func exactEvaluator(t *testing.T) *Evaluator {
 	set.Rules[0].Resolved = true
 	set.Rules[0].Levels = []rules.Level{{Name: "warning", Limit: 30, Clear: 25}, {Name: "critical", Limit: 80, Clear: 75}}
 	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Silent: time.Hour, Forget: rules.DefaultForget, Resolved: true, Levels: []rules.Level{{}}})
-	return benchRules(t, set).Evaluator
+	return benchRules(t, set).config.Evaluator
 }
 
 // newExactReader returns a reader that calls meanwhile before each malformed event, with the position before it, and its
@@ -74,7 +74,7 @@ func exactEvent(sequence int64, device, value string) telemetry.Event {
 
 // decided returns the alarms of devices that nobody removes, and their alerts about readings after one.
 func (r *exactReader) decided(after int64) (all []string) {
-	for key, k := range r.alarms.byKey {
+	for key, k := range r.register.alarms.byKey {
 		if key.about.Device != "gone" {
 			all = append(all, fmt.Sprint(key.about.Device, " ", key.level.Name, " ", k.Phase, " since ", k.Since.Hub, " due ", k.due != nil))
 		}
@@ -90,13 +90,13 @@ func (r *exactReader) decided(after int64) (all []string) {
 
 // overtaken returns an alert about the removed device that was about a later reading than the recovery that is due now.
 func (r *exactReader) overtaken() string {
-	for key, k := range r.alarms.byKey {
+	for key, k := range r.register.alarms.byKey {
 		if key.about.Device != "gone" || k.due == nil || k.due.Part != throttle.Event {
 			continue
 		}
 		for _, alert := range r.out.alerts {
-			if alert > fmt.Sprintf("%06d", k.due.Sequence+1) && strings.HasSuffix(alert, " gone "+key.level.Name) {
-				return fmt.Sprintf("the recovery of %s is about event %d, and the alert was %q", key.level.Name, k.due.Sequence, alert)
+			if alert > fmt.Sprintf("%06d", k.due.Reading.Sequence+1) && strings.HasSuffix(alert, " gone "+key.level.Name) {
+				return fmt.Sprintf("the recovery of %s is about event %d, and the alert was %q", key.level.Name, k.due.Reading.Sequence, alert)
 			}
 		}
 	}
@@ -106,9 +106,9 @@ func (r *exactReader) overtaken() string {
 // restart returns what decided is of the next owner, which begins with a ledger and reads the log on from there.
 func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
 	next := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
-	next.skip, next.lastRead = c.Position, c.Position
+	next.register.skip, next.lastRead = c.Position, c.Position
 	for _, a := range c.Alarms {
-		next.restore(a, false)
+		next.register.restore(a, false)
 	}
 	for _, e := range log[c.Position.Sequence:] {
 		next.take([]telemetry.Event{e})
@@ -121,23 +121,26 @@ func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
 func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 	ev := exactEvaluator(t)
 	for name, forget := range map[string]func(r *exactReader){
-		"nobody":                   func(*exactReader) {},
-		"it was silent too long":   func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
-		"an operator, long before": func(r *exactReader) { r.rereading = map[sensor.ID]int64{sensor.Of("gone"): 2}; r.endReread() },
+		"nobody":                 func(*exactReader) {},
+		"it was silent too long": func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
+		"an operator, long before": func(r *exactReader) {
+			r.register.rereading = map[sensor.ID]int64{sensor.Of("gone"): 2}
+			r.register.endReread()
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
 			log := []telemetry.Event{exactEvent(1, "gone", "90"), exactEvent(2, "oven", "90"), exactEvent(3, "oven", "27")}
 			r.take(log[:2])
-			r.alarms.history.seal() // a tick, whose write fails
-			r.message.Read(&log[2])
-			r.evaluate(log[1].Position, r.message) // the critical level ends, and the warning alerts
+			r.register.alarms.history.seal() // a tick, whose write fails
+			r.register.message.Read(&log[2])
+			r.register.evaluate(log[1].Position, r.register.message) // the critical level ends, and the warning alerts
 			forget(r)
-			r.reached(3, log[2].Position, log[2].Enqueued)
-			r.flush()
+			r.register.reached(3, log[2].Position, log[2].Enqueued)
+			r.register.flush()
 
-			p, _ := r.alarms.history.reach(exactPosition(2)) // that alert is not settled
-			if got, want := restart(ev, r.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {
+			p, _ := r.register.alarms.history.reach(exactPosition(2)) // that alert is not settled
+			if got, want := restart(ev, r.register.alarms.history.content(p), log), r.decided(p.Sequence); !slices.Equal(got, want) {
 				t.Errorf("who begins with the ledger of %d has %q, want %q", p.Sequence, got, want)
 			}
 		})
@@ -153,9 +156,9 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 		var log []telemetry.Event
 		var kept ledger.Content
 		var w telemetry.Position // never moves back
-		h := func() *history { return &r.alarms.history }
+		h := func() *history { return &r.register.alarms.history }
 		tick := func() {
-			w = exactPosition(rapid.Int64Range(w.Sequence, r.mark.flushed.Sequence).Draw(t, "watermark"))
+			w = exactPosition(rapid.Int64Range(w.Sequence, r.register.mark.flushed.Sequence).Draw(t, "watermark"))
 			p, behind := h().reach(w)
 			h().seal()
 			if p.Sequence < h().position.Sequence || p.Sequence > max(w.Sequence, h().position.Sequence) {
@@ -167,28 +170,28 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 				h().wrote(p)
 			}
 			c := h().safe(w)
-			if c.Sequence < r.committed.Sequence {
-				t.Fatalf("the checkpoint moves back from %d to %d, with the watermark at %d", r.committed.Sequence, c.Sequence, w.Sequence)
+			if c.Sequence < r.register.committed.Sequence {
+				t.Fatalf("the checkpoint moves back from %d to %d, with the watermark at %d", r.register.committed.Sequence, c.Sequence, w.Sequence)
 			}
-			r.committed = c
+			r.register.committed = c
 		}
 		// what other goroutines do, with no lock of the reader's but the register's
 		others := map[string]func(){
 			"nothing":   func() {},
-			"hand over": func() { r.flush() },
+			"hand over": func() { r.register.flush() },
 			"tick":      tick,
 			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
 			"end again": func() {
-				r.rereading = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.mark.last.Sequence).Draw(t, "read")}
-				r.endReread()
+				r.register.rereading = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.register.mark.last.Sequence).Draw(t, "read")}
+				r.register.endReread()
 			},
 		}
 		meanwhile := func() {
 			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "end again"}).Draw(t, "meanwhile")]()
 		}
 		r = newExactReader(ev, func(before, at telemetry.Position) {
-			key := alarmKey{sensor.Of("gone"), r.silences[0].levels[0]}
-			if r.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
+			key := alarmKey{sensor.Of("gone"), r.register.evaluator.silences[0].levels[0]}
+			if r.register.alarms.byKey[key].Phase == rules.Open { // the watch says so before the event is decided
 				silenceAlarms{r.register}.Heard(0, sensor.Of("gone"), before, at)
 			}
 			meanwhile()
@@ -205,7 +208,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 				r.take(log[n:])
 			},
 			"silent": func(*rapid.T) {
-				at := r.mark.last
+				at := r.register.mark.last
 				silenceAlarms{r.register}.Fell(0, silence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
 			},
 			"meanwhile": func(*rapid.T) { meanwhile() },

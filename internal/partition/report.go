@@ -13,10 +13,10 @@ import (
 // State returns the progress of s.
 func (s *Stream) State() State {
 	known := 0
-	s.unheard.View(func(r *roster.Roster) { known = r.Len() })
+	s.reader.unheard.View(func(r *roster.Roster) { known = r.Len() })
 
 	p := State{
-		Partition:  s.id,
+		Partition:  s.reader.register.id,
 		Settled:    s.settled(),
 		Delivering: s.box.Len(),
 		Known:      known,
@@ -24,11 +24,11 @@ func (s *Stream) State() State {
 
 	var oldest int64
 	p.Unsettled, _, oldest = s.box.Unsettled()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	defer s.reader.register.mu.Unlock()
 
-	if n := s.mark.held.Len(); n > 0 {
-		_, enqueued := s.mark.held.First()
+	if n := s.reader.register.mark.held.Len(); n > 0 {
+		_, enqueued := s.reader.register.mark.held.First()
 		if p.Unsettled == 0 || enqueued < oldest {
 			oldest = enqueued
 		}
@@ -36,17 +36,17 @@ func (s *Stream) State() State {
 	}
 
 	p.Oldest = fromMicros0(oldest)
-	p.First = s.first
-	p.ReadUntil = s.readUntil
-	p.Committed = s.committed
-	if !s.readUntil.IsZero() { // else mark.last is where reading begins
-		p.Read = s.mark.last
+	p.First = s.reader.register.first
+	p.ReadUntil = s.reader.register.readUntil
+	p.Committed = s.reader.register.committed
+	if !s.reader.register.readUntil.IsZero() { // else mark.last is where reading begins
+		p.Read = s.reader.register.mark.last
 	}
 
 	p.Ledger = s.ledgers
 
-	p.Ledger.Position = s.alarms.history.position.Sequence
-	for _, n := range s.alarms.total {
+	p.Ledger.Position = s.reader.register.alarms.history.position.Sequence
+	for _, n := range s.reader.register.alarms.total {
 		p.Ledger.Alarms += n
 	}
 
@@ -55,15 +55,17 @@ func (s *Stream) State() State {
 
 // Describe adds what s knows of a sensor, or of a device with all of its sensors, to d.
 func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
-	d.Partitions = append(d.Partitions, s.id)
-	found := d.see(s.seen, of.Device, s.id, s.levels)
+	d.Partitions = append(d.Partitions, s.reader.register.id)
+	found := d.see(s.reader.seen, of.Device, s.reader.register.id, s.config.Evaluator.levels)
 	d.Deliveries = append(d.Deliveries, s.deliveries(of, found)...)
-	for _, a := range s.alarmsOf(of) {
+	for _, a := range s.reader.register.alarmsOf(of) {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
 	}
 
-	s.unheard.View(func(r *roster.Roster) { d.Heard = append(d.Heard, HeardIn(r, s.id, of, &s.Rules)...) })
+	s.reader.unheard.View(func(r *roster.Roster) {
+		d.Heard = append(d.Heard, HeardIn(r, s.reader.register.id, of, &s.config.Evaluator.book.Rules)...)
+	})
 	if d.Last == nil && len(d.Alarms)+len(d.Heard)+len(d.Deliveries) == 0 {
 		d.Similar = cmp.Or(s.similar(of.Device), d.Similar)
 	}
@@ -77,13 +79,13 @@ func (s *Stream) similar(device string) (name string) {
 		}
 	}
 
-	s.mu.Lock()
-	for key := range s.alarms.byKey {
+	s.reader.register.mu.Lock()
+	for key := range s.reader.register.alarms.byKey {
 		note(key.about.Device)
 	}
-	s.mu.Unlock()
+	s.reader.register.mu.Unlock()
 
-	s.unheard.View(func(r *roster.Roster) {
+	s.reader.unheard.View(func(r *roster.Roster) {
 		for i := range r.Len() {
 			note(r.Name(i).Device)
 		}
@@ -95,9 +97,9 @@ func (s *Stream) similar(device string) (name string) {
 // deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors: also of
 // what it shares alerts by, as far as seen, what the device sent last, says.
 func (s *Stream) deliveries(of sensor.ID, seen *observation) []delivery.State {
-	s.mu.Lock()
-	levels := slices.Concat(s.levels, s.removed)
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	levels := slices.Concat(s.config.Evaluator.levels, s.reader.register.removed)
+	s.reader.register.mu.Unlock()
 
 	var decided outcome
 	if seen != nil {
@@ -111,7 +113,7 @@ func (s *Stream) deliveries(of sensor.ID, seen *observation) []delivery.State {
 			keys = append(keys, delivery.Key{About: about, Topic: l.own})
 		}
 
-		if at := decided.levelOf(s.levels); at != nil && at.rule == l.rule && decided.shared != "" {
+		if at := decided.levelOf(s.config.Evaluator.levels); at != nil && at.rule == l.rule && decided.shared != "" {
 			keys = append(keys, delivery.Key{About: sensor.Of(decided.shared), Topic: l.shared})
 		}
 	}
@@ -125,14 +127,14 @@ func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
 // heard again. It returns what is closed once the ledger in the store says so, or nil if it is not known.
 func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
-	s.seen.mu.Lock() // between two batches of events
-	defer s.seen.mu.Unlock()
-	if o := s.seen.look(roster.Hash(of.Device)); o != nil && of.Name == "" {
+	s.reader.seen.mu.Lock() // between two batches of events
+	defer s.reader.seen.mu.Unlock()
+	if o := s.reader.seen.look(roster.Hash(of.Device)); o != nil && of.Name == "" {
 		o.failure = failure{}
 	}
 
-	read, known := s.unheard.Forget(of)
-	saved := s.forget(of, read, known)
+	read, known := s.reader.unheard.Forget(of)
+	saved := s.reader.register.forget(of, read, known)
 	signal(s.hurry)
 
 	return saved

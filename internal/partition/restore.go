@@ -34,7 +34,7 @@ func (reg *register) recall(from ledger.Level) {
 		Levels:   []rules.Level{{Name: from.Name}},
 	}
 	l := &level{Level: &r.Levels[0], rule: &rule{Rule: r}, removed: from.Removed, was: from.Measured, stats: &LevelCounters{}}
-	l.target(&reg.Rulebook)
+	l.target(&reg.evaluator.book)
 	reg.removed = append(reg.removed, l)
 }
 
@@ -51,12 +51,12 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	k.told = everybody
 	if from.Due != nil {
 		k.due = rememberedNotice(from.Due)
-		//planted:recovery-by-filter k.due.becomeDue(reg.wanting(l)); skip
-		k.due.becomeDue(reg.everybody())
+		//planted:recovery-by-filter k.due.becomeDue(reg.evaluator.wanting(l)); skip
+		k.due.becomeDue(reg.evaluator.everybody())
 	}
 
 	if k.due.silence() { // an alert
-		k.due.becomeDue(reg.wanting(l))
+		k.due.becomeDue(reg.evaluator.wanting(l))
 	}
 
 	//planted:takeover-forgets-clear if k.Cleared != (rules.Moment{}) { k.Cleared = rules.Moment{} }

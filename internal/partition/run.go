@@ -22,11 +22,11 @@ func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
 // then is checkpointed, if this replica still owns the partition.
 func (s *Stream) Run() error {
 	resumed, _ := s.partition.Resumed()
-	begun := !s.stateful && resumed.Ledger == "" || s.takeOver()
+	begun := !s.config.Evaluator.stateful && resumed.Ledger == "" || s.takeOver()
 	var err error
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
-		if s.stateful && s.Dispatcher.Forgets() {
+		if s.config.Evaluator.stateful && s.config.Dispatcher.Forgets() {
 			s.work.Go(s.refresh)
 		}
 
@@ -61,19 +61,19 @@ func (s *Stream) read(ctx context.Context) error {
 		case ctx.Err() != nil:
 			return nil
 		case err != nil:
-			return fmt.Errorf("read partition %s: %w", s.id, err)
+			return fmt.Errorf("read partition %s: %w", s.reader.register.id, err)
 		}
 
-		s.take(events)
+		s.reader.take(events)
 		s.progressed(len(events))
 	}
 }
 
 // progressed signals that events were taken to whoever waits for that.
 func (s *Stream) progressed(events int) {
-	s.mu.Lock()
-	behind := s.behind
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	behind := s.reader.register.behind
+	s.reader.register.mu.Unlock()
 	if behind {
 		signal(s.caughtUp)
 	}
@@ -103,9 +103,9 @@ func (s *Stream) waitForRoom(ctx context.Context) error {
 // full reports whether so many deliveries to one receiver are unsettled, dead letters
 // included, or the ledger is so far behind, that no event may be read.
 func (s *Stream) full() bool {
-	s.mu.Lock()
-	behind := s.alarms.history.full()
-	s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	behind := s.reader.register.alarms.history.full()
+	s.reader.register.mu.Unlock()
 	return behind || s.box.Full()
 }
 
@@ -129,7 +129,7 @@ func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason tele
 func (s *Stream) drain() {
 	s.stop(nil)
 	s.box.Close()
-	late := time.AfterFunc(s.DrainTimeout, s.cut)
+	late := time.AfterFunc(s.config.DrainTimeout, s.cut)
 	s.box.Wait()
 	s.work.Wait()
 	late.Stop()

@@ -22,11 +22,11 @@ const (
 
 // watch opens and ends the alarms of devices that have fallen silent, and asks what has to be known for that.
 func (s *Stream) watch() {
-	w := s.unheard
-	defer s.flush()
-	s.mu.Lock()
-	waiting := s.alarms.total[dueSilences] > 0
-	s.mu.Unlock()
+	w := s.reader.unheard
+	defer s.reader.register.flush()
+	s.reader.register.mu.Lock()
+	waiting := s.reader.register.alarms.total[dueSilences] > 0
+	s.reader.register.mu.Unlock()
 	q := w.Look(time.Now(), waiting)
 	if q.Hub {
 		s.work.Go(func() {
@@ -83,7 +83,7 @@ func (s *Stream) askAll(ctx context.Context, q silence.Questions, p *silence.Pro
 		return
 	}
 
-	others, err := s.Roster(s.id).Others(ctx)
+	others, err := s.config.Roster(s.reader.register.id).Others(ctx)
 	if err != nil {
 		s.warn("cannot read how many devices are expected in other partitions; alerts about the whole hub wait", err)
 		return
@@ -95,48 +95,48 @@ func (s *Stream) askAll(ctx context.Context, q silence.Questions, p *silence.Pro
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.
 func (s *Stream) resumeSilences(start telemetry.Position) {
 	var open []silence.Open
-	s.mu.Lock()
-	for key, k := range s.alarms.byKey {
-		rule := slices.Index(s.silences, key.level.rule)
+	s.reader.register.mu.Lock()
+	for key, k := range s.reader.register.alarms.byKey {
+		rule := slices.Index(s.config.Evaluator.silences, key.level.rule)
 		if k.Phase != rules.Open || rule < 0 {
 			continue
 		}
 
 		since := roster.Place{Sequence: -1, Time: k.Since.Hub / 1000}
-		if k.log == s.logName {
+		if k.log == s.reader.register.logName {
 			since.Sequence = k.sequence
 		}
 
 		open = append(open, silence.Open{Rule: rule, Of: key.about, Since: since})
 	}
 
-	removed := s.removedDevices()
-	s.mu.Unlock()
+	removed := s.reader.register.removedDevices()
+	s.reader.register.mu.Unlock()
 
-	from, ended := s.unheard.Begin(start, open, removed)
+	from, ended := s.reader.unheard.Begin(start, open, removed)
 	if from != start {
-		s.lastRead, s.replay = from, start
+		s.reader.lastRead, s.reader.register.replay = from, start
 		s.partition.Rewind(from)
 	}
-	defer s.flush()
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	defer s.reader.register.flush()
+	s.reader.register.mu.Lock()
+	defer s.reader.register.mu.Unlock()
 
 	for _, e := range ended {
-		key := alarmKey{e.Of, s.silences[e.Rule].levels[0]}
+		key := alarmKey{e.Of, s.config.Evaluator.silences[e.Rule].levels[0]}
 		at := telemetry.Position{Sequence: e.At.Sequence, Time: time.UnixMilli(e.At.Time)}
-		next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+		next := alarm{due: s.reader.register.recovered(key.level, s.reader.register.alarms.byKey[key], at)}
 		if next.due != nil && e.Excluded {
 			next.due.Excluded = "a condition of the rule does not hold" // a roster does not know which
 		}
-		s.change(key, next)
+		s.reader.register.change(key, next)
 	}
 }
 
 // writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up,
 // but that there is one.
 func (s *Stream) writeRoster(ctx context.Context, last bool) error {
-	saved := s.unheard.Save(ctx, last)
+	saved := s.reader.unheard.Save(ctx, last)
 	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
 	// asks
 	if saved.Wrote && !last {

@@ -18,30 +18,30 @@ import (
 // silenceAlarms makes alarms of what a silence.Watch says.
 type silenceAlarms struct{ *register }
 
-func (s silenceAlarms) level(rule int) *level { return s.silences[rule].levels[0] }
+func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
 
 // Muted implements silence.Alarms.
 func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
 	about := rules.Subject{
 		Device:   of.Device,
 		Sensor:   of.Name,
-		Rule:     s.silences[rule].Name,
+		Rule:     s.evaluator.silences[rule].Name,
 		Enqueued: time.UnixMilli(at),
 	}
-	return s.muted(&about)
+	return s.evaluator.muted(&about)
 }
 
 // Fell implements silence.Alarms. The alarm opens at once, whatever the watermark.
 func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	l, r := s.level(rule), s.silences[rule]
+	l, r := s.level(rule), s.evaluator.silences[rule]
 	if s.Muted(rule, fell.Of, fell.Proven) {
 		return false // it opens when that is over, if it lasts
 	}
 
 	if !s.alarms.room(fell.Of) {
-		s.Counters.Untracked.Add(1)
+		s.evaluator.book.Counters.Untracked.Add(1)
 		return false
 	}
 
@@ -53,7 +53,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 		sequence: fell.Since.Sequence,
 	}
 
-	receivers := s.wanting(l)
+	receivers := s.evaluator.wanting(l)
 	if hear := s.hearOfHub(fell, l); hear != 0 {
 		if receivers &^= hear; receivers == 0 {
 			return false
@@ -91,9 +91,9 @@ func (s silenceAlarms) hearOfHub(fell silence.Silence, l *level) (receivers uint
 		return 0
 	}
 
-	for rule := range s.silences {
+	for rule := range s.evaluator.silences {
 		if other := s.level(rule); other != l && s.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
-			receivers |= s.wanting(other)
+			receivers |= s.evaluator.wanting(other)
 		}
 	}
 
@@ -113,7 +113,7 @@ func (s silenceAlarms) Excluded(
 	found []telemetry.Found,
 	before telemetry.Position,
 ) {
-	because, _ := s.silences[rule].Expects(found, s.silences[rule].reads)
+	because, _ := s.evaluator.silences[rule].Expects(found, s.evaluator.silences[rule].reads)
 	excluded := because.Excluded(s.message.seen(because.Name))
 	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, excluded)
 }
@@ -147,7 +147,7 @@ func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
 // Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
 // nobody would end them otherwise.
 func (s silenceAlarms) Unwatched(of sensor.ID, removed bool) {
-	s.Counters.Forgotten.Add(1)
+	s.evaluator.book.Counters.Forgotten.Add(1)
 	if removed { // see Forget
 		return
 	}
@@ -186,17 +186,17 @@ func (reg *register) saved(silences []opened) {
 
 // quiet returns what silence.Rule.Quiet is of r.
 func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
-	if !reg.Rules.Mutes.AskMessages() {
+	if !reg.evaluator.book.Rules.Mutes.AskMessages() {
 		return nil
 	}
 
 	text := func(name string) string {
-		return reg.Decoder.Text(reg.message.part.Measurements, reg.message.index, name)
+		return reg.evaluator.book.Decoder.Text(reg.message.part.measurements, reg.message.index, name)
 	}
 
 	return func(e *telemetry.Event) int64 {
 		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Text: text}
-		return reg.Rules.Mutes.Quiet(&about)
+		return reg.evaluator.book.Rules.Mutes.Quiet(&about)
 	}
 }
 
@@ -208,7 +208,7 @@ func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
 
 	return func(name []byte) []byte {
 		p := reg.message.part
-		return r.AppendSensor(name, p.Measurements, p.found, r.reads)
+		return r.AppendSensor(name, p.measurements, p.found, r.reads)
 	}
 }
 
@@ -235,8 +235,8 @@ const telling = "0"
 
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
-	watched := make([]silence.Rule, len(reg.silences))
-	for i, r := range reg.silences {
+	watched := make([]silence.Rule, len(reg.evaluator.silences))
+	for i, r := range reg.evaluator.silences {
 		watched[i] = silence.Rule{
 			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent},
 			Field:  r.reads.Field,

@@ -90,8 +90,14 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 	}
 
 	if k.due != nil && !k.due.silence() {
-		state.Due = fromMicros(k.due.Enqueued)
+		state.Due = fromMicros(k.due.Reading.Enqueued)
 	}
 
 	return state
 }
+
+// Count adds the alarms of s to all, which NoAlarms has made.
+func (s *Stream) Count(all []AlarmCounts) { s.reader.register.count(all) }
+
+// Open appends the open alarms of s to all.
+func (s *Stream) Open(all []AlarmState) []AlarmState { return s.reader.register.open(all) }

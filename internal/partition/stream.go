@@ -16,8 +16,8 @@ import (
 //
 // Its register has what is decided, its reader decides. Beside them it holds what is written, and who waits for what.
 type Stream struct {
-	Config
-	reader
+	config    Config
+	reader    reader
 	partition telemetry.Partition
 	log       *zap.Logger
 	box       *delivery.Outbox
@@ -43,7 +43,7 @@ type Stream struct {
 func newStream(ctx context.Context, c Config, p telemetry.Partition, logName string) *Stream {
 	id := p.ID()
 	s := &Stream{
-		Config:    c,
+		config:    c,
 		partition: p,
 		log:       c.Log.With(zap.String("partition", id)),
 		room:      make(chan struct{}, 1),
@@ -67,7 +67,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,
 		Name:    id,
-		IDs:     c.IDs(id),
+		IDs:     c.Evaluator.IDs(id),
 		Log:     logName,
 		FromHub: true,
 		Logger:  s.log,
@@ -83,7 +83,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 func (s *Stream) lose() { s.stop(telemetry.ErrLost) }
 
 // warn logs what may affect every partition at the same time, at most every 10 s.
-func (s *Stream) warn(msg string, err error) { s.Dispatcher.Warn(s.log, msg, err) }
+func (s *Stream) warn(msg string, err error) { s.config.Dispatcher.Warn(s.log, msg, err) }
 
 // warnCrowded logs that a device has too many sensors that are not normal.
 func (s *Stream) warnCrowded(device, rule string) {

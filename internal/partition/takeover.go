@@ -21,9 +21,9 @@ const overlap = time.Minute
 // is not an empty one.
 func (s *Stream) takeOver() bool {
 	for n := 1; ; n++ {
-		l, content, err := s.Ledger(s.ctx, s.id)
+		l, content, err := s.config.Ledger(s.ctx, s.reader.register.id)
 		if err == nil {
-			err = s.unheard.Load(s.ctx)
+			err = s.reader.unheard.Load(s.ctx)
 		}
 
 		if err == nil {
@@ -46,10 +46,12 @@ func (s *Stream) takeOver() bool {
 // start begins with what the ledger l holds. Positions of another hub than the one that the checkpoint
 // is of say nothing about it; alarms go on. If no rule has state, and none is removed, it leaves the ledger as it is.
 func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
-	if !s.stateful &&
+	if !s.config.Evaluator.stateful &&
 		!slices.ContainsFunc(
 			content.Levels,
-			func(l ledger.Level) bool { return s.level(l.Rule, l.Name, l.Silent > 0, l.Measured) == nil },
+			func(l ledger.Level) bool {
+				return s.reader.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured) == nil
+			},
 		) {
 		return
 	}
@@ -66,43 +68,43 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		from = held // the last owner did not get to its checkpoint
 	}
 
-	s.mu.Lock()
+	s.reader.register.mu.Lock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	s.ledger = l
-	s.skip = held
-	s.lastRead = from
-	s.begun = from
-	s.since = time.Now()
-	s.takenAt = l.Opened()
-	s.foreign = micros(s.takenAt.Add(overlap))
-	s.alarms.history.position = held
-	s.behind = true
+	s.reader.register.skip = held
+	s.reader.lastRead = from
+	s.reader.register.begun = from
+	s.reader.register.since = time.Now()
+	s.reader.register.takenAt = l.Opened()
+	s.reader.register.foreign = micros(s.reader.register.takenAt.Add(overlap))
+	s.reader.register.alarms.history.position = held
+	s.reader.register.behind = true
 
 	if resumed.Offset != "" {
-		s.mark.read(from)
-		s.mark.flushed = from
+		s.reader.register.mark.read(from)
+		s.reader.register.mark.flushed = from
 	}
 
 	switch {
 	case passed:
-		s.skip = from // from now on the alarms are those of there
-		s.alarms.history.passed(from)
+		s.reader.register.skip = from // from now on the alarms are those of there
+		s.reader.register.alarms.history.passed(from)
 	case over:
-		s.skip = telemetry.Position{}
+		s.reader.register.skip = telemetry.Position{}
 	}
 
-	s.forgotten = content.Forgotten
-	s.rereading = s.beyond(resumed.Generation, from, held)
+	s.reader.register.forgotten = content.Forgotten
+	s.reader.register.rereading = s.reader.register.beyond(resumed.Generation, from, held)
 	for _, saved := range content.Levels {
-		s.recall(saved)
+		s.reader.register.recall(saved)
 	}
 
 	for _, saved := range content.Alarms {
-		s.restore(saved, passed)
+		s.reader.register.restore(saved, passed)
 	}
 
-	s.mu.Unlock()
+	s.reader.register.mu.Unlock()
 	s.resumeSilences(from)
 
 	s.work.Go(s.catchUp)
@@ -125,7 +127,7 @@ func (s *Stream) catchUp() {
 		}
 	}
 
-	for ctx.Err() == nil && s.lastSequence() < last {
+	for ctx.Err() == nil && s.reader.register.lastSequence() < last {
 		select {
 		case <-s.caughtUp:
 		case <-ctx.Done():
@@ -133,14 +135,14 @@ func (s *Stream) catchUp() {
 	}
 
 	if s.ctx.Err() == nil {
-		s.giveAll()
+		s.reader.register.giveAll()
 	}
 }
 
 // ledgerAnswered records whether the ledger could be read or written, for people.
 func (s *Stream) ledgerAnswered(err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	s.reader.register.mu.Lock()
+	defer s.reader.register.mu.Unlock()
 
 	if err == nil {
 		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}

@@ -190,4 +190,4 @@ func (u *Unreadables) Sort() {
 }
 
 // Unreadable adds the devices of s of which nothing can be read to all.
-func (s *Stream) Unreadable(all *Unreadables) { s.seen.Unreadable(s.id, all) }
+func (s *Stream) Unreadable(all *Unreadables) { s.reader.seen.Unreadable(s.reader.register.id, all) }

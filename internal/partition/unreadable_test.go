@@ -28,14 +28,14 @@ type chronicle struct {
 func newChronicle(t *testing.T) *chronicle {
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := benchRules(t, rules.Threshold("temperature", 30, time.Hour))
-	s.seen = NewSeen(time.Now(), zap.New(core))
+	s.reader.seen = NewSeen(time.Now(), zap.New(core))
 	return &chronicle{s: s, logs: logs}
 }
 
 // send takes a message of a device, which the hub takes now.
 func (c *chronicle) send(device, body string) {
 	c.n++
-	c.s.take([]telemetry.Event{{
+	c.s.reader.take([]telemetry.Event{{
 		Device: device, Body: []byte(body), Enqueued: time.Now(), MessageSource: "Telemetry",
 		Position: telemetry.Position{Sequence: c.n, Offset: fmt.Sprint(c.n)},
 	}})
@@ -105,7 +105,7 @@ func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
 					}
 					switch body := bodies[what]; {
 					case what == 't':
-						c.s.take([]telemetry.Event{{Device: "oven-7", Enqueued: time.Now(), MessageSource: "twinChangeEvents"}})
+						c.s.reader.take([]telemetry.Event{{Device: "oven-7", Enqueued: time.Now(), MessageSource: "twinChangeEvents"}})
 					case body != "":
 						c.send("oven-7", body)
 					}

@@ -181,7 +181,7 @@ type moment struct {
 
 // Alert implements partition.Outgoing: an alert goes unless the gate says that it is covered.
 func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
-	a.More = details.More()
+	a.Reading.More = details.More()
 	for i := range m.windows {
 		if a.Receivers&(1<<i) != 0 {
 			m.send(i, sensor.ID{Device: a.Device, Name: a.Sensor}, a.Key, nil, &a.Reading)
@@ -218,7 +218,7 @@ func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
 // may. It counts the others.
 func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) {
 	request := delivery.Request(key, n, r, m.of.Log())
-	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Message.Window)
+	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Topic.Message.Window)
 	switch {
 	case result.Outcome != throttle.Sent:
 		if !request.Recovery {
@@ -226,9 +226,9 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		}
 		return
 	case request.Recovery:
-		key.Recovered.Add(1)
+		key.Topic.Recovered.Add(1)
 	default:
-		key.Sent.Add(1)
+		key.Topic.Sent.Add(1)
 	}
 
 	if m.observer.Notice == nil {
@@ -241,9 +241,9 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		Device:    of.Device,
 		Sensor:    of.Name,
 		About:     key.About,
-		Shared:    key.Shared,
-		Rule:      key.Message.Rule,
-		Level:     key.Message.Level,
+		Shared:    key.Topic.Shared,
+		Rule:      key.Topic.Message.Rule,
+		Level:     key.Topic.Message.Level,
 		Recovery:  request.Recovery,
 		Partition: m.of.ID(),
 		Sequence:  r.Sequence,

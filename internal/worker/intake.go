@@ -97,8 +97,8 @@ func (in *Intake) Handle(
 	var wanted uint32
 	for i := range alerts {
 		in.direct.Suppress(&alerts[i].Alert)
-		wanted |= alerts[i].Receivers
-		conclude(sensors, alerts[i].Sensor, telemetry.VerdictThrottled)
+		wanted |= alerts[i].Alert.Receivers
+		conclude(sensors, alerts[i].Alert.Sensor, telemetry.VerdictThrottled)
 	}
 
 	if wanted == 0 {
@@ -146,7 +146,7 @@ func (in *Intake) alert(
 	for i, r := range replies {
 		all = all.And(r)
 		v, _ := verdict(r)
-		conclude(sensors, alerts[i].Sensor, v)
+		conclude(sensors, alerts[i].Alert.Sensor, v)
 	}
 
 	return all

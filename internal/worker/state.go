@@ -29,7 +29,7 @@ func (w *Worker) Device(of sensor.ID) partition.DeviceState {
 	return state
 }
 
-// AlarmCounts returns the number of alarms of each level, in the order of Config.Rules.
+// AlarmCounts returns the number of alarms of each level, in the order of the rules.
 func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()

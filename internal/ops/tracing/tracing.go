@@ -153,6 +153,10 @@ func reporter(log *zap.Logger, secrets []string) func(error) {
 	var last atomic.Int64
 
 	return func(err error) {
+		if err == nil { // the SDK hands over what ForceFlush returns, whatever that is
+			return
+		}
+
 		now := time.Now().UnixNano()
 		if then := last.Load(); now-then > int64(reportPause) && last.CompareAndSwap(then, now) {
 			text := redact.Replace(err.Error())
