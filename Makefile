@@ -43,7 +43,7 @@ stack: node_modules/.package-lock.json ## the same with each worker a process, o
 
 # The emulators. Without npm what needs them fails, or is skipped: see CONTRIBUTING.md.
 node_modules/.package-lock.json: package-lock.json
-	@if [ "$$ALERTWORKER_SKIP_NODE" != 1 ] && command -v npm >/dev/null; then npm ci --no-audit --no-fund; fi
+	@if [ "$${ALERTWORKER_SKIP_NODE:-}" != 1 ] && command -v npm >/dev/null; then npm ci --no-audit --no-fund; fi
 
 # Those that take longest begin first. They wait for others most of the time, so more packages run than there are
 # processors.
