@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -303,10 +302,7 @@ func wait(d time.Duration) func(context.Context, notify.Alert) error {
 	}
 }
 
-var (
-	errBusy    = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
-	errRefused = &notify.Error{Refused: true, Untaken: true, Status: 422, Err: errors.New("422")}
-)
+var errBusy = &notify.Error{Untaken: true, Err: errors.New("503 busy")}
 
 // deadLetters is a delivery.DeadLetters.
 type deadLetters struct {
@@ -535,21 +531,6 @@ func (s *setup) forget(ctx context.Context, device string) (known bool, err erro
 		}
 	}
 	return known, nil
-}
-
-// outage is a store that can be out of reach, for as long as it takes.
-type outage struct {
-	lease.Store
-	down  atomic.Bool
-	calls atomic.Int64 // while it was
-}
-
-func (o *outage) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
-	if o.down.Load() {
-		o.calls.Add(1)
-		return lease.Lease{}, errors.New("no route to store")
-	}
-	return o.Store.Acquire(ctx, key, ttl, next)
 }
 
 // failing answers every alert with err.

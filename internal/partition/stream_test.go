@@ -8,7 +8,6 @@ import (
 	"testing/synctest"
 	"time"
 
-	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	partitions "alertworker/internal/partition"
@@ -107,13 +106,6 @@ func TestCheckpointFollowsByCount(t *testing.T) {
 		synctest.Wait()
 		wantCheckpoint(t, p, 10_000)
 	})
-}
-
-// newReplicaRuns has a replica read what there is, and stops it.
-func newReplicaRuns(t *testing.T, store lease.Store, r *receiver, p *partition) {
-	s := newReplica(t, store, r).start(p)
-	synctest.Wait()
-	s.end()
 }
 
 // A receiver that is dead for longer than NOTIFY_GIVE_UP does not hold the checkpoint for all of that time: a

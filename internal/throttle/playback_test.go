@@ -50,7 +50,7 @@ func TestPlaybackIsTheGate(t *testing.T) {
 				if got := playback.Send(s.request, time.Now(), window); got.Outcome != want.Outcome {
 					rt.Fatalf("step %d, %+v: %v, want %v", i, s.request, got.Outcome, want.Outcome)
 				}
-				if ends := playback.Ends(); want.Outcome == throttle.Sent && !s.request.Recovery && ends.Sub(time.Now()) != window {
+				if ends := playback.Ends(); want.Outcome == throttle.Sent && !s.request.Recovery && time.Until(ends) != window {
 					rt.Fatalf("step %d: the window ends at %v", i, ends)
 				}
 			}
