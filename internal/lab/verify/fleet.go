@@ -102,18 +102,15 @@ func (f *fleet) isQuiet(deadline, until time.Time) bool {
 }
 
 // missed reports whether a deadline was missed because of a gap of the partition f after which every device has its time
-// again: it is after the gap, or in it, if nothing came to the hub either.
+// again, because nothing came to the hub either: it is in the gap, or in that time. In a gap of the partition alone a
+// worker may have asked the hub, and told of its devices.
 func (f *fleet) missed(hub *fleet, deadline time.Time) bool {
 	return slices.ContainsFunc(f.gaps, func(g gap) bool {
-		if g.to.IsZero() || g.to.Sub(g.from) < f.silent {
+		if g.to.IsZero() || g.to.Sub(g.from) < f.silent || !slices.Contains(hub.gaps, g) {
 			return false
 		}
 
-		from := g.to
-		if slices.Contains(hub.gaps, g) {
-			from = g.from.Add(f.unnoticed())
-		}
-
+		from := g.from.Add(f.unnoticed())
 		isBecause := deadline.After(from) && deadline.Before(g.to.Add(f.silent-rounding))
 
 		return isBecause && f.expected(g.from, f.silent/2) > 1

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 )
 
@@ -272,7 +273,7 @@ func (j *judge) aboutFallen(d Delivery, hub, f *fleet) {
 	case !j.Rules.cover(d.Deadline): // the records have ended, and with them all devices
 	case hub.isMany() && hub.isQuiet(d.Deadline, d.At):
 		j.wrong(d, "nothing came to the hub from anybody: that is one silence")
-	case f.isMany() && f.missed(hub, d.Deadline):
+	case f.isMany() && !d.beginsLog() && f.missed(hub, d.Deadline):
 		j.wrong(d, "nothing at all of the partition had come for %v: then every device has that time again", j.by.Silent)
 	case j.muted(j.rule, d):
 		j.wrong(d, "people have muted it since before its deadline")
@@ -282,6 +283,10 @@ func (j *judge) aboutFallen(d Delivery, hub, f *fleet) {
 		j.aboutLastHeard(d, j.events[i])
 	}
 }
+
+// beginsLog reports whether the time of the silence d began with a new log, as its id says: devices have all of it from
+// then on, although the hub had had nothing for longer.
+func (d *Delivery) beginsLog() bool { return strings.Contains(d.ID, "/-1/") }
 
 // aboutLastHeard checks by which message the device was last heard, unless the deadline of the silence began anew.
 func (j *judge) aboutLastHeard(d Delivery, begun event) {
