@@ -488,8 +488,14 @@ func TestReceiverRefusesCredentials(t *testing.T) {
 func TestDrainIsNotLogged(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		core, logs := observer.New(zap.WarnLevel)
-		r := replica{source: telemetry.SourceStats{Running: true, Owned: 2, Reading: 1}}
-		m := r.watch(zap.New(core), memlease.New())
+		var r replica
+		var source atomic.Pointer[telemetry.SourceStats]
+		source.Store(&telemetry.SourceStats{Running: true, Owned: 2, Reading: 1})
+		m := status.New(zap.New(core))
+		m.Watch(status.Replica{
+			Worker: &r, Source: func() telemetry.SourceStats { return *source.Load() }, Standby: func() string { return "" },
+			Store: observe.Store(memlease.New(), m.Store.Store), Key: "key",
+		})
 		ctx, stop := context.WithCancel(t.Context())
 		defer stop()
 		go m.Run(ctx)
@@ -499,7 +505,7 @@ func TestDrainIsNotLogged(t *testing.T) {
 			t.Errorf("a partition that is not read is logged as %+v", lines)
 		}
 		m.Drain()
-		r.source.Reading = 0
+		source.Store(&telemetry.SourceStats{Running: true, Owned: 2})
 		time.Sleep(5 * time.Minute)
 		if lines := logs.TakeAll(); len(lines) > 0 {
 			t.Errorf("while it drains it logs %+v", lines)
