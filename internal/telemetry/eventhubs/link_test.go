@@ -259,6 +259,7 @@ func TestOverdueReplicaOpensNothing(t *testing.T) {
 			h.Publish(t, "0", "b")
 			next(t, bodies, "0:b")
 			lose(h)
+			eventually(t, "the hub to notice", func() bool { return h.Readers("0") == 0 })
 			for end := time.Now().Add(2 * time.Second); time.Now().Before(end); time.Sleep(5 * time.Millisecond) {
 				if h.Readers("0") > 0 {
 					t.Fatal("it reads again although another replica may own the partition")
