@@ -9,7 +9,7 @@ import (
 
 // A jsonReader reads a sequence of JSON values where they stand, in one pass and without an allocation. It takes what RFC
 // 8259 allows, names twice and invalid UTF-8, and nothing else: package jsontext, which checks the same, is the judge of
-// that in its tests, and several times slower. Decoding is most of what an event costs. An error is final.
+// that in its tests, and takes twice as long. Decoding is most of what an event costs. An error is final.
 type jsonReader struct {
 	text  []byte
 	at    int
