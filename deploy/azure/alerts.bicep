@@ -43,7 +43,7 @@ var problems = '''let lines = {0};
   lines
   | extend over = msg matches regex " (is back|again|can be opened)$"
   | where over or isnotempty(line.effect)
-  | extend what = extract("^(?:still: |all )?(receiver|the hub|the devices|partitions|the checkpoint store|the ledger|the throttle store|the dead letters)", 1, msg), receiver = tostring(line.receiver)
+  | extend what = extract("^(?:still: |all )?(receiver|the hub|the devices|partitions|the checkpoint store|the ledger|the throttle store|the dead letters|replicas)", 1, msg), receiver = tostring(line.receiver)
   | summarize arg_max(TimeGenerated, over), begun = maxif(TimeGenerated, not(over) and msg !startswith "still: ") by replica, what, receiver
   | join kind=leftouter ends on replica
   | where not(over) and TimeGenerated > ago(70m) and (isnull(ended) or TimeGenerated > ended) and (isnull(begun) or begun < ago({1}))'''
@@ -68,7 +68,7 @@ var rules = [
     severity: 1
     window: 'PT2H'
     description: 'The hub, the checkpoints, the throttle store or a ledger have not answered for 10 minutes. Alerts wait; no event is lost within the hub\'s retention.'
-    query: '${format(problems, format(lines, appName), '10m')} and what !in ("receiver", "the devices")' // after the first deployment roles take minutes
+    query: '${format(problems, format(lines, appName), '10m')} and what !in ("receiver", "the devices", "replicas")' // after the first deployment roles take minutes
   }
   {
     name: 'no-readings'
@@ -76,6 +76,13 @@ var rules = [
     window: 'PT2H'
     description: 'A replica has read no event for 10 minutes, although its partitions can be read: are devices connected to the IoT Hub, and is its route enabled? For devices that report less often, disable this rule.'
     query: '${format(problems, format(lines, appName), '0m')} and what == "the devices"'
+  }
+  {
+    name: 'rules-differ'
+    severity: 2
+    window: 'PT2H'
+    description: 'Replicas have had different rules or thresholds for 10 minutes, so an alert depends on the partition of its device: the line says which. Finish or undo the deployment.'
+    query: '${format(problems, format(lines, appName), '0m')} and what == "replicas"' // the replica waits 10 minutes before it says so
   }
   {
     name: 'restarts'

@@ -147,5 +147,5 @@ var words = map[By]struct{ begin, end string }{
 	ByReceiver:    {"receiver is down", "receiver is back"},
 	ByDevices:     {"the devices send nothing", "the devices send again"},
 	BySecrets:     {"a new secret does not work", ""}, // who tries it logs that
-	ByRules:       {"replicas have different rules", "all replicas have the same rules"},
+	ByRules:       {"replicas have different rules", "replicas have the same rules again"},
 }
