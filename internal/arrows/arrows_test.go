@@ -24,13 +24,13 @@ const module = "alertworker"
 const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
-	internal/worker    internal/partition internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
-	internal/partition internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/silence internal/telemetry internal/throttle internal/notify
+	internal/worker    internal/partition internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
+	internal/partition internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry internal/humanize
 	internal/ledger    internal/records internal/telemetry
 	internal/roster    internal/records internal/telemetry
-	internal/silence   internal/roster internal/telemetry
+	internal/absence   internal/roster internal/telemetry
 	internal/throttle  internal/lease
 	internal/throttle/recent  internal/throttle
 	internal/throttle/throttletest  internal/throttle

@@ -5,8 +5,8 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/roster"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -15,7 +15,7 @@ type reader struct {
 	register *register
 	lastRead telemetry.Position
 	seen     *Seen
-	unheard  *silence.Watch
+	unheard  *absence.Watch
 	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
@@ -23,7 +23,7 @@ type reader struct {
 // with each event without a reading that should have one, and with the position before it.
 func newReader(
 	reg *register,
-	watch *silence.Watch,
+	watch *absence.Watch,
 	log *zap.Logger,
 	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
 ) reader {

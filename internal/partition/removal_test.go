@@ -11,12 +11,12 @@ import (
 	"go.uber.org/zap"
 	"pgregory.net/rapid"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -209,7 +209,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			},
 			"silent": func(*rapid.T) {
 				at := r.register.mark.last
-				silenceAlarms{r.register}.Fell(0, silence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
+				silenceAlarms{r.register}.Fell(0, absence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
 			},
 			"meanwhile": func(*rapid.T) { meanwhile() },
 			"": func(t *rapid.T) {

@@ -9,10 +9,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -37,10 +37,10 @@ func (s *Stream) watch() {
 }
 
 // askHub asks the hub for its last event, so that silence can be proven when nothing comes; nil if there is no answer.
-func (s *Stream) askHub(q silence.Questions) *silence.Proof {
+func (s *Stream) askHub(q absence.Questions) *absence.Proof {
 	ctx, cancel := context.WithTimeoutCause(s.ctx, askHubLimit, fmt.Errorf("no answer within %v", askHubLimit))
 	defer cancel()
-	p := silence.Proof{At: time.Now()}
+	p := absence.Proof{At: time.Now()}
 	store, err := s.ledger.Now(ctx)
 	if err == nil {
 		p.Until = min(p.At.UnixMilli(), store.UnixMilli())
@@ -62,7 +62,7 @@ func (s *Stream) askHub(q silence.Questions) *silence.Proof {
 }
 
 // askAll adds to p whether anything comes to the hub. Without an answer silences wait.
-func (s *Stream) askAll(ctx context.Context, q silence.Questions, p *silence.Proof) {
+func (s *Stream) askAll(ctx context.Context, q absence.Questions, p *absence.Proof) {
 	if p.Enqueued.After(q.Enough) {
 		p.Newest = millis(p.Enqueued)
 		return
@@ -94,7 +94,7 @@ func (s *Stream) askAll(ctx context.Context, q silence.Questions, p *silence.Pro
 
 // resumeSilences goes on with the silences of the ledger, and the events after start. It is called before any are read.
 func (s *Stream) resumeSilences(start telemetry.Position) {
-	var open []silence.Open
+	var open []absence.Open
 	s.reader.register.mu.Lock()
 	for key, k := range s.reader.register.alarms.byKey {
 		rule := slices.Index(s.config.Evaluator.silences, key.level.rule)
@@ -107,7 +107,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 			since.Sequence = k.sequence
 		}
 
-		open = append(open, silence.Open{Rule: rule, Of: key.about, Since: since})
+		open = append(open, absence.Open{Rule: rule, Of: key.about, Since: since})
 	}
 
 	removed := s.reader.register.removedDevices()

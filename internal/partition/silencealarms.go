@@ -5,22 +5,22 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
-// silenceAlarms makes alarms of what a silence.Watch says.
+// silenceAlarms makes alarms of what a absence.Watch says.
 type silenceAlarms struct{ *register }
 
 func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
 
-// Muted implements silence.Alarms.
+// Muted implements absence.Alarms.
 func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
 	about := rules.Subject{
 		Device:   of.Device,
@@ -31,8 +31,8 @@ func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
 	return s.evaluator.muted(&about)
 }
 
-// Fell implements silence.Alarms. The alarm opens at once, whatever the watermark.
-func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
+// Fell implements absence.Alarms. The alarm opens at once, whatever the watermark.
+func (s silenceAlarms) Fell(rule int, fell absence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.evaluator.silences[rule]
@@ -86,7 +86,7 @@ func (s silenceAlarms) Fell(rule int, fell silence.Silence) bool {
 
 // hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
 // message is enough.
-func (s silenceAlarms) hearOfHub(fell silence.Silence, l *level) (receivers uint32) {
+func (s silenceAlarms) hearOfHub(fell absence.Silence, l *level) (receivers uint32) {
 	if fell.Outage == nil {
 		return 0
 	}
@@ -100,12 +100,12 @@ func (s silenceAlarms) hearOfHub(fell silence.Silence, l *level) (receivers uint
 	return receivers
 }
 
-// Heard implements silence.Alarms.
+// Heard implements absence.Alarms.
 func (s silenceAlarms) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
 	s.heardAgain(alarmKey{of, s.level(rule)}, before, at, "")
 }
 
-// Excluded implements silence.Alarms.
+// Excluded implements absence.Alarms.
 func (s silenceAlarms) Excluded(
 	rule int,
 	e *telemetry.Event,
@@ -137,14 +137,14 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 	s.become(key, next)
 }
 
-// Ended implements silence.Alarms.
+// Ended implements absence.Alarms.
 func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.end(alarmKey{of, s.level(rule)}, at*1000, forgotten)
 }
 
-// Unwatched implements silence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
+// Unwatched implements absence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
 // nobody would end them otherwise.
 func (s silenceAlarms) Unwatched(of sensor.ID, removed bool) {
 	s.evaluator.book.Counters.Forgotten.Add(1)
@@ -184,7 +184,7 @@ func (reg *register) saved(silences []opened) {
 	}
 }
 
-// quiet returns what silence.Rule.Quiet is of r.
+// quiet returns what absence.Rule.Quiet is of r.
 func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
 	if !reg.evaluator.book.Rules.Mutes.AskMessages() {
 		return nil
@@ -200,7 +200,7 @@ func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
 	}
 }
 
-// hearsSensor returns what silence.Rule.Sensor is of r.
+// hearsSensor returns what absence.Rule.Sensor is of r.
 func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
 	if len(r.Sensor) == 0 {
 		return nil
@@ -212,21 +212,21 @@ func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
 	}
 }
 
-// says returns what silence.Rule.Says is of r.
-func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
+// says returns what absence.Rule.Says is of r.
+func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 	if len(r.Only) == 0 {
 		return nil
 	}
 
-	return func(e *telemetry.Event, found []telemetry.Found) silence.Says {
+	return func(e *telemetry.Event, found []telemetry.Found) absence.Says {
 		switch because, all := r.Expects(found, r.reads); {
 		case because != nil:
-			return silence.Excluded
+			return absence.Excluded
 		case all:
-			return silence.Expected
+			return absence.Expected
 		}
 
-		return silence.Nothing
+		return absence.Nothing
 	}
 }
 
@@ -234,10 +234,10 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) silence.Says {
 const telling = "0"
 
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
-func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *silence.Watch {
-	watched := make([]silence.Rule, len(reg.evaluator.silences))
+func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *absence.Watch {
+	watched := make([]absence.Rule, len(reg.evaluator.silences))
 	for i, r := range reg.evaluator.silences {
-		watched[i] = silence.Rule{
+		watched[i] = absence.Rule{
 			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent},
 			Field:  r.reads.Field,
 			Says:   r.says(),
@@ -252,5 +252,5 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 		hub = notify.Hub
 	}
 
-	return silence.New(watched, silenceAlarms{reg}, hub, file(reg.id), log)
+	return absence.New(watched, silenceAlarms{reg}, hub, file(reg.id), log)
 }

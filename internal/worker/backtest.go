@@ -5,11 +5,11 @@ import (
 	"math"
 	"time"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
@@ -137,7 +137,7 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 // Finish sends the recoveries that wait for the end of a window, each at its time. Nothing may be taken after it.
 func (b *Backtest) Finish() {
 	if b.watchAt < math.MaxInt64 {
-		b.watchAt = b.now + silence.Settling.Microseconds() // the last event proves no more
+		b.watchAt = b.now + absence.Settling.Microseconds() // the last event proves no more
 		b.watch()
 		b.watchAt = math.MaxInt64
 	}

@@ -1,4 +1,4 @@
-package silence_test
+package absence_test
 
 import (
 	"fmt"

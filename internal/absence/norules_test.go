@@ -1,4 +1,4 @@
-package silence_test
+package absence_test
 
 import (
 	"testing"
@@ -6,15 +6,15 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/roster"
 	"alertworker/internal/sensor"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
 // Without rules about silence nobody is heard, nothing is asked, and there is no roster to read or write.
 func TestNoRules(t *testing.T) {
-	w := silence.New(nil, nil, whole, nil, zap.NewNop())
+	w := absence.New(nil, nil, whole, nil, zap.NewNop())
 	if err := w.Load(t.Context()); err != nil {
 		t.Fatal(err)
 	}

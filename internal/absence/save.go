@@ -1,4 +1,4 @@
-package silence
+package absence
 
 import (
 	"context"

@@ -1,9 +1,12 @@
-// Package silence says which devices of one partition have fallen silent, and which of them were heard again.
+// Package absence finds the devices and sensors of one partition that have fallen silent, and sees which of them send
+// again.
 //
-// A [Watch] is told what is read, and what the hub says about the end of the partition. It keeps the partition's
-// roster, knows what is proven and which silences have alarms, and tells its [Alarms] what follows. It asks nobody:
-// what it has to know is in its [Questions].
-package silence
+// A [Watch] is fed the events that are read and what the hub answers about the end of the partition. It keeps the
+// partition's roster, knows what is proven and which silences have alarms, and reports to its [Alarms]. It makes no
+// calls of its own but to its roster's file: Look returns what it still has to know as [Questions].
+//
+// In this code a device is silent, and people mute alerts, which is the business of package muting.
+package absence
 
 import (
 	"context"

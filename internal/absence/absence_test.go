@@ -1,4 +1,4 @@
-package silence_test
+package absence_test
 
 import (
 	"context"
@@ -11,10 +11,10 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/sensor"
-	"alertworker/internal/silence"
 	"alertworker/internal/telemetry"
 )
 
@@ -33,15 +33,15 @@ type tester interface {
 
 // A bench is a Watch with one rule, what it has said, and the log that it is told of. Times are since the start.
 type bench struct {
-	*silence.Watch
+	*absence.Watch
 	t        tester
 	store    records.Store
 	start    time.Time
 	now      time.Duration
 	log      []telemetry.Event
 	said     []string                   // in the order in which it was said
-	fell     map[string]silence.Silence // that have alarms
-	quiet    int64                      // of the next event: see silence.Rule
+	fell     map[string]absence.Silence // that have alarms
+	quiet    int64                      // of the next event: see absence.Rule
 	refuse   bool                       // there is no room for alarms
 	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
@@ -56,7 +56,7 @@ func newBench(t tester) *bench {
 	b := &bench{
 		t: t, store: &records.Memory{},
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
-		fell:  map[string]silence.Silence{},
+		fell:  map[string]absence.Silence{},
 	}
 	b.begin(telemetry.Position{}, nil)
 	return b
@@ -65,18 +65,18 @@ func newBench(t tester) *bench {
 // begin makes a new Watch, as the next owner of the partition does, and returns where reading has to begin.
 func (b *bench) begin(
 	at telemetry.Position, removed map[sensor.ID]int64,
-) (from telemetry.Position, ended []silence.Ended) {
+) (from telemetry.Position, ended []absence.Ended) {
 	b.t.Helper()
-	rule := silence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
+	rule := absence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
 	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
 	file := &roster.File{Store: b.store, Name: "roster/0"}
-	b.Watch = silence.New([]silence.Rule{rule}, b, whole, file, zap.NewNop())
+	b.Watch = absence.New([]absence.Rule{rule}, b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
-	var open []silence.Open
+	var open []absence.Open
 	for _, device := range slices.Sorted(maps.Keys(b.fell)) {
-		open = append(open, silence.Open{Of: b.fell[device].Of, Since: b.fell[device].Since})
+		open = append(open, absence.Open{Of: b.fell[device].Of, Since: b.fell[device].Since})
 	}
 	return b.Begin(at, open, removed)
 }
@@ -88,14 +88,14 @@ const (
 	nothing  = "nothing"
 )
 
-func says(e *telemetry.Event, _ []telemetry.Found) silence.Says {
+func says(e *telemetry.Event, _ []telemetry.Found) absence.Says {
 	switch string(e.Body) {
 	case excluded:
-		return silence.Excluded
+		return absence.Excluded
 	case nothing:
-		return silence.Nothing
+		return absence.Nothing
 	}
-	return silence.Expected
+	return absence.Expected
 }
 
 func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprintf(format, a...)) }
@@ -104,7 +104,7 @@ func (b *bench) name(to []byte) []byte { return append(to, b.sensor...) }
 
 func (b *bench) Muted(int, sensor.ID, int64) bool { return b.muted }
 
-func (b *bench) Fell(_ int, s silence.Silence) bool {
+func (b *bench) Fell(_ int, s absence.Silence) bool {
 	if b.refuse || b.muted {
 		return false
 	}
@@ -175,7 +175,7 @@ func (b *bench) loses(device string) { b.publish(device) }
 // prove has the hub answer that nothing more has come.
 func (b *bench) prove() {
 	now := b.start.Add(b.now)
-	p := silence.Proof{At: now, Until: now.UnixMilli(), Sequence: -1, Newest: now.UnixMilli(), NewestUntil: now.UnixMilli()}
+	p := absence.Proof{At: now, Until: now.UnixMilli(), Sequence: -1, Newest: now.UnixMilli(), NewestUntil: now.UnixMilli()}
 	if n := len(b.log); n > 0 {
 		p.Sequence, p.Enqueued = b.log[n-1].Sequence, b.log[n-1].Enqueued
 	}
@@ -601,7 +601,7 @@ func TestBegin(t *testing.T) {
 			}
 			fell := maps.Clone(b.fell)
 			if len(b.log) > 2 && tt.removed == nil {
-				fell["oven"] = silence.Silence{Of: sensor.Of("oven"), Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
+				fell["oven"] = absence.Silence{Of: sensor.Of("oven"), Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
 			}
 			b.said, b.fell = nil, fell
 			from, ended := b.begin(b.log[len(b.log)-1].Position, tt.removed)
