@@ -70,7 +70,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 	}
 	defer opened.Close()
 	set := opened.config.Rules()
-	s, lasts, err := r.Silence(set, opened.config.Zone())
+	s, lasts, err := r.Mute(set, opened.config.Zone())
 	if err != nil {
 		return &usageError{fmt.Errorf("%w; see alertworker silence --help", err)}
 	}

@@ -1,6 +1,6 @@
-// Package muting keeps the silences of a consumer group: who has muted the alerts of some devices or of a rule, until
-// when and why. They are one record beside the settings, which every replica reads in the same rounds, every 10 s.
-// They are not about devices that are silent: that is a rule's business.
+// Package muting keeps the mutes of a consumer group: who has muted the alerts of some devices or of a rule, until when
+// and why. They are one record beside the settings, which every replica reads in the same rounds, every 10 s.
+// Devices that are silent are the business of package absence.
 package muting
 
 import (
@@ -36,8 +36,8 @@ const (
 	rounds    = 4                   // in which another writer may be first
 )
 
-// A Silence mutes alerts. Readings are still evaluated and counted, and recoveries are sent.
-type Silence struct {
+// A Mute mutes alerts; commands, the API and the record call it a silence, as Alertmanager does. Readings are still evaluated and counted, and recoveries are sent.
+type Mute struct {
 	ID       string    `json:"id"`
 	Device   string    `json:"device,omitempty"` // as in rules.Mute, like the next four
 	Sensor   string    `json:"sensor,omitempty"`
@@ -52,7 +52,7 @@ type Silence struct {
 }
 
 // mute returns what s means to rules.
-func (s Silence) mute() rules.Mute {
+func (s Mute) mute() rules.Mute {
 	return rules.Mute{
 		Device:   s.Device,
 		Sensor:   s.Sensor,
@@ -65,13 +65,13 @@ func (s Silence) mute() rules.Mute {
 }
 
 // String says what s mutes.
-func (s Silence) String() string {
+func (s Mute) String() string {
 	m := s.mute()
 	return m.String()
 }
 
 // Text says from when until when s mutes, for people in a zone.
-func (s Silence) Text(zone *time.Location) string {
+func (s Mute) Text(zone *time.Location) string {
 	const layout = time.DateTime + " MST"
 	text := "until " + s.Until.In(zone).Format(layout)
 	if s.From.After(time.Now().Add(time.Minute)) { // it is planned
@@ -82,17 +82,17 @@ func (s Silence) Text(zone *time.Location) string {
 }
 
 // Begun reports whether s has begun.
-func (s Silence) Begun(now time.Time) bool { return !now.Before(s.From) }
+func (s Mute) Begun(now time.Time) bool { return !now.Before(s.From) }
 
 // MayMatch reports whether s mutes alerts of a device, or of one of its sensors if that has a name, of some rule and with
 // some property at least.
-func (s Silence) MayMatch(of sensor.ID) bool {
+func (s Mute) MayMatch(of sensor.ID) bool {
 	m := s.mute()
 	return m.MayMatch(of)
 }
 
 // Planned returns the mute times of set that are in force, as silences that nobody can end.
-func Planned(set *rules.Set, now time.Time) (all []Silence) {
+func Planned(set *rules.Set, now time.Time) (all []Mute) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
 		from, until := m.From, m.Until
@@ -103,7 +103,7 @@ func Planned(set *rules.Set, now time.Time) (all []Silence) {
 			continue
 		}
 
-		all = append(all, Silence{
+		all = append(all, Mute{
 			Device:   m.Device,
 			Sensor:   m.Sensor,
 			Rule:     m.Rule,
@@ -130,11 +130,11 @@ type Request struct {
 	Who    string `json:"who"`
 }
 
-// Silence returns the silence, whose From is zero if it is to begin now, and how long it is to last, or what is wrong with
+// Mute returns the mute, whose From is zero if it is to begin now, and how long it is to last, or what is wrong with
 // the request. Its rule must be one of set. Times without a zone are in zone.
-func (r Request) Silence(set rules.Set, zone *time.Location) (s Silence, lasts time.Duration, err error) {
+func (r Request) Mute(set rules.Set, zone *time.Location) (s Mute, lasts time.Duration, err error) {
 	of := sensor.Parse(r.Device)
-	s = Silence{Device: of.Device, Sensor: of.Name, Rule: r.Rule, Why: r.Why, Who: r.Who}
+	s = Mute{Device: of.Device, Sensor: of.Name, Rule: r.Rule, Why: r.Why, Who: r.Who}
 	s.Property, s.Value, _ = strings.Cut(r.Where, "=")
 
 	if lasts, err = time.ParseDuration(r.For); err != nil {
@@ -173,7 +173,7 @@ func checkRule(name string, set rules.Set) error {
 }
 
 // Check returns what is wrong with s, which is to last for d.
-func (s Silence) Check(d time.Duration) error {
+func (s Mute) Check(d time.Duration) error {
 	for _, text := range []string{s.Device, s.Sensor, s.Rule, s.Property, s.Value, s.Why, s.Who} {
 		if err := CheckText(text); err != nil {
 			return err
@@ -216,7 +216,7 @@ type Store struct {
 }
 
 // list returns the silences, with those that have ended of late, and their record.
-func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
+func (s Store) list(ctx context.Context) ([]Mute, records.Record, error) {
 	r, err := s.Records.Read(ctx, s.Name, maxBytes)
 	if errors.Is(err, records.ErrNotFound) {
 		return nil, r, nil
@@ -225,19 +225,19 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 		return nil, r, fmt.Errorf("read the silences: %w", err)
 	}
 
-	// Version 1.0 could mute only what had begun, which is more than a Silence can say: such a silence mutes nothing.
+	// Version 1.0 could mute only what had begun, which is more than a Mute can say: such a silence mutes nothing.
 	var stored []struct {
-		Silence
+		Mute
 		UntilNormal bool `json:"untilNormal"`
 	}
 	if err := json.Unmarshal(r.Content, &stored); err != nil {
 		return nil, r, fmt.Errorf("read the silences: record %q does not hold any: delete it", s.Name)
 	}
 
-	var all []Silence
+	var all []Mute
 	for _, one := range stored {
 		if !one.UntilNormal {
-			all = append(all, one.Silence)
+			all = append(all, one.Mute)
 		}
 	}
 
@@ -245,13 +245,13 @@ func (s Store) list(ctx context.Context) ([]Silence, records.Record, error) {
 }
 
 // List returns the silences in force, and those that are still to begin.
-func (s Store) List(ctx context.Context) ([]Silence, error) {
+func (s Store) List(ctx context.Context) ([]Mute, error) {
 	all, r, err := s.list(ctx)
-	return slices.DeleteFunc(all, func(one Silence) bool { return !r.Now.Before(one.Until) }), err
+	return slices.DeleteFunc(all, func(one Mute) bool { return !r.Now.Before(one.Until) }), err
 }
 
 // Recent returns the silences in force and those that ended within a day.
-func (s Store) Recent(ctx context.Context) ([]Silence, error) {
+func (s Store) Recent(ctx context.Context) ([]Mute, error) {
 	all, _, err := s.list(ctx)
 	return all, err
 }
@@ -262,7 +262,7 @@ func (s Store) Mutes(ctx context.Context) (rules.Mutes, error) {
 	return mutesOf(all), err
 }
 
-func mutesOf(all []Silence) (mutes rules.Mutes) {
+func mutesOf(all []Mute) (mutes rules.Mutes) {
 	for _, s := range all {
 		mutes = append(mutes, s.mute())
 	}
@@ -272,14 +272,14 @@ func mutesOf(all []Silence) (mutes rules.Mutes) {
 
 // change replaces the silences by what edit makes of them; now is the store's clock. If others write at the same time
 // edit is called again, with what it made before if the answer to that was lost.
-func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Time) ([]Silence, error)) error {
+func (s Store) change(ctx context.Context, edit func(all []Mute, now time.Time) ([]Mute, error)) error {
 	for range rounds {
 		all, r, err := s.list(ctx)
 		if err != nil {
 			return err
 		}
 
-		all = slices.DeleteFunc(all, func(one Silence) bool { return r.Now.Sub(one.Until) > keepEnded })
+		all = slices.DeleteFunc(all, func(one Mute) bool { return r.Now.Sub(one.Until) > keepEnded })
 		if all, err = edit(all, r.Now); err != nil {
 			return err
 		}
@@ -302,13 +302,13 @@ func (s Store) change(ctx context.Context, edit func(all []Silence, now time.Tim
 }
 
 // Add adds a silence that lasts for d from its From on, or from now on if that is zero. It sets its ID and times.
-func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
+func (s Store) Add(ctx context.Context, one Mute, d time.Duration) (Mute, error) {
 	if err := one.Check(d); err != nil {
 		return one, err
 	}
 
 	one.ID = uuid.NewString()[:8]
-	err := s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+	err := s.change(ctx, func(all []Mute, now time.Time) ([]Mute, error) {
 		//planted:mute-added-twice if false
 		if i := indexOf(all, one.ID); i >= 0 { // it was written before, and the answer lost
 			one = all[i]
@@ -337,12 +337,12 @@ func (s Store) Add(ctx context.Context, one Silence, d time.Duration) (Silence, 
 }
 
 // End ends a silence now, by whom it says. ErrUnknown if none of that ID is in force.
-func (s Store) End(ctx context.Context, id, who string) (ended Silence, err error) {
+func (s Store) End(ctx context.Context, id, who string) (ended Mute, err error) {
 	if err := CheckText(who); err != nil {
 		return ended, fmt.Errorf("who: %w", err)
 	}
 
-	err = s.change(ctx, func(all []Silence, now time.Time) ([]Silence, error) {
+	err = s.change(ctx, func(all []Mute, now time.Time) ([]Mute, error) {
 		i := indexOf(all, id)
 		if i >= 0 && ended.ID == id && all[i].Until.Equal(ended.Until) { // it was written before, and the answer lost
 			return all, nil
@@ -360,8 +360,8 @@ func (s Store) End(ctx context.Context, id, who string) (ended Silence, err erro
 }
 
 // indexOf returns where the silence of this ID is, -1 if it is not there.
-func indexOf(all []Silence, id string) int {
-	return slices.IndexFunc(all, func(one Silence) bool { return one.ID == id })
+func indexOf(all []Mute, id string) int {
+	return slices.IndexFunc(all, func(one Mute) bool { return one.ID == id })
 }
 
 // A Cache is what one replica knows of the silences of its Store. What it changes there it knows at once. It is safe
@@ -376,14 +376,14 @@ type Cache struct {
 
 // known is what one replica knows of the record since it read that last. Nobody changes it.
 type known struct {
-	silences []Silence // with those that have ended of late
+	silences []Mute // with those that have ended of late
 	mutes    rules.Mutes
 	at       time.Time // by the store's clock
 }
 
 // inForce reports whether the silence of this ID is.
 func (k *known) inForce(id string) bool {
-	return slices.ContainsFunc(k.silences, func(s Silence) bool {
+	return slices.ContainsFunc(k.silences, func(s Mute) bool {
 		return s.ID == id && s.Begun(k.at) && k.at.Before(s.Until)
 	})
 }
@@ -398,16 +398,16 @@ func NewCache(s Store, log *zap.Logger) *Cache {
 func (c *Cache) Mutes() rules.Mutes { return c.known.Load().mutes }
 
 // Silences returns those that were in force, or had ended of late, when they were last read. Nobody changes them.
-func (c *Cache) Silences() []Silence { return c.known.Load().silences }
+func (c *Cache) Silences() []Mute { return c.known.Load().silences }
 
 // Add is that of the Store.
-func (c *Cache) Add(ctx context.Context, one Silence, d time.Duration) (Silence, error) {
+func (c *Cache) Add(ctx context.Context, one Mute, d time.Duration) (Mute, error) {
 	one, err := c.Store.Add(ctx, one, d)
 	return one, c.after(ctx, err)
 }
 
 // End is that of the Store.
-func (c *Cache) End(ctx context.Context, id, who string) (Silence, error) {
+func (c *Cache) End(ctx context.Context, id, who string) (Mute, error) {
 	ended, err := c.Store.End(ctx, id, who)
 	return ended, c.after(ctx, err)
 }
@@ -448,7 +448,7 @@ func (c *Cache) Refresh(ctx context.Context) error {
 	return nil
 }
 
-func fields(s Silence) []zap.Field {
+func fields(s Mute) []zap.Field {
 	all := []zap.Field{
 		zap.String("id", s.ID),
 		zap.Stringer("silenced", s),

@@ -46,11 +46,11 @@ func TestSilences(t *testing.T) {
 			t.Error("something is muted before anything is known")
 		}
 		refresh(0, "")
-		first, err := store.Add(t.Context(), muting.Silence{Device: "oven-*", Why: "service", Who: "eva"}, time.Hour)
+		first, err := store.Add(t.Context(), muting.Mute{Device: "oven-*", Why: "service", Who: "eva"}, time.Hour)
 		if err != nil || !first.Until.Equal(first.From.Add(time.Hour)) {
 			t.Fatalf("%+v, %v", first, err)
 		}
-		second, err := store.Add(t.Context(), muting.Silence{Rule: "hot", Property: "site", Value: "berlin", Why: "move", Who: "eva"}, 2*time.Hour)
+		second, err := store.Add(t.Context(), muting.Mute{Rule: "hot", Property: "site", Value: "berlin", Why: "move", Who: "eva"}, 2*time.Hour)
 		if err != nil || second.String() != "rule hot, site=berlin" {
 			t.Fatalf("%v, %v", second, err)
 		}
@@ -81,16 +81,16 @@ func TestSilences(t *testing.T) {
 		}
 		inForce(0)
 		time.Sleep(25 * time.Hour)
-		if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
+		if _, err := store.Add(t.Context(), muting.Mute{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
 			t.Error(err)
 		}
 		refresh(1, "alerts are silenced service")
 		for range 99 {
-			if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
+			if _, err := store.Add(t.Context(), muting.Mute{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err != nil {
 				t.Fatal(err)
 			}
 		}
-		if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err == nil {
+		if _, err := store.Add(t.Context(), muting.Mute{Device: "oven", Why: "service", Who: "eva"}, time.Hour); err == nil {
 			t.Error("there may be any number of silences")
 		}
 	})
@@ -146,18 +146,18 @@ func TestPlanned(t *testing.T) {
 
 func TestSilencesThatAreNone(t *testing.T) {
 	for _, tt := range []struct {
-		silence muting.Silence
+		silence muting.Mute
 		lasts   time.Duration
 		want    string
 	}{
-		{muting.Silence{Why: "service"}, time.Hour, "say what to silence"},
-		{muting.Silence{Device: "oven"}, time.Hour, "say why"},
-		{muting.Silence{Device: "oven", Why: "service"}, time.Hour, "say who"},
-		{muting.Silence{Device: "oven", Why: "service"}, 0, "a silence lasts"},
-		{muting.Silence{Device: "oven", Why: "service"}, 31 * 24 * time.Hour, "a silence lasts"},
-		{muting.Silence{Property: "site", Why: "service"}, time.Hour, "NAME=VALUE"},
-		{muting.Silence{Device: "oven", Why: "ser\x1bvice"}, time.Hour, "printable"},
-		{muting.Silence{Device: strings.Repeat("x", 201), Why: "service"}, time.Hour, "printable"},
+		{muting.Mute{Why: "service"}, time.Hour, "say what to silence"},
+		{muting.Mute{Device: "oven"}, time.Hour, "say why"},
+		{muting.Mute{Device: "oven", Why: "service"}, time.Hour, "say who"},
+		{muting.Mute{Device: "oven", Why: "service"}, 0, "a silence lasts"},
+		{muting.Mute{Device: "oven", Why: "service"}, 31 * 24 * time.Hour, "a silence lasts"},
+		{muting.Mute{Property: "site", Why: "service"}, time.Hour, "NAME=VALUE"},
+		{muting.Mute{Device: "oven", Why: "ser\x1bvice"}, time.Hour, "printable"},
+		{muting.Mute{Device: strings.Repeat("x", 201), Why: "service"}, time.Hour, "printable"},
 	} {
 		if err := tt.silence.Check(tt.lasts); err == nil || !strings.Contains(err.Error(), tt.want) {
 			t.Errorf("%+v for %v: %v, want %q", tt.silence, tt.lasts, err, tt.want)
@@ -175,7 +175,7 @@ func TestUnreadable(t *testing.T) {
 	if err := cache.Refresh(t.Context()); err == nil || cache.Mutes() != nil {
 		t.Errorf("%v, %v", err, cache.Mutes())
 	}
-	if _, err := store.Add(t.Context(), muting.Silence{Device: "oven", Why: "service"}, time.Hour); err == nil {
+	if _, err := store.Add(t.Context(), muting.Mute{Device: "oven", Why: "service"}, time.Hour); err == nil {
 		t.Error("it was replaced")
 	}
 }
@@ -191,14 +191,14 @@ func TestLostAnswersBesideAnotherWriter(t *testing.T) {
 			return err
 		}
 		lost = false
-		if _, err := plain.Add(ctx, muting.Silence{Device: "kiln", Why: "w", Who: "b"}, time.Hour); err != nil {
+		if _, err := plain.Add(ctx, muting.Mute{Device: "kiln", Why: "w", Who: "b"}, time.Hour); err != nil {
 			t.Error(err)
 		}
 		return errors.New("connection reset")
 	})
 	s := muting.Store{Records: records.Reliable(lossy), Name: "n"}
 	lost = true
-	one, err := s.Add(t.Context(), muting.Silence{Device: "oven", Why: "w", Who: "a"}, time.Hour)
+	one, err := s.Add(t.Context(), muting.Mute{Device: "oven", Why: "w", Who: "a"}, time.Hour)
 	if err != nil || lost {
 		t.Fatal(err)
 	}
@@ -211,7 +211,7 @@ func TestLostAnswersBesideAnotherWriter(t *testing.T) {
 		t.Errorf("%+v, %v", ended, err)
 	}
 	all, err := s.List(t.Context())
-	if err != nil || slices.ContainsFunc(all, func(s muting.Silence) bool { return s.ID == one.ID }) {
+	if err != nil || slices.ContainsFunc(all, func(s muting.Mute) bool { return s.ID == one.ID }) {
 		t.Errorf("the silence %s was ended, and is still in force: %+v, %v", one.ID, all, err)
 	}
 	if _, err := s.End(t.Context(), one.ID, "a"); !errors.Is(err, muting.ErrUnknown) {
@@ -229,8 +229,8 @@ func TestPlannedSilence(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		add := func(from string) (muting.Silence, error) {
-			s, lasts, err := muting.Request{Device: "oven", From: from, For: "6h", Why: "pipes", Who: "eva"}.Silence(rules.Set{}, berlin)
+		add := func(from string) (muting.Mute, error) {
+			s, lasts, err := muting.Request{Device: "oven", From: from, For: "6h", Why: "pipes", Who: "eva"}.Mute(rules.Set{}, berlin)
 			if err != nil {
 				return s, err
 			}

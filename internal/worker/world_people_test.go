@@ -92,11 +92,11 @@ func (w *world) mute(m move) {
 				return err
 			}
 			lossy = false
-			_, _ = w.silences.Add(ctx, muting.Silence{Device: "nobody", Why: "w", Who: "b"}, time.Hour)
+			_, _ = w.silences.Add(ctx, muting.Mute{Device: "nobody", Why: "w", Who: "b"}, time.Hour)
 			return errLost
 		}))}
 	at := time.Now()
-	s, err := store.Add(w.ctx, muting.Silence{Device: w.id(m.device).Device, Sensor: w.id(m.device).Name, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
+	s, err := store.Add(w.ctx, muting.Mute{Device: w.id(m.device).Device, Sensor: w.id(m.device).Name, Rule: m.rule, Why: "w", Who: "a"}, time.Hour)
 	if err != nil {
 		return
 	}

@@ -472,9 +472,9 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			t.Fatal(err)
 		}
 		cache := muting.NewCache(muting.Store{Records: store, Name: "silences"}, zap.NewNop())
-		silenced, err := cache.Add(t.Context(), muting.Silence{Device: "pro*", Rule: "hot", Property: "site", Value: "berlin", Why: "service", Who: "ann"}, 2*time.Hour)
+		silenced, err := cache.Add(t.Context(), muting.Mute{Device: "pro*", Rule: "hot", Property: "site", Value: "berlin", Why: "service", Who: "ann"}, 2*time.Hour)
 		if err == nil {
-			_, err = cache.Add(t.Context(), muting.Silence{Device: "oven", Why: "move", Who: "eva"}, time.Hour)
+			_, err = cache.Add(t.Context(), muting.Mute{Device: "oven", Why: "move", Who: "eva"}, time.Hour)
 		}
 		if err != nil {
 			t.Fatal(err)

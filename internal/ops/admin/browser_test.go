@@ -57,7 +57,7 @@ func TestInABrowser(t *testing.T) {
 	server := httptest.NewServer(w.admin)
 	defer server.Close()
 	cache := muting.NewCache(muting.Store{Records: &records.Memory{}, Name: "silences"}, zap.NewNop())
-	long := muting.Silence{Device: strings.Repeat("Feuerungsautomat", 8), Rule: "hot", Property: "site", Value: "berlin", Why: strings.Repeat("service ", 20), Who: strings.Repeat("x", 120)}
+	long := muting.Mute{Device: strings.Repeat("Feuerungsautomat", 8), Rule: "hot", Property: "site", Value: "berlin", Why: strings.Repeat("service ", 20), Who: strings.Repeat("x", 120)}
 	if _, err := cache.Add(t.Context(), long, time.Hour); err != nil {
 		t.Fatal(err)
 	}

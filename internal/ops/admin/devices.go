@@ -133,11 +133,11 @@ type deviceView struct {
 	Why     string `json:"why"`              // the same for people: why the device has not been alerted about
 	Replica string `json:"replica"`          // whose answer this is
 	partition.DeviceState
-	DeadLetter   *pastDelivery    `json:"deadLetter,omitempty"`   // the last one
-	Receivers    []gateState      `json:"receivers"`              // for each level of each rule
-	LastAlert    *pastDelivery    `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
-	LastResolved *pastDelivery    `json:"lastResolved,omitempty"` // likewise: the device is normal again
-	Silences     []muting.Silence `json:"silences,omitempty"`     // in force, that may be about the device
+	DeadLetter   *pastDelivery `json:"deadLetter,omitempty"`   // the last one
+	Receivers    []gateState   `json:"receivers"`              // for each level of each rule
+	LastAlert    *pastDelivery `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
+	LastResolved *pastDelivery `json:"lastResolved,omitempty"` // likewise: the device is normal again
+	Silences     []muting.Mute `json:"silences,omitempty"`     // in force, that may be about the device
 }
 
 // showDevice answers with what is known without the store if that does not respond.

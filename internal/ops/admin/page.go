@@ -118,7 +118,7 @@ type page struct {
 	Open                     []openAlarm // longest first
 	// how many there are, or of all that are shown, how many are not; empty if none is missing
 	MoreOpen      string
-	Silences      []muting.Silence
+	Silences      []muting.Mute
 	Now, Started  time.Time
 	Others        int        // further replicas that this page is about
 	Replicas      []Snapshot // if there are several

@@ -112,7 +112,7 @@ func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 
 // Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those
 // with an alarm.
-func (s Shared) Matching(ctx context.Context, one muting.Silence) string {
+func (s Shared) Matching(ctx context.Context, one muting.Mute) string {
 	if s.Records == nil {
 		return "how many devices match is not known: only rules with state know devices"
 	}

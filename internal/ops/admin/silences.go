@@ -23,14 +23,14 @@ const (
 
 // Silences are what people have silenced, a muting.Cache.
 type Silences interface {
-	Silences() []muting.Silence // that this replica knows, with those that have ended of late
-	List(ctx context.Context) ([]muting.Silence, error)
-	Add(ctx context.Context, s muting.Silence, lasts time.Duration) (muting.Silence, error)
-	End(ctx context.Context, id, who string) (muting.Silence, error)
+	Silences() []muting.Mute // that this replica knows, with those that have ended of late
+	List(ctx context.Context) ([]muting.Mute, error)
+	Add(ctx context.Context, s muting.Mute, lasts time.Duration) (muting.Mute, error)
+	End(ctx context.Context, id, who string) (muting.Mute, error)
 }
 
 // inForce returns the silences that this replica knows to be in force, with the mute times of the rules.
-func (a *Admin) inForce(now time.Time) []muting.Silence {
+func (a *Admin) inForce(now time.Time) []muting.Mute {
 	planned := muting.Planned(&a.Rules, now)
 	if a.Silences == nil {
 		return planned
@@ -38,18 +38,18 @@ func (a *Admin) inForce(now time.Time) []muting.Silence {
 
 	return append(planned, slices.DeleteFunc(
 		slices.Clone(a.Silences.Silences()),
-		func(s muting.Silence) bool { return !now.Before(s.Until) },
+		func(s muting.Mute) bool { return !now.Before(s.Until) },
 	)...)
 }
 
 // listSilences returns the silences that all replicas know to be in force, with the mute times of the rules.
-func (a *Admin) listSilences(ctx context.Context) ([]muting.Silence, error) {
+func (a *Admin) listSilences(ctx context.Context) ([]muting.Mute, error) {
 	all, err := a.Silences.List(ctx)
 	return append(muting.Planned(&a.Rules, time.Now()), all...), err
 }
 
 // silencesOf returns the silences in force that may be about a sensor, or about a device with all of its sensors.
-func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Silence, error) {
+func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Mute, error) {
 	if a.Silences == nil {
 		return nil, nil
 	}
@@ -62,7 +62,7 @@ func (a *Admin) silencesOf(ctx context.Context, of sensor.ID) ([]muting.Silence,
 	}
 
 	now := time.Now()
-	return slices.DeleteFunc(all, func(s muting.Silence) bool { return !s.Begun(now) || !s.MayMatch(of) }), err
+	return slices.DeleteFunc(all, func(s muting.Mute) bool { return !s.Begun(now) || !s.MayMatch(of) }), err
 }
 
 // serveSilences serves /silences and /silences/{id}.
@@ -93,7 +93,7 @@ func (a *Admin) serveSilences(w http.ResponseWriter, r *http.Request) {
 
 	case isRead(r):
 		all, err := a.listSilences(ctx)
-		answerSilences(w, http.StatusOK, append([]muting.Silence{}, all...), err)
+		answerSilences(w, http.StatusOK, append([]muting.Mute{}, all...), err)
 
 	case r.Method == http.MethodPut:
 		a.addSilence(ctx, w, r)
@@ -118,7 +118,7 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 		return
 	}
 
-	s, lasts, err := body.Silence(a.Rules, a.now().Location())
+	s, lasts, err := body.Mute(a.Rules, a.now().Location())
 	if err != nil {
 		fail(w, http.StatusBadRequest, err.Error())
 		return
@@ -131,7 +131,7 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 
 // silenced is the answer to who has silenced something.
 type silenced struct {
-	muting.Silence
+	muting.Mute
 	Devices string `json:"devices"` // how many of those that are known it is about, for people
 	Text    string `json:"text"`    // when, for people
 }

@@ -85,7 +85,7 @@ func TestSilences(t *testing.T) {
 	}
 
 	code, got := ask("secret", "PUT", "/silences", good)
-	var s muting.Silence
+	var s muting.Mute
 	if err := json.Unmarshal([]byte(got), &s); err != nil || code != http.StatusCreated || s.ID == "" || s.Property != "site" || s.Value != "berlin" || s.Who != "ann" {
 		t.Fatalf("%d %s", code, got)
 	}

@@ -46,8 +46,8 @@ type findings struct {
 	state    partition.DeviceState
 	ended    []pastDelivery // deliveries, the latest first
 	gates    []gateState
-	silences []muting.Silence // in force, that may be about the device
-	missing  []string         // clauses: what could not be looked up
+	silences []muting.Mute // in force, that may be about the device
+	missing  []string      // clauses: what could not be looked up
 
 	event  string        // what the hub says of its last event, if it was asked
 	muted  string        // by what its last event mutes it, likewise; empty if it does not
@@ -529,7 +529,7 @@ func (f findings) repeatCondition(c delivery.Condition) string {
 // The following return lines about one thing each, which WriteText writes and why has as parts of its sentence.
 
 // silenceText says what a silence means for the device.
-func (f findings) silenceText(s muting.Silence) string {
+func (f findings) silenceText(s muting.Mute) string {
 	text, until := "its alerts", "until "+f.until(s.Until)
 	if s.Sensor != "" && f.asked.Name == "" {
 		text = "alerts of its sensor " + s.Sensor
