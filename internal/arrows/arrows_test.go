@@ -25,7 +25,7 @@ const arrows = `
 	cmd/alertworker  internal/* internal/*/* internal/*/*/*
 
 	internal/worker    internal/partition internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
-	internal/partition internal/backoff internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
+	internal/partition internal/backoff internal/incident internal/delivery internal/rules internal/ledger internal/roster internal/absence internal/telemetry internal/throttle internal/notify
 	internal/delivery  internal/backoff internal/throttle internal/notify internal/notify/pace
 	internal/rules     internal/telemetry internal/humanize
 	internal/ledger    internal/records internal/telemetry
@@ -67,6 +67,7 @@ const arrows = `
 
 	internal/muting               internal/records internal/rules internal/humanize
 	internal/turns                internal/records
+	internal/incident             internal/records
 	internal/records              internal/azure
 	internal/records/recordstest  internal/records
 

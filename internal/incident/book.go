@@ -1,0 +1,174 @@
+package incident
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"alertworker/internal/records"
+)
+
+// A Group is the members of one level of a rule that share a value.
+type Group struct {
+	Rule    string `json:"rule"`
+	Level   string `json:"level,omitempty"`
+	Silence bool   `json:"silence,omitempty"` // the rule is about silence
+	Per     string `json:"per"`               // by what name devices share it
+	Value   string `json:"value"`             // what they share, at most 128 bytes
+}
+
+// A Book has the records of groups. It is safe for concurrent use, by any number of replicas.
+type Book struct {
+	Store  records.Store
+	Prefix string // of the names of its records, with a slash at its end
+}
+
+// stateValue is a record's State among its values, so that the open ones are found without reading all.
+const stateValue = "state"
+
+const (
+	maxRecord = 1 << 20 // bytes
+	rounds    = 8       // of reading and writing a record that others write, too
+)
+
+// content is what a record holds.
+type content struct {
+	Group  Group  `json:"group"`
+	Record Record `json:"incident"`
+}
+
+func (b *Book) name(g Group) string {
+	text, _ := json.Marshal(g) // strings: cannot fail
+	sum := sha256.Sum256(text)
+	return b.Prefix + hex.EncodeToString(sum[:16])
+}
+
+// Read returns the record of g, and the store's clock. Without one the record is zero.
+func (b *Book) Read(ctx context.Context, g Group) (r Record, now time.Time, err error) {
+	r, there, err := b.read(ctx, g)
+	return r, there.Now, err
+}
+
+func (b *Book) read(ctx context.Context, g Group) (r Record, there records.Record, err error) {
+	there, err = b.Store.Read(ctx, b.name(g), maxRecord)
+	switch {
+	case errors.Is(err, records.ErrNotFound):
+		return Record{}, there, nil
+	case err != nil:
+		return Record{}, there, fmt.Errorf("read the incident of %s %q: %w", g.Per, g.Value, err)
+	}
+
+	var c content
+	if err := json.Unmarshal(there.Content, &c); err != nil {
+		return Record{}, there, fmt.Errorf("read the incident of %s %q: record %s: %w", g.Per, g.Value, there.Name, err)
+	}
+
+	return c.Record, there, nil
+}
+
+// Sync writes what a partition has of g: see Record.Sync. After an error it may have been written or not; repeating the
+// call, with the same or a later entry, is safe.
+func (b *Book) Sync(ctx context.Context, g Group, partition string, e Entry) (result Result, err error) {
+	id := rand.Text()
+	err = b.change(ctx, g, func(r Record, now time.Time) (next Record, changed bool) {
+		next, result = r.Sync(partition, e, id, now)
+		return next, !result.Behind
+	})
+	return result, err
+}
+
+// Close notes that every receiver has settled an end: see Record.Closed. Repeating the call is safe.
+func (b *Book) Close(ctx context.Context, g Group, e End) error {
+	return b.change(ctx, g, func(r Record, _ time.Time) (Record, bool) { return r.Closed(e) })
+}
+
+// Remove takes the entry of a partition out that is no more: see Record.Without. Repeating the call is safe.
+func (b *Book) Remove(ctx context.Context, g Group, partition string) error {
+	return b.change(ctx, g, func(r Record, _ time.Time) (Record, bool) { return r.Without(partition) })
+}
+
+// change replaces the record of g by what f makes of it, if that changes it.
+func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Time) (next Record, changed bool)) (err error) {
+	for range rounds {
+		r, there, err := b.read(ctx, g)
+		if err != nil {
+			return err
+		}
+
+		next, changed := f(r, there.Now)
+		if !changed {
+			return nil
+		}
+
+		text, err := json.Marshal(content{g, next})
+		if err != nil {
+			return err
+		}
+
+		_, err = b.Store.Write(ctx, records.Record{
+			Name:    b.name(g),
+			Values:  map[string]string{stateValue: string(next.State)},
+			Content: text,
+			Type:    "application/json",
+			ETag:    there.ETag,
+		})
+		if err == nil || !errors.Is(err, records.ErrConflict) {
+			return wrap(g, err)
+		}
+	}
+
+	return wrap(g, records.ErrConflict)
+}
+
+func wrap(g Group, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("write the incident of %s %q: %w", g.Per, g.Value, err)
+}
+
+// A Listed is a record, and what it is of.
+type Listed struct {
+	Group  Group
+	Record Record
+}
+
+// Open returns the records of incidents that run, or are over and not closed: at most so many, and whether that is all.
+func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err error) {
+	for page, err := range records.Pages(ctx, b.Store, b.Prefix) {
+		if err != nil {
+			return nil, false, fmt.Errorf("list incidents: %w", err)
+		}
+
+		for _, there := range page {
+			if state := State(there.Values[stateValue]); state != Running && state != Over || strings.Contains(there.Name[len(b.Prefix):], "/") {
+				continue
+			}
+
+			if len(open) == most {
+				return open, false, nil
+			}
+
+			full, err := b.Store.Read(ctx, there.Name, maxRecord)
+			if errors.Is(err, records.ErrNotFound) {
+				continue
+			}
+			if err != nil {
+				return nil, false, fmt.Errorf("read an incident: %w", err)
+			}
+
+			var c content
+			if json.Unmarshal(full.Content, &c) == nil && c.Record.State != Closed {
+				open = append(open, Listed{c.Group, c.Record})
+			}
+		}
+	}
+
+	return open, true, nil
+}
