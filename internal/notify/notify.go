@@ -78,6 +78,9 @@ type Alert struct {
 	Forgotten bool `json:"forgotten,omitempty"`
 	// of an alert about the whole Hub
 	Outage *Outage `json:"outage,omitempty"`
+	// of an alert about an incident of the devices that share PerValue, and of its end, which is Resolved: what is said of
+	// a device, a sensor or a reading is that of the first member. Else nil
+	Incident *Incident `json:"-"`
 	// of one that is Resolved, unless it is empty: the rule does not look at the device any more, and why, for people
 	Excluded string        `json:"excluded,omitempty"`
 	Window   time.Duration `json:"-"` // time without another alert of this device, rule and level
@@ -111,6 +114,15 @@ type Alert struct {
 // An Outage is when nothing comes to any partition of a hub.
 type Outage struct {
 	Devices int `json:"devices"` // from which a rule about silence expects something
+}
+
+// An Incident is what alarms of a rule and level are that share a value. Alerts about it and its end have the same ID.
+type Incident struct {
+	ID      string    // no other incident has it
+	Began   time.Time // by the store's clock
+	Members int       // devices or sensors with an open alarm, in all partitions; 0 once it is over
+	AtLeast bool      // there may be more
+	First   string    // the member whose alarm began first, for people; empty if that is not known, or it is over
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

@@ -94,6 +94,13 @@ type data struct {
 	Window      float64  `json:"window"`
 	Remember    float64  `json:"remember,omitempty"`
 	notify.Alert
+
+	// of an alert about an incident, and of its end
+	IncidentID string    `json:"incident,omitempty"`
+	Began      time.Time `json:"began,omitzero"`
+	Members    *int      `json:"members,omitempty"`
+	AtLeast    bool      `json:"atLeast,omitempty"`
+	First      string    `json:"first,omitempty"`
 }
 
 // per is what devices share alerts by.
@@ -135,6 +142,11 @@ func Encode(a notify.Alert, style wording.Style) ([]byte, error) {
 
 	if a.Per != "" {
 		e.Data.Per = &per{a.Per, a.PerValue}
+	}
+
+	if i := a.Incident; i != nil {
+		e.Data.IncidentID, e.Data.Began, e.Data.First = i.ID, i.Began.UTC(), i.First
+		e.Data.Members, e.Data.AtLeast = &i.Members, i.AtLeast
 	}
 
 	return encode("alert", e)
@@ -188,6 +200,16 @@ func Decode(body []byte) (notify.Alert, error) {
 
 	if e.Data.Per != nil {
 		a.Per, a.PerValue = e.Data.Per.Property, e.Data.Per.Value
+	}
+
+	if e.Data.IncidentID != "" {
+		a.Incident = &notify.Incident{
+			ID:      e.Data.IncidentID,
+			Began:   e.Data.Began.UTC(),
+			Members: *e.Data.Members,
+			AtLeast: e.Data.AtLeast,
+			First:   e.Data.First,
+		}
 	}
 
 	inUTC(&a)
@@ -281,10 +303,14 @@ func checkData(e event[data]) error {
 	case !isSilent && !hasNumbers:
 		return errors.New("data.value or data.limit is missing")
 
-	case !inRange(d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard):
+	case !inRange(d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard, d.Began):
 		return errors.New(
-			"data.enqueuedTime, data.deviceTime, data.expires, data.since or data.lastHeard is out of the range of RFC 3339",
+			"data.enqueuedTime, data.deviceTime, data.expires, data.since, data.lastHeard or data.began is out of the range of " +
+				"RFC 3339",
 		)
+
+	case d.IncidentID != "" && (d.Members == nil || *d.Members < 0 || d.Per == nil):
+		return errors.New("data.incident without data.per, or without a number of data.members")
 	}
 
 	return nil

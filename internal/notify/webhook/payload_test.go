@@ -136,6 +136,8 @@ func TestEveryFieldIsDecoded(t *testing.T) {
 			*f = time.Minute + time.Duration(len(name.Name))*time.Second
 		case **notify.Outage:
 			*f = &notify.Outage{Devices: 3}
+		case **notify.Incident:
+			*f = &notify.Incident{ID: "I", Began: time.UnixMilli(1772366400250).UTC(), Members: 30, AtLeast: true, First: "freezer-7"}
 		case *time.Time:
 			*f = time.UnixMilli(1772366400250 + int64(len(name.Name))).UTC()
 		default:
@@ -176,6 +178,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"endless window":  {`"window":60`, `"window":1e300`, "window"},
 		"other year":      {`"enqueuedTime":"2026-03-01T12:00:00.25Z"`, `"enqueuedTime":"0000-01-01T00:00:00+01:00"`, "RFC 3339"},
 		"year of since":   {`"window":60`, `"since":"0000-01-01T00:00:00+01:00","window":60`, "RFC 3339"},
+		"uncounted":       {`"window":60`, `"incident":"I","window":60`, "data.members"},
 		"text for token":  {`"token":1772366400251`, `"token":"1772366400251"`, "token"},
 		"no value":        {`"value":91.5,`, ``, "data.value"},
 		"not JSON":        {`{`, ``, "decode alert"},
