@@ -20,8 +20,7 @@ Commands
   audit     compare what should have been sent, by the readings in the hub, with what the stores say was sent
   test      send a reading through a running worker to the receivers, and report how long each step took
   why DEVICE
-            explain why a device did or did not cause an alert;
-            --last 2h also shows its latest readings, --verbose all that is known
+            explain why a device did or did not cause an alert, and what to do; --last 2h also shows its latest readings
   deadletters list | replay | discard
             list alerts that could not be delivered, send them again, or delete them
   silence   mute the alerts of some devices, or of a rule, for a time; silences list | end

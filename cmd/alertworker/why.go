@@ -8,17 +8,15 @@ import (
 
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/admin"
-	"alertworker/internal/ops/checkup"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
 )
 
-const whyDoes = "explain why a device did or did not cause an alert, from its last readings and the alarms, windows, " +
-	"silences\n" +
-	"and dead letters that all replicas share. Nothing is sent, written or created\n" +
-	"Usage: alertworker why DEVICE[/SENSOR] [--last 2h] [--verbose] [--json]"
+const whyDoes = "explain why a device did or did not cause an alert: a line for each fact that all replicas share (alarms,\n" +
+	"windows, silences, dead letters), and what to do. Nothing is sent, written or created\n" +
+	"Usage: alertworker why DEVICE[/SENSOR] [--last 2h] [--json]"
 
 // why is `alertworker why`. It has the configuration of the worker.
 func why(ctx context.Context, out io.Writer, args []string) error {
@@ -30,7 +28,6 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		"also read from the hub what the device sent in the last `DURATION`, such as 2h; this reads all that the hub "+
 			"received in that time",
 	)
-	verbose := flags.Bool("verbose", false, "also print its alarms, windows and dead letters, and what each rule does")
 	asJSON := flags.Bool("json", false, "print the response of GET /devices/{id}")
 	devices, err := parseArgs(flags, args)
 	if err != nil {
@@ -57,7 +54,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	a, set := s.admin(), s.config.Rules()
+	a := s.admin()
 	if *asJSON {
 		return a.WriteJSON(ctx, out, of)
 	}
@@ -78,25 +75,11 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		}
 	}
 
-	if err := a.WriteText(ctx, out, of, readings, *verbose); err != nil {
-		return err
-	}
-
-	for i := range set.Rules {
-		if *verbose {
-			fmt.Fprintf(out, "rule %s: %s\n", set.Rules[i].Name, checkup.Explain(&set.Rules[i]))
-		}
-	}
-
 	if s.inMemory() {
 		fmt.Fprintln(out, "THROTTLE_STORE or CHECKPOINT_STORE is memory: what only the worker knows is on its status page")
 	}
 
-	if history.since > 0 {
-		return readings.WriteText(out)
-	}
-
-	return nil
+	return a.WriteText(ctx, out, of, readings)
 }
 
 // admin returns what looks devices up in the stores.

@@ -130,7 +130,7 @@ type deviceView struct {
 	Device  string `json:"device"`
 	Sensor  string `json:"sensor,omitempty"` // that was asked for; empty: the device with all of its sensors
 	Status  string `json:"status"`           // one of the statuses in why.go
-	Why     string `json:"why"`              // the same for people: why the device has not been alerted about
+	Why     string `json:"why"`              // what `alertworker why` prints: facts, and what is to be done
 	Replica string `json:"replica"`          // whose answer this is
 	partition.DeviceState
 	DeadLetter   *pastDelivery `json:"deadLetter,omitempty"`   // the last one
@@ -161,12 +161,12 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 
 // deviceView returns what is known of a device or sensor for programs.
 func (a *Admin) deviceView(f findings) deviceView {
-	status, why := f.why()
+	status, lines := f.why()
 	return deviceView{
 		Device:       f.asked.Device,
 		Sensor:       f.asked.Name,
 		Status:       status,
-		Why:          why,
+		Why:          strings.Join(lines, "\n"),
 		Replica:      a.Replica,
 		DeviceState:  f.state,
 		DeadLetter:   f.letter(),

@@ -60,7 +60,7 @@
 		event.preventDefault();
 		const [device, ...sensor] = lookup.device.value.split("/"); // the first slash parts them, as in commands
 		const of = sensor.length ? "&sensor=" + encodeURIComponent(sensor.join("/")) : "";
-		ask(lookup, "GET", "/devices?id=" + encodeURIComponent(device) + of, undefined, (found) => found.why + ".");
+		ask(lookup, "GET", "/devices?id=" + encodeURIComponent(device) + of, undefined, (found) => found.why);
 	});
 	silence.addEventListener("submit", async (event) => {
 		event.preventDefault();

@@ -24,27 +24,13 @@ func (a *Admin) WriteJSON(ctx context.Context, out io.Writer, of sensor.ID) erro
 	return to.Encode(a.deviceView(a.findings(ctx, of, nil)))
 }
 
-// WriteText writes the answer for people in one line, with what r adds to it; and, if it is to be verbose, all that
-// is known. What a device has sent is made fit for a terminal.
-func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, r Readings, verbose bool) error {
-	f := a.findings(ctx, of, r.shared)
-	f.event = r.latest
-	f.muted = r.muted
-	f.looked = r.last
-	f.similar = cmp.Or(f.similar, r.similar)
-	missing := f.missing
-	f.missing = nil
-	_, text := f.why()
-	lines := []string{of.String() + ": " + text}
-	if verbose {
-		lines = append(append(lines, ""), f.details()...)
-	}
-
-	return writeLines(out, append(lines, missing...))
-}
-
-// writeLines writes lines, each clean.
-func writeLines(out io.Writer, lines []string) error {
+// WriteText writes the answer for people: what it is, a line for each fact, and what is to be done. hub is what that has
+// of the device; the zero value if it was not asked. What a device has sent is made fit for a terminal.
+func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, hub Readings) error {
+	f := a.findings(ctx, of, hub.shared)
+	f.hub = hub
+	f.similar = cmp.Or(f.similar, hub.similar)
+	_, lines := f.why()
 	for _, l := range lines {
 		if _, err := fmt.Fprintln(out, humanize.Clean(l)); err != nil {
 			return err
@@ -52,69 +38,6 @@ func writeLines(out io.Writer, lines []string) error {
 	}
 
 	return nil
-}
-
-// details returns a line for each thing that is known.
-func (f findings) details() (lines []string) {
-	for _, s := range f.state.Alarms {
-		lines = append(lines, fmt.Sprintf("%s (partition %s)", f.alarmText(s), s.Partition))
-	}
-
-	for i := range f.set.Rules {
-		if r := &f.set.Rules[i]; r.Silence() {
-			lines = append(lines, f.heardText(r))
-		}
-	}
-
-	for _, g := range f.gates {
-		lines = append(lines, f.windowText(g))
-	}
-
-	for _, s := range f.silences {
-		lines = append(lines, strings.TrimSpace("silence "+s.ID)+": "+f.silenceText(s))
-	}
-
-	for _, e := range f.ended {
-		if e.Reason != "" {
-			lines = append(lines, "dead letter: "+f.deadLetter(&e))
-		}
-	}
-
-	return lines
-}
-
-// heardText says when the device was heard last, as a rule about silence counts it, and from when on it is silent.
-func (f findings) heardText(r *rules.Rule) string {
-	text := "rule " + r.Name + ": "
-	heard := false
-	for _, h := range f.state.Heard {
-		if h.Rule != r.Name {
-			continue
-		}
-
-		heard = true
-		if h.Sensor != "" && h.Sensor != f.asked.Name {
-			text += "; sensor " + h.Sensor + " "
-		}
-
-		text += fmt.Sprintf("last heard %s in partition %s", f.at(h.At), h.Partition)
-		if !h.AsOf.IsZero() {
-			text += ", as of " + f.clock(h.AsOf)
-		}
-
-		switch {
-		case h.Excluded:
-			text += "; nothing is expected of it: not " + only(r)
-		case !h.Deadline.IsZero():
-			text += fmt.Sprintf("; silent from %s on", f.clock(h.Deadline))
-		}
-	}
-
-	if !heard {
-		text += "no message of it is known to have counted"
-	}
-
-	return text
 }
 
 // shownReadings is how many of a device's readings are shown.
@@ -129,8 +52,7 @@ type History interface {
 type Readings struct {
 	events int
 	last   time.Duration // in which they were
-	lines  []string      // of the last ones
-	latest string        // of them, as part of a sentence
+	lines  []string      // of the last ones, the latest last
 	muted  string        // by what it mutes the device; empty if it does not
 	// a device of which there are some, and whose name differs in nothing but case; empty if there is none
 	similar string
@@ -180,26 +102,23 @@ func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *tele
 		}
 	}
 
-	at, when := now.clock(e.Enqueued), now.at(e.Enqueued)
-
-	taken := int64(0)
+	at, taken := now.at(e.Enqueued), int64(0)
 	for _, v := range views {
 		taken = max(taken, v.Taken)
 	}
 
 	if taken != 0 {
-		own := fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
-		at, when = at+own, when+own
+		at += fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
 	}
 
-	r.events++
 	muted, byMessage := mutedBy(set, views)
-	r.latest, r.muted = when+": "+what, byMessage
 	if muted != "" {
 		what += ", and is muted: " + muted
 	}
 
-	r.lines = append(r.lines, fmt.Sprintf("  %s  partition %s, sequence %d: %s", at, partition, e.Sequence, what))
+	r.events++
+	r.muted = byMessage
+	r.lines = append(r.lines, fmt.Sprintf("%s, partition %s, sequence %d: %s", at, partition, e.Sequence, what))
 	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 }
 
@@ -224,21 +143,6 @@ func mutedBy(set *rules.Set, views []rules.View) (muted, byMessage string) {
 	}
 
 	return muted, byMessage
-}
-
-// WriteText writes them for people, the latest first.
-func (r Readings) WriteText(out io.Writer) error {
-	text := fmt.Sprintf("the hub has %s of it from the last %s", humanize.Count(r.events, "event"), humanize.Span(r.last))
-	if r.events > len(r.lines) {
-		text += fmt.Sprintf(", the latest %d:", len(r.lines))
-	}
-
-	lines := []string{"", text}
-	for _, l := range slices.Backward(r.lines) {
-		lines = append(lines, l)
-	}
-
-	return writeLines(out, lines)
 }
 
 // found says what rules find in an event, and what they do not.

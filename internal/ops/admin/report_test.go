@@ -36,15 +36,12 @@ func (e *events) Next(context.Context) (string, []telemetry.Event, error) {
 }
 
 // asked returns what `alertworker why` says of a device of which a hub holds events.
-func asked(t *testing.T, a *Admin, device string, held events, verbose bool) string {
+func asked(t *testing.T, a *Admin, device string, held events) string {
 	t.Helper()
 	var b strings.Builder
 	r, err := a.Readings(t.Context(), device, 2*time.Hour, &held)
 	if err == nil {
-		err = a.WriteText(t.Context(), &b, sensor.Of(device), r, verbose)
-	}
-	if err == nil {
-		err = r.WriteText(&b)
+		err = a.WriteText(t.Context(), &b, sensor.Of(device), r)
 	}
 	if err != nil {
 		t.Fatal(err)
@@ -91,17 +88,17 @@ func TestWhyNotDecided(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop()})
 				e := telemetry.Event{Device: "d", Body: []byte(test.body), Enqueued: time.Now(), Properties: telemetrytest.Properties(test.properties)}
-				got := asked(t, a, "d", events{e}, false)
+				got := asked(t, a, "d", events{e})
 				at, muted := "", ""
 				if test.properties["taken"] != nil {
 					at = ", taken at 1999-12-31 23:20:00 UTC by its own clock"
 				}
-				first := "d: Its last event was at 00:00:00 UTC (just now)" + at + ": " + test.want
+				want := test.want
 				if test.properties["mute"] != nil {
-					first += "; its last message mutes it: mute=true"
-					muted = ", and is muted: mute=true"
+					want, muted = want+", and is muted: mute=true", "  muted    by its last message: mute=true\n"
 				}
-				want := first + "\n\nthe hub has 1 event of it from the last 2 h\n  00:00:00 UTC" + at + "  partition 0, sequence 0: " + test.want + muted + "\n"
+				want = "d: it has no alarm\n  hub      1 event of it from the last 2 h\n  event    at 00:00:00 UTC (just now)" + at +
+					", partition 0, sequence 0: " + want + "\n" + muted
 				if got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
@@ -125,11 +122,9 @@ func TestWhyMuteTime(t *testing.T) {
 		got := asked(t, a, "door", events{
 			{Device: "door", Body: []byte(`{"temp":90}`), Enqueued: time.Now(), Properties: berlin},
 			{Device: "door", Body: []byte(`{"temp":91}`), Enqueued: time.Now()},
-		}, true)
+		})
 		for _, want := range []string{
-			"its alerts about messages with site=berlin are silenced until 02:00:00 UTC (another 60 min) by the rules " +
-				"(mute Sat from 01:00 to 02:00, UTC)",
-			"\nsilence: its alerts about messages",
+			"\n  muted    device d*, site=berlin until 02:00:00 UTC (another 60 min), by the rules: mute Sat from 01:00 to 02:00, UTC\n",
 			"90, reaches the limit of 80 (rule hot), and is muted: device d*, site=berlin: Sat from 01:00 to 02:00, UTC\n",
 			"91, reaches the limit of 80 (rule hot)\n",
 		} {
@@ -157,25 +152,25 @@ func TestWhyNeverHeard(t *testing.T) {
 		set.Rules = append(set.Rules, rules.Rule{Name: "offline", Silent: time.Hour, Levels: []rules.Level{{}}, Only: []rules.Condition{{Name: "kind", Values: []string{"frozen"}}}})
 		a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop(), Shared: Shared{Records: store, Ledgers: "group/ledger/", Rosters: "group/roster/"}})
 		for device, want := range map[string]string{
-			"oven-8": "rule offline: last heard at 00:00:00 UTC (just now) in partition 1; nothing is expected of it: not kind frozen",
+			"oven-8": "silence  offline: heard at 00:00:00 UTC (just now) in partition 1; nothing is expected of it: not kind frozen",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}, true); err != nil || !strings.Contains(b.String(), want) {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}); err != nil || !strings.Contains(b.String(), want) {
 				t.Errorf("got %s, %v; want %s", b.String(), err, want)
 			}
 		}
-		const never = "for rules about silence no message of it has counted, but those of 2 other devices"
-		for device, want := range map[string]string{
-			"oven-7": "; " + never + "; did you mean Oven-7?\n",
-			"kiln":   "; " + never + ": check the id (its case matters), or look further back\n",
+		const never = "  silence  no message of it has counted, but those of 2 other devices\n"
+		for device, todo := range map[string]string{
+			"oven-7": "Did you mean Oven-7?\n",
+			"kiln":   "Check the id (its case matters), or look further back with --last.\n",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}, false); err != nil || b.String() != device+": It is not known"+want {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}); err != nil || b.String() != device+": it is not known\n"+never+todo {
 				t.Errorf("got %s, %v", b.String(), err)
 			}
-			got, _, _ := strings.Cut(asked(t, a, device, nil, false), "\n")
-			if got+"\n" != device+": The hub has no event of it from the last 2 h"+want {
-				t.Errorf("got %s", got)
+			want := device + ": it is not known\n  hub      0 events of it from the last 2 h\n" + never + todo
+			if got := asked(t, a, device, nil); got != want {
+				t.Errorf("got %s, want %s", got, want)
 			}
 		}
 	})
@@ -196,7 +191,7 @@ func TestWhyPrintsNoEscapeSequences(t *testing.T) {
 	}
 	for _, body := range []string{`{"temperature":91,"mode":"run"}`, string(text), strings.ReplaceAll(string(text), "91", `"`+"\x1b[2J"+`"`)} {
 		e := telemetry.Event{Device: "oven-7", Body: []byte(body), Enqueued: time.Now(), Properties: telemetrytest.Properties(map[string]any{"site": evil})}
-		got := asked(t, a, "oven-7", events{e}, true)
+		got := asked(t, a, "oven-7", events{e})
 		if strings.ContainsAny(got, "\x1b\x07") || strings.Contains(got, "\nreceiver hook: replica-a") {
 			t.Errorf("escape sequences, or a forged line:\n%q", got)
 		}

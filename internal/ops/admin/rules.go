@@ -301,12 +301,12 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 	return verb + "the limit of " + rule.Text(limit)
 }
 
-// reading shows a value of a rule, which may not be configured any more.
-func reading(set *rules.Set, rule string, value float64) string {
-	if i := slices.IndexFunc(set.Rules, func(r rules.Rule) bool { return r.Name == rule }); i >= 0 {
-		return set.Rules[i].Text(value)
+// textOf shows a value of a rule, which is nil if it is not configured any more.
+func textOf(rule *rules.Rule, value float64) string {
+	if rule == nil {
+		return number(value)
 	}
-	return number(value)
+	return rule.Text(value)
 }
 
 // only says which messages a rule looks at.

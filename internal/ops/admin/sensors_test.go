@@ -75,13 +75,13 @@ func TestSensorsOfADevice(t *testing.T) {
 			}
 		}
 		for of, want := range map[sensor.ID]string{
-			{Device: "gw-12"}:                  "gw-12: Its sensor flow: its alarm (rule hot) has been open since 1999-12-31 23:59:00 UTC",
-			{Device: "gw-12", Name: "return"}:  "gw-12 / return: Its alarm (rule hot) has been open since 1999-12-31 23:00:00 UTC",
-			{Device: "gw-12", Name: "unheard"}: "gw-12 / unheard: Its last reading is known only to the replica",
-			{Device: "gw-12/return"}:           "gw-12/return: Its alarm (rule hot) has been open since 1999-12-31 23:59:00 UTC",
+			{Device: "gw-12"}:                  "gw-12: its alarm is open\n  alarm    hot · flow: open since 1999-12-31 23:59:00 UTC",
+			{Device: "gw-12", Name: "return"}:  "gw-12 / return: its alarm is open\n  alarm    hot: open since 1999-12-31 23:00:00 UTC",
+			{Device: "gw-12", Name: "unheard"}: "gw-12 / unheard: its last reading is not known here\n",
+			{Device: "gw-12/return"}:           "gw-12/return: its alarm is open\n  alarm    hot: open since 1999-12-31 23:59:00 UTC",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, of, admin.Readings{}, false); err != nil || !strings.HasPrefix(b.String(), want) {
+			if err := a.WriteText(t.Context(), &b, of, admin.Readings{}); err != nil || !strings.HasPrefix(b.String(), want) {
 				t.Errorf("%v: %v, %s, want it to begin with %q", of, err, b.String(), want)
 			}
 		}

@@ -16,27 +16,65 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// What keeps a device from being alerted about.
+// Statuses of a device, the keys of verdicts.
 const (
-	whyWaiting     = "waiting"         // an alert is being delivered, or waits
-	whyDeadLetter  = "dead_letter"     // its last alert became a dead letter
-	whyWindow      = "window"          // hot, and a window is in force
-	whySending     = "sending"         // hot, and another replica has a claim
-	whyDelivered   = "delivered"       // hot, and an alert that was delivered covers the reading
-	whyUnknown     = "unknown"         // hot, and the store does not respond
-	whyQuiet       = "quiet"           // hot, and its message or a silence mutes it
-	whyUnwanted    = "unwanted"        // hot, and no receiver gets such alerts
-	whyInhibited   = "inhibited"       // over a limit, and a higher level of the rule is open
-	whyPending     = "pending"         // over a limit, but not for long enough
-	whyOpen        = "open"            // not over the limit, but not normal again either
-	whyOutdated    = "outdated"        // its alarm has seen a reading that was taken later
-	whyExcluded    = "excluded"        // over the limit of a rule that does not look at it
-	whyBelow       = "below_threshold" // its last reading reaches no limit
-	whyUndecodable = "undecodable"     // its last event has no reading
-	whyNoAlarm     = "no_alarm"        // of a sensor; its last reading is not remembered
-	whySilent      = "silent"          // it has not been heard for as long as a rule says
-	whyNotSeen     = "not_seen"        // nothing was read of it, as far as is remembered
+	whyWaiting     = "waiting"
+	whyDeadLetter  = "dead_letter"
+	whyWindow      = "window"
+	whySending     = "sending"
+	whyDelivered   = "delivered"
+	whyUnknown     = "unknown"
+	whyQuiet       = "quiet"
+	whyUnwanted    = "unwanted"
+	whyInhibited   = "inhibited"
+	whyPending     = "pending"
+	whyOpen        = "open"
+	whyOutdated    = "outdated"
+	whyExcluded    = "excluded"
+	whyBelow       = "below_threshold"
+	whyUndecodable = "undecodable"
+	whyNoAlarm     = "no_alarm"
+	whySilent      = "silent"
+	whyNotSeen     = "not_seen"
 )
+
+// A verdict is what a status means, and what is to be done about it; todo is empty if nothing is.
+type verdict struct{ says, todo string }
+
+var verdicts = map[string]verdict{
+	whyWaiting:     {"a message about it waits to be delivered", ""},
+	whyDeadLetter:  {"a receiver did not accept its last alert", "Fix the receiver; the alert itself is only in the log."},
+	whyWindow:      {"an alert was sent, and its window is in force", ""},
+	whySending:     {"a replica is sending an alert, or died while it did: then another one sends it after its claim", ""},
+	whyDelivered:   {"it reaches a limit, and an alert that was delivered covers that", ""},
+	whyUnknown:     {"it reaches a limit, and the throttle store does not respond", "Run `alertworker check`."},
+	whyQuiet:       {"it reaches a limit, and is muted: by its message, a mute time of the rules, or a silence", ""},
+	whyUnwanted:    {"it reaches a limit, and no receiver gets such alerts", "Change level=, rule= or where= in NOTIFY_URLS to get them."},
+	whyInhibited:   {"it reaches a limit, and the alarm of a higher level is open", ""},
+	whyPending:     {"it reaches a limit, but not for long enough yet", ""},
+	whyOpen:        {"its alarm is open", ""},
+	whyOutdated:    {"its last reading is older than one that its alarm has seen, and changes nothing", ""},
+	whyExcluded:    {"it reaches the limit of a rule that does not look at it", "Change what it sends, or the rule's `only`, if that is wrong."},
+	whyBelow:       {"its last reading reaches no limit", ""},
+	whyUndecodable: {"its last event has no reading", "Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
+	whyNoAlarm:     {"it has no alarm", ""},
+	whySilent:      {"it is silent", "See whether it is on and connected."},
+	whyNotSeen:     {"its last reading is not known here", "Ask the hub with --last, or the replica that reads its partition."},
+}
+
+// ofDecision returns the status that follows from what was decided about a reading. [partition.Notified] is not there:
+// that depends on windows.
+var ofDecision = map[partition.Decision]string{
+	partition.NoLimit:      whyBelow,
+	partition.NoBase:       whyBelow,
+	partition.Excluded:     whyExcluded,
+	partition.StaysOpen:    whyOpen,
+	partition.StaysPending: whyPending,
+	partition.Outdated:     whyOutdated,
+	partition.Inhibited:    whyInhibited,
+	partition.Muted:        whyQuiet,
+	partition.Unwanted:     whyUnwanted,
+}
 
 // findings are what is known of a device.
 type findings struct {
@@ -48,10 +86,8 @@ type findings struct {
 	gates    []gateState
 	silences []muting.Mute // in force, that may be about the device
 	missing  []string      // clauses: what could not be looked up
+	hub      Readings      // what the hub has of the device, if it was asked
 
-	event  string        // what the hub says of its last event, if it was asked
-	muted  string        // by what its last event mutes it, likewise; empty if it does not
-	looked time.Duration // how far back the hub was asked; 0 if it was not
 	// devices of which messages count for rules about silence, of those partitions that were asked for this one
 	known   int
 	similar string // a device that is known, and whose name differs from this one's in nothing but case
@@ -135,28 +171,6 @@ func (f findings) of(rule, level, name string) []gateState {
 	})
 }
 
-// window returns the window that was claimed last: of the level about which a notice was due to the last reading, if
-// one was, in which case one that is not known will do; nil if there is none.
-func (f findings) window() *gateState {
-	gates := f.gates
-	known := true
-	if r := f.lastReading(); r != nil && r.Decision == partition.Notified {
-		gates = f.of(r.Rule, r.Level, r.Sensor)
-		known = false
-	}
-
-	if len(gates) == 0 {
-		return nil
-	}
-
-	last := slices.MaxFunc(gates, func(x, y gateState) int { return x.Claimed.Compare(y.Claimed) })
-	if last.Claimed.IsZero() && (known || last.Error == "") {
-		return nil
-	}
-
-	return &last
-}
-
 // lastReading returns the last reading of the device that is remembered; nil if there is none.
 func (f findings) lastReading() *partition.Reading {
 	if f.state.Last == nil {
@@ -185,147 +199,57 @@ func (f findings) undecodable() *partition.Undecodable {
 	return u
 }
 
-// why returns the status of the device and, in a sentence, why it has not been alerted about, what is silenced, and
-// what is not known.
-func (f findings) why() (code, text string) {
-	code, text = f.reason()
-	parts := []string{text}
-	if f.muted != "" {
-		parts = append(parts, "its last message mutes it: "+f.muted)
-	}
+// status returns the status of the device. What is in the way of an alert comes first, then what the device sent last,
+// and then its alarms, which all replicas share.
+func (f findings) status() string {
+	reading, alarm := f.lastReading(), f.worst()
+	isOpen := alarm.Phase == rules.Open
 
-	u := f.undecodable()
-	if u != nil && u.Since.Before(u.Enqueued) && !u.Since.IsZero() {
-		parts = append(parts, "nothing could be read of it since "+f.clock(u.Since))
-	}
-
-	if r := f.lastReading(); r != nil && r.Damaged != "" && u == nil {
-		parts = append(parts, r.Damaged)
-	}
-
-	if g := f.window(); g != nil {
-		parts = append(parts, f.windowText(*g))
-	}
-
-	for _, s := range f.silences {
-		parts = append(parts, f.silenceText(s))
-	}
-
-	return code, strings.Join(append(parts, f.missing...), "; ")
-}
-
-// reason returns the status of the device and why it has not been alerted about. What is
-// in the way of an alert comes first, then what the device sent last, and then its alarms, which all replicas share.
-func (f findings) reason() (code, text string) {
-	if len(f.state.Deliveries) > 0 {
-		return whyWaiting, f.waiting()
-	}
-
-	if l := f.undelivered(); l != nil {
-		return whyDeadLetter, f.deadLetter(l)
-	}
-
-	alarm := f.worst()
 	switch {
-	case alarm.Phase == rules.Open && alarm.Silence:
-		return whySilent, "Its " + f.alarmText(alarm)
-	case alarm.Phase == rules.Open && alarm.Sensor != "": // the last reading may be another sensor's
-		return whyOpen, "Its " + f.alarmText(alarm)
-	}
-
-	if u := f.undecodable(); u != nil {
-		return whyUndecodable, fmt.Sprintf(
-			"Its last event, %s in partition %s (sequence %d), has no reading: %s",
-			f.at(u.Enqueued),
-			f.state.Last.Partition,
-			u.Sequence,
-			cmp.Or(u.Damage, u.Reason.Text()),
-		)
-	}
-
-	if r := f.lastReading(); r != nil {
-		return f.read(*r)
-	}
-
-	if alarm.Phase != rules.Normal || !alarm.Due.IsZero() {
-		return whyAlarm(alarm.Phase), "Its " + f.alarmText(alarm)
-	}
-
-	if f.asked.Name != "" && f.state.Last != nil {
-		return whyNoAlarm, fmt.Sprintf(
-			"It has no alarm; the last event of %s was read %s",
-			f.asked.Device,
-			f.at(f.state.Last.At),
-		)
-	}
-
-	return whyNotSeen, f.notSeen()
-}
-
-// whyAlarm returns the status of a device with an alarm in a phase; if that is over, its recovery is due.
-func whyAlarm(phase rules.Phase) (code string) {
-	switch phase {
-	case rules.Open:
+	case len(f.state.Deliveries) > 0:
+		return whyWaiting
+	case f.undelivered() != nil:
+		return whyDeadLetter
+	case isOpen && alarm.Silence:
+		return whySilent
+	case isOpen && alarm.Sensor != "": // the last reading may be another sensor's
 		return whyOpen
-	case rules.Pending:
+	case f.undecodable() != nil:
+		return whyUndecodable
+	case reading != nil && reading.Decision == partition.Notified:
+		return hot(f.of(reading.Rule, reading.Level, reading.Sensor))
+	case reading != nil:
+		return ofDecision[reading.Decision]
+	case isOpen:
+		return whyOpen
+	case alarm.Phase == rules.Pending:
 		return whyPending
+	case !alarm.Due.IsZero():
+		return whyWaiting
+	case f.asked.Name != "" && f.state.Last != nil, f.hub.events > 0:
+		return whyNoAlarm
 	}
 
-	return whyWaiting
+	return whyNotSeen
 }
 
-// notSeen says why nothing is known of what the device sent last.
-func (f findings) notSeen() string {
+// hot returns the status of a device whose last reading reaches the limit that gates are about, and is settled.
+func hot(gates []gateState) (code string) {
+	phases := map[throttle.Phase]bool{}
+	for _, g := range gates {
+		phases[g.Phase] = true
+	}
+
 	switch {
-	case f.event != "":
-		return "Its last event was " + f.event
-
-	case f.looked > 0, (f.isUnheard() || f.similar != "") && !f.claimed():
-		return f.notKnown()
-
-	case len(f.state.Partitions) > 0:
-		return fmt.Sprintf(
-			"This replica has seen nothing of the device since %s, and another one may know more",
-			f.clock(f.state.Since),
-		)
+	case phases[throttle.Closed]:
+		return whyWindow
+	case phases[throttle.Sending]:
+		return whySending
+	case phases[throttle.NotKnown]:
+		return whyUnknown
 	}
 
-	return "Its last reading is known only to the replica that reads its partition, and to the hub " +
-		"(`alertworker why --last`)"
-}
-
-// isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
-// one may send all the same: what cannot be read does not count for a rule with a field.
-func (f findings) isUnheard() bool { return f.known > 0 && !f.state.WasHeard() }
-
-// resembles notes a device that is known, if its name differs from the device's in nothing but case.
-func (f *findings) resembles(device string) {
-	if device != f.asked.Device && strings.EqualFold(device, f.asked.Device) {
-		f.similar = device
-	}
-}
-
-// claimed reports whether anybody has sent something about the device.
-func (f findings) claimed() bool {
-	return slices.ContainsFunc(f.gates, func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" })
-}
-
-// notKnown says that a device is not known, and what may be the reason.
-func (f findings) notKnown() string {
-	text := "It is not known"
-	if f.looked > 0 {
-		text = "The hub has no event of it from the last " + humanize.Span(f.looked)
-	}
-
-	if f.isUnheard() {
-		text += fmt.Sprintf("; for rules about silence no message of it has counted, but those of %s", humanize.Count(f.known, "other device"))
-	}
-
-	if f.similar != "" {
-		return text + fmt.Sprintf("; did you mean %s?", f.similar)
-	}
-
-	return text + ": check the id (its case matters), or look further back"
+	return whyDelivered
 }
 
 // worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
@@ -351,368 +275,338 @@ func rank(s partition.AlarmState) int {
 	return n
 }
 
-// read is why for a device whose last event had the reading r, which is settled: from what the worker decided about it.
-func (f findings) read(r partition.Reading) (code, text string) {
-	rule, level := level(f.set, r.Rule, r.Level)
-	if rule == nil {
-		return whyBelow, fmt.Sprintf("Its last reading, %s %s, reaches no limit", f.found(r), f.at(r.Enqueued))
+// verdict returns what the status means and what is to be done, with what only this device's findings say.
+func (f findings) verdict(code string) verdict {
+	v := verdicts[code]
+	if letter := f.undelivered(); code == whyDeadLetter && letter.Letter != "" {
+		v.todo = "Fix the receiver, then run `alertworker deadletters replay " + letter.Letter + "`."
 	}
 
-	text = fmt.Sprintf("Its last reading, %s %s, ", rule.Text(r.Value), f.at(r.Enqueued))
-	if r.Sensor != "" && r.Sensor != f.asked.Name {
-		text = fmt.Sprintf("Its last reading, %s of sensor %s %s, ", rule.Text(r.Value), r.Sensor, f.at(r.Enqueued))
+	switch isUnknown := f.hub.last > 0 || f.isUnheard() || f.similar != ""; {
+	case code != whyNotSeen || f.isClaimed() || !isUnknown:
+	case f.similar != "":
+		v = verdict{"it is not known", fmt.Sprintf("Did you mean %s?", f.similar)}
+	default:
+		v = verdict{"it is not known", "Check the id (its case matters), or look further back with --last."}
 	}
 
-	limit := text + reaches(false, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
-	below := text + reaches(true, rule, level, r.Limit, r.Own) + which(r.Rule, r.Level)
-	alarm, told := f.alarmOf(r)
-
-	switch r.Decision {
-	case partition.Excluded:
-		return whyExcluded, fmt.Sprintf("%s, but the rule looks only at messages with %s", limit, only(rule))
-
-	case partition.NoBase:
-		return whyBelow, fmt.Sprintf(
-			"%sis compared with nothing by the rule %s: its message has no number at %s",
-			text,
-			rule.Name,
-			rule.Base(),
-		)
-
-	case partition.Muted:
-		return whyQuiet, limit + ", but was muted: by its message, a mute time of the rules, or a silence"
-
-	case partition.Unwanted:
-		return whyUnwanted, limit + ", but no receiver of NOTIFY_URLS gets alerts of this device, rule and level (level=, " +
-			"rule=, where=)"
-
-	case partition.Inhibited:
-		return whyInhibited, limit + ", which sends no alert while the alarm of a higher level is open"
-
-	case partition.Outdated:
-		return whyOutdated, text + "is older than one that its alarm has seen, so it changes nothing" + alarm
-
-	case partition.StaysPending:
-		return whyPending, limit + ", but not for long enough yet" + alarm
-
-	case partition.StaysOpen:
-		if r.Damaged != "" {
-			return whyOpen, below + ", but its message is damaged, which ends no alarm" + alarm
-		}
-		return whyOpen, below + staysOpen(rule, level, r) + alarm
-
-	case partition.Notified:
-		return hot(f.of(r.Rule, r.Level, r.Sensor)), limit + ", and is settled" + told
-	}
-
-	return whyBelow, below
+	return v
 }
 
-// alarmOf returns clauses about the alarm that r is about: its state, and to whom it need not be sent again. Both are
-// empty if there is none.
-func (f findings) alarmOf(r partition.Reading) (state, told string) {
+// why returns the status of the device and, for people, what it means, a line for each fact that is known, and what is to
+// be done.
+func (f findings) why() (code string, lines []string) {
+	code = f.status()
+	v := f.verdict(code)
+	lines = []string{f.asked.String() + ": " + v.says}
+	lines = append(lines, f.facts()...)
+	if v.todo != "" {
+		lines = append(lines, v.todo)
+	}
+
+	return code, lines
+}
+
+// facts are lines: what each is about has its name in front.
+type facts []string
+
+// add adds one, about something if that is not empty.
+func (all *facts) add(name, about, text string) {
+	if about != "" {
+		about += ": "
+	}
+	*all = append(*all, fmt.Sprintf("  %-8s %s%s", name, about, text))
+}
+
+// facts returns what is known, in the order of an event's way. Windows of which nothing is recorded are not there.
+func (f findings) facts() (all facts) {
+	f.addLast(&all)
+	f.addHub(&all)
+	f.addHeard(&all)
 	for _, s := range f.state.Alarms {
-		if s.Rule == r.Rule && s.Level == r.Level && s.Sensor == r.Sensor {
-			state = ": its " + f.alarmText(s)
-			told = f.toldText(s)
+		all.add("alarm", f.subject("", s.Rule, s.Level, s.Sensor), f.alarmText(s)+" (partition "+s.Partition+")")
+		for _, c := range s.Waits {
+			all.add("repeat", f.subject("", s.Rule, s.Level, s.Sensor), f.conditionText(c))
 		}
 	}
 
-	return state, told
-}
-
-// staysOpen says why a reading below the limit does not end its alarm.
-func staysOpen(rule *rules.Rule, level *rules.Level, r partition.Reading) string {
-	end := rule.ClearOf(level, r.Limit)
-	clear := rule.Text(end)
-	if name := level.ClearAt.Name; name != "" {
-		clear += " (or its " + name + ")"
+	for _, s := range f.silences {
+		all.add("muted", s.ID, f.silenceText(s))
 	}
 
-	side := "below"
-	if rule.Below {
-		side = "above"
-	}
-
-	if rule.ClearedFor > 0 && rule.Cleared(r.Value, end) {
-		lasts := humanize.Span(rule.ClearedFor)
-		return fmt.Sprintf(", and is %s %s, but has not been for %s yet", side, clear, lasts)
-	}
-
-	return fmt.Sprintf(", but is not %s %s either", side, clear)
-}
-
-// found shows a reading that reaches no limit.
-func (f findings) found(r partition.Reading) string {
-	if rule := f.set.Reading(r.Field); rule != nil {
-		return rule.Text(r.Value)
-	}
-
-	return number(r.Value)
-}
-
-// hot returns the status of a device whose last reading reaches the limit that gates are about, and is settled.
-func hot(gates []gateState) (code string) {
-	phases := map[throttle.Phase]bool{}
-	for _, g := range gates {
-		phases[g.Phase] = true
-	}
-
-	switch {
-	case phases[throttle.Closed]:
-		return whyWindow
-	case phases[throttle.Sending]:
-		return whySending
-	case phases[throttle.NotKnown]:
-		return whyUnknown
-	}
-
-	return whyDelivered
-}
-
-// waiting says what the deliveries wait for.
-func (f findings) waiting() string {
-	var parts []string
 	for _, d := range f.state.Deliveries {
-		what := "An alert%s about %s"
-		if d.Recovery {
-			what = "The recovery%s, at %s,"
+		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), f.deliveryText(d))
+	}
+
+	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Quiet.IsZero() && g.Error == "" }
+	if len(f.gates) > 0 && !slices.ContainsFunc(f.gates, func(g gateState) bool { return !isNone(g) }) {
+		all.add("window", "", "none is recorded")
+	}
+
+	for _, g := range f.gates {
+		if !isNone(g) {
+			all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
+		}
+	}
+
+	for _, e := range f.ended {
+		if e.Reason != "" {
+			all.add("letter", f.subject(e.Receiver, e.Rule, e.Level, e.Sensor), f.letterText(e))
+		}
+	}
+
+	for _, text := range f.missing {
+		all.add("unknown", "", text)
+	}
+
+	return all
+}
+
+// subject names what a fact is about: a receiver, a level of a rule, and a sensor if that is not the one that was asked
+// for, each if there is one.
+func (f findings) subject(receiver, rule, level, name string, more ...string) string {
+	if name == f.asked.Name {
+		name = ""
+	}
+
+	parts := append([]string{receiver, about(rule, level), name}, more...)
+	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
+}
+
+// addLast adds what this replica read last of the device.
+func (f findings) addLast(all *facts) {
+	u, r := f.undecodable(), f.lastReading()
+	if u != nil {
+		text := fmt.Sprintf("%s, partition %s, sequence %d: %s", f.at(u.Enqueued), f.state.Last.Partition, u.Sequence, cmp.Or(u.Damage, u.Reason.Text()))
+		if !u.Since.IsZero() && u.Since.Before(u.Enqueued) {
+			text += "; nothing could be read since " + f.clock(u.Since)
+		}
+		all.add("event", "", text)
+	}
+
+	if r == nil {
+		return
+	}
+
+	rule, level := level(f.set, r.Rule, r.Level)
+	shown := cmp.Or(rule, f.set.Reading(r.Field))
+
+	all.add("reading", f.subject("", "", "", r.Sensor), fmt.Sprintf("%s %s, partition %s, sequence %d", textOf(shown, r.Value), f.at(r.Enqueued), f.state.Last.Partition, r.Sequence))
+	if r.Damaged != "" {
+		all.add("damaged", "", r.Damaged)
+	}
+
+	if rule != nil {
+		isBelow := r.Decision == partition.NoLimit || r.Decision == partition.StaysOpen
+		all.add("rule", cmp.Or(about(r.Rule, r.Level), r.Rule), reaches(isBelow, rule, level, r.Limit, r.Own)+decided(rule, level, r))
+	}
+}
+
+// decided says what became of a reading, as far as the verdict does not.
+func decided(rule *rules.Rule, level *rules.Level, r *partition.Reading) string {
+	switch {
+	case r.Decision == partition.Excluded:
+		return "; the rule looks only at messages with " + only(rule)
+	case r.Decision == partition.NoBase:
+		return "; not compared: its message has no number at " + rule.Base()
+	case r.Decision != partition.StaysOpen:
+		return ""
+	case r.Damaged != "":
+		return "; a damaged message ends no alarm"
+	}
+
+	end := rule.ClearOf(level, r.Limit)
+	text := fmt.Sprintf("; its alarm ends at %s %s", clearSign(rule), rule.Text(end))
+	if name := level.ClearAt.Name; name != "" {
+		text += ", or its " + name
+	}
+
+	if rule.ClearedFor > 0 {
+		text += ", for " + humanize.Span(rule.ClearedFor)
+	}
+
+	return text
+}
+
+// addHub adds what the hub has of the device, the latest first, if it was asked.
+func (f findings) addHub(all *facts) {
+	if f.hub.last == 0 {
+		return
+	}
+
+	text := humanize.Count(f.hub.events, "event") + " of it from the last " + humanize.Span(f.hub.last)
+	if f.hub.events > len(f.hub.lines) {
+		text += fmt.Sprintf(", the latest %d:", len(f.hub.lines))
+	}
+
+	all.add("hub", "", text)
+	for _, line := range slices.Backward(f.hub.lines) {
+		all.add("event", "", line)
+	}
+
+	if f.hub.muted != "" {
+		all.add("muted", "", "by its last message: "+f.hub.muted)
+	}
+}
+
+// addHeard adds when rules about silence heard the device last, and from when on it is silent.
+func (f findings) addHeard(all *facts) {
+	if f.isUnheard() {
+		all.add("silence", "", "no message of it has counted, but those of "+humanize.Count(f.known, "other device"))
+	}
+
+	for _, h := range f.state.Heard {
+		text := fmt.Sprintf("heard %s in partition %s", f.at(h.At), h.Partition)
+		if !h.AsOf.IsZero() {
+			text += ", as of " + f.clock(h.AsOf)
 		}
 
-		what = f.sensorText(d.Sensor) + what
-		part := fmt.Sprintf(
-			what+" has been waiting since %s: %s",
-			which(d.Rule, d.Level),
-			reading(f.set, d.Rule, d.Value),
-			f.clock(d.Since),
-			f.conditionText(d.Waits),
-		)
+		switch rule, _ := level(f.set, h.Rule, ""); {
+		case h.Excluded && rule != nil:
+			text += "; nothing is expected of it: not " + only(rule)
+		case !h.Deadline.IsZero():
+			text += "; silent from " + f.clock(h.Deadline)
+		}
 
-		parts = append(parts, part)
+		all.add("silence", f.subject("", h.Rule, "", h.Sensor), text)
 	}
 
-	return strings.Join(parts, ". ")
+	since := f.state.Since
+	if isUnseen := f.state.Last == nil && f.hub.last == 0; isUnseen && !since.IsZero() && len(f.state.Partitions) > 0 {
+		all.add("unknown", "", "this replica has seen nothing of it since "+f.clock(since)+"; another one may know more")
+	}
 }
 
-// sensorText is in front of what is said of a sensor, if somebody asks about its whole device.
-func (f findings) sensorText(name string) string {
-	if name == "" || name == f.asked.Name {
-		return ""
-	}
-	return "Sensor " + strings.ReplaceAll(name, "%", "%%") + ": "
+// isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
+// one may send all the same: what cannot be read does not count for a rule with a field.
+func (f findings) isUnheard() bool {
+	return f.known > 0 && !f.state.WasHeard() && f.state.Last == nil && len(f.state.Alarms) == 0
 }
 
-// conditionText says what a delivery waits for, and for how long it has.
-func (f findings) conditionText(c delivery.Condition) string {
-	if c.For == delivery.WaitRepeat {
-		return f.repeatCondition(c)
-	}
-
-	text := c.Text + ", for " + humanize.Span(max(time.Second, f.now.Sub(c.Since)))
-	if !c.Next.IsZero() {
-		text += "; the next attempt is due " + until(c.Next.Sub(f.now))
-	}
-
-	return text
+// isClaimed reports whether anybody has sent something about the device, or nobody knows.
+func (f findings) isClaimed() bool {
+	return slices.ContainsFunc(f.gates, func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" })
 }
 
-// repeatCondition says what an alarm that was sent waits for.
-func (f findings) repeatCondition(c delivery.Condition) string {
-	text := c.Text + "; it was sent " + f.at(c.Since)
-	if !c.Next.IsZero() {
-		text += ", and is due again " + until(c.Next.Sub(f.now))
+// resembles notes a device that is known, if its name differs from the device's in nothing but case.
+func (f *findings) resembles(device string) {
+	if device != f.asked.Device && strings.EqualFold(device, f.asked.Device) {
+		f.similar = device
 	}
-
-	return text
 }
 
-// The following return lines about one thing each, which WriteText writes and why has as parts of its sentence.
-
-// silenceText says what a silence means for the device.
-func (f findings) silenceText(s muting.Mute) string {
-	text, until := "its alerts", "until "+f.until(s.Until)
-	if s.Sensor != "" && f.asked.Name == "" {
-		text = "alerts of its sensor " + s.Sensor
-	}
-
-	if s.Rule != "" {
-		text += " of rule " + s.Rule
-	}
-
-	if s.Property != "" {
-		text += fmt.Sprintf(" about messages with %s=%s", s.Property, s.Value)
-	}
-
-	return fmt.Sprintf("%s are silenced %s by %s (%s)", text, until, s.Who, s.Why)
-}
-
-// deadLetter says what became a dead letter, why, and how it is sent again.
-func (f findings) deadLetter(l *pastDelivery) string {
-	where := "it is only in the log"
-	if l.Letter != "" {
-		where = "`alertworker deadletters replay " + l.Letter + "` sends it again"
-	}
-
-	what := "The alert%s about %s %s became"
-	if l.Resolved {
-		what = "The recovery%s, with %s %s, became"
-	}
-
-	what = f.sensorText(l.Sensor) + what
-	return fmt.Sprintf(
-		what+" a dead letter of receiver %s %s: %s; %s",
-		which(l.Rule, l.Level),
-		reading(f.set, l.Rule, l.Temperature),
-		f.at(l.Enqueued),
-		l.Receiver,
-		f.at(l.At),
-		l.Reason,
-		where,
-	)
-}
-
-// alarmText says what state an alarm is in.
+// alarmText says how an alarm is, since when, and by what.
 func (f findings) alarmText(s partition.AlarmState) string {
-	text := "alarm" + which(s.Rule, s.Level) + f.phaseText(s)
-	if s.Sensor != "" && s.Sensor != f.asked.Name {
-		text = "sensor " + s.Sensor + ": its " + text
-	}
+	rule, level := level(f.set, s.Rule, s.Level)
+	text := "over"
 
-	_, level := level(f.set, s.Rule, s.Level)
-
-	if s.Phase == rules.Pending && level != nil {
-		text += fmt.Sprintf("; the first reading over it from %s on causes an alert", f.clock(s.Since.Add(level.For)))
-	}
-
-	text += f.toldText(s)
-
-	if !s.Due.IsZero() {
-		text += fmt.Sprintf("; a recovery has been due since %s, and waits, mostly for the window to end", f.clock(s.Due))
-	}
-
-	return text
-}
-
-// phaseText says in which phase an alarm is, since when, and why.
-func (f findings) phaseText(s partition.AlarmState) string {
 	switch {
 	case s.Phase == rules.Normal:
-		return " is over"
-
 	case s.Silence:
-		missing := "the device has not been heard"
-		if s.Sensor != "" {
-			missing = "the sensor has not been heard"
+		missing := "nothing counted"
+		if rule != nil && rule.Field != "" { // it may send other messages
+			missing = "no " + strings.ReplaceAll(rule.Field, ",", " or ") + " was read"
 		}
 
-		if rule, _ := level(f.set, s.Rule, s.Level); rule != nil && rule.Field != "" { // it may send other messages
-			missing = "no " + strings.ReplaceAll(rule.Field, ",", " or ") + " of the device has been read"
+		lasts := humanize.Span(time.Duration(s.Limit) * time.Second)
+		text = fmt.Sprintf("open: %s since %s, for longer than %s", missing, f.clock(s.Since), lasts)
+
+	default:
+		text = fmt.Sprintf("%s since %s, by %s", s.Phase, f.clock(s.Since), textOf(rule, s.Value))
+		if rule == nil || len(rule.Is) == 0 {
+			own := level != nil && level.LimitAt.Name != "" && !level.LimitAt.Plus && s.Limit != level.Limit
+			text += ", which " + reaches(false, rule, level, s.Limit, own)
 		}
 
-		return fmt.Sprintf(
-			" is open: %s since %s, for longer than %s",
-			missing,
-			f.clock(s.Since),
-			humanize.Span(time.Duration(s.Limit)*time.Second),
-		)
+		if !s.Arrived.IsZero() {
+			text += "; it arrived at " + f.clock(s.Arrived)
+		}
 	}
 
-	text := fmt.Sprintf(" has been %s since %s", s.Phase, f.clock(s.Since))
-	if !s.Arrived.IsZero() {
-		text += fmt.Sprintf(" by its own clock (it arrived at %s)", f.clock(s.Arrived))
+	if s.Phase == rules.Pending && level != nil {
+		text += "; an alert is due from " + f.clock(s.Since.Add(level.For))
 	}
 
-	rule, level := level(f.set, s.Rule, s.Level)
-	own := level != nil && level.LimitAt.Name != "" && !level.LimitAt.Plus && s.Limit != level.Limit
-
-	return text + ", when " + reached(rule, level, s, own)
-}
-
-// toldText says to whom an alarm need not be sent again yet.
-func (f findings) toldText(s partition.AlarmState) (text string) {
-	for _, c := range s.Waits {
-		text += "; " + f.conditionText(c)
+	if !s.Due.IsZero() {
+		text += "; a recovery is due since " + f.clock(s.Due) + ", mostly after the window"
 	}
 
 	return text
 }
 
-// reached says what opened an alarm. own says that the limit is the device's own.
-func reached(
-	rule *rules.Rule,
-	level *rules.Level,
-	s partition.AlarmState,
-	own bool,
-) string {
-	switch {
-	case rule == nil:
-		return fmt.Sprintf("%s reached the limit of %s", number(s.Value), number(s.Limit))
-	case len(rule.Is) > 0:
-		return "it was " + rule.Text(s.Value)
-	}
-
-	return rule.Text(s.Value) + strings.Replace(reaches(false, rule, level, s.Limit, own), "reaches", " reached", 1)
+// valueText shows a value of a level of a rule, which may not be configured any more.
+func (f findings) valueText(rule, name string, value float64) string {
+	r, _ := level(f.set, rule, name)
+	return textOf(r, value)
 }
 
-// windowText says what the store knows of a window.
+// deliveryText says what is delivered, and what that waits for.
+func (f findings) deliveryText(d delivery.State) string {
+	what := "alert about"
+	if d.Recovery {
+		what = "recovery at"
+	}
+
+	return fmt.Sprintf("%s %s, since %s: %s", what, f.valueText(d.Rule, d.Level, d.Value), f.clock(d.Since), f.conditionText(d.Waits))
+}
+
+// conditionText says what something waits for: a delivery for how long it has, an alarm that was sent since when.
+func (f findings) conditionText(c delivery.Condition) string {
+	text, due := c.Text+", for "+humanize.Span(max(time.Second, f.now.Sub(c.Since))), "the next attempt is due "
+	if c.For == delivery.WaitRepeat {
+		text, due = c.Text+"; sent "+f.at(c.Since), "due again "
+	}
+
+	if !c.Next.IsZero() {
+		text += "; " + due + until(c.Next.Sub(f.now))
+	}
+
+	return text
+}
+
+// silenceText says what a silence is about, until when, and who made it.
+func (f findings) silenceText(s muting.Mute) string {
+	return fmt.Sprintf("%s until %s, by %s: %s", s, f.until(s.Until), s.Who, s.Why)
+}
+
+// letterText says what became a dead letter, and why.
+func (f findings) letterText(l pastDelivery) string {
+	what := "alert about"
+	if l.Resolved {
+		what = "recovery at"
+	}
+
+	return fmt.Sprintf("%s %s %s became a dead letter %s, %s: %s", what, f.valueText(l.Rule, l.Level, l.Temperature),
+		f.at(l.Enqueued), f.at(l.At), cmp.Or(l.Letter, "only in the log"), l.Reason)
+}
+
+// windowText says what the store knows of a window: its state, and what was sent last, when and by whom.
 func (f findings) windowText(g gateState) string {
-	text := "receiver " + g.Receiver + which(g.Rule, g.Level)
-	if g.Sensor != "" && g.Sensor != f.asked.Name {
-		text += ", sensor " + g.Sensor
-	}
+	text, delivered := "over", g.delivered()
 
-	if g.Shared != "" {
-		text += ", shared by devices with " + g.Shared
-	}
-
-	return text + ": " + f.windowState(g)
-}
-
-// windowState says what state a window is in.
-func (f findings) windowState(g gateState) string {
-	by := cmp.Or(g.Replica, "a replica")
-	message := "a message"
-	if g.Recovery {
-		message = "a recovery"
-	}
-
-	switch delivered := g.delivered(); {
+	switch {
 	case g.Error != "":
 		return "not known: " + g.Error
-
 	case g.Phase == throttle.Sending:
-		return fmt.Sprintf(
-			"%s has been sending since %s, or has died: it has a claim until %s",
-			by,
-			f.clock(g.Claimed),
-			f.until(g.Until),
-		)
-
+		return fmt.Sprintf("claimed by %s %s, until %s", cmp.Or(g.Replica, "a replica"), f.at(g.Claimed), f.until(g.Until))
 	case g.Phase == throttle.Closed:
-		return fmt.Sprintf(
-			"%s delivered an alert %s; the window is in force until %s",
-			by,
-			f.at(delivered),
-			f.until(g.Until),
-		)
-
-	case g.Claimed.IsZero():
-		return "no alert is recorded"
-
-	case g.Unresolved:
-		return fmt.Sprintf(
-			"%s sent %s %s, and it is not known whether it was accepted; no window is in force",
-			by,
-			message,
-			f.at(g.Claimed),
-		)
-
-	case delivered.IsZero():
-		return fmt.Sprintf("%s last sent %s %s; no window is in force", by, message, f.at(g.Claimed))
-
-	default:
-		return fmt.Sprintf("an alert was delivered %s; its window is over%s", f.at(delivered), f.repeatText(g))
+		text = "in force until " + f.until(g.Until)
 	}
+
+	if !delivered.IsZero() {
+		text += "; an alert was delivered " + f.at(delivered)
+	}
+
+	if isOther := delivered.IsZero() || g.Unresolved; isOther {
+		text += "; the last attempt" + map[bool]string{true: ", with a recovery,"}[g.Recovery] + " was " + f.at(g.Claimed)
+	}
+
+	text += " by " + cmp.Or(g.Replica, "a replica")
+	if g.Unresolved {
+		text += ", and it is not known whether it was accepted"
+	}
+
+	return text + f.repeatText(g)
 }
 
 // repeatText says when an alarm that was sent is sent again, if that is not as soon as its window is over.
@@ -721,28 +615,22 @@ func (f findings) repeatText(g gateState) string {
 	case g.repeat == 0 || g.Sent.IsZero():
 		return ""
 	case g.repeat == rules.Never:
-		return ", and its alarm is sent once (repeat: never)"
+		return "; sent once (repeat: never)"
 	}
 
-	return ", and its alarm is sent again, while it is open, from " + f.clock(g.Sent.Add(g.repeat)) + " on"
+	return "; sent again, while the alarm is open, from " + f.clock(g.Sent.Add(g.repeat))
 }
 
 // until says when t is, a time to come by the store's clock.
 func (f findings) until(t time.Time) string {
-	left := max(0, t.Sub(f.storeNow()))
-	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(left))
-}
-
-// storeNow returns the time by the store's clock, or by ours if no gate says it.
-func (f findings) storeNow() time.Time {
-	now := f.now
+	now := f.now // ours, if no gate says the store's
 	for _, g := range f.gates {
 		if !g.Now.IsZero() {
 			now = g.Now
 		}
 	}
 
-	return now
+	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(max(0, t.Sub(now))))
 }
 
 // at says when t was: the time, and how long ago.
