@@ -104,7 +104,7 @@ func (b *bench) name(to []byte) []byte { return append(to, b.sensor...) }
 
 func (b *bench) Muted(int, sensor.ID, int64) bool { return b.muted }
 
-func (b *bench) Fell(_ int, s absence.Silence) bool {
+func (b *bench) FellSilent(_ int, s absence.Silence) bool {
 	if b.refuse || b.muted {
 		return false
 	}

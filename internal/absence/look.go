@@ -181,7 +181,7 @@ func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMill
 
 // tell tells of a silence, which has an alarm from now on, unless the alarms say that it has none.
 func (w *Watch) tell(rule int, s Silence) {
-	if w.alarms.Fell(rule, s) {
+	if w.alarms.FellSilent(rule, s) {
 		w.open[key{rule, s.Of}] = s.Since
 	}
 }

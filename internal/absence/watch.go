@@ -75,8 +75,8 @@ type Outage struct {
 type Alarms interface {
 	// Muted reports whether people do not want to hear of the silence of a device or sensor at a time, in Unix ms.
 	Muted(rule int, of sensor.ID, at int64) bool
-	// Fell says that a device or sensor has fallen silent. It reports whether that has an alarm now; if not, it is said again.
-	Fell(rule int, s Silence) bool
+	// FellSilent says that a device or sensor has fallen silent. It reports whether that has an alarm now; if not, it is said again.
+	FellSilent(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
 	Heard(rule int, of sensor.ID, before, at telemetry.Position)
 	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
@@ -581,7 +581,7 @@ func (w *Watch) followUndecodable(e *telemetry.Event, at roster.Place) {
 // if that is untold of several: nobody could ask the hub meanwhile, and it was not each of its devices that was down.
 func (w *Watch) dawn(from int64, at roster.Place) {
 	for rule := range w.rules {
-		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && w.untold(rule) > 1 {
+		if at.Time-from >= w.rules[rule].Limit.Milliseconds() && w.withoutAlarm(rule) > 1 {
 			w.roster.Restart(rule, at)
 		}
 	}
@@ -593,8 +593,8 @@ func (w *Watch) isOpen(k key) bool {
 	return open
 }
 
-// untold returns how many devices are watched by a rule and have no alarm.
-func (w *Watch) untold(rule int) (n int) {
+// withoutAlarm returns how many devices are watched by a rule and have no alarm.
+func (w *Watch) withoutAlarm(rule int) (n int) {
 	for device := range w.roster.Len() {
 		of := w.roster.Name(device)
 		if of.Name == "" && !w.isOpen(key{rule, of}) && w.roster.Heard(device, rule).Expected() {

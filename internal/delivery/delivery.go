@@ -19,7 +19,7 @@ import (
 //	ready          its turn                                  attempting
 //	pausing        the time of the next attempt              ready
 //	awaitsWindow   the last alert's window to end            ready; recoveries only
-//	failed         the same as pausing; the receiver has     attempting; pausing once the receiver answers
+//	awaitsReceiver the same as pausing: the receiver has     attempting; pausing once the receiver answers
 //	               not answered since the last one failed
 //	givenUp        its dead letter to be composed, unless    attempting
 //	               another replica has sent it, and kept
@@ -32,7 +32,7 @@ import (
 // belongs to it, below 544 bytes.
 type delivery struct {
 	subject Key
-	due     *Notice // the notice that it brings; nil for an alert about a reading
+	notice  *Notice // the notice that it brings; nil for an alert about a reading
 	held    Hold    // the place before the head, unless it brings a due notice that no reading has joined
 	head    Reading // what the notice is about
 
@@ -64,7 +64,7 @@ type tries struct {
 	// for
 	since       int64
 	number      int64              // given once it waits for its turn: see receiver.next; 0: none
-	answered    uint32             // value of health.answered at the last failure, and 1; 0 if there was none
+	failedAt    uint32             // value of health.answers at the last failure, and 1; 0 if there was none
 	attempts    uint16             // that failed
 	failsAlone  bool               // it failed again after the receiver has answered about others
 	ownFailures uint8              // failures like that which may be the message's own fault
@@ -85,7 +85,7 @@ const (
 	ready
 	pausing
 	awaitsWindow
-	failed
+	awaitsReceiver
 	givenUp
 	states
 )
@@ -131,7 +131,7 @@ const (
 )
 
 // recovers reports whether d says that a device is normal again.
-func (d *delivery) recovers() bool { return d.due != nil && !d.due.Silent() }
+func (d *delivery) recovers() bool { return d.notice != nil && !d.notice.Silent() }
 
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {

@@ -218,7 +218,7 @@ func (o *owner) well(device string) *delivery.Notice {
 		Reading: delivery.Reading{Value: 20, Limit: 30, Enqueued: time.Now().UnixMicro(), Sequence: o.last},
 		Log:     "log/" + o.name,
 	}
-	n.Due(1<<len(o.replica.receivers) - 1)
+	n.SetReceivers(1<<len(o.replica.receivers) - 1)
 	o.box.Give(o.key(device), n)
 	return n
 }

@@ -28,10 +28,10 @@ const (
 // better probe; pauses between such probes grow with the number of alerts that have
 // failed. Failed alerts are attempted again only if no others wait.
 type health struct {
-	answered uint32        // alerts taken or refused for good since the dispatcher was made
-	taken    int64         // of these, taken
-	takenAt  time.Duration // the last of them
-	failure  error         // the last that counted
+	answers uint32        // alerts taken or refused for good since the dispatcher was made
+	taken   int64         // of these, taken
+	takenAt time.Duration // the last of them
+	failure error         // the last that counted
 
 	// Since an alert was last taken or refused for good:
 	failures   int
@@ -47,7 +47,7 @@ func (h *health) probed() bool { return h.down && h.suspects > 1 }
 // succeeded records that the receiver has taken an alert, or refused it for good:
 // either shows that it works.
 func (h *health) succeeded(now time.Duration, taken bool) {
-	*h = health{answered: h.answered + 1, taken: h.taken, takenAt: h.takenAt, failure: h.failure}
+	*h = health{answers: h.answers + 1, taken: h.taken, takenAt: h.takenAt, failure: h.failure}
 	if taken {
 		h.taken++
 		h.takenAt = now
@@ -84,21 +84,21 @@ const (
 // up, to everybody: see fault. What is attempted next follows from health and from the pace. Times are by the
 // dispatcher's clock.
 type shortfall struct {
-	asking  int           // messages under way
-	inVain  bool          // a message is under way, or was not accepted
-	since   time.Duration // if inVain: the beginning of the first of these
-	due     bool          // something waits for the receiver and nothing else
-	dueAt   time.Duration // if due: since when
-	unsent  bool          // something was due for unsentFor while inVain
-	last    *notify.Error // the last answer, nil if there was none
-	refuses bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
+	asking     int           // messages under way
+	inVain     bool          // a message is under way, or was not accepted
+	since      time.Duration // if inVain: the beginning of the first of these
+	waits      bool          // something waits for the receiver and nothing else
+	waitsSince time.Duration // if so: since when
+	unsent     bool          // something was due for unsentFor while inVain
+	last       *notify.Error // the last answer, nil if there was none
+	refuses    bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
 
-	failures int           // but refusals by number
-	failed   time.Duration // the first of these
+	failures     int           // but refusals by number
+	failingSince time.Duration // the first of these
 
-	rejections int           // notices that the receiver refused for good
-	rejected   time.Duration // the first of these
-	about      []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
+	rejections     int           // notices that the receiver refused for good
+	rejectingSince time.Duration // the first of these
+	about          []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
 }
 
 // ask records that a message goes.
@@ -114,7 +114,7 @@ func (s *shortfall) leave() { s.asking-- }
 
 // accept records that the receiver has accepted a notice.
 func (s *shortfall) accept(now time.Duration) {
-	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, due: s.due, dueAt: s.dueAt}
+	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, waitsSince: s.waitsSince}
 }
 
 // fail records an attempt that may succeed if it is repeated.
@@ -125,7 +125,7 @@ func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
 	}
 
 	if s.failures == 0 {
-		s.failed = now
+		s.failingSince = now
 	}
 	s.failures++
 }
@@ -133,17 +133,17 @@ func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
 // look has s know whether something is due, and whether the receiver is stuck. Once something was due for long enough,
 // only what the receiver accepts ends that.
 func (s *shortfall) look(now time.Duration, due, stuck bool) {
-	if due && !s.due {
-		s.dueAt = now
+	if due && !s.waits {
+		s.waitsSince = now
 	}
-	s.due, s.refuses = due, stuck
-	s.unsent = s.unsent || due && s.inVain && now-max(s.since, s.dueAt) > unsentFor
+	s.waits, s.refuses = due, stuck
+	s.unsent = s.unsent || due && s.inVain && now-max(s.since, s.waitsSince) > unsentFor
 }
 
 // reject records that the receiver has refused a notice for good.
 func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
 	if s.rejections == 0 {
-		s.rejected = now
+		s.rejectingSince = now
 	}
 
 	s.rejections++
@@ -161,10 +161,10 @@ func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, last erro
 	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return ReceiverFails, 0, nil, false }
 	switch {
 	case rejects && (!fails || s.last.Refused):
-		return ReceiverRejects, s.rejected, s.last, true
+		return ReceiverRejects, s.rejectingSince, s.last, true
 	//planted:one-failure-is-down case s.failures > 0
 	case fails:
-		return FaultOf(s.last), s.failed, s.last, true
+		return FaultOf(s.last), s.failingSince, s.last, true
 	case s.refuses, s.unsent && s.last != nil:
 		return FaultOf(s.last), s.since, s.last, true
 	case s.unsent:
@@ -190,9 +190,9 @@ type storeHealth struct {
 
 func (h *storeHealth) probed() bool { return h.failures >= failuresToGoDown }
 
-// answered records that the store answered. storeNow is its clock, zero if it did
+// succeeded records that the store answered. storeNow is its clock, zero if it did
 // not say.
-func (h *storeHealth) answered(now time.Duration, storeNow time.Time) {
+func (h *storeHealth) succeeded(now time.Duration, storeNow time.Time) {
 	h.failures, h.retry = 0, 0
 	if !storeNow.IsZero() {
 		h.clock, h.answeredAt = storeNow, now

@@ -28,7 +28,7 @@ func (q *queue) id(d *delivery, r *Reading) string {
 		id += "/" + url.PathEscape(d.subject.About.Device)
 	}
 
-	if d.due != nil && d.due.Part == throttle.End {
+	if d.notice != nil && d.notice.Part == throttle.End {
 		id += "/end"
 	}
 
@@ -58,7 +58,7 @@ func (d *delivery) readingID(r *Reading) string {
 	}
 
 	at := r.Enqueued
-	if d.due != nil && d.due.Part != throttle.Event { // it is about an event, and not of its time
+	if d.notice != nil && d.notice.Part != throttle.Event { // it is about an event, and not of its time
 		at = r.Since
 	}
 
@@ -72,11 +72,11 @@ func (d *delivery) readingID(r *Reading) string {
 
 // endedWithRule reports whether d is the recovery of an alarm whose rule was removed: it is about the last event
 // read.
-func (d *delivery) endedWithRule() bool { return d.recovers() && d.due.Opened > 0 }
+func (d *delivery) endedWithRule() bool { return d.recovers() && d.notice.RaisedAt > 0 }
 
 // request returns the request to the gate for a notice about one of d's readings.
 func (q *queue) request(d *delivery, about *Reading) throttle.Request {
-	r := Request(d.subject, d.due, about, q.box.account.Log)
+	r := Request(d.subject, d.notice, about, q.box.account.Log)
 	r.ID = q.id(d, about)
 
 	return r
@@ -98,7 +98,7 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 	switch {
 	case n != nil:
 		r.Log, r.Part = n.Log, n.Part
-		r.At = fromMicros0(n.Opened)
+		r.At = fromMicros0(n.RaisedAt)
 		if r.Recovery {
 			r.AsOf = fromMicros(n.normalAt())
 		}
@@ -107,7 +107,7 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 	case about.alarm() != nil:
 		//planted:open-alarm-sent-again if key.Topic.Repeat > 0 { skip }
 		r.Repeat = key.Topic.Repeat
-		r.Opened, r.OpenedElement = about.alarm().Opened, about.alarm().Element
+		r.OpenedBy, r.OpenedByElement = about.alarm().OpenedBy, about.alarm().Element
 	}
 
 	if a := about.arrival(); a != nil {
@@ -136,7 +136,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Since = fromMicros0(head.Since)
 	a.Partition = q.box.account.Name
 	a.Sequence = head.Sequence
-	a.Log = Request(d.subject, d.due, head, q.box.account.Log).Log
+	a.Log = Request(d.subject, d.notice, head, q.box.account.Log).Log
 	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
 	a.Remember = q.gate(d).Remember()
 	a.Token = g.Token
@@ -146,10 +146,10 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	a.Test = notify.IsTest(a.Device)
 	a.Ambiguous = g.Ambiguous
 
-	if d.due != nil {
-		a.Forgotten = d.due.Forgotten
-		a.Excluded = d.due.Excluded
-		a.Outage = d.due.Outage
+	if d.notice != nil {
+		a.Forgotten = d.notice.Forgotten
+		a.Excluded = d.notice.Excluded
+		a.Outage = d.notice.Outage
 	}
 
 	//planted:recovery-remembered-shortly if false
@@ -171,7 +171,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	if d.subject.Topic.Silence {
 		a.Silent = time.Duration(head.Limit * float64(time.Second))
 		a.Threshold = 0
-		a.LastHeard = fromMicros0(d.due.Heard)
+		a.LastHeard = fromMicros0(d.notice.Heard)
 	}
 
 	if len(d.subject.Topic.Words) > 0 {

@@ -85,28 +85,28 @@ func (r *Reading) before(other *Reading) bool {
 
 // An Alarm is an open one of a topic that has a Repeat. It belongs to one Outbox.
 type Alarm struct {
-	Opened  int64       // the sequence number of the reading that opened it
-	Element int         // of that reading
-	due     []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
+	OpenedBy int64       // the sequence number of the reading that opened it
+	Element  int         // of that reading
+	remindAt []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
 }
 
 // quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
 // window.
 func (a *Alarm) quiet(receiver int) bool {
-	if a == nil || receiver >= len(a.due) {
+	if a == nil || receiver >= len(a.remindAt) {
 		return false
 	}
 
-	now, due := time.Now(), a.due[receiver]
+	now, due := time.Now(), a.remindAt[receiver]
 	return now.Before(due) && now.Round(0).Before(due.Round(0))
 }
 
 // wait sets when something is due about a to a receiver.
 func (a *Alarm) wait(receiver int, due time.Time) {
-	for len(a.due) <= receiver {
-		a.due = append(a.due, time.Time{})
+	for len(a.remindAt) <= receiver {
+		a.remindAt = append(a.remindAt, time.Time{})
 	}
-	a.due[receiver] = due
+	a.remindAt[receiver] = due
 }
 
 // More is what few readings have.
@@ -148,8 +148,8 @@ type Notice struct {
 	Log     string        // that numbered the reading: see Account.Log
 	Part    throttle.Part // of a reading's place: a silence comes after it
 
-	// in Unix µs: of a silence, when its alarm was; else since when it is due, if that is not its reading's time
-	Opened int64
+	// in Unix µs: of a silence, when its alarm opened; of a recovery, since when it is due, if not since its reading
+	RaisedAt int64
 
 	// of a silence: when the hub took the last event that counts; earlier than Since if events may be missing after it
 	Heard int64
@@ -163,8 +163,8 @@ type Notice struct {
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu
 }
 
-// Due says to which receivers n is due, a bit for each by its index. It is called before n is given to anybody.
-func (n *Notice) Due(receivers uint32) { n.left.Store(receivers) }
+// SetReceivers says to which receivers n is due, a bit for each by its index. It is called before n is given to anybody.
+func (n *Notice) SetReceivers(receivers uint32) { n.left.Store(receivers) }
 
 // DueTo reports whether n is due to a receiver that has not settled it.
 func (n *Notice) DueTo(receiver int) bool { return n.left.Load()&(1<<receiver) != 0 }
@@ -186,7 +186,7 @@ func (n *Notice) normalAt() int64 {
 		return n.Reading.Since
 	}
 
-	return cmp.Or(n.Opened, n.Reading.Enqueued)
+	return cmp.Or(n.RaisedAt, n.Reading.Enqueued)
 }
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
@@ -201,14 +201,14 @@ type Alert struct {
 	Before      Place     // of the event before the reading's
 	Receivers   uint32    // that want it, a bit for each by its index
 	Alarm       *Alarm    // that is open, and that More has; nil unless its topic has a Repeat
-	Opened      bool      // it has opened an alarm
-	WindowSince time.Time // if Opened, only a window counts that began since then
+	Opens       bool      // it opens an alarm
+	WindowSince time.Time // if Opens, only a window counts that began since then
 	Reminder    bool      // the device has been alerted before, in the same alarm
 	Lingers     bool      // it is short of the limit of an alarm that has a Repeat: nobody counts it if it is not sent
 }
 
 // covered reports whether it is known that the reading needs no alert at a receiver: a window is in force, or an alert
-// about the same alarm covers it. If it opened an alarm, only a window that began since a.Since counts: within another
+// about the same alarm covers it. If it opens an alarm, only a window that began since a.WindowSince counts: within another
 // one a former owner may have sent a recovery, after an operator ended it.
 func (a *Alert) covered(receiver int) bool {
 	g := a.Key.Topic.Gates[receiver]
@@ -219,7 +219,7 @@ func (a *Alert) covered(receiver int) bool {
 		return true
 	case a.Key.Topic.Shared: // no recovery was ever sent
 		return g.RecentShared(a.Key.About.Device, a.Device)
-	case a.Opened:
+	case a.Opens:
 		return g.RecentSince(a.Key.About, a.WindowSince)
 	}
 

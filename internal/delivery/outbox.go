@@ -154,7 +154,7 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 		}
 
 		d := q.deliveries[key]
-		if d != nil && d.due == n && q.withdraw(d) {
+		if d != nil && d.notice == n && q.withdraw(d) {
 			q.replace(d, throttle.Unneeded.String())
 		}
 	}

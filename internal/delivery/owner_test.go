@@ -115,7 +115,7 @@ func TestRecoveryOfSomeReceivers(t *testing.T) {
 		p.hot("oven")
 		pass(2 * window)
 		n := &delivery.Notice{Reading: delivery.Reading{Enqueued: time.Now().UnixMicro(), Sequence: 2}, Log: "log/0"}
-		n.Due(1 << 1)
+		n.SetReceivers(1 << 1)
 		p.box.Give(p.key("oven"), n)
 		pass(time.Second)
 		if first.told("oven") != "alert 1" || second.told("oven") != "alert 1, recovery 2" || len(p.done()) != 1 {
@@ -329,8 +329,8 @@ func TestRecoveryOfARemovedRule(t *testing.T) {
 		pass(13 * time.Hour)
 		r.set(failing(errBusy))
 		for _, device := range []string{"oven", "kiln"} {
-			n := &delivery.Notice{Reading: p.read[1].Reading, Log: "log/0", Opened: time.Now().UnixMicro()}
-			n.Due(1)
+			n := &delivery.Notice{Reading: p.read[1].Reading, Log: "log/0", RaisedAt: time.Now().UnixMicro()}
+			n.SetReceivers(1)
 			p.box.Give(p.key(device), n)
 		}
 		pass(time.Minute)
@@ -355,12 +355,12 @@ func (o *owner) silent(device string) *delivery.Notice {
 		Reading: delivery.Reading{
 			Limit: (15 * time.Minute).Seconds(), Enqueued: time.Now().UnixMicro(), Sequence: o.last, Since: heard.UnixMicro(),
 		},
-		Log:    "log/" + o.name,
-		Part:   throttle.Silence,
-		Opened: time.Now().UnixMicro(),
-		Heard:  heard.UnixMicro(),
+		Log:      "log/" + o.name,
+		Part:     throttle.Silence,
+		RaisedAt: time.Now().UnixMicro(),
+		Heard:    heard.UnixMicro(),
 	}
-	n.Due(1<<len(o.replica.receivers) - 1)
+	n.SetReceivers(1<<len(o.replica.receivers) - 1)
 	o.box.Give(delivery.Key{About: sensor.Of(device), Topic: o.silence()}, n)
 	return n
 }
@@ -399,7 +399,7 @@ func TestSilence(t *testing.T) {
 		defer next.end()
 		r.set(nil)
 		key := delivery.Key{About: sensor.Of("press"), Topic: q.silence()}
-		again.Due(1)
+		again.SetReceivers(1)
 		q.box.Give(key, again)
 		pass(time.Second)
 		if len(s.dead.all()) != 1 || len(r.alerts("press")) != 0 || len(q.done()) != 1 {
@@ -442,10 +442,10 @@ func TestRequestOfANotice(t *testing.T) {
 		recovery bool
 	}{
 		"a recovery":                          {&delivery.Notice{}, time.Time{}, at(50), true},
-		"of a rule that was removed":          {&delivery.Notice{Opened: 60e6}, at(60), at(60), true},
-		"of a device that is forgotten":       {&delivery.Notice{Opened: 60e6, Forgotten: true}, at(60), at(40), true},
-		"a silence":                           {&delivery.Notice{Part: throttle.Silence, Opened: 60e6}, at(60), time.Time{}, false},
-		"the end of a silence without events": {&delivery.Notice{Part: throttle.End, Opened: 60e6}, at(60), at(60), true},
+		"of a rule that was removed":          {&delivery.Notice{RaisedAt: 60e6}, at(60), at(60), true},
+		"of a device that is forgotten":       {&delivery.Notice{RaisedAt: 60e6, Forgotten: true}, at(60), at(40), true},
+		"a silence":                           {&delivery.Notice{Part: throttle.Silence, RaisedAt: 60e6}, at(60), time.Time{}, false},
+		"the end of a silence without events": {&delivery.Notice{Part: throttle.End, RaisedAt: 60e6}, at(60), at(60), true},
 	} {
 		n := tt.notice
 		n.Reading, n.Log = reading, "log/9"
@@ -472,7 +472,7 @@ func TestWindowFromBeforeAnAlarm(t *testing.T) {
 			asked int64
 		}{{-20 * time.Second, 0}, {-5 * time.Second, 1}} {
 			a := p.reading("oven", s.topic("", nil))
-			a.Opened, a.WindowSince = true, time.Now().Add(tt.since)
+			a.Opens, a.WindowSince = true, time.Now().Add(tt.since)
 			p.take(a)
 			pass(time.Second)
 			if n := asked(); n != tt.asked {
@@ -562,7 +562,7 @@ func TestRepeat(t *testing.T) {
 		s.store = store
 		p := s.open("0")
 		defer s.end()
-		alarm := &delivery.Alarm{Opened: 1}
+		alarm := &delivery.Alarm{OpenedBy: 1}
 		const repeat = 10 * time.Minute
 		for minute := range 11 {
 			store.down.Store(minute > 0 && minute < 10)
@@ -585,7 +585,7 @@ func TestRepeat(t *testing.T) {
 		if due := p.box.NextReminders(alarm, math.MaxInt64); len(due) != 1 || !due[0].Next.IsZero() {
 			t.Errorf("one that is never due again: %+v", due)
 		}
-		p.take(p.alarm("oven", &delivery.Alarm{Opened: p.last + 1}, repeat)) // the next alarm
+		p.take(p.alarm("oven", &delivery.Alarm{OpenedBy: p.last + 1}, repeat)) // the next alarm
 		pass(time.Second)
 		if r.told("oven") != "alert 1, alert 11, alert 12" {
 			t.Errorf("told: %s", r.told("oven"))
@@ -626,13 +626,13 @@ func TestRepeatInDoubt(t *testing.T) {
 				alarms := map[int64]*delivery.Alarm{}
 				for _, opened := range tt.opened {
 					if alarms[opened] == nil {
-						alarms[opened] = &delivery.Alarm{Opened: opened}
+						alarms[opened] = &delivery.Alarm{OpenedBy: opened}
 					}
 					if opened == 0 {
 						p.last++
 					} else {
 						a := p.alarm("oven", alarms[opened], math.MaxInt64)
-						a.Opened = opened == p.last+1
+						a.Opens = opened == p.last+1
 						a.WindowSince = time.Now()
 						p.take(a)
 					}

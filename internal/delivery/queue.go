@@ -30,7 +30,7 @@ type queue struct {
 
 // waiting returns how many deliveries wait to be sent, without those that wait for a window's end.
 func (q *queue) waiting() int {
-	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[failed].Len()
+	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[awaitsReceiver].Len()
 }
 
 // full reports whether maxGivenUp dead letters are not written; while they cannot be, what the receiver is about to be
@@ -58,10 +58,10 @@ func (q *queue) wrote(err error) {
 func (q *queue) isReady() bool { return q.lines[ready].Len() > 0 }
 
 // mayGo reports whether a delivery waits for its turn, or to be tried again in it.
-func (q *queue) mayGo() bool { return q.lines[ready].Len()+q.lines[failed].Len() > 0 }
+func (q *queue) mayGo() bool { return q.lines[ready].Len()+q.lines[awaitsReceiver].Len() > 0 }
 
-// due reports whether the first delivery of a state whose keys are times is due.
-func (q *queue) due(s state, now time.Duration) bool {
+// isDue reports whether the first delivery of a state whose keys are times is due.
+func (q *queue) isDue(s state, now time.Duration) bool {
 	return q.lines[s].Len() > 0 && q.lines[s].first().key <= int64(now)
 }
 
@@ -167,8 +167,8 @@ func (q *queue) least() *delivery {
 	switch {
 	case q.isReady():
 		line = ready
-	case q.lines[failed].Len() > 0:
-		line = failed
+	case q.lines[awaitsReceiver].Len() > 0:
+		line = awaitsReceiver
 	}
 
 	return slices.MaxFunc(q.lines[line].all, byLeast)
@@ -185,7 +185,7 @@ func byLeast(a, b *delivery) int {
 // waitingSince returns the deliveries that wait to be sent and could have been at a time or before it, in Unix µs by the
 // hub's clock.
 func (q *queue) waitingSince(oldest int64) (old []*delivery) {
-	for _, s := range [...]state{ready, pausing, failed} {
+	for _, s := range [...]state{ready, pausing, awaitsReceiver} {
 		for _, d := range q.lines[s].all {
 			if d.since <= oldest {
 				old = append(old, d)

@@ -53,7 +53,7 @@ func downOutbox(t *testing.T) (*Outbox, *Topic) {
 
 func due() *Notice {
 	n := &Notice{}
-	n.Due(1)
+	n.SetReceivers(1)
 	return n
 }
 
@@ -90,12 +90,12 @@ func TestWhatIsDueLater(t *testing.T) {
 
 	q := o.queues[0]
 	d := q.deliveries[key]
-	if d.due != nil || o.Len() != 1 {
-		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.due)
+	if d.notice != nil || o.Len() != 1 {
+		t.Fatalf("%d deliveries, the first about %+v", o.Len(), d.notice)
 	}
 	q.withdraw(d)
 	q.settle(d, coversAll, "sent")
-	if d = q.deliveries[key]; d == nil || d.due != then {
+	if d = q.deliveries[key]; d == nil || d.notice != then {
 		t.Errorf("after the alert comes %+v", d)
 	}
 	if n, _, _ := o.Unsettled(); n != 0 {

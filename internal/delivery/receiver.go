@@ -105,7 +105,7 @@ func (r *receiver) tried() {
 func (r *receiver) ripen(now time.Duration) {
 	for _, q := range r.queues {
 		for _, s := range [...]state{pausing, awaitsWindow} {
-			for q.due(s, now) {
+			for q.isDue(s, now) {
 				q.push(q.take(s), ready, WaitTurn, 0)
 			}
 		}
@@ -115,7 +115,7 @@ func (r *receiver) ripen(now time.Duration) {
 // startLetter starts an attempt about the next dead letter, if one is due.
 func (r *receiver) startLetter(now time.Duration) bool {
 	q := r.first(givenUp)
-	if q == nil || !q.due(givenUp, now) {
+	if q == nil || !q.isDue(givenUp, now) {
 		return false
 	}
 
@@ -257,8 +257,8 @@ func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() 
 //
 // While the receiver or the store seems to be down only probes go: see health.
 func (r *receiver) next(now time.Duration) (*queue, state) {
-	fresh, again := r.first(ready), r.first(failed)
-	if again != nil && !again.due(failed, now) {
+	fresh, again := r.first(ready), r.first(awaitsReceiver)
+	if again != nil && !again.isDue(awaitsReceiver, now) {
 		again = nil
 	}
 
@@ -266,14 +266,14 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	//planted:probes-go-together case fresh == nil && again == nil, probed && now < r.store.retry
 	case fresh == nil && again == nil, probed && (r.probing || now < r.store.retry):
 		return nil, 0
-	case !probed && (again == nil || fresh != nil && fresh.lines[ready].first().turn() <= again.lines[failed].first().turn()):
+	case !probed && (again == nil || fresh != nil && fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
 		return fresh, ready
 	case !probed:
-		return again, failed
+		return again, awaitsReceiver
 	case fresh != nil && now >= r.health.nextNew:
 		return fresh, ready
 	case fresh == nil && now >= r.health.nextFailed:
-		return again, failed
+		return again, awaitsReceiver
 	}
 
 	return nil, 0
@@ -393,7 +393,7 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 	case givenUp:
 		return max(key, r.store.retry)
 
-	case failed:
+	case awaitsReceiver:
 		return r.failedAt(key)
 
 	case ready:
@@ -444,7 +444,7 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	switch {
 	case a.result.Outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case !isUnavailable:
-		r.store.answered(now, a.result.Now)
+		r.store.succeeded(now, a.result.Now)
 	case !q.cancelled():
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
@@ -510,8 +510,8 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 	}
 
 	for _, q := range r.queues {
-		for q.lines[failed].Len() > 0 {
-			d := q.take(failed)
+		for q.lines[awaitsReceiver].Len() > 0 {
+			d := q.take(awaitsReceiver)
 			q.push(d, pausing, WaitPause, d.key)
 		}
 	}
@@ -533,9 +533,9 @@ func (r *receiver) askAgain() {
 	r.pace.Retry(now)
 	r.health.nextNew = min(r.health.nextNew, now)
 	r.health.nextFailed = min(r.health.nextFailed, now)
-	if q := r.first(failed); q != nil && !q.due(failed, now) {
-		d := q.lines[failed].pop()
-		q.push(d, failed, d.wait, int64(now))
+	if q := r.first(awaitsReceiver); q != nil && !q.isDue(awaitsReceiver, now) {
+		d := q.lines[awaitsReceiver].pop()
+		q.push(d, awaitsReceiver, d.wait, int64(now))
 	}
 
 	r.dispatch()
@@ -543,8 +543,8 @@ func (r *receiver) askAgain() {
 
 // failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
 func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
-	first := d.answered != r.health.answered+1 // since the receiver last answered
-	if first && d.answered > 0 {
+	first := d.failedAt != r.health.answers+1 // since the receiver last answered
+	if first && d.failedAt > 0 {
 		d.failsAlone = true
 		//planted:failure-takes-others skip
 		d.sendAlone = true // the others in its message do not fail with it again
@@ -553,7 +553,7 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 		}
 	}
 
-	d.answered = r.health.answered + 1
+	d.failedAt = r.health.answers + 1
 	if a.group.reported {
 		return
 	}

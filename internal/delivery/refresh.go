@@ -77,7 +77,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
-			d := &delivery{subject: a.Key, due: &Notice{Part: throttle.Silence}} // which is no recovery
+			d := &delivery{subject: a.Key, notice: &Notice{Part: throttle.Silence}} // which is no recovery
 			d.start(&a.Reading)
 			q.deliveries[a.Key] = d
 			held = append(held, d)

@@ -60,7 +60,7 @@ func (q *queue) compose(d *delivery, probe bool) {
 // claim claims d's key, and reports whether its notice may be sent. It composes the notice once there is a claim, which is
 // given back if something bars the notice.
 func (q *queue) claim(d *delivery, a *attempt) bool {
-	a.early = q.box.account.Owner.MayClaim(d.subject, d.due)
+	a.early = q.box.account.Owner.MayClaim(d.subject, d.notice)
 	if a.early != nil {
 		a.result.Outcome = throttle.Busy
 		return false
@@ -76,7 +76,7 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 	a.alert = q.message(d, a.claim.Grant)
 	if d.cause == notGivenUp {
 		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
-		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.due, a.claim.Grant.Before)
+		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant.Before)
 		cancel()
 		if a.barred == nil {
 			q.sends(d, a)
@@ -222,7 +222,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		d.number = 0 // the turn was its own, and it waits for another one
 		return verdict{state: ready}
 	case reason == "":
-		return verdict{state: failed, why: WaitPause, grows: true}
+		return verdict{state: awaitsReceiver, why: WaitPause, grows: true}
 	}
 
 	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
@@ -230,7 +230,7 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		d.letter.Alert.To = a.failure.Left
 	}
 
-	d.refused = refused && d.due == nil
+	d.refused = refused && d.notice == nil
 	if a.group == nil {
 		return q.writeLetter(d)
 	}
@@ -335,7 +335,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 
 // remember notes when the gate says that the alarm of d's head is due again.
 func (q *queue) remember(d *delivery, result throttle.Result) {
-	due := result.Due(q.request(d, &d.head))
+	due := result.NextReminder(q.request(d, &d.head))
 	if due.IsZero() {
 		return
 	}
@@ -411,8 +411,8 @@ func (q *queue) keep(d *delivery) error {
 // notesLetter reports whether the gate has to know of d's dead letter: that of a silence, or of an alert that has a
 // recovery.
 func (q *queue) notesLetter(d *delivery) bool {
-	if d.due != nil {
-		return d.due.Silent()
+	if d.notice != nil {
+		return d.notice.Silent()
 	}
 
 	return d.subject.Topic.Message.WillResolve

@@ -5,11 +5,11 @@ import "alertworker/internal/throttle"
 // begin returns a new delivery about the reading r: of the due notice n, or of an alert if
 // that is nil. It must be made to wait. The caller holds box.mu.
 func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
-	d := &delivery{subject: key, due: n}
+	d := &delivery{subject: key, notice: n}
 	d.start(r)
 	//planted:removed-recovery-old if n.Silent()
-	if n != nil && n.Opened > 0 {
-		d.tries.since = n.Opened
+	if n != nil && n.RaisedAt > 0 {
+		d.tries.since = n.RaisedAt
 	}
 
 	q.deliveries[key] = d
@@ -62,9 +62,9 @@ func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) 
 	q.box.mu.Lock()
 	var done *Notice
 	switch {
-	case d.due != nil:
-		if d.due.Settle(q.to.index) {
-			done = d.due
+	case d.notice != nil:
+		if d.notice.Settle(q.to.index) {
+			done = d.notice
 		}
 		q.replace(d, outcome)
 
@@ -107,7 +107,7 @@ func (q *queue) replace(d *delivery, outcome string) {
 	q.release(d)
 
 	switch later := q.later[d.subject]; {
-	case d.due != nil && d.joined > 0:
+	case d.notice != nil && d.joined > 0:
 		q.startJoined(d)
 
 	//planted:due-later-lost case false
@@ -210,7 +210,7 @@ func (q *queue) follow(d *delivery, v verdict) {
 	defer q.box.mu.Unlock()
 
 	//planted:withdrawn-tried-again if false
-	if d.due != nil && d.due.withdrawn {
+	if d.notice != nil && d.notice.withdrawn {
 		q.replace(d, throttle.Unneeded.String())
 		return
 	}

@@ -56,7 +56,7 @@ func (q *queue) condition(d *delivery) Condition {
 		c.For = WaitStore
 	}
 
-	c.Text = q.says(d, c.For)
+	c.Text = q.text(d, c.For)
 
 	return c
 }
@@ -76,7 +76,7 @@ func (r *receiver) holdsUp(d *delivery) bool {
 func (r *receiver) downSince() time.Duration {
 	_, since, _, down := r.fault()
 	if !down {
-		return r.shortfall.failed
+		return r.shortfall.failingSince
 	}
 
 	return since
@@ -92,7 +92,7 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 	o.mu.Lock()
 	defer o.mu.Unlock()
 
-	for i, due := range a.due {
+	for i, due := range a.remindAt {
 		if a.quiet(i) {
 			all = append(all, repeatCondition(o.queues[i].to.to.Name, due, repeat))
 		}
@@ -119,11 +119,11 @@ func repeatCondition(receiver string, due time.Time, repeat time.Duration) Condi
 func (q *queue) waitText(d *delivery, w Wait) string {
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
-	return q.says(d, w)
+	return q.text(d, w)
 }
 
-// says returns for people that d waits for w. The caller holds to.mu.
-func (q *queue) says(d *delivery, w Wait) string {
+// text returns for people that d waits for w. The caller holds to.mu.
+func (q *queue) text(d *delivery, w Wait) string {
 	name := q.to.to.Name
 	switch w {
 	case WaitTurn:

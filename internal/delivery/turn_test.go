@@ -73,7 +73,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 					d.subject.About = sensor.Of(rapid.SampledFrom([]string{"a", "b", "c"}).Draw(rt, "device"))
 					d.reminder = rapid.Bool().Draw(rt, "reminder")
 					if rapid.IntRange(0, 4).Draw(rt, "recovery") == 0 {
-						d.due = &Notice{}
+						d.notice = &Notice{}
 					}
 				}
 				push(q, d)

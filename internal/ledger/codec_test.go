@@ -86,7 +86,7 @@ func TestContentComesBack(t *testing.T) {
 				a.Log, a.Sequence = rapid.StringMatching("[a-z]*").Draw(t, "log"), rapid.Int64().Draw(t, "place")
 			}
 			if rapid.Bool().Draw(t, "due") {
-				a.Due = &ledger.Reading{Part: rapid.Byte().Draw(t, "part"), Opened: moment.Draw(t, "opened"), Heard: moment.Draw(t, "heard"), Forgotten: rapid.Bool().Draw(t, "forgotten"), DeviceTime: moment.Draw(t, "device time"), Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: ledger.Number(number.Draw(t, "value")), Limit: ledger.Number(number.Draw(t, "limit")), Since: moment.Draw(t, "since")}
+				a.Due = &ledger.Reading{Part: rapid.Byte().Draw(t, "part"), RaisedAt: moment.Draw(t, "opened"), Heard: moment.Draw(t, "heard"), Forgotten: rapid.Bool().Draw(t, "forgotten"), DeviceTime: moment.Draw(t, "device time"), Sequence: rapid.Int64().Draw(t, "cleared"), Enqueued: moment.Draw(t, "enqueued"), Value: ledger.Number(number.Draw(t, "value")), Limit: ledger.Number(number.Draw(t, "limit")), Since: moment.Draw(t, "since")}
 			}
 			want.Alarms = append(want.Alarms, a)
 		}
@@ -197,7 +197,7 @@ func largest(char string) (open, silent, due ledger.Alarm) {
 	const number, log = -2.2250738585072014e-308, "xxxxxxxxxxxx/1023"
 	us := at.Add(time.Microsecond) // what is kept is in µs
 	of := ledger.Alarm{Device: text(ledger.MaxDevice), Measured: "xxxxxxxx", Sensor: text(ledger.MaxSensor), Element: math.MaxInt32, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
-	reading := ledger.Reading{Log: log, Element: math.MaxInt32, Part: math.MaxUint8, Sequence: math.MinInt64, Enqueued: us, Limit: number, Since: us, Opened: us}
+	reading := ledger.Reading{Log: log, Element: math.MaxInt32, Part: math.MaxUint8, Sequence: math.MinInt64, Enqueued: us, Limit: number, Since: us, RaisedAt: us}
 
 	open, silent, due = of, of, of
 	open.Open, open.Value, open.Limit, open.Since, open.DeviceSince, open.DeviceNewest = true, number, number, us, us, us

@@ -115,7 +115,7 @@ type Reading struct {
 	DeviceTime time.Time `json:"deviceTime,omitzero"`
 
 	// since when the notice is due, if that is another time; of a silence, when its alarm was opened
-	Opened time.Time `json:"opened,omitzero"`
+	RaisedAt time.Time `json:"opened,omitzero"`
 
 	// About silence.
 	Part      uint8     `json:"part,omitempty"`      // of the place that Sequence names: see throttle.Part
@@ -159,7 +159,7 @@ type Ledger struct {
 	name      string
 	id, owner string
 	etag      string // of the record that we wrote last; empty if it is not known
-	opened    time.Time
+	takenOver time.Time
 }
 
 // rounds is how often one call writes. A conflict means that another owner has written, or
@@ -180,7 +180,7 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 		}
 
 		var content Content
-		l.opened = there.Now.UTC()
+		l.takenOver = there.Now.UTC()
 
 		if there.ETag == "" {
 			l.id = rand.Text()
@@ -203,8 +203,8 @@ func Open(ctx context.Context, store records.Store, name string) (*Ledger, Conte
 // checkpoint that has it was written by somebody who held this ledger.
 func (l *Ledger) ID() string { return l.id }
 
-// Opened returns when the ledger was taken over, by the store's clock.
-func (l *Ledger) Opened() time.Time { return l.opened }
+// TakenOver returns when the ledger was taken over, by the store's clock.
+func (l *Ledger) TakenOver() time.Time { return l.takenOver }
 
 // Write replaces the content, which is then durable. ErrLost if another owner has taken the
 // ledger over; any other error leaves the outcome unknown, and repeating the call, with the same

@@ -71,10 +71,10 @@ type alarm struct {
 
 	// Of an open one: its next reading alerts, whatever its value, unless something holds that back again: a higher level
 	// that was open, or a mute, has held an alert back since the last one.
-	untold bool
+	alertNext bool
 	// of an open one: receivers that may have been alerted since their last recovery, a bit for each. The gate knows of
 	// those that were before this owner's time: then it is everybody
-	told uint32
+	alerted uint32
 
 	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string
@@ -89,7 +89,7 @@ const everybody = math.MaxUint32
 // opened returns k, an alarm of l, once a reading with this number in a log, of this element, has opened it. Whoever has not heard of the
 // recovery that was due gets the next one.
 func (k alarm) opened(l *level, log string, sequence int64, element int) alarm {
-	k.told = k.due.receivers()
+	k.alerted = k.due.receivers()
 	k.due = nil
 	if l.rule.Repeat > 0 {
 		k = k.sends(log, sequence, element)
@@ -104,7 +104,7 @@ func (k alarm) sends(log string, sequence int64, element int) alarm {
 	k.log = log
 	k.sequence = sequence
 	k.element = element
-	k.sending = &delivery.Alarm{Opened: sequence, Element: element}
+	k.sending = &delivery.Alarm{OpenedBy: sequence, Element: element}
 	return k
 }
 
@@ -118,7 +118,7 @@ type dueNotice struct {
 // becomeDue says to which receivers n is due, a bit for each. It is called before n is given to anybody.
 func (n *dueNotice) becomeDue(receivers uint32) {
 	n.to = receivers
-	n.Due(receivers)
+	n.SetReceivers(receivers)
 }
 
 // receivers returns those to which n, which may be nil, was due.

@@ -123,10 +123,10 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 		return nil
 	}
 
-	content, silences := h.content(at), s.reader.register.opened
+	content, silences := h.content(at), s.reader.register.unsaved
 	content.Forgotten = slices.Clone(s.reader.register.forgotten)
 	forgetting := len(s.reader.register.forgetting)
-	h.edited, s.reader.register.opened = false, nil
+	h.edited, s.reader.register.unsaved = false, nil
 	s.reader.register.mu.Unlock()
 
 	ctx, cancel := context.WithTimeout(ctx, ledgerTimeout)
@@ -145,7 +145,7 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 
 	if err != nil {
 		//planted:failed-ledger-forgets-change skip
-		h.edited, s.reader.register.opened = true, append(silences, s.reader.register.opened...)
+		h.edited, s.reader.register.unsaved = true, append(silences, s.reader.register.unsaved...)
 		return err
 	}
 

@@ -69,7 +69,7 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 			Since:    was.Since.Hub,
 		})
 		if due != nil {
-			due.Opened = reg.noticedAt(now)
+			due.RaisedAt = reg.noticedAt(now)
 		}
 		return due
 	}
@@ -88,7 +88,7 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 		Since:    was.Since.Hub,
 	})
 	if due != nil {
-		due.Opened = now
+		due.RaisedAt = now
 	}
 
 	return due

@@ -117,7 +117,7 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 		p := v.pass(l, &rd, &c)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
-		p.is.untold = p.followed && p.open && (p.is.untold || above || ended)
+		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
 
 		v.shared = ""
 		var alert delivery.Alert
@@ -159,9 +159,9 @@ type passage struct {
 
 // decision returns Notified if receivers are to be notified, or why they are not.
 func (p *passage) decision() Decision {
-	says := p.breaching || !p.damaged && (p.is.untold || p.repeats)
+	says := p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
 	switch {
-	//planted:late-tells-held-back case p.outdated && !p.is.untold
+	//planted:late-tells-held-back case p.outdated && !p.is.alertNext
 	case p.outdated:
 		return Outdated
 	case p.open && says && !p.inhibited:
@@ -251,7 +251,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 // keep has the register follow the alarm of l through the reading.
 func (v *evaluation) keep(l *level, p *passage) {
 	if p.open && p.followed && v.exam.at.Hub < v.register.foreign {
-		p.is.told = everybody
+		p.is.alerted = everybody
 	}
 
 	if p.is != p.was {
@@ -276,16 +276,16 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 // notify returns the alert that takes a reading to every receiver that wants alerts of l, and Notified, or why nobody is.
 // What is muted is told later, if the alarm is still open then.
 func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
-	first := !v.follows(l.rule) || p.opened() || p.is.untold
-	lingers := p.repeats && !p.breaching && !p.is.untold
+	first := !v.follows(l.rule) || p.opened() || p.is.alertNext
+	lingers := p.repeats && !p.breaching && !p.is.alertNext
 	//planted:muted-unsent skip
-	p.is.untold = p.followed // unless it is told now
+	p.is.alertNext = p.followed // unless it is told now
 
 	if v.exam.isMuted(l) {
 		return Muted, delivery.Alert{}
 	}
 
-	p.is.untold = false
+	p.is.alertNext = false
 	key, receivers := v.exam.key(l), v.exam.receivers(l)
 	if p.crowded && !key.Topic.Shared {
 		key.About = sensor.Of(v.exam.event.Device)
@@ -302,7 +302,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 
 	if p.followed {
 		//planted:told-nobody skip
-		p.is.told |= receivers
+		p.is.alerted |= receivers
 	}
 
 	return Notified, delivery.Alert{
@@ -313,7 +313,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 		Before:      placeOf(v.before),
 		Receivers:   receivers,
 		Alarm:       p.is.sending,
-		Opened:      p.opened(),
+		Opens:       p.opened(),
 		WindowSince: v.register.since,
 		Reminder:    !first,
 		Lingers:     lingers,

@@ -208,7 +208,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		}
 
 		//planted:ledger-without-sensor a.Sensor = ""
-		a.Exposed = k.untold
+		a.Exposed = k.alertNext
 		a.Silence = key.level.rule.Silence()
 		a.Log = k.log
 		a.Sequence = k.sequence
@@ -230,7 +230,7 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 				Limit:      ledger.Number(r.Reading.Limit),
 				DeviceTime: fromMicros0(r.Reading.Taken),
 				Since:      fromMicros0(r.Reading.Since),
-				Opened:     fromMicros0(r.Opened),
+				RaisedAt:   fromMicros0(r.RaisedAt),
 				Heard:      fromMicros0(r.Heard),
 				Forgotten:  r.Forgotten,
 				Excluded:   ledger.Text(shortened(r.Excluded, ledger.MaxExcluded)),

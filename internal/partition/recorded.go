@@ -88,8 +88,8 @@ func (r *Recorded) watch(now time.Time) (next int64) {
 	r.unheard.Look(now, false)
 
 	r.register.mu.Lock()
-	r.register.saved(r.register.opened)
-	r.register.opened = nil
+	r.register.saved(r.register.unsaved)
+	r.register.unsaved = nil
 	r.register.mu.Unlock()
 	r.register.flush()
 

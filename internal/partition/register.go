@@ -42,7 +42,7 @@ type register struct {
 	forgotten  []ledger.Forgotten  // devices and sensors that operators have removed
 	forgetting []forgetting        // those of them that the ledger in the store does not name yet
 	rereading  map[sensor.ID]int64 // those of whom a former owner had read more: see forgetAgain
-	opened     []opened            // silences that the ledger in the store does not hold yet
+	unsaved    []unsavedSilence    // silences that the ledger in the store does not hold yet
 	first      int64               // sequence number of the first event read
 	readUntil  time.Time           // when the last event read was enqueued
 	committed  telemetry.Position  // the last checkpoint; it is written by one goroutine
@@ -209,7 +209,7 @@ func (reg *register) change(key alarmKey, next alarm) {
 func (reg *register) recovery(
 	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
 ) *dueNotice {
-	receivers := was.told & reg.evaluator.everybody()
+	receivers := was.alerted & reg.evaluator.everybody()
 	//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
 	switch {
 	case !l.rule.Resolved || receivers == 0:

@@ -209,7 +209,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			},
 			"silent": func(*rapid.T) {
 				at := r.register.mark.last
-				silenceAlarms{r.register}.Fell(0, absence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
+				silenceAlarms{r.register}.FellSilent(0, absence.Silence{Of: sensor.Of("gone"), Since: roster.Place{Sequence: at.Sequence, Time: at.Time.UnixMilli()}})
 			},
 			"meanwhile": func(*rapid.T) { meanwhile() },
 			"": func(t *rapid.T) {

@@ -48,7 +48,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 
 	// Who was alerted, by whatever filters there were, the gate knows.
 	k := remembered(from)
-	k.told = everybody
+	k.alerted = everybody
 	if from.Due != nil {
 		k.due = rememberedNotice(from.Due)
 		//planted:recovery-by-filter k.due.becomeDue(reg.evaluator.wanting(l)); skip
@@ -118,12 +118,12 @@ func remembered(from ledger.Alarm) alarm {
 			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
 			Phase:   phaseOf(from),
 		},
-		value:    float64(from.Value),
-		limit:    float64(from.Limit),
-		untold:   from.Exposed,
-		log:      from.Log,
-		sequence: from.Sequence,
-		element:  from.Element,
+		value:     float64(from.Value),
+		limit:     float64(from.Limit),
+		alertNext: from.Exposed,
+		log:       from.Log,
+		sequence:  from.Sequence,
+		element:   from.Element,
 	}
 }
 
@@ -146,7 +146,7 @@ func rememberedNotice(r *ledger.Reading) *dueNotice {
 		Notice: delivery.Notice{
 			Log:       r.Log,
 			Part:      throttle.Part(r.Part),
-			Opened:    micros0(r.Opened),
+			RaisedAt:  micros0(r.RaisedAt),
 			Heard:     micros0(r.Heard),
 			Forgotten: r.Forgotten,
 			Outage:    outageOf(r.Outage),

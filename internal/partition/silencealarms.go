@@ -31,8 +31,8 @@ func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
 	return s.evaluator.muted(&about)
 }
 
-// Fell implements absence.Alarms. The alarm opens at once, whatever the watermark.
-func (s silenceAlarms) Fell(rule int, fell absence.Silence) bool {
+// FellSilent implements absence.Alarms. The alarm opens at once, whatever the watermark.
+func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.evaluator.silences[rule]
@@ -60,14 +60,14 @@ func (s silenceAlarms) Fell(rule int, fell absence.Silence) bool {
 		}
 	}
 
-	k.told = receivers | s.alarms.byKey[key].due.receivers()
+	k.alerted = receivers | s.alarms.byKey[key].due.receivers()
 	if receivers != 0 {
 		k.due = &dueNotice{Notice: delivery.Notice{
-			Log:    k.log,
-			Part:   throttle.Silence,
-			Opened: s.noticedAt(fell.Proven * 1000),
-			Heard:  fell.Heard * 1000,
-			Outage: (*notify.Outage)(fell.Outage),
+			Log:      k.log,
+			Part:     throttle.Silence,
+			RaisedAt: s.noticedAt(fell.Proven * 1000),
+			Heard:    fell.Heard * 1000,
+			Outage:   (*notify.Outage)(fell.Outage),
 			Reading: delivery.Reading{
 				Limit:    k.limit,
 				Enqueued: fell.Deadline * 1000,
@@ -76,7 +76,7 @@ func (s silenceAlarms) Fell(rule int, fell absence.Silence) bool {
 			},
 		}}
 		k.due.becomeDue(receivers)
-		s.opened = append(s.opened, opened{key, k.due})
+		s.unsaved = append(s.unsaved, unsavedSilence{key, k.due})
 	}
 
 	s.change(key, k)
@@ -168,14 +168,14 @@ func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueN
 	return reg.recovery(l, was, reg.logName, throttle.Event, about)
 }
 
-// An opened silence is one that the ledger in the store does not hold yet.
-type opened struct {
+// An unsavedSilence is one that the ledger in the store does not hold yet.
+type unsavedSilence struct {
 	key alarmKey
 	due *dueNotice
 }
 
 // saved starts the deliveries of silences that the ledger in the store now holds. The caller holds reg.mu.
-func (reg *register) saved(silences []opened) {
+func (reg *register) saved(silences []unsavedSilence) {
 	for _, o := range silences {
 		o.due.saved = true
 		if reg.alarms.byKey[o.key].due == o.due {

@@ -76,7 +76,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 	s.reader.lastRead = from
 	s.reader.register.begun = from
 	s.reader.register.since = time.Now()
-	s.reader.register.takenAt = l.Opened()
+	s.reader.register.takenAt = l.TakenOver()
 	s.reader.register.foreign = micros(s.reader.register.takenAt.Add(overlap))
 	s.reader.register.alarms.history.position = held
 	s.reader.register.behind = true

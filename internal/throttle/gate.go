@@ -56,11 +56,11 @@ type Request struct {
 	// readings it does not count.
 	At time.Time
 	// Repeat, unless it is 0, is for how long an alert covers later readings of the alarm that it was about, counted from
-	// its claim. Then Opened is the number, in Log, of the reading that opened the alarm of this one, and OpenedElement
+	// its claim. Then OpenedBy is the number, in Log, of the reading that opened the alarm of this one, and OpenedByElement
 	// that of its element.
-	Repeat        time.Duration
-	Opened        int64
-	OpenedElement int
+	Repeat          time.Duration
+	OpenedBy        int64
+	OpenedByElement int
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Claim.
 	Recovery bool
 }
@@ -91,10 +91,10 @@ func (r Request) asOf() time.Time {
 	return r.AsOf
 }
 
-// told reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
-func (r Request) told(sent position) bool {
+// sameAlarm reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
+func (r Request) sameAlarm(sent position) bool {
 	//planted:alert-covers-later-alarms if r.Repeat > 0 && sent != (position{}) { return true }
-	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.Opened, Element: r.OpenedElement}.upTo(sent)
+	return r.Repeat > 0 && position{Log: r.Log, Sequence: r.OpenedBy, Element: r.OpenedByElement}.upTo(sent)
 }
 
 // at returns when the reading was taken by the store's clock, which showed now in
@@ -198,13 +198,13 @@ type Window struct {
 func (res Result) Covers(r Request) bool {
 	at, p := r.at(res.Now, res.asked), r.position()
 	return at.Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered) ||
-		r.told(res.sent) && at.Before(res.sentAt.Add(r.Repeat))
+		r.sameAlarm(res.sent) && at.Before(res.sentAt.Add(r.Repeat))
 }
 
-// Due returns before when, by this machine's clock, no alert is due about the alarm of r, a request for an alert of the
+// NextReminder returns before when, by this machine's clock, no alert is due about the alarm of r, a request for an alert of the
 // same device; the zero time if the result does not say.
-func (res Result) Due(r Request) time.Time {
-	if !r.told(res.sent) {
+func (res Result) NextReminder(r Request) time.Time {
+	if !r.sameAlarm(res.sent) {
 		return time.Time{}
 	}
 	return res.asked.Add(res.sentAt.Add(r.Repeat).Sub(res.Now))

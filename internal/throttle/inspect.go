@@ -166,7 +166,7 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	inWindow := r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
-	inRepeat := r.told(n.Sent) && r.Enqueued.Before(n.sentAt().Add(time.Second).Add(r.Repeat))
+	inRepeat := r.sameAlarm(n.Sent) && r.Enqueued.Before(n.sentAt().Add(time.Second).Add(r.Repeat))
 	covered := !r.Recovery && (inWindow || inRepeat)
 	held := holds(record)
 	switch d := decide(n, record, held, r, time.Now()); {

@@ -234,7 +234,7 @@ func (m *alertModel) request(s *alertState, recovery bool, about int8) Request {
 	} else {
 		r.ID = alertIDs[eventPlace(about)]
 		r.Repeat = time.Duration(m.repeat) * time.Second
-		r.Opened, r.OpenedElement = numbers(m.opened(s, about))
+		r.OpenedBy, r.OpenedByElement = numbers(m.opened(s, about))
 	}
 	return r
 }
@@ -627,8 +627,8 @@ func (m *alertModel) record(s *alertState, o *owner) {
 
 // remember notes until when nothing is due about the alarm of r.
 func (o *owner) remember(r Request, result Result) {
-	if due := result.Due(r); !due.IsZero() {
-		o.told = placeOf(position{Sequence: r.Opened, Element: r.OpenedElement}).event()
+	if due := result.NextReminder(r); !due.IsZero() {
+		o.told = placeOf(position{Sequence: r.OpenedBy, Element: r.OpenedByElement}).event()
 		o.until = sec(due.Unix() - epoch)
 	}
 }

@@ -33,7 +33,7 @@ func TestPlaybackIsTheGate(t *testing.T) {
 				s.request.Sequence = int64(rapid.IntRange(1, i).Draw(rt, "of"))
 			}
 			if !s.request.Recovery && rapid.Bool().Draw(rt, "repeats") {
-				s.request.Repeat, s.request.Opened = 2*time.Minute, int64(rapid.IntRange(1, i+1).Draw(rt, "opened"))
+				s.request.Repeat, s.request.OpenedBy = 2*time.Minute, int64(rapid.IntRange(1, i+1).Draw(rt, "opened"))
 			}
 			all = append(all, s)
 		}

@@ -71,7 +71,7 @@ func TestProveRepeat(t *testing.T) {
 			request := func(sequence, opened int64) throttle.Request {
 				return throttle.Request{
 					Device: "oven", ID: fmt.Sprint(sequence), Log: "log", Sequence: sequence,
-					Enqueued: start.Add(time.Duration(sequence) * time.Second), Opened: opened, Repeat: repeat,
+					Enqueued: start.Add(time.Duration(sequence) * time.Second), OpenedBy: opened, Repeat: repeat,
 				}
 			}
 			take := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
@@ -79,8 +79,8 @@ func TestProveRepeat(t *testing.T) {
 			if err != nil || sent.Outcome != throttle.Sent {
 				t.Fatal(sent.Outcome, err)
 			}
-			if repeat < math.MaxInt64 && !sent.Due(request(100, 90)).Equal(start.Add(repeat)) {
-				t.Errorf("due at %v, want %v", sent.Due(request(100, 90)), start.Add(repeat))
+			if repeat < math.MaxInt64 && !sent.NextReminder(request(100, 90)).Equal(start.Add(repeat)) {
+				t.Errorf("due at %v, want %v", sent.NextReminder(request(100, 90)), start.Add(repeat))
 			}
 			time.Sleep(2 * time.Hour)
 			for _, tt := range []struct {
@@ -97,8 +97,8 @@ func TestProveRepeat(t *testing.T) {
 					t.Errorf("%s: %v, %v, want %v", tt.name, got, err, tt.want)
 				}
 				got, _, err := gate.Predict(t.Context(), tt.of)
-				if is := got.Outcome == throttle.Throttled; err != nil || is != covered || got.Due(tt.of).IsZero() == covered {
-					t.Errorf("%s: %v, due at %v, %v", tt.name, got.Outcome, got.Due(tt.of), err)
+				if is := got.Outcome == throttle.Throttled; err != nil || is != covered || got.NextReminder(tt.of).IsZero() == covered {
+					t.Errorf("%s: %v, due at %v, %v", tt.name, got.Outcome, got.NextReminder(tt.of), err)
 				}
 			}
 			other := request(7200, 90)

@@ -261,8 +261,8 @@ func byTime(a, b Notice) int {
 func (n Latest) request(a ledger.Alarm) throttle.Request {
 	r := n.Request
 	r.At = time.Time{}
-	if a.Log == r.Log && a.Sequence < r.Opened {
-		r.Opened, r.OpenedElement = a.Sequence, a.Element
+	if a.Log == r.Log && a.Sequence < r.OpenedBy {
+		r.OpenedBy, r.OpenedByElement = a.Sequence, a.Element
 	}
 
 	return r
