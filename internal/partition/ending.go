@@ -97,7 +97,7 @@ func (reg *register) endOf(l *level, was alarm, now int64) *dueNotice {
 // noticedAt returns when something is noticed of a silence, in Unix µs, that is known of a time: never earlier than what was
 // noticed before, by this owner or another one.
 func (reg *register) noticedAt(known int64) int64 {
-	if reg.since.IsZero() { // there is no ledger, and no other owner
+	if reg.last.until.IsZero() { // there is no ledger, and no other owner
 		return known
 	}
 	return max(known, micros(reg.storeTime()))

@@ -250,7 +250,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 
 // keep has the register follow the alarm of l through the reading.
 func (v *evaluation) keep(l *level, p *passage) {
-	if p.open && p.followed && v.exam.at.Hub < v.register.foreign {
+	if p.open && p.followed && v.exam.at.Hub < v.register.last.mayHaveRead {
 		p.is.alerted = everybody
 	}
 
@@ -314,7 +314,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 		Receivers:   receivers,
 		Alarm:       p.is.sending,
 		Opens:       p.opened(),
-		WindowSince: v.register.since,
+		WindowSince: v.register.last.until,
 		Reminder:    !first,
 		Lingers:     lingers,
 	}

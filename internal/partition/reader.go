@@ -49,7 +49,7 @@ func (r *reader) take(events []telemetry.Event) {
 	for i := range events {
 		e := &events[i]
 		hash := roster.Hash(e.Device)
-		isNew := !e.NotAfter(r.register.replay)
+		isNew := !e.NotAfter(r.register.last.replayed)
 		r.unheard.Take(e)
 		reason, matters := r.register.message.look(e, func(p *part, why telemetry.Reason) bool {
 			r.hear(p, hash, why)
@@ -65,7 +65,7 @@ func (r *reader) take(events []telemetry.Event) {
 		o := r.seen.add(e, hash, reason, &r.register.message.read, now)
 		switch {
 		case reason.HasReading() && (matters || r.register.alarms.mayHave(hash)):
-			if e.NotAfter(r.register.skip) {
+			if e.NotAfter(r.register.last.settled) {
 				break
 			}
 			if r.register.evaluate(at, r.register.message) {

@@ -100,8 +100,8 @@ func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
 // refreshing returns for how long a former owner may still be posting open alarms again: it did not know better when it
 // asked the ledger. A recovery must not come before that.
 func (s *Stream) refreshing() time.Duration {
-	if !s.config.Dispatcher.Forgets() || s.reader.register.since.IsZero() {
+	if !s.config.Dispatcher.Forgets() || s.reader.register.last.until.IsZero() {
 		return 0
 	}
-	return max(time.Until(s.reader.register.since.Add(delivery.RefreshLasts)), 0)
+	return max(time.Until(s.reader.register.last.until.Add(delivery.RefreshLasts)), 0)
 }

@@ -25,32 +25,39 @@ type register struct {
 	changed   func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
 	crowded   func(device, rule string)               // is told of alerts without state, because of maxSensors
 
-	// These change before the first event is read.
-	skip    telemetry.Position // events up to here were settled by the last owner: its ledger says so
-	replay  telemetry.Position // events up to here are read only to know who was heard
-	since   time.Time          // the take-over of the ledger; zero if there was none
-	takenAt time.Time          // the same, by the clock of the ledger's store
-	begun   telemetry.Position // where reading began then
-	message *Message           // what the reader reads
-	foreign int64              // a former owner may have read what the hub took before, in Unix µs; 0 without a take-over
+	last    lastOwner // changes before the first event is read, but for hadRead
+	message *Message  // what the reader reads
 
 	mu         sync.Mutex
 	mark       watermark
 	alarms     *alarms
-	behind     bool                // what the hub held at the take-over has not been read: no recovery starts
-	removed    []*level            // that are not configured any more, and had alarms at the take-over
-	forgotten  []ledger.Forgotten  // devices and sensors that operators have removed
-	forgetting []forgetting        // those of them that the ledger in the store does not name yet
-	rereading  map[sensor.ID]int64 // those of whom a former owner had read more: see forgetAgain
-	unsaved    []unsavedSilence    // silences that the ledger in the store does not hold yet
-	first      int64               // sequence number of the first event read
-	readUntil  time.Time           // when the last event read was enqueued
-	committed  telemetry.Position  // the last checkpoint; it is written by one goroutine
+	behind     bool               // what the hub held at the take-over has not been read: no recovery starts
+	removed    []*level           // that are not configured any more, and had alarms at the take-over
+	forgotten  []ledger.Forgotten // devices and sensors that operators have removed
+	forgetting []forgetting       // those of them that the ledger in the store does not name yet
+	unsaved    []unsavedSilence   // silences that the ledger in the store does not hold yet
+	first      int64              // sequence number of the first event read
+	readUntil  time.Time          // when the last event read was enqueued
+	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
 
 	pending []order // decided, and not passed to out yet: see flush
 	spare   []order // for the next of pending
 
 	flushing sync.Mutex // held while orders are passed to out; taken before mu
+}
+
+// A lastOwner is where the partition's last owner was when its ledger was taken over, as that and the checkpoint say. It is
+// zero if there was no take-over.
+type lastOwner struct {
+	until       time.Time          // the take-over
+	untilStore  time.Time          // the same, by the clock of the ledger's store
+	mayHaveRead int64              // it may have read what the hub took before, in Unix µs: it may go on for a while
+	settled     telemetry.Position // events up to here were settled: the ledger says so
+	replayed    telemetry.Position // events up to here are read only to know which devices send
+	resumed     telemetry.Position // where reading goes on
+	// Devices and sensors that were removed when it had read more, each with the last event that it had read: see
+	// forgetAgain. Guarded by register.mu.
+	hadRead map[sensor.ID]int64
 }
 
 // newRegister returns one without alarms. out is set before anything is decided.
@@ -239,7 +246,9 @@ func (reg *register) settle(key delivery.Key, n *delivery.Notice) {
 }
 
 // storeTime is the time by the clock of the ledger's store, about.
-func (reg *register) storeTime() time.Time { return reg.takenAt.Add(time.Since(reg.since)) }
+func (reg *register) storeTime() time.Time {
+	return reg.last.untilStore.Add(time.Since(reg.last.until))
+}
 
 // alarmsOf returns the alarms of a sensor, or of a device with all of its sensors.
 func (reg *register) alarmsOf(of sensor.ID) (all []AlarmState) {

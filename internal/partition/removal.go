@@ -23,7 +23,7 @@ func (reg *register) forget(of sensor.ID, read int64, known bool) <-chan struct{
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	if reg.since.IsZero() { // without a ledger
+	if reg.last.until.IsZero() { // without a ledger
 		return nil
 	}
 	//planted:removed-stays-open if !known { return reg.beingForgotten(of) }; skip
@@ -135,7 +135,7 @@ func (reg *register) endRead(key alarmKey, now int64) {
 
 	before := reg.committed
 	if before == (telemetry.Position{}) {
-		before = reg.begun
+		before = reg.last.resumed
 	}
 
 	reg.alarms.history.change(key, next, before, last)
@@ -145,12 +145,12 @@ func (reg *register) endRead(key alarmKey, now int64) {
 // forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once
 // all of these are read again: the next event has this number, and follows a position. The caller holds reg.mu.
 func (reg *register) forgetAgain(device string, before telemetry.Position, next int64) {
-	for of, read := range reg.rereading {
+	for of, read := range reg.last.hadRead {
 		if of.Device != device || next <= read {
 			continue
 		}
 
-		delete(reg.rereading, of)
+		delete(reg.last.hadRead, of)
 		//planted:removed-open-after-crash return
 		reg.mark.read(before) // where an alarm ends
 		reg.endAlarms(of)
@@ -162,7 +162,7 @@ func (reg *register) endReread() {
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for of := range reg.rereading {
+	for of := range reg.last.hadRead {
 		reg.forgetAgain(of.Device, reg.mark.last, reg.mark.last.Sequence+1)
 	}
 }

@@ -51,8 +51,8 @@ func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)
 	r := &exactReader{}
 	reg := newRegister(ev, "0", "log", 20, func(alarmKey, rules.State, rules.State) {})
 	reg.out = &r.out
-	reg.since, reg.takenAt = time.Now(), time.Now()
-	reg.foreign = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
+	reg.last.until, reg.last.untilStore = time.Now(), time.Now()
+	reg.last.mayHaveRead = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
 	watch := newWatch(reg, func(string) *roster.File { return nil }, zap.NewNop())
 	r.reader = newReader(reg, watch, zap.NewNop(), func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
 		meanwhile(before, e.Position)
@@ -106,7 +106,7 @@ func (r *exactReader) overtaken() string {
 // restart returns what decided is of the next owner, which begins with a ledger and reads the log on from there.
 func restart(ev *Evaluator, c ledger.Content, log []telemetry.Event) []string {
 	next := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
-	next.register.skip, next.lastRead = c.Position, c.Position
+	next.register.last.settled, next.lastRead = c.Position, c.Position
 	for _, a := range c.Alarms {
 		next.register.restore(a, false)
 	}
@@ -124,7 +124,7 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 		"nobody":                 func(*exactReader) {},
 		"it was silent too long": func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
 		"an operator, long before": func(r *exactReader) {
-			r.register.rereading = map[sensor.ID]int64{sensor.Of("gone"): 2}
+			r.register.last.hadRead = map[sensor.ID]int64{sensor.Of("gone"): 2}
 			r.register.endReread()
 		},
 	} {
@@ -182,7 +182,7 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			"tick":      tick,
 			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
 			"end again": func() {
-				r.register.rereading = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.register.mark.last.Sequence).Draw(t, "read")}
+				r.register.last.hadRead = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.register.mark.last.Sequence).Draw(t, "read")}
 				r.register.endReread()
 			},
 		}

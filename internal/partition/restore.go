@@ -17,7 +17,7 @@ func (reg *register) recall(from ledger.Level) {
 	}
 
 	if from.Removed.IsZero() {
-		from.Removed, reg.alarms.history.edited = reg.takenAt, true
+		from.Removed, reg.alarms.history.edited = reg.last.untilStore, true
 	}
 
 	r := &rules.Rule{
@@ -101,8 +101,8 @@ func (reg *register) reopened(k alarm) alarm {
 	if k.log != reg.logName {
 		k.log = reg.logName
 		k.sequence, k.element = 0, 0
-		if reg.begun.Offset != "" {
-			k.sequence = reg.begun.Sequence + 1
+		if reg.last.resumed.Offset != "" {
+			k.sequence = reg.last.resumed.Sequence + 1
 		}
 	}
 

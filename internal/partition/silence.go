@@ -115,7 +115,7 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 
 	from, ended := s.reader.unheard.Begin(start, open, removed)
 	if from != start {
-		s.reader.lastRead, s.reader.register.replay = from, start
+		s.reader.lastRead, s.reader.register.last.replayed = from, start
 		s.partition.Rewind(from)
 	}
 	defer s.reader.register.flush()

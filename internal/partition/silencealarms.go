@@ -128,7 +128,7 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 		next.due.Excluded = excluded
 	}
 
-	if at.NotAfter(s.skip) || at.NotAfter(s.replay) { // the ledger is further on, and yet has not heard it
+	if at.NotAfter(s.last.settled) || at.NotAfter(s.last.replayed) { // the ledger is further on, and yet has not heard it
 		s.change(key, next)
 		return
 	}

@@ -68,43 +68,46 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		from = held // the last owner did not get to its checkpoint
 	}
 
-	s.reader.register.mu.Lock()
+	reg := s.reader.register
+	reg.mu.Lock()
 	s.ledgers.Writes++
 	s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
 	s.ledger = l
-	s.reader.register.skip = held
 	s.reader.lastRead = from
-	s.reader.register.begun = from
-	s.reader.register.since = time.Now()
-	s.reader.register.takenAt = l.TakenOver()
-	s.reader.register.foreign = micros(s.reader.register.takenAt.Add(overlap))
-	s.reader.register.alarms.history.position = held
-	s.reader.register.behind = true
+	reg.last = lastOwner{
+		until:       time.Now(),
+		untilStore:  l.TakenOver(),
+		mayHaveRead: micros(l.TakenOver().Add(overlap)),
+		settled:     held,
+		resumed:     from,
+	}
+	reg.alarms.history.position = held
+	reg.behind = true
 
 	if resumed.Offset != "" {
-		s.reader.register.mark.read(from)
-		s.reader.register.mark.flushed = from
+		reg.mark.read(from)
+		reg.mark.flushed = from
 	}
 
 	switch {
 	case passed:
-		s.reader.register.skip = from // from now on the alarms are those of there
-		s.reader.register.alarms.history.passed(from)
+		reg.last.settled = from // from now on the alarms are those of there
+		reg.alarms.history.passed(from)
 	case over:
-		s.reader.register.skip = telemetry.Position{}
+		reg.last.settled = telemetry.Position{}
 	}
 
-	s.reader.register.forgotten = content.Forgotten
-	s.reader.register.rereading = s.reader.register.beyond(resumed.Generation, from, held)
+	reg.forgotten = content.Forgotten
+	reg.last.hadRead = reg.beyond(resumed.Generation, from, held)
 	for _, saved := range content.Levels {
-		s.reader.register.recall(saved)
+		reg.recall(saved)
 	}
 
 	for _, saved := range content.Alarms {
-		s.reader.register.restore(saved, passed)
+		reg.restore(saved, passed)
 	}
 
-	s.reader.register.mu.Unlock()
+	reg.mu.Unlock()
 	s.resumeSilences(from)
 
 	s.work.Go(s.catchUp)
