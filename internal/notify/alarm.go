@@ -9,8 +9,12 @@ import (
 )
 
 // Alarm names what the alert is about: an alert, its reminders and its recovery have the
-// same one; those of another source, rule, level, device or sensor never do.
+// same one; those of another source, rule, level, device, sensor or incident never do.
 func (a Alert) Alarm() string {
+	if a.Incident != nil {
+		return a.Incident.ID // those of others have slashes
+	}
+
 	var parts []string
 	for _, s := range []string{a.Source, a.Rule, a.Level, a.About()} {
 		parts = append(parts, url.PathEscape(s))

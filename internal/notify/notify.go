@@ -58,6 +58,8 @@ type Alert struct {
 	Word string `json:"word,omitempty"`
 	// the limit; of a recovery, the value beyond which the reading is clear
 	Threshold float64 `json:"-"`
+	// limits are in messages, and those of other devices may be others
+	OwnLimit bool `json:"ownLimit,omitempty"`
 	// when the reading with which the alarm began was taken, by the device's clock if DeviceTime is known, else by the
 	// hub's; zero if it is not known
 	Since     time.Time `json:"since,omitzero"`
@@ -122,7 +124,7 @@ type Incident struct {
 	Began   time.Time // by the store's clock
 	Members int       // devices or sensors with an open alarm, in all partitions; 0 once it is over
 	AtLeast bool      // there may be more
-	First   string    // the member whose alarm began first, for people; empty if that is not known, or it is over
+	First   string    // the member whose alarm began first, as sensor.ID.String; empty if that is not known, or it is over
 }
 
 // A TokenSource returns an access token of an Azure identity. Its errors hold no secrets.

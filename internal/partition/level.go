@@ -68,6 +68,7 @@ func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
 			WillResolve: r.Resolved,
 			Removed:     !l.removed.IsZero(),
 			Below:       r.Below,
+			OwnLimit:    r.HasReferences(),
 			Title:       r.Title,
 			Unit:        r.Unit,
 			Runbook:     r.Runbook,

@@ -79,6 +79,9 @@ type alert struct {
 	GeneratorURL string            `json:"generatorURL,omitempty"`
 }
 
+// ourLabels are the names of labels that what devices share is never called.
+var ourLabels = []string{"alertname", "device", "sensor", "level", "severity", "source", "test"}
+
 // encode returns a as it is at now, by Alertmanager's clock. The labels say which alert it is, so they hold nothing
 // that changes from one alert of a device, rule and level to the next.
 func encode(a notify.Alert, style wording.Style, now time.Time) alert {
@@ -86,7 +89,6 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	e := alert{
 		Labels: map[string]string{
 			"alertname": a.Rule,
-			"device":    a.About(),
 			"severity":  string(a.Severity()),
 			"source":    a.Source,
 		},
@@ -107,8 +109,13 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 		e.Labels["level"] = a.Level
 	}
 
-	if of := a.Of(); of.Name != "" {
-		e.Labels["sensor"] = of.Name
+	if of := a.Of(); a.Incident != nil {
+		e.Labels[wording.FieldName(a.Per, ourLabels)] = a.PerValue
+	} else {
+		e.Labels["device"] = of.Device
+		if of.Name != "" {
+			e.Labels["sensor"] = of.Name
+		}
 	}
 
 	if a.Test {

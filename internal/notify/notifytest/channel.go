@@ -96,6 +96,9 @@ func Alerts() map[string]notify.Alert {
 		"resolved":  Resolved(Sustained()),
 		"warm":      Resolved(Below()),
 		"sensor":    Sensor(),
+		"incident":  Incident(),
+		"over":      Over(Incident()),
+		"gateway":   Gateway(),
 		"no_device": with(func(a *notify.Alert) { a.Device = "" }),
 	}
 }
@@ -106,6 +109,48 @@ func Sensor() notify.Alert {
 	a.ID = "ns/hub/3/42.1/1767225600123~return/hot/critical"
 	a.Source += "/~return"
 	a.Device, a.Sensor = "gw-12", "return"
+
+	return a
+}
+
+// Incident is an alert about several devices that share a value.
+func Incident() notify.Alert {
+	a := Sustained()
+	a.Source = "/ns/hub/freezer/by-site"
+	a.ID = "ns/hub/freezer/by-site/K7QXG3VYV4JZ2M5T6WBDN3RCEA"
+	a.Rule, a.Level, a.Unit = "freezer", "", "°C"
+	a.Device, a.Temperature, a.Threshold = "freezer-7", -12.5, -15
+	a.Per, a.PerValue, a.Shown = "site", "berlin", a.Shown.With("site", "berlin").With("rack", "4")
+	a.Incident = &notify.Incident{
+		ID: "K7QXG3VYV4JZ2M5T6WBDN3RCEA", Began: a.Enqueued.Add(-time.Minute), Members: 12, First: "freezer-7"}
+
+	return a
+}
+
+// Gateway is an alert about devices that are silent, of which there may be more.
+func Gateway() notify.Alert {
+	a := Incident()
+	a.Source, a.ID = "/ns/hub/offline/by-gateway/silent", "ns/hub/offline/by-gateway/silent/PJ4XG3VYV4JZ2M5T6WBDN3RCEA"
+	a.Rule, a.Field, a.Unit = "offline", "", ""
+	a.Device, a.Temperature, a.Threshold, a.Shown = "meter-3", 0, 0, ""
+	a.Per, a.PerValue = "gateway", "gw-12"
+	a.Silent = 15 * time.Minute
+	a.Since = a.Enqueued.Add(-a.Silent)
+	a.LastHeard = a.Since
+	a.Incident = &notify.Incident{ID: "PJ4XG3VYV4JZ2M5T6WBDN3RCEA", Began: a.Enqueued, Members: 30, AtLeast: true, First: "meter-3"}
+
+	return a
+}
+
+// Over is the end of an incident, 43 minutes after its first alarm began.
+func Over(a notify.Alert) notify.Alert {
+	over := *a.Incident
+	over.Members, over.AtLeast, over.First = 0, false, ""
+	a.Incident, a.ID = &over, a.ID+"/resolved"
+	a.Resolved, a.WillResolve, a.Suppressed = true, false, 0
+	a.Enqueued = a.Since.Add(43 * time.Minute)
+	a.Token += 2_400_000
+	a.Temperature, a.Device = -16.5, "freezer-9"
 
 	return a
 }
@@ -216,6 +261,11 @@ func RunAlarm(t *testing.T, identity func(a notify.Alert) string) {
 
 		if identity(Resolved(a)) != identity(a) {
 			t.Errorf("the recovery does not meet %+v", a)
+		}
+
+		incident := Incident()
+		if identity(Over(incident)) != identity(incident) || identity(incident) == identity(a) {
+			t.Errorf("%+v is %q, its end %q, and %+v is %q", incident, identity(incident), identity(Over(incident)), a, identity(a))
 		}
 	})
 }

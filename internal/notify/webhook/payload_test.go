@@ -40,6 +40,9 @@ func TestEncodeGolden(t *testing.T) {
 		"below":     notifytest.Below(),
 		"level":     notifytest.Sustained(),
 		"sensor":    notifytest.Sensor(),
+		"incident":  notifytest.Incident(),
+		"over":      notifytest.Over(notifytest.Incident()),
+		"gateway":   notifytest.Gateway(),
 		"resolved":  notifytest.Resolved(notifytest.Sustained()),
 		"warm":      notifytest.Resolved(notifytest.Below()),
 	} {

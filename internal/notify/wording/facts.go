@@ -31,11 +31,11 @@ type Style struct {
 // A Link is one that a message has.
 type Link struct{ Text, URL string }
 
-// Links returns those of an alert: where to look its device up, and what to do.
+// Links returns those of an alert: where to look its device or incident up, and what to do.
 func (s Style) Links(a notify.Alert) []Link {
 	var links []Link
 	if s.Page != "" {
-		links = append(links, Link{"Status page", s.pageOf(a.Device, a.Sensor)})
+		links = append(links, Link{"Status page", s.pageOf(a)})
 	}
 
 	if a.Runbook != "" {
@@ -49,15 +49,22 @@ func (s Style) Links(a notify.Alert) []Link {
 // from 2,048 bytes on.
 const maxQuery = 1000
 
-// pageOf returns the address of the status page, about a device, or one of its sensors, if it has a name. Of long names
-// it has the beginning and the end, by which the page knows them.
-func (s Style) pageOf(device, sensor string) string {
+// pageOf returns the address of the status page: about an incident, a device, or one of its sensors, if a has one with a
+// name. Of long names it has the beginning and the end, by which the page knows them.
+func (s Style) pageOf(a notify.Alert) string {
 	u, err := url.Parse(s.Page)
-	if err != nil || device == "" {
+	if err != nil || a.Device == "" && a.Incident == nil {
 		return s.Page
 	}
 
+	device, sensor := a.Device, a.Sensor
 	given, query := len(u.RawQuery), u.Query()
+	if a.Incident != nil {
+		query.Set("incident", a.Incident.ID)
+		u.RawQuery, u.Fragment = query.Encode(), "incidents"
+		return u.String()
+	}
+
 	for limit := maxDevice; limit >= 16; limit /= 2 {
 		query.Set("device", humanize.Middle(device, limit))
 		if sensor != "" {
@@ -78,21 +85,26 @@ func (s Style) PageLinks() []Link { return s.Links(notify.Alert{}) }
 // MaxFacts is how many facts an alert can have.
 const MaxFacts = 12 + notify.MaxShown
 
-// Facts returns what a channel shows below an alert's Message: at most MaxFacts, the device first,
+// Facts returns what a channel shows below an alert's Message: at most MaxFacts, what the alert is about first,
 // none longer than 200 characters.
 func (s Style) Facts(a notify.Alert) []Fact {
 	var facts factList
-	facts.add("Device", deviceName(a.Device))
-	facts.add("Sensor", printable(a.Sensor, maxSensor))
-	if a.PerValue != "" {
-		facts.addProperty(a.Per, a.PerValue)
-	}
+	if isOfMany(a) {
+		facts.addIncident(a)
+	} else {
+		facts.add("Device", deviceName(a.Device))
+		facts.add("Sensor", printable(a.Sensor, maxSensor))
+		if a.PerValue != "" {
+			facts.addProperty(a.Per, a.PerValue)
+		}
 
-	facts.addReading(a)
+		facts.addReading(a)
+	}
 
 	for name, value := range a.Shown.All() {
 		isShown := name == a.Per && a.PerValue != ""
-		if !isShown {
+		isOfNobody := isOfMany(a) && (a.Resolved || !isFirst(a)) // that the message names
+		if !isShown && !isOfNobody {
 			facts.addProperty(name, value)
 		}
 	}
@@ -102,7 +114,7 @@ func (s Style) Facts(a notify.Alert) []Fact {
 	facts.add("Field", printable(a.Field, maxField))
 	facts.add("Time", s.time(a))
 	facts.add("Since", s.since(a))
-	if !a.Resolved && a.Suppressed > 0 {
+	if !a.Resolved && a.Suppressed > 0 && a.Incident == nil {
 		facts.add("Suppressed", suppressed(a))
 	}
 
@@ -130,6 +142,20 @@ func (l *factList) addProperty(name, value string) {
 		Value:    printable(cmp.Or(value, "–"), maxField),
 		Property: true,
 	})
+}
+
+// addIncident adds what an incident is of: until it is over its members, and the first one's reading.
+func (l *factList) addIncident(a notify.Alert) {
+	l.addProperty(a.Per, a.PerValue)
+	if a.Resolved {
+		return
+	}
+
+	l.add(humanize.Capital(memberKind(a))+"s", memberCount(a))
+	l.add("First", firstName(a))
+	if isFirst(a) {
+		l.addReading(a)
+	}
 }
 
 // addReading adds what a device has sent, and the limit.
@@ -173,8 +199,8 @@ func (s Style) since(a notify.Alert) string {
 
 // ourFields are the names of fields that no property takes, whether or not an alert has them.
 var ourFields = []string{
-	"device", "value", "limit", "rule", "level", "field", "time", "since", "suppressed", "repeat",
-	"id", "replica", "summary", "runbook_url",
+	"device", "sensor", "value", "limit", "rule", "level", "field", "time", "since", "suppressed", "repeat",
+	"devices", "sensors", "first", "incident", "id", "replica", "summary", "runbook_url",
 }
 
 // Fields returns an alert's facts, ID and replica for receivers that keep fields by name. A name is of ASCII letters,
@@ -182,17 +208,17 @@ var ourFields = []string{
 // "property_" in front of its name if that is one of ours, and a number behind it if another property has it already.
 func (s Style) Fields(a notify.Alert) map[string]string {
 	fields := map[string]string{"id": a.ID, "replica": a.Replica}
+	if a.Incident != nil {
+		fields["incident"] = a.Incident.ID
+	}
+
 	for _, f := range s.Facts(a) {
 		if !f.Property {
 			fields[strings.ToLower(f.Name)] = f.Value
 			continue
 		}
 
-		name := fieldName(f.Name)
-		if slices.Contains(ourFields, name) {
-			name = "property_" + name
-		}
-
+		name := FieldName(f.Name, ourFields)
 		free := name
 		for n := 2; fields[free] != ""; n++ {
 			free = fmt.Sprint(name, "_", n)
@@ -210,10 +236,15 @@ var (
 	notFirst   = regexp.MustCompile(`^([0-9]|$)`)
 )
 
-// fieldName returns a property's name as a field can have it.
-func fieldName(property string) string {
+// FieldName returns a property's name as a field or a label can have it, with "property_" in front if it is one of ours.
+func FieldName(property string, ours []string) string {
 	name := notInField.ReplaceAllString(asciiLower(property), "_")
-	return notFirst.ReplaceAllString(name, "_$1")
+	name = notFirst.ReplaceAllString(name, "_$1")
+	if slices.Contains(ours, name) {
+		return "property_" + name
+	}
+
+	return name
 }
 
 // asciiLower returns s with its ASCII letters in lower case: others have forms that are ASCII.

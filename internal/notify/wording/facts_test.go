@@ -58,12 +58,52 @@ func TestFacts(t *testing.T) {
 // Whatever facts an alert has, their names are taken: a property of that name has another.
 func TestFieldNames(t *testing.T) {
 	own := notify.Alert{
-		Rule: "hot", Level: "critical", Field: "temp", Since: time.Unix(1, 0), Enqueued: time.Unix(60, 0), Ambiguous: true,
+		Sensor: "probe", Rule: "hot", Level: "critical", Field: "temp", Since: time.Unix(1, 0), Enqueued: time.Unix(60, 0), Ambiguous: true,
 	}
-	for name, value := range (wording.Style{}).Fields(own) {
-		shown := notify.Alert{Shown: notify.Shown("").With(name, "a device's")}
-		if fields := (wording.Style{}).Fields(shown); fields[name] == "a device's" || fields["property_"+name] != "a device's" {
-			t.Errorf("a property %s stands beside our %s: %v", name, value, fields)
+	shared, ofSensors := own, own
+	shared.Sensor = ""
+	for _, a := range []*notify.Alert{&shared, &ofSensors} {
+		a.Per, a.PerValue, a.Incident = "site", "berlin", &notify.Incident{ID: "I", Members: 2}
+	}
+	for _, own := range []notify.Alert{own, shared, ofSensors} {
+		for name, value := range (wording.Style{}).Fields(own) {
+			shown := notify.Alert{Shown: notify.Shown("").With(name, "a device's")}
+			if fields := (wording.Style{}).Fields(shown); name != own.Per && (fields[name] == "a device's" || fields["property_"+name] != "a device's") {
+				t.Errorf("a property %s stands beside our %s: %v", name, value, fields)
+			}
+		}
+	}
+}
+
+// The facts of an incident are about its members, and the first one's reading. Its end is about none of them.
+func TestFactsOfIncident(t *testing.T) {
+	a := notify.Alert{Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "freezer", Temperature: -12.5, Threshold: -15, Suppressed: 3,
+		Enqueued: time.Unix(600, 0), Since: time.Unix(0, 0), Incident: &notify.Incident{ID: "I", Members: 12, AtLeast: true, First: "freezer-7"}}
+	a.Shown = a.Shown.With("site", "berlin").With("rack", "4")
+	other, over := a, a
+	other.Incident = &notify.Incident{ID: "I", Members: 12, First: "freezer-1"}
+	over.Resolved, over.Incident = true, &notify.Incident{ID: "I"}
+	const end = "\nRule: freezer\nTime: 1970-01-01 00:10:00 UTC\nSince: 1970-01-01 00:00:00 UTC, for 10m"
+	for _, test := range []struct {
+		a    notify.Alert
+		want string
+	}{
+		{a, "site: berlin\nDevices: at least 12\nFirst: freezer-7\nValue: -12.5\nLimit: -15\nrack: 4" + end},
+		{other, "site: berlin\nDevices: 12\nFirst: freezer-1" + end},
+		{over, "site: berlin" + end},
+	} {
+		var got []string
+		for _, f := range (wording.Style{}).Facts(test.a) {
+			got = append(got, f.Name+": "+f.Value)
+		}
+		if got := strings.Join(got, "\n"); got != test.want {
+			t.Errorf("got\n%s\nwant\n%s", got, test.want)
+		}
+	}
+	for page, want := range map[string]string{"https://x.example.com/": "https://x.example.com/?incident=I#incidents", "": ""} {
+		links := wording.Style{Page: page}.Links(a)
+		if got := append(links, wording.Link{})[0].URL; got != want {
+			t.Errorf("the link is %q, want %q", got, want)
 		}
 	}
 }

@@ -30,7 +30,7 @@ const (
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
 func (s Style) Message(a notify.Alert) string {
-	if text := ended(a); text != "" {
+	if text := ended(a); text != "" && a.Incident == nil {
 		return printable(sensorName(a.Device, a.Sensor)+": "+text, maxMessage-1)
 	}
 
@@ -39,7 +39,7 @@ func (s Style) Message(a notify.Alert) string {
 		text += " (" + strings.TrimPrefix(names, notify.DefaultRule+", ") + ")"
 	}
 
-	if a.PerValue != "" && a.Suppressed > 0 && !a.Resolved {
+	if a.PerValue != "" && a.Suppressed > 0 && !a.Resolved && a.Incident == nil {
 		text += ", " + suppressed(a)
 	}
 
@@ -81,6 +81,8 @@ func ended(a notify.Alert) string {
 // reading says what a device has sent, and what that means.
 func (s Style) reading(a notify.Alert) string {
 	switch word := printable(a.Word, maxField); {
+	case isOfMany(a):
+		return s.incident(a)
 	case a.Silent > 0:
 		return s.silence(a)
 	case word == "":
@@ -202,13 +204,19 @@ func ruleAndLevel(a notify.Alert) string {
 	return s
 }
 
-// names returns the device or sensor, behind what it shares the alert by.
+// names returns the device or sensor, behind what it shares the alert by; that alone if a is about several.
 func names(a notify.Alert) string {
 	of := sensorName(a.Device, a.Sensor)
-	if a.PerValue == "" {
+	if a.PerValue == "" || a.Device == notify.Hub {
 		return of
 	}
-	return printable(humanize.Middle(a.PerValue, maxDevice), maxDevice) + ", " + of
+
+	shared := deviceName(a.PerValue)
+	if isOfMany(a) {
+		return shared
+	}
+
+	return shared + ", " + of
 }
 
 // sensorName returns a device, and its sensor if that has a name, fit for a sentence.

@@ -84,6 +84,88 @@ func TestMessage(t *testing.T) {
 	}
 }
 
+// One message is about all members of an incident: about one it says what it would say of the device, of several it
+// names the first, and its end is about all.
+func TestMessageOfIncident(t *testing.T) {
+	at := time.Date(2026, 3, 1, 3, 8, 0, 0, time.UTC)
+	freezers := notify.Alert{Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "freezer", Unit: "°C", Temperature: -12.5, Threshold: -15,
+		Since: at, Enqueued: at.Add(5 * time.Minute), Suppressed: 7,
+		Incident: &notify.Incident{ID: "I", Began: at.Add(time.Minute), Members: 12, First: "freezer-7"}}
+	meters := notify.Alert{Device: "meter-3", Per: "gateway", PerValue: "gw-12", Rule: "offline", Silent: 15 * time.Minute, Since: at, LastHeard: at,
+		Enqueued: at.Add(15 * time.Minute), Incident: &notify.Incident{ID: "I", Began: at.Add(15 * time.Minute), Members: 30, First: "meter-3"}}
+	hub := notify.Alert{Device: notify.Hub, Per: "hub", PerValue: notify.Hub, Rule: "offline", Silent: time.Minute, Since: at,
+		Outage: &notify.Outage{Devices: 312}, Incident: &notify.Incident{ID: "I", Members: 4, First: notify.Hub}}
+	doors := freezers
+	doors.Device, doors.Rule, doors.Word, doors.Temperature, doors.Threshold = "dock-4", "door", "open", 1, 1
+	sensors := freezers
+	sensors.Sensor = "probe 2"
+
+	with := func(a notify.Alert, change func(a *notify.Alert, i *notify.Incident)) notify.Alert {
+		i := *a.Incident
+		a.Incident = &i
+		if i.First != "" {
+			i.First = a.From().String()
+		}
+		change(&a, &i)
+		return a
+	}
+	as := func(members int) func(*notify.Alert, *notify.Incident) {
+		return func(_ *notify.Alert, i *notify.Incident) { i.Members = members }
+	}
+	over := func(after time.Duration) func(*notify.Alert, *notify.Incident) {
+		return func(a *notify.Alert, i *notify.Incident) {
+			a.Resolved, a.Enqueued, i.Members, i.First = true, at.Add(after), 0, ""
+		}
+	}
+
+	for _, test := range []struct {
+		a    notify.Alert
+		want string
+	}{
+		{freezers, "berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+		{with(freezers, as(1)), "berlin, freezer-7: -12.5 °C, at or above -15 (freezer)"},
+		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.AtLeast = true }),
+			"berlin: at least 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.Members, i.AtLeast = 1, true }),
+			"berlin: at least 1 device at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.First = "freezer-1" }),
+			"berlin: 12 devices at or above -15 °C, first freezer-1 (freezer)"},
+		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.OwnLimit = true }),
+			"berlin: 12 devices at or above their limits, first freezer-7: -12.5 (freezer)"},
+		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.Below, a.Temperature = true, -20 }),
+			"berlin: 12 devices at or below -15 °C, first freezer-7: -20 (freezer)"},
+		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.Temperature = -16 }),
+			"berlin: 12 devices not normal yet after reaching -15 °C, first freezer-7: -16 (freezer)"},
+		{with(sensors, as(3)), "berlin: 3 sensors at or above -15 °C, first freezer-7 / probe 2: -12.5 (freezer)"},
+		{with(doors, as(2)), "berlin: 2 devices not normal, first dock-4: open (door)"},
+		{with(doors, func(a *notify.Alert, i *notify.Incident) { a.Word, a.Temperature = "open or ajar", 0 }),
+			"berlin: 12 devices not normal yet after open or ajar, first dock-4 (door)"},
+		{with(freezers, over(43*time.Minute)), "berlin: all devices normal again after 43 min (freezer)"},
+		{with(sensors, over(43*time.Minute)), "berlin: all sensors normal again after 43 min (freezer)"},
+		{with(doors, over(3*time.Hour)), "berlin: all devices normal again after 3 h (door)"},
+		{with(freezers, over(-time.Minute)), "berlin: all devices normal again (freezer)"},
+		{with(with(freezers, over(time.Hour)), func(a *notify.Alert, _ *notify.Incident) { a.Removed = true }),
+			"berlin: over after 60 min, the rule was removed (freezer)"},
+		{with(with(freezers, over(time.Hour)), func(a *notify.Alert, _ *notify.Incident) { a.Excluded = "mode is defrost" }),
+			"berlin: over after 60 min, the last device is not looked at any more: mode is defrost (freezer)"},
+
+		{meters, "gw-12: 30 devices not heard for 15m, since 2026-03-01 03:08 UTC (offline)"},
+		{with(meters, as(1)), "gw-12, meter-3: has not been heard for 15m, since 2026-03-01 03:08 UTC (offline)"},
+		{with(meters, func(a *notify.Alert, _ *notify.Incident) { a.Field = "probe,temp" }),
+			"gw-12: 30 devices without probe or temp for 15m, since 2026-03-01 03:08 UTC (offline)"},
+		{with(meters, over(44*time.Minute)), "gw-12: all devices heard again after 44 min (offline)"},
+		{with(with(meters, over(44*time.Minute)), func(a *notify.Alert, _ *notify.Incident) { a.Forgotten = true }),
+			"gw-12: over after 44 min, the last device is not watched any more (offline)"},
+
+		{hub, "hub/telemetry: nothing from any of 312 devices since 2026-03-01 03:08 UTC (offline)"},
+		{with(hub, over(time.Hour)), "hub/telemetry: receives messages again (offline)"},
+	} {
+		if got := (wording.Style{}).Message(test.a); got != test.want {
+			t.Errorf("got  %q\nwant %q", got, test.want)
+		}
+	}
+}
+
 func FuzzMessage(f *testing.F) {
 	f.Add("device-7", "hot", "critical", 91.5, 80.0, false, false)
 	f.Add("\xff\x00\u202e\u2028", "\xff\n", "\u2028", math.Inf(1), math.SmallestNonzeroFloat64, true, false)

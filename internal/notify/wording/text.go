@@ -35,11 +35,11 @@ type Section struct {
 	Severity notify.Severity
 	Resolved bool
 	Facts    []Fact   // whose names no device has chosen
-	Lines    []Line   // of a device each; of several alerts, the first of the ten in a Text
-	Others   []string // the names of the other devices
+	Lines    []Line   // of a device or an incident each; of several alerts, the first of the ten in a Text
+	Others   []string // the names of the others
 }
 
-// A Line is about one device.
+// A Line is about one device, or one incident.
 type Line struct {
 	Name  string
 	Facts string // "91.5 °C, limit 80"; may be empty
@@ -92,7 +92,7 @@ func (s Style) textOfOne(a notify.Alert) Text {
 	}
 }
 
-// headline counts alerts of several sections, and their devices.
+// headline counts alerts of several sections, and their devices, unless some are about more of them.
 func headline(alerts []notify.Alert) string {
 	devices, resolved := map[string]bool{}, 0
 	for _, a := range alerts {
@@ -102,15 +102,22 @@ func headline(alerts []notify.Alert) string {
 		}
 	}
 
-	of := count(int64(len(devices)), "device")
-	switch resolved {
-	case 0:
-		return fmt.Sprintf("%s: %d alerts", of, len(alerts))
-	case len(alerts):
+	of, open := count(int64(len(devices)), "device"), len(alerts)-resolved
+	hasIncidents := slices.ContainsFunc(alerts, isOfMany)
+	switch {
+	case resolved == 0 && hasIncidents:
+		return fmt.Sprintf("%d alerts", open)
+	case resolved == 0:
+		return fmt.Sprintf("%s: %d alerts", of, open)
+	case open == 0 && hasIncidents:
+		return fmt.Sprintf("%d recoveries", resolved)
+	case open == 0:
 		return of + " normal again"
+	case hasIncidents:
+		return fmt.Sprintf("%d alerts, %d normal again", open, resolved)
 	}
 
-	return fmt.Sprintf("%s: %d alerts, %d normal again", of, len(alerts)-resolved, resolved)
+	return fmt.Sprintf("%s: %d alerts, %d normal again", of, open, resolved)
 }
 
 // sections returns those of sorted alerts. All that have no room for sections of their own share the last one.
@@ -190,6 +197,7 @@ func byGroup(a, b notify.Alert) int {
 		falseFirst(a.Excluded != "", b.Excluded != ""),
 		falseFirst(a.Below, b.Below),
 		falseFirst(lingers(a), lingers(b)),
+		falseFirst(isOfMany(a), isOfMany(b)),
 	)
 }
 
@@ -209,7 +217,7 @@ func falseFirst(a, b bool) int {
 func title(alerts []notify.Alert) string {
 	a := alerts[0]
 	limit := value(a, a.Threshold)
-	if slices.ContainsFunc(alerts, func(b notify.Alert) bool { return b.Threshold != a.Threshold }) {
+	if slices.ContainsFunc(alerts, func(b notify.Alert) bool { return b.Threshold != a.Threshold || isOfMany(b) && b.OwnLimit }) {
 		limit = "their limits"
 	}
 
@@ -218,7 +226,16 @@ func title(alerts []notify.Alert) string {
 		of = "sensor"
 	}
 
-	text := ruleAndLevel(a) + ": " + count(int64(len(alerts)), of) + condition(a, limit)
+	text := ruleAndLevel(a) + ": "
+	switch {
+	case isOfMany(a) && a.Resolved:
+		text += count(int64(len(alerts)), "incident") + " over"
+	case isOfMany(a):
+		text += count(int64(len(alerts)), "incident") + ", " + membersOfAll(alerts) + condition(a, limit)
+	default:
+		text += count(int64(len(alerts)), of) + condition(a, limit)
+	}
+
 	if a.Test {
 		text += " (test)"
 	}
@@ -249,7 +266,7 @@ func condition(a notify.Alert, limit string) string {
 // line is a in the section of its rule and level.
 func (s Style) line(a notify.Alert) Line {
 	facts := s.lineFacts(a)
-	if a.PerValue != "" && a.Suppressed > 0 {
+	if a.PerValue != "" && a.Suppressed > 0 && a.Incident == nil {
 		facts = append(facts, suppressed(a))
 	}
 
@@ -276,6 +293,8 @@ func (s Style) lineFacts(a notify.Alert) []string {
 	isSilent := a.Silent > 0
 	hasEnded := a.Removed || a.Forgotten
 	switch {
+	case isOfMany(a):
+		return s.incidentFacts(a)
 	case isSilent && !a.Resolved:
 		return []string{"since " + s.minute(a.Since)}
 	case a.Excluded != "":

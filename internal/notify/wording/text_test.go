@@ -63,6 +63,40 @@ func TestTextOfLingering(t *testing.T) {
 	}
 }
 
+// Incidents are counted as such, and so are their members.
+func TestTextOfIncidents(t *testing.T) {
+	berlin := hot(7, "critical")
+	berlin.Per, berlin.PerValue, berlin.Incident = "site", "berlin", &notify.Incident{ID: "B", Members: 12, First: "oven-7"}
+	bonn := hot(5, "critical")
+	bonn.Per, bonn.PerValue, bonn.Incident = "site", "bonn", &notify.Incident{ID: "C", Members: 2, AtLeast: true, First: "oven-3"}
+	gw := notify.Alert{ID: "g", Device: "meter", Rule: "offline", Silent: time.Minute, Since: time.Unix(0, 0), Per: "gateway", PerValue: "gw-1",
+		Incident: &notify.Incident{ID: "G", Members: 30, First: "meter"}}
+	kiel := hot(6, "critical")
+	kiel.Per, kiel.PerValue, kiel.Resolved = "site", "kiel", true
+	kiel.Incident, kiel.Enqueued = &notify.Incident{ID: "K", Began: time.Unix(0, 0)}, time.Unix(2580, 0)
+	for _, test := range []struct {
+		alerts   []notify.Alert
+		headline string
+		lines    []string
+	}{
+		{[]notify.Alert{bonn, berlin, hot(1, "critical"), gw, kiel}, "4 alerts, 1 normal again", []string{
+			"hot, critical: 1 device at or above 80 °C", "oven-1: 81 °C, limit 80",
+			"hot, critical: 2 incidents, at least 14 devices at or above 80 °C",
+			"berlin: 12 devices, first oven-7: 87 °C, limit 80", "bonn: at least 2 devices, first oven-3",
+			"offline: 1 incident, 30 devices silent for 1m", "gw-1: 30 devices, since 1970-01-01 00:00 UTC",
+			"hot, critical: 1 incident over", "kiel: all devices normal again after 43 min",
+		}},
+		{[]notify.Alert{bonn, berlin}, "hot, critical: 2 incidents, at least 14 devices at or above 80 °C", []string{
+			"berlin: 12 devices, first oven-7: 87 °C, limit 80", "bonn: at least 2 devices, first oven-3",
+		}},
+	} {
+		text := wording.Style{}.Text(test.alerts...)
+		if got, want := text.Body(4000), strings.Join(test.lines, "\n"); got != want || text.Headline != test.headline {
+			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", text.Headline, got, test.headline, want)
+		}
+	}
+}
+
 // Every time that people read is in their zone.
 func TestZone(t *testing.T) {
 	style := wording.Style{Zone: time.FixedZone("CET", 3600)}
