@@ -92,14 +92,17 @@ func (l *Log) events(rules Rules, fleets map[alarm]*fleet) map[alarm][]event {
 	for a, t := range l.tracks {
 		r := l.rule(a.rule)
 		if r.silence() {
-			of := fleets[alarm{wholeNames + t.heard.Partition, a.rule, a.level}]
-			all[a] = l.silences(t, r, rules, fleets[alarm{hubName, a.rule, a.level}], of)
+			of := fleets[whole(wholeNames+t.heard.Partition, a)]
+			all[a] = l.silences(t, r, rules, fleets[whole(hubName, a)], of)
 			continue
 		}
 
 		all[a] = slices.Clip(all[a]) // it is an alarm, though it may have no events
 		for _, e := range t.events {
-			of := alarm{cmp.Or(e.shared, a.device), a.rule, a.level}
+			of := a
+			if e.shared != "" {
+				of.device, of.sensor = e.shared, ""
+			}
 			all[of] = append(all[of], e)
 		}
 	}
@@ -141,6 +144,7 @@ func (l *Log) streams(rules Rules, events map[alarm][]event) iter.Seq[stream] {
 		return cmp.Or(
 			cmp.Compare(a.receiver, b.receiver),
 			cmp.Compare(a.device, b.device),
+			cmp.Compare(a.sensor, b.sensor),
 			cmp.Compare(a.rule, b.rule),
 			cmp.Compare(a.level, b.level),
 		)

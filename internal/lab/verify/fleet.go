@@ -24,8 +24,8 @@ func (g gap) lasts(at time.Time) bool { return g.to.IsZero() || g.to.After(at) }
 
 // arrive notes that something came to a partition.
 func (l *Log) arrive(rule *Rule, r Reading) {
-	for _, whole := range []string{hubName, wholeNames + r.Partition} {
-		of := alarm{whole, rule.Name, ""}
+	for _, name := range []string{hubName, wholeNames + r.Partition} {
+		of := alarm{device: name, rule: rule.Name}
 		last := l.arrived[of]
 		if r.At.Before(last) {
 			continue
@@ -39,6 +39,9 @@ func (l *Log) arrive(rule *Rule, r Reading) {
 	}
 }
 
+// whole returns the alarm about a hub or a partition by the rule of a.
+func whole(name string, a alarm) alarm { return alarm{device: name, rule: a.rule, level: a.level} }
+
 // fleets returns those of the hub and of each partition, by the name that messages have for them.
 func (l *Log) fleets() map[alarm]*fleet {
 	all := make(map[alarm]*fleet)
@@ -48,8 +51,8 @@ func (l *Log) fleets() map[alarm]*fleet {
 			continue
 		}
 
-		for _, whole := range []string{hubName, wholeNames + t.heard.Partition} {
-			of := alarm{whole, a.rule, a.level}
+		for _, name := range []string{hubName, wholeNames + t.heard.Partition} {
+			of := whole(name, a)
 			if all[of] == nil {
 				all[of] = &fleet{silent: r.Silent, gaps: append(slices.Clone(l.gaps[of]), gap{from: l.arrived[of]})}
 			}

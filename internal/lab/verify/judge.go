@@ -154,7 +154,7 @@ func (j *judge) toldOf(i int, saying func(Delivery) bool) bool {
 			return false
 		}
 
-		return j.isSameAlarm(d, i) && saying(d)
+		return j.isSameAlarm(j.event(d), i) && saying(d)
 	})
 }
 
@@ -201,13 +201,13 @@ func (j *judge) isEarlyAgain(last Delivery, i int) bool {
 
 	since := j.events[i].At.Sub(last.At) + j.Rules.Slack
 
-	return since < j.by.Repeat && j.isSameAlarm(last, i)
+	about, _ := j.eventsOf(last)
+
+	return since < j.by.Repeat && j.isSameAlarm(about, i)
 }
 
-// isSameAlarm reports whether an alert is about an event before event i, of the alarm that is open then.
-func (j *judge) isSameAlarm(alert Delivery, i int) bool {
-	about := j.event(alert)
-
+// isSameAlarm reports whether the event that an alert is about is before event i, and of the alarm that is open then.
+func (j *judge) isSameAlarm(about, i int) bool {
 	return j.opened(i) <= about && about < i
 }
 
@@ -314,15 +314,42 @@ func (j *judge) takenBack() func(alert Delivery, i int) bool {
 	}
 }
 
-// event returns the index of the event that d is about, -1 if there is none.
+// event returns the index of the event that d is about, -1 if there is none. Of several in one message it is the last that
+// does what d says.
 func (j *judge) event(d Delivery) int {
 	if j.by.silence() {
 		return j.silentEvent(d)
 	}
 
-	return slices.IndexFunc(j.events, func(e event) bool {
-		return e.Sequence == d.Sequence && e.Partition == d.Partition
-	})
+	_, last := j.eventsOf(d)
+
+	return last
+}
+
+// eventsOf returns the indexes of the first and the last event that d may be about, -1 if there is none: a message may
+// have several measurements of a sensor.
+func (j *judge) eventsOf(d Delivery) (first, last int) {
+	first, last = -1, -1
+	for i, e := range j.events {
+		if e.Sequence != d.Sequence || e.Partition != d.Partition || e.Sensor != d.Sensor {
+			continue
+		}
+
+		does := e.mayAlert
+		if d.Recovery {
+			does = e.clears
+		}
+
+		if does || last < 0 {
+			last = i
+		}
+
+		if first < 0 {
+			first = i
+		}
+	}
+
+	return first, last
 }
 
 // about checks that every delivery is about a reading that needed it: whatever crashes, alarms open and close
@@ -385,25 +412,34 @@ func (j *judge) distinct(deliveries []Delivery, ids map[message]alarm) {
 	}
 }
 
-// onceEach checks that no two recoveries are about one event.
+// A place is that of a sensor's measurements in a message.
+type place struct {
+	partition string
+	sequence  int64
+	sensor    string
+}
+
+// onceEach checks that no two recoveries are about one event. A message may have several.
 func (j *judge) onceEach() {
-	type place struct {
-		partition string
-		sequence  int64
+	ends := map[place]int{}
+	for _, e := range j.events {
+		if e.clears {
+			ends[place{e.Partition, e.Sequence, e.Sensor}]++
+		}
 	}
 
-	ids := map[place]string{}
+	ids := map[place][]string{}
 	for _, d := range j.kept {
-		if !d.Recovery {
+		about := place{d.Partition, d.Sequence, d.Sensor}
+		if !d.Recovery || slices.Contains(ids[about], d.ID) {
 			continue
 		}
 
-		about := place{d.Partition, d.Sequence}
-		if id := cmp.Or(ids[about], d.ID); id != d.ID {
-			j.wrong(d, "there was one about the same event, %s", id)
+		if known := ids[about]; len(known) >= max(1, ends[about]) {
+			j.wrong(d, "there was one about the same event, %s", known[0])
 		}
 
-		ids[about] = d.ID
+		ids[about] = append(ids[about], d.ID)
 	}
 }
 

@@ -5,9 +5,10 @@ import (
 	"time"
 )
 
-// A Reading is one message as it was published.
+// A Reading is one message as it was published, or one of the measurements in it.
 type Reading struct {
 	Device      string
+	Sensor      string    // of the device; empty: its own. A rule with sensors looks at these only, and no other at any
 	Temperature float64   // NaN: the message holds no reading
 	Damaged     bool      // the message is not quite JSON: it may alert, and neither clears, interrupts nor ends anything
 	Over        bool      // at or above the threshold, so that it needs an alert; of no meaning to a Log with rules
@@ -20,6 +21,7 @@ type Reading struct {
 	// Fields is what its body has besides the temperature, as text. Where a rule looks for a field that is not there,
 	// the application property of that name counts.
 	Fields     map[string]string
+	Own        map[string]string // of a measurement of several in a message: the fields in it, before those around it
 	Properties map[string]string // application properties
 }
 
@@ -31,12 +33,13 @@ const (
 
 // value returns what the message has where a rule looks for a field, empty if it has nothing.
 func (r Reading) value(name string) string {
-	text, ok := r.Fields[name]
-	if !ok {
-		return r.Properties[name]
+	for _, fields := range []map[string]string{r.Own, r.Fields} {
+		if text, ok := fields[name]; ok {
+			return text
+		}
 	}
 
-	return text
+	return r.Properties[name]
 }
 
 // A moment is when a reading was taken, by two clocks.

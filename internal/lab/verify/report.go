@@ -60,7 +60,7 @@ func (v Violation) String() string { return v.Evidence }
 func (j *judge) lost(r Reading, before, after Delivery) {
 	s := fmt.Sprintf(
 		"%s was at %v at %s (partition %s, sequence %d)",
-		alarm{r.Device, j.rule, j.level},
+		alarm{r.Device, r.Sensor, j.rule, j.level},
 		r.Temperature,
 		clock(r.At),
 		r.Partition,
@@ -70,7 +70,7 @@ func (j *judge) lost(r Reading, before, after Delivery) {
 	if math.IsNaN(r.Temperature) {
 		s = fmt.Sprintf(
 			"%s should have been heard by %s (after partition %s, sequence %d)",
-			alarm{r.Device, j.rule, j.level},
+			alarm{r.Device, r.Sensor, j.rule, j.level},
 			clock(r.At),
 			r.Partition,
 			r.Sequence,
@@ -129,7 +129,7 @@ func (j *judge) stale(is string, since Reading, last Delivery) {
 		Violation{
 			since.At,
 			fmt.Sprintf("the alarm of %s is %s since %s (partition %s, sequence %d), and the last that %q got is %s",
-				alarm{since.Device, j.rule, j.level}, is, clock(since.At), since.Partition, since.Sequence, j.receiver, got),
+				alarm{since.Device, since.Sensor, j.rule, j.level}, is, clock(since.At), since.Partition, since.Sequence, j.receiver, got),
 		},
 	)
 }
@@ -151,9 +151,13 @@ func (d Delivery) kind() string {
 	return "an alert"
 }
 
-// String returns the name of the device, and those of the rule and of the level that have one.
+// String returns the name of the device, and those of the sensor, the rule and the level that have one.
 func (a alarm) String() string {
 	s := fmt.Sprintf("%q", a.device)
+	if a.sensor != "" {
+		s += " / " + a.sensor
+	}
+
 	if a.rule != "" {
 		s += " " + a.rule
 	}

@@ -11,6 +11,7 @@ import (
 // A Rule is a rule of a worker, as it is configured.
 type Rule struct {
 	Name   string
+	Sensor bool // it is about the sensors of devices
 	Below  bool // readings at or below a limit are worth an alert; else those at or above it
 	Levels []Level
 	Base   string // what limits and clears are counted from: see Reading.Fields; empty: from 0
@@ -79,9 +80,33 @@ func (level Level) stateful() bool {
 	return waits || lasts
 }
 
-// excludes reports whether a condition of the rule does not hold for the message.
-func (rule *Rule) excludes(r Reading) bool {
-	return slices.ContainsFunc(rule.Only, func(c Condition) bool { return !c.holds(r) })
+// A regard is how a rule about limits looks at a message.
+type regard int
+
+const (
+	looks    regard = iota
+	excludes        // it does not, and what was open is over
+	leaves          // it does not, but at others instead, so that this one says nothing
+)
+
+// looks says whether the rule looks at the message: its conditions hold for it. Of a measurement of several, one that goes
+// by what is in it, or nowhere, chooses among them.
+func (rule *Rule) looks(r Reading) regard {
+	is := looks
+	for _, c := range rule.Only {
+		if c.holds(r) {
+			continue
+		}
+
+		_, isOwn := r.Own[c.Name]
+		if r.Own != nil && (isOwn || r.value(c.Name) == "") {
+			return leaves
+		}
+
+		is = excludes
+	}
+
+	return is
 }
 
 // holds reports whether the message has one of the condition's values.

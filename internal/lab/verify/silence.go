@@ -33,7 +33,7 @@ func (l *Log) hear(rule *Rule, r Reading) {
 		return
 	}
 
-	t := l.track(alarm{r.Device, rule.Name, ""})
+	t := l.track(alarm{device: r.Device, rule: rule.Name})
 	says := rule.says(r)
 
 	begun, ok := t.fallsSilent(rule)
@@ -214,9 +214,9 @@ func (j *judge) aboutSilence(deliveries []Delivery) {
 		return
 	}
 
-	hub := j.fleets[alarm{hubName, j.rule, j.level}]
+	hub := j.fleets[whole(hubName, j.alarm)]
 	for _, d := range deliveries {
-		f := j.fleets[alarm{wholeNames + d.Partition, j.rule, j.level}]
+		f := j.fleets[whole(wholeNames+d.Partition, j.alarm)]
 		switch {
 		case d.Recovery:
 			j.aboutHeard(d)

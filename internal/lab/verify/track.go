@@ -6,8 +6,8 @@ import (
 	"time"
 )
 
-// An alarm is one level of one device.
-type alarm struct{ device, rule, level string }
+// An alarm is one level of one device, or of one of its sensors.
+type alarm struct{ device, sensor, rule, level string }
 
 // A track is what became of one alarm. It goes through normal, pending and open.
 type track struct {
@@ -73,6 +73,10 @@ func (l *Log) keep(a alarm, t *track, e event) {
 func (l *Log) follow(r Reading) (over, quieted bool) {
 	for i := range l.rules {
 		rule := &l.rules[i]
+		if isSensors := r.Sensor != ""; isSensors != rule.Sensor {
+			continue
+		}
+
 		if rule.silence() {
 			l.hear(rule, r)
 			continue
@@ -98,7 +102,10 @@ func (l *Log) follow(r Reading) (over, quieted bool) {
 
 // followRule has the device's alarms of a rule follow the reading, and reports whether it reaches a limit.
 func (l *Log) followRule(rule *Rule, r Reading) (reached bool) {
-	if rule.excludes(r) {
+	switch rule.looks(r) {
+	case leaves:
+		return false
+	case excludes:
 		l.exclude(rule, r)
 		return false
 	}
@@ -126,6 +133,7 @@ type higher struct{ open, ended bool }
 func (l *Log) followLevel(rule *Rule, level *Level, r Reading, v verdict, above *higher) {
 	a := alarm{
 		device: r.Device,
+		sensor: r.Sensor,
 		rule:   rule.Name,
 		level:  level.Name,
 	}
@@ -193,6 +201,7 @@ func (l *Log) exclude(rule *Rule, r Reading) {
 	for _, level := range rule.Levels {
 		a := alarm{
 			device: r.Device,
+			sensor: r.Sensor,
 			rule:   rule.Name,
 			level:  level.Name,
 		}
@@ -213,6 +222,7 @@ func (l *Log) exclude(rule *Rule, r Reading) {
 func (t *track) change(r Reading, by func()) event {
 	was := t.open
 	by()
+	r.Own = nil
 	r.Fields = nil
 	r.Properties = nil
 

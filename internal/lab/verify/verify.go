@@ -3,6 +3,8 @@
 // device may be within the window, and the last message that a receiver got must be true. It knows
 // nothing of workers and their counters, and decides by itself what a rule makes of a reading.
 //
+// It judges each sensor of a device for itself, where a rule has sensors.
+//
 // It knows limits with levels, from a message or a device's own, durations of an alarm's beginning and end, by the
 // hub's time or the device's, clear values, conditions, quiet devices, devices that share alerts, recoveries, and
 // silence: that none is reported of a device that was heard until the deadline, or long ago, or because nothing came
@@ -11,6 +13,7 @@
 package verify
 
 import (
+	"slices"
 	"sort"
 	"sync"
 	"time"
@@ -20,6 +23,8 @@ import (
 // normal again.
 type Delivery struct {
 	Device   string // what it is about: the device, or what that shares its alerts by
+	Sensor   string // of the device, that its reading is of; empty: the device's own
+	Shared   bool   // Device is what devices share their alerts by
 	ID       string
 	Token    int64
 	At       time.Time // by the receiver's clock
@@ -108,6 +113,19 @@ func NewLog(rules ...Rule) *Log {
 	}
 }
 
+// PublishedTogether records the measurements of one message, as they stand in it. They count by their times if all have
+// one that may be right.
+func (l *Log) PublishedTogether(all ...Reading) {
+	all = slices.Clone(all)
+	if !slices.ContainsFunc(all, func(r Reading) bool { return r.moment().device.IsZero() }) {
+		slices.SortStableFunc(all, func(a, b Reading) int { return a.Taken.Compare(b.Taken) })
+	}
+
+	for _, r := range all {
+		l.Published(r)
+	}
+}
+
 // Published records that r was published, and reports whether Report.Over counts it.
 func (l *Log) Published(r Reading) (over bool) {
 	l.mu.Lock()
@@ -181,6 +199,10 @@ func (l *Log) Delivered(d Delivery) {
 	defer l.mu.Unlock()
 
 	d.At = d.At.Round(0)
-	s := stream{d.Receiver, alarm{d.Device, d.Rule, d.Level}}
+	s := stream{d.Receiver, alarm{d.Device, d.Sensor, d.Rule, d.Level}}
+	if d.Shared {
+		s.sensor = ""
+	}
+
 	l.deliveries[s] = append(l.deliveries[s], d)
 }

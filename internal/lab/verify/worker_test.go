@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"cmp"
 	"fmt"
 	"math/rand/v2"
 	"slices"
@@ -44,18 +45,24 @@ const (
 	remembersWindow   bug = "what opens within the window before a recovery is taken for sent"
 	resolvesLate      bug = "a recovery comes long after its window"
 	resolvesOnLowered bug = "a recovery is sent about a reading that is between clear and limit"
+	mixesSensors      bug = "what one sensor says counts for the other"
+	sharesWindows     bug = "sensors share windows"
+	forgetsSensors    bug = "the alarm of one sensor ends with that of the other"
+	reversesElements  bug = "measurements of one message count from its end"
+	readsFirstElement bug = "a condition is read in the first measurement of a message"
 )
 
 var bugs = []bug{
 	ignoresFor, ignoresTaken, endsByLate, ignoresClear, ignoresClearFor, neverClearsAnew, ignoresRepeat, repeatsAny, ignoresBase, guessesBase,
 	ignoresOnly, keepsExcluded, hidesExclusion, ignoresOverride, ignoresQuiet, ignoresHigher, forgetsMilder, ignoresWindow, resolvesAtOnce, resolvesTwice, recoversUnsent, keepsDue,
 	forgetsDue, forgetsAlarms, forgetsSent, takesForReplay, remembersWindow, resolvesLate, resolvesOnLowered,
+	mixesSensors, sharesWindows, forgetsSensors, reversesElements, readsFirstElement,
 }
 
 // A scene is a rule, what one device published, and chance.
 type scene struct {
 	rule     verify.Rule
-	readings []verify.Reading
+	readings []verify.Reading // those of one message, which have one number, by their times
 	chance   *rand.Rand
 }
 
@@ -79,16 +86,38 @@ func newScene(seed uint64) scene {
 	if chance.IntN(3) == 0 {
 		s.rule.Only = []verify.Condition{{Name: "mode", Values: []string{"Run", "2"}}}
 	}
-	now, value := start, 29
+	sensors := []string{""}
+	if chance.IntN(3) == 0 {
+		s.rule.Sensor = true
+		sensors = []string{"x", "y"}
+	}
+	now, message := start, int64(0)
+	values := map[string]int{}
 	for range 1 + chance.IntN(40) {
-		now = now.Add(time.Duration(chance.IntN(12)) * quarter)
-		if chance.IntN(12) == 0 {
-			now = now.Add(time.Duration(chance.IntN(20)) * time.Second)
+		isFirst := !s.rule.Sensor || message == 0 || chance.IntN(2) == 0
+		if isFirst {
+			message++
+			now = now.Add(time.Duration(chance.IntN(12)) * quarter)
+			if chance.IntN(12) == 0 {
+				now = now.Add(time.Duration(chance.IntN(20)) * time.Second)
+			}
 		}
-		value = min(max(value+chance.IntN(9)-4, 26), 36)
-		r := verify.Reading{Device: "a", Temperature: float64(value), At: now, Partition: "0", Sequence: int64(len(s.readings)), Properties: map[string]string{}}
-		if chance.IntN(3) == 0 {
+		sensor := sensors[chance.IntN(len(sensors))]
+		value := min(max(cmp.Or(values[sensor], 29)+chance.IntN(9)-4, 26), 36)
+		values[sensor] = value
+		r := verify.Reading{Device: "a", Sensor: sensor, Temperature: float64(value), At: now, Partition: "0", Sequence: message, Properties: map[string]string{}}
+		if chance.IntN(3) == 0 && isFirst {
 			r.Taken = now.Add(-time.Duration(chance.IntN(12)-2) * time.Second)
+		}
+		if !isFirst {
+			last := s.readings[len(s.readings)-1]
+			r.Properties, r.Fields = last.Properties, last.Fields
+			if !last.Taken.IsZero() {
+				r.Taken = last.Taken.Add(quarter)
+			}
+			r.Own = s.own()
+			s.readings = append(s.readings, r)
+			continue
 		}
 		if chance.IntN(10) == 0 {
 			r.Properties["quiet"] = "true"
@@ -97,6 +126,9 @@ func newScene(seed uint64) scene {
 			r.Properties["warning"] = []string{"31", "29", "$twin.tags.warning"}[chance.IntN(3)]
 		}
 		r.Fields = s.fields()
+		if s.rule.Sensor {
+			r.Own = s.own()
+		}
 		s.readings = append(s.readings, r)
 	}
 	return s
@@ -131,6 +163,30 @@ func (s scene) fields() map[string]string {
 	return all
 }
 
+// own draws what a measurement of a message has for itself.
+func (s scene) own() map[string]string {
+	if s.chance.IntN(6) > 0 {
+		return map[string]string{}
+	}
+	return map[string]string{"mode": []string{"run", "clean"}[s.chance.IntN(2)]}
+}
+
+// message returns the end of the message that begins with reading i.
+func (s scene) message(i int) (end int) {
+	for end = i + 1; end < len(s.readings) && s.readings[end].Sequence == s.readings[i].Sequence; end++ {
+	}
+	return end
+}
+
+// publish publishes the message that begins with reading i. Devices that give times may send the newest first.
+func (s scene) publish(i int, log *verify.Log) {
+	all := slices.Clone(s.readings[i:s.message(i)])
+	if !all[0].Taken.IsZero() && s.chance.IntN(2) == 0 {
+		slices.Reverse(all)
+	}
+	log.PublishedTogether(all...)
+}
+
 // base returns what limits are counted from for a reading; last is what they were before.
 func (s scene) base(r verify.Reading, last float64, b bug) (base float64, ok bool) {
 	switch text := r.Fields["setpoint"]; {
@@ -146,10 +202,16 @@ func (s scene) base(r verify.Reading, last float64, b bug) (base float64, ok boo
 	return setpoint, true
 }
 
-// excludes reports whether the scene's rule does not look at a message.
-func (s scene) excludes(r verify.Reading) bool {
-	mode := r.Fields["mode"]
-	return len(s.rule.Only) > 0 && (mode == "clean" || mode == "")
+// excludes reports whether the scene's rule does not look at a message, or leaves a measurement out, which says nothing then.
+func (s scene) excludes(r verify.Reading) (excludes, leaves bool) {
+	mode, own := r.Fields["mode"], r.Own["mode"]
+	switch {
+	case len(s.rule.Only) == 0, own == "run":
+		return false, false
+	case own == "clean", r.Own != nil && mode == "":
+		return false, true
+	}
+	return mode == "clean" || mode == "", false
 }
 
 // A key is one level of the device: its alarm, its window and what is due.
@@ -164,6 +226,7 @@ type key struct {
 	newest   time.Time       // while it is open or has a first reading: when the last was taken, by the device's clock
 	pending  *verify.Reading // that ended the alarm
 	due      time.Time       // the worker gets round to it then
+	clears   int             // its index
 	notified bool            // of an alert, since the last recovery
 	forgot   bool            // that it was
 	untold   bool            // an alert was held back since it opened, and none was sent
@@ -175,16 +238,19 @@ type key struct {
 // work is a worker that has a bug or none. It takes up to 2 s to read and to send, sends some alerts
 // and recoveries again, and some of its requests arrive late, with an old token.
 func (s scene) work(b bug, log *verify.Log) {
-	var keys []*key
-	for _, l := range s.rule.Levels {
-		keys = append(keys, &key{level: l, since: -1, clear: -1, clock: start, window: start})
+	bySensor := map[string][]*key{}
+	for _, sensor := range []string{"", "x", "y"} {
+		for _, l := range s.rule.Levels {
+			bySensor[sensor] = append(bySensor[sensor], &key{level: l, since: -1, clear: -1, clock: start, window: start})
+		}
 	}
 	little := func() time.Duration { return time.Duration(s.chance.IntN(9)) * quarter }
 	send := func(k *key, r verify.Reading, id string, recovery bool, at time.Time) {
 		k.clock = at
 		k.token++
-		d := verify.Delivery{Device: r.Device, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Recovery: recovery, Partition: r.Partition, Sequence: r.Sequence}
-		d.Excluded = recovery && s.excludes(r) && b != ignoresOnly && b != hidesExclusion
+		d := verify.Delivery{Device: r.Device, Sensor: r.Sensor, Rule: s.rule.Name, Level: k.level.Name, ID: id, Token: k.token, At: at, Recovery: recovery, Partition: r.Partition, Sequence: r.Sequence}
+		excludes, _ := s.excludes(r)
+		d.Excluded = recovery && excludes && b != ignoresOnly && b != hidesExclusion
 		log.Delivered(d)
 		if s.chance.IntN(8) == 0 { // its answer was lost
 			late := d
@@ -200,6 +266,11 @@ func (s scene) work(b bug, log *verify.Log) {
 		if !recovery {
 			k.notified, k.forgot = true, false
 			k.window = k.clock.Add(rules.Window + time.Duration(s.chance.IntN(5))*quarter)
+			for _, other := range bySensor[other(r.Sensor)] {
+				if b == sharesWindows && other.level == k.level {
+					other.window, other.notified = k.window, true
+				}
+			}
 		}
 	}
 	resolve := func(k *key, until time.Time) {
@@ -217,7 +288,7 @@ func (s scene) work(b bug, log *verify.Log) {
 			return
 		}
 		if k.notified && !k.forgot || b == recoversUnsent {
-			id := fmt.Sprint(k.pending.Sequence, "/resolved")
+			id := fmt.Sprint(k.clears, "/resolved")
 			if b != forgetsDue || s.chance.IntN(4) > 0 {
 				send(k, *k.pending, id, true, at)
 			}
@@ -236,9 +307,25 @@ func (s scene) work(b bug, log *verify.Log) {
 	}
 
 	lastBase := float64(setpoint)
-	for i, r := range s.readings {
-		log.Published(r)
-		at := r.At.Add(little())
+	at := start
+	for n, message := 0, 0; n < len(s.readings); n++ {
+		i, end := n, s.message(message)
+		if b == reversesElements {
+			i = message + end - 1 - n
+		}
+		r := s.readings[i]
+		if n == message {
+			s.publish(message, log)
+			at = r.At.Add(little())
+		}
+		first := s.readings[message]
+		if n+1 == end {
+			message = end
+		}
+		keys := bySensor[r.Sensor]
+		if b == mixesSensors {
+			keys = bySensor[""]
+		}
 		if b == forgetsAlarms && s.chance.IntN(10) == 0 {
 			for _, k := range keys {
 				k.open, k.since, k.clear, k.pending = false, -1, -1, nil
@@ -250,8 +337,13 @@ func (s scene) work(b bug, log *verify.Log) {
 			}
 		}
 		base, ok := s.base(r, lastBase, b)
-		excluded := s.excludes(r) && b != ignoresOnly
-		if !ok && !excluded || excluded && b == keepsExcluded {
+		by := r
+		if b == readsFirstElement {
+			by = first
+		}
+		excludes, leaves := s.excludes(by)
+		excluded := excludes && b != ignoresOnly
+		if !ok && !excluded || excluded && b == keepsExcluded || leaves && b != ignoresOnly {
 			for _, k := range keys {
 				resolve(k, at)
 			}
@@ -300,7 +392,12 @@ func (s scene) work(b bug, log *verify.Log) {
 			case late:
 			case k.open && (excluded || cleared), b == resolvesOnLowered && k.open && r.Temperature < limit && s.chance.IntN(3) == 0:
 				resolve(k, at)
-				k.open, k.pending, k.due = false, &r, at
+				k.open, k.pending, k.due, k.clears = false, &r, at, i
+				if b == forgetsSensors {
+					for _, k := range bySensor[other(r.Sensor)] {
+						k.open = false
+					}
+				}
 			case !k.open && k.since >= 0 && (b == ignoresFor || lasted(s.readings[k.since], r, b) >= k.level.For):
 				k.open, k.opened = true, i
 			}
@@ -327,13 +424,26 @@ func (s scene) work(b bug, log *verify.Log) {
 				}
 				k.sent = at.Add(little() / 4)
 				k.about = i
-				send(k, r, fmt.Sprint(r.Sequence), false, k.sent)
+				send(k, r, fmt.Sprint(i), false, k.sent)
 			}
 		}
 	}
-	for _, k := range keys {
-		resolve(k, start.Add(time.Hour))
+	for _, sensor := range []string{"", "x", "y"} {
+		for _, k := range bySensor[sensor] {
+			resolve(k, start.Add(time.Hour))
+		}
 	}
+}
+
+// other returns the other one of two sensors.
+func other(sensor string) string {
+	switch sensor {
+	case "x":
+		return "y"
+	case "y":
+		return "x"
+	}
+	return "none"
 }
 
 // lasted is how long after first r is, by the device's clock if both have its time.
