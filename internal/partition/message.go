@@ -193,6 +193,7 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 	for i := range m.parts {
 		p := &m.parts[i]
 		if p.n > 1 && m.evaluator.book.Clock != nil {
+			//planted:elements-as-they-stand skip
 			m.evaluator.book.Clock.Sort(p.measurements)
 		}
 

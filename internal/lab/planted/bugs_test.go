@@ -108,6 +108,7 @@ var bugs = []bug{
 	{"memory-without-sensor", "sensors of a device share windows in the memory of a replica", 0, true},
 	{"ledger-without-sensor", "the ledger knows the device of an alarm, and not its sensor", 0, true},
 	{"conditions-of-first-element", "an element's conditions are read in the first of its array", 0, true},
+	{"elements-as-they-stand", "measurements of one message count as they stand in it, whatever their times", 0, true},
 	{"untaken-is-settled", "a reading over HTTP is settled although no receiver took its alert", 0, true},
 
 	// Found by the tests of the package in which they stand.

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"slices"
 	"strings"
 	"time"
 )
@@ -27,26 +26,6 @@ const (
 	higher  = 24.0
 )
 
-// What messages have for the measurements of two sensors: of one the device says what it says, and the other one is cold.
-const (
-	measurements = "readings"
-	sensorName   = "sensor"
-	cold         = limit - 50
-)
-
-// measured returns the measurements of a message about a temperature, in either order.
-func measured(temperature float64) []map[string]any {
-	all := []map[string]any{
-		{sensorName: "probe", "temperature": temperature},
-		{sensorName: "inlet", "temperature": cold},
-	}
-	if int(temperature*10)%2 == 0 {
-		slices.Reverse(all)
-	}
-
-	return all
-}
-
 // A source is a device at work.
 type source struct {
 	Device
@@ -62,6 +41,7 @@ type source struct {
 	chilled    bool // it is of another kind than the rule looks at
 	cool       bool // it is not hot any more
 	damages    *rand.Rand
+	second     *source // its other sensor; nil: it has none
 }
 
 // A sample is what a device says.
@@ -71,6 +51,7 @@ type sample struct {
 	fields      map[string]any
 	properties  map[string]string
 	damaged     func(body []byte) []byte // nil: the body is JSON
+	measured    []measurement            // of sensors, as they stand in it
 }
 
 // damages are how devices write what is not quite JSON. The reading counts.
@@ -109,6 +90,10 @@ func (s *source) report(now time.Time, p Plan) (all []sample) {
 	}
 
 	s.tell(&measured, p)
+	if s.second != nil {
+		s.sense(&measured, now, p)
+	}
+
 	if s.cool {
 		s.stored = nil
 		return []sample{measured}
@@ -298,9 +283,13 @@ func (s *source) tell(m *sample, p Plan) {
 	}
 
 	if p.Clocks {
-		taken := m.taken.Add(p.Ahead + s.Drifts)
-		m.properties[takenAt] = taken.UTC().Truncate(time.Millisecond).Format(time.RFC3339Nano)
+		m.say(p.Sensors != "", takenAt, s.clock(m.taken.Add(p.Ahead)).Format(time.RFC3339Nano))
 	}
+}
+
+// clock returns a time by the device's clock.
+func (s *source) clock(at time.Time) time.Time {
+	return at.Add(s.Drifts).UTC().Truncate(time.Millisecond)
 }
 
 // kindOf returns of which kind the device is now: it changes at times.

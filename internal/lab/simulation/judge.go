@@ -52,7 +52,7 @@ func (p Plan) rules(rollouts int) rules.Set {
 		Mutes: rules.Mutes{{Property: quiet, Value: "true"}},
 	}
 	if p.Clocks {
-		set.Time = takenAt
+		set.Time = p.timeIn()
 	}
 
 	if p.Silent > 0 {
@@ -77,13 +77,16 @@ func (p Plan) rules(rollouts int) rules.Set {
 	}
 
 	if p.PerSite {
-		set.Rules = append(set.Rules, rules.Rule{
+		r := rules.Rule{
 			Name:   bySite,
 			Field:  telemetry.DefaultFields,
 			Window: p.Window,
 			Per:    site,
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
-		})
+		}
+
+		p.tellApart(&r)
+		set.Rules = append(set.Rules, r)
 	}
 
 	for _, m := range p.Mutes {
@@ -147,10 +150,7 @@ func (p Plan) limits(levels []rules.Level) rules.Rule {
 		Repeat:     p.Repeat,
 	}
 
-	if p.Sensors {
-		r.Each = measurements
-		r.Sensor = []string{sensorName}
-	}
+	p.tellApart(&r)
 
 	if p.Kinds {
 		r.Only = isFrozen()
@@ -201,6 +201,7 @@ func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
 		judged := verify.Rule{
 			Name:     r.Name,
+			Sensor:   len(r.Sensor) > 0,
 			Window:   r.Window,
 			Resolved: r.Resolved,
 			Per:      r.Per,

@@ -9,6 +9,7 @@ import (
 
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 )
 
 // Some worlds have a receiver whose messages people read, ntfy. It gets alerts of the rule about limits, several in a
@@ -32,9 +33,10 @@ func (r reader) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 
 	told := alerted(message.Title + "\n" + message.Message)
 	r.world.say(people, "%q: %v", message.Title, told)
-	for _, device := range told {
+	for _, of := range told {
 		r.world.shown.Delivered(verify.Delivery{
-			Device:   device,
+			Device:   of.Device,
+			Sensor:   of.Name,
 			Rule:     rules.DefaultName,
 			At:       r.world.now(),
 			Receiver: people,
@@ -43,28 +45,30 @@ func (r reader) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 }
 
 var (
-	names = regexp.MustCompile(`device-\d\d`)
+	names = regexp.MustCompile(`(device-\d\d)(?: / (\w+))?`)
 	ends  = regexp.MustCompile(`normal again|no longer applies|was removed`)
 )
 
-// alerted returns the devices that a text alerts people of. Its lines name devices, or say what the next lines are
-// about.
-func alerted(text string) (devices []string) {
+// alerted returns the devices and sensors that a text alerts people of. Its lines name them, or say what the next lines
+// are about.
+func alerted(text string) (all []sensor.ID) {
 	over := false
 	for line := range strings.Lines(text) {
-		found := names.FindAllString(line, -1)
+		found := names.FindAllStringSubmatch(line, -1)
 		if ends.MatchString(line) {
 			over = true
 		} else if len(found) == 0 && introduces(line) {
 			over = false
 		}
 
-		if !over {
-			devices = append(devices, found...)
+		for _, name := range found {
+			if !over {
+				all = append(all, sensor.ID{Device: name[1], Name: name[2]})
+			}
 		}
 	}
 
-	return devices
+	return all
 }
 
 // introduces reports whether a line that names no device says what the next lines are about.

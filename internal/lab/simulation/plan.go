@@ -45,7 +45,7 @@ type Plan struct {
 	Outages    []Outage
 	Mutes      []MuteTime
 	Damages    bool          // some messages are not quite JSON
-	Sensors    bool          // messages have measurements of two sensors, and the rule about limits tells them apart
+	Sensors    SensorKind    // devices have two sensors, and rules about limits tell them apart; empty: they have none
 	Parts      bool          // owners of partitions cannot be told that they are replaced, and go on delivering
 	Crawls     []Service     // they take CrawlsBy for each request, from the beginning to the end
 	CrawlsBy   time.Duration // half of it passes before the request is done
@@ -252,7 +252,7 @@ func NewPlan(seed uint64) Plan {
 	p.Devices = devices(rng, p)
 	p.extend(rand.New(rand.NewPCG(seed, 4)))
 	p.Damages = !p.Parts && rand.New(rand.NewPCG(seed, 8)).IntN(5) == 0
-	p.Sensors = seed%20 == 14 || seed%20 == 16 // no other world is another one for that
+	p.sense()
 	p.Faults = faults(rng, p)
 	if p.Parts {
 		p.Faults = append(p.Faults, partings(rand.New(rand.NewPCG(seed, 5)), p)...)

@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -23,6 +24,7 @@ import (
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify/webhook"
+	"alertworker/internal/sensor"
 )
 
 // A Dialer connects to an address of a network, as a net.Dialer does.
@@ -95,7 +97,11 @@ type World struct {
 }
 
 // A stream is what one receiver gets about one alarm.
-type stream struct{ receiver, about, rule, level string }
+type stream struct {
+	receiver    string
+	about       sensor.ID
+	rule, level string
+}
 
 // A span is a time in which something is wrong.
 type span struct {
@@ -431,7 +437,12 @@ type life struct {
 func (w *World) live() {
 	l := &life{World: w, faults: slices.Clone(w.plan.Faults)}
 	for i, d := range w.plan.Devices {
-		l.sources = append(l.sources, newSource(i, d, w.began))
+		s := newSource(i, d, w.began)
+		if w.plan.Sensors != "" {
+			s.second = secondOf(i, d, w.began)
+		}
+
+		l.sources = append(l.sources, s)
 	}
 
 	for i := range w.plan.Leavers {
@@ -559,8 +570,8 @@ func (w *World) publish(s *source, now time.Time) {
 func (w *World) send(device string, m sample) {
 	body := maps.Clone(m.fields)
 	body["temperature"] = m.temperature
-	if w.plan.Sensors {
-		body[measurements] = measured(m.temperature)
+	if w.plan.Sensors == Together {
+		body[measurements] = m.elements()
 	}
 
 	encoded, err := json.Marshal(body)
@@ -589,27 +600,24 @@ func (w *World) send(device string, m sample) {
 		return
 	}
 
-	taken, _ := time.Parse(time.RFC3339Nano, m.properties[takenAt])
-
-	fields := map[string]string{}
-	for name, value := range m.fields {
-		fields[name] = text(value)
-	}
-
 	reading := verify.Reading{
 		Device:      device,
 		Temperature: m.temperature,
 		Damaged:     m.damaged != nil,
 		At:          pub.Enqueued,
-		Taken:       taken,
 		Partition:   pub.Partition,
 		Sequence:    sequence,
-		Fields:      fields,
+		Fields:      texts(m.fields),
 		Properties:  m.properties,
 	}
 
-	w.verified.Published(reading)
-	w.shown.Published(reading)
+	reading.Taken, _ = time.Parse(time.RFC3339Nano, cmp.Or(reading.Fields[takenAt], m.properties[takenAt]))
+	ofSensors := m.readings(reading, w.plan.Sensors)
+
+	for _, log := range []*verify.Log{w.verified, w.shown} {
+		log.Published(reading)
+		log.PublishedTogether(ofSensors...)
+	}
 }
 
 func text(value any) string { return fmt.Sprint(value) }
@@ -618,8 +626,8 @@ func text(value any) string { return fmt.Sprint(value) }
 func (w *World) take(name string) func(inbox.Delivery) {
 	return func(d inbox.Delivery) {
 		a := d.Alert
-		w.say(name, "%s %s level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
-			a.Rule, a.About(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
+		w.say(name, "%s %v level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
+			a.Rule, a.Of(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
 		if isLeaver(a.Device) {
 			return
 		}
@@ -634,6 +642,8 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		log.Delivered(verify.Delivery{
 			Deadline:  a.Enqueued,
 			Device:    a.About(),
+			Sensor:    a.Sensor,
+			Shared:    a.PerValue != "",
 			ID:        a.ID,
 			Token:     a.Token,
 			At:        at,
@@ -656,7 +666,7 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		defer w.mu.Unlock()
 
 		w.delivered++
-		w.last[stream{name, a.About(), a.Rule, a.Level}] = d
+		w.last[stream{name, a.Of(), a.Rule, a.Level}] = d
 	}
 }
 
