@@ -4,10 +4,10 @@
 // all others by round trips of HTTP, which the plan cuts. What receivers got is judged by package verify.
 //
 // Each seed has a world of its own: what is common in one is rare in the next. Some have devices that store what they
-// measure while they are offline, or change their kind, limits that are counted from messages, fleets whose way to the
-// hub is away, owners of partitions that do not hear that they are replaced, or an Alertmanager that restarts. Most have a scene: faults that seldom
-// meet by chance, as that a window is recorded when it is about to be over. While faults last an alert may be late,
-// and nothing else may be wrong.
+// measure while they are offline, or change their kind, devices with two sensors, limits that are counted from messages,
+// fleets whose way to the hub is away, owners of partitions that do not hear that they are replaced, or an Alertmanager
+// that restarts. Most have a scene: faults that seldom meet by chance, as that a window is recorded when it is about to
+// be over. While faults last an alert may be late, and nothing else may be wrong.
 //
 // In one of twenty worlds nothing is wrong but secrets: the storage account's signature changes in the file that all
 // replicas read, perhaps to one that does not work for minutes. No alert may be late for that, and no two replicas change
