@@ -22,11 +22,10 @@ const (
 // health is what attempts have shown about one receiver. Times are by the dispatcher's
 // clock.
 //
-// If one alert keeps failing, the receiver is shown as down, but other alerts do not
-// wait: the fault may be the alert's own. Once two alerts have failed, the receiver
-// is probed with one alert at a time. An alert that has not failed yet makes the
-// better probe; pauses between such probes grow with the number of alerts that have
-// failed. Failed alerts are attempted again only if no others wait.
+// It says what is attempted next, and shortfall whether the receiver is down. If one alert keeps failing, the receiver is
+// shown as down, but other alerts do not wait: the fault may be the alert's own. Once two alerts have failed, the receiver
+// is probed with one alert at a time. An alert that has not failed yet makes the better probe; pauses between such probes
+// grow with the number of alerts that have failed. Failed alerts are attempted again only if no others wait.
 type health struct {
 	answers uint32        // alerts taken or refused for good since the dispatcher was made
 	taken   int64         // of these, taken
@@ -35,14 +34,13 @@ type health struct {
 
 	// Since an alert was last taken or refused for good:
 	failures   int
-	suspects   int // different alerts that failed, except those that had failed while others succeeded
-	down       bool
+	suspects   int           // different alerts that failed, except those that had failed while others succeeded
 	nextNew    time.Duration // earliest time of a probe with an alert that has not failed
 	nextFailed time.Duration // earliest time of a probe with one that has
 }
 
-// probed reports whether the receiver gets only one alert at a time.
-func (h *health) probed() bool { return h.down && h.suspects > 1 }
+// probed reports whether the receiver gets only one alert at a time. Then it is down.
+func (h *health) probed() bool { return h.failures >= failuresToGoDown && h.suspects > 1 }
 
 // succeeded records that the receiver has taken an alert, or refused it for good:
 // either shows that it works.
@@ -68,7 +66,6 @@ func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
 	}
 
 	h.failure = failure
-	h.down = h.down || h.failures >= failuresToGoDown
 	h.nextFailed = now + retryDelay(h.failures-failuresToGoDown+1)
 	if suspect {
 		h.nextNew = now + retryDelay(h.suspects-failuresToGoDown+1)
@@ -81,7 +78,7 @@ const (
 )
 
 // A shortfall is what a receiver has not accepted since it last accepted a notice. It alone says whether the receiver is
-// up, to everybody: see fault. What is attempted next follows from health and from the pace. Times are by the
+// up, to everybody: see outage. What is attempted next follows from health and from the pace. Times are by the
 // dispatcher's clock.
 type shortfall struct {
 	asking     int           // messages under way
@@ -153,25 +150,32 @@ func (s *shortfall) reject(now time.Duration, about string, failure *notify.Erro
 	}
 }
 
-// fault returns what is wrong with the receiver, since when, and its last failure; false if nothing is: it accepted
-// something since it last did not. One device's notices may be refused because of what they say.
-func (s *shortfall) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
+// An outage says how a receiver is down.
+type outage struct {
+	fault ReceiverFault
+	since time.Duration
+	last  error // the last failure
+}
+
+// outage returns what is wrong with the receiver; false if nothing is: it accepted something since it last did not. One
+// device's notices may be refused because of what they say.
+func (s *shortfall) outage() (o outage, down bool) {
 	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
 	fails := s.failures >= failuresToGoDown
-	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return ReceiverFails, 0, nil, false }
+	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return outage{}, false }
 	switch {
 	case rejects && (!fails || s.last.Refused):
-		return ReceiverRejects, s.rejectingSince, s.last, true
+		return outage{ReceiverRejects, s.rejectingSince, s.last}, true
 	//planted:one-failure-is-down case s.failures > 0
 	case fails:
-		return FaultOf(s.last), s.failingSince, s.last, true
+		return outage{FaultOf(s.last), s.failingSince, s.last}, true
 	case s.refuses, s.unsent && s.last != nil:
-		return FaultOf(s.last), s.since, s.last, true
+		return outage{FaultOf(s.last), s.since, s.last}, true
 	case s.unsent:
-		return ReceiverFails, s.since, errSilent, true
+		return outage{ReceiverFails, s.since, errSilent}, true
 	}
 
-	return ReceiverFails, 0, nil, false
+	return outage{}, false
 }
 
 var errSilent = errors.New("it has not answered yet")

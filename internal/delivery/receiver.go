@@ -524,8 +524,7 @@ func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
 func (r *receiver) askAgain() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	fault, _, _, down := r.fault()
-	if !down || fault == ReceiverRejects {
+	if o, down := r.outage(); !down || o.fault == ReceiverRejects {
 		return
 	}
 

@@ -225,8 +225,8 @@ func (r *receiver) tryReserve() (ok bool, err error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if _, _, failure, down := r.fault(); down || r.probed() {
-		return false, cmp.Or(failure, errDown)
+	if o, down := r.outage(); down || r.probed() {
+		return false, cmp.Or(o.last, errDown)
 	}
 
 	now := r.dispatcher.now()

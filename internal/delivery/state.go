@@ -34,6 +34,8 @@ func (q *queue) state(d *delivery) State {
 // condition returns what d waits for: the store or the receiver, if everything waits for that. The caller holds to.mu.
 func (q *queue) condition(d *delivery) Condition {
 	r := q.to
+	down, isDown := r.outage()
+	isDown = isDown && down.fault != ReceiverRejects
 	c := Condition{For: d.wait, Since: r.dispatcher.started.Add(d.from)}
 	if d.state != attempting && d.state != ready {
 		c.Next = r.dispatcher.started.Add(time.Duration(d.key))
@@ -47,10 +49,11 @@ func (q *queue) condition(d *delivery) Condition {
 
 	case d.state == givenUp:
 
-	case r.holdsUp(d):
+	// d waits for r to work again, rather than for its own turn
+	case isDown && (d.state == attempting || r.health.probed() || down.fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now()):
 		c.For = WaitReceiver
 		c.Next = r.nextAttempt()
-		c.Since = r.dispatcher.started.Add(r.downSince())
+		c.Since = r.dispatcher.started.Add(down.since)
 
 	case d.state == attempting && d.unanswered:
 		c.For = WaitStore
@@ -59,27 +62,6 @@ func (q *queue) condition(d *delivery) Condition {
 	c.Text = q.text(d, c.For)
 
 	return c
-}
-
-// holdsUp reports whether d waits for r to work again. The caller holds r.mu.
-func (r *receiver) holdsUp(d *delivery) bool {
-	if r.health.probed() || d.state == attempting && r.health.down {
-		return true
-	}
-
-	fault, _, _, down := r.fault()
-
-	return down && fault != ReceiverRejects && (fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now() || d.state == attempting)
-}
-
-// downSince returns since when r is down, or has failed if it is not, by the dispatcher's clock. The caller holds r.mu.
-func (r *receiver) downSince() time.Duration {
-	_, since, _, down := r.fault()
-	if !down {
-		return r.shortfall.failingSince
-	}
-
-	return since
 }
 
 // NextReminders returns when each receiver that got the alarm, of a topic with this Repeat, gets it again. The alarm may
@@ -93,29 +75,23 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 	defer o.mu.Unlock()
 
 	for i, due := range a.remindAt {
-		if a.quiet(i) {
-			all = append(all, repeatCondition(o.queues[i].to.to.Name, due, repeat))
+		if !a.quiet(i) {
+			continue
 		}
+
+		c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
+		c.Text = "receiver " + o.queues[i].to.to.Name + " got its alarm, which is sent once"
+		if repeat != math.MaxInt64 {
+			c.Text = "receiver " + o.queues[i].to.to.Name + " got its alarm, and gets it again if it stays open"
+			c.Next = due
+		}
+		all = append(all, c)
 	}
 
 	return all
 }
 
-// repeatCondition is what an alarm that a receiver got waits for until it is due again.
-func repeatCondition(receiver string, due time.Time, repeat time.Duration) Condition {
-	c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
-	if repeat == math.MaxInt64 { // it is never due again
-		c.Text = "receiver " + receiver + " got its alarm, which is sent once"
-		return c
-	}
-
-	c.Text = "receiver " + receiver + " got its alarm, and gets it again if it stays open"
-	c.Next = due
-
-	return c
-}
-
-// waitText is says, for a caller that does not hold to.mu.
+// waitText is text, for a caller that does not hold to.mu.
 func (q *queue) waitText(d *delivery, w Wait) string {
 	q.to.mu.Lock()
 	defer q.to.mu.Unlock()
@@ -129,8 +105,8 @@ func (q *queue) text(d *delivery, w Wait) string {
 	case WaitTurn:
 		return "other alerts are being sent to receiver " + name + " first"
 	case WaitReceiver:
-		fault, _, _, _ := q.to.fault()
-		return "receiver " + name + " " + fault.Text() + q.to.lastFailure()
+		down, _ := q.to.outage()
+		return "receiver " + name + " " + down.fault.Text() + q.to.lastFailure()
 	case WaitStore:
 		return "the throttle store cannot be used, and without it nothing is sent"
 	case WaitClaim:
@@ -200,20 +176,19 @@ func (r *receiver) state() ReceiverState {
 		state.Left = max(r.pace.Waits()-now, 0) + time.Duration(float64(messages)/rate*float64(time.Second))
 	}
 
-	fault, since, failure, down := r.fault()
-	if down {
-		state.Down, state.Fault = true, fault
-		state.Since, state.Err = r.dispatcher.started.Add(since), failure
+	if down, isDown := r.outage(); isDown {
+		state.Down, state.Fault = true, down.fault
+		state.Since, state.Err = r.dispatcher.started.Add(down.since), down.last
 		state.Retry = r.nextAttempt()
 	}
 
 	return state
 }
 
-// fault returns how r is down, since when, and its last failure; false if it is not. The caller holds r.mu.
-func (r *receiver) fault() (fault ReceiverFault, since time.Duration, last error, down bool) {
+// outage returns how r is down; false if it is not. The caller holds r.mu.
+func (r *receiver) outage() (o outage, down bool) {
 	r.look(r.dispatcher.now())
-	return r.shortfall.fault()
+	return r.shortfall.outage()
 }
 
 // nextAttempt returns the earliest time of the next attempt while r is probed; zero if one is

@@ -90,7 +90,7 @@ func FaultOf(answer *notify.Error) ReceiverFault {
 // A ReceiverState is the health of one receiver.
 type ReceiverState struct {
 	Name    string
-	Down    bool          // it has accepted nothing since it failed several times, or for long: see shortfall.fault
+	Down    bool          // it has accepted nothing since it failed several times, or for long: see shortfall.outage
 	Fault   ReceiverFault // how, if it is down
 	Since   time.Time     // when it was first asked in vain since it accepted something; zero unless it is down
 	Err     error         `json:"-"` // the last failure, which holds no secret; nil unless it is down
