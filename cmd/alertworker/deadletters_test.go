@@ -310,7 +310,7 @@ func TestDeadLetters(t *testing.T) {
 		}
 		l.Behave(notifytest.Take, notifytest.TakeThen(notifytest.Reset), notifytest.Status(401), notifytest.Status(503))
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitFailed, "device-4 to "+l.name+": may have been delivered", "device-3 to "+l.name+": not delivered", "device-1 to "+l.name+": not sent: the receiver failed", "device-0 to "+l.name+": not sent: the receiver failed", "1 delivered, 5 not\n")
+		want(t, out, code, exitFailed, "device-4 to "+l.name+": may have been delivered", "device-3 to "+l.name+": not delivered", "device-1 to "+l.name+": not sent: receiver "+l.name+" is down (", "device-0 to "+l.name+": not sent: receiver "+l.name+" is down (", "1 delivered, 5 not\n")
 		out, code = l.command(t, "replay", "--all")
 		want(t, out, code, exitStopped, "5 delivered\n")
 		if taken := l.Taken(); len(taken) != 6 {

@@ -131,7 +131,7 @@ const (
 )
 
 // recovers reports whether d says that a device is normal again.
-func (d *delivery) recovers() bool { return d.notice != nil && !d.notice.Silent() }
+func (d *delivery) recovers() bool { return d.notice.recovers() }
 
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {

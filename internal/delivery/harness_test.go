@@ -155,7 +155,7 @@ func (o *owner) MayClaim(_ delivery.Key, n *delivery.Notice) error {
 	return o.mayClaim
 }
 
-func (o *owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, _ string) error {
+func (o *owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, _ throttle.Grant) error {
 	o.mu.Lock()
 	o.asked++
 	may := o.maySend

@@ -16,6 +16,10 @@ import (
 // replica. The time distinguishes hubs of the same name, whose sequence numbers
 // start again when the hub is recreated.
 func (q *queue) id(d *delivery, r *Reading) string {
+	if d.notice != nil && d.notice.Letter != nil {
+		return d.notice.Letter.Request.ID
+	}
+
 	id := q.box.account.IDs + d.readingID(r)
 	if d.subject.About.Name != "" {
 		id += "~" + idPart(d.subject.About.Name) // the numbers before it have none
@@ -85,6 +89,10 @@ func (q *queue) request(d *delivery, about *Reading) throttle.Request {
 // Request returns the request to the gate for a notice about a reading: for n, or for an alert if that is nil. log names
 // what numbered the reading of an alert: see Account.Log. The request has no ID.
 func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
+	if n != nil && n.Letter != nil {
+		return n.Letter.Request
+	}
+
 	r := throttle.Request{
 		Device:   key.About.Device,
 		Sensor:   key.About.Name,
@@ -119,6 +127,10 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 
 // message returns the notice about d's head under g.
 func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
+	if d.notice != nil && d.notice.Letter != nil {
+		return d.notice.Letter.granted(g)
+	}
+
 	head := &d.head
 	a := d.subject.Topic.Message
 	a.ID = g.ID

@@ -159,6 +159,8 @@ type Notice struct {
 
 	Outage *notify.Outage // of a silence of the whole hub
 
+	Letter *Letter // a dead letter that is sent again, whatever else n says; else nil
+
 	left      atomic.Uint32 // receivers that have not settled it, a bit for each
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu
 }
@@ -187,6 +189,28 @@ func (n *Notice) normalAt() int64 {
 	}
 
 	return cmp.Or(n.RaisedAt, n.Reading.Enqueued)
+}
+
+// A Letter is a dead letter that is sent again.
+type Letter struct {
+	Alert   notify.Alert     // as it was kept; its ID is that of the request
+	Request throttle.Request // to the gate
+}
+
+// granted returns the alert as it is sent under g.
+func (l *Letter) granted(g throttle.Grant) notify.Alert {
+	a := l.Alert
+	a.ID, a.Token, a.Expires, a.Sent, a.Ambiguous = g.ID, g.Token, g.Expires, g.Now, g.Ambiguous
+
+	return a
+}
+
+// recovers reports whether n, which may be nil, says that a device is normal again.
+func (n *Notice) recovers() bool {
+	if n == nil || n.Letter == nil {
+		return n != nil && !n.Silent()
+	}
+	return n.Letter.Alert.Resolved
 }
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.

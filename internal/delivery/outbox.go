@@ -18,9 +18,8 @@ import (
 type Owner interface {
 	// MayClaim returns why nothing may be claimed yet for a notice, nil if it may.
 	MayClaim(Key, *Notice) error
-	// MaySend returns why a notice must not be sent under the claim that was just made, nil if it may. before is
-	// throttle.Grant.Before.
-	MaySend(ctx context.Context, key Key, n *Notice, before string) error
+	// MaySend returns why a notice must not be sent under the claim that was just made, nil if it may.
+	MaySend(ctx context.Context, key Key, n *Notice, g throttle.Grant) error
 	// Pause returns for how long what may not be claimed or sent need not ask again; 0 if that is not known.
 	Pause() time.Duration
 	// Settled says that a delivery was settled. The notice is not nil if every receiver has settled it now.

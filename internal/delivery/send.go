@@ -76,7 +76,7 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 	a.alert = q.message(d, a.claim.Grant)
 	if d.cause == notGivenUp {
 		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
-		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant.Before)
+		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant)
 		cancel()
 		if a.barred == nil {
 			q.sends(d, a)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/throttle"
 )
 
 var (
@@ -42,9 +43,9 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // it is not due any more, or it is not known that this replica still owns the partition. Neither the claim nor an
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
-func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, before string) error {
-	if before != "" {
-		s.compareLogs(key.About.Device, before)
+func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) error {
+	if g.Before != "" {
+		s.compareLogs(key.About.Device, g.Before)
 	}
 
 	if n == nil {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -15,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
@@ -52,6 +54,7 @@ type service struct {
 	last              time.Time
 	messages, refused int
 	alerts            map[string]int
+	sent              notify.Alert // the last
 }
 
 func (s *service) Notify(_ context.Context, alerts ...notify.Alert) error {
@@ -67,6 +70,7 @@ func (s *service) Notify(_ context.Context, alerts ...notify.Alert) error {
 	}
 	for _, a := range alerts {
 		s.alerts[a.Device]++
+		s.sent = a
 	}
 	return nil
 }
@@ -208,21 +212,115 @@ func TestEachLetterOfAMessage(t *testing.T) {
 	}
 }
 
+// A letter is sent under a new claim. It does not say that its recovery follows: the alarm may have ended long ago.
+func TestWhatIsSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := &service{alerts: map[string]int{}}
+		store, _ := kept(t)
+		a := notifytest.Sustained()
+		a.WillResolve, a.Token, a.To = true, 1, "bob@example.com"
+		r := &deadletters.Replay{
+			Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: memlease.New(), Out: t.Output(),
+			Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+		}
+		r.Send(t.Context(), []deadletter.Letter{letter(a)})
+		got := s.sent
+		if got.ID != a.ID || got.Temperature != a.Temperature || got.To != a.To || got.WillResolve || got.Expires.Before(time.Now()) || got.Sent.IsZero() || got.Window != time.Minute {
+			t.Errorf("sent %+v of %+v", got, a)
+		}
+	})
+}
+
+// meanwhile is a throttle store in which something happens before a key is taken.
+type meanwhile struct {
+	lease.Store
+	once sync.Once
+	do   func()
+}
+
+func (m *meanwhile) Acquire(ctx context.Context, key string, ttl time.Duration, next func(lease.Record) (string, error)) (lease.Lease, error) {
+	m.once.Do(m.do)
+	return m.Store.Acquire(ctx, key, ttl, next)
+}
+
+// A letter is not sent under the id of an alert that a worker has just sent, which may have been delivered: a receiver
+// that knows the id would drop it.
+func TestAlertOfUnknownFateMeanwhile(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		a := notifytest.Alert(1)
+		leases := memlease.New()
+		store := &meanwhile{Store: leases, do: func() {
+			gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: a.Rule, Level: a.Level, Window: time.Minute, SendTimeout: 10 * time.Second})
+			unknown := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Unknown }
+			if _, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: a.Device, ID: "worker's", Enqueued: time.Now()}, unknown); err != nil {
+				t.Error(err)
+			}
+		}}
+		s := &service{alerts: map[string]int{}}
+		letters, replayed := kept(t)
+		var out bytes.Buffer
+		r := &deadletters.Replay{
+			Store: letters, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: store, Out: &out,
+			Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+		}
+		r.Send(t.Context(), []deadletter.Letter{letter(a)})
+		if s.messages != 0 || replayed() != 0 || r.Failed != 1 || !strings.Contains(out.String(), "it is not known whether another alert") {
+			t.Errorf("%d messages, %d replayed:\n%s", s.messages, replayed(), out.String())
+		}
+	})
+}
+
+// unreadable is a throttle store that does not answer.
+type unreadable struct {
+	lease.Store
+	calls int
+}
+
+func (u *unreadable) Read(context.Context, string) (lease.Record, error) {
+	u.calls++
+	return lease.Record{}, errors.New("no answer")
+}
+
+// A throttle store that does not answer is not asked about every letter.
+func TestStoreIsDown(t *testing.T) {
+	s, leases := &service{alerts: map[string]int{}}, &unreadable{Store: memlease.New()}
+	store, _ := kept(t)
+	r := &deadletters.Replay{
+		Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: leases, Out: t.Output(),
+		Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+	}
+	var all []deadletter.Letter
+	for n := range 10 {
+		all = append(all, letter(notifytest.Alert(n)))
+	}
+	r.Send(t.Context(), all)
+	if leases.calls != 3 || r.Failed != 10 || s.messages != 0 {
+		t.Errorf("%d calls, %d not delivered, %d messages", leases.calls, r.Failed, s.messages)
+	}
+}
+
 // some takes alerts for some of its recipients.
-type some struct{ to []string }
+type some struct {
+	refuses bool // for good
+	to      []string
+}
 
 func (s *some) Notify(_ context.Context, alerts ...notify.Alert) error {
 	s.to = append(s.to, alerts[0].To)
 	if alerts[0].To == "" {
-		return &notify.Error{Left: "bob@example.com", Err: errors.New("450 bob")}
+		return &notify.Error{Left: "bob@example.com", Refused: s.refuses, Err: errors.New("450 bob")}
 	}
 	return nil
 }
 
 // A replay that some recipients got leaves a dead letter for the others, which is sent to them alone.
 func TestReplayToSomeRecipients(t *testing.T) {
+	t.Run("at first", func(t *testing.T) { replayToSome(t, &some{}, "but not to bob@example.com") })
+	t.Run("for good", func(t *testing.T) { replayToSome(t, &some{refuses: true}, "delivered") })
+}
+
+func replayToSome(t *testing.T, s *some, says string) {
 	synctest.Test(t, func(t *testing.T) {
-		s := &some{}
 		store, replayed := kept(t)
 		if err := store.Keep(t.Context(), notify.DeadLetter{Alert: notifytest.Alert(1), Receiver: "r", Name: "r", Reason: "down"}); err != nil {
 			t.Fatal(err)
@@ -241,7 +339,7 @@ func TestReplayToSomeRecipients(t *testing.T) {
 			}
 			time.Sleep(2 * time.Minute)
 		}
-		if r.Delivered != 2 || r.Failed != 0 || replayed() != 2 || !slices.Equal(s.to, []string{"", "bob@example.com"}) || !strings.Contains(out.String(), "but not to bob@example.com") {
+		if r.Delivered != 2 || r.Failed != 0 || replayed() != 2 || !slices.Equal(s.to, []string{"", "bob@example.com"}) || !strings.Contains(out.String(), says) {
 			t.Errorf("%d delivered, %d not, %d kept as replayed, sent to %q:\n%s", r.Delivered, r.Failed, replayed(), s.to, out.String())
 		}
 	})

@@ -9,7 +9,10 @@ import (
 	"io"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
+
+	"go.uber.org/zap"
 
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
@@ -17,15 +20,14 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
-	"alertworker/internal/notify/pace"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
+	"alertworker/internal/throttle/recent"
 )
 
-// A Replay sends dead letters again, at the pace of their receivers, and prints the result of each. It is for one
-// goroutine.
+// A Replay sends dead letters again, by deliveries as a worker's, and prints the result of each. It is for one goroutine.
 type Replay struct {
 	Store     *deadletter.Store
 	Receivers []receivers.Receiver
@@ -39,10 +41,11 @@ type Replay struct {
 
 	Delivered, Failed int // so far
 
-	start     time.Time
-	targets   map[string]*target // by the ids of receivers
-	alarms    map[alarmKey]bool  // of a dry run: an alert would be sent
-	storeDown int                // failures of the throttle store in a row
+	dispatcher *delivery.Dispatcher
+	windows    *recent.Windows
+	alarms     map[alarmKey]bool // of a dry run: an alert would be sent
+	starting   *sending          // that is being given to the dispatcher
+	storeDown  int               // failures of the throttle store in a row
 }
 
 // Receiver returns the one of rs with an id or, if there is none, with a name.
@@ -83,32 +86,197 @@ func (r *Replay) ByID(ctx context.Context, id string) {
 	}
 }
 
-// maxFailures in a row mean that a receiver or the store is down; the rest is not sent.
-const maxFailures = 3
+// start makes what letters are sent by.
+func (r *Replay) start() {
+	r.alarms = map[alarmKey]bool{}
+	r.windows = recent.NewWindows()
+	c := delivery.Config{
+		Concurrency: 1,              // beside what the workers send
+		GiveUp:      24 * time.Hour, // what does not get through at once is withdrawn
+		DeadLetters: others{r.Store},
+		Trace:       func(delivery.Start) delivery.Trace { return r.starting },
+		Stats:       &delivery.Stats{},
+	}
+	for _, to := range r.Receivers {
+		c.Receivers = append(c.Receivers, delivery.Receiver{ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: to.Notifier})
+	}
 
-// maxRefusals in a row mean that a receiver takes nothing, though it is given the time that it asks for.
-const maxRefusals = 4
-
-// A target is a receiver that letters are sent to, and how it answers.
-type target struct {
-	receivers.Receiver
-	pace     *pace.Pace
-	failures int // in a row
+	r.dispatcher = delivery.New(c)
 }
 
-// gate returns the gate of a receiver for a's rule and level, the same as the workers'. It remembers nothing.
-func (r *Replay) gate(receiver string, a notify.Alert) *throttle.Gate {
-	return throttle.New(throttle.Config{
+// others keeps the dead letters for recipients who did not get what others of the receiver did. The others are kept
+// already.
+type others struct{ store *deadletter.Store }
+
+func (o others) Keep(ctx context.Context, d notify.DeadLetter) error {
+	if d.Alert.To == "" {
+		return nil
+	}
+	return o.store.Keep(ctx, d)
+}
+
+// A sending is a letter on its way.
+type sending struct {
+	letter  deadletter.Letter
+	to      int // in Receivers
+	key     delivery.Key
+	notice  *delivery.Notice
+	stopped string // why it was withdrawn
+	end     delivery.End
+	ended   chan<- *sending
+}
+
+// Under implements delivery.Trace.
+func (s *sending) Under(ctx context.Context) context.Context { return ctx }
+
+// End implements delivery.Trace.
+func (s *sending) End(e delivery.End) {
+	s.end = e
+	s.ended <- s
+}
+
+// An owner of letters says why none may go any more.
+type owner func() error
+
+func (o owner) MayClaim(delivery.Key, *delivery.Notice) error { return o() }
+
+// MaySend implements delivery.Owner. Under the id of another alert, which the receiver may have got, a letter would be
+// dropped there.
+func (o owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) error {
+	if l := n.Letter; g.ID != l.Request.ID && !l.Alert.Resolved { // two recoveries in a row say the same
+		return errors.New(unknownFate)
+	}
+	return o()
+}
+
+func (o owner) Pause() time.Duration { return 0 }
+
+func (o owner) Settled(delivery.Key, *delivery.Notice) {}
+
+const stopped = "stopped"
+
+// maxFailures of the throttle store in a row mean that it is down.
+const maxFailures = 3
+
+const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
+	"THROTTLE_WINDOW"
+
+// Send sends dead letters again, and returns once it is known what came of each. Those that do not get through are not
+// tried for long. A letter that is delivered is kept as one that was replayed.
+func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
+	if r.dispatcher == nil {
+		r.start()
+	}
+
+	box := r.dispatcher.Open(ctx, context.WithoutCancel(ctx), delivery.Account{Owner: owner(ctx.Err), Logger: zap.NewNop()})
+	ended := make(chan *sending, len(letters))
+	var given []*sending
+	for _, l := range letters {
+		to, why := r.barred(ctx, l)
+		switch {
+		case why != "":
+			r.stays(why, l)
+		case r.DryRun:
+			r.alarms[r.alarmOf(l, to)] = true
+			r.Delivered++
+			r.line(l, r.Receivers[to].Name, "would be sent")
+		default:
+			s := r.sending(l, to)
+			s.ended = ended
+			given = append(given, s)
+			r.starting = s
+			box.Give(s.key, s.notice)
+		}
+	}
+
+	look := time.NewTicker(lookEvery)
+	defer look.Stop()
+	for left := len(given); left > 0; {
+		select {
+		case s := <-ended:
+			r.settle(ctx, s)
+			left--
+		case <-look.C:
+			for _, s := range given {
+				r.withdraw(ctx, s, box)
+			}
+		}
+	}
+
+	box.Close()
+	box.Wait()
+}
+
+const (
+	lookEvery = backoff / 4      // so that what fails is not tried again before it is withdrawn
+	backoff   = time.Second      // before a delivery's second attempt
+	patience  = 90 * time.Second // with a receiver that is sent too much
+)
+
+// withdraw ends s unless it has ended, or waits only for its turn or for an answer: somebody waits for what comes of it.
+func (r *Replay) withdraw(ctx context.Context, s *sending, box *delivery.Outbox) {
+	states := box.States([]delivery.Key{s.key})
+	if len(states) == 0 {
+		return
+	}
+
+	switch waits := states[0].Waits; {
+	case ctx.Err() != nil:
+		s.stopped = stopped
+	case waits.For == delivery.WaitAttempt, waits.For == delivery.WaitTurn, waits.For == delivery.WaitReceiver && r.down(s.to) == "":
+		return
+	case waits.For == delivery.WaitReceiver, waits.For == delivery.WaitStore:
+		s.stopped = waits.Text
+	}
+
+	box.Withdraw(s.key, s.notice)
+}
+
+// down returns how a receiver is down, so that nothing more is sent to it; empty if it is not.
+func (r *Replay) down(to int) string {
+	s := r.dispatcher.Receivers()[to]
+	isBusy := s.Fault == delivery.ReceiverLimited && time.Since(s.Since) < patience
+	if !s.Down || isBusy || s.Fault == delivery.ReceiverRejects {
+		return ""
+	}
+
+	return fmt.Sprintf("receiver %s %s (%v)", s.Name, s.Fault.Text(), s.Err)
+}
+
+// sending returns a letter that is to go to a receiver.
+func (r *Replay) sending(l deadletter.Letter, to int) *sending {
+	a := l.Alert
+	a.WillResolve = false // the alarm may have ended long ago
+	a.Window = r.window(a)
+	if l.Receiver != r.Receivers[to].ID { // whose recipients are others
+		a.To = ""
+	}
+
+	// Each letter is of a topic of its own, so that none joins another one: the gate decides between them.
+	topic := &delivery.Topic{Gates: make([]delivery.Gate, len(r.Receivers)), Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
+	topic.Gates[to] = r.gate(to, a)
+	n := &delivery.Notice{
+		Reading: delivery.Reading{Enqueued: time.Now().UnixMicro()},
+		Letter:  &delivery.Letter{Alert: a, Request: request(a)},
+	}
+	n.SetReceivers(1 << to)
+
+	return &sending{letter: l, to: to, key: delivery.Key{About: a.Of(), Topic: topic}, notice: n}
+}
+
+// gate returns the gate of a receiver for a's rule and level, the same as the workers'.
+func (r *Replay) gate(to int, a notify.Alert) *recent.Gate {
+	return recent.New(throttle.Config{
 		Store:       r.Leases,
 		Scope:       r.Config.Scope(),
-		Receiver:    receiver,
+		Receiver:    r.Receivers[to].ID,
 		Rule:        a.Rule,
 		Level:       a.Level,
 		Per:         a.Per,
 		Silence:     a.Silent > 0,
 		Window:      r.window(a),
 		SendTimeout: r.Config.NotifyTimeout,
-	})
+	}, r.windows)
 }
 
 // window returns the window of a's rule.
@@ -122,273 +290,101 @@ func (r *Replay) window(a notify.Alert) time.Duration {
 
 // An alarmKey says which alarm of a receiver a letter is about.
 type alarmKey struct {
-	receiver, rule, level, per string
-	silence                    bool
-	of                         sensor.ID
+	receiver         int
+	rule, level, per string
+	silence          bool
+	of               sensor.ID
 }
 
-// Send sends dead letters again, those of a receiver that takes many at a time together, if each is about another alarm.
-// What bars a letter is asked of each. The dead letter of an alert that is delivered is kept as one that was replayed.
-func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
-	if r.targets == nil {
-		r.start = time.Now()
-		r.targets = map[string]*target{}
-		r.alarms = map[alarmKey]bool{}
-	}
-
-	var to *target // of batch
-	var batch []deadletter.Letter
-	flush := func() {
-		if len(batch) > 0 {
-			r.deliver(ctx, to, batch)
-			batch = nil
-		}
-	}
-
-	for _, l := range letters {
-		next, err := r.targetOf(l)
-		if next != to || slices.ContainsFunc(batch, func(b deadletter.Letter) bool { return sameAlarm(b, l) }) {
-			flush()
-		}
-
-		to = next
-
-		switch why := r.barred(ctx, l, to, err); {
-		case why != "":
-			r.stays(why, l)
-		case r.DryRun:
-			r.dryRun(ctx, l, to)
-		default:
-			batch = append(batch, l)
-			if len(batch) >= to.Limits.Batch {
-				flush()
-			}
-		}
-	}
-
-	flush()
+// alarmOf says which alarm of a receiver a letter is about.
+func (r *Replay) alarmOf(l deadletter.Letter, to int) alarmKey {
+	a := l.Alert
+	return alarmKey{to, a.Rule, a.Level, a.Per, a.Silent > 0, a.Of()}
 }
 
-// targetOf returns where a letter goes.
-func (r *Replay) targetOf(l deadletter.Letter) (*target, error) {
-	to := r.To
-	if to == nil {
+// barred returns to which receiver a letter goes, and why it is not sent; empty if it may be.
+func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why string) {
+	if l.Broken != nil {
+		return 0, l.Broken.Error()
+	}
+
+	receiver := r.To
+	if receiver == nil {
 		var err error
-		if to, err = Receiver(r.Receivers, l.Receiver); err != nil {
-			return nil, err
+		if receiver, err = Receiver(r.Receivers, l.Receiver); err != nil {
+			return 0, err.Error() + "; use --to to send it to another one"
 		}
 	}
 
-	known := r.targets[to.ID]
-	if known == nil {
-		known = &target{Receiver: *to, pace: pace.New(to.Limits)}
-		r.targets[to.ID] = known
+	to = slices.IndexFunc(r.Receivers, func(other receivers.Receiver) bool { return other.ID == receiver.ID })
+	not := "not sent: "
+	if r.DryRun {
+		not = "would not be sent: "
 	}
 
-	return known, nil
-}
-
-// barred returns why l is not sent to a receiver, or to none because of err; empty if it may be.
-func (r *Replay) barred(ctx context.Context, l deadletter.Letter, to *target, err error) string {
-	switch {
-	case l.Broken != nil:
-		return l.Broken.Error()
-	case err != nil:
-		return err.Error() + "; use --to to send it to another one"
+	switch why = r.down(to); {
+	case why != "":
+		return to, not + why
 	case ctx.Err() != nil:
-		return "not sent: stopped"
-	case to.failures >= maxFailures:
-		return fmt.Sprintf("not sent: the receiver failed %d times in a row", maxFailures)
+		return to, not + stopped
 	case r.storeDown >= maxFailures:
-		return fmt.Sprintf("not sent: the throttle store failed %d times in a row", maxFailures)
+		return to, fmt.Sprintf("%sthe throttle store failed %d times in a row", not, maxFailures)
 	case l.Alert.Silent > 0 && !l.Alert.Resolved:
-		return "not sent: the device may have been heard since; the status page lists who is silent now"
+		return to, not + "the device may have been heard since; the status page lists who is silent now"
+	case r.alarms[r.alarmOf(l, to)]:
+		return to, not + "within THROTTLE_WINDOW of the alert for the device that would be sent before"
 	}
 
-	return ""
-}
-
-// sameAlarm reports whether two letters are about the same alarm, so that they cannot go in one message: the gate lets
-// one through at a time.
-func sameAlarm(a, b deadletter.Letter) bool { return alarmOf("", a.Alert) == alarmOf("", b.Alert) }
-
-// alarmOf says which alarm of a receiver an alert is about.
-func alarmOf(receiver string, a notify.Alert) alarmKey {
-	return alarmKey{receiver, a.Rule, a.Level, a.Per, a.Silent > 0, a.Of()}
-}
-
-// An attempt is what became of one letter.
-type attempt struct {
-	claim   *throttle.Claim // nil if there is none
-	alert   notify.Alert    // to send, if there is
-	result  throttle.Result
-	err     error         // of the store
-	late    bool          // the message went before this one could be claimed
-	asked   bool          // the receiver was
-	failure *notify.Error // its answer
-	why     string        // it is not delivered; empty if it is
-	left    string        // recipients who did not get it, for whom there is a dead letter now
-}
-
-// deliver sends letters to a receiver in one message, again for as long as it refuses them for rate; those of a message
-// for many that is refused, one by one.
-func (r *Replay) deliver(ctx context.Context, to *target, letters []deadletter.Letter) {
-	for len(letters) > 0 {
-		if !r.wait(ctx, to.pace) {
-			r.stays("not sent: stopped", letters...)
-			return
-		}
-
-		began := time.Since(r.start)
-		to.pace.Begin(began, true)
-		attempts := r.attempt(ctx, to, letters)
-		again, refused := r.settleAll(ctx, to, letters, attempts)
-		to.answered(time.Since(r.start), began, attempts)
-
-		if to.pace.Refusals() >= maxRefusals {
-			to.failures = maxFailures
-			r.stays("not sent: the receiver refuses every message because of their number", again...)
-			return
-		}
-
-		if refused {
-			for _, l := range again {
-				if why := r.barred(ctx, l, to, nil); why != "" {
-					r.stays(why, l)
-					continue
-				}
-				r.deliver(ctx, to, []deadletter.Letter{l})
-			}
-			return
-		}
-
-		letters = again
-	}
-}
-
-// settleAll settles the letters of a message that need not go again, and returns the others. refused says that they
-// have to go one by one, because the message was refused for good.
-func (r *Replay) settleAll(
-	ctx context.Context,
-	to *target,
-	letters []deadletter.Letter,
-	attempts []attempt,
-) (again []deadletter.Letter, refused bool) {
-	for i, a := range attempts {
-		isRefused := a.failure != nil && a.failure.Refused && len(letters) > 1
-		isLimited := a.failure != nil && a.failure.Limited
-		if a.late || isLimited || isRefused {
-			again = append(again, letters[i])
-			refused = refused || isRefused && !isLimited
-			continue
-		}
-
-		r.settle(ctx, to, letters[i], a)
+	if why = r.declined(ctx, l.Alert, to); why != "" {
+		why = not + why
 	}
 
-	return again, refused
+	return to, why
 }
 
-// answered takes note of the answer to a message that began then, which is that to each of its letters.
-func (to *target) answered(now, began time.Duration, attempts []attempt) {
-	i := slices.IndexFunc(attempts, func(a attempt) bool { return a.asked && !a.late })
-	if i < 0 {
-		to.pace.Cancel()
+// settle records and prints what became of s.
+func (r *Replay) settle(ctx context.Context, s *sending) {
+	ctx = context.WithoutCancel(ctx) // what was delivered is recorded also after a request to stop
+	l, to := s.letter, r.Receivers[s.to]
+	what := "delivered"
+	var failure *notify.Error
+	errors.As(s.end.Err, &failure)
+
+	switch outcome := s.end.Outcome; {
+	case failure != nil && failure.Left != "":
+		rest := notify.DeadLetter{Alert: s.notice.Letter.Alert, Receiver: to.ID, Name: to.Name, Reason: failure.Error()}
+		rest.Alert.To = failure.Left
+		if err := r.Store.Keep(ctx, rest); err != nil {
+			r.stays("delivered to some recipients only, and sent to all again if it is replayed: "+err.Error(), l)
+			return
+		}
+		what += ", but not to " + failure.Left + ", for whom there is another dead letter now"
+	case outcome == throttle.Sent.String(), outcome == throttle.SentLate.String(), outcome == throttle.Unconfirmed.String():
+	case outcome == delivery.OutcomeDeadLetter:
+		r.stays(fmt.Sprintf("refused: %v", s.end.Err), l)
+		return
+	case failure != nil && failure.Untaken:
+		r.stays("not delivered: "+failure.Error(), l)
+		return
+	case failure != nil:
+		r.stays("may have been delivered, but there was no answer: "+failure.Error(), l)
+		return
+	case s.stopped != "":
+		r.stays("not sent: "+s.stopped, l)
+		return
+	default:
+		r.stays("not sent: "+cmp.Or(r.declined(ctx, l.Alert, s.to), outcome), l)
 		return
 	}
 
-	failure := attempts[i].failure
-	to.pace.Answered(now, began, failure)
-
-	switch {
-	case failure == nil, failure.Refused:
-		to.failures = 0
-	case !failure.Limited:
-		to.failures++
-	}
-}
-
-// wait waits for p. It returns false if ctx ends first.
-func (r *Replay) wait(ctx context.Context, p *pace.Pace) bool {
-	now := time.Since(r.start)
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(p.Next(true) - now):
-		return ctx.Err() == nil
-	}
-}
-
-// attempt sends letters in one message, each under a claim of its own.
-func (r *Replay) attempt(ctx context.Context, to *target, letters []deadletter.Letter) []attempt {
-	attempts := make([]attempt, len(letters))
-	delivery.Send(
-		len(letters),
-		func(i int) (delivery.Claimed, bool) {
-			a := &attempts[i]
-			*a = r.claim(ctx, to, letters[i])
-			if a.claim == nil {
-				return delivery.Claimed{}, false
-			}
-			return delivery.Claimed{Alert: a.alert, Grant: a.claim.Grant, Under: ctx}, true
-		},
-		to.Notifier.Notify,
-		func(i int, err error) { r.settleClaim(ctx, to, &attempts[i], err) },
-	)
-
-	return attempts
-}
-
-// settle records and prints what became of l.
-func (r *Replay) settle(ctx context.Context, to *target, l deadletter.Letter, a attempt) {
-	r.storeDown++
-	if a.result.Outcome != throttle.Unavailable {
-		r.storeDown = 0
-	}
-
-	if a.why != "" {
-		r.stays(a.why, l)
-		return
-	}
-
-	// It has been delivered, so that is recorded even after a request to stop.
-	err := r.Store.Replay(context.WithoutCancel(ctx), l, to.ID, r.By)
+	err := r.Store.Replay(ctx, l, to.ID, r.By)
 	if err != nil && !errors.Is(err, deadletter.ErrNotFound) {
 		r.stays("delivered, but that could not be recorded; if it is sent again, it has the same id: "+err.Error(), l)
 		return
 	}
 
 	r.Delivered++
-	what := "delivered"
-	if a.left != "" {
-		what += ", but not to " + a.left + ", for whom there is another dead letter now"
-	}
 	r.line(l, to.Name, what)
-}
-
-// dryRun says what would become of l after those before it. It takes nothing and changes nothing.
-func (r *Replay) dryRun(ctx context.Context, l deadletter.Letter, to *target) {
-	key := alarmOf(to.ID, l.Alert)
-	if r.alarms[key] {
-		r.stays("would not be sent: within THROTTLE_WINDOW of the alert for the device that would be sent before", l)
-		return
-	}
-
-	q := request(l.Alert)
-	result, id, err := r.gate(to.ID, l.Alert).Predict(ctx, q)
-	why := declined(result, err)
-	if why == "" && id != q.ID && !l.Alert.Resolved {
-		why = unknownFate
-	}
-
-	if why != "" {
-		r.stays("would not be sent: "+why, l)
-		return
-	}
-
-	r.alarms[key] = true
-	r.Delivered++
-	r.line(l, to.Name, "would be sent")
 }
 
 // request returns what to ask the gate for. An alert's reading counts as one that comes over HTTP
@@ -423,137 +419,47 @@ func request(a notify.Alert) throttle.Request {
 	return r
 }
 
-// resent is a kept alert as it is sent again. It does not say that its recovery follows: the alarm may have ended
-// long ago.
-func resent(a notify.Alert) notify.Alert {
-	a.WillResolve = false
-	return a
-}
-
-const unknownFate = "it is not known whether another alert for the device has just been delivered; try again after " +
-	"THROTTLE_WINDOW"
-
-// claim claims the key of l's alert at a receiver, and composes the alert. Without a claim it says why l is not sent.
-func (r *Replay) claim(ctx context.Context, to *target, l deadletter.Letter) (a attempt) {
-	gate := r.gate(to.ID, l.Alert)
-	a.claim, a.result, a.err = gate.Claim(ctx, request(l.Alert))
-	if a.claim == nil {
-		a.why = "not sent: " + declined(a.result, a.err)
-		return a
-	}
-
-	g := a.claim.Grant
-	if g.ID != l.Alert.ID && !l.Alert.Resolved { // two recoveries in a row say the same
-		a.result, a.err = gate.Settle(ctx, a.claim, throttle.NotTaken)
-		a.claim, a.why = nil, "not sent: "+unknownFate
-		return a
-	}
-
-	a.alert = resent(l.Alert)
-	if l.Receiver != to.ID { // whose recipients are others
-		a.alert.To = ""
-	}
-
-	a.alert.ID = g.ID
-	a.alert.Token = g.Token
-	a.alert.Expires = g.Expires
-	a.alert.Sent = g.Now
-	a.alert.Window = r.window(a.alert)
-	a.alert.Ambiguous = g.Ambiguous
-
-	return a
-}
-
-// settleClaim settles the claim of an attempt, if it has one, with the receiver's answer.
-func (r *Replay) settleClaim(ctx context.Context, to *target, a *attempt, err error) {
-	a.late = errors.Is(err, delivery.ErrLate)
-	answer := throttle.NotTaken
-	if !a.late {
-		a.asked = true
-		answer = r.answer(ctx, to, a, err)
-	}
-
-	if a.claim == nil {
-		return
-	}
-
-	gate := r.gate(to.ID, a.alert)
-	a.result, a.err = gate.Settle(ctx, a.claim, answer)
-	if a.result.Outcome == throttle.Unconfirmed {
-		_ = gate.Confirm(ctx, a.result) // the alert is delivered, recorded or not
-	}
-}
-
-// answer takes a receiver's answer to an alert, and returns what it is to the gate. If only some of its recipients took the
-// alert, it is delivered once a dead letter for the others is kept.
-func (r *Replay) answer(ctx context.Context, to *target, a *attempt, err error) throttle.Answer {
+// declined returns why the gate would let a letter not through now; empty if it would.
+func (r *Replay) declined(ctx context.Context, a notify.Alert, to int) string {
+	q := request(a)
+	result, id, err := r.gate(to, a).Predict(ctx, q)
+	r.storeDown++
 	if err == nil {
-		return throttle.Taken
-	}
-
-	a.failure = notify.AsError(err)
-	if left := a.failure.Left; left != "" {
-		alert := a.alert
-		alert.To = left
-		letter := notify.DeadLetter{Alert: alert, Receiver: to.ID, Name: to.Name, Reason: err.Error()}
-		if keptErr := r.Store.Keep(ctx, letter); keptErr != nil {
-			a.why = "delivered to some recipients only, and sent to all again if it is replayed: " + keptErr.Error()
-			return throttle.Unknown
-		}
-
-		a.left = alert.To
-		a.failure = nil
-
-		return throttle.Taken
+		r.storeDown = 0
 	}
 
 	switch {
-	case a.failure.Refused:
-		a.why = "refused: " + err.Error()
-		return throttle.NotTaken
-	case a.failure.Untaken:
-		a.why = "not delivered: " + err.Error()
-		return throttle.NotTaken
-	}
-
-	a.why = "may have been delivered, but there was no answer: " + err.Error()
-
-	return throttle.Unknown
-}
-
-// declined returns why the gate lets nothing through, empty if it does.
-func declined(result throttle.Result, err error) string {
-	switch result.Outcome {
-	case throttle.Throttled:
+	case result.Outcome == throttle.Throttled:
 		return fmt.Sprintf(
 			"within THROTTLE_WINDOW of the device's last alert, for another %v",
 			max(0, result.Quiet.Sub(result.Now)).Round(time.Second),
 		)
 
-	case throttle.Busy:
+	case result.Outcome == throttle.Busy:
 		return "another process is sending an alert for the device, or its window has only just ended; try again in a minute"
 
-	case throttle.Unneeded:
+	case result.Outcome == throttle.Unneeded:
 		return "the device was alerted again since, or the receiver has already got a recovery or never got an alert"
 
-	case throttle.Unavailable:
+	case result.Outcome == throttle.Unavailable:
 		return err.Error()
+
+	case id != q.ID && !a.Resolved:
+		return unknownFate
 	}
 
 	return ""
 }
 
-// stays says why letters are not delivered.
-func (r *Replay) stays(why string, letters ...deadletter.Letter) {
-	for _, l := range letters {
-		to := nameOf(l.Receiver, r.Receivers)
-		if r.To != nil {
-			to = r.To.Name
-		}
-
-		r.Failed++
-		r.line(l, to, why)
+// stays says why a letter is not delivered.
+func (r *Replay) stays(why string, l deadletter.Letter) {
+	to := nameOf(l.Receiver, r.Receivers)
+	if r.To != nil {
+		to = r.To.Name
 	}
+
+	r.Failed++
+	r.line(l, to, why)
 }
 
 // line prints what became of a letter.
