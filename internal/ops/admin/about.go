@@ -17,34 +17,29 @@ type aboutView struct {
 	Alerts []pastDelivery // the latest first
 }
 
-// about returns what this replica and m, of all, have of the device that query names, or of one of its sensors; nil if
-// it names none.
-func (a *Admin) about(query url.Values, m Snapshot) *aboutView {
-	device := query.Get("device")
+// about returns what this replica and others have of the device that query names, or of one of its sensors; nil if it
+// names none. open are the alarms of all.
+func (a *Admin) about(query url.Values, open []openAlarm, others []Snapshot) *aboutView {
+	device, name := query.Get("device"), query.Get("sensor")
 	if device == "" {
 		return nil
 	}
 
-	name := query.Get("sensor")
+	isAbout := func(d, sensor string) bool { return isNamed(device, d) && (name == "" || sensor == name) }
 	v := &aboutView{Device: device, Sensor: name}
-	for _, o := range m.Open {
-		if isNamed(device, o.Device) && (name == "" || o.Sensor == name) {
+	for _, o := range open {
+		if isAbout(o.Device, o.Sensor) {
 			v.Device = o.Device
 			v.Open = append(v.Open, o)
 		}
 	}
 
-	of := func(d *pastDelivery) bool {
-		return d.Reason == "" && isNamed(device, d.Device) && (name == "" || d.Sensor == name)
-	}
-	v.Alerts = a.Recorder.last(listed, of)
-	isOurs := func(d pastDelivery) bool {
-		return slices.ContainsFunc(v.Alerts, func(o pastDelivery) bool { return o.ID == d.ID && o.Receiver == d.Receiver && o.At.Equal(d.At) })
-	}
-
-	for _, d := range m.Alerts {
-		if of(&d) && !isOurs(d) {
-			v.Alerts = append(v.Alerts, d)
+	v.Alerts = a.Recorder.last(listed, func(d *pastDelivery) bool { return d.Reason == "" && isAbout(d.Device, d.Sensor) })
+	for _, s := range others {
+		for _, d := range s.Alerts {
+			if isAbout(d.Device, d.Sensor) {
+				v.Alerts = append(v.Alerts, d)
+			}
 		}
 	}
 

@@ -105,7 +105,6 @@ type Options struct {
 // would clean the paths of devices. It is safe for concurrent use.
 type Admin struct {
 	Options
-	plain      bool              // Rules is one threshold
 	facts      map[string]string // of Rules
 	starting   bool              // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
@@ -122,7 +121,6 @@ type Admin struct {
 func New(o Options) *Admin {
 	a := &Admin{
 		Options:    o,
-		plain:      oneThreshold(&o.Rules),
 		facts:      o.Rules.Facts(),
 		starting:   o.Worker == nil,
 		partitions: newShared(o.Partitions),

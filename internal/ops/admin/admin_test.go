@@ -1024,7 +1024,7 @@ func TestPageOfAll(t *testing.T) {
 		reports = [][]byte{other.admin.Report(64 << 10)}
 		body := page()
 		for _, want := range []string{
-			"Some alerts aren&#39;t going out: receiver pager.example.net is down on alertworker-7d9f-k8c2m. All alerts of 1 of 2 partitions go out.",
+			"Some alerts aren&#39;t going out, on alertworker-7d9f-k8c2m (1 partition).",
 			`<span class="state warn"><span class="dot"></span>is down on alertworker-7d9f-k8c2m</span>`,
 			"<strong>Receiver pager.example.net is down</strong> on alertworker-7d9f-k8c2m",
 			"alertworker-7d9f-x2x1p and 1 more", "Replicas</h2>", "All replicas <span",
@@ -1083,16 +1083,16 @@ func TestHeadlineOfAll(t *testing.T) {
 		},
 		"one of three": {
 			[]admin.Snapshot{well, blocked, report("d", status.GoingOut, "")}, map[string]int{"b": 2, "c": 3, "d": 3}, status.Partly,
-			"Some alerts aren't going out: receiver pager is down on b. All alerts of 6 of 8 partitions go out.",
+			"Some alerts aren't going out, on b (2 partitions).",
 		},
 		"two of three": {
 			[]admin.Snapshot{blocked, well, report("d", status.Partly, "Some alerts aren't going out: partition 3 is not being read. Those of the other 2 partitions that this replica owns go out.")},
 			map[string]int{"b": 2, "c": 3, "d": 3}, status.Partly,
-			"Some alerts aren't going out: receiver pager is down on b and partition 3 is not being read on d. All alerts of 3 of 8 partitions go out.",
+			"Some alerts aren't going out, on b (2 partitions) and d (3 partitions).",
 		},
 		"one, beside one that starts": {[]admin.Snapshot{blocked, report("d", status.Starting, "Starting.")}, map[string]int{"b": 4}, status.Blocked, down},
-		"one that reads nothing":      {[]admin.Snapshot{well, blocked}, map[string]int{"c": 4}, status.Impaired, "Alerts are going out, but receiver pager is down on b, which reads no partition."},
-		"partitions are not known":    {[]admin.Snapshot{well, report("b", status.Partly, "Some alerts aren't going out: receiver pager is down. Those to mail go out.")}, nil, status.Partly, "Some alerts aren't going out: receiver pager is down on b. All alerts of 1 other replica go out."},
+		"one that reads nothing":      {[]admin.Snapshot{well, blocked}, map[string]int{"c": 4}, status.Impaired, "Alerts are going out, but none would on b."},
+		"partitions are not known":    {[]admin.Snapshot{well, report("b", status.Partly, "Some alerts aren't going out: receiver pager is down. Those to mail go out.")}, nil, status.Partly, "Some alerts aren't going out, on b."},
 	} {
 		if state, says := admin.HeadlineOf(test.all, test.owned); state != test.state || says != test.says {
 			t.Errorf("%s: %s, %q; want %s, %q", name, state, says, test.state, test.says)

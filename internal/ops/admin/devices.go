@@ -48,7 +48,10 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	methods, known := a.deviceMethods(action)
+	methods, known := map[string]map[string]deviceHandler{
+		"":       {http.MethodGet: a.showDevice, http.MethodHead: a.showDevice, http.MethodDelete: a.forget},
+		"window": {http.MethodDelete: a.endWindow},
+	}[action]
 	switch {
 	case !ok || !known:
 		fail(
@@ -62,34 +65,11 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.Unauthorized(w, "HTTP_ADMIN_TOKEN")
 
 	case methods[r.Method] == nil:
-		httpapi.NotAllowed(w, strings.Join(allowed(methods), ", "))
+		httpapi.NotAllowed(w, strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 
 	default:
 		methods[r.Method](w, r, sensor.ID{Device: device, Name: r.URL.Query().Get("sensor")})
 	}
-}
-
-// deviceMethods returns what serves an action of a device, by method, and false if there is no such action.
-func (a *Admin) deviceMethods(action string) (methods map[string]deviceHandler, known bool) {
-	switch action {
-	case "":
-		return map[string]deviceHandler{
-			http.MethodGet:    a.showDevice,
-			http.MethodHead:   a.showDevice,
-			http.MethodDelete: a.forget,
-		}, true
-
-	case "window":
-		return map[string]deviceHandler{http.MethodDelete: a.endWindow}, true
-	}
-
-	return nil, false
-}
-
-// allowed returns the methods that there are, those that change nothing first.
-func allowed(methods map[string]deviceHandler) []string {
-	all := []string{http.MethodGet, http.MethodHead, http.MethodDelete}
-	return slices.DeleteFunc(all, func(m string) bool { return methods[m] == nil })
 }
 
 // serveTelemetry serves the HTTP trigger, if it is on.

@@ -111,9 +111,8 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 // A page has the texts that the template shows.
 type page struct {
 	Source, Replica, Version string
-	Threshold, Window        string // of the only rule, if Rules is empty
 	RuleCount                int
-	Rules                    []ruleRow   // empty if there is one threshold and nothing else
+	Rules                    []ruleRow
 	Stateful                 bool        // a rule keeps alarms
 	Open                     []openAlarm // longest first
 	// how many there are, or of all that are shown, how many are not; empty if none is missing
@@ -203,7 +202,7 @@ func (a *Admin) page(r *http.Request) page {
 		Others:  len(all) - 1,
 		Now:     now,
 		Started: a.Started,
-		Figures: a.figures(m),
+		Figures: m.figures(now),
 		Token:   a.Token != "",
 		Plots:   m.plots(now),
 		Several: len(m.Receivers) > 1,
@@ -224,7 +223,7 @@ func (a *Admin) page(r *http.Request) page {
 		p.Replicas = shorten(&p, "replicas", all)
 	}
 
-	p.About = a.about(query, m)
+	p.About = a.about(query, m.Open, others)
 
 	if p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
@@ -235,19 +234,13 @@ func (a *Admin) page(r *http.Request) page {
 
 // showRules shows on p what is worth an alert, and the alarms that are open.
 func (a *Admin) showRules(p *page, m Snapshot) {
-	all := a.Rules.Rules
-	for i := range all {
-		p.RuleNames = append(p.RuleNames, all[i].Name)
+	for i := range a.Rules.Rules {
+		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
 	}
 
-	switch {
-	case !a.plain:
-		p.RuleCount, p.Stateful = len(all), a.Rules.Stateful()
-		p.Rules = shorten(p, "levels", a.ruleRows(m.Alarms))
-		p.openAlarms(m)
-	case len(all) > 0:
-		p.Threshold, p.Window = number(all[0].Levels[0].Limit), humanize.Span(all[0].Window)
-	}
+	p.RuleCount, p.Stateful = len(p.RuleNames), a.Rules.Stateful()
+	p.Rules = shorten(p, "levels", a.ruleRows(m.Alarms))
+	p.openAlarms(m)
 }
 
 // showState shows on p whether alerts are going out, and who reads what.
@@ -314,36 +307,43 @@ func (p *page) deadLetters(n int64) {
 	}
 }
 
-// headline says on p whether alerts are going out: as this replica, the first of all, says, or what is so if replicas
-// differ. owned has by replica how many partitions it reads.
+// headline says on p whether alerts are going out: as this replica, the first of all, says, or one that is worse off; or
+// of how many partitions some do, if replicas differ. owned has by replica how many partitions it reads.
 func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, owned map[string]int) {
 	all = arriving(all)
 	p.Problems = problemRows(all)
-
-	var hindered []Snapshot
-	at := 0 // the replicas that alerts depend on
+	worst := all[0]
+	var hindered []string
+	atWork, read := 0, 0 // the replicas that alerts depend on, and the partitions of those that are hindered
 	for _, s := range all {
-		if severity(s.Status.State) == 1 { // it starts, drains or stands by
+		n := s.severity()
+		if n == notToBlame {
 			continue
 		}
 
-		at++
-		if severity(s.Status.State) >= severity(status.Partly) {
-			hindered = append(hindered, s)
+		atWork++
+		if n > worst.severity() {
+			worst = s
+		}
+
+		if n >= states[status.Partly].severity {
+			name, reads := shortName(s.Replica), owned[s.Replica]
+			if reads > 0 { // else it has none, or nobody knows
+				name += " (" + humanize.Count(reads, "partition") + ")"
+			}
+
+			hindered, read = append(hindered, name), read+reads
 		}
 	}
 
-	worst := worstOf(all)
 	p.State, p.Headline = worst.Status.State, worst.Status.Headline
-	isMixed := len(hindered) > 0 && len(hindered) < at
+	isMixed := len(hindered) > 0 && len(hindered) < atWork
 
 	switch {
-	case isMixed && p.State == status.Blocked && ownedBy(hindered, owned) == 0:
-		p.State = status.Impaired
-		p.Headline = "Alerts are going out, but " + causes(hindered) + ", which reads no partition."
+	case isMixed && p.State == status.Blocked && read == 0:
+		p.State, p.Headline = status.Impaired, "Alerts are going out, but none would on "+names(hindered)+"."
 	case isMixed:
-		p.State = status.Partly
-		p.Headline = "Some alerts aren't going out: " + causes(hindered) + ". " + rest(hindered, at, owned)
+		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+names(hindered)+"."
 	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
 		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
 	}
@@ -355,28 +355,6 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	p.Class = classOf(p.State)
 }
 
-// causes says what keeps alerts of replicas from going out, and on which.
-func causes(of []Snapshot) string {
-	var what []string
-	on := map[string][]string{}
-	for _, s := range of {
-		_, cause, _ := strings.Cut(s.Status.Headline, ": ")
-		cause, _, _ = strings.Cut(cause, ". Those ") // what goes out on it
-		cause = strings.TrimSuffix(cause, ".")
-		if !slices.Contains(what, cause) {
-			what = append(what, cause)
-		}
-
-		on[cause] = append(on[cause], shortName(s.Replica))
-	}
-
-	for i, cause := range what {
-		what[i] += " on " + names(on[cause])
-	}
-
-	return names(what)
-}
-
 // names lists some names, of which there may be many.
 func names(all []string) string {
 	const most = 8
@@ -384,40 +362,6 @@ func names(all []string) string {
 		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
 	}
 	return humanize.And(all)
-}
-
-// rest says in a sentence what goes out although some of so many replicas are hindered.
-func rest(hindered []Snapshot, of int, owned map[string]int) string {
-	total := 0
-	for _, n := range owned {
-		total += n
-	}
-
-	if total > 0 {
-		return fmt.Sprintf("All alerts of %d of %s go out.", total-ownedBy(hindered, owned), humanize.Count(total, "partition"))
-	}
-
-	return "All alerts of " + humanize.Count(of-len(hindered), "other replica") + " go out."
-}
-
-// ownedBy returns how many partitions replicas read.
-func ownedBy(of []Snapshot, owned map[string]int) (n int) {
-	for _, s := range of {
-		n += owned[s.Replica]
-	}
-	return n
-}
-
-// worstOf returns this replica, the first of all, or one that is worse off.
-func worstOf(all []Snapshot) Snapshot {
-	worst := all[0]
-	for _, s := range all[1:] {
-		if severity(s.Status.State) > max(severity(worst.Status.State), 1) {
-			worst = s
-		}
-	}
-
-	return worst
 }
 
 // receiverRows returns receivers, merged of all replicas, with those of the replicas for which they are down.
@@ -499,8 +443,7 @@ func (p *page) unowned(sentence string) {
 		Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
 	}})
 
-	expected := []status.State{status.Starting, status.Draining, status.Standby}
-	if severity(p.State) < severity(status.Partly) && !slices.Contains(expected, p.State) {
+	if n := states[p.State].severity; n != notToBlame && n < states[status.Partly].severity {
 		p.State = status.Partly
 		p.Headline = "Some alerts aren't going out: " + strings.ToLower(sentence[:1]) + sentence[1:]
 	}
@@ -528,127 +471,106 @@ func arriving(all []Snapshot) []Snapshot {
 	return all
 }
 
-// severities of states are greater for what is worse; 1, that of all others, is for a replica that is not to blame.
-var severities = map[status.State]int{
-	status.GoingOut: 0,
-	status.Idle:     2,
-	status.Impaired: 2,
-	status.Partly:   3,
-	status.Blocked:  4,
+// notToBlame is the severity of a replica that starts, drains or stands by: alerts depend on others.
+const notToBlame = 1
+
+// states have a severity that is greater for what is worse, and a class in the style sheet.
+var states = map[status.State]struct {
+	severity int
+	class    string
+}{
+	status.GoingOut: {0, "good"},
+	status.Starting: {notToBlame, "idle"},
+	status.Standby:  {notToBlame, "idle"},
+	status.Draining: {notToBlame, "idle"},
+	status.Idle:     {2, "warn"},
+	status.Impaired: {2, "warn"},
+	status.Partly:   {3, "bad"},
+	status.Blocked:  {4, "bad"},
 }
 
-// severity returns how bad a state is.
-func severity(s status.State) int {
-	if n, ok := severities[s]; ok {
-		return n
-	}
-	return 1
-}
+// severity is that of the state.
+func (s Snapshot) severity() int { return states[s.Status.State].severity }
 
 // classOf returns the class of a state in the style sheet.
-func classOf(s status.State) string {
-	return [...]string{"good", "idle", "warn", "bad", "bad"}[severity(s)]
+func classOf(s status.State) string { return states[s].class }
+
+// figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0. One that is
+// rare is shown if it is not 0.
+var figureKinds = []struct {
+	key, name, class string
+	rare             bool
+	help             string
+}{
+	{countReadings, "Readings", "", false, "messages with a reading"},
+	{countOver, "Over a limit", "", false, "readings that reach a limit of any rule"},
+	{countUndecoded, "Not decoded", "warn", false, "telemetry without a usable reading, which can cause no alert"},
+	{countUnavailable, "Store unavailable", "bad", false, "calls to the throttle store without a usable response; they are retried"},
+	{countAmbiguous, "Ambiguous", "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
+	{countDead, "Dead letters", "bad", false, "alerts that will not be delivered to a receiver"},
+	{countUnreadable, "Unreadable devices", "warn", true, "devices of which nothing could be read for an hour or longer, although they send"},
+	{countOverride, "Limits of devices", "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
+	{countNotNumber, "Limits that are not numbers", "warn", true, "readings whose message has something else there: the limit of the rule was used"},
+	{countQuieted, "Muted", "", true, "readings over a limit without an alert, because of a mute or a silence"},
+	{countTimes, "Times of devices", "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
+	{countNotTimes, "Times that are not used", "warn", true, "times of devices instead of which the hub's time was used"},
+	{countScattered, "In several partitions", "bad", true, "alerts of devices whose alert before came from another partition"},
+	{countUntracked, "Without room", "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
+		"over a limit are told at once, and not as normal again"},
 }
 
-// figures returns what m has counted, and what rules count besides, where they can.
-func (a *Admin) figures(m Snapshot) []figure {
-	readings := m.figure("Readings", countReadings, "", "messages with a reading")
-	over := m.figure("Over a limit", countOver, "", "readings that reach a limit of any rule")
-	if a.plain && len(a.Rules.Rules) > 0 {
-		readings.Help = "decoded temperatures"
-		over.Name = "Over the threshold"
-		over.Help = "readings at " + number(a.Rules.Rules[0].Levels[0].Limit) + " or above"
+// figures returns what s has counted.
+func (s Snapshot) figures(now time.Time) (all []figure) {
+	unreadable, isWrong := s.unreadable(now)
+	details := map[string]string{
+		countUndecoded:  s.parts(undecoded),
+		countNotTimes:   s.parts(notUsed),
+		countUnreadable: unreadable,
+		countScattered:  s.Scattered,
 	}
 
-	all := []figure{
-		readings,
-		over,
-		m.undecoded(),
-		m.figure(
-			"Store unavailable",
-			countUnavailable,
-			"bad",
-			"calls to the throttle store without a usable response; they are retried",
-		),
-		m.figure(
-			"Ambiguous",
-			countAmbiguous,
-			"bad",
-			"sends that may have delivered an alert for a second time; they have the same id as the first",
-		),
-		m.figure("Dead letters", countDead, "bad", "alerts that will not be delivered to a receiver"),
+	for _, k := range figureKinds {
+		n := s.Counts[k.key]
+		if k.rare && n == 0 {
+			continue
+		}
+
+		f := figure{Name: k.name, Value: count(n), Help: k.help, Detail: details[k.key]}
+		if isNews := k.key != countUnreadable || isWrong; n > 0 && isNews {
+			f.Class = k.class
+		}
+
+		all = append(all, f)
 	}
 
-	if len(m.Unreadable) > 0 {
-		all = append(all, m.unreadable(a.now()))
-	}
-
-	return append(all, a.ruleFigures(m)...)
+	return all
 }
 
-// unreadable is the figure of devices of which nothing can be read.
-func (s Snapshot) unreadable(now time.Time) figure {
-	f := figure{
-		Name: "Unreadable devices",
-		Help: "devices of which nothing could be read for an hour or longer, although they send",
+// parts lists those counts, by their keys, that are not 0.
+func (s Snapshot) parts(keys []string) string {
+	var parts []string
+	for _, key := range keys {
+		if n := s.Counts[key]; n > 0 {
+			parts = append(parts, count(n)+" "+key)
+		}
 	}
 
-	total, lacking := 0, s.Unreadable[telemetry.ReasonMissing.String()]
-	for _, n := range s.Unreadable {
-		total += n
-	}
+	return strings.Join(parts, ", ")
+}
 
-	f.Value = count(total)
-	if total > lacking {
-		f.Class = "warn"
-	}
-
+// unreadable names devices of which nothing can be read, and reports whether any of them does more than lack the fields.
+func (s Snapshot) unreadable(now time.Time) (names string, isWrong bool) {
 	var parts []string
 	for _, d := range s.UnreadableNamed[:min(len(s.UnreadableNamed), listed)] {
 		parts = append(parts, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
 	}
 
-	if more := total - len(parts); more > 0 {
+	total := s.Counts[countUnreadable]
+	if more := int(total) - len(parts); more > 0 {
 		parts = append(parts, count(more)+" more")
 	}
 
-	f.Detail = strings.Join(parts, ", ")
-
-	return f
-}
-
-// undecoded is the figure of telemetry that has no reading, by reason.
-func (s Snapshot) undecoded() figure {
-	var total int64
-	var reasons []string
-	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		if n := s.Counts[reason.String()]; n > 0 {
-			total += n
-			reasons = append(reasons, fmt.Sprintf("%s %s", count(n), reason))
-		}
-	}
-
-	f := figure{
-		Name:   "Not decoded",
-		Value:  count(total),
-		Help:   "telemetry without a usable reading, which can cause no alert",
-		Detail: strings.Join(reasons, ", "),
-	}
-	if total > 0 {
-		f.Class = "warn"
-	}
-
-	return f
-}
-
-// figure returns the figure of a count. class is that of one that is not 0.
-func (s Snapshot) figure(name, what, class, help string) figure {
-	f := figure{Name: name, Value: count(s.Counts[what]), Help: help}
-	if s.Counts[what] > 0 {
-		f.Class = class
-	}
-
-	return f
+	return strings.Join(parts, ", "), total > int64(s.Unreadable[telemetry.ReasonMissing.String()])
 }
 
 // partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.

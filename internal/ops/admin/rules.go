@@ -3,7 +3,6 @@ package admin
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -11,23 +10,6 @@ import (
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 )
-
-// oneThreshold reports whether s is one limit that the page calls the threshold, and nothing else.
-func oneThreshold(s *rules.Set) bool {
-	if len(s.Rules) == 0 {
-		return true
-	}
-
-	if len(s.Rules) > 1 || len(s.Rules[0].Levels) > 1 || len(s.Mutes) > 0 {
-		return false
-	}
-
-	r := &s.Rules[0]
-	level := &r.Levels[0]
-	isTemperature := r.Name == rules.DefaultName && level.Name == ""
-
-	return isTemperature && !r.HasReferences() && !r.Below && !r.Stateful()
-}
 
 // A ruleRow is one level of a rule, and how many devices it concerns.
 type ruleRow struct {
@@ -159,94 +141,6 @@ func clearSign(r *rules.Rule) string {
 		return ">"
 	}
 	return "<"
-}
-
-// ruleFigures returns what rules count besides, where they can.
-func (a *Admin) ruleFigures(m Snapshot) (all []figure) {
-	n := m.Counts
-	if slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return r.HasReferences() }) {
-		all = append(all, m.overrides())
-	}
-
-	if len(a.Rules.Mutes) > 0 || n[countQuieted] > 0 {
-		all = append(all, m.figure(
-			"Muted",
-			countQuieted,
-			"",
-			"readings over a limit without an alert, because of a mute or a silence",
-		))
-	}
-
-	if a.Rules.Time != "" {
-		all = append(all, m.deviceTimes(a.Rules.Time))
-	}
-
-	if n[countScattered] > 0 {
-		f := m.figure(
-			"In several partitions",
-			countScattered,
-			"bad",
-			"alerts of devices whose alert before came from another partition",
-		)
-		f.Detail = m.Scattered
-		all = append(all, f)
-	}
-
-	if n[countUntracked] > 0 {
-		f := m.figure(
-			"Without room",
-			countUntracked,
-			"bad",
-			"readings that began or ended an alarm in a partition that has too many",
-		)
-		f.Detail = "a partition has more alarms than are kept: readings over a limit are told at once, and not as normal " +
-			"again"
-		all = append(all, f)
-	}
-
-	return all
-}
-
-// overrides is the figure of limits that devices have.
-func (s Snapshot) overrides() figure {
-	f := s.figure(
-		"Limits of devices",
-		countOverride,
-		"",
-		"readings compared with the number that their message has, instead of the rule's limit or clear",
-	)
-
-	if n := s.Counts[countNotNumber]; n > 0 {
-		f.Class = "warn"
-		f.Detail = count(n) + " are not numbers: the limit of the rule was used"
-	}
-
-	return f
-}
-
-// deviceTimes is the figure of times that devices have, where that says.
-func (s Snapshot) deviceTimes(where string) figure {
-	f := s.figure(
-		"Times of devices",
-		countTimes,
-		"",
-		"readings over a limit, or of a device with an alarm, that have the time of their device: "+where,
-	)
-
-	var wrong []string
-	for _, why := range notUsed {
-		if n := s.Counts[why]; n > 0 {
-			wrong = append(wrong, count(n)+" "+why)
-		}
-	}
-
-	slices.Sort(wrong)
-	if len(wrong) > 0 {
-		f.Class = "warn"
-		f.Detail = strings.Join(wrong, ", ") + ": the hub's time was used"
-	}
-
-	return f
 }
 
 // about names a level of a rule in a table; empty if it is the one that every version has.

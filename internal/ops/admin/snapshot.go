@@ -96,6 +96,7 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	for reason, n := range unreadable.Devices {
 		if n > 0 {
 			s.Unreadable[telemetry.Reason(reason).String()] = n
+			s.Counts[countUnreadable] += int64(n)
 		}
 	}
 
@@ -177,27 +178,37 @@ func (a *Admin) Report(limit int) []byte {
 	return s.Statement.JSON(limit)
 }
 
-// The keys of Snapshot.Counts, besides the reasons for which events are not decoded, and why times of devices are not
-// used.
+// The keys of Snapshot.Counts, besides those in undecoded and notUsed.
 const (
 	countReadings    = "readings"
 	countOver        = "over"
+	countUndecoded   = "undecoded"
 	countUnavailable = "unavailable"
 	countAmbiguous   = "ambiguous"
 	countDead        = "dead letters"
+	countUnreadable  = "unreadable"
 	countOverride    = "overrides"
 	countNotNumber   = "overrides that are not numbers"
 	countQuieted     = "quieted"
 	countTimes       = "times"
+	countNotTimes    = "times not used"
 	countScattered   = "scattered"
 	countUntracked   = "untracked"
 )
 
-// notUsed says why times of devices are not used.
-var notUsed = map[rules.DeviceTime]string{
-	rules.TimeUnreadable: "not a time",
-	rules.TimeFuture:     "ahead of the hub",
-	rules.TimeOld:        "weeks behind",
+// The keys of countUndecoded's parts are reasons, those of countNotTimes' say why times of devices are not used.
+var (
+	undecoded = reasons()
+	notUsed   = []string{rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeUnreadable: "not a time"}
+)
+
+// reasons returns those for which telemetry has no reading.
+func reasons() (all []string) {
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		all = append(all, reason.String())
+	}
+
+	return all
 }
 
 // countsOf returns the counts of figures, by the keys of Snapshot.Counts.
@@ -215,12 +226,18 @@ func countsOf(stats *worker.Stats) map[string]int64 {
 		countScattered:   stats.Scattered.Load(),
 		countUntracked:   stats.Untracked.Load(),
 	}
-	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		c[reason.String()] = stats.Events[reason].Load()
+
+	for i, reason := range undecoded {
+		n := stats.Events[int(telemetry.ReasonNotTelemetry)+1+i].Load()
+		c[reason] = n
+		c[countUndecoded] += n
 	}
 
 	for kind, why := range notUsed {
-		c[why] = stats.Times[kind].Load()
+		if why != "" {
+			c[why] = stats.Times[kind].Load()
+			c[countNotTimes] += c[why]
+		}
 	}
 
 	return c
