@@ -45,6 +45,7 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	of := sensor.Parse(devices[0])
+	of = sensor.ID{Device: sensor.Device(of.Device), Name: sensor.Name(of.Name)}
 	s, err := openReader()
 	if err != nil {
 		return err

@@ -36,7 +36,7 @@ const arrows = `
 	internal/throttle/throttletest  internal/throttle
 	internal/telemetry internal/telemetry/amqpvalue
 	internal/lease     internal/backoff
-	internal/notify
+	internal/notify    internal/humanize
 	internal/sensor
 
 	internal/telemetry/ingest                    internal/telemetry internal/httpapi

@@ -18,6 +18,7 @@ import (
 
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -196,7 +197,7 @@ func largest(char string) (open, silent, due ledger.Alarm) {
 	text := func(n int) ledger.Text { return ledger.Text(strings.Repeat(char, n/len(char))) }
 	const number, log = -2.2250738585072014e-308, "xxxxxxxxxxxx/1023"
 	us := at.Add(time.Microsecond) // what is kept is in µs
-	of := ledger.Alarm{Device: text(ledger.MaxDevice), Measured: "xxxxxxxx", Sensor: text(ledger.MaxSensor), Element: math.MaxInt32, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
+	of := ledger.Alarm{Device: text(sensor.MaxDevice), Measured: "xxxxxxxx", Sensor: text(sensor.MaxName), Element: math.MaxInt32, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
 	reading := ledger.Reading{Log: log, Element: math.MaxInt32, Part: math.MaxUint8, Sequence: math.MinInt64, Enqueued: us, Limit: number, Since: us, RaisedAt: us}
 
 	open, silent, due = of, of, of

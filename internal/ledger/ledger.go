@@ -134,11 +134,9 @@ type Outage struct {
 	Of         int      `json:"of,omitempty"`
 }
 
-// Within these bounds a content always fits into [MaxBytes], whatever the texts say.
+// Within these bounds, and those of sensor.ID, a content always fits into [MaxBytes], whatever the texts say.
 const (
 	MaxAlarms   = 65_536 // in one ledger, at most half of them pending or open, and as many normal, with a recovery
-	MaxDevice   = 256    // bytes of a device's ID; IoT Hub's have at most 128
-	MaxSensor   = 128    // bytes of a sensor's name; the decoder cuts longer ones
 	MaxExcluded = 192    // bytes of Reading.Excluded
 )
 

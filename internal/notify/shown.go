@@ -4,6 +4,8 @@ import (
 	"encoding/json"
 	"iter"
 	"strings"
+
+	"alertworker/internal/humanize"
 )
 
 // MaxShown is how many properties an alert can show.
@@ -15,9 +17,14 @@ type Shown string
 // shownEnd follows every name and every value.
 const shownEnd = "\x00"
 
-// With returns s with one more property. A NUL in its value becomes U+FFFD.
+// maxShownText is how much of a value an alert has, in characters: it waits in memory, with many others, and services
+// refuse large messages.
+const maxShownText = 256
+
+// With returns s with one more property: of a long value the beginning and the end, with U+FFFD for a NUL in it.
 func (s Shown) With(name, value string) Shown {
-	return s + Shown(name+shownEnd+strings.ReplaceAll(value, shownEnd, "\uFFFD")+shownEnd)
+	value = strings.ReplaceAll(humanize.Middle(value, maxShownText), shownEnd, "\uFFFD")
+	return s + Shown(name+shownEnd+value+shownEnd)
 }
 
 // All yields names and values.

@@ -162,10 +162,9 @@ func (a *alarms) crowded(key alarmKey) bool {
 	return key.about.Name != "" && a.sensors[ofDevice{key.about.Device, key.level}] >= maxSensors
 }
 
-// room reports whether one more alarm, of a device or sensor, may be kept.
-func (a *alarms) room(about sensor.ID) bool {
-	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms && len(about.Device) <= ledger.MaxDevice &&
-		len(about.Name) <= ledger.MaxSensor
+// room reports whether one more alarm may be kept.
+func (a *alarms) room() bool {
+	return a.total[pendingAlarms]+a.total[openAlarms] < maxAlarms
 }
 
 // sensorsOf returns a sensor, or a device and those of its sensors that have an alarm, in the order of their names.

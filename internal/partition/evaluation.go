@@ -214,7 +214,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 	v.late = v.late || p.outdated
 	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.exam.at)
 	crowded := v.register.alarms.crowded(key)
-	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room(key.about)) {
+	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room()) {
 		v.register.evaluator.book.Counters.Untracked.Add(1)
 		p.crowded = crowded
 		p.followed = false

@@ -85,7 +85,7 @@ func TestMeasurements(t *testing.T) {
 		}, "a +91, b +92, c +93, a -20, b -20"},
 		{"without a name it is the device's own", func(r *rules.Rule) { r.Each, r.Field, r.Sensor = "r", "t", []string{"s"} }, "", []string{`{"r":[{"t":91},{"s":"a","t":92}]}`}, "+91, a +92"},
 		{"a name that is too long", func(r *rules.Rule) { r.Sensor = []string{"s"} }, "", []string{`{"temperature":91,"s":"` + strings.Repeat("x", 129) + `"}`},
-			strings.Repeat("x", 111) + "~0ec9eb33e74510bc +91"},
+			strings.Repeat("x", 78) + "~0ec9eb33e74510bc~" + strings.Repeat("x", 32) + " +91"},
 		{"stored readings of several sensors", func(r *rules.Rule) { sustained(r); r.Sensor = []string{"s"} }, "body:ts", []string{
 			`[{"ts":"1999-12-31T23:06:00Z","s":"a","temperature":92},{"ts":"1999-12-31T23:00:00Z","s":"a","temperature":91},{"ts":"1999-12-31T23:01:00Z","s":"b","temperature":20},{"ts":"1999-12-31T23:02:00Z","s":"b","temperature":93}]`,
 			`[{"ts":"1999-12-31T23:08:00Z","s":"b","temperature":94}]`,

@@ -40,7 +40,7 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 		return false // it opens when that is over, if it lasts
 	}
 
-	if !s.alarms.room(fell.Of) {
+	if !s.alarms.room() {
 		s.evaluator.book.Counters.Untracked.Add(1)
 		return false
 	}

@@ -17,10 +17,8 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-const (
-	MaxDevices = 100_000 // in one roster, with sensors
-	MaxName    = 256     // bytes of a device's ID, of which IoT Hub's have at most 128, and of a sensor's name
-)
+// MaxDevices is how many a roster knows, with sensors.
+const MaxDevices = 100_000
 
 // A Heard is the last event of one device that counts. The zero Heard is none.
 type Heard struct {
@@ -135,7 +133,7 @@ func (r *Roster) Add(of sensor.ID) int {
 		return device
 	}
 
-	if len(r.names) == MaxDevices || len(of.Device) > MaxName || len(of.Name) > MaxName {
+	if len(r.names) == MaxDevices {
 		return -1
 	}
 

@@ -2,14 +2,13 @@ package rules
 
 import (
 	"cmp"
-	"crypto/sha256"
-	"encoding/hex"
 	"reflect"
 	"slices"
 	"strconv"
 	"strings"
 	"sync"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -222,11 +221,8 @@ func (s *Set) Reading(field int) *Rule {
 // MaxSensorNames is how many names a sensor's may have.
 const MaxSensorNames = 3
 
-// MaxSensor is how long a sensor's name is, in bytes. A longer one is cut, and ends in a hash.
-const MaxSensor = 128
-
 // AppendSensor appends the name of the sensor that the measurement just read from m is of, by what a decoder found in it;
-// nothing if it has none, or r does not ask.
+// nothing if it has none, or r does not ask. See sensor.Name.
 func (r *Rule) AppendSensor(to []byte, m *telemetry.Measurements, found []telemetry.Found, reads *Reads) []byte {
 	begin := len(to)
 	for _, i := range reads.Sensor {
@@ -245,15 +241,11 @@ func (r *Rule) AppendSensor(to []byte, m *telemetry.Measurements, found []teleme
 		}
 	}
 
-	if len(to)-begin <= MaxSensor {
+	if len(to)-begin <= sensor.MaxName {
 		return to
 	}
 
-	sum := sha256.Sum256(to[begin:])
-	hash := "~" + hex.EncodeToString(sum[:8])
-	name := strings.ToValidUTF8(string(to[begin:][:MaxSensor-len(hash)]), "")
-
-	return append(append(to[:begin], name...), hash...)
+	return append(to[:begin], sensor.Name(string(to[begin:]))...)
 }
 
 // Text returns the text, number or boolean that the i-th of m has at a name; empty if it has none, or an invalid name.

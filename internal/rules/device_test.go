@@ -164,6 +164,12 @@ func TestConditionHolds(t *testing.T) {
 	if v := view(t, mode, `{"t":1,"p":4}`, map[string]any{"p": "run"}); v.Excluded == nil || v.Has != "4" {
 		t.Errorf("the property hides what the body has: %+v", v)
 	}
+	long := strings.Repeat("x", 100_000)
+	for body, properties := range map[string]map[string]any{`{"t":1}`: {"p": long}, `{"t":1,"p":"` + long + `"}`: nil} {
+		if v := view(t, mode, body, properties); v.Excluded == nil || len(v.Has) > 40 {
+			t.Errorf("people would be shown %d bytes", len(v.Has))
+		}
+	}
 }
 
 // A limit is counted from a field of the body, or where that has none, from an application property.

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/telemetry"
 )
 
@@ -161,23 +162,21 @@ func (r *Reader) mutes(m *telemetry.Measurements, i int, v *View) (all []int) {
 // Excluded says for people why c, which does not hold for a measurement, excludes it, such as `kind is "chilled", not
 // frozen`. has is what it has there, as Seen returns it.
 func (c *Condition) Excluded(has string) string {
-	seen := []rune(cmp.Or(has, "missing"))
-	shown := string(seen[:min(len(seen), maxSeen)])
-
-	return fmt.Sprintf("%s is %s, not %s", c.Name, shown, strings.Join(c.Values, " or "))
+	return fmt.Sprintf("%s is %s, not %s", c.Name, cmp.Or(has, "missing"), strings.Join(c.Values, " or "))
 }
 
-// maxSeen is how much of what a device sends Excluded shows, in characters.
+// maxSeen is how much of what a device sends Seen returns, in characters.
 const maxSeen = 32
 
-// Seen returns what the i-th of m has at a name, with quotes if it is text of the measurement itself; empty if it has
-// nothing.
+// Seen returns what the i-th of m has at a name, for people: of a long text the beginning and the end, and in quotes if it
+// is text of the measurement itself; empty if it has nothing.
 func (d *Decoder) Seen(m *telemetry.Measurements, i int, name string) string {
 	text, around := d.text(m, i, name)
-	if around || text == "" {
-		return text
+	if !around && text != "" {
+		text = cmp.Or(telemetry.TextAt(m.Value(i), name), text)
 	}
-	return cmp.Or(telemetry.TextAt(m.Value(i), name), text)
+
+	return humanize.Middle(text, maxSeen)
 }
 
 // Reasons say why an event has no reading, by what decoding all of its measurements gave. The zero Reasons are of none.

@@ -29,7 +29,7 @@ func (p Position) NotAfter(q Position) bool {
 // until the next Receive.
 type Event struct {
 	Position
-	Device          string // iothub-connection-device-id: any string, case-sensitive; empty if the event has none
+	Device          string // iothub-connection-device-id, as sensor.Device makes it: any string, case-sensitive; empty if the event has none
 	Module          string // iothub-connection-module-id: the IoT Edge module that sent it; empty if the event has none
 	Component       string // dt-subject: the component of a Plug and Play device; empty if the event has none
 	Body            []byte

@@ -152,6 +152,10 @@ func TestShown(t *testing.T) {
 	if err := json.Unmarshal(text, &again); err != nil || again != notify.Shown("").With("site", "Köln\uFFFD").With("a\"", "").With("", "\uFFFD") {
 		t.Errorf("%q, %v", again, err)
 	}
+	long := strings.Repeat("<", 100_000) + "end"
+	if s := notify.Shown("").With("note", long); len(s) > 300 || !strings.HasSuffix(string(s), "end\x00") || s != notify.Shown("").With("note", long) {
+		t.Errorf("a long value is shown as %q", s)
+	}
 	for _, bad := range []string{"[]", "1", `{"a": 1}`, `{"a"`} {
 		if err := json.Unmarshal([]byte(bad), &again); err == nil && again != "" {
 			t.Errorf("%s is %q", bad, again)

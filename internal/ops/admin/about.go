@@ -6,6 +6,7 @@ import (
 	"unicode/utf8"
 
 	"alertworker/internal/humanize"
+	"alertworker/internal/sensor"
 )
 
 // An aboutView is what the page shows of a device that its address names: a link of an alert leads there. It has only
@@ -20,12 +21,12 @@ type aboutView struct {
 // about returns what this replica and others have of the device that query names, or of one of its sensors; nil if it
 // names none. open are the alarms of all.
 func (a *Admin) about(query url.Values, open []openAlarm, others []Snapshot) *aboutView {
-	device, name := query.Get("device"), query.Get("sensor")
+	device, name := sensor.Device(query.Get("device")), sensor.Name(query.Get("sensor"))
 	if device == "" {
 		return nil
 	}
 
-	isAbout := func(d, sensor string) bool { return isNamed(device, d) && (name == "" || sensor == name) }
+	isAbout := func(d, s string) bool { return isNamed(device, d) && (name == "" || s == name) }
 	v := &aboutView{Device: device, Sensor: name}
 	for _, o := range open {
 		if isAbout(o.Device, o.Sensor) {

@@ -68,7 +68,7 @@ func (a *Admin) serveDevice(w http.ResponseWriter, r *http.Request) {
 		httpapi.NotAllowed(w, strings.Join(slices.Sorted(maps.Keys(methods)), ", "))
 
 	default:
-		methods[r.Method](w, r, sensor.ID{Device: device, Name: r.URL.Query().Get("sensor")})
+		methods[r.Method](w, r, sensor.ID{Device: sensor.Device(device), Name: sensor.Name(r.URL.Query().Get("sensor"))})
 	}
 }
 

@@ -24,6 +24,7 @@ import (
 	"golang.org/x/text/encoding/unicode"
 	"golang.org/x/text/transform"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -355,7 +356,7 @@ func (r *Recording) event(at, device string, body []byte) (telemetry.Event, erro
 
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
-		Device:   strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError)),
+		Device:   sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
 		Body:     body,
 		Enqueued: enqueued,
 	}, nil

@@ -1,6 +1,7 @@
 package eventhubs
 
 import (
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
@@ -20,7 +21,7 @@ func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *text
 func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
 	return telemetry.Event{
 		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
-		Device:          kept.get(m.Device),
+		Device:          sensor.Device(kept.get(m.Device)),
 		Module:          kept.get(m.Module),
 		Component:       kept.get(m.Component),
 		Body:            m.Body,

@@ -14,6 +14,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -157,7 +158,7 @@ func library(r *azeventhubs.ReceivedEventData) (telemetry.Event, map[string]any)
 	}
 	e := telemetry.Event{
 		Position:      telemetry.Position{Sequence: r.SequenceNumber, Offset: r.Offset, Time: r.EnqueuedTime.UTC()},
-		Device:        text(r.SystemProperties["iothub-connection-device-id"]),
+		Device:        sensor.Device(text(r.SystemProperties["iothub-connection-device-id"])),
 		Enqueued:      r.EnqueuedTime.UTC(),
 		MessageSource: text(r.SystemProperties["iothub-message-source"]),
 	}

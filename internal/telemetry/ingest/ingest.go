@@ -19,6 +19,7 @@ import (
 	"github.com/google/uuid"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -140,7 +141,7 @@ func (h *Handler) take(w http.ResponseWriter, r *http.Request, device, key strin
 	defer cancel()
 	defer context.AfterFunc(h.waiting, cancel)()
 	verdict, sensors, err := h.Intake.Handle(ctx, telemetry.Event{
-		Device:          device,
+		Device:          sensor.Device(device),
 		Body:            body,
 		Enqueued:        arrived,
 		ContentType:     r.Header.Get("Content-Type"),

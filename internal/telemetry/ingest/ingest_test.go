@@ -19,6 +19,7 @@ import (
 
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
 
@@ -77,7 +78,7 @@ func TestAnyDevice(t *testing.T) {
 	for i, id := range ids {
 		g.post(id, hot).want(t, 200, "ok")
 		g.post(id, hot).want(t, 200, "throttled")
-		if a := r.alerts(); len(a) != i+1 || a[i].Device != id {
+		if a := r.alerts(); len(a) != i+1 || a[i].Device != sensor.Device(id) {
 			t.Fatalf("%q: %+v", id, a[i:])
 		}
 	}
