@@ -47,7 +47,7 @@ type verdict struct {
 // again completes v for a d that is to be attempted again.
 func (d *delivery) again(v verdict) verdict {
 	v.state = pausing
-	if d.cause != notGivenUp {
+	if d.dead != nil {
 		v.state, v.why = givenUp, WaitDeadLetter
 	}
 	return v

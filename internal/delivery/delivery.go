@@ -63,18 +63,15 @@ type tries struct {
 	// from when on it could be sent, in Unix µs: the time of the head, or the end of the window that a recovery waited
 	// for
 	since       int64
-	number      int64              // given once it waits for its turn: see receiver.next; 0: none
-	failedAt    uint32             // value of health.answers at the last failure, and 1; 0 if there was none
-	attempts    uint16             // that failed
-	failsAlone  bool               // it failed again after the receiver has answered about others
-	ownFailures uint8              // failures like that which may be the message's own fault
-	unanswered  bool               // the store did not answer the last time
-	limited     uint8              // times that the receiver refused it for rate, up to patience
-	cause       cause              // why it was given up while it waited
-	sendAlone   bool               // it goes in a message of its own: one about several was refused, or failed again
-	refused     bool               // the receiver refused the alert for what it says
-	written     bool               // the dead letter is
-	letter      *notify.DeadLetter // its dead letter, once that is composed
+	number      int64       // given once it waits for its turn: see receiver.next; 0: none
+	failedAt    uint32      // value of health.answers at the last failure, and 1; 0 if there was none
+	attempts    uint16      // that failed
+	failsAlone  bool        // it failed again after the receiver has answered about others
+	ownFailures uint8       // failures like that which may be the message's own fault
+	unanswered  bool        // the store did not answer the last time
+	limited     uint8       // times that the receiver refused it for rate, up to patience
+	sendAlone   bool        // it goes in a message of its own: one about several was refused, or failed again
+	dead        *deadLetter // nil unless it was given up
 }
 
 // A state is what a delivery waits for.
@@ -121,13 +118,21 @@ func (d *delivery) class() class {
 //planted:classes-do-not-age return d.number + int64(d.class())<<40
 func (d *delivery) turn() int64 { return d.number + int64(d.class())*worth }
 
-// A cause is why a delivery is given up while it waits.
+// A deadLetter is what a delivery that was given up becomes.
+type deadLetter struct {
+	cause   cause
+	letter  *notify.DeadLetter // nil until it is composed
+	refused bool               // the receiver refused the alert for what it says
+	kept    bool
+}
+
+// A cause is why a delivery was given up.
 type cause uint8
 
 const (
-	notGivenUp cause = iota
-	tooOld
-	tooMany
+	failedForGood cause = iota
+	tooOld              // while it waited
+	tooMany             // while it waited
 )
 
 // recovers reports whether d says that a device is normal again.

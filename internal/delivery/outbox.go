@@ -114,7 +114,10 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		}
 
 		if d == nil {
-			q.startAlert(a)
+			d := q.begin(a.Key, &a.Reading, nil)
+			d.reminder = a.Reminder
+			q.hold(d, &a.Reading, a.Before)
+			q.enqueue(d)
 			continue
 		}
 

@@ -47,13 +47,6 @@ func (q *queue) full() bool {
 	return letters >= maxGivenUp
 }
 
-// wrote records whether a dead letter could be written.
-func (q *queue) wrote(err error) {
-	q.to.mu.Lock()
-	defer q.to.mu.Unlock()
-	q.unwritable = err != nil
-}
-
 // isReady reports whether a delivery waits for its turn.
 func (q *queue) isReady() bool { return q.lines[ready].Len() > 0 }
 
@@ -99,21 +92,15 @@ func (q *queue) push(d *delivery, s state, why Wait, key int64) {
 	d.waits(s, why, q.to.dispatcher.now())
 	d.key = key
 	if s == ready {
-		if d.number == 0 {
-			d.number = q.number()
+		if d.number == 0 { // the next, which is no further ahead of the last that went than deliveries wait
+			gone := q.to.gone
+			q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
+			d.number = q.last
 		}
 		d.key = d.turn()
 	}
 
 	q.lines[s].add(d)
-}
-
-// number returns the next number, which is no further ahead of the last that went than deliveries wait.
-func (q *queue) number() int64 {
-	gone := q.to.gone
-	q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
-
-	return q.last
 }
 
 // wake has the deliveries that are pausing for a reason attempted in their turn.
@@ -155,7 +142,7 @@ func (q *queue) withdraw(d *delivery) bool {
 // giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
 	q.lines[d.state].remove(d)
-	d.cause = why
+	d.dead = &deadLetter{cause: why}
 	q.push(d, givenUp, WaitDeadLetter, int64(now))
 }
 
@@ -171,42 +158,9 @@ func (q *queue) least() *delivery {
 		line = awaitsReceiver
 	}
 
-	return slices.MaxFunc(q.lines[line].all, byLeast)
-}
-
-// byLeast orders deliveries by how soon they are given up, the first of all last.
-func byLeast(a, b *delivery) int {
-	return cmp.Or(
-		cmp.Compare(a.class(), b.class()),
-		cmp.Compare(b.since, a.since),
-	)
-}
-
-// waitingSince returns the deliveries that wait to be sent and could have been at a time or before it, in Unix µs by the
-// hub's clock.
-func (q *queue) waitingSince(oldest int64) (old []*delivery) {
-	for _, s := range [...]state{ready, pausing, awaitsReceiver} {
-		for _, d := range q.lines[s].all {
-			if d.since <= oldest {
-				old = append(old, d)
-			}
-		}
-	}
-
-	return old
-}
-
-// oldestAllowed returns the time, in Unix µs by the hub's clock, at or before which a
-// reading is too old to wait any longer; false if it is not known yet. It is an
-// estimate, from the store's clock when the store last answered and our monotonic
-// clock since: the store is asked before a dead letter is written.
-func (q *queue) oldestAllowed(now time.Duration) (int64, bool) {
-	store := q.to.store
-	if store.clock.IsZero() {
-		return 0, false
-	}
-
-	return store.clock.Add(now - store.answeredAt - q.to.dispatcher.config.GiveUp).UnixMicro(), true
+	return slices.MaxFunc(q.lines[line].all, func(a, b *delivery) int {
+		return cmp.Or(cmp.Compare(a.class(), b.class()), cmp.Compare(b.since, a.since))
+	})
 }
 
 // cancelled reports whether we end attempts, whose results say nothing about others then.

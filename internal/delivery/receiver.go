@@ -63,7 +63,13 @@ func (r *receiver) open(o *Outbox) *queue {
 // The caller holds r.mu.
 func (r *receiver) dispatch() {
 	now := r.dispatcher.now()
-	r.ripen(now)
+	for _, q := range r.queues {
+		for _, s := range [...]state{pausing, awaitsWindow} {
+			for q.isDue(s, now) {
+				q.push(q.take(s), ready, WaitTurn, 0)
+			}
+		}
+	}
 
 	for r.start(now) {
 	}
@@ -74,46 +80,31 @@ func (r *receiver) dispatch() {
 		r.expire(now)
 	}
 
-	r.shed(now)
+	for _, q := range r.queues { // where too many wait, the oldest of those that matter least are given up
+		for q.waiting() > r.dispatcher.MaxWaiting {
+			q.giveUp(q.least(), tooMany, now)
+		}
+	}
 
-	for r.mayWrite(now) && r.startLetter(now) {
+	for r.startLetter(now) {
 	}
 
 	r.setTimer(now)
 }
 
-// look has the shortfall know what is due.
+// look has the shortfall know whether a delivery waits for the receiver, and not for the store.
 func (r *receiver) look(now time.Duration) {
+	waits := !r.store.probed() && (r.trying > 0 || slices.ContainsFunc(r.queues, (*queue).mayGo))
 	_, stuck := r.pace.Stuck()
-	r.shortfall.look(now, r.unsent(), stuck)
+	r.shortfall.look(now, waits, stuck)
 }
 
-// unsent reports whether a delivery waits for the receiver, and not for the store.
-func (r *receiver) unsent() bool {
-	return !r.store.probed() && (r.trying > 0 || slices.ContainsFunc(r.queues, (*queue).mayGo))
-}
-
-// tried records that it is known how a delivery goes on that was to be sent.
-func (r *receiver) tried() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.trying--
-	r.look(r.dispatcher.now())
-}
-
-// ripen makes the deliveries ready whose time has come.
-func (r *receiver) ripen(now time.Duration) {
-	for _, q := range r.queues {
-		for _, s := range [...]state{pausing, awaitsWindow} {
-			for q.isDue(s, now) {
-				q.push(q.take(s), ready, WaitTurn, 0)
-			}
-		}
-	}
-}
-
-// startLetter starts an attempt about the next dead letter, if one is due.
+// startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
 func (r *receiver) startLetter(now time.Duration) bool {
+	if r.writing >= r.dispatcher.config.Concurrency || r.store.probed() && (r.probing || now < r.store.retry) {
+		return false
+	}
+
 	q := r.first(givenUp)
 	if q == nil || !q.isDue(givenUp, now) {
 		return false
@@ -122,17 +113,25 @@ func (r *receiver) startLetter(now time.Duration) bool {
 	r.writing++
 	q.writing++
 	d := q.take(givenUp)
-	probe := d.letter == nil && r.store.probed()
+	compose := d.dead.letter == nil
+	probe := compose && r.store.probed()
 	r.probing = r.probing || probe
 
 	q.box.work.Go(func() {
-		if d.letter == nil {
-			q.compose(d, probe)
+		if compose { // and write it, unless a window suppresses the alert already
+			a := attempt{probe: probe}
+			q.claim(d, &a)
+			r.attempted(q, d, a)
+			q.follow(d, q.conclude(d, &a))
 		} else {
 			q.follow(d, q.writeLetter(d))
 		}
 
-		r.letterDone(q)
+		r.mu.Lock()
+		defer r.mu.Unlock()
+		r.writing--
+		q.writing--
+		r.dispatch()
 	})
 
 	return true
@@ -151,14 +150,25 @@ func (r *receiver) start(now time.Duration) bool {
 		return false
 	}
 
-	if q, _ := r.next(now); q == nil || !r.hasTurn(q, now, full) {
+	q, from := r.next(now)
+	if q == nil || !r.hasTurn(q, now, full) {
 		return false
 	}
 
+	// The deliveries that go in it: some by themselves, and so does a probe.
+	var together []chosen
 	probe := r.probed()
-	together := r.choose(now, probe)
-	if len(together) == 0 {
-		return false
+	for q != nil {
+		d := q.take(from)
+		r.gone = max(r.gone, d.number)
+		together = append(together, chosen{q, d})
+		if probe || d.sendAlone || len(together) >= r.to.Limits.Batch {
+			break
+		}
+
+		if q, from = r.next(now); q != nil && q.lines[from].first().sendAlone {
+			break
+		}
 	}
 
 	r.messages++
@@ -174,38 +184,6 @@ func (r *receiver) start(now time.Duration) bool {
 	go r.deliver(together, probe, now)
 
 	return true
-}
-
-// choose takes the deliveries that go in the next message; none if none may be attempted now. A probe is one delivery.
-func (r *receiver) choose(now time.Duration, probe bool) (together []chosen) {
-	q, from := r.next(now)
-	if q == nil {
-		return nil
-	}
-
-	first := r.take(q, from)
-	together = append(together, chosen{q, first})
-	if first.sendAlone || probe {
-		return together
-	}
-
-	for len(together) < r.to.Limits.Batch {
-		q, from := r.next(now)
-		if q == nil || q.lines[from].first().sendAlone {
-			break
-		}
-
-		together = append(together, chosen{q, r.take(q, from)})
-	}
-
-	return together
-}
-
-// take has the first delivery of a state of q go.
-func (r *receiver) take(q *queue, from state) *delivery {
-	d := q.take(from)
-	r.gone = max(r.gone, d.number)
-	return d
 }
 
 // full reports whether the next message has no room for what becomes ready while it waits.
@@ -298,64 +276,36 @@ func (r *receiver) storeTime() (int64, bool) {
 	return r.store.clock.Add(r.dispatcher.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
 }
 
-// anyReady reports whether a delivery of any queue is ready.
-func (r *receiver) anyReady() bool { return slices.ContainsFunc(r.queues, (*queue).isReady) }
-
-// mayWrite reports whether one more dead letter may be written.
-func (r *receiver) mayWrite(now time.Duration) bool {
-	if r.store.probed() && (r.probing || now < r.store.retry) {
-		return false
-	}
-	return r.writing < r.dispatcher.config.Concurrency
-}
-
-// shed gives up the oldest deliveries of queues in which too many wait, of those that matter least.
-func (r *receiver) shed(now time.Duration) {
-	for _, q := range r.queues {
-		for q.waiting() > r.dispatcher.MaxWaiting {
-			q.giveUp(q.least(), tooMany, now)
-		}
-	}
-}
-
 // expire gives up what has waited for too long, whatever it waits for and whether or not it was ever tried, and notes
-// that it has looked.
+// that it has looked. What is too old is an estimate, from the store's clock when the store last answered and our
+// monotonic clock since: the store is asked before a dead letter is written.
 func (r *receiver) expire(now time.Duration) {
 	r.looked = now
+	if r.store.clock.IsZero() {
+		return
+	}
+
+	oldest := r.store.clock.Add(now - r.store.answeredAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock
 	for _, q := range r.queues {
-		oldest, ok := q.oldestAllowed(now)
-		if !ok {
-			continue
+		var old []*delivery
+		for _, s := range [...]state{ready, pausing, awaitsReceiver} {
+			for _, d := range q.lines[s].all {
+				if d.since <= oldest {
+					old = append(old, d)
+				}
+			}
 		}
 
-		for _, d := range q.waitingSince(oldest) {
+		for _, d := range old {
 			q.giveUp(d, tooOld, now)
 		}
 	}
 }
 
-// setTimer sets the timer for the next delivery that becomes due. One that is due
+// setTimer sets the timer for the next time at which dispatch has to be called, if there is one. A delivery that is due
 // already waits for an attempt to end, which calls dispatch too.
 func (r *receiver) setTimer(now time.Duration) {
-	next := r.nextCall(now)
-	if next == r.wake {
-		return
-	}
-
-	r.wake = next
-
-	switch {
-	case next == 0:
-		r.timer.Stop()
-	case r.timer == nil:
-		r.timer = time.AfterFunc(next-now, r.tick)
-	default:
-		r.timer.Reset(next - now)
-	}
-}
-
-// nextCall returns the earliest time after now at which dispatch has to be called; 0 if there is none.
-func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
+	next := time.Duration(0)
 	at := func(t time.Duration) {
 		if t > now && (next == 0 || t < next) {
 			next = t
@@ -380,7 +330,19 @@ func (r *receiver) nextCall(now time.Duration) (next time.Duration) {
 		at(r.turn.since + pace.Farthest)
 	}
 
-	return next
+	if next == r.wake {
+		return
+	}
+
+	r.wake = next
+	switch {
+	case next == 0:
+		r.timer.Stop()
+	case r.timer == nil:
+		r.timer = time.AfterFunc(next-now, r.tick)
+	default:
+		r.timer.Reset(next - now)
+	}
 }
 
 // dueAt returns when the first delivery of a state, which has this key in its line, is due; 0 if no time brings that
@@ -393,8 +355,13 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 	case givenUp:
 		return max(key, r.store.retry)
 
-	case awaitsReceiver:
-		return r.failedAt(key)
+	case awaitsReceiver: // while only probes go, those that are ready come first
+		switch {
+		case !r.probed():
+			return key
+		case !slices.ContainsFunc(r.queues, (*queue).isReady):
+			return max(key, r.health.nextFailed, r.store.retry)
+		}
 
 	case ready:
 		if r.probed() && !r.probing {
@@ -403,18 +370,6 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 	}
 
 	return 0
-}
-
-// failedAt is dueAt for a delivery that failed: while only probes go, those that are ready come first.
-func (r *receiver) failedAt(key time.Duration) time.Duration {
-	switch {
-	case !r.probed():
-		return key
-	case r.anyReady():
-		return 0
-	}
-
-	return max(key, r.health.nextFailed, r.store.retry)
 }
 
 // tick is called by the timer.
@@ -430,8 +385,14 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 
-	if a.group != nil {
-		r.leave(a)
+	if a.group != nil { // it leaves its message, whose last one ends it
+		r.sending--
+		if a.group.left--; a.group.left == 0 {
+			r.messages--
+			if !a.group.reported {
+				r.pace.Cancel()
+			}
+		}
 	}
 
 	if a.probe {
@@ -451,20 +412,6 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 
 	d.unanswered = isUnavailable
 	r.dispatch()
-}
-
-// leave takes an attempt out of its message, whose last one ends it. The caller holds r.mu.
-func (r *receiver) leave(a attempt) {
-	r.sending--
-	a.group.left--
-	if a.group.left > 0 {
-		return
-	}
-
-	r.messages--
-	if !a.group.reported {
-		r.pace.Cancel()
-	}
 }
 
 // answered records what the receiver answered to an attempt at d, as soon as it has: what it accepted before it went
@@ -489,34 +436,26 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	}
 
 	switch {
-	case a.failure == nil || a.failure.Refused:
-		r.works(now, d, a)
+	case a.failure == nil || a.failure.Refused: // it works
+		if a.failure == nil {
+			r.shortfall.accept(now)
+		} else if a.group.size == 1 { // else it may be because of another one
+			r.shortfall.reject(now, d.subject.About.Device, a.failure)
+		}
+
+		for _, q := range r.queues { // what failed waits like any other
+			for q.lines[awaitsReceiver].Len() > 0 {
+				d := q.take(awaitsReceiver)
+				q.push(d, pausing, WaitPause, d.key)
+			}
+		}
+		r.health.succeeded(now, a.failure == nil)
 	case a.failure.Limited:
 		r.health.failure = a.failure
 		r.shortfall.fail(now, a.failure)
 	default:
 		r.failed(now, d, a)
 	}
-}
-
-// works records that the receiver took d, or refused it for good. Deliveries that failed wait like any other then. The
-// caller holds r.mu.
-func (r *receiver) works(now time.Duration, d *delivery, a attempt) {
-	switch {
-	case a.failure == nil:
-		r.shortfall.accept(now)
-	case a.group.size == 1: // else it may be because of another one
-		r.shortfall.reject(now, d.subject.About.Device, a.failure)
-	}
-
-	for _, q := range r.queues {
-		for q.lines[awaitsReceiver].Len() > 0 {
-			d := q.take(awaitsReceiver)
-			q.push(d, pausing, WaitPause, d.key)
-		}
-	}
-
-	r.health.succeeded(now, a.failure == nil)
 }
 
 // askAgain has r asked at once if it is down, because another replica has seen that it accepts something: neither the
@@ -560,15 +499,6 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	suspect := first && !d.failsAlone // else the fault may be the alert's own
 	r.health.failed(now, a.failure, suspect, a.probe)
 	r.shortfall.fail(now, a.failure)
-}
-
-// letterDone records that an attempt about a dead letter of q has ended.
-func (r *receiver) letterDone(q *queue) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.writing--
-	q.writing--
-	r.dispatch()
 }
 
 // failure returns the receiver's last answer, nil if it accepted something.

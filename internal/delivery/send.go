@@ -36,9 +36,12 @@ func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
 		r.notify,
 		func(i int, err error) {
 			c, a := together[i], &attempts[i]
-			if a.late = errors.Is(err, ErrLate); a.late {
-				a.probe, a.group = probe, g // it may be that nothing was claimed
-				c.q.giveBack(c.d, a)
+			if errors.Is(err, ErrLate) {
+				*a = attempt{probe: probe, group: g, late: true, claim: a.claim, result: throttle.Result{Outcome: throttle.Busy}}
+				if a.claim != nil {
+					_, _ = c.q.gate(c.d).Settle(c.d.under(c.q.box.sending), a.claim, throttle.NotTaken)
+					r.dispatcher.config.Stats.Outcomes[throttle.Busy].Add(1)
+				}
 			} else {
 				c.q.settleClaim(c.d, a, c.q.answer(c.d, a, err))
 			}
@@ -46,15 +49,6 @@ func (r *receiver) deliver(together []chosen, probe bool, began time.Duration) {
 			c.q.finish(c.d, a)
 		},
 	)
-}
-
-// compose makes an attempt at d, which was given up: it only composes the dead letter, and writes it, unless a window
-// suppresses the alert already.
-func (q *queue) compose(d *delivery, probe bool) {
-	a := attempt{probe: probe}
-	q.claim(d, &a)
-	q.to.attempted(q, d, a)
-	q.follow(d, q.conclude(d, &a))
 }
 
 // claim claims d's key, and reports whether its notice may be sent. It composes the notice once there is a claim, which is
@@ -74,7 +68,7 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 	}
 
 	a.alert = q.message(d, a.claim.Grant)
-	if d.cause == notGivenUp {
+	if d.dead == nil {
 		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
 		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant)
 		cancel()
@@ -123,7 +117,11 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 
 	switch {
 	case err != nil:
-		a.failure = q.notTaken(d, err)
+		a.failure = notify.AsError(err)
+		if !a.failure.Limited { // else it is only sent too much
+			d.attempts++
+		}
+		q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Bool("limited", a.failure.Limited), zap.Error(err))
 	case a.alert.Resolved:
 		d.suppressed = 0
 		d.subject.Topic.Recovered.Add(1)
@@ -152,20 +150,16 @@ func (q *queue) settleClaim(d *delivery, a *attempt, answer throttle.Answer) {
 	q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
 }
 
-// giveBack gives back a's claim, if it has one, because the message went without it.
-func (q *queue) giveBack(d *delivery, a *attempt) {
-	a.result = throttle.Result{Outcome: throttle.Busy}
-	if a.claim != nil {
-		_, _ = q.gate(d).Settle(d.under(q.box.sending), a.claim, throttle.NotTaken)
-		q.box.dispatcher.config.Stats.Outcomes[throttle.Busy].Add(1)
-	}
-}
-
 // finish has d, which was to be sent, go on after an attempt.
 func (q *queue) finish(d *delivery, a *attempt) {
-	q.to.attempted(q, d, *a)
+	r := q.to
+	r.attempted(q, d, *a)
 	q.follow(d, q.conclude(d, a))
-	q.to.tried()
+
+	r.mu.Lock()
+	r.trying-- // it is known how d goes on
+	r.look(r.dispatcher.now())
+	r.mu.Unlock()
 	q.box.work.Done()
 }
 
@@ -181,8 +175,8 @@ func (q *queue) conclude(d *delivery, a *attempt) verdict {
 	case a.barred != nil:
 		return q.awaitOwner(d, a.barred)
 	//planted:estimate-is-believed case false
-	case d.cause == tooOld && !q.old(d, a.result.Now): // the estimate was wrong
-		d.cause = notGivenUp
+	case d.dead != nil && d.dead.cause == tooOld && !q.old(d, a.result.Now): // the estimate was wrong
+		d.dead = nil
 		return d.again(verdict{why: WaitPause, pause: minBackoff})
 	}
 
@@ -225,12 +219,16 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		return verdict{state: awaitsReceiver, why: WaitPause, grows: true}
 	}
 
-	d.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
-	if a.failure != nil {
-		d.letter.Alert.To = a.failure.Left
+	if d.dead == nil {
+		d.dead = &deadLetter{}
 	}
 
-	d.refused = refused && d.notice == nil
+	d.dead.letter = &notify.DeadLetter{Alert: a.alert, Receiver: q.to.to.ID, Name: q.to.to.Name, Reason: reason}
+	if a.failure != nil {
+		d.dead.letter.Alert.To = a.failure.Left
+	}
+
+	d.dead.refused = refused && d.notice == nil
 	if a.group == nil {
 		return q.writeLetter(d)
 	}
@@ -253,27 +251,13 @@ func (q *queue) keepLeft(ctx context.Context, alert notify.Alert, failure *notif
 	return nil
 }
 
-// notTaken counts a failed attempt at d, unless the receiver is only sent too much.
-func (q *queue) notTaken(d *delivery, err error) *notify.Error {
-	failure := notify.AsError(err)
-	if failure.Limited {
-		q.debug(d, "alert not taken, because there are too many", zap.Error(err))
-		return failure
-	}
-
-	d.attempts++
-	q.debug(d, "alert not taken", zap.Uint16("attempt", d.attempts), zap.Error(err))
-
-	return failure
-}
-
 // reason returns why an alert should not be attempted again, empty if it
 // should. now is the store's clock.
 func (q *queue) reason(d *delivery, failure *notify.Error, now time.Time) string {
 	switch {
-	case d.cause == tooMany:
+	case d.dead != nil && d.dead.cause == tooMany:
 		return fmt.Sprintf("the oldest of more than %d alerts of the partition that waited for the receiver", q.to.dispatcher.MaxWaiting)
-	case d.cause == tooOld:
+	case d.dead != nil:
 		return q.tooOld(q.to.failure())
 	case failure.Refused:
 		return fmt.Sprintf("refused for good: %v", failure)
@@ -308,7 +292,11 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	d.note(err)
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
 	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
-	q.remember(d, result)
+	if next := result.NextReminder(q.request(d, &d.head)); !next.IsZero() {
+		box.mu.Lock()
+		d.head.alarm().wait(q.to.index, next)
+		box.mu.Unlock()
+	}
 
 	switch result.Outcome {
 	case throttle.Sent:
@@ -333,18 +321,6 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	return v
 }
 
-// remember notes when the gate says that the alarm of d's head is due again.
-func (q *queue) remember(d *delivery, result throttle.Result) {
-	due := result.NextReminder(q.request(d, &d.head))
-	if due.IsZero() {
-		return
-	}
-
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	d.head.alarm().wait(q.to.index, due)
-}
-
 // suppressedHead counts d's head for the next alert.
 func (q *queue) suppressedHead(d *delivery) {
 	if d.subject.Topic.Shared {
@@ -365,20 +341,20 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 		d.since = now + wait.Microseconds()
 	}
 
-	d.cause = notGivenUp
+	d.dead = nil
 
 	return verdict{state: awaitsWindow, why: WaitWindow, pause: wait}
 }
 
-// writeLetter writes d's dead letter. Then the gate notes it, so that a replay does not send an alert after the
-// recovery, nor the next owner a silence once more.
+// writeLetter writes d's dead letter. Of an alert that has a recovery, and of a silence, the gate notes it then, so that a
+// replay does not send an alert after the recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) verdict {
 	if err := q.keep(d); err != nil {
 		return d.letterAgain(WaitDeadLetter, err)
 	}
 
 	//planted:letter-not-noted if false
-	if q.notesLetter(d) {
+	if d.notice.Silent() || d.notice == nil && d.subject.Topic.Message.WillResolve {
 		err := q.gate(d).GiveUp(d.under(q.box.settling), q.request(d, &d.head))
 		if err != nil {
 			return d.letterAgain(WaitStore, err)
@@ -391,31 +367,23 @@ func (q *queue) writeLetter(d *delivery) verdict {
 // keep keeps d's dead letter, unless it is kept.
 func (q *queue) keep(d *delivery) error {
 	//planted:letter-written-again if false
-	if d.written {
+	if d.dead.kept {
 		return nil
 	}
 
-	err := q.box.dispatcher.config.DeadLetters.Keep(d.under(q.box.settling), *d.letter)
-	q.wrote(err)
+	err := q.box.dispatcher.config.DeadLetters.Keep(d.under(q.box.settling), *d.dead.letter)
+	q.to.mu.Lock()
+	q.unwritable = err != nil
+	q.to.mu.Unlock()
 	//planted:dead-letter-kept-early if false
 	if err != nil {
 		return err
 	}
 
-	d.written = true
+	d.dead.kept = true
 	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
 
 	return nil
-}
-
-// notesLetter reports whether the gate has to know of d's dead letter: that of a silence, or of an alert that has a
-// recovery.
-func (q *queue) notesLetter(d *delivery) bool {
-	if d.notice != nil {
-		return d.notice.Silent()
-	}
-
-	return d.subject.Topic.Message.WillResolve
 }
 
 // letterAgain has d's dead letter be tried again, after an error of what it waits for.
@@ -431,14 +399,14 @@ func (d *delivery) letterAgain(why Wait, err error) verdict {
 
 // letterKept settles d, whose dead letter is kept.
 func (q *queue) letterKept(d *delivery) verdict {
-	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.letter.Reason))
+	q.debug(d, "alert kept as a dead letter", zap.String("reason", d.dead.letter.Reason))
 	v := verdict{outcome: OutcomeDeadLetter, covers: coversNone}
 	//planted:letter-covers-all if true
-	if d.cause == tooMany {
+	if d.dead.cause == tooMany {
 		v.covers = coversAll // to make room
 	}
 
-	if d.refused { // one dead letter in a window is enough
+	if d.dead.refused { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
 		//planted:refusal-forgotten skip
 		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip

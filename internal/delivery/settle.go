@@ -40,14 +40,6 @@ func (q *queue) follows(d *delivery, r *Reading) {
 	})}
 }
 
-// startAlert starts a delivery of the alert a, which waits for its turn. The caller holds box.mu.
-func (q *queue) startAlert(a *Alert) {
-	d := q.begin(a.Key, &a.Reading, nil)
-	d.reminder = a.Reminder
-	q.hold(d, &a.Reading, a.Before)
-	q.enqueue(d)
-}
-
 // hold has d hold the place before a reading, the next after the place before. The caller holds box.mu.
 func (q *queue) hold(d *delivery, r *Reading, before Place) {
 	q.box.held.Add(&d.held, before, r.Enqueued)
@@ -108,7 +100,11 @@ func (q *queue) replace(d *delivery, outcome string) {
 
 	switch later := q.later[d.subject]; {
 	case d.notice != nil && d.joined > 0:
-		q.startJoined(d)
+		next := q.begin(d.subject, &d.latest, nil) // the alert about the readings that have joined
+		next.reminder = d.reminder
+		next.suppressed = d.joined - 1
+		q.hold(next, &d.latest, d.latestBefore)
+		q.enqueue(next)
 
 	//planted:due-later-lost case false
 	case later != nil:
@@ -117,17 +113,6 @@ func (q *queue) replace(d *delivery, outcome string) {
 	}
 
 	d.end(outcome)
-}
-
-// startJoined starts the alert about the readings that have joined d, a notice that was due. The caller holds
-// box.mu.
-func (q *queue) startJoined(d *delivery) {
-	next := q.begin(d.subject, &d.latest, nil)
-	next.reminder = d.reminder
-	next.suppressed = d.joined - 1
-
-	q.hold(next, &d.latest, d.latestBefore)
-	q.enqueue(next)
 }
 
 // suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they

@@ -90,7 +90,8 @@ func TestNobodyWaitsForEver(t *testing.T) {
 				if q == nil {
 					break
 				}
-				d := r.take(q, from)
+				d := q.take(from)
+				r.gone = max(r.gone, d.number)
 				var gone *waiter
 				for i, w := range waiting {
 					if w.delivery == d {
