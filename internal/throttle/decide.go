@@ -25,9 +25,14 @@ func decide(n note, record lease.Record, held bool, r Request, asked time.Time) 
 	var d decision
 	d.Now = record.Now
 
-	if r.Recovery {
+	switch {
+	case r.Incident != "" && r.Recovery:
+		d.decideEnd(n, record, held, r)
+	case r.Incident != "":
+		d.decideIncident(n, record, held, r, asked)
+	case r.Recovery:
 		d.decideRecovery(n, record, held, r)
-	} else {
+	default:
 		d.decideAlert(n, record, held, r, asked)
 	}
 
@@ -72,7 +77,7 @@ func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Requ
 	//planted:recovery-does-not-wait case false
 	case n.unresolved(record): // its alert may still be on the way
 		d.Outcome = Busy
-		d.wait = max(n.proofEnds(record).Sub(record.Now), pollHeld)
+		d.wait = n.untilProofEnds(record)
 	case !n.notified():
 		d.Outcome = Unneeded
 	default:

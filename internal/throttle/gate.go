@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -63,6 +64,10 @@ type Request struct {
 	OpenedByElement int
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Claim.
 	Recovery bool
+	// Incident, if not empty, is the id of one that the request is about, and Device is what its members share: an alert of
+	// it, or of a Recovery its end. The ID of the alert is Incident, and that of the end Incident + "/resolved", whatever ID
+	// says. Readings' places do not count, and an alert covers its incident for Repeat; 0: Config.Window.
+	Incident string
 }
 
 // Of returns what r's reading is of.
@@ -71,7 +76,7 @@ func (r Request) Of() sensor.ID { return sensor.ID{Device: r.Device, Name: r.Sen
 // position returns where r's reading is among those of its device; none if it did not come
 // from a partition.
 func (r Request) position() position {
-	if !r.Arrived.IsZero() {
+	if !r.Arrived.IsZero() || r.Incident != "" {
 		return position{}
 	}
 
@@ -183,6 +188,11 @@ type Result struct {
 	// Throttled or Sent: of the last alert that was taken, if the rule has a Repeat
 	sent   position
 	sentAt time.Time // by the store's clock
+
+	// Throttled or Sent: of the incident whose alert was taken last, unless its end may have been since
+	told   string
+	toldAt time.Time     // by the store's clock
+	repeat time.Duration // of the request
 }
 
 // A Window is one in force, by this machine's clocks counted from before the call that has shown it. The zero Window is
@@ -194,20 +204,44 @@ type Window struct {
 
 // Covers reports whether what a Throttled result says covers r, a request for an alert of the
 // same device: its reading was taken before the end of the recorded window, or less than its Repeat after an alert
-// about its alarm, or is not after one whose recovery was sent or whose alert was given up.
+// about its alarm, or is not after one whose recovery was sent or whose alert was given up. Of an incident it is covered
+// until its Repeat after the incident's alert, and if it was taken before then.
 func (res Result) Covers(r Request) bool {
+	if r.Incident != "" {
+		until := res.toldUntil(r)
+		return res.Now.Before(until) || r.at(res.Now, res.asked).Before(until)
+	}
+
 	at, p := r.at(res.Now, res.asked), r.position()
 	return at.Before(res.Quiet) || p.upTo(res.through) || p.upTo(res.recovered) ||
 		r.sameAlarm(res.sent) && at.Before(res.sentAt.Add(r.Repeat))
 }
 
-// NextReminder returns before when, by this machine's clock, no alert is due about the alarm of r, a request for an alert of the
-// same device; the zero time if the result does not say.
-func (res Result) NextReminder(r Request) time.Time {
-	if !r.sameAlarm(res.sent) {
+// toldUntil returns until when the alert of r's incident covers it, by the store's clock; the zero time if it does not.
+func (res Result) toldUntil(r Request) time.Time {
+	//planted:any-incident-covers if res.told == ""
+	if res.told != r.Incident {
 		return time.Time{}
 	}
-	return res.asked.Add(res.sentAt.Add(r.Repeat).Sub(res.Now))
+	return res.toldAt.Add(cmp.Or(r.Repeat, res.repeat))
+}
+
+// NextReminder returns before when, by this machine's clock, no alert is due about the alarm or the incident of r, a
+// request for an alert of the same device; the zero time if the result does not say.
+func (res Result) NextReminder(r Request) time.Time {
+	until := time.Time{}
+	switch {
+	case r.Incident != "":
+		until = res.toldUntil(r)
+	case r.sameAlarm(res.sent):
+		until = res.sentAt.Add(r.Repeat)
+	}
+
+	if until.IsZero() {
+		return until
+	}
+
+	return res.asked.Add(until.Sub(res.Now))
 }
 
 // Config says what a Gate is for. All fields but Replica are required.
@@ -261,6 +295,9 @@ type Claim struct {
 	taken   time.Time // when the receiver had taken an alert
 }
 
+// takenAt returns when the receiver had taken an alert, by the store's clock: not earlier, but for the store's resolution.
+func (c *Claim) takenAt() time.Time { return c.Grant.Now.Add(c.taken.Sub(c.asked)) }
+
 // Of returns the device or sensor that c was claimed for.
 func (c *Claim) Of() sensor.ID { return c.request.Of() }
 
@@ -272,6 +309,7 @@ func (c *Claim) Of() sensor.ID { return c.request.Of() }
 // window covered: readings after that of the recovery can alert at once.
 func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	start := time.Now()
+	r = g.complete(r)
 	c, err := g.claim(ctx, start, r)
 	var declined *declinedError
 	var held *lease.HeldError
@@ -310,15 +348,26 @@ func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, err
 	}
 
 	c.taken = time.Now()
-	c.note = c.note.afterAlert(c.request, c.Grant.Now)
+	c.note = c.note.afterAlert(c.request, c.Grant.Now, c.takenAt())
 	outcome, window, err := g.record(ctx, c)
 	result := Result{Outcome: outcome, Window: window, Now: c.Grant.Now, asked: c.asked, pending: c}
 	if outcome == Sent {
 		result.sent = c.note.Sent
 		result.sentAt = c.note.sentAt()
+		result.told = c.note.Told
+		result.toldAt = c.note.toldAt()
+		result.repeat = c.request.Repeat
 	}
 
 	return result, err
+}
+
+// complete returns r with what follows from g's Config.
+func (g *Gate) complete(r Request) Request {
+	if r.Incident != "" && r.Repeat == 0 {
+		r.Repeat = g.window
+	}
+	return r
 }
 
 // claim takes the device's key for r, in a call that began at start. What is granted is
@@ -465,7 +514,7 @@ func (g *Gate) Confirm(ctx context.Context, r Result) error {
 
 // recordRecovery ends the window that c's recovery is about, trying until the claim ends.
 func (g *Gate) recordRecovery(ctx context.Context, c *Claim) Outcome {
-	n := c.note.recovered(c.request.position())
+	n := c.note.afterRecovery(c.request)
 	ctx, cancel := context.WithDeadline(context.WithoutCancel(ctx), c.lease.Until)
 	defer cancel()
 	done, _ := persist(ctx, func(ctx context.Context) error { return g.store.Release(ctx, c.lease, n.String()) })
@@ -487,13 +536,27 @@ func (g *Gate) extend(ctx context.Context, c *Claim) (l lease.Lease, done bool, 
 		left := g.window - time.Since(c.taken)
 		//planted:short-window left -= g.window / 3
 		if left <= 0 {
-			return errOver
+			return g.recordTold(ctx, c)
 		}
 
 		l, err = g.store.Extend(ctx, c.lease, n.String(), left)
 		return err
 	})
 	return l, done, err
+}
+
+// recordTold records, of an incident whose window is over, that it was told: that counts for longer. It returns errOver
+// once there is nothing left to record.
+func (g *Gate) recordTold(ctx context.Context, c *Claim) error {
+	if c.request.Incident != "" {
+		n := c.note.sent()
+		n.Quiet = millis(c.takenAt().Add(g.window))
+		if err := g.store.Release(ctx, c.lease, n.freed(lease.Record{}).String()); err != nil {
+			return err
+		}
+	}
+
+	return errOver
 }
 
 // persist calls try, with pauses, until there is nothing more to try, or ctx ends; it returns
@@ -517,7 +580,7 @@ func persist(ctx context.Context, try func(context.Context) error) (done bool, e
 
 // GiveUp notes that the alert of r's reading was given up, after its dead letter was kept: the
 // device's readings up to that one are covered from now on, should they be read again. The ID
-// of an alert that may have been taken stays. It does nothing for a recovery, for a reading
+// of an alert that may have been taken stays. It does nothing for a recovery, for an incident, for a reading
 // that did not come from a partition, and while the key is held. It costs the store two calls.
 // After an error it may have been noted or not; repeating the call is safe.
 func (g *Gate) GiveUp(ctx context.Context, r Request) error {

@@ -40,10 +40,11 @@ type State struct {
 	Recovery bool `json:"resolved,omitempty"`
 	// Notified: the receiver may have got an alert since the last recovery that it took.
 	Notified bool      `json:"notified,omitempty"`
-	Sent     time.Time `json:"sent,omitzero"`     // when the last alert was claimed that counts for Request.Repeat
-	Token    int64     `json:"token,omitzero"`    // of the last claim
-	Claimed  time.Time `json:"claimed,omitzero"`  // when it was made
-	Replica  string    `json:"replica,omitempty"` // that made it; empty if it is not known
+	Incident string    `json:"incident,omitempty"` // that the receiver was told of, and not of its end
+	Sent     time.Time `json:"sent,omitzero"`      // when the last alert was claimed that counts for Request.Repeat, or Incident's taken
+	Token    int64     `json:"token,omitzero"`     // of the last claim
+	Claimed  time.Time `json:"claimed,omitzero"`   // when it was made
+	Replica  string    `json:"replica,omitempty"`  // that made it; empty if it is not known
 	Now      time.Time `json:"storeTime,omitzero"`
 }
 
@@ -59,7 +60,7 @@ func (g *Gate) Inspect(ctx context.Context, of sensor.ID) (State, error) {
 		Quiet:      n.quietUntil(r),
 		AlertID:    cmp.Or(n.ID, n.RecoveryID),
 		Unresolved: n.unresolved(r) || n.RecoveryID != "",
-		Recovery:   n.RecoveryID != "",
+		Recovery:   n.ID == "" && n.RecoveryID != "",
 		Notified:   n.notified(),
 		Token:      r.Token,
 		Claimed:    r.Claimed,
@@ -69,6 +70,10 @@ func (g *Gate) Inspect(ctx context.Context, of sensor.ID) (State, error) {
 
 	if n.Sent != (position{}) {
 		s.Sent = n.sentAt()
+	}
+
+	if n.Told != "" {
+		s.Incident, s.Sent = n.Told, n.toldAt()
 	}
 
 	if end := r.Written.Add(r.Hold); r.Now.Before(end) {
@@ -101,7 +106,7 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 		return Result{Outcome: Unavailable}, "", err
 	}
 
-	d := decide(n, record, holds(record), r, start)
+	d := decide(n, record, holds(record), g.complete(r), start)
 	if d.Outcome == Busy {
 		d.Retry = start.Add(cmp.Or(d.wait, pollUnknown))
 	}
@@ -167,9 +172,9 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	inWindow := r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
 	inRepeat := r.sameAlarm(n.Sent) && r.Enqueued.Before(n.sentAt().Add(time.Second).Add(r.Repeat))
-	covered := !r.Recovery && (inWindow || inRepeat)
+	covered := !r.Recovery && r.Incident == "" && (inWindow || inRepeat)
 	held := holds(record)
-	switch d := decide(n, record, held, r, time.Now()); {
+	switch d := decide(n, record, held, g.complete(r), time.Now()); {
 	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
 	case held && n.Phase == phaseClaim:

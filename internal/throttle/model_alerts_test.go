@@ -609,7 +609,7 @@ func (m *alertModel) record(s *alertState, o *owner) {
 	left := modelWindow - (s.now - d.taken)
 	inTime := false
 	about := m.request(s, false, d.about)
-	n := s.record.note().afterAlert(about, modelTime(d.claimed))
+	n := s.record.note().afterAlert(about, modelTime(d.claimed), modelTime(d.taken))
 	if m.plant == "nobody knows what was sent" {
 		n.Sent = position{}
 	}

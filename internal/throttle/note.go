@@ -54,6 +54,14 @@ type note struct {
 	SentAt int64    `json:"sentAt,omitempty"`
 	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
 	Ended int64 `json:"ended,omitempty"`
+	// OfIncident: the last claim was about an incident. Then the receiver was told of Told, at ToldAt by the store's clock in
+	// ms since 1970, and may have been told of MayTold, long ago; of ID recently. All are empty once it took the end.
+	OfIncident bool   `json:"ofIncident,omitempty"`
+	Told       string `json:"told,omitempty"`
+	ToldAt     int64  `json:"toldAt,omitempty"`
+	MayTold    string `json:"mayTold,omitempty"`
+	// Aside is the RecoveryID before an incident's claim. It comes back if what was claimed for was certainly not sent.
+	Aside string `json:"aside,omitempty"`
 }
 
 // A position is that of a reading in the log that numbered it. The zero position is none.
@@ -175,6 +183,11 @@ func (n note) proofEnds(r lease.Record) time.Time {
 	return r.Claimed.Add(time.Duration(n.Proof) * time.Millisecond)
 }
 
+// untilProofEnds is how long that is from when r was read, or until it is worth asking again if that is later.
+func (n note) untilProofEnds(r lease.Record) time.Duration {
+	return max(n.proofEnds(r).Sub(r.Now), pollHeld)
+}
+
 // quietUntil returns the end of the last window that r, holding n, proves; zero
 // if none. A reading that the hub took before it needs no alert of its own. A
 // record written late proves nothing past the time at which a record written in
@@ -204,6 +217,9 @@ func (n note) unresolved(r lease.Record) bool {
 // notified reports whether the receiver may have got an alert since its last recovery. A window
 // and an alert's ID say so by themselves: a recovery leaves neither behind.
 func (n note) notified() bool {
+	if n.OfIncident {
+		return n.Told != "" || n.MayTold != "" || n.ID != ""
+	}
 	return n.Notified || n.Phase == phaseWindow || n.Quiet != 0 || n.ID != ""
 }
 
@@ -217,6 +233,7 @@ func (n note) freed(r lease.Record) note {
 	n.Phase = phaseFree
 	n.Again = false
 	n.Ended = 0
+	n.Aside = ""
 
 	return n
 }
@@ -269,8 +286,11 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 	return c
 }
 
-// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert.
-func (n note) afterAlert(r Request, at time.Time) note {
+// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert at another one.
+func (n note) afterAlert(r Request, at, taken time.Time) note {
+	if r.Incident != "" {
+		return n.afterIncident(r.Incident, taken)
+	}
 	if r.Repeat > 0 && n.ID == r.ID { // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
 		n.SentAt = millis(at)
@@ -285,6 +305,14 @@ func (n note) sent() note {
 	n.Phase = phaseWindow
 	n.Again = false
 	return n
+}
+
+// afterRecovery returns what is left once the receiver took r's recovery, that of the claim n.
+func (n note) afterRecovery(r Request) note {
+	if r.Incident != "" {
+		return n.afterEnd()
+	}
+	return n.recovered(r.position())
 }
 
 // recovered returns what is left once the recovery of the claim n, about the reading at, was taken.
@@ -303,7 +331,8 @@ func (n note) recovered(at position) note {
 func (n note) givenBack(answer Answer) note {
 	if answer == NotTaken && !n.Again {
 		n.ID = ""
-		n.RecoveryID = ""
+		//planted:unsent-end-forgotten n.Aside = ""; n.Told = ""
+		n.RecoveryID = n.Aside
 		//planted:unsent-recovery-ends-window if n.Ended > n.Quiet { skip }
 		n.Quiet = max(n.Quiet, n.Ended)
 	}
@@ -311,6 +340,7 @@ func (n note) givenBack(answer Answer) note {
 	n.Phase = phaseFree
 	n.Again = false
 	n.Ended = 0
+	n.Aside = ""
 
 	return n
 }
@@ -325,8 +355,8 @@ func (n note) givenUp(prev lease.Record, at position) note {
 	return g
 }
 
-// sends returns the ID that the claim n is for: of an alert or of a recovery, never of both.
-func (n note) sends() string { return cmp.Or(n.RecoveryID, n.ID) }
+// sends returns the ID that the claim n is for: of an alert, or of a recovery, whose claim leaves no alert's.
+func (n note) sends() string { return cmp.Or(n.ID, n.RecoveryID) }
 
 // millis rounds down: a window must not be taken for longer than it was.
 func millis(t time.Time) int64 {

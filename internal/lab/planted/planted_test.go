@@ -87,7 +87,7 @@ func TestSimulation(t *testing.T) {
 }
 
 // rooms are packages whose own tests find the bugs that stand in them, except those that need more than a package.
-var rooms = []string{"internal/delivery", "internal/partition", "internal/absence"}
+var rooms = []string{"internal/delivery", "internal/partition", "internal/absence", "internal/throttle"}
 
 // late-mark harms nobody unless an owner dies at the right moment.
 var beyondRooms = []string{"late-mark"}
