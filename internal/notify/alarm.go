@@ -12,7 +12,7 @@ import (
 // same one; those of another source, rule, level, device, sensor or incident never do.
 func (a Alert) Alarm() string {
 	if a.Incident != nil {
-		return a.Incident.ID // those of others have slashes
+		return a.Incident.ID // that of another alarm begins with an escaped slash
 	}
 
 	var parts []string

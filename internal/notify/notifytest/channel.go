@@ -117,12 +117,12 @@ func Sensor() notify.Alert {
 func Incident() notify.Alert {
 	a := Sustained()
 	a.Source = "/ns/hub/freezer/by-site"
-	a.ID = "ns/hub/freezer/by-site/K7QXG3VYV4JZ2M5T6WBDN3RCEA"
+	a.ID = "ns/hub/incidents/K7QXG3VYV4JZ2M5T6WBDN3RCEA"
 	a.Rule, a.Level, a.Unit = "freezer", "", "°C"
 	a.Device, a.Temperature, a.Threshold = "freezer-7", -12.5, -15
 	a.Per, a.PerValue, a.Shown = "site", "berlin", a.Shown.With("site", "berlin").With("rack", "4")
 	a.Incident = &notify.Incident{
-		ID: "K7QXG3VYV4JZ2M5T6WBDN3RCEA", Began: a.Enqueued.Add(-time.Minute), Members: 12, First: "freezer-7"}
+		ID: a.ID, Began: a.Enqueued.Add(-time.Minute), Members: 12, First: "freezer-7"}
 
 	return a
 }
@@ -130,14 +130,14 @@ func Incident() notify.Alert {
 // Gateway is an alert about devices that are silent, of which there may be more.
 func Gateway() notify.Alert {
 	a := Incident()
-	a.Source, a.ID = "/ns/hub/offline/by-gateway/silent", "ns/hub/offline/by-gateway/silent/PJ4XG3VYV4JZ2M5T6WBDN3RCEA"
+	a.Source, a.ID = "/ns/hub/offline/by-gateway/silent", "ns/hub/incidents/PJ4XG3VYV4JZ2M5T6WBDN3RCEA"
 	a.Rule, a.Field, a.Unit = "offline", "", ""
 	a.Device, a.Temperature, a.Threshold, a.Shown = "meter-3", 0, 0, ""
 	a.Per, a.PerValue = "gateway", "gw-12"
 	a.Silent = 15 * time.Minute
 	a.Since = a.Enqueued.Add(-a.Silent)
 	a.LastHeard = a.Since
-	a.Incident = &notify.Incident{ID: "PJ4XG3VYV4JZ2M5T6WBDN3RCEA", Began: a.Enqueued, Members: 30, AtLeast: true, First: "meter-3"}
+	a.Incident = &notify.Incident{ID: a.ID, Began: a.Enqueued, Members: 30, AtLeast: true, First: "meter-3"}
 
 	return a
 }

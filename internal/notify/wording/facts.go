@@ -190,11 +190,12 @@ func (s Style) time(a notify.Alert) string {
 // since says since when there has been an alarm, and for how long; "" if it has just begun.
 func (s Style) since(a notify.Alert) string {
 	at, _ := taken(a)
-	lasted := at.Sub(a.Since).Round(time.Second)
-	if a.Since.IsZero() || lasted <= 0 {
+	since := began(a)
+	lasted := at.Sub(since).Round(time.Second)
+	if since.IsZero() || lasted <= 0 {
 		return ""
 	}
-	return s.moment(a.Since) + ", for " + notify.Duration(lasted)
+	return s.moment(since) + ", for " + notify.Duration(lasted)
 }
 
 // ourFields are the names of fields that no property takes, whether or not an alert has them.

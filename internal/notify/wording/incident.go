@@ -3,6 +3,7 @@ package wording
 import (
 	"strconv"
 	"strings"
+	"time"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
@@ -69,13 +70,18 @@ func incidentEnd(a notify.Alert) string {
 	}
 }
 
+// began returns when an alarm began, or if an incident is over, that; zero if it is not known.
+func began(a notify.Alert) time.Time {
+	at := a.Since
+	if isOfMany(a) && a.Resolved && !a.Incident.Began.IsZero() && (at.IsZero() || a.Incident.Began.Before(at)) {
+		at = a.Incident.Began // the last member's alarm began later
+	}
+	return at
+}
+
 // incidentLasted says for how long an incident that is over lasted; "" if that is not known.
 func incidentLasted(a notify.Alert) string {
-	began := a.Incident.Began
-	if !a.Since.IsZero() && (began.IsZero() || a.Since.Before(began)) {
-		began = a.Since
-	}
-
+	began := began(a)
 	at, _ := taken(a)
 	if began.IsZero() || !began.Before(at) {
 		return ""

@@ -143,6 +143,8 @@ func TestMessageOfIncident(t *testing.T) {
 		{with(freezers, over(43*time.Minute)), "berlin: all devices normal again after 43 min (freezer)"},
 		{with(sensors, over(43*time.Minute)), "berlin: all sensors normal again after 43 min (freezer)"},
 		{with(doors, over(3*time.Hour)), "berlin: all devices normal again after 3 h (door)"},
+		{with(with(freezers, over(43*time.Minute)), func(a *notify.Alert, _ *notify.Incident) { a.Since = at.Add(40 * time.Minute) }),
+			"berlin: all devices normal again after 42 min (freezer)"},
 		{with(freezers, over(-time.Minute)), "berlin: all devices normal again (freezer)"},
 		{with(with(freezers, over(time.Hour)), func(a *notify.Alert, _ *notify.Incident) { a.Removed = true }),
 			"berlin: over after 60 min, the rule was removed (freezer)"},
