@@ -198,6 +198,7 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 		}
 
 		for j := range p.n {
+			//planted:elements-reversed j = p.n - 1 - j
 			if p.n > 1 { // else it was read last
 				p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			}

@@ -36,10 +36,7 @@ func (w *world) publish() {
 func (r reading) event(at time.Time) telemetry.Event {
 	e := telemetry.Event{Device: r.device, Enqueued: at, Body: []byte("{}")}
 	if r.value != 0 {
-		e.Body = r.measured(fmt.Sprintf(`,"mode":%q`, r.mode))
-	}
-	if own := r.deviceTime(at); !own.IsZero() && r.value != 0 {
-		e.Body = r.measured(fmt.Sprintf(`,"mode":%q,"at":%q`, r.mode, own.Format(time.RFC3339Nano)))
+		e.Body = r.measured(fmt.Sprintf(`,"mode":%q`, r.mode), r.deviceTime(at))
 	}
 	if r.gathered {
 		e.Device = gateway

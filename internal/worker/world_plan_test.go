@@ -67,6 +67,10 @@ type reading struct {
 	gathered, each bool    // see plan
 	noise          float64 // of another sensor in the same message; 0: none
 	noiseFirst     bool    // that stands before this one
+
+	before      float64       // what the sensor has measured before, in the same message; 0: nothing
+	earlier     time.Duration // by so much, if the message has times
+	newestFirst bool          // what was measured last stands first, if the message has times
 }
 
 // How bodies are damaged.

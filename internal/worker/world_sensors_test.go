@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
+	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
@@ -38,6 +40,10 @@ func (p *plan) gather() {
 		r.gathered, r.each = true, p.each
 		if p.each && !chokes && !shares && r.fate != byHTTP {
 			r.noise, r.noiseFirst = pick(d, 0, 20.0, 20, 90, 35), d.chance(0.5)
+			if r.value != 0 && d.chance(0.3) { // nothing that has to be told apart from what came of it then
+				r.before, r.earlier = pick(d, 20, r.value), pick(d, second, 21*second, 71*second)
+				r.newestFirst = d.chance(0.7)
+			}
 		}
 	}
 	for i, set := range p.versions {
@@ -60,8 +66,18 @@ func (p *plan) id(device string) sensor.ID {
 	return sensor.Of(device)
 }
 
-// measured returns a message about one value, with what stands beside it, from a sensor if it is one.
-func (r reading) measured(beside string) []byte {
+// measured returns a message about one value, with what stands beside it, from a sensor if it is one, and perhaps about
+// one that it has measured before. A zero time is none.
+func (r reading) measured(beside string, own time.Time) []byte {
+	at := func(own time.Time) string {
+		if own.IsZero() {
+			return ""
+		}
+		return fmt.Sprintf(`,"at":%q`, own.Format(time.RFC3339Nano))
+	}
+	if r.before == 0 {
+		beside += at(own)
+	}
 	switch {
 	case !r.gathered:
 		return fmt.Appendf(nil, `{"temperature":%v%s}`, r.value, beside)
@@ -69,6 +85,17 @@ func (r reading) measured(beside string) []byte {
 		return fmt.Appendf(nil, `{"s":%q,"temperature":%v%s}`, r.device, r.value, beside)
 	}
 	one := fmt.Sprintf(`{"s":%q,"temperature":%v}`, r.device, r.value)
+	if first := r.first(); first != nil {
+		beside += at(own) // of noise
+		all := []string{
+			fmt.Sprintf(`{"s":%q,"temperature":%v%s}`, r.device, first.value, at(r.firstTime(own))),
+			fmt.Sprintf(`{"s":%q,"temperature":%v%s}`, r.device, r.value, at(own)),
+		}
+		if r.newestFirst && !own.IsZero() {
+			slices.Reverse(all)
+		}
+		one = strings.Join(all, ",")
+	}
 	if r.noise != 0 {
 		other := fmt.Sprintf(`{"s":%q,"temperature":%v}`, noise, r.noise)
 		if one = one + "," + other; r.noiseFirst {
@@ -76,6 +103,26 @@ func (r reading) measured(beside string) []byte {
 		}
 	}
 	return fmt.Appendf(nil, `{"r":[%s]%s}`, one, beside)
+}
+
+// first returns what a message has measured before, as a message of its own; nil if there is nothing.
+func (r reading) first() *reading {
+	if r.before == 0 {
+		return nil
+	}
+	r.value, r.before = r.before, 0
+	if r.late >= 0 {
+		r.late += r.earlier
+	}
+	return &r
+}
+
+// firstTime returns when that was, by the time of the message; zero if it has none.
+func (r reading) firstTime(own time.Time) time.Time {
+	if own.IsZero() {
+		return own
+	}
+	return own.Add(-r.earlier)
 }
 
 // plain returns a as the plan knows it.

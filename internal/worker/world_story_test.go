@@ -30,8 +30,9 @@ type state struct {
 
 // A story is what a log says of one level of one device.
 type story struct {
-	states []state // after each event; the first is that before all events
-	reign  int     // that has decided about the last event
+	states  []state // after each event; the first is that before all events
+	between []state // before each event, or after what it has measured before
+	reign   int     // that has decided about the last event
 }
 
 // A chapter names a story.
@@ -61,12 +62,39 @@ func (w *world) follow(log *hubLog, s subject, device string) []state {
 		}
 		if r, _ := w.in(log.reigns[at].version, s); r == nil {
 			now = w.missing(log, s, now, at)
-		} else if log.readings[i].device == device {
-			now = w.perhaps(log, i, now, w.after(log, i, s, now))
 		}
-		told.states = append(told.states, now)
+		between := now
+		if r, _ := w.in(log.reigns[at].version, s); r != nil && log.readings[i].device == device {
+			now, between = w.afterAll(log, i, s, now)
+		}
+		told.states, told.between = append(told.states, now), append(told.between, between)
 	}
 	return told.states
+}
+
+// afterAll returns the state after all that the event i has measured, and that after what it has measured before.
+func (w *world) afterAll(log *hubLog, i int, s subject, now state) (is, between state) {
+	m := log.readings[i]
+	between = now
+	var up, upNow, upBetween state
+	if higher, ok := w.above(s); ok {
+		states := w.follow(log, higher, m.device)
+		up, upNow = states[i], states[i+1]
+		upBetween = w.stories[chapter{log, higher, m.device}].between[i]
+	}
+	if first := m.first(); first != nil {
+		between = w.after(log, i, *first, s, now, up, upBetween)
+	} else {
+		upBetween = up
+	}
+	is = w.after(log, i, m, s, between, upBetween, upNow)
+	if m.first() != nil && is.tells == "" {
+		is.tells, is.short = between.tells, between.short
+		if is.phase != "open" {
+			is.tells = least(is.tells, "maybe") // what has to be told may not be due any more
+		}
+	}
+	return w.perhaps(log, i, now, is), between
 }
 
 // forgetStories has stories be told anew: who has decided about which event, or what people did, has changed.
@@ -108,9 +136,10 @@ func (w *world) perhaps(log *hubLog, i int, was, is state) state {
 // doubted returns the state if it is not known any more, but for its newest reading, which may be older.
 func (now state) doubted() state { return state{phase: "unsure", owed: -1, newest: now.newest} }
 
-// after returns the state of a level after the event i, which is its device's, and in whose reign there is the level.
-func (w *world) after(log *hubLog, i int, s subject, now state) state {
-	version, m, e := log.reigns[log.reignAt(int64(i+1))].version, log.readings[i], log.events[i]
+// after returns the state of a level after m of the event i, which is its device's, and in whose reign there is the level.
+// With that the next higher level has gone from was to is.
+func (w *world) after(log *hubLog, i int, m reading, s subject, now, was, is state) state {
+	version, e := log.reigns[log.reignAt(int64(i+1))].version, log.events[i]
 	r, l := w.in(version, s)
 	value, looks := looksAt(r, m)
 	switch {
@@ -131,12 +160,11 @@ func (w *world) after(log *hubLog, i int, s subject, now state) state {
 		now.tells = now.untold
 	}
 	if up, ok := w.above(s); ok {
-		higher := w.follow(log, up, m.device)
 		_, configured := w.in(version, up)
 		switch {
 		case configured != nil:
-			now = now.below(higher[i], higher[i+1], late)
-		case now.phase == "open" && now.tells == "" && higher[i].phase != "normal": // it ends in these minutes, or has ended
+			now = now.below(was, is, late)
+		case now.phase == "open" && now.tells == "" && was.phase != "normal": // it ends in these minutes, or has ended
 			now.tells = "maybe"
 		}
 	}

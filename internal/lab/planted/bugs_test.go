@@ -41,6 +41,7 @@ var bugs = []bug{
 	{"memory-without-sensor", "sensors of a device share windows in the memory of a replica", 14, true},
 	{"conditions-of-first-element", "an element's conditions are read in the first of its array", 14, true},
 	{"elements-as-they-stand", "measurements of one message count as they stand in it, whatever their times", 14, true},
+	{"elements-reversed", "measurements of one message count from the last to the first", 14, true},
 	{"secret-untried", "a new secret is used untried", 15, false},
 	{"roll-does-not-wait", "a roll of secrets does not wait for the replica before", 15, false},
 	{"one-dead-letter", "all dead letters have one name", 20, false},
