@@ -622,12 +622,8 @@ func (k *checkup) progress(written map[string]eventhubs.StoredCheckpoint) string
 		}
 	}
 
-	text += fmt.Sprintf(", %s behind", humanize.Count(int(behind), "event"))
-	if others > 0 {
-		text += fmt.Sprintf("; %d of another hub of this name, deleted or failed over: workers start over there", others)
-	}
-
-	return text
+	return text + fmt.Sprintf(", %s behind", humanize.Count(int(behind), "event")) +
+		clause(others, "; %d of another hub of this name, deleted or failed over: workers start over there")
 }
 
 // throttleStore acquires and releases a lease whose key no device has.

@@ -147,15 +147,9 @@ func (p property) verdict(events []telemetry.Event) (string, error) {
 		}
 	}
 
-	text := fmt.Sprintf("%s: in %d of %s", p.use, used, humanize.Count(len(events), "event"))
-	if literal > 0 {
-		text += fmt.Sprintf("; in %d it is the text %s: the twin has no such path", literal, path)
-	}
-
-	if other > 0 {
-		text += fmt.Sprintf("; in %d it is something else and not used: must be %s", other, p.must)
-	}
-
+	text := fmt.Sprintf("%s: in %d of %s", p.use, used, humanize.Count(len(events), "event")) +
+		clause(literal, "; in %d it is the text %s: the twin has no such path", path) +
+		clause(other, "; in %d it is something else and not used: must be %s", p.must)
 	if used+literal+other == 0 {
 		text += ": does the IoT Hub have a message enrichment of this name?"
 	}

@@ -161,6 +161,14 @@ var (
 	}
 )
 
+// clause returns what to add to a text about n things, whose number begins args; "" if there is none.
+func clause(n int, format string, args ...any) string {
+	if n == 0 {
+		return ""
+	}
+	return fmt.Sprintf(format, append([]any{n}, args...)...)
+}
+
 // line prints what one step found.
 func (o Output) line(width int, name, summary string, err error) {
 	marks := plainMarks

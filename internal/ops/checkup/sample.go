@@ -179,45 +179,27 @@ func (s *sample) verdict() (string, error) {
 		return fmt.Sprintf("%d read: %d are messages of a device", s.events, read), nil
 	}
 
+	missed, named := s.own()-read, 0
 	text := fmt.Sprintf("%d read: %s", s.events, s.readings())
-	named, unnamed := s.countSensors()
 	if len(s.rule.Sensor) > 0 {
-		text += "; of " + humanize.Count(named, "sensor")
-	}
-	if len(s.rule.Sensor) > 0 && unnamed > 0 {
-		text += fmt.Sprintf(", %d without a name at %s", unnamed, humanize.Or(s.rule.Sensor))
-	}
-
-	if s.others > 0 {
-		text += fmt.Sprintf("; %d for other rules", s.others)
+		var unnamed int
+		named, unnamed = s.countSensors()
+		text += "; of " + humanize.Count(named, "sensor") + clause(unnamed, ", %d without a name at %s", humanize.Or(s.rule.Sensor))
 	}
 
-	if s.excluded > 0 {
-		text += fmt.Sprintf("; not looked at %d: %s", s.excluded, s.exclusions())
-	}
-
-	missed := s.own() - read
-	if n := missed + s.reasons[telemetry.ReasonNotTelemetry]; n > 0 {
-		text += fmt.Sprintf("; %d not decoded: %s", n, s.undecoded())
-	}
-
-	if s.damaged > 0 {
-		text += fmt.Sprintf("; %d damaged, so that they end no alarm", s.damaged)
-	}
-
-	if s.damage != "" {
-		text += "; " + s.damage
-	}
+	text += clause(s.others, "; %d for other rules") + clause(s.excluded, "; not looked at %d: %s", s.exclusions()) +
+		clause(missed+s.reasons[telemetry.ReasonNotTelemetry], "; %d not decoded: %s", s.undecoded()) +
+		clause(s.damaged, "; %d damaged, so that they end no alarm") + clause(len(s.damage), "; %[2]s", s.damage)
 
 	proposals := s.shape.proposals()
 	tooMany := missed*10 > s.own()
 	switch {
 	case s.baseless > 0:
-		return "", warning(fmt.Sprintf("%s; says nothing about %d: %s", text, s.baseless, s.noBase()))
+		return "", warning(text + clause(s.baseless, "; says nothing about %d: %s", s.noBase()))
 	case tooMany && len(s.places) > 0:
 		return "", warning(text + "; " + s.hint())
 	case len(proposals) > 0:
-		return "", warning(text + "; " + strings.Join(proposals, "; "))
+		return "", warning(text + "; " + proposals[0])
 	case tooMany, s.damaged > 0, len(s.rule.Sensor) > 0 && named == 0:
 		return "", warning(text)
 	}
@@ -227,11 +209,10 @@ func (s *sample) verdict() (string, error) {
 
 // countSensors returns how many sensors the readings are of, and how many of these are of none.
 func (s *sample) countSensors() (named, unnamed int) {
+	named = len(s.sensors)
 	for of, n := range s.sensors {
 		if of.Name == "" {
-			unnamed += n
-		} else {
-			named++
+			named, unnamed = named-1, unnamed+n
 		}
 	}
 
@@ -248,12 +229,8 @@ func (s *sample) nothingRead() error {
 	own := s.own()
 	events := humanize.Count(s.events, "event")
 	other := s.reasons[telemetry.ReasonNotTelemetry]
-	noTelemetry := "" // it is no reason for anything
-	if other > 0 {
-		noTelemetry = fmt.Sprintf(" of telemetry, beside %d without (twin changes, lifecycle events)", other)
-	}
-
-	telemetryEvents := humanize.Count(s.events-other, "event") + noTelemetry
+	telemetryEvents := humanize.Count(s.events-other, "event") +
+		clause(other, " of telemetry, beside %d without (twin changes, lifecycle events)")
 	missing := fmt.Sprintf("no reading at %s in %s", humanize.Or(s.paths), telemetryEvents)
 
 	switch {
@@ -431,11 +408,7 @@ func (s *sample) noPlaces(what string) string {
 		}
 	}
 
-	if s.others > 0 {
-		return "they contain no " + what + " but those"
-	}
-
-	return "they contain no " + what
+	return "they contain no " + what + clause(s.others, "%[2]s", " but those")
 }
 
 // rank returns 0 for a path that looks like that of what the rule is about, and 1 for others.

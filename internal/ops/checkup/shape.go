@@ -47,21 +47,16 @@ func (s *shape) proposals() []string {
 		byDevice[e.event.Device] = append(byDevice[e.event.Device], e)
 	}
 
-	for _, propose := range []func(string, []shaped) string{s.modules, s.components, s.array, s.turns} {
-		if len(s.rule.Sensor) > 0 {
-			break
-		}
+	all := []func(string, []shaped) string{s.modules, s.components, s.array, s.turns, s.apart}
+	if len(s.rule.Sensor) > 0 {
+		all = all[len(all)-1:]
+	}
 
+	for _, propose := range all {
 		for _, device := range slices.Sorted(maps.Keys(byDevice)) {
 			if text := propose(device, byDevice[device]); text != "" {
 				return []string{text}
 			}
-		}
-	}
-
-	for _, device := range slices.Sorted(maps.Keys(byDevice)) {
-		if text := s.apart(device, byDevice[device]); text != "" {
-			return []string{text}
 		}
 	}
 
@@ -80,22 +75,22 @@ func distinct(events []shaped, of func(shaped) string) (all []string) {
 }
 
 func (s *shape) modules(device string, events []shaped) string {
-	all := distinct(events, func(e shaped) string { return e.event.Module })
-	if len(all) < 2 {
-		return ""
-	}
-
-	return fmt.Sprintf("%s has %d modules (%s): sensor: $module would keep them apart", device, len(all), examples(all))
+	return parted(device, "module", events, func(e shaped) string { return e.event.Module })
 }
 
 func (s *shape) components(device string, events []shaped) string {
-	all := distinct(events, func(e shaped) string { return e.event.Component })
+	return parted(device, "component", events, func(e shaped) string { return e.event.Component })
+}
+
+// parted proposes sensor if messages of a device come from several of what it has, which is in the messages' annotations.
+func parted(device, what string, events []shaped, of func(shaped) string) string {
+	all := distinct(events, of)
 	if len(all) < 2 {
 		return ""
 	}
 
-	const text = "%s has %d components (%s): sensor: $component would keep them apart"
-	return fmt.Sprintf(text, device, len(all), examples(all))
+	const text = "%s has %d %ss (%s): sensor: $%s would keep them apart"
+	return fmt.Sprintf(text, device, len(all), what, examples(all), what)
 }
 
 // examples shows the first of some names.
@@ -222,11 +217,8 @@ func nameOf(elements []any, field []string) string {
 	if i := slices.IndexFunc(all, isName); i >= 0 {
 		return all[i]
 	}
-	if len(all) > 0 {
-		return all[0]
-	}
 
-	return ""
+	return strings.Join(all[:min(len(all), 1)], "")
 }
 
 // sensorName matches what names of sensors are called.
