@@ -22,6 +22,15 @@ func Count(n int, what string) string {
 // And returns words as a list: "a, b and c".
 func And(words []string) string { return list(words, " and ") }
 
+// Some is And of the first few, of which there may be many: "a, b and 7 more".
+func Some(words []string) string {
+	const most = 8
+	if n := len(words) - most; n > 0 {
+		return fmt.Sprintf("%s and %d more", strings.Join(words[:most], ", "), n)
+	}
+	return And(words)
+}
+
 // Or returns words as a list: "a, b or c".
 func Or(words []string) string { return list(words, " or ") }
 

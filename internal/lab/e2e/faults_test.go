@@ -105,7 +105,7 @@ var faults = [][]fault{
 			begin: func(w *faulty) { w.devhub.RefuseLinks("0", 1<<30, "another reader"); w.devhub.Detach("0") },
 			end:   func(w *faulty) { w.devhub.RefuseLinks("0", 0, "") },
 			ready: 503, within: soon, by: "partitions", prometheus: "AlertworkerPartitionsUnread", azure: "blocked",
-			says: "Some alerts aren't going out: partition 0 is not being read. Those of the other partition",
+			says: "Some alerts aren't going out: partition 0 is not being read.",
 		},
 	},
 	{
@@ -204,7 +204,7 @@ func hubFault(name string, begin, end func(*faulty), within time.Duration) fault
 func receiverFault(name string, b notifytest.Behaviour, is, reason string) fault {
 	return fault{
 		name: name, begin: func(w *faulty) { w.answer(b, nil) }, end: mended, ready: 200, by: reason, within: soon,
-		says:       "Some alerts aren't going out: receiver hook " + is + ". Those to other go out.",
+		says:       "Some alerts aren't going out: receiver hook " + is + ".",
 		prometheus: "AlertworkerReceiverDown", azure: "receiver-down",
 	}
 }

@@ -154,14 +154,13 @@ func TestReady(t *testing.T) {
 		w.set(func() { w.reading.Running = true })
 		check(200, "ready: alerts are going out.\n") // it owns none
 		w.set(func() { w.reading.Owned, w.reading.Reading = 3, 1 })
-		check(503, "not ready: some alerts aren't going out: 2 of 3 partitions that this replica owns are not being read. "+
-			"Those of the other partition that this replica owns go out.\n"+
+		check(503, "not ready: some alerts aren't going out: 2 of 3 partitions that this replica owns are not being read.\n"+
 			"2 of 3 partitions that this replica owns are not being read, for 1 s (since 2000-01-01T00:00:00Z). Their readings wait in the hub. This is normal for a moment when partitions change hands.\n")
 		w.set(func() { w.reading.Reading = 4 }) // one was lost and is still being settled
 		w.set(func() {
 			w.worker.receivers = []delivery.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
-		check(200, "ready: some alerts aren't going out: receiver pager is down. Those to up go out.\n"+
+		check(200, "ready: some alerts aren't going out: receiver pager is down.\n"+
 			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
@@ -1078,7 +1077,7 @@ func TestHeadlineOfAll(t *testing.T) {
 		"all well":    {[]admin.Snapshot{well, report("d", status.GoingOut, "Alerts are going out.")}, nil, status.GoingOut, "Alerts are going out."},
 		"all blocked": {[]admin.Snapshot{blocked, report("d", status.Blocked, down)}, map[string]int{"b": 2, "d": 2}, status.Blocked, down},
 		"blocked by different things": {
-			[]admin.Snapshot{report("d", status.Partly, "Some alerts aren't going out: receiver mail is down. Those to pager go out."), blocked}, map[string]int{"b": 2, "d": 2}, status.Blocked,
+			[]admin.Snapshot{report("d", status.Partly, "Some alerts aren't going out: receiver mail is down."), blocked}, map[string]int{"b": 2, "d": 2}, status.Blocked,
 			"Replica b: " + down,
 		},
 		"one of three": {
@@ -1086,13 +1085,13 @@ func TestHeadlineOfAll(t *testing.T) {
 			"Some alerts aren't going out, on b (2 partitions).",
 		},
 		"two of three": {
-			[]admin.Snapshot{blocked, well, report("d", status.Partly, "Some alerts aren't going out: partition 3 is not being read. Those of the other 2 partitions that this replica owns go out.")},
+			[]admin.Snapshot{blocked, well, report("d", status.Partly, "Some alerts aren't going out: partition 3 is not being read.")},
 			map[string]int{"b": 2, "c": 3, "d": 3}, status.Partly,
 			"Some alerts aren't going out, on b (2 partitions) and d (3 partitions).",
 		},
 		"one, beside one that starts": {[]admin.Snapshot{blocked, report("d", status.Starting, "Starting.")}, map[string]int{"b": 4}, status.Blocked, down},
 		"one that reads nothing":      {[]admin.Snapshot{well, blocked}, map[string]int{"c": 4}, status.Impaired, "Alerts are going out, but none would on b."},
-		"partitions are not known":    {[]admin.Snapshot{well, report("b", status.Partly, "Some alerts aren't going out: receiver pager is down. Those to mail go out.")}, nil, status.Partly, "Some alerts aren't going out, on b."},
+		"partitions are not known":    {[]admin.Snapshot{well, report("b", status.Partly, "Some alerts aren't going out: receiver pager is down.")}, nil, status.Partly, "Some alerts aren't going out, on b."},
 	} {
 		if state, says := admin.HeadlineOf(test.all, test.owned); state != test.state || says != test.says {
 			t.Errorf("%s: %s, %q; want %s, %q", name, state, says, test.state, test.says)

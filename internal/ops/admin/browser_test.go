@@ -167,10 +167,10 @@ func TestInABrowser(t *testing.T) {
 	b.open(server.URL + "/")
 
 	// It looks up a device.
-	w.worker.devices = map[string]partition.DeviceState{"a/b <#1>": {Last: &partition.LastSeen{Partition: "2", Reading: &partition.Reading{Value: 21.5, Enqueued: time.Now()}}}}
+	w.worker.devices = map[string]partition.DeviceState{"a.b <#1>": {Last: &partition.LastSeen{Partition: "2", Reading: &partition.Reading{Value: 21.5, Enqueued: time.Now()}}}}
 	b.eval(`{
 		const form = document.querySelector("#lookup");
-		form.device.value = "a/b <#1>";
+		form.device.value = "a.b <#1>";
 		form.token.value = "` + token + `";
 		form.device.focus();
 		form.requestSubmit();
@@ -182,7 +182,7 @@ func TestInABrowser(t *testing.T) {
 	// It refreshes by itself, but for what was typed, and says when nobody answers.
 	w.monitor.Drain()
 	b.until(`document.title.startsWith("draining") && document.querySelector("header .state").textContent === "draining"`)
-	if kept := b.eval(`document.activeElement.value + document.querySelectorAll("#lookup, #silence").length + document.querySelectorAll("header, footer").length`); kept != `"a/b <#1>22"` {
+	if kept := b.eval(`document.activeElement.value + document.querySelectorAll("#lookup, #silence").length + document.querySelectorAll("header, footer").length`); kept != `"a.b <#1>22"` {
 		t.Errorf("after a refresh the forms, the header and the footer are %s", kept)
 	}
 	if order := b.eval(`[...document.querySelector("main").children].map(e => e.id || e.localName).join(" ")`); !strings.Contains(order, "section div forms section footer") {

@@ -341,9 +341,9 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 
 	switch {
 	case isMixed && p.State == status.Blocked && read == 0:
-		p.State, p.Headline = status.Impaired, "Alerts are going out, but none would on "+names(hindered)+"."
+		p.State, p.Headline = status.Impaired, "Alerts are going out, but none would on "+humanize.Some(hindered)+"."
 	case isMixed:
-		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+names(hindered)+"."
+		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+humanize.Some(hindered)+"."
 	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
 		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
 	}
@@ -353,15 +353,6 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	}
 
 	p.Class = classOf(p.State)
-}
-
-// names lists some names, of which there may be many.
-func names(all []string) string {
-	const most = 8
-	if n := len(all) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
-	}
-	return humanize.And(all)
 }
 
 // receiverRows returns receivers, merged of all replicas, with those of the replicas for which they are down.
@@ -387,7 +378,7 @@ func receiverRows(merged []delivery.ReceiverState, all []Snapshot) (rows []recei
 		}
 
 		if to.Down && len(down) < known {
-			row.Class, row.On = "warn", names(down)
+			row.Class, row.On = "warn", humanize.Some(down)
 		}
 
 		rows = append(rows, row)

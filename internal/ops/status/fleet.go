@@ -162,14 +162,5 @@ func Unowned(partitions []telemetry.PartitionStatus) string {
 		return "Partition " + names[0] + " is not being read by any replica."
 	}
 
-	const most = 8
-	if n := len(names) - most; n > 0 {
-		return fmt.Sprintf(
-			"Partitions %s and %d more are not being read by any replica.",
-			strings.Join(names[:most], ", "),
-			n,
-		)
-	}
-
-	return "Partitions " + humanize.And(names) + " are not being read by any replica."
+	return "Partitions " + humanize.Some(names) + " are not being read by any replica."
 }

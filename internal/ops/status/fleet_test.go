@@ -72,7 +72,7 @@ func TestStatementFits(t *testing.T) {
 			r.receivers = append(r.receivers, delivery.ReceiverState{Name: name, Down: true, Since: time.Now(), Err: why})
 		}
 		report := r.watch(zap.NewNop(), nil).Report()
-		if len(report.Headline) > 300 || !strings.HasSuffix(report.Headline, "receiver depot-7 is down, and 392 more.") {
+		if len(report.Headline) > 300 || !strings.HasSuffix(report.Headline, "receiver depot-7 is down and 392 more.") {
 			t.Errorf("%d bytes: %s", len(report.Headline), report.Headline)
 		}
 

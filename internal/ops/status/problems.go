@@ -46,10 +46,10 @@ func (v view) conclude(r *Report) {
 	}{
 		{v.draining, Draining, "Draining: alerts in progress are being settled."},
 		{v.standby != "", Standby, "Standing by: " + v.standby + "."},
-		{len(w.blocked) > 0, Blocked, "No alerts are going out: " + inShort(w.blocked) + "."},
+		{len(w.blocked) > 0, Blocked, "No alerts are going out: " + humanize.Some(w.blocked) + "."},
 		{!v.source.Running, Starting, "Starting: waiting for the hub and the checkpoint store to answer."},
-		{len(w.partly) > 0, Partly, "Some alerts aren't going out: " + inShort(w.partly) + ". " + v.stillGoingOut()},
-		{len(w.others) > 0, Impaired, "Alerts are going out, but " + inShort(w.others) + "."},
+		{len(w.partly) > 0, Partly, "Some alerts aren't going out: " + humanize.Some(w.partly) + "."},
+		{len(w.others) > 0, Impaired, "Alerts are going out, but " + humanize.Some(w.others) + "."},
 		{!w.idle.IsZero(), Idle, "Alerts would go out, but no event has arrived for " + silence + "."},
 		{true, GoingOut, v.goingOut(r.Waiting)},
 	} {
@@ -92,15 +92,6 @@ func (v view) weigh(problems []Problem) (w weight) {
 	return w
 }
 
-// inShort says what is wrong, of which there may be much: each receiver may be down.
-func inShort(what []string) string {
-	const most = 8
-	if n := len(what) - most; n > 0 {
-		return fmt.Sprintf("%s, and %d more", strings.Join(what[:most], ", and "), n)
-	}
-	return strings.Join(what, ", and ")
-}
-
 // goingOut says that alerts are going out, and what waits.
 func (v view) goingOut(waiting int) string {
 	if paced := paced(v.receivers); paced != "" {
@@ -111,45 +102,6 @@ func (v view) goingOut(waiting int) string {
 	}
 
 	return "Alerts are going out."
-}
-
-// stillGoingOut says in a sentence which alerts are going out although others aren't.
-func (v view) stillGoingOut() string {
-	text := "Those"
-
-	switch n := v.source.Reading - len(v.ledgers(true)); {
-	case n >= v.source.Owned:
-	case n == 1:
-		text += " of the other partition that this replica owns"
-	default:
-		text += fmt.Sprintf(" of the other %d partitions that this replica owns", n)
-	}
-
-	if up := v.receiversUp(); len(up) < len(v.receivers) {
-		text += " to " + names(up)
-	}
-
-	return text + " go out."
-}
-
-// receiversUp returns the names of the receivers that are not down.
-func (v view) receiversUp() (up []string) {
-	for _, to := range v.receivers {
-		if !to.Down {
-			up = append(up, to.Name)
-		}
-	}
-
-	return up
-}
-
-// names lists names, of which there may be many.
-func names(all []string) string {
-	const most = 8
-	if n := len(all) - most; n > 0 {
-		return fmt.Sprintf("%s and %d more", strings.Join(all[:most], ", "), n)
-	}
-	return humanize.And(all)
 }
 
 // problem returns a problem with a service, in the words that all of its kind have.
@@ -308,7 +260,7 @@ func partitionNames[V any](of map[string]V) string {
 	if len(ids) == 1 {
 		return "partition " + ids[0]
 	}
-	return "partitions " + names(ids)
+	return "partitions " + humanize.Some(ids)
 }
 
 // sortedIDs returns the partitions that are the keys of a map, in their order.
