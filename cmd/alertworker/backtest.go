@@ -17,11 +17,12 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify/receivers"
 	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/partition"
 	"alertworker/internal/telemetry/eventhubs"
-	"alertworker/internal/worker"
 )
 
 const backtestDoes = "show what rules would have done with past readings. Nothing is sent, written or disturbed.\n" +
@@ -353,9 +354,9 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 }
 
 // asked returns what a backtest has to know of receivers.
-func asked(rs []receivers.Receiver) (to []worker.Receiver) {
+func asked(rs []receivers.Receiver) (to []partition.Receiver) {
 	for _, r := range rs {
-		to = append(to, worker.Receiver{ID: r.ID, Name: r.Name, Filters: r.Filters})
+		to = append(to, partition.Receiver{To: delivery.Receiver{ID: r.ID, Name: r.Name}, Filters: r.Filters})
 	}
 	return to
 }

@@ -106,7 +106,7 @@ func (r *replica) followOthers(ctx context.Context) {
 
 func (r *replica) self() status.Statement {
 	return status.Statement{
-		Replica: r.worker.Config.Replica,
+		Replica: r.worker.Config.Rulebook.Replica,
 		Status:  r.monitor.Report(),
 		Late:    r.lag.Late(),
 		Rules:   r.facts,

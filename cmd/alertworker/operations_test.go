@@ -11,6 +11,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/ops/status"
+	"alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/records/recordstest"
 	"alertworker/internal/telemetry"
@@ -22,7 +23,7 @@ func TestRecordsAreWatched(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		monitor := status.New(zap.NewNop())
 		monitor.Watch(status.Replica{
-			Worker: worker.New(worker.Config{Log: zap.NewNop()}), Source: func() telemetry.SourceStats { return telemetry.SourceStats{} },
+			Worker: worker.New(worker.Config{Partitions: partition.Config{Log: zap.NewNop()}}), Source: func() telemetry.SourceStats { return telemetry.SourceStats{} },
 			Standby: func() string { return "" },
 		})
 		down := func() bool { return saysCheckpoints(monitor) }
@@ -76,7 +77,7 @@ func TestStoreThatAnswersOneInThree(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		monitor := status.New(zap.NewNop())
 		monitor.Watch(status.Replica{
-			Worker: worker.New(worker.Config{Log: zap.NewNop()}), Source: func() telemetry.SourceStats { return telemetry.SourceStats{} },
+			Worker: worker.New(worker.Config{Partitions: partition.Config{Log: zap.NewNop()}}), Source: func() telemetry.SourceStats { return telemetry.SourceStats{} },
 			Standby: func() string { return "" },
 		})
 		var network recordstest.Network

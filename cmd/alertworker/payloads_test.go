@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/partition"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"
@@ -162,7 +163,7 @@ func backtested(t *testing.T, env, rule string, messages []sent) string {
 	}
 
 	var got []string
-	b, err := worker.NewBacktest(c.Rules(), []worker.Receiver{{}}, worker.Observer{Notice: func(n worker.BacktestNotice) {
+	b, err := worker.NewBacktest(c.Rules(), []partition.Receiver{{}}, worker.Observer{Notice: func(n worker.BacktestNotice) {
 		sign := "+"
 		if n.Recovery {
 			sign = "-"

@@ -27,6 +27,7 @@ import (
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/ops/tracing"
+	"alertworker/internal/partition"
 	"alertworker/internal/peers"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
@@ -93,10 +94,10 @@ func newReplica(
 	if err != nil {
 		return nil, err
 	}
-	config.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
+	config.Deliveries.DeadLetters = o.recorder.DeadLetters(deadLetterLog{log}, nil)
 	//planted:dead-letters-logged if false
 	if s.deadLetters != nil {
-		config.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
+		config.Deliveries.DeadLetters = o.recorder.DeadLetters(s.deadLetters, deadletter.ID)
 	}
 	store := string(c.ThrottleStore)
 	r.leases = observe.Store(
@@ -104,7 +105,7 @@ func newReplica(
 	)
 	r.deliverTo(&config, c, s.records, tracer)
 	r.muting = muting.NewCache(silences(c, s.records), log)
-	config.Mutes = r.muting.Mutes
+	config.Rulebook.Mutes = r.muting.Mutes
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
 	r.duties = r.newDuties(c, s, log)
@@ -129,23 +130,23 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 		return worker.Config{}, fmt.Errorf("TIME_PROPERTY %w", err)
 	}
 	return worker.Config{
-		Origin:             c.Origin(),
-		Replica:            c.ReplicaName,
-		Rules:              set,
-		Concurrency:        c.NotifyConcurrency,
-		GiveUp:             c.NotifyGiveUp,
-		CheckpointInterval: c.CheckpointInterval,
-		DrainTimeout:       c.DrainTimeout,
-		Decoder:            decoder,
-		Clock:              clock,
-		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-			return ledger.Open(ctx, s.records, ledgerName(c, partition))
+		Rulebook: partition.Rulebook{
+			Origin: c.Origin(), Replica: c.ReplicaName, Rules: set, Decoder: decoder, Clock: clock,
 		},
-		Roster: func(partition string) *roster.File {
-			return &roster.File{Store: s.records, Name: rosterName(c, partition)}
+		Deliveries: delivery.Config{
+			Concurrency: c.NotifyConcurrency, GiveUp: c.NotifyGiveUp, Trace: tracer.Deliveries(),
 		},
-		Trace: tracer.Deliveries(),
-		Log:   log,
+		Partitions: partition.Config{
+			CheckpointInterval: c.CheckpointInterval,
+			DrainTimeout:       c.DrainTimeout,
+			Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+				return ledger.Open(ctx, s.records, ledgerName(c, partition))
+			},
+			Roster: func(partition string) *roster.File {
+				return &roster.File{Store: s.records, Name: rosterName(c, partition)}
+			},
+			Log: log,
+		},
 	}, nil
 }
 
@@ -156,14 +157,12 @@ func (r *replica) deliverTo(config *worker.Config, c config.Config, shared recor
 		observed := notify.Observe(
 			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name),
 		)
-		config.Receivers = append(config.Receivers, worker.Receiver{
-			ID:       to.ID,
-			Name:     to.Name,
-			Filters:  to.Filters,
-			Limits:   to.Limits,
-			Notifier: observed,
-			Turns:    turnsAt(c, shared, to),
-			Gate:     r.newGates(c, config.Rules, to, windows),
+		config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{
+			To: delivery.Receiver{
+				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: turnsAt(c, shared, to),
+			},
+			Filters: to.Filters,
+			Gate:    r.newGates(c, config.Rulebook.Rules, to, windows),
 		})
 	}
 }
@@ -330,7 +329,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	defer stop()
 	lasting := context.WithoutCancel(ctx) // each step ends what runs in it
 	receiving, stopReceiving := context.WithCancel(lasting)
-	handOver := r.worker.Config.DrainTimeout + handOverMargin
+	handOver := r.worker.Config.Partitions.DrainTimeout + handOverMargin
 
 	for _, to := range r.receivers {
 		end.add("receiver "+to.Name, closeLimit, closing(to.Close))
@@ -350,7 +349,7 @@ func (r *replica) run(ctx context.Context) (err error) {
 	}
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
-			r.worker.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
+			r.worker.Config.Partitions.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))
 		}
 		end.background(lasting, "settings record", closeLimit, func(ctx context.Context) error {
 			err := r.member.Keep(ctx, r.muting.Refresh)

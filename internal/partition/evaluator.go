@@ -23,8 +23,9 @@ type Rulebook struct {
 	FollowAll bool               // alarms of rules about readings without state are followed, too
 }
 
-// A Receiver is what has to be known of one to decide what it gets.
+// A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.
 type Receiver struct {
+	To      delivery.Receiver
 	Filters notify.Filters // which alerts it gets
 	// Gate returns the receiver's gate for a level of a rule, which is of what devices share if that has Per. It is called
 	// once for each level of Rulebook.Rules; once more without Per if there is one, for devices without that property; and

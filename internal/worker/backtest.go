@@ -70,7 +70,7 @@ type BacktestAlarm struct {
 }
 
 // NewBacktest returns a Backtest of set. Of the receivers only the filters count.
-func NewBacktest(set rules.Set, receivers []Receiver, o Observer) (*Backtest, error) {
+func NewBacktest(set rules.Set, receivers []partition.Receiver, o Observer) (*Backtest, error) {
 	decoder, err := set.Decoder()
 	if err != nil {
 		return nil, err

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -38,7 +39,7 @@ func play(
 	receivers ...*receiver,
 ) (real, virtual []string) {
 	var events []telemetry.Event
-	var to []worker.Receiver
+	var to []partitions.Receiver
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartition("0")
 		s := newSetup(t, receivers...)
@@ -46,10 +47,10 @@ func play(
 		if err != nil {
 			t.Fatal(err)
 		}
-		s.config.Rules, s.config.Decoder = set, decoder
-		s.config.Mutes = func() rules.Mutes { return mutes }
+		s.config.Rulebook.Rules, s.config.Rulebook.Decoder = set, decoder
+		s.config.Rulebook.Mutes = func() rules.Mutes { return mutes }
 		s.start(p)
-		to = s.config.Receivers
+		to = s.config.Rulebook.Receivers
 		for _, r := range recording {
 			pass(r.gap)
 			p.publishBody(r.device, r.body, r.properties)

@@ -18,6 +18,7 @@ import (
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
@@ -237,21 +238,24 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 	s := &setup{t: t, store: store, receivers: receivers, dead: &deadLetters{}}
 	ledgers := &records.Memory{}
 	s.config = worker.Config{
-		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
-		CheckpointInterval: interval, DrainTimeout: drain, Decoder: decoder, DeadLetters: s.dead, Log: zap.NewNop(),
-		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-			return ledger.Open(ctx, ledgers, partition)
+		Rulebook:   partitions.Rulebook{Origin: "ns/hub", Replica: "a", Rules: set, Decoder: decoder},
+		Deliveries: delivery.Config{Concurrency: 64, GiveUp: 12 * time.Hour, DeadLetters: s.dead},
+		Partitions: partitions.Config{
+			CheckpointInterval: interval, DrainTimeout: drain, Log: zap.NewNop(),
+			Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+				return ledger.Open(ctx, ledgers, partition)
+			},
+			Roster: func(partition string) *roster.File { return &roster.File{Store: ledgers, Name: "roster/" + partition} },
 		},
-		Roster: func(partition string) *roster.File { return &roster.File{Store: ledgers, Name: "roster/" + partition} },
 	}
 	return s
 }
 
-// start builds the worker from s.config and has it consume the partitions until end.
-func (s *setup) start(partitions ...*partition) *setup {
+// start builds the worker from s.config and has it consume these partitions until end.
+func (s *setup) start(consumed ...*partition) *setup {
 	for i, r := range s.receivers {
 		name := fmt.Sprint("receiver", i)
-		s.config.Receivers = append(s.config.Receivers, worker.Receiver{ID: name, Name: name + ".example", Filters: r.filters(), Notifier: r, Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
+		s.config.Rulebook.Receivers = append(s.config.Rulebook.Receivers, partitions.Receiver{To: delivery.Receiver{ID: name, Name: name + ".example", Notifier: r}, Filters: r.filters(), Gate: func(rule *rules.Rule, level *rules.Level) delivery.Gate {
 			return recent.New(throttle.Config{
 				Store: s.store, Scope: "ns/hub/group", Receiver: name, Rule: rule.Name, Level: level.Name, Per: rule.Per, Silence: rule.Silence(), Window: rule.Window, SendTimeout: sendTimeout,
 			}, recent.NewWindows())
@@ -260,7 +264,7 @@ func (s *setup) start(partitions ...*partition) *setup {
 	s.worker = worker.New(s.config)
 	ctx, stop := context.WithCancel(s.t.Context())
 	s.stop = stop
-	for _, p := range partitions {
+	for _, p := range consumed {
 		s.work.Go(func() {
 			if err := s.worker.Consume(ctx, p); err != nil {
 				s.t.Errorf("partition %s: %v", p.id, err)

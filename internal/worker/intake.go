@@ -36,7 +36,7 @@ var _ telemetry.Intake = (*Intake)(nil)
 // NewIntake returns an Intake; name is the partition in its alerts. Close it when no
 // Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
-	log := w.Log.With(zap.String("partition", name))
+	log := w.Config.Partitions.Log.With(zap.String("partition", name))
 	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
 	in := &Intake{
 		worker: w,

@@ -223,7 +223,7 @@ func TestIntakeDoesNotResolve(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{}
 		s := newSetup(t, r)
-		s.config.Rules.Rules[0].Resolved = true
+		s.config.Rulebook.Rules.Rules[0].Resolved = true
 		s.start(p)
 		in := s.worker.NewIntake(t.Context(), "http")
 		defer in.Close()
@@ -297,10 +297,10 @@ func TestIntakeOfSeveralSensors(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		r := &receiver{}
 		s := newSetup(t, r)
-		rule := &s.config.Rules.Rules[0]
+		rule := &s.config.Rulebook.Rules.Rules[0]
 		rule.Each, rule.Field, rule.Sensor = "readings", "t", []string{"s"}
 		var err error
-		if s.config.Decoder, err = s.config.Rules.Decoder(); err != nil {
+		if s.config.Rulebook.Decoder, err = s.config.Rulebook.Rules.Decoder(); err != nil {
 			t.Fatal(err)
 		}
 		s.start()

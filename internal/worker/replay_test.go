@@ -73,7 +73,7 @@ func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
 			s := newSetup(t, r)
-			s.config.Rules = rules.Threshold("temperature", tt.threshold, tt.window)
+			s.config.Rulebook.Rules = rules.Threshold("temperature", tt.threshold, tt.window)
 			s.start(p)
 			epoch := time.Now()
 			for _, sample := range samples {
@@ -91,7 +91,7 @@ func TestRealReadingsGiveTheAlertsOfTheReference(t *testing.T) {
 			for _, a := range r.alerts("") {
 				got = append(got, a.Sequence)
 			}
-			b, err := worker.NewBacktest(s.config.Rules, s.config.Receivers, worker.Observer{
+			b, err := worker.NewBacktest(s.config.Rulebook.Rules, s.config.Rulebook.Receivers, worker.Observer{
 				Notice: func(n worker.BacktestNotice) { backtested = append(backtested, n.Sequence) },
 			})
 			if err != nil {

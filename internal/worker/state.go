@@ -96,7 +96,7 @@ func (w *Worker) Partitions() []partition.State {
 // Accepted says that a receiver has just accepted an alert from another replica: if it is down here it is asked at once.
 func (w *Worker) Accepted(receiver string) { w.dispatcher.Accepted(receiver) }
 
-// Receivers returns the state of each receiver, in the order of Config.
+// Receivers returns the state of each receiver, in the order of the Rulebook.
 func (w *Worker) Receivers() []delivery.ReceiverState { return w.dispatcher.Receivers() }
 
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and has w expect nothing more of it until

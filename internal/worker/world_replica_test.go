@@ -14,6 +14,7 @@ import (
 	"alertworker/internal/lease"
 	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -203,25 +204,29 @@ func (w *world) newProcess(version int) *process {
 		set.Mutes = append(set.Mutes, mute)
 	}
 	c := worker.Config{
-		Origin: "ns/hub", Replica: p.name, Rules: set, Concurrency: 8,
-		GiveUp:             w.giveUp,
-		CheckpointInterval: interval, DrainTimeout: drain, Decoder: w.decoders[version], Clock: w.clock, DeadLetters: p,
-		Log: zap.NewNop(),
-		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
-			return ledger.Open(ctx, p.ownerOf(partition).faultyRecords(), partition)
+		Rulebook: partitions.Rulebook{
+			Origin: "ns/hub", Replica: p.name, Rules: set, Decoder: w.decoders[version], Clock: w.clock,
+			Mutes: func() rules.Mutes {
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				return w.mutes
+			},
 		},
-		Roster: func(partition string) *roster.File {
-			return &roster.File{Store: p.ownerOf(partition).faultyRecords(), Name: "roster/" + partition}
-		},
-		Mutes: func() rules.Mutes {
-			w.mu.Lock()
-			defer w.mu.Unlock()
-			return w.mutes
+		Deliveries: delivery.Config{Concurrency: 8, GiveUp: w.giveUp, DeadLetters: p},
+		Partitions: partitions.Config{
+			CheckpointInterval: interval, DrainTimeout: drain, Log: zap.NewNop(),
+			Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
+				return ledger.Open(ctx, p.ownerOf(partition).faultyRecords(), partition)
+			},
+			Roster: func(partition string) *roster.File {
+				return &roster.File{Store: p.ownerOf(partition).faultyRecords(), Name: "roster/" + partition}
+			},
 		},
 	}
 	for _, in := range w.inboxes {
-		c.Receivers = append(c.Receivers, worker.Receiver{
-			ID: in.name, Name: in.name, Filters: in.filtersIn(p.version), Limits: in.limits, Notifier: faultyReceiver{p, in},
+		c.Rulebook.Receivers = append(c.Rulebook.Receivers, partitions.Receiver{
+			To:      delivery.Receiver{ID: in.name, Name: in.name, Limits: in.limits, Notifier: faultyReceiver{p, in}},
+			Filters: in.filtersIn(p.version),
 			Gate: func(r *rules.Rule, l *rules.Level) delivery.Gate {
 				return gateOf(faultyLeases{w.leases, p}, in.name, r, l)
 			},

@@ -129,7 +129,7 @@ func New(o Options) *Admin {
 		duties:     newShared(o.Duties),
 	}
 	if a.starting {
-		a.Worker = worker.New(worker.Config{Log: o.Log}) // one that reads nothing
+		a.Worker = worker.New(worker.Config{Partitions: partition.Config{Log: o.Log}}) // one that reads nothing
 	}
 
 	a.sample()

@@ -11,6 +11,7 @@ import (
 	"slices"
 	"time"
 
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -29,8 +30,8 @@ type Source interface {
 type Candidate struct {
 	Name  string
 	Set   rules.Set
-	To    []worker.Receiver // only names and filters count
-	Mutes rules.Mutes       // what people had silenced
+	To    []partition.Receiver // only names and filters count
+	Mutes rules.Mutes          // what people had silenced
 	// Notice, unless it is nil, is called with every alert and recovery.
 	Notice func(worker.BacktestNotice)
 
@@ -100,7 +101,7 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 		c.Days = map[string]int{}
 		c.open = map[alarm]time.Time{}
 		for _, to := range c.To {
-			c.Receivers = append(c.Receivers, sent{Name: to.Name})
+			c.Receivers = append(c.Receivers, sent{Name: to.To.Name})
 		}
 
 		var err error

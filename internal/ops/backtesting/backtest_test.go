@@ -7,7 +7,9 @@ import (
 	"testing"
 	"time"
 
+	"alertworker/internal/delivery"
 	"alertworker/internal/ops/backtesting"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/worker"
@@ -16,7 +18,7 @@ import (
 func candidate(name string, limit float64) *backtesting.Candidate {
 	set := rules.Threshold("temperature", limit, 10*time.Minute)
 	set.Rules[0].Resolved = true
-	return &backtesting.Candidate{Name: name, Set: set, To: []worker.Receiver{{Name: "hook"}, {Name: "pager"}}}
+	return &backtesting.Candidate{Name: name, Set: set, To: []partition.Receiver{{To: delivery.Receiver{Name: "hook"}}, {To: delivery.Receiver{Name: "pager"}}}}
 }
 
 // take takes a recording through candidates.
@@ -154,7 +156,7 @@ func TestSilenceInARecording(t *testing.T) {
 	set := rules.Threshold("temperature", 80, 10*time.Minute)
 	set.Rules = append(set.Rules, rules.Rule{Name: "offline", Window: time.Hour, Resolved: true, Forget: rules.DefaultForget, Silent: 15 * time.Minute, Levels: []rules.Level{{}}})
 	var notices []string
-	c := &backtesting.Candidate{Name: "in force", Set: set, To: []worker.Receiver{{Name: "hook"}}, Notice: func(n worker.BacktestNotice) {
+	c := &backtesting.Candidate{Name: "in force", Set: set, To: []partition.Receiver{{To: delivery.Receiver{Name: "hook"}}}, Notice: func(n worker.BacktestNotice) {
 		notices = append(notices, fmt.Sprint(n.At.Format(time.TimeOnly), " ", n.Device, " ", n.Recovery))
 	}}
 	text := "timestamp,device,value\n"

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/metrics"
 	"alertworker/internal/ops/metrics/metricstest"
+	"alertworker/internal/partition"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -83,12 +84,15 @@ func seriesOf(t *testing.T, devices ...string) map[string]bool {
 			t.Fatal(err)
 		}
 		config := worker.Config{
-			Origin: "ns/hub", Rules: set, Concurrency: 64, GiveUp: time.Hour, CheckpointInterval: time.Second,
-			DrainTimeout: time.Second, Decoder: decoder, DeadLetters: buried{}, Log: zap.NewNop(),
-			Roster: func(string) *roster.File { return nil },
+			Rulebook:   partition.Rulebook{Origin: "ns/hub", Rules: set, Decoder: decoder},
+			Deliveries: delivery.Config{Concurrency: 64, GiveUp: time.Hour, DeadLetters: buried{}},
+			Partitions: partition.Config{
+				CheckpointInterval: time.Second, DrainTimeout: time.Second, Log: zap.NewNop(),
+				Roster: func(string) *roster.File { return nil },
+			},
 		}
 		for name, n := range map[string]notify.Notifier{"good": &metricstest.Stub{}, "bad": &unreliable{}} {
-			config.Receivers = append(config.Receivers, worker.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name)), Gate: func(rule *rules.Rule, _ *rules.Level) delivery.Gate {
+			config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{To: delivery.Receiver{Name: name, Notifier: notify.Observe(n, m.Receiver(name))}, Gate: func(rule *rules.Rule, _ *rules.Level) delivery.Gate {
 				return recent.New(throttle.Config{Store: store, Scope: "s", Receiver: name, Window: rule.Window, SendTimeout: time.Second}, recent.NewWindows())
 			}})
 		}

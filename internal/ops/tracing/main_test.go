@@ -20,6 +20,7 @@ import (
 	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/ops/tracing"
+	partitions "alertworker/internal/partition"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -46,14 +47,22 @@ func newReplica(tb testing.TB, t *tracing.Tracing, store lease.Store, n notify.N
 		tb.Fatal(err)
 	}
 	return worker.New(worker.Config{
-		Origin: "ns/telemetry", Rules: set, Concurrency: 4, GiveUp: time.Hour,
-		CheckpointInterval: time.Second, DrainTimeout: time.Second, Decoder: decoder, DeadLetters: dead, Log: zap.NewNop(),
-		Trace: t.Deliveries(), Roster: func(string) *roster.File { return nil },
-		Receivers: []worker.Receiver{{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook")), Gate: func(*rules.Rule, *rules.Level) delivery.Gate {
-			return recent.New(throttle.Config{
-				Store: observe.Store(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
-			}, recent.NewWindows())
-		}}},
+		Rulebook: partitions.Rulebook{
+			Origin: "ns/telemetry", Rules: set, Decoder: decoder,
+			Receivers: []partitions.Receiver{{
+				To: delivery.Receiver{Name: "hook", Notifier: notify.Observe(n, t.Receiver("hook"))},
+				Gate: func(*rules.Rule, *rules.Level) delivery.Gate {
+					return recent.New(throttle.Config{
+						Store: observe.Store(store, t.Store("memory")), Scope: "s", Receiver: "hook", Window: time.Minute, SendTimeout: 10 * time.Second,
+					}, recent.NewWindows())
+				},
+			}},
+		},
+		Deliveries: delivery.Config{Concurrency: 4, GiveUp: time.Hour, DeadLetters: dead, Trace: t.Deliveries()},
+		Partitions: partitions.Config{
+			CheckpointInterval: time.Second, DrainTimeout: time.Second, Log: zap.NewNop(),
+			Roster: func(string) *roster.File { return nil },
+		},
 	})
 }
 

@@ -19,6 +19,7 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
+	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/ingest"
@@ -45,9 +46,15 @@ func newIntake(t *testing.T, store lease.Store, r notify.Notifier) *worker.Intak
 	}
 	gate := recent.New(throttle.Config{Store: store, Scope: "ns/hub/group", Receiver: "r", Window: time.Minute, SendTimeout: 10 * time.Second}, recent.NewWindows())
 	in := worker.New(worker.Config{
-		Origin: "ns/hub", Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour,
-		CheckpointInterval: 5 * time.Second, DrainTimeout: time.Second, Decoder: decoder, Log: zap.NewNop(),
-		Receivers: []worker.Receiver{{Name: "r", Gate: func(*rules.Rule, *rules.Level) delivery.Gate { return gate }, Notifier: r}},
+		Rulebook: partition.Rulebook{
+			Origin: "ns/hub", Replica: "a", Rules: set, Decoder: decoder,
+			Receivers: []partition.Receiver{{
+				To:   delivery.Receiver{Name: "r", Notifier: r},
+				Gate: func(*rules.Rule, *rules.Level) delivery.Gate { return gate },
+			}},
+		},
+		Deliveries: delivery.Config{Concurrency: 64, GiveUp: 12 * time.Hour},
+		Partitions: partition.Config{Log: zap.NewNop()},
 	}).NewIntake(t.Context(), "http")
 	t.Cleanup(in.Close)
 	return in
