@@ -284,6 +284,8 @@ func TestSampleOfRules(t *testing.T) {
 		{Name: "near", Field: "temperature", Levels: []rules.Level{{Limit: 2, LimitAt: rules.Reference{Name: "dew", Plus: true}}}},
 		{Name: "far", Field: "temperature", Levels: []rules.Level{{Limit: 2, LimitAt: rules.Reference{Name: "dw", Plus: true}}}},
 		{Name: "loud", Field: "noise", Levels: []rules.Level{{Limit: 90}}}, // of devices that did not send just now
+		{Name: "gone", Silent: time.Hour, Levels: []rules.Level{{}}},
+		{Name: "dumb", Field: "noise", Silent: time.Hour, Levels: []rules.Level{{}}},
 	}}
 	event := func(body string) telemetry.Event { return telemetry.Event{Device: "d", Body: []byte(body)} }
 	events := []telemetry.Event{event(`{"temperature":75}`), event(`{"temperature":71,"dew":70}`), event(`{"probe":{"temp":3},"humidity":40}`), event(`{"probe":{"temp":5},"humidity":50}`)}
@@ -298,6 +300,8 @@ func TestSampleOfRules(t *testing.T) {
 		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
 		"! says nothing about any of 4 events: no number at dw, a field or an application property, from which its limits are counted",
 		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), dew (1): add the right one to the field of the rule loud",
+		"4 read: 4 are messages of a device",
+		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), dew (1): add the right one to the field of the rule dumb",
 	} {
 		got, err := r.samples[i].verdict()
 		if errors.As(err, new(undecided)) {

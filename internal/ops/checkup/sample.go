@@ -164,7 +164,9 @@ func (s *sample) read(e *telemetry.Event, v *rules.View) {
 		}
 	}
 
-	s.found[0]++ // by what else the rule asks of an element
+	if len(s.found) > 0 {
+		s.found[0]++ // by what else the rule asks of an element
+	}
 }
 
 // verdict returns which fields match and what cannot be decoded. The error is a warning
