@@ -80,12 +80,6 @@ var scenes = []scene{
 		tells:  []string{"alert 7:20"},
 	},
 	{
-		name: "rare", minutes: 60, every: 10 * time.Minute,
-		curve:  through([2]float64{0, 72}, [2]float64{20, 82}, [2]float64{40, 84}, [2]float64{60, 72}),
-		panels: []panel{{}},
-		tells:  []string{"alert 30:00"},
-	},
-	{
 		name: "clear-for", minutes: 16, every: 20 * time.Second,
 		curve: through([2]float64{0, 72}, [2]float64{2, 84}, [2]float64{2.6, 84}, [2]float64{4, 74}, [2]float64{5.6, 84}, [2]float64{6.2, 84}, [2]float64{7.6, 74}, [2]float64{9.2, 84},
 			[2]float64{9.8, 84}, [2]float64{11.4, 72}, [2]float64{16, 71}),

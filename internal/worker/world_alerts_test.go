@@ -336,7 +336,7 @@ func (w *world) lastWordIsTrue(in *inbox, s subject, of matter, tells []told, he
 			due = true
 		}
 	}
-	// An owner with other rules may have sent it, and not recorded it: see docs/rules.md, What can go wrong.
+	// An owner with other rules may have sent it, and not recorded it: see docs/promise.md, When two alerts can still come.
 	others := last != nil && !w.steady(s) && states[last.Sequence].tells != "yes"
 	recoveryDied := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, of) && d.Alert.Resolved })
 	switch {
