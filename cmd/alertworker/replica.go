@@ -145,7 +145,8 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 			Roster: func(partition string) *roster.File {
 				return &roster.File{Store: s.records, Name: rosterName(c, partition)}
 			},
-			Log: log,
+			Incidents: incidents(c, s.records),
+			Log:       log,
 		},
 	}, nil
 }

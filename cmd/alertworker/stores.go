@@ -21,6 +21,7 @@ import (
 	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/config"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/bloblease"
 	"alertworker/internal/lease/cosmoslease"
@@ -431,6 +432,11 @@ func rosterName(c config.Config, partition string) string {
 // turnsName returns the name of the turns that replicas take at a receiver.
 func turnsName(c config.Config, receiver string) string {
 	return groupName(c) + "/turns/" + receiver
+}
+
+// incidents returns the records of groups whose alarms share a value.
+func incidents(c config.Config, shared records.Store) *incident.Book {
+	return &incident.Book{Store: shared, Prefix: groupName(c) + "/incidents/", IDs: c.Origin() + "/incidents/"}
 }
 
 // place returns the location of the throttle store, whichever credentials are used.

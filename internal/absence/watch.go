@@ -63,6 +63,8 @@ type Silence struct {
 	Deadline int64
 	Proven   int64 // nothing came until then
 	Outage   *Outage
+	// what the device shares with others by the rule's Per, as of its last message; empty: nothing, or it is not known
+	Shared string
 }
 
 // An Outage is what a silence of the whole hub is about.

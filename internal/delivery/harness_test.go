@@ -155,15 +155,15 @@ func (o *owner) MayClaim(_ delivery.Key, n *delivery.Notice) error {
 	return o.mayClaim
 }
 
-func (o *owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, _ throttle.Grant) error {
+func (o *owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, _ throttle.Grant) (*notify.Incident, error) {
 	o.mu.Lock()
 	o.asked++
 	may := o.maySend
 	o.mu.Unlock()
 	if n == nil || may == nil {
-		return nil
+		return nil, nil
 	}
-	return may(n)
+	return nil, may(n)
 }
 
 func (o *owner) Pause() time.Duration {

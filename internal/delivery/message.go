@@ -20,6 +20,10 @@ func (q *queue) id(d *delivery, r *Reading) string {
 		return d.notice.Letter.Request.ID
 	}
 
+	if d.notice != nil && d.notice.Incident != nil {
+		return d.notice.Incident.id()
+	}
+
 	id := q.box.account.IDs + d.readingID(r)
 	if d.subject.About.Name != "" {
 		id += "~" + idPart(d.subject.About.Name) // the numbers before it have none
@@ -41,6 +45,14 @@ func (q *queue) id(d *delivery, r *Reading) string {
 	}
 
 	return id
+}
+
+// id returns the id of the notice.
+func (i *Incident) id() string {
+	if i.Over {
+		return i.About.ID + "/resolved"
+	}
+	return i.About.ID
 }
 
 // idPart returns a sensor's name as a part of an id, which says it if it is short.
@@ -100,10 +112,14 @@ func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
 		Log:      log,
 		Sequence: about.Sequence,
 		Element:  about.Element,
-		Recovery: n != nil && !n.Silent(),
+		Recovery: n.recovers(),
 	}
 
 	switch {
+	case n != nil && n.Incident != nil:
+		r.Log, r.Sequence, r.Element = "", 0, 0
+		r.Incident = n.Incident.About.ID
+		r.Repeat = key.Topic.Repeat
 	case n != nil:
 		r.Log, r.Part = n.Log, n.Part
 		r.At = fromMicros0(n.RaisedAt)
@@ -162,6 +178,10 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.Forgotten = d.notice.Forgotten
 		a.Excluded = d.notice.Excluded
 		a.Outage = d.notice.Outage
+		if d.notice.Incident != nil {
+			about := d.notice.Incident.About
+			a.Incident = &about
+		}
 	}
 
 	//planted:recovery-remembered-shortly if false
@@ -178,6 +198,10 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 		a.PerValue = d.subject.About.Device
 	} else {
 		a.Suppressed += int64(d.suppressed)
+	}
+
+	if d.subject.Topic.Incidents { // it says how many they are
+		a.Suppressed = 0
 	}
 
 	if d.subject.Topic.Silence {

@@ -3,6 +3,7 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -14,12 +15,14 @@ import (
 // A Topic is what notices are about, of many devices: one level of a rule, by device or by what devices share. What
 // one topic is about never meets what another is about, whatever their names. It does not change.
 type Topic struct {
-	Rank    int          // how many levels of its rule are higher: their alerts come first
-	Shared  bool         // it is about what devices share
-	Gates   []Gate       // one for each receiver
-	Suffix  string       // of the ids of its notices
-	Message notify.Alert // what all of its messages say. WillResolve says that its alarms have recoveries
-	Silence bool         // it is about devices that have fallen silent, and limits are in seconds
+	Rank   int  // how many levels of its rule are higher: their alerts come first
+	Shared bool // it is about what devices share
+	// its notices are about incidents, which have an end, and are given: see Notice.Incident. It is Shared
+	Incidents bool
+	Gates     []Gate       // one for each receiver
+	Suffix    string       // of the ids of its notices
+	Message   notify.Alert // what all of its messages say. WillResolve says that its alarms have recoveries
+	Silence   bool         // it is about devices that have fallen silent, and limits are in seconds
 	// Repeat is how long after an alert an open Alarm is sent again; 0: when the window is over; the longest: never.
 	Repeat time.Duration
 	Words  []string // what the values 1, 2, … of readings mean; none: values are numbers
@@ -83,17 +86,25 @@ func (r *Reading) before(other *Reading) bool {
 	return r.Element < other.Element
 }
 
-// An Alarm is an open one of a topic that has a Repeat. It belongs to one Outbox.
+// An Alarm is an open one of a topic that has a Repeat, or of an incident. It is safe for concurrent use.
 type Alarm struct {
-	OpenedBy int64       // the sequence number of the reading that opened it
-	Element  int         // of that reading
-	remindAt []time.Time // nothing is due about it before, by receiver; guarded by Outbox.mu
+	OpenedBy int64 // the sequence number of the reading that opened it
+	Element  int   // of that reading
+
+	mu       sync.Mutex
+	remindAt []time.Time // nothing is due about it before, by receiver
 }
 
-// quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
+// Quiet reports whether nothing is due about a, which may be nil, to a receiver. Both clocks must say so, as of a
 // window.
-func (a *Alarm) quiet(receiver int) bool {
-	if a == nil || receiver >= len(a.remindAt) {
+func (a *Alarm) Quiet(receiver int) bool {
+	if a == nil {
+		return false
+	}
+
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if receiver >= len(a.remindAt) {
 		return false
 	}
 
@@ -101,8 +112,17 @@ func (a *Alarm) quiet(receiver int) bool {
 	return now.Before(due) && now.Round(0).Before(due.Round(0))
 }
 
+// dueAt returns when something is due about a to a receiver that is Quiet.
+func (a *Alarm) dueAt(receiver int) time.Time {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.remindAt[receiver]
+}
+
 // wait sets when something is due about a to a receiver.
 func (a *Alarm) wait(receiver int, due time.Time) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	for len(a.remindAt) <= receiver {
 		a.remindAt = append(a.remindAt, time.Time{})
 	}
@@ -142,7 +162,7 @@ func (r *Reading) alarm() *Alarm {
 }
 
 // A Notice is one that its owner keeps until every receiver has settled it: a recovery, which says that a device is
-// normal again by the reading that cleared its alarm, or a silence.
+// normal again by the reading that cleared its alarm, a silence, or an alert or the end of an incident.
 type Notice struct {
 	Reading Reading
 	Log     string        // that numbered the reading: see Account.Log
@@ -157,12 +177,19 @@ type Notice struct {
 	Forgotten bool   // of a recovery: nothing is expected of the device any more
 	Excluded  string // of a recovery, unless it is empty: why the rule does not look at the device any more
 
-	Outage *notify.Outage // of a silence of the whole hub
+	Outage   *notify.Outage // of a silence of the whole hub
+	Incident *Incident      // of a topic with Incidents; else nil
 
 	Letter *Letter // a dead letter that is sent again, whatever else n says; else nil
 
 	left      atomic.Uint32 // receivers that have not settled it, a bit for each
 	withdrawn bool          // it is not due any more; guarded by Outbox.mu
+}
+
+// An Incident is what a Notice says of one: that it runs, or that it is over.
+type Incident struct {
+	Over  bool
+	About notify.Incident // as it is when the notice becomes due; its ID never changes
 }
 
 // SetReceivers says to which receivers n is due, a bit for each by its index. It is called before n is given to anybody.
@@ -205,16 +232,22 @@ func (l *Letter) granted(g throttle.Grant) notify.Alert {
 	return a
 }
 
-// recovers reports whether n, which may be nil, says that a device is normal again.
-func (n *Notice) recovers() bool {
-	if n == nil || n.Letter == nil {
-		return n != nil && !n.Silent()
-	}
-	return n.Letter.Alert.Resolved
-}
-
 // Silent reports whether n, which may be nil, says that a device has not been heard.
 func (n *Notice) Silent() bool { return n != nil && n.Part == throttle.Silence }
+
+// recovers reports whether n, which may be nil, says that something is normal again.
+func (n *Notice) recovers() bool {
+	switch {
+	case n == nil:
+		return false
+	case n.Letter != nil:
+		return n.Letter.Alert.Resolved
+	case n.Incident != nil:
+		return n.Incident.Over
+	}
+
+	return !n.Silent()
+}
 
 // An Alert takes a reading to receivers.
 type Alert struct {
@@ -238,7 +271,7 @@ func (a *Alert) covered(receiver int) bool {
 	g := a.Key.Topic.Gates[receiver]
 
 	switch {
-	case a.Alarm.quiet(receiver):
+	case a.Alarm.Quiet(receiver):
 		g.Suppressed(a.Key.About, 1)
 		return true
 	case a.Key.Topic.Shared: // no recovery was ever sent

@@ -9,6 +9,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/notify"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
@@ -18,8 +19,9 @@ import (
 type Owner interface {
 	// MayClaim returns why nothing may be claimed yet for a notice, nil if it may.
 	MayClaim(Key, *Notice) error
-	// MaySend returns why a notice must not be sent under the claim that was just made, nil if it may.
-	MaySend(ctx context.Context, key Key, n *Notice, g throttle.Grant) error
+	// MaySend returns why a notice must not be sent under the claim that was just made, nil if it may, and of an incident
+	// what there is to say of it now.
+	MaySend(ctx context.Context, key Key, n *Notice, g throttle.Grant) (*notify.Incident, error)
 	// Pause returns for how long what may not be claimed or sent need not ask again; 0 if that is not known.
 	Pause() time.Duration
 	// Settled says that a delivery was settled. The notice is not nil if every receiver has settled it now.
@@ -99,7 +101,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		//planted:joins-another-site 	same := other.subject.Topic.Shared && a.Key.Topic.Shared && key.Topic == a.Key.Topic
 		//planted:joins-another-site 	if d == nil && same && other.of(&other.head).Device == a.Device { d = other }
 		//planted:joins-another-site }
-		if a.Lingers && (d != nil || a.Alarm.quiet(i)) {
+		if a.Lingers && (d != nil || a.Alarm.Quiet(i)) {
 			continue
 		}
 

@@ -26,7 +26,9 @@ func (nobody) Keep(context.Context, notify.DeadLetter) error { return errors.New
 
 func (nobody) MayClaim(Key, *Notice) error { return nil }
 
-func (nobody) MaySend(context.Context, Key, *Notice, throttle.Grant) error { return nil }
+func (nobody) MaySend(context.Context, Key, *Notice, throttle.Grant) (*notify.Incident, error) {
+	return nil, nil
+}
 
 func (nobody) Pause() time.Duration { return 0 }
 

@@ -70,9 +70,13 @@ func (q *queue) claim(d *delivery, a *attempt) bool {
 	a.alert = q.message(d, a.claim.Grant)
 	if d.dead == nil {
 		asking, cancel := context.WithDeadline(under, a.claim.Grant.SendBy)
-		a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant)
+		var incident *notify.Incident
+		incident, a.barred = q.box.account.Owner.MaySend(asking, d.subject, d.notice, a.claim.Grant)
 		cancel()
 		if a.barred == nil {
+			if incident != nil {
+				a.alert.Incident = incident
+			}
 			q.sends(d, a)
 			return true
 		}
@@ -293,9 +297,7 @@ func (q *queue) decided(d *delivery, result throttle.Result, err error) verdict 
 	q.debug(d, "asked the gate about an alert", zap.Stringer("outcome", result.Outcome), zap.Error(err))
 	v := verdict{outcome: result.Outcome.String(), covers: coversNone}
 	if next := result.NextReminder(q.request(d, &d.head)); !next.IsZero() {
-		box.mu.Lock()
 		d.head.alarm().wait(q.to.index, next)
-		box.mu.Unlock()
 	}
 
 	switch result.Outcome {
@@ -330,9 +332,9 @@ func (q *queue) suppressedHead(d *delivery) {
 	q.gate(d).Suppressed(d.subject.About, 1)
 }
 
-// busy has d wait for another claim to end, or of a recovery, for the window.
+// busy has d wait for another claim to end, or of a recovery or an incident, for the window.
 func (q *queue) busy(d *delivery, retry time.Duration) verdict {
-	if !d.recovers() {
+	if !d.recovers() && !d.subject.Topic.Incidents { // an alert of an incident waits for the window of the one before
 		return d.again(verdict{why: WaitClaim, pause: min(retry, minAskAgain+rand.N(maxAskAgain-minAskAgain))})
 	}
 
@@ -404,6 +406,10 @@ func (q *queue) letterKept(d *delivery) verdict {
 	//planted:letter-covers-all if true
 	if d.dead.cause == tooMany {
 		v.covers = coversAll // to make room
+	}
+
+	if d.subject.Topic.Incidents && !d.recovers() { // members that breach again need none within the window
+		d.head.alarm().wait(q.to.index, time.Now().Add(d.subject.Topic.Message.Window))
 	}
 
 	if d.dead.refused { // one dead letter in a window is enough

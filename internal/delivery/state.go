@@ -71,18 +71,16 @@ func (o *Outbox) NextReminders(a *Alarm, repeat time.Duration) (all []Condition)
 		return nil
 	}
 
-	o.mu.Lock()
-	defer o.mu.Unlock()
-
-	for i, due := range a.remindAt {
-		if !a.quiet(i) {
+	for i, q := range o.queues {
+		if !a.Quiet(i) {
 			continue
 		}
 
+		due := a.dueAt(i)
 		c := Condition{For: WaitRepeat, Since: due.Add(-repeat)}
-		c.Text = "receiver " + o.queues[i].to.to.Name + " got its alarm, which is sent once"
+		c.Text = "receiver " + q.to.to.Name + " got its alarm, which is sent once"
 		if repeat != math.MaxInt64 {
-			c.Text = "receiver " + o.queues[i].to.to.Name + " got its alarm, and gets it again if it stays open"
+			c.Text = "receiver " + q.to.to.Name + " got its alarm, and gets it again if it stays open"
 			c.Next = due
 		}
 		all = append(all, c)
@@ -119,6 +117,10 @@ func (q *queue) text(d *delivery, w Wait) string {
 	case WaitDeadLetter:
 		return "the alert to receiver " + name + " was given up, and its dead letter cannot be written"
 	case WaitOwner:
+		if d.subject.Topic.Incidents {
+			return "receiver " + name + " gets the message about the incident once its record, and the checkpoint store, " +
+				"say that it is true"
+		}
 		if d.recovers() {
 			return "receiver " + name + " gets the recovery once the checkpoint store says that this replica still owns the " +
 				"partition"

@@ -27,6 +27,7 @@ type Group struct {
 type Book struct {
 	Store  records.Store
 	Prefix string // of the names of its records, with a slash at its end
+	IDs    string // how the ids of incidents begin
 }
 
 // stateValue is a record's State among its values, so that the open ones are found without reading all.
@@ -75,7 +76,7 @@ func (b *Book) read(ctx context.Context, g Group) (r Record, there records.Recor
 // Sync writes what a partition has of g: see Record.Sync. After an error it may have been written or not; repeating the
 // call, with the same or a later entry, is safe.
 func (b *Book) Sync(ctx context.Context, g Group, partition string, e Entry) (result Result, err error) {
-	id := rand.Text()
+	id := b.IDs + rand.Text()
 	err = b.change(ctx, g, func(r Record, now time.Time) (next Record, changed bool) {
 		next, result = r.Sync(partition, e, id, now)
 		return next, !result.Behind
@@ -165,7 +166,7 @@ func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err
 
 			var c content
 			if json.Unmarshal(full.Content, &c) == nil && c.Record.State != Closed {
-				open = append(open, Listed{c.Group, c.Record})
+				open = append(open, Listed(c))
 			}
 		}
 	}

@@ -51,7 +51,7 @@ type End struct {
 // A Result is what an owner knows once the record has what it wrote, or needs nothing of it.
 type Result struct {
 	Incident string    // under which the partition has members in the record; empty if it has none there
-	Began    time.Time // of that incident
+	Began    time.Time // of the record's incident
 	End      End       // that is due because the incident is over
 	// A former owner was further: nothing was written. Without Incident, what is due about a member is settled.
 	Behind bool
@@ -62,9 +62,9 @@ type Result struct {
 func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Record, Result) {
 	was := r.Entries[partition]
 	if was.Position.after(e.Position) {
-		result := Result{Behind: true}
+		result := Result{Behind: true, Began: r.Began}
 		if was.Members > 0 {
-			result.Incident, result.Began = r.ID, r.Began
+			result.Incident = r.ID
 		} else if e.Members == 0 {
 			result.End = r.end()
 		}
@@ -98,7 +98,7 @@ func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Recor
 		next = next.afterLeaving()
 	}
 
-	return next, Result{End: next.end()}
+	return next, Result{Began: next.Began, End: next.end()}
 }
 
 // afterLeaving returns r after an entry has lost its members.

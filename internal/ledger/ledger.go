@@ -22,6 +22,25 @@ type Content struct {
 	Alarms []Alarm `json:"alarms,omitempty"`
 
 	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
+
+	Ends []End `json:"ends,omitempty"` // of incidents, that are due; no two of the same level and value
+}
+
+// An End is one of an incident that is due: see package incident.
+type End struct {
+	Rule     string    `json:"rule"`
+	Level    string    `json:"level,omitempty"`
+	Measured string    `json:"measured,omitempty"` // of its level
+	Per      string    `json:"per"`                // likewise
+	Silence  bool      `json:"silence,omitempty"`  // likewise
+	Value    Text      `json:"value"`              // that its members share
+	Incident string    `json:"incident"`           // its id
+	Began    time.Time `json:"began"`
+	Overs    int       `json:"overs"` // how often it was over
+	// the last member that ended, and its reading
+	Device  Text    `json:"device"`
+	Sensor  Text    `json:"sensor,omitempty"`
+	Reading Reading `json:"reading"`
 }
 
 // A Forgotten is a device with all of its sensors, or one of them, that an operator has removed: nothing is expected of it because of what it sent up to there,
@@ -52,6 +71,7 @@ type Level struct {
 	Is     []string      `json:"is,omitempty"` // of a rule that compares words
 	// tells the rule from one of that name that takes messages apart otherwise: see rules.Rule.Measured
 	Measured string `json:"measured,omitempty"`
+	Per      string `json:"per,omitempty"` // its alarms are members of incidents, by what devices share under this name
 	// For people, as in rules.Rule.
 	Title   string `json:"title,omitempty"`
 	Unit    string `json:"unit,omitempty"`
@@ -69,6 +89,8 @@ type Alarm struct {
 	Level  string `json:"level,omitempty"`
 	// of its level
 	Measured string `json:"measured,omitempty"`
+	Per      string `json:"per,omitempty"`   // likewise
+	Group    Text   `json:"group,omitempty"` // the value that it shares with other members of an incident; empty: it is no member
 	Open     bool   `json:"open,omitempty"`
 	Value    Number `json:"value,omitzero"` // of the reading that opened it, or made it pending; 0 if it is neither
 	Limit    Number `json:"limit,omitzero"`

@@ -75,6 +75,10 @@ type alarm struct {
 	// of an open one: receivers that may have been alerted since their last recovery, a bit for each. The gate knows of
 	// those that were before this owner's time: then it is everybody
 	alerted uint32
+	// of an open one that is a member of an incident: the value that it shares with the others; else empty
+	group string
+	// of a silence that is to be a member: its alert, until the ledger in the store holds the silence
+	unsaved *dueNotice
 
 	// Of a silence: the place that it is about. Of another one that has sending: that of the reading that opened it.
 	log      string

@@ -27,6 +27,7 @@ func (s *Stream) commit(ctx context.Context) {
 			due = true
 			s.reader.register.endRemoved()
 			s.reader.register.endReread()
+			s.reader.register.recount()
 			s.watch()
 
 		case <-s.progress:
@@ -124,6 +125,7 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	}
 
 	content, silences := h.content(at), s.reader.register.unsaved
+	content.Ends = s.reader.register.ends()
 	content.Forgotten = slices.Clone(s.reader.register.forgotten)
 	forgetting := len(s.reader.register.forgetting)
 	h.edited, s.reader.register.unsaved = false, nil

@@ -28,7 +28,8 @@ type Config struct {
 	MaxChanges         int           // of alarms behind the watermark of a partition; beyond it reading pauses
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
-	Ledger func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
-	Roster func(partition string) *roster.File // where a partition's is kept
-	Log    *zap.Logger
+	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
+	Incidents Incidents                           // the records of groups that alarms are members of
+	Roster    func(partition string) *roster.File // where a partition's is kept
+	Log       *zap.Logger
 }

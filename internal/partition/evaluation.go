@@ -127,7 +127,12 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 		}
 
 		v.keep(l, &p)
-		if decision == Notified {
+		switch {
+		case decision != Notified:
+		case alert.Key.Topic.Incidents:
+			v.exam.show()
+			v.register.alertGroup(&alert, v.exam.more(alert.Key.Topic))
+		default:
 			v.exam.show()
 			v.register.pending = append(v.register.pending, order{alert: Alert{alert, v.exam}})
 		}
@@ -242,6 +247,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 		p.is.limit = rd.Limit
 		if p.open {
 			p.is = p.is.opened(l, v.register.logName, rd.Sequence, rd.Element)
+			p.is.group = v.group(l)
 		}
 	}
 
@@ -273,6 +279,37 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	}
 }
 
+// group returns the value that an alarm of l shares with other members of an incident, if it opens now; empty if it
+// alerts by itself.
+func (v *evaluation) group(l *level) string {
+	if !l.grouped() {
+		return ""
+	}
+
+	value := rules.Shared(v.exam.text(l.rule.Per))
+	switch {
+	case value == "":
+		v.exam.evaluator.book.Counters.Unshared.Add(1)
+	case !v.register.mayJoin(l, value):
+		v.register.evaluator.book.Counters.Untracked.Add(1)
+		return ""
+	}
+
+	return value
+}
+
+// key returns what an alert of l is about: what p says, or what the measurement does.
+func (v *evaluation) key(l *level, p *passage) delivery.Key {
+	switch {
+	case !l.grouped():
+		return v.exam.key(l)
+	case p.is.group != "":
+		return l.groupKey(p.is.group)
+	}
+
+	return delivery.Key{About: v.exam.about(), Topic: l.own}
+}
+
 // notify returns the alert that takes a reading to every receiver that wants alerts of l, and Notified, or why nobody is.
 // What is muted is told later, if the alarm is still open then.
 func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
@@ -286,7 +323,7 @@ func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision
 	}
 
 	p.is.alertNext = false
-	key, receivers := v.exam.key(l), v.exam.receivers(l)
+	key, receivers := v.key(l, p), v.exam.receivers(l)
 	if p.crowded && !key.Topic.Shared {
 		key.About = sensor.Of(v.exam.event.Device)
 		v.register.crowded(v.exam.event.Device, l.rule.Name)

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
@@ -443,6 +444,7 @@ func (s *setup) consume(ctx context.Context, ps ...*partition) *setup {
 		Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 			return ledger.Open(ctx, s.ledgers, partition)
 		},
+		Incidents: &incident.Book{Store: s.ledgers, Prefix: "incidents/", IDs: "ns/hub/incidents/"},
 		Roster: func(partition string) *roster.File {
 			return &roster.File{Store: s.ledgers, Name: "roster/" + partition}
 		},

@@ -194,6 +194,8 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 			Level:  key.level.Name,
 
 			Measured: key.level.measured(),
+			Per:      key.level.per(),
+			Group:    ledger.Text(k.group),
 		}
 
 		if k.Phase != rules.Normal {
@@ -214,34 +216,39 @@ func (h *history) content(p telemetry.Position) ledger.Content {
 		a.Sequence = k.sequence
 		a.Element = k.element
 
-		if r := k.due; r != nil {
-			var outage *ledger.Outage
-			if r.Outage != nil {
-				outage = &ledger.Outage{Devices: r.Outage.Devices}
-			}
-
-			a.Due = &ledger.Reading{
-				Log:        r.Log,
-				Part:       uint8(r.Part),
-				Sequence:   r.Reading.Sequence,
-				Element:    r.Reading.Element,
-				Enqueued:   fromMicros(r.Reading.Enqueued),
-				Value:      ledger.Number(r.Reading.Value),
-				Limit:      ledger.Number(r.Reading.Limit),
-				DeviceTime: fromMicros0(r.Reading.Taken),
-				Since:      fromMicros0(r.Reading.Since),
-				RaisedAt:   fromMicros0(r.RaisedAt),
-				Heard:      fromMicros0(r.Heard),
-				Forgotten:  r.Forgotten,
-				Excluded:   ledger.Text(shortened(r.Excluded, ledger.MaxExcluded)),
-				Outage:     outage,
-			}
+		if k.due != nil {
+			due := savedReading(&k.due.Notice)
+			a.Due = &due
 		}
 
 		c.Alarms = append(c.Alarms, a)
 	}
 
 	return c
+}
+
+// savedReading returns what the ledger has to hold of a notice that is due.
+func savedReading(n *delivery.Notice) ledger.Reading {
+	r := ledger.Reading{
+		Log:        n.Log,
+		Part:       uint8(n.Part),
+		Sequence:   n.Reading.Sequence,
+		Element:    n.Reading.Element,
+		Enqueued:   fromMicros(n.Reading.Enqueued),
+		Value:      ledger.Number(n.Reading.Value),
+		Limit:      ledger.Number(n.Reading.Limit),
+		DeviceTime: fromMicros0(n.Reading.Taken),
+		Since:      fromMicros0(n.Reading.Since),
+		RaisedAt:   fromMicros0(n.RaisedAt),
+		Heard:      fromMicros0(n.Heard),
+		Forgotten:  n.Forgotten,
+		Excluded:   ledger.Text(shortened(n.Excluded, ledger.MaxExcluded)),
+	}
+	if n.Outage != nil {
+		r.Outage = &ledger.Outage{Devices: n.Outage.Devices}
+	}
+
+	return r
 }
 
 // shortened returns text, cut to so many bytes if it has more. It shows that.

@@ -55,6 +55,7 @@ func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
 	t := &delivery.Topic{
 		Rank:      l.rank,
 		Shared:    r.Per != "",
+		Incidents: r.Grouped(),
 		Suffix:    suffix(r, l.Name),
 		Silence:   r.Silence(),
 		Words:     r.Is,
@@ -126,6 +127,17 @@ func (l *level) measured() string {
 	return l.was
 }
 
+// per returns the name under which members of incidents of l share a value; empty if it has none.
+func (l *level) per() string {
+	if !l.grouped() {
+		return ""
+	}
+	return l.rule.Per
+}
+
+// grouped reports whether alarms of l are members of incidents.
+func (l *level) grouped() bool { return l.shared != nil && l.shared.Incidents }
+
 // lastElement is behind all elements of a message: 0 if a message has one for l.
 func (l *level) lastElement() int {
 	if l.measured() == "" {
@@ -147,6 +159,7 @@ func (l *level) content() ledger.Level {
 		Silent:   r.Silent,
 		Is:       r.Is,
 		Measured: l.measured(),
+		Per:      l.per(),
 		Title:    r.Title,
 		Unit:     r.Unit,
 		Runbook:  r.Runbook,

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
 )
 
@@ -29,6 +30,8 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 		return nil
 	case s.owner.unanswered():
 		return errUnanswered
+	case n.Incident != nil:
+		return s.mayClaimIncident(key, n)
 	case n.Silent() && !s.proven(key, n):
 		return errUnproven
 	//planted:recovery-while-former-posts case false
@@ -43,21 +46,29 @@ func (s *Stream) MayClaim(key delivery.Key, n *delivery.Notice) error {
 // it is not due any more, or it is not known that this replica still owns the partition. Neither the claim nor an
 // answer from before it says so: another owner may have read on, and a reading that opened an alarm
 // may have been covered by the window that has just ended, which leaves no trace in the gate's record.
-func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) error {
+func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
 	if g.Before != "" {
 		s.compareLogs(key.About.Device, g.Before)
 	}
 
 	if n == nil {
-		return nil
+		return nil, nil
 	}
 	//planted:not-due-sent if false
 	if !s.reader.register.isDue(key, n) {
-		return errNotDue
+		return nil, errNotDue
 	}
 
-	//planted:owner-not-asked return nil
-	return s.owner.owns(ctx)
+	//planted:owner-not-asked return nil, nil
+	if err := s.owner.owns(ctx); err != nil {
+		return nil, err
+	}
+
+	if n.Incident != nil {
+		return s.maySendIncident(ctx, key, n)
+	}
+
+	return nil, nil
 }
 
 // Pause implements delivery.Owner. After the ledger did not answer, whatever waits for it waits for as
@@ -70,6 +81,7 @@ func (s *Stream) Settled(key delivery.Key, n *delivery.Notice) {
 	if n != nil {
 		//planted:settled-stays-due skip
 		s.reader.register.settle(key, n)
+		s.reader.register.flush()
 	}
 }
 

@@ -36,6 +36,8 @@ type register struct {
 	forgotten  []ledger.Forgotten // devices and sensors that operators have removed
 	forgetting []forgetting       // those of them that the ledger in the store does not name yet
 	unsaved    []unsavedSilence   // silences that the ledger in the store does not hold yet
+	groups     map[delivery.Key]*group
+	regrouped  chan struct{}      // signals that records of groups are to be written
 	first      int64              // sequence number of the first event read
 	readUntil  time.Time          // when the last event read was enqueued
 	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
@@ -74,6 +76,8 @@ func newRegister(
 		changed:   changed,
 		crowded:   func(string, string) {},
 		alarms:    newAlarms(maxChanges),
+		groups:    map[delivery.Key]*group{},
+		regrouped: make(chan struct{}, 1),
 	}
 }
 
@@ -133,12 +137,12 @@ func logName(generation, partition string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
 }
 
-// level returns a level by its name, kind and how its rule takes messages apart: one that is configured, or of
-// reg.removed; else nil.
-func (reg *register) level(rule, name string, silence bool, measured string) *level {
+// level returns a level by its name, kind, how its rule takes messages apart, and what its incidents are by: one that is
+// configured, or of reg.removed; else nil.
+func (reg *register) level(rule, name string, silence bool, measured, per string) *level {
 	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
 		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured() == measured {
+			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured() == measured && l.per() == per {
 				return l
 			}
 		}
@@ -164,6 +168,9 @@ func (reg *register) alarmOf(key delivery.Key) alarmKey {
 func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	if key.Topic.Incidents {
+		return reg.groups[key].has(n)
+	}
 	return reg.alarms.byKey[reg.alarmOf(key)].due.is(n)
 }
 
@@ -171,6 +178,7 @@ func (reg *register) isDue(key delivery.Key, n *delivery.Notice) bool {
 func (reg *register) become(key alarmKey, next alarm) {
 	was := reg.alarms.byKey[key]
 	reg.alarms.set(key, next)
+	reg.regroup(key, was, next)
 	reg.changed(key, was.State, next.State)
 
 	if next.due == was.due {
@@ -203,6 +211,9 @@ func (reg *register) giveAll() {
 	for key := range reg.alarms.byKey {
 		reg.give(key)
 	}
+	for _, g := range reg.groups {
+		reg.giveEnd(g)
+	}
 }
 
 // change is become for another reason than an event, or whatever the watermark. The caller holds reg.mu.
@@ -216,6 +227,11 @@ func (reg *register) change(key alarmKey, next alarm) {
 func (reg *register) recovery(
 	l *level, was alarm, log string, part throttle.Part, r delivery.Reading,
 ) *dueNotice {
+	if was.group != "" { // people are told of the incident's end
+		reg.groups[l.groupKey(was.group)].ending(r)
+		return nil
+	}
+
 	receivers := was.alerted & reg.evaluator.everybody()
 	//planted:recovery-by-filter receivers = reg.evaluator.wanting(l)
 	switch {
@@ -232,10 +248,15 @@ func (reg *register) recovery(
 	return n
 }
 
-// settle notes that every receiver has settled n, which was due of key.
+// settle notes that every receiver has settled n, which was due of key. What follows of it is to be flushed.
 func (reg *register) settle(key delivery.Key, n *delivery.Notice) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
+	if key.Topic.Incidents {
+		reg.settleGroup(key, n)
+		return
+	}
+
 	about := reg.alarmOf(key)
 	if k := reg.alarms.byKey[about]; k.due.is(n) {
 		k.due = nil

@@ -11,7 +11,7 @@ import (
 // recall notes what the ledger has of a level: of one that is not configured any more,
 // how it was, and since when it is missing.
 func (reg *register) recall(from ledger.Level) {
-	if reg.level(from.Rule, from.Name, from.Silent > 0, from.Measured) != nil {
+	if reg.level(from.Rule, from.Name, from.Silent > 0, from.Measured, from.Per) != nil {
 		reg.alarms.history.edited = reg.alarms.history.edited || !from.Removed.IsZero() // it is back
 		return
 	}
@@ -27,6 +27,7 @@ func (reg *register) recall(from ledger.Level) {
 		Is:       from.Is,
 		Window:   from.Window,
 		Resolved: from.Resolved,
+		Per:      from.Per,
 		Title:    from.Title,
 		Unit:     from.Unit,
 		Runbook:  from.Runbook,
@@ -41,7 +42,7 @@ func (reg *register) recall(from ledger.Level) {
 // restore makes an alarm of what the ledger holds. passed says that the checkpoint has passed
 // events after it that no rule with state has seen. The caller holds reg.mu.
 func (reg *register) restore(from ledger.Alarm, passed bool) {
-	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured)
+	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured, from.Per)
 	if l == nil { // a ledger names the levels of all of its alarms
 		return
 	}
@@ -89,6 +90,8 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	key := alarmKey{from.Of(), l}
 	reg.alarms.set(key, k)
 	reg.alarms.history.keep(key, k)
+	reg.regroup(key, alarm{}, k)
+	reg.restoreSilence(key, k)
 	if k != was {
 		reg.alarms.history.edited = true
 	}
@@ -121,6 +124,7 @@ func remembered(from ledger.Alarm) alarm {
 		value:     float64(from.Value),
 		limit:     float64(from.Limit),
 		alertNext: from.Exposed,
+		group:     string(from.Group),
 		log:       from.Log,
 		sequence:  from.Sequence,
 		element:   from.Element,

@@ -26,6 +26,7 @@ func (s *Stream) Run() error {
 	var err error
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
+		s.work.Go(s.writeIncidents)
 		if s.config.Evaluator.stateful && s.config.Dispatcher.Forgets() {
 			s.work.Go(s.refresh)
 		}

@@ -61,8 +61,12 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 	}
 
 	k.alerted = receivers | s.alarms.byKey[key].due.receivers()
-	if receivers != 0 {
-		k.due = &dueNotice{Notice: delivery.Notice{
+	if l.grouped() && fell.Outage == nil && s.mayJoin(l, fell.Shared) {
+		k.group = fell.Shared
+	}
+
+	if receivers != 0 || k.group != "" {
+		due := &dueNotice{Notice: delivery.Notice{
 			Log:      k.log,
 			Part:     throttle.Silence,
 			RaisedAt: s.noticedAt(fell.Proven * 1000),
@@ -75,8 +79,13 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 				Since:    k.Since.Hub,
 			},
 		}}
-		k.due.becomeDue(receivers)
-		s.unsaved = append(s.unsaved, unsavedSilence{key, k.due})
+		due.becomeDue(receivers)
+		s.unsaved = append(s.unsaved, unsavedSilence{key, due})
+		if k.group == "" {
+			k.due = due
+		} else {
+			k.unsaved = due
+		}
 	}
 
 	s.change(key, k)
@@ -128,9 +137,14 @@ func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, e
 		next.due.Excluded = excluded
 	}
 
+	group := s.alarms.byKey[key].member()
 	if at.NotAfter(s.last.settled) || at.NotAfter(s.last.replayed) { // the ledger is further on, and yet has not heard it
 		s.change(key, next)
 		return
+	}
+
+	if group != "" {
+		s.groupOf(key.level, group).heard = at
 	}
 
 	s.alarms.history.change(key, next, before, at)
@@ -178,8 +192,14 @@ type unsavedSilence struct {
 func (reg *register) saved(silences []unsavedSilence) {
 	for _, o := range silences {
 		o.due.saved = true
-		if reg.alarms.byKey[o.key].due == o.due {
+		switch k := reg.alarms.byKey[o.key]; {
+		case k.due == o.due:
 			reg.give(o.key)
+		case k.unsaved == o.due:
+			k.unsaved = nil
+			reg.alarms.history.keep(o.key, k)
+			reg.become(o.key, k)
+			reg.alertSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
 		}
 	}
 }

@@ -50,7 +50,7 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		!slices.ContainsFunc(
 			content.Levels,
 			func(l ledger.Level) bool {
-				return s.reader.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured) == nil
+				return s.reader.register.level(l.Rule, l.Name, l.Silent > 0, l.Measured, l.Per) == nil
 			},
 		) {
 		return
@@ -105,6 +105,10 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 
 	for _, saved := range content.Alarms {
 		reg.restore(saved, passed)
+	}
+
+	for _, saved := range content.Ends {
+		reg.restoreEnd(saved)
 	}
 
 	reg.mu.Unlock()

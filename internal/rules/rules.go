@@ -73,7 +73,7 @@ type Rule struct {
 	ClearedFor time.Duration
 	Window     time.Duration // the time without another alert of the device at this level
 	// how long after an alert an alarm that is still open is sent again, or Never; 0: when the Window is over. Not of a
-	// rule about silence, or with Per
+	// rule about silence
 	Repeat   time.Duration
 	Resolved bool // tell when a device is normal again
 	// Silent, unless it is 0, is how long after its last message a device is silent. Such a rule is about silence: it
@@ -81,8 +81,8 @@ type Rule struct {
 	Silent time.Duration
 	// of a rule about silence: after how much of it a device is not known any more, at least twice Silent
 	Forget time.Duration
-	// Per is the name of an application property: devices with the same value share an alert and its window. It is
-	// empty if each has its own. Alarms are always a device's. See Shared.
+	// Per is a name by which devices share a value: those with the same one share an alert and its window, or have
+	// incidents in common. It is empty if each has its own. Alarms are always a device's. See Shared and Grouped.
 	Per string
 
 	// For people, and empty if not given: what the rule is called, the unit of its readings, and a URL that says
@@ -92,6 +92,10 @@ type Rule struct {
 
 // Never is the Repeat of a rule that sends an alarm once.
 const Never = time.Duration(math.MaxInt64)
+
+// Grouped reports whether alarms of r whose devices share a value are members of an incident, which has an end. Else
+// they share a window.
+func (r *Rule) Grouped() bool { return r.Per != "" && (r.Resolved || r.Silence()) }
 
 // Alone returns r for devices that share no alerts: without Per.
 func (r *Rule) Alone() *Rule {

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ledger"
@@ -245,7 +246,8 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 			Ledger: func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error) {
 				return ledger.Open(ctx, ledgers, partition)
 			},
-			Roster: func(partition string) *roster.File { return &roster.File{Store: ledgers, Name: "roster/" + partition} },
+			Roster:    func(partition string) *roster.File { return &roster.File{Store: ledgers, Name: "roster/" + partition} },
+			Incidents: &incident.Book{Store: ledgers, Prefix: "incidents/", IDs: "ns/hub/incidents/"},
 		},
 	}
 	return s

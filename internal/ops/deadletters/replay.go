@@ -142,11 +142,11 @@ func (o owner) MayClaim(delivery.Key, *delivery.Notice) error { return o() }
 
 // MaySend implements delivery.Owner. Under the id of another alert, which the receiver may have got, a letter would be
 // dropped there.
-func (o owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) error {
+func (o owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
 	if l := n.Letter; g.ID != l.Request.ID && !l.Alert.Resolved { // two recoveries in a row say the same
-		return errors.New(unknownFate)
+		return nil, errors.New(unknownFate)
 	}
-	return o()
+	return nil, o()
 }
 
 func (o owner) Pause() time.Duration { return 0 }

@@ -1,0 +1,526 @@
+package partition
+
+import (
+	"time"
+
+	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
+	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
+)
+
+// maxGroups bounds the groups of a level in a partition. Beyond it an alarm alerts by itself.
+const maxGroups = 10_000
+
+// A group is what an owner knows of a group of package incident: of its own members, of what the group's record has of
+// them, and of what is due to receivers. Its members follow from the log, as alarms do; a notice of it is given once
+// the record has what it says. It is guarded by register.mu.
+type group struct {
+	key     delivery.Key // About is the value that members share
+	level   *level
+	members int
+	first   sensor.ID         // the first of them
+	since   int64             // when its alarm began, in Unix µs
+	last    *delivery.Reading // of the member that ended last, whose More.Of it is
+
+	stale   bool               // the record is to be written
+	writing bool               // somebody does
+	behind  bool               // a former owner was further: nothing could be written
+	counted int                // how many members the record has
+	written time.Time          // when it was, by this machine's clock
+	lacking bool               // it lacks a change, and so does what lacks holds the watermark before
+	lacks   delivery.Hold      //
+	changed delivery.Place     // before the first change since it is being written
+	heard   telemetry.Position // of the last event that ended a silence: the members are as of there, or as of the last event read
+
+	incident string    // under which the record has the members; empty if it has none, or if that is not known
+	began    time.Time // of that incident
+	alert    *groupAlert
+	more     uint32 // receivers that alert has not, of members that have breached since
+	due      *groupEnd
+	memory   *delivery.Alarm // until when each receiver needs no alert about members that breach again
+}
+
+// A groupAlert is one that is due, about the incident that a group's record will name.
+type groupAlert struct {
+	reading   delivery.Reading
+	heard     int64 // see delivery.Notice.Heard
+	receivers uint32
+	notice    *dueNotice // nil until it was given
+	hold      delivery.Hold
+	holds     bool // hold has the watermark: what it is about follows from the log alone
+}
+
+// A groupEnd is that of an incident, which is due. The ledger has it.
+type groupEnd struct {
+	end    incident.End
+	began  time.Time
+	notice *dueNotice
+	closes bool // every receiver has settled it
+}
+
+// groupKey returns the key of notices about a value.
+func (l *level) groupKey(value string) delivery.Key {
+	return delivery.Key{About: sensor.Of(value), Topic: l.shared}
+}
+
+// member returns the value that k shares with other members of an incident; empty if it is none.
+func (k alarm) member() string {
+	if k.Phase != rules.Open || k.unsaved != nil {
+		return ""
+	}
+	return k.group
+}
+
+// of returns the group as its record names it.
+func (g *group) of() incident.Group {
+	return incident.Group{
+		Rule:    g.level.rule.Name,
+		Level:   g.level.Name,
+		Silence: g.level.rule.Silence(),
+		Per:     g.level.rule.Per,
+		Value:   g.key.About.Device,
+	}
+}
+
+// has reports whether n is what is due of g, which may be nil.
+func (g *group) has(n *delivery.Notice) bool {
+	return g != nil && (g.alert != nil && g.alert.notice.is(n) || g.due != nil && g.due.notice.is(n))
+}
+
+// ending notes that r ended a member of g, which may be nil.
+func (g *group) ending(r delivery.Reading) {
+	if g != nil {
+		g.last = &r
+	}
+}
+
+// groupOf returns the group of a value, which it makes if there is none.
+func (reg *register) groupOf(l *level, value string) *group {
+	key := l.groupKey(value)
+	g := reg.groups[key]
+	if g == nil {
+		g = &group{key: key, level: l}
+		reg.groups[key] = g
+	}
+
+	return g
+}
+
+// mayJoin reports whether an alarm of l may be a member of the group of a value.
+func (reg *register) mayJoin(l *level, value string) bool {
+	return value != "" && (len(reg.groups) < maxGroups || reg.groups[l.groupKey(value)] != nil)
+}
+
+// regroup counts an alarm that has become another among the members of its group. The caller holds reg.mu.
+func (reg *register) regroup(key alarmKey, was, is alarm) {
+	left, joined := was.member(), is.member()
+	if left == joined {
+		return
+	}
+
+	if left != "" {
+		reg.leave(reg.groupOf(key.level, left), key.about)
+	}
+
+	if joined != "" {
+		reg.join(reg.groupOf(key.level, joined), key.about, is.Since.Hub)
+	}
+}
+
+// join adds a member, whose alarm began at a time, in Unix µs.
+func (reg *register) join(g *group, who sensor.ID, since int64) {
+	g.members++
+	if g.members > 1 {
+		return
+	}
+
+	g.first, g.since = who, since
+	g.memory = &delivery.Alarm{}
+	reg.dropEnd(g)
+	reg.rewrite(g)
+}
+
+// leave takes a member away.
+func (reg *register) leave(g *group, who sensor.ID) {
+	if g.last != nil {
+		more := delivery.More{Of: who}
+		if g.last.More != nil {
+			more.Shown, more.Damaged = g.last.More.Shown, g.last.More.Damaged
+		}
+		g.last.More = &more
+	}
+
+	g.members--
+	if g.members > 0 {
+		return
+	}
+
+	g.incident = ""
+	reg.dropAlert(g)
+	reg.rewrite(g)
+}
+
+// rewrite has the record of g written, and the watermark stay before what it lacks.
+func (reg *register) rewrite(g *group) {
+	before := placeOf(reg.mark.last)
+	if !g.lacking {
+		reg.lack(g, before)
+	}
+
+	if g.writing && !g.stale {
+		g.changed = before
+	}
+
+	g.stale = true
+	signal(reg.regrouped)
+}
+
+func (reg *register) lack(g *group, before delivery.Place) {
+	g.lacking = true
+	reg.mark.held.Add(&g.lacks, before, micros(reg.mark.last.Time))
+}
+
+// alertGroup has people told of a member of a group that has reached its limit. What opens the group asks no memory:
+// another owner may have sent the end of the incident that it is of.
+func (reg *register) alertGroup(a *delivery.Alert, more *delivery.More) {
+	g := reg.groups[a.Key]
+	receivers := a.Receivers
+	if !a.Opens || g.members > 1 {
+		for i := range reg.evaluator.book.Receivers {
+			if g.memory.Quiet(i) {
+				receivers &^= 1 << i
+			}
+		}
+	}
+
+	switch {
+	case receivers == 0:
+	case g.alert != nil:
+		g.more |= receivers &^ g.alert.receivers
+	default:
+		rd := a.Reading
+		rd.More = more
+		rd.More.Alarm = g.memory
+		g.alert = &groupAlert{reading: rd, receivers: receivers, holds: true}
+		reg.mark.held.Add(&g.alert.hold, a.Before, rd.Enqueued)
+		reg.giveAlert(g)
+	}
+}
+
+// alertSilent has people told of a member that has fallen silent, by the notice of its silence, which the ledger has.
+func (reg *register) alertSilent(g *group, who sensor.ID, n *dueNotice) {
+	if g.alert != nil {
+		g.more |= n.to &^ g.alert.receivers
+		return
+	}
+
+	rd := n.Reading
+	rd.More = &delivery.More{Of: who, Alarm: g.memory}
+	g.alert = &groupAlert{reading: rd, heard: n.Heard, receivers: n.to}
+	reg.giveAlert(g)
+}
+
+// giveAlert gives the alert that is due of g, if there is one, once the record has the members that it is about.
+func (reg *register) giveAlert(g *group) {
+	a := g.alert
+	if a == nil || a.notice != nil || g.stale || g.writing || g.incident == "" || !g.level.removed.IsZero() {
+		return
+	}
+
+	a.notice = &dueNotice{Notice: delivery.Notice{
+		Reading: a.reading,
+		Log:     reg.logName,
+		Heard:   a.heard,
+		Incident: &delivery.Incident{About: notify.Incident{
+			ID:      g.incident,
+			Began:   g.began,
+			Members: g.members,
+			First:   g.first.String(),
+		}},
+	}}
+	a.notice.becomeDue(a.receivers)
+	reg.pending = append(reg.pending, order{key: g.key, give: &a.notice.Notice})
+}
+
+// dropAlert has the alert of g, if there is one, not go out any more.
+func (reg *register) dropAlert(g *group) {
+	if g.alert == nil {
+		return
+	}
+
+	reg.withdraw(g, g.alert.notice)
+	if g.alert.holds {
+		reg.mark.held.Release(&g.alert.hold)
+	}
+
+	g.alert, g.more = nil, 0
+}
+
+// dropEnd has the end that is due of g, if there is one, not go out any more.
+func (reg *register) dropEnd(g *group) {
+	if g.due == nil {
+		return
+	}
+
+	reg.withdraw(g, g.due.notice)
+	g.due = nil
+	reg.alarms.history.edited = true
+}
+
+func (reg *register) withdraw(g *group, n *dueNotice) {
+	if n != nil {
+		reg.pending = append(reg.pending, order{key: g.key, withdraw: &n.Notice})
+	}
+}
+
+// endGroup makes the end of an incident due, unless it is. Of a rule that tells nobody it is only noted.
+func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
+	if g.due != nil && g.due.end == end {
+		return
+	}
+
+	reg.dropEnd(g)
+	last := g.last
+	if last == nil { // another owner knew
+		at := reg.mark.last
+		last = &delivery.Reading{Enqueued: micros(at.Time), Sequence: at.Sequence, More: &delivery.More{Of: g.first}}
+	}
+
+	g.due = &groupEnd{end: end, began: began, notice: reg.endNotice(end, began, *last)}
+	g.due.closes = !g.level.rule.Resolved
+	reg.alarms.history.edited = true
+	reg.giveEnd(g)
+}
+
+// endNotice returns the notice of an end, whose last member had the reading r.
+func (reg *register) endNotice(end incident.End, began time.Time, r delivery.Reading) *dueNotice {
+	n := &dueNotice{Notice: delivery.Notice{
+		Reading:  r,
+		Log:      reg.logName,
+		Incident: &delivery.Incident{Over: true, About: notify.Incident{ID: end.Incident, Began: began}},
+	}}
+	n.becomeDue(reg.evaluator.everybody())
+	return n
+}
+
+// giveEnd gives the end that is due of g, if there is one, unless it must wait.
+func (reg *register) giveEnd(g *group) {
+	if g.due != nil && !g.due.closes && !reg.behind {
+		reg.pending = append(reg.pending, order{key: g.key, give: &g.due.notice.Notice})
+	}
+}
+
+// settleGroup notes that every receiver has settled n, which was due of a group. Members that have breached since, and
+// whom other receivers want to hear of, alert then.
+func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
+	g := reg.groups[key]
+	switch {
+	case g == nil:
+	case g.alert != nil && g.alert.notice.is(n):
+		a := g.alert
+		if g.more != 0 {
+			a.receivers, a.notice = g.more, nil
+			g.more = 0
+			reg.giveAlert(g)
+			return
+		}
+
+		if a.holds {
+			reg.mark.held.Release(&a.hold)
+		}
+		g.alert = nil
+	case g.due != nil && g.due.notice.is(n):
+		g.due.closes = true
+		signal(reg.regrouped)
+	}
+}
+
+// readTo returns up to which event the members of g are known.
+func (reg *register) readTo(g *group) incident.Position {
+	at := later(g.heard, reg.mark.last)
+	if at.Offset == "" {
+		return incident.Position{Log: reg.logName, Sequence: -1}
+	}
+	return incident.Position{Log: logName(at.Generation, reg.id), Sequence: at.Sequence}
+}
+
+// A groupWork is what is to be written in the record of a group: an entry, or that an end is closed.
+type groupWork struct {
+	group *group
+	entry incident.Entry
+	end   incident.End // zero: entry
+}
+
+// nextGroup returns a group whose record is to be written, nil if there is none. It is the caller's until takeGroup
+// says that nothing is to be written any more.
+func (reg *register) nextGroup() *group {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, g := range reg.groups {
+		if !g.writing && (g.stale || g.due != nil && g.due.closes) {
+			g.writing = true
+			return g
+		}
+	}
+
+	return nil
+}
+
+// takeGroup returns what is to be written in the record of g now; false if that is nothing. Then whatever waited for the
+// record is given.
+func (reg *register) takeGroup(g *group) (w groupWork, any bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	w.group = g
+	switch {
+	case g.stale:
+		g.stale = false
+		w.entry = incident.Entry{
+			Members:  g.members,
+			First:    g.first.String(),
+			Since:    fromMicros(g.since),
+			Position: reg.readTo(g),
+		}
+		return w, true
+
+	case g.due != nil && g.due.closes:
+		w.end = g.due.end
+		return w, true
+	}
+
+	g.writing = false
+	reg.giveAlert(g)
+	if g.members == 0 && g.alert == nil && g.due == nil && !g.behind {
+		delete(reg.groups, g.key)
+	}
+
+	return w, false
+}
+
+// failedGroup notes that what was to be written may not have been.
+func (reg *register) failedGroup(w groupWork) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	w.group.stale = w.group.stale || w.end == incident.End{}
+}
+
+// wroteGroup notes what the record says after it was written.
+func (reg *register) wroteGroup(w groupWork, result incident.Result) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	g := w.group
+	if w.end != (incident.End{}) {
+		if g.due != nil && g.due.end == w.end {
+			g.due = nil
+			reg.alarms.history.edited = true
+		}
+		return
+	}
+
+	if g.lacking {
+		g.lacking = false
+		reg.mark.held.Release(&g.lacks)
+	}
+
+	g.counted, g.written, g.behind = w.entry.Members, time.Now(), result.Behind
+	if g.stale { // it says nothing of what has changed since
+		reg.lack(g, g.changed)
+		return
+	}
+
+	switch {
+	case g.members > 0:
+		if g.alert != nil && g.alert.notice != nil && g.incident != result.Incident {
+			reg.withdraw(g, g.alert.notice)
+			g.alert.notice = nil
+		}
+
+		g.incident, g.began = result.Incident, result.Began
+		reg.dropEnd(g)
+
+	case result.End != incident.End{}:
+		reg.endGroup(g, result.End, result.Began)
+	}
+}
+
+// recount has records written that a former owner was further with, and that have had another number of members for a
+// window.
+func (reg *register) recount() {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, g := range reg.groups {
+		old := g.members != g.counted && time.Since(g.written) > g.level.rule.Window
+		if g.behind || g.members > 0 && old {
+			g.stale = true
+			signal(reg.regrouped)
+		}
+	}
+}
+
+// ends returns the ends that are due, for the ledger.
+func (reg *register) ends() (all []ledger.End) {
+	for _, g := range reg.groups {
+		if g.due == nil {
+			continue
+		}
+
+		l, r := g.level, g.due.notice.Reading
+		all = append(all, ledger.End{
+			Rule:     l.rule.Name,
+			Level:    l.Name,
+			Measured: l.measured(),
+			Per:      l.per(),
+			Silence:  l.rule.Silence(),
+			Value:    ledger.Text(g.key.About.Device),
+			Incident: g.due.end.Incident,
+			Began:    g.due.began,
+			Overs:    g.due.end.Overs,
+			Device:   ledger.Text(r.More.Of.Device),
+			Sensor:   ledger.Text(r.More.Of.Name),
+			Reading:  savedReading(&g.due.notice.Notice),
+		})
+	}
+
+	return all
+}
+
+// restoreEnd makes an end due that the ledger has, unless the group has members. The caller holds reg.mu, and has restored
+// all alarms.
+func (reg *register) restoreEnd(from ledger.End) {
+	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured, from.Per)
+	if l == nil || !l.grouped() {
+		return
+	}
+
+	g := reg.groupOf(l, string(from.Value))
+	if g.members > 0 {
+		reg.alarms.history.edited = true
+		return
+	}
+
+	r := rememberedNotice(&from.Reading).Reading
+	r.More = &delivery.More{Of: sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}}
+	end := incident.End{Incident: from.Incident, Overs: from.Overs}
+	g.due = &groupEnd{end: end, began: from.Began, notice: reg.endNotice(end, from.Began, r)}
+}
+
+// restoreSilence has people told again of a silence in the ledger that is a member of an incident: the gate knows whether
+// they were.
+func (reg *register) restoreSilence(key alarmKey, k alarm) {
+	if k.member() == "" || !key.level.rule.Silence() {
+		return
+	}
+
+	n := &dueNotice{Notice: delivery.Notice{Heard: k.Since.Hub, Reading: delivery.Reading{
+		Limit:    k.limit,
+		Enqueued: k.Since.Hub + int64(k.limit*1e6),
+		Sequence: k.sequence,
+		Since:    k.Since.Hub,
+	}}}
+	n.becomeDue(reg.evaluator.wanting(key.level))
+	reg.alertSilent(reg.groupOf(key.level, k.group), key.about, n)
+}

@@ -1,0 +1,169 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"time"
+
+	"alertworker/internal/backoff"
+	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
+	"alertworker/internal/notify"
+)
+
+// Incidents are the records of groups that replicas share: see incident.Book.
+type Incidents interface {
+	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
+	Sync(ctx context.Context, g incident.Group, partition string, e incident.Entry) (incident.Result, error)
+	Close(ctx context.Context, g incident.Group, e incident.End) error
+}
+
+// incidentsAtOnce bounds the records that are written at a time.
+const incidentsAtOnce = 8
+
+// errNotWritten says that the record of an incident does not have what the alert is about.
+var errNotWritten = errors.New("the record of the incident has not been written yet")
+
+// writeIncidents writes the records of groups whose members have changed, until s.ctx ends.
+func (s *Stream) writeIncidents() {
+	places := make(chan struct{}, incidentsAtOnce)
+	for {
+		select {
+		case <-s.reader.register.regrouped:
+		case <-s.ctx.Done():
+			return
+		}
+
+		for g := s.reader.register.nextGroup(); g != nil; g = s.reader.register.nextGroup() {
+			select {
+			case places <- struct{}{}:
+			case <-s.ctx.Done():
+				return
+			}
+
+			s.work.Go(func() {
+				defer func() { <-places }()
+				s.writeIncident(g)
+			})
+		}
+	}
+}
+
+// writeIncident writes the record of g until nothing is to be written.
+func (s *Stream) writeIncident(g *group) {
+	defer s.box.Ask() // for what waits for the record
+	defer s.reader.register.flush()
+	for failed := 0; s.ctx.Err() == nil; {
+		w, any := s.reader.register.takeGroup(g)
+		if !any {
+			return
+		}
+
+		err := s.reader.register.writeGroup(s.ctx, s.config.Incidents, w)
+		s.reader.register.flush()
+		signal(s.room)
+		if err == nil {
+			failed = 0
+			continue
+		}
+
+		failed++
+		s.warn("the record of an incident cannot be written; people are told once it is", err)
+		backoff.Sleep(s.ctx, backoff.Delay(failed, minBackoff, maxBackoff))
+	}
+}
+
+// writeGroup writes what takeGroup returned.
+func (reg *register) writeGroup(ctx context.Context, records Incidents, w groupWork) (err error) {
+	var result incident.Result
+	if w.end != (incident.End{}) {
+		err = records.Close(ctx, w.group.of(), w.end)
+	} else {
+		result, err = records.Sync(ctx, w.group.of(), reg.id, w.entry)
+	}
+
+	if err != nil {
+		reg.failedGroup(w)
+		return err
+	}
+
+	reg.wroteGroup(w, result)
+
+	return nil
+}
+
+// mayClaimIncident is MayClaim for a notice of an incident.
+func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
+	reg := s.reader.register
+	reg.mu.Lock()
+	g := reg.groups[key]
+	unwritten := g == nil || g.stale || g.writing
+	reg.mu.Unlock()
+
+	switch {
+	case n.Incident.Over && s.refreshing() > 0:
+		return errRefreshing
+	case n.Incident.Over:
+		return nil
+	case unwritten:
+		return errNotWritten
+	case key.Topic.Silence && !s.proven(key, n):
+		return errUnproven
+	}
+
+	return nil
+}
+
+// maySendIncident is MaySend for a notice of an incident, which is due, of a partition that is ours: the record, read under
+// the claim, must say the same. Else an alert begins anew, and an end is dropped.
+func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *delivery.Notice) (*notify.Incident, error) {
+	reg := s.reader.register
+	reg.mu.Lock()
+	g := reg.groups[key]
+	if !g.has(n) {
+		reg.mu.Unlock()
+		return nil, errNotDue
+	}
+
+	of, members, due := g.of(), g.members, g.due
+	reg.mu.Unlock()
+
+	r, now, err := s.config.Incidents.Read(ctx, of)
+	if err != nil {
+		return nil, err
+	}
+
+	about := n.Incident.About
+	if n.Incident.Over {
+		if due != nil && r.MayEnd(due.end) {
+			return &about, nil
+		}
+
+		defer reg.flush()
+		reg.mu.Lock()
+		defer reg.mu.Unlock()
+		if g.due == due { // not one that has become due since
+			reg.dropEnd(g)
+		}
+
+		return nil, errNotDue
+	}
+
+	if !r.MayAlert(reg.id, about.ID) {
+		reg.mu.Lock()
+		defer reg.mu.Unlock()
+		g.stale = true
+		signal(reg.regrouped)
+		return nil, errNotWritten
+	}
+
+	ours := r.Entries[reg.id]
+	ours.Members, ours.Written = members, now
+	r.Entries = maps.Clone(r.Entries)
+	r.Entries[reg.id] = ours
+	about.Members, about.AtLeast = r.Members(now.Add(-key.Topic.Message.Window))
+	about.Began, about.First = r.Began, r.First().First
+
+	return &about, nil
+}
