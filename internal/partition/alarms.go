@@ -174,7 +174,12 @@ func (a *alarms) room() bool {
 // sensorsOf returns a sensor, or a device and those of its sensors that have an alarm, in the order of their names.
 func (a *alarms) sensorsOf(of sensor.ID) []sensor.ID {
 	all := []sensor.ID{of}
-	if of.Name != "" || !a.hasSensors(of.Device) {
+	hasSensors := false
+	for other := range a.sensors {
+		hasSensors = hasSensors || other.device == of.Device
+	}
+
+	if of.Name != "" || !hasSensors {
 		return all
 	}
 
@@ -187,17 +192,6 @@ func (a *alarms) sensorsOf(of sensor.ID) []sensor.ID {
 	slices.SortFunc(all, func(a, b sensor.ID) int { return strings.Compare(a.Name, b.Name) })
 
 	return slices.Compact(all)
-}
-
-// hasSensors reports whether a sensor of a device has an alarm.
-func (a *alarms) hasSensors(device string) bool {
-	for of := range a.sensors {
-		if of.device == device {
-			return true
-		}
-	}
-
-	return false
 }
 
 // set replaces the alarm of key.
@@ -222,18 +216,11 @@ func (a *alarms) set(key alarmKey, k alarm) {
 	if n != 0 {
 		a.some.Add(n)
 		a.filter[roster.Hash(key.about.Device)%filterSize].Add(n)
-		a.countSensor(key, int(n))
-	}
-}
-
-func (a *alarms) countSensor(key alarmKey, n int) {
-	if key.about.Name == "" {
-		return
-	}
-
-	of := ofDevice{key.about.Device, key.level}
-	if a.sensors[of] += n; a.sensors[of] == 0 {
-		delete(a.sensors, of)
+		if of := (ofDevice{key.about.Device, key.level}); key.about.Name != "" {
+			if a.sensors[of] += int(n); a.sensors[of] == 0 {
+				delete(a.sensors, of)
+			}
+		}
 	}
 }
 

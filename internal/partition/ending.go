@@ -43,7 +43,7 @@ func (reg *register) endRemoved() {
 // end ends an open alarm otherwise than by an event of its device: its rule or level was removed or renamed, or nothing
 // is expected of the device any more, which is then forgotten. Whoever was alerted gets a recovery, which is due from
 // now on, in Unix µs. Milder levels that it has held back, and that are still open, alert about the device's next reading:
-// see alarm.untold. The caller holds reg.mu.
+// see alarm.alertNext. The caller holds reg.mu.
 func (reg *register) end(key alarmKey, now int64, forgotten bool) {
 	reg.change(key, reg.ended(key, now, forgotten))
 }

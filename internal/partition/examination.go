@@ -23,22 +23,6 @@ type examination struct {
 	of       *part // until the evaluation is over
 }
 
-// examine returns the examination of the measurement with an index that p has just read.
-func (m *Message) examine(p *part, index int) examination {
-	x := examination{
-		evaluator: m.evaluator,
-		event:     m.event,
-		element:   index,
-		at:        rules.Moment{Hub: micros(m.event.Enqueued)},
-		of:        p,
-	}
-	if m.evaluator.book.Clock != nil {
-		x.at.Device, x.dated = m.evaluator.book.Clock.Read(p.measurements, index)
-	}
-
-	return x
-}
-
 // look has x be about the sensor that r sees in it.
 func (x *examination) look(r *rule) {
 	x.sensor = ""

@@ -202,7 +202,18 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 			if p.n > 1 { // else it was read last
 				p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			}
-			evaluate(p, m.examine(p, j))
+
+			x := examination{
+				evaluator: m.evaluator,
+				event:     m.event,
+				element:   j,
+				at:        rules.Moment{Hub: micros(m.event.Enqueued)},
+				of:        p,
+			}
+			if m.evaluator.book.Clock != nil {
+				x.at.Device, x.dated = m.evaluator.book.Clock.Read(p.measurements, j)
+			}
+			evaluate(p, x)
 		}
 	}
 }

@@ -114,12 +114,20 @@ func (reg *register) reopened(k alarm) alarm {
 
 // remembered returns an alarm as the ledger has it, without the notice that is due.
 func remembered(from ledger.Alarm) alarm {
+	phase := rules.Pending
+	switch {
+	case from.Since.IsZero():
+		phase = rules.Normal
+	case from.Open:
+		phase = rules.Open
+	}
+
 	return alarm{
 		State: rules.State{
 			Since:   rules.Moment{Hub: micros0(from.Since), Device: micros0(from.DeviceSince)},
 			Newest:  micros0(from.DeviceNewest),
 			Cleared: rules.Moment{Hub: micros0(from.Cleared), Device: micros0(from.DeviceCleared)},
-			Phase:   phaseOf(from),
+			Phase:   phase,
 		},
 		value:     float64(from.Value),
 		limit:     float64(from.Limit),
@@ -129,18 +137,6 @@ func remembered(from ledger.Alarm) alarm {
 		sequence:  from.Sequence,
 		element:   from.Element,
 	}
-}
-
-// phaseOf returns the phase of an alarm in the ledger.
-func phaseOf(from ledger.Alarm) rules.Phase {
-	switch {
-	case from.Since.IsZero():
-		return rules.Normal
-	case from.Open:
-		return rules.Open
-	}
-
-	return rules.Pending
 }
 
 // rememberedNotice returns a notice that is due as the ledger has it.

@@ -52,9 +52,14 @@ func (s *Stream) Run() error {
 
 // read takes events from the partition until ctx ends or Receive fails.
 func (s *Stream) read(ctx context.Context) error {
-	for {
-		if err := s.waitForRoom(ctx); err != nil {
-			return nil
+	for ctx.Err() == nil {
+		//planted:reads-when-full for false
+		for s.full() {
+			select {
+			case <-s.room:
+			case <-ctx.Done():
+				return nil
+			}
 		}
 
 		events, err := s.partition.Receive(ctx)
@@ -66,39 +71,20 @@ func (s *Stream) read(ctx context.Context) error {
 		}
 
 		s.reader.take(events)
-		s.progressed(len(events))
-	}
-}
-
-// progressed signals that events were taken to whoever waits for that.
-func (s *Stream) progressed(events int) {
-	s.reader.register.mu.Lock()
-	behind := s.reader.register.behind
-	s.reader.register.mu.Unlock()
-	if behind {
-		signal(s.caughtUp)
-	}
-
-	if s.sinceMark += events; s.sinceMark >= checkpointEvery {
-		s.sinceMark = 0
-		signal(s.progress)
-	}
-}
-
-// waitForRoom waits until s is not full. It returns ctx's error once ctx has ended.
-func (s *Stream) waitForRoom(ctx context.Context) error {
-	for {
-		//planted:reads-when-full if true
-		if !s.full() {
-			return ctx.Err()
+		s.reader.register.mu.Lock()
+		behind := s.reader.register.behind
+		s.reader.register.mu.Unlock()
+		if behind {
+			signal(s.caughtUp)
 		}
 
-		select {
-		case <-s.room:
-		case <-ctx.Done():
-			return ctx.Err()
+		if s.sinceMark += len(events); s.sinceMark >= checkpointEvery {
+			s.sinceMark = 0
+			signal(s.progress)
 		}
 	}
+
+	return nil
 }
 
 // full reports whether so many deliveries to one receiver are unsettled, dead letters
