@@ -76,7 +76,7 @@ func (w *Watch) lastSign() int64 {
 	return w.roster.Floor()
 }
 
-// followHub begins and ends the time in which the hub is cut off from its devices, and tells of it.
+// followHub begins and ends an outage: the hub is cut off from its devices. It reports both to the alarms.
 func (w *Watch) followHub(now time.Time) {
 	until := w.cutOffUntil(now)
 	if w.roster.Outage != 0 || w.mayBeCutOff(now) {
@@ -186,14 +186,14 @@ func (w *Watch) mayBeCutOff(now time.Time) bool {
 // shortest returns the shortest limit.
 func (w *Watch) shortest() time.Duration { return w.rules[w.order[0]].Limit }
 
-// needsOthers reports whether it matters what is expected in the other partitions: whether one device is all that the
-// hub has, or, for who tells of the hub, how many there are.
+// needsOthers reports whether it matters what is expected in the other partitions: whether the hub has one device only, or
+// for the partition that reports outages, how many there are.
 func (w *Watch) needsOthers(now time.Time) bool {
 	return w.mayBeCutOff(now) && (w.hub != "" || w.here.Devices == 1)
 }
 
-// HubIsCutOff reports whether it is certain that nothing has come to any partition of the hub since an outage began, of
-// which a rule with a limit tells.
+// HubIsCutOff reports whether it is certain that nothing has come to any partition of the hub since an outage began. limit is
+// that of the rule that reports it.
 func (w *Watch) HubIsCutOff(limit time.Duration) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()

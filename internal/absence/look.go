@@ -18,7 +18,7 @@ type Questions struct {
 	Others bool      // and also what is expected in the other partitions
 }
 
-// Look tells the alarms which devices have fallen silent by now, and forgets devices that have been silent for too
+// Look reports to the alarms which devices have fallen silent by now, and forgets devices that have been silent for too
 // long. waiting says that notices of silences wait to be proven again.
 func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 	w.mu.Lock()
@@ -62,8 +62,8 @@ type look struct {
 	unproven bool            // deadlines are over, but not proven to be
 }
 
-// look tells of the devices whose deadlines by a rule are proven to be over, and reports whether others are over but
-// not proven to be.
+// look reports the devices whose deadlines by a rule are proven to be over, and returns whether others are over but not
+// proven to be.
 func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 	l := look{rule: rule, now: now, proven: w.provenUntil(now, Freshness(w.rules[rule].Limit))}
 	l.waits = w.hubIsQuiet(rule, l.proven)
@@ -143,13 +143,12 @@ func (w *Watch) giveTime(rule, number int, of sensor.ID) {
 	}
 }
 
-// isWatched reports whether a device, of which h is the last event, was heard, and not so long ago that it is
-// forgotten.
+// isWatched reports whether a device, whose last event is h, has sent something, and is not forgotten yet.
 func (w *Watch) isWatched(l *look, h roster.Heard) bool {
 	return h.Time != 0 && l.proven < w.forgetAt(l.rule, h)
 }
 
-// forgetAt returns when a device, of which h is the last event, is forgotten, in Unix ms. One that would be forgotten
+// forgetAt returns when a device, whose last event is h, is forgotten, in Unix ms. One that would be forgotten
 // before it was silent, because it is allowed to be for so long, has as much time after that.
 func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 	forget := w.rules[rule].Forget.Milliseconds()
@@ -165,8 +164,8 @@ func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 // forEver is so long that nobody waits for its end.
 const forEver = 10 * 365 * 24 * time.Hour
 
-// excuse notes that people do not want to hear of a device that is silent at a time, in Unix ms: it was allowed to be,
-// as if it had said so, and is not forgotten.
+// excuse records that a device's silence at a time, in Unix ms, is muted: the device was allowed to be silent, as if it had
+// said so, and is not forgotten.
 func (w *Watch) excuse(device, rule int, until int64, now time.Time) {
 	w.roster.Excuse(device, rule, until)
 	w.changed = w.changed || now.Sub(w.written) >= keepExcuses
@@ -179,7 +178,7 @@ const keepExcuses = time.Hour
 // isOver reports whether a deadline is over: what is proven may be ahead of our clock.
 func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMilli()) >= deadline }
 
-// tell tells of a silence, which has an alarm from now on, unless the alarms say that it has none.
+// tell reports a silence, which has an alarm from now on unless the alarms decline it.
 func (w *Watch) tell(rule int, s Silence) {
 	if w.alarms.FellSilent(rule, s) {
 		w.open[key{rule, s.Of}] = s.Since
@@ -206,7 +205,7 @@ func (w *Watch) forgetSilent(rule int, now time.Time) (unproven bool) {
 	return unproven
 }
 
-// forget has a rule expect nothing more of a device, of which nothing came until a time, in Unix ms.
+// forget has a rule expect nothing more of a device, which sent nothing until a time, in Unix ms.
 func (w *Watch) forget(rule, device int, proven int64) {
 	of := w.roster.Name(device)
 	heard := w.roster.Heard(device, rule).Time

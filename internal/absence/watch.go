@@ -72,17 +72,18 @@ type Outage struct {
 	Devices int // from which rules about silence expect something
 }
 
-// Alarms are told what a Watch finds, one at a time, while its lock is held: their own lock is taken after it. Rules
-// are meant by their index.
+// Alarms get what a Watch finds, one call at a time, while its lock is held: their own lock is taken after it. Rules are
+// named by their index.
 type Alarms interface {
-	// Muted reports whether people do not want to hear of the silence of a device or sensor at a time, in Unix ms.
+	// Muted reports whether the silence of a device or sensor is muted at a time, in Unix ms.
 	Muted(rule int, of sensor.ID, at int64) bool
-	// FellSilent says that a device or sensor has fallen silent. It reports whether that has an alarm now; if not, it is said again.
+	// FellSilent says that a device or sensor has fallen silent. It returns whether that has an alarm now; if not, it is called
+	// again.
 	FellSilent(rule int, s Silence) bool
 	// Heard says that a silence has ended by the event at a position, which follows the position before.
 	Heard(rule int, of sensor.ID, before, at telemetry.Position)
-	// Excluded says that a silence has ended by an event, in which the decoder found found and which follows the position
-	// before, because that says that the rule expects nothing more of the device, or of its sensor unless name is empty.
+	// Excluded says that a silence has ended by an event that follows the position before: it says that the rule expects
+	// nothing more of the device, or of its sensor unless name is empty. found is what the decoder found in it.
 	Excluded(rule int, e *telemetry.Event, name string, found []telemetry.Found, before telemetry.Position)
 	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
 	// the device or the hub, or because events come to the hub again.
@@ -113,8 +114,8 @@ type Watch struct {
 	before   telemetry.Position   // the one before that
 	expected int64                // the number of the next one if none is missing; 0: not known
 	until    int64                // the latest time of an event that was read, in Unix ms
-	newest   int64                // when the hub took the newest event of which w knows, in any partition, likewise; 0: of none
-	unheard  span                 // the last time, as long as the shortest limit, in which w knows of no event of the hub
+	newest   int64                // when the hub took the newest event that w knows, in any partition, likewise; 0: none is known
+	unheard  span                 // the last span without any event of the hub that w knows of, as long as the shortest limit
 	asked    Proof
 	asking   bool
 	next     time.Time       // when the hub may be asked again
@@ -371,7 +372,7 @@ func (w *Watch) heardSince(o Open) (h roster.Heard, heard bool) {
 	return h, h.Sequence > o.Since.Sequence
 }
 
-// Lock begins a batch of events, of which each is heard by Hear. Unlock ends it.
+// Lock begins a batch of events, which Take and Hear get. Unlock ends it.
 func (w *Watch) Lock()   { w.mu.Lock() }
 func (w *Watch) Unlock() { w.mu.Unlock() }
 
@@ -472,8 +473,8 @@ func (w *Watch) sensor(rule int) []byte {
 	return w.name
 }
 
-// comesBack notes that a device is heard at h, of which nothing has come for as long as it may be silent: its sensors
-// have as long again, because not all are heard at once.
+// comesBack records that a device sends again, at h, after it was silent for as long as it may be: its sensors have as long
+// again, because not all send at once.
 func (w *Watch) comesBack(rule, device int, h roster.Heard) {
 	last := w.roster.Heard(device, rule)
 	if last.Time != 0 && h.Time-last.Time >= w.rules[rule].Limit.Milliseconds() {
@@ -481,7 +482,7 @@ func (w *Watch) comesBack(rule, device int, h roster.Heard) {
 	}
 }
 
-// counts reports whether an event in which the decoder found found is a sign of life for the rule.
+// counts reports whether an event is a sign of life for the rule. found is what the decoder found in it.
 func (r *Rule) counts(found []telemetry.Found) bool {
 	return r.Field < 0 || found[r.Field].Reason == telemetry.ReasonOK
 }
@@ -712,7 +713,7 @@ func (w *Watch) ProveAll(now time.Time, newest int64, others roster.Expected) {
 	w.sign(newest)
 }
 
-// Known returns when the last event that was read was taken by the hub, in Unix ms, and what is expected of devices.
+// Known returns when the hub took the last event that was read, in Unix ms, and what is expected of devices.
 func (w *Watch) Known() (newest int64, expected roster.Expected) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -91,7 +91,7 @@ const (
 type class int64
 
 const (
-	recoveries class = 8  // after the first alerts of all levels, of which a rule has at most eight
+	recoveries class = 8  // after the first alerts of all levels: a rule has at most eight
 	reminders  class = 16 // of the highest level; of others more
 	patience         = 7  // how many refusals for rate count
 	worth            = 64 // turns, by which one class is ahead of the next
@@ -166,7 +166,7 @@ func (d *delivery) waits(s state, why Wait, now time.Duration) {
 	d.wait = why
 }
 
-// start makes r the head, of which nothing has been tried.
+// start makes r the head. Nothing has been tried for it.
 func (d *delivery) start(r *Reading) {
 	d.head = *r
 	d.tries = tries{since: r.Enqueued}

@@ -21,7 +21,7 @@ type Direct struct{ box *Outbox }
 func (dp *Dispatcher) Direct(sending context.Context, a Account) *Direct {
 	box := &Outbox{account: a, dispatcher: dp, settling: sending, sending: sending}
 	for _, r := range dp.receivers {
-		box.queues = append(box.queues, &queue{box: box, to: r}) // which is none of the receiver's: it composes messages
+		box.queues = append(box.queues, &queue{box: box, to: r}) // the receiver does not know it: it composes messages
 	}
 
 	return &Direct{box}

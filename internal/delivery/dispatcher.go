@@ -29,7 +29,7 @@ type Config struct {
 	Stats       *Stats
 }
 
-// A Receiver is one to whom notices go.
+// A Receiver gets notices.
 type Receiver struct {
 	ID       string        // for dead letters
 	Name     string        // for people; no secrets

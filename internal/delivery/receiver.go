@@ -29,7 +29,7 @@ type receiver struct {
 	pace      *pace.Pace
 	messages  int  // under way, from the first claim to the last record
 	sending   int  // deliveries in them
-	trying    int  // and those of which it is not known yet how they go on
+	trying    int  // and those whose answer has not been settled
 	writing   int  // dead letters being written
 	probing   bool // whether a probe is under way
 	health    health

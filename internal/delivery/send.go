@@ -98,7 +98,7 @@ func (q *queue) sends(d *delivery, a *attempt) {
 	}
 }
 
-// notify sends one message to the receiver, of which it is noted that it is under way.
+// notify sends one message to the receiver, and counts it as under way meanwhile.
 func (r *receiver) notify(ctx context.Context, alerts ...notify.Alert) error {
 	r.mu.Lock()
 	r.shortfall.ask(r.dispatcher.now())
@@ -198,7 +198,7 @@ func (q *queue) awaitOwner(d *delivery, why error) verdict {
 	return d.again(verdict{why: WaitOwner, pause: pause, grows: pause == 0})
 }
 
-// failed has d tried again, or given up, after an attempt in which the receiver did not take it, or in which the gate
+// failed has d tried again, or given up, after an attempt: the receiver did not accept the notice, or the gate
 // let a notice through that was given up before.
 func (q *queue) failed(d *delivery, a *attempt) verdict {
 	refused := a.failure != nil && a.failure.Refused

@@ -14,7 +14,7 @@ const (
 	yieldsPart = 15              // of the time until the longest pause is over
 )
 
-// A turn is what a receiver knows of whose turn it is, of all replicas. Times are by the dispatcher's clock. It is
+// A turn is what a receiver knows of which replica's turn it is. Times are by the dispatcher's clock. It is
 // guarded by receiver.mu.
 type turn struct {
 	asking bool
@@ -27,7 +27,7 @@ type turn struct {
 	went   bool          // one did
 }
 
-// hasTurn reports whether the next message, of deliveries of which the first is q's, may go as far as other replicas are
+// hasTurn reports whether the next message, whose first delivery is q's, may go as far as other replicas are
 // concerned. If that is not known it is asked for. A message that is full, or a probe of a receiver that is down, waits
 // for nobody, and none waits for longer than the longest pause.
 func (r *receiver) hasTurn(q *queue, now time.Duration, full bool) bool {

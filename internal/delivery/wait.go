@@ -33,8 +33,8 @@ func (w Wait) String() string {
 
 func (w Wait) MarshalText() ([]byte, error) { return []byte(w.String()), nil }
 
-// A Condition is what a delivery waits for, and since when. All that anybody is told of a delivery that has not ended
-// is this value: by `why`, the status page, GET /devices/{id} and the log.
+// A Condition is what a delivery waits for, and since when. All reports of a delivery that has not ended
+// come from this value: by `why`, the status page, GET /devices/{id} and the log.
 type Condition struct {
 	For  Wait   `json:"for"`
 	Text string `json:"text"` // the same for people: a clause with the receiver's last failure, without secrets

@@ -24,7 +24,7 @@ type DeviceState struct {
 	Heard      []HeardState     `json:"heard,omitempty"` // for each rule about silence that knows it
 	Deliveries []delivery.State `json:"waiting,omitempty"`
 
-	// one that has an alarm or was heard, and whose name differs in nothing but case; empty: there is none, or the device
+	// one that has an alarm or sent something, and whose name differs only in case; empty: there is none, or the device
 	// itself is known
 	Similar string `json:"-"`
 }

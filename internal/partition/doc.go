@@ -38,7 +38,7 @@
 //		due       opens an alarm again                  open, nothing is due    alert
 //
 //	  - A level alerts only while no higher level of its rule is open. A quiet or muted device sends no alerts, but
-//	    recoveries. An alarm that is open while something like this holds alerts back is untold: when that ends, its
+//	    recoveries. An open alarm whose alert is held back like this makes up for it: when that ends, its
 //	    next reading alerts, whatever its value. Nothing is compared for that but the order of the levels.
 //	  - A reading that its device took before another one that the alarm has seen changes nothing, and alerts nobody.
 //	  - A recovery is due to the receivers that may have been alerted since the last one, whatever they ask for now. Of
@@ -99,7 +99,7 @@
 //	    about one event, as when their rule was removed in between, the one that was found later comes later. It is
 //	    compared with windows by its deadline.
 //	  - A device that is silent while people mute that counts as quiet until then.
-//	  - A rule with conditions expects to hear from devices of which the last event that says so holds them. Of others
+//	  - A rule with conditions expects a device to report if the conditions hold in its last event that has their names. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.

@@ -107,7 +107,7 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 }
 
-// apply takes a reading, of a measurement in which the decoder found found, through one rule, the highest level first.
+// apply takes a reading through one rule, the highest level first. found is what the decoder found in its measurement.
 func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
@@ -187,7 +187,7 @@ func (p *passage) opened() bool {
 	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
 }
 
-// pass takes the reading rd, of which l says c, through that, and sets when it and the first one of its alarm were taken. It does not look at
+// pass takes the reading rd through l, which compares it as c, and sets when it and the first one of its alarm were taken. It does not look at
 // higher levels, and changes nothing else.
 func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) passage {
 	p := passage{breaching: c.Reached}

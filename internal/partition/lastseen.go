@@ -28,9 +28,9 @@ type Seen struct {
 	tags         [seenSets][seenWays]uint64
 	observations [seenSets][seenWays]observation // of the device with the tag at the same place; none if that is 0
 
-	log   *zap.Logger                // names the devices of which nothing can be read
+	log   *zap.Logger                // names the unreadable devices
 	named []named                    // some of them, at most maxUnreadable
-	hour  int64                      // in which lines were logged: when it began
+	hour  int64                      // lines are counted for this hour: when it began
 	lines [telemetry.ReasonCount]int // that were logged in it
 }
 
@@ -103,7 +103,7 @@ func (o *observation) take(r *read) {
 	}
 }
 
-// NewSeen returns an empty one. log names devices of which nothing can be read for an hour.
+// NewSeen returns an empty one. log names devices that have been unreadable for an hour.
 func NewSeen(now time.Time, log *zap.Logger) *Seen {
 	return &Seen{since: now.UnixMicro(), log: log}
 }

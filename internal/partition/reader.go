@@ -19,7 +19,7 @@ type reader struct {
 	unread   func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
 }
 
-// newReader returns a reader of the partition of reg. log names devices of which nothing can be read. unread is called
+// newReader returns a reader of the partition of reg. log names unreadable devices. unread is called
 // with each event without a reading that should have one, and with the position before it.
 func newReader(
 	reg *register,
@@ -94,8 +94,7 @@ func (r *reader) take(events []telemetry.Event) {
 	r.register.evaluator.book.Counters.read(&n, over)
 }
 
-// hear tells r.unheard of a measurement of the event that it was told of last. It is called between Lock and Unlock of
-// that.
+// hear feeds r.unheard a measurement of the event that it took last. It is called with that locked.
 func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
 	if len(p.cut.silences) == 0 || !r.register.message.counts(reason) {
 		return

@@ -25,7 +25,7 @@ type Change struct {
 	Was, Is rules.State
 }
 
-// NewRecorded returns a partition of a recording, of one generation of a hub. changed is told of alarms.
+// NewRecorded returns a partition of a recording, of one generation of a hub. changed is called with each alarm that changes.
 func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Recorded {
 	watched := func(key alarmKey, was, is rules.State) {
 		changed(Change{

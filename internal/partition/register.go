@@ -14,16 +14,16 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// A register has the alarms of one partition, as of the last event read, and what receivers are to be told of them.
+// A register has the alarms of one partition, as of the last event read, and the orders that follow from them.
 //
-// It is safe for concurrent use. Its lock is held while something is decided, and never while out is told of it.
+// It is safe for concurrent use. Its lock is held while something is decided, and never while out is called.
 type register struct {
 	evaluator *Evaluator
 	id        string
 	logName   string                                  // of the partition: see logName
 	out       Outgoing                                // who brings notices to receivers
-	changed   func(key alarmKey, was, is rules.State) // is told of each alarm that becomes another
-	crowded   func(device, rule string)               // is told of alerts without state, because of maxSensors
+	changed   func(key alarmKey, was, is rules.State) // is called with each alarm that changes
+	crowded   func(device, rule string)               // is called for alerts without state, because of maxSensors
 
 	last    lastOwner // changes before the first event is read, but for hadRead
 	message *Message  // what the reader reads
@@ -88,8 +88,7 @@ type Outgoing interface {
 	Withdraw(delivery.Key, *delivery.Notice)
 }
 
-// An order is what is to be told to whoever brings notices to receivers: of an alert, or of a notice that is due, or
-// not any more.
+// An order is for whoever brings notices to receivers: an alert, or a notice that has become due, or is not due any more.
 type order struct {
 	key            delivery.Key
 	give, withdraw *delivery.Notice

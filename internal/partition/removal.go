@@ -157,7 +157,7 @@ func (reg *register) forgetAgain(device string, before telemetry.Position, next 
 	}
 }
 
-// endReread is forgetAgain for the devices of which nothing more has come.
+// endReread is forgetAgain for the devices that have sent nothing more.
 func (reg *register) endReread() {
 	defer reg.flush()
 	reg.mu.Lock()

@@ -21,7 +21,7 @@ const (
 	unreadableLines = 10 // of the log in an hour, for each stream and reason
 )
 
-// An Unreadable is a device of which nothing could be read for an hour or longer, although it sends.
+// An Unreadable is a device that sends, but has sent nothing that can be read for an hour or longer.
 type Unreadable struct {
 	Device    string
 	Partition string
@@ -29,7 +29,7 @@ type Unreadable struct {
 	Reason    telemetry.Reason // why there is no reading in the last of them
 }
 
-// Unreadables are the devices of which nothing could be read for an hour or longer, of those that are remembered.
+// Unreadables are the unreadable devices among those that are remembered.
 type Unreadables struct {
 	Devices [telemetry.ReasonCount]int // how many there are, by reason
 	Named   []Unreadable               // some of them
@@ -69,18 +69,18 @@ func (f *failure) lasts() bool {
 	return f.reason != telemetry.ReasonOK && f.until-f.since >= unreadableAfter.Microseconds()
 }
 
-// isNamed reports whether the device is one of those of which nothing can be read, at now, in Unix µs.
+// isNamed reports whether the device is unreadable at now, in Unix µs.
 func (o *observation) isNamed(now int64) bool {
 	return o.failure.lasts() && now-o.at < unreadableFor.Microseconds()
 }
 
-// A named device is one of which nothing could be read when it was named.
+// A named device was unreadable when it was named.
 type named struct {
 	tag    uint64
 	device string
 }
 
-// name keeps the name of a device of which nothing can be read, whose observation is o, if there is room, and names it
+// name keeps the name of an unreadable device, whose observation is o, if there is room, and names it
 // in the log: once for each reason, but only a few in an hour. The caller holds s.mu.
 func (s *Seen) name(device string, tag uint64, o *observation, now int64) {
 	f := &o.failure
@@ -153,7 +153,7 @@ func (s *Seen) keep(device string, tag uint64, reason telemetry.Reason, now int6
 	}
 }
 
-// Unreadable adds the devices of which nothing can be read to all. partition is the one of s, or whatever else has this
+// Unreadable adds the unreadable devices to all. partition is the one of s, or whatever else has this
 // name. It is safe for concurrent use.
 func (s *Seen) Unreadable(partition string, all *Unreadables) {
 	now := time.Now().UnixMicro()
@@ -189,5 +189,5 @@ func (u *Unreadables) Sort() {
 	})
 }
 
-// Unreadable adds the devices of s of which nothing can be read to all.
+// Unreadable adds the unreadable devices of s to all.
 func (s *Stream) Unreadable(all *Unreadables) { s.reader.seen.Unreadable(s.reader.register.id, all) }

@@ -24,7 +24,7 @@ const (
 const recordTry = 10 * time.Second
 
 // How soon at the earliest to ask again about a key that somebody holds: one
-// that should be free by now, and one of which it is not known when it frees.
+// that should be free by now, and one whose end is not known.
 const (
 	pollHeld    = 250 * time.Millisecond
 	pollUnknown = time.Second
@@ -412,7 +412,7 @@ func (g *Gate) claim(ctx context.Context, start time.Time, r Request) (*Claim, e
 	return &Claim{Grant: grant, request: r, lease: l, note: n, asked: start}, nil
 }
 
-// acquire takes the device's key for a claim, a shorter one of which a store may refuse. A slow store may take long to
+// acquire takes the device's key for a claim. A slow store may take long to
 // answer: what counts is whether the claim that it grants leaves the time to send, see Claim.
 func (g *Gate) acquire(
 	ctx context.Context,

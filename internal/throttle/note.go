@@ -40,7 +40,7 @@ type note struct {
 	// 1970, or the latest time of its log. See claimedFor.
 	About   position `json:"about,omitzero"`
 	AboutAt int64    `json:"aboutAt,omitempty"`
-	// Posted is when the key was last claimed for an alert of which only a time tells the order, in ms since 1970: about a
+	// Posted is when the key was last claimed for an alert that only a time orders, in ms since 1970: about a
 	// reading over HTTP, by the store's clock, or about one of another log that the hub took just when it took About.
 	Posted int64 `json:"posted,omitempty"`
 	// Recovered is the latest reading whose recovery was taken.
