@@ -339,7 +339,12 @@ func (r *receiver) setTimer(now time.Duration) {
 	case next == 0:
 		r.timer.Stop()
 	case r.timer == nil:
-		r.timer = time.AfterFunc(next-now, r.tick)
+		r.timer = time.AfterFunc(next-now, func() {
+			r.mu.Lock()
+			defer r.mu.Unlock()
+			r.wake = 0
+			r.dispatch()
+		})
 	default:
 		r.timer.Reset(next - now)
 	}
@@ -370,14 +375,6 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 	}
 
 	return 0
-}
-
-// tick is called by the timer.
-func (r *receiver) tick() {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.wake = 0
-	r.dispatch()
 }
 
 // attempted records that an attempt for d has ended, and what it has shown about the store.

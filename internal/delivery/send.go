@@ -351,8 +351,19 @@ func (q *queue) busy(d *delivery, retry time.Duration) verdict {
 // writeLetter writes d's dead letter. Of an alert that has a recovery, and of a silence, the gate notes it then, so that a
 // replay does not send an alert after the recovery, nor the next owner a silence once more.
 func (q *queue) writeLetter(d *delivery) verdict {
-	if err := q.keep(d); err != nil {
-		return d.letterAgain(WaitDeadLetter, err)
+	//planted:letter-written-again if true
+	if !d.dead.kept {
+		err := q.box.dispatcher.config.DeadLetters.Keep(d.under(q.box.settling), *d.dead.letter)
+		q.to.mu.Lock()
+		q.unwritable = err != nil
+		q.to.mu.Unlock()
+		//planted:dead-letter-kept-early if false
+		if err != nil {
+			return d.letterAgain(WaitDeadLetter, err)
+		}
+
+		d.dead.kept = true
+		q.box.dispatcher.config.Stats.DeadLetters.Add(1)
 	}
 
 	//planted:letter-not-noted if false
@@ -364,28 +375,6 @@ func (q *queue) writeLetter(d *delivery) verdict {
 	}
 
 	return q.letterKept(d)
-}
-
-// keep keeps d's dead letter, unless it is kept.
-func (q *queue) keep(d *delivery) error {
-	//planted:letter-written-again if false
-	if d.dead.kept {
-		return nil
-	}
-
-	err := q.box.dispatcher.config.DeadLetters.Keep(d.under(q.box.settling), *d.dead.letter)
-	q.to.mu.Lock()
-	q.unwritable = err != nil
-	q.to.mu.Unlock()
-	//planted:dead-letter-kept-early if false
-	if err != nil {
-		return err
-	}
-
-	d.dead.kept = true
-	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
-
-	return nil
 }
 
 // letterAgain has d's dead letter be tried again, after an error of what it waits for.

@@ -15,7 +15,7 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// silenceAlarms makes alarms of what a absence.Watch says.
+// silenceAlarms makes alarms of what an absence.Watch finds.
 type silenceAlarms struct{ *register }
 
 func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
@@ -250,8 +250,8 @@ func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 	}
 }
 
-// telling is the partition that tells of the whole hub. Every hub has it.
-const telling = "0"
+// outagePartition is the partition that reports outages of the whole hub. Every hub has it.
+const outagePartition = "0"
 
 // newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
 func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *absence.Watch {
@@ -268,7 +268,7 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 	}
 
 	hub := ""
-	if reg.id == telling {
+	if reg.id == outagePartition {
 		hub = notify.Hub
 	}
 
