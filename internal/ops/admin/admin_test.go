@@ -906,26 +906,20 @@ func TestDuties(t *testing.T) {
 		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`, "The throttle store has not answered yet.")
 
 		down = nil
-		status = leader.Status{Terms: []leader.Ended{}, Runs: []leader.Run{}}
-		check(`{"terms":[],"runs":[],"read":"2000-01-01T00:02:00Z"}`, "no leader at present", "No duty has run yet")
+		status = leader.Status{Runs: []leader.Run{}}
+		check(`{"runs":[],"read":"2000-01-01T00:02:00Z"}`, "no leader at present", "No duty has run yet")
 
 		status = leader.Status{
 			Leader: "me", Term: 17, Since: now.Add(-time.Hour),
-			Terms: []leader.Ended{
-				{Term: 15, Leader: "first", From: now.Add(-3 * time.Hour), Until: now.Add(-2 * time.Hour), End: leader.Expired},
-				{Term: 16, Leader: "second", From: now.Add(-2 * time.Hour), Until: now.Add(-time.Hour), End: leader.HandedBack},
-			},
 			Runs: []leader.Run{
 				{Duty: "chore-1", Term: 15, Replica: "first", Start: now.Add(-150 * time.Minute), Seconds: 1.5, Outcome: leader.Done},
 				{Duty: "chore-2", Term: 16, Replica: "second", Start: now.Add(-90 * time.Minute), Outcome: leader.Failed, Detail: "no <room>"},
 			},
 		}
-		check(`{"leader":"me","term":17,"since":"1999-12-31T23:00:00Z","terms":[`+
-			`{"term":15,"leader":"first","from":"1999-12-31T21:00:00Z","until":"1999-12-31T22:00:00Z","end":"expired"},`+
-			`{"term":16,"leader":"second","from":"1999-12-31T22:00:00Z","until":"1999-12-31T23:00:00Z","end":"handed back"}],`+
+		check(`{"leader":"me","term":17,"since":"1999-12-31T23:00:00Z",`+
 			`"runs":[{"duty":"chore-1","term":15,"replica":"first","start":"1999-12-31T21:30:00Z","seconds":1.5,"outcome":"done"},`+
 			`{"duty":"chore-2","term":16,"replica":"second","start":"1999-12-31T22:30:00Z","seconds":0,"outcome":"failed","detail":"no \u003croom\u003e"}],"read":"2000-01-01T00:03:00Z"}`,
-			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1", "Former leaders", "second", "handed back", "first", "expired")
+			"leader: me, for 63 min", "chore-2", "no &lt;room&gt;", "chore-1")
 
 		down = errors.New("connection refused")
 		check(`{"title":"Service Unavailable","status":503,"detail":"read the leader's record: connection refused"}`,

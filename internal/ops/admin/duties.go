@@ -46,9 +46,8 @@ func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 type dutiesView struct {
 	Old    string // how old this is, if the store does not respond
 	Leader string
-	Led    time.Duration  // for how long the leader has led
-	Terms  []leader.Ended // the latest first
-	Runs   []leader.Run   // likewise, of each duty the last one, or all
+	Led    time.Duration // for how long the leader has led
+	Runs   []leader.Run  // the latest first, of each duty the last one, or all
 }
 
 // dutiesView returns the duties for the page, nil if there are none.
@@ -62,10 +61,8 @@ func (a *Admin) dutiesView(r *http.Request) *dutiesView {
 		Old:    aged("The throttle store", at, time.Now(), err),
 		Leader: d.Leader,
 		Led:    max(time.Second, at.Sub(d.Since)),
-		Terms:  slices.Clone(d.Terms),
 		Runs:   slices.Clone(d.Runs),
 	}
-	slices.Reverse(v.Terms)
 	slices.Reverse(v.Runs)
 	if !r.URL.Query().Has("all") {
 		seen := map[string]bool{}

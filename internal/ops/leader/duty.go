@@ -125,7 +125,6 @@ func (a *scheduled) next(last time.Time) {
 // begin returns the note with which a term of this replica begins.
 func (r *Scheduler) begin(prev lease.Record) string {
 	n := parseNote(prev.Note)
-	n.endTerm(prev)
 	n.Leader = r.Replica
 	return n.String()
 }

@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	maxRuns  = 10  // recorded for each duty
-	maxTerms = 10  // recorded
-	maxMark  = 256 // bytes, as JSON
+	maxRuns = 10  // recorded for each duty
+	maxMark = 256 // bytes, as JSON
 )
 
 // A Status is the state of the duties, as any replica can read it.
@@ -24,37 +23,14 @@ type Status struct {
 	Leader string    `json:"leader,omitempty"` // the replica that leads; empty if none does
 	Term   int64     `json:"term,omitzero"`    // the current or last one, as in the leader's log
 	Since  time.Time `json:"since,omitzero"`   // when it began, by the store's clock
-	Terms  []Ended   `json:"terms"`            // the last ten that have ended, latest last
 	Runs   []Run     `json:"runs"`             // the last ten of each duty, latest last
 }
-
-// An Ended is a term that has ended. The name may be truncated. Its times are by the store's clock, to the second.
-type Ended struct {
-	Term   int64     `json:"term"`
-	Leader string    `json:"leader"`
-	From   time.Time `json:"from"`
-	Until  time.Time `json:"until"`
-	End    End       `json:"end"`
-}
-
-// An End says how a term ended.
-type End int
-
-const (
-	// HandedBack: the leader freed the lease.
-	HandedBack End = iota
-	// Expired: the leader died, or could not reach the store until its lease had expired.
-	Expired
-)
-
-func (e End) String() string               { return [...]string{"handed back", "expired"}[e] }
-func (e End) MarshalText() ([]byte, error) { return []byte(e.String()), nil }
 
 // A Run is one attempt at a duty. Details may be truncated. Its times are by the replica's wall clock.
 type Run struct {
 	Duty    string    `json:"duty"`
 	Term    int64     `json:"term"`              // in which it began
-	Replica string    `json:"replica,omitempty"` // that led; empty if the term is not among those in the Status
+	Replica string    `json:"replica,omitempty"` // that led; empty if that was in an earlier term
 	Start   time.Time `json:"start"`             // to the second
 	Seconds float64   `json:"seconds"`           // that it took, to the millisecond
 	Outcome Outcome   `json:"outcome"`
@@ -88,23 +64,18 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	}
 
 	n := parseNote(r.Note)
-	status := Status{Term: r.Token, Since: r.Claimed, Terms: []Ended{}, Runs: []Run{}}
-
+	status := Status{Term: r.Token, Since: r.Claimed, Runs: []Run{}}
 	if r.Now.Before(r.Written.Add(r.Hold)) {
 		status.Leader = n.Leader
-	} else {
-		n.endTerm(r)
-	}
-
-	leaders := map[int64]string{r.Token: status.Leader}
-	for _, t := range n.Terms {
-		leaders[t.Term] = t.Leader
-		status.Terms = append(status.Terms, Ended(t))
 	}
 
 	for name, d := range n.Duties {
 		for _, run := range d.Runs {
-			run.Duty, run.Replica = name, leaders[run.Term]
+			run.Duty = name
+			if run.Term == r.Token {
+				run.Replica = n.Leader
+			}
+
 			status.Runs = append(status.Runs, Run(run))
 		}
 	}
@@ -116,11 +87,10 @@ func ReadStatus(ctx context.Context, s lease.Store, key string) (Status, error) 
 	return status, nil
 }
 
-// A note is what the leader stores in its lease record, as JSON. Runs and terms are arrays there, because all has
-// to fit into lease.MaxNote.
+// A note is what the leader stores in its lease record, as JSON. Runs are arrays there, because all has to fit into
+// lease.MaxNote.
 type note struct {
 	Leader string             `json:"leader,omitempty"`
-	Terms  []endedNote        `json:"terms,omitempty"` // latest last
 	Duties map[string]history `json:"duties,omitempty"`
 }
 
@@ -131,28 +101,8 @@ type history struct {
 	Runs []runNote `json:"runs,omitempty"` // latest last, without Duty and Replica
 }
 
-// An endedNote and a runNote are what they are in a note: arrays.
-type (
-	endedNote Ended
-	runNote   Run
-)
-
-func (t endedNote) MarshalJSON() ([]byte, error) {
-	return json.Marshal([]any{t.Term, t.Leader, t.From.Unix(), t.Until.Unix(), int(t.End)})
-}
-
-func (t *endedNote) UnmarshalJSON(b []byte) error {
-	var from, until int64
-	if err := json.Unmarshal(b, &[]any{&t.Term, &t.Leader, &from, &until, &t.End}); err != nil {
-		return err
-	}
-
-	t.From = time.Unix(from, 0).UTC()
-	t.Until = time.Unix(until, 0).UTC()
-	t.End = min(max(t.End, HandedBack), Expired)
-
-	return nil
-}
+// A runNote is what a Run is in a note: an array.
+type runNote Run
 
 func (r runNote) MarshalJSON() ([]byte, error) {
 	return json.Marshal([]any{r.Term, r.Start.Unix(), int64(math.Round(r.Seconds * 1000)), int(r.Outcome), r.Detail})
@@ -177,7 +127,6 @@ func parseNote(s string) (n note) {
 		n = note{}
 	}
 
-	n.Terms = last(n.Terms, maxTerms)
 	for name, d := range n.Duties {
 		d.Runs = last(d.Runs, maxRuns)
 		n.Duties[name] = d
@@ -198,10 +147,6 @@ func (n *note) String() string {
 		}
 
 		n.Leader = clip(n.Leader, limit)
-		for i := range n.Terms {
-			n.Terms[i].Leader = clip(n.Terms[i].Leader, limit)
-		}
-
 		for _, d := range n.Duties {
 			for i := range d.Runs {
 				d.Runs[i].Detail = clipMiddle(d.Runs[i].Detail, limit)
@@ -216,27 +161,6 @@ func storable(mark string) string {
 		return ""
 	}
 	return mark
-}
-
-// endTerm adds the term that r, which holds n and is no longer held, was the record of.
-func (n *note) endTerm(r lease.Record) {
-	if r.Token == 0 || n.Leader == "" { // there was none, or it is not known whose it was
-		return
-	}
-
-	t := endedNote{
-		Term:   r.Token,
-		Leader: n.Leader,
-		From:   r.Claimed.UTC().Truncate(time.Second),
-		Until:  r.Written.Add(r.Hold).UTC().Truncate(time.Second),
-	}
-
-	if r.Hold > 0 {
-		t.End = Expired
-	}
-
-	n.Terms = last(append(n.Terms, t), maxTerms)
-	n.Leader = ""
 }
 
 // failures returns how many of the last runs have failed in a row. Interrupted runs do not count, nor

@@ -1,7 +1,6 @@
 package leader
 
 import (
-	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -23,15 +22,12 @@ func (n *note) add(duty string, r runNote) {
 	n.Duties[duty] = h
 }
 
-// Ten terms and ten runs of each duty fit into a note, whatever their texts are; texts of a usual length stay whole.
+// Ten runs of each duty fit into a note, whatever their texts are; texts of a usual length stay whole.
 func TestNoteFits(t *testing.T) {
 	at := time.Unix(1795261928, 0).UTC()
 	usual := note{Leader: "alertworker-7d9f8c6b5-x2x4z", Duties: map[string]history{"janitor": {Last: 1795261928}, "heartbeat": {Last: 1795261928}}}
 	for i := range 20 {
 		usual.add([]string{"janitor", "heartbeat"}[i%2], runNote{Term: 1795261928000, Start: at, Seconds: 12.345, Outcome: Done, Detail: "9999 removed"})
-	}
-	for i := range int64(10) {
-		usual.Terms = append(usual.Terms, endedNote{Term: 1795261928000 + i, Leader: fmt.Sprint("alertworker-7d9f8c6b5-x2x4", i), From: at, Until: at.Add(time.Hour), End: End(i % 2)})
 	}
 	if got := parseNote(usual.String()); !reflect.DeepEqual(got, usual) {
 		t.Fatalf("%d bytes: %+v came back as %+v", len(usual.String()), usual, got)
@@ -45,9 +41,6 @@ func TestNoteFits(t *testing.T) {
 				n.add(duty, runNote{Term: 1795261928000, Start: at, Seconds: 300, Outcome: Failed, Detail: text.Draw(t, "detail")})
 			}
 		}
-		for range rapid.IntRange(0, maxTerms).Draw(t, "terms") {
-			n.Terms = append(n.Terms, endedNote{Term: 1795261928000, Leader: text.Draw(t, "of"), From: at, Until: at, End: Expired})
-		}
 		s := n.String()
 		if len(s) > lease.MaxNote || !utf8.ValidString(s) {
 			t.Fatalf("%d bytes", len(s))
@@ -57,9 +50,6 @@ func TestNoteFits(t *testing.T) {
 			if h := got.Duties[duty]; len(h.Runs) != len(want.Runs) || h.Last != want.Last || h.Mark != want.Mark {
 				t.Fatalf("%+v came back as %+v", n, got)
 			}
-		}
-		if len(got.Terms) != len(n.Terms) {
-			t.Fatalf("%+v came back as %+v", n, got)
 		}
 	})
 }
@@ -72,9 +62,6 @@ func FuzzParseNote(f *testing.F) {
 	f.Add(`{"duties":{"a":{"runs":[[],[],[],[],[],[],[],[],[],[],[],[1,2,3,9]]}}}`)
 	f.Fuzz(func(t *testing.T, s string) {
 		n := parseNote(s)
-		for _, r := range n.Terms {
-			_ = r.End.String()
-		}
 		for _, d := range n.Duties {
 			for _, r := range d.Runs {
 				_ = r.Outcome.String()
@@ -83,10 +70,7 @@ func FuzzParseNote(f *testing.F) {
 				t.Errorf("%d runs", len(d.Runs))
 			}
 		}
-		if len(n.Terms) > maxTerms {
-			t.Errorf("%d terms", len(n.Terms))
-		}
-		if again := parseNote(n.String()); (len(again.Duties) != len(n.Duties) || len(again.Terms) != len(n.Terms)) && len(n.String()) <= lease.MaxNote {
+		if again := parseNote(n.String()); len(again.Duties) != len(n.Duties) && len(n.String()) <= lease.MaxNote {
 			t.Errorf("%q: %+v came back as %+v", s, n, again)
 		}
 	})
