@@ -94,7 +94,12 @@ func (r *replica) followOthers(ctx context.Context) {
 		cancel()
 		others := status.Statements(reports)
 		if err == nil { // else they tell later
-			r.monitor.Differ(status.Differing(r.self(), others))
+			differ := status.Differing(r.self(), others)
+			r.monitor.Differ(differ)
+			r.alike.Store(time.Time{})
+			if differ == "" && status.SayRules(others, len(reports)) {
+				r.alike.Store(asked)
+			}
 		}
 
 		for _, name := range status.Accepting(others) {
@@ -102,6 +107,12 @@ func (r *replica) followOthers(ctx context.Context) {
 			r.worker.Accepted(name)
 		}
 	}
+}
+
+// isAlike reports whether all replicas that were alive at some moment after a time decide by the same rules.
+func (r *replica) isAlike(since time.Time) bool {
+	at, _ := r.alike.Load().(time.Time)
+	return at.After(since)
 }
 
 func (r *replica) self() status.Statement {

@@ -60,6 +60,7 @@ type replica struct {
 	heartbeat *heartbeat.Heartbeat // nil if there is none
 
 	facts   map[string]string // what it decides by: see rules.Set.Facts
+	alike   atomic.Value      // a time.Time: when all replicas last decided by the same; zero: they do not
 	member  *peers.Peer
 	standby atomic.Value // a string: what waiting returns
 }
@@ -106,6 +107,7 @@ func newReplica(
 	r.deliverTo(&config, c, s.records, tracer)
 	r.muting = muting.NewCache(silences(c, s.records), log)
 	config.Rulebook.Mutes = r.muting.Mutes
+	config.Rulebook.Alike = r.isAlike
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
 	r.duties = r.newDuties(c, s, log)

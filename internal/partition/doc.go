@@ -56,10 +56,10 @@
 //	  - After a take-over no recovery is sent until the new owner has read what the hub held
 //	    then, or for a minute: the device may be hot again.
 //	  - A removed rule cannot say when its alarms clear. A replica that finds alarms of a rule
-//	    that it does not have drops the pending ones and leaves the open ones alone until owners have
-//	    been without the rule for ten minutes, because during a rollout the partition may go on to
-//	    a replica that has it. Then recoveries are due, about the last event read, with the rule's own
-//	    window and names, which the ledger keeps.
+//	    that it does not have drops the pending ones and leaves the open ones alone until no
+//	    replica has other rules, because during a rollout the partition may go on to one that has it.
+//	    Then recoveries are due, about the last event read, with the rule's own window and names, which
+//	    the ledger keeps.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
 //	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
 //	    operator is answered. An owner that reads earlier events again ends them there again. So do those of a device of

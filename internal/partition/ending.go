@@ -2,7 +2,6 @@ package partition
 
 import (
 	"slices"
-	"time"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/rules"
@@ -10,32 +9,25 @@ import (
 	"alertworker/internal/throttle"
 )
 
-// removedAfter is for how long owners have to be without a rule until it counts as removed. During a rollout the
-// partition may go on to a replica that has it.
-const removedAfter = 10 * time.Minute
-
-// endRemoved ends the alarms of levels that are removed, once it is sure that they are: nothing else ever would.
+// endRemoved ends the alarms of levels that are removed, once no replica has them any more: nothing else ever would.
+// During a rollout the partition may go on to a replica that has them.
 func (reg *register) endRemoved() {
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	if len(reg.removed) == 0 { // there may be no ledger
-		return
-	}
-
-	now := reg.storeTime()
-	over := func(l *level) bool {
+	open := func(l *level) bool {
 		n := reg.alarms.counts[l]
-		//planted:removed-at-once return true
-		return n != nil && n[openAlarms] > 0 && now.Sub(l.removed) >= removedAfter
+		return n != nil && n[openAlarms] > 0
 	}
-	if !slices.ContainsFunc(reg.removed, over) {
+	//planted:removed-at-once if !slices.ContainsFunc(reg.removed, open)
+	if !slices.ContainsFunc(reg.removed, open) || !reg.evaluator.book.Alike(reg.last.until) {
 		return
 	}
 
+	now := micros(reg.storeTime())
 	for key, k := range reg.alarms.byKey {
-		if l := key.level; !l.removed.IsZero() && k.Phase == rules.Open && over(l) {
-			reg.end(key, micros(now), false)
+		if !key.level.removed.IsZero() && k.Phase == rules.Open {
+			reg.end(key, now, false)
 		}
 	}
 }

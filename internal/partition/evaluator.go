@@ -3,6 +3,7 @@ package partition
 import (
 	"slices"
 	"sync"
+	"time"
 
 	"alertworker/internal/delivery"
 	"alertworker/internal/notify"
@@ -19,8 +20,11 @@ type Rulebook struct {
 	Clock     *rules.Clock       // for the time of Rules; nil if they have none
 	Receivers []Receiver         // in the order in which deliveries know them
 	Mutes     func() rules.Mutes // what people have silenced. It takes no time; nil: nothing
-	Counters  *Counters          // its Levels are set
-	FollowAll bool               // alarms of rules about readings without state are followed, too
+	// Alike reports whether all replicas that were alive at some moment after a time decide by the same rules as this one.
+	// It takes no time.
+	Alike     func(since time.Time) bool
+	Counters  *Counters // its Levels are set
+	FollowAll bool      // alarms of rules about readings without state are followed, too
 }
 
 // A Receiver gets at most one alert per device and window for each level of a rule, by gates of its own.

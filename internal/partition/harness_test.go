@@ -328,12 +328,16 @@ func (g *deadLetters) all() []notify.DeadLetter {
 	return slices.Clone(g.kept)
 }
 
+// rolledOut says that no replica has other rules any more ten minutes after a take-over.
+func rolledOut(since time.Time) bool { return time.Since(since) >= 10*time.Minute }
+
 // A config is what a replica has for its partitions.
 type config struct {
 	Replica            string
 	Rules              rules.Set
 	Clock              *rules.Clock
 	Mutes              func() rules.Mutes
+	Alike              func(since time.Time) bool
 	Concurrency        int
 	GiveUp             time.Duration
 	CheckpointInterval time.Duration
@@ -389,6 +393,7 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 		streams: map[*partitions.Stream]bool{},
 	}
 	s.config = config{
+		Alike:   rolledOut,
 		Replica: "a", Rules: set, Concurrency: 64, GiveUp: 12 * time.Hour, CheckpointInterval: interval,
 		DrainTimeout: drain, MaxChanges: partitions.MaxChanges, DeadLetters: s.dead, Log: zap.NewNop(),
 	}
@@ -435,7 +440,7 @@ func (s *setup) consume(ctx context.Context, ps ...*partition) *setup {
 	s.partitions = partitions.Config{
 		Evaluator: partitions.NewEvaluator(partitions.Rulebook{
 			Origin: "ns/hub", Replica: s.config.Replica, Rules: s.config.Rules, Decoder: decoder, Clock: s.config.Clock,
-			Receivers: wants, Mutes: s.config.Mutes, Counters: &s.stats.Counters,
+			Receivers: wants, Mutes: s.config.Mutes, Alike: s.config.Alike, Counters: &s.stats.Counters,
 		}),
 		Dispatcher:         s.dispatcher,
 		CheckpointInterval: s.config.CheckpointInterval,

@@ -445,34 +445,60 @@ func TestLastRuleRemoved(t *testing.T) {
 	})
 }
 
-// Take-overs by replicas without a rule do not put off the end of its alarms; one by a replica that has it does.
-func TestTakeOversOfRemovedRules(t *testing.T) {
-	for _, back := range []bool{false, true} {
+// An alarm goes on if a rule that was missing is back with the next owner.
+func TestRuleIsBack(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
+		s.start(p)
+		p.feed("oven", time.Second, 40)
+		s.end()
+		for _, name := range []string{"", "hot"} {
+			next := with(t, func(r *rules.Rule) { r.Name = name }, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			p = p.reopen()
+			next.start(p)
+			time.Sleep(8 * time.Minute)
+			next.end()
+		}
+		if got := r.notified("oven"); got != "alert 1" {
+			t.Errorf("notified of %s", got)
+		}
+	})
+}
+
+// An alarm of a removed rule ends as soon as no replica has the rule any more, and not before: the partition may go on to
+// one that has it.
+func TestRemovedRuleThatAnotherReplicaHas(t *testing.T) {
+	for _, rollout := range []time.Duration{0, time.Hour} {
 		synctest.Test(t, func(t *testing.T) {
 			p, r := newPartition("0"), &receiver{}
 			s := with(t, func(r *rules.Rule) { r.Name = "hot" }, r)
 			s.start(p)
 			p.feed("oven", time.Second, 40)
+			pass(2 * time.Minute)
 			s.end()
-			for n := range 4 {
-				next := with(t, func(r *rules.Rule) {
-					if back && n == 2 {
-						r.Name = "hot"
-					}
-				}, r)
-				next.store, next.ledgers = s.store, s.ledgers
-				p = p.reopen()
-				next.start(p)
-				time.Sleep(4 * time.Minute)
-				next.end()
+			next := with(t, nil, r)
+			next.store, next.ledgers = s.store, s.ledgers
+			asked := time.Time{}
+			next.config.Alike = func(since time.Time) bool {
+				asked = since
+				return time.Since(since) >= rollout
 			}
-			want := "alert 1, recovery 1"
-			if back {
-				want = "alert 1"
+			begun := time.Now()
+			next.start(p.reopen())
+			pass(rollout - time.Minute)
+			if got := r.notified("oven"); rollout > 0 && got != "alert 1" {
+				t.Errorf("notified of %s while another replica has the rule", got)
 			}
-			if got := r.notified("oven"); got != want {
-				t.Errorf("after 16 min of four owners, the rule back with the third: %t, notified of %s, want %s", back, got, want)
+			pass(time.Minute + 3*interval)
+			if got := r.notified("oven"); got != "alert 1, recovery 1" {
+				t.Errorf("after a rollout of %v notified of %s", rollout, got)
 			}
+			if asked.Before(begun) {
+				t.Errorf("asked about %v, before the take-over", asked)
+			}
+			next.end()
 		})
 	}
 }

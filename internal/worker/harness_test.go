@@ -239,7 +239,7 @@ func newReplica(t testing.TB, store lease.Store, receivers ...*receiver) *setup 
 	s := &setup{t: t, store: store, receivers: receivers, dead: &deadLetters{}}
 	ledgers := &records.Memory{}
 	s.config = worker.Config{
-		Rulebook:   partitions.Rulebook{Origin: "ns/hub", Replica: "a", Rules: set, Decoder: decoder},
+		Rulebook:   partitions.Rulebook{Origin: "ns/hub", Replica: "a", Rules: set, Decoder: decoder, Alike: func(time.Time) bool { return false }},
 		Deliveries: delivery.Config{Concurrency: 64, GiveUp: 12 * time.Hour, DeadLetters: s.dead},
 		Partitions: partitions.Config{
 			CheckpointInterval: interval, DrainTimeout: drain, Log: zap.NewNop(),

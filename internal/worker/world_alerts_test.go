@@ -364,7 +364,7 @@ func (w *world) exposed(in *inbox, log *hubLog, s subject, device string) bool {
 	if first == len(log.reigns) || first == 0 {
 		return false
 	}
-	after := log.reigns[first].at.Add(removedAfter + removing)
+	after := log.reigns[len(log.reigns)-1].at.Add(removedAfter + removing)
 	rule, _ := w.ever(s)
 	read := slices.ContainsFunc(log.events, func(e telemetry.Event) bool {
 		m := log.readings[e.Sequence-1]

@@ -78,7 +78,8 @@ func (w *world) above(s subject) (subject, bool) {
 	return subject{s.rule, "critical"}, s.level == "warning"
 }
 
-// removedAfter is for how long a rule has to be missing until it counts as removed, and about how long that takes.
+// removedAfter is how long after a take-over no replica has a rule any more that the owner has not, and removing about how
+// long it then takes until its alarms have ended.
 const removedAfter, removing = 10 * time.Minute, time.Minute
 
 // blur notes that from now on the log alone does not say what is true of a device: people remove it, or its messages

@@ -211,6 +211,7 @@ func (w *world) newProcess(version int) *process {
 				defer w.mu.Unlock()
 				return w.mutes
 			},
+			Alike: func(since time.Time) bool { return time.Since(since) >= removedAfter },
 		},
 		Deliveries: delivery.Config{Concurrency: 8, GiveUp: w.giveUp, DeadLetters: p},
 		Partitions: partitions.Config{

@@ -194,7 +194,7 @@ func (w *world) overlaps() bool {
 }
 
 // missing returns what becomes of the state now while an owner reigns whose rules may not have s. For ten minutes it
-// leaves open alarms alone.
+// leaves open alarms alone: another replica may have the rule.
 func (w *world) missing(log *hubLog, s subject, now state, at int) state {
 	if r, _ := w.in(log.reigns[at].version, s); r != nil || now.phase == "normal" {
 		return now

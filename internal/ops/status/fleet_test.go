@@ -109,6 +109,9 @@ func TestDiffering(t *testing.T) {
 		"what is for all": {map[string]string{"": "mute: rule hot sat\nmute: rule cold", "hot": here["hot"], "cold": "below: 5"}, "replica w2 has mute rule cold, here none (and 1 more)"},
 	} {
 		others := []status.Statement{{Replica: "w3", Rules: here}, {Replica: "w2", Rules: test.there}}
+		if says := status.SayRules(others, 2); says != (test.there != nil) || status.SayRules(others, 3) {
+			t.Errorf("%s: all say their rules: %t", name, says)
+		}
 		if got := status.Differing(status.Statement{Replica: "w1", Rules: here}, others); got != test.want {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}

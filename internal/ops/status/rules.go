@@ -32,6 +32,12 @@ func Differing(self Statement, others []Statement) string {
 	return ""
 }
 
+// SayRules reports whether each of n replicas says what it decides by, which those of another version may not.
+func SayRules(of []Statement, n int) bool {
+	silent := func(m Statement) bool { return m.Rules == nil }
+	return len(of) == n && !slices.ContainsFunc(of, silent)
+}
+
 // differences says what a replica has instead of what is here, each as rules.Set.Facts.
 func differences(there, here map[string]string) (parts []string) {
 	names := maps.Clone(there)
