@@ -172,12 +172,6 @@ func (w *Watch) cutOffUntil(now time.Time) int64 {
 	return w.asked.NewestUntil - clockMargin.Milliseconds()
 }
 
-// followsHub reports whether the hub has to be asked, although no deadline is over: whether events come again, or, if
-// this partition tells of the hub, because it has had none itself for half of a limit.
-func (w *Watch) followsHub(now time.Time) bool {
-	return w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
-}
-
 // mayBeCutOff reports whether nothing is known to have come to the hub for half of the shortest limit.
 func (w *Watch) mayBeCutOff(now time.Time) bool {
 	return now.UnixMilli()-w.newest >= w.shortest().Milliseconds()/2
@@ -185,12 +179,6 @@ func (w *Watch) mayBeCutOff(now time.Time) bool {
 
 // shortest returns the shortest limit.
 func (w *Watch) shortest() time.Duration { return w.rules[w.order[0]].Limit }
-
-// needsOthers reports whether it matters what is expected in the other partitions: whether the hub has one device only, or
-// for the partition that reports outages, how many there are.
-func (w *Watch) needsOthers(now time.Time) bool {
-	return w.mayBeCutOff(now) && (w.hub != "" || w.here.Devices == 1)
-}
 
 // HubIsCutOff reports whether it is certain that nothing has come to any partition of the hub since an outage began. limit is
 // that of the rule that reports it.

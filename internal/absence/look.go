@@ -30,7 +30,9 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 
 	w.followHub(now)
 
-	unproven := waiting || w.followsHub(now)
+	// The hub is asked, although no deadline is over, whether events come again, and if this partition reports outages,
+	// whether there is one.
+	unproven := waiting || w.roster.Outage != 0 || w.hub != "" && w.mayBeCutOff(now)
 	for rule := range w.rules {
 		unproven = w.look(rule, now) || unproven
 		unproven = w.forgetSilent(rule, now) || unproven
@@ -38,19 +40,17 @@ func (w *Watch) Look(now time.Time, waiting bool) (q Questions) {
 
 	clear(w.back)
 
-	if unproven && w.mayAsk(now) {
+	if unproven && !w.asking && !now.Before(w.next) {
 		q.Hub = true
 		q.Enough = now.Add(-w.shortest() / 2)
-		q.Others = w.needsOthers(now)
+		// It matters whether one device is all that the hub has, and to the partition that reports outages, how many there are.
+		q.Others = w.mayBeCutOff(now) && (w.hub != "" || w.here.Devices == 1)
 		w.asking = true
 		w.next = now.Add(askEvery)
 	}
 
 	return q
 }
-
-// mayAsk reports whether it is time to ask the hub.
-func (w *Watch) mayAsk(now time.Time) bool { return !w.asking && !now.Before(w.next) }
 
 // A look is one at the devices of the partition by one rule.
 type look struct {
@@ -78,15 +78,22 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 // lookAt looks at one device or sensor.
 func (w *Watch) lookAt(l *look, device int) {
 	of := w.roster.Name(device)
-	w.giveTime(l.rule, device, of)
+	if at, is := w.back[key{l.rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see comesBack
+		w.roster.Excuse(device, l.rule, at+w.rules[l.rule].Limit.Milliseconds())
+	}
+
 	h := w.roster.Heard(device, l.rule)
 	since, deadline := w.roster.Silence(l.rule, h)
 	switch {
-	case !w.isWatched(l, h) || !l.isOver(deadline) || w.isOpen(key{l.rule, of}):
+	case h.Time == 0 || l.proven >= w.forgetAt(l.rule, h): // it has sent nothing, or is forgotten
+	case max(l.proven, l.now.UnixMilli()) < deadline: // what is proven may be ahead of our clock
+	case w.isOpen(key{l.rule, of}):
 	case l.proven < deadline:
 		l.unproven = l.unproven || l.now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
 	case w.alarms.Muted(l.rule, of, l.proven):
-		w.excuse(device, l.rule, l.proven, l.now)
+		// It was allowed to be silent, as if it had said so, and is not forgotten.
+		w.roster.Excuse(device, l.rule, l.proven)
+		w.changed = w.changed || l.now.Sub(w.written) >= keepExcuses
 	case of.Name == "" && !w.expectsAny(l, of.Device), of.Name != "" && !w.heardAfter(l.rule, of, deadline):
 	case l.waits:
 		l.unproven = true
@@ -132,22 +139,6 @@ func (w *Watch) expectsAny(l *look, device string) bool {
 	return expects || !has
 }
 
-// giveTime gives a sensor whose device has come back as long again as it may be silent: see comesBack.
-func (w *Watch) giveTime(rule, number int, of sensor.ID) {
-	if len(w.back) == 0 || of.Name == "" {
-		return
-	}
-
-	if at, is := w.back[key{rule, sensor.Of(of.Device)}]; is {
-		w.roster.Excuse(number, rule, at+w.rules[rule].Limit.Milliseconds())
-	}
-}
-
-// isWatched reports whether a device, whose last event is h, has sent something, and is not forgotten yet.
-func (w *Watch) isWatched(l *look, h roster.Heard) bool {
-	return h.Time != 0 && l.proven < w.forgetAt(l.rule, h)
-}
-
 // forgetAt returns when a device, whose last event is h, is forgotten, in Unix ms. One that would be forgotten
 // before it was silent, because it is allowed to be for so long, has as much time after that.
 func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
@@ -164,19 +155,9 @@ func (w *Watch) forgetAt(rule int, h roster.Heard) int64 {
 // forEver is so long that nobody waits for its end.
 const forEver = 10 * 365 * 24 * time.Hour
 
-// excuse records that a device's silence at a time, in Unix ms, is muted: the device was allowed to be silent, as if it had
-// said so, and is not forgotten.
-func (w *Watch) excuse(device, rule int, until int64, now time.Time) {
-	w.roster.Excuse(device, rule, until)
-	w.changed = w.changed || now.Sub(w.written) >= keepExcuses
-}
-
 // keepExcuses is how often a roster is written because of devices that are excused, if of nothing else. It is less than
 // any Forget.
 const keepExcuses = time.Hour
-
-// isOver reports whether a deadline is over: what is proven may be ahead of our clock.
-func (l *look) isOver(deadline int64) bool { return max(l.proven, l.now.UnixMilli()) >= deadline }
 
 // tell reports a silence, which has an alarm from now on unless the alarms decline it.
 func (w *Watch) tell(rule int, s Silence) {
@@ -293,19 +274,8 @@ func (w *Watch) last(device int) int64 {
 	return last
 }
 
-// wasRemoved reports whether the device of e was removed after an owner had read e.
-func (w *Watch) wasRemoved(e *telemetry.Event) bool {
-	if e.Sequence > w.removedUpTo {
-		return false
-	}
-
-	sequence, removed := w.removed[sensor.Of(e.Device)]
-
-	return removed && e.Sequence <= sequence
-}
-
-// wasSensorRemoved reports whether a sensor of e's device was removed after an owner had read e.
-func (w *Watch) wasSensorRemoved(e *telemetry.Event, name []byte) bool {
+// wasRemoved reports whether the device of e, or its sensor unless name is empty, was removed after an owner had read e.
+func (w *Watch) wasRemoved(e *telemetry.Event, name []byte) bool {
 	if e.Sequence > w.removedUpTo {
 		return false
 	}

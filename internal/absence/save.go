@@ -51,7 +51,9 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, expe
 	defer w.mu.Unlock()
 
 	now := time.Now()
-	if !w.isWorthSaving() || !last && !w.maySave(now) {
+	isChanged := len(w.rules) > 0 && (w.changed || w.read != w.kept)
+	isTime := last || !w.found || now.Sub(w.written) >= saveEvery // at once if there is none in the store
+	if !isChanged || !isTime {
 		return nil, read, expected
 	}
 
@@ -63,11 +65,3 @@ func (w *Watch) toSave(last bool) (content []byte, read telemetry.Position, expe
 
 	return w.roster.Encode(), w.read, w.roster.Expects()
 }
-
-// isWorthSaving reports whether there is more to know than when the roster was last written.
-func (w *Watch) isWorthSaving() bool {
-	return len(w.rules) > 0 && (w.changed || w.read != w.kept)
-}
-
-// maySave reports whether it is time to write the roster: at once if there is none in the store.
-func (w *Watch) maySave(now time.Time) bool { return !w.found || now.Sub(w.written) >= saveEvery }

@@ -256,12 +256,28 @@ func (w *Watch) Begin(
 	w.readAfter(start)
 	w.begun = true
 	w.forgetAgain(removed)
-	w.learnAll(open)
+
+	// The roster is to know the devices of all silences: first by their own rules, then by those that hear the same, because
+	// each rule goes by its own silence if it has one.
+	for _, o := range open {
+		w.learn(o, o.Rule)
+	}
 
 	for _, o := range open {
-		if h, is := w.resume(o); is {
+		for rule := range w.rules {
+			if w.rules[rule].Same(w.rules[o.Rule].Column) {
+				w.learn(o, rule)
+			}
+		}
+	}
+
+	for _, o := range open {
+		h, is := w.heardSince(o)
+		if is {
 			at := roster.Place{Sequence: h.Sequence, Time: h.Time}
 			ended = append(ended, Ended{o, at, h.Quiet == roster.Excluded})
+		} else {
+			w.open[key{o.Rule, o.Of}] = o.Since
 		}
 	}
 
@@ -304,28 +320,6 @@ func (w *Watch) readAfter(start telemetry.Position) {
 	}
 }
 
-// learnAll has the roster know of the devices of all silences: first by their own rules, then by those that hear the
-// same, because each rule goes by its own silence if it has one.
-func (w *Watch) learnAll(open []Open) {
-	for _, o := range open {
-		w.learn(o, o.Rule)
-	}
-
-	for _, o := range open {
-		w.learnForSame(o)
-	}
-}
-
-// learnForSame is learn for each rule that hears the same as that of a silence.
-func (w *Watch) learnForSame(o Open) {
-	of := w.rules[o.Rule].Column
-	for rule := range w.rules {
-		if w.rules[rule].Same(of) {
-			w.learn(o, rule)
-		}
-	}
-}
-
 // learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
 // says nothing: what it is about may be a gap, which another rule had already.
 func (w *Watch) learn(o Open, rule int) {
@@ -343,17 +337,6 @@ func (w *Watch) learn(o Open, rule int) {
 
 // isHub reports whether a silence is about the whole hub.
 func (w *Watch) isHub(of sensor.ID) bool { return w.hub != "" && of == sensor.Of(w.hub) }
-
-// resume goes on with a silence, unless its device was heard since.
-func (w *Watch) resume(o Open) (h roster.Heard, ended bool) {
-	if h, ended = w.heardSince(o); ended {
-		return h, true
-	}
-
-	w.open[key{o.Rule, o.Of}] = o.Since
-
-	return roster.Heard{}, false
-}
 
 // heardSince reports whether the roster has an event of a silence's device after what the silence is about, and which.
 // Of the whole hub it has none.
@@ -396,7 +379,7 @@ func (w *Watch) Hear(
 	rules []int,
 	found []telemetry.Found,
 ) (room bool) {
-	if w.wasRemoved(e) {
+	if w.wasRemoved(e, nil) {
 		return true
 	}
 
@@ -431,7 +414,7 @@ func (w *Watch) Hear(
 		w.hear(device, h, heard)
 
 		number := w.number(e.Device, hash, name)
-		if number < 0 || w.wasSensorRemoved(e, name) {
+		if number < 0 || w.wasRemoved(e, name) {
 			room = room && number >= 0
 			continue
 		}
@@ -537,11 +520,23 @@ func (w *Watch) follow(e *telemetry.Event) {
 		w.reach(at)
 
 	case e.Undecodable == "":
-		w.followNumbered(at)
+		from := millis(w.read.Time)
+		//planted:gap-of-all-is-silence if false
+		if !w.read.Time.IsZero() {
+			w.dawn(from, at)
+		}
+
+		if w.expected > 0 && at.Sequence > w.expected {
+			w.roster.Miss(from, at)
+		}
 		w.reach(at)
 
-	default:
-		w.followUndecodable(e, at)
+	case w.expected > 0: // the number that it claims proves nothing, but that some may be missing
+		//planted:undecodable-hides-gap if false
+		if at.Sequence > w.expected && !e.Enqueued.IsZero() {
+			w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
+		}
+		w.expected++
 	}
 }
 
@@ -550,34 +545,6 @@ func (w *Watch) reach(at roster.Place) {
 	w.expected = max(w.expected, at.Sequence+1)
 	w.until = max(w.until, at.Time)
 	w.sign(at.Time)
-}
-
-// followNumbered is follow for an event at a place, whose number is certain.
-func (w *Watch) followNumbered(at roster.Place) {
-	from := millis(w.read.Time)
-	//planted:gap-of-all-is-silence if false
-	if !w.read.Time.IsZero() {
-		w.dawn(from, at)
-	}
-
-	if w.expected > 0 && at.Sequence > w.expected {
-		w.roster.Miss(from, at)
-	}
-}
-
-// followUndecodable is follow for an undecodable message: the number that it claims proves nothing, but that some may
-// be missing.
-func (w *Watch) followUndecodable(e *telemetry.Event, at roster.Place) {
-	if w.expected <= 0 {
-		return
-	}
-
-	//planted:undecodable-hides-gap if false
-	if at.Sequence > w.expected && !e.Enqueued.IsZero() {
-		w.roster.Miss(millis(w.read.Time), roster.Place{Sequence: w.expected, Time: at.Time})
-	}
-
-	w.expected++
 }
 
 // dawn has deadlines start anew at an event before which nothing at all has come for as long as a device may be silent,
@@ -640,40 +607,28 @@ func (w *Watch) Proven(limit time.Duration, deadline int64) bool {
 // provenUntil returns the time, in Unix ms, up to which every event that the hub has taken, or will take, was
 // read: of proofs that are younger than fresh the later one. It is 0 if there is none.
 func (w *Watch) provenUntil(now time.Time, fresh time.Duration) int64 {
-	return max(0, w.provenByEvents(now, fresh), w.provenByHub(now, fresh))
-}
-
-// provenByEvents is provenUntil by the times of the events that were read.
-func (w *Watch) provenByEvents(now time.Time, fresh time.Duration) int64 {
-	if now.UnixMilli()-w.until >= fresh.Milliseconds() {
-		return 0
+	until := int64(0)
+	if now.UnixMilli()-w.until < fresh.Milliseconds() { // by the times of the events that were read
+		until = max(until, w.until-eventMargin.Milliseconds())
 	}
 
-	return w.until - eventMargin.Milliseconds()
-}
-
-// provenByHub is provenUntil by what the hub said.
-func (w *Watch) provenByHub(now time.Time, fresh time.Duration) int64 {
-	if !w.asked.isYoung(now, fresh) || !w.hasReadAll() {
-		return 0
+	// By what the hub said, if the last event of the partition was read; there may never have been one.
+	hasReadAll := w.asked.Sequence == w.read.Sequence && w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli()
+	if w.read.Offset == "" {
+		hasReadAll = w.asked.Sequence < 0
 	}
 
-	return w.asked.Until - clockMargin.Milliseconds()
+	if hasReadAll && w.asked.isYoung(now, fresh) {
+		until = max(until, w.asked.Until-clockMargin.Milliseconds())
+	}
+
+	return until
 }
 
 // isYoung reports whether p is younger than fresh by both of our clocks: the monotonic one stands still while the
 // machine is suspended.
 func (p *Proof) isYoung(now time.Time, fresh time.Duration) bool {
 	return now.Sub(p.At) < fresh && now.Round(0).Sub(p.At.Round(0)) < fresh
-}
-
-// hasReadAll reports whether the last event of the partition, as the hub said, was read.
-func (w *Watch) hasReadAll() bool {
-	if w.read.Offset == "" {
-		return w.asked.Sequence < 0 // there has never been an event
-	}
-
-	return w.asked.Sequence == w.read.Sequence && w.asked.Enqueued.UnixMilli() == w.read.Time.UnixMilli()
 }
 
 // Prove records what the hub said, nil if it did not answer.
