@@ -417,7 +417,7 @@ var ruleKeys = []string{
 
 // conflicts are settings that mean nothing beside the first.
 var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "unit", "per"},
+	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "unit"},
 	{"is", "above", "below", "clear", "hysteresis"},
 	{"above", "below"},
 	{"clear", "hysteresis"},
@@ -535,17 +535,10 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 
 	repeat := values["repeat"]
 	r.wrongIf(
-		repeat != nil && rule.Per != "",
+		repeat != nil && rule.Per != "" && !rule.Grouped(),
 		repeat,
-		"repeat conflicts with per: what devices share is sent when its window is over; set a longer window",
-	)
-
-	per := values["per"]
-	r.wrongIf(
-		per != nil && rule.Resolved,
-		per,
-		"per is set and recoveries are on: devices that share alerts have no single moment in which they are normal "+
-			"again; write resolved: false",
+		"repeat conflicts with per without recoveries: what devices share is sent when its window is over; set resolved: true, or "+
+			"a longer window",
 	)
 }
 

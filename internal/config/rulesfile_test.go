@@ -180,7 +180,7 @@ func TestRulesFileMistakes(t *testing.T) {
 		"repeat in the window":   {rule("above: 1, repeat: 9m, window: 10m"), "line 2, column 46: repeat is 9m; must be the window (10m) to 168h, or never"},
 		"repeat too late":        {rule("above: 1, repeat: 169h"), "line 2, column 46: repeat is 169h; must be the window (1m) to 168h, or never"},
 		"repeat and silent":      {"rules:\n- {name: off, silent: 15m, repeat: 4h}\n", "line 2, column 36: repeat conflicts with silent: remove one, or split the rule"},
-		"repeat and per":         {rule("above: 1, per: site, repeat: 4h"), "line 2, column 57: repeat conflicts with per: what devices share is sent when its window is over; set a longer window"},
+		"repeat and per":         {rule("above: 1, per: site, repeat: 4h"), "line 2, column 57: repeat conflicts with per without recoveries: what devices share is sent when its window is over; set resolved: true, or a longer window"},
 		"limit from no number":   {rule("above: setpoint + three"), `line 2, column 35: above is "setpoint + three"; ` + fromMessage},
 		"limit from a number":    {rule("above: {a: 80 + 3}"), `line 2, column 39: above of a is "80 + 3"; ` + fromMessage},
 		"limit from two":         {rule("above: {a: setpoint + 3, b: target + 5}"), "line 2, column 56: above of b is counted from target, and the first limit from setpoint: make two rules"},
@@ -196,8 +196,6 @@ func TestRulesFileMistakes(t *testing.T) {
 		"override":               {rule("above: 1, override: maxTemp"), "line 2, column 38: override is gone: write it where the limit is, as in above: maxTemp or 80, and clear: minTemp or 75"},
 		"window too short":       {rule("above: 1, window: 0s"), "line 2, column 46: window is 0s; must be 1s to 24h"},
 		"resolved":               {rule("above: 1, resolved: yes"), `line 2, column 48: resolved is "yes"; must be true or false`},
-		"per with recoveries":    {rule("above: 1, per: site, resolved: true"), "line 2, column 43: per is set and recoveries are on: devices that share alerts have no single moment in which they are normal again; write resolved: false"},
-		"per and silent":         {"rules:\n- {name: off, silent: 15m, per: site}\n", "line 2, column 33: per conflicts with silent: remove one, or split the rule"},
 		"per of the twin":        {rule("above: 1, per: $twin.tags.site"), "line 2, column 43: per must be the name of an application property, as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		"per by level":           {rule("above: 1, per: {a: site}"), "line 2, column 43: per must be the name of a field or of an application property, of 1 to 128 printable characters"},
 		"two documents":          {"rules: [{name: a, field: temp, above: 1}]\n---\nrules: []\n", "line 3, column 1: is a second document: one file holds one list of rules"},
@@ -237,6 +235,9 @@ func TestRulesFileAccepts(t *testing.T) {
 	words, valid := with(rules.Level{Limit: 1, Clear: 1}), with(rules.Level{Limit: 1, Clear: 1})
 	per := with(rules.Level{Limit: 1, Clear: 1})
 	per[0].Per = "site"
+	incidents := with(rules.Level{Limit: 1, Clear: 1})
+	incidents[0].Per, incidents[0].Resolved, incidents[0].Repeat = "site", true, 4*time.Hour
+	gateways := []rules.Rule{{Name: "off", Silent: 15 * time.Minute, Forget: rules.DefaultForget, Per: "gateway", Window: time.Minute, Levels: []rules.Level{{}}}}
 	words[0].Is = []string{"open", "3", "true"}
 	valid[0].Valid = &telemetry.Range{From: -60, To: math.Inf(1)}
 	valid[0].Only = []rules.Condition{{Name: "door", Values: []string{"open"}}, {Name: "mode", Values: []string{"run", "1.5"}}}
@@ -290,6 +291,8 @@ func TestRulesFileAccepts(t *testing.T) {
 		"from the message":  {"rules: [{name: hot, field: temp, above: {a: setpoint + 3, b: setpoint + 6.5}, clear: setpoint - 1}]", based},
 		"by duration":       {longer, byDuration},
 		"per":               {"rules: [{name: hot, field: temp, above: 1, per: site}]", per},
+		"incidents":         {"rules: [{name: hot, field: temp, above: 1, per: site, resolved: true, repeat: 4h}]", incidents},
+		"silent gateways":   {"rules: [{name: off, silent: 15m, per: gateway}]", gateways},
 		"words":             {"rules: [{name: hot, field: temp, is: [open, 3, true]}]", words},
 		"valid":             {"rules: [{name: hot, field: temp, above: 1, valid: {from: -60}, only: {door: open, mode: [run, 1.5]}}]", valid},
 		"measurements":      {"rules: [{name: hot, each: Content.*, field: Value, sensor: [HwId, $key], above: 1, valid: {to: 60, q: [good, 192, true], $component: probe}, per: 'site, line'}]", measurements},

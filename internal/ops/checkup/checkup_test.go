@@ -249,6 +249,12 @@ func TestExplain(t *testing.T) {
 			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
 			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
 		},
+		"alerts when t is at or above 80 (a) or 80 (b); normal again below 80, with a recovery; one incident per site and level, with at most one alert in 1m, and about an incident that stays open again after 4h": {
+			Field: "t", Window: time.Minute, Repeat: 4 * time.Hour, Per: "site", Resolved: true, Levels: []rules.Level{{Name: "a", Limit: 80, Clear: 80}, {Name: "b", Limit: 80, Clear: 80}},
+		},
+		"alerts when a device has not sent anything for 1h; forgets it after 168h; one incident per gateway, with at most one alert in 1m": {
+			Silent: time.Hour, Forget: rules.DefaultForget, Window: time.Minute, Per: "gateway", Levels: []rules.Level{{}},
+		},
 		"alerts when a device has not sent anything for 1h; forgets it after 168h; at most one alert per device in 1m": {
 			Silent: time.Hour, Forget: 168 * time.Hour, Window: time.Minute, Levels: []rules.Level{{}},
 		},

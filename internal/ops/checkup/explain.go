@@ -155,15 +155,20 @@ func atMost(r *rules.Rule) string {
 		each += " and level"
 	}
 	text := fmt.Sprintf("at most one alert per %s in %s", each, config.Plain(r.Window))
+	open := "an alarm"
+	if r.Grouped() {
+		text = fmt.Sprintf("one incident per %s, with at most one alert in %s", each, config.Plain(r.Window))
+		open = "an incident"
+	}
 
 	switch r.Repeat {
 	case 0:
 		return text
 	case rules.Never:
-		return text + ", and none again about an alarm that stays open"
+		return text + ", and none again about " + open + " that stays open"
 	}
 
-	return text + fmt.Sprintf(", and about an alarm that stays open again after %s", config.Plain(r.Repeat))
+	return text + fmt.Sprintf(", and about %s that stays open again after %s", open, config.Plain(r.Repeat))
 }
 
 // outside shows the readings that are not valid.
