@@ -125,6 +125,7 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	}
 	o.Receivers = r.gates
 	o.Shared = sharedOf(c, shared, r.receivers)
+	o.Incidents = incidents(c, shared.records)
 	o.Silences = r.muting
 	o.Others = r.source.Reports
 	o.Vanished = r.source.Vanished

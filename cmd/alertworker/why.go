@@ -92,6 +92,8 @@ func (s *session) admin() *admin.Admin {
 		Shared:   sharedOf(s.config, s.stores, s.receivers),
 		Silences: muting.NewCache(silences(s.config, s.stores.records), s.log),
 		Log:      s.log,
+
+		Incidents: incidents(s.config, s.stores.records),
 	}
 	windows := recent.NewWindows()
 	s.eachGate(func(receiver int, rule *rules.Rule, level *rules.Level, gate throttle.Config) {

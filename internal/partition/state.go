@@ -52,6 +52,8 @@ type AlarmState struct {
 	Due time.Time `json:"due,omitzero"`
 	// the device has not been heard since Since; Limit is in seconds, and there is no Value
 	Silence bool `json:"silence,omitempty"`
+	// of an open one that is part of an incident: the value that the rule's devices share
+	Group string `json:"group,omitempty"`
 	// of an open alarm that is not sent again when the window is over: what it waits for, as far as this replica knows
 	Waits []delivery.Condition `json:"waits,omitempty"`
 
@@ -76,6 +78,7 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 		Level:     l.Name,
 		Phase:     k.Phase,
 		Silence:   l.rule.Silence(),
+		Group:     k.member(),
 		sending:   k.sending,
 		repeat:    l.rule.Repeat,
 	}

@@ -77,6 +77,8 @@ type Options struct {
 
 	Shared Shared // what replicas keep of devices; the zero Shared: nothing
 
+	Incidents Incidents // of all replicas; nil while the replica is starting
+
 	// Status says whether alerts are going out.
 	Status func() status.Report
 
@@ -111,6 +113,7 @@ type Admin struct {
 	others     *shared[[]Snapshot]
 	vanished   *shared[map[string]time.Duration]
 	duties     *shared[leader.Status]
+	incidents  *shared[openIncidents]
 
 	mu      sync.Mutex
 	history history
@@ -127,6 +130,7 @@ func New(o Options) *Admin {
 		others:     newShared(readReports(o.Others)),
 		vanished:   newShared(o.Vanished),
 		duties:     newShared(o.Duties),
+		incidents:  newShared(askIncidents(o.Incidents)),
 	}
 	if a.starting {
 		a.Worker = worker.New(worker.Config{Partitions: partition.Config{Log: o.Log}}) // one that reads nothing
@@ -141,7 +145,7 @@ func New(o Options) *Admin {
 func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.vanished.run, a.duties.run} {
+	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.vanished.run, a.duties.run, a.incidents.run} {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
 
@@ -211,6 +215,8 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		"/status":  a.serveStatus,
 		"/metrics": a.serveMetrics,
 		"/duties":  a.serveDuties,
+
+		"/incidents": a.serveIncidents,
 	}
 
 	serve, ok := pages[r.URL.EscapedPath()]
@@ -218,7 +224,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		fail(
 			w,
 			http.StatusNotFound,
-			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /silences and /devices/{id}",
+			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /incidents, /silences and /devices/{id}",
 		)
 		return
 	}

@@ -184,7 +184,7 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]st
 	}
 
 	asking.Wait()
-	if err := errors.Join(missing[:]...); err != nil {
+	if err := errors.Join(missing[0], missing[1], a.incidentsOf(whole, &f)); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")
 	}
 

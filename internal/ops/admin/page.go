@@ -117,6 +117,7 @@ type page struct {
 	Open                     []openAlarm // longest first
 	// how many there are, or of all that are shown, how many are not; empty if none is missing
 	MoreOpen      string
+	Incidents     *incidentsView // nil if none is open
 	Silences      []muting.Mute
 	Now, Started  time.Time
 	Others        int        // further replicas that this page is about
@@ -224,6 +225,7 @@ func (a *Admin) page(r *http.Request) page {
 	}
 
 	p.About = a.about(query, m.Open, others)
+	p.Incidents = a.incidentsView(r, &p)
 
 	if p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)

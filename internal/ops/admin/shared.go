@@ -207,6 +207,7 @@ func stateOf(a ledger.Alarm, name string) partition.AlarmState {
 		Value:     float64(a.Value),
 		Limit:     float64(a.Limit),
 		Silence:   a.Silence,
+		Group:     string(a.Group),
 	}
 
 	if !a.DeviceSince.IsZero() {

@@ -85,8 +85,10 @@ type findings struct {
 	ended    []pastDelivery // deliveries, the latest first
 	gates    []gateState
 	silences []muting.Mute // in force, that may be about the device
-	missing  []string      // clauses: what could not be looked up
-	hub      Readings      // what the hub has of the device, if it was asked
+
+	incidents []incidentOf // that alarms are part of
+	missing   []string     // clauses: what could not be looked up
+	hub       Readings     // what the hub has of the device, if it was asked
 
 	// devices of which messages count for rules about silence, of those partitions that were asked for this one
 	known   int
@@ -328,6 +330,10 @@ func (f findings) facts() (all facts) {
 		for _, c := range s.Waits {
 			all.add("repeat", f.subject("", s.Rule, s.Level, s.Sensor), f.conditionText(c))
 		}
+	}
+
+	for _, i := range f.incidents {
+		all.add("incident", f.subject("", i.Rule, i.Level, i.alarm.Sensor), f.incidentText(i))
 	}
 
 	for _, s := range f.silences {

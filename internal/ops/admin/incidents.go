@@ -1,0 +1,252 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net/http"
+	"slices"
+	"time"
+
+	"alertworker/internal/httpapi"
+	"alertworker/internal/humanize"
+	"alertworker/internal/incident"
+	"alertworker/internal/partition"
+	"alertworker/internal/rules"
+	"alertworker/internal/telemetry"
+)
+
+const (
+	maxIncidents    = 200 // open ones that are read and listed
+	shownPartitions = 8   // of an incident, for people
+)
+
+// Incidents are the records of those of all replicas, an incident.Book.
+type Incidents interface {
+	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
+	Open(ctx context.Context, most int) (open []incident.Listed, all bool, err error)
+}
+
+// openIncidents are those that run, or whose end is not settled.
+type openIncidents struct {
+	list []incident.Listed
+	all  bool // list has all
+}
+
+// askIncidents asks for those that are open, the oldest first.
+func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
+	if of == nil {
+		return nil
+	}
+
+	return func(ctx context.Context) (o openIncidents, err error) {
+		o.list, o.all, err = of.Open(ctx, maxIncidents)
+		slices.SortFunc(o.list, func(x, y incident.Listed) int {
+			return cmp.Or(x.Record.Began.Compare(y.Record.Began), cmp.Compare(x.Record.ID, y.Record.ID))
+		})
+		return o, err
+	}
+}
+
+// An incidentView is what people and programs see of one.
+type incidentView struct {
+	ID         string         `json:"id"`
+	Rule       string         `json:"rule"`
+	Level      string         `json:"level,omitempty"`
+	Silence    bool           `json:"silence,omitempty"` // its members are silent
+	Per        string         `json:"per"`
+	Value      string         `json:"value"` // what its members share
+	State      incident.State `json:"state"`
+	Began      time.Time      `json:"began"`
+	Members    int            `json:"members"`
+	AtLeast    bool           `json:"atLeast,omitempty"` // there may be more
+	First      string         `json:"first,omitempty"`   // the member whose alarm began first
+	Since      time.Time      `json:"since,omitzero"`    // when it began
+	Partitions map[string]int `json:"partitions"`        // the number of members in each that has any
+
+	Linked bool   `json:"-"` // the page's address names it
+	kind   string // what a member is
+}
+
+// incidentView returns what there is to see of an incident, whose owners correct their numbers once a window.
+func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
+	v := incidentView{
+		ID:         l.Record.ID,
+		Rule:       l.Group.Rule,
+		Level:      l.Group.Level,
+		Silence:    l.Group.Silence,
+		Per:        l.Group.Per,
+		Value:      l.Group.Value,
+		State:      l.Record.State,
+		Began:      l.Record.Began,
+		Partitions: map[string]int{},
+	}
+
+	var window time.Duration
+	v.kind = "device"
+	if rule, _ := level(&a.Rules, v.Rule, v.Level); rule != nil {
+		window = rule.Window
+		if len(rule.Sensor) > 0 {
+			v.kind = "sensor"
+		}
+	}
+
+	v.Members, v.AtLeast = l.Record.Members(now.Add(-window))
+	first := l.Record.First()
+	v.First, v.Since = first.First, first.Since
+	for name, e := range l.Record.Entries {
+		if e.Members > 0 {
+			v.Partitions[name] = e.Members
+		}
+	}
+
+	return v
+}
+
+// By says for people how many members are in which partitions.
+func (v incidentView) By() string {
+	in := slices.SortedFunc(maps.Keys(v.Partitions), telemetry.ComparePartitions)
+	if len(in) == 1 {
+		return "in partition " + in[0]
+	}
+
+	for i, name := range in {
+		in[i] = fmt.Sprintf("%d in partition %s", v.Partitions[name], name)
+	}
+
+	if more := len(in) - shownPartitions; more > 0 {
+		in = append(in[:shownPartitions], humanize.Count(more, "other partition"))
+	}
+
+	return humanize.And(in)
+}
+
+// Count says for people how many members there are.
+func (v incidentView) Count() string {
+	text := humanize.Count(v.Members, v.kind)
+	if v.AtLeast {
+		return "at least " + text
+	}
+	return text
+}
+
+// serveIncidents serves those that are open, as JSON; 503 while the store does not respond.
+func (a *Admin) serveIncidents(w http.ResponseWriter, r *http.Request) {
+	if a.Options.Incidents == nil {
+		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
+		return
+	}
+
+	open, at, err := a.incidents.get(r.Context())
+	if err == nil && time.Since(at) > askAgain+askTimeout { // it is being asked
+		err = errors.New("the checkpoint store has not answered yet")
+	}
+
+	if err != nil {
+		fail(w, http.StatusServiceUnavailable, "read incidents: "+err.Error())
+		return
+	}
+
+	answer := struct {
+		Incidents []incidentView `json:"incidents"`      // the oldest first
+		More      bool           `json:"more,omitempty"` // there are others
+		Read      time.Time      `json:"read"`           // when this was read, by this replica's clock
+	}{[]incidentView{}, !open.all, at.UTC().Round(time.Millisecond)}
+	for _, l := range open.list {
+		answer.Incidents = append(answer.Incidents, a.incidentView(l, at))
+	}
+
+	httpapi.Write(w, http.StatusOK, answer)
+}
+
+// An incidentsView is what the page shows of incidents.
+type incidentsView struct {
+	Old  string // how old this is, if the store does not respond
+	List []incidentView
+	Gone bool // the page's address names one that is not open any more, or not among those that were read
+	More bool // there are others that were not read
+}
+
+// incidentsView returns the open incidents for the page, one that its address names first; nil if there are none.
+func (a *Admin) incidentsView(r *http.Request, p *page) *incidentsView {
+	if a.Options.Incidents == nil {
+		return nil
+	}
+
+	open, at, err := a.incidents.get(r.Context())
+	linked := r.URL.Query().Get("incident")
+	v := &incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), More: !at.IsZero() && !open.all}
+	v.Gone = linked != "" && !at.IsZero()
+	for _, l := range open.list {
+		one := a.incidentView(l, at)
+		if one.Linked = one.ID == linked; one.Linked {
+			v.Gone = false
+			v.List = append([]incidentView{one}, v.List...)
+			continue
+		}
+		v.List = append(v.List, one)
+	}
+
+	if v.Old == "" && len(v.List) == 0 && !v.Gone {
+		return nil
+	}
+
+	v.List = shorten(p, "incidents", v.List)
+
+	return v
+}
+
+// An incidentOf is that of one of a device's alarms.
+type incidentOf struct {
+	alarm partition.AlarmState
+	incidentView
+}
+
+// incidentsOf adds to f the incidents that alarms are part of.
+func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
+	ctx, cancel := context.WithTimeout(ctx, inspectTimeout)
+	defer cancel()
+
+	for _, s := range f.state.Alarms {
+		rule, _ := level(&a.Rules, s.Rule, s.Level)
+		if s.Group == "" || s.Phase != rules.Open || rule == nil || a.Options.Incidents == nil {
+			continue
+		}
+
+		if len(f.incidents) == shownSensors {
+			return errors.New("not all incidents that it is part of are known: there are too many")
+		}
+
+		g := incident.Group{Rule: s.Rule, Level: s.Level, Silence: s.Silence, Per: rule.Per, Value: s.Group}
+		r, now, err := a.Options.Incidents.Read(ctx, g)
+		if err != nil {
+			return fmt.Errorf("not all incidents that it is part of are known: %w", err)
+		}
+
+		f.incidents = append(f.incidents, incidentOf{s, a.incidentView(incident.Listed{Group: g, Record: r}, now)})
+	}
+
+	return nil
+}
+
+// incidentText says which incident an alarm is part of.
+func (f findings) incidentText(i incidentOf) string {
+	of := "the incident of " + shortName(i.Value)
+	if i.State != incident.Running || i.Partitions[i.alarm.Partition] == 0 {
+		return "to be part of " + of + ": its record does not say so yet"
+	}
+
+	text := "part of " + of + ", since " + f.clock(i.Since)
+	switch others := i.Members - 1; {
+	case i.AtLeast:
+		text += fmt.Sprintf(", with at least %d others", others)
+	case others == 1:
+		text += ", with 1 other"
+	case others > 1:
+		text += fmt.Sprintf(", with %d others", others)
+	}
+
+	return text + ": " + i.ID
+}

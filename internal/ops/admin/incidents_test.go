@@ -1,0 +1,173 @@
+package admin_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/incident"
+	"alertworker/internal/ops/admin"
+	"alertworker/internal/partition"
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+)
+
+// offline is a rule about gateways whose devices are silent.
+var offline = rules.Set{Rules: []rules.Rule{{
+	Name: "offline", Silent: 15 * time.Minute, Per: "gateway", Resolved: true, Window: 10 * time.Minute, Levels: []rules.Level{{}},
+}}}
+
+// gateway is a group of its devices.
+func gateway(name string) incident.Group {
+	return incident.Group{Rule: "offline", Silence: true, Per: "gateway", Value: name}
+}
+
+// enter writes that a partition has so many members, from a sequence number on.
+func enter(t *testing.T, book *incident.Book, of, partition string, members int, sequence int64) string {
+	t.Helper()
+	result, err := book.Sync(t.Context(), gateway(of), partition, incident.Entry{
+		Members: members, First: of + "-meter-" + partition, Since: time.Now().Add(-15 * time.Minute), Position: incident.Position{Sequence: sequence},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return result.Incident
+}
+
+// Open incidents of all replicas are listed, with their members by partition: on the page, and for programs. A link of a
+// message leads to its incident.
+func TestIncidents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := &incident.Book{Store: &records.Memory{}, Prefix: "incidents/"}
+		w := newWorld(t, func(o *admin.Options) { o.Rules, o.Incidents, o.Receivers = offline, book, nil })
+		if page := w.do(http.MethodGet, "/").Body.String(); strings.Contains(page, "Open incidents") {
+			t.Error("the page lists incidents although there are none")
+		}
+
+		enter(t, book, "gw-1", "3", 1, 1)
+		time.Sleep(time.Minute)
+		enter(t, book, "gw-12", "10", 12, 1)
+		linked := enter(t, book, "gw-12", "9", 18, 1)
+		enter(t, book, "gw-7", "3", 2, 1)
+		enter(t, book, "gw-7", "3", 0, 2)
+		time.Sleep(11 * time.Minute)
+		enter(t, book, "gw-12", "9", 17, 2)
+		time.Sleep(5 * time.Second)
+
+		var answer struct {
+			Incidents []struct {
+				ID, Rule, Per, Value, State, First string
+				Members                            int
+				AtLeast                            bool
+				Partitions                         map[string]int
+			}
+			More bool
+		}
+		if err := json.Unmarshal(w.do(http.MethodGet, "/incidents").Body.Bytes(), &answer); err != nil {
+			t.Fatal(err)
+		}
+		got := fmt.Sprintf("%+v", answer)
+		for i, want := range []string{
+			"offline gateway gw-1 running gw-1-meter-3 1 true map[3:1]",
+			"offline gateway gw-12 running gw-12-meter-10 29 true map[10:12 9:17]",
+			"offline gateway gw-7 over  0 false map[]",
+		} {
+			if len(answer.Incidents) != 3 {
+				t.Fatal(got)
+			}
+			o := answer.Incidents[i]
+			if got := fmt.Sprint(o.Rule, " ", o.Per, " ", o.Value, " ", o.State, " ", o.First, " ", o.Members, o.AtLeast, o.Partitions); got != want || o.ID == "" {
+				t.Errorf("got %q, want %q", got, want)
+			}
+		}
+		if answer.More || answer.Incidents[1].ID != linked {
+			t.Errorf("%s: want %s", got, linked)
+		}
+
+		for path, want := range map[string][]string{
+			"/": {
+				`<li><span class="grow">gw-1<small>offline</small><small>at least 1 device silent, first gw-1-meter-3: in partition 3</small>`,
+				`<li><span class="grow">gw-12<small>offline</small><small>at least 29 devices silent, first gw-12-meter-10: 17 in partition 9 and 12 in partition 10</small>`,
+				`<li><span class="grow">gw-7<small>offline</small><small>over, and its end is being sent</small>`,
+			},
+			"/?incident=" + linked: {`<li aria-current="true"><span class="grow">gw-12<`, "gw-1<", "gw-7<"},
+			"/?incident=another":   {"The incident of this link is over.", "gw-1<", "gw-12<"},
+		} {
+			rest := w.do(http.MethodGet, path).Body.String()
+			for _, text := range want {
+				at := strings.Index(rest, text)
+				if at < 0 {
+					t.Errorf("%s does not show %s (in this order) in\n%s", path, text, rest)
+					break
+				}
+				rest = rest[at:]
+			}
+		}
+	})
+}
+
+// What cannot be asked is said to be unknown, and not to be none.
+func TestIncidentsWithoutTheStore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *admin.Options) { o.Rules, o.Incidents, o.Receivers = offline, failingIncidents{}, nil })
+		if answer := w.do(http.MethodGet, "/incidents"); answer.Code != http.StatusServiceUnavailable || !strings.Contains(answer.Body.String(), "read incidents: no route") {
+			t.Errorf("%d: %s", answer.Code, answer.Body)
+		}
+		if page := w.do(http.MethodGet, "/").Body.String(); !strings.Contains(page, "The checkpoint store has not answered yet.") {
+			t.Error("the page does not say that incidents are not known")
+		}
+	})
+}
+
+type failingIncidents struct{}
+
+func (failingIncidents) Read(context.Context, incident.Group) (incident.Record, time.Time, error) {
+	return incident.Record{}, time.Time{}, errors.New("no route")
+}
+
+func (failingIncidents) Open(context.Context, int) ([]incident.Listed, bool, error) {
+	return nil, false, errors.New("no route")
+}
+
+// Why nobody was told of a device alone: it is part of an incident.
+func TestWhyOfAMember(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		book := &incident.Book{Store: &records.Memory{}, Prefix: "incidents/"}
+		w := newWorld(t, func(o *admin.Options) { o.Rules, o.Incidents, o.Receivers = offline, book, nil })
+		since := time.Now().Add(-15 * time.Minute)
+		w.set(func() {
+			w.worker.devices = map[string]partition.DeviceState{"meter-3": {Alarms: []partition.AlarmState{{
+				Partition: "3", Device: "meter-3", Rule: "offline", Phase: rules.Open, Silence: true, Since: since, Limit: 900, Group: "gw-12",
+			}}}}
+		})
+		why := func() string {
+			var answer struct{ Why string }
+			if err := json.Unmarshal(w.do(http.MethodGet, "/devices/meter-3", "Authorization", "Bearer "+token).Body.Bytes(), &answer); err != nil {
+				t.Fatal(err)
+			}
+			return answer.Why
+		}
+		expect := func(want string) {
+			t.Helper()
+			if got := why(); !strings.Contains(got, "\n  incident offline: "+want) {
+				t.Errorf("got\n%s\nwant %q", got, want)
+			}
+		}
+
+		expect("to be part of the incident of gw-12: its record does not say so yet")
+		id := enter(t, book, "gw-12", "3", 1, 1)
+		at := since.UTC().Format("15:04:05 MST")
+		if now := time.Now(); since.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
+			at = since.UTC().Format("2006-01-02 15:04:05 MST")
+		}
+		expect("part of the incident of gw-12, since " + at + ": " + id)
+		enter(t, book, "gw-12", "5", 29, 1)
+		expect("part of the incident of gw-12, since " + at + ", with 29 others: " + id)
+	})
+}
