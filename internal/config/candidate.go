@@ -56,11 +56,6 @@ func Tries(variable string) bool {
 	if variable == "RULES" || variable == "RULES_FILE" {
 		return false
 	}
-	return groupOf(variable) == "Readings" || slices.Contains(triedBeside, variable)
-}
-
-// groupOf returns the group of a variable; "" if no variable has that name.
-func groupOf(name string) string {
-	v, _ := variableOf(name)
-	return v.Group
+	v, _ := variableOf(variable)
+	return v.Group == "Readings" || slices.Contains(triedBeside, variable)
 }

@@ -447,7 +447,14 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 	}
 
 	if hint := hints[name]; hint != "" && text == "" {
-		e.addError(name, env.missing(hint, field.Tag.Get("instead")))
+		instead := field.Tag.Get("instead")
+		isSet := func(name string) bool { return env.get(name) != "" }
+		switch {
+		case instead == "":
+			e.add(name, "is missing: %s", hint)
+		case !slices.ContainsFunc(strings.Split(instead, " or "), isSet):
+			e.add(name, "is missing: %s; or set %s", hint, instead)
+		}
 		return
 	}
 
@@ -462,7 +469,11 @@ func (env lookup) read(field reflect.StructField, value reflect.Value, e *config
 	}
 
 	if err := process(field, value, text); err != nil {
-		e.add(name, "is %s; must be %s", show(text), expectation(field.Type, text))
+		want := cmp.Or(expectations[field.Type], "another value") // envconfig's own message holds the value
+		if field.Type == reflect.TypeFor[float64]() {
+			want = likeNumber(text)
+		}
+		e.add(name, "is %s; must be %s", show(text), want)
 	}
 }
 
@@ -482,17 +493,6 @@ func (env lookup) readSecretFile(name string, secret redactable) error {
 	}
 
 	return nil
-}
-
-// missing returns an error that says that a required variable is missing, unless one of those instead of it is set.
-func (env lookup) missing(hint, instead string) error {
-	if instead == "" {
-		return fmt.Errorf("is missing: %s", hint)
-	}
-	if slices.ContainsFunc(strings.Split(instead, " or "), func(name string) bool { return env.get(name) != "" }) {
-		return nil
-	}
-	return fmt.Errorf("is missing: %s; or set %s", hint, instead)
 }
 
 // inQuotes is a text in quotes.
@@ -525,15 +525,6 @@ var expectations = map[reflect.Type]string{
 	reflect.TypeFor[eventhubs.Start](): "earliest, latest or a time such as 2026-01-31T12:00:00Z",
 	reflect.TypeFor[bool]():            "true or false",
 	reflect.TypeFor[int]():             "a whole number",
-}
-
-// expectation describes the values that envconfig can read, of which text is none. envconfig's own message
-// holds the value, so it must not be shown.
-func expectation(t reflect.Type, text string) string {
-	if t == reflect.TypeFor[float64]() {
-		return likeNumber(text)
-	}
-	return cmp.Or(expectations[t], "another value")
 }
 
 // withComma is a number as some languages write it; with more digits it may be a secret.
@@ -609,16 +600,12 @@ func ReadFile(path string) ([]byte, error) {
 		return content, nil
 	}
 
-	return nil, fmt.Errorf("the file %s %w", show(path), withoutPath(err))
-}
-
-// withoutPath returns why a file cannot be used, without naming it: what continues "the file …".
-func withoutPath(err error) error {
 	var named *os.PathError
 	if errors.As(err, &named) {
-		return fmt.Errorf("cannot be read: %w", named.Err)
+		err = fmt.Errorf("cannot be read: %w", named.Err)
 	}
-	return err
+
+	return nil, fmt.Errorf("the file %s %w", show(path), err)
 }
 
 // checkContent checks what was read of a file. The error continues "the file …".

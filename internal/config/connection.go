@@ -42,7 +42,7 @@ func parsePairs(s string) (map[string]string, error) {
 type service struct {
 	what     string   // its connection string, for people
 	variable string   // where that belongs; "" if nowhere
-	keys     []string // of which a connection string of this service has one, in lower case
+	keys     []string // in lower case: a connection string of this service has one of them
 }
 
 // services are told apart by their keys: the first counts.
@@ -58,16 +58,6 @@ var services = []service{
 	{"an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING", []string{"endpoint", "entitypath"}},
 }
 
-// serviceOf returns what a connection string with these keys connects to, and false if that is not known.
-func serviceOf(pairs map[string]string) (service, bool) {
-	has := func(key string) bool { _, ok := pairs[key]; return ok }
-	i := slices.IndexFunc(services, func(s service) bool { return slices.ContainsFunc(s.keys, has) })
-	if i < 0 {
-		return service{}, false
-	}
-	return services[i], true
-}
-
 // parseFor splits the connection string in variable and rejects one that belongs
 // elsewhere.
 func parseFor(variable, s string) (map[string]string, error) {
@@ -76,17 +66,20 @@ func parseFor(variable, s string) (map[string]string, error) {
 		return nil, err
 	}
 
-	switch service, known := serviceOf(pairs); {
-	case !known || service.variable == variable:
+	has := func(key string) bool { _, ok := pairs[key]; return ok }
+	i := slices.IndexFunc(services, func(s service) bool { return slices.ContainsFunc(s.keys, has) })
 
-	case service.variable == "":
+	switch {
+	case i < 0 || services[i].variable == variable:
+
+	case services[i].variable == "":
 		return nil, fmt.Errorf(
 			"is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)",
-			service.what,
+			services[i].what,
 		)
 
 	default:
-		return nil, fmt.Errorf("is %s, which belongs in %s", service.what, service.variable)
+		return nil, fmt.Errorf("is %s, which belongs in %s", services[i].what, services[i].variable)
 	}
 
 	for _, value := range pairs {
@@ -118,7 +111,8 @@ func parseEventHub(s string) (HubAddress, error) {
 	endpoint, err := url.Parse(pairs["endpoint"])
 	isEndpoint := err == nil && strings.HasPrefix(pairs["endpoint"], "sb://") && endpoint.Hostname() != ""
 	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
-	if !isEndpoint || !hasHubKey(pairs) || notBool != nil {
+	hasKey := pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != "" || pairs["sharedaccesssignature"] != ""
+	if !isEndpoint || !hasKey || notBool != nil {
 		return HubAddress{}, errors.New(
 			"is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps " +
 				"with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)",
@@ -126,12 +120,6 @@ func parseEventHub(s string) (HubAddress, error) {
 	}
 
 	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
-}
-
-// hasHubKey reports whether a connection string of Event Hubs has what it takes to sign in.
-func hasHubKey(pairs map[string]string) bool {
-	hasKey := pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != ""
-	return hasKey || pairs["sharedaccesssignature"] != ""
 }
 
 // parseIoTHub reads an IoT Hub's service connection string and returns its host.
@@ -164,7 +152,13 @@ func checkStorage(s string) error {
 	}
 
 	pairs, ok := parseStoragePairs(s)
-	if !ok || !hasStorageKey(pairs) || !hasBlobEndpoint(pairs) {
+	_, notBase64 := base64.StdEncoding.DecodeString(pairs["AccountKey"])
+	hasKey := pairs["AccountName"] != "" && pairs["AccountKey"] != ""
+	isSigned := hasKey && notBase64 == nil || !hasKey && pairs["SharedAccessSignature"] != ""
+
+	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
+	hasEndpoint := err == nil && endpoint.Host != "" && slices.Contains([]string{"http", "https"}, endpoint.Scheme)
+	if !ok || !isSigned || !hasEndpoint {
 		return errors.New(
 			"is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or " +
 				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
@@ -187,22 +181,6 @@ func parseStoragePairs(s string) (pairs map[string]string, ok bool) {
 	}
 
 	return pairs, true
-}
-
-// hasStorageKey reports whether a connection string of Azure Storage has what it takes to sign in.
-func hasStorageKey(pairs map[string]string) bool {
-	if pairs["AccountName"] == "" || pairs["AccountKey"] == "" {
-		return pairs["SharedAccessSignature"] != ""
-	}
-
-	_, err := base64.StdEncoding.DecodeString(pairs["AccountKey"])
-	return err == nil
-}
-
-// hasBlobEndpoint reports whether a connection string of Azure Storage says where blobs are.
-func hasBlobEndpoint(pairs map[string]string) bool {
-	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
-	return err == nil && endpoint.Host != "" && slices.Contains([]string{"http", "https"}, endpoint.Scheme)
 }
 
 // StorageHost returns the host name of the storage account's blobs; empty if there is none.

@@ -24,7 +24,11 @@ func Help() string {
 	b.WriteString("Common settings\n")
 	for _, name := range common {
 		v := all[position(name)]
-		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, commonDefault(v))
+		unset := cmp.Or(v.whenUnset(), "no default")
+		if v.Default != "" {
+			unset = "default " + v.Default
+		}
+		fmt.Fprintf(&b, "  %-*s%s\n", helpColumn-2, v.Name, unset)
 	}
 
 	b.WriteString("\nAll settings. A secret (*) can also be read from a file: set VARIABLE_FILE to its path.\n")
@@ -40,18 +44,14 @@ func Help() string {
 			name += "*"
 		}
 
-		writeWrapped(&b, name, v.Description+inBrackets(v.whenUnset()))
+		text := v.Description
+		if unset := v.whenUnset(); unset != "" {
+			text += " [" + unset + "]"
+		}
+		writeWrapped(&b, name, text)
 	}
 
 	return b.String()
-}
-
-// commonDefault says what a common setting is when nobody sets it.
-func commonDefault(v Variable) string {
-	if v.Default != "" {
-		return "default " + v.Default
-	}
-	return cmp.Or(v.whenUnset(), "no default")
 }
 
 // whenUnset says what it is when nobody sets it; "" if it is nothing.
@@ -60,14 +60,6 @@ func (v Variable) whenUnset() string {
 		return "required"
 	}
 	return v.Default
-}
-
-// inBrackets returns text as it stands behind a description; empty if there is none.
-func inBrackets(text string) string {
-	if text == "" {
-		return ""
-	}
-	return " [" + text + "]"
 }
 
 // writeWrapped writes text in the column beside name, in lines of helpWidth.

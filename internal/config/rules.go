@@ -1,12 +1,10 @@
 package config
 
 import (
-	"cmp"
 	"fmt"
 	"path/filepath"
 	"slices"
 	"strings"
-	"time"
 
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
@@ -163,15 +161,6 @@ func (c *Config) ruleDefaults() ruleDefaults {
 	return ruleDefaults{window: c.ThrottleWindow, resolved: c.NotifyResolved, zone: c.Zone()}
 }
 
-// shortestWindow returns that of all rules, and whose it is.
-func (c Config) shortestWindow() (window time.Duration, of string) {
-	r := slices.MinFunc(c.Rules().Rules, func(a, b rules.Rule) int { return cmp.Compare(a.Window, b.Window) })
-	if r.Window == c.ThrottleWindow {
-		return r.Window, "THROTTLE_WINDOW"
-	}
-	return r.Window, "the window of the rule " + r.Name
-}
-
 // validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets
 // nothing.
 func (c *Config) validateFilters(e *configError) {
@@ -199,11 +188,16 @@ func checkFilter(f notify.Filter, set rules.Set) error {
 
 	levels := levelsOf(set, f.Rules)
 	if i := slices.IndexFunc(f.Levels, isNot(levels)); i >= 0 {
-		return noSuchLevel(f.Levels[i], levels)
+		if len(levels) == 0 {
+			return fmt.Errorf("level=%s, but its rules have no levels: remove it", f.Levels[i])
+		}
+		return fmt.Errorf("level=%s, which none of its rules has%s", f.Levels[i], didYouMean(f.Levels[i], levels))
 	}
 
-	if err := checkOptionalLookup(f.Property); err != nil {
-		return fmt.Errorf("an invalid where=: %w", err)
+	if f.Property != "" {
+		if err := checkLookup(f.Property); err != nil {
+			return fmt.Errorf("an invalid where=: %w", err)
+		}
 	}
 
 	return nil
@@ -212,14 +206,6 @@ func checkFilter(f notify.Filter, set rules.Set) error {
 // isNot returns a function that reports whether a name is not among known.
 func isNot(known []string) func(name string) bool {
 	return func(name string) bool { return !slices.Contains(known, name) }
-}
-
-// noSuchLevel is the error of a filter for a level that none of its rules has. levels are those that they have.
-func noSuchLevel(level string, levels []string) error {
-	if len(levels) == 0 {
-		return fmt.Errorf("level=%s, but its rules have no levels: remove it", level)
-	}
-	return fmt.Errorf("level=%s, which none of its rules has%s", level, didYouMean(level, levels))
 }
 
 // levelsOf returns the names of the levels of some rules of set, or of all if none are named.

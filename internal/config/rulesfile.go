@@ -442,7 +442,10 @@ func (r *rulesReader) rule(n ast.Node) rules.Rule {
 		Runbook:    r.text(values["runbook"], "runbook", checkPage),
 	}
 
-	rule.Each = r.text(values["each"], "each", checkEach)
+	rule.Each = r.text(values["each"], "each", func(path string) error {
+		_, err := telemetry.NewEach(path)
+		return asName(path, err)
+	})
 	rule.Sensor = r.sensor(values["sensor"])
 	rule.Valid, rule.Flags = r.valid(values["valid"])
 	r.wrongIf(
@@ -545,8 +548,9 @@ func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]
 // checkNames reports names of a rule that lead nowhere.
 func (r *rulesReader) checkNames(rule *rules.Rule, values map[string]ast.Node) {
 	for _, path := range strings.Split(rule.Field, ",") {
-		if inner := withoutEach(path, rule.Each); inner != "" {
-			r.wrong(values["field"], "field is looked up in each of %s: write %s", rule.Each, inner)
+		each := rule.Each + "."
+		if rule.Each != "" && len(path) > len(each) && strings.EqualFold(path[:len(each)], each) {
+			r.wrong(values["field"], "field is looked up in each of %s: write %s", rule.Each, path[len(each):])
 		}
 	}
 
@@ -559,20 +563,12 @@ func (r *rulesReader) checkNames(rule *rules.Rule, values map[string]ast.Node) {
 		"sensor": strings.Join(rule.Sensor, ","),
 		"per":    rule.Per,
 	} {
-		hasKey := slices.ContainsFunc(strings.Split(names, ","), isKey)
+		hasKey := slices.ContainsFunc(strings.Split(names, ","), func(name string) bool {
+			return strings.EqualFold(name, telemetry.NameOfKey)
+		})
 		r.wrongIf(hasKey, values[key], "%s is %s without each: it is the name under which a measurement stands",
 			key, telemetry.NameOfKey)
 	}
-}
-
-func isKey(name string) bool { return strings.EqualFold(name, telemetry.NameOfKey) }
-
-// withoutEach returns what is left of a path that begins with each; empty if it does not.
-func withoutEach(path, each string) string {
-	if each == "" || len(path) <= len(each)+1 || !strings.EqualFold(path[:len(each)+1], each+".") {
-		return ""
-	}
-	return path[len(each)+1:]
 }
 
 // text returns what n, the value of name, says, and "" if it is nil.
@@ -906,16 +902,11 @@ func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
 	r.wrongIf(len(list) > maxRuleLevels, n, "%s has %d levels; must be at most %d", key, len(list), maxRuleLevels)
 
 	for _, m := range list {
-		level := r.levelName(m.Key)
+		level := r.text(m.Key, "the name of a level", checkName)
 		values = append(values, levelValue{level, key + " of " + level, m.Key, m.Value})
 	}
 
 	return values
-}
-
-// levelName reads the name of a level.
-func (r *rulesReader) levelName(n ast.Node) string {
-	return r.text(n, "the name of a level", checkName)
 }
 
 // levels reads the levels of a rule, which are the limits in n, the value of key.
@@ -927,21 +918,17 @@ func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
 			first = rule.Base()
 		}
 
+		isOut := rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To)
 		switch {
 		case base(at) != first:
 			r.wrong(v.value, "%s is counted from %s, and the first limit from %s: make two rules",
 				v.name, countedFrom(base(at)), countedFrom(first))
-		case !at.Plus && neverCounts(rule, limit):
+		case !at.Plus && isOut:
 			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
 		}
 
 		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit, LimitAt: at})
 	}
-}
-
-// neverCounts reports whether a reading is outside a rule's range.
-func neverCounts(rule *rules.Rule, reading float64) bool {
-	return rule.Valid != nil && (reading < rule.Valid.From || reading > rule.Valid.To)
 }
 
 // settings reads what values say of a rule's levels.
@@ -961,7 +948,18 @@ func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
 		r.hysteresis(rule, v)
 	}
 
-	r.checkClears(rule, cmp.Or(values["clear"], values["hysteresis"]))
+	for milder, worse := range neighbours(rule.Levels) {
+		r.wrongIf(
+			beyond(rule, milder.Clear, worse.Clear),
+			cmp.Or(values["clear"], values["hysteresis"]),
+			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
+			milder.Name,
+			worse.Name,
+			worse.Clear,
+			milder.Name,
+			milder.Clear,
+		)
+	}
 }
 
 // clear reads where the alarms of a level end.
@@ -997,22 +995,6 @@ func (r *rulesReader) hysteresis(rule *rules.Rule, v levelValue) {
 	}
 
 	r.apply(rule, v, func(l *rules.Level) { l.Clear = rules.Counted(l.Limit, distance) })
-}
-
-// checkClears reports a level that would be normal again before a milder one. n is where clear is set.
-func (r *rulesReader) checkClears(rule *rules.Rule, n ast.Node) {
-	for milder, worse := range neighbours(rule.Levels) {
-		r.wrongIf(
-			beyond(rule, milder.Clear, worse.Clear),
-			n,
-			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
-			milder.Name,
-			worse.Name,
-			worse.Clear,
-			milder.Name,
-			milder.Clear,
-		)
-	}
 }
 
 // beyond reports whether a reading is further in the direction of a rule's limits than another.
@@ -1095,12 +1077,6 @@ var errNoJSONPath = errors.New(
 	"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only",
 )
 
-// checkEach checks where measurements are.
-func checkEach(path string) error {
-	_, err := telemetry.NewEach(path)
-	return asName(path, err)
-}
-
 // checkLookup checks a name that is looked up in a message: of a field, of an application property, or of the hub's.
 func checkLookup(name string) error {
 	return checkInMessage(name, telemetry.NewNameDecoder)
@@ -1160,7 +1136,8 @@ const maxPage = 1024
 // checkPage checks the URL of a page for people.
 func checkPage(text string) error {
 	u, err := url.Parse(text)
-	if err != nil || len(text) > maxPage || !isPage(u) {
+	isPage := err == nil && slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != "" && u.User == nil
+	if !isPage || len(text) > maxPage {
 		return fmt.Errorf(
 			"must be a URL such as https://www.example.com/alerts, without a user and of at most %d bytes",
 			maxPage,
@@ -1170,18 +1147,8 @@ func checkPage(text string) error {
 	return nil
 }
 
-// isPage reports whether u can be the address of a page, without credentials.
-func isPage(u *url.URL) bool {
-	return slices.Contains([]string{"http", "https"}, u.Scheme) && u.Hostname() != "" && u.User == nil
-}
-
 // maxProperty is more than what the names of message enrichments may have.
 const maxProperty = 128
-
-// unfitForProperty reports whether the name of an application property may not have c.
-func unfitForProperty(c rune) bool {
-	return unicode.IsSpace(c) || !unicode.IsPrint(c) || c == utf8.RuneError
-}
 
 // checkProperty checks the name of an application property.
 func checkProperty(name string) error {
@@ -1192,7 +1159,9 @@ func checkProperty(name string) error {
 				"message enrichment",
 		)
 
-	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, unfitForProperty):
+	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(r rune) bool {
+		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError
+	}):
 		return fmt.Errorf(
 			"must be the name of an application property: 1 to %d printable characters without spaces",
 			maxProperty,

@@ -92,14 +92,6 @@ func unlimited() string {
 	return humanize.And(others) + " have no such limit"
 }
 
-// storeNames are those of all throttle stores.
-func storeNames() (names []Choice) {
-	for _, s := range Stores {
-		names = append(names, s.Name)
-	}
-	return names
-}
-
 // storesHelp lists all throttle stores.
 func storesHelp() string {
 	var all []string

@@ -45,7 +45,8 @@ func misspelled(environ []string) []Warning {
 	var list []Warning
 	for _, entry := range slices.Sorted(slices.Values(environ)) {
 		name, value, _ := strings.Cut(entry, "=")
-		if value == "" || known[name] || gone[name] != "" || !mayBeOurs(name) {
+		canBeShown := len(name) <= maxName && plainName.MatchString(name)
+		if value == "" || known[name] || gone[name] != "" || !canBeShown || othersNames.MatchString(name) {
 			continue
 		}
 
@@ -55,11 +56,6 @@ func misspelled(environ []string) []Warning {
 	}
 
 	return list[:min(len(list), maxNameWarnings)]
-}
-
-// mayBeOurs reports whether a name can be that of a setting, and can be shown.
-func mayBeOurs(name string) bool {
-	return len(name) <= maxName && plainName.MatchString(name) && !othersNames.MatchString(name)
 }
 
 // nearMiss returns what an unknown name was probably meant to be; empty if it does
@@ -75,18 +71,33 @@ func nearMiss(name string) string {
 		return "is ignored; did you mean " + best + "?"
 	}
 
-	if family := familyOf(upper); family != nil {
-		return "is ignored; the settings with this prefix are " + strings.Join(family, ", ")
+	i := slices.IndexFunc(families, func(prefix string) bool { return strings.HasPrefix(upper, prefix) })
+	if i < 0 {
+		return ""
 	}
 
-	return ""
+	var family []string
+	for _, v := range Variables() {
+		if strings.HasPrefix(v.Name, families[i]) {
+			family = append(family, v.Name)
+		}
+	}
+
+	return "is ignored; the settings with this prefix are " + strings.Join(family, ", ")
 }
 
 // nearest returns the name of ours that is most like an unknown one; empty if none is.
 func nearest(name string) string {
 	best, bestDistance := "", 3
 	for _, candidate := range names() {
-		distance := nameDistance(name, candidate)
+		distance := max(len(name)-len(candidate), len(candidate)-len(name))
+		switch {
+		case distance <= 2:
+			distance = editDistance(name, candidate)
+		case strings.HasPrefix(name, candidate+"_"):
+			distance = 2 // THROTTLE_WINDOW_SECONDS
+		}
+
 		// In short names two letters make another word.
 		if distance < bestDistance && (distance < 2 || len(candidate) >= 10) {
 			best, bestDistance = candidate, distance
@@ -112,35 +123,6 @@ func names() (list []string) {
 	}
 
 	return list
-}
-
-// nameDistance is editDistance of names that are about as long; of others it is more than of any that are alike, except
-// where our name is a part of the other.
-func nameDistance(name, candidate string) int {
-	difference := max(len(name)-len(candidate), len(candidate)-len(name))
-	if difference <= 2 {
-		return editDistance(name, candidate)
-	}
-	if strings.HasPrefix(name, candidate+"_") {
-		return 2 // THROTTLE_WINDOW_SECONDS
-	}
-	return difference
-}
-
-// familyOf returns our names that have the first word of an unknown name, if no other program has such names.
-func familyOf(name string) (family []string) {
-	i := slices.IndexFunc(families, func(prefix string) bool { return strings.HasPrefix(name, prefix) })
-	if i < 0 {
-		return nil
-	}
-
-	for _, v := range Variables() {
-		if strings.HasPrefix(v.Name, families[i]) {
-			family = append(family, v.Name)
-		}
-	}
-
-	return family
 }
 
 // editDistance returns how many letters must be inserted, removed, replaced or swapped

@@ -40,7 +40,6 @@ func (c *Config) validate(e *configError) {
 	}
 	c.validateNotify(e)
 	c.validateReplicas(e)
-	c.validateDuties(e)
 	c.validateHTTPAndLog(e)
 	c.validateThrottle(e)
 	c.validateRules(e)
@@ -75,8 +74,9 @@ func (c *Config) validateHub(e *configError) {
 		"is %s; must be only the event hub's name: letters, digits, '.', '-' and '_'",
 		show(c.EventHubName),
 	)
+	isDefault := strings.EqualFold(c.EventHubConsumerGroup, "$default")
 	e.addIf(
-		!isConsumerGroup(c.EventHubConsumerGroup),
+		!isDefault && (len(c.EventHubConsumerGroup) > 50 || !entityName.MatchString(c.EventHubConsumerGroup)),
 		"EVENTHUB_CONSUMER_GROUP",
 		"is %s; must be $Default or a consumer group's name: up to 50 letters, digits, '.', '-' and '_'",
 		show(c.EventHubConsumerGroup),
@@ -84,11 +84,6 @@ func (c *Config) validateHub(e *configError) {
 
 	between(e, "EVENTHUB_PREFETCH", c.EventHubPrefetch, 1, eventhubs.MaxPrefetch)
 	oneOf(e, "EVENTHUB_TRANSPORT", c.EventHubTransport, TransportAMQP, TransportWebSocket)
-}
-
-// isConsumerGroup reports whether a consumer group can have that name.
-func isConsumerGroup(name string) bool {
-	return strings.EqualFold(name, "$default") || len(name) <= 50 && entityName.MatchString(name)
 }
 
 // validateOneHub checks that the settings name one hub, and one only.
@@ -181,27 +176,12 @@ func (c *Config) validateReadings(e *configError) {
 
 	_, err := rules.NewClock(c.TimeProperty)
 	e.addError("TIME_PROPERTY", unlessSecret(c.TimeProperty, err))
-	if !strings.HasPrefix(c.TimeProperty, "body:") && err == nil && !strings.HasPrefix(c.TimeProperty, "$") {
-		e.addError("TIME_PROPERTY", checkOptionalProperty(c.TimeProperty))
+	isProperty := c.TimeProperty != "" && !strings.HasPrefix(c.TimeProperty, "body:") && !strings.HasPrefix(c.TimeProperty, "$")
+	if isProperty && err == nil {
+		e.addError("TIME_PROPERTY", checkProperty(c.TimeProperty))
 	}
 
 	e.addError("TEMPERATURE_FIELD", checkField(c.TemperatureField))
-}
-
-// checkOptionalProperty checks the name of an application property, if there is one.
-func checkOptionalProperty(name string) error {
-	if name == "" {
-		return nil
-	}
-	return checkProperty(name)
-}
-
-// checkOptionalLookup is checkLookup, if there is a name.
-func checkOptionalLookup(name string) error {
-	if name == "" {
-		return nil
-	}
-	return checkLookup(name)
 }
 
 // finite reports whether f is a number that readings can be compared with.
@@ -220,41 +200,44 @@ func (c *Config) validateStorage(e *configError) {
 	}
 
 	if c.StorageAccountURL != "" {
-		c.validateAccountURL(e)
+		const example = "https://ACCOUNT.blob.core.windows.net"
+		if err := azure.CheckEndpoint(c.StorageAccountURL, example); err != nil {
+			e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
+		}
+
+		for _, other := range []string{"dfs", "queue", "table", "file"} {
+			e.addIf(
+				strings.Contains(c.StorageAccountURL, "."+other+"."),
+				"STORAGE_ACCOUNT_URL",
+				"is the account's %s service; must be its blob service: %s",
+				other,
+				example,
+			)
+		}
 	}
 
-	uses := c.storageUses()
+	var uses []string // settings that require Azure Storage
+	if c.CheckpointStore == StoreBlob {
+		uses = append(uses, "CHECKPOINT_STORE=blob")
+	}
+
+	if c.Store().Service == azureStorage {
+		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
+	}
+
 	e.addIf(
-		uses != "" && !c.HasStorage(),
+		len(uses) > 0 && !c.HasStorage(),
 		"STORAGE_CONNECTION_STRING",
 		"is missing: required by %s (portal: storage account > Access keys); or set STORAGE_ACCOUNT_URL for access "+
 			"without a key",
-		uses,
+		strings.Join(uses, " and "),
 	)
 
 	c.validateContainers(e)
 	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
 }
 
-// validateAccountURL checks STORAGE_ACCOUNT_URL.
-func (c *Config) validateAccountURL(e *configError) {
-	const example = "https://ACCOUNT.blob.core.windows.net"
-	if err := azure.CheckEndpoint(c.StorageAccountURL, example); err != nil {
-		e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
-	}
-
-	for _, other := range []string{"dfs", "queue", "table", "file"} {
-		e.addIf(
-			strings.Contains(c.StorageAccountURL, "."+other+"."),
-			"STORAGE_ACCOUNT_URL",
-			"is the account's %s service; must be its blob service: %s",
-			other,
-			example,
-		)
-	}
-}
-
-// validateContainers checks the names of containers, of which no two are the same.
+// validateContainers checks the names of containers. No two may be the same.
 func (c *Config) validateContainers(e *configError) {
 	owners := map[string]string{}
 	for _, container := range []struct{ variable, name string }{
@@ -283,20 +266,6 @@ func (c *Config) validateContainers(e *configError) {
 
 // containerName is Azure's rule except for the length.
 var containerName = regexp.MustCompile(`^[a-z0-9](-?[a-z0-9])*$`)
-
-// storageUses lists the settings that require Azure Storage; empty if none does.
-func (c *Config) storageUses() string {
-	var uses []string
-	if c.CheckpointStore == StoreBlob {
-		uses = append(uses, "CHECKPOINT_STORE=blob")
-	}
-
-	if c.Store().Service == azureStorage {
-		uses = append(uses, "THROTTLE_STORE="+string(c.ThrottleStore))
-	}
-
-	return strings.Join(uses, " and ")
-}
 
 // validateCosmos checks where Cosmos DB is, whether it is needed, and its names.
 func (c *Config) validateCosmos(e *configError) {
@@ -390,7 +359,7 @@ const maxRetention = 87600 * time.Hour
 // longestRetention is the longest that any tier of Event Hubs keeps events.
 const longestRetention = 90 * 24 * time.Hour
 
-// validateReplicas checks how replicas share the partitions.
+// validateReplicas checks how replicas share the partitions, and the duties that one of them performs for all.
 func (c *Config) validateReplicas(e *configError) {
 	between(e, "OWNERSHIP_EXPIRY", c.OwnershipExpiry, 2*time.Second, 10*time.Minute)
 	between(e, "BALANCE_INTERVAL", c.BalanceInterval, time.Second, 5*time.Minute)
@@ -404,10 +373,7 @@ func (c *Config) validateReplicas(e *configError) {
 	)
 
 	e.addIf(!isText(c.ReplicaName, 200), "REPLICA_NAME", "must be UTF-8, at most 200 bytes")
-}
 
-// validateDuties checks what one replica does for all.
-func (c *Config) validateDuties(e *configError) {
 	between(e, "LEASE_RETENTION", c.LeaseRetention, 24*time.Hour, maxRetention)
 	if c.HeartbeatURL.IsSet() {
 		_, err := heartbeat.Parse(c.HeartbeatURL.Reveal())
@@ -417,8 +383,10 @@ func (c *Config) validateDuties(e *configError) {
 
 // validateHTTPAndLog checks what the replica serves, to whom, and what it logs.
 func (c *Config) validateHTTPAndLog(e *configError) {
+	_, port, err := net.SplitHostPort(c.HTTPAddr)
+	_, notNumber := strconv.ParseUint(port, 10, 16)
 	e.addIf(
-		c.HTTPAddr != "" && !isListenAddress(c.HTTPAddr),
+		c.HTTPAddr != "" && (err != nil || notNumber != nil),
 		"HTTP_ADDR",
 		"is %s; must be host:port such as :8080 or 127.0.0.1:8080, or empty to turn HTTP off",
 		show(c.HTTPAddr),
@@ -438,13 +406,6 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 
 	oneOf(e, "LOG_LEVEL", c.LogLevel, "debug", "info", "warn", "error")
 	oneOf(e, "LOG_FORMAT", c.LogFormat, LogJSON, LogConsole)
-}
-
-// isListenAddress reports whether s is a host, which may be empty, and the number of a port.
-func isListenAddress(s string) bool {
-	_, port, err := net.SplitHostPort(s)
-	_, notNumber := strconv.ParseUint(port, 10, 16)
-	return err == nil && notNumber == nil
 }
 
 // httpHosts returns the names in HTTP_HOSTS.
@@ -492,7 +453,7 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 		"is too short to be safe; must be at least 16 characters, for example from: openssl rand -hex 32",
 	)
 	e.addIf(
-		len(text) > 1024 || strings.ContainsFunc(text, unfitForHeader),
+		len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }),
 		variable,
 		"cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces",
 	)
@@ -503,13 +464,14 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 	)
 }
 
-// unfitForHeader reports whether a token in a header may not have c.
-func unfitForHeader(c rune) bool { return c <= ' ' || c > '~' }
-
 // validateThrottle checks the window and where it is stored, which may limit it.
 func (c *Config) validateThrottle(e *configError) {
 	between(e, "THROTTLE_WINDOW", c.ThrottleWindow, minWindow, maxWindow)
-	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, storeNames()...)
+	var stores []Choice
+	for _, s := range Stores {
+		stores = append(stores, s.Name)
+	}
+	oneOf(e, "THROTTLE_STORE", c.ThrottleStore, stores...)
 	e.addIf(!isText(c.ThrottleScope, 256), "THROTTLE_SCOPE", "must be UTF-8, at most 256 bytes")
 
 	store := c.Store()
@@ -645,7 +607,11 @@ func (c Config) warnings(environ []string) []Warning {
 func (c Config) warnOfMemory(w *warner, environ []string) {
 	windows := c.ThrottleStore == StoreMemory
 	checkpoints := c.CheckpointStore == StoreMemory
-	platform := orchestrator(environ)
+	platform := "" // that runs this process and could run several; empty if there is no sign of one
+	for _, entry := range environ {
+		name, _, _ := strings.Cut(entry, "=")
+		platform = cmp.Or(platform, platforms[name])
+	}
 
 	w.warnIf(
 		windows && platform != "",
@@ -669,7 +635,12 @@ func (c Config) warnOfMemory(w *warner, environ []string) {
 
 // warnOfTimes warns of durations that do not go together.
 func (c Config) warnOfTimes(w *warner) {
-	window, whose := c.shortestWindow()
+	shortest := slices.MinFunc(c.Rules().Rules, func(a, b rules.Rule) int { return cmp.Compare(a.Window, b.Window) })
+	window, whose := shortest.Window, "the window of the rule "+shortest.Name
+	if window == c.ThrottleWindow {
+		whose = "THROTTLE_WINDOW"
+	}
+
 	takeover := c.OwnershipExpiry + c.BalanceInterval
 	w.warnIf(
 		c.CheckpointStore != StoreMemory && takeover > window,
@@ -723,17 +694,4 @@ func (c Config) receivers() []receivers.Entry {
 var platforms = map[string]string{
 	"CONTAINER_APP_NAME":      "Container Apps",
 	"KUBERNETES_SERVICE_HOST": "Kubernetes",
-}
-
-// orchestrator returns the name of the platform that runs this process and could run
-// several; empty if there is no sign of one.
-func orchestrator(environ []string) string {
-	for _, entry := range environ {
-		name, _, _ := strings.Cut(entry, "=")
-		if platform := platforms[name]; platform != "" {
-			return platform
-		}
-	}
-
-	return ""
 }
