@@ -3,6 +3,7 @@ package backtesting
 import (
 	"bytes"
 	"encoding/base64"
+	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -17,7 +18,7 @@ type Names struct{ Time, Device string }
 // These are the names under which files have the parts of a message. The first that a message has counts. They are
 // paths in a JSON object or an Avro record, and names of CSV columns; see same for what may differ.
 var (
-	timeNames = []string{
+	timeNames = paths(
 		"EnqueuedTimeUtc",                       // routes to storage, Capture; "enqueuedtime [UTC]" of Log Analytics
 		"event.annotations.iothub-enqueuedtime", // az iot hub monitor-events
 		"event.annotations.x-opt-enqueued-time",
@@ -28,8 +29,8 @@ var (
 		"timestamp",
 		"TimeGenerated",
 		"TimeGenerated [UTC]", // Log Analytics
-	}
-	deviceNames = []string{
+	)
+	deviceNames = paths(
 		"SystemProperties.connectionDeviceId",          // routes to storage
 		"SystemProperties.iothub-connection-device-id", // Capture, IoT Explorer
 		"event.annotations.iothub-connection-device-id",
@@ -38,138 +39,196 @@ var (
 		"ConnectionDeviceId",
 		"device",
 		"deviceId", // IoT Central
+	)
+	payload = pathOf("event.payload")
+	bodies  = []bodyName{
+		{at: payload, isText: true},
+		{at: pathOf("Body")},
+		{at: pathOf("telemetry"), beside: pathOf("applicationId")}, // IoT Central; a device may send a field of that name
 	}
-	bodies = []bodyName{
-		{path: "event.payload", isText: true},
-		{path: "Body"},
-		{path: "telemetry", beside: "applicationId"}, // IoT Central; a device may send a field of that name
-	}
-	propertyNames = []string{
+	propertyNames = paths(
 		"Properties",
 		"applicationProperties", // Visual Studio Code
 		"event.properties.application",
 		"messageProperties", // IoT Central
 		"enrichments",
-	}
-	sourceNames = []string{
+	)
+	sourceNames = paths(
 		"SystemProperties.iothub-message-source",
 		"event.annotations.iothub-message-source",
 		"messageSource",
-	}
-	moduleNames = []string{
+	)
+	moduleNames = paths(
 		"SystemProperties.iothub-connection-module-id",
 		"event.annotations.iothub-connection-module-id",
 		"event.module",
 		"iothub-connection-module-id",
-	}
-	componentNames = []string{
+	)
+	componentNames = paths(
 		"SystemProperties.dt-subject",
 		"event.annotations.dt-subject",
 		"event.component",
 		"dt-subject",
 		"component", // IoT Central
-	}
-	contentTypeNames     = []string{"SystemProperties.contentType", "event.properties.system.content_type"}
-	contentEncodingNames = []string{"SystemProperties.contentEncoding", "event.properties.system.content_encoding"}
+	)
+	contentTypeNames     = paths("SystemProperties.contentType", "event.properties.system.content_type")
+	contentEncodingNames = paths("SystemProperties.contentEncoding", "event.properties.system.content_encoding")
 )
 
 // A bodyName is where a message is. A message without any is the object itself.
 type bodyName struct {
-	path   string
-	beside string // the name that has to be there, too
-	isText bool   // a text is the message; elsewhere it is in base64 if it can be
+	at     *path
+	beside *path // what has to be there, too; nil: nothing
+	isText bool  // a text is the message; elsewhere it is in base64 if it can be
 }
 
-// same reports whether a name is another one: case does not matter, nor what is no letter and no digit, such as the
-// signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id.
-func same(a, b string) bool {
-	for {
-		var x, y byte
-		x, a = letter(a)
-		y, b = letter(b)
-		if x != y || x == 0 {
-			return x == y
-		}
-	}
-}
-
-// letter returns the first letter or digit of a name, in lower case, and what follows; 0 if it has none. A byte beyond
-// ASCII is a letter.
-func letter(name string) (c byte, rest string) {
+// fold returns a name without what may differ: case does not matter, nor what is no letter and no digit, such as the
+// signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id. A byte beyond ASCII is
+// a letter.
+func fold(name string) string {
+	var b strings.Builder
 	for i := range len(name) {
 		switch c := name[i]; {
 		case 'A' <= c && c <= 'Z':
-			return c + 'a' - 'A', name[i+1:]
+			b.WriteByte(c + 'a' - 'A')
 		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c >= utf8.RuneSelf:
-			return c, name[i+1:]
+			b.WriteByte(c)
 		}
 	}
 
-	return 0, ""
+	return b.String()
+}
+
+// A path is where something is in an object: a name, or several with dots between them. A name with dots is a path, too.
+type path struct {
+	text   string
+	folded string // all of it
+	first  string // folded: the name before the first dot
+	rest   *path  // behind that; nil: there is no dot
+}
+
+func pathOf(text string) *path {
+	p := &path{text: text, folded: fold(text)}
+	if first, rest, ok := strings.Cut(text, "."); ok {
+		p.first, p.rest = fold(first), pathOf(rest)
+	}
+
+	return p
+}
+
+func paths(all ...string) (list []*path) {
+	for _, text := range all {
+		list = append(list, pathOf(text))
+	}
+	return list
+}
+
+// An objectReader reads one JSON object after the other. It is not safe for concurrent use.
+type objectReader struct {
+	decoder *jsontext.Decoder
+	text    bytes.Buffer
+	members []member          // of the objects so far
+	names   map[string]naming // by how they are written
+}
+
+// naming is what a name is, and what of it counts.
+type naming struct{ name, folded string }
+
+// maxNames is how many names an objectReader remembers. Recordings have few, unless names are ids.
+const maxNames = 4096
+
+func newObjectReader() *objectReader {
+	return &objectReader{decoder: jsontext.NewDecoder(&bytes.Buffer{}), names: map[string]naming{}}
+}
+
+// An object has the members of a JSON object. The next one that is read ends it.
+type object struct {
+	members []member
+	by      *objectReader
 }
 
 // A member is one of a JSON object. The value aliases the object.
 type member struct {
-	name  string
+	naming
 	value []byte
-	inner object // of value, once it was read
+	inner *object // of value, once it was read
 }
 
-// An object has the members of a JSON object. It is not safe for concurrent use.
-type object []member
+// next reads text, which is one JSON object, after which those before are not used any more.
+func (r *objectReader) next(text []byte) (o object, ok bool) {
+	clear(r.members)
+	r.members = r.members[:0]
 
-// readObject reads text, which is one JSON object. ok is false if it is none.
-func readObject(text []byte) (o object, ok bool) {
-	d := jsontext.NewDecoder(
-		bytes.NewBuffer(text),
-		jsontext.AllowDuplicateNames(true),
-		jsontext.AllowInvalidUTF8(true),
-	)
+	return r.read(text)
+}
+
+// read reads text, which is one JSON object. ok is false if it is none.
+func (r *objectReader) read(text []byte) (o object, ok bool) {
+	d := r.decoder
+	r.text = *bytes.NewBuffer(text)
+	d.Reset(&r.text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
 	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return nil, false
+		return o, false
 	}
 
-	o = make(object, 0, 8)
+	begin := len(r.members)
 	for d.PeekKind() == '"' {
-		t, err := d.ReadToken()
+		quoted, err := d.ReadValue()
 		if err != nil {
-			return nil, false
+			return o, false
 		}
 
-		name := t.String()
+		name := r.nameIn(quoted)
 		value, err := d.ReadValue()
 		if err != nil {
-			return nil, false
+			return o, false
 		}
 
 		end := d.InputOffset()
-		o = append(o, member{name: name, value: text[end-int64(len(value)) : end]})
+		r.members = append(r.members, member{naming: name, value: text[end-int64(len(value)) : end]})
 	}
 
 	_, err := d.ReadToken()
+	ok = err == nil && len(bytes.TrimSpace(text[d.InputOffset():])) == 0
 
-	return o, err == nil && len(bytes.TrimSpace(text[d.InputOffset():])) == 0
+	return object{slices.Clip(r.members[begin:]), r}, ok
 }
 
-// find returns what is at path, nil if there is nothing. A name with dots is a path, too.
-func (o object) find(path string) []byte {
-	for _, m := range o {
-		if same(m.name, path) {
-			return m.value
+// nameIn returns the name that is written so.
+func (r *objectReader) nameIn(quoted []byte) naming {
+	n, ok := r.names[string(quoted)]
+	if ok {
+		return n
+	}
+
+	text, _ := jsontext.AppendUnquote(nil, quoted) // the error is about invalid UTF-8, which becomes U+FFFD
+	n = naming{string(text), fold(string(text))}
+	if len(r.names) < maxNames {
+		r.names[string(quoted)] = n
+	}
+
+	return n
+}
+
+// find returns what is at p, nil if there is nothing.
+func (o object) find(p *path) []byte {
+	for i := range o.members {
+		if o.members[i].folded == p.folded {
+			return o.members[i].value
 		}
 	}
 
-	first, rest, ok := strings.Cut(path, ".")
-	if !ok {
+	if p.rest == nil {
 		return nil
 	}
 
-	for i := range o {
-		if m := &o[i]; m.value[0] == '{' && same(m.name, first) {
+	for i := range o.members {
+		if m := &o.members[i]; m.value[0] == '{' && m.folded == p.first {
 			if m.inner == nil {
-				m.inner, _ = readObject(m.value)
+				inner, _ := o.by.read(m.value)
+				m.inner = &inner
 			}
-			return m.inner.find(rest)
+			return m.inner.find(p.rest)
 		}
 	}
 
@@ -177,9 +236,9 @@ func (o object) find(path string) []byte {
 }
 
 // text returns the text or number at the first of the paths that has one, empty if none has.
-func (o object) text(paths ...string) string {
-	for _, path := range paths {
-		if text, ok := scalar(o.find(path)); ok && text != "" {
+func (o object) text(paths ...*path) string {
+	for _, p := range paths {
+		if text, ok := scalar(o.find(p)); ok && text != "" {
 			return text
 		}
 	}
@@ -189,8 +248,8 @@ func (o object) text(paths ...string) string {
 // body returns the message in o. isWhole reports that it is o itself.
 func (o object) body() (body []byte, isWhole bool) {
 	for _, name := range bodies {
-		value := o.find(name.path)
-		if value == nil || name.beside != "" && o.find(name.beside) == nil {
+		value := o.find(name.at)
+		if value == nil || name.beside != nil && o.find(name.beside) == nil {
 			continue
 		}
 
@@ -214,7 +273,7 @@ func (o object) body() (body []byte, isWhole bool) {
 
 // addTo adds the texts, numbers and booleans to properties.
 func (o object) addTo(properties map[string]telemetry.Property) {
-	for _, m := range o {
+	for _, m := range o.members {
 		if text, ok := scalar(m.value); ok {
 			properties[m.name] = telemetry.Text(text)
 		}
@@ -224,7 +283,7 @@ func (o object) addTo(properties map[string]telemetry.Property) {
 // names lists the names of the members, for an error.
 func (o object) names() string {
 	var all []string
-	for _, m := range o {
+	for _, m := range o.members {
 		all = append(all, m.name)
 	}
 	return list(all)

@@ -63,48 +63,55 @@ func (o *objects) rest() ([]byte, error) {
 	first := o.line
 	last, inText, isEscaped := byte('{'), false, false
 	for depth := 1; depth > 0; {
-		c, err := o.text.ReadByte()
-		switch {
-		case err == io.EOF:
+		if _, err := o.text.Peek(1); err == io.EOF {
 			return nil, errMalformed
-		case err != nil:
+		} else if err != nil {
 			return nil, err
-		case len(o.found) == maxLine:
+		}
+
+		read, _ := o.text.Peek(min(o.text.Buffered(), maxLine-len(o.found)))
+		if len(read) == 0 {
 			return nil, fmt.Errorf("line %d: a JSON object of more than %d bytes", first, maxLine)
 		}
 
-		switch {
-		case c == '\n' && inText: // which JSON does not allow: the text has no end
-			o.line, o.isUsed = o.line+1, false
-			return nil, errMalformed
+		n := 0
+		for isWhole := false; n < len(read) && !isWhole; n++ {
+			c := read[n]
+			switch {
+			case c == '\n' && inText: // which JSON does not allow: the text has no end
+				o.line, o.isUsed = o.line+1, false
+				_, _ = o.text.Discard(n + 1)
+				return nil, errMalformed
 
-		case c == '{' && last == '\n': // programs indent those within an object: this one is another
-			if err := o.text.UnreadByte(); err != nil {
-				return nil, err
+			case c == '{' && last == '\n': // programs indent those within an object: this one is another
+				_, _ = o.text.Discard(n)
+				return nil, errMalformed
+
+			case c == '\n':
+				o.line++
+
+			case isEscaped:
+				isEscaped = false
+
+			case inText:
+				isEscaped, inText = c == '\\', c != '"'
+
+			case c == '"':
+				inText = true
+
+			case c == '{' || c == '[':
+				depth++
+
+			case c == '}' || c == ']':
+				depth--
+				isWhole = depth == 0
 			}
-			return nil, errMalformed
 
-		case c == '\n':
-			o.line++
-
-		case isEscaped:
-			isEscaped = false
-
-		case inText:
-			isEscaped, inText = c == '\\', c != '"'
-
-		case c == '"':
-			inText = true
-
-		case c == '{' || c == '[':
-			depth++
-
-		case c == '}' || c == ']':
-			depth--
+			last = c
 		}
 
-		o.found = append(o.found, c)
-		last = c
+		o.found = append(o.found, read[:n]...)
+		_, _ = o.text.Discard(n)
 	}
 
 	return o.found, nil

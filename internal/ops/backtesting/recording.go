@@ -48,8 +48,9 @@ type Recording struct {
 	name    string
 	file    *os.File
 	size    int64
-	times   []string                        // names
-	devices []string                        // names
+	times   []*path                         // names
+	devices []*path                         // names
+	objects *objectReader                   // of JSON
 	mustBe  bool                            // the device must be named
 	row     func() (telemetry.Event, error) // reads the next one; errEmpty and errMalformed concern it alone
 	lack    string                          // why the first malformed one is, for none
@@ -80,12 +81,12 @@ func Open(name, field string, names Names) (*Recording, error) {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
 
-	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames}
+	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames, objects: newObjectReader()}
 	if names.Time != "" {
-		r.times = []string{names.Time}
+		r.times = paths(names.Time)
 	}
 	if names.Device != "" {
-		r.devices, r.mustBe = []string{names.Device}, true
+		r.devices, r.mustBe = paths(names.Device), true
 	}
 
 	if info, err := f.Stat(); err == nil {
@@ -220,7 +221,7 @@ func (r *Recording) readHeader(header []string, field string) (columns, error) {
 	case c.time < 0:
 		return c, fmt.Errorf(must+"has no %s; it has %s", unknown(r.times), list(header))
 	case c.device < 0 && r.mustBe:
-		return c, fmt.Errorf(must+"has no %s; it has %s", r.devices[0], list(header))
+		return c, fmt.Errorf(must+"has no %s; it has %s", r.devices[0].text, list(header))
 	}
 
 	for i, name := range header {
@@ -250,9 +251,9 @@ func (r *Recording) readHeader(header []string, field string) (columns, error) {
 }
 
 // column returns the index of the column that has the first of the names that one has, -1 if none has any.
-func column(header, names []string) int {
+func column(header []string, names []*path) int {
 	for _, name := range names {
-		if i := slices.IndexFunc(header, func(column string) bool { return same(column, name) }); i >= 0 {
+		if i := slices.IndexFunc(header, func(column string) bool { return fold(column) == name.folded }); i >= 0 {
 			return i
 		}
 	}
@@ -260,9 +261,9 @@ func column(header, names []string) int {
 }
 
 // unknown names the missing time in an error.
-func unknown(times []string) string {
+func unknown(times []*path) string {
 	if len(times) == 1 {
-		return times[0]
+		return times[0].text
 	}
 	return "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
 }
@@ -404,7 +405,7 @@ func parseTime(text string) (at time.Time, ok bool) {
 
 // fromObject returns the event in a JSON object, which it does not keep.
 func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
-	o, ok := readObject(text)
+	o, ok := r.objects.next(text)
 	if !ok {
 		return telemetry.Event{}, errMalformed
 	}
@@ -412,7 +413,7 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 	at := o.text(r.times...)
 	if at == "" {
 		what := unknown(r.times)
-		if o.find("event.payload") != nil {
+		if o.find(payload) != nil {
 			what += ", or record with az iot hub monitor-events --properties all"
 		}
 		return telemetry.Event{}, r.malformed("it has no %s; it has %s", what, o.names())
@@ -420,7 +421,7 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 
 	device := o.text(r.devices...)
 	if device == "" && r.mustBe {
-		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.devices[0], o.names())
+		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.devices[0].text, o.names())
 	}
 
 	own := map[string]telemetry.Property{}
@@ -434,7 +435,7 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 	}
 
 	for _, name := range propertyNames {
-		if properties, ok := readObject(o.find(name)); ok {
+		if properties, ok := r.objects.read(o.find(name)); ok {
 			properties.addTo(own)
 		}
 	}
