@@ -3,10 +3,13 @@ package rules
 import (
 	"fmt"
 	"reflect"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
 	"unicode"
+
+	"alertworker/internal/humanize"
 )
 
 // Facts says in lines of a key and a value, such as "above: 80", all that s decides by: of each rule by its name, and
@@ -31,7 +34,11 @@ func (s *Set) Facts() map[string]string {
 	return all
 }
 
+// Facts says in a line all that r decides by, with the keys of a file of rules: "field: temperature; above: 80".
+func (r *Rule) Facts() string { return strings.Join(r.facts(), "; ") }
+
 func (r *Rule) facts() (f facts) {
+	f.fields(reflect.ValueOf(*r), "", "Name", "Below", "Levels", "Title", "Runbook")
 	side := map[bool]string{false: "above", true: "below"}[r.Below]
 	for i := range r.Levels {
 		l := &r.Levels[i]
@@ -50,8 +57,6 @@ func (r *Rule) facts() (f facts) {
 
 		f.fields(reflect.ValueOf(*l), of, "Name", "Limit", "Clear", "LimitAt", "ClearAt")
 	}
-
-	f.fields(reflect.ValueOf(*r), "", "Name", "Below", "Levels", "Title", "Runbook")
 
 	return f
 }
@@ -84,14 +89,17 @@ func keyOf(field string) string {
 		b.WriteRune(unicode.ToLower(c))
 	}
 
-	return b.String()
+	return strings.Replace(b.String(), "cleared_for", "clear_for", 1)
 }
 
 // textOf returns v as text, which is the same in every process.
 func textOf(v reflect.Value) string {
 	switch {
-	case v.Type() == reflect.TypeFor[time.Duration]() && v.Int() == int64(Never):
-		return "never"
+	case v.Type() == reflect.TypeFor[time.Duration]():
+		return durationText(time.Duration(v.Int()))
+	case v.Type() == reflect.TypeFor[Condition]():
+		c := v.Interface().(Condition)
+		return c.Name + " is " + humanize.Or(c.Values)
 	case v.Kind() == reflect.Pointer && v.IsNil():
 		return ""
 	case v.Kind() == reflect.Pointer:
@@ -110,3 +118,16 @@ func textOf(v reflect.Value) string {
 
 	return fmt.Sprint(v)
 }
+
+// durationText is such as 10m, for 10m0s.
+func durationText(d time.Duration) string {
+	if d == Never {
+		return "never"
+	}
+
+	text := zeros.ReplaceAllString(d.String(), "$1")
+	return zeros.ReplaceAllString(text, "$1")
+}
+
+// zeros matches the end of a duration in full minutes or hours.
+var zeros = regexp.MustCompile(`([mh])0[sm]$`)

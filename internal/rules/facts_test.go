@@ -26,10 +26,10 @@ func TestFacts(t *testing.T) {
 	}
 	want := map[string]string{
 		"": "time: takenAt\nmute: rule hot, site=berlin <nil> 0001-01-01 00:00:00 +0000 UTC 0001-01-01 00:00:00 +0000 UTC",
-		"hot": "warning above: 60 °C\nwarning clear: 55 °C\ncritical above: 80 °C\ncritical for: 5m0s\n" +
-			"field: temperature\nvalid: from: -50 to: 150\nonly: name: mode values: run, test\nwindow: 1m0s\nrepeat: never\nresolved: true\nunit: °C",
-		"cold": "below: setpoint - 5\nwindow: 1m0s",
-		"lost": "window: 1m0s\nsilent: 1h0m0s\nforget: 24h0m0s",
+		"hot": "field: temperature\nvalid: from: -50 to: 150\nonly: mode is run or test\nwindow: 1m\nrepeat: never\nresolved: true\nunit: °C\n" +
+			"warning above: 60 °C\nwarning clear: 55 °C\ncritical above: 80 °C\ncritical for: 5m",
+		"cold": "window: 1m\nbelow: setpoint - 5",
+		"lost": "window: 1m\nsilent: 1h\nforget: 24h",
 	}
 	if got := set.Facts(); !maps.Equal(got, want) {
 		t.Errorf("got %q", got)

@@ -175,11 +175,11 @@ func (k *checkup) settings(set rules.Set) []step {
 	}
 
 	for i := range set.Rules {
-		steps = append(steps, say("rule "+set.Rules[i].Name, "", statement(Explain(&set.Rules[i]))))
+		steps = append(steps, say("rule "+set.Rules[i].Name, "", statement(set.Rules[i].Facts())))
 	}
 
 	for i := range set.Mutes {
-		steps = append(steps, say(fmt.Sprint("mute ", i+1), "", statement(ExplainMute(&set.Mutes[i]))))
+		steps = append(steps, say(fmt.Sprint("mute ", i+1), "", statement(set.Mutes[i].When())))
 	}
 
 	for _, line := range routes(set, k.receivers) {

@@ -201,86 +201,6 @@ func TestSample(t *testing.T) {
 	}
 }
 
-// What a rule does, read aloud.
-func TestExplainMute(t *testing.T) {
-	weekend := &rules.Times{Days: [7]bool{0: true, 6: true}, To: rules.MinutesOfDay, Zone: time.UTC}
-	night := &rules.Times{Days: rules.EveryDay, From: 22 * 60, To: 6 * 60, Zone: time.UTC}
-	const end = "; the time of arrival at the hub counts, and what is still open when it ends alerts then"
-	for want, m := range map[string]rules.Mute{
-		"mutes everything: Sat, Sun from 00:00 to 24:00, UTC": {Times: weekend},
-		"mutes device oven-*, rule hot, site=berlin: every day from 22:00 to 06:00 of the next day, UTC": {
-			Device: "oven-*", Rule: "hot", Property: "site", Value: "berlin", Times: night,
-		},
-		"mutes rule hot, maintenance=true":               {Rule: "hot", Property: "maintenance", Value: "true"},
-		"mutes everything, until the time in quietUntil": {UntilAt: "quietUntil"},
-	} {
-		if got := ExplainMute(&m); got != want+end {
-			t.Errorf("got  %s\nwant %s", got, want+end)
-		}
-	}
-}
-
-func TestExplain(t *testing.T) {
-	two := []rules.Level{{Name: "warning", Limit: 70, Clear: 65, For: 2 * time.Minute}, {Name: "critical", Limit: 80, Clear: 65, For: 2 * time.Minute}}
-	for want, r := range map[string]rules.Rule{
-		"alerts when temperature (or temp) is at or above 80; at most one alert per device in 1m": rules.Threshold("temperature,temp", 80, time.Minute).Rules[0],
-		"alerts when temperature (or temp) has been at or above 70 (warning) or 80 (critical) for 2m; normal again below 65, with a recovery; at most one alert per device and level in 10m": {
-			Field: "temperature,temp", Levels: two, Window: 10 * time.Minute, Resolved: true,
-		},
-		"alerts when t has been at or above 70 (warning, for 10m) or 80 (critical, for 0s, or its max); normal again below 70 (warning) or 80 (critical), without a recovery; at most one alert per device and level in 1m": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 70, Clear: 70, For: 10 * time.Minute}, {Name: "critical", Limit: 80, Clear: 80, LimitAt: rules.Reference{Name: "max"}}},
-		},
-		"alerts when probe.temp is at or below 2 (or its coldest); normal again above 4 (or its warm), without a recovery; at most one alert per device in 1m": {
-			Field: "probe.temp", Below: true, Window: time.Minute, Levels: []rules.Level{{Limit: 2, Clear: 4, LimitAt: rules.Reference{Name: "coldest"}, ClearAt: rules.Reference{Name: "warm"}}},
-		},
-		"alerts when t is at or above setpoint + 3 °C (warning) or setpoint + 6 °C (critical); normal again below setpoint - 1 °C, without a recovery; at most one alert per device and level in 1m": {
-			Field: "t", Unit: "°C", Window: time.Minute, Levels: []rules.Level{{Name: "warning", Limit: 3, Clear: -1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}, {Name: "critical", Limit: 6, Clear: -1, LimitAt: rules.Reference{Name: "setpoint", Plus: true}}},
-		},
-		"alerts when t is at or above 80; normal again below 75 for 5m, with a recovery; at most one alert per device in 1m": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75}}, ClearedFor: 5 * time.Minute, Resolved: true,
-		},
-		"alerts when t is at or above 80; normal again below 80, without a recovery; at most one alert per device in 1m, and about an alarm that stays open again after 4h": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Repeat: 4 * time.Hour,
-		},
-		"alerts when t is at or above 80; normal again below 80, with a recovery; at most one alert per device in 1m, and none again about an alarm that stays open": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Repeat: rules.Never, Resolved: true,
-		},
-		"alerts when door has been open or ajar for 3m, only when mode is run or start, and site is berlin; normal again with any other value, with a recovery; at most one alert per device in 1m": {
-			Field: "door", Is: []string{"open", "ajar"}, Window: time.Minute, Resolved: true, Levels: []rules.Level{{Limit: 1, Clear: 1, For: 3 * time.Minute}},
-			Only: []rules.Condition{{Name: "mode", Values: []string{"run", "start"}}, {Name: "site", Values: []string{"berlin"}}},
-		},
-		"alerts when t is at or above 80 (a) or 80 (b); normal again below 80, with a recovery; one incident per site and level, with at most one alert in 1m, and about an incident that stays open again after 4h": {
-			Field: "t", Window: time.Minute, Repeat: 4 * time.Hour, Per: "site", Resolved: true, Levels: []rules.Level{{Name: "a", Limit: 80, Clear: 80}, {Name: "b", Limit: 80, Clear: 80}},
-		},
-		"alerts when a device has not sent anything for 1h; forgets it after 168h; one incident per gateway, with at most one alert in 1m": {
-			Silent: time.Hour, Forget: rules.DefaultForget, Window: time.Minute, Per: "gateway", Levels: []rules.Level{{}},
-		},
-		"alerts when a device has not sent anything for 1h; forgets it after 168h; at most one alert per device in 1m": {
-			Silent: time.Hour, Forget: 168 * time.Hour, Window: time.Minute, Levels: []rules.Level{{}},
-		},
-		"alerts when a device, of which the last message says that kind is frozen or fresh, has not sent anything for 15m; forgets it after 168h; at most one alert per device in 1m": {
-			Silent: 15 * time.Minute, Forget: 168 * time.Hour, Window: time.Minute, Levels: []rules.Level{{}},
-			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen", "fresh"}}},
-		},
-		"alerts when t is at or above 80; at most one alert per site in 1m": {Field: "t", Per: "site", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}},
-		"alerts when t is at or above 80; ignores readings below -60 and above 150; at most one alert per device in 1m": {
-			Field: "t", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 80}}, Valid: &telemetry.Range{From: -60, To: 150},
-		},
-		"alerts when t in each of readings is at or above 60, only when sensor is return; ignores readings whose q is not good or 192; at most one alert per sensor (sensor) in 1m": {
-			Each: "readings", Field: "t", Sensor: []string{"sensor"}, Window: time.Minute, Levels: []rules.Level{{Limit: 60, Clear: 60}},
-			Only: []rules.Condition{{Name: "sensor", Values: []string{"return"}}}, Flags: []rules.Condition{{Name: "q", Values: []string{"good", "192"}}},
-		},
-		"alerts when a (or b, or c) is at or above 1 (low), 2 (mid) or 3 (high, or its top); normal again below 1 (low), 1.5 (mid) or 3 (high), with a recovery; at most one alert per device and level in 1m": {
-			Field: "a,b,c", Window: time.Minute, Resolved: true,
-			Levels: []rules.Level{{Name: "low", Limit: 1, Clear: 1}, {Name: "mid", Limit: 2, Clear: 1.5}, {Name: "high", Limit: 3, Clear: 3, LimitAt: rules.Reference{Name: "top"}}},
-		},
-	} {
-		if got := Explain(&r); got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
-	}
-}
-
 // Several rules look at the same events: what one of them reads is no fault of the others.
 func TestSampleOfRules(t *testing.T) {
 	set := rules.Set{Rules: []rules.Rule{
@@ -300,7 +220,7 @@ func TestSampleOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"4 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules",
+		"4 read: temperature in 2, highest 75, limit 70 (warning), 80 (critical); 2 for other rules",
 		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
 		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), dew (1): add the right one to the field of the rule wet",
 		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
@@ -326,7 +246,7 @@ func TestSampleOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.samples[0].verdict()
-	const want = "6 read: temperature in 2, highest 75, limit 70 (warning) or 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
+	const want = "6 read: temperature in 2, highest 75, limit 70 (warning), 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
 		"numbers found at humidity (2), t (1), temp (1): add the right one to the field of the rule hot"
 	if !errors.As(err, new(warning)) || err.Error() != want {
 		t.Errorf("got %v", err)

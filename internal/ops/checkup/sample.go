@@ -542,3 +542,14 @@ func inTwo(device, first, other string) error {
 		other,
 	))
 }
+
+// limits shows those of r: 70 (warning), maxTemp or 80 (critical).
+func limits(r *rules.Rule) string {
+	var parts []string
+	for i := range r.Levels {
+		l := &r.Levels[i]
+		parts = append(parts, strings.TrimSuffix(fmt.Sprintf("%s (%s)", r.LimitText(l), l.Name), " ()"))
+	}
+
+	return strings.Join(parts, ", ")
+}

@@ -59,7 +59,7 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 		},
 		"limits of devices": {
 			own, []telemetry.Event{event(`{"temp":85}`, map[string]any{"maxTemp": "90"}), event(`{"temp":81}`, nil)},
-			"2 read: temp in 2, highest 85, limit 70 (warning) or 80 (critical, or its maxTemp), reached warning in 2 and critical in 1",
+			"2 read: temp in 2, highest 85, limit 70 (warning), maxTemp or 80 (critical), reached warning in 2 and critical in 1",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
