@@ -20,7 +20,7 @@ type Group struct {
 	Level   string `json:"level,omitempty"`
 	Silence bool   `json:"silence,omitempty"` // the rule is about silence
 	Per     string `json:"per"`               // by what name devices share it
-	Value   string `json:"value"`             // what they share, at most 128 bytes
+	Value   string `json:"value"`             // what they share, at most MaxValue bytes
 }
 
 // A Book has the records of groups. It is safe for concurrent use, by any number of replicas.
@@ -29,6 +29,9 @@ type Book struct {
 	Prefix string // of the names of its records, with a slash at its end
 	IDs    string // how the ids of incidents begin
 }
+
+// MaxValue bounds what members share, in bytes.
+const MaxValue = 128
 
 // stateValue is a record's State among its values, so that the open ones are found without reading all.
 const stateValue = "state"

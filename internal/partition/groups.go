@@ -112,7 +112,7 @@ func (reg *register) groupOf(l *level, value string) *group {
 
 // mayJoin reports whether an alarm of l may be a member of the group of a value.
 func (reg *register) mayJoin(l *level, value string) bool {
-	return value != "" && (len(reg.groups) < maxGroups || reg.groups[l.groupKey(value)] != nil)
+	return value != "" && len(value) <= incident.MaxValue && (len(reg.groups) < maxGroups || reg.groups[l.groupKey(value)] != nil)
 }
 
 // regroup counts an alarm that has become another among the members of its group. The caller holds reg.mu.

@@ -1,0 +1,212 @@
+package partition_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"alertworker/internal/notify"
+	"alertworker/internal/records"
+	"alertworker/internal/rules"
+)
+
+func inSite(r *rules.Rule) { r.Per = "site" }
+
+// incidents says what the receiver was told of incidents: each has a letter, in the order of their alerts.
+func (r *receiver) incidents() string {
+	letters := map[string]string{}
+	var all []string
+	for _, a := range r.all() {
+		if a.Incident == nil {
+			all = append(all, "about "+a.Device)
+			continue
+		}
+
+		letter, known := letters[a.Incident.ID]
+		if !known {
+			letter = string(rune('A' + len(letters)))
+			letters[a.Incident.ID] = letter
+		}
+
+		what := fmt.Sprintf("%s: %d in %s", letter, a.Incident.Members, a.PerValue)
+		if a.Resolved {
+			what = letter + " over in " + a.PerValue
+		}
+		all = append(all, what)
+	}
+
+	return strings.Join(all, ", ")
+}
+
+// Devices of a site that are read by two replicas are one incident, which ends with the last of them.
+func TestIncidentOfTwoPartitions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s, p, q := with(t, inSite, r), newPartition("0"), newPartition("1")
+		s.start(p)
+		other := with(t, inSite, r)
+		other.store, other.ledgers = s.store, s.ledgers
+		other.start(q)
+
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(time.Second)
+		q.publishOf("freezer-2", "berlin", 40)
+		p.publishOf("freezer-3", "paris", 40)
+		time.Sleep(2 * window)
+		p.publishOf("freezer-4", "berlin", 40) // a reminder
+		time.Sleep(2 * window)
+		p.publishOf("freezer-1", "berlin", 20)
+		q.publishOf("freezer-2", "berlin", 20)
+		time.Sleep(2 * window)
+		p.publishOf("freezer-4", "berlin", 20)
+		time.Sleep(2 * window)
+		q.publishOf("freezer-2", "berlin", 40)
+		time.Sleep(interval)
+		s.end()
+		other.end()
+
+		want := "A: 1 in berlin, B: 1 in paris, A: 3 in berlin, A over in berlin, C: 1 in berlin"
+		if got := r.incidents(); got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		wantCheckpoint(t, p, 5)
+		wantCheckpoint(t, q, 3)
+	})
+}
+
+// What comes before everybody knows of an end is the same incident, and whoever is not told of its end is not told again
+// within the window.
+func TestIncidentGoesOn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s, p, q := with(t, inSite, r), newPartition("0"), newPartition("1")
+		s.start(p, q)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(time.Second)
+		p.publishOf("freezer-1", "berlin", 20)
+		time.Sleep(window / 2)
+		q.publishOf("freezer-2", "berlin", 40)
+		time.Sleep(2 * window)
+		q.publishOf("freezer-2", "berlin", 20)
+		time.Sleep(2 * window)
+		s.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
+// A device without the property, or with too long a value, alerts by itself.
+func TestDevicesWithoutAGroup(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		s, p := with(t, inSite, r), newPartition("0")
+		s.start(p)
+		p.publish("kiln", 40)
+		p.publishOf("oven", strings.Repeat("x", 129), 40)
+		time.Sleep(2 * window)
+		p.publish("kiln", 20)
+		time.Sleep(window)
+		s.end()
+		if got, want := r.notified("kiln")+"; "+r.notified("oven"), "alert 1, recovery 3; alert 2"; got != want {
+			t.Errorf("notified of %s, want %s", got, want)
+		}
+		for _, a := range r.all() {
+			if a.Incident != nil {
+				t.Errorf("%s is an incident", a.Device)
+			}
+		}
+	})
+}
+
+// While the record of an incident cannot be written nobody is told, and nothing is settled; then both come.
+func TestIncidentsWithoutRecords(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, down := &receiver{}, atomic.Bool{}
+		s, p := with(t, inSite, r), newPartition("0")
+		s.ledgers = records.Around(s.ledgers, func(ctx context.Context, _ records.Op, name string, call func(context.Context) error) error {
+			if down.Load() && strings.HasPrefix(name, "incidents/") {
+				return errors.New("503")
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		p.publish("kiln", 20)
+		time.Sleep(2 * interval)
+		down.Store(true)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(5 * time.Minute)
+		if got := r.incidents(); got != "" {
+			t.Errorf("told %s without a record", got)
+		}
+		wantCheckpoint(t, p, 1)
+		down.Store(false)
+		time.Sleep(2 * time.Minute)
+		down.Store(true)
+		p.publishOf("freezer-1", "berlin", 20)
+		time.Sleep(5 * time.Minute)
+		wantCheckpoint(t, p, 2)
+		down.Store(false)
+		time.Sleep(2 * time.Minute)
+		s.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		wantCheckpoint(t, p, 3)
+	})
+}
+
+// The next owner of a partition goes on with its members, with alerts that were not sent, and with ends that are due.
+func TestIncidentAfterTakeOver(t *testing.T) {
+	busy := func(context.Context, notify.Alert) error { return errBusy }
+	type step struct {
+		value float64       // of freezer-1; 0: nothing comes
+		down  bool          // the receiver is
+		lasts time.Duration // and then there is another owner
+	}
+	for name, c := range map[string]struct {
+		steps []step
+		want  string
+	}{
+		"member":    {[]step{{40, false, 2 * window}, {0, false, 2 * window}, {20, false, 2 * window}}, "A: 1 in berlin, A over in berlin"},
+		"alert":     {[]step{{40, true, 2 * window}, {0, false, 2 * window}}, "A: 1 in berlin"},
+		"end":       {[]step{{40, false, 2 * window}, {20, true, window}, {0, false, 4 * window}}, "A: 1 in berlin, A over in berlin"},
+		"reopened":  {[]step{{40, false, 2 * window}, {20, true, window}, {40, false, 2 * window}, {20, false, 4 * window}}, "A: 1 in berlin, A: 1 in berlin, A over in berlin"},
+		"unheard":   {[]step{{40, true, window}, {20, false, 2 * window}}, ""},
+		"told once": {[]step{{40, false, time.Second}, {0, false, time.Second}, {40, false, time.Second}}, "A: 1 in berlin"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, p := &receiver{}, newPartition("0")
+				s := with(t, inSite, r)
+				for i, step := range c.steps {
+					r.set(nil)
+					if step.down {
+						r.set(busy)
+					}
+
+					if i > 0 {
+						next := with(t, inSite, r)
+						next.store, next.ledgers = s.store, s.ledgers
+						s, p = next, p.reopen()
+					}
+
+					s.start(p)
+					if step.value != 0 {
+						p.publishOf("freezer-1", "berlin", step.value)
+					}
+					time.Sleep(step.lasts)
+					s.end()
+				}
+				if got := r.incidents(); got != c.want {
+					t.Errorf("told %s, want %s", got, c.want)
+				}
+			})
+		})
+	}
+}
