@@ -106,6 +106,7 @@ func (w *Watch) lookAt(l *look, device int) {
 			Heard:    h.Time,
 			Deadline: deadline,
 			Proven:   l.proven,
+			Shared:   w.roster.Shared(device, l.rule),
 		})
 	}
 }

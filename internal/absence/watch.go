@@ -42,6 +42,9 @@ type Rule struct {
 	// Sensor appends to name that of the sensor that a measurement is of; nil: the rule tells no sensors apart. It allocates
 	// nothing.
 	Sensor func(name []byte) []byte
+	// Shared appends to value what the device of a measurement shares with others by Per; nil: the rule has none. It
+	// allocates nothing.
+	Shared func(value []byte) []byte
 	Forget time.Duration // after how much silence nothing is expected of a device any more
 }
 
@@ -127,6 +130,7 @@ type Watch struct {
 
 	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see comesBack
 	name []byte        // of the sensor that is heard, reused
+	text []byte        // what its device shares, reused
 }
 
 type key struct {
@@ -440,6 +444,11 @@ type hearing struct {
 func (w *Watch) hear(number int, h roster.Heard, heard hearing) {
 	h.Quiet = w.quiet(number, heard.rule, heard.says, heard.e)
 	w.roster.Hear(number, heard.rule, h)
+	if shared := w.rules[heard.rule].Shared; shared != nil && w.roster.Heard(number, heard.rule).Sequence == h.Sequence {
+		w.text = shared(w.text[:0])
+		w.roster.Share(number, heard.rule, w.text)
+	}
+
 	if len(w.open) > 0 {
 		w.end(heard)
 	}

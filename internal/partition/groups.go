@@ -24,6 +24,7 @@ type group struct {
 	members int
 	first   sensor.ID         // the first of them
 	since   int64             // when its alarm began, in Unix µs
+	opened  time.Time         // when it became one, by this machine's clock
 	last    *delivery.Reading // of the member that ended last, whose More.Of it is
 
 	stale   bool               // the record is to be written
@@ -138,7 +139,7 @@ func (reg *register) join(g *group, who sensor.ID, since int64) {
 		return
 	}
 
-	g.first, g.since = who, since
+	g.first, g.since, g.opened = who, since, time.Now()
 	g.memory = &delivery.Alarm{}
 	reg.dropEnd(g)
 	reg.rewrite(g)

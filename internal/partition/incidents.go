@@ -22,6 +22,13 @@ type Incidents interface {
 // incidentsAtOnce bounds the records that are written at a time.
 const incidentsAtOnce = 8
 
+// gathering is for how long the first silence of a group waits for others, which people are told of with it: their
+// deadlines are not the same, and each partition looks for itself.
+const gathering = 5 * time.Second
+
+// errGathering says that others may be about to fall silent as well.
+var errGathering = errors.New("others that share the value may have fallen silent, too")
+
 // errNotWritten says that the record of an incident does not have what the alert is about.
 var errNotWritten = errors.New("the record of the incident has not been written yet")
 
@@ -99,6 +106,7 @@ func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
 	reg.mu.Lock()
 	g := reg.groups[key]
 	unwritten := g == nil || g.stale || g.writing
+	gathers := g != nil && time.Since(g.opened) < gathering
 	reg.mu.Unlock()
 
 	switch {
@@ -108,6 +116,8 @@ func (s *Stream) mayClaimIncident(key delivery.Key, n *delivery.Notice) error {
 		return nil
 	case unwritten:
 		return errNotWritten
+	case key.Topic.Silence && gathers:
+		return errGathering
 	case key.Topic.Silence && !s.proven(key, n):
 		return errUnproven
 	}

@@ -210,3 +210,56 @@ func TestIncidentAfterTakeOver(t *testing.T) {
 		})
 	}
 }
+
+// Devices behind a gateway that fall silent are one incident, told once it is certain of one of them, and over when the
+// last is heard again, also by a later owner.
+func TestSilentGateway(t *testing.T) {
+	silent := func(r *rules.Rule) {
+		r.Per, r.Field, r.Silent, r.Forget, r.Levels = "gateway", "", 15*time.Minute, 24*time.Hour, []rules.Level{{}}
+	}
+	for _, takenOver := range []bool{false, true} {
+		t.Run(fmt.Sprint(takenOver), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				r, p, q := &receiver{}, newPartition("0"), newPartition("1")
+				p.others, q.others = []*partition{q}, []*partition{p}
+				s := with(t, silent, r)
+				s.start(p, q)
+				say := func(gateway string, devices ...int) {
+					for _, n := range devices {
+						[]*partition{p, q}[n%2].publishProperties(fmt.Sprint("meter-", n), `{}`, map[string]any{"gateway": gateway})
+					}
+				}
+				say("gw-12", 0, 1, 2, 3)
+				for range 6 {
+					say("gw-13", 4, 5)
+					time.Sleep(5 * time.Minute)
+				}
+				if got, want := r.incidents(), "A: 4 in gw-12"; got != want {
+					t.Errorf("told %s, want %s", got, want)
+				}
+
+				if takenOver {
+					s.end()
+					next := with(t, silent, r)
+					next.store, next.ledgers = s.store, s.ledgers
+					p, q = p.reopen(), q.reopen()
+					p.others, q.others = []*partition{q}, []*partition{p}
+					s = next
+					s.start(p, q)
+					time.Sleep(time.Minute)
+				}
+
+				say("gw-12", 0, 1, 2)
+				say("gw-13", 4, 5)
+				time.Sleep(time.Minute)
+				say("gw-12", 3)
+				say("gw-13", 4, 5)
+				time.Sleep(2 * time.Minute)
+				s.end()
+				if got, want := r.incidents(), "A: 4 in gw-12, A over in gw-12"; got != want {
+					t.Errorf("told %s, want %s", got, want)
+				}
+			})
+		})
+	}
+}

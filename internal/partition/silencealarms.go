@@ -7,6 +7,7 @@ import (
 
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
@@ -232,6 +233,34 @@ func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
 	}
 }
 
+// hearsShared returns what absence.Rule.Shared is of r.
+func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
+	if r.Per == "" {
+		return nil
+	}
+
+	name, err := telemetry.NewNameDecoder(telemetry.Field{Paths: r.Per, Text: true})
+	if err != nil { // the settings have been checked
+		return nil
+	}
+
+	found := make([]telemetry.Found, 1)
+	return func(value []byte) []byte {
+		m := reg.message.part.measurements
+		m.Read(name, reg.message.index, found)
+		if found[0].Reason != telemetry.ReasonOK {
+			return value
+		}
+
+		all := m.AppendText(value, found[0])
+		if len(all)-len(value) > incident.MaxValue {
+			return value
+		}
+
+		return all
+	}
+}
+
 // says returns what absence.Rule.Says is of r.
 func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
 	if len(r.Only) == 0 {
@@ -258,11 +287,12 @@ func newWatch(reg *register, file func(partition string) *roster.File, log *zap.
 	watched := make([]absence.Rule, len(reg.evaluator.silences))
 	for i, r := range reg.evaluator.silences {
 		watched[i] = absence.Rule{
-			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent},
+			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent, Per: r.Per},
 			Field:  r.reads.Field,
 			Says:   r.says(),
 			Quiet:  reg.quiet(r),
 			Sensor: reg.hearsSensor(r),
+			Shared: reg.hearsShared(r),
 			Forget: r.Forget,
 		}
 	}

@@ -16,9 +16,13 @@ import (
 
 // format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip. With sensors it
 // is the next one, in which the name of each sensor follows that of its device; earlier versions read only the first.
+//
+// Where devices share values by a Per it is the third: all names have one of a sensor, the values follow the names, and in a
+// column with a Per the number of each device's value follows.
 const (
-	format        = 1
+	formatPlain   = 1
 	formatSensors = 2
+	formatShared  = 3
 )
 
 // maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each column.
@@ -43,13 +47,28 @@ func (r *Roster) Encode() []byte {
 	b := r.encodeHeader(format)
 	for _, of := range r.names {
 		b = appendText(b, of.Device)
-		if format == formatSensors {
+		if format != formatPlain {
 			b = appendText(b, of.Name)
+		}
+	}
+
+	if format == formatShared {
+		r.shared.compact()
+		b = binary.AppendUvarint(b, uint64(len(r.shared.values)))
+		for _, value := range r.shared.values {
+			b = appendText(b, value)
 		}
 	}
 
 	for f := range r.columns {
 		b = r.encodeColumn(b, f)
+		if format != formatShared || r.columns[f].Per == "" {
+			continue
+		}
+
+		for d := range r.names {
+			b = binary.AppendUvarint(b, uint64(r.shared.of[d*len(r.columns)+f]))
+		}
 	}
 
 	return b
@@ -57,10 +76,13 @@ func (r *Roster) Encode() []byte {
 
 // format returns the format that r needs.
 func (r *Roster) format() int {
+	if r.shared.of != nil {
+		return formatShared
+	}
 	if slices.ContainsFunc(r.names, func(of sensor.ID) bool { return of.Name != "" }) {
 		return formatSensors
 	}
-	return format
+	return formatPlain
 }
 
 func appendText(b []byte, text string) []byte {
@@ -157,10 +179,17 @@ func Decode(packed []byte) (*Roster, error) {
 	from := reader{rest: rest}
 	for range in.Devices {
 		of := sensor.Of(from.text())
-		if in.Format == formatSensors {
+		if in.Format != formatPlain {
 			of.Name = from.text()
 		}
 		r.Add(of)
+	}
+
+	var values []string
+	if in.Format == formatShared {
+		for range min(from.count(), maxShared) {
+			values = append(values, from.text())
+		}
 	}
 
 	if r.Len() != in.Devices {
@@ -169,6 +198,17 @@ func Decode(packed []byte) (*Roster, error) {
 
 	for f := range r.columns {
 		r.decodeColumn(&from, f)
+		if in.Format != formatShared || r.columns[f].Per == "" {
+			continue
+		}
+
+		for d := range r.names {
+			if i := from.count(); i < len(values) {
+				r.Share(d, f, []byte(values[i]))
+			} else {
+				from.short = true
+			}
+		}
 	}
 
 	if from.short || len(from.rest) > 0 {
@@ -184,8 +224,8 @@ func decodeHeader(line []byte) (in header, err error) {
 		return in, errors.New("it does not begin with a line of JSON")
 	}
 
-	if in.Format != format && in.Format != formatSensors {
-		return in, fmt.Errorf("it has format %d; this version reads only formats %d and %d", in.Format, format, formatSensors)
+	if in.Format < formatPlain || in.Format > formatShared {
+		return in, fmt.Errorf("it has format %d; this version reads only formats %d to %d", in.Format, formatPlain, formatShared)
 	}
 
 	columns := len(in.Columns)
@@ -241,6 +281,20 @@ func (r *reader) number() int64 {
 	r.rest = r.rest[n:]
 
 	return v
+}
+
+// count takes the next number that is never negative.
+func (r *reader) count() int {
+	v, n := binary.Uvarint(r.rest)
+	if n <= 0 || v > maxBytes {
+		r.short = true
+		r.rest = nil
+		return 0
+	}
+
+	r.rest = r.rest[n:]
+
+	return int(v)
 }
 
 // text takes the next text, which its length precedes.
@@ -335,8 +389,15 @@ func (r *Roster) mayKeep(c Column, now int64) bool {
 // hearAll records for a column of r what another roster has heard for one of its own.
 func (r *Roster) hearAll(column int, other *Roster, of int) {
 	for d, name := range other.names {
-		if h := other.Heard(d, of); h != (Heard{}) {
-			r.Hear(r.Add(name), column, h)
+		h := other.Heard(d, of)
+		if h == (Heard{}) {
+			continue
+		}
+
+		device := r.Add(name)
+		r.Hear(device, column, h)
+		if r.columns[column].Per == other.columns[of].Per && r.Heard(device, column).Sequence == h.Sequence {
+			r.Share(device, column, []byte(other.Shared(d, of)))
 		}
 	}
 }

@@ -46,7 +46,8 @@ type Column struct {
 	Only  string `json:"only,omitempty"`  // which devices the rule expects to hear from; empty: all
 	// Covers reports whether those are all that a rule with another Only expects to hear from; nil: of none
 	Covers func(only string) bool `json:"-"`
-	Limit  time.Duration          `json:"limit"` // after how long the rule calls a device silent
+	Limit  time.Duration          `json:"limit"`         // after how long the rule calls a device silent
+	Per    string                 `json:"per,omitempty"` // by what name devices share a value; empty: by none
 
 	// Floor: of what was before it, something may be missing. So every device counts as heard there.
 	Floor Place `json:"floor"`
@@ -77,6 +78,7 @@ type Roster struct {
 	names   []sensor.ID
 	heard   []Place // one for each device and column; its time is 0 if there is none
 	quiet   []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
+	shared  shared  // what devices share with others, likewise
 }
 
 // New returns an empty roster with at least one column, each for a rule of its own.
@@ -143,6 +145,7 @@ func (r *Roster) Add(of sensor.ID) int {
 		r.quiet = append(r.quiet, make([]int64, len(r.columns))...)
 	}
 
+	r.shared.grow(len(r.heard))
 	r.index.add(slot, r.names)
 
 	return len(r.names) - 1
@@ -220,6 +223,7 @@ func (r *Roster) set(at int, h Heard) {
 func (r *Roster) Forget(device, column int) (all bool) {
 	n := len(r.columns)
 	r.set(device*n+column, Heard{})
+	r.shared.set(device*n+column, nil)
 	for i, h := range r.heard[device*n : (device+1)*n] {
 		if h != (Place{}) && r.columns[i].Idle == 0 {
 			return false
@@ -252,6 +256,7 @@ func (r *Roster) remove(device int) {
 	if r.quiet != nil {
 		r.quiet = r.quiet[:last*len(r.columns)]
 	}
+	r.shared.cut(last * len(r.columns))
 }
 
 // move gives a device the number of one that is removed.
@@ -259,6 +264,7 @@ func (r *Roster) move(device, to int) {
 	n := len(r.columns)
 	for column := range n {
 		r.set(to*n+column, r.Heard(device, column))
+		r.shared.move(device*n+column, to*n+column)
 	}
 
 	r.index.move(device, to, r.names)
