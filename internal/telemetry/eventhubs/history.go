@@ -145,7 +145,12 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 	h.at = events[n-1].Enqueued
 	h.read += n
 
-	return first.id, events, h.slow(ctx)
+	if h.rate > 0 { // not before as many events may have been read as were
+		backoff.Sleep(ctx, time.Until(h.began.Add(time.Duration(float64(h.read)/h.rate*float64(time.Second)))))
+		err = ctx.Err()
+	}
+
+	return first.id, events, err
 }
 
 // fill waits until the next event of every partition is known, and leaves those out that have no more.
@@ -183,17 +188,6 @@ func (h *History) explain(ctx context.Context, p *past) error {
 	}
 
 	return fmt.Errorf("partition %s: %w", p.id, h.look.source.explain(ctx, h.look.hub.at, p.err))
-}
-
-// slow waits until as many events may have been read as were.
-func (h *History) slow(ctx context.Context) error {
-	if h.rate <= 0 {
-		return nil
-	}
-
-	wait := time.Until(h.began.Add(time.Duration(float64(h.read) / h.rate * float64(time.Second))))
-	backoff.Sleep(ctx, wait)
-	return ctx.Err()
 }
 
 // Progress returns the share of the time that has been read.

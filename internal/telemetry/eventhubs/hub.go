@@ -215,7 +215,8 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		p.written = &c
 		p.cursor = cursorAfter(c.Position)
 		p.resumed = c.Checkpoint
-		p.confirmed = h.plan.reaches(id, c)
+		end, known := h.plan.ends[id]
+		p.confirmed = known && c.Sequence <= end.LastEnqueuedSequenceNumber
 	}
 
 	p.resumed.Generation = h.generation // another tool does not write one
@@ -315,7 +316,14 @@ func (h *hub) watch(ctx context.Context) {
 
 		unanswered++
 		_, err := h.check(ctx, toDecide, none)
-		if err == nil && (suspected || h.isCompareDue()) {
+
+		// The hub is to say every so often where the partitions read here end. It is asked at every checkInterval, and answers
+		// take time: half an interval too early is better than half of one too late.
+		often := max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
+		h.mu.Lock()
+		isCompareDue := time.Since(h.compared) >= often-h.source.checkInterval/2
+		h.mu.Unlock()
+		if err == nil && (suspected || isCompareDue) {
 			_, err = h.check(ctx, toShow, every)
 		}
 
@@ -334,15 +342,6 @@ func (h *hub) watch(ctx context.Context) {
 	}
 }
 
-// isCompareDue reports whether the hub has not said for a while where the partitions read here end. It is asked at every
-// checkInterval, and answers take time: half an interval too early is better than half of one too late.
-func (h *hub) isCompareDue() bool {
-	every := max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return time.Since(h.compared) >= every-h.source.checkInterval/2
-}
-
 // check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
 // not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not say what it
 // is. It takes notice of new partitions and of links on which nothing comes.
@@ -358,7 +357,8 @@ func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string
 	ours := func(id string) bool { return read[id] != nil && wanted(id) }
 	state, err := h.source.query(ctx, u, ours)
 	if err == nil && h.another(state, before) != nil {
-		state, err = h.source.queryAgain(ctx, u, ours)
+		backoff.Sleep(ctx, h.source.secondThought) // the answer may have been stale: one proves nothing
+		state, err = h.source.query(ctx, u, ours)
 	}
 	if err != nil {
 		return hubState{}, err
@@ -388,8 +388,8 @@ func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string
 	return state, nil
 }
 
-// another returns why a hub of this state is not the one that is read, of whose partitions these numbers were; nil if
-// it is.
+// another returns why a hub of this state is not the one that is read, nil if it is. read has the numbers that its
+// partitions had come to.
 func (h *hub) another(state hubState, read map[string]int64) error {
 	partitions := h.partitions.Load()
 	switch {

@@ -7,8 +7,6 @@ import (
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-
-	"alertworker/internal/backoff"
 )
 
 // A hubState is what a hub says about itself.
@@ -39,12 +37,6 @@ func (s *Source) query(ctx context.Context, u urgency, wanted func(partition str
 	}
 
 	return state, err
-}
-
-// queryAgain is query, some time after an answer that may have been stale: one answer proves nothing.
-func (s *Source) queryAgain(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
-	backoff.Sleep(ctx, s.secondThought)
-	return s.query(ctx, u, wanted)
 }
 
 // ask is query without a record of the hub's failure.

@@ -148,7 +148,11 @@ func (p *partition) read(ctx context.Context) {
 		p.failed(err)
 		p.hub.suspect()
 		if positionRefused.MatchString(err.Error()) {
-			p.refuse(ctx, err)
+			if _, unanswered := p.end(ctx, toRead); unanswered == nil { // the hub still is the one that it was
+				p.refused++
+				p.log.Warn("the hub rejects the position to continue from: trying by sequence number, then from 10 minutes "+
+					"before, then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
+			}
 		}
 
 		backoff.Sleep(ctx, backoff.Delay(failures, openMin, openMax))
@@ -348,17 +352,6 @@ func (p *partition) accuse() {
 
 // hasRival reports whether another program reads the partition too. The caller holds p.mu.
 func (p *partition) hasRival() bool { return time.Since(p.seen) < rivalFor }
-
-// refuse goes on to the next position, if the hub still is the one that it was.
-func (p *partition) refuse(ctx context.Context, err error) {
-	if _, err := p.end(ctx, toRead); err != nil {
-		return
-	}
-
-	p.refused++
-	p.log.Warn("the hub rejects the position to continue from: trying by sequence number, then from 10 minutes before, "+
-		"then from the earliest event", zap.Int("refused", p.refused), zap.Error(err))
-}
 
 // positionRefused is how a hub refuses to begin where it was asked to.
 var positionRefused = regexp.MustCompile(`com\.microsoft:georeplication:invalid-offset|` +

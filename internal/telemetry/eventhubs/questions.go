@@ -162,8 +162,13 @@ func (q *questions) run() {
 
 		links, err := q.open()
 		if err != nil {
-			q.finish(o, err)
-			q.finishAll(err) // whoever asks again spaces that
+			q.mu.Lock()
+			all := q.queued
+			q.queued = nil
+			q.mu.Unlock()
+			for _, o := range append(all, o) { // whoever asks again spaces that
+				q.finish(o, err)
+			}
 			continue
 		}
 
@@ -237,7 +242,14 @@ func (q *questions) choose() int {
 // open returns open links to the hub where it is at present.
 func (q *questions) open() (*rpc, error) {
 	if q.links != nil {
-		if q.links.isOpen() && q.links.connection.at == q.source.endpoint() {
+		isOpen := q.links.connection.ctx.Err() == nil
+		select {
+		case <-q.links.ended:
+			isOpen = false
+		default:
+		}
+
+		if isOpen && q.links.connection.at == q.source.endpoint() {
 			return q.links, nil
 		}
 
@@ -276,7 +288,12 @@ func (q *questions) ask(links *rpc, o *question) {
 
 	switch {
 	case err == nil:
-		q.note(o)
+		q.mu.Lock()
+		q.pauses = 0
+		if o.about != aboutHub {
+			q.ends[o.about] = o.end
+		}
+		q.mu.Unlock()
 	case isBusy(err):
 		q.pause(sent)
 		if time.Since(o.first) < q.source.queryLimit {
@@ -353,17 +370,6 @@ func isLost(err error) bool {
 	return !errors.As(err, &refused) && !errors.Is(err, errAnswer) && !noToken(err)
 }
 
-// note keeps an answer.
-func (q *questions) note(o *question) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-
-	q.pauses = 0
-	if o.about != aboutHub {
-		q.ends[o.about] = o.end
-	}
-}
-
 // pause has nothing asked for some time, because the hub had no time for a question of this moment.
 func (q *questions) pause(sent time.Time) {
 	q.mu.Lock()
@@ -391,18 +397,6 @@ func (q *questions) again(o *question) {
 func (q *questions) finish(o *question, err error) {
 	o.err = err
 	close(o.done)
-}
-
-// finishAll finishes what is queued.
-func (q *questions) finishAll(err error) {
-	q.mu.Lock()
-	all := q.queued
-	q.queued = nil
-	q.mu.Unlock()
-
-	for _, o := range all {
-		q.finish(o, err)
-	}
 }
 
 // answers returns the last answers about partitions of the hub.

@@ -180,16 +180,6 @@ func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeoutCause(ctx, s.queryLimit, why)
 }
 
-// isOpen reports whether answers may come.
-func (r *rpc) isOpen() bool {
-	select {
-	case <-r.ended:
-		return false
-	default:
-		return r.connection.ctx.Err() == nil
-	}
-}
-
 // close returns once the links are closed.
 func (r *rpc) close() {
 	r.stop()

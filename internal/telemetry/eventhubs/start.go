@@ -61,12 +61,6 @@ func (plan *startPlan) beyond(id string) bool {
 	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
 }
 
-// reaches reports whether the hub has said that a partition has come to a checkpoint.
-func (plan *startPlan) reaches(id string, c StoredCheckpoint) bool {
-	end, known := plan.ends[id]
-	return known && c.Sequence <= end.LastEnqueuedSequenceNumber
-}
-
 func (plan *startPlan) startsOver(id string) bool {
 	_, over := plan.positions[id]
 	return over
