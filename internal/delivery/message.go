@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
 
@@ -65,6 +66,20 @@ func idPart(name string) string {
 
 	sum := sha256.Sum256([]byte(name))
 	return "!" + hex.EncodeToString(sum[:16]) // PathEscape leaves no !
+}
+
+// ofSensor returns how the source of a notice ends whose window is a sensor's.
+func ofSensor(name string) string { return "/~" + idPart(name) }
+
+// WindowOf is what the window of a notice is of: notify.Alert.Of, but the device if its sensor has no window of its own,
+// because too many of its sensors have an alarm.
+func WindowOf(a notify.Alert) sensor.ID {
+	of := a.Of()
+	if of.Name != "" && !strings.HasSuffix(a.Source, ofSensor(of.Name)) {
+		of.Name = ""
+	}
+
+	return of
 }
 
 // readingID returns what a reading has in the id of d's notice.
@@ -153,7 +168,7 @@ func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
 	of := d.of(head)
 	a.Device, a.Sensor = of.Device, of.Name
 	if d.subject.About.Name != "" {
-		a.Source += "/~" + idPart(d.subject.About.Name) // receivers compare tokens of one source and device
+		a.Source += ofSensor(d.subject.About.Name) // receivers compare tokens of one source and device
 	}
 
 	a.Resolved = d.recovers()

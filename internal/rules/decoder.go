@@ -7,6 +7,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -36,9 +37,14 @@ type Reads struct {
 
 // A Decoder finds in messages what the rules of a Set read. It does not change, and is safe for concurrent use.
 type Decoder struct {
-	Cuts  []Cut // at least one; the first is that of rules without Each if there are any
-	names sync.Map
+	Cuts  []Cut    // at least one; the first is that of rules without Each if there are any
+	names sync.Map // decoders of one name, of the first maxNames that Text was asked for
+	known atomic.Int32
 }
+
+// maxNames is how many names a Decoder remembers how to look up: more than rules and receivers have. People add others
+// with what they mute.
+const maxNames = 1024
 
 // Decoder returns the Decoder for s.
 func (s *Set) Decoder() (*Decoder, error) {
@@ -262,7 +268,11 @@ func (d *Decoder) text(m *telemetry.Measurements, i int, name string) (text stri
 		if err != nil {
 			return "", false
 		}
-		of, _ = d.names.LoadOrStore(name, one)
+		of = one
+		if d.known.Load() < maxNames {
+			d.known.Add(1)
+			d.names.Store(name, one)
+		}
 	}
 
 	var found [1]telemetry.Found

@@ -1,7 +1,9 @@
 package rules_test
 
 import (
+	"fmt"
 	"reflect"
+	"runtime"
 	"slices"
 	"testing"
 	"time"
@@ -409,5 +411,32 @@ func TestExpectsAllOf(t *testing.T) {
 		if only().ExpectsAllOf(odd) {
 			t.Errorf("%q is understood", odd)
 		}
+	}
+}
+
+// People mute by any name, so a decoder does not remember all that it was ever asked for.
+func TestNamesAreBounded(t *testing.T) {
+	set := rules.Threshold("temperature", 80, time.Minute)
+	d, err := set.Decoder()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := telemetry.NewMeasurements(nil)
+	m.Split(&telemetry.Event{Device: "oven", Body: []byte(`{"line":"a"}`)})
+	memory := func() int64 {
+		runtime.GC()
+		var s runtime.MemStats
+		runtime.ReadMemStats(&s)
+		return int64(s.HeapAlloc)
+	}
+	before := memory()
+	for i := range 20_000 {
+		d.Text(m, 0, fmt.Sprint("name-", i))
+	}
+	if grown := memory() - before; grown > 8<<20 {
+		t.Errorf("20,000 names take %d KiB", grown>>10)
+	}
+	if got := d.Text(m, 0, "line"); got != "a" { // which is one too many
+		t.Errorf("line is %q", got)
 	}
 }

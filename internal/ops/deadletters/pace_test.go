@@ -270,6 +270,40 @@ func TestAlertOfUnknownFateMeanwhile(t *testing.T) {
 	})
 }
 
+// An alert of a device with too many sensors has the device's window, although it names its sensor: the letter asks for
+// that one, and one of a sensor with an alarm for its own.
+func TestWindowOfLetter(t *testing.T) {
+	for name, test := range map[string]struct {
+		source string
+		sent   int
+	}{
+		"of a crowded device":        {"/ns/hub/hot", 0},
+		"of a sensor":                {"/ns/hub/hot/~return%2F1", 1},
+		"of a rule called like that": {"/ns/hub/~return", 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s, leases := &service{alerts: map[string]int{}}, memlease.New()
+				gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: "hot", Window: time.Minute, SendTimeout: 10 * time.Second})
+				taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+				if _, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: "gw-12", ID: "worker's", Enqueued: time.Now()}, taken); err != nil {
+					t.Fatal(err)
+				}
+				store, _ := kept(t)
+				r := &deadletters.Replay{
+					Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: leases, Out: t.Output(),
+					Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+				}
+				a := notify.Alert{ID: "a", Source: test.source, Device: "gw-12", Sensor: "return/1", Rule: "hot", Enqueued: time.Now()}
+				r.Send(t.Context(), []deadletter.Letter{letter(a)})
+				if s.messages != test.sent {
+					t.Errorf("%d messages, want %d, while the window of the device is in force", s.messages, test.sent)
+				}
+			})
+		})
+	}
+}
+
 // unreadable is a throttle store that does not answer.
 type unreadable struct {
 	lease.Store

@@ -261,7 +261,7 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 	}
 	n.SetReceivers(1 << to)
 
-	return &sending{letter: l, to: to, key: delivery.Key{About: a.Of(), Topic: topic}, notice: n}
+	return &sending{letter: l, to: to, key: delivery.Key{About: delivery.WindowOf(a), Topic: topic}, notice: n}
 }
 
 // gate returns the gate of a receiver for a's rule and level, the same as the workers'.
@@ -299,7 +299,7 @@ type alarmKey struct {
 // alarmOf says which alarm of a receiver a letter is about.
 func (r *Replay) alarmOf(l deadletter.Letter, to int) alarmKey {
 	a := l.Alert
-	return alarmKey{to, a.Rule, a.Level, a.Per, a.Silent > 0, a.Of()}
+	return alarmKey{to, a.Rule, a.Level, a.Per, a.Silent > 0, delivery.WindowOf(a)}
 }
 
 // barred returns to which receiver a letter goes, and why it is not sent; empty if it may be.
@@ -393,7 +393,7 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
 	if !a.Resolved {
-		of := a.Of()
+		of := delivery.WindowOf(a)
 		return throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 	}
 
