@@ -690,11 +690,7 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 			}
 		}
 
-		var wanted byteSet
-		for _, c := range at {
-			c.first(&wanted)
-		}
-
+		wanted := wantedAt(at)
 		for s.json.seek(&wanted) != '}' {
 			if err := s.member(at, in); err != nil {
 				return err
@@ -764,13 +760,16 @@ func (s *scanner) element(at []cursor, position int, kind byte) []cursor {
 
 // member scans a name and its value.
 func (s *scanner) member(at []cursor, in []finding) error {
-	name, err := s.json.value()
-	if err != nil {
-		return err
+	name, ok := s.json.plainName()
+	if !ok {
+		v, err := s.json.value()
+		if err != nil {
+			return err
+		}
+		name = s.unquote(v)
 	}
 
 	depth := len(s.cursors)
-	name = s.unquote(name)
 	for _, c := range at {
 		if c, ok := c.advance(name); ok {
 			s.cursors = append(s.cursors, c)
@@ -781,7 +780,7 @@ func (s *scanner) member(at []cursor, in []finding) error {
 		return s.json.skip()
 	}
 
-	err = s.value(s.cursors[depth:], in, '{')
+	err := s.value(s.cursors[depth:], in, '{')
 	s.cursors = s.cursors[:depth]
 
 	return err

@@ -2,6 +2,7 @@ package telemetry
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -9,6 +10,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"unicode"
 	"unicode/utf8"
 )
 
@@ -23,11 +25,12 @@ const (
 // A path is one of a field's dotted paths, cut at its dots.
 type path struct {
 	text   []byte
-	ends   []int  // where its names end in text
-	given  given  // what of the hub's it is; then there is no path
-	field  uint16 // which of the decoder's
-	group  uint16 // see Field, and so are those below
-	rank   uint8  // in the field's list
+	ends   []int       // where its names end in text
+	starts []nameStart // of each of its names
+	given  given       // what of the hub's it is; then there is no path
+	field  uint16      // which of the decoder's
+	group  uint16      // see Field, and so are those below
+	rank   uint8       // in the field's list
 	lowest bool
 	valid  *Range
 	time   bool
@@ -227,6 +230,7 @@ func parsePath(text string) (path, error) {
 			return p, fmt.Errorf(rule, text, "machine.temperature")
 		}
 
+		p.starts = append(p.starts, newNameStart(name))
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)
 		p.positions = append(p.positions, position(name))
@@ -309,25 +313,88 @@ func (c cursor) enter() cursor {
 	return cursor{path: c.path, names: c.names + 1, next: c.path.ends[c.names] + 1}
 }
 
-// first adds to all what a name that is next may begin with.
-func (c cursor) first(all *byteSet) {
-	if c.next >= len(c.path.text) {
-		return
+// A nameStart is how a name begins that may be one of a path, or go on with a dot and another one.
+type nameStart struct {
+	first byteSet // what its first byte may be
+	// its first eight bytes, or as many as mask has: with the bit that tells small letters from capitals set in each
+	folded, mask uint64
+}
+
+func newNameStart(name string) (s nameStart) {
+	s.first.add('\\')                               // an escape, of anything
+	s.first[2], s.first[3] = ^uint64(0), ^uint64(0) // what is not ASCII
+	r, _ := utf8.DecodeRuneInString(name)
+	for other := unicode.SimpleFold(r); ; other = unicode.SimpleFold(other) {
+		if s.first.add(string(other)[0]); other == r {
+			break
+		}
 	}
 
-	all.add('\\') // an escape, of anything
-	if b := c.path.text[c.next]; b < utf8.RuneSelf {
-		all.add(b | 0x20)
-		all.add(b &^ 0x20)
+	for i := 0; i < min(len(name), 8) && name[i] < utf8.RuneSelf; i++ {
+		s.folded |= uint64(name[i]|0x20) << (8 * i)
+		s.mask |= 0xff << (8 * i)
 	}
-	// a letter may have another case that is not ASCII, such as K and the Kelvin sign
-	all[2], all[3] = ^uint64(0), ^uint64(0)
+
+	return s
+}
+
+// may reports whether a name with these first eight bytes may be one. With an escape, or what is not ASCII, it may.
+func (s *nameStart) may(first uint64) bool {
+	first &= s.mask
+	backslash := first ^ '\\'*ones
+	return (first|' '*ones)&s.mask == s.folded || (first|(backslash-ones)&^backslash)&tops != 0
+}
+
+// wantedNames are those with which paths go on.
+type wantedNames struct {
+	first byteSet // what they may begin with
+	at    []cursor
+}
+
+func wantedAt(at []cursor) wantedNames {
+	wanted := wantedNames{at: at}
+	for _, c := range at {
+		if !c.whole() {
+			for i, some := range c.path.starts[c.names].first {
+				wanted.first[i] |= some
+			}
+		}
+	}
+
+	return wanted
+}
+
+// may reports whether the name that begins at i may be one. It also says so of some that are not.
+func (wanted *wantedNames) may(b []byte, i int) bool {
+	switch {
+	case !wanted.first.has(at(b, i)):
+		return false
+	case i+8 > len(b):
+		return true
+	}
+
+	first := binary.LittleEndian.Uint64(b[i:])
+	for _, c := range wanted.at {
+		if !c.whole() && c.path.starts[c.names].may(first) {
+			return true
+		}
+	}
+
+	return false
 }
 
 // advance moves c past name, which stands for several names of the path if it
 // holds dots: {"a.b":1} is where {"a":{"b":1}} is.
 func (c cursor) advance(name []byte) (cursor, bool) {
-	last := c.names + bytes.Count(name, []byte{'.'})
+	if !c.whole() && string(name) == string(c.path.text[c.next:c.path.ends[c.names]]) { // which most are
+		return c.enter(), true
+	}
+
+	last := c.names
+	if last+1 < len(c.path.ends) {
+		last += bytes.Count(name, []byte{'.'})
+	}
+
 	if last >= len(c.path.ends) || !bytes.EqualFold(name, c.path.text[c.next:c.path.ends[last]]) {
 		return c, false
 	}

@@ -4,16 +4,16 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"math/bits"
 )
 
 // A jsonReader reads a sequence of JSON values where they stand, in one pass and without an allocation. It takes what RFC
 // 8259 allows, names twice and invalid UTF-8, and nothing else: package jsontext, which checks the same, is the judge of
-// that in its tests, and takes twice as long. Decoding is most of what an event costs. An error is final.
+// that in its tests, and takes four times as long. Decoding is most of what an event costs. An error is final.
 type jsonReader struct {
 	text  []byte
 	at    int
 	next  expected
+	after expected               // what comes after the next value of the innermost bracket
 	depth int                    // how many brackets are open
 	kinds [maxSkip/64 + 1]uint64 // a bit for each of them, set if it is a brace
 }
@@ -35,14 +35,22 @@ const (
 var errNotJSON = errors.New("not JSON")
 
 func (r *jsonReader) reset(text []byte) {
-	r.text, r.at, r.next, r.depth = text, 0, aValue, 0
+	r.text, r.at, r.next, r.after, r.depth = text, 0, aValue, aValue, 0
 }
 
 // peek returns the first byte of the next token, after the comma or colon in front of it; 0 if there is none.
 func (r *jsonReader) peek() byte {
+	if r.at < len(r.text) && r.text[r.at] == '"' { // often: this much the compiler puts where peek is called
+		return '"'
+	}
+	return r.peekOn()
+}
+
+// peekOn is peek where the next token may be further on.
+func (r *jsonReader) peekOn() byte {
 	for ; r.at < len(r.text); r.at++ {
 		switch c := r.text[r.at]; {
-		case c > ':', c == '"': // nearly always
+		case c == '"', c > ':':
 			return c
 		case isSpace(c):
 		case c == ',' && r.next == aComma:
@@ -59,14 +67,10 @@ func (r *jsonReader) peek() byte {
 	return 0
 }
 
-// bracket takes a bracket that opens or closes.
+// bracket takes a bracket that opens or closes, which peek has returned.
 func (r *jsonReader) bracket() error {
-	c := r.peek()
-	switch {
-	case (c == '{' || c == '[') && r.next <= aFirstValue, (c == '{' || c == '[') && r.next == aMemberValue:
-		if r.depth == maxSkip {
-			return errNotJSON
-		}
+	switch c := at(r.text, r.at); {
+	case (c == '{' || c == '[') && (r.next <= aFirstValue || r.next == aMemberValue) && r.depth < maxSkip:
 		r.open(c)
 		r.next = aFirstValue
 		if c == '{' {
@@ -74,8 +78,8 @@ func (r *jsonReader) bracket() error {
 		}
 
 	case c == ']' && (r.next == aFirstValue || r.next == aComma), c == '}' && (r.next == aFirstName || r.next == aMemberComma):
-		r.depth--
-		r.ended()
+		r.close()
+		r.next = r.after
 
 	default:
 		return errNotJSON
@@ -90,27 +94,25 @@ func (r *jsonReader) bracket() error {
 func (r *jsonReader) open(c byte) {
 	bit := uint64(1) << (r.depth % 64)
 	r.kinds[r.depth/64] &^= bit
+	r.after = aComma
 	if c == '{' {
 		r.kinds[r.depth/64] |= bit
+		r.after = aMemberComma
 	}
 	r.depth++
 }
 
-// inObject reports whether the innermost bracket that is open, if one is, is a brace.
-func (r *jsonReader) inObject() bool {
+// close forgets the innermost bracket.
+func (r *jsonReader) close() {
+	r.depth--
 	last := r.depth - 1
-	return r.kinds[last/64]&(1<<(last%64)) != 0
-}
-
-// ended sets what comes after a value.
-func (r *jsonReader) ended() {
 	switch {
-	case r.depth == 0:
-		r.next = aValue
-	case r.inObject():
-		r.next = aMemberComma
+	case last < 0:
+		r.after = aValue
+	case r.kinds[last/64]&(1<<(last%64)) != 0:
+		r.after = aMemberComma
 	default:
-		r.next = aComma
+		r.after = aComma
 	}
 }
 
@@ -123,8 +125,12 @@ func (r *jsonReader) value() ([]byte, error) {
 		if c == 0 && r.depth == 0 && r.at == len(r.text) {
 			return nil, io.EOF
 		}
-		end = r.valueEnd(r.at)
-		r.ended()
+		if c == '{' || c == '[' {
+			end = r.valueEnd(start)
+		} else {
+			end = scalarEnd(r.text, start)
+		}
+		r.next = r.after
 	case aFirstName, aName:
 		if c == '"' {
 			end = textEnd(r.text, r.at)
@@ -146,13 +152,28 @@ func (r *jsonReader) skip() error {
 	return err
 }
 
-// valueEnd returns where the value at i ends; -1 if it is none.
-func (r *jsonReader) valueEnd(i int) int {
-	b, depth := r.text, r.depth
-	if c := at(b, i); c != '{' && c != '[' {
-		return scalarEnd(b, i)
+// plainName returns the next name, without its quotes, if it has no escape, begins at once and has its colon right behind
+// it. Then its value is next.
+func (r *jsonReader) plainName() (name []byte, ok bool) {
+	b, begin := r.text, r.at+1
+	end := plainEnd(b, begin)
+	isName := (r.next == aName || r.next == aFirstName) && at(b, r.at) == '"'
+	if !isName || at(b, end) != '"' || at(b, end+1) != ':' {
+		return nil, false
 	}
 
+	r.at, r.next = end+2, aMemberValue
+
+	return b[begin:end], true
+}
+
+// valueEnd returns where the value at i ends; -1 if it is none.
+func (r *jsonReader) valueEnd(i int) int {
+	if c := at(r.text, i); c != '{' && c != '[' {
+		return scalarEnd(r.text, i)
+	}
+
+	b, depth := r.text, r.depth
 	for { // i is where a value begins
 		c := at(b, i)
 		if c == '{' || c == '[' {
@@ -178,19 +199,18 @@ func (r *jsonReader) valueEnd(i int) int {
 		}
 
 		for c = at(b, i); c != ','; c = at(b, i) {
-			inObject := r.inObject()
-			if c != '}' && c != ']' || inObject != (c == '}') {
+			if c != '}' && c != ']' || (r.after == aMemberComma) != (c == '}') {
 				return -1
 			}
 			i++
-			if r.depth--; r.depth == depth {
+			if r.close(); r.depth == depth {
 				return i
 			}
 			i = afterSpace(b, i)
 		}
 
 		i = afterSpace(b, i+1)
-		if r.inObject() {
+		if r.after == aMemberComma {
 			if i = memberValue(b, i); i < 0 {
 				return -1
 			}
@@ -204,26 +224,103 @@ type byteSet [4]uint64
 func (s *byteSet) add(c byte)      { s[c/64] |= 1 << (c % 64) }
 func (s *byteSet) has(c byte) bool { return s[c/64]&(1<<(c%64)) != 0 }
 
-// seek passes over members of the object until one whose name begins with one of some bytes, and returns what peek does
-// then. It also stops before what is broken.
-func (r *jsonReader) seek(wanted *byteSet) byte {
+// seek passes over members of the object until one with a name that may be wanted, and returns what peek does then. It
+// also stops before what is broken.
+func (r *jsonReader) seek(wanted *wantedNames) byte {
 	for {
 		c := r.peek()
-		if c != '"' || r.next != aName && r.next != aFirstName || wanted.has(at(r.text, r.at+1)) {
+		if c != '"' || r.next != aName && r.next != aFirstName || wanted.may(r.text, r.at+1) {
 			return c
 		}
 
-		i := memberValue(r.text, r.at)
-		if i < 0 {
+		begin := r.at
+		if r.passPlain(&wanted.first); r.at > begin {
+			continue
+		}
+
+		end := memberValue(r.text, begin)
+		if end < 0 {
+			return c
+		}
+		if end = r.valueEnd(end); end < 0 {
 			return c
 		}
 
-		if i = r.valueEnd(i); i < 0 {
-			return c
-		}
-
-		r.at, r.next = i, aMemberComma
+		r.at, r.next = end, aMemberComma
 	}
+}
+
+// passPlain passes over the next member, and those behind it up to one whose name begins with a wanted byte, as long as
+// they are like nearly all: names and short texts without escapes, numbers without an exponent, true, and no space.
+// At what is not, or is broken, it stays.
+//
+// Most of the time that a body takes goes here, and it is short loops without calls that are fast. They look at one byte after the other, because
+// texts and numbers are short and messages look alike: a processor knows by then where each of them ends.
+func (r *jsonReader) passPlain(wanted *byteSet) {
+	b := r.text
+	for i := r.at; ; {
+		end := i + 1
+		for end < len(b) && isPlain[b[end]] {
+			end++
+		}
+		if end+5 >= len(b) || b[end] != '"' || b[end+1] != ':' {
+			return
+		}
+
+		end += 2
+		switch c := b[end]; {
+		case c == '"':
+			end++
+			for short := min(end+32, len(b)); end < short && isPlain[b[end]]; {
+				end++
+			}
+			if end >= len(b) || b[end] != '"' {
+				return
+			}
+			end++
+
+		case c >= '1' && c <= '9':
+			for end++; end < len(b) && isDigit(b[end]); {
+				end++
+			}
+			if end < len(b) && b[end] == '.' {
+				for end++; end < len(b) && isDigit(b[end]); {
+					end++
+				}
+				if b[end-1] == '.' {
+					return
+				}
+			}
+			if end < len(b) && b[end]|0x20 == 'e' {
+				return
+			}
+
+		case c == 't' && string(b[end:end+4]) == "true":
+			end += 4
+
+		default:
+			return
+		}
+
+		r.at, r.next = end, aMemberComma
+		if end+2 >= len(b) || b[end] != ',' || b[end+1] != '"' {
+			return
+		}
+
+		i = end + 1
+		r.at, r.next = i, aName
+		if wanted.has(b[i+1]) {
+			return
+		}
+	}
+}
+
+// plainEnd returns where the text at i ends that stands for itself.
+func plainEnd(b []byte, i int) int {
+	for uint(i) < uint(len(b)) && isPlain[b[i]] {
+		i++
+	}
+	return i
 }
 
 // memberValue returns where the value of a member begins, whose name does at i; -1 if there is none.
@@ -241,16 +338,19 @@ func memberValue(b []byte, i int) int {
 	return afterSpace(b, i+1)
 }
 
+// In a word of eight bytes of a text, ones has a one in each of them and tops the top bit.
+const ones, tops = 0x0101010101010101, 0x8080808080808080
+
 // at returns b[i], 0 behind the end.
 func at(b []byte, i int) byte {
-	if i < len(b) {
+	if uint(i) < uint(len(b)) { // the compiler needs no other check then
 		return b[i]
 	}
 	return 0
 }
 
 func afterSpace(b []byte, i int) int {
-	for i < len(b) && isSpace(b[i]) {
+	for uint(i) < uint(len(b)) && isSpace(b[i]) {
 		i++
 	}
 	return i
@@ -280,33 +380,34 @@ func literalEnd(b []byte, i int, literal string) int {
 	return end
 }
 
+// isPlain has what may be in text as it stands.
+var isPlain = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c >= ' ' && c != '"' && c != '\\'
+	}
+	return is
+}()
+
 // textEnd returns where the text in quotes that begins at i ends, -1 if it does not. It looks at eight bytes at once.
 func textEnd(b []byte, i int) int {
-	const ones, tops = 0x0101010101010101, 0x8080808080808080
 	for i++; ; {
-		for i+8 <= len(b) {
+		for ; i+8 <= len(b); i += 8 {
 			x := binary.LittleEndian.Uint64(b[i:])
-			// the top bit of each byte that is below a space, a quote or a backslash; exact for the first such byte
 			quote, backslash := x^'"'*ones, x^'\\'*ones
-			found := ((x - ' '*ones) | (quote - ones) | (backslash - ones)) &^ x & tops
-			if found != 0 {
-				i += bits.TrailingZeros64(found) / 8
+			if ((x-' '*ones)|(quote-ones)|(backslash-ones))&^x&tops != 0 { // one of them is not plain
 				break
 			}
-			i += 8
 		}
 
-		switch c := at(b, i); {
-		case i >= len(b), c < ' ':
-			return -1
-		case c == '"':
+		switch i = plainEnd(b, i); at(b, i) {
+		case '"':
 			return i + 1
-		case c == '\\':
+		case '\\':
 			if i = escapeEnd(b, i); i < 0 {
 				return -1
 			}
 		default:
-			i++
+			return -1
 		}
 	}
 }
@@ -334,18 +435,18 @@ func numberEnd(b []byte, i int) int {
 		i++
 	}
 
-	start := i
+	begin := i
 	i = afterDigits(b, i)
-	if i == start || b[start] == '0' && i > start+1 {
-		if i == start {
-			return -1
-		}
-		return start + 1 // a zero ends it, and what follows is an error
+	if i == begin {
+		return -1
+	}
+	if b[begin] == '0' {
+		i = begin + 1 // what follows is no part of it
 	}
 
 	if at(b, i) == '.' {
-		start = i + 1
-		if i = afterDigits(b, start); i == start {
+		begin = i + 1
+		if i = afterDigits(b, begin); i == begin {
 			return -1
 		}
 	}
@@ -355,8 +456,8 @@ func numberEnd(b []byte, i int) int {
 		if c := at(b, i); c == '+' || c == '-' {
 			i++
 		}
-		start = i
-		if i = afterDigits(b, start); i == start {
+		begin = i
+		if i = afterDigits(b, begin); i == begin {
 			return -1
 		}
 	}
@@ -365,7 +466,7 @@ func numberEnd(b []byte, i int) int {
 }
 
 func afterDigits(b []byte, i int) int {
-	for i < len(b) && isDigit(b[i]) {
+	for uint(i) < uint(len(b)) && isDigit(b[i]) {
 		i++
 	}
 	return i

@@ -53,8 +53,70 @@ func judged(text []byte, walk bool) (all []string, err error) {
 	}
 }
 
+// wantedIn returns the values of the members with the name walks, in any case, of the objects in text, a sequence of
+// values. It passes over the others as a scanner does.
+func wantedIn(text []byte) (all []string, err error) {
+	p, _ := parsePath("walks")
+	wanted := wantedAt([]cursor{{path: &p}})
+	var r jsonReader
+	for r.reset(text); err == nil; {
+		if r.peek() != '{' {
+			_, err = r.value()
+			continue
+		}
+		for err = r.bracket(); err == nil && r.seek(&wanted) != '}'; {
+			name, ok := r.plainName()
+			if !ok {
+				name, err = r.value()
+				name, _ = jsontext.AppendUnquote(nil, name)
+			}
+			var v []byte
+			if err == nil {
+				v, err = r.value()
+			}
+			if err == nil && bytes.EqualFold(name, p.text) {
+				all = append(all, string(v))
+			}
+		}
+		if err == nil {
+			err = r.bracket()
+		}
+	}
+	return all, err
+}
+
+// judgedWanted is wantedIn by package jsontext.
+func judgedWanted(text []byte) (all []string, err error) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for err == nil {
+		if d.PeekKind() != '{' {
+			_, err = d.ReadValue()
+			continue
+		}
+		for _, err = d.ReadToken(); err == nil && d.PeekKind() != '}'; {
+			var name, v jsontext.Value
+			if name, err = d.ReadValue(); err != nil {
+				break
+			}
+			name, _ = jsontext.AppendUnquote(nil, name)
+			if v, err = d.ReadValue(); err == nil && bytes.EqualFold(name, []byte("walks")) {
+				all = append(all, string(v))
+			}
+		}
+		if err == nil {
+			_, err = d.ReadToken()
+		}
+	}
+	return all, err
+}
+
 // compare holds a jsonReader to what jsontext says of text.
 func compare(t interface{ Errorf(string, ...any) }, text []byte) {
+	wanted, err := wantedIn(text)
+	want, judgement := judgedWanted(bytes.Clone(text))
+	if errors.Is(err, io.EOF) != errors.Is(judgement, io.EOF) || fmt.Sprintf("%q", wanted) != fmt.Sprintf("%q", want) {
+		t.Errorf("%q: wanted are %q, %v; jsontext: %q, %v", text, wanted, err, want, judgement)
+	}
 	for _, walk := range []bool{false, true} {
 		got, err := tokensOf(text, walk)
 		want, judgement := judged(bytes.Clone(text), walk)
@@ -75,6 +137,24 @@ func TestJSONText(t *testing.T) {
 	}
 }
 
+// Whatever is at a place of members that are passed over, or of those that are wanted, is what it is.
+func TestJSONMembers(t *testing.T) {
+	for _, text := range []string{
+		`{"a":"text","b":12.5,"c":true,"wall":[1,{"walks":2}],"walks":3,"d":0,"e":-1}`,
+		`{"a":10,"walks" : 1e5, "b":{},"Walks":"x","w":1.0,"c":true}`,
+		`{"w\u0061lks":1,"b":"\n","WALKS":2,"walks.a":3,"walKs":4,"walkſ":5,"wa":false,"a":` + "\"" + strings.Repeat("long ", 9) + `"}`,
+	} {
+		for at := range text {
+			for _, c := range []byte("\"\\{}[]:,.-+01eEtwW \n\x00\x1f\x7f\x80\xff") {
+				other := []byte(text)
+				other[at] = c
+				compare(t, other)
+			}
+			compare(t, []byte(text[:at]))
+		}
+	}
+}
+
 // What is JSON is decided as jsontext decides it, up to the same place.
 func TestJSON(t *testing.T) {
 	deep := func(n int) string { return strings.Repeat("[", n) + strings.Repeat("]", n) }
@@ -91,7 +171,7 @@ func TestJSON(t *testing.T) {
 }
 
 func TestRandomJSON(t *testing.T) {
-	pieces := []string{`{`, `}`, `[`, `]`, `,`, `:`, `"a"`, `"b\n"`, `"`, `\`, `1`, `-0.5e3`, `0`, `true`, `false`, `null`, ` `, "\n", `x`, `"\u00e9"`, "\xff"}
+	pieces := []string{`{`, `}`, `[`, `]`, `,`, `:`, `"a"`, `"b\n"`, `"`, `\`, `1`, `-0.5e3`, `0`, `true`, `false`, `null`, ` `, "\n", `x`, `"\u00e9"`, "\xff", `"walks":`, `"a":1,`, `{"b":"x",`, `,"Wal`}
 	rapid.Check(t, func(t *rapid.T) {
 		compare(t, []byte(strings.Join(rapid.SliceOfN(rapid.SampledFrom(pieces), 0, 24).Draw(t, "pieces"), "")))
 	})

@@ -63,6 +63,10 @@ func ParseTime(text []byte) (time.Time, bool) {
 // which nobody means. A comma stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two
 // numbers, and is none. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
+	if f, ok = parsePlain(text); ok {
+		return f, true
+	}
+
 	for _, c := range text {
 		if !isDigit(c) && strings.IndexByte(".+-eE", c) < 0 {
 			return parseComma(text)
@@ -73,10 +77,57 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 	return f, err == nil
 }
 
+// parsePlain is ParseNumber for a few digits, perhaps with a sign and a decimal point: what nearly all numbers are. A float64
+// holds both as they are, the digits and the power of ten that they are divided by, so that the quotient is as exact
+// as it can be.
+func parsePlain(text []byte) (f float64, ok bool) {
+	const most = 15 // digits
+	digits := text
+	if len(text) > 0 && text[0] == '-' {
+		digits = text[1:]
+	}
+	if len(digits) > most {
+		return 0, false
+	}
+
+	n, point := int64(0), len(digits)
+	for i, c := range digits {
+		switch {
+		case isDigit(c):
+			n = 10*n + int64(c-'0')
+		case c == '.' && point == len(digits):
+			point = i
+		default:
+			return 0, false
+		}
+	}
+
+	if point == 0 {
+		return 0, false
+	}
+
+	f = float64(n)
+	if point < len(digits) {
+		f /= powers[len(digits)-point-1]
+	}
+	if len(digits) < len(text) {
+		f = -f
+	}
+
+	return f, true
+}
+
+// powers are those of ten.
+var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14}
+
 // parseComma is ParseNumber for a number with a decimal comma.
 func parseComma(text []byte) (f float64, ok bool) {
 	const digits = "0123456789"
-	before, after, _ := bytes.Cut(text, []byte{','})
+	before, after, has := bytes.Cut(text, []byte{','})
+	if !has {
+		return 0, false
+	}
+
 	whole := bytes.TrimLeft(before, "+-")
 	areDigits := len(bytes.Trim(whole, digits)) == 0 && len(bytes.Trim(after, digits)) == 0
 	if !areDigits || len(whole) == 0 || len(after) == 0 || len(after) == len("000") || len(before) > len(whole)+1 {

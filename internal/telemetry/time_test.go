@@ -3,8 +3,11 @@ package telemetry_test
 import (
 	"bytes"
 	"math"
+	"strconv"
 	"testing"
 	"time"
+
+	"pgregory.net/rapid"
 
 	"alertworker/internal/telemetry"
 )
@@ -76,6 +79,22 @@ func TestDecodeTime(t *testing.T) {
 			t.Errorf("%s: %v, %v", body, got, reason)
 		}
 	}
+}
+
+// What ParseNumber reads without strconv is what strconv reads.
+func TestPlainNumbers(t *testing.T) {
+	rapid.Check(t, func(t *rapid.T) {
+		text := rapid.OneOf(
+			rapid.StringMatching(`-?[0-9]{0,17}(\.[0-9]{0,17})?`),
+			rapid.StringMatching(`9[0-9]{7}\.[0-9]{8}`),
+			rapid.StringMatching(`[-+.0-9e]{0,4}`),
+		).Draw(t, "text")
+		f, ok := telemetry.ParseNumber([]byte(text))
+		want, err := strconv.ParseFloat(text, 64)
+		if ok != (err == nil) || math.Float64bits(f) != math.Float64bits(want) {
+			t.Errorf("%q: %v, %v; strconv: %v, %v", text, f, ok, want, err)
+		}
+	})
 }
 
 // No text makes it panic, and what it takes it also takes as it writes it itself.
