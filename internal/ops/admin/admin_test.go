@@ -1230,12 +1230,12 @@ func TestPageSaysHowReceiversAreDown(t *testing.T) {
 		}
 
 		up := delivery.ReceiverState{Name: "pager"}
-		both := admin.Merged(
-			admin.Snapshot{Receivers: []delivery.ReceiverState{up}},
-			admin.Snapshot{Receivers: []delivery.ReceiverState{down}},
+		got := admin.DownOn(
+			admin.Snapshot{Statement: status.Statement{Replica: "w1"}, Receivers: []delivery.ReceiverState{up}},
+			admin.Snapshot{Statement: status.Statement{Replica: "w2"}, Receivers: []delivery.ReceiverState{down}},
 		)
-		if got := both.Receivers[0]; !got.Down || got.Fault != fault {
-			t.Errorf("a receiver that is %v for another replica: got %+v", fault, got)
+		if want := says + " on w2"; got != want {
+			t.Errorf("a receiver that is %v for another replica: %q, want %q", fault, got, want)
 		}
 	}
 }

@@ -40,8 +40,11 @@ func (a *Admin) Past() {
 	}
 }
 
-// Merged is what a page shows of several replicas.
-func Merged(all ...Snapshot) Snapshot { return merged(all) }
+// DownOn is what a page says of the only receiver of several replicas.
+func DownOn(all ...Snapshot) string {
+	row := receiverRows(all)[0]
+	return row.Fault.Text() + " on " + row.On
+}
 
 // Alerts is how many the page counts.
 func (a *Admin) Alerts() int64 { return a.Recorder.alerts() }

@@ -54,6 +54,7 @@ func TestIncidents(t *testing.T) {
 		time.Sleep(time.Minute)
 		enter(t, book, "gw-12", "10", 12, 1)
 		linked := enter(t, book, "gw-12", "9", 18, 1)
+		time.Sleep(time.Second) // they are listed in the order in which they began
 		enter(t, book, "gw-7", "3", 2, 1)
 		enter(t, book, "gw-7", "3", 0, 2)
 		time.Sleep(11 * time.Minute)

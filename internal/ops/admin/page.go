@@ -133,7 +133,7 @@ type page struct {
 	Figures       []figure
 	Partitions    []partitionRow
 	PartitionsOld string // how old they are, if the store does not respond
-	Receivers     []receiverRow
+	Receivers     []*receiverRow
 	Several       bool   // there are several receivers
 	StoreOver     string // the time that Store covers; empty if there is no store
 	Store         []latency
@@ -157,6 +157,9 @@ type receiverRow struct {
 	delivery.ReceiverState
 	Class string // good, or bad if it is down, or warn if it is for some replicas
 	On    string // the replicas for which it is down, if others reach it
+
+	known int      // to so many replicas
+	down  []string // for these
 }
 
 // A vanishedRow is a replica that has died of late.
@@ -206,7 +209,6 @@ func (a *Admin) page(r *http.Request) page {
 		Figures: m.figures(now),
 		Token:   a.Token != "",
 		Plots:   m.plots(now),
-		Several: len(m.Receivers) > 1,
 		Store:   a.Recorder.latencies(now),
 		Duties:  a.dutiesView(r),
 		All:     whole,
@@ -217,7 +219,9 @@ func (a *Admin) page(r *http.Request) page {
 	a.showState(&p, r, all, m)
 
 	p.Silences = shorten(&p, "silences", a.inForce(now))
-	p.Receivers = shorten(&p, "receivers", receiverRows(m.Receivers, all))
+	receivers := receiverRows(all)
+	p.Several = len(receivers) > 1
+	p.Receivers = shorten(&p, "receivers", receivers)
 	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts)
 	if p.Vanished = a.vanishedRows(r, all); len(others)+len(p.Vanished) > 0 {
@@ -357,36 +361,42 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	p.Class = classOf(p.State)
 }
 
-// receiverRows returns receivers, merged of all replicas, with those of the replicas for which they are down.
-func receiverRows(merged []delivery.ReceiverState, all []Snapshot) (rows []receiverRow) {
-	for _, to := range merged {
-		row := receiverRow{ReceiverState: to, Class: "good"}
-		var down []string
-		known := 0
-		for _, s := range all {
-			i := slices.IndexFunc(s.Receivers, func(r delivery.ReceiverState) bool { return r.Name == to.Name })
-			if i < 0 {
-				continue
+// receiverRows returns receivers as all replicas see them: one is down if it is for any, and tried again when the first
+// of these does.
+func receiverRows(all []Snapshot) (rows []*receiverRow) {
+	byName := map[string]*receiverRow{}
+	for _, s := range all {
+		for _, to := range s.Receivers {
+			row := byName[to.Name]
+			if row == nil {
+				row = &receiverRow{ReceiverState: delivery.ReceiverState{Name: to.Name}, Class: "good"}
+				byName[to.Name], rows = row, append(rows, row)
 			}
 
-			known++
-			if s.Receivers[i].Down {
-				down = append(down, shortName(s.Replica))
+			row.Taken, row.Waiting = row.Taken+to.Taken, row.Waiting+to.Waiting
+			row.known++
+			if to.Down {
+				row.addDown(to, shortName(s.Replica))
 			}
 		}
+	}
 
-		if to.Down {
-			row.Class = "bad"
+	for _, row := range rows {
+		if row.Down && len(row.down) < row.known {
+			row.Class, row.On = "warn", humanize.Some(row.down)
 		}
-
-		if to.Down && len(down) < known {
-			row.Class, row.On = "warn", humanize.Some(down)
-		}
-
-		rows = append(rows, row)
 	}
 
 	return rows
+}
+
+// addDown adds that the receiver is down for a replica.
+func (row *receiverRow) addDown(r delivery.ReceiverState, replica string) {
+	if !row.Down || r.Retry.Before(row.Retry) {
+		row.Fault, row.Retry = r.Fault, r.Retry
+	}
+
+	row.Down, row.Class, row.down = true, "bad", append(row.down, replica)
 }
 
 // vanishedRows returns the replicas that have died of late, and of which no other has the name.

@@ -269,7 +269,6 @@ func merged(all []Snapshot) Snapshot {
 	m.Minutes = maps.Clone(m.Minutes)
 	m.Counts = maps.Clone(m.Counts)
 	m.Unreadable = maps.Clone(m.Unreadable)
-	m.Receivers = slices.Clone(m.Receivers)
 	m.Alarms = slices.Clone(m.Alarms)
 	for _, s := range all[1:] {
 		m.add(s)
@@ -313,32 +312,9 @@ func (m *Snapshot) add(s Snapshot) {
 		m.Minutes[minute] = m.Minutes[minute].plus(t)
 	}
 
-	for _, r := range s.Receivers {
-		m.addReceiver(r)
-	}
-
 	for _, n := range s.Alarms {
 		m.addAlarms(n)
 	}
-}
-
-// addReceiver adds a receiver as another replica sees it: it is down if it is for any of them.
-func (m *Snapshot) addReceiver(r delivery.ReceiverState) {
-	i := slices.IndexFunc(m.Receivers, func(x delivery.ReceiverState) bool { return x.Name == r.Name })
-	if i < 0 {
-		m.Receivers = append(m.Receivers, r)
-		return
-	}
-
-	x := &m.Receivers[i]
-	if isSooner := !x.Down || r.Retry.Before(x.Retry); r.Down && isSooner {
-		x.Down = true
-		x.Fault = r.Fault
-		x.Retry = r.Retry
-	}
-
-	x.Taken += r.Taken
-	x.Waiting += r.Waiting
 }
 
 // addAlarms adds the alarms that another replica has of a rule and level, if this one knows these.

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -45,6 +46,47 @@ var reasonOfStatus = map[int]string{
 	http.StatusRequestTimeout:   reasonTimeout,
 }
 
+// causes are why there was no answer, by what the error has; the first that fits counts.
+var causes = []cause{
+	{reasonTLS, as[*tls.CertificateVerificationError]},
+	{reasonTLS, as[tls.RecordHeaderError]},
+	{reasonTLS, as[tls.AlertError]},
+	{reasonTLS, is(http.ErrSchemeMismatch)},
+	{reasonUnreachable, isDial},
+	{reasonUnreachable, as[*net.DNSError]},
+	{reasonTimeout, isTimeout},
+	{reasonTimeout, is(context.DeadlineExceeded)},
+	{reasonTimeout, is(os.ErrDeadlineExceeded)},
+	{reasonClosed, is(io.EOF)},
+	{reasonClosed, is(io.ErrUnexpectedEOF)},
+	{reasonClosed, as[syscall.Errno]},
+}
+
+type cause struct {
+	reason string
+	is     func(error) bool
+}
+
+// as reports whether an error has one of type E.
+func as[E error](err error) bool { return errors.As(err, new(E)) }
+
+// is returns what reports whether an error is target.
+func is(target error) func(error) bool {
+	return func(err error) bool { return errors.Is(err, target) }
+}
+
+// isDial reports whether the system had no connection.
+func isDial(err error) bool {
+	var dial *net.OpError
+	return errors.As(err, &dial) && dial.Op == "dial" && as[syscall.Errno](err)
+}
+
+// isTimeout reports whether the network took too long.
+func isTimeout(err error) bool {
+	var network net.Error
+	return errors.As(err, &network) && network.Timeout()
+}
+
 // reasonOf returns why something failed with err that was done under ctx. status is the HTTP status
 // that was answered, 0 if there was no answer.
 func reasonOf(ctx context.Context, err error, status int) string {
@@ -57,46 +99,12 @@ func reasonOf(ctx context.Context, err error, status int) string {
 		return reasonOther
 	case ctx.Err() == context.Canceled:
 		return reasonCanceled
-	case isUntrusted(err):
-		return reasonTLS
-	case isUnreachable(err):
-		return reasonUnreachable
-	case ctx.Err() != nil || isTimeout(err):
-		return reasonTimeout
-	case isClosed(err):
-		return reasonClosed
+	}
+
+	err = errors.Join(err, ctx.Err())
+	if i := slices.IndexFunc(causes, func(c cause) bool { return c.is(err) }); i >= 0 {
+		return causes[i].reason
 	}
 
 	return reasonOther
-}
-
-// isUntrusted reports whether there was no connection that could be trusted.
-func isUntrusted(err error) bool {
-	return errors.As(err, new(*tls.CertificateVerificationError)) ||
-		errors.As(err, new(tls.RecordHeaderError)) ||
-		errors.As(err, new(tls.AlertError)) ||
-		errors.Is(err, http.ErrSchemeMismatch)
-}
-
-// isUnreachable reports whether there was no connection.
-func isUnreachable(err error) bool {
-	var dial *net.OpError
-	if errors.As(err, &dial) && dial.Op == "dial" && errors.As(err, new(syscall.Errno)) {
-		return true
-	}
-	return errors.As(err, new(*net.DNSError))
-}
-
-// isTimeout reports whether something took too long.
-func isTimeout(err error) bool {
-	var network net.Error
-	if errors.As(err, &network) && network.Timeout() {
-		return true
-	}
-	return errors.Is(err, context.DeadlineExceeded) || errors.Is(err, os.ErrDeadlineExceeded)
-}
-
-// isClosed reports whether a connection broke off.
-func isClosed(err error) bool {
-	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.As(err, new(syscall.Errno))
 }
