@@ -29,7 +29,7 @@ low      := nice -n 10
 # Compiles packages and their tests. The compiler needs a quarter less of a processor if it collects garbage less often.
 compile  := GOGC=400 $(GO) list -export -test
 
-.PHONY: help run stack test race compiled thorough deploy processes lint vulnerabilities azure fuzz worlds planted model simulate \
+.PHONY: help run test race compiled thorough deploy processes lint vulnerabilities azure fuzz worlds planted model simulate \
 	bench ci build image keda
 
 help: ## this list
@@ -37,9 +37,6 @@ help: ## this list
 
 run: ## see it work without Azure; ARGS="--for 30s" passes flags, ARGS=--help lists them
 	$(GO) run ./cmd/alertworker local $(ARGS)
-
-stack: node_modules/.package-lock.json ## the same with each worker a process, on emulators of Azure, to kill workers in; ARGS as for run
-	$(GO) run ./cmd/alertworker local --processes --replicas 3 --devices 40 --rate 80 --window 15s --http 8081 $(ARGS)
 
 # The emulators. Without npm what needs them fails, or is skipped: see CONTRIBUTING.md.
 node_modules/.package-lock.json: package-lock.json

@@ -33,7 +33,7 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 		return &usageError{err}
 	}
 
-	report, err := simulator.Run(ctx, o, inProcess(o), os.Stdin, os.Stdout)
+	report, err := simulator.Run(ctx, o, inProcess(o), os.Stdout)
 	if err != nil {
 		return err
 	}
@@ -49,7 +49,7 @@ func local(ctx context.Context, _ io.Writer, args []string) error {
 // partitions.
 func inProcess(o simulator.Options) simulator.Start {
 	shared := stores{leases: memlease.New(), records: &records.Memory{}}
-	return func(w simulator.World, name string, _ int) (simulator.Worker, error) {
+	return func(w simulator.World, name string) (simulator.Worker, error) {
 		log := zap.New(zapcore.NewCore(newEncoder(config.LogConsole, false), zapcore.AddSync(w.Log), zapcore.ErrorLevel))
 		c := config.Config{
 			EventHubConnectionString: config.NewSecret(w.Hub),
@@ -125,18 +125,8 @@ type localWorker struct {
 	err    error // once done
 }
 
-func (l *localWorker) Page() string      { return l.page }
-func (l *localWorker) Unexpected() error { return l.err }
-func (l *localWorker) Kill()             { _ = l.Stop() }
-
-func (l *localWorker) Ended() bool {
-	select {
-	case <-l.done:
-		return true
-	default:
-		return false
-	}
-}
+func (l *localWorker) Page() string           { return l.page }
+func (l *localWorker) Ended() <-chan struct{} { return l.done }
 
 func (l *localWorker) Stop() error {
 	l.cancel()

@@ -100,7 +100,7 @@ const arrows = `
 	internal/lab/nettest
 	internal/lab/process
 	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
-	internal/lab/simulator  internal/backoff internal/lab/* internal/lab/devhub/devices internal/notify internal/humanize
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
 	internal/lab/verify
 
 	tools/compose       internal/config
@@ -134,7 +134,7 @@ const wraps = `
 	go.opentelemetry.io                                             internal/ops/tracing internal/ops/metrics
 	github.com/twmb/avro                                            internal/ops/backtesting
 	github.com/tetratelabs/wazero                                   tools/simulate
-	golang.org/x/term                                               internal/lab/console internal/lab/simulator cmd/alertworker
+	golang.org/x/term                                               internal/lab/console cmd/alertworker
 `
 
 // unshipped are packages that tests need and the binary must not have.

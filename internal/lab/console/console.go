@@ -1,5 +1,5 @@
 // Package console is the terminal view of the simulation: a line for every alert and
-// every event of a worker, a live view of devices and workers below them, and the
+// every event of a worker, a live view of devices below them, and the
 // summary at the end. If the output is not a terminal, the live view is plain lines
 // every few seconds.
 package console
@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"os"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -76,22 +75,6 @@ type Console struct {
 	rate       float64
 	names      int                  // width of the widest device id so far
 	devices    map[string][]float64 // their latest readings, oldest first
-	workers    []Worker
-	sent       map[string]tally // by worker
-	hint       string
-}
-
-// A Worker is the state of a worker.
-type Worker struct {
-	Name  string
-	Alive bool
-	State string // in words
-}
-
-// A tally counts one worker's alerts, and the readings suppressed before them.
-type tally struct {
-	alerts     int
-	suppressed int64
 }
 
 // New returns a Console that writes to w. Close must be called.
@@ -104,7 +87,6 @@ func New(w io.Writer, o Options) *Console {
 		w:       w,
 		names:   12,
 		devices: make(map[string][]float64),
-		sent:    make(map[string]tally),
 	}
 
 	c.ratedAt = c.start
@@ -193,8 +175,6 @@ func (c *Console) Alert(a notify.Alert, lag time.Duration) {
 
 	default:
 		c.alerts++
-		sent := c.sent[a.Replica]
-		c.sent[a.Replica] = tally{sent.alerts + 1, sent.suppressed + a.Suppressed}
 	}
 
 	c.above(c.alertLine(a, lag) + "\n")
@@ -205,13 +185,6 @@ func (c *Console) Event(worker, text string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.above(c.workerLine(worker, humanize.Clean(text)) + "\n")
-}
-
-// Show sets the workers and the hint that the live view shows from now on.
-func (c *Console) Show(workers []Worker, hint string) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.workers, c.hint = workers, hint
 }
 
 // Err returns the first error of the writer.
@@ -254,13 +227,7 @@ func (c *Console) progress() {
 	}
 
 	if !c.opts.Live {
-		text := c.statusLine() + "\n"
-		for _, w := range c.workers {
-			text += c.workerLine(w.Name, w.State) + "\n"
-		}
-
-		c.print(text)
-
+		c.print(c.statusLine() + "\n")
 		return
 	}
 
@@ -269,7 +236,7 @@ func (c *Console) progress() {
 		width = c.opts.Width()
 	}
 
-	c.live = slices.Concat([]string{c.statusLine()}, c.hottestLines(), c.workerLines())
+	c.live = append([]string{c.statusLine()}, c.hottestLines()...)
 	for i, line := range c.live {
 		c.live[i] = truncate(line, cmp.Or(width, 80)-1)
 	}
@@ -306,10 +273,6 @@ func (c *Console) erase() string {
 func (c *Console) print(s string) {
 	if c.err != nil || s == "" {
 		return
-	}
-
-	if c.opts.Live { // needed by a terminal in raw mode; others do not mind
-		s = strings.ReplaceAll(s, "\n", "\r\n")
 	}
 
 	if _, err := io.WriteString(c.w, s); err != nil {

@@ -155,30 +155,6 @@ func (c *Console) workerLine(name, text string) string {
 	return fmt.Sprintf("%s  %s  %s", c.elapsed(), pad(name, len("ALERT")), text)
 }
 
-// workerLines shows the workers, one line each, and what can be done.
-func (c *Console) workerLines() (lines []string) {
-	for _, w := range c.workers {
-		mark := c.paint(green, "● "+pad(w.Name, 4))
-		if !w.Alive {
-			mark = c.paint(red, "✗ "+pad(w.Name, 4))
-		}
-
-		n := c.sent[w.Name].alerts
-		sent := grouped(n) + " " + either(n, "alert", "alerts")
-		if n := c.sent[w.Name].suppressed; n > 0 {
-			sent += "  +" + grouped(int(n))
-		}
-
-		lines = append(lines, fmt.Sprintf("         %s  %s  %s", mark, pad(w.State, maxName), c.paint(dim, sent)))
-	}
-
-	if c.hint != "" {
-		lines = append(lines, "         "+c.paint(dim, c.hint))
-	}
-
-	return lines
-}
-
 // Summary prints a report as a table and in words, which contain "lost 0, too close 0,
 // stale 0, wrong 0" if the promise held.
 func (c *Console) Summary(r verify.Report) {
@@ -203,10 +179,6 @@ func (c *Console) Summary(r verify.Report) {
 	row(r.Alerts, either(r.Alerts, "alert", "alerts")+" sent"+why)
 	row(r.Recoveries, either(r.Recoveries, "recovery", "recoveries")+" sent")
 	row(r.Suppressed, "suppressed, within "+r.Rules.Window.String()+" of an alert")
-	if r.Refused > 0 {
-		row(r.Refused, "refused by the receiver, and kept as dead letters")
-	}
-
 	if r.Dropped > 0 {
 		row(r.Dropped, "repeated, for the receiver to drop")
 	}
@@ -237,17 +209,12 @@ func (c *Console) Summary(r verify.Report) {
 		fmt.Fprintf(&b, "  %s\n", c.paint(green, counts+": nothing was over the threshold"))
 
 	default:
-		reported := "reported"
-		if r.Refused > 0 {
-			reported += " or has a dead letter"
-		}
-
 		hot := "hot"
 		if c.opts.Silent {
 			hot = "hot or silent"
 		}
 
-		text := ": every " + hot + " device was " + reported + ", none twice within " + r.Rules.Window.String()
+		text := ": every " + hot + " device was reported, none twice within " + r.Rules.Window.String()
 		if r.Recoveries > 0 {
 			text += ", and every recovery was reported"
 		}

@@ -5,8 +5,6 @@ package e2e_test
 import (
 	"io"
 	"net/http"
-	"os"
-	"os/exec"
 	"regexp"
 	"strings"
 	"syscall"
@@ -16,7 +14,6 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lab/devhub"
-	"alertworker/internal/lab/emulators"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"
 )
@@ -121,59 +118,6 @@ func TestLocalTakesReadings(t *testing.T) {
 	p.find(exitWithin, regexp.MustCompile(`(ALERT  my-oven)`))
 	p.signal(syscall.SIGINT)
 	p.wait(startWithin, 0)
-}
-
-// Workers are processes. On blobs one is killed by hand at once and others by themselves; on Cosmos DB
-// none is killed, and the screen shows which one leads.
-func TestLocalProcesses(t *testing.T) {
-	t.Parallel()
-	emulators.NeedNode(t)
-	path, err := built()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, test := range []struct {
-		store, keys string
-		kill        time.Duration
-		want        []string
-	}{
-		{"blob", "1\n", 2 * time.Second, []string{"w1     killed", " from "}},
-		{"cosmos", "", 0, nil}, // without a heartbeat no replica has a duty: none leads
-	} {
-		t.Run(test.store, func(t *testing.T) {
-			t.Parallel()
-			busytest.Run(t, func(t *busytest.Attempt) {
-				cmd := exec.Command(path, "local", "--processes", "--replicas", "3", "--for", t.Time(6*time.Second).String(), "--kill", t.Time(test.kill).String(),
-					"--window", "5s", "--devices", "20", "--rate", "100", "--http", "0", "--store", test.store)
-				cmd.Env = os.Environ() // node is on the path
-				cmd.Stdin = strings.NewReader(test.keys)
-				p := run(t.T, "local", cmd)
-				select {
-				case <-p.done:
-				case <-time.After(startWithin):
-				}
-				missedIfLate(t, p)
-				p.wait(exitWithin, 0)
-				if !strings.Contains(p.stdout.String(), "ALERT") {
-					t.Missed("nobody was alerted")
-				}
-				out := judgedGood(t.T, p)
-				for _, want := range []string{"windows in " + test.store, "status pages: http://127.0.0.1:"} {
-					if !strings.Contains(out, want) {
-						t.Errorf("it did not say %q", want)
-					}
-				}
-				if strings.Contains(out, "too near the end") {
-					t.Error("it did not wait for the last alerts")
-				}
-				for _, want := range test.want {
-					if !strings.Contains(out, want) {
-						t.Missed("it did not say %q", want)
-					}
-				}
-			})
-		})
-	}
 }
 
 func local(t *busytest.Attempt, args ...string) (stdout string) {

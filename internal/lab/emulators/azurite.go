@@ -105,7 +105,7 @@ func StartAzurite(tb testing.TB) *Azurite {
 		return &Azurite{azurite, newTransport(tb)}
 	}
 
-	azurite, err = process.StartAzurite(tb.Context(), "0", "")
+	azurite, err = process.StartAzurite(tb.Context())
 	started(tb, err)
 	tb.Cleanup(azurite.Kill)
 

@@ -65,58 +65,47 @@ type Azurite struct {
 
 var azuriteReady = regexp.MustCompile(`successfully listens on (http://\S+)`)
 
-// StartAzurite starts a blob service at that port of loopback, or any if it is 0. It has what is in dir, and
-// saves what it gets there every 5 s: being killed costs it no more. With no dir it is empty, and saves nothing.
-func StartAzurite(ctx context.Context, port, dir string) (*Azurite, error) {
-	return startAzurite(ctx, port, dir, AzuriteAccount)
-}
-
-// StartAzuriteOf is like StartAzurite, at any port and with no dir, for a service that has accounts of these names. It
-// returns each.
-func StartAzuriteOf(ctx context.Context, accounts []string) ([]*Azurite, error) {
-	first, err := startAzurite(ctx, "0", "", accounts...)
+// StartAzurite starts a blob service on loopback, which is empty and saves nothing.
+func StartAzurite(ctx context.Context) (*Azurite, error) {
+	all, err := StartAzuriteOf(ctx, []string{AzuriteAccount})
 	if err != nil {
 		return nil, err
 	}
 
-	service := strings.TrimSuffix(first.URL, accounts[0])
-	all := make([]*Azurite, len(accounts))
-	for i, name := range accounts {
-		all[i] = newAzurite(first.Process, service, name)
-	}
-
-	return all, nil
+	return all[0], nil
 }
 
-func startAzurite(ctx context.Context, port, dir string, accounts ...string) (*Azurite, error) {
-	args := []string{
-		"node_modules/azurite/dist/src/blob/main.js",
-		"--blobHost",
-		"127.0.0.1",
-		"--blobPort",
-		port,
-		"--silent",
-		"--disableTelemetry",
-	}
-
-	if dir == "" {
-		args = append(args, "--inMemoryPersistence")
-	} else {
-		args = append(args, "--location", dir)
-	}
-
+// StartAzuriteOf is StartAzurite for a service that has accounts of these names. It returns each.
+func StartAzuriteOf(ctx context.Context, accounts []string) ([]*Azurite, error) {
 	keys := make([]string, len(accounts))
 	for i, name := range accounts {
 		keys[i] = name + ":" + AzuriteKey
 	}
 
-	env := "AZURITE_ACCOUNTS=" + strings.Join(keys, ";")
-	p, service, err := node(ctx, "Azurite", []string{env}, azuriteReady, args...)
+	p, service, err := node(
+		ctx,
+		"Azurite",
+		[]string{"AZURITE_ACCOUNTS=" + strings.Join(keys, ";")},
+		azuriteReady,
+		"node_modules/azurite/dist/src/blob/main.js",
+		"--blobHost",
+		"127.0.0.1",
+		"--blobPort",
+		"0",
+		"--silent",
+		"--disableTelemetry",
+		"--inMemoryPersistence",
+	)
 	if err != nil {
 		return nil, err
 	}
 
-	return newAzurite(p, service+"/", accounts[0]), nil
+	all := make([]*Azurite, len(accounts))
+	for i, name := range accounts {
+		all[i] = newAzurite(p, service+"/", name)
+	}
+
+	return all, nil
 }
 
 // newAzurite returns an account of the service that has this URL.

@@ -5,7 +5,6 @@ package process
 import (
 	"bytes"
 	"context"
-	"errors"
 	"fmt"
 	"os"
 	"os/exec"
@@ -79,7 +78,7 @@ func StartReady(ctx context.Context, name string, cmd *exec.Cmd, ready *regexp.R
 	case match := <-found:
 		return p, match, nil
 	case <-p.done:
-		return nil, "", p.Unexpected()
+		return nil, "", p.unexpected()
 	case <-ctx.Done():
 		err = fmt.Errorf("start %s: %w", name, ctx.Err())
 	case <-time.After(startWithin):
@@ -112,24 +111,12 @@ func (p *Process) CPU() time.Duration {
 	return p.cmd.ProcessState.UserTime() + p.cmd.ProcessState.SystemTime()
 }
 
-// Unexpected returns the error of a process that has ended but should not have.
-func (p *Process) Unexpected() error {
+// unexpected returns the error of a process that has ended but should not have.
+func (p *Process) unexpected() error {
 	if p.err == nil {
 		return fmt.Errorf("%s ended by itself", p.name)
 	}
 	return p.err
-}
-
-// Killed says whether err is that of a process that somebody has killed, with kill -9.
-func Killed(err error) bool {
-	var exit *exec.ExitError
-	if !errors.As(err, &exit) {
-		return false
-	}
-
-	status, ok := exit.Sys().(syscall.WaitStatus)
-
-	return ok && status.Signaled() && status.Signal() == syscall.SIGKILL
 }
 
 // Kill ends p at once and waits for it.

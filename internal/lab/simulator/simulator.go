@@ -1,8 +1,6 @@
 // Package simulator runs alertworker without Azure: simulated devices publish to a hub
 // in memory, workers read it, a receiver takes their alerts, and package verify compares
-// both ends and says whether the promise held. The workers run in this process, on
-// stores in memory; or each in a process of its own, on emulators of Azure, where they can
-// be killed.
+// both ends and says whether the promise held. All of it runs in this process, on stores in memory.
 package simulator
 
 import (
@@ -16,13 +14,11 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"runtime"
 	"slices"
 	"sync"
 	"syscall"
 	"time"
 
-	"alertworker/internal/backoff"
 	"alertworker/internal/lab/console"
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/devices"
@@ -33,38 +29,30 @@ import (
 
 const (
 	maxReplicas = 16
-	maxPort     = 65535 - maxReplicas
 
 	tickEvery   = 100 * time.Millisecond // between two checks of the workers
-	leaderEvery = time.Second            // between two questions who leads
 	shortly     = time.Second            // settling that takes longer is announced
 	receiverID  = "inbox"                // the name of the receiver in the report
 	clearBelow  = 2                      // degrees
 	longestWait = 10 * time.Second       // windows up to this are waited for at the end
 	longest     = 24 * time.Hour         // of any duration that rules have
 	busyProof   = 5 * time.Second        // until the next event of a partition proves silence
-	idleProof   = 30 * time.Second       // until the hub's answer does
 )
 
-// stores are what --store may be; the first is the default.
-var stores = []string{"blob", "blob-lease", "cosmos"}
+// IngestToken is the workers' HTTP_INGEST_TOKEN. It is not secret: they listen on loopback.
+const IngestToken = "readings-on-this-machine"
 
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
 	Threshold float64
 	Window    time.Duration
 	Silent    time.Duration // after how long a device is silent; 0: never
-	Processes bool          // workers are processes
 
 	duration time.Duration
 	devices  int
 	rate     float64
 	replicas int
 	seed     uint64
-
-	store string // the rest is for processes
-	kill  time.Duration
-	port  int
 
 	source *devices.Fleet
 }
@@ -88,43 +76,11 @@ func (o *Options) Define(flags *flag.FlagSet) {
 
 	flags.DurationVar(&o.Window, "window", time.Minute, "minimum `DURATION` between two alerts for a device")
 	flags.Uint64Var(&o.seed, "seed", 0, "`NUMBER` that makes the simulation repeatable; 0: a new one each time")
-	flags.BoolVar(
-		&o.Processes,
-		"processes",
-		false,
-		"run each worker as a process, on Azure's emulators: needs Node.js, and the repository's directory; keys 1 to 9 "+
-			"kill workers",
-	)
-
-	flags.StringVar(
-		&o.store,
-		"store",
-		stores[0],
-		"with --processes, the `STORE` that keeps windows: blob, blob-lease or cosmos",
-	)
-
-	flags.DurationVar(
-		&o.kill,
-		"kill",
-		0,
-		"with --processes, kill -9 a worker every `DURATION`, but never the last one; 0: only by hand",
-	)
-
-	flags.IntVar(
-		&o.port,
-		"http",
-		0,
-		"with --processes, `PORT` of the first worker's status page; the others have the next ones; 0: any",
-	)
 }
 
 // Check returns what is wrong with the flags, and opens the source of telemetry.
 func (o *Options) Check() error {
 	if err := o.checkFlags(); err != nil {
-		return err
-	}
-
-	if err := o.checkProcesses(); err != nil {
 		return err
 	}
 
@@ -162,54 +118,17 @@ func (o *Options) checkFlags() error {
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
 	case o.duration < 0:
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
-	case o.kill < 0:
-		return fmt.Errorf("--kill %v: want 0 or more", o.kill)
 	}
 
 	return nil
-}
-
-// checkProcesses returns what is wrong with the flags that need --processes, and with its window.
-func (o *Options) checkProcesses() error {
-	lasts := within(o.Window, 15*time.Second, time.Minute) // as long as a native lease may
-
-	switch {
-	case !slices.Contains(stores, o.store):
-		return fmt.Errorf("--store %q: want blob, blob-lease or cosmos", o.store)
-	case o.store == "blob-lease" && !lasts:
-		return fmt.Errorf("--window %v: a blob-lease lasts 15s to 1m", o.Window)
-	case !within(o.port, 0, maxPort):
-		return fmt.Errorf("--http %d: want 1 to %d, or 0", o.port, maxPort)
-	case o.Processes:
-		return o.checkTakeover()
-	case o.kill > 0, o.store != stores[0], o.port > 0:
-		return errors.New("--kill, --store and --http need --processes")
-	}
-
-	return nil
-}
-
-// checkTakeover returns what is wrong with a window during which a worker may be killed.
-func (o *Options) checkTakeover() error {
-	if within(o.Window, minWindow, longest) {
-		return nil
-	}
-
-	return fmt.Errorf("--window %v: want %v to 24h with --processes, more than a takeover takes", o.Window, minWindow)
 }
 
 // checkSilent returns what is wrong with --silent.
 func (o *Options) checkSilent() error {
 	round := time.Duration(float64(o.devices) / o.rate * float64(time.Second))
-	least := 5 * time.Second
-
-	if o.Processes {
-		least = time.Minute // as in RULES_FILE
-	}
-
 	switch {
-	case !within(o.Silent, least, longest):
-		return fmt.Errorf("--silent %v: want %v to 24h", o.Silent, least)
+	case !within(o.Silent, 5*time.Second, longest):
+		return fmt.Errorf("--silent %v: want 5s to 24h", o.Silent)
 	case o.Silent < 5*round:
 		return fmt.Errorf("--silent %v: devices report every %v; want at least five times that", o.Silent, round)
 	case o.devices < 8:
@@ -227,65 +146,31 @@ type World struct {
 	Log       io.Writer
 }
 
-// A Worker is one replica. One goroutine calls its methods.
+// A Worker is one replica.
 type Worker interface {
-	Page() string      // address of its status page
-	Ended() bool       // whether it has ended
-	Unexpected() error // why it ended by itself
-	Stop() error       // hands over its partitions and waits until it has
-	Kill()             // ends it as soon as possible
+	Page() string           // address of its status page
+	Ended() <-chan struct{} // closed when it has ended
+	Stop() error            // hands over its partitions and waits until it has ended; it returns why it ended by itself
 }
 
-// Start starts the worker of that name, the i-th.
-type Start func(w World, name string, i int) (Worker, error)
+// Start starts the worker of that name.
+type Start func(w World, name string) (Worker, error)
 
-// Run simulates until ctx ends, a key stops it or the duration is over, waits for the
+// Run simulates until ctx ends or the duration is over, waits for the
 // last alerts, and prints the report: whether the promise held, by what was published
-// and what the receiver got. Nothing of it runs when it returns. Workers in this
-// process are started by start. An error means that the simulation was cut short.
-func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File) (verify.Report, error) {
+// and what the receiver got. Nothing of it runs when it returns. Workers are started by start. An error means that the
+// simulation was cut short.
+func Run(ctx context.Context, o Options, start Start, out *os.File) (report verify.Report, err error) {
 	options := console.Detect(out, os.Getenv)
 	options.Threshold = o.Threshold
 	options.Silent = o.Silent > 0
 
-	// In this process windows last as long as they should, and no worker is killed.
 	judged := verify.Rules{
 		Window:    o.Window,
 		Bound:     15 * time.Second,
 		Proof:     busyProof,
 		Slack:     time.Second,
 		Receivers: []string{receiverID},
-	}
-
-	var emulated *processes
-	if o.Processes {
-		// To the kernel a child's parent is a thread, and children are to end with it.
-		runtime.LockOSThread()
-		defer runtime.UnlockOSThread()
-
-		signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // an error like any other: children are stopped
-		fmt.Fprintln(out, "starting the emulators …")
-		var err error
-
-		emulated, err = newProcesses(ctx, o)
-		switch {
-		case err != nil && ctx.Err() != nil:
-			return verify.Report{}, nil // stopped while starting
-		case err != nil:
-			return verify.Report{}, err
-		}
-		defer emulated.kill()
-
-		restore, err := takeKeys(in, options.Live)
-		if err != nil {
-			return verify.Report{}, err
-		}
-		defer restore()
-
-		start = emulated.start
-		judged.Bound = alertBound
-		judged.Proof = idleProof
-		judged.Slack = claim + 2*time.Second
 	}
 
 	view := console.New(out, options)
@@ -301,7 +186,6 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		view:      view,
 		hub:       hub,
 		rules:     judged,
-		processes: emulated,
 		verifyLog: verify.NewLog(o.rules()...),
 	}
 
@@ -311,7 +195,6 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 	}
 	defer receiver.Close()
 
-	s.inbox = receiver
 	world := World{
 		Hub:       hub.ConnectionString(),
 		NotifyURL: receiver.URL,
@@ -319,38 +202,40 @@ func Run(ctx context.Context, o Options, start Start, in io.Reader, out *os.File
 		Log:       view,
 	}
 
-	s.workers = newWorkers(o.replicas, view, func(name string, i int) (Worker, error) { return start(world, name, i) })
-	defer s.workers.kill()
-	if err := s.workers.start(); err != nil {
-		return verify.Report{}, err
+	pages := "status pages:"
+	for i := range o.replicas {
+		w, err := start(world, fmt.Sprint("w", i+1))
+		if err != nil {
+			return verify.Report{}, err
+		}
+		defer func() { _ = w.Stop() }()
+
+		s.workers = append(s.workers, w)
+		pages += " http://" + w.Page()
 	}
 
-	fmt.Fprintf(view, "%s\n%s\n", s.describe(), s.workers.pages())
-	if o.Processes {
-		fmt.Fprintf(view, "windows in %s; HTTP_ADMIN_TOKEN=%s\n", o.store, adminToken)
-	}
-
+	fmt.Fprintf(view, "%s\n%s\n", s.describe(), pages)
 	fmt.Fprintf(
 		view,
 		"send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
 		IngestToken,
 		o.Threshold+1,
-		s.workers.members[0].worker.Page(),
+		s.workers[0].Page(),
 	)
 
 	fmt.Fprintln(view)
 
-	if err := s.run(ctx, in); err != nil {
+	if err := s.run(ctx); err != nil {
 		return verify.Report{}, err // a simulation that was cut short proves nothing
 	}
 
-	err = s.workers.stop()
+	err = s.stop()
 	s.rules.Until = time.Now()
 	if err := view.Close(); err != nil {
 		return verify.Report{}, err
 	}
 
-	report := s.verifyLog.Check(s.rules)
+	report = s.verifyLog.Check(s.rules)
 	view.Summary(report)
 
 	return report, err
@@ -361,13 +246,8 @@ type simulation struct {
 	Options
 	view      *console.Console
 	hub       *devhub.Hub
-	workers   *workers
-	processes *processes // nil if the workers are in this one
+	workers   []Worker
 	rules     verify.Rules
-
-	inbox    *inbox.Server
-	refusing bool // the inbox does
-
 	verifyLog *verify.Log
 	known     sync.Map // devices that have published
 }
@@ -479,25 +359,22 @@ func (s *simulation) delivered(d inbox.Delivery) {
 			Rule:      d.Alert.Rule,
 			Level:     d.Alert.Level,
 			Recovery:  d.Alert.Resolved,
-			Refused:   d.Refused,
 			Partition: d.Alert.Partition,
 			Sequence:  d.Alert.Sequence,
 		})
 	}
 
-	switch {
-	case d.Refused:
-		s.view.Event(d.Alert.Replica, "refused: "+d.Alert.Device)
-	case d.Dropped:
+	if d.Dropped {
 		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
-	default:
-		s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
+		return
 	}
+
+	s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
 }
 
 // run has the devices publish until it is stopped, and then waits until every reading
 // that needs an alert has one, for rules.Bound at most, or until it is stopped again.
-func (s *simulation) run(ctx context.Context, in io.Reader) error {
+func (s *simulation) run(ctx context.Context) error {
 	var running sync.WaitGroup
 	defer running.Wait()
 
@@ -507,24 +384,11 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 	published := make(chan error, 1)
 	running.Go(func() { published <- s.publishAll(publishing) })
 
-	var keys <-chan byte
-	var leaders chan string
-	if s.processes != nil {
-		keys = readKeys(publishing, in)
-		leaders = make(chan string)
-		running.Go(func() { s.watchLeader(publishing, leaders) })
-		s.show(false)
-	}
-
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 
 	stopped := ctx.Done()
 	over := after(s.duration)
-	var kills <-chan time.Time
-	if s.kill > 0 {
-		kills = time.Tick(s.kill)
-	}
 
 	var e ending
 	for {
@@ -533,21 +397,10 @@ func (s *simulation) run(ctx context.Context, in io.Reader) error {
 
 		select {
 		case <-ticker.C:
-			err = s.tick(ctx, e.begun())
+			err = s.tick()
 			if err == nil && s.settled(&e) {
 				return nil
 			}
-
-		case <-kills:
-			if !e.begun() {
-				err = s.workers.killAny()
-			}
-
-		case name := <-leaders:
-			s.workers.updateLeader(name)
-
-		case key := <-keys:
-			stop, err = s.press(key)
 
 		case <-over:
 			stop = true
@@ -597,29 +450,6 @@ func after(d time.Duration) <-chan time.Time {
 	return time.After(d)
 }
 
-// press does what a key is for, and reports whether it is to stop.
-func (s *simulation) press(key byte) (stop bool, err error) {
-	switch key {
-	case 'q', ctrlC:
-		return true, nil
-
-	case '1', '2', '3', '4', '5', '6', '7', '8', '9':
-		return false, s.workers.toggle(int(key - '1'))
-
-	case 'r':
-		s.refusing = !s.refusing
-		s.inbox.Refuse(s.refusing)
-		text := "the receiver takes alerts again"
-		if s.refusing {
-			text = "the receiver refuses alerts: they become dead letters"
-		}
-
-		fmt.Fprintln(s.view, text)
-	}
-
-	return false, nil
-}
-
 // An ending is how far a simulation has come with ending.
 type ending struct {
 	began     time.Time // when the devices were stopped; zero before that
@@ -666,53 +496,30 @@ func (s *simulation) informed(stopped time.Time) bool {
 	return !slices.ContainsFunc(missing, due)
 }
 
-// watchLeader asks which worker leads, every second until ctx ends, and sends its name.
-func (s *simulation) watchLeader(ctx context.Context, names chan<- string) {
-	for {
-		name := s.processes.leader(ctx)
-
+// tick returns an error if a worker has ended by itself, or nobody can read what is shown.
+func (s *simulation) tick() error {
+	for _, w := range s.workers {
 		select {
-		case names <- name:
-		case <-ctx.Done():
-			return
+		case <-w.Ended():
+			return fmt.Errorf("a worker has ended by itself: %w", cmp.Or(w.Stop(), errEnded))
+		default:
 		}
-
-		if !backoff.Sleep(ctx, leaderEvery) {
-			return
-		}
-	}
-}
-
-// tick checks and shows the workers.
-func (s *simulation) tick(ctx context.Context, settling bool) error {
-	if s.processes != nil {
-		outage, err := s.processes.tend(context.WithoutCancel(ctx), s.view)
-		if err != nil {
-			return err
-		}
-
-		s.rules.Bound += outage // alerts waited for it
-		s.workers.updateOwners(s.hub.Owners())
-		s.show(settling)
-	}
-
-	if err := s.workers.restartDue(); err != nil {
-		return err
 	}
 
 	return s.view.Err()
 }
 
-// show shows the workers and what keys do.
-func (s *simulation) show(settling bool) {
-	hint := fmt.Sprintf(
-		"1-%d: kill -9, again: back   r: receiver refuses   q: stop   +3: readings suppressed before",
-		min(9, s.replicas),
-	)
+var errEnded = errors.New("nothing says why")
 
-	if settling {
-		hint = "devices stopped; waiting for the last alerts (q again: at once)"
+// stop asks all workers to hand over their partitions, and waits until they have.
+func (s *simulation) stop() error {
+	errs := make([]error, len(s.workers))
+	var stopping sync.WaitGroup
+	for i, w := range s.workers {
+		stopping.Go(func() { errs[i] = w.Stop() })
 	}
 
-	s.view.Show(s.workers.states(), hint)
+	stopping.Wait()
+
+	return errors.Join(errs...)
 }
