@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"context"
 	"math"
 	"time"
 
@@ -98,6 +99,25 @@ func (r *Recorded) watch(now time.Time) (next int64) {
 
 // IsDue reports whether n is what is due of key.
 func (r *Recorded) IsDue(key delivery.Key, n *delivery.Notice) bool { return r.register.isDue(key, n) }
+
+// WriteIncidents writes the records of groups whose members have changed, and gives what waits for that.
+func (r *Recorded) WriteIncidents(records Incidents) {
+	for {
+		select {
+		case <-r.register.regrouped:
+		default:
+			return
+		}
+
+		for g := r.register.nextGroup(); g != nil; g = r.register.nextGroup() {
+			for w, any := r.register.takeGroup(g); any; w, any = r.register.takeGroup(g) {
+				_ = r.register.writeGroup(context.Background(), records, w) // in memory
+			}
+		}
+
+		r.register.flush()
+	}
+}
 
 // Settled says that every receiver has settled n.
 func (r *Recorded) Settled(key delivery.Key, n *delivery.Notice) { r.register.settle(key, n) }

@@ -2,11 +2,14 @@ package worker
 
 import (
 	"container/heap"
+	"context"
 	"math"
+	"strconv"
 	"time"
 
 	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/partition"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
@@ -27,9 +30,10 @@ type Backtest struct {
 	shortest  int64                                 // after how long a device can be silent, in µs
 	watchAt   int64                                 // before then none is, in Unix µs
 	now       int64                                 // as far as the recording has gone, in Unix µs
+	incidents map[incident.Group]incident.Record    // of groups, as replicas share them
 	windows   []map[delivery.Key]*throttle.Playback // by receiver
-	due       recoveryHeap
-	scheduled int // recoveries so far: of several at the same time the first comes first
+	due       noticeHeap
+	scheduled int // notices so far: of several at the same time the first comes first
 }
 
 // An Observer receives what a Backtest finds, in the order of its time. Any of its functions may be nil.
@@ -47,6 +51,7 @@ type BacktestNotice struct {
 	Sensor    string    // of the device; empty: the device's own
 	About     sensor.ID // what it is about to the receiver: the device or sensor, or what that shares its alerts by
 	Shared    bool      // the latter
+	Incident  string    // names it, if it is about one; the worker's has another name
 	Rule      string
 	Level     string
 	Recovery  bool
@@ -86,6 +91,8 @@ func NewBacktest(set rules.Set, receivers []partition.Receiver, o Observer) (*Ba
 		streams:  map[string]*partition.Recorded{},
 		watchAt:  math.MaxInt64,
 		shortest: math.MaxInt64,
+
+		incidents: map[incident.Group]incident.Record{},
 	}
 
 	var wants []partition.Receiver
@@ -128,13 +135,14 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 		events[i].Time = events[i].Enqueued
 		b.advance(micros(events[i].Enqueued))
 		p.Take(events[i : i+1])
+		p.WriteIncidents(b)
 		if b.shortest < math.MaxInt64 {
 			b.watchAt = min(b.watchAt, b.now+b.shortest)
 		}
 	}
 }
 
-// Finish sends the recoveries that wait for the end of a window, each at its time. Nothing may be taken after it.
+// Finish sends what waits for the end of a window, each at its time. Nothing may be taken after it.
 func (b *Backtest) Finish() {
 	if b.watchAt < math.MaxInt64 {
 		b.watchAt = b.now + absence.Settling.Microseconds() // the last event proves no more
@@ -150,7 +158,7 @@ func (b *Backtest) Finish() {
 // Stats returns what was counted.
 func (b *Backtest) Stats() *Stats { return &b.stats }
 
-// advance goes on to a time, and sends the recoveries that were due before, and what is about devices that have
+// advance goes on to a time, and sends what was due before, and what is about devices that have
 // fallen silent until then. A reading of the same time comes first.
 func (b *Backtest) advance(to int64) {
 	for {
@@ -158,7 +166,9 @@ func (b *Backtest) advance(to int64) {
 		case b.watchAt < to && (len(b.due) == 0 || b.watchAt < b.due[0].at):
 			b.watch()
 		case len(b.due) > 0 && b.due[0].at < to:
-			b.recover(heap.Pop(&b.due).(*dueRecovery))
+			n := heap.Pop(&b.due).(*dueNotice)
+			b.sendDue(n)
+			n.from.of.WriteIncidents(b)
 		default:
 			b.now = max(b.now, to)
 			return
@@ -171,6 +181,27 @@ func (b *Backtest) advance(to int64) {
 func (b *Backtest) watch() {
 	b.now = b.watchAt
 	b.watchAt = partition.Watch(fromMicros(b.now), b.order) * 1000
+	for _, p := range b.order {
+		p.WriteIncidents(b)
+	}
+}
+
+// Read implements partition.Incidents.
+func (b *Backtest) Read(_ context.Context, g incident.Group) (incident.Record, time.Time, error) {
+	return b.incidents[g], fromMicros(b.now), nil
+}
+
+// Sync implements partition.Incidents.
+func (b *Backtest) Sync(_ context.Context, g incident.Group, partition string, e incident.Entry) (result incident.Result, err error) {
+	id := strconv.Itoa(len(b.incidents)) + "/" + strconv.FormatInt(b.now, 10)
+	b.incidents[g], result = b.incidents[g].Sync(partition, e, id, fromMicros(b.now))
+	return result, nil
+}
+
+// Close implements partition.Incidents.
+func (b *Backtest) Close(_ context.Context, g incident.Group, e incident.End) error {
+	b.incidents[g], _ = b.incidents[g].Closed(e)
+	return nil
 }
 
 // A moment takes what a partition says to receivers that take everything at once.
@@ -189,20 +220,27 @@ func (m moment) Alert(a *delivery.Alert, details delivery.Details) {
 	}
 }
 
-// Give implements partition.Outgoing: a recovery waits until the window of the last alert is over, and a silence goes.
+// Give implements partition.Outgoing: a recovery or an end waits until the window of the last alert is over. A silence
+// and an incident go.
 func (m moment) Give(key delivery.Key, n *delivery.Notice) {
 	for i := range m.windows {
+		due := &dueNotice{at: m.now, from: m, receiver: i, key: key, notice: n}
 		switch {
 		case !n.DueTo(i):
-		case n.Silent():
-			m.settle(i, key, n)
-			m.send(i, key.About, key, n, &n.Reading)
+		case n.Silent(), n.Incident != nil && !n.Incident.Over:
+			m.sendDue(due)
 		default:
-			m.scheduled++
-			at := max(m.now, m.window(i, key).Ends().UnixMicro())
-			heap.Push(&m.due, &dueRecovery{at: at, n: m.scheduled, from: m, receiver: i, key: key, notice: n})
+			m.later(due)
 		}
 	}
+}
+
+// later has n sent when the window of the last alert is over.
+func (m moment) later(n *dueNotice) {
+	m.scheduled++
+	n.n = m.scheduled
+	n.at = max(m.now, m.window(n.receiver, n.key).Ends().UnixMicro())
+	heap.Push(&m.due, n)
 }
 
 // window returns what a receiver was sent about key.
@@ -215,16 +253,18 @@ func (m moment) window(receiver int, key delivery.Key) *throttle.Playback {
 }
 
 // send asks the gate about a notice, for n or an alert, about the reading of a device or sensor, and has it sent if it
-// may. It counts the others.
-func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) {
+// may. It counts the others. It reports whether n has to wait for the window of another incident.
+func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.Notice, r *delivery.Reading) (waits bool) {
 	request := delivery.Request(key, n, r, m.of.Log())
 	result := m.window(receiver, key).Send(request, fromMicros(m.now), key.Topic.Message.Window)
 	switch {
+	case result.Outcome == throttle.Busy:
+		return true
 	case result.Outcome != throttle.Sent:
 		if !request.Recovery {
 			m.stats.Suppressed.Add(1)
 		}
-		return
+		return false
 	case request.Recovery:
 		key.Topic.Recovered.Add(1)
 	default:
@@ -232,7 +272,7 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 	}
 
 	if m.observer.Notice == nil {
-		return
+		return false
 	}
 
 	m.observer.Notice(BacktestNotice{
@@ -242,6 +282,7 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		Sensor:    of.Name,
 		About:     key.About,
 		Shared:    key.Topic.Shared,
+		Incident:  request.Incident,
 		Rule:      key.Topic.Message.Rule,
 		Level:     key.Topic.Message.Level,
 		Recovery:  request.Recovery,
@@ -252,9 +293,11 @@ func (m moment) send(receiver int, of sensor.ID, key delivery.Key, n *delivery.N
 		Limit:     r.Limit,
 		Request:   request,
 	})
+
+	return false
 }
 
-// Withdraw implements partition.Outgoing: recover finds that the one that waits is not due any more.
+// Withdraw implements partition.Outgoing: sendDue finds that the one that waits is not due any more.
 func (m moment) Withdraw(delivery.Key, *delivery.Notice) {}
 
 func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
@@ -263,15 +306,25 @@ func (m moment) settle(receiver int, key delivery.Key, n *delivery.Notice) {
 	}
 }
 
-// recover sends a recovery whose time has come, if it is still due and its receiver was notified.
-func (b *Backtest) recover(r *dueRecovery) {
-	if !r.from.of.IsDue(r.key, r.notice) {
+// sendDue sends what has waited for its time, if it is still due and its receiver is to get it.
+func (b *Backtest) sendDue(n *dueNotice) {
+	m := n.from
+	if !m.of.IsDue(n.key, n.notice) {
 		return
 	}
 
-	b.now = max(b.now, r.at)
-	r.from.settle(r.receiver, r.key, r.notice)
-	r.from.send(r.receiver, r.key.About, r.key, r.notice, &r.notice.Reading)
+	b.now = max(b.now, n.at)
+	of := n.key.About
+	if n.notice.Incident != nil {
+		of = n.notice.Reading.More.Of
+	}
+
+	if m.send(n.receiver, of, n.key, n.notice, &n.notice.Reading) {
+		m.later(n)
+		return
+	}
+
+	m.settle(n.receiver, n.key, n.notice)
 }
 
 // changed says that an alarm has become another.
@@ -297,8 +350,8 @@ func (b *Backtest) changed(c partition.Change) {
 	})
 }
 
-// A dueRecovery waits for its time.
-type dueRecovery struct {
+// A dueNotice waits for its time.
+type dueNotice struct {
 	at       int64 // in Unix µs
 	n        int
 	from     moment
@@ -307,18 +360,18 @@ type dueRecovery struct {
 	notice   *delivery.Notice
 }
 
-// A recoveryHeap has the recovery first that comes first.
-type recoveryHeap []*dueRecovery
+// A noticeHeap has the notice first that comes first.
+type noticeHeap []*dueNotice
 
-func (d recoveryHeap) Len() int      { return len(d) }
-func (d recoveryHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
-func (d *recoveryHeap) Push(r any)   { *d = append(*d, r.(*dueRecovery)) }
+func (d noticeHeap) Len() int      { return len(d) }
+func (d noticeHeap) Swap(i, j int) { d[i], d[j] = d[j], d[i] }
+func (d *noticeHeap) Push(r any)   { *d = append(*d, r.(*dueNotice)) }
 
-func (d recoveryHeap) Less(i, j int) bool {
+func (d noticeHeap) Less(i, j int) bool {
 	return d[i].at < d[j].at || d[i].at == d[j].at && d[i].n < d[j].n
 }
 
-func (d *recoveryHeap) Pop() any {
+func (d *noticeHeap) Pop() any {
 	last := len(*d) - 1
 	r := (*d)[last]
 	*d = (*d)[:last]

@@ -111,6 +111,9 @@ func TestBacktestIsTheWorker(t *testing.T) {
 			if after := repeat.Draw(rt, "repeat"); after > r.Window {
 				r.Repeat = after
 			}
+			if rapid.IntRange(0, 2).Draw(rt, "per") == 2 && r.Resolved {
+				r.Per = "site"
+			}
 			sign := 1.0
 			if r.Below {
 				sign = -1
@@ -139,6 +142,7 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				Window: rapid.SampledFrom([]time.Duration{2, 10, 70, 3610}).Draw(rt, "silence's window")*time.Second + 500*time.Millisecond,
 				Forget: rapid.SampledFrom([]time.Duration{20*time.Minute + 20*time.Second, rules.DefaultForget}).Draw(rt, "forget"),
 				Field:  rapid.SampledFrom([]string{"", "a"}).Draw(rt, "hears"),
+				Per:    rapid.SampledFrom([]string{"", "site"}).Draw(rt, "silence's per"),
 			}
 			set.Rules = append(set.Rules, r)
 			if rapid.Bool().Draw(rt, "two rules about silence") {
@@ -167,6 +171,8 @@ func TestBacktestIsTheWorker(t *testing.T) {
 				r.properties = map[string]any{"quiet": "true", "mode": "on"}
 			case 4:
 				r.properties = map[string]any{"mode": "on", "site": "berlin"}
+			case 5:
+				r.properties = map[string]any{"site": "berlin"}
 			}
 			return r
 		}), readings, 2*readings).Draw(rt, "readings")

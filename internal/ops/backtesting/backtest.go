@@ -39,6 +39,7 @@ type Candidate struct {
 	last    worker.BacktestNotice // the last alert: to count one of several receivers once
 	devices map[string]*device    // that have had an alarm
 	open    map[alarm]time.Time
+	told    map[string]bool // incidents
 	result
 }
 
@@ -47,6 +48,7 @@ type Candidate struct {
 type result struct {
 	Alarms         int              `json:"alarms"`
 	Alerts         int              `json:"alerts"` // different ones
+	Incidents      int              `json:"incidents,omitempty"`
 	Receivers      []sent           `json:"receivers"`
 	Days           map[string]int   `json:"alertsByDay"`
 	Longest        *longest         `json:"longestAlarm,omitempty"` // nil: there was no alarm
@@ -100,6 +102,7 @@ func Start(candidates []*Candidate, zone *time.Location) (*Run, error) {
 		c.devices = map[string]*device{}
 		c.Days = map[string]int{}
 		c.open = map[alarm]time.Time{}
+		c.told = map[string]bool{}
 		for _, to := range c.To {
 			c.Receivers = append(c.Receivers, sent{Name: to.To.Name})
 		}
@@ -206,6 +209,10 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 
 	c.last = n
 	c.Alerts++
+	if n.Incident != "" && !c.told[n.Incident] {
+		c.told[n.Incident] = true
+		c.Incidents++
+	}
 	c.of(n.Device).Alerts++
 	c.Days[n.At.In(zone).Format(time.DateOnly)]++
 }

@@ -95,6 +95,43 @@ in force: 1 event without a reading: its reading is not a number
 	}
 }
 
+// Alarms of a site are one incident: it alerts once, and ends once.
+func TestIncidents(t *testing.T) {
+	byDevice, bySite := candidate("by device", 80), candidate("by site", 80)
+	bySite.Set.Rules[0].Per = "site"
+	const day = `timestamp,device,site,value
+2026-03-01 00:00:00,oven,berlin,85
+2026-03-01 00:01:00,kiln,berlin,95
+2026-03-01 00:02:00,stove,bonn,95
+2026-03-01 00:12:00,oven,berlin,70
+2026-03-01 00:16:00,kiln,berlin,75
+2026-03-01 00:17:00,stove,bonn,60
+2026-03-01 01:00:00,kiln,berlin,95
+`
+	run := take(t, t.Context(), write(t, "day.csv", day), byDevice, bySite)
+	var text, json strings.Builder
+	if err := run.Print(&text, backtesting.Skipped{}, false); err != nil {
+		t.Fatal(err)
+	}
+	const want = `
+           alarms  incidents  alerts  devices  alerts per day  most in a day  longest alarm
+by device  4       0          4       3        4               4 2026-03-01   15 min kiln
+by site    4       3          3       3        3               3 2026-03-01   15 min kiln
+
+messages   alerts  recoveries
+by device  4       3  to hook
+by device  4       3  to pager
+by site    3       2  to hook
+by site    3       2  to pager
+`
+	if got := text.String(); !strings.Contains(got, want) {
+		t.Errorf("it prints\n%s\nwant\n%s", got, want)
+	}
+	if err := run.PrintJSON(&json, backtesting.Skipped{}); err != nil || !strings.Contains(json.String(), `"incidents": 3,`) {
+		t.Errorf("%v: %s", err, json.String())
+	}
+}
+
 // A run that is stopped prints what is known.
 func TestStopped(t *testing.T) {
 	var b strings.Builder

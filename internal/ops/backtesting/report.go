@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -32,14 +33,24 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 		fmt.Fprintln(out, "stopped: what follows is about these events alone")
 	}
 
-	fmt.Fprintln(out, "\n\talarms\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
+	hasIncidents := slices.ContainsFunc(r.Candidates, func(c *Candidate) bool { return c.Incidents > 0 })
+	// incidents returns a column if there are any.
+	incidents := func(text any) string {
+		if !hasIncidents {
+			return ""
+		}
+		return fmt.Sprint(text, "\t")
+	}
+
+	fmt.Fprintln(out, "\n\talarms\t"+incidents("incidents")+"alerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := c.worstDay()
 		fmt.Fprintf(
 			out,
-			"%s\t%d\t%d\t%d\t%v\t%s\t%s\n",
+			"%s\t%d\t%s%d\t%d\t%v\t%s\t%s\n",
 			humanize.Clean(c.Name),
 			c.Alarms,
+			incidents(c.Incidents),
 			c.Alerts,
 			c.Devices,
 			c.perDay(r),
