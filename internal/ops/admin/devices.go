@@ -14,10 +14,13 @@ import (
 	"time"
 
 	"go.uber.org/zap"
+	"golang.org/x/sync/errgroup"
 
 	"alertworker/internal/httpapi"
+	"alertworker/internal/humanize"
 	"alertworker/internal/muting"
 	"alertworker/internal/partition"
+	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
@@ -168,22 +171,23 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]st
 	)
 	defer cancel()
 	f := a.local(of, shared)
-	questions := f.windows(a.Receivers)
-	f.gates = make([]gateState, len(questions))
 	var missing [2]error
 	var asking sync.WaitGroup
+	known := f.sensors()
+	here := known[:min(len(known), shownSensors)]
 	asking.Go(func() { missing[0] = a.Shared.look(whole, of, &f) })
 	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, of) })
-	turns := make(chan struct{}, inspectAtOnce)
-	for i, q := range questions {
-		turns <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-turns }()
-			f.gates[i] = f.inspect(ctx, q.of, q.at)
-		})
+	f.inspectAll(ctx, f.windows(a.Receivers, append([]sensor.ID{of}, here...)))
+	asking.Wait()
+
+	more := slices.DeleteFunc(f.sensors(), func(of sensor.ID) bool { return slices.Contains(here, of) })
+	n := min(len(more), shownSensors-len(here))
+	f.inspectAll(ctx, f.windows(a.Receivers, more[:n]))
+	if more = more[n:]; len(more) > 0 {
+		missing[0] = errors.Join(missing[0], fmt.Errorf("not looked up: the windows of %s; ask about one, as %s/%s",
+			humanize.Count(len(more), "other sensor"), of.Device, more[0].Name))
 	}
 
-	asking.Wait()
 	if err := errors.Join(missing[0], missing[1], a.incidentsOf(whole, &f)); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")
 	}
@@ -192,6 +196,22 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]st
 		return cmp.Or(cmp.Compare(x.Rule, y.Rule), cmp.Compare(x.Level, y.Level), cmp.Compare(x.Sensor, y.Sensor))
 	})
 	return f
+}
+
+// inspectAll adds to f what the store knows of windows, of some at a time.
+func (f *findings) inspectAll(ctx context.Context, all []question) {
+	gates := make([]gateState, len(all))
+	var asking errgroup.Group
+	asking.SetLimit(inspectAtOnce)
+	for i, q := range all {
+		asking.Go(func() error {
+			gates[i] = f.inspect(ctx, q.of, q.at)
+			return nil
+		})
+	}
+
+	_ = asking.Wait()
+	f.gates = append(f.gates, gates...)
 }
 
 // shownSensors is of how many sensors windows are looked up when nobody asks for one.
@@ -203,33 +223,38 @@ type question struct {
 	at Receiver
 }
 
-// windows returns which windows to ask for: those of the sensor, or of the device and of sensors with an alarm, an alert
-// or a past delivery.
-func (f *findings) windows(receivers []Receiver) (all []question) {
-	sensors := []sensor.ID{f.asked}
+// sensors returns those of the device that is asked for of which something is known that may have a window: a delivery,
+// an alarm or a past delivery. It has none if a sensor is asked for.
+func (f *findings) sensors() (all []sensor.ID) {
+	known := map[string]bool{f.asked.Name: true}
 	add := func(name string) {
-		if of := (sensor.ID{Device: f.asked.Device, Name: name}); !slices.Contains(sensors, of) && len(sensors) <= shownSensors {
-			sensors = append(sensors, of)
+		if f.asked.Name == "" && !known[name] {
+			known[name] = true
+			all = append(all, sensor.ID{Device: f.asked.Device, Name: name})
 		}
 	}
 
-	if f.asked.Name == "" {
-		for _, d := range f.state.Deliveries {
-			add(d.Sensor)
-		}
-
-		for _, s := range f.state.Alarms {
-			add(s.Sensor)
-		}
-
-		for _, e := range f.ended {
-			add(e.Sensor)
-		}
+	for _, d := range f.state.Deliveries {
+		add(d.Sensor)
 	}
 
+	for _, s := range f.state.Alarms {
+		add(s.Sensor)
+	}
+
+	for _, e := range f.ended {
+		add(e.Sensor)
+	}
+
+	return all
+}
+
+// windows returns which windows to ask for: those of a device or sensors at some receivers. What the device shares is
+// the device's.
+func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []question) {
 	for _, to := range receivers {
-		for i, of := range sensors {
-			if isOnce := i == 0 || to.Per == ""; isOnce && f.concerns(to) {
+		for _, of := range of {
+			if isOnce := of == f.asked || to.Per == ""; isOnce && f.concerns(to) {
 				all = append(all, question{of, to})
 			}
 		}
@@ -318,23 +343,20 @@ func sharedText(to Receiver, about sensor.ID) string {
 	return to.Per + "=" + about.Device
 }
 
-// endWindow ends the windows of a sensor, or of a device and its sensors that are known, at all receivers, of all rules and levels. It names those that it shares, and
-// the rules of which it is not known what the device shares them by. After a failure it continues with the next one;
-// a repeated request does the rest.
+// endWindow ends the windows of a sensor, or of a device and all its sensors of which something is known, here or in what
+// replicas share, at all receivers, of all rules and levels. It names these sensors, and what the device shares; it also
+// says which windows it does not know of. After a failure it continues with the next one; a repeated request does the
+// rest.
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
 
 	f := a.local(of, a.sharedIn(r))
-	var all []error
 	var answer endedWindows
-	for _, q := range f.windows(a.Receivers) {
-		all = append(all, a.endWindowAt(ctx, q.at, f, q.of, &answer))
-	}
-
-	err := errors.Join(all...)
+	a.knowSensors(ctx, &f, &answer)
+	err := a.endWindows(ctx, &f, &answer)
 	switch {
-	case err == nil && answer.Shared == nil && answer.NotEnded == nil:
+	case err == nil && answer.isEmpty():
 		w.WriteHeader(http.StatusNoContent)
 		return
 	case err == nil:
@@ -353,14 +375,70 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) 
 
 // endedWindows is what there is to say about windows that were ended.
 type endedWindows struct {
+	Sensors  []string `json:"sensors,omitempty"`  // of the device
 	Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
 	NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
 }
 
-// endWindowAt ends the window of a device or sensor at one receiver, for one level of a rule.
-func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, of sensor.ID, answer *endedWindows) error {
+func (e *endedWindows) isEmpty() bool {
+	return e.Sensors == nil && e.Shared == nil && e.NotEnded == nil
+}
+
+// knowSensors adds to f what replicas share of a device whose sensors may have windows, and to the answer which of them
+// nobody knows.
+func (a *Admin) knowSensors(ctx context.Context, f *findings, answer *endedWindows) {
+	hasSensors := slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return len(r.Sensor) > 0 && r.Per == "" })
+	if !hasSensors || f.asked.Name != "" {
+		return
+	}
+
+	const ask = "windows of sensors without an alarm, a delivery or a dead letter that is known: for one add ?sensor=NAME"
+	answer.NotEnded = append(answer.NotEnded, ask)
+	if err := a.Shared.look(ctx, f.asked, f); err != nil {
+		answer.NotEnded = append(answer.NotEnded, "of sensors "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	}
+
+	for _, of := range f.sensors() {
+		answer.Sensors = append(answer.Sensors, of.Name)
+	}
+}
+
+// saidErrors is how many of the windows that could not be ended an error names.
+const saidErrors = 5
+
+// endWindows ends the windows of all that f knows, some at a time. Its error is that of some of those that failed.
+func (a *Admin) endWindows(ctx context.Context, f *findings, answer *endedWindows) error {
+	var mu sync.Mutex
+	var failed []error
+	var ending errgroup.Group
+	ending.SetLimit(inspectAtOnce)
+	for _, q := range f.windows(a.Receivers, append([]sensor.ID{f.asked}, f.sensors()...)) {
+		ending.Go(func() error {
+			err := a.endWindowAt(ctx, q.at, f, q.of, &mu, answer)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, err)
+			}
+			return nil
+		})
+	}
+
+	_ = ending.Wait()
+	slices.Sort(answer.Shared)
+	if n := len(failed); n > saidErrors {
+		failed = append(failed[:saidErrors], fmt.Errorf("and %d more", n-saidErrors))
+	}
+
+	return errors.Join(failed...)
+}
+
+// endWindowAt ends the window of a device or sensor at one receiver, for one level of a rule. mu guards the answer.
+func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f *findings, of sensor.ID, mu *sync.Mutex, answer *endedWindows) error {
 	about, unknown := f.about(of, to)
 	if unknown != nil {
+		mu.Lock()
+		defer mu.Unlock()
 		answer.NotEnded = appendNew(answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
 		return nil
 	}
@@ -370,6 +448,8 @@ func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f findings, of sen
 	}
 
 	shared := sharedText(to, about)
+	mu.Lock()
+	defer mu.Unlock()
 	answer.Shared = appendNew(answer.Shared, shared)
 	a.Log.Info("window ended on request", zap.Stringer("device", of), zap.String("receiver", to.Name),
 		zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))

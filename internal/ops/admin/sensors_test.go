@@ -2,6 +2,8 @@ package admin_test
 
 import (
 	"encoding/json"
+	"errors"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"slices"
@@ -84,6 +86,76 @@ func TestSensorsOfADevice(t *testing.T) {
 			if err := a.WriteText(t.Context(), &b, of, admin.Readings{}); err != nil || !strings.HasPrefix(b.String(), want) {
 				t.Errorf("%v: %v, %s, want it to begin with %q", of, err, b.String(), want)
 			}
+		}
+	})
+}
+
+// A gateway may have hundreds of sensors. All of their windows end with its own, if anything is known of them, and the
+// answer says of which nothing is. People are shown some, and told how many more there are.
+func TestManySensors(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const n = 300
+		store, now := &records.Memory{}, time.Now()
+		var elsewhere []ledger.Alarm
+		var here []partition.AlarmState
+		for i := range n {
+			name := fmt.Sprintf("s%03d", i)
+			if i%2 == 0 {
+				elsewhere = append(elsewhere, ledger.Alarm{Device: "gw-12", Sensor: ledger.Text(name), Rule: "hot", Open: true, Since: now, Value: 78, Limit: 60})
+			} else {
+				here = append(here, partition.AlarmState{Device: "gw-12", Sensor: name, Rule: "hot", Phase: rules.Open, Partition: "0"})
+			}
+		}
+		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")
+		if err == nil {
+			err = l.Write(t.Context(), ledger.Content{Alarms: elsewhere})
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		gate := &fakeGate{state: throttle.State{Now: now}}
+		hot := rules.Rule{Name: "hot", Field: "t", Sensor: []string{"s"}, Window: time.Hour, Levels: []rules.Level{{Limit: 60, Clear: 60}}}
+		a := admin.New(admin.Options{
+			Rules: rules.Set{Rules: []rules.Rule{hot}}, Recorder: &admin.Recorder{}, Token: token, Log: zap.NewNop(),
+			Worker:    &fakeWorker{devices: map[string]partition.DeviceState{"gw-12": {Partitions: []string{"0"}, Alarms: here}}},
+			Shared:    admin.Shared{Records: store, Ledgers: "group/ledger/"},
+			Receivers: []admin.Receiver{{Name: "hook", Rule: "hot", Gate: gate}},
+			Status:    func() status.Report { return status.Report{} },
+		})
+		end := func(path string) *httptest.ResponseRecorder {
+			gate.opened = nil
+			r := httptest.NewRequest(http.MethodDelete, path, nil)
+			r.Header.Set("Authorization", "Bearer "+token)
+			w := httptest.NewRecorder()
+			a.ServeHTTP(w, r)
+			return w
+		}
+
+		w := end("/devices/gw-12/window")
+		var answer struct{ Sensors, NotEnded []string }
+		if err := json.Unmarshal(w.Body.Bytes(), &answer); err != nil || w.Code != http.StatusOK {
+			t.Fatalf("%d %v %s", w.Code, err, w.Body)
+		}
+		slices.Sort(gate.opened)
+		if len(slices.Compact(gate.opened)) != n+1 || len(answer.Sensors) != n || len(answer.NotEnded) != 1 {
+			t.Errorf("%d windows ended, %d sensors in the answer, and %q", len(gate.opened), len(answer.Sensors), answer.NotEnded)
+		}
+
+		gate.err = errors.New("store is down")
+		if w = end("/devices/gw-12/window"); w.Code != http.StatusServiceUnavailable || strings.Count(w.Body.String(), "store is down") != 5 ||
+			!strings.Contains(w.Body.String(), "and 296 more") {
+			t.Errorf("%d %s", w.Code, w.Body)
+		}
+		gate.err = nil
+
+		if w = end("/devices/gw-12/window?sensor=s007"); w.Code != http.StatusNoContent || !slices.Equal(gate.opened, []string{"gw-12 / s007"}) {
+			t.Errorf("%d %s, ended %q", w.Code, w.Body, gate.opened)
+		}
+
+		var b strings.Builder
+		err = a.WriteText(t.Context(), &b, sensor.Of("gw-12"), admin.Readings{})
+		if want := "unknown  not looked up: the windows of 292 other sensors; ask about one, as gw-12/s"; err != nil || !strings.Contains(b.String(), want) {
+			t.Errorf("%v: no %q in %s", err, want, b.String()[max(0, b.Len()-600):])
 		}
 	})
 }

@@ -312,7 +312,9 @@ func (g *fakeGate) Inspect(_ context.Context, of sensor.ID) (throttle.State, err
 }
 
 func (g *fakeGate) Reopen(_ context.Context, of sensor.ID) error {
-	g.opened = append(g.opened, of.Device)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.opened = append(g.opened, of.String())
 	return g.err
 }
 
