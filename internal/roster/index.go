@@ -20,8 +20,6 @@ const (
 	numbers    = 1<<numberBits - 1
 )
 
-func newIndex() index { return index{slots: make([]uint32, 16)} }
-
 // seed is random, so that nobody can choose names that share a slot.
 var seed = maphash.MakeSeed()
 
@@ -75,13 +73,10 @@ func (x *index) add(slot int, names []sensor.ID) {
 	x.slots[slot] = tag | uint32(last+1)
 	x.used++
 
-	if x.used*2 > len(x.slots) {
-		x.grow(names)
+	if x.used*2 <= len(x.slots) {
+		return
 	}
-}
 
-// grow doubles the slots, and puts the devices of names into them.
-func (x *index) grow(names []sensor.ID) {
 	x.slots = make([]uint32, 2*len(x.slots))
 	for device, name := range names {
 		slot, tag := x.place(idHash(name))

@@ -83,7 +83,7 @@ type Roster struct {
 
 // New returns an empty roster with at least one column, each for a rule of its own.
 func New(columns []Column) *Roster {
-	r := &Roster{columns: slices.Clone(columns), index: newIndex()}
+	r := &Roster{columns: slices.Clone(columns), index: index{slots: make([]uint32, 16)}}
 	for i := range r.columns {
 		r.columns[i].Floor = before
 		r.columns[i].Gap = before

@@ -53,19 +53,14 @@ func (w *Worker) Stats() *Stats { return &w.stats }
 // function for [telemetry.Source.Run]. See [partition.Stream.Run].
 func (w *Worker) Consume(ctx context.Context, p telemetry.Partition) error {
 	s := partition.New(ctx, w.Config.Partitions, p)
-	w.track(s)
-	defer w.untrack(s)
-	return s.Run()
-}
-
-func (w *Worker) track(s *partition.Stream) {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	w.streams[s] = struct{}{}
-}
+	w.mu.Unlock()
+	defer func() {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		delete(w.streams, s)
+	}()
 
-func (w *Worker) untrack(s *partition.Stream) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.streams, s)
+	return s.Run()
 }

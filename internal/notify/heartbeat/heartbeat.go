@@ -74,7 +74,13 @@ func Parse(text string) (*Target, error) {
 		return nil, errors.New("must be a URL that begins with https:// or http://")
 	}
 
-	t.url, t.kind = u, kindOf(u)
+	t.url, t.kind = u, plain
+	switch { // the services do not say themselves who they are
+	case strings.Contains(u.Path, "/api/push/"):
+		t.kind = kuma
+	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
+		t.kind = cronitor
+	}
 
 	return t, nil
 }
@@ -101,18 +107,6 @@ func (t *Target) parseOption(option string) error {
 	}
 
 	return nil
-}
-
-// kindOf returns which service is at u, which does not say so.
-func kindOf(u *url.URL) kind {
-	switch {
-	case strings.Contains(u.Path, "/api/push/"):
-		return kuma
-	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
-		return cronitor
-	}
-
-	return plain
 }
 
 // Host returns the service's host and port.
@@ -270,45 +264,31 @@ func (h *Heartbeat) due(said Call, why string, bad, now time.Time) bool {
 	return now.Sub(said.At) >= pause-every/10
 }
 
-// report makes a call after said, and returns it with its result.
+// report makes a call after said, and returns it with its result. It logs that if it is news.
 func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {
 	if err := h.call(ctx, c.Why); err != nil {
 		c.Err = err.Error()
 	}
 
 	h.Made(c)
-	h.log(said, c)
+
+	switch {
+	case (said.Err == "") == (c.Err == ""):
+	case c.Err == "":
+		h.Log.Info("heartbeat accepted again")
+	default:
+		h.Log.Warn("heartbeat not accepted; trying again", zap.String("error", c.Err))
+	}
+
+	switch {
+	case (said.Why == "") == (c.Why == ""):
+	case c.Why == "":
+		h.Log.Info("heartbeat reports success again")
+	default:
+		h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", c.Why))
+	}
 
 	return c
-}
-
-// log logs what was said if it is news.
-func (h *Heartbeat) log(before, now Call) {
-	if wasTaken, isTaken := before.Err == "", now.Err == ""; wasTaken != isTaken {
-		h.logTaken(now)
-	}
-
-	if wasWell, isWell := before.Why == "", now.Why == ""; wasWell != isWell {
-		h.logWell(now)
-	}
-}
-
-// logTaken logs that the service accepts calls again, or no more.
-func (h *Heartbeat) logTaken(c Call) {
-	if c.Err == "" {
-		h.Log.Info("heartbeat accepted again")
-		return
-	}
-	h.Log.Warn("heartbeat not accepted; trying again", zap.String("error", c.Err))
-}
-
-// logWell logs that alerts would go out again, or no more.
-func (h *Heartbeat) logWell(c Call) {
-	if c.Why == "" {
-		h.Log.Info("heartbeat reports success again")
-		return
-	}
-	h.Log.Warn("heartbeat reports a failure: an alert would not go out", zap.String("why", c.Why))
 }
 
 // call makes one call. Its error holds no secret.

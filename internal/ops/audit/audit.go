@@ -145,7 +145,16 @@ func Compare(
 	}
 
 	err := reading.Wait()
-	slices.SortFunc(r.Missing, byTime)
+	slices.SortFunc(r.Missing, func(a, b Notice) int { // those of one time by what they are about
+		return cmp.Or(
+			a.Due.Compare(b.Due),
+			cmp.Compare(a.Device, b.Device),
+			cmp.Compare(a.Sensor, b.Sensor),
+			cmp.Compare(a.Rule, b.Rule),
+			cmp.Compare(a.Level, b.Level),
+			cmp.Compare(a.Receiver, b.Receiver),
+		)
+	})
 
 	return r, err
 }
@@ -189,7 +198,9 @@ func (n Latest) alarm() alarmKey {
 	return alarmKey{sensor.ID{Device: n.Device, Name: n.Sensor}, n.Rule, n.Level}
 }
 
-// prove asks the gate of a notice what proves that it was sent.
+// prove asks the gate of a notice what proves that it was sent. The reading that opened its alarm is that in the ledger, if
+// that has the alarm, because it may have opened before what the hub holds. When a silence was found differs from replica to
+// replica.
 func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throttle.Proof, error) {
 	gate := s.Gates[Key{
 		Receiver: key.Receiver,
@@ -198,7 +209,13 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 		Shared:   key.Shared,
 	}]
 
-	return gate.Prove(ctx, n.request(all.open[n.alarm()]))
+	r, a := n.Request, all.open[n.alarm()]
+	r.At = time.Time{}
+	if a.Log == r.Log && a.Sequence < r.OpenedBy {
+		r.OpenedBy, r.OpenedByElement = a.Sequence, a.Element
+	}
+
+	return gate.Prove(ctx, r)
 }
 
 // kind returns how a notice, of which the gate has this proof, is accounted for.
@@ -244,30 +261,6 @@ func (r *Report) add(kind string, n Latest, names []string) {
 	})
 }
 
-// byTime orders notices by when they were due; those of one time by what they are about.
-func byTime(a, b Notice) int {
-	return cmp.Or(
-		a.Due.Compare(b.Due),
-		cmp.Compare(a.Device, b.Device),
-		cmp.Compare(a.Sensor, b.Sensor),
-		cmp.Compare(a.Rule, b.Rule),
-		cmp.Compare(a.Level, b.Level),
-		cmp.Compare(a.Receiver, b.Receiver),
-	)
-}
-
-// request returns the request to the gate for n. The reading that opened its alarm is that in the ledger, if a is the
-// alarm, because it may have opened before what the hub holds. When a silence was found differs from replica to replica.
-func (n Latest) request(a ledger.Alarm) throttle.Request {
-	r := n.Request
-	r.At = time.Time{}
-	if a.Log == r.Log && a.Sequence < r.OpenedBy {
-		r.OpenedBy, r.OpenedByElement = a.Sequence, a.Element
-	}
-
-	return r
-}
-
 // limits are what an audit does not prove.
 const limits = "This is about the latest message of each device, rule, level and receiver, because the stores keep " +
 	"no earlier ones; by the settings in force now.\n" +
@@ -288,34 +281,29 @@ func (r Report) Print(w io.Writer, zone *time.Location) error {
 	}
 
 	for _, n := range r.Missing {
-		n.print(out, zone)
+		what := "alert"
+		if n.Recovery {
+			what = "recovery"
+		}
+
+		fmt.Fprintf(
+			out,
+			"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
+			n.Due.In(zone).Format(time.DateTime),
+			humanize.Clean(sensor.ID{Device: n.Device, Name: n.Sensor}.String()),
+			n.Rule,
+			cmp.Or(n.Level, "-"),
+			what,
+			n.Value,
+			n.Receiver,
+			n.Partition,
+			n.Sequence,
+		)
 	}
 
 	fmt.Fprint(out, "\n", limits)
 
 	return out.Flush()
-}
-
-// print writes n as a row of the table.
-func (n Notice) print(out io.Writer, zone *time.Location) {
-	what := "alert"
-	if n.Recovery {
-		what = "recovery"
-	}
-
-	fmt.Fprintf(
-		out,
-		"%s\t%s\t%s\t%s\t%s\t%v\t%s\t%s\t%d\n",
-		n.Due.In(zone).Format(time.DateTime),
-		humanize.Clean(sensor.ID{Device: n.Device, Name: n.Sensor}.String()),
-		n.Rule,
-		cmp.Or(n.Level, "-"),
-		what,
-		n.Value,
-		n.Receiver,
-		n.Partition,
-		n.Sequence,
-	)
 }
 
 // PrintJSON writes r as one JSON object.

@@ -7,7 +7,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"maps"
 	"slices"
 	"time"
 
@@ -246,14 +245,13 @@ func (c *Candidate) alarm(a worker.BacktestAlarm) {
 // longer keeps an alarm if none was longer.
 func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
 	next := &longest{a, since, until.Sub(since).Seconds(), open}
-	if c.Longest == nil || next.beats(c.Longest) {
+	if c.Longest == nil || cmp.Or( // of those that are as long the first
+		cmp.Compare(c.Longest.Seconds, next.Seconds),
+		cmp.Compare(next.Device, c.Longest.Device),
+		cmp.Compare(next.Sensor, c.Longest.Sensor),
+	) < 0 {
 		c.Longest = next
 	}
-}
-
-// beats reports whether l is longer than another, or comes first of those that are as long.
-func (l *longest) beats(other *longest) bool {
-	return cmp.Or(cmp.Compare(other.Seconds, l.Seconds), cmp.Compare(l.Device, other.Device), cmp.Compare(l.Sensor, other.Sensor)) < 0
 }
 
 // without returns the devices that c reports and other does not, in order.
@@ -273,15 +271,4 @@ func (c *Candidate) without(other *Candidate) (names []string) {
 func (c *Candidate) reports(name string) bool {
 	d := c.devices[name]
 	return d != nil && d.Alerts > 0
-}
-
-// worstDay returns the day with the most alerts.
-func (c *Candidate) worstDay() (day string, alerts int) {
-	for _, d := range slices.Sorted(maps.Keys(c.Days)) {
-		if c.Days[d] > alerts {
-			day, alerts = d, c.Days[d]
-		}
-	}
-
-	return day, alerts
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -44,7 +45,15 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 
 	fmt.Fprintln(out, "\n\talarms\t"+incidents("incidents")+"alerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
-		day, most := c.worstDay()
+		day, most := "", 0 // the day with the most alerts
+		for _, d := range slices.Sorted(maps.Keys(c.Days)) {
+			if c.Days[d] > most {
+				day, most = d, c.Days[d]
+			}
+		}
+
+		// alerts per day, of a recording of less than a day those that there are
+		perDay := math.Round(100*float64(c.Alerts)/max(r.To.Sub(r.From).Hours()/24, 1)) / 100
 		fmt.Fprintf(
 			out,
 			"%s\t%d\t%s%d\t%d\t%v\t%s\t%s\n",
@@ -53,7 +62,7 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 			incidents(c.Incidents),
 			c.Alerts,
 			c.Devices,
-			c.perDay(r),
+			perDay,
 			strings.TrimSpace(fmt.Sprint(most, " ", day)),
 			c.Longest,
 		)
@@ -141,11 +150,6 @@ func (c *Candidate) notes() string {
 	add(stats.Unwatched.Load(), "message", "of devices beyond those that a partition watches for silence")
 
 	return strings.Join(parts, "; ")
-}
-
-// perDay returns the alerts per day, of a recording of less than a day those that there are.
-func (c *Candidate) perDay(r *Run) float64 {
-	return math.Round(100*float64(c.Alerts)/max(r.To.Sub(r.From).Hours()/24, 1)) / 100
 }
 
 // String shows the alarm, or that there was none.

@@ -133,7 +133,13 @@ func (r *Scheduler) begin(prev lease.Record) string {
 func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	duties := r.schedule(t)
 	for {
-		a := earliest(duties)
+		var a *scheduled // the earliest
+		for _, d := range duties {
+			if a == nil || d.at.Before(a.at) {
+				a = d
+			}
+		}
+
 		wait := maxSleep
 		if a != nil {
 			wait = min(time.Until(a.at.Round(0)), maxSleep)
@@ -220,16 +226,6 @@ func (r *Scheduler) history(duty string) history {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.note.Duties[duty]
-}
-
-func earliest(duties []*scheduled) (first *scheduled) {
-	for _, a := range duties {
-		if first == nil || a.at.Before(first.at) {
-			first = a
-		}
-	}
-
-	return first
 }
 
 // run runs a duty once, records the run, and schedules the next.

@@ -34,10 +34,6 @@ type lag struct {
 	behind   int64         // events after the checkpoint
 }
 
-func newLagTracker(states func() []partition.State) *LagTracker {
-	return &LagTracker{states: states, lags: map[string]lag{}}
-}
-
 // Wanted returns the partitions to ask the hub about: those that are being read.
 func (t *LagTracker) Wanted() []string {
 	states := byPartition(t.states())

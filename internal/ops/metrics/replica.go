@@ -56,7 +56,7 @@ func (to scrape) send(kind prometheus.ValueType, name, help string, v float64, l
 // is the name that Store was given for the gates' store. Lag is exported while
 // somebody reports to the returned LagTracker. Watch may be called once.
 func (m *Metrics) Watch(w Worker, source func() telemetry.SourceStats, store string) *LagTracker {
-	lag := newLagTracker(w.Partitions)
+	lag := &LagTracker{states: w.Partitions, lags: map[string]lag{}}
 	r := &replica{worker: w, source: source, store: store, lag: lag}
 	m.registry.MustRegister(collector(r.collect))
 	return lag

@@ -78,17 +78,6 @@ func (h *Handler) Close(ctx context.Context) {
 	h.cut()
 }
 
-// begin counts a request that is under way, unless Close has been called.
-func (h *Handler) begin() bool {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if !h.stopping {
-		h.requests.Add(1)
-	}
-
-	return !h.stopping
-}
-
 func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	device, action, ok := httpapi.Device(r)
@@ -116,7 +105,13 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	if !h.begin() {
+	h.mu.Lock()
+	stopping := h.stopping
+	if !stopping {
+		h.requests.Add(1)
+	}
+	h.mu.Unlock()
+	if stopping {
 		refuse(w, errStopping)
 		return
 	}

@@ -21,7 +21,10 @@ var errNoHub = errors.New(
 // explain says what err, met on the way to a hub, means and what to do.
 func explain(ctx context.Context, t transport.Transport, at transport.Address, err error) error {
 	var remote *amqp.Error
-	if errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess || refused(err) {
+	isUnauthorized := errors.As(err, &remote) && remote.Condition == amqp.ErrCondUnauthorizedAccess
+
+	// go-amqp has no type for SASL's refusal of the key, only its text and the outcome's code, 1 for the credentials.
+	if isUnauthorized || strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x1:") {
 		return errors.New(
 			"the key was rejected: check SharedAccessKeyName and SharedAccessKey (portal: IoT Hub > Shared access policies; " +
 				"the policy needs \"service connect\") and this machine's clock",
@@ -41,10 +44,4 @@ func explain(ctx context.Context, t transport.Transport, at transport.Address, e
 	}
 
 	return err
-}
-
-// refused says whether SASL ended the connection for the key's sake. go-amqp has
-// no type for that, only its text and the outcome's code, 1 for the credentials.
-func refused(err error) bool {
-	return strings.Contains(err.Error(), "SASL PLAIN auth failed with code 0x1:")
 }

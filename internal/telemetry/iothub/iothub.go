@@ -76,9 +76,12 @@ func ask(ctx context.Context, t transport.Transport, at transport.Address, hub i
 		return nil, err
 	}
 
+	label, _, _ := strings.Cut(hub.host, ".")
+	user := hub.keyName + "@sas.root." + label // as whom SASL knows the key's policy
+	token := transport.Signature(hub.host+"/messages/events", hub.keyName, hub.key, time.Now().Add(tokenTTL))
 	conn, err := amqp.NewConn(ctx, socket, &amqp.ConnOptions{
 		HostName:     hub.host,
-		SASLType:     amqp.SASLTypePlain(hub.user(), hub.token()),
+		SASLType:     amqp.SASLTypePlain(user, token),
 		WriteTimeout: writeTimeout,
 	})
 	if err != nil {
@@ -170,15 +173,4 @@ func parse(s string) (identity, error) {
 	}
 
 	return hub, nil
-}
-
-// user is whom SASL knows the key's policy as.
-func (hub identity) user() string {
-	label, _, _ := strings.Cut(hub.host, ".")
-	return hub.keyName + "@sas.root." + label
-}
-
-// token is a shared access signature for reading telemetry.
-func (hub identity) token() string {
-	return transport.Signature(hub.host+"/messages/events", hub.keyName, hub.key, time.Now().Add(tokenTTL))
 }

@@ -137,19 +137,14 @@ func (m *Member) Holds(partition string, since time.Time) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if !since.IsZero() && !m.published.After(since) {
-		m.listSoon()
+		select {
+		case m.wanted <- struct{}{}: // a second after the last listing began, or now
+		default:
+		}
 		return false
 	}
 
 	return elapsed(m.alive) < m.Expiry && m.held[partition]
-}
-
-// listSoon makes the next listing come soon: a second after the last one began, or now.
-func (m *Member) listSoon() {
-	select {
-	case m.wanted <- struct{}{}:
-	default:
-	}
 }
 
 // Knows reports whether a member of that name was alive at the last listing. This one is.
@@ -361,7 +356,9 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 
 	m.forgetOne(ctx, view, listed)
 
-	if len(claims) > 0 || !view.same(m.last) {
+	owns := func(a, b Record) bool { return a.Owner == b.Owner }
+	if len(claims) > 0 || !maps.EqualFunc(view.records, m.last.records, owns) || !maps.Equal(view.live, m.last.live) ||
+		len(view.sharing) != len(m.last.sharing) {
 		m.moved = time.Now()
 	}
 	m.last = view
@@ -381,12 +378,6 @@ type view struct {
 	sharing []string          // replicas that take partitions, this one included
 	live    map[string]bool   // replicas
 	expires time.Duration     // until the first of them dies if it writes no heartbeat; the expiry if there is none
-}
-
-// same reports whether v and w have the same replicas and owners.
-func (v view) same(w view) bool {
-	owns := func(a, b Record) bool { return a.Owner == b.Owner }
-	return maps.EqualFunc(v.records, w.records, owns) && maps.Equal(v.live, w.live) && len(v.sharing) == len(w.sharing)
 }
 
 // interpret decides which replicas are live. One is dead if its heartbeat is as old as the
