@@ -177,14 +177,13 @@ type figure struct {
 }
 
 type partitionRow struct {
-	ID         string
-	Owner      string
-	OwnerID    string
-	Mine       bool
-	Rate, Lag  string
-	Behind     bool // the lag is worth attention
-	Waiting    string
-	Checkpoint string
+	ID            string
+	Owner         string
+	OwnerID       string
+	Mine          bool
+	Rate, Waiting string
+
+	last, committed, read int64 // sequence numbers; -1: not known
 }
 
 // page gathers what the page shows, of all replicas. It waits a moment for services, and shows what they said last.
@@ -591,18 +590,31 @@ func (a *Admin) partitionRows(
 		}
 	}
 
-	t := partitionTable{rows: map[string]*partitionRow{}, last: map[string]int64{}, isKnown: !at.IsZero()}
+	byID := map[string]*partitionRow{}
 	for _, p := range all {
-		t.addStored(p)
+		byID[p.Partition] = &partitionRow{
+			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, committed: p.Checkpoint, read: -1,
+		}
 	}
 
 	for i, s := range snapshots {
 		for _, read := range s.Partitions {
-			t.addRead(read, s.Replica, i == 0)
+			isMine, isNothing := i == 0, !at.IsZero() && read.Idle // not a partition of the hub, and nothing to show
+			if byID[read.ID] == nil && isMine && !isNothing {
+				byID[read.ID] = &partitionRow{ID: read.ID, Owner: s.Replica, last: -1, committed: -1}
+			}
+
+			row := byID[read.ID]
+			if row == nil || !isMine && row.Owner != s.Replica { // it was its owner
+				continue
+			}
+
+			row.Owner, row.Mine, row.Rate, row.Waiting = s.Replica, isMine, read.Rate, read.Waiting
+			row.committed, row.read = max(row.committed, read.Committed), read.Read
 		}
 	}
 
-	for _, row := range t.rows {
+	for _, row := range byID {
 		rows = append(rows, *row)
 	}
 
@@ -611,62 +623,30 @@ func (a *Admin) partitionRows(
 	return known, rows, old
 }
 
-// A partitionTable is what is known of partitions, by their id.
-type partitionTable struct {
-	rows    map[string]*partitionRow
-	last    map[string]int64 // sequence numbers of the newest events
-	isKnown bool             // which partitions the hub has
+// Checkpoint is the sequence number up to which all is recorded; empty if that is not known.
+func (row partitionRow) Checkpoint() string { return known(row.committed) }
+
+// Lag is how many events have not been read, or, if nobody says what is read, recorded; empty if that is not known.
+func (row partitionRow) Lag() string { return known(row.behind()) }
+
+// Behind reports whether the lag is worth attention.
+func (row partitionRow) Behind() bool { return row.behind() >= 1000 }
+
+// behind is the lag; -1 if it is not known.
+func (row partitionRow) behind() int64 {
+	at := max(row.committed, row.read)
+	if row.last < 0 || at < 0 {
+		return -1
+	}
+	return max(0, row.last-at)
 }
 
-// addStored adds what the stores know of a partition.
-func (t *partitionTable) addStored(p telemetry.PartitionStatus) {
-	row := &partitionRow{ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine}
-	if p.Checkpoint >= 0 {
-		row.Checkpoint = count(p.Checkpoint)
-		row.lag(p.Last, p.Checkpoint)
+// known shows a number; empty if it is negative.
+func known(n int64) string {
+	if n < 0 {
+		return ""
 	}
-
-	t.rows[p.Partition] = row
-	t.last[p.Partition] = p.Last
-}
-
-// addRead adds what a replica, perhaps this one, says of a partition.
-func (t *partitionTable) addRead(read readPartition, replica string, mine bool) {
-	row := t.rows[read.ID]
-	if row == nil {
-		nothing := t.isKnown && read.Idle // not a partition of the hub, and nothing to show
-		if !mine || nothing {
-			return
-		}
-
-		row = &partitionRow{ID: read.ID, Owner: replica}
-		t.rows[read.ID] = row
-	}
-
-	if !mine && row.Owner != replica {
-		return // it was its owner
-	}
-
-	row.Owner, row.Mine = replica, mine
-	row.Rate, row.Waiting = read.Rate, read.Waiting
-	if read.Committed >= 0 {
-		row.Checkpoint = count(read.Committed)
-	}
-
-	if end, ok := t.last[read.ID]; ok && read.Read >= 0 {
-		row.lag(end, read.Read)
-	}
-}
-
-// lag sets how far the sequence number at is behind last.
-func (row *partitionRow) lag(last, at int64) {
-	if last < 0 {
-		return
-	}
-
-	n := max(0, last-at)
-	row.Lag = count(n)
-	row.Behind = n >= 1000
+	return count(n)
 }
 
 // waiting describes what holds back a partition's checkpoint.
