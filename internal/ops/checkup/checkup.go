@@ -57,7 +57,7 @@ const (
 )
 
 // Why a step had nothing to try: another one says more.
-const (
+var (
 	noEndpoint = undecided("not checked: the IoT Hub's endpoint is not known")
 	noHub      = undecided("not checked: the hub cannot be read")
 	noToken    = undecided("not checked: no token from the Azure identity")
@@ -321,17 +321,12 @@ func (k *checkup) sharing(
 func failing(by status.By, do func(context.Context) (string, error)) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
-		if err != nil && !isOpinion(err) {
+		if outcomeOf(err) == failed {
 			err = by.Failed(err)
 		}
 
 		return summary, err
 	}
-}
-
-// isOpinion reports whether err is no failure: of a step that was not tried, or has passed.
-func isOpinion(err error) bool {
-	return errors.As(err, new(undecided)) || errors.As(err, new(warning)) || errors.As(err, new(statement))
 }
 
 // answered makes a step of one that uses a service. To the error of a service that did not answer it adds which
@@ -347,7 +342,7 @@ func (k *checkup) answered(
 		}
 
 		hinted := lease.AddHint(err, variable)
-		if hinted != err && !isOpinion(err) { //nolint:errorlint // whether it is another
+		if hinted != err && outcomeOf(err) == failed { //nolint:errorlint // whether it is another
 			err = &unanswered{service, hinted}
 		}
 
@@ -715,7 +710,7 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 // receiver connects to r and, if asked to, sends it a test alert.
 func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool) (string, error) {
 	found, err := reach(ctx, r.Reach)
-	if err != nil && !isOpinion(err) {
+	if outcomeOf(err) == failed {
 		return "", status.ReceiverFailed(r.Name, err)
 	}
 
@@ -724,11 +719,8 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 	}
 
 	text := func(found string) string { return fmt.Sprintf("%s: %s%s", r.Name, found, limitsOf(r)) }
-	switch said := err.(type) { //nolint:errorlint // reach wraps neither
-	case statement:
-		return "", statement(text(said.Error()))
-	case undecided:
-		return "", undecided(text(said.Error()))
+	if err != nil {
+		return "", opinion{outcomeOf(err), text(err.Error())}
 	}
 
 	return text(found), nil

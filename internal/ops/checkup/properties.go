@@ -120,7 +120,7 @@ func isTime(p telemetry.Property) bool { return !rules.TimeOf(p.String()).IsZero
 // isAny reports whether p is there: any value may be one that a mute asks for, and most are not.
 func isAny(telemetry.Property) bool { return true }
 
-const noTelemetry = undecided("no telemetry was read")
+var noTelemetry = undecided("no telemetry was read")
 
 // verdict says how many of events, all of them telemetry, have p. The error is a warning if
 // none does, or if some have something else.

@@ -20,20 +20,22 @@ type step struct {
 	do    func(ctx context.Context) (summary string, err error)
 }
 
-// undecided is the error of a step that neither passed nor failed.
-type undecided string
+// An opinion is the error of a step that has not failed.
+type opinion struct {
+	end  outcome
+	text string
+}
 
-func (u undecided) Error() string { return string(u) }
+func (o opinion) Error() string { return o.text }
+
+// undecided is the error of a step that neither passed nor failed.
+func undecided(text string) error { return opinion{open, text} }
 
 // statement is the error of a step that tries nothing: it says what is set.
-type statement string
-
-func (s statement) Error() string { return string(s) }
+func statement(text string) error { return opinion{stated, text} }
 
 // warning is the error of a step that passed, but found what needs attention.
-type warning string
-
-func (w warning) Error() string { return string(w) }
+func warning(text string) error { return opinion{warned, text} }
 
 // unanswered is the error of a service that did not answer. It is reported once.
 type unanswered struct {
@@ -132,18 +134,11 @@ const (
 
 // outcomeOf returns how a step ended that returned err.
 func outcomeOf(err error) outcome {
-	switch {
-	case err == nil:
-		return passed
-	case errors.As(err, new(undecided)):
-		return open
-	case errors.As(err, new(statement)):
-		return stated
-	case errors.As(err, new(warning)):
-		return warned
+	if o := (opinion{}); errors.As(err, &o) {
+		return o.end
 	}
 
-	return failed
+	return map[bool]outcome{true: passed, false: failed}[err == nil]
 }
 
 // Fail prints the line of a step that failed before the check could begin.

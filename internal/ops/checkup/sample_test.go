@@ -1,7 +1,6 @@
 package checkup
 
 import (
-	"errors"
 	"fmt"
 	"testing"
 
@@ -69,7 +68,7 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 			}
 			got, err := r.samples[0].verdict()
 			switch {
-			case errors.As(err, new(warning)):
+			case outcomeOf(err) == warned:
 				got = "! " + err.Error()
 			case err != nil:
 				got = "✗ " + err.Error()

@@ -125,7 +125,7 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	width := t.width()
 	step := func(name, summary string, err error) bool {
 		out.line(width, name, summary, err)
-		passed = passed && (err == nil || errors.As(err, new(undecided)))
+		passed = passed && outcomeOf(err) != failed
 		return err == nil
 	}
 	for _, name := range t.Skipped {
