@@ -148,7 +148,12 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
 	stopping := c.ctx.Err()
 	idle := t.fetched == nil && !now.Before(t.next) && stopping == nil
-	if idle && (!valid || t.stale(now)) {
+	refresh := t.RefreshOn // from then on it should be replaced although it may still be valid
+	if refresh.IsZero() {
+		refresh = t.ExpiresOn.Add(-refreshBefore)
+	}
+
+	if idle && (!valid || !now.Before(refresh)) {
 		t.fetched = make(chan struct{})
 		c.work.Go(func() { c.fetch(t, r) })
 	}
@@ -182,14 +187,6 @@ func (c *Credential) token(r policy.TokenRequestOptions) *token {
 	}
 
 	return c.tokens[key]
-}
-
-// stale reports whether t should be replaced although it may still be valid.
-func (t *token) stale(now time.Time) bool {
-	if !t.RefreshOn.IsZero() {
-		return !now.Before(t.RefreshOn)
-	}
-	return !now.Before(t.ExpiresOn.Add(-refreshBefore))
 }
 
 // fetch asks for a token once. If that fails, an existing token stays.

@@ -41,16 +41,6 @@ func conflict(answer *azcore.ResponseError) bool {
 // statusRetryWith is how Cosmos DB says that a call should be repeated.
 const statusRetryWith = 449
 
-// busy reports whether a service that answers with this status may do better soon.
-func busy(status int) bool {
-	switch status {
-	case http.StatusRequestTimeout, http.StatusTooManyRequests, statusRetryWith:
-		return true
-	}
-
-	return status >= http.StatusInternalServerError
-}
-
 // unknownHost reports whether a service has no address.
 func unknownHost(err error) bool {
 	var dns *net.DNSError
@@ -174,7 +164,11 @@ func (e *explained) Cause() lease.Cause {
 		return lease.Refused
 	case conflict(answer):
 		return lease.Conflict
-	case busy(answer.StatusCode):
+	}
+
+	switch status := Answer(e.cause).StatusCode; {
+	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == statusRetryWith,
+		status >= http.StatusInternalServerError: // it may do better soon
 		return lease.Busy
 	}
 

@@ -102,7 +102,7 @@ func (l *limited) Do(r *http.Request) (*http.Response, error) {
 	}
 
 	t.trying, t.cancel = context.WithTimeout(
-		httptrace.WithClientTrace(t.ctx, &httptrace.ClientTrace{GotConn: t.gotConn}),
+		httptrace.WithClientTrace(t.ctx, &httptrace.ClientTrace{GotConn: func(httptrace.GotConnInfo) { t.connected.Store(true) }}),
 		t.limit,
 	)
 	resp, err := l.next.Do(r.WithContext(t.trying))
@@ -130,8 +130,6 @@ type try struct {
 	allowed, limit time.Duration // the limit is shorter if the caller's context ends before
 	connected      atomic.Bool
 }
-
-func (t *try) gotConn(httptrace.GotConnInfo) { t.connected.Store(true) }
 
 // late reports whether the request failed because its time was over.
 func (t *try) late() bool { return t.trying.Err() != nil && t.ctx.Err() == nil }

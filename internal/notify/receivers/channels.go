@@ -115,7 +115,11 @@ var channels = []channel{
 			_, host, _ = pagerduty.Split(u)
 			return host, "/"
 		},
-		open: openPagerDuty,
+		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+			n, err := pagerduty.New(u, opts.Style, opts.post())
+			_, host, _ := pagerduty.Split(u) // fails if New does
+			return n, &url.URL{Scheme: "https", Host: host}, err
+		},
 	},
 	{
 		schemes:  over("alertmanager"),
@@ -161,9 +165,22 @@ var channels = []channel{
 		stable: func(u *url.URL) (host, rest string) {
 			return u.Hostname(), "/?from=" + url.QueryEscape(u.Query().Get("from"))
 		},
-		open: openMail,
+		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+			n, err := smtp.New(u, smtp.Options{Style: opts.Style, Log: opts.Log, Token: opts.MailToken})
+			return n, &url.URL{Scheme: u.Scheme, Host: u.Host}, err
+		},
 	},
-	{schemes: []string{"log"}, example: "log:", what: "only written to the log", open: openLog},
+	{
+		schemes: []string{"log"},
+		example: "log:",
+		what:    "only written to the log",
+		open: func(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
+			if u.String() != "log:" {
+				return nil, nil, errors.New("must be log: with nothing after the colon")
+			}
+			return lognotify.New(opts.Log, opts.Style), nil, nil
+		},
+	},
 }
 
 // always is for a service that has one rate wherever it is.
@@ -228,25 +245,4 @@ func byHTTP(
 		n, err := open(&address, opts)
 		return n, &url.URL{Scheme: address.Scheme, Host: u.Host}, err
 	}
-}
-
-// openPagerDuty opens a receiver whose URL has a routing key instead of a host.
-func openPagerDuty(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
-	n, err := pagerduty.New(u, opts.Style, opts.post())
-	_, host, _ := pagerduty.Split(u) // fails if New does
-	return n, &url.URL{Scheme: "https", Host: host}, err
-}
-
-// openMail opens a receiver that is reached through a mail server.
-func openMail(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
-	n, err := smtp.New(u, smtp.Options{Style: opts.Style, Log: opts.Log, Token: opts.MailToken})
-	return n, &url.URL{Scheme: u.Scheme, Host: u.Host}, err
-}
-
-// openLog opens a receiver that connects to nothing.
-func openLog(u *url.URL, opts Options) (notify.Notifier, *url.URL, error) {
-	if u.String() != "log:" {
-		return nil, nil, errors.New("must be log: with nothing after the colon")
-	}
-	return lognotify.New(opts.Log, opts.Style), nil, nil
 }

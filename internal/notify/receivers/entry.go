@@ -2,6 +2,8 @@ package receivers
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"net"
@@ -265,10 +267,12 @@ func (e Entry) check() error {
 		return err
 	}
 
+	ip, err := netip.ParseAddr(host)
+	isLocal := host == "localhost" || err == nil && ip.IsLoopback()
 	inClear := strings.HasSuffix(e.url.Scheme, "+http")
 	hasSecret := len(e.Secrets) > 0 || e.SecretFile != ""
 	switch {
-	case inClear && !isLocal(host) && e.NeedsEventGridToken():
+	case inClear && !isLocal && e.NeedsEventGridToken():
 		return errors.New("would send the identity's token in clear text: must be eventgrid+https://…")
 
 	case hasSecret && !e.IsWebhook():
@@ -289,17 +293,30 @@ func (e Entry) check() error {
 
 // checkHost says what is wrong with the URL of a service that is known.
 func (e Entry) checkHost(host string) error {
-	if isRetired(host, e.url.Path) {
+	isRetired := strings.HasSuffix(host, ".webhook.office.com") ||
+		host == "outlook.office.com" && strings.HasPrefix(e.url.Path, "/webhook/")
+	if isRetired {
 		return errors.New(
 			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
 				"in front of its https:// URL",
 		)
 	}
 
-	is, scheme := owner(host), e.url.Scheme
+	is, scheme := "", e.url.Scheme // what a URL of this service should be; empty if it is not known
+	isOf := func(c channel) bool {
+		return slices.ContainsFunc(c.hosts, func(known string) bool {
+			return host == known || strings.HasPrefix(known, ".") && strings.HasSuffix(host, known)
+		})
+	}
+	if i := slices.IndexFunc(channels, isOf); i >= 0 {
+		is = channels[i].example
+	}
+
+	// slack.com/help/articles/360041352714: these start a workflow instead of posting a message
+	isTrigger := strings.HasPrefix(e.url.Path, "/triggers/") || strings.HasPrefix(e.url.Path, "/workflows/")
 	isSlack := is == slackExample && (scheme == "http" || scheme == "https") ||
 		(is == slackExample || is == "") && strings.HasPrefix(scheme, "slack+")
-	if isSlack && isTrigger(e.url.Path) {
+	if isSlack && isTrigger {
 		return errors.New(
 			"is the trigger of a Slack workflow, which shows alerts to nobody: make an incoming webhook, whose URL has " +
 				"/services/, and put slack+ in front of it",
@@ -328,43 +345,6 @@ func (e Entry) checkHost(host string) error {
 	}
 
 	return nil
-}
-
-// isLocal reports whether a host is this machine.
-func isLocal(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
-}
-
-// owner returns what a URL of a known service's host should be, "" if the host is not known.
-func owner(host string) string {
-	isOf := func(c channel) bool {
-		return slices.ContainsFunc(c.hosts, func(known string) bool { return matches(host, known) })
-	}
-	if i := slices.IndexFunc(channels, isOf); i >= 0 {
-		return channels[i].example
-	}
-	return ""
-}
-
-// matches reports whether a host is the known one or, if that begins with a dot, ends like it.
-func matches(host, known string) bool {
-	if strings.HasPrefix(known, ".") {
-		return strings.HasSuffix(host, known)
-	}
-	return host == known
-}
-
-// isTrigger reports whether a path at Slack starts a workflow instead of posting a message
-// (slack.com/help/articles/360041352714).
-func isTrigger(path string) bool {
-	return strings.HasPrefix(path, "/triggers/") || strings.HasPrefix(path, "/workflows/")
-}
-
-// isRetired reports whether a URL is one of an Office 365 connector.
-func isRetired(host, path string) bool {
-	return strings.HasSuffix(host, ".webhook.office.com") ||
-		host == "outlook.office.com" && strings.HasPrefix(path, "/webhook/")
 }
 
 // open reads an entry and returns its receiver, which has a Name only if one is given. Its errors are like Parse's.
@@ -450,7 +430,9 @@ func (e Entry) id() string {
 
 	text := channel + " " + scheme + "://" + net.JoinHostPort(host, port) + stable
 
-	return fit(host, "") + "-" + hash(text)
+	sum := sha256.Sum256([]byte(text)) // it tells apart what ids cannot show
+
+	return fit(host, "") + "-" + hex.EncodeToString(sum[:4])
 }
 
 // usual is what the receiver is called if it is given no name.

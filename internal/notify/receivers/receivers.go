@@ -2,8 +2,6 @@
 package receivers
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"net/http"
@@ -95,9 +93,16 @@ func Open(entries []string, opts Options) ([]Receiver, error) {
 
 	rs := all.receivers
 	for i := range rs {
-		if rs[i].Name == "" {
-			rs[i].Name = unique(all.from[i].usual(), rs)
+		if rs[i].Name != "" {
+			continue
 		}
+
+		usual := all.from[i].usual()
+		free := usual
+		for n := 2; slices.ContainsFunc(rs, func(r Receiver) bool { return r.Name == free }); n++ {
+			free = fmt.Sprintf("%s-%d", usual, n)
+		}
+		rs[i].Name = free
 	}
 
 	return rs, nil
@@ -176,16 +181,6 @@ func (r *Receiver) join(e Entry, first source) error {
 	return nil
 }
 
-// unique returns name, or name with a number if one of rs has it.
-func unique(name string, rs []Receiver) string {
-	free := name
-	for n := 2; slices.ContainsFunc(rs, func(r Receiver) bool { return r.Name == free }); n++ {
-		free = fmt.Sprintf("%s-%d", name, n)
-	}
-
-	return free
-}
-
 // place returns the host and port of u, as they are there, fit for a name.
 func place(u *url.URL) string {
 	host := fit(u.Hostname(), ":")
@@ -212,10 +207,4 @@ func fit(host, also string) string {
 	}, strings.ToLower(host))
 
 	return host[:min(len(host), 63)]
-}
-
-// hash is a part of ids, and tells apart what they cannot show.
-func hash(s string) string {
-	sum := sha256.Sum256([]byte(s))
-	return hex.EncodeToString(sum[:4])
 }

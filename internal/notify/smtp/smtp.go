@@ -164,11 +164,6 @@ func check(u *url.URL) error {
 		return errors.New("nothing may stand between host and ?from=…&to=…, or after a #")
 	}
 
-	return checkPort(u)
-}
-
-// checkPort says what is wrong with the port of a URL, if it has one.
-func checkPort(u *url.URL) error {
 	if u.Port() == "" {
 		return nil
 	}
@@ -214,69 +209,43 @@ func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
 		return false, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
 	}
 
-	readers := map[string]func(values []string) error{
-		"from":     m.readFrom,
-		"to":       m.readTo,
-		"starttls": m.readStartTLS,
-		"auth":     checkAuth,
-	}
 	for name, values := range query {
-		read, known := readers[name]
-		if !known {
-			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
-		}
+		switch name {
+		case "from": // one
+			if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
+				return false, errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
+			}
 
-		if err := read(values); err != nil {
-			return false, err
+		case "to": // each value has one or several
+			for _, value := range values {
+				addresses, err := mail.ParseAddressList(value)
+				if err != nil {
+					return false, errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, " +
+						"and further ones are added with &to=…")
+				}
+				m.to = append(m.to, addresses...)
+			}
+
+		case "starttls":
+			switch {
+			case !slices.Equal(values, []string{"off"}):
+				return false, errors.New("starttls can only be off; without it STARTTLS is required")
+			case m.implicit:
+				return false, errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
+			}
+			m.starttls = false
+
+		case "auth":
+			if !slices.Equal(values, []string{"oauth2"}) {
+				return false, errors.New("auth can only be oauth2; without it user and password sign in")
+			}
+
+		default:
+			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
 		}
 	}
 
 	return query.Has("auth"), m.checkAddresses()
-}
-
-// checkAuth reads auth, which has one value.
-func checkAuth(values []string) error {
-	if !slices.Equal(values, []string{"oauth2"}) {
-		return errors.New("auth can only be oauth2; without it user and password sign in")
-	}
-	return nil
-}
-
-// readFrom reads the sender, of which there is one.
-func (m *Mail) readFrom(values []string) (err error) {
-	if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
-		return errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
-	}
-	return nil
-}
-
-// readTo reads the recipients: each value has one or several.
-func (m *Mail) readTo(values []string) error {
-	for _, value := range values {
-		addresses, err := mail.ParseAddressList(value)
-		if err != nil {
-			return errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, " +
-				"and further ones are added with &to=…")
-		}
-
-		m.to = append(m.to, addresses...)
-	}
-
-	return nil
-}
-
-// readStartTLS reads starttls, which has one value.
-func (m *Mail) readStartTLS(values []string) error {
-	switch {
-	case !slices.Equal(values, []string{"off"}):
-		return errors.New("starttls can only be off; without it STARTTLS is required")
-	case m.implicit:
-		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
-	}
-
-	m.starttls = false
-
-	return nil
 }
 
 // checkAddresses checks that there are a sender and recipients that every mail server takes.
@@ -686,27 +655,17 @@ func judge(err error) *notify.Error {
 		return nil
 	case 4:
 		return &notify.Error{Untaken: true, Limited: limits(err), Err: err}
-	case 5:
-		return judgeRejection(answer, err)
+	case 5: // about this mail, or about sender, recipients, quotas or the server
+		detail, ok := enhanced(answer)
+		if !ok || strings.HasPrefix(detail, "6.") || slices.Contains(contentDetails, detail) {
+			return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
+		}
+
+		const text = "the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w"
+		return &notify.Error{Untaken: true, Limited: limits(err), Err: fmt.Errorf(text, err)}
 	}
 
 	return &notify.Error{Err: err}
-}
-
-// judgeRejection returns what a rejection of a whole mail means, which err wraps.
-func judgeRejection(answer *textproto.Error, err error) *notify.Error {
-	if refusesMessage(answer) {
-		return &notify.Error{Untaken: true, Refused: true, Err: fmt.Errorf("the server rejects it for good: %w", err)}
-	}
-
-	return &notify.Error{
-		Untaken: true,
-		Limited: limits(err),
-		Err: fmt.Errorf(
-			"the server rejected it for reasons unrelated to its content: check NOTIFY_URLS and the server: %w",
-			err,
-		),
-	}
 }
 
 // limits reports whether an answer says that there is too much mail, or that there are too many connections. It goes by
@@ -735,14 +694,6 @@ var limitDetails = regexp.MustCompile(`^(3\.2|4\.5|7\.28|7\.[56]..)$`)
 
 // contentDetails are of enhanced codes: unspecified, too large, too large, unwanted content.
 var contentDetails = []string{"0.0", "2.3", "3.4", "7.1"}
-
-// refusesMessage reports whether a 5xx answer to a whole mail is about that mail rather than
-// about sender, recipients, quotas or the server.
-func refusesMessage(answer *textproto.Error) bool {
-	detail, ok := enhanced(answer)
-	isContent := strings.HasPrefix(detail, "6.")
-	return !ok || isContent || slices.Contains(contentDetails, detail)
-}
 
 // enhanced returns the last two numbers of an answer's enhanced status code (RFC 3463), "7.1" of 5.7.1. Most servers
 // have them.
