@@ -98,7 +98,7 @@ var memory = {
   '2': { size: '4Gi', limit: '3680MiB' }
 }
 
-// Either a file of rules or one threshold: the worker refuses both.
+// Either rules or one threshold: the worker refuses both.
 var ownEnv = union(
   {
     EVENTHUB_CONSUMER_GROUP: consumerGroup
@@ -118,7 +118,7 @@ var ownEnv = union(
     TEMPERATURE_THRESHOLD: temperatureThreshold
     TEMPERATURE_FIELD: temperatureField
   } : {
-    RULES_FILE: '/etc/alertworker/rules.yaml'
+    RULES: rules
   }
 )
 var twice = intersection(objectKeys(settings), concat(objectKeys(ownEnv), objectKeys(fromKeyVault), [
@@ -169,12 +169,6 @@ var webhookSecretEnv = empty(webhookSecret) || contains(fromKeyVault, 'NOTIFY_WE
     secretRef: 'webhook-secret'
   }
 ]
-var rulesSecret = empty(rules) ? [] : [
-  {
-    name: 'rules'
-    value: rules
-  }
-]
 var vaultSecrets = map(items(fromKeyVault), s => {
   name: s.value
   keyVaultUrl: 'https://${keyVaultName}${environment().suffixes.keyvaultDns}/secrets/${s.value}'
@@ -191,7 +185,7 @@ var hostsEnv = ingress && !contains(settings, 'HTTP_HOSTS') ? [
     value: '${appName}.${appEnvironment.properties.defaultDomain}'
   }
 ] : []
-var secrets = concat(iotHubSecret, notifySecret, webhookSecretSecret, rulesSecret, vaultSecrets)
+var secrets = concat(iotHubSecret, notifySecret, webhookSecretSecret, vaultSecrets)
 
 // KEDA asks both the hub and the checkpoints with the identity, which IoT Hub's own endpoint does not take.
 // All names are lower case, as the worker writes them in the names of checkpoints.
@@ -269,12 +263,6 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
               value: uniqueString(string(secrets))
             }
           ])
-          volumeMounts: empty(rules) ? [] : [
-            {
-              volumeName: 'rules'
-              mountPath: '/etc/alertworker'
-            }
-          ]
           probes: [
             {
               type: 'Startup' // /healthz answers at once: this only covers a slow start of the container
@@ -304,18 +292,6 @@ resource app 'Microsoft.App/containerApps@2025-01-01' = {
               periodSeconds: 10
               timeoutSeconds: 5
               failureThreshold: 3
-            }
-          ]
-        }
-      ]
-      volumes: empty(rules) ? [] : [
-        {
-          name: 'rules'
-          storageType: 'Secret' // the only kind of volume that takes a text; rules are no secret
-          secrets: [
-            {
-              secretRef: 'rules'
-              path: 'rules.yaml'
             }
           ]
         }

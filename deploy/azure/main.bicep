@@ -22,7 +22,7 @@ param temperatureThreshold string = ''
 @description('TEMPERATURE_FIELD.')
 param temperatureField string = 'temperature,temp'
 
-@description('The text of a RULES_FILE, for several limits, levels or fields: temperatureThreshold and temperatureField are then not used.')
+@description('RULES, the text of a file of rules, for several limits, levels or fields: temperatureThreshold and temperatureField are then not used.')
 param rules string = ''
 
 @secure()

@@ -172,14 +172,9 @@ type containerApp struct {
 	Template struct {
 		TerminationGracePeriodSeconds int
 		Containers                    []struct {
-			Image        string
-			Env          string // an expression
-			VolumeMounts []struct{ VolumeName, MountPath string }
-			Probes       []struct{ HTTPGet struct{ Path string } }
-		}
-		Volumes []struct {
-			Name    string
-			Secrets []struct{ SecretRef, Path string }
+			Image  string
+			Env    string // an expression
+			Probes []struct{ HTTPGet struct{ Path string } }
 		}
 		Scale struct {
 			MinReplicas, MaxReplicas int
@@ -332,20 +327,8 @@ func checkSettings(t *testing.T, app containerApp, rules bool) {
 	if !strings.Contains(env["AZURE_CLIENT_ID"].code, "reference('") {
 		t.Errorf("the client id is %+v", env["AZURE_CLIENT_ID"])
 	}
-	if rules {
-		if got := secrets["rules"].text; got != hostile {
-			t.Errorf("the rules are\n%s\nwant\n%s", got, hostile)
-		}
-		volume := app.Template.Volumes[0]
-		where := path.Join(container.VolumeMounts[0].MountPath, volume.Secrets[0].Path)
-		if container.VolumeMounts[0].VolumeName != volume.Name || volume.Secrets[0].SecretRef != "rules" || env["RULES_FILE"].text != where {
-			t.Errorf("the rules are at %s, and looked for at %s", where, env["RULES_FILE"].text)
-		}
-		name := filepath.Join(t.TempDir(), "rules.yaml")
-		if err := os.WriteFile(name, []byte(secrets["rules"].text), 0o600); err != nil {
-			t.Fatal(err)
-		}
-		t.Setenv("RULES_FILE", name)
+	if got := env["RULES"].text; rules && got != hostile {
+		t.Errorf("the rules are\n%s\nwant\n%s", got, hostile)
 	}
 	c, warnings, err := config.Load()
 	if err != nil || len(warnings) > 0 {
