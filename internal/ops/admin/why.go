@@ -320,11 +320,18 @@ func (all *facts) add(name, about, text string) {
 	*all = append(*all, fmt.Sprintf("  %-8s %s%s", name, about, text))
 }
 
+// maxFacts is how many are shown: a device may have a thousand sensors, and as many dead letters.
+const maxFacts = 60
+
 // facts returns what is known, in the order of an event's way. Windows of which nothing is recorded are not there.
 func (f findings) facts() (all facts) {
 	f.addLast(&all)
 	f.addHub(&all)
 	f.addHeard(&all)
+	for _, text := range f.missing {
+		all.add("unknown", "", text)
+	}
+
 	for _, s := range f.state.Alarms {
 		all.add("alarm", f.subject("", s.Rule, s.Level, s.Sensor), f.alarmText(s)+" (partition "+s.Partition+")")
 		for _, c := range s.Waits {
@@ -345,14 +352,13 @@ func (f findings) facts() (all facts) {
 	}
 
 	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Quiet.IsZero() && g.Error == "" }
-	if len(f.gates) > 0 && !slices.ContainsFunc(f.gates, func(g gateState) bool { return !isNone(g) }) {
+	recorded := slices.DeleteFunc(slices.Clone(f.gates), isNone)
+	if len(recorded) < min(len(f.gates), 1) {
 		all.add("window", "", "none is recorded")
 	}
 
-	for _, g := range f.gates {
-		if !isNone(g) {
-			all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
-		}
+	for _, g := range recorded {
+		all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
 	}
 
 	for _, e := range f.ended {
@@ -361,8 +367,9 @@ func (f findings) facts() (all facts) {
 		}
 	}
 
-	for _, text := range f.missing {
-		all.add("unknown", "", text)
+	if more := len(all) - maxFacts; more > 0 {
+		all = all[:maxFacts]
+		all.add("more", "", humanize.Count(more, "fact")+": ask for one sensor, or see `alertworker deadletters list`")
 	}
 
 	return all

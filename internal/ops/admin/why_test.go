@@ -375,6 +375,18 @@ func TestWhyOfASilentDeviceThatSends(t *testing.T) {
 	}
 }
 
+// A device with very many facts has an answer that can be read all the same.
+func TestWhyIsBounded(t *testing.T) {
+	set := rules.Threshold("temperature", 80, time.Minute)
+	f := findings{now: time.Now(), set: &set, ended: slices.Repeat([]pastDelivery{{Receiver: "hook", Rule: "temperature", Reason: "refused"}}, 5000)}
+	_, text := answer(f)
+	lines := strings.Split(text, "\n")
+	const more = "  more     4940 facts: ask for one sensor, or see `alertworker deadletters list`"
+	if len(lines) != 63 || lines[61] != more {
+		t.Errorf("%d lines, at the end %q, want %q", len(lines), lines[max(0, len(lines)-2):], more)
+	}
+}
+
 // answer is what why says of the device d, without its name.
 func answer(f findings) (status, text string) {
 	f.asked.Device = "d"
