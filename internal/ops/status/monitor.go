@@ -55,9 +55,9 @@ type Monitor struct {
 	secrets  telemetry.Fault // why new secrets are not used; zero if there are none
 	differ   differ          // from the rules of other replicas
 	draining bool
-	unread   time.Time // since when owned partitions are not read; zero if all are
-	read     int64     // the times of the last events read, added up
-	readAt   time.Time // when that last changed
+	began    map[By]time.Time // since when there are problems that do not know that themselves
+	read     int64            // the times of the last events read, added up
+	readAt   time.Time        // when that last changed
 
 	reported map[string]*reported // what the log has; used by Run alone
 }
@@ -70,7 +70,7 @@ type opening struct {
 
 // New returns a Monitor of a replica that is starting.
 func New(log *zap.Logger) *Monitor {
-	return &Monitor{log: log, reported: map[string]*reported{}}
+	return &Monitor{log: log, began: map[By]time.Time{}, reported: map[string]*reported{}}
 }
 
 // Opening says that the replica could not open something that it needs, and why; refused, that
@@ -90,14 +90,19 @@ func (m *Monitor) Opening(by By, err error, refused bool) {
 func (m *Monitor) NewSecrets(err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since := m.secrets.Since
-	if m.secrets.Err == nil {
-		since = time.Now()
+	m.secrets = telemetry.Fault{Since: m.since(BySecrets, err != nil), Err: err}
+}
+
+// since returns since when there is a problem of this kind, which is there now or not; zero if it is not. The caller holds
+// m.mu.
+func (m *Monitor) since(by By, is bool) time.Time {
+	if !is {
+		delete(m.began, by)
+	} else if m.began[by].IsZero() {
+		m.began[by] = time.Now()
 	}
-	m.secrets = telemetry.Fault{}
-	if err != nil {
-		m.secrets = telemetry.Fault{Since: since, Err: err}
-	}
+
+	return m.began[by]
 }
 
 // Watch says that there is a replica. It may be called once.

@@ -193,11 +193,7 @@ func secretsProblem(f telemetry.Fault) Problem {
 func (m *Monitor) partitionsProblem(v view) Problem {
 	s := v.source
 	unread := s.Owned - s.Reading
-	if !s.Running || unread <= 0 {
-		m.unread = time.Time{}
-	} else if m.unread.IsZero() {
-		m.unread = v.now
-	}
+	since := m.since(ByPartitions, s.Running && unread > 0)
 
 	switch {
 	case !s.Running || s.Hub.Err != nil:
@@ -209,7 +205,7 @@ func (m *Monitor) partitionsProblem(v view) Problem {
 	p := Problem{
 		By:     ByPartitions,
 		What:   unreadPartitions(s, unread),
-		Since:  m.unread,
+		Since:  since,
 		Effect: "Their readings wait in the hub. This is normal for a moment when partitions change hands.",
 		keeps:  keptBy(unread, s.Owned),
 	}

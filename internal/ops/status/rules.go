@@ -95,15 +95,7 @@ func lines(text string) []string {
 func (m *Monitor) Differ(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if what == "" {
-		m.differ = differ{}
-		return
-	}
-
-	if m.differ.what == "" {
-		m.differ.since = time.Now()
-	}
-	m.differ.what = what
+	m.differ = differ{what, m.since(ByRules, what != "")}
 }
 
 // differ is how the rules of other replicas differ, and since when some do.
