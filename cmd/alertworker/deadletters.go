@@ -178,6 +178,13 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 
 	r.Leases = s.leases
 
+	if s.config.CheckpointStore != config.StoreMemory {
+		if err := s.connectRecords(ctx); err != nil {
+			return err
+		}
+		r.Incidents = incidents(s.config, s.records)
+	}
+
 	if s.config.ThrottleStore == config.StoreMemory {
 		fmt.Fprintln(
 			out,

@@ -59,10 +59,14 @@ func replayed(ctx context.Context, c config.Config, n simulation.Network, log *z
 	if stores.leases, err = stores.openLeases(ctx, c, log); err != nil {
 		return err
 	}
+	if stores.records, err = stores.openRecords(ctx, c, log); err != nil {
+		return err
+	}
 	r := &deadletters.Replay{
 		Store:     stores.deadLetters,
 		Receivers: to,
 		Leases:    stores.leases,
+		Incidents: incidents(c, stores.records),
 		Config:    c,
 		Rules:     c.Rules().Rules,
 		Out:       io.Discard,

@@ -16,12 +16,14 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/config"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/receivers"
+	"alertworker/internal/notify/wording"
 	"alertworker/internal/ops/deadletters"
 	"alertworker/internal/records"
 	"alertworker/internal/throttle"
@@ -159,6 +161,87 @@ func TestSilences(t *testing.T) {
 					if r.Delivered == 1 != tt.sent || r.Failed == 1 == tt.sent || s.messages == 1 != (tt.sent && !dry) {
 						t.Errorf("dry run %v: %d delivered, %d not, %d messages", dry, r.Delivered, r.Failed, s.messages)
 					}
+				}
+			})
+		})
+	}
+}
+
+// An alert about an incident is sent while it runs, with its members of now, and its end once it is over: its record says
+// so under the claim. The gate knows incidents, so that an end goes only to a receiver that was told.
+func TestIncidents(t *testing.T) {
+	const hub = "ns/hub/incidents/"
+	for _, test := range []struct {
+		name string
+		then []int // members after the first
+		told bool  // the receiver got the alert
+		end  bool  // the letter is that of the end
+		says string
+		sent string // the message; empty: none is
+	}{
+		{"it runs", []int{30}, false, false, "delivered", "gw-12: 30 devices not heard for 15m, since 2000-01-01 00:00 UTC (offline)"},
+		{"it is over", []int{0}, false, false, "the incident is over", ""},
+		{"another one runs", []int{0, 1}, false, false, "the incident is over", ""},
+		{"its end", []int{0}, true, true, "delivered", "gw-12: all devices heard again after 15 min (offline)"},
+		{"its end, and another one runs", []int{0, 1}, true, true, "delivered", "gw-12: all devices heard again after 15 min (offline)"},
+		{"its end, but nobody was told", []int{0}, false, true, "never got an alert", ""},
+		{"its end, but it goes on", []int{30}, true, true, "the incident goes on", ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				since := time.Now()
+				book := &incident.Book{Store: &records.Memory{}, Prefix: "incidents/", IDs: hub}
+				group := incident.Group{Rule: "offline", Silence: true, Per: "gateway", Value: "gw-12"}
+				written := int64(0)
+				write := func(members int) incident.Result {
+					written++
+					result, err := book.Sync(t.Context(), group, "3", incident.Entry{Members: members, First: "meter-3", Position: incident.Position{Sequence: written}})
+					if err != nil {
+						t.Fatal(err)
+					}
+					return result
+				}
+				id := write(1).Incident
+				a := notify.Alert{
+					ID: id, Device: "meter-3", Rule: "offline", Silent: 15 * time.Minute, Since: since, LastHeard: since, Enqueued: since.Add(15 * time.Minute),
+					Per: "gateway", PerValue: "gw-12", Incident: &notify.Incident{ID: id, Began: since, Members: 1, First: "meter-3"},
+				}
+				s, leases := &service{alerts: map[string]int{}}, memlease.New()
+				if test.told {
+					gate := throttle.New(throttle.Config{Store: leases, Scope: config.Config{}.Scope(), Receiver: "r", Rule: a.Rule, Per: a.Per, Silence: true, Window: time.Minute, SendTimeout: 10 * time.Second})
+					taken := func(context.Context, throttle.Grant) throttle.Answer { return throttle.Taken }
+					if result, err := throttletest.Do(t.Context(), gate, throttle.Request{Device: "gw-12", ID: id, Incident: id, Enqueued: since}, taken); err != nil || result.Outcome != throttle.Sent {
+						t.Fatal(result, err)
+					}
+				}
+				for i, members := range test.then {
+					if i > 0 {
+						if err := book.Close(t.Context(), group, incident.End{Incident: id, Overs: 1}); err != nil {
+							t.Fatal(err)
+						}
+					}
+					write(members)
+				}
+				if test.end {
+					a.ID, a.Resolved, a.Incident = id+"/resolved", true, &notify.Incident{ID: id, Began: since}
+				}
+				time.Sleep(time.Hour)
+				write(test.then[len(test.then)-1])
+
+				store, _ := kept(t)
+				for _, dry := range []bool{true, false} {
+					var out bytes.Buffer
+					r := &deadletters.Replay{
+						Store: store, Receivers: []receivers.Receiver{{ID: "r", Name: "r", Notifier: s}}, Leases: leases, Incidents: book, Out: &out, DryRun: dry,
+						Config: config.Config{ThrottleWindow: time.Minute, NotifyTimeout: 10 * time.Second},
+					}
+					r.Send(t.Context(), []deadletter.Letter{letter(a)})
+					if says := strings.Contains(out.String(), test.says); r.Delivered == 1 != (test.sent != "") || !says && !dry || s.messages == 1 != (test.sent != "" && !dry) {
+						t.Errorf("dry run %v: %d messages, it says %s", dry, s.messages, out.String())
+					}
+				}
+				if got := (wording.Style{}).Message(s.sent); test.sent != "" && got != test.sent {
+					t.Errorf("got %q, want %q", got, test.sent)
 				}
 			})
 		})

@@ -17,6 +17,7 @@ import (
 	"alertworker/internal/config"
 	"alertworker/internal/delivery"
 	"alertworker/internal/humanize"
+	"alertworker/internal/incident"
 	"alertworker/internal/lease"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/deadletter"
@@ -32,6 +33,7 @@ type Replay struct {
 	Store     *deadletter.Store
 	Receivers []receivers.Receiver
 	Leases    lease.Store // of the workers' windows
+	Incidents Incidents   // the workers'; nil: only the worker knows them
 	Config    config.Config
 	Rules     []rules.Rule        // with the windows of their alerts; those of other rules have Config.ThrottleWindow
 	To        *receivers.Receiver // for all; nil for each letter's own
@@ -46,6 +48,11 @@ type Replay struct {
 	alarms     map[alarmKey]bool // of a dry run: an alert would be sent
 	starting   *sending          // that is being given to the dispatcher
 	storeDown  int               // failures of the throttle store in a row
+}
+
+// Incidents are the records of those that alerts are about, an incident.Book.
+type Incidents interface {
+	Read(ctx context.Context, g incident.Group) (r incident.Record, now time.Time, err error)
 }
 
 // Receiver returns the one of rs with an id or, if there is none, with a name.
@@ -135,18 +142,27 @@ func (s *sending) End(e delivery.End) {
 	s.ended <- s
 }
 
-// An owner of letters says why none may go any more.
-type owner func() error
+// An owner of letters says why one may not go, or none any more, which ended says.
+type owner struct {
+	*Replay
+	ended func() error
+}
 
-func (o owner) MayClaim(delivery.Key, *delivery.Notice) error { return o() }
+func (o owner) MayClaim(delivery.Key, *delivery.Notice) error { return o.ended() }
 
 // MaySend implements delivery.Owner. Under the id of another alert, which the receiver may have got, a letter would be
-// dropped there.
-func (o owner) MaySend(_ context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
-	if l := n.Letter; g.ID != l.Request.ID && !l.Alert.Resolved { // two recoveries in a row say the same
+// dropped there. What a letter says of an incident must be true under the claim: its end is sent after that, if at all.
+func (o owner) MaySend(ctx context.Context, _ delivery.Key, n *delivery.Notice, g throttle.Grant) (*notify.Incident, error) {
+	l := n.Letter
+	if g.ID != l.Request.ID && !l.Alert.Resolved { // two recoveries in a row say the same
 		return nil, errors.New(unknownFate)
 	}
-	return nil, o()
+
+	if err := o.ended(); err != nil {
+		return nil, err
+	}
+
+	return o.incident(ctx, l.Alert)
 }
 
 func (o owner) Pause() time.Duration { return 0 }
@@ -168,7 +184,7 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		r.start()
 	}
 
-	box := r.dispatcher.Open(ctx, context.WithoutCancel(ctx), delivery.Account{Owner: owner(ctx.Err), Logger: zap.NewNop()})
+	box := r.dispatcher.Open(ctx, context.WithoutCancel(ctx), delivery.Account{Owner: owner{r, ctx.Err}, Logger: zap.NewNop()})
 	ended := make(chan *sending, len(letters))
 	var given []*sending
 	for _, l := range letters {
@@ -246,7 +262,7 @@ func (r *Replay) down(to int) string {
 // sending returns a letter that is to go to a receiver.
 func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 	a := l.Alert
-	a.WillResolve = false // the alarm may have ended long ago
+	a.WillResolve = a.WillResolve && a.Incident != nil // the alarm may have ended long ago; an incident has not
 	a.Window = r.window(a)
 	if l.Receiver != r.Receivers[to].ID { // whose recipients are others
 		a.To = ""
@@ -256,7 +272,7 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 	topic := &delivery.Topic{Gates: make([]delivery.Gate, len(r.Receivers)), Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
 	topic.Gates[to] = r.gate(to, a)
 	n := &delivery.Notice{
-		Reading: delivery.Reading{Enqueued: time.Now().UnixMicro()},
+		Reading: delivery.Reading{Enqueued: time.Now().UnixMicro(), More: &delivery.More{Alarm: &delivery.Alarm{}}},
 		Letter:  &delivery.Letter{Alert: a, Request: request(a)},
 	}
 	n.SetReceivers(1 << to)
@@ -329,7 +345,7 @@ func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why s
 		return to, not + stopped
 	case r.storeDown >= maxFailures:
 		return to, fmt.Sprintf("%sthe throttle store failed %d times in a row", not, maxFailures)
-	case l.Alert.Silent > 0 && !l.Alert.Resolved:
+	case l.Alert.Silent > 0 && !l.Alert.Resolved && l.Alert.Incident == nil:
 		return to, not + "the device may have been heard since; the status page lists who is silent now"
 	case r.alarms[r.alarmOf(l, to)]:
 		return to, not + "within THROTTLE_WINDOW of the alert for the device that would be sent before"
@@ -392,8 +408,11 @@ func (r *Replay) settle(ctx context.Context, s *sending) {
 // that are over and than recoveries since, but who replays it wants it sent. A
 // recovery keeps its reading's place, because an alert after that makes it untrue.
 func request(a notify.Alert) throttle.Request {
-	if !a.Resolved {
-		of := delivery.WindowOf(a)
+	of := delivery.WindowOf(a)
+	switch {
+	case a.Incident != nil:
+		return throttle.Request{Device: of.Device, ID: a.ID, Incident: a.Incident.ID, Recovery: a.Resolved, Arrived: time.Now().Add(time.Hour)}
+	case !a.Resolved:
 		return throttle.Request{Device: of.Device, Sensor: of.Name, ID: a.ID, Arrived: time.Now().Add(time.Hour)}
 	}
 
@@ -419,8 +438,42 @@ func request(a notify.Alert) throttle.Request {
 	return r
 }
 
-// declined returns why the gate would let a letter not through now; empty if it would.
+// incident returns what there is to say of a's incident, nil if it is about none, or why a is not true: an alert once the
+// incident is over, an end while it goes on.
+func (r *Replay) incident(ctx context.Context, a notify.Alert) (*notify.Incident, error) {
+	switch {
+	case a.Incident == nil:
+		return nil, nil
+	case r.Incidents == nil:
+		return nil, errors.New("CHECKPOINT_STORE is memory: only the worker knows whether the incident goes on")
+	}
+
+	group := incident.Group{Rule: a.Rule, Level: a.Level, Silence: a.Silent > 0, Per: a.Per, Value: a.PerValue}
+	record, now, err := r.Incidents.Read(ctx, group)
+	if err != nil {
+		return nil, err
+	}
+
+	about := *a.Incident
+	switch runs := record.State == incident.Running && record.ID == about.ID; {
+	case runs && a.Resolved:
+		return nil, errors.New("the incident goes on")
+	case !runs && !a.Resolved:
+		return nil, errors.New("the incident is over")
+	case runs:
+		about.Members, about.AtLeast = record.Members(now.Add(-r.window(a)))
+		about.First = record.First().First
+	}
+
+	return &about, nil
+}
+
+// declined returns why a letter would not go now; empty if it would.
 func (r *Replay) declined(ctx context.Context, a notify.Alert, to int) string {
+	if _, err := r.incident(ctx, a); err != nil {
+		return err.Error()
+	}
+
 	q := request(a)
 	result, id, err := r.gate(to, a).Predict(ctx, q)
 	r.storeDown++
