@@ -25,6 +25,7 @@ import (
 
 	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/ops/status"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -438,6 +439,28 @@ func TestCheckOnAzureStorage(t *testing.T) {
 	workerIn(t, hub, "$Default")
 	output, _ = runCheck(t, hub.ConnectionString(), env)
 	expect(t, output, "hub", "!", "2 being read by a worker", "another program reads the consumer group $Default")
+}
+
+// It says at once if running replicas decide by other rules: they themselves wait for longer than a rollout takes.
+func TestCheckComparesRules(t *testing.T) {
+	azurite, hub := emulators.StartAzurite(t), hubWith(t)
+	env := map[string]string{
+		"THROTTLE_STORE": "blob", "CHECKPOINT_STORE": "blob", "CHECKPOINT_CONTAINER": azurite.NewContainer(), "STORAGE_CONNECTION_STRING": azurite.ConnectionString,
+		"TEMPERATURE_THRESHOLD": "80", "EVENTHUB_CONNECTION_STRING": hub.ConnectionString(), "REPLICA_NAME": "w1", "NOTIFY_URLS": "log:",
+	}
+	var settings []string
+	for name, value := range env {
+		settings = append(settings, name+"="+value)
+	}
+	runWorker(t, settings...).becomes(status.GoingOut, http.StatusOK)
+	output, _ := runCheck(t, hub.ConnectionString(), env)
+	expect(t, output, "replicas", "✓", "no replicas with other settings or rules are active")
+	env["TEMPERATURE_THRESHOLD"] = "60"
+	output, code := runCheck(t, hub.ConnectionString(), env)
+	expect(t, output, "replicas", "!", "replica w1 has temperature above 80, here 60")
+	if code != 0 {
+		t.Errorf("exit code %d:\n%s", code, output)
+	}
 }
 
 // settle reads a hub's n events as a worker does.

@@ -671,11 +671,24 @@ func (k *checkup) replicas(ctx context.Context, c config.Config, store records.S
 	}
 
 	reason, err := member.Look(ctx)
-	if err == nil && reason != "" {
-		err = undecided(reason)
+	if err != nil {
+		return "", err
+	}
+	if reason != "" {
+		return "", undecided(reason)
 	}
 
-	return "no replicas with other settings are active", err
+	reports, err := ownership.Reports(ctx, store, groupOf(c).String(), "", c.OwnershipExpiry)
+	if err != nil {
+		return "", err
+	}
+
+	set := c.Rules()
+	if what := status.Differing(status.Statement{Rules: set.Facts()}, status.Statements(reports)); what != "" {
+		return "", warning(what + ": each replica decides by its own rules about the partitions that it reads")
+	}
+
+	return "no replicas with other settings or rules are active", nil
 }
 
 // deadLetters writes to the container of dead letters, and counts those of today.
