@@ -78,7 +78,11 @@ func (w *Watch) lastSign() int64 {
 
 // followHub begins and ends an outage: the hub is cut off from its devices. It reports both to the alarms.
 func (w *Watch) followHub(now time.Time) {
-	until := w.cutOffUntil(now)
+	until := int64(0) // up to when the hub has said lately, in Unix ms, that it has had no later event than the newest one
+	if w.asked.isYoung(now, Freshness(w.shortest())) {
+		until = w.asked.NewestUntil - clockMargin.Milliseconds()
+	}
+
 	if w.roster.Outage != 0 || w.mayBeCutOff(now) {
 		w.here = w.roster.Expects()
 	}
@@ -160,16 +164,6 @@ func (w *Watch) setOutage(since int64) {
 	w.roster.Outage = since
 	w.written = time.Time{} // the roster is written soon
 	w.changed = true
-}
-
-// cutOffUntil returns the time, in Unix ms, up to which the hub has said that it has had no later event than the newest
-// one; 0 if it has not said that lately.
-func (w *Watch) cutOffUntil(now time.Time) int64 {
-	if !w.asked.isYoung(now, Freshness(w.shortest())) {
-		return 0
-	}
-
-	return w.asked.NewestUntil - clockMargin.Milliseconds()
 }
 
 // mayBeCutOff reports whether nothing is known to have come to the hub for half of the shortest limit.

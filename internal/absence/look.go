@@ -78,7 +78,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 // lookAt looks at one device or sensor.
 func (w *Watch) lookAt(l *look, device int) {
 	of := w.roster.Name(device)
-	if at, is := w.back[key{l.rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see comesBack
+	if at, is := w.back[key{l.rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see Hear
 		w.roster.Excuse(device, l.rule, at+w.rules[l.rule].Limit.Milliseconds())
 	}
 

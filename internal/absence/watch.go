@@ -128,7 +128,7 @@ type Watch struct {
 	removed     map[sensor.ID]int64 // what operators removed before Begin, and the last event that was read then
 	removedUpTo int64               // the latest of these
 
-	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see comesBack
+	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see Hear
 	name []byte        // of the sensor that is heard, reused
 	text []byte        // what its device shares, reused
 }
@@ -411,7 +411,12 @@ func (w *Watch) Hear(
 			continue
 		}
 
-		w.comesBack(i, device, h)
+		// Its sensors have as long again after it was silent for as long as it may be, because not all send at once.
+		last := w.roster.Heard(device, i)
+		if last.Time != 0 && h.Time-last.Time >= w.rules[i].Limit.Milliseconds() {
+			w.back[key{i, w.roster.Name(device)}] = h.Time
+		}
+
 		if says == Excluded { // that sensor: see expectsAny
 			heard.says = Nothing
 		}
@@ -463,15 +468,6 @@ func (w *Watch) sensor(rule int) []byte {
 	w.name = w.rules[rule].Sensor(w.name[:0])
 
 	return w.name
-}
-
-// comesBack records that a device sends again, at h, after it was silent for as long as it may be: its sensors have as long
-// again, because not all send at once.
-func (w *Watch) comesBack(rule, device int, h roster.Heard) {
-	last := w.roster.Heard(device, rule)
-	if last.Time != 0 && h.Time-last.Time >= w.rules[rule].Limit.Milliseconds() {
-		w.back[key{rule, w.roster.Name(device)}] = h.Time
-	}
 }
 
 // counts reports whether an event is a sign of life for the rule. found is what the decoder found in it.

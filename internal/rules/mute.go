@@ -86,22 +86,21 @@ func (m *Mute) until(s *Subject) time.Time {
 
 // TimeOf returns the time that text is by RFC 3339, zero if it is none.
 func TimeOf(text string) (t time.Time) {
-	var room [64]byte // more than a time takes
-	if !looksLikeTime(text) || t.UnmarshalText(append(room[:0], text...)) != nil {
-		return time.Time{}
-	}
-	return t
-}
-
-// looksLikeTime reports whether text may be a time by RFC 3339. What most devices have is none, of which UnmarshalText
-// would make an error.
-func looksLikeTime(text string) bool {
 	const (
 		shortest = len("2006-01-02T15:04:05Z")
 		longest  = len("2006-01-02T15:04:05.123456789+01:00")
 	)
 
-	return len(text) >= shortest && len(text) <= longest && text[10] == 'T'
+	// What most devices have is none. UnmarshalText would make an error of it.
+	if len(text) < shortest || len(text) > longest || text[10] != 'T' {
+		return time.Time{}
+	}
+
+	var room [64]byte // more than a time takes
+	if t.UnmarshalText(append(room[:0], text...)) != nil {
+		return time.Time{}
+	}
+	return t
 }
 
 // MayMatch reports whether m is about alerts of a device, or of one of its sensors if that has a name, of some rule and

@@ -293,20 +293,15 @@ func (c *Condition) isMetBy(text string) bool {
 	}
 
 	number, isNumber := telemetry.ParseNumber([]byte(text))
-	return c.hasText(text) || isNumber && c.hasNumber(number)
+	return c.hasText(text) || isNumber && slices.ContainsFunc(c.Values, func(value string) bool { // however it is written
+		n, ok := telemetry.ParseNumber([]byte(value))
+		return ok && n == number
+	})
 }
 
 // hasText reports whether text is one of c's values, in any case.
 func (c *Condition) hasText(text string) bool {
 	return slices.ContainsFunc(c.Values, func(value string) bool { return strings.EqualFold(text, value) })
-}
-
-// hasNumber reports whether number is one of c's values, however these write it.
-func (c *Condition) hasNumber(number float64) bool {
-	return slices.ContainsFunc(c.Values, func(value string) bool {
-		n, ok := telemetry.ParseNumber([]byte(value))
-		return ok && n == number
-	})
 }
 
 // Excludes returns the first condition of r that does not hold for a measurement in which a decoder found what is in

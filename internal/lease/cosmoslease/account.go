@@ -7,22 +7,9 @@ import (
 	"strings"
 	"sync/atomic"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
-	"github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos"
-
-	"alertworker/internal/azure"
 )
-
-// clientOptions returns the options of a client for callers that wait.
-func clientOptions(transport policy.Transporter) *azcosmos.ClientOptions {
-	return &azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
-		Retry:            azure.Once(),
-		Transport:        transport,
-		PerRetryPolicies: []policy.Policy{&suitable{}, single{}},
-	}}
-}
 
 // single is a policy that hides 408 and 5xx from the SDK, which would retry them, because the store does. It leaves
 // failed connections to the SDK, which may know another region.

@@ -167,14 +167,20 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 
 func open(ctx context.Context, config Config, transport policy.Transporter) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
-		if !isName(name) {
+		isLong := len(name) > 255
+		isOdd := strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name
+		if name == "" || isLong || isOdd {
 			return items{}, &ConfigError{
 				fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name),
 			}
 		}
 	}
 
-	c, err := config.Account.client(clientOptions(transport))
+	c, err := config.Account.client(&azcosmos.ClientOptions{ClientOptions: azcore.ClientOptions{
+		Retry:            azure.Once(),
+		Transport:        transport,
+		PerRetryPolicies: []policy.Policy{&suitable{}, single{}},
+	}})
 	if err != nil {
 		return items{}, err
 	}
@@ -186,13 +192,6 @@ func open(ctx context.Context, config Config, transport policy.Transporter) (ite
 	}
 
 	return i, nil
-}
-
-// isName reports whether a database or a container can have that name.
-func isName(name string) bool {
-	isLong := len(name) > 255
-	isOdd := strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name
-	return name != "" && !isLong && !isOdd
 }
 
 // use returns the items of a container that it creates if need be.

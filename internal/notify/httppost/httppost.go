@@ -219,7 +219,8 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	timer := time.AfterFunc(answerTimeout, cancel)
 	defer timer.Stop()
 	answer, _ := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if c.accepts(resp.StatusCode, string(answer)) {
+	isSuccess := resp.StatusCode >= 200 && resp.StatusCode < 300
+	if isSuccess && (c.says == "" || strings.TrimSpace(string(answer)) == c.says) {
 		return nil
 	}
 
@@ -229,11 +230,6 @@ func (c *Client) Post(ctx context.Context, m Message) error {
 	}
 
 	return c.wrap(m.What, c.explain(resp, string(answer), text))
-}
-
-// accepts reports whether an answer says that the message was taken.
-func (c *Client) accepts(code int, body string) bool {
-	return code >= 200 && code < 300 && (c.says == "" || strings.TrimSpace(body) == c.says)
 }
 
 // PostJSON posts v as JSON.

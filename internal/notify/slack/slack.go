@@ -55,13 +55,11 @@ type text struct {
 	Text string `json:"text"`
 }
 
-func plain(s string) *text { return &text{"plain_text", s} }
-
 func markdown(s string) text { return text{"mrkdwn", s} }
 
 func encode(t wording.Text) message {
 	headline := mark(t.Severity, t.Resolved, t.Test) + " " + t.Headline
-	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: plain(wording.Cut(headline, maxHeader))}}}
+	m := message{Text: escape(headline), Blocks: []block{{Type: "header", Text: &text{"plain_text", wording.Cut(headline, maxHeader)}}}}
 	for _, s := range t.Sections {
 		said := ""
 		if s.Title != "" {

@@ -286,9 +286,12 @@ func checkData(e event[data]) error {
 	word := wordOf(e)
 	isSilent := d.Silent > 0
 	hasNumbers := d.Value != nil && d.Limit != nil
+	isNoWindow := func(seconds float64) bool { return !(seconds >= 0 && seconds <= maxWindow.Seconds()) } // as NaN is
+	isOut := func(t time.Time) bool { return t.UTC().Year() < 0 || t.UTC().Year() > 9999 }                // of RFC 3339
+	times := []time.Time{d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard, d.Began}
 
 	switch {
-	case !areWindows(d.Window, d.Remember, d.Silent):
+	case slices.ContainsFunc([]float64{d.Window, d.Remember, d.Silent}, isNoWindow):
 		return fmt.Errorf(
 			"data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
 			d.Window,
@@ -303,7 +306,7 @@ func checkData(e event[data]) error {
 	case !isSilent && !hasNumbers:
 		return errors.New("data.value or data.limit is missing")
 
-	case !inRange(d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard, d.Began):
+	case slices.ContainsFunc(times, isOut):
 		return errors.New(
 			"data.enqueuedTime, data.deviceTime, data.expires, data.since, data.lastHeard or data.began is out of the range of " +
 				"RFC 3339",
@@ -314,21 +317,4 @@ func checkData(e event[data]) error {
 	}
 
 	return nil
-}
-
-// areWindows reports whether numbers of seconds are such that Encode makes of windows. NaN is none.
-func areWindows(seconds ...float64) bool {
-	isWindow := func(n float64) bool { return n >= 0 && n <= maxWindow.Seconds() }
-	return !slices.ContainsFunc(seconds, func(n float64) bool { return !isWindow(n) })
-}
-
-// inRange reports whether RFC 3339 can express all of times, in UTC.
-func inRange(times ...time.Time) bool {
-	for _, t := range times {
-		if year := t.UTC().Year(); year < 0 || year > 9999 {
-			return false
-		}
-	}
-
-	return true
 }

@@ -157,7 +157,12 @@ func (r *Run) Finish() {
 		reported := c.reported()
 		c.Devices, c.Noisiest = len(reported), reported[:min(shownDevices, len(reported))]
 		c.NewlyReported, c.NoLonger = c.without(r.Candidates[0]), r.Candidates[0].without(c)
-		c.WithoutReading = c.withoutReading()
+		c.WithoutReading = map[string]int64{} // by reason
+		for reason := range telemetry.Reason(telemetry.ReasonCount) {
+			if n := c.test.Stats().Events[reason].Load(); n > 0 && !reason.HasReading() {
+				c.WithoutReading[reason.String()] = n
+			}
+		}
 	}
 }
 
@@ -175,18 +180,6 @@ func (c *Candidate) reported() []*device {
 	})
 
 	return reported
-}
-
-// withoutReading counts events that have none, by reason.
-func (c *Candidate) withoutReading() map[string]int64 {
-	all := map[string]int64{}
-	for reason := range telemetry.Reason(telemetry.ReasonCount) {
-		if n := c.test.Stats().Events[reason].Load(); n > 0 && !reason.HasReading() {
-			all[reason.String()] = n
-		}
-	}
-
-	return all
 }
 
 // notice counts an alert or a recovery to one receiver.

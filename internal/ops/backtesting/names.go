@@ -137,10 +137,6 @@ type naming struct{ name, folded string }
 // maxNames is how many names an objectReader remembers. Recordings have few, unless names are ids.
 const maxNames = 4096
 
-func newObjectReader() *objectReader {
-	return &objectReader{decoder: jsontext.NewDecoder(&bytes.Buffer{}), names: map[string]naming{}}
-}
-
 // An object has the members of a JSON object. The next one that is read ends it.
 type object struct {
 	members []member

@@ -47,7 +47,8 @@ func (o *objects) next() ([]byte, error) {
 		}
 
 		o.isUsed = true
-		if c == '{' && (!hasWords || o.namesNext()) {
+		next, _ := o.text.Peek(1)
+		if c == '{' && (!hasWords || string(next) == `"`) { // a line of a log may have other braces
 			break
 		}
 
@@ -115,10 +116,4 @@ func (o *objects) rest() ([]byte, error) {
 	}
 
 	return o.found, nil
-}
-
-// namesNext reports whether a name follows, as in an object: a line of a log may have other braces.
-func (o *objects) namesNext() bool {
-	next, _ := o.text.Peek(1)
-	return string(next) == `"`
 }

@@ -19,6 +19,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/go-json-experiment/json/jsontext"
 	"github.com/twmb/avro/ocf"
 	"golang.org/x/text/encoding"
 	"golang.org/x/text/encoding/unicode"
@@ -81,7 +82,8 @@ func Open(name, field string, names Names) (*Recording, error) {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
 
-	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames, objects: newObjectReader()}
+	objects := &objectReader{decoder: jsontext.NewDecoder(&bytes.Buffer{}), names: map[string]naming{}}
+	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames, objects: objects}
 	if names.Time != "" {
 		r.times = paths(names.Time)
 	}

@@ -101,12 +101,6 @@ func (m *window) inForce(now instant) bool {
 	return now.mono < m.mono.ms() && now.wall < m.wall.ms()
 }
 
-// waits returns how long it is until the key frees, not more than 0 if it is free.
-func (m *window) waits(now instant) time.Duration {
-	left := min(m.mono.ms()-now.mono, m.wall.ms()-now.wall) + int64(m.wait)
-	return time.Duration(left) * time.Millisecond
-}
-
 // lock returns the locked shard of a device or sensor, and its tag.
 func (w *windows) lock(of sensor.ID) (s *shard, tag [3]uint32) {
 	device := sum(w.key, of.Device)
@@ -326,7 +320,10 @@ func (w *windows) use(of sensor.ID, f func(m *window)) {
 // that is in force; 0 if nothing is known.
 func (w *windows) wait(of sensor.ID) (left time.Duration, inForce bool) {
 	now := w.now()
-	w.use(of, func(m *window) { left, inForce = max(0, m.waits(now)), m.inForce(now) })
+	w.use(of, func(m *window) {
+		ms := min(m.mono.ms()-now.mono, m.wall.ms()-now.wall) + int64(m.wait)
+		left, inForce = max(0, time.Duration(ms)*time.Millisecond), m.inForce(now)
+	})
 	return left, inForce
 }
 
