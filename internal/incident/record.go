@@ -66,7 +66,7 @@ func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Recor
 		if was.Members > 0 {
 			result.Incident = r.ID
 		} else if e.Members == 0 {
-			result.End = r.end()
+			result.End = r.End()
 		}
 		return r, result
 	}
@@ -98,7 +98,7 @@ func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Recor
 		next = next.afterLeaving()
 	}
 
-	return next, Result{Began: next.Began, End: next.end()}
+	return next, Result{Began: next.Began, End: next.End()}
 }
 
 // afterLeaving returns r after an entry has lost its members.
@@ -110,8 +110,8 @@ func (r Record) afterLeaving() Record {
 	return r
 }
 
-// end returns the end that is due, if the incident is over.
-func (r Record) end() End {
+// End returns the end that is due: zero unless the incident is over.
+func (r Record) End() End {
 	if r.State != Over {
 		return End{}
 	}
@@ -121,7 +121,7 @@ func (r Record) end() End {
 // Closed returns the record once every receiver has settled an end, and whether that changes it: not if the incident
 // runs again, or was over once more.
 func (r Record) Closed(e End) (Record, bool) {
-	if r.end() != e || e == (End{}) {
+	if r.End() != e || e == (End{}) {
 		return r, false
 	}
 	r.State = Closed
@@ -150,7 +150,7 @@ func (r Record) MayAlert(partition, id string) bool {
 }
 
 // MayEnd reports whether an end is still true.
-func (r Record) MayEnd(e End) bool { return e != (End{}) && r.end() == e }
+func (r Record) MayEnd(e End) bool { return e != (End{}) && r.End() == e }
 
 // Partitions returns how many partitions have members.
 func (r Record) Partitions() (n int) {

@@ -73,6 +73,22 @@
 // letter, the next recovery may follow the last one with no alert between them. A record that
 // was removed says that nobody was notified.
 //
+// # Incidents
+//
+// A request may be about an incident ([Request.Incident]), whose members are in several logs. Their places say nothing
+// there: the record keeps which incident the receiver was told of, and when, and which one it may have been told of. For
+// an alert the gate asks the record, in this order:
+//
+//   - The receiver was told of this incident, and less than [Request.Repeat] ago, or the reading is from before then:
+//     [Throttled]. It is not if an end may have been taken since.
+//   - A claim or a window is in force, or the alert of another incident may have been taken, less than claim length +
+//     window ago: [Busy].
+//   - Otherwise it claims the key and sends the incident's id, always the same.
+//
+// An end is [Unneeded] if the receiver was not told of the incident, and may not have been. It waits as a recovery does.
+// Its claim leaves what was told, so that giving it back is no loss; that it may have been taken stays in the record until
+// an alert is taken.
+//
 // # Clocks
 //
 // The store's clock decides whether a key is free and, compared with the hub's, whether a

@@ -64,7 +64,6 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	c := n.freed(prev)
 	c.Phase = phaseClaim
 	c.OfIncident = true
-	c.Aside = c.RecoveryID
 
 	switch {
 	case c.unresolved(prev): // of the same incident
@@ -84,9 +83,12 @@ func (n note) claimEnd(r Request, prev lease.Record) note {
 	c := n.freed(prev)
 	c.Phase = phaseClaim
 	c.OfIncident = true
-	c.Aside = c.RecoveryID
-	c.RecoveryID = r.Incident + recoveryOf
-	c.Again = c.Aside == c.RecoveryID
+
+	id := r.Incident + recoveryOf
+	c.Again = c.RecoveryID == id
+	if !c.Again {
+		c.Aside, c.RecoveryID = c.RecoveryID, id
+	}
 
 	if c.ID == r.Incident {
 		c.MayTold = c.ID

@@ -28,6 +28,7 @@ type system[S comparable] struct {
 	initial S
 	next    func(s *S, emit func(step, *S)) // calls emit for each successor, which may be kept
 	check   func(s *S) string               // what is violated; empty: nothing
+	stuck   func(s *S) string               // the same where nothing can happen; nil: nothing
 	show    func(s *S) string               // for people
 }
 
@@ -55,7 +56,9 @@ func (m system[S]) search(limit int) found {
 		var deeper []S
 		var deeperWays []int32
 		for i := range level {
+			successors := 0
 			m.next(&level[i], func(s step, after *S) {
+				successors++
 				if result.violation != "" || !seen.add(maphash.Comparable(seed, *after)) {
 					return
 				}
@@ -69,6 +72,11 @@ func (m system[S]) search(limit int) found {
 					result.violation = what + m.story(steps, parents, way)
 				}
 			})
+			if successors == 0 && m.stuck != nil {
+				if what := m.stuck(&level[i]); what != "" {
+					result.violation = what + m.story(steps, parents, ways[i])
+				}
+			}
 			if result.violation != "" {
 				return result
 			}

@@ -60,7 +60,7 @@ type note struct {
 	Told       string `json:"told,omitempty"`
 	ToldAt     int64  `json:"toldAt,omitempty"`
 	MayTold    string `json:"mayTold,omitempty"`
-	// Aside is the RecoveryID before an incident's claim. It comes back if what was claimed for was certainly not sent.
+	// Aside is the RecoveryID that a claim for an end has replaced. It comes back if the end was certainly not sent.
 	Aside string `json:"aside,omitempty"`
 }
 
@@ -330,9 +330,13 @@ func (n note) recovered(at position) note {
 // givenBack returns what is left of the claim n, whose message was not taken, or may have been.
 func (n note) givenBack(answer Answer) note {
 	if answer == NotTaken && !n.Again {
-		n.ID = ""
-		//planted:unsent-end-forgotten n.Aside = ""; n.Told = ""
-		n.RecoveryID = n.Aside
+		if n.ID != "" { // an incident's alert leaves an end of unknown fate as it was
+			n.ID = ""
+		} else {
+			//planted:unsent-end-forgotten n.Told = ""
+			n.RecoveryID = n.Aside
+		}
+
 		//planted:unsent-recovery-ends-window if n.Ended > n.Quiet { skip }
 		n.Quiet = max(n.Quiet, n.Ended)
 	}

@@ -9,18 +9,34 @@ import (
 	"alertworker/internal/lease"
 )
 
-// A note fits into a record, with the longest ID and figures.
+// A note fits into a record, with the longest IDs and figures.
 func TestNoteFits(t *testing.T) {
+	const most = math.MaxInt64
 	name := strings.Repeat("n", 32) // a rule's or a level's
-	incident := rand.Text()
-	p := position{strings.Repeat("x", 12), math.MaxInt64, math.MaxInt32, End, math.MaxInt64}
+	origin := strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256)
+	id := origin + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name
+	p := position{strings.Repeat("x", 12), most, math.MaxInt32, End, most}
 	n := note{
-		Phase: phaseWindow, Again: true, RecoveryID: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807/" + name + "/" + name + "/resolved",
-		Replica: strings.Repeat("<", 200), Quiet: math.MaxInt64, Proof: math.MaxInt64, Notified: true, Posted: math.MaxInt64, About: p, AboutAt: math.MaxInt64, Recovered: p, Through: p,
-		Ended: math.MaxInt64, Sent: p, SentAt: math.MaxInt64,
-		OfIncident: true, Told: incident, ToldAt: math.MaxInt64, MayTold: strings.Repeat("x", 63) + "/" + strings.Repeat("h", 256) + "/1023/9223372036854775807/9223372036854775807/", Aside: incident + recoveryOf,
+		Phase: phaseWindow, Again: true, RecoveryID: id + recoveryOf,
+		Replica: strings.Repeat("<", 200), Quiet: most, Proof: most, Notified: true, Posted: most, About: p, AboutAt: most, Recovered: p, Through: p,
+		Ended: most, Sent: p, SentAt: most,
 	}
-	if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
-		t.Errorf("%d bytes: %s", len(s), s)
+
+	// Of what devices share, places do not count.
+	incident := func() string { return origin + "/incidents/" + rand.Text() }
+	old := note{
+		Replica: n.Replica, Quiet: most, Proof: most, Notified: true, Posted: most, AboutAt: most,
+		OfIncident: true, Told: incident(), ToldAt: most, MayTold: id, RecoveryID: incident() + recoveryOf,
+	}
+	of := Request{Incident: incident()}
+	old.ID = of.Incident
+	alert := old.claimIncident(of, lease.Record{})
+	end := old.claimEnd(of, lease.Record{})
+	alert.Proof, end.Proof = most, most
+
+	for what, n := range map[string]note{"a device": n, "an incident's alert": alert, "an incident's end": end} {
+		if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
+			t.Errorf("%s: %d bytes: %s", what, len(s), s)
+		}
 	}
 }
