@@ -102,7 +102,7 @@ func (b *bench) say(format string, a ...any) { b.said = append(b.said, fmt.Sprin
 
 func (b *bench) name(to []byte) []byte { return append(to, b.sensor...) }
 
-func (b *bench) Muted(int, sensor.ID, int64) bool { return b.muted }
+func (b *bench) Muted(int, sensor.ID, string, int64) bool { return b.muted }
 
 func (b *bench) FellSilent(_ int, s absence.Silence) bool {
 	if b.refuse || b.muted {

@@ -90,7 +90,7 @@ func (w *Watch) lookAt(l *look, device int) {
 	case w.isOpen(key{l.rule, of}):
 	case l.proven < deadline:
 		l.unproven = l.unproven || l.now.UnixMilli() >= deadline+clockMargin.Milliseconds() // else no answer proves it
-	case w.alarms.Muted(l.rule, of, l.proven):
+	case w.alarms.Muted(l.rule, of, w.roster.Shared(device, l.rule), l.proven):
 		// It was allowed to be silent, as if it had said so, and is not forgotten.
 		w.roster.Excuse(device, l.rule, l.proven)
 		w.changed = w.changed || l.now.Sub(w.written) >= keepExcuses

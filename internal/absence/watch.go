@@ -78,8 +78,8 @@ type Outage struct {
 // Alarms get what a Watch finds, one call at a time, while its lock is held: their own lock is taken after it. Rules are
 // named by their index.
 type Alarms interface {
-	// Muted reports whether the silence of a device or sensor is muted at a time, in Unix ms.
-	Muted(rule int, of sensor.ID, at int64) bool
+	// Muted reports whether the silence of a device or sensor is muted at a time, in Unix ms. shared is that of a Silence.
+	Muted(rule int, of sensor.ID, shared string, at int64) bool
 	// FellSilent says that a device or sensor has fallen silent. It returns whether that has an alarm now; if not, it is called
 	// again.
 	FellSilent(rule int, s Silence) bool

@@ -263,3 +263,39 @@ func TestSilentGateway(t *testing.T) {
 		})
 	}
 }
+
+// Who mutes a gateway is not told that the devices behind it are silent, before the mute ends; and alarms name their group.
+func TestMutedGateway(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		s := with(t, func(r *rules.Rule) {
+			r.Per, r.Field, r.Silent, r.Forget, r.Levels = "gateway,hop", "", 15*time.Minute, 24*time.Hour, []rules.Level{{}}
+		}, r)
+		mute := rules.Mute{Property: "Gateway", Value: "gw-12", From: time.Now(), Until: time.Now().Add(time.Hour)}
+		s.config.Mutes = func() rules.Mutes { return rules.Mutes{mute} }
+		s.start(p)
+		say := func(device, gateway string) {
+			p.publishProperties(device, `{}`, map[string]any{"gateway": gateway})
+		}
+		say("meter-1", "gw-12")
+		say("meter-2", "gw-13")
+		for range 9 {
+			say("meter-3", "gw-14")
+			time.Sleep(5 * time.Minute)
+		}
+		if got, want := r.incidents(), "A: 1 in gw-13"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		if open := s.open(); len(open) != 1 || open[0].Device != "meter-2" || open[0].Group != "gw-13" {
+			t.Errorf("open are %+v", open)
+		}
+		for range 9 {
+			say("meter-3", "gw-14")
+			time.Sleep(5 * time.Minute)
+		}
+		s.end()
+		if got, want := r.incidents(), "A: 1 in gw-13, B: 1 in gw-12"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}

@@ -62,7 +62,7 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 // isRefreshed reports whether the alarm k is open and not muted, and its rule is configured. Whether a mute that asks for
 // properties of messages is in force shows at the last reading that it held back. The caller holds reg.mu.
 func (reg *register) isRefreshed(key alarmKey, k alarm) bool {
-	held := k.alertNext && !reg.isUnderHigher(key)
+	held := k.alertNext && !reg.isUnderHigher(key) || k.member() != "" // a receiver is told of its incident
 	if k.Phase != rules.Open || held || !key.level.removed.IsZero() {
 		return false
 	}

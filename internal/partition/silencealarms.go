@@ -22,12 +22,14 @@ type silenceAlarms struct{ *register }
 func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
 
 // Muted implements absence.Alarms.
-func (s silenceAlarms) Muted(rule int, of sensor.ID, at int64) bool {
+func (s silenceAlarms) Muted(rule int, of sensor.ID, shared string, at int64) bool {
+	r := s.evaluator.silences[rule]
 	about := rules.Subject{
 		Device:   of.Device,
 		Sensor:   of.Name,
-		Rule:     s.evaluator.silences[rule].Name,
+		Rule:     r.Name,
 		Enqueued: time.UnixMilli(at),
+		Text:     r.SharedText(shared),
 	}
 	return s.evaluator.muted(&about)
 }
@@ -37,7 +39,7 @@ func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l, r := s.level(rule), s.evaluator.silences[rule]
-	if s.Muted(rule, fell.Of, fell.Proven) {
+	if s.Muted(rule, fell.Of, fell.Shared, fell.Proven) {
 		return false // it opens when that is over, if it lasts
 	}
 

@@ -97,6 +97,22 @@ const Never = time.Duration(math.MaxInt64)
 // they share a window.
 func (r *Rule) Grouped() bool { return r.Per != "" && (r.Resolved || r.Silence()) }
 
+// SharedText returns a Subject.Text if all that is known is what the device shares with others by Per; nil without Per.
+func (r *Rule) SharedText(value string) func(name string) string {
+	if r.Per == "" {
+		return nil
+	}
+
+	return func(name string) string {
+		for per := range strings.SplitSeq(r.Per, ",") {
+			if strings.EqualFold(per, name) {
+				return value
+			}
+		}
+		return ""
+	}
+}
+
 // Alone returns r for devices that share no alerts: without Per.
 func (r *Rule) Alone() *Rule {
 	alone := *r
