@@ -218,7 +218,7 @@ func (p *partition) reopen() *partition {
 	q.generation = p.generation
 	q.others, q.reached = p.others, p.reached
 	p.mu.Lock()
-	q.log, q.marks = p.log, p.marks
+	q.log, q.marks = slices.Clone(p.log), slices.Clone(p.marks)
 	q.written, q.resumed = p.written, p.written
 	p.mu.Unlock()
 	q.next = max(0, int(q.checkpoint()))
