@@ -35,6 +35,8 @@ type OpenAlarm struct {
 	Key     Key
 	Reading Reading // that opened it
 	Wanted  uint32  // by these receivers, a bit for each
+
+	Incident *Incident // that the alarm, or several, is of; else nil
 }
 
 // Forgets reports whether a receiver forgets what it was sent, so that Refresh is to be called.
@@ -77,7 +79,7 @@ func (q *queue) refresh(ctx context.Context, open []OpenAlarm, may func(context.
 	box.mu.Lock()
 	for _, a := range open {
 		if q.deliveries[a.Key] == nil && q.later[a.Key] == nil {
-			d := &delivery{subject: a.Key, notice: &Notice{Part: throttle.Silence}} // which is no recovery
+			d := &delivery{subject: a.Key, notice: &Notice{Part: throttle.Silence, Incident: a.Incident}} // which is no recovery
 			d.start(&a.Reading)
 			q.deliveries[a.Key] = d
 			held = append(held, d)
@@ -162,6 +164,10 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 
 	s, err := q.gate(d).Inspect(ctx, d.subject.About)
 	if err != nil || !s.Notified || s.Unresolved || s.Phase == throttle.Sending {
+		return notify.Alert{}, false
+	}
+
+	if i := d.notice.Incident; i != nil && s.Incident != i.About.ID {
 		return notify.Alert{}, false
 	}
 

@@ -92,6 +92,11 @@ func (g *group) has(n *delivery.Notice) bool {
 	return g != nil && (g.alert != nil && g.alert.notice.is(n) || g.due != nil && g.due.notice.is(n))
 }
 
+// about returns what is known here of the incident that the record names.
+func (g *group) about() notify.Incident {
+	return notify.Incident{ID: g.incident, Began: g.began, Members: g.members, First: g.first.String()}
+}
+
 // ending notes that r ended a member of g, which may be nil.
 func (g *group) ending(r delivery.Reading) {
 	if g != nil {
@@ -233,15 +238,10 @@ func (reg *register) giveAlert(g *group) {
 	}
 
 	a.notice = &dueNotice{Notice: delivery.Notice{
-		Reading: a.reading,
-		Log:     reg.logName,
-		Heard:   a.heard,
-		Incident: &delivery.Incident{About: notify.Incident{
-			ID:      g.incident,
-			Began:   g.began,
-			Members: g.members,
-			First:   g.first.String(),
-		}},
+		Reading:  a.reading,
+		Log:      reg.logName,
+		Heard:    a.heard,
+		Incident: &delivery.Incident{About: g.about()},
 	}}
 	a.notice.becomeDue(a.receivers)
 	reg.pending = append(reg.pending, order{key: g.key, give: &a.notice.Notice})

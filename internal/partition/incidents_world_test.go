@@ -263,4 +263,3 @@ func (w *incidentWorld) judge(seed int, hot map[string]bool) {
 	slices.Sort(w.story)
 	w.t.Errorf("seed %d: %s\n%s", seed, strings.Join(wrong, "; "), strings.Join(w.story, "\n"))
 }
-

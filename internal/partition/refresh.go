@@ -56,6 +56,20 @@ func (reg *register) openAlarms() (all []delivery.OpenAlarm) {
 		all = append(all, delivery.OpenAlarm{Key: key.notices(), Reading: opened, Wanted: reg.evaluator.wanting(key.level)})
 	}
 
+	for _, g := range reg.groups {
+		if g.members == 0 || g.incident == "" || !g.level.removed.IsZero() {
+			continue
+		}
+
+		opened := delivery.Reading{Enqueued: g.since, Since: g.since, More: &delivery.More{Of: g.first}}
+		all = append(all, delivery.OpenAlarm{
+			Key:      g.key,
+			Reading:  opened,
+			Wanted:   reg.evaluator.wanting(g.level),
+			Incident: &delivery.Incident{About: g.about()},
+		})
+	}
+
 	return all
 }
 
@@ -86,8 +100,9 @@ func (reg *register) isUnderHigher(key alarmKey) bool {
 // says that this replica still owns the partition.
 func (s *Stream) mayRefresh(ctx context.Context, key delivery.Key) error {
 	s.reader.register.mu.Lock()
+	g := s.reader.register.groups[key]
 	about := s.reader.register.alarmOf(key)
-	isOpen := about.level != nil && s.reader.register.isRefreshed(about, s.reader.register.alarms.byKey[about])
+	isOpen := g != nil && g.members > 0 || about.level != nil && s.reader.register.isRefreshed(about, s.reader.register.alarms.byKey[about])
 	s.reader.register.mu.Unlock()
 
 	if !isOpen {

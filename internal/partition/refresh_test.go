@@ -233,3 +233,44 @@ func TestNextOwnersRecovery(t *testing.T) {
 		}
 	})
 }
+
+// So it is with an incident, whoever owns the partition of its members. They are not posted by themselves.
+func TestIncidentAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, f := newPartition("0"), newForgetful()
+		s := with(t, inSite, &f.receiver)
+		s.notifier = f
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", hot)
+		pass(time.Second)
+		p.publishOf("freezer-2", "berlin", hot)
+		p.publishOf("freezer-3", "paris", hot)
+		pass(window)
+		p.publishOf("freezer-3", "paris", threshold-10)
+		pass(window)
+		f.restart()
+		pass(2 * delivery.RefreshEvery)
+		if got, want := f.knows(), "berlin"; got != want {
+			t.Errorf("it knows of %q after its restart, want %q: %v", got, want, f.events)
+		}
+		s.end()
+
+		next := with(t, inSite, &f.receiver)
+		next.notifier = f
+		next.store, next.ledgers = s.store, s.ledgers
+		p = p.reopen()
+		next.start(p)
+		f.restart()
+		pass(2 * delivery.RefreshEvery)
+		if got, want := f.knows(), "berlin"; got != want {
+			t.Errorf("it knows of %q under the next owner, want %q: %v", got, want, f.events)
+		}
+		p.publishOf("freezer-1", "berlin", threshold-10)
+		p.publishOf("freezer-2", "berlin", threshold-10)
+		pass(10 * delivery.RefreshEvery)
+		if got := f.knows(); got != "" || f.count("recovery berlin") != 1 {
+			t.Errorf("it knows of %q at the end: %v", got, f.events)
+		}
+		next.end()
+	})
+}
