@@ -1,6 +1,7 @@
 package checkup
 
 import (
+	"cmp"
 	"fmt"
 	"net/url"
 	"slices"
@@ -38,11 +39,11 @@ func clouds(c config.Config, authority string) (string, error) {
 	var first string
 	for _, h := range hosts {
 		found := cloudOf(h.host)
-		switch {
-		case found == nil:
-		case in == nil:
+		if in == nil {
 			in, first = found, h.what
-		case in != found:
+		}
+
+		if found != nil && found != in {
 			return "", fmt.Errorf("%s is in %s, and %s in %s: one of the addresses has the wrong ending", first, in.name, h.what, found.name)
 		}
 	}
@@ -50,14 +51,10 @@ func clouds(c config.Config, authority string) (string, error) {
 	switch {
 	case in == nil:
 		return "", nil
-	case !c.Keyless():
-	case authority == "" && in == &allClouds[0]:
-	case !in.signsIn(authority):
+	case c.Keyless() && !in.signsIn(authority):
 		return "", fmt.Errorf("%s, but identities sign in at %s: set AZURE_AUTHORITY_HOST=https://%s/", in.name,
 			orUsual(hostOf(authority)), in.authority)
-	}
-
-	if in == &allClouds[0] {
+	case in == &allClouds[0]:
 		return "", nil
 	}
 
@@ -83,12 +80,7 @@ func (c *cloud) signsIn(authority string) bool {
 }
 
 // orUsual returns where identities sign in if nothing says otherwise.
-func orUsual(host string) string {
-	if host == "" {
-		return allClouds[0].authority
-	}
-	return host
-}
+func orUsual(host string) string { return cmp.Or(host, allClouds[0].authority) }
 
 // hostOf returns the host of a URL in lower case; empty if there is none.
 func hostOf(text string) string {

@@ -80,12 +80,12 @@ func (s *sample) add(e *telemetry.Event, v *rules.View, readable bool) {
 		s.damaged++
 	}
 
-	if s.damage == "" && (v.Damaged || v.Reason == telemetry.ReasonMalformed) {
-		s.damage = telemetry.DamageOf(e.Body).Text(e.Device)
+	if v.Damaged || v.Reason == telemetry.ReasonMalformed {
+		s.damage = cmp.Or(s.damage, telemetry.DamageOf(e.Body).Text(e.Device))
 	}
 
-	if s.unlike == "" && v.Reason == telemetry.ReasonNotANumber {
-		s.unlike = s.notANumber(v)
+	if v.Reason == telemetry.ReasonNotANumber {
+		s.unlike = cmp.Or(s.unlike, s.notANumber(v))
 	}
 
 	if v.Reason == telemetry.ReasonOK && len(s.paths) > 0 {

@@ -146,18 +146,23 @@ func (m *Monitor) Report() Report {
 	}
 
 	for _, p := range m.problems(v, r.Waiting) {
-		if p.What == "" {
-			continue
-		}
-
-		p.Since = p.Since.Round(0) // one that people see is by the wall clock
-		p.Why = cut(p.Why)
-		r.Problems = append(r.Problems, p)
+		r.add(p)
 	}
 
 	v.conclude(&r)
 
 	return r
+}
+
+// add adds a problem, unless it is empty.
+func (r *Report) add(p Problem) {
+	if p.What == "" {
+		return
+	}
+
+	p.Since = p.Since.Round(0) // one that people see is by the wall clock
+	p.Why = cut(p.Why)
+	r.Problems = append(r.Problems, p)
 }
 
 // problems returns what is in the way, the worst first, with empty ones between them. The caller holds m.mu.
@@ -181,16 +186,11 @@ func (m *Monitor) starting() Report {
 	o := m.opening
 	if o.Err != nil {
 		p := problem(o.by, o.Fault, "This replica cannot start reading, and keeps trying.")
-		p.Why = cut(p.Why)
-		r.Problems = append(r.Problems, p)
+		r.add(p)
 		r.State, r.Headline = Blocked, "No alerts are going out: "+p.What+"."
 	}
-	if m.secrets.Err != nil {
-		p := secretsProblem(m.secrets)
-		p.Why = cut(p.Why)
-		r.Problems = append(r.Problems, p)
-	}
 
+	r.add(secretsProblem(m.secrets))
 	if m.draining {
 		r.State, r.Headline = Draining, "Stopping before the start was complete."
 	}
