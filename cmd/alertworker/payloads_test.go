@@ -124,6 +124,25 @@ func TestWhatDevicesSend(t *testing.T) {
 		{"azure-sdk-for-c#2294", "TEMPERATURE_FIELD=temp.value", "", say(`{"temp":{"value":91.02}`), "d +91.02"},
 		{"MXChip", "", "", say(`{"messageId":1,"deviceId":"AZ3166","temperature":91.2999990000000,"humidity":47.0000000000000}`), "d +91.299999"},
 
+		// Shapes of other systems.
+		{"nested arrays", "", "each: racks.modules.cells, field: t, above: 80, sensor: [rack, module, id]", say(`{"racks":[{"rack":1,"modules":[{"module":"A","cells":[{"id":1,"t":40},{"id":2,"t":91}]},{"module":"B","cells":[{"id":1,"t":92}]}]}]}`), "d / 1/A/2 +91, d / 1/B/1 +92"},
+		{"a twin's reported properties", "", "each: properties.reported.*, field: temperature, above: 80, sensor: $key", say(`{"properties":{"reported":{"$metadata":{"$lastUpdated":"x"},"$version":4,"heater":{"temperature":91.5},"cooler":{"temperature":4}}}}`), "d / heater +91.5"},
+		{"Sparkplug", "TIME_PROPERTY=body:timestamp", "each: metrics, field: value, above: 80, sensor: name, only: {name: 'Boiler/Temp'}", say(`{"timestamp":946684800000,"metrics":[{"name":"Boiler/Temp","timestamp":946684800000,"value":91.5},{"name":"Boiler/Speed","timestamp":946684800000,"value":1450}],"seq":2}`), "d / Boiler/Temp +91.5"},
+		{"OPC UA's variants", "", "each: ., field: Value.Body, above: 80, sensor: NodeId.Id, valid: {StatusCode.Code: [0]}", say(`[{"NodeId":{"Id":"T"},"Value":{"Type":10,"Body":91.5}},{"NodeId":{"Id":"U"},"Value":{"Body":92},"StatusCode":{"Code":2147483648}}]`), "d / T +91.5"},
+		{"Kepware's IoT Gateway", "", "each: values, field: v, above: 80, sensor: id, valid: {q: [true]}", say(`{"timestamp":946684800000,"values":[{"id":"Ch.D.T","v":91.5,"q":true,"t":946684800000},{"id":"Ch.D.U","v":95,"q":false,"t":946684800000}]}`), "d / Ch.D.T +91.5"},
+		{"The Things Stack, normalized", "", "each: uplink_message.normalized_payload, field: air.temperature, above: 80, sensor: end_device_ids.device_id", say(`{"end_device_ids":{"device_id":"eui-1"},"uplink_message":{"normalized_payload":[{"air":{"temperature":91.5}}]}}`), "d / eui-1 +91.5"},
+		{"ChirpStack", "", "each: object.temperatureSensor.*, field: ., above: 80, sensor: [deviceInfo.devEui, $key]", say(`{"deviceInfo":{"devEui":"0101"},"object":{"temperatureSensor":{"1":91.5,"2":20}},"rxInfo":[{"rssi":-50}]}`), "d / 0101/1 +91.5"},
+		{"Shelly", "", "each: 'params.temperature:*', field: tC, above: 80, sensor: $key", say(`{"method":"NotifyStatus","params":{"ts":946684800.12,"temperature:100":{"id":100,"tC":91.5},"temperature:101":{"id":101,"tC":20}}}`), "d / temperature:100 +91.5"},
+		{"IoT Central's components", "", "field: telemetry.temperature, above: 80, sensor: component", say(`{"applicationId":"a","component":"thermostat1","deviceId":"x","enqueuedTime":"2000-01-01T00:00:00Z","telemetry":{"temperature":91.5}}`), "d / thermostat1 +91.5"},
+		{"units beside the value", "", "field: temperature.value, above: 80, only: {temperature.unit: C}", say(`{"temperature":{"value":181,"unit":"F"}}`, `{"temperature":{"value":91.5,"unit":"C"}}`), "d +91.5"},
+		{"degree signs", "", "field: t, above: 80, unit: °C", say(`{"t":"91 \u2103"}`, `{"t":"92C"}`, "{\"t\":\"93 \xb0C\"}", `{"t":"94,5 Â°C"}`, `{"t":"95 \u2109"}`), "d +91, d +92, d +93, d +94.5"},
+		{"two mu", "", "field: t, above: 80, unit: \u00b5g/m³", say("{\"t\":\"91.5 \u03bcg/m³\"}"), "d +91.5"},
+		{"two of one sensor, the newest first", "TIME_PROPERTY=body:ts", "each: r, field: t, above: 80, resolved: true, repeat: never, sensor: n", say(`{"r":[{"n":"a","t":20,"ts":946684700},{"n":"a","t":91,"ts":946684600}]}`), "d / a +91, d / a -20"},
+		{"times as names", "TIME_PROPERTY=body:$key", "each: history.*, field: ., above: 80, for: 1m, repeat: never", say(`{"history":{"1999-12-31T23:58:00Z":91,"1999-12-31T23:59:30Z":92}}`), "d +92"},
+		{"cut off between sensors", "", "each: r, field: t, above: 80, resolved: true, repeat: never, sensor: n", say(`{"r":[{"n":"a","t":91}]}`, `{"r":[{"n":"a","t":20},{"n":"b","t":2`, `{"r":[{"n":"b","t":95},{"n":"a","t":2`), "d / a +91, d / b +95"},
+		{"what is no reading calms nobody", "", "each: r, field: t, above: 80, sensor: n, repeat: never, resolved: true, valid: {from: -40, to: 150}",
+			say(`{"r":[{"n":"a","t":91}]}`, `{"r":[null,5,{"n":"a"},{"n":"a","t":null},{"n":"a","t":"err"},{"n":"a","t":-127},{"n":"a","t":NaN}]}`, `{"r":[]}`, `{"status":"ok"}`), "d / a +91"},
+
 		// Around the payload.
 		{"azure-sdk-for-c#1102", "TIME_PROPERTY=body:ts", "field: temperature, above: 80, for: 1h", say(`{"temperature":91.5,"ts":"1999-12-31T15:00:00-0700"}`, `{"temperature":92.5,"ts":946681200000000}`, `{"temperature":93.5,"ts":946684800000000000}`), "d +92.5, d +93.5"},
 		{"azure-docs#17148", "", "", []sent{{device: "d", body: `{"msg":"hello"}`, properties: map[string]any{"temperature": "91.5"}}}, "d +91.5"},

@@ -121,22 +121,42 @@ func NotANumber(text, unit string) string {
 // maxUnit is how long a unit is, in bytes, that people are shown.
 const maxUnit = 16
 
-// unitsLike returns how devices may write a unit, the longest first: with a degree sign and without. There are two of
-// those that look alike.
-func unitsLike(unit string) [][]byte {
-	bare := strings.TrimSpace(strings.TrimLeft(unit, "°º"))
-	if bare == "" {
+// lookalikes are characters that people take for the same. Devices that do not write UTF-8, or write it twice, have
+// something else for a degree sign.
+var lookalikes = [][]string{
+	{"°C", "ºC", "\u2103", "\xb0C", "\ufffdC", "Â°C", "C"}, // U+2103 and U+2109 are one character
+	{"°F", "ºF", "\u2109", "\xb0F", "\ufffdF", "Â°F", "F"},
+	{"°K", "ºK", "K"},
+	{"\u00b5", "\u03bc"}, // micro, and the Greek letter
+	{"\u2126", "\u03a9"}, // ohm, and the Greek letter
+}
+
+// unitsLike returns how devices may write a unit, the longest first: a temperature with a degree sign, of which there are
+// two, and without, and characters that look alike.
+func unitsLike(unit string) (all [][]byte) {
+	if strings.Trim(unit, "°º ") == "" {
 		return nil
 	}
 
-	all := [][]byte{[]byte(unit)}
-	for _, sign := range []string{"°", "º", ""} {
-		if isTemperature := bare == "C" || bare == "F" || bare == "K"; isTemperature && sign+bare != unit {
-			all = append(all, []byte(sign+bare))
+	like := []string{unit}
+	for _, same := range lookalikes {
+		for _, written := range same {
+			isTemperature := len(same) > 2
+			if isTemperature && strings.TrimSpace(unit) != written || !strings.Contains(unit, written) {
+				continue
+			}
+
+			for _, other := range same {
+				like = append(like, strings.Replace(unit, written, other, 1))
+			}
+			break
 		}
 	}
 
-	slices.SortStableFunc(all, func(a, b []byte) int { return len(b) - len(a) })
+	slices.SortStableFunc(like, func(a, b string) int { return len(b) - len(a) })
+	for _, unit := range slices.Compact(like) {
+		all = append(all, []byte(unit))
+	}
 
 	return all
 }
