@@ -38,10 +38,12 @@ func section(t *testing.T, text, heading string) string {
 	return before
 }
 
-// Every alert rule has a runbook, with what to look at and what to do, and there are no others.
+// Every alert rule has a runbook that says what to do, and there are no others. What an alert means, and where to look, it
+// says itself.
 func TestRunbooks(t *testing.T) {
+	alerts := read(t, "deploy/prometheus/alerts.yaml")
 	var rules []string
-	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(read(t, "deploy/prometheus/alerts.yaml"), -1) {
+	for _, m := range regexp.MustCompile(`(?m)^ +- alert: (\w+)$`).FindAllStringSubmatch(alerts, -1) {
 		rules = append(rules, m[1])
 	}
 	if len(rules) == 0 {
@@ -53,8 +55,8 @@ func TestRunbooks(t *testing.T) {
 	for _, part := range parts {
 		name, text, _ := strings.Cut(part, "\n")
 		described = append(described, name)
-		if !strings.Contains(text, "\n- **Look**") || !strings.Contains(text, "\n- **Do") || strings.HasPrefix(text, "-") {
-			t.Errorf("%s lacks what it means, what to look at or what to do", name)
+		if strings.TrimSpace(text) == "" {
+			t.Errorf("%s does not say what to do", name)
 		}
 	}
 	if !slices.Equal(rules, described) {
@@ -75,7 +77,8 @@ func TestRunbooks(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	for _, quote := range regexp.MustCompile(`"[^"\n]+"`).FindAllString(runbooks, -1) {
+	advice := runbooks + strings.Join(regexp.MustCompile(`action: >-\n(?: {12}.*\n)+`).FindAllString(alerts, -1), "")
+	for _, quote := range regexp.MustCompile(`"[^"\n]+"`).FindAllString(advice, -1) {
 		if !strings.Contains(sources.String(), strings.Trim(quote, `"`)) {
 			t.Errorf("the log never says %s", quote)
 		}
