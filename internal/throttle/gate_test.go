@@ -367,6 +367,57 @@ func TestRecordWhoseAnswerComesAfterTheClaimCoversOneOnly(t *testing.T) {
 	})
 }
 
+// What a store records of a recovery after the claim has ended may come after another claim.
+func TestRecoveryRecordedAfterTheClaimIsLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		store := &faulty{Store: memlease.New()}
+		do(t, newGate(store), reading(1, "1"), throttle.Taken)
+		time.Sleep(window)
+		store.after = on("release", func() error { time.Sleep(claimTTL); return nil })
+		r, _ := do(t, newGate(store), cleared(2, "2"), throttle.Taken)
+		want(t, r, throttle.SentLate)
+	})
+}
+
+// shortened is a store that holds what it extends for less time than it is asked to.
+type shortened struct {
+	lease.Store
+	by time.Duration
+}
+
+func (s shortened) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
+	l, err := s.Store.Extend(ctx, l, note, ttl)
+	l.Until = l.Until.Add(-s.by)
+	return l, err
+}
+
+func TestWindowIsRememberedNoLongerThanTheStoreHoldsIt(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		for by, ends := range map[time.Duration]time.Duration{0: window, time.Second: window - time.Second, -time.Second: window} {
+			r, _ := do(t, newGate(shortened{memlease.New(), by}), request("1"), throttle.Taken)
+			want(t, r, throttle.Sent)
+			if left := time.Until(r.Window.Ends); left != ends {
+				t.Errorf("held for %v less: remembered for %v, want %v", by, left, ends)
+			}
+		}
+	})
+}
+
+// A grant says in which log the reading of the alert before was.
+func TestGrantNamesTheLogBefore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		for _, before := range []string{"", "0", "1"} {
+			r := reading(1, "id")
+			r.Log = map[string]string{"": "0", "0": "1", "1": "2"}[before]
+			if _, grant := do(t, g, r, throttle.Taken); grant == nil || grant.Before != before {
+				t.Errorf("grant %+v, want one after log %q", grant, before)
+			}
+			time.Sleep(window)
+		}
+	})
+}
+
 func TestWindowStartsWhenTakenHoweverLongTheRecordTakes(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		start := time.Now()

@@ -1,6 +1,7 @@
 package throttle_test
 
 import (
+	"context"
 	"errors"
 	"testing"
 	"testing/synctest"
@@ -10,6 +11,7 @@ import (
 	"alertworker/internal/rules"
 	"alertworker/internal/throttle"
 	"alertworker/internal/throttle/recent"
+	"alertworker/internal/throttle/throttletest"
 )
 
 // about is a request for the alert of an incident of berlin, for a reading that the hub takes now.
@@ -111,6 +113,11 @@ func TestIncidents(t *testing.T) {
 			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
 			{0, ended, "a", yes, throttle.Unneeded, ""},
 		},
+		"an end that was not sent is tried again, although only an alert of unknown fate came before": {
+			{0, about, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, ended, "a", no, throttle.Failed, "a/resolved"},
+			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+		},
 		"an end that was not sent ends nothing": {
 			told,
 			{window, ended, "a", no, throttle.Failed, "a/resolved"},
@@ -168,6 +175,11 @@ func TestIncidentCovers(t *testing.T) {
 		end := time.Now().Add(2 * window)
 		if due := sent.NextReminder(request()); !due.Equal(end) || !sent.NextReminder(about("b")).IsZero() {
 			t.Errorf("due at %v, want %v; another incident: %v", due, end, sent.NextReminder(about("b")))
+		}
+
+		plain, _ := do(t, newGate(memlease.New()), about("a"), throttle.Taken)
+		if due := plain.NextReminder(about("a")); !due.Equal(time.Now().Add(window)) {
+			t.Errorf("without a repeat of its own due in %v, want the window", time.Until(due))
 		}
 
 		time.Sleep(2*window - 1)
@@ -254,7 +266,19 @@ func TestInspectIncident(t *testing.T) {
 		}
 
 		time.Sleep(window)
-		do(t, g, ended("a"), throttle.Unknown)
+		sending := throttle.State{}
+		_, _ = throttletest.Do(t.Context(), g, ended("a"), func(_ context.Context, grant throttle.Grant) throttle.Answer {
+			if sending = look(); grant.Ambiguous {
+				t.Error("the first end is said to be sent again")
+			}
+			return throttle.Unknown
+		})
+		if sending.Phase != throttle.Sending || !sending.Recovery {
+			t.Errorf("while its end is being sent: %+v", sending)
+		}
+		if _, grant := do(t, g, ended("a"), throttle.Unknown); !grant.Ambiguous {
+			t.Error("an end that may have been taken is sent again, and not said to be")
+		}
 		if s := look(); s.Incident != "a" || !s.Notified || !s.Recovery || s.AlertID != "a/resolved" || !s.Unresolved {
 			t.Errorf("its end may have been taken: %+v", s)
 		}

@@ -3,6 +3,7 @@ package throttle_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -71,10 +72,54 @@ func TestInspect(t *testing.T) {
 	})
 }
 
+// When the last alert was sent is known of rules with a repeat, whose windows do not say it.
+func TestInspectSaysWhenAnAlarmWasSent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		do(t, g, request("1"), throttle.Taken)
+		if s := inspect(t, g); !s.Sent.IsZero() {
+			t.Errorf("without a repeat: sent at %v", s.Sent)
+		}
+		time.Sleep(window)
+		r := reading(2, "2")
+		r.Repeat, r.OpenedBy = 2*window, 2
+		sent := time.Now()
+		do(t, g, r, throttle.Taken)
+		time.Sleep(time.Second)
+		if s := inspect(t, g); !s.Sent.Equal(sent) {
+			t.Errorf("sent at %v, want %v", s.Sent, sent)
+		}
+	})
+}
+
+// A prediction that the key is busy says when to ask again, and no other does.
+func TestPredictSaysWhenToAskAgain(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		g := newGate(memlease.New())
+		predict := func(want throttle.Outcome) time.Time {
+			t.Helper()
+			r, _, err := g.Predict(t.Context(), reading(2, "2"))
+			if err != nil || r.Outcome != want {
+				t.Fatalf("%v, %v; want %v", r.Outcome, err, want)
+			}
+			return r.Retry
+		}
+		if at := predict(throttle.Sent); !at.IsZero() {
+			t.Errorf("nothing is in the way: ask again at %v", at)
+		}
+		_, _ = throttletest.Do(t.Context(), g, reading(1, "1"), func(context.Context, throttle.Grant) throttle.Answer {
+			if at := predict(throttle.Busy); !at.After(time.Now()) {
+				t.Errorf("an alert is being sent: ask again at %v, and it is %v", at, time.Now())
+			}
+			return throttle.NotTaken
+		})
+	})
+}
+
 func TestInspectSaysThatTheStoreFails(t *testing.T) {
 	down := errors.New("service unavailable")
 	store := &faulty{Store: memlease.New(), before: func(string) error { return down }}
-	if _, err := newGate(store).Inspect(t.Context(), sensor.Of("oven#7")); !errors.Is(err, down) {
+	if _, err := newGate(store).Inspect(t.Context(), sensor.Of("oven#7")); !errors.Is(err, down) || !strings.Contains(err.Error(), "oven#7") {
 		t.Error(err)
 	}
 }

@@ -49,6 +49,18 @@ func TestLongKeysAreInScope(t *testing.T) {
 	}
 }
 
+// A key as long as stores take is written out: another version would not find it under a hash.
+func TestLongestKeyIsWrittenOut(t *testing.T) {
+	g := New(Config{Scope: "ns/hub/group", Receiver: "r"})
+	device := strings.Repeat("d", maxKey-len(g.prefix))
+	if key := g.key(sensor.Of(device)); key != g.prefix+device {
+		t.Errorf("%d bytes: %s", len(key), key)
+	}
+	if key := g.key(sensor.Of(device + "d")); strings.Contains(key, device) {
+		t.Errorf("%d bytes: %s", len(key), key)
+	}
+}
+
 func TestInScope(t *testing.T) {
 	scopes, receivers, devices := []string{"s", "s/t", "s/t/u", "S", "s/"}, []string{"r", "t", "t/u", "~"}, []string{"d", "u", "u/d", "", "\xff"}
 	for _, scope := range scopes {
