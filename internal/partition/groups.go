@@ -28,7 +28,8 @@ type group struct {
 	last    *delivery.Reading // of the member that ended last, whose More.Of it is
 
 	stale   bool               // the record is to be written
-	writing bool               // somebody does
+	queued  bool               // it is in register.regrouped
+	writing bool               // somebody sees what is to be written
 	behind  bool               // a former owner was further: nothing could be written
 	counted int                // how many members the record has
 	written time.Time          // when it was, by this machine's clock
@@ -181,8 +182,23 @@ func (reg *register) rewrite(g *group) {
 		g.changed = before
 	}
 
+	reg.write(g)
+}
+
+// write has somebody write the record of g.
+func (reg *register) write(g *group) {
 	g.stale = true
-	signal(reg.regrouped)
+	reg.queue(g)
+}
+
+// queue has somebody see what is to be written in the record of g, unless somebody does.
+func (reg *register) queue(g *group) {
+	if !g.writing && !g.queued {
+		g.queued = true
+		reg.regrouped = append(reg.regrouped, g)
+	}
+
+	signal(reg.regroups)
 }
 
 func (reg *register) lack(g *group, before delivery.Place) {
@@ -336,7 +352,7 @@ func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
 		g.alert = nil
 	case g.due != nil && g.due.notice.is(n):
 		g.due.closes = true
-		signal(reg.regrouped)
+		reg.queue(g)
 	}
 }
 
@@ -361,14 +377,16 @@ type groupWork struct {
 func (reg *register) nextGroup() *group {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	for _, g := range reg.groups {
-		if !g.writing && (g.stale || g.due != nil && g.due.closes) {
-			g.writing = true
-			return g
-		}
+	if len(reg.regrouped) == 0 {
+		return nil
 	}
 
-	return nil
+	g := reg.regrouped[0]
+	reg.regrouped[0] = nil
+	reg.regrouped = reg.regrouped[1:]
+	g.queued, g.writing = false, true
+
+	return g
 }
 
 // takeGroup returns what is to be written in the record of g now; false if that is nothing. Then whatever waited for the
@@ -456,8 +474,7 @@ func (reg *register) recount() {
 	for _, g := range reg.groups {
 		old := g.members != g.counted && time.Since(g.written) > g.level.rule.Window
 		if g.behind || g.members > 0 && old {
-			g.stale = true
-			signal(reg.regrouped)
+			reg.write(g)
 		}
 	}
 }

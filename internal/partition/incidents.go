@@ -37,7 +37,7 @@ func (s *Stream) writeIncidents() {
 	places := make(chan struct{}, incidentsAtOnce)
 	for {
 		select {
-		case <-s.reader.register.regrouped:
+		case <-s.reader.register.regroups:
 		case <-s.ctx.Done():
 			return
 		}
@@ -163,8 +163,7 @@ func (s *Stream) maySendIncident(ctx context.Context, key delivery.Key, n *deliv
 	if !r.MayAlert(reg.id, about.ID) {
 		reg.mu.Lock()
 		defer reg.mu.Unlock()
-		g.stale = true
-		signal(reg.regrouped)
+		reg.write(g)
 		return nil, errNotWritten
 	}
 

@@ -102,17 +102,9 @@ func (r *Recorded) IsDue(key delivery.Key, n *delivery.Notice) bool { return r.r
 
 // WriteIncidents writes the records of groups whose members have changed, and gives what waits for that.
 func (r *Recorded) WriteIncidents(records Incidents) {
-	for {
-		select {
-		case <-r.register.regrouped:
-		default:
-			return
-		}
-
-		for g := r.register.nextGroup(); g != nil; g = r.register.nextGroup() {
-			for w, any := r.register.takeGroup(g); any; w, any = r.register.takeGroup(g) {
-				_ = r.register.writeGroup(context.Background(), records, w) // in memory
-			}
+	for g := r.register.nextGroup(); g != nil; g = r.register.nextGroup() {
+		for w, any := r.register.takeGroup(g); any; w, any = r.register.takeGroup(g) {
+			_ = r.register.writeGroup(context.Background(), records, w) // in memory
 		}
 
 		r.register.flush()

@@ -37,7 +37,8 @@ type register struct {
 	forgetting []forgetting       // those of them that the ledger in the store does not name yet
 	unsaved    []unsavedSilence   // silences that the ledger in the store does not hold yet
 	groups     map[delivery.Key]*group
-	regrouped  chan struct{}      // signals that records of groups are to be written
+	regrouped  []*group           // whose records are to be written
+	regroups   chan struct{}      // signals that there are some
 	first      int64              // sequence number of the first event read
 	readUntil  time.Time          // when the last event read was enqueued
 	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
@@ -77,7 +78,7 @@ func newRegister(
 		crowded:   func(string, string) {},
 		alarms:    newAlarms(maxChanges),
 		groups:    map[delivery.Key]*group{},
-		regrouped: make(chan struct{}, 1),
+		regroups:  make(chan struct{}, 1),
 	}
 }
 
