@@ -516,9 +516,9 @@ func (s *setup) open() (all []partitions.AlarmState) {
 }
 
 func (s *setup) counts() []partitions.AlarmCounts {
-	all := s.partitions.Evaluator.NoAlarms()
+	all, groups := s.partitions.Evaluator.NoAlarms(), map[delivery.Key]bool{}
 	for _, stream := range s.consumed() {
-		stream.Count(all)
+		stream.Count(all, groups)
 	}
 	return all
 }

@@ -60,6 +60,9 @@ func TestIncidentOfTwoPartitions(t *testing.T) {
 		time.Sleep(2 * window)
 		p.publishOf("freezer-4", "berlin", 40) // a reminder
 		time.Sleep(2 * window)
+		if n, m := s.counts()[0], other.counts()[0]; n.Open != 3 || n.Incidents != 2 || m.Open != 1 || m.Incidents != 1 {
+			t.Errorf("%+v and %+v are counted", n, m)
+		}
 		p.publishOf("freezer-1", "berlin", 20)
 		q.publishOf("freezer-2", "berlin", 20)
 		time.Sleep(2 * window)
@@ -236,6 +239,9 @@ func TestSilentGateway(t *testing.T) {
 				}
 				if got, want := r.incidents(), "A: 4 in gw-12"; got != want {
 					t.Errorf("told %s, want %s", got, want)
+				}
+				if n := s.counts()[0]; n.Open != 4 || n.Incidents != 1 {
+					t.Errorf("%+v are counted", n)
 				}
 
 				if takenOver {

@@ -284,7 +284,7 @@ func (reg *register) alarmsOf(of sensor.ID) (all []AlarmState) {
 }
 
 // count adds the alarms to counts, which are those of each level in the order of the rules.
-func (reg *register) count(counts []AlarmCounts) {
+func (reg *register) count(counts []AlarmCounts, groups map[delivery.Key]bool) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	for i, l := range reg.evaluator.levels {
@@ -296,6 +296,13 @@ func (reg *register) count(counts []AlarmCounts) {
 		counts[i].Pending += n[pendingAlarms]
 		counts[i].Open += n[openAlarms]
 		counts[i].Due += n[dueRecoveries]
+	}
+
+	for key, g := range reg.groups {
+		if g.members > 0 && g.level.removed.IsZero() && !groups[key] {
+			groups[key] = true
+			counts[g.level.index].Incidents++
+		}
 	}
 }
 

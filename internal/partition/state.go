@@ -65,6 +65,7 @@ type AlarmState struct {
 type AlarmCounts struct {
 	Rule, Level        string
 	Pending, Open, Due int
+	Incidents          int // that open ones are members of
 }
 
 // state returns the alarm k of key as people see it.
@@ -99,8 +100,10 @@ func (k alarm) state(partition string, key alarmKey) AlarmState {
 	return state
 }
 
-// Count adds the alarms of s to all, which NoAlarms has made.
-func (s *Stream) Count(all []AlarmCounts) { s.reader.register.count(all) }
+// Count adds the alarms of s to all, which NoAlarms has made, and their groups to those that are counted already.
+func (s *Stream) Count(all []AlarmCounts, groups map[delivery.Key]bool) {
+	s.reader.register.count(all, groups)
+}
 
 // Open appends the open alarms of s to all.
 func (s *Stream) Open(all []AlarmState) []AlarmState { return s.reader.register.open(all) }

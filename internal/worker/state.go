@@ -33,9 +33,9 @@ func (w *Worker) Device(of sensor.ID) partition.DeviceState {
 func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	all := w.evaluator.NoAlarms()
+	all, groups := w.evaluator.NoAlarms(), map[delivery.Key]bool{}
 	for s := range w.streams {
-		s.Count(all)
+		s.Count(all, groups)
 	}
 
 	return all

@@ -291,6 +291,17 @@ func (r *replica) collectAlarms(to scrape, stats *worker.Stats) {
 			)
 		}
 
+		to.gauge(
+			"incidents",
+			"Incidents with members among the open alarms of this replica's partitions. One with members elsewhere, too, counts on each "+
+				"of these replicas.",
+			float64(n.Incidents),
+			"rule",
+			n.Rule,
+			"level",
+			n.Level,
+		)
+
 		of := &stats.Levels[i]
 		to.counter(
 			"readings_over_limit_total",

@@ -54,7 +54,7 @@ func TestWorkerIsRead(t *testing.T) {
 		s.Counts.Untracked.Store(14)
 		s.Counts.Override[rules.OverrideOther].Store(15)
 		s.Counts.Levels = make([]partition.LevelCounters, 2)
-		s.Alarms = []partition.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Due: 3}, {Rule: "hot", Level: "critical"}}
+		s.Alarms = []partition.AlarmCounts{{Rule: "temperature", Pending: 1, Open: 2, Due: 3, Incidents: 21}, {Rule: "hot", Level: "critical"}}
 		of := &s.Counts.Levels[1]
 		of.Over.Store(16)
 		of.Opened.Store(17)
@@ -73,6 +73,7 @@ func TestWorkerIsRead(t *testing.T) {
 			`gate_decisions_total{result="unconfirmed", store="blob"}`: 2,
 			`ambiguous_sends_total`:                                    4,
 			`dead_letters_total`:                                       5,
+			`incidents{level="", rule="temperature"}`:                  21,
 			`receiver_down{reason="failing", receiver="log"}`:          0,
 			`receiver_down{reason="failing", receiver="hook"}`:         1,
 			`hub_moves_total`:                                          9,

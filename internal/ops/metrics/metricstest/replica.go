@@ -84,7 +84,7 @@ func NewReplica() *Replica {
 	r.PartitionStates = []partition.State{{Partition: "0"}, {Partition: "1"}}
 	r.Counts.Levels = make([]partition.LevelCounters, 2)
 	r.Alarms = []partition.AlarmCounts{
-		{Rule: "hot", Level: "warning", Pending: 1, Open: 2},
+		{Rule: "hot", Level: "warning", Pending: 1, Open: 2, Incidents: 1},
 		{Rule: "hot", Level: "critical", Due: 1},
 	}
 	r.UnreadDevices.Devices[telemetry.ReasonMissing] = 3
