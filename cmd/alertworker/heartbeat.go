@@ -96,10 +96,11 @@ func (r *replica) followOthers(ctx context.Context) {
 		if err == nil { // else they tell later
 			differ := status.Differing(r.self(), others)
 			r.monitor.Differ(differ)
-			r.alike.Store(time.Time{})
-			if differ == "" && status.SayRules(others, len(reports)) {
-				r.alike.Store(asked)
+			alike := asked
+			if differ != "" || !status.SayRules(others, len(reports)) {
+				alike = time.Time{}
 			}
+			r.alike.Store(alike)
 		}
 
 		for _, name := range status.Accepting(others) {
