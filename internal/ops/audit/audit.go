@@ -162,6 +162,7 @@ func Compare(
 // alarms are those of all ledgers.
 type alarms struct {
 	due  map[alarmKey]bool // that have a recovery to be sent
+	ends map[alarmKey]bool // of incidents, by what devices share
 	open map[alarmKey]ledger.Alarm
 }
 
@@ -174,10 +175,15 @@ type alarmKey struct {
 func alarmsOf(ledgers []ledger.Content) alarms {
 	all := alarms{
 		due:  map[alarmKey]bool{},
+		ends: map[alarmKey]bool{},
 		open: map[alarmKey]ledger.Alarm{},
 	}
 
 	for _, l := range ledgers {
+		for _, e := range l.Ends {
+			all.ends[alarmKey{sensor.Of(string(e.Value)), e.Rule, e.Level}] = true
+		}
+
 		for _, a := range l.Alarms {
 			key := alarmKey{a.Of(), a.Rule, a.Level}
 			if a.Due != nil {
@@ -209,6 +215,10 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 		Shared:   key.Shared,
 	}]
 
+	if n.Incident != "" {
+		return proveIncident(ctx, gate, key.Of, n.Recovery)
+	}
+
 	r, a := n.Request, all.open[n.alarm()]
 	r.At = time.Time{}
 	if a.Log == r.Log && a.Sequence < r.OpenedBy {
@@ -216,6 +226,22 @@ func (s Stores) prove(ctx context.Context, key Key, n Latest, all alarms) (throt
 	}
 
 	return gate.Prove(ctx, r)
+}
+
+// proveIncident asks a gate what proves that the latest alert about an incident of what devices share was sent, or its end.
+// The gate knows the incident by another name.
+func proveIncident(ctx context.Context, gate *throttle.Gate, of sensor.ID, end bool) (throttle.Proof, error) {
+	state, err := gate.Inspect(ctx, of)
+	switch {
+	case err != nil || state.Token == 0:
+		return throttle.Unproven, err
+	case end && !state.Notified, !end && state.Incident != "":
+		return throttle.Proven, nil
+	case state.Phase == throttle.Sending:
+		return throttle.Sends, nil
+	}
+
+	return throttle.Unproven, nil
 }
 
 // kind returns how a notice, of which the gate has this proof, is accounted for.
@@ -227,7 +253,7 @@ func (s Stores) kind(key Key, n Latest, proof throttle.Proof, all alarms) string
 		return DeadLetter
 	case proof == throttle.Proven:
 		return Recorded
-	case n.Recovery && all.due[n.alarm()]:
+	case n.Recovery && (all.due[n.alarm()] || all.ends[alarmKey{key.Of, n.Rule, n.Level}]):
 		return Due
 	case proof == throttle.Sends:
 		return Sending
