@@ -115,7 +115,7 @@ func (m Statement) is(states ...State) bool { return slices.Contains(states, m.S
 // Warning returns what one of these replicas says that keeps no alert from going out: that a new secret does not work, or
 // that others have other rules. It returns "" if there is nothing.
 func Warning(now time.Time, of []Statement) string {
-	warns := func(p Problem) bool { return p.By == BySecrets || p.By == ByRules }
+	warns := func(p Problem) bool { return words[p.By].warns }
 	for _, m := range of {
 		if i := slices.IndexFunc(m.Status.Problems, warns); i >= 0 {
 			return "replica " + m.Replica + ": " + m.Status.Problems[i].Line(now)
@@ -127,8 +127,7 @@ func Warning(now time.Time, of []Statement) string {
 
 // trouble returns why alerts of m's partitions would not go out.
 func (m Statement) trouble(now time.Time) string {
-	goOut := func(p Problem) bool { return p.By == BySecrets || p.By == ByDevices || p.By == ByRules }
-	notOnly := slices.ContainsFunc(m.Status.Problems, func(p Problem) bool { return !goOut(p) })
+	notOnly := slices.ContainsFunc(m.Status.Problems, func(p Problem) bool { return !words[p.By].harmless })
 
 	switch {
 	case m.is(GoingOut, Idle, Standby):

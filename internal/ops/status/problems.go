@@ -64,9 +64,7 @@ func (v view) conclude(r *Report) {
 }
 
 // isOurs reports whether a restart or another replica could help.
-func (p Problem) isOurs() bool {
-	return p.By != ByReceiver && p.By != ByDevices && p.By != BySecrets && p.By != ByRules
-}
+func (p Problem) isOurs() bool { return !words[p.By].theirs }
 
 // A weight is what is wrong, by what that keeps from going out.
 type weight struct {

@@ -134,18 +134,23 @@ func (r Report) Lines(now time.Time) string {
 }
 
 // words say what a problem is, and its end.
-var words = map[By]struct{ begin, end string }{
-	ByHub: {"the hub cannot be read", "the hub can be read again"},
+var words = map[By]struct {
+	begin, end string
+	theirs     bool // neither a restart nor another replica could help
+	harmless   bool // it keeps no alert from going out
+	warns      bool // likewise, but somebody should know
+}{
+	ByHub: {begin: "the hub cannot be read", end: "the hub can be read again"},
 	ByPartitions: {
-		"partitions that this replica owns are not being read",
-		"all partitions that this replica owns are being read again",
+		begin: "partitions that this replica owns are not being read",
+		end:   "all partitions that this replica owns are being read again",
 	},
-	ByCheckpoints: {"the checkpoint store cannot be used", "the checkpoint store can be used again"},
-	ByLedger:      {"the ledger of a partition cannot be used", "the ledger of a partition can be used again"},
-	ByStore:       {"the throttle store cannot be used", "the throttle store can be used again"},
-	ByDeadLetters: {"the dead letters cannot be opened", "the dead letters can be opened"},
-	ByReceiver:    {"receiver is down", "receiver is back"},
-	ByDevices:     {"the devices send nothing", "the devices send again"},
-	BySecrets:     {"a new secret does not work", ""}, // who tries it logs that
-	ByRules:       {"replicas have different rules", "replicas have the same rules again"},
+	ByCheckpoints: {begin: "the checkpoint store cannot be used", end: "the checkpoint store can be used again"},
+	ByLedger:      {begin: "the ledger of a partition cannot be used", end: "the ledger of a partition can be used again"},
+	ByStore:       {begin: "the throttle store cannot be used", end: "the throttle store can be used again"},
+	ByDeadLetters: {begin: "the dead letters cannot be opened", end: "the dead letters can be opened"},
+	ByReceiver:    {begin: "receiver is down", end: "receiver is back", theirs: true},
+	ByDevices:     {begin: "the devices send nothing", end: "the devices send again", theirs: true, harmless: true},
+	BySecrets:     {begin: "a new secret does not work", theirs: true, harmless: true, warns: true}, // who tries it logs its end
+	ByRules:       {begin: "replicas have different rules", end: "replicas have the same rules again", theirs: true, harmless: true, warns: true},
 }
