@@ -152,8 +152,8 @@ func TestUnreadable(t *testing.T) {
 		{"a number for a name", packed(t, `{"format":1,"id":"a","alarms":[{"device":1}]}`), "not that of a ledger"},
 		{"two strings", packed(t, `{"format":1,"id":"a","alarms":[{"device":["YQ==","YQ=="]}]}`), "array of 2"},
 		{"more after it", packed(t, `{"format":1,"id":"a"}{}`), "not JSON"},
-		{"too large", bytes.Repeat(packed(t, strings.Repeat(" ", 1<<20)), ledger.MaxBytes>>20+1), "more than 83886080 bytes"},
-		{"too large as it is", make([]byte, ledger.MaxBytes+1), "more than 83886080 bytes"},
+		{"too large", bytes.Repeat(packed(t, strings.Repeat(" ", 1<<20)), ledger.MaxBytes>>20+1), fmt.Sprintf("more than %d bytes", ledger.MaxBytes)},
+		{"too large as it is", make([]byte, ledger.MaxBytes+1), fmt.Sprintf("more than %d bytes", ledger.MaxBytes)},
 	} {
 		if _, got, err := ledger.Decode(test.content); err == nil || !strings.Contains(err.Error(), test.want) || !reflect.DeepEqual(got, ledger.Content{}) {
 			t.Errorf("%s: %+v, %v; want an error with %q", test.name, got, err, test.want)
@@ -197,7 +197,7 @@ func largest(char string) (open, silent, due ledger.Alarm) {
 	text := func(n int) ledger.Text { return ledger.Text(strings.Repeat(char, n/len(char))) }
 	const number, log = -2.2250738585072014e-308, "xxxxxxxxxxxx/1023"
 	us := at.Add(time.Microsecond) // what is kept is in µs
-	of := ledger.Alarm{Device: text(sensor.MaxDevice), Measured: "xxxxxxxx", Sensor: text(sensor.MaxName), Element: math.MaxInt32, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
+	of := ledger.Alarm{Device: text(sensor.MaxDevice), Measured: "xxxxxxxx", Per: strings.Repeat("p", 128), Group: text(256), Sensor: text(sensor.MaxName), Element: math.MaxInt32, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32), Log: log, Sequence: math.MinInt64}
 	reading := ledger.Reading{Log: log, Element: math.MaxInt32, Part: math.MaxUint8, Sequence: math.MinInt64, Enqueued: us, Limit: number, Since: us, RaisedAt: us}
 
 	open, silent, due = of, of, of

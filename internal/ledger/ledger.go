@@ -164,7 +164,7 @@ const (
 
 // MaxBytes bounds a content, both as it is stored and unpacked. Write refuses a larger one,
 // and so does Open.
-const MaxBytes = 80 << 20
+const MaxBytes = 112 << 20
 
 // ErrLost says that another owner has taken the ledger over, or that its record was deleted.
 var ErrLost = errors.New("ledger lost")
