@@ -5,6 +5,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"time"
 
 	"alertworker/internal/lease"
 )
@@ -38,5 +39,94 @@ func TestNoteFits(t *testing.T) {
 		if s := n.String(); len(s) > lease.MaxNote || parseNote(s) != n {
 			t.Errorf("%s: %d bytes: %s", what, len(s), s)
 		}
+	}
+}
+
+// Places at one event come in the order in which they were found; those whose time is not known by their kind.
+func TestPlacesAtOneEventHaveAnOrder(t *testing.T) {
+	at := func(part Part, at int64) position { return position{Log: "0", Sequence: 7, Part: part, At: at} }
+	for _, tt := range []struct {
+		p, q position
+		want bool
+	}{
+		{at(Event, 0), at(Event, 0), true},
+		{at(Silence, 5), at(End, 5), true},
+		{at(End, 5), at(Silence, 5), false},
+		{at(End, 5), at(Silence, 6), true},
+		{at(Silence, 6), at(End, 5), false},
+		{at(Event, 0), at(Silence, 6), true},
+		{at(End, 9), at(Silence, 0), false},
+		{at(Silence, 0), at(End, 5), true},
+		{at(End, 0), at(Silence, 6), false},
+		{at(Silence, 9), at(End, 0), true},
+		{position{}, at(Event, 0), false},
+		{position{Log: "1", Sequence: 7}, at(Event, 0), false},
+	} {
+		if got := tt.p.upTo(tt.q); got != tt.want {
+			t.Errorf("%+v is up to %+v: %t", tt.p, tt.q, got)
+		}
+	}
+	if p := at(Event, 0); later(p, position{}) != p || later(position{}, p) != p {
+		t.Error("no position is later than one")
+	}
+}
+
+// Between two logs the time of a reading decides; whose recovery was sent is before all that come.
+func TestReadingsOfTwoLogsAreOrderedByTime(t *testing.T) {
+	prev := lease.Record{Now: time.UnixMilli(9000)}
+	n := note{About: position{Log: "0", Sequence: 7}, AboutAt: 5000, Notified: true}
+	of := func(ms int64) Request { return Request{Log: "1", Sequence: 3, Enqueued: time.UnixMilli(ms)} }
+	ended := n
+	ended.Notified = false
+	for name, tt := range map[string]struct {
+		n      note
+		at     int64
+		about  string
+		posted int64
+	}{
+		"earlier":                    {n, 4000, "0", 0},
+		"at the same time":           {n, 5000, "0", 5000},
+		"later":                      {n, 6000, "1", 0},
+		"earlier, after a recovery":  {ended, 4000, "1", 0},
+		"the first that is known of": {note{Notified: true}, 4000, "1", 0},
+	} {
+		var c note
+		c.claimedFor(of(tt.at), tt.n, prev)
+		if c.About.Log != tt.about || c.Posted != tt.posted {
+			t.Errorf("%s: about %+v at %d, posted %d", name, c.About, c.AboutAt, c.Posted)
+		}
+	}
+
+	posted := note{Posted: 5000, Notified: true}
+	for at, want := range map[int64]bool{4999: true, 5000: true, 5001: false} {
+		if got := posted.overtakes(of(at), prev); got != want {
+			t.Errorf("an alert posted at 5000 overtakes a recovery of %d: %t", at, got)
+		}
+	}
+	both := note{About: position{Log: "1", Sequence: 2}, AboutAt: 5000, Posted: 5000, Notified: true}
+	if !both.overtakes(of(5000), prev) {
+		t.Error("an alert that was posted when the last reading was taken does not overtake the recovery of the next one")
+	}
+}
+
+// Whoever may have been told of an incident gets its end.
+func TestReceiverOfAnIncidentIsNotified(t *testing.T) {
+	for name, n := range map[string]note{"told": {Told: "a"}, "may have been told": {MayTold: "a"}, "may just have been told": {ID: "a"}} {
+		n.OfIncident = true
+		if !n.notified() {
+			t.Error(name)
+		}
+	}
+	if (note{OfIncident: true, Quiet: 1, Notified: true}).notified() {
+		t.Error("a window alone says nothing of an incident")
+	}
+}
+
+// A key that is free has nothing of the claim or window that held it but the window's end.
+func TestFreedNote(t *testing.T) {
+	held := lease.Record{Written: time.UnixMilli(1000), Claimed: time.UnixMilli(1000), Hold: time.Second}
+	n := note{Phase: phaseWindow, ID: "1", Again: true, Ended: 5, Aside: "2", Proof: 60_000, Told: "a"}
+	if got, want := n.freed(held), (note{Quiet: 2000, Proof: 60_000, Told: "a"}); got != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
