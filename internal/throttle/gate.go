@@ -549,9 +549,7 @@ func (g *Gate) extend(ctx context.Context, c *Claim) (l lease.Lease, done bool, 
 // once there is nothing left to record.
 func (g *Gate) recordTold(ctx context.Context, c *Claim) error {
 	if c.request.Incident != "" {
-		n := c.note.sent()
-		n.Quiet = millis(c.takenAt().Add(g.window))
-		if err := g.store.Release(ctx, c.lease, n.freed(lease.Record{}).String()); err != nil {
+		if err := g.store.Release(ctx, c.lease, c.note.sent().freed(lease.Record{}).String()); err != nil {
 			return err
 		}
 	}

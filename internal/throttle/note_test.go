@@ -130,3 +130,37 @@ func TestFreedNote(t *testing.T) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
+
+// What a claim leaves in the record, by what the receiver answered.
+func TestNotesAfterAClaim(t *testing.T) {
+	at := position{Log: "0", Sequence: 7}
+	alert := note{Phase: phaseClaim, ID: "1", Again: true, Ended: 5, Quiet: 3, Aside: "2", Notified: true}
+	end := alert
+	end.ID, end.RecoveryID = "", "1/resolved"
+	first := alert
+	first.Again = false
+	repeated := Request{ID: "1", Log: "0", Sequence: 7, Repeat: time.Hour}
+	plain, other := repeated, repeated
+	plain.Repeat, other.ID = 0, "2"
+	incident := note{Phase: phaseClaim, OfIncident: true, RecoveryID: "a/resolved", Again: true, Quiet: 3, Told: "a", ToldAt: 1, MayTold: "b", Aside: "b/resolved"}
+	sent := alert
+	sent.Sent, sent.SentAt = at, 9000
+
+	for name, tt := range map[string]struct{ got, want note }{
+		"the window":                    {alert.sent(), note{Phase: phaseWindow, ID: "1", Ended: 5, Quiet: 3, Aside: "2", Notified: true}},
+		"a recovery":                    {end.recovered(at), note{Quiet: 3, Aside: "2", Recovered: at}},
+		"the end of an incident":        {incident.afterEnd(), note{OfIncident: true, Quiet: 3}},
+		"an answer that is not known":   {alert.givenBack(Unknown), note{ID: "1", Quiet: 3, Notified: true}},
+		"an id that was sent before":    {alert.givenBack(NotTaken), note{ID: "1", Quiet: 3, Notified: true}},
+		"what was certainly not taken":  {first.givenBack(NotTaken), note{Quiet: 5, Notified: true}},
+		"an alarm that is sent again":   {alert.afterAlert(repeated, time.UnixMilli(9000), time.UnixMilli(9500)), sent},
+		"a rule without a repeat":       {alert.afterAlert(plain, time.UnixMilli(9000), time.UnixMilli(9500)), alert},
+		"an alert under an earlier id":  {alert.afterAlert(other, time.UnixMilli(9000), time.UnixMilli(9500)), alert},
+		"an alert that was given up":    {first.givenUp(lease.Record{}, at), note{ID: "1", Quiet: 3, Notified: true, Aside: "", Through: at}},
+		"its proof, counted from later": {note{Proof: 5000}.givenUp(lease.Record{Claimed: time.UnixMilli(1000), Now: time.UnixMilli(3000)}, at), note{Proof: 3000, Through: at}},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("%s:\n%+v, want\n%+v", name, tt.got, tt.want)
+		}
+	}
+}
