@@ -66,7 +66,7 @@ func (s *session) connect(ctx context.Context) (err error) {
 	return err
 }
 
-// inMemory reports whether a store is in memory, of which only the worker knows.
+// inMemory reports whether a store is in memory, where only the worker sees it.
 func (s *session) inMemory() bool {
 	return s.config.ThrottleStore == config.StoreMemory || s.config.CheckpointStore == config.StoreMemory
 }

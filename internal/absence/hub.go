@@ -14,7 +14,7 @@ import (
 // A silence needs proof that nothing came from its device, and that the hub was reached at all. As long as nothing has
 // come to any partition for half of a rule's limit, its silences wait. Once nothing has come for a whole limit, the hub
 // is cut off from its devices: all silences wait until something comes, and then every device has its limit again. One
-// partition tells of that, with an alarm about the hub. Nobody is counted: the hub's newest event decides.
+// partition reports that, with an alarm about the hub. Devices are not counted: the hub's newest event decides.
 
 // hubIsQuiet reports whether silences of a rule have to wait at a time up to which all was read, in Unix ms, because
 // nothing has come to the hub for half of the rule's limit.

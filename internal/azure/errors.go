@@ -202,7 +202,7 @@ func (e *explained) Hint(variable string) string {
 // for metrics, which know no Azure.
 func (e *explained) HTTPStatus() int { return Answer(e.cause).StatusCode }
 
-// Answer returns what the service answered, of which err tells; a zero one if it did not answer.
+// Answer returns the service's answer that err wraps; a zero one if it did not answer.
 func Answer(err error) *azcore.ResponseError {
 	answer := &azcore.ResponseError{}
 	errors.As(err, &answer)

@@ -34,7 +34,7 @@ import (
 //	envconfig  the variable
 //	default    its value when unset or empty
 //	fallback   a description of the default where that is not a constant
-//	instead    on a required variable, which has a hint: others, separated by " or ", of which each makes it unnecessary
+//	instead    on a required variable, which has a hint: others, separated by " or ": each makes it unnecessary
 //	empty      "means" where an empty value differs from an unset one
 //	group      the heading in help, on the first variable of a group
 //

@@ -660,7 +660,7 @@ func (r *rulesReader) duration(n ast.Node, name string, low, high time.Duration)
 	return d
 }
 
-// number returns the reading that n is, of which true is 1 and false is 0. If n is none it returns NaN, which is
+// number returns the reading that n is: true is 1 and false is 0. If n is none it returns NaN, which is
 // beyond no limit.
 func (r *rulesReader) number(n ast.Node, name string) float64 {
 	text := scalar(n)
@@ -796,7 +796,7 @@ func (r *rulesReader) valid(n ast.Node) (*telemetry.Range, []rules.Condition) {
 	return &valid, flags
 }
 
-// sensor reads the names of a sensor's, of which there are none if n is nil.
+// sensor reads the names of a sensor's: none if n is nil.
 func (r *rulesReader) sensor(n ast.Node) (names []string) {
 	if n == nil {
 		return nil
@@ -821,7 +821,7 @@ func (r *rulesReader) sensor(n ast.Node) (names []string) {
 	return names
 }
 
-// only reads the conditions of a rule, of which there are none if n is nil.
+// only reads the conditions of a rule: none if n is nil.
 func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 	if n == nil {
 		return nil

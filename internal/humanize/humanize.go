@@ -22,7 +22,7 @@ func Count(n int, what string) string {
 // And returns words as a list: "a, b and c".
 func And(words []string) string { return list(words, " and ") }
 
-// Some is And of the first few, of which there may be many: "a, b and 7 more".
+// Some is And of the first few of many: "a, b and 7 more".
 func Some(words []string) string {
 	const most = 8
 	if n := len(words) - most; n > 0 {
@@ -102,7 +102,7 @@ func OneLine(s string) string {
 	return Clean(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "))
 }
 
-// Middle returns s, or its beginning, "…" and its end if it has more than limit characters, of which there must be 3 at
+// Middle returns s, or its beginning, "…" and its end if it has more than limit characters: limit is 3 at
 // least: names of devices differ at either.
 func Middle(s string, limit int) string {
 	if len(s) <= limit || utf8.RuneCountInString(s) <= limit {

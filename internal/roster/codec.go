@@ -110,7 +110,7 @@ func (r *Roster) encodeHeader(format int) []byte {
 	return append(line, '\n')
 }
 
-// encodeColumn appends what was heard of each device for a column.
+// encodeColumn appends the last event of each device for a column.
 func (r *Roster) encodeColumn(b []byte, column int) []byte {
 	for d := range r.names {
 		b = binary.AppendVarint(b, r.Position.Sequence-r.Heard(d, column).Sequence)

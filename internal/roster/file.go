@@ -40,7 +40,7 @@ func (f *File) Read(ctx context.Context) (r *Roster, now time.Time, why, err err
 	return r, now, why, nil
 }
 
-// What the record of a roster says without its content, so that one listing tells of all partitions.
+// What the record of a roster says without its content, so that one listing covers all partitions.
 const (
 	devicesValue = "devices"
 	limitValue   = "limit"

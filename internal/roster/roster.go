@@ -27,10 +27,10 @@ type Heard struct {
 	Quiet    int64 // until when the device is allowed to be silent, in Unix ms; 0: not at all. Or Excluded
 }
 
-// Excluded is the Quiet of a device of which a rule expects nothing, because of its Only.
+// Excluded is the Quiet of a device from which a rule expects nothing, because of its Only.
 const Excluded = math.MaxInt64 - 1
 
-// Expected reports whether a rule expects something of a device of which h is the last event.
+// Expected reports whether a rule expects something of a device whose last event is h.
 func (h Heard) Expected() bool { return h.Time != 0 && h.Quiet != Excluded }
 
 // A Place is one in the partition.
@@ -356,7 +356,7 @@ func later(a, b Place) Place {
 	}
 }
 
-// Rebase makes r the roster of another hub, of which nothing was heard: its devices stay known.
+// Rebase makes r the roster of another hub, which has sent nothing yet: its devices stay known.
 func (r *Roster) Rebase(to telemetry.Position) {
 	r.Position = to
 	for i := range r.columns {

@@ -72,7 +72,7 @@ func (m *Mute) isAboutMessage(s *Subject) bool {
 	return is.isMetBy(s.at(m.Property))
 }
 
-// forever is when a mute ends of which nothing says when.
+// forever is when a mute without an end ends.
 var forever = time.Unix(1<<40, 0)
 
 // until returns the time at UntilAt: forever without that, zero if the message has none there.

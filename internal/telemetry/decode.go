@@ -173,7 +173,7 @@ type decoded struct {
 	flags     []int  // of a reading: which fields must not be another word
 }
 
-// NewDecoder returns a Decoder for one field, of which the highest reading counts. The
+// NewDecoder returns a Decoder for one field. Its highest reading counts. The
 // error says which path is wrong, and how to write it.
 func NewDecoder(paths string) (*Decoder, error) { return NewFieldsDecoder(Field{Paths: paths}) }
 
@@ -712,7 +712,7 @@ func (s *scanner) elements(at []cursor, in []finding) error {
 	return s.eachElement(at, in, nil)
 }
 
-// eachElement scans the elements of an array. groups are those of which several fields are in them, nil if there is none.
+// eachElement scans the elements of an array. groups are those with several fields in them, nil if there is none.
 func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) error {
 	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
 	for i := 0; ; i++ {

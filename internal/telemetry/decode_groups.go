@@ -1,6 +1,6 @@
 package telemetry
 
-// groupsOf returns the groups of which two fields or more are in the elements of an array, at the place in the body
+// groupsOf returns the groups with two fields or more in the elements of an array, at the place in the body
 // that at describes. A field that names a position is in one element whatever is in the others.
 func groupsOf(at []cursor) (groups fieldBits, any bool) {
 	var first [maxDecoded + 1]uint16

@@ -55,7 +55,7 @@ type note struct {
 	// Ended is the Quiet that a claim for a recovery has ended. It comes back if the recovery was certainly not sent.
 	Ended int64 `json:"ended,omitempty"`
 	// OfIncident: the last claim was about an incident. Then the receiver was told of Told, at ToldAt by the store's clock in
-	// ms since 1970, and may have been told of MayTold, long ago; of ID recently. All are empty once it took the end.
+	// ms since 1970, and may have been told of MayTold, long ago, or of ID, recently. All are empty once it took the end.
 	OfIncident bool   `json:"ofIncident,omitempty"`
 	Told       string `json:"told,omitempty"`
 	ToldAt     int64  `json:"toldAt,omitempty"`

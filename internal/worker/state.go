@@ -41,7 +41,7 @@ func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	return all
 }
 
-// Unreadable returns the devices of which nothing could be read for an hour, although they send.
+// Unreadable returns the devices that send, but have sent nothing that can be read for an hour.
 func (w *Worker) Unreadable() (all partition.Unreadables) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

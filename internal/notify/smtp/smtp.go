@@ -38,7 +38,7 @@ import (
 )
 
 const (
-	// Connections is how many calls a server takes at a time, each of which has one: as many as Exchange
+	// Connections is how many calls, each on one connection, a server takes at a time: as many as Exchange
 	// Online allows. The caller sees to it.
 	Connections = 3
 

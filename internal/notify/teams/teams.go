@@ -111,7 +111,7 @@ func encode(t wording.Text) message {
 	}
 }
 
-// newLine returns a line of text, in front of which there is so much space.
+// newLine returns a line of text with so much space before it.
 func newLine(spacing string, runs ...run) line {
 	for i := range runs {
 		runs[i].Type = "TextRun"

@@ -244,7 +244,7 @@ func proveIncident(ctx context.Context, gate *throttle.Gate, of sensor.ID, end b
 	return throttle.Unproven, nil
 }
 
-// kind returns how a notice, of which the gate has this proof, is accounted for.
+// kind returns how a notice is accounted for, given the gate's proof.
 func (s Stores) kind(key Key, n Latest, proof throttle.Proof, all alarms) string {
 	at, settled := s.Checkpoints[n.Partition]
 

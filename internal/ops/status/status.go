@@ -3,7 +3,7 @@
 // page, /readyz, GET /status, the log, the heartbeat and the metrics show.
 //
 // A dependency counts as working only on evidence: a store, if it has accepted a write since it last refused one, a
-// receiver, if it has accepted a notice. A store of which more calls fail than succeed for some seconds
+// receiver, if it has accepted a notice. A store whose calls fail more often than they succeed for some seconds
 // cannot be used; it works again once nothing has failed for some seconds, so that one that fails
 // every other time is not well at every other look. What the replica calls anyway shows that: a
 // [Dependency] gets the result of every call and of each try that was repeated, since nearly all calls

@@ -120,7 +120,7 @@ type checkpoints struct {
 	beyond map[string]string
 }
 
-// checkpoints returns those of the consumer group where the hub is at present, of which the generation is not known.
+// checkpoints returns those of the consumer group where the hub is at present, whose generation is not known.
 func (s *Source) checkpoints() *checkpoints {
 	at := s.endpoint()
 	return &checkpoints{

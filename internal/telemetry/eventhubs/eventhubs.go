@@ -41,7 +41,7 @@ const (
 	DefaultOwnershipExpiry = 8 * time.Second
 )
 
-// MaxPrefetch is as many as a session of go-amqp lets the hub send before it hears of any.
+// MaxPrefetch is as many as a session of go-amqp lets the hub send before it has seen any.
 const MaxPrefetch = 5000
 
 // maxName is how many characters the name of a receiver may have for clients in other languages.

@@ -69,7 +69,7 @@ func (s *Source) ask(ctx context.Context, u urgency, wanted func(partition strin
 	return state, nil
 }
 
-// askAll is ask about every partition. It asks again about those of which the hub did not say where they end, as long as
+// askAll is ask about every partition. It asks again about those whose end the hub did not report, as long as
 // it says so of some.
 func (s *Source) askAll(ctx context.Context, u urgency) (hubState, error) {
 	state, err := s.ask(ctx, u, every)

@@ -47,7 +47,7 @@ func (h *hub) newest(ctx context.Context, enough time.Time) (newest, asked time.
 	return newest, asked, nil
 }
 
-// endsSince returns where partitions end. It asks about those of which the hub has not said it since a time.
+// endsSince returns where partitions end. It asks about those whose end the hub has not reported since a time.
 func (q *questions) endsSince(ctx context.Context, since time.Time, partitions []string) (ends []knownEnd, err error) {
 	answers := q.answers()
 	var asked []*question

@@ -337,7 +337,7 @@ func (w *windows) forget(of sensor.ID) {
 	})
 }
 
-// add counts n suppressed readings of a device or sensor, of which nothing need be known: its window may be over for long.
+// add counts n suppressed readings of a device or sensor, which need not be known: its window may be over for long.
 func (w *windows) add(of sensor.ID, n int64) {
 	if n == 0 {
 		return

@@ -76,7 +76,7 @@ type batch struct {
 type session struct {
 	reads atomic.Bool // a partition
 
-	// merged counts the transfers of which the library knows nothing, because their messages came with another one.
+	// merged counts the transfers that the library does not know, because their messages came with another one.
 	merged atomic.Uint32
 
 	partial []byte // what came of the present message, if that has several frames: at most MaxMessage + 1 bytes

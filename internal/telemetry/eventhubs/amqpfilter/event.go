@@ -247,7 +247,7 @@ func (e *Event) annotations(content amqpvalue.Value) error {
 // hub's have at most 128 characters.
 const maxText = 512
 
-// undecodable makes e the Event of a message that cannot be decoded, of which it has read a part. The position that the
+// undecodable makes e the Event of a message that cannot be decoded, but was read in part. The position that the
 // message claims is kept, as far as it claims one.
 func (e *Event) undecodable(message []byte, cause error) {
 	kept := min(len(message), MaxKept)
