@@ -485,7 +485,7 @@ func (f findings) addHeard(all *facts) {
 	}
 
 	since := f.state.Since
-	if isUnseen := f.state.Last == nil && f.hub.last == 0; isUnseen && !since.IsZero() && len(f.state.Partitions) > 0 {
+	if isUnseen := f.state.Last == nil && f.hub.last == 0; isUnseen && !since.IsZero() {
 		all.add("unknown", "", "this replica has seen nothing of it since "+f.clock(since)+"; another one may know more")
 	}
 }
