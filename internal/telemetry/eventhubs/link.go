@@ -25,6 +25,7 @@ type link struct {
 	receiver   *amqp.Receiver
 	credit     func() int              // how many events it may have on request at present
 	requested  int                     // and not taken yet
+	taken      []amqpfilter.Messages   // since reuse was called
 	gone       bool                    // what came is
 	fail       context.CancelCauseFunc // makes whoever waits for a message fail
 }
@@ -131,6 +132,7 @@ func (l *link) take(events []telemetry.Event, messages amqpfilter.Messages, kept
 	most := l.credit()
 	for len(messages) > 0 {
 		before := len(events)
+		l.taken = append(l.taken, messages)
 		events = appendEvents(events, messages, kept)
 		l.requested -= len(events) - before
 		if len(events) >= most {
@@ -141,6 +143,16 @@ func (l *link) take(events []telemetry.Event, messages amqpfilter.Messages, kept
 	}
 
 	return events
+}
+
+// reuse ends the use of all events that take has returned.
+func (l *link) reuse() {
+	for _, messages := range l.taken {
+		l.connection.filter.Reuse(messages)
+	}
+
+	clear(l.taken)
+	l.taken = l.taken[:0]
 }
 
 // request asks for more events once a quarter of the credit is free.

@@ -68,6 +68,7 @@ func (l *look) read(
 		}
 
 		events := link.take(nil, m, &kept)
+		link.taken = nil // whoever looks may keep them
 		for i := range events {
 			at.follow(&events[i])
 		}

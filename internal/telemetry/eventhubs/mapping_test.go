@@ -36,7 +36,9 @@ func (h *hub) read(t *testing.T, n int) []telemetry.Event {
 			if err != nil {
 				return err
 			}
-			got = append(got, events...)
+			for _, e := range events {
+				got = append(got, kept(e))
+			}
 		}
 		cancel()
 		return nil

@@ -224,6 +224,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 		}
 
 		clear(p.events) // the consumer no longer uses them
+		l.reuse()
 		p.events = l.take(p.events[:0], m, &p.texts)
 		p.refused = 0
 		p.handOver()

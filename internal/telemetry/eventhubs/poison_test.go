@@ -39,6 +39,12 @@ type receivedEvent struct {
 	telemetry.Event
 }
 
+// kept returns e with memory of its own: e is valid until the next Receive.
+func kept(e telemetry.Event) telemetry.Event {
+	e.Body, e.Properties = bytes.Clone(e.Body), bytes.Clone(e.Properties)
+	return e
+}
+
 // receiveAll waits for n events of a Source.
 func receiveAll(t *testing.T, run func(context.Context, func(context.Context, telemetry.Partition) error) error, n int) map[string][]telemetry.Event {
 	t.Helper()
@@ -54,7 +60,7 @@ func receiveAll(t *testing.T, run func(context.Context, func(context.Context, te
 					return err
 				}
 				for _, e := range events {
-					received <- receivedEvent{p.ID(), e}
+					received <- receivedEvent{p.ID(), kept(e)}
 				}
 				if err := p.Checkpoint(context.WithoutCancel(ctx), telemetry.Checkpoint{Position: events[len(events)-1].Position}); err != nil {
 					return err

@@ -21,6 +21,7 @@ const (
 	maxFrame  = 64 << 10  // what the library offers to its peers
 	maxBatch  = 64 << 10  // filtered at a time, about
 	maxPooled = 256 << 10 // of a buffer, between messages
+	minReused = 16 << 10  // of messages whose memory is used again
 )
 
 // Performatives.
@@ -36,7 +37,8 @@ const (
 // goroutine at a time, as the library does, and Write gets whole frames.
 //
 // It needs 128 KiB, and per link as much again, or the size of a message while that comes in several
-// frames, at most MaxMessage; and what was not taken yet, which is bounded by what links have on request.
+// frames, at most MaxMessage; and up to twice what was not taken back yet, which is bounded by what links have on
+// request and readers hold.
 func New(c net.Conn) *Conn {
 	return &Conn{
 		Conn:     c,
@@ -60,6 +62,8 @@ type Conn struct {
 
 	sessions map[uint16]*session // by the peer's number
 
+	spare sync.Pool // of *Messages: see Reuse
+
 	mu      sync.Mutex
 	own     map[uint16]*session // by the library's number
 	last    uint64              // number of a batch
@@ -79,7 +83,9 @@ type session struct {
 	// merged counts the transfers that the library does not know, because their messages came with another one.
 	merged atomic.Uint32
 
-	partial []byte // what came of the present message, if that has several frames: at most MaxMessage + 1 bytes
+	// partial is what came of the present message, if that has several frames: at most MaxMessage + 1 bytes, after its
+	// size.
+	partial Messages
 
 	head     []byte   // the transfer of the first of messages, without its payload
 	messages Messages // that are held
@@ -100,6 +106,13 @@ func (c *Conn) Take(data []byte) (messages Messages, ok bool) {
 	delete(c.batches, number)
 
 	return b.messages, ok
+}
+
+// Reuse takes back messages that Take has returned, once nobody reads any Event of them: others come in their memory.
+func (c *Conn) Reuse(messages Messages) {
+	if cap(messages) >= minReused && cap(messages) <= maxPooled {
+		c.spare.Put(&messages)
+	}
 }
 
 func (c *Conn) Read(p []byte) (int, error) {
@@ -253,8 +266,7 @@ func (c *Conn) transfer(s *session, f []byte) error {
 		c.hold(s, head, payload)
 	default:
 		s.keep(payload)
-		c.hold(s, head, s.partial)
-		s.drop()
+		c.holdPartial(s, head)
 	}
 
 	return nil
@@ -262,8 +274,13 @@ func (c *Conn) transfer(s *session, f []byte) error {
 
 // keep adds to what has come of a message.
 func (s *session) keep(payload []byte) {
-	room := MaxMessage + 1 - len(s.partial)
+	if len(s.partial) == 0 {
+		s.partial = s.partial.add(nil)
+	}
+
+	room := sizeSize + MaxMessage + 1 - len(s.partial)
 	s.partial = append(s.partial, payload[:min(len(payload), room)]...)
+	binary.BigEndian.PutUint32(s.partial, uint32(len(s.partial)-sizeSize))
 }
 
 // drop forgets what has come of a message.
@@ -283,6 +300,24 @@ func (c *Conn) pass(head, payload []byte) {
 
 // hold adds a message to those for which the library gets one. head is the transfer that it came with.
 func (c *Conn) hold(s *session, head, message []byte) {
+	c.holds(s, head, len(message))
+	s.messages = s.messages.add(message)
+}
+
+// holdPartial is hold for the message that has come in several frames. It is large, and not copied if it is the first.
+func (c *Conn) holdPartial(s *session, head []byte) {
+	c.holds(s, head, len(s.partial))
+	if len(s.messages) == 0 {
+		s.messages, s.partial = s.partial, s.messages
+	} else {
+		s.messages = append(s.messages, s.partial...)
+	}
+
+	s.drop()
+}
+
+// holds notes that s has a message more, of so many bytes.
+func (c *Conn) holds(s *session, head []byte, size int) {
 	if len(s.messages) == 0 {
 		s.head = head
 		c.held = append(c.held, s)
@@ -290,8 +325,7 @@ func (c *Conn) hold(s *session, head, message []byte) {
 		s.merged.Add(1)
 	}
 
-	s.messages = s.messages.add(message)
-	c.heldBytes += len(message)
+	c.heldBytes += size
 }
 
 // ticketSize is that of the data of a message that the library gets: the number of a batch.
@@ -302,19 +336,31 @@ func (c *Conn) flush() {
 	for _, s := range c.held {
 		c.mu.Lock()
 		c.last++
-		c.batches[c.last] = batch{s, slices.Clone(s.messages)}
+		c.batches[c.last] = batch{s, c.handOut(s)}
 		c.mu.Unlock()
 
 		ticket := []byte{amqpvalue.Described, amqpvalue.SmallUlong, sectionData, amqpvalue.Binary8, ticketSize}
 		c.pass(s.head, binary.BigEndian.AppendUint64(ticket, c.last))
-		s.messages = s.messages[:0]
-		if cap(s.messages) > maxPooled {
-			s.messages = nil
-		}
 	}
 
 	c.held = c.held[:0]
 	c.heldBytes = 0
+}
+
+// handOut returns the messages that s holds, in memory of their own.
+func (c *Conn) handOut(s *session) Messages {
+	messages := s.messages
+	if len(messages) < cap(messages)/2 { // most of it would be wasted
+		s.messages = messages[:0]
+		return slices.Clone(messages)
+	}
+
+	s.messages = nil
+	if spare, ok := c.spare.Get().(*Messages); ok {
+		s.messages = (*spare)[:0]
+	}
+
+	return messages
 }
 
 // Write takes note of sessions that read partitions, and corrects what the library says that it has received on them.

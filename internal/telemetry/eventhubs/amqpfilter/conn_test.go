@@ -418,6 +418,66 @@ func TestEndDropsWhatIsLeft(t *testing.T) {
 	}
 }
 
+// What was taken stays as it is until it is taken back, whatever comes, and then others come in its memory.
+func TestReuse(t *testing.T) {
+	p := &peer{}
+	p.attachAlone(events)
+	var want [][]byte
+	for i := range 200 {
+		message := bytes.Repeat([]byte{0xf0 | byte(i%16)}, []int{30, 9_000, 20_000, 50_000}[i/8%4])
+		if want = append(want, message); i%8 == 7 { // in two frames
+			p.deliver(0, 0, true, false, message[:len(message)/2])
+			message = message[len(message)/2:]
+		}
+		p.deliver(0, 0, false, false, message)
+	}
+
+	c := filtered(p, &pieces{stream: p.stream, sizes: []int{70_000, 1, 30_000}})
+	var got, before []byte // of the connection; of the batch before
+	var taken amqpfilter.Messages
+	batches, reused := 0, 0
+	seen := map[*byte]bool{} // where batches were that were taken back
+	for buffer := make([]byte, 1<<16); len(want) > 0; {
+		n, err := c.Read(buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, buffer[:n]...)
+		for _, ticket := range messages(t, got)[[2]uint32{}][batches:] {
+			m, err := library(ticket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			now, ok := c.Take(m.Data[0])
+			if !ok {
+				t.Fatal("not there")
+			}
+			if !bytes.Equal(taken, before) {
+				t.Fatal("what was taken has changed")
+			}
+			if len(taken) > 0 {
+				seen[&taken[0]] = true
+				c.Reuse(taken)
+			}
+			if seen[&now[0]] {
+				reused++
+			}
+			taken, before, batches = now, bytes.Clone(now), batches+1
+			for len(now) > 0 {
+				var e amqpfilter.Event
+				e, now = now.Next()
+				if !bytes.Equal(e.Body, want[0]) {
+					t.Fatalf("event %d from the end is not what was sent", len(want))
+				}
+				want = want[1:]
+			}
+		}
+	}
+	if reused == 0 {
+		t.Error("no memory was used again")
+	}
+}
+
 // Frames that nobody could read end the connection.
 func TestEnds(t *testing.T) {
 	for name, tt := range map[string]struct {

@@ -32,6 +32,8 @@ const Unnumbered = -1
 // Messages are those of a hub that have come in one message of the library, each after its size.
 type Messages []byte
 
+const sizeSize = 4 // bytes of the size of a message
+
 // add appends a message.
 func (messages Messages) add(message []byte) Messages {
 	return append(binary.BigEndian.AppendUint32(messages, uint32(len(message))), message...)
@@ -39,8 +41,8 @@ func (messages Messages) add(message []byte) Messages {
 
 // Next returns the Event of the first of messages, which aliases it, and those after it.
 func (messages Messages) Next() (e Event, rest Messages) {
-	end := 4 + binary.BigEndian.Uint32(messages)
-	message := messages[4:end:end]
+	end := sizeSize + binary.BigEndian.Uint32(messages)
+	message := messages[sizeSize:end:end]
 
 	err := e.read(message)
 	if len(message) > MaxMessage {
