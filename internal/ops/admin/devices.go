@@ -305,6 +305,12 @@ func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 		f.shared[h.Reading.Rule] = h.Reading.Shared
 	}
 
+	for _, s := range f.state.Alarms { // as of when it opened
+		if s.Group != "" {
+			f.shared[s.Rule] = s.Group
+		}
+	}
+
 	maps.Copy(f.shared, shared)
 
 	return f

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"alertworker/internal/incident"
+	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/ops/admin"
 	"alertworker/internal/partition"
 	"alertworker/internal/records"
@@ -113,6 +114,27 @@ func TestIncidents(t *testing.T) {
 	})
 }
 
+// The last alerts name what the members of an incident share, how many they were, and the first.
+func TestAlertsOfIncidents(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld(t, func(o *admin.Options) { o.Rules, o.Receivers = offline, nil })
+		w.take(notifytest.Incident())
+		time.Sleep(time.Second)
+		w.take(notifytest.Over(notifytest.Incident()))
+		rest := w.do(http.MethodGet, "/").Body.String()
+		for _, text := range []string{
+			`">berlin<small class="good">freezer: normal again</small></td><td class="n words good">–</td>`,
+			`">berlin<small>12 devices, first freezer-7</small><small>freezer</small></td><td class="n words hot">-12.5</td>`,
+		} {
+			at := strings.Index(rest, text)
+			if at < 0 {
+				t.Fatalf("the page does not show %s (in this order) in\n%s", text, rest)
+			}
+			rest = rest[at:]
+		}
+	})
+}
+
 // What cannot be asked is said to be unknown, and not to be none.
 func TestIncidentsWithoutTheStore(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
@@ -140,7 +162,11 @@ func (failingIncidents) Open(context.Context, int) ([]incident.Listed, bool, err
 func TestWhyOfAMember(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		book := &incident.Book{Store: &records.Memory{}, Prefix: "incidents/"}
-		w := newWorld(t, func(o *admin.Options) { o.Rules, o.Incidents, o.Receivers = offline, book, nil })
+		gate := &fakeGate{}
+		w := newWorld(t, func(o *admin.Options) {
+			o.Rules, o.Incidents = offline, book
+			o.Receivers = []admin.Receiver{{Name: "hook", Rule: "offline", Per: "gateway", Gate: gate}}
+		})
 		since := time.Now().Add(-15 * time.Minute)
 		w.set(func() {
 			w.worker.devices = map[string]partition.DeviceState{"meter-3": {Alarms: []partition.AlarmState{{
@@ -170,5 +196,8 @@ func TestWhyOfAMember(t *testing.T) {
 		expect("part of the incident of gw-12, since " + at + ": " + id)
 		enter(t, book, "gw-12", "5", 29, 1)
 		expect("part of the incident of gw-12, since " + at + ", with 29 others: " + id)
+		if len(gate.asked) != 3 || gate.asked[0] != "gw-12" {
+			t.Errorf("the windows of %v were looked up", gate.asked)
+		}
 	})
 }

@@ -706,7 +706,7 @@ func (d pastDelivery) Left(now time.Time) int { return int(100 * d.Until.Sub(now
 // heard.
 func (d pastDelivery) Reading() string {
 	switch {
-	case d.Silent > 0 && d.Resolved:
+	case (d.Silent > 0 || d.Incident != "") && d.Resolved:
 		return "–"
 	case d.Silent > 0:
 		return silentFor(time.Duration(d.Silent * float64(time.Second)))

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease/observe"
 	"alertworker/internal/notify"
 	"alertworker/internal/sensor"
@@ -47,9 +48,11 @@ type pastDelivery struct {
 	Sequence   int64     `json:"sequence"`
 	Token      int64     `json:"token"`
 	Suppressed int64     `json:"suppressed"`
-	Shared     string    `json:"shared,omitempty"` // what the device shares the rule's alerts by; empty if nothing
-	Reason     string    `json:"reason,omitempty"` // why it is a dead letter; empty if it is none
-	Letter     string    `json:"letter,omitempty"` // the dead letter's id; empty if it is only in the log
+	Shared     string    `json:"shared,omitempty"`   // what the device shares the rule's alerts by; empty if nothing
+	Incident   string    `json:"incident,omitempty"` // that it is about, or whose end it is; Device is then one of Members
+	Members    int       `json:"members,omitempty"`  // at least
+	Reason     string    `json:"reason,omitempty"`   // why it is a dead letter; empty if it is none
+	Letter     string    `json:"letter,omitempty"`   // the dead letter's id; empty if it is only in the log
 
 	first bool // no other receiver has taken this alert
 }
@@ -57,6 +60,11 @@ type pastDelivery struct {
 // deliveryOf returns the delivery of an alert that has ended now. A dead letter needs more.
 func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 	now := time.Now().UTC()
+	var about notify.Incident
+	if a.Incident != nil {
+		about = *a.Incident
+	}
+
 	return pastDelivery{
 		Receiver:    receiver,
 		Device:      a.Device,
@@ -77,6 +85,8 @@ func deliveryOf(a notify.Alert, receiver string) pastDelivery {
 		Token:       a.Token,
 		Suppressed:  a.Suppressed,
 		Shared:      a.PerValue,
+		Incident:    about.ID,
+		Members:     about.Members,
 	}
 }
 
@@ -86,6 +96,20 @@ func (d pastDelivery) window() sensor.ID {
 		return sensor.Of(d.Shared)
 	}
 	return d.of()
+}
+
+// By says for people which members of an incident it is about; empty if it is about none, or about all.
+func (d pastDelivery) By() string {
+	if d.Members == 0 {
+		return ""
+	}
+
+	kind := "device"
+	if d.Sensor != "" {
+		kind = "sensor"
+	}
+
+	return humanize.Count(d.Members, kind) + ", first " + shortName(d.of().String())
 }
 
 // of returns what the alert was about, sharing aside.
