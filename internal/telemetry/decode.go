@@ -558,7 +558,8 @@ func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
 // finds to in, which is of an array or an object: within is the kind. With an error that is what
 // was found before.
 func (s *scanner) value(at []cursor, in []finding, within byte) error {
-	switch kind := s.json.peek(); kind {
+	kind := s.json.peek()
+	switch kind {
 	case '[', '{':
 		if s.depth+s.json.depth >= maxDepth {
 			for _, c := range at {
@@ -588,7 +589,7 @@ func (s *scanner) value(at []cursor, in []finding, within byte) error {
 		return err
 	}
 
-	v, err := s.json.value()
+	v, err := s.json.peeked(kind)
 	if err != nil {
 		return err
 	}

@@ -375,9 +375,10 @@ func wantedAt(at []cursor) wantedNames {
 	wanted := wantedNames{at: at}
 	for _, c := range at {
 		if !c.whole() {
-			for i, some := range c.path.starts[c.names].first {
-				wanted.first[i] |= some
-			}
+			first := &c.path.starts[c.names].first
+			wanted.first[0] |= first[0]
+			wanted.first[1] |= first[1]
+			wanted.first[2], wanted.first[3] = first[2], first[3] // the same for all
 		}
 	}
 

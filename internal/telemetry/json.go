@@ -117,8 +117,10 @@ func (r *jsonReader) close() {
 }
 
 // value returns the next value, or name, as it stands. The error is io.EOF after the last value.
-func (r *jsonReader) value() ([]byte, error) {
-	c := r.peek()
+func (r *jsonReader) value() ([]byte, error) { return r.peeked(r.peek()) }
+
+// peeked is value after peek has returned c.
+func (r *jsonReader) peeked(c byte) ([]byte, error) {
 	start, end := r.at, -1
 	switch r.next {
 	case aValue, aFirstValue, aMemberValue:
