@@ -154,13 +154,7 @@ type Proof struct {
 
 // New returns a Watch. Without rules it hears nobody and has no roster, and file is not used. hub is what alarms about
 // the whole hub have for a device, empty if those are another partition's.
-func New(
-	rules []Rule,
-	alarms Alarms,
-	hub string,
-	file *roster.File,
-	log *zap.Logger,
-) *Watch {
+func New(rules []Rule, alarms Alarms, hub string, file *roster.File, log *zap.Logger) *Watch {
 	return &Watch{
 		rules:  rules,
 		order:  byLimit(rules),
@@ -377,12 +371,7 @@ func (w *Watch) Take(e *telemetry.Event) {
 // Hear records a measurement of e, the event that Take has taken, as a sign of life for some rules. e's device has this
 // hash, and the decoder found found. Hear reports whether there is room for the device. It is called between Lock and
 // Unlock, takes no lock and allocates nothing, unless the device was not known or has an alarm.
-func (w *Watch) Hear(
-	e *telemetry.Event,
-	hash uint64,
-	rules []int,
-	found []telemetry.Found,
-) (room bool) {
+func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telemetry.Found) (room bool) {
 	if w.wasRemoved(e, nil) {
 		return true
 	}

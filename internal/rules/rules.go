@@ -420,14 +420,7 @@ func (r *Rule) Cleared(value, clear float64) bool {
 
 // Next returns the state of a level after a reading. limit and clear are the level's, or what replaces them for this
 // device: see Look.Compare. A reading that s outdates changes nothing.
-func (r *Rule) Next(
-	l *Level,
-	s State,
-	value float64,
-	limit float64,
-	clear float64,
-	at Moment,
-) State {
+func (r *Rule) Next(l *Level, s State, value float64, limit float64, clear float64, at Moment) State {
 	if s.Outdates(at) {
 		return s
 	}
