@@ -311,6 +311,9 @@ func (r *replica) newDuties(c config.Config, s stores, log *zap.Logger) *leader.
 	if blobs, ok := s.leases.(leader.Sweeper); ok { // the others expire records themselves
 		duties = append(duties, leader.Janitor(blobs, c.Scope(), c.LeaseRetention))
 	}
+	if slices.ContainsFunc(c.Rules().Rules, func(rule rules.Rule) bool { return rule.Grouped() }) {
+		duties = append(duties, leader.Incidents(incidents(c, s.records), r.source.Partitions, c.LeaseRetention))
+	}
 	if c.HeartbeatURL.IsSet() {
 		duties = append(duties, leader.Duty{Name: heartbeatDuty})
 	}

@@ -117,7 +117,7 @@ func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Ti
 
 		_, err = b.Store.Write(ctx, records.Record{
 			Name:    b.name(g),
-			Values:  map[string]string{stateValue: string(next.State)},
+			Values:  values(next),
 			Content: text,
 			Type:    "application/json",
 			ETag:    there.ETag,
@@ -128,6 +128,14 @@ func (b *Book) change(ctx context.Context, g Group, f func(r Record, now time.Ti
 	}
 
 	return wrap(g, records.ErrConflict)
+}
+
+// values are those of a record, none of which is empty.
+func values(r Record) map[string]string {
+	if r.State == None {
+		return nil
+	}
+	return map[string]string{stateValue: string(r.State)}
 }
 
 func wrap(g Group, err error) error {
@@ -145,34 +153,148 @@ type Listed struct {
 
 // Open returns the records of incidents that run, or are over and not closed: at most so many, and whether that is all.
 func (b *Book) Open(ctx context.Context, most int) (open []Listed, all bool, err error) {
+	return b.list(ctx, most, func(s State, _ time.Duration) bool { return s == Running || s == Over })
+}
+
+// Overdue returns the records of incidents that have been over for longer than age, and are not closed: at most so many.
+func (b *Book) Overdue(ctx context.Context, age time.Duration, most int) ([]Listed, error) {
+	all, _, err := b.list(ctx, most, func(s State, since time.Duration) bool { return s == Over && since > age })
+	return all, err
+}
+
+// list returns the records whose state, which they have had for at least so long, is wanted: at most so many, and whether
+// that is all.
+func (b *Book) list(ctx context.Context, most int, wanted func(State, time.Duration) bool) (found []Listed, all bool, err error) {
 	for page, err := range records.Pages(ctx, b.Store, b.Prefix) {
 		if err != nil {
 			return nil, false, fmt.Errorf("list incidents: %w", err)
 		}
 
 		for _, there := range page {
-			if state := State(there.Values[stateValue]); state != Running && state != Over || strings.Contains(there.Name[len(b.Prefix):], "/") {
+			if !b.owns(there.Name) || !wanted(stateOf(there), there.Age()) {
 				continue
 			}
 
-			if len(open) == most {
-				return open, false, nil
+			if len(found) == most {
+				return found, false, nil
 			}
 
-			full, err := b.Store.Read(ctx, there.Name, maxRecord)
-			if errors.Is(err, records.ErrNotFound) {
-				continue
-			}
+			l, err := b.open(ctx, there.Name)
 			if err != nil {
-				return nil, false, fmt.Errorf("read an incident: %w", err)
+				return nil, false, err
 			}
-
-			var c content
-			if json.Unmarshal(full.Content, &c) == nil && c.Record.State != Closed {
-				open = append(open, Listed(c))
+			if wanted(l.Record.State, there.Age()) {
+				found = append(found, l)
 			}
 		}
 	}
 
-	return open, true, nil
+	return found, true, nil
+}
+
+// owns reports whether a record of this name, which begins with Prefix, is one of b's.
+func (b *Book) owns(name string) bool { return !strings.Contains(name[len(b.Prefix):], "/") }
+
+// stateOf returns the state of a record that was listed.
+func stateOf(there records.Record) State { return State(there.Values[stateValue]) }
+
+// open reads a record that was listed. One that is gone, or damaged, is zero.
+func (b *Book) open(ctx context.Context, name string) (l Listed, err error) {
+	there, err := b.Store.Read(ctx, name, maxRecord)
+	if errors.Is(err, records.ErrNotFound) {
+		return Listed{}, nil
+	}
+	if err != nil {
+		return Listed{}, fmt.Errorf("read an incident: %w", err)
+	}
+
+	var c content
+	if json.Unmarshal(there.Content, &c) != nil {
+		return Listed{}, nil
+	}
+
+	return Listed(c), nil
+}
+
+// A Swept counts what Sweep has changed.
+type Swept struct {
+	Removed int // records
+	Entries int // of partitions that are no more
+}
+
+// Sweep removes the records of incidents that do not run and that nobody has written for longer than retention, and from
+// the others the entries of partitions that the hub does not have: of none, if has is nil. It goes through the records
+// from a place on: "", or what an earlier call has returned. When ctx ends, or after an error, next is where to continue; ""
+// after the last record.
+func (b *Book) Sweep(
+	ctx context.Context,
+	from string,
+	retention time.Duration,
+	has func(partition string) bool,
+) (done Swept, next string, err error) {
+	for next = from; ; {
+		page, err := b.Store.List(ctx, b.Prefix, next)
+		if err != nil {
+			return done, next, fmt.Errorf("list incidents: %w", err)
+		}
+
+		for _, there := range page.Records {
+			if !b.owns(there.Name) {
+				continue
+			}
+			if err := b.sweep(ctx, there, retention, has, &done); err != nil {
+				return done, next, err
+			}
+		}
+
+		if next = page.Next; next == "" {
+			return done, "", nil
+		}
+	}
+}
+
+// sweep is Sweep of one record.
+func (b *Book) sweep(
+	ctx context.Context,
+	there records.Record,
+	retention time.Duration,
+	has func(partition string) bool,
+	done *Swept,
+) error {
+	if stateOf(there) != Running {
+		if there.Age() <= retention {
+			return nil
+		}
+
+		err := b.Store.Delete(ctx, there.Name, there.ETag)
+		switch {
+		case err == nil:
+			done.Removed++
+		case !errors.Is(err, records.ErrConflict): // else somebody has written it, or deleted it
+			return fmt.Errorf("remove an incident: %w", err)
+		}
+
+		return nil
+	}
+
+	if has == nil {
+		return nil
+	}
+
+	l, err := b.open(ctx, there.Name)
+	if err != nil {
+		return err
+	}
+
+	for partition := range l.Record.Entries {
+		if has(partition) {
+			continue
+		}
+		if err := b.Remove(ctx, l.Group, partition); err != nil {
+			return err
+		}
+		done.Entries++
+	}
+
+	return nil
 }

@@ -29,7 +29,7 @@ type Config struct {
 	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
 	// partition's checkpoint says that one had.
 	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
-	Incidents Incidents                           // the records of groups that alarms are members of
+	Incidents IncidentBook                        // the records of groups that alarms are members of
 	Roster    func(partition string) *roster.File // where a partition's is kept
 	Log       *zap.Logger
 }

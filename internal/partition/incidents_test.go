@@ -10,6 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"alertworker/internal/incident"
 	"alertworker/internal/notify"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
@@ -212,6 +213,35 @@ func TestIncidentAfterTakeOver(t *testing.T) {
 			})
 		})
 	}
+}
+
+// An incident of a partition that is no more is ended by the owner of the first one.
+func TestIncidentOfAPartitionThatIsNoMore(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r := &receiver{}
+		before, q := with(t, inSite, r), newPartition("1")
+		before.start(q)
+		q.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(2 * window)
+		before.end()
+
+		s := with(t, inSite, r)
+		s.store, s.ledgers = before.store, before.ledgers
+		s.start(newPartition("0"))
+		book := &incident.Book{Store: s.ledgers, Prefix: "incidents/"}
+		done, _, err := book.Sweep(t.Context(), "", 24*time.Hour, func(partition string) bool { return partition == "0" })
+		if err != nil || done.Entries != 1 {
+			t.Fatalf("taken out: %+v, %v", done, err)
+		}
+		time.Sleep(3 * time.Hour)
+		s.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		if open, _, err := book.Open(t.Context(), 10); err != nil || len(open) > 0 {
+			t.Errorf("open: %+v, %v", open, err)
+		}
+	})
 }
 
 // Devices behind a gateway that fall silent are one incident, told once it is certain of one of them, and over when the

@@ -27,6 +27,8 @@ func (s *Stream) Run() error {
 	if begun {
 		s.work.Go(func() { s.commit(s.ctx) })
 		s.work.Go(s.writeIncidents)
+		//planted:overdue-ends-unsent skip
+		s.work.Go(s.endOverdue)
 		if s.config.Evaluator.stateful && s.config.Dispatcher.Forgets() {
 			s.work.Go(s.refresh)
 		}

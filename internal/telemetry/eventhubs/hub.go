@@ -28,6 +28,7 @@ type hub struct {
 	replace   context.CancelCauseFunc // the hub is no longer the one that is read; the cause says why
 	suspected chan struct{}           // something failed: check whether it still is
 
+	opened     time.Time
 	partitions atomic.Int64 // that the hub has
 
 	mu       sync.Mutex

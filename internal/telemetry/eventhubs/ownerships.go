@@ -2,6 +2,7 @@ package eventhubs
 
 import (
 	"context"
+	"errors"
 	"maps"
 	"slices"
 	"time"
@@ -19,6 +20,25 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 // how long nothing has been heard of them.
 func (s *Source) Vanished(ctx context.Context) (map[string]time.Duration, error) {
 	return ownership.Vanished(ctx, s.config.Records, s.checkpoints().group.String(), s.config.OwnershipExpiry)
+}
+
+// errNotRead says that this replica reads no hub.
+var errNotRead = errors.New("the hub is not read yet")
+
+// Partitions asks the hub for its partitions. It has had no others since this replica began to read it, which Partitions
+// returns, too: a hub may get more, and one that has fewer is another hub.
+func (s *Source) Partitions(ctx context.Context) (all []string, since time.Time, err error) {
+	h := s.hub.Load()
+	if h == nil {
+		return nil, time.Time{}, errNotRead
+	}
+
+	state, err := h.check(ctx, toShow, none)
+	if err != nil {
+		return nil, time.Time{}, s.explain(ctx, h.at, err)
+	}
+
+	return state.partitions, h.opened, nil
 }
 
 // shownFor is how long an answer about a partition is good enough to be shown.

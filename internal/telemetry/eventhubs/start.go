@@ -123,6 +123,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		checkpoints: cs,
 		suspected:   make(chan struct{}, 1),
 		held:        map[string]*ownedPartition{},
+		opened:      time.Now(),
 	}
 	h.partitions.Store(int64(len(state.partitions)))
 	h.member = ownership.New(ownership.Config{

@@ -61,7 +61,7 @@ func NewReplica() *Replica {
 	r.lag = r.Metrics.Watch(r, r.Source, "blob")
 	r.Metrics.Duties(
 		func() (int64, bool) { return 7, !r.Leaderless },
-		func() map[string]int { return map[string]int{"janitor": r.Failing, "heartbeat": 0} },
+		func() map[string]int { return map[string]int{"janitor": r.Failing, "heartbeat": 0, "incidents": 0} },
 	)
 	r.Metrics.Standby(func() bool { return r.Standby })
 	r.Metrics.Blocked(func() (report status.Report) {
