@@ -59,6 +59,10 @@ func (s *Stream) MaySend(ctx context.Context, key delivery.Key, n *delivery.Noti
 		return nil, errNotDue
 	}
 
+	if n.Incident == nil && n.Silent() && !s.proven(key, n) { // the claim may have taken longer than a proof is good for
+		return nil, errUnproven
+	}
+
 	//planted:owner-not-asked return nil, nil
 	if err := s.owner.owns(ctx); err != nil {
 		return nil, err
