@@ -79,6 +79,7 @@ func (w *Watch) look(rule int, now time.Time) (unproven bool) {
 func (w *Watch) lookAt(l *look, device int) {
 	of := w.roster.Name(device)
 	if at, is := w.back[key{l.rule, sensor.Of(of.Device)}]; is && of.Name != "" { // its device has come back: see Hear
+		//planted:sensors-not-excused skip
 		w.roster.Excuse(device, l.rule, at+w.rules[l.rule].Limit.Milliseconds())
 	}
 
@@ -115,6 +116,7 @@ func (w *Watch) lookAt(l *look, device int) {
 // be silent, and not the sensor alone.
 func (w *Watch) heardAfter(rule int, of sensor.ID, at int64) bool {
 	//planted:silent-device-is-each-sensor return true
+	//planted:sensors-never-silent return false
 	device := w.roster.Device(sensor.Of(of.Device))
 	return device >= 0 && w.roster.Heard(device, rule).Time >= at
 }

@@ -17,6 +17,7 @@ import (
 //   - world_ledger_test.go: what replicas keep of that
 //   - world_alerts_test.go: what receivers hear about readings
 //   - world_silence_test.go: what they hear about silent devices
+//   - world_absence_test.go: and about silent sensors
 //   - world_letters_test.go: what is given up
 
 // A subject is one level of a rule.
@@ -106,9 +107,12 @@ func (w *world) judge() {
 	}
 	for _, s := range w.subjects() {
 		for _, in := range w.inboxes {
-			if r, _ := w.ever(s); r.Silence() {
+			switch r, _ := w.ever(s); {
+			case r.Silence() && w.watches:
+				w.judgeSensorSilence(in, s)
+			case r.Silence():
 				w.judgeSilence(in, s)
-			} else {
+			default:
 				w.judgeAlerts(in, s)
 			}
 		}

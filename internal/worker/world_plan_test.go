@@ -25,6 +25,7 @@ type plan struct {
 	dies       string // the device that sends nothing then
 	elsewhere  bool   // events come to a partition of the hub that nobody here reads
 	gathered   bool   // the devices are the sensors of one gateway: see gather
+	watches    bool   // then: a rule is about the silence of sensors
 	each       bool   // then: its messages have arrays
 	compacted  bool   // the hub keeps the last message of each device, and perhaps others
 	partitions [][]takeover
@@ -244,7 +245,7 @@ func newPlan(number uint64) plan {
 	p.withhold()
 	p.damage()
 	p.gather()
-	p.elsewhere = draw{rand.New(rand.NewPCG(p.number, 8))}.chance(0.6)
+	p.elsewhere = draw{rand.New(rand.NewPCG(p.number, 8))}.chance(0.6) || p.watches
 	return p
 }
 

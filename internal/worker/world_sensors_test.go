@@ -12,7 +12,8 @@ import (
 	"alertworker/internal/sensor"
 )
 
-// In some plans the devices are the sensors of one gateway: what holds of devices holds of sensors. Nobody but who makes
+// In some plans the devices are the sensors of one gateway: what holds of devices holds of sensors, but for silence, which
+// the gateway has, too. Nobody but who makes
 // messages, and who takes alerts, knows of it. The gateway has one more sensor, of which nobody judges anything: what it
 // says, before or behind another one in the same message, is nothing to that.
 
@@ -29,7 +30,16 @@ func (p *plan) gather() {
 			return slices.ContainsFunc(set, func(r rules.Rule) bool { return is(&r) })
 		})
 	}
-	if !d.chance(0.4) || p.compacted || any((*rules.Rule).Silence) { // silence is of the gateway, too
+	if !d.chance(0.4) {
+		return
+	}
+	if any((*rules.Rule).Silence) && len(p.devices) < 20 {
+		p.watches = d.chance(0.5)
+	}
+	switch {
+	case p.watches:
+		d.watchSensors(p)
+	case p.compacted, any((*rules.Rule).Silence): // silence is of the gateway, too
 		return
 	}
 	p.gathered, p.each = true, d.chance(0.6)
@@ -38,7 +48,7 @@ func (p *plan) gather() {
 	for i := range p.readings {
 		r := &p.readings[i]
 		r.gathered, r.each = true, p.each
-		if p.each && !chokes && !shares && r.fate != byHTTP {
+		if p.each && !chokes && !shares && !p.watches && r.fate != byHTTP {
 			r.noise, r.noiseFirst = pick(d, 0, 20.0, 20, 90, 35), d.chance(0.5)
 			if r.value != 0 && d.chance(0.3) { // nothing that has to be told apart from what came of it then
 				r.before, r.earlier = pick(d, 20, r.value), pick(d, second, 21*second, 71*second)
@@ -127,7 +137,7 @@ func (r reading) firstTime(own time.Time) time.Time {
 
 // plain returns a as the plan knows it.
 func (p *plan) plain(a notify.Alert) notify.Alert {
-	if p.gathered {
+	if p.gathered && a.Sensor != "" {
 		a.Device = a.Sensor
 	}
 	return a

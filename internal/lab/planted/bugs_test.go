@@ -109,7 +109,9 @@ var bugs = []bug{
 	{"classes-do-not-age", "classes do not age", 0, true},
 	{"refused-goes-last", "an alert that was refused for rate goes after all others", 0, true},
 	{"removed-due-lost", "what a removed device has due is lost with its replica", 0, true},
-	{"silent-device-is-each-sensor", "a device that is silent is silent in each of its sensors", 0, false},
+	{"silent-device-is-each-sensor", "a device that is silent is silent in each of its sensors", 0, true},
+	{"sensors-never-silent", "a sensor is never silent while its device is heard", 0, true},
+	{"sensors-not-excused", "a device that comes back has no time for its sensors", 0, true},
 	{"untaken-is-settled", "a reading over HTTP is settled although no receiver took its alert", 0, true},
 
 	// Found by the tests of the package in which they stand.
