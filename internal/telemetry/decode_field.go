@@ -416,7 +416,15 @@ func (c cursor) advance(name []byte) (cursor, bool) {
 		last += bytes.Count(name, []byte{'.'})
 	}
 
-	if last >= len(c.path.ends) || !bytes.EqualFold(name, c.path.text[c.next:c.path.ends[last]]) {
+	if last >= len(c.path.ends) {
+		return c, false
+	}
+
+	end := c.path.ends[last]
+	if a, b := at(name, len(name)-1), c.path.text[end-1]; a < utf8.RuneSelf && b < utf8.RuneSelf && a|0x20 != b|0x20 {
+		return c, false // their last letters differ
+	}
+	if !bytes.EqualFold(name, c.path.text[c.next:end]) {
 		return c, false
 	}
 	return cursor{path: c.path, names: last + 1, next: c.path.ends[last] + 1}, true

@@ -52,11 +52,11 @@ func (r *jsonReader) peekOn() byte {
 		switch c := r.text[r.at]; {
 		case c == '"', c > ':':
 			return c
-		case isSpace(c):
 		case c == ',' && r.next == aComma:
 			r.next = aValue
 		case c == ',' && r.next == aMemberComma:
 			r.next = aName
+		case isSpace(c):
 		case c == ':' && r.next == aColon:
 			r.next = aMemberValue
 		default:
