@@ -3,6 +3,7 @@ package eventhubs_test
 import (
 	"context"
 	"errors"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,6 +50,23 @@ func TestPartitionsOfADeadReplicaAreTakenOver(t *testing.T) {
 	s := h.source(t, h.config())
 	_, _ = read(t, s)
 	eventually(t, "both partitions to be taken over", func() bool { return s.Stats().Reading == 2 })
+}
+
+// The hub is asked for its partitions, which it has had for as long as this replica reads it.
+func TestPartitionsOfTheHub(t *testing.T) {
+	t.Parallel()
+	h := newHub(t, 2)
+	s := h.source(t, h.config())
+	if _, _, err := s.Partitions(t.Context()); err == nil {
+		t.Error("partitions of a hub that is not read")
+	}
+	began := time.Now()
+	_, _ = read(t, s)
+	eventually(t, "both partitions to be read", func() bool { return s.Stats().Reading == 2 })
+	all, since, err := s.Partitions(t.Context())
+	if err != nil || !slices.Equal(all, h.Partitions()) || since.Before(began) || since.After(time.Now()) {
+		t.Errorf("%v since %v, %v, want %v", all, since, err, h.Partitions())
+	}
 }
 
 func TestEndGivesPartitionsBack(t *testing.T) {
