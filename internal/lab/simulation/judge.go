@@ -85,6 +85,7 @@ func (p Plan) rules(rollouts int) rules.Set {
 			Levels: []rules.Level{{Limit: limit + 2, Clear: limit + 2}},
 		}
 
+		r.Resolved = p.Incidents
 		p.tellApart(&r)
 		set.Rules = append(set.Rules, r)
 	}
@@ -199,6 +200,10 @@ func (p Plan) adds(window time.Duration) rules.Rule {
 // judged returns the rules that no rollout changes, for the judge.
 func (p Plan) judged() (all []verify.Rule) {
 	for _, r := range p.rules(0).Rules {
+		if r.Grouped() { // see sites
+			continue
+		}
+
 		judged := verify.Rule{
 			Name:     r.Name,
 			Sensor:   len(r.Sensor) > 0,

@@ -26,6 +26,7 @@ type Plan struct {
 	Resolved   bool
 	Silent     time.Duration // 0: no rule is about silence
 	PerSite    bool          // a second rule, whose alerts the devices of a site share
+	Incidents  bool          // they are incidents, which end
 	Receivers  int
 	Adds       RuleKind      // what rollouts add
 	Checkpoint time.Duration // CHECKPOINT_INTERVAL
@@ -275,6 +276,12 @@ func NewPlan(seed uint64) Plan {
 		p.Outages = nil
 	} else if seed%20 == 17 { // no other world is another one for that
 		p.forget(rand.New(rand.NewPCG(seed, 8)))
+	}
+
+	// what ends an incident would be lost, late, unreadable or of another sensor
+	lost := slices.ContainsFunc(p.Faults, Fault.replacesHub) || p.GiveUp > 0 || len(p.Outages)+len(p.Mutes) > 0
+	if p.PerSite && !lost && !p.Clocks && !p.Damages && p.Sensors == "" && seed%3 > 0 {
+		p.Incidents, p.Cools = true, true
 	}
 
 	return p

@@ -62,6 +62,7 @@ type World struct {
 	places   map[string]*listener // of hubs, by address
 	doors    map[string]*door     // by host
 	verified *verify.Log
+	sites    sites
 	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
 	shown    *verify.Log    // to people
 	work     sync.WaitGroup // what comes later, and what services are asked
@@ -134,6 +135,7 @@ type Result struct {
 	Local     []string      // times by the replicas' clock that they share
 	Unshown   []verify.Violation
 	Unposted  []string // what is wrong with what Alertmanager got
+	Incidents []string // what is wrong with incidents
 	Together  []string // replicas that changed their secrets at the same time
 	Unsaid    []string // replicas that said that all is well while the receiver took nothing
 	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
@@ -145,7 +147,7 @@ func (r Result) OK() bool {
 		return false
 	}
 
-	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Together) + len(r.Unsaid)
+	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Incidents) + len(r.Together) + len(r.Unsaid)
 
 	return wrong == 0
 }
@@ -184,6 +186,10 @@ func (r Result) String() string {
 		s += fmt.Sprintf("; %d wrong at Alertmanager, first %s", len(r.Unposted), r.Unposted[0])
 	}
 
+	if len(r.Incidents) > 0 {
+		s += fmt.Sprintf("; %d wrong incidents, first %s", len(r.Incidents), r.Incidents[0])
+	}
+
 	if len(r.Unkept) > 0 {
 		s += fmt.Sprintf("; no dead letters of %v", r.Unkept)
 	}
@@ -202,6 +208,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		began:       time.Now(),
 		verified:    verify.NewLog(p.judged()...),
 		spaced:      verify.NewLog(),
+		sites:       sites{hot: map[string]map[string]bool{}},
 		shown:       verify.NewLog(p.judged()[:1]...),
 		rng:         rand.New(rand.NewPCG(p.Seed, 3)),
 		bodies:      map[string]*body{},
@@ -261,6 +268,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Missing:   missing,
 		Unshown:   w.unshown(until),
 		Unposted:  unposted,
+		Incidents: w.wrongIncidents(),
 	}
 
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
@@ -534,7 +542,7 @@ func (w *World) settled() bool {
 	w.mu.Lock()
 	vacant := slices.Contains(w.slots, nil)
 	w.mu.Unlock()
-	return !vacant && w.missing().Settled() && len(w.unshown(w.now())) == 0
+	return !vacant && w.missing().Settled() && len(w.unshown(w.now())) == 0 && len(w.wrongIncidents()) == 0
 }
 
 // missing looks for what should have come by now, however late.
@@ -600,6 +608,7 @@ func (w *World) send(device string, m sample) {
 		return
 	}
 
+	w.sites.publish(m.properties[site], device, m.temperature, m.properties[quiet] == "true")
 	reading := verify.Reading{
 		Device:      device,
 		Temperature: m.temperature,
@@ -629,6 +638,11 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		w.say(name, "%s %v level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
 			a.Rule, a.Of(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
 		if isLeaver(a.Device) {
+			return
+		}
+
+		if w.plan.Incidents && a.Rule == bySite {
+			w.sites.heard(name, d)
 			return
 		}
 

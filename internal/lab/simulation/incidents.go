@@ -1,0 +1,169 @@
+package simulation
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"alertworker/internal/lab/inbox"
+)
+
+// sites is what the judge of incidents knows: which devices of a site are hot, and what receivers took of each.
+type sites struct {
+	mu   sync.Mutex
+	hot  map[string]map[string]bool // by site and device; false: it is not, or says that it is quiet
+	hots []hotSite
+	told []message
+}
+
+// A hotSite is how long a site was hot.
+type hotSite struct {
+	site     string
+	from, to time.Time // no end: until now
+}
+
+// A message is what a receiver took about an incident.
+type message struct {
+	receiver string
+	inbox.Delivery
+}
+
+// publish notes what a device says of its temperature.
+func (s *sites) publish(site, device string, temperature float64, isQuiet bool) {
+	if site == "" {
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	if s.hot[site] == nil {
+		s.hot[site] = map[string]bool{}
+	}
+	was := s.isHot(site)
+	s.hot[site][device] = temperature >= limit+2 && !isQuiet
+	switch is := s.isHot(site); {
+	case is && !was:
+		s.hots = append(s.hots, hotSite{site: site, from: time.Now()})
+	case was && !is:
+		for i := range s.hots {
+			if h := &s.hots[i]; h.site == site && h.to.IsZero() {
+				h.to = time.Now()
+			}
+		}
+	}
+}
+
+// isHot reports whether a device of a site is hot.
+func (s *sites) isHot(site string) bool {
+	return slices.Contains(slices.Collect(maps.Values(s.hot[site])), true)
+}
+
+// unheard returns the sites that were hot for longer than bound, of which a receiver knew nothing at the end of that.
+func (s *sites) unheard(receivers int, bound time.Duration) (wrong []string) {
+	for _, h := range s.hots {
+		if h.to.IsZero() || h.to.Sub(h.from) < bound {
+			continue
+		}
+
+		for i := range receivers {
+			open := map[string]bool{}
+			for _, m := range s.told {
+				if m.receiver == inboxName(i) && m.Alert.PerValue == h.site && m.At.Before(h.to) {
+					open[m.Alert.Incident.ID] = !m.Alert.Resolved
+				}
+			}
+
+			if !slices.Contains(slices.Collect(maps.Values(open)), true) {
+				wrong = append(wrong, fmt.Sprintf("%s did not know that %s was hot for %v", inboxName(i), h.site, h.to.Sub(h.from)))
+			}
+		}
+	}
+
+	return wrong
+}
+
+// heard notes what a receiver got.
+func (s *sites) heard(receiver string, d inbox.Delivery) {
+	if d.Dropped || d.Refused || d.Alert.Incident == nil {
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.told = append(s.told, message{receiver, d})
+}
+
+// A stand is how a site is to one receiver.
+type stand struct {
+	last  message
+	alert time.Time // the last one
+	open  map[string]bool
+}
+
+// wrongIncidents returns what is wrong with incidents, as receivers heard of them, once all has come to rest.
+func (w *World) wrongIncidents() (wrong []string) {
+	if !w.plan.Incidents {
+		return nil
+	}
+
+	bound := w.rules(w.now()).Bound + w.plan.Window + slack
+	w.sites.mu.Lock()
+	defer w.sites.mu.Unlock()
+
+	stands := map[[2]string]*stand{}
+	for _, t := range w.sites.told {
+		about := [2]string{t.receiver, t.Alert.PerValue}
+		s := stands[about]
+		if s == nil {
+			s = &stand{open: map[string]bool{}}
+			stands[about] = s
+		}
+
+		id := t.Alert.Incident.ID
+		switch {
+		case t.Alert.Resolved && len(s.open) == 0 && len(w.plan.Faults) == 0: // else it may have got one
+			wrong = append(wrong, fmt.Sprintf("%s heard the end of %s in %s, and no alert before it", t.receiver, id, about[1]))
+		case t.Alert.Resolved:
+			delete(s.open, id)
+		default:
+			since := t.At.Sub(s.alert)
+			if !s.alert.IsZero() && since < w.plan.Window-time.Second && !w.inDoubt(t.At.Add(w.plan.Ahead)) {
+				wrong = append(wrong, fmt.Sprintf("%s heard of %s in %s %v after another alert", t.receiver, id, about[1], since))
+			}
+			s.alert = t.At
+			s.open[id] = true
+		}
+
+		s.last = t
+	}
+
+	wrong = append(wrong, w.sites.unheard(w.plan.Receivers, bound)...)
+	for site := range w.sites.hot {
+		isHot := w.sites.isHot(site)
+		for i := range w.plan.Receivers {
+			wrong = append(wrong, wrongSite(stands[[2]string{inboxName(i), site}], inboxName(i), site, isHot)...)
+		}
+	}
+
+	return wrong
+}
+
+// wrongSite returns what is wrong with what a receiver has heard of a site, nil if that is nothing.
+func wrongSite(s *stand, receiver, site string, isHot bool) (wrong []string) {
+	switch {
+	case s == nil && isHot:
+		return []string{fmt.Sprintf("%s has not heard of %s, which is hot", receiver, site)}
+	case s == nil:
+	case isHot && s.last.Alert.Resolved:
+		return []string{fmt.Sprintf("%s has heard that %s is normal, and it is hot", receiver, site)}
+	case isHot && (len(s.open) != 1 || !s.open[s.last.Alert.Incident.ID]):
+		return []string{fmt.Sprintf("%s has heard of %d incidents in %s that did not end, and one lasts", receiver, len(s.open), site)}
+	case !isHot && len(s.open) > 0:
+		return []string{fmt.Sprintf("%s has not heard that %s is normal", receiver, site)}
+	}
+
+	return nil
+}
