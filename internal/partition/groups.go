@@ -203,6 +203,7 @@ func (reg *register) queue(g *group) {
 
 func (reg *register) lack(g *group, before delivery.Place) {
 	g.lacking = true
+	//planted:group-change-unheld skip
 	reg.mark.held.Add(&g.lacks, before, micros(reg.mark.last.Time))
 }
 
@@ -482,6 +483,7 @@ func (reg *register) recount() {
 // ends returns the ends that are due, for the ledger.
 func (reg *register) ends() (all []ledger.End) {
 	for _, g := range reg.groups {
+		//planted:group-end-unsaved if true
 		if g.due == nil {
 			continue
 		}

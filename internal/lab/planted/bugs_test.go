@@ -132,6 +132,8 @@ var bugs = []bug{
 	{"due-later-lost", "what is due while an alert is on its way is lost", 0, false},
 	{"news-wait-as-reminders", "a first alert that joins a reminder waits as one", 0, false},
 	{"withdrawn-tried-again", "a notice that was withdrawn while it was tried is tried again", 0, false},
+	{"group-change-unheld", "the ledger passes a change of a group that its record does not have", 0, false},
+	{"group-end-unsaved", "the ledger does not keep the end of an incident", 0, false},
 	{"closed-queue-grows", "what is tried at the end waits in a queue that is closed", 0, false},
 	{"joined-counted-twice", "a reading that joins counts twice", 0, false},
 	{"one-failure-is-down", "one failure takes a receiver down", 0, false},
