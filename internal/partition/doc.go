@@ -120,6 +120,25 @@
 //
 // Package silence finds who has fallen silent, under a lock of its own, which is taken before the register's.
 //
+// # Incidents
+//
+// Alarms of a rule that is rules.Rule.Grouped are members of the group of the value that their device shares, as the
+// message that opened them says it; of a silence, the device's last one. Nothing changes about an alarm by that, but
+// that nobody is told of it: a group tells of the incident.
+//
+//		at the event that                  the group                                        then
+//		opens the first member             has its record written, drops an end             its alert is due
+//		reaches the limit of a member      has its alert due, unless it is covered
+//		ends the last member               has its record written, drops an alert           the record says whether the end is due
+//
+//	  - What is written are the members as of the last event read. The watermark stays before the first change that the
+//	    record lacks, and before the reading of an alert that is not settled. The ledger keeps ends, and with each alarm
+//	    its value; a silence is in the ledger before it is a member.
+//	  - An alert is given once the record has the members, and an end once it is over. Under the claim the ledger is asked
+//	    as for recoveries, and then the record: see package incident.
+//	  - At a take-over each group that has members has its record written, and alerts of silences are due again: the gate
+//	    knows whether they were sent.
+//
 // # Locks
 //
 // In a partition the lock of what was seen last is taken before that of package absence, and this before the
