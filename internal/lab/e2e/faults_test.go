@@ -514,6 +514,8 @@ func azureRules(t *testing.T, log string, after int) (rules []string) {
 			rule = "receiver-down"
 		case "the devices":
 			rule = "no-readings"
+		case "replicas":
+			rule = "rules-differ"
 		}
 		lasts[rule+"/"+what+"/"+l.Receiver] = !over
 	}
