@@ -165,6 +165,29 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 	})
 }
 
+// Whoever takes over a partition whose ledger is lost knows none of its members, and so they are no more.
+func TestIncidentWithoutItsLedger(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		s := with(t, inSite, r)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(2 * window)
+		s.end()
+		if err := s.ledgers.Delete(t.Context(), "0", records.Any); err != nil {
+			t.Fatal(err)
+		}
+		next := with(t, inSite, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		time.Sleep(2 * window)
+		next.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
 // The next owner of a partition goes on with its members, with alerts that were not sent, and with ends that are due.
 func TestIncidentAfterTakeOver(t *testing.T) {
 	busy := func(context.Context, notify.Alert) error { return errBusy }

@@ -9,9 +9,10 @@ import (
 	"alertworker/internal/incident"
 )
 
-// An IncidentBook also finds incidents that have been over for long: see incident.Book.
+// An IncidentBook also finds incidents that run, and those that have been over for long: see incident.Book.
 type IncidentBook interface {
 	Incidents
+	Open(ctx context.Context, most int) (open []incident.Listed, all bool, err error)
 	Overdue(ctx context.Context, age time.Duration, most int) ([]incident.Listed, error)
 }
 
@@ -24,6 +25,34 @@ const (
 	overdueAfter   = time.Hour // that an incident is over and its end is not settled
 	overdueAtOnce  = 1000
 )
+
+// adopt has the records written that say of members which this owner has not found, as after its ledger was lost: nobody
+// else would take them out.
+func (s *Stream) adopt() {
+	if !slices.ContainsFunc(s.config.Evaluator.levels, (*level).grouped) {
+		return
+	}
+
+	all, _, err := s.config.Incidents.Open(s.ctx, overdueAtOnce)
+	if err != nil {
+		s.warn("incidents cannot be listed; those whose members are not known any more stay open until the partition's next owner looks", err)
+		return
+	}
+
+	reg := s.reader.register
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	for _, l := range all {
+		level := reg.evaluator.levelOf(l.Group)
+		if level == nil || l.Record.Entries[reg.id].Members == 0 || !reg.mayJoin(level, l.Group.Value) {
+			continue
+		}
+
+		if reg.groups[level.groupKey(l.Group.Value)] == nil {
+			reg.write(reg.groupOf(level, l.Group.Value))
+		}
+	}
+}
 
 // endOverdue makes the ends of incidents due that have been over for long, every hour until s.ctx ends, if the partition is
 // the first one.

@@ -143,6 +143,7 @@ func (s *Stream) catchUp() {
 
 	if s.ctx.Err() == nil {
 		s.reader.register.giveAll()
+		s.adopt()
 	}
 }
 
