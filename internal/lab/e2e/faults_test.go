@@ -23,6 +23,7 @@ import (
 
 	"alertworker/internal/lab/busytest"
 	"alertworker/internal/lab/emulators"
+	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/ops/status"
 )
@@ -60,6 +61,9 @@ const (
 // pause is what receivers ask for, in seconds: more than within which a receiver that takes nothing is said to be down,
 // and so little that a test can wait for its end.
 const pause = "35"
+
+// cutOff is the fault of a hub that takes nothing from its devices, of which a rule about silence tells.
+const cutOff = "hub: cut off from its devices"
 
 // atSlack begins the names of faults of a Slack.
 const atSlack = "one receiver, a Slack"
@@ -106,6 +110,14 @@ var faults = [][]fault{
 			end:   func(w *faulty) { w.devhub.RefuseLinks("0", 0, "") },
 			ready: 503, within: soon, by: "partitions", prometheus: "AlertworkerPartitionsUnread", azure: "blocked",
 			says: "Some alerts aren't going out: partition 0 is not being read.",
+		},
+	},
+	{
+		{
+			name:  cutOff,
+			begin: func(w *faulty) { w.quiet.Store(true) },
+			end:   func(w *faulty) { w.quiet.Store(false) },
+			ready: 200, says: goingOut, check: "✓ alerts", within: soon,
 		},
 	},
 	{
@@ -277,6 +289,9 @@ func suffer(t *busytest.Attempt, azurite *emulators.Azurite, group []fault, show
 	if strings.HasPrefix(group[0].name, atSlack) {
 		w.useSlack()
 	}
+	if group[0].name == cutOff {
+		w.watchSilence()
+	}
 	w.start("a")
 	w.hot()
 	w.until("alerts go out at first", func() bool { return w.says(200, goingOut) })
@@ -386,7 +401,9 @@ func (w *faulty) differs(f fault, since time.Time, logged int) string {
 		return "heartbeat"
 	case !f.harmless() && (!bad.After(since) || !strings.Contains(why, f.says)):
 		return "heartbeat"
-	case (f.by == "" || f.goesOut) && !w.tookSince(since):
+	case f.name == cutOff && !slices.ContainsFunc(w.receiver.Taken(), func(a notify.Alert) bool { return a.Outage != nil && !a.Resolved }):
+		return "receiver"
+	case (f.by == "" || f.goesOut) && f.name != cutOff && !w.tookSince(since):
 		return "receiver"
 	}
 	return ""
