@@ -527,7 +527,7 @@ func checkQueries(t *testing.T, queries map[string]string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	words := regexp.MustCompile(`(?m)^\tBy\w+: +\{"(.+)", "(.+)"\},$`).FindAllStringSubmatch(string(source), -1)
+	words := regexp.MustCompile(`(?m)^\tBy\w+: +\{begin: "(.+?)", end: "(.+?)"`).FindAllStringSubmatch(string(source), -1)
 	if len(words) < 5 {
 		t.Fatalf("found only %d kinds of problems", len(words))
 	}
