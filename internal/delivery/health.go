@@ -81,14 +81,14 @@ const (
 // up, to everybody: see outage. What is attempted next follows from health and from the pace. Times are by the
 // dispatcher's clock.
 type shortfall struct {
-	asking     int           // messages under way
-	inVain     bool          // a message is under way, or was not accepted
-	since      time.Duration // if inVain: the beginning of the first of these
-	waits      bool          // something waits for the receiver and nothing else
-	waitsSince time.Duration // if so: since when
-	unsent     bool          // something was due for unsentFor while inVain
-	last       *notify.Error // the last answer, nil if there was none
-	refuses    bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
+	asking  int           // messages under way
+	inVain  bool          // a message is under way, or was not accepted
+	since   time.Duration // if inVain: the beginning of the first of these
+	waits   bool          // something waits for the receiver and nothing else, as of looked
+	looked  time.Duration // when look was called last
+	due     time.Duration // for how long, in all, something waited so while inVain
+	last    *notify.Error // the last answer, nil if there was none
+	refuses bool          // it refuses by number, and goes on when it was given time: see pace.Pace.Stuck
 
 	failures     int           // but refusals by number
 	failingSince time.Duration // the first of these
@@ -111,7 +111,7 @@ func (s *shortfall) leave() { s.asking-- }
 
 // accept records that the receiver has accepted a notice.
 func (s *shortfall) accept(now time.Duration) {
-	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, waitsSince: s.waitsSince}
+	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
 }
 
 // fail records an attempt that may succeed if it is repeated.
@@ -127,15 +127,18 @@ func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
 	s.failures++
 }
 
-// look has s know whether something is due, and whether the receiver is stuck. Once something was due for long enough,
-// only what the receiver accepts ends that.
+// look has s know whether something is due, and whether the receiver is stuck. Nothing is due for a moment when one alert
+// is given up before the next: that is no sign that the receiver is up, so the times in which something was due add up
+// until it accepts something.
 func (s *shortfall) look(now time.Duration, due, stuck bool) {
-	if due && !s.waits {
-		s.waitsSince = now
+	if s.waits && s.inVain {
+		s.due += now - max(s.since, s.looked)
 	}
-	s.waits, s.refuses = due, stuck
-	s.unsent = s.unsent || due && s.inVain && now-max(s.since, s.waitsSince) > unsentFor
+	s.waits, s.looked, s.refuses = due, now, stuck
 }
+
+// unsent reports whether something was due for long enough while the receiver accepted nothing.
+func (s *shortfall) unsent() bool { return s.due > unsentFor }
 
 // reject records that the receiver has refused a notice for good.
 func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
@@ -169,9 +172,9 @@ func (s *shortfall) outage() (o outage, down bool) {
 	//planted:one-failure-is-down case s.failures > 0
 	case fails:
 		return outage{FaultOf(s.last), s.failingSince, s.last}, true
-	case s.refuses, s.unsent && s.last != nil:
+	case s.refuses, s.unsent() && s.last != nil:
 		return outage{FaultOf(s.last), s.since, s.last}, true
-	case s.unsent:
+	case s.unsent():
 		return outage{ReceiverFails, s.since, errSilent}, true
 	}
 

@@ -295,6 +295,30 @@ func TestReceiverThatTakesNothingIsDown(t *testing.T) {
 	}
 }
 
+// A receiver that takes nothing is down as soon if each alert is given up, or withdrawn, before the next one is due.
+func TestReceiverThatTakesNothingOfOneAfterAnotherIsDown(t *testing.T) {
+	for name, answer := range refusals {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				s := newReplica(t, &receiver{answer: answer})
+				s.config.GiveUp = 20 * time.Second
+				p := s.open("0")
+				defer s.end()
+				p.hot("first")
+				pass(21 * time.Second)
+				if n := len(s.dead.all()); n != 1 && name != "no answer" { // else it is being asked
+					t.Fatalf("%d dead letters, want 1", n)
+				}
+				p.hot("second")
+				pass(12 * time.Second)
+				if got := s.dispatcher.Receivers()[0]; !got.Down || got.Err == nil {
+					t.Errorf("%+v, and something was due for 32 s", got)
+				}
+			})
+		})
+	}
+}
+
 // One alert that was refused once, and then by nobody, says nothing about its receiver an hour later.
 func TestOneRefusalIsNoOutage(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

@@ -70,15 +70,17 @@ func (w *world) outageIsTrue(in *inbox, s subject, a arrival) {
 }
 
 // outageIsNotLost: at the end, what a receiver heard last of the hub is whether anything comes to it. If several devices
-// are silent because nothing does, it has heard that by one of the rules.
+// are silent because nothing does, it has heard that by one of the rules, or that is a dead letter.
 func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
-	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, matter{notify.Hub, false}) })
+	ofHub := matter{notify.Hub, false}
+	dead := slices.ContainsFunc(w.dead, func(d keptLetter) bool { return d.isOf(in, s, ofHub) })
 	rule, _ := w.in(len(w.versions)-1, s)
 	if dead || rule == nil || !w.lasting(w.logs[0], s, "") {
 		return
 	}
 	newest := w.newest()
-	if last := lastWord(heard); rule.Resolved && last != nil && !last.Resolved && last.Since.Before(newest) {
+	if last := lastWord(heard); rule.Resolved && last != nil && !last.Resolved && last.Since.Before(newest) &&
+		!w.outagesAreOne(rule, heard, newest) {
 		w.violated("S3: %s heard last that nothing has come (%s) since %v, and something came at %v", in.name, s,
 			last.Since.Sub(w.start), newest.Sub(w.start))
 	}
@@ -96,12 +98,34 @@ func (w *world) outageIsNotLost(in *inbox, s subject, heard []arrival) {
 		!in.filtersIn(0).Cover(s.rule, s.level) || !in.filtersIn(1).Cover(s.rule, s.level) {
 		return
 	}
+	// One message is enough, whichever rule it is by, and so is one dead letter about this outage.
 	if !slices.ContainsFunc(w.subjects(), func(other subject) bool {
-		last := lastWord(in.heard(other, true)[matter{notify.Hub, false}])
-		return last != nil && !last.Resolved
+		last := lastWord(in.heard(other, true)[ofHub])
+		return last != nil && !last.Resolved || slices.ContainsFunc(w.dead, func(d keptLetter) bool {
+			return d.isOf(in, other, ofHub) && !d.Alert.Resolved && !d.Alert.Since.Before(newest)
+		})
 	}) {
 		w.violated("S2: nothing has come to the hub (%s) since %v, and %s did not hear that last", s, newest.Sub(w.start), in.name)
 	}
+}
+
+// outagesAreOne reports whether nothing has come to the hub for a rule's time again, since the newest event, and that was
+// so before the window of an alert about an earlier outage was over. As of a device that is silent again within the
+// window, the receiver hears of neither the end between nor the next: what it heard last is true.
+func (w *world) outagesAreOne(r *rules.Rule, heard []arrival, newest time.Time) bool {
+	deadline := newest.Add(r.Silent)
+	covered := slices.ContainsFunc(heard, func(a arrival) bool {
+		return !a.Resolved && deadline.Before(a.heard.Add(r.Window+3*second))
+	})
+	devices := map[string]bool{} // those whose silence the hub's is
+	for _, log := range w.logs {
+		for _, m := range log.readings {
+			if m.fate != byHTTP {
+				devices[log.id+"/"+m.device] = true // in two partitions it is two
+			}
+		}
+	}
+	return covered && len(devices) > 1 && !w.elsewhere && time.Since(deadline) > freshness(r.Silent)
 }
 
 // counts reports whether a message is a sign of life for a rule.
