@@ -150,11 +150,11 @@ func TestOwnerThatRefuses(t *testing.T) {
 					p.hot(device)
 				}
 				pass(2 * window)
+				p.asked = 0
 				p.may(tt.claim, tt.send, tt.pause)
 				for _, device := range devices {
 					p.well(device)
 				}
-				p.asked = 0
 				p.hot("kiln") // which it lets go
 				pass(10 * time.Minute)
 				wantAlerts(t, r, "kiln", 1)
