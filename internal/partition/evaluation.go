@@ -18,7 +18,7 @@ func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool)
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	reg.forgetAgain(e.Device, before, e.Sequence)
-	m.examinations(func(p *part, x examination) {
+	m.examinations(func(p *part, x *examination) {
 		v := evaluation{register: reg, exam: x, before: before, seen: &m.read}
 		v.evaluate(p)
 		over = over || v.over
@@ -61,7 +61,7 @@ func (v *evaluation) evaluate(p *part) {
 // An evaluation takes one measurement of an event through the rules. The register's lock is held.
 type evaluation struct {
 	register *register
-	exam     examination
+	exam     *examination
 	before   telemetry.Position
 	seen     *read
 
@@ -114,31 +114,25 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 	for _, l := range r.levels {
 		c := l.compare(look, found)
 		rd := v.exam.reading(look.Value, c.Limit)
-		p := v.pass(l, &rd, &c)
+		var p passage
+		v.pass(&p, l, &rd, &c)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
 
 		v.shared = ""
-		var alert delivery.Alert
 		decision := p.decision()
 		if decision == Notified {
-			decision, alert = v.notify(l, &p, rd)
+			decision = v.notify(l, &p)
 		}
 
 		v.keep(l, &p)
-		switch {
-		case decision != Notified:
-		case alert.Key.Topic.Incidents:
-			v.exam.show()
-			v.register.alertGroup(&alert, v.exam.more(alert.Key.Topic))
-		default:
-			v.exam.show()
-			v.register.pending = append(v.register.pending, order{alert: Alert{alert, v.exam}})
+		if decision == Notified {
+			v.alert(&p, &rd)
 		}
 
 		if decision != NoLimit {
-			if v.seen.decided(decision, l, look.Value, c, v.shared) {
+			if v.seen.decided(decision, l, look.Value, &c, v.shared) {
 				v.seen.outcome.sensor = v.exam.sensor
 			}
 		}
@@ -160,6 +154,12 @@ type passage struct {
 	inhibited bool  // a higher level is open
 	repeats   bool  // the rule says how often an open alarm is sent again
 	open      bool  // the level is, after it
+
+	// Of its alert: see delivery.Alert.
+	key       delivery.Key
+	receivers uint32
+	reminder  bool
+	lingers   bool
 }
 
 // decision returns Notified if receivers are to be notified, or why they are not.
@@ -187,10 +187,10 @@ func (p *passage) opened() bool {
 	return p.followed && p.is.Phase == rules.Open && p.was.Phase != rules.Open
 }
 
-// pass takes the reading rd through l, which compares it as c, and sets when it and the first one of its alarm were taken. It does not look at
-// higher levels, and changes nothing else.
-func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) passage {
-	p := passage{breaching: c.Reached}
+// pass sets p, which is zero, to how the reading rd goes through l, which compares it as c, and sets when rd and the first one of its alarm were taken.
+// It does not look at higher levels, and changes nothing else.
+func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.Comparison) {
+	p.breaching = c.Reached
 	if p.breaching {
 		v.over = true
 		l.stats.Over.Add(1)
@@ -198,7 +198,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 
 	if !v.follows(l.rule) {
 		p.open = p.breaching
-		return p
+		return
 	}
 
 	key := alarmKey{v.exam.about(), l}
@@ -212,7 +212,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 	if v.exam.damaged && !p.breaching { // it may alert, and never calms
 		p.damaged = true
 		p.open = p.was.Phase == rules.Open
-		return p
+		return
 	}
 
 	p.outdated = p.was.Outdates(v.exam.at)
@@ -224,7 +224,7 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 		p.crowded = crowded
 		p.followed = false
 		p.open = true // better too early than never
-		return p
+		return
 	}
 
 	p.open = state.Phase == rules.Open
@@ -250,13 +250,15 @@ func (v *evaluation) pass(l *level, rd *delivery.Reading, c *rules.Comparison) p
 			p.is.group = v.group(l)
 		}
 	}
-
-	return p
 }
 
 // keep has the register follow the alarm of l through the reading.
 func (v *evaluation) keep(l *level, p *passage) {
-	if p.open && p.followed && v.exam.at.Hub < v.register.last.mayHaveRead {
+	if !p.followed {
+		return
+	}
+
+	if p.open && v.exam.at.Hub < v.register.last.mayHaveRead {
 		p.is.alerted = everybody
 	}
 
@@ -298,61 +300,83 @@ func (v *evaluation) group(l *level) string {
 	return value
 }
 
-// key returns what an alert of l is about: what p says, or what the measurement does.
-func (v *evaluation) key(l *level, p *passage) delivery.Key {
+// key returns what an alert of l is about: what p says, or what the measurement does; and its topic.
+func (v *evaluation) key(l *level, p *passage) (sensor.ID, *delivery.Topic) {
 	switch {
 	case !l.grouped():
 		return v.exam.key(l)
 	case p.is.group != "":
-		return l.groupKey(p.is.group)
+		return sensor.Of(p.is.group), l.shared
 	}
 
-	return delivery.Key{About: v.exam.about(), Topic: l.own}
+	return v.exam.about(), l.own
 }
 
-// notify returns the alert that takes a reading to every receiver that wants alerts of l, and Notified, or why nobody is.
+// notify decides who gets an alert of l about a reading: every receiver that wants it. It returns Notified, or why nobody is.
 // What is muted is told later, if the alarm is still open then.
-func (v *evaluation) notify(l *level, p *passage, rd delivery.Reading) (Decision, delivery.Alert) {
-	first := !v.follows(l.rule) || p.opened() || p.is.alertNext
-	lingers := p.repeats && !p.breaching && !p.is.alertNext
+func (v *evaluation) notify(l *level, p *passage) Decision {
+	p.reminder = v.follows(l.rule) && !p.opened() && !p.is.alertNext
+	p.lingers = p.repeats && !p.breaching && !p.is.alertNext
 	//planted:muted-unsent skip
 	p.is.alertNext = p.followed // unless it is told now
 
 	if v.exam.isMuted(l) {
-		return Muted, delivery.Alert{}
+		return Muted
 	}
 
 	p.is.alertNext = false
-	key, receivers := v.key(l, p), v.exam.receivers(l)
-	if p.crowded && !key.Topic.Shared {
-		key.About = sensor.Of(v.exam.event.Device)
+	p.key.About, p.key.Topic = v.key(l, p)
+	p.receivers = v.exam.receivers(l)
+	if p.crowded && !p.key.Topic.Shared {
+		p.key.About = sensor.Of(v.exam.event.Device)
 		v.register.crowded(v.exam.event.Device, l.rule.Name)
 	}
 
-	if key.Topic.Shared {
-		v.shared = key.About.Device
+	if p.key.Topic.Shared {
+		v.shared = p.key.About.Device
 	}
 
-	if receivers == 0 {
-		return Unwanted, delivery.Alert{}
+	if p.receivers == 0 {
+		return Unwanted
 	}
 
 	if p.followed {
 		//planted:told-nobody skip
-		p.is.alerted |= receivers
+		p.is.alerted |= p.receivers
 	}
 
-	return Notified, delivery.Alert{
-		Key:         key,
-		Reading:     rd,
-		Device:      v.exam.event.Device,
-		Sensor:      v.exam.sensor,
-		Before:      placeOf(v.before),
-		Receivers:   receivers,
-		Alarm:       p.is.sending,
-		Opens:       p.opened(),
-		WindowSince: v.register.last.until,
-		Reminder:    !first,
-		Lingers:     lingers,
+	return Notified
+}
+
+// alert orders the alert of p about the reading rd.
+func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
+	v.exam.show()
+	if p.key.Topic.Incidents {
+		var a delivery.Alert
+		v.fill(&a, p, rd)
+		v.register.alertGroup(&a, v.exam.more(p.key.Topic))
+
+		return
 	}
+
+	o := v.register.order()
+	v.fill(&o.alert.Alert, p, rd)
+	o.alert.shown = v.exam.shown
+	o.alert.damaged = v.exam.damaged
+}
+
+// fill sets a, which is zero, to the alert of p about the reading rd. It sets one field after the other because a literal would be
+// copied, which costs a suppressed reading time.
+func (v *evaluation) fill(a *delivery.Alert, p *passage, rd *delivery.Reading) {
+	a.Key = p.key
+	a.Reading = *rd
+	a.Device = v.exam.event.Device
+	a.Sensor = v.exam.sensor
+	a.Before = placeOf(v.before)
+	a.Receivers = p.receivers
+	a.Alarm = p.is.sending
+	a.Opens = p.opened()
+	a.WindowSince = v.register.last.until
+	a.Reminder = p.reminder
+	a.Lingers = p.lingers
 }

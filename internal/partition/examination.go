@@ -48,6 +48,10 @@ func (x *examination) count() {
 
 // isMuted reports whether alerts of l about the event are muted, and counts those.
 func (x *examination) isMuted(l *level) bool {
+	if !x.evaluator.mutes() {
+		return false
+	}
+
 	about := rules.Subject{
 		Device:   x.event.Device,
 		Sensor:   x.sensor,
@@ -90,19 +94,19 @@ func (x *examination) receivers(l *level) (receivers uint32) {
 	return receivers
 }
 
-// key returns what an alert of l is about: the event's device, or what that shares its alerts by.
-func (x *examination) key(l *level) delivery.Key {
+// key returns what an alert of l is about: the event's device, or what that shares its alerts by; and its topic.
+func (x *examination) key(l *level) (sensor.ID, *delivery.Topic) {
 	if l.rule.Per == "" {
-		return delivery.Key{About: x.about(), Topic: l.own}
+		return x.about(), l.own
 	}
 
 	shared := rules.Shared(x.text(l.rule.Per))
 	if shared == "" {
 		x.evaluator.book.Counters.Unshared.Add(1)
-		return delivery.Key{About: x.about(), Topic: l.own}
+		return x.about(), l.own
 	}
 
-	return delivery.Key{About: sensor.Of(shared), Topic: l.shared}
+	return sensor.Of(shared), l.shared
 }
 
 // show has x know what messages show of it, for when the measurement has gone.
@@ -139,30 +143,24 @@ func (x *examination) text(name string) string {
 	return x.evaluator.book.Decoder.Text(x.of.measurements, x.element, name)
 }
 
-// An Alert is about a reading, and knows its event.
+// An Alert is about a reading, and has what messages show of it.
 type Alert struct {
-	Alert delivery.Alert
-	about examination
+	Alert   delivery.Alert
+	shown   notify.Shown
+	damaged bool // see examination.damaged
 }
 
 // More implements delivery.Details.
 func (a *Alert) More() *delivery.More {
-	m := a.about.more(a.Alert.Key.Topic)
-	if of := a.about.about(); a.Alert.Key.About != of && !a.Alert.Key.Topic.Shared { // see passage.crowded
-		if m == nil {
-			m = &delivery.More{}
-		}
+	m := delivery.More{Damaged: a.damaged, Shown: a.shown, Alarm: a.Alert.Alarm}
+	of := sensor.ID{Device: a.Alert.Device, Name: a.Alert.Sensor}
+	if a.Alert.Key.About != of || a.Alert.Key.Topic.Shared { // see passage.crowded
 		m.Of = of
 	}
 
-	if a.Alert.Alarm == nil {
-		return m
+	if m == (delivery.More{}) {
+		return nil
 	}
 
-	if m == nil {
-		m = &delivery.More{}
-	}
-	m.Alarm = a.Alert.Alarm
-
-	return m
+	return &m
 }

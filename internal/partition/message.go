@@ -14,7 +14,8 @@ type Message struct {
 	event     *telemetry.Event
 	parts     []part
 	read      read
-	part      *part // of the measurement that was looked at last, and its index
+	exam      examination // of the measurement that is being evaluated
+	part      *part       // of the measurement that was looked at last, and its index
 	index     int
 }
 
@@ -53,6 +54,7 @@ func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
 // GiveBack gives back what Borrow returned.
 func (ev *Evaluator) GiveBack(m *Message) {
 	m.event = nil
+	m.exam = examination{}
 	ev.messages.Put(m)
 }
 
@@ -107,7 +109,7 @@ func (r *read) first(p *part) {
 
 // decided notes what was decided about a reading, value, at a level, unless more was about another one, and reports
 // whether it did. It does nothing if r is nil.
-func (r *read) decided(d Decision, l *level, value float64, c rules.Comparison, shared string) bool {
+func (r *read) decided(d Decision, l *level, value float64, c *rules.Comparison, shared string) bool {
 	if r == nil || d <= r.outcome.decision && r.outcome.level != 0 {
 		return false
 	}
@@ -143,7 +145,7 @@ func (m *Message) reaches(p *part) bool {
 		case look.Excluded != nil:
 			mildest := r.levels[len(r.levels)-1]
 			if c := mildest.compare(&look, p.found); look.HasLimits == rules.OverrideUsed && c.Reached {
-				m.read.decided(Excluded, mildest, look.Value, c, "")
+				m.read.decided(Excluded, mildest, look.Value, &c, "")
 			}
 		case r.override: // each of them, because it counts
 			reached = m.overridden(p, r, &look) || reached
@@ -164,7 +166,7 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 	}
 
 	if look.HasLimits != rules.OverrideUsed {
-		m.read.decided(NoBase, r.levels[len(r.levels)-1], look.Value, rules.Comparison{}, "")
+		m.read.decided(NoBase, r.levels[len(r.levels)-1], look.Value, &rules.Comparison{}, "")
 		return false
 	}
 
@@ -175,7 +177,7 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 		}
 
 		if c.Own {
-			m.read.decided(NoLimit, l, look.Value, c, "")
+			m.read.decided(NoLimit, l, look.Value, &c, "")
 		}
 
 		if l.ClearAt.Name != "" {
@@ -189,7 +191,7 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 }
 
 // examinations calls evaluate with each measurement of the event, in the order in which they were taken.
-func (m *Message) examinations(evaluate func(*part, examination)) {
+func (m *Message) examinations(evaluate func(*part, *examination)) {
 	for i := range m.parts {
 		p := &m.parts[i]
 		if p.n > 1 && m.evaluator.book.Clock != nil {
@@ -203,7 +205,8 @@ func (m *Message) examinations(evaluate func(*part, examination)) {
 				p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			}
 
-			x := examination{
+			x := &m.exam // is not passed by value because it is large
+			*x = examination{
 				evaluator: m.evaluator,
 				event:     m.event,
 				element:   j,
@@ -256,7 +259,7 @@ func (m *Message) Sensors() map[string]telemetry.Verdict {
 // that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
 func (m *Message) Alerts() (alerts []Alert, over bool) {
 	nobody := &register{evaluator: m.evaluator} // which follows no alarm
-	m.examinations(func(p *part, x examination) {
+	m.examinations(func(p *part, x *examination) {
 		v := evaluation{register: nobody, exam: x, stateless: true}
 		v.evaluate(p)
 		over = over || v.over

@@ -96,6 +96,12 @@ type order struct {
 	alert          Alert
 }
 
+// order returns a new order, which is pending. The caller holds reg.mu, and sets it at once.
+func (reg *register) order() *order {
+	reg.pending = append(reg.pending, order{})
+	return &reg.pending[len(reg.pending)-1]
+}
+
 // apply does what o says.
 func (o *order) apply(out Outgoing) {
 	switch {
