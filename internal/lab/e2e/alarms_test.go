@@ -3,6 +3,7 @@
 package e2e_test
 
 import (
+	"context"
 	"fmt"
 	randv2 "math/rand/v2"
 	"net/http"
@@ -10,10 +11,12 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"alertworker/internal/lab/busytest"
+	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lab/verify"
 	"alertworker/internal/notify"
@@ -32,6 +35,7 @@ func TestAlarms(t *testing.T) {
 		"kill in every state":   func(t *busytest.Attempt, storage string) { everyState(t, storage, (*stage).kill) },
 		"freeze in every state": func(t *busytest.Attempt, storage string) { everyState(t, storage, (*stage).freeze) },
 		"kill with levels":      killWithLevels,
+		"kill with sensors":     killWithSensors,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -328,4 +332,88 @@ func killWithLevels(t *busytest.Attempt, storage string) {
 	if r := w.finish(); r.Recoveries == 0 || r.Opened == 0 {
 		t.Errorf("%d alarms, %d recoveries", r.Opened, r.Recoveries)
 	}
+}
+
+// sensorsFile is RULES_FILE.
+const sensorsFile = `mute: [{where: quiet=true}]
+rules:
+- {name: hot, field: "temperature,temp", above: maxTemp or 30, clear: 28, resolved: true}
+- {name: sensors, each: readings, sensor: sensor, field: temperature, above: maxTemp or 30, clear: 28, resolved: true}
+`
+
+// Workers are killed and started again at random moments, while half of the devices have two sensors, and send what both
+// measure in one message.
+func killWithSensors(t *busytest.Attempt, storage string) {
+	file := filepath.Join(t.TempDir(), "rules.yaml")
+	if err := os.WriteFile(file, []byte(sensorsFile), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	hot := verify.Rule{
+		Name: "hot", Resolved: true, Quiet: devices.Quiet,
+		Levels: []verify.Level{{Limit: threshold, Clear: threshold - 2, Override: devices.MaxTemp}},
+	}
+	sensors := hot
+	sensors.Name, sensors.Sensor = "sensors", true
+	w := newWorld(t, storage, settings{env: []string{"RULES_FILE=" + file}, rules: []verify.Rule{hot, sensors}})
+	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
+	w.start("a", "b")
+	stop := w.publishingFleet(devices.Config{Devices: 24, Rate: 50, Threshold: threshold, Seed: w.rng.Uint64(), Sensors: true})
+	w.ready()
+	for range 3 {
+		w.pass(w.between(time.Second, 4*time.Second))
+		name := string(rune('a' + w.rng.IntN(2)))
+		w.kill(name)
+		w.pass(w.between(0, time.Second))
+		w.start(name)
+	}
+	for _, sensor := range []string{devices.Probe, devices.Inlet, ""} {
+		w.awaits("an alert about a device, sensor "+sensor, func(a notify.Alert) bool { return a.Sensor == sensor && !a.Resolved })
+	}
+	w.awaits("a sensor is normal again", func(a notify.Alert) bool { return a.Sensor != "" && a.Resolved })
+	stop()
+	w.finish()
+}
+
+// awaits waits until the receiver has taken such an alert.
+func (w *world) awaits(what string, is func(notify.Alert) bool) {
+	w.t.Helper()
+	within(w.t, startWithin, what, func() bool { w.alive(); return slices.ContainsFunc(w.receiver.Taken(), is) })
+}
+
+// publishingFleet has a fleet publish until the returned function is called.
+func (w *world) publishingFleet(c devices.Config) (stop func()) {
+	w.t.Helper()
+	f, err := devices.New(c)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(w.t.Context())
+	var running sync.WaitGroup
+	running.Go(func() {
+		_ = f.Run(ctx, func(_ context.Context, m devices.Message) error { w.post(m.Message, readings(m)...); return nil })
+	})
+	stop = func() {
+		cancel()
+		running.Wait()
+	}
+	w.t.Cleanup(stop)
+	return stop
+}
+
+// readings returns what the judge has to know of a message of a fleet.
+func readings(m devices.Message) []verify.Reading {
+	r := verify.Reading{Temperature: m.Temperature, ByHub: m.Source != devices.Telemetry, Properties: map[string]string{}}
+	for name, value := range m.Properties {
+		r.Properties[name] = fmt.Sprint(value)
+	}
+	if len(m.Measurements) == 0 {
+		return []verify.Reading{r}
+	}
+	var all []verify.Reading
+	for _, one := range m.Measurements {
+		of := r
+		of.Sensor, of.Temperature = one.Sensor, one.Temperature
+		all = append(all, of)
+	}
+	return all
 }

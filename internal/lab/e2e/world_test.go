@@ -346,8 +346,9 @@ func (w *world) publishWith(device string, temperature float64, properties map[s
 	return w.post(message, verify.Reading{Taken: taken, Temperature: temperature, Over: temperature >= threshold, Properties: properties}).Partition
 }
 
-// post sends a message, and returns where it is. r is what the judge has to know of it besides.
-func (w *world) post(message devhub.Message, r verify.Reading) devhub.Published {
+// post sends a message, and returns where it is. readings are what the judge has to know of it besides: one, or each of
+// its measurements as they stand in it.
+func (w *world) post(message devhub.Message, readings ...verify.Reading) devhub.Published {
 	w.mu.Lock() // the judge needs them in the hub's order
 	defer w.mu.Unlock()
 	at, err := w.devhub.Publish(message)
@@ -356,8 +357,11 @@ func (w *world) post(message devhub.Message, r verify.Reading) devhub.Published 
 		return at
 	}
 	w.last[at.Partition] = max(w.last[at.Partition], at.Sequence)
-	r.Device, r.At, r.Partition, r.Sequence = message.Device, at.Enqueued, at.Partition, at.Sequence
-	w.verifyLog.Published(r)
+	for i := range readings {
+		r := &readings[i]
+		r.Device, r.At, r.Partition, r.Sequence = message.Device, at.Enqueued, at.Partition, at.Sequence
+	}
+	w.verifyLog.PublishedTogether(readings...)
 	return at
 }
 
@@ -413,6 +417,7 @@ func (w *world) judged(rules verify.Rules) verify.Report {
 	for _, d := range deliveries[w.seen:] {
 		delivery := verify.Delivery{Device: d.Alert.About(), ID: d.Alert.ID, Token: d.Alert.Token, At: d.At, Until: d.At.Add(d.Alert.Remember)}
 		if w.rules != nil {
+			delivery.Sensor = d.Alert.Sensor
 			delivery.Rule, delivery.Level, delivery.Recovery = d.Alert.Rule, d.Alert.Level, d.Alert.Resolved
 			delivery.Excluded, delivery.Repeated = d.Alert.Excluded != "", d.Alert.Ambiguous
 			delivery.Partition, delivery.Sequence, delivery.Deadline = d.Alert.Partition, d.Alert.Sequence, d.Alert.Enqueued

@@ -20,9 +20,26 @@ type Message struct {
 	devhub.Message
 
 	// Temperature is the exact value of a reading that every decoder must understand. It is NaN in
-	// other messages, which must never raise an alert, whatever their bodies hold.
+	// other messages, which must never raise an alert, whatever their bodies hold. In one with
+	// Measurements these raise alerts, each of its sensor, and the device itself has no reading.
 	Temperature float64
+
+	// Measurements are those of the device's sensors, as they stand in the body:
+	// {"readings":[{"sensor":"inlet","temperature":30.1},{"sensor":"probe","temperature":21.4}],…}.
+	Measurements []Measurement
 }
+
+// A Measurement is a reading of one of a device's sensors.
+type Measurement struct {
+	Sensor      string  // Probe or Inlet
+	Temperature float64 // the exact value
+}
+
+// The sensors of a device that has some.
+const (
+	Probe = "probe"
+	Inlet = "inlet"
+)
 
 // Names of the properties that the messages of a Fleet are enriched with from the
 // device's twin, as text. Where the twin has no such tag, the value is the path itself, as IoT Hub
@@ -47,6 +64,8 @@ type Config struct {
 	// Silent is how long a device may be silent: one in eight dies again and again, and comes back after two to four
 	// times as long. 0: none dies.
 	Silent time.Duration
+	// Sensors gives every other device two sensors. A message of it has measurements of both, or at times of one.
+	Sensors bool
 }
 
 // A Fleet is a number of simulated devices that report in turn. It is not safe
@@ -95,6 +114,16 @@ func New(c Config) (*Fleet, error) {
 		d := f.devices[i]
 		d.silent = c.Silent
 		d.dies = c.Silent/2 + exponential(f.rng, c.Silent/2)
+	}
+
+	for i := 0; i < len(f.devices) && c.Sensors; i += 2 {
+		inlet := newDevice(i, c.Threshold, f.rng)
+		if i%4 == 0 {
+			inlet.swing = swing
+			inlet.overheat(0, f.rng)
+		}
+
+		f.devices[i].inlet = inlet
 	}
 
 	return f, nil
@@ -160,6 +189,8 @@ type device struct {
 	back   time.Duration // when it is back after that, if that is later
 
 	properties map[string]any // of its messages
+
+	inlet *device // its second sensor, which has a temperature of its own; nil: it has no sensors
 }
 
 const (
@@ -267,34 +298,71 @@ func (d *device) measure(now time.Duration, rng *rand.Rand) float64 {
 
 // report returns the device's message at now: nearly always a reading.
 func (d *device) report(now time.Duration, rng *rand.Rand) Message {
-	text := strconv.FormatFloat(d.measure(now, rng), 'f', 1, 64)
-	m := Message{devhub.Message{Device: d.id, Source: Telemetry, Properties: d.properties}, math.NaN()}
+	temperature := tenths(d.measure(now, rng))
+	m := Message{
+		Message:     devhub.Message{Device: d.id, Source: Telemetry, Properties: d.properties},
+		Temperature: math.NaN(),
+	}
 
-	switch rng.IntN(200) {
-	case 0:
+	switch kind := rng.IntN(200); {
+	case kind == 0:
 		m.Source = "twinChangeEvents"
 		m.Body = []byte(
-			`{"version":7,"temperature":` + strconv.FormatFloat(
-				d.limit+99,
-				'f',
-				1,
-				64,
-			) + `,"properties":{"reported":{"interval":5}}}`,
+			`{"version":7,"temperature":` + decimal(d.limit+99) + `,"properties":{"reported":{"interval":5}}}`,
 		)
 
-	case 1:
+	case kind == 1:
 		m.Source = "deviceConnectionStateEvents"
 		m.Body = []byte(`{"sequenceNumber":"000000000000000001D4"}`)
 
-	case 2:
+	case kind == 2:
 		m.Body = []byte(broken[rng.IntN(len(broken))])
 
+	case d.inlet != nil:
+		m.Measurements = d.sense(temperature, now, rng)
+		m.Body = together(m.Measurements)
+
 	default:
-		m.Body = shapes[d.shape](text, rng)
-		m.Temperature, _ = strconv.ParseFloat(text, 64)
+		m.Body = shapes[d.shape](decimal(temperature), rng)
+		m.Temperature = temperature
 	}
 
 	return m
+}
+
+// decimal returns a temperature as bodies have it.
+func decimal(temperature float64) string { return strconv.FormatFloat(temperature, 'f', 1, 64) }
+
+// tenths returns the temperature that a decoder of its decimal reads.
+func tenths(temperature float64) float64 {
+	read, _ := strconv.ParseFloat(decimal(temperature), 64)
+
+	return read
+}
+
+// sense returns what the sensors of the device measure at now; probe is what the first does.
+func (d *device) sense(probe float64, now time.Duration, rng *rand.Rand) []Measurement {
+	all := []Measurement{{Probe, probe}, {Inlet, tenths(d.inlet.measure(now, rng))}}
+	rng.Shuffle(len(all), func(i, j int) { all[i], all[j] = all[j], all[i] })
+	if rng.IntN(5) == 0 {
+		return all[:1]
+	}
+
+	return all
+}
+
+// together returns a body that has all measurements.
+func together(all []Measurement) []byte {
+	body := []byte(`{"deviceId":"sensor","readings":[`)
+	for i, one := range all {
+		if i > 0 {
+			body = append(body, ',')
+		}
+
+		body = fmt.Appendf(body, `{"sensor":%q,"temperature":%s}`, one.Sensor, decimal(one.Temperature))
+	}
+
+	return append(body, "]}"...)
 }
 
 // shapes are the ways in which devices write a temperature. The deviceId in the body

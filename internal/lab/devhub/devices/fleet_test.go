@@ -153,6 +153,63 @@ func TestFleetReadings(t *testing.T) {
 	}
 }
 
+// Every other device has two sensors, and no reading of its own. What its body says is Measurements, and one sensor is hot
+// without the other.
+func TestFleetHasSensors(t *testing.T) {
+	with := local
+	with.Sensors = true
+	type sensor struct{ device, name string }
+	hot := map[sensor]bool{}
+	sensors, own, alone, apart := map[sensor]int{}, map[string]bool{}, 0, 0
+	for _, m := range run(t, with, time.Minute) {
+		var body struct {
+			Readings []struct {
+				Sensor      string
+				Temperature float64
+			}
+		}
+		err := json.Unmarshal(m.Body, &body)
+		if len(m.Measurements) == 0 {
+			if err == nil && len(body.Readings) > 0 {
+				t.Fatalf("body %s has measurements that its message does not tell", m.Body)
+			}
+			own[m.Device] = own[m.Device] || !math.IsNaN(m.Temperature)
+			continue
+		}
+		if !math.IsNaN(m.Temperature) {
+			t.Errorf("%s has a reading of its own in a message of its sensors", m.Device)
+		}
+		if err != nil || len(body.Readings) != len(m.Measurements) {
+			t.Fatalf("body %s: %v, want %v", m.Body, err, m.Measurements)
+		}
+		for i, want := range m.Measurements {
+			if got := body.Readings[i]; devices.Measurement(got) != want {
+				t.Fatalf("measurement %d of body %s is %v, want %v", i, m.Body, got, want)
+			}
+			s := sensor{m.Device, want.Sensor}
+			sensors[s]++
+			hot[s] = want.Temperature >= local.Threshold
+		}
+		switch {
+		case len(m.Measurements) == 1:
+			alone++
+		case hot[sensor{m.Device, devices.Probe}] != hot[sensor{m.Device, devices.Inlet}]:
+			apart++
+		}
+	}
+	for s := range sensors {
+		if own[s.device] {
+			t.Errorf("%s has sensors, and readings of its own", s.device)
+		}
+	}
+	if n := (local.Devices + 1) / 2; len(sensors) != 2*n {
+		t.Errorf("%d sensors, want two of each of %d devices", len(sensors), n)
+	}
+	if alone == 0 || apart == 0 {
+		t.Errorf("%d messages had one sensor, and in %d one was hot and the other was not; want some of each", alone, apart)
+	}
+}
+
 // decode reads a body as the devices' documentation has it.
 func decode(body []byte) (float64, error) {
 	var array []json.RawMessage
