@@ -48,12 +48,17 @@ func (q *queue) id(d *delivery, r *Reading) string {
 	return id
 }
 
-// id returns the id of the notice.
+// id returns the id of the notice. Each end has its own, because receivers remember one for long, and an incident that
+// goes on ends again.
 func (i *Incident) id() string {
-	if i.Over {
-		return i.About.ID + "/resolved"
+	switch {
+	case !i.Over:
+		return i.About.ID
+	case i.Overs > 1:
+		return i.About.ID + "/" + strconv.Itoa(i.Overs) + "/resolved"
 	}
-	return i.About.ID
+
+	return i.About.ID + "/resolved"
 }
 
 // idPart returns a sensor's name as a part of an id, which says it if it is short.

@@ -189,6 +189,7 @@ type Notice struct {
 // An Incident is what a Notice says of one: that it runs, or that it is over.
 type Incident struct {
 	Over  bool
+	Overs int             // then: how often it was over, with this time
 	About notify.Incident // as it is when the notice becomes due; its ID never changes
 }
 

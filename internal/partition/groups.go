@@ -319,7 +319,7 @@ func (reg *register) endNotice(end incident.End, began time.Time, r delivery.Rea
 	n := &dueNotice{Notice: delivery.Notice{
 		Reading:  r,
 		Log:      reg.logName,
-		Incident: &delivery.Incident{Over: true, About: notify.Incident{ID: end.Incident, Began: began}},
+		Incident: &delivery.Incident{Over: true, Overs: end.Overs, About: notify.Incident{ID: end.Incident, Began: began}},
 	}}
 	n.becomeDue(reg.evaluator.everybody())
 	return n

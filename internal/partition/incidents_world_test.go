@@ -108,13 +108,13 @@ func (w *incidentWorld) pause() {
 	time.Sleep(d)
 }
 
-// heard is what a receiver makes of what it took: it drops what has an ID that it took within the window, or an older
-// token.
+// heard is what a receiver makes of what it took: it drops what has an ID that it took within the window, or of an end
+// for as long as that says, or an older token.
 func heard(taken []notify.Alert) (all []notify.Alert) {
 	tokens := map[string]int64{}
 	ids := map[string]time.Time{}
 	for _, a := range taken {
-		if at, known := ids[a.ID]; known && a.Sent.Sub(at) < a.Window || tokens[a.PerValue] > a.Token {
+		if at, known := ids[a.ID]; known && a.Sent.Sub(at) < a.Window || known && a.Resolved && a.Sent.Sub(at) < a.Remember || tokens[a.PerValue] > a.Token {
 			continue
 		}
 		ids[a.ID], tokens[a.PerValue] = a.Sent, a.Token

@@ -65,8 +65,8 @@ type Request struct {
 	// Recovery asks to say that the device is normal again, from this reading on. See Gate.Claim.
 	Recovery bool
 	// Incident, if not empty, is the id of one that the request is about, and Device is what its members share: an alert of
-	// it, or of a Recovery its end. The ID of the alert is Incident, and that of the end Incident + "/resolved", whatever ID
-	// says. Readings' places do not count, and an alert covers its incident for Repeat; 0: Config.Window.
+	// it, or of a Recovery its end. The ID of the alert is Incident, whatever ID says, and that of the end is ID if it begins
+	// with Incident and a slash, else Incident + "/resolved". Readings' places do not count, and an alert covers its incident for Repeat; 0: Config.Window.
 	Incident string
 }
 

@@ -1,6 +1,7 @@
 package throttle
 
 import (
+	"strings"
 	"time"
 
 	"alertworker/internal/lease"
@@ -77,6 +78,14 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	return c
 }
 
+// endID returns the ID of the end that r asks for.
+func (r Request) endID() string {
+	if strings.HasPrefix(r.ID, r.Incident+"/") {
+		return r.ID
+	}
+	return r.Incident + recoveryOf
+}
+
 // claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the
 // gate's.
 func (n note) claimEnd(r Request, prev lease.Record) note {
@@ -84,7 +93,7 @@ func (n note) claimEnd(r Request, prev lease.Record) note {
 	c.Phase = phaseClaim
 	c.OfIncident = true
 
-	id := r.Incident + recoveryOf
+	id := r.endID()
 	c.Again = c.RecoveryID == id
 	if !c.Again {
 		c.Aside, c.RecoveryID = c.RecoveryID, id
