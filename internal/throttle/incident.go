@@ -78,11 +78,17 @@ func (n note) claimIncident(r Request, prev lease.Record) note {
 	return c
 }
 
-// endID returns the ID of the end that r asks for.
-func (r Request) endID() string {
-	if strings.HasPrefix(r.ID, r.Incident+"/") {
+// endID returns the ID under which the end goes that r asks for. One of unknown fate goes again unless an alert may have
+// come after it: the receiver has it, or has not, whatever was over since.
+func (n note) endID(r Request) string {
+	own := func(id string) bool { return strings.HasPrefix(id, r.Incident+"/") }
+	switch {
+	case own(n.RecoveryID) && n.ID == "" && n.MayTold != r.Incident:
+		return n.RecoveryID
+	case own(r.ID):
 		return r.ID
 	}
+
 	return r.Incident + recoveryOf
 }
 
@@ -93,7 +99,7 @@ func (n note) claimEnd(r Request, prev lease.Record) note {
 	c.Phase = phaseClaim
 	c.OfIncident = true
 
-	id := r.endID()
+	id := n.endID(r)
 	c.Again = c.RecoveryID == id
 	if !c.Again {
 		c.Aside, c.RecoveryID = c.RecoveryID, id

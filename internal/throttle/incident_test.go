@@ -49,6 +49,11 @@ func TestIncidents(t *testing.T) {
 		r.Repeat = rules.Never
 		return r
 	}
+	endedAgain := func(incident string) throttle.Request {
+		r := ended(incident)
+		r.ID = incident + "/2/resolved"
+		return r
+	}
 	old := func(string) throttle.Request {
 		return throttle.Request{Device: "berlin", ID: "old", Enqueued: time.Now()}
 	}
@@ -123,6 +128,20 @@ func TestIncidents(t *testing.T) {
 			{window, ended, "a", no, throttle.Failed, "a/resolved"},
 			{0, never, "a", yes, throttle.Throttled, ""},
 			{0, ended, "a", yes, throttle.Sent, "a/resolved"},
+		},
+		"an incident that goes on ends under another id": {
+			told,
+			{window, ended, "a", yes, throttle.Sent, "a/resolved"},
+			{0, about, "a", yes, throttle.Sent, "a"},
+			{window, endedAgain, "a", unknown, throttle.Failed, "a/2/resolved"},
+			{0, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
+		},
+		"unless the fate of its last end is unknown, and no alert came since": {
+			told,
+			{window, ended, "a", unknown, throttle.Failed, "a/resolved"},
+			{0, endedAgain, "a", unknown, throttle.Failed, "a/resolved"},
+			{0, never, "a", unknown, throttle.Failed, "a"},
+			{claimTTL + window, endedAgain, "a", yes, throttle.Sent, "a/2/resolved"},
 		},
 		"an end needs an alert": {
 			{0, ended, "a", yes, throttle.Unneeded, ""},

@@ -78,9 +78,23 @@ func endFrom(e incident.End) endOf { return endOf(incidentFrom(e.Incident) + int
 var (
 	incidentStates = [...]incident.State{incident.None, incident.Running, incident.Over, incident.Closed}
 	incidentIDs    = [maxIncidents + 2]string{"", "i1", "i2", "i3", "i4", "i5", "i6", "i7"}
-	incidentEnds   = [maxIncidents + 2]string{"", "i1/resolved", "i2/resolved", "i3/resolved", "i4/resolved", "i5/resolved", "i6/resolved", "i7/resolved"}
 	partitionNames = [...]string{"0", "1"}
 )
+
+// id returns that of a message about an end: each has its own.
+func (e endOf) id() string {
+	if e == 0 {
+		return ""
+	}
+	return fmt.Sprintf("%s/%d/resolved", incidentIDs[e.incident()], e>>3)
+}
+
+func endFromID(id string) endOf {
+	if id == "" {
+		return 0
+	}
+	return endOf(incidentFrom(id) + int8(id[3]-'0')<<3)
+}
 
 func incidentFrom(id string) int8 {
 	if id == "" {
@@ -122,24 +136,25 @@ func (g *groupRecord) is(s incident.State) bool { return incidentStates[g.state]
 
 // An incidentRecord is a lease.Record with the note about incidents in it, in little room.
 type incidentRecord struct {
-	phase, id, end, told, mayTold, aside int8
-	again                                bool
-	toldAt, claimed, written             sec
-	hold, token                          int8
+	phase, id, told, mayTold int8
+	end, aside               endOf
+	again                    bool
+	toldAt, claimed, written sec
+	hold, token              int8
 }
 
 func (m *incidentModel) note(r *incidentRecord) note {
 	return note{
 		Phase:      modelPhases[r.phase],
 		ID:         incidentIDs[r.id],
-		RecoveryID: incidentEnds[r.end],
+		RecoveryID: r.end.id(),
 		Again:      r.again,
 		Proof:      int64(m.claim+m.window) * 1000,
 		OfIncident: true,
 		Told:       incidentIDs[r.told],
 		ToldAt:     modelMillis(r.toldAt),
 		MayTold:    incidentIDs[r.mayTold],
-		Aside:      incidentEnds[r.aside],
+		Aside:      r.aside.id(),
 	}
 }
 
@@ -150,8 +165,8 @@ func (r *incidentRecord) write(n note, now sec, hold int8) {
 			r.phase = int8(i)
 		}
 	}
-	r.id, r.end = incidentFrom(n.ID), incidentFrom(n.RecoveryID)
-	r.told, r.toldAt, r.mayTold, r.aside = incidentFrom(n.Told), modelSec(n.ToldAt), incidentFrom(n.MayTold), incidentFrom(n.Aside)
+	r.id, r.end = incidentFrom(n.ID), endFromID(n.RecoveryID)
+	r.told, r.toldAt, r.mayTold, r.aside = incidentFrom(n.Told), modelSec(n.ToldAt), incidentFrom(n.MayTold), endFromID(n.Aside)
 	r.again = n.Again
 	r.written, r.hold = now, hold
 }
@@ -167,7 +182,7 @@ func (r *incidentRecord) held(now sec) bool { return r.phase != 0 && now < r.wri
 type incidentMessage struct {
 	about   int8 // the incident; 0: there is no message
 	over    bool
-	id      int8 // of the incident whose ID it has
+	id      int8 // of the incident, or the endOf, whose ID it has
 	token   int8
 	expires sec
 }
@@ -175,8 +190,9 @@ type incidentMessage struct {
 // An incidentReceiver does what docs/receivers.md asks of one.
 type incidentReceiver struct {
 	record          incidentRecord
-	alerts, ends    [maxIncidents + 1]sec // when each ID was taken last; never
-	token           int8                  // the greatest that was taken or dropped, while it is remembered
+	alerts          [maxIncidents + 1]sec  // when each ID was taken last; never
+	ends            [maxIncidents + 1]int8 // those that were taken, a bit for each time that it was over: they are remembered for long
+	token           int8                   // the greatest that was taken or dropped, while it is remembered
 	tokenAt         sec
 	heard           int8 // last: 0 nothing, 1 an alert, 2 an end
 	heardOf         int8 // which incident
@@ -248,7 +264,7 @@ func (m *incidentModel) initial() (s incidentState) {
 		r := &s.receivers[i]
 		r.tokenAt, r.heardAt = never, never
 		for id := range r.alerts {
-			r.alerts[id], r.ends[id] = never, never
+			r.alerts[id] = never
 		}
 	}
 	for p := range s.owners {
@@ -714,7 +730,12 @@ func (m *incidentModel) request(s *incidentState, p int, f *memberFlight) Reques
 	if m.repeat > 0 {
 		r.Repeat = time.Duration(m.repeat) * time.Second
 	}
-	if !f.over {
+	if f.over {
+		r.ID = f.end.id()
+		if m.plant == "all ends of an incident have one id" {
+			r.ID = (endOf(f.about) + 1<<3).id()
+		}
+	} else {
 		r.Enqueued = modelTime(s.at[p][f.event-1])
 	}
 	return r
@@ -776,6 +797,9 @@ func (m *incidentModel) grant(s *incidentState, i int, d decision, f *memberFlig
 	c.record.claimed = s.now
 	c.record.write(d.claim, s.now, m.claim)
 	f.phase, f.token, f.claimed, f.id = claimed, c.record.token, s.now, incidentFrom(d.claim.sends())
+	if f.over {
+		f.id = int8(endFromID(d.claim.sends()))
+	}
 }
 
 // look is what an owner sees under its claim: whose the ledger is, and what the record says.
@@ -914,17 +938,21 @@ func (m *incidentModel) settle(o *memberOwner, i int) {
 func (m *incidentModel) receive(s *incidentState, i int, msg incidentMessage) {
 	c := &s.receivers[i]
 	remembers := c.tokenAt != never && s.now-c.tokenAt < max(m.window, m.claim+1)
-	ids := &c.alerts
-	if msg.over {
-		ids = &c.ends
+	known := !msg.over && m.within(s, c.alerts[msg.id])
+	if e := endOf(msg.id); msg.over {
+		known = c.ends[e.incident()]>>(e>>3)&1 == 1
 	}
-	if m.within(s, ids[msg.id]) || remembers && c.token > msg.token {
+	if known || remembers && c.token > msg.token {
 		if remembers && msg.token > c.token {
 			c.token, c.tokenAt = msg.token, s.now
 		}
 		return
 	}
-	ids[msg.id] = s.now
+	if e := endOf(msg.id); msg.over {
+		c.ends[e.incident()] |= 1 << (e >> 3)
+	} else {
+		c.alerts[msg.id] = s.now
+	}
 	c.token, c.tokenAt = msg.token, s.now
 	if msg.over {
 		m.hearEnd(s, c, msg)
@@ -1054,9 +1082,6 @@ func (m *incidentModel) normalReceiver(s *incidentState, i int) {
 	for id := range c.alerts {
 		if !m.within(s, c.alerts[id]) {
 			c.alerts[id] = never
-		}
-		if !m.within(s, c.ends[id]) {
-			c.ends[id] = never
 		}
 	}
 	if c.tokenAt != never && s.now-c.tokenAt >= max(m.window, m.claim+1) {
@@ -1279,6 +1304,7 @@ var incidentPlants = []incidentModel{
 	{plant: "another incident does not wait for an unknown fate", events: [2]int8{1, 1}, last: 1, end: 2, faults: []int{claimAnswerLost, partitionGone}, total: 2},
 	{plant: "an end does not wait for the window"},
 	{plant: "an end does not wait for an unknown fate", faults: []int{takenAnswerLost}},
+	{plant: "all ends of an incident have one id", events: [2]int8{4, 0}, last: 9, end: 14},
 	{plant: "an end is sent whatever was told", events: [2]int8{1, 1}, faults: []int{partitionGone}},
 }
 
