@@ -125,7 +125,7 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 	}
 
 	content, silences := h.content(at), s.reader.register.unsaved
-	content.Ends = s.reader.register.ends()
+	s.reader.register.addEnds(&content)
 	content.Forgotten = slices.Clone(s.reader.register.forgotten)
 	forgetting := len(s.reader.register.forgetting)
 	h.edited, s.reader.register.unsaved = false, nil

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"slices"
 	"time"
 
 	"alertworker/internal/delivery"
@@ -12,7 +13,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// maxGroups bounds the groups of a level in a partition. Beyond it an alarm alerts by itself.
+// maxGroups bounds the groups of a partition. Beyond it an alarm alerts by itself.
 const maxGroups = 10_000
 
 // A group is what an owner knows of a group of package incident: of its own members, of what the group's record has of
@@ -27,15 +28,15 @@ type group struct {
 	opened  time.Time         // when it became one, by this machine's clock
 	last    *delivery.Reading // of the member that ended last, whose More.Of it is
 
-	stale   bool               // the record is to be written
-	queued  bool               // it is in register.regrouped
-	writing bool               // somebody sees what is to be written
-	behind  bool               // a former owner was further: nothing could be written
-	counted int                // how many members the record has
-	written time.Time          // when it was, by this machine's clock
-	lacking bool               // it lacks a change, and so does what lacks holds the watermark before
-	lacks   delivery.Hold      //
-	changed delivery.Place     // before the first change since it is being written
+	stale   bool      // the record is to be written
+	queued  bool      // it is in register.regrouped
+	writing bool      // somebody sees what is to be written
+	behind  bool      // a former owner was further: nothing could be written
+	counted int       // how many members the record has
+	written time.Time // when it was, by this machine's clock
+	lacking bool      // the record lacks a change, before which lacks holds the watermark
+	lacks   delivery.Hold
+	changed delivery.Place     // before the first change since the record is being written
 	heard   telemetry.Position // of the last event that ended a silence: the members are as of there, or as of the last event read
 
 	incident string    // under which the record has the members; empty if it has none, or if that is not known
@@ -61,7 +62,7 @@ type groupEnd struct {
 	end    incident.End
 	began  time.Time
 	notice *dueNotice
-	closes bool // every receiver has settled it
+	closes bool // every receiver has settled it, or none is to hear of it
 }
 
 // groupKey returns the key of notices about a value.
@@ -308,21 +309,26 @@ func (reg *register) endGroup(g *group, end incident.End, began time.Time) {
 		last = &delivery.Reading{Enqueued: micros(at.Time), Sequence: at.Sequence, More: &delivery.More{Of: g.first}}
 	}
 
-	g.due = &groupEnd{end: end, began: began, notice: reg.endNotice(end, began, *last)}
-	g.due.closes = !g.level.rule.Resolved
-	reg.alarms.history.edited = true
-	reg.giveEnd(g)
-}
-
-// endNotice returns the notice of an end, whose last member had the reading r.
-func (reg *register) endNotice(end incident.End, began time.Time, r delivery.Reading) *dueNotice {
 	n := &dueNotice{Notice: delivery.Notice{
-		Reading:  r,
+		Reading:  *last,
 		Log:      reg.logName,
 		Incident: &delivery.Incident{Over: true, Overs: end.Overs, About: notify.Incident{ID: end.Incident, Began: began}},
 	}}
 	n.becomeDue(reg.evaluator.everybody())
-	return n
+	g.due = &groupEnd{end: end, began: began, notice: n}
+	reg.alarms.history.edited = true
+
+	if g.level.rule.Resolved {
+		reg.giveEnd(g)
+	} else {
+		reg.closeGroup(g)
+	}
+}
+
+// closeGroup has the record of g say that everybody knows of the end that is due, or needs to hear nothing of it.
+func (reg *register) closeGroup(g *group) {
+	g.due.closes = true
+	reg.queue(g)
 }
 
 // giveEnd gives the end that is due of g, if there is one, unless it must wait.
@@ -352,8 +358,7 @@ func (reg *register) settleGroup(key delivery.Key, n *delivery.Notice) {
 		}
 		g.alert = nil
 	case g.due != nil && g.due.notice.is(n):
-		g.due.closes = true
-		reg.queue(g)
+		reg.closeGroup(g)
 	}
 }
 
@@ -480,8 +485,8 @@ func (reg *register) recount() {
 	}
 }
 
-// ends returns the ends that are due, for the ledger.
-func (reg *register) ends() (all []ledger.End) {
+// addEnds adds the ends that are due to what the ledger has to hold, and their levels: the next owner may not have them.
+func (reg *register) addEnds(to *ledger.Content) {
 	for _, g := range reg.groups {
 		//planted:group-end-unsaved if true
 		if g.due == nil {
@@ -489,7 +494,7 @@ func (reg *register) ends() (all []ledger.End) {
 		}
 
 		l, r := g.level, g.due.notice.Reading
-		all = append(all, ledger.End{
+		to.Ends = append(to.Ends, ledger.End{
 			Rule:     l.rule.Name,
 			Level:    l.Name,
 			Measured: l.measured(),
@@ -503,9 +508,14 @@ func (reg *register) ends() (all []ledger.End) {
 			Sensor:   ledger.Text(r.More.Of.Name),
 			Reading:  savedReading(&g.due.notice.Notice),
 		})
-	}
 
-	return all
+		is := func(other ledger.Level) bool {
+			return reg.level(other.Rule, other.Name, other.Silent > 0, other.Measured, other.Per) == l
+		}
+		if !slices.ContainsFunc(to.Levels, is) {
+			to.Levels = append(to.Levels, l.content())
+		}
+	}
 }
 
 // restoreEnd makes an end due that the ledger has, unless the group has members. The caller holds reg.mu, and has restored
@@ -524,8 +534,8 @@ func (reg *register) restoreEnd(from ledger.End) {
 
 	r := rememberedNotice(&from.Reading).Reading
 	r.More = &delivery.More{Of: sensor.ID{Device: string(from.Device), Name: string(from.Sensor)}}
-	end := incident.End{Incident: from.Incident, Overs: from.Overs}
-	g.due = &groupEnd{end: end, began: from.Began, notice: reg.endNotice(end, from.Began, r)}
+	g.last = &r
+	reg.endGroup(g, incident.End{Incident: from.Incident, Overs: from.Overs}, from.Began)
 }
 
 // restoreSilence has people told again of a silence in the ledger that is a member of an incident: the gate knows whether

@@ -165,6 +165,78 @@ func TestIncidentsWithoutRecords(t *testing.T) {
 	})
 }
 
+// A rule without recoveries tells nobody of the end of a silence, nor does the next owner, to whom it was left to note that
+// it is over.
+func TestSilentGatewayWithoutRecoveries(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		silent := func(r *rules.Rule) {
+			r.Per, r.Field, r.Silent, r.Forget, r.Levels = "gateway", "", 15*time.Minute, 24*time.Hour, []rules.Level{{}}
+			r.Resolved = false
+		}
+		s := with(t, silent, r)
+		whole := s.ledgers
+		writes := 0
+		s.ledgers = records.Around(whole, func(ctx context.Context, op records.Op, name string, call func(context.Context) error) error {
+			if strings.HasPrefix(name, "incidents/") && op == records.OpWrite {
+				if writes++; writes > 2 { // of the entry, and that the incident is over
+					return errors.New("503")
+				}
+			}
+			return call(ctx)
+		})
+		s.start(p)
+		say := func(device, gateway string) {
+			p.publishProperties(device, `{}`, map[string]any{"gateway": gateway})
+		}
+		say("meter-1", "gw-12")
+		for range 5 {
+			say("meter-2", "gw-13")
+			time.Sleep(5 * time.Minute)
+		}
+		say("meter-1", "gw-12")
+		time.Sleep(5 * time.Minute)
+		s.end()
+
+		next := with(t, silent, r)
+		next.store, next.ledgers = s.store, whole
+		next.start(p.reopen())
+		time.Sleep(10 * time.Minute)
+		next.end()
+		if got, want := r.incidents(), "A: 1 in gw-12"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+		book := &incident.Book{Store: whole, Prefix: "incidents/"}
+		if open, _, err := book.Open(t.Context(), 10); err != nil || len(open) > 0 {
+			t.Errorf("open are %+v, %v", open, err)
+		}
+	})
+}
+
+// The end of an incident that is due goes out although its rule is removed, and no alarm of it is left.
+func TestIncidentOfARemovedRuleEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		r, p := &receiver{}, newPartition("0")
+		s := with(t, inSite, r)
+		s.start(p)
+		p.publishOf("freezer-1", "berlin", 40)
+		time.Sleep(2 * window)
+		r.set(func(context.Context, notify.Alert) error { return errBusy })
+		p.publishOf("freezer-1", "berlin", 20)
+		time.Sleep(window)
+		s.end()
+		r.set(nil)
+		next := with(t, func(r *rules.Rule) { r.Name = "another" }, r)
+		next.store, next.ledgers = s.store, s.ledgers
+		next.start(p.reopen())
+		time.Sleep(2 * window)
+		next.end()
+		if got, want := r.incidents(), "A: 1 in berlin, A over in berlin"; got != want {
+			t.Errorf("told %s, want %s", got, want)
+		}
+	})
+}
+
 // Whoever takes over a partition whose ledger is lost knows none of its members, and so they are no more.
 func TestIncidentWithoutItsLedger(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
