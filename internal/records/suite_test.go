@@ -309,7 +309,7 @@ func checkPages(t tester, open func() records.Store) {
 	write(t, store, records.Record{Name: "other"})
 	var names []string
 	pages := 0
-	for page, err := range records.Pages(t.Context(), store, "many/") {
+	for page, err := range records.Pages(t.Context(), patient, "many/") {
 		if err != nil {
 			t.Fatalf("list: %v", err)
 		}
