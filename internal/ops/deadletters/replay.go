@@ -187,31 +187,58 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 	box := r.dispatcher.Open(ctx, context.WithoutCancel(ctx), delivery.Account{Owner: owner{r, ctx.Err}, Logger: zap.NewNop()})
 	ended := make(chan *sending, len(letters))
 	var given []*sending
-	for _, l := range letters {
+	left := 0
+	later := map[alarmKey][]deadletter.Letter{} // by alarms of which a letter is on its way: one after the other
+	give := func(l deadletter.Letter) {
 		to, why := r.barred(ctx, l)
+		alarm := r.alarmOf(l, to)
+		waiting, busy := later[alarm]
+		if why == "" && busy {
+			later[alarm] = append(waiting, l)
+			return
+		}
+
+		if why == "" {
+			why = r.declined(ctx, l.Alert, to)
+		}
+
 		switch {
+		case why != "" && to >= 0:
+			r.stays(r.not()+why, l)
 		case why != "":
 			r.stays(why, l)
 		case r.DryRun:
-			r.alarms[r.alarmOf(l, to)] = true
+			r.alarms[alarm] = true
 			r.Delivered++
 			r.line(l, r.Receivers[to].Name, "would be sent")
 		default:
+			later[alarm] = nil
 			s := r.sending(l, to)
 			s.ended = ended
 			given = append(given, s)
+			left++
 			r.starting = s
 			box.Give(s.key, s.notice)
 		}
 	}
 
+	for _, l := range letters {
+		give(l)
+	}
+
 	look := time.NewTicker(lookEvery)
 	defer look.Stop()
-	for left := len(given); left > 0; {
+	for left > 0 {
 		select {
 		case s := <-ended:
-			r.settle(ctx, s)
 			left--
+			r.settle(ctx, s)
+			alarm := r.alarmOf(s.letter, s.to)
+			waiting := later[alarm]
+			delete(later, alarm)
+			for _, l := range waiting {
+				give(l)
+			}
 		case <-look.C:
 			for _, s := range given {
 				r.withdraw(ctx, s, box)
@@ -268,7 +295,8 @@ func (r *Replay) sending(l deadletter.Letter, to int) *sending {
 		a.To = ""
 	}
 
-	// Each letter is of a topic of its own, so that none joins another one: the gate decides between them.
+	// Each letter is of a topic of its own, so that none joins another one: the gate decides between them, one after the
+	// other.
 	topic := &delivery.Topic{Gates: make([]delivery.Gate, len(r.Receivers)), Sent: &atomic.Int64{}, Recovered: &atomic.Int64{}}
 	topic.Gates[to] = r.gate(to, a)
 	n := &delivery.Notice{
@@ -318,41 +346,40 @@ func (r *Replay) alarmOf(l deadletter.Letter, to int) alarmKey {
 	return alarmKey{to, a.Rule, a.Level, a.Per, a.Silent > 0, delivery.WindowOf(a)}
 }
 
-// barred returns to which receiver a letter goes, and why it is not sent; empty if it may be.
+// not says that a letter is not sent.
+func (r *Replay) not() string {
+	if r.DryRun {
+		return "would not be sent: "
+	}
+	return "not sent: "
+}
+
+// barred returns to which receiver a letter goes, -1 if that is not known, and why it is not sent; empty if the gate may be
+// asked.
 func (r *Replay) barred(ctx context.Context, l deadletter.Letter) (to int, why string) {
 	if l.Broken != nil {
-		return 0, l.Broken.Error()
+		return -1, l.Broken.Error()
 	}
 
 	receiver := r.To
 	if receiver == nil {
 		var err error
 		if receiver, err = Receiver(r.Receivers, l.Receiver); err != nil {
-			return 0, err.Error() + "; use --to to send it to another one"
+			return -1, err.Error() + "; use --to to send it to another one"
 		}
 	}
 
 	to = slices.IndexFunc(r.Receivers, func(other receivers.Receiver) bool { return other.ID == receiver.ID })
-	not := "not sent: "
-	if r.DryRun {
-		not = "would not be sent: "
-	}
-
 	switch why = r.down(to); {
 	case why != "":
-		return to, not + why
 	case ctx.Err() != nil:
-		return to, not + stopped
+		why = stopped
 	case r.storeDown >= maxFailures:
-		return to, fmt.Sprintf("%sthe throttle store failed %d times in a row", not, maxFailures)
+		why = fmt.Sprintf("the throttle store failed %d times in a row", maxFailures)
 	case l.Alert.Silent > 0 && !l.Alert.Resolved && l.Alert.Incident == nil:
-		return to, not + "the device may have been heard since; the status page lists who is silent now"
+		why = "the device may have been heard since; the status page lists who is silent now"
 	case r.alarms[r.alarmOf(l, to)]:
-		return to, not + "within THROTTLE_WINDOW of the alert for the device that would be sent before"
-	}
-
-	if why = r.declined(ctx, l.Alert, to); why != "" {
-		why = not + why
+		why = "within THROTTLE_WINDOW of the alert for the device that would be sent before"
 	}
 
 	return to, why
