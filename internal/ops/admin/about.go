@@ -18,38 +18,28 @@ type aboutView struct {
 	Alerts []pastDelivery // the latest first
 }
 
-// about returns what this replica and others have of the device that query names, or of one of its sensors; nil if it
-// names none. open are the alarms of all.
-func (a *Admin) about(query url.Values, open []openAlarm, others []Snapshot) *aboutView {
+// about returns what m, of all replicas, has of the device that query names, or of one of its sensors; nil if it names none.
+func (m Snapshot) about(query url.Values) *aboutView {
 	device, name := sensor.Device(query.Get("device")), sensor.Name(query.Get("sensor"))
 	if device == "" {
 		return nil
 	}
 
-	isAbout := func(d, s string) bool { return isNamed(device, d) && (name == "" || s == name) }
-	v := &aboutView{Device: device, Sensor: name}
-	for _, o := range open {
-		if isAbout(o.Device, o.Sensor) {
-			v.Device = o.Device
-			v.Open = append(v.Open, o)
-		}
+	isOther := func(of sensor.ID) bool { return !isNamed(device, of.Device) || name != "" && of.Name != name }
+	v := &aboutView{
+		Device: device,
+		Sensor: name,
+		Open:   slices.DeleteFunc(slices.Clone(m.Open), func(o openAlarm) bool { return isOther(sensor.ID{Device: o.Device, Name: o.Sensor}) }),
+		Alerts: slices.DeleteFunc(slices.Clone(m.Alerts), func(d pastDelivery) bool { return isOther(d.of()) }),
 	}
-
-	v.Alerts = a.Recorder.last(listed, func(d *pastDelivery) bool { return d.Reason == "" && isAbout(d.Device, d.Sensor) })
-	for _, s := range others {
-		for _, d := range s.Alerts {
-			if isAbout(d.Device, d.Sensor) {
-				v.Alerts = append(v.Alerts, d)
-			}
-		}
-	}
-
-	if len(v.Alerts) > 0 {
-		v.Device = v.Alerts[0].Device
-	}
-
-	slices.SortStableFunc(v.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	v.Alerts = v.Alerts[:min(len(v.Alerts), listed)]
+
+	switch {
+	case len(v.Alerts) > 0:
+		v.Device = v.Alerts[0].Device
+	case len(v.Open) > 0:
+		v.Device = v.Open[0].Device
+	}
 
 	return v
 }

@@ -181,10 +181,15 @@ func readings(stats *worker.Stats) int64 {
 	return stats.Events[telemetry.ReasonOK].Load() + stats.Events[telemetry.ReasonDamaged].Load()
 }
 
-// totals returns the plotted counters, since the start.
+// totals returns the plotted counters, since the start. An alert counts once for each receiver that took it.
 func (a *Admin) totals() totals {
 	stats := a.Worker.Stats()
-	return totals{Readings: readings(stats), Alerts: a.Recorder.alerts(), Suppressed: stats.Suppressed.Load()}
+	t := totals{Readings: readings(stats), Suppressed: stats.Suppressed.Load()}
+	for i := range stats.Levels {
+		t.Alerts += stats.Levels[i].Sent.Load()
+	}
+
+	return t
 }
 
 // ServeHTTP serves devices and silences to whoever has the token, and the state to everybody.

@@ -2,6 +2,8 @@ package admin
 
 import (
 	"math"
+	"slices"
+	"strings"
 	"time"
 
 	"alertworker/internal/lease/observe"
@@ -43,15 +45,16 @@ func (a *Admin) Past() {
 // DownOn is what a page says of the only receiver of several replicas.
 func DownOn(all ...Snapshot) string {
 	row := receiverRows(all)[0]
-	return row.Fault.Text() + " on " + row.On
+	return row.Fault.Text() + " on " + strings.Join(row.On, ", ")
 }
-
-// Alerts is how many the page counts.
-func (a *Admin) Alerts() int64 { return a.Recorder.alerts() }
 
 // HeadlineOf is what a page says of several replicas, of which each reads so many partitions.
 func HeadlineOf(all []Snapshot, owned map[string]int) (status.State, string) {
 	p := page{Replica: all[0].Replica}
-	p.headline(all, nil, owned)
+	var rows []partitionRow
+	for replica, n := range owned {
+		rows = append(rows, slices.Repeat([]partitionRow{{Owner: replica}}, n)...)
+	}
+	p.headline(all, nil, rows)
 	return p.State, p.Headline
 }

@@ -63,17 +63,17 @@ func (h *history) series(t totals) map[int64]totals {
 // last60s returns the counts of the last 60 s, give or take a sample; of the time since the start if that is less.
 func (h *history) last60s(t totals) totals { return t.minus(h.recent[0].totals) }
 
-// rate returns how many events of a partition were read in a second of the last 60 s; false if that is unknown.
-func (h *history) rate(partition string) (float64, bool) {
+// rate returns how many events of a partition were read in a second of the last 60 s, for people; empty if that is unknown.
+func (h *history) rate(partition string) string {
 	last := h.recent[len(h.recent)-1]
 	for _, s := range h.recent {
 		from, known := s.read[partition]
 		if to := last.read[partition]; known && from <= to && s.at.Before(last.at) {
-			return float64(to-from) / last.at.Sub(s.at).Seconds(), true
+			return rate(float64(to-from) / last.at.Sub(s.at).Seconds())
 		}
 	}
 
-	return 0, false
+	return ""
 }
 
 const (

@@ -8,14 +8,15 @@ import (
 	"encoding/base64"
 	"fmt"
 	"html/template"
+	"maps"
 	"net/http"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 	"unicode"
 
-	"github.com/google/uuid"
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
@@ -43,11 +44,13 @@ var (
 		"bad":     isBad,
 		"capital": humanize.Capital,
 		"cause":   cause,
-		"class":   classOf,
+		"class":   func(s status.State) string { return states[s].class },
 		"count":   count[int64],
 		"latency": latencyText,
 		"name":    shortName,
+		"known":   known,
 		"named":   func(device, name string) string { return shortName(sensor.ID{Device: device, Name: name}.String()) },
+		"some":    humanize.Some,
 		"since":   func(t, now time.Time) string { return humanize.Span(max(time.Second, now.Sub(t))) },
 		"span":    humanize.Span,
 		"split":   func(path string) []string { return strings.Split(path, "/") },
@@ -113,53 +116,48 @@ type page struct {
 	Source, Replica, Version string
 	RuleCount                int
 	Rules                    []ruleRow
-	Stateful                 bool        // a rule keeps alarms
-	Open                     []openAlarm // longest first
-	// how many there are, or of all that are shown, how many are not; empty if none is missing
-	MoreOpen      string
-	Incidents     *incidentsView // nil if none is open
-	Silences      []muting.Mute
-	Now, Started  time.Time
-	Others        int        // further replicas that this page is about
-	Replicas      []Snapshot // if there are several
-	Vanished      []vanishedRow
-	About         *aboutView // a device, or one of its sensors, that the address of the page names
-	State         status.State
-	Class         string // of the state: good, warn, bad or idle
-	Headline      string // empty if State says it all
-	DeadLetters   string // how many there are, for people; empty if there are none
-	Problems      []problemRow
-	Plots         []plot
-	Figures       []figure
-	Partitions    []partitionRow
-	PartitionsOld string // how old they are, if the store does not respond
-	Receivers     []*receiverRow
-	Several       bool   // there are several receivers
-	StoreOver     string // the time that Store covers; empty if there is no store
-	Store         []latency
-	Windows       []pastDelivery // that are in force
-	Alerts        []pastDelivery // the latest first
-	Duties        *dutiesView
-	Token         bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
-	RuleNames     []string
-	All           bool              // lists have all their rows
-	More          map[string]string // links to all rows, by what a list has
+	Stateful                 bool           // a rule keeps alarms
+	Open                     []openAlarm    // longest first
+	MoreOpen                 string         // how many are not shown; empty if none is missing
+	Incidents                *incidentsView // nil if none is open
+	Silences                 []muting.Mute
+	Now, Started             time.Time
+	Others                   int        // further replicas that this page is about
+	Replicas                 []Snapshot // if there are several
+	Vanished                 []vanishedRow
+	About                    *aboutView // a device, or one of its sensors, that the address of the page names
+	State                    status.State
+	Class                    string // of the state: good, warn, bad or idle
+	Headline                 string // empty if State says it all
+	DeadLetters              int64
+	Problems                 []problemRow
+	Plots                    []plot
+	Figures                  []figure
+	Partitions               []partitionRow
+	PartitionsOld            string // how old they are, if the store does not respond
+	Receivers                []*receiverRow
+	Several                  bool   // there are several receivers
+	StoreOver                string // the time that Store covers; empty if there is no store
+	Store                    []latency
+	Windows                  []pastDelivery // that are in force
+	Alerts                   []pastDelivery // the latest first
+	Duties                   *dutiesView
+	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
+	RuleNames                []string
+	All                      bool              // lists have all their rows
+	More                     map[string]string // links to all rows, by what a list has
 }
 
 // A problemRow is what is in the way of alerts. Since is zero if that is not known.
 type problemRow struct {
 	status.Problem
-	Replicas string // that have it; empty if there is only one replica
+	Replicas []string // that have it
 }
 
 // A receiverRow is a receiver as all replicas see it.
 type receiverRow struct {
 	delivery.ReceiverState
-	Class string // good, or bad if it is down, or warn if it is for some replicas
-	On    string // the replicas for which it is down, if others reach it
-
-	known int      // to so many replicas
-	down  []string // for these
+	On []string // the replicas for which it is down
 }
 
 // A vanishedRow is a replica that has died of late.
@@ -182,8 +180,10 @@ type partitionRow struct {
 	OwnerID       string
 	Mine          bool
 	Rate, Waiting string
+	Committed     int64 // the sequence number up to which all is recorded; -1: not known
+	Lag           int64 // events that have not been read, or, if nobody says what is read, recorded; -1: not known
 
-	last, committed, read int64 // sequence numbers; -1: not known
+	last, read int64 // sequence numbers; -1: not known
 }
 
 // page gathers what the page shows, of all replicas. It waits a moment for services, and shows what they said last.
@@ -191,81 +191,77 @@ func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
 	query := r.URL.Query()
-	whole, alarms := query.Has("all"), listed
-	if whole || query.Has("device") {
+	whole, alerts, alarms := query.Has("all"), maxAlerts, listed
+	switch {
+	case query.Has("device"):
+		alerts, alarms = maxDeliveries, allAlarms
+	case whole:
 		alarms = allAlarms
 	}
 
-	all := append([]Snapshot{a.snapshot(now, maxAlerts, alarms)}, others...)
+	all := append([]Snapshot{a.snapshot(now, alerts, alarms)}, others...)
 	m := merged(all)
 	p := page{
-		Source:  a.Source,
-		Replica: a.Replica,
-		Version: a.Version,
-		Others:  len(all) - 1,
-		Now:     now,
-		Started: a.Started,
-		Figures: m.figures(now),
-		Token:   a.Token != "",
-		Plots:   m.plots(now),
-		Store:   a.Recorder.latencies(now),
-		Duties:  a.dutiesView(r),
-		All:     whole,
-		More:    map[string]string{},
+		Source:      a.Source,
+		Replica:     a.Replica,
+		Version:     a.Version,
+		RuleCount:   len(a.Rules.Rules),
+		Stateful:    a.Rules.Stateful(),
+		Others:      len(all) - 1,
+		Now:         now,
+		Started:     a.Started,
+		DeadLetters: m.Counts[countDead],
+		About:       m.about(query),
+		Figures:     m.figures(now),
+		Token:       a.Token != "",
+		Plots:       m.plots(now),
+		Store:       a.Recorder.latencies(now),
+		Duties:      a.dutiesView(r),
+		Vanished:    a.vanishedRows(r, all),
+		All:         whole,
+		More:        map[string]string{},
 	}
-
-	a.showRules(&p, m)
-	a.showState(&p, r, all, m)
-
-	p.Silences = shorten(&p, "silences", a.inForce(now))
-	receivers := receiverRows(all)
-	p.Several = len(receivers) > 1
-	p.Receivers = shorten(&p, "receivers", receivers)
-	p.Windows = shorten(&p, "windows", m.windows(now))
-	p.Alerts = shorten(&p, "alerts", m.Alerts)
-	if p.Vanished = a.vanishedRows(r, all); len(others)+len(p.Vanished) > 0 {
-		p.Replicas = shorten(&p, "replicas", all)
-	}
-
-	p.About = a.about(query, m.Open, others)
-	p.Incidents = a.incidentsView(r, &p)
 
 	if p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
 	}
 
-	return p
-}
-
-// showRules shows on p what is worth an alert, and the alarms that are open.
-func (a *Admin) showRules(p *page, m Snapshot) {
 	for i := range a.Rules.Rules {
 		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
 	}
 
-	p.RuleCount, p.Stateful = len(p.RuleNames), a.Rules.Stateful()
-	p.Rules = shorten(p, "levels", a.ruleRows(m.Alarms))
-	p.openAlarms(m)
-}
-
-// showState shows on p whether alerts are going out, and who reads what.
-func (a *Admin) showState(p *page, r *http.Request, all []Snapshot, m Snapshot) {
-	known, rows, old := a.partitionRows(r, all, p.Now)
-	p.Partitions = shorten(p, "partitions", rows)
+	known, rows, old := a.partitionRows(r, all, now)
+	p.headline(all, known, rows)
 	p.PartitionsOld = old
-	owned := map[string]int{}
-	for _, row := range rows {
-		owned[row.Owner]++
+	p.Partitions = shorten(&p, "partitions", rows)
+	p.Rules = shorten(&p, "rules", a.ruleRows(m.Alarms))
+	p.Silences = shorten(&p, "silences", a.inForce(now))
+	receivers := receiverRows(all)
+	p.Several = len(receivers) > 1
+	p.Receivers = shorten(&p, "receivers", receivers)
+	p.Windows = shorten(&p, "windows", m.windows(now))
+	p.Alerts = shorten(&p, "alerts", m.Alerts[:min(len(m.Alerts), maxAlerts)])
+	if p.Others+len(p.Vanished) > 0 {
+		p.Replicas = shorten(&p, "replicas", all)
 	}
 
-	p.headline(all, known, owned)
-
-	switch n := m.Counts[countDead]; {
-	case n > 0:
-		p.deadLetters(n)
-	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
-		p.Headline = "" // the state says it all
+	total := 0
+	for _, n := range m.Alarms {
+		total += n.Open
 	}
+
+	p.Open = m.Open
+	if !whole {
+		p.Open = p.Open[:min(len(p.Open), listed)]
+	}
+
+	if more := total - len(p.Open); more > 0 {
+		p.MoreOpen = count(more)
+	}
+
+	p.Incidents = a.incidentsView(r, &p)
+
+	return p
 }
 
 // shorten returns the rows of a list of something that the page shows, and adds a link to all of them if it has more.
@@ -279,42 +275,15 @@ func shorten[T any](p *page, what string, list []T) []T {
 	return list[:listed]
 }
 
-// openAlarms sets those that are shown. m counts all, and lists the longest of each replica.
-func (p *page) openAlarms(m Snapshot) {
-	total := 0
-	for _, n := range m.Alarms {
-		total += n.Open
-	}
-
-	p.Open = m.Open
-	if !p.All {
-		p.Open = p.Open[:min(len(p.Open), listed)]
-	}
-
-	switch more := total - len(p.Open); {
-	case more <= 0:
-	case p.All:
-		p.MoreOpen = count(more)
-	default:
-		p.MoreOpen = count(total)
-	}
-}
-
-// deadLetters says that there are some: the headline of a page is not good then.
-func (p *page) deadLetters(n int64) {
-	p.DeadLetters = "1 dead letter"
-	if n > 1 {
-		p.DeadLetters = count(n) + " dead letters"
-	}
-
-	if p.Class == "good" {
-		p.Class = "warn"
-	}
-}
-
 // headline says on p whether alerts are going out: as this replica, the first of all, says, or one that is worse off; or
-// of how many partitions some do, if replicas differ. owned has by replica how many partitions it reads.
-func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, owned map[string]int) {
+// of how many partitions some do, if replicas differ. partitions are those of the hub, if they are known, and rows who
+// reads what.
+func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, rows []partitionRow) {
+	reads := map[string]int{}
+	for _, row := range rows {
+		reads[row.Owner]++
+	}
+
 	all = arriving(all)
 	p.Problems = problemRows(all)
 	worst := all[0]
@@ -332,12 +301,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		}
 
 		if n >= states[status.Partly].severity {
-			name, reads := shortName(s.Replica), owned[s.Replica]
-			if reads > 0 { // else it has none, or nobody knows
-				name += " (" + humanize.Count(reads, "partition") + ")"
-			}
-
-			hindered, read = append(hindered, name), read+reads
+			hindered, read = append(hindered, shortName(s.Replica)), read+reads[s.Replica]
 		}
 	}
 
@@ -351,13 +315,26 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+humanize.Some(hindered)+"."
 	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
 		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
+	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
+		p.Headline = "" // the state says it all
 	}
 
-	if unowned := status.Unowned(partitions); unowned != "" {
-		p.unowned(unowned)
+	if sentence := status.Unowned(partitions); sentence != "" {
+		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
+			What:   strings.TrimSuffix(sentence, "."),
+			Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
+		}})
+
+		if n := states[p.State].severity; n != notToBlame && n < states[status.Partly].severity {
+			p.State = status.Partly
+			p.Headline = "Some alerts aren't going out: " + strings.ToLower(sentence[:1]) + sentence[1:]
+		}
 	}
 
-	p.Class = classOf(p.State)
+	p.Class = states[p.State].class
+	if p.DeadLetters > 0 && p.State == status.GoingOut { // with dead letters not all is well
+		p.Class, p.Headline = "warn", worst.Status.Headline
+	}
 }
 
 // receiverRows returns receivers as all replicas see them: one is down if it is for any, and tried again when the first
@@ -368,34 +345,23 @@ func receiverRows(all []Snapshot) (rows []*receiverRow) {
 		for _, to := range s.Receivers {
 			row := byName[to.Name]
 			if row == nil {
-				row = &receiverRow{ReceiverState: delivery.ReceiverState{Name: to.Name}, Class: "good"}
+				row = &receiverRow{ReceiverState: delivery.ReceiverState{Name: to.Name}}
 				byName[to.Name], rows = row, append(rows, row)
 			}
 
 			row.Taken, row.Waiting = row.Taken+to.Taken, row.Waiting+to.Waiting
-			row.known++
-			if to.Down {
-				row.addDown(to, shortName(s.Replica))
+			if !to.Down {
+				continue
 			}
-		}
-	}
 
-	for _, row := range rows {
-		if row.Down && len(row.down) < row.known {
-			row.Class, row.On = "warn", humanize.Some(row.down)
+			if !row.Down || to.Retry.Before(row.Retry) {
+				row.Down, row.Fault, row.Retry = true, to.Fault, to.Retry
+			}
+			row.On = append(row.On, shortName(s.Replica))
 		}
 	}
 
 	return rows
-}
-
-// addDown adds that the receiver is down for a replica.
-func (row *receiverRow) addDown(r delivery.ReceiverState, replica string) {
-	if !row.Down || r.Retry.Before(row.Retry) {
-		row.Fault, row.Retry = r.Fault, r.Retry
-	}
-
-	row.Down, row.Class, row.down = true, "bad", append(row.down, replica)
 }
 
 // vanishedRows returns the replicas that have died of late, and of which no other has the name.
@@ -420,35 +386,15 @@ func (a *Admin) vanishedRows(r *http.Request, all []Snapshot) (rows []vanishedRo
 func problemRows(all []Snapshot) (rows []problemRow) {
 	for _, s := range all {
 		for _, problem := range s.Status.Problems {
-			isSame := func(row problemRow) bool { return row.What == problem.What }
-			if i := slices.IndexFunc(rows, isSame); i >= 0 {
-				rows[i].Replicas += ", " + shortName(s.Replica)
-				continue
+			i := slices.IndexFunc(rows, func(row problemRow) bool { return row.What == problem.What })
+			if i < 0 {
+				i, rows = len(rows), append(rows, problemRow{Problem: problem})
 			}
-
-			row := problemRow{Problem: problem}
-			if len(all) > 1 {
-				row.Replicas = shortName(s.Replica)
-			}
-
-			rows = append(rows, row)
+			rows[i].Replicas = append(rows[i].Replicas, shortName(s.Replica))
 		}
 	}
 
 	return rows
-}
-
-// unowned shows that partitions have no owner, as a sentence says.
-func (p *page) unowned(sentence string) {
-	p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
-		What:   strings.TrimSuffix(sentence, "."),
-		Effect: "The readings there wait in the hub. A moment of this is normal when replicas start or stop.",
-	}})
-
-	if n := states[p.State].severity; n != notToBlame && n < states[status.Partly].severity {
-		p.State = status.Partly
-		p.Headline = "Some alerts aren't going out: " + strings.ToLower(sentence[:1]) + sentence[1:]
-	}
 }
 
 // arriving returns all as if none missed events, if some replica gets any: partitions without devices are no news.
@@ -494,85 +440,60 @@ var states = map[status.State]struct {
 // severity is that of the state.
 func (s Snapshot) severity() int { return states[s.Status.State].severity }
 
-// classOf returns the class of a state in the style sheet.
-func classOf(s status.State) string { return states[s].class }
-
-// figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0. One that is
-// rare is shown if it is not 0.
+// figureKinds are the figures in their order: with the class of one that is not 0. One that is rare is shown if it is not 0.
 var figureKinds = []struct {
-	key, name, class string
-	rare             bool
-	help             string
+	name, class string
+	rare        bool
+	help        string
 }{
-	{countReadings, "Readings", "", false, "messages with a reading"},
-	{countOver, "Over a limit", "", false, "readings that reach a limit of any rule"},
-	{countUndecoded, "Not decoded", "warn", false, "telemetry without a usable reading, which can cause no alert"},
-	{countUnavailable, "Store unavailable", "bad", false, "calls to the throttle store without a usable response; they are retried"},
-	{countAmbiguous, "Ambiguous", "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
-	{countDead, "Dead letters", "bad", false, "alerts that will not be delivered to a receiver"},
-	{countUnreadable, "Unreadable devices", "warn", true, "devices of which nothing could be read for an hour or longer, although they send"},
-	{countOverride, "Limits of devices", "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
-	{countNotNumber, "Limits that are not numbers", "warn", true, "readings whose message has something else there: the limit of the rule was used"},
-	{countQuieted, "Muted", "", true, "readings over a limit without an alert, because of a mute or a silence"},
-	{countTimes, "Times of devices", "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
-	{countNotTimes, "Times that are not used", "warn", true, "times of devices instead of which the hub's time was used"},
-	{countScattered, "In several partitions", "bad", true, "alerts of devices whose alert before came from another partition"},
-	{countUntracked, "Without room", "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
+	{countReadings, "", false, "messages with a reading"},
+	{countOver, "", false, "readings that reach a limit of any rule"},
+	{countUndecoded, "warn", false, "telemetry without a usable reading, which can cause no alert"},
+	{countUnavailable, "bad", false, "calls to the throttle store without a usable response; they are retried"},
+	{countAmbiguous, "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
+	{countDead, "bad", false, "alerts that will not be delivered to a receiver"},
+	{countUnreadable, "warn", true, "devices of which nothing could be read for an hour or longer, although they send; without those that lack only the field"},
+	{countOverride, "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
+	{countNotNumber, "warn", true, "readings whose message has something else there: the limit of the rule was used"},
+	{countQuieted, "", true, "readings over a limit without an alert, because of a mute or a silence"},
+	{countTimes, "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
+	{countNotTimes, "warn", true, "times of devices instead of which the hub's time was used: they are ahead of it, weeks behind, or none"},
+	{countScattered, "bad", true, "alerts of devices whose alert before came from another partition"},
+	{countUntracked, "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
 		"over a limit are told at once, and not as normal again"},
 }
 
 // figures returns what s has counted.
 func (s Snapshot) figures(now time.Time) (all []figure) {
-	unreadable, isWrong := s.unreadable(now)
-	details := map[string]string{
-		countUndecoded:  s.parts(undecoded),
-		countNotTimes:   s.parts(notUsed),
-		countUnreadable: unreadable,
-		countScattered:  s.Scattered,
+	var undecoded, unreadable []string
+	for _, reason := range slices.Sorted(maps.Keys(s.Undecoded)) {
+		if n := s.Undecoded[reason]; n > 0 {
+			undecoded = append(undecoded, count(n)+" "+reason)
+		}
 	}
 
-	for _, k := range figureKinds {
-		n := s.Counts[k.key]
-		if k.rare && n == 0 {
-			continue
-		}
+	for _, d := range s.Unreadable {
+		unreadable = append(unreadable, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
+	}
 
-		f := figure{Name: k.name, Value: count(n), Help: k.help, Detail: details[k.key]}
-		if isNews := k.key != countUnreadable || isWrong; n > 0 && isNews {
+	details := map[string]string{
+		countUndecoded:  strings.Join(undecoded, ", "),
+		countUnreadable: humanize.Some(unreadable),
+		countScattered:  s.Scattered,
+	}
+	for _, k := range figureKinds {
+		f := figure{Name: k.name, Value: count(s.Counts[k.name]), Help: k.help, Detail: details[k.name]}
+		switch n := s.Counts[k.name]; {
+		case n > 0:
 			f.Class = k.class
+		case k.rare:
+			continue
 		}
 
 		all = append(all, f)
 	}
 
 	return all
-}
-
-// parts lists those counts, by their keys, that are not 0.
-func (s Snapshot) parts(keys []string) string {
-	var parts []string
-	for _, key := range keys {
-		if n := s.Counts[key]; n > 0 {
-			parts = append(parts, count(n)+" "+key)
-		}
-	}
-
-	return strings.Join(parts, ", ")
-}
-
-// unreadable names devices of which nothing can be read, and reports whether any of them does more than lack the fields.
-func (s Snapshot) unreadable(now time.Time) (names string, isWrong bool) {
-	var parts []string
-	for _, d := range s.UnreadableNamed[:min(len(s.UnreadableNamed), listed)] {
-		parts = append(parts, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
-	}
-
-	total := s.Counts[countUnreadable]
-	if more := int(total) - len(parts); more > 0 {
-		parts = append(parts, count(more)+" more")
-	}
-
-	return strings.Join(parts, ", "), total > int64(s.Unreadable[telemetry.ReasonMissing.String()])
 }
 
 // partitionRows combines what the stores know with what replicas read, and returns the former too if it is new.
@@ -593,28 +514,31 @@ func (a *Admin) partitionRows(
 	byID := map[string]*partitionRow{}
 	for _, p := range all {
 		byID[p.Partition] = &partitionRow{
-			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, committed: p.Checkpoint, read: -1,
+			ID: p.Partition, Owner: label(p.Owner), OwnerID: p.Owner, Mine: p.Mine, last: p.Last, Committed: p.Checkpoint, read: -1,
 		}
 	}
 
 	for i, s := range snapshots {
 		for _, read := range s.Partitions {
-			isMine, isNothing := i == 0, !at.IsZero() && read.Idle // not a partition of the hub, and nothing to show
-			if byID[read.ID] == nil && isMine && !isNothing {
-				byID[read.ID] = &partitionRow{ID: read.ID, Owner: s.Replica, last: -1, committed: -1}
-			}
-
-			row := byID[read.ID]
-			if row == nil || !isMine && row.Owner != s.Replica { // it was its owner
+			row, isMine := byID[read.ID], i == 0
+			switch {
+			case row == nil && isMine && (at.IsZero() || !read.Idle): // else it is not the hub's, and there is nothing to show
+				row = &partitionRow{ID: read.ID, last: -1, Committed: -1}
+				byID[read.ID] = row
+			case row == nil, !isMine && row.Owner != s.Replica: // it was its owner
 				continue
 			}
 
 			row.Owner, row.Mine, row.Rate, row.Waiting = s.Replica, isMine, read.Rate, read.Waiting
-			row.committed, row.read = max(row.committed, read.Committed), read.Read
+			row.Committed, row.read = max(row.Committed, read.Committed), read.Read
 		}
 	}
 
 	for _, row := range byID {
+		row.Lag = -1
+		if known := max(row.Committed, row.read); row.last >= 0 && known >= 0 {
+			row.Lag = max(0, row.last-known)
+		}
 		rows = append(rows, *row)
 	}
 
@@ -623,28 +547,10 @@ func (a *Admin) partitionRows(
 	return known, rows, old
 }
 
-// Checkpoint is the sequence number up to which all is recorded; empty if that is not known.
-func (row partitionRow) Checkpoint() string { return known(row.committed) }
-
-// Lag is how many events have not been read, or, if nobody says what is read, recorded; empty if that is not known.
-func (row partitionRow) Lag() string { return known(row.behind()) }
-
-// Behind reports whether the lag is worth attention.
-func (row partitionRow) Behind() bool { return row.behind() >= 1000 }
-
-// behind is the lag; -1 if it is not known.
-func (row partitionRow) behind() int64 {
-	at := max(row.committed, row.read)
-	if row.last < 0 || at < 0 {
-		return -1
-	}
-	return max(0, row.last-at)
-}
-
-// known shows a number; empty if it is negative.
+// known shows a number, which is not known if it is negative.
 func known(n int64) string {
 	if n < 0 {
-		return ""
+		return "–"
 	}
 	return count(n)
 }
@@ -670,15 +576,11 @@ func waiting(s partition.State, now time.Time) string {
 	return strings.Join(parts, "; ")
 }
 
+// randomPart is that of an owner's id, behind a name.
+var randomPart = regexp.MustCompile(`(.)-[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}$`)
+
 // label returns the readable part of an owner's id: all but the random part.
-func label(owner string) string {
-	const random = 36 // bytes of a UUID
-	at := len(owner) - random
-	if at < 2 || owner[at-1] != '-' || uuid.Validate(owner[at:]) != nil {
-		return owner
-	}
-	return owner[:at-1]
-}
+func label(owner string) string { return randomPart.ReplaceAllString(owner, "$1") }
 
 // windows returns the windows in force after the alerts of s.
 func (s Snapshot) windows(now time.Time) (all []pastDelivery) {
@@ -714,12 +616,12 @@ func (d pastDelivery) Reading() string {
 		return d.Word
 	}
 
-	text := number(d.Temperature)
+	text := humanize.Number(d.Temperature)
 	if strings.Contains(text, "e") {
 		return text
 	}
 
-	_, fraction, _ := strings.Cut(number(d.Threshold), ".")
+	_, fraction, _ := strings.Cut(humanize.Number(d.Threshold), ".")
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
 
@@ -733,9 +635,6 @@ func count[T int | int64](n T) string {
 	return s
 }
 
-// number formats a temperature without trailing zeros.
-func number(f float64) string { return humanize.Number(f) }
-
 // rate formats a number per second.
 func rate(perSecond float64) string {
 	if perSecond < 10 {
@@ -746,16 +645,10 @@ func rate(perSecond float64) string {
 
 // latencyText formats the duration of a call.
 func latencyText(d time.Duration) string {
-	switch ms := float64(d) / float64(time.Millisecond); {
-	case ms < 0.1:
-		return "< 0.1 ms"
-	case ms < 9.95:
-		return fmt.Sprintf("%.1f ms", ms)
-	case ms < 999.5:
-		return fmt.Sprintf("%.0f ms", ms)
+	if d >= 999*time.Millisecond {
+		return fmt.Sprintf("%.1f s", d.Seconds())
 	}
-
-	return fmt.Sprintf("%.1f s", d.Seconds())
+	return fmt.Sprintf("%.3g ms", float64(d)/float64(time.Millisecond))
 }
 
 // until formats the time until something that is d ahead.

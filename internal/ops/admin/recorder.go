@@ -23,7 +23,6 @@ const (
 type Recorder struct {
 	mu         sync.Mutex
 	deliveries ring[pastDelivery]
-	began      int64                             // alerts: one that several receivers took is one
 	calls      map[observe.Operation]*ring[call] // nil if there is no store
 }
 
@@ -53,8 +52,6 @@ type pastDelivery struct {
 	Members    int       `json:"members,omitempty"`  // at least
 	Reason     string    `json:"reason,omitempty"`   // why it is a dead letter; empty if it is none
 	Letter     string    `json:"letter,omitempty"`   // the dead letter's id; empty if it is only in the log
-
-	first bool // no other receiver has taken this alert
 }
 
 // deliveryOf returns the delivery of an alert that has ended now. A dead letter needs more.
@@ -158,41 +155,7 @@ func (r *Recorder) Receiver(name string) notify.Observer {
 func (r *Recorder) add(d pastDelivery) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if d.Reason == "" && !d.Resolved {
-		if d.first = r.isFirst(&d); d.first {
-			r.began++
-		}
-	}
-
 	r.deliveries.add(d, maxDeliveries)
-}
-
-// isFirst reports whether an alert is not yet another receiver's: since the last one that was, its receiver has taken
-// one, or none is known. Receivers may take different readings of one alert. The caller holds r.mu.
-func (r *Recorder) isFirst(d *pastDelivery) bool {
-	for e := range r.deliveries.latest() {
-		isAlert := e.Reason == "" && !e.Resolved
-		isSame := isAlert && e.window() == d.window() && e.Rule == d.Rule && e.Level == d.Level
-		switch {
-		case isSame && e.Receiver == d.Receiver:
-			return true
-		case isSame && e.first:
-			return false
-		}
-	}
-
-	return true
-}
-
-// alerts returns how many receivers have taken, each counted once. A nil Recorder has seen none.
-func (r *Recorder) alerts() int64 {
-	if r == nil {
-		return 0
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	return r.began
 }
 
 // last returns at most n deliveries that are like that, the latest first.

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"cmp"
 	"fmt"
 	"strings"
 	"time"
@@ -11,128 +10,34 @@ import (
 	"alertworker/internal/rules"
 )
 
-// A ruleRow is one level of a rule, and how many devices it concerns.
+// A ruleRow is a rule, and how many devices it concerns.
 type ruleRow struct {
-	Rule, Field        string
-	Further            bool // it is not the first level of the rule
-	Level              string
-	Limit              string // a duration of a rule about silence
-	For, Clear, Window string // For and Clear are empty if there is none
-	ClearFor           string // how long readings must be clear; empty if one is enough
-	Notified           bool   // a recovery is sent
-	Pending, Open      string // empty if the rule keeps no alarms
-	Due                string
-	Alarmed            bool // Open is not 0
+	Name, Facts        string
+	Pending, Open, Due int64
 }
 
-// ruleRows returns a row for each level of each rule, the mildest first.
+// ruleRows returns a row for each rule.
 func (a *Admin) ruleRows(counts []partition.AlarmCounts) (rows []ruleRow) {
 	for i := range a.Rules.Rules {
 		r := &a.Rules.Rules[i]
-		for j := range r.Levels {
-			l := &r.Levels[j]
-			row := newRuleRow(r, l)
-			row.Further = j > 0
-			if r.Stateful() {
-				row.setAlarms(countOf(counts, r.Name, l.Name))
+		row := ruleRow{Name: r.Name, Facts: r.Facts()}
+		for _, n := range counts {
+			if n.Rule == r.Name {
+				row.Pending += int64(n.Pending)
+				row.Open += int64(n.Open)
+				row.Due += int64(n.Due)
 			}
-
-			rows = append(rows, row)
 		}
+
+		rows = append(rows, row)
 	}
 
 	return rows
 }
 
-// newRuleRow returns the row of a level, without its alarms.
-func newRuleRow(r *rules.Rule, l *rules.Level) ruleRow {
-	row := ruleRow{
-		Rule:     r.Name,
-		Field:    cmp.Or(strings.ReplaceAll(r.Field, ",", ", "), "any message"), // a line may break between paths
-		Level:    l.Name,
-		Limit:    limit(r, l),
-		For:      spanOf(l.For),
-		ClearFor: spanOf(r.ClearedFor),
-		Window:   windowText(r),
-		Notified: r.Resolved,
-	}
-
-	if hasClear := !r.Silence() && len(r.Is) == 0; hasClear && r.Stateful() {
-		row.Clear = clearSign(r) + " " + withoutUnit(r).ClearText(l)
-	}
-
-	return row
-}
-
-// spanOf is humanize.Span, and "" for 0.
-func spanOf(d time.Duration) string {
-	if d == 0 {
-		return ""
-	}
-	return humanize.Span(d)
-}
-
-// countOf returns the alarms of a level of a rule.
-func countOf(counts []partition.AlarmCounts, rule, level string) partition.AlarmCounts {
-	for _, n := range counts {
-		if n.Rule == rule && n.Level == level {
-			return n
-		}
-	}
-	return partition.AlarmCounts{}
-}
-
-// setAlarms sets how many devices have alarms.
-func (row *ruleRow) setAlarms(n partition.AlarmCounts) {
-	row.Pending = count(n.Pending)
-	row.Open = count(n.Open)
-	row.Due = count(n.Due)
-	row.Alarmed = n.Open > 0
-}
-
-// windowText shows how often r alerts about a device.
-func windowText(r *rules.Rule) string {
-	text := humanize.Span(r.Window)
-	switch r.Repeat {
-	case 0:
-		return text
-	case rules.Never:
-		return text + ", repeat never"
-	}
-
-	return text + ", repeat " + humanize.Span(r.Repeat)
-}
-
-// limit shows what a level of r alerts at.
-func limit(r *rules.Rule, l *rules.Level) string {
-	if r.Silence() {
-		return silentFor(r.Silent)
-	}
-	if len(r.Is) > 0 {
-		return "is " + humanize.Or(r.Is)
-	}
-
-	return sign(r) + "\u00a0" + withoutUnit(r).LimitText(l)
-}
-
-// withoutUnit returns r without its unit, for which a row has no room.
-func withoutUnit(r *rules.Rule) *rules.Rule {
-	bare := *r
-	bare.Unit = ""
-	return &bare
-}
-
 // silentFor is where a line may break after the first word.
 func silentFor(d time.Duration) string {
 	return "silent " + strings.ReplaceAll(humanize.Span(d), " ", "\u00a0")
-}
-
-// sign shows on which side of its limits r alerts.
-func sign(r *rules.Rule) string {
-	if r.Below {
-		return "≤"
-	}
-	return "≥"
 }
 
 // clearSign shows on which side of clear a device is normal again.
@@ -177,7 +82,7 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 
 	switch {
 	case rule == nil:
-		return verb + "the limit of " + number(limit)
+		return verb + "the limit of " + humanize.Number(limit)
 
 	case len(rule.Is) > 0:
 		return is + humanize.Or(rule.Is)
@@ -198,7 +103,7 @@ func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own 
 // textOf shows a value of a rule, which is nil if it is not configured any more.
 func textOf(rule *rules.Rule, value float64) string {
 	if rule == nil {
-		return number(value)
+		return humanize.Number(value)
 	}
 	return rule.Text(value)
 }

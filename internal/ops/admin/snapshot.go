@@ -29,15 +29,14 @@ type Snapshot struct {
 	Last60s totals
 	Counts  map[string]int64 // of figures, since it started
 
-	Scattered string // a device whose alerts came from several partitions; empty if there is none
-	// devices of which nothing could be read for an hour: how many, by reason, and some of them
-	Unreadable      map[string]int
-	UnreadableNamed []unreadableDevice
-	Partitions      []readPartition
-	Receivers       []delivery.ReceiverState
-	Alarms          []partition.AlarmCounts
-	Open            []openAlarm    // longest first
-	Alerts          []pastDelivery // that receivers took, the latest first
+	Undecoded  map[string]int64   // telemetry without a usable reading, by the reason
+	Scattered  string             // a device whose alerts came from several partitions; empty if there is none
+	Unreadable []unreadableDevice // some of those that countUnreadable counts
+	Partitions []readPartition
+	Receivers  []delivery.ReceiverState
+	Alarms     []partition.AlarmCounts // by level
+	Open       []openAlarm             // longest first
+	Alerts     []pastDelivery          // that receivers took, the latest first
 }
 
 // totals are counters that are plotted.
@@ -69,9 +68,6 @@ type unreadableDevice struct {
 	Since          time.Time
 }
 
-// lacksField reports whether its messages can be read but lack the field, which is normal where other devices send too.
-func (d unreadableDevice) lacksField() bool { return d.Reason == telemetry.ReasonMissing.String() }
-
 type openAlarm struct {
 	Device, Sensor, Rule, Level string
 	Since                       time.Time
@@ -86,22 +82,25 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		Version:   a.Version,
 		Started:   a.Started,
 		Counts:    countsOf(stats),
+		Undecoded: map[string]int64{},
 		Receivers: a.Worker.Receivers(),
 		Alarms:    a.Worker.AlarmCounts(),
 		Alerts:    a.Recorder.last(alerts, func(d *pastDelivery) bool { return d.Reason == "" }),
 	}
 
 	unreadable := a.Worker.Unreadable()
-	s.Unreadable = map[string]int{}
-	for reason, n := range unreadable.Devices {
-		if n > 0 {
-			s.Unreadable[telemetry.Reason(reason).String()] = n
-			s.Counts[countUnreadable] += int64(n)
-		}
+	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
+		s.Undecoded[reason.String()] = stats.Events[reason].Load()
+		s.Counts[countUndecoded] += stats.Events[reason].Load()
+		s.Counts[countUnreadable] += int64(unreadable.Devices[reason])
 	}
 
-	for _, d := range unreadable.Named[:min(len(unreadable.Named), maxShared)] {
-		s.UnreadableNamed = append(s.UnreadableNamed, unreadableDevice{d.Device, d.Reason.String(), d.Since})
+	// One whose messages lack only the field is no news: it is another kind of device.
+	s.Counts[countUnreadable] -= int64(unreadable.Devices[telemetry.ReasonMissing])
+	for _, d := range unreadable.Named {
+		if d.Reason != telemetry.ReasonMissing && len(s.Unreadable) < maxShared {
+			s.Unreadable = append(s.Unreadable, unreadableDevice{d.Device, d.Reason.String(), d.Since})
+		}
 	}
 
 	if a.Late != nil {
@@ -121,35 +120,27 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	defer a.mu.Unlock()
 	s.Minutes, s.Last60s = a.history.series(total), a.history.last60s(total)
 	for _, p := range states {
-		s.Partitions = append(s.Partitions, a.readPartition(p, now))
+		row := readPartition{
+			ID:        p.Partition,
+			Read:      -1,
+			Committed: -1,
+			Rate:      a.history.rate(p.Partition),
+			Waiting:   waiting(p, now),
+			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
+		}
+
+		if !p.ReadUntil.IsZero() {
+			row.Read = p.Read.Sequence
+		}
+
+		if p.Committed != (telemetry.Position{}) {
+			row.Committed = p.Committed.Sequence
+		}
+
+		s.Partitions = append(s.Partitions, row)
 	}
 
 	return s
-}
-
-// readPartition returns what there is to show of a partition that this replica reads. The caller holds a.mu.
-func (a *Admin) readPartition(p partition.State, now time.Time) readPartition {
-	row := readPartition{
-		ID:        p.Partition,
-		Read:      -1,
-		Committed: -1,
-		Waiting:   waiting(p, now),
-		Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
-	}
-
-	if !p.ReadUntil.IsZero() {
-		row.Read = p.Read.Sequence
-	}
-
-	if p.Committed != (telemetry.Position{}) {
-		row.Committed = p.Committed.Sequence
-	}
-
-	if perSecond, ok := a.history.rate(p.Partition); ok {
-		row.Rate = rate(perSecond)
-	}
-
-	return row
 }
 
 // Report returns what other replicas show of this one, as JSON in at most limit bytes. What does not fit is left out,
@@ -163,7 +154,7 @@ func (a *Admin) Report(limit int) []byte {
 			s.Alerts = nil
 			s.Open = nil
 			s.Alarms = nil
-			s.UnreadableNamed = nil
+			s.Unreadable = nil
 		},
 		func() { s.Partitions = nil },
 	}
@@ -178,42 +169,28 @@ func (a *Admin) Report(limit int) []byte {
 	return s.Statement.JSON(limit)
 }
 
-// The keys of Snapshot.Counts, besides those in undecoded and notUsed.
+// The keys of Snapshot.Counts are the names of figures.
 const (
-	countReadings    = "readings"
-	countOver        = "over"
-	countUndecoded   = "undecoded"
-	countUnavailable = "unavailable"
-	countAmbiguous   = "ambiguous"
-	countDead        = "dead letters"
-	countUnreadable  = "unreadable"
-	countOverride    = "overrides"
-	countNotNumber   = "overrides that are not numbers"
-	countQuieted     = "quieted"
-	countTimes       = "times"
-	countNotTimes    = "times not used"
-	countScattered   = "scattered"
-	countUntracked   = "untracked"
+	countReadings    = "Readings"
+	countOver        = "Over a limit"
+	countUndecoded   = "Not decoded"
+	countUnavailable = "Store unavailable"
+	countAmbiguous   = "Ambiguous"
+	countDead        = "Dead letters"
+	countUnreadable  = "Unreadable devices"
+	countOverride    = "Limits of devices"
+	countNotNumber   = "Limits that are not numbers"
+	countQuieted     = "Muted"
+	countTimes       = "Times of devices"
+	countNotTimes    = "Times that are not used"
+	countScattered   = "In several partitions"
+	countUntracked   = "Without room"
 )
 
-// The keys of countUndecoded's parts are reasons, those of countNotTimes' say why times of devices are not used.
-var (
-	undecoded = reasons()
-	notUsed   = []string{rules.TimeFuture: "ahead of the hub", rules.TimeOld: "weeks behind", rules.TimeUnreadable: "not a time"}
-)
-
-// reasons returns those for which telemetry has no reading.
-func reasons() (all []string) {
-	for reason := telemetry.ReasonNotTelemetry + 1; reason < telemetry.ReasonCount; reason++ {
-		all = append(all, reason.String())
-	}
-
-	return all
-}
-
-// countsOf returns the counts of figures, by the keys of Snapshot.Counts.
+// countsOf returns the counts of figures, but for countUndecoded and countUnreadable.
 func countsOf(stats *worker.Stats) map[string]int64 {
-	c := map[string]int64{
+	times := &stats.Times
+	return map[string]int64{
 		countReadings:    readings(stats),
 		countOver:        stats.Over.Load(),
 		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
@@ -222,25 +199,11 @@ func countsOf(stats *worker.Stats) map[string]int64 {
 		countOverride:    stats.Override[rules.OverrideUsed].Load(),
 		countNotNumber:   stats.Override[rules.OverrideOther].Load(),
 		countQuieted:     stats.Quieted.Load(),
-		countTimes:       stats.Times[rules.TimeUsed].Load(),
+		countTimes:       times[rules.TimeUsed].Load(),
+		countNotTimes:    times[rules.TimeFuture].Load() + times[rules.TimeOld].Load() + times[rules.TimeUnreadable].Load(),
 		countScattered:   stats.Scattered.Load(),
 		countUntracked:   stats.Untracked.Load(),
 	}
-
-	for i, reason := range undecoded {
-		n := stats.Events[int(telemetry.ReasonNotTelemetry)+1+i].Load()
-		c[reason] = n
-		c[countUndecoded] += n
-	}
-
-	for kind, why := range notUsed {
-		if why != "" {
-			c[why] = stats.Times[kind].Load()
-			c[countNotTimes] += c[why]
-		}
-	}
-
-	return c
 }
 
 // readReports reads what other replicas show.
@@ -268,67 +231,30 @@ func merged(all []Snapshot) Snapshot {
 	m := all[0]
 	m.Minutes = maps.Clone(m.Minutes)
 	m.Counts = maps.Clone(m.Counts)
-	m.Unreadable = maps.Clone(m.Unreadable)
-	m.Alarms = slices.Clone(m.Alarms)
+	m.Undecoded = maps.Clone(m.Undecoded)
 	for _, s := range all[1:] {
-		m.add(s)
+		m.Last60s = m.Last60s.plus(s.Last60s)
+		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
+		m.Unreadable = slices.Concat(m.Unreadable, s.Unreadable)
+		m.Open = slices.Concat(m.Open, s.Open)
+		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
+		m.Alarms = slices.Concat(m.Alarms, s.Alarms)
+		for what, n := range s.Counts {
+			m.Counts[what] += n
+		}
+
+		for reason, n := range s.Undecoded {
+			m.Undecoded[reason] += n
+		}
+
+		for minute, t := range s.Minutes {
+			m.Minutes[minute] = m.Minutes[minute].plus(t)
+		}
 	}
 
-	if len(all) > 1 {
-		slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
-		slices.SortStableFunc(m.UnreadableNamed, func(x, y unreadableDevice) int {
-			switch {
-			case x.lacksField() == y.lacksField():
-				return 0
-			case y.lacksField():
-				return -1
-			}
-			return 1
-		})
-		slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
-	}
-
-	m.Alerts = m.Alerts[:min(len(m.Alerts), maxAlerts)]
-
+	slices.SortStableFunc(m.Open, func(x, y openAlarm) int { return x.Since.Compare(y.Since) })
+	slices.SortStableFunc(m.Alerts, func(x, y pastDelivery) int { return y.At.Compare(x.At) })
 	return m
-}
-
-// add adds what another replica has done, and what is in its way.
-func (m *Snapshot) add(s Snapshot) {
-	m.Last60s = m.Last60s.plus(s.Last60s)
-	m.Scattered = cmp.Or(m.Scattered, s.Scattered)
-	m.Open = slices.Concat(m.Open, s.Open)
-	m.Alerts = slices.Concat(m.Alerts, s.Alerts)
-	m.UnreadableNamed = slices.Concat(m.UnreadableNamed, s.UnreadableNamed)
-	for what, n := range s.Counts {
-		m.Counts[what] += n
-	}
-
-	for reason, n := range s.Unreadable {
-		m.Unreadable[reason] += n
-	}
-
-	for minute, t := range s.Minutes {
-		m.Minutes[minute] = m.Minutes[minute].plus(t)
-	}
-
-	for _, n := range s.Alarms {
-		m.addAlarms(n)
-	}
-}
-
-// addAlarms adds the alarms that another replica has of a rule and level, if this one knows these.
-func (m *Snapshot) addAlarms(n partition.AlarmCounts) {
-	isSame := func(x partition.AlarmCounts) bool { return x.Rule == n.Rule && x.Level == n.Level }
-	i := slices.IndexFunc(m.Alarms, isSame)
-	if i < 0 {
-		return
-	}
-
-	x := &m.Alarms[i]
-	x.Pending += n.Pending
-	x.Open += n.Open
-	x.Due += n.Due
 }
 
 // Owned returns how many partitions s reads.
