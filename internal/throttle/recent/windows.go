@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/binary"
+	"slices"
 	"sync"
 	"time"
 
@@ -15,9 +16,11 @@ const (
 
 	// A shard's table grows by an eighth when 7 of 8 slots are taken, so that a
 	// device of many costs 37 to 42 bytes. It grows to 40 MB for all shards, with room
-	// for 2^20 devices in however uneven shares chance deals them out.
+	// for 2^20 devices in however uneven shares chance deals them out. If it is full, a new
+	// window takes the slot of the first to end of up to evictOf.
 	minSlots = 8
 	maxSlots = 19_500
+	evictOf  = 16
 
 	// keepCounts is for how long after its window a device's suppressed readings
 	// are kept if their place is needed.
@@ -32,7 +35,13 @@ type Windows struct {
 }
 
 // NewWindows returns an empty Windows.
-func NewWindows() *Windows { return &Windows{start: time.Now()} }
+func NewWindows() *Windows {
+	w := &Windows{start: time.Now()}
+	for i := range w.shards {
+		w.shards[i].slots = make([]window, minSlots)
+	}
+	return w
+}
 
 // windows are those of one gate.
 //
@@ -45,6 +54,12 @@ type windows struct {
 	key [16]byte
 }
 
+// A hash is what a device, or sensor, is known by, and a tag what of it is kept.
+type (
+	hash [sha256.Size]byte
+	tag  [3]uint32
+)
+
 // A shard is a hash table with linear probing. Slots are reused and never emptied.
 type shard struct {
 	mu    sync.Mutex
@@ -55,10 +70,10 @@ type shard struct {
 
 // A window is what is known of one device, in 32 bytes.
 type window struct {
-	tag  [3]uint32 // of the device; zero in an empty slot
-	wall moment    // when it ends by the wall clock, since 1970
-	mono moment    // when it ends by the monotonic clock, since windows.start
-	wait uint32    // how long after that the key frees, in ms; more than 49 days count as 49
+	tag  tag    // of the device; zero in an empty slot
+	wall moment // when it ends by the wall clock, since 1970
+	mono moment // when it ends by the monotonic clock, since windows.start
+	wait uint32 // how long after that the key frees, in ms; more than 49 days count as 49
 	// readings kept quiet since the last alert, or devices: see share; above countBits, which alert that was
 	suppressed uint32
 }
@@ -95,70 +110,120 @@ func (w *windows) at(t time.Time) instant {
 	return instant{t.UnixMilli(), t.Sub(w.start).Milliseconds()} // rounded down, both
 }
 
+// known reports whether m is more than an empty slot.
+func (m *window) known() bool { return m.wall != moment{} }
+
 // inForce reports whether the window is not over yet. Both clocks must say so: the
 // monotonic one stands still while the machine is suspended, the wall clock can be set.
 func (m *window) inForce(now instant) bool {
 	return now.mono < m.mono.ms() && now.wall < m.wall.ms()
 }
 
-// lock returns the locked shard of a device or sensor, and its tag.
-func (w *windows) lock(of sensor.ID) (s *shard, tag [3]uint32) {
+// ends has m end at a time, by both clocks.
+func (m *window) ends(at instant) { m.wall, m.mono = momentOf(at.wall), momentOf(at.mono) }
+
+// count adds n suppressed readings, as far as they can be counted.
+func (m *window) count(n int64) {
+	m.suppressed += uint32(min(n, int64(maxCount-m.suppressed&maxCount)))
+}
+
+// hashOf returns what a device or sensor is known by.
+func (w *windows) hashOf(of sensor.ID) hash {
 	device := sum(w.key, of.Device)
 	//planted:memory-without-sensor if true
 	if of.Name == "" {
-		return w.lockSum(device)
+		return device
 	}
-	return w.lockSum(sum([16]byte(device[:]), of.Name)) // a gate of what devices share, see share, has no sensors
+	return sum([16]byte(device[:]), of.Name) // a gate of what devices share, see share, has no sensors
 }
 
 // sum returns the hash of s under key.
-func sum(key [16]byte, s string) [sha256.Size]byte {
+func sum(key [16]byte, s string) hash {
 	var room [128]byte // for usual names
 	return sha256.Sum256(append(append(room[:0], key[:]...), s...))
 }
 
-func (w *windows) lockSum(sum [sha256.Size]byte) (s *shard, tag [3]uint32) {
-	for i := range tag {
-		tag[i] = binary.LittleEndian.Uint32(sum[4*i:])
+// use calls f with what is known of h, under its shard's lock. If nothing is, that is an empty window, which is
+// remembered if f has it end.
+func (w *windows) use(h hash, f func(m *window)) {
+	var t tag
+	for i := range t {
+		t[i] = binary.LittleEndian.Uint32(h[4*i:])
+	}
+	if t == (tag{}) {
+		t[0] = 1
 	}
 
-	if tag == [3]uint32{} {
-		tag[0] = 1
-	}
-
-	s = &w.shards[sum[12]%shardCount]
+	s := &w.shards[h[12]%shardCount]
 	s.mu.Lock()
-
-	return s, tag
-}
-
-// find returns the slot with tag, or nil.
-func (s *shard) find(tag [3]uint32) *window {
-	if len(s.slots) == 0 {
-		return nil
-	}
-	if m := s.slot(tag); m.tag == tag {
-		return m
+	defer s.mu.Unlock()
+	m := s.slot(t)
+	f(m)
+	if m.tag == t || !m.known() {
+		return
 	}
 
-	return nil
+	added := *m
+	added.tag = t
+	*m = window{}
+	if m = s.place(t, w.now()); m != nil {
+		*m = added
+	}
 }
 
-// slot returns the slot with tag, or else the empty one where it belongs. There always is one.
-func (s *shard) slot(tag [3]uint32) *window {
-	i := s.home(tag)
-	for s.slots[i].tag != tag && s.slots[i].tag != [3]uint32{} {
-		i = s.after(i)
+// slot returns the slot with t, or else the empty one where it belongs. There always is one.
+func (s *shard) slot(t tag) *window {
+	i := s.home(t)
+	for s.slots[i].tag != t && s.slots[i].tag != (tag{}) {
+		i = (i + 1) % len(s.slots)
 	}
 	return &s.slots[i]
 }
 
+// home is where a search for t begins.
+func (s *shard) home(t tag) int { return int(uint64(t[0]) * uint64(len(s.slots)) >> 32) }
+
+// place returns the slot for a new t. A full table first drops what is long over, and grows if that is little. If it cannot
+// grow that is a slot in use, or nil if there is none where t belongs.
+func (s *shard) place(t tag, now instant) *window {
+	if s.full() && len(s.slots) < maxSlots {
+		size := len(s.slots)
+		kept := slices.DeleteFunc(s.slots, func(m window) bool {
+			const keep = int64(keepCounts / time.Millisecond) // counts are of use for longer
+			return !m.known() || now.mono-m.mono.ms() >= keep || now.wall-m.wall.ms() >= keep
+		})
+		if len(kept)*4 >= size*3 {
+			size = min(size+size/8+1, maxSlots)
+		}
+
+		s.slots, s.used = make([]window, size), len(kept)
+		for _, m := range kept {
+			*s.slot(m.tag) = m
+		}
+	}
+
+	if !s.full() {
+		s.used++
+		return s.slot(t)
+	}
+
+	var first *window
+	for i, n := s.home(t), 0; n < evictOf && s.slots[i].known(); i, n = (i+1)%len(s.slots), n+1 {
+		if first == nil || s.slots[i].wall.ms() < first.wall.ms() {
+			first = &s.slots[i]
+		}
+	}
+
+	return first
+}
+
+func (s *shard) full() bool { return s.used*8 >= len(s.slots)*7 }
+
 // suppress reports whether the window of a device or sensor is in force, counting n readings if so. A window that lasts
 // longer than length from since on does not count, unless length is 0: it began before.
-func (w *windows) suppress(of sensor.ID, n int64, length time.Duration, since instant) bool {
+func (w *windows) suppress(of sensor.ID, n int64, length time.Duration, since instant) (recent bool) {
 	now := w.now()
-	recent := false
-	w.use(of, func(m *window) {
+	w.use(w.hashOf(of), func(m *window) {
 		recent = m.inForce(now) && (length == 0 || m.mono.ms()-since.mono >= length.Milliseconds())
 		if recent {
 			m.count(n)
@@ -171,26 +236,18 @@ func (w *windows) suppress(of sensor.ID, n int64, length time.Duration, since in
 // share counts device among those whose readings the window of value, which they share, kept quiet since the last
 // alert, unless it is counted already. That takes a place like that of a window.
 func (w *windows) share(value, device string) {
+	var of window
 	shared := sum(w.key, value)
-	s, tag := w.lockSum(shared)
-	m := s.find(tag)
-	if m == nil {
-		s.mu.Unlock()
+	w.use(shared, func(m *window) { of = *m })
+	if !of.known() {
 		return
 	}
 
-	of := *m
-	s.mu.Unlock()
-	s, tag = w.lockSum(sum([16]byte(shared[:]), device))
-	m = s.take(w.now(), tag)
-	counted := m != nil && !m.isNew() && m.suppressed == of.suppressed&^maxCount
-	if m != nil {
-		m.wall = of.wall
-		m.mono = of.mono
-		m.suppressed = of.suppressed &^ maxCount
-	}
-
-	s.mu.Unlock()
+	alert, counted := of.suppressed&^maxCount, false
+	w.use(sum([16]byte(shared[:]), device), func(m *window) {
+		counted = m.known() && m.suppressed == alert
+		m.wall, m.mono, m.suppressed = of.wall, of.mono, alert
+	})
 	if !counted {
 		w.add(sensor.Of(value), 1)
 	}
@@ -204,136 +261,36 @@ func (w *windows) remember(of sensor.ID, end, frees time.Time) { w.set(of, end, 
 
 func (w *windows) set(of sensor.ID, end, frees time.Time, restart bool) {
 	wait := min(max(0, frees.Sub(end)), 49*24*time.Hour)
-	now, at := w.now(), w.at(end)
-	s, tag := w.lock(of)
-	defer s.mu.Unlock()
-	m := s.take(now, tag)
-	if m == nil {
-		return
-	}
-
-	m.wall, m.mono = momentOf(at.wall), momentOf(at.mono)
-	if m.wait = 0; wait > 0 {
-		m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
-	}
-
-	if restart {
-		m.suppressed = m.suppressed&^maxCount + maxCount + 1
-	}
-}
-
-// take returns the slot with tag, or else a new one. If there is no more room that is the
-// slot, of some from home on, whose window ends first; nil if none is there.
-func (s *shard) take(now instant, tag [3]uint32) *window {
-	if m := s.find(tag); m != nil {
-		return m
-	}
-
-	if s.full() && len(s.slots) < maxSlots {
-		s.grow(now)
-	}
-
-	if !s.full() {
-		return s.place(window{tag: tag})
-	}
-
-	var first *window
-	for i, n := s.home(tag), 0; n < 16 && s.slots[i].tag != [3]uint32{}; i, n = s.after(i), n+1 {
-		if first == nil || s.slots[i].wall.ms() < first.wall.ms() {
-			first = &s.slots[i]
+	w.use(w.hashOf(of), func(m *window) {
+		m.ends(w.at(end))
+		if m.wait = 0; wait > 0 {
+			m.wait = uint32(wait/time.Millisecond) + 2 // end was rounded down, and so is this
 		}
-	}
-
-	if first != nil {
-		*first = window{tag: tag}
-	}
-
-	return first
-}
-
-// isNew reports whether nothing was set since take gave m a slot.
-func (m *window) isNew() bool { return m.wall == moment{} }
-
-// place puts m, which no slot has, where it belongs.
-func (s *shard) place(m window) *window {
-	slot := s.slot(m.tag)
-	*slot = m
-	s.used++
-	return slot
-}
-
-// home is where a search for tag begins, and after where it goes on from i.
-func (s *shard) home(tag [3]uint32) int { return int(uint64(tag[0]) * uint64(len(s.slots)) >> 32) }
-
-func (s *shard) after(i int) int {
-	if i++; i < len(s.slots) {
-		return i
-	}
-	return 0
-}
-
-func (s *shard) full() bool { return s.used*8 >= len(s.slots)*7 }
-
-// grow makes room: by dropping what is long over, or else by a larger table.
-func (s *shard) grow(now instant) {
-	kept := 0
-	for i := range s.slots {
-		if s.slots[i].kept(now) {
-			kept++
+		if restart {
+			m.suppressed = m.suppressed&^maxCount + maxCount + 1
 		}
-	}
-
-	old, size := s.slots, max(len(s.slots), minSlots)
-	if kept*4 >= size*3 || len(old) == 0 {
-		size = min(size+size/8+1, maxSlots)
-	}
-
-	s.slots, s.used = make([]window, size), 0
-	for i := range old {
-		if old[i].kept(now) {
-			s.place(old[i])
-		}
-	}
-}
-
-// kept says that m is of use, or may be: its count.
-func (m *window) kept(now instant) bool {
-	const keep = int64(keepCounts / time.Millisecond)
-	return m.tag != [3]uint32{} && now.mono-m.mono.ms() < keep && now.wall-m.wall.ms() < keep
-}
-
-// count adds n suppressed readings, as far as they can be counted.
-func (m *window) count(n int64) {
-	m.suppressed += uint32(min(n, int64(maxCount-m.suppressed&maxCount)))
-}
-
-// use calls f with what is known of a device or sensor, if that is anything.
-func (w *windows) use(of sensor.ID, f func(m *window)) {
-	s, tag := w.lock(of)
-	defer s.mu.Unlock()
-	if m := s.find(tag); m != nil {
-		f(m)
-	}
+	})
 }
 
 // wait returns how long the key of a device or sensor is known to be still held by a window, and whether
 // that is in force; 0 if nothing is known.
 func (w *windows) wait(of sensor.ID) (left time.Duration, inForce bool) {
 	now := w.now()
-	w.use(of, func(m *window) {
+	w.use(w.hashOf(of), func(m *window) {
 		ms := min(m.mono.ms()-now.mono, m.wall.ms()-now.wall) + int64(m.wait)
 		left, inForce = max(0, time.Duration(ms)*time.Millisecond), m.inForce(now)
 	})
+
 	return left, inForce
 }
 
 // forget ends the window of a device or sensor here. What was suppressed still counts.
 func (w *windows) forget(of sensor.ID) {
-	now := w.now()
-	w.use(of, func(m *window) {
-		m.wall = momentOf(now.wall)
-		m.mono = momentOf(now.mono)
-		m.wait = 0
+	w.use(w.hashOf(of), func(m *window) {
+		if m.known() {
+			m.ends(w.now())
+			m.wait = 0
+		}
 	})
 }
 
@@ -343,22 +300,16 @@ func (w *windows) add(of sensor.ID, n int64) {
 		return
 	}
 
-	now := w.now()
-	s, tag := w.lock(of)
-	defer s.mu.Unlock()
-	m := s.take(now, tag)
-	if m == nil {
-		return
-	}
-
-	if m.isNew() {
-		m.wall, m.mono = momentOf(now.wall), momentOf(now.mono)
-	}
-
-	m.count(n)
+	w.use(w.hashOf(of), func(m *window) {
+		if !m.known() {
+			m.ends(w.now())
+		}
+		m.count(n)
+	})
 }
 
+// suppressed returns how many readings, or devices, are counted since the last alert.
 func (w *windows) suppressed(of sensor.ID) (n int64) {
-	w.use(of, func(m *window) { n = int64(m.suppressed & maxCount) })
+	w.use(w.hashOf(of), func(m *window) { n = int64(m.suppressed & maxCount) })
 	return n
 }

@@ -186,9 +186,8 @@ func TestWindowsAreAMap(t *testing.T) {
 func TestBothClocksEndAWindow(t *testing.T) {
 	w := newWindows(NewWindows())
 	w.sent(sensor.Of("oven"), time.Now().Add(time.Minute), time.Now().Add(time.Minute))
-	s, tag := w.lock(sensor.Of("oven"))
-	m := *s.find(tag)
-	s.mu.Unlock()
+	var m window
+	w.use(w.hashOf(sensor.Of("oven")), func(known *window) { m = *known })
 	now := w.now()
 	const hour = int64(time.Hour / time.Millisecond)
 	for _, test := range []struct {
