@@ -2,9 +2,8 @@ package config
 
 import (
 	"errors"
-	"regexp"
+	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -17,173 +16,111 @@ import (
 // maxMatcher is how long a text that a mute compares may be, in characters.
 const maxMatcher = 200
 
-// mutes reads when nobody wants to know, nothing if n is nil. The rules have been read.
-func (r *rulesReader) mutes(n ast.Node) {
-	list := items(n, maxMutes)
-	if n != nil && len(list) == 0 {
-		r.wrong(n, "mute must be a list of 1 to %d mutes, such as {days: mon-fri, from: 22:00, to: 06:00}", maxMutes)
+// mute reads when and about what nobody wants to know. The rules have been read.
+func (r *rulesReader) mute(n ast.Node) {
+	var m rules.Mute
+	var device, where string
+	times := rules.Times{Days: rules.EveryDay, To: rules.MinutesOfDay, Zone: r.zone}
+	values := r.mapping(n,
+		key{name: "zone", read: func(n ast.Node, name string) {
+			zone, err := time.LoadLocation(scalar(n))
+			if err != nil || slices.Contains([]string{"", "Local"}, scalar(n)) {
+				r.mustBe(n, name, "UTC or the name of a time zone, such as Europe/Berlin")
+				return
+			}
+			times.Zone = zone
+		}},
+		key{name: "days", read: func(n ast.Node, name string) { times.Days = r.days(n, name) }},
+		key{name: "from", read: r.timeOfMute(&times, &times.From, &m.From)},
+		key{name: "to", read: r.timeOfMute(&times, &times.To, &m.Until)},
+		key{name: "device", read: r.text(&device, checkPrintable(maxMatcher))},
+		key{name: "rule", read: r.text(&m.Rule, r.checkRuleName)},
+		key{name: "where", read: r.text(&where, checkWhere)},
+		key{name: "until", read: r.text(&m.UntilAt, checkUntil)},
+	)
+	of := sensor.Parse(device)
+	m.Device, m.Sensor = of.Device, of.Name
+	m.Property, m.Value, _ = strings.Cut(where, "=")
+
+	from, to, days, zone := values["from"], values["to"], values["days"], values["zone"]
+	isPlanned := !m.From.IsZero() || !m.Until.IsZero()
+	isSpan := !m.From.IsZero() && m.Until.After(m.From)
+	isWeekly := !isPlanned && (from != nil || to != nil || days != nil)
+	if isWeekly {
+		m.Times = &times
 	}
 
-	for _, one := range list {
-		if members(one) == nil {
-			r.wrong(one, "is not a mute: must be days: …, from: …, to: …, where: … and so on")
-			continue
-		}
-		r.set.Mutes = append(r.set.Mutes, r.mute(one))
-	}
+	r.wrongIf(isPlanned && (days != nil || !isSpan), n,
+		"a mute on a date must have both from and to, such as 2026-12-01 22:00, with to after from, and no days")
+	r.wrongIf(zone != nil && !isPlanned && !isWeekly, zone, "zone is set without days, from and to")
+	r.wrongIf(m.Property+m.UntilAt == "" && !isPlanned && (!isWeekly || times.Always()), n,
+		"a mute has no end: must have days, from and to, where, or until")
+	r.set.Mutes = append(r.set.Mutes, m)
 }
 
-// mute reads when and about what nobody wants to know.
-func (r *rulesReader) mute(n ast.Node) rules.Mute {
-	values := r.mapping(n, "days", "from", "to", "zone", "device", "rule", "where", "until")
-	of := sensor.Parse(r.text(values["device"], "device", checkPrintable(maxMatcher)))
-	m := rules.Mute{
-		Device:  of.Device,
-		Sensor:  of.Name,
-		Rule:    readOr("", values["rule"], r.nameOfRule),
-		UntilAt: r.text(values["until"], "until", checkUntil),
-	}
-	isPlanned := isDated(values["from"]) || isDated(values["to"])
-	if isPlanned {
-		m.From, m.Until = r.planned(values)
-	} else {
-		m.Times = r.times(values)
-	}
-
-	if at := values["where"]; at != nil {
-		m.Property, m.Value = r.where(at)
-	}
-
-	hasEnd := m.Property+m.UntilAt != "" || isPlanned || m.Times != nil && !m.Times.Always()
-	r.wrongIf(!hasEnd, n, "a mute has no end: must have days, from and to, where, or until")
-
-	return m
-}
-
-// times reads at which times a mute holds, nil if values have none.
-func (r *rulesReader) times(values map[string]ast.Node) *rules.Times {
-	if values["days"] == nil && values["from"] == nil && values["to"] == nil {
-		zone := values["zone"]
-		r.wrongIf(zone != nil, zone, "zone is set without days, from and to")
-		return nil
-	}
-
-	return &rules.Times{
-		Days: readOr(rules.EveryDay, values["days"], r.days),
-		From: readOr(0, values["from"], func(n ast.Node) int { return r.timeOfDay(n, "from", rules.MinutesOfDay-1) }),
-		To: readOr(rules.MinutesOfDay, values["to"], func(n ast.Node) int {
-			return r.timeOfDay(n, "to", rules.MinutesOfDay)
-		}),
-		Zone: readOr(r.zone, values["zone"], r.timeZone),
-	}
-}
-
-// dated is how a time with its day begins.
-var dated = regexp.MustCompile(`^[0-9]{4}-[0-9]`)
-
-// isDated reports whether a value is to be a time on a day.
-func isDated(n ast.Node) bool { return n != nil && dated.MatchString(scalar(n)) }
-
-// planned reads the times between which a mute holds once.
-func (r *rulesReader) planned(values map[string]ast.Node) (from, until time.Time) {
-	zone := readOr(r.zone, values["zone"], r.timeZone)
-	read := func(name string) (t time.Time) {
-		n := values[name]
-		if n == nil {
-			return t
-		}
-
-		t, err := rules.ParsePlanned(scalar(n), zone)
-		if err != nil {
-			r.mustBe(n, name, "a time on a day such as 2026-12-01 22:00, as the other one is")
-		}
-
-		return t
-	}
-
-	from, until = read("from"), read("to")
-	for _, other := range []string{"from", "to"} {
-		if values[other] == nil {
-			r.wrong(values[map[string]string{"from": "to", "to": "from"}[other]], "is a time on a day: must have %s, such as 2026-12-01 22:00, too", other)
+// timeOfMute returns what reads from or to: a time of the day, or once, on a day in the zone of times.
+func (r *rulesReader) timeOfMute(times *rules.Times, minute *int, once *time.Time) reader {
+	return func(n ast.Node, name string) {
+		text := scalar(n)
+		planned, notPlanned := rules.ParsePlanned(text, times.Zone)
+		clock, notClock := time.Parse("15:04", text)
+		switch {
+		case notPlanned == nil:
+			*once = planned
+		case notClock == nil:
+			*minute = 60*clock.Hour() + clock.Minute()
+		case name != "to" || text != "24:00": // which To is already
+			r.mustBe(n, name, "a time of the day such as 06:30, or on a day, 2026-12-01 22:00")
 		}
 	}
-
-	days := values["days"]
-	r.wrongIf(days != nil, days, "days is set beside a time on a day: remove one of them")
-	to := values["to"]
-	r.wrongIf(to != nil && !from.IsZero() && !until.IsZero() && !until.After(from), to, "to must be later than from")
-
-	return from, until
 }
 
 // checkUntil checks the name of an application property with a time, which is easily taken for a time.
 func checkUntil(name string) error {
-	_, err := time.Parse(time.RFC3339, name)
-	switch {
-	case timeOfDay.MatchString(name):
-		return errors.New("must be the name of an application property with a time; for a time of the day write to")
-	case err == nil:
-		return errors.New("must be the name of an application property with a time; alertworker silence mutes until a time")
+	if strings.Contains(name, ":") {
+		return errors.New("must be the name of an application property with a time; for a time of the day write to, and to mute " +
+			"until a time once use alertworker silence")
 	}
-
 	return checkProperty(name)
 }
 
-// readOr returns what read makes of n, and otherwise if n is nil.
-func readOr[T any](otherwise T, n ast.Node, read func(ast.Node) T) T {
-	if n == nil {
-		return otherwise
-	}
-	return read(n)
-}
-
-// nameOfRule reads the name of one of the rules, which have been read.
-func (r *rulesReader) nameOfRule(n ast.Node) string {
-	name := scalar(n)
-	names := make([]string, len(r.set.Rules))
+// checkRuleName checks the name of one of the rules, which have been read.
+func (r *rulesReader) checkRuleName(name string) error {
+	var names []string
 	for i := range r.set.Rules {
-		names[i] = r.set.Rules[i].Name
+		names = append(names, r.set.Rules[i].Name)
 	}
 
 	if !slices.Contains(names, name) {
-		r.wrong(n, "rule is %s, which is not the name of a rule%s", show(name), didYouMean(name, names))
+		return fmt.Errorf("is %s, which is not the name of a rule%s", show(name), didYouMean(name, names))
 	}
 
-	return name
+	return nil
 }
 
-// where reads a name in messages and what it must be.
-func (r *rulesReader) where(n ast.Node) (property, value string) {
-	property, value, _ = strings.Cut(r.text(n, "where", checkPrintable(maxMatcher)), "=")
-	if value == "" || checkLookup(property) != nil {
-		r.mustBe(n, "where", "a name in messages and its value, such as site=berlin")
+// checkWhere checks a name in messages and what it must be.
+func checkWhere(text string) error {
+	property, value, _ := strings.Cut(text, "=")
+	if value == "" || checkLookup(property) != nil || checkPrintable(maxMatcher)(text) != nil {
+		return errors.New("must be a name in messages and its value, such as site=berlin")
 	}
-
-	return property, value
+	return nil
 }
 
 // weekdays are the names of days, by time.Weekday.
 var weekdays = []string{"sun", "mon", "tue", "wed", "thu", "fri", "sat"}
 
 // days reads days, such as sat, mon-fri or a list of these.
-func (r *rulesReader) days(n ast.Node) (days [7]bool) {
-	values := []ast.Node{n}
-	if list, ok := n.(*ast.SequenceNode); ok {
-		values = list.Values
-	}
-	if len(values) == 0 || len(values) > len(weekdays) {
-		r.wrong(n, "days must be one or several, such as [sat, sun] or mon-fri")
-	}
-
-	for _, value := range values {
+func (r *rulesReader) days(n ast.Node, name string) (days [7]bool) {
+	for _, value := range r.list(n, name, len(weekdays)) {
 		first, last, several := strings.Cut(strings.ToLower(scalar(value)), "-")
-		from, to := slices.Index(weekdays, first), slices.Index(weekdays, last)
 		if !several {
-			to = from
+			last = first
 		}
 
+		from, to := slices.Index(weekdays, first), slices.Index(weekdays, last)
 		if from < 0 || to < 0 {
-			r.mustBe(value, "days", "sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri")
+			r.mustBe(value, name, "sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri")
 			continue
 		}
 
@@ -194,37 +131,4 @@ func (r *rulesReader) days(n ast.Node) (days [7]bool) {
 	}
 
 	return days
-}
-
-var timeOfDay = regexp.MustCompile(`^([0-9]{1,2}):([0-9]{2})$`)
-
-// timeOfDay reads a time on the clock, and returns how many minutes after midnight it is, at most latest.
-func (r *rulesReader) timeOfDay(n ast.Node, name string, latest int) int {
-	parts := timeOfDay.FindStringSubmatch(scalar(n))
-	if parts == nil {
-		r.mustBe(n, name, "a time of the day such as 06:30")
-		return 0
-	}
-
-	hours, _ := strconv.Atoi(parts[1])
-	minutes, _ := strconv.Atoi(parts[2])
-	at := 60*hours + minutes
-	if minutes > 59 || at > latest {
-		r.mustBe(n, name, "a time of the day, 00:00 to "+rules.TimeOfDay(latest))
-		return 0
-	}
-
-	return at
-}
-
-// timeZone reads the name of a time zone.
-func (r *rulesReader) timeZone(n ast.Node) *time.Location {
-	name := scalar(n)
-	zone, err := time.LoadLocation(name)
-	if err != nil || name == "" || name == "Local" {
-		r.mustBe(n, "zone", "UTC or the name of a time zone, such as Europe/Berlin")
-		return r.zone
-	}
-
-	return zone
 }

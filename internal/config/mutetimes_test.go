@@ -15,46 +15,45 @@ const oneRule = "rules: [{name: hot, field: temp, above: 1}]\n"
 
 // Each mistake in a mute, alone, at its place, with what to write.
 func TestMuteMistakes(t *testing.T) {
-	const list = `must be a list of 1 to 32 mutes, such as {days: mon-fri, from: 22:00, to: 06:00}`
+	const once = "a mute on a date must have both from and to, such as 2026-12-01 22:00, with to after from, and no days"
 	const day = "must be sun, mon, tue, wed, thu, fri or sat, a list of these, or several in a row, such as mon-fri"
-	const hhmm, zone = "must be a time of the day", "must be UTC or the name of a time zone, such as Europe/Berlin"
-	const pair = "must be a name in messages and its value, such as site=berlin"
+	const hhmm, zone = "must be a time of the day such as 06:30, or on a day, 2026-12-01 22:00", "must be UTC or the name of a time zone, such as Europe/Berlin"
 	const noEnd = "a mute has no end: must have days, from and to, where, or until"
 	const named = "must be the name of an application property"
 	for _, tt := range []struct{ name, text, want string }{
-		{"no list", "mute: sat", "2, column 7: mute " + list},
-		{"none", "mute: []", "2, column 7: mute " + list},
-		{"too many", "mute: [" + strings.Repeat("{days: sat},", 33) + "]", "2, column 7: mute " + list},
-		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be days: …, from: …, to: …, where: … and so on"},
+		{"no list", "mute: sat", "2, column 7: is not a mute: must be - days: …, from: …, where: … and so on"},
+		{"none", "mute: []", "2, column 7: mute has 0 values; must be 1 to 32"},
+		{"too many", "mute: [" + strings.Repeat("{days: sat},", 33) + "]", "2, column 7: mute has 33 values; must be 1 to 32"},
+		{"a day", "mute: [sat]", "2, column 8: is not a mute: must be - days: …, from: …, where: … and so on"},
 		{"an unknown key", "mute: [{days: sat, end: 6}]",
-			`2, column 20: "end" is not known: must be days, from, to, zone, device, rule, where or until`},
+			`2, column 20: "end" is not known: must be zone, days, from, to, device, rule, where or until`},
 		{"an unknown day", "mute: [{days: [sat, holiday]}]", `2, column 21: days is "holiday"; ` + day},
 		{"half a range", "mute: [{days: mon-}]", `2, column 15: days is "mon-"; ` + day},
-		{"no days", "mute: [{days: []}]", "2, column 15: days must be one or several, such as [sat, sun] or mon-fri"},
+		{"no days", "mute: [{days: []}]", "2, column 15: days has 0 values; must be 1 to 7"},
 		{"no time", "mute: [{from: 6}]",
-			"2, column 8: " + noEnd + "\nline 2, column 15: from is \"6\"; " + hhmm + " such as 06:30"},
+			"2, column 8: " + noEnd + "\nline 2, column 15: from is \"6\"; " + hhmm},
 		{"no time of the day", "mute: [{days: sat, from: 24:00}]",
-			`2, column 26: from is "24:00"; ` + hhmm + ", 00:00 to 23:59"},
-		{"a time after it", "mute: [{days: sat, to: 24:01}]", `2, column 24: to is "24:01"; ` + hhmm + ", 00:00 to 24:00"},
-		{"minutes", "mute: [{days: sat, to: 20:60}]", `2, column 24: to is "20:60"; ` + hhmm + ", 00:00 to 24:00"},
+			`2, column 26: from is "24:00"; ` + hhmm},
+		{"a time after it", "mute: [{days: sat, to: 24:01}]", `2, column 24: to is "24:01"; ` + hhmm},
+		{"minutes", "mute: [{days: sat, to: 20:60}]", `2, column 24: to is "20:60"; ` + hhmm},
 		{"a zone", "mute: [{days: sat, zone: Berlin}]", `2, column 26: zone is "Berlin"; ` + zone},
 		{"the machine's zone", "mute: [{days: sat, zone: Local}]", `2, column 26: zone is "Local"; ` + zone},
 		{"a file", "mute: [{days: sat, zone: ../../etc/passwd}]", `2, column 26: zone is "../../etc/passwd"; ` + zone},
 		{"no rule of this name", "mute: [{days: sat, rule: hott}]",
 			`2, column 26: rule is "hott", which is not the name of a rule; did you mean hot?`},
-		{"no value", "mute: [{days: sat, where: site}]", `2, column 27: where is "site"; ` + pair},
+		{"no value", "mute: [{days: sat, where: site}]", "2, column 27: where must be a name in messages and its value, such as site=berlin"},
 		{"no text", "mute: [{days: sat, device: \"a\\u0007\"}]",
 			"2, column 28: device must be 1 to 200 printable characters"},
-		{"until a time of the day", "mute: [{until: 22:00}]", "2, column 16: until " + named + " with a time; for a time of the day write to"},
-		{"until a time", "mute: [{until: \"2026-03-01T14:00:00Z\"}]", "2, column 16: until " + named + " with a time; alertworker silence mutes until a time"},
+		{"until a time of the day", "mute: [{until: 22:00}]", "2, column 16: until " + named + " with a time; for a time of the day write to, and to mute until a time once use alertworker silence"},
+		{"until a time", "mute: [{until: \"2026-03-01T14:00:00Z\"}]", "2, column 16: until " + named + " with a time; for a time of the day write to, and to mute until a time once use alertworker silence"},
 		{"until a path in the twin", "mute: [{until: $twin.tags.quietUntil}]", "2, column 16: until " + named + ", as a message has it: the path in the twin belongs in the IoT Hub's message enrichment"},
 		{"a zone without times", "mute: [{where: a=b, zone: UTC}]", "2, column 27: zone is set without days, from and to"},
-		{"a date and a time of the day", "mute: [{from: 2026-12-01 22:00, to: 04:00}]", `2, column 37: to is "04:00"; must be a time on a day such as 2026-12-01 22:00, as the other one is`},
-		{"only from", "mute: [{from: 2026-12-01 22:00}]", "2, column 15: is a time on a day: must have to, such as 2026-12-01 22:00, too"},
-		{"only to", "mute: [{to: 2026-12-02 04:00}]", "2, column 13: is a time on a day: must have from, such as 2026-12-01 22:00, too"},
-		{"ends before it begins", "mute: [{from: 2026-12-01 22:00, to: 2026-12-01 04:00}]", "2, column 37: to must be later than from"},
-		{"no such day", "mute: [{from: 2026-11-31 22:00, to: 2026-12-01 04:00}]", `2, column 15: from is "2026-11-31 22:00"; must be a time on a day such as 2026-12-01 22:00, as the other one is`},
-		{"days beside a date", "mute: [{days: sat, from: 2026-12-01 22:00, to: 2026-12-02 04:00}]", "2, column 15: days is set beside a time on a day: remove one of them"},
+		{"a date and a time of the day", "mute: [{from: 2026-12-01 22:00, to: 04:00}]", "2, column 8: " + once},
+		{"only from", "mute: [{from: 2026-12-01 22:00}]", "2, column 8: " + once},
+		{"only to", "mute: [{to: 2026-12-02 04:00}]", "2, column 8: " + once},
+		{"ends before it begins", "mute: [{from: 2026-12-01 22:00, to: 2026-12-01 04:00}]", "2, column 8: " + once},
+		{"no such day", "mute: [{from: 2026-11-31 22:00, to: 2026-12-01 04:00}]", "2, column 8: " + once + "\nline 2, column 15: from is \"2026-11-31 22:00\"; " + hhmm},
+		{"days beside a date", "mute: [{days: sat, from: 2026-12-01 22:00, to: 2026-12-02 04:00}]", "2, column 8: " + once},
 		{"always", "mute: [{device: oven}]", "2, column 8: " + noEnd},
 		{"every day from 06:00 to 06:00", "mute: [{days: sat-fri, from: 06:00, to: 06:00}]", "2, column 8: " + noEnd},
 	} {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"errors"
 	"fmt"
-	"iter"
 	"math"
 	"net/url"
 	"regexp"
@@ -15,6 +14,7 @@ import (
 	"unicode"
 	"unicode/utf8"
 
+	"github.com/goccy/go-yaml"
 	"github.com/goccy/go-yaml/ast"
 	"github.com/goccy/go-yaml/lexer"
 	"github.com/goccy/go-yaml/parser"
@@ -38,7 +38,6 @@ const (
 	maxUnit       = 16  // characters
 	maxForget     = maxRetention
 	maxMutes      = 32
-	maxNesting    = 8  // of {} and [], which a file of rules needs 4 of
 	maxMistakes   = 30 // that are shown
 )
 
@@ -112,7 +111,7 @@ func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
 		slices.SortStableFunc(r.mistakes, func(a, b mistake) int {
 			return cmp.Or(cmp.Compare(a.line, b.line), cmp.Compare(a.column, b.column))
 		})
-		return rules.Set{}, r.mistakes
+		return rules.Set{}, slices.Compact(r.mistakes)
 	}
 
 	return r.set, nil
@@ -166,11 +165,17 @@ func (r *rulesReader) mustBe(n ast.Node, name, what string) {
 	r.wrong(n, "%s must be %s", name, what)
 }
 
+// references are the tokens of values that stand elsewhere in the file.
+var references = []token.Type{token.AnchorType, token.AliasType, token.MergeKeyType}
+
 // document returns the one document in text, nil if there is none that could be read.
 func (r *rulesReader) document(text []byte) ast.Node {
 	tokens := lexer.Tokenize(strings.TrimPrefix(string(text), "\uFEFF"))
-	if !r.parseable(tokens) {
-		return nil
+	for _, t := range tokens {
+		if slices.Contains(references, t.Type) {
+			r.wrongAt(t, "anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this")
+			return nil
+		}
 	}
 
 	file, err := parser.Parse(tokens, 0)
@@ -179,54 +184,28 @@ func (r *rulesReader) document(text []byte) ast.Node {
 		return nil
 	}
 
-	return r.oneDocument(file.Docs)
-}
-
-// nesting is how much deeper what follows a token is.
-var nesting = map[token.Type]int{
-	token.MappingStartType:  1,
-	token.SequenceStartType: 1,
-	token.MappingEndType:    -1,
-	token.SequenceEndType:   -1,
-}
-
-// references are the tokens of values that stand elsewhere in the file.
-var references = []token.Type{token.AnchorType, token.AliasType, token.MergeKeyType}
-
-// parseable reports whether tokens may be parsed. The parser takes minutes for what is nested deep enough.
-func (r *rulesReader) parseable(tokens token.Tokens) bool {
-	depth := 0
-	var previous token.Type
-	for _, t := range tokens {
-		depth += nesting[t.Type]
-		listInList := t.Type == token.SequenceEntryType && previous == t.Type
-		previous = t.Type
-
-		switch {
-		case slices.Contains(references, t.Type):
-			r.wrongAt(
-				t,
-				"anchors (&, * and <<) are not read: write the values out, or put quotes around a text that begins like this",
-			)
-			return false
-
-		case depth > maxNesting || listInList:
-			r.wrongAt(t, "is nested too deep")
-			return false
-		}
+	nothing := []ast.NodeType{ast.NullType, ast.CommentType}
+	documents := slices.DeleteFunc(file.Docs, func(d *ast.DocumentNode) bool {
+		return d.Body == nil || slices.Contains(nothing, d.Body.Type())
+	})
+	switch len(documents) {
+	case 0:
+		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
+		return nil
+	case 1:
+		return documents[0].Body
 	}
 
-	return true
+	r.wrong(documents[1].Body, "is a second document: one file holds one list of rules")
+
+	return nil
 }
 
 // notYAML records the parser's error. Its text quotes the file; its message and its token do not, except for a key
 // that is there twice.
 func (r *rulesReader) notYAML(err error) {
-	var detailed interface {
-		GetMessage() string
-		GetToken() *token.Token
-	}
-	if !errors.As(err, &detailed) || mayBeSecret(detailed.GetMessage()) {
+	detailed, ok := errors.AsType[yaml.Error](err)
+	if !ok || mayBeSecret(detailed.GetMessage()) {
 		r.wrongAt(nil, "is not YAML")
 		return
 	}
@@ -238,40 +217,10 @@ func (r *rulesReader) notYAML(err error) {
 	)
 }
 
-// oneDocument returns what is in the only document that is not empty, nil if there is no such document.
-func (r *rulesReader) oneDocument(all []*ast.DocumentNode) ast.Node {
-	var documents []ast.Node
-	for _, d := range all {
-		if d.Body != nil && d.Body.Type() != ast.NullType && d.Body.Type() != ast.CommentType {
-			documents = append(documents, d.Body)
-		}
-	}
-
-	switch len(documents) {
-	case 0:
-		r.wrongAt(nil, "has no rules: must be rules: and a list of them")
-		return nil
-	case 1:
-		return documents[0]
-	}
-
-	r.wrong(documents[1], "is a second document: one file holds one list of rules")
-
-	return nil
-}
-
 // members returns the keys and values of a mapping, none if n is something else.
 func members(n ast.Node) []*ast.MappingValueNode {
 	if m, ok := n.(*ast.MappingNode); ok {
 		return m.Values
-	}
-	return nil
-}
-
-// items returns the values of a list of 1 to most, none if n is something else.
-func items(n ast.Node, most int) []ast.Node {
-	if list, ok := n.(*ast.SequenceNode); ok && len(list.Values) <= most {
-		return list.Values
 	}
 	return nil
 }
@@ -289,9 +238,39 @@ func scalar(n ast.Node) string {
 	return ""
 }
 
-// mapping returns the values of a mapping by key. Those of keys that are not known are mistakes, and so are keys
-// without a value.
-func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
+// list returns the values in n, the value of name: one, or a list of 1 to most.
+func (r *rulesReader) list(n ast.Node, name string, most int) []ast.Node {
+	values := []ast.Node{n}
+	if list, ok := n.(*ast.SequenceNode); ok {
+		values = list.Values
+	}
+
+	if len(values) == 0 || len(values) > most {
+		r.wrong(n, "%s has %d values; must be 1 to %d", name, len(values), most)
+		return nil
+	}
+
+	return values
+}
+
+// A reader reads n, the value of a key that people call name.
+type reader func(n ast.Node, name string)
+
+// A key is one that a mapping may have.
+type key struct {
+	name string
+	read reader
+	not  []string // keys beside which it means nothing
+}
+
+// mapping reads the values of the mapping n in the order of keys, and returns what it has read by key. Other keys are
+// mistakes, and so are keys without a value.
+func (r *rulesReader) mapping(n ast.Node, keys ...key) map[string]ast.Node {
+	var known []string
+	for _, k := range keys {
+		known = append(known, k.name)
+	}
+
 	values := map[string]ast.Node{}
 	for _, m := range members(n) {
 		switch name := scalar(m.Key); {
@@ -308,7 +287,33 @@ func (r *rulesReader) mapping(n ast.Node, known ...string) map[string]ast.Node {
 		}
 	}
 
+	for _, k := range keys {
+		at := values[k.name]
+		other := slices.IndexFunc(k.not, func(other string) bool { return values[other] != nil })
+		switch {
+		case at == nil:
+		case other >= 0:
+			r.wrong(at, "%s conflicts with %s: remove one, or split the rule", k.name, k.not[other])
+			delete(values, k.name)
+		default:
+			k.read(at, k.name)
+		}
+	}
+
 	return values
+}
+
+// mappings returns what reads a list of up to most mappings, each of which is what.
+func (r *rulesReader) mappings(most int, what string, read func(n ast.Node)) reader {
+	return func(n ast.Node, name string) {
+		for _, one := range r.list(n, name, most) {
+			if len(members(one)) == 0 {
+				r.wrong(one, "is not %s", what)
+				continue
+			}
+			read(one)
+		}
+	}
 }
 
 // goneKeys are keys that version 1.0 had, and what to do instead.
@@ -319,411 +324,240 @@ var goneKeys = map[string]string{
 
 // didYouMean suggests one of known, or lists them.
 func didYouMean(name string, known []string) string {
-	best, distance := "", 3
-	for _, k := range known {
-		// In short names a letter or two make another word.
-		if d := editDistance(strings.ToLower(name), k); d < distance && len(k) >= 2*d+1 {
-			best, distance = k, d
-		}
-	}
-
-	if best != "" {
+	if best := nearest(name, known); best != "" {
 		return "; did you mean " + best + "?"
 	}
-
 	return ": must be " + humanize.Or(known)
 }
 
 // file reads the whole file.
 func (r *rulesReader) file(root ast.Node) {
-	top := r.mapping(root, "rules", "show", "mute")
-	r.set.Show = r.show(top["show"])
-
-	list := items(top["rules"], maxRules)
-	if len(list) == 0 {
-		at := cmp.Or(top["rules"], root)
-		r.wrong(at, "must be rules: and a list of 1 to %d rules, each of which begins with a hyphen", maxRules)
+	top := r.mapping(root,
+		key{name: "rules", read: r.mappings(maxRules, "a rule: must be - name: …, field: … and so on", r.rule)},
+		key{name: "show", read: r.texts(&r.set.Show, notify.MaxShown, checkLookup)},
+		key{name: "mute", read: r.mappings(maxMutes, "a mute: must be - days: …, from: …, where: … and so on", r.mute)},
+	)
+	at := top["rules"]
+	if at == nil {
+		r.wrong(root, "must be rules: and a list of 1 to %d rules, each of which begins with a hyphen", maxRules)
 		return
 	}
 
 	levels := 0
-	for _, n := range list {
-		if members(n) == nil {
-			r.wrong(n, "is not a rule: must be name: …, field: … and so on")
-			continue
-		}
-
-		rule := r.rule(n)
-		levels += len(rule.Levels)
-		r.set.Rules = append(r.set.Rules, rule)
+	for i := range r.set.Rules {
+		levels += len(r.set.Rules[i].Levels)
 	}
 
-	r.mutes(top["mute"])
-	r.wrongIf(levels > maxLevels, top["rules"], "have %d levels together; must be at most %d", levels, maxLevels)
-	if len(r.mistakes) > 0 {
-		return
+	r.wrongIf(levels > maxLevels, at, "have %d levels together; must be at most %d", levels, maxLevels)
+	if len(r.mistakes) == 0 {
+		_, err := r.set.Decoder()
+		r.wrongIf(err != nil, at, "%v", err)
 	}
-
-	_, err := r.set.Decoder()
-	r.wrongIf(err != nil, top["rules"], "%v", err)
-}
-
-// show reads the names of the properties that messages show, none if n is nil.
-func (r *rulesReader) show(n ast.Node) (names []string) {
-	list := items(n, notify.MaxShown)
-	if n != nil && len(list) == 0 {
-		r.wrong(n, "show must be a list of 1 to %d application properties, such as [site, name]", notify.MaxShown)
-	}
-
-	for _, value := range list {
-		name := scalar(value)
-		if err := checkLookup(name); err != nil {
-			r.wrong(value, "%v", err)
-		} else if slices.Contains(names, name) {
-			r.wrong(value, "%s is a duplicate: remove one of them", name)
-		}
-
-		names = append(names, name)
-	}
-
-	return names
-}
-
-// ruleKeys are the settings of a rule.
-var ruleKeys = []string{
-	"name",
-	"title",
-	"each",
-	"field",
-	"sensor",
-	"unit",
-	"above",
-	"below",
-	"is",
-	"silent",
-	"forget",
-	"clear",
-	"hysteresis",
-	"clear_for",
-	"for",
-	"window",
-	"repeat",
-	"per",
-	"resolved",
-	"valid",
-	"only",
-	"runbook",
-}
-
-// conflicts are settings that mean nothing beside the first.
-var conflicts = [][]string{
-	{"silent", "above", "below", "is", "clear", "hysteresis", "clear_for", "for", "repeat", "unit"},
-	{"is", "above", "below", "clear", "hysteresis"},
-	{"above", "below"},
-	{"clear", "hysteresis"},
 }
 
 // rule reads one rule.
-func (r *rulesReader) rule(n ast.Node) rules.Rule {
-	values := r.mapping(n, ruleKeys...)
-	r.removeConflicts(values)
-
-	rule := rules.Rule{
-		Name:       r.text(values["name"], "name", checkName),
-		Title:      r.text(values["title"], "title", checkPrintable(maxTitle)),
-		Field:      withoutSpaces(r.text(values["field"], "field", checkField)),
-		Unit:       r.text(values["unit"], "unit", checkPrintable(maxUnit)),
-		Below:      values["below"] != nil,
-		ClearedFor: r.durationOr(0, values["clear_for"], "clear_for", 0, rules.MaxFor),
-		Window:     r.durationOr(r.window, values["window"], "window", minWindow, maxWindow),
-		Per:        withoutSpaces(r.text(values["per"], "per", checkLookup)),
-		Resolved:   r.flagOr(r.resolved, values["resolved"], "resolved"),
-		Only:       r.only(values["only"]),
-		Runbook:    r.text(values["runbook"], "runbook", checkPage),
+func (r *rulesReader) rule(n ast.Node) {
+	rule := &rules.Rule{Window: r.window, Resolved: r.resolved}
+	limits := func(n ast.Node, name string) {
+		rule.Below = name == "below"
+		r.limits(rule, n, name)
 	}
-
-	rule.Each = r.text(values["each"], "each", func(path string) error {
-		_, err := telemetry.NewEach(path)
-		return asName(path, err)
-	})
-	rule.Sensor = r.sensor(values["sensor"])
-	rule.Valid, rule.Flags = r.valid(values["valid"])
-	r.wrongIf(
-		values["is"] != nil && rule.Valid != nil,
-		values["valid"],
-		"valid conflicts with is: words have no bounds; remove from and to, or split the rule",
-	)
-	rule.Repeat = r.repeat(values["repeat"], rule.Window)
-	r.limits(n, &rule, values)
-	r.settings(&rule, values)
-	r.checkRule(n, &rule, values)
-
-	return rule
-}
-
-// removeConflicts removes settings that mean nothing beside another.
-func (r *rulesReader) removeConflicts(values map[string]ast.Node) {
-	for _, keys := range conflicts {
-		for _, other := range keys[1:] {
-			at := values[other]
-			if at == nil || values[keys[0]] == nil {
-				continue
+	values := r.mapping(n,
+		key{name: "name", read: r.text(&rule.Name, checkName)},
+		key{name: "title", read: r.text(&rule.Title, checkPrintable(maxTitle))},
+		key{name: "each", read: r.text(&rule.Each, checkEach)},
+		key{name: "field", read: r.text(&rule.Field, checkField)},
+		key{name: "sensor", read: r.texts(&rule.Sensor, rules.MaxSensorNames, checkPath)},
+		key{name: "unit", not: []string{"silent"}, read: r.text(&rule.Unit, checkPrintable(maxUnit))},
+		key{name: "valid", read: func(n ast.Node, _ string) { rule.Valid, rule.Flags = r.valid(n) }},
+		key{name: "only", read: func(n ast.Node, _ string) { rule.Only = r.only(n) }},
+		key{name: "silent", read: func(n ast.Node, name string) {
+			r.duration(&rule.Silent, rules.MinSilent, rules.MaxSilent)(n, name)
+			rule.Forget = max(rules.DefaultForget, 2*rule.Silent)
+			rule.Levels = []rules.Level{{}}
+		}},
+		key{name: "forget", read: func(n ast.Node, name string) {
+			r.wrongIf(rule.Forget == 0, n, "forget is set without silent: it says when a silent device is forgotten")
+			r.duration(&rule.Forget, 2*rule.Silent, maxForget)(n, name)
+		}},
+		key{name: "is", not: []string{"silent"}, read: func(n ast.Node, name string) {
+			rule.Is = r.words(n, name)
+			rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
+		}},
+		key{name: "above", not: []string{"silent", "is"}, read: limits},
+		key{name: "below", not: []string{"silent", "is", "above"}, read: limits},
+		key{name: "for", not: []string{"silent"}, read: r.byLevel(rule, func(l *rules.Level, n ast.Node, name string) {
+			r.duration(&l.For, 0, rules.MaxFor)(n, name)
+		})},
+		key{name: "clear", not: []string{"silent", "is"}, read: r.byLevel(rule, func(l *rules.Level, n ast.Node, name string) {
+			l.ClearAt, l.Clear = r.limit(rule, n, name)
+			if l.ClearAt.Plus {
+				l.ClearAt = rules.Reference{} // as LimitAt says
 			}
-
-			r.wrong(at, "%s conflicts with %s: remove one, or split the rule", other, keys[0])
-			delete(values, other)
-		}
-	}
-}
-
-// limits reads when a rule alerts: what its levels are, and where each begins.
-func (r *rulesReader) limits(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
-	switch limit := limitKey(rule); {
-	case values["silent"] != nil:
-		rule.Silent = r.silent(values["silent"])
-		rule.Levels = []rules.Level{{}}
-		least := 2 * rule.Silent
-		rule.Forget = r.durationOr(max(rules.DefaultForget, least), values["forget"], "forget", least, maxForget)
-
-	case values["is"] != nil:
-		rule.Is = r.words(values["is"], "is")
-		rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}
-
-	case values[limit] != nil:
-		r.levels(rule, values[limit], limit)
-
-	default:
-		r.wrong(n, "a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
-	}
-}
-
-// limitKey returns the key of a rule's limits.
-func limitKey(rule *rules.Rule) string {
-	if rule.Below {
-		return "below"
-	}
-	return "above"
+			r.wrongIf(beyond(rule, l.Clear, l.Limit), n,
+				"%s is %v, beyond the limit %v: the alarm would clear while still active", name, l.Clear, l.Limit)
+		})},
+		key{name: "hysteresis", not: []string{"silent", "is", "clear"}, read: r.byLevel(rule, func(l *rules.Level, n ast.Node, name string) {
+			distance := r.number(n, name)
+			r.wrongIf(distance < 0, n, "%s is %v; must be 0 or more, the distance between the limit and where an alarm ends", name, distance)
+			if !rule.Below {
+				distance = -distance
+			}
+			l.Clear = rules.Counted(l.Limit, distance)
+		})},
+		key{name: "clear_for", not: []string{"silent"}, read: r.duration(&rule.ClearedFor, 0, rules.MaxFor)},
+		key{name: "window", read: r.duration(&rule.Window, minWindow, maxWindow)},
+		key{name: "repeat", not: []string{"silent"}, read: func(n ast.Node, name string) {
+			rule.Repeat = rules.Never
+			if scalar(n) != "never" {
+				r.duration(&rule.Repeat, rule.Window, maxRepeat)(n, name+" (or never)")
+			}
+			if rule.Repeat == rule.Window {
+				rule.Repeat = 0
+			}
+		}},
+		key{name: "per", read: r.text(&rule.Per, checkLookup)},
+		key{name: "resolved", read: func(n ast.Node, name string) {
+			flag, err := strconv.ParseBool(scalar(n))
+			if err != nil {
+				r.mustBe(n, name, "true or false")
+			}
+			rule.Resolved = flag
+		}},
+		key{name: "runbook", read: r.text(&rule.Runbook, checkPage)},
+	)
+	rule.Field, rule.Per = withoutSpaces(rule.Field), withoutSpaces(rule.Per)
+	r.order(rule, values)
+	r.checkRule(n, rule, values)
+	r.set.Rules = append(r.set.Rules, *rule)
 }
 
 // checkRule reports what does not go together in a rule.
 func (r *rulesReader) checkRule(n ast.Node, rule *rules.Rule, values map[string]ast.Node) {
-	silent := values["silent"] != nil
-	hasSameName := func(earlier rules.Rule) bool { return earlier.Name == rule.Name }
-
-	switch at := values["name"]; {
-	case at == nil:
-		r.wrong(n, "a rule has no name")
-	case slices.ContainsFunc(r.set.Rules, hasSameName):
-		r.wrong(at, "%s is the name of an earlier rule: each needs a name of its own", show(rule.Name))
-	case silent && rule.Name == rules.DefaultName:
-		r.wrong(at, "%s is not a name for a rule about silence: receivers expect a temperature", rule.Name)
-	}
-
-	switch valid := values["valid"]; {
-	case values["field"] != nil:
-	case !silent:
-		r.wrong(n, "a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
-	case valid != nil:
-		r.wrong(valid, "valid is set without field: name the field whose readings count")
-	}
-
-	r.checkNames(rule, values)
-
-	forget := values["forget"]
-	r.wrongIf(
-		forget != nil && !silent,
-		forget,
-		"forget is set without silent: it says when a silent device is forgotten",
-	)
-
-	repeat := values["repeat"]
-	r.wrongIf(
-		repeat != nil && rule.Per != "" && !rule.Grouped(),
-		repeat,
+	isSilent, name := values["silent"] != nil, values["name"]
+	isTwice := slices.ContainsFunc(r.set.Rules, func(earlier rules.Rule) bool { return earlier.Name == rule.Name })
+	r.wrongIf(name == nil, n, "a rule has no name")
+	r.wrongIf(name != nil && isTwice, name, "%s is the name of an earlier rule: each needs a name of its own", show(rule.Name))
+	r.wrongIf(isSilent && rule.Name == rules.DefaultName, name,
+		"%s is not a name for a rule about silence: receivers expect a temperature", rule.Name)
+	r.wrongIf(len(rule.Levels) == 0, n,
+		"a rule has no limit: must have above: or below: and a number, is: and a word, or silent: and a duration")
+	r.wrongIf(values["field"] == nil && !isSilent, n,
+		"a rule has no field: must be where its reading is, such as field: %s", telemetry.DefaultFields)
+	r.wrongIf(values["field"] == nil && isSilent && values["valid"] != nil, values["valid"],
+		"valid is set without field: name the field whose readings count")
+	r.wrongIf(rule.Is != nil && rule.Valid != nil, values["valid"],
+		"valid conflicts with is: words have no bounds; remove from and to, or split the rule")
+	r.wrongIf(rule.Repeat != 0 && rule.Per != "" && !rule.Grouped(), values["repeat"],
 		"repeat conflicts with per without recoveries: what devices share is sent when its window is over; set resolved: true, or "+
-			"a longer window",
-	)
+			"a longer window")
+
+	fields := strings.Split(rule.Field, ",")
+	for _, path := range fields {
+		inEach := strings.HasPrefix(strings.ToLower(path), strings.ToLower(rule.Each)+".")
+		r.wrongIf(rule.Each != "" && inEach, values["field"],
+			"field is looked up in each of %s: write %s", rule.Each, path[min(len(path), len(rule.Each)+1):])
+	}
+
+	names := slices.Concat(fields, rule.Sensor, strings.Split(rule.Per, ","))
+	hasKey := slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, telemetry.NameOfKey) })
+	r.wrongIf(rule.Each == "" && hasKey, n, "%s is set without each: it is the name under which a measurement stands", telemetry.NameOfKey)
 }
 
-// checkNames reports names of a rule that lead nowhere.
-func (r *rulesReader) checkNames(rule *rules.Rule, values map[string]ast.Node) {
-	for _, path := range strings.Split(rule.Field, ",") {
-		each := rule.Each + "."
-		if rule.Each != "" && len(path) > len(each) && strings.EqualFold(path[:len(each)], each) {
-			r.wrong(values["field"], "field is looked up in each of %s: write %s", rule.Each, path[len(each):])
+// text returns what reads a text into a variable.
+func (r *rulesReader) text(into *string, check func(string) error) reader {
+	return func(n ast.Node, name string) {
+		*into = scalar(n)
+		err := check(*into)
+		r.wrongIf(err != nil, n, "%s %v", name, err)
+	}
+}
+
+// texts returns what reads one text or up to most different ones, the paths of names in messages.
+func (r *rulesReader) texts(into *[]string, most int, check func(string) error) reader {
+	return func(n ast.Node, name string) {
+		for _, value := range r.list(n, name, most) {
+			var text string
+			r.text(&text, check)(value, name)
+			r.wrongIf(slices.Contains(*into, text), value, "%s has %s twice: remove one of them", name, show(text))
+			*into = append(*into, withoutSpaces(text))
 		}
 	}
-
-	if rule.Each != "" {
-		return
-	}
-
-	for key, names := range map[string]string{
-		"field":  rule.Field,
-		"sensor": strings.Join(rule.Sensor, ","),
-		"per":    rule.Per,
-	} {
-		hasKey := slices.ContainsFunc(strings.Split(names, ","), func(name string) bool {
-			return strings.EqualFold(name, telemetry.NameOfKey)
-		})
-		r.wrongIf(hasKey, values[key], "%s is %s without each: it is the name under which a measurement stands",
-			key, telemetry.NameOfKey)
-	}
-}
-
-// text returns what n, the value of name, says, and "" if it is nil.
-func (r *rulesReader) text(n ast.Node, name string, check func(string) error) string {
-	if n == nil {
-		return ""
-	}
-
-	text := scalar(n)
-	err := check(text)
-	r.wrongIf(err != nil, n, "%s %v", name, err)
-
-	return text
-}
-
-// flagOr returns the boolean that n, the value of name, is, and otherwise if it is nil.
-func (r *rulesReader) flagOr(otherwise bool, n ast.Node, name string) bool {
-	if n == nil {
-		return otherwise
-	}
-
-	flag, err := strconv.ParseBool(scalar(n))
-	if err != nil {
-		r.mustBe(n, name, "true or false")
-	}
-
-	return flag
 }
 
 // maxRepeat is the longest that a rule may have an open alarm sent again after, unless it never does.
 const maxRepeat = 7 * 24 * time.Hour
 
-// repeat reads how long after an alert an open alarm of a rule with that window is sent again: 0 if that is when the
-// window is over, as without n.
-func (r *rulesReader) repeat(n ast.Node, window time.Duration) time.Duration {
-	if n == nil {
-		return 0
+// duration returns what reads a duration of low to high into a variable.
+func (r *rulesReader) duration(into *time.Duration, low, high time.Duration) reader {
+	return func(n ast.Node, name string) {
+		d, err := time.ParseDuration(scalar(n))
+		if err != nil {
+			r.mustBe(n, name, "a duration such as 30s, 5m or 1h30m")
+		} else if d < low || d > high {
+			r.wrong(n, "%s is %s; must be %s to %s", name, Plain(d), Plain(low), Plain(high))
+		}
+		*into = d
 	}
-	if scalar(n) == "never" {
-		return rules.Never
-	}
-
-	repeat, err := time.ParseDuration(scalar(n))
-	switch {
-	case err != nil || repeat == 0:
-		r.mustBe(n, "repeat", "a duration such as 4h, or never")
-	case repeat < window || repeat > maxRepeat:
-		r.wrong(n, "repeat is %s; must be the window (%s) to %s, or never", Plain(repeat), Plain(window), Plain(maxRepeat))
-	}
-
-	if repeat <= window {
-		return 0
-	}
-
-	return repeat
 }
 
-// silent reads after how long a device is silent.
-func (r *rulesReader) silent(n ast.Node) time.Duration {
-	if len(members(n)) > 0 {
-		r.wrong(n, "silent has levels; must be one duration such as 15m: write a rule for each")
-		return rules.MinSilent
-	}
-	return r.duration(n, "silent", rules.MinSilent, rules.MaxSilent)
-}
-
-// durationOr is duration, and otherwise if n is nil.
-func (r *rulesReader) durationOr(
-	otherwise time.Duration,
-	n ast.Node,
-	name string,
-	low, high time.Duration,
-) time.Duration {
-	if n == nil {
-		return otherwise
-	}
-	return r.duration(n, name, low, high)
-}
-
-// duration returns the duration that n, the value of name, is, and 0 if it is none.
-func (r *rulesReader) duration(n ast.Node, name string, low, high time.Duration) time.Duration {
-	d, err := time.ParseDuration(scalar(n))
-	if err != nil {
-		r.mustBe(n, name, "a duration such as 30s, 5m or 1h30m")
-	} else if d < low || d > high {
-		r.wrong(n, "%s is %s; must be %s to %s", name, Plain(d), Plain(low), Plain(high))
-	}
-
-	return d
-}
-
-// number returns the reading that n is: true is 1 and false is 0. If n is none it returns NaN, which is
-// beyond no limit.
+// number returns the reading that n is. If n is none it returns NaN, which is beyond no limit.
 func (r *rulesReader) number(n ast.Node, name string) float64 {
-	text := scalar(n)
-	switch text {
-	case "true":
-		return 1
-	case "false":
-		return 0
-	}
-
-	f, err := parseFinite(text)
+	f, err := parseReading(scalar(n))
 	if err != nil {
-		r.mustBe(n, name, likeNumber(text))
-		return math.NaN()
+		r.mustBe(n, name, likeNumber(scalar(n)))
 	}
-
 	return f
 }
 
-// parseFinite returns the number that text is. Infinity and NaN are an error, and -0 is 0.
-func parseFinite(text string) (float64, error) {
+// parseReading returns the reading that text is: a number, or true, which is 1, or false, which is 0. Infinity and NaN
+// are an error, and -0 is 0.
+func parseReading(text string) (float64, error) {
+	switch text {
+	case "true":
+		return 1, nil
+	case "false":
+		return 0, nil
+	}
+
 	f, err := strconv.ParseFloat(text, 64)
 	if err == nil && !finite(f) {
-		return 0, strconv.ErrRange
+		err = strconv.ErrRange
 	}
-	return f + 0, err
+	if err != nil {
+		return math.NaN(), err
+	}
+
+	return f + 0, nil
 }
 
 // expression is a limit that messages say, or that is counted from what they do.
-var expression = regexp.MustCompile(`^(\S+)\s+(or|[+-])\s+(\S+)$`)
+var expression = regexp.MustCompile(`^([^\s,]+)\s+(?:or|([+-]))\s+(\S+)$`)
 
-// limit reads a limit: a number, NAME or NUMBER, or NAME plus or minus NUMBER. Of a mistake the number is NaN.
-func (r *rulesReader) limit(n ast.Node, name string) (at rules.Reference, number float64) {
+// limit reads a limit of a rule: a number, NAME or NUMBER, or NAME plus or minus NUMBER. Of a mistake the number is NaN.
+func (r *rulesReader) limit(rule *rules.Rule, n ast.Node, name string) (at rules.Reference, number float64) {
 	text := scalar(n)
-	parts := expression.FindStringSubmatch(text)
-	isName := text != "" && unicode.IsLetter(rune(text[0])) && isPlace(text)
-	if parts == nil && !isName {
-		return at, r.number(n, name)
+	number, err := parseReading(text)
+	if parts := expression.FindStringSubmatch(text); parts != nil {
+		at = rules.Reference{Name: parts[1], Plus: parts[2] != ""}
+		number, err = parseReading(parts[2] + parts[3])
+		if _, notNumber := parseReading(at.Name); notNumber == nil || checkPath(at.Name) != nil {
+			err = strconv.ErrSyntax
+		}
 	}
 
-	err := errors.New("only a name")
-	if parts != nil {
-		at = rules.Reference{Name: parts[1], Plus: parts[2] != "or"}
-		number, err = parseFinite(parts[3])
-	}
-
-	if err != nil || !isPlace(at.Name) {
-		r.mustBe(n, name, "a number, or a name with which messages say theirs: maxTemp or 80, setpoint + 3")
+	if err != nil {
+		r.mustBe(n, name, likeNumber(text)+", or a name in messages: maxTemp or 80, setpoint + 3")
 		return rules.Reference{}, math.NaN()
 	}
 
-	if parts[2] == "-" {
-		number = 0 - number // never -0
+	if len(rule.Levels) > 0 && base(at) != rule.Base() {
+		r.wrong(n, "%s is counted from %s, but the first limit from %s: count both from the same, write hysteresis, or make two rules",
+			name, cmp.Or(base(at), "nothing"), cmp.Or(rule.Base(), "nothing"))
+		return at, math.NaN()
 	}
 
 	return at, number
-}
-
-// isPlace reports whether text can be where a message has a number.
-func isPlace(text string) bool {
-	_, err := strconv.ParseFloat(text, 64)
-	isWord := text == "true" || text == "false"
-	return err != nil && !isWord && checkPath(text) == nil && !strings.Contains(text, ",")
 }
 
 // base returns what a limit is counted from, empty if it is not.
@@ -734,22 +568,9 @@ func base(at rules.Reference) string {
 	return at.Name
 }
 
-// countedFrom names what a limit is counted from.
-func countedFrom(base string) string { return cmp.Or(base, "nothing") }
-
 // words reads one text, number or boolean, or a list of them.
 func (r *rulesReader) words(n ast.Node, name string) (words []string) {
-	values := []ast.Node{n}
-	if list, ok := n.(*ast.SequenceNode); ok {
-		values = list.Values
-	}
-
-	if len(values) == 0 || len(values) > maxWords {
-		r.wrong(n, "%s has %d values; must be 1 to %d", name, len(values), maxWords)
-		return nil
-	}
-
-	for _, value := range values {
+	for _, value := range r.list(n, name, maxWords) {
 		word := strings.TrimSpace(scalar(value))
 		isWord := word != "" && len(word) <= maxWord && word == humanize.Clean(word)
 		r.wrongIf(!isWord, value, "%s must be a word such as open, or a list of words such as [open, ajar]", name)
@@ -761,10 +582,6 @@ func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 
 // valid reads the range of readings that count, which is nil if all do, and what else is said of those.
 func (r *rulesReader) valid(n ast.Node) (*telemetry.Range, []rules.Condition) {
-	if n == nil {
-		return nil, nil
-	}
-
 	valid := telemetry.Range{From: math.Inf(-1), To: math.Inf(1)}
 	var flags []rules.Condition
 	for _, m := range members(n) {
@@ -774,59 +591,24 @@ func (r *rulesReader) valid(n ast.Node) (*telemetry.Range, []rules.Condition) {
 		case "to":
 			valid.To = r.number(m.Value, name)
 		default:
-			if hint, known := strings.CutPrefix(didYouMean(name, []string{"from", "to"}), "; "); known {
-				r.wrong(m.Key, "%s is not a bound; %s", show(name), hint)
-			} else {
-				flags = append(flags, r.condition(m))
-			}
+			typo := nearest(name, []string{"from", "to"})
+			r.wrongIf(typo != "", m.Key, "%s is not a bound; did you mean %s?", show(name), typo)
+			flags = append(flags, r.condition(m))
 		}
 	}
 
-	const like = "such as {from: -60, to: 60}, and may name the values of up to %d flags, such as {q: [good, 192]}"
-	isRange := !math.IsInf(valid.From, -1) || !math.IsInf(valid.To, 1)
-	if len(members(n)) == 0 || len(flags) > maxConditions || isRange && valid.From >= valid.To {
-		r.wrong(n, "valid must be a range "+like, maxConditions)
-		return nil, nil
-	}
-
-	if !isRange {
+	r.wrongIf(len(members(n)) == 0 || len(flags) > maxConditions || valid.From >= valid.To, n,
+		"valid must be a range such as {from: -60, to: 60}, and may name the values of up to %d flags, such as {q: [good, 192]}",
+		maxConditions)
+	if len(flags) == len(members(n)) {
 		return nil, flags
 	}
 
 	return &valid, flags
 }
 
-// sensor reads the names of a sensor's: none if n is nil.
-func (r *rulesReader) sensor(n ast.Node) (names []string) {
-	if n == nil {
-		return nil
-	}
-
-	values := []ast.Node{n}
-	if list, ok := n.(*ast.SequenceNode); ok {
-		values = list.Values
-	}
-
-	r.wrongIf(
-		len(values) == 0 || len(values) > rules.MaxSensorNames,
-		n,
-		"sensor must be one name, such as deviceId or $module, or a list of up to %d",
-		rules.MaxSensorNames,
-	)
-
-	for _, value := range values {
-		names = append(names, withoutSpaces(r.text(value, "sensor", checkPath)))
-	}
-
-	return names
-}
-
-// only reads the conditions of a rule: none if n is nil.
+// only reads the conditions of a rule.
 func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
-	if n == nil {
-		return nil
-	}
-
 	list := members(n)
 	r.wrongIf(
 		len(list) == 0 || len(list) > maxConditions,
@@ -844,17 +626,69 @@ func (r *rulesReader) only(n ast.Node) (all []rules.Condition) {
 
 // condition reads a name and the values that it must have.
 func (r *rulesReader) condition(m *ast.MappingValueNode) rules.Condition {
-	name := scalar(m.Key)
-	if err := checkPath(name); err != nil {
-		r.wrong(m.Key, "a name %v", err)
-	}
-
+	var name string
+	r.text(&name, checkPath)(m.Key, "a name")
 	return rules.Condition{Name: withoutSpaces(name), Values: r.words(m.Value, show(name))}
 }
 
-// order puts the levels of a rule, whose limits are n, into their order: the mildest first, and of those with the same
-// limit the one that needs it for the shortest time.
-func (r *rulesReader) order(rule *rules.Rule, n ast.Node) {
+// limits reads the levels of a rule, which are the limits in n: one without a name, or several by name.
+func (r *rulesReader) limits(rule *rules.Rule, n ast.Node, name string) {
+	add := func(level string, n ast.Node, name string) {
+		at, limit := r.limit(rule, n, name)
+		isOut := rule.Valid != nil && !at.Plus && (limit < rule.Valid.From || limit > rule.Valid.To)
+		r.wrongIf(isOut, n, "%s is %v, which is not valid: no reading would ever reach it", name, limit)
+		rule.Levels = append(rule.Levels, rules.Level{Name: level, Limit: limit, Clear: limit, LimitAt: at})
+	}
+
+	list := members(n)
+	if len(list) == 0 {
+		add("", n, name)
+	}
+
+	r.wrongIf(len(list) > maxRuleLevels, n, "%s has %d levels; must be at most %d", name, len(list), maxRuleLevels)
+	for _, m := range list {
+		var level string
+		r.text(&level, checkName)(m.Key, "the name of a level")
+		add(level, m.Value, name+" of "+level)
+	}
+}
+
+// byLevel returns what reads a value for all levels of a rule, or a mapping with those of some: read is called with each
+// level and its value. The levels have been read.
+func (r *rulesReader) byLevel(rule *rules.Rule, read func(l *rules.Level, n ast.Node, name string)) reader {
+	return func(n ast.Node, name string) {
+		all := rule.Levels
+		if len(all) == 0 {
+			all = make([]rules.Level, 1) // what is wrong with the value shows all the same
+		}
+
+		levels := map[string]*rules.Level{}
+		var names []string
+		isByLevel := len(members(n)) > 0
+		for i := range all {
+			l := &all[i]
+			levels[l.Name], names = l, append(names, l.Name)
+			if !isByLevel {
+				read(l, n, name)
+			}
+		}
+
+		for _, m := range members(n) {
+			switch level := scalar(m.Key); {
+			case levels[level] != nil:
+				read(levels[level], m.Value, name+" of "+level)
+			case levels[""] != nil:
+				r.wrong(m.Key, "%s is not a level: the rule has one limit without a name", show(level))
+			default:
+				r.wrong(m.Key, "%s is not a level of this rule%s", show(level), didYouMean(level, names))
+			}
+		}
+	}
+}
+
+// order puts the levels of a rule into their order: the mildest first, and of those with the same limit the one that
+// needs it for the shortest time.
+func (r *rulesReader) order(rule *rules.Rule, values map[string]ast.Node) {
 	slices.SortStableFunc(rule.Levels, func(a, b rules.Level) int {
 		limits := cmp.Compare(a.Limit, b.Limit)
 		if rule.Below {
@@ -863,167 +697,20 @@ func (r *rulesReader) order(rule *rules.Rule, n ast.Node) {
 		return cmp.Or(limits, cmp.Compare(a.For, b.For))
 	})
 
-	for a, b := range neighbours(rule.Levels) {
-		same := a.Limit == b.Limit && a.For == b.For
-		r.wrongIf(same, n, "%s and %s are the same: one needs another limit, or a longer for", a.Name, b.Name)
-	}
-}
-
-// neighbours returns each level with the next.
-func neighbours(levels []rules.Level) iter.Seq2[rules.Level, rules.Level] {
-	return func(yield func(a, b rules.Level) bool) {
-		for i := range len(levels) - 1 {
-			if !yield(levels[i], levels[i+1]) {
-				return
-			}
-		}
-	}
-}
-
-// A levelValue is a value of a setting: that of one level, or of all.
-type levelValue struct {
-	level string   // empty if it is for all
-	name  string   // what messages call it
-	at    ast.Node // the name of the level
-	value ast.Node
-}
-
-// byLevel returns the values of key: n, or if n is a mapping by level, those in it. There are none if n is nil.
-func (r *rulesReader) byLevel(n ast.Node, key string) (values []levelValue) {
-	if n == nil {
-		return nil
-	}
-
-	list := members(n)
-	if len(list) == 0 {
-		return []levelValue{{name: key, at: n, value: n}}
-	}
-
-	r.wrongIf(len(list) > maxRuleLevels, n, "%s has %d levels; must be at most %d", key, len(list), maxRuleLevels)
-
-	for _, m := range list {
-		level := r.text(m.Key, "the name of a level", checkName)
-		values = append(values, levelValue{level, key + " of " + level, m.Key, m.Value})
-	}
-
-	return values
-}
-
-// levels reads the levels of a rule, which are the limits in n, the value of key.
-func (r *rulesReader) levels(rule *rules.Rule, n ast.Node, key string) {
-	for i, v := range r.byLevel(n, key) {
-		at, limit := r.limit(v.value, v.name)
-		first := base(at)
-		if i > 0 {
-			first = rule.Base()
-		}
-
-		isOut := rule.Valid != nil && (limit < rule.Valid.From || limit > rule.Valid.To)
-		switch {
-		case base(at) != first:
-			r.wrong(v.value, "%s is counted from %s, and the first limit from %s: make two rules",
-				v.name, countedFrom(base(at)), countedFrom(first))
-		case !at.Plus && isOut:
-			r.wrong(v.value, "%s is %v, which is not valid: no reading would ever reach it", v.name, limit)
-		}
-
-		rule.Levels = append(rule.Levels, rules.Level{Name: v.level, Limit: limit, Clear: limit, LimitAt: at})
-	}
-}
-
-// settings reads what values say of a rule's levels.
-func (r *rulesReader) settings(rule *rules.Rule, values map[string]ast.Node) {
-	for _, v := range r.byLevel(values["for"], "for") {
-		d := r.duration(v.value, v.name, 0, rules.MaxFor)
-		r.apply(rule, v, func(l *rules.Level) { l.For = d })
-	}
-
-	r.order(rule, values[limitKey(rule)])
-
-	for _, v := range r.byLevel(values["clear"], "clear") {
-		r.clear(rule, v)
-	}
-
-	for _, v := range r.byLevel(values["hysteresis"], "hysteresis") {
-		r.hysteresis(rule, v)
-	}
-
-	for milder, worse := range neighbours(rule.Levels) {
-		r.wrongIf(
-			beyond(rule, milder.Clear, worse.Clear),
-			cmp.Or(values["clear"], values["hysteresis"]),
+	for i := 1; i < len(rule.Levels); i++ {
+		milder, worse := rule.Levels[i-1], rule.Levels[i]
+		r.wrongIf(milder.Limit == worse.Limit && milder.For == worse.For, cmp.Or(values["above"], values["below"]),
+			"%s and %s are the same: one needs another limit, or a longer for", milder.Name, worse.Name)
+		r.wrongIf(beyond(rule, milder.Clear, worse.Clear), cmp.Or(values["clear"], values["hysteresis"]),
 			"%s would be normal again before %s: its clear, %v, must not be beyond that of %s, %v",
-			milder.Name,
-			worse.Name,
-			worse.Clear,
-			milder.Name,
-			milder.Clear,
-		)
+			milder.Name, worse.Name, worse.Clear, milder.Name, milder.Clear)
 	}
-}
-
-// clear reads where the alarms of a level end.
-func (r *rulesReader) clear(rule *rules.Rule, v levelValue) {
-	at, clear := r.limit(v.value, v.name)
-	if base(at) != rule.Base() {
-		r.wrong(v.value, "%s is counted from %s, and the limit from %s: must be from the same, or hysteresis: and a number",
-			v.name, countedFrom(base(at)), countedFrom(rule.Base()))
-		clear = math.NaN()
-	}
-
-	if at.Plus {
-		at = rules.Reference{} // as LimitAt says
-	}
-
-	r.apply(rule, v, func(l *rules.Level) {
-		l.Clear = clear
-		l.ClearAt = at
-		r.wrongIf(beyond(rule, clear, l.Limit), v.value,
-			"%s is %v, beyond the limit %v: the alarm would clear while still active", v.name, clear, l.Limit)
-	})
-}
-
-// hysteresis reads how far from its limit the alarms of a level end.
-func (r *rulesReader) hysteresis(rule *rules.Rule, v levelValue) {
-	distance := r.number(v.value, v.name)
-	if distance < 0 {
-		r.mustBe(v.value, v.name, "0 or more, the distance between the limit and where an alarm ends")
-	}
-
-	if !rule.Below {
-		distance = -distance
-	}
-
-	r.apply(rule, v, func(l *rules.Level) { l.Clear = rules.Counted(l.Limit, distance) })
 }
 
 // beyond reports whether a reading is further in the direction of a rule's limits than another.
 func beyond(rule *rules.Rule, reading, other float64) bool {
 	return reading != other && rule.Breaching(reading, other)
 }
-
-// apply calls set with each level that v is for.
-func (r *rulesReader) apply(rule *rules.Rule, v levelValue, set func(l *rules.Level)) {
-	var names []string
-	for i := range rule.Levels {
-		l := &rule.Levels[i]
-		names = append(names, l.Name)
-		if v.isFor(l.Name) {
-			set(l)
-		}
-	}
-
-	switch {
-	case slices.ContainsFunc(names, v.isFor) || v.level == "":
-	case slices.Contains(names, ""):
-		r.wrong(v.at, "%s is not a level: the rule has one limit without a name", show(v.level))
-	default:
-		r.wrong(v.at, "%s is not a level of this rule%s", show(v.level), didYouMean(v.level, names))
-	}
-}
-
-// isFor reports whether v is for the level of that name.
-func (v levelValue) isFor(level string) bool { return v.level == "" || v.level == level }
 
 // ruleName is what a rule or a level may be called: it is a part of ids, of keys and of
 // labels of metrics.
@@ -1056,26 +743,18 @@ func isPrintable(text string) bool {
 
 // checkField checks the paths of a field.
 func checkField(paths string) error {
-	_, err := telemetry.NewDecoder(paths)
-	switch {
-	case paths == "":
+	if paths == "" {
 		return fmt.Errorf("must be one path, or several separated by commas, such as %s", telemetry.DefaultFields)
-	case err == nil:
-		return nil
-	case mayBeSecret(paths) && errors.Is(err, telemetry.ErrJSONPath):
-		return errNoJSONPath
-	case mayBeSecret(paths):
-		return errors.New(
-			"may hold a secret and is not shown; must be paths such as machine.temperature, separated by commas",
-		)
 	}
-
-	return fmt.Errorf("is invalid: %w", err)
+	_, err := telemetry.NewDecoder(paths)
+	return asName(paths, err)
 }
 
-var errNoJSONPath = errors.New(
-	"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only",
-)
+// checkEach checks where measurements are.
+func checkEach(path string) error {
+	_, err := telemetry.NewEach(path)
+	return asName(path, err)
+}
 
 // checkLookup checks a name that is looked up in a message: of a field, of an application property, or of the hub's.
 func checkLookup(name string) error {
@@ -1091,7 +770,7 @@ func checkInMessage(name string, decoder func(telemetry.Field) (*telemetry.Decod
 	switch {
 	case strings.HasPrefix(name, "$twin."):
 		return checkProperty(name)
-	case name == "" || len(name) > maxProperty || !isPrintable(name):
+	case checkPrintable(maxProperty)(name) != nil:
 		return fmt.Errorf(
 			"must be the name of a field or of an application property, of 1 to %d printable characters", maxProperty)
 	}
@@ -1103,19 +782,14 @@ func checkInMessage(name string, decoder func(telemetry.Field) (*telemetry.Decod
 
 // asName returns err, which is about a name in a message, as part of a sentence. It does not show what may be a secret.
 func asName(name string, err error) error {
-	if err = unlessSecret(name, err); err == nil || err == errNoJSONPath {
-		return err
-	}
-	return fmt.Errorf("is invalid: %w", err)
-}
-
-// unlessSecret returns err, which is about a name, or one that does not show that if it may be a secret.
-func unlessSecret(name string, err error) error {
 	switch {
-	case err == nil || !mayBeSecret(name):
-		return err
+	case err == nil:
+		return nil
+	case !mayBeSecret(name):
+		return fmt.Errorf("is invalid: %w", err)
 	case errors.Is(err, telemetry.ErrJSONPath):
-		return errNoJSONPath
+		return errors.New(
+			"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only")
 	}
 
 	return errors.New("must be a name such as machine.temperature; it may hold a secret and is not shown")
@@ -1159,9 +833,7 @@ func checkProperty(name string) error {
 				"message enrichment",
 		)
 
-	case name == "" || len(name) > maxProperty || strings.ContainsFunc(name, func(r rune) bool {
-		return unicode.IsSpace(r) || !unicode.IsPrint(r) || r == utf8.RuneError
-	}):
+	case checkPrintable(maxProperty)(name) != nil || strings.ContainsFunc(name, unicode.IsSpace):
 		return fmt.Errorf(
 			"must be the name of an application property: 1 to %d printable characters without spaces",
 			maxProperty,

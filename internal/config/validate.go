@@ -175,7 +175,7 @@ func (c *Config) validateReadings(e *configError) {
 	e.addIf(!finite(c.TemperatureThreshold), "TEMPERATURE_THRESHOLD", "must be a finite number, for example 80")
 
 	_, err := rules.NewClock(c.TimeProperty)
-	e.addError("TIME_PROPERTY", unlessSecret(c.TimeProperty, err))
+	e.addError("TIME_PROPERTY", asName(c.TimeProperty, err))
 	isProperty := c.TimeProperty != "" && !strings.HasPrefix(c.TimeProperty, "body:") && !strings.HasPrefix(c.TimeProperty, "$")
 	if isProperty && err == nil {
 		e.addError("TIME_PROPERTY", checkProperty(c.TimeProperty))
