@@ -10,12 +10,9 @@ import (
 	"go.uber.org/zap/zapcore"
 
 	"alertworker/internal/config"
-	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/simulator"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/records"
-	"alertworker/internal/rules"
-	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
 )
 
@@ -56,7 +53,7 @@ func inProcess(o simulator.Options) simulator.Start {
 			EventHubConsumerGroup:    "$Default",
 			EventHubStart:            eventhubs.Start{Earliest: true},
 			EventHubPrefetch:         eventhubs.DefaultPrefetch,
-			RulesFile:                config.RulesOf(localRules(o)),
+			RulesFile:                config.RulesOf(o.Rules()),
 			ThrottleWindow:           o.Window,
 			ThrottleStore:            config.StoreMemory,
 			CheckpointInterval:       time.Second,
@@ -94,27 +91,6 @@ func inProcess(o simulator.Options) simulator.Start {
 		}()
 		return l, nil
 	}
-}
-
-// localRules are the rules by which replicas in this process decide.
-func localRules(o simulator.Options) rules.Set {
-	hot := rules.Threshold(telemetry.DefaultFields, o.Threshold, o.Window).Rules[0]
-	hot.Resolved = true
-	hot.Levels = []rules.Level{{Limit: o.Threshold, Clear: o.Clear(), LimitAt: rules.Reference{Name: devices.MaxTemp}}}
-	set := rules.Set{Rules: []rules.Rule{hot}, Mutes: rules.Mutes{{Property: devices.Quiet, Value: "true"}}}
-
-	if o.Silent > 0 {
-		set.Rules = append(set.Rules, rules.Rule{
-			Name:     simulator.Offline,
-			Window:   o.Window,
-			Resolved: true,
-			Forget:   rules.DefaultForget,
-			Silent:   o.Silent,
-			Levels:   []rules.Level{{}},
-		})
-	}
-
-	return set
 }
 
 // A localWorker is a replica in this process: a simulator.Worker.

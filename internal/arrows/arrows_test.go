@@ -94,13 +94,13 @@ const arrows = `
 	internal/lab/cloud
 	internal/lab/console    internal/lab/verify internal/notify internal/humanize
 	internal/lab/devhub     internal/lab/devhub/frames internal/telemetry/amqpvalue internal/telemetry/transport
-	internal/lab/devhub/*   internal/lab/devhub internal/backoff internal/telemetry/amqpvalue
+	internal/lab/devhub/*   internal/lab/devhub internal/lab/verify internal/backoff internal/telemetry/amqpvalue
 	internal/lab/emulators  internal/azure internal/lab/process
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/nettest
 	internal/lab/process
 	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
-	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/notify
+	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/rules internal/sensor internal/telemetry
 	internal/lab/verify
 
 	tools/compose       internal/config

@@ -85,7 +85,7 @@ func New(w io.Writer, o Options) *Console {
 		start:   time.Now(),
 		stop:    stop,
 		w:       w,
-		names:   12,
+		names:   18, // a device and its sensor
 		devices: make(map[string][]float64),
 	}
 

@@ -141,8 +141,8 @@ func TestSilent(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"00:16.0  ALERT  press-07               silent for 10s  heard at 00:04.0  w2, 2000 ms\n",
-			"00:16.0  OK     press-07               heard again     silent for 23s    w2, 3s\n",
+			"00:16.0  ALERT  press-07                     silent for 10s  heard at 00:04.0  w2, 2000 ms\n",
+			"00:16.0  OK     press-07                     heard again     silent for 23s    w2, 3s\n",
 			"0 over 30  0 alerts  1 recovery  1 silent  0 suppressed\n",
 		} {
 			if !strings.Contains(b.String(), want) {

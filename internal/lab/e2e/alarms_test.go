@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"alertworker/internal/lab/busytest"
+	"alertworker/internal/lab/devhub"
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/lab/verify"
@@ -341,7 +342,7 @@ rules:
 - {name: sensors, each: readings, sensor: sensor, field: temperature, above: maxTemp or 30, clear: 28, resolved: true}
 `
 
-// Workers are killed and started again at random moments, while half of the devices have two sensors, and send what both
+// Workers are killed and started again at random moments, while one device in four has two sensors, and send what both
 // measure in one message.
 func killWithSensors(t *busytest.Attempt, storage string) {
 	file := filepath.Join(t.TempDir(), "rules.yaml")
@@ -357,7 +358,7 @@ func killWithSensors(t *busytest.Attempt, storage string) {
 	w := newWorld(t, storage, settings{env: []string{"RULES_FILE=" + file}, rules: []verify.Rule{hot, sensors}})
 	w.env = slices.DeleteFunc(w.env, func(entry string) bool { return strings.HasPrefix(entry, "TEMPERATURE_") })
 	w.start("a", "b")
-	stop := w.publishingFleet(devices.Config{Devices: 24, Rate: 50, Threshold: threshold, Seed: w.rng.Uint64(), Sensors: true})
+	stop := w.publishingFleet(devices.Config{Devices: 24, Rate: 50, Threshold: threshold, Seed: w.rng.Uint64()})
 	w.ready()
 	for range 3 {
 		w.pass(w.between(time.Second, 4*time.Second))
@@ -390,7 +391,10 @@ func (w *world) publishingFleet(c devices.Config) (stop func()) {
 	ctx, cancel := context.WithCancel(w.t.Context())
 	var running sync.WaitGroup
 	running.Go(func() {
-		_ = f.Run(ctx, func(_ context.Context, m devices.Message) error { w.post(m.Message, readings(m)...); return nil })
+		_ = f.Run(ctx, func(_ context.Context, m devices.Message) error {
+			w.post(m.Message, m.Readings(devhub.Published{})...)
+			return nil
+		})
 	})
 	stop = func() {
 		cancel()
@@ -398,22 +402,4 @@ func (w *world) publishingFleet(c devices.Config) (stop func()) {
 	}
 	w.t.Cleanup(stop)
 	return stop
-}
-
-// readings returns what the judge has to know of a message of a fleet.
-func readings(m devices.Message) []verify.Reading {
-	r := verify.Reading{Temperature: m.Temperature, ByHub: m.Source != devices.Telemetry, Properties: map[string]string{}}
-	for name, value := range m.Properties {
-		r.Properties[name] = fmt.Sprint(value)
-	}
-	if len(m.Measurements) == 0 {
-		return []verify.Reading{r}
-	}
-	var all []verify.Reading
-	for _, one := range m.Measurements {
-		of := r
-		of.Sensor, of.Temperature = one.Sensor, one.Temperature
-		all = append(all, of)
-	}
-	return all
 }

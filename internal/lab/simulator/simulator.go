@@ -24,7 +24,9 @@ import (
 	"alertworker/internal/lab/devhub/devices"
 	"alertworker/internal/lab/inbox"
 	"alertworker/internal/lab/verify"
-	"alertworker/internal/notify"
+	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
 )
 
 const (
@@ -44,31 +46,28 @@ const IngestToken = "readings-on-this-machine"
 
 // Options are the flags of a simulation: see Define and Check.
 type Options struct {
-	Threshold float64
-	Window    time.Duration
-	Silent    time.Duration // after how long a device is silent; 0: never
+	Window time.Duration
 
-	duration time.Duration
-	devices  int
-	rate     float64
-	replicas int
-	seed     uint64
+	threshold float64
+	silent    time.Duration // after how long a device is silent; 0: never
+	duration  time.Duration
+	devices   int
+	rate      float64
+	replicas  int
+	seed      uint64
 
 	source *devices.Fleet
 }
-
-// Clear returns below what a device is normal again.
-func (o *Options) Clear() float64 { return o.Threshold - clearBelow }
 
 // Define adds the flags.
 func (o *Options) Define(flags *flag.FlagSet) {
 	flags.DurationVar(&o.duration, "for", 0, "stop by itself after this `DURATION`, such as 30s; 0: on Ctrl-C")
 	flags.IntVar(&o.devices, "devices", 25, "`NUMBER` of simulated devices")
-	flags.Float64Var(&o.rate, "rate", 50, "`READINGS` per second, of all devices together")
+	flags.Float64Var(&o.rate, "rate", 50, "`MESSAGES` per second, of all devices together")
 	flags.IntVar(&o.replicas, "replicas", 2, "`NUMBER` of workers")
-	flags.Float64Var(&o.Threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
+	flags.Float64Var(&o.threshold, "threshold", 30, "alert at or above this `TEMPERATURE`")
 	flags.DurationVar(
-		&o.Silent,
+		&o.silent,
 		"silent",
 		0,
 		"some devices die and come back: alert when one has sent nothing for this `DURATION`; 0: none dies",
@@ -79,63 +78,100 @@ func (o *Options) Define(flags *flag.FlagSet) {
 }
 
 // Check returns what is wrong with the flags, and opens the source of telemetry.
-func (o *Options) Check() error {
-	if err := o.checkFlags(); err != nil {
-		return err
-	}
-
-	source, err := devices.New(devices.Config{
+func (o *Options) Check() (err error) {
+	o.source, err = devices.New(devices.Config{
 		Devices:   o.devices,
 		Rate:      o.rate,
-		Threshold: o.Threshold,
+		Threshold: o.threshold,
 		Seed:      cmp.Or(o.seed, rand.Uint64()),
-		Silent:    o.Silent,
+		Silent:    o.silent,
 	})
 	if err != nil {
 		return err
 	}
 
-	o.source = source
-
-	if o.Silent == 0 {
-		return nil
-	}
-
-	return o.checkSilent()
-}
-
-// within reports whether a value is in a range, which both of its ends belong to.
-func within[T cmp.Ordered](value, least, most T) bool {
-	return least <= value && value <= most
-}
-
-// checkFlags returns what is wrong with the flags that need nothing else.
-func (o *Options) checkFlags() error {
+	round := time.Duration(float64(o.devices) / o.rate * float64(time.Second))
 	switch {
-	case !within(o.replicas, 1, maxReplicas):
+	case o.replicas < 1 || o.replicas > maxReplicas:
 		return fmt.Errorf("--replicas %d: want 1 to %d", o.replicas, maxReplicas)
 	case o.Window < time.Second:
 		return fmt.Errorf("--window %v: want at least 1s", o.Window)
 	case o.duration < 0:
 		return fmt.Errorf("--for %v: want 0 or more", o.duration)
+	case o.silent == 0:
+		return nil
+	case o.silent < 5*time.Second || o.silent > longest:
+		return fmt.Errorf("--silent %v: want 5s to 24h", o.silent)
+	case o.silent < 5*round:
+		return fmt.Errorf("--silent %v: devices report every %v; want at least five times that", o.silent, round)
+	case o.devices < 8:
+		return fmt.Errorf("--silent %v: want at least 8 --devices, one of which dies", o.silent)
 	}
 
 	return nil
 }
 
-// checkSilent returns what is wrong with --silent.
-func (o *Options) checkSilent() error {
-	round := time.Duration(float64(o.devices) / o.rate * float64(time.Second))
-	switch {
-	case !within(o.Silent, 5*time.Second, longest):
-		return fmt.Errorf("--silent %v: want 5s to 24h", o.Silent)
-	case o.Silent < 5*round:
-		return fmt.Errorf("--silent %v: devices report every %v; want at least five times that", o.Silent, round)
-	case o.devices < 8:
-		return fmt.Errorf("--silent %v: want at least 8 --devices, one of which dies", o.Silent)
+// Names of rules beside that about the temperature of devices.
+const (
+	ofSensors = "sensors"
+	offline   = "offline"
+)
+
+// Rules returns what the workers decide by: whether a device is hot, or one of its sensors, or silent.
+func (o *Options) Rules() rules.Set {
+	hot := rules.Threshold(telemetry.DefaultFields, o.threshold, o.Window).Rules[0]
+	hot.Resolved = true
+	hot.Levels[0].Clear -= clearBelow
+	hot.Levels[0].LimitAt = rules.Reference{Name: devices.MaxTemp}
+
+	sensors := hot
+	sensors.Name = ofSensors
+	sensors.Each = devices.Array
+	sensors.Sensor = []string{devices.Sensor}
+
+	set := rules.Set{
+		Rules: []rules.Rule{hot, sensors},
+		Mutes: rules.Mutes{{Property: devices.Quiet, Value: "true"}},
 	}
 
-	return nil
+	if o.silent > 0 {
+		set.Rules = append(set.Rules, rules.Rule{
+			Name:     offline,
+			Window:   o.Window,
+			Resolved: true,
+			Forget:   rules.DefaultForget,
+			Silent:   o.silent,
+			Levels:   []rules.Level{{}},
+		})
+	}
+
+	return set
+}
+
+// judged returns the same rules as the judge has them.
+func (o *Options) judged() []verify.Rule {
+	hot := verify.Rule{
+		Name:     rules.DefaultName,
+		Levels:   []verify.Level{{Limit: o.threshold, Clear: o.threshold - clearBelow, Override: devices.MaxTemp}},
+		Window:   o.Window,
+		Resolved: true,
+		Quiet:    devices.Quiet,
+	}
+
+	sensors := hot
+	sensors.Name = ofSensors
+	sensors.Sensor = true
+
+	all := []verify.Rule{hot, sensors}
+	if o.silent > 0 {
+		silence := hot
+		silence.Name = offline
+		silence.Levels = []verify.Level{{}}
+		silence.Silent = o.silent
+		all = append(all, silence)
+	}
+
+	return all
 }
 
 // A World is what the workers are connected to.
@@ -162,8 +198,8 @@ type Start func(w World, name string) (Worker, error)
 // simulation was cut short.
 func Run(ctx context.Context, o Options, start Start, out *os.File) (report verify.Report, err error) {
 	options := console.Detect(out, os.Getenv)
-	options.Threshold = o.Threshold
-	options.Silent = o.Silent > 0
+	options.Threshold = o.threshold
+	options.Silent = o.silent > 0
 
 	judged := verify.Rules{
 		Window:    o.Window,
@@ -186,7 +222,7 @@ func Run(ctx context.Context, o Options, start Start, out *os.File) (report veri
 		view:      view,
 		hub:       hub,
 		rules:     judged,
-		verifyLog: verify.NewLog(o.rules()...),
+		verifyLog: verify.NewLog(o.judged()...),
 	}
 
 	receiver, err := inbox.Listen(s.delivered)
@@ -219,7 +255,7 @@ func Run(ctx context.Context, o Options, start Start, out *os.File) (report veri
 		view,
 		"send a reading: curl -H 'Authorization: Bearer %s' -d '{\"temperature\": %v}' http://%s/devices/my-oven/telemetry\n",
 		IngestToken,
-		o.Threshold+1,
+		o.threshold+1,
 		s.workers[0].Page(),
 	)
 
@@ -255,58 +291,25 @@ type simulation struct {
 // describe says what is simulated.
 func (s *simulation) describe() string {
 	text := fmt.Sprintf(
-		"%d devices, %v readings a second, %d workers; alerts from %v°",
+		"%d devices, one in four with two sensors, %v messages a second, %d workers; alerts from %v°, "+
+			"ovens from %v°, one per device or sensor in %v; normal again below %v°",
 		s.devices,
 		s.rate,
 		s.replicas,
-		s.Threshold,
+		s.threshold,
+		s.threshold+devices.OvensBear,
+		s.Window,
+		s.threshold-clearBelow,
 	)
 
-	text += fmt.Sprintf(", ovens from %v°, one per device in %v; normal again below %v°",
-		s.Threshold+devices.OvensBear, s.Window, s.Clear())
-
-	if s.Silent > 0 {
-		text += fmt.Sprintf("; silent after %v", s.Silent)
+	if s.silent > 0 {
+		text += fmt.Sprintf("; silent after %v", s.silent)
 	}
 
 	return text
 }
 
-// Offline is the name of the rule about silence.
-const Offline = "offline"
-
-// rules returns what the workers decide by, for the judge.
-func (o *Options) rules() []verify.Rule {
-	all := []verify.Rule{{
-		Name: notify.DefaultRule,
-		Levels: []verify.Level{{
-			Limit:    o.Threshold,
-			Clear:    o.Clear(),
-			Override: devices.MaxTemp,
-		}},
-		Window:   o.Window,
-		Resolved: true,
-		Quiet:    devices.Quiet,
-	}}
-
-	if o.Silent > 0 {
-		all = append(
-			all,
-			verify.Rule{
-				Name:     Offline,
-				Silent:   o.Silent,
-				Levels:   []verify.Level{{}},
-				Window:   o.Window,
-				Resolved: true,
-				Quiet:    devices.Quiet,
-			},
-		)
-	}
-
-	return all
-}
-
-// publish publishes m to the hub, and records and shows it.
+// publish publishes m to the hub, and records and shows its readings.
 func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 	s.known.Store(m.Device, true)
 	at, err := s.hub.Publish(m.Message)
@@ -314,35 +317,14 @@ func (s *simulation) publish(ctx context.Context, m devices.Message) error {
 		return err
 	}
 
-	over := s.verifyLog.Published(
-		verify.Reading{
-			Device:      m.Device,
-			Temperature: m.Temperature,
-			At:          at.Enqueued,
-			Partition:   at.Partition,
-			Sequence:    at.Sequence,
-			Properties:  texts(m.Properties),
-			ByHub:       m.Source != devices.Telemetry,
-		},
-	)
-
-	if !math.IsNaN(m.Temperature) {
-		s.view.Reading(m.Device, m.Temperature, over)
-	}
-
-	return nil
-}
-
-// texts returns the properties that are texts, as those of an IoT Hub are.
-func texts(properties map[string]any) map[string]string {
-	all := make(map[string]string, len(properties))
-	for name, value := range properties {
-		if s, ok := value.(string); ok {
-			all[name] = s
+	for _, r := range m.Readings(at) {
+		over := s.verifyLog.Published(r)
+		if !math.IsNaN(r.Temperature) {
+			s.view.Reading(sensor.ID{Device: r.Device, Name: r.Sensor}.String(), r.Temperature, over)
 		}
 	}
 
-	return all
+	return nil
 }
 
 // delivered shows an alert, and records it if it is about a device that has published.
@@ -352,6 +334,7 @@ func (s *simulation) delivered(d inbox.Delivery) {
 		s.verifyLog.Delivered(verify.Delivery{
 			Deadline:  d.Alert.Enqueued,
 			Device:    d.Alert.About(),
+			Sensor:    d.Alert.Sensor,
 			ID:        d.Alert.ID,
 			Token:     d.Alert.Token,
 			At:        d.At,
@@ -365,121 +348,72 @@ func (s *simulation) delivered(d inbox.Delivery) {
 	}
 
 	if d.Dropped {
-		s.view.Event(d.Alert.Replica, "again: "+d.Alert.Device)
+		s.view.Event(d.Alert.Replica, "again: "+d.Alert.From().String())
 		return
 	}
 
 	s.view.Alert(d.Alert, d.At.Sub(d.Alert.Enqueued))
 }
 
-// run has the devices publish until it is stopped, and then waits until every reading
-// that needs an alert has one, for rules.Bound at most, or until it is stopped again.
+// run has the devices publish until ctx ends or the duration is over, and then waits for the last alerts.
 func (s *simulation) run(ctx context.Context) error {
+	publishing, stop := context.WithCancel(ctx)
+	if s.duration > 0 {
+		publishing, stop = context.WithTimeout(ctx, s.duration)
+	}
+
 	var running sync.WaitGroup
 	defer running.Wait()
-
-	publishing, stopPublishing := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopPublishing()
+	defer stop()
 
 	published := make(chan error, 1)
-	running.Go(func() { published <- s.publishAll(publishing) })
+	running.Go(func() { published <- s.source.Run(publishing, s.publish) })
 
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 
-	stopped := ctx.Done()
-	over := after(s.duration)
-
-	var e ending
 	for {
-		var err error
-		stop := false
-
 		select {
 		case <-ticker.C:
-			err = s.tick()
-			if err == nil && s.settled(&e) {
-				return nil
+			if err := s.tick(); err != nil {
+				return err
 			}
 
-		case <-over:
-			stop = true
+		case err := <-published:
+			if err != nil {
+				return err
+			}
+			return s.settle(context.WithoutCancel(ctx), ticker.C)
+		}
+	}
+}
 
-		case <-stopped:
-			stop = true
-			again, restore := signal.NotifyContext(context.WithoutCancel(ctx), syscall.SIGINT, syscall.SIGTERM)
-			defer restore()
-			stopped = again.Done()
+// settle waits until every reading that needs an alert has one, for rules.Bound at most, or until it is stopped. If that
+// takes long, it says what it waits for.
+func (s *simulation) settle(ctx context.Context, ticks <-chan time.Time) error {
+	ctx, restore := signal.NotifyContext(ctx, syscall.SIGINT, syscall.SIGTERM)
+	defer restore()
 
-		case err = <-published: // comes once
-			e.quiet = true
-			stop = !e.begun()
+	stopped := time.Now()
+	announced := false
+	for time.Since(stopped) <= s.rules.Bound && !s.informed(stopped) {
+		if time.Since(stopped) > shortly && !announced {
+			announced = true
+			fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
 		}
 
-		switch {
-		case err != nil:
-			return err
-
-		case stop && e.begun():
+		select {
+		case <-ctx.Done():
 			return nil
+		case <-ticks:
+		}
 
-		case stop:
-			stopPublishing()
-			e.began = time.Now()
-			over = nil
+		if err := s.tick(); err != nil {
+			return err
 		}
 	}
-}
 
-// publishAll has the devices publish until ctx ends, which is no error.
-func (s *simulation) publishAll(ctx context.Context) error {
-	err := s.source.Run(ctx, s.publish)
-	if ctx.Err() != nil {
-		return nil
-	}
-
-	return err
-}
-
-// after returns a channel on which something comes once d is over, nil if d is 0.
-func after(d time.Duration) <-chan time.Time {
-	if d == 0 {
-		return nil
-	}
-
-	return time.After(d)
-}
-
-// An ending is how far a simulation has come with ending.
-type ending struct {
-	began     time.Time // when the devices were stopped; zero before that
-	quiet     bool      // the devices publish nothing more
-	announced bool
-}
-
-func (e *ending) begun() bool { return !e.began.IsZero() }
-
-// settled reports whether nothing more is to be waited for. If that takes long, it says once what is waited for.
-func (s *simulation) settled(e *ending) bool {
-	if !e.begun() {
-		return false
-	}
-
-	waited := time.Since(e.began)
-	if waited > s.rules.Bound {
-		return true
-	}
-
-	if e.quiet && s.informed(e.began) {
-		return true
-	}
-
-	if waited > shortly && !e.announced {
-		e.announced = true
-		fmt.Fprintln(s.view, "devices stopped; waiting for the last alerts")
-	}
-
-	return false
+	return nil
 }
 
 // informed reports whether the receiver has got all that is to be waited for since the devices were stopped: recoveries

@@ -118,13 +118,13 @@ func TestDelivered(t *testing.T) {
 		s := &simulation{view: view, verifyLog: verify.NewLog()}
 		for _, dropped := range []bool{false, true} {
 			s.delivered(inbox.Delivery{Dropped: dropped, At: time.Now(), Alert: notify.Alert{
-				Replica: "w2", Device: "kiln-08", Temperature: 41, Threshold: 30, Enqueued: time.Now(), Suppressed: 7,
+				Replica: "w2", Device: "kiln-08", Sensor: "inlet", Temperature: 41, Threshold: 30, Enqueued: time.Now(), Suppressed: 7,
 			}})
 		}
 		view.Close()
 		const want = `
-00:00.0  ALERT  kiln-08          41.0   +11.0 over 30  7 suppressed      w2, 0 ms
-00:00.0  w2     again: kiln-08
+00:00.0  ALERT  kiln-08 / inlet        41.0   +11.0 over 30  7 suppressed      w2, 0 ms
+00:00.0  w2     again: kiln-08 / inlet
 `
 		if got := "\n" + out.String(); got != want {
 			t.Errorf("got:%s\nwant:%s", got, want)

@@ -10,7 +10,7 @@ import (
 // Over, Quieted and Opened are sums over the receivers.
 type Report struct {
 	Rules    Rules
-	Readings int // published
+	Readings int // published: messages without one do not count
 	Over     int // of these, over the threshold, or at a limit of any rule
 	Quieted  int // of the others, those at a limit of a device that is quiet
 	Opened   int // alarms that opened; 0 without rules

@@ -13,6 +13,7 @@
 package verify
 
 import (
+	"math"
 	"slices"
 	"sort"
 	"sync"
@@ -132,7 +133,9 @@ func (l *Log) Published(r Reading) (over bool) {
 	defer l.mu.Unlock()
 
 	r.At = r.At.Round(0) // drop the monotonic clock: records of several processes are compared
-	l.readings++
+	if !math.IsNaN(r.Temperature) {
+		l.readings++
+	}
 
 	over, quieted := l.take(r)
 	switch {

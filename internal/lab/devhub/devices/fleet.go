@@ -12,6 +12,7 @@ import (
 
 	"alertworker/internal/backoff"
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/lab/verify"
 )
 
 // A Message is what one device sends. Its properties are the same map in all messages of a device: they must not be
@@ -20,8 +21,7 @@ type Message struct {
 	devhub.Message
 
 	// Temperature is the exact value of a reading that every decoder must understand. It is NaN in
-	// other messages, which must never raise an alert, whatever their bodies hold. In one with
-	// Measurements these raise alerts, each of its sensor, and the device itself has no reading.
+	// other messages, which must never raise an alert, whatever their bodies hold, and in one with Measurements.
 	Temperature float64
 
 	// Measurements are those of the device's sensors, as they stand in the body:
@@ -35,10 +35,38 @@ type Measurement struct {
 	Temperature float64 // the exact value
 }
 
-// The sensors of a device that has some.
+// Readings returns what the judge has to know of the message, once it has a place in the hub: a reading of the device,
+// which is none if the message has no temperature, and those of its sensors.
+func (m Message) Readings(at devhub.Published) []verify.Reading {
+	r := verify.Reading{
+		Device:      m.Device,
+		Temperature: m.Temperature,
+		At:          at.Enqueued,
+		Partition:   at.Partition,
+		Sequence:    at.Sequence,
+		Properties:  map[string]string{},
+		ByHub:       m.Source != Telemetry,
+	}
+
+	for name, value := range m.Properties {
+		r.Properties[name] = fmt.Sprint(value)
+	}
+
+	all := []verify.Reading{r}
+	for _, one := range m.Measurements {
+		r.Sensor, r.Temperature = one.Sensor, one.Temperature
+		all = append(all, r)
+	}
+
+	return all
+}
+
+// The sensors of a device that has some, and where its messages have them.
 const (
-	Probe = "probe"
-	Inlet = "inlet"
+	Probe  = "probe"
+	Inlet  = "inlet"
+	Array  = "readings"
+	Sensor = "sensor" // in an element of the array: its name
 )
 
 // Names of the properties that the messages of a Fleet are enriched with from the
@@ -64,12 +92,10 @@ type Config struct {
 	// Silent is how long a device may be silent: one in eight dies again and again, and comes back after two to four
 	// times as long. 0: none dies.
 	Silent time.Duration
-	// Sensors gives every other device two sensors. A message of it has measurements of both, or at times of one.
-	Sensors bool
 }
 
-// A Fleet is a number of simulated devices that report in turn. It is not safe
-// for concurrent use.
+// A Fleet is a number of simulated devices that report in turn. One in four has two sensors, whose measurements come
+// in one message, or at times alone. It is not safe for concurrent use.
 type Fleet struct {
 	interval time.Duration // between two messages
 	rng      *rand.Rand
@@ -116,9 +142,9 @@ func New(c Config) (*Fleet, error) {
 		d.dies = c.Silent/2 + exponential(f.rng, c.Silent/2)
 	}
 
-	for i := 0; i < len(f.devices) && c.Sensors; i += 2 {
+	for i := 1; i < len(f.devices); i += 4 {
 		inlet := newDevice(i, c.Threshold, f.rng)
-		if i%4 == 0 {
+		if i%8 == 1 {
 			inlet.swing = swing
 			inlet.overheat(0, f.rng)
 		}
