@@ -519,19 +519,20 @@ func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason R
 
 	reason = s.begin(text)
 	for first := true; reason == ReasonOK; first = false {
+		kind := s.json.peek()
+		if kind == 0 && s.json.at == len(s.json.text) {
+			break
+		}
+
 		var err error
 		if s.grouped && !first { // several values are as the elements of an array
 			groups, _ := groupsOf(at)
-			err = s.grouping(&groups, at, at, all)
+			err = s.grouping(kind, &groups, at, at, all)
 		} else {
-			err = s.value(at, all, '[')
+			err = s.value(kind, at, all, '[')
 		}
 
-		switch err {
-		case nil:
-		case io.EOF:
-			return all, ReasonOK
-		default:
+		if err != nil {
 			reason = ReasonMalformed
 		}
 	}
@@ -554,11 +555,10 @@ func (s *scanner) push(at []cursor, n int) []finding {
 
 func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
 
-// value scans the next value, at the place in the body that at describes, and joins what it
-// finds to in, which is of an array or an object: within is the kind. With an error that is what
+// value scans the next value, for which peek has returned kind, at the place in the body that at describes. It joins what it
+// finds to in, which is of an array or an object: within says which. With an error that is what
 // was found before.
-func (s *scanner) value(at []cursor, in []finding, within byte) error {
-	kind := s.json.peek()
+func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error {
 	switch kind {
 	case '[', '{':
 		if s.depth+s.json.depth >= maxDepth {
@@ -589,12 +589,15 @@ func (s *scanner) value(at []cursor, in []finding, within byte) error {
 		return err
 	}
 
-	v, err := s.json.peeked(kind)
-	if err != nil {
-		return err
+	v, f, read := s.json.plainNumber()
+	one := finding{value: f, reason: ReasonOK}
+	if !read {
+		var err error
+		if v, err = s.json.peeked(kind); err != nil {
+			return err
+		}
 	}
 
-	one, read := nothing, false
 	for i, c := range at {
 		if !c.whole() {
 			if v[0] == '"' && (i == 0 || at[i-1].whole()) { // once for those in a row
@@ -692,8 +695,21 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 		}
 
 		wanted := wantedAt(at)
-		for s.json.seek(&wanted) != '}' {
-			if err := s.member(at, in); err != nil {
+		for {
+			name, c := s.json.seek(&wanted)
+			if name == nil {
+				if c == '}' {
+					break
+				}
+
+				v, err := s.json.value()
+				if err != nil {
+					return err
+				}
+				name = s.unquote(v)
+			}
+
+			if err := s.member(name, at, in); err != nil {
 				return err
 			}
 		}
@@ -730,9 +746,9 @@ func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) erro
 
 		var err error
 		if groups != nil {
-			err = s.grouping(groups, at, of, in)
+			err = s.grouping(kind, groups, at, of, in)
 		} else {
-			err = s.value(of, in, '[')
+			err = s.value(kind, of, in, '[')
 		}
 
 		s.cursors = s.cursors[:depth]
@@ -759,17 +775,8 @@ func (s *scanner) element(at []cursor, position int, kind byte) []cursor {
 	return s.cursors[depth:]
 }
 
-// member scans a name and its value.
-func (s *scanner) member(at []cursor, in []finding) error {
-	name, ok := s.json.plainName()
-	if !ok {
-		v, err := s.json.value()
-		if err != nil {
-			return err
-		}
-		name = s.unquote(v)
-	}
-
+// member scans the value of a member.
+func (s *scanner) member(name []byte, at []cursor, in []finding) error {
 	depth := len(s.cursors)
 	for _, c := range at {
 		if c, ok := c.advance(name); ok {
@@ -781,7 +788,7 @@ func (s *scanner) member(at []cursor, in []finding) error {
 		return s.json.skip()
 	}
 
-	err := s.value(s.cursors[depth:], in, '{')
+	err := s.value(s.json.peek(), s.cursors[depth:], in, '{')
 	s.cursors = s.cursors[:depth]
 
 	return err

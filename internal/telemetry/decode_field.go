@@ -333,16 +333,21 @@ func (c cursor) enter() cursor {
 	return cursor{path: c.path, names: c.names + 1, next: c.path.ends[c.names] + 1}
 }
 
+// firstBytes are those with which a name may begin: a bit for each two of them that ASCII has. All others may, too.
+type firstBytes uint64
+
+func (f *firstBytes) add(c byte)     { *f |= 1 << (c % 64) }
+func (f firstBytes) has(c byte) bool { return c >= utf8.RuneSelf || f&(1<<(c%64)) != 0 }
+
 // A nameStart is how a name begins that may be one of a path, or go on with a dot and another one.
 type nameStart struct {
-	first byteSet // what its first byte may be
+	first firstBytes
 	// its first eight bytes, or as many as mask has: with the bit that tells small letters from capitals set in each
 	folded, mask uint64
 }
 
 func newNameStart(name string) (s nameStart) {
-	s.first.add('\\')                               // an escape, of anything
-	s.first[2], s.first[3] = ^uint64(0), ^uint64(0) // what is not ASCII
+	s.first.add('\\') // an escape, of anything
 	r, _ := utf8.DecodeRuneInString(name)
 	for other := unicode.SimpleFold(r); ; other = unicode.SimpleFold(other) {
 		if s.first.add(string(other)[0]); other == r {
@@ -367,7 +372,7 @@ func (s *nameStart) may(first uint64) bool {
 
 // wantedNames are those with which paths go on.
 type wantedNames struct {
-	first byteSet // what they may begin with
+	first firstBytes
 	at    []cursor
 }
 
@@ -375,10 +380,7 @@ func wantedAt(at []cursor) wantedNames {
 	wanted := wantedNames{at: at}
 	for _, c := range at {
 		if !c.whole() {
-			first := &c.path.starts[c.names].first
-			wanted.first[0] |= first[0]
-			wanted.first[1] |= first[1]
-			wanted.first[2], wanted.first[3] = first[2], first[3] // the same for all
+			wanted.first |= c.path.starts[c.names].first
 		}
 	}
 

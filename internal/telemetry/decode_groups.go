@@ -19,11 +19,11 @@ func groupsOf(at []cursor) (groups fieldBits, any bool) {
 	return groups, any
 }
 
-// grouping scans the next value, an element of an array that at describes. of is what at is in the element. What is of
+// grouping is value for an element of an array that at describes. of is what at is in the element. What is of
 // groups replaces what in has of other elements, or is left out.
-func (s *scanner) grouping(groups *fieldBits, at, of []cursor, in []finding) error {
+func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []finding) error {
 	all := s.push(at, len(in))
-	err := s.value(of, all, '[')
+	err := s.value(kind, of, all, '[')
 	done := *groups
 
 	for i, c := range at {

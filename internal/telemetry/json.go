@@ -40,31 +40,38 @@ func (r *jsonReader) reset(text []byte) {
 
 // peek returns the first byte of the next token, after the comma or colon in front of it; 0 if there is none.
 func (r *jsonReader) peek() byte {
-	if r.at < len(r.text) && r.text[r.at] == '"' { // often: this much the compiler puts where peek is called
-		return '"'
-	}
-	return r.peekOn()
-}
-
-// peekOn is peek where the next token may be further on.
-func (r *jsonReader) peekOn() byte {
-	for ; r.at < len(r.text); r.at++ {
-		switch c := r.text[r.at]; {
-		case c == '"', c > ':':
-			return c
-		case c == ',' && r.next == aComma:
-			r.next = aValue
-		case c == ',' && r.next == aMemberComma:
-			r.next = aName
-		case isSpace(c):
-		case c == ':' && r.next == aColon:
-			r.next = aMemberValue
-		default:
+	for _, c := range r.text[r.at:] {
+		if isToken[c] || !r.pass(c) {
 			return c
 		}
 	}
-
 	return 0
+}
+
+// isToken has what begins a token, or nothing.
+var isToken = func() (is [256]bool) {
+	for c := range is {
+		is[c] = c != ',' && c != ':' && !isSpace(byte(c))
+	}
+	return is
+}()
+
+// pass passes over c, which is next, if it is space, or the comma or colon that must be there.
+func (r *jsonReader) pass(c byte) bool {
+	switch {
+	case c == ',' && r.next == aComma:
+		r.next = aValue
+	case c == ',' && r.next == aMemberComma:
+		r.next = aName
+	case c == ':' && r.next == aColon:
+		r.next = aMemberValue
+	case !isSpace(c):
+		return false
+	}
+
+	r.at++
+
+	return true
 }
 
 // bracket takes a bracket that opens or closes, which peek has returned.
@@ -148,25 +155,23 @@ func (r *jsonReader) peeked(c byte) ([]byte, error) {
 	return r.text[start:end], nil
 }
 
+// plainNumber takes the next value if it begins at once and parsePlain reads it. It returns it as it stands, too.
+func (r *jsonReader) plainNumber() (v []byte, f float64, ok bool) {
+	f, end := parsePlain(r.text, r.at)
+	if end < 0 || r.next != aValue && r.next != aFirstValue && r.next != aMemberValue {
+		return nil, 0, false
+	}
+
+	v = r.text[r.at:end]
+	r.at, r.next = end, r.after
+
+	return v, f, true
+}
+
 // skip passes over the next value.
 func (r *jsonReader) skip() error {
 	_, err := r.value()
 	return err
-}
-
-// plainName returns the next name, without its quotes, if it has no escape, begins at once and has its colon right behind
-// it. Then its value is next.
-func (r *jsonReader) plainName() (name []byte, ok bool) {
-	b, begin := r.text, r.at+1
-	end := plainEnd(b, begin)
-	isName := (r.next == aName || r.next == aFirstName) && at(b, r.at) == '"'
-	if !isName || at(b, end) != '"' || at(b, end+1) != ':' {
-		return nil, false
-	}
-
-	r.at, r.next = end+2, aMemberValue
-
-	return b[begin:end], true
 }
 
 // valueEnd returns where the value at i ends; -1 if it is none.
@@ -220,109 +225,110 @@ func (r *jsonReader) valueEnd(i int) int {
 	}
 }
 
-// A byteSet has a bit for each byte.
-type byteSet [4]uint64
-
-func (s *byteSet) add(c byte)      { s[c/64] |= 1 << (c % 64) }
-func (s *byteSet) has(c byte) bool { return s[c/64]&(1<<(c%64)) != 0 }
-
-// seek passes over members of the object until one with a name that may be wanted, and returns what peek does then. It
-// also stops before what is broken.
-func (r *jsonReader) seek(wanted *wantedNames) byte {
+// seek passes over members of the object until one whose name may be wanted. If that name is plain, seek returns it without
+// its quotes, and its value is next; else it returns what peek does: of the name, the end of the object, or what is broken.
+func (r *jsonReader) seek(wanted *wantedNames) (name []byte, c byte) {
 	for {
-		c := r.peek()
-		if c != '"' || r.next != aName && r.next != aFirstName || wanted.may(r.text, r.at+1) {
-			return c
+		if c = r.peek(); c != '"' || r.next != aName && r.next != aFirstName {
+			return nil, c
 		}
 
 		begin := r.at
-		if r.passPlain(&wanted.first); r.at > begin {
+		if name = r.passPlain(wanted); name != nil {
+			return name, c
+		}
+		if r.at > begin {
 			continue
+		}
+		if wanted.may(r.text, begin+1) {
+			return nil, c
 		}
 
 		end := memberValue(r.text, begin)
 		if end < 0 {
-			return c
+			return nil, c
 		}
 		if end = r.valueEnd(end); end < 0 {
-			return c
+			return nil, c
 		}
 
 		r.at, r.next = end, aMemberComma
 	}
 }
 
-// passPlain passes over the next member, and those behind it up to one whose name begins with a wanted byte, as long as
+// passPlain passes over the next member, and those behind it up to one whose name may be wanted, as long as
 // they are like nearly all: names and short texts without escapes, numbers without an exponent, true, and no space.
-// At what is not, or is broken, it stays.
+// At what is not, or is broken, it stays. It returns the name that may be wanted if it has come to its value, else nil.
 //
 // Most of the time that a body takes goes here, and it is short loops without calls that are fast. They look at one byte after the other, because
 // texts and numbers are short and messages look alike: a processor knows by then where each of them ends.
-func (r *jsonReader) passPlain(wanted *byteSet) {
+func (r *jsonReader) passPlain(wanted *wantedNames) (name []byte) {
 	b := r.text
 	for i := r.at; ; {
-		end := i + 1
-		for end < len(b) && isPlain[b[end]] {
-			end++
-		}
+		end := plainEnd(b, i+1)
 		if end+5 >= len(b) || b[end] != '"' || b[end+1] != ':' {
-			return
+			return nil
+		}
+		if wanted.first.has(b[i+1]) && wanted.may(b, i+1) {
+			r.at, r.next = end+2, aMemberValue
+			return b[i+1 : end]
 		}
 
 		end += 2
 		switch c := b[end]; {
 		case c == '"':
-			end++
-			for short := min(end+32, len(b)); end < short && isPlain[b[end]]; {
-				end++
-			}
-			if end >= len(b) || b[end] != '"' {
-				return
+			end = plainEnd(b[:min(end+33, len(b))], end+1)
+			if at(b, end) != '"' {
+				return nil
 			}
 			end++
 
 		case c >= '1' && c <= '9':
-			for end++; end < len(b) && isDigit(b[end]); {
-				end++
-			}
-			if end < len(b) && b[end] == '.' {
-				for end++; end < len(b) && isDigit(b[end]); {
-					end++
-				}
-				if b[end-1] == '.' {
-					return
+			end = afterDigits(b, end+1)
+			if at(b, end) == '.' {
+				if end = afterDigits(b, end+1); b[end-1] == '.' {
+					return nil
 				}
 			}
-			if end < len(b) && b[end]|0x20 == 'e' {
-				return
+			if at(b, end)|0x20 == 'e' {
+				return nil
 			}
 
 		case c == 't' && string(b[end:end+4]) == "true":
 			end += 4
 
 		default:
-			return
+			return nil
 		}
 
 		r.at, r.next = end, aMemberComma
 		if end+2 >= len(b) || b[end] != ',' || b[end+1] != '"' {
-			return
+			return nil
 		}
 
 		i = end + 1
 		r.at, r.next = i, aName
-		if wanted.has(b[i+1]) {
-			return
-		}
 	}
 }
 
-// plainEnd returns where the text at i ends that stands for itself.
+// plainEnd returns where the text at i ends that stands for itself. It takes three bytes a turn: a shorter loop is slower by a
+// fifth wherever it happens to cross a line of the processor's cache.
 func plainEnd(b []byte, i int) int {
-	for uint(i) < uint(len(b)) && isPlain[b[i]] {
+	plain := isPlain
+	for {
+		if uint(i) >= uint(len(b)) || !plain[b[i]] {
+			return i
+		}
+		i++
+		if uint(i) >= uint(len(b)) || !plain[b[i]] {
+			return i
+		}
+		i++
+		if uint(i) >= uint(len(b)) || !plain[b[i]] {
+			return i
+		}
 		i++
 	}
-	return i
 }
 
 // memberValue returns where the value of a member begins, whose name does at i; -1 if there is none.
@@ -382,12 +388,13 @@ func literalEnd(b []byte, i int, literal string) int {
 	return end
 }
 
-// isPlain has what may be in text as it stands.
-var isPlain = func() (is [256]bool) {
+// isPlain has what may be in text as it stands. It is a pointer so that the compiler keeps it in a register.
+var isPlain = func() *[256]bool {
+	var is [256]bool
 	for c := range is {
 		is[c] = c >= ' ' && c != '"' && c != '\\'
 	}
-	return is
+	return &is
 }()
 
 // textEnd returns where the text in quotes that begins at i ends, -1 if it does not. It looks at eight bytes at once.

@@ -64,9 +64,12 @@ func wantedIn(text []byte) (all []string, err error) {
 			_, err = r.value()
 			continue
 		}
-		for err = r.bracket(); err == nil && r.seek(&wanted) != '}'; {
-			name, ok := r.plainName()
-			if !ok {
+		for err = r.bracket(); err == nil; {
+			name, c := r.seek(&wanted)
+			if name == nil {
+				if c == '}' {
+					break
+				}
 				name, err = r.value()
 				name, _ = jsontext.AppendUnquote(nil, name)
 			}

@@ -63,7 +63,7 @@ func ParseTime(text []byte) (time.Time, bool) {
 // which nobody means. A comma stands for the decimal point, as in 91,5, unless three digits follow it: 1,234 may be two
 // numbers, and is none. Of one that is too large f is infinite, and ok is false.
 func ParseNumber(text []byte) (f float64, ok bool) {
-	if f, ok = parsePlain(text); ok {
+	if f, end := parsePlain(text, 0); end == len(text) {
 		return f, true
 	}
 
@@ -77,44 +77,46 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 	return f, err == nil
 }
 
-// parsePlain is ParseNumber for a few digits, perhaps with a sign and a decimal point: what nearly all numbers are. A float64
-// holds both as they are, the digits and the power of ten that they are divided by, so that the quotient is as exact
-// as it can be.
-func parsePlain(text []byte) (f float64, ok bool) {
+// parsePlain returns the number that begins at i and where it ends, if JSON allows it and it is like nearly all: with no
+// more than 15 digits and no exponent. Else the end is -1. A float64 holds both as they are, the digits and the power of
+// ten that they are divided by, so that the quotient is as exact as it can be.
+func parsePlain(b []byte, i int) (f float64, end int) {
 	const most = 15 // digits
-	digits := text
-	if len(text) > 0 && text[0] == '-' {
-		digits = text[1:]
-	}
-	if len(digits) > most {
-		return 0, false
+	isNegative := at(b, i) == '-'
+	if isNegative {
+		i++
 	}
 
-	n, point := int64(0), len(digits)
-	for i, c := range digits {
-		switch {
-		case isDigit(c):
-			n = 10*n + int64(c-'0')
-		case c == '.' && point == len(digits):
-			point = i
-		default:
-			return 0, false
+	n, begin := int64(0), i
+	for uint(i) < uint(len(b)) && isDigit(b[i]) {
+		n = 10*n + int64(b[i]-'0')
+		i++
+	}
+
+	whole, places := i-begin, 0
+	if at(b, i) == '.' {
+		for i++; uint(i) < uint(len(b)) && isDigit(b[i]); i++ {
+			n = 10*n + int64(b[i]-'0')
+			places++
+		}
+		if places == 0 {
+			return 0, -1
 		}
 	}
 
-	if point == 0 {
-		return 0, false
+	if whole == 0 || whole > 1 && b[begin] == '0' || whole+places > most || at(b, i)|0x20 == 'e' {
+		return 0, -1
 	}
 
 	f = float64(n)
-	if point < len(digits) {
-		f /= powers[len(digits)-point-1]
+	if places > 0 {
+		f /= powers[places]
 	}
-	if len(digits) < len(text) {
+	if isNegative {
 		f = -f
 	}
 
-	return f, true
+	return f, i
 }
 
 // powers are those of ten.
