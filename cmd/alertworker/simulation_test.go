@@ -112,8 +112,7 @@ func happen(t *testing.T, p simulation.Plan, story *simulation.Story) (r simulat
 
 // TestSimulation has worlds happen, each from a seed, until the promise is broken. In the environment, FROM is the
 // first seed and SEEDS their number; PLAN is a plan in JSON that happens instead, LENGTH the most that each takes,
-// STORY=- prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise. With BUSY=1
-// worlds are alike and busy, by which their speed is measured.
+// STORY=- prints what happens, and SHRINK is a file for what is left of the plan that breaks the promise.
 func TestSimulation(t *testing.T) {
 	seeds := uint64(3)
 	if testing.Short() {
@@ -197,9 +196,6 @@ func number(name string, otherwise uint64) uint64 {
 func planned(t *testing.T, seed uint64) simulation.Plan {
 	t.Helper()
 	p := simulation.NewPlan(seed)
-	if os.Getenv("BUSY") != "" {
-		p = simulation.Busy(seed)
-	}
 	if text := os.Getenv("PLAN"); text != "" {
 		p = simulation.Plan{}
 		if err := json.Unmarshal([]byte(text), &p); err != nil {

@@ -178,13 +178,6 @@ func (s *Blobs) createContainer(name string) answer {
 	return answer{status: http.StatusCreated}
 }
 
-// DeleteContainer removes a container with all that is in it, as an operator might.
-func (s *Blobs) DeleteContainer(name string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.containers, name)
-}
-
 // Delete removes a blob behind everybody's back, whatever locks it.
 func (s *Blobs) Delete(container, name string) {
 	s.mu.Lock()

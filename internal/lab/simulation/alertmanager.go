@@ -51,7 +51,7 @@ func newAlertmanager(w *World) *alertmanager {
 // ServeHTTP takes alerts, as Alertmanager's API v2 does.
 func (m *alertmanager) ServeHTTP(w http.ResponseWriter, q *http.Request) {
 	now := m.world.now()
-	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
+	date(w, now)
 
 	var alerts []struct {
 		Labels, Annotations map[string]string

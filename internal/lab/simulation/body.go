@@ -25,16 +25,19 @@ type body struct {
 
 	mu       sync.Mutex
 	dead     bool
-	conns    []*conn               // to hubs
-	links    []*link               // to all else
-	away     map[Service]time.Time // nothing gets through until then
-	refusing map[Service]refusal
-	lossy    map[Service]time.Time // until then
-	slow     map[Service]time.Time // likewise
-	frozen   time.Time             // until then
+	conns    []*conn // to hubs
+	links    []*link // to all else
+	troubles map[trouble]refusal
+	frozen   time.Time // until then
 }
 
-// A refusal is how a service answers, until when.
+// A trouble is what befalls a replica on its way to a service: Away, Refuse, Lossy or Slow.
+type trouble struct {
+	on Service
+	is Action
+}
+
+// A refusal is until when something lasts and, if a service answers, how.
 type refusal struct {
 	until  time.Time
 	status int
@@ -55,17 +58,14 @@ func (w *World) newBody(name string, slot int, end context.CancelFunc) *body {
 		slot:     slot,
 		end:      end,
 		done:     make(chan struct{}),
-		away:     map[Service]time.Time{},
-		refusing: map[Service]refusal{},
-		lossy:    map[Service]time.Time{},
-		slow:     map[Service]time.Time{},
+		troubles: map[trouble]refusal{},
 	}
 }
 
 // dial connects the replica to a hub.
 func (b *body) dial(ctx context.Context, l *listener) (net.Conn, error) {
 	b.mu.Lock()
-	refused := b.dead || time.Now().Before(b.away[Hub])
+	refused := b.dead || time.Now().Before(b.troubles[trouble{Hub, Away}].until)
 	frozen := time.Until(b.frozen)
 	b.mu.Unlock()
 
@@ -124,7 +124,7 @@ func (b *body) freeze(until time.Time) {
 
 	for _, s := range services {
 		if s != Hub {
-			b.away[s] = until
+			b.troubles[trouble{s, Away}] = refusal{until: until}
 		}
 	}
 }
@@ -133,7 +133,7 @@ func (b *body) freeze(until time.Time) {
 func (b *body) await(s Service) bool {
 	for {
 		b.mu.Lock()
-		dead, wait := b.dead, time.Until(b.away[s])
+		dead, wait := b.dead, time.Until(b.troubles[trouble{s, Away}].until)
 		b.mu.Unlock()
 		if dead || wait <= 0 {
 			return !dead
@@ -200,53 +200,21 @@ func (b *body) disturb(f Fault, until time.Time) {
 			continue
 		}
 
-		b.suffer(f, s, until)
+		b.mu.Lock()
+		b.troubles[trouble{s, f.Do}] = refusal{until, f.Status, f.Asks}
+		b.mu.Unlock()
 		if f.Do == Cut || s == Hub {
 			b.cut(s)
 		}
 	}
 }
 
-// suffer notes how long a fault befalls one service.
-func (b *body) suffer(f Fault, s Service, until time.Time) {
+// suffers returns what befalls the replica on its way to a service at present, and whether it does.
+func (b *body) suffers(s Service, is Action) (r refusal, ok bool) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 
-	switch f.Do {
-	case Away:
-		b.away[s] = until
-	case Refuse:
-		b.refusing[s] = refusal{until, f.Status, f.Asks}
-	case Lossy:
-		b.lossy[s] = until
-	case Slow:
-		b.slow[s] = until
-	}
-}
+	r = b.troubles[trouble{s, is}]
 
-// refused returns how a service answers the replica; its status is 0 if it does what it is asked.
-func (b *body) refused(s Service) refusal {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-
-	r := b.refusing[s]
-	if !time.Now().Before(r.until) {
-		return refusal{}
-	}
-
-	return r
-}
-
-// isSlow reports whether requests of the replica to a service, and answers, take long at present.
-func (b *body) isSlow(s Service) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Now().Before(b.slow[s])
-}
-
-// isLossy reports whether requests of the replica to a service get lost at present.
-func (b *body) isLossy(s Service) bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return time.Now().Before(b.lossy[s])
+	return r, time.Now().Before(r.until)
 }

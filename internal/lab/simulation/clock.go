@@ -24,7 +24,7 @@ func (w *World) localTimes() (all []string) {
 		for _, name := range w.blobs.Names(container) {
 			for _, found := range times.FindAllString(w.shared(container, name), -1) {
 				if w.isLocal(found) {
-					all = append(all, fmt.Sprintf("%s in %s/%s", found, container, name))
+					all = append(all, fmt.Sprintf("%s, a time by the replicas' clock, is in %s/%s", found, container, name))
 				}
 			}
 		}

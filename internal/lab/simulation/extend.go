@@ -31,7 +31,10 @@ func (p *Plan) extend(rng *rand.Rand) {
 	}
 
 	p.Expects = p.Kinds && oneIn(2)
-	p.People = p.Levels == 1 && oneIn(3)
+	if p.Levels == 1 {
+		rng.IntN(3) // nothing follows from it, but what is drawn next stays the same
+	}
+
 	if oneIn(4) {
 		p.mute(rng)
 	}

@@ -116,10 +116,38 @@ func (w *World) begin(f Fault, b *body) {
 		w.spans = append(w.spans, span{now, until.Add(w.plan.after(f)), f.delaysClaims()})
 	}
 	w.mu.Unlock()
-	if f.befallsReplica() {
-		w.strike(b, f, until)
-	} else {
-		w.disturb(f, until)
+
+	switch f.Do {
+	case Kill:
+		w.replace(b, f.For, b.kill)
+	case Stop:
+		w.replace(b, f.For, b.end)
+	case Half:
+		b.hold(f, now.Add(never))
+	case Freeze:
+		b.freeze(until)
+	case Away, Refuse, Cut, Lossy, Slow:
+		b.disturb(f, until)
+	case Rollout:
+		w.rollOut(f.For)
+	case Recreate, FailOver:
+		w.waitFor(f)
+	case Down:
+		w.takeDown(f, until)
+	case Choke:
+		w.choke(f, until)
+	case Replay:
+		w.replayLetters()
+	case Rotate:
+		w.rotate()
+	case Spoil:
+		w.spoil(f)
+	case Activate:
+		w.activate(revokes)
+	case Swap:
+		w.activate(0)
+	default:
+		w.disturbHub(f)
 	}
 }
 
@@ -158,48 +186,6 @@ func (f Fault) delaysClaims() bool {
 // befallsReplica reports whether f befalls a replica, and not what all of them use.
 func (f Fault) befallsReplica() bool {
 	return slices.Contains([]Action{Kill, Stop, Away, Refuse, Cut, Lossy, Slow, Half, Freeze}, f.Do)
-}
-
-// strike has a fault befall a replica.
-func (w *World) strike(b *body, f Fault, until time.Time) {
-	switch f.Do {
-	case Kill:
-		w.replace(b, f.For, b.kill)
-	case Stop:
-		w.replace(b, f.For, b.end)
-	case Half:
-		b.hold(f, time.Now().Add(never))
-	case Freeze:
-		b.freeze(until)
-	default:
-		b.disturb(f, until)
-	}
-}
-
-// disturb has a fault befall what all replicas use.
-func (w *World) disturb(f Fault, until time.Time) {
-	switch f.Do {
-	case Rollout:
-		w.rollOut(f.For)
-	case Recreate, FailOver:
-		w.waitFor(f)
-	case Down:
-		w.takeDown(f, until)
-	case Choke:
-		w.choke(f, until)
-	case Replay:
-		w.replayLetters()
-	case Rotate:
-		w.rotate()
-	case Spoil:
-		w.spoil(f)
-	case Activate:
-		w.activate(revokes)
-	case Swap:
-		w.activate(0)
-	default:
-		w.disturbHub(f)
-	}
 }
 
 // replace ends a replica, and has another one start in its place.
@@ -275,19 +261,6 @@ func (w *World) chokesOn(name string, message []byte) int {
 	}
 
 	return c.status
-}
-
-// down returns how a receiver answers everybody; its status is 0 if it takes what it gets.
-func (w *World) down(name string) refusal {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-
-	r := w.downs[name]
-	if !time.Now().Before(r.until) {
-		return refusal{}
-	}
-
-	return r
 }
 
 // refuses is how long after its end a fault may refuse what it has left: who was refused often asks once a minute.

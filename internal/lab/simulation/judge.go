@@ -122,20 +122,18 @@ func (p Plan) muted(m MuteTime) rules.Mute {
 	}
 }
 
-// mutes tells judges what is muted.
-func (p Plan) mutes(judges ...*verify.Log) {
+// mutes tells the judge what is muted.
+func (p Plan) mutes(judge *verify.Log) {
 	for _, m := range p.Mutes {
 		from, until := p.minute(m.From), p.minute(m.To)
-		for _, log := range judges {
-			log.Muted(verify.Mute{
-				Device: m.Device,
-				Rule:   m.Rule,
-				From:   from,
-				Known:  from,
-				Ending: until,
-				Until:  until,
-			})
-		}
+		judge.Muted(verify.Mute{
+			Device: m.Device,
+			Rule:   m.Rule,
+			From:   from,
+			Known:  from,
+			Ending: until,
+			Until:  until,
+		})
 	}
 }
 
@@ -248,10 +246,6 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		urls = append(urls, "name="+inboxName(i)+" http://"+inboxAddress(i)+"/alerts")
 	}
 
-	if p.People {
-		urls = append(urls, "name="+people+" rule="+rules.DefaultName+" ntfy+http://"+inboxAddress(peoplePlace)+"/topic")
-	}
-
 	if p.Forgets {
 		urls = append(urls, forgetterURL())
 	}
@@ -304,10 +298,6 @@ func (p Plan) settles() time.Duration {
 
 	if len(p.Outages) > 0 {
 		longest += p.Silent // deadlines begin anew
-	}
-
-	if p.People {
-		longest += peopleWait
 	}
 
 	if p.Forgets {

@@ -41,7 +41,6 @@ type Plan struct {
 	Expects    bool          // the rule about silence too: it expects to hear from no others
 	InBody     bool          // that and the number are in the body; else properties
 	Clocks     bool          // messages have the time of their device, and some devices send late what they have stored
-	People     bool          // a receiver's messages are read by people
 	Forgets    bool          // a receiver is an Alertmanager, which does
 	Outages    []Outage
 	Mutes      []MuteTime

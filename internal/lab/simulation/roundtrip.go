@@ -1,14 +1,13 @@
 package simulation
 
 import (
-	"bytes"
 	"context"
 	"io"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/http/httptrace"
 	"slices"
-	"strconv"
 	"syscall"
 	"time"
 )
@@ -106,11 +105,14 @@ func (b *body) RoundTrip(r *http.Request) (*http.Response, error) {
 
 	b.giveBack(l)
 
-	return h.response(r), nil
+	answer := h.Result()
+	answer.Request = r
+
+	return answer, nil
 }
 
 // exchange sends a request over a link, and waits for its answer.
-func (b *body) exchange(d *door, l *link, r *http.Request, content []byte) (*held, error) {
+func (b *body) exchange(d *door, l *link, r *http.Request, content []byte) (*httptest.ResponseRecorder, error) {
 	arrived := arrival(r, content)
 
 	// azcosmos holds a mutex until it is answered: it must take no time.
@@ -119,7 +121,7 @@ func (b *body) exchange(d *door, l *link, r *http.Request, content []byte) (*hel
 		return d.do(arrived, content), nil
 	}
 
-	answers := make(chan *held, 1)
+	answers := make(chan *httptest.ResponseRecorder, 1)
 	if !b.isHeld(l) {
 		b.world.work.Go(func() {
 			h := d.answer(b, arrived, content)
@@ -176,27 +178,5 @@ func arrival(r *http.Request, content []byte) *http.Request {
 		Header:        header,
 		Host:          r.URL.Host,
 		ContentLength: int64(len(content)),
-	}
-}
-
-// response returns the answer as a client gets it.
-func (h *held) response(r *http.Request) *http.Response {
-	content := h.body.Bytes()
-	if r.Method == http.MethodHead {
-		content = nil
-	} else {
-		h.header.Set("Content-Length", strconv.Itoa(len(content)))
-	}
-
-	return &http.Response{
-		Status:        http.StatusText(h.status),
-		StatusCode:    h.status,
-		Proto:         "HTTP/1.1",
-		ProtoMajor:    1,
-		ProtoMinor:    1,
-		Header:        h.header,
-		ContentLength: int64(len(content)),
-		Body:          io.NopCloser(bytes.NewReader(content)),
-		Request:       r,
 	}
 }

@@ -236,7 +236,6 @@ func (p *Plan) leave(rng *rand.Rand) {
 	p.Kinds = false
 	p.Expects = false
 	p.PerSite = false
-	p.People = false
 	p.Cools = true
 	p.Silent = 45 * time.Second
 	p.Checkpoint = time.Second

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/http"
+	"net/http/httptest"
 	"slices"
 	"strings"
 	"time"
@@ -97,7 +98,7 @@ func (w *World) activate(revokes time.Duration) {
 }
 
 // unauthorized returns how the storage account answers a request that it does not accept, nil if it does.
-func (p *passage) unauthorized() *held {
+func (p *passage) unauthorized() *httptest.ResponseRecorder {
 	w := p.world
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -105,9 +106,10 @@ func (p *passage) unauthorized() *held {
 		return nil
 	}
 
-	h := &held{header: http.Header{}, status: http.StatusForbidden}
-	h.header.Set("Date", w.now().UTC().Format(http.TimeFormat))
-	h.header.Set("X-Ms-Error-Code", "AuthenticationFailed")
+	h := httptest.NewRecorder()
+	date(h, w.now())
+	h.Header().Set("X-Ms-Error-Code", "AuthenticationFailed")
+	h.WriteHeader(http.StatusForbidden)
 
 	return h
 }
@@ -143,7 +145,7 @@ func (w *World) together() (all []string) {
 	for i, a := range w.secrets.changed {
 		for _, b := range w.secrets.changed[:i] {
 			if a.of != b.of && a.from.Add(apart).Before(b.to) && b.from.Add(apart).Before(a.to) {
-				all = append(all, fmt.Sprintf("%s and %s after %v", b.of.name, a.of.name, a.from.Sub(w.began)))
+				all = append(all, fmt.Sprintf("%s and %s changed their secrets together after %v", b.of.name, a.of.name, a.from.Sub(w.began)))
 			}
 		}
 	}

@@ -2,10 +2,13 @@ package simulation
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -15,27 +18,6 @@ import (
 
 // maxBody is more than any request has, in bytes.
 const maxBody = 8 << 20
-
-// A held answer is complete before it is sent.
-type held struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-func (h *held) Header() http.Header { return h.header }
-
-// WriteHeader sets the status, once.
-func (h *held) WriteHeader(status int) {
-	if h.status == 0 {
-		h.status = status
-	}
-}
-
-func (h *held) Write(b []byte) (int, error) {
-	h.WriteHeader(http.StatusOK)
-	return h.body.Write(b)
-}
 
 // A door is what requests to a service come through, with all that befalls them on the way.
 type door struct {
@@ -47,7 +29,7 @@ type door struct {
 }
 
 // answer returns the service's answer to a request of a replica, nil if there is none.
-func (d *door) answer(b *body, r *http.Request, body []byte) *held {
+func (d *door) answer(b *body, r *http.Request, body []byte) *httptest.ResponseRecorder {
 	step := d.step(r, body)
 	p := passage{
 		door:    d,
@@ -65,8 +47,8 @@ func (d *door) answer(b *body, r *http.Request, body []byte) *held {
 		return nil
 	}
 
-	if step != Other || h.status >= 400 {
-		d.world.say(b.name, "%s %s: %d", step, r.URL.Path, h.status)
+	if step != Other || h.Code >= 400 {
+		d.world.say(b.name, "%s %s: %d", step, r.URL.Path, h.Code)
 	}
 
 	return h
@@ -89,10 +71,11 @@ type passage struct {
 }
 
 // pass takes the request to the service and its answer back. It returns nil if either gets lost.
-func (p *passage) pass() *held {
+func (p *passage) pass() *httptest.ResponseRecorder {
 	w := p.world
 	p.travel()
-	lost := p.of.isLossy(p.service) && w.chance(4)
+	_, isLossy := p.of.suffers(p.service, Lossy)
+	lost := isLossy && w.chance(4)
 	lostBefore := w.chance(2) && lost
 
 	if !p.of.await(p.service) {
@@ -108,12 +91,7 @@ func (p *passage) pass() *held {
 	}
 
 	if r := p.refused(p.of, p.service); r.status != 0 {
-		h := p.refuse(r.status)
-		if r.asks > 0 {
-			h.retryAfter(r.asks)
-		}
-
-		return h
+		return p.refuse(r)
 	}
 
 	if h := p.unauthorized(); h != nil {
@@ -122,11 +100,11 @@ func (p *passage) pass() *held {
 
 	h := p.do(p.request, p.body)
 	if status := w.chokesOn(p.name, p.body); status != 0 {
-		h = p.refuse(status)
+		h = p.refuse(refusal{status: status})
 	}
 
-	p.status.Store(int32(h.status))
-	if h.status < http.StatusMultipleChoices {
+	p.status.Store(int32(h.Code))
+	if h.Code < http.StatusMultipleChoices {
 		p.took()
 	}
 
@@ -149,7 +127,7 @@ func (p *passage) travel() {
 	}
 
 	longest := latency
-	if p.of.isSlow(p.service) {
+	if _, isSlow := p.of.suffers(p.service, Slow); isSlow {
 		longest = slowest
 	}
 
@@ -207,12 +185,11 @@ func (p *passage) again(after time.Duration) {
 }
 
 // do has the service do what is asked.
-func (d *door) do(r *http.Request, body []byte) *held {
+func (d *door) do(r *http.Request, body []byte) *httptest.ResponseRecorder {
 	again := *r
 	again.Body = io.NopCloser(bytes.NewReader(body))
-	h := &held{header: http.Header{}}
+	h := httptest.NewRecorder()
 	d.next.ServeHTTP(h, &again)
-	h.WriteHeader(http.StatusOK)
 
 	return h
 }
@@ -236,72 +213,66 @@ func blobOf(r *http.Request) (container, name string) {
 
 // refused returns how the service answers the replica, or everybody; its status is 0 if it does what it is asked.
 func (d *door) refused(b *body, s Service) refusal {
-	if r := b.refused(s); r.status != 0 {
+	if r, ok := b.suffers(s, Refuse); ok {
 		return r
 	}
-	return d.world.down(d.name)
+
+	d.world.mu.Lock()
+	defer d.world.mu.Unlock()
+
+	r := d.world.downs[d.name]
+	if !time.Now().Before(r.until) {
+		return refusal{}
+	}
+
+	return r
 }
 
 // refuse answers as a service does that is in trouble.
-func (d *door) refuse(status int) *held {
-	h := &held{header: http.Header{}, status: status}
-	h.header.Set("Date", d.world.now().UTC().Format(http.TimeFormat))
-	asksToWait := status == http.StatusTooManyRequests || status == http.StatusServiceUnavailable
-	if asksToWait {
-		h.header.Set("Retry-After", "1")
+func (d *door) refuse(r refusal) *httptest.ResponseRecorder {
+	h := httptest.NewRecorder()
+	date(h, d.world.now())
+	if r.status == http.StatusTooManyRequests || r.status == http.StatusServiceUnavailable {
+		r.asks = cmp.Or(r.asks, time.Second)
 	}
 
-	fmt.Fprint(&h.body, `{"code":"ServerBusy","message":"later"}`)
+	if r.asks > 0 {
+		h.Header().Set("Retry-After", strconv.Itoa(int(r.asks/time.Second)))
+	}
+
+	h.WriteHeader(r.status)
+	fmt.Fprint(h, `{"code":"ServerBusy","message":"later"}`)
 
 	return h
+}
+
+// date writes the time of a service.
+func date(w http.ResponseWriter, now time.Time) {
+	w.Header().Set("Date", now.UTC().Format(http.TimeFormat))
 }
 
 // step says what a request does.
 func (d *door) step(r *http.Request, body []byte) Step {
 	asks := r.Method == http.MethodGet || r.Method == http.MethodHead
-	switch d.service {
-	case Receivers:
-		if d.name == forgetter {
-			return Other
-		}
-		return Send
-	case Items:
-		return leaseStep(asks, leaseOf(r, body))
-	}
-
 	container, name := blobOf(r)
-	switch container {
-	case throttleContainer:
-		return windowStep(r, asks, name)
-	case letterContainer:
-		return letterStep(asks)
-	case checkpointContainer:
+	switch {
+	case d.name == forgetter:
+		return Other
+	case d.service == Receivers:
+		return Send
+	case d.service == Items:
+		return leaseStep(asks, leaseOf(r, body))
+	case container == throttleContainer && r.URL.Query().Get("comp") == "lease":
+		return Lock
+	case container == throttleContainer && name != "": // whose record is in the metadata
+		return leaseStep(asks, leaseOf(r, nil))
+	case container == letterContainer && !asks:
+		return Letter
+	case container == checkpointContainer:
 		return recordStep(asks, name)
 	}
 
 	return Other
-}
-
-// windowStep says what is done with a window in blobs, whose record is in the metadata.
-func windowStep(r *http.Request, asks bool, name string) Step {
-	if r.URL.Query().Get("comp") == "lease" {
-		return Lock
-	}
-
-	if name == "" {
-		return Other
-	}
-
-	return leaseStep(asks, leaseOf(r, nil))
-}
-
-// letterStep says what is done with a dead letter.
-func letterStep(asks bool) Step {
-	if asks {
-		return Other
-	}
-
-	return Letter
 }
 
 // leaseStep says what becomes of a lease whose record is replaced by another.
@@ -320,27 +291,23 @@ func leaseStep(asks bool, of caslease.Document) Step {
 	return Record
 }
 
-// recordSteps are what is done with records beside the checkpoints, by what is in their names; the last is for all
-// others.
-var recordSteps = []struct {
-	part          string
-	asks, changes Step
-}{
-	{"/ledger/", AskLedger, Ledger},
-	{"/roster/", AskRoster, Roster},
-	{"/checkpoint/", Other, Checkpoint},
-	{"/ownership/", Other, Ownership},
-	{"", Other, Settings},
-}
-
-// recordStep says what is done with a record beside the checkpoints.
+// recordStep says what is done with a record beside the checkpoints, by what is in its name.
 func recordStep(asks bool, name string) Step {
-	for _, s := range recordSteps {
-		switch {
-		case !strings.Contains(name, s.part):
-		case asks:
-			return s.asks
-		default:
+	for _, s := range []struct {
+		part          string
+		asks, changes Step
+	}{
+		{"/ledger/", AskLedger, Ledger},
+		{"/roster/", AskRoster, Roster},
+		{"/checkpoint/", Other, Checkpoint},
+		{"/ownership/", Other, Ownership},
+		{"", Other, Settings},
+	} {
+		if strings.Contains(name, s.part) {
+			if asks {
+				return s.asks
+			}
+
 			return s.changes
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -23,7 +22,7 @@ const (
 // up, or one of them, beside others that they serve.
 func (p *Plan) withhold(rng *rand.Rand, all bool) {
 	p.Faults, p.Outages, p.Mutes = nil, nil, nil
-	p.Receivers, p.People, p.Repeat = 1, false, 0
+	p.Receivers, p.Repeat = 1, 0
 	p.Silent, p.Expects = 0, false
 	p.Replicas, p.Partitions = 2, max(p.Partitions, 2)
 	p.Length = 14 * time.Minute
@@ -61,11 +60,6 @@ func (p Plan) asks() (longest time.Duration) {
 	return longest
 }
 
-// retryAfter has the answer ask to wait.
-func (h *held) retryAfter(d time.Duration) {
-	h.header.Set("Retry-After", strconv.Itoa(int(d/time.Second)))
-}
-
 // A saying is since when a replica has reported that alerts wait, and no receiver that takes nothing.
 type saying struct {
 	since  time.Time
@@ -100,7 +94,7 @@ func (w *World) reported(of *body, report []byte) {
 
 	if s := w.says[of]; time.Since(s.since) > mustSay && !s.accuse {
 		w.says[of] = saying{s.since, true}
-		w.unsaid = append(w.unsaid, fmt.Sprintf("%s for %v: %s", of.name, time.Since(s.since), said.Status.Headline))
+		w.unsaid = append(w.unsaid, fmt.Sprintf("%s said nothing of a receiver that took nothing, for %v: %s", of.name, time.Since(s.since), said.Status.Headline))
 	}
 }
 

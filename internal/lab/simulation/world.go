@@ -64,7 +64,6 @@ type World struct {
 	verified *verify.Log
 	sites    sites
 	spaced   *verify.Log    // of the rule that rollouts add: only how close its messages are is judged
-	shown    *verify.Log    // to people
 	work     sync.WaitGroup // what comes later, and what services are asked
 
 	mu          sync.Mutex
@@ -127,30 +126,16 @@ func inboxName(i int) string    { return fmt.Sprintf("inbox-%d", i) }
 // A Result is what came of a plan.
 type Result struct {
 	Report    verify.Report
-	Faults    int // that befell anybody
+	Missing   verify.Report // what was due at the end and had not come, however long ago
+	Wrong     []string      // what else is
+	Faults    int           // that befell anybody
 	Delivered int
 	Simulated time.Duration
 	Steps     map[Step]int
-	Missing   verify.Report // what was due at the end and had not come, however long ago
-	Local     []string      // times by the replicas' clock that they share
-	Unshown   []verify.Violation
-	Unposted  []string // what is wrong with what Alertmanager got
-	Incidents []string // what is wrong with incidents
-	Together  []string // replicas that changed their secrets at the same time
-	Unsaid    []string // replicas that said that all is well while the receiver took nothing
-	Unkept    []string // ids of alerts that were refused for good, of which there is no dead letter
 }
 
 // OK reports whether the promise held.
-func (r Result) OK() bool {
-	if !r.Report.OK() || !r.Missing.Settled() {
-		return false
-	}
-
-	wrong := len(r.Unkept) + len(r.Local) + len(r.Unshown) + len(r.Unposted) + len(r.Incidents) + len(r.Together) + len(r.Unsaid)
-
-	return wrong == 0
-}
+func (r Result) OK() bool { return r.Report.OK() && r.Missing.Settled() && len(r.Wrong) == 0 }
 
 // String says how much happened, and what was wrong with it.
 func (r Result) String() string {
@@ -163,7 +148,6 @@ func (r Result) String() string {
 		{"too close", r.Report.TooClose},
 		{"stale", r.Report.Stale},
 		{"wrong", r.Report.Wrong},
-		{"lost for people", r.Unshown},
 		{"missing", slices.Concat(r.Missing.Lost, r.Missing.Stale)},
 	} {
 		if n := len(wrong.all); n > 0 {
@@ -171,27 +155,8 @@ func (r Result) String() string {
 		}
 	}
 
-	if len(r.Unsaid) > 0 {
-		s += fmt.Sprintf("; said nothing of a receiver that took nothing: %v", r.Unsaid)
-	}
-	if len(r.Together) > 0 {
-		s += fmt.Sprintf("; changed their secrets at the same time: %v", r.Together)
-	}
-
-	if len(r.Local) > 0 {
-		s += fmt.Sprintf("; times by the replicas' clock are shared: %v", r.Local)
-	}
-
-	if len(r.Unposted) > 0 {
-		s += fmt.Sprintf("; %d wrong at Alertmanager, first %s", len(r.Unposted), r.Unposted[0])
-	}
-
-	if len(r.Incidents) > 0 {
-		s += fmt.Sprintf("; %d wrong incidents, first %s", len(r.Incidents), r.Incidents[0])
-	}
-
-	if len(r.Unkept) > 0 {
-		s += fmt.Sprintf("; no dead letters of %v", r.Unkept)
+	if n := len(r.Wrong); n > 0 {
+		s += fmt.Sprintf("; %d wrong besides, first %s", n, r.Wrong[0])
 	}
 
 	return s
@@ -209,7 +174,6 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		verified:    verify.NewLog(p.judged()...),
 		spaced:      verify.NewLog(),
 		sites:       sites{hot: map[string]map[string]bool{}},
-		shown:       verify.NewLog(p.judged()[:1]...),
 		rng:         rand.New(rand.NewPCG(p.Seed, 3)),
 		bodies:      map[string]*body{},
 		slots:       make([]*body, p.Replicas),
@@ -231,7 +195,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		story.began = w.began
 	}
 
-	p.mutes(w.verified, w.shown)
+	p.mutes(w.verified)
 	if err := w.open(); err != nil {
 		return Result{}, err
 	}
@@ -257,18 +221,12 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 
 	result := Result{
 		Report:    w.verified.Check(w.rules(until)),
+		Missing:   missing,
 		Faults:    w.faults,
 		Delivered: w.delivered,
 		Simulated: time.Since(w.began),
 		Steps:     w.steps,
-		Unkept:    w.unkept(),
-		Local:     w.localTimes(),
-		Together:  w.together(),
-		Unsaid:    w.unsaid,
-		Missing:   missing,
-		Unshown:   w.unshown(until),
-		Unposted:  unposted,
-		Incidents: w.wrongIncidents(),
+		Wrong:     slices.Concat(unposted, w.wrongIncidents(), w.unkept(), w.localTimes(), w.together(), w.unsaid),
 	}
 
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
@@ -306,8 +264,6 @@ func (w *World) open() error {
 		w.forgets = newAlertmanager(w)
 		w.serve(door{at: inboxAddress(forgetterPlace), service: Receivers, name: forgetter, next: w.forgets})
 	}
-
-	w.serve(door{at: inboxAddress(peoplePlace), service: Receivers, name: people, next: reader{w}})
 
 	return nil
 }
@@ -542,7 +498,7 @@ func (w *World) settled() bool {
 	w.mu.Lock()
 	vacant := slices.Contains(w.slots, nil)
 	w.mu.Unlock()
-	return !vacant && w.missing().Settled() && len(w.unshown(w.now())) == 0 && len(w.wrongIncidents()) == 0
+	return !vacant && w.missing().Settled() && len(w.wrongIncidents()) == 0
 }
 
 // missing looks for what should have come by now, however late.
@@ -621,12 +577,8 @@ func (w *World) send(device string, m sample) {
 	}
 
 	reading.Taken, _ = time.Parse(time.RFC3339Nano, cmp.Or(reading.Fields[takenAt], m.properties[takenAt]))
-	ofSensors := m.readings(reading, w.plan.Sensors)
-
-	for _, log := range []*verify.Log{w.verified, w.shown} {
-		log.Published(reading)
-		log.PublishedTogether(ofSensors...)
-	}
+	w.verified.Published(reading)
+	w.verified.PublishedTogether(m.readings(reading, w.plan.Sensors)...)
 }
 
 func text(value any) string { return fmt.Sprint(value) }
@@ -684,10 +636,10 @@ func (w *World) take(name string) func(inbox.Delivery) {
 	}
 }
 
-// unkept returns the alerts that were refused for good and are not kept as dead letters. It looks only for the last
+// unkept returns which alerts were refused for good and are not kept as dead letters. It looks only for the last
 // one of each stream, and only if it is about a reading and its replica is still there: else another one may have
 // sent it again.
-func (w *World) unkept() (ids []string) {
+func (w *World) unkept() (all []string) {
 	for s, d := range w.last {
 		if !d.Refused || d.Alert.Resolved {
 			continue
@@ -702,13 +654,13 @@ func (w *World) unkept() (ids []string) {
 		}
 
 		if id := d.Alert.ID; !w.isKept(id) {
-			ids = append(ids, id)
+			all = append(all, "no dead letter of "+id)
 		}
 	}
 
-	slices.Sort(ids)
+	slices.Sort(all)
 
-	return ids
+	return all
 }
 
 // isKept reports whether there is a dead letter of an alert.
