@@ -40,9 +40,6 @@ import (
 	"alertworker/internal/worker"
 )
 
-// lagEvery is how often the hub is asked for the last sequence numbers of partitions.
-const lagEvery = 15 * time.Second
-
 // A replica is one worker with everything that it needs.
 type replica struct {
 	*operations
@@ -110,6 +107,7 @@ func newReplica(
 	config.Rulebook.Alike = r.isAlike
 	r.worker = worker.New(config)
 	r.lag = o.metrics.Watch(r.worker, r.source.Stats, store)
+	r.source.RecordLag(r.lag)
 	r.duties = r.newDuties(c, s, log)
 	if c.HeartbeatURL.IsSet() {
 		if r.heartbeat, err = r.newHeartbeat(c, log); err != nil {
@@ -345,14 +343,6 @@ func (r *replica) run(ctx context.Context) (err error) {
 		end.background(lasting, "status page", closeLimit, running(r.admin.Run))
 	}
 	end.add("operations", closeTimeout+closeLimit, closing(r.operations.close))
-	if r.admin != nil || r.heartbeat != nil {
-		end.background(
-			receiving,
-			"lag",
-			handOverMargin,
-			running(func(ctx context.Context) { r.source.FollowLag(ctx, lagEvery, r.lag) }),
-		)
-	}
 	if r.join(ctx) {
 		if err := r.muting.Refresh(ctx); err != nil && ctx.Err() == nil { // alerts matter more
 			r.worker.Config.Partitions.Log.Warn("cannot read the silences: silenced alerts may be sent", zap.Error(err))

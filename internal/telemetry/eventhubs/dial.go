@@ -5,12 +5,15 @@ import (
 	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"github.com/Azure/go-amqp"
 
+	"alertworker/internal/azure"
 	"alertworker/internal/backoff"
 	"alertworker/internal/build"
 	"alertworker/internal/telemetry"
@@ -36,7 +39,6 @@ func (s *Source) address(namespace string) transport.Address {
 // after the hub has moved.
 type connections struct {
 	source *Source
-	keep   bool // one connection for all links, also while there are none
 
 	running sync.WaitGroup
 	mu      sync.Mutex
@@ -55,7 +57,6 @@ func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	if err == nil {
 		err = c.err
 	}
-
 	if err != nil {
 		cs.release(c)
 		return nil, err
@@ -72,16 +73,12 @@ func (cs *connections) least() *connection {
 
 	var least *connection
 	for _, c := range cs.all {
-		if c.at != at && c.links == 0 {
-			c.end()
-		}
-
 		if c.at == at && c.ctx.Err() == nil && (least == nil || c.links < least.links) {
 			least = c
 		}
 	}
 
-	if least == nil || !cs.keep && least.links >= linksPerConnection && len(cs.all) < maxConnections {
+	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
 		least = cs.source.newConnection()
 		cs.all = append(cs.all, least)
 		cs.running.Go(least.run)
@@ -97,22 +94,10 @@ func (cs *connections) release(c *connection) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 
-	if c.links--; c.links == 0 && !cs.keep {
+	if c.links--; c.links == 0 {
 		c.end()
+		cs.all = slices.DeleteFunc(cs.all, func(other *connection) bool { return other == c })
 	}
-
-	cs.all = slices.DeleteFunc(cs.all, func(o *connection) bool { return o.links == 0 && o.ctx.Err() != nil })
-}
-
-// close closes all, which have no links any more, and waits for that.
-func (cs *connections) close() {
-	cs.mu.Lock()
-	for _, c := range cs.all {
-		c.end()
-	}
-
-	cs.mu.Unlock()
-	cs.running.Wait()
 }
 
 // A connection is one over which some partitions are read. Its goroutine opens it and renews its claim, until it ends.
@@ -233,4 +218,61 @@ func expired(ctx context.Context, err error) error {
 		return context.Cause(ctx)
 	}
 	return err
+}
+
+const (
+	claimEvery   = 15 * time.Minute // a claim by key is made again
+	signedFor    = time.Hour        // a claim by key
+	renewBefore  = 4 * time.Minute  // the end of a token; azure.Credential fetches the next one 5 minutes before it
+	renewAtLeast = 5 * time.Second  // apart
+)
+
+// A token is what a hub knows a client by.
+type token struct {
+	kind, text string
+	ends       time.Time // zero if nobody knows
+	next       time.Time // when there should be another one
+}
+
+// token returns one for an audience: the URL of a hub, and of all that is in it.
+func (c *Config) token(ctx context.Context, audience string) (token, error) {
+	now := time.Now()
+
+	if c.ConnectionString == "" {
+		t, err := c.Credential.GetToken(ctx, azure.EventHubsScope)
+		left := t.ExpiresOn.Sub(now)
+		return token{"jwt", t.Token, t.ExpiresOn, now.Add(max(left-renewBefore, left/2, renewAtLeast))}, err
+	}
+
+	const signature = "servicebus.windows.net:sastoken"
+	properties, err := azeventhubs.ParseConnectionString(c.ConnectionString)
+	if err != nil {
+		return token{}, err
+	}
+	if given := properties.SharedAccessSignature; given != nil {
+		return token{kind: signature, text: *given, next: now.Add(claimEvery)}, nil
+	}
+
+	ends := now.Add(signedFor)
+	text := transport.Signature(audience, *properties.SharedAccessKeyName, []byte(*properties.SharedAccessKey), ends)
+
+	return token{signature, text, ends, now.Add(claimEvery)}, nil
+}
+
+// claim makes the claim by which the links of the connection are allowed, and returns when to renew it. A connection
+// allows one at a time.
+func (c *connection) claim() (next time.Time, err error) {
+	t, err := c.config.token(c.ctx, c.audience)
+	if err != nil {
+		return time.Time{}, err
+	}
+
+	properties := map[string]any{"operation": "put-token", "type": t.kind, "name": c.audience}
+	if !t.ends.IsZero() {
+		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
+	}
+
+	_, err = c.once(c.ctx, "$cbs", properties, t.text)
+
+	return t.next, err
 }

@@ -2,19 +2,18 @@
 // of an IoT Hub: a [telemetry.Source] on go-amqp.
 //
 //   - [Source.Run] finds out what there is to read and where partitions without a checkpoint
-//     begin (start.go), and starts again only if the hub has become another one (run.go).
+//     begin (start.go), and starts again only if the hub has become another one.
 //   - A hub is one generation of the hub. It runs a consumer for each partition that its
 //     [ownership.Member] holds, and checks that the hub still is the one that is read (hub.go).
 //   - Each partition has a goroutine that opens its link, and opens it again after an error.
 //     Nobody else notices (partition.go, link.go). It knows where reading is (cursor.go). Partitions
-//     share connections (dial.go), which pass through amqpfilter, so that no message can break them,
-//     and renew the claim to read (claim.go, rpc.go).
+//     share connections, which pass through amqpfilter, so that no message can break them,
+//     and renew the claim to read (dial.go, rpc.go).
 //   - A checkpoint moves only forward, and only within one generation (checkpoints.go).
 //
-// Questions to the hub about itself have a connection of their own, and a pace (questions.go,
-// management.go): the checks, lag (lag.go) and [Source.Ownerships]. An IoT Hub's endpoint
-// can move (endpoint.go). [Probe] and [OpenHistory] look at a hub beside its readers, and change
-// nothing (look.go).
+// Questions to the hub about itself have connections of their own, and a pace (questions.go): the checks, lag, and what
+// people are shown (status.go). An IoT Hub's endpoint can move (endpoint.go). [Probe], [Try] and [OpenHistory] look at a
+// hub beside its readers, and change nothing (look.go, history.go). What its errors mean is in errors.go.
 //
 // # Where reading begins
 //
@@ -44,8 +43,8 @@
 //
 // A hub answers 50 questions a second, to all replicas of a consumer group together. Each asks 20 at
 // most. What a partition waits for that is to be read goes first, what people are shown last. Who
-// wants to know the same shares a question that was not sent yet. If the hub has no time for one,
-// the replica asks nothing for 0.5 s, doubled up to 5 s, and then that one again, for 10 s in all.
+// wants to know the same shares a question that was not sent yet, or an answer that is new enough. If the hub has no
+// time for one, the replica asks nothing for 0.5 s, doubled up to 5 s, and then that one again, for 10 s in all.
 // One that fails does so alone.
 //
 // # Another hub
@@ -53,7 +52,7 @@
 // Every position names the generation of its hub: namespace, name and time of creation. Within a
 // generation, sequence numbers alone give the order; positions of two are never compared. The
 // generation is checked before reading begins, whenever a consumer asks the hub, when a link fails until the hub
-// answers, and every minute. Nothing is requested on a link before the hub, asked after the link was opened, has said
+// answers, and every 15 s. Nothing is requested on a link before the hub, asked after the link was opened, has said
 // which one it is, and at first that it has come to the checkpoint: the old position is meaningless in another one. If
 // it does not answer, the link fails.
 //
@@ -73,6 +72,6 @@
 // # Bounds
 //
 // Events requested count as 256 KiB each, the most that IoT Hub accepts, so that the buffer of a
-// replica is bounded whatever comes (budget.go). It is divided among the partitions that the replica
+// replica is bounded whatever comes. It is divided among the partitions that the replica
 // reads at present, with at least 8 events for each.
 package eventhubs

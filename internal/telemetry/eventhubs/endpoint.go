@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -152,21 +153,16 @@ const resumeMargin = 10 * time.Minute
 
 // resumeTime is the time from which to read another hub than the one of these
 // checkpoints so that nothing is missed: its partitions may hold other events. It
-// is zero, for the earliest event, if one of the checkpoints has no time.
-func resumeTime(all map[string]StoredCheckpoint) (at time.Time) {
+// is zero, for the earliest event, if one of the checkpoints has no time, or there is none.
+func resumeTime(all map[string]StoredCheckpoint) time.Time {
+	times := []time.Time{}
 	for _, c := range all {
-		if c.Time.IsZero() {
-			return time.Time{}
-		}
-
-		if at.IsZero() || c.Time.Before(at) {
-			at = c.Time
-		}
+		times = append(times, c.Time)
 	}
 
-	if at.IsZero() {
-		return at
+	if len(times) == 0 || slices.ContainsFunc(times, time.Time.IsZero) {
+		return time.Time{}
 	}
 
-	return at.Add(-resumeMargin)
+	return slices.MinFunc(times, time.Time.Compare).Add(-resumeMargin)
 }

@@ -3,6 +3,7 @@ package eventhubs
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/google/uuid"
 	"go.uber.org/zap"
 
+	"alertworker/internal/backoff"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/transport"
@@ -150,6 +152,7 @@ type Source struct {
 	owner     string
 	log       *zap.Logger
 	questions *questions
+	lag       LagRecorder // nil: none
 
 	// Used by Run alone.
 	latest  map[string]telemetry.Position // where a first start begins, until that is written down
@@ -209,7 +212,7 @@ func New(config Config) (*Source, error) {
 			zap.String("group", config.ConsumerGroup),
 		),
 		firstStartGrace: 5 * time.Second,
-		checkInterval:   time.Minute,
+		checkInterval:   15 * time.Second,
 		openLimit:       time.Minute,
 		closeLimit:      shortTimeout,
 		queryLimit:      10 * time.Second,
@@ -274,3 +277,39 @@ func (s *Source) fault(before telemetry.Fault, at endpoint, err error) telemetry
 // Close closes the connection for questions. Call it after Run has returned, when
 // there are no more calls of other methods.
 func (s *Source) Close() { s.questions.close() }
+
+const (
+	startMin = 500 * time.Millisecond
+	startMax = 30 * time.Second
+
+	// shortTimeout is for an answer that is not worth a long wait: that a link is
+	// closed, or where the hub is.
+	shortTimeout = 5 * time.Second
+)
+
+type consumer = func(context.Context, telemetry.Partition) error
+
+// Run implements [telemetry.Source]. It always returns nil: a later attempt may
+// succeed whatever the error was. It starts again only if the hub is another one.
+func (s *Source) Run(ctx context.Context, consume func(context.Context, telemetry.Partition) error) error {
+	for n := 1; ; n++ {
+		log := s.log.Debug // what lasts is in Stats
+		h, err := s.newHub(ctx)
+		if err == nil {
+			n, log = 1, s.log.Warn
+			s.hub.Store(h)
+			err = h.run(ctx, consume)
+			s.doubted = errors.Is(err, errAnotherHub)
+			s.hub.Store(nil)
+		}
+
+		if ctx.Err() != nil {
+			return nil
+		}
+
+		pause := backoff.Delay(n, startMin, startMax)
+		log("the hub is not read; starting again", zap.Error(err), zap.Duration("in", pause))
+		backoff.Sleep(ctx, pause)
+		s.resolve(ctx)
+	}
+}

@@ -46,7 +46,7 @@ type past struct {
 func OpenHistory(ctx context.Context, config Config, since time.Time, rate float64) (*History, error) {
 	config.Prefetch, config.BufferBytes = historyPrefetch, historyBytes
 	ctx, cancel := context.WithCancel(ctx)
-	l, err := openLook(ctx, config)
+	l, err := openLook(ctx, config, every)
 	if err != nil {
 		cancel()
 		return nil, err

@@ -31,9 +31,8 @@ type hub struct {
 	opened     time.Time
 	partitions atomic.Int64 // that the hub has
 
-	mu       sync.Mutex
-	held     map[string]*ownedPartition
-	compared time.Time // when the hub last said where all that is read here ends
+	mu   sync.Mutex
+	held map[string]*ownedPartition
 }
 
 // An ownedPartition is one that this replica holds.
@@ -75,7 +74,7 @@ func (h *hub) run(ctx context.Context, consume consumer) error {
 	}
 
 	consumers.Wait()
-	h.connections.close()
+	h.connections.running.Wait()
 	stopOwning() // gives back what is owned
 	members.Wait()
 	others.Wait()
@@ -293,10 +292,14 @@ func (h *hub) suspect() {
 	}
 }
 
+// resolveEvery is how often an IoT Hub is asked where its events are, in checks of the hub.
+const resolveEvery = 20
+
 // watch checks the hub at every checkInterval, soon after something has failed, and again until the hub answers, until
-// ctx ends.
+// ctx ends. It asks where the partitions read here end; if it has more than 300, at some of the checks.
 func (h *hub) watch(ctx context.Context) {
-	tick := time.NewTicker(h.source.checkInterval)
+	s := h.source
+	tick := time.NewTicker(s.checkInterval)
 	defer tick.Stop()
 
 	unanswered := 0
@@ -310,25 +313,18 @@ func (h *hub) watch(ctx context.Context) {
 			suspected = true
 		}
 
-		if (suspected || n%resolveEvery == 0) && h.source.resolve(ctx) {
+		if (suspected || n%resolveEvery == 0) && s.resolve(ctx) {
 			h.replace(errors.New("the hub has moved"))
 			return
 		}
 
-		unanswered++
-		_, err := h.check(ctx, toDecide, none)
-
-		// The hub is to say every so often where the partitions read here end. It is asked at every checkInterval, and answers
-		// take time: half an interval too early is better than half of one too late.
-		often := max(h.source.checkInterval, shownAfter(int(h.partitions.Load())))
-		h.mu.Lock()
-		isCompareDue := time.Since(h.compared) >= often-h.source.checkInterval/2
-		h.mu.Unlock()
-		if err == nil && (suspected || isCompareDue) {
-			_, err = h.check(ctx, toShow, every)
+		since := every
+		if between := int(shownAfter(int(h.partitions.Load())) / s.checkInterval); !suspected && n%max(1, between) != 0 {
+			since = none
 		}
 
-		switch {
+		unanswered++
+		switch err := h.look(ctx, since); {
 		case err == nil:
 			unanswered = 0
 		case errors.Is(err, errAnotherHub):
@@ -338,15 +334,47 @@ func (h *hub) watch(ctx context.Context) {
 		}
 
 		if suspected { // about as often as owners are listed
-			backoff.Sleep(ctx, backoff.Delay(unanswered+1, h.source.config.BalanceInterval, openMax))
+			backoff.Sleep(ctx, backoff.Delay(unanswered+1, s.config.BalanceInterval, openMax))
 		}
 	}
+}
+
+// A LagRecorder records where partitions end, to compute how far behind their readers are.
+type LagRecorder interface {
+	Wanted() []string                              // the partitions that are read; the hub is about to be asked about them
+	HubPartitions(n int)                           // how many partitions the hub has
+	LastSequence(partition string, sequence int64) // of the last event in the partition
+}
+
+// RecordLag has the ends of the partitions that are read reported to r about every 15 s. On a hub of more than 300
+// partitions it takes longer: all replicas may ask about 20 of them a second. While the hub does not answer nothing is
+// reported. Call it before Run.
+func (s *Source) RecordLag(r LagRecorder) { s.lag = r }
+
+// look checks the hub, and records how far behind the partitions read here are.
+func (h *hub) look(ctx context.Context, since wanted) error {
+	lag := h.source.lag
+	if lag != nil {
+		lag.Wanted()
+	}
+
+	state, err := h.check(ctx, toShow, since)
+	if err != nil || lag == nil {
+		return err
+	}
+
+	lag.HubPartitions(len(state.partitions))
+	for id, end := range state.ends {
+		lag.LastSequence(id, end.LastEnqueuedSequenceNumber)
+	}
+
+	return nil
 }
 
 // check asks the hub about itself and those of the partitions read here that are wanted. If it says twice that it is
 // not the one that is read, it is replaced. check returns why, which is not errAnotherHub if the hub does not say what it
 // is. It takes notice of new partitions and of links on which nothing comes.
-func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string) bool) (hubState, error) {
+func (h *hub) check(ctx context.Context, u urgency, since wanted) (hubState, error) {
 	read := h.read()
 	before := map[string]int64{}
 	for id, p := range read {
@@ -355,7 +383,12 @@ func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string
 		}
 	}
 
-	ours := func(id string) bool { return read[id] != nil && wanted(id) }
+	ours := func(id string) (at time.Time) {
+		if read[id] != nil {
+			at = since(id)
+		}
+		return at
+	}
 	state, err := h.source.query(ctx, u, ours)
 	if err == nil && h.another(state, before) != nil {
 		backoff.Sleep(ctx, h.source.secondThought) // the answer may have been stale: one proves nothing
@@ -378,12 +411,6 @@ func (h *hub) check(ctx context.Context, u urgency, wanted func(partition string
 
 	for id, end := range state.ends {
 		read[id].compare(end)
-	}
-
-	if len(state.ends) == len(read) {
-		h.mu.Lock()
-		h.compared = time.Now()
-		h.mu.Unlock()
 	}
 
 	return state, nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"hash/maphash"
 	"time"
 
 	"github.com/Azure/go-amqp"
 
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
@@ -185,4 +187,79 @@ func (l *link) close() {
 	if ctx.Err() != nil {
 		l.connection.end()
 	}
+}
+
+const (
+	// maxEventBytes is the largest event that IoT Hub accepts. Every event that has been asked
+	// for counts as that large, since its size is not known before it comes.
+	maxEventBytes = 256 << 10
+
+	// minCredit is how many events each partition may ask for, however many there are: with
+	// fewer, it would wait for the hub after every other event.
+	minCredit = 8
+)
+
+// credit returns how many events a partition may ask for if this replica reads n partitions. A
+// consumer holds as many again: those of its last Receive.
+func (c *Config) credit(n int) int {
+	return min(c.Prefetch, max(minCredit, c.BufferBytes/maxEventBytes/max(1, n)))
+}
+
+// appendEvents appends the events that the messages are. The cursor completes their positions.
+func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *texts) []telemetry.Event {
+	for len(messages) > 0 {
+		var m amqpfilter.Event
+		m, messages = messages.Next()
+		to = append(to, event(&m, kept))
+	}
+
+	return to
+}
+
+// event returns what the filter has read of a message.
+func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
+	return telemetry.Event{
+		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
+		Device:          sensor.Device(kept.get(m.Device)),
+		Module:          kept.get(m.Module),
+		Component:       kept.get(m.Component),
+		Body:            m.Body,
+		Enqueued:        m.Enqueued,
+		MessageSource:   kept.get(m.Source),
+		ContentType:     kept.get(m.ContentType),
+		ContentEncoding: kept.get(m.ContentEncoding),
+		Properties:      m.Properties,
+		Undecodable:     m.Undecodable,
+	}
+}
+
+const (
+	maxTexts   = 1 << 13 // 128 KiB of headers, and at most 2 MiB of text
+	maxTextLen = 256     // bytes; longer ones are not kept
+)
+
+// texts keeps strings that come again and again, as the ids of devices do, so that they
+// are allocated once. The zero value is empty. Not safe for concurrent use.
+type texts struct {
+	seed maphash.Seed
+	kept []string // by hash; a later one replaces an earlier one
+}
+
+// get returns b as a string.
+func (t *texts) get(b []byte) string {
+	switch {
+	case len(b) == 0:
+		return ""
+	case len(b) > maxTextLen:
+		return string(b)
+	case t.kept == nil:
+		t.seed, t.kept = maphash.MakeSeed(), make([]string, maxTexts)
+	}
+
+	kept := &t.kept[maphash.Bytes(t.seed, b)%maxTexts]
+	if *kept != string(b) {
+		*kept = string(b)
+	}
+
+	return *kept
 }

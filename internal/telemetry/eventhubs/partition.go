@@ -45,7 +45,7 @@ type partition struct {
 	confirmed bool      // the hub has come to where reading begins
 	refused   int       // positions in a row that the hub has refused
 	stolen    time.Time // when another reader last took the link
-	taker     string    // which one, until accuse has seen to it; empty if the hub does not say
+	taken     string    // what the hub said of that, until accuse has seen to it
 	gapLogged time.Time // when a gap was last logged
 	second    time.Time // in which lines about undecodable messages were logged
 	lines     int
@@ -142,7 +142,7 @@ func (p *partition) read(ctx context.Context) {
 			continue
 		case busy(err):
 			p.stolen = time.Now()
-			p.taker = taker(err)
+			p.taken = err.Error()
 		}
 
 		p.failed(err)
@@ -247,7 +247,12 @@ func (p *partition) confirm(ctx context.Context) error {
 
 // end asks the hub, if it is the one that is read, where the partition ends.
 func (p *partition) end(ctx context.Context, u urgency) (end azeventhubs.PartitionProperties, err error) {
-	state, err := p.hub.check(ctx, u, func(id string) bool { return id == p.id })
+	state, err := p.hub.check(ctx, u, func(id string) (since time.Time) {
+		if id == p.id {
+			since = time.Now()
+		}
+		return since
+	})
 	if err != nil {
 		return end, err
 	}
@@ -329,15 +334,15 @@ const rivalFor = 5 * time.Minute
 // accuse records that another program reads the partition too, if who took the link is none of the replicas that were
 // listed since.
 func (p *partition) accuse() {
-	name := p.taker
-	p.taker = ""
-	if name == "" || p.hub.member.Knows(name) {
+	found := receiver.FindStringSubmatch(p.taken)
+	p.taken = ""
+	if found == nil || p.hub.member.Knows(found[1]) {
 		return
 	}
 
 	const text = "another program reads the consumer group %s: its receiver %q took the partition: give each program a " +
 		"consumer group of its own"
-	err := fmt.Errorf(text, p.hub.source.config.ConsumerGroup, name)
+	err := fmt.Errorf(text, p.hub.source.config.ConsumerGroup, found[1])
 
 	p.mu.Lock()
 	defer p.mu.Unlock()

@@ -1,16 +1,17 @@
 package eventhubs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"net/http"
+	"reflect"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
-	"github.com/Azure/go-amqp"
 
 	"alertworker/internal/backoff"
 )
@@ -19,12 +20,7 @@ import (
 // GetRuntimeInformation method" in https://learn.microsoft.com/azure/event-hubs/event-hubs-quotas. What it does with more
 // is not documented.
 const (
-	askEvery = 50 * time.Millisecond // at least, on average
-	askBurst = 5                     // without a pause, after one
-
-	// hubTurn is how many partitions are asked about between two questions about the hub if both are equally urgent: one
-	// such answer serves all who wait for it.
-	hubTurn = 4
+	askEvery = 50 * time.Millisecond // at least
 
 	// After a question that the hub had no time for, none is asked for busyMin, doubled up to busyMax.
 	busyMin = 500 * time.Millisecond
@@ -33,6 +29,10 @@ const (
 	// shownEvery is how far apart all replicas together ask about partitions that are read already.
 	shownEvery = 50 * time.Millisecond
 )
+
+// shownAfter returns after which time replicas may ask again about partitions that they read already, of a hub that has
+// so many.
+func shownAfter(partitions int) time.Duration { return time.Duration(partitions) * shownEvery }
 
 // An urgency orders questions: the higher one is asked first.
 type urgency int
@@ -44,54 +44,118 @@ const (
 	toRead                  // a partition waits for it
 )
 
+// A hubState is what a hub says about itself.
+type hubState struct {
+	at         endpoint
+	created    time.Time
+	partitions []string
+	ends       map[string]azeventhubs.PartitionProperties // of the partitions that it was asked about
+
+	// unanswered is why ends has not all partitions that the hub was asked about; nil if it has.
+	unanswered error
+}
+
+func (state hubState) generation() string { return state.at.generation(state.created) }
+
+// A wanted says since when an answer about a partition must have been asked for; zero if none is wanted.
+type wanted = func(partition string) (since time.Time)
+
+func every(string) time.Time { return time.Now() }
+func none(string) time.Time  { return time.Time{} }
+
+// query asks the hub about itself and those of its partitions that are wanted. It fails if the hub does not say what it
+// is; see hubState.unanswered for its partitions.
+func (s *Source) query(ctx context.Context, u urgency, since wanted) (hubState, error) {
+	state, err := s.ask(ctx, u, since)
+	switch {
+	case err == nil:
+		s.hubAnswered()
+	case ctx.Err() == nil:
+		s.hubFailed(err)
+	}
+
+	return state, err
+}
+
+// ask is query without a record of the hub's failure.
+func (s *Source) ask(ctx context.Context, u urgency, since wanted) (hubState, error) {
+	about := s.questions.put(u, aboutHub, time.Now())
+	if err := about.await(ctx); err != nil {
+		return hubState{}, err
+	}
+
+	state := about.hub
+	state.ends = map[string]azeventhubs.PartitionProperties{}
+	var asked []*question
+	for _, id := range state.partitions {
+		if since := since(id); !since.IsZero() {
+			asked = append(asked, s.questions.put(u, id, since))
+		}
+	}
+
+	for _, q := range asked {
+		switch err := q.await(ctx); {
+		case err != nil:
+			state.unanswered = err
+		case q.at != state.at:
+			state.unanswered = fmt.Errorf("event hub %v has moved to %v", state.at, q.at)
+		default:
+			state.ends[q.about] = q.end
+		}
+	}
+
+	return state, nil
+}
+
 // aboutHub is what a question about the hub itself is about.
 const aboutHub = ""
 
 // A question is one to the hub about itself, or about a partition.
 type question struct {
 	about   string // a partition, or aboutHub
-	done    chan struct{}
-	urgency urgency   // guarded by the mu of questions until it is sent, like the next three
-	waiting int       // who wants the answer
-	first   time.Time // when it was first sent
+	urgency urgency
+	sent    time.Time // at first; zero: not yet
 	lost    bool      // it was sent on links that failed
 
-	// Set before done is closed. One of the first two is, unless there is an error.
-	hub hubState // without ends
-	end knownEnd
-	err error
+	// Set before done is closed. hub or end is, unless there is an error.
+	done chan struct{}
+	at   endpoint
+	hub  hubState // without ends
+	end  azeventhubs.PartitionProperties
+	err  error
+}
+
+// await waits for the answer until ctx ends.
+func (o *question) await(ctx context.Context) error {
+	select {
+	case <-o.done:
+		return o.err
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
 }
 
 // questions are those to the hub about itself, for all who have any. They are asked one by one, at a pace, and those who
 // want to know the same share a question. Its goroutine runs while there are any. Safe for concurrent use.
 type questions struct {
 	source      *Source
-	connections connections // one
+	connections connections
 	ctx         context.Context
 	end         context.CancelFunc
 	running     sync.WaitGroup
+	links       *rpc // of the goroutine; nil if none are open
 
-	mu       sync.Mutex
-	queued   []*question // not sent, oldest first
-	asking   bool        // there is a goroutine
-	links    *rpc        // of that goroutine; nil if none are open
-	full     time.Time   // when a whole burst may be sent again
-	paused   time.Time   // when the last pause began
-	pauses   int         // since the last answer
-	sinceHub int         // questions about partitions since the last one about the hub
-	ends     map[string]knownEnd
-}
-
-// A knownEnd is the last answer about a partition.
-type knownEnd struct {
-	end  azeventhubs.PartitionProperties
-	of   endpoint
-	sent time.Time // the question
-	at   time.Time
+	mu       sync.Mutex           // also guards what questions have until they are answered
+	queued   []*question          // oldest first
+	asking   bool                 // there is a goroutine
+	next     time.Time            // when one may be sent
+	paused   time.Time            // when the last pause began
+	pauses   int                  // since the last answer
+	answered map[string]*question // the last one, by what it is about
 }
 
 func newQuestions(s *Source) *questions {
-	q := &questions{source: s, connections: connections{source: s, keep: true}, ends: map[string]knownEnd{}}
+	q := &questions{source: s, connections: connections{source: s}, answered: map[string]*question{}}
 	q.ctx, q.end = context.WithCancel(context.Background())
 
 	return q
@@ -101,32 +165,31 @@ func newQuestions(s *Source) *questions {
 func (q *questions) close() {
 	q.end()
 	q.running.Wait()
-	if q.links != nil {
-		q.links.close()
-		q.connections.release(q.links.connection)
-	}
-	q.connections.close()
+	q.hangUp()
+	q.connections.running.Wait()
 }
 
-// put queues a question, or joins one that was not sent yet: the answer is of no earlier moment than the call. Call
-// await for each.
-func (q *questions) put(u urgency, about string) *question {
+// put returns a question: one that was asked after since and answered, one that was not sent yet, or a new one.
+func (q *questions) put(u urgency, about string, since time.Time) *question {
+	at := q.source.endpoint()
 	q.mu.Lock()
 	defer q.mu.Unlock()
 
-	if i := slices.IndexFunc(q.queued, func(o *question) bool { return o.about == about && o.first.IsZero() }); i >= 0 {
-		o := q.queued[i]
-		o.waiting++
-		o.urgency = max(o.urgency, u)
-
+	if o := q.answered[about]; o != nil && o.at == at && o.sent.After(since) {
 		return o
 	}
 
-	n := &question{about: about, urgency: u, waiting: 1, done: make(chan struct{})}
-	q.queued = append(q.queued, n)
+	if i := slices.IndexFunc(q.queued, func(o *question) bool { return o.about == about && o.sent.IsZero() }); i >= 0 {
+		o := q.queued[i]
+		o.urgency = max(o.urgency, u)
+		return o
+	}
+
+	o := &question{about: about, urgency: u, done: make(chan struct{})}
+	q.queued = append(q.queued, o)
 	q.start()
 
-	return n
+	return o
 }
 
 // start has a goroutine ask what is queued. The caller holds q.mu.
@@ -137,127 +200,64 @@ func (q *questions) start() {
 	}
 }
 
-// await waits for the answer until ctx ends.
-func (q *questions) await(ctx context.Context, o *question) error {
-	select {
-	case <-o.done:
-		return o.err
-	case <-ctx.Done():
-	}
-
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	o.waiting--
-
-	return context.Cause(ctx)
-}
-
 // run asks until no question is queued.
 func (q *questions) run() {
-	for {
-		o := q.next()
-		if o == nil {
-			return
-		}
-
+	for o := q.take(); o != nil; o = q.take() {
 		links, err := q.open()
-		if err != nil {
-			q.mu.Lock()
-			all := q.queued
-			q.queued = nil
-			q.mu.Unlock()
-			for _, o := range append(all, o) { // whoever asks again spaces that
-				q.finish(o, err)
-			}
+		if err == nil {
+			q.running.Go(func() { q.ask(links, o) })
 			continue
 		}
 
-		q.running.Go(func() { q.ask(links, o) })
+		q.mu.Lock()
+		failed := append(q.queued, o)
+		q.queued = nil
+		q.mu.Unlock()
+		for _, o := range failed { // whoever asks again spaces that
+			o.err = err
+			close(o.done)
+		}
 	}
 }
 
-// next returns the next question once it is its time. Nil means that there is none, and that run has to end.
-func (q *questions) next() *question {
+// take returns the next question once it may be sent: the oldest of the most urgent. Nil means that there is none, and
+// that the goroutine has to end.
+func (q *questions) take() *question {
 	for {
 		q.mu.Lock()
-		q.queued = slices.DeleteFunc(q.queued, func(o *question) bool { return o.waiting == 0 })
-		i := q.choose()
-		if i < 0 {
+		pause := time.Until(q.next)
+		if len(q.queued) == 0 {
 			q.asking = false
 			q.mu.Unlock()
 			return nil
 		}
-
-		now := time.Now()
-		pause := q.full.Add(-askBurst * askEvery).Sub(now)
 		if pause <= 0 || q.ctx.Err() != nil {
-			o := q.queued[i]
-			q.queued = slices.Delete(q.queued, i, i+1)
-			q.full = latest(q.full, now).Add(askEvery)
-			q.sinceHub++
-			if o.about == aboutHub {
-				q.sinceHub = 0
-			}
-			if o.first.IsZero() {
-				o.first = now
-			}
-			q.mu.Unlock()
-
-			return o
+			break
 		}
-		q.mu.Unlock()
 
+		q.mu.Unlock()
 		backoff.Sleep(q.ctx, pause)
 	}
-}
+	defer q.mu.Unlock()
 
-// shownAfter returns after which time replicas may ask again about partitions that they read already, of a hub that has
-// so many.
-func shownAfter(partitions int) time.Duration { return time.Duration(partitions) * shownEvery }
-
-func latest(a, b time.Time) time.Time {
-	if a.After(b) {
-		return a
-	}
-	return b
-}
-
-// choose returns the index of the question to send next, -1 if there is none: the oldest of the most urgent, but one
-// about the hub when its turn has come. The caller holds q.mu.
-func (q *questions) choose() int {
-	best := -1
-	for i, o := range q.queued {
-		switch {
-		case best < 0, o.urgency > q.queued[best].urgency:
-			best = i
-		case o.urgency < q.queued[best].urgency:
-		case q.sinceHub >= hubTurn && o.about == aboutHub, q.sinceHub < hubTurn && q.queued[best].about == aboutHub:
-			best = i
-		}
+	o := slices.MaxFunc(q.queued, func(a, b *question) int { return cmp.Compare(a.urgency, b.urgency) })
+	q.queued = slices.DeleteFunc(q.queued, func(other *question) bool { return other == o })
+	now := time.Now()
+	q.next = now.Add(askEvery)
+	if o.sent.IsZero() {
+		o.sent = now
 	}
 
-	return best
+	return o
 }
 
 // open returns open links to the hub where it is at present.
 func (q *questions) open() (*rpc, error) {
-	if q.links != nil {
-		isOpen := q.links.connection.ctx.Err() == nil
-		select {
-		case <-q.links.ended:
-			isOpen = false
-		default:
-		}
-
-		if isOpen && q.links.connection.at == q.source.endpoint() {
-			return q.links, nil
-		}
-
-		q.links.close()
-		q.connections.release(q.links.connection)
-		q.links = nil
+	if q.links != nil && q.links.ctx.Err() == nil && q.links.connection.at == q.source.endpoint() {
+		return q.links, nil
 	}
 
+	q.hangUp()
 	ctx, cancel := q.source.limited(q.ctx)
 	defer cancel()
 	c, err := q.connections.acquire(ctx)
@@ -265,15 +265,20 @@ func (q *questions) open() (*rpc, error) {
 		return nil, err
 	}
 
-	q.links, err = c.openRPC(ctx, "$management")
-	if err != nil {
-		if errors.Is(err, context.DeadlineExceeded) {
-			c.end()
-		}
+	if q.links, err = c.openRPC(ctx, "$management"); err != nil {
 		q.connections.release(c)
 	}
 
 	return q.links, err
+}
+
+// hangUp closes the links, if there are any.
+func (q *questions) hangUp() {
+	if q.links != nil {
+		q.links.close()
+		q.connections.release(q.links.connection)
+		q.links = nil
+	}
 }
 
 // ask sends a question, and has it asked again if the hub had no time for it or the links were lost.
@@ -281,148 +286,130 @@ func (q *questions) ask(links *rpc, o *question) {
 	sent := time.Now()
 	ctx, cancel := q.source.limited(q.ctx)
 	defer cancel()
-	err := q.exchange(ctx, links, o)
+	err := o.ask(ctx, links)
 	if ctx.Err() != nil { // the connection may be lost without a word
 		links.connection.end()
 	}
 
+	q.mu.Lock()
+	defer q.mu.Unlock()
+
+	again := false
 	switch {
 	case err == nil:
-		q.mu.Lock()
 		q.pauses = 0
-		if o.about != aboutHub {
-			q.ends[o.about] = o.end
-		}
-		q.mu.Unlock()
+		q.answered[o.about] = o
+
 	case isBusy(err):
-		q.pause(sent)
-		if time.Since(o.first) < q.source.queryLimit {
-			q.again(o)
-			return
+		again = time.Since(o.sent) < q.source.queryLimit
+		if sent.Before(q.paused) { // one that was sent with it was refused before
+			break
 		}
-	case isLost(err) && !o.lost && q.ctx.Err() == nil:
+
+		q.pauses++
+		q.paused = time.Now()
+		//planted:asked-again-at-once break
+		q.next = q.paused.Add(backoff.Delay(q.pauses, busyMin, busyMax))
+
+	case isLost(err):
+		again = !o.lost && q.ctx.Err() == nil
 		o.lost = true
-		q.again(o)
+	}
+
+	if again {
+		q.queued = slices.Insert(q.queued, 0, o)
+		q.start()
 		return
 	}
 
-	q.finish(o, err)
+	o.err = err
+	close(o.done)
 }
 
-// exchange gets the answer to a question.
-func (q *questions) exchange(ctx context.Context, links *rpc, o *question) error {
+// ask gets the answer.
+func (o *question) ask(ctx context.Context, links *rpc) error {
 	c := links.connection
 	t, err := c.config.token(ctx, c.audience)
 	if err != nil {
 		return expired(ctx, err)
 	}
 
+	what := "itself"
 	properties := map[string]any{
 		"operation": "READ", "type": "com.microsoft:eventhub", "name": c.at.hub, "security_token": t.text,
 	}
 	if o.about != aboutHub {
+		what = "partition " + o.about
 		properties["type"], properties["partition"] = "com.microsoft:partition", o.about
 	}
 
-	ok := false
-	sent := time.Now()
-	value, err := links.request(ctx, properties, nil)
-	switch {
-	case err != nil:
-	case o.about == aboutHub:
-		o.hub, ok = readHub(value)
-		o.hub.at = c.at
-	default:
-		o.end.end, ok = readEnd(value)
-		ok = ok && o.end.end.PartitionID == o.about
-		o.end.of, o.end.sent, o.end.at = c.at, sent, time.Now()
-	}
-
-	if err == nil && !ok {
-		err = errAnswer
+	answer, err := links.request(ctx, properties, nil)
+	if err == nil {
+		err = o.read(c.at, answer)
 	}
 	if err != nil {
-		return fmt.Errorf("ask event hub %s about %s: %w", c.at.hub, o, err)
+		return fmt.Errorf("ask event hub %s about %s: %w", c.at.hub, what, err)
 	}
 
 	return nil
 }
 
-// String says what a question is about.
-func (o *question) String() string {
+// read reads what the hub at an endpoint answers. All of it is relied upon: of a partition whose last offset is not
+// known, for one, the first start would begin at the earliest event.
+func (o *question) read(at endpoint, answer any) error {
+	about, ok := answer.(map[string]any)
+	o.at = at
 	if o.about == aboutHub {
-		return "itself"
+		o.hub = hubState{
+			at:         at,
+			created:    field[time.Time](about, "created_at", &ok),
+			partitions: field[[]string](about, "partition_ids", &ok),
+		}
+		ok = ok && len(o.hub.partitions) > 0
+	} else {
+		o.end = azeventhubs.PartitionProperties{
+			PartitionID:                field[string](about, "partition", &ok),
+			BeginningSequenceNumber:    number(about, "begin_sequence_number", &ok),
+			LastEnqueuedSequenceNumber: number(about, "last_enqueued_sequence_number", &ok),
+			LastEnqueuedOffset:         field[string](about, "last_enqueued_offset", &ok),
+			LastEnqueuedOn:             field[time.Time](about, "last_enqueued_time_utc", &ok),
+			IsEmpty:                    field[bool](about, "is_partition_empty", &ok),
+		}
+		ok = ok && o.end.PartitionID == o.about
 	}
-	return "partition " + o.about
+
+	if !ok {
+		return errAnswer
+	}
+
+	return nil
+}
+
+// field returns a field of an answer. It sets ok to false if it has not that type.
+func field[T any](answer map[string]any, name string, ok *bool) T {
+	value, is := answer[name].(T)
+	*ok = *ok && is
+	return value
+}
+
+// number is field for a number, which AMQP may send in any width.
+func number(answer map[string]any, name string, ok *bool) (n int64) {
+	v := reflect.ValueOf(answer[name])
+	if !v.CanInt() {
+		*ok = false
+		return 0
+	}
+	return v.Int()
 }
 
 // isBusy reports whether the hub refuses a question because it has too many.
 func isBusy(err error) bool {
-	var peer *amqp.Error
 	code := status(err)
 	return code == http.StatusServiceUnavailable || code == http.StatusTooManyRequests ||
-		errors.As(err, &peer) && peer.Condition == "com.microsoft:server-busy"
+		condition(err) == "com.microsoft:server-busy"
 }
 
 // isLost reports whether the hub did not answer, which may be because the links were lost since they were last used.
 func isLost(err error) bool {
-	var refused *statusError
-	return !errors.As(err, &refused) && !errors.Is(err, errAnswer) && !noToken(err)
-}
-
-// pause has nothing asked for some time, because the hub had no time for a question of this moment.
-func (q *questions) pause(sent time.Time) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-
-	if sent.Before(q.paused) { // one that was sent with it was refused before
-		return
-	}
-
-	q.pauses++
-	q.paused = time.Now()
-	//planted:asked-again-at-once return
-	q.full = q.paused.Add(backoff.Delay(q.pauses, busyMin, busyMax) + askBurst*askEvery)
-}
-
-// again queues a question once more.
-func (q *questions) again(o *question) {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.queued = slices.Insert(q.queued, 0, o)
-	q.start()
-}
-
-// finish gives an answer, or the reason why there is none, to who waits for it.
-func (q *questions) finish(o *question, err error) {
-	o.err = err
-	close(o.done)
-}
-
-// answers returns the last answers about partitions of the hub.
-func (q *questions) answers() map[string]knownEnd {
-	at := q.source.endpoint()
-	q.mu.Lock()
-	defer q.mu.Unlock()
-
-	answers := map[string]knownEnd{}
-	for id, e := range q.ends {
-		if e.of == at {
-			answers[id] = e
-		}
-	}
-
-	return answers
-}
-
-// known returns where partitions of the hub end, as far as it has said since a time.
-func (q *questions) known(since time.Time) map[string]int64 {
-	ends := map[string]int64{}
-	for id, e := range q.answers() {
-		if !e.at.Before(since) {
-			ends[id] = e.end.LastEnqueuedSequenceNumber
-		}
-	}
-
-	return ends
+	return status(err) == 0 && !errors.Is(err, errAnswer) && !noToken(err)
 }

@@ -17,61 +17,81 @@ func TestAnswersOfAnotherForm(t *testing.T) {
 	}
 	for name, tt := range map[string]struct {
 		whole map[string]any
-		read  func(any) bool
+		about string
 	}{
-		"hub":       {hub, func(v any) bool { _, ok := readHub(v); return ok }},
-		"partition": {partition, func(v any) bool { _, ok := readEnd(v); return ok }},
+		"hub":       {hub, aboutHub},
+		"partition": {partition, "0"},
 	} {
-		if !tt.read(tt.whole) {
+		read := func(answer any) bool {
+			q := &question{about: tt.about}
+			return q.read(endpoint{}, answer) == nil
+		}
+		if !read(tt.whole) {
 			t.Errorf("%s: not read: %v", name, tt.whole)
 		}
-		if tt.read(nil) || tt.read("text") {
+		if read(nil) || read("text") {
 			t.Errorf("%s: what is no map is read", name)
 		}
 		for field := range tt.whole {
 			for _, other := range []any{nil, 3.5, []byte("70"), []any{}} {
 				odd := maps.Clone(tt.whole)
 				odd[field] = other
-				if tt.read(odd) {
+				if read(odd) {
 					t.Errorf("%s: read although its %s is %T", name, field, other)
 				}
 			}
 		}
 	}
+	partition["last_enqueued_sequence_number"] = int32(7)
+	q := &question{about: "0"}
+	if err := q.read(endpoint{}, partition); err != nil || q.end.LastEnqueuedSequenceNumber != 7 {
+		t.Errorf("a number of 32 bits is not read: %+v, %v", q.end, err)
+	}
 	partition["last_enqueued_offset"] = int64(70)
-	if _, ok := readEnd(partition); ok {
+	if q.read(endpoint{}, partition) == nil {
 		t.Error("an offset that is a number is read")
 	}
-	partition["last_enqueued_offset"], partition["last_enqueued_sequence_number"] = "70", int32(7)
-	if end, ok := readEnd(partition); !ok || end.LastEnqueuedSequenceNumber != 7 {
-		t.Errorf("a number of 32 bits is not read: %+v", end)
+	partition["last_enqueued_offset"], partition["partition"] = "70", "1"
+	if q.read(endpoint{}, partition) == nil {
+		t.Error("the answer about another partition is read")
 	}
 }
 
-// What a partition waits for is asked first, and what people are shown last. A question about the hub, whose answer serves all who
-// wait for it, takes turns with those that are as urgent.
+// What a partition waits for is asked first, and what people are shown last. Who wants to know the same shares a question
+// that was not sent yet, or an answer that is new enough.
 func TestOrderOfQuestions(t *testing.T) {
 	q := newQuestions(&Source{})
 	defer q.end()
 	q.asking = true // nobody asks
-	for _, about := range []string{"a", "b"} {
-		q.put(toShow, about)
+	ask := func(u urgency, all ...string) {
+		for _, about := range all {
+			q.put(u, about, time.Now())
+		}
 	}
-	q.put(toDecide, "c")
-	for _, about := range []string{"d", "e", "f", "g", "h", aboutHub, "i"} {
-		q.put(toRead, about)
-	}
-	shared := q.put(toRead, "b")
-	if shared.waiting != 2 || len(q.queued) != 10 {
-		t.Errorf("%d wait for one of %d questions, want 2 for one of 10", shared.waiting, len(q.queued))
-	}
+	ask(toShow, "a", "b")
+	ask(toDecide, "c")
+	ask(toRead, "d", aboutHub, "e", "b", aboutHub, "d")
 
 	var order []string
 	for len(q.queued) > 0 {
-		o := q.next()
+		o := q.take()
 		order = append(order, o.about)
 	}
-	if want := []string{"b", "d", "e", "f", aboutHub, "g", "h", "i", "c", "a"}; !slices.Equal(order, want) {
+	if want := []string{"b", "d", aboutHub, "e", "c", "a"}; !slices.Equal(order, want) {
 		t.Errorf("asked in the order %q, want %q", order, want)
+	}
+
+	sent := time.Now()
+	answer := &question{about: "a", sent: sent}
+	q.answered["a"] = answer
+	if q.put(toShow, "a", sent.Add(-1)) != answer {
+		t.Error("a new answer is asked for again")
+	}
+	if q.put(toShow, "a", sent) == answer || q.put(toShow, "b", sent.Add(-1)) == answer {
+		t.Error("an old answer, or another's, is given")
+	}
+	answer.at.hub = "elsewhere"
+	if q.put(toShow, "a", sent.Add(-1)) == answer {
+		t.Error("an answer of another hub is given")
 	}
 }

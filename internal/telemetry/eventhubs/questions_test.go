@@ -124,11 +124,6 @@ func TestReadsWhatAHubWithALimitHas(t *testing.T) {
 							}
 						})
 					})
-					lag := &recorded{last: map[string]int64{}}
-					for p := range tt.partitions {
-						lag.wanted = append(lag.wanted, strconv.Itoa(p))
-					}
-					running.Go(func() { s.FollowLag(ctx, 15*time.Second, lag) })
 				}
 
 				reading := func() (n int, report string) {

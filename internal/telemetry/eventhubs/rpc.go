@@ -39,31 +39,25 @@ type rpc struct {
 	receiver   *amqp.Receiver
 	replies    string // the receiver's address
 
-	stop    context.CancelFunc // of reading
+	ctx     context.Context // ends once no more answers come; its cause says why
+	end     context.CancelCauseFunc
 	reading sync.WaitGroup
-	ended   chan struct{} // closed once no more answers come
 
 	mu      sync.Mutex
 	next    int                             // id of the next request
 	waiting map[string]chan<- *amqp.Message // by id of their request
-	err     error                           // why no more answers come, once ended is closed
 }
 
 // openRPC opens links to a node. Close them.
 func (c *connection) openRPC(ctx context.Context, node string) (*rpc, error) {
-	r := &rpc{
-		connection: c,
-		replies:    uuid.NewString(),
-		ended:      make(chan struct{}),
-		waiting:    map[string]chan<- *amqp.Message{},
-	}
-
-	capabilities := []string{georeplication}
-	var err error
-	if r.session, err = c.amqp.NewSession(ctx, nil); err != nil {
+	session, err := c.amqp.NewSession(ctx, nil)
+	if err != nil {
 		return nil, expired(ctx, err)
 	}
 
+	r := &rpc{connection: c, session: session, replies: uuid.NewString(), waiting: map[string]chan<- *amqp.Message{}}
+	r.ctx, r.end = context.WithCancelCause(c.ctx)
+	capabilities := []string{georeplication}
 	r.sender, err = r.session.NewSender(ctx, node, &amqp.SenderOptions{DesiredCapabilities: capabilities})
 	if err == nil {
 		r.receiver, err = r.session.NewReceiver(ctx, node, &amqp.ReceiverOptions{
@@ -73,27 +67,24 @@ func (c *connection) openRPC(ctx context.Context, node string) (*rpc, error) {
 		})
 	}
 	if err != nil {
-		r.closeSession(ctx)
+		r.close()
 		return nil, expired(ctx, err)
 	}
 
-	reading, stop := context.WithCancel(context.WithoutCancel(ctx))
-	r.stop = stop
-	r.reading.Go(func() { r.read(reading) })
+	r.reading.Go(r.read)
 
 	return r, nil
 }
 
 // read hands out answers until none can come any more.
-func (r *rpc) read(ctx context.Context) {
-	defer close(r.ended)
+func (r *rpc) read() {
 	for {
-		answer, err := r.receiver.Receive(ctx, nil)
+		answer, err := r.receiver.Receive(r.ctx, nil)
 		if err == nil {
-			err = r.receiver.AcceptMessage(ctx, answer)
+			err = r.receiver.AcceptMessage(r.ctx, answer)
 		}
 		if err != nil {
-			r.err = err
+			r.end(err)
 			return
 		}
 
@@ -138,27 +129,23 @@ func (r *rpc) request(ctx context.Context, properties map[string]any, value any)
 
 	select {
 	case answer := <-got:
-		return valueOf(answer)
-	case <-r.ended:
-		return nil, r.err
+		ok := true
+		code := number(answer.ApplicationProperties, "status-code", &ok)
+		if !ok {
+			return nil, errAnswer
+		}
+		if code < 200 || code > 299 {
+			text, _ := answer.ApplicationProperties["status-description"].(string) // for people alone
+			return nil, &statusError{int(code), text}
+		}
+
+		return answer.Value, nil
+
+	case <-r.ctx.Done():
+		return nil, context.Cause(r.ctx)
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-}
-
-// valueOf returns what the hub answers.
-func valueOf(answer *amqp.Message) (any, error) {
-	code, ok := integer(answer.ApplicationProperties["status-code"])
-	if !ok {
-		return nil, errAnswer
-	}
-
-	if code < 200 || code > 299 {
-		text, _ := answer.ApplicationProperties["status-description"].(string) // for people alone
-		return nil, &statusError{int(code), text}
-	}
-
-	return answer.Value, nil
 }
 
 // once sends one request to a node, on links of its own.
@@ -182,13 +169,9 @@ func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFu
 
 // close returns once the links are closed.
 func (r *rpc) close() {
-	r.stop()
+	r.end(nil)
 	r.reading.Wait()
-	r.closeSession(context.Background())
-}
-
-func (r *rpc) closeSession(ctx context.Context) {
-	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), shortTimeout)
+	ctx, cancel := context.WithTimeout(context.Background(), shortTimeout)
 	defer cancel()
-	_ = r.session.Close(closing)
+	_ = r.session.Close(ctx)
 }

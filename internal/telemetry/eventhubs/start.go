@@ -1,6 +1,7 @@
 package eventhubs
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -28,9 +29,10 @@ const beforeFirst = "-1"
 type startPlan struct {
 	source *Source
 	store  *checkpoints
+	last   lastRead
 
 	partitions []string
-	ends       map[string]azeventhubs.PartitionProperties
+	ends       map[string]azeventhubs.PartitionProperties // if the start depends on them
 
 	checkpoints map[string]StoredCheckpoint
 	unreadable  map[string]error
@@ -53,12 +55,28 @@ func (plan *startPlan) missing() []string {
 	})
 }
 
-// beyond reports whether the checkpoint of a partition is beyond its end.
-func (plan *startPlan) beyond(id string) bool {
-	end, known := plan.ends[id]
-	c, settled := plan.checkpoints[id]
+// isFirst reports whether the consumer group begins at the latest events.
+func (plan *startPlan) isFirst() bool {
+	return plan.source.config.Start == (Start{}) && len(plan.checkpoints)+len(plan.unreadable) == 0
+}
 
-	return known && settled && c.Sequence > end.LastEnqueuedSequenceNumber
+// ofOthers returns the checkpoints of another hub of this name.
+func (plan *startPlan) ofOthers() map[string]StoredCheckpoint {
+	others := maps.Clone(plan.checkpoints)
+	maps.DeleteFunc(others, func(id string, c StoredCheckpoint) bool { return !plan.store.ofOtherHub(id, c) })
+	return others
+}
+
+// markBeyond notes which checkpoints are beyond the end of their partition, and reports whether there are any.
+func (plan *startPlan) markBeyond() bool {
+	clear(plan.store.beyond)
+	for id, c := range plan.checkpoints {
+		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+			plan.store.beyond[id] = c.etag
+		}
+	}
+
+	return len(plan.store.beyond) > 0
 }
 
 func (plan *startPlan) startsOver(id string) bool {
@@ -92,7 +110,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 
 	cs := s.checkpoints()
-	plan := &startPlan{source: s, store: cs, positions: map[string]Start{}}
+	plan := &startPlan{source: s, store: cs, last: last, positions: map[string]Start{}}
 	if err := plan.load(ctx); err != nil {
 		return nil, err
 	}
@@ -104,14 +122,7 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 
 	plan.partitions = state.partitions
 	cs.generation = state.generation()
-	if plan.needsEnds(state.at, last) {
-		if err := plan.askEnds(ctx); err != nil {
-			s.hubFailed(err)
-			return nil, err
-		}
-	}
-
-	if err := plan.decide(ctx, state.at, last); err != nil {
+	if err := plan.decide(ctx, state.at.lower()); err != nil {
 		return nil, err
 	}
 
@@ -144,107 +155,81 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	return h, nil
 }
 
-// needsEnds reports whether the start depends on where the partitions of the hub at an endpoint end. An ordinary one
-// does not: each partition continues from its checkpoint, and asks where it ends once it is read.
-func (plan *startPlan) needsEnds(at endpoint, last lastRead) bool {
+// decide says where partitions begin of the hub at an endpoint.
+func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 	s := plan.source
-	isOther := func(id string) bool {
-		c, ok := plan.checkpoints[id]
-		return ok && plan.store.ofOtherHub(id, c)
-	}
-	hasMoved := last.at != (endpoint{}) && last.at != at.lower()
-	isFirst := s.config.Start == (Start{}) && len(plan.checkpoints)+len(plan.unreadable) == 0
+	hasMoved := plan.last.at != (endpoint{}) && plan.last.at != at
 
-	return s.doubted || hasMoved || isFirst || slices.ContainsFunc(plan.partitions, isOther)
-}
-
-// askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
-// one.
-func (plan *startPlan) askEnds(ctx context.Context) error {
-	s := plan.source
-	state, err := s.askAll(ctx, toRead)
-	if err == nil {
-		plan.ends = state.ends
-		if slices.ContainsFunc(plan.partitions, plan.beyond) {
-			backoff.Sleep(ctx, s.secondThought) // one answer proves nothing
-			state, err = s.askAll(ctx, toRead)
+	// An ordinary start does not depend on where partitions end: each continues from its checkpoint, and asks where it ends
+	// once it is read.
+	if s.doubted || hasMoved || plan.isFirst() || len(plan.ofOthers()) > 0 {
+		if err := plan.askEnds(ctx); err != nil {
+			s.hubFailed(err)
+			return err
 		}
 	}
-	if err == nil && state.generation() != plan.store.generation {
-		err = errAnotherHub
-	}
-	if err != nil {
-		return err
-	}
 
-	plan.ends = state.ends
-
-	return nil
-}
-
-// decide says where partitions begin of the hub at an endpoint.
-func (plan *startPlan) decide(ctx context.Context, at endpoint, last lastRead) (err error) {
-	s := plan.source
 	for _, id := range slices.Sorted(maps.Keys(plan.unreadable)) {
 		s.log.Error("a checkpoint cannot be read", zap.String("partition", id), zap.Error(plan.unreadable[id]))
 		plan.positions[id] = Start{Earliest: true}
 	}
 
-	if err := plan.startOverRecreated(ctx); err != nil {
+	others := plan.ofOthers()
+	const why = "the checkpoints are of another hub of this name, which was deleted or failed over"
+	if err := plan.startOver(ctx, slices.Collect(maps.Keys(others)), resumeTime(others), why); err != nil {
 		return err
 	}
 
 	switch {
-	case last.at != (endpoint{}) && last.at != at.lower():
-		err = plan.startOverMoved(ctx, last.at)
+	case hasMoved:
+		err = plan.startOverMoved(ctx, plan.last.at)
 	case s.config.Start == (Start{}):
 		err = plan.pinLatest(ctx)
 	}
-
 	if err != nil {
 		return err
 	}
 
-	plan.others = s.config.Start
-	if plan.others == (Start{}) {
-		plan.others = Start{Earliest: true}
-	}
-
+	plan.others = cmp.Or(s.config.Start, Start{Earliest: true})
 	missing := plan.missing()
 	fresh := slices.DeleteFunc(slices.Clone(missing), plan.startsOver)
 	log, text := s.log.Warn, "partitions have no checkpoint: starting over"
 	if len(fresh) == len(plan.partitions) {
 		log, text = s.log.Info, "no partition has a checkpoint, as on a first start: starting to read"
 	}
-
 	if len(fresh) > 0 {
 		log(text, zap.Strings("partitions", fresh), zap.Stringer("at", plan.others))
 	}
 
 	// The checkpoints at the previous endpoint are needed until every partition has one here.
-	if last.at == (endpoint{}) || len(missing) == 0 {
-		return s.setLastRead(ctx, at.lower(), last)
+	if plan.last.at == (endpoint{}) || len(missing) == 0 {
+		return s.setLastRead(ctx, at, plan.last)
 	}
 
 	return nil
 }
 
-// startOverRecreated starts over the partitions whose checkpoints are of another
-// hub of this name.
-func (plan *startPlan) startOverRecreated(ctx context.Context) error {
-	another := map[string]StoredCheckpoint{}
-	for id, c := range plan.checkpoints {
-		if plan.beyond(id) {
-			plan.store.beyond[id] = c.etag
+// askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
+// one.
+func (plan *startPlan) askEnds(ctx context.Context) error {
+	for range 2 {
+		state, err := plan.source.ask(ctx, toRead, every)
+		if err = cmp.Or(err, state.unanswered); err != nil {
+			return err
+		}
+		if state.generation() != plan.store.generation {
+			return errAnotherHub
 		}
 
-		if plan.store.ofOtherHub(id, c) {
-			another[id] = c
+		plan.ends = state.ends
+		if !plan.markBeyond() {
+			break
 		}
+
+		backoff.Sleep(ctx, plan.source.secondThought) // one answer proves nothing
 	}
 
-	const why = "the checkpoints are of another hub of this name, which was deleted or failed over"
-	return plan.startOver(ctx, slices.Collect(maps.Keys(another)), resumeTime(another), why)
+	return nil
 }
 
 // startOverMoved starts over the partitions that have no checkpoint at this
@@ -302,7 +287,7 @@ func (plan *startPlan) startOver(ctx context.Context, ids []string, at time.Time
 // same time. What a failure leaves unwritten is written at the next attempt.
 func (plan *startPlan) pinLatest(ctx context.Context) error {
 	s := plan.source
-	if len(plan.checkpoints)+len(plan.unreadable) == 0 && s.latest == nil {
+	if plan.isFirst() && s.latest == nil {
 		s.latest = map[string]telemetry.Position{}
 		sequences := map[string]int64{}
 		for id, end := range plan.ends {
@@ -312,31 +297,23 @@ func (plan *startPlan) pinLatest(ctx context.Context) error {
 		s.log.Warn("first start of this consumer group: existing events are not read", zap.Any("last_sequences", sequences))
 	}
 
-	var writing errgroup.Group
-	writing.SetLimit(writesAtATime)
-	for id, p := range s.latest {
-		if plan.unreadable[id] != nil {
-			continue
-		}
-
-		writing.Go(func() error {
-			_, err := plan.store.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
-			if errors.Is(err, records.ErrConflict) {
-				return nil
-			}
-			return err
-		})
-	}
-
-	if err := writing.Wait(); err != nil {
-		return err
-	}
-
 	if s.latest != nil {
-		s.latest = nil
-		if err := plan.load(ctx); err != nil {
+		var writing errgroup.Group
+		writing.SetLimit(writesAtATime)
+		for id, p := range s.latest {
+			writing.Go(func() error {
+				_, err := plan.store.write(ctx, id, telemetry.Checkpoint{Position: p}, StoredCheckpoint{})
+				if errors.Is(err, records.ErrConflict) {
+					return nil
+				}
+				return err
+			})
+		}
+
+		if err := cmp.Or(writing.Wait(), plan.load(ctx)); err != nil {
 			return err
 		}
+		s.latest = nil
 	}
 
 	// Another replica may be about to write the rest.

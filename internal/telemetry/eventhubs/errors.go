@@ -24,14 +24,6 @@ func busy(err error) bool {
 // receiver finds who took a link, or has one, in what the hub says.
 var receiver = regexp.MustCompile(`[Rr]eceiver '([^']+)'`)
 
-// taker returns the name of the receiver that took a link, empty if the hub does not say.
-func taker(err error) string {
-	if found := receiver.FindStringSubmatch(err.Error()); found != nil {
-		return found[1]
-	}
-	return ""
-}
-
 // noGroup reports whether the hub has no such consumer group.
 func noGroup(err error) bool { return strings.Contains(err.Error(), "amqp:not-found") }
 
@@ -40,9 +32,7 @@ func refused(err error) bool { return unauthorized(err) || noToken(err) }
 
 // unauthorized reports whether the hub refused the credentials.
 func unauthorized(err error) bool {
-	var peer *amqp.Error
-	return status(err) == http.StatusUnauthorized ||
-		errors.As(err, &peer) && peer.Condition == amqp.ErrCondUnauthorizedAccess
+	return status(err) == http.StatusUnauthorized || condition(err) == string(amqp.ErrCondUnauthorizedAccess)
 }
 
 // condition returns the one with which the hub refused something; empty if there is none.
@@ -72,20 +62,21 @@ func status(err error) int {
 
 // toldAt is the hub's time in its texts of refusals, which end like "TrackingId:…, SystemTracker:…,
 // Timestamp:2018-12-11T00:37:51" (Azure/azure-event-hubs-node#174).
-var toldAt = regexp.MustCompile(`Timestamp:(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d)`)
+var toldAt = regexp.MustCompile(`Timestamp:\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d`)
+
+const toldLike = "Timestamp:2006-01-02T15:04:05"
 
 // clockOff says how far this machine's clock is from the hub's, which has just refused the credentials, or else from that of
 // the stores; empty if that is not far, or not known.
 func (s *Source) clockOff(err error) string {
-	if found := toldAt.FindStringSubmatch(err.Error()); found != nil {
-		if at, err := time.Parse("2006-01-02T15:04:05", found[1]); err == nil {
-			return humanize.ClockOff(time.Until(at))
-		}
+	if at, err := time.Parse(toldLike, toldAt.FindString(err.Error())); err == nil {
+		return humanize.ClockOff(time.Until(at))
 	}
 
 	if s.config.Clock != nil {
-		if ahead, ok := s.config.Clock(); ok && humanize.ClockOff(ahead) != "" {
-			return humanize.ClockOff(ahead) + ", by the stores' clock"
+		ahead, _ := s.config.Clock() // 0 if it is not known
+		if off := humanize.ClockOff(ahead); off != "" {
+			return off + ", by the stores' clock"
 		}
 	}
 

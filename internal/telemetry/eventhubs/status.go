@@ -59,17 +59,12 @@ func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.Par
 		return nil, err
 	}
 
-	known := map[string]int64{} // where partitions end
+	since := none
 	if withEnds {
-		known = s.questions.known(time.Now().Add(-shownFor))
+		lately := time.Now().Add(-shownFor)
+		since = func(id string) time.Time { return later(lately, positions[id].Time) } // not before what was read since
 	}
-	hub, _ := s.query(ctx, toShow, func(id string) bool {
-		last, ok := known[id]
-		return withEnds && (!ok || last < positions[id].Sequence)
-	}) // without it, lag is not known
-	for id, end := range hub.ends {
-		known[id] = end.LastEnqueuedSequenceNumber
-	}
+	hub, _ := s.query(ctx, toShow, since) // without it, lag is not known
 
 	byID := map[string]*telemetry.PartitionStatus{}
 	of := func(id string) *telemetry.PartitionStatus {
@@ -80,8 +75,8 @@ func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.Par
 	}
 	for _, id := range hub.partitions {
 		p := of(id)
-		if last, ok := known[id]; ok {
-			p.Last = last
+		if end, ok := hub.ends[id]; ok {
+			p.Last = end.LastEnqueuedSequenceNumber
 		}
 	}
 
@@ -108,4 +103,62 @@ func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.Par
 	}
 
 	return all, nil
+}
+
+func later(a, b time.Time) time.Time {
+	if a.After(b) {
+		return a
+	}
+	return b
+}
+
+const (
+	newestEvery   = 10 * time.Second // the hub is asked where a partition ends at most so often for newest
+	newestAtATime = 8                // partitions that are asked about at a time: the first event that is enough ends that
+)
+
+// newest is telemetry.Partition.Newest. All replicas may ask: together they take half of the pace that questions have.
+func (h *hub) newest(ctx context.Context, enough time.Time) (newest, asked time.Time, err error) {
+	for _, p := range h.read() {
+		p.mu.Lock()
+		newest = p.cursor.last.Time // zero if nothing has come
+		p.mu.Unlock()
+		if !newest.Before(enough) {
+			return newest, time.Now(), nil
+		}
+	}
+
+	state, err := h.check(ctx, toDecide, none)
+	if err != nil {
+		return time.Time{}, time.Time{}, err
+	}
+
+	n := len(state.partitions)
+	replicas := n / max(1, h.member.Share())
+	newest, asked = time.Time{}, time.Now()
+	since := asked.Add(-max(newestEvery, time.Duration(2*replicas)*shownAfter(n)))
+	for some := range slices.Chunk(state.partitions, newestAtATime) {
+		var all []*question
+		for _, id := range some {
+			all = append(all, h.source.questions.put(toDecide, id, since))
+		}
+
+		for _, q := range all {
+			if err := q.await(ctx); err != nil {
+				return time.Time{}, time.Time{}, err
+			}
+			if q.end.LastEnqueuedSequenceNumber >= 0 { // else it has never taken one
+				newest = later(newest, q.end.LastEnqueuedOn)
+			}
+			if q.sent.Before(asked) {
+				asked = q.sent
+			}
+		}
+
+		if !newest.Before(enough) {
+			break
+		}
+	}
+
+	return newest, asked, nil
 }
