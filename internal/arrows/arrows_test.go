@@ -120,8 +120,8 @@ const everywhere = "internal/sensor"
 // A third party's package, or one below it, is imported by the packages of its
 // row and no other. Tests are free, and so are third parties without a row.
 const wraps = `
-	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/telemetry/eventhubs cmd/alertworker
-	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/records internal/lease/bloblease internal/lab/emulators cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2  internal/config internal/telemetry/eventhubs cmd/alertworker
+	github.com/Azure/azure-sdk-for-go/sdk/storage/azblob            internal/config internal/records internal/lease/bloblease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/data/azcosmos             internal/lease/cosmoslease internal/lab/emulators cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azidentity                cmd/alertworker
 	github.com/Azure/azure-sdk-for-go/sdk/azcore                    internal/azure internal/telemetry/eventhubs internal/records internal/lease/bloblease internal/lease/cosmoslease internal/ops/checkup internal/lab/emulators cmd/alertworker
@@ -222,7 +222,7 @@ func TestStraysAreSeen(t *testing.T) {
 		"cmd/alertworker imports github.com/Azure/go-amqp, which is internal/lab/devhub, internal/telemetry/iothub, internal/telemetry/eventhubs, internal/telemetry/telemetrytest's alone",
 		"internal/lease imports internal/telemetry",
 		"internal/notify/webhook imports internal/lab/inbox",
-		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/records, internal/lease/bloblease, internal/lab/emulators, cmd/alertworker's alone",
+		"internal/throttle imports github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/container, which is internal/config, internal/records, internal/lease/bloblease, internal/lab/emulators, cmd/alertworker's alone",
 		"internal/unheard is in no row: say what it may import",
 		"internal/worker imports internal/lease",
 	}

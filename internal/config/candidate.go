@@ -3,6 +3,7 @@ package config
 import (
 	"os"
 	"slices"
+	"strings"
 )
 
 // deciding are the groups of variables that decide about alerts, and not where they are read, kept or shown.
@@ -38,8 +39,7 @@ func LoadRules(changed map[string]string, hub bool) (Config, error) {
 	}
 
 	e.problems = slices.DeleteFunc(e.problems, func(p problem) bool {
-		v, ok := variableOf(p.variable)
-		return ok && !slices.Contains(groups, v.Group)
+		return !slices.Contains(groups, variableOf(p.variable).Group) && gone[p.variable] == ""
 	})
 	if len(e.problems) > 0 {
 		return Config{}, &e
@@ -53,9 +53,6 @@ var triedBeside = []string{"THROTTLE_WINDOW", "NOTIFY_RESOLVED", "NOTIFY_URLS"}
 
 // Tries reports whether another value of the variable is a candidate for rules.
 func Tries(variable string) bool {
-	if variable == "RULES" || variable == "RULES_FILE" {
-		return false
-	}
-	v, _ := variableOf(variable)
-	return v.Group == "Readings" || slices.Contains(triedBeside, variable)
+	isReadings := variableOf(variable).Group == "Readings" && !strings.HasPrefix(variable, "RULES")
+	return isReadings || slices.Contains(triedBeside, variable)
 }

@@ -241,7 +241,7 @@ func (c Config) Origin() string {
 func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	values := reflect.ValueOf(c)
 	for i, v := range Variables() {
-		text := shown(values.Field(i))
+		text := fmt.Sprint(values.Field(i).Interface())
 		replaced := c.HasRules() && v.replacedByRules()
 		usual := c.LogFormat == LogConsole && v.isDefault(text)
 		if text != "" && !replaced && !usual {
@@ -251,9 +251,6 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 
 	return nil
 }
-
-// shown returns a value as it may be shown, "" if there is none.
-func shown(value reflect.Value) string { return fmt.Sprint(value.Interface()) }
 
 // A Choice is one of a few words, in any case.
 type Choice string
@@ -378,8 +375,7 @@ func Reload(used Config) (Config, error) {
 	var lines []string
 	for _, p := range e.problems {
 		lines = append(lines, p.variable+" "+p.text)
-		v, _ := variableOf(p.variable)
-		if !v.Secret {
+		if !variableOf(p.variable).Secret {
 			next = used
 			continue
 		}
@@ -538,19 +534,18 @@ func likeNumber(text string) string {
 	return "a number such as 80 or 80.5"
 }
 
+// secret returns what is secret in the variable at a position, entry by entry; nothing if it is not a secret.
+func (c Config) secret(position int) []string {
+	if s, ok := reflect.ValueOf(c).Field(position).Interface().(interface{ entries() []string }); ok {
+		return s.entries()
+	}
+	return nil
+}
+
 // ChangedSecrets returns the variables of secrets that differ between c and another configuration.
 func (c Config) ChangedSecrets(before Config) (variables []string) {
-	text := func(of Config, i int) string {
-		switch v := reflect.ValueOf(of).Field(i).Interface().(type) {
-		case Secret:
-			return v.Reveal()
-		case URLs:
-			return v.text.Reveal()
-		}
-		return ""
-	}
 	for i, v := range Variables() {
-		if v.Secret && text(c, i) != text(before, i) {
+		if !slices.Equal(c.secret(i), before.secret(i)) {
 			variables = append(variables, v.Name)
 		}
 	}
@@ -663,21 +658,15 @@ func (v Variable) isDefault(text string) bool {
 // replacedByRules reports whether rules in RULES or RULES_FILE replace the variable.
 func (v Variable) replacedByRules() bool { return strings.HasPrefix(v.Name, "TEMPERATURE_") }
 
-// Variables returns all variables, in the order of Config's fields. Nobody
+// Variables returns all variables, in the order of Config's fields, from whose tags they are read. Nobody
 // changes the slice.
-var Variables = sync.OnceValue(describe)
-
-// describe reads the variables from the tags of Config.
-func describe() []Variable {
+var Variables = sync.OnceValue(func() []Variable {
 	t := reflect.TypeFor[Config]()
 	list := make([]Variable, t.NumField())
 	group := ""
 	for i := range list {
 		field := t.Field(i)
-		if g := field.Tag.Get("group"); g != "" {
-			group = g
-		}
-
+		group = cmp.Or(field.Tag.Get("group"), group)
 		name := field.Tag.Get("envconfig")
 		list[i] = Variable{
 			Name:        name,
@@ -690,16 +679,14 @@ func describe() []Variable {
 	}
 
 	return list
-}
+})
 
-// variableOf returns the variable of that name, and false if there is none.
-func variableOf(name string) (Variable, bool) {
-	list := Variables()
-	i := position(name)
-	if i == len(list) {
-		return Variable{}, false
+// variableOf returns the variable of that name, the zero one if there is none.
+func variableOf(name string) Variable {
+	if i := position(name); i < len(Variables()) {
+		return Variables()[i]
 	}
-	return list[i], true
+	return Variable{}
 }
 
 // position returns the place of a variable among all; unknown ones are last.

@@ -2,90 +2,75 @@ package config
 
 import (
 	"cmp"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
+	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob"
 
 	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/telemetry/iothub"
 )
 
-// Connection strings are "Key=value;Key=value". They are checked here for what the
-// SDKs would reject or misread later; errors never hold a value.
+// Connection strings are "Key=value;Key=value". The SDKs read them; errors here say what they must be, and never hold a value.
 
-// parsePairs splits a connection string the way the Azure SDKs do: keys in any
-// case (lower-cased here), values with any number of "=", the last of several wins.
-func parsePairs(s string) (map[string]string, error) {
+// services are told apart by their keys, in lower case: a connection string of one has one of them, and the first counts.
+var services = []struct {
+	variable string // where it belongs; "" if nowhere
+	what     string // it is, for people
+	keys     []string
+}{
+	{
+		"",
+		"a device's connection string, which can only send: use a connection string of the hub itself (portal: IoT Hub > " +
+			"Built-in endpoints)",
+		[]string{"deviceid"},
+	},
+	{"IOTHUB_CONNECTION_STRING", "an IoT Hub's connection string, which belongs in IOTHUB_CONNECTION_STRING", []string{"hostname"}},
+	{
+		"COSMOS_CONNECTION_STRING",
+		"a Cosmos DB connection string, which belongs in COSMOS_CONNECTION_STRING",
+		[]string{"accountendpoint"},
+	},
+	{
+		"STORAGE_CONNECTION_STRING",
+		"an Azure Storage connection string, which belongs in STORAGE_CONNECTION_STRING",
+		[]string{"accountname", "accountkey", "defaultendpointsprotocol", "blobendpoint", "usedevelopmentstorage"},
+	},
+	{
+		"EVENTHUB_CONNECTION_STRING",
+		"an Event Hubs connection string, which belongs in EVENTHUB_CONNECTION_STRING",
+		[]string{"endpoint", "entitypath"},
+	},
+}
+
+// parseFor splits the connection string in variable, and rejects one that belongs elsewhere. Its keys are in lower case:
+// most SDKs take any.
+func parseFor(variable, s string) (map[string]string, error) {
 	pairs := map[string]string{}
-	for part := range strings.SplitSeq(s, ";") {
-		if part == "" {
-			continue
-		}
-
+	for part := range strings.FieldsFuncSeq(s, func(r rune) bool { return r == ';' }) {
 		key, value, ok := strings.Cut(part, "=")
-		if !ok || key == "" {
+		if !ok {
 			return nil, errors.New("is not a connection string: must be Key=value pairs separated by ;")
 		}
-
 		pairs[strings.ToLower(key)] = value
 	}
 
-	return pairs, nil
-}
-
-// A service is something that connection strings connect to.
-type service struct {
-	what     string   // its connection string, for people
-	variable string   // where that belongs; "" if nowhere
-	keys     []string // in lower case: a connection string of this service has one of them
-}
-
-// services are told apart by their keys: the first counts.
-var services = []service{
-	{"a device's connection string", "", []string{"deviceid"}},
-	{"an IoT Hub's connection string", "IOTHUB_CONNECTION_STRING", []string{"hostname"}},
-	{"a Cosmos DB connection string", "COSMOS_CONNECTION_STRING", []string{"accountendpoint"}},
-	{
-		"an Azure Storage connection string",
-		"STORAGE_CONNECTION_STRING",
-		[]string{"accountname", "accountkey", "defaultendpointsprotocol", "blobendpoint", "usedevelopmentstorage"},
-	},
-	{"an Event Hubs connection string", "EVENTHUB_CONNECTION_STRING", []string{"endpoint", "entitypath"}},
-}
-
-// parseFor splits the connection string in variable and rejects one that belongs
-// elsewhere.
-func parseFor(variable, s string) (map[string]string, error) {
-	pairs, err := parsePairs(s)
-	if err != nil {
-		return nil, err
-	}
-
-	has := func(key string) bool { _, ok := pairs[key]; return ok }
-	i := slices.IndexFunc(services, func(s service) bool { return slices.ContainsFunc(s.keys, has) })
-
-	switch {
-	case i < 0 || services[i].variable == variable:
-
-	case services[i].variable == "":
-		return nil, fmt.Errorf(
-			"is %s, which can only send: use a connection string of the hub itself (portal: IoT Hub > Built-in endpoints)",
-			services[i].what,
-		)
-
-	default:
-		return nil, fmt.Errorf("is %s, which belongs in %s", services[i].what, services[i].variable)
-	}
-
-	for _, value := range pairs {
-		if placeholder.MatchString(value) {
-			return nil, errors.New("still contains a placeholder (<...> or ...)")
+	for _, service := range services {
+		if slices.ContainsFunc(service.keys, func(key string) bool { return pairs[key] != "" }) {
+			if service.variable != variable {
+				return nil, errors.New("is " + service.what)
+			}
+			break
 		}
+	}
+
+	if placeholder.MatchString(s) {
+		return nil, errors.New("still contains a placeholder (<...> or ...)")
 	}
 
 	return pairs, nil
@@ -103,23 +88,19 @@ type HubAddress struct {
 
 // parseEventHub reads an Event Hubs connection string.
 func parseEventHub(s string) (HubAddress, error) {
-	pairs, err := parseFor("EVENTHUB_CONNECTION_STRING", s)
-	if err != nil {
+	if _, err := parseFor("EVENTHUB_CONNECTION_STRING", s); err != nil {
 		return HubAddress{}, err
 	}
 
-	endpoint, err := url.Parse(pairs["endpoint"])
-	isEndpoint := err == nil && strings.HasPrefix(pairs["endpoint"], "sb://") && endpoint.Hostname() != ""
-	_, notBool := strconv.ParseBool(cmp.Or(pairs["usedevelopmentemulator"], "false"))
-	hasKey := pairs["sharedaccesskeyname"] != "" && pairs["sharedaccesskey"] != "" || pairs["sharedaccesssignature"] != ""
-	if !isEndpoint || !hasKey || notBool != nil {
+	properties, err := azeventhubs.ParseConnectionString(s)
+	if err != nil || !strings.HasPrefix(properties.Endpoint, "sb://") {
 		return HubAddress{}, errors.New(
 			"is incomplete or malformed: must be Endpoint=sb://HOST/;SharedAccessKeyName=NAME;SharedAccessKey=KEY, perhaps " +
 				"with UseDevelopmentEmulator=true: copy the whole string (portal: IoT Hub > Built-in endpoints)",
 		)
 	}
 
-	return HubAddress{Host: endpoint.Host, Name: pairs["entitypath"]}, nil
+	return HubAddress{Host: properties.FullyQualifiedNamespace, Name: *cmp.Or(properties.EntityPath, new(string))}, nil
 }
 
 // parseIoTHub reads an IoT Hub's service connection string and returns its host.
@@ -151,14 +132,7 @@ func checkStorage(s string) error {
 		return err
 	}
 
-	pairs, ok := parseStoragePairs(s)
-	_, notBase64 := base64.StdEncoding.DecodeString(pairs["AccountKey"])
-	hasKey := pairs["AccountName"] != "" && pairs["AccountKey"] != ""
-	isSigned := hasKey && notBase64 == nil || !hasKey && pairs["SharedAccessSignature"] != ""
-
-	endpoint, err := url.Parse(cmp.Or(pairs["BlobEndpoint"], "https://"+pairs["AccountName"]))
-	hasEndpoint := err == nil && endpoint.Host != "" && slices.Contains([]string{"http", "https"}, endpoint.Scheme)
-	if !ok || !isSigned || !hasEndpoint {
+	if storageHost(s) == "" {
 		return errors.New(
 			"is incomplete or malformed: must be AccountName=NAME;AccountKey=KEY, with a key in base64, or " +
 				"BlobEndpoint=URL;SharedAccessSignature=SIGNATURE: copy the whole string (portal: storage account > Access keys)",
@@ -168,35 +142,27 @@ func checkStorage(s string) error {
 	return nil
 }
 
-// parseStoragePairs splits a connection string as the SDK of Azure Storage does, which is case-sensitive about keys,
-// and refuses empty parts except at the end.
-func parseStoragePairs(s string) (pairs map[string]string, ok bool) {
-	pairs = map[string]string{}
-	for part := range strings.SplitSeq(strings.TrimRight(s, ";"), ";") {
-		key, value, isPair := strings.Cut(part, "=")
-		if !isPair {
-			return nil, false
-		}
-		pairs[key] = value
+// storageHost returns the host name of blobs in a connection string; empty if the SDK cannot use it.
+func storageHost(s string) string {
+	client, err := azblob.NewClientFromConnectionString(s, nil)
+	if err != nil {
+		return ""
 	}
+	return hostOf(client.URL())
+}
 
-	return pairs, true
+// hostOf returns the host name of a URL, empty if it is none.
+func hostOf(text string) string {
+	u, err := url.Parse(text)
+	if err != nil {
+		return ""
+	}
+	return u.Hostname()
 }
 
 // StorageHost returns the host name of the storage account's blobs; empty if there is none.
 func (c Config) StorageHost() string {
-	endpoint := c.StorageAccountURL
-	if pairs, ok := parseStoragePairs(c.StorageConnectionString.Reveal()); ok {
-		account := "https://" + pairs["AccountName"] + ".blob." + cmp.Or(pairs["EndpointSuffix"], "core.windows.net")
-		endpoint = cmp.Or(pairs["BlobEndpoint"], account)
-	}
-
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return ""
-	}
-
-	return u.Hostname()
+	return cmp.Or(storageHost(c.StorageConnectionString.Reveal()), hostOf(c.StorageAccountURL))
 }
 
 // checkCosmos checks a Cosmos DB connection string.

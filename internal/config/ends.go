@@ -1,7 +1,6 @@
 package config
 
 import (
-	"cmp"
 	"crypto/x509"
 	"encoding/base64"
 	"encoding/json"
@@ -9,7 +8,6 @@ import (
 	"fmt"
 	"net/url"
 	"os"
-	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -55,23 +53,29 @@ func (c Config) Endings() (all []Ending) {
 	}
 
 	for i, v := range Variables() {
-		switch value := reflect.ValueOf(c).Field(i).Interface().(type) {
-		case Secret:
-			add(v.Name, value.Reveal())
-		case URLs:
-			entries := value.Reveal()
-			for n, entry := range entries {
-				name := v.Name
-				if len(entries) > 1 {
-					name = fmt.Sprintf("%s, entry %d", v.Name, n+1)
-				}
-				add(name, entry)
+		entries := c.secret(i)
+		for n, entry := range entries {
+			name := v.Name
+			if len(entries) > 1 {
+				name = fmt.Sprintf("%s, entry %d", v.Name, n+1)
 			}
+			add(name, entry)
 		}
 	}
 
 	if c.Keyless() {
-		all = append(all, identityEndings()...)
+		// What cannot be read, signing in says.
+		text, _ := ReadFile(os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH"))
+		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
+			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
+				all = append(all, Ending{"AZURE_CLIENT_CERTIFICATE_PATH", "the certificate", certificate.NotAfter.UTC()})
+			}
+		}
+
+		text, _ = ReadFile(os.Getenv("AZURE_FEDERATED_TOKEN_FILE"))
+		if what, at, ok := ends(string(text)); ok && !time.Now().Before(at) { // it lasts an hour or a day, and is renewed
+			all = append(all, Ending{"AZURE_FEDERATED_TOKEN_FILE", what, at})
+		}
 	}
 
 	slices.SortStableFunc(all, func(a, b Ending) int { return a.At.Compare(b.At) })
@@ -79,27 +83,23 @@ func (c Config) Endings() (all []Ending) {
 	return all
 }
 
-// Forms of an end. The first is that of shared access signatures: of Azure Storage as a date, and of Event Hubs, IoT Hub and
-// relays in seconds; the second that of Event Grid's tokens (learn.microsoft.com/azure/event-grid/authenticate-with-access-keys-shared-access-signatures).
+// Forms of an end. The first of a signature is that of shared access signatures: of Azure Storage as a date, and of Event
+// Hubs, IoT Hub and relays in seconds; the second that of Event Grid's tokens
+// (learn.microsoft.com/azure/event-grid/authenticate-with-access-keys-shared-access-signatures).
 var (
-	signatureEnd = regexp.MustCompile(`(?:^|[?&;=\s])se=([^&;\s]+)`)
-	eventGridEnd = regexp.MustCompile(`&e=([^&\s]+)&s=`)
+	signatureEnd = regexp.MustCompile(`(?:^|[?&;=\s])se=([^&;\s]+)|&e=([^&\s]+)&s=`)
 	webToken     = regexp.MustCompile(`eyJ[A-Za-z0-9_-]+\.(eyJ[A-Za-z0-9_-]+)\.[A-Za-z0-9_-]+`)
 )
 
-// layouts of the first two.
+// endLayouts are those of signatures.
 var endLayouts = []string{time.RFC3339, "2006-01-02T15:04Z", "2006-01-02", "1/2/2006 3:04:05 PM", "1/2/2006 15:04:05"}
 
 // ends returns what of a credential ends, and when; false if it does not say.
 func ends(credential string) (what string, at time.Time, ok bool) {
 	plain, _ := url.PathUnescape(credential) // as the password of a URL
-	for _, text := range []string{credential, plain} {
-		for _, form := range []*regexp.Regexp{signatureEnd, eventGridEnd} {
-			if found := form.FindStringSubmatch(text); found != nil {
-				if at, ok := parseEnd(found[1]); ok {
-					return "the signature", at, true
-				}
-			}
+	for _, found := range signatureEnd.FindAllStringSubmatch(credential+"\n"+plain, -1) {
+		if at, ok := parseEnd(found[1] + found[2]); ok {
+			return "the signature", at, true
 		}
 	}
 
@@ -107,8 +107,8 @@ func ends(credential string) (what string, at time.Time, ok bool) {
 		var claims struct {
 			Exp float64 `json:"exp"`
 		}
-		payload, err := base64.RawURLEncoding.DecodeString(found[1])
-		if err == nil && json.Unmarshal(payload, &claims) == nil && claims.Exp > 0 {
+		payload, _ := base64.RawURLEncoding.DecodeString(found[1])
+		if json.Unmarshal(payload, &claims) == nil && claims.Exp > 0 {
 			return "the token", time.Unix(int64(claims.Exp), 0).UTC(), true
 		}
 	}
@@ -118,10 +118,7 @@ func ends(credential string) (what string, at time.Time, ok bool) {
 
 // parseEnd reads the end of a signature, which is escaped as a part of a query.
 func parseEnd(text string) (at time.Time, ok bool) {
-	plain, err := url.QueryUnescape(text)
-	if err != nil {
-		return at, false
-	}
+	plain, _ := url.QueryUnescape(text)
 	if seconds, err := strconv.ParseInt(plain, 10, 64); err == nil {
 		return time.Unix(seconds, 0).UTC(), true
 	}
@@ -133,27 +130,4 @@ func parseEnd(text string) (at time.Time, ok bool) {
 	}
 
 	return at, false
-}
-
-// identityEndings are those of an Azure identity, in the files that its variables name.
-func identityEndings() (all []Ending) {
-	if path := os.Getenv("AZURE_CLIENT_CERTIFICATE_PATH"); path != "" {
-		text, _ := ReadFile(path) // else signing in says what is wrong
-		for block, rest := pem.Decode(text); block != nil; block, rest = pem.Decode(rest) {
-			if certificate, err := x509.ParseCertificate(block.Bytes); err == nil {
-				all = append(all, Ending{"AZURE_CLIENT_CERTIFICATE_PATH", "the certificate", certificate.NotAfter.UTC()})
-			}
-		}
-	}
-
-	if path := os.Getenv("AZURE_FEDERATED_TOKEN_FILE"); path != "" {
-		text, _ := ReadFile(path)
-		if what, at, ok := ends(string(text)); ok && !time.Now().Before(at) { // it lasts an hour or a day, and is renewed
-			all = append(all, Ending{"AZURE_FEDERATED_TOKEN_FILE", what, at})
-		}
-	}
-
-	slices.SortFunc(all, func(a, b Ending) int { return cmp.Compare(a.At.Unix(), b.At.Unix()) })
-
-	return all
 }

@@ -2,10 +2,12 @@ package config
 
 import (
 	"fmt"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 )
@@ -54,26 +56,26 @@ func (c *Config) validateRules(e *configError) {
 	}
 }
 
-// validateWindows compares the windows of all rules with other settings.
+// validateWindows compares what all rules say of time with other settings.
 func (c *Config) validateWindows(e *configError) {
-	all := c.Rules().Rules
-	if !e.has("LEASE_RETENTION") {
-		c.validateForget(e, all)
-	}
-
+	const retention = "is %s; must be more than %s of the rule %s (%s), or %s"
 	longest, of := c.ThrottleWindow, "THROTTLE_WINDOW"
-	for _, r := range all {
-		hasOwn := r.Window != c.ThrottleWindow
+	for _, r := range c.Rules().Rules {
 		e.addIf(
-			hasOwn && !c.Store().Lasts(r.Window),
+			r.Window != c.ThrottleWindow && !c.Store().Lasts(r.Window),
 			c.rulesVariable(),
 			"has a window of %s in the rule %s; must be %s with THROTTLE_STORE=%s (%s)",
-			Plain(r.Window),
+			humanize.Plain(r.Window),
 			r.Name,
 			c.Store().lasting(),
 			c.ThrottleStore,
 			unlimited(),
 		)
+		// Records of devices outlive what rules remember of them, or need of them.
+		e.addIf(r.Forget >= c.LeaseRetention, "LEASE_RETENTION", retention, humanize.Plain(c.LeaseRetention),
+			"forget", r.Name, humanize.Plain(r.Forget), "the recovery of a device that is heard again could be lost")
+		e.addIf(r.Repeat != rules.Never && r.Repeat >= c.LeaseRetention, "LEASE_RETENTION", retention, humanize.Plain(c.LeaseRetention),
+			"repeat", r.Name, humanize.Plain(r.Repeat), "nobody would know when its alarm was sent")
 
 		if r.Window > longest {
 			longest, of = r.Window, "the window of the rule "+r.Name
@@ -84,9 +86,9 @@ func (c *Config) validateWindows(e *configError) {
 		c.NotifyGiveUp < longest,
 		"NOTIFY_GIVE_UP",
 		"is %s; must be at least %s (%s)",
-		Plain(c.NotifyGiveUp),
+		humanize.Plain(c.NotifyGiveUp),
 		of,
-		Plain(longest),
+		humanize.Plain(longest),
 	)
 	if e.has("NOTIFY_GIVE_UP") {
 		return
@@ -97,33 +99,10 @@ func (c *Config) validateWindows(e *configError) {
 		c.LeaseRetention <= late,
 		"LEASE_RETENTION",
 		"is %s; must be more than the sum of %s and NOTIFY_GIVE_UP (%s), or a retried alert could be sent twice",
-		Plain(c.LeaseRetention),
+		humanize.Plain(c.LeaseRetention),
 		of,
-		Plain(late),
+		humanize.Plain(late),
 	)
-}
-
-// validateForget checks that records of devices outlive what rules remember of them, or need of them.
-func (c *Config) validateForget(e *configError, all []rules.Rule) {
-	for _, r := range all {
-		e.addIf(
-			r.Forget >= c.LeaseRetention,
-			"LEASE_RETENTION",
-			"is %s; must be more than forget of the rule %s (%s), or the recovery of a device that is heard again could be "+
-				"lost",
-			Plain(c.LeaseRetention),
-			r.Name,
-			Plain(r.Forget),
-		)
-		e.addIf(
-			r.Repeat != rules.Never && r.Repeat >= c.LeaseRetention,
-			"LEASE_RETENTION",
-			"is %s; must be more than repeat of the rule %s (%s), or nobody would know when its alarm was sent",
-			Plain(c.LeaseRetention),
-			r.Name,
-			Plain(r.Repeat),
-		)
-	}
 }
 
 // readRules reads RULES or RULES_FILE, once.
@@ -149,16 +128,12 @@ func (c *Config) readRules(e *configError) {
 
 	if err != nil {
 		wrong = append(wrong, "cannot be used: "+err.Error())
-	} else if c.RulesFile.set, err = parseRules(text, c.ruleDefaults()); err != nil {
+	} else if c.RulesFile.set, err = parseRules(text, ruleDefaults{c.ThrottleWindow, c.NotifyResolved, c.Zone()}); err != nil {
 		mistakes := strings.ReplaceAll("\n"+err.Error(), "\n", "\n    ")
 		wrong = append(wrong, "has mistakes"+where+":"+mistakes)
 	}
 
 	e.addIf(len(wrong) > 0, c.rulesVariable(), "%s", strings.Join(wrong, "; it also "))
-}
-
-func (c *Config) ruleDefaults() ruleDefaults {
-	return ruleDefaults{window: c.ThrottleWindow, resolved: c.NotifyResolved, zone: c.Zone()}
 }
 
 // validateFilters compares what receivers ask for with what there is: one that asks for what no rule sends gets
@@ -209,20 +184,19 @@ func isNot(known []string) func(name string) bool {
 }
 
 // levelsOf returns the names of the levels of some rules of set, or of all if none are named.
-func levelsOf(set rules.Set, names []string) (levels []string) {
+func levelsOf(set rules.Set, names []string) []string {
+	levels := map[string]bool{}
 	for _, r := range set.Rules {
-		if len(names) > 0 && !slices.Contains(names, r.Name) {
-			continue
-		}
-
-		for _, l := range r.Levels {
-			if l.Name != "" && !slices.Contains(levels, l.Name) {
-				levels = append(levels, l.Name)
+		if len(names) == 0 || slices.Contains(names, r.Name) {
+			for _, l := range r.Levels {
+				levels[l.Name] = true
 			}
 		}
 	}
 
-	return levels
+	delete(levels, "") // of a rule with one limit
+
+	return slices.Sorted(maps.Keys(levels))
 }
 
 // warnOfRules warns of what in valid rules may not be intended: alerts that no receiver gets.

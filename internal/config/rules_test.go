@@ -191,7 +191,7 @@ func TestFiltersThatMatchNothing(t *testing.T) {
 	const two = "rules: [{name: hot, field: t, above: {warning: 70, critical: 80}}, {name: cold, field: t, below: {low: 2}}, {name: door, field: d, is: open}]"
 	for name, test := range map[string]struct{ urls, want string }{
 		"a level":             {"log:,level=critcal https://a/", "entry 2 has level=critcal, which none of its rules has; did you mean critical?"},
-		"one unlike any":      {"level=fatal log:", "entry 1 has level=fatal, which none of its rules has: must be warning, critical or low"},
+		"one unlike any":      {"level=fatal log:", "entry 1 has level=fatal, which none of its rules has: must be critical, low or warning"},
 		"another rule's":      {"rule=cold level=critical log:", "entry 1 has level=critical, which none of its rules has: must be low"},
 		"where there is none": {"rule=door level=critical log:", "entry 1 has level=critical, but its rules have no levels: remove it"},
 		"a rule":              {"rule=hot|colt log:", "entry 1 has rule=colt, which is not the name of a rule; did you mean cold?"},

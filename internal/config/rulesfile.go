@@ -48,7 +48,7 @@ type RulesFile struct {
 	beside []string // variables that are set, and that rules in a file replace
 }
 
-// A RulesText is RULES: a file of rules, inline.
+// A RulesText is RULES: a file of rules, inline. It is read when all other settings are known.
 type RulesText string
 
 // String says only how long it is.
@@ -57,12 +57,6 @@ func (t RulesText) String() string {
 		return ""
 	}
 	return fmt.Sprintf("%d bytes of rules", len(t))
-}
-
-// UnmarshalText takes the text. It is read when all other settings are known.
-func (t *RulesText) UnmarshalText(text []byte) error {
-	*t = RulesText(text)
-	return nil
 }
 
 // RulesOf returns a RulesFile that has been read, for tests and local mode. Nobody checks the rules.
@@ -495,7 +489,7 @@ func (r *rulesReader) duration(into *time.Duration, low, high time.Duration) rea
 		if err != nil {
 			r.mustBe(n, name, "a duration such as 30s, 5m or 1h30m")
 		} else if d < low || d > high {
-			r.wrong(n, "%s is %s; must be %s to %s", name, Plain(d), Plain(low), Plain(high))
+			r.wrong(n, "%s is %s; must be %s to %s", name, humanize.Plain(d), humanize.Plain(low), humanize.Plain(high))
 		}
 		*into = d
 	}
@@ -729,16 +723,12 @@ func checkName(name string) error {
 // checkPrintable checks a text for people.
 func checkPrintable(most int) func(text string) error {
 	return func(text string) error {
-		if length := utf8.RuneCountInString(text); length == 0 || length > most || !isPrintable(text) {
+		length := utf8.RuneCountInString(text)
+		if length == 0 || length > most || text != humanize.Clean(text) {
 			return fmt.Errorf("must be 1 to %d printable characters", most)
 		}
 		return nil
 	}
-}
-
-// isPrintable reports whether text can be shown in one line.
-func isPrintable(text string) bool {
-	return !strings.ContainsFunc(text, func(c rune) bool { return !unicode.IsPrint(c) })
 }
 
 // checkField checks the paths of a field.

@@ -48,9 +48,16 @@ func (s Secret) String() string {
 	return redacted
 }
 
-func (s Secret) GoString() string             { return s.String() }
 func (s Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// entries returns the text, if there is one.
+func (s Secret) entries() []string {
+	if !s.IsSet() {
+		return nil
+	}
+	return []string{s.Reveal()}
+}
 
 // UnmarshalText trims white space, which most files and many pasted values have at
 // their ends and no secret has.
@@ -69,11 +76,10 @@ func NewURLs(list ...string) URLs { return URLs{NewSecret(strings.Join(list, ","
 
 // Reveal returns the URLs themselves, in the order given.
 func (u URLs) Reveal() []string {
-	if !u.text.IsSet() {
-		return nil
-	}
-	return strings.Split(u.text.Reveal(), ",")
+	return strings.FieldsFunc(u.text.Reveal(), func(r rune) bool { return r == ',' })
 }
+
+func (u URLs) entries() []string { return u.Reveal() }
 
 // IsSet reports whether there is a URL.
 func (u URLs) IsSet() bool { return u.text.IsSet() }
@@ -86,7 +92,6 @@ func (u URLs) String() string {
 	return strings.Join(shown, ",")
 }
 
-func (u URLs) GoString() string             { return u.String() }
 func (u URLs) Format(f fmt.State, _ rune)   { io.WriteString(f, u.String()) }
 func (u URLs) MarshalText() ([]byte, error) { return []byte(u.String()), nil }
 

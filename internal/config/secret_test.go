@@ -65,7 +65,7 @@ func TestSecretShowsNowhere(t *testing.T) {
 		}
 	}
 
-	for _, got := range []string{s.String(), s.GoString(), fmt.Sprint(s), fmt.Sprintf("%q", s), fmt.Sprintf("%#v", s), fmt.Sprintf("%x", s)} {
+	for _, got := range []string{s.String(), fmt.Sprint(s), fmt.Sprintf("%q", s), fmt.Sprintf("%#v", s), fmt.Sprintf("%x", s)} {
 		if got != redacted {
 			t.Errorf("shows as %q, want %q", got, redacted)
 		}

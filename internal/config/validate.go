@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"net"
-	"net/url"
 	"regexp"
 	"slices"
 	"strconv"
@@ -347,9 +346,9 @@ func (c *Config) validateNotify(e *configError) {
 		"NOTIFY_GIVE_UP",
 		"is %s; must be at least %s, the time of two attempts with NOTIFY_TIMEOUT=%s, or a slow receiver makes every "+
 			"alert a dead letter",
-		Plain(c.NotifyGiveUp),
-		Plain(least),
-		Plain(c.NotifyTimeout),
+		humanize.Plain(c.NotifyGiveUp),
+		humanize.Plain(least),
+		humanize.Plain(c.NotifyTimeout),
 	)
 }
 
@@ -368,8 +367,8 @@ func (c *Config) validateReplicas(e *configError) {
 		!e.has("BALANCE_INTERVAL") && c.OwnershipExpiry < 2*c.BalanceInterval,
 		"OWNERSHIP_EXPIRY",
 		"is %s; must be at least twice BALANCE_INTERVAL (%s), or replicas lose partitions that they are still reading",
-		Plain(c.OwnershipExpiry),
-		Plain(c.BalanceInterval),
+		humanize.Plain(c.OwnershipExpiry),
+		humanize.Plain(c.BalanceInterval),
 	)
 
 	e.addIf(!isText(c.ReplicaName, 200), "REPLICA_NAME", "must be UTF-8, at most 200 bytes")
@@ -393,7 +392,7 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 	)
 
 	for _, name := range c.httpHosts() {
-		e.addIf(!isHostName(name), "HTTP_HOSTS", "has %s; must be host names such as alerts.example.com, separated by commas", show(name))
+		e.addIf(len(name) > 253 || !anyHostName.MatchString(name), "HTTP_HOSTS", "has %s; must be host names such as alerts.example.com, separated by commas", show(name))
 	}
 
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
@@ -409,36 +408,21 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 }
 
 // httpHosts returns the names in HTTP_HOSTS.
-func (c *Config) httpHosts() (names []string) {
-	for name := range strings.SplitSeq(c.HTTPHosts, ",") {
-		if name = strings.TrimSpace(name); name != "" {
-			names = append(names, name)
-		}
-	}
-
-	return names
+func (c *Config) httpHosts() []string {
+	return strings.FieldsFunc(c.HTTPHosts, func(r rune) bool { return r == ',' || unicode.IsSpace(r) })
 }
 
-// isHostName reports whether s is the name of a host, without a port, and not a pattern.
-func isHostName(s string) bool {
-	return len(s) <= 253 && !strings.ContainsFunc(s, func(r rune) bool {
-		return r != '-' && r != '.' && r != '_' && (r > unicode.MaxASCII || !unicode.IsLetter(r) && !unicode.IsDigit(r))
-	})
-}
+// anyHostName is the name of a host, perhaps without a dot, except for its length.
+var anyHostName = regexp.MustCompile(`^[A-Za-z0-9._-]+$`)
 
 // Hosts returns the names by which people reach the page.
 func (c *Config) Hosts() []string {
-	names := append(c.httpHosts(), c.ReplicaName)
-	if u, err := url.Parse(c.PublicURL); err == nil {
-		names = append(names, u.Hostname())
-	}
-
-	if host, _, err := net.SplitHostPort(c.HTTPAddr); err == nil {
-		names = append(names, host)
-	}
-
-	return names
+	host, _, _ := net.SplitHostPort(c.HTTPAddr)
+	return append(c.httpHosts(), c.ReplicaName, hostOf(c.PublicURL), host)
 }
+
+// bearer is a token that HTTP headers can have, except for its length.
+var bearer = regexp.MustCompile(`^[!-~]*$`)
 
 // validateToken checks a bearer token, if there is one.
 func (c *Config) validateToken(e *configError, variable string, token Secret) {
@@ -453,7 +437,7 @@ func (c *Config) validateToken(e *configError, variable string, token Secret) {
 		"is too short to be safe; must be at least 16 characters, for example from: openssl rand -hex 32",
 	)
 	e.addIf(
-		len(text) > 1024 || strings.ContainsFunc(text, func(r rune) bool { return r <= ' ' || r > '~' }),
+		len(text) > 1024 || !bearer.MatchString(text),
 		variable,
 		"cannot be sent in an HTTP header; must be at most 1024 printable ASCII characters without spaces",
 	)
@@ -479,7 +463,7 @@ func (c *Config) validateThrottle(e *configError) {
 		!store.Lasts(c.ThrottleWindow),
 		"THROTTLE_WINDOW",
 		"is %s; must be %s with THROTTLE_STORE=%s (%s)",
-		Plain(c.ThrottleWindow),
+		humanize.Plain(c.ThrottleWindow),
 		store.lasting(),
 		store.Name,
 		unlimited(),
@@ -491,7 +475,7 @@ func (c *Config) validateThrottle(e *configError) {
 		"NOTIFY_TIMEOUT",
 		"is %s; must be %v to %v with THROTTLE_STORE=%s, because a claim is a lease of %s and %v "+
 			"longer than NOTIFY_TIMEOUT (%s)",
-		Plain(c.NotifyTimeout),
+		humanize.Plain(c.NotifyTimeout),
 		store.Shortest-claimMargin,
 		store.Longest-claimMargin,
 		store.Name,
@@ -510,20 +494,8 @@ const (
 // between adds an error for a value outside low to high.
 func between[T int | time.Duration](e *configError, variable string, value, low, high T) {
 	if value < low || value > high {
-		e.add(variable, "is %s; must be %s to %s", Plain(value), Plain(low), Plain(high))
+		e.add(variable, "is %s; must be %s to %s", humanize.Plain(value), humanize.Plain(low), humanize.Plain(high))
 	}
-}
-
-// Plain formats a number or a duration the way people write it: 5m, not 5m0s.
-func Plain[T int | time.Duration](value T) string {
-	text := fmt.Sprint(value)
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(text, zero) {
-			text = text[:len(text)-2]
-		}
-	}
-
-	return text
 }
 
 // oneOf adds an error for a value that is not in choices.
@@ -647,9 +619,9 @@ func (c Config) warnOfTimes(w *warner) {
 		"OWNERSHIP_EXPIRY",
 		"and BALANCE_INTERVAL add up to %s, longer than %s (%s): while the partitions of a dead replica are taken over, "+
 			"alerts may be that late",
-		Plain(takeover),
+		humanize.Plain(takeover),
 		whose,
-		Plain(window),
+		humanize.Plain(window),
 	)
 
 	w.warnIf(
@@ -657,16 +629,16 @@ func (c Config) warnOfTimes(w *warner) {
 		"DRAIN_TIMEOUT",
 		"is %s, close to or above the usual grace period of %s: allow the container at least %s, or it is killed before "+
 			"it has finished",
-		Plain(c.DrainTimeout),
-		Plain(usualGrace),
-		Plain(c.DrainTimeout+2*shutdownMargin),
+		humanize.Plain(c.DrainTimeout),
+		humanize.Plain(usualGrace),
+		humanize.Plain(c.DrainTimeout+2*shutdownMargin),
 	)
 	w.warnIf(
 		c.DrainTimeout < c.NotifyTimeout,
 		"DRAIN_TIMEOUT",
 		"is %s, shorter than NOTIFY_TIMEOUT (%s): a stop may interrupt a delivery attempt, and its alert is sent again",
-		Plain(c.DrainTimeout),
-		Plain(c.NotifyTimeout),
+		humanize.Plain(c.DrainTimeout),
+		humanize.Plain(c.NotifyTimeout),
 	)
 
 	w.warnIf(
@@ -674,7 +646,7 @@ func (c Config) warnOfTimes(w *warner) {
 		"NOTIFY_GIVE_UP",
 		"is %s: make sure that the hub retains events longer (a new IoT Hub retains them for 1 day), or alerts that wait "+
 			"for a receiver may be lost",
-		Plain(c.NotifyGiveUp),
+		humanize.Plain(c.NotifyGiveUp),
 	)
 }
 

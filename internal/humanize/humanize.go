@@ -50,6 +50,18 @@ func Capital(s string) string {
 	return string(unicode.ToUpper(r)) + s[n:]
 }
 
+// Plain formats a number or a duration the way people write it in settings: 5m, not 5m0s.
+func Plain[T int | time.Duration](value T) string {
+	text := fmt.Sprint(value)
+	for _, zero := range []string{"m0s", "h0m"} {
+		if strings.HasSuffix(text, zero) {
+			text = text[:len(text)-2]
+		}
+	}
+
+	return text
+}
+
 // Span formats a duration in at most two units: "40 ms", "3 min", "2 h", "5 h 12 min".
 func Span(d time.Duration) string {
 	switch {
@@ -109,19 +121,9 @@ func Middle(s string, limit int) string {
 		return s
 	}
 
-	last := limit / 4
-	begin, end := 0, len(s)
-	for range limit - 1 - last {
-		_, n := utf8.DecodeRuneInString(s[begin:])
-		begin += n
-	}
+	runes, last := []rune(s), limit/4
 
-	for range last {
-		_, n := utf8.DecodeLastRuneInString(s[:end])
-		end -= n
-	}
-
-	return s[:begin] + "…" + s[end:]
+	return string(runes[:limit-1-last]) + "…" + string(runes[len(runes)-last:])
 }
 
 // Number writes v in full, and with an exponent only if there would be many zeros: 0.5, 80, 1e+300.

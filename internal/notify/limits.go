@@ -3,8 +3,9 @@ package notify
 import (
 	"fmt"
 	"slices"
-	"strings"
 	"time"
+
+	"alertworker/internal/humanize"
 )
 
 // Limits are how a receiver wants to be used. The zero Limits know of none.
@@ -39,19 +40,7 @@ func (r Rate) String() string {
 		return "not limited"
 	}
 
-	return "1 in " + Duration(r.Every)
-}
-
-// Duration writes a duration as people do: 4m, not 4m0s.
-func Duration(d time.Duration) string {
-	s := d.String()
-	for _, zero := range []string{"m0s", "h0m"} {
-		if strings.HasSuffix(s, zero) {
-			s = s[:len(s)-2]
-		}
-	}
-
-	return s
+	return "1 in " + humanize.Plain(r.Every)
 }
 
 // A Filter says which alerts a receiver gets: those that match each of its parts that are set.

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 )
 
@@ -592,7 +593,7 @@ func drawLegend(b *bytes.Buffer, y float64, r *rules.Rule, s *scene) float64 {
 		entry(func(x float64) { rect(b, x, y-6, x+20, 12, "pending") }, "pending")
 	}
 	entry(func(x float64) { rect(b, x, y-6, x+20, 12, "open") }, "open alarm")
-	entry(func(x float64) { rect(b, x, y-1, x+20, 3, "window") }, "window of "+config.Plain(r.Window))
+	entry(func(x float64) { rect(b, x, y-1, x+20, 3, "window") }, "window of "+humanize.Plain(r.Window))
 	entry(func(x float64) { dot(b, x+14, y, 4.5, "alert") }, "told: alert")
 	if r.Resolved {
 		entry(func(x float64) { dot(b, x+14, y, 4.5, "resolved") }, "told: normal again")

@@ -195,7 +195,7 @@ func (s Style) since(a notify.Alert) string {
 	if since.IsZero() || lasted <= 0 {
 		return ""
 	}
-	return s.moment(since) + ", for " + notify.Duration(lasted)
+	return s.moment(since) + ", for " + humanize.Plain(lasted)
 }
 
 // ourFields are the names of fields that no property takes, whether or not an alert has them.

@@ -50,7 +50,7 @@ func (s Style) membersSilent(a notify.Alert) string {
 		text = " without " + strings.ReplaceAll(a.Field, ",", " or ") + " for "
 	}
 
-	return text + notify.Duration(a.Silent) + ", since " + s.minute(a.Since)
+	return text + humanize.Plain(a.Silent) + ", since " + s.minute(a.Since)
 }
 
 // incidentEnd says why an incident is over: its last member's alarm has ended.

@@ -44,7 +44,7 @@ func (s Style) Message(a notify.Alert) string {
 	}
 
 	if _, late := taken(a); late > 0 {
-		text += ", arrived " + notify.Duration(late) + " late"
+		text += ", arrived " + humanize.Plain(late) + " late"
 	}
 
 	if a.Damaged {
@@ -154,7 +154,7 @@ func (s Style) silence(a notify.Alert) string {
 		text = "no " + strings.ReplaceAll(a.Field, ",", " or ") + " for "
 	}
 
-	text += notify.Duration(a.Silent)
+	text += humanize.Plain(a.Silent)
 	if isUncertain := !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since); isUncertain {
 		return text + ", and not since " + s.minute(a.LastHeard) + " for certain"
 	}

@@ -10,6 +10,7 @@ import (
 	"unicode/utf16"
 	"unicode/utf8"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 )
 
@@ -255,7 +256,7 @@ func condition(a notify.Alert, limit string) string {
 	case a.Resolved:
 		return " normal again"
 	case a.Silent > 0:
-		return " silent for " + notify.Duration(a.Silent)
+		return " silent for " + humanize.Plain(a.Silent)
 	case a.Word != "":
 		return ""
 	}

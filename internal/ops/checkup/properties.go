@@ -6,7 +6,6 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
@@ -203,7 +202,7 @@ func deviceTimes(events []telemetry.Event, set rules.Set) (string, error) {
 	readable := len(devices[rules.TimeUsed]) + len(devices[rules.TimeLate])
 	text := fmt.Sprintf("%s: in %d of %s", where, readable, humanize.Count(all, what))
 	if late >= time.Minute {
-		text += fmt.Sprintf(", up to %s before they arrived", config.Plain(late.Round(time.Second)))
+		text += fmt.Sprintf(", up to %s before they arrived", humanize.Plain(late.Round(time.Second)))
 	}
 
 	if of := devices[rules.TimeLate]; len(of) > 0 {

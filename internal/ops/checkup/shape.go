@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"alertworker/internal/config"
+	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 )
@@ -348,7 +348,7 @@ func (s *shape) apart(device string, events []shaped) string {
 	}
 
 	const text = "%s's messages are up to %s apart, and never less than for (%s): it may send changes only, and its alarm opens with the next one"
-	return fmt.Sprintf(text, device, config.Plain(gap.Round(time.Second)), config.Plain(least))
+	return fmt.Sprintf(text, device, humanize.Plain(gap.Round(time.Second)), humanize.Plain(least))
 }
 
 // A sibling is one of several places for readings that differ by one name.

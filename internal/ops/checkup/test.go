@@ -10,7 +10,6 @@ import (
 	"sync"
 	"time"
 
-	"alertworker/internal/config"
 	"alertworker/internal/humanize"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
@@ -189,7 +188,7 @@ func (t *Test) openToken(ctx context.Context, g Gate) (int64, error) {
 
 // recover sends a reading that is normal, and follows the recovery.
 func (t *Test) recover(ctx context.Context, out Output, step printer) {
-	window := config.Plain(t.Rule.Window)
+	window := humanize.Plain(t.Rule.Window)
 	switch {
 	case !t.Recoveries:
 		step("recovery", "", undecided("not tested: readings that come over HTTP have none"))
