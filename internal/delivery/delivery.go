@@ -6,6 +6,7 @@ import (
 
 	"alertworker/internal/notify"
 	"alertworker/internal/sensor"
+	"alertworker/internal/throttle"
 )
 
 // A delivery brings one notice to one receiver: an alert, or a recovery. It starts with one
@@ -104,7 +105,7 @@ func (d *delivery) class() class {
 	rank, refusals := class(min(d.subject.Topic.Rank, 7)), class(d.limited)
 	//planted:refused-goes-last refusals <<= 40
 	switch {
-	case d.recovers():
+	case d.notice.recovers():
 		return recoveries + refusals
 	case d.reminder:
 		return reminders + rank + refusals
@@ -135,13 +136,10 @@ const (
 	tooMany             // while it waited
 )
 
-// recovers reports whether d says that a device is normal again.
-func (d *delivery) recovers() bool { return d.notice.recovers() }
-
 // of returns what one of d's readings is of.
 func (d *delivery) of(r *Reading) sensor.ID {
-	if d.subject.Topic.Shared || r.More != nil && r.More.Of != (sensor.ID{}) {
-		return r.More.Of
+	if more := r.more(); d.subject.Topic.Shared || more.Of != (sensor.ID{}) {
+		return more.Of
 	}
 	return d.subject.About
 }
@@ -172,15 +170,6 @@ func (d *delivery) start(r *Reading) {
 	d.tries = tries{since: r.Enqueued}
 }
 
-// join adds a reading with the same key, the next after the place before. The caller holds Outbox.mu.
-func (d *delivery) join(r *Reading, before Place) {
-	if d.joined == 0 || !r.before(&d.latest) {
-		d.latest, d.latestBefore = *r, before
-	}
-	//planted:joined-counted-twice d.joined++
-	d.joined++
-}
-
 // under returns the context for one step of d.
 func (d *delivery) under(ctx context.Context) context.Context {
 	if d.trace == nil {
@@ -201,4 +190,264 @@ func (d *delivery) end(outcome string) {
 	if d.trace != nil {
 		d.trace.End(End{Outcome: outcome, Suppressed: int64(d.suppressed) + int64(d.joined), Err: d.trace.err})
 	}
+}
+
+// begin returns a new delivery about the reading r: of the due notice n, or of an alert if
+// that is nil. It must be made to wait. The caller holds box.mu.
+func (q *queue) begin(key Key, r *Reading, n *Notice) *delivery {
+	d := &delivery{subject: key, notice: n}
+	d.start(r)
+	//planted:removed-recovery-old if n.Silent()
+	if n != nil && n.RaisedAt > 0 {
+		d.tries.since = n.RaisedAt
+	}
+
+	q.deliveries[key] = d
+	q.follows(d, r)
+
+	return d
+}
+
+// follows has a trace follow d, which begins with the reading r, if deliveries are traced.
+func (q *queue) follows(d *delivery, r *Reading) {
+	if q.box.dispatcher.config.Trace == nil {
+		return
+	}
+
+	of := d.of(r)
+	d.trace = &tracked{Trace: q.box.dispatcher.config.Trace(Start{
+		AlertID:   q.request(d, r).ID,
+		Device:    of.Device,
+		Sensor:    of.Name,
+		Rule:      d.subject.Topic.Message.Rule,
+		Level:     d.subject.Topic.Message.Level,
+		Recovery:  d.notice.recovers(),
+		Receiver:  q.to.to.Name,
+		Partition: q.box.account.Name,
+		FromHub:   q.box.account.FromHub,
+		Sequence:  r.Sequence,
+		Enqueued:  fromMicros(r.Enqueued),
+	})}
+}
+
+// settle settles d's head, and ends d unless the latest reading that joined is not
+// covered. That one then becomes the head and is held instead. Without covers nothing is covered.
+func (q *queue) settle(d *delivery, covers func(*Reading) bool, outcome string) {
+	q.box.mu.Lock()
+	var done *Notice
+	switch {
+	case d.notice != nil:
+		if d.notice.Settle(q.to.index) {
+			done = d.notice
+		}
+		q.replace(d, outcome)
+
+	//planted:latest-always-alerts case d.joined > 0
+	case d.joined > 0 && (covers == nil || !covers(&d.latest)):
+		q.box.held.Release(&d.held)
+		//planted:promoted-holds-nothing skip
+		q.box.held.Add(&d.held, d.latestBefore, d.latest.Enqueued)
+		d.start(&d.latest)
+		//planted:promoted-counts-itself d.suppressed += d.joined; skip
+		d.suppressed += d.joined - 1
+		d.joined = 0
+		if head := d.of(&d.head).Device; d.subject.Topic.Shared { // its reading is not suppressed any more
+			if _, joined := q.sharing[d][head]; joined {
+				delete(q.sharing[d], head)
+				q.sharers--
+			}
+		}
+		q.enqueue(d)
+
+	default:
+		q.suppressed(d)
+		q.replace(d, outcome)
+	}
+
+	q.box.mu.Unlock()
+	q.box.account.Owner.Settled(d.subject, done)
+}
+
+// replace ends d, and starts what follows: of a notice that was due, an alert about the readings that have joined; else
+// a notice that has become due since. The caller holds box.mu.
+func (q *queue) replace(d *delivery, outcome string) {
+	delete(q.deliveries, d.subject)
+	q.box.held.Release(&d.held)
+
+	switch later := q.later[d.subject]; {
+	case d.notice != nil && d.joined > 0:
+		next := q.begin(d.subject, &d.latest, nil) // the alert about the readings that have joined
+		next.reminder = d.reminder
+		next.suppressed = d.joined - 1
+		q.box.held.Add(&next.held, d.latestBefore, d.latest.Enqueued)
+		q.enqueue(next)
+
+	//planted:due-later-lost case false
+	case later != nil:
+		delete(q.later, d.subject)
+		q.enqueue(q.begin(d.subject, &later.Reading, later))
+	}
+
+	d.end(outcome)
+}
+
+// suppressed counts for the next alert the readings that d has suppressed besides its head, or the devices if they
+// share it. The caller holds box.mu.
+func (q *queue) suppressed(d *delivery) {
+	if !d.subject.Topic.Shared {
+		q.gate(d).Suppressed(d.subject.About, int64(d.suppressed)+int64(d.joined))
+		return
+	}
+
+	//planted:sharing-uncounted skip
+	for device := range q.sharing[d] {
+		q.gate(d).SuppressedShared(d.subject.About.Device, device)
+	}
+
+	q.sharers -= len(q.sharing[d])
+	delete(q.sharing, d)
+}
+
+// maxSharers bounds the devices that alerts are to count while others of what they share are under way.
+const maxSharers = 65_536
+
+// join has a's reading join d. The caller holds box.mu.
+func (q *queue) join(d *delivery, a *Alert) {
+	r := &a.Reading
+	first := d.held.index == 0 // that joins a notice
+	if first {
+		q.box.held.Add(&d.held, a.Before, r.Enqueued)
+	}
+
+	if d.joined == 0 || !r.before(&d.latest) {
+		d.latest, d.latestBefore = *r, a.Before
+	}
+	//planted:joined-counted-twice d.joined++
+	d.joined++
+
+	//planted:news-wait-as-reminders if first
+	if first || d.reminder && !a.Reminder {
+		q.to.mu.Lock()
+		d.reminder = a.Reminder
+		if d.state == ready { // its turn is another one now
+			q.lines[ready].remove(d)
+			q.push(d, ready, d.wait, 0)
+		}
+		q.to.mu.Unlock()
+	}
+
+	if !d.subject.Topic.Shared {
+		return
+	}
+
+	devices := q.sharing[d]
+	if devices == nil {
+		devices = map[string]struct{}{}
+		q.sharing[d] = devices
+	}
+
+	if _, known := devices[r.More.Of.Device]; !known && q.sharers < maxSharers {
+		devices[r.More.Of.Device] = struct{}{}
+		q.sharers++
+	}
+}
+
+// follow has d, which is attempting, go on as v says.
+func (q *queue) follow(d *delivery, v verdict) {
+	if v.outcome != "" {
+		q.settle(d, v.covers, v.outcome)
+		return
+	}
+
+	if v.state == attempting {
+		v.state = pausing
+		if d.dead != nil {
+			v.state, v.why = givenUp, WaitDeadLetter
+		}
+	}
+
+	if v.grows {
+		v.pause = retryDelay(int(d.attempts))
+	}
+
+	if v.err != nil {
+		q.to.dispatcher.Warn(q.box.account.Logger, q.waitText(d, v.why), v.err)
+	}
+
+	q.box.mu.Lock()
+	defer q.box.mu.Unlock()
+
+	//planted:withdrawn-tried-again if false
+	if d.notice != nil && d.notice.withdrawn {
+		q.replace(d, throttle.Unneeded.String())
+		return
+	}
+
+	if v.state == ready {
+		v.why = WaitTurn
+	}
+
+	q.wait(d, v.state, v.why, int64(q.to.dispatcher.now()+v.pause))
+}
+
+// enqueue has d wait for its turn.
+func (q *queue) enqueue(d *delivery) { q.wait(d, ready, WaitTurn, 0) }
+
+// wait puts d, which is attempting, into another state, under key, which does not matter to ready. It drops d if q is
+// closed.
+func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
+	r := q.to
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	//planted:closed-queue-grows if false
+	if q.closed {
+		d.end(OutcomeUnsettled)
+		return
+	}
+
+	q.push(d, s, why, key)
+	r.dispatch()
+}
+
+// A Start describes a delivery that starts, and the reading that it is about.
+type Start struct {
+	AlertID   string
+	Device    string
+	Sensor    string // of the device; empty: the reading is the device's own
+	Rule      string
+	Level     string
+	Recovery  bool
+	Receiver  string
+	Partition string
+	FromHub   bool // false: it came through the intake that Partition names
+	Sequence  int64
+	Enqueued  time.Time
+}
+
+// A Trace follows one delivery. It gets one call at a time.
+type Trace interface {
+	// Under returns the context for one step of the delivery, such as an attempt.
+	Under(ctx context.Context) context.Context
+	// End is called once, when the delivery has ended.
+	End(End)
+}
+
+// An End describes how a delivery ended.
+type End struct {
+	Outcome    string // of the gate, or OutcomeDeadLetter or OutcomeUnsettled
+	Suppressed int64  // readings that reached the limit and that no alert has counted
+	Err        error  // why the last attempt failed, if it did
+}
+
+// Values of [End.Outcome] that are not the gate's.
+const (
+	OutcomeDeadLetter = "dead_letter"
+	OutcomeUnsettled  = "unsettled" // its owner ended first; the next one starts again
+)
+
+// tracked is a delivery's trace.
+type tracked struct {
+	Trace
+	err error // why the last attempt failed
 }

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"alertworker/internal/backoff"
-	"alertworker/internal/notify"
 	"alertworker/internal/throttle"
 )
 
@@ -77,26 +76,20 @@ func (r Reply) And(other Reply) Reply {
 	return r
 }
 
-// direct brings a to the receiver.
-func (q *queue) direct(ctx context.Context, a *Alert) Reply {
-	d := &delivery{subject: a.Key}
-	d.start(&a.Reading)
-	q.follows(d, &a.Reading)
-	outcome, reply := q.directly(ctx, d, a)
-	d.end(outcome)
+// direct brings about to the receiver: it asks the gate, again while somebody else holds the key, and sends it if it may.
+func (q *queue) direct(ctx context.Context, about *Alert) Reply {
+	d := &delivery{subject: about.Key}
+	d.start(&about.Reading)
+	q.follows(d, &about.Reading)
+	outcome := OutcomeUnsettled
+	defer func() { d.end(outcome) }()
 
-	return reply
-}
-
-// directly asks the gate about d, again while somebody else holds the key, and sends d if it may. It returns how d has
-// ended.
-func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcome string, reply Reply) {
-	sending, name := d.under(q.box.sending), q.to.to.Name
+	sending, stats := d.under(q.box.sending), q.box.dispatcher.config.Stats
 	for {
 		a := attempt{group: &group{size: 1, began: q.to.dispatcher.now()}}
 		a.claim, a.result, a.err = q.gate(d).Claim(sending, q.request(d, &d.head))
 		if a.claim == nil {
-			q.box.dispatcher.config.Stats.Outcomes[a.result.Outcome].Add(1)
+			stats.Outcomes[a.result.Outcome].Add(1)
 		} else {
 			a.alert = q.message(d, a.claim.Grant)
 			q.sends(d, &a)
@@ -107,68 +100,54 @@ func (q *queue) directly(ctx context.Context, d *delivery, about *Alert) (outcom
 		}
 
 		d.note(a.err)
-		outcome = a.result.Outcome.String()
 
 		switch a.result.Outcome {
 		case throttle.Throttled:
-			q.box.dispatcher.config.Stats.Suppressed.Add(1)
+			outcome = a.result.Outcome.String()
+			stats.Suppressed.Add(1)
 			q.suppressedHead(d)
-			return outcome, Reply{}
+			return Reply{}
 
 		case throttle.Busy:
 			wait := min(time.Until(a.result.Retry), minAskAgain+rand.N(maxAskAgain-minAskAgain))
 			if !backoff.Sleep(ctx, wait) {
-				return OutcomeUnsettled, Reply{Reason: WaitClaim.String(), Detail: q.waitText(d, WaitClaim)}
+				return Reply{Reason: WaitClaim.String(), Detail: q.waitText(d, WaitClaim)}
 			}
 
 			if about.covered(q.to.index) { // by what another caller has sent meanwhile
-				q.box.dispatcher.config.Stats.Suppressed.Add(1)
-				return throttle.Throttled.String(), Reply{}
+				outcome = throttle.Throttled.String()
+				stats.Suppressed.Add(1)
+				return Reply{}
 			}
 
 		case throttle.Unavailable:
-			q.box.warn(q.waitText(d, WaitStore), a.err)
-			return OutcomeUnsettled, Reply{Reason: WaitStore.String(), Detail: q.waitText(d, WaitStore)}
+			text := q.waitText(d, WaitStore)
+			q.to.dispatcher.Warn(q.box.account.Logger, text, a.err)
+			return Reply{Reason: WaitStore.String(), Detail: text}
 
 		case throttle.Failed:
 			d.note(a.failure)
-			if a.failure.Refused {
-				return q.directLetter(sending, d, &a)
+			name := q.to.to.Name
+			if !a.failure.Refused {
+				return Reply{Reason: WaitReceiver.String(), Detail: fmt.Sprintf("receiver %s did not accept the alert: %v", name, a.failure)}
 			}
 
-			return OutcomeUnsettled, Reply{
-				Reason: WaitReceiver.String(),
-				Detail: fmt.Sprintf("receiver %s did not accept the alert: %v", name, a.failure),
+			letter := q.letter(a.alert, refusal(a.failure))
+			if q.keep(sending, letter) != nil {
+				detail := "receiver " + name + " refused the alert, and its dead letter cannot be written"
+				return Reply{Reason: WaitDeadLetter.String(), Detail: detail}
 			}
 
-		case throttle.Unconfirmed: // the alert is delivered even if the window is never recorded
-			_ = q.gate(d).Confirm(ctx, a.result)
-			return outcome, Reply{Alerted: true}
+			outcome = OutcomeDeadLetter
+			q.gate(d).Refused(d.subject.About) // within the window it needs no other
+			return Reply{Reason: OutcomeDeadLetter, Detail: "the alert was kept as a dead letter: " + letter.Reason}
 
 		default:
-			return outcome, Reply{Alerted: true}
+			outcome = a.result.Outcome.String()
+			if a.result.Outcome == throttle.Unconfirmed { // the alert is delivered even if the window is never recorded
+				_ = q.gate(d).Confirm(ctx, a.result)
+			}
+			return Reply{Alerted: true}
 		}
-	}
-}
-
-// directLetter keeps the dead letter of d, which the receiver has refused for good. Within the window it needs no other.
-func (q *queue) directLetter(ctx context.Context, d *delivery, a *attempt) (outcome string, reply Reply) {
-	letter := notify.DeadLetter{
-		Alert:    a.alert,
-		Receiver: q.to.to.ID,
-		Name:     q.to.to.Name,
-		Reason:   fmt.Sprintf("refused for good: %v", a.failure),
-	}
-	if err := q.box.dispatcher.config.DeadLetters.Keep(ctx, letter); err != nil {
-		detail := "receiver " + q.to.to.Name + " refused the alert, and its dead letter cannot be written"
-		return OutcomeUnsettled, Reply{Reason: WaitDeadLetter.String(), Detail: detail}
-	}
-
-	q.box.dispatcher.config.Stats.DeadLetters.Add(1)
-	q.gate(d).Refused(d.subject.About)
-
-	return OutcomeDeadLetter, Reply{
-		Reason: OutcomeDeadLetter,
-		Detail: "the alert was kept as a dead letter: " + letter.Reason,
 	}
 }

@@ -98,22 +98,6 @@ type shortfall struct {
 	about          []string      // the devices, or what devices share, that these were about, at most failuresToGoDown
 }
 
-// ask records that a message goes.
-func (s *shortfall) ask(now time.Duration) {
-	if !s.inVain {
-		s.inVain, s.since = true, now
-	}
-	s.asking++
-}
-
-// leave records that a message is not under way any more.
-func (s *shortfall) leave() { s.asking-- }
-
-// accept records that the receiver has accepted a notice.
-func (s *shortfall) accept(now time.Duration) {
-	*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
-}
-
 // fail records an attempt that may succeed if it is repeated.
 func (s *shortfall) fail(now time.Duration, failure *notify.Error) {
 	s.last = failure
@@ -136,9 +120,6 @@ func (s *shortfall) look(now time.Duration, due, stuck bool) {
 	}
 	s.waits, s.looked, s.refuses = due, now, stuck
 }
-
-// unsent reports whether something was due for long enough while the receiver accepted nothing.
-func (s *shortfall) unsent() bool { return s.due > unsentFor }
 
 // reject records that the receiver has refused a notice for good.
 func (s *shortfall) reject(now time.Duration, about string, failure *notify.Error) {
@@ -165,6 +146,7 @@ type outage struct {
 func (s *shortfall) outage() (o outage, down bool) {
 	rejects := len(s.about) >= failuresToGoDown || s.rejections >= rejectionsOfOne
 	fails := s.failures >= failuresToGoDown
+	unsent := s.due > unsentFor
 	//planted:waiting-is-up if !rejects && !fails && s.last != nil && s.last.Limited { return outage{}, false }
 	switch {
 	case rejects && (!fails || s.last.Refused):
@@ -172,9 +154,9 @@ func (s *shortfall) outage() (o outage, down bool) {
 	//planted:one-failure-is-down case s.failures > 0
 	case fails:
 		return outage{FaultOf(s.last), s.failingSince, s.last}, true
-	case s.refuses, s.unsent() && s.last != nil:
+	case s.refuses, unsent && s.last != nil:
 		return outage{FaultOf(s.last), s.since, s.last}, true
-	case s.unsent():
+	case unsent:
 		return outage{ReceiverFails, s.since, errSilent}, true
 	}
 

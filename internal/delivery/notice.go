@@ -3,6 +3,11 @@ package delivery
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"net/url"
+	"strconv"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -136,7 +141,7 @@ type More struct {
 	Damaged bool
 	Of      sensor.ID // what the reading is of, if that is not what its notice is about
 	Alarm   *Alarm    // that is open; nil unless its topic has a Repeat
-	Arrival *Arrival
+	Arrival *Arrival  // how it came, unless it came from the hub
 }
 
 // An Arrival is what else is known of a reading that did not come from the hub.
@@ -145,20 +150,12 @@ type Arrival struct {
 	ID string    // replaces the sequence number in the alert's id, unless empty
 }
 
-// arrival returns what is known of how r came, nil if it came from the hub.
-func (r *Reading) arrival() *Arrival {
+// more returns what there is more of r.
+func (r *Reading) more() More {
 	if r.More == nil {
-		return nil
+		return More{}
 	}
-	return r.More.Arrival
-}
-
-// alarm returns the open alarm that r is about, nil unless its topic has a Repeat.
-func (r *Reading) alarm() *Alarm {
-	if r.More == nil {
-		return nil
-	}
-	return r.More.Alarm
+	return *r.More
 }
 
 // A Notice is one that its owner keeps until every receiver has settled it: a recovery, which says that a device is
@@ -208,29 +205,10 @@ func (n *Notice) Settle(receiver int) (all bool) {
 // Settled reports whether every receiver has settled n.
 func (n *Notice) Settled() bool { return n.left.Load() == 0 }
 
-// normalAt returns the latest time, in Unix µs, for which the log of n, a recovery, says that its alarm is not open.
-// That orders it among alerts of other logs: of a device that is not heard any more another one may know more since
-// its alarm began; without its rule, none does.
-func (n *Notice) normalAt() int64 {
-	if n.Forgotten {
-		return n.Reading.Since
-	}
-
-	return cmp.Or(n.RaisedAt, n.Reading.Enqueued)
-}
-
 // A Letter is a dead letter that is sent again.
 type Letter struct {
 	Alert   notify.Alert     // as it was kept; its ID is that of the request
 	Request throttle.Request // to the gate
-}
-
-// granted returns the alert as it is sent under g.
-func (l *Letter) granted(g throttle.Grant) notify.Alert {
-	a := l.Alert
-	a.ID, a.Token, a.Expires, a.Sent, a.Ambiguous = g.ID, g.Token, g.Expires, g.Now, g.Ambiguous
-
-	return a
 }
 
 // Silent reports whether n, which may be nil, says that a device has not been heard.
@@ -288,4 +266,250 @@ func (a *Alert) covered(receiver int) bool {
 type Details interface {
 	// More returns what there is more of a reading.
 	More() *More
+}
+
+// id returns the id of the notice that d would send about a reading. It is the same in every
+// replica. The time distinguishes hubs of the same name, whose sequence numbers
+// start again when the hub is recreated.
+func (q *queue) id(d *delivery, r *Reading) string {
+	if d.notice != nil && d.notice.Incident != nil {
+		return d.notice.Incident.id()
+	}
+
+	id := q.box.account.IDs
+	if a := r.more().Arrival; a != nil && a.ID != "" {
+		id += a.ID
+	} else {
+		at := r.Enqueued
+		if d.notice != nil && d.notice.Part != throttle.Event { // it is about an event, and not of its time
+			at = r.Since
+		}
+
+		id += strconv.FormatInt(r.Sequence, 10)
+		if r.Element > 0 && !d.endedWithRule() {
+			id += "." + strconv.Itoa(r.Element)
+		}
+		id += "/" + strconv.FormatInt(fromMicros(at).UnixMilli(), 10)
+	}
+
+	if d.subject.About.Name != "" {
+		id += "~" + idPart(d.subject.About.Name) // the numbers before it have none
+	}
+
+	id += d.subject.Topic.Suffix
+	//planted:silences-share-id if d.endedWithRule()
+	//planted:ended-rules-share-id if d.subject.Topic.Silence
+	if d.subject.Topic.Silence || d.endedWithRule() { // several devices may be silent since one place, where events may be missing
+		id += "/" + url.PathEscape(d.subject.About.Device)
+	}
+
+	if d.notice != nil && d.notice.Part == throttle.End {
+		id += "/end"
+	}
+
+	if d.notice.recovers() {
+		id += "/resolved"
+	}
+
+	return id
+}
+
+// id returns the id of the notice. Each end has its own, because receivers remember one for long, and an incident that
+// goes on ends again.
+func (i *Incident) id() string {
+	switch {
+	case !i.Over:
+		return i.About.ID
+	case i.Overs > 1:
+		return i.About.ID + "/" + strconv.Itoa(i.Overs) + "/resolved"
+	}
+
+	return i.About.ID + "/resolved"
+}
+
+// idPart returns a sensor's name as a part of an id, which says it if it is short.
+func idPart(name string) string {
+	const most = 128 // bytes
+	part := url.PathEscape(name)
+	if len(part) <= most {
+		return part
+	}
+
+	sum := sha256.Sum256([]byte(name))
+	return "!" + hex.EncodeToString(sum[:16]) // PathEscape leaves no !
+}
+
+// ofSensor returns how the source of a notice ends whose window is a sensor's.
+func ofSensor(name string) string { return "/~" + idPart(name) }
+
+// WindowOf is what the window of a notice is of: notify.Alert.Of, but the device if its sensor has no window of its own,
+// because too many of its sensors have an alarm.
+func WindowOf(a notify.Alert) sensor.ID {
+	of := a.Of()
+	if of.Name != "" && !strings.HasSuffix(a.Source, ofSensor(of.Name)) {
+		of.Name = ""
+	}
+
+	return of
+}
+
+// endedWithRule reports whether d is the recovery of an alarm whose rule was removed: it is about the last event
+// read.
+func (d *delivery) endedWithRule() bool { return d.notice.recovers() && d.notice.RaisedAt > 0 }
+
+// request returns the request to the gate for a notice about one of d's readings.
+func (q *queue) request(d *delivery, about *Reading) throttle.Request {
+	r := Request(d.subject, d.notice, about, q.box.account.Log)
+	if r.ID == "" { // that of a letter stays
+		r.ID = q.id(d, about)
+	}
+
+	return r
+}
+
+// Request returns the request to the gate for a notice about a reading: for n, or for an alert if that is nil. log names
+// what numbered the reading of an alert: see Account.Log. The request has no ID.
+func Request(key Key, n *Notice, about *Reading, log string) throttle.Request {
+	if n != nil && n.Letter != nil {
+		return n.Letter.Request
+	}
+
+	r := throttle.Request{
+		Device:   key.About.Device,
+		Sensor:   key.About.Name,
+		Enqueued: fromMicros(about.Enqueued),
+		Log:      log,
+		Sequence: about.Sequence,
+		Element:  about.Element,
+		Recovery: n.recovers(),
+	}
+
+	switch {
+	case n != nil && n.Incident != nil:
+		r.Log, r.Sequence, r.Element = "", 0, 0
+		r.Incident = n.Incident.About.ID
+		r.Repeat = key.Topic.Repeat
+	case n != nil:
+		r.Log, r.Part = n.Log, n.Part
+		r.At = fromMicros0(n.RaisedAt)
+		// Among alerts of other logs it is at the latest time for which n's log says that its alarm is not open: of a device
+		// that is not heard any more another one may know more since its alarm began; without its rule, none does.
+		switch {
+		case r.Recovery && n.Forgotten:
+			r.AsOf = fromMicros(n.Reading.Since)
+		case r.Recovery:
+			r.AsOf = fromMicros(cmp.Or(n.RaisedAt, n.Reading.Enqueued))
+		}
+	case key.Topic.Shared: // it is about more than one log
+		r.Log, r.Sequence, r.Element = "", 0, 0
+	case about.more().Alarm != nil:
+		//planted:open-alarm-sent-again if key.Topic.Repeat > 0 { skip }
+		r.Repeat = key.Topic.Repeat
+		r.OpenedBy, r.OpenedByElement = about.More.Alarm.OpenedBy, about.More.Alarm.Element
+	}
+
+	if a := about.more().Arrival; a != nil {
+		r.Arrived = a.At
+	}
+
+	return r
+}
+
+// message returns the notice about d's head under g.
+func (q *queue) message(d *delivery, g throttle.Grant) notify.Alert {
+	a := d.subject.Topic.Message
+	letter := d.notice != nil && d.notice.Letter != nil
+	if letter {
+		a = d.notice.Letter.Alert
+	}
+
+	a.ID = g.ID
+	a.Token = g.Token
+	a.Expires = g.Expires
+	a.Sent = g.Now
+	a.Ambiguous = g.Ambiguous
+	if letter {
+		return a // as it was kept
+	}
+
+	head := &d.head
+	of := d.of(head)
+	a.Device, a.Sensor = of.Device, of.Name
+	if d.subject.About.Name != "" {
+		a.Source += ofSensor(d.subject.About.Name) // receivers compare tokens of one source and device
+	}
+
+	a.Resolved = d.notice.recovers()
+	a.Temperature = head.Value
+	a.Threshold = head.Limit
+	a.Enqueued = fromMicros(head.Enqueued)
+	a.DeviceTime = fromMicros0(head.Taken)
+	a.Since = fromMicros0(head.Since)
+	a.Partition = q.box.account.Name
+	a.Sequence = head.Sequence
+	a.Log = Request(d.subject, d.notice, head, q.box.account.Log).Log
+	a.WillResolve = a.WillResolve && !a.Resolved && head.Since != 0 // else it has no alarm
+	a.Remember = q.gate(d).Remember()
+	a.Suppressed = q.gate(d).Count(d.subject.About)
+	a.Test = notify.IsTest(a.Device)
+
+	if d.notice != nil {
+		a.Forgotten = d.notice.Forgotten
+		a.Excluded = d.notice.Excluded
+		a.Outage = d.notice.Outage
+		if d.notice.Incident != nil {
+			about := d.notice.Incident.About
+			a.Incident = &about
+		}
+	}
+
+	//planted:recovery-remembered-shortly if false
+	if a.Resolved { // one of unknown fate is sent again for as long
+		a.Remember += q.to.dispatcher.config.GiveUp
+	}
+
+	a.Shown, a.Damaged = head.more().Shown, head.more().Damaged
+
+	if d.subject.Topic.Shared { // then Suppressed are devices
+		a.PerValue = d.subject.About.Device
+	} else {
+		a.Suppressed += int64(d.suppressed)
+	}
+
+	if d.subject.Topic.Incidents { // it says how many they are
+		a.Suppressed = 0
+	}
+
+	if d.subject.Topic.Silence {
+		a.Silent = time.Duration(head.Limit * float64(time.Second))
+		a.Threshold = 0
+		a.LastHeard = fromMicros0(d.notice.Heard)
+	}
+
+	if len(d.subject.Topic.Words) > 0 {
+		a.Word = d.word(a.Resolved)
+	}
+
+	return a
+}
+
+// word returns the word that the head's value means. Of a recovery, and of an alarm that is open although the value is
+// none of them, it is all that may have opened it.
+func (d *delivery) word(resolved bool) string {
+	i := int(d.head.Value) - 1
+	if resolved || i < 0 || i >= len(d.subject.Topic.Words) {
+		return strings.Join(d.subject.Topic.Words, " or ")
+	}
+
+	return d.subject.Topic.Words[i]
+}
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// fromMicros0 is fromMicros, but the zero time for 0.
+func fromMicros0(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
 }

@@ -5,14 +5,98 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"go.uber.org/zap"
 
 	"alertworker/internal/notify"
+	"alertworker/internal/notify/pace"
 	"alertworker/internal/sensor"
 	"alertworker/internal/throttle"
 )
+
+const (
+	maxWaiting = 65_536           // alerts of an owner that wait for one receiver; beyond it the oldest become dead letters
+	maxGivenUp = 4096             // dead letters of an owner for one receiver that are not written; with so many its Outbox is full
+	lookEvery  = 10 * time.Second // while something waits, whether it has waited for too long
+)
+
+// Config holds what a Dispatcher needs. All fields but Trace are required.
+type Config struct {
+	Receivers   []Receiver // at least one
+	Concurrency int        // attempts at a time, for each receiver, over all owners
+	// age at which an alert becomes a dead letter
+	GiveUp      time.Duration
+	DeadLetters DeadLetters
+	Trace       func(Start) Trace // called when a delivery starts; nil: deliveries are not traced
+	Stats       *Stats
+}
+
+// A Receiver gets notices.
+type Receiver struct {
+	ID       string        // for dead letters
+	Name     string        // for people; no secrets
+	Limits   notify.Limits // how it wants to be used
+	Notifier notify.Notifier
+	Turns    Turns // that replicas take, if people read its messages; nil: each goes by its own pace
+}
+
+// Turns has replicas take turns at a receiver whose messages people read. See package turns.
+type Turns interface {
+	// Take returns 0 if this replica may send a message now, or else after which time it may ask again. It is called
+	// concurrently.
+	Take(ctx context.Context) (wait time.Duration, err error)
+}
+
+// DeadLetters keeps alerts that could not be delivered.
+type DeadLetters interface {
+	// Keep returns nil once d is kept durably. Safe for concurrent use.
+	Keep(ctx context.Context, d notify.DeadLetter) error
+}
+
+// Stats counts what deliveries have done. Its fields may be read at any time.
+type Stats struct {
+	Suppressed  atomic.Int64 // readings settled without an alert of their own
+	Outcomes    [throttle.Unneeded + 1]atomic.Int64
+	Ambiguous   atomic.Int64 // attempts that may have delivered an alert twice
+	DeadLetters atomic.Int64
+}
+
+// A Dispatcher delivers the notices of all owners of a replica. It is safe for concurrent use.
+type Dispatcher struct {
+	config     Config
+	MaxWaiting int // alerts of an owner that wait for one receiver. It is changed by tests alone
+	receivers  []*receiver
+	started    time.Time
+	warned     atomic.Int64 // when Warn last logged, in Unix ns
+}
+
+// New returns a Dispatcher, which does nothing until something is given to one of its outboxes.
+func New(c Config) *Dispatcher {
+	dp := &Dispatcher{config: c, MaxWaiting: maxWaiting, started: time.Now()}
+	for i, r := range c.Receivers {
+		dp.receivers = append(dp.receivers, &receiver{
+			to:         r,
+			dispatcher: dp,
+			index:      i,
+			pace:       pace.New(r.Limits),
+			turn:       turn{used: -pace.Farthest},
+		})
+	}
+	return dp
+}
+
+// now is the time since dp was created, by the monotonic clock.
+func (dp *Dispatcher) now() time.Duration { return time.Since(dp.started) }
+
+// Warn logs what may affect every delivery at the same time, at most every 10 s.
+func (dp *Dispatcher) Warn(log *zap.Logger, msg string, err error) {
+	now := time.Now().UnixNano()
+	if last := dp.warned.Load(); now-last > int64(10*time.Second) && dp.warned.CompareAndSwap(last, now) {
+		log.Warn(msg, zap.Error(err))
+	}
+}
 
 // An Owner is who deliveries are for: a partition. It is called without a lock of this package, by
 // any goroutine. Of an alert about a reading the notice is nil.
@@ -65,19 +149,42 @@ func (dp *Dispatcher) Open(settling, sending context.Context, a Account) *Outbox
 	}
 
 	for _, r := range dp.receivers {
-		o.queues = append(o.queues, r.open(o))
+		q := &queue{
+			box:        o,
+			to:         r,
+			deliveries: map[Key]*delivery{},
+			later:      map[Key]*Notice{},
+			sharing:    map[*delivery]map[string]struct{}{},
+			taken:      map[Key]notify.Alert{},
+		}
+		o.queues = append(o.queues, q)
+		r.mu.Lock()
+		r.queues = append(r.queues, q)
+		r.mu.Unlock()
 	}
 
 	return o
 }
 
-// warn is Dispatcher.Warn.
-func (o *Outbox) warn(msg string, err error) { o.dispatcher.Warn(o.account.Logger, msg, err) }
-
 // Close drops the deliveries that wait. Those of attempts under way are dropped unless they are settled: see Wait.
 func (o *Outbox) Close() {
+	var dropped []*delivery
 	for _, q := range o.queues {
-		q.close()
+		r := q.to
+		r.mu.Lock()
+		q.closed = true
+		r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
+		for s := range states {
+			for q.lines[s].Len() > 0 {
+				dropped = append(dropped, q.take(s))
+			}
+		}
+		r.dispatch()
+		r.mu.Unlock()
+	}
+
+	for _, d := range dropped {
+		d.end(OutcomeUnsettled)
 	}
 }
 
@@ -118,7 +225,7 @@ func (o *Outbox) Alert(a *Alert, details Details) {
 		if d == nil {
 			d := q.begin(a.Key, &a.Reading, nil)
 			d.reminder = a.Reminder
-			q.hold(d, &a.Reading, a.Before)
+			o.held.Add(&d.held, a.Before, a.Reading.Enqueued)
 			q.enqueue(d)
 			continue
 		}
@@ -167,7 +274,14 @@ func (o *Outbox) Withdraw(key Key, n *Notice) {
 // Ask has the notices that wait for their owner ask it again.
 func (o *Outbox) Ask() {
 	for _, q := range o.queues {
-		q.wake(WaitOwner)
+		q.to.mu.Lock()
+		waiting := slices.DeleteFunc(slices.Clone(q.lines[pausing].all), func(d *delivery) bool { return d.wait != WaitOwner })
+		for _, d := range waiting {
+			q.lines[pausing].remove(d)
+			q.push(d, ready, WaitTurn, 0)
+		}
+		q.to.dispatch()
+		q.to.mu.Unlock()
 	}
 }
 
@@ -203,8 +317,19 @@ func (o *Outbox) MostWaiting() (most int) {
 }
 
 // Full reports whether so many dead letters of alerts to one receiver are not written that nothing more should come.
+// While they cannot be, what the receiver is about to be asked about counts too, because it may refuse that as it did the
+// others.
 func (o *Outbox) Full() bool {
-	return slices.ContainsFunc(o.queues, (*queue).full)
+	return slices.ContainsFunc(o.queues, func(q *queue) bool {
+		q.to.mu.Lock()
+		defer q.to.mu.Unlock()
+		letters := q.lines[givenUp].Len() + q.writing
+		//planted:full-too-late if false
+		if q.unwritable && !q.to.probed() {
+			letters += q.waiting() + q.to.trying
+		}
+		return letters >= maxGivenUp
+	})
 }
 
 // About returns a sensor, or a device and those of its sensors that deliveries are about, in the order of their names.

@@ -2,6 +2,7 @@ package delivery
 
 import (
 	"cmp"
+	"container/heap"
 	"slices"
 	"time"
 
@@ -33,23 +34,6 @@ func (q *queue) waiting() int {
 	return q.lines[ready].Len() + q.lines[pausing].Len() + q.lines[awaitsReceiver].Len()
 }
 
-// full reports whether maxGivenUp dead letters are not written; while they cannot be, what the receiver is about to be
-// asked about counts too, because it may refuse that as it did the others.
-func (q *queue) full() bool {
-	q.to.mu.Lock()
-	defer q.to.mu.Unlock()
-	letters := q.lines[givenUp].Len() + q.writing
-	//planted:full-too-late if false
-	if q.unwritable && !q.to.probed() {
-		letters += q.waiting() + q.to.trying
-	}
-
-	return letters >= maxGivenUp
-}
-
-// isReady reports whether a delivery waits for its turn.
-func (q *queue) isReady() bool { return q.lines[ready].Len() > 0 }
-
 // mayGo reports whether a delivery waits for its turn, or to be tried again in it.
 func (q *queue) mayGo() bool { return q.lines[ready].Len()+q.lines[awaitsReceiver].Len() > 0 }
 
@@ -60,30 +44,10 @@ func (q *queue) isDue(s state, now time.Duration) bool {
 
 // take removes and returns the first delivery of a state; there must be one. It is attempting then.
 func (q *queue) take(s state) *delivery {
-	d := q.lines[s].pop()
+	d := q.lines[s].first()
+	q.lines[s].remove(d)
 	d.waits(attempting, WaitAttempt, q.to.dispatcher.now())
 	return d
-}
-
-// close drops the deliveries that wait. Attempts under way end by themselves, in
-// box.work, and their deliveries are then dropped unless they are settled.
-func (q *queue) close() {
-	r := q.to
-	r.mu.Lock()
-	q.closed = true
-	r.queues = slices.DeleteFunc(r.queues, func(other *queue) bool { return other == q })
-	var dropped []*delivery
-	for i := range q.lines {
-		for q.lines[i].Len() > 0 {
-			dropped = append(dropped, q.take(state(i)))
-		}
-	}
-
-	r.dispatch()
-	r.mu.Unlock()
-	for _, d := range dropped {
-		d.end(OutcomeUnsettled)
-	}
 }
 
 // push puts d into a line, under key, which does not matter to ready. q is not closed, and d is in no line. The caller
@@ -101,26 +65,6 @@ func (q *queue) push(d *delivery, s state, why Wait, key int64) {
 	}
 
 	q.lines[s].add(d)
-}
-
-// wake has the deliveries that are pausing for a reason attempted in their turn.
-func (q *queue) wake(why Wait) {
-	r := q.to
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	var woken []*delivery
-	for _, d := range q.lines[pausing].all {
-		if d.wait == why {
-			woken = append(woken, d)
-		}
-	}
-
-	for _, d := range woken {
-		q.lines[pausing].remove(d)
-		q.push(d, ready, WaitTurn, 0)
-	}
-
-	r.dispatch()
 }
 
 // withdraw takes d, which waits, out of its line. It reports false if d is being
@@ -152,7 +96,7 @@ func (q *queue) least() *delivery {
 	line := pausing
 
 	switch {
-	case q.isReady():
+	case q.lines[ready].Len() > 0:
 		line = ready
 	case q.lines[awaitsReceiver].Len() > 0:
 		line = awaitsReceiver
@@ -168,3 +112,98 @@ func (q *queue) cancelled() bool { return q.box.sending.Err() != nil }
 
 // gate returns the gate that d has to pass.
 func (q *queue) gate(d *delivery) Gate { return d.subject.Topic.Gates[q.to.index] }
+
+// An item is an element of a heapOf.
+type item[T any] interface {
+	comparable
+	less(T) bool
+	slot() *int32
+}
+
+// A heapOf holds elements in their order. Each knows its slot: its index plus 1, or 0 while it is in no heap.
+type heapOf[T item[T]] struct{ all []T }
+
+func (h *heapOf[T]) add(e T)    { heap.Push(h, e) }
+func (h *heapOf[T]) remove(e T) { heap.Remove(h, int(*e.slot()-1)) }
+
+// first returns the first element, zero if there is none.
+func (h *heapOf[T]) first() (e T) {
+	if len(h.all) > 0 {
+		e = h.all[0]
+	}
+	return e
+}
+
+// The rest implements heap.Interface.
+
+func (h *heapOf[T]) Len() int           { return len(h.all) }
+func (h *heapOf[T]) Less(i, j int) bool { return h.all[i].less(h.all[j]) }
+
+func (h *heapOf[T]) Swap(i, j int) {
+	h.all[i], h.all[j] = h.all[j], h.all[i]
+	*h.all[i].slot(), *h.all[j].slot() = int32(i+1), int32(j+1)
+}
+
+func (h *heapOf[T]) Push(e any) {
+	h.all = append(h.all, e.(T))
+	*e.(T).slot() = int32(len(h.all))
+}
+
+func (h *heapOf[T]) Pop() any {
+	last := len(h.all) - 1
+	e := h.all[last]
+	clear(h.all[last:])
+	h.all = h.all[:last]
+	*e.slot() = 0
+
+	return e
+}
+
+// Holds are events of one log that are not settled. What is settled reaches up to the first of them. They are only as
+// many as there are hot devices.
+type Holds struct{ all heapOf[*Hold] }
+
+// A Hold is one event that is not settled.
+type Hold struct {
+	before   Place // of the event before
+	enqueued int64 // when the hub took the event, in Unix µs
+	index    int32 // its slot in Holds: 0 unless it is in any
+}
+
+// A Place is a position in a log.
+type Place struct {
+	Sequence int64
+	Offset   string // empty: before the first event that was read
+	Time     int64  // when the hub took the event, in Unix ns, if it is known
+}
+
+// Add has h hold the place before an event, in any order. before is that of the event before.
+func (hs *Holds) Add(h *Hold, before Place, enqueued int64) {
+	h.before = before
+	h.enqueued = enqueued
+	hs.all.add(h)
+}
+
+// Release ends what h holds, if it does.
+func (hs *Holds) Release(h *Hold) {
+	if h.index > 0 {
+		hs.all.remove(h)
+	}
+}
+
+// Len returns how many there are.
+func (hs *Holds) Len() int { return hs.all.Len() }
+
+// First returns the place before the first event that is not settled, and when the hub took that event, in Unix µs.
+// Both are zero if there is none.
+func (hs *Holds) First() (before Place, enqueued int64) {
+	if hs.all.Len() == 0 {
+		return Place{}, 0
+	}
+	first := hs.all.first()
+	return first.before, first.enqueued
+}
+
+func (h *Hold) slot() *int32 { return &h.index }
+
+func (h *Hold) less(than *Hold) bool { return h.before.Sequence < than.before.Sequence }

@@ -1,11 +1,12 @@
 package delivery
 
 import (
+	"context"
+	"fmt"
 	"slices"
 	"sync"
 	"time"
 
-	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
 	"alertworker/internal/throttle"
 )
@@ -39,24 +40,6 @@ type receiver struct {
 	looked    time.Duration // when expire did
 	timer     *time.Timer
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
-}
-
-// open adds a queue for o.
-func (r *receiver) open(o *Outbox) *queue {
-	q := &queue{
-		box:        o,
-		to:         r,
-		deliveries: map[Key]*delivery{},
-		later:      map[Key]*Notice{},
-		sharing:    map[*delivery]map[string]struct{}{},
-		taken:      map[Key]notify.Alert{},
-	}
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.queues = append(r.queues, q)
-
-	return q
 }
 
 // dispatch starts every attempt that may start now and sets the timer for the next.
@@ -176,7 +159,7 @@ func (r *receiver) start(now time.Duration) bool {
 	r.trying += len(together)
 	r.probing = r.probing || probe
 	r.pace.Begin(now, full)
-	r.useTurn(now)
+	r.turn.taken, r.turn.waits, r.turn.used = false, false, now
 
 	for _, c := range together {
 		c.q.box.work.Add(1)
@@ -190,7 +173,7 @@ func (r *receiver) start(now time.Duration) bool {
 func (r *receiver) full() bool {
 	waiting := 0
 	for _, q := range r.queues {
-		if !q.isReady() {
+		if q.lines[ready].Len() == 0 {
 			continue
 		}
 
@@ -364,7 +347,7 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 		switch {
 		case !r.probed():
 			return key
-		case !slices.ContainsFunc(r.queues, (*queue).isReady):
+		case r.first(ready) == nil:
 			return max(key, r.health.nextFailed, r.store.retry)
 		}
 
@@ -435,7 +418,8 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	switch {
 	case a.failure == nil || a.failure.Refused: // it works
 		if a.failure == nil {
-			r.shortfall.accept(now)
+			s := &r.shortfall
+			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
 		} else if a.group.size == 1 { // else it may be because of another one
 			r.shortfall.reject(now, d.subject.About.Device, a.failure)
 		}
@@ -469,7 +453,8 @@ func (r *receiver) askAgain() {
 	r.health.nextNew = min(r.health.nextNew, now)
 	r.health.nextFailed = min(r.health.nextFailed, now)
 	if q := r.first(awaitsReceiver); q != nil && !q.isDue(awaitsReceiver, now) {
-		d := q.lines[awaitsReceiver].pop()
+		d := q.lines[awaitsReceiver].first()
+		q.lines[awaitsReceiver].remove(d)
 		q.push(d, awaitsReceiver, d.wait, int64(now))
 	}
 
@@ -498,12 +483,75 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	r.shortfall.fail(now, a.failure)
 }
 
-// failure returns the receiver's last answer, nil if it accepted something.
-func (r *receiver) failure() error {
+const (
+	askTurnFor = 5 * time.Second
+	turnLasts  = 5 * time.Second // what is not used by then is asked for again
+	yieldsPart = 15              // of the time until the longest pause is over
+)
+
+// A turn is what a receiver knows of which replica's turn it is. Times are by the dispatcher's clock. It is
+// guarded by receiver.mu.
+type turn struct {
+	asking bool
+	taken  bool
+	at     time.Duration // if it is taken: when
+	next   time.Duration // when it may be asked for again
+	waits  bool          // a message waits for it
+	since  time.Duration // if so: since when
+	used   time.Duration // when our last message went; long ago if none did
+}
+
+// hasTurn reports whether the next message, whose first delivery is q's, may go as far as other replicas are
+// concerned. If that is not known it is asked for. A message that is full, or a probe of a receiver that is down, waits
+// for nobody, and none waits for longer than the longest pause.
+func (r *receiver) hasTurn(q *queue, now time.Duration, full bool) bool {
+	t := &r.turn
+	switch {
+	case r.to.Turns == nil, full, r.probed(), t.taken && now-t.at < turnLasts, t.waits && now-t.since >= pace.Farthest:
+		return true
+	case !t.waits:
+		t.waits, t.since = true, now
+	}
+
+	if t.asking || now < t.next {
+		return false
+	}
+
+	t.asking, t.taken = true, false
+	q.box.work.Go(func() { r.askTurn(q) })
+
+	return false
+}
+
+// askTurn takes the turn for q, if it is ours.
+func (r *receiver) askTurn(q *queue) {
+	ctx, cancel := context.WithTimeoutCause(q.box.sending, askTurnFor, fmt.Errorf("no answer within %v", askTurnFor))
+	defer cancel()
+	wait, err := r.to.Turns.Take(ctx)
+
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.shortfall.last == nil {
-		return nil
+	now, t := r.dispatcher.now(), &r.turn
+	t.asking = false
+	if q.cancelled() { // another owner asks for itself
+		r.dispatch()
+		return
 	}
-	return r.shortfall.last
+
+	pauses := max(0, t.used+pace.Farthest-now) // until the longest pause is over
+	if err != nil {                            // alone, after that
+		wait = pauses
+	}
+
+	if wait > 0 { // whoever has not sent for longer goes first
+		wait += pauses / yieldsPart
+	}
+
+	t.next = now + wait
+	if t.waits {
+		t.next = min(t.next, t.since+pace.Farthest)
+	}
+	t.taken = wait == 0
+	t.at = now
+	r.dispatch()
 }

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -24,7 +25,6 @@ const (
 	// RefreshLasts is how long after its owner was asked an alarm may still be posted again. A recovery by the next owner
 	// waits for that.
 	RefreshLasts = 2*refreshTimeout + 2*time.Second
-	refreshCalls = 16 // questions to the stores at a time
 )
 
 // errDown says that a receiver or the throttle store seems to be down.
@@ -55,8 +55,18 @@ func (o *Outbox) Refresh(ctx context.Context, open []OpenAlarm, may func(context
 			continue
 		}
 
-		wanted := slices.DeleteFunc(slices.Clone(open), func(a OpenAlarm) bool { return a.Wanted&(1<<i) == 0 })
-		q.forgetOthers(wanted)
+		var wanted []OpenAlarm
+		keys := map[Key]bool{}
+		for _, a := range open {
+			if a.Wanted&(1<<i) != 0 {
+				wanted = append(wanted, a)
+				keys[a.Key] = true
+			}
+		}
+
+		o.mu.Lock()
+		maps.DeleteFunc(q.taken, func(key Key, _ notify.Alert) bool { return !keys[key] })
+		o.mu.Unlock()
 		for batch := range slices.Chunk(wanted, max(q.to.to.Limits.Batch, 1)) {
 			if err := q.refresh(ctx, batch, may); err != nil {
 				o.account.Logger.Debug("open alarms are not posted again for now", zap.String("receiver", q.to.to.Name), zap.Error(err))
@@ -127,27 +137,18 @@ func (q *queue) confirmed(
 	defer cancel()
 
 	var mu sync.Mutex
-	var asking sync.WaitGroup
-	places := make(chan struct{}, refreshCalls)
-	for _, d := range all {
-		places <- struct{}{}
-		asking.Go(func() {
-			defer func() { <-places }()
-
-			if a, ok := q.lastTaken(ctx, d); ok && may(ctx, d.subject) == nil {
-				mu.Lock()
-				defer mu.Unlock()
-				a.Refresh = true
-				a.Sent = time.Time{}
-				if now, known := q.to.storeTime(); known {
-					a.Sent = fromMicros(now)
-				}
-				alerts = append(alerts, a)
+	inParallel(len(all), func(i int) {
+		if a, ok := q.lastTaken(ctx, all[i]); ok && may(ctx, all[i].subject) == nil {
+			mu.Lock()
+			defer mu.Unlock()
+			a.Refresh = true
+			a.Sent = time.Time{}
+			if now, known := q.to.storeTime(); known {
+				a.Sent = fromMicros(now)
 			}
-		})
-	}
-
-	asking.Wait()
+			alerts = append(alerts, a)
+		}
+	})
 
 	return alerts
 }
@@ -171,45 +172,10 @@ func (q *queue) lastTaken(ctx context.Context, d *delivery) (notify.Alert, bool)
 		return notify.Alert{}, false
 	}
 
-	id := cmp.Or(s.AlertID, q.id(d, &d.head))
+	id := cmp.Or(s.AlertID, q.request(d, &d.head).ID)
 	a = q.message(d, throttle.Grant{ID: id, Token: s.Token, Now: s.Now})
 
 	return a, true
-}
-
-// took notes that the receiver took an alert about key, if it forgets and the alert is about an alarm. Before a recovery
-// is sent, forget is called.
-func (q *queue) took(key Key, alert notify.Alert) {
-	if !q.to.to.Limits.Forgets || alert.Since.IsZero() {
-		return
-	}
-
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	q.taken[key] = alert
-}
-
-// forget forgets what the receiver took about key: once it is sent a recovery nothing is open there, for all that is known.
-func (q *queue) forget(key Key) {
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	delete(q.taken, key)
-}
-
-// forgetOthers forgets what the receiver took about all but the alarms that are open.
-func (q *queue) forgetOthers(open []OpenAlarm) {
-	keys := make(map[Key]bool, len(open))
-	for _, a := range open {
-		keys[a.Key] = true
-	}
-
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	for key := range q.taken {
-		if !keys[key] {
-			delete(q.taken, key)
-		}
-	}
 }
 
 // reserve waits until a message may go and nothing else wants to, and takes its place. It returns when that was.

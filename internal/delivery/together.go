@@ -12,7 +12,7 @@ import (
 )
 
 const (
-	storeCalls = 16              // of a message's notices at a time, to the throttle store
+	storeCalls = 16              // at a time, about the notices of a message
 	gathering  = 2 * time.Second // after the first claim, no further one is made for a message
 )
 

@@ -35,7 +35,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 		}
 		var waiting []*waiter
 		for range rapid.IntRange(1, 4).Draw(rt, "owners") {
-			r.open(&Outbox{dispatcher: dp})
+			dp.Open(t.Context(), t.Context(), Account{})
 		}
 		push := func(q *queue, d *delivery) {
 			w := &waiter{delivery: d, q: q, present: map[*delivery]bool{}, passed: map[*queue]int64{}, reminded: map[sensor.ID]int{}}
@@ -106,7 +106,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 					if w.passed[q]++; w.passed[q] > w.most {
 						rt.Fatalf("%d of one owner that came later have gone before one of class %d beside %d others", w.passed[q], w.class(), w.others)
 					}
-					if d.reminder && !d.recovers() && !w.reminder && !w.recovers() {
+					if d.reminder && !d.notice.recovers() && !w.reminder && !w.delivery.notice.recovers() {
 						if w.reminded[d.subject.About]++; w.q == q || w.reminded[d.subject.About] > 2 {
 							rt.Fatalf("%d reminders of %s that came later have gone before a first alert", w.reminded[d.subject.About], d.subject.About)
 						}
