@@ -180,5 +180,5 @@ func (t *trigger) closeAfter(ctx context.Context) {
 	waiting, cancel := context.WithTimeout(context.WithoutCancel(ctx), callerPatience)
 	defer cancel()
 	t.Close(waiting)
-	t.intake.Close()
+	t.intake.Cut()
 }

@@ -78,7 +78,7 @@ func TestWhy(t *testing.T) {
 	if !regexp.MustCompile("(?s)^kiln: a receiver did not accept its last alert\n.*letter   hook: alert about 99 .*answered 422.*\nFix the receiver, then run `alertworker deadletters replay ").MatchString(kiln) {
 		t.Errorf("of a dead letter:\n%s", kiln)
 	}
-	if fridge := w.ask("fridge"); fridge != "fridge: its last reading is not known here\n  window   none is recorded\nAsk the hub with --last, or the replica that reads its partition.\n" {
+	if fridge := w.ask("fridge"); fridge != "fridge: it has no alarm\n  window   none is recorded\nRun `alertworker why DEVICE --last 2h` to see what it sent, and what that reaches.\n" {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 

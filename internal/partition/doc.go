@@ -141,8 +141,7 @@
 //
 // # Locks
 //
-// In a partition the lock of what was seen last is taken before that of package absence, and this before the
-// register's. None of them is held when a delivery is started or withdrawn: what was decided under the register's lock
+// In a partition the lock of a batch is taken before that of package absence, and this before the register's. None of them is held when a delivery is started or withdrawn: what was decided under the register's lock
 // is flushed after it, in that order, and the watermark follows what has been flushed. None of package
 // delivery's is held when that asks a stream. The lock of what asks the ledger is taken under no other.
 package partition

@@ -12,14 +12,14 @@ import (
 
 // evaluate takes the event of m through every rule: it changes the device's alarms, and takes readings to
 // the receivers where a level notifies them, and marks the event as read. before is the position of the event before. It
-// reports whether the event reaches a limit, and completes what m has read.
+// reports whether the event reaches a limit.
 func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
 	e := m.event
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	reg.forgetAgain(e.Device, before, e.Sequence)
 	m.examinations(func(p *part, x *examination) {
-		v := evaluation{register: reg, exam: x, before: before, seen: &m.read}
+		v := evaluation{register: reg, exam: x, before: before}
 		v.evaluate(p)
 		over = over || v.over
 	})
@@ -63,13 +63,11 @@ type evaluation struct {
 	register *register
 	exam     *examination
 	before   telemetry.Position
-	seen     *read
 
 	stateless bool // rules are taken as if none had state
 
-	over   bool
-	shared string // what the device shares the alerts by that were decided about last; empty if nothing
-	late   bool   // an alarm of the device has seen a reading that was taken later
+	over bool
+	late bool // an alarm of the device has seen a reading that was taken later
 }
 
 // follows reports whether alarms of r are followed.
@@ -120,21 +118,10 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
 
-		v.shared = ""
-		decision := p.decision()
-		if decision == Notified {
-			decision = v.notify(l, &p)
-		}
-
+		isNotified := p.isWorthAlert() && v.notify(l, &p)
 		v.keep(l, &p)
-		if decision == Notified {
+		if isNotified {
 			v.alert(&p, &rd)
-		}
-
-		if decision != NoLimit {
-			if v.seen.decided(decision, l, look.Value, &c, v.shared) {
-				v.seen.outcome.sensor = v.exam.sensor
-			}
 		}
 
 		//planted:lower-beside-higher skip
@@ -162,24 +149,16 @@ type passage struct {
 	lingers   bool
 }
 
-// decision returns Notified if receivers are to be notified, or why they are not.
-func (p *passage) decision() Decision {
-	says := p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
-	switch {
-	//planted:late-tells-held-back case p.outdated && !p.is.alertNext
-	case p.outdated:
-		return Outdated
-	case p.open && says && !p.inhibited:
-		return Notified
-	case p.breaching && p.open:
-		return Inhibited
-	case p.breaching:
-		return StaysPending
-	case p.open:
-		return StaysOpen
+// isWorthAlert reports whether receivers are to be notified, if nothing is muted.
+func (p *passage) isWorthAlert() bool {
+	//planted:late-tells-held-back if p.outdated && !p.is.alertNext
+	if p.outdated {
+		return false
 	}
-
-	return NoLimit
+	if !p.open || p.inhibited {
+		return false
+	}
+	return p.breaching || !p.damaged && (p.is.alertNext || p.repeats)
 }
 
 // opened reports whether the level has opened with the reading.
@@ -312,16 +291,16 @@ func (v *evaluation) key(l *level, p *passage) (sensor.ID, *delivery.Topic) {
 	return v.exam.about(), l.own
 }
 
-// notify decides who gets an alert of l about a reading: every receiver that wants it. It returns Notified, or why nobody is.
+// notify decides who gets an alert of l about a reading: every receiver that wants it. It reports whether there is one.
 // What is muted is told later, if the alarm is still open then.
-func (v *evaluation) notify(l *level, p *passage) Decision {
+func (v *evaluation) notify(l *level, p *passage) bool {
 	p.reminder = v.follows(l.rule) && !p.opened() && !p.is.alertNext
 	p.lingers = p.repeats && !p.breaching && !p.is.alertNext
 	//planted:muted-unsent skip
 	p.is.alertNext = p.followed // unless it is told now
 
 	if v.exam.isMuted(l) {
-		return Muted
+		return false
 	}
 
 	p.is.alertNext = false
@@ -332,20 +311,12 @@ func (v *evaluation) notify(l *level, p *passage) Decision {
 		v.register.crowded(v.exam.event.Device, l.rule.Name)
 	}
 
-	if p.key.Topic.Shared {
-		v.shared = p.key.About.Device
-	}
-
-	if p.receivers == 0 {
-		return Unwanted
-	}
-
 	if p.followed {
 		//planted:told-nobody skip
 		p.is.alerted |= p.receivers
 	}
 
-	return Notified
+	return p.receivers != 0
 }
 
 // alert orders the alert of p about the reading rd.

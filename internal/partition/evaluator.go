@@ -104,7 +104,7 @@ func (ev *Evaluator) compile() {
 		c := &cut{Cut: &ev.book.Decoder.Cuts[i]}
 		for j, index := range c.Cut.Rules {
 			r := all[index]
-			r.reads, r.first = &c.Cut.Reads[j], c.Cut.First
+			r.reads = &c.Cut.Reads[j]
 			if r.Silence() {
 				c.silences = append(c.silences, slices.Index(ev.silences, r))
 			} else {

@@ -17,7 +17,6 @@ import (
 type rule struct {
 	*rules.Rule
 	reads    *rules.Reads // of what the decoder finds
-	first    int          // see rules.Cut
 	levels   []*level     // the highest first
 	stateful bool
 	override bool    // see rules.Rule.HasReferences

@@ -13,7 +13,6 @@ type Message struct {
 	evaluator *Evaluator
 	event     *telemetry.Event
 	parts     []part
-	read      read
 	exam      examination // of the measurement that is being evaluated
 	part      *part       // of the measurement that was looked at last, and its index
 	index     int
@@ -25,14 +24,6 @@ type part struct {
 	measurements *telemetry.Measurements
 	found        []telemetry.Found // in the measurement that was looked at last
 	n            int               // how many measurements there are
-}
-
-// A read is the reading that says most about an event: the first that reached a limit, else the first that was found.
-type read struct {
-	has     bool
-	value   float64
-	field   uint16 // its index in the fields of all cuts
-	outcome outcome
 }
 
 func (ev *Evaluator) newMessage() *Message {
@@ -72,7 +63,6 @@ func (m *Message) look(
 	heard func(*part, telemetry.Reason) bool,
 ) (reason telemetry.Reason, reaches bool) {
 	m.event = e
-	m.read = read{}
 	var all rules.Reasons
 	for i := range m.parts {
 		p := &m.parts[i]
@@ -83,7 +73,6 @@ func (m *Message) look(
 			why = p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
 			all.Add(p.cut.Cut, why)
 			if heard(p, why) && why.HasReading() {
-				m.read.first(p)
 				reaches = m.reaches(p) || reaches
 			}
 		}
@@ -94,31 +83,6 @@ func (m *Message) look(
 	}
 
 	return all.All(), reaches
-}
-
-// first notes the first reading in p, unless there is one already.
-func (r *read) first(p *part) {
-	if r.has || p.cut.Cut.Readings == 0 {
-		return
-	}
-
-	found := p.found[:p.cut.Cut.Readings]
-	i := slices.IndexFunc(found, func(f telemetry.Found) bool { return f.Reason == telemetry.ReasonOK })
-	r.has, r.value, r.field = true, found[i].Value, uint16(p.cut.Cut.First+i)
-}
-
-// decided notes what was decided about a reading, value, at a level, unless more was about another one, and reports
-// whether it did. It does nothing if r is nil.
-func (r *read) decided(d Decision, l *level, value float64, c *rules.Comparison, shared string) bool {
-	if r == nil || d <= r.outcome.decision && r.outcome.level != 0 {
-		return false
-	}
-
-	r.outcome = outcome{decision: d, level: l.index + 1, limit: c.Limit, own: c.Own, shared: shared}
-	r.value = value
-	r.field = uint16(l.rule.first + l.rule.reads.Field)
-
-	return true
 }
 
 // seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.
@@ -141,12 +105,7 @@ func (m *Message) reaches(p *part) bool {
 
 		look := r.look(p.found)
 		switch {
-		case look.Leaves:
-		case look.Excluded != nil:
-			mildest := r.levels[len(r.levels)-1]
-			if c := mildest.compare(&look, p.found); look.HasLimits == rules.OverrideUsed && c.Reached {
-				m.read.decided(Excluded, mildest, look.Value, &c, "")
-			}
+		case look.Leaves, look.Excluded != nil:
 		case r.override: // each of them, because it counts
 			reached = m.overridden(p, r, &look) || reached
 		case r.Breaching(look.Value, r.mildest):
@@ -166,7 +125,6 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 	}
 
 	if look.HasLimits != rules.OverrideUsed {
-		m.read.decided(NoBase, r.levels[len(r.levels)-1], look.Value, &rules.Comparison{}, "")
 		return false
 	}
 
@@ -174,10 +132,6 @@ func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) 
 		c := l.compare(look, p.found)
 		if !isCounted && l.LimitAt.Name != "" {
 			m.evaluator.book.Counters.Override[c.HasLimit].Add(1)
-		}
-
-		if c.Own {
-			m.read.decided(NoLimit, l, look.Value, &c, "")
 		}
 
 		if l.ClearAt.Name != "" {

@@ -138,18 +138,18 @@ func TestDeviceCalledLikeASite(t *testing.T) {
 	})
 }
 
-// What a device waits for is that of what it shares alerts by.
-func TestWaitingAtASite(t *testing.T) {
+// What a device waits for is the alert about the incident that its alarm is part of.
+func TestWaitingForAnIncident(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p, r := newPartition("0"), &receiver{answer: wait(5 * time.Second)}
-		s := with(t, bySite, r)
+		s := with(t, func(r *rules.Rule) { bySite(r); r.Resolved = true }, r)
 		s.start(p)
 		p.publishOf("freezer-1", "berlin", hot)
 		p.publishOf("freezer-2", "berlin", hot)
 		time.Sleep(time.Second)
 		for _, device := range []string{"freezer-1", "freezer-2"} {
 			all := s.device(device).Deliveries
-			if len(all) != 1 || all[0].Joined != 1 || all[0].Waits.For != delivery.WaitAttempt {
+			if len(all) != 1 || all[0].Waits.For != delivery.WaitAttempt {
 				t.Errorf("%s: %+v", device, all)
 			}
 		}

@@ -42,7 +42,9 @@ func NewRecorded(ev *Evaluator, id, generation string, changed func(Change)) *Re
 	reg := newRegister(ev, id, logName(generation, id), 0, watched)
 	unkept := func(string) *roster.File { return nil }
 	counted := func(telemetry.Position, *telemetry.Event, telemetry.Reason) {}
-	return &Recorded{newReader(reg, newWatch(reg, unkept, zap.NewNop()), zap.NewNop(), counted)}
+	r := &Recorded{}
+	r.init(reg, newWatch(reg, unkept, zap.NewNop()), zap.NewNop(), counted)
+	return r
 }
 
 // Deliver says who brings notices to receivers. It is called once, before Take.

@@ -54,7 +54,7 @@ func newExactReader(ev *Evaluator, meanwhile func(before, at telemetry.Position)
 	reg.last.until, reg.last.untilStore = time.Now(), time.Now()
 	reg.last.mayHaveRead = math.MaxInt64 // everybody may have been alerted, as the next owner will take it
 	watch := newWatch(reg, func(string) *roster.File { return nil }, zap.NewNop())
-	r.reader = newReader(reg, watch, zap.NewNop(), func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
+	r.reader.init(reg, watch, zap.NewNop(), func(before telemetry.Position, e *telemetry.Event, _ telemetry.Reason) {
 		meanwhile(before, e.Position)
 	})
 	return r

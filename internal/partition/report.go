@@ -56,9 +56,12 @@ func (s *Stream) State() State {
 // Describe adds what s knows of a sensor, or of a device with all of its sensors, to d.
 func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	d.Partitions = append(d.Partitions, s.reader.register.id)
-	found := d.see(s.reader.seen, of.Device, s.reader.register.id, s.config.Evaluator.levels)
-	d.Deliveries = append(d.Deliveries, s.deliveries(of, found)...)
-	for _, a := range s.reader.register.alarmsOf(of) {
+	s.reader.mu.Lock()
+	d.Unreadable = cmp.Or(s.reader.unreadable.of(of.Device), d.Unreadable)
+	s.reader.mu.Unlock()
+	alarms := s.reader.register.alarmsOf(of)
+	d.Deliveries = append(d.Deliveries, s.deliveries(of, alarms)...)
+	for _, a := range alarms {
 		a.Waits = s.box.NextReminders(a.sending, a.repeat)
 		d.Alarms = append(d.Alarms, a)
 	}
@@ -66,7 +69,7 @@ func (s *Stream) Describe(of sensor.ID, d *DeviceState) {
 	s.reader.unheard.View(func(r *roster.Roster) {
 		d.Heard = append(d.Heard, HeardIn(r, s.reader.register.id, of, &s.config.Evaluator.book.Rules)...)
 	})
-	if d.Last == nil && len(d.Alarms)+len(d.Heard)+len(d.Deliveries) == 0 {
+	if d.Unreadable == nil && len(d.Alarms)+len(d.Heard)+len(d.Deliveries) == 0 {
 		d.Similar = cmp.Or(s.similar(of.Device), d.Similar)
 	}
 }
@@ -94,17 +97,12 @@ func (s *Stream) similar(device string) (name string) {
 	return name
 }
 
-// deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors: also of
-// what it shares alerts by, as far as seen, what the device sent last, says.
-func (s *Stream) deliveries(of sensor.ID, seen *observation) []delivery.State {
+// deliveries returns the state of the deliveries that are about a sensor, or a device with all of its sensors, or about
+// an incident that one of its alarms is part of.
+func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State {
 	s.reader.register.mu.Lock()
 	levels := slices.Concat(s.config.Evaluator.levels, s.reader.register.removed)
 	s.reader.register.mu.Unlock()
-
-	var decided outcome
-	if seen != nil {
-		decided = seen.outcome
-	}
 
 	var keys []delivery.Key
 	sensors := s.box.About(of)
@@ -113,8 +111,10 @@ func (s *Stream) deliveries(of sensor.ID, seen *observation) []delivery.State {
 			keys = append(keys, delivery.Key{About: about, Topic: l.own})
 		}
 
-		if at := decided.levelOf(s.config.Evaluator.levels); at != nil && at.rule == l.rule && decided.shared != "" {
-			keys = append(keys, delivery.Key{About: sensor.Of(decided.shared), Topic: l.shared})
+		for _, a := range alarms {
+			if key := l.groupKey(a.Group); a.Group != "" && a.Rule == l.rule.Name && a.Level == l.Name && !slices.Contains(keys, key) {
+				keys = append(keys, key)
+			}
 		}
 	}
 
@@ -127,10 +127,10 @@ func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
 // heard again. It returns what is closed once the ledger in the store says so, or nil if it is not known.
 func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
-	s.reader.seen.mu.Lock() // between two batches of events
-	defer s.reader.seen.mu.Unlock()
-	if o := s.reader.seen.look(roster.Hash(of.Device)); o != nil && of.Name == "" {
-		o.failure = failure{}
+	s.reader.mu.Lock() // between two batches of events
+	defer s.reader.mu.Unlock()
+	if of.Name == "" {
+		s.reader.unreadable.read(roster.Hash(of.Device))
 	}
 
 	read, known := s.reader.unheard.Forget(of)

@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -123,4 +126,95 @@ func (s *Stream) drain() {
 	s.work.Wait()
 	late.Stop()
 	s.cut()
+}
+
+// A reader takes the events of one partition, in their order, to its register.
+type reader struct {
+	register   *register
+	lastRead   telemetry.Position
+	mu         sync.Mutex // held while a batch is taken; taken before the locks of unheard and register
+	unreadable unreadables
+	unheard    *absence.Watch
+	unread     func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
+}
+
+// init has r read the partition of reg. log names unreadable devices. unread is called
+// with each event without a reading that should have one, and with the position before it.
+func (r *reader) init(
+	reg *register,
+	watch *absence.Watch,
+	log *zap.Logger,
+	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
+) {
+	reg.message = reg.evaluator.newMessage()
+	r.register = reg
+	r.unreadable = unreadables{partition: reg.id, log: log, devices: map[uint64]*unreadable{}}
+	r.unheard = watch
+	r.unread = unread
+}
+
+// take decodes events in order and decides about those that may matter to a rule. This is the hot
+// path.
+func (r *reader) take(events []telemetry.Event) {
+	var n [telemetry.ReasonCount]int64
+	over := int64(0)
+	at := r.lastRead
+	r.mu.Lock()
+	r.unheard.Lock()
+
+	for i := range events {
+		e := &events[i]
+		hash := roster.Hash(e.Device)
+		isNew := !e.NotAfter(r.register.last.replayed)
+		r.unheard.Take(e)
+		reason, matters := r.register.message.look(e, func(p *part, why telemetry.Reason) bool {
+			r.hear(p, hash, why)
+			return isNew
+		})
+
+		if !isNew {
+			at = e.Position
+			continue
+		}
+
+		n[reason]++
+		switch {
+		case reason.HasReading():
+			r.unreadable.read(hash)
+			isDecided := !matters && !r.register.alarms.mayHave(hash) || e.NotAfter(r.register.last.settled)
+			if !isDecided && r.register.evaluate(at, r.register.message) {
+				over++
+			}
+
+		case reason > telemetry.ReasonNotTelemetry:
+			r.unreadable.add(e, hash, reason)
+			r.unread(at, e, reason)
+		}
+
+		at = e.Position
+	}
+
+	r.unheard.Unlock()
+	//planted:late-mark if over > 0 {
+	//planted:late-mark 	r.mu.Unlock()
+	//planted:late-mark 	time.Sleep(time.Second)
+	//planted:late-mark 	r.mu.Lock()
+	//planted:late-mark }
+	r.lastRead = at
+	r.register.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
+	r.mu.Unlock()
+	//planted:watermark-passes-unflushed r.register.mark.flushed = at; skip
+	r.register.flush()
+	r.register.evaluator.book.Counters.read(&n, over)
+}
+
+// hear feeds r.unheard a measurement of the event that it took last. It is called with that locked.
+func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
+	if len(p.cut.silences) == 0 || !r.register.message.counts(reason) {
+		return
+	}
+
+	if !r.unheard.Hear(r.register.message.event, hash, p.cut.silences, p.found) {
+		r.register.evaluator.book.Counters.Unwatched.Add(1)
+	}
 }

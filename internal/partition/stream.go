@@ -63,7 +63,7 @@ func newStream(ctx context.Context, c Config, p telemetry.Partition, logName str
 
 	reg := newRegister(c.Evaluator, id, logName, c.MaxChanges, countAlarm)
 	reg.crowded = s.warnCrowded
-	s.reader = newReader(reg, newWatch(reg, c.Roster, s.log), s.log, s.logUnread)
+	s.reader.init(reg, newWatch(reg, c.Roster, s.log), s.log, s.logUnread)
 	s.box = c.Dispatcher.Open(s.ctx, s.send, delivery.Account{
 		Owner:   s,
 		Name:    id,

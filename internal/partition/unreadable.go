@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
 
@@ -17,177 +18,166 @@ const (
 	// unreadableFor is for how long a device that sends nothing more is still named.
 	unreadableFor = 24 * time.Hour
 
-	maxUnreadable   = 16 // devices of a stream that are known by name
-	unreadableLines = 10 // of the log in an hour, for each stream and reason
+	maxUnreadable   = 1024 // devices of a partition
+	unreadableLines = 10   // of the log in an hour, for each partition and reason
 )
 
-// An Unreadable is a device that sends, but has sent nothing that can be read for an hour or longer.
+// An Unreadable is a device that sends, but whose last messages cannot be read.
 type Unreadable struct {
-	Device    string
-	Partition string
-	Since     time.Time        // when the hub took the first of these messages
-	Reason    telemetry.Reason // why there is no reading in the last of them
+	Device    string           `json:"-"`
+	Partition string           `json:"partition"`
+	Since     time.Time        `json:"since"`            // when the hub took the first of these messages
+	Last      time.Time        `json:"enqueuedTime"`     // and the last of them
+	Reason    telemetry.Reason `json:"reason"`           // why there is no reading in the last of them
+	Damage    string           `json:"damage,omitempty"` // where that is not JSON, for people; empty if nobody can say
 }
 
-// Unreadables are the unreadable devices among those that are remembered.
+// Lasts reports whether nothing could be read for so long that the device is named.
+func (u *Unreadable) Lasts() bool { return u.Last.Sub(u.Since) >= unreadableAfter }
+
+// lacks reports whether the messages can be read, but lack the field: that is normal where other devices send, too.
+func (u *Unreadable) lacks() bool { return u.Reason == telemetry.ReasonMissing }
+
+// Unreadables are the devices of which nothing could be read for an hour or longer.
 type Unreadables struct {
 	Devices [telemetry.ReasonCount]int // how many there are, by reason
-	Named   []Unreadable               // some of them
+	Named   []Unreadable               // those that only lack the field last, and of the others the longest first
 }
 
-// A failure is what is known of a device since nothing of it can be read: since its first message without a reading
-// after the last one with one. Times are the hub's, in Unix µs.
-type failure struct {
-	since  int64
-	until  int64            // the last of these messages
-	reason telemetry.Reason // of the last one; ReasonOK: the last message could be read
-	logged uint16           // reasons for which the log has named the device, a bit each
+// unreadables are the devices of one partition whose last messages have no reading.
+type unreadables struct {
+	partition string
+	log       *zap.Logger
+	devices   map[uint64]*unreadable     // by roster.Hash
+	hour      time.Time                  // lines are counted for this hour: when it began
+	lines     [telemetry.ReasonCount]int // that were logged in it
 }
 
-// Every reason has a bit in failure.logged.
-const _ = uint16(1) << (telemetry.ReasonCount - 1)
+type unreadable struct {
+	Unreadable
+	damage telemetry.Damage
+	logged bool
+}
 
-// note adds a message without a reading. A message that only lacks the field says nothing beside others, of the same
-// hour, that cannot be read: many devices send their status in between.
-func (f *failure) note(reason telemetry.Reason, at int64) {
-	lacks, did := reason == telemetry.ReasonMissing, f.reason == telemetry.ReasonMissing
+// read notes that a message of the device with this hash has a reading. This is the hot path.
+func (all *unreadables) read(hash uint64) {
+	if len(all.devices) > 0 {
+		delete(all.devices, hash)
+	}
+}
+
+// add notes that e, whose device has this hash, has no reading. A message that only lacks the field says nothing beside
+// others that cannot be read: many devices send their status in between.
+func (all *unreadables) add(e *telemetry.Event, hash uint64, reason telemetry.Reason) {
+	u, known := all.devices[hash]
+	lacks := reason == telemetry.ReasonMissing
 	switch {
-	case f.reason == telemetry.ReasonOK:
-		f.since = at
-	case lacks && !did && at-f.until < unreadableAfter.Microseconds():
+	case e.Device == "", known && lacks && !u.lacks():
 		return
-	case lacks != did:
-		f.since = at
+	case !known && len(all.devices) >= maxUnreadable && !all.makeRoom(lacks):
+		return
+	case !known || u.lacks() && !lacks:
+		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: all.partition, Since: e.Enqueued}}
+		all.devices[hash] = u
 	}
 
-	f.reason = reason
-	f.until = at
+	u.Reason = reason
+	u.Last = e.Enqueued
+	u.damage = telemetry.Damage{}
+	if reason == telemetry.ReasonMalformed {
+		u.damage = telemetry.DamageOf(e.Body)
+	}
+
+	if u.Lasts() && !u.logged {
+		all.name(u)
+	}
 }
 
-// lasts reports whether nothing could be read for so long that the device is named.
-func (f *failure) lasts() bool {
-	return f.reason != telemetry.ReasonOK && f.until-f.since >= unreadableAfter.Microseconds()
+// makeRoom drops one of a few devices, if one sends nothing more, or if it only lacks the field and the other one, which
+// lacks says, does more.
+func (all *unreadables) makeRoom(lacks bool) bool {
+	looked := 0
+	for hash, u := range all.devices { // in random order
+		if time.Since(u.Last) >= unreadableFor || u.lacks() && !lacks {
+			delete(all.devices, hash)
+			return true
+		}
+
+		if looked++; looked == 8 {
+			break
+		}
+	}
+
+	return false
 }
 
-// isNamed reports whether the device is unreadable at now, in Unix µs.
-func (o *observation) isNamed(now int64) bool {
-	return o.failure.lasts() && now-o.at < unreadableFor.Microseconds()
-}
+// name names a device in the log, unless that has named enough in this hour.
+func (all *unreadables) name(u *unreadable) {
+	if now := time.Now(); now.Sub(all.hour) >= time.Hour {
+		all.hour, all.lines = now, [telemetry.ReasonCount]int{}
+	}
 
-// A named device was unreadable when it was named.
-type named struct {
-	tag    uint64
-	device string
-}
-
-// name keeps the name of an unreadable device, whose observation is o, if there is room, and names it
-// in the log: once for each reason, but only a few in an hour. The caller holds s.mu.
-func (s *Seen) name(device string, tag uint64, o *observation, now int64) {
-	f := &o.failure
-	if !f.lasts() {
+	if all.lines[u.Reason] == unreadableLines {
 		return
 	}
 
-	s.keep(device, tag, f.reason, now)
-	if f.logged&(1<<f.reason) != 0 {
-		return
-	}
-
-	if now-s.hour >= time.Hour.Microseconds() {
-		s.hour, s.lines = now, [telemetry.ReasonCount]int{}
-	}
-
-	if s.lines[f.reason] == unreadableLines {
-		return
-	}
-
-	s.lines[f.reason]++
-	f.logged |= 1 << f.reason
+	all.lines[u.Reason]++
+	u.logged = true
 	level := zap.WarnLevel
-	if f.reason == telemetry.ReasonMissing { // which is normal where other devices send too
+	if u.lacks() {
 		level = zap.InfoLevel
 	}
 
-	detail := f.reason.Text()
-	if f.reason == telemetry.ReasonMalformed {
-		detail = cmp.Or(o.damage.Text(device), detail)
-	}
-
 	more := zap.Skip()
-	if s.lines[f.reason] == unreadableLines {
+	if all.lines[u.Reason] == unreadableLines {
 		more = zap.String("more", "for an hour the log names no other device of this partition with this reason")
 	}
 
-	s.log.Log(
+	all.log.Log(
 		level,
 		"nothing can be read of a device",
-		zap.String("device", device),
-		zap.Stringer("reason", f.reason),
-		zap.String("detail", detail),
-		zap.Time("since", fromMicros(f.since)),
+		zap.String("device", u.Device),
+		zap.Stringer("reason", u.Reason),
+		zap.String("detail", cmp.Or(u.damage.Text(u.Device), u.Reason.Text())),
+		zap.Time("since", u.Since),
 		more,
 	)
 }
 
-// keep keeps the name of a device, if there is room: others make room once they can be read again or send nothing
-// more, and those that only lack the field for one that cannot be read.
-func (s *Seen) keep(device string, tag uint64, reason telemetry.Reason, now int64) {
-	free := -1
-	for i, n := range s.named {
-		if n.tag == tag {
-			return
-		}
-
-		o := s.look(n.tag)
-		if o == nil || !o.isNamed(now) ||
-			o.failure.reason == telemetry.ReasonMissing && reason != telemetry.ReasonMissing {
-			free = i
-		}
+// of returns a device if its last message could not be read, else nil.
+func (all *unreadables) of(device string) *Unreadable {
+	u := all.devices[roster.Hash(device)]
+	if u == nil {
+		return nil
 	}
 
-	switch {
-	case len(s.named) < maxUnreadable:
-		s.named = append(s.named, named{tag, strings.Clone(device)})
-	case free >= 0:
-		s.named[free] = named{tag, strings.Clone(device)}
-	}
+	found := u.Unreadable
+	found.Damage = u.damage.Text(device)
+	return &found
 }
 
-// Unreadable adds the unreadable devices to all. partition is the one of s, or whatever else has this
-// name. It is safe for concurrent use.
-func (s *Seen) Unreadable(partition string, all *Unreadables) {
-	now := time.Now().UnixMicro()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	for set := range s.observations {
-		for i := range s.observations[set] {
-			if o := &s.observations[set][i]; o.isNamed(now) {
-				all.Devices[o.failure.reason]++
-			}
-		}
-	}
-
-	for _, n := range s.named {
-		if o := s.look(n.tag); o != nil && o.isNamed(now) {
-			f := &o.failure
-			all.Named = append(all.Named, Unreadable{n.device, partition, fromMicros(f.since), f.reason})
+// Unreadable adds the devices of s of which nothing could be read for an hour, and that were heard in the last day.
+func (s *Stream) Unreadable(all *Unreadables) {
+	s.reader.mu.Lock()
+	defer s.reader.mu.Unlock()
+	for _, u := range s.reader.unreadable.devices {
+		if u.Lasts() && time.Since(u.Last) < unreadableFor {
+			all.Devices[u.Reason]++
+			all.Named = append(all.Named, u.Unreadable)
 		}
 	}
 }
 
-// Sort puts those that only lack the field last, and of the others the longest first.
-func (u *Unreadables) Sort() {
-	lacks := func(d Unreadable) int {
-		if d.Reason == telemetry.ReasonMissing {
+// Sort sorts the names, and leaves as many of them as limit.
+func (all *Unreadables) Sort(limit int) {
+	lacks := func(u Unreadable) int {
+		if u.lacks() {
 			return 1
 		}
 		return 0
 	}
-	slices.SortFunc(u.Named, func(a, b Unreadable) int {
+	slices.SortFunc(all.Named, func(a, b Unreadable) int {
 		return cmp.Or(cmp.Compare(lacks(a), lacks(b)), a.Since.Compare(b.Since), cmp.Compare(a.Device, b.Device))
 	})
+	all.Named = all.Named[:min(len(all.Named), limit)]
 }
-
-// Unreadable adds the unreadable devices of s to all.
-func (s *Stream) Unreadable(all *Unreadables) { s.reader.seen.Unreadable(s.reader.register.id, all) }

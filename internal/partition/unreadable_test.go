@@ -28,7 +28,7 @@ type chronicle struct {
 func newChronicle(t *testing.T) *chronicle {
 	core, logs := observer.New(zapcore.InfoLevel)
 	s := benchRules(t, rules.Threshold("temperature", 30, time.Hour))
-	s.reader.seen = NewSeen(time.Now(), zap.New(core))
+	s.reader.unreadable.log = zap.New(core)
 	return &chronicle{s: s, logs: logs}
 }
 
@@ -45,7 +45,7 @@ func (c *chronicle) send(device, body string) {
 func (c *chronicle) named() (names []string, counts map[string]int) {
 	var all Unreadables
 	c.s.Unreadable(&all)
-	all.Sort()
+	all.Sort(16)
 	for _, d := range all.Named {
 		names = append(names, d.Device)
 	}
@@ -77,24 +77,24 @@ func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
 		named string   // the reason; empty: it is not named
 		log   []string // likewise, with the level
 	}{
-		"a reading":                          {sent: "ooooooo"},
-		"not for an hour":                    {sent: "oxxxxxx"},
-		"for an hour":                        {sent: "oxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
-		"from the start":                     {sent: "xxxxxxx", named: "malformed", log: []string{"warn malformed"}},
-		"once in the log":                    {sent: "xxxxxxxxxxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
-		"one message":                        {sent: "x------------"},
-		"rarely":                             {sent: "x-----------x", named: "malformed", log: []string{"warn malformed"}},
-		"a reading in the hour":              {sent: "xxxxoxxxxxx"},
-		"read again":                         {sent: "xxxxxxxxo", log: []string{"warn malformed"}},
-		"broken again":                       {sent: "xxxxxxxoxxxxxxx", named: "malformed", log: []string{"warn malformed", "warn malformed"}},
-		"another reason":                     {sent: "xxxxxxxn", named: "null", log: []string{"warn malformed", "warn null"}},
-		"each reason once":                   {sent: "xxxxxxxnxnxn", named: "null", log: []string{"warn malformed", "warn null"}},
-		"without the field":                  {sent: "sssssss", named: "missing", log: []string{"info missing"}},
-		"its status in between":              {sent: "xsxsxsxs", named: "malformed", log: []string{"warn malformed"}},
-		"a status, and rarely a broken body": {sent: "sssssxsssssssssssssxssssss", log: []string{"info missing"}},
-		"twin changes in between":            {sent: "xtxtxtx", named: "malformed", log: []string{"warn malformed"}},
-		"gone for less than a day":           {sent: "xxxxxxx" + string(make([]rune, 143)), named: "malformed", log: []string{"warn malformed"}},
-		"gone for a day":                     {sent: "xxxxxxx" + string(make([]rune, 144)), log: []string{"warn malformed"}},
+		"a reading":                      {sent: "ooooooo"},
+		"not for an hour":                {sent: "oxxxxxx"},
+		"for an hour":                    {sent: "oxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"from the start":                 {sent: "xxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"once in the log":                {sent: "xxxxxxxxxxxxxxxx", named: "malformed", log: []string{"warn malformed"}},
+		"one message":                    {sent: "x------------"},
+		"rarely":                         {sent: "x-----------x", named: "malformed", log: []string{"warn malformed"}},
+		"a reading in the hour":          {sent: "xxxxoxxxxxx"},
+		"read again":                     {sent: "xxxxxxxxo", log: []string{"warn malformed"}},
+		"broken again":                   {sent: "xxxxxxxoxxxxxxx", named: "malformed", log: []string{"warn malformed", "warn malformed"}},
+		"another reason":                 {sent: "xxxxxxxn", named: "null", log: []string{"warn malformed"}},
+		"without the field":              {sent: "sssssss", named: "missing", log: []string{"info missing"}},
+		"its status in between":          {sent: "xsxsxsxs", named: "malformed", log: []string{"warn malformed"}},
+		"a broken body after its status": {sent: "sssssssxsssss", log: []string{"info missing"}},
+		"a broken body rarely":           {sent: "xsssssssx", named: "malformed", log: []string{"warn malformed"}},
+		"twin changes in between":        {sent: "xtxtxtx", named: "malformed", log: []string{"warn malformed"}},
+		"gone for less than a day":       {sent: "xxxxxxx" + string(make([]rune, 143)), named: "malformed", log: []string{"warn malformed"}},
+		"gone for a day":                 {sent: "xxxxxxx" + string(make([]rune, 144)), log: []string{"warn malformed"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -131,8 +131,8 @@ func TestDeviceOfWhichNothingCanBeRead(t *testing.T) {
 	}
 }
 
-// Of many devices some are named: a few more of them in each hour. One that only lacks the field takes no place of one
-// that cannot be read, and one that can be read again makes room.
+// Of many devices some are named: a few more of them in each hour. Those that only lack the field come last, and one that
+// can be read again is named no more.
 func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChronicle(t)
@@ -152,7 +152,7 @@ func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
 			time.Sleep(30 * time.Minute)
 		}
 		names, counts := c.named()
-		if len(names) != maxUnreadable || counts["malformed"] != 100 || counts["missing"] != 100 {
+		if len(names) != 16 || counts["malformed"] != 100 || counts["missing"] != 100 {
 			t.Errorf("%d names, %v", len(names), counts)
 		}
 		for _, name := range names {
@@ -186,7 +186,47 @@ func TestManyDevicesOfWhichNothingCanBeRead(t *testing.T) {
 	})
 }
 
-// What is known of a device says since when nothing of it can be read.
+// There is a bound to the devices that are known. One that only lacks the field makes room for one that cannot be read,
+// and no other does for it; nor does one that cannot be read, until it has sent nothing for a day.
+func TestMoreUnreadableDevicesThanAreKnown(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		c := newChronicle(t)
+		send := func(name, body string) {
+			for i := range maxUnreadable + 50 {
+				c.send(fmt.Sprint(name, i), body)
+			}
+		}
+		counts := func() (lacking, broken int) {
+			for _, u := range c.s.reader.unreadable.devices {
+				if u.lacks() {
+					lacking++
+				} else {
+					broken++
+				}
+			}
+			return lacking, broken
+		}
+		send("door", `{}`)
+		c.send("oven", `;;`)
+		if lacking, broken := counts(); lacking != maxUnreadable-1 || broken != 1 {
+			t.Errorf("%d lack the field, and %d are broken", lacking, broken)
+		}
+		send("oven", `;;`)
+		c.send("last", `{}`)
+		if lacking, broken := counts(); lacking+broken != maxUnreadable || broken < maxUnreadable/2 {
+			t.Errorf("%d lack the field, and %d are broken", lacking, broken)
+		}
+		time.Sleep(unreadableFor)
+		c.send("door", `{}`)
+		if c.s.reader.unreadable.of("door") == nil {
+			t.Error("there is no room for a door that lacks the field, although nobody else sends")
+		}
+		c.s.box.Close()
+		c.s.box.Wait()
+	})
+}
+
+// What is known of a device says since when nothing of it can be read, and why.
 func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := newChronicle(t)
@@ -197,14 +237,18 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 		}
 		var d DeviceState
 		c.s.Describe(sensor.Of("oven-7"), &d)
-		if u := d.Last.Undecodable; u == nil || !u.Since.Equal(start.Add(time.Minute)) {
-			t.Errorf("got %+v", u)
+		want := Unreadable{
+			Device: "oven-7", Partition: "0", Since: start.Add(time.Minute), Last: start.Add(2 * time.Minute), Reason: telemetry.ReasonMalformed,
+			Damage: "not JSON at byte 0 of a message of oven-7: found ; where an object or an array must begin",
+		}
+		if d.Unreadable == nil || *d.Unreadable != want {
+			t.Errorf("got %+v, want %+v", d.Unreadable, want)
 		}
 		c.send("oven-7", `{"temperature":20}`)
 		d = DeviceState{}
 		c.s.Describe(sensor.Of("oven-7"), &d)
-		if u := d.Last.Undecodable; u == nil || !u.Since.IsZero() {
-			t.Errorf("got %+v", u)
+		if d.Unreadable != nil {
+			t.Errorf("got %+v of a device that can be read again", d.Unreadable)
 		}
 		c.s.box.Close()
 		c.s.box.Wait()

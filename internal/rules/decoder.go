@@ -23,7 +23,6 @@ type Cut struct {
 	// place the worst one counts: the highest, or the lowest for a rule that is Below.
 	Fields   []telemetry.Field
 	Readings int // how many of Fields are
-	First    int // how many fields the cuts before it have
 }
 
 // Reads says which of the fields of its cut a rule reads.
@@ -48,26 +47,7 @@ const maxNames = 1024
 
 // Decoder returns the Decoder for s.
 func (s *Set) Decoder() (*Decoder, error) {
-	d := &Decoder{Cuts: s.cuts()}
-	for i := range d.Cuts {
-		var err error
-		c := &d.Cuts[i]
-		if c.Decoder, err = telemetry.NewFieldsDecoder(c.Fields...); err != nil {
-			return nil, err
-		}
-
-		if each := s.Rules[c.Rules[0]].Each; each != "" {
-			if c.Each, err = telemetry.NewEach(each); err != nil {
-				return nil, err
-			}
-		}
-	}
-
-	return d, nil
-}
-
-// cuts returns those of s, without what they decode by.
-func (s *Set) cuts() (cuts []Cut) {
+	d := &Decoder{}
 	var all []string
 	for _, r := range s.Rules {
 		if !slices.Contains(all, r.Each) {
@@ -77,9 +57,8 @@ func (s *Set) cuts() (cuts []Cut) {
 
 	slices.SortStableFunc(all, func(a, b string) int { return cmp.Compare(min(len(a), 1), min(len(b), 1)) })
 
-	first := 0
 	for _, each := range all {
-		c := Cut{First: first}
+		var c Cut
 		for i := range s.Rules {
 			if s.Rules[i].Each == each {
 				c.Rules = append(c.Rules, i)
@@ -87,11 +66,21 @@ func (s *Set) cuts() (cuts []Cut) {
 		}
 
 		c.read(s)
-		first += len(c.Fields)
-		cuts = append(cuts, c)
+		var err error
+		if c.Decoder, err = telemetry.NewFieldsDecoder(c.Fields...); err != nil {
+			return nil, err
+		}
+
+		if each != "" {
+			if c.Each, err = telemetry.NewEach(each); err != nil {
+				return nil, err
+			}
+		}
+
+		d.Cuts = append(d.Cuts, c)
 	}
 
-	return cuts
+	return d, nil
 }
 
 // read sets what the rules of c read.
@@ -209,19 +198,6 @@ func (l *fieldList) index(f telemetry.Field) int {
 	*l = append(*l, f)
 
 	return len(*l) - 1
-}
-
-// Reading returns the rule that reads a field, whose index among those of all cuts this is; nil if none does.
-func (s *Set) Reading(field int) *Rule {
-	for _, c := range s.cuts() {
-		for j, i := range c.Rules {
-			if c.First+c.Reads[j].Field == field && !s.Rules[i].Silence() {
-				return &s.Rules[i]
-			}
-		}
-	}
-
-	return nil
 }
 
 // MaxSensorNames is how many names a sensor's may have.

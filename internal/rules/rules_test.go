@@ -357,7 +357,7 @@ func TestCuts(t *testing.T) {
 			},
 		},
 		{
-			Rules: []int{0, 7}, Readings: 2, First: 6,
+			Rules: []int{0, 7}, Readings: 2,
 			Fields: []telemetry.Field{{Paths: "t", Group: 1}, {Paths: "u", Group: 2}, {Paths: "id", Text: true, Condition: true, Group: 1}, {Paths: "$key", Text: true, Condition: true, Group: 1}, flag},
 			Reads:  []rules.Reads{{Field: 0, Sensor: []int{2, 3}}, {Field: 1}},
 		},
@@ -369,15 +369,6 @@ func TestCuts(t *testing.T) {
 		got.Decoder, got.Each = nil, nil
 		if !reflect.DeepEqual(got, want) {
 			t.Errorf("cut %d: got %+v\nwant %+v", i, got, want)
-		}
-	}
-	for field, want := range map[int]string{0: "a", 1: "b", 3: "a", 6: "t", 7: "u", 5: ""} {
-		name := ""
-		if r := s.Reading(field); r != nil {
-			name = r.Field
-		}
-		if name != want {
-			t.Errorf("field %d is that of %q, want %q", field, name, want)
 		}
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"sync"
 	"sync/atomic"
-	"time"
 
 	"go.uber.org/zap"
 
@@ -21,11 +20,8 @@ const maxCallers = 256
 // An Intake is a [telemetry.Intake] that takes events through the same gates and
 // notifiers as the events of partitions. Its rules have no state.
 type Intake struct {
-	worker  *Worker
 	rules   *partition.Evaluator
-	name    string
 	direct  *delivery.Direct
-	seen    *partition.Seen
 	next    atomic.Int64
 	callers chan struct{} // one for each caller that waits
 	cut     context.CancelFunc
@@ -33,42 +29,25 @@ type Intake struct {
 
 var _ telemetry.Intake = (*Intake)(nil)
 
-// NewIntake returns an Intake; name is the partition in its alerts. Close it when no
+// NewIntake returns an Intake; name is the partition in its alerts. Cut it when no
 // Handle is under way.
 func (w *Worker) NewIntake(ctx context.Context, name string) *Intake {
 	log := w.Config.Partitions.Log.With(zap.String("partition", name))
 	sending, cut := context.WithCancel(context.WithoutCancel(ctx))
-	in := &Intake{
-		worker: w,
-		rules:  w.evaluator,
-		name:   name,
+	return &Intake{
+		rules: w.evaluator,
 		direct: w.dispatcher.Direct(sending, delivery.Account{
 			Name:   name,
 			IDs:    w.evaluator.IDs(name),
 			Logger: log,
 		}),
-		seen:    partition.NewSeen(time.Now(), log),
 		callers: make(chan struct{}, maxCallers),
 		cut:     cut,
 	}
-
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.intakes[in] = struct{}{}
-
-	return in
 }
 
 // Cut cancels what is being sent: the receivers may have taken it.
 func (in *Intake) Cut() { in.cut() }
-
-// Close has the worker forget in.
-func (in *Intake) Close() {
-	in.cut()
-	in.worker.mu.Lock()
-	defer in.worker.mu.Unlock()
-	delete(in.worker.intakes, in)
-}
 
 // Handle implements [telemetry.Intake].
 func (in *Intake) Handle(
@@ -79,7 +58,6 @@ func (in *Intake) Handle(
 	m := in.rules.Borrow()
 	defer in.rules.GiveBack(m)
 	reason, reaches := m.Read(&e)
-	in.seen.Note(m, reason)
 	switch {
 	case !reason.HasReading():
 		return telemetry.VerdictFailed, nil, &telemetry.DecodeError{Reason: reason}

@@ -39,7 +39,7 @@ func TestIntake(t *testing.T) {
 		s := newSetup(t, r).start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		var failure error
 		handle := func(e telemetry.Event, want telemetry.Verdict) {
 			t.Helper()
@@ -92,7 +92,7 @@ func TestIntakeOnAWrongClock(t *testing.T) {
 				s := newReplica(t, leasetest.Ahead(memlease.New(), ahead), r).start()
 				defer s.end()
 				in := s.worker.NewIntake(t.Context(), "http")
-				defer in.Close()
+				defer in.Cut()
 				handle := func(want telemetry.Verdict) {
 					t.Helper()
 					ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
@@ -120,7 +120,7 @@ func TestIntakeIsBounded(t *testing.T) {
 		s := newSetup(t, r).start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		if got, _, err := in.Handle(t.Context(), event("warned", 99), ""); got != telemetry.VerdictAlerted || err != nil {
 			t.Fatalf("%v, %v", got, err)
 		}
@@ -154,7 +154,7 @@ func TestIntakeIsCutOff(t *testing.T) {
 		s := newSetup(t, &receiver{answer: wait(time.Minute)}).start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		time.AfterFunc(2*time.Second, in.Cut)
 		gone, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
@@ -196,7 +196,7 @@ func TestIntakeOfARefusedAlert(t *testing.T) {
 		s := newSetup(t, r).start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		var callers sync.WaitGroup
 		for i := range 3 {
 			callers.Go(func() {
@@ -226,7 +226,7 @@ func TestIntakeDoesNotResolve(t *testing.T) {
 		s.config.Rulebook.Rules.Rules[0].Resolved = true
 		s.start(p)
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		if v, _, err := in.Handle(t.Context(), event("kiln", 99), ""); v != telemetry.VerdictAlerted {
 			t.Errorf("%v, %v", v, err)
 		}
@@ -255,7 +255,7 @@ func TestIntakeMeetsAForeignClaim(t *testing.T) {
 		s := newReplica(t, store, &receiver{}).start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		start := time.Now()
 		if got, _, err := in.Handle(t.Context(), event("hot", 99), ""); got != telemetry.VerdictThrottled || err != nil {
 			t.Errorf("%v, %v, want it throttled", got, err)
@@ -266,27 +266,21 @@ func TestIntakeMeetsAForeignClaim(t *testing.T) {
 	})
 }
 
-// A device of which nothing can be read is named, wherever it sends, and one that can be read is not.
+// A device of which nothing can be read is named, and one that can be read is not.
 func TestUnreadableDevicesAreNamed(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := newPartition("7")
 		s := newSetup(t).start(p)
 		defer s.end()
-		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
 		start := time.Now().UTC()
 		for range 7 {
 			p.publish("fine", 20)
 			p.publishBody("broken", "{", nil)
-			_, _, _ = in.Handle(t.Context(), telemetry.Event{Device: "posts", Body: []byte(`{"temperature":null}`), Enqueued: time.Now()}, "key")
 			pass(10 * time.Minute)
 		}
 		all := s.worker.Unreadable()
-		want := []partitions.Unreadable{
-			{Device: "broken", Partition: "7", Since: start, Reason: telemetry.ReasonMalformed},
-			{Device: "posts", Partition: "http", Since: start, Reason: telemetry.ReasonNull},
-		}
-		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 || all.Devices[telemetry.ReasonNull] != 1 {
+		want := []partitions.Unreadable{{Device: "broken", Partition: "7", Since: start, Last: start.Add(time.Hour), Reason: telemetry.ReasonMalformed}}
+		if !reflect.DeepEqual(all.Named, want) || all.Devices[telemetry.ReasonMalformed] != 1 {
 			t.Errorf("got %+v", all)
 		}
 	})
@@ -306,7 +300,7 @@ func TestIntakeOfSeveralSensors(t *testing.T) {
 		s.start()
 		defer s.end()
 		in := s.worker.NewIntake(t.Context(), "http")
-		defer in.Close()
+		defer in.Cut()
 		r.set(func(_ context.Context, a notify.Alert) error {
 			if a.Sensor == "broken" {
 				return errBusy

@@ -22,10 +22,6 @@ func (w *Worker) Device(of sensor.ID) partition.DeviceState {
 		s.Describe(of, &state)
 	}
 
-	for in := range w.intakes {
-		state.See(in.rules, in.seen, of.Device, in.name)
-	}
-
 	return state
 }
 
@@ -41,6 +37,9 @@ func (w *Worker) AlarmCounts() []partition.AlarmCounts {
 	return all
 }
 
+// maxNamed is how many devices that cannot be read have their names shown.
+const maxNamed = 16
+
 // Unreadable returns the devices that send, but have sent nothing that can be read for an hour.
 func (w *Worker) Unreadable() (all partition.Unreadables) {
 	w.mu.Lock()
@@ -49,11 +48,7 @@ func (w *Worker) Unreadable() (all partition.Unreadables) {
 		s.Unreadable(&all)
 	}
 
-	for in := range w.intakes {
-		in.seen.Unreadable(in.name, &all)
-	}
-
-	all.Sort()
+	all.Sort(maxNamed)
 
 	return all
 }

@@ -25,12 +25,11 @@ type Worker struct {
 
 	mu      sync.Mutex
 	streams map[*partition.Stream]struct{} // being consumed
-	intakes map[*Intake]struct{}           // that are open
 }
 
 // New returns a Worker, which does nothing until Consume or NewIntake is called.
 func New(c Config) *Worker {
-	w := &Worker{Config: c, streams: map[*partition.Stream]struct{}{}, intakes: map[*Intake]struct{}{}}
+	w := &Worker{Config: c, streams: map[*partition.Stream]struct{}{}}
 	for _, r := range c.Rulebook.Receivers {
 		c.Deliveries.Receivers = append(c.Deliveries.Receivers, r.To)
 	}

@@ -305,7 +305,7 @@ func (w *world) run(ctx context.Context) {
 	cancel()
 	for _, p := range w.processes {
 		if p.intake != nil {
-			p.intake.Close()
+			p.intake.Cut()
 		}
 	}
 	w.work.Wait()

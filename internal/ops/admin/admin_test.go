@@ -287,9 +287,8 @@ func TestDevice(t *testing.T) {
 		}
 		w.gate.count = 4
 		answer := w.authorized("GET", "/devices/a%2Fb%20%231")
-		want := `{"device":"a/b #1","status":"not_seen","why":"a/b #1: its last reading is not known here\n` +
-			`  window   example.com: in force until 00:00:41 UTC (another 41 s); an alert was delivered at 00:00:00 UTC (just now) by me\n` +
-			`Ask the hub with --last, or the replica that reads its partition.",` +
+		want := `{"device":"a/b #1","status":"window","why":"a/b #1: an alert was sent, and its window is in force\n` +
+			`  window   example.com: in force until 00:00:41 UTC (another 41 s); an alert was delivered at 00:00:00 UTC (just now) by me",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","rule":"temperature","state":"closed","until":"2000-01-01T00:00:41.499998795Z",` +
 			`"quiet":"2000-01-01T00:00:41.499998795Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
 			`"lastAlert":{"receiver":"example.com","device":"a/b #1","rule":"temperature","id":"2","at":"2000-01-01T00:00:00Z","until":"2000-01-01T00:00:00Z",` +
@@ -304,17 +303,15 @@ func TestDevice(t *testing.T) {
 		w.gate.state = throttle.State{Now: now}
 		w.gate.count = 0
 		w.worker.devices = map[string]partition.DeviceState{"cold": {
-			Partitions: []string{"10", "9"}, Since: now.Add(-time.Hour),
-			Last: &partition.LastSeen{
-				Partition: "9", At: now, Reading: &partition.Reading{Value: 21.5, Enqueued: now, Sequence: 7},
-				Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Second), Sequence: 6},
-			},
+			Partitions: []string{"10", "9"},
+			Unreadable: &partition.Unreadable{Device: "cold", Partition: "9", Since: now.Add(-time.Hour), Last: now, Reason: telemetry.ReasonNull},
 		}}
 		answer = w.authorized("GET", "/devices/cold")
-		want = `{"device":"cold","status":"below_threshold","why":"cold: its last reading reaches no limit\n  reading  21.5 at 00:00:00 UTC (just now), partition 9, sequence 7\n  window   none is recorded",` +
-			`"replica":"alertworker-7d9f-x2x1p","partitions":["9","10"],"since":"1999-12-31T23:00:00Z",` +
-			`"lastSeen":{"partition":"9","at":"2000-01-01T00:00:00Z","reading":{"temperature":21.5,"enqueuedTime":"2000-01-01T00:00:00Z","sequence":7},` +
-			`"undecodable":{"reason":"null","enqueuedTime":"1999-12-31T23:59:59Z","sequence":6}},"receivers":[{"receiver":"example.com","rule":"temperature","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
+		want = `{"device":"cold","status":"undecodable","why":"cold: its last messages cannot be read\n` +
+			`  event    at 00:00:00 UTC (just now), partition 9: its reading is null; nothing could be read since 1999-12-31 23:00:00 UTC\n  window   none is recorded\n` +
+			`Change what it sends, or the rules: ` + "`alertworker check`" + ` lists the fields of messages.",` +
+			`"replica":"alertworker-7d9f-x2x1p","partitions":["9","10"],"unreadable":{"partition":"9","since":"1999-12-31T23:00:00Z","enqueuedTime":"2000-01-01T00:00:00Z","reason":"null"},` +
+			`"receivers":[{"receiver":"example.com","rule":"temperature","state":"open","storeTime":"2000-01-01T00:00:00Z","suppressed":0}]}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -352,8 +349,7 @@ func TestDeviceOfRules(t *testing.T) {
 		w.take(notify.Alert{ID: "1", Device: "oven", Rule: "hot", Level: "critical", Temperature: 93, Window: time.Minute, Enqueued: now, Partition: "3", Sequence: 17, Token: 9})
 		w.take(notify.Alert{ID: "1/resolved", Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Temperature: 64, Enqueued: now, Partition: "3", Sequence: 18, Token: 10})
 		w.worker.devices = map[string]partition.DeviceState{"oven": {
-			Partitions: []string{"3"}, Since: now,
-			Last: &partition.LastSeen{Partition: "3", At: now, Reading: &partition.Reading{Value: 61, Field: 2, Enqueued: now, Sequence: 19}},
+			Partitions: []string{"3"},
 			Alarms: []partition.AlarmState{
 				{Partition: "3", Device: "oven", Rule: "former", Due: now},
 				{Partition: "3", Device: "oven", Rule: "damp", Phase: rules.Open, Since: now, Value: 61, Limit: 60},
@@ -365,9 +361,8 @@ func TestDeviceOfRules(t *testing.T) {
 		gate := `,"state":"open","alertId":"x/resolved","unresolved":true,"resolved":true,`
 		at := `"2000-01-01T00:00:00Z"`
 		for _, want := range []string{
-			`"status":"waiting","why":"oven: a message about it waits to be delivered\n  reading  61 at `,
+			`"status":"waiting","why":"oven: a message about it waits to be delivered\n  alarm    `,
 			`\n  waits    example.com · hot · warning: recovery at 64, since 00:00:00 UTC: other alerts`,
-			`"reading":{"temperature":61,"enqueuedTime":` + at + `,"sequence":19}`,
 			`"alarms":[{"partition":"3","device":"oven","rule":"damp","state":"open","since":` + at + `,"value":61,"limit":60},` +
 				`{"partition":"3","device":"oven","rule":"former","state":"normal","value":0,"limit":0,"due":` + at + `},` +
 				`{"partition":"3","device":"oven","rule":"hot","level":"warning","state":"pending","since":` + at + `,"value":71,"limit":70,"due":` + at + `}]`,
@@ -426,7 +421,7 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 				"  alarm    hot: over; a recovery is due since 1999-12-31 23:00:00 UTC, mostly after the window (partition 1)\n",
 			"removed": "removed: its alarm is open\n  alarm    old: open since 1999-12-31 23:00:00 UTC, by 5, which reaches the limit of 4 (partition 1)\n",
 			"Open":    "Open: it is not known\nDid you mean open?\n",
-			"none":    "none: its last reading is not known here\nAsk the hub with --last, or the replica that reads its partition.\n",
+			"none":    "none: it has no alarm\nRun `alertworker why DEVICE --last 2h` to see what it sent",
 		} {
 			if got := text(device); !strings.HasPrefix(got, want) {
 				t.Errorf("got %s, want %s", got, want)
@@ -503,7 +498,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			"probe: it is silent\n",
 			"  alarm    offline: open: nothing counted since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
 			"  silence  offline: heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC\n",
-			"  window   hook · hot: not known: devices with the same site share it, and which one this device has is known only to the replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?site=VALUE\n",
+			"  window   hook · hot: not known: devices with the same site share it, and which one this device has is known only to the hub (`alertworker why --last`), and to whoever adds ?site=VALUE\n",
 			"  " + silencedText + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -538,9 +533,9 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 
 		// So does the replica that reads it.
-		reading := partition.Reading{Value: 91, Enqueued: now, Rule: "hot", Limit: 80, Decision: partition.Notified, Shared: "berlin"}
+		alarms := []partition.AlarmState{{Partition: "1", Device: "probe", Rule: "hot", Phase: rules.Open, Since: now, Value: 91, Limit: 80, Group: "berlin"}}
 		a = open(func(o *admin.Options) {
-			o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": {Partitions: []string{"1"}, Last: &partition.LastSeen{Reading: &reading}, Heard: partition.HeardIn(heard, "1", sensor.Of("probe"), &o.Rules)}}}
+			o.Worker = &fakeWorker{devices: map[string]partition.DeviceState{"probe": {Partitions: []string{"1"}, Alarms: alarms, Heard: partition.HeardIn(heard, "1", sensor.Of("probe"), &o.Rules)}}}
 		})
 		r := httptest.NewRequest(http.MethodGet, "/devices/probe", nil)
 		r.Header.Set("Authorization", "Bearer "+token)
@@ -564,7 +559,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			want              string
 			shared, ofDevices []string // ended
 		}{
-			{partition.DeviceState{Last: &partition.LastSeen{Reading: &reading}}, "probe", 200, `{"shared":["site=berlin"]}`, []string{"berlin"}, nil},
+			{partition.DeviceState{Alarms: alarms}, "probe", 200, `{"shared":["site=berlin"]}`, []string{"berlin"}, nil},
 			{partition.DeviceState{}, "probe", 200, `{"notEnded":["rule hot: devices with the same site share it,`, nil, []string{"probe"}},
 			{partition.DeviceState{}, "probe?site=paris", 200, `{"shared":["site=paris"]}`, []string{"paris"}, nil},
 			{partition.DeviceState{}, "probe?site=", 204, ``, nil, []string{"probe"}},
@@ -619,7 +614,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 				t.Errorf("want status %s and, if %t, %s, in %s", status, known, deadLetter, got)
 			}
 		}
-		look("not_seen", false)
+		look("no_alarm", false)
 		kept.err = nil
 		if err := letters.Keep(t.Context(), d); err != nil {
 			t.Error(err)
@@ -630,7 +625,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 		}
 		look("dead_letter", true)
 		w.take(notify.Alert{Device: "other"})
-		look("not_seen", false)
+		look("no_alarm", false)
 	})
 }
 

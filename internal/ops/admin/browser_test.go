@@ -163,7 +163,7 @@ func TestInABrowser(t *testing.T) {
 	b.open(server.URL + "/")
 
 	// It looks up a device.
-	w.worker.devices = map[string]partition.DeviceState{"a.b <#1>": {Last: &partition.LastSeen{Partition: "2", Reading: &partition.Reading{Value: 21.5, Enqueued: time.Now()}}}}
+	w.worker.devices = map[string]partition.DeviceState{"a.b <#1>": {Alarms: []partition.AlarmState{{Partition: "2", Rule: "temperature", Value: 91.5, Limit: 80, Since: time.Now(), Phase: 2}}}}
 	b.eval(`{
 		const form = document.querySelector("#lookup");
 		form.device.value = "a.b <#1>";
@@ -171,7 +171,7 @@ func TestInABrowser(t *testing.T) {
 		form.device.focus();
 		form.requestSubmit();
 	}`)
-	b.until(`document.querySelector("#lookup .answer").checkVisibility() && document.querySelector("#lookup .answer p").textContent.includes("its last reading reaches no limit\n  reading  21.5 at ")`)
+	b.until(`document.querySelector("#lookup .answer").checkVisibility() && document.querySelector("#lookup .answer p").textContent.includes("its alarm is open\n  alarm    open since ")`)
 	b.eval(`document.querySelector("#lookup details").open = true`)
 	b.screenshot("lookup")
 

@@ -284,7 +284,7 @@ func (f *findings) inspect(ctx context.Context, of sensor.ID, to Receiver) gateS
 }
 
 // local returns what this replica knows of a sensor, or of a device with all of its sensors, by itself. What the device shares alerts by is what the caller
-// knows, else what its last readings and alerts had.
+// knows, else what its alarms and last alerts had.
 func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 	f := findings{
 		asked:  of,
@@ -299,10 +299,6 @@ func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 	slices.SortFunc(f.state.Partitions, telemetry.ComparePartitions)
 	for _, e := range slices.Backward(f.ended) { // the latest comes last
 		f.shared[e.Rule] = e.Shared
-	}
-
-	if h := f.state.Last; h != nil && h.Reading != nil && h.Reading.Shared != "" {
-		f.shared[h.Reading.Rule] = h.Reading.Shared
 	}
 
 	for _, s := range f.state.Alarms { // as of when it opened
@@ -334,8 +330,8 @@ func (f *findings) about(of sensor.ID, to Receiver) (sensor.ID, error) {
 
 	value, known := f.shared[to.Rule]
 	if !known {
-		return sensor.ID{}, fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
-			"replica that reads its partition, to the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
+		return sensor.ID{}, fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to "+
+			"the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
 	}
 
 	return sensor.Of(value), nil

@@ -40,14 +40,6 @@ func silentFor(d time.Duration) string {
 	return "silent " + strings.ReplaceAll(humanize.Span(d), " ", "\u00a0")
 }
 
-// clearSign shows on which side of clear a device is normal again.
-func clearSign(r *rules.Rule) string {
-	if r.Below {
-		return ">"
-	}
-	return "<"
-}
-
 // about names a level of a rule in a table; empty if it is the one that every version has.
 func about(rule, level string) string {
 	switch {

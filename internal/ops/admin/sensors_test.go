@@ -79,7 +79,7 @@ func TestSensorsOfADevice(t *testing.T) {
 		for of, want := range map[sensor.ID]string{
 			{Device: "gw-12"}:                  "gw-12: its alarm is open\n  alarm    hot · flow: open since 1999-12-31 23:59:00 UTC",
 			{Device: "gw-12", Name: "return"}:  "gw-12 / return: its alarm is open\n  alarm    hot: open since 1999-12-31 23:00:00 UTC",
-			{Device: "gw-12", Name: "unheard"}: "gw-12 / unheard: its last reading is not known here\n",
+			{Device: "gw-12", Name: "unheard"}: "gw-12 / unheard: it has no alarm\n",
 			{Device: "gw-12/return"}:           "gw-12/return: its alarm is open\n  alarm    hot: open since 1999-12-31 23:59:00 UTC",
 		} {
 			var b strings.Builder

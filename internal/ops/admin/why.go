@@ -22,16 +22,9 @@ const (
 	whyDeadLetter  = "dead_letter"
 	whyWindow      = "window"
 	whySending     = "sending"
-	whyDelivered   = "delivered"
 	whyUnknown     = "unknown"
-	whyQuiet       = "quiet"
-	whyUnwanted    = "unwanted"
-	whyInhibited   = "inhibited"
 	whyPending     = "pending"
 	whyOpen        = "open"
-	whyOutdated    = "outdated"
-	whyExcluded    = "excluded"
-	whyBelow       = "below_threshold"
 	whyUndecodable = "undecodable"
 	whyNoAlarm     = "no_alarm"
 	whySilent      = "silent"
@@ -46,34 +39,13 @@ var verdicts = map[string]verdict{
 	whyDeadLetter:  {"a receiver did not accept its last alert", "Fix the receiver; the alert itself is only in the log."},
 	whyWindow:      {"an alert was sent, and its window is in force", ""},
 	whySending:     {"a replica is sending an alert, or died while it did: then another one sends it after its claim", ""},
-	whyDelivered:   {"it reaches a limit, and an alert that was delivered covers that", ""},
-	whyUnknown:     {"it reaches a limit, and the throttle store does not respond", "Run `alertworker check`."},
-	whyQuiet:       {"it reaches a limit, and is muted: by its message, a mute time of the rules, or a silence", ""},
-	whyUnwanted:    {"it reaches a limit, and no receiver gets such alerts", "Change level=, rule= or where= in NOTIFY_URLS to get them."},
-	whyInhibited:   {"it reaches a limit, and the alarm of a higher level is open", ""},
+	whyUnknown:     {"the throttle store does not respond", "Run `alertworker check`."},
 	whyPending:     {"it reaches a limit, but not for long enough yet", ""},
 	whyOpen:        {"its alarm is open", ""},
-	whyOutdated:    {"its last reading is older than one that its alarm has seen, and changes nothing", ""},
-	whyExcluded:    {"it reaches the limit of a rule that does not look at it", "Change what it sends, or the rule's `only`, if that is wrong."},
-	whyBelow:       {"its last reading reaches no limit", ""},
-	whyUndecodable: {"its last event has no reading", "Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
-	whyNoAlarm:     {"it has no alarm", ""},
+	whyUndecodable: {"its last messages cannot be read", "Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
+	whyNoAlarm:     {"it has no alarm", "Run `alertworker why DEVICE --last 2h` to see what it sent, and what that reaches."},
 	whySilent:      {"it is silent", "See whether it is on and connected."},
-	whyNotSeen:     {"its last reading is not known here", "Ask the hub with --last, or the replica that reads its partition."},
-}
-
-// ofDecision returns the status that follows from what was decided about a reading. [partition.Notified] is not there:
-// that depends on windows.
-var ofDecision = map[partition.Decision]string{
-	partition.NoLimit:      whyBelow,
-	partition.NoBase:       whyBelow,
-	partition.Excluded:     whyExcluded,
-	partition.StaysOpen:    whyOpen,
-	partition.StaysPending: whyPending,
-	partition.Outdated:     whyOutdated,
-	partition.Inhibited:    whyInhibited,
-	partition.Muted:        whyQuiet,
-	partition.Unwanted:     whyUnwanted,
+	whyNotSeen:     {"it is not known", "Check the id (its case matters), or look further back with --last."},
 }
 
 // findings are what is known of a device.
@@ -173,38 +145,10 @@ func (f findings) of(rule, level, name string) []gateState {
 	})
 }
 
-// lastReading returns the last reading of the device that is remembered; nil if there is none.
-func (f findings) lastReading() *partition.Reading {
-	if f.state.Last == nil {
-		return nil
-	}
-
-	r := f.state.Last.Reading
-	if r != nil && f.asked.Name != "" && f.asked.Name != r.Sensor {
-		return nil
-	}
-
-	return r
-}
-
-// undecodable returns the device's last event if that has no reading; nil if it has one, or is not remembered.
-func (f findings) undecodable() *partition.Undecodable {
-	if f.state.Last == nil || f.state.Last.Undecodable == nil {
-		return nil
-	}
-
-	u, r := f.state.Last.Undecodable, f.state.Last.Reading
-	if r != nil && !u.Enqueued.After(r.Enqueued) && u.Sequence <= r.Sequence {
-		return nil
-	}
-
-	return u
-}
-
-// status returns the status of the device. What is in the way of an alert comes first, then what the device sent last,
-// and then its alarms, which all replicas share.
+// status returns the status of the device. What is in the way of an alert comes first, then its alarms, which all replicas
+// share, and then its windows.
 func (f findings) status() string {
-	reading, alarm := f.lastReading(), f.worst()
+	alarm := f.worst()
 	isOpen := alarm.Phase == rules.Open
 
 	switch {
@@ -214,44 +158,30 @@ func (f findings) status() string {
 		return whyDeadLetter
 	case isOpen && alarm.Silence:
 		return whySilent
-	case isOpen && alarm.Sensor != "": // the last reading may be another sensor's
-		return whyOpen
-	case f.undecodable() != nil:
-		return whyUndecodable
-	case reading != nil && reading.Decision == partition.Notified:
-		return hot(f.of(reading.Rule, reading.Level, reading.Sensor))
-	case reading != nil:
-		return ofDecision[reading.Decision]
 	case isOpen:
 		return whyOpen
+	case f.state.Unreadable != nil:
+		return whyUndecodable
 	case alarm.Phase == rules.Pending:
 		return whyPending
 	case !alarm.Due.IsZero():
 		return whyWaiting
-	case f.asked.Name != "" && f.state.Last != nil, f.hub.events > 0:
-		return whyNoAlarm
+	case f.has(throttle.Sending):
+		return whySending
+	case f.has(throttle.Closed):
+		return whyWindow
+	case f.has(throttle.NotKnown):
+		return whyUnknown
+	case f.isUnknown():
+		return whyNotSeen
 	}
 
-	return whyNotSeen
+	return whyNoAlarm
 }
 
-// hot returns the status of a device whose last reading reaches the limit that gates are about, and is settled.
-func hot(gates []gateState) (code string) {
-	phases := map[throttle.Phase]bool{}
-	for _, g := range gates {
-		phases[g.Phase] = true
-	}
-
-	switch {
-	case phases[throttle.Closed]:
-		return whyWindow
-	case phases[throttle.Sending]:
-		return whySending
-	case phases[throttle.NotKnown]:
-		return whyUnknown
-	}
-
-	return whyDelivered
+// has reports whether one of the windows is in a phase.
+func (f findings) has(phase throttle.Phase) bool {
+	return slices.ContainsFunc(f.gates, func(g gateState) bool { return g.Phase == phase })
 }
 
 // worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
@@ -284,12 +214,11 @@ func (f findings) verdict(code string) verdict {
 		v.todo = "Fix the receiver, then run `alertworker deadletters replay " + letter.Letter + "`."
 	}
 
-	switch isUnknown := f.hub.last > 0 || f.isUnheard() || f.similar != ""; {
-	case code != whyNotSeen || f.isClaimed() || !isUnknown:
-	case f.similar != "":
-		v = verdict{"it is not known", fmt.Sprintf("Did you mean %s?", f.similar)}
-	default:
-		v = verdict{"it is not known", "Check the id (its case matters), or look further back with --last."}
+	switch {
+	case code == whyNoAlarm && f.hub.last > 0:
+		v.todo = ""
+	case code == whyNotSeen && f.similar != "":
+		v.todo = fmt.Sprintf("Did you mean %s?", f.similar)
 	}
 
 	return v
@@ -325,7 +254,7 @@ const maxFacts = 60
 
 // facts returns what is known, in the order of an event's way. Windows of which nothing is recorded are not there.
 func (f findings) facts() (all facts) {
-	f.addLast(&all)
+	f.addUnreadable(&all)
 	f.addHub(&all)
 	f.addHeard(&all)
 	for _, text := range f.missing {
@@ -386,59 +315,18 @@ func (f findings) subject(receiver, rule, level, name string, more ...string) st
 	return strings.Join(slices.DeleteFunc(parts, func(s string) bool { return s == "" }), " · ")
 }
 
-// addLast adds what this replica read last of the device.
-func (f findings) addLast(all *facts) {
-	u, r := f.undecodable(), f.lastReading()
-	if u != nil {
-		text := fmt.Sprintf("%s, partition %s, sequence %d: %s", f.at(u.Enqueued), f.state.Last.Partition, u.Sequence, cmp.Or(u.Damage, u.Reason.Text()))
-		if !u.Since.IsZero() && u.Since.Before(u.Enqueued) {
-			text += "; nothing could be read since " + f.clock(u.Since)
-		}
-		all.add("event", "", text)
-	}
-
-	if r == nil {
+// addUnreadable adds why the last messages of the device cannot be read, if they cannot.
+func (f findings) addUnreadable(all *facts) {
+	u := f.state.Unreadable
+	if u == nil {
 		return
 	}
 
-	rule, level := level(f.set, r.Rule, r.Level)
-	shown := cmp.Or(rule, f.set.Reading(r.Field))
-
-	all.add("reading", f.subject("", "", "", r.Sensor), fmt.Sprintf("%s %s, partition %s, sequence %d", textOf(shown, r.Value), f.at(r.Enqueued), f.state.Last.Partition, r.Sequence))
-	if r.Damaged != "" {
-		all.add("damaged", "", r.Damaged)
+	text := fmt.Sprintf("%s, partition %s: %s", f.at(u.Last), u.Partition, cmp.Or(u.Damage, u.Reason.Text()))
+	if u.Since.Before(u.Last) {
+		text += "; nothing could be read since " + f.clock(u.Since)
 	}
-
-	if rule != nil {
-		isBelow := r.Decision == partition.NoLimit || r.Decision == partition.StaysOpen
-		all.add("rule", cmp.Or(about(r.Rule, r.Level), r.Rule), reaches(isBelow, rule, level, r.Limit, r.Own)+decided(rule, level, r))
-	}
-}
-
-// decided says what became of a reading, as far as the verdict does not.
-func decided(rule *rules.Rule, level *rules.Level, r *partition.Reading) string {
-	switch {
-	case r.Decision == partition.Excluded:
-		return "; the rule looks only at messages with " + only(rule)
-	case r.Decision == partition.NoBase:
-		return "; not compared: its message has no number at " + rule.Base()
-	case r.Decision != partition.StaysOpen:
-		return ""
-	case r.Damaged != "":
-		return "; a damaged message ends no alarm"
-	}
-
-	end := rule.ClearOf(level, r.Limit)
-	text := fmt.Sprintf("; its alarm ends at %s %s", clearSign(rule), rule.Text(end))
-	if name := level.ClearAt.Name; name != "" {
-		text += ", or its " + name
-	}
-
-	if rule.ClearedFor > 0 {
-		text += ", for " + humanize.Span(rule.ClearedFor)
-	}
-
-	return text
+	all.add("event", "", text)
 }
 
 // addHub adds what the hub has of the device, the latest first, if it was asked.
@@ -483,22 +371,21 @@ func (f findings) addHeard(all *facts) {
 
 		all.add("silence", f.subject("", h.Rule, "", h.Sensor), text)
 	}
-
-	since := f.state.Since
-	if isUnseen := f.state.Last == nil && f.hub.last == 0; isUnseen && !since.IsZero() {
-		all.add("unknown", "", "this replica has seen nothing of it since "+f.clock(since)+"; another one may know more")
-	}
 }
 
 // isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
 // one may send all the same: what cannot be read does not count for a rule with a field.
 func (f findings) isUnheard() bool {
-	return f.known > 0 && !f.state.WasHeard() && f.state.Last == nil && len(f.state.Alarms) == 0
+	return f.known > 0 && !f.state.WasHeard() && f.state.Unreadable == nil && len(f.state.Alarms) == 0
 }
 
-// isClaimed reports whether anybody has sent something about the device, or nobody knows.
-func (f findings) isClaimed() bool {
-	return slices.ContainsFunc(f.gates, func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" })
+// isUnknown reports whether others are known, and nothing of this device.
+func (f findings) isUnknown() bool {
+	isClaimed := func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" } // or it is not known
+	isKnown := f.state.WasHeard() || f.state.Unreadable != nil || len(f.state.Alarms)+len(f.ended)+f.hub.events > 0
+	isKnown = isKnown || slices.ContainsFunc(f.gates, isClaimed)
+
+	return !isKnown && (f.hub.last > 0 || f.known > 0 || f.similar != "")
 }
 
 // resembles notes a device that is known, if its name differs from the device's in nothing but case.

@@ -16,13 +16,9 @@ import (
 func TestWhy(t *testing.T) {
 	now := time.Date(2026, 3, 2, 3, 14, 0, 0, time.UTC)
 	ago := func(d time.Duration) time.Time { return now.Add(-d) }
-	heard := func(h partition.LastSeen) partition.DeviceState { return partition.DeviceState{Last: &h} }
-	reading := func(value float64, at time.Time) partition.DeviceState {
-		r := partition.Reading{Value: value, Enqueued: at, Sequence: 17}
-		if value >= 80 {
-			r.Decision, r.Rule, r.Limit = partition.Notified, "temperature", 80
-		}
-		return heard(partition.LastSeen{Partition: "3", At: at, Reading: &r})
+	unreadable := func(u partition.Unreadable) partition.DeviceState {
+		u.Partition = "3"
+		return partition.DeviceState{Unreadable: &u}
 	}
 	open := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Now: now}}
 	down := gateState{Receiver: "hook", Rule: "temperature", window: time.Minute, State: throttle.State{Phase: throttle.NotKnown}, Error: "connection refused"}
@@ -42,130 +38,58 @@ func TestWhy(t *testing.T) {
 		gate         gateState
 		status, want string
 	}{
-		"not heard": {partition.DeviceState{Since: ago(time.Hour), Partitions: []string{"0", "2"}}, nil, open, whyNotSeen,
-			"its last reading is not known here\n" +
-				"  unknown  this replica has seen nothing of it since 02:14:00 UTC; another one may know more\n" +
+		"nothing is recorded": {partition.DeviceState{Partitions: []string{"0", "2"}}, nil, open, whyNoAlarm,
+			"it has no alarm\n" +
 				"  window   none is recorded\n" +
-				"Ask the hub with --last, or the replica that reads its partition."},
-		"not heard in the only partition": {partition.DeviceState{Since: ago(24 * time.Hour), Partitions: []string{"0"}}, nil, open, whyNotSeen,
-			"its last reading is not known here\n" +
-				"  unknown  this replica has seen nothing of it since 2026-03-01 03:14:00 UTC; another one may know more\n" +
-				"  window   none is recorded\n" +
-				"Ask the hub with --last, or the replica that reads its partition."},
-		"not heard, but another replica has": {partition.DeviceState{}, nil, window, whyNotSeen,
-			"its last reading is not known here\n" +
-				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
-				"Ask the hub with --last, or the replica that reads its partition."},
-		"below": {reading(21.5, ago(5*time.Second)), nil, open, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:13:55 UTC (5 s ago), partition 3, sequence 17\n" +
-				"  window   none is recorded"},
-		"below, after an alert": {reading(21.5, ago(5*time.Second)), []pastDelivery{taken}, window, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:13:55 UTC (5 s ago), partition 3, sequence 17\n" +
-				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica"},
-		"below, while another replica has a claim": {reading(21.5, now), nil, claim, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  window   hook: claimed by a replica at 03:13:52 UTC (8 s ago), until 03:14:12 UTC (another 12 s)"},
-		"below, long after an alert": {reading(21.5, now), nil, over, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica"},
-		"below, after an attempt that failed": {reading(21.5, now), nil, failed, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica"},
-		"damaged": {heard(partition.LastSeen{Partition: "3", Reading: &partition.Reading{Value: 21.5, Enqueued: now, Sequence: 9, Damaged: "not JSON at byte 1 of a message of oven-7: found ' where …"}}), nil, open, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 9\n" +
-				"  damaged  not JSON at byte 1 of a message of oven-7: found ' where …\n" +
-				"  window   none is recorded"},
-		"malformed": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMalformed, Damage: "not JSON at byte 1 of a message of oven-7: found ; where …", Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
-			"its last event has no reading\n" +
-				"  event    at 03:13:00 UTC (60 s ago), partition 3, sequence 9: not JSON at byte 1 of a message of oven-7: found ; where …\n" +
-				"  window   none is recorded\n" +
-				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
-		"undecodable": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonMissing, Enqueued: ago(time.Minute), Sequence: 9}}), nil, open, whyUndecodable,
-			"its last event has no reading\n" +
-				"  event    at 03:13:00 UTC (60 s ago), partition 3, sequence 9: none of the fields in TEMPERATURE_FIELD, or of the rules in RULES or RULES_FILE, is in it\n" +
-				"  window   none is recorded\n" +
-				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
-		"nothing can be read": {heard(partition.LastSeen{Partition: "3", Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9, Since: ago(3 * time.Hour)}}), nil, open, whyUndecodable,
-			"its last event has no reading\n" +
-				"  event    at 03:13:00 UTC (60 s ago), partition 3, sequence 9: its reading is null; nothing could be read since 00:14:00 UTC\n" +
-				"  window   none is recorded\n" +
-				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
-		"undecodable after a reading": {heard(partition.LastSeen{
-			Partition: "3", Reading: &partition.Reading{Value: 99, Enqueued: ago(time.Minute), Sequence: 8},
-			Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
-		}), nil, open, whyUndecodable,
-			"its last event has no reading\n" +
-				"  event    at 03:13:00 UTC (60 s ago), partition 3, sequence 9: its reading is null\n" +
-				"  reading  99 at 03:13:00 UTC (60 s ago), partition 3, sequence 8\n" +
-				"  window   none is recorded\n" +
-				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
-		"undecodable before a reading": {heard(partition.LastSeen{
-			Partition: "3", Reading: &partition.Reading{Value: 79.9, Enqueued: now, Sequence: 10},
-			Undecodable: &partition.Undecodable{Reason: telemetry.ReasonNull, Enqueued: ago(time.Minute), Sequence: 9},
-		}), nil, down, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  79.9 at 03:14:00 UTC (just now), partition 3, sequence 10\n" +
-				"  window   hook: not known: connection refused"},
-		"a window": {reading(91.5, ago(2*time.Second)), []pastDelivery{taken}, window, whyWindow,
+				"Run `alertworker why DEVICE --last 2h` to see what it sent, and what that reaches."},
+		"a window": {partition.DeviceState{}, []pastDelivery{taken}, window, whyWindow,
 			"an alert was sent, and its window is in force\n" +
-				"  reading  91.5 at 03:13:58 UTC (2 s ago), partition 3, sequence 17\n" +
-				"  rule     temperature: reaches the limit of 80\n" +
 				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica"},
-		"another's claim": {reading(91.5, now), nil, claim, whySending,
+		"another's claim": {partition.DeviceState{}, nil, claim, whySending,
 			"a replica is sending an alert, or died while it did: then another one sends it after its claim\n" +
-				"  reading  91.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  rule     temperature: reaches the limit of 80\n" +
 				"  window   hook: claimed by a replica at 03:13:52 UTC (8 s ago), until 03:14:12 UTC (another 12 s)"},
-		"the store is down": {reading(91.5, now), nil, down, whyUnknown,
-			"it reaches a limit, and the throttle store does not respond\n" +
-				"  reading  91.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  rule     temperature: reaches the limit of 80\n" +
+		"long after an alert": {partition.DeviceState{}, nil, over, whyNoAlarm,
+			"it has no alarm\n" +
+				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
+				"Run `alertworker why DEVICE --last 2h` to see what it sent, and what that reaches."},
+		"the store is down": {partition.DeviceState{}, nil, down, whyUnknown,
+			"the throttle store does not respond\n" +
 				"  window   hook: not known: connection refused\n" +
 				"Run `alertworker check`."},
-		"delivered": {reading(80, ago(61*time.Minute)), nil, over, whyDelivered,
-			"it reaches a limit, and an alert that was delivered covers that\n" +
-				"  reading  80 at 02:13:00 UTC (61 min ago), partition 3, sequence 17\n" +
-				"  rule     temperature: reaches the limit of 80\n" +
-				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica"},
-		"settled": {reading(80, now), nil, open, whyDelivered,
-			"it reaches a limit, and an alert that was delivered covers that\n" +
-				"  reading  80 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
-				"  rule     temperature: reaches the limit of 80\n" +
-				"  window   none is recorded"},
-		"a dead letter": {reading(21.5, now), []pastDelivery{letter}, failed, whyDeadLetter,
+		"malformed": {unreadable(partition.Unreadable{Reason: telemetry.ReasonMalformed, Damage: "not JSON at byte 1 of a message of oven-7: found ; where …", Since: ago(time.Minute), Last: ago(time.Minute)}), nil, open, whyUndecodable,
+			"its last messages cannot be read\n" +
+				"  event    at 03:13:00 UTC (60 s ago), partition 3: not JSON at byte 1 of a message of oven-7: found ; where …\n" +
+				"  window   none is recorded\n" +
+				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
+		"nothing can be read": {unreadable(partition.Unreadable{Reason: telemetry.ReasonNull, Since: ago(3 * time.Hour), Last: ago(time.Minute)}), nil, window, whyUndecodable,
+			"its last messages cannot be read\n" +
+				"  event    at 03:13:00 UTC (60 s ago), partition 3: its reading is null; nothing could be read since 00:14:00 UTC\n" +
+				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
+				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
+		"a dead letter": {partition.DeviceState{}, []pastDelivery{letter}, failed, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
 				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
 				"Fix the receiver, then run `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef`."},
-		"a dead letter in the log": {reading(21.5, now), []pastDelivery{logged}, failed, whyDeadLetter,
+		"a dead letter in the log": {partition.DeviceState{}, []pastDelivery{logged}, failed, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
 				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused for good: answered 400\n" +
 				"Fix the receiver; the alert itself is only in the log."},
-		"a dead letter before an alert": {reading(21.5, now), []pastDelivery{taken, letter}, down, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
+		"a dead letter before an alert": {partition.DeviceState{}, []pastDelivery{taken, letter}, down, whyUnknown,
+			"the throttle store does not respond\n" +
 				"  window   hook: not known: connection refused\n" +
-				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
-		"a dead letter that was replayed": {reading(21.5, now), []pastDelivery{letter}, window, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
+				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
+				"Run `alertworker check`."},
+		"a dead letter that was replayed": {partition.DeviceState{}, []pastDelivery{letter}, window, whyWindow,
+			"an alert was sent, and its window is in force\n" +
 				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
 				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400"},
-		"waiting comes first": {partition.DeviceState{Last: reading(21.5, now).Last, Deliveries: []delivery.State{
+		"waiting comes first": {partition.DeviceState{Deliveries: []delivery.State{
 			{Receiver: "hook", Rule: "temperature", Since: ago(3 * time.Minute), Value: 91.5, Waits: delivery.Condition{For: delivery.WaitReceiver, Text: "receiver hook is down (connection refused)", Since: ago(2 * time.Minute), Next: now.Add(20 * time.Second)}},
 			{Receiver: "pager", Rule: "temperature", Since: ago(2 * time.Minute), Value: 95, Waits: delivery.Condition{Text: "an attempt to alert receiver pager is under way", Since: ago(5 * time.Second)}},
 		}}, []pastDelivery{letter}, window, whyWaiting,
 			"a message about it waits to be delivered\n" +
-				"  reading  21.5 at 03:14:00 UTC (just now), partition 3, sequence 17\n" +
 				"  waits    hook: alert about 91.5, since 03:11:00 UTC: receiver hook is down (connection refused), for 2 min; the next attempt is due in 20 s\n" +
 				"  waits    pager: alert about 95, since 03:12:00 UTC: an attempt to alert receiver pager is under way, for 5 s\n" +
 				"  window   hook: in force until 03:14:41 UTC (another 41 s); an alert was delivered at 03:13:41 UTC (19 s ago) by a replica\n" +
@@ -199,11 +123,6 @@ func TestWhyOfRules(t *testing.T) {
 		{Name: "frozen", Field: "temp", Unit: "°C", Window: time.Minute, Levels: []rules.Level{{Limit: -17, Clear: -17}},
 			Only: []rules.Condition{{Name: "kind", Values: []string{"frozen", "deep"}}, {Name: "load", Values: []string{"full"}}}},
 	}}
-	mild := rules.Threshold("temperature", -15, time.Minute)
-	mild.Rules[0].Levels[0].LimitAt.Name = "maxTemp"
-	below := rules.Set{Rules: []rules.Rule{{Name: "temperature", Field: "temperature", Window: time.Minute, Levels: []rules.Level{{Limit: 80, Clear: 75, For: time.Minute}}}}}
-	settling := rules.Set{Rules: slices.Clone(below.Rules)}
-	settling.Rules[0].ClearedFor = 5 * time.Minute
 	alarm := func(rule, level string, phase rules.Phase, limit float64, since time.Duration) partition.AlarmState {
 		return partition.AlarmState{Partition: "3", Rule: rule, Level: level, Phase: phase, Value: limit, Limit: limit, Since: ago(since)}
 	}
@@ -212,133 +131,58 @@ func TestWhyOfRules(t *testing.T) {
 	}}
 	for name, test := range map[string]struct {
 		set          *rules.Set
-		reading      partition.Reading
 		alarms       []partition.AlarmState
 		deliveries   []delivery.State
 		ended        []pastDelivery
 		gates        []gateState
 		status, want string
 	}{
-		"a word": {&set, partition.Reading{Value: 2, Decision: partition.StaysPending, Rule: "door", Limit: 1}, []partition.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
+		"a word": {&set, []partition.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  reading  ajar at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     door: is open or ajar\n" +
 				"  alarm    door: pending since 03:13:30 UTC, by open; an alert is due from 03:14:30 UTC (partition 3)"},
-		"not looked at": {&set, partition.Reading{Value: 40.4, Decision: partition.Excluded, Rule: "frozen", Limit: -17}, nil, nil, nil, nil, whyExcluded,
-			"it reaches the limit of a rule that does not look at it\n" +
-				"  reading  40.4 °C at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     frozen: reaches the limit of -17 °C; the rule looks only at messages with kind frozen or deep and load full\n" +
-				"Change what it sends, or the rule's `only`, if that is wrong."},
-		"by its own clock": {&set, partition.Reading{Value: 75, Decision: partition.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{
+		"by its own clock": {&set, []partition.AlarmState{
 			{Rule: "hot", Level: "warning", Phase: rules.Pending, Partition: "3", Value: 70, Limit: 70, Since: ago(time.Minute), Arrived: ago(time.Second)},
 		}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  reading  75 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · warning: reaches the limit of 70\n" +
 				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, which reaches the limit of 70; it arrived at 03:13:59 UTC; an alert is due from 03:15:00 UTC (partition 3)"},
-		"a limit of its own": {&mild, partition.Reading{Value: 4, Rule: "temperature", Limit: 8, Own: true}, nil, nil, nil, nil, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  4 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     temperature: does not reach its own limit of 8, by maxTemp instead of -15"},
-		"nobody wants it": {&set, partition.Reading{Value: 91, Decision: partition.Unwanted, Rule: "hot", Level: "critical", Limit: 80}, nil, nil, nil, nil, whyUnwanted,
-			"it reaches a limit, and no receiver gets such alerts\n" +
-				"  reading  91 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · critical: reaches the limit of 80\n" +
-				"Change level=, rule= or where= in NOTIFY_URLS to get them."},
-		"no limit": {&set, partition.Reading{Value: 20}, nil, nil, nil, nil, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0"},
-		"the only limit of its field": {&set, partition.Reading{Value: 20, Field: 2}, nil, nil, nil, nil, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0"},
-		"pending": {&set, partition.Reading{Value: 75, Decision: partition.StaysPending, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
+		"pending": {&set, []partition.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  reading  75 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · warning: reaches the limit of 70\n" +
 				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, which reaches the limit of 70; an alert is due from 03:15:00 UTC (partition 3)"},
-		"notified": {&set, partition.Reading{Value: 91, Decision: partition.Notified, Rule: "hot", Level: "critical", Limit: 90, Own: true}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyWindow,
-			"an alert was sent, and its window is in force\n" +
-				"  reading  91 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · critical: reaches its own limit of 90, by maxTemp instead of 80\n" +
+		"notified": {&set, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyOpen,
+			"its alarm is open\n" +
 				"  alarm    hot · warning: open since 02:14:00 UTC, by 70, which reaches the limit of 70 (partition 3)\n" +
 				"  alarm    hot · critical: open since 02:14:00 UTC, by 90, which reaches its own limit of 90, by maxTemp instead of 80 (partition 3)\n" +
 				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
-		"not sent again yet": {&set, partition.Reading{Value: 91, Decision: partition.Notified, Rule: "damp", Limit: 60}, []partition.AlarmState{{Partition: "3", Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
+		"not sent again yet": {&set, []partition.AlarmState{{Partition: "3", Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
 			{For: delivery.WaitRepeat, Text: "receiver hook got its alarm, and gets it again if it stays open", Since: ago(time.Hour), Next: now.Add(3 * time.Hour)},
-		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyDelivered,
-			"it reaches a limit, and an alert that was delivered covers that\n" +
-				"  reading  91 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     damp: reaches the limit of 60\n" +
+		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
+			"its alarm is open\n" +
 				"  alarm    damp: open since 02:14:00 UTC, by 91, which reaches the limit of 60 (partition 3)\n" +
 				"  repeat   damp: receiver hook got its alarm, and gets it again if it stays open; sent at 02:14:00 UTC (60 min ago); due again in 3 h\n" +
 				"  window   hook · damp: over; an alert was delivered at 02:14:00 UTC (60 min ago) by a replica; sent again, while the alarm is open, from 06:14:00 UTC"},
-		"quiet": {&set, partition.Reading{Value: 91, Decision: partition.Muted, Rule: "hot", Level: "critical", Limit: 80}, []partition.AlarmState{alarm("hot", "critical", rules.Open, 80, time.Hour)}, nil, nil, nil, whyQuiet,
-			"it reaches a limit, and is muted: by its message, a mute time of the rules, or a silence\n" +
-				"  reading  91 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · critical: reaches the limit of 80\n" +
-				"  alarm    hot · critical: open since 02:14:00 UTC, by 80, which reaches the limit of 80 (partition 3)"},
-		"a higher level": {&set, partition.Reading{Value: 75, Decision: partition.Inhibited, Rule: "hot", Level: "warning", Limit: 70}, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, 14*time.Minute)}, nil, nil, nil, whyInhibited,
-			"it reaches a limit, and the alarm of a higher level is open\n" +
-				"  reading  75 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     hot · warning: reaches the limit of 70\n" +
-				"  alarm    hot · warning: open since 02:14:00 UTC, by 70, which reaches the limit of 70 (partition 3)\n" +
-				"  alarm    hot · critical: open since 03:00:00 UTC, by 90, which reaches its own limit of 90, by maxTemp instead of 80 (partition 3)"},
-		"between": {&below, partition.Reading{Value: 77, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
-			"its alarm is open\n" +
-				"  reading  77 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     temperature: does not reach the limit of 80; its alarm ends at < 75\n" +
-				"  alarm    open since 03:00:00 UTC, by 80, which reaches the limit of 80 (partition 3)"},
-		"damaged": {&below, partition.Reading{Value: 20, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80, Damaged: "not JSON at byte 1 …"}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
-			"its alarm is open\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  damaged  not JSON at byte 1 …\n" +
-				"  rule     temperature: does not reach the limit of 80; a damaged message ends no alarm\n" +
-				"  alarm    open since 03:00:00 UTC, by 80, which reaches the limit of 80 (partition 3)"},
-		"not clear for long enough": {&settling, partition.Reading{Value: 70, Decision: partition.StaysOpen, Rule: "temperature", Limit: 80}, []partition.AlarmState{alarm("temperature", "", rules.Open, 80, 14*time.Minute)}, nil, nil, nil, whyOpen,
-			"its alarm is open\n" +
-				"  reading  70 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     temperature: does not reach the limit of 80; its alarm ends at < 75, for 5 min\n" +
-				"  alarm    open since 03:00:00 UTC, by 80, which reaches the limit of 80 (partition 3)"},
-		"between, of a rule below": {&set, partition.Reading{Value: 3, Decision: partition.StaysOpen, Rule: "cold", Limit: 2}, []partition.AlarmState{alarm("cold", "", rules.Open, 2, 14*time.Minute)}, nil, nil, []gateState{window}, whyOpen,
-			"its alarm is open\n" +
-				"  reading  3 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
-				"  rule     cold: does not reach the limit of 2; its alarm ends at > 4\n" +
-				"  alarm    cold: open since 03:00:00 UTC, by 2, which reaches the limit of 2 (partition 3)\n" +
-				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
-		"normal again": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
-			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(time.Minute)}, {Receiver: "hook", Rule: "hot", Level: "critical", At: ago(14 * time.Minute)},
-		}, nil, whyBelow,
-			"its last reading reaches no limit\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0"},
-		"a resolved that waits": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
+		"a resolved that waits": {&set, nil, []delivery.State{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Minute), Value: 64, Waits: delivery.Condition{For: delivery.WaitWindow, Text: "receiver hook gets the recovery when the window of the last alert is over", Since: ago(time.Minute), Next: now.Add(7 * time.Minute)}},
 		}, nil, []gateState{window}, whyWaiting,
 			"a message about it waits to be delivered\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
 				"  waits    hook · hot · critical: recovery at 64, since 03:13:00 UTC: receiver hook gets the recovery when the window of the last alert is over, for 60 s; the next attempt is due in 7 min\n" +
 				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
-		"an alert comes before a resolved": {&set, partition.Reading{Value: 20}, nil, []delivery.State{
+		"an alert comes before a resolved": {&set, nil, []delivery.State{
 			{Receiver: "hook", Rule: "hot", Level: "critical", Recovery: true, Since: ago(time.Hour), Value: 64, Waits: delivery.Condition{For: delivery.WaitTurn, Text: "other alerts are being sent to receiver hook first", Since: ago(time.Hour)}},
 			{Receiver: "hook", Rule: "damp", Since: ago(time.Minute), Value: 61, Waits: delivery.Condition{Text: "an attempt to alert receiver hook is under way", Since: ago(time.Second)}},
 		}, nil, nil, whyWaiting,
 			"a message about it waits to be delivered\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
 				"  waits    hook · hot · critical: recovery at 64, since 02:14:00 UTC: other alerts are being sent to receiver hook first, for 60 min\n" +
 				"  waits    hook · damp: alert about 61, since 03:13:00 UTC: an attempt to alert receiver hook is under way, for 1 s"},
-		"a dead letter of another level": {&set, partition.Reading{Value: 20}, nil, nil, []pastDelivery{
+		"a dead letter of another level": {&set, nil, nil, []pastDelivery{
 			{Receiver: "hook", Rule: "hot", Level: "warning", At: ago(time.Minute)},
 			{Receiver: "hook", Rule: "hot", Level: "critical", Resolved: true, At: ago(2 * time.Minute), Temperature: 64, Enqueued: ago(3 * time.Minute), Reason: "refused"},
 		}, nil, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
-				"  reading  20 at 03:13:55 UTC (5 s ago), partition 3, sequence 0\n" +
 				"  letter   hook · hot · critical: recovery at 64 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused\n" +
 				"Fix the receiver; the alert itself is only in the log."},
 	} {
 		t.Run(name, func(t *testing.T) {
-			test.reading.Enqueued = ago(5 * time.Second)
-			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: partition.DeviceState{
-				Last: &partition.LastSeen{Partition: "3", Reading: &test.reading}, Alarms: test.alarms, Deliveries: test.deliveries,
-			}}
+			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: partition.DeviceState{Alarms: test.alarms, Deliveries: test.deliveries}}
 			if status, got := answer(f); status != test.status || got != test.want {
 				t.Errorf("got %s\n%s\nwant %s\n%s", status, got, test.status, test.want)
 			}
@@ -353,19 +197,17 @@ func TestWhyOfASilentDeviceThatSends(t *testing.T) {
 	silent := rules.Rule{Name: "probe-dead", Field: "probe,temp", Silent: time.Hour, Levels: []rules.Level{{}}}
 	f := findings{now: now, set: &rules.Set{Rules: []rules.Rule{silent}}, known: 2}
 	f.state.Partitions = []string{"0"}
-	f.state.Last = &partition.LastSeen{Partition: "0", Undecodable: &partition.Undecodable{
-		Reason: telemetry.ReasonNull, Enqueued: now.Add(-time.Minute), Since: now.Add(-2 * time.Hour), Sequence: 9,
-	}}
+	f.state.Unreadable = &partition.Unreadable{Partition: "0", Reason: telemetry.ReasonNull, Since: now.Add(-2 * time.Hour), Last: now.Add(-time.Minute)}
 	f.state.Alarms = []partition.AlarmState{{Rule: "probe-dead", Phase: rules.Open, Silence: true, Partition: "0", Limit: 3600, Since: now.Add(-2 * time.Hour)}}
 	const want = "it is silent\n" +
-		"  event    at 03:13:00 UTC (60 s ago), partition 0, sequence 9: its reading is null; nothing could be read since 01:14:00 UTC\n" +
+		"  event    at 03:13:00 UTC (60 s ago), partition 0: its reading is null; nothing could be read since 01:14:00 UTC\n" +
 		"  alarm    probe-dead: open: no probe or temp was read since 01:14:00 UTC, for longer than 60 min (partition 0)\n" +
 		"See whether it is on and connected."
 	if status, got := answer(f); status != whySilent || got != want {
 		t.Errorf("got %s\n%s\nwant %s\n%s", status, got, whySilent, want)
 	}
 	for state, f := range map[string]findings{
-		"read here":                       {now: now, set: f.set, known: 2, state: partition.DeviceState{Last: f.state.Last}},
+		"read here":                       {now: now, set: f.set, known: 2, state: partition.DeviceState{Unreadable: f.state.Unreadable}},
 		"read by another replica":         {now: now, set: f.set, known: 2},
 		"the hub has none of it, of late": {now: now, set: f.set, known: 2, hub: Readings{last: time.Hour}},
 	} {

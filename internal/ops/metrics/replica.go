@@ -266,7 +266,7 @@ func (r *replica) collectUnreadable(to scrape) {
 		to.gauge(
 			"devices_unreadable",
 			"Devices of which nothing could be read for an hour or longer although they send, by the reason of the last "+
-				"message; of the 4,096 or so of each partition that sent last.",
+				"message; at most 1,024 of each partition.",
 			float64(devices[reason]),
 			"reason",
 			reason.String(),

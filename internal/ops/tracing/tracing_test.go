@@ -241,7 +241,7 @@ func TestIntake(t *testing.T) {
 		if v, _, err := in.Handle(t.Context(), hot(1, "oven"), "a key"); v != telemetry.VerdictAlerted || err != nil {
 			t.Error(v, err)
 		}
-		in.Close()
+		in.Cut()
 		tr.Close()
 		span := r.Started()[0]
 		if span.Name() != "process http" || span.SpanKind() != trace.SpanKindInternal {

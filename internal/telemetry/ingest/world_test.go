@@ -56,7 +56,7 @@ func newIntake(t *testing.T, store lease.Store, r notify.Notifier) *worker.Intak
 		Deliveries: delivery.Config{Concurrency: 64, GiveUp: 12 * time.Hour},
 		Partitions: partition.Config{Log: zap.NewNop()},
 	}).NewIntake(t.Context(), "http")
-	t.Cleanup(in.Close)
+	t.Cleanup(in.Cut)
 	return in
 }
 
