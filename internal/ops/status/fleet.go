@@ -99,14 +99,11 @@ func Trouble(now time.Time, of []Statement) string {
 // Accepting returns the receivers that have just accepted an alert from any of these replicas.
 func Accepting(of []Statement) (names []string) {
 	for _, m := range of {
-		for _, name := range m.Status.Accepting {
-			if !slices.Contains(names, name) {
-				names = append(names, name)
-			}
-		}
+		names = append(names, m.Status.Accepting...)
 	}
 
-	return names
+	slices.Sort(names)
+	return slices.Compact(names)
 }
 
 // is reports whether m's replica is in one of these states.
@@ -147,19 +144,16 @@ func (m Statement) trouble(now time.Time) string {
 
 // Unowned says in a sentence which partitions have no owner; empty if all have one.
 func Unowned(partitions []telemetry.PartitionStatus) string {
-	var names []string
+	names := map[string]bool{}
 	for _, p := range partitions {
 		if p.Owner == "" {
-			names = append(names, p.Partition)
+			names[p.Partition] = true
 		}
 	}
 
-	switch len(names) {
-	case 0:
+	if len(names) == 0 {
 		return ""
-	case 1:
-		return "Partition " + names[0] + " is not being read by any replica."
 	}
 
-	return "Partitions " + humanize.Some(names) + " are not being read by any replica."
+	return humanize.Capital(partitionNames(names)) + " " + isAre(len(names)) + " not being read by any replica."
 }

@@ -102,11 +102,11 @@ func TestDiffering(t *testing.T) {
 		"of 1.0":          {nil, ""},
 		"a limit":         {map[string]string{"": here[""], "hot": "above: 300 °C\nfor: 5m0s\nwindow: 1m0s", "cold": "below: 5"}, "replica w2 has hot above 300 °C, here 60 °C"},
 		"a key":           {map[string]string{"": here[""], "hot": here["hot"] + "\nclear: 50", "cold": "below: 5"}, "replica w2 has hot clear 50, here none"},
-		"no such key":     {map[string]string{"": here[""], "hot": "above: 60 °C\nwindow: 1m0s", "cold": "below: 5"}, "replica w2 has no hot for, here 5m0s"},
+		"no such key":     {map[string]string{"": here[""], "hot": "above: 60 °C\nwindow: 1m0s", "cold": "below: 5"}, "replica w2 has hot for none, here 5m0s"},
 		"the other side":  {map[string]string{"": here[""], "hot": here["hot"], "cold": "above: 5"}, "replica w2 has cold above 5, here none (and 1 more)"},
-		"no such rule":    {map[string]string{"": here[""], "hot": here["hot"]}, "replica w2 has no rule cold"},
-		"one more rule":   {map[string]string{"": here[""], "hot": here["hot"], "cold": "below: 5", "damp": "above: 9"}, "replica w2 has a rule damp, which this one has not"},
-		"what is for all": {map[string]string{"": "mute: rule hot sat\nmute: rule cold", "hot": here["hot"], "cold": "below: 5"}, "replica w2 has mute rule cold, here none (and 1 more)"},
+		"no such rule":    {map[string]string{"": here[""], "hot": here["hot"]}, "replica w2 has cold below none, here 5"},
+		"one more rule":   {map[string]string{"": here[""], "hot": here["hot"], "cold": "below: 5", "damp": "above: 9"}, "replica w2 has damp above 9, here none"},
+		"what is for all": {map[string]string{"": "mute: rule hot sat\nmute: rule cold", "hot": here["hot"], "cold": "below: 5"}, "replica w2 has mute rule cold, rule hot sat, here rule hot sat (and 1 more)"},
 	} {
 		others := []status.Statement{{Replica: "w3", Rules: here}, {Replica: "w2", Rules: test.there}}
 		if says := status.SayRules(others, 2); says != (test.there != nil) || status.SayRules(others, 3) {

@@ -9,6 +9,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 	"alertworker/internal/partition"
 	"alertworker/internal/telemetry"
@@ -53,7 +54,7 @@ type Monitor struct {
 	opening  opening
 	replica  *Replica        // nil until Watch
 	secrets  telemetry.Fault // why new secrets are not used; zero if there are none
-	differ   differ          // from the rules of other replicas
+	differ   string          // how the rules of other replicas do from its own; empty if they do not
 	draining bool
 	began    map[By]time.Time // since when there are problems that do not know that themselves
 	read     int64            // the times of the last events read, added up
@@ -70,7 +71,14 @@ type opening struct {
 
 // New returns a Monitor of a replica that is starting.
 func New(log *zap.Logger) *Monitor {
-	return &Monitor{log: log, began: map[By]time.Time{}, reported: map[string]*reported{}}
+	asIs, never := func(err error) error { return err }, func(error) bool { return false }
+	return &Monitor{
+		Store:       Dependency{Explain: asIs, Refused: never},
+		Checkpoints: Dependency{Explain: asIs, Refused: never},
+		log:         log,
+		began:       map[By]time.Time{},
+		reported:    map[string]*reported{},
+	}
 }
 
 // Opening says that the replica could not open something that it needs, and why; refused, that
@@ -78,12 +86,11 @@ func New(log *zap.Logger) *Monitor {
 func (m *Monitor) Opening(by By, err error, refused bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	since := m.opening.Since
-	if m.opening.by != by || m.opening.Err == nil {
-		since = time.Now()
+	if m.opening.by != by {
+		delete(m.began, by)
 	}
 
-	m.opening = opening{by, telemetry.Fault{Since: since, Err: err, Refused: refused}}
+	m.opening = opening{by, telemetry.Fault{Since: m.since(by, true), Err: err, Refused: refused}}
 }
 
 // NewSecrets says why secrets that are not in use yet cannot be used, nil that they can or that there are none.
@@ -161,7 +168,7 @@ func (r *Report) add(p Problem) {
 	}
 
 	p.Since = p.Since.Round(0) // one that people see is by the wall clock
-	p.Why = cut(p.Why)
+	p.Why = humanize.Middle(p.Why, maxWhy)
 	r.Problems = append(r.Problems, p)
 }
 
@@ -169,15 +176,22 @@ func (r *Report) add(p Problem) {
 func (m *Monitor) problems(v view, waiting int) []Problem {
 	store, storeAnswers := m.Store.fault(v.now)
 	checkpoints, checkpointsAnswer := m.Checkpoints.fault(v.now)
-	all := []Problem{
-		storeProblem(store, storeAnswers, waiting),
+	keeps, effect := none, "Progress cannot be recorded: after a restart, readings are read again, but no alert is sent twice. "+
+		"Partitions of replicas that stop are not taken over."
+	if v.source.Reading == 0 {
+		keeps, effect = all, "Without it nothing is read: readings wait in the hub."
+	}
+
+	problems := []Problem{
+		storeProblem(ByStore, "the throttle store", store, storeAnswers, all,
+			humanize.Capital(waits(waiting))+" until the store accepts what is written to it."),
 		v.hubProblem(),
-		v.checkpointsProblem(checkpoints, checkpointsAnswer),
+		storeProblem(ByCheckpoints, "the checkpoint store", checkpoints, checkpointsAnswer, keeps, effect),
 		m.partitionsProblem(v),
 		m.ledgerProblem(v),
 		m.idleProblem(v),
 	}
-	return append(append(all, v.receiverProblems()...), secretsProblem(m.secrets), m.differ.problem(v.now))
+	return append(append(problems, v.receiverProblems()...), secretsProblem(m.secrets), m.rulesProblem(v.now))
 }
 
 // starting returns the report before there is a replica. The caller holds m.mu.
@@ -273,8 +287,7 @@ func (m *Monitor) logChanges() {
 	report := m.Report()
 	present := map[string]bool{}
 	for _, p := range report.Problems {
-		isHandedOver := p.By == ByPartitions && report.State == Draining
-		if p.By == BySecrets || isHandedOver {
+		if p.By == BySecrets || p.By == ByPartitions && report.State == Draining { // they are handed over
 			continue
 		}
 
@@ -282,7 +295,10 @@ func (m *Monitor) logChanges() {
 		present[key] = true
 		r := m.reported[key]
 		if r == nil {
-			r = &reported{next: firstLine(p, now)}
+			r = &reported{}
+			if p.By == ByPartitions {
+				r.next = p.Since.Add(2 * settle) // they may be changing hands
+			}
 			m.reported[key] = r
 		}
 
@@ -299,17 +315,9 @@ func (m *Monitor) logChanges() {
 
 		delete(m.reported, key)
 		if r.pause > 0 && report.State != Draining {
-			m.log.Info(words[r.By].end, r.field(), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
+			m.log.Info(words[r.By].end, field("receiver", r.Receiver), zap.String("after", r.Lasts(now)), zap.Int("waiting", report.Waiting))
 		}
 	}
-}
-
-// firstLine returns when a problem is logged first.
-func firstLine(p Problem, now time.Time) time.Time {
-	if p.By == ByPartitions {
-		return p.Since.Add(2 * settle) // they may be changing hands
-	}
-	return now
 }
 
 // logProblem logs a problem, and says when it does so again.
@@ -330,18 +338,13 @@ func (m *Monitor) logProblem(r *reported, now time.Time) {
 		log = m.log.Warn // the others may be well, or nothing is wrong here
 	}
 
-	why := zap.Skip()
-	if r.Why != "" {
-		why = zap.String("error", r.Why)
-	}
-
-	log(msg, r.field(), zap.String("for", r.Lasts(now)), why, zap.String("effect", r.Effect))
+	log(msg, field("receiver", r.Receiver), zap.String("for", r.Lasts(now)), field("error", r.Why), zap.String("effect", r.Effect))
 }
 
-// field is the receiver of a line in the log, if the problem is of one.
-func (p Problem) field() zap.Field {
-	if p.Receiver == "" {
+// field is one of a line in the log, unless its text is empty.
+func field(name, text string) zap.Field {
+	if text == "" {
 		return zap.Skip()
 	}
-	return zap.String("receiver", p.Receiver)
+	return zap.String(name, text)
 }

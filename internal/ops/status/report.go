@@ -65,14 +65,9 @@ func (p Problem) Lasts(now time.Time) string {
 	return humanize.Span(max(time.Second, now.Sub(p.Since)))
 }
 
-// Line returns p in one line, with times in the zone of now, which is UTC for the machine's.
+// Line returns p in one line, with times in the zone of now.
 func (p Problem) Line(now time.Time) string {
-	zone := now.Location()
-	if zone == time.Local {
-		zone = time.UTC
-	}
-
-	text := fmt.Sprintf("%s, for %s (since %s)", p.What, p.Lasts(now), p.Since.In(zone).Format(time.RFC3339))
+	text := fmt.Sprintf("%s, for %s (since %s)", p.What, p.Lasts(now), p.Since.In(now.Location()).Format(time.RFC3339))
 	if p.Why != "" {
 		text += ": " + p.Why
 	}

@@ -16,7 +16,7 @@ const rulesMayDiffer = 10 * time.Minute
 func Differing(self Statement, others []Statement) string {
 	slices.SortFunc(others, func(a, b Statement) int { return cmp.Compare(a.Replica, b.Replica) })
 	for _, other := range others {
-		if other.Rules == nil || self.Rules == nil { // of another version
+		if other.Rules == nil { // of another version
 			continue
 		}
 
@@ -40,54 +40,32 @@ func SayRules(of []Statement, n int) bool {
 
 // differences says what a replica has instead of what is here, each as rules.Set.Facts.
 func differences(there, here map[string]string) (parts []string) {
-	names := maps.Clone(there)
-	maps.Copy(names, here)
-	for _, name := range slices.Sorted(maps.Keys(names)) {
-		theirs, has := there[name]
-		ours, have := here[name]
-		switch {
-		case name != "" && !has:
-			parts = append(parts, "has no rule "+name)
-		case name != "" && !have:
-			parts = append(parts, "has a rule "+name+", which this one has not")
-		default:
-			parts = append(parts, differentLines(name, theirs, ours)...)
+	theirs, ours := values(there), values(here)
+	keys := maps.Clone(theirs)
+	maps.Copy(keys, ours)
+	for _, key := range slices.Sorted(maps.Keys(keys)) {
+		if theirs[key] != ours[key] {
+			parts = append(parts, fmt.Sprintf("has %s %s, here %s", key, cmp.Or(theirs[key], "none"), cmp.Or(ours[key], "none")))
 		}
 	}
 
 	return parts
 }
 
-// differentLines says in which lines a replica differs about a rule.
-func differentLines(name, there, here string) (parts []string) {
-	theirs, ours := lines(there), lines(here)
-	onlyOurs := slices.DeleteFunc(slices.Clone(ours), func(l string) bool { return slices.Contains(theirs, l) })
-	of := strings.TrimPrefix(name+" ", " ")
-	for _, line := range theirs {
-		if slices.Contains(ours, line) {
-			continue
+// values returns the values of facts by rule and key, such as "hot above".
+func values(facts map[string]string) map[string]string {
+	all := map[string]string{}
+	for name, text := range facts {
+		lines := strings.Split(text, "\n")
+		slices.Sort(lines)
+		for _, line := range lines {
+			key, value, _ := strings.Cut(line, ": ")
+			key = strings.TrimSpace(name + " " + key)
+			all[key] = strings.TrimPrefix(all[key]+", "+value, ", ")
 		}
-
-		key, value, _ := strings.Cut(line, ": ")
-		instead := "none"
-		if i := slices.IndexFunc(onlyOurs, func(l string) bool { return strings.HasPrefix(l, key+": ") }); i >= 0 {
-			_, instead, _ = strings.Cut(onlyOurs[i], ": ")
-			onlyOurs = slices.Delete(onlyOurs, i, i+1)
-		}
-
-		parts = append(parts, fmt.Sprintf("has %s%s %s, here %s", of, key, value, instead))
 	}
 
-	for _, line := range onlyOurs {
-		key, value, _ := strings.Cut(line, ": ")
-		parts = append(parts, fmt.Sprintf("has no %s%s, here %s", of, key, value))
-	}
-
-	return parts
-}
-
-func lines(text string) []string {
-	return slices.DeleteFunc(strings.Split(text, "\n"), func(l string) bool { return l == "" })
+	return all
 }
 
 // Differ says how the rules of other replicas differ from this one's, "" if they do not. It is a problem once that has
@@ -95,25 +73,21 @@ func lines(text string) []string {
 func (m *Monitor) Differ(what string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.differ = differ{what, m.since(ByRules, what != "")}
+	m.differ = what
+	m.since(ByRules, what != "")
 }
 
-// differ is how the rules of other replicas differ, and since when some do.
-type differ struct {
-	what  string
-	since time.Time
-}
-
-// problem returns what there is to say about other rules.
-func (d differ) problem(now time.Time) Problem {
-	if d.what == "" || now.Sub(d.since) < rulesMayDiffer {
+// rulesProblem returns what there is to say about other rules. The caller holds m.mu.
+func (m *Monitor) rulesProblem(now time.Time) Problem {
+	since := m.began[ByRules]
+	if since.IsZero() || now.Sub(since) < rulesMayDiffer {
 		return Problem{}
 	}
 
 	return Problem{
 		By:    ByRules,
-		What:  d.what,
-		Since: d.since,
+		What:  m.differ,
+		Since: since,
 		Effect: "Each replica decides by its own rules about the partitions that it reads: give all of them the same, and " +
 			"restart those that have others.",
 	}

@@ -38,13 +38,12 @@ const (
 	kinds
 )
 
-// A Dependency is a service that the replica calls. The zero Dependency has not been called.
+// A Dependency is a service that the replica calls. New has it show errors as they are, and take none for a refusal.
 // It is safe for concurrent use.
 type Dependency struct {
-	// Explain returns an error with what to do about it, and no secret; nil: it is shown as it
-	// is. Set it before the first call.
+	// Explain returns an error with what to do about it, and no secret. Set it before the first call.
 	Explain func(error) error
-	// Refused reports whether an error means that the credentials were refused; nil: none does.
+	// Refused reports whether an error means that the credentials were refused.
 	Refused func(error) bool
 
 	mu      sync.Mutex
@@ -116,17 +115,17 @@ func (d *Dependency) Call(ctx context.Context, kind Kind) (context.Context, func
 // Store is a [observe.Observer] that records the calls of a store. A lease that was granted shows that all works.
 // To release one that is not current is no write.
 func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.Context, func(observe.Call)) {
-	ctx, ended := d.Call(ctx, kindOf(op))
+	ctx, ended := d.Call(ctx, needs[op])
 
 	return ctx, func(c observe.Call) {
 		if c.Outcome == observe.OutcomeError {
-			ended(kindOf(op), c.Err)
+			ended(needs[op], c.Err)
 			return
 		}
 
 		shown := Read
-		if granted := c.Outcome == observe.OutcomeOK; granted && (op == observe.OpAcquire || op == observe.OpExtend) {
-			shown = kindOf(op)
+		if c.Outcome == observe.OutcomeOK {
+			shown = shows[op]
 		}
 
 		ended(shown, nil)
@@ -137,17 +136,15 @@ func (d *Dependency) Store(ctx context.Context, op observe.Operation) (context.C
 	}
 }
 
-// kindOf returns what a store has to do for an operation.
-func kindOf(op observe.Operation) Kind {
-	switch op {
-	case observe.OpAcquire:
-		return Write
-	case observe.OpRead:
-		return Read
+// needs is what a store has to do for an operation, and shows what it can do if that succeeds.
+var (
+	needs = map[observe.Operation]Kind{
+		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Renew, observe.OpRead: Read, observe.OpBreak: Renew,
 	}
-
-	return Renew
-}
+	shows = map[observe.Operation]Kind{
+		observe.OpAcquire: Write, observe.OpExtend: Renew, observe.OpRelease: Read, observe.OpRead: Read, observe.OpBreak: Read,
+	}
+)
 
 // fault returns why the service cannot be used, and whether it has answered since; its error is nil if it can be.
 func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
@@ -155,15 +152,8 @@ func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 	defer d.mu.Unlock()
 	for i := range d.outages {
 		o := &d.outages[i]
-		if !o.counts || o.over(now) {
-			continue
-		}
-
-		if f.Err == nil || !o.answers {
+		if o.counts && !o.over(now) && (f.Err == nil || answers) { // calls that have not been answered since say more
 			f, answers = d.explained(o.since, o.err), o.answers
-		}
-		if !answers {
-			break
 		}
 	}
 
@@ -172,12 +162,7 @@ func (d *Dependency) fault(now time.Time) (f telemetry.Fault, answers bool) {
 
 // explained returns err, with which calls of the service have failed since then, as a fault.
 func (d *Dependency) explained(since time.Time, err error) telemetry.Fault {
-	f := telemetry.Fault{Since: since, Err: err, Refused: d.Refused != nil && d.Refused(err)}
-	if d.Explain != nil {
-		f.Err = d.Explain(err)
-	}
-
-	return f
+	return telemetry.Fault{Since: since, Err: d.Explain(err), Refused: d.Refused(err)}
 }
 
 // idle returns for how long nothing was written, and whether calls fail.
