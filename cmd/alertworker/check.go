@@ -42,7 +42,6 @@ func check(ctx context.Context, out io.Writer, args []string) error {
 		Records:     func(ctx context.Context) (records.Store, error) { return s.openRecords(ctx, s.config, quiet) },
 		Leases:      func(ctx context.Context) (lease.Store, error) { return s.openLeases(ctx, s.config, quiet) },
 		DeadLetters: func(ctx context.Context) (*deadletter.Store, error) { return s.openDeadLetters(ctx, s.config, quiet) },
-		Group:       groupName,
 		Member: func(ctx context.Context, c config.Config, rs records.Store) (*peers.Peer, error) {
 			return s.member(ctx, c, rs, quiet)
 		},

@@ -277,7 +277,7 @@ func TestCheckWhileAWorkerReads(t *testing.T) {
 		t.Errorf("exit code %d:\n%s", code, output)
 	}
 	expect(t, output, "hub", "✓", "2 being read by a worker")
-	expect(t, output, "events", "✓", "2 read: temperature in 2")
+	expect(t, output, "events", "✓", "2 read: 2 readings")
 	if hub.Readers("") != 2 {
 		t.Errorf("%d readers are left, want the worker's 2", hub.Readers(""))
 	}

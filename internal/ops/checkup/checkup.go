@@ -9,7 +9,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -73,7 +72,6 @@ type Services struct {
 	Records     func(context.Context) (records.Store, error)
 	Leases      func(context.Context) (lease.Store, error)
 	DeadLetters func(context.Context) (*deadletter.Store, error)
-	Group       func(resolved config.Config) string // the folder of what the consumer group's replicas share
 	Member      func(ctx context.Context, resolved config.Config, rs records.Store) (*peers.Peer, error)
 }
 
@@ -125,159 +123,31 @@ func (k *checkup) storeLimit() time.Duration { return k.limit() + storeTimeout -
 // steps returns what there is to check, in the order in which it is printed.
 func (k *checkup) steps(send bool) []step {
 	set := k.config.Rules()
-	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
-
-	return slices.Concat(
-		k.settings(set),
-		k.connections(),
-		k.events(set),
-		when(inStorage, k.silences(set)...),
-		k.contents(set),
-		k.stores(),
-		when(inStorage, k.sharing("replicas", k.replicas), k.sharing("alerts", k.alerts)),
-		when(k.config.HasStorage(), k.inStorage("dead letters", failing(status.ByDeadLetters, k.deadLetters))),
-		k.receiving(send),
-	)
-}
-
-// when returns steps if there is something to check.
-func when(exists bool, steps ...step) []step {
-	if !exists {
-		return nil
-	}
-	return steps
-}
-
-// say makes a step of what is known already.
-func say(name, text string, err error) step {
-	return step{name, stepTimeout, func(context.Context) (string, error) { return text, err }}
-}
-
-// settings returns the steps that say what is set.
-func (k *checkup) settings(set rules.Set) []step {
-	steps := []step{say("settings", "valid", nil)}
-	if err := malformedProxy(); err != nil {
-		steps = append(steps, say("proxy", "", err))
-	}
-	if err := azure.CertFile(); err != nil {
-		steps = append(steps, say("certificates", "", err))
-	}
-
-	for _, e := range k.config.Endings() {
-		now := time.Now().In(k.config.Zone())
-		switch {
-		case !e.Soon(now):
-		case now.Before(e.At):
-			steps = append(steps, say("credential", "", warning(e.Line(now))))
-		default:
-			steps = append(steps, say("credential", "", errors.New(e.Line(now))))
+	steps := k.settings(set)
+	add := func(isUsed bool, s step) {
+		if isUsed {
+			steps = append(steps, s)
 		}
 	}
 
-	for i := range set.Rules {
-		steps = append(steps, say("rule "+set.Rules[i].Name, "", statement(set.Rules[i].Facts())))
-	}
+	add(k.config.IoTHubConnectionString.IsSet(), step{"IoT Hub", stepTimeout + portTimeout, k.iotHub})
+	add(k.config.Keyless(), step{"identity", identityTimeout, k.identity})
+	add(true, step{"hub", k.limit() + portTimeout, failing(status.ByHub, k.hub)})
 
-	for i := range set.Mutes {
-		steps = append(steps, say(fmt.Sprint("mute ", i+1), "", statement(set.Mutes[i].When())))
-	}
+	steps = append(steps, k.events(set)...)
 
-	for _, line := range routes(set, k.receivers) {
-		steps = append(steps, say("routing", "", statement(line)))
-	}
-
-	if text, err := clouds(k.config, os.Getenv("AZURE_AUTHORITY_HOST")); text != "" || err != nil {
-		steps = append(steps, say("cloud", text, err))
-	}
-
-	return steps
-}
-
-// connections returns the steps on the way to the hub.
-func (k *checkup) connections() []step {
-	fromIoTHub := k.config.IoTHubConnectionString.IsSet()
-	return slices.Concat(
-		when(fromIoTHub, step{"IoT Hub", stepTimeout + portTimeout, k.iotHub}),
-		when(k.config.Keyless(), step{"identity", identityTimeout, k.identity}),
-		[]step{{"hub", k.limit() + portTimeout, failing(status.ByHub, k.hub)}},
-	)
-}
-
-// events returns the steps that say what each rule finds in events.
-func (k *checkup) events(set rules.Set) (steps []step) {
-	for i := range set.Rules {
-		verdict := func(r reading) (string, error) { return r.samples[i].verdict() }
-		steps = append(steps, k.look(eventsOf(set, i), verdict))
-	}
-	return steps
-}
-
-// eventsOf returns the name of the step that says what a rule finds in events.
-func eventsOf(set rules.Set, i int) string {
-	if len(set.Rules) == 1 {
-		return "events"
-	}
-	return "events for " + set.Rules[i].Name
-}
-
-// look makes a step of one that looks at events. If there are none, the first rule's says why.
-func (k *checkup) look(name string, verdict func(reading) (string, error)) step {
-	first := eventsOf(k.config.Rules(), 0)
-	return step{name, k.limit() + stepTimeout, func(context.Context) (string, error) {
-		r, err := k.reading()
-		if err != nil && name != first {
-			err = undecided("not checked: see " + first)
-		}
-		if err != nil {
-			return "", err
-		}
-
-		return verdict(r)
-	}}
-}
-
-// silences returns the steps that say how many devices rules about silence expect to hear.
-func (k *checkup) silences(set rules.Set) (steps []step) {
-	for i := range set.Rules {
-		r := &set.Rules[i]
-		count := func(ctx context.Context, c config.Config, store records.Store) (string, error) {
-			return silence(ctx, store, k.services.Group(c), r)
-		}
-		steps = append(steps, when(r.Silence(), k.sharing("silence for "+r.Name, count))...)
-	}
-	return steps
-}
-
-// contents returns the steps that look at events for what all rules have in common.
-func (k *checkup) contents(set rules.Set) []step {
-	steps := []step{
-		k.look("partitions", func(r reading) (string, error) { return partitions(r.partitions) }),
-	}
-	for _, p := range properties(set) {
-		verdict := func(r reading) (string, error) { return p.verdict(r.telemetry) }
-		steps = append(steps, k.look("property "+p.name, verdict))
-	}
-
-	times := func(r reading) (string, error) { return deviceTimes(r.telemetry, set) }
-
-	return slices.Concat(steps, when(set.Time != "", k.look("device time", times)))
-}
-
-// stores returns the steps that try what a worker cannot do without.
-func (k *checkup) stores() []step {
 	windows := failing(status.ByStore, k.throttleStore)
 	if store := k.config.Store(); store.Variable != nil {
 		windows = k.answered(store.Service, store.Variable(k.config), windows)
 	}
+	add(true, k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)))
+	add(true, step{"throttle store", k.storeLimit(), windows})
 
-	return []step{
-		k.inStorage("checkpoints", failing(status.ByCheckpoints, k.checkpoints)),
-		{"throttle store", k.storeLimit(), windows},
-	}
-}
+	inStorage := k.config.CheckpointStore != config.StoreMemory // else this process has the only one
+	add(inStorage, k.sharing("replicas", k.replicas))
+	add(inStorage, k.sharing("alerts", k.alerts))
+	add(k.config.HasStorage(), k.inStorage("dead letters", failing(status.ByDeadLetters, k.deadLetters)))
 
-// receiving returns the steps that try receivers.
-func (k *checkup) receiving(send bool) (steps []step) {
 	for i, r := range k.receivers {
 		name := "receiver"
 		if len(k.receivers) > 1 {
@@ -285,8 +155,83 @@ func (k *checkup) receiving(send bool) (steps []step) {
 		}
 
 		try := func(ctx context.Context) (string, error) { return k.receiver(ctx, r, send) }
-		steps = append(steps, step{name, stepTimeout + k.config.NotifyTimeout, try})
+		add(true, step{name, stepTimeout + k.config.NotifyTimeout, try})
 	}
+
+	return steps
+}
+
+// settings returns the steps that say what is set.
+func (k *checkup) settings(set rules.Set) (steps []step) {
+	say := func(name, text string, err error) {
+		steps = append(steps, step{name, stepTimeout, func(context.Context) (string, error) { return text, err }})
+	}
+
+	say("settings", "valid", nil)
+	if err := malformedProxy(); err != nil {
+		say("proxy", "", err)
+	}
+	if err := azure.CertFile(); err != nil {
+		say("certificates", "", err)
+	}
+
+	for _, e := range k.config.Endings() {
+		switch now := time.Now().In(k.config.Zone()); {
+		case !now.Before(e.At):
+			say("credential", "", errors.New(e.Line(now)))
+		case e.Soon(now):
+			say("credential", "", warning(e.Line(now)))
+		}
+	}
+
+	for i := range set.Rules {
+		say("rule "+set.Rules[i].Name, "", statement(set.Rules[i].Facts()))
+	}
+	for i := range set.Mutes {
+		say(fmt.Sprint("mute ", i+1), "", statement(set.Mutes[i].When()))
+	}
+
+	return steps
+}
+
+// events returns the steps that look at events. If there are none, the first one says why.
+func (k *checkup) events(set rules.Set) (steps []step) {
+	look := func(name string, verdict func(reading) (string, error)) {
+		isFirst := len(steps) == 0
+		steps = append(steps, step{name, k.limit() + stepTimeout, func(context.Context) (string, error) {
+			r, err := k.reading()
+			switch {
+			case err != nil && isFirst:
+				return "", err
+			case err != nil:
+				return "", undecided("not checked: see " + steps[0].name)
+			}
+
+			return verdict(r)
+		}})
+	}
+
+	for i := range set.Rules {
+		name := "events for " + set.Rules[i].Name
+		if len(set.Rules) == 1 {
+			name = "events"
+		}
+		look(name, func(r reading) (string, error) { return r.samples[i].verdict() })
+	}
+
+	look("partitions", func(r reading) (string, error) { return partitions(r.partitions) })
+	for i := range set.Mutes {
+		for j, name := range []string{set.Mutes[i].Property, set.Mutes[i].UntilAt} {
+			if name != "" {
+				verdict := func(r reading) (string, error) { return muteName(set, name, j == 1, r.telemetry) }
+				look(fmt.Sprintf("mute %d, %s", i+1, name), verdict)
+			}
+		}
+	}
+	if set.Time != "" {
+		look("device time", func(r reading) (string, error) { return deviceTimes(r.telemetry, set) })
+	}
+
 	return steps
 }
 
@@ -453,11 +398,7 @@ func traffic(all []eventhubs.PartitionState) string {
 		text += fmt.Sprintf(", newest event %s ago", humanize.Span(max(time.Second, time.Since(newest))))
 	}
 
-	if busy > 0 {
-		text += fmt.Sprintf(", %d being read by a worker", busy)
-	}
-
-	return text
+	return text + clause(busy, ", %d being read by a worker")
 }
 
 // groupOf returns the names of what replicas with a configuration share.
@@ -486,13 +427,6 @@ func (k *checkup) rivals(ctx context.Context, c config.Config, all []eventhubs.P
 	}
 
 	return n
-}
-
-// A reading is what rules find in the newest events.
-type reading struct {
-	partitions []eventhubs.PartitionState
-	samples    []*sample         // one for each rule
-	telemetry  []telemetry.Event // among the events
 }
 
 // read takes the newest events through the rules. Its error is undecided.
@@ -660,7 +594,7 @@ func (k *checkup) alerts(ctx context.Context, c config.Config, store records.Sto
 		return "", warning("going out, but " + why)
 	}
 
-	return "going out, as " + humanize.Count(len(members), "running replica") + " " + map[bool]string{true: "reports", false: "report"}[len(members) == 1], nil
+	return "going out, by the report of " + humanize.Count(len(members), "running replica"), nil
 }
 
 // replicas compares settings with those of the replicas that are running.
@@ -707,16 +641,9 @@ func (k *checkup) deadLetters(ctx context.Context) (string, error) {
 		return "", err
 	}
 
-	more := ""
-	if today == maxCounted {
-		more = " or more"
-	}
-
 	return fmt.Sprintf(
-		"container %q: can be written and listed; %s%s from today's readings",
-		k.config.DeadLetterContainer,
-		humanize.Count(today, "dead letter"),
-		more,
+		"container %q: can be written and listed; %s from today's readings, counted up to %d",
+		k.config.DeadLetterContainer, humanize.Count(today, "dead letter"), maxCounted,
 	), nil
 }
 
@@ -731,25 +658,30 @@ func (k *checkup) receiver(ctx context.Context, r receivers.Receiver, send bool)
 		return k.sendTest(ctx, r)
 	}
 
-	text := func(found string) string { return fmt.Sprintf("%s: %s%s", r.Name, found, limitsOf(r)) }
 	if err != nil {
-		return "", opinion{outcomeOf(err), text(err.Error())}
+		return "", opinion{outcomeOf(err), r.Name + ": " + err.Error() + wants(r.Filters)}
 	}
 
-	return text(found), nil
+	return r.Name + ": " + found + wants(r.Filters), nil
 }
 
-// limitsOf says how often a receiver gets messages, to follow what it is; "" if there is no limit.
-func limitsOf(r receivers.Receiver) (text string) {
-	if rate := r.Limits.Rate; rate.Every > 0 {
-		text += fmt.Sprintf("; each replica sends it at most %s", rate)
+// wants says which alerts a receiver gets, by the attributes of its URLs, to follow what it is; empty if it gets all.
+func wants(filters notify.Filters) string {
+	var any []string
+	for _, f := range filters {
+		var all []string
+		for _, of := range []struct {
+			attribute string
+			values    []string
+		}{{"rule=", f.Rules}, {"level=", f.Levels}, {"where=" + f.Property + ":", f.Values}} {
+			if len(of.values) > 0 {
+				all = append(all, of.attribute+strings.Join(of.values, "|"))
+			}
+		}
+		any = append(any, strings.Join(all, " "))
 	}
 
-	if r.Limits.People && r.Limits.Batch > 1 {
-		text += "; alerts that keep coming are gathered in ever fewer messages"
-	}
-
-	return text
+	return clause(len(any), "; gets alerts of %[2]s", strings.Join(any, ", or "))
 }
 
 // sendTest sends a receiver a test alert, and its recovery.

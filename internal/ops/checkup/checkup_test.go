@@ -90,7 +90,7 @@ func TestReport(t *testing.T) {
 			{"quick", time.Second, func(context.Context) (string, error) { return "well\n\x1b[31mred", nil }},
 			{"odd", time.Second, func(context.Context) (string, error) { return "", undecided("who knows") }},
 			{"so so", time.Second, func(context.Context) (string, error) { return "", warning("half of it") }},
-			say("rule hot", "", statement("alerts when t is at or above 80")),
+			{"rule hot", time.Second, func(context.Context) (string, error) { return "", statement("alerts when t is at or above 80") }},
 		})
 		want := "\x1b[31m✗\x1b[0m slow      no answer within 2s\n" +
 			"\x1b[31m✗\x1b[0m slow too  no answer within 3s\n" +
@@ -127,46 +127,41 @@ func TestSample(t *testing.T) {
 		result    outcome
 	}{
 		"all well": {"temperature,temp", []telemetry.Event{hot, event("d", "Telemetry", `{"temp":20}`)},
-			"2 read: temperature in 1, temp in 1, highest 93.5, limit 80", none, passed},
+			"2 read: 2 readings at temperature or temp, highest 93.5; reaching the limit (1)", none, passed},
 		"the hotter of two": {"temperature,temp", []telemetry.Event{event("d", "", `[{"temperature":20},{"temp":95}]`)},
-			"1 read: temp in 1, highest 95, limit 80", none, passed},
+			"1 read: 1 reading at temperature or temp, highest 95; reaching the limit (1)", none, passed},
 		"some not": {"temperature", []telemetry.Event{hot, event("d", "", "{"), event("d", "", "{"), event("d", "twinChangeEvents", "{}")},
-			"", "4 read: temperature in 1, highest 93.5, limit 80; 3 not decoded: not_telemetry 1, malformed 2; not JSON at byte 1 of a " +
-				"message of d: found the end where a name in double quotes must begin", warned},
+			"", "4 read: 1 reading at temperature, highest 93.5; malformed (2), not_telemetry (1), reaching the limit (1); not JSON at byte 1 of a message of d: found the end where a name in double quotes must begin", warned},
 		"damaged": {"temperature", []telemetry.Event{hot, event("oven-7", "", `[{"temperature": 20, 'a': 1}]`)},
-			"", "2 read: temperature in 2, highest 93.5, limit 80; 1 damaged, so that they end no alarm; not JSON at byte 21 of a message " +
-				"of oven-7: found ' where a name in double quotes must begin", warned},
+			"", "2 read: 2 readings at temperature, highest 93.5; damaged, which ends no alarm (1), reaching the limit (1); not JSON at byte 21 of a message of oven-7: found ' where a name in double quotes must begin", warned},
 		"no repair": {"temperature", []telemetry.Event{event("oven-7", "", `{"temperature":91,5}`)},
-			"", "no reading at temperature in 1 event (malformed 1); not JSON at byte 18 of a message of oven-7: found 5 where a name in " +
-				"double quotes must begin", failed},
+			"", "1 read: 0 readings at temperature; malformed (1); not JSON at byte 18 of a message of oven-7: found 5 where a name in double quotes must begin", failed},
 		"a comma": {"temperature", []telemetry.Event{event("d", "", `{"temperature":"1,234"}`)},
-			"", `no reading at temperature in 1 event (not_a_number 1); "1,234" at temperature: may be one number or two: the device ` +
-				"must write a decimal point", failed},
+			"", "1 read: 0 readings at temperature; not_a_number (1); \"1,234\" at temperature: may be one number or two: the device must write a decimal point", failed},
 		"a unit": {"temperature", []telemetry.Event{event("d", "", `{"temperature":"91.5 °C"}`)},
-			"", `no reading at temperature in 1 event (not_a_number 1); "91.5 °C" at temperature: ends in °C, and the rule has no unit`, failed},
+			"", "1 read: 0 readings at temperature; not_a_number (1); \"91.5 °C\" at temperature: ends in °C, and the rule has no unit", failed},
 		"another format": {"temperature", []telemetry.Event{event("d", "", "\xa1\x61a\x01")},
-			"", "no reading at temperature in 1 event (unsupported_encoding 1); what is in them is not known: its body has an encoding that " +
-				"is not supported", failed},
+			"", "1 read: 0 readings at temperature; unsupported_encoding (1)", failed},
 		"a tenth not": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 9), event("d", "", `{"coreTemp":71}`), event("d", "twinChangeEvents", "{}")),
-			"11 read: temperature in 9, highest 93.5, limit 80; 2 not decoded: not_telemetry 1, missing 1", none, passed},
+			"11 read: 9 readings at temperature, highest 93.5; reaching the limit (9), missing (1), not_telemetry (1)", none, passed},
 		"more than a tenth": {"temperature", append(slices.Repeat([]telemetry.Event{hot}, 8), event("d", "", `{"coreTemp":71,"rpm":900}`)),
-			"", "9 read: temperature in 8, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at coreTemp (1), rpm (1): set TEMPERATURE_FIELD=temperature,coreTemp if that is the temperature", warned},
+			"", "9 read: 8 readings at temperature, highest 93.5; reaching the limit (8), missing (1); found at coreTemp (1), rpm (1): if coreTemp is the right one, TEMPERATURE_FIELD=temperature,coreTemp", warned},
 		"more than a tenth, and no likely field": {"temperature,temp", []telemetry.Event{hot, event("d", "", `{"rpm":900}`)},
-			"", "2 read: temperature in 1, highest 93.5, limit 80; 1 not decoded: missing 1; numbers found at rpm (1): add the right one to TEMPERATURE_FIELD", warned},
+			"", "2 read: 1 reading at temperature or temp, highest 93.5; missing (1), reaching the limit (1); found at rpm (1): add the right one to TEMPERATURE_FIELD", warned},
 		"another field": {"temperature,temp", []telemetry.Event{event("d", "", `{"machine":{"rpm":900,"coreTemp":71}}`), event("d", "", `{"machine":{"rpm":900}}`)},
-			"", "no reading at temperature or temp in 2 events (missing 2); numbers found at machine.coreTemp (1), machine.rpm (2): set TEMPERATURE_FIELD=machine.coreTemp if that is the temperature", failed},
+			"", "2 read: 0 readings at temperature or temp; missing (2); found at machine.coreTemp (1), machine.rpm (2): if machine.coreTemp is the right one, TEMPERATURE_FIELD=temperature,temp,machine.coreTemp", failed},
 		"no likely field": {"temp", []telemetry.Event{event("d", "", `{"a":1,"b":2,"c":3,"d":4,"e":5,"f":6}`)},
-			"", "no reading at temp in 1 event (missing 1); numbers found at a (1), b (1), c (1), d (1), e (1): add the right one to TEMPERATURE_FIELD", failed},
+			"", "1 read: 0 readings at temp; missing (1); found at a (1), b (1), c (1), d (1), e (1), f (1): add the right one to TEMPERATURE_FIELD", failed},
 		"no numbers": {"temp", []telemetry.Event{event("d", "", `{"temp":"hot"}`), event("d", "", "")},
-			"", "no reading at temp in 2 events (empty 1, not_a_number 1); they contain no numbers", failed},
+			"", "2 read: 0 readings at temp; empty (1), not_a_number (1); they contain nothing that the rule could read", failed},
 		"no IoT Hub": {"temp", []telemetry.Event{event("", "", `{"temp":1}`)},
-			"", "no device ID in 1 event: only an IoT Hub adds it, so this is not an IoT Hub's endpoint", failed},
+			"", "1 read: 0 readings at temp; no_device (1); only an IoT Hub adds a device ID, so this is not an IoT Hub's endpoint", failed},
 		"no IoT Hub, and twin events": {"temp", []telemetry.Event{event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "twinChangeEvents", `{}`), event("", "", `{"temp":1}`)},
-			"", "no device ID in 1 event of telemetry, beside 3 without (twin changes, lifecycle events): only an IoT Hub adds it, so this is not an IoT Hub's endpoint", failed},
+			"", "4 read: 0 readings at temp; not_telemetry (3), no_device (1); only an IoT Hub adds a device ID, so this is not an IoT Hub's endpoint", failed},
 		"another field, and twin events": {"temp", []telemetry.Event{event("oven-7", "twinChangeEvents", `{}`), event("oven-7", "", `{"t":1}`)},
-			"", "no reading at temp in 1 event of telemetry, beside 1 without (twin changes, lifecycle events) (not_telemetry 1, missing 1); numbers found at t (1): add the right one to TEMPERATURE_FIELD", failed},
+			"", "2 read: 0 readings at temp; missing (1), not_telemetry (1); found at t (1): add the right one to TEMPERATURE_FIELD", failed},
 		"no telemetry": {"temp", []telemetry.Event{event("d", "deviceLifecycleEvents", `{"temp":1}`)},
-			"", "1 event read, none of them telemetry (twin changes, lifecycle events): run the check again when devices have sent some", open},
+			"", "1 read: 0 readings at temp; not_telemetry (1); twin changes and lifecycle events: run the check again when devices have sent telemetry", open},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := newReading(rules.Threshold(test.fields, 80, time.Minute), false, []eventhubs.PartitionState{{Events: test.events}})
@@ -204,14 +199,14 @@ func TestSampleOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i, want := range []string{
-		"4 read: temperature in 2, highest 75, limit 70 (warning), 80 (critical); 2 for other rules",
-		"4 read: probe.temp in 2, lowest 3, limit 2; 2 for other rules",
-		"! no reading at humidty in 4 events, of which other rules read 4; numbers found at humidity (2), dew (1): add the right one to the field of the rule wet",
-		"! 4 read: temperature in 1, highest 71, limit dew + 2, reached in 0; 2 for other rules; says nothing about 1: no number at dew, a field or an application property, from which its limits are counted",
-		"! says nothing about any of 4 events: no number at dw, a field or an application property, from which its limits are counted",
-		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), dew (1): add the right one to the field of the rule loud",
-		"4 read: 4 are messages of a device",
-		"– no reading at noise in 4 events, which other rules read; numbers found at humidity (2), dew (1): add the right one to the field of the rule dumb",
+		"4 read: 2 readings at temperature, highest 75; for other rules (2), reaching warning (2)",
+		"4 read: 2 readings at probe.temp, lowest 3; for other rules (2)",
+		"! 4 read: 0 readings at humidty; for other rules (4); found at humidity (2), dew (1): if humidity is the right one, field: humidty,humidity",
+		"! 4 read: 1 reading at temperature, highest 71; for other rules (2), without a number at dew (1)",
+		"! 4 read: 0 readings at temperature; for other rules (2), without a number at dw (2)",
+		"– 4 read: 0 readings at noise; for other rules (4); found at humidity (2), dew (1): add the right one to the field of the rule loud",
+		"4 read: 4 readings",
+		"– 4 read: 0 readings at noise; for other rules (4); found at humidity (2), dew (1): add the right one to the field of the rule dumb",
 	} {
 		got, err := r.samples[i].verdict()
 		if outcomeOf(err) == open {
@@ -230,8 +225,8 @@ func TestSampleOfRules(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = r.samples[0].verdict()
-	const want = "6 read: temperature in 2, highest 75, limit 70 (warning), 80 (critical); 2 for other rules; 2 not decoded: missing 2; " +
-		"numbers found at humidity (2), t (1), temp (1): add the right one to the field of the rule hot"
+	const want = "6 read: 2 readings at temperature, highest 75; for other rules (2), missing (2), reaching warning (2); " +
+		"found at temp (1), humidity (2), t (1): if temp is the right one, field: temperature,temp"
 	if outcomeOf(err) != warned || err.Error() != want {
 		t.Errorf("got %v", err)
 	}
@@ -278,12 +273,12 @@ func TestDeviceTimes(t *testing.T) {
 		events []telemetry.Event
 		want   string
 	}{
-		{[]telemetry.Event{event("a", at(0)), event("b", at(time.Second)), event("a", at(0))}, "created: in 3 of 3 events"},
-		{[]telemetry.Event{event("a", at(388*time.Minute)), event("b", nil)}, "created: in 1 of 2 events, up to 6h28m before they arrived"},
-		{[]telemetry.Event{event("a", nil)}, "! created: in 0 of 1 event: do the devices set it?"},
+		{[]telemetry.Event{event("a", at(0)), event("b", at(time.Second)), event("a", at(0))}, "created: in 3 of 3 measurements, up to 1s before they arrived"},
+		{[]telemetry.Event{event("a", at(388*time.Minute)), event("b", nil)}, "created: in 1 of 2 measurements, up to 6h28m before they arrived"},
+		{[]telemetry.Event{event("a", nil)}, "! created: in 0 of 1 measurement, up to 0s before they arrived: do the devices set it?"},
 		{
 			[]telemetry.Event{event("a", at(0)), event("a", at(time.Second)), event("b", at(-time.Hour)), event("c", "soon"), event("d", 7)},
-			"! created: in 2 of 5 events; 1 were taken before one that had arrived (such as a): they end no alarm; 1 have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970 (such as c); " +
+			"! created: in 2 of 5 measurements, up to 1s before they arrived; 1 were taken before one that had arrived: they end no alarm (such as a); 1 have something that is not a time: must be RFC 3339, or seconds or milliseconds since 1970 (such as c); " +
 				"1 are more than 5m ahead of the hub: for them the hub's time counts (such as b); 1 are more than 30 days behind the hub: for them the hub's time counts (such as d)",
 		},
 	} {
@@ -307,72 +302,36 @@ func TestDeviceTimes(t *testing.T) {
 
 }
 
-func TestProperties(t *testing.T) {
-	set := rules.Set{Mutes: rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}}, Rules: []rules.Rule{
-		{Name: "hot", Field: "t", Levels: []rules.Level{{Name: "warning"}, {Name: "critical", LimitAt: rules.Reference{Name: "maxTemp"}}}},
-		{Name: "cold", Field: "t", Per: "site", Levels: []rules.Level{{LimitAt: rules.Reference{Name: "minTemp"}}}},
-		{Name: "own", Field: "t", Levels: []rules.Level{{Limit: 80, LimitAt: rules.Reference{Name: "maxTemp"}, ClearAt: rules.Reference{Name: "clearAt"}}}},
-	}}
-	var events []telemetry.Event
-	for _, p := range []map[string]any{
-		{"maxTemp": "85", "mute": "true", "clearAt": "84"},
-		{"maxTemp": "$twin.tags.maxTemp", "mute": "2026-01-31T12:00:00Z", "clearAt": 84},
-		{"maxTemp": "high", "mute": "false", "clearAt": 80},
-		nil,
-	} {
-		events = append(events, telemetry.Event{Device: "d", Body: []byte("{}"), Properties: telemetrytest.Properties(p)})
+// What a mute asks for may be in the body or among the application properties.
+func TestMuteNames(t *testing.T) {
+	set := rules.Set{
+		Rules: []rules.Rule{{Name: "hot", Each: "r", Field: "t", Levels: []rules.Level{{Limit: 80}}}},
+		Mutes: rules.Mutes{{Property: "mute", Value: "true"}, {UntilAt: "mute"}},
 	}
-	all := properties(set)
-	if len(all) != 7 {
-		t.Fatalf("got %d properties", len(all))
-	}
-	for i, want := range []string{
-		"! maxTemp: the limit of hot, critical: in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
-		"! minTemp: the limit of cold: in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
-		"! site: per of cold: in 0 of 4 events: does the IoT Hub have a message enrichment of this name?",
-		"! maxTemp: the limit of own: in 1 of 4 events; in 1 it is the text $twin.tags.maxTemp: the twin has no such path; in 1 it is something else and not used: must be a number",
-		"! clearAt: clear of own: in 2 of 4 events; in 1 it is something else and not used: must be a number at or below the device's limit",
-		"mute: where of a mute: in 3 of 4 events",
-		"! mute: until of a mute: in 1 of 4 events; in 2 it is something else and not used: must be an RFC 3339 time",
-	} {
-		got, err := all[i].verdict(events)
-		got = all[i].name + ": " + got
-		if outcomeOf(err) == warned {
-			got = "! " + got + err.Error()
+	event := func(mute, body string) telemetry.Event {
+		e := telemetry.Event{Device: "d", Body: []byte(body)}
+		if mute != "" {
+			e.Properties = telemetrytest.Properties(map[string]any{"mute": mute})
 		}
-		if got != want {
-			t.Errorf("got  %s\nwant %s", got, want)
-		}
+		return e
 	}
-}
-
-// In another cloud than the usual one hosts have other endings, and identities sign in elsewhere.
-func TestClouds(t *testing.T) {
-	keyless := func(hub, storage string) config.Config {
-		return config.Config{EventHubNamespace: hub, EventHubName: "telemetry", StorageAccountURL: storage}
+	events := []telemetry.Event{
+		event("true", `{"r":[{"t":1},{"t":2}]}`), event("2026-01-31T12:00:00Z", `{"r":{"t":1}}`), event("", `{"r":{"t":1,"mute":"false"}}`), event("", `{"r":{"t":1}}`),
 	}
-	connection := config.NewSecret("DefaultEndpointsProtocol=https;AccountName=a;AccountKey=a2V5;EndpointSuffix=core.usgovcloudapi.net")
-	for name, test := range map[string]struct {
-		config    config.Config
-		authority string
-		want      string
-	}{
-		"Azure":                       {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "", ""},
-		"Azure, said":                 {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "https://login.microsoftonline.com/", ""},
-		"on this machine":             {keyless("127.0.0.1:5672", "http://127.0.0.1:10000"), "", ""},
-		"US government":               {keyless("a.servicebus.usgovcloudapi.net", "https://a.blob.core.usgovcloudapi.net"), "https://login.microsoftonline.us", "Azure for US government"},
-		"China":                       {keyless("a.servicebus.chinacloudapi.cn", "https://a.blob.core.chinacloudapi.cn"), "https://login.chinacloudapi.cn/", "Azure in China"},
-		"China, without sign-in":      {keyless("a.servicebus.chinacloudapi.cn", "https://a.blob.core.chinacloudapi.cn"), "", "Azure in China, but identities sign in at login.microsoftonline.com: set AZURE_AUTHORITY_HOST=https://login.partner.microsoftonline.cn/"},
-		"signs in elsewhere":          {keyless("a.servicebus.windows.net", "https://a.blob.core.windows.net"), "https://login.microsoftonline.us/", "Azure, but identities sign in at login.microsoftonline.us: set AZURE_AUTHORITY_HOST=https://login.microsoftonline.com/"},
-		"two":                         {keyless("a.servicebus.usgovcloudapi.net", "https://a.blob.core.windows.net"), "", "the hub is in Azure for US government, and storage in Azure: one of the addresses has the wrong ending"},
-		"keys, which need no sign-in": {config.Config{EventHubConnectionString: config.NewSecret("Endpoint=sb://a.servicebus.usgovcloudapi.net/;SharedAccessKeyName=n;SharedAccessKey=a2V5;EntityPath=h"), StorageConnectionString: connection}, "", "Azure for US government"},
+	for name, want := range map[string]string{
+		"mute": "in 3 of 4 events; ! in 1 of 4 events; in 2 it is no RFC 3339 time, such as \"false\"",
+		"none": "! in 0 of 4 events: do the devices send it, or has the IoT Hub a message enrichment of this name?; ! in 0 of 4 events: do the devices send it, or has the IoT Hub a message enrichment of this name?",
 	} {
-		got, err := clouds(test.config, test.authority)
-		if err != nil {
-			got += err.Error()
+		var got []string
+		for _, isTime := range []bool{false, true} {
+			text, err := muteName(set, name, isTime, events)
+			if outcomeOf(err) == warned {
+				text = "! " + err.Error()
+			}
+			got = append(got, text)
 		}
-		if got != test.want {
-			t.Errorf("%s: %q, want %q", name, got, test.want)
+		if all := strings.Join(got, "; "); all != want {
+			t.Errorf("got  %s\nwant %s", all, want)
 		}
 	}
 }

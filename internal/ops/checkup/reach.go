@@ -10,7 +10,6 @@ import (
 	"net/http"
 	"net/url"
 	"strings"
-	"syscall"
 	"time"
 
 	"alertworker/internal/azure"
@@ -63,34 +62,16 @@ func dial(ctx context.Context, u *url.URL) error {
 	}
 
 	conn, err := d.DialContext(ctx, "tcp", net.JoinHostPort(u.Hostname(), cmp.Or(u.Port(), ports[u.Scheme])))
-	if errors.As(err, new(tls.RecordHeaderError)) {
-		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", plain)
-	}
-	if err != nil {
-		return unreachable(err)
-	}
-
-	_ = conn.Close()
-
-	return nil
-}
-
-// unreachable says what to do about a connection that failed.
-func unreachable(err error) error {
-	var network net.Error
 	switch {
-	case errors.As(err, new(*net.DNSError)):
-		return errors.New("host not found: check its name and whether this machine can resolve names")
-
-	case errors.Is(err, syscall.ECONNREFUSED):
-		return errors.New("connection refused: check that the receiver is running, and its host and port")
-
+	case err == nil:
+		return conn.Close()
+	case errors.As(err, new(tls.RecordHeaderError)):
+		return fmt.Errorf("it does not use TLS: should the URL start with %s://?", plain)
 	case errors.As(err, new(*tls.CertificateVerificationError)):
 		return errors.New("its certificate is not trusted: " + azure.Untrusted())
-
-	case errors.As(err, &network) && network.Timeout():
-		return errors.New("connection timed out: check whether a firewall or a private network blocks this machine")
+	case errors.As(err, new(*net.DNSError)):
+		return errors.New("host not found: check its name and whether this machine can resolve names")
 	}
 
-	return err // which names no more than host and port
+	return fmt.Errorf("%w: check its host and port, and whether this machine may connect to it", err) // names no more than these
 }

@@ -37,28 +37,32 @@ func TestSampleDecidesAsWorkersDo(t *testing.T) {
 	}{
 		"words": {
 			door, []telemetry.Event{event(`{"door":"Open"}`, nil), event(`{"door":"closed"}`, nil), event(`{"door":false}`, nil)},
-			"3 read: door in 3, open or ajar in 1",
+			"3 read: 3 readings at door; reaching the limit (1)",
 		},
 		"words elsewhere": {
 			door, []telemetry.Event{event(`{"doors":{"main":"open"},"temp":1,"x":null}`, nil)},
-			"✗ no reading at door in 1 event (missing 1); values found at doors.main (1), temp (1): " +
-				"add the right one to the field of the rule door",
+			"✗ 1 read: 0 readings at door; missing (1); found at doors.main (1), temp (1): add the right one to the field of the rule door",
 		},
 		"a condition that some meet": {
 			truck, []telemetry.Event{event(`{"temp":40.4,"kind":"chilled"}`, nil), event(`{"temp":-18.5}`, map[string]any{"kind": "frozen"})},
-			`2 read: temp in 1, highest -18.5 °C, limit -17 °C; not looked at 1: only takes kind frozen, and kind is "chilled" (1)`,
+			`2 read: 1 reading at temp, highest -18.5 °C; excluded: kind is "chilled" (1)`,
 		},
 		"conditions that none meets": {
 			cargo, []telemetry.Event{event(`{"temp":40.4,"mode":"Running"}`, nil), event(`{"temp":9}`, map[string]any{"mode": "run"}), event(`{}`, nil)},
-			`! looks at none of 3 events: only takes mode run or start and load full, and load is missing (1), mode is "Running" (1), mode is missing (1)`,
+			`! 3 read: 0 readings at temp; excluded: load is missing (1), excluded: mode is "Running" (1), excluded: mode is missing (1)`,
 		},
 		"a range": {
 			probe, []telemetry.Event{event(`{"temp":850}`, nil), event(`{"temp":-127}`, nil), event(`{"temp":5}`, nil)},
-			"! 3 read: temp in 1, highest 5, limit 8; 2 not decoded: invalid 2",
+			"! 3 read: 1 reading at temp, highest 5; invalid (2)",
 		},
 		"limits of devices": {
 			own, []telemetry.Event{event(`{"temp":85}`, map[string]any{"maxTemp": "90"}), event(`{"temp":81}`, nil)},
-			"2 read: temp in 2, highest 85, limit 70 (warning), maxTemp or 80 (critical), reached warning in 2 and critical in 1",
+			"2 read: 2 readings at temp, highest 85; reaching warning (2), maxTemp absent (1), reaching critical (1)",
+		},
+		"limits that no device has": {
+			own, []telemetry.Event{event(`{"temp":85}`, map[string]any{"maxTemp": "high"}), event(`{"temp":81}`, nil)},
+			"! 2 read: 2 readings at temp, highest 85; reaching critical (2), reaching warning (2), maxTemp absent (1), maxTemp not_a_number (1); " +
+				"do the devices send maxTemp, or has the IoT Hub a message enrichment of this name?",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -96,8 +100,8 @@ func TestSampleOfManyEvents(t *testing.T) {
 		t.Fatal(err)
 	}
 	got, err := r.samples[0].verdict()
-	const want = `160 read: temp in 16, highest 151, limit 80; not looked at 144: only takes site site-1, and ` +
-		`site is "site-0" (16), site is "site-2" (16), site is "site-3" (16), site is "site-4" (16), site is "site-5" (16)`
+	const want = `160 read: 16 readings at temp, highest 151; excluded: site is "site-0" (16), excluded: site is "site-2" (16), ` +
+		`excluded: site is "site-3" (16), excluded: site is "site-4" (16), excluded: site is "site-5" (16), excluded: site is "site-6" (16)`
 	if err != nil || got != want {
 		t.Errorf("got  %s, %v\nwant %s", got, err, want)
 	}

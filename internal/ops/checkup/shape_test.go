@@ -47,56 +47,64 @@ func TestProposals(t *testing.T) {
 	}{
 		"modules": {
 			plain, from(func(e *telemetry.Event, name string) { e.Module = name }, "furnace", "room"),
-			"gw-1 has 2 modules (furnace, room): sensor: $module would keep them apart",
+			"gw-1 has 2 different $module (furnace, room): sensor: $module would keep them apart",
 		},
 		"one module": {plain, from(func(e *telemetry.Event, name string) { e.Module = name }, "furnace"), ""},
 		"components": {
 			plain, from(func(e *telemetry.Event, name string) { e.Component = name }, "t1", "t2"),
-			"gw-1 has 2 components (t1, t2): sensor: $component would keep them apart",
+			"gw-1 has 2 different $component (t1, t2): sensor: $component would keep them apart",
 		},
 		"sensors in the body": {
 			plain, body(`{"deviceId":"ble-a","temperature":91}`, `{"deviceId":"ble-b","temperature":21}`),
-			"gw-1 sends measurements in turn, with a deviceId each (ble-a, ble-b): sensor: deviceId would keep them apart",
+			"gw-1 has 2 different deviceId (ble-a, ble-b): sensor: deviceId would keep them apart",
 		},
 		"sensors in a property": {
 			plain,
 			from(func(e *telemetry.Event, name string) {
 				e.Properties = telemetrytest.Properties(map[string]any{"probe": name})
 			}, "a", "b"),
-			"gw-1 sends measurements in turn, with a probe each (a, b): sensor: probe would keep them apart",
+			"gw-1 has 2 different probe (a, b): sensor: probe would keep them apart",
 		},
 		"another measurement in turn": {
 			value, body(`{"tag":"water","v":37}`, `{"tag":"speed","v":1450}`),
-			"gw-1 sends measurements in turn, with a tag each (water, speed): sensor: tag would keep them apart",
+			"gw-1 has 2 different tag (speed, water): sensor: tag would keep them apart",
 		},
 		"a state that changes is no sensor": {plain, body(`{"status":"ok","temperature":91}`, `{"status":"warn","temperature":21}`), ""},
 		"an array with names": {
 			plain, body(`{"site":"b","readings":[{"name":"flow","temperature":91},{"name":"return","temperature":"41"}]}`),
-			"set TEMPERATURE_FIELD=readings.temperature if that is the temperature; " +
-				"gw-1 sends 2 measurements in readings: each: readings, field: temperature, sensor: name would keep them apart",
+			"if readings.temperature is the right one, TEMPERATURE_FIELD=temperature,readings.temperature; " +
+				"gw-1 sends 2 measurements in a message: each: readings, field: temperature, sensor: name would keep them apart",
 		},
 		"an array on the way": {
 			rules.Rule{Name: "hot", Field: "rows.values.t", Levels: one},
 			body(`{"rows":[{"values":[{"t":1,"id":"x"},{"t":2,"id":"y"},{"t":3,"id":"z"}]}]}`),
-			"gw-1 sends 3 measurements in rows.values: each: rows.values, field: t, sensor: id would keep them apart",
+			"gw-1 sends 3 measurements in a message: each: rows.values, field: t, sensor: id would keep them apart",
 		},
 		"stored readings": {
 			stateful, body(`[{"ts":1800000000,"temperature":91},{"ts":1800000060,"temperature":21}]`),
-			"gw-1 sends 2 measurements in an array, each with its ts: each: ., field: temperature, TIME_PROPERTY=body:ts would take them in their order",
+			"gw-1 sends 2 measurements in a message: each: ., field: temperature, TIME_PROPERTY=body:ts would take them in their order",
 		},
 		"stored readings of a rule without state": {plain, body(`[{"ts":1800000000,"temperature":91},{"ts":1800000060,"temperature":21}]`), ""},
 		"an array without names":                  {stateful, body(`[{"temperature":91},{"temperature":21}]`), ""},
 		"numbers under several names": {
 			plain, body(`{"DS18B20-1":{"Temperature":21},"DS18B20-2":{"Temperature":91},"Unit":"C"}`),
-			"; of several sensors, in a rule, each: DS18B20-*, field: Temperature, sensor: $key",
+			"; of several sensors, in a rule, each: \"DS18B20-*\", field: Temperature, sensor: $key",
 		},
 		"numbers in arrays under several names": {
 			plain, body(`{"Device A":[{"ts":1800000000,"values":{"temperature":91}}],"Device B":[{"ts":1800000000,"values":{"temperature":21}}]}`),
-			"; of several sensors, in a rule, each: Device *, field: values.temperature, sensor: $key",
+			"; of several sensors, in a rule, each: \"*\", field: values.temperature, sensor: $key",
+		},
+		"elements that are called by a name": {
+			rules.Rule{Name: "hot", Each: "r", Field: "t", Levels: one}, body(`{"r":[{"t":91,"probe":"a"},{"t":21,"probe":"b"}]}`),
+			"; gw-1 has 2 different probe (a, b): sensor: probe would keep them apart",
+		},
+		"several values of several sensors, in JSON in text": {
+			plain, body(`{"data":"{\"S1\":{\"humidity\":40,\"temp\":21},\"S2\":{\"humidity\":50,\"temp\":91}}"}`),
+			"; of several sensors, in a rule, each: \"data.S*\", field: temp, sensor: $key",
 		},
 		"numbered names": {
 			rules.Rule{Name: "hot", Field: "temperature", Levels: one}, body(`{"temp1":91,"temp2":21,"humidity":50}`),
-			"; of several sensors, in a rule, each: temp*, field: ., sensor: $key",
+			"; of several sensors, in a rule, each: \"temp*\", field: ., sensor: $key",
 		},
 		"only changes are sent": {
 			lasting, every(12 * time.Minute),
@@ -106,11 +114,11 @@ func TestProposals(t *testing.T) {
 		"a rule with a sensor": {
 			rules.Rule{Name: "hot", Field: "temperature", Levels: one, Sensor: []string{"probe"}},
 			body(`{"probe":"a","temperature":91}`, `{"probe":"b","temperature":21}`, `{"temperature":20}`),
-			"; of 2 sensors, 1 without a name at probe",
+			"; reaching the limit (1), without a name at probe (1)",
 		},
 		"a sensor that nobody names": {
 			rules.Rule{Name: "hot", Field: "temperature", Levels: one, Sensor: []string{"probe"}},
-			body(`{"temperature":91}`), "; of 0 sensors, 1 without a name at probe",
+			body(`{"temperature":91}`), "; reaching the limit (1), without a name at probe (1)",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

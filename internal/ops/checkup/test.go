@@ -59,13 +59,27 @@ func TestRule(set rules.Set) (rules.Rule, error) {
 	)
 }
 
-// body is a reading at the rule's first limit, or one that is normal. It is nil if no valid reading is normal.
+// body is a reading at the rule's first limit, or one that ends an alarm of that: a word, or a number beyond its clear. It
+// is nil if no valid reading does.
 func body(r *rules.Rule, over bool) []byte {
-	value, ok := normalValue(r)
-	if over {
-		value, ok = overValue(r), true
+	clear := r.Levels[0].Clear
+	number := clear - 1
+	if r.Below {
+		number = clear + 1
 	}
-	if !ok {
+	if r.Valid != nil {
+		number = min(max(number, r.Valid.From), r.Valid.To)
+	}
+
+	value := any(number)
+	switch {
+	case len(r.Is) > 0 && over:
+		value = r.Is[0]
+	case len(r.Is) > 0:
+		value = "normal again"
+	case over:
+		value = r.Levels[0].Limit
+	case !r.Cleared(number, clear):
 		return nil
 	}
 
@@ -79,38 +93,6 @@ func body(r *rules.Rule, over bool) []byte {
 	return text
 }
 
-// overValue returns a number or word that is worth an alert.
-func overValue(r *rules.Rule) any {
-	if len(r.Is) > 0 {
-		return r.Is[0]
-	}
-	return r.Levels[0].Limit
-}
-
-// normalValue returns a word or a valid number that ends an alarm of the rule's first level: one beyond its clear, or
-// if that is not valid, one half way to the end of what is.
-func normalValue(r *rules.Rule) (value any, ok bool) {
-	if len(r.Is) > 0 {
-		return "normal again", true
-	}
-
-	clear, valid := r.Levels[0].Clear, r.Valid
-	number := clear - 1
-	if r.Below {
-		number = clear + 1
-	}
-
-	switch {
-	case valid == nil:
-	case number < valid.From:
-		number = (clear + valid.From) / 2
-	case number > valid.To:
-		number = (clear + valid.To) / 2
-	}
-
-	return number, r.Cleared(number, clear)
-}
-
 // A printer prints the line of a step, and reports whether that passed.
 type printer func(name, summary string, err error) bool
 
@@ -120,8 +102,15 @@ type progress func(s throttle.State, i int) (claimed, done bool)
 // Run sends the reading, follows it to the receivers, sends one that is normal, follows the recovery, and ends the
 // device's windows. It prints how long each step took, and reports whether all went well.
 func (t *Test) Run(ctx context.Context, out Output) bool {
-	passed := true
-	width := t.width()
+	passed, width := true, len("recovery")
+	names := slices.Clone(t.Skipped)
+	for _, g := range t.Gates {
+		names = append(names, g.Name)
+	}
+	for _, name := range names {
+		width = max(width, len(name))
+	}
+
 	step := func(name, summary string, err error) bool {
 		out.line(width, name, summary, err)
 		passed = passed && outcomeOf(err) != failed
@@ -133,10 +122,17 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 
 	before := make([]int64, len(t.Gates)) // tokens
 	for i, g := range t.Gates {
-		var err error
-		if before[i], err = t.openToken(ctx, g); err != nil {
+		state, err := g.Inspect(ctx, sensor.Of(t.Device))
+		if err == nil && state.Phase != throttle.Open {
+			err = fmt.Errorf(
+				"%s had an alert already, and its window lasts another %s: wait, or use another --device",
+				t.Device, humanize.Span(state.Until.Sub(state.Now)),
+			)
+		}
+		if err != nil {
 			return step(g.Name, "", err)
 		}
+		before[i] = state.Token
 	}
 
 	if len(t.Gates) > 0 {
@@ -152,38 +148,6 @@ func (t *Test) Run(ctx context.Context, out Output) bool {
 	}
 
 	return passed
-}
-
-// width returns that of the longest name of a step.
-func (t *Test) width() int {
-	width := len("recovery")
-	for _, g := range t.Gates {
-		width = max(width, len(g.Name))
-	}
-
-	for _, name := range t.Skipped {
-		width = max(width, len(name))
-	}
-
-	return width
-}
-
-// openToken returns the token of a gate that has no window for the device.
-func (t *Test) openToken(ctx context.Context, g Gate) (int64, error) {
-	state, err := g.Inspect(ctx, sensor.Of(t.Device))
-	if err != nil {
-		return 0, err
-	}
-
-	if state.Phase != throttle.Open {
-		return 0, fmt.Errorf(
-			"%s had an alert already, and its window lasts another %s: wait, or use another --device",
-			t.Device,
-			humanize.Span(state.Until.Sub(state.Now)),
-		)
-	}
-
-	return state.Token, nil
 }
 
 // recover sends a reading that is normal, and follows the recovery.
@@ -242,85 +206,49 @@ func (t *Test) send(
 	return ok
 }
 
-// follow waits until the i-th gate is done, and says how long that took.
+// follow waits until the i-th gate is done, and says how long that took since start.
 func (t *Test) follow(ctx context.Context, i int, start time.Time, look progress) (string, error) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
 
-	f := followed{start: start}
+	var claimedAfter time.Duration // 0 until then
+	var by string                  // the replica that has claimed
 	for {
-		s, err := t.Gates[i].Inspect(ctx, sensor.Of(t.Device))
-		if err != nil && ctx.Err() == nil {
-			f.failed = err
-		}
-
-		if err == nil {
+		s, failed := t.Gates[i].Inspect(ctx, sensor.Of(t.Device))
+		took := time.Since(start)
+		if failed == nil {
 			claimed, done := look(s, i)
-			f.see(claimed, s.Replica)
+			if claimed && claimedAfter == 0 {
+				claimedAfter, by = took, s.Replica
+			}
 			if done {
-				return f.accepted(), nil
+				return fmt.Sprintf("claimed by %s after %s, accepted after %s", by, seconds(claimedAfter), seconds(took)), nil
 			}
 		}
 
 		select {
 		case <-tick.C:
+			continue
 		case <-ctx.Done():
-			return "", f.gaveUp(ctx.Err())
+		}
+
+		switch waited := humanize.Span(took); {
+		case errors.Is(ctx.Err(), context.Canceled):
+			return "", undecided("not followed")
+		case claimedAfter > 0:
+			return "", fmt.Errorf(
+				"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
+					"becomes a dead letter",
+				by, seconds(claimedAfter), waited,
+			)
+		case failed != nil && !errors.Is(failed, context.DeadlineExceeded):
+			return "", failed
+		default:
+			return "", fmt.Errorf(
+				"no worker has claimed it within %s: is one running with these settings, and reading? See its status page", waited,
+			)
 		}
 	}
-}
-
-// followed is what was seen of a gate since start.
-type followed struct {
-	start   time.Time
-	took    time.Duration // from start to the last look
-	claimed time.Duration // likewise, to the first that saw a claim; 0 until then
-	by      string        // the replica that has claimed
-	failed  error         // of the last look
-}
-
-// see takes a look at the gate, which replica has claimed or not.
-func (f *followed) see(claimed bool, replica string) {
-	f.failed = nil
-	f.took = time.Since(f.start)
-	if claimed && f.claimed == 0 {
-		f.claimed = f.took
-		f.by = replica
-	}
-}
-
-// accepted says how long it took until the gate was done.
-func (f *followed) accepted() string {
-	if f.claimed < f.took {
-		return fmt.Sprintf("claimed by %s after %s, accepted after %s", f.by, seconds(f.claimed), seconds(f.took))
-	}
-	return fmt.Sprintf("accepted after %s, from %s", seconds(f.took), f.by)
-}
-
-// gaveUp says why the gate was not done when its context ended by err.
-func (f *followed) gaveUp(err error) error {
-	waited := humanize.Span(time.Since(f.start))
-	switch {
-	case errors.Is(err, context.Canceled):
-		return undecided("not followed")
-
-	case f.failed != nil:
-		return f.failed
-
-	case f.claimed > 0:
-		return fmt.Errorf(
-			"claimed by %s after %s, and not accepted within %s: the worker's log says why; an alert that is rejected "+
-				"becomes a dead letter",
-			f.by,
-			seconds(f.claimed),
-			waited,
-		)
-	}
-
-	return fmt.Errorf(
-		"no worker has claimed it within %s: is one running with these settings, and reading? See its status page",
-		waited,
-	)
 }
 
 // cleanUp ends the windows of the device.

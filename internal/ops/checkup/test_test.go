@@ -94,9 +94,9 @@ func TestNormalReadingIsValid(t *testing.T) {
 		rule rules.Rule
 		want string
 	}{
-		"a narrow range":  {rules.Rule{Valid: &telemetry.Range{From: 0, To: 1}, Levels: []rules.Level{{Limit: 0.5, Clear: 0.5}}}, `{"leak":0.25}`},
+		"a narrow range":  {rules.Rule{Valid: &telemetry.Range{From: 0, To: 1}, Levels: []rules.Level{{Limit: 0.5, Clear: 0.5}}}, `{"leak":0}`},
 		"a wide range":    {rules.Rule{Valid: &telemetry.Range{From: -60, To: 60}, Levels: []rules.Level{{Limit: 8, Clear: 6}}}, `{"leak":5}`},
-		"below":           {rules.Rule{Below: true, Valid: &telemetry.Range{From: -1, To: 3}, Levels: []rules.Level{{Limit: 2, Clear: 2.5}}}, `{"leak":2.75}`},
+		"below":           {rules.Rule{Below: true, Valid: &telemetry.Range{From: -1, To: 3}, Levels: []rules.Level{{Limit: 2, Clear: 2.5}}}, `{"leak":3}`},
 		"nothing is left": {rules.Rule{Valid: &telemetry.Range{From: 0, To: 1}, Levels: []rules.Level{{Limit: 0, Clear: 0}}}, ""},
 		"words":           {rules.Rule{Is: []string{"open"}, Levels: []rules.Level{{Limit: 1, Clear: 1}}}, `{"leak":"normal again"}`},
 	} {
