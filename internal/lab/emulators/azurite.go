@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/http"
+	"regexp"
 	"strings"
 	"sync"
 	"testing"
@@ -19,12 +20,15 @@ import (
 	"alertworker/internal/lab/process"
 )
 
-// AzuriteKey is the key of every Azurite's account.
-const AzuriteKey = process.AzuriteKey
+// AzuriteKey is the key of every Azurite's account, as its documentation says.
+const AzuriteKey = "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw=="
 
 // Azurite is an account of a blob service in memory.
 type Azurite struct {
-	*process.Azurite
+	*process.Process // the service, which others may share
+	URL              string
+	ConnectionString string
+
 	transport http.RoundTripper
 }
 
@@ -38,8 +42,8 @@ type Sharing struct{ m *testing.M }
 var shared struct {
 	sync.Mutex
 	on       bool
-	services []*process.Azurite // an account of each
-	left     []*process.Azurite // accounts that nobody has got yet
+	services []*process.Process
+	left     []*Azurite // accounts that nobody has got yet
 }
 
 // Share has each test that calls [StartAzurite] get an account of its own, of a service that it shares with a few
@@ -64,52 +68,69 @@ func (s Sharing) Run() int {
 	return code
 }
 
-// share returns an account that nobody has got yet, nil if tests share no services.
-func share() (*process.Azurite, error) {
-	shared.Lock()
-	defer shared.Unlock()
-
-	if !shared.on {
-		return nil, nil
-	}
-
-	if len(shared.left) == 0 {
-		names := make([]string, accounts)
-		for i := range names {
-			names[i] = fmt.Sprintf("account%d", i)
-		}
-
-		all, err := process.StartAzuriteOf(context.Background(), names)
-		if err != nil {
-			return nil, err
-		}
-
-		shared.left = all
-		shared.services = append(shared.services, all[0])
-	}
-
-	azurite := shared.left[0]
-	shared.left = shared.left[1:]
-
-	return azurite, nil
-}
-
 // StartAzurite returns an empty account of a blob service that runs until tb ends, or until all tests end that [Share]
 // it.
 func StartAzurite(tb testing.TB) *Azurite {
 	tb.Helper()
-	NeedNode(tb)
-	azurite, err := share()
-	started(tb, err)
-	if azurite != nil {
-		return &Azurite{azurite, newTransport(tb)}
+	needNode(tb)
+
+	shared.Lock()
+	defer shared.Unlock()
+
+	left := shared.left
+	if len(left) == 0 {
+		p, all, err := startService()
+		if err != nil {
+			tb.Fatal(err)
+		}
+
+		left = all
+		if shared.on {
+			shared.services = append(shared.services, p)
+		} else {
+			tb.Cleanup(p.Kill)
+		}
 	}
 
-	azurite, err = process.StartAzurite(tb.Context())
-	started(tb, err)
-	tb.Cleanup(azurite.Kill)
+	azurite := left[0]
+	azurite.transport = newTransport(tb)
+	if shared.on {
+		shared.left = left[1:]
+	}
 
-	return &Azurite{azurite, newTransport(tb)}
+	return azurite
+}
+
+// startService starts a blob service on loopback, which is empty and saves nothing, and returns its accounts.
+func startService() (p *process.Process, all []*Azurite, err error) {
+	var names, keys []string
+	for i := range accounts {
+		names = append(names, fmt.Sprintf("account%d", i))
+		keys = append(keys, names[i]+":"+AzuriteKey)
+	}
+
+	p, service, err := node(
+		context.Background(),
+		"Azurite",
+		[]string{"AZURITE_ACCOUNTS=" + strings.Join(keys, ";")},
+		regexp.MustCompile(`successfully listens on (http://\S+)`),
+		"node_modules/azurite/dist/src/blob/main.js",
+		"--blobHost",
+		"127.0.0.1",
+		"--blobPort",
+		"0",
+		"--silent",
+		"--disableTelemetry",
+		"--inMemoryPersistence",
+	)
+
+	for _, name := range names {
+		url := service + "/" + name
+		connect := fmt.Sprintf("DefaultEndpointsProtocol=http;AccountName=%s;AccountKey=%s;BlobEndpoint=%s;", name, AzuriteKey, url)
+		all = append(all, &Azurite{Process: p, URL: url, ConnectionString: connect})
+	}
+
+	return p, all, err
 }
 
 // Transport returns what carries the requests of its containers.
