@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 )
 
@@ -32,33 +33,14 @@ func main() {
 // section returns what stands under the heading "## [version]", which may have a date behind it,
 // up to the next such heading or the list of links at the end.
 func section(changelog, version string) (string, error) {
-	var notes strings.Builder
-	found := false
-	for line := range strings.Lines(changelog) {
-		if name, ok := strings.CutPrefix(line, "## ["); ok {
-			name, _, _ = strings.Cut(name, "]")
-			if found {
-				break
-			}
-
-			found = name == version
-			continue
-		}
-
-		if strings.HasPrefix(line, "[") && strings.Contains(line, "]: ") {
-			break
-		}
-
-		if found {
-			notes.WriteString(line)
-		}
+	heading := `^## \[` + regexp.QuoteMeta(version) + `\][^\n]*\n`
+	found := regexp.MustCompile(`(?ms)` + heading + `(.*?)(^## \[|^\[[^]\n]+\]: |\z)`).FindStringSubmatch(changelog)
+	if found == nil {
+		return "", fmt.Errorf("the changelog has no section %q", "## ["+version+"]")
 	}
 
-	text := strings.TrimSpace(notes.String())
-	switch {
-	case !found:
-		return "", fmt.Errorf("the changelog has no section %q", "## ["+version+"]")
-	case text == "":
+	text := strings.TrimSpace(found[1])
+	if text == "" {
 		return "", fmt.Errorf("the changelog says nothing about %s", version)
 	}
 
