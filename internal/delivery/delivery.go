@@ -65,7 +65,7 @@ type tries struct {
 	// for
 	since       int64
 	number      int64       // given once it waits for its turn: see receiver.next; 0: none
-	failedAt    uint32      // value of health.answers at the last failure, and 1; 0 if there was none
+	failedAt    uint32      // value of receiver.answers at the last failure, and 1; 0 if there was none
 	attempts    uint16      // that failed
 	failsAlone  bool        // it failed again after the receiver has answered about others
 	ownFailures uint8       // failures like that which may be the message's own fault

@@ -35,7 +35,7 @@
 // a restart. Dead letters are written before their events are settled; with 4,096 that
 // are not written the owner is to pause: see [Outbox.Full].
 //
-// When the throttle store has failed to answer about three alerts in a row, one alert at a time
+// When the throttle store has failed to answer three times in a row, about two alerts or more, one alert at a time
 // asks, with pauses that double up to a minute.
 //
 // Whether an alert is older than GiveUp is decided by the store's clock. For an alert that

@@ -19,58 +19,52 @@ const (
 	maxAskAgain = 2 * time.Second
 )
 
-// health is what attempts have shown about one receiver. Times are by the dispatcher's
-// clock.
+// A breaker has a receiver, or the throttle store, asked about one alert at a time once it has failed three times in a row,
+// about two alerts or more: then pauses between such probes grow. If one alert keeps failing, others do not wait: the fault
+// may be its own. An alert that has not failed yet makes the better probe, and pauses between those grow with the number of
+// alerts that have failed. Times are by the dispatcher's clock.
 //
-// It says what is attempted next, and shortfall whether the receiver is down. If one alert keeps failing, the receiver is
-// shown as down, but other alerts do not wait: the fault may be the alert's own. Once two alerts have failed, the receiver
-// is probed with one alert at a time. An alert that has not failed yet makes the better probe; pauses between such probes
-// grow with the number of alerts that have failed. Failed alerts are attempted again only if no others wait.
-type health struct {
-	answers uint32        // alerts taken or refused for good since the dispatcher was made
-	taken   int64         // of these, taken
-	takenAt time.Duration // the last of them
-	failure error         // the last that counted
-
-	// Since an alert was last taken or refused for good:
-	failures   int
-	suspects   int           // different alerts that failed, except those that had failed while others succeeded
-	nextNew    time.Duration // earliest time of a probe with an alert that has not failed
-	nextFailed time.Duration // earliest time of a probe with one that has
+// It says what is attempted next, and shortfall whether the receiver is down.
+type breaker struct {
+	failures int           // in a row; before probes begin no more than they take
+	suspects int           // different alerts among them
+	since    time.Duration // the first failure
+	next     time.Duration // while it is probed: the earliest time of the next probe
+	nextNew  time.Duration // of one with an alert that has not failed
 }
 
-// probed reports whether the receiver gets only one alert at a time. Then it is down.
-func (h *health) probed() bool { return h.failures >= failuresToGoDown && h.suspects > 1 }
+func (b *breaker) probed() bool { return b.failures >= failuresToGoDown && b.suspects > 1 }
 
-// succeeded records that the receiver has taken an alert, or refused it for good:
-// either shows that it works.
-func (h *health) succeeded(now time.Duration, taken bool) {
-	*h = health{answers: h.answers + 1, taken: h.taken, takenAt: h.takenAt, failure: h.failure}
-	if taken {
-		h.taken++
-		h.takenAt = now
-	}
-}
-
-// failed records a failed attempt. While the receiver is probed only a probe counts,
-// since any other attempt started earlier. suspect says that the alert counts as one
-// more that failed.
-func (h *health) failed(now time.Duration, failure error, suspect, probe bool) {
-	if h.probed() && !probe {
+// failed records a failure. While b is probed only a probe counts, since any other attempt started earlier. suspect says
+// that the alert counts as one more that failed.
+func (b *breaker) failed(now time.Duration, suspect, probe bool) {
+	probed := b.probed()
+	if probed && !probe {
 		return
 	}
 
-	h.failures++
-	if suspect {
-		h.suspects++
+	if b.failures == 0 {
+		b.since = now
 	}
 
-	h.failure = failure
-	h.nextFailed = now + retryDelay(h.failures-failuresToGoDown+1)
+	if probed || b.failures < failuresToGoDown {
+		b.failures++
+	}
+
 	if suspect {
-		h.nextNew = now + retryDelay(h.suspects-failuresToGoDown+1)
+		b.suspects++
+	}
+
+	if b.probed() {
+		b.next = now + retryDelay(b.failures-failuresToGoDown+1)
+		if suspect {
+			b.nextNew = now + retryDelay(b.suspects-failuresToGoDown+1)
+		}
 	}
 }
+
+// retryDelay is the pause after the nth failure in a row.
+func retryDelay(n int) time.Duration { return backoff.Delay(n, minBackoff, maxBackoff) }
 
 const (
 	rejectionsOfOne = 8                // of one device or two, after which the receiver is said to reject everything
@@ -78,7 +72,7 @@ const (
 )
 
 // A shortfall is what a receiver has not accepted since it last accepted a notice. It alone says whether the receiver is
-// up, to everybody: see outage. What is attempted next follows from health and from the pace. Times are by the
+// up, to everybody: see outage. What is attempted next follows from the breakers and from the pace. Times are by the
 // dispatcher's clock.
 type shortfall struct {
 	asking  int           // messages under way
@@ -164,49 +158,3 @@ func (s *shortfall) outage() (o outage, down bool) {
 }
 
 var errSilent = errors.New("it has not answered yet")
-
-// storeHealth is what attempts have shown about the throttle store. Once it has not
-// answered about several alerts in a row, it is asked about one at a time. Times are
-// by the dispatcher's clock.
-type storeHealth struct {
-	failures int           // in a row, about different alerts
-	since    time.Duration // the first of them
-	retry    time.Duration // earliest time of the next call
-
-	clock      time.Time // the store's clock at answeredAt; zero if it is not known
-	answeredAt time.Duration
-}
-
-func (h *storeHealth) probed() bool { return h.failures >= failuresToGoDown }
-
-// succeeded records that the store answered. storeNow is its clock, zero if it did
-// not say.
-func (h *storeHealth) succeeded(now time.Duration, storeNow time.Time) {
-	h.failures, h.retry = 0, 0
-	if !storeNow.IsZero() {
-		h.clock, h.answeredAt = storeNow, now
-	}
-}
-
-// failed records that the store did not answer about an alert. first is false if it
-// also did not the last time it was asked about that one.
-func (h *storeHealth) failed(now time.Duration, first, probe bool) {
-	if h.probed() && !probe {
-		return
-	}
-
-	if h.failures == 0 {
-		h.since = now
-	}
-
-	if first || h.probed() {
-		h.failures++
-	}
-
-	if h.probed() {
-		h.retry = now + retryDelay(h.failures-failuresToGoDown+1)
-	}
-}
-
-// retryDelay is the pause after the nth failure in a row.
-func retryDelay(n int) time.Duration { return backoff.Delay(n, minBackoff, maxBackoff) }

@@ -33,13 +33,21 @@ type receiver struct {
 	trying    int  // and those whose answer has not been settled
 	writing   int  // dead letters being written
 	probing   bool // whether a probe is under way
-	health    health
+	breaker   breaker
 	shortfall shortfall
-	store     storeHealth
+	answers   uint32        // alerts taken or refused for good since the dispatcher was made
+	taken     int64         // of these, taken
+	takenAt   time.Duration // the last of them
+	failure   error         // the last
 	turn      turn
 	looked    time.Duration // when expire did
 	timer     *time.Timer
 	wake      time.Duration // when timer calls dispatch, by the worker's clock; 0 if it is stopped
+
+	// Of the throttle store.
+	store   breaker
+	clock   time.Time     // its clock at clockAt; zero if it is not known
+	clockAt time.Duration // by the dispatcher's
 }
 
 // dispatch starts every attempt that may start now and sets the timer for the next.
@@ -58,7 +66,7 @@ func (r *receiver) dispatch() {
 	}
 
 	r.look(now)
-	//planted:age-asked-while-probed if now-r.looked >= lookEvery && r.health.probed()
+	//planted:age-asked-while-probed if now-r.looked >= lookEvery && r.breaker.probed()
 	if now-r.looked >= lookEvery {
 		r.expire(now)
 	}
@@ -84,7 +92,7 @@ func (r *receiver) look(now time.Duration) {
 
 // startLetter starts an attempt about the next dead letter, if one is due and one more may be written.
 func (r *receiver) startLetter(now time.Duration) bool {
-	if r.writing >= r.dispatcher.config.Concurrency || r.store.probed() && (r.probing || now < r.store.retry) {
+	if r.writing >= r.dispatcher.config.Concurrency || r.store.probed() && (r.probing || now < r.store.next) {
 		return false
 	}
 
@@ -173,11 +181,7 @@ func (r *receiver) start(now time.Duration) bool {
 func (r *receiver) full() bool {
 	waiting := 0
 	for _, q := range r.queues {
-		if q.lines[ready].Len() == 0 {
-			continue
-		}
-
-		if q.lines[ready].first().sendAlone {
+		if d := q.lines[ready].first(); d != nil && d.sendAlone {
 			return true
 		}
 
@@ -203,7 +207,7 @@ func (r *receiver) places() int {
 
 // probed reports whether the receiver or the store seems to be down, so that only one
 // attempt may be under way.
-func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() }
+func (r *receiver) probed() bool { return r.breaker.probed() || r.store.probed() }
 
 // next returns the queue and the state of the delivery to attempt now; no queue if there is none.
 //
@@ -216,7 +220,7 @@ func (r *receiver) probed() bool { return r.health.probed() || r.store.probed() 
 // unless more than 3 × 16 × worth of its owner wait before it. One that is given up or withdrawn leaves its turn to
 // another of its owner.
 //
-// While the receiver or the store seems to be down only probes go: see health.
+// While the receiver or the store seems to be down only probes go: see breaker.
 func (r *receiver) next(now time.Duration) (*queue, state) {
 	fresh, again := r.first(ready), r.first(awaitsReceiver)
 	if again != nil && !again.isDue(awaitsReceiver, now) {
@@ -224,20 +228,22 @@ func (r *receiver) next(now time.Duration) (*queue, state) {
 	}
 
 	switch probed := r.probed(); {
-	//planted:probes-go-together case fresh == nil && again == nil, probed && now < r.store.retry
-	case fresh == nil && again == nil, probed && (r.probing || now < r.store.retry):
+	//planted:probes-go-together case fresh == nil && again == nil, probed && now < r.nextProbe()
+	case fresh == nil && again == nil, probed && (r.probing || now < r.nextProbe()):
 		return nil, 0
-	case !probed && (again == nil || fresh != nil && fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
+	case again == nil, fresh != nil && (probed || fresh.lines[ready].first().turn() <= again.lines[awaitsReceiver].first().turn()):
 		return fresh, ready
-	case !probed:
-		return again, awaitsReceiver
-	case fresh != nil && now >= r.health.nextNew:
-		return fresh, ready
-	case fresh == nil && now >= r.health.nextFailed:
-		return again, awaitsReceiver
 	}
 
-	return nil, 0
+	return again, awaitsReceiver
+}
+
+// nextProbe returns the earliest time of the next probe: with an alert that has not failed, if there is one.
+func (r *receiver) nextProbe() time.Duration {
+	if r.first(ready) != nil {
+		return max(r.breaker.nextNew, r.store.next)
+	}
+	return max(r.breaker.next, r.store.next)
 }
 
 // first returns the queue with the first delivery of a state, nil if there is none.
@@ -256,7 +262,7 @@ func (r *receiver) first(s state) (first *queue) {
 func (r *receiver) storeTime() (int64, bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	return r.store.clock.Add(r.dispatcher.now() - r.store.answeredAt).UnixMicro(), !r.store.clock.IsZero()
+	return r.clock.Add(r.dispatcher.now() - r.clockAt).UnixMicro(), !r.clock.IsZero()
 }
 
 // expire gives up what has waited for too long, whatever it waits for and whether or not it was ever tried, and notes
@@ -264,11 +270,11 @@ func (r *receiver) storeTime() (int64, bool) {
 // monotonic clock since: the store is asked before a dead letter is written.
 func (r *receiver) expire(now time.Duration) {
 	r.looked = now
-	if r.store.clock.IsZero() {
+	if r.clock.IsZero() {
 		return
 	}
 
-	oldest := r.store.clock.Add(now - r.store.answeredAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock
+	oldest := r.clock.Add(now - r.clockAt - r.dispatcher.config.GiveUp).UnixMicro() // by the hub's clock
 	for _, q := range r.queues {
 		var old []*delivery
 		for _, s := range [...]state{ready, pausing, awaitsReceiver} {
@@ -295,16 +301,14 @@ func (r *receiver) setTimer(now time.Duration) {
 		}
 	}
 
-	for _, q := range r.queues {
-		for s := range states {
-			if q.lines[s].Len() > 0 {
-				at(r.dueAt(s, time.Duration(q.lines[s].first().key)))
-			}
+	for s := range states {
+		if q := r.first(s); q != nil {
+			at(r.dueAt(s, time.Duration(q.lines[s].first().key)))
 		}
+	}
 
-		if q.waiting() > 0 {
-			at(r.looked + lookEvery)
-		}
+	if slices.ContainsFunc(r.queues, func(q *queue) bool { return q.waiting() > 0 }) {
+		at(r.looked + lookEvery)
 	}
 
 	if r.messages < r.places() && slices.ContainsFunc(r.queues, (*queue).mayGo) {
@@ -341,19 +345,19 @@ func (r *receiver) dueAt(s state, key time.Duration) time.Duration {
 		return key
 
 	case givenUp:
-		return max(key, r.store.retry)
+		return max(key, r.store.next)
 
 	case awaitsReceiver: // while only probes go, those that are ready come first
 		switch {
 		case !r.probed():
 			return key
 		case r.first(ready) == nil:
-			return max(key, r.health.nextFailed, r.store.retry)
+			return max(key, r.nextProbe())
 		}
 
 	case ready:
 		if r.probed() && !r.probing {
-			return max(r.health.nextNew, r.store.retry)
+			return r.nextProbe()
 		}
 	}
 
@@ -385,7 +389,10 @@ func (r *receiver) attempted(q *queue, d *delivery, a attempt) {
 	switch {
 	case a.result.Outcome == throttle.Busy && a.result.Now.IsZero(): // nobody was asked
 	case !isUnavailable:
-		r.store.succeeded(now, a.result.Now)
+		r.store = breaker{}
+		if !a.result.Now.IsZero() {
+			r.clock, r.clockAt = a.result.Now, now
+		}
 	case !q.cancelled():
 		r.store.failed(now, !d.unanswered, a.probe)
 	}
@@ -406,7 +413,7 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 	}
 
 	if a.failure != nil && a.failure.Left != "" { // it took the notice for its other recipients
-		r.health.failure = a.failure
+		r.failure = a.failure
 		a.failure = nil
 	}
 
@@ -417,7 +424,11 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 
 	switch {
 	case a.failure == nil || a.failure.Refused: // it works
+		r.answers++
+		r.breaker = breaker{}
 		if a.failure == nil {
+			r.taken++
+			r.takenAt = now
 			s := &r.shortfall
 			*s = shortfall{asking: s.asking, inVain: s.asking > 0, since: now, waits: s.waits, looked: s.looked}
 		} else if a.group.size == 1 { // else it may be because of another one
@@ -430,9 +441,8 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 				q.push(d, pausing, WaitPause, d.key)
 			}
 		}
-		r.health.succeeded(now, a.failure == nil)
 	case a.failure.Limited:
-		r.health.failure = a.failure
+		r.failure = a.failure
 		r.shortfall.fail(now, a.failure)
 	default:
 		r.failed(now, d, a)
@@ -450,8 +460,7 @@ func (r *receiver) askAgain() {
 
 	now := r.dispatcher.now()
 	r.pace.Retry(now)
-	r.health.nextNew = min(r.health.nextNew, now)
-	r.health.nextFailed = min(r.health.nextFailed, now)
+	r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
 	if q := r.first(awaitsReceiver); q != nil && !q.isDue(awaitsReceiver, now) {
 		d := q.lines[awaitsReceiver].first()
 		q.lines[awaitsReceiver].remove(d)
@@ -463,7 +472,7 @@ func (r *receiver) askAgain() {
 
 // failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
 func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
-	first := d.failedAt != r.health.answers+1 // since the receiver last answered
+	first := d.failedAt != r.answers+1 // since the receiver last answered
 	if first && d.failedAt > 0 {
 		d.failsAlone = true
 		//planted:failure-takes-others skip
@@ -473,13 +482,13 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 		}
 	}
 
-	d.failedAt = r.health.answers + 1
+	d.failedAt = r.answers + 1
 	if a.group.reported {
 		return
 	}
 
-	suspect := first && !d.failsAlone // else the fault may be the alert's own
-	r.health.failed(now, a.failure, suspect, a.probe)
+	r.failure = a.failure
+	r.breaker.failed(now, first && !d.failsAlone, a.probe) // else the fault may be the alert's own
 	r.shortfall.fail(now, a.failure)
 }
 

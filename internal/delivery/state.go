@@ -150,7 +150,7 @@ func (q *queue) condition(d *delivery) Condition {
 	case d.state == givenUp:
 
 	// d waits for r to work again, rather than for its own turn
-	case isDown && (d.state == attempting || r.health.probed() || down.fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now()):
+	case isDown && (d.state == attempting || r.breaker.probed() || down.fault == ReceiverLimited || r.pace.Waits() > r.dispatcher.now()):
 		c.For = WaitReceiver
 		c.Next = r.nextAttempt()
 		c.Since = r.dispatcher.started.Add(down.since)
@@ -198,45 +198,32 @@ func (q *queue) waitText(d *delivery, w Wait) string {
 
 // text returns for people that d waits for w. The caller holds to.mu.
 func (q *queue) text(d *delivery, w Wait) string {
-	name := q.to.to.Name
-	switch w {
-	case WaitTurn:
-		return "other alerts are being sent to receiver " + name + " first"
-	case WaitReceiver:
-		down, _ := q.to.outage()
-		return "receiver " + name + " " + down.fault.Text() + q.to.lastFailure()
-	case WaitStore:
-		return "the throttle store cannot be used, and without it nothing is sent"
-	case WaitClaim:
-		return "the device's key at receiver " + name + " is not free: another replica is sending an alert or has died, " +
-			"or a window has only just ended"
-	case WaitPause:
-		return "the last attempt to alert receiver " + name + " failed" + q.to.lastFailure()
-	case WaitWindow:
-		return "receiver " + name + " gets the recovery when the window of the last alert is over"
-	case WaitDeadLetter:
-		return "the alert to receiver " + name + " was given up, and its dead letter cannot be written"
-	case WaitOwner:
-		if d.subject.Topic.Incidents {
-			return "receiver " + name + " gets the message about the incident once its record, and the checkpoint store, " +
-				"say that it is true"
-		}
-		if d.notice.recovers() {
-			return "receiver " + name + " gets the recovery once the checkpoint store says that this replica still owns the " +
-				"partition"
-		}
-		return "receiver " + name + " gets the alert once it is certain that the device is still silent"
-	default:
-		return "an attempt to alert receiver " + name + " is under way"
+	name, failure := q.to.to.Name, ""
+	down, _ := q.to.outage()
+	if q.to.failure != nil {
+		failure = fmt.Sprintf(" (%v)", q.to.failure)
 	}
-}
 
-// lastFailure returns r's last failure in brackets, empty if there was none. The caller holds r.mu.
-func (r *receiver) lastFailure() string {
-	if r.health.failure == nil {
-		return ""
+	owner := "the alert once it is certain that the device is still silent"
+	switch {
+	case d.subject.Topic.Incidents:
+		owner = "the message about the incident once its record, and the checkpoint store, say that it is true"
+	case d.notice.recovers():
+		owner = "the recovery once the checkpoint store says that this replica still owns the partition"
 	}
-	return fmt.Sprintf(" (%v)", r.health.failure)
+
+	return map[Wait]string{
+		WaitAttempt:  "an attempt to alert receiver " + name + " is under way",
+		WaitTurn:     "other alerts are being sent to receiver " + name + " first",
+		WaitReceiver: "receiver " + name + " " + down.fault.Text() + failure,
+		WaitStore:    "the throttle store cannot be used, and without it nothing is sent",
+		WaitClaim: "the device's key at receiver " + name + " is not free: another replica is sending an alert or has died, " +
+			"or a window has only just ended",
+		WaitPause:      "the last attempt to alert receiver " + name + " failed" + failure,
+		WaitWindow:     "receiver " + name + " gets the recovery when the window of the last alert is over",
+		WaitDeadLetter: "the alert to receiver " + name + " was given up, and its dead letter cannot be written",
+		WaitOwner:      "receiver " + name + " gets " + owner,
+	}[w]
 }
 
 // Receivers returns the state of each receiver, in the order of Config.
@@ -260,13 +247,13 @@ func (dp *Dispatcher) Accepted(name string) {
 func (r *receiver) state() ReceiverState {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	state := ReceiverState{Name: r.to.Name, Taken: r.health.taken, Waiting: r.sending}
+	state := ReceiverState{Name: r.to.Name, Taken: r.taken, Waiting: r.sending}
 	for _, q := range r.queues {
 		state.Waiting += q.waiting()
 	}
 
-	if r.health.taken > 0 {
-		state.TakenAt = r.dispatcher.started.Add(r.health.takenAt)
+	if r.taken > 0 {
+		state.TakenAt = r.dispatcher.started.Add(r.takenAt)
 	}
 
 	now := r.dispatcher.now()
