@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"strconv"
 	"strings"
 	"time"
@@ -46,16 +47,19 @@ const (
 
 // Values returns c as the values of a record.
 func (c StoredCheckpoint) Values() map[string]string {
-	values := map[string]string{sequenceValue: strconv.FormatInt(c.Sequence, 10), offsetValue: c.Offset}
+	at := ""
 	if !c.Time.IsZero() {
-		values[timeValue] = c.Time.UTC().Format(time.RFC3339Nano)
+		at = c.Time.UTC().Format(time.RFC3339Nano)
 	}
 
-	for name, text := range map[string]string{generationValue: c.Generation, ledgerValue: c.Ledger} {
-		if text != "" {
-			values[name] = text
-		}
+	values := map[string]string{
+		sequenceValue:   strconv.FormatInt(c.Sequence, 10),
+		offsetValue:     c.Offset,
+		timeValue:       at,
+		generationValue: c.Generation,
+		ledgerValue:     c.Ledger,
 	}
+	maps.DeleteFunc(values, func(_, text string) bool { return text == "" })
 
 	return values
 }

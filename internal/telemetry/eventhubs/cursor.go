@@ -2,7 +2,6 @@ package eventhubs
 
 import (
 	"fmt"
-	"strconv"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 
@@ -15,10 +14,6 @@ type selector string
 
 func afterOffset(offset string) selector {
 	return selector("amqp.annotation.x-opt-offset > '" + offset + "'")
-}
-
-func afterSequence(n int64) selector {
-	return selector("amqp.annotation.x-opt-sequence-number > '" + strconv.FormatInt(n, 10) + "'")
 }
 
 // selector returns where a link begins that begins at s, which is not the latest event.
@@ -67,7 +62,7 @@ func (c *cursor) restart() (all []selector) {
 		all = append(all, afterOffset(c.last.Offset))
 	}
 
-	all = append(all, afterSequence(c.last.Sequence))
+	all = append(all, selector(fmt.Sprintf("amqp.annotation.x-opt-sequence-number > '%d'", c.last.Sequence)))
 	if !c.last.Time.IsZero() {
 		all = append(all, Start{Time: c.last.Time.Add(-resumeMargin)}.selector())
 	}

@@ -48,14 +48,12 @@ type connections struct {
 // acquire returns a connection for one more link, once it is open. release takes it back.
 func (cs *connections) acquire(ctx context.Context) (*connection, error) {
 	c := cs.least()
+	var err error
 	select {
 	case <-c.ready:
-	case <-ctx.Done():
-	}
-
-	err := context.Cause(ctx)
-	if err == nil {
 		err = c.err
+	case <-ctx.Done():
+		err = context.Cause(ctx)
 	}
 	if err != nil {
 		cs.release(c)
@@ -149,7 +147,15 @@ func (c *connection) run() {
 	defer c.amqp.Close() // sends a farewell, and waits for no answer
 
 	var fault telemetry.Fault
-	for failures := 0; c.await(next); {
+	for failures := 0; ; {
+		select {
+		case <-time.After(time.Until(next)):
+		case <-c.amqp.Done():
+			return
+		case <-c.ctx.Done():
+			return
+		}
+
 		renewed, err := c.claim()
 		if err == nil {
 			failures, next = 0, renewed
@@ -164,18 +170,6 @@ func (c *connection) run() {
 		c.unclaimed.Store(&said)
 		next = time.Now().Add(backoff.Delay(failures, openMin, openMax))
 	}
-}
-
-// await waits until a time. It returns false if the connection ends first.
-func (c *connection) await(next time.Time) bool {
-	select {
-	case <-time.After(time.Until(next)):
-		return true
-	case <-c.amqp.Done():
-	case <-c.ctx.Done():
-	}
-
-	return false
 }
 
 // open connects and makes the first claim. It returns when that is to be renewed.

@@ -166,28 +166,23 @@ func (h *History) fill(ctx context.Context) error {
 			}
 		}
 
+		group := h.look.source.config.ConsumerGroup
 		switch {
 		case more:
 			left = append(left, p)
-		case p.err != nil:
-			return h.explain(ctx, p)
+		case p.err == nil:
+		case busy(p.err):
+			return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, group)
+		case noGroup(p.err):
+			return fmt.Errorf("the hub has no consumer group %s: create it, or choose another one", group)
+		default:
+			return fmt.Errorf("partition %s: %w", p.id, h.look.source.explain(ctx, h.look.hub.at, p.err))
 		}
 	}
 
 	h.partitions = left
 
 	return nil
-}
-
-func (h *History) explain(ctx context.Context, p *past) error {
-	switch group := h.look.source.config.ConsumerGroup; {
-	case busy(p.err):
-		return fmt.Errorf("partition %s: a worker reads the consumer group %s: choose one that nobody reads", p.id, group)
-	case noGroup(p.err):
-		return fmt.Errorf("the hub has no consumer group %s: create it, or choose another one", group)
-	}
-
-	return fmt.Errorf("partition %s: %w", p.id, h.look.source.explain(ctx, h.look.hub.at, p.err))
 }
 
 // Progress returns the share of the time that has been read.

@@ -42,11 +42,24 @@ func (c *connection) attach(
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(s.closeLimit, cancel) })()
 
+	// As azeventhubs' receivers are, but for the credit.
+	properties := map[string]any{"com.microsoft:receiver-name": s.owner}
+	if epoch {
+		properties["com.microsoft:epoch"] = int64(0)
+	}
+
 	l := &link{connection: c, credit: credit}
 	var err error
 	if l.session, err = c.amqp.NewSession(opening, nil); err == nil {
 		source := fmt.Sprintf("%s/ConsumerGroups/%s/Partitions/%s", c.at.hub, c.config.ConsumerGroup, partition)
-		l.receiver, err = l.session.NewReceiver(opening, source, c.options(after, epoch))
+		l.receiver, err = l.session.NewReceiver(opening, source, &amqp.ReceiverOptions{
+			Credit:              -1, // what IssueCredit says
+			SettlementMode:      amqp.ReceiverSettleModeFirst.Ptr(),
+			Filters:             []amqp.LinkFilter{amqp.NewSelectorFilter(string(after))},
+			Properties:          properties,
+			TargetAddress:       s.owner,
+			DesiredCapabilities: []string{georeplication},
+		})
 	}
 	if err == nil {
 		return l, nil
@@ -58,23 +71,6 @@ func (c *connection) attach(
 	l.close()
 
 	return nil, expired(opening, err)
-}
-
-// options are those of azeventhubs' receivers, but for the credit.
-func (c *connection) options(after selector, epoch bool) *amqp.ReceiverOptions {
-	properties := map[string]any{"com.microsoft:receiver-name": c.source.owner}
-	if epoch {
-		properties["com.microsoft:epoch"] = int64(0)
-	}
-
-	return &amqp.ReceiverOptions{
-		Credit:              -1, // what IssueCredit says
-		SettlementMode:      amqp.ReceiverSettleModeFirst.Ptr(),
-		Filters:             []amqp.LinkFilter{amqp.NewSelectorFilter(string(after))},
-		Properties:          properties,
-		TargetAddress:       c.source.owner,
-		DesiredCapabilities: []string{"com.microsoft:georeplication"},
-	}
 }
 
 // next waits for the next messages, which take has to get. Its error is errSurplus if there are too many events on
@@ -210,27 +206,22 @@ func appendEvents(to []telemetry.Event, messages amqpfilter.Messages, kept *text
 	for len(messages) > 0 {
 		var m amqpfilter.Event
 		m, messages = messages.Next()
-		to = append(to, event(&m, kept))
+		to = append(to, telemetry.Event{
+			Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
+			Device:          sensor.Device(kept.get(m.Device)),
+			Module:          kept.get(m.Module),
+			Component:       kept.get(m.Component),
+			Body:            m.Body,
+			Enqueued:        m.Enqueued,
+			MessageSource:   kept.get(m.Source),
+			ContentType:     kept.get(m.ContentType),
+			ContentEncoding: kept.get(m.ContentEncoding),
+			Properties:      m.Properties,
+			Undecodable:     m.Undecodable,
+		})
 	}
 
 	return to
-}
-
-// event returns what the filter has read of a message.
-func event(m *amqpfilter.Event, kept *texts) telemetry.Event {
-	return telemetry.Event{
-		Position:        telemetry.Position{Sequence: m.Sequence, Offset: string(m.Offset), Time: m.Enqueued},
-		Device:          sensor.Device(kept.get(m.Device)),
-		Module:          kept.get(m.Module),
-		Component:       kept.get(m.Component),
-		Body:            m.Body,
-		Enqueued:        m.Enqueued,
-		MessageSource:   kept.get(m.Source),
-		ContentType:     kept.get(m.ContentType),
-		ContentEncoding: kept.get(m.ContentEncoding),
-		Properties:      m.Properties,
-		Undecodable:     m.Undecodable,
-	}
 }
 
 const (

@@ -26,7 +26,7 @@ func openLook(ctx context.Context, config Config, since wanted) (*look, error) {
 		return nil, err
 	}
 
-	state, err := s.ask(ctx, toRead, since)
+	state, err := s.query(ctx, toRead, since)
 	if err == nil {
 		err = state.unanswered
 	}
@@ -192,21 +192,18 @@ func Try(ctx context.Context, config Config) error {
 // Send sends a message of device to the hub that config names, as an IoT Hub would, and returns when the hub has it, or
 // when ctx ends. It needs the right to send, which nobody but its devices has on an IoT Hub's own endpoint. An error is
 // one line that holds no secret.
-func Send(ctx context.Context, config Config, device string, body []byte) error {
+func Send(ctx context.Context, config Config, device string, body []byte) (err error) {
 	s, err := New(config)
 	if err != nil {
 		return err
 	}
 	defer s.Close()
+	defer func() {
+		if err != nil {
+			err = s.explain(ctx, s.endpoint(), err)
+		}
+	}()
 
-	if err := s.send(ctx, device, body); err != nil {
-		return s.explain(ctx, s.endpoint(), err)
-	}
-
-	return nil
-}
-
-func (s *Source) send(ctx context.Context, device string, body []byte) error {
 	c, err := s.questions.connections.acquire(ctx)
 	if err != nil {
 		return err

@@ -199,7 +199,7 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	p.mu.Lock()
 	positions := p.cursor.restart()
 	p.mu.Unlock()
-	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, h.credit)
+	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, func() int { return h.source.config.credit(h.member.Share()) })
 	if err != nil {
 		return false, err
 	}
@@ -521,17 +521,8 @@ func (p *partition) position() (sequence int64, ok bool) {
 // Checkpoint takes one call to the store unless somebody else has written this
 // partition's checkpoint.
 func (p *partition) Checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
-	err := p.checkpoint(ctx, c)
-	if err != nil {
-		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub.at.hub, c.Sequence, err)
-	}
-
-	return nil
-}
-
-func (p *partition) checkpoint(ctx context.Context, c telemetry.Checkpoint) error {
-	if err := context.Cause(p.held); err != nil || c.Offset == "" {
-		return err
+	if lost := context.Cause(p.held); lost != nil || c.Offset == "" {
+		return lost
 	}
 
 	p.mu.Lock()
@@ -547,7 +538,11 @@ func (p *partition) checkpoint(ctx context.Context, c telemetry.Checkpoint) erro
 	p.written = written
 	p.mu.Unlock()
 
-	return err
+	if err != nil {
+		return fmt.Errorf("checkpoint partition %s of %s at %d: %w", p.id, p.hub.at.hub, c.Sequence, err)
+	}
+
+	return nil
 }
 
 // undecodableLines bounds the lines logged per second and partition about messages

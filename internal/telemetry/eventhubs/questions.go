@@ -66,24 +66,15 @@ func none(string) time.Time  { return time.Time{} }
 // query asks the hub about itself and those of its partitions that are wanted. It fails if the hub does not say what it
 // is; see hubState.unanswered for its partitions.
 func (s *Source) query(ctx context.Context, u urgency, since wanted) (hubState, error) {
-	state, err := s.ask(ctx, u, since)
-	switch {
-	case err == nil:
-		s.hubAnswered()
-	case ctx.Err() == nil:
-		s.hubFailed(err)
-	}
-
-	return state, err
-}
-
-// ask is query without a record of the hub's failure.
-func (s *Source) ask(ctx context.Context, u urgency, since wanted) (hubState, error) {
 	about := s.questions.put(u, aboutHub, time.Now())
 	if err := about.await(ctx); err != nil {
+		if ctx.Err() == nil {
+			s.hubFailed(err)
+		}
 		return hubState{}, err
 	}
 
+	s.hubAnswered()
 	state := about.hub
 	state.ends = map[string]azeventhubs.PartitionProperties{}
 	var asked []*question

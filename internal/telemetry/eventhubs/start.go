@@ -67,18 +67,6 @@ func (plan *startPlan) ofOthers() map[string]StoredCheckpoint {
 	return others
 }
 
-// markBeyond notes which checkpoints are beyond the end of their partition, and reports whether there are any.
-func (plan *startPlan) markBeyond() bool {
-	clear(plan.store.beyond)
-	for id, c := range plan.checkpoints {
-		if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
-			plan.store.beyond[id] = c.etag
-		}
-	}
-
-	return len(plan.store.beyond) > 0
-}
-
 func (plan *startPlan) startsOver(id string) bool {
 	_, over := plan.positions[id]
 	return over
@@ -210,10 +198,10 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 }
 
 // askEnds asks the hub where its partitions end, after the checkpoints were read, so that in one hub no end is behind
-// one.
+// one. It notes which checkpoints are beyond their end.
 func (plan *startPlan) askEnds(ctx context.Context) error {
 	for range 2 {
-		state, err := plan.source.ask(ctx, toRead, every)
+		state, err := plan.source.query(ctx, toRead, every)
 		if err = cmp.Or(err, state.unanswered); err != nil {
 			return err
 		}
@@ -222,7 +210,13 @@ func (plan *startPlan) askEnds(ctx context.Context) error {
 		}
 
 		plan.ends = state.ends
-		if !plan.markBeyond() {
+		clear(plan.store.beyond)
+		for id, c := range plan.checkpoints {
+			if end, known := plan.ends[id]; known && c.Sequence > end.LastEnqueuedSequenceNumber {
+				plan.store.beyond[id] = c.etag
+			}
+		}
+		if len(plan.store.beyond) == 0 {
 			break
 		}
 

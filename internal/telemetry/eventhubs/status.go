@@ -66,40 +66,25 @@ func (s *Source) Ownerships(ctx context.Context, withEnds bool) ([]telemetry.Par
 	}
 	hub, _ := s.query(ctx, toShow, since) // without it, lag is not known
 
-	byID := map[string]*telemetry.PartitionStatus{}
-	of := func(id string) *telemetry.PartitionStatus {
-		if byID[id] == nil {
-			byID[id] = &telemetry.PartitionStatus{Partition: id, Checkpoint: -1, Last: -1}
-		}
-		return byID[id]
+	ids := slices.AppendSeq(slices.Clone(hub.partitions), maps.Keys(positions))
+	for _, r := range owned.Partitions {
+		ids = append(ids, r.Partition)
 	}
-	for _, id := range hub.partitions {
-		p := of(id)
-		if end, ok := hub.ends[id]; ok {
+	slices.SortFunc(ids, telemetry.ComparePartitions)
+
+	owners := owned.Owners(s.config.OwnershipExpiry)
+	all := []telemetry.PartitionStatus{}
+	for _, id := range slices.Compact(ids) {
+		p := telemetry.PartitionStatus{
+			Partition: id, Checkpoint: -1, Last: -1, Owner: owners[id], Mine: owners[id] == s.owner,
+		}
+		if c, ok := positions[id]; ok {
+			p.Checkpoint = c.Sequence
+		}
+		if end, ok := hub.ends[id]; ok && end.LastEnqueuedSequenceNumber >= p.Checkpoint { // else the hub was asked before
 			p.Last = end.LastEnqueuedSequenceNumber
 		}
-	}
-
-	for id, c := range positions {
-		p := of(id)
-		p.Checkpoint = c.Sequence
-		if p.Last < c.Sequence { // the hub was asked later
-			p.Last = -1
-		}
-	}
-
-	for _, r := range owned.Partitions {
-		of(r.Partition)
-	}
-
-	for id, owner := range owned.Owners(s.config.OwnershipExpiry) {
-		p := of(id)
-		p.Owner, p.Mine = owner, owner == s.owner
-	}
-
-	all := make([]telemetry.PartitionStatus, 0, len(byID))
-	for _, id := range slices.SortedFunc(maps.Keys(byID), telemetry.ComparePartitions) {
-		all = append(all, *byID[id])
+		all = append(all, p)
 	}
 
 	return all, nil
