@@ -80,7 +80,7 @@ type Member struct {
 	warned time.Time
 	listed time.Time            // when the last successful listing began
 	pause  time.Duration        // from then to the next one
-	last   view                 // of that listing
+	seen   string               // what that listing showed
 	moved  time.Time            // when a listing last showed a move
 	since  map[string]time.Time // when which heartbeat was first seen
 
@@ -220,22 +220,18 @@ func (m *Member) beats(ctx context.Context) {
 		next := time.Now().Add(m.Interval + rand.N(m.Interval/5))
 		beaten := make(chan error, 1)
 		sending.Go(func() { beaten <- m.beat(ctx) })
-		late := time.NewTimer(time.Until(next))
 		select {
 		case err := <-beaten:
-			wait := time.Until(next)
-			if failures++; err == nil {
-				failures = 0
-			} else {
-				wait = backoff.Delay(failures, retryMin, retryMax)
+			failures++
+			wait := backoff.Delay(failures, retryMin, retryMax)
+			if err == nil {
+				failures, wait = 0, time.Until(next)
 			}
 
 			backoff.Sleep(ctx, wait)
-		case <-late.C:
+		case <-time.After(time.Until(next)):
 		case <-ctx.Done():
 		}
-
-		late.Stop()
 	}
 }
 
@@ -249,9 +245,7 @@ func (m *Member) beat(ctx context.Context) error {
 	due := age >= reportEvery || age >= reportSoonest && verdict != m.verdict
 	m.mu.Unlock()
 	if due && m.Report != nil {
-		if report = m.Report(); len(report) > MaxReport {
-			report = nil
-		}
+		report = m.Report()
 	}
 
 	err := m.call(ctx, func(ctx context.Context) error {
@@ -260,11 +254,10 @@ func (m *Member) beat(ctx context.Context) error {
 
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if err != nil && began.After(m.alive) {
-		m.unbeaten = err
-	}
-
 	if err != nil {
+		if began.After(m.alive) { // and no later one was answered
+			m.unbeaten = err
+		}
 		return err
 	}
 
@@ -344,24 +337,21 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	view := m.interpret(listed)
 	m.publish(view, began)
 	claims := m.claims(view)
-	if len(claims) > 0 {
-		written, err := m.claim(ctx, claims, due)
-		if err != nil {
-			return 0, err
-		}
-		if written < int64(len(claims)) { // another replica was first, or there was no time: there may be more to claim
-			return m.Interval/5 + rand.N(m.Interval/10), nil
-		}
+	written, err := m.claim(ctx, claims)
+	if err != nil {
+		return 0, err
+	}
+	if written < int64(len(claims)) { // another replica was first: there may be more to claim
+		return m.Interval/5 + rand.N(m.Interval/10), nil
 	}
 
 	m.forgetOne(ctx, view, listed)
 
-	owns := func(a, b Record) bool { return a.Owner == b.Owner }
-	if len(claims) > 0 || !maps.EqualFunc(view.records, m.last.records, owns) || !maps.Equal(view.live, m.last.live) ||
-		len(view.sharing) != len(m.last.sharing) {
+	seen := fmt.Sprint(view.records, view.live, len(view.sharing))
+	if len(claims) > 0 || seen != m.seen {
 		m.moved = time.Now()
 	}
-	m.last = view
+	m.seen = seen
 
 	m.pause = view.expires
 	if elapsed(m.moved) < stableAfter {
@@ -474,15 +464,15 @@ func next(me string, sharing []string) string {
 	return circle[(slices.Index(circle, me)+1)%len(circle)]
 }
 
-// claim writes records, as many as there is time for until the next listing, and returns how many it could.
-func (m *Member) claim(ctx context.Context, claims []Record, next time.Time) (written int64, err error) {
+// claim writes records until ctx ends, and returns how many it could.
+func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err error) {
 	var n atomic.Int64
 	var claiming errgroup.Group
 	claiming.SetLimit(claimsAtATime)
-	for i, r := range claims {
+	for _, r := range claims {
 		claiming.Go(func() error {
-			if late := time.Now().After(next); ctx.Err() != nil || late && i >= claimsAtATime {
-				return nil // others may have claimed it; the next round claims the rest
+			if ctx.Err() != nil {
+				return nil
 			}
 
 			return m.call(ctx, func(ctx context.Context) error {
@@ -505,11 +495,11 @@ func (m *Member) claim(ctx context.Context, claims []Record, next time.Time) (wr
 // rememberFor is how long the heartbeat of a replica that died stays: see Vanished. One that stops removes its own.
 const rememberFor = time.Hour
 
-// forgetOne removes the heartbeat of a replica that has been dead for long and owns nothing. It
+// forgetOne removes the heartbeat of a replica that has been dead for long. It
 // may fail: that heartbeat does no harm.
 func (m *Member) forgetOne(ctx context.Context, v view, listed Records) {
 	for _, b := range listed.Heartbeats {
-		if v.live[b.Owner] || b.Age < rememberFor || slices.ContainsFunc(listed.Partitions, func(p Record) bool { return p.Owner == b.Owner }) {
+		if v.live[b.Owner] || b.Age < rememberFor {
 			continue
 		}
 
@@ -536,39 +526,27 @@ func (m *Member) giveBack() error {
 	defer cancel()
 
 	for {
-		err := m.giveBackOnce(ctx)
-		if err == nil {
+		listed, _, err := m.list(ctx)
+		var given []Record
+		for _, p := range listed.Partitions {
+			if p.Owner == m.Owner {
+				given = append(given, Record{Partition: p.Partition, Version: p.Version})
+			}
+		}
+
+		if err == nil && len(given) == 0 {
 			return m.call(ctx, func(ctx context.Context) error { return forget(ctx, m.Store, m.Scope, m.Owner, records.Any) })
+		}
+		if err == nil {
+			_, err = m.claim(ctx, given)
 		}
 		if ctx.Err() != nil {
 			return errors.Join(context.Cause(ctx), err)
 		}
-
-		backoff.Sleep(ctx, retryMin)
-	}
-}
-
-var errNotYet = errors.New("another replica wrote a partition's record at the same time")
-
-func (m *Member) giveBackOnce(ctx context.Context) error {
-	listed, _, err := m.list(ctx)
-	if err != nil {
-		return err
-	}
-
-	var given []Record
-	for _, p := range listed.Partitions {
-		if p.Owner == m.Owner {
-			given = append(given, Record{Partition: p.Partition, Version: p.Version})
+		if err != nil {
+			backoff.Sleep(ctx, retryMin)
 		}
 	}
-
-	written, err := m.claim(ctx, given, time.Now().Add(giveBackTime))
-	if err == nil && written < int64(len(given)) {
-		return errNotYet
-	}
-
-	return err
 }
 
 func (m *Member) list(ctx context.Context) (listed Records, began time.Time, err error) {
