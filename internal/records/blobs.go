@@ -66,7 +66,7 @@ func (b *Blobs) Address() string {
 
 // Read implements [Store].
 func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err error) {
-	err = b.do(ctx, "read blob", name, func() error {
+	err = b.do(ctx, "read blob", name, ErrNotFound, func() error {
 		resp, err := b.container.NewBlobClient(name).DownloadStream(azure.Large(ctx), nil)
 		if err != nil {
 			r = absent(err)
@@ -84,7 +84,7 @@ func (b *Blobs) Read(ctx context.Context, name string, limit int) (r Record, err
 
 // Stat implements [Store].
 func (b *Blobs) Stat(ctx context.Context, name string) (r Record, err error) {
-	err = b.do(ctx, "read blob", name, func() error {
+	err = b.do(ctx, "read blob", name, ErrNotFound, func() error {
 		resp, err := b.container.NewBlobClient(name).GetProperties(ctx, nil)
 		if err != nil {
 			r = absent(err)
@@ -113,18 +113,17 @@ func (b *Blobs) Write(ctx context.Context, r Record) (etag string, err error) {
 		w.only.LeaseAccessConditions = &blob.LeaseAccessConditions{LeaseID: &r.Lock}
 	}
 
-	err = b.do(ctx, "write blob", r.Name, func() error {
+	err = b.do(ctx, "write blob", r.Name, ErrConflict, func() error {
 		written, err := w.write(ctx)
-		switch {
-		case notFound(err):
-			return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
-		case err == nil && written == nil:
+		if err != nil {
+			return err
+		}
+		if written == nil {
 			return errors.New("the answer lacks an ETag")
-		case err == nil:
-			etag = string(*written)
 		}
 
-		return err
+		etag = string(*written)
+		return nil
 	})
 	return etag, err
 }
@@ -172,22 +171,18 @@ func (w blobWrite) upload(ctx context.Context) (*azcore.ETag, error) {
 
 // Delete implements [Store].
 func (b *Blobs) Delete(ctx context.Context, name, etag string) error {
-	return b.do(ctx, "delete blob", name, func() error {
+	return b.do(ctx, "delete blob", name, ErrConflict, func() error {
 		_, err := b.container.NewBlobClient(name).Delete(ctx, &blob.DeleteOptions{AccessConditions: conditions(etag)})
-		switch {
-		case !notFound(err):
-			return err
-		case etag == Any:
+		if etag == Any && notFound(err) {
 			return nil
 		}
-
-		return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+		return err
 	})
 }
 
 // List implements [Store].
 func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err error) {
-	err = b.do(ctx, "list blobs", prefix, func() error {
+	err = b.do(ctx, "list blobs", prefix, ErrNotFound, func() error {
 		p = Page{}
 		resp, err := b.container.NewListBlobsFlatPager(&container.ListBlobsFlatOptions{
 			Include:    container.ListBlobsInclude{Metadata: true},
@@ -207,55 +202,41 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 			p.Next = *resp.NextMarker
 		}
 
-		p.Records, err = listed(resp.Segment.BlobItems, resp.Date)
+		for _, item := range resp.Segment.BlobItems {
+			of := item.Properties
+			if item.Name == nil || of == nil {
+				continue
+			}
 
-		return err
+			r, err := found(*item.Name, item.Metadata, of.ETag, of.LastModified, resp.Date, of.LeaseState)
+			if err != nil {
+				return err
+			}
+			p.Records = append(p.Records, r)
+		}
+
+		return nil
 	})
 	return p, err
 }
 
-// listed returns the records of blobs in a list that was made at now.
-func listed(items []*container.BlobItem, now *time.Time) ([]Record, error) {
-	var all []Record
-	for _, item := range items {
-		p := item.Properties
-		if item.Name == nil || p == nil {
-			continue
-		}
-
-		r, err := found(*item.Name, item.Metadata, p.ETag, p.LastModified, now, p.LeaseState)
-		if err != nil {
-			return nil, err
-		}
-
-		all = append(all, r)
-	}
-
-	return all, nil
-}
-
-// do makes a call, which it repeats once if it had to create the container.
-func (b *Blobs) do(ctx context.Context, what, name string, call func() error) error {
+// do makes a call, which it repeats once if it had to create the container. Its error is one of a Store; missing if there
+// is no such blob.
+func (b *Blobs) do(ctx context.Context, what, name string, missing error, call func() error) error {
 	err := b.home.Do(ctx, call)
 	if err == nil || errors.As(err, new(*azure.MissingError)) {
 		return err
 	}
 
-	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), contractual(err))
-}
-
-// contractual makes an error of the service one of a Store.
-func contractual(err error) error {
+	explained := azure.Explain(err)
 	switch {
-	case errors.Is(err, ErrConflict):
-		return err
 	case conflict(err):
-		return fmt.Errorf("%w: %w", ErrConflict, azure.Explain(err))
+		explained = fmt.Errorf("%w: %w", ErrConflict, explained)
 	case notFound(err):
-		return fmt.Errorf("%w: %w", ErrNotFound, azure.Explain(err))
+		explained = fmt.Errorf("%w: %w", missing, explained)
 	}
 
-	return azure.Explain(err)
+	return fmt.Errorf("%s %q in %q: %w", what, name, b.Address(), explained)
 }
 
 // conditions returns those of a request that is for the blob with an ETag.

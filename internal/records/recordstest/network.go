@@ -32,8 +32,7 @@ type Network struct {
 
 	mu     sync.Mutex
 	fault  Fault
-	in     int  // calls until the fault
-	fired  bool // the fault has been
+	in     int // calls until the fault; negative once it has been
 	late   []func() error
 	writes []func() error // all of them, to send again
 }
@@ -49,25 +48,28 @@ func (n *Network) Via(next records.Store) records.Store {
 				}
 			}
 
-			fault, late := n.next()
+			again := func() error { return call(context.WithoutCancel(ctx)) }
+			var fault Fault
+			n.mu.Lock()
+			late := n.late
+			n.late = nil
+			if n.in == 0 {
+				fault = n.fault
+			}
+			n.in--
+			if op == records.OpWrite || op == records.OpDelete {
+				n.writes = append(n.writes, again)
+				if fault == Late {
+					n.late = append(n.late, again)
+				}
+			}
+			n.mu.Unlock()
+
 			defer func() {
 				for _, write := range late {
 					_ = write()
 				}
 			}()
-
-			change := op == records.OpWrite || op == records.OpDelete
-			again := func() error { return call(context.WithoutCancel(ctx)) }
-
-			if change {
-				n.mu.Lock()
-				n.writes = append(n.writes, again)
-				if fault == Late {
-					n.late = append(n.late, again)
-				}
-
-				n.mu.Unlock()
-			}
 
 			switch fault {
 			case LostRequest, Late:
@@ -84,32 +86,12 @@ func (n *Network) Via(next records.Store) records.Store {
 	)
 }
 
-// next returns the fault of this call, and what is late and comes after it.
-func (n *Network) next() (fault Fault, late []func() error) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	late, n.late = n.late, nil
-	if n.fault == "" || n.fired {
-		return "", late
-	}
-
-	if n.in > 0 {
-		n.in--
-		return "", late
-	}
-
-	n.fired = true
-
-	return n.fault, late
-}
-
 // Arm lets the fault befall the call after the next in.
 func (n *Network) Arm(fault Fault, in int) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fault = fault
 	n.in = in
-	n.fired = false
 }
 
 // Disarm ends the fault and reports whether it befell a call.
@@ -117,7 +99,7 @@ func (n *Network) Disarm() bool {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.fault = ""
-	return n.fired
+	return n.in < 0
 }
 
 // Repeat sends every write so far again, as a network that delivers late would, and returns how many were executed.
