@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"maps"
 	"math"
 	"slices"
 	"strings"
@@ -11,6 +12,7 @@ import (
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
 )
 
 // maxAlarms bounds the alarms of a partition, pending and open, and besides them the
@@ -89,18 +91,6 @@ type alarm struct {
 
 // everybody is all receivers.
 const everybody = math.MaxUint32
-
-// opened returns k, an alarm of l, once a reading with this number in a log, of this element, has opened it. Whoever has not heard of the
-// recovery that was due gets the next one.
-func (k alarm) opened(l *level, log string, sequence int64, element int) alarm {
-	k.alerted = k.due.receivers()
-	k.due = nil
-	if l.rule.Repeat > 0 {
-		k = k.sends(log, sequence, element)
-	}
-
-	return k
-}
 
 // sends returns k, which is open, of a rule that says how often it is sent again, as a reading with this number in a
 // log, of this element, has opened it.
@@ -249,4 +239,254 @@ func (a *alarms) count(l *level, k alarm, n int) {
 	case k.due != nil:
 		add(dueRecoveries)
 	}
+}
+
+// MaxChanges bounds the changes that the ledger may be behind. Beyond it reading pauses.
+const MaxChanges = 2 * ledger.MaxAlarms
+
+// A history is how alarms came to be what they are: as they were at the position of the
+// ledger, and what has changed since. While an alert is unsettled the watermark stays
+// behind the changes, and the ledger must not pass the watermark.
+//
+// Each checkpoint tick seals a segment: the changes since the tick before, in which an alarm that
+// changes often counts once. The ledger moves from the end of one segment to the end of another.
+type history struct {
+	alarms   map[alarmKey]alarm // alarms as they were at position
+	position telemetry.Position // of the ledger in the store
+	edited   bool               // alarms have what the ledger in the store does not
+
+	segments []*segment // what came after position
+	sealed   bool       // the last segment grows no more
+	changes  int        // in all segments
+	bound    int        // of changes
+}
+
+// A segment is a run of changes.
+type segment struct {
+	before  telemetry.Position // of the event before the first change: the checkpoint may go as far
+	last    telemetry.Position // of the event of the last change: the ledger may stand here
+	changes map[alarmKey]alarm
+}
+
+// change records that the alarm of key became k with the event at a position, which follows the
+// position before. Segments never move back: a change that would come before the last one comes with it.
+func (h *history) change(key alarmKey, k alarm, before, at telemetry.Position) {
+	if n := len(h.segments); n > 0 {
+		before = later(before, h.segments[n-1].before)
+		//planted:late-mark if later(at, h.segments[n-1].last) != at { skip }
+		at = later(at, h.segments[n-1].last)
+	}
+
+	if len(h.segments) == 0 || h.sealed {
+		h.segments = append(h.segments, &segment{before: before, changes: map[alarmKey]alarm{}})
+		h.sealed = false
+	}
+
+	s := h.segments[len(h.segments)-1]
+	n := len(s.changes)
+	s.changes[key], s.last = k, at
+	h.changes += len(s.changes) - n
+}
+
+// later returns the later of two positions of one log, of which any may be before the first event.
+func later(p, q telemetry.Position) telemetry.Position {
+	if p.Offset == "" || p.NotAfter(q) {
+		return q
+	}
+	return p
+}
+
+// full reports whether no more may change until the ledger has moved.
+func (h *history) full() bool { return h.changes >= h.bound }
+
+// seal ends the segment that grows. With many changes all segments but the first become one. The
+// first keeps its end, which the watermark passes sooner or later.
+func (h *history) seal() {
+	h.sealed = true
+	if h.changes <= h.bound/2 || len(h.segments) < 3 {
+		return
+	}
+
+	first, rest := h.segments[0], h.segments[1]
+	for _, s := range h.segments[2:] {
+		maps.Copy(rest.changes, s.changes)
+		rest.last = s.last
+	}
+
+	clear(h.segments[2:])
+	h.segments, h.changes = h.segments[:2], len(first.changes)+len(rest.changes)
+}
+
+// settle removes the notice n, which every receiver has settled, if the alarm of key has it. The
+// segments lose it when they are reached.
+func (h *history) settle(key alarmKey, n *delivery.Notice) {
+	if k, ok := h.alarms[key]; ok && k.due.is(n) {
+		k.due = nil
+		h.edit(key, k)
+	}
+}
+
+// edit changes an alarm for another reason than an event.
+func (h *history) edit(key alarmKey, k alarm) {
+	h.keep(key, k)
+	h.edited = true
+}
+
+// replace changes an alarm, whatever has changed before it.
+func (h *history) replace(key alarmKey, k alarm) {
+	for _, s := range h.segments {
+		n := len(s.changes)
+		delete(s.changes, key)
+		h.changes -= n - len(s.changes)
+	}
+
+	h.edit(key, k)
+}
+
+func (h *history) keep(key alarmKey, k alarm) {
+	if k == (alarm{}) {
+		delete(h.alarms, key)
+	} else {
+		h.alarms[key] = k
+	}
+}
+
+// reach applies the segments that the watermark w has passed. It returns the position at which alarms are
+// exact then, and whether the ledger in the store lacks something that alarms have. A segment without
+// changes stays in place of what was applied until that is written.
+func (h *history) reach(w telemetry.Position) (at telemetry.Position, behind bool) {
+	at = h.position
+	//planted:ledger-ahead if len(h.segments) > 0 { w = h.segments[len(h.segments)-1].last }
+	n := 0
+	for ; n < len(h.segments) && h.segments[n].last.NotAfter(w); n++ {
+		s := h.segments[n]
+		for key, k := range s.changes {
+			if k.due != nil && k.due.Settled() {
+				k.due = nil
+			}
+			h.keep(key, k)
+		}
+
+		h.changes -= len(s.changes)
+		at = s.last
+	}
+
+	if n > 0 {
+		h.sealed = h.sealed || n == len(h.segments)
+		h.segments[n-1] = &segment{before: h.segments[0].before, last: at}
+		clear(h.segments[:n-1])
+		h.segments = h.segments[n-1:]
+	}
+
+	return at, n > 0 || h.edited
+}
+
+// wrote records that the store's ledger holds what alarms were when reach returned at.
+func (h *history) wrote(at telemetry.Position) {
+	if len(h.segments) > 0 && h.segments[0].last == at {
+		h.segments[0] = nil
+		h.segments = h.segments[1:]
+	}
+	h.position = at
+}
+
+// passed records that alarms are those at p from now on, whatever the ledger's position.
+func (h *history) passed(p telemetry.Position) {
+	h.segments, h.sealed = []*segment{{last: p}}, true
+}
+
+// safe returns the latest position, not after w, that the checkpoint may have without
+// passing a change that the ledger in the store does not hold. Nothing is before the first event.
+func (h *history) safe(w telemetry.Position) telemetry.Position {
+	//planted:checkpoint-passes-first if len(h.segments) == 0 || w.NotAfter(h.segments[0].before)
+	if w.Offset == "" || len(h.segments) == 0 || w.NotAfter(h.segments[0].before) {
+		return w
+	}
+	return h.segments[0].before
+}
+
+// empty reports whether there are no alarms, neither here nor in the ledger in the store.
+func (h *history) empty() bool { return len(h.alarms)+len(h.segments) == 0 && !h.edited }
+
+// content returns what the ledger has to hold at p.
+func (h *history) content(p telemetry.Position) ledger.Content {
+	c := ledger.Content{Position: p, Alarms: make([]ledger.Alarm, 0, len(h.alarms))}
+	levels := map[*level]bool{}
+	for key, k := range h.alarms {
+		if !levels[key.level] {
+			levels[key.level] = true
+			c.Levels = append(c.Levels, key.level.content())
+		}
+
+		a := ledger.Alarm{
+			Device: ledger.Text(key.about.Device),
+			Sensor: ledger.Text(key.about.Name),
+			Rule:   key.level.rule.Name,
+			Level:  key.level.Name,
+
+			Measured: key.level.measured,
+			Per:      key.level.per,
+			Group:    ledger.Text(k.group),
+		}
+
+		if k.Phase != rules.Normal {
+			a.Open = k.Phase == rules.Open
+			a.Since = fromMicros(k.Since.Hub)
+			a.DeviceSince = fromMicros0(k.Since.Device)
+			a.DeviceNewest = fromMicros0(k.Newest)
+			a.Cleared = fromMicros0(k.Cleared.Hub)
+			a.DeviceCleared = fromMicros0(k.Cleared.Device)
+			a.Value = ledger.Number(k.value)
+			a.Limit = ledger.Number(k.limit)
+		}
+
+		//planted:ledger-without-sensor a.Sensor = ""
+		a.Exposed = k.alertNext
+		a.Silence = key.level.rule.Silence()
+		a.Log = k.log
+		a.Sequence = k.sequence
+		a.Element = k.element
+
+		if k.due != nil {
+			due := savedReading(&k.due.Notice)
+			a.Due = &due
+		}
+
+		c.Alarms = append(c.Alarms, a)
+	}
+
+	return c
+}
+
+// savedReading returns what the ledger has to hold of a notice that is due.
+func savedReading(n *delivery.Notice) ledger.Reading {
+	r := ledger.Reading{
+		Log:        n.Log,
+		Part:       uint8(n.Part),
+		Sequence:   n.Reading.Sequence,
+		Element:    n.Reading.Element,
+		Enqueued:   fromMicros(n.Reading.Enqueued),
+		Value:      ledger.Number(n.Reading.Value),
+		Limit:      ledger.Number(n.Reading.Limit),
+		DeviceTime: fromMicros0(n.Reading.Taken),
+		Since:      fromMicros0(n.Reading.Since),
+		RaisedAt:   fromMicros0(n.RaisedAt),
+		Heard:      fromMicros0(n.Heard),
+		Forgotten:  n.Forgotten,
+		Excluded:   ledger.Text(shortened(n.Excluded, ledger.MaxExcluded)),
+	}
+	if n.Outage != nil {
+		r.Outage = &ledger.Outage{Devices: n.Outage.Devices}
+	}
+
+	return r
+}
+
+// shortened returns text, cut to so many bytes if it has more. It shows that.
+func shortened(text string, bytes int) string {
+	const cut = "…"
+	if len(text) <= bytes {
+		return text
+	}
+	return strings.ToValidUTF8(text[:bytes-len(cut)], "") + cut
 }

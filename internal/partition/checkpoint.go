@@ -163,3 +163,20 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 
 	return nil
 }
+
+// ledgerAnswered records whether the ledger could be read or written, for people.
+func (s *Stream) ledgerAnswered(err error) {
+	s.reader.register.mu.Lock()
+	defer s.reader.register.mu.Unlock()
+
+	if err == nil {
+		s.ledgers.Err, s.ledgers.Since = nil, time.Time{}
+		return
+	}
+
+	if s.ledgers.Err == nil {
+		s.ledgers.Since = time.Now()
+	}
+
+	s.ledgers.Err = err
+}

@@ -2,43 +2,282 @@ package partition
 
 import (
 	"cmp"
+	"slices"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
-// evaluate takes the event of m through every rule: it changes the device's alarms, and takes readings to
-// the receivers where a level notifies them, and marks the event as read. before is the position of the event before. It
-// reports whether the event reaches a limit.
-func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
-	e := m.event
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	reg.forgetAgain(e.Device, before, e.Sequence)
-	m.examinations(func(p *part, x *examination) {
-		v := evaluation{register: reg, exam: x, before: before}
-		v.evaluate(p)
-		over = over || v.over
-	})
-	//planted:late-mark skip
-	reg.mark.read(e.Position) // whatever else is decided comes after it: see endRead
+// A Message takes one event after the other through the cuts of an Evaluator. It is for one goroutine.
+type Message struct {
+	evaluator  *Evaluator
+	event      *telemetry.Event
+	parts      []part
+	evaluation evaluation // of the measurement that is being evaluated
+	part       *part      // of the measurement that was looked at last, and its index
+	index      int
+}
+
+// A part is what a cut makes of the event.
+type part struct {
+	cut          *cut
+	measurements *telemetry.Measurements
+	found        []telemetry.Found // in the measurement that was looked at last
+	n            int               // how many measurements there are
+}
+
+func (ev *Evaluator) newMessage() *Message {
+	m := &Message{evaluator: ev}
+	for _, c := range ev.cuts {
+		m.parts = append(m.parts, part{
+			cut:          c,
+			measurements: telemetry.NewMeasurements(c.Cut.Each),
+			found:        make([]telemetry.Found, len(c.Cut.Fields)),
+		})
+	}
+
+	return m
+}
+
+// Borrow returns a Message for ev, to be given back.
+func (ev *Evaluator) Borrow() *Message { return ev.messages.Get().(*Message) }
+
+// GiveBack gives back what Borrow returned.
+func (ev *Evaluator) GiveBack(m *Message) {
+	m.event = nil
+	m.evaluation = evaluation{}
+	ev.messages.Put(m)
+}
+
+// Read decodes e, and counts that. It reports whether e reaches a limit of a rule without state, as nearly no event does.
+func (m *Message) Read(e *telemetry.Event) (reason telemetry.Reason, reaches bool) {
+	reason, reaches = m.look(e, func(*part, telemetry.Reason) bool { return true })
+	m.evaluator.book.Counters.Events[reason].Add(1)
+	return reason, reaches
+}
+
+// look decodes e. It calls heard with each measurement that can be decoded, and if that returns true, looks whether it
+// reaches a limit. This is the hot path: it takes no lock and allocates nothing.
+func (m *Message) look(
+	e *telemetry.Event,
+	heard func(*part, telemetry.Reason) bool,
+) (reason telemetry.Reason, reaches bool) {
+	m.event = e
+	var all rules.Reasons
+	for i := range m.parts {
+		p := &m.parts[i]
+		var why telemetry.Reason
+		p.n, why = p.measurements.Split(e)
+		for j := range p.n {
+			m.part, m.index = p, j
+			why = p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			all.Add(p.cut.Cut, why)
+			if heard(p, why) && why.HasReading() {
+				reaches = m.reaches(p) || reaches
+			}
+		}
+
+		if p.n == 0 {
+			all.Add(p.cut.Cut, why)
+		}
+	}
+
+	return all.All(), reaches
+}
+
+// seen returns what the measurement that was looked at last has at a name: see rules.Decoder.Seen.
+func (m *Message) seen(name string) string {
+	return m.evaluator.book.Decoder.Seen(m.part.measurements, m.index, name)
+}
+
+// counts reports whether the event is a sign of life of its device.
+func (m *Message) counts(reason telemetry.Reason) bool {
+	return m.event.Device != "" && reason != telemetry.ReasonNotTelemetry && !notify.IsTest(m.event.Device)
+}
+
+// reaches reports whether the measurement that was read last reaches a limit of a rule without state.
+func (m *Message) reaches(p *part) bool {
+	reached := false
+	for _, r := range p.cut.rules {
+		if p.found[r.reads.Field].Reason != telemetry.ReasonOK {
+			continue
+		}
+
+		look := r.Look(p.found, r.reads)
+		switch {
+		case look.Leaves, look.Excluded != nil:
+		case r.override: // each of them, because it counts
+			reached = m.overridden(p, r, &look) || reached
+		case r.Breaching(look.Value, r.mildest):
+			reached = true
+		}
+	}
+
+	return reached
+}
+
+// overridden reports whether a reading in p reaches a limit of r, whose measurements say something of those. It counts
+// what they do.
+func (m *Message) overridden(p *part, r *rule, look *rules.Look) (reached bool) {
+	isCounted := r.Base() != ""
+	if isCounted { // once, for all levels
+		m.evaluator.book.Counters.Override[look.HasLimits].Add(1)
+	}
+
+	if look.HasLimits != rules.OverrideUsed {
+		return false
+	}
+
+	for _, l := range r.levels {
+		c := look.Compare(l.place, p.found, r.reads)
+		if !isCounted && l.LimitAt.Name != "" {
+			m.evaluator.book.Counters.Override[c.HasLimit].Add(1)
+		}
+
+		if l.ClearAt.Name != "" {
+			m.evaluator.book.Counters.Override[c.HasClear].Add(1)
+		}
+
+		reached = reached || c.Reached
+	}
+
+	return reached
+}
+
+// evaluate takes the measurements of the event through every rule, in the order in which they were taken: for reg, whose
+// lock the caller holds. before is the position of the event before. It reports whether the event reaches a limit.
+func (m *Message) evaluate(reg *register, before telemetry.Position) (over bool) {
+	clock := m.evaluator.book.Clock
+	for i := range m.parts {
+		p := &m.parts[i]
+		if p.n > 1 && clock != nil {
+			//planted:elements-as-they-stand skip
+			clock.Sort(p.measurements)
+		}
+
+		for j := range p.n {
+			//planted:elements-reversed j = p.n - 1 - j
+			if p.n > 1 { // else it was read last
+				p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			}
+
+			v := &m.evaluation
+			*v = evaluation{
+				register:  reg,
+				evaluator: m.evaluator,
+				event:     m.event,
+				before:    before,
+				part:      p,
+				element:   j,
+				at:        rules.Moment{Hub: micros(m.event.Enqueued)},
+			}
+			if clock != nil {
+				v.at.Device, v.dated = clock.Read(p.measurements, j)
+			}
+
+			v.evaluate()
+			over = over || v.over
+		}
+	}
 
 	return over
 }
 
-// evaluate takes one measurement through the rules of its part.
-func (v *evaluation) evaluate(p *part) {
-	for _, r := range p.cut.rules {
-		look := r.look(p.found)
+// Sensors returns the names of the sensors of whom rules look at a reading in the event, each with VerdictNormal; nil if
+// there is none. It is called after Alerts, or instead.
+func (m *Message) Sensors() map[string]telemetry.Verdict {
+	var all map[string]telemetry.Verdict
+	var name []byte
+	for i := range m.parts {
+		p := &m.parts[i]
+		if !slices.ContainsFunc(p.cut.rules, func(r *rule) bool { return len(r.Sensor) > 0 }) {
+			continue
+		}
+
+		for j := range p.n {
+			p.measurements.Read(p.cut.Cut.Decoder, j, p.found)
+			for _, r := range p.cut.rules {
+				if p.found[r.reads.Field].Reason != telemetry.ReasonOK || r.Look(p.found, r.reads).Excluded != nil {
+					continue
+				}
+
+				name = r.AppendSensor(name[:0], p.measurements, p.found, r.reads)
+				if len(name) == 0 {
+					continue
+				}
+
+				if all == nil {
+					all = map[string]telemetry.Verdict{}
+				}
+				all[string(name)] = telemetry.VerdictNormal
+			}
+		}
+	}
+
+	return all
+}
+
+// Alerts takes the event, which has no place in a log, through every rule as if none had state. It returns the alerts
+// that somebody wants, and whether it reaches a limit. The highest level of a rule that it reaches alerts.
+func (m *Message) Alerts() (alerts []Alert, over bool) {
+	nobody := &register{evaluator: m.evaluator} // which follows no alarm
+	over = m.evaluate(nobody, telemetry.Position{})
+	for _, o := range nobody.pending {
+		alerts = append(alerts, o.alert)
+	}
+
+	if over {
+		m.evaluator.book.Counters.Over.Add(1)
+	}
+
+	return alerts, over
+}
+
+// An evaluation takes one measurement of an event through the rules of its part. The register's lock is held.
+type evaluation struct {
+	register  *register
+	evaluator *Evaluator
+	event     *telemetry.Event
+	before    telemetry.Position // of the event before
+	part      *part
+	element   int // which of the event's measurements it is
+	at        rules.Moment
+	dated     rules.DeviceTime // of at
+
+	// As the rule sees it that is being evaluated.
+	sensor  string // whose measurement it is; empty: the device's own
+	damaged bool   // the event's body is: see telemetry.Found
+
+	shown    notify.Shown // what messages show of it, once hasShown is true
+	hasShown bool
+	over     bool // it reaches a limit
+	late     bool // an alarm of the device has seen a reading that was taken later
+}
+
+// evaluate takes the measurement through each rule: it changes the device's alarms, and takes readings to the receivers
+// where a level notifies them.
+func (v *evaluation) evaluate() {
+	found := v.part.found
+	counters := v.evaluator.book.Counters
+	for _, r := range v.part.cut.rules {
+		look := r.Look(found, r.reads)
 		if look.Reason != telemetry.ReasonOK {
 			continue
 		}
 
-		v.exam.damaged = look.Damaged
-		v.exam.look(r)
+		v.damaged = look.Damaged
+		v.sensor = ""
+		if len(r.Sensor) > 0 {
+			v.sensor = string(r.AppendSensor(nil, v.part.measurements, found, r.reads))
+			if v.sensor == "" {
+				counters.Nameless.Add(1)
+			}
+		}
+
 		switch {
 		//planted:damaged-condition-ends case false
 		case look.Excluded != nil && look.Damaged: // it ends nothing
@@ -47,31 +286,29 @@ func (v *evaluation) evaluate(p *part) {
 			//planted:exclusion-ends-nothing skip
 			v.exclude(r, look.Excluded, look.Value)
 		case look.Counts():
-			v.apply(r, &look, p.found)
+			v.apply(r, &look)
 		}
 	}
 
 	if v.late {
-		v.exam.dated = rules.TimeLate
+		v.dated = rules.TimeLate
 	}
 
-	v.exam.count()
+	if v.evaluator.book.Clock != nil {
+		counters.Times[v.dated].Add(1)
+	}
 }
 
-// An evaluation takes one measurement of an event through the rules. The register's lock is held.
-type evaluation struct {
-	register *register
-	exam     *examination
-	before   telemetry.Position
-
-	stateless bool // rules are taken as if none had state
-
-	over bool
-	late bool // an alarm of the device has seen a reading that was taken later
-}
+// about returns what the reading is of.
+func (v *evaluation) about() sensor.ID { return sensor.ID{Device: v.event.Device, Name: v.sensor} }
 
 // follows reports whether alarms of r are followed.
-func (v *evaluation) follows(r *rule) bool { return r.stateful && !v.stateless }
+func (v *evaluation) follows(r *rule) bool { return r.stateful && v.register.alarms != nil }
+
+// text returns the text that the measurement has at a name, "" if it has none.
+func (v *evaluation) text(name string) string {
+	return v.evaluator.book.Decoder.Text(v.part.measurements, v.element, name)
+}
 
 // exclude ends the device's alarms of a rule that does not look at it any more, because a condition does not hold.
 // Nobody would end them otherwise: its readings are not evaluated.
@@ -81,9 +318,8 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 	}
 
 	for _, l := range r.levels {
-		key := alarmKey{v.exam.about(), l}
-		was := v.register.alarms.byKey[key]
-		outdated := was.Outdates(v.exam.at)
+		was := v.register.alarms.byKey[alarmKey{v.about(), l}]
+		outdated := was.Outdates(v.at)
 		v.late = v.late || outdated
 		if was.Phase == rules.Normal || outdated {
 			continue
@@ -91,35 +327,43 @@ func (v *evaluation) exclude(r *rule, because *rules.Condition, value float64) {
 
 		next := alarm{due: was.due}
 		if was.Phase == rules.Open {
-			rd := v.exam.reading(value, was.limit)
+			rd := v.reading(value, was.limit)
 			v.date(&rd, was.Since)
-			v.exam.show()
-			rd.More = v.exam.more(l.own)
+			v.show()
+			rd.More = v.more(l.own)
 			if next.due = v.register.recovery(l, was, v.register.logName, throttle.Event, rd); next.due != nil {
-				next.due.Excluded = because.Excluded(v.exam.evaluator.book.Decoder.Seen(v.exam.of.measurements, v.exam.element, because.Name))
+				next.due.Excluded = because.Excluded(v.evaluator.book.Decoder.Seen(v.part.measurements, v.element, because.Name))
 			}
 		}
 
-		v.register.alarms.history.change(key, next, v.before, v.exam.event.Position)
-		v.register.become(key, next)
+		v.become(l, next)
 	}
 }
 
-// apply takes a reading through one rule, the highest level first. found is what the decoder found in its measurement.
-func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
+// apply takes a reading through one rule, the highest level first.
+func (v *evaluation) apply(r *rule, look *rules.Look) {
 	above := false // a higher level is open
 	ended := false // or was, before this reading
 	for _, l := range r.levels {
-		c := l.compare(look, found)
-		rd := v.exam.reading(look.Value, c.Limit)
+		c := look.Compare(l.place, v.part.found, r.reads)
+		rd := v.reading(look.Value, c.Limit)
 		var p passage
 		v.pass(&p, l, &rd, &c)
 		p.inhibited = above
 		//planted:milder-below-removed-unsent if above && !ended { skip }
 		p.is.alertNext = p.followed && p.open && (p.is.alertNext || above || ended)
-
 		isNotified := p.isWorthAlert() && v.notify(l, &p)
-		v.keep(l, &p)
+
+		if p.followed {
+			if p.open && v.at.Hub < v.register.last.mayHaveRead {
+				p.is.alerted = everybody
+			}
+
+			if p.is != p.was {
+				v.become(l, p.is)
+			}
+		}
+
 		if isNotified {
 			v.alert(&p, &rd)
 		}
@@ -127,6 +371,25 @@ func (v *evaluation) apply(r *rule, look *rules.Look, found []telemetry.Found) {
 		//planted:lower-beside-higher skip
 		above = above || p.open
 		ended = ended || p.was.Phase == rules.Open
+	}
+}
+
+// become makes next of the alarm of l, with the event.
+func (v *evaluation) become(l *level, next alarm) {
+	key := alarmKey{v.about(), l}
+	v.register.alarms.history.change(key, next, v.before, v.event.Position)
+	v.register.become(key, next)
+}
+
+// reading returns the event's reading at a level with a limit.
+func (v *evaluation) reading(value, limit float64) delivery.Reading {
+	return delivery.Reading{
+		Value:    value,
+		Limit:    limit,
+		Enqueued: v.at.Hub,
+		Sequence: v.event.Sequence,
+		Element:  v.element,
+		Taken:    v.at.Device,
 	}
 }
 
@@ -180,7 +443,7 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		return
 	}
 
-	key := alarmKey{v.exam.about(), l}
+	key := alarmKey{v.about(), l}
 	p.was = v.register.alarms.byKey[key]
 	p.is = p.was
 	p.followed = true
@@ -188,15 +451,15 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 	p.repeats = l.rule.Repeat > 0
 
 	//planted:damaged-calms if false
-	if v.exam.damaged && !p.breaching { // it may alert, and never calms
+	if v.damaged && !p.breaching { // it may alert, and never calms
 		p.damaged = true
 		p.open = p.was.Phase == rules.Open
 		return
 	}
 
-	p.outdated = p.was.Outdates(v.exam.at)
+	p.outdated = p.was.Outdates(v.at)
 	v.late = v.late || p.outdated
-	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.exam.at)
+	state := l.rule.Next(l.Level, p.was.State, rd.Value, rd.Limit, c.Clear, v.at)
 	crowded := v.register.alarms.crowded(key)
 	if state.Phase != rules.Normal && p.was == (alarm{}) && (crowded || !v.register.alarms.room()) {
 		v.register.evaluator.book.Counters.Untracked.Add(1)
@@ -216,8 +479,8 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		p.is = alarm{due: p.was.due}
 		if p.was.Phase == rules.Open {
 			r := *rd
-			v.exam.show()
-			r.Limit, r.More = c.Clear, v.exam.more(l.own)
+			v.show()
+			r.Limit, r.More = c.Clear, v.more(l.own)
 			p.is.due = v.register.recovery(l, p.was, v.register.logName, throttle.Event, r)
 		}
 	default:
@@ -225,26 +488,13 @@ func (v *evaluation) pass(p *passage, l *level, rd *delivery.Reading, c *rules.C
 		p.is.value = rd.Value
 		p.is.limit = rd.Limit
 		if p.open {
-			p.is = p.is.opened(l, v.register.logName, rd.Sequence, rd.Element)
+			p.is.alerted = p.is.due.receivers() // whoever has not heard of the recovery that was due gets the next one
+			p.is.due = nil
 			p.is.group = v.group(l)
+			if l.rule.Repeat > 0 {
+				p.is = p.is.sends(v.register.logName, rd.Sequence, rd.Element)
+			}
 		}
-	}
-}
-
-// keep has the register follow the alarm of l through the reading.
-func (v *evaluation) keep(l *level, p *passage) {
-	if !p.followed {
-		return
-	}
-
-	if p.open && v.exam.at.Hub < v.register.last.mayHaveRead {
-		p.is.alerted = everybody
-	}
-
-	if p.is != p.was {
-		key := alarmKey{v.exam.about(), l}
-		v.register.alarms.history.change(key, p.is, v.before, v.exam.event.Position)
-		v.register.become(key, p.is)
 	}
 }
 
@@ -255,7 +505,7 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 	}
 
 	var at int64
-	if at, rd.Since = v.exam.at.By(since); at != v.exam.at.Device {
+	if at, rd.Since = v.at.By(since); at != v.at.Device {
 		rd.Taken = 0
 	}
 }
@@ -263,14 +513,14 @@ func (v *evaluation) date(rd *delivery.Reading, since rules.Moment) {
 // group returns the value that an alarm of l shares with other members of an incident, if it opens now; empty if it
 // alerts by itself.
 func (v *evaluation) group(l *level) string {
-	if !l.grouped() {
+	if l.per == "" {
 		return ""
 	}
 
-	value := rules.Shared(v.exam.text(l.rule.Per))
+	value := rules.Shared(v.text(l.rule.Per))
 	switch {
 	case value == "":
-		v.exam.evaluator.book.Counters.Unshared.Add(1)
+		v.evaluator.book.Counters.Unshared.Add(1)
 	case !v.register.mayJoin(l, value):
 		v.register.evaluator.book.Counters.Untracked.Add(1)
 		return ""
@@ -279,36 +529,44 @@ func (v *evaluation) group(l *level) string {
 	return value
 }
 
-// key returns what an alert of l is about: what p says, or what the measurement does; and its topic.
-func (v *evaluation) key(l *level, p *passage) (sensor.ID, *delivery.Topic) {
-	switch {
-	case !l.grouped():
-		return v.exam.key(l)
-	case p.is.group != "":
-		return sensor.Of(p.is.group), l.shared
-	}
-
-	return v.exam.about(), l.own
-}
-
-// notify decides who gets an alert of l about a reading: every receiver that wants it. It reports whether there is one.
-// What is muted is told later, if the alarm is still open then.
+// notify decides what an alert of l about a reading is about, and who gets it: every receiver that wants it. It reports
+// whether there is one. What is muted is told later, if the alarm is still open then.
 func (v *evaluation) notify(l *level, p *passage) bool {
+	counters := v.evaluator.book.Counters
 	p.reminder = v.follows(l.rule) && !p.opened() && !p.is.alertNext
 	p.lingers = p.repeats && !p.breaching && !p.is.alertNext
 	//planted:muted-unsent skip
 	p.is.alertNext = p.followed // unless it is told now
 
-	if v.exam.isMuted(l) {
+	if v.isMuted(l) {
+		counters.Quieted.Add(1)
 		return false
 	}
 
 	p.is.alertNext = false
-	p.key.About, p.key.Topic = v.key(l, p)
-	p.receivers = v.exam.receivers(l)
-	if p.crowded && !p.key.Topic.Shared {
-		p.key.About = sensor.Of(v.exam.event.Device)
-		v.register.crowded(v.exam.event.Device, l.rule.Name)
+	shared := p.is.group
+	if l.rule.Per != "" && l.per == "" {
+		if shared = rules.Shared(v.text(l.rule.Per)); shared == "" {
+			counters.Unshared.Add(1)
+		}
+	}
+
+	switch {
+	case shared != "":
+		p.key = delivery.Key{About: sensor.Of(shared), Topic: l.shared}
+	case p.crowded:
+		p.key = delivery.Key{About: sensor.Of(v.event.Device), Topic: l.own}
+		v.register.crowded(v.event.Device, l.rule.Name)
+	default:
+		p.key = delivery.Key{About: v.about(), Topic: l.own}
+	}
+
+	for i := range v.evaluator.book.Receivers {
+		if v.evaluator.book.Receivers[i].Filters.Want(l.rule.Name, l.Name, v.text) {
+			p.receivers |= 1 << i
+		} else {
+			counters.Filtered.Add(1)
+		}
 	}
 
 	if p.followed {
@@ -319,30 +577,43 @@ func (v *evaluation) notify(l *level, p *passage) bool {
 	return p.receivers != 0
 }
 
-// alert orders the alert of p about the reading rd.
-func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
-	v.exam.show()
-	if p.key.Topic.Incidents {
-		var a delivery.Alert
-		v.fill(&a, p, rd)
-		v.register.alertGroup(&a, v.exam.more(p.key.Topic))
-
-		return
+// isMuted reports whether alerts of l about the event are muted.
+func (v *evaluation) isMuted(l *level) bool {
+	if !v.evaluator.mutes() {
+		return false
 	}
 
-	o := v.register.order()
-	v.fill(&o.alert.Alert, p, rd)
-	o.alert.shown = v.exam.shown
-	o.alert.damaged = v.exam.damaged
+	about := rules.Subject{
+		Device:   v.event.Device,
+		Sensor:   v.sensor,
+		Rule:     l.rule.Name,
+		Enqueued: v.event.Enqueued,
+		Text:     v.text,
+	}
+	//planted:message-mutes-nothing about.Text = func(string) string { return "" }
+	return v.evaluator.muted(&about)
 }
 
-// fill sets a, which is zero, to the alert of p about the reading rd. It sets one field after the other because a literal would be
-// copied, which costs a suppressed reading time.
-func (v *evaluation) fill(a *delivery.Alert, p *passage, rd *delivery.Reading) {
+// alert orders the alert of p about the reading rd. It sets one field after the other because a literal would be copied,
+// which costs a suppressed reading time.
+func (v *evaluation) alert(p *passage, rd *delivery.Reading) {
+	v.show()
+	isIncident := p.key.Topic.Incidents
+	var a *delivery.Alert
+	if isIncident {
+		a = &delivery.Alert{}
+	} else {
+		v.register.pending = append(v.register.pending, order{})
+		o := &v.register.pending[len(v.register.pending)-1]
+		o.alert.shown = v.shown
+		o.alert.damaged = v.damaged
+		a = &o.alert.Alert
+	}
+
 	a.Key = p.key
 	a.Reading = *rd
-	a.Device = v.exam.event.Device
-	a.Sensor = v.exam.sensor
+	a.Device = v.event.Device
+	a.Sensor = v.sensor
 	a.Before = placeOf(v.before)
 	a.Receivers = p.receivers
 	a.Alarm = p.is.sending
@@ -350,4 +621,58 @@ func (v *evaluation) fill(a *delivery.Alert, p *passage, rd *delivery.Reading) {
 	a.WindowSince = v.register.last.until
 	a.Reminder = p.reminder
 	a.Lingers = p.lingers
+	if isIncident {
+		v.register.alertGroup(a, v.more(p.key.Topic))
+	}
+}
+
+// show has v know what messages show of it, for when the measurement has gone.
+func (v *evaluation) show() {
+	if len(v.evaluator.book.Rules.Show) == 0 || v.hasShown {
+		return
+	}
+
+	v.hasShown = true
+	for _, name := range v.evaluator.book.Rules.Show {
+		if text := v.text(name); text != "" {
+			v.shown = v.shown.With(name, text)
+		}
+	}
+}
+
+// more returns what messages show of the measurement, and the device if devices share these; nil if that is
+// nothing.
+func (v *evaluation) more(t *delivery.Topic) *delivery.More {
+	m := delivery.More{Damaged: v.damaged, Shown: v.shown}
+	if t.Shared {
+		m.Of = v.about()
+	}
+
+	if m == (delivery.More{}) {
+		return nil
+	}
+
+	return &m
+}
+
+// An Alert is about a reading, and has what messages show of it.
+type Alert struct {
+	Alert   delivery.Alert
+	shown   notify.Shown
+	damaged bool // see evaluation.damaged
+}
+
+// More implements delivery.Details.
+func (a *Alert) More() *delivery.More {
+	m := delivery.More{Damaged: a.damaged, Shown: a.shown, Alarm: a.Alert.Alarm}
+	of := sensor.ID{Device: a.Alert.Device, Name: a.Alert.Sensor}
+	if a.Alert.Key.About != of || a.Alert.Key.Topic.Shared { // see passage.crowded
+		m.Of = of
+	}
+
+	if m == (delivery.More{}) {
+		return nil
+	}
+
+	return &m
 }

@@ -1,14 +1,20 @@
 package partition
 
 import (
+	"math"
+	"net/url"
 	"slices"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"alertworker/internal/delivery"
+	"alertworker/internal/ledger"
 	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
+	"alertworker/internal/telemetry"
 )
 
 // A Rulebook is what an [Evaluator] evaluates. All fields but Clock, Mutes and FollowAll are required.
@@ -79,11 +85,13 @@ func (ev *Evaluator) compile() {
 		r.mildest = r.Levels[0].Limit
 		for j := range r.Levels {
 			l := &level{
-				Level: &r.Levels[j],
-				rule:  r,
-				index: uint8(len(ev.levels)),
-				rank:  len(r.Levels) - 1 - j,
-				stats: &ev.book.Counters.Levels[len(ev.levels)],
+				Level:    &r.Levels[j],
+				rule:     r,
+				index:    uint8(len(ev.levels)),
+				rank:     len(r.Levels) - 1 - j,
+				place:    j,
+				measured: r.Measured(),
+				stats:    &ev.book.Counters.Levels[len(ev.levels)],
 			}
 			l.target(&ev.book)
 			r.override = r.HasReferences()
@@ -137,6 +145,11 @@ func (ev *Evaluator) NoAlarms() []AlarmCounts {
 	return all
 }
 
+// hasIncidents reports whether alarms of some rule are members of incidents.
+func (ev *Evaluator) hasIncidents() bool {
+	return slices.ContainsFunc(ev.levels, func(l *level) bool { return l.per != "" })
+}
+
 // everybody returns all receivers, a bit for each.
 func (ev *Evaluator) everybody() uint32 { return everybody >> (32 - len(ev.book.Receivers)) }
 
@@ -160,4 +173,194 @@ func (ev *Evaluator) mutes() bool {
 func (ev *Evaluator) muted(s *rules.Subject) bool {
 	//planted:mute-times-unseen if ev.book.Rules.Mutes.Match(s) { return ev.book.Mutes != nil && ev.book.Mutes().Match(s) }
 	return ev.book.Rules.Mutes.Match(s) || ev.book.Mutes != nil && ev.book.Mutes().Match(s)
+}
+
+// A rule is one of Rulebook.Rules as an Evaluator uses it.
+type rule struct {
+	*rules.Rule
+	reads    *rules.Reads // of what the decoder finds
+	levels   []*level     // the highest first
+	stateful bool
+	override bool    // see rules.Rule.HasReferences
+	mildest  float64 // limit, unless override
+}
+
+// A level is one of a rule's as an Evaluator uses it: what alarms, deliveries and gates are
+// for.
+type level struct {
+	*rules.Level
+	rule *rule
+	// since then it is not configured any more, but had an alarm, by the clock of the ledger's store. Else zero
+	removed  time.Time
+	own      *delivery.Topic // of notices about a device
+	shared   *delivery.Topic // of alerts about a value of the rule's Per; nil if it has none
+	measured string          // its rule's Measured
+	per      string          // under which members of incidents share a value; empty if it has no incidents
+	place    int             // in its rule's Levels
+	index    uint8           // in Evaluator.levels; 0 unless it is configured
+	rank     int             // how many levels of its rule are higher
+	stats    *LevelCounters
+}
+
+// target sets the topics of l, and what its incidents are by.
+func (l *level) target(c *Rulebook) {
+	l.own = l.topic(c, l.rule.Alone())
+	if l.rule.Per != "" {
+		l.shared = l.topic(c, l.rule.Rule)
+	}
+
+	if l.rule.Grouped() {
+		l.per = l.rule.Per
+	}
+}
+
+// topic returns the topic of l, a level of r, whose Per counts.
+func (l *level) topic(c *Rulebook, r *rules.Rule) *delivery.Topic {
+	t := &delivery.Topic{
+		Rank:      l.rank,
+		Shared:    r.Per != "",
+		Incidents: r.Grouped(),
+		Suffix:    suffix(r, l.Name),
+		Silence:   r.Silence(),
+		Words:     r.Is,
+		Repeat:    r.Repeat,
+		Sent:      &l.stats.Sent,
+		Recovered: &l.stats.Recovered,
+		Message: notify.Alert{
+			Per:         r.Per,
+			Rule:        r.Name,
+			Level:       l.Name,
+			WillResolve: r.Resolved,
+			Removed:     !l.removed.IsZero(),
+			Below:       r.Below,
+			OwnLimit:    r.HasReferences(),
+			Title:       r.Title,
+			Unit:        r.Unit,
+			Runbook:     r.Runbook,
+			Window:      r.Window,
+			Replica:     c.Replica,
+		},
+	}
+
+	if r.Repeat != rules.Never {
+		t.Message.Repeat = r.Repeat
+	}
+
+	if r.Silence() {
+		t.Suffix += "/silent"
+	}
+
+	t.Message.Source = "/" + c.Origin + t.Suffix
+	if r.Name != rules.DefaultName {
+		t.Message.Field = r.Field
+	}
+
+	for _, to := range c.Receivers {
+		t.Gates = append(t.Gates, to.Gate(r, l.Level))
+	}
+
+	return t
+}
+
+// suffix tells the ids and sources of a level's alerts from those of all others. The rule
+// temperature with its one limit has none.
+func suffix(r *rules.Rule, level string) string {
+	if r.Name == rules.DefaultName && level == "" && r.Per == "" {
+		return ""
+	}
+
+	s := strings.TrimSuffix("/"+r.Name+"/"+level, "/")
+	if r.Per != "" {
+		s += "/by-" + url.PathEscape(r.Per)
+	}
+
+	return s
+}
+
+// lastElement is behind all elements of a message: 0 if a message has one for l.
+func (l *level) lastElement() int {
+	if l.measured == "" {
+		return 0
+	}
+	return math.MaxInt32
+}
+
+// content returns what the ledger has to hold of l.
+func (l *level) content() ledger.Level {
+	r := l.rule
+	return ledger.Level{
+		Rule:     r.Name,
+		Name:     l.Name,
+		Resolved: r.Resolved,
+		Below:    r.Below,
+		Field:    r.Field,
+		Window:   r.Window,
+		Silent:   r.Silent,
+		Is:       r.Is,
+		Measured: l.measured,
+		Per:      l.per,
+		Title:    r.Title,
+		Unit:     r.Unit,
+		Runbook:  r.Runbook,
+		Removed:  l.removed,
+	}
+}
+
+// Counters count what became of the events of a replica's partitions since it started. They may be read at any time.
+type Counters struct {
+	Events   [telemetry.ReasonCount]atomic.Int64 // by the result of decoding
+	Over     atomic.Int64                        // readings that reached a limit
+	Filtered atomic.Int64                        // of these, the ones that a receiver does not want, for each receiver
+
+	Levels   []LevelCounters                        // in the order of the rules
+	Override [rules.OverrideBeyond + 1]atomic.Int64 // readings whose rule has a limit that messages say, by what the message has
+	// readings that reached a limit or were of a device with an alarm, by the time of their device
+	Times [rules.TimeLate + 1]atomic.Int64
+	// readings over a limit of a rule with per whose message has no such property
+	Unshared atomic.Int64
+	// readings that reached a limit or were of a device with an alarm, of a rule with sensor, without a name there
+	Nameless atomic.Int64
+	// readings over a limit that are muted
+	Quieted   atomic.Int64
+	Forgotten atomic.Int64 // devices that were silent for too long
+	// messages of devices for which there was no room in their partition's roster
+	Unwatched atomic.Int64
+	// readings for which there was no room for one more alarm in their partition
+	Untracked atomic.Int64
+	// alerts of devices whose alert before came from another partition of the same hub
+	Scattered     atomic.Int64
+	LastScattered atomic.Pointer[Scattered] // the last of these devices; nil if there was none
+}
+
+// LevelCounters counts what became of one level.
+type LevelCounters struct {
+	Over      atomic.Int64 // readings that reached its limit
+	Opened    atomic.Int64 // alarms
+	Cleared   atomic.Int64 // alarms
+	Sent      atomic.Int64 // alerts that a receiver took
+	Recovered atomic.Int64 // recoveries that a receiver took
+}
+
+// countAlarm counts an alarm that has opened or ended.
+func countAlarm(key alarmKey, was, is rules.State) {
+	switch open := is.Phase == rules.Open; {
+	case open == (was.Phase == rules.Open):
+	case open:
+		key.level.stats.Opened.Add(1)
+	default:
+		key.level.stats.Cleared.Add(1)
+	}
+}
+
+// read adds one batch, in few atomic operations.
+func (s *Counters) read(n *[telemetry.ReasonCount]int64, over int64) {
+	for reason, count := range n {
+		if count > 0 {
+			s.Events[reason].Add(count)
+		}
+	}
+
+	if over > 0 {
+		s.Over.Add(over)
+	}
 }

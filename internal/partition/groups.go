@@ -497,8 +497,8 @@ func (reg *register) addEnds(to *ledger.Content) {
 		to.Ends = append(to.Ends, ledger.End{
 			Rule:     l.rule.Name,
 			Level:    l.Name,
-			Measured: l.measured(),
-			Per:      l.per(),
+			Measured: l.measured,
+			Per:      l.per,
 			Silence:  l.rule.Silence(),
 			Value:    ledger.Text(g.key.About.Device),
 			Incident: g.due.end.Incident,
@@ -522,7 +522,7 @@ func (reg *register) addEnds(to *ledger.Content) {
 // all alarms.
 func (reg *register) restoreEnd(from ledger.End) {
 	l := reg.level(from.Rule, from.Level, from.Silence, from.Measured, from.Per)
-	if l == nil || !l.grouped() {
+	if l == nil || l.per == "" {
 		return
 	}
 

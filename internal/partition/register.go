@@ -3,6 +3,7 @@ package partition
 import (
 	"crypto/sha256"
 	"encoding/base64"
+	"math"
 	"sync"
 	"time"
 
@@ -96,24 +97,6 @@ type order struct {
 	alert          Alert
 }
 
-// order returns a new order, which is pending. The caller holds reg.mu, and sets it at once.
-func (reg *register) order() *order {
-	reg.pending = append(reg.pending, order{})
-	return &reg.pending[len(reg.pending)-1]
-}
-
-// apply does what o says.
-func (o *order) apply(out Outgoing) {
-	switch {
-	case o.give != nil:
-		out.Give(o.key, o.give)
-	case o.withdraw != nil:
-		out.Withdraw(o.key, o.withdraw)
-	default:
-		out.Alert(&o.alert.Alert, &o.alert)
-	}
-}
-
 // flush passes the pending orders to out, in the order in which they were decided, and then has the watermark follow. It
 // is called without a lock, because out may ask the owner back.
 func (reg *register) flush() {
@@ -126,7 +109,14 @@ func (reg *register) flush() {
 	reg.mu.Unlock()
 
 	for i := range orders {
-		orders[i].apply(reg.out)
+		switch o := &orders[i]; {
+		case o.give != nil:
+			reg.out.Give(o.key, o.give)
+		case o.withdraw != nil:
+			reg.out.Withdraw(o.key, o.withdraw)
+		default:
+			reg.out.Alert(&o.alert.Alert, &o.alert)
+		}
 	}
 	clear(orders)
 
@@ -134,6 +124,19 @@ func (reg *register) flush() {
 	defer reg.mu.Unlock()
 	reg.spare = orders[:0]
 	reg.mark.flushed = upTo
+}
+
+// evaluate takes the event of m through every rule, and marks it as read. before is the position of the event before. It
+// reports whether the event reaches a limit.
+func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	reg.forgetAgain(m.event.Device, before, m.event.Sequence)
+	over = m.evaluate(reg, before)
+	//planted:late-mark skip
+	reg.mark.read(m.event.Position) // whatever else is decided comes after it: see endRead
+
+	return over
 }
 
 // logName returns a short name for the log of one partition of one generation of a hub: that of the generation, and
@@ -148,7 +151,7 @@ func logName(generation, partition string) string {
 func (reg *register) level(rule, name string, silence bool, measured, per string) *level {
 	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
 		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured() == measured && l.per() == per {
+			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured == measured && l.per == per {
 				return l
 			}
 		}
@@ -343,3 +346,95 @@ func (reg *register) lastSequence() int64 {
 	defer reg.mu.Unlock()
 	return reg.mark.last.Sequence
 }
+
+// A watermark is what a partition's reader says of the position up to which everything is settled.
+type watermark struct {
+	held delivery.Holds     // events that hold it, but for those of deliveries
+	last telemetry.Position // the last event that was read
+	// the last event whose alerts were flushed, if it has any: they hold the watermark themselves, or are settled
+	flushed telemetry.Position
+}
+
+const none = math.MinInt64
+
+func placeOf(p telemetry.Position) delivery.Place {
+	at := delivery.Place{Sequence: p.Sequence, Offset: p.Offset, Time: none}
+	if p.Offset == "" {
+		at.Sequence = none
+	}
+
+	if !p.Time.IsZero() {
+		at.Time = p.Time.UnixNano()
+	}
+
+	return at
+}
+
+// positionOf returns the position that a place in the log of a generation is.
+func positionOf(at delivery.Place, generation string) telemetry.Position {
+	if at.Offset == "" {
+		return telemetry.Position{}
+	}
+
+	p := telemetry.Position{Generation: generation, Sequence: at.Sequence, Offset: at.Offset}
+	if at.Time != none {
+		p.Time = time.Unix(0, at.Time).UTC()
+	}
+
+	return p
+}
+
+// read records that events up to p were read. They hold the watermark until their alerts are flushed.
+func (w *watermark) read(p telemetry.Position) {
+	if !p.NotAfter(w.last) {
+		w.last = p
+	}
+}
+
+// position returns the last position up to which everything is settled, unless a delivery holds it. It never
+// moves back, unless an event before it comes to hold it.
+func (w *watermark) position() telemetry.Position {
+	if w.held.Len() == 0 {
+		return w.flushed
+	}
+	before, _ := w.held.First()
+	return w.before(before)
+}
+
+// before returns where the watermark is before a place, if nothing else holds it.
+func (w *watermark) before(place delivery.Place) telemetry.Position {
+	if w.flushed.Offset == "" || place.Sequence >= w.flushed.Sequence {
+		return w.flushed
+	}
+	return positionOf(place, w.flushed.Generation)
+}
+
+// Pauses after failures in a row grow between these.
+const (
+	minBackoff = time.Second
+	maxBackoff = time.Minute
+)
+
+// micros is t in µs, rounded up: rounding makes no reading older, and the hub counts in ms.
+func micros(t time.Time) int64 { return t.Add(time.Microsecond - 1).UnixMicro() }
+
+// micros0 is micros, but 0 for a zero t.
+func micros0(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return micros(t)
+}
+
+func fromMicros(us int64) time.Time { return time.UnixMicro(us).UTC() }
+
+// fromMicros0 is fromMicros, but the zero time for 0.
+func fromMicros0(us int64) time.Time {
+	if us == 0 {
+		return time.Time{}
+	}
+	return fromMicros(us)
+}
+
+// millis is t in ms, rounded up like micros.
+func millis(t time.Time) int64 { return t.Add(time.Millisecond - 1).UnixMilli() }

@@ -10,10 +10,15 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/absence"
+	"alertworker/internal/delivery"
+	"alertworker/internal/incident"
 	"alertworker/internal/ledger"
+	"alertworker/internal/notify"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"
+	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
+	"alertworker/internal/throttle"
 )
 
 const (
@@ -152,4 +157,295 @@ func (s *Stream) writeRoster(ctx context.Context, last bool) error {
 	}
 
 	return nil
+}
+
+// silenceAlarms makes alarms of what an absence.Watch finds.
+type silenceAlarms struct{ *register }
+
+func (s silenceAlarms) level(rule int) *level { return s.evaluator.silences[rule].levels[0] }
+
+// Muted implements absence.Alarms.
+func (s silenceAlarms) Muted(rule int, of sensor.ID, shared string, at int64) bool {
+	r := s.evaluator.silences[rule]
+	about := rules.Subject{
+		Device:   of.Device,
+		Sensor:   of.Name,
+		Rule:     r.Name,
+		Enqueued: time.UnixMilli(at),
+		Text:     r.SharedText(shared),
+	}
+	return s.evaluator.muted(&about)
+}
+
+// FellSilent implements absence.Alarms. The alarm opens at once, whatever the watermark.
+func (s silenceAlarms) FellSilent(rule int, fell absence.Silence) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	l, r := s.level(rule), s.evaluator.silences[rule]
+	if s.Muted(rule, fell.Of, fell.Shared, fell.Proven) {
+		return false // it opens when that is over, if it lasts
+	}
+
+	if !s.alarms.room() {
+		s.evaluator.book.Counters.Untracked.Add(1)
+		return false
+	}
+
+	key := alarmKey{fell.Of, l}
+	k := alarm{
+		State:    rules.State{Phase: rules.Open, Since: rules.Moment{Hub: fell.Since.Time * 1000}},
+		limit:    r.Silent.Seconds(),
+		log:      s.logName,
+		sequence: fell.Since.Sequence,
+	}
+
+	receivers := s.evaluator.wanting(l)
+	if hear := s.hearOfHub(fell, l); hear != 0 {
+		if receivers &^= hear; receivers == 0 {
+			return false
+		}
+	}
+
+	k.alerted = receivers | s.alarms.byKey[key].due.receivers()
+	if l.per != "" && fell.Outage == nil && s.mayJoin(l, fell.Shared) {
+		k.group = fell.Shared
+	}
+
+	if receivers != 0 || k.group != "" {
+		due := &dueNotice{Notice: delivery.Notice{
+			Log:      k.log,
+			Part:     throttle.Silence,
+			RaisedAt: s.noticedAt(fell.Proven * 1000),
+			Heard:    fell.Heard * 1000,
+			Outage:   (*notify.Outage)(fell.Outage),
+			Reading: delivery.Reading{
+				Limit:    k.limit,
+				Enqueued: fell.Deadline * 1000,
+				Sequence: k.sequence,
+				Since:    k.Since.Hub,
+			},
+		}}
+		due.becomeDue(receivers)
+		s.unsaved = append(s.unsaved, unsavedSilence{key, due})
+		if k.group == "" {
+			k.due = due
+		} else {
+			k.unsaved = due
+		}
+	}
+
+	s.change(key, k)
+
+	return true
+}
+
+// hearOfHub returns the receivers that hear of the hub by another rule than that of l, if fell is about the hub. One
+// message is enough.
+func (s silenceAlarms) hearOfHub(fell absence.Silence, l *level) (receivers uint32) {
+	if fell.Outage == nil {
+		return 0
+	}
+
+	for rule := range s.evaluator.silences {
+		if other := s.level(rule); other != l && s.alarms.byKey[alarmKey{fell.Of, other}].Phase == rules.Open {
+			receivers |= s.evaluator.wanting(other)
+		}
+	}
+
+	return receivers
+}
+
+// Heard implements absence.Alarms.
+func (s silenceAlarms) Heard(rule int, of sensor.ID, before, at telemetry.Position) {
+	s.heardAgain(alarmKey{of, s.level(rule)}, before, at, "")
+}
+
+// Excluded implements absence.Alarms.
+func (s silenceAlarms) Excluded(
+	rule int,
+	e *telemetry.Event,
+	name string,
+	found []telemetry.Found,
+	before telemetry.Position,
+) {
+	because, _ := s.evaluator.silences[rule].Expects(found, s.evaluator.silences[rule].reads)
+	excluded := because.Excluded(s.message.seen(because.Name))
+	s.heardAgain(alarmKey{sensor.ID{Device: e.Device, Name: name}, s.level(rule)}, before, e.Position, excluded)
+}
+
+// heardAgain ends a silence with the event at a position. excluded says why the rule expects nothing more of the
+// device, if it is not empty.
+func (s silenceAlarms) heardAgain(key alarmKey, before, at telemetry.Position, excluded string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	next := alarm{due: s.recovered(key.level, s.alarms.byKey[key], at)}
+	if next.due != nil {
+		next.due.Excluded = excluded
+	}
+
+	group := s.alarms.byKey[key].member()
+	if at.NotAfter(s.last.settled) || at.NotAfter(s.last.replayed) { // the ledger is further on, and yet has not heard it
+		s.change(key, next)
+		return
+	}
+
+	if group != "" {
+		s.groupOf(key.level, group).heard = at
+	}
+
+	s.alarms.history.change(key, next, before, at)
+	s.become(key, next)
+}
+
+// Ended implements absence.Alarms.
+func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end(alarmKey{of, s.level(rule)}, at*1000, forgotten)
+}
+
+// Unwatched implements absence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
+// nobody would end them otherwise.
+func (s silenceAlarms) Unwatched(of sensor.ID, removed bool) {
+	s.evaluator.book.Counters.Forgotten.Add(1)
+	if removed { // see Forget
+		return
+	}
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endAlarms(of)
+}
+
+// recovered returns the recovery of the silence was, whose device was heard at a position; nil if there is none.
+func (reg *register) recovered(l *level, was alarm, at telemetry.Position) *dueNotice {
+	about := delivery.Reading{
+		Limit:    was.limit,
+		Enqueued: micros(at.Time),
+		Sequence: at.Sequence,
+		Since:    was.Since.Hub,
+	}
+	return reg.recovery(l, was, reg.logName, throttle.Event, about)
+}
+
+// An unsavedSilence is one that the ledger in the store does not hold yet.
+type unsavedSilence struct {
+	key alarmKey
+	due *dueNotice
+}
+
+// saved starts the deliveries of silences that the ledger in the store now holds. The caller holds reg.mu.
+func (reg *register) saved(silences []unsavedSilence) {
+	for _, o := range silences {
+		o.due.saved = true
+		switch k := reg.alarms.byKey[o.key]; {
+		case k.due == o.due:
+			reg.give(o.key)
+		case k.unsaved == o.due:
+			k.unsaved = nil
+			reg.alarms.history.keep(o.key, k)
+			reg.become(o.key, k)
+			reg.alertSilent(reg.groupOf(o.key.level, k.group), o.key.about, o.due)
+		}
+	}
+}
+
+// quiet returns what absence.Rule.Quiet is of r.
+func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
+	if !reg.evaluator.book.Rules.Mutes.AskMessages() {
+		return nil
+	}
+
+	text := func(name string) string {
+		return reg.evaluator.book.Decoder.Text(reg.message.part.measurements, reg.message.index, name)
+	}
+
+	return func(e *telemetry.Event) int64 {
+		about := rules.Subject{Device: e.Device, Rule: r.Name, Enqueued: e.Enqueued, Text: text}
+		return reg.evaluator.book.Rules.Mutes.Quiet(&about)
+	}
+}
+
+// hearsSensor returns what absence.Rule.Sensor is of r.
+func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
+	if len(r.Sensor) == 0 {
+		return nil
+	}
+
+	return func(name []byte) []byte {
+		p := reg.message.part
+		return r.AppendSensor(name, p.measurements, p.found, r.reads)
+	}
+}
+
+// hearsShared returns what absence.Rule.Shared is of r.
+func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
+	if r.Per == "" {
+		return nil
+	}
+
+	name, err := telemetry.NewNameDecoder(telemetry.Field{Paths: r.Per, Text: true})
+	if err != nil { // the settings have been checked
+		return nil
+	}
+
+	found := make([]telemetry.Found, 1)
+	return func(value []byte) []byte {
+		m := reg.message.part.measurements
+		m.Read(name, reg.message.index, found)
+		if found[0].Reason != telemetry.ReasonOK {
+			return value
+		}
+
+		all := m.AppendText(value, found[0])
+		if len(all)-len(value) > incident.MaxValue {
+			return value
+		}
+
+		return all
+	}
+}
+
+// says returns what absence.Rule.Says is of r.
+func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
+	if len(r.Only) == 0 {
+		return nil
+	}
+
+	return func(e *telemetry.Event, found []telemetry.Found) absence.Says {
+		switch because, all := r.Expects(found, r.reads); {
+		case because != nil:
+			return absence.Excluded
+		case all:
+			return absence.Expected
+		}
+
+		return absence.Nothing
+	}
+}
+
+// outagePartition is the partition that reports outages of the whole hub. Every hub has it.
+const outagePartition = "0"
+
+// newWatch returns what knows who has fallen silent in a partition, whose roster is kept in file.
+func newWatch(reg *register, file func(partition string) *roster.File, log *zap.Logger) *absence.Watch {
+	watched := make([]absence.Rule, len(reg.evaluator.silences))
+	for i, r := range reg.evaluator.silences {
+		watched[i] = absence.Rule{
+			Column: roster.Column{Rule: r.Name, Hears: r.HeardBy(), Only: r.ExpectedBy(), Covers: r.ExpectsAllOf, Limit: r.Silent, Per: r.Per},
+			Field:  r.reads.Field,
+			Says:   r.says(),
+			Quiet:  reg.quiet(r),
+			Sensor: reg.hearsSensor(r),
+			Shared: reg.hearsShared(r),
+			Forget: r.Forget,
+		}
+	}
+
+	hub := ""
+	if reg.id == outagePartition {
+		hub = notify.Hub
+	}
+
+	return absence.New(watched, silenceAlarms{reg}, hub, file(reg.id), log)
 }

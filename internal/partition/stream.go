@@ -2,15 +2,42 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
+	"time"
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/absence"
 	"alertworker/internal/delivery"
 	"alertworker/internal/ledger"
+	"alertworker/internal/roster"
 	"alertworker/internal/telemetry"
 )
+
+const (
+	checkpointEvery = 10_000 // events, unless CheckpointInterval ends first
+
+	checkpointTimeout = 15 * time.Second
+	lastTimeout       = 25 * time.Second // for the last checkpoint and ledger
+	ledgerTimeout     = 20 * time.Second // it may hold many alarms
+)
+
+// Config is what the partitions of a replica have in common. All fields are required.
+type Config struct {
+	Evaluator          *Evaluator
+	Dispatcher         *delivery.Dispatcher // to the receivers of Evaluator
+	CheckpointInterval time.Duration
+	DrainTimeout       time.Duration // for attempts under way when a partition ends
+	MaxChanges         int           // of alarms behind the watermark of a partition; beyond it reading pauses
+	// Ledger takes over the ledger of a partition: see ledger.Open. It is called if a rule has state, or if the
+	// partition's checkpoint says that one had.
+	Ledger    func(ctx context.Context, partition string) (*ledger.Ledger, ledger.Content, error)
+	Incidents IncidentBook                        // the records of groups that alarms are members of
+	Roster    func(partition string) *roster.File // where a partition's is kept
+	Log       *zap.Logger
+}
 
 // A Stream is one partition while this replica owns it.
 //
@@ -99,18 +126,207 @@ func signal(c chan struct{}) {
 	}
 }
 
-// A Scattered is a device that sends to more than one partition of a hub.
-type Scattered struct {
-	Device     string
-	Partitions [2]string
+// New returns the stream of p, which belongs to this replica until ctx ends. It is to be run, once.
+func New(ctx context.Context, c Config, p telemetry.Partition) *Stream {
+	resumed, _ := p.Resumed()
+	return newStream(ctx, c, p, logName(resumed.Generation, p.ID()))
 }
 
-func (d Scattered) String() string {
-	return fmt.Sprintf(
-		"device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
-			"read the IoT Hub's own endpoint, or have senders use the device as the partition key",
-		d.Device,
-		d.Partitions[0],
-		d.Partitions[1],
-	)
+// Run processes the partition until the context of New ends or the partition fails. When it returns, none of its
+// goroutines runs: attempts under way get DrainTimeout from that end, and then the time to settle. What is settled by
+// then is checkpointed, if this replica still owns the partition.
+func (s *Stream) Run() error {
+	resumed, _ := s.partition.Resumed()
+	begun := !s.config.Evaluator.stateful && resumed.Ledger == "" || s.takeOver()
+	var err error
+	if begun {
+		s.work.Go(func() { s.commit(s.ctx) })
+		s.work.Go(s.writeIncidents)
+		//planted:overdue-ends-unsent skip
+		s.work.Go(s.endOverdue)
+		if s.config.Evaluator.stateful && s.config.Dispatcher.Forgets() {
+			s.work.Go(s.refresh)
+		}
+
+		err = s.read(s.ctx)
+	}
+
+	s.stop(err)
+	s.drain()
+	//planted:checkpoint-of-the-lost if !begun
+	if errors.Is(context.Cause(s.ctx), telemetry.ErrLost) || !begun {
+		return nil // the next owner continues from our last checkpoint
+	}
+
+	last, cancel := context.WithTimeout(context.WithoutCancel(s.ctx), lastTimeout)
+	defer cancel()
+	if commitErr := s.checkpoint(last, true, true); commitErr != nil {
+		err = errors.Join(err, commitErr)
+	}
+
+	return err
+}
+
+// read takes events from the partition until ctx ends or Receive fails.
+func (s *Stream) read(ctx context.Context) error {
+	for ctx.Err() == nil {
+		//planted:reads-when-full for false
+		for s.full() {
+			select {
+			case <-s.room:
+			case <-ctx.Done():
+				return nil
+			}
+		}
+
+		events, err := s.partition.Receive(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return nil
+		case err != nil:
+			return fmt.Errorf("read partition %s: %w", s.reader.register.id, err)
+		}
+
+		s.reader.take(events)
+		s.reader.register.mu.Lock()
+		behind := s.reader.register.behind
+		s.reader.register.mu.Unlock()
+		if behind {
+			signal(s.caughtUp)
+		}
+
+		if s.sinceMark += len(events); s.sinceMark >= checkpointEvery {
+			s.sinceMark = 0
+			signal(s.progress)
+		}
+	}
+
+	return nil
+}
+
+// full reports whether so many deliveries to one receiver are unsettled, dead letters
+// included, or the ledger is so far behind, that no event may be read.
+func (s *Stream) full() bool {
+	s.reader.register.mu.Lock()
+	behind := s.reader.register.alarms.history.full()
+	s.reader.register.mu.Unlock()
+	return behind || s.box.Full()
+}
+
+// logUnread logs an event without a reading.
+func (s *Stream) logUnread(_ telemetry.Position, e *telemetry.Event, reason telemetry.Reason) {
+	line := s.log.Check(zap.DebugLevel, "event without a reading")
+	if line == nil {
+		return
+	}
+
+	detail := zap.Skip()
+	if e.Undecodable != "" {
+		detail = zap.String("detail", e.Undecodable)
+	}
+
+	line.Write(zap.Int64("sequence", e.Sequence), zap.String("device", e.Device), zap.Stringer("reason", reason), detail)
+}
+
+// drain ends s.ctx, drops the deliveries that wait and waits for the attempts under way, which
+// it cancels after DrainTimeout. Nothing may be admitted any more.
+func (s *Stream) drain() {
+	s.stop(nil)
+	s.box.Close()
+	late := time.AfterFunc(s.config.DrainTimeout, s.cut)
+	s.box.Wait()
+	s.work.Wait()
+	late.Stop()
+	s.cut()
+}
+
+// A reader takes the events of one partition, in their order, to its register.
+type reader struct {
+	register   *register
+	lastRead   telemetry.Position
+	mu         sync.Mutex // held while a batch is taken; taken before the locks of unheard and register
+	unreadable unreadables
+	unheard    *absence.Watch
+	unread     func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason)
+}
+
+// init has r read the partition of reg. log names unreadable devices. unread is called
+// with each event without a reading that should have one, and with the position before it.
+func (r *reader) init(
+	reg *register,
+	watch *absence.Watch,
+	log *zap.Logger,
+	unread func(before telemetry.Position, e *telemetry.Event, reason telemetry.Reason),
+) {
+	reg.message = reg.evaluator.newMessage()
+	r.register = reg
+	r.unreadable = unreadables{partition: reg.id, log: log, devices: map[uint64]*unreadable{}}
+	r.unheard = watch
+	r.unread = unread
+}
+
+// take decodes events in order and decides about those that may matter to a rule. This is the hot
+// path.
+func (r *reader) take(events []telemetry.Event) {
+	var n [telemetry.ReasonCount]int64
+	over := int64(0)
+	at := r.lastRead
+	r.mu.Lock()
+	r.unheard.Lock()
+
+	for i := range events {
+		e := &events[i]
+		hash := roster.Hash(e.Device)
+		isNew := !e.NotAfter(r.register.last.replayed)
+		r.unheard.Take(e)
+		reason, matters := r.register.message.look(e, func(p *part, why telemetry.Reason) bool {
+			r.hear(p, hash, why)
+			return isNew
+		})
+
+		if !isNew {
+			at = e.Position
+			continue
+		}
+
+		n[reason]++
+		switch {
+		case reason.HasReading():
+			r.unreadable.read(hash)
+			isDecided := !matters && !r.register.alarms.mayHave(hash) || e.NotAfter(r.register.last.settled)
+			if !isDecided && r.register.evaluate(at, r.register.message) {
+				over++
+			}
+
+		case reason > telemetry.ReasonNotTelemetry:
+			r.unreadable.add(e, hash, reason)
+			r.unread(at, e, reason)
+		}
+
+		at = e.Position
+	}
+
+	r.unheard.Unlock()
+	//planted:late-mark if over > 0 {
+	//planted:late-mark 	r.mu.Unlock()
+	//planted:late-mark 	time.Sleep(time.Second)
+	//planted:late-mark 	r.mu.Lock()
+	//planted:late-mark }
+	r.lastRead = at
+	r.register.reached(events[0].Sequence, at, events[len(events)-1].Enqueued)
+	r.mu.Unlock()
+	//planted:watermark-passes-unflushed r.register.mark.flushed = at; skip
+	r.register.flush()
+	r.register.evaluator.book.Counters.read(&n, over)
+}
+
+// hear feeds r.unheard a measurement of the event that it took last. It is called with that locked.
+func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
+	if len(p.cut.silences) == 0 || !r.register.message.counts(reason) {
+		return
+	}
+
+	if !r.unheard.Hear(r.register.message.event, hash, p.cut.silences, p.found) {
+		r.register.evaluator.book.Counters.Unwatched.Add(1)
+	}
 }
