@@ -67,7 +67,7 @@ func TestWhy(t *testing.T) {
 		}
 	}
 	for _, part := range []string{
-		"oven-7: its alarm is open\n  alarm    open since ", ", by 91.5, which reaches its own limit of 90, by maxTemp instead of 80 (partition ",
+		"oven-7: its alarm is open\n  alarm    open since ", ", by 91.5, limit 90 (partition ",
 		"\n  window   hook: in force until ", "; an alert was delivered ", " by replica-a\n",
 	} {
 		if !strings.Contains(got, part) {
@@ -82,13 +82,13 @@ func TestWhy(t *testing.T) {
 		t.Errorf("of a device that was never hot:\n%s", fridge)
 	}
 
-	if fridge := w.ask("fridge", "--last", "2h"); !regexp.MustCompile("^fridge: it has no alarm\n  hub      1 event .*\n  event    at .* ago\\), partition .*: 4, does not reach the limit of 80\n").MatchString(fridge) {
+	if fridge := w.ask("fridge", "--last", "2h"); !regexp.MustCompile("^fridge: it has no alarm\n  hub      1 event .*\n  event    at .* ago\\), partition .*: 4, limit 80: not reached\n").MatchString(fridge) {
 		t.Errorf("of a device that the hub knows:\n%s", fridge)
 	}
 
 	last := w.ask("oven-7", "--last", "2h")
 	t.Logf("\n%s", last)
-	for _, part := range []string{"  hub      2 events of it from the last 2 h", "sequence 1: 91.5, reaches its own limit of 90, by maxTemp instead of 80", "sequence 0: 85, does not reach its own limit of 90"} {
+	for _, part := range []string{"  hub      2 events of it from the last 2 h", "sequence 1: 91.5, limit 90 (maxTemp): reached", "sequence 0: 85, limit 90 (maxTemp): not reached"} {
 		if !strings.Contains(last, part) {
 			t.Errorf("no %q in:\n%s", part, last)
 		}

@@ -290,9 +290,7 @@ func TestDevice(t *testing.T) {
 		want := `{"device":"a/b #1","status":"window","why":"a/b #1: an alert was sent, and its window is in force\n` +
 			`  window   example.com: in force until 00:00:41 UTC (another 41 s); an alert was delivered at 00:00:00 UTC (just now) by me",` +
 			`"replica":"alertworker-7d9f-x2x1p","partitions":[],"receivers":[{"receiver":"example.com","rule":"temperature","state":"closed","until":"2000-01-01T00:00:41.499998795Z",` +
-			`"quiet":"2000-01-01T00:00:41.499998795Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}],` +
-			`"lastAlert":{"receiver":"example.com","device":"a/b #1","rule":"temperature","id":"2","at":"2000-01-01T00:00:00Z","until":"2000-01-01T00:00:00Z",` +
-			`"temperature":91.5,"threshold":0,"enqueuedTime":"2000-01-01T00:00:00Z","partition":"3","sequence":17,"token":9,"suppressed":0}}` + "\n"
+			`"quiet":"2000-01-01T00:00:41.499998795Z","alertId":"2","token":9,"claimed":"2000-01-01T00:00:00Z","replica":"me","storeTime":"2000-01-01T00:00:00Z","suppressed":4}]}` + "\n"
 		if got := answer.Body.String(); got != want {
 			t.Errorf("got  %s\nwant %s", got, want)
 		}
@@ -371,8 +369,6 @@ func TestDeviceOfRules(t *testing.T) {
 			`{"receiver":"example.com","rule":"hot","level":"critical"` + gate + `"notified":true,`,
 			`{"receiver":"example.com","rule":"cold-chain"` + gate + `"storeTime"`, // which tells nobody
 			`{"receiver":"example.com","rule":"damp"` + gate + `"storeTime"`,
-			`"lastAlert":{"receiver":"example.com","device":"oven","rule":"hot","level":"critical","id":"1",`,
-			`"lastResolved":{"receiver":"example.com","device":"oven","rule":"hot","level":"critical","id":"1/resolved",`,
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("want %s in\n%s", want, got)
@@ -414,12 +410,12 @@ func TestDeviceOfAnotherPartition(t *testing.T) {
 		}
 		for device, want := range map[string]string{
 			"open": "open: its alarm is open\n" +
-				"  alarm    hot: open since 1999-12-31 23:00:00 UTC, by 91.5, which reaches its own limit of 90, by maxTemp instead of 80 (partition 1)\n",
+				"  alarm    hot: open since 1999-12-31 23:00:00 UTC, by 91.5, limit 90 (partition 1)\n",
 			"pending": "pending: it reaches a limit, but not for long enough yet\n" +
-				"  alarm    hot: pending since 1999-12-31 23:00:00 UTC, by 81, which reaches the limit of 80; an alert is due from 01:00:00 UTC (partition 1)\n",
+				"  alarm    hot: pending since 1999-12-31 23:00:00 UTC, by 81, limit 80; an alert is due from 01:00:00 UTC (partition 1)\n",
 			"due": "due: a message about it waits to be delivered\n" +
 				"  alarm    hot: over; a recovery is due since 1999-12-31 23:00:00 UTC, mostly after the window (partition 1)\n",
-			"removed": "removed: its alarm is open\n  alarm    old: open since 1999-12-31 23:00:00 UTC, by 5, which reaches the limit of 4 (partition 1)\n",
+			"removed": "removed: its alarm is open\n  alarm    old: open since 1999-12-31 23:00:00 UTC, by 5, limit 4 (partition 1)\n",
 			"Open":    "Open: it is not known\nDid you mean open?\n",
 			"none":    "none: it has no alarm\nRun `alertworker why DEVICE --last 2h` to see what it sent",
 		} {
@@ -496,7 +492,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		silencedText := "muted    " + silenced.ID + ": device pro*, rule hot, site=berlin until 02:00:00 UTC (another 2 h), by ann: service"
 		for _, want := range []string{
 			"probe: it is silent\n",
-			"  alarm    offline: open: nothing counted since 1999-12-31 23:40:00 UTC, for longer than 15 min (partition 1)\n",
+			"  alarm    offline: open since 1999-12-31 23:40:00 UTC: no message counted, limit 15 min (partition 1)\n",
 			"  silence  offline: heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC\n",
 			"  window   hook · hot: not known: devices with the same site share it, and which one this device has is known only to the hub (`alertworker why --last`), and to whoever adds ?site=VALUE\n",
 			"  " + silencedText + "\n",
@@ -524,7 +520,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			t.Fatal(err)
 		}
 		for _, want := range []string{
-			"  hub      3 events of it from the last 2 h\n  event    at 00:00:00 UTC (just now), partition 1", "  event    at 1999-12-31 23:00:00 UTC (60 min ago), partition 1, sequence 0: 70, does not reach the limit of 80 (rule hot)\n", "91, reaches the limit of 80 (rule hot)\n",
+			"  hub      3 events of it from the last 2 h, 3 shown\n  event    at 00:00:00 UTC (just now), partition 1", "  event    at 1999-12-31 23:00:00 UTC (60 min ago), partition 1, sequence 0: hot: 70, limit 80: not reached\n", "hot: 91, limit 80: reached\n",
 			"  window   hook · hot · site=berlin: in force until 01:00:00 UTC (another 60 min); an alert was delivered at 00:00:00 UTC (just now) by a\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -589,7 +585,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if _, err := store.Write(t.Context(), records.Record{Name: "group/roster/2", Content: []byte("none")}); err != nil {
 			t.Fatal(err)
 		}
-		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, sensor.Of("stranger"), admin.Readings{}); err != nil || !strings.Contains(b.String(), "silence  no message of it has counted") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
+		if err := open(func(*admin.Options) {}).WriteText(t.Context(), &b, sensor.Of("stranger"), admin.Readings{}); err != nil || !strings.HasPrefix(b.String(), "stranger: it is not known\n") || !strings.Contains(b.String(), "not all times when it was heard are known: read roster group/roster/2") {
 			t.Errorf("%v: %s", err, b.String())
 		}
 	})
@@ -606,7 +602,7 @@ func TestDeviceDeadLetter(t *testing.T) {
 		if err := letters.Keep(t.Context(), d); err != kept.err {
 			t.Errorf("got %v", err)
 		}
-		deadLetter := `"reason":"refused for good","letter":"letter-1"}`
+		const deadLetter = ", letter-1: refused for good\\n"
 		look := func(status string, known bool) {
 			t.Helper()
 			got := w.authorized("GET", "/devices/oven").Body.String()

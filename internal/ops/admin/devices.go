@@ -116,11 +116,8 @@ type deviceView struct {
 	Why     string `json:"why"`              // what `alertworker why` prints: facts, and what is to be done
 	Replica string `json:"replica"`          // whose answer this is
 	partition.DeviceState
-	DeadLetter   *pastDelivery `json:"deadLetter,omitempty"`   // the last one
-	Receivers    []gateState   `json:"receivers"`              // for each level of each rule
-	LastAlert    *pastDelivery `json:"lastAlert,omitempty"`    // if it is among the last deliveries of this replica
-	LastResolved *pastDelivery `json:"lastResolved,omitempty"` // likewise: the device is normal again
-	Silences     []muting.Mute `json:"silences,omitempty"`     // in force, that may be about the device
+	Receivers []gateState   `json:"receivers"`          // for each level of each rule
+	Silences  []muting.Mute `json:"silences,omitempty"` // in force, that may be about the device
 }
 
 // showDevice answers with what is known without the store if that does not respond.
@@ -146,49 +143,36 @@ func (a *Admin) sharedIn(r *http.Request) map[string]string {
 func (a *Admin) deviceView(f findings) deviceView {
 	status, lines := f.why()
 	return deviceView{
-		Device:       f.asked.Device,
-		Sensor:       f.asked.Name,
-		Status:       status,
-		Why:          strings.Join(lines, "\n"),
-		Replica:      a.Replica,
-		DeviceState:  f.state,
-		DeadLetter:   f.letter(),
-		Receivers:    f.gates,
-		LastAlert:    f.taken(false),
-		LastResolved: f.taken(true),
-		Silences:     f.silences,
+		Device:      f.asked.Device,
+		Sensor:      f.asked.Name,
+		Status:      status,
+		Why:         strings.Join(lines, "\n"),
+		Replica:     a.Replica,
+		DeviceState: f.state,
+		Receivers:   f.gates,
+		Silences:    f.silences,
 	}
 }
 
 // findings looks everywhere for what is known of a sensor, or of a device with all of its sensors. shared has by the names of rules what the device shares
 // their alerts by, where the caller knows that: empty if nothing.
 func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]string) findings {
-	whole := ctx
-	ctx, cancel := context.WithTimeoutCause(
-		ctx,
-		inspectTimeout,
-		fmt.Errorf("the throttle store did not answer within %v", inspectTimeout),
-	)
-	defer cancel()
 	f := a.local(of, shared)
 	var missing [2]error
 	var asking sync.WaitGroup
-	known := f.sensors()
-	here := known[:min(len(known), shownSensors)]
-	asking.Go(func() { missing[0] = a.Shared.look(whole, of, &f) })
-	asking.Go(func() { f.silences, missing[1] = a.silencesOf(whole, of) })
-	f.inspectAll(ctx, f.windows(a.Receivers, append([]sensor.ID{of}, here...)))
+	asking.Go(func() { missing[0] = a.Shared.look(ctx, of, &f) })
+	asking.Go(func() { f.silences, missing[1] = a.silencesOf(ctx, of) })
 	asking.Wait()
 
-	more := slices.DeleteFunc(f.sensors(), func(of sensor.ID) bool { return slices.Contains(here, of) })
-	n := min(len(more), shownSensors-len(here))
-	f.inspectAll(ctx, f.windows(a.Receivers, more[:n]))
-	if more = more[n:]; len(more) > 0 {
+	sensors := f.sensors()
+	if more := len(sensors) - shownSensors; more > 0 {
 		missing[0] = errors.Join(missing[0], fmt.Errorf("not looked up: the windows of %s; ask about one, as %s/%s",
-			humanize.Count(len(more), "other sensor"), of.Device, more[0].Name))
+			humanize.Count(more, "other sensor"), of.Device, sensors[shownSensors].Name))
+		sensors = sensors[:shownSensors]
 	}
 
-	if err := errors.Join(missing[0], missing[1], a.incidentsOf(whole, &f)); err != nil {
+	f.inspect(ctx, f.windows(a.Receivers, append([]sensor.ID{of}, sensors...)))
+	if err := errors.Join(missing[0], missing[1], a.incidentsOf(ctx, &f)); err != nil {
 		f.missing = strings.Split(err.Error(), "\n")
 	}
 
@@ -198,29 +182,53 @@ func (a *Admin) findings(ctx context.Context, of sensor.ID, shared map[string]st
 	return f
 }
 
-// inspectAll adds to f what the store knows of windows, of some at a time.
-func (f *findings) inspectAll(ctx context.Context, all []question) {
-	gates := make([]gateState, len(all))
+// inspect adds to f what the store knows of windows, of some at a time.
+func (f *findings) inspect(ctx context.Context, all []window) {
+	ctx, cancel := context.WithTimeoutCause(
+		ctx,
+		inspectTimeout,
+		fmt.Errorf("the throttle store did not answer within %v", inspectTimeout),
+	)
+	defer cancel()
+
+	f.gates = make([]gateState, len(all))
 	var asking errgroup.Group
 	asking.SetLimit(inspectAtOnce)
-	for i, q := range all {
+	for i, w := range all {
 		asking.Go(func() error {
-			gates[i] = f.inspect(ctx, q.of, q.at)
+			rule, _ := level(f.set, w.at.Rule, w.at.Level)
+			g := gateState{
+				Receiver: w.at.Name, Rule: w.at.Rule, Level: w.at.Level, Sensor: w.of.Name, Shared: w.shared,
+				isUnknown: w.unknown != nil, of: w.of, window: rule.Window, repeat: rule.Repeat,
+			}
+			err := w.unknown
+			if err == nil {
+				g.State, err = w.at.Gate.Inspect(ctx, w.of)
+				g.Suppressed = w.at.Gate.Count(w.of)
+				g.Notified = g.Notified && rule.Resolved // else it tells nobody
+			}
+
+			if err != nil {
+				g.Phase, g.Error = throttle.NotKnown, err.Error()
+			}
+
+			f.gates[i] = g
 			return nil
 		})
 	}
 
 	_ = asking.Wait()
-	f.gates = append(f.gates, gates...)
 }
 
 // shownSensors is of how many sensors windows are looked up when nobody asks for one.
 const shownSensors = 8
 
-// A question is about the window of a device or sensor at a receiver.
-type question struct {
-	of sensor.ID
-	at Receiver
+// A window is that of a device, a sensor, or what the device shares, at a receiver.
+type window struct {
+	at      Receiver
+	of      sensor.ID
+	shared  string // such as site=berlin; empty if it is the device's or the sensor's own
+	unknown error  // why nobody here knows whose it is; of is nothing then
 }
 
 // sensors returns those of the device that is asked for of which something is known that may have a window: a delivery,
@@ -249,38 +257,24 @@ func (f *findings) sensors() (all []sensor.ID) {
 	return all
 }
 
-// windows returns which windows to ask for: those of a device or sensors at some receivers. What the device shares is
-// the device's.
-func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []question) {
+// windows returns those of a device or sensors at some receivers. What the device shares is the device's.
+func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window) {
 	for _, to := range receivers {
-		for _, of := range of {
-			if isOnce := of == f.asked || to.Per == ""; isOnce && f.concerns(to) {
-				all = append(all, question{of, to})
+		value, known := f.shared[to.Rule]
+		switch {
+		case to.Per == "" && value == "":
+			for _, one := range of {
+				all = append(all, window{at: to, of: one})
 			}
+		case to.Per != "" && !known:
+			all = append(all, window{at: to, unknown: fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
+				"hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)})
+		case to.Per != "" && value != "":
+			all = append(all, window{at: to, of: sensor.Of(value), shared: to.Per + "=" + value})
 		}
 	}
 
 	return all
-}
-
-// inspect returns what the store knows of the window of a device or sensor at a receiver.
-func (f *findings) inspect(ctx context.Context, of sensor.ID, to Receiver) gateState {
-	rule, _ := level(f.set, to.Rule, to.Level)
-	g := gateState{Receiver: to.Name, Rule: to.Rule, Level: to.Level, window: rule.Window, repeat: rule.Repeat}
-	about, err := f.about(of, to)
-	g.Sensor = about.Name
-	if err == nil {
-		g.Shared = sharedText(to, about)
-		g.State, err = to.Gate.Inspect(ctx, about)
-		g.Suppressed = to.Gate.Count(about)
-		g.Notified = g.Notified && rule.Resolved // else it tells nobody
-	}
-
-	if err != nil {
-		g.Phase, g.Error = throttle.NotKnown, err.Error()
-	}
-
-	return g
 }
 
 // local returns what this replica knows of a sensor, or of a device with all of its sensors, by itself. What the device shares alerts by is what the caller
@@ -312,39 +306,6 @@ func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 	return f
 }
 
-// concerns reports whether a gate may be that of the device's alerts: of what it shares, or of the device if that is
-// nothing or not known.
-func (f *findings) concerns(to Receiver) bool {
-	value, known := f.shared[to.Rule]
-	if to.Per != "" {
-		return !known || value != ""
-	}
-	return value == ""
-}
-
-// about returns what alerts are about at a gate: the device or sensor, or what it shares.
-func (f *findings) about(of sensor.ID, to Receiver) (sensor.ID, error) {
-	if to.Per == "" {
-		return of, nil
-	}
-
-	value, known := f.shared[to.Rule]
-	if !known {
-		return sensor.ID{}, fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to "+
-			"the hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)
-	}
-
-	return sensor.Of(value), nil
-}
-
-// sharedText is such as site=berlin, empty if to is a gate of devices.
-func sharedText(to Receiver, about sensor.ID) string {
-	if to.Per == "" {
-		return ""
-	}
-	return to.Per + "=" + about.Device
-}
-
 // endWindow ends the windows of a sensor, or of a device and all its sensors of which something is known, here or in what
 // replicas share, at all receivers, of all rules and levels. It names these sensors, and what the device shares; it also
 // says which windows it does not know of. After a failure it continues with the next one; a repeated request does the
@@ -353,74 +314,45 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) 
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
 
+	// A list is empty if there is nothing to say.
+	var answer struct {
+		Sensors  []string `json:"sensors,omitempty"`  // of the device
+		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
+		NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
+	}
+
 	f := a.local(of, a.sharedIn(r))
-	var answer endedWindows
-	a.knowSensors(ctx, &f, &answer)
-	err := a.endWindows(ctx, &f, &answer)
-	switch {
-	case err == nil && answer.isEmpty():
-		w.WriteHeader(http.StatusNoContent)
-		return
-	case err == nil:
-		httpapi.Write(w, http.StatusOK, answer)
-		return
-	}
-
-	status := http.StatusServiceUnavailable
-	if errors.Is(err, throttle.ErrSending) {
-		status = http.StatusConflict
-	}
-
-	w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-	fail(w, status, strings.ReplaceAll(err.Error(), "\n", "; "))
-}
-
-// endedWindows is what there is to say about windows that were ended.
-type endedWindows struct {
-	Sensors  []string `json:"sensors,omitempty"`  // of the device
-	Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
-	NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
-}
-
-func (e *endedWindows) isEmpty() bool {
-	return e.Sensors == nil && e.Shared == nil && e.NotEnded == nil
-}
-
-// knowSensors adds to f what replicas share of a device whose sensors may have windows, and to the answer which of them
-// nobody knows.
-func (a *Admin) knowSensors(ctx context.Context, f *findings, answer *endedWindows) {
 	hasSensors := slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return len(r.Sensor) > 0 && r.Per == "" })
-	if !hasSensors || f.asked.Name != "" {
-		return
+	if hasSensors && of.Name == "" {
+		answer.NotEnded = append(answer.NotEnded, "windows of sensors without an alarm, a delivery or a dead letter that is known: for one add ?sensor=NAME")
+		if err := a.Shared.look(ctx, of, &f); err != nil {
+			answer.NotEnded = append(answer.NotEnded, "of sensors "+strings.ReplaceAll(err.Error(), "\n", "; "))
+		}
 	}
 
-	const ask = "windows of sensors without an alarm, a delivery or a dead letter that is known: for one add ?sensor=NAME"
-	answer.NotEnded = append(answer.NotEnded, ask)
-	if err := a.Shared.look(ctx, f.asked, f); err != nil {
-		answer.NotEnded = append(answer.NotEnded, "of sensors "+strings.ReplaceAll(err.Error(), "\n", "; "))
+	sensors := f.sensors()
+	for _, one := range sensors {
+		answer.Sensors = append(answer.Sensors, one.Name)
 	}
 
-	for _, of := range f.sensors() {
-		answer.Sensors = append(answer.Sensors, of.Name)
-	}
-}
-
-// saidErrors is how many of the windows that could not be ended an error names.
-const saidErrors = 5
-
-// endWindows ends the windows of all that f knows, some at a time. Its error is that of some of those that failed.
-func (a *Admin) endWindows(ctx context.Context, f *findings, answer *endedWindows) error {
-	var mu sync.Mutex
-	var failed []error
+	all := f.windows(a.Receivers, append([]sensor.ID{of}, sensors...))
+	errs := make([]error, len(all))
 	var ending errgroup.Group
 	ending.SetLimit(inspectAtOnce)
-	for _, q := range f.windows(a.Receivers, append([]sensor.ID{f.asked}, f.sensors()...)) {
+	for i, w := range all {
+		if w.unknown != nil {
+			answer.NotEnded = append(answer.NotEnded, fmt.Sprintf("rule %s: %v", w.at.Rule, w.unknown))
+			continue
+		}
+
+		if w.shared != "" {
+			answer.Shared = append(answer.Shared, w.shared)
+		}
+
 		ending.Go(func() error {
-			err := a.endWindowAt(ctx, q.at, f, q.of, &mu, answer)
-			mu.Lock()
-			defer mu.Unlock()
-			if err != nil {
-				failed = append(failed, err)
+			if errs[i] = w.at.Gate.Reopen(ctx, w.of); errs[i] == nil {
+				a.Log.Info("window ended on request", zap.Stringer("device", w.of), zap.String("receiver", w.at.Name),
+					zap.String("rule", w.at.Rule), zap.String("alert_level", w.at.Level), zap.String("shared", w.shared))
 			}
 			return nil
 		})
@@ -428,41 +360,27 @@ func (a *Admin) endWindows(ctx context.Context, f *findings, answer *endedWindow
 
 	_ = ending.Wait()
 	slices.Sort(answer.Shared)
+	answer.Shared, answer.NotEnded = slices.Compact(answer.Shared), slices.Compact(answer.NotEnded)
+	failed := slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if n := len(failed); n > saidErrors {
 		failed = append(failed[:saidErrors], fmt.Errorf("and %d more", n-saidErrors))
 	}
 
-	return errors.Join(failed...)
-}
-
-// endWindowAt ends the window of a device or sensor at one receiver, for one level of a rule. mu guards the answer.
-func (a *Admin) endWindowAt(ctx context.Context, to Receiver, f *findings, of sensor.ID, mu *sync.Mutex, answer *endedWindows) error {
-	about, unknown := f.about(of, to)
-	if unknown != nil {
-		mu.Lock()
-		defer mu.Unlock()
-		answer.NotEnded = appendNew(answer.NotEnded, fmt.Sprintf("rule %s: %v", to.Rule, unknown))
-		return nil
+	err, status := errors.Join(failed...), http.StatusServiceUnavailable
+	if errors.Is(err, throttle.ErrSending) {
+		status = http.StatusConflict
 	}
 
-	if err := to.Gate.Reopen(ctx, about); err != nil {
-		return err
+	switch {
+	case err != nil:
+		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+		fail(w, status, strings.ReplaceAll(err.Error(), "\n", "; "))
+	case len(answer.Sensors)+len(answer.Shared)+len(answer.NotEnded) == 0:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		httpapi.Write(w, http.StatusOK, answer)
 	}
-
-	shared := sharedText(to, about)
-	mu.Lock()
-	defer mu.Unlock()
-	answer.Shared = appendNew(answer.Shared, shared)
-	a.Log.Info("window ended on request", zap.Stringer("device", of), zap.String("receiver", to.Name),
-		zap.String("rule", to.Rule), zap.String("alert_level", to.Level), zap.String("shared", shared))
-
-	return nil
 }
 
-// appendNew appends a text, unless it is empty or there already.
-func appendNew(all []string, text string) []string {
-	if text == "" || slices.Contains(all, text) {
-		return all
-	}
-	return append(all, text)
-}
+// saidErrors is how many of the windows that could not be ended an error names.
+const saidErrors = 5

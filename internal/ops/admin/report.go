@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"slices"
 	"strings"
 	"time"
 
@@ -31,13 +30,13 @@ func (a *Admin) WriteText(ctx context.Context, out io.Writer, of sensor.ID, hub 
 	f.hub = hub
 	f.similar = cmp.Or(f.similar, hub.similar)
 	_, lines := f.why()
+	var text strings.Builder
 	for _, l := range lines {
-		if _, err := fmt.Fprintln(out, humanize.Clean(l)); err != nil {
-			return err
-		}
+		text.WriteString(humanize.Clean(l) + "\n")
 	}
 
-	return nil
+	_, err := io.WriteString(out, text.String())
+	return err
 }
 
 // shownReadings is how many of a device's readings are shown.
@@ -53,7 +52,6 @@ type Readings struct {
 	events int
 	last   time.Duration // in which they were
 	lines  []string      // of the last ones, the latest last
-	muted  string        // by what it mutes the device; empty if it does not
 	// a device of which there are some, and whose name differs in nothing but case; empty if there is none
 	similar string
 	shared  map[string]string // what the device shares the alerts of rules by
@@ -72,9 +70,6 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 		if errors.Is(err, io.EOF) {
 			return r, nil
 		}
-		if ctx.Err() != nil {
-			return r, errors.New("stopped before all readings were read")
-		}
 		if err != nil {
 			return r, fmt.Errorf("read the device's readings: %w", err)
 		}
@@ -92,131 +87,105 @@ func (a *Admin) Readings(ctx context.Context, device string, last time.Duration,
 
 // add takes an event of the device.
 func (r *Readings) add(a *Admin, reader *rules.Reader, partition string, e *telemetry.Event) {
-	now, set := findings{now: a.now()}, &a.Rules
+	now := findings{now: a.now()}
 	views, reason := reader.Read(e)
-	what := found(e, views, reason)
-
-	for _, v := range views {
-		if v.Counts() && v.Rule.Per != "" {
-			r.shared[v.Rule.Name] = v.Shared
-		}
-	}
-
-	at, taken := now.at(e.Enqueued), int64(0)
+	at, what, taken, muted := now.at(e.Enqueued), now.found(e, views, reason), int64(0), ""
 	for _, v := range views {
 		taken = max(taken, v.Taken)
+		if !v.Counts() {
+			continue
+		}
+
+		if v.Rule.Per != "" {
+			r.shared[v.Rule.Name] = v.Shared
+		}
+
+		for _, i := range v.Mutes {
+			muted = cmp.Or(muted, a.Rules.Mutes[i].When())
+		}
 	}
 
 	if taken != 0 {
 		at += fmt.Sprintf(", taken at %s by its own clock", now.clock(time.UnixMicro(taken)))
 	}
 
-	muted, byMessage := mutedBy(set, views)
 	if muted != "" {
 		what += ", and is muted: " + muted
 	}
 
 	r.events++
-	r.muted = byMessage
 	r.lines = append(r.lines, fmt.Sprintf("%s, partition %s, sequence %d: %s", at, partition, e.Sequence, what))
 	r.lines = r.lines[max(0, len(r.lines)-shownReadings):]
 }
 
-// mutedBy says which mute of the rules was about a reading in an event, and which one only for what the event says of
-// itself: empty if none was.
-func mutedBy(set *rules.Set, views []rules.View) (muted, byMessage string) {
-	for i := range set.Mutes {
-		m := &set.Mutes[i]
-		for _, v := range views {
-			if !slices.Contains(v.Mutes, i) {
-				continue
-			}
-
-			if m.IsByMessage() {
-				byMessage = cmp.Or(byMessage, m.String())
-			}
-
-			if v.Counts() {
-				muted = cmp.Or(muted, m.When())
-			}
-		}
-	}
-
-	return muted, byMessage
-}
-
 // found says what rules find in an event, and what they do not.
-func found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
-	text := foundByAll(e, views, reason)
+func (f findings) found(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
 	damage := telemetry.DamageOf(e.Body).Text(e.Device)
-	switch {
-	case damage == "" || reason == telemetry.ReasonOK:
-		return text
-	case reason == telemetry.ReasonMalformed:
-		return damage
+	if reason == telemetry.ReasonMalformed {
+		return cmp.Or(damage, reason.Text())
 	}
 
-	return text + "; its message is damaged, which ends no alarm (" + damage + ")"
-}
-
-// foundByAll is found for a message that is not damaged.
-func foundByAll(e *telemetry.Event, views []rules.View, reason telemetry.Reason) string {
 	var parts []string
 	for i := range views {
 		v := &views[i]
-		text := foundBy(v, e)
-		if text == "" {
-			continue
+		if level, text := foundBy(v); text != "" {
+			parts = append(parts, strings.TrimPrefix(f.subject("", v.Rule.Name, level, v.Sensor)+": "+text, ": "))
 		}
-
-		if v.Sensor != "" {
-			text = v.Sensor + ": " + text
-		}
-		parts = append(parts, text)
 	}
 
 	switch {
 	case len(parts) > 0:
-		return strings.Join(parts, "; ")
 	case reason.HasReading():
-		return "no rule compares a value of it"
+		parts = []string{"no rule compares a value of it"}
+	default:
+		parts = []string{reason.Text()}
 	}
 
-	return reason.Text()
+	if damage != "" && reason != telemetry.ReasonOK {
+		parts = append(parts, "its message is damaged, which ends no alarm ("+damage+")")
+	}
+
+	return strings.Join(parts, "; ")
 }
 
-// foundBy says what the rule of v finds in an event; empty if that is not worth a word.
-func foundBy(v *rules.View, e *telemetry.Event) string {
-	name := which(v.Rule.Name, "")
-	hasReading := v.Reason == telemetry.ReasonOK
-
+// foundBy says what the rule of v finds: its value, and the limit of the highest level that it reaches, else of the
+// mildest. text is empty if that is not worth a word.
+func foundBy(v *rules.View) (level, text string) {
+	value := v.Rule.Text(v.Value)
 	switch {
-	case v.Rule.Silence() || v.Reason == telemetry.ReasonMissing || v.Leaves:
-		return ""
-
-	case v.Excluded != nil && hasReading:
-		has := cmp.Or(v.Has, "missing")
-		return fmt.Sprintf("%s, but the rule %s does not look at it: %s is %s, not %s",
-			v.Rule.Text(v.Value), v.Rule.Name, v.Excluded.Name, has, humanize.Or(v.Excluded.Values))
+	case v.Rule.Silence(), v.Leaves, v.Reason == telemetry.ReasonMissing, !v.Reason.Decoded(), v.Excluded != nil && v.Reason != telemetry.ReasonOK:
+		return "", ""
 
 	case v.Excluded != nil:
-		return ""
+		return "", fmt.Sprintf("%s, not looked at: %s is %s, not %s",
+			value, v.Excluded.Name, cmp.Or(v.Has, "missing"), humanize.Or(v.Excluded.Values))
 
-	case v.Counts():
-		return compared(v)
-
-	case hasReading:
-		return fmt.Sprintf("%s, but the rule %s says nothing about it: no number at %s",
-			v.Rule.Text(v.Value), v.Rule.Name, v.Rule.Base())
+	case v.Reason == telemetry.ReasonOK && !v.Counts():
+		return "", value + ", not compared: no number at " + v.Rule.Base()
 
 	case v.Reason == telemetry.ReasonNotANumber:
-		return notANumber(v) + name
+		return "", notANumber(v)
 
-	case v.Reason.Decoded():
-		return v.Reason.Text() + name
+	case !v.Counts():
+		return "", v.Reason.Text()
 	}
 
-	return ""
+	for i := range v.Rule.Levels {
+		c := v.Levels[i]
+		if !c.Reached && i > 0 {
+			continue
+		}
+
+		l := &v.Rule.Levels[i]
+		limit := limitText(v.Rule, c.Limit)
+		if c.Own {
+			limit += " (" + l.LimitAt.Name + ")"
+		}
+
+		level, text = l.Name, fmt.Sprintf("%s, limit %s: %s", value, limit, map[bool]string{true: "reached", false: "not reached"}[c.Reached])
+	}
+
+	return level, text
 }
 
 // notANumber says what an event has instead of one where a rule looks.
@@ -229,18 +198,4 @@ func notANumber(v *rules.View) string {
 	}
 
 	return telemetry.ReasonNotANumber.Text()
-}
-
-// compared says which limit of a rule the reading in v reaches: of the highest level that it does, else not even that
-// of the mildest.
-func compared(v *rules.View) (text string) {
-	for i := range v.Rule.Levels {
-		level := &v.Rule.Levels[i]
-		c := v.Levels[i]
-		if c.Reached || i == 0 {
-			text = reaches(!c.Reached, v.Rule, level, c.Limit, c.Own) + which(v.Rule.Name, level.Name)
-		}
-	}
-
-	return v.Rule.Text(v.Value) + ", " + text
 }

@@ -64,41 +64,41 @@ func TestWhyNotDecided(t *testing.T) {
 		properties map[string]any
 		want       string
 	}{
-		"a decimal comma": {`{"temp":"-5,0"}`, map[string]any{"kind": "frozen"}, "-5 °C, reaches the limit of -17 °C (rule frozen)"},
+		"a decimal comma": {`{"temp":"-5,0"}`, map[string]any{"kind": "frozen"}, "frozen: -5 °C, limit -17 °C: reached"},
 		"a comma that may be of thousands": {`{"temp":"-5,000"}`, map[string]any{"kind": "frozen"},
-			`"-5,000" at temp is not a number: may be one number or two: the device must write a decimal point (rule frozen)`},
-		"its unit":     {`{"temp":"-5 °C"}`, map[string]any{"kind": "frozen"}, "-5 °C, reaches the limit of -17 °C (rule frozen)"},
-		"another unit": {`{"temp":"23F"}`, map[string]any{"kind": "frozen"}, `"23F" at temp is not a number: F where the rule has °C (rule frozen)`},
-		"a damaged message": {`{'temp':-5,'kind':'frozen',}`, nil, "-5 °C, reaches the limit of -17 °C (rule frozen); its message is damaged, " +
+			`frozen: "-5,000" at temp is not a number: may be one number or two: the device must write a decimal point`},
+		"its unit":     {`{"temp":"-5 °C"}`, map[string]any{"kind": "frozen"}, "frozen: -5 °C, limit -17 °C: reached"},
+		"another unit": {`{"temp":"23F"}`, map[string]any{"kind": "frozen"}, `frozen: "23F" at temp is not a number: F where the rule has °C`},
+		"a damaged message": {`{'temp':-5,'kind':'frozen',}`, nil, "frozen: -5 °C, limit -17 °C: reached; its message is damaged, " +
 			"which ends no alarm (not JSON at byte 1 of a message of d: found ' where a name in double quotes must begin)"},
 		"a message that no repair can read": {`{"temp":-5;"kind":"frozen"}`, nil,
 			"not JSON at byte 10 of a message of d: found ; where a comma or a closing bracket must follow"},
-		"a text":         {`{"temp":"warm","kind":"frozen"}`, nil, `"warm" at temp is not a number (rule frozen)`},
-		"an object":      {`{"temp":{},"kind":"frozen"}`, nil, "its reading is not a number (rule frozen)"},
-		"another kind":   {`{"temp":40.4,"kind":"chilled"}`, nil, `40.4 °C, but the rule frozen does not look at it: kind is "chilled", not frozen`},
-		"no kind":        {`{"temp":40.4}`, nil, `40.4 °C, but the rule frozen does not look at it: kind is missing, not frozen`},
-		"a broken probe": {`{"temp":850,"kind":"frozen"}`, nil, "its reading is outside the valid range of its rule (rule frozen)"},
-		"a word":         {`{"door":"AJAR"}`, nil, "ajar, is open or ajar (rule door)"},
-		"another word":   {`{"door":"closed"}`, nil, "another value, is not open or ajar (rule door)"},
+		"a text":         {`{"temp":"warm","kind":"frozen"}`, nil, `frozen: "warm" at temp is not a number`},
+		"an object":      {`{"temp":{},"kind":"frozen"}`, nil, "frozen: its reading is not a number"},
+		"another kind":   {`{"temp":40.4,"kind":"chilled"}`, nil, `frozen: 40.4 °C, not looked at: kind is "chilled", not frozen`},
+		"no kind":        {`{"temp":40.4}`, nil, `frozen: 40.4 °C, not looked at: kind is missing, not frozen`},
+		"a broken probe": {`{"temp":850,"kind":"frozen"}`, nil, "frozen: its reading is outside the valid range of its rule"},
+		"a word":         {`{"door":"AJAR"}`, nil, "door: ajar, limit open or ajar: reached"},
+		"another word":   {`{"door":"closed"}`, nil, "door: another value, limit open or ajar: not reached"},
 		"a mute": {`{"temp":3,"kind":"frozen"}`, map[string]any{"mute": "true"},
-			"3 °C, reaches the limit of -17 °C (rule frozen)"},
-		"the time of the device": {`{"temp":3,"kind":"frozen"}`, map[string]any{"taken": "1999-12-31T23:20:00Z"}, "3 °C, reaches the limit of -17 °C (rule frozen)"},
+			"frozen: 3 °C, limit -17 °C: reached"},
+		"the time of the device": {`{"temp":3,"kind":"frozen"}`, map[string]any{"taken": "1999-12-31T23:20:00Z"}, "frozen: 3 °C, limit -17 °C: reached"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				a := New(Options{Rules: set, Recorder: &Recorder{}, Log: zap.NewNop()})
 				e := telemetry.Event{Device: "d", Body: []byte(test.body), Enqueued: time.Now(), Properties: telemetrytest.Properties(test.properties)}
 				got := asked(t, a, "d", events{e})
-				at, muted := "", ""
+				at := ""
 				if test.properties["taken"] != nil {
 					at = ", taken at 1999-12-31 23:20:00 UTC by its own clock"
 				}
 				want := test.want
 				if test.properties["mute"] != nil {
-					want, muted = want+", and is muted: mute=true", "  muted    by its last message: mute=true\n"
+					want += ", and is muted: mute=true"
 				}
-				want = "d: it has no alarm\n  hub      1 event of it from the last 2 h\n  event    at 00:00:00 UTC (just now)" + at +
-					", partition 0, sequence 0: " + want + "\n" + muted
+				want = "d: it has no alarm\n  hub      1 event of it from the last 2 h, 1 shown\n  event    at 00:00:00 UTC (just now)" + at +
+					", partition 0, sequence 0: " + want + "\n"
 				if got != want {
 					t.Errorf("got\n%s\nwant\n%s", got, want)
 				}
@@ -125,8 +125,8 @@ func TestWhyMuteTime(t *testing.T) {
 		})
 		for _, want := range []string{
 			"\n  muted    device d*, site=berlin until 02:00:00 UTC (another 60 min), by the rules: mute Sat from 01:00 to 02:00, UTC\n",
-			"90, reaches the limit of 80 (rule hot), and is muted: device d*, site=berlin: Sat from 01:00 to 02:00, UTC\n",
-			"91, reaches the limit of 80 (rule hot)\n",
+			"hot: 90, limit 80: reached, and is muted: device d*, site=berlin: Sat from 01:00 to 02:00, UTC\n",
+			"hot: 91, limit 80: reached\n",
 		} {
 			if !strings.Contains(got, want) {
 				t.Errorf("got\n%s\nwithout\n%s", got, want)
@@ -159,16 +159,15 @@ func TestWhyNeverHeard(t *testing.T) {
 				t.Errorf("got %s, %v; want %s", b.String(), err, want)
 			}
 		}
-		const never = "  silence  no message of it has counted, but those of 2 other devices\n"
 		for device, todo := range map[string]string{
 			"oven-7": "Did you mean Oven-7?\n",
 			"kiln":   "Check the id (its case matters), or look further back with --last.\n",
 		} {
 			var b strings.Builder
-			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}); err != nil || b.String() != device+": it is not known\n"+never+todo {
+			if err := a.WriteText(t.Context(), &b, sensor.Of(device), Readings{}); err != nil || b.String() != device+": it is not known\n"+todo {
 				t.Errorf("got %s, %v", b.String(), err)
 			}
-			want := device + ": it is not known\n  hub      0 events of it from the last 2 h\n" + never + todo
+			want := device + ": it is not known\n  hub      0 events of it from the last 2 h, 0 shown\n" + todo
 			if got := asked(t, a, device, nil); got != want {
 				t.Errorf("got %s, want %s", got, want)
 			}

@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"fmt"
 	"strings"
 	"time"
 
@@ -52,52 +51,12 @@ func about(rule, level string) string {
 	return rule
 }
 
-// which names a level of a rule in brackets, for a sentence, with a space before; empty as about.
-func which(rule, level string) string {
-	switch {
-	case level != "":
-		return fmt.Sprintf(" (rule %s, level %s)", rule, level)
-	case rule == rules.DefaultName:
-		return ""
+// limitText shows a limit of a rule.
+func limitText(rule *rules.Rule, limit float64) string {
+	if len(rule.Is) > 0 {
+		return humanize.Or(rule.Is)
 	}
-
-	return fmt.Sprintf(" (rule %s)", rule)
-}
-
-// reaches says that a reading reaches a limit or, with not, that it does not, for a sentence. rule and level are nil
-// if they are not configured any more; own says that limit is the device's.
-func reaches(not bool, rule *rules.Rule, level *rules.Level, limit float64, own bool) string {
-	is, verb := "is ", "reaches "
-	if not {
-		is, verb = "is not ", "does not reach "
-	}
-
-	switch {
-	case rule == nil:
-		return verb + "the limit of " + humanize.Number(limit)
-
-	case len(rule.Is) > 0:
-		return is + humanize.Or(rule.Is)
-
-	case own:
-		return fmt.Sprintf(
-			"%sits own limit of %s, by %s instead of %s",
-			verb,
-			rule.Text(limit),
-			level.LimitAt.Name,
-			rule.Text(level.Limit),
-		)
-	}
-
-	return verb + "the limit of " + rule.Text(limit)
-}
-
-// textOf shows a value of a rule, which is nil if it is not configured any more.
-func textOf(rule *rules.Rule, value float64) string {
-	if rule == nil {
-		return humanize.Number(value)
-	}
-	return rule.Text(value)
+	return rule.Text(limit)
 }
 
 // only says which messages a rule looks at.
@@ -109,7 +68,7 @@ func only(r *rules.Rule) string {
 	return humanize.And(all)
 }
 
-// level returns a level of a rule by their names; nil if it is not configured.
+// level returns a level of a rule by their names; a rule without keys if it is not configured.
 func level(set *rules.Set, rule, level string) (*rules.Rule, *rules.Level) {
 	for i := range set.Rules {
 		r := &set.Rules[i]
@@ -120,5 +79,5 @@ func level(set *rules.Set, rule, level string) (*rules.Rule, *rules.Level) {
 		}
 	}
 
-	return nil, nil
+	return &rules.Rule{Name: rule}, &rules.Level{Name: level}
 }

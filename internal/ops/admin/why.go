@@ -36,7 +36,7 @@ type verdict struct{ says, todo string }
 
 var verdicts = map[string]verdict{
 	whyWaiting:     {"a message about it waits to be delivered", ""},
-	whyDeadLetter:  {"a receiver did not accept its last alert", "Fix the receiver; the alert itself is only in the log."},
+	whyDeadLetter:  {"a receiver did not accept its last alert", "Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 	whyWindow:      {"an alert was sent, and its window is in force", ""},
 	whySending:     {"a replica is sending an alert, or died while it did: then another one sends it after its claim", ""},
 	whyUnknown:     {"the throttle store does not respond", "Run `alertworker check`."},
@@ -81,7 +81,15 @@ type gateState struct {
 	Suppressed int64  `json:"suppressed"`      // readings that this replica kept quiet since the device's last alert
 	Error      string `json:"error,omitempty"` // why that is not known
 
+	isUnknown      bool      // nobody here knows what the device shares it by
+	of             sensor.ID // the key of the window: that of the device or sensor, or what shares it
 	window, repeat time.Duration
+}
+
+// A subject is what alerts are about that replace one another at a receiver.
+type subject struct {
+	receiver, rule, level string
+	of                    sensor.ID
 }
 
 // delivered returns when the receiver took the device's last alert, to within a few seconds; zero if
@@ -97,123 +105,75 @@ func (g gateState) delivered() time.Time {
 	return g.Quiet.Add(-g.window) // the last claim failed: it was the one before
 }
 
-// last returns the last delivery that is like that, nil if none is remembered.
-func (f findings) last(is func(pastDelivery) bool) *pastDelivery {
-	i := slices.IndexFunc(f.ended, is)
+// undelivered returns the last dead letter, unless its receiver has since taken another alert in its place: from this
+// replica, from another one, or by a replay.
+func (f findings) undelivered() *pastDelivery {
+	i := slices.IndexFunc(f.ended, func(e pastDelivery) bool { return e.Reason != "" })
 	if i < 0 {
 		return nil
 	}
 
-	return &f.ended[i]
-}
-
-// taken returns the last alert, or recovery, that a receiver took.
-func (f findings) taken(recovery bool) *pastDelivery {
-	return f.last(func(e pastDelivery) bool { return e.Reason == "" && e.Resolved == recovery })
-}
-
-// letter returns the last dead letter.
-func (f findings) letter() *pastDelivery {
-	return f.last(func(e pastDelivery) bool { return e.Reason != "" })
-}
-
-// undelivered returns the last dead letter, unless its receiver has since taken another of the device and level.
-func (f findings) undelivered() *pastDelivery {
-	l := f.letter()
-	if l == nil || f.last(l.isFollowedBy) != nil {
+	l := &f.ended[i]
+	of := subject{l.Receiver, l.Rule, l.Level, l.window()}
+	tookAnother := slices.ContainsFunc(f.ended[:i], func(e pastDelivery) bool {
+		return of == subject{e.Receiver, e.Rule, e.Level, e.window()}
+	}) || slices.ContainsFunc(f.gates, func(g gateState) bool {
+		return of == subject{g.Receiver, g.Rule, g.Level, g.of} && g.delivered().After(l.At)
+	})
+	if tookAnother {
 		return nil
-	}
-
-	tookAnother := func(g gateState) bool { return g.Receiver == l.Receiver && g.delivered().After(l.At) }
-	if slices.ContainsFunc(f.of(l.Rule, l.Level, l.Sensor), tookAnother) {
-		return nil // by another replica, or a replay
 	}
 
 	return l
 }
 
-// isFollowedBy reports whether e is a later one that the same receiver took, of the same level.
-func (d pastDelivery) isFollowedBy(e pastDelivery) bool {
-	isSameLevel := e.Rule == d.Rule && e.Level == d.Level && e.Sensor == d.Sensor
-	return isSameLevel && e.Receiver == d.Receiver && e.Reason == "" && e.At.After(d.At)
-}
-
-// of returns the windows of one level of a rule, about one sensor or the device: or about what shares them.
-func (f findings) of(rule, level, name string) []gateState {
-	return slices.DeleteFunc(slices.Clone(f.gates), func(g gateState) bool {
-		return g.Rule != rule || g.Level != level || g.Sensor != name && g.Shared == ""
-	})
-}
-
 // status returns the status of the device. What is in the way of an alert comes first, then its alarms, which all replicas
 // share, and then its windows.
 func (f findings) status() string {
-	alarm := f.worst()
-	isOpen := alarm.Phase == rules.Open
+	var isSilent, isDue bool
+	alarms := map[rules.Phase]bool{}
+	for _, s := range f.state.Alarms {
+		alarms[s.Phase] = true
+		isSilent = isSilent || s.Silence && s.Phase == rules.Open
+		isDue = isDue || !s.Due.IsZero()
+	}
 
-	switch {
-	case len(f.state.Deliveries) > 0:
-		return whyWaiting
-	case f.undelivered() != nil:
-		return whyDeadLetter
-	case isOpen && alarm.Silence:
-		return whySilent
-	case isOpen:
-		return whyOpen
-	case f.state.Unreadable != nil:
-		return whyUndecodable
-	case alarm.Phase == rules.Pending:
-		return whyPending
-	case !alarm.Due.IsZero():
-		return whyWaiting
-	case f.has(throttle.Sending):
-		return whySending
-	case f.has(throttle.Closed):
-		return whyWindow
-	case f.has(throttle.NotKnown):
-		return whyUnknown
-	case f.isUnknown():
-		return whyNotSeen
+	windows := map[throttle.Phase]bool{}
+	isKnown := f.state.WasHeard() || len(f.ended)+f.hub.events > 0
+	for _, g := range f.gates {
+		windows[g.Phase] = windows[g.Phase] || !g.isUnknown
+		isKnown = isKnown || !g.Claimed.IsZero()
+	}
+
+	for _, may := range []struct {
+		is     bool
+		status string
+	}{
+		{len(f.state.Deliveries) > 0, whyWaiting},
+		{f.undelivered() != nil, whyDeadLetter},
+		{isSilent, whySilent},
+		{alarms[rules.Open], whyOpen},
+		{f.state.Unreadable != nil, whyUndecodable},
+		{alarms[rules.Pending], whyPending},
+		{isDue, whyWaiting},
+		{windows[throttle.Sending], whySending},
+		{windows[throttle.Closed], whyWindow},
+		{windows[throttle.NotKnown], whyUnknown},
+		{!isKnown && (f.hub.last > 0 || f.known > 0 || f.similar != ""), whyNotSeen},
+	} {
+		if may.is {
+			return may.status
+		}
 	}
 
 	return whyNoAlarm
 }
 
-// has reports whether one of the windows is in a phase.
-func (f findings) has(phase throttle.Phase) bool {
-	return slices.ContainsFunc(f.gates, func(g gateState) bool { return g.Phase == phase })
-}
-
-// worst returns the alarm that matters most, a zero one if there is none: one that is open, of silence first; one
-// that is pending; one whose recovery is due.
-func (f findings) worst() (worst partition.AlarmState) {
-	for _, s := range f.state.Alarms {
-		if rank(s) > rank(worst) {
-			worst = s
-		}
-	}
-
-	return worst
-}
-
-// rank is higher for an alarm that matters more.
-func rank(s partition.AlarmState) int {
-	n := 2 * int(s.Phase)
-	isDue := s.Phase == rules.Normal && !s.Due.IsZero()
-	if s.Silence || isDue {
-		n++
-	}
-
-	return n
-}
-
-// verdict returns what the status means and what is to be done, with what only this device's findings say.
-func (f findings) verdict(code string) verdict {
+// why returns the status of the device and, for people, what it means, a line for each fact that is known, and what is to
+// be done.
+func (f findings) why() (code string, lines []string) {
+	code = f.status()
 	v := verdicts[code]
-	if letter := f.undelivered(); code == whyDeadLetter && letter.Letter != "" {
-		v.todo = "Fix the receiver, then run `alertworker deadletters replay " + letter.Letter + "`."
-	}
-
 	switch {
 	case code == whyNoAlarm && f.hub.last > 0:
 		v.todo = ""
@@ -221,16 +181,7 @@ func (f findings) verdict(code string) verdict {
 		v.todo = fmt.Sprintf("Did you mean %s?", f.similar)
 	}
 
-	return v
-}
-
-// why returns the status of the device and, for people, what it means, a line for each fact that is known, and what is to
-// be done.
-func (f findings) why() (code string, lines []string) {
-	code = f.status()
-	v := f.verdict(code)
-	lines = []string{f.asked.String() + ": " + v.says}
-	lines = append(lines, f.facts()...)
+	lines = append([]string{f.asked.String() + ": " + v.says}, f.facts()...)
 	if v.todo != "" {
 		lines = append(lines, v.todo)
 	}
@@ -273,14 +224,14 @@ func (f findings) facts() (all facts) {
 	}
 
 	for _, s := range f.silences {
-		all.add("muted", s.ID, f.silenceText(s))
+		all.add("muted", s.ID, fmt.Sprintf("%s until %s, by %s: %s", s, f.until(s.Until, f.now), s.Who, s.Why))
 	}
 
 	for _, d := range f.state.Deliveries {
 		all.add("waits", f.subject(d.Receiver, d.Rule, d.Level, d.Sensor), f.deliveryText(d))
 	}
 
-	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Quiet.IsZero() && g.Error == "" }
+	isNone := func(g gateState) bool { return g.Claimed.IsZero() && g.Error == "" }
 	recorded := slices.DeleteFunc(slices.Clone(f.gates), isNone)
 	if len(recorded) < min(len(f.gates), 1) {
 		all.add("window", "", "none is recorded")
@@ -317,16 +268,10 @@ func (f findings) subject(receiver, rule, level, name string, more ...string) st
 
 // addUnreadable adds why the last messages of the device cannot be read, if they cannot.
 func (f findings) addUnreadable(all *facts) {
-	u := f.state.Unreadable
-	if u == nil {
-		return
+	if u := f.state.Unreadable; u != nil {
+		all.add("event", "", fmt.Sprintf("%s, partition %s: %s; nothing could be read since %s",
+			f.at(u.Last), u.Partition, cmp.Or(u.Damage, u.Reason.Text()), f.clock(u.Since)))
 	}
-
-	text := fmt.Sprintf("%s, partition %s: %s", f.at(u.Last), u.Partition, cmp.Or(u.Damage, u.Reason.Text()))
-	if u.Since.Before(u.Last) {
-		text += "; nothing could be read since " + f.clock(u.Since)
-	}
-	all.add("event", "", text)
 }
 
 // addHub adds what the hub has of the device, the latest first, if it was asked.
@@ -335,35 +280,24 @@ func (f findings) addHub(all *facts) {
 		return
 	}
 
-	text := humanize.Count(f.hub.events, "event") + " of it from the last " + humanize.Span(f.hub.last)
-	if f.hub.events > len(f.hub.lines) {
-		text += fmt.Sprintf(", the latest %d:", len(f.hub.lines))
-	}
-
-	all.add("hub", "", text)
+	all.add("hub", "", fmt.Sprintf("%s of it from the last %s, %d shown",
+		humanize.Count(f.hub.events, "event"), humanize.Span(f.hub.last), len(f.hub.lines)))
 	for _, line := range slices.Backward(f.hub.lines) {
 		all.add("event", "", line)
-	}
-
-	if f.hub.muted != "" {
-		all.add("muted", "", "by its last message: "+f.hub.muted)
 	}
 }
 
 // addHeard adds when rules about silence heard the device last, and from when on it is silent.
 func (f findings) addHeard(all *facts) {
-	if f.isUnheard() {
-		all.add("silence", "", "no message of it has counted, but those of "+humanize.Count(f.known, "other device"))
-	}
-
 	for _, h := range f.state.Heard {
 		text := fmt.Sprintf("heard %s in partition %s", f.at(h.At), h.Partition)
 		if !h.AsOf.IsZero() {
 			text += ", as of " + f.clock(h.AsOf)
 		}
 
-		switch rule, _ := level(f.set, h.Rule, ""); {
-		case h.Excluded && rule != nil:
+		switch {
+		case h.Excluded:
+			rule, _ := level(f.set, h.Rule, "")
 			text += "; nothing is expected of it: not " + only(rule)
 		case !h.Deadline.IsZero():
 			text += "; silent from " + f.clock(h.Deadline)
@@ -371,21 +305,6 @@ func (f findings) addHeard(all *facts) {
 
 		all.add("silence", f.subject("", h.Rule, "", h.Sensor), text)
 	}
-}
-
-// isUnheard reports whether messages of other devices have counted for rules about silence, but none of this one. That
-// one may send all the same: what cannot be read does not count for a rule with a field.
-func (f findings) isUnheard() bool {
-	return f.known > 0 && !f.state.WasHeard() && f.state.Unreadable == nil && len(f.state.Alarms) == 0
-}
-
-// isUnknown reports whether others are known, and nothing of this device.
-func (f findings) isUnknown() bool {
-	isClaimed := func(g gateState) bool { return !g.Claimed.IsZero() || g.Error != "" } // or it is not known
-	isKnown := f.state.WasHeard() || f.state.Unreadable != nil || len(f.state.Alarms)+len(f.ended)+f.hub.events > 0
-	isKnown = isKnown || slices.ContainsFunc(f.gates, isClaimed)
-
-	return !isKnown && (f.hub.last > 0 || f.known > 0 || f.similar != "")
 }
 
 // resembles notes a device that is known, if its name differs from the device's in nothing but case.
@@ -398,33 +317,20 @@ func (f *findings) resembles(device string) {
 // alarmText says how an alarm is, since when, and by what.
 func (f findings) alarmText(s partition.AlarmState) string {
 	rule, level := level(f.set, s.Rule, s.Level)
-	text := "over"
+	text := fmt.Sprintf("%s since %s, by %s, limit %s", s.Phase, f.clock(s.Since), rule.Text(s.Value), limitText(rule, s.Limit))
 
 	switch {
 	case s.Phase == rules.Normal:
+		text = "over"
 	case s.Silence:
-		missing := "nothing counted"
-		if rule != nil && rule.Field != "" { // it may send other messages
-			missing = "no " + strings.ReplaceAll(rule.Field, ",", " or ") + " was read"
-		}
-
-		lasts := humanize.Span(time.Duration(s.Limit) * time.Second)
-		text = fmt.Sprintf("open: %s since %s, for longer than %s", missing, f.clock(s.Since), lasts)
-
-	default:
-		text = fmt.Sprintf("%s since %s, by %s", s.Phase, f.clock(s.Since), textOf(rule, s.Value))
-		if rule == nil || len(rule.Is) == 0 {
-			own := level != nil && level.LimitAt.Name != "" && !level.LimitAt.Plus && s.Limit != level.Limit
-			text += ", which " + reaches(false, rule, level, s.Limit, own)
-		}
-
-		if !s.Arrived.IsZero() {
-			text += "; it arrived at " + f.clock(s.Arrived)
-		}
+		field := cmp.Or(strings.ReplaceAll(rule.Field, ",", " or "), "message") // it may send others
+		text = fmt.Sprintf("open since %s: no %s counted, limit %s", f.clock(s.Since), field, humanize.Span(time.Duration(s.Limit)*time.Second))
+	case s.Phase == rules.Pending:
+		text += "; an alert is due from " + f.clock(s.Since.Add(level.For))
 	}
 
-	if s.Phase == rules.Pending && level != nil {
-		text += "; an alert is due from " + f.clock(s.Since.Add(level.For))
+	if !s.Arrived.IsZero() {
+		text += "; it arrived at " + f.clock(s.Arrived)
 	}
 
 	if !s.Due.IsZero() {
@@ -434,20 +340,15 @@ func (f findings) alarmText(s partition.AlarmState) string {
 	return text
 }
 
-// valueText shows a value of a level of a rule, which may not be configured any more.
-func (f findings) valueText(rule, name string, value float64) string {
+// noticeText says what an alert or a recovery is about.
+func (f findings) noticeText(isRecovery bool, rule, name string, value float64) string {
 	r, _ := level(f.set, rule, name)
-	return textOf(r, value)
+	return map[bool]string{false: "alert about ", true: "recovery at "}[isRecovery] + r.Text(value)
 }
 
 // deliveryText says what is delivered, and what that waits for.
 func (f findings) deliveryText(d delivery.State) string {
-	what := "alert about"
-	if d.Recovery {
-		what = "recovery at"
-	}
-
-	return fmt.Sprintf("%s %s, since %s: %s", what, f.valueText(d.Rule, d.Level, d.Value), f.clock(d.Since), f.conditionText(d.Waits))
+	return fmt.Sprintf("%s, since %s: %s", f.noticeText(d.Recovery, d.Rule, d.Level, d.Value), f.clock(d.Since), f.conditionText(d.Waits))
 }
 
 // conditionText says what something waits for: a delivery for how long it has, an alarm that was sent since when.
@@ -464,41 +365,31 @@ func (f findings) conditionText(c delivery.Condition) string {
 	return text
 }
 
-// silenceText says what a silence is about, until when, and who made it.
-func (f findings) silenceText(s muting.Mute) string {
-	return fmt.Sprintf("%s until %s, by %s: %s", s, f.until(s.Until), s.Who, s.Why)
-}
-
 // letterText says what became a dead letter, and why.
 func (f findings) letterText(l pastDelivery) string {
-	what := "alert about"
-	if l.Resolved {
-		what = "recovery at"
-	}
-
-	return fmt.Sprintf("%s %s %s became a dead letter %s, %s: %s", what, f.valueText(l.Rule, l.Level, l.Temperature),
+	return fmt.Sprintf("%s %s became a dead letter %s, %s: %s", f.noticeText(l.Resolved, l.Rule, l.Level, l.Temperature),
 		f.at(l.Enqueued), f.at(l.At), cmp.Or(l.Letter, "only in the log"), l.Reason)
 }
 
 // windowText says what the store knows of a window: its state, and what was sent last, when and by whom.
 func (f findings) windowText(g gateState) string {
-	text, delivered := "over", g.delivered()
-
+	text := "over"
 	switch {
 	case g.Error != "":
 		return "not known: " + g.Error
 	case g.Phase == throttle.Sending:
-		return fmt.Sprintf("claimed by %s %s, until %s", cmp.Or(g.Replica, "a replica"), f.at(g.Claimed), f.until(g.Until))
+		return fmt.Sprintf("claimed by %s %s, until %s", cmp.Or(g.Replica, "a replica"), f.at(g.Claimed), f.until(g.Until, g.Now))
 	case g.Phase == throttle.Closed:
-		text = "in force until " + f.until(g.Until)
+		text = "in force until " + f.until(g.Until, g.Now)
 	}
 
+	delivered := g.delivered()
 	if !delivered.IsZero() {
 		text += "; an alert was delivered " + f.at(delivered)
 	}
 
-	if isOther := delivered.IsZero() || g.Unresolved; isOther {
-		text += "; the last attempt" + map[bool]string{true: ", with a recovery,"}[g.Recovery] + " was " + f.at(g.Claimed)
+	if delivered.IsZero() || g.Unresolved {
+		text += "; the last attempt was " + f.at(g.Claimed)
 	}
 
 	text += " by " + cmp.Or(g.Replica, "a replica")
@@ -506,30 +397,19 @@ func (f findings) windowText(g gateState) string {
 		text += ", and it is not known whether it was accepted"
 	}
 
-	return text + f.repeatText(g)
-}
-
-// repeatText says when an alarm that was sent is sent again, if that is not as soon as its window is over.
-func (f findings) repeatText(g gateState) string {
 	switch {
-	case g.repeat == 0 || g.Sent.IsZero():
-		return ""
+	case g.repeat == 0 || g.Sent.IsZero(): // it is sent again as soon as its window is over
 	case g.repeat == rules.Never:
-		return "; sent once (repeat: never)"
+		text += "; sent once (repeat: never)"
+	default:
+		text += "; sent again, while the alarm is open, from " + f.clock(g.Sent.Add(g.repeat))
 	}
 
-	return "; sent again, while the alarm is open, from " + f.clock(g.Sent.Add(g.repeat))
+	return text
 }
 
-// until says when t is, a time to come by the store's clock.
-func (f findings) until(t time.Time) string {
-	now := f.now // ours, if no gate says the store's
-	for _, g := range f.gates {
-		if !g.Now.IsZero() {
-			now = g.Now
-		}
-	}
-
+// until says when t is, a time to come by a clock that shows now.
+func (f findings) until(t, now time.Time) string {
 	return fmt.Sprintf("%s (another %s)", f.clock(t), humanize.Span(max(0, t.Sub(now))))
 }
 

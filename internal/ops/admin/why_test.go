@@ -58,7 +58,7 @@ func TestWhy(t *testing.T) {
 				"Run `alertworker check`."},
 		"malformed": {unreadable(partition.Unreadable{Reason: telemetry.ReasonMalformed, Damage: "not JSON at byte 1 of a message of oven-7: found ; where …", Since: ago(time.Minute), Last: ago(time.Minute)}), nil, open, whyUndecodable,
 			"its last messages cannot be read\n" +
-				"  event    at 03:13:00 UTC (60 s ago), partition 3: not JSON at byte 1 of a message of oven-7: found ; where …\n" +
+				"  event    at 03:13:00 UTC (60 s ago), partition 3: not JSON at byte 1 of a message of oven-7: found ; where …; nothing could be read since 03:13:00 UTC\n" +
 				"  window   none is recorded\n" +
 				"Change what it sends, or the rules: `alertworker check` lists the fields of messages."},
 		"nothing can be read": {unreadable(partition.Unreadable{Reason: telemetry.ReasonNull, Since: ago(3 * time.Hour), Last: ago(time.Minute)}), nil, window, whyUndecodable,
@@ -70,12 +70,12 @@ func TestWhy(t *testing.T) {
 			"a receiver did not accept its last alert\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
 				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), 20260302T031100.000Z-0123456789abcdef: refused for good: answered 400\n" +
-				"Fix the receiver, then run `alertworker deadletters replay 20260302T031100.000Z-0123456789abcdef`."},
+				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 		"a dead letter in the log": {partition.DeviceState{}, []pastDelivery{logged}, failed, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
 				"  window   hook: over; an alert was delivered at 02:13:00 UTC (61 min ago) by a replica\n" +
 				"  letter   hook: alert about 91.5 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused for good: answered 400\n" +
-				"Fix the receiver; the alert itself is only in the log."},
+				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 		"a dead letter before an alert": {partition.DeviceState{}, []pastDelivery{taken, letter}, down, whyUnknown,
 			"the throttle store does not respond\n" +
 				"  window   hook: not known: connection refused\n" +
@@ -139,25 +139,25 @@ func TestWhyOfRules(t *testing.T) {
 	}{
 		"a word": {&set, []partition.AlarmState{alarm("door", "", rules.Pending, 1, 30*time.Second)}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  alarm    door: pending since 03:13:30 UTC, by open; an alert is due from 03:14:30 UTC (partition 3)"},
+				"  alarm    door: pending since 03:13:30 UTC, by open, limit open or ajar; an alert is due from 03:14:30 UTC (partition 3)"},
 		"by its own clock": {&set, []partition.AlarmState{
 			{Rule: "hot", Level: "warning", Phase: rules.Pending, Partition: "3", Value: 70, Limit: 70, Since: ago(time.Minute), Arrived: ago(time.Second)},
 		}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, which reaches the limit of 70; it arrived at 03:13:59 UTC; an alert is due from 03:15:00 UTC (partition 3)"},
+				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, limit 70; an alert is due from 03:15:00 UTC; it arrived at 03:13:59 UTC (partition 3)"},
 		"pending": {&set, []partition.AlarmState{alarm("hot", "warning", rules.Pending, 70, time.Minute)}, nil, nil, nil, whyPending,
 			"it reaches a limit, but not for long enough yet\n" +
-				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, which reaches the limit of 70; an alert is due from 03:15:00 UTC (partition 3)"},
+				"  alarm    hot · warning: pending since 03:13:00 UTC, by 70, limit 70; an alert is due from 03:15:00 UTC (partition 3)"},
 		"notified": {&set, []partition.AlarmState{alarm("hot", "warning", rules.Open, 70, time.Hour), alarm("hot", "critical", rules.Open, 90, time.Hour)}, nil, nil, []gateState{window}, whyOpen,
 			"its alarm is open\n" +
-				"  alarm    hot · warning: open since 02:14:00 UTC, by 70, which reaches the limit of 70 (partition 3)\n" +
-				"  alarm    hot · critical: open since 02:14:00 UTC, by 90, which reaches its own limit of 90, by maxTemp instead of 80 (partition 3)\n" +
+				"  alarm    hot · warning: open since 02:14:00 UTC, by 70, limit 70 (partition 3)\n" +
+				"  alarm    hot · critical: open since 02:14:00 UTC, by 90, limit 90 (partition 3)\n" +
 				"  window   hook · hot · critical: in force until 03:21:00 UTC (another 7 min); an alert was delivered at 03:11:00 UTC (3 min ago) by a replica"},
 		"not sent again yet": {&set, []partition.AlarmState{{Partition: "3", Rule: "damp", Phase: rules.Open, Value: 91, Limit: 60, Since: ago(time.Hour), Waits: []delivery.Condition{
 			{For: delivery.WaitRepeat, Text: "receiver hook got its alarm, and gets it again if it stays open", Since: ago(time.Hour), Next: now.Add(3 * time.Hour)},
 		}}}, nil, nil, []gateState{{Receiver: "hook", Rule: "damp", window: time.Minute, repeat: 4 * time.Hour, State: throttle.State{Quiet: ago(59 * time.Minute), Claimed: ago(time.Hour), Sent: ago(time.Hour), Now: now}}}, whyOpen,
 			"its alarm is open\n" +
-				"  alarm    damp: open since 02:14:00 UTC, by 91, which reaches the limit of 60 (partition 3)\n" +
+				"  alarm    damp: open since 02:14:00 UTC, by 91, limit 60 (partition 3)\n" +
 				"  repeat   damp: receiver hook got its alarm, and gets it again if it stays open; sent at 02:14:00 UTC (60 min ago); due again in 3 h\n" +
 				"  window   hook · damp: over; an alert was delivered at 02:14:00 UTC (60 min ago) by a replica; sent again, while the alarm is open, from 06:14:00 UTC"},
 		"a resolved that waits": {&set, nil, []delivery.State{
@@ -179,7 +179,7 @@ func TestWhyOfRules(t *testing.T) {
 		}, nil, whyDeadLetter,
 			"a receiver did not accept its last alert\n" +
 				"  letter   hook · hot · critical: recovery at 64 at 03:11:00 UTC (3 min ago) became a dead letter at 03:12:00 UTC (2 min ago), only in the log: refused\n" +
-				"Fix the receiver; the alert itself is only in the log."},
+				"Fix the receiver, then run `alertworker deadletters replay ID`, unless the alert is only in the log."},
 	} {
 		t.Run(name, func(t *testing.T) {
 			f := findings{now: now, set: test.set, ended: test.ended, gates: test.gates, state: partition.DeviceState{Alarms: test.alarms, Deliveries: test.deliveries}}
@@ -201,7 +201,7 @@ func TestWhyOfASilentDeviceThatSends(t *testing.T) {
 	f.state.Alarms = []partition.AlarmState{{Rule: "probe-dead", Phase: rules.Open, Silence: true, Partition: "0", Limit: 3600, Since: now.Add(-2 * time.Hour)}}
 	const want = "it is silent\n" +
 		"  event    at 03:13:00 UTC (60 s ago), partition 0: its reading is null; nothing could be read since 01:14:00 UTC\n" +
-		"  alarm    probe-dead: open: no probe or temp was read since 01:14:00 UTC, for longer than 60 min (partition 0)\n" +
+		"  alarm    probe-dead: open since 01:14:00 UTC: no probe or temp counted, limit 60 min (partition 0)\n" +
 		"See whether it is on and connected."
 	if status, got := answer(f); status != whySilent || got != want {
 		t.Errorf("got %s\n%s\nwant %s\n%s", status, got, whySilent, want)
