@@ -1,7 +1,6 @@
 package simulation
 
 import (
-	"fmt"
 	"math"
 	"math/rand/v2"
 	"strings"
@@ -36,8 +35,7 @@ type source struct {
 	quietUntil time.Time
 	offline    time.Time // until then
 	stored     []sample
-	turns      int  // of a device that returns: since it was hot first; of others, readings
-	after      int  // of a device that sinks: turns until it is very hot
+	turns      int  // of a device that returns: since it was hot first; of one that opens, readings
 	chilled    bool // it is of another kind than the rule looks at
 	cool       bool // it is not hot any more
 	damages    *rand.Rand
@@ -71,7 +69,7 @@ func newSource(number int, d Device, began time.Time) *source {
 		damages: rand.New(rand.NewPCG(d.Seed, 3)),
 	}
 
-	s.after = s.rng.IntN(60)
+	s.rng.IntN(60) // nothing follows from it, but what is drawn next stays the same
 	s.at = limit - 6 + 10*s.rng.Float64()
 	s.next = began.Add(time.Duration(s.rng.Int64N(int64(d.Period))))
 	return s
@@ -151,43 +149,7 @@ var moves = map[DeviceKind]func(s *source, own float64) float64{
 		s.turns++
 		return limit + 3
 	},
-	Sinks: func(s *source, own float64) float64 {
-		switch s.turns++; {
-		case s.turns < s.after:
-			return limit - 10
-		case s.turns < s.after+10:
-			return own + higherBy + 2
-		case s.turns == s.after+10:
-			return own - 2
-		}
-
-		return limit - 10
-	},
-	Leaves: func(s *source, _ float64) float64 {
-		if s.turns++; s.turns%3 == 0 {
-			s.next = s.next.Add(forgets + time.Duration(s.rng.IntN(60))*time.Second)
-		}
-
-		return limit + 3
-	},
 }
-
-// forgets is after how much silence nothing is expected of a device, in worlds with devices that leave.
-const forgets = 75 * time.Second
-
-// leaver returns the device that leaves with a number.
-func leaver(n int, seed uint64) Device {
-	return Device{
-		Name:   fmt.Sprintf("%s%02d", leavers, n),
-		Kind:   Leaves,
-		Period: 2 * time.Second,
-		Seed:   seed + uint64(n),
-	}
-}
-
-const leavers = "leaver-"
-
-func isLeaver(device string) bool { return strings.HasPrefix(device, leavers) }
 
 // peak is hot once in n times.
 func (s *source) peak(n int, own float64) float64 {

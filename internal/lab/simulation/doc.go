@@ -13,9 +13,6 @@
 // replicas read, perhaps to one that does not work for minutes. No alert may be late for that, and no two replicas change
 // at the same time.
 //
-// In another one of twenty, devices that nobody judges fall silent until nothing is expected of them any more, just as
-// alerts about others wait and their owners die.
-//
 // A dead replica reaches nobody, though its goroutines run until they have noticed. A frozen one reaches nobody until
 // all that it has sent arrives at once; its timers go on, as those of a stopped process do not, which
 // internal/lab/e2e tests. All replicas have one clock, which may be far from that of the services. That is enough,

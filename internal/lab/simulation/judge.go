@@ -65,10 +65,6 @@ func (p Plan) rules(rollouts int) rules.Set {
 			Levels:   []rules.Level{{}},
 		}
 
-		if p.Leavers > 0 {
-			r.Forget = forgets
-		}
-
 		if p.Expects {
 			r.Only = isFrozen()
 		}
@@ -272,7 +268,7 @@ func (p Plan) config(name, hub string, rollouts int) config.Config {
 		NotifyResolved:         p.Resolved,
 		NotifyTimeout:          sendTimeout,
 		NotifyConcurrency:      64,
-		NotifyGiveUp:           p.givesUp(),
+		NotifyGiveUp:           time.Hour,
 		OwnershipExpiry:        p.Balance * 8 / 3,
 		BalanceInterval:        p.Balance,
 		DrainTimeout:           10 * time.Second,
@@ -329,10 +325,6 @@ func (w *World) rules(until time.Time) verify.Rules {
 		UnderWay: underWay + max(0, w.plan.Ahead), // events seem to be younger by the clock of replicas
 		Distinct: true,
 		Calm:     w.isCalm,
-	}
-
-	if w.plan.GiveUp > 0 { // whatever takes nothing for how long; what came meanwhile waits anew
-		r.Bound = 2*w.plan.GiveUp + heals
 	}
 
 	if w.isReplaced() {

@@ -49,8 +49,6 @@ type Plan struct {
 	Parts      bool          // owners of partitions cannot be told that they are replaced, and go on delivering
 	Crawls     []Service     // they take CrawlsBy for each request, from the beginning to the end
 	CrawlsBy   time.Duration // half of it passes before the request is done
-	GiveUp     time.Duration // NOTIFY_GIVE_UP; 0: an hour
-	Leavers    int           // devices that are hot, and then silent until nothing is expected of them; they are not judged
 }
 
 // An Outage is that the way to the hub is away for some devices: what they say meanwhile is lost.
@@ -103,8 +101,6 @@ const (
 	Returns  DeviceKind = "returns"
 	Relapses DeviceKind = "relapses" // the same, but it is cool only at the very end of the window
 	Opens    DeviceKind = "opens"    // is hot in its first reading, for its site, and never again
-	Sinks    DeviceKind = "sinks"    // is very hot for a while, warm in one reading, and never again
-	Leaves   DeviceKind = "leaves"   // is hot, and says nothing until nothing is expected of it; then it is back
 )
 
 // A Fault is what goes wrong, at a time or at a step.
@@ -263,11 +259,9 @@ func NewPlan(seed uint64) Plan {
 	case seed%40 == 35:
 		p.crawl(rand.New(rand.NewPCG(seed, 7)))
 	case seed%80 == 25:
-		p.withhold(rand.New(rand.NewPCG(seed, 7)), seed%160 == 25)
+		p.withhold(rand.New(rand.NewPCG(seed, 7)))
 	case seed%20 == 15:
 		p.rotateSecrets(rand.New(rand.NewPCG(seed, 7)))
-	case seed%20 == 7:
-		p.leave(rand.New(rand.NewPCG(seed, 9)))
 	}
 
 	if slices.ContainsFunc(p.Faults, Fault.replacesHub) { // which knows of no alert and no gap
@@ -278,7 +272,7 @@ func NewPlan(seed uint64) Plan {
 	}
 
 	// what ends an incident would be lost, late, unreadable or of another sensor
-	lost := slices.ContainsFunc(p.Faults, Fault.replacesHub) || p.GiveUp > 0 || len(p.Outages)+len(p.Mutes) > 0
+	lost := slices.ContainsFunc(p.Faults, Fault.replacesHub) || len(p.Outages)+len(p.Mutes) > 0
 	if p.PerSite && !lost && !p.Clocks && !p.Damages && p.Sensors == "" && seed%3 > 0 {
 		p.Incidents, p.Cools = true, true
 	}

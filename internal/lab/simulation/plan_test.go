@@ -24,7 +24,6 @@ func TestPlansDiffer(t *testing.T) {
 		count("repeat", p.Repeat > 0)
 		count("outages of a fleet", len(p.Outages) > 0 && len(p.Devices)/p.Partitions > 20)
 		count("owners who do not hear that they are replaced", p.Parts)
-		count("devices that are forgotten", p.Leavers > 0)
 		for _, f := range p.Faults {
 			count(string(f.Do), true)
 		}
@@ -37,7 +36,7 @@ func TestPlansDiffer(t *testing.T) {
 		"clear_for", "limits from messages", "devices that change their kind", "devices that store",
 		"devices of which nothing is expected", "an Alertmanager", "mute times", "repeat",
 		"outages of a fleet", "owners who do not hear that they are replaced",
-		"devices that are forgotten", string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
+		string(Kill), string(Freeze), string(Rollout), string(Slow), string(Orphan), string(Choke),
 		string(Replay), string(Spoil),
 		string(Walks), string(Returns), string(Relapses),
 	} {

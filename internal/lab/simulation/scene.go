@@ -218,47 +218,6 @@ func (p *Plan) orphan(rng *rand.Rand) {
 	)
 }
 
-// leave has devices be forgotten while others get cooler, whose alerts receivers take late, and owners die. No later
-// alert of these makes good for one that is missing.
-func (p *Plan) leave(rng *rand.Rand) {
-	p.Leavers = 24
-	p.Length = 5 * time.Minute
-	p.Partitions = 2
-	p.Balance = 3 * time.Second
-	p.Levels = 2
-	p.Clear = limit - 5
-	p.For = 0
-	p.ClearFor = 0
-	p.Repeat = 0
-	p.Resolved = true
-	p.Counts = false
-	p.Damages = false
-	p.Kinds = false
-	p.Expects = false
-	p.PerSite = false
-	p.Cools = true
-	p.Silent = 45 * time.Second
-	p.Checkpoint = time.Second
-	p.Outages = nil
-	p.Mutes = nil
-	p.Devices = nil
-	for i := range 60 {
-		p.Devices = append(p.Devices, Device{
-			Name:   fmt.Sprintf("device-%02d", i),
-			Kind:   Sinks,
-			Period: one(rng, time.Second, 2*time.Second, 4*time.Second),
-			Seed:   rng.Uint64(),
-		})
-	}
-
-	p.Faults = nil
-	for at := 20 * time.Second; at < p.Length; at += 16 * time.Second {
-		p.Faults = append(p.Faults, p.overload(at, time.Duration(7+rng.IntN(5))*time.Second, 503)...)
-		died := Fault{At: at + time.Duration(4+rng.IntN(4))*time.Second, Replica: Any, Do: Kill, For: time.Second}
-		p.Faults = append(p.Faults, died)
-	}
-}
-
 // happen has one of some faults begin again and again, for about so long each, mostly instead of all others.
 func (p *Plan) happen(rng *rand.Rand, lasts time.Duration, of ...Fault) {
 	if rng.IntN(3) > 0 {

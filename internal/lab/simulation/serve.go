@@ -140,8 +140,6 @@ func (p *passage) took() {
 	switch p.step {
 	case Checkpoint:
 		p.world.checkpointed(p.request)
-	case Letter:
-		p.world.gaveUp(p.body)
 	case Claim, Record, GiveBack:
 		p.world.windowWritten(p.step, leaseOf(p.request, p.body))
 	}

@@ -84,8 +84,6 @@ type World struct {
 	downs       map[string]refusal // of receivers, by name
 	chokes      map[string]choking // likewise
 	secrets     secrets
-	says        map[*body]saying
-	unsaid      []string // what replicas should have said
 	spans       []span
 	faults      int
 	delivered   int
@@ -181,7 +179,6 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		doors:       map[string]*door{},
 		downs:       map[string]refusal{},
 		chokes:      map[string]choking{},
-		says:        map[*body]saying{},
 		secrets:     newSecrets(),
 		steps:       map[Step]int{},
 		checkpoints: map[string][]checkpoint{},
@@ -226,7 +223,7 @@ func Run(p Plan, parts Parts, tls *tls.Config, story *Story) (Result, error) {
 		Delivered: w.delivered,
 		Simulated: time.Since(w.began),
 		Steps:     w.steps,
-		Wrong:     slices.Concat(unposted, w.wrongIncidents(), w.unkept(), w.localTimes(), w.together(), w.unsaid),
+		Wrong:     slices.Concat(unposted, w.wrongIncidents(), w.unkept(), w.localTimes(), w.together()),
 	}
 
 	result.Report.TooClose = append(result.Report.TooClose, w.spaced.Check(w.rules(until)).TooClose...)
@@ -409,10 +406,6 @@ func (w *World) live() {
 		l.sources = append(l.sources, s)
 	}
 
-	for i := range w.plan.Leavers {
-		l.sources = append(l.sources, newSource(len(l.sources), leaver(i, w.plan.Seed), w.began))
-	}
-
 	slices.SortStableFunc(l.faults, func(a, b Fault) int { return int(a.At - b.At) })
 	l.end = w.began.Add(max(w.plan.Length, w.plan.ends()))
 	l.over = l.end.Add(w.plan.settles())
@@ -560,10 +553,6 @@ func (w *World) send(device string, m sample) {
 
 	sequence := w.took(pub, device)
 	w.say(device, "%s %v in %s at %d", encoded, m.properties, pub.Partition, sequence)
-	if isLeaver(device) {
-		return
-	}
-
 	w.sites.publish(m.properties[site], device, m.temperature, m.properties[quiet] == "true")
 	reading := verify.Reading{
 		Device:      device,
@@ -589,10 +578,6 @@ func (w *World) take(name string) func(inbox.Delivery) {
 		a := d.Alert
 		w.say(name, "%s %v level=%q resolved=%t id=%s token=%d by %s dropped=%t refused=%t",
 			a.Rule, a.Of(), a.Level, a.Resolved, a.ID, a.Token, a.Replica, d.Dropped, d.Refused)
-		if isLeaver(a.Device) {
-			return
-		}
-
 		if w.plan.Incidents && a.Rule == bySite {
 			w.sites.heard(name, d)
 			return
