@@ -46,7 +46,7 @@ func (d *decision) decideAlert(n note, record lease.Record, held bool, r Request
 	d.recovered = n.Recovered
 	d.sent = n.Sent
 	//planted:claimed-is-sent if r.Repeat > 0 && n.About != n.Sent { d.sent = n.About }
-	d.sentAt = n.sentAt()
+	d.sentAt = time.UnixMilli(n.SentAt)
 
 	switch {
 	//planted:replays-sent case record.Now.Before(d.Quiet)
@@ -83,6 +83,48 @@ func (d *decision) decideRecovery(n note, record lease.Record, held bool, r Requ
 	default:
 		d.Outcome = Sent
 		d.claim = n.claimRecovery(r, record)
+	}
+}
+
+// decideIncident decides by what an incident's record says, in place of readings, because its members are in several logs:
+// which one the receiver was told of, and which one it may have been told of. R1 and R2 hold within an incident; another
+// one's alert waits for the window, and for an ID whose fate is not known. An alert of the incident that was told is covered
+// for Request.Repeat, unless the receiver may have got an end since.
+func (d *decision) decideIncident(n note, record lease.Record, held bool, r Request, asked time.Time) {
+	d.asked = asked
+	//planted:told-covers-after-unknown-end if !held || n.Phase != phaseClaim
+	if n.RecoveryID == "" && (!held || n.Phase != phaseClaim) { // else the receiver may have got an end since
+		d.told, d.toldAt, d.repeat = n.Told, time.UnixMilli(n.ToldAt), r.Repeat
+	}
+
+	switch {
+	case d.Covers(r):
+		d.Outcome = Throttled
+	case held:
+		d.Outcome = Busy
+	//planted:incident-does-not-wait-for-another case false
+	case n.unresolved(record) && n.ID != r.Incident: // its ID would be sent again, and dropped
+		d.Outcome = Busy
+		d.wait = n.untilProofEnds(record)
+	default:
+		d.Outcome = Sent
+		d.claim = n.claimIncident(r, record)
+	}
+}
+
+func (d *decision) decideEnd(n note, record lease.Record, held bool, r Request) {
+	switch {
+	case n.Told != r.Incident && n.ID != r.Incident && n.MayTold != r.Incident:
+		d.Outcome = Unneeded
+	case held:
+		d.Outcome = Busy
+	//planted:end-does-not-wait case false
+	case n.unresolved(record): // its alert may still be on the way
+		d.Outcome = Busy
+		d.wait = n.untilProofEnds(record)
+	default:
+		d.Outcome = Sent
+		d.claim = n.claimEnd(r, record)
 	}
 }
 

@@ -88,14 +88,6 @@ func (r Request) position() position {
 	return p
 }
 
-// asOf is AsOf, or what it is if that is zero.
-func (r Request) asOf() time.Time {
-	if r.AsOf.IsZero() {
-		return r.Enqueued
-	}
-	return r.AsOf
-}
-
 // sameAlarm reports whether an alert about the reading at sent was about the alarm of r's reading, which is still open.
 func (r Request) sameAlarm(sent position) bool {
 	//planted:alert-covers-later-alarms if r.Repeat > 0 && sent != (position{}) { return true }
@@ -295,9 +287,6 @@ type Claim struct {
 	taken   time.Time // when the receiver had taken an alert
 }
 
-// takenAt returns when the receiver had taken an alert, by the store's clock: not earlier, but for the store's resolution.
-func (c *Claim) takenAt() time.Time { return c.Grant.Now.Add(c.taken.Sub(c.asked)) }
-
 // Of returns the device or sensor that c was claimed for.
 func (c *Claim) Of() sensor.ID { return c.request.Of() }
 
@@ -309,7 +298,7 @@ func (c *Claim) Of() sensor.ID { return c.request.Of() }
 // window covered: readings after that of the recovery can alert at once.
 func (g *Gate) Claim(ctx context.Context, r Request) (*Claim, Result, error) {
 	start := time.Now()
-	r = g.complete(r)
+	r = r.complete(g.window)
 	c, err := g.claim(ctx, start, r)
 	var declined *declinedError
 	var held *lease.HeldError
@@ -348,24 +337,25 @@ func (g *Gate) Settle(ctx context.Context, c *Claim, answer Answer) (Result, err
 	}
 
 	c.taken = time.Now()
-	c.note = c.note.afterAlert(c.request, c.Grant.Now, c.takenAt())
+	taken := c.Grant.Now.Add(c.taken.Sub(c.asked)) // by the store's clock: not earlier, but for the store's resolution
+	c.note = c.note.afterAlert(c.request, c.Grant.Now, taken)
 	outcome, window, err := g.record(ctx, c)
 	result := Result{Outcome: outcome, Window: window, Now: c.Grant.Now, asked: c.asked, pending: c}
 	if outcome == Sent {
 		result.sent = c.note.Sent
-		result.sentAt = c.note.sentAt()
+		result.sentAt = time.UnixMilli(c.note.SentAt)
 		result.told = c.note.Told
-		result.toldAt = c.note.toldAt()
+		result.toldAt = time.UnixMilli(c.note.ToldAt)
 		result.repeat = c.request.Repeat
 	}
 
 	return result, err
 }
 
-// complete returns r with what follows from g's Config.
-func (g *Gate) complete(r Request) Request {
+// complete returns r with what follows from a gate's window.
+func (r Request) complete(window time.Duration) Request {
 	if r.Incident != "" && r.Repeat == 0 {
-		r.Repeat = g.window
+		r.Repeat = window
 	}
 	return r
 }
@@ -435,8 +425,15 @@ func (*declinedError) Error() string { return "there is nothing to send now" }
 
 // refused decides about a request whose key is held.
 func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result {
-	d := decide(parseNote(held.Record.Note), held.Record, true, r, start)
-	d.Window = windowIn(held)
+	n := parseNote(held.Record.Note)
+	d := decide(n, held.Record, true, r, start)
+	quiet := n.quietUntil(held.Record)
+	if n.Phase == phaseWindow && !held.Until.IsZero() && held.Record.Now.Before(quiet) {
+		// What the record proves may end before its hold, by so much.
+		early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
+		d.Window = Window{Ends: held.Until.Add(-early), Frees: held.Frees}
+	}
+
 	if d.Outcome != Busy {
 		return d.Result
 	}
@@ -452,23 +449,6 @@ func (g *Gate) refused(start time.Time, r Request, held *lease.HeldError) Result
 	}
 
 	return d.Result
-}
-
-// windowIn returns the window in force that holds a key.
-func windowIn(held *lease.HeldError) Window {
-	n := parseNote(held.Record.Note)
-	if n.Phase != phaseWindow || held.Until.IsZero() {
-		return Window{}
-	}
-
-	quiet := n.quietUntil(held.Record)
-	if !held.Record.Now.Before(quiet) {
-		return Window{}
-	}
-
-	// What the record proves may end before its hold, by so much.
-	early := held.Record.Written.Add(held.Record.Hold).Sub(quiet)
-	return Window{Ends: held.Until.Add(-early), Frees: held.Frees}
 }
 
 // giveBack frees the key, so that another attempt need not wait for the claim to
@@ -535,26 +515,20 @@ func (g *Gate) extend(ctx context.Context, c *Claim) (l lease.Lease, done bool, 
 	done, err = persist(ctx, func(ctx context.Context) error {
 		left := g.window - time.Since(c.taken)
 		//planted:short-window left -= g.window / 3
-		if left <= 0 {
-			return g.recordTold(ctx, c)
-		}
-
-		l, err = g.store.Extend(ctx, c.lease, n.String(), left)
-		return err
-	})
-	return l, done, err
-}
-
-// recordTold records, of an incident whose window is over, that it was told: that counts for longer. It returns errOver
-// once there is nothing left to record.
-func (g *Gate) recordTold(ctx context.Context, c *Claim) error {
-	if c.request.Incident != "" {
-		if err := g.store.Release(ctx, c.lease, c.note.sent().freed(lease.Record{}).String()); err != nil {
+		if left > 0 {
+			l, err = g.store.Extend(ctx, c.lease, n.String(), left)
 			return err
 		}
-	}
 
-	return errOver
+		if c.request.Incident != "" { // that the receiver was told of it counts for longer
+			if err := g.store.Release(ctx, c.lease, n.freed(lease.Record{}).String()); err != nil {
+				return err
+			}
+		}
+
+		return errOver
+	})
+	return l, done, err
 }
 
 // persist calls try, with pauses, until there is nothing more to try, or ctx ends; it returns

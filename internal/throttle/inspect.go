@@ -58,7 +58,7 @@ func (g *Gate) Inspect(ctx context.Context, of sensor.ID) (State, error) {
 
 	s := State{
 		Quiet:      n.quietUntil(r),
-		AlertID:    cmp.Or(n.ID, n.RecoveryID),
+		AlertID:    n.sends(),
 		Unresolved: n.unresolved(r) || n.RecoveryID != "",
 		Recovery:   n.ID == "" && n.RecoveryID != "",
 		Notified:   n.notified(),
@@ -69,11 +69,11 @@ func (g *Gate) Inspect(ctx context.Context, of sensor.ID) (State, error) {
 	}
 
 	if n.Sent != (position{}) {
-		s.Sent = n.sentAt()
+		s.Sent = time.UnixMilli(n.SentAt)
 	}
 
 	if n.Told != "" {
-		s.Incident, s.Sent = n.Told, n.toldAt()
+		s.Incident, s.Sent = n.Told, time.UnixMilli(n.ToldAt)
 	}
 
 	if end := r.Written.Add(r.Hold); r.Now.Before(end) {
@@ -106,7 +106,7 @@ func (g *Gate) Predict(ctx context.Context, r Request) (Result, string, error) {
 		return Result{Outcome: Unavailable}, "", err
 	}
 
-	d := decide(n, record, holds(record), g.complete(r), start)
+	d := decide(n, record, holds(record), r.complete(g.window), start)
 	if d.Outcome == Busy {
 		d.Retry = start.Add(cmp.Or(d.wait, pollUnknown))
 	}
@@ -171,10 +171,10 @@ func (g *Gate) Prove(ctx context.Context, r Request) (Proof, error) {
 
 	// The replica that sent the alert counted its window from then, and the record from the whole second before.
 	inWindow := r.Enqueued.Before(n.quietUntil(record).Add(time.Second))
-	inRepeat := r.sameAlarm(n.Sent) && r.Enqueued.Before(n.sentAt().Add(time.Second).Add(r.Repeat))
+	inRepeat := r.sameAlarm(n.Sent) && r.Enqueued.Before(time.UnixMilli(n.SentAt).Add(time.Second).Add(r.Repeat))
 	covered := !r.Recovery && r.Incident == "" && (inWindow || inRepeat)
 	held := holds(record)
-	switch d := decide(n, record, held, g.complete(r), time.Now()); {
+	switch d := decide(n, record, held, r.complete(g.window), time.Now()); {
 	case covered, d.Outcome == Throttled, d.Outcome == Unneeded:
 		return Proven, nil
 	case held && n.Phase == phaseClaim:

@@ -619,7 +619,7 @@ func (m *alertModel) record(s *alertState, o *owner) {
 	}
 	if inTime {
 		o.window = d.taken + modelWindow
-		o.remember(about, Result{Now: modelTime(d.claimed), asked: modelTime(d.claimed), sent: n.Sent, sentAt: n.sentAt()})
+		o.remember(about, Result{Now: modelTime(d.claimed), asked: modelTime(d.claimed), sent: n.Sent, sentAt: time.UnixMilli(n.SentAt)})
 	}
 	s.unrecorded = s.unrecorded || !inTime && m.repeat > 0
 	o.settleAlert(inTime || m.plant == "a late record covers what joined")

@@ -143,7 +143,7 @@ func (n note) aboutAt(prev lease.Record) int64 { return cmp.Or(n.AboutAt, millis
 // overtakes reports whether the key may have been claimed for an alert about a later reading than that of r, a
 // recovery: between two logs, and readings over HTTP, one of the same time is later.
 func (n note) overtakes(r Request, prev lease.Record) bool {
-	at, when := r.position(), millis(r.asOf())
+	at, when := r.position(), millis(cmp.Or(r.AsOf, r.Enqueued))
 	posted := when <= n.Posted
 
 	switch {
@@ -286,19 +286,79 @@ func (n note) claimRecovery(r Request, prev lease.Record) note {
 	return c
 }
 
-// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert at another one.
+// recoveryOf is what the ID of an incident's end has after the incident's.
+const recoveryOf = "/resolved"
+
+// claimIncident returns the note of a claim for the alert of r's incident, after n in the record prev, less what is the
+// gate's. An end of unknown fate stays so until the alert is taken.
+func (n note) claimIncident(r Request, prev lease.Record) note {
+	c := n.freed(prev)
+	c.Phase = phaseClaim
+	c.OfIncident = true
+
+	switch {
+	case c.unresolved(prev): // of the same incident
+		c.Again = true
+	case c.ID != "":
+		c.MayTold = c.ID
+	}
+
+	c.ID = r.Incident
+
+	return c
+}
+
+// endID returns the ID under which the end goes that r asks for. One of unknown fate goes again unless an alert may have
+// come after it: the receiver has it, or has not, whatever was over since.
+func (n note) endID(r Request) string {
+	own := func(id string) bool { return strings.HasPrefix(id, r.Incident+"/") }
+	switch {
+	case own(n.RecoveryID) && n.ID == "" && n.MayTold != r.Incident:
+		return n.RecoveryID
+	case own(r.ID):
+		return r.ID
+	}
+
+	return r.Incident + recoveryOf
+}
+
+// claimEnd returns the note of a claim for the end of r's incident, after n in the record prev, less what is the
+// gate's.
+func (n note) claimEnd(r Request, prev lease.Record) note {
+	c := n.freed(prev)
+	c.Phase = phaseClaim
+	c.OfIncident = true
+
+	id := n.endID(r)
+	c.Again = c.RecoveryID == id
+	if !c.Again {
+		c.Aside, c.RecoveryID = c.RecoveryID, id
+	}
+
+	if c.ID == r.Incident {
+		c.MayTold = c.ID
+	}
+
+	c.ID = ""
+
+	return c
+}
+
+// afterAlert returns the note of the claim n, made at a time, once the receiver took r's alert at another one, by the store's
+// clock.
 func (n note) afterAlert(r Request, at, taken time.Time) note {
 	if r.Incident != "" {
-		return n.afterIncident(r.Incident, taken)
+		n.Told, n.ToldAt, n.MayTold = r.Incident, millis(taken), ""
+		n.RecoveryID, n.Aside = "", ""
+		return n
 	}
+
 	if r.Repeat > 0 && n.ID == r.ID { // else the receiver may have dropped it, because it knows an earlier alert
 		n.Sent = later(n.Sent, r.position())
 		n.SentAt = millis(at)
 	}
 	return n
 }
-
-func (n note) sentAt() time.Time { return time.UnixMilli(n.SentAt) }
 
 // sent returns the note of the window that begins once the alert of the claim n was taken.
 func (n note) sent() note {
@@ -310,7 +370,11 @@ func (n note) sent() note {
 // afterRecovery returns what is left once the receiver took r's recovery, that of the claim n.
 func (n note) afterRecovery(r Request) note {
 	if r.Incident != "" {
-		return n.afterEnd()
+		n.Phase = phaseFree
+		n.Again = false
+		n.Told, n.ToldAt, n.MayTold = "", 0, ""
+		n.RecoveryID, n.Aside = "", ""
+		return n
 	}
 	return n.recovered(r.position())
 }

@@ -17,10 +17,7 @@ type Playback struct {
 // a recovery before Ends. window is that of an alert. No time may be before that of the call before.
 func (p *Playback) Send(r Request, now time.Time, window time.Duration) Result {
 	p.record.Now = now
-	if r.Incident != "" && r.Repeat == 0 {
-		r.Repeat = window
-	}
-
+	r = r.complete(window)
 	d := decide(p.note, p.record, holds(p.record), r, now)
 	switch {
 	case d.Outcome != Sent:

@@ -68,7 +68,7 @@ func (g *Gate) Reopen(ctx context.Context, of sensor.ID) error {
 // Recent reports whether a device's, or sensor's, recorded window is known, without asking
 // the store, to be still in force, and counts one more suppressed reading if so. It
 // allocates nothing.
-func (g *Gate) Recent(of sensor.ID) bool { return g.windows.suppress(of, 1, 0, instant{}) }
+func (g *Gate) Recent(of sensor.ID) bool { return g.RecentSince(of, time.Time{}) }
 
 // RecentShared is Recent for the window of value, which device shares with others: it counts devices, each once.
 func (g *Gate) RecentShared(value, device string) bool {

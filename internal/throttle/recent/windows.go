@@ -219,12 +219,12 @@ func (s *shard) place(t tag, now instant) *window {
 
 func (s *shard) full() bool { return s.used*8 >= len(s.slots)*7 }
 
-// suppress reports whether the window of a device or sensor is in force, counting n readings if so. A window that lasts
-// longer than length from since on does not count, unless length is 0: it began before.
+// suppress reports whether the window of a device or sensor is in force, counting n readings if so. A window of length
+// that began before since does not count.
 func (w *windows) suppress(of sensor.ID, n int64, length time.Duration, since instant) (recent bool) {
 	now := w.now()
 	w.use(w.hashOf(of), func(m *window) {
-		recent = m.inForce(now) && (length == 0 || m.mono.ms()-since.mono >= length.Milliseconds())
+		recent = m.inForce(now) && m.mono.ms()-since.mono >= length.Milliseconds()
 		if recent {
 			m.count(n)
 		}
