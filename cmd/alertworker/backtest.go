@@ -40,12 +40,12 @@ const maxCandidates = 16
 
 // backtestFlags are those of `alertworker backtest`.
 type backtestFlags struct {
-	file         string
-	names        backtesting.Names // of the file
-	rules        []string
-	sets         []set
-	diff, asJSON bool
-	history      historyFlags
+	file    string
+	names   backtesting.Names // of the file
+	rules   []string
+	sets    []set
+	asJSON  bool
+	history historyFlags
 }
 
 // A set is a variable and the values to try.
@@ -103,7 +103,7 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		return errors.Join(err, run.PrintJSON(out, recording.Skipped))
 	}
 
-	return errors.Join(err, run.Print(out, recording.Skipped, b.diff))
+	return errors.Join(err, run.Print(out, recording.Skipped))
 }
 
 // parseBacktest reads the flags of a backtest.
@@ -139,7 +139,6 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 		},
 	)
 	flags.Func("set", "try other values of a setting, as `NAME=VALUE,VALUE`; may be repeated, for all combinations", b.set)
-	flags.BoolVar(&b.diff, "diff", false, "name the devices that would newly be reported, and those that no longer would")
 	flags.BoolVar(&b.asJSON, "json", false, "print one JSON object")
 	if err := parseFlags(flags, args); err != nil {
 		return nil, err
@@ -323,14 +322,6 @@ func (b *backtestFlags) candidates() (all []*backtesting.Candidate, c config.Con
 
 	case existing:
 		changes = slices.Insert(changes, 0, change{inForce, nil})
-
-	case b.diff:
-		return nil, c, &usageError{
-			errors.New(
-				"--diff compares with the settings in force, and the environment has none: set TEMPERATURE_THRESHOLD, RULES or " +
-					"RULES_FILE",
-			),
-		}
 	}
 
 	for _, change := range changes {

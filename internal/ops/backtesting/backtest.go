@@ -201,9 +201,9 @@ func (c *Candidate) notice(n worker.BacktestNotice, zone *time.Location) {
 
 	c.last = n
 	c.Alerts++
-	if n.Incident != "" && !c.told[n.Incident] {
+	if n.Incident != "" {
 		c.told[n.Incident] = true
-		c.Incidents++
+		c.Incidents = len(c.told)
 	}
 	c.of(n.Device).Alerts++
 	c.Days[n.At.In(zone).Format(time.DateOnly)]++
@@ -249,8 +249,8 @@ func (c *Candidate) longer(a alarm, since, until time.Time, open bool) {
 
 // without returns the devices that c reports and other does not, in order.
 func (c *Candidate) without(other *Candidate) (names []string) {
-	for name := range c.devices {
-		if c.reports(name) && !other.reports(name) {
+	for name, d := range c.devices {
+		if d.Alerts > 0 && other.of(name).Alerts == 0 {
 			names = append(names, name)
 		}
 	}
@@ -258,10 +258,4 @@ func (c *Candidate) without(other *Candidate) (names []string) {
 	slices.Sort(names)
 
 	return names
-}
-
-// reports reports whether there is an alert about a device.
-func (c *Candidate) reports(name string) bool {
-	d := c.devices[name]
-	return d != nil && d.Alerts > 0
 }

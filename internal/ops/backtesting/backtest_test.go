@@ -53,16 +53,16 @@ const day = `timestamp,device,value
 func TestReport(t *testing.T) {
 	run := take(t, t.Context(), write(t, "day.csv", day), candidate("in force", 90), candidate("lower", 80), candidate("higher", 92))
 	var text, json strings.Builder
-	if err := run.Print(&text, backtesting.Skipped{Empty: 1}, true); err != nil {
+	if err := run.Print(&text, backtesting.Skipped{Empty: 1}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `7 events, 2026-03-01 00:00 to 2026-03-02 00:01 UTC (24 h 1 min)
 lines: 1 empty, 0 not readable, 0 out of order, taken at the time of the line before
 
-          alarms  alerts  devices  alerts per day  most in a day  longest alarm
-in force  2       3       2        3               2 2026-03-01   23 h 55 min kiln, still open
-lower     3       4       2        4               3 2026-03-01   23 h 55 min kiln, still open
-higher    1       2       1        2               2 2026-03-01   23 h 55 min kiln, still open
+          alarms  incidents  alerts  devices  alerts per day  most in a day  longest alarm
+in force  2       0          3       2        3               2 2026-03-01   23 h 55 min kiln, still open
+lower     3       0          4       2        4               3 2026-03-01   23 h 55 min kiln, still open
+higher    1       0          2       1        2               2 2026-03-01   23 h 55 min kiln, still open
 
 messages  alerts  recoveries
 in force  3       0  to hook
@@ -110,7 +110,7 @@ func TestIncidents(t *testing.T) {
 `
 	run := take(t, t.Context(), write(t, "day.csv", day), byDevice, bySite)
 	var text, json strings.Builder
-	if err := run.Print(&text, backtesting.Skipped{}, false); err != nil {
+	if err := run.Print(&text, backtesting.Skipped{}); err != nil {
 		t.Fatal(err)
 	}
 	const want = `
@@ -155,7 +155,7 @@ func TestStopped(t *testing.T) {
 	}
 	run.Finish()
 	var text strings.Builder
-	if err := run.Print(&text, backtesting.Skipped{}, false); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
+	if err := run.Print(&text, backtesting.Skipped{}); err != nil || !strings.Contains(text.String(), "512 events") || !strings.Contains(text.String(), "stopped: ") {
 		t.Errorf("%v: %s", err, text.String())
 	}
 }
@@ -241,7 +241,7 @@ func TestSilenceInARecording(t *testing.T) {
 		t.Errorf("%v, want %s", notices, want)
 	}
 	var out strings.Builder
-	if err := run.Print(&out, backtesting.Skipped{}, false); err != nil || !strings.Contains(out.String(), "2 2026-03-01   93 min kiln, still open") {
+	if err := run.Print(&out, backtesting.Skipped{}); err != nil || !strings.Contains(out.String(), "2 2026-03-01   93 min kiln, still open") {
 		t.Errorf("%v: %s", err, &out)
 	}
 }

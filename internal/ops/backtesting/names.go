@@ -15,31 +15,67 @@ import (
 // Names are the column or path of the time and of the device in a file. Empty ones are looked up in the lists below.
 type Names struct{ Time, Device string }
 
+// A part of a message that a file has under one of some names.
+type part int
+
+const (
+	timeOf part = iota
+	deviceOf
+	sourceOf
+	moduleOf
+	componentOf
+	contentTypeOf
+	contentEncodingOf
+	parts
+)
+
 // These are the names under which files have the parts of a message. The first that a message has counts. They are
-// paths in a JSON object or an Avro record, and names of CSV columns; see same for what may differ.
+// paths in a JSON object or an Avro record, and names of CSV columns; see fold for what may differ.
 var (
-	timeNames = paths(
-		"EnqueuedTimeUtc",                       // routes to storage, Capture; "enqueuedtime [UTC]" of Log Analytics
-		"event.annotations.iothub-enqueuedtime", // az iot hub monitor-events
-		"event.annotations.x-opt-enqueued-time",
-		"EventEnqueuedUtcTime", // Stream Analytics
-		"IoTHub.EnqueuedTime",
-		"enqueuedTime", // IoT Central, IoT Explorer, ADX
-		"x-opt-enqueued-time",
-		"timestamp",
-		"TimeGenerated",
-		"TimeGenerated [UTC]", // Log Analytics
-	)
-	deviceNames = paths(
-		"SystemProperties.connectionDeviceId",          // routes to storage
-		"SystemProperties.iothub-connection-device-id", // Capture, IoT Explorer
-		"event.annotations.iothub-connection-device-id",
-		"event.origin",
-		"IoTHub.ConnectionDeviceId", // Stream Analytics; iothub-connection-device-id of ADX
-		"ConnectionDeviceId",
-		"device",
-		"deviceId", // IoT Central
-	)
+	partNames = [parts][]*path{
+		timeOf: paths(
+			"EnqueuedTimeUtc",                       // routes to storage, Capture; "enqueuedtime [UTC]" of Log Analytics
+			"event.annotations.iothub-enqueuedtime", // az iot hub monitor-events
+			"event.annotations.x-opt-enqueued-time",
+			"EventEnqueuedUtcTime", // Stream Analytics
+			"IoTHub.EnqueuedTime",
+			"enqueuedTime", // IoT Central, IoT Explorer, ADX
+			"x-opt-enqueued-time",
+			"timestamp",
+			"TimeGenerated",
+			"TimeGenerated [UTC]", // Log Analytics
+		),
+		deviceOf: paths(
+			"SystemProperties.connectionDeviceId",          // routes to storage
+			"SystemProperties.iothub-connection-device-id", // Capture, IoT Explorer
+			"event.annotations.iothub-connection-device-id",
+			"event.origin",
+			"IoTHub.ConnectionDeviceId", // Stream Analytics; iothub-connection-device-id of ADX
+			"ConnectionDeviceId",
+			"device",
+			"deviceId", // IoT Central
+		),
+		sourceOf: paths(
+			"SystemProperties.iothub-message-source",
+			"event.annotations.iothub-message-source",
+			"messageSource",
+		),
+		moduleOf: paths(
+			"SystemProperties.iothub-connection-module-id",
+			"event.annotations.iothub-connection-module-id",
+			"event.module",
+			"iothub-connection-module-id",
+		),
+		componentOf: paths(
+			"SystemProperties.dt-subject",
+			"event.annotations.dt-subject",
+			"event.component",
+			"dt-subject",
+			"component", // IoT Central
+		),
+		contentTypeOf:     paths("SystemProperties.contentType", "event.properties.system.content_type"),
+		contentEncodingOf: paths("SystemProperties.contentEncoding", "event.properties.system.content_encoding"),
+	}
 	payload = pathOf("event.payload")
 	bodies  = []bodyName{
 		{at: payload, isText: true},
@@ -53,26 +89,6 @@ var (
 		"messageProperties", // IoT Central
 		"enrichments",
 	)
-	sourceNames = paths(
-		"SystemProperties.iothub-message-source",
-		"event.annotations.iothub-message-source",
-		"messageSource",
-	)
-	moduleNames = paths(
-		"SystemProperties.iothub-connection-module-id",
-		"event.annotations.iothub-connection-module-id",
-		"event.module",
-		"iothub-connection-module-id",
-	)
-	componentNames = paths(
-		"SystemProperties.dt-subject",
-		"event.annotations.dt-subject",
-		"event.component",
-		"dt-subject",
-		"component", // IoT Central
-	)
-	contentTypeNames     = paths("SystemProperties.contentType", "event.properties.system.content_type")
-	contentEncodingNames = paths("SystemProperties.contentEncoding", "event.properties.system.content_encoding")
 )
 
 // A bodyName is where a message is. A message without any is the object itself.
@@ -83,20 +99,15 @@ type bodyName struct {
 }
 
 // fold returns a name without what may differ: case does not matter, nor what is no letter and no digit, such as the
-// signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id. A byte beyond ASCII is
+// signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id. What is beyond ASCII is
 // a letter.
 func fold(name string) string {
-	var b strings.Builder
-	for i := range len(name) {
-		switch c := name[i]; {
-		case 'A' <= c && c <= 'Z':
-			b.WriteByte(c + 'a' - 'A')
-		case 'a' <= c && c <= 'z', '0' <= c && c <= '9', c >= utf8.RuneSelf:
-			b.WriteByte(c)
+	return strings.Map(func(r rune) rune {
+		if r >= utf8.RuneSelf || strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789", r) {
+			return r
 		}
-	}
-
-	return b.String()
+		return -1
+	}, strings.ToLower(name))
 }
 
 // A path is where something is in an object: a name, or several with dots between them. A name with dots is a path, too.

@@ -10,52 +10,38 @@ import (
 // objects finds the JSON objects in a text: one in a line, over several lines, or in an array, with anything between
 // that a program writes to its log.
 type objects struct {
-	text   *bufio.Reader
-	line   int    // of the next byte, from 1
-	isUsed bool   // that line has something
-	found  []byte // the object that next returns
+	text  *bufio.Reader
+	line  int    // of the next byte, from 1
+	found []byte // the object that next returns
 }
 
-// next returns the next object, valid until the next call; it may not be valid JSON. errEmpty and errMalformed stand for
-// a line without one; errMalformed also for an object that breaks off. Each byte is read once, and at most maxLine are
-// kept.
+// next returns the next object, valid until the next call; it may not be valid JSON. errMalformed stands for a line with
+// something else, or for an object that breaks off. Each byte is read once, and at most maxLine are kept.
 func (o *objects) next() ([]byte, error) {
 	hasWords := false // the line has something that is no JSON
 	for {
 		c, err := o.text.ReadByte()
-		if err == io.EOF && hasWords {
+		switch {
+		case err == io.EOF && hasWords:
 			return nil, errMalformed
-		}
-		if err != nil {
+		case err != nil:
 			return nil, err
-		}
-
-		if c == '\n' {
-			isEmpty := !o.isUsed
-			o.line, o.isUsed = o.line+1, false
+		case c == '\n':
+			o.line++
 			if hasWords {
 				return nil, errMalformed
 			}
-			if isEmpty {
-				return nil, errEmpty
+		case strings.IndexByte(" \t\r[],", c) >= 0:
+		case c == '{' && !hasWords:
+			return o.rest()
+		default:
+			next, _ := o.text.Peek(1)
+			if c == '{' && string(next) == `"` { // a line of a log may have other braces
+				return o.rest()
 			}
-			continue
+			hasWords = true
 		}
-
-		if c == ' ' || c == '\t' || c == '\r' {
-			continue
-		}
-
-		o.isUsed = true
-		next, _ := o.text.Peek(1)
-		if c == '{' && (!hasWords || string(next) == `"`) { // a line of a log may have other braces
-			break
-		}
-
-		hasWords = hasWords || strings.IndexByte("[],", c) < 0
 	}
-
-	return o.rest()
 }
 
 // rest returns the object whose first byte was read just now.
@@ -80,7 +66,7 @@ func (o *objects) rest() ([]byte, error) {
 			c := read[n]
 			switch {
 			case c == '\n' && inText: // which JSON does not allow: the text has no end
-				o.line, o.isUsed = o.line+1, false
+				o.line++
 				_, _ = o.text.Discard(n + 1)
 				return nil, errMalformed
 

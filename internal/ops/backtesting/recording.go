@@ -49,8 +49,7 @@ type Recording struct {
 	name    string
 	file    *os.File
 	size    int64
-	times   []*path                         // names
-	devices []*path                         // names
+	names   [parts][]*path
 	objects *objectReader                   // of JSON
 	mustBe  bool                            // the device must be named
 	row     func() (telemetry.Event, error) // reads the next one; errEmpty and errMalformed concern it alone
@@ -58,7 +57,7 @@ type Recording struct {
 	number  int64                           // of the last event: no numbers are missing, as they would be if events were
 	last    time.Time
 	before  time.Time // that the last event has in the file
-	rises   bool      // some event is later than the one before it
+	later   int       // events that are later than the one before; the first is, too
 	events  []telemetry.Event
 }
 
@@ -83,12 +82,12 @@ func Open(name, field string, names Names) (*Recording, error) {
 	}
 
 	objects := &objectReader{decoder: jsontext.NewDecoder(&bytes.Buffer{}), names: map[string]naming{}}
-	r := &Recording{name: name, file: f, times: timeNames, devices: deviceNames, objects: objects}
+	r := &Recording{name: name, file: f, names: partNames, objects: objects, mustBe: names.Device != ""}
 	if names.Time != "" {
-		r.times = paths(names.Time)
+		r.names[timeOf] = paths(names.Time)
 	}
 	if names.Device != "" {
-		r.devices, r.mustBe = paths(names.Device), true
+		r.names[deviceOf] = paths(names.Device)
 	}
 
 	if info, err := f.Stat(); err == nil {
@@ -173,12 +172,28 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 		return errors.New("it is neither CSV nor are there JSON objects in it")
 	}
 
-	table, err := r.readHeader(header, field)
-	if err != nil {
-		return err
+	table := columns{header: slices.Clone(header), own: map[string]telemetry.Property{}, hasCommas: separator == ';'}
+	for of := range parts {
+		table.at[of] = table.column(r.names[of])
+	}
+	r.mustBe = r.mustBe || table.at[deviceOf] >= 0
+
+	for i, name := range table.header {
+		name = strings.TrimSpace(name)
+		if strings.EqualFold(name, "value") {
+			name = field
+		}
+		if i == table.at[timeOf] || i == table.at[deviceOf] {
+			name = ""
+		}
+
+		quoted, _ := json.Marshal(name) // a string: cannot fail
+		table.fields = append(table.fields, csvField{name, string(quoted)})
+	}
+	if field == "" && table.column(paths("value")) >= 0 {
+		return errors.New("its column value could be any of several fields that the rules read: give the column the name of one")
 	}
 
-	table.hasCommas = separator == ';'
 	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
 		if errors.As(err, new(*csv.ParseError)) {
@@ -194,101 +209,39 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 	return nil
 }
 
-// columns are those of a CSV file.
+// columns are those of a CSV file, whose first line names them.
 type columns struct {
-	time      int
-	device    int // -1 if there is none, and so are module and component
-	module    int
-	component int
-	names     []string // empty for the time and the device
-	fields    []string // the names as JSON
-	hasCommas bool     // in numbers, as in 91,5
+	header    []string
+	at        [parts]int // columns; -1: none
+	fields    []csvField // of each column; without a name for the time and the device
+	hasCommas bool       // in numbers, as in 91,5
 	own       map[string]telemetry.Property
 }
 
-// readHeader reads the first line of a CSV file. field is what a column called value is about.
-func (r *Recording) readHeader(header []string, field string) (columns, error) {
-	c := columns{
-		time:      column(header, r.times),
-		device:    column(header, r.devices),
-		module:    column(header, moduleNames),
-		component: column(header, componentNames),
-		names:     make([]string, len(header)),
-		fields:    make([]string, len(header)),
-		own:       map[string]telemetry.Property{},
-	}
-	const must = "its first line must name the columns, and "
-
-	switch {
-	case c.time < 0:
-		return c, fmt.Errorf(must+"has no %s; it has %s", unknown(r.times), list(header))
-	case c.device < 0 && r.mustBe:
-		return c, fmt.Errorf(must+"has no %s; it has %s", r.devices[0].text, list(header))
-	}
-
-	for i, name := range header {
-		name = strings.TrimSpace(name)
-		switch {
-		case i == c.time || i == c.device || name == "":
-			continue
-
-		case strings.EqualFold(name, "value") && field == "":
-			return c, errors.New(
-				"its column value could be any of several fields that the rules read: give the column the name of one",
-			)
-
-		case strings.EqualFold(name, "value"):
-			name = field
-		}
-
-		quoted, _ := json.Marshal(name) // a string: cannot fail
-		c.names[i], c.fields[i] = name, string(quoted)
-	}
-
-	if strings.Join(c.fields, "") == "" {
-		return c, fmt.Errorf(must+"has no field, such as temperature; it has %s", list(header))
-	}
-
-	return c, nil
-}
+// A csvField is a field of a message, whose name is also written as JSON.
+type csvField struct{ name, quoted string }
 
 // column returns the index of the column that has the first of the names that one has, -1 if none has any.
-func column(header []string, names []*path) int {
+func (c *columns) column(names []*path) int {
 	for _, name := range names {
-		if i := slices.IndexFunc(header, func(column string) bool { return fold(column) == name.folded }); i >= 0 {
+		if i := slices.IndexFunc(c.header, func(column string) bool { return fold(column) == name.folded }); i >= 0 {
 			return i
 		}
 	}
 	return -1
 }
 
-// unknown names the missing time in an error.
-func unknown(times []*path) string {
-	if len(times) == 1 {
-		return times[0].text
-	}
-	return "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
-}
-
 // event returns the event in a line of r.
-func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
+func (c *columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 	if len(cells) != len(c.fields) {
 		return telemetry.Event{}, r.malformed("it has %d columns instead of %d", len(cells), len(c.fields))
-	}
-
-	device := ""
-	if c.device >= 0 {
-		device = strings.TrimSpace(cells[c.device])
-		if device == "" {
-			return telemetry.Event{}, r.malformed("its device is empty")
-		}
 	}
 
 	body := append(make([]byte, 0, 64), '{')
 	clear(c.own)
 	for i, cell := range cells {
 		cell = strings.TrimSpace(cell)
-		if cell == "" || c.fields[i] == "" {
+		if cell == "" || c.fields[i].name == "" {
 			continue
 		}
 
@@ -296,26 +249,24 @@ func (c columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 			cell = withPoint(cell)
 		}
 
-		body = append(append(body, c.fields[i]...), ':')
+		body = append(append(body, c.fields[i].quoted...), ':')
 		body = append(appendValue(body, cell), ',')
-		c.own[c.names[i]] = telemetry.Text(cell)
-	}
-
-	if len(body) == 1 {
-		return telemetry.Event{}, errEmpty
+		c.own[c.fields[i].name] = telemetry.Text(cell)
 	}
 
 	body[len(body)-1] = '}'
-	e, err := r.event(cells[c.time], device, body)
-	e.Properties = telemetry.EncodeProperties(c.own)
-	if c.module >= 0 {
-		e.Module = strings.TrimSpace(cells[c.module])
-	}
-	if c.component >= 0 {
-		e.Component = strings.TrimSpace(cells[c.component])
+	if len(body) == 1 {
+		body = nil
 	}
 
-	return e, err
+	text := func(of part) string {
+		if c.at[of] < 0 {
+			return ""
+		}
+		return strings.TrimSpace(cells[c.at[of]])
+	}
+
+	return r.event(text, func() string { return list(c.header) }, body, c.own)
 }
 
 // withPoint returns a number with a decimal comma, such as 1.234,5, with a decimal point, and any other cell as it is.
@@ -346,22 +297,40 @@ func appendValue(body []byte, cell string) []byte {
 	return append(body, quoted...)
 }
 
-// event returns an event at a time. device is the file's name if it is empty.
-func (r *Recording) event(at, device string, body []byte) (telemetry.Event, error) {
-	if device == "" {
-		device = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
-	}
-
-	enqueued, ok := parseTime(at)
-	if !ok {
+// event returns a message with a body and properties of its own. text returns its parts, and has names all that the file has
+// of it. The device is called like the file if nothing names it.
+func (r *Recording) event(
+	text func(part) string, has func() string, body []byte, own map[string]telemetry.Property,
+) (telemetry.Event, error) {
+	at, device := text(timeOf), text(deviceOf)
+	enqueued, isTime := parseTime(at)
+	switch {
+	case at == "" && len(r.names[timeOf]) == 1:
+		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.names[timeOf][0].text, has())
+	case at == "":
+		const known = "it has no time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time; it has %s"
+		return telemetry.Event{}, r.malformed(known, has())
+	case device == "" && r.mustBe:
+		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.names[deviceOf][0].text, has())
+	case !isTime:
 		return telemetry.Event{}, r.malformed("its time is %.40q, which is not a time, or could be several", at)
+	case len(body) == 0:
+		return telemetry.Event{}, errEmpty
+	case device == "":
+		device = strings.TrimSuffix(filepath.Base(r.name), filepath.Ext(r.name))
 	}
 
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
-		Device:   sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
-		Body:     body,
-		Enqueued: enqueued,
+		Device:          sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
+		Module:          text(moduleOf),
+		Component:       text(componentOf),
+		MessageSource:   text(sourceOf),
+		ContentType:     text(contentTypeOf),
+		ContentEncoding: text(contentEncodingOf),
+		Properties:      telemetry.EncodeProperties(own),
+		Body:            body,
+		Enqueued:        enqueued,
 	}, nil
 }
 
@@ -412,28 +381,11 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 		return telemetry.Event{}, errMalformed
 	}
 
-	at := o.text(r.times...)
-	if at == "" {
-		what := unknown(r.times)
-		if o.find(payload) != nil {
-			what += ", or record with az iot hub monitor-events --properties all"
-		}
-		return telemetry.Event{}, r.malformed("it has no %s; it has %s", what, o.names())
-	}
-
-	device := o.text(r.devices...)
-	if device == "" && r.mustBe {
-		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.devices[0].text, o.names())
-	}
-
 	own := map[string]telemetry.Property{}
 	body, isWhole := o.body()
 	if isWhole {
 		body = bytes.Clone(text)
 		o.addTo(own)
-	}
-	if len(body) == 0 {
-		return telemetry.Event{}, errEmpty
 	}
 
 	for _, name := range propertyNames {
@@ -442,15 +394,14 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 		}
 	}
 
-	e, err := r.event(at, device, body)
-	e.MessageSource = o.text(sourceNames...)
-	e.Module = o.text(moduleNames...)
-	e.Component = o.text(componentNames...)
-	e.ContentType = o.text(contentTypeNames...)
-	e.ContentEncoding = o.text(contentEncodingNames...)
-	e.Properties = telemetry.EncodeProperties(own)
+	has := func() string {
+		if o.find(payload) != nil {
+			return o.names() + ": record with az iot hub monitor-events --properties all"
+		}
+		return o.names()
+	}
 
-	return e, err
+	return r.event(func(of part) string { return o.text(r.names[of]...) }, has, body, own)
 }
 
 // beginAvro reads the schema, and then a record at a time, as the JSON object that it would be.
@@ -490,7 +441,8 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 	}
 
 	r.events = r.events[:0]
-	for len(r.events) < batch {
+	var end error
+	for len(r.events) < batch && end == nil {
 		e, err := r.row()
 		switch {
 		case err == nil:
@@ -499,37 +451,35 @@ func (r *Recording) Next(ctx context.Context) (string, []telemetry.Event, error)
 			r.Empty++
 		case errors.Is(err, errMalformed):
 			r.Malformed++
-		case err == io.EOF && r.isBackward():
-			return "", nil, r.backward()
-		case err == io.EOF:
-			return r.end()
 		default:
-			return "", nil, fmt.Errorf("read the recording %s: %w", r.name, err)
+			end = err
 		}
 
 		if r.last.IsZero() && r.Malformed >= proof {
-			return "", nil, r.none()
+			end = io.EOF
 		}
 	}
 
-	if r.isBackward() {
-		return "", nil, r.backward()
+	switch {
+	case end != nil && end != io.EOF:
+		return "", nil, fmt.Errorf("read the recording %s: %w", r.name, end)
+	case r.last.IsZero():
+		return "", nil, r.none()
+	case r.Unordered > 1 && r.later == 1: // as Log Analytics shows them: all would be taken at the time of the newest
+		return "", nil, fmt.Errorf("read the recording %s: its newest readings come first: sort it by time", r.name)
+	case len(r.events) == 0:
+		return "", nil, io.EOF
 	}
 
 	return "0", r.events, nil
 }
 
-// isBackward reports whether the newest readings come first, as Log Analytics shows them: all would be taken at the time
-// of the newest.
-func (r *Recording) isBackward() bool { return r.Unordered > 1 && !r.rises }
-
-func (r *Recording) backward() error {
-	return fmt.Errorf("read the recording %s: its newest readings come first: sort it by time", r.name)
-}
-
 // add adds an event to those that Next returns, as a hub would take it.
 func (r *Recording) add(e telemetry.Event) {
-	r.rises = r.rises || !r.before.IsZero() && e.Enqueued.After(r.before)
+	if e.Enqueued.After(r.before) {
+		r.later++
+	}
+
 	r.before = e.Enqueued
 	if e.Enqueued.Before(r.last) {
 		r.Unordered++
@@ -540,18 +490,6 @@ func (r *Recording) add(e telemetry.Event) {
 	r.number++
 	e.Position = telemetry.Position{Sequence: r.number, Offset: "0", Time: e.Enqueued}
 	r.events = append(r.events, e)
-}
-
-// end is what Next returns at the end of the file.
-func (r *Recording) end() (string, []telemetry.Event, error) {
-	switch {
-	case len(r.events) > 0:
-		return "0", r.events, nil
-	case r.last.IsZero():
-		return "", nil, r.none()
-	}
-
-	return "", nil, io.EOF
 }
 
 // none is why there is nothing to read.

@@ -21,9 +21,8 @@ const (
 	stamp        = "2006-01-02 15:04"
 )
 
-// Print writes r for people. skipped is what the source left out; with diff, devices are compared with those of the
-// first candidate.
-func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
+// Print writes r for people. skipped is what the source left out.
+func (r *Run) Print(w io.Writer, skipped Skipped) error {
 	out := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(out, r.Extent())
 	if skipped != (Skipped{}) {
@@ -34,16 +33,7 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 		fmt.Fprintln(out, "stopped: what follows is about these events alone")
 	}
 
-	hasIncidents := slices.ContainsFunc(r.Candidates, func(c *Candidate) bool { return c.Incidents > 0 })
-	// incidents returns a column if there are any.
-	incidents := func(text any) string {
-		if !hasIncidents {
-			return ""
-		}
-		return fmt.Sprint(text, "\t")
-	}
-
-	fmt.Fprintln(out, "\n\talarms\t"+incidents("incidents")+"alerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
+	fmt.Fprintln(out, "\n\talarms\tincidents\talerts\tdevices\talerts per day\tmost in a day\tlongest alarm")
 	for _, c := range r.Candidates {
 		day, most := "", 0 // the day with the most alerts
 		for _, d := range slices.Sorted(maps.Keys(c.Days)) {
@@ -56,10 +46,10 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 		perDay := math.Round(100*float64(c.Alerts)/max(r.To.Sub(r.From).Hours()/24, 1)) / 100
 		fmt.Fprintf(
 			out,
-			"%s\t%d\t%s%d\t%d\t%v\t%s\t%s\n",
+			"%s\t%d\t%d\t%d\t%d\t%v\t%s\t%s\n",
 			humanize.Clean(c.Name),
 			c.Alarms,
-			incidents(c.Incidents),
+			c.Incidents,
 			c.Alerts,
 			c.Devices,
 			perDay,
@@ -82,12 +72,12 @@ func (r *Run) Print(w io.Writer, skipped Skipped, diff bool) error {
 		}
 	}
 
-	if diff {
+	if len(r.Candidates) > 1 {
 		fmt.Fprintf(out, "\ncompared with\t%s\n", humanize.Clean(r.Candidates[0].Name))
-		for _, c := range r.Candidates[1:] {
-			fmt.Fprintf(out, "%s\tnewly reported\t%s\n", humanize.Clean(c.Name), some(c.NewlyReported))
-			fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(c.NoLonger))
-		}
+	}
+	for _, c := range r.Candidates[1:] {
+		fmt.Fprintf(out, "%s\tnewly reported\t%s\n", humanize.Clean(c.Name), some(c.NewlyReported))
+		fmt.Fprintf(out, "%s\tno longer reported\t%s\n", humanize.Clean(c.Name), some(c.NoLonger))
 	}
 
 	told := ""
