@@ -1,7 +1,9 @@
 package azure
 
 import (
+	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -73,22 +75,19 @@ const refusing = 5 * time.Minute
 // withClock returns a text about a refusal, "403 Code: advice", with how far this machine's clock is from the service's, if
 // that is far.
 func withClock(text string, resp *http.Response) string {
-	if resp == nil || resp.StatusCode != http.StatusUnauthorized && resp.StatusCode != http.StatusForbidden {
+	if resp == nil || !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, resp.StatusCode) {
 		return text
 	}
 
-	received, err := time.Parse(time.RFC3339Nano, resp.Header.Get(receivedHeader))
-	if err != nil {
+	received, notNoted := time.Parse(time.RFC3339Nano, resp.Header.Get(receivedHeader))
+	date, notSaid := Date(resp)
+	if errors.Join(notNoted, notSaid) != nil {
 		return text
 	}
 
-	date, err := Date(resp)
 	ahead := date.Sub(received)
 	off := humanize.ClockOff(ahead)
-	switch {
-	case err != nil:
-		return text
-	case off == "":
+	if off == "" {
 		return strings.Replace(text, andClock, "", 1)
 	}
 

@@ -15,7 +15,8 @@ const (
 )
 
 // An adviceRow is what to do about an answer that a setting, a policy or a network can cause. Of answers that say the same
-// about whatever is asked, such as that there is no such blob, there is none.
+// about whatever is asked, such as that there is no such blob, there is none. Of a service's rows the first that fits counts:
+// those with a code come first.
 type adviceRow struct {
 	status int    // 0: any
 	code   string // in Storage the error code, in Cosmos DB the sub-status, in Event Hubs the AMQP condition; empty: any other
@@ -182,20 +183,20 @@ var advice = map[Service][]adviceRow{
 		{504, "", "a proxy or gateway got no answer: check HTTPS_PROXY, and see Azure's status"},
 	},
 	EventHubs: {
-		{401, "", hubUnauthorized},
 		{0, "amqp:unauthorized-access", hubUnauthorized},
 		{0, "com.microsoft:auth-failed", hubUnauthorized},
-		{403, "", "denied access: check the network rules of the namespace, and the key in EVENTHUB_CONNECTION_STRING, which needs Listen"},
-		{407, "", noProxy},
 		{0, "com.microsoft:entity-disabled", "has disabled the event hub: enable it, or check EVENTHUB_NAME"},
 		{0, "com.microsoft:server-busy", "is busy: its throughput units are used up; raise them, and see whether other programs read with EVENTHUB_CONSUMER_GROUP"},
-		{503, "", "is busy: its throughput units are used up; raise them, and see whether other programs read with EVENTHUB_CONSUMER_GROUP"},
 		{0, "com.microsoft:timeout", "was too slow: it is repeated; if it lasts, see the namespace's metrics and EVENTHUB_TRANSPORT"},
 		{0, "amqp:not-allowed", "does not allow that: check the namespace's tier, and EVENTHUB_CONSUMER_GROUP: in the tier Basic there is $Default alone"},
 		{0, "amqp:not-implemented", "does not know that: check that EVENTHUB_CONNECTION_STRING is of an Event Hubs namespace"},
 		{0, "com.microsoft:argument-error", "did not take a parameter: check EVENTHUB_NAME and EVENTHUB_CONSUMER_GROUP"},
 		{0, "amqp:connection:framing-error", "was not understood: check what is between it and this machine (EVENTHUB_TRANSPORT, HTTPS_PROXY)"},
 		{0, "amqp:internal-error", "has a fault: reading goes on by itself; if it lasts, see Azure's status and EVENTHUB_CONNECTION_STRING's namespace"},
+		{401, "", hubUnauthorized},
+		{403, "", "denied access: check the network rules of the namespace, and the key in EVENTHUB_CONNECTION_STRING, which needs Listen"},
+		{407, "", noProxy},
+		{503, "", "is busy: its throughput units are used up; raise them, and see whether other programs read with EVENTHUB_CONSUMER_GROUP"},
 		{500, "", "has a fault: reading goes on by itself; if it lasts, see Azure's status and EVENTHUB_CONNECTION_STRING's namespace"},
 	},
 }
@@ -210,13 +211,7 @@ const (
 // Advice returns what to do about what a service answered: see adviceRow. It is empty if nothing that people set causes it.
 func Advice(of Service, status int, code string) string {
 	for _, r := range advice[of] {
-		if code != "" && r.code == code && (r.status == 0 || r.status == status) {
-			return r.advice
-		}
-	}
-
-	for _, r := range advice[of] {
-		if r.code == "" && r.status == status {
+		if (r.code == code || r.code == "") && (r.status == status || r.status == 0) {
 			return r.advice
 		}
 	}

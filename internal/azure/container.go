@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"alertworker/internal/lease"
@@ -129,6 +130,5 @@ func (e *MissingError) Hint(string) string           { return "" }
 // ContainerMissing reports whether err means that a blob container does not exist or is
 // being deleted.
 func ContainerMissing(err error) bool {
-	code := Answer(err).ErrorCode
-	return code == "ContainerNotFound" || code == "ContainerBeingDeleted"
+	return slices.Contains([]string{"ContainerNotFound", "ContainerBeingDeleted"}, Answer(err).ErrorCode)
 }

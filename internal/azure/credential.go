@@ -148,10 +148,8 @@ func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken
 	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
 	stopping := c.ctx.Err()
 	idle := t.fetched == nil && !now.Before(t.next) && stopping == nil
-	refresh := t.RefreshOn // from then on it should be replaced although it may still be valid
-	if refresh.IsZero() {
-		refresh = t.ExpiresOn.Add(-refreshBefore)
-	}
+	// from then on it should be replaced although it may still be valid
+	refresh := cmp.Or(t.RefreshOn, t.ExpiresOn.Add(-refreshBefore))
 
 	if idle && (!valid || !now.Before(refresh)) {
 		t.fetched = make(chan struct{})

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"slices"
 	"strconv"
 	"time"
 
@@ -24,18 +25,6 @@ func ShouldRetry(ctx context.Context, try int, err error) bool {
 	}
 
 	return lease.Retry(ctx, try, Explain(err))
-}
-
-// conflict reports whether others have changed what a call was about, so that it may succeed when it has looked again.
-func conflict(answer *azcore.ResponseError) bool {
-	switch answer.StatusCode {
-	case http.StatusNotFound:
-		return answer.ErrorCode != "ContainerNotFound" && answer.ErrorCode != "ResourceNotFound"
-	case http.StatusConflict, http.StatusPreconditionFailed:
-		return true
-	}
-
-	return false
 }
 
 // statusRetryWith is how Cosmos DB says that a call should be repeated.
@@ -77,31 +66,16 @@ func retryAfter(resp *http.Response) time.Duration {
 // signatures, which a URL may hold. The result wraps what is harmless in err: an
 // *azcore.ResponseError, a context's error, a net error.
 func Explain(err error) error {
-	var already *explained
-	if errors.As(err, &already) {
-		return err
-	}
-
-	var identity *IdentityError // which may wrap what the identity's own service answered
-	if errors.As(err, &identity) {
-		return identity
-	}
-
-	var refused readOnlyError
-	if errors.As(err, &refused) {
-		return refused
-	}
-
+	var failure lease.Failure // of another kind, which says itself what to do
 	var resp *azcore.ResponseError
-	if errors.As(err, &resp) {
-		return Explained(said(resp), resp)
-	}
-
 	var link *url.Error
-	var slow *SlowError
 	switch {
-	case errors.As(err, &slow):
-		return slow
+	case errors.As(err, new(*explained)):
+		return err
+	case errors.As(err, &failure):
+		return failure
+	case errors.As(err, &resp):
+		return Explained(said(resp), resp)
 	case errors.As(err, &link):
 		return &explained{unanswered(link), link.Err}
 	}
@@ -157,23 +131,32 @@ func (e *explained) Error() string { return e.text }
 func (e *explained) Unwrap() error { return e.cause }
 
 func (e *explained) Cause() lease.Cause {
-	switch answer := Answer(e.cause); {
-	case answer.StatusCode == 0:
-		return lease.NoAnswer
-	case answer.StatusCode == http.StatusUnauthorized, answer.StatusCode == http.StatusForbidden:
-		return lease.Refused
-	case conflict(answer):
-		return lease.Conflict
+	answer := Answer(e.cause)
+	if cause, ok := causes[answer.StatusCode]; ok && !slices.Contains(missing, answer.ErrorCode) {
+		return cause
 	}
-
-	switch status := Answer(e.cause).StatusCode; {
-	case status == http.StatusRequestTimeout, status == http.StatusTooManyRequests, status == statusRetryWith,
-		status >= http.StatusInternalServerError: // it may do better soon
+	if answer.StatusCode >= http.StatusInternalServerError {
 		return lease.Busy
 	}
 
 	return lease.Wrong
 }
+
+// causes are what answers below 500 mean.
+var causes = map[int]lease.Cause{
+	0:                             lease.NoAnswer,
+	http.StatusUnauthorized:       lease.Refused,
+	http.StatusForbidden:          lease.Refused,
+	http.StatusNotFound:           lease.Conflict, // others have changed what a call was about
+	http.StatusConflict:           lease.Conflict,
+	http.StatusPreconditionFailed: lease.Conflict,
+	http.StatusRequestTimeout:     lease.Busy, // it may do better soon
+	http.StatusTooManyRequests:    lease.Busy,
+	statusRetryWith:               lease.Busy,
+}
+
+// missing are the codes of a 404 that says more than that there is no such blob or item.
+var missing = []string{"ContainerNotFound", "ResourceNotFound"}
 
 func (e *explained) Again() (after time.Duration, ok bool) {
 	switch e.Cause() {
