@@ -15,6 +15,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 )
 
@@ -303,12 +304,7 @@ func brief(text string) string {
 		text, _, _ = strings.Cut(text, end)
 	}
 
-	const most = 160
-	if len(text) > most {
-		text = strings.ToValidUTF8(text[:most], "") + "…"
-	}
-
-	return strings.TrimRight(text, ". ")
+	return strings.TrimRight(humanize.Cut(text, 160), ". ")
 }
 
 // CosmosScope is the token scope of the Cosmos DB account at endpoint.

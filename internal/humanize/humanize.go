@@ -114,6 +114,20 @@ func OneLine(s string) string {
 	return Clean(strings.Join(strings.Fields(strings.ToValidUTF8(s, "\uFFFD")), " "))
 }
 
+// Cut returns s, or its beginning and "…" if it has more than limit bytes. It is empty if there is no room for that.
+func Cut(s string, limit int) string {
+	const dots = "…"
+	room := limit - len(dots)
+	switch {
+	case len(s) <= limit:
+		return s
+	case room <= 0:
+		return ""
+	}
+
+	return strings.ToValidUTF8(s[:room], "") + dots
+}
+
 // Middle returns s, or its beginning, "…" and its end if it has more than limit characters: limit is 3 at
 // least: names of devices differ at either.
 func Middle(s string, limit int) string {

@@ -43,25 +43,14 @@ func (s Shown) All() iter.Seq2[string, string] {
 
 // MarshalJSON returns an object, in order.
 func (s Shown) MarshalJSON() ([]byte, error) {
-	b := []byte{'{'}
+	var members []string
 	for name, value := range s.All() {
-		for i, text := range []string{name, value} {
-			quoted, err := json.Marshal(strings.ToValidUTF8(text, "\uFFFD"))
-			if err != nil {
-				return nil, err
-			}
-
-			if i == 0 && len(b) > 1 {
-				b = append(b, ',')
-			} else if i == 1 {
-				b = append(b, ':')
-			}
-
-			b = append(b, quoted...)
-		}
+		quotedName, _ := json.Marshal(strings.ToValidUTF8(name, "\uFFFD")) // text cannot fail
+		quotedValue, _ := json.Marshal(strings.ToValidUTF8(value, "\uFFFD"))
+		members = append(members, string(quotedName)+":"+string(quotedValue))
 	}
 
-	return append(b, '}'), nil
+	return []byte("{" + strings.Join(members, ",") + "}"), nil
 }
 
 // UnmarshalJSON reads an object whose values are text.

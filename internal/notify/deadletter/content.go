@@ -8,14 +8,13 @@ import (
 	"strings"
 	"time"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/webhook"
 	"alertworker/internal/notify/wording"
 )
 
 const maxText = 256 // bytes of an alert that cannot be sent
-
-const mark = "…" // ends text that was cut
 
 // letter is the content of a blob in one of the folders. People and scripts read it: fields may be
 // added, never renamed.
@@ -49,14 +48,6 @@ func encodeAlert(d notify.DeadLetter, now time.Time) []byte {
 	}
 
 	return encode(l)
-}
-
-// cut returns s, or its beginning and a mark if it has more than n bytes.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n-len(mark)], "") + mark
 }
 
 // utc returns t in UTC, or the zero time if RFC 3339 cannot express t.
@@ -93,7 +84,7 @@ func decode(content []byte) Letter {
 	if l.Alert == nil {
 		out.Broken = errors.New("has no alert that can be sent")
 		if l.Text != "" {
-			out.Broken = fmt.Errorf("has an alert that cannot be sent: %s", cut(strings.ToValidUTF8(l.Text, "\uFFFD"), maxText))
+			out.Broken = fmt.Errorf("has an alert that cannot be sent: %s", humanize.Cut(strings.ToValidUTF8(l.Text, "\uFFFD"), maxText))
 		}
 		return out
 	}

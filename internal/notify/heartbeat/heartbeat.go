@@ -14,6 +14,7 @@ import (
 
 	"go.uber.org/zap"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/notify/redact"
 )
 
@@ -293,11 +294,7 @@ func (h *Heartbeat) report(ctx context.Context, said, c Call) Call {
 
 // call makes one call. Its error holds no secret.
 func (h *Heartbeat) call(ctx context.Context, why string) error {
-	if len(why) > maxReason {
-		why = strings.ToValidUTF8(why[:maxReason], "") + "…"
-	}
-
-	r, err := h.Target.request(ctx, why)
+	r, err := h.Target.request(ctx, humanize.Cut(why, maxReason))
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,6 @@ import (
 	"net/http/httptrace"
 	"net/url"
 	"slices"
-	"strconv"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -88,7 +87,7 @@ type Message struct {
 // New returns a Client for an http or https URL. A user in u becomes basic
 // authentication. New connects to nothing. Its errors hold no part of u.
 func New(u *url.URL, opts Options) (*Client, error) {
-	if err := check(u); err != nil {
+	if err := notify.CheckURL(u, u.EscapedPath()+u.RawQuery+u.Fragment); err != nil {
 		return nil, err
 	}
 
@@ -123,31 +122,6 @@ func New(u *url.URL, opts Options) (*Client, error) {
 	}
 
 	return c, nil
-}
-
-// check says what is wrong with a URL that alerts are posted to.
-func check(u *url.URL) error {
-	if u.Scheme != "http" && u.Scheme != "https" {
-		return errors.New("must begin with http:// or https://")
-	}
-	// "https://user:1/2@host" is the host "user" to a parser.
-	if u.User == nil && strings.Contains(u.EscapedPath()+u.RawQuery+u.Fragment, "@") {
-		return errors.New("there is an @ after the host: write it as %40, and / ? # in a user or password as %2F %3F %23")
-	}
-	if u.Fragment != "" {
-		return errors.New("a fragment (#…) is never sent: leave it out, or write # as %23")
-	}
-	if u.Opaque != "" || u.Hostname() == "" {
-		return errors.New("there is no host")
-	}
-
-	if p := u.Port(); p != "" {
-		if n, err := strconv.ParseUint(p, 10, 16); err != nil || n == 0 {
-			return errors.New("the port is not one of 1 to 65535")
-		}
-	}
-
-	return nil
 }
 
 // newTransport speaks HTTP/1.1 alone: there a request that times out takes its

@@ -213,7 +213,6 @@ func TestConnectionsAreKept(t *testing.T) {
 
 func TestNewRefuses(t *testing.T) {
 	for _, tt := range []struct{ url, want string }{
-		{"ftp://host/", "must begin with http:// or https://"},
 		{"http:host", "no host"},
 		{"http:///path", "no host"},
 		{"http://:80/", "no host"},

@@ -2,11 +2,13 @@
 package pagerduty
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"net/url"
+	"regexp"
 	"strings"
 	"time"
 
@@ -49,27 +51,21 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*PagerDuty, er
 	return &PagerDuty{client, key, style}, nil
 }
 
+// address is what names a service: its routing key, and in other regions the host of the API.
+var address = regexp.MustCompile(`^pagerduty://(?:([A-Za-z0-9]+)@([A-Za-z0-9.:-]+)|([A-Za-z0-9]+))/?$`)
+
 // Split returns the routing key in u, which is a secret, and the host of the API. Its
 // error holds no part of u.
 func Split(u *url.URL) (key, host string, err error) {
-	key, host = u.Host, defaultHost
-
-	if u.User != nil {
-		key, host = u.User.Username(), u.Host
-		if _, ok := u.User.Password(); ok {
-			key = ""
-		}
-	}
-
-	if key == "" || strings.Trim(key, "0123456789abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ") != "" ||
-		u.Opaque != "" || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" || u.Fragment != "" {
+	parts := address.FindStringSubmatch(u.String())
+	if parts == nil {
 		return "", "", errors.New(
 			"must be pagerduty:// and the routing key, which has only letters and digits, followed by " +
 				"@events.eu.pagerduty.com in the European region",
 		)
 	}
 
-	return key, host, nil
+	return parts[1] + parts[3], cmp.Or(parts[2], defaultHost), nil
 }
 
 // refuses takes it for the setting's fault, not the message's, if PagerDuty complains

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"unicode"
+
+	"alertworker/internal/humanize"
 )
 
 // minSecret is the length of the shortest part of a URL that is redacted. Shorter ones
@@ -72,10 +74,6 @@ func Excerpt(s string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(s, "\uFFFD"))
-	s = strings.Join(strings.Fields(s), " ")
-	if len(s) > maxExcerpt {
-		s = strings.ToValidUTF8(s[:maxExcerpt-len("…")], "") + "…"
-	}
 
-	return s
+	return humanize.Cut(strings.Join(strings.Fields(s), " "), maxExcerpt)
 }

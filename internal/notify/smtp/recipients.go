@@ -1,6 +1,7 @@
 package smtp
 
 import (
+	"maps"
 	"net/mail"
 	"slices"
 	"strings"
@@ -16,8 +17,7 @@ const (
 	// 5 minutes, as postgrey does.
 	patience = 10 * time.Minute
 
-	remembered = time.Hour // since an alert was last tried
-	maxAlerts  = 4096      // that are remembered
+	maxAlerts = 4096 // that are remembered
 )
 
 // recipients remembers who has taken alerts that others have not, so that nobody gets them twice. It is lost with the
@@ -100,24 +100,14 @@ func (r *recipients) took(alerts []notify.Alert, by []*mail.Address) {
 	}
 }
 
-// makeRoom forgets alerts that were not tried for long, or the one that was not for the longest time.
+// makeRoom forgets the alert that was not tried for the longest time, if there are too many.
 func (r *recipients) makeRoom() {
 	if len(r.taken) < maxAlerts {
 		return
 	}
 
-	oldest := ""
-	for id, t := range r.taken {
-		if time.Since(t.tried) > remembered {
-			delete(r.taken, id)
-		} else if oldest == "" || t.tried.Before(r.taken[oldest].tried) {
-			oldest = id
-		}
-	}
-
-	if len(r.taken) >= maxAlerts {
-		delete(r.taken, oldest)
-	}
+	tried := func(a, b string) int { return r.taken[a].tried.Compare(r.taken[b].tried) }
+	delete(r.taken, slices.MinFunc(slices.Collect(maps.Keys(r.taken)), tried))
 }
 
 // settled forgets alerts that everybody has taken.

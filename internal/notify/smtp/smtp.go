@@ -51,7 +51,7 @@ const (
 type Options struct {
 	Style wording.Style
 	Log   *zap.Logger        // for recipients who are refused for now while others are not; nil for none
-	Token notify.TokenSource // for URLs with auth=oauth2
+	Token notify.TokenSource // for URLs with auth=oauth2; required if there are any
 	TLS   *tls.Config        // instead of the system's certificates, for tests
 }
 
@@ -103,76 +103,37 @@ func New(u *url.URL, opts Options) (*Mail, error) {
 		user:     u.User,
 		implicit: u.Scheme == "smtps",
 		starttls: u.Scheme == "smtp",
-		tls:      tlsFor(u.Hostname(), opts.TLS),
+		tls:      cmp.Or(opts.TLS, &tls.Config{}).Clone(),
 		redact:   newRedactor(u.User),
 		style:    opts.Style,
 		log:      cmp.Or(opts.Log, zap.NewNop()),
 		who:      recipients{taken: map[string]*taking{}, failing: map[string]time.Time{}},
 	}
 
-	oauth2, err := m.parseQuery(u.RawQuery)
-	if err != nil {
-		return nil, err
-	}
-
-	if err := checkUser(u.User, oauth2); err != nil {
-		return nil, err
-	}
-
-	if m.user != nil && !m.implicit && !m.starttls {
-		return nil, errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
-	}
-
-	switch {
-	case oauth2 && opts.Token == nil:
-		m.token = func(context.Context) (string, error) { return "", errors.New("there is no Azure identity") }
-	case oauth2:
+	m.tls.ServerName = m.host
+	if UsesToken(u) {
 		m.token = opts.Token
 	}
 
-	return m, nil
+	if err := m.parseQuery(u.RawQuery); err != nil {
+		return nil, err
+	}
+
+	return m, m.checkUser(UsesToken(u))
 }
 
 // ports are those of URLs without one.
 var ports = map[string]string{"smtp": "587", "smtps": "465"}
 
-// tlsFor returns what a connection to host is encrypted with, on the basis of c, which may be nil.
-func tlsFor(host string, c *tls.Config) *tls.Config {
-	t := &tls.Config{}
-	if c != nil {
-		t = c.Clone()
-	}
-
-	t.ServerName = host
-
-	return t
-}
-
 // check says what is wrong with a URL, apart from its user and its query.
 func check(u *url.URL) error {
-	if u.Scheme != "smtp" && u.Scheme != "smtps" {
-		return errors.New("must begin with smtp:// or smtps://")
+	if err := notify.CheckURL(u, u.EscapedPath()+u.Fragment); err != nil {
+		return err
 	}
-
-	// "smtp://user:1/2@host" is the host "user" to a parser.
-	userInPath := u.User == nil && strings.Contains(u.EscapedPath(), "@")
-	if u.Opaque != "" || u.Hostname() == "" || userInPath {
-		return errors.New("there is no host, or a user or password holds / ? or #: write them as %2F %3F %23")
+	if strings.Trim(u.Path, "/") != "" {
+		return errors.New("nothing may stand between host and ?from=…&to=…")
 	}
-
-	if strings.TrimPrefix(u.Path, "/") != "" || u.Fragment != "" {
-		return errors.New("nothing may stand between host and ?from=…&to=…, or after a #")
-	}
-
-	if u.Port() == "" {
-		return nil
-	}
-
-	if n, err := strconv.ParseUint(u.Port(), 10, 16); err != nil || n == 0 {
-		return errors.New("the port is not one of 1 to 65535")
-	}
-
-	if u.Port() == "465" && u.Scheme == "smtp" {
+	if u.Scheme == "smtp" && u.Port() == "465" {
 		return errors.New("port 465 uses implicit TLS: write smtps://")
 	}
 
@@ -180,20 +141,19 @@ func check(u *url.URL) error {
 }
 
 // checkUser says whether user and password are what the way of signing in needs.
-func checkUser(user *url.Userinfo, oauth2 bool) error {
-	password, _ := user.Password()
-	hasName, hasPassword := user.Username() != "", password != ""
-
-	if oauth2 && (!hasName || hasPassword) {
+func (m *Mail) checkUser(oauth2 bool) error {
+	password, _ := m.user.Password()
+	hasName, hasPassword := m.user.Username() != "", password != ""
+	switch {
+	case oauth2 && (!hasName || hasPassword):
 		return errors.New(
 			"auth=oauth2 signs in with the worker's Azure identity: must have the mailbox as a user, without a password, " +
 				"as in smtp://alerts%40example.com@smtp.office365.com/?auth=oauth2&…",
 		)
-	}
-
-	isComplete := hasName && hasPassword
-	if user != nil && !oauth2 && !isComplete {
+	case !oauth2 && hasName != hasPassword:
 		return errors.New("a user needs a password, and a password a user")
+	case m.user != nil && !m.implicit && !m.starttls:
+		return errors.New("with starttls=off the password would be sent in clear text: leave out one of them")
 	}
 
 	return nil
@@ -203,64 +163,39 @@ func checkUser(user *url.Userinfo, oauth2 bool) error {
 func UsesToken(u *url.URL) bool { return u.Query().Get("auth") == "oauth2" }
 
 // parseQuery reads from, to, starttls and auth.
-func (m *Mail) parseQuery(raw string) (oauth2 bool, err error) {
+func (m *Mail) parseQuery(raw string) error {
 	query, err := url.ParseQuery(raw)
 	if err != nil {
-		return false, errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
+		return errors.New("what follows the ? cannot be read: write % as %25 and ; as %3B")
 	}
 
-	for name, values := range query {
-		switch name {
-		case "from": // one
-			if m.from, err = mail.ParseAddress(values[0]); err != nil || len(values) != 1 {
-				return false, errors.New("from must be one address, such as from=alerts@example.com; a + in it is written %2B")
-			}
-
-		case "to": // each value has one or several
-			for _, value := range values {
-				addresses, err := mail.ParseAddressList(value)
-				if err != nil {
-					return false, errors.New("to must be an address, such as to=ops@example.com; a + in it is written %2B, " +
-						"and further ones are added with &to=…")
-				}
-				m.to = append(m.to, addresses...)
-			}
-
-		case "starttls":
-			switch {
-			case !slices.Equal(values, []string{"off"}):
-				return false, errors.New("starttls can only be off; without it STARTTLS is required")
-			case m.implicit:
-				return false, errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
-			}
-			m.starttls = false
-
-		case "auth":
-			if !slices.Equal(values, []string{"oauth2"}) {
-				return false, errors.New("auth can only be oauth2; without it user and password sign in")
-			}
-
-		default:
-			return false, errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
-		}
-	}
-
-	return query.Has("auth"), m.checkAddresses()
-}
-
-// checkAddresses checks that there are a sender and recipients that every mail server takes.
-func (m *Mail) checkAddresses() error {
-	switch {
-	case m.from == nil:
-		return errors.New("the sender is missing: add ?from=ADDRESS")
-	case len(m.to) == 0:
-		return errors.New("the recipient is missing: add &to=ADDRESS")
-	case len(m.to) > maxRecipients:
-		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
+	var noFrom, noTo error
+	m.from, noFrom = mail.ParseAddress(strings.Join(query["from"], ", "))
+	m.to, noTo = mail.ParseAddressList(strings.Join(query["to"], ", ")) // each value has one or several
+	starttls, auth := query.Get("starttls"), query.Get("auth")
+	m.starttls = m.starttls && starttls == ""
+	for _, name := range []string{"from", "to", "starttls", "auth"} {
+		delete(query, name)
 	}
 
 	isUnusual := func(a *mail.Address) bool { return !usual.MatchString(a.Address) }
-	if isUnusual(m.from) || slices.ContainsFunc(m.to, isUnusual) {
+	switch {
+	case len(query) > 0:
+		return errors.New("only from=, to=, starttls=off and auth=oauth2 are allowed after the ?")
+	case !slices.Contains([]string{"", "off"}, starttls):
+		return errors.New("starttls can only be off; without it STARTTLS is required")
+	case m.implicit && starttls != "":
+		return errors.New("smtps:// uses implicit TLS: leave out starttls=off, or write smtp://")
+	case !slices.Contains([]string{"", "oauth2"}, auth):
+		return errors.New("auth can only be oauth2; without it user and password sign in")
+	case noFrom != nil:
+		return errors.New("must have one sender, such as ?from=alerts@example.com; a + in it is written %2B")
+	case noTo != nil:
+		return errors.New("must have recipients, such as &to=ops@example.com; a + in it is written %2B, and further ones are added " +
+			"with &to=…")
+	case len(m.to) > maxRecipients:
+		return fmt.Errorf("there are more than %d recipients: use a mailing list", maxRecipients)
+	case slices.ContainsFunc(append(m.to, m.from), isUnusual):
 		return errors.New("an address may hold only printable ASCII characters, and no spaces")
 	}
 
@@ -426,15 +361,9 @@ func (m *Mail) explain(ctx context.Context, e *notify.Error) error {
 
 // Try is a [notify.Tryable]: it signs in, and sends no mail.
 func (m *Mail) Try(ctx context.Context) error {
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
+	err := m.session(ctx, func(*smtp.Client) error { return nil })
 	if err == nil {
-		defer conn.Close()
-		defer abortAfter(ctx, conn)()
-		var client *smtp.Client
-		if client, err = m.connect(ctx, &bounded{conn, maxAnswers}); err == nil {
-			quit(ctx, conn, client)
-			return nil
-		}
+		return nil
 	}
 
 	if ctx.Err() != nil && !answered(err) {
@@ -451,46 +380,54 @@ func (m *Mail) transmit(
 	message []byte,
 	to []*mail.Address,
 ) (accepted []*mail.Address, refused refusals, e *notify.Error) {
-	untaken := func(err error) *notify.Error { return &notify.Error{Untaken: true, Limited: limits(err), Err: err} }
+	err := m.session(ctx, func(client *smtp.Client) (err error) {
+		if accepted, refused, err = m.envelope(client, to); err != nil || len(accepted) == 0 {
+			return err
+		}
+
+		content, err := client.Data()
+		if err != nil {
+			return fmt.Errorf("it rejected the mail's content: %w", err)
+		}
+
+		if _, err := content.Write(message); err != nil {
+			return err
+		}
+
+		e = judge(content.Close())
+
+		return nil
+	})
+	if err != nil { // the end of the mail was not sent
+		return nil, nil, &notify.Error{Untaken: true, Limited: limits(err), Err: err}
+	}
+
+	return accepted, refused, e
+}
+
+// session connects, and calls use with a client that may send mail. It takes leave of the server then, for a second at
+// most, because nothing depends on it.
+func (m *Mail) session(ctx context.Context, use func(client *smtp.Client) error) error {
 	conn, err := new(net.Dialer).DialContext(ctx, "tcp", m.address)
 	if err != nil {
-		return nil, nil, untaken(err)
+		return err
 	}
 	defer conn.Close()
 	defer abortAfter(ctx, conn)()
 
 	client, err := m.connect(ctx, &bounded{conn, maxAnswers})
 	if err != nil {
-		return nil, nil, untaken(err)
+		return err
 	}
 
-	accepted, refused, err = m.envelope(client, to)
-	switch {
-	case err != nil:
-		quit(ctx, conn, client)
-		return nil, nil, untaken(err)
+	err = use(client)
 
-	case len(accepted) == 0:
-		quit(ctx, conn, client)
-		return nil, refused, nil
-	}
+	leaving, cancel := context.WithTimeout(ctx, quitTimeout)
+	defer cancel()
+	defer abortAfter(leaving, conn)()
+	_ = client.Quit()
 
-	content, err := client.Data()
-	if err != nil {
-		quit(ctx, conn, client)
-		return nil, nil, untaken(fmt.Errorf("it rejected the mail's content: %w", err))
-	}
-
-	if _, err := content.Write(message); err != nil {
-		return nil, nil, untaken(err)
-	}
-
-	err = content.Close()
-	if err == nil || answered(err) {
-		quit(ctx, conn, client)
-	}
-
-	return accepted, refused, judge(err)
+	return err
 }
 
 // connect returns a client that may send mail.
@@ -701,15 +638,6 @@ func enhanced(answer *textproto.Error) (detail string, ok bool) {
 	status, _, _ := strings.Cut(answer.Msg, " ")
 	class, detail, ok := strings.Cut(status, ".")
 	return detail, ok && class == strconv.Itoa(answer.Code/100)
-}
-
-// quit takes leave of the server. It waits a second at most, because nothing depends on it.
-func quit(ctx context.Context, conn net.Conn, client *smtp.Client) {
-	ctx, cancel := context.WithTimeout(ctx, quitTimeout)
-	defer cancel()
-	defer abortAfter(ctx, conn)()
-
-	_ = client.Quit()
 }
 
 // abortAfter makes every call on conn fail once ctx ends: the library knows no context.

@@ -6,7 +6,6 @@ import (
 	"net/url"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 	"unicode"
@@ -261,9 +260,9 @@ func asciiLower(s string) string {
 // suppressed says how many readings, or devices that share their alerts, were suppressed. Each replica counts what it
 // reads, so there may be more devices.
 func suppressed(a notify.Alert) string {
-	text := count(a.Suppressed, "reading")
+	text := humanize.Count(int(a.Suppressed), "reading")
 	if a.PerValue != "" {
-		text = "at least " + count(a.Suppressed, "device")
+		text = "at least " + humanize.Count(int(a.Suppressed), "device")
 	}
 
 	return text + " since the last alert"
@@ -300,27 +299,12 @@ func (s Style) in(t time.Time) time.Time {
 	return t.In(s.Zone)
 }
 
-// count writes a number of things, whose plural ends in s.
-func count(n int64, of string) string {
-	if n == 1 {
-		return "1 " + of
-	}
-	return strconv.FormatInt(n, 10) + " " + of + "s"
-}
-
-// Cut returns s, or its beginning and "…" if it has more than limit characters. It counts
-// UTF-16 code units, as many services do: by any other count of characters there are fewer.
+// Cut returns s, or its beginning and "…" if it has more than limit characters, counted as [Units] does.
 func Cut(s string, limit int) string {
-	units, end := 0, 0 // end is where "…" still fits
-	for i, r := range s {
-		if units < limit {
-			end = i
-		}
-
-		if units += utf16.RuneLen(r); units > limit {
-			return s[:end] + "…"
-		}
+	units := utf16.Encode([]rune(s))
+	if len(units) <= limit {
+		return s
 	}
-
-	return s
+	// What is cut in its middle is U+FFFD then.
+	return strings.TrimSuffix(string(utf16.Decode(units[:limit-1])), "\uFFFD") + "…"
 }

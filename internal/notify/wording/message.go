@@ -5,7 +5,6 @@ import (
 	"cmp"
 	"strconv"
 	"strings"
-	"unicode"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
@@ -173,7 +172,7 @@ func (s Style) outage(a notify.Alert) string {
 
 	text := "nothing"
 	if a.Outage != nil {
-		text += " from any of " + count(int64(a.Outage.Devices), "device")
+		text += " from any of " + humanize.Count(a.Outage.Devices, "device")
 	}
 
 	return text + " since " + s.minute(a.Since)
@@ -237,21 +236,11 @@ func deviceName(id string) string {
 
 // printable returns the first characters of s, at most limit, fit for one line.
 func printable(s string, limit int) string {
-	var b strings.Builder
-	n := 0
-	for _, r := range s {
-		if n++; n > limit {
-			return b.String() + "…"
-		}
-
-		if !unicode.IsPrint(r) {
-			r = unicode.ReplacementChar
-		}
-
-		b.WriteRune(r)
+	all := []rune(humanize.Clean(s))
+	if len(all) <= limit {
+		return string(all)
 	}
-
-	return b.String()
+	return string(all[:limit]) + "…"
 }
 
 // digits are those of a number that people are shown: as many as a 32-bit float holds.

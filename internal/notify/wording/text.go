@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"unicode/utf16"
 	"unicode/utf8"
@@ -103,22 +104,20 @@ func headline(alerts []notify.Alert) string {
 		}
 	}
 
-	of, open := count(int64(len(devices)), "device"), len(alerts)-resolved
-	hasIncidents := slices.ContainsFunc(alerts, isOfMany)
-	switch {
-	case resolved == 0 && hasIncidents:
-		return fmt.Sprintf("%d alerts", open)
-	case resolved == 0:
-		return fmt.Sprintf("%s: %d alerts", of, open)
-	case open == 0 && hasIncidents:
-		return fmt.Sprintf("%d recoveries", resolved)
-	case open == 0:
-		return of + " normal again"
-	case hasIncidents:
-		return fmt.Sprintf("%d alerts, %d normal again", open, resolved)
+	var said []string
+	if open := len(alerts) - resolved; open > 0 {
+		said = append(said, humanize.Count(open, "alert"))
+	}
+	if resolved > 0 {
+		said = append(said, fmt.Sprintf("%d normal again", resolved))
 	}
 
-	return fmt.Sprintf("%s: %d alerts, %d normal again", of, open, resolved)
+	of := humanize.Count(len(devices), "device") + ": "
+	if slices.ContainsFunc(alerts, isOfMany) {
+		of = ""
+	}
+
+	return of + strings.Join(said, ", ")
 }
 
 // sections returns those of sorted alerts. All that have no room for sections of their own share the last one.
@@ -202,17 +201,8 @@ func byGroup(a, b notify.Alert) int {
 	)
 }
 
-// falseFirst compares two conditions: what is not so comes first.
-func falseFirst(a, b bool) int {
-	switch {
-	case a == b:
-		return 0
-	case b:
-		return -1
-	}
-
-	return 1
-}
+// falseFirst compares two conditions: what is not so comes first, as "false" does before "true".
+func falseFirst(a, b bool) int { return cmp.Compare(strconv.FormatBool(a), strconv.FormatBool(b)) }
 
 // title names what alerts of one section have in common.
 func title(alerts []notify.Alert) string {
@@ -230,11 +220,11 @@ func title(alerts []notify.Alert) string {
 	text := ruleAndLevel(a) + ": "
 	switch {
 	case isOfMany(a) && a.Resolved:
-		text += count(int64(len(alerts)), "incident") + " over"
+		text += humanize.Count(len(alerts), "incident") + " over"
 	case isOfMany(a):
-		text += count(int64(len(alerts)), "incident") + ", " + membersOfAll(alerts) + condition(a, limit)
+		text += humanize.Count(len(alerts), "incident") + ", " + membersOfAll(alerts) + condition(a, limit)
 	default:
-		text += count(int64(len(alerts)), of) + condition(a, limit)
+		text += humanize.Count(len(alerts), of) + condition(a, limit)
 	}
 
 	if a.Test {
@@ -373,12 +363,7 @@ func Bytes(s string) int    { return len(s) }
 
 // Units counts s in UTF-16 code units, as many services do: by any other count of characters there are fewer.
 func Units(s string) int {
-	units := 0
-	for _, r := range s {
-		units += utf16.RuneLen(r)
-	}
-
-	return units
+	return len(utf16.Encode([]rune(s)))
 }
 
 // Body is t without its headline as lines of text, in at most limit bytes. Each section has its share of them, and of
@@ -399,7 +384,7 @@ func (s Section) body(limit int) string {
 			b.WriteString(line + "\n")
 		}
 	}
-	write(cutBytes(s.Title, limit-countRoom-2))
+	write(humanize.Cut(s.Title, limit-countRoom-2))
 	for _, f := range s.Facts {
 		write(f.Name + ": " + f.Value)
 	}
@@ -412,24 +397,4 @@ func (s Section) body(limit int) string {
 	write(s.More(limit-b.Len()-1, Plain, Bytes))
 
 	return b.String()
-}
-
-// cutBytes returns s, or its beginning and "…" if it has more than limit bytes. It is empty if there is no room for
-// that.
-func cutBytes(s string, limit int) string {
-	const dots = "…"
-	if len(s) <= limit {
-		return s
-	}
-
-	end := limit - len(dots)
-	for end > 0 && !utf8.RuneStart(s[end]) {
-		end--
-	}
-
-	if end <= 0 {
-		return ""
-	}
-
-	return s[:end] + dots
 }
