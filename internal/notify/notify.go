@@ -6,6 +6,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"time"
 )
@@ -184,11 +185,8 @@ func (e *Error) Unwrap() error { return e.Err }
 // OwnFault reports whether the failure may be that of the message, which others need not share:
 // a 4xx, but not one about credentials, time or rate.
 func (e *Error) OwnFault() bool {
-	switch e.Status {
-	case http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests:
-		return false
-	}
-	return e.Status/100 == 4 && !e.Limited
+	ofOthers := []int{http.StatusUnauthorized, http.StatusForbidden, http.StatusRequestTimeout, http.StatusTooManyRequests}
+	return e.Status/100 == 4 && !e.Limited && !slices.Contains(ofOthers, e.Status)
 }
 
 // AsError returns the *Error in err's chain, or else the cautious one around err.

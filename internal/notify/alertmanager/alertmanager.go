@@ -130,14 +130,8 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	case a.Resolved:
 		// An end after Alertmanager's own now is none, and then the end that was announced before
 		// counts. So it is well in the past, by any clock.
-		if latest := now.Add(-clockError); e.StartsAt.After(latest) {
-			e.StartsAt = latest
-		}
-
-		e.EndsAt = now.Add(-endedBefore)
-		if e.EndsAt.Before(e.StartsAt) {
-			e.EndsAt = e.StartsAt
-		}
+		e.StartsAt = earlier(e.StartsAt, now.Add(-clockError))
+		e.EndsAt = now.Add(-min(endedBefore, now.Sub(e.StartsAt)))
 
 	case a.Test:
 		e.EndsAt = now.Add(testLasts)
@@ -151,9 +145,15 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 		e.EndsAt = now.Add(2*max(a.Window, a.Repeat) + slack)
 	}
 
-	if e.StartsAt.After(e.EndsAt) { // the hub's clock is ahead of ours
-		e.StartsAt = e.EndsAt
-	}
+	e.StartsAt = earlier(e.StartsAt, e.EndsAt) // the hub's clock may be ahead of ours
 
 	return e
+}
+
+// earlier returns the first of two times.
+func earlier(a, b time.Time) time.Time {
+	if b.Before(a) {
+		return b
+	}
+	return a
 }

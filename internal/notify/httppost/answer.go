@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,15 +19,19 @@ const maxRetryAfter = time.Hour
 // RefusesMessage reports whether an answer is 400, 413, 415 or 422: something is wrong
 // with the message, not with the receiver.
 func RefusesMessage(code int, _ string) bool {
-	switch code {
-	case http.StatusBadRequest,
+	return slices.Contains([]int{
+		http.StatusBadRequest,
 		http.StatusRequestEntityTooLarge,
 		http.StatusUnsupportedMediaType,
-		http.StatusUnprocessableEntity:
-		return true
-	}
+		http.StatusUnprocessableEntity,
+	}, code)
+}
 
-	return false
+// hints are what to do about answers, whatever the channel.
+var hints = map[int]string{
+	http.StatusNotFound:         "check the path in NOTIFY_URLS",
+	http.StatusGone:             "check the path in NOTIFY_URLS",
+	http.StatusMethodNotAllowed: "check the path in NOTIFY_URLS",
 }
 
 // explain returns what an answer means that does not accept the message. body is the beginning of its body,
@@ -46,11 +51,11 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 		Status:     code,
 	}
 
-	var hint string
+	hint := hints[code]
 	e.Limited = code == http.StatusTooManyRequests || e.RetryAfter > 0
 
 	switch {
-	case code >= 200 && code < 300:
+	case code < 300:
 		hint = fmt.Sprintf("this is not the receiver's own answer, which is %q: check the URL in NOTIFY_URLS, and whether a "+
 			"proxy answers in its place", c.says)
 	case c.refuses(code, body):
@@ -68,10 +73,7 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 	case RefusesMessage(code, body):
 		hint = "the fault is in the settings, not in this alert: check NOTIFY_URLS and the receiver"
 
-	case code == http.StatusNotFound, code == http.StatusGone, code == http.StatusMethodNotAllowed:
-		hint = "check the path in NOTIFY_URLS"
-
-	case code >= 300 && code < 400:
+	case code < 400:
 		hint = "redirects are not followed: put the final address into NOTIFY_URLS"
 	}
 

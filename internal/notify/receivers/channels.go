@@ -29,7 +29,8 @@ type channel struct {
 	example string   // for errors and help
 	what    string   // it is, in the help, if example does not say so
 	hidden  bool     // the host is a secret
-	hosts   []string // of the service, whose URLs belong here and nowhere else; those with a dot in front end like this
+	hosts   []string // of the service, and those below them: their URLs belong here and nowhere else
+	instead string   // ends the error about such a URL that is elsewhere; mostly empty
 
 	batch    int  // alerts that fit into one message; 0: it takes one
 	together bool // what is ready goes in one message, also if nobody asks for that
@@ -58,9 +59,9 @@ const slackExample = "slack+https://…"
 // learn.microsoft.com/azure/azure-government/compare-azure-government-global-azure,
 // learn.microsoft.com/azure/china/resources-developer-guide).
 var workflows = []string{
-	".logic.azure.com", ".logic.azure.us", ".logic.azure.cn",
-	".api.powerplatform.com", ".powerplatform.microsoft.us", ".api.appsplatform.us",
-	".powerplatform.partner.microsoftonline.cn", ".powerplatform.azure.cn", ".powerplatform.cn",
+	"logic.azure.com", "logic.azure.us", "logic.azure.cn",
+	"api.powerplatform.com", "powerplatform.microsoft.us", "api.appsplatform.us",
+	"powerplatform.partner.microsoftonline.cn", "powerplatform.azure.cn", "powerplatform.cn",
 }
 
 // channels is all that NOTIFY_URLS knows.
@@ -80,6 +81,7 @@ var channels = []channel{
 		headers:  true,
 		example:  "teams+https://…",
 		hosts:    workflows,
+		instead:  "; for a logic app that takes CloudEvents: webhook+https://…",
 		people:   true,
 		together: true,
 		batch:    maxBatch,
@@ -148,7 +150,7 @@ var channels = []channel{
 	{
 		schemes: over("eventgrid"),
 		example: "eventgrid+https://…",
-		hosts:   []string{".eventgrid.azure.net", ".eventgrid.azure.us", ".eventgrid.azure.cn"},
+		hosts:   []string{"eventgrid.azure.net", "eventgrid.azure.us", "eventgrid.azure.cn"},
 		batch:   maxBatch,
 		open: byHTTP(func(u *url.URL, opts Options) (notify.Notifier, error) {
 			return eventgrid.New(u, opts.Style, opts.EventGridToken, opts.post())
@@ -224,6 +226,15 @@ func Help() string {
 // find returns the channel of a scheme, the zero one if there is none.
 func find(scheme string) channel {
 	if i := slices.IndexFunc(channels, func(c channel) bool { return slices.Contains(c.schemes, scheme) }); i >= 0 {
+		return channels[i]
+	}
+	return channel{}
+}
+
+// channelAt returns the channel of the service at a host, the zero one if it is not known.
+func channelAt(host string) channel {
+	isBelow := func(known string) bool { return strings.HasSuffix("."+host, "."+known) }
+	if i := slices.IndexFunc(channels, func(c channel) bool { return slices.ContainsFunc(c.hosts, isBelow) }); i >= 0 {
 		return channels[i]
 	}
 	return channel{}

@@ -226,11 +226,20 @@ func parse(raw string) (*url.URL, error) {
 
 	case u.Host != "" && len(u.Scheme) <= maxScheme:
 		// The host of a scheme that we do not know is often a key.
-		return nil, fmt.Errorf("has the unknown scheme %q: must be %s", u.Scheme, known)
+		return nil, fmt.Errorf("has the unknown scheme %q: %s", u.Scheme, meant(u.Scheme))
 	}
 
 	// Without a host, what looks like a scheme may be a user.
 	return nil, fmt.Errorf("has an unknown scheme: must be %s", known)
+}
+
+// meant says what an unknown scheme was meant to be: pagerduty+https, or slack.
+func meant(scheme string) string {
+	name, _, _ := strings.Cut(scheme, "+")
+	if i := slices.IndexFunc(channels, func(c channel) bool { return strings.HasPrefix(c.example, name) }); i >= 0 {
+		return "did you mean " + channels[i].example + "?"
+	}
+	return "must be " + known
 }
 
 // another is what looks like an entry behind the first, with its scheme.
@@ -259,88 +268,81 @@ func (e Entry) NeedsMailToken() bool {
 	return isMail && smtp.UsesToken(e.url)
 }
 
-// check says what is wrong with an entry that would otherwise work in a way that nobody means: alerts that a
-// service accepts and shows nobody, or secrets that everybody can read.
-func (e Entry) check() error {
-	host := strings.ToLower(e.url.Hostname())
-	if err := e.checkHost(host); err != nil {
-		return err
-	}
-
-	ip, err := netip.ParseAddr(host)
-	isLocal := host == "localhost" || err == nil && ip.IsLoopback()
-	inClear := strings.HasSuffix(e.url.Scheme, "+http")
-	hasSecret := len(e.Secrets) > 0 || e.SecretFile != ""
-	switch {
-	case inClear && !isLocal && e.NeedsEventGridToken():
-		return errors.New("would send the identity's token in clear text: must be eventgrid+https://…")
-
-	case hasSecret && !e.IsWebhook():
-		return errors.New("has secret=…, but only webhooks are signed")
-
-	case e.Header != nil && !find(e.url.Scheme).headers:
-		return errors.New("has header=…, but is not sent to a web address of yours")
-
-	case e.Header.Get("Authorization") != "" && e.url.User != nil:
-		return errors.New("has the header Authorization and a user in its URL: remove one of them")
-
-	case e.Batch > 1 && find(e.url.Scheme).batch == 0:
-		return errors.New("has batch=…, but gets one alert in a message: remove it")
-	}
-
-	return nil
+// mistakes are entries that would otherwise work in a way that nobody means: alerts that a service accepts and shows nobody,
+// or secrets that everybody can read. host is in lower case, and at the channel of the service there, if it is known.
+var mistakes = []struct {
+	is   func(e Entry, host string, at channel) bool
+	what string
+}{
+	{
+		func(e Entry, host string, _ channel) bool {
+			isOld := host == "outlook.office.com" && strings.HasPrefix(e.url.Path, "/webhook/")
+			return isOld || strings.HasSuffix(host, ".webhook.office.com")
+		},
+		"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ in " +
+			"front of its https:// URL",
+	},
+	{
+		// slack.com/help/articles/360041352714: these start a workflow instead of posting a message
+		func(e Entry, _ string, at channel) bool {
+			isSlack := at.example == slackExample || at.example == "" && strings.HasPrefix(e.url.Scheme, "slack+")
+			return isSlack && slackTrigger.MatchString(e.url.Path) && !strings.HasPrefix(e.url.Scheme, "webhook+")
+		},
+		"is the trigger of a Slack workflow, which shows alerts to nobody: make an incoming webhook, whose URL has /services/, " +
+			"and put slack+ in front of it",
+	},
+	{
+		func(e Entry, host string, _ channel) bool {
+			return e.NeedsEventGridToken() && e.url.Scheme == "eventgrid+http" && !isLoopback(host)
+		},
+		"would send the identity's token in clear text: must be eventgrid+https://…",
+	},
+	{
+		func(e Entry, _ string, _ channel) bool { return len(e.Secrets)+len(e.SecretFile) > 0 && !e.IsWebhook() },
+		"has secret=…, but only webhooks are signed",
+	},
+	{
+		func(e Entry, _ string, _ channel) bool { return e.Header != nil && !find(e.url.Scheme).headers },
+		"has header=…, but is not sent to a web address of yours",
+	},
+	{
+		func(e Entry, _ string, _ channel) bool {
+			return e.Header.Get("Authorization") != "" && e.url.User != nil
+		},
+		"has the header Authorization and a user in its URL: remove one of them",
+	},
+	{
+		func(e Entry, _ string, _ channel) bool { return e.Batch > 1 && find(e.url.Scheme).batch == 0 },
+		"has batch=…, but gets one alert in a message: remove it",
+	},
 }
 
-// checkHost says what is wrong with the URL of a service that is known.
-func (e Entry) checkHost(host string) error {
-	isRetired := strings.HasSuffix(host, ".webhook.office.com") ||
-		host == "outlook.office.com" && strings.HasPrefix(e.url.Path, "/webhook/")
-	if isRetired {
-		return errors.New(
-			"is an Office 365 connector, which Microsoft has retired: make a webhook with Workflows in Teams, and put teams+ " +
-				"in front of its https:// URL",
-		)
+// slackTrigger is the path of one.
+var slackTrigger = regexp.MustCompile(`^/(triggers|workflows)/`)
+
+// isLoopback reports whether host is this machine.
+func isLoopback(host string) bool {
+	ip, _ := netip.ParseAddr(host) // else the zero Addr, which is none
+	return host == "localhost" || ip.IsLoopback()
+}
+
+// check says what is wrong with an entry that can be read.
+func (e Entry) check() error {
+	host := strings.ToLower(e.url.Hostname())
+	at := channelAt(host)
+	for _, m := range mistakes {
+		if m.is(e, host, at) {
+			return errors.New(m.what)
+		}
 	}
 
-	is, scheme := "", e.url.Scheme // what a URL of this service should be; empty if it is not known
-	isOf := func(c channel) bool {
-		return slices.ContainsFunc(c.hosts, func(known string) bool {
-			return host == known || strings.HasPrefix(known, ".") && strings.HasSuffix(host, known)
-		})
-	}
-	if i := slices.IndexFunc(channels, isOf); i >= 0 {
-		is = channels[i].example
-	}
-
-	// slack.com/help/articles/360041352714: these start a workflow instead of posting a message
-	isTrigger := strings.HasPrefix(e.url.Path, "/triggers/") || strings.HasPrefix(e.url.Path, "/workflows/")
-	isSlack := is == slackExample && (scheme == "http" || scheme == "https") ||
-		(is == slackExample || is == "") && strings.HasPrefix(scheme, "slack+")
-	if isSlack && isTrigger {
-		return errors.New(
-			"is the trigger of a Slack workflow, which shows alerts to nobody: make an incoming webhook, whose URL has " +
-				"/services/, and put slack+ in front of it",
-		)
-	}
-
-	if is == "" || strings.HasPrefix(scheme, "webhook+") {
+	name, inClear := strings.CutSuffix(e.url.Scheme, "+http")
+	switch {
+	case at.example == "" || strings.HasPrefix(e.url.Scheme, "webhook+"):
 		return nil
-	}
-
-	if c := find(scheme); scheme == "http" || scheme == "https" || c.example != is {
-		hint := ""
-		if is == "teams+https://…" {
-			hint = "; for a logic app that takes CloudEvents: webhook+https://…"
-		}
-		what := "webhooks"
-		if !e.IsWebhook() {
-			what = "messages"
-		}
-
-		return fmt.Errorf("would get %s that nobody sees: did you mean %s?%s", what, is, hint)
-	}
-
-	if name, inClear := strings.CutSuffix(e.url.Scheme, "+http"); inClear {
+	case at.example != find(e.url.Scheme).example:
+		return fmt.Errorf("would get messages that nobody sees: did you mean %s?%s", at.example, at.instead)
+	case inClear:
 		return fmt.Errorf("would be sent in clear text: did you mean %s+https://…?", name)
 	}
 

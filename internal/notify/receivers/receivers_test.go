@@ -197,6 +197,8 @@ func TestWrongChannel(t *testing.T) {
 		"header=S3CRET https://a/":                                         "has an invalid header: must be 1 to 8 HTTP headers",
 		"batch=2 pagerduty://S3CRET":                                       "gets one alert in a message",
 		"batch=0 https://a/":                                               "has an invalid batch: must be 1 to 100",
+		"pagerduty+https://S3CRET":                                         `has the unknown scheme "pagerduty+https": did you mean pagerduty://ROUTING_KEY?`,
+		"slack://hooks.slack.com/S3CRET":                                   "did you mean slack+https://…?",
 		"rate=1/s https://a/":                                              "has something other than id=",
 		"where=site https://a/":                                            "has an invalid where: must be an application property and",
 		"smtp://me:S3CRET@m.example.com/?from=a@b.c&to=d@e.f&auth=oauth2":  "must have the mailbox as a user, without a password",
