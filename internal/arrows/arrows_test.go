@@ -54,11 +54,11 @@ const arrows = `
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
 	internal/notify/receivers                    internal/notify internal/notify/* internal/humanize
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
-	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/wording internal/notify/webhook internal/records
+	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/wording internal/notify/webhook internal/records internal/humanize
 	internal/notify/eventgrid                    internal/notify internal/notify/wording internal/notify/httppost internal/notify/webhook
 	internal/notify/lognotify                    internal/notify internal/notify/wording internal/notify/webhook
-	internal/notify/heartbeat                    internal/notify/redact
-	internal/notify/redact
+	internal/notify/heartbeat                    internal/notify/redact internal/humanize
+	internal/notify/redact                       internal/humanize
 	internal/notify/wording                      internal/notify internal/humanize
 	internal/notify/pace                         internal/notify
 	internal/notify/httppost                     internal/notify internal/notify/wording internal/notify/redact internal/humanize
