@@ -78,7 +78,9 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 			return &usageError{err}
 		}
 		defer recording.Close()
-		err = run.Take(ctx, withProgress(recording))
+		if err = run.Take(ctx, withProgress(recording)); err != nil && run.Readings == 0 { // it is no recording
+			err = &usageError{err}
+		}
 	} else {
 		err = b.takeHub(ctx, c, run)
 	}

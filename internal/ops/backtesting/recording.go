@@ -3,6 +3,7 @@ package backtesting
 import (
 	"bufio"
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -177,6 +178,9 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 		table.at[of] = table.column(r.names[of])
 	}
 	r.mustBe = r.mustBe || table.at[deviceOf] >= 0
+	if table.at[timeOf] < 0 {
+		return errors.New("its first line must name the columns: " + r.lacks(timeOf, list(table.header)))
+	}
 
 	for i, name := range table.header {
 		name = strings.TrimSpace(name)
@@ -234,7 +238,7 @@ func (c *columns) column(names []*path) int {
 // event returns the event in a line of r.
 func (c *columns) event(r *Recording, cells []string) (telemetry.Event, error) {
 	if len(cells) != len(c.fields) {
-		return telemetry.Event{}, r.malformed("it has %d columns instead of %d", len(cells), len(c.fields))
+		return telemetry.Event{}, r.malformed(fmt.Sprintf("it has %d columns instead of %d", len(cells), len(c.fields)))
 	}
 
 	body := append(make([]byte, 0, 64), '{')
@@ -305,15 +309,12 @@ func (r *Recording) event(
 	at, device := text(timeOf), text(deviceOf)
 	enqueued, isTime := parseTime(at)
 	switch {
-	case at == "" && len(r.names[timeOf]) == 1:
-		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.names[timeOf][0].text, has())
 	case at == "":
-		const known = "it has no time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time; it has %s"
-		return telemetry.Event{}, r.malformed(known, has())
+		return telemetry.Event{}, r.malformed(r.lacks(timeOf, has()))
 	case device == "" && r.mustBe:
-		return telemetry.Event{}, r.malformed("it has no %s; it has %s", r.names[deviceOf][0].text, has())
+		return telemetry.Event{}, r.malformed(r.lacks(deviceOf, has()))
 	case !isTime:
-		return telemetry.Event{}, r.malformed("its time is %.40q, which is not a time, or could be several", at)
+		return telemetry.Event{}, r.malformed(fmt.Sprintf("its time is %.40q, which is not a time, or could be several", at))
 	case len(body) == 0:
 		return telemetry.Event{}, errEmpty
 	case device == "":
@@ -334,11 +335,22 @@ func (r *Recording) event(
 	}, nil
 }
 
-// malformed returns errMalformed. The first reason is kept for none.
-func (r *Recording) malformed(format string, args ...any) error {
-	if r.lack == "" {
-		r.lack = fmt.Sprintf(format, args...)
+// lacks says that something has no name of a part.
+func (r *Recording) lacks(of part, has string) string {
+	what := r.names[of][0].text
+	if len(r.names[of]) > 1 {
+		what = map[part]string{
+			timeOf:   "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time",
+			deviceOf: "device",
+		}[of]
 	}
+
+	return fmt.Sprintf("it has no %s; it has %s", what, has)
+}
+
+// malformed returns errMalformed. The first reason is kept for none.
+func (r *Recording) malformed(why string) error {
+	r.lack = cmp.Or(r.lack, why)
 	return errMalformed
 }
 
@@ -425,7 +437,7 @@ func (r *Recording) beginAvro(file io.Reader) error {
 
 		text, err := json.Marshal(record)
 		if err != nil { // NaN, which JSON has not
-			return telemetry.Event{}, r.malformed("it cannot be JSON: %v", err)
+			return telemetry.Event{}, r.malformed("it cannot be JSON: " + err.Error())
 		}
 
 		return r.fromObject(text)
