@@ -132,28 +132,21 @@ func (r *Scheduler) begin(prev lease.Record) string {
 // lead runs duties until ctx ends.
 func (r *Scheduler) lead(ctx context.Context, t *Term) error {
 	duties := r.schedule(t)
+	if len(duties) == 0 {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}
+
 	for {
-		var a *scheduled // the earliest
-		for _, d := range duties {
-			if a == nil || d.at.Before(a.at) {
-				a = d
-			}
-		}
-
-		wait := maxSleep
-		if a != nil {
-			wait = min(time.Until(a.at.Round(0)), maxSleep)
-		}
-
-		backoff.Sleep(ctx, wait)
+		next := slices.MinFunc(duties, func(a, b *scheduled) int { return a.at.Compare(b.at) })
+		backoff.Sleep(ctx, min(time.Until(next.at.Round(0)), maxSleep))
 		if err := context.Cause(ctx); err != nil {
 			return err
 		}
-		if a == nil || time.Now().Round(0).Before(a.at.Round(0)) {
-			continue
-		}
 
-		r.run(ctx, t, a)
+		if !time.Now().Round(0).Before(next.at.Round(0)) {
+			r.run(ctx, t, next)
+		}
 	}
 }
 

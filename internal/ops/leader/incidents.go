@@ -19,34 +19,19 @@ type Hub func(ctx context.Context) (partitions []string, since time.Time, err er
 // records of those that have been over for longer than retention: see incident.Book.Sweep. A run takes at most 4 minutes; if records are
 // left, the next run continues within a minute, whoever leads.
 func Incidents(book *incident.Book, hub Hub, retention time.Duration) Duty {
-	return Duty{
-		Name:  "incidents",
-		Every: sweepEvery,
-		Do: func(ctx context.Context, c *Call) (string, error) {
-			sweep, cancel := context.WithTimeout(ctx, sweepTimeout)
-			defer cancel()
-			partitions, since, err := hub(sweep)
-			if err != nil {
-				return "", fmt.Errorf("ask the hub for its partitions: %w", err)
-			}
+	return sweep("incidents", func(ctx context.Context, c *Call) (report string, err error) {
+		partitions, since, err := hub(ctx)
+		if err != nil {
+			return "nothing done", fmt.Errorf("ask the hub for its partitions: %w", err)
+		}
 
-			has := func(partition string) bool { return slices.Contains(partitions, partition) }
-			if time.Since(since) < goneAfter {
-				has = nil
-			}
+		has := func(partition string) bool { return slices.Contains(partitions, partition) }
+		if time.Since(since) < goneAfter {
+			has = nil
+		}
 
-			done, next, err := book.Sweep(sweep, c.Mark, retention, has)
-			c.Mark = next
-			report := fmt.Sprintf("%d removed, %d entries of partitions that are no more taken out", done.Removed, done.Entries)
-
-			switch {
-			case err == nil:
-				return report, nil
-			case sweep.Err() != nil && ctx.Err() == nil && next != "":
-				return report + ", not finished", nil
-			}
-
-			return "", fmt.Errorf("%s, then: %w", report, err)
-		},
-	}
+		done, next, err := book.Sweep(ctx, c.Mark, retention, has)
+		c.Mark = next
+		return fmt.Sprintf("%d removed, %d entries of partitions that are no more taken out", done.Removed, done.Entries), err
+	})
 }

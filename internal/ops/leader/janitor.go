@@ -37,23 +37,32 @@ type Sweeper interface {
 // key does not show its scope: see throttle.InScope.
 func Janitor(s Sweeper, scope string, retention time.Duration) Duty {
 	mine := throttle.InScope(scope)
+	return sweep("janitor", func(ctx context.Context, c *Call) (report string, err error) {
+		removed, next, err := s.Sweep(ctx, c.Mark, retention, mine)
+		c.Mark = next
+		return fmt.Sprintf("%d removed", removed), err
+	})
+}
+
+// sweep returns a duty that do performs every hour for at most 4 minutes, and reports in any case. If it leaves a mark then,
+// the next run continues.
+func sweep(name string, do func(ctx context.Context, c *Call) (report string, err error)) Duty {
 	return Duty{
-		Name:  "janitor",
+		Name:  name,
 		Every: sweepEvery,
 		Do: func(ctx context.Context, c *Call) (string, error) {
-			sweep, cancel := context.WithTimeout(ctx, sweepTimeout)
+			limited, cancel := context.WithTimeout(ctx, sweepTimeout)
 			defer cancel()
-			removed, next, err := s.Sweep(sweep, c.Mark, retention, mine)
-			c.Mark = next
+			report, err := do(limited, c)
 
 			switch {
 			case err == nil:
-				return fmt.Sprintf("%d removed", removed), nil
-			case sweep.Err() != nil && ctx.Err() == nil && next != "":
-				return fmt.Sprintf("%d removed, not finished", removed), nil
+				return report, nil
+			case limited.Err() != nil && ctx.Err() == nil && c.Mark != "":
+				return report + ", not finished", nil
 			}
 
-			return "", fmt.Errorf("%d removed, then: %w", removed, err)
+			return "", fmt.Errorf("%s, then: %w", report, err)
 		},
 	}
 }

@@ -6,10 +6,10 @@ import (
 	"encoding/json"
 	"math"
 	"slices"
-	"strings"
 	"time"
 	"unicode/utf8"
 
+	"alertworker/internal/humanize"
 	"alertworker/internal/lease"
 )
 
@@ -124,14 +124,8 @@ func (r *runNote) UnmarshalJSON(b []byte) error {
 // parseNote parses what String returned, and returns an empty note for anything else.
 func parseNote(s string) (n note) {
 	if json.Unmarshal([]byte(s), &n) != nil {
-		n = note{}
+		return note{}
 	}
-
-	for name, d := range n.Duties {
-		d.Runs = last(d.Runs, maxRuns)
-		n.Duties[name] = d
-	}
-
 	return n
 }
 
@@ -140,16 +134,16 @@ func last[T any](list []T, n int) []T { return list[max(0, len(list)-n):] }
 
 // String returns n in at most lease.MaxNote: it truncates the longest names and details until they fit.
 func (n *note) String() string {
-	for limit := 512; ; limit -= 4 {
+	for limit := 515; ; limit -= 4 { // to 3, the least that Middle takes
 		b, _ := json.Marshal(n) // strings and integers: cannot fail
-		if len(b) <= lease.MaxNote || limit < 0 {
+		if len(b) <= lease.MaxNote || limit < 3 {
 			return string(b)
 		}
 
-		n.Leader = clip(n.Leader, limit)
+		n.Leader = humanize.Middle(n.Leader, limit)
 		for _, d := range n.Duties {
 			for i := range d.Runs {
-				d.Runs[i].Detail = clipMiddle(d.Runs[i].Detail, limit)
+				d.Runs[i].Detail = humanize.Middle(d.Runs[i].Detail, limit)
 			}
 		}
 	}
@@ -168,7 +162,7 @@ func storable(mark string) string {
 func (d history) failures() (n int) {
 	for i, r := range slices.Backward(d.Runs) {
 		switch {
-		case r.Outcome == Done || r.Outcome == Reported:
+		case r.Outcome == Done, r.Outcome == Reported:
 			return n
 		case r.Outcome == Failed, r.Outcome == Begun && i < len(d.Runs)-1:
 			n++
@@ -176,32 +170,4 @@ func (d history) failures() (n int) {
 	}
 
 	return n
-}
-
-// clipMiddle returns s in at most limit bytes: its beginning, in which a sentence has its cause, and its end, in which an
-// error has it, if it is longer.
-func clipMiddle(s string, limit int) string {
-	if len(s) <= limit {
-		return s
-	}
-	return strings.ToValidUTF8(s[:max(0, limit)/2], "") + clip(s, max(0, limit)-max(0, limit)/2)
-}
-
-// clip returns s in at most limit bytes: an ellipsis and the end of s if it is longer, because replicas of one
-// deployment differ at the end of their names.
-func clip(s string, limit int) string {
-	const cut = "…"
-	if len(s) <= limit {
-		return s
-	}
-	if limit <= len(cut) {
-		return ""
-	}
-
-	s = s[len(s)-limit+len(cut):]
-	for len(s) > 0 && !utf8.RuneStart(s[0]) {
-		s = s[1:]
-	}
-
-	return cut + s
 }
