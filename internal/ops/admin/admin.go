@@ -196,7 +196,7 @@ func (a *Admin) totals() totals {
 func (a *Admin) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	httpapi.LimitBody(w, r)
 	path := r.URL.EscapedPath()
-	isDevice, isSilences := path == "/devices" || strings.HasPrefix(path, "/devices/"), isSilences(path)
+	isDevice, isSilences := strings.HasPrefix(path, "/devices"), isSilences(path)
 
 	switch {
 	case a.starting && (isDevice || isSilences && a.Silences == nil):

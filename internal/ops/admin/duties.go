@@ -1,7 +1,6 @@
 package admin
 
 import (
-	"errors"
 	"net/http"
 	"slices"
 	"time"
@@ -14,26 +13,13 @@ import (
 // serveDuties serves what the leader has recorded, as JSON; 503 while the store does not respond.
 func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
 	if a.Options.Duties == nil {
-		httpapi.Fail(
-			w,
-			httpapi.Problem{
-				Status: http.StatusNotFound,
-				Detail: "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another",
-			},
-		)
+		fail(w, http.StatusNotFound, "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another")
 		return
 	}
 
-	d, at, err := a.duties.get(r.Context())
-	if err == nil && time.Since(at) > askAgain+askTimeout { // it is being asked
-		err = errors.New("the throttle store has not answered yet")
-	}
-
+	d, at, err := a.duties.fresh(r.Context(), "the throttle store")
 	if err != nil {
-		httpapi.Fail(
-			w,
-			httpapi.Problem{Status: http.StatusServiceUnavailable, Detail: "read the leader's record: " + err.Error()},
-		)
+		fail(w, http.StatusServiceUnavailable, "read the leader's record: "+err.Error())
 		return
 	}
 

@@ -18,10 +18,7 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-const (
-	maxIncidents    = 200 // open ones that are read and listed
-	shownPartitions = 8   // of an incident, for people
-)
+const maxIncidents = 200 // open ones that are read and listed
 
 // Incidents are the records of those of all replicas, an incident.Book.
 type Incidents interface {
@@ -84,16 +81,13 @@ func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 		Partitions: map[string]int{},
 	}
 
-	var window time.Duration
+	rule, _ := level(&a.Rules, v.Rule, v.Level)
 	v.kind = "device"
-	if rule, _ := level(&a.Rules, v.Rule, v.Level); rule != nil {
-		window = rule.Window
-		if len(rule.Sensor) > 0 {
-			v.kind = "sensor"
-		}
+	if len(rule.Sensor) > 0 {
+		v.kind = "sensor"
 	}
 
-	v.Members, v.AtLeast = l.Record.Members(now.Add(-window))
+	v.Members, v.AtLeast = l.Record.Members(now.Add(-rule.Window))
 	first := l.Record.First()
 	v.First, v.Since = first.First, first.Since
 	for name, e := range l.Record.Entries {
@@ -108,19 +102,11 @@ func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 // By says for people how many members are in which partitions.
 func (v incidentView) By() string {
 	in := slices.SortedFunc(maps.Keys(v.Partitions), telemetry.ComparePartitions)
-	if len(in) == 1 {
-		return "in partition " + in[0]
-	}
-
 	for i, name := range in {
 		in[i] = fmt.Sprintf("%d in partition %s", v.Partitions[name], name)
 	}
 
-	if more := len(in) - shownPartitions; more > 0 {
-		in = append(in[:shownPartitions], humanize.Count(more, "other partition"))
-	}
-
-	return humanize.And(in)
+	return humanize.Some(in)
 }
 
 // Count says for people how many members there are.
@@ -139,11 +125,7 @@ func (a *Admin) serveIncidents(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 
-	open, at, err := a.incidents.get(r.Context())
-	if err == nil && time.Since(at) > askAgain+askTimeout { // it is being asked
-		err = errors.New("the checkpoint store has not answered yet")
-	}
-
+	open, at, err := a.incidents.fresh(r.Context(), "the checkpoint store")
 	if err != nil {
 		fail(w, http.StatusServiceUnavailable, "read incidents: "+err.Error())
 		return
@@ -211,7 +193,7 @@ func (a *Admin) incidentsOf(ctx context.Context, f *findings) error {
 
 	for _, s := range f.state.Alarms {
 		rule, _ := level(&a.Rules, s.Rule, s.Level)
-		if s.Group == "" || s.Phase != rules.Open || rule == nil || a.Options.Incidents == nil {
+		if s.Group == "" || s.Phase != rules.Open || a.Options.Incidents == nil {
 			continue
 		}
 
@@ -238,15 +220,5 @@ func (f findings) incidentText(i incidentOf) string {
 		return "to be part of " + of + ": its record does not say so yet"
 	}
 
-	text := "part of " + of + ", since " + f.clock(i.Since)
-	switch others := i.Members - 1; {
-	case i.AtLeast:
-		text += fmt.Sprintf(", with at least %d others", others)
-	case others == 1:
-		text += ", with 1 other"
-	case others > 1:
-		text += fmt.Sprintf(", with %d others", others)
-	}
-
-	return text + ": " + i.ID
+	return fmt.Sprintf("part of %s, since %s, with %s: %s", of, f.clock(i.Since), i.Count(), i.ID)
 }

@@ -94,7 +94,7 @@ func TestIncidents(t *testing.T) {
 
 		for path, want := range map[string][]string{
 			"/": {
-				`<li><span class="grow">gw-1<small>offline</small><small>at least 1 device silent, first gw-1-meter-3: in partition 3</small>`,
+				`<li><span class="grow">gw-1<small>offline</small><small>at least 1 device silent, first gw-1-meter-3: 1 in partition 3</small>`,
 				`<li><span class="grow">gw-12<small>offline</small><small>at least 29 devices silent, first gw-12-meter-10: 17 in partition 9 and 12 in partition 10</small>`,
 				`<li><span class="grow">gw-7<small>offline</small><small>over, and its end is being sent</small>`,
 			},
@@ -193,9 +193,9 @@ func TestWhyOfAMember(t *testing.T) {
 		if now := time.Now(); since.Format(time.DateOnly) != now.UTC().Format(time.DateOnly) {
 			at = since.UTC().Format("2006-01-02 15:04:05 MST")
 		}
-		expect("part of the incident of gw-12, since " + at + ": " + id)
+		expect("part of the incident of gw-12, since " + at + ", with 1 device: " + id)
 		enter(t, book, "gw-12", "5", 29, 1)
-		expect("part of the incident of gw-12, since " + at + ", with 29 others: " + id)
+		expect("part of the incident of gw-12, since " + at + ", with 30 devices: " + id)
 		if len(gate.asked) != 3 || gate.asked[0] != "gw-12" {
 			t.Errorf("the windows of %v were looked up", gate.asked)
 		}

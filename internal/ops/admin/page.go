@@ -625,10 +625,10 @@ func (d pastDelivery) Reading() string {
 	return strconv.FormatFloat(d.Temperature, 'f', max(1, len(fraction)), 64)
 }
 
-// count formats n with commas.
+// count formats n, which is not negative, with commas.
 func count[T int | int64](n T) string {
 	s := strconv.FormatInt(int64(n), 10)
-	for i := len(s) - 3; i > 0 && s[i-1] != '-'; i -= 3 {
+	for i := len(s) - 3; i > 0; i -= 3 {
 		s = s[:i] + "," + s[i:]
 	}
 
