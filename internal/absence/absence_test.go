@@ -58,14 +58,12 @@ func newBench(t tester) *bench {
 		start: time.Now().Add(time.Second).Truncate(time.Millisecond), // after the floor of a new partition
 		fell:  map[string]absence.Silence{},
 	}
-	b.begin(telemetry.Position{}, nil)
+	b.begin(telemetry.Position{})
 	return b
 }
 
 // begin makes a new Watch, as the next owner of the partition does, and returns where reading has to begin.
-func (b *bench) begin(
-	at telemetry.Position, removed map[sensor.ID]int64,
-) (from telemetry.Position, ended []absence.Ended) {
+func (b *bench) begin(at telemetry.Position) (from telemetry.Position, ended []absence.Ended) {
 	b.t.Helper()
 	rule := absence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
 	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
@@ -78,7 +76,7 @@ func (b *bench) begin(
 	for _, device := range slices.Sorted(maps.Keys(b.fell)) {
 		open = append(open, absence.Open{Of: b.fell[device].Of, Since: b.fell[device].Since})
 	}
-	return b.Begin(at, open, removed)
+	return b.Begin(at, open)
 }
 
 // What events say of whether their device is expected to be heard, in their bodies.
@@ -129,7 +127,7 @@ func (b *bench) Ended(_ int, of sensor.ID, _ int64, forgotten bool) {
 	delete(b.fell, of.String())
 }
 
-func (b *bench) Unwatched(sensor.ID, bool) { b.say("unwatched") }
+func (b *bench) Unwatched(sensor.ID) { b.say("unwatched") }
 
 // publish has a device send an event now.
 func (b *bench) publish(device string) *telemetry.Event {
@@ -210,7 +208,7 @@ func TestRosterOfAnotherHub(t *testing.T) {
 	b := newBench(t)
 	b.sends("oven")
 	b.Save(t.Context(), true)
-	b.begin(telemetry.Position{Generation: "another"}, nil)
+	b.begin(telemetry.Position{Generation: "another"})
 	e := *b.publish("oven")
 	e.Generation = "another"
 	b.hear(e, true, 0)
@@ -228,9 +226,9 @@ func TestRosterOfAnotherHub(t *testing.T) {
 func TestRosterOfAnEmptyPartition(t *testing.T) {
 	b := newBench(t)
 	empty := telemetry.Position{Generation: "another", Sequence: -1, Offset: "-1"}
-	b.begin(empty, nil)
+	b.begin(empty)
 	b.Save(t.Context(), true)
-	b.begin(empty, nil)
+	b.begin(empty)
 	e := *b.publish("oven")
 	e.Generation = "another"
 	b.hear(e, true, 0)
@@ -505,7 +503,7 @@ func TestCutOffAcrossACrash(t *testing.T) {
 				b.says("when something comes", whole+" over")
 				b.Save(t.Context(), true)
 			}
-			from, _ := b.begin(b.log[1].Position, nil)
+			from, _ := b.begin(b.log[1].Position)
 			for _, e := range b.log[from.Sequence:] {
 				b.hear(e, true, 0)
 			}
@@ -563,25 +561,25 @@ func TestQuestions(t *testing.T) {
 func TestBegin(t *testing.T) {
 	const s = time.Second
 	for _, tt := range []struct {
-		name    string
-		do      func(b *bench) // after the roster was written, with the oven in it, which is silent
-		removed map[sensor.ID]int64
-		lost    bool // the roster
-		from    int64
-		ended   int
-		want    string // after that the partition is read from there, and nobody is heard for the limit
+		name  string
+		do    func(b *bench) // after the roster was written, with the oven in it, which is silent
+		lost  bool           // the roster
+		from  int64
+		ended int
+		want  string // after that the partition is read from there, and nobody is heard for the limit
 	}{
-		{"nothing has happened", func(*bench) {}, nil, false, 2, 0, "kiln fell"},
-		{"a former owner has heard it", func(b *bench) { b.sends("oven") }, nil, false, 2, 0,
+		{"nothing has happened", func(*bench) {}, false, 2, 0, "kiln fell"},
+		{"a former owner has heard it", func(b *bench) { b.sends("oven") }, false, 2, 0,
 			"oven heard by 3, oven fell, kiln fell"},
 		{"so the roster says", func(b *bench) {
 			b.sends("oven")
 			b.Save(b.t.Context(), true)
-		}, nil, false, 3, 1, "oven fell, kiln fell"},
-		{"it was removed", func(*bench) {}, map[sensor.ID]int64{sensor.Of("oven"): 2}, false, 2, 0, "unwatched, kiln fell"},
-		{"it was removed after the roster was written", func(b *bench) { b.sends("oven") }, map[sensor.ID]int64{sensor.Of("oven"): 3},
-			false, 2, 0, "unwatched, kiln fell"},
-		{"there is no roster", func(*bench) {}, nil, true, 2, 0, ""},
+		}, false, 3, 1, "oven fell, kiln fell"},
+		{"it was removed", func(b *bench) {
+			b.Forget(sensor.Of("oven"))
+			b.Save(b.t.Context(), false) // whatever was written a moment ago
+		}, false, 2, 0, "kiln fell"},
+		{"there is no roster", func(*bench) {}, true, 2, 0, ""},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			b := newBench(t)
@@ -596,15 +594,12 @@ func TestBegin(t *testing.T) {
 			if tt.lost {
 				b.store = &records.Memory{}
 			}
-			if tt.removed != nil {
-				clear(b.fell)
-			}
 			fell := maps.Clone(b.fell)
-			if len(b.log) > 2 && tt.removed == nil {
+			if len(b.log) > 2 {
 				fell["oven"] = absence.Silence{Of: sensor.Of("oven"), Since: roster.Place{Sequence: 1, Time: b.start.UnixMilli()}}
 			}
 			b.said, b.fell = nil, fell
-			from, ended := b.begin(b.log[len(b.log)-1].Position, tt.removed)
+			from, ended := b.begin(b.log[len(b.log)-1].Position)
 			if from.Sequence != tt.from || len(ended) != tt.ended {
 				t.Errorf("it begins after %d, and %v have ended", from.Sequence, ended)
 			}

@@ -37,7 +37,7 @@ func TestSilenceAboutAGapIsNoSignOfLife(t *testing.T) {
 		w := New(watched, nil, "", nil, zap.NewNop())
 		w.found = true
 		w.roster = known
-		if _, ended := w.Begin(at, open, nil); len(ended) > 0 {
+		if _, ended := w.Begin(at, open); len(ended) > 0 {
 			t.Errorf("owner %d: silences ended, although nothing was heard: %+v", owner, ended)
 		}
 		slices.Reverse(open)

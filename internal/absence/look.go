@@ -8,7 +8,6 @@ import (
 
 	"alertworker/internal/roster"
 	"alertworker/internal/sensor"
-	"alertworker/internal/telemetry"
 )
 
 // Questions are what a Watch has to know before it can go on. Each is asked again if there is no answer.
@@ -203,7 +202,7 @@ func (w *Watch) forget(rule, device int, proven int64) {
 
 	w.forgotten(rule, of, proven)
 	if w.roster.Forget(device, rule) {
-		w.alarms.Unwatched(of, false)
+		w.alarms.Unwatched(of)
 	}
 }
 
@@ -218,14 +217,14 @@ func (w *Watch) forgotten(rule int, of sensor.ID, at int64) {
 	w.alarms.Ended(rule, of, at, true)
 }
 
-// Forget has w expect nothing more of a sensor, or of a device with all of its sensors, until it is heard again. It
-// reports whether w knew any, and the number of the last event that was read. Before Begin nothing is known.
-func (w *Watch) Forget(of sensor.ID) (read int64, known bool) {
+// Forget has w expect nothing more of a sensor, or of a device with all of its sensors, until it is heard again, and the
+// roster be written soon. It reports whether w knew any. Before Begin nothing is known.
+func (w *Watch) Forget(of sensor.ID) (known bool) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	if !w.begun {
-		return 0, false
+		return false
 	}
 
 	for _, each := range w.roster.Covered(of) {
@@ -234,58 +233,17 @@ func (w *Watch) Forget(of sensor.ID) (read int64, known bool) {
 		}
 
 		w.roster.Remove(each)
-		w.alarms.Unwatched(each, true)
+		w.alarms.Unwatched(each)
 		known = true
 	}
 
-	if !known {
-		return 0, false
+	w.written = time.Time{}
+	if known {
+		w.changed = true
+		w.log.Info("an operator removed a device: it is no longer watched", zap.Stringer("device", of))
 	}
 
-	w.written = time.Time{} // the roster is written soon
-	w.changed = true
-	w.log.Info("an operator removed a device: it is no longer watched", zap.Stringer("device", of))
-
-	return w.read.Sequence, true
-}
-
-// forgetAgain has the roster, which a former owner may have written late, know nothing of devices that were removed and
-// not heard since.
-func (w *Watch) forgetAgain(removed map[sensor.ID]int64) {
-	w.removed = removed
-	w.removedUpTo = 0
-
-	for of, sequence := range removed {
-		w.removedUpTo = max(w.removedUpTo, sequence)
-
-		for _, each := range w.roster.Covered(of) {
-			if w.last(w.roster.Device(each)) <= sequence {
-				w.roster.Remove(each)
-				w.alarms.Unwatched(each, true)
-			}
-		}
-	}
-}
-
-// last returns the number of a device's last event that counts for a rule.
-func (w *Watch) last(device int) int64 {
-	last := int64(-1)
-	for rule := range w.rules {
-		last = max(last, w.roster.Heard(device, rule).Sequence)
-	}
-
-	return last
-}
-
-// wasRemoved reports whether the device of e, or its sensor unless name is empty, was removed after an owner had read e.
-func (w *Watch) wasRemoved(e *telemetry.Event, name []byte) bool {
-	if e.Sequence > w.removedUpTo {
-		return false
-	}
-
-	sequence, removed := w.removed[sensor.ID{Device: e.Device, Name: string(name)}]
-
-	return removed && e.Sequence <= sequence
+	return known
 }
 
 // Next returns when a known device may be silent or forgotten, or the hub be cut off or reached again, in Unix ms, and

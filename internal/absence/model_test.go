@@ -122,7 +122,6 @@ func TestWatchIsTheModel(t *testing.T) {
 	rapid.Check(t, func(t *rapid.T) {
 		m := &model{bench: newBench(t), heard: map[string]time.Duration{}, gap: -forget, says: map[string]string{}}
 		device := rapid.Custom(func(t *rapid.T) string { return fmt.Sprint("device-", rapid.IntRange(0, 3).Draw(t, "n")) })
-		removed := map[sensor.ID]int64{}
 		var saved time.Time // of the last event in the roster that was written last
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
@@ -143,15 +142,19 @@ func TestWatchIsTheModel(t *testing.T) {
 			"remove": func(t *rapid.T) {
 				name := device.Draw(t, "device")
 				_, known := m.heard[name]
-				read, is := m.Forget(sensor.Of(name))
+				is := m.Forget(sensor.Of(name))
 				if known && m.now-m.heard[name] < forget-time.Minute && !is {
 					t.Fatalf("%s was heard, and is not known", name)
 				}
 				delete(m.heard, name)
 				delete(m.says, name)
-				if is {
-					removed[sensor.Of(name)] = read
+				if !is || rapid.Bool().Draw(t, "read on") {
+					return
 				}
+				if got := m.Save(t.Context(), false); got.Err != nil || !got.Wrote {
+					t.Fatal(got)
+				}
+				saved = m.last
 			},
 			"save": func(t *rapid.T) {
 				switch got := m.Save(t.Context(), true); {
@@ -169,7 +172,7 @@ func TestWatchIsTheModel(t *testing.T) {
 				if at.Enqueued.Sub(saved) > 10*time.Minute {
 					return // a roster is never so old, unless it could not be written
 				}
-				from, _ := m.begin(at.Position, removed)
+				from, _ := m.begin(at.Position)
 				for _, e := range m.log[from.Sequence:m.read] {
 					if e.Device != lost {
 						m.hear(e, true, 0)

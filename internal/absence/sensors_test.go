@@ -77,13 +77,13 @@ func TestSensorsFallSilent(t *testing.T) {
 		"the next owner goes on": {func(b *bench) {
 			pass(b, 6*m, "flow")
 			b.Save(t.Context(), true)
-			b.begin(b.log[len(b.log)-1].Position, nil)
+			b.begin(b.log[len(b.log)-1].Position)
 			pass(b, 6*m, "flow")
 		}, "gw / return fell"},
 		"the next owner knows what was removed": {func(b *bench) {
-			b.Save(t.Context(), true)
-			at := b.log[len(b.log)-1].Position
-			b.begin(at, map[sensor.ID]int64{{Device: "gw", Name: "return"}: at.Sequence})
+			b.Forget(sensor.ID{Device: "gw", Name: "return"})
+			b.Save(t.Context(), false)
+			b.begin(b.log[len(b.log)-1].Position)
 			pass(b, 12*m, "flow")
 		}, "unwatched"},
 	} {

@@ -91,9 +91,9 @@ type Alarms interface {
 	// Ended says that a silence has ended by itself, at a time in Unix ms: forgotten, because nothing more is expected of
 	// the device or the hub, or because events come to the hub again.
 	Ended(rule int, of sensor.ID, at int64, forgotten bool)
-	// Unwatched says that nothing is expected of a device or sensor by any rule any more: it was silent for too long, unless
-	// an operator has removed it.
-	Unwatched(of sensor.ID, removed bool)
+	// Unwatched says that nothing is expected of a device or sensor by any rule any more: it was silent for too long, or an
+	// operator has removed it.
+	Unwatched(of sensor.ID)
 }
 
 // A Watch is safe for concurrent use, but for Save and Load.
@@ -124,9 +124,6 @@ type Watch struct {
 	next     time.Time       // when the hub may be asked again
 	here     roster.Expected // what the rules expect, as of the last look at which nothing had come to the hub for a while
 	begun    bool            // Begin was called
-
-	removed     map[sensor.ID]int64 // what operators removed before Begin, and the last event that was read then
-	removedUpTo int64               // the latest of these
 
 	back map[key]int64 // devices that were silent and are heard again, and when, in Unix ms: see Hear
 	name []byte        // of the sensor that is heard, reused
@@ -239,21 +236,15 @@ type Ended struct {
 	Excluded bool // the rule expects nothing more of the device
 }
 
-// Begin goes on from the roster that was loaded, with events after start, the alarms of the ledger, and the devices and
-// sensors that operators removed, each with the number of the last event that was read then: up to there nothing is a sign of
-// life of it. Begin returns where reading has to begin, which is start or before it, and the silences that have
-// ended: a former owner that did not know of the alarm has read that.
-func (w *Watch) Begin(
-	start telemetry.Position,
-	open []Open,
-	removed map[sensor.ID]int64,
-) (from telemetry.Position, ended []Ended) {
+// Begin goes on from the roster that was loaded, with events after start and the alarms of the ledger. It returns where
+// reading has to begin, which is start or before it, and the silences that have ended: a former owner that did not know of
+// the alarm has read that.
+func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Position, ended []Ended) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 
 	w.readAfter(start)
 	w.begun = true
-	w.forgetAgain(removed)
 
 	// The roster is to know the devices of all silences: first by their own rules, then by those that hear the same, because
 	// each rule goes by its own silence if it has one.
@@ -372,10 +363,6 @@ func (w *Watch) Take(e *telemetry.Event) {
 // hash, and the decoder found found. Hear reports whether there is room for the device. It is called between Lock and
 // Unlock, takes no lock and allocates nothing, unless the device was not known or has an alarm.
 func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telemetry.Found) (room bool) {
-	if w.wasRemoved(e, nil) {
-		return true
-	}
-
 	room = true
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
@@ -412,8 +399,8 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telem
 		w.hear(device, h, heard)
 
 		number := w.number(e.Device, hash, name)
-		if number < 0 || w.wasRemoved(e, name) {
-			room = room && number >= 0
+		if number < 0 {
+			room = false
 			continue
 		}
 

@@ -3,6 +3,7 @@ package ledger
 import (
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"time"
@@ -21,7 +22,8 @@ type Content struct {
 	// in no particular order; no two of the same device, rule and level
 	Alarms []Alarm `json:"alarms,omitempty"`
 
-	Forgotten []Forgotten `json:"forgotten,omitempty"` // the latest last, at most MaxForgotten
+	// Removed is what earlier versions kept of devices that operators had removed. It is ignored.
+	Removed json.RawMessage `json:"forgotten,omitempty"`
 
 	Ends []End `json:"ends,omitempty"` // of incidents, that are due; no two of the same level and value
 }
@@ -42,21 +44,6 @@ type End struct {
 	Sensor  Text    `json:"sensor,omitempty"`
 	Reading Reading `json:"reading"`
 }
-
-// A Forgotten is a device with all of its sensors, or one of them, that an operator has removed: nothing is expected of it because of what it sent up to there,
-// whatever a roster says that was written late, and no alarm that began by then is open.
-type Forgotten struct {
-	Device   Text   `json:"device"`
-	Sensor   Text   `json:"sensor,omitempty"` // empty: the device with all of its sensors
-	Log      string `json:"log"`              // names the log that numbered the last event read then; opaque
-	Sequence int64  `json:"sequence"`
-}
-
-// Of returns what was removed.
-func (f Forgotten) Of() sensor.ID { return sensor.ID{Device: string(f.Device), Name: string(f.Sensor)} }
-
-// MaxForgotten bounds the devices that a ledger remembers as removed.
-const MaxForgotten = 1000
 
 // A Level is one of a rule's, as it was when it was configured: what its recoveries need, also once it is not.
 type Level struct {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"go.uber.org/zap"
@@ -26,7 +25,6 @@ func (s *Stream) commit(ctx context.Context) {
 		case <-tick.C:
 			due = true
 			s.reader.register.endRemoved()
-			s.reader.register.endReread()
 			s.reader.register.recount()
 			s.watch()
 
@@ -53,6 +51,9 @@ func (s *Stream) commit(ctx context.Context) {
 // ledger is true, the ledger if alarms have changed, and the roster if it is time for that, or the last
 // time. A lost partition is not an error.
 func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
+	s.reader.register.mu.Lock()
+	removals := len(s.reader.register.removals)
+	s.reader.register.mu.Unlock()
 	if ledger {
 		switch err := s.writeLedger(ctx); {
 		case errors.Is(err, telemetry.ErrLost):
@@ -62,8 +63,13 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 		}
 	}
 
-	if err := s.writeRoster(ctx, last); err != nil {
+	saved, err := s.writeRoster(ctx, last)
+	if err != nil {
 		return err
+	}
+
+	if saved {
+		s.reader.register.savedRemovals(removals)
 	}
 
 	c := telemetry.Checkpoint{Position: s.settled()}
@@ -126,8 +132,6 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 
 	content, silences := h.content(at), s.reader.register.unsaved
 	s.reader.register.addEnds(&content)
-	content.Forgotten = slices.Clone(s.reader.register.forgotten)
-	forgetting := len(s.reader.register.forgetting)
 	h.edited, s.reader.register.unsaved = false, nil
 	s.reader.register.mu.Unlock()
 
@@ -151,11 +155,6 @@ func (s *Stream) writeLedger(ctx context.Context) error {
 		return err
 	}
 
-	for _, f := range s.reader.register.forgetting[:forgetting] {
-		close(f.saved)
-	}
-
-	s.reader.register.forgetting = slices.Clone(s.reader.register.forgetting[forgetting:])
 	h.wrote(at)
 	s.reader.register.saved(silences)
 	s.ledgers.Writes++

@@ -66,9 +66,9 @@
 //	    Then recoveries are due, about the last event read, with the rule's own window and names, which
 //	    the ledger keeps.
 //	    A silence that is due waits meanwhile, because nobody knows who is heard.
-//	  - Alarms of a device that an operator removes end at the last event read, and the ledger says so before the
-//	    operator is answered. An owner that reads earlier events again ends them there again. So do those of a device of
-//	    which rules about silence expect nothing any more.
+//	  - Alarms of a device that an operator removes end behind the last event read. The operator is answered once the ledger
+//	    and the roster are there, so that nobody reads an earlier event again: not before what was alerted is settled.
+//	    Alarms of a device of which rules about silence expect nothing any more end there, too.
 //	  - An alert that is given up becomes a dead letter first. Then the gate notes it, so that a
 //	    replay does not send the alert after a recovery.
 //

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
@@ -26,23 +25,22 @@ type register struct {
 	changed   func(key alarmKey, was, is rules.State) // is called with each alarm that changes
 	crowded   func(device, rule string)               // is called for alerts without state, because of maxSensors
 
-	last    lastOwner // changes before the first event is read, but for hadRead
+	last    lastOwner // changes before the first event is read
 	message *Message  // what the reader reads
 
-	mu         sync.Mutex
-	mark       watermark
-	alarms     *alarms
-	behind     bool               // what the hub held at the take-over has not been read: no recovery starts
-	removed    []*level           // that are not configured any more, and had alarms at the take-over
-	forgotten  []ledger.Forgotten // devices and sensors that operators have removed
-	forgetting []forgetting       // those of them that the ledger in the store does not name yet
-	unsaved    []unsavedSilence   // silences that the ledger in the store does not hold yet
-	groups     map[delivery.Key]*group
-	regrouped  []*group           // whose records are to be written
-	regroups   chan struct{}      // signals that there are some
-	first      int64              // sequence number of the first event read
-	readUntil  time.Time          // when the last event read was enqueued
-	committed  telemetry.Position // the last checkpoint; it is written by one goroutine
+	mu        sync.Mutex
+	mark      watermark
+	alarms    *alarms
+	behind    bool             // what the hub held at the take-over has not been read: no recovery starts
+	removed   []*level         // that are not configured any more, and had alarms at the take-over
+	removals  []removal        // by operators, of which the stores do not know yet
+	unsaved   []unsavedSilence // silences that the ledger in the store does not hold yet
+	groups    map[delivery.Key]*group
+	regrouped []*group           // whose records are to be written
+	regroups  chan struct{}      // signals that there are some
+	first     int64              // sequence number of the first event read
+	readUntil time.Time          // when the last event read was enqueued
+	committed telemetry.Position // the last checkpoint; it is written by one goroutine
 
 	pending []order // decided, and not passed to out yet: see flush
 	spare   []order // for the next of pending
@@ -59,9 +57,6 @@ type lastOwner struct {
 	settled     telemetry.Position // events up to here were settled: the ledger says so
 	replayed    telemetry.Position // events up to here are read only to know which devices send
 	resumed     telemetry.Position // where reading goes on
-	// Devices and sensors that were removed when it had read more, each with the last event that it had read: see
-	// forgetAgain. Guarded by register.mu.
-	hadRead map[sensor.ID]int64
 }
 
 // newRegister returns one without alarms. out is set before anything is decided.
@@ -131,10 +126,9 @@ func (reg *register) flush() {
 func (reg *register) evaluate(before telemetry.Position, m *Message) (over bool) {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	reg.forgetAgain(m.event.Device, before, m.event.Sequence)
 	over = m.evaluate(reg, before)
 	//planted:late-mark skip
-	reg.mark.read(m.event.Position) // whatever else is decided comes after it: see endRead
+	reg.mark.read(m.event.Position) // whatever else is decided comes after it: see changeBehind
 
 	return over
 }

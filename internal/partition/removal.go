@@ -1,85 +1,66 @@
 package partition
 
 import (
-	"maps"
 	"slices"
 
 	"alertworker/internal/delivery"
-	"alertworker/internal/ledger"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 )
 
-// A forgetting is a device, or one of its sensors, that an operator has removed.
-type forgetting struct {
+// A removal is that of a device, or of one of its sensors, by an operator.
+type removal struct {
 	of    sensor.ID
-	saved chan struct{} // closed once the ledger in the store says so
+	at    telemetry.Position // the last event that was read then
+	saved chan struct{}      // closed once the stores say so: see savedRemovals
 }
 
-// forget ends the alarms of a sensor, or of a device with all of its sensors, and notes that it is forgotten, with the
-// last event read, or with the number read if that is later. It does so if there is an alarm, or it is known otherwise.
-// It returns what is closed once the ledger in the store says so, or nil if it is not known.
-func (reg *register) forget(of sensor.ID, read int64, known bool) <-chan struct{} {
+// remove ends the alarms of a sensor, or of a device with all of its sensors. It does so if there is an alarm, or if it is
+// known otherwise. It returns what is closed once the stores say so, or nil if it is not known.
+func (reg *register) remove(of sensor.ID, known bool) <-chan struct{} {
 	defer reg.flush()
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
 	if reg.last.until.IsZero() { // without a ledger
 		return nil
 	}
-	//planted:removed-stays-open if !known { return reg.beingForgotten(of) }; skip
-	if !reg.endAlarms(of) && !known {
-		return reg.beingForgotten(of)
+
+	//planted:removed-stays-open skip
+	known = reg.endAlarms(of) || known
+	if !known {
+		i := slices.IndexFunc(reg.removals, func(r removal) bool { return r.of == of }) // somebody has asked before
+		if i < 0 {
+			return nil
+		}
+		return reg.removals[i].saved
 	}
 
-	for _, key := range reg.keptSilences(of) { // one may have ended since
-		//planted:removed-silence-after-crash skip
-		reg.alarms.history.replace(key, reg.alarms.byKey[key])
-	}
+	//planted:removed-open-after-crash skip
+	reg.changeBehind(alarmKey{}, alarm{}) // the ledger moves on to here, although nothing may have changed
+	r := removal{of, reg.mark.last, make(chan struct{})}
+	reg.removals = append(reg.removals, r)
 
-	read = max(read, reg.mark.last.Sequence)
-	reg.forgotten = slices.DeleteFunc(reg.forgotten, func(f ledger.Forgotten) bool { return f.Of() == of })
-	reg.forgotten = append(reg.forgotten, ledger.Forgotten{
-		Device:   ledger.Text(of.Device),
-		Sensor:   ledger.Text(of.Name),
-		Log:      reg.logName,
-		Sequence: read,
-	})
-	reg.forgotten = reg.forgotten[max(0, len(reg.forgotten)-ledger.MaxForgotten):]
-	reg.alarms.history.edited = true
-
-	saved := make(chan struct{})
-	reg.forgetting = append(reg.forgetting, forgetting{of, saved})
-	return saved
+	return r.saved
 }
 
-// keptSilences returns the keys of the silences that the ledger may hold of a sensor, or of a device with all of its
-// sensors. The caller holds reg.mu.
-func (reg *register) keptSilences(of sensor.ID) (all []alarmKey) {
-	for _, r := range reg.evaluator.silences {
-		all = append(all, alarmKey{of, r.levels[0]})
-	}
-
-	for key := range reg.alarms.history.alarms {
-		if key.about != of && of.Covers(key.about) && key.level.rule.Silence() {
-			all = append(all, key)
+// savedRemovals notes that the roster in the store knows of the first n removals, and closes those that the ledger has
+// passed: who begins with these two reads no event again that was read before.
+func (reg *register) savedRemovals(n int) {
+	reg.mu.Lock()
+	defer reg.mu.Unlock()
+	left := slices.Clone(reg.removals[n:])
+	for _, r := range reg.removals[:n] {
+		//planted:removed-open-after-crash if true
+		if r.at.Offset == "" || r.at.NotAfter(reg.alarms.history.position) {
+			close(r.saved)
+		} else {
+			left = append(left, r)
 		}
 	}
 
-	return all
-}
-
-// beingForgotten returns what is closed once the ledger says that a device or sensor is forgotten, for which somebody has
-// asked before, or nil if it does already, or nobody has. The caller holds reg.mu.
-func (reg *register) beingForgotten(of sensor.ID) (saved <-chan struct{}) {
-	for _, f := range reg.forgetting {
-		if f.of == of {
-			saved = f.saved
-		}
-	}
-
-	return saved
+	reg.removals = left
 }
 
 // endAlarms ends the alarms of a sensor, or of a device with all of its sensors, but for silences that are watched, and
@@ -93,8 +74,10 @@ func (reg *register) endAlarms(of sensor.ID) (any bool) {
 			continue
 		case l.rule.Silence():
 			reg.end(key, now, true)
+		case k.Phase == rules.Open:
+			reg.become(key, reg.changeBehind(key, reg.ended(key, now, true)))
 		default:
-			reg.endRead(key, now)
+			reg.become(key, reg.changeBehind(key, alarm{due: k.due}))
 		}
 
 		any = true
@@ -118,21 +101,15 @@ func (reg *register) keysOf(of sensor.ID) (all []alarmKey) {
 	return all
 }
 
-// endRead ends the alarm about readings of a device that was removed, behind the last event read: while an alert about
-// an earlier one is not settled, the ledger keeps the alarm as it was, and so does an owner that reads them again. The
-// caller holds reg.mu.
-func (reg *register) endRead(key alarmKey, now int64) {
-	was := reg.alarms.byKey[key]
-	next := alarm{due: was.due}
-	if was.Phase == rules.Open {
-		next = reg.ended(key, now, true)
-	}
-
-	last := reg.mark.last
+// changeBehind records that an alarm becomes k behind the last event read, and returns k: while an alert about an earlier
+// event is not settled, the ledger keeps the alarm as it was, and so does an owner that reads them again. The caller
+// holds reg.mu.
+func (reg *register) changeBehind(key alarmKey, k alarm) alarm {
+	h, last := &reg.alarms.history, reg.mark.last
 	//planted:removed-due-lost if true
-	if last.NotAfter(reg.alarms.history.position) {
-		reg.change(key, next)
-		return
+	if last.Offset == "" || last.NotAfter(h.position) {
+		h.replace(key, k)
+		return k
 	}
 
 	before := reg.committed
@@ -140,57 +117,8 @@ func (reg *register) endRead(key alarmKey, now int64) {
 		before = reg.last.resumed
 	}
 
-	reg.alarms.history.change(key, next, before, last)
-	reg.become(key, next)
-}
-
-// forgetAgain ends the alarms of a device that was removed when a former owner had read more events than this one, once
-// all of these are read again: the next event has this number, and follows a position. The caller holds reg.mu.
-func (reg *register) forgetAgain(device string, before telemetry.Position, next int64) {
-	for of, read := range reg.last.hadRead {
-		if of.Device != device || next <= read {
-			continue
-		}
-
-		delete(reg.last.hadRead, of)
-		//planted:removed-open-after-crash return
-		reg.mark.read(before) // where an alarm ends
-		reg.endAlarms(of)
-	}
-}
-
-// endReread is forgetAgain for the devices that have sent nothing more.
-func (reg *register) endReread() {
-	defer reg.flush()
-	reg.mu.Lock()
-	defer reg.mu.Unlock()
-	for of := range reg.last.hadRead {
-		reg.forgetAgain(of.Device, reg.mark.last, reg.mark.last.Sequence+1)
-	}
-}
-
-// beyond returns the devices and sensors that were removed when a former owner had read more of the log than both positions, each
-// with the number of the last event. The caller holds reg.mu.
-func (reg *register) beyond(generation string, start, ledger telemetry.Position) map[sensor.ID]int64 {
-	removed := reg.removedDevices()
-	maps.DeleteFunc(removed, func(_ sensor.ID, read int64) bool {
-		at := telemetry.Position{Generation: generation, Sequence: read}
-		return at.NotAfter(start) || at.NotAfter(ledger)
-	})
-	return removed
-}
-
-// removedDevices returns the devices and sensors that operators have removed, each with the number of the last event that was read
-// then. The caller holds reg.mu.
-func (reg *register) removedDevices() map[sensor.ID]int64 {
-	removed := make(map[sensor.ID]int64, len(reg.forgotten))
-	for _, f := range reg.forgotten {
-		if f.Log == reg.logName {
-			removed[f.Of()] = f.Sequence
-		}
-	}
-
-	return removed
+	h.change(key, k, before, last)
+	return k
 }
 
 // endRemoved ends the alarms of levels that are removed, once no replica has them any more: nothing else ever would.

@@ -122,11 +122,8 @@ func TestAlertIsNotLostIfADeviceIsForgottenMeanwhile(t *testing.T) {
 	ev := exactEvaluator(t)
 	for name, forget := range map[string]func(r *exactReader){
 		"nobody":                 func(*exactReader) {},
-		"it was silent too long": func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
-		"an operator, long before": func(r *exactReader) {
-			r.register.last.hadRead = map[sensor.ID]int64{sensor.Of("gone"): 2}
-			r.register.endReread()
-		},
+		"it was silent too long": func(r *exactReader) { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
+		"an operator removed it": func(r *exactReader) { r.register.remove(sensor.Of("gone"), true) },
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := newExactReader(ev, func(telemetry.Position, telemetry.Position) {})
@@ -180,14 +177,11 @@ func TestLedgerIsExactWhateverEndsMeanwhile(t *testing.T) {
 			"nothing":   func() {},
 			"hand over": func() { r.register.flush() },
 			"tick":      tick,
-			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone"), false) },
-			"end again": func() {
-				r.register.last.hadRead = map[sensor.ID]int64{sensor.Of("gone"): rapid.Int64Range(0, r.register.mark.last.Sequence).Draw(t, "read")}
-				r.register.endReread()
-			},
+			"forget":    func() { silenceAlarms{r.register}.Unwatched(sensor.Of("gone")) },
+			"remove":    func() { r.register.remove(sensor.Of("gone"), rapid.Bool().Draw(t, "known")) },
 		}
 		meanwhile := func() {
-			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "end again"}).Draw(t, "meanwhile")]()
+			others[rapid.SampledFrom([]string{"nothing", "hand over", "tick", "forget", "remove"}).Draw(t, "meanwhile")]()
 		}
 		r = newExactReader(ev, func(before, at telemetry.Position) {
 			key := alarmKey{sensor.Of("gone"), r.register.evaluator.silences[0].levels[0]}

@@ -129,7 +129,7 @@ func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State 
 func (s *Stream) MostWaiting() int { return s.box.MostWaiting() }
 
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and expects nothing more of it until it is
-// heard again. It returns what is closed once the ledger in the store says so, or nil if it is not known.
+// heard again. It returns what is closed once the stores say so, or nil if it is not known.
 func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
 	s.reader.mu.Lock() // between two batches of events
 	defer s.reader.mu.Unlock()
@@ -137,8 +137,7 @@ func (s *Stream) Forget(of sensor.ID) <-chan struct{} {
 		s.reader.unreadable.read(roster.Hash(of.Device))
 	}
 
-	read, known := s.reader.unheard.Forget(of)
-	saved := s.reader.register.forget(of, read, known)
+	saved := s.reader.register.remove(of, s.reader.unheard.Forget(of))
 	signal(s.hurry)
 
 	return saved

@@ -115,10 +115,9 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 		open = append(open, absence.Open{Rule: rule, Of: key.about, Since: since})
 	}
 
-	removed := s.reader.register.removedDevices()
 	s.reader.register.mu.Unlock()
 
-	from, ended := s.reader.unheard.Begin(start, open, removed)
+	from, ended := s.reader.unheard.Begin(start, open)
 	if from != start {
 		s.reader.lastRead, s.reader.register.last.replayed = from, start
 		s.partition.Rewind(from)
@@ -138,9 +137,9 @@ func (s *Stream) resumeSilences(start telemetry.Position) {
 	}
 }
 
-// writeRoster writes the roster, if it is time for that, or if this is the last time. That it fails holds nothing up,
-// but that there is one.
-func (s *Stream) writeRoster(ctx context.Context, last bool) error {
+// writeRoster writes the roster, if it is time for that, or if this is the last time, and reports whether the store has
+// what is to be there. That it fails holds nothing up, but that there is one.
+func (s *Stream) writeRoster(ctx context.Context, last bool) (ok bool, err error) {
 	saved := s.reader.unheard.Save(ctx, last)
 	// a silence may have been opened, and notified, by another owner whose take-over overlapped ours, and nothing else
 	// asks
@@ -150,13 +149,13 @@ func (s *Stream) writeRoster(ctx context.Context, last bool) error {
 
 	switch {
 	case saved.Err == nil:
+		return true, nil
 	case saved.Needed:
-		return saved.Err
-	default:
-		s.warn("cannot write the roster of devices; trying again in a minute", saved.Err)
+		return false, saved.Err
 	}
 
-	return nil
+	s.warn("cannot write the roster of devices; trying again in a minute", saved.Err)
+	return false, nil
 }
 
 // silenceAlarms makes alarms of what an absence.Watch finds.
@@ -306,12 +305,8 @@ func (s silenceAlarms) Ended(rule int, of sensor.ID, at int64, forgotten bool) {
 
 // Unwatched implements absence.Alarms. Alarms about readings end with what is expected of the device, or of its sensor:
 // nobody would end them otherwise.
-func (s silenceAlarms) Unwatched(of sensor.ID, removed bool) {
+func (s silenceAlarms) Unwatched(of sensor.ID) {
 	s.evaluator.book.Counters.Forgotten.Add(1)
-	if removed { // see Forget
-		return
-	}
-
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.endAlarms(of)

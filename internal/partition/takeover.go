@@ -101,8 +101,6 @@ func (s *Stream) start(l *ledger.Ledger, content ledger.Content) {
 		reg.last.settled = telemetry.Position{}
 	}
 
-	reg.forgotten = content.Forgotten
-	reg.last.hadRead = reg.beyond(resumed.Generation, from, held)
 	for _, saved := range content.Levels {
 		reg.recall(saved)
 	}

@@ -77,12 +77,12 @@ func (all *unreadables) add(e *telemetry.Event, hash uint64, reason telemetry.Re
 	case !known && len(all.devices) >= maxUnreadable && !all.makeRoom(lacks):
 		return
 	case !known || u.lacks() && !lacks:
-		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: all.partition, Since: e.Enqueued}}
+		u = &unreadable{Unreadable: Unreadable{Device: strings.Clone(e.Device), Partition: all.partition, Since: e.Enqueued.UTC()}}
 		all.devices[hash] = u
 	}
 
 	u.Reason = reason
-	u.Last = e.Enqueued
+	u.Last = e.Enqueued.UTC()
 	u.damage = telemetry.Damage{}
 	if reason == telemetry.ReasonMalformed {
 		u.damage = telemetry.DamageOf(e.Body)

@@ -238,7 +238,7 @@ func TestDescribeSaysSinceWhenNothingCanBeRead(t *testing.T) {
 		var d DeviceState
 		c.s.Describe(sensor.Of("oven-7"), &d)
 		want := Unreadable{
-			Device: "oven-7", Partition: "0", Since: start.Add(time.Minute), Last: start.Add(2 * time.Minute), Reason: telemetry.ReasonMalformed,
+			Device: "oven-7", Partition: "0", Since: start.Add(time.Minute).UTC(), Last: start.Add(2 * time.Minute).UTC(), Reason: telemetry.ReasonMalformed,
 			Damage: "not JSON at byte 0 of a message of oven-7: found ; where an object or an array must begin",
 		}
 		if d.Unreadable == nil || *d.Unreadable != want {

@@ -95,8 +95,9 @@ func (w *Worker) Accepted(receiver string) { w.dispatcher.Accepted(receiver) }
 func (w *Worker) Receivers() []delivery.ReceiverState { return w.dispatcher.Receivers() }
 
 // Forget ends the alarms of a sensor, or of a device with all of its sensors, and has w expect nothing more of it until
-// it is heard again. It reports whether w knew it, and returns once the ledgers say so: then neither a crash nor a roster that a former owner writes
-// late brings the device or an alarm back. After an error they may come back; repeating the call is safe.
+// it is heard again. It reports whether w knew it, and returns once ledgers and rosters say so, and everything that was read
+// is settled: then no crash brings the device or an alarm back. After an error they may come back; repeating the call is
+// safe.
 func (w *Worker) Forget(ctx context.Context, of sensor.ID) (known bool, err error) {
 	var saved []<-chan struct{}
 	w.mu.Lock()
@@ -113,7 +114,7 @@ func (w *Worker) Forget(ctx context.Context, of sensor.ID) (known bool, err erro
 		select {
 		case <-c:
 		case <-ctx.Done():
-			return true, fmt.Errorf("keep in the ledger that device %q is forgotten: %w", of, context.Cause(ctx))
+			return true, fmt.Errorf("remove device %q: its alarms have ended, but would be open again after a crash before alerts that wait are settled: %w", of, context.Cause(ctx))
 		}
 	}
 

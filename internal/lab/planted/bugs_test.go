@@ -102,7 +102,6 @@ var bugs = []bug{
 	{"compacted-never-silent", "on a compacted hub nobody is silent", 0, true},
 	{"removed-stays-open", "alarms of a removed device stay open", 0, true},
 	{"removed-open-after-crash", "an alarm of a removed device is open again after a crash", 0, true},
-	{"removed-silence-after-crash", "a silence of a removed device that had ended is open again after a crash", 0, true},
 	{"mute-ends-at-midnight", "a mute time over midnight ends at midnight", 0, true},
 	{"mute-added-twice", "a mute is added again after a lost answer", 0, true},
 	{"failure-takes-others", "an alert that a receiver fails because of takes others with it", 0, true},

@@ -86,7 +86,7 @@ func (a *Admin) serveTelemetry(w http.ResponseWriter, r *http.Request) {
 
 // forget has the worker end the alarms of a sensor, or of a device with all of its sensors, and expect nothing more of it.
 func (a *Admin) forget(w http.ResponseWriter, r *http.Request, of sensor.ID) {
-	why := fmt.Errorf("the checkpoint store did not answer within %v: try again", deviceTimeout)
+	why := fmt.Errorf("not kept in the checkpoint store within %v: try again", deviceTimeout)
 	ctx, cancel := context.WithTimeoutCause(r.Context(), deviceTimeout, why)
 	defer cancel()
 	known, err := a.Worker.Forget(ctx, of)
