@@ -295,7 +295,7 @@ func TestMistakes(t *testing.T) {
 		{"no host", valid("NOTIFY_URLS=https:///hook"), "NOTIFY_URLS", "there is no host"},
 		{"receiver twice", valid("NOTIFY_URLS=log:,https://a/,log:"), "NOTIFY_URLS", "entry 3 is the same receiver as entry 1"},
 		{"receivers", valid("NOTIFY_URLS=" + manyURLs(33)), "NOTIFY_URLS", "at most 32"},
-		{"two of one name", valid("NOTIFY_URLS=name=a log:\nname=a https://a/"), "NOTIFY_URLS", "entry 2 has the name of entry 1"},
+		{"two of one name", valid("NOTIFY_URLS=name=a log:\nname=a https://a/"), "NOTIFY_URLS", "entry 2 is the same receiver as entry 1, by its URL, name or id"},
 		{"status page without a scheme", valid("PUBLIC_URL=alerts.example.com"), "PUBLIC_URL", "such as https://www.example.com/alerts"},
 		{"status page with a password", valid("PUBLIC_URL=https://me:hunter2@alerts.example.com/"), "PUBLIC_URL", "not shown"},
 		{"status page of great length", valid("PUBLIC_URL=https://alerts.example.com/" + strings.Repeat("x", 1024)), "PUBLIC_URL", "at most 1024 bytes"},

@@ -57,23 +57,23 @@ type action struct {
 
 var priorities = map[notify.Severity]int{notify.Critical: 5, notify.Serious: 4, notify.Warning: 3, notify.Info: 2}
 
+var tags = map[notify.Severity]string{
+	notify.Critical: "rotating_light", notify.Serious: "warning", notify.Warning: "warning", notify.Info: "information_source",
+}
+
 func encode(t wording.Text, topic string) message {
 	m := message{
 		Topic:    topic,
 		Title:    t.Headline,
 		Message:  t.Body(maxMessage),
 		Priority: priorities[t.Severity],
-		Tags:     []string{"rotating_light"},
+		Tags:     []string{tags[t.Severity]},
 	}
 	switch {
 	case t.Test:
 		m.Tags = []string{"test_tube"}
 	case t.Resolved:
 		m.Priority, m.Tags = min(m.Priority, 3), []string{"white_check_mark"}
-	case t.Severity == notify.Info:
-		m.Tags = []string{"information_source"}
-	case m.Priority < 5:
-		m.Tags = []string{"warning"}
 	}
 
 	for i, l := range t.Links { // a click leads to the first, and each of the others is a button

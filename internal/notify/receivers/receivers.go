@@ -121,11 +121,10 @@ func (o *opened) add(text string, number int, opts Options) error {
 		return err
 	}
 
-	same, err := e.among(o.from)
-	if err != nil {
-		return err
-	}
-
+	same := slices.IndexFunc(o.from, func(first source) bool {
+		isName := e.Name != "" && e.Name == first.Name
+		return isName || strings.EqualFold(e.id(), first.id()) // some stores ignore case
+	})
 	if same >= 0 {
 		return o.receivers[same].join(e, o.from[same])
 	}
@@ -142,27 +141,7 @@ type source struct {
 	number int
 }
 
-// among returns the index of the source with e's identity, -1 if there is none, or an error if e is too much like one.
-func (e Entry) among(from []source) (int, error) {
-	for i, first := range from {
-		sameID := e.id() == first.id()
-		same := sameID && e.url.String() == first.url.String()
-		switch {
-		case sameID && !same && e.ID != "":
-			return 0, fmt.Errorf("has the id of entry %d", first.number)
-		case !same && e.Name != "" && e.Name == first.Name:
-			return 0, fmt.Errorf("has the name of entry %d", first.number)
-		case sameID:
-			return i, nil
-		case strings.EqualFold(e.id(), first.id()): // some stores ignore case
-			return 0, fmt.Errorf("differs from the id of entry %d only in case", first.number)
-		}
-	}
-
-	return -1, nil
-}
-
-// join adds e, which has the identity of the entry that r was made of, to r, if they differ by their filters alone.
+// join adds e, which has the id or name of the entry that r was made of, to r, if they differ by their filters alone.
 func (r *Receiver) join(e Entry, first source) error {
 	one, other := first.Entry, e
 	one.Filter, other.Filter = notify.Filter{}, notify.Filter{}
@@ -170,8 +149,8 @@ func (r *Receiver) join(e Entry, first source) error {
 	hasFilter := slices.ContainsFunc(r.Filters, func(f notify.Filter) bool { return reflect.DeepEqual(f, e.Filter) })
 	if getsAll || hasFilter || !reflect.DeepEqual(one, other) {
 		return fmt.Errorf(
-			"is the same receiver as entry %d: only level=, rule= and where= may differ; if both are wanted, put a name=… "+
-				"of its own in front of each",
+			"is the same receiver as entry %d, by its URL, name or id: only level=, rule= and where= may differ; if both are "+
+				"wanted, put a name=… of its own in front of each",
 			first.number,
 		)
 	}

@@ -148,10 +148,10 @@ func TestFilters(t *testing.T) {
 		{"level=a https://a/", "level=a https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/", "level=b batch=2 https://a/", "entry 2 is the same receiver as entry 1"},
 		{"level=a https://a/?key=1", "level=b https://a/?key=2", "entry 2 is the same receiver as entry 1"},
-		{"name=x https://a/", "name=x https://b/", "entry 2 has the name of entry 1"},
-		{"id=x name=a https://a/", "id=x name=b https://b/", "entry 2 has the id of entry 1"},
-		{"id=x name=a https://a/", "id=y name=a https://b/", "entry 2 has the name of entry 1"},
-		{"id=x https://a/", "id=X https://b/", "entry 2 differs from the id of entry 1 only in case"},
+		{"name=x https://a/", "name=x https://b/", "entry 2 is the same receiver as entry 1"},
+		{"id=x name=a https://a/", "id=x name=b https://b/", "entry 2 is the same receiver as entry 1"},
+		{"id=x name=a https://a/", "id=y name=a https://b/", "entry 2 is the same receiver as entry 1"},
+		{"id=x https://a/", "id=X https://b/", "entry 2 is the same receiver as entry 1"},
 	} {
 		if _, err := receivers.Open([]string{bad.one, bad.other}, receivers.Options{Log: zap.NewNop()}); err == nil || !strings.HasPrefix(err.Error(), bad.want) {
 			t.Errorf("%s and %s: %v", bad.one, bad.other, err)
@@ -290,7 +290,7 @@ func TestAllErrorsAtOnceAndNoSecrets(t *testing.T) {
 		"entry 17 has something other than id=, name=, level=, rule=, where=, batch=, secret= and header= in front",
 		"entry 18 has an invalid name: must be up to 63 letters",
 		"entry 19 has more than one level=…",
-		"entry 21 has the name of entry 20",
+		"entry 21 is the same receiver as entry 20, by its URL, name or id",
 		"entry 22 cannot be used: a fragment",
 		"entry 23 cannot be used: must end in the name of a topic",
 		"entry 24 cannot be used: must have the access key as a password",

@@ -105,14 +105,12 @@ func mark(severity notify.Severity, resolved, test bool) string {
 		return "⚪"
 	case resolved:
 		return "🟢"
-	case severity == notify.Critical:
-		return "🔴"
-	case severity == notify.Info:
-		return "🔵"
 	}
 
-	return "🟠"
+	return marks[severity]
 }
+
+var marks = map[notify.Severity]string{notify.Critical: "🔴", notify.Serious: "🟠", notify.Warning: "🟠", notify.Info: "🔵"}
 
 func bullet(l wording.Line) string { return "\n• " + literal(l.String()) }
 

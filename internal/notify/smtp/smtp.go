@@ -21,6 +21,7 @@ import (
 	"io"
 	"net"
 	"net/mail"
+	"net/netip"
 	"net/textproto"
 	"net/url"
 	"regexp"
@@ -482,15 +483,11 @@ func (m *Mail) encrypt(client *smtp.Client) error {
 
 // literal is the name of this end of a connection, which may have no other.
 func literal(a net.Addr) string {
-	tcp, ok := a.(*net.TCPAddr)
-	if !ok {
-		return "localhost"
-	}
-	if ip := tcp.AddrPort().Addr().Unmap(); ip.Is4() {
+	ip := netip.MustParseAddrPort(a.String()).Addr().Unmap()
+	if ip.Is4() {
 		return "[" + ip.String() + "]"
 	}
-
-	return "[IPv6:" + tcp.IP.String() + "]"
+	return "[IPv6:" + ip.WithZone("").String() + "]"
 }
 
 // signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is

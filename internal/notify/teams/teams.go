@@ -121,14 +121,13 @@ func newLine(spacing string, runs ...run) line {
 
 // color returns the color of a card.
 func color(severity notify.Severity, resolved bool) string {
-	switch {
-	case resolved:
+	if resolved {
 		return "Good"
-	case severity == notify.Info: // as a test is
-		return "Accent"
-	case severity == notify.Critical:
-		return "Attention"
 	}
+	return colors[severity]
+}
 
-	return "Warning"
+// colors are those of alerts; a test is Info.
+var colors = map[notify.Severity]string{
+	notify.Critical: "Attention", notify.Serious: "Warning", notify.Warning: "Warning", notify.Info: "Accent",
 }

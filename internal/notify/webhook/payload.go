@@ -184,37 +184,66 @@ func Decode(body []byte) (notify.Alert, error) {
 	if err := json.Unmarshal(body, &e); err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert: %w", err)
 	}
-	if err := checkAlert(e); err != nil {
+	a, err := alertOf(e)
+	if err != nil {
 		return notify.Alert{}, fmt.Errorf("decode alert %q: %w", e.ID, err)
 	}
 
-	word, a := wordOf(e), e.Data.Alert
+	return a, nil
+}
+
+// alertOf returns the alert that e is, if it is one that could be encoded again.
+func alertOf(e event[data]) (notify.Alert, error) {
+	d, word := &e.Data, wordOf(e)
+	isNoWindow := func(seconds float64) bool { return seconds < 0 || seconds > maxWindow.Seconds() }
+	switch {
+	case e.SpecVersion != "1.0":
+		return notify.Alert{}, fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
+	case word == "":
+		return notify.Alert{}, fmt.Errorf(
+			"%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule",
+			ErrNoAlert, e.Type, high, low, silent, normal)
+	case slices.ContainsFunc([]float64{d.Window, d.Remember, d.Silent}, isNoWindow):
+		return notify.Alert{}, fmt.Errorf("data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
+			d.Window, d.Remember, d.Silent, maxWindow.Seconds())
+	case word != normal && (d.Silent > 0) != (word == silent):
+		return notify.Alert{}, fmt.Errorf("data.silent is %v in an alert of the type %q", d.Silent, e.Type)
+	case d.Silent == 0 && (d.Value == nil || d.Limit == nil):
+		return notify.Alert{}, errors.New("data.value or data.limit is missing")
+	case d.Per != nil && d.Per.Property == "":
+		return notify.Alert{}, errors.New("data.per has no property")
+	case d.IncidentID != "" && (d.Members == nil || d.Per == nil):
+		return notify.Alert{}, errors.New("data.incident without data.per, or without data.members")
+	}
+
+	a := d.Alert
 	a.ID, a.Source = e.ID, e.Source
 	a.Resolved, a.Below = word == normal, word == low || word == normal && a.Below
-	a.Silent = seconds(e.Data.Silent)
-	a.Window = seconds(e.Data.Window)
-	a.Remember = seconds(e.Data.Remember)
-	if e.Data.Silent == 0 {
-		a.Temperature, a.Threshold = *e.Data.Value, *e.Data.Limit
+	a.Silent = seconds(d.Silent)
+	a.Window = seconds(d.Window)
+	a.Remember = seconds(d.Remember)
+	if d.Silent == 0 {
+		a.Temperature, a.Threshold = *d.Value, *d.Limit
 	}
 
-	if e.Data.Per != nil {
-		a.Per, a.PerValue = e.Data.Per.Property, e.Data.Per.Value
+	if d.Per != nil {
+		a.Per, a.PerValue = d.Per.Property, d.Per.Value
 	}
 
-	if e.Data.IncidentID != "" {
+	if d.IncidentID != "" {
 		a.Incident = &notify.Incident{
-			ID:      e.Data.IncidentID,
-			Began:   e.Data.Began.UTC(),
-			Members: *e.Data.Members,
-			AtLeast: e.Data.AtLeast,
-			First:   e.Data.First,
+			ID: d.IncidentID, Began: d.Began.UTC(), Members: *d.Members, AtLeast: d.AtLeast, First: d.First,
 		}
 	}
 
 	inUTC(&a)
+	if e.Subject != a.About() {
+		return notify.Alert{}, fmt.Errorf("subject is %q, but data is about %q", e.Subject, a.About())
+	}
 
-	return a, nil
+	_, err := Encode(a, wording.Style{})
+
+	return a, err
 }
 
 // wordOf returns the last word of e's type, empty if e is no alert of its rule.
@@ -230,91 +259,3 @@ func wordOf(e event[data]) string {
 
 // seconds returns a duration that JSON has as a number of seconds.
 func seconds(n float64) time.Duration { return time.Duration(math.Round(n * float64(time.Second))) }
-
-// checkAlert says what is wrong with an event that should be an alert.
-func checkAlert(e event[data]) error {
-	switch {
-	case e.SpecVersion != "1.0":
-		return fmt.Errorf("specversion is %q, want 1.0", e.SpecVersion)
-
-	case e.ID == "" || strings.ContainsFunc(e.ID, unicode.IsControl):
-		return errors.New("id is empty or has control characters")
-
-	case wordOf(e) == "":
-		return fmt.Errorf(
-			"%w: type is %q, want one that ends in .RULE.%s, .%s, .%s or .%s, with the rule of data.rule",
-			ErrNoAlert,
-			e.Type,
-			high,
-			low,
-			silent,
-			normal,
-		)
-	}
-
-	if err := checkSubject(e); err != nil {
-		return err
-	}
-
-	return checkData(e)
-}
-
-// checkSubject checks what e is about: a device, or what devices share.
-func checkSubject(e event[data]) error {
-	per := e.Data.Per
-	if per == nil {
-		if e.Subject != e.Data.Device {
-			return fmt.Errorf("subject is %q but data.device is %q", e.Subject, e.Data.Device)
-		}
-		return nil
-	}
-
-	if per.Property == "" || per.Value == "" {
-		return errors.New("data.per has no property or no value")
-	}
-
-	if e.Subject != per.Value {
-		return fmt.Errorf("subject is %q but data.per.value is %q", e.Subject, per.Value)
-	}
-
-	return nil
-}
-
-// checkData checks e's numbers and times.
-func checkData(e event[data]) error {
-	d := &e.Data
-	word := wordOf(e)
-	isSilent := d.Silent > 0
-	hasNumbers := d.Value != nil && d.Limit != nil
-	isNoWindow := func(seconds float64) bool { return !(seconds >= 0 && seconds <= maxWindow.Seconds()) } // as NaN is
-	isOut := func(t time.Time) bool { return t.UTC().Year() < 0 || t.UTC().Year() > 9999 }                // of RFC 3339
-	times := []time.Time{d.Enqueued, d.DeviceTime, d.Expires, d.Since, d.LastHeard, d.Began}
-
-	switch {
-	case slices.ContainsFunc([]float64{d.Window, d.Remember, d.Silent}, isNoWindow):
-		return fmt.Errorf(
-			"data.window, data.remember or data.silent is %v, %v or %v, want 0 to %.0f seconds",
-			d.Window,
-			d.Remember,
-			d.Silent,
-			maxWindow.Seconds(),
-		)
-
-	case word != normal && isSilent != (word == silent):
-		return fmt.Errorf("data.silent is %v in an alert of the type %q", d.Silent, e.Type)
-
-	case !isSilent && !hasNumbers:
-		return errors.New("data.value or data.limit is missing")
-
-	case slices.ContainsFunc(times, isOut):
-		return errors.New(
-			"data.enqueuedTime, data.deviceTime, data.expires, data.since, data.lastHeard or data.began is out of the range of " +
-				"RFC 3339",
-		)
-
-	case d.IncidentID != "" && (d.Members == nil || *d.Members < 0 || d.Per == nil):
-		return errors.New("data.incident without data.per, or without a number of data.members")
-	}
-
-	return nil
-}

@@ -80,11 +80,8 @@ func (s Secret) IsZero() bool { return s.key == "" }
 // Format prints a place holder, whatever the verb.
 func (s Secret) Format(f fmt.State, _ rune) { io.WriteString(f, "whsec_[redacted]") }
 
-// spellings returns what must not be seen of s.
+// spellings returns what must not be seen of s, which is not zero.
 func (s Secret) spellings() []string {
-	if s.IsZero() {
-		return nil
-	}
 	key := base64.StdEncoding.EncodeToString([]byte(s.key))
 	return []string{secretPrefix + key, key, s.key}
 }
@@ -95,9 +92,7 @@ func sign(h http.Header, secrets []Secret, now time.Time, id string, body []byte
 	timestamp := strconv.FormatInt(now.Unix(), 10)
 	var signatures []string
 	for _, s := range secrets {
-		if !s.IsZero() {
-			signatures = append(signatures, s.signature(id, timestamp, body))
-		}
+		signatures = append(signatures, s.signature(id, timestamp, body))
 	}
 
 	if len(signatures) == 0 {
