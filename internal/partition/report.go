@@ -50,9 +50,6 @@ func (s *Stream) State() State {
 	p.Ledger = s.ledgers
 
 	p.Ledger.Position = s.reader.register.alarms.history.position.Sequence
-	for _, n := range s.reader.register.alarms.total {
-		p.Ledger.Alarms += n
-	}
 
 	return p
 }
@@ -160,7 +157,6 @@ type State struct {
 
 // A LedgerState is how the alarms of one partition are kept.
 type LedgerState struct {
-	Alarms   int   // in memory: pending, open, or with a recovery that is due
 	Position int64 // sequence number up to which the ledger in the store holds the alarms
 	Writes   int64 // since the partition was taken over, that included
 	// why the ledger cannot be read or written at present, nil if it can; until it is read the partition waits

@@ -214,7 +214,7 @@ func (w *world) alarming() {
 				Partition: "0", Device: device, Rule: rule, Level: level, Phase: rules.Open, Since: now.Add(time.Duration(-60*(90-i*i*5)) * time.Second),
 			})
 		}
-		w.worker.partitions[1].Ledger = partition.LedgerState{Alarms: 12, Writes: 3, Err: errors.New("write ledger: service unavailable"), Since: now.Add(-3 * time.Minute)}
+		w.worker.partitions[1].Ledger = partition.LedgerState{Writes: 3, Err: errors.New("write ledger: service unavailable"), Since: now.Add(-3 * time.Minute)}
 	})
 	s := &w.worker.stats
 	s.Override[rules.OverrideUsed].Store(612)

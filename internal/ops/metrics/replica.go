@@ -136,16 +136,11 @@ func number(is bool) float64 {
 	return 0
 }
 
-// decoded returns the result of decoding.
-func decoded(r telemetry.Reason) string {
-	switch r {
-	case telemetry.ReasonOK, telemetry.ReasonDamaged:
-		return "reading"
-	case telemetry.ReasonNotTelemetry:
-		return "ignored" // twin changes and the like
-	}
-
-	return "undecodable" // telemetry without a usable reading
+// decoded are the results of decoding that are not "undecodable": telemetry without a usable reading.
+var decoded = map[telemetry.Reason]string{
+	telemetry.ReasonOK:           "reading",
+	telemetry.ReasonDamaged:      "reading",
+	telemetry.ReasonNotTelemetry: "ignored", // twin changes and the like
 }
 
 // A replica reads a worker and its source at each scrape.
@@ -183,7 +178,7 @@ func collectReadings(to scrape, stats *worker.Stats) {
 			"Events read, by the result of decoding.",
 			stats.Events[i].Load(),
 			"result",
-			decoded(reason),
+			cmp.Or(decoded[reason], "undecodable"),
 			"reason",
 			reason.String(),
 		)
@@ -456,15 +451,10 @@ func (r *replica) collectPartitions(to scrape) {
 			id,
 		)
 
-		oldest := 0.0
-		if !p.Oldest.IsZero() {
-			oldest = max(0, now.Sub(p.Oldest).Seconds())
-		}
-
 		to.gauge(
 			"partition_oldest_unsettled_age_seconds",
 			"Age of the oldest event that holds back the checkpoint, by this machine's clock.",
-			oldest,
+			age(now, p.Oldest),
 			"partition",
 			id,
 		)
@@ -489,35 +479,13 @@ func (r *replica) collectPartitions(to scrape) {
 			id,
 		)
 
-		if l := p.Ledger; l.Writes > 0 || l.Err != nil { // else no rule has state, or it is being read for the first time
-			to.gauge(
-				"partition_ledger_alarms",
-				"Alarms of the partition, in memory and in its ledger; absent if no rule has state.",
-				float64(l.Alarms),
-				"partition",
-				id,
-			)
-			to.counter(
-				"partition_ledger_writes_total",
-				"Writes of the partition's ledger; absent if no rule has state.",
-				l.Writes,
-				"partition",
-				id,
-			)
-
-			failing := 0.0
-			if l.Err != nil {
-				failing = max(0, now.Sub(l.Since).Seconds())
-			}
-
-			to.gauge(
-				"partition_ledger_failing_seconds",
-				"How long the partition's ledger could not be read or written; absent if no rule has state.",
-				failing,
-				"partition",
-				id,
-			)
-		}
+		to.gauge(
+			"partition_ledger_failing_seconds",
+			"How long the partition's ledger could not be read or written; 0 if it can, or if no rule has state.",
+			age(now, p.Ledger.Since),
+			"partition",
+			id,
+		)
 
 		if l, ok := r.lag.lag(id, now); ok {
 			to.gauge(
@@ -545,6 +513,14 @@ func (r *replica) collectPartitions(to scrape) {
 	}
 }
 
+// age returns the seconds since t; 0 if that is zero, or ahead.
+func age(now, t time.Time) float64 {
+	if t.IsZero() {
+		return 0
+	}
+	return max(0, now.Sub(t).Seconds())
+}
+
 // byPartition merges the states of a partition that this replica lost
 // and owns again while its former consumer is still settling events. The positions are those of
 // the consumer that has read furthest.
@@ -559,7 +535,7 @@ func byPartition(states []partition.State) map[string]partition.State {
 				s.Oldest = former.Oldest
 			}
 
-			if s.Ledger.Err == nil && former.Ledger.Err != nil { // it waits for its ledger, and so has read nothing yet
+			if s.Ledger.Err == nil { // the former one may wait for its ledger, and so has read nothing yet
 				s.Ledger.Err, s.Ledger.Since = former.Ledger.Err, former.Ledger.Since
 			}
 		}

@@ -93,6 +93,7 @@ func NewReplica() *Replica {
 
 // Step simulates what happens between two scrapes.
 func (r *Replica) Step(t testing.TB) {
+	began := time.Now()
 	r.Steps++
 	if !r.Silent {
 		r.hub += 100
@@ -113,6 +114,11 @@ func (r *Replica) Step(t testing.TB) {
 		r.Counts.Override[rules.OverrideAbsent].Add(5)
 	}
 
+	waiting := 0
+	if !r.WaitingSince.IsZero() {
+		waiting = 1
+	}
+
 	r.UnreadDevices.Devices[telemetry.ReasonMalformed] = r.Unread
 	for i := range r.PartitionStates {
 		p := &r.PartitionStates[i]
@@ -127,17 +133,12 @@ func (r *Replica) Step(t testing.TB) {
 			p.Committed = former // as far as the last scrape saw
 		}
 
-		p.Ledger = partition.LedgerState{Alarms: 2, Position: p.Settled.Sequence, Writes: r.Steps}
+		p.Ledger = partition.LedgerState{Position: p.Settled.Sequence, Writes: r.Steps}
 		if !r.LedgerSince.IsZero() {
 			p.Ledger.Err, p.Ledger.Since = ErrBroken, r.LedgerSince
 		}
 
-		p.Unsettled = 0
-		p.Oldest = r.WaitingSince
-		p.Delivering = 0
-		if !r.WaitingSince.IsZero() {
-			p.Unsettled, p.Delivering = 1, 1
-		}
+		p.Oldest, p.Unsettled, p.Delivering = r.WaitingSince, waiting, waiting
 	}
 
 	// One alert a step, and an occasional failure that means nothing.
@@ -166,11 +167,7 @@ func (r *Replica) Step(t testing.TB) {
 		r.lag.LastSequence(id, r.hub)
 	}
 
-	if r.Idle {
-		time.Sleep(r.Receiver.Delay)
-	}
-
-	time.Sleep(ScrapeInterval - r.Receiver.Delay)
+	time.Sleep(time.Until(began.Add(ScrapeInterval)))
 }
 
 // All returns every series of a replica after its first step.
