@@ -155,15 +155,6 @@ func (d *delivery) less(than *delivery) bool {
 	return d.head.before(&than.head)
 }
 
-// waits says what d waits for from now on, unless it does already. The caller holds receiver.mu.
-func (d *delivery) waits(s state, why Wait, now time.Duration) {
-	d.state = s
-	if d.wait != why || d.from == 0 {
-		d.from = now
-	}
-	d.wait = why
-}
-
 // start makes r the head. Nothing has been tried for it.
 func (d *delivery) start(r *Reading) {
 	d.head = *r
@@ -330,8 +321,7 @@ func (q *queue) join(d *delivery, a *Alert) {
 		q.to.mu.Lock()
 		d.reminder = a.Reminder
 		if d.state == ready { // its turn is another one now
-			q.lines[ready].remove(d)
-			q.push(d, ready, d.wait, 0)
+			q.move(d, ready, d.wait, 0)
 		}
 		q.to.mu.Unlock()
 	}
@@ -406,7 +396,7 @@ func (q *queue) wait(d *delivery, s state, why Wait, key int64) {
 		return
 	}
 
-	q.push(d, s, why, key)
+	q.move(d, s, why, key)
 	r.dispatch()
 }
 

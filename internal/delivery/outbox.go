@@ -277,8 +277,7 @@ func (o *Outbox) Ask() {
 		q.to.mu.Lock()
 		waiting := slices.DeleteFunc(slices.Clone(q.lines[pausing].all), func(d *delivery) bool { return d.wait != WaitOwner })
 		for _, d := range waiting {
-			q.lines[pausing].remove(d)
-			q.push(d, ready, WaitTurn, 0)
+			q.move(d, ready, WaitTurn, 0)
 		}
 		q.to.dispatch()
 		q.to.mu.Unlock()

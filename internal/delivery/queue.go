@@ -42,20 +42,29 @@ func (q *queue) isDue(s state, now time.Duration) bool {
 	return q.lines[s].Len() > 0 && q.lines[s].first().key <= int64(now)
 }
 
-// take removes and returns the first delivery of a state; there must be one. It is attempting then.
+// take has the first delivery of a state, of which there must be one, be attempted, and returns it.
 func (q *queue) take(s state) *delivery {
 	d := q.lines[s].first()
-	q.lines[s].remove(d)
-	d.waits(attempting, WaitAttempt, q.to.dispatcher.now())
+	q.move(d, attempting, WaitAttempt, 0)
 	return d
 }
 
-// push puts d into a line, under key, which does not matter to ready. q is not closed, and d is in no line. The caller
-// holds to.mu.
-func (q *queue) push(d *delivery, s state, why Wait, key int64) {
-	d.waits(s, why, q.to.dispatcher.now())
-	d.key = key
-	if s == ready {
+// move puts d into a state, and into the line of that under key, which does not matter to ready. q is not closed. The
+// caller holds to.mu.
+func (q *queue) move(d *delivery, s state, why Wait, key int64) {
+	if d.index > 0 {
+		q.lines[d.state].remove(d)
+	}
+
+	if d.wait != why || d.from == 0 {
+		d.from = q.to.dispatcher.now()
+	}
+
+	d.state, d.wait, d.key = s, why, key
+	switch s {
+	case attempting:
+		return
+	case ready:
 		if d.number == 0 { // the next, which is no further ahead of the last that went than deliveries wait
 			gone := q.to.gone
 			q.last = max(gone, min(q.last, gone+int64(q.lines[ready].Len()))+1)
@@ -76,8 +85,7 @@ func (q *queue) withdraw(d *delivery) bool {
 		return false
 	}
 
-	q.lines[d.state].remove(d)
-	d.waits(attempting, WaitAttempt, q.to.dispatcher.now())
+	q.move(d, attempting, WaitAttempt, 0)
 	q.to.dispatch()
 
 	return true
@@ -85,9 +93,8 @@ func (q *queue) withdraw(d *delivery) bool {
 
 // giveUp has d, which waits, become a dead letter. The caller holds to.mu.
 func (q *queue) giveUp(d *delivery, why cause, now time.Duration) {
-	q.lines[d.state].remove(d)
 	d.dead = &deadLetter{cause: why}
-	q.push(d, givenUp, WaitDeadLetter, int64(now))
+	q.move(d, givenUp, WaitDeadLetter, int64(now))
 }
 
 // least returns the oldest delivery of those that matter least, of the first state in which any wait to be sent. There

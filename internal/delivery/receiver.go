@@ -57,7 +57,7 @@ func (r *receiver) dispatch() {
 	for _, q := range r.queues {
 		for _, s := range [...]state{pausing, awaitsWindow} {
 			for q.isDue(s, now) {
-				q.push(q.take(s), ready, WaitTurn, 0)
+				q.move(q.lines[s].first(), ready, WaitTurn, 0)
 			}
 		}
 	}
@@ -437,8 +437,8 @@ func (r *receiver) answered(q *queue, d *delivery, a attempt) {
 
 		for _, q := range r.queues { // what failed waits like any other
 			for q.lines[awaitsReceiver].Len() > 0 {
-				d := q.take(awaitsReceiver)
-				q.push(d, pausing, WaitPause, d.key)
+				d := q.lines[awaitsReceiver].first()
+				q.move(d, pausing, d.wait, d.key)
 			}
 		}
 	case a.failure.Limited:
@@ -463,8 +463,7 @@ func (r *receiver) askAgain() {
 	r.breaker.next, r.breaker.nextNew = min(r.breaker.next, now), min(r.breaker.nextNew, now)
 	if q := r.first(awaitsReceiver); q != nil && !q.isDue(awaitsReceiver, now) {
 		d := q.lines[awaitsReceiver].first()
-		q.lines[awaitsReceiver].remove(d)
-		q.push(d, awaitsReceiver, d.wait, int64(now))
+		q.move(d, awaitsReceiver, d.wait, int64(now))
 	}
 
 	r.dispatch()

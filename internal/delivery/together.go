@@ -3,6 +3,7 @@ package delivery
 import (
 	"context"
 	"errors"
+	"math"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -32,17 +33,28 @@ var ErrLate = errors.New("the message went before the notice was claimed")
 // was claimed; ErrLate if the message had gone, also if nothing was claimed because it was too late for that. Of n = 1,
 // nothing is late. Both may be called by several goroutines. Send returns once all have ended.
 //
-// The message goes once claim has answered about all, but waits no longer than gathering after the first claim, nor than
-// half the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer.
+// The message goes once claim has answered about all. Of several notices it waits no longer than gathering after the first
+// claim, nor than half the time that the claim of any of them leaves, so that a slow store leaves the receiver time to answer.
 func Send(
 	n int,
 	claim func(i int) (Claimed, bool),
 	send func(context.Context, ...notify.Alert) error,
 	settle func(i int, err error),
 ) {
-	m := message{changed: make(chan struct{}, 1)}
+	if n == 1 {
+		if c, ok := claim(0); ok {
+			ctx, cancel := c.Grant.Sending(c.Under)
+			err := send(ctx, c.Alert)
+			cancel()
+			settle(0, err)
+		}
+		return
+	}
+
+	m := message{goes: time.NewTimer(math.MaxInt64)}
+	defer m.goes.Stop()
 	asked := make(chan struct{}) // closed once claim has answered about all
-	ask := func() {
+	go func() {
 		defer close(asked)
 		inParallel(n, func(i int) {
 			if !m.gathers() {
@@ -51,15 +63,19 @@ func Send(
 				settle(i, ErrLate)
 			}
 		})
+	}()
+
+	select {
+	case <-asked:
+	case <-m.goes.C:
 	}
 
-	if n == 1 {
-		ask()
-	} else {
-		go ask()
-	}
+	m.mu.Lock()
+	m.gone = true
+	together := m.members
+	m.mu.Unlock()
 
-	if together := m.wait(asked); len(together) > 0 {
+	if len(together) > 0 {
 		ctx, cancel := sending(together)
 		alerts := make([]notify.Alert, len(together))
 		for i, one := range together {
@@ -76,11 +92,6 @@ func Send(
 
 // inParallel calls do for 0 to n-1, for storeCalls of them at a time.
 func inParallel(n int, do func(int)) {
-	if n == 1 {
-		do(0)
-		return
-	}
-
 	var next atomic.Int64
 	var all sync.WaitGroup
 	for range min(n, storeCalls) {
@@ -96,12 +107,13 @@ func inParallel(n int, do func(int)) {
 
 // A message is what gathers until it goes.
 type message struct {
+	goes *time.Timer // when it goes at the latest
+
 	mu      sync.Mutex
 	members []member
-	first   time.Time // when the first of them came
-	goes    time.Time // at the latest; zero while there is none
-	going   bool
-	changed chan struct{} // goes was
+	first   time.Time     // when the first of them came
+	leaves  time.Duration // from then until it goes at the latest
+	gone    bool
 }
 
 // A member is one notice of a message.
@@ -114,60 +126,27 @@ type member struct {
 func (m *message) gathers() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return !m.going && (m.first.IsZero() || time.Since(m.first) < gathering)
+	return !m.gone && (m.first.IsZero() || time.Since(m.first) < gathering)
 }
 
 // join adds a notice, unless the message has gone.
 func (m *message) join(index int, c Claimed) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.going {
+	if m.gone {
 		return false
 	}
 
-	now := time.Now()
-	if m.members = append(m.members, member{c, index}); len(m.members) == 1 {
-		m.first, m.goes = now, now.Add(gathering)
+	if len(m.members) == 0 {
+		m.first, m.leaves = time.Now(), gathering
 	}
 
-	if half := now.Add(c.Grant.SendBy.Sub(now) / 2); half.Before(m.goes) {
-		m.goes = half
-	}
-
-	select {
-	case m.changed <- struct{}{}:
-	default:
-	}
+	waited := time.Since(m.first)
+	m.members = append(m.members, member{c, index})
+	m.leaves = min(m.leaves, waited+time.Until(c.Grant.SendBy)/2)
+	m.goes.Reset(m.leaves - waited)
 
 	return true
-}
-
-// wait waits until the message has to go, at the latest once asked is closed, and returns what goes.
-func (m *message) wait(asked <-chan struct{}) []member {
-	for waiting := true; waiting; {
-		m.mu.Lock()
-		goes := m.goes
-		m.mu.Unlock()
-
-		var late <-chan time.Time
-		if !goes.IsZero() {
-			late = time.After(time.Until(goes))
-		}
-
-		select {
-		case <-m.changed:
-		case <-asked:
-			waiting = false
-		case <-late:
-			waiting = false
-		}
-	}
-
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.going = true
-
-	return m.members
 }
 
 // sending returns the context for a message about together: it ends when the receiver must have answered so that the

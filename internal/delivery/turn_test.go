@@ -46,7 +46,7 @@ func TestNobodyWaitsForEver(t *testing.T) {
 				}
 			}
 			w.most = int64(d.class())*worth + int64(w.others) + 2
-			q.push(d, ready, WaitTurn, 0)
+			q.move(d, ready, WaitTurn, 0)
 			waiting = append(waiting, w)
 		}
 		take := func(i int) *waiter {
