@@ -1045,6 +1045,24 @@ func TestPageOfAll(t *testing.T) {
 	})
 }
 
+// In a rollout the page shows replicas of both versions: what they have counted has the same names.
+func TestPageOfAnotherVersion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		const old = `{"replica":"old","status":{"state":"alerts are going out"},"Counts":{"readings":41,"dead letters":3},"Unreadable":{"missing":1},"UnreadableNamed":null}`
+		w := newWorld(t, func(o *admin.Options) {
+			o.Others = func(context.Context) ([][]byte, error) { return [][]byte{[]byte(old)}, nil }
+		})
+		_ = w.do("GET", "/")
+		synctest.Wait()
+		page := w.do("GET", "/").Body.String()
+		for _, want := range []string{">old<small>", "<strong>3 dead letters</strong>", "<dt>Readings</dt><dd>41</dd>"} {
+			if !strings.Contains(page, want) {
+				t.Errorf("the page has no %s", want)
+			}
+		}
+	})
+}
+
 // Replicas that differ are counted and named: what one of them cannot do is not what none can.
 func TestHeadlineOfAll(t *testing.T) {
 	const down = "No alerts are going out: receiver pager is down."

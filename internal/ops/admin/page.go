@@ -440,26 +440,26 @@ var states = map[status.State]struct {
 // severity is that of the state.
 func (s Snapshot) severity() int { return states[s.Status.State].severity }
 
-// figureKinds are the figures in their order: with the class of one that is not 0. One that is rare is shown if it is not 0.
+// figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0. One that is rare is shown if it is not 0.
 var figureKinds = []struct {
-	name, class string
-	rare        bool
-	help        string
+	key, name, class string
+	rare             bool
+	help             string
 }{
-	{countReadings, "", false, "messages with a reading"},
-	{countOver, "", false, "readings that reach a limit of any rule"},
-	{countUndecoded, "warn", false, "telemetry without a usable reading, which can cause no alert"},
-	{countUnavailable, "bad", false, "calls to the throttle store without a usable response; they are retried"},
-	{countAmbiguous, "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
-	{countDead, "bad", false, "alerts that will not be delivered to a receiver"},
-	{countUnreadable, "warn", true, "devices of which nothing could be read for an hour or longer, although they send; without those that lack only the field"},
-	{countOverride, "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
-	{countNotNumber, "warn", true, "readings whose message has something else there: the limit of the rule was used"},
-	{countQuieted, "", true, "readings over a limit without an alert, because of a mute or a silence"},
-	{countTimes, "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
-	{countNotTimes, "warn", true, "times of devices instead of which the hub's time was used: they are ahead of it, weeks behind, or none"},
-	{countScattered, "bad", true, "alerts of devices whose alert before came from another partition"},
-	{countUntracked, "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
+	{countReadings, "Readings", "", false, "messages with a reading"},
+	{countOver, "Over a limit", "", false, "readings that reach a limit of any rule"},
+	{countUndecoded, "Not decoded", "warn", false, "telemetry without a usable reading, which can cause no alert"},
+	{countUnavailable, "Store unavailable", "bad", false, "calls to the throttle store without a usable response; they are retried"},
+	{countAmbiguous, "Ambiguous", "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
+	{countDead, "Dead letters", "bad", false, "alerts that will not be delivered to a receiver"},
+	{countUnreadable, "Unreadable devices", "warn", true, "devices of which nothing could be read for an hour or longer, although they send; without those that lack only the field"},
+	{countOverride, "Limits of devices", "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
+	{countNotNumber, "Limits that are not numbers", "warn", true, "readings whose message has something else there: the limit of the rule was used"},
+	{countQuieted, "Muted", "", true, "readings over a limit without an alert, because of a mute or a silence"},
+	{countTimes, "Times of devices", "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
+	{countNotTimes, "Times that are not used", "warn", true, "times of devices instead of which the hub's time was used: they are ahead of it, weeks behind, or none"},
+	{countScattered, "In several partitions", "bad", true, "alerts of devices whose alert before came from another partition"},
+	{countUntracked, "Without room", "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
 		"over a limit are told at once, and not as normal again"},
 }
 
@@ -472,7 +472,7 @@ func (s Snapshot) figures(now time.Time) (all []figure) {
 		}
 	}
 
-	for _, d := range s.Unreadable {
+	for _, d := range s.UnreadableNamed {
 		unreadable = append(unreadable, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
 	}
 
@@ -482,8 +482,8 @@ func (s Snapshot) figures(now time.Time) (all []figure) {
 		countScattered:  s.Scattered,
 	}
 	for _, k := range figureKinds {
-		f := figure{Name: k.name, Value: count(s.Counts[k.name]), Help: k.help, Detail: details[k.name]}
-		switch n := s.Counts[k.name]; {
+		f := figure{Name: k.name, Value: count(s.Counts[k.key]), Help: k.help, Detail: details[k.key]}
+		switch n := s.Counts[k.key]; {
 		case n > 0:
 			f.Class = k.class
 		case k.rare:

@@ -29,14 +29,14 @@ type Snapshot struct {
 	Last60s totals
 	Counts  map[string]int64 // of figures, since it started
 
-	Undecoded  map[string]int64   // telemetry without a usable reading, by the reason
-	Scattered  string             // a device whose alerts came from several partitions; empty if there is none
-	Unreadable []unreadableDevice // some of those that countUnreadable counts
-	Partitions []readPartition
-	Receivers  []delivery.ReceiverState
-	Alarms     []partition.AlarmCounts // by level
-	Open       []openAlarm             // longest first
-	Alerts     []pastDelivery          // that receivers took, the latest first
+	Undecoded       map[string]int64   // telemetry without a usable reading, by the reason
+	Scattered       string             // a device whose alerts came from several partitions; empty if there is none
+	UnreadableNamed []unreadableDevice // some of those that countUnreadable counts
+	Partitions      []readPartition
+	Receivers       []delivery.ReceiverState
+	Alarms          []partition.AlarmCounts // by level
+	Open            []openAlarm             // longest first
+	Alerts          []pastDelivery          // that receivers took, the latest first
 }
 
 // totals are counters that are plotted.
@@ -98,8 +98,8 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 	// One whose messages lack only the field is no news: it is another kind of device.
 	s.Counts[countUnreadable] -= int64(unreadable.Devices[telemetry.ReasonMissing])
 	for _, d := range unreadable.Named {
-		if d.Reason != telemetry.ReasonMissing && len(s.Unreadable) < maxShared {
-			s.Unreadable = append(s.Unreadable, unreadableDevice{d.Device, d.Reason.String(), d.Since})
+		if d.Reason != telemetry.ReasonMissing && len(s.UnreadableNamed) < maxShared {
+			s.UnreadableNamed = append(s.UnreadableNamed, unreadableDevice{d.Device, d.Reason.String(), d.Since})
 		}
 	}
 
@@ -154,7 +154,7 @@ func (a *Admin) Report(limit int) []byte {
 			s.Alerts = nil
 			s.Open = nil
 			s.Alarms = nil
-			s.Unreadable = nil
+			s.UnreadableNamed = nil
 		},
 		func() { s.Partitions = nil },
 	}
@@ -169,22 +169,22 @@ func (a *Admin) Report(limit int) []byte {
 	return s.Statement.JSON(limit)
 }
 
-// The keys of Snapshot.Counts are the names of figures.
+// The keys of Snapshot.Counts, by which other versions know them, too.
 const (
-	countReadings    = "Readings"
-	countOver        = "Over a limit"
-	countUndecoded   = "Not decoded"
-	countUnavailable = "Store unavailable"
-	countAmbiguous   = "Ambiguous"
-	countDead        = "Dead letters"
-	countUnreadable  = "Unreadable devices"
-	countOverride    = "Limits of devices"
-	countNotNumber   = "Limits that are not numbers"
-	countQuieted     = "Muted"
-	countTimes       = "Times of devices"
-	countNotTimes    = "Times that are not used"
-	countScattered   = "In several partitions"
-	countUntracked   = "Without room"
+	countReadings    = "readings"
+	countOver        = "over"
+	countUndecoded   = "undecoded"
+	countUnavailable = "unavailable"
+	countAmbiguous   = "ambiguous"
+	countDead        = "dead letters"
+	countUnreadable  = "unreadable"
+	countOverride    = "overrides"
+	countNotNumber   = "overrides that are not numbers"
+	countQuieted     = "quieted"
+	countTimes       = "times"
+	countNotTimes    = "times not used"
+	countScattered   = "scattered"
+	countUntracked   = "untracked"
 )
 
 // countsOf returns the counts of figures, but for countUndecoded and countUnreadable.
@@ -235,7 +235,7 @@ func merged(all []Snapshot) Snapshot {
 	for _, s := range all[1:] {
 		m.Last60s = m.Last60s.plus(s.Last60s)
 		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
-		m.Unreadable = slices.Concat(m.Unreadable, s.Unreadable)
+		m.UnreadableNamed = slices.Concat(m.UnreadableNamed, s.UnreadableNamed)
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)
 		m.Alarms = slices.Concat(m.Alarms, s.Alarms)
