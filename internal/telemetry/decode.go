@@ -694,23 +694,32 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 			}
 		}
 
-		wanted := wantedAt(at)
+		wanted, depth := wantedAt(at), len(s.cursors)
 		for {
-			name, c := s.json.seek(&wanted)
-			if name == nil {
-				if c == '}' {
-					break
-				}
+			v, isPlain, err := s.json.seek(wanted)
+			if err != nil {
+				return err
+			}
+			if v == nil {
+				break
+			}
 
-				v, err := s.json.value()
+			name := v[1 : len(v)-1]
+			if !isPlain {
+				name = s.unquote(v)
+			}
+			for _, c := range at {
+				if c, ok := c.advance(name); ok {
+					s.cursors = append(s.cursors, c)
+				}
+			}
+
+			if of := s.cursors[depth:]; len(of) > 0 {
+				err := s.value(s.json.peek(), of, in, '{')
+				s.cursors = s.cursors[:depth]
 				if err != nil {
 					return err
 				}
-				name = s.unquote(v)
-			}
-
-			if err := s.member(name, at, in); err != nil {
-				return err
 			}
 		}
 	}
@@ -773,25 +782,6 @@ func (s *scanner) element(at []cursor, position int, kind byte) []cursor {
 	}
 
 	return s.cursors[depth:]
-}
-
-// member scans the value of a member.
-func (s *scanner) member(name []byte, at []cursor, in []finding) error {
-	depth := len(s.cursors)
-	for _, c := range at {
-		if c, ok := c.advance(name); ok {
-			s.cursors = append(s.cursors, c)
-		}
-	}
-
-	if len(s.cursors) == depth {
-		return s.json.skip()
-	}
-
-	err := s.value(s.json.peek(), s.cursors[depth:], in, '{')
-	s.cursors = s.cursors[:depth]
-
-	return err
 }
 
 // unquote returns what a JSON string says. It is valid until the next call.
@@ -857,13 +847,12 @@ func (c cursor) join(in []finding, one finding, within byte) {
 
 	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
 		all.rank = min(all.rank, one.rank)
-		switch {
-		case c.path.condition && (within == '{' || c.path.isText): // of conditions the last counts
+		isWorse := one.value > all.value
+		if c.path.lowest {
+			isWorse = one.value < all.value
+		}
+		if isWorse || c.path.condition && (within == '{' || c.path.isText) { // of conditions the last counts
 			all.value = one.value
-		case c.path.lowest:
-			all.value = min(all.value, one.value)
-		default:
-			all.value = max(all.value, one.value)
 		}
 
 	case one.rank < all.rank:

@@ -2,7 +2,6 @@ package telemetry
 
 import (
 	"bytes"
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"math"
@@ -10,7 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
 	"unicode/utf8"
 )
 
@@ -25,12 +23,12 @@ const (
 // A path is one of a field's dotted paths, cut at its dots.
 type path struct {
 	text   []byte
-	ends   []int       // where its names end in text
-	starts []nameStart // of each of its names
-	given  given       // what of the hub's it is; then there is no path
-	field  uint16      // which of the decoder's
-	group  uint16      // see Field, and so are those below
-	rank   uint8       // in the field's list
+	ends   []int        // where its names end in text
+	starts []beginnings // of each of its names
+	given  given        // what of the hub's it is; then there is no path
+	field  uint16       // which of the decoder's
+	group  uint16       // see Field, and so are those below
+	rank   uint8        // in the field's list
 	lowest bool
 	valid  *Range
 	time   bool
@@ -250,7 +248,7 @@ func parsePath(text string) (path, error) {
 			return p, fmt.Errorf(rule, text, "machine.temperature")
 		}
 
-		p.starts = append(p.starts, newNameStart(name))
+		p.starts = append(p.starts, beginningsOf(name))
 		end += 1 + len(name)
 		p.ends = append(p.ends, end)
 		p.positions = append(p.positions, position(name))
@@ -333,77 +331,36 @@ func (c cursor) enter() cursor {
 	return cursor{path: c.path, names: c.names + 1, next: c.path.ends[c.names] + 1}
 }
 
-// firstBytes are those with which a name may begin: a bit for each two of them that ASCII has. All others may, too.
-type firstBytes uint64
+// beginnings are those of names that may be wanted, by their first two bytes in any case: a bit for each, which others have
+// too. Those with an escape or with what is not ASCII are always wanted.
+type beginnings uint64
 
-func (f *firstBytes) add(c byte)     { *f |= 1 << (c % 64) }
-func (f firstBytes) has(c byte) bool { return c >= utf8.RuneSelf || f&(1<<(c%64)) != 0 }
-
-// A nameStart is how a name begins that may be one of a path, or go on with a dot and another one.
-type nameStart struct {
-	first firstBytes
-	// its first eight bytes, or as many as mask has: with the bit that tells small letters from capitals set in each
-	folded, mask uint64
-}
-
-func newNameStart(name string) (s nameStart) {
-	s.first.add('\\') // an escape, of anything
-	r, _ := utf8.DecodeRuneInString(name)
-	for other := unicode.SimpleFold(r); ; other = unicode.SimpleFold(other) {
-		if s.first.add(string(other)[0]); other == r {
-			break
-		}
+// beginningsOf returns those of a name that is one of a path, or goes on with a dot and another one.
+func beginningsOf(name string) beginnings {
+	if len(name) == 1 {
+		return beginningsOf(name+`"`) | beginningsOf(name+".")
 	}
-
-	for i := 0; i < min(len(name), 8) && name[i] < utf8.RuneSelf; i++ {
-		s.folded |= uint64(name[i]|0x20) << (8 * i)
-		s.mask |= 0xff << (8 * i)
+	if name[0]|name[1] >= utf8.RuneSelf {
+		return ^beginnings(0)
 	}
-
-	return s
+	return 1 << beginning(name[0], name[1])
 }
 
-// may reports whether a name with these first eight bytes may be one. With an escape, or what is not ASCII, it may.
-func (s *nameStart) may(first uint64) bool {
-	first &= s.mask
-	backslash := first ^ '\\'*ones
-	return (first|' '*ones)&s.mask == s.folded || (first|(backslash-ones)&^backslash)&tops != 0
-}
-
-// wantedNames are those with which paths go on.
-type wantedNames struct {
-	first firstBytes
-	at    []cursor
-}
-
-func wantedAt(at []cursor) wantedNames {
-	wanted := wantedNames{at: at}
+// wantedAt returns those of the names with which paths go on.
+func wantedAt(at []cursor) (all beginnings) {
 	for _, c := range at {
 		if !c.whole() {
-			wanted.first |= c.path.starts[c.names].first
+			all |= c.path.starts[c.names]
 		}
 	}
-
-	return wanted
+	return all
 }
 
-// may reports whether the name that begins at i may be one. It also says so of some that are not.
-func (wanted *wantedNames) may(b []byte, i int) bool {
-	switch {
-	case !wanted.first.has(at(b, i)):
-		return false
-	case i+8 > len(b):
-		return true
-	}
+func beginning(a, b byte) byte { return (a&31 ^ b&31<<1) & 63 }
 
-	first := binary.LittleEndian.Uint64(b[i:])
-	for _, c := range wanted.at {
-		if !c.whole() && c.path.starts[c.names].may(first) {
-			return true
-		}
-	}
-
-	return false
+// has reports whether a name that begins with these two bytes may be wanted.
+func (all beginnings) has(a, b byte) bool {
+	return all&(1<<beginning(a, b)) != 0 || a|b >= utf8.RuneSelf
 }
 
 // advance moves c past name, which stands for several names of the path if it

@@ -1,6 +1,7 @@
 package telemetry
 
 import (
+	"bytes"
 	"encoding/binary"
 	"errors"
 	"io"
@@ -128,7 +129,7 @@ func (r *jsonReader) value() ([]byte, error) { return r.peeked(r.peek()) }
 
 // peeked is value after peek has returned c.
 func (r *jsonReader) peeked(c byte) ([]byte, error) {
-	start, end := r.at, -1
+	start, end, next := r.at, -1, r.after
 	switch r.next {
 	case aValue, aFirstValue, aMemberValue:
 		if c == 0 && r.depth == 0 && r.at == len(r.text) {
@@ -139,18 +140,16 @@ func (r *jsonReader) peeked(c byte) ([]byte, error) {
 		} else {
 			end = scalarEnd(r.text, start)
 		}
-		r.next = r.after
 	case aFirstName, aName:
-		if c == '"' {
-			end = textEnd(r.text, r.at)
-			r.next = aColon
+		if next = aColon; c == '"' {
+			end = textEnd(r.text, start)
 		}
 	}
 	if end < 0 {
 		return nil, errNotJSON
 	}
 
-	r.at = end
+	r.at, r.next = end, next
 
 	return r.text[start:end], nil
 }
@@ -225,57 +224,59 @@ func (r *jsonReader) valueEnd(i int) int {
 	}
 }
 
-// seek passes over members of the object until one whose name may be wanted. If that name is plain, seek returns it without
-// its quotes, and its value is next; else it returns what peek does: of the name, the end of the object, or what is broken.
-func (r *jsonReader) seek(wanted *wantedNames) (name []byte, c byte) {
+// seek passes over members of the object, and before them over a value if that is next, up to one whose name may be wanted.
+// It takes that name and returns it as it stands, nil if there is none; if it is plain, nothing in it is escaped.
+func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err error) {
 	for {
-		if c = r.peek(); c != '"' || r.next != aName && r.next != aFirstName {
-			return nil, c
-		}
-
-		begin := r.at
 		if name = r.passPlain(wanted); name != nil {
-			return name, c
-		}
-		if r.at > begin {
-			continue
-		}
-		if wanted.may(r.text, begin+1) {
-			return nil, c
+			return name, true, nil
 		}
 
-		end := memberValue(r.text, begin)
-		if end < 0 {
-			return nil, c
-		}
-		if end = r.valueEnd(end); end < 0 {
-			return nil, c
+		c := r.peek()
+		isName := c == '"' && (r.next == aName || r.next == aFirstName)
+		if !isName && r.next != aMemberValue {
+			return nil, false, nil
 		}
 
-		r.at, r.next = end, aMemberComma
+		v, err := r.peeked(c)
+		if err != nil || isName && (bytes.IndexByte(v, '\\') > 0 || wanted.has(v[1], at(v, 2))) {
+			return v, false, err
+		}
 	}
 }
 
-// passPlain passes over the next member, and those behind it up to one whose name may be wanted, as long as
-// they are like nearly all: names and short texts without escapes, numbers without an exponent, true, and no space.
-// At what is not, or is broken, it stays. It returns the name that may be wanted if it has come to its value, else nil.
+// passPlain is seek as long as members are like nearly all: names and short texts without escapes, numbers without an
+// exponent, true, and no space. At what is not, or is broken, it stays.
 //
 // Most of the time that a body takes goes here, and it is short loops without calls that are fast. They look at one byte after the other, because
 // texts and numbers are short and messages look alike: a processor knows by then where each of them ends.
-func (r *jsonReader) passPlain(wanted *wantedNames) (name []byte) {
-	b := r.text
-	for i := r.at; ; {
-		end := plainEnd(b, i+1)
-		if end+5 >= len(b) || b[end] != '"' || b[end+1] != ':' {
+func (r *jsonReader) passPlain(wanted beginnings) (name []byte) {
+	b, end, isValue := r.text, r.at, r.next == aMemberValue
+	if r.next == aMemberComma {
+		if at(b, end) != ',' {
 			return nil
 		}
-		if wanted.first.has(b[i+1]) && wanted.may(b, i+1) {
-			r.at, r.next = end+2, aMemberValue
-			return b[i+1 : end]
+		end++
+	}
+	if !isValue && (r.next == aColon || at(b, end) != '"') {
+		return nil
+	}
+
+	for ; ; isValue = false {
+		if !isValue {
+			begin := end + 1
+			end = plainEnd(b, begin)
+			if end+5 >= len(b) || b[end] != '"' || b[end+1] != ':' {
+				return nil
+			}
+			end += 2
+			if wanted.has(b[begin], b[begin+1]) {
+				r.at, r.next = end, aMemberValue
+				return b[begin-1 : end-1]
+			}
 		}
 
-		end += 2
-		switch c := b[end]; {
+		switch c := at(b, end); {
 		case c == '"':
 			end = plainEnd(b[:min(end+33, len(b))], end+1)
 			if at(b, end) != '"' {
@@ -294,7 +295,7 @@ func (r *jsonReader) passPlain(wanted *wantedNames) (name []byte) {
 				return nil
 			}
 
-		case c == 't' && string(b[end:end+4]) == "true":
+		case c == 't' && end+4 <= len(b) && string(b[end:end+4]) == "true":
 			end += 4
 
 		default:
@@ -305,9 +306,7 @@ func (r *jsonReader) passPlain(wanted *wantedNames) (name []byte) {
 		if end+2 >= len(b) || b[end] != ',' || b[end+1] != '"' {
 			return nil
 		}
-
-		i = end + 1
-		r.at, r.next = i, aName
+		end++
 	}
 }
 
