@@ -1,10 +1,90 @@
 package telemetry
 
 import (
+	"bytes"
 	"fmt"
 	"slices"
+	"strings"
+	"unicode"
 	"unicode/utf8"
 )
+
+// A Damage is the first place at which a body is not JSON. The zero Damage is none.
+type Damage struct {
+	Offset int32 // bytes before it; of a body that is packed in another one, those of the inner one
+	Found  rune  // what is there; -1: the body ends
+	Kind   DamageKind
+}
+
+// A DamageKind says what must be there instead.
+type DamageKind uint8
+
+const (
+	noDamage      DamageKind = iota
+	damagedBody              // an object or an array
+	damagedName              // a name, or the end of an object
+	damagedColon             // a colon after a name
+	damagedValue             // a value, or the end of an array
+	damagedNext              // a comma, or the end of an object or an array
+	damagedText              // something that text can have without an escape
+	damagedEscape            // an escape that JSON has
+	damagedEnd               // the end of a text
+	damagedDepth             // nothing that is nested deeper
+	damagedSize              // the end, because too much had to be escaped
+	damagedSum               // another checksum
+)
+
+var damageKinds = [...]string{
+	damagedBody:   "where an object or an array must begin",
+	damagedName:   "where a name in double quotes must begin",
+	damagedColon:  "where a colon must follow a name",
+	damagedValue:  "where a value must begin",
+	damagedNext:   "where a comma or a closing bracket must follow",
+	damagedText:   "inside text, where it must be escaped",
+	damagedEscape: "after a backslash, with which it is no escape",
+	damagedEnd:    "inside text that has no closing quote",
+	damagedDepth:  "inside 64 objects and arrays, which is as deep as damaged JSON is read",
+	damagedSize:   "behind more characters without an escape than are repaired",
+}
+
+// DamageOf returns where body, or what is packed in it, stops being JSON. It is zero if that is JSON, or if body has
+// another format.
+func DamageOf(body []byte) Damage {
+	s := newScanner()
+	s.unpack(body, func(text []byte) (broken bool) { return s.walkAll(text, "", func(string, []byte) {}) })
+	if s.changed && s.mended.damage.Kind == noDamage {
+		return Damage{Kind: damagedSum}
+	}
+
+	return s.mended.damage
+}
+
+// Text says for people what is wrong with a message of a device, such as "not JSON at byte 17 of a message of oven-7:
+// found ' where a name in double quotes must begin". It is empty if d is none.
+func (d Damage) Text(device string) string {
+	switch d.Kind {
+	case noDamage:
+		return ""
+	case damagedSum:
+		return "the checksum in a message of " + device + " is not that of what is packed in it"
+	}
+
+	return fmt.Sprintf("not JSON at byte %d of a message of %s: found %s %s", d.Offset, device, d.found(), damageKinds[d.Kind])
+}
+
+// found names what is at the place.
+func (d Damage) found() string {
+	switch {
+	case d.Found < 0:
+		return "the end"
+	case d.Found == '\n', d.Found == '\r':
+		return "a line break"
+	case d.Found <= ' ', d.Found == 0x7f, d.Found == utf8.RuneError:
+		return fmt.Sprintf("the character U+%04X", d.Found)
+	}
+
+	return string(d.Found)
+}
 
 // maxGrowth is by how many bytes what repair makes of a body may be longer than that.
 const maxGrowth = 64 << 10
@@ -439,4 +519,121 @@ func (r *repairer) full() bool {
 	r.stopped = true
 
 	return true
+}
+
+// The tokens of a body that is nearly JSON, each of which begins a text that is not empty.
+
+// slashed is the kind of quotes with a backslash before each.
+const slashed = '\\'
+
+// quoteAt returns how long the quote is with which b begins, and its kind: itself, slashed, or the first of the
+// typographic ones like it; 0 if it is none.
+func quoteAt(b []byte) (length int, kind rune) {
+	switch c := b[0]; {
+	case c == '"', c == '\'':
+		return 1, rune(c)
+	case c == '\\' && len(b) > 1 && b[1] == '"':
+		return 2, slashed
+	case c < utf8.RuneSelf:
+		return 0, 0
+	}
+
+	switch c, size := utf8.DecodeRune(b); {
+	case c >= '‘' && c <= '‛':
+		return size, '‘'
+	case c >= '“' && c <= '‟':
+		return size, '“'
+	}
+
+	return 0, 0
+}
+
+// bareName returns the name without quotes with which b begins: of letters, digits, _, $, - and .; empty if it begins
+// with none of the first three that are no digits.
+func bareName(b []byte) []byte {
+	n := 0
+	for n < len(b) {
+		c, size := utf8.DecodeRune(b[n:])
+		isFirst := c == '_' || c == '$' || unicode.IsLetter(c)
+		isOther := c == '-' || c == '.' || unicode.IsDigit(c)
+		if !isFirst && (!isOther || n == 0) {
+			break
+		}
+		n += size
+	}
+
+	return b[:n]
+}
+
+// bareValue returns what b begins with up to a bracket, a quote, or another character that ends a value.
+func bareValue(b []byte) []byte {
+	n := 0
+	for n < len(b) && b[n] > ' ' && strings.IndexByte(",:;=/\\{}[]", b[n]) < 0 {
+		if _, quote := quoteAt(b[n:]); quote != 0 {
+			break
+		}
+		n++
+	}
+
+	return b[:n]
+}
+
+// isNumber reports whether v is a number as JSON has them.
+func isNumber(v []byte) bool {
+	v = bytes.TrimPrefix(v, []byte{'-'})
+	whole := digits(v)
+	if whole == 0 || whole > 1 && v[0] == '0' {
+		return false
+	}
+
+	if v = v[whole:]; len(v) > 0 && v[0] == '.' {
+		n := digits(v[1:])
+		if n == 0 {
+			return false
+		}
+		v = v[1+n:]
+	}
+
+	if len(v) > 0 && v[0]|0x20 == 'e' {
+		if v = v[1:]; len(v) > 0 && (v[0] == '+' || v[0] == '-') {
+			v = v[1:]
+		}
+		return len(v) > 0 && digits(v) == len(v)
+	}
+
+	return len(v) == 0
+}
+
+// digits returns with how many v begins.
+func digits(v []byte) int { return len(v) - len(bytes.TrimLeft(v, "0123456789")) }
+
+// escapeAt returns how long the escape of JSON is with which b begins; 0 if it is none.
+func escapeAt(b []byte) int {
+	switch {
+	case len(b) > 1 && strings.IndexByte(`"\/bfnrt`, b[1]) >= 0:
+		return 2
+	case len(b) > 5 && b[1] == 'u' && len(bytes.Trim(b[2:6], "0123456789abcdefABCDEF")) == 0:
+		return 6
+	}
+
+	return 0
+}
+
+// commentAt returns how long the comment is with which b begins, which may break off; 0 if it is none.
+func commentAt(b []byte) int {
+	end, after := -1, 0
+	switch {
+	case bytes.HasPrefix(b, []byte("//")):
+		end = bytes.IndexAny(b, "\r\n")
+	case bytes.HasPrefix(b, []byte("/*")):
+		end, after = bytes.Index(b[2:], []byte("*/")), len("/**/")
+	default:
+		return 0
+	}
+
+	if end < 0 {
+		return len(b)
+	}
+
+	return end + after
 }

@@ -3,9 +3,17 @@
 package telemetry
 
 import (
+	"bytes"
+	"cmp"
 	"context"
+	"encoding/binary"
 	"errors"
+	"iter"
+	"maps"
+	"slices"
 	"time"
+
+	"alertworker/internal/telemetry/amqpvalue"
 )
 
 // A Position is a place in a partition. The zero Position is before the first event.
@@ -108,4 +116,174 @@ type Source interface {
 	// Run recovers from failures by itself. It returns nil when ctx has ended, and
 	// an error only if no retry can help.
 	Run(ctx context.Context, consume func(context.Context, Partition) error) error
+}
+
+// SourceStats says what a Source has done and what it has.
+type SourceStats struct {
+	Running bool  // the hub and the checkpoint store have answered; false again while it reconnects
+	Hub     Fault // why the hub last did not answer; zero once it has answered since
+
+	Owned   int // partitions this replica owns
+	Reading int // partitions whose link is open
+
+	// Faults says why partitions that this replica owns are not read. Those that are just being
+	// opened are not in it.
+	Faults map[string]Fault
+
+	// AtRisk says why partitions that are read may soon not be: the right to read them cannot be renewed, or another
+	// program reads them too.
+	AtRisk map[string]Fault
+
+	Lost     int64 // partitions lost to another replica, or because the hub became another one
+	Reopened int64 // links to partitions that failed and were opened again
+	Stalled  int64 // those of them on which nothing came although the hub was ahead
+
+	Moves       int64 // times the IoT Hub's events were found at another endpoint
+	StartedOver int64 // partitions not resumed from their checkpoint: it was of another hub, or could not be read
+	Expired     int64 // events that the hub had dropped before the partition was read from its checkpoint on
+	Skipped     int64 // events missing between two that were read
+}
+
+// A Fault is a failure that lasts. The zero Fault is none.
+type Fault struct {
+	Since   time.Time // the first failure in a row
+	Err     error     // the last one; it says what to do and holds no secret
+	Refused bool      // the credentials were refused
+}
+
+// A PartitionStatus is a partition as all replicas see it.
+type PartitionStatus struct {
+	Partition  string
+	Owner      string // the id under which a replica owns it; empty if none does
+	Mine       bool   // that is this replica
+	Checkpoint int64  // sequence number; -1 if there is none
+	// Last is the sequence number of the last event. It is -1 if there never was one, if the hub does
+	// not say, and if it is before the checkpoint: then the hub has been replaced.
+	Last int64
+}
+
+// ComparePartitions orders the ids of partitions, which are numbers, by value; longer ones that are none come later.
+func ComparePartitions(a, b string) int {
+	return cmp.Or(cmp.Compare(len(a), len(b)), cmp.Compare(a, b))
+}
+
+// An Intake settles events one by one, for callers who wait for the outcome.
+// It is safe for concurrent use.
+type Intake interface {
+	// Handle asks every receiver of an alert about e once, and returns what came of
+	// it. ctx ends the wait for somebody else who is sending an alert about the same;
+	// a send of its own that is under way ends by itself. e.Enqueued is the
+	// time.Now of its arrival: the monotonic clock gives its age, the time of day is
+	// only shown to people. key, unless empty, identifies the event and its alert
+	// when the event is handed in again. The error is nil unless the verdict is
+	// VerdictFailed. Then it is a *DecodeError, an *UnsettledError, or ErrBusy if
+	// there is no room for a reading that has to wait: one over the threshold of a
+	// device whose window is not known to be in force. sensors are the verdicts of those of its device's sensors that e has
+	// readings of, by their names, and the verdict is the worst of all; nil if it has none with a name.
+	Handle(ctx context.Context, e Event, key string) (v Verdict, sensors map[string]Verdict, err error)
+}
+
+// A Verdict is what became of an event that was handed to an Intake.
+type Verdict int
+
+// Worst returns the one of v and another verdict that matters more: what failed, and then what alerted.
+func (v Verdict) Worst(other Verdict) Verdict {
+	if v == VerdictFailed || other == VerdictFailed {
+		return VerdictFailed
+	}
+	return max(v, other)
+}
+
+const (
+	VerdictFailed    Verdict = iota // not settled, or refused for good by a receiver: it may be handed in again
+	VerdictNormal                   // below the threshold
+	VerdictThrottled                // its device was alerted within the window
+	VerdictAlerted                  // an alert about it was taken
+)
+
+// ErrBusy means that too many events wait in an Intake.
+var ErrBusy = errors.New("too many readings wait to be settled")
+
+// An UnsettledError is why an event was not settled, or not with an alert that a receiver
+// took.
+type UnsettledError struct {
+	Reason string // one of few, for programs: "dead_letter", or what stands in the way
+	Detail string // for people; no secrets
+}
+
+func (e *UnsettledError) Error() string { return e.Detail }
+
+// A DecodeError is why an event has no reading.
+type DecodeError struct{ Reason Reason }
+
+func (e *DecodeError) Error() string { return "no reading in the body: " + e.Reason.String() }
+
+// Properties are an event's application properties: an encoded AMQP map, empty if there are none.
+type Properties []byte
+
+// A Property is the value of an application property, null if there is none.
+type Property = amqpvalue.Value
+
+// All iterates over the names and values, in the message's order. Of a name that comes twice the
+// last value counts. A name that is no text is left out.
+func (p Properties) All() iter.Seq2[[]byte, Property] {
+	return func(yield func([]byte, Property) bool) {
+		entries, _ := amqpvalue.Value(p).Entries()
+		for {
+			key, _ := entries.Next()
+			value, ok := entries.Next()
+			if !ok {
+				return
+			}
+			if name, ok := key.Text(); ok && !yield(name, value) {
+				return
+			}
+		}
+	}
+}
+
+// Get returns the property of that name, which is compared exactly: an IoT Hub takes two names
+// that differ only by case for one, but delivers the one that it has as it was written. It
+// allocates nothing; the property aliases p.
+func (p Properties) Get(name string) (found Property) {
+	for text, value := range p.All() {
+		if string(text) == name {
+			found = value
+		}
+	}
+	return found
+}
+
+// Find is Get in any case: of several properties that differ by case only, it returns the one that is written like name,
+// else the last. It allocates nothing.
+func (p Properties) Find(name []byte) (found Property) {
+	isExact := false
+	for text, value := range p.All() {
+		exact := bytes.Equal(text, name)
+		if exact || !isExact && bytes.EqualFold(text, name) {
+			found, isExact = value, exact
+		}
+	}
+	return found
+}
+
+// EncodeProperties returns properties with these values, in the order of their names.
+func EncodeProperties(all map[string]Property) Properties {
+	if len(all) == 0 {
+		return nil
+	}
+
+	var entries []byte
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		entries = append(append(entries, Text(name)...), all[name]...)
+	}
+
+	b := binary.BigEndian.AppendUint32([]byte{amqpvalue.Map32}, uint32(len(entries)+4))
+
+	return append(binary.BigEndian.AppendUint32(b, uint32(2*len(all))), entries...)
+}
+
+// Text returns a property that is text, as those of an IoT Hub are.
+func Text(s string) Property {
+	return append(binary.BigEndian.AppendUint32([]byte{amqpvalue.String32}, uint32(len(s))), s...)
 }

@@ -1,0 +1,614 @@
+package telemetry
+
+import (
+	"bytes"
+	"compress/gzip"
+	"io"
+	"math"
+	"slices"
+	"sync"
+
+	"github.com/go-json-experiment/json/jsontext"
+)
+
+// A scanner walks through one body at a time.
+type scanner struct {
+	json     jsonReader
+	tooDeep  fieldBits // fields that might be in a value that was skipped
+	cursors  []cursor  // a stack: what the names down to here have matched
+	found    []finding // a stack: what the objects and arrays down to here hold of each field
+	text     []byte    // the last string that had to be unescaped
+	texts    []byte    // what fields hold that are texts: see keepText
+	scalar   []byte    // the last value that is not of the body, as JSON
+	ranks    []uint8   // of the paths that the last findings are from
+	grouped  bool      // some fields have a group
+	closed   []int     // where arrays and texts begin in what json reads that are not looked into, in order
+	changed  bool      // the body's checksum is not that of what is packed in it
+	mended   mended    // what was done to what json reads
+	repair   []byte    // of it, if it was damaged
+	repaired bool      // json reads that
+	gzip     gzip.Reader
+	zlib     io.ReadCloser // nil until it is needed, and so is the rest
+	flate    io.ReadCloser
+	within   *scanner // of JSON in text
+	depth    int      // of that text
+	layer    int      // in how many texts it is
+}
+
+func newScanner() *scanner { return new(scanner) }
+
+func (s *scanner) putBack(pool *sync.Pool) {
+	if cap(s.text) > maxKept {
+		s.text = nil
+	}
+	if cap(s.repair) > maxKept {
+		s.repair = nil
+	}
+	if cap(s.texts) > maxKept {
+		s.texts = nil
+	}
+	s.json.reset(nil)
+	pool.Put(s)
+}
+
+// fieldBits has a bit for each field of a Decoder.
+type fieldBits [maxDecoded / 64]uint64
+
+func (b *fieldBits) set(field uint16)   { b[field/64] |= 1 << (field % 64) }
+func (b *fieldBits) has(field int) bool { return b[field/64]&(1<<(field%64)) != 0 }
+func (b *fieldBits) add(other *fieldBits) {
+	for i := range b {
+		b[i] |= other[i]
+	}
+}
+
+// begin makes s ready for text, or says why there is nothing to scan.
+func (s *scanner) begin(text []byte) Reason {
+	s.tooDeep = fieldBits{}
+	text = trim(text)
+	switch {
+	case len(text) == 0:
+		return ReasonEmpty
+	case len(text) > MaxBody:
+		return ReasonTooLarge
+	}
+
+	s.json.reset(text)
+
+	return ReasonOK
+}
+
+// isWrapping reports whether text is a JSON string, in which there may be JSON: see unpack.
+func isWrapping(text []byte) bool {
+	text = trim(text)
+	return len(text) > 0 && text[0] == '"'
+}
+
+// read scans text, a sequence of JSON values, and reports whether it is broken. Unless it is, it sets in found what it
+// holds of d's fields.
+func (s *scanner) read(d *Decoder, text []byte, found []Found) (broken bool) {
+	return isWrapping(text) || s.readValues(d, d.start, text, found)
+}
+
+// readValues is read for text that is no wrapping, from the place that at describes.
+func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found) (broken bool) {
+	s.grouped = d.grouped
+	all, reason := s.scan(at, text, len(found))
+	s.pop(len(found)) // it stays valid until the next push
+	if reason == ReasonMalformed {
+		return true
+	}
+
+	s.ranks = s.ranks[:0]
+	for i, one := range all {
+		r := one.reason
+		switch {
+		case r == ReasonOK:
+		case s.tooDeep.has(i), s.mended.tooDeep:
+			r = ReasonTooDeep
+		case s.mended.stopped, s.mended.doubt && r == ReasonNull:
+			r = ReasonMalformed
+		case reason != ReasonOK:
+			r = reason
+		}
+
+		found[i] = Found{Value: one.value, Reason: r}
+		if d.given {
+			s.ranks = append(s.ranks, one.rank)
+		}
+	}
+
+	return false
+}
+
+// scan returns a frame for what text, a sequence of JSON values, holds of each of n fields; and ReasonMalformed if it is
+// broken, in which case that is nothing, or why there is nothing to scan.
+func (s *scanner) scan(at []cursor, text []byte, n int) (all []finding, reason Reason) {
+	all = s.push(nil, n)
+	for i := range all {
+		all[i] = nothing
+	}
+
+	reason = s.begin(text)
+	for first := true; reason == ReasonOK; first = false {
+		kind := s.json.peek()
+		if kind == 0 && s.json.at == len(s.json.text) {
+			break
+		}
+
+		var err error
+		if s.grouped && !first { // several values are as the elements of an array
+			groups, _ := groupsOf(at)
+			err = s.grouping(kind, &groups, at, at, all)
+		} else {
+			err = s.value(kind, at, all, '[')
+		}
+
+		if err != nil {
+			reason = ReasonMalformed
+		}
+	}
+
+	return all, reason
+}
+
+// push returns a frame for what an object or array, at the place in the body that at
+// describes, holds of each of n fields: nothing of those that at is about, and none of the others.
+func (s *scanner) push(at []cursor, n int) []finding {
+	start := len(s.found)
+	s.found = slices.Grow(s.found, n)[:start+n]
+	all := s.found[start:]
+	for _, c := range at {
+		all[c.path.field] = nothing
+	}
+
+	return all
+}
+
+func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
+
+// value scans the next value, for which peek has returned kind, at the place in the body that at describes. It joins what it
+// finds to in, which is of an array or an object: within says which. With an error that is what
+// was found before.
+func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error {
+	switch kind {
+	case '[', '{':
+		if s.depth+s.json.depth >= maxDepth {
+			for _, c := range at {
+				s.tooDeep.set(c.path.field)
+			}
+			return s.json.skip()
+		}
+
+		if kind == '[' && len(s.closed) > 0 && s.isClosed(s.json.at) {
+			return s.json.skip()
+		}
+
+		if kind == within { // what is joined twice in the same way could be joined at once
+			return s.values(at, in, kind)
+		}
+
+		all := s.push(at, len(in))
+		err := s.values(at, all, kind)
+
+		for i, c := range at {
+			if i == 0 || at[i-1].path.field != c.path.field { // once, whatever number of paths a field has
+				c.join(in, all[c.path.field], within)
+			}
+		}
+
+		s.pop(len(in))
+		return err
+	}
+
+	v, f, read := s.json.plainNumber()
+	one := finding{value: f, reason: ReasonOK}
+	if !read {
+		var err error
+		if v, err = s.json.peeked(kind); err != nil {
+			return err
+		}
+	}
+
+	for i, c := range at {
+		if !c.whole() {
+			if v[0] == '"' && (i == 0 || at[i-1].whole()) { // once for those in a row
+				s.inText(at[i:], in, within, v)
+			}
+			continue
+		}
+
+		if !read {
+			one.value, one.reason = s.number(v)
+			read = true
+		}
+
+		if s.isDamaged() && within == '[' { // see repairer
+			c.join(in, finding{rank: c.path.rank, reason: ReasonMalformed}, within)
+			continue
+		}
+
+		c.join(in, c.path.reading(s, v, one), within)
+	}
+
+	return nil
+}
+
+// inText scans the JSON that v, a text, may be, for the paths that go on in it. What is broken holds nothing, and in a
+// damaged body nobody looks.
+func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
+	end := slices.IndexFunc(at, cursor.whole)
+	if end < 0 {
+		end = len(at)
+	}
+
+	at = at[:end]
+	if len(s.closed) > 0 && s.isClosed(s.json.at-len(v)) {
+		return
+	}
+
+	text := trim(s.unquote(v))
+	if len(text) == 0 || text[0] != '{' && text[0] != '[' || s.isDamaged() || !s.descend() {
+		return
+	}
+
+	s.within.texts, s.within.grouped = s.texts, s.grouped
+	all, reason := s.within.scan(at, text, len(in))
+	s.texts = s.within.texts
+	defer s.within.pop(len(in))
+	if reason != ReasonOK {
+		return
+	}
+
+	s.tooDeep.add(&s.within.tooDeep)
+	for i, c := range at {
+		if i == 0 || at[i-1].path.field != c.path.field {
+			c.join(in, all[c.path.field], within)
+		}
+	}
+}
+
+// descend readies s.within for JSON in a text. It returns false if that is nested too deep.
+func (s *scanner) descend() bool {
+	if s.within == nil {
+		s.within = newScanner()
+	}
+
+	s.within.depth = s.depth + s.json.depth
+	s.within.layer = s.layer + 1
+
+	return s.within.depth < maxDepth && s.within.layer <= maxLayers
+}
+
+// isClosed reports whether what begins at an offset is not looked into.
+func (s *scanner) isClosed(at int) bool {
+	_, is := slices.BinarySearch(s.closed, at)
+	return is
+}
+
+// isDamaged reports whether what s reads was made of a body that is not JSON.
+func (s *scanner) isDamaged() bool { return s.mended.damage.Kind != noDamage && s.repaired }
+
+// values scans an array or an object.
+func (s *scanner) values(at []cursor, in []finding, kind byte) error {
+	if err := s.json.bracket(); err != nil {
+		return err
+	}
+
+	if kind == '[' {
+		if err := s.elements(at, in); err != nil {
+			return err
+		}
+	} else {
+		for _, c := range at {
+			if c.whole() {
+				c.join(in, finding{rank: c.path.rank, reason: ReasonNotANumber}, kind)
+			}
+		}
+
+		wanted, depth := wantedAt(at), len(s.cursors)
+		for {
+			v, isPlain, err := s.json.seek(wanted)
+			if err != nil {
+				return err
+			}
+			if v == nil {
+				break
+			}
+
+			name := v[1 : len(v)-1]
+			if !isPlain {
+				name = s.unquote(v)
+			}
+			for _, c := range at {
+				if c, ok := c.advance(name); ok {
+					s.cursors = append(s.cursors, c)
+				}
+			}
+
+			if of := s.cursors[depth:]; len(of) > 0 {
+				err := s.value(s.json.peek(), of, in, '{')
+				s.cursors = s.cursors[:depth]
+				if err != nil {
+					return err
+				}
+			}
+		}
+	}
+
+	return s.json.bracket()
+}
+
+// elements scans those of an array.
+func (s *scanner) elements(at []cursor, in []finding) error {
+	if s.grouped {
+		if groups, any := groupsOf(at); any {
+			return s.eachElement(at, in, &groups)
+		}
+	}
+
+	return s.eachElement(at, in, nil)
+}
+
+// eachElement scans the elements of an array. groups are those with several fields in them, nil if there is none.
+func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) error {
+	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
+	for i := 0; ; i++ {
+		kind := s.json.peek()
+		if kind == ']' {
+			return nil
+		}
+
+		depth := len(s.cursors)
+		of := at
+		if hasPosition {
+			of = s.element(at, i, kind)
+		}
+
+		var err error
+		if groups != nil {
+			err = s.grouping(kind, groups, at, of, in)
+		} else {
+			err = s.value(kind, of, in, '[')
+		}
+
+		s.cursors = s.cursors[:depth]
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// element returns what at describes in an element of an array, whose position and kind these are: a number is a
+// position, and may also be a name in an object.
+func (s *scanner) element(at []cursor, position int, kind byte) []cursor {
+	depth := len(s.cursors)
+	for _, c := range at {
+		next := c.position()
+		if next < 0 || kind == '{' {
+			s.cursors = append(s.cursors, c)
+		}
+		if next == position {
+			s.cursors = append(s.cursors, c.enter())
+		}
+	}
+
+	return s.cursors[depth:]
+}
+
+// unquote returns what a JSON string says. It is valid until the next call.
+func (s *scanner) unquote(v []byte) []byte {
+	if bytes.IndexByte(v, '\\') < 0 {
+		return v[1 : len(v)-1]
+	}
+
+	// Invalid UTF-8 is an error here, but replaced and no harm.
+	s.text, _ = jsontext.AppendUnquote(s.text[:0], v)
+	return s.text
+}
+
+// number reads a JSON value that is neither an object nor an array.
+func (s *scanner) number(v []byte) (float64, Reason) {
+	switch v[0] {
+	case 'n':
+		return 0, ReasonNull
+	case 't':
+		return 1, ReasonOK
+	case 'f':
+		return 0, ReasonOK
+	case '"':
+		if s.isDamaged() && !isNumber(v[1:len(v)-1]) && !notFinite(v[1:len(v)-1]) {
+			return 0, ReasonNotANumber
+		}
+		v = bytes.TrimSpace(s.unquote(v))
+	}
+
+	f, ok := ParseNumber(v)
+	switch {
+	case ok:
+		return f, ReasonOK
+	case math.IsInf(f, 0), notFinite(v):
+		return 0, ReasonNotFinite
+	}
+
+	return 0, ReasonNotANumber
+}
+
+// A finding is what part of a body holds of one field.
+type finding struct {
+	value  float64
+	rank   uint8 // of the path it is from: the lower is preferred
+	reason Reason
+}
+
+var nothing = finding{reason: ReasonMissing}
+
+// join adds one to what in holds of c's field, in an array or an object.
+func (c cursor) join(in []finding, one finding, within byte) {
+	all := &in[c.path.field]
+	switch {
+	case one.reason == ReasonMissing:
+
+	case all.reason == ReasonMissing:
+		*all = one
+
+	case (all.reason == ReasonOK) != (one.reason == ReasonOK):
+		if one.reason == ReasonOK {
+			*all = one
+		}
+
+	case all.reason == ReasonOK && (within == '[' || all.rank == one.rank): // elements, or one name twice
+		all.rank = min(all.rank, one.rank)
+		isWorse := one.value > all.value
+		if c.path.lowest {
+			isWorse = one.value < all.value
+		}
+		if isWorse || c.path.condition && (within == '{' || c.path.isText) { // of conditions the last counts
+			all.value = one.value
+		}
+
+	case one.rank < all.rank:
+		*all = one
+	}
+}
+
+// groupsOf returns the groups with two fields or more in the elements of an array, at the place in the body
+// that at describes. A field that names a position is in one element whatever is in the others.
+func groupsOf(at []cursor) (groups fieldBits, any bool) {
+	var first [maxDecoded + 1]uint16
+	for _, c := range at {
+		g := c.path.group
+		switch {
+		case g == 0 || c.position() >= 0:
+		case first[g] == 0:
+			first[g] = c.path.field + 1
+		case first[g] != c.path.field+1:
+			groups.set(g)
+			any = true
+		}
+	}
+
+	return groups, any
+}
+
+// grouping is value for an element of an array that at describes. of is what at is in the element. What is of
+// groups replaces what in has of other elements, or is left out.
+func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []finding) error {
+	all := s.push(at, len(in))
+	err := s.value(kind, of, all, '[')
+	done := *groups
+
+	for i, c := range at {
+		field, g := c.path.field, c.path.group
+		switch {
+		case !groups.has(int(g)) || c.position() >= 0:
+			if i == 0 || at[i-1].path.field != field {
+				c.join(in, all[field], '[')
+			}
+
+		case done.has(int(g)):
+			done[g/64] &^= 1 << (g % 64)
+			chooseGroup(at, g, in, all)
+		}
+	}
+
+	s.pop(len(in))
+
+	return err
+}
+
+// chooseGroup replaces what in has of a group by one, which is of another element, if that one counts.
+func chooseGroup(at []cursor, g uint16, in, one []finding) {
+	now, before := weigh(at, g, one), weigh(at, g, in)
+	if !now.has || before.has && !now.before(before) {
+		return
+	}
+
+	for _, c := range at {
+		if c.path.group != g || c.position() >= 0 {
+			continue
+		}
+
+		to, from := &in[c.path.field], one[c.path.field]
+		if to.reason == ReasonOK && from.reason == ReasonOK {
+			from.rank = min(from.rank, to.rank)
+		}
+		*to = from
+	}
+}
+
+// A weight says how much an element counts for a group.
+type weight struct {
+	has    bool    // it has something of it
+	holds  int     // 2 if all conditions hold, 1 if one of them is not there, 0 if one does not hold
+	reads  int     // 2 if there are a reading and what limits are counted from, 1 if there is only a reading, else 0
+	there  bool    // there is something where the reading must be
+	beyond float64 // the reading, as far as it is beyond what limits are counted from
+	lowest bool    // the lowest counts
+}
+
+func weigh(at []cursor, g uint16, frame []finding) weight {
+	w := weight{holds: 2}
+	base, hasBase, needsBase, isValid := 0.0, false, false, true
+	var reading finding
+
+	for _, c := range at {
+		p, f := c.path, frame[c.path.field]
+		if p.group != g || c.position() >= 0 {
+			continue
+		}
+
+		w.has = w.has || f.reason != ReasonMissing
+		isOther := f.reason == ReasonOK && f.value == 0
+
+		switch {
+		case !p.condition:
+			reading = f
+			w.lowest = p.lowest
+			w.there = f.reason != ReasonMissing
+			w.reads = 1
+		case p.isText, p.time:
+		case p.flag:
+			isValid = isValid && !isOther
+		case len(p.words) > 0 && isOther:
+			w.holds = 0
+		case len(p.words) > 0 && f.reason != ReasonOK:
+			w.holds = min(w.holds, 1)
+		case p.limit:
+			needsBase = true
+			if f.reason == ReasonOK {
+				base, hasBase = f.value, true
+			} else if p.otherwise != nil {
+				base, hasBase = *p.otherwise, true
+			}
+		}
+	}
+
+	if reading.reason != ReasonOK || !isValid {
+		w.reads = 0
+	}
+
+	if w.reads == 1 && (hasBase || !needsBase) {
+		w.reads = 2
+	}
+
+	w.beyond = reading.value - base
+
+	return w
+}
+
+// before reports whether an element with the weight w counts, and not one with the weight v, which comes earlier.
+func (w weight) before(v weight) bool {
+	switch {
+	case w.holds != v.holds:
+		return w.holds > v.holds
+	case w.reads != v.reads:
+		return w.reads > v.reads
+	case w.reads == 0:
+		return w.there && !v.there
+	case w.lowest:
+		return w.beyond < v.beyond
+	}
+
+	return w.beyond > v.beyond
+}
