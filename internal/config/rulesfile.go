@@ -778,8 +778,7 @@ func asName(name string, err error) error {
 	case !mayBeSecret(name):
 		return fmt.Errorf("is invalid: %w", err)
 	case errors.Is(err, telemetry.ErrJSONPath):
-		return errors.New(
-			"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only")
+		return telemetry.ErrJSONPath
 	}
 
 	return errors.New("must be a name such as machine.temperature; it may hold a secret and is not shown")

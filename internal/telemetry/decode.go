@@ -325,7 +325,9 @@ func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
 		found[i] = Found{Reason: ReasonMalformed} // until a layer of the body says something else
 	}
 
-	end := s.unpack(e.Body, func(text []byte) (broken bool) { return s.read(d, text, found) })
+	end := s.unpack(e.Body, func(text []byte) (broken bool) {
+		return isWrapping(text) || s.readValues(d, d.start, text, found)
+	})
 	damaged := s.changed || s.isDamaged()
 	for i := range found {
 		f := &found[i]

@@ -135,7 +135,7 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	s.depth = int(one.depth)
 	s.readValues(d, d.start, one.value, found)
 	//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].condition { found[j] = first[j] } }
-	m.readBegun(d, s, len(m.each.names), one.value, found)
+	m.readBegun(d, s, len(m.each.path.ends), one.value, found)
 
 	for i := range found {
 		f := &found[i]
@@ -202,7 +202,7 @@ func (m *Measurements) surroundings(d *Decoder) *surroundings {
 	}
 
 	a := surroundings{decoder: d, inner: make([]Found, len(d.fields))}
-	for matched := range len(m.each.names) + 1 {
+	for matched := range len(m.each.path.ends) + 1 {
 		a.begun = append(a.begun, m.each.begun(d.around, matched))
 	}
 	m.around = append(m.around, a)
@@ -276,8 +276,7 @@ const maxParts = 16
 
 // An Each says where in a message its measurements are. It is not changed, and safe for concurrent use.
 type Each struct {
-	names     [][]byte // a part of a name may be *, which stands for any text
-	positions []int    // see path
+	path path // a part of a name may be *, which stands for any text
 }
 
 // NewEach returns the Each for a dotted path, such as readings, Content.Data.Values, DS18B20-* or . for the body
@@ -295,32 +294,24 @@ func NewEach(path string) (*Each, error) {
 		return nil, fmt.Errorf("%q has %d names: must be at most %d", path, len(p.ends), maxParts)
 	}
 
-	e := &Each{positions: p.positions}
-	for i := range p.ends {
-		e.names = append(e.names, p.text[p.startOf(i):p.ends[i]])
-	}
-
-	return e, nil
+	return &Each{path: p}, nil
 }
 
-// startOf returns where a path's name with an index begins.
-func (p *path) startOf(i int) int {
-	if i == 0 {
-		return 0
+// between returns p's names from one with an index to another one, joined by dots.
+func (p *path) between(first, last int) []byte {
+	begin := 0
+	if first > 0 {
+		begin = p.ends[first-1] + 1
 	}
-	return p.ends[i-1] + 1
+	return p.text[begin:p.ends[last]]
 }
 
 // past returns which names of e are matched, a bit for how many, once name is, of which so many may have been before.
 // A name with dots may be several.
 func (e *Each) past(matched uint32, name []byte) (now uint32) {
-	for i := range e.names {
-		if matched&(1<<i) == 0 {
-			continue
-		}
-
-		for j := i; j < len(e.names); j++ {
-			if matches(e.names[i:j+1], name) {
+	for i := range e.path.ends {
+		for j := i; matched&(1<<i) != 0 && j < len(e.path.ends); j++ {
+			if isLike(e.path.between(i, j), name) {
 				now |= 1 << (j + 1)
 			}
 		}
@@ -331,7 +322,7 @@ func (e *Each) past(matched uint32, name []byte) (now uint32) {
 
 // pastPosition is past for an element of an array.
 func (e *Each) pastPosition(matched uint32, position int) (now uint32) {
-	for i, at := range e.positions {
+	for i, at := range e.path.positions {
 		if at == position && matched&(1<<i) != 0 {
 			now |= 1 << (i + 1)
 		}
@@ -344,11 +335,7 @@ func (e *Each) pastPosition(matched uint32, position int) (now uint32) {
 func (e *Each) begun(at []cursor, matched int) (all []cursor) {
 	for _, c := range at {
 		for n := 1; n <= matched && n <= len(c.path.ends); n++ {
-			isNamed := true
-			for i, name := range e.names[matched-n : matched] {
-				isNamed = isNamed && bytes.EqualFold(name, c.path.text[c.path.startOf(i):c.path.ends[i]])
-			}
-			if isNamed {
+			if bytes.EqualFold(e.path.between(matched-n, matched-1), c.path.between(0, n-1)) {
 				all = append(all, cursor{path: c.path, names: n, next: c.path.ends[n-1] + 1})
 			}
 		}
@@ -358,15 +345,7 @@ func (e *Each) begun(at []cursor, matched int) (all []cursor) {
 }
 
 // whole is the bit for all names.
-func (e *Each) whole() uint32 { return 1 << len(e.names) }
-
-// matches reports whether name is all of pattern, with dots between them.
-func matches(pattern [][]byte, name []byte) bool {
-	if len(pattern) == 1 {
-		return isLike(pattern[0], name)
-	}
-	return isLike(bytes.Join(pattern, []byte{'.'}), name)
-}
+func (e *Each) whole() uint32 { return 1 << len(e.path.ends) }
 
 // isLike reports whether name is pattern, in any case, where * is any text. It takes no longer than the product of
 // their lengths.

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -44,7 +43,7 @@ type path struct {
 
 	otherwise *float64
 
-	positions []int // of each of its names, the number that it is; -1 if it is none. Nil if none is
+	positions []int // of each of its names, the number that it is; -1 if it is none
 }
 
 // A word is one of a field's.
@@ -240,7 +239,7 @@ func parsePath(text string) (path, error) {
 	case !utf8.ValidString(text):
 		return p, fmt.Errorf("%q is not valid UTF-8", text)
 	case brackets.MatchString(text), text == "$", strings.HasPrefix(text, "$."):
-		return p, fmt.Errorf("%q %w: %s", text, ErrJSONPath, withoutJSONPath(text))
+		return p, fmt.Errorf("%q %w", text, ErrJSONPath)
 	case text[0] == '$':
 		return parseGiven(text)
 	}
@@ -258,47 +257,15 @@ func parsePath(text string) (path, error) {
 		p.positions = append(p.positions, position(name))
 	}
 
-	if !slices.ContainsFunc(p.positions, func(at int) bool { return at >= 0 }) {
-		p.positions = nil
-	}
-
 	return p, nil
 }
 
 // ErrJSONPath is why a path is none.
-var ErrJSONPath = errors.New("is JSONPath")
+var ErrJSONPath = errors.New(
+	"is JSONPath: write names joined by dots, a position in an array as a number (values.1), and a condition as only")
 
 // brackets are those of JSONPath: with a position, a name in quotes, a star, a slice or a condition.
-var brackets = regexp.MustCompile(`\[(\d+|\*|'[^']*'|"[^"]*"|[-\d]*:[-:\d]*|-\d+)\]|\[\?.*?(\]|$)`)
-
-// withoutJSONPath says how to write what text has in JSONPath.
-func withoutJSONPath(text string) string {
-	hint := ""
-	better := brackets.ReplaceAllStringFunc(text, func(inner string) string {
-		switch inner = strings.Trim(inner, "[]"); inner[0] {
-		case '*': // arrays are gone through anyway
-			return ""
-		case '?':
-			hint = ", and the condition as only"
-			return ""
-		case '\'', '"':
-			return "." + strings.Trim(inner, `'"`)
-		}
-
-		if _, err := strconv.Atoi(inner); err != nil || inner[0] == '-' {
-			hint = ": of an array the worst value counts, or that at a position counted from 0"
-			return ""
-		}
-
-		return "." + inner
-	})
-	better = strings.Trim(strings.TrimPrefix(better, "$"), ".")
-	if better == "" {
-		better = "."
-	}
-
-	return "write " + better + hint
-}
+var brackets = regexp.MustCompile(`\[(\d+|\*|'[^']*'|"[^"]*"|[-\d]*:[-:\d]*|-\d+)\]|\[\?`)
 
 // position returns the position in an array that a name stands for, -1 if it is none.
 func position(name string) int {
@@ -324,7 +291,7 @@ func (c cursor) whole() bool { return c.names == len(c.path.ends) }
 
 // position returns which element of an array comes next, -1 if what comes is no number.
 func (c cursor) position() int {
-	if c.path.positions == nil || c.whole() {
+	if c.whole() {
 		return -1
 	}
 	return c.path.positions[c.names]
@@ -527,7 +494,7 @@ func (s *scanner) property(p *path, all Properties) []byte {
 	u, isUint := v.Uint()
 	f, isNumber := v.Number()
 	b, isBool := v.Bool()
-	t, isTime := v.Time()
+	_, isTime := v.Time()
 
 	switch {
 	case v.IsNull():
@@ -540,10 +507,7 @@ func (s *scanner) property(p *path, all Properties) []byte {
 		to = append(to, v.String()...)
 	case isBool:
 		to = strconv.AppendBool(to, b)
-	case isTime:
-		to = t.AppendFormat(append(to, '"'), time.RFC3339Nano)
-		to = append(to, '"')
-	case isNumber || p.isText: // people may see anything
+	case isTime || isNumber || p.isText: // people may see anything
 		to, _ = jsontext.AppendQuote(to, v.String())
 	default:
 		to = append(to, `"?"`...) // no number, word or time

@@ -490,7 +490,7 @@ func (r *repairer) text() (ended bool) {
 
 // escape takes a backslash in text, and what it escapes.
 func (r *repairer) escape(rest []byte) {
-	switch length := escapeAt(rest); {
+	switch length := escapeEnd(rest, 0); {
 	case length > 0:
 		r.put(length, string(rest[:length]))
 	case len(rest) > 1 && rest[1] == '\'':
@@ -579,45 +579,7 @@ func bareValue(b []byte) []byte {
 }
 
 // isNumber reports whether v is a number as JSON has them.
-func isNumber(v []byte) bool {
-	v = bytes.TrimPrefix(v, []byte{'-'})
-	whole := digits(v)
-	if whole == 0 || whole > 1 && v[0] == '0' {
-		return false
-	}
-
-	if v = v[whole:]; len(v) > 0 && v[0] == '.' {
-		n := digits(v[1:])
-		if n == 0 {
-			return false
-		}
-		v = v[1+n:]
-	}
-
-	if len(v) > 0 && v[0]|0x20 == 'e' {
-		if v = v[1:]; len(v) > 0 && (v[0] == '+' || v[0] == '-') {
-			v = v[1:]
-		}
-		return len(v) > 0 && digits(v) == len(v)
-	}
-
-	return len(v) == 0
-}
-
-// digits returns with how many v begins.
-func digits(v []byte) int { return len(v) - len(bytes.TrimLeft(v, "0123456789")) }
-
-// escapeAt returns how long the escape of JSON is with which b begins; 0 if it is none.
-func escapeAt(b []byte) int {
-	switch {
-	case len(b) > 1 && strings.IndexByte(`"\/bfnrt`, b[1]) >= 0:
-		return 2
-	case len(b) > 5 && b[1] == 'u' && len(bytes.Trim(b[2:6], "0123456789abcdefABCDEF")) == 0:
-		return 6
-	}
-
-	return 0
-}
+func isNumber(v []byte) bool { return numberEnd(v, 0) == len(v) }
 
 // commentAt returns how long the comment is with which b begins, which may break off; 0 if it is none.
 func commentAt(b []byte) int {

@@ -84,13 +84,8 @@ func isWrapping(text []byte) bool {
 	return len(text) > 0 && text[0] == '"'
 }
 
-// read scans text, a sequence of JSON values, and reports whether it is broken. Unless it is, it sets in found what it
-// holds of d's fields.
-func (s *scanner) read(d *Decoder, text []byte, found []Found) (broken bool) {
-	return isWrapping(text) || s.readValues(d, d.start, text, found)
-}
-
-// readValues is read for text that is no wrapping, from the place that at describes.
+// readValues scans text, a sequence of JSON values, from the place that at describes, and reports whether it is broken.
+// Unless it is, it sets in found what it holds of d's fields.
 func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found) (broken bool) {
 	s.grouped = d.grouped
 	all, reason := s.scan(at, text, len(found))
@@ -341,17 +336,12 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 
 // elements scans those of an array.
 func (s *scanner) elements(at []cursor, in []finding) error {
+	var groups fieldBits
+	isGrouped := false
 	if s.grouped {
-		if groups, any := groupsOf(at); any {
-			return s.eachElement(at, in, &groups)
-		}
+		groups, isGrouped = groupsOf(at)
 	}
 
-	return s.eachElement(at, in, nil)
-}
-
-// eachElement scans the elements of an array. groups are those with several fields in them, nil if there is none.
-func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) error {
 	hasPosition := slices.ContainsFunc(at, func(c cursor) bool { return c.position() >= 0 })
 	for i := 0; ; i++ {
 		kind := s.json.peek()
@@ -366,8 +356,8 @@ func (s *scanner) eachElement(at []cursor, in []finding, groups *fieldBits) erro
 		}
 
 		var err error
-		if groups != nil {
-			err = s.grouping(kind, groups, at, of, in)
+		if isGrouped {
+			err = s.grouping(kind, &groups, at, of, in)
 		} else {
 			err = s.value(kind, of, in, '[')
 		}
@@ -472,14 +462,23 @@ func (c cursor) join(in []finding, one finding, within byte) {
 	}
 }
 
+// group returns that of c's field; 0 if it has none, or names a position: then it is in one element of an array whatever
+// is in the others.
+func (c cursor) group() uint16 {
+	if c.position() >= 0 {
+		return 0
+	}
+	return c.path.group
+}
+
 // groupsOf returns the groups with two fields or more in the elements of an array, at the place in the body
-// that at describes. A field that names a position is in one element whatever is in the others.
+// that at describes.
 func groupsOf(at []cursor) (groups fieldBits, any bool) {
 	var first [maxDecoded + 1]uint16
 	for _, c := range at {
-		g := c.path.group
+		g := c.group()
 		switch {
-		case g == 0 || c.position() >= 0:
+		case g == 0:
 		case first[g] == 0:
 			first[g] = c.path.field + 1
 		case first[g] != c.path.field+1:
@@ -499,9 +498,9 @@ func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []f
 	done := *groups
 
 	for i, c := range at {
-		field, g := c.path.field, c.path.group
+		field, g := c.path.field, c.group()
 		switch {
-		case !groups.has(int(g)) || c.position() >= 0:
+		case !groups.has(int(g)):
 			if i == 0 || at[i-1].path.field != field {
 				c.join(in, all[field], '[')
 			}
@@ -525,7 +524,7 @@ func chooseGroup(at []cursor, g uint16, in, one []finding) {
 	}
 
 	for _, c := range at {
-		if c.path.group != g || c.position() >= 0 {
+		if c.group() != g {
 			continue
 		}
 
@@ -554,7 +553,7 @@ func weigh(at []cursor, g uint16, frame []finding) weight {
 
 	for _, c := range at {
 		p, f := c.path, frame[c.path.field]
-		if p.group != g || c.position() >= 0 {
+		if c.group() != g {
 			continue
 		}
 
