@@ -50,7 +50,7 @@ const arrows = `
 	internal/lease/caslease                      internal/lease
 	internal/lease/observe                       internal/lease
 	internal/lease/leasetest                     internal/lease internal/lab/busytest
-	internal/lease/bloblease                     internal/lease internal/lease/caslease internal/records internal/azure
+	internal/lease/bloblease                     internal/backoff internal/lease internal/lease/caslease internal/records internal/azure
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
 	internal/notify/receivers                    internal/notify internal/notify/* internal/humanize
 	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox

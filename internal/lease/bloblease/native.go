@@ -1,6 +1,7 @@
 package bloblease
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"time"
@@ -12,6 +13,7 @@ import (
 	azlease "github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/lease"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/backoff"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/caslease"
 )
@@ -176,16 +178,17 @@ func (r *lockingRecords) Write(
 	return lockedMark + version, err
 }
 
+// native returns the client of the native lease of key's blob that has an ID.
+func (b *blobs) native(key, id string) *azlease.BlobClient {
+	c, _ := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id}) // fails to make an ID, if at all
+	return c
+}
+
 // lock takes the native lease id for at least ttl, if the blob still is at etag:
 // a late duplicate of the request takes nothing once the record has changed.
 func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, etag string) error {
-	client, err := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id})
-	if err != nil {
-		return err
-	}
-
 	seconds := int32((ttl + time.Second - 1) / time.Second)
-	_, err = client.AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
+	_, err := b.native(key, id).AcquireLease(ctx, seconds, &azlease.BlobAcquireOptions{
 		ModifiedAccessConditions: &blob.ModifiedAccessConditions{IfMatch: to.Ptr(azcore.ETag(etag))},
 	})
 	if err != nil {
@@ -198,17 +201,10 @@ func (b *blobs) lock(ctx context.Context, key, id string, ttl time.Duration, eta
 // unlock gives the native lease id back and does nothing if it is not held. It
 // goes on for unlockTimeout when ctx has ended: a lock that nobody gives back keeps everybody waiting.
 func (b *blobs) unlock(ctx context.Context, key, id string) error {
-	lasting, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	lasting, cancel := backoff.Lasting(ctx, lease.CallLimit, unlockTimeout)
 	defer cancel()
-	stop := context.AfterFunc(ctx, func() { time.AfterFunc(unlockTimeout, cancel) })
-	defer stop()
-	client, err := azlease.NewBlobClient(b.client(key), &azlease.BlobClientOptions{LeaseID: &id})
-	if err != nil {
-		return err
-	}
-
 	for try := 0; ; try++ {
-		_, err = client.ReleaseLease(lasting, nil)
+		_, err := b.native(key, id).ReleaseLease(lasting, nil)
 		if err == nil ||
 			bloberror.HasCode(
 				err,
@@ -221,10 +217,7 @@ func (b *blobs) unlock(ctx context.Context, key, id string) error {
 		}
 
 		if !azure.ShouldRetry(lasting, try, err) {
-			if ctx.Err() != nil {
-				err = ctx.Err()
-			}
-			return fmt.Errorf("unlock the blob of key %q: %w", key, azure.Explain(err))
+			return fmt.Errorf("unlock the blob of key %q: %w", key, cmp.Or(ctx.Err(), azure.Explain(err)))
 		}
 	}
 }

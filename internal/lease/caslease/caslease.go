@@ -63,11 +63,7 @@ func (c Clock) margin() time.Duration { return c.Resolution + c.Skew }
 // freesWithin returns the longest time until a key frees whose record was written, or seen, with left to go.
 func (c Clock) freesWithin(left time.Duration) time.Duration {
 	if c.Resolution > 0 { // the clock gets there by steps
-		if part := left % c.Resolution; part > 0 {
-			left += c.Resolution - part
-		} else {
-			left -= part
-		}
+		left += (c.Resolution - left%c.Resolution) % c.Resolution
 	}
 
 	return left + c.margin()

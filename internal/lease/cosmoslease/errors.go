@@ -62,11 +62,7 @@ func explain(err error) error {
 	}
 
 	text := fmt.Sprintf("%d %s", answer.StatusCode, http.StatusText(answer.StatusCode))
-	sub := ""
-	if answer.RawResponse != nil {
-		sub = answer.RawResponse.Header.Get(subStatus)
-	}
-
+	sub := answer.RawResponse.Header.Get(subStatus)
 	if sub != "" && sub != "0" {
 		text += ", sub-status " + sub
 	}

@@ -20,7 +20,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/url"
+	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -40,6 +40,9 @@ type Account struct {
 	endpoint string
 	client   func(*azcosmos.ClientOptions) (*azcosmos.Client, error)
 }
+
+// address is what the address of an account looks like: a name and perhaps a port.
+var address = regexp.MustCompile(`^(?i)https?://([\w.-]+|\[[\da-f:]+\])(:\d{1,5})?/*$`)
 
 // WithKey returns the account that connectionString names:
 // "AccountEndpoint=https://…;AccountKey=…". It connects to nothing.
@@ -61,10 +64,10 @@ func WithKey(connectionString string) (Account, error) {
 		return Account{}, errors.New("has no AccountEndpoint: copy the whole string")
 	case key == "":
 		return Account{}, errors.New("has no AccountKey: copy the whole string")
-	}
-
-	if err := checkEndpoint(endpoint); err != nil {
-		return Account{}, fmt.Errorf("has an AccountEndpoint that is %w", err)
+	case !address.MatchString(endpoint): // which may be a secret in the wrong place
+		return Account{}, errors.New(
+			"has an AccountEndpoint that is not an address like https://ACCOUNT.documents.azure.com:443/",
+		)
 	}
 
 	if _, err := base64.StdEncoding.DecodeString(key); err != nil {
@@ -96,25 +99,6 @@ func WithCredential(endpoint string, credential azcore.TokenCredential) (Account
 
 // Endpoint is the account's address.
 func (a Account) Endpoint() string { return a.endpoint }
-
-// checkEndpoint does not repeat what it refuses: it could be a secret in the
-// wrong place.
-func checkEndpoint(endpoint string) error {
-	u, err := url.Parse(endpoint)
-	if err != nil {
-		return errNoAddress
-	}
-
-	isHTTP := u.Scheme == "https" || u.Scheme == "http"
-	isBare := u.User == nil && strings.Trim(u.Path, "/") == "" && u.RawQuery == "" && u.Fragment == ""
-	if !isHTTP || !isBare || u.Hostname() == "" {
-		return errNoAddress
-	}
-
-	return nil
-}
-
-var errNoAddress = errors.New("not an address like https://ACCOUNT.documents.azure.com:443/")
 
 // partitionKey is where the service finds an item's partition: every key is one
 // of its own.
@@ -165,11 +149,12 @@ func Open(ctx context.Context, c Config) (lease.Store, error) {
 	}
 }
 
+// validName is what the service accepts as the name of a database or a container.
+var validName = regexp.MustCompile(`^[^/\\?#;". ]([^/\\?#;"]{0,253}[^/\\?#;". ])?$`)
+
 func open(ctx context.Context, config Config, transport policy.Transporter) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
-		isLong := len(name) > 255
-		isOdd := strings.ContainsAny(name, `/\?#;"`) || strings.Trim(name, ". ") != name
-		if name == "" || isLong || isOdd {
+		if !validName.MatchString(name) {
 			return items{}, &ConfigError{
 				fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name),
 			}

@@ -174,9 +174,7 @@ func checkStaleHolder(t tester, s *suite) {
 		for _, store := range []lease.Store{a, b} {
 			lost(t, store, old)
 			release(t, store, old, "stale")
-			if held := refused(t, a, "key"); !isOf(held.Record, l, "b", long) {
-				t.Errorf("after a stale holder's calls the record is %+v, want the new holder's", held.Record)
-			}
+			wantRecord(t, "after a stale holder's calls", refused(t, a, "key").Record, l, "b", long)
 		}
 	}
 
@@ -252,9 +250,7 @@ func checkExtend(t tester, s *suite) {
 			}
 
 			s.outlast(s.short)
-			if held := refused(t, b, "later"); !isOf(held.Record, l, "window", long) {
-				t.Errorf("after Extend the refused see %+v", held.Record)
-			}
+			wantRecord(t, "after Extend", refused(t, b, "later").Record, l, "window", long)
 
 			sameGrant(t, first, extend(t, a, first, "again", long))
 
@@ -262,9 +258,7 @@ func checkExtend(t tester, s *suite) {
 			first := acquire(t, a, "expired", "claim", s.short)
 			s.outlast(s.short)
 			sameGrant(t, first, extend(t, a, first, "late", long))
-			if held := refused(t, b, "expired"); held.Record.Note != "late" {
-				t.Errorf("after a late Extend the refused see the note %q", held.Record.Note)
-			}
+			wantRecord(t, "after a late Extend", refused(t, b, "expired").Record, first, "late", long)
 
 		case 3: // released; of one that was taken see checkStaleHolder
 			first := acquire(t, a, "released", "claim", long)
@@ -279,8 +273,10 @@ func checkExtend(t tester, s *suite) {
 
 func sameGrant(t tester, a, b lease.Lease) {
 	t.Helper()
-	if a.Key != b.Key || a.ID != b.ID || a.Token != b.Token || !a.Claimed.Equal(b.Claimed) {
-		t.Errorf("Extend turned the grant %+v into %+v", a, b)
+	extended := b
+	b.Note, b.Until, b.Frees, b.Version = a.Note, a.Until, a.Frees, a.Version // nothing else may differ
+	if a != b {
+		t.Errorf("Extend turned the grant %+v into %+v", a, extended)
 	}
 }
 
@@ -292,10 +288,7 @@ func checkRelease(t tester, s *suite) {
 	release(t, b, l, "kept")
 	release(t, a, l, "again")
 	next, prev := replace(t, b, "key", "")
-	if !isOf(prev, l, "kept", 0) {
-		t.Errorf("after Release the next holder sees %+v, want the note %q, hold 0 and the rest of %+v", prev, "kept", l)
-	}
-
+	wantRecord(t, "after Release", prev, l, "kept", 0)
 	if next.ID == l.ID {
 		t.Errorf("two grants have the ID %q", l.ID)
 	}
@@ -311,39 +304,29 @@ func checkNotes(t tester, s *suite) {
 	a, b := s.store(t), s.store(t)
 	sideBySide(len(notes), func(i int) {
 		key, note := fmt.Sprintf("note %d", i), notes[i]
-		told := func(after string) {
-			t.Helper()
-			if got := refused(t, b, key).Record.Note; got != note {
-				t.Errorf("after %s the refused see the note %q, want %q", after, got, note)
-			}
-		}
-
 		l := acquire(t, a, key, note, long)
-		told("Acquire")
+		wantRecord(t, "after Acquire", refused(t, b, key).Record, l, note, long)
 		l = extend(t, a, l, "other", long)
 		l = extend(t, a, l, note, long)
-		told("Extend")
+		wantRecord(t, "after Extend", refused(t, b, key).Record, l, note, long)
 		if l.Note != note {
 			t.Errorf("the lease has the note %q, want %q", l.Note, note)
 		}
 
 		release(t, a, l, note)
-		if _, prev := replace(t, b, key, ""); prev.Note != note {
-			t.Errorf("after Release the next holder sees the note %q, want %q", prev.Note, note)
-		}
+		_, prev := replace(t, b, key, "")
+		wantRecord(t, "after Release", prev, l, note, 0)
 	})
 
 	// The note of an expired window must not show once the key is claimed.
 	l := acquire(t, a, "key", "claim 1", long)
 	l = extend(t, a, l, "window", s.short)
-	if held := refusedUntil(t, b, l); held != nil && held.Record.Note != "window" {
-		t.Errorf("during the window the refused see the note %q", held.Record.Note)
+	if held := refusedUntil(t, b, l); held != nil {
+		wantRecord(t, "during the window", held.Record, l, "window", s.short)
 	}
 
-	s.waitOut(t, b, l, "claim 2", long)
-	if got := refused(t, a, "key").Record.Note; got != "claim 2" {
-		t.Errorf("after an expired window and a claim the refused see the note %q, want the claim's", got)
-	}
+	l = s.waitOut(t, b, l, "claim 2", long)
+	wantRecord(t, "after an expired window and a claim", refused(t, a, "key").Record, l, "claim 2", long)
 }
 
 // next sees the record that Acquire replaces, and may say no.
@@ -369,13 +352,8 @@ func checkNext(t tester, s *suite) {
 		}
 	}
 
-	if prev := see(a); !isAbsent(prev) {
-		t.Errorf("for a key that was never taken next sees %+v", prev)
-	}
-
-	if prev := see(b); !isAbsent(prev) {
-		t.Errorf("after a refusal by next, next sees %+v", prev)
-	}
+	wantAbsent(t, "next of a key that was never taken", see(a))
+	wantAbsent(t, "next after a refusal by next", see(b))
 
 	l := acquire(t, b, "key", "claim", s.short)
 	l = extend(t, b, l, "window", s.short)
@@ -383,10 +361,7 @@ func checkNext(t tester, s *suite) {
 	s.outlast(s.short)
 	for range 2 { // nothing changes
 		prev := see(a)
-		if !isOf(prev, l, "window", s.short) {
-			t.Errorf("after expiry next sees %+v, want the window of %+v", prev, l)
-		}
-
+		wantRecord(t, "after expiry", prev, l, "window", s.short)
 		if held != nil && !prev.Written.Equal(held.Record.Written) {
 			t.Errorf("next sees a record written at %v, the refused saw %v", prev.Written, held.Record.Written)
 		}
@@ -429,22 +404,18 @@ func checkBreak(t tester, s *suite) {
 	l = extend(t, holder, l, "window", long)
 
 	var broken lease.Record
-	if err := other.Break(t.Context(), "held", seen(&broken, "left behind")); err != nil {
-		t.Fatalf("Break of a held key: %v", err)
-	}
+	breakUp(t, other, "held", seen(&broken, "left behind"))
 
-	if !isOf(broken, l, "window", long) || broken.Now.Before(broken.Written) {
-		t.Errorf("next saw %+v, want the record of %+v", broken, l)
+	wantRecord(t, "next of Break", broken, l, "window", long)
+	if broken.Now.Before(broken.Written) {
+		t.Errorf("next of Break saw a record of the future: %+v", broken)
 	}
 
 	lost(t, holder, l)
 	release(t, holder, l, "stale")
 
 	taken, prev := replace(t, other, "held", "next")
-	if !isOf(prev, l, "left behind", 0) {
-		t.Errorf("the next holder sees %+v", prev)
-	}
-
+	wantRecord(t, "after Break", prev, l, "left behind", 0)
 	if taken.Token <= l.Token {
 		t.Errorf("token %d after %d, whose lease was broken", taken.Token, l.Token)
 	}
@@ -455,9 +426,7 @@ func checkBreak(t tester, s *suite) {
 
 	// Of many at once none fails, and what is taken after them stays.
 	sideBySide(6, func(int) { // each loses at most to the others
-		if err := other.Break(t.Context(), "held", with("")); err != nil {
-			t.Errorf("one of many Breaks: %v", err)
-		}
+		breakUp(t, other, "held", with(""))
 	})
 	l = acquire(t, holder, "held", "", long)
 	extend(t, holder, l, "", long)
@@ -468,9 +437,7 @@ func checkBreak(t tester, s *suite) {
 
 	for key, note := range map[string]string{"absent": "", "released": "kept", "expired": "kept"} {
 		same := func(r lease.Record) (string, error) { return r.Note, nil } // where reads lag it is called
-		if err := other.Break(t.Context(), key, same); err != nil {
-			t.Errorf("Break of the %s key: %v", key, err)
-		}
+		breakUp(t, other, key, same)
 
 		if _, prev := replace(t, other, key, ""); prev.Note != note {
 			t.Errorf("the next holder of the %s key sees %+v, want the note %q", key, prev, note)
@@ -493,12 +460,20 @@ func checkKeys(t tester, s *suite) {
 	})
 }
 
-// isAbsent reports whether r is the record of a key that was never taken.
-func isAbsent(r lease.Record) bool { return !r.Now.IsZero() && r == lease.Record{Now: r.Now} }
+// wantAbsent demands that r, which somebody saw, is the record of a key that was never taken.
+func wantAbsent(t tester, who string, r lease.Record) {
+	t.Helper()
+	if r.Now.IsZero() || r != (lease.Record{Now: r.Now}) {
+		t.Errorf("%s sees %+v, want no record", who, r)
+	}
+}
 
-// isOf reports whether r is the record of l, with a note and for so long.
-func isOf(r lease.Record, l lease.Lease, note string, hold time.Duration) bool {
-	return r.Token == l.Token && r.Claimed.Equal(l.Claimed) && r.Note == note && r.Hold == hold
+// wantRecord demands that r, which was seen when, is the record of l, with a note and for so long.
+func wantRecord(t tester, when string, r lease.Record, l lease.Lease, note string, hold time.Duration) {
+	t.Helper()
+	if r.Token != l.Token || !r.Claimed.Equal(l.Claimed) || r.Note != note || r.Hold != hold {
+		t.Errorf("%s the record is %+v, want that of %+v with the note %q and the hold %v", when, r, l, note, hold)
+	}
 }
 
 // Read shows what a refusal and next show, of any key, and changes nothing.
@@ -506,9 +481,7 @@ func checkRead(t tester, s *suite) {
 	store, other := s.store(t), s.store(t)
 	absent := func(key string) {
 		t.Helper()
-		if r := read(t, other, key); !isAbsent(r) {
-			t.Errorf("the %s key is read as %+v", key, r)
-		}
+		wantAbsent(t, "Read of the "+key+" key", read(t, other, key))
 	}
 	absent("absent")
 	sideBySide(len(keys), func(i int) {
@@ -518,12 +491,20 @@ func checkRead(t tester, s *suite) {
 		switch i % 3 {
 		case 0:
 			l = extend(t, store, l, note, long/2)
-			readHeld(t, store, other, l, long/2)
+			wantRecord(t, "Read", read(t, other, l.Key), l, note, long/2)
+			extend(t, store, l, note, long) // it has disturbed nobody
 		case 1:
 			release(t, store, l, note)
-			readFree(t, store, other, l)
+			r := read(t, other, l.Key)
+			_, next := replace(t, store, l.Key, "")
+			wantRecord(t, "Read", r, l, note, 0)
+			wantRecord(t, "after Read", next, l, note, 0)
+			if !r.Written.Equal(next.Written) || r.Now.Before(r.Written) || r.Now.After(next.Now) {
+				t.Errorf("key %q was read as %+v, and acquired as %+v", l.Key, r, next)
+			}
 		default:
-			readHeld(t, store, other, l, long)
+			wantRecord(t, "Read", read(t, other, l.Key), l, note, long)
+			extend(t, store, l, note, long)
 		}
 	})
 
@@ -552,31 +533,6 @@ func read(t tester, store lease.Store, key string) lease.Record {
 	return r
 }
 
-// readHeld has other read the record of l, which is held for so long, and disturb nobody.
-func readHeld(t tester, store, other lease.Store, l lease.Lease, hold time.Duration) {
-	t.Helper()
-	if r := read(t, other, l.Key); !isOf(r, l, l.Note, hold) {
-		t.Errorf("key %q is read as %+v, want the hold %v of %+v", l.Key, r, hold, l)
-	}
-
-	extend(t, store, l, l.Note, long)
-}
-
-// readFree has other read the record of l, which was released, as the next who takes it sees it.
-func readFree(t tester, store, other lease.Store, l lease.Lease) {
-	t.Helper()
-	r := read(t, other, l.Key)
-	_, want := replace(t, store, l.Key, "")
-	if r.Now.Before(r.Written) || r.Now.After(want.Now) {
-		t.Errorf("key %q was read at %v, written at %v, acquired at %v", l.Key, r.Now, r.Written, want.Now)
-	}
-
-	same := isOf(r, l, l.Note, 0) && isOf(want, l, l.Note, 0)
-	if !same || !r.Written.Equal(want.Written) {
-		t.Errorf("key %q is read as %+v, next sees %+v, want %+v, released", l.Key, r, want, l)
-	}
-}
-
 // A context that has ended ends every call, and the next call is right.
 func checkEndedContext(t tester, s *suite) {
 	store := s.store(t)
@@ -594,9 +550,7 @@ func checkEndedContext(t tester, s *suite) {
 	l := acquire(t, store, "key", "", long)
 	_, err = store.Extend(ended, l, "ended", s.short)
 	ends("Extend", err)
-	if held := refused(t, store, "key"); held.Record.Note != "" || held.Record.Hold != long {
-		t.Errorf("a cancelled Extend left %+v", held.Record)
-	}
+	wantRecord(t, "after a cancelled Extend", refused(t, store, "key").Record, l, "", long)
 
 	l = extend(t, store, l, "", long)
 	ends("Release", store.Release(ended, l, ""))

@@ -125,11 +125,7 @@ var operations = []struct {
 				extend(t, c.clean, l, "window", long)
 			}
 
-			if held := refused(t, c.clean, c.key); held.Record.Note != "window" || held.Record.Hold != long ||
-				held.Record.Token != l.Token {
-				t.Errorf("%s: the record is %+v", c.key, held.Record)
-			}
-
+			wantRecord(t, c.key+":", refused(t, c.clean, c.key).Record, l, "window", long)
 			extend(t, c.clean, l, "window", long)
 		}
 	}},
@@ -141,10 +137,8 @@ var operations = []struct {
 				release(t, c.clean, l, "kept")
 			}
 
-			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
-				t.Errorf("%s: the next holder sees %+v", c.key, prev)
-			}
-
+			_, prev := replace(t, c.clean, c.key, "")
+			wantRecord(t, c.key+":", prev, l, "kept", 0)
 			lost(t, c.clean, l)
 		}
 	}},
@@ -156,8 +150,8 @@ var operations = []struct {
 			return err
 		})
 		return func(t tester) {
-			if done && (r.Note != "claim" || r.Token != l.Token || r.Hold != long) {
-				t.Errorf("%s: it shows %+v", c.key, r)
+			if done {
+				wantRecord(t, c.key+":", r, l, "claim", long)
 			}
 		}
 	}},
@@ -166,15 +160,11 @@ var operations = []struct {
 		done := c.try(t, func(ctx context.Context) error { return c.faulty.Break(ctx, c.key, with("kept")) })
 		return func(t tester) {
 			if !done {
-				if err := c.clean.Break(t.Context(), c.key, with("kept")); err != nil {
-					t.Errorf("%s: broken again: %v", c.key, err)
-				}
+				breakUp(t, c.clean, c.key, with("kept"))
 			}
 
-			if _, prev := replace(t, c.clean, c.key, ""); prev.Note != "kept" || prev.Token != l.Token {
-				t.Errorf("%s: the next holder sees %+v", c.key, prev)
-			}
-
+			_, prev := replace(t, c.clean, c.key, "")
+			wantRecord(t, c.key+":", prev, l, "kept", 0)
 			lost(t, c.clean, l)
 		}
 	}},
@@ -195,8 +185,8 @@ func acquireFaulty(t tester, c attempt) (verify func(tester)) {
 		return err
 	}) {
 		return func(t tester) {
-			if held := refusedUntil(t, c.clean, l); held != nil && (held.Record.Note != l.Note || held.Record.Token != l.Token) {
-				t.Errorf("%s: the record is %+v, want that of %+v", c.key, held.Record, l)
+			if held := refusedUntil(t, c.clean, l); held != nil {
+				wantRecord(t, c.key+":", held.Record, l, l.Note, c.short)
 			}
 			extend(t, c.clean, l, "window", long)
 		}
@@ -238,23 +228,16 @@ func checkLateDuplicates(t tester, s *suite) {
 			t.Errorf("only %d writes were made", n)
 		}
 
-		if held := refused(t, clean, key); held.Record.Note != "window" || held.Record.Hold != long {
-			t.Errorf("%s key: after late duplicates of Acquire and Extend the record is %+v", key, held.Record)
-		}
+		of := key + " key: after late duplicates"
+		wantRecord(t, of, refused(t, clean, key).Record, l, "window", long)
 
 		l = extend(t, store, l, "window 2", long)
 		release(t, store, l, "kept")
 		repeat(t, w)
 		taken, prev := replace(t, clean, key, "other")
-		if prev.Note != "kept" {
-			t.Errorf("%s key: after late duplicates the next holder sees %+v", key, prev)
-		}
-
+		wantRecord(t, of, prev, l, "kept", 0)
 		repeat(t, w)
-		if held := refused(t, clean, key); held.Record.Note != "other" || held.Record.Token != taken.Token {
-			t.Errorf("%s key: late duplicates changed another's record to %+v", key, held.Record)
-		}
-
+		wantRecord(t, of, refused(t, clean, key).Record, taken, "other", long)
 		extend(t, clean, taken, "other", long)
 	}
 }

@@ -84,7 +84,7 @@ type httpWire struct {
 	n       int                           // requests since the fault was armed
 	began   time.Time                     // when the last one began
 	writes  []func(context.Context) error // all that changed something, to send again
-	delayed func(context.Context) error   // of writes the one that is late
+	delayed []func(context.Context) error // of writes those that are late
 }
 
 func (w *httpWire) Open() (lease.Store, error) { return w.open(w) }
@@ -119,13 +119,23 @@ func (w *httpWire) Last() time.Time {
 var errReset = errors.New("read tcp: connection reset by peer")
 
 func (w *httpWire) RoundTrip(req *http.Request) (*http.Response, error) {
-	f, delayed, send, err := w.take(req)
-	if err != nil {
-		return nil, err
+	var body []byte
+	if req.Body != nil {
+		var err error
+		if body, err = io.ReadAll(req.Body); err != nil {
+			return nil, err
+		}
+		_ = req.Body.Close()
 	}
 
-	if delayed != nil {
-		if err := delayed(req.Context()); err != nil {
+	send := func(ctx context.Context) (*http.Response, error) {
+		again := req.Clone(ctx)
+		again.Body = io.NopCloser(bytes.NewReader(body))
+		return w.next.RoundTrip(again)
+	}
+	f, delayed := w.take(req.Method, func(ctx context.Context) error { return discard(send(ctx)) })
+	for _, write := range delayed {
+		if err := write(req.Context()); err != nil {
 			return nil, err
 		}
 	}
@@ -135,7 +145,7 @@ func (w *httpWire) RoundTrip(req *http.Request) (*http.Response, error) {
 		w.mu.Lock()
 		now, written := w.now, w.written
 		w.mu.Unlock()
-		if err == nil && (now != 0 || written != 0) {
+		if err == nil {
 			w.skew(resp, now, written)
 		}
 		return resp, err
@@ -158,33 +168,9 @@ func (w *httpWire) RoundTrip(req *http.Request) (*http.Response, error) {
 	return nil, errReset
 }
 
-// take returns the fault of req, a write that is late and comes before it, and what sends it, which
-// any number of calls may do if req is a write.
-func (w *httpWire) take(
-	req *http.Request,
-) (f Fault, delayed func(context.Context) error, send func(context.Context) (*http.Response, error), err error) {
-	send = func(context.Context) (*http.Response, error) { return w.next.RoundTrip(req) }
-	write := req.Method != http.MethodGet && req.Method != http.MethodHead
-	if write {
-		var body []byte
-		if req.Body != nil {
-			if body, err = io.ReadAll(req.Body); err != nil {
-				return f, nil, nil, err
-			}
-			_ = req.Body.Close()
-		}
-
-		send = func(ctx context.Context) (*http.Response, error) {
-			again := req.Clone(ctx)
-			again.Body = http.NoBody
-			if len(body) > 0 {
-				again.Body = io.NopCloser(bytes.NewReader(body))
-			}
-
-			return w.next.RoundTrip(again)
-		}
-	}
-
+// take returns the fault of a request, and the writes that are late and come before it. send sends it, if it is a write
+// any number of times.
+func (w *httpWire) take(method string, send func(context.Context) error) (f Fault, delayed []func(context.Context) error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.at < 0 || w.n == w.at {
@@ -194,16 +180,15 @@ func (w *httpWire) take(
 	w.n++
 	w.began = time.Now()
 
-	if write {
-		again := func(ctx context.Context) error { return discard(send(ctx)) }
-		w.writes = append(w.writes, again)
+	if method != http.MethodGet && method != http.MethodHead {
+		w.writes = append(w.writes, send)
 		delayed, w.delayed = w.delayed, nil
 		if f.Late {
-			w.delayed = again
+			w.delayed = append(w.delayed, send)
 		}
 	}
 
-	return f, delayed, send, nil
+	return f, delayed
 }
 
 // discard reads an answer to its end.
@@ -217,14 +202,11 @@ func discard(resp *http.Response, err error) error {
 
 // answer is that of a service with the fault f.
 func answer(req *http.Request, f Fault) *http.Response {
-	status := http.StatusInternalServerError
-	switch f.Answer {
-	case AnswerUnavailable:
-		status = http.StatusServiceUnavailable
-	case AnswerThrottled:
-		status = http.StatusTooManyRequests
-	}
-
+	status := map[Answer]int{
+		AnswerUnavailable: http.StatusServiceUnavailable,
+		AnswerFailed:      http.StatusInternalServerError,
+		AnswerThrottled:   http.StatusTooManyRequests,
+	}[f.Answer]
 	resp := &http.Response{
 		StatusCode: status,
 		Status:     fmt.Sprintf("%d %s", status, http.StatusText(status)),

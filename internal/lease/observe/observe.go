@@ -79,28 +79,28 @@ func (s observed) Acquire(
 	ctx, end := s.begin(ctx, OpAcquire)
 	var o observation
 	l, err := s.next.Acquire(ctx, key, ttl, o.of(next))
-	end(o.call(OpAcquire, l, err))
+	end(o.call(l, err))
 	return l, err
 }
 
 func (s observed) Extend(ctx context.Context, l lease.Lease, note string, ttl time.Duration) (lease.Lease, error) {
 	ctx, end := s.begin(ctx, OpExtend)
 	extended, err := s.next.Extend(ctx, l, note, ttl)
-	end(Call{Outcome: outcomeOf(OpExtend, err), Err: err, Lease: l})
+	end(Call{Outcome: outcomeOf(err), Err: err, Lease: l})
 	return extended, err
 }
 
 func (s observed) Release(ctx context.Context, l lease.Lease, note string) error {
 	ctx, end := s.begin(ctx, OpRelease)
 	err := s.next.Release(ctx, l, note)
-	end(Call{Outcome: outcomeOf(OpRelease, err), Err: err, Lease: l})
+	end(Call{Outcome: outcomeOf(err), Err: err, Lease: l})
 	return err
 }
 
 func (s observed) Read(ctx context.Context, key string) (lease.Record, error) {
 	ctx, end := s.begin(ctx, OpRead)
 	r, err := s.next.Read(ctx, key)
-	end(Call{Outcome: outcomeOf(OpRead, err), Err: err})
+	end(Call{Outcome: outcomeOf(err), Err: err})
 	return r, err
 }
 
@@ -108,7 +108,7 @@ func (s observed) Break(ctx context.Context, key string, next func(lease.Record)
 	ctx, end := s.begin(ctx, OpBreak)
 	var o observation
 	err := s.next.Break(ctx, key, o.of(next))
-	end(o.call(OpBreak, lease.Lease{}, err))
+	end(o.call(lease.Lease{}, err))
 	return err
 }
 
@@ -124,8 +124,8 @@ func (o *observation) of(next func(lease.Record) (string, error)) func(lease.Rec
 	}
 }
 
-func (o *observation) call(op Operation, l lease.Lease, err error) Call {
-	c := Call{Outcome: outcomeOf(op, err), Err: err, Lease: l}
+func (o *observation) call(l lease.Lease, err error) Call {
+	c := Call{Outcome: outcomeOf(err), Err: err, Lease: l}
 	if o.declined != nil && errors.Is(err, o.declined) {
 		c.Outcome = OutcomeDeclined
 	}
@@ -133,13 +133,13 @@ func (o *observation) call(op Operation, l lease.Lease, err error) Call {
 	return c
 }
 
-func outcomeOf(op Operation, err error) Outcome {
+func outcomeOf(err error) Outcome {
 	switch {
 	case err == nil:
 		return OutcomeOK
-	case op == OpAcquire && errors.Is(err, lease.ErrHeld):
+	case errors.Is(err, lease.ErrHeld):
 		return OutcomeHeld
-	case op == OpExtend && errors.Is(err, lease.ErrLost):
+	case errors.Is(err, lease.ErrLost):
 		return OutcomeLost
 	}
 
