@@ -48,7 +48,7 @@ type Config struct {
 
 	Partitions []string // that are shared, until SetPartitions is called
 
-	// Unopened, if not nil, returns how long this member has owned a partition and could not open
+	// Unopened returns how long this member has owned a partition and could not open
 	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after
 	// HandOverAfter, by default a minute, which doubles each time, so that a partition that nobody can open settles
 	// down. Unopened must not block.
@@ -61,7 +61,7 @@ type Config struct {
 	Report  func() []byte
 	Verdict func() string
 
-	Logger *zap.Logger // default: none
+	Logger *zap.Logger
 }
 
 // A Member is one replica among those that share partitions. Run may be called
@@ -99,18 +99,11 @@ type Member struct {
 
 // New returns a Member, which takes part once Run is called.
 func New(config Config) *Member {
-	if config.Unopened == nil {
-		config.Unopened = func(string) (time.Duration, bool) { return 0, false }
-	}
 	if config.Verdict == nil {
 		config.Verdict = func() string { return "" }
 	}
 
 	config.HandOverAfter = cmp.Or(config.HandOverAfter, time.Minute)
-	if config.Logger == nil {
-		config.Logger = zap.NewNop()
-	}
-
 	m := &Member{
 		Config:  config,
 		changed: make(chan struct{}, 1),
@@ -315,11 +308,6 @@ func (m *Member) round(ctx context.Context) (time.Duration, error) {
 	}
 
 	due := time.Now().Add(m.Interval + rand.N(m.Interval/5)) // the next listing, while partitions move
-	select {
-	case <-m.wanted: // this is the listing
-	default:
-	}
-
 	listed, began, err := m.list(ctx)
 	if err != nil {
 		return 0, err

@@ -40,14 +40,11 @@ func share(me string, partitions []string, records map[string]Record, sharing []
 		divided++
 	}
 
-	if len(sharing) == 0 {
-		return nil
-	}
-
 	// If the partitions do not divide evenly, replicas that have one more keep it, so that few
 	// partitions move. Otherwise the order does not depend on what they have, so it
 	// stays the same while one after the other claims its share.
-	base, extra := divided/len(sharing), divided%len(sharing)
+	n := max(1, len(sharing))
+	base, extra := divided/n, divided%n
 	order := slices.Clone(sharing)
 	slices.SortFunc(order, func(a, b string) int {
 		more := func(replica string) int { return min(1, max(0, len(held[replica])-base)) }
@@ -60,9 +57,8 @@ func share(me string, partitions []string, records map[string]Record, sharing []
 		return base
 	}
 	for i, replica := range order {
-		if n := quota(i); len(held[replica]) > n {
-			pool = append(pool, held[replica][n:]...)
-		}
+		keeps := min(quota(i), len(held[replica]))
+		pool = append(pool, held[replica][keeps:]...)
 	}
 
 	for i, replica := range order {

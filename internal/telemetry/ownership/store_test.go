@@ -12,6 +12,8 @@ import (
 	"alertworker/internal/lab/emulators"
 	"alertworker/internal/records"
 	"alertworker/internal/telemetry/ownership"
+
+	"go.uber.org/zap"
 )
 
 // What the store has of a scope, and of no other that begins like it.
@@ -75,7 +77,7 @@ func TestRequests(t *testing.T) {
 	defer stop()
 	var members []*ownership.Member
 	for _, name := range []string{"a", "b", "c"} {
-		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Partitions: ids, Interval: time.Second, Expiry: time.Minute})
+		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Partitions: ids, Interval: time.Second, Expiry: time.Minute, Unopened: open, Logger: zap.NewNop()})
 		members = append(members, member)
 		running.Go(func() { member.Run(ctx) })
 	}

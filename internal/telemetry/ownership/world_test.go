@@ -48,6 +48,9 @@ type world struct {
 	overlap  map[string]time.Time // two that are alive hold it, since when
 }
 
+// open is the Unopened of a Member of which every partition is open.
+func open(string) (time.Duration, bool) { return 0, true }
+
 func newWorld(t *testing.T, partitions int) *world {
 	w := &world{t: t, replicas: map[string]*replica{}, requests: map[string]int{}, owner: map[string]string{}, since: map[string]time.Time{}, broken: map[string]bool{}, overlap: map[string]time.Time{}, began: time.Now()}
 	for i := range partitions {
