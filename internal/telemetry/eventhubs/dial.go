@@ -21,11 +21,9 @@ import (
 	"alertworker/internal/telemetry/transport"
 )
 
-// linksPerConnection is how many partitions share a connection, and are read no more when it is lost.
+// linksPerConnection is how many partitions share a connection, and are read no more when it is lost. A namespace of the
+// Basic tier allows 100 connections, and hubs of up to 32 partitions.
 const linksPerConnection = 4
-
-// maxConnections bounds a replica's connections: a namespace of the Basic tier allows 100.
-const maxConnections = 32
 
 // address is that of a namespace.
 func (s *Source) address(namespace string) transport.Address {
@@ -76,7 +74,7 @@ func (cs *connections) least() *connection {
 		}
 	}
 
-	if least == nil || least.links >= linksPerConnection && len(cs.all) < maxConnections {
+	if least == nil || least.links >= linksPerConnection {
 		least = cs.source.newConnection()
 		cs.all = append(cs.all, least)
 		cs.running.Go(least.run)

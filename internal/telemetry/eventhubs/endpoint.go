@@ -70,11 +70,8 @@ func (s *Source) resolve(ctx context.Context) (moved bool) {
 
 	var to endpoint
 	if err == nil {
-		if to, _, err = parseEndpoint(connectionString); err == nil && to.hub == "" {
-			err = errors.New("its endpoint has no EntityPath")
-		}
+		to, _, err = parseEndpoint(connectionString)
 	}
-
 	if err != nil {
 		s.log.Warn("cannot look up the IoT Hub's endpoint; continuing at the last known one", zap.Error(err))
 		return false
@@ -147,8 +144,7 @@ func (s *Source) setLastRead(ctx context.Context, at endpoint, last lastRead) er
 }
 
 // resumeMargin is how far before the last settled event reading resumes in another
-// hub: ten times the time within which a change of hub is noticed, and far more than
-// clocks differ.
+// hub: far longer than it takes to notice a change of hub, and far more than clocks differ.
 const resumeMargin = 10 * time.Minute
 
 // resumeTime is the time from which to read another hub than the one of these

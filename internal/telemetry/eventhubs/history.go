@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"sort"
 	"sync"
 	"time"
 
@@ -97,21 +98,20 @@ func (p *past) readAhead(ctx context.Context, l *look, since time.Time, last int
 	for failures := 0; ; failures++ {
 		err := l.read(ctx, p.id, &position, credit, historySilence, func(events []telemetry.Event) bool {
 			failures = 0
-			n := 0
-			for n < len(events) && (n == 0 || events[n-1].Sequence < last) {
-				e := &events[n]
+			for i := range events {
+				e := &events[i]
 				e.Generation = generation
-				if e.Enqueued.Before(at) { // of a message that cannot be decoded it is not known
-					e.Enqueued = at
+				at = later(at, e.Enqueued) // of a message that cannot be decoded it is not known
+				e.Enqueued = at
+				if e.Sequence >= last {
+					events = events[:i+1]
+					break
 				}
-
-				at = e.Enqueued
-				n++
 			}
 
 			select {
-			case p.batches <- events[:n]:
-				return events[n-1].Sequence < last
+			case p.batches <- events:
+				return events[len(events)-1].Sequence < last
 			case <-ctx.Done():
 				return false
 			}
@@ -137,8 +137,7 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 	n := len(first.head)
 	if len(h.partitions) > 1 {
 		second := h.partitions[1].head[0].Enqueued
-		for n = 1; n < len(first.head) && !first.head[n].Enqueued.After(second); n++ {
-		}
+		n = max(1, sort.Search(n, func(i int) bool { return first.head[i].Enqueued.After(second) }))
 	}
 
 	events, first.head = first.head[:n], first.head[n:]

@@ -175,13 +175,17 @@ func (h *hub) consume(ctx context.Context, p *partition, r *ownedPartition, cons
 
 // newPartition returns what a consumer gets: it continues from the checkpoint, or begins where the plan says.
 func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*partition, error) {
+	start, startsOver := h.plan.positions[id]
+	if !startsOver {
+		start = h.plan.others
+	}
 	p := &partition{
 		id:      id,
 		hub:     h,
 		log:     log,
 		want:    make(chan struct{}, 1),
 		batches: make(chan []telemetry.Event, 1),
-		cursor:  cursorAt(h.plan.start(id)),
+		cursor:  cursorAt(start),
 	}
 
 	c, err := h.checkpoints.read(ctx, id)
@@ -193,11 +197,11 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 		return nil, err
 
 	case c.etag == "":
-		p.over = h.plan.startsOver(id)
+		p.over = startsOver
 
 	case h.checkpoints.ofOtherHub(id, c):
 		p.over = true
-		if !h.plan.startsOver(id) { // it was written since, by who may know the hub that has replaced ours
+		if !startsOver { // it was written since, by who may know the hub that has replaced ours
 			if _, err := h.check(ctx, toRead, none); err != nil {
 				return nil, err
 			}
@@ -218,14 +222,6 @@ func (h *hub) newPartition(ctx context.Context, id string, log *zap.Logger) (*pa
 	}
 
 	return p, nil
-}
-
-// unopened is the Unopened of the member.
-func (h *hub) unopened(id string) (time.Duration, bool) {
-	if p := h.read()[id]; p != nil {
-		return p.unopened()
-	}
-	return 0, false
 }
 
 // state sets in stats what is so at present.

@@ -366,7 +366,7 @@ var positionRefused = regexp.MustCompile(`com\.microsoft:georeplication:invalid-
 // attached records that a link is attached; nil that it no longer is.
 func (p *partition) attached(l *link) {
 	p.mu.Lock()
-	recovered := l != nil && p.fault.Err != nil
+	before := p.fault
 	p.link = l
 	p.waiting = false
 	p.ahead = time.Time{}
@@ -376,10 +376,12 @@ func (p *partition) attached(l *link) {
 	}
 	p.mu.Unlock()
 
-	if l != nil {
-		p.hub.source.hubAnswered()
+	if l == nil {
+		return
 	}
-	if recovered {
+
+	p.hub.source.hubAnswered()
+	if before.Err != nil {
 		p.log.Info("the partition is being read again")
 	}
 }
@@ -394,7 +396,7 @@ func (p *partition) failed(err error) {
 	p.mu.Unlock()
 
 	p.hub.source.add(&p.hub.source.stats.Reopened, 1)
-	if !said && (before.Err == nil || untracked(before.Err) != untracked(now.Err)) {
+	if !said && untracked(before.Err) != untracked(now.Err) {
 		log := p.log.Warn
 		if busy(err) { // another replica may have it for a moment, and accuse says if it is another program
 			log = p.log.Info
@@ -406,9 +408,9 @@ func (p *partition) failed(err error) {
 	p.hub.source.hubFailed(err)
 }
 
-// untracked returns what an error of the hub says, without what is different each time.
+// untracked returns what an error of the hub says, which may be nil, without what is different each time.
 func untracked(err error) string {
-	text, _, _ := strings.Cut(err.Error(), "TrackingId:")
+	text, _, _ := strings.Cut(fmt.Sprint(err), "TrackingId:")
 	return text
 }
 

@@ -67,19 +67,6 @@ func (plan *startPlan) ofOthers() map[string]StoredCheckpoint {
 	return others
 }
 
-func (plan *startPlan) startsOver(id string) bool {
-	_, over := plan.positions[id]
-	return over
-}
-
-// start returns where a partition begins without a checkpoint.
-func (plan *startPlan) start(id string) Start {
-	if at, ok := plan.positions[id]; ok {
-		return at
-	}
-	return plan.others
-}
-
 // newHub finds out what there is to read, and where to start in partitions that have no checkpoint
 // to continue from. It decides that before anything is read.
 //
@@ -126,13 +113,24 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 	}
 	h.partitions.Store(int64(len(state.partitions)))
 	h.member = ownership.New(ownership.Config{
-		Store:         s.config.Records,
-		Scope:         cs.group.String(),
-		Owner:         s.owner,
-		Partitions:    state.partitions,
-		Interval:      s.config.BalanceInterval,
-		Expiry:        s.config.OwnershipExpiry,
-		Unopened:      h.unopened,
+		Store:      s.config.Records,
+		Scope:      cs.group.String(),
+		Owner:      s.owner,
+		Partitions: state.partitions,
+		Interval:   s.config.BalanceInterval,
+		Expiry:     s.config.OwnershipExpiry,
+		Unopened: func(id string) (time.Duration, bool) {
+			var p *partition
+			h.mu.Lock()
+			if r := h.held[id]; r != nil {
+				p = r.partition.Load()
+			}
+			h.mu.Unlock()
+			if p == nil {
+				return 0, false
+			}
+			return p.unopened()
+		},
 		HandOverAfter: s.handOverAfter,
 		Report:        s.config.Report,
 		Verdict:       s.config.Verdict,
@@ -180,7 +178,10 @@ func (plan *startPlan) decide(ctx context.Context, at endpoint) (err error) {
 
 	plan.others = cmp.Or(s.config.Start, Start{Earliest: true})
 	missing := plan.missing()
-	fresh := slices.DeleteFunc(slices.Clone(missing), plan.startsOver)
+	fresh := slices.DeleteFunc(slices.Clone(missing), func(id string) bool {
+		_, startsOver := plan.positions[id]
+		return startsOver
+	})
 	log, text := s.log.Warn, "partitions have no checkpoint: starting over"
 	if len(fresh) == len(plan.partitions) {
 		log, text = s.log.Info, "no partition has a checkpoint, as on a first start: starting to read"
