@@ -27,17 +27,13 @@ type Rate struct {
 }
 
 func (r Rate) String() string {
-	for _, unit := range []struct {
-		length time.Duration
-		name   string
-	}{{time.Second, "second"}, {time.Minute, "minute"}} {
-		if n := float64(unit.length) / float64(r.Every); r.Every > 0 && n >= 1 {
-			return fmt.Sprintf("%.3g a %s", n, unit.name)
-		}
-	}
-
-	if r.Every <= 0 {
+	switch {
+	case r.Every <= 0:
 		return "not limited"
+	case r.Every <= time.Second:
+		return fmt.Sprintf("%.3g a second", time.Second.Seconds()/r.Every.Seconds())
+	case r.Every <= time.Minute:
+		return fmt.Sprintf("%.3g a minute", time.Minute.Seconds()/r.Every.Seconds())
 	}
 
 	return "1 in " + humanize.Plain(r.Every)

@@ -3,6 +3,7 @@ package alertmanager
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"time"
 
@@ -101,26 +102,22 @@ func encode(a notify.Alert, style wording.Style, now time.Time) alert {
 	}
 
 	e.Annotations["summary"] = style.Message(a)
-	if a.Runbook != "" {
-		e.Annotations["runbook_url"] = a.Runbook
-	}
-
-	if a.Level != "" {
-		e.Labels["level"] = a.Level
-	}
-
+	e.Annotations["runbook_url"] = a.Runbook
+	e.Labels["level"] = a.Level
 	if of := a.Of(); a.Incident != nil {
 		e.Labels[wording.FieldName(a.Per, ourLabels)] = a.PerValue
 	} else {
-		e.Labels["device"] = of.Device
-		if of.Name != "" {
-			e.Labels["sensor"] = of.Name
-		}
+		e.Labels["device"], e.Labels["sensor"] = of.Device, of.Name
 	}
 
 	if a.Test {
 		e.Labels["test"] = "true"
 	}
+
+	// A label without a value is none; an annotation is left out likewise.
+	isEmpty := func(name, value string) bool { return value == "" && name != "device" }
+	maps.DeleteFunc(e.Labels, isEmpty)
+	maps.DeleteFunc(e.Annotations, isEmpty)
 
 	if a.Since.Before(a.Enqueued) && !a.Since.IsZero() {
 		e.StartsAt = a.Since.UTC()

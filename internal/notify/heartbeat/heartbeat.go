@@ -9,6 +9,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
@@ -34,29 +35,26 @@ const (
 type Target struct {
 	Interval time.Duration // between two calls
 	url      *url.URL
-	kind     kind
-	fails    bool // failures are reported; else nothing is called while they last
+	push     *push // nil: POST to the URL, or to the URL with /fail
+	fails    bool  // failures are reported; else nothing is called while they last
 }
 
-type kind int
+// A push is how a service takes calls as GET: the names of the query's parameters, and a state's values.
+type push struct{ state, good, bad, message string }
 
-const (
-	plain    kind = iota // POST to the URL, or to the URL with /fail
-	kuma                 // Uptime Kuma: GET with status=up or status=down
-	cronitor             // GET with state=complete or state=fail
+var (
+	kuma     = &push{"status", "up", "down", "msg"} // Uptime Kuma
+	cronitor = &push{"state", "complete", "fail", "message"}
 )
 
 // Parse reads the value of HEARTBEAT_URL: a URL, with interval=1m or fail=off and a space in front of it if wanted. The
 // error has no part of the URL.
 func Parse(text string) (*Target, error) {
-	words := strings.Fields(text)
-	if len(words) == 0 {
-		return nil, errors.New("is empty")
-	}
-
+	text = strings.TrimSpace(text)
+	space := strings.LastIndexByte(text, ' ')
+	options, address := text[:space+1], text[space+1:]
 	t := &Target{Interval: defaultInterval, fails: true}
-	options, address := words[:len(words)-1], words[len(words)-1]
-	for _, option := range options {
+	for option := range strings.FieldsSeq(options) {
 		if err := t.parseOption(option); err != nil {
 			return nil, err
 		}
@@ -71,16 +69,16 @@ func Parse(text string) (*Target, error) {
 		return nil, errors.New("cannot be Alertmanager any more: the rules in deploy/prometheus/alerts.yaml watch replicas for it")
 	}
 
-	if u.Scheme != "http" && u.Scheme != "https" || u.Hostname() == "" {
+	if !slices.Contains([]string{"http", "https"}, u.Scheme) || u.Hostname() == "" {
 		return nil, errors.New("must be a URL that begins with https:// or http://")
 	}
 
-	t.url, t.kind = u, plain
+	t.url = u
 	switch { // the services do not say themselves who they are
 	case strings.Contains(u.Path, "/api/push/"):
-		t.kind = kuma
+		t.push = kuma
 	case strings.HasSuffix(u.Hostname(), "cronitor.link"):
-		t.kind = cronitor
+		t.push = cronitor
 	}
 
 	return t, nil
@@ -119,19 +117,12 @@ func (t *Target) request(ctx context.Context, why string) (*http.Request, error)
 	u.User = nil
 	method, body := http.MethodPost, why
 
-	switch t.kind {
-	case plain:
-		if why != "" {
-			u = *u.JoinPath("fail")
-		}
-
-	case kuma:
+	switch {
+	case t.push != nil:
 		method, body = http.MethodGet, ""
-		u.RawQuery = t.query(why, "status", "up", "down", "msg")
-
-	case cronitor:
-		method, body = http.MethodGet, ""
-		u.RawQuery = t.query(why, "state", "complete", "fail", "message")
+		u.RawQuery = t.query(why)
+	case why != "":
+		u = *u.JoinPath("fail")
 	}
 
 	r, err := http.NewRequestWithContext(ctx, method, u.String(), strings.NewReader(body))
@@ -152,14 +143,14 @@ func (t *Target) request(ctx context.Context, why string) (*http.Request, error)
 	return r, nil
 }
 
-// query returns the query of the URL with a state, which is good or bad, and a message.
-func (t *Target) query(why, state, good, bad, message string) string {
+// query returns the query of the URL of a push with a state, and a message.
+func (t *Target) query(why string) string {
 	query := t.url.Query()
-	query.Set(state, good)
-	query.Set(message, "OK")
+	query.Set(t.push.state, t.push.good)
+	query.Set(t.push.message, "OK")
 	if why != "" {
-		query.Set(state, bad)
-		query.Set(message, why)
+		query.Set(t.push.state, t.push.bad)
+		query.Set(t.push.message, why)
 	}
 
 	return query.Encode()

@@ -55,7 +55,7 @@ func TestRequests(t *testing.T) {
 
 func TestParseErrors(t *testing.T) {
 	for text, want := range map[string]string{
-		"":                                   "is empty",
+		"":                                   "begins with https://",
 		"hc-ping.com/" + secret:              "begins with https://",
 		"alertmanager+http://x/" + secret:    "the rules in deploy/prometheus",
 		"ftp://x/" + secret:                  "begins with https://",

@@ -91,16 +91,8 @@ func (c *Client) explain(resp *http.Response, body, shown string) *notify.Error 
 // has one, because only the receiver's clock matters.
 func retryAfter(h http.Header, now time.Time) time.Duration {
 	v := strings.TrimSpace(h.Get("Retry-After"))
-	if v == "" {
-		return 0
-	}
-
-	if strings.Trim(v, "0123456789") == "" {
-		seconds, err := strconv.ParseInt(v, 10, 64)
-		if err != nil || seconds > int64(maxRetryAfter/time.Second) {
-			return maxRetryAfter // digits alone fail only by being too many
-		}
-		return time.Duration(seconds) * time.Second
+	if seconds, err := strconv.ParseUint(v, 10, 64); err == nil || errors.Is(err, strconv.ErrRange) {
+		return time.Duration(min(seconds, uint64(maxRetryAfter/time.Second))) * time.Second
 	}
 
 	until, err := http.ParseTime(v)

@@ -91,11 +91,7 @@ func New(u *url.URL, opts Options) (*Client, error) {
 		return nil, err
 	}
 
-	transport := opts.Transport
-	if transport == nil {
-		transport = newTransport(max(opts.Concurrency, 1))
-	}
-
+	transport := cmp.Or(opts.Transport, http.RoundTripper(newTransport(max(opts.Concurrency, 1))))
 	secrets := slices.Clone(opts.Secrets)
 	for _, values := range opts.Header {
 		secrets = append(secrets, values...)

@@ -36,30 +36,18 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 	}
 
 	event, err := webhook.Encode(a, l.style)
-
-	return l.write(ctx, "alert", level, a.Rule+what+l.style.Message(a), event, err)
-}
-
-// write adds one line to the log, regardless of level and sampling, unless its event could not be encoded.
-func (l *Logger) write(
-	ctx context.Context,
-	what string,
-	level zapcore.Level,
-	message string,
-	event json.RawMessage,
-	err error,
-) error {
 	switch {
 	case err != nil:
 		return &notify.Error{Refused: true, Untaken: true, Err: err}
 	case ctx.Err() != nil:
-		return &notify.Error{Untaken: true, Err: fmt.Errorf("write %s to the log: %w", what, context.Cause(ctx))}
+		return &notify.Error{Untaken: true, Err: fmt.Errorf("write alert to the log: %w", context.Cause(ctx))}
 	}
 
 	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
+	message := a.Rule + what + l.style.Message(a)
 	entry := zapcore.Entry{Level: level, Time: time.Now(), LoggerName: l.log.Name(), Message: message}
-	if err := l.log.Core().Write(entry, []zap.Field{zap.Reflect("event", event)}); err != nil {
-		return &notify.Error{Err: fmt.Errorf("write %s to the log: %w", what, err)}
+	if err := l.log.Core().Write(entry, []zap.Field{zap.Reflect("event", json.RawMessage(event))}); err != nil {
+		return &notify.Error{Err: fmt.Errorf("write alert to the log: %w", err)}
 	}
 
 	return nil

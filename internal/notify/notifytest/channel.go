@@ -3,6 +3,7 @@ package notifytest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -191,11 +192,8 @@ func Golden(t *testing.T, update bool, name string, payload []byte) {
 	got.WriteByte('\n')
 
 	if update {
-		if err := os.MkdirAll(filepath.Dir(file), 0o755); err != nil {
-			t.Fatal(err)
-		}
-
-		if err := os.WriteFile(file, got.Bytes(), 0o644); err != nil {
+		err := errors.Join(os.MkdirAll(filepath.Dir(file), 0o755), os.WriteFile(file, got.Bytes(), 0o644))
+		if err != nil {
 			t.Fatal(err)
 		}
 	}

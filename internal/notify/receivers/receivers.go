@@ -4,6 +4,7 @@ package receivers
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -162,16 +163,7 @@ func (r *Receiver) join(e Entry, first source) error {
 
 // place returns the host and port of u, as they are there, fit for a name.
 func place(u *url.URL) string {
-	host := fit(u.Hostname(), ":")
-	if strings.Contains(host, ":") {
-		host = "[" + host + "]"
-	}
-
-	if u.Port() != "" {
-		host += ":" + u.Port()
-	}
-
-	return host
+	return strings.TrimSuffix(net.JoinHostPort(fit(u.Hostname(), ":"), u.Port()), ":")
 }
 
 // fit returns at most 63 bytes of host, in lower case: letters, digits, dots and what is in also, and "-" for

@@ -3,6 +3,7 @@
 package redact
 
 import (
+	"cmp"
 	"encoding/base64"
 	"net/url"
 	"slices"
@@ -28,10 +29,8 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 	for pair := range strings.SplitSeq(u.RawQuery, "&") {
 		key, value, _ := strings.Cut(pair, "=")
 		for _, s := range []string{key, value} {
-			add(s)
-			if plain, err := url.QueryUnescape(s); err == nil {
-				add(plain)
-			}
+			plain, _ := url.QueryUnescape(s)
+			add(s, plain)
 		}
 	}
 
@@ -50,10 +49,7 @@ func New(u *url.URL, secrets []string) *strings.Replacer {
 	// The longest first: at one place the first that fits counts.
 	parts = slices.DeleteFunc(parts, func(s string) bool { return len(s) < minSecret })
 	slices.SortFunc(parts, func(a, b string) int {
-		if len(a) != len(b) {
-			return len(b) - len(a)
-		}
-		return strings.Compare(a, b)
+		return cmp.Or(len(b)-len(a), strings.Compare(a, b))
 	})
 	var pairs []string
 	for _, s := range slices.Compact(parts) {

@@ -493,54 +493,39 @@ func literal(a net.Addr) string {
 // signIn uses PLAIN, or LOGIN where a server offers nothing better, or XOAUTH2 with a token. The connection is
 // encrypted.
 func (m *Mail) signIn(ctx context.Context, client *smtp.Client) error {
-	_, offered := client.Extension("AUTH")
-	mechanisms := strings.Fields(offered)
-	if m.token != nil {
-		return m.signInWithToken(ctx, client, mechanisms)
-	}
-
 	password, _ := m.user.Password()
-	var auth smtp.Auth
+	ways := []string{"PLAIN", "LOGIN"}
+	hint, otherwise := "check user and password in NOTIFY_URLS", "with user and password (AUTH PLAIN or LOGIN)"
+	token := ""
+	if m.token != nil {
+		var err error
+		if token, err = m.token(ctx); err != nil {
+			return fmt.Errorf("signing in: %w", err)
+		}
+		ways = []string{"XOAUTH2"}
+		hint = "check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp)"
+		otherwise = "with a token (AUTH XOAUTH2): leave out auth=oauth2"
+	}
+
+	_, offered := client.Extension("AUTH")
+	i := slices.IndexFunc(ways, func(way string) bool { return slices.Contains(strings.Fields(offered), way) })
+	if i < 0 {
+		return errors.New("it offers no way to sign in " + otherwise)
+	}
+
+	err := client.Auth(map[string]smtp.Auth{
+		"PLAIN":   smtp.PlainAuth("", m.user.Username(), password, m.host, false),
+		"LOGIN":   smtp.LoginAuth(m.user.Username(), password, m.host, false),
+		"XOAUTH2": smtp.XOAuth2Auth(m.user.Username(), token),
+	}[ways[i]])
 	switch {
-	case slices.Contains(mechanisms, "PLAIN"):
-		auth = smtp.PlainAuth("", m.user.Username(), password, m.host, false)
-	case slices.Contains(mechanisms, "LOGIN"):
-		auth = smtp.LoginAuth(m.user.Username(), password, m.host, false)
-	default:
-		return errors.New("it offers no way to sign in with user and password (AUTH PLAIN or LOGIN)")
-	}
-
-	if err := client.Auth(auth); err != nil {
-		return fmt.Errorf("signing in: check user and password in NOTIFY_URLS: %w", err)
-	}
-
-	return nil
-}
-
-// signInWithToken uses XOAUTH2.
-func (m *Mail) signInWithToken(ctx context.Context, client *smtp.Client, mechanisms []string) error {
-	if !slices.Contains(mechanisms, "XOAUTH2") {
-		return errors.New("it offers no way to sign in with a token (AUTH XOAUTH2): leave out auth=oauth2")
-	}
-
-	token, err := m.token(ctx)
-	if err != nil {
-		return fmt.Errorf("signing in: %w", err)
-	}
-
-	err = client.Auth(smtp.XOAuth2Auth(m.user.Username(), token))
-	if err == nil {
+	case err == nil:
 		return nil
-	}
-
-	if token != "" && strings.Contains(err.Error(), token) {
+	case token != "" && strings.Contains(err.Error(), token):
 		err = errors.New(strings.ReplaceAll(err.Error(), token, "[redacted]"))
 	}
 
-	return fmt.Errorf(
-		"signing in: check that the mailbox in NOTIFY_URLS allows the worker's identity to send (SMTP.SendAsApp): %w",
-		err,
-	)
+	return fmt.Errorf("signing in: %s: %w", hint, err)
 }
 
 // envelope names sender and recipients. It returns whom the server accepts, and whom it does not: RFC 5321, 4.2.1 has 4yz

@@ -113,10 +113,7 @@ func (s Style) Facts(a notify.Alert) []Fact {
 	facts.add("Field", printable(a.Field, maxField))
 	facts.add("Time", s.time(a))
 	facts.add("Since", s.since(a))
-	if !a.Resolved && a.Suppressed > 0 && a.Incident == nil {
-		facts.add("Suppressed", suppressed(a))
-	}
-
+	facts.add("Suppressed", suppressed(a))
 	if a.Ambiguous {
 		facts.add("Repeat", "possible: an earlier attempt may have arrived")
 	}
@@ -257,15 +254,18 @@ func asciiLower(s string) string {
 	}, s)
 }
 
-// suppressed says how many readings, or devices that share their alerts, were suppressed. Each replica counts what it
-// reads, so there may be more devices.
+// suppressed says how many readings, or devices that share their alerts, were suppressed; "" if none were, or nobody asks.
+// Each replica counts what it reads, so there may be more devices.
 func suppressed(a notify.Alert) string {
-	text := humanize.Count(int(a.Suppressed), "reading")
-	if a.PerValue != "" {
-		text = "at least " + humanize.Count(int(a.Suppressed), "device")
+	const since = " since the last alert"
+	switch {
+	case a.Resolved || a.Suppressed == 0 || a.Incident != nil:
+		return ""
+	case a.PerValue != "":
+		return "at least " + humanize.Count(int(a.Suppressed), "device") + since
 	}
 
-	return text + " since the last alert"
+	return humanize.Count(int(a.Suppressed), "reading") + since
 }
 
 // taken returns when the reading was taken, by the best clock that is known, and how much later it arrived; 0 if that

@@ -38,8 +38,8 @@ func (s Style) Message(a notify.Alert) string {
 		text += " (" + strings.TrimPrefix(names, notify.DefaultRule+", ") + ")"
 	}
 
-	if a.PerValue != "" && a.Suppressed > 0 && !a.Resolved && a.Incident == nil {
-		text += ", " + suppressed(a)
+	if others := suppressed(a); a.PerValue != "" && others != "" {
+		text += ", " + others
 	}
 
 	if _, late := taken(a); late > 0 {

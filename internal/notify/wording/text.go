@@ -257,8 +257,8 @@ func condition(a notify.Alert, limit string) string {
 // line is a in the section of its rule and level.
 func (s Style) line(a notify.Alert) Line {
 	facts := s.lineFacts(a)
-	if a.PerValue != "" && a.Suppressed > 0 && a.Incident == nil {
-		facts = append(facts, suppressed(a))
+	if others := suppressed(a); a.PerValue != "" && others != "" {
+		facts = append(facts, others)
 	}
 
 	for name, value := range a.Shown.All() {
