@@ -29,9 +29,20 @@ const auditDoes = "compare the alerts and recoveries that the hub's readings cal
 
 // runAudit is `alertworker audit`. It has the configuration of the worker.
 func runAudit(ctx context.Context, out io.Writer, args []string) error {
-	history, asJSON, err := parseAudit(args)
-	if err != nil {
+	history, asJSON := &historyFlags{}, false
+	flags := newFlags("audit", auditDoes)
+	history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
+	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
+	if err := parseFlags(flags, args); err != nil {
 		return err
+	}
+
+	err := history.check()
+	if err == nil && history.since == 0 {
+		err = errors.New("say how far back with --since; see alertworker audit --help")
+	}
+	if err != nil {
+		return &usageError{err}
 	}
 
 	s, err := openReader()
@@ -59,7 +70,24 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	report, err := s.compare(ctx, expected, began, began.Add(-history.since))
+	stores, err := s.auditStores(ctx, began.Add(-history.since))
+	if err != nil {
+		return err
+	}
+
+	var names []string
+	for _, r := range s.receivers {
+		names = append(names, r.Name)
+	}
+
+	asking := newMeter()
+	report, err := audit.Compare(ctx, expected, began, stores, names, func(share float64) {
+		asking.say(
+			share,
+			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
+		)
+	})
+	asking.end()
 	if err != nil {
 		return err
 	}
@@ -78,25 +106,6 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 	return err
 }
 
-// parseAudit reads the flags of an audit.
-func parseAudit(args []string) (history *historyFlags, asJSON bool, err error) {
-	history = &historyFlags{}
-	flags := newFlags("audit", auditDoes)
-	history.define(flags, "since", "read what the hub received in the last `DURATION`, such as 24h")
-	flags.BoolVar(&asJSON, "json", false, "print one JSON object")
-	if err := parseFlags(flags, args); err != nil {
-		return nil, false, err
-	}
-	if err := history.check(); err != nil {
-		return nil, false, &usageError{err}
-	}
-	if history.since == 0 {
-		return nil, false, &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
-	}
-
-	return history, asJSON, nil
-}
-
 // expect reads what the hub holds, and returns which messages its readings call for.
 func (s *session) expect(
 	ctx context.Context,
@@ -107,7 +116,12 @@ func (s *session) expect(
 		return nil, nil, err
 	}
 	defer source.Close()
-	saysHow(source)
+	events, takes := source.Held()
+	text := fmt.Sprintf("reading up to %s that the hub holds", humanize.Count(int(events), "event"))
+	if takes > 0 {
+		text += fmt.Sprintf(", which takes up to %s (--rate)", humanize.Span(takes))
+	}
+	fmt.Fprintln(os.Stderr, text)
 
 	set := s.config.Rules()
 	set.Rules = slices.DeleteFunc(slices.Clone(set.Rules), func(r rules.Rule) bool { return r.Silence() })
@@ -145,46 +159,6 @@ func (s *session) expect(
 	run.Finish()
 
 	return expected, run, nil
-}
-
-// compare asks the stores what became of the messages that were expected when an audit began. since is when the first
-// reading was taken.
-func (s *session) compare(
-	ctx context.Context,
-	expected audit.Expected,
-	began, since time.Time,
-) (audit.Report, error) {
-	stores, err := s.auditStores(ctx, since)
-	if err != nil {
-		return audit.Report{}, err
-	}
-
-	asking := newMeter()
-	defer asking.end()
-	progress := func(share float64) {
-		asking.say(
-			share,
-			fmt.Sprintf("asked the throttle store about %.0f of %d messages", share*float64(len(expected)), len(expected)),
-		)
-	}
-
-	var names []string
-	for _, r := range s.receivers {
-		names = append(names, r.Name)
-	}
-
-	return audit.Compare(ctx, expected, began, stores, names, progress)
-}
-
-// saysHow says on stderr how much there is to read, and how long that takes.
-func saysHow(source *eventhubs.History) {
-	events, takes := source.Held()
-	text := fmt.Sprintf("reading up to %s that the hub holds", humanize.Count(int(events), "event"))
-	if takes > 0 {
-		text += fmt.Sprintf(", which takes up to %s (--rate)", humanize.Span(takes))
-	}
-
-	fmt.Fprintln(os.Stderr, text)
 }
 
 // auditStores reads what an audit needs. since is when the first reading was taken.

@@ -31,7 +31,7 @@ const (
 		"--state discarded\n" +
 		"deletes them\n" +
 		"Usage: alertworker deadletters discard ID... | --all [--since 24h] [--state undelivered|replayed|discarded] " +
-		"[--who ann] [--dry-run]"
+		"[--who ann]"
 )
 
 // deadLetters is `alertworker deadletters`. It has the configuration of the worker.
@@ -112,7 +112,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 
 	n := 0
 	for _, kind := range kinds {
-		for page, err := range s.deadLetters.List(ctx, kind, since.time()) {
+		for page, err := range s.deadLetters.List(ctx, kind, since()) {
 			if err != nil {
 				return err
 			}
@@ -132,7 +132,7 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 	}
 
 	if n == 0 && !*asJSON {
-		fmt.Fprintf(out, "no dead letters%s\n", since)
+		fmt.Fprintln(out, "no dead letters")
 	}
 
 	return nil
@@ -141,12 +141,10 @@ func listLetters(ctx context.Context, out io.Writer, args []string) error {
 // replayLetters is `alertworker deadletters replay`.
 func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters replay", replayDoes)
-	all := flags.Bool("all", false, "send all dead letters instead of named ones")
-	since := sinceFlag(flags)
 	to := flags.String("to", "", "send to this `RECEIVER` instead of the original one")
 	dryRun := flags.Bool("dry-run", false, "only print what would be sent")
 	who := whoFlag(flags)
-	ids, err := parseIDs(flags, args, all, since)
+	ids, since, err := parseIDs(flags, args)
 	if err != nil {
 		return err
 	}
@@ -196,21 +194,21 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 	for _, id := range ids {
 		r.ByID(ctx, id)
 	}
-
-	if *all {
-		for page, listErr := range s.deadLetters.List(ctx, deadletter.Undelivered, since.time()) {
-			if err = listErr; err != nil {
-				break
+	if len(ids) == 0 {
+		for page, err := range s.deadLetters.List(ctx, deadletter.Undelivered, since) {
+			if err != nil {
+				return err
 			}
 			r.Send(ctx, page)
 		}
 	}
 
-	fmt.Fprintln(out, replaySummary(r, since))
-	switch {
-	case err != nil:
-		return err
-	case r.Failed > 0:
+	verb := "delivered"
+	if r.DryRun {
+		verb = "would be sent"
+	}
+	fmt.Fprintf(out, "%d %s, %d not\n", r.Delivered, verb, r.Failed)
+	if r.Failed > 0 {
 		return &silentError{exitFailed}
 	}
 
@@ -220,13 +218,10 @@ func replayLetters(ctx context.Context, out io.Writer, args []string) error {
 // discardLetters is `alertworker deadletters discard`.
 func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	flags := newFlags("deadletters discard", discardDoes)
-	all := flags.Bool("all", false, "discard all dead letters instead of named ones")
-	since := sinceFlag(flags)
 	kinds := []deadletter.Kind{deadletter.Undelivered}
 	stateFlag(flags, &kinds)
-	dryRun := flags.Bool("dry-run", false, "only print what would be discarded")
 	who := whoFlag(flags)
-	ids, err := parseIDs(flags, args, all, since)
+	ids, since, err := parseIDs(flags, args)
 	if err != nil {
 		return err
 	}
@@ -240,41 +235,36 @@ func discardLetters(ctx context.Context, out io.Writer, args []string) error {
 	if kinds[0] == deadletter.Discarded {
 		verb, end = "deleted", func(l deadletter.Letter) error { return s.deadLetters.Delete(ctx, l) }
 	}
-	if *dryRun {
-		verb, end = "would be "+verb, func(deadletter.Letter) error { return nil }
-	}
 
 	n, failed := 0, 0
-	discard := func(l deadletter.Letter) error {
-		if err := end(l); err != nil && !errors.Is(err, deadletter.ErrNotFound) {
-			return err
+	discard := func(l deadletter.Letter, err error) {
+		if err == nil {
+			if err = end(l); errors.Is(err, deadletter.ErrNotFound) { // somebody else has done it
+				err = nil
+			}
+		}
+		if err != nil {
+			failed++
+			fmt.Fprintf(out, "%s: %v\n", humanize.OneLine(l.ID), err)
+			return
 		}
 
 		n++
 		fmt.Fprintln(out, humanize.OneLine(strings.TrimSpace(l.ID+" "+l.Alert.From().String())+": "+verb))
-		return nil
 	}
 	for _, id := range ids {
 		l, err := s.deadLetters.Get(ctx, kinds[0], id)
-		if err == nil {
-			err = discard(l)
-		}
-
-		if err != nil {
-			failed++
-			fmt.Fprintf(out, "%s: %v\n", humanize.OneLine(id), err)
-		}
+		l.ID = id
+		discard(l, err)
 	}
-
-	if *all {
-		for page, listErr := range s.deadLetters.List(ctx, kinds[0], since.time()) {
-			if listErr != nil {
-				return listErr
+	if len(ids) == 0 {
+		for page, err := range s.deadLetters.List(ctx, kinds[0], since) {
+			if err != nil {
+				return err
 			}
-
 			for _, l := range page {
-				if err := discard(l); err != nil {
-					return err
+				if discard(l, nil); failed > 0 {
+					return &silentError{exitFailed}
 				}
 			}
 		}
@@ -302,74 +292,34 @@ func stateFlag(flags *flag.FlagSet, kinds *[]deadletter.Kind) {
 	)
 }
 
-// parseIDs returns the dead letters that args name, which are none with --all.
-func parseIDs(flags *flag.FlagSet, args []string, all *bool, since *age) ([]string, error) {
-	ids, err := parseArgs(flags, args)
-	if err != nil {
-		return nil, err
+// parseIDs returns the dead letters that args name: none with --all, which is about those with readings since then.
+func parseIDs(flags *flag.FlagSet, args []string) (ids []string, since time.Time, err error) {
+	all := flags.Bool("all", false, "all dead letters instead of named ones")
+	from := sinceFlag(flags)
+	if ids, err = parseArgs(flags, args); err != nil {
+		return nil, since, err
 	}
 
+	since = from()
 	switch {
-	case *all && len(ids) > 0:
-		err = errors.New("name dead letters or use --all, not both")
-	case !*all && len(ids) == 0:
+	case *all == (len(ids) > 0):
 		err = errors.New("name dead letters, or use --all")
-	case !*all && since.Duration > 0:
+	case !*all && !since.IsZero():
 		err = errors.New("--since requires --all")
+	default:
+		return ids, since, nil
 	}
 
-	if err != nil {
-		return nil, &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
-	}
-
-	return ids, nil
+	return nil, since, &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
 }
 
-// replaySummary is the last line of a replay.
-func replaySummary(r *deadletters.Replay, since *age) string {
-	verb := "delivered"
-	if r.DryRun {
-		verb = "would be sent"
+// sinceFlag adds --since, and returns what it says: the zero time means any.
+func sinceFlag(f *flag.FlagSet) func() time.Time {
+	last := f.Duration("since", 0, "only dead letters with a reading from the last `DURATION`, such as 24h")
+	return func() time.Time {
+		if *last == 0 {
+			return time.Time{}
+		}
+		return time.Now().Add(-*last)
 	}
-
-	switch {
-	case r.Delivered+r.Failed == 0:
-		return "no dead letters" + since.String()
-	case r.Failed == 0:
-		return fmt.Sprintf("%d %s", r.Delivered, verb)
-	}
-
-	return fmt.Sprintf("%d %s, %d not", r.Delivered, verb, r.Failed)
-}
-
-// age is the maximum age of the readings in dead letters; 0 means any age.
-type age struct{ time.Duration }
-
-func sinceFlag(f *flag.FlagSet) *age {
-	s := &age{}
-	f.Func(
-		"since",
-		"only dead letters with a reading from the last `DURATION`, such as 24h",
-		func(text string) (err error) {
-			if s.Duration, err = time.ParseDuration(text); err != nil || s.Duration <= 0 {
-				return errors.New("must be a duration such as 30m or 24h")
-			}
-			return nil
-		},
-	)
-	return s
-}
-
-func (s *age) time() time.Time {
-	if s.Duration == 0 {
-		return time.Time{}
-	}
-	return time.Now().Add(-s.Duration)
-}
-
-func (s *age) String() string {
-	if s.Duration == 0 {
-		return ""
-	}
-	return fmt.Sprintf(" with a reading from the last %v", s.Duration)
 }

@@ -165,7 +165,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("the old one is listed:\n%s", out)
 		}
 		out, code = l.command(t, "list", "--since", "1m")
-		want(t, out, code, exitStopped, "no dead letters with a reading from the last 1m0s\n")
+		want(t, out, code, exitStopped, "no dead letters\n")
 	})
 
 	t.Run("list many", func(t *testing.T) {
@@ -185,13 +185,13 @@ func TestDeadLetters(t *testing.T) {
 		l.keep(t, letter(1, l.id), letter(2, l.id))
 		id := l.left(t)[0] // the older
 		out, code := l.command(t, "replay", id, "--dry-run")
-		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": would be sent\n", "1 would be sent\n")
+		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": would be sent\n", "1 would be sent, 0 not\n")
 		if len(l.Deliveries()) != 0 || len(l.left(t)) != 2 {
 			t.Fatal("a dry run does something")
 		}
 
 		out, code = l.command(t, "replay", id)
-		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": delivered\n", "1 delivered\n")
+		want(t, out, code, exitStopped, id+" device-2 to "+l.name+": delivered\n", "1 delivered, 0 not\n")
 		sent := letter(2, l.id).Alert
 		taken := l.Taken()
 		if len(taken) != 1 || taken[0].ID != sent.ID || taken[0].Token <= sent.Token || taken[0].Temperature != sent.Temperature || taken[0].Expires.Before(time.Now()) || taken[0].Window != time.Minute {
@@ -226,9 +226,9 @@ func TestDeadLetters(t *testing.T) {
 			t.Errorf("left: %q, want the old one, the one refused again and the one of nobody", left)
 		}
 		out, code = l.command(t, "replay", "--all", "--to", l.name)
-		want(t, out, code, exitStopped, "3 delivered\n")
+		want(t, out, code, exitStopped, "3 delivered, 0 not\n")
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "no dead letters\n")
+		want(t, out, code, exitStopped, "0 delivered, 0 not\n")
 		if taken := l.Taken(); len(taken) != 5 {
 			t.Errorf("%d taken, want 5", len(taken))
 		}
@@ -268,7 +268,7 @@ func TestDeadLetters(t *testing.T) {
 		l.Behave(notifytest.Take, notifytest.Status(429, "Retry-After", "1"), notifytest.Take, notifytest.Status(503, "Retry-After", "1"))
 		start := time.Now()
 		out, code := l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "4 delivered\n")
+		want(t, out, code, exitStopped, "4 delivered, 0 not\n")
 		if took := time.Since(start); took < 2*time.Second {
 			t.Errorf("it took %v, though the receiver asked twice for a second", took)
 		}
@@ -278,8 +278,8 @@ func TestDeadLetters(t *testing.T) {
 		l := newLetters(t, azurite)
 		l.keep(t, letter(1, l.id), letter(2, l.id), letter(500, l.id))
 		ids := l.left(t)
-		out, code := l.command(t, "discard", ids[2], "../x", "--dry-run")
-		want(t, out, code, exitFailed, ids[2]+" device-1: would be discarded\n", "../x: no such dead letter", "1 would be discarded\n")
+		out, code := l.command(t, "discard", "../x")
+		want(t, out, code, exitFailed, "../x: no such dead letter", "0 discarded\n")
 		out, code = l.command(t, "discard", ids[2])
 		want(t, out, code, exitStopped, ids[2]+" device-1: discarded\n", "1 discarded\n")
 		out, code = l.command(t, "discard", "--all", "--since", "1h")
@@ -312,7 +312,7 @@ func TestDeadLetters(t *testing.T) {
 		out, code := l.command(t, "replay", "--all")
 		want(t, out, code, exitFailed, "device-4 to "+l.name+": may have been delivered", "device-3 to "+l.name+": not delivered", "device-1 to "+l.name+": not sent: receiver "+l.name+" is down (", "device-0 to "+l.name+": not sent: receiver "+l.name+" is down (", "1 delivered, 5 not\n")
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "5 delivered\n")
+		want(t, out, code, exitStopped, "5 delivered, 0 not\n")
 		if taken := l.Taken(); len(taken) != 6 {
 			t.Errorf("%d taken, want each of 6 once", len(taken))
 		}
@@ -368,7 +368,7 @@ func TestDeadLetters(t *testing.T) {
 			t.Fatal(err)
 		}
 		out, code = l.command(t, "replay", "--all")
-		want(t, out, code, exitStopped, "1 delivered\n")
+		want(t, out, code, exitStopped, "1 delivered, 0 not\n")
 
 		// An alert of the worker's whose fate is not known is not dropped for the letter's sake.
 		if err := gate.Reopen(t.Context(), sensor.Of(first.Alert.Device)); err != nil {
@@ -494,17 +494,16 @@ func TestDeadLettersUsage(t *testing.T) {
 		{"", "list, replay and discard"},
 		{"burn", `unknown command "burn"`},
 		{"list x", `unexpected "x"`},
-		{"list --since 0s", "must be a duration"},
-		{"list --since yesterday", "must be a duration"},
+		{"list --since yesterday", "-since"},
 		{"list --state lost", "must be undelivered, replayed or discarded"},
 		{"list", "without Azure Storage"},
 		{"replay", "name dead letters, or use --all"},
-		{"replay x --all", "not both"},
+		{"replay x --all", "name dead letters, or use --all"},
 		{"replay x --since 1h", "--since requires --all"},
 		{"replay x --frob", "-frob"},
 		{"replay x", "without Azure Storage"},
 		{"discard", "name dead letters, or use --all"},
-		{"discard x --all", "not both"},
+		{"discard x --all", "name dead letters, or use --all"},
 		{"discard --all --state lost", "must be undelivered, replayed or discarded"},
 	} {
 		out, code := l.command(t, strings.Fields(test.args)...)

@@ -138,7 +138,9 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	}
 
 	if token := c.HTTPIngestToken.Reveal(); token != "" {
-		r.trigger = newTrigger(r.worker, token, c)
+		intake := r.worker.NewIntake(context.Background(), "http")
+		handler := ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
+		r.trigger = &trigger{handler, intake, c.DrainTimeout}
 		o.Ingest = http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 			if r.waiting() == "" {
 				r.trigger.ServeHTTP(w, req)
@@ -164,12 +166,6 @@ type trigger struct {
 	*ingest.Handler
 	intake *worker.Intake
 	drain  time.Duration // for what is being sent at the end
-}
-
-func newTrigger(w *worker.Worker, token string, c config.Config) *trigger {
-	intake := w.NewIntake(context.Background(), "http")
-	handler := ingest.New(ingest.Config{Intake: intake, Token: token, Timeout: throttle.ClaimTTL(c.NotifyTimeout)})
-	return &trigger{handler, intake, c.DrainTimeout}
 }
 
 // closeAfter waits until ctx ends, then takes no more readings, and answers those

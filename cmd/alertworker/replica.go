@@ -114,7 +114,19 @@ func newReplica(
 			return nil, err
 		}
 	}
-	r.show(c, s, log)
+
+	if r.duties != nil {
+		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
+	}
+	r.metrics.Standby(func() bool { return r.waiting() != "" })
+	r.monitor.Watch(status.Replica{
+		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
+	})
+	if r.http != nil {
+		r.admin = r.newAdmin(c, s, log)
+		r.http.handler.Store(r.admin)
+	}
+
 	return r, nil
 }
 
@@ -155,30 +167,22 @@ func workerConfig(c config.Config, s stores, tracer *tracing.Tracing, log *zap.L
 func (r *replica) deliverTo(config *worker.Config, c config.Config, shared records.Store, tracer *tracing.Tracing) {
 	windows := recent.NewWindows()
 	for _, to := range r.receivers {
+		var taken delivery.Turns // nil if people do not read what it gets
+		if to.Limits.People {
+			name := groupName(c) + "/turns/" + to.ID
+			taken = &turns.Turns{Store: shared, Name: name, Nearest: pace.NearestOfAll, Farthest: pace.Farthest}
+		}
+
 		observed := notify.Observe(
 			to.Notifier, r.recorder.Receiver(to.Name), r.metrics.Receiver(to.Name), tracer.Receiver(to.Name),
 		)
 		config.Rulebook.Receivers = append(config.Rulebook.Receivers, partition.Receiver{
 			To: delivery.Receiver{
-				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: turnsAt(c, shared, to),
+				ID: to.ID, Name: to.Name, Limits: to.Limits, Notifier: observed, Turns: taken,
 			},
 			Filters: to.Filters,
 			Gate:    r.newGates(c, config.Rulebook.Rules, to, windows),
 		})
-	}
-}
-
-// turnsAt returns the turns that replicas take at a receiver, nil if people do not read what it gets.
-func turnsAt(c config.Config, shared records.Store, to receivers.Receiver) delivery.Turns {
-	if !to.Limits.People {
-		return nil
-	}
-
-	return &turns.Turns{
-		Store:    shared,
-		Name:     turnsName(c, to.ID),
-		Nearest:  pace.NearestOfAll,
-		Farthest: pace.Farthest,
 	}
 }
 
@@ -218,21 +222,6 @@ func eachGate(set rules.Set, do func(*rules.Rule, *rules.Level)) {
 				do(rule.Alone(), &rule.Levels[j])
 			}
 		}
-	}
-}
-
-// show has operators see r, which is complete.
-func (r *replica) show(c config.Config, s stores, log *zap.Logger) {
-	if r.duties != nil {
-		r.metrics.Duties(r.duties.Leading, r.duties.Failures)
-	}
-	r.metrics.Standby(func() bool { return r.waiting() != "" })
-	r.monitor.Watch(status.Replica{
-		Worker: r.worker, Source: r.source.Stats, Standby: r.waiting, Store: r.leases, Key: status.ProbeKey(c.Scope()),
-	})
-	if r.http != nil {
-		r.admin = r.newAdmin(c, s, log)
-		r.http.handler.Store(r.admin)
 	}
 }
 

@@ -234,7 +234,10 @@ func (w secretsWatch) try(ctx context.Context, variable string, c config.Config)
 	}
 
 	if of := c.Store().Variable; err == nil && of != nil && of(c) == variable {
-		err = s.openAndTryLeases(ctx, c, quiet)
+		if s.leases, err = s.openLeases(ctx, c, quiet); err != nil {
+			return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
+		}
+		err = s.tryLeases(ctx, c)
 	}
 
 	return err

@@ -212,14 +212,6 @@ func (s stores) openRecords(ctx context.Context, c config.Config, log *zap.Logge
 	})
 }
 
-// openAndTryLeases opens the throttle store and writes to it.
-func (s stores) openAndTryLeases(ctx context.Context, c config.Config, log *zap.Logger) (err error) {
-	if s.leases, err = s.openLeases(ctx, c, log); err != nil {
-		return fmt.Errorf("open THROTTLE_STORE=%s: %w", c.ThrottleStore, hinted(c, err))
-	}
-	return s.tryLeases(ctx, c)
-}
-
 // openDeadLetters opens the dead letters alone.
 func (s stores) openDeadLetters(ctx context.Context, c config.Config, log *zap.Logger) (*deadletter.Store, error) {
 	rs, err := s.openBlobs(ctx, c, c.DeadLetterContainer, nil)
@@ -268,10 +260,68 @@ type leaseStore struct {
 }
 
 var leaseStores = map[config.Choice]leaseStore{
-	config.StoreMemory:    {stores.openMemory, stores.memoryPlace},
-	config.StoreBlob:      {stores.openETag, stores.blobPlace},
-	config.StoreBlobLease: {stores.openNative, stores.blobPlace},
-	config.StoreCosmos:    {stores.openCosmos, stores.cosmosPlace},
+	config.StoreMemory: {
+		open: func(s stores, _ context.Context, c config.Config, _ func(string)) (lease.Store, error) {
+			if s.memory.leases == nil {
+				s.memory.leases = memlease.Keeping(c.LeaseRetention)
+			}
+			return s.memory.leases, nil
+		},
+		place: func(stores, context.Context, config.Config) (string, error) { return "", nil },
+	},
+	config.StoreBlob:      inContainer(bloblease.OpenETag),
+	config.StoreBlobLease: inContainer(bloblease.OpenNative),
+	config.StoreCosmos: {
+		open: func(s stores, ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
+			account, err := s.cosmosAccount(ctx, c)
+			if err != nil {
+				return nil, err
+			}
+
+			ctx, cancel := opening(ctx)
+			defer cancel()
+			return cosmoslease.Open(ctx, cosmoslease.Config{
+				Account:   account,
+				Database:  c.CosmosDatabase,
+				Container: c.CosmosContainer,
+				Retention: c.LeaseRetention,
+				Client:    s.transport("cosmos"),
+				Created:   created,
+			})
+		},
+		place: func(s stores, ctx context.Context, c config.Config) (string, error) {
+			account, err := s.cosmosAccount(ctx, c)
+			if err != nil {
+				return "", err
+			}
+
+			path := "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
+			return strings.TrimRight(account.Endpoint(), "/") + path, nil
+		},
+	},
+}
+
+// inContainer is a store that opens in a container of the storage account.
+func inContainer[S lease.Store](open func(context.Context, *container.Client, func(string)) (S, error)) leaseStore {
+	return leaseStore{
+		open: func(s stores, ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
+			client, err := s.container(ctx, c, c.ThrottleContainer)
+			if err != nil {
+				return nil, err
+			}
+
+			ctx, cancel := opening(ctx)
+			defer cancel()
+			return open(ctx, client, created)
+		},
+		place: func(s stores, ctx context.Context, c config.Config) (string, error) {
+			client, err := s.container(ctx, c, c.ThrottleContainer)
+			if err != nil {
+				return "", err
+			}
+			return client.URL(), nil
+		},
+	}
 }
 
 func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger) (lease.Store, error) {
@@ -282,73 +332,6 @@ func (s stores) openLeases(ctx context.Context, c config.Config, log *zap.Logger
 			zap.String("container", container),
 		)
 	})
-}
-
-func (s stores) openMemory(_ context.Context, c config.Config, _ func(string)) (lease.Store, error) {
-	if s.memory.leases == nil {
-		s.memory.leases = memlease.Keeping(c.LeaseRetention)
-	}
-	return s.memory.leases, nil
-}
-
-func (s stores) memoryPlace(context.Context, config.Config) (string, error) { return "", nil }
-
-func (s stores) openETag(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
-	client, err := s.container(ctx, c, c.ThrottleContainer)
-	if err != nil {
-		return nil, err
-	}
-
-	ctx, cancel := opening(ctx)
-	defer cancel()
-	return bloblease.OpenETag(ctx, client, created)
-}
-
-func (s stores) openNative(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
-	client, err := s.container(ctx, c, c.ThrottleContainer)
-	if err != nil {
-		return nil, err
-	}
-
-	ctx, cancel := opening(ctx)
-	defer cancel()
-	return bloblease.OpenNative(ctx, client, created)
-}
-
-func (s stores) blobPlace(ctx context.Context, c config.Config) (string, error) {
-	client, err := s.container(ctx, c, c.ThrottleContainer)
-	if err != nil {
-		return "", err
-	}
-	return client.URL(), nil
-}
-
-func (s stores) openCosmos(ctx context.Context, c config.Config, created func(string)) (lease.Store, error) {
-	account, err := s.cosmosAccount(ctx, c)
-	if err != nil {
-		return nil, err
-	}
-
-	ctx, cancel := opening(ctx)
-	defer cancel()
-	return cosmoslease.Open(ctx, cosmoslease.Config{
-		Account:   account,
-		Database:  c.CosmosDatabase,
-		Container: c.CosmosContainer,
-		Retention: c.LeaseRetention,
-		Client:    s.transport("cosmos"),
-		Created:   created,
-	})
-}
-
-func (s stores) cosmosPlace(ctx context.Context, c config.Config) (string, error) {
-	account, err := s.cosmosAccount(ctx, c)
-	if err != nil {
-		return "", err
-	}
-
-	path := "/" + url.PathEscape(c.CosmosDatabase) + "/" + url.PathEscape(c.CosmosContainer)
-	return strings.TrimRight(account.Endpoint(), "/") + path, nil
 }
 
 func (s stores) cosmosAccount(ctx context.Context, c config.Config) (cosmoslease.Account, error) {
@@ -427,11 +410,6 @@ func ledgerName(c config.Config, partition string) string {
 // rosterName returns the name of a partition's roster.
 func rosterName(c config.Config, partition string) string {
 	return groupName(c) + "/roster/" + partition
-}
-
-// turnsName returns the name of the turns that replicas take at a receiver.
-func turnsName(c config.Config, receiver string) string {
-	return groupName(c) + "/turns/" + receiver
 }
 
 // incidents returns the records of groups whose alarms share a value.

@@ -108,19 +108,16 @@ func WriteTable(
 }
 
 // endOf says when a letter was replayed or discarded, and by whom; empty if it was not.
-func endOf(l deadletter.Letter, zone *time.Location) (text string) {
-	switch l.Kind {
-	case deadletter.Replayed:
-		text = "replayed at " + moment(l.Replayed, zone)
-	case deadletter.Discarded:
-		text = "discarded at " + moment(l.Discarded, zone)
+func endOf(l deadletter.Letter, zone *time.Location) string {
+	at := map[deadletter.Kind]time.Time{deadletter.Replayed: l.Replayed, deadletter.Discarded: l.Discarded}[l.Kind]
+	switch {
+	case at.IsZero():
+		return ""
+	case l.By == "":
+		return fmt.Sprintf("%s at %s", l.Kind, moment(at, zone))
 	}
 
-	if text != "" && l.By != "" {
-		text += " by " + l.By
-	}
-
-	return text
+	return fmt.Sprintf("%s at %s by %s", l.Kind, moment(at, zone), l.By)
 }
 
 // moment shows a time in a zone: 2026-03-01 12:00:00Z, or with +01:00.
