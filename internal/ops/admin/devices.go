@@ -306,22 +306,39 @@ func (a *Admin) local(of sensor.ID, shared map[string]string) findings {
 	return f
 }
 
-// endWindow ends the windows of a sensor, or of a device and all its sensors of which something is known, here or in what
-// replicas share, at all receivers, of all rules and levels. It names these sensors, and what the device shares; it also
-// says which windows it does not know of. After a failure it continues with the next one; a repeated request does the
-// rest.
+// endWindow ends the windows of a sensor, or of a device and all its sensors.
 func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) {
 	ctx, cancel := context.WithTimeout(r.Context(), deviceTimeout)
 	defer cancel()
-
-	// A list is empty if there is nothing to say.
-	var answer struct {
-		Sensors  []string `json:"sensors,omitempty"`  // of the device
-		Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
-		NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
+	answer, err := a.endWindows(ctx, of, a.sharedIn(r))
+	status := http.StatusServiceUnavailable
+	if errors.Is(err, throttle.ErrSending) {
+		status = http.StatusConflict
 	}
 
-	f := a.local(of, a.sharedIn(r))
+	switch {
+	case err != nil:
+		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
+		fail(w, status, strings.ReplaceAll(err.Error(), "\n", "; "))
+	case len(answer.Sensors)+len(answer.Shared)+len(answer.NotEnded) == 0:
+		w.WriteHeader(http.StatusNoContent)
+	default:
+		httpapi.Write(w, http.StatusOK, answer)
+	}
+}
+
+// endedWindows is what there is to say about windows that were ended; a list is empty if there is nothing.
+type endedWindows struct {
+	Sensors  []string `json:"sensors,omitempty"`  // of the device
+	Shared   []string `json:"shared,omitempty"`   // such as site=berlin: ended for all devices with that
+	NotEnded []string `json:"notEnded,omitempty"` // sentences about rules
+}
+
+// endWindows ends the windows of a sensor, or of a device and all its sensors of which something is known, here or in what
+// replicas share, at all receivers, of all rules and levels. It names these sensors, and what the device shares; it also
+// says which windows it does not know of. After a failure it continues with the next one; a repeated call does the rest.
+func (a *Admin) endWindows(ctx context.Context, of sensor.ID, shared map[string]string) (answer endedWindows, err error) {
+	f := a.local(of, shared)
 	hasSensors := slices.ContainsFunc(a.Rules.Rules, func(r rules.Rule) bool { return len(r.Sensor) > 0 && r.Per == "" })
 	if hasSensors && of.Name == "" {
 		answer.NotEnded = append(answer.NotEnded, "windows of sensors without an alarm, a delivery or a dead letter that is known: for one add ?sensor=NAME")
@@ -366,20 +383,7 @@ func (a *Admin) endWindow(w http.ResponseWriter, r *http.Request, of sensor.ID) 
 		failed = append(failed[:saidErrors], fmt.Errorf("and %d more", n-saidErrors))
 	}
 
-	err, status := errors.Join(failed...), http.StatusServiceUnavailable
-	if errors.Is(err, throttle.ErrSending) {
-		status = http.StatusConflict
-	}
-
-	switch {
-	case err != nil:
-		w.Header().Set("Retry-After", strconv.Itoa(retrySending))
-		fail(w, status, strings.ReplaceAll(err.Error(), "\n", "; "))
-	case len(answer.Sensors)+len(answer.Shared)+len(answer.NotEnded) == 0:
-		w.WriteHeader(http.StatusNoContent)
-	default:
-		httpapi.Write(w, http.StatusOK, answer)
-	}
+	return answer, errors.Join(failed...)
 }
 
 // saidErrors is how many of the windows that could not be ended an error names.

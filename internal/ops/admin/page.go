@@ -315,7 +315,7 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+humanize.Some(hindered)+"."
 	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
 		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
-	case p.State == status.GoingOut && all[0].Status.Waiting == 0:
+	case p.State == status.GoingOut && all[0].Status.Waiting == 0 && p.DeadLetters == 0:
 		p.Headline = "" // the state says it all
 	}
 
@@ -332,8 +332,8 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 	}
 
 	p.Class = states[p.State].class
-	if p.DeadLetters > 0 && p.State == status.GoingOut { // with dead letters not all is well
-		p.Class, p.Headline = "warn", worst.Status.Headline
+	if p.DeadLetters > 0 && p.Class == "good" {
+		p.Class = "warn"
 	}
 }
 
