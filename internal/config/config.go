@@ -9,7 +9,6 @@ import (
 	"encoding"
 	"errors"
 	"fmt"
-	"io"
 	"maps"
 	"os"
 	"reflect"
@@ -160,9 +159,7 @@ func (c Config) Hub() HubAddress {
 		return HubAddress{}
 	}
 
-	if address.Name == "" {
-		address.Name = c.EventHubName
-	}
+	address.Name = cmp.Or(address.Name, c.EventHubName)
 
 	return address
 }
@@ -243,8 +240,11 @@ func (c Config) MarshalLogObject(enc zapcore.ObjectEncoder) error {
 	for i, v := range Variables() {
 		text := fmt.Sprint(values.Field(i).Interface())
 		replaced := c.HasRules() && v.replacedByRules()
-		usual := c.LogFormat == LogConsole && v.isDefault(text)
-		if text != "" && !replaced && !usual {
+		isUsual := text == v.Default
+		if d, err := time.ParseDuration(v.Default); err == nil {
+			isUsual = text == d.String()
+		}
+		if text != "" && !replaced && !(isUsual && c.LogFormat == LogConsole) {
 			enc.AddString(v.Name, text)
 		}
 	}
@@ -536,8 +536,11 @@ func likeNumber(text string) string {
 
 // secret returns what is secret in the variable at a position, entry by entry; nothing if it is not a secret.
 func (c Config) secret(position int) []string {
-	if s, ok := reflect.ValueOf(c).Field(position).Interface().(interface{ entries() []string }); ok {
-		return s.entries()
+	switch s := reflect.ValueOf(c).Field(position).Interface().(type) {
+	case Secret:
+		return []string{s.Reveal()}
+	case URLs:
+		return s.Reveal()
 	}
 	return nil
 }
@@ -587,7 +590,18 @@ const maxFile = 64 << 10
 // ReadFile returns what is in the file at path. Its errors do not hold the path if that
 // looks like a secret itself.
 func ReadFile(path string) ([]byte, error) {
-	content, err := readFile(path, maxFile)
+	// Opening a pipe would wait for its other end, so look before.
+	info, err := os.Stat(path)
+	var content []byte
+	switch {
+	case err == nil && !info.Mode().IsRegular():
+		err = errors.New("is not a regular file")
+	case err == nil && info.Size() > maxFile:
+		err = errTooLarge
+	case err == nil:
+		content, err = os.ReadFile(path)
+	}
+
 	if err == nil {
 		err = checkContent(content)
 	}
@@ -595,19 +609,20 @@ func ReadFile(path string) ([]byte, error) {
 		return content, nil
 	}
 
-	var named *os.PathError
-	if errors.As(err, &named) {
+	if named, ok := errors.AsType[*os.PathError](err); ok {
 		err = fmt.Errorf("cannot be read: %w", named.Err)
 	}
 
 	return nil, fmt.Errorf("the file %s %w", show(path), err)
 }
 
+var errTooLarge = errors.New("is larger than 64 KiB")
+
 // checkContent checks what was read of a file. The error continues "the file …".
 func checkContent(content []byte) error {
 	switch {
 	case len(content) > maxFile:
-		return errors.New("is larger than 64 KiB")
+		return errTooLarge
 	case len(bytes.TrimSpace(content)) == 0:
 		return errors.New("is empty")
 	case !utf8.Valid(content):
@@ -615,26 +630,6 @@ func checkContent(content []byte) error {
 	}
 
 	return nil
-}
-
-// readFile returns a file, or of a larger one the first most+1 bytes.
-func readFile(path string, most int64) ([]byte, error) {
-	// Opening a pipe would wait for its other end, so look before.
-	info, err := os.Stat(path)
-	if err != nil {
-		return nil, err
-	}
-	if !info.Mode().IsRegular() {
-		return nil, errors.New("is not a regular file")
-	}
-
-	f, err := os.Open(path)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-
-	return io.ReadAll(io.LimitReader(f, most+1))
 }
 
 // A Variable describes one variable of the environment.
@@ -645,14 +640,6 @@ type Variable struct {
 	Group       string
 	Required    bool // unless another is set
 	Secret      bool // Name_FILE may name a file that holds it
-}
-
-// isDefault says whether a value, as it is shown, is the default.
-func (v Variable) isDefault(text string) bool {
-	if d, err := time.ParseDuration(v.Default); err == nil {
-		return text == d.String()
-	}
-	return text == v.Default
 }
 
 // replacedByRules reports whether rules in RULES or RULES_FILE replace the variable.

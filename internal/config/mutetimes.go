@@ -1,6 +1,7 @@
 package config
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"slices"
@@ -42,10 +43,10 @@ func (r *rulesReader) mute(n ast.Node) {
 	m.Device, m.Sensor = of.Device, of.Name
 	m.Property, m.Value, _ = strings.Cut(where, "=")
 
-	from, to, days, zone := values["from"], values["to"], values["days"], values["zone"]
+	days, zone := values["days"], values["zone"]
 	isPlanned := !m.From.IsZero() || !m.Until.IsZero()
 	isSpan := !m.From.IsZero() && m.Until.After(m.From)
-	isWeekly := !isPlanned && (from != nil || to != nil || days != nil)
+	isWeekly := !isPlanned && cmp.Or(days, values["from"], values["to"]) != nil
 	if isWeekly {
 		m.Times = &times
 	}

@@ -33,7 +33,7 @@ const (
 	maxLevels     = 64 // of all rules: each has a gate, with a memory, for every receiver
 	maxConditions = 4  // of a rule
 	maxWords      = 16
-	maxWord       = 128 // bytes
+	maxWord       = 128 // characters
 	maxTitle      = 64  // characters
 	maxUnit       = 16  // characters
 	maxForget     = maxRetention
@@ -174,7 +174,17 @@ func (r *rulesReader) document(text []byte) ast.Node {
 
 	file, err := parser.Parse(tokens, 0)
 	if err != nil {
-		r.notYAML(err)
+		// Its text quotes the file; its message and its token do not, except for a key that is there twice.
+		detailed, ok := errors.AsType[yaml.Error](err)
+		if !ok || mayBeSecret(detailed.GetMessage()) {
+			r.wrongAt(nil, "is not YAML")
+			return nil
+		}
+
+		const hint = "; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen"
+		message := strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")
+		r.wrongAt(detailed.GetToken(), "is not YAML: %s"+hint, humanize.Clean(message))
+
 		return nil
 	}
 
@@ -193,22 +203,6 @@ func (r *rulesReader) document(text []byte) ast.Node {
 	r.wrong(documents[1].Body, "is a second document: one file holds one list of rules")
 
 	return nil
-}
-
-// notYAML records the parser's error. Its text quotes the file; its message and its token do not, except for a key
-// that is there twice.
-func (r *rulesReader) notYAML(err error) {
-	detailed, ok := errors.AsType[yaml.Error](err)
-	if !ok || mayBeSecret(detailed.GetMessage()) {
-		r.wrongAt(nil, "is not YAML")
-		return
-	}
-
-	r.wrongAt(
-		detailed.GetToken(),
-		"is not YAML: %s; check that lines are indented alike, with spaces, and that a space follows each colon and hyphen",
-		humanize.Clean(strings.ReplaceAll(detailed.GetMessage(), "\t", "tab")),
-	)
 }
 
 // members returns the keys and values of a mapping, none if n is something else.
@@ -566,8 +560,8 @@ func base(at rules.Reference) string {
 func (r *rulesReader) words(n ast.Node, name string) (words []string) {
 	for _, value := range r.list(n, name, maxWords) {
 		word := strings.TrimSpace(scalar(value))
-		isWord := word != "" && len(word) <= maxWord && word == humanize.Clean(word)
-		r.wrongIf(!isWord, value, "%s must be a word such as open, or a list of words such as [open, ajar]", name)
+		isNone := checkPrintable(maxWord)(word) != nil
+		r.wrongIf(isNone, value, "%s must be a word such as open, or a list of words such as [open, ajar]", name)
 		words = append(words, word)
 	}
 

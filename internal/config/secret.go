@@ -51,14 +51,6 @@ func (s Secret) String() string {
 func (s Secret) Format(f fmt.State, _ rune)   { io.WriteString(f, s.String()) }
 func (s Secret) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// entries returns the text, if there is one.
-func (s Secret) entries() []string {
-	if !s.IsSet() {
-		return nil
-	}
-	return []string{s.Reveal()}
-}
-
 // UnmarshalText trims white space, which most files and many pasted values have at
 // their ends and no secret has.
 func (s *Secret) UnmarshalText(text []byte) error {
@@ -78,8 +70,6 @@ func NewURLs(list ...string) URLs { return URLs{NewSecret(strings.Join(list, ","
 func (u URLs) Reveal() []string {
 	return strings.FieldsFunc(u.text.Reveal(), func(r rune) bool { return r == ',' })
 }
-
-func (u URLs) entries() []string { return u.Reveal() }
 
 // IsSet reports whether there is a URL.
 func (u URLs) IsSet() bool { return u.text.IsSet() }

@@ -204,15 +204,14 @@ func (c *Config) validateStorage(e *configError) {
 			e.add("STORAGE_ACCOUNT_URL", "is %s; %v", show(c.StorageAccountURL), err)
 		}
 
-		for _, other := range []string{"dfs", "queue", "table", "file"} {
-			e.addIf(
-				strings.Contains(c.StorageAccountURL, "."+other+"."),
-				"STORAGE_ACCOUNT_URL",
-				"is the account's %s service; must be its blob service: %s",
-				other,
-				example,
-			)
-		}
+		other := strings.Trim(otherService.FindString(c.StorageAccountURL), ".")
+		e.addIf(
+			other != "",
+			"STORAGE_ACCOUNT_URL",
+			"is the account's %s service; must be its blob service: %s",
+			other,
+			example,
+		)
 	}
 
 	var uses []string // settings that require Azure Storage
@@ -235,6 +234,9 @@ func (c *Config) validateStorage(e *configError) {
 	c.validateContainers(e)
 	between(e, "CHECKPOINT_INTERVAL", c.CheckpointInterval, 100*time.Millisecond, 10*time.Minute)
 }
+
+// otherService is in the addresses of a storage account's services that have no blobs.
+var otherService = regexp.MustCompile(`\.(dfs|queue|table|file)\.`)
 
 // validateContainers checks the names of containers. No two may be the same.
 func (c *Config) validateContainers(e *configError) {
