@@ -271,12 +271,9 @@ func found(
 	r := Record{
 		Name:    name,
 		Values:  make(map[string]string, len(metadata)),
-		ETag:    string(*etag),
+		ETag:    `"` + strings.Trim(string(*etag), `"`) + `"`,
 		Written: *written,
 		Now:     *now,
-	}
-	if !strings.HasPrefix(r.ETag, `"`) {
-		r.ETag = `"` + r.ETag + `"`
 	}
 
 	for name, value := range metadata {

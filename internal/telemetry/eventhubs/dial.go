@@ -264,7 +264,15 @@ func (c *connection) claim() (next time.Time, err error) {
 		properties["expiration"] = strconv.FormatInt(t.ends.Unix(), 10)
 	}
 
-	_, err = c.once(c.ctx, "$cbs", properties, t.text)
+	ctx, cancel := c.source.limited(c.ctx)
+	defer cancel()
+	links, err := c.openRPC(ctx, "$cbs")
+	if err != nil {
+		return time.Time{}, err
+	}
+	defer links.close()
+
+	_, err = links.request(ctx, properties, t.text)
 
 	return t.next, err
 }

@@ -302,7 +302,8 @@ func (h *hub) watch(ctx context.Context) {
 		}
 
 		since := every
-		if between := int(shownAfter(int(h.partitions.Load())) / s.checkInterval); !suspected && n%max(1, between) != 0 {
+		shown := shownAfter(int(h.partitions.Load()))
+		if nth := int((shown + s.checkInterval - 1) / s.checkInterval); !suspected && n%max(1, nth) != 0 {
 			since = none
 		}
 

@@ -148,19 +148,6 @@ func (r *rpc) request(ctx context.Context, properties map[string]any, value any)
 	}
 }
 
-// once sends one request to a node, on links of its own.
-func (c *connection) once(ctx context.Context, node string, properties map[string]any, value any) (any, error) {
-	ctx, cancel := c.source.limited(ctx)
-	defer cancel()
-	r, err := c.openRPC(ctx, node)
-	if err != nil {
-		return nil, err
-	}
-	defer r.close()
-
-	return r.request(ctx, properties, value)
-}
-
 // limited returns a context that ends once the hub has had long enough to answer.
 func (s *Source) limited(ctx context.Context) (context.Context, context.CancelFunc) {
 	why := fmt.Errorf("no answer within %v: %w", s.queryLimit, context.DeadlineExceeded)
