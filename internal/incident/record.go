@@ -88,6 +88,7 @@ func (r Record) Sync(partition string, e Entry, id string, now time.Time) (Recor
 		switch r.State {
 		case Running:
 		case Over: // it goes on: not everybody knows of its end
+			//planted:over-incident-begins-anew next.ID, next.Began, next.Overs = id, now, 0
 			next.State = Running
 		default:
 			next.ID, next.State, next.Began, next.Overs = id, Running, now, 0
