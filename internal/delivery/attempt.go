@@ -180,7 +180,11 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 	default:
 		d.suppressed = 0
 		d.subject.Topic.Sent.Add(1)
-		q.took(d.subject, a.alert)
+		if q.to.to.Limits.Forgets && !a.alert.Since.IsZero() { // and it is about an alarm: see Refresh
+			q.box.mu.Lock()
+			q.taken[d.subject] = a.alert
+			q.box.mu.Unlock()
+		}
 	}
 
 	q.to.answered(q, d, *a)
@@ -194,17 +198,6 @@ func (q *queue) answer(d *delivery, a *attempt, err error) throttle.Answer {
 	//planted:unknown-is-untaken return throttle.NotTaken
 	//planted:unknown-is-taken return throttle.Taken
 	return throttle.Unknown
-}
-
-// took notes that the receiver took an alert about key, if it forgets and the alert is about an alarm: see Refresh.
-func (q *queue) took(key Key, alert notify.Alert) {
-	if !q.to.to.Limits.Forgets || alert.Since.IsZero() {
-		return
-	}
-
-	q.box.mu.Lock()
-	defer q.box.mu.Unlock()
-	q.taken[key] = alert
 }
 
 // settleClaim settles a's claim.

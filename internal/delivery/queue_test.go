@@ -111,11 +111,16 @@ func TestTakenIsForgottenWithItsAlarm(t *testing.T) {
 	q := o.queues[0]
 	q.to.to.Limits.Forgets = true
 	open, over := Key{sensor.Of("oven"), topic}, Key{sensor.Of("kiln"), topic}
-	for _, key := range []Key{open, over} {
-		q.took(key, notify.Alert{Since: time.Now()})
+	took := func(key Key, a notify.Alert) {
+		q.answer(&delivery{subject: key}, &attempt{group: &group{size: 1}, alert: a}, nil)
 	}
-	q.took(Key{sensor.Of("press"), topic}, notify.Alert{}) // which has no alarm
-	o.Refresh(t.Context(), []OpenAlarm{{Key: open, Wanted: 1}}, nil)
+	took(open, notify.Alert{Since: time.Now()})
+	took(over, notify.Alert{Since: time.Now()})
+	took(Key{sensor.Of("press"), topic}, notify.Alert{}) // which has no alarm
+	if len(q.taken) != 2 {
+		t.Errorf("%d are known, of two with an alarm", len(q.taken))
+	}
+	o.Refresh(t.Context(), []OpenAlarm{{Key: open, Wanted: 1}}, func(context.Context, Key) error { return errors.New("not now") })
 	if _, known := q.taken[open]; len(q.taken) != 1 || !known {
 		t.Errorf("%d are known", len(q.taken))
 	}

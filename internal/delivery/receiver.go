@@ -86,8 +86,7 @@ func (r *receiver) dispatch() {
 // look has the shortfall know whether a delivery waits for the receiver, and not for the store.
 func (r *receiver) look(now time.Duration) {
 	waits := !r.store.probed() && (r.trying > 0 || slices.ContainsFunc(r.queues, (*queue).mayGo))
-	_, stuck := r.pace.Stuck()
-	r.shortfall.look(now, waits, stuck)
+	r.shortfall.look(now, waits, r.pace.Stuck())
 }
 
 // startLetter starts an attempt about the next dead letter, if one is due and one more may be written.

@@ -128,7 +128,11 @@ func (p *Pace) Taken(now time.Duration) {
 	}
 
 	if p.people && !p.full {
-		p.keepApart(now)
+		p.distance = min(2*p.distance, Farthest)
+		if p.calm {
+			p.distance = Nearest
+		}
+		p.apart = now + p.distance
 	}
 
 	p.roll(now)
@@ -156,15 +160,6 @@ func (p *Pace) grow(now time.Duration) {
 	if e := p.documented.Every; e > 0 && p.rate*e.Seconds() >= 1 {
 		p.rate = 0
 	}
-}
-
-// keepApart sets the distance after a message that was taken now.
-func (p *Pace) keepApart(now time.Duration) {
-	p.distance = min(2*p.distance, Farthest)
-	if p.calm {
-		p.distance = Nearest
-	}
-	p.apart = now + p.distance
 }
 
 // Refused records that the receiver takes less than it is sent. The message went at began, and the
@@ -223,21 +218,12 @@ func (p *Pace) roll(now time.Duration) {
 	}
 }
 
-// Stuck reports whether the receiver takes nothing, and since when: though it is given the time that it asks for, or
-// because it asks for longer than stuckFor.
-func (p *Pace) Stuck() (since time.Duration, stuck bool) {
-	if p.refusals == 0 {
-		return p.first, false
-	}
-
+// Stuck reports whether the receiver takes nothing: though it is given the time that it asks for, or because it asks for
+// longer than stuckFor.
+func (p *Pace) Stuck() bool {
 	asks, lasts := p.wait-p.refused, p.refused-p.first
-
-	return p.first, p.refusals >= stuckAfter || asks > stuckFor || lasts >= stuckFor
+	return p.refusals > 0 && (p.refusals >= stuckAfter || asks > stuckFor || lasts >= stuckFor)
 }
-
-// Refusals returns how many messages in a row the receiver has refused because of their number, each after the wait
-// that it had asked for.
-func (p *Pace) Refusals() int { return p.refusals }
 
 // Retry ends the wait that the receiver asked for.
 func (p *Pace) Retry(now time.Duration) {
