@@ -14,15 +14,13 @@ import (
 	"alertworker/internal/telemetry"
 )
 
-// format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip. With sensors it
-// is the next one, in which the name of each sensor follows that of its device; earlier versions read only the first.
-//
-// Where devices share values by a Per it is the third: all names have one of a sensor, the values follow the names, and in a
-// column with a Per the number of each device's value follows.
+// format is the version of a roster's content: a line of JSON, and then the devices. Compressed by gzip. With sensors, or
+// with values that devices share by a Per, it is the next one, in which the name of each sensor follows that of its device,
+// the values follow the names, and in a column with a Per the number of each device's value follows. Earlier versions read
+// only the first.
 const (
-	formatPlain   = 1
-	formatSensors = 2
-	formatShared  = 3
+	formatPlain = 1
+	formatFull  = 2
 )
 
 // maxBytes bounds a roster, unpacked: a name with its length, and three numbers for each column.
@@ -52,22 +50,21 @@ func (r *Roster) Encode() []byte {
 		}
 	}
 
-	if format == formatShared {
-		r.shared.compact()
-		b = binary.AppendUvarint(b, uint64(len(r.shared.values)))
-		for _, value := range r.shared.values {
+	if format != formatPlain {
+		b = binary.AppendUvarint(b, uint64(len(r.shared.text)))
+		for _, value := range r.shared.text {
 			b = appendText(b, value)
 		}
 	}
 
 	for f := range r.columns {
 		b = r.encodeColumn(b, f)
-		if format != formatShared || r.columns[f].Per == "" {
+		if format == formatPlain || r.columns[f].Per == "" {
 			continue
 		}
 
 		for d := range r.names {
-			b = binary.AppendUvarint(b, uint64(r.shared.of[d*len(r.columns)+f]))
+			b = binary.AppendUvarint(b, uint64(r.of(d)[f].shared))
 		}
 	}
 
@@ -76,11 +73,9 @@ func (r *Roster) Encode() []byte {
 
 // format returns the format that r needs.
 func (r *Roster) format() int {
-	if r.shared.of != nil {
-		return formatShared
-	}
-	if slices.ContainsFunc(r.names, func(of sensor.ID) bool { return of.Name != "" }) {
-		return formatSensors
+	isSensor := func(of sensor.ID) bool { return of.Name != "" }
+	if len(r.shared.number) > 1 || slices.ContainsFunc(r.names, isSensor) {
+		return formatFull
 	}
 	return formatPlain
 }
@@ -186,7 +181,7 @@ func Decode(packed []byte) (*Roster, error) {
 	}
 
 	var values []string
-	if in.Format == formatShared {
+	if in.Format != formatPlain {
 		for range min(from.count(), maxShared) {
 			values = append(values, from.text())
 		}
@@ -198,7 +193,7 @@ func Decode(packed []byte) (*Roster, error) {
 
 	for f := range r.columns {
 		r.decodeColumn(&from, f)
-		if in.Format != formatShared || r.columns[f].Per == "" {
+		if in.Format == formatPlain || r.columns[f].Per == "" {
 			continue
 		}
 
@@ -224,8 +219,8 @@ func decodeHeader(line []byte) (in header, err error) {
 		return in, errors.New("it does not begin with a line of JSON")
 	}
 
-	if in.Format < formatPlain || in.Format > formatShared {
-		return in, fmt.Errorf("it has format %d; this version reads only formats %d to %d", in.Format, formatPlain, formatShared)
+	if in.Format < formatPlain || in.Format > formatFull {
+		return in, fmt.Errorf("it has format %d; this version reads only formats %d to %d", in.Format, formatPlain, formatFull)
 	}
 
 	columns := len(in.Columns)
@@ -241,25 +236,21 @@ const awaited = -2
 
 // decodeColumn takes from what encodeColumn appended. A device without a time was not heard for the column.
 func (r *Roster) decodeColumn(from *reader, column int) {
-	index := func(device int) int { return device*len(r.columns) + column }
 	for d := range r.names {
-		r.heard[index(d)].Sequence = r.Position.Sequence - from.number()
+		r.of(d)[column].Sequence = r.Position.Sequence - from.number()
 	}
 
 	origin := r.Position.Time.UnixMilli()
 	for d := range r.names {
-		r.heard[index(d)].Time = timeOf(origin, from.number())
+		r.of(d)[column].Time = timeOf(origin, from.number())
 	}
 
 	for d := range r.names {
-		quiet := from.number()
-		place := r.heard[index(d)]
-		if place.Time == 0 || place.Sequence == awaited {
-			r.heard[index(d)] = Place{}
-			continue
+		h := &r.of(d)[column].Heard
+		h.Quiet = from.number()
+		if h.Time == 0 || h.Sequence == awaited {
+			*h = Heard{}
 		}
-
-		r.set(index(d), Heard{Sequence: place.Sequence, Time: place.Time, Quiet: quiet})
 	}
 }
 

@@ -76,14 +76,19 @@ type Roster struct {
 	columns []Column
 	index   index
 	names   []sensor.ID
-	heard   []Place // one for each device and column; its time is 0 if there is none
-	quiet   []int64 // Heard.Quiet likewise; nil as long as nobody was quiet, as without the property
-	shared  shared  // what devices share with others, likewise
+	known   []known // one for each device and column
+	shared  values
+}
+
+// known is what a roster has of one device for one column.
+type known struct {
+	Heard
+	shared uint32 // what the device shares with others, as shared.text has it
 }
 
 // New returns an empty roster with at least one column, each for a rule of its own.
 func New(columns []Column) *Roster {
-	r := &Roster{columns: slices.Clone(columns), index: index{slots: make([]uint32, 16)}}
+	r := &Roster{columns: slices.Clone(columns), index: index{slots: make([]uint32, 16)}, shared: newValues()}
 	for i := range r.columns {
 		r.columns[i].Floor = before
 		r.columns[i].Gap = before
@@ -140,12 +145,7 @@ func (r *Roster) Add(of sensor.ID) int {
 	}
 
 	r.names = append(r.names, sensor.ID{Device: strings.Clone(of.Device), Name: strings.Clone(of.Name)})
-	r.heard = append(r.heard, make([]Place, len(r.columns))...)
-	if r.quiet != nil {
-		r.quiet = append(r.quiet, make([]int64, len(r.columns))...)
-	}
-
-	r.shared.grow(len(r.heard))
+	r.known = append(r.known, make([]known, len(r.columns))...)
 	r.index.add(slot, r.names)
 
 	return len(r.names) - 1
@@ -167,13 +167,7 @@ func (r *Roster) Covered(of sensor.ID) (all []sensor.ID) {
 
 // Heard returns the last event of a device that counts for a column.
 func (r *Roster) Heard(device, column int) Heard {
-	at := device*len(r.columns) + column
-	h := Heard{Sequence: r.heard[at].Sequence, Time: r.heard[at].Time}
-	if r.quiet != nil {
-		h.Quiet = r.quiet[at]
-	}
-
-	return h
+	return r.known[device*len(r.columns)+column].Heard
 }
 
 // Last returns the last event of a device that counts for a rule, by their names; the zero Heard if there is none.
@@ -189,43 +183,26 @@ func (r *Roster) Last(of sensor.ID, rule string) Heard {
 
 // Hear records an event of a device, unless a later one is known.
 func (r *Roster) Hear(device, column int, h Heard) {
-	at := device*len(r.columns) + column
-	last := r.heard[at]
-	if last.Time != 0 && last.Sequence >= h.Sequence {
-		return
+	last := &r.known[device*len(r.columns)+column].Heard
+	if last.Time == 0 || last.Sequence < h.Sequence {
+		*last = h
 	}
-
-	r.set(at, h)
 }
 
 // Excuse records that a device that was heard is allowed to be silent until a time, in Unix ms, if it was not.
 func (r *Roster) Excuse(device, column int, until int64) {
-	if h := r.Heard(device, column); h.Time != 0 && h.Quiet < until {
-		h.Quiet = until
-		r.set(device*len(r.columns)+column, h)
-	}
-}
-
-// set has h be what is known at an index of heard. The first device that is quiet makes room for all.
-func (r *Roster) set(at int, h Heard) {
-	r.heard[at] = Place{h.Sequence, h.Time}
-	if r.quiet == nil && h.Quiet != 0 {
-		r.quiet = make([]int64, len(r.heard), cap(r.heard))
-	}
-
-	if r.quiet != nil {
-		r.quiet[at] = h.Quiet
+	if h := &r.known[device*len(r.columns)+column].Heard; h.Time != 0 {
+		h.Quiet = max(h.Quiet, until)
 	}
 }
 
 // Forget removes what is known of a device for a column, and with the last column that is not idle the device, in whose
 // place comes the last device of all. It reports whether it did that.
 func (r *Roster) Forget(device, column int) (all bool) {
-	n := len(r.columns)
-	r.set(device*n+column, Heard{})
-	r.shared.set(device*n+column, nil)
-	for i, h := range r.heard[device*n : (device+1)*n] {
-		if h != (Place{}) && r.columns[i].Idle == 0 {
+	columns := r.of(device)
+	r.clear(&columns[column])
+	for i, k := range columns {
+		if k.Heard != (Heard{}) && r.columns[i].Idle == 0 {
 			return false
 		}
 	}
@@ -245,30 +222,31 @@ func (r *Roster) Remove(of sensor.ID) {
 // remove removes a device, in whose place comes the last one.
 func (r *Roster) remove(device int) {
 	last := len(r.names) - 1
+	for i := range r.of(device) {
+		r.clear(&r.of(device)[i])
+	}
+
 	r.index.remove(device, r.names)
 	if device != last {
-		r.move(last, device)
+		copy(r.of(device), r.of(last))
+		r.index.move(last, device, r.names)
+		r.names[device] = r.names[last]
 	}
 
 	r.names[last] = sensor.ID{}
 	r.names = r.names[:last]
-	r.heard = r.heard[:last*len(r.columns)]
-	if r.quiet != nil {
-		r.quiet = r.quiet[:last*len(r.columns)]
-	}
-	r.shared.cut(last * len(r.columns))
+	r.known = r.known[:last*len(r.columns)]
 }
 
-// move gives a device the number of one that is removed.
-func (r *Roster) move(device, to int) {
-	n := len(r.columns)
-	for column := range n {
-		r.set(to*n+column, r.Heard(device, column))
-		r.shared.move(device*n+column, to*n+column)
-	}
+// of returns what is known of a device, for each column.
+func (r *Roster) of(device int) []known {
+	return r.known[device*len(r.columns) : (device+1)*len(r.columns)]
+}
 
-	r.index.move(device, to, r.names)
-	r.names[to] = r.names[device]
+// clear has nothing be known.
+func (r *Roster) clear(k *known) {
+	r.shared.set(&k.shared, nil)
+	k.Heard = Heard{}
 }
 
 // Raise raises all floors, unless they are there already.
@@ -364,9 +342,8 @@ func (r *Roster) Rebase(to telemetry.Position) {
 		r.columns[i].Gap.Sequence = -1
 	}
 
-	for i := range r.heard {
-		h := &r.heard[i]
-		if h.Time != 0 {
+	for i := range r.known {
+		if h := &r.known[i].Heard; h.Time != 0 {
 			h.Sequence = -1
 		}
 	}

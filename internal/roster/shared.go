@@ -3,103 +3,56 @@ package roster
 // maxShared bounds the values that the devices of a roster share. Of a device with another one nothing is known.
 const maxShared = 20_000
 
-// shared has what devices share with others, for each of their columns. Each value is kept once.
-type shared struct {
-	of     []uint32          // indexes in values, one for each index of Roster.heard; nil as long as there is no value
-	values []string          // the first is empty
-	index  map[string]uint32 // of values
-	later  int               // times that there is no room until somebody looks for values that no device has
-}
-
 // Share records what a device shares with others by the Per of a column: empty if its last event that counts does not
-// say. It allocates nothing if that is known of the device.
+// say. It allocates nothing if some device shares that already.
 func (r *Roster) Share(device, column int, value []byte) {
-	if r.shared.of == nil && len(value) > 0 {
-		r.shared = shared{of: make([]uint32, len(r.heard), cap(r.heard)), values: []string{""}, index: map[string]uint32{"": 0}}
-	}
-
-	r.shared.set(device*len(r.columns)+column, value)
+	r.shared.set(&r.of(device)[column].shared, value)
 }
 
 // Shared returns what a device shares with others by the Per of a column; empty if that is nothing, or not known.
 func (r *Roster) Shared(device, column int) string {
-	return r.shared.get(device*len(r.columns) + column)
+	return r.shared.text[r.of(device)[column].shared]
 }
 
-func (s *shared) get(at int) string {
-	if s.of == nil {
-		return ""
-	}
-	return s.values[s.of[at]]
+// values are what devices share. Each is kept once, for as long as a device has it.
+type values struct {
+	text   []string // the first is empty
+	uses   []int    // of each but the first
+	unused []uint32
+	number map[string]uint32 // the index of a text
 }
 
-func (s *shared) set(at int, value []byte) {
-	if s.of == nil || s.values[s.of[at]] == string(value) {
+func newValues() values {
+	return values{text: []string{""}, uses: []int{0}, number: map[string]uint32{"": 0}}
+}
+
+// set has of be the number of a value; that of the empty one if there is no room for it.
+func (v *values) set(of *uint32, value []byte) {
+	was := *of
+	if v.text[was] == string(value) {
 		return
 	}
 
-	i, known := s.index[string(value)]
-	if !known && len(s.values) >= maxShared {
-		if s.later--; s.later < 0 {
-			s.compact()
-			s.later = maxShared
-		}
+	i, known := v.number[string(value)]
+	switch free := len(v.unused) - 1; {
+	case known:
+	case free >= 0:
+		i = v.unused[free]
+		v.unused = v.unused[:free]
+		v.text[i] = string(value)
+	case len(v.text) < maxShared:
+		i = uint32(len(v.text))
+		v.text = append(v.text, string(value))
+		v.uses = append(v.uses, 0)
 	}
 
-	if !known && len(s.values) < maxShared {
-		i = uint32(len(s.values))
-		s.values = append(s.values, string(value))
-		s.index[s.values[i]] = i
-	}
+	v.number[v.text[i]] = i
+	v.uses[i]++
+	*of = i
 
-	s.of[at] = i
-}
-
-// compact drops the values that no device has any more, unless these are few.
-func (s *shared) compact() {
-	used := map[uint32]bool{0: true}
-	for _, i := range s.of {
-		used[i] = true
-	}
-
-	if len(used) > maxShared/2 {
-		return
-	}
-
-	to := make([]uint32, len(s.values))
-	kept := s.values[:0]
-	clear(s.index)
-	for i, value := range s.values {
-		if used[uint32(i)] {
-			to[i] = uint32(len(kept))
-			s.index[value] = to[i]
-			kept = append(kept, value)
-		}
-	}
-
-	clear(s.values[len(kept):])
-	s.values = kept
-	for at, i := range s.of {
-		s.of[at] = to[i]
-	}
-}
-
-// grow makes room for as many devices and columns.
-func (s *shared) grow(n int) {
-	if s.of != nil {
-		s.of = append(s.of, make([]uint32, n-len(s.of))...)
-	}
-}
-
-// cut leaves as many devices and columns.
-func (s *shared) cut(n int) {
-	if s.of != nil {
-		s.of = s.of[:n]
-	}
-}
-
-func (s *shared) move(from, to int) {
-	if s.of != nil {
-		s.of[to] = s.of[from]
+	if v.uses[was]--; was != 0 && v.uses[was] == 0 {
+		delete(v.number, v.text[was])
+		v.text[was] = ""
+		v.unused = append(v.unused, was)
 	}
 }
