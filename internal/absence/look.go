@@ -122,10 +122,6 @@ func (w *Watch) heardAfter(rule int, of sensor.ID, at int64) bool {
 
 // expectsAny reports whether a rule expects something of a device: of any of its sensors, if the rule knows some.
 func (w *Watch) expectsAny(l *look, device string) bool {
-	if w.rules[l.rule].Sensor == nil {
-		return true
-	}
-
 	if l.expects == nil {
 		l.expects = map[string]bool{}
 		for i := range w.roster.Len() {

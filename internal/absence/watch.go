@@ -10,6 +10,7 @@ package absence
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -33,13 +34,13 @@ const (
 type Rule struct {
 	roster.Column
 	Field int // of what the decoder finds: what an event must have to count; -1: nothing
-	// Says is what an event that counts says of whether the rule expects to hear from its device; nil: it always does.
-	// It is fast and allocates nothing.
+	// Says is what an event that counts says of whether the rule expects to hear from its device. It is fast and allocates
+	// nothing.
 	Says func(e *telemetry.Event, found []telemetry.Found) Says
 	// Quiet returns until when an event that counts says that its device may be silent, in Unix ms: 0 if it does not say
-	// so, math.MaxInt64 if it does not say until when. nil: none does. It is fast and allocates nothing.
+	// so, math.MaxInt64 if it does not say until when. It is fast and allocates nothing.
 	Quiet func(e *telemetry.Event) int64
-	// Sensor appends to name that of the sensor that a measurement is of; nil: the rule tells no sensors apart. It allocates
+	// Sensor appends to name that of the sensor that a measurement is of, if the rule tells sensors apart. It allocates
 	// nothing.
 	Sensor func(name []byte) []byte
 	// Shared appends to value what the device of a measurement shares with others by Per; nil: the rule has none. It
@@ -246,6 +247,14 @@ func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Pos
 	w.readAfter(start)
 	w.begun = true
 
+	isHub := func(o Open) bool { return w.hub != "" && o.Of == sensor.Of(w.hub) }
+	for _, o := range open {
+		if isHub(o) {
+			w.open[key{o.Rule, o.Of}] = o.Since
+		}
+	}
+	open = slices.DeleteFunc(open, isHub)
+
 	// The roster is to know the devices of all silences: first by their own rules, then by those that hear the same, because
 	// each rule goes by its own silence if it has one.
 	for _, o := range open {
@@ -261,8 +270,7 @@ func (w *Watch) Begin(start telemetry.Position, open []Open) (from telemetry.Pos
 	}
 
 	for _, o := range open {
-		h, is := w.heardSince(o)
-		if is {
+		if h := w.roster.Last(o.Of, w.rules[o.Rule].Rule); h.Sequence > o.Since.Sequence {
 			at := roster.Place{Sequence: h.Sequence, Time: h.Time}
 			ended = append(ended, Ended{o, at, h.Quiet == roster.Excluded})
 		} else {
@@ -312,36 +320,10 @@ func (w *Watch) readAfter(start telemetry.Position) {
 // learn has the roster know of the device of a silence by a rule, if it does not. Of a device that it knows a silence
 // says nothing: what it is about may be a gap, which another rule had already.
 func (w *Watch) learn(o Open, rule int) {
-	if w.isHub(o.Of) {
-		return
-	}
-
 	device := w.roster.Add(o.Of)
-	if device < 0 || w.roster.Heard(device, rule).Time != 0 {
-		return
+	if device >= 0 && w.roster.Heard(device, rule).Time == 0 {
+		w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
 	}
-
-	w.roster.Hear(device, rule, roster.Heard{Sequence: o.Since.Sequence, Time: o.Since.Time})
-}
-
-// isHub reports whether a silence is about the whole hub.
-func (w *Watch) isHub(of sensor.ID) bool { return w.hub != "" && of == sensor.Of(w.hub) }
-
-// heardSince reports whether the roster has an event of a silence's device after what the silence is about, and which.
-// Of the whole hub it has none.
-func (w *Watch) heardSince(o Open) (h roster.Heard, heard bool) {
-	if w.isHub(o.Of) {
-		return roster.Heard{}, false
-	}
-
-	device := w.roster.Device(o.Of)
-	if device < 0 {
-		return roster.Heard{}, false
-	}
-
-	h = w.roster.Heard(device, o.Rule)
-
-	return h, h.Sequence > o.Since.Sequence
 }
 
 // Lock begins a batch of events, which Take and Hear get. Unlock ends it.
@@ -367,7 +349,7 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telem
 	h := roster.Heard{Sequence: e.Sequence, Time: millis(e.Enqueued)}
 	device := -1
 	for _, i := range rules {
-		if !w.rules[i].counts(found) {
+		if field := w.rules[i].Field; field >= 0 && found[field].Reason != telemetry.ReasonOK {
 			continue
 		}
 
@@ -379,10 +361,10 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telem
 			return false
 		}
 
-		says := w.rules[i].says(e, found)
+		says := w.rules[i].Says(e, found)
 		heard := hearing{rule: i, e: e, found: found, before: w.before, says: says}
-		name := w.sensor(i)
-		if len(name) == 0 {
+		w.name = w.rules[i].Sensor(w.name[:0])
+		if len(w.name) == 0 {
 			w.hear(device, h, heard)
 			continue
 		}
@@ -398,13 +380,13 @@ func (w *Watch) Hear(e *telemetry.Event, hash uint64, rules []int, found []telem
 		}
 		w.hear(device, h, heard)
 
-		number := w.number(e.Device, hash, name)
+		number := w.number(e.Device, hash, w.name)
 		if number < 0 {
 			room = false
 			continue
 		}
 
-		heard.name, heard.says = name, says
+		heard.name, heard.says = w.name, says
 		w.hear(number, h, heard)
 	}
 
@@ -435,22 +417,6 @@ func (w *Watch) hear(number int, h roster.Heard, heard hearing) {
 	}
 }
 
-// sensor returns the name of the sensor that the measurement is of by a rule, empty if that tells no sensors apart.
-func (w *Watch) sensor(rule int) []byte {
-	if w.rules[rule].Sensor == nil {
-		return nil
-	}
-
-	w.name = w.rules[rule].Sensor(w.name[:0])
-
-	return w.name
-}
-
-// counts reports whether an event is a sign of life for the rule. found is what the decoder found in it.
-func (r *Rule) counts(found []telemetry.Found) bool {
-	return r.Field < 0 || found[r.Field].Reason == telemetry.ReasonOK
-}
-
 // quiet returns the roster.Heard.Quiet of a device by a rule after the event e, which says so.
 func (w *Watch) quiet(device, rule int, says Says, e *telemetry.Event) int64 {
 	excluded := says == Excluded
@@ -460,24 +426,12 @@ func (w *Watch) quiet(device, rule int, says Says, e *telemetry.Event) int64 {
 		excluded = !w.roster.Heard(device, rule).Expected()
 	}
 
-	switch {
-	case excluded:
+	if excluded {
 		return roster.Excluded
-	case w.rules[rule].Quiet == nil:
-		return 0
 	}
 
 	//planted:quiet-is-expected return 0
 	return w.rules[rule].Quiet(e)
-}
-
-// says is Rule.Says, or what it is without that.
-func (r *Rule) says(e *telemetry.Event, found []telemetry.Found) Says {
-	if r.Says == nil {
-		return Expected
-	}
-
-	return r.Says(e, found)
 }
 
 // number returns that of a device with this hash in the roster, or of its sensor unless name is empty, -1 if there is no

@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"encoding/base64"
 	"math"
+	"slices"
 	"sync"
 	"time"
 
@@ -140,14 +141,15 @@ func logName(generation, partition string) string {
 	return base64.RawURLEncoding.EncodeToString(sum[:9]) + "/" + partition
 }
 
-// level returns a level by its name, kind, how its rule takes messages apart, and what its incidents are by: one that is
-// configured, or of reg.removed; else nil.
+// levels returns those that are configured, and then those that were and had alarms. The caller holds reg.mu.
+func (reg *register) levels() []*level { return slices.Concat(reg.evaluator.levels, reg.removed) }
+
+// level returns one of reg.levels by its name, kind, how its rule takes messages apart, and what its incidents are by; nil
+// if there is none.
 func (reg *register) level(rule, name string, silence bool, measured, per string) *level {
-	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
-		for _, l := range all {
-			if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured == measured && l.per == per {
-				return l
-			}
+	for _, l := range reg.levels() {
+		if l.rule.Name == rule && l.Name == name && l.rule.Silence() == silence && l.measured == measured && l.per == per {
+			return l
 		}
 	}
 
@@ -156,11 +158,9 @@ func (reg *register) level(rule, name string, silence bool, measured, per string
 
 // alarmOf returns the key of the alarm that a notice which was due says something of. The caller holds reg.mu.
 func (reg *register) alarmOf(key delivery.Key) alarmKey {
-	for _, all := range [][]*level{reg.evaluator.levels, reg.removed} {
-		for _, l := range all {
-			if l.own == key.Topic {
-				return alarmKey{key.About, l}
-			}
+	for _, l := range reg.levels() {
+		if l.own == key.Topic {
+			return alarmKey{key.About, l}
 		}
 	}
 

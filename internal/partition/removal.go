@@ -90,7 +90,7 @@ func (reg *register) endAlarms(of sensor.ID) (any bool) {
 // and levels, and then those that are not configured any more. The caller holds reg.mu.
 func (reg *register) keysOf(of sensor.ID) (all []alarmKey) {
 	sensors := reg.alarms.sensorsOf(of)
-	for _, l := range slices.Concat(reg.evaluator.levels, reg.removed) {
+	for _, l := range reg.levels() {
 		for _, about := range sensors {
 			if key := (alarmKey{about, l}); reg.alarms.byKey[key] != (alarm{}) {
 				all = append(all, key)

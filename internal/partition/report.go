@@ -102,7 +102,7 @@ func (s *Stream) similar(device string) (name string) {
 // an incident that one of its alarms is part of.
 func (s *Stream) deliveries(of sensor.ID, alarms []AlarmState) []delivery.State {
 	s.reader.register.mu.Lock()
-	levels := slices.Concat(s.config.Evaluator.levels, s.reader.register.removed)
+	levels := s.reader.register.levels()
 	s.reader.register.mu.Unlock()
 
 	var keys []delivery.Key

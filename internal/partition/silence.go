@@ -347,10 +347,6 @@ func (reg *register) saved(silences []unsavedSilence) {
 
 // quiet returns what absence.Rule.Quiet is of r.
 func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
-	if !reg.evaluator.book.Rules.Mutes.AskMessages() {
-		return nil
-	}
-
 	text := func(name string) string {
 		return reg.evaluator.book.Decoder.Text(reg.message.part.measurements, reg.message.index, name)
 	}
@@ -363,10 +359,6 @@ func (reg *register) quiet(r *rule) func(*telemetry.Event) int64 {
 
 // hearsSensor returns what absence.Rule.Sensor is of r.
 func (reg *register) hearsSensor(r *rule) func(name []byte) []byte {
-	if len(r.Sensor) == 0 {
-		return nil
-	}
-
 	return func(name []byte) []byte {
 		p := reg.message.part
 		return r.AppendSensor(name, p.measurements, p.found, r.reads)
@@ -403,10 +395,6 @@ func (reg *register) hearsShared(r *rule) func(value []byte) []byte {
 
 // says returns what absence.Rule.Says is of r.
 func (r *rule) says() func(*telemetry.Event, []telemetry.Found) absence.Says {
-	if len(r.Only) == 0 {
-		return nil
-	}
-
 	return func(e *telemetry.Event, found []telemetry.Found) absence.Says {
 		switch because, all := r.Expects(found, r.reads); {
 		case because != nil:

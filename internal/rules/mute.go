@@ -3,7 +3,6 @@ package rules
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -145,11 +144,6 @@ func (all Mutes) Quiet(s *Subject) (until int64) {
 	}
 
 	return until
-}
-
-// AskMessages reports whether some of them only ask what a message says.
-func (all Mutes) AskMessages() bool {
-	return slices.ContainsFunc(all, func(m Mute) bool { return m.IsByMessage() })
 }
 
 // IsByMessage reports whether only what a message says decides when m is in force, and no time.
