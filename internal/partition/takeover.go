@@ -209,9 +209,7 @@ func (reg *register) restore(from ledger.Alarm, passed bool) {
 	switch {
 	case k.Phase == rules.Open && unsure:
 		k.Cleared = rules.Moment{}
-	case k.Phase == rules.Pending && unsure:
-		k.State = rules.State{}
-	case l.removed.IsZero() && !l.rule.stateful:
+	case k.Phase == rules.Pending && unsure, l.removed.IsZero() && !l.rule.stateful:
 		k.State = rules.State{}
 	}
 
