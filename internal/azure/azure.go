@@ -136,8 +136,8 @@ func plain(key string, i int) bool {
 	case '-', '_':
 		return true
 	case '.':
-		inside := i > 0 && i+1 < len(key)
-		return inside && alphanumeric(key[i-1]) && alphanumeric(key[i+1])
+		around := "." + key + "."
+		return alphanumeric(around[i]) && alphanumeric(around[i+2])
 	}
 
 	return alphanumeric(key[i])

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptrace"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -85,15 +86,14 @@ type limited struct {
 
 func (l *limited) Do(r *http.Request) (*http.Response, error) {
 	learned := &l.writes
-	if r.Method == http.MethodGet || r.Method == http.MethodHead {
+	switch {
+	case r.Context().Value(large{}) != nil:
+		learned = &tryLimit{now: largeTry} // it says nothing about others
+	case slices.Contains([]string{http.MethodGet, http.MethodHead}, r.Method):
 		learned = &l.reads
 	}
 
 	t := &try{ctx: r.Context(), host: r.URL.Host, began: time.Now(), allowed: learned.get()}
-	if t.ctx.Value(large{}) != nil {
-		learned, t.allowed = nil, largeTry // it says nothing about others
-	}
-
 	t.limit = t.allowed
 	if deadline, ok := t.ctx.Deadline(); ok {
 		if left := time.Until(deadline); left > 2*early {
@@ -106,10 +106,7 @@ func (l *limited) Do(r *http.Request) (*http.Response, error) {
 		t.limit,
 	)
 	resp, err := l.next.Do(r.WithContext(t.trying))
-	if learned != nil {
-		learned.learn(t, err)
-	}
-
+	learned.learn(t, err)
 	if err != nil {
 		err = t.explain(err)
 		t.cancel()
