@@ -10,6 +10,7 @@ import (
 	"net/url"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
@@ -85,11 +86,7 @@ func Explain(err error) error {
 
 // said returns what a service answered and what to do about it.
 func said(resp *azcore.ResponseError) string {
-	text := strconv.Itoa(resp.StatusCode)
-	if resp.ErrorCode != "" {
-		text += " " + resp.ErrorCode
-	}
-
+	text := strings.TrimSpace(strconv.Itoa(resp.StatusCode) + " " + resp.ErrorCode)
 	if advice := Advice(Storage, resp.StatusCode, resp.ErrorCode); advice != "" {
 		text += ": " + advice
 	}
@@ -132,27 +129,25 @@ func (e *explained) Unwrap() error { return e.cause }
 
 func (e *explained) Cause() lease.Cause {
 	answer := Answer(e.cause)
-	if cause, ok := causes[answer.StatusCode]; ok && !slices.Contains(missing, answer.ErrorCode) {
+	if cause, ok := causes[min(answer.StatusCode, http.StatusInternalServerError)]; ok && !slices.Contains(missing, answer.ErrorCode) {
 		return cause
-	}
-	if answer.StatusCode >= http.StatusInternalServerError {
-		return lease.Busy
 	}
 
 	return lease.Wrong
 }
 
-// causes are what answers below 500 mean.
+// causes are what answers mean; that of 500 is for all above, too.
 var causes = map[int]lease.Cause{
-	0:                             lease.NoAnswer,
-	http.StatusUnauthorized:       lease.Refused,
-	http.StatusForbidden:          lease.Refused,
-	http.StatusNotFound:           lease.Conflict, // others have changed what a call was about
-	http.StatusConflict:           lease.Conflict,
-	http.StatusPreconditionFailed: lease.Conflict,
-	http.StatusRequestTimeout:     lease.Busy, // it may do better soon
-	http.StatusTooManyRequests:    lease.Busy,
-	statusRetryWith:               lease.Busy,
+	0:                              lease.NoAnswer,
+	http.StatusUnauthorized:        lease.Refused,
+	http.StatusForbidden:           lease.Refused,
+	http.StatusNotFound:            lease.Conflict, // others have changed what a call was about
+	http.StatusConflict:            lease.Conflict,
+	http.StatusPreconditionFailed:  lease.Conflict,
+	http.StatusRequestTimeout:      lease.Busy, // it may do better soon
+	http.StatusTooManyRequests:     lease.Busy,
+	statusRetryWith:                lease.Busy,
+	http.StatusInternalServerError: lease.Busy,
 }
 
 // missing are the codes of a 404 that says more than that there is no such blob or item.
