@@ -37,12 +37,8 @@ func runAudit(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	err := history.check()
-	if err == nil && history.since == 0 {
-		err = errors.New("say how far back with --since; see alertworker audit --help")
-	}
-	if err != nil {
-		return &usageError{err}
+	if history.since <= 0 {
+		return &usageError{errors.New("say how far back with --since; see alertworker audit --help")}
 	}
 
 	s, err := openReader()

@@ -170,7 +170,7 @@ func TestAudit(t *testing.T) {
 	}
 	w.env["CHECKPOINT_STORE"] = "memory"
 	for _, tt := range []struct{ args, want string }{
-		{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since -1h"},
+		{"", "--since"}, {"--since 1h", "only the worker knows"}, {"--since -1h", "--since"},
 	} {
 		_, said, code := w.run(append([]string{"audit"}, strings.Fields(tt.args)...)...)
 		if code == exitStopped || !strings.Contains(said, tt.want) {

@@ -85,18 +85,14 @@ func runBacktest(ctx context.Context, out io.Writer, args []string) error {
 		err = b.takeHub(ctx, c, run)
 	}
 
-	switch {
-	case run.Readings == 0 && err != nil:
-		return err
-
-	case run.Readings == 0 && ctx.Err() == nil:
-		return fmt.Errorf(
+	if run.Readings == 0 && err == nil && ctx.Err() == nil {
+		err = fmt.Errorf(
 			"the hub holds no events from the last %s: its retention may be shorter, or nothing was sent",
 			humanize.Span(b.history.since),
 		)
-
-	case run.Readings == 0:
-		return nil
+	}
+	if run.Readings == 0 {
+		return err
 	}
 
 	run.Finish()
@@ -145,10 +141,6 @@ func parseBacktest(args []string) (*backtestFlags, error) {
 	if err := parseFlags(flags, args); err != nil {
 		return nil, err
 	}
-	if err := b.history.check(); err != nil {
-		return nil, &usageError{err}
-	}
-
 	if (b.file == "") == (b.history.since == 0) {
 		return nil, &usageError{
 			errors.New("read a recording with --file, or the hub with --since; see alertworker backtest --help"),
@@ -189,7 +181,6 @@ func (b *backtestFlags) takeHub(ctx context.Context, c config.Config, run *backt
 
 // historyFlags say how to read what the hub holds.
 type historyFlags struct {
-	name  string // of the flag that says since when
 	since time.Duration
 	group string
 	rate  float64
@@ -197,7 +188,6 @@ type historyFlags struct {
 
 // define defines the flags. The one called name says how far back to read, and has does as its help.
 func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
-	h.name = name
 	flags.DurationVar(&h.since, name, 0, does)
 	flags.StringVar(
 		&h.group,
@@ -212,17 +202,6 @@ func (h *historyFlags) define(flags *flag.FlagSet, name, does string) {
 		maxRate,
 		"with --"+name+", read at most this `NUMBER` of events a second, because the worker shares the hub's egress; 0: any",
 	)
-}
-
-func (h *historyFlags) check() error {
-	switch {
-	case h.since < 0:
-		return fmt.Errorf("--%s %v: must be more than 0", h.name, h.since)
-	case !(h.rate >= 0): // NaN, too
-		return fmt.Errorf("--rate %v: must be 0 or more", h.rate)
-	}
-
-	return nil
 }
 
 // checkGroup returns an error if the worker reads in the same consumer group.

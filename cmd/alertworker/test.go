@@ -152,7 +152,7 @@ func (s *session) testGates(ctx context.Context, t *checkup.Test) (gates []check
 // sendHTTP returns what sends a reading to a worker.
 func sendHTTP(address, device string, c config.Config) (func(context.Context, []byte) (string, error), error) {
 	u, err := url.Parse(address)
-	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" {
+	if err != nil || u.Host == "" || !strings.HasPrefix(u.Scheme, "http") {
 		return nil, errors.New("--http must be the URL of a worker, such as http://localhost:8080")
 	}
 	if !c.HTTPIngestToken.IsSet() {

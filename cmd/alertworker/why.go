@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 
@@ -34,14 +33,8 @@ func why(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	if err = history.check(); err == nil && len(devices) != 1 {
-		err = errors.New("name one device")
-	} else if err == nil && *asJSON && history.since > 0 {
-		err = errors.New("--json has no readings: leave out --last")
-	}
-
-	if err != nil {
-		return &usageError{fmt.Errorf("%w; see %s --help", err, flags.Name())}
+	if len(devices) != 1 || *asJSON && history.since > 0 {
+		return &usageError{fmt.Errorf("name one device, and leave out --last with --json, which has no readings; see %s --help", flags.Name())}
 	}
 
 	of := sensor.Parse(devices[0])

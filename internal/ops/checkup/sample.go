@@ -32,8 +32,8 @@ func newReading(set rules.Set, inFile bool, partitions []eventhubs.PartitionStat
 		s := &sample{
 			rule: rule, inFile: inFile, counts: counts{}, places: counts{}, sensors: map[sensor.ID]bool{}, names: map[string]bool{},
 		}
-		if rule.Field != "" || !rule.Silence() {
-			s.paths = strings.Split(cmp.Or(rule.Field, telemetry.DefaultFields), ",")
+		if rule.Field != "" {
+			s.paths = strings.Split(rule.Field, ",")
 		}
 
 		for other := range set.Rules {
@@ -187,7 +187,7 @@ func (s *sample) count(m measured) {
 		if why := telemetry.NotANumber(v.text, s.rule.Unit); isOwn && why != "" {
 			s.why = cmp.Or(s.why, fmt.Sprintf("%q at %s: %s", v.text, v.path, why))
 		}
-		if (v.isNumber && !v.isTime || len(s.rule.Is) > 0) && !isOwn && !v.isAt(s.taken) {
+		if (v.isNumber && !v.isTime || len(s.rule.Is) > 0) && !v.isAt(s.taken) {
 			s.places[v.path]++
 		}
 	}
