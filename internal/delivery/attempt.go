@@ -323,6 +323,9 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 
 	if d.dead == nil {
 		d.dead = &deadLetter{}
+		if refused && d.notice == nil {
+			d.dead.cause = refusedAlert
+		}
 	}
 
 	d.dead.letter = q.letter(a.alert, reason)
@@ -330,7 +333,6 @@ func (q *queue) failed(d *delivery, a *attempt) verdict {
 		d.dead.letter.Alert.To = a.failure.Left
 	}
 
-	d.dead.refused = refused && d.notice == nil
 	if a.group == nil {
 		return q.writeLetter(d)
 	}
@@ -422,7 +424,7 @@ func (q *queue) writeLetter(d *delivery) verdict {
 		d.head.more().Alarm.wait(q.to.index, time.Now().Add(d.subject.Topic.Message.Window))
 	}
 
-	if d.dead.refused { // one dead letter in a window is enough
+	if d.dead.cause == refusedAlert { // one dead letter in a window is enough
 		v.covers = d.coversRefused()
 		//planted:refusal-forgotten skip
 		//planted:site-refused-each q.gate(d).Refused(d.of(&d.head)); skip

@@ -67,8 +67,7 @@ type tries struct {
 	number      int64       // given once it waits for its turn: see receiver.next; 0: none
 	failedAt    uint32      // value of receiver.answers at the last failure, and 1; 0 if there was none
 	attempts    uint16      // that failed
-	failsAlone  bool        // it failed again after the receiver has answered about others
-	ownFailures uint8       // failures like that which may be the message's own fault
+	ownFailures uint8       // failures after the receiver had answered about others, which may be the message's own fault
 	unanswered  bool        // the store did not answer the last time
 	limited     uint8       // times that the receiver refused it for rate, up to patience
 	sendAlone   bool        // it goes in a message of its own: one about several was refused, or failed again
@@ -121,10 +120,9 @@ func (d *delivery) turn() int64 { return d.number + int64(d.class())*worth }
 
 // A deadLetter is what a delivery that was given up becomes.
 type deadLetter struct {
-	cause   cause
-	letter  *notify.DeadLetter // nil until it is composed
-	refused bool               // the receiver refused the alert for what it says
-	kept    bool
+	cause  cause
+	letter *notify.DeadLetter // nil until it is composed
+	kept   bool
 }
 
 // A cause is why a delivery was given up.
@@ -132,6 +130,7 @@ type cause uint8
 
 const (
 	failedForGood cause = iota
+	refusedAlert        // by the receiver, for what it says about a reading
 	tooOld              // while it waited
 	tooMany             // while it waited
 )

@@ -470,9 +470,8 @@ func (r *receiver) askAgain() {
 
 // failed records that the receiver did not take d, and may if it is tried again. The caller holds r.mu.
 func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
-	first := d.failedAt != r.answers+1 // since the receiver last answered
-	if first && d.failedAt > 0 {
-		d.failsAlone = true
+	suspect := d.failedAt == 0                 // for the first time: it is one alert more that failed
+	if !suspect && d.failedAt != r.answers+1 { // again, and the receiver has answered about others since: the fault may be its own
 		//planted:failure-takes-others skip
 		d.sendAlone = true // the others in its message do not fail with it again
 		if a.group.size == 1 && a.failure.OwnFault() {
@@ -486,7 +485,7 @@ func (r *receiver) failed(now time.Duration, d *delivery, a attempt) {
 	}
 
 	r.failure = a.failure
-	r.breaker.failed(now, first && !d.failsAlone, a.probe) // else the fault may be the alert's own
+	r.breaker.failed(now, suspect, a.probe)
 	r.shortfall.fail(now, a.failure)
 }
 
