@@ -95,12 +95,13 @@ func (s Mute) MayMatch(of sensor.ID) bool {
 func Planned(set *rules.Set, now time.Time) (all []Mute) {
 	for i := range set.Mutes {
 		m := &set.Mutes[i]
-		from, until := m.From, m.Until
-		switch {
-		case m.Times != nil && m.Times.Contain(now):
-			from, until = m.Times.Around(now)
-		case m.Times != nil || now.Before(from) || !now.Before(until):
+		if m.TimesText() == "" || !m.InForce(now) {
 			continue
+		}
+
+		from, until := m.From, m.Until
+		if m.Times != nil {
+			from, until = m.Times.Around(now)
 		}
 
 		all = append(all, Mute{
@@ -147,29 +148,16 @@ func (r Request) Mute(set rules.Set, zone *time.Location) (s Mute, lasts time.Du
 		}
 	}
 
-	if err := s.Check(lasts); err != nil {
-		return s, lasts, err
+	names := []string{}
+	for _, rule := range set.Rules {
+		names = append(names, rule.Name)
 	}
 
-	if err := checkRule(r.Rule, set); err != nil {
-		return s, lasts, err
+	if r.Rule != "" && !slices.Contains(names, r.Rule) {
+		return s, lasts, fmt.Errorf("there is no rule %s: rule must be %s", r.Rule, humanize.Or(names))
 	}
 
-	return s, lasts, nil
-}
-
-// checkRule returns an error if no rule of set has a name, unless that is empty.
-func checkRule(name string, set rules.Set) error {
-	var names []string
-	for _, r := range set.Rules {
-		names = append(names, r.Name)
-	}
-
-	if name == "" || slices.Contains(names, name) {
-		return nil
-	}
-
-	return fmt.Errorf("there is no rule %s: rule must be %s", name, humanize.Or(names))
+	return s, lasts, s.Check(lasts)
 }
 
 // Check returns what is wrong with s, which is to last for d.
@@ -301,12 +289,9 @@ func (s Store) change(ctx context.Context, edit func(all []Mute, now time.Time) 
 	return errors.New("write the silences: others changed them at the same time: try again")
 }
 
-// Add adds a silence that lasts for d from its From on, or from now on if that is zero. It sets its ID and times.
+// Add adds a silence, of which Check finds nothing wrong, that lasts for d from its From on, or from now on if that is zero.
+// It sets its ID and times.
 func (s Store) Add(ctx context.Context, one Mute, d time.Duration) (Mute, error) {
-	if err := one.Check(d); err != nil {
-		return one, err
-	}
-
 	one.ID = uuid.NewString()[:8]
 	err := s.change(ctx, func(all []Mute, now time.Time) ([]Mute, error) {
 		//planted:mute-added-twice if false
@@ -432,18 +417,11 @@ func (c *Cache) Refresh(ctx context.Context) error {
 
 	was, is := c.known.Load(), &known{all, mutesOf(all), r.Now}
 	c.known.Store(is)
-	log := func(msg string, of, other *known) { // what is in force in one and not in the other
-		for _, s := range of.silences {
-			if of.inForce(s.ID) && !other.inForce(s.ID) {
-				if i := indexOf(is.silences, s.ID); i >= 0 {
-					s = is.silences[i] // it says who ended it
-				}
-				c.log.Warn(msg, fields(s)...)
-			}
+	for _, s := range all {
+		if begun := is.inForce(s.ID); begun != was.inForce(s.ID) {
+			c.log.Warn(map[bool]string{true: "alerts are silenced", false: "a silence has ended"}[begun], fields(s)...)
 		}
 	}
-	log("alerts are silenced", is, was)
-	log("a silence has ended", was, is)
 
 	return nil
 }

@@ -17,6 +17,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -69,11 +70,7 @@ func Rules(set rules.Set) map[string]Rule {
 
 // Difference returns in one line how other differs from s, naming the variables; empty if it does not.
 func (s Settings) Difference(other Settings) string {
-	return strings.Join(append(s.differentPlace(other), s.differentRules(other)...), ", ")
-}
-
-// differentPlace says why s does not see the windows of other.
-func (s Settings) differentPlace(other Settings) (parts []string) {
+	var parts []string
 	differ := func(what string, theirs, ours any) {
 		if theirs != ours {
 			parts = append(parts, fmt.Sprintf("%s is %v there and %v here", what, theirs, ours))
@@ -83,12 +80,6 @@ func (s Settings) differentPlace(other Settings) (parts []string) {
 	differ("THROTTLE_STORE", other.Store, s.Store)
 	differ("the throttle store's location", other.Place, s.Place)
 	differ("THROTTLE_SCOPE", other.Scope, s.Scope)
-
-	return parts
-}
-
-// differentRules says how rules that both have differ.
-func (s Settings) differentRules(other Settings) (parts []string) {
 	for _, name := range slices.Sorted(maps.Keys(s.Rules)) {
 		ours := s.Rules[name]
 		theirs, both := other.Rules[name]
@@ -96,19 +87,20 @@ func (s Settings) differentRules(other Settings) (parts []string) {
 			continue
 		}
 
-		differ := func(format string, theirs, ours any) {
-			if theirs != ours {
-				parts = append(parts, fmt.Sprintf(format, name, theirs, ours))
-			}
-		}
-		differ("the window of the rule %s is %v there and %v here", theirs.Window, ours.Window)
-		differ("resolved of the rule %s is %t there and %t here", theirs.Resolved, ours.Resolved)
-		differ("per of the rule %s is %q there and %q here", theirs.Per, ours.Per)
-		differ("each of the rule %s is %q there and %q here", theirs.Each, ours.Each)
-		differ("sensor of the rule %s is %q there and %q here", theirs.Sensor, ours.Sensor)
+		differ("the window of the rule "+name, theirs.Window, ours.Window)
+		differ("resolved of the rule "+name, theirs.Resolved, ours.Resolved)
+		differ("per of the rule "+name, strconv.Quote(theirs.Per), strconv.Quote(ours.Per))
+		differ("each of the rule "+name, strconv.Quote(theirs.Each), strconv.Quote(ours.Each))
+		differ("sensor of the rule "+name, strconv.Quote(theirs.Sensor), strconv.Quote(ours.Sensor))
 	}
 
-	return parts
+	return strings.Join(parts, ", ")
+}
+
+// sees reports whether s sees the windows of other: they are in the same place.
+func (s Settings) sees(other Settings) bool {
+	s.Rules, other.Rules = nil, nil
+	return s.Difference(other) == ""
 }
 
 // longest returns the longest window of s.
@@ -175,7 +167,7 @@ func (m *Peer) agrees(r record) bool {
 // takeOverAfter is how long r must not have been renewed before it can be replaced: until its
 // users are gone and, unless m sees their windows, the last window that they started is over.
 func (m *Peer) takeOverAfter(r record) time.Duration {
-	if len(m.settings.differentPlace(r.Settings)) == 0 {
+	if m.settings.sees(r.Settings) {
 		return m.expiry
 	}
 	return m.expiry + max(r.longest(), m.settings.longest())
@@ -356,7 +348,7 @@ func (m *Peer) rulesAreFresh(r record) bool {
 
 // dated returns all with the times since when those of m are in force: since r says so, or from now on.
 func (m *Peer) dated(all map[string]Rule, r record) map[string]Rule {
-	moved := len(m.settings.differentPlace(r.Settings)) > 0
+	moved := !m.settings.sees(r.Settings)
 	all = maps.Clone(all)
 	for name, ours := range m.settings.Rules {
 		theirs, ok := r.Rules[name]

@@ -42,7 +42,7 @@ func (s *Subject) at(name string) string {
 
 // Matches reports whether m is about s.
 func (m *Mute) Matches(s *Subject) bool {
-	return m.at(s.Enqueued) &&
+	return m.InForce(s.Enqueued) &&
 		m.isAboutRule(s.Rule) &&
 		m.isAboutDevice(s) &&
 		m.isAboutMessage(s) &&
@@ -151,8 +151,8 @@ func (m *Mute) IsByMessage() bool {
 	return m.Times == nil && m.Until.IsZero() && m.Property+m.UntilAt != ""
 }
 
-// at reports whether m is in force at t.
-func (m *Mute) at(t time.Time) bool {
+// InForce reports whether m is in force at t, as far as its times say.
+func (m *Mute) InForce(t time.Time) bool {
 	if m.Times != nil && !m.Times.Contain(t) {
 		return false
 	}
