@@ -351,16 +351,3 @@ func countAlarm(key alarmKey, was, is rules.State) {
 		key.level.stats.Cleared.Add(1)
 	}
 }
-
-// read adds one batch, in few atomic operations.
-func (s *Counters) read(n *[telemetry.ReasonCount]int64, over int64) {
-	for reason, count := range n {
-		if count > 0 {
-			s.Events[reason].Add(count)
-		}
-	}
-
-	if over > 0 {
-		s.Over.Add(over)
-	}
-}

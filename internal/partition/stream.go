@@ -268,6 +268,7 @@ func (r *reader) init(
 // take decodes events in order and decides about those that may matter to a rule. This is the hot
 // path.
 func (r *reader) take(events []telemetry.Event) {
+	counters, message := r.register.evaluator.book.Counters, r.register.message
 	var n [telemetry.ReasonCount]int64
 	over := int64(0)
 	at := r.lastRead
@@ -279,8 +280,11 @@ func (r *reader) take(events []telemetry.Event) {
 		hash := roster.Hash(e.Device)
 		isNew := !e.NotAfter(r.register.last.replayed)
 		r.unheard.Take(e)
-		reason, matters := r.register.message.look(e, func(p *part, why telemetry.Reason) bool {
-			r.hear(p, hash, why)
+		reason, matters := message.look(e, func(p *part, why telemetry.Reason) bool {
+			isHeard := len(p.cut.silences) > 0 && message.counts(why)
+			if isHeard && !r.unheard.Hear(e, hash, p.cut.silences, p.found) {
+				counters.Unwatched.Add(1)
+			}
 			return isNew
 		})
 
@@ -294,7 +298,7 @@ func (r *reader) take(events []telemetry.Event) {
 		case reason.HasReading():
 			r.unreadable.read(hash)
 			isDecided := !matters && !r.register.alarms.mayHave(hash) || e.NotAfter(r.register.last.settled)
-			if !isDecided && r.register.evaluate(at, r.register.message) {
+			if !isDecided && r.register.evaluate(at, message) {
 				over++
 			}
 
@@ -317,16 +321,12 @@ func (r *reader) take(events []telemetry.Event) {
 	r.mu.Unlock()
 	//planted:watermark-passes-unflushed r.register.mark.flushed = at; skip
 	r.register.flush()
-	r.register.evaluator.book.Counters.read(&n, over)
-}
 
-// hear feeds r.unheard a measurement of the event that it took last. It is called with that locked.
-func (r *reader) hear(p *part, hash uint64, reason telemetry.Reason) {
-	if len(p.cut.silences) == 0 || !r.register.message.counts(reason) {
-		return
+	for reason, count := range n { // in few atomic operations
+		if count > 0 {
+			counters.Events[reason].Add(count)
+		}
 	}
 
-	if !r.unheard.Hear(r.register.message.event, hash, p.cut.silences, p.found) {
-		r.register.evaluator.book.Counters.Unwatched.Add(1)
-	}
+	counters.Over.Add(over)
 }
