@@ -11,12 +11,12 @@ import (
 // 8259 allows, names twice and invalid UTF-8, and nothing else: package jsontext, which checks the same, is the judge of
 // that in its tests, and takes four times as long. Decoding is most of what an event costs. An error is final.
 type jsonReader struct {
-	text  []byte
-	at    int
-	next  expected
-	after expected               // what comes after the next value of the innermost bracket
-	depth int                    // how many brackets are open
-	kinds [maxSkip/64 + 1]uint64 // a bit for each of them, set if it is a brace
+	text   []byte
+	at     int
+	next   expected
+	after  expected          // what comes after the next value of the innermost bracket
+	depth  int               // how many brackets are open
+	afters [maxSkip]expected // what after is once each of them is closed
 }
 
 // expected is what comes next.
@@ -25,12 +25,12 @@ type expected uint8
 const (
 	aValue       expected = iota // outside of all brackets, or of an array after a comma
 	aFirstValue                  // of an array, or its end
-	aFirstName                   // of an object, or its end
-	aName                        // after a comma
 	aMemberValue                 // after a colon
 	aComma                       // or the end of the array
-	aMemberComma                 // or the end of the object
 	aColon
+	aMemberComma // or the end of the object; from here on, a member follows if anything does
+	aFirstName   // of an object, or its end
+	aName        // after a comma
 )
 
 var errNotJSON = errors.New("not JSON")
@@ -78,15 +78,17 @@ func (r *jsonReader) pass(c byte) bool {
 // bracket takes a bracket that opens or closes, which peek has returned.
 func (r *jsonReader) bracket() error {
 	switch c := at(r.text, r.at); {
-	case (c == '{' || c == '[') && (r.next <= aFirstValue || r.next == aMemberValue) && r.depth < maxSkip:
-		r.open(c)
-		r.next = aFirstValue
+	case (c == '{' || c == '[') && r.next <= aMemberValue && r.depth < maxSkip:
+		r.afters[r.depth] = r.after
+		r.depth++
+		r.next, r.after = aFirstValue, aComma
 		if c == '{' {
-			r.next = aFirstName
+			r.next, r.after = aFirstName, aMemberComma
 		}
 
 	case c == ']' && (r.next == aFirstValue || r.next == aComma), c == '}' && (r.next == aFirstName || r.next == aMemberComma):
-		r.close()
+		r.depth--
+		r.after = r.afters[r.depth]
 		r.next = r.after
 
 	default:
@@ -98,66 +100,55 @@ func (r *jsonReader) bracket() error {
 	return nil
 }
 
-// open notes a bracket.
-func (r *jsonReader) open(c byte) {
-	bit := uint64(1) << (r.depth % 64)
-	r.kinds[r.depth/64] &^= bit
-	r.after = aComma
-	if c == '{' {
-		r.kinds[r.depth/64] |= bit
-		r.after = aMemberComma
-	}
-	r.depth++
-}
-
-// close forgets the innermost bracket.
-func (r *jsonReader) close() {
-	r.depth--
-	last := r.depth - 1
-	switch {
-	case last < 0:
-		r.after = aValue
-	case r.kinds[last/64]&(1<<(last%64)) != 0:
-		r.after = aMemberComma
-	default:
-		r.after = aComma
-	}
-}
-
 // value returns the next value, or name, as it stands. The error is io.EOF after the last value.
 func (r *jsonReader) value() ([]byte, error) { return r.peeked(r.peek()) }
 
 // peeked is value after peek has returned c.
 func (r *jsonReader) peeked(c byte) ([]byte, error) {
-	start, end, next := r.at, -1, r.after
-	switch r.next {
-	case aValue, aFirstValue, aMemberValue:
-		if c == 0 && r.depth == 0 && r.at == len(r.text) {
-			return nil, io.EOF
+	if c == 0 && r.depth == 0 && r.at == len(r.text) {
+		return nil, io.EOF
+	}
+
+	for start, depth := r.at, r.depth; ; c = r.peek() {
+		var err error
+		switch c {
+		case '{', '[', '}', ']':
+			err = r.bracket()
+		default:
+			err = r.scalar(c)
 		}
-		if c == '{' || c == '[' {
-			end = r.valueEnd(start)
-		} else {
-			end = scalarEnd(r.text, start)
+
+		if err != nil || r.depth < depth {
+			return nil, errNotJSON
 		}
-	case aFirstName, aName:
-		if next = aColon; c == '"' {
-			end = textEnd(r.text, start)
+		if r.depth == depth {
+			return r.text[start:r.at], nil
 		}
+		r.passPlain(0)
+	}
+}
+
+// scalar passes over a value that is neither an object nor an array, or over a name. It begins with c.
+func (r *jsonReader) scalar(c byte) error {
+	end, next := -1, r.after
+	if r.next <= aMemberValue {
+		end = scalarEnd(r.text, r.at)
+	} else if next = aColon; r.next > aMemberComma && c == '"' {
+		end = textEnd(r.text, r.at)
 	}
 	if end < 0 {
-		return nil, errNotJSON
+		return errNotJSON
 	}
 
 	r.at, r.next = end, next
 
-	return r.text[start:end], nil
+	return nil
 }
 
 // plainNumber takes the next value if it begins at once and parsePlain reads it. It returns it as it stands, too.
 func (r *jsonReader) plainNumber() (v []byte, f float64, ok bool) {
 	f, end := parsePlain(r.text, r.at)
-	if end < 0 || r.next != aValue && r.next != aFirstValue && r.next != aMemberValue {
+	if end < 0 || r.next > aMemberValue {
 		return nil, 0, false
 	}
 
@@ -173,57 +164,6 @@ func (r *jsonReader) skip() error {
 	return err
 }
 
-// valueEnd returns where the value at i ends; -1 if it is none.
-func (r *jsonReader) valueEnd(i int) int {
-	if c := at(r.text, i); c != '{' && c != '[' {
-		return scalarEnd(r.text, i)
-	}
-
-	b, depth := r.text, r.depth
-	for { // i is where a value begins
-		c := at(b, i)
-		if c == '{' || c == '[' {
-			if r.depth == maxSkip {
-				return -1
-			}
-			r.open(c)
-			i = afterSpace(b, i+1)
-			switch next := at(b, i); {
-			case next == c+2: // its end
-			case c == '[':
-				continue
-			default:
-				if i = memberValue(b, i); i < 0 {
-					return -1
-				}
-				continue
-			}
-		} else if i = scalarEnd(b, i); i < 0 {
-			return -1
-		} else {
-			i = afterSpace(b, i)
-		}
-
-		for c = at(b, i); c != ','; c = at(b, i) {
-			if c != '}' && c != ']' || (r.after == aMemberComma) != (c == '}') {
-				return -1
-			}
-			i++
-			if r.close(); r.depth == depth {
-				return i
-			}
-			i = afterSpace(b, i)
-		}
-
-		i = afterSpace(b, i+1)
-		if r.after == aMemberComma {
-			if i = memberValue(b, i); i < 0 {
-				return -1
-			}
-		}
-	}
-}
-
 // seek passes over members of the object, and before them over a value if that is next, up to one whose name may be wanted.
 // It takes that name and returns it as it stands, nil if there is none; if it is plain, nothing in it is escaped.
 func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err error) {
@@ -233,7 +173,7 @@ func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err err
 		}
 
 		c := r.peek()
-		isName := c == '"' && (r.next == aName || r.next == aFirstName)
+		isName := c == '"' && r.next > aMemberComma
 		if !isName && r.next != aMemberValue {
 			return nil, false, nil
 		}
@@ -245,8 +185,8 @@ func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err err
 	}
 }
 
-// passPlain is seek as long as members are like nearly all: names and short texts without escapes, numbers without an
-// exponent, true, and no space. At what is not, or is broken, it stays.
+// passPlain is seek as long as members are like nearly all: names and short texts without escapes, numbers, true, and no
+// space. At what is not, or is broken, it stays.
 //
 // Most of the time that a body takes goes here, and it is short loops without calls that are fast. They look at one byte after the other, because
 // texts and numbers are short and messages look alike: a processor knows by then where each of them ends.
@@ -258,7 +198,7 @@ func (r *jsonReader) passPlain(wanted beginnings) (name []byte) {
 		}
 		end++
 	}
-	if !isValue && (r.next == aColon || at(b, end) != '"') {
+	if !isValue && (r.next < aMemberComma || at(b, end) != '"') {
 		return nil
 	}
 
@@ -284,14 +224,8 @@ func (r *jsonReader) passPlain(wanted beginnings) (name []byte) {
 			}
 			end++
 
-		case c >= '1' && c <= '9':
-			end = afterDigits(b, end+1)
-			if at(b, end) == '.' {
-				if end = afterDigits(b, end+1); b[end-1] == '.' {
-					return nil
-				}
-			}
-			if at(b, end)|0x20 == 'e' {
+		case c == '-' || isDigit(c):
+			if end = numberEnd(b, end); end < 0 {
 				return nil
 			}
 
@@ -330,21 +264,6 @@ func plainEnd(b []byte, i int) int {
 	}
 }
 
-// memberValue returns where the value of a member begins, whose name does at i; -1 if there is none.
-func memberValue(b []byte, i int) int {
-	if at(b, i) != '"' {
-		return -1
-	}
-	if i = textEnd(b, i); i < 0 {
-		return -1
-	}
-	if i = afterSpace(b, i); at(b, i) != ':' {
-		return -1
-	}
-
-	return afterSpace(b, i+1)
-}
-
 // In a word of eight bytes of a text, ones has a one in each of them and tops the top bit.
 const ones, tops = 0x0101010101010101, 0x8080808080808080
 
@@ -354,13 +273,6 @@ func at(b []byte, i int) byte {
 		return b[i]
 	}
 	return 0
-}
-
-func afterSpace(b []byte, i int) int {
-	for uint(i) < uint(len(b)) && isSpace(b[i]) {
-		i++
-	}
-	return i
 }
 
 // scalarEnd returns where the value at i ends, which is neither an object nor an array; -1 if it is none.
