@@ -87,7 +87,7 @@ const (
 
 	maxDepth = 64       // of nested objects and arrays that are looked into
 	maxSkip  = 10_000   // of those that are skipped
-	maxKept  = 64 << 10 // bytes of a buffer that a pooled scanner keeps
+	maxKept  = 64 << 10 // bytes of buffers that a scanner keeps
 )
 
 // maxDecoded is how many fields a Decoder takes: the bits of scanner.tooDeep.
@@ -305,9 +305,14 @@ func (d *Decoder) Decode(e *Event) (value float64, reason Reason) {
 // telemetry of a device.
 func (d *Decoder) DecodeAll(e *Event, found []Found) Reason {
 	s := d.scanners.Get().(*scanner)
-	defer s.putBack(&d.scanners)
 	s.texts = s.texts[:0]
-	return d.decode(s, e, found)
+	reason := d.decode(s, e, found)
+	if cap(s.text)+cap(s.repair)+cap(s.texts) <= maxKept {
+		s.json.reset(nil)
+		d.scanners.Put(s)
+	}
+
+	return reason
 }
 
 // decode is DecodeAll with a scanner.
@@ -333,12 +338,8 @@ func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
 		f := &found[i]
 		//planted:damaged-is-whole f.Damaged = false; skip
 		f.Damaged = damaged
-		if f.Reason == ReasonMalformed && end != ReasonOK {
-			f.Reason = end
-		}
-
-		if f.Reason == ReasonMalformed && !understood(e.ContentEncoding) {
-			f.Reason = ReasonUnsupportedEncoding
+		if f.Reason == ReasonMalformed {
+			f.Reason = e.malformed(end)
 		}
 
 		if to := &d.fields[i]; f.Reason != ReasonOK && len(e.Properties) > 0 || len(to.given) > 0 {
@@ -378,6 +379,18 @@ func (d *Decoder) reason(found []Found, damaged bool) Reason {
 	}
 
 	return reason
+}
+
+// malformed returns why the body of e cannot be read. end is what unpack has returned.
+func (e *Event) malformed(end Reason) Reason {
+	switch {
+	case end != ReasonOK:
+		return end
+	case !understood(e.ContentEncoding):
+		return ReasonUnsupportedEncoding
+	}
+
+	return ReasonMalformed
 }
 
 // unread returns why the body of e is not even looked at.

@@ -73,10 +73,7 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 	switch {
 	case f.reason == ReasonMalformed:
 		f.elements = f.elements[:0]
-		reason = cmp.Or(end, ReasonMalformed)
-		if reason == ReasonMalformed && !understood(e.ContentEncoding) {
-			reason = ReasonUnsupportedEncoding
-		}
+		reason = e.malformed(end)
 
 	case len(f.elements) > 0:
 		return len(f.elements), ReasonOK

@@ -6,7 +6,6 @@ import (
 	"io"
 	"math"
 	"slices"
-	"sync"
 
 	"github.com/go-json-experiment/json/jsontext"
 )
@@ -36,20 +35,6 @@ type scanner struct {
 }
 
 func newScanner() *scanner { return new(scanner) }
-
-func (s *scanner) putBack(pool *sync.Pool) {
-	if cap(s.text) > maxKept {
-		s.text = nil
-	}
-	if cap(s.repair) > maxKept {
-		s.repair = nil
-	}
-	if cap(s.texts) > maxKept {
-		s.texts = nil
-	}
-	s.json.reset(nil)
-	pool.Put(s)
-}
 
 // fieldBits has a bit for each field of a Decoder.
 type fieldBits [maxDecoded / 64]uint64
@@ -175,7 +160,7 @@ func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error
 			return s.json.skip()
 		}
 
-		if kind == '[' && len(s.closed) > 0 && s.isClosed(s.json.at) {
+		if kind == '[' && s.isClosed(s.json.at) {
 			return s.json.skip()
 		}
 
@@ -238,7 +223,7 @@ func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
 	}
 
 	at = at[:end]
-	if len(s.closed) > 0 && s.isClosed(s.json.at-len(v)) {
+	if s.isClosed(s.json.at - len(v)) {
 		return
 	}
 
