@@ -50,9 +50,7 @@ func (s reliable) resolve(ctx context.Context, r Record, conflict error) (etag s
 		return "", conflict
 	case err != nil:
 		return "", err
-	case there.ETag == r.ETag, !maps.Equal(there.Values, r.Values):
-		return "", conflict
-	case r.Content != nil && !bytes.Equal(there.Content, r.Content):
+	case there.ETag == r.ETag, !maps.Equal(there.Values, r.Values), !bytes.Equal(there.Content, r.Content):
 		return "", conflict
 	}
 

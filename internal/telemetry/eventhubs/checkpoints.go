@@ -119,7 +119,7 @@ func ReadCheckpoints(
 type checkpoints struct {
 	store      records.Store
 	group      Group
-	generation string // of the hub that is read; empty if it is not known
+	generation string // of the hub that is read
 	// ETags, by partition, of checkpoints beyond the hub's end; not changed once the hub is read
 	beyond map[string]string
 }
@@ -134,14 +134,15 @@ func (s *Source) checkpoints() *checkpoints {
 	}
 }
 
-// ofOtherHub reports whether a checkpoint is of another hub than the one that is read.
+// ofOtherHub reports whether a checkpoint that the store has is of another hub than the one that is read.
 func (cs *checkpoints) ofOtherHub(partition string, c StoredCheckpoint) bool {
-	etag, beyond := cs.beyond[partition]
-	return !sameGeneration(c.Generation, cs.generation) || beyond && etag == c.etag
+	return !cs.isRead(c.Generation) || cs.beyond[partition] == c.etag
 }
 
-// sameGeneration reports whether two generations may be one: either may be unknown.
-func sameGeneration(a, b string) bool { return a == "" || b == "" || a == b }
+// isRead reports whether a generation may be that of the hub that is read. Other tools write none.
+func (cs *checkpoints) isRead(generation string) bool {
+	return generation == "" || generation == cs.generation
+}
 
 // read returns a partition's checkpoint, a zero one if there is none.
 func (cs *checkpoints) read(ctx context.Context, partition string) (StoredCheckpoint, error) {
@@ -185,7 +186,7 @@ const advanceRounds = 4
 func (cs *checkpoints) advance(
 	ctx context.Context, partition string, c telemetry.Checkpoint, known *StoredCheckpoint, held context.Context,
 ) (*StoredCheckpoint, error) {
-	if !sameGeneration(c.Generation, cs.generation) {
+	if !cs.isRead(c.Generation) {
 		return known, nil
 	}
 

@@ -84,11 +84,15 @@ func (h *History) Held() (events int64, takes time.Duration) {
 		events += end.LastEnqueuedSequenceNumber - end.BeginningSequenceNumber + 1
 	}
 
-	if h.rate > 0 {
-		takes = time.Duration(float64(events) / h.rate * float64(time.Second))
-	}
+	return events, h.takes(int(events))
+}
 
-	return events, takes
+// takes returns how long reading events takes at least.
+func (h *History) takes(events int) time.Duration {
+	if h.rate <= 0 {
+		return 0
+	}
+	return time.Duration(float64(events) / h.rate * float64(time.Second))
 }
 
 // readAhead sends the events from since on up to the one numbered last. It opens a link that fails again.
@@ -144,12 +148,10 @@ func (h *History) Next(ctx context.Context) (partition string, events []telemetr
 	h.at = events[n-1].Enqueued
 	h.read += n
 
-	if h.rate > 0 { // not before as many events may have been read as were
-		backoff.Sleep(ctx, time.Until(h.began.Add(time.Duration(float64(h.read)/h.rate*float64(time.Second)))))
-		err = ctx.Err()
-	}
+	// Not before as many events may have been read as were.
+	backoff.Sleep(ctx, time.Until(h.began.Add(h.takes(h.read))))
 
-	return first.id, events, err
+	return first.id, events, ctx.Err()
 }
 
 // fill waits until the next event of every partition is known, and leaves those out that have no more.

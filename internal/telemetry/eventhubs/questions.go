@@ -20,7 +20,8 @@ import (
 // GetRuntimeInformation method" in https://learn.microsoft.com/azure/event-hubs/event-hubs-quotas. What it does with more
 // is not documented.
 const (
-	askEvery = 50 * time.Millisecond // at least
+	askEvery = 50 * time.Millisecond // at least, on average
+	askLate  = 4 * askEvery          // what a machine that is late may catch up with
 
 	// After a question that the hub had no time for, none is asked for busyMin, doubled up to busyMax.
 	busyMin = 500 * time.Millisecond
@@ -234,7 +235,7 @@ func (q *questions) take() *question {
 	o := slices.MaxFunc(q.queued, func(a, b *question) int { return cmp.Compare(a.urgency, b.urgency) })
 	q.queued = slices.DeleteFunc(q.queued, func(other *question) bool { return other == o })
 	now := time.Now()
-	q.next = now.Add(askEvery)
+	q.next = later(q.next, now.Add(-askLate)).Add(askEvery)
 	if o.sent.IsZero() {
 		o.sent = now
 	}
