@@ -2,6 +2,7 @@ package notify
 
 import (
 	"encoding/json"
+	"errors"
 	"iter"
 	"strings"
 
@@ -62,13 +63,9 @@ func (s *Shown) UnmarshalJSON(text []byte) error {
 	}
 
 	for d.More() {
-		name, err := d.Token()
-		if err != nil {
-			return err
-		}
-
 		var value string
-		if err := d.Decode(&value); err != nil {
+		name, noName := d.Token()
+		if err := errors.Join(noName, d.Decode(&value)); err != nil {
 			return err
 		}
 

@@ -42,7 +42,7 @@ type Letter struct {
 }
 
 // List yields the letters of a kind about what the hub got at or after since, in the
-// order of those times, in pages of 1 to 64. It ends with the first error. Letters that
+// order of those times, in pages of up to 64. It ends with the first error. Letters that
 // are kept or deleted meanwhile may or may not be included.
 func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[[]Letter, error] {
 	from := utc(since).Format(timeLayout)
@@ -67,7 +67,7 @@ func (s *Store) List(ctx context.Context, kind Kind, since time.Time) iter.Seq2[
 					return
 				}
 
-				if len(letters) > 0 && !yield(letters, nil) {
+				if !yield(letters, nil) {
 					return
 				}
 			}
