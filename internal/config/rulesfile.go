@@ -94,7 +94,8 @@ func (m mistakes) Error() string {
 	return strings.Join(lines, "\n")
 }
 
-// parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say otherwise. text is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is only that.
+// parseRules reads a file of rules, whose window, resolved and zone are those of defaults unless they say otherwise. text
+// is UTF-8. An error is mistakes, all of them; after one in the YAML itself there is only that.
 func parseRules(text []byte, defaults ruleDefaults) (rules.Set, error) {
 	r := &rulesReader{ruleDefaults: defaults}
 	if root := r.document(text); root != nil {

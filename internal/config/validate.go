@@ -394,7 +394,12 @@ func (c *Config) validateHTTPAndLog(e *configError) {
 	)
 
 	for _, name := range c.httpHosts() {
-		e.addIf(len(name) > 253 || !anyHostName.MatchString(name), "HTTP_HOSTS", "has %s; must be host names such as alerts.example.com, separated by commas", show(name))
+		e.addIf(
+			len(name) > 253 || !anyHostName.MatchString(name),
+			"HTTP_HOSTS",
+			"has %s; must be host names such as alerts.example.com, separated by commas",
+			show(name),
+		)
 	}
 
 	c.validateToken(e, "HTTP_INGEST_TOKEN", c.HTTPIngestToken)
