@@ -188,7 +188,7 @@ func (r *jsonReader) seek(wanted beginnings) (name []byte, isPlain bool, err err
 // passPlain is seek as long as members are like nearly all: names and short texts without escapes, numbers, true, and no
 // space. At what is not, or is broken, it stays.
 //
-// Most of the time that a body takes goes here, and it is short loops without calls that are fast. They look at one byte after the other, because
+// Most of the time that a body takes goes here, and it is short loops that are fast. They look at one byte after the other, because
 // texts and numbers are short and messages look alike: a processor knows by then where each of them ends.
 func (r *jsonReader) passPlain(wanted beginnings) (name []byte) {
 	b, end, isValue := r.text, r.at, r.next == aMemberValue

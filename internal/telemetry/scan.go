@@ -504,7 +504,7 @@ func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []f
 // chooseGroup replaces what in has of a group by one, which is of another element, if that one counts.
 func chooseGroup(at []cursor, g uint16, in, one []finding) {
 	now, before := weigh(at, g, one), weigh(at, g, in)
-	if !now.has || before.has && !now.before(before) {
+	if slices.Compare(now[:], before[:]) <= 0 {
 		return
 	}
 
@@ -521,43 +521,38 @@ func chooseGroup(at []cursor, g uint16, in, one []finding) {
 	}
 }
 
-// A weight says how much an element counts for a group.
-type weight struct {
-	has    bool    // it has something of it
-	holds  int     // 2 if all conditions hold, 1 if one of them is not there, 0 if one does not hold
-	reads  int     // 2 if there are a reading and what limits are counted from, 1 if there is only a reading, else 0
-	there  bool    // there is something where the reading must be
-	beyond float64 // the reading, as far as it is beyond what limits are counted from
-	lowest bool    // the lowest counts
-}
+// A weight says how much an element counts for a group, what matters most first:
+//   - 1 if it has something of the group;
+//   - 2 if all conditions hold, 1 if one of them is not there, 0 if one does not hold;
+//   - 2 if there are a reading and what limits are counted from, 1 if there is only a reading;
+//   - how far the reading is beyond what limits are counted from; without one, 1 if something is where it must be.
+type weight [4]float64
 
 func weigh(at []cursor, g uint16, frame []finding) weight {
-	w := weight{holds: 2}
-	base, hasBase, needsBase, isValid := 0.0, false, false, true
-	var reading finding
+	w := weight{1: 2}
+	base, hasBase, needsBase, isValid, lowest := 0.0, false, false, true, false
+	reading := nothing
 
 	for _, c := range at {
 		p, f := c.path, frame[c.path.field]
 		if c.group() != g {
 			continue
 		}
+		if f.reason != ReasonMissing {
+			w[0] = 1
+		}
 
-		w.has = w.has || f.reason != ReasonMissing
 		isOther := f.reason == ReasonOK && f.value == 0
-
 		switch {
 		case !p.condition:
-			reading = f
-			w.lowest = p.lowest
-			w.there = f.reason != ReasonMissing
-			w.reads = 1
+			reading, lowest = f, p.lowest
 		case p.isText, p.time:
 		case p.flag:
 			isValid = isValid && !isOther
 		case len(p.words) > 0 && isOther:
-			w.holds = 0
+			w[1] = 0
 		case len(p.words) > 0 && f.reason != ReasonOK:
-			w.holds = min(w.holds, 1)
+			w[1] = min(w[1], 1)
 		case p.limit:
 			needsBase = true
 			if f.reason == ReasonOK {
@@ -568,31 +563,19 @@ func weigh(at []cursor, g uint16, frame []finding) weight {
 		}
 	}
 
-	if reading.reason != ReasonOK || !isValid {
-		w.reads = 0
+	switch {
+	case reading.reason == ReasonMissing:
+	case reading.reason != ReasonOK || !isValid:
+		w[3] = 1
+	default:
+		w[2], w[3] = 1, reading.value-base
+		if lowest {
+			w[3] = -w[3]
+		}
+		if hasBase || !needsBase {
+			w[2] = 2
+		}
 	}
-
-	if w.reads == 1 && (hasBase || !needsBase) {
-		w.reads = 2
-	}
-
-	w.beyond = reading.value - base
 
 	return w
-}
-
-// before reports whether an element with the weight w counts, and not one with the weight v, which comes earlier.
-func (w weight) before(v weight) bool {
-	switch {
-	case w.holds != v.holds:
-		return w.holds > v.holds
-	case w.reads != v.reads:
-		return w.reads > v.reads
-	case w.reads == 0:
-		return w.there && !v.there
-	case w.lowest:
-		return w.beyond < v.beyond
-	}
-
-	return w.beyond > v.beyond
 }
