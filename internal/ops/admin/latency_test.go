@@ -91,8 +91,8 @@ func TestStoreErrors(t *testing.T) {
 		acquire, extend, release string
 	}{
 		{"well", &fakeStore{}, "0", "0", "0"},
-		{"held", &fakeStore{err: fmt.Errorf("acquire: %w", held)}, "0", "1", "1"},
-		{"lost", &fakeStore{err: fmt.Errorf("extend: %w", lease.ErrLost)}, "1", "0", "1"},
+		{"held", &fakeStore{err: fmt.Errorf("acquire: %w", held)}, "0", "0", "0"},
+		{"lost", &fakeStore{err: fmt.Errorf("extend: %w", lease.ErrLost)}, "0", "0", "0"},
 		{"outage", &fakeStore{err: outage}, "1", "1", "1"},
 		{"declined", &fakeStore{record: &lease.Record{Token: 3}, err: outage}, "0", "1", "1"},
 	} {
