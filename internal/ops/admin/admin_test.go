@@ -161,7 +161,7 @@ func TestReady(t *testing.T) {
 			w.worker.receivers = []delivery.ReceiverState{{Name: "up"}, {Name: "pager", Down: true, Since: time.Now(), Retry: time.Now().Add(7 * time.Second)}}
 		})
 		check(200, "ready: some alerts aren't going out: receiver pager is down.\n"+
-			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). 0 alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
+			"receiver pager is down, for 1 s (since 2000-01-01T00:00:00Z). Alerts wait until it accepts them, or until NOTIFY_GIVE_UP. Next attempt in 7 s.\n")
 		w.set(func() { w.worker.receivers = nil })
 		w.set(func() { w.standby = "others are active" })
 		check(200, "ready: standing by: others are active.\n")

@@ -350,9 +350,13 @@ func paced(receivers []delivery.ReceiverState) string {
 
 // waits says that n alerts wait, as the beginning of a clause.
 func waits(n int) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "alerts wait"
+	case 1:
 		return "1 alert waits"
 	}
+
 	return fmt.Sprintf("%d alerts wait", n)
 }
 
