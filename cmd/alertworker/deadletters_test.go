@@ -220,7 +220,7 @@ func TestDeadLetters(t *testing.T) {
 		l.Behave(notifytest.Take, notifytest.Status(422), notifytest.Take)
 		out, code := l.command(t, "replay", "--all", "--since=1h")
 		want(t, out, code, exitFailed,
-			" device-4 to gone-1a2b3c4d: NOTIFY_URLS has no receiver of this name, only "+l.name,
+			" device-4 to gone-1a2b3c4d: not sent: NOTIFY_URLS has no receiver of this name, only "+l.name,
 			" device-3 to "+l.name+": delivered\n", " device-2 to "+l.name+": refused: ", " device-1 to "+l.name+": delivered\n", "2 delivered, 2 not\n")
 		if left := l.left(t); len(left) != 3 {
 			t.Errorf("left: %q, want the old one, the one refused again and the one of nobody", left)
@@ -247,16 +247,16 @@ func TestDeadLetters(t *testing.T) {
 		never.Alert.Resolved = true
 		l.keep(t, again, recovery, never, letter(21, "gone-1a2b3c4d"))
 		dry, code := l.command(t, "replay", "--all", "--dry-run")
-		want(t, dry, code, exitFailed, "11 would be sent, 4 not\n", "device-3 to "+l.name+": would not be sent: within THROTTLE_WINDOW of the alert for the device",
-			"device-5 to "+l.name+": would not be sent: within THROTTLE_WINDOW", "device-20 to "+l.name+": would not be sent: the device was alerted again since, or",
-			"device-21 to gone-1a2b3c4d: NOTIFY_URLS has no receiver of this name")
+		want(t, dry, code, exitFailed, "11 would be sent, 4 not\n", "device-3 to "+l.name+": not sent: within THROTTLE_WINDOW of the alert for the device",
+			"device-5 to "+l.name+": not sent: within THROTTLE_WINDOW", "device-20 to "+l.name+": not sent: the device was alerted again since, or",
+			"device-21 to gone-1a2b3c4d: not sent: NOTIFY_URLS has no receiver of this name")
 		if len(l.Deliveries()) != 0 || len(l.left(t)) != 15 {
 			t.Fatal("a dry run does something")
 		}
 		out, code := l.command(t, "replay", "--all")
 		want(t, out, code, exitFailed, "11 delivered, 4 not\n")
 		dry, code = l.command(t, "replay", "--all", "--dry-run")
-		want(t, dry, code, exitFailed, "0 would be sent, 4 not\n", "device-3 to "+l.name+": would not be sent: within THROTTLE_WINDOW of the device's last alert, for another ")
+		want(t, dry, code, exitFailed, "0 would be sent, 4 not\n", "device-3 to "+l.name+": not sent: within THROTTLE_WINDOW of the device's last alert, for another ")
 	})
 
 	// What the receiver refuses for rate is sent again when it says so.

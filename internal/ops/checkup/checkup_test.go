@@ -15,6 +15,7 @@ import (
 
 	"alertworker/internal/config"
 	"alertworker/internal/lab/devhub"
+	"alertworker/internal/notify"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs"
@@ -333,5 +334,18 @@ func TestMuteNames(t *testing.T) {
 		if all := strings.Join(got, "; "); all != want {
 			t.Errorf("got  %s\nwant %s", all, want)
 		}
+	}
+}
+
+// The line of a receiver says which alerts it gets, in the words of NOTIFY_URLS.
+func TestWants(t *testing.T) {
+	filters := notify.Filters{
+		{Rules: []string{"hot", "cold"}, Levels: []string{"critical"}}, {Property: "site", Values: []string{"berlin", "hamburg"}},
+	}
+	if got, want := wants(filters), "; gets alerts of rule=hot|cold level=critical, or where=site:berlin|hamburg"; got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	if got := wants(nil); got != "" {
+		t.Errorf("a receiver that gets all: %q", got)
 	}
 }

@@ -203,10 +203,8 @@ func (r *Replay) Send(ctx context.Context, letters []deadletter.Letter) {
 		}
 
 		switch {
-		case why != "" && to >= 0:
-			r.stays(r.not()+why, l)
 		case why != "":
-			r.stays(why, l)
+			r.stays("not sent: "+why, l)
 		case r.DryRun:
 			r.alarms[alarm] = true
 			r.Delivered++
@@ -344,14 +342,6 @@ type alarmKey struct {
 func (r *Replay) alarmOf(l deadletter.Letter, to int) alarmKey {
 	a := l.Alert
 	return alarmKey{to, a.Rule, a.Level, a.Per, a.Silent > 0, delivery.WindowOf(a)}
-}
-
-// not says that a letter is not sent.
-func (r *Replay) not() string {
-	if r.DryRun {
-		return "would not be sent: "
-	}
-	return "not sent: "
 }
 
 // barred returns to which receiver a letter goes, -1 if that is not known, and why it is not sent; empty if the gate may be
