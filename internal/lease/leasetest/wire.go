@@ -130,7 +130,10 @@ func (w *httpWire) RoundTrip(req *http.Request) (*http.Response, error) {
 
 	send := func(ctx context.Context) (*http.Response, error) {
 		again := req.Clone(ctx)
-		again.Body = io.NopCloser(bytes.NewReader(body))
+		again.Body = http.NoBody // an empty one of another kind is sent in chunks
+		if len(body) > 0 {
+			again.Body = io.NopCloser(bytes.NewReader(body))
+		}
 		return w.next.RoundTrip(again)
 	}
 	f, delayed := w.take(req.Method, func(ctx context.Context) error { return discard(send(ctx)) })
