@@ -70,7 +70,7 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 
 	for _, c := range text {
 		if !isDigit(c) && strings.IndexByte(".+-eE", c) < 0 {
-			if c != ',' || !decimalComma.Match(text) {
+			if c != ',' || !decimalComma.MatchString(string(text)) { // a regexp would have all texts escape
 				return 0, false
 			}
 			text = bytes.Replace(text, []byte{','}, []byte{'.'}, 1)
