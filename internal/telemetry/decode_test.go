@@ -357,6 +357,7 @@ func TestDecodeAllocatesNothing(t *testing.T) {
 		{"nested", "machine.temperature", nestedBody},
 		{"array", "", "[" + flatBody + "," + flatBody + "]"},
 		{"string", "", `{"Temperature":" 21.4 "}`},
+		{"decimal comma", "", `{"temperature":"21,4"}`},
 		{"escaped", "", `{"temper\u0061ture":"\u00321.4"}`},
 		{"missing", "", `{"pressure":10.2,"vibration":[1,2,3]}`},
 		{"text", "", `{"temperature":"off"}`},

@@ -3,7 +3,6 @@ package telemetry
 import (
 	"bytes"
 	"math"
-	"regexp"
 	"strconv"
 	"strings"
 	"time"
@@ -70,11 +69,7 @@ func ParseNumber(text []byte) (f float64, ok bool) {
 
 	for _, c := range text {
 		if !isDigit(c) && strings.IndexByte(".+-eE", c) < 0 {
-			if c != ',' || !decimalComma.MatchString(string(text)) { // a regexp would have all texts escape
-				return 0, false
-			}
-			text = bytes.Replace(text, []byte{','}, []byte{'.'}, 1)
-			break
+			return parseComma(text)
 		}
 	}
 
@@ -127,8 +122,23 @@ func parsePlain(b []byte, i int) (f float64, end int) {
 // powers are those of ten.
 var powers = [...]float64{1, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11, 1e12, 1e13, 1e14}
 
-// decimalComma is a number with a decimal comma.
-var decimalComma = regexp.MustCompile(`^[+-]?\d+,(\d{1,2}|\d{4,})$`)
+// parseComma is ParseNumber for a number with a decimal comma.
+func parseComma(text []byte) (f float64, ok bool) {
+	const digits = "0123456789"
+	before, after, has := bytes.Cut(text, []byte{','})
+	if !has {
+		return 0, false
+	}
+
+	whole := bytes.TrimLeft(before, "+-")
+	areDigits := len(bytes.Trim(whole, digits)) == 0 && len(bytes.Trim(after, digits)) == 0
+	if !areDigits || len(whole) == 0 || len(after) == 0 || len(after) == len("000") || len(before) > len(whole)+1 {
+		return 0, false
+	}
+
+	f, err := strconv.ParseFloat(string(before)+"."+string(after), 64)
+	return f, err == nil
+}
 
 // UnixTime returns the time that so many seconds since 1970 are; milliseconds if there are more than 10^11,
 // microseconds if there are more than 10^14, and nanoseconds if there are more than 10^17.
