@@ -50,7 +50,7 @@ func FuzzDecode(f *testing.F) {
 			}
 		}
 
-		for _, path := range telemetry.Fields(body, false) {
+		for _, path := range telemetry.Fields(body) {
 			got, reason := newDecoder(t, path).Decode(&telemetry.Event{Device: "d", Body: body})
 			if !reason.HasReading() {
 				t.Errorf("Fields names %q, where Decode finds %v, %v", path, got, reason)

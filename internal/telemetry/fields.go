@@ -6,28 +6,9 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
-	"slices"
 	"strings"
 	"unicode"
 )
-
-const maxPaths = 64
-
-// Fields returns the dotted paths at which body holds finite numbers, in the
-// body's order, at most 64: for each of them a Decoder with that field alone reads
-// the body. For a field with words, these are the paths of all texts, numbers and booleans.
-// Names that no field can be written for are left out.
-func Fields(body []byte, words bool) (paths []string) {
-	walk(body, func() { paths = nil }, func(s *scanner, at string, v []byte) {
-		_, reason := s.number(v)
-		reading := reason == ReasonOK || words && reason != ReasonNull
-		known := slices.ContainsFunc(paths, func(p string) bool { return strings.EqualFold(p, at) })
-		if reading && !known && len(paths) < maxPaths {
-			paths = append(paths, at)
-		}
-	})
-	return paths
-}
 
 // maxText is how much of a value people see, in bytes.
 const maxText = 64
