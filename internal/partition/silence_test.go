@@ -892,3 +892,36 @@ func TestSilenceIsProvenBeforeItIsSent(t *testing.T) {
 		}
 	})
 }
+
+// refusing is a store that accepts no ledger from one time until another.
+type refusing struct {
+	records.Store
+	from, until time.Time
+}
+
+func (s *refusing) Write(ctx context.Context, r records.Record) (etag string, err error) {
+	if now := time.Now(); r.Name == "0" && now.After(s.from) && now.Before(s.until) {
+		return "", errors.New("503 the store refuses")
+	}
+	return s.Store.Write(ctx, r)
+}
+
+// A silence that the ledger could not hold waits until one does, and is sent then.
+func TestSilenceThatTheLedgerDidNotHold(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		s := silence(t, nil, r)
+		s.ledgers = &refusing{Store: s.ledgers, from: time.Now().Add(time.Minute), until: time.Now().Add(silent + 2*time.Minute)}
+		s.start(p)
+		defer s.end()
+		p.talk("oven", 0)
+		pass(silent + time.Minute)
+		if got := r.notified("oven"); got != "" {
+			t.Errorf("notified of %s, and no ledger holds it", got)
+		}
+		pass(5 * time.Minute)
+		if got := r.notified("oven"); got != "alert 1" {
+			t.Errorf("notified of %q", got)
+		}
+	})
+}
