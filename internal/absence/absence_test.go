@@ -46,6 +46,7 @@ type bench struct {
 	muted    bool                       // people do not want to hear of any silence
 	askedHub bool                       // by the last look
 	sensor   string                     // that the event being heard is of; empty: the device's own
+	more     []absence.Rule             // at most one besides the first, about the same devices
 
 	// nothing comes to other partitions, in which so many devices are known; else something does all the time
 	cutOff bool
@@ -68,7 +69,7 @@ func (b *bench) begin(at telemetry.Position) (from telemetry.Position, ended []a
 	rule := absence.Rule{Column: roster.Column{Rule: "offline", Limit: limit}, Field: -1, Says: says, Forget: forget, Sensor: b.name}
 	rule.Quiet = func(*telemetry.Event) int64 { return b.quiet }
 	file := &roster.File{Store: b.store, Name: "roster/0"}
-	b.Watch = absence.New([]absence.Rule{rule}, b, whole, file, zap.NewNop())
+	b.Watch = absence.New(append([]absence.Rule{rule}, b.more...), b, whole, file, zap.NewNop())
 	if err := b.Load(b.t.Context()); err != nil {
 		b.t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func (b *bench) hear(e telemetry.Event, counts bool, quiet time.Duration) {
 	defer b.Unlock()
 	b.Take(&e)
 	if counts {
-		b.Hear(&e, roster.Hash(e.Device), []int{0}, nil)
+		b.Hear(&e, roster.Hash(e.Device), []int{0, 1}[:1+len(b.more)], nil)
 	}
 }
 
@@ -377,6 +378,17 @@ func TestWatch(t *testing.T) {
 			e := b.publish("")
 			e.Undecodable = "broken"
 			b.hear(*e, false, 0)
+			pass(b, limit-m)
+			b.sends("kiln")
+		}, ""},
+		{"the same, and the next owner goes on after it", func(b *bench) {
+			pass(b, 5*m)
+			b.loses("oven")
+			e := b.publish("")
+			e.Undecodable = "broken"
+			b.hear(*e, false, 0)
+			b.Save(b.t.Context(), true)
+			b.begin(e.Position)
 			pass(b, limit-m)
 			b.sends("kiln")
 		}, ""},
@@ -635,6 +647,25 @@ func TestDawnOfAnUndecodableMessage(t *testing.T) {
 	}
 	b.look()
 	if got := strings.Join(b.said, ", "); got != "device-24 fell" {
+		t.Errorf("it says %q", got)
+	}
+}
+
+// Each rule forgets a device in a time of its own.
+func TestEachRuleForgets(t *testing.T) {
+	b := newBench(t)
+	patient := absence.Rule{Column: roster.Column{Rule: "dead", Limit: 30 * time.Hour}, Field: -1, Says: says, Forget: 100 * time.Hour, Sensor: b.name}
+	patient.Quiet = func(*telemetry.Event) int64 { return 0 }
+	b.more = []absence.Rule{patient}
+	b.begin(telemetry.Position{})
+	b.sends("oven")
+	b.now = limit + 2*time.Second
+	b.sends("kiln")
+	b.look()
+	b.now = forget + 2*time.Second
+	b.sends("kiln")
+	b.look()
+	if got := strings.Join(b.said, ", "); got != "oven fell, oven forgotten" {
 		t.Errorf("it says %q", got)
 	}
 }
