@@ -3,6 +3,7 @@
 package lognotify
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -45,7 +46,7 @@ func (l *Logger) Notify(ctx context.Context, alerts ...notify.Alert) error {
 
 	// Core.Write, unlike the Logger's methods, neither filters nor hides a failure.
 	message := a.Rule + what + l.style.Message(a)
-	entry := zapcore.Entry{Level: level, Time: time.Now(), LoggerName: l.log.Name(), Message: message}
+	entry := zapcore.Entry{Level: level, Time: time.Now().In(cmp.Or(l.style.Zone, time.UTC)), LoggerName: l.log.Name(), Message: message}
 	if err := l.log.Core().Write(entry, []zap.Field{zap.Reflect("event", json.RawMessage(event))}); err != nil {
 		return &notify.Error{Err: fmt.Errorf("write alert to the log: %w", err)}
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 	"go.uber.org/zap"
@@ -137,5 +138,19 @@ func TestFailedWrite(t *testing.T) {
 	err := lognotify.New(zap.New(core(zapcore.AddSync(broken{}), zap.InfoLevel)), wording.Style{}).Notify(t.Context(), notifytest.Alert(1))
 	if err == nil || !strings.Contains(err.Error(), "disk full") {
 		t.Errorf("got %v, want the writer's error", err)
+	}
+}
+
+// A line has the time in the zone of all others.
+func TestZone(t *testing.T) {
+	out, zone := &lines{}, time.FixedZone("", 5*60*60)
+	e := zap.NewProductionEncoderConfig()
+	e.EncodeTime = zapcore.TimeEncoderOfLayout("ts-07:00")
+	log := zap.New(zapcore.NewCore(zapcore.NewJSONEncoder(e), zapcore.AddSync(out), zap.InfoLevel))
+	if err := lognotify.New(log, wording.Style{Zone: zone}).Notify(t.Context(), notifytest.Alert(1)); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(out.buf.String(), `"ts":"ts+05:00"`) {
+		t.Errorf("got %s", out.buf.String())
 	}
 }

@@ -459,7 +459,8 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		}
 		l, _, err := ledger.Open(t.Context(), store, "group/ledger/1")
 		if err == nil {
-			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "probe", Rule: "offline", Open: true, Silence: true, Since: now.Add(-20 * time.Minute), Limit: 900}}})
+			err = l.Write(t.Context(), ledger.Content{Alarms: []ledger.Alarm{{Device: "probe", Rule: "offline", Open: true, Silence: true, Since: now.Add(-20 * time.Minute), Limit: 900},
+				{Device: "oven-7", Rule: "hot", Open: true, Since: now, Value: 91, Limit: 80, Group: "hamburg"}}})
 		}
 		if err != nil {
 			t.Fatal(err)
@@ -494,7 +495,7 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 			"probe: it is silent\n",
 			"  alarm    offline: open since 1999-12-31 23:40:00 UTC: no message counted, limit 15 min (partition 1)\n",
 			"  silence  offline: heard at 1999-12-31 23:40:00 UTC (20 min ago) in partition 1, as of 1999-12-31 23:59:00 UTC; silent from 1999-12-31 23:55:00 UTC\n",
-			"  window   hook · hot: not known: devices with the same site share it, and which one this device has is known only to the hub (`alertworker why --last`), and to whoever adds ?site=VALUE\n",
+			"  window   not known: devices with the same site share it, and only the hub knows which this one has: run `alertworker why DEVICE --last 2h`, or add ?site=VALUE\n",
 			"  " + silencedText + "\n",
 		} {
 			if !strings.Contains(b.String(), want) {
@@ -504,6 +505,16 @@ func TestSilentSharedAndSilenced(t *testing.T) {
 		if gate.asked != nil {
 			t.Errorf("the gate was asked about %q", gate.asked)
 		}
+
+		// The alarm in another replica's ledger says which site it is.
+		b.Reset()
+		if err := a.WriteText(t.Context(), &b, sensor.Of("oven-7"), admin.Readings{}); err != nil {
+			t.Fatal(err)
+		}
+		if want := "  window   hook · hot · site=hamburg: in force until "; !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in\n%s", want, b.String())
+		}
+		gate.asked = nil
 
 		// What the hub holds says which site it is.
 		b.Reset()

@@ -267,8 +267,8 @@ func (f *findings) windows(receivers []Receiver, of []sensor.ID) (all []window) 
 				all = append(all, window{at: to, of: one})
 			}
 		case to.Per != "" && !known:
-			all = append(all, window{at: to, unknown: fmt.Errorf("devices with the same %[1]s share it, and which one this device has is known only to the "+
-				"hub (`alertworker why --last`), and to whoever adds ?%[1]s=VALUE", to.Per)})
+			all = append(all, window{at: to, unknown: fmt.Errorf("devices with the same %[1]s share it, and only the hub knows "+
+				"which this one has: run `alertworker why DEVICE --last 2h`, or add ?%[1]s=VALUE", to.Per)})
 		case to.Per != "" && value != "":
 			all = append(all, window{at: to, of: sensor.Of(value), shared: to.Per + "=" + value})
 		}

@@ -78,6 +78,9 @@ func (s Shared) alarms(ctx context.Context, of sensor.ID, f *findings) error {
 		for _, a := range c.Alarms {
 			if of.Covers(a.Of()) {
 				f.state.Alarms = append(f.state.Alarms, stateOf(a, id))
+				if _, known := f.shared[a.Rule]; !known && a.Group != "" {
+					f.shared[a.Rule] = string(a.Group)
+				}
 			}
 			f.resembles(string(a.Device))
 		}

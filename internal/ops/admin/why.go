@@ -237,8 +237,15 @@ func (f findings) facts() (all facts) {
 		all.add("window", "", "none is recorded")
 	}
 
+	var unknown []string // what of several windows is said once
 	for _, g := range recorded {
-		all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
+		switch {
+		case !g.isUnknown:
+			all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
+		case !slices.Contains(unknown, g.Error):
+			unknown = append(unknown, g.Error)
+			all.add("window", "", f.windowText(g))
+		}
 	}
 
 	for _, e := range f.ended {
