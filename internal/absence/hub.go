@@ -109,12 +109,12 @@ func (w *Watch) followHub(now time.Time) {
 	}
 
 	for _, rule := range w.order {
-		w.tellOfHub(rule, now, until)
+		w.tellOfHub(rule, until)
 	}
 }
 
 // tellOfHub opens and ends the alarm of a rule about the hub, which was cut off up to a time, in Unix ms, or longer.
-func (w *Watch) tellOfHub(rule int, now time.Time, until int64) {
+func (w *Watch) tellOfHub(rule int, until int64) {
 	hub := sensor.Of(w.hub)
 	k := key{rule, hub}
 	since, open := w.open[k]
@@ -125,7 +125,7 @@ func (w *Watch) tellOfHub(rule int, now time.Time, until int64) {
 	//planted:cut-off-ends-unheard case open
 	case open && w.newest > since.Time:
 		delete(w.open, k)
-		w.alarms.Ended(rule, hub, now.UnixMilli(), false)
+		w.alarms.Ended(rule, hub, w.newest, false)
 
 	case open && until >= since.Time+forget:
 		w.forgotten(rule, hub, until)
