@@ -71,7 +71,7 @@ func (s *sites) unheard(receivers int, bound time.Duration) (wrong []string) {
 		for i := range receivers {
 			open := map[string]bool{}
 			for _, m := range s.told {
-				if m.receiver == inboxName(i) && m.Alert.PerValue == h.site && m.At.Before(h.to) {
+				if m.receiver == inboxName(i) && m.Alert.PerValue == h.site && m.At.Before(h.to) && !m.Refused {
 					open[m.Alert.Incident.ID] = !m.Alert.Resolved
 				}
 			}
@@ -87,7 +87,8 @@ func (s *sites) unheard(receivers int, bound time.Duration) (wrong []string) {
 
 // heard notes what a receiver got.
 func (s *sites) heard(receiver string, d inbox.Delivery) {
-	if d.Dropped || d.Refused || d.Alert.Incident == nil {
+	isLetter := d.Refused && !d.Alert.Resolved // nobody has to hear of its end
+	if d.Dropped || isLetter || d.Alert.Incident == nil {
 		return
 	}
 
@@ -123,6 +124,11 @@ func (w *World) wrongIncidents() (wrong []string) {
 		}
 
 		id := t.Alert.Incident.ID
+		if t.Refused { // the end is a dead letter
+			delete(s.open, id)
+			continue
+		}
+
 		switch {
 		case t.Alert.Resolved && len(s.open) == 0 && len(w.plan.Faults) == 0: // else it may have got one
 			wrong = append(wrong, fmt.Sprintf("%s heard the end of %s in %s, and no alert before it", t.receiver, id, about[1]))
