@@ -3,7 +3,6 @@ package backtesting
 import (
 	"bytes"
 	"encoding/base64"
-	"slices"
 	"strings"
 	"unicode/utf8"
 
@@ -32,8 +31,8 @@ const (
 // These are the names under which files have the parts of a message. The first that a message has counts. They are
 // paths in a JSON object or an Avro record, and names of CSV columns; see fold for what may differ.
 var (
-	partNames = [parts][]*path{
-		timeOf: paths(
+	partNames = [parts][]string{
+		timeOf: folded(
 			"EnqueuedTimeUtc",                       // routes to storage, Capture; "enqueuedtime [UTC]" of Log Analytics
 			"event.annotations.iothub-enqueuedtime", // az iot hub monitor-events
 			"event.annotations.x-opt-enqueued-time",
@@ -45,7 +44,7 @@ var (
 			"TimeGenerated",
 			"TimeGenerated [UTC]", // Log Analytics
 		),
-		deviceOf: paths(
+		deviceOf: folded(
 			"SystemProperties.connectionDeviceId",          // routes to storage
 			"SystemProperties.iothub-connection-device-id", // Capture, IoT Explorer
 			"event.annotations.iothub-connection-device-id",
@@ -55,34 +54,34 @@ var (
 			"device",
 			"deviceId", // IoT Central
 		),
-		sourceOf: paths(
+		sourceOf: folded(
 			"SystemProperties.iothub-message-source",
 			"event.annotations.iothub-message-source",
 			"messageSource",
 		),
-		moduleOf: paths(
+		moduleOf: folded(
 			"SystemProperties.iothub-connection-module-id",
 			"event.annotations.iothub-connection-module-id",
 			"event.module",
 			"iothub-connection-module-id",
 		),
-		componentOf: paths(
+		componentOf: folded(
 			"SystemProperties.dt-subject",
 			"event.annotations.dt-subject",
 			"event.component",
 			"dt-subject",
 			"component", // IoT Central
 		),
-		contentTypeOf:     paths("SystemProperties.contentType", "event.properties.system.content_type"),
-		contentEncodingOf: paths("SystemProperties.contentEncoding", "event.properties.system.content_encoding"),
+		contentTypeOf:     folded("SystemProperties.contentType", "event.properties.system.content_type"),
+		contentEncodingOf: folded("SystemProperties.contentEncoding", "event.properties.system.content_encoding"),
 	}
-	payload = pathOf("event.payload")
+	payload = fold("event.payload")
 	bodies  = []bodyName{
 		{at: payload, isText: true},
-		{at: pathOf("Body")},
-		{at: pathOf("telemetry"), beside: pathOf("applicationId")}, // IoT Central; a device may send a field of that name
+		{at: fold("Body")},
+		{at: fold("telemetry"), beside: fold("applicationId")}, // IoT Central; a device may send a field of that name
 	}
-	propertyNames = paths(
+	propertyNames = folded(
 		"Properties",
 		"applicationProperties", // Visual Studio Code
 		"event.properties.application",
@@ -93,14 +92,14 @@ var (
 
 // A bodyName is where a message is. A message without any is the object itself.
 type bodyName struct {
-	at     *path
-	beside *path // what has to be there, too; nil: nothing
-	isText bool  // a text is the message; elsewhere it is in base64 if it can be
+	at     string
+	beside string // what has to be there, too; empty: nothing
+	isText bool   // a text is the message; elsewhere it is in base64 if it can be
 }
 
-// fold returns a name without what may differ: case does not matter, nor what is no letter and no digit, such as the
-// signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id. What is beyond ASCII is
-// a letter.
+// fold returns a name or path without what may differ: case does not matter, nor what is no letter and no digit, such as
+// the signs in iothub-connection-device-id, IoTHub.ConnectionDeviceId and iothub_connection_device_id. What is beyond ASCII
+// is a letter.
 func fold(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= utf8.RuneSelf || strings.ContainsRune("abcdefghijklmnopqrstuvwxyz0123456789", r) {
@@ -110,142 +109,56 @@ func fold(name string) string {
 	}, strings.ToLower(name))
 }
 
-// A path is where something is in an object: a name, or several with dots between them. A name with dots is a path, too.
-type path struct {
-	text   string
-	folded string // all of it
-	first  string // folded: the name before the first dot
-	rest   *path  // behind that; nil: there is no dot
-}
-
-func pathOf(text string) *path {
-	p := &path{text: text, folded: fold(text)}
-	if first, rest, ok := strings.Cut(text, "."); ok {
-		p.first, p.rest = fold(first), pathOf(rest)
+func folded(names ...string) []string {
+	for i := range names {
+		names[i] = fold(names[i])
 	}
-
-	return p
+	return names
 }
 
-func paths(all ...string) (list []*path) {
-	for _, text := range all {
-		list = append(list, pathOf(text))
-	}
-	return list
-}
-
-// An objectReader reads one JSON object after the other. It is not safe for concurrent use.
-type objectReader struct {
-	decoder *jsontext.Decoder
-	text    bytes.Buffer
-	members []member          // of the objects so far
-	names   map[string]naming // by how they are written
-}
-
-// naming is what a name is, and what of it counts.
-type naming struct{ name, folded string }
-
-// maxNames is how many names an objectReader remembers. Recordings have few, unless names are ids.
-const maxNames = 4096
-
-// An object has the members of a JSON object. The next one that is read ends it.
+// An object is a JSON object or a line of CSV.
 type object struct {
-	members []member
-	by      *objectReader
+	names []string
+	at    map[string][]byte // values as JSON, by their folded paths. Of those with one path the first counts
 }
 
-// A member is one of a JSON object. The value aliases the object.
-type member struct {
-	naming
-	value []byte
-	inner *object // of value, once it was read
+// asIs are options for JSON that is taken as it is.
+var asIs = []jsontext.Options{jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true)}
+
+// parse takes text apart, one JSON object, which is valid. Values alias it.
+func parse(text []byte) object {
+	o := object{at: map[string][]byte{}}
+	o.names = o.add("", text)
+	return o
 }
 
-// next reads text, which is one JSON object, after which those before are not used any more.
-func (r *objectReader) next(text []byte) (o object, ok bool) {
-	clear(r.members)
-	r.members = r.members[:0]
-
-	return r.read(text)
-}
-
-// read reads text, which is one JSON object. ok is false if it is none.
-func (r *objectReader) read(text []byte) (o object, ok bool) {
-	d := r.decoder
-	r.text = *bytes.NewBuffer(text)
-	d.Reset(&r.text, jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
-	if t, err := d.ReadToken(); err != nil || t.Kind() != '{' {
-		return o, false
-	}
-
-	begin := len(r.members)
+// add adds the members of an object that is at a path, and returns their names.
+func (o object) add(path string, text []byte) (names []string) {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), asIs...)
+	_, _ = d.ReadToken() // text is valid: nothing can fail
 	for d.PeekKind() == '"' {
-		quoted, err := d.ReadValue()
-		if err != nil {
-			return o, false
-		}
-
-		name := r.nameIn(quoted)
-		value, err := d.ReadValue()
-		if err != nil {
-			return o, false
-		}
-
+		token, _ := d.ReadToken()
+		name := token.String()
+		value, _ := d.ReadValue()
 		end := d.InputOffset()
-		r.members = append(r.members, member{naming: name, value: text[end-int64(len(value)) : end]})
-	}
-
-	_, err := d.ReadToken()
-	ok = err == nil && len(bytes.TrimSpace(text[d.InputOffset():])) == 0
-
-	return object{slices.Clip(r.members[begin:]), r}, ok
-}
-
-// nameIn returns the name that is written so.
-func (r *objectReader) nameIn(quoted []byte) naming {
-	n, ok := r.names[string(quoted)]
-	if ok {
-		return n
-	}
-
-	text, _ := jsontext.AppendUnquote(nil, quoted) // the error is about invalid UTF-8, which becomes U+FFFD
-	n = naming{string(text), fold(string(text))}
-	if len(r.names) < maxNames {
-		r.names[string(quoted)] = n
-	}
-
-	return n
-}
-
-// find returns what is at p, nil if there is nothing.
-func (o object) find(p *path) []byte {
-	for i := range o.members {
-		if o.members[i].folded == p.folded {
-			return o.members[i].value
+		value = text[end-int64(len(value)) : end]
+		names = append(names, name)
+		at := path + fold(name)
+		if o.at[at] == nil {
+			o.at[at] = value
+		}
+		if value.Kind() == '{' {
+			o.add(at, value)
 		}
 	}
 
-	if p.rest == nil {
-		return nil
-	}
-
-	for i := range o.members {
-		if m := &o.members[i]; m.value[0] == '{' && m.folded == p.first {
-			if m.inner == nil {
-				inner, _ := o.by.read(m.value)
-				m.inner = &inner
-			}
-			return m.inner.find(p.rest)
-		}
-	}
-
-	return nil
+	return names
 }
 
 // text returns the text or number at the first of the paths that has one, empty if none has.
-func (o object) text(paths ...*path) string {
+func (o object) text(paths []string) string {
 	for _, p := range paths {
-		if text, ok := scalar(o.find(p)); ok && text != "" {
+		if text, ok := scalar(o.at[p]); ok && text != "" {
 			return text
 		}
 	}
@@ -255,8 +168,8 @@ func (o object) text(paths ...*path) string {
 // body returns the message in o. isWhole reports that it is o itself.
 func (o object) body() (body []byte, isWhole bool) {
 	for _, name := range bodies {
-		value := o.find(name.at)
-		if value == nil || name.beside != nil && o.find(name.beside) == nil {
+		value := o.at[name.at]
+		if value == nil || name.beside != "" && o.at[name.beside] == nil {
 			continue
 		}
 
@@ -278,39 +191,26 @@ func (o object) body() (body []byte, isWhole bool) {
 	return nil, true
 }
 
-// addTo adds the texts, numbers and booleans to properties.
+// addTo adds the texts, numbers and booleans among the members to properties.
 func (o object) addTo(properties map[string]telemetry.Property) {
-	for _, m := range o.members {
-		if text, ok := scalar(m.value); ok {
-			properties[m.name] = telemetry.Text(text)
+	for _, name := range o.names {
+		if text, ok := scalar(o.at[fold(name)]); ok {
+			properties[name] = telemetry.Text(text)
 		}
 	}
 }
 
-// names lists the names of the members, for an error.
-func (o object) names() string {
-	var all []string
-	for _, m := range o.members {
-		all = append(all, m.name)
-	}
-	return list(all)
-}
-
 // scalar returns a JSON text without its quotes, or a number or boolean as it is.
 func scalar(value []byte) (text string, ok bool) {
-	if len(value) == 0 {
-		return "", false
-	}
-
-	switch value[0] {
-	case '{', '[', 'n':
-		return "", false
+	switch jsontext.Value(value).Kind() {
 	case '"':
 		unquoted, _ := jsontext.AppendUnquote(nil, value) // the error is about invalid UTF-8, which becomes U+FFFD
 		return string(unquoted), true
+	case '0', 't', 'f':
+		return string(value), true
 	}
 
-	return string(value), true
+	return "", false
 }
 
 // list writes names for an error, at most 20 and 400 bytes of them.

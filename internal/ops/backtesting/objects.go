@@ -2,104 +2,87 @@ package backtesting
 
 import (
 	"bufio"
+	"bytes"
+	"errors"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/go-json-experiment/json/jsontext"
 )
 
 // objects finds the JSON objects in a text: one in a line, over several lines, or in an array, with anything between
 // that a program writes to its log.
 type objects struct {
-	text  *bufio.Reader
-	line  int    // of the next byte, from 1
-	found []byte // the object that next returns
+	text    *bufio.Reader
+	decoder jsontext.Decoder // of one object at a time, from Read
+	line    int              // of the next byte, from 1
+	last    byte             // that Read returned; 0: an object begins
+	size    int              // of what it returned of the object
 }
 
-// next returns the next object, valid until the next call; it may not be valid JSON. errMalformed stands for a line with
-// something else, or for an object that breaks off. Each byte is read once, and at most maxLine are kept.
+// next returns the next object, valid until the next call. errMalformed stands for a line with something else, or for what
+// begins like an object and is not one. Each byte is read once, and at most maxLine are kept.
 func (o *objects) next() ([]byte, error) {
 	hasWords := false // the line has something that is no JSON
 	for {
-		c, err := o.text.ReadByte()
-		switch {
-		case err == io.EOF && hasWords:
-			return nil, errMalformed
-		case err != nil:
+		next, err := o.text.Peek(2)
+		if len(next) == 0 {
 			return nil, err
+		}
+
+		c := next[0]
+		if c == '{' && (!hasWords || string(next) == `{"`) { // a line of a log may have other braces
+			break
+		}
+
+		_, _ = o.text.Discard(1)
+		switch {
 		case c == '\n':
 			o.line++
 			if hasWords {
 				return nil, errMalformed
 			}
-		case strings.IndexByte(" \t\r[],", c) >= 0:
-		case c == '{' && !hasWords:
-			return o.rest()
-		default:
-			next, _ := o.text.Peek(1)
-			if c == '{' && string(next) == `"` { // a line of a log may have other braces
-				return o.rest()
-			}
+		case strings.IndexByte(" \t\r[],", c) < 0:
 			hasWords = true
 		}
 	}
-}
 
-// rest returns the object whose first byte was read just now.
-func (o *objects) rest() ([]byte, error) {
-	o.found = append(o.found[:0], '{')
-	first := o.line
-	last, inText, isEscaped := byte('{'), false, false
-	for depth := 1; depth > 0; {
-		if _, err := o.text.Peek(1); err == io.EOF {
-			return nil, errMalformed
-		} else if err != nil {
-			return nil, err
-		}
-
-		read, _ := o.text.Peek(min(o.text.Buffered(), maxLine-len(o.found)))
-		if len(read) == 0 {
-			return nil, fmt.Errorf("line %d: a JSON object of more than %d bytes", first, maxLine)
-		}
-
-		n := 0
-		for isWhole := false; n < len(read) && !isWhole; n++ {
-			c := read[n]
-			switch {
-			case c == '\n' && inText: // which JSON does not allow: the text has no end
-				o.line++
-				_, _ = o.text.Discard(n + 1)
-				return nil, errMalformed
-
-			case c == '{' && last == '\n': // programs indent those within an object: this one is another
-				_, _ = o.text.Discard(n)
-				return nil, errMalformed
-
-			case c == '\n':
-				o.line++
-
-			case isEscaped:
-				isEscaped = false
-
-			case inText:
-				isEscaped, inText = c == '\\', c != '"'
-
-			case c == '"':
-				inText = true
-
-			case c == '{' || c == '[':
-				depth++
-
-			case c == '}' || c == ']':
-				depth--
-				isWhole = depth == 0
-			}
-
-			last = c
-		}
-
-		o.found = append(o.found, read[:n]...)
-		_, _ = o.text.Discard(n)
+	o.last, o.size = 0, 0
+	o.decoder.Reset(o, asIs...)
+	object, err := o.decoder.ReadValue()
+	switch {
+	case o.size >= maxLine:
+		return nil, fmt.Errorf("line %d: a JSON object of more than %d bytes", o.line, maxLine)
+	case errors.As(err, new(*jsontext.SyntacticError)):
+		return nil, errMalformed
 	}
 
-	return o.found, nil
+	return object, err
+}
+
+// Read implements io.Reader for the decoder, and reads nothing beyond the object: the bytes up to the end of a line, or to
+// a brace, which may be the last one. It ends before a line that begins with a brace, which is another object: programs
+// indent those within one.
+func (o *objects) Read(p []byte) (int, error) {
+	next, err := o.text.Peek(1)
+	if err != nil {
+		return 0, err
+	}
+	if o.last == '\n' && next[0] == '{' || o.size >= maxLine {
+		return 0, io.EOF
+	}
+
+	next, _ = o.text.Peek(min(o.text.Buffered(), len(p)))
+	if end := bytes.IndexAny(next, "}\n"); end >= 0 {
+		next = next[:end+1]
+	}
+
+	n := copy(p, next)
+	o.last = p[n-1]
+	o.size += n
+	o.line += bytes.Count(next, []byte{'\n'})
+	_, _ = o.text.Discard(n)
+
+	return n, nil
 }

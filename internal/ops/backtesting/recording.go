@@ -50,8 +50,8 @@ type Recording struct {
 	name    string
 	file    *os.File
 	size    int64
-	names   [parts][]*path
-	objects *objectReader                   // of JSON
+	given   Names
+	names   [parts][]string                 // folded
 	mustBe  bool                            // the device must be named
 	row     func() (telemetry.Event, error) // reads the next one; errEmpty and errMalformed concern it alone
 	lack    string                          // why the first malformed one is, for none
@@ -82,13 +82,12 @@ func Open(name, field string, names Names) (*Recording, error) {
 		return nil, fmt.Errorf("open a recording: %w", err)
 	}
 
-	objects := &objectReader{decoder: jsontext.NewDecoder(&bytes.Buffer{}), names: map[string]naming{}}
-	r := &Recording{name: name, file: f, names: partNames, objects: objects, mustBe: names.Device != ""}
+	r := &Recording{name: name, file: f, given: names, names: partNames, mustBe: names.Device != ""}
 	if names.Time != "" {
-		r.names[timeOf] = paths(names.Time)
+		r.names[timeOf] = folded(names.Time)
 	}
 	if names.Device != "" {
-		r.names[deviceOf] = paths(names.Device)
+		r.names[deviceOf] = folded(names.Device)
 	}
 
 	if info, err := f.Stat(); err == nil {
@@ -173,104 +172,88 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 		return errors.New("it is neither CSV nor are there JSON objects in it")
 	}
 
-	table := columns{header: slices.Clone(header), own: map[string]telemetry.Property{}, hasCommas: separator == ';'}
-	for of := range parts {
-		table.at[of] = table.column(r.names[of])
-	}
-	r.mustBe = r.mustBe || table.at[deviceOf] >= 0
-	if table.at[timeOf] < 0 {
-		return errors.New("its first line must name the columns: " + r.lacks(timeOf, list(table.header)))
-	}
-
-	for i, name := range table.header {
+	rows.FieldsPerRecord = len(header)
+	t := table{header: slices.Clone(header), names: folded(slices.Clone(header)...), hasCommas: separator == ';'}
+	t.time, t.device = t.column(r.names[timeOf]), t.column(r.names[deviceOf])
+	r.mustBe = r.mustBe || t.device >= 0
+	for _, name := range header {
 		name = strings.TrimSpace(name)
 		if strings.EqualFold(name, "value") {
 			name = field
 		}
-		if i == table.at[timeOf] || i == table.at[deviceOf] {
-			name = ""
-		}
-
-		quoted, _ := json.Marshal(name) // a string: cannot fail
-		table.fields = append(table.fields, csvField{name, string(quoted)})
+		t.fields = append(t.fields, name)
 	}
-	if field == "" && table.column(paths("value")) >= 0 {
+	if field == "" && slices.Contains(t.names, "value") {
 		return errors.New("its column value could be any of several fields that the rules read: give the column the name of one")
 	}
 
 	r.row = func() (telemetry.Event, error) {
 		cells, err := rows.Read()
-		if errors.As(err, new(*csv.ParseError)) {
-			return telemetry.Event{}, errMalformed
+		if wrong := new(csv.ParseError); errors.As(err, &wrong) {
+			return telemetry.Event{}, r.malformed(wrong.Err.Error())
 		}
 		if err != nil {
 			return telemetry.Event{}, err
 		}
 
-		return table.event(r, cells)
+		return r.fromLine(&t, cells)
 	}
 
 	return nil
 }
 
-// columns are those of a CSV file, whose first line names them.
-type columns struct {
-	header    []string
-	at        [parts]int // columns; -1: none
-	fields    []csvField // of each column; without a name for the time and the device
-	hasCommas bool       // in numbers, as in 91,5
-	own       map[string]telemetry.Property
+// A table is a CSV file, whose first line names the columns.
+type table struct {
+	header       []string
+	names        []string // folded
+	fields       []string // of a message
+	time, device int      // columns; -1: none
+	hasCommas    bool     // in numbers, as in 91,5
 }
 
-// A csvField is a field of a message, whose name is also written as JSON.
-type csvField struct{ name, quoted string }
-
 // column returns the index of the column that has the first of the names that one has, -1 if none has any.
-func (c *columns) column(names []*path) int {
+func (t *table) column(names []string) int {
 	for _, name := range names {
-		if i := slices.IndexFunc(c.header, func(column string) bool { return fold(column) == name.folded }); i >= 0 {
+		if i := slices.Index(t.names, name); i >= 0 {
 			return i
 		}
 	}
 	return -1
 }
 
-// event returns the event in a line of r.
-func (c *columns) event(r *Recording, cells []string) (telemetry.Event, error) {
-	if len(cells) != len(c.fields) {
-		return telemetry.Event{}, r.malformed(fmt.Sprintf("it has %d columns instead of %d", len(cells), len(c.fields)))
-	}
-
+// fromLine returns the event in a line of CSV.
+func (r *Recording) fromLine(t *table, cells []string) (telemetry.Event, error) {
+	line := object{names: t.header, at: map[string][]byte{}}
+	own := map[string]telemetry.Property{}
 	body := append(make([]byte, 0, 64), '{')
-	clear(c.own)
 	for i, cell := range cells {
 		cell = strings.TrimSpace(cell)
-		if cell == "" || c.fields[i].name == "" {
+		line.at[t.names[i]] = quote(cell)
+		if cell == "" || i == t.time || i == t.device {
 			continue
 		}
 
-		if c.hasCommas {
+		if t.hasCommas {
 			cell = withPoint(cell)
 		}
 
-		body = append(append(body, c.fields[i].quoted...), ':')
+		body = append(append(body, quote(t.fields[i])...), ':')
 		body = append(appendValue(body, cell), ',')
-		c.own[c.fields[i].name] = telemetry.Text(cell)
+		own[t.fields[i]] = telemetry.Text(cell)
 	}
 
 	body[len(body)-1] = '}'
-	if len(body) == 1 {
+	if len(own) == 0 {
 		body = nil
 	}
 
-	text := func(of part) string {
-		if c.at[of] < 0 {
-			return ""
-		}
-		return strings.TrimSpace(cells[c.at[of]])
-	}
+	return r.event(line, body, own)
+}
 
-	return r.event(text, func() string { return list(c.header) }, body, c.own)
+// quote returns a text as JSON.
+func quote(text string) []byte {
+	quoted, _ := json.Marshal(text) // a string: cannot fail
+	return quoted
 }
 
 // withPoint returns a number with a decimal comma, such as 1.234,5, with a decimal point, and any other cell as it is.
@@ -296,23 +279,19 @@ func appendValue(body []byte, cell string) []byte {
 		return strconv.AppendFloat(body, number, 'g', -1, 64)
 	}
 
-	quoted, _ := json.Marshal(cell) // a string: cannot fail
-
-	return append(body, quoted...)
+	return append(body, quote(cell)...)
 }
 
-// event returns a message with a body and properties of its own. text returns its parts, and has names all that the file has
-// of it. The device is called like the file if nothing names it.
-func (r *Recording) event(
-	text func(part) string, has func() string, body []byte, own map[string]telemetry.Property,
-) (telemetry.Event, error) {
-	at, device := text(timeOf), text(deviceOf)
+// event returns the message in o, with a body and properties of its own. The device is called like the file if nothing names
+// it.
+func (r *Recording) event(o object, body []byte, own map[string]telemetry.Property) (telemetry.Event, error) {
+	at, device := o.text(r.names[timeOf]), o.text(r.names[deviceOf])
 	enqueued, isTime := parseTime(at)
 	switch {
 	case at == "":
-		return telemetry.Event{}, r.malformed(r.lacks(timeOf, has()))
+		return telemetry.Event{}, r.malformed(o.lacks(cmp.Or(r.given.Time, timeNames)))
 	case device == "" && r.mustBe:
-		return telemetry.Event{}, r.malformed(r.lacks(deviceOf, has()))
+		return telemetry.Event{}, r.malformed(o.lacks(cmp.Or(r.given.Device, "device")))
 	case !isTime:
 		return telemetry.Event{}, r.malformed(fmt.Sprintf("its time is %.40q, which is not a time, or could be several", at))
 	case len(body) == 0:
@@ -324,28 +303,26 @@ func (r *Recording) event(
 	// A clone, so that it does not keep its line.
 	return telemetry.Event{
 		Device:          sensor.Device(strings.ToValidUTF8(strings.Clone(device), string(utf8.RuneError))),
-		Module:          text(moduleOf),
-		Component:       text(componentOf),
-		MessageSource:   text(sourceOf),
-		ContentType:     text(contentTypeOf),
-		ContentEncoding: text(contentEncodingOf),
+		Module:          o.text(r.names[moduleOf]),
+		Component:       o.text(r.names[componentOf]),
+		MessageSource:   o.text(r.names[sourceOf]),
+		ContentType:     o.text(r.names[contentTypeOf]),
+		ContentEncoding: o.text(r.names[contentEncodingOf]),
 		Properties:      telemetry.EncodeProperties(own),
 		Body:            body,
 		Enqueued:        enqueued,
 	}, nil
 }
 
-// lacks says that something has no name of a part.
-func (r *Recording) lacks(of part, has string) string {
-	what := r.names[of][0].text
-	if len(r.names[of]) > 1 {
-		what = map[part]string{
-			timeOf:   "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time",
-			deviceOf: "device",
-		}[of]
-	}
+const timeNames = "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
 
-	return fmt.Sprintf("it has no %s; it has %s", what, has)
+// lacks says that o does not have something.
+func (o object) lacks(what string) string {
+	text := fmt.Sprintf("it has no %s; it has %s", what, list(o.names))
+	if o.at[payload] != nil {
+		text += ": record with az iot hub monitor-events --properties all"
+	}
+	return text
 }
 
 // malformed returns errMalformed. The first reason is kept for none.
@@ -386,14 +363,9 @@ func parseTime(text string) (at time.Time, ok bool) {
 	return time.Time{}, false
 }
 
-// fromObject returns the event in a JSON object, which it does not keep.
+// fromObject returns the event in a JSON object that is valid. It does not keep text.
 func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
-	o, ok := r.objects.next(text)
-	if !ok {
-		return telemetry.Event{}, errMalformed
-	}
-
-	own := map[string]telemetry.Property{}
+	o, own := parse(text), map[string]telemetry.Property{}
 	body, isWhole := o.body()
 	if isWhole {
 		body = bytes.Clone(text)
@@ -401,19 +373,12 @@ func (r *Recording) fromObject(text []byte) (telemetry.Event, error) {
 	}
 
 	for _, name := range propertyNames {
-		if properties, ok := r.objects.read(o.find(name)); ok {
-			properties.addTo(own)
+		if properties := o.at[name]; jsontext.Value(properties).Kind() == '{' {
+			parse(properties).addTo(own)
 		}
 	}
 
-	has := func() string {
-		if o.find(payload) != nil {
-			return o.names() + ": record with az iot hub monitor-events --properties all"
-		}
-		return o.names()
-	}
-
-	return r.event(func(of part) string { return o.text(r.names[of]...) }, has, body, own)
+	return r.event(o, body, own)
 }
 
 // beginAvro reads the schema, and then a record at a time, as the JSON object that it would be.
