@@ -18,7 +18,7 @@ import (
 )
 
 // Partitions ask for and hold no more than the buffer has room for, unless that is less than
-// a few events each. It does not matter how many there are that another replica reads.
+// a few events each. A replica has room for all partitions of the hub.
 func TestCredit(t *testing.T) {
 	for _, c := range []struct{ events, prefetch, partitions, want int }{
 		{1024, 1000, 1, 1000},

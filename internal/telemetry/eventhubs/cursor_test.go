@@ -99,52 +99,6 @@ func TestRewindAfterAllAreRefused(t *testing.T) {
 	<-done
 }
 
-// A consumer that pauses, whose link the hub drops, keeps its partition: another replica could do no better.
-func TestPausedPartitionStays(t *testing.T) {
-	t.Parallel()
-	h := newHub(t, 1)
-	config := h.config()
-	h.Publish(t, "0", "a", "b", "c", "d", "e")
-	config.Prefetch = 1
-	goOn := make(chan struct{})
-	run := func() *eventhubs.Source {
-		s := h.source(t, config)
-		s.SetLimits(200*time.Millisecond, time.Hour, time.Second, 300*time.Millisecond, time.Hour) // to open: as long as a partition is tried for, as by default
-		s.SetHandOverAfter(time.Second)
-		ctx, cancel := context.WithCancel(context.Background())
-		done := make(chan struct{})
-		go func() {
-			defer close(done)
-			_ = s.Run(ctx, func(ctx context.Context, p telemetry.Partition) error {
-				for {
-					if _, err := p.Receive(ctx); err != nil {
-						return err
-					}
-					select {
-					case <-goOn:
-					case <-ctx.Done():
-					}
-				}
-			})
-		}()
-		t.Cleanup(func() { cancel(); <-done })
-		return s
-	}
-	a := run()
-	eventually(t, "the first to read", func() bool { return a.Stats().Reading == 1 })
-	b := run()
-	time.Sleep(500 * time.Millisecond)
-	for i := range 5 {
-		h.Detach("0")
-		time.Sleep(3 * time.Second)
-		t.Logf("%d: a %+v b %+v", i, a.Stats().Lost, b.Stats().Lost)
-	}
-	if lost := a.Stats().Lost + b.Stats().Lost; lost > 0 {
-		t.Errorf("the partition went to another replica %d times", lost)
-	}
-	close(goOn)
-}
-
 // The last message of a partition cannot be decoded, and then nothing more comes. It was read, so the hub is not ahead.
 func TestUndecodableLastEventIsNoStall(t *testing.T) {
 	t.Parallel()

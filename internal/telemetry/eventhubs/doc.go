@@ -32,9 +32,7 @@
 // # Links
 //
 // A partition whose link fails opens it again after 0.5 s, doubled up to a minute. Why it is not
-// read stands in the log and in the status, in the hub's words. One that cannot be opened for a
-// minute is handed to the next replica, and after that each time for twice as long, up to an
-// hour: the ownership record counts how often. If nothing comes for 2 minutes although the hub holds
+// read stands in the log and in the status, in the hub's words. If nothing comes for 2 minutes although the hub holds
 // more than was received, the link is opened again, once for each end. A replica whose heartbeat is overdue reads
 // what it has open, and makes no connection and no link. When a new owner connects, the hub disconnects the old one.
 // A reader that is none of the replicas is named as another program.
@@ -72,6 +70,6 @@
 // # Bounds
 //
 // Events requested count as 256 KiB each, the most that IoT Hub accepts, so that the buffer of a
-// replica is bounded whatever comes. It is divided among the partitions that the replica
-// reads at present, with at least 8 events for each.
+// replica is bounded whatever comes. It is divided among the partitions of the hub, all of which a replica may come
+// to read, with at least 8 events for each.
 package eventhubs

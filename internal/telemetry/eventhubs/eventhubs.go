@@ -163,11 +163,9 @@ type Source struct {
 	checkInterval   time.Duration // between two checks of the hub
 	openLimit       time.Duration // for a link to be attached
 	closeLimit      time.Duration // for the hub to confirm that a link is closed
-	// before a partition that cannot be opened is handed to another replica; 0 for the default
-	handOverAfter time.Duration
-	queryLimit    time.Duration // for the hub to answer a question
-	secondThought time.Duration // between two answers that say that the hub is another one
-	stallLimit    time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
+	queryLimit      time.Duration // for the hub to answer a question
+	secondThought   time.Duration // between two answers that say that the hub is another one
+	stallLimit      time.Duration // after which a link is opened again on which nothing comes although the hub is ahead
 
 	hub atomic.Pointer[hub] // that is read; nil while there is none
 

@@ -17,9 +17,6 @@ func (s *Source) SetLimits(firstStartGrace, checkInterval, open, closing, stall 
 	s.firstStartGrace, s.checkInterval, s.openLimit, s.closeLimit, s.stallLimit = firstStartGrace, checkInterval, open, closing, stall
 }
 
-// SetHandOverAfter shortens how long a partition that cannot be opened is tried for.
-func (s *Source) SetHandOverAfter(d time.Duration) { s.handOverAfter = d }
-
 // SetQueryLimit shortens how long the hub may be silent.
 func (s *Source) SetQueryLimit(d time.Duration) { s.queryLimit = d }
 

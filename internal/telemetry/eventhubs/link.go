@@ -14,28 +14,21 @@ import (
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
-// lookEvery is how often a link on which nothing comes looks at its credit.
-const lookEvery = 5 * time.Second
-
-// errSurplus means that a link has more events on request than it may: the replica reads more partitions than before.
-var errSurplus = errors.New("the link has too much outstanding credit")
-
 // A link is one opening of a partition. One goroutine uses it.
 type link struct {
 	connection *connection
 	session    *amqp.Session
 	receiver   *amqp.Receiver
-	credit     func() int              // how many events it may have on request at present
+	credit     int                     // how many events it may have on request
 	requested  int                     // and not taken yet
 	taken      []amqpfilter.Messages   // since reuse was called
-	gone       bool                    // what came is
 	fail       context.CancelCauseFunc // makes whoever waits for a message fail
 }
 
 // attach opens a link to what a partition has after a position. Opening does not end with ctx at once: the library
 // would end a session that it has not begun, and the hub would close the connection with all its links.
 func (c *connection) attach(
-	ctx context.Context, partition string, after selector, epoch bool, credit func() int,
+	ctx context.Context, partition string, after selector, epoch bool, credit int,
 ) (*link, error) {
 	s := c.source
 	opening, cancel := context.WithTimeoutCause(context.WithoutCancel(ctx), s.openLimit, errNotOpened)
@@ -73,74 +66,41 @@ func (c *connection) attach(
 	return nil, expired(opening, err)
 }
 
-// next waits for the next messages, which take has to get. Its error is errSurplus if there are too many events on
-// request while nothing comes.
-func (l *link) next(ctx context.Context) (amqpfilter.Messages, error) {
-	for !l.gone {
-		err := l.request()
-		m := l.receiver.Prefetched()
-		if m == nil && err == nil {
-			m, err = l.receive(ctx)
-		}
-		if m == nil && err != nil {
+// next waits for the next message of the library, which take has to get. It asks for more events once a quarter of the
+// credit is free.
+func (l *link) next(ctx context.Context) (*amqp.Message, error) {
+	if free := l.credit - l.requested; free > 0 && free >= l.credit/4 {
+		if err := l.receiver.IssueCredit(uint32(free)); err != nil {
 			return nil, err
 		}
-
-		if messages := l.unpack(m); len(messages) > 0 {
-			return messages, nil
-		}
+		l.requested = l.credit
 	}
 
-	return nil, errGone
-}
-
-// receive waits until a message comes, and returns nil if none does within lookEvery.
-func (l *link) receive(ctx context.Context) (*amqp.Message, error) {
-	waiting, cancel := context.WithTimeout(ctx, lookEvery)
-	defer cancel()
-
-	m, err := l.receiver.Receive(waiting, nil)
-	switch {
-	case ctx.Err() != nil:
-		return m, context.Cause(ctx)
-	case errors.Is(err, context.DeadlineExceeded):
-		return nil, nil
-	}
-
-	return m, err
+	m, err := l.receiver.Receive(ctx, nil)
+	return m, expired(ctx, err)
 }
 
 // errGone means that the session has ended, and so has what came on it and was not taken yet.
 var errGone = errors.New("the hub has ended the session")
 
-// unpack returns what a message of the library stands for, none for nil.
-func (l *link) unpack(m *amqp.Message) amqpfilter.Messages {
-	if m == nil {
-		return nil
-	}
+// take appends to events those that m stands for, and as many as have come besides, up to the credit.
+func (l *link) take(events []telemetry.Event, m *amqp.Message, kept *texts) ([]telemetry.Event, error) {
+	for ; m != nil; m = l.receiver.Prefetched() {
+		messages, ok := l.connection.filter.Take(m.GetData())
+		if !ok {
+			return nil, errGone
+		}
 
-	messages, ok := l.connection.filter.Take(m.GetData())
-	l.gone = !ok
-
-	return messages
-}
-
-// take appends to events those of messages, and as many as have come besides, up to the credit.
-func (l *link) take(events []telemetry.Event, messages amqpfilter.Messages, kept *texts) []telemetry.Event {
-	most := l.credit()
-	for len(messages) > 0 {
 		before := len(events)
 		l.taken = append(l.taken, messages)
 		events = appendEvents(events, messages, kept)
 		l.requested -= len(events) - before
-		if len(events) >= most {
+		if len(events) >= l.credit {
 			break
 		}
-
-		messages = l.unpack(l.receiver.Prefetched())
 	}
 
-	return events
+	return events, nil
 }
 
 // reuse ends the use of all events that take has returned.
@@ -151,21 +111,6 @@ func (l *link) reuse() {
 
 	clear(l.taken)
 	l.taken = l.taken[:0]
-}
-
-// request asks for more events once a quarter of the credit is free.
-func (l *link) request() error {
-	credit := l.credit()
-	free := credit - l.requested
-	switch {
-	case free < 0:
-		return errSurplus
-	case free == 0 || free < credit/4:
-		return nil
-	}
-
-	l.requested = credit
-	return l.receiver.IssueCredit(uint32(free))
 }
 
 // close returns when the link is closed. Until then the hub may still send, so that the partition
@@ -195,8 +140,8 @@ const (
 	minCredit = 8
 )
 
-// credit returns how many events a partition may ask for if this replica reads n partitions. A
-// consumer holds as many again: those of its last Receive.
+// credit returns how many events a partition may ask for of a hub that has n of them, all of which this replica may
+// come to read. A consumer holds as many again: those of its last Receive.
 func (c *Config) credit(n int) int {
 	return min(c.Prefetch, max(minCredit, c.BufferBytes/maxEventBytes/max(1, n)))
 }

@@ -55,7 +55,7 @@ func (l *look) read(
 	}
 	defer l.source.questions.connections.release(c)
 
-	link, err := c.attach(ctx, id, at.restart()[0], false, func() int { return credit })
+	link, err := c.attach(ctx, id, at.restart()[0], false, credit)
 	if err != nil {
 		return err
 	}
@@ -66,6 +66,10 @@ func (l *look) read(
 		waiting, cancel := context.WithTimeoutCause(ctx, silence, errSilent)
 		m, err := link.next(waiting)
 		cancel()
+		var events []telemetry.Event
+		if err == nil {
+			events, err = link.take(nil, m, &kept)
+		}
 		switch {
 		case errors.Is(err, errSilent):
 			return fmt.Errorf("%w for %v, although the hub has more events", err, silence)
@@ -73,7 +77,6 @@ func (l *look) read(
 			return err
 		}
 
-		events := link.take(nil, m, &kept)
 		link.taken = nil // whoever looks may keep them
 		for i := range events {
 			at.follow(&events[i])

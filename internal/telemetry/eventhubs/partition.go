@@ -59,7 +59,6 @@ type partition struct {
 	waiting bool              // for an event to come on it
 	ahead   time.Time         // since when the hub has been ahead and nothing has come; zero if it is not
 	stalled int64             // after where the hub ended when a link was given up for that
-	turned  time.Time         // when the first event was wanted, or a link was last attached or lost; zero before
 	fault   telemetry.Fault   // why there is no link; zero if there is one
 	rival   telemetry.Fault   // another program reads the partition too; Since its first link
 	seen    time.Time         // when rival last had one
@@ -120,10 +119,6 @@ func (p *partition) read(ctx context.Context) {
 		return
 	}
 
-	p.mu.Lock()
-	p.turned = time.Now()
-	p.mu.Unlock()
-
 	for failures := 1; p.awaitHeld(ctx); failures++ {
 		p.accuse()
 		opened, err := p.readLink(ctx)
@@ -135,8 +130,6 @@ func (p *partition) read(ctx context.Context) {
 		}
 
 		switch {
-		case errors.Is(err, errSurplus):
-			continue
 		case errors.Is(err, errExpired):
 			p.handOverExpired(ctx)
 			continue
@@ -199,7 +192,8 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 	p.mu.Lock()
 	positions := p.cursor.restart()
 	p.mu.Unlock()
-	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, func() int { return h.source.config.credit(h.member.Share()) })
+	credit := h.source.config.credit(int(h.partitions.Load()))
+	l, err := c.attach(ctx, p.id, positions[min(p.refused, len(positions)-1)], true, credit)
 	if err != nil {
 		return false, err
 	}
@@ -225,7 +219,9 @@ func (p *partition) readLink(ctx context.Context) (opened bool, err error) {
 
 		clear(p.events) // the consumer no longer uses them
 		l.reuse()
-		p.events = l.take(p.events[:0], m, &p.texts)
+		if p.events, err = l.take(p.events[:0], m, &p.texts); err != nil {
+			return true, err
+		}
 		p.refused = 0
 		p.handOver()
 	}
@@ -370,7 +366,6 @@ func (p *partition) attached(l *link) {
 	p.link = l
 	p.waiting = false
 	p.ahead = time.Time{}
-	p.turned = time.Now()
 	if l != nil {
 		p.fault = telemetry.Fault{}
 	}
@@ -423,27 +418,6 @@ func (p *partition) await(is bool) {
 	if !is {
 		p.ahead = time.Time{}
 	}
-}
-
-// steady is how long a link must have been open to count: a hub that refuses one may open it first, and close
-// it with the reason.
-const steady = time.Second
-
-// unopened returns how long there has been no link, zero if there is one. It is not known before the first Receive,
-// nor of a link that has just been opened.
-func (p *partition) unopened() (d time.Duration, known bool) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-
-	since := time.Since(p.turned)
-	switch {
-	case p.turned.IsZero():
-		return 0, false
-	case p.link != nil:
-		return 0, since >= steady
-	}
-
-	return since, true
 }
 
 // errExpired makes a link fail because events that were to come on it have expired.

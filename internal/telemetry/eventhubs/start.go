@@ -119,22 +119,9 @@ func (s *Source) newHub(ctx context.Context) (*hub, error) {
 		Partitions: state.partitions,
 		Interval:   s.config.BalanceInterval,
 		Expiry:     s.config.OwnershipExpiry,
-		Unopened: func(id string) (time.Duration, bool) {
-			var p *partition
-			h.mu.Lock()
-			if r := h.held[id]; r != nil {
-				p = r.partition.Load()
-			}
-			h.mu.Unlock()
-			if p == nil {
-				return 0, false
-			}
-			return p.unopened()
-		},
-		HandOverAfter: s.handOverAfter,
-		Report:        s.config.Report,
-		Verdict:       s.config.Verdict,
-		Logger:        s.log,
+		Report:     s.config.Report,
+		Verdict:    s.config.Verdict,
+		Logger:     s.log,
 	})
 	h.connections = &connections{source: s}
 

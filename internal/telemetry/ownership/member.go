@@ -1,7 +1,6 @@
 package ownership
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,7 +26,6 @@ const (
 	callTimeout   = 20 * time.Second // for a call of the store, with all its tries
 	stopIn        = 2 * time.Second  // for the same, once Run is to end
 	warnEvery     = time.Minute
-	maxDoubled    = 6 // times that a HandOverAfter is doubled
 	reportEvery   = time.Minute
 	reportSoonest = 10 * time.Second
 	stableAfter   = time.Minute // without a move
@@ -47,13 +45,6 @@ type Config struct {
 	Expiry   time.Duration
 
 	Partitions []string // that are shared, until SetPartitions is called
-
-	// Unopened returns how long this member has owned a partition and could not open
-	// it, zero if it is open, and false if that is not known yet. The member hands it to another one after
-	// HandOverAfter, by default a minute, which doubles each time, so that a partition that nobody can open settles
-	// down. Unopened must not block.
-	Unopened      func(partition string) (d time.Duration, ok bool)
-	HandOverAfter time.Duration
 
 	// Report, if not nil, returns what this member tells the others about itself, at most MaxReport bytes of JSON. A
 	// heartbeat carries it every minute, and at once when Verdict changes, at most every 10 s: a store charges for such a
@@ -103,7 +94,6 @@ func New(config Config) *Member {
 		config.Verdict = func() string { return "" }
 	}
 
-	config.HandOverAfter = cmp.Or(config.HandOverAfter, time.Minute)
 	m := &Member{
 		Config:  config,
 		changed: make(chan struct{}, 1),
@@ -404,52 +394,16 @@ func (m *Member) interpret(listed Records) view {
 	return v
 }
 
-// claims returns the records that this member should write now.
+// claims returns the records that this member should write now: those of its share.
 func (m *Member) claims(v view) (claims []Record) {
-	for p, r := range v.records {
-		if r.Owner != m.Owner {
-			continue
-		}
-
-		unopened, ok := m.Unopened(p)
-		given := unopened >= m.HandOverAfter<<min(r.Failures, maxDoubled) && !m.draining.Load()
-		switch {
-		case ok && unopened == 0 && r.Failures > 0:
-			r.Failures = 0
-
-		case given && len(v.sharing) > 1:
-			r.Owner = next(m.Owner, v.sharing)
-			r.Failures++
-			m.Logger.Warn("a partition cannot be opened: handing it to another replica",
-				zap.String("partition", p),
-				zap.Duration("after", unopened),
-				zap.String("to", r.Owner),
-				zap.Int("times", r.Failures))
-
-		default:
-			continue
-		}
-
-		claims = append(claims, r)
-	}
-
 	m.mu.Lock()
 	partitions := m.partitions
 	m.mu.Unlock()
 	for _, p := range share(m.Owner, partitions, v.records, v.sharing) {
-		r := v.records[p]
-		r.Partition = p
-		r.Owner = m.Owner
-		claims = append(claims, r)
+		claims = append(claims, Record{Partition: p, Owner: m.Owner, Version: v.records[p].Version})
 	}
 
 	return claims
-}
-
-// next returns the replica after me, in a circle of those that share, as I do.
-func next(me string, sharing []string) string {
-	circle := slices.Sorted(slices.Values(sharing))
-	return circle[(slices.Index(circle, me)+1)%len(circle)]
 }
 
 // claim writes records until ctx ends, and returns how many it could.
@@ -465,12 +419,19 @@ func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err
 
 			return m.call(ctx, func(ctx context.Context) error {
 				ok, err := Claim(ctx, m.Store, m.Scope, r)
-				if ok {
-					n.Add(1)
-					m.hold(r.Partition, r.Owner == m.Owner)
+				if !ok {
+					return err
 				}
 
-				return err
+				n.Add(1)
+				m.mu.Lock()
+				defer m.mu.Unlock()
+				if r.Owner == m.Owner { // else it gives it back
+					m.held[r.Partition] = true
+				}
+				m.Recheck()
+
+				return nil
 			})
 		})
 	}
@@ -573,18 +534,6 @@ func (m *Member) publish(v view, began time.Time) {
 	members := max(1, len(v.sharing))
 	m.share = (len(m.partitions) + members - 1) / members
 	m.published, m.live = began, v.live
-	m.Recheck()
-}
-
-func (m *Member) hold(partition string, mine bool) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-
-	m.held[partition] = true
-	if !mine {
-		delete(m.held, partition)
-	}
-
 	m.Recheck()
 }
 

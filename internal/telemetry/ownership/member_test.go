@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -296,63 +295,6 @@ func TestHolds(t *testing.T) {
 		w.until(interval*2, "the next listing", func() bool { return a.Holds("0", now) })
 		if a.Holds("2", time.Time{}) {
 			t.Error("it holds what there is not")
-		}
-	})
-}
-
-// A partition that nobody can open goes from one to the next, less and less often, and moves no
-// other. Once it can be opened it is like any other again.
-func TestHandOver(t *testing.T) {
-	in(t, 8, []string{"a", "b", "c"}, func(w *world) {
-		w.mu.Lock()
-		w.broken["3"] = true
-		w.mu.Unlock()
-		tried := map[string]bool{}
-		for range 4 * 60 {
-			w.pass(15 * time.Second)
-			for _, name := range w.held()["3"] {
-				tried[name] = true
-			}
-		}
-		moves := w.moved()
-		for _, m := range moves {
-			if !strings.Contains(m, "partition 3 ") {
-				t.Errorf("in that time, %s", m)
-			}
-		}
-		if len(moves) < 4 || len(moves) > 6 || len(tried) != 3 {
-			t.Errorf("in an hour it was tried by %v and moved: %q", tried, moves)
-		}
-		w.mu.Lock()
-		delete(w.broken, "3")
-		w.mu.Unlock()
-		w.until(5*interval, "partitions are shared", w.balanced)
-		w.moved()
-		w.pass(time.Hour)
-		if moves := w.moved(); len(moves) > 0 {
-			t.Errorf("afterwards, %q", moves)
-		}
-		listed, err := ownership.List(t.Context(), &w.store, scope)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range listed.Partitions {
-			if r.Failures != 0 {
-				t.Errorf("%+v: want it to be as if nothing had been", r)
-			}
-		}
-	})
-}
-
-// With nobody to hand it to, a replica keeps trying.
-func TestNobodyToHandOverTo(t *testing.T) {
-	in(t, 2, []string{"a"}, func(w *world) {
-		w.mu.Lock()
-		w.broken["0"] = true
-		w.mu.Unlock()
-		w.pass(time.Hour)
-		if moves := w.moved(); len(moves) > 0 || !w.read() {
-			t.Errorf("held are %v, and moves were %q", w.held(), moves)
 		}
 	})
 }

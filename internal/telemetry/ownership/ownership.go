@@ -12,7 +12,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"strconv"
 	"strings"
 	"time"
 
@@ -26,9 +25,8 @@ const (
 	partitions = "/ownership/"
 	heartbeats = "/owner/"
 
-	ownerValue    = "ownerid"
-	leavingValue  = "leaving"
-	failuresValue = "failures"
+	ownerValue   = "ownerid"
+	leavingValue = "leaving"
 )
 
 // Records is everything a store holds of a scope, in the order of names.
@@ -41,7 +39,6 @@ type Records struct {
 type Record struct {
 	Partition string
 	Owner     string // empty if it was given back
-	Failures  int    // how many owners in a row could not open it
 	Version   string // changes with every write
 }
 
@@ -63,8 +60,7 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 	var all Records
 	for _, r := range found {
 		if id, ok := strings.CutPrefix(r.Name, scope+partitions); ok {
-			failures, _ := strconv.Atoi(r.Values[failuresValue])
-			all.Partitions = append(all.Partitions, Record{id, r.Values[ownerValue], failures, r.ETag})
+			all.Partitions = append(all.Partitions, Record{id, r.Values[ownerValue], r.ETag})
 		} else if id, ok := strings.CutPrefix(r.Name, scope+heartbeats); ok {
 			all.Heartbeats = append(all.Heartbeats, Heartbeat{id, r.ETag, r.Values[leavingValue] == "true", r.Age()})
 		}
@@ -77,12 +73,11 @@ func List(ctx context.Context, store records.Store, scope string) (Records, erro
 // one has r's version; the version of a record that does not exist is empty. After an error the
 // outcome is unknown.
 func Claim(ctx context.Context, store records.Store, scope string, r Record) (bool, error) {
-	values := map[string]string{ownerValue: r.Owner}
-	if r.Failures > 0 {
-		values[failuresValue] = strconv.Itoa(r.Failures)
-	}
-
-	_, err := store.Write(ctx, records.Record{Name: scope + partitions + r.Partition, Values: values, ETag: r.Version})
+	_, err := store.Write(ctx, records.Record{
+		Name:   scope + partitions + r.Partition,
+		Values: map[string]string{ownerValue: r.Owner},
+		ETag:   r.Version,
+	})
 	switch {
 	case errors.Is(err, records.ErrConflict):
 		return false, nil

@@ -37,7 +37,7 @@ func TestReports(t *testing.T) {
 			"a": func() []byte { return []byte("I am a") },
 			"b": func() []byte { return []byte(b.Load().(string)) },
 		} {
-			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Unopened: open, Logger: zap.NewNop(), Report: says, Verdict: func() string { return verdict.Load().(string) }})
+			m := ownership.New(ownership.Config{Store: &store, Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop(), Report: says, Verdict: func() string { return verdict.Load().(string) }})
 			members.Go(func() { m.Run(ctx) })
 		}
 		time.Sleep(interval / 2)

@@ -11,9 +11,6 @@ import (
 // the same. Once each has claimed its share, their numbers of partitions differ by at
 // most one.
 //
-// A partition that could not be opened before stays with its live owner and is nobody's share: it
-// moves without moving others.
-//
 // partitions must be sorted. records hold the live owner of each that has one. sharing
 // are the replicas that take part; any other keeps what it has.
 func share(me string, partitions []string, records map[string]Record, sharing []string) []string {
@@ -25,13 +22,12 @@ func share(me string, partitions []string, records map[string]Record, sharing []
 	var pool []string // free partitions
 	divided := 0
 	for _, p := range partitions {
-		r := records[p]
-		_, shares := held[r.Owner]
+		owner := records[p].Owner
+		_, shares := held[owner]
 		switch {
-		case shares && r.Failures == 0:
-			held[r.Owner] = append(held[r.Owner], p)
 		case shares:
-		case r.Owner == "":
+			held[owner] = append(held[owner], p)
+		case owner == "":
 			pool = append(pool, p)
 		default:
 			continue

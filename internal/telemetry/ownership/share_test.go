@@ -32,7 +32,7 @@ func TestShares(t *testing.T) {
 		after := maps.Clone(owners)
 		moved := map[string]bool{}
 		for _, me := range sharing {
-			for _, p := range shareOf(me, partitions, owners, nil, sharing) {
+			for _, p := range shareOf(me, partitions, owners, sharing) {
 				if moved[p] {
 					t.Errorf("two replicas want partition %s", p)
 				}
@@ -45,7 +45,7 @@ func TestShares(t *testing.T) {
 		}
 		later := maps.Clone(owners)
 		for _, me := range rapid.Permutation(sharing).Draw(t, "order") {
-			for _, p := range shareOf(me, partitions, later, nil, sharing) {
+			for _, p := range shareOf(me, partitions, later, sharing) {
 				later[p] = me
 			}
 		}
@@ -67,7 +67,7 @@ func TestShares(t *testing.T) {
 			t.Errorf("shares are %v", counts)
 		}
 		for _, me := range sharing {
-			if more := shareOf(me, partitions, after, nil, sharing); len(more) > 0 {
+			if more := shareOf(me, partitions, after, sharing); len(more) > 0 {
 				t.Errorf("%s wants %v although shares are %v", me, more, counts)
 			}
 		}
@@ -75,52 +75,19 @@ func TestShares(t *testing.T) {
 }
 
 func TestShareOfOneThatDoesNotTakePart(t *testing.T) {
-	if got := shareOf("c", []string{"0", "1"}, nil, nil, []string{"a", "b"}); got != nil {
+	if got := shareOf("c", []string{"0", "1"}, nil, []string{"a", "b"}); got != nil {
 		t.Errorf("it wants %v", got)
 	}
-	if got := shareOf("c", []string{"0", "1"}, nil, nil, nil); got != nil {
+	if got := shareOf("c", []string{"0", "1"}, nil, nil); got != nil {
 		t.Errorf("it wants %v", got)
 	}
 }
 
-// A partition that cannot be opened moves no other, whoever has it.
-func TestShareWithoutWhatCannotBeOpened(t *testing.T) {
-	rapid.Check(t, func(t *rapid.T) {
-		var partitions []string
-		for i := range rapid.IntRange(2, 40).Draw(t, "partitions") {
-			partitions = append(partitions, fmt.Sprint(i))
-		}
-		slices.Sort(partitions)
-		sharing := []string{"a", "b", "c", "d"}[:rapid.IntRange(1, 4).Draw(t, "replicas")]
-		owners := map[string]string{}
-		for _, me := range sharing {
-			for _, p := range shareOf(me, partitions, map[string]string{}, nil, sharing) {
-				owners[p] = me
-			}
-		}
-		troubled := rapid.SampledFrom(partitions).Draw(t, "troubled")
-		owners[troubled] = rapid.SampledFrom(sharing).Draw(t, "owner")
-		for _, me := range sharing {
-			if more := shareOf(me, partitions, owners, map[string]int{troubled: 1}, sharing); len(more) > 0 {
-				t.Fatalf("%s wants %v of %v", me, more, owners)
-			}
-		}
-		delete(owners, troubled)
-		var taken []string
-		for _, me := range sharing {
-			taken = append(taken, shareOf(me, partitions, owners, map[string]int{troubled: 1}, sharing)...)
-		}
-		if !slices.Equal(taken, []string{troubled}) {
-			t.Fatalf("its owner is dead, and they take %v", taken)
-		}
-	})
-}
-
-// shareOf is share with these live owners and failures of partitions.
-func shareOf(me string, partitions []string, owners map[string]string, failures map[string]int, sharing []string) []string {
+// shareOf is share with these live owners of partitions.
+func shareOf(me string, partitions []string, owners map[string]string, sharing []string) []string {
 	records := map[string]Record{}
 	for _, p := range partitions {
-		records[p] = Record{Partition: p, Owner: owners[p], Failures: failures[p]}
+		records[p] = Record{Partition: p, Owner: owners[p]}
 	}
 	return share(me, partitions, records, sharing)
 }

@@ -77,7 +77,7 @@ func TestRequests(t *testing.T) {
 	defer stop()
 	var members []*ownership.Member
 	for _, name := range []string{"a", "b", "c"} {
-		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Partitions: ids, Interval: time.Second, Expiry: time.Minute, Unopened: open, Logger: zap.NewNop()})
+		member := ownership.New(ownership.Config{Store: store, Scope: scope, Owner: name, Partitions: ids, Interval: time.Second, Expiry: time.Minute, Logger: zap.NewNop()})
 		members = append(members, member)
 		running.Go(func() { member.Run(ctx) })
 	}

@@ -44,15 +44,11 @@ type world struct {
 	moves    []string       // successful claims that changed the owner
 	owner    map[string]string
 	since    map[string]time.Time // of owner
-	broken   map[string]bool      // partitions that cannot be opened
 	overlap  map[string]time.Time // two that are alive hold it, since when
 }
 
-// open is the Unopened of a Member of which every partition is open.
-func open(string) (time.Duration, bool) { return 0, true }
-
 func newWorld(t *testing.T, partitions int) *world {
-	w := &world{t: t, replicas: map[string]*replica{}, requests: map[string]int{}, owner: map[string]string{}, since: map[string]time.Time{}, broken: map[string]bool{}, overlap: map[string]time.Time{}, began: time.Now()}
+	w := &world{t: t, replicas: map[string]*replica{}, requests: map[string]int{}, owner: map[string]string{}, since: map[string]time.Time{}, overlap: map[string]time.Time{}, began: time.Now()}
 	for i := range partitions {
 		w.partitions = append(w.partitions, fmt.Sprint(i))
 	}
@@ -80,8 +76,8 @@ func (w *world) start(names ...string) {
 		ctx, cancel := context.WithCancel(context.Background())
 		r := &replica{w: w, name: name, cancel: cancel}
 		r.Member = ownership.New(ownership.Config{
-			Partitions: w.partitions, Unopened: r.unopened,
-			Store: records.Around(noting{&w.store, w}, r.carry), Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
+			Partitions: w.partitions,
+			Store:      records.Around(noting{&w.store, w}, r.carry), Scope: scope, Owner: name, Interval: interval, Expiry: expiry, Logger: zap.NewNop()})
 		w.replicas[name] = r
 		w.running.Go(func() { r.Run(ctx) })
 	}
@@ -97,16 +93,6 @@ func (r *replica) Held() []string {
 	}
 	slices.Sort(held)
 	return held
-}
-
-// unopened says that a partition in w.broken is tried and the others are open.
-func (r *replica) unopened(partition string) (time.Duration, bool) {
-	r.w.mu.Lock()
-	defer r.w.mu.Unlock()
-	if !r.w.broken[partition] {
-		return 0, true
-	}
-	return time.Since(r.w.since[partition]), true
 }
 
 // end ends all replicas, dead or alive.
