@@ -210,6 +210,7 @@ func (w *Watch) forgotten(rule int, of sensor.ID, at int64) {
 	}
 
 	delete(w.open, k)
+	w.found, w.changed = false, true // the next owner, who knows less, may call it silent again by the roster in the store
 	w.alarms.Ended(rule, of, at, true)
 }
 

@@ -13,7 +13,7 @@ const (
 // A Saved is what became of a Save.
 type Saved struct {
 	Err    error // why the roster was not written, nil if it was, or did not have to be
-	Needed bool  // there is none in the store: without it, nobody would know who was heard before a checkpoint
+	Needed bool  // the next owner cannot go on from what is in the store: nothing else may be written before it
 	Wrote  bool
 }
 
@@ -23,7 +23,7 @@ func (w *Watch) Save(ctx context.Context, last bool) Saved {
 	defer w.mu.Unlock()
 	now := time.Now()
 	isChanged := len(w.rules) > 0 && (w.changed || w.read != w.kept)
-	isTime := last || !w.found || now.Sub(w.written) >= saveEvery // at once if there is none in the store
+	isTime := last || !w.found || now.Sub(w.written) >= saveEvery // at once if the one in the store will not do
 	if !isChanged || !isTime {
 		return Saved{}
 	}

@@ -109,7 +109,7 @@ type Watch struct {
 	mu       sync.Mutex
 	roster   *roster.Roster
 	open     map[key]roster.Place // the silences that have alarms, and what they are about
-	found    bool                 // there is a roster in the store that has read something of this hub
+	found    bool                 // the next owner can go on from the roster in the store: it has read something of this hub
 	taken    int64                // when it was read from there, by the later of two clocks, in Unix ms
 	written  time.Time            // when it was last written, or read
 	kept     telemetry.Position   // the last event that it held then

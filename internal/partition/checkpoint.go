@@ -47,13 +47,19 @@ func (s *Stream) commit(ctx context.Context) {
 	}
 }
 
-// checkpoint writes the watermark as the checkpoint if it has moved; before that, if
-// ledger is true, the ledger if alarms have changed, and the roster if it is time for that, or the last
-// time. A lost partition is not an error.
+// checkpoint writes the watermark as the checkpoint if it has moved; before that the roster if it is time for that, or the
+// last time, and if ledger is true, the ledger if alarms have changed: a ledger that has dropped the end of a silence needs a
+// roster that has forgotten the device. A lost partition is not an error.
 func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 	s.reader.register.mu.Lock()
 	removals := len(s.reader.register.removals)
 	s.reader.register.mu.Unlock()
+	saved, err := s.writeRoster(ctx, last)
+	//planted:forgotten-is-silent-again if false
+	if err != nil {
+		return err
+	}
+
 	if ledger {
 		switch err := s.writeLedger(ctx); {
 		case errors.Is(err, telemetry.ErrLost):
@@ -61,11 +67,6 @@ func (s *Stream) checkpoint(ctx context.Context, ledger, last bool) error {
 		case err != nil:
 			return err
 		}
-	}
-
-	saved, err := s.writeRoster(ctx, last)
-	if err != nil {
-		return err
 	}
 
 	if saved {

@@ -106,6 +106,7 @@
 //	  - A device that is silent while people mute that counts as quiet until then.
 //	  - A rule with conditions expects a device to report if the conditions hold in its last event that has their names. Of others
 //	    the roster knows when they were heard, and that nothing is expected of them.
+//	  - Before the end of a silence of a device that is forgotten can leave the ledger, the store has a roster without it.
 //	  - The roster is read after the ledger. If the device of an open alarm was heard after the alarm's place, a former
 //	    owner that did not know of the alarm has read that: the alarm has ended.
 //	  - While the newest event of all partitions, as the hub says, is older than half of Silent, no silence opens. Once it

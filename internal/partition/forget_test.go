@@ -64,6 +64,48 @@ func TestForgottenForGood(t *testing.T) {
 	}
 }
 
+// Once the end of a silence has gone out because its device was forgotten, no next owner calls the device silent again, who
+// knows less of the hub at first. The roster cannot be written for a while.
+func TestForgottenAcrossATakeOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		p, r := newPartition("0"), &receiver{}
+		p.reached = true
+		forgets := func(r *rules.Rule) { r.Forget = time.Hour }
+		s := silence(t, forgets, r)
+		store, isDown := s.ledgers, false
+		s.ledgers = records.Around(store, func(ctx context.Context, op records.Op, name string, do func(context.Context) error) error {
+			if isDown && op == records.OpWrite && name == "roster/0" {
+				return errBusy
+			}
+			return do(ctx)
+		})
+		s.start(p)
+		p.talk("oven", 0)
+		for range 59 {
+			p.talk("kiln", time.Minute)
+		}
+		isDown = true
+		pass(90 * time.Second)
+		if got, want := r.notified("oven"), "alert 1, recovery 1"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+
+		next := silence(t, forgets, r)
+		next.store, next.ledgers = s.store, store
+		later := p.reopen()
+		later.lastErr = errBusy
+		next.start(later)
+		pass(2 * time.Minute)
+		s.end()
+		next.end()
+		for _, a := range r.alerts("oven")[2:] {
+			if !a.Resolved {
+				t.Errorf("silent again: %+v", a)
+			}
+		}
+	})
+}
+
 // The alarms of a device that an operator removes end as all do, also for the next owner once the operator was answered.
 // While an alert waits he is not: the alarm would be open again after a crash. Asking again is enough then.
 func TestForgetEndsAlarms(t *testing.T) {

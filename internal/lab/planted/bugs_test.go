@@ -68,6 +68,7 @@ var bugs = []bug{
 	{"pause-beside-served", "a pause is waited out beside a replica that is served", 105, false},
 	{"other-hub-without-roster", "the first checkpoint of another hub has no roster", 111, false},
 	{"end-by-own-clock", "the end of an alert in Alertmanager is by the replica's clock", 137, false},
+	{"forgotten-is-silent-again", "the ledger drops the end of a silence although no roster has forgotten the device", 0, false},
 	{"late-mark", "the mark is taken a second after the decision", 0, true},
 	{"age-asked-while-probed", "age is asked only while a receiver is probed", 0, true},
 	{"waiting-is-up", "a receiver that only asks to wait is up", 0, true},
