@@ -4,6 +4,7 @@ import (
 	"container/heap"
 	"context"
 	"math"
+	"slices"
 	"strconv"
 	"time"
 
@@ -142,7 +143,8 @@ func (b *Backtest) Take(id string, events []telemetry.Event) {
 	}
 }
 
-// Finish sends what waits for the end of a window, each at its time. Nothing may be taken after it.
+// Finish sends what waits for the end of a window, each at its time, but a silence, which nothing proves by then.
+// Nothing may be taken after it.
 func (b *Backtest) Finish() {
 	if b.watchAt < math.MaxInt64 {
 		b.watchAt = b.now + absence.Settling.Microseconds() // the last event proves no more
@@ -150,6 +152,10 @@ func (b *Backtest) Finish() {
 		b.watchAt = math.MaxInt64
 	}
 
+	b.due = slices.DeleteFunc(b.due, func(n *dueNotice) bool {
+		return n.key.Topic.Silence && n.notice.Incident != nil && !n.notice.Incident.Over
+	})
+	heap.Init(&b.due)
 	for len(b.due) > 0 {
 		b.advance(b.due[0].at + 1)
 	}
