@@ -10,7 +10,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"math"
 	"os"
 	"path/filepath"
 	"regexp"
@@ -176,6 +175,10 @@ func (r *Recording) beginCSV(text *bufio.Reader, firstLine, field string) error 
 	t := table{header: slices.Clone(header), names: folded(slices.Clone(header)...), hasCommas: separator == ';'}
 	t.time, t.device = t.column(r.names[timeOf]), t.column(r.names[deviceOf])
 	r.mustBe = r.mustBe || t.device >= 0
+	if t.time < 0 {
+		return errors.New("its first line must name the columns: " + r.lacksTime(object{names: t.header}))
+	}
+
 	for _, name := range header {
 		name = strings.TrimSpace(name)
 		if strings.EqualFold(name, "value") {
@@ -237,8 +240,13 @@ func (r *Recording) fromLine(t *table, cells []string) (telemetry.Event, error) 
 			cell = withPoint(cell)
 		}
 
+		value := quote(cell)
+		if number, ok := telemetry.ParseNumber([]byte(cell)); ok {
+			value = strconv.AppendFloat(nil, number, 'g', -1, 64)
+		}
+
 		body = append(append(body, quote(t.fields[i])...), ':')
-		body = append(appendValue(body, cell), ',')
+		body = append(append(body, value...), ',')
 		own[t.fields[i]] = telemetry.Text(cell)
 	}
 
@@ -271,17 +279,6 @@ func withPoint(cell string) string {
 	return number
 }
 
-// appendValue appends a cell as JSON.
-func appendValue(body []byte, cell string) []byte {
-	number, err := strconv.ParseFloat(cell, 64)
-	isFinite := !math.IsNaN(number) && !math.IsInf(number, 0)
-	if err == nil && isFinite {
-		return strconv.AppendFloat(body, number, 'g', -1, 64)
-	}
-
-	return append(body, quote(cell)...)
-}
-
 // event returns the message in o, with a body and properties of its own. The device is called like the file if nothing names
 // it.
 func (r *Recording) event(o object, body []byte, own map[string]telemetry.Property) (telemetry.Event, error) {
@@ -289,7 +286,7 @@ func (r *Recording) event(o object, body []byte, own map[string]telemetry.Proper
 	enqueued, isTime := parseTime(at)
 	switch {
 	case at == "":
-		return telemetry.Event{}, r.malformed(o.lacks(cmp.Or(r.given.Time, timeNames)))
+		return telemetry.Event{}, r.malformed(r.lacksTime(o))
 	case device == "" && r.mustBe:
 		return telemetry.Event{}, r.malformed(o.lacks(cmp.Or(r.given.Device, "device")))
 	case !isTime:
@@ -314,7 +311,10 @@ func (r *Recording) event(o object, body []byte, own map[string]telemetry.Proper
 	}, nil
 }
 
-const timeNames = "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
+func (r *Recording) lacksTime(o object) string {
+	const usual = "time (timestamp, EnqueuedTimeUtc, EventEnqueuedUtcTime, enqueuedTime, …): name the time with --time"
+	return o.lacks(cmp.Or(r.given.Time, usual))
+}
 
 // lacks says that o does not have something.
 func (o object) lacks(what string) string {
