@@ -23,7 +23,7 @@ const (
 	ReasonNotANumber                 // the field is text or an object
 	ReasonNotFinite                  // the field is NaN, infinite, or beyond a float64
 	ReasonInvalid                    // the field is a number outside the range that is valid
-	ReasonUnsupportedEncoding        // CBOR or another binary format, a charset or compression that is not read
+	ReasonUnsupportedEncoding        // CBOR or another binary format, or a compression that is not read
 	ReasonTooLarge                   // more than MaxBody, as it came or unpacked
 	ReasonTooDeep                    // no reading in the first 64 levels of nested objects and arrays
 	ReasonUndecodableMessage         // not the body but the message around it: see Event.Undecodable
@@ -55,22 +55,12 @@ var reasons = [ReasonCount]struct{ name, text string }{
 }
 
 // String returns the reason as the value of a metric's label.
-func (r Reason) String() string {
-	if int(r) < len(reasons) {
-		return reasons[r].name
-	}
-	return "unknown"
-}
+func (r Reason) String() string { return reasons[r].name }
 
 func (r Reason) MarshalText() ([]byte, error) { return []byte(r.String()), nil }
 
 // Text says for people what an event with this reason lacks, as part of a sentence.
-func (r Reason) Text() string {
-	if int(r) < len(reasons) {
-		return reasons[r].text
-	}
-	return "unknown"
-}
+func (r Reason) Text() string { return reasons[r].text }
 
 // Decoded reports whether a field with this reason is one of a body that could be read.
 func (r Reason) Decoded() bool {
@@ -85,12 +75,11 @@ const (
 	// IoT Hub takes 256 KiB, Event Hubs 1 MiB.
 	MaxBody = 1 << 20
 
-	maxDepth = 64       // of nested objects and arrays that are looked into
-	maxSkip  = 10_000   // of those that are skipped
+	maxDepth = 64       // of nested objects and arrays
 	maxKept  = 64 << 10 // bytes of buffers that a scanner keeps
 )
 
-// maxDecoded is how many fields a Decoder takes: the bits of scanner.tooDeep.
+// maxDecoded is how many fields a Decoder takes: see groups.
 const maxDecoded = 512
 
 // A Field says where in an event a reading is, and what counts as one.
@@ -285,9 +274,7 @@ func (d *Decoder) add(i int, f *Field) error {
 // repairer. Its reason is ReasonDamaged, and ReasonMalformed without a reading. Nothing counts of gzip, or of a JSON
 // string, that is cut off.
 //
-// Objects and arrays nested more than 64 deep are skipped. The reason is ReasonTooDeep
-// if a reading might have been in one and nothing could be read elsewhere. A body that is damaged, or nested
-// more than 10,000 deep, is read up to there; without a reading its reason is ReasonTooDeep too.
+// A body that is nested more than 64 deep is damaged, and read up to there; without a reading its reason is ReasonTooDeep.
 //
 // Decode does not look at e after it returned. It allocates nothing for
 // plain JSON, and for any body its time and memory are bounded by MaxBody.
@@ -331,15 +318,15 @@ func (d *Decoder) decode(s *scanner, e *Event, found []Found) Reason {
 	}
 
 	end := s.unpack(e.Body, func(text []byte) (broken bool) {
-		return isWrapping(text) || s.readValues(d, d.start, text, found)
+		return s.readValues(d, d.start, text, found)
 	})
-	damaged := s.changed || s.isDamaged()
+	damaged := s.isDamaged()
 	for i := range found {
 		f := &found[i]
 		//planted:damaged-is-whole f.Damaged = false; skip
 		f.Damaged = damaged
 		if f.Reason == ReasonMalformed {
-			f.Reason = e.malformed(end)
+			f.Reason = end
 		}
 
 		if to := &d.fields[i]; f.Reason != ReasonOK && len(e.Properties) > 0 || len(to.given) > 0 {
@@ -379,18 +366,6 @@ func (d *Decoder) reason(found []Found, damaged bool) Reason {
 	}
 
 	return reason
-}
-
-// malformed returns why the body of e cannot be read. end is what unpack has returned.
-func (e *Event) malformed(end Reason) Reason {
-	switch {
-	case end != ReasonOK:
-		return end
-	case !understood(e.ContentEncoding):
-		return ReasonUnsupportedEncoding
-	}
-
-	return ReasonMalformed
 }
 
 // unread returns why the body of e is not even looked at.

@@ -49,13 +49,6 @@ func FuzzDecode(f *testing.F) {
 				t.Errorf("got %v, %v; the reference has %v, %v", got, reason, want.value, want.reason)
 			}
 		}
-
-		for _, path := range telemetry.Fields(body) {
-			got, reason := newDecoder(t, path).Decode(&telemetry.Event{Device: "d", Body: body})
-			if !reason.HasReading() {
-				t.Errorf("Fields names %q, where Decode finds %v, %v", path, got, reason)
-			}
-		}
 	})
 }
 
@@ -259,14 +252,30 @@ type (
 	}
 )
 
-// parse returns the tree of a body that is one valid JSON value, and no string.
+// parse returns the tree of a body that is one valid JSON value, not nested too deep, and no string.
 func parse(body []byte) (any, bool) {
-	if !json.Valid(body) {
+	if !json.Valid(body) || nesting(body) > 64 {
 		return nil, false
 	}
 	root, _ := parser{json.NewDecoder(bytes.NewReader(body)), string(body), math.MaxInt64}.value(0)
 	_, isString := root.(string)
 	return root, !isString
+}
+
+// nesting returns how deep objects and arrays are nested in text, a sequence of JSON values.
+func nesting(text []byte) (deepest int) {
+	depth := 0
+	for to := json.NewDecoder(bytes.NewReader(text)); ; {
+		switch token, err := to.Token(); {
+		case err != nil:
+			return deepest
+		case token == json.Delim('['), token == json.Delim('{'):
+			depth++
+		case token == json.Delim(']'), token == json.Delim('}'):
+			depth--
+		}
+		deepest = max(deepest, depth)
+	}
 }
 
 // A parser reads text, which is valid JSON, as if it ended at end.
@@ -357,17 +366,12 @@ func reference(root any, field telemetry.Field) reading {
 			last.rest = ""
 		}
 	}
-	found := r.refer(root, at, 0, 0)
-	if found.reason != telemetry.ReasonOK && r.tooDeep {
-		return reading{reason: telemetry.ReasonTooDeep}
-	}
-	return found
+	return r.refer(root, at, 0)
 }
 
 type referrer struct {
-	field   telemetry.Field
-	lowest  bool
-	tooDeep bool
+	field  telemetry.Field
+	lowest bool
 }
 
 // A place is where a path of the field is in the tree: what is left of it.
@@ -401,21 +405,14 @@ func elementOf(at []place, i int, e any) (in []place) {
 	return in
 }
 
-// refer returns what v holds, which is at those places, in so many objects and arrays, and in so many texts.
-func (r *referrer) refer(v any, at []place, depth, layer int) reading {
+// refer returns what v holds, which is at those places, in so many texts.
+func (r *referrer) refer(v any, at []place, layer int) reading {
 	var parts []reading
 	whole := slices.IndexFunc(at, func(p place) bool { return p.rest == "" })
-	switch v.(type) {
-	case []any, object:
-		if depth == 64 {
-			r.tooDeep = r.tooDeep || len(at) > 0
-			return reading{reason: telemetry.ReasonMissing}
-		}
-	}
 	switch v := v.(type) {
 	case []any:
 		for i, e := range v {
-			parts = append(parts, r.refer(e, elementOf(at, i, e), depth+1, layer))
+			parts = append(parts, r.refer(e, elementOf(at, i, e), layer))
 		}
 		return r.best(parts, true)
 	case object:
@@ -429,14 +426,14 @@ func (r *referrer) refer(v any, at []place, depth, layer int) reading {
 					in = append(in, q)
 				}
 			}
-			parts = append(parts, r.refer(m.value, in, depth+1, layer))
+			parts = append(parts, r.refer(m.value, in, layer))
 		}
 		return r.best(parts, false)
 	case string:
 		further := slices.DeleteFunc(slices.Clone(at), func(p place) bool { return p.rest == "" })
 		text := strings.TrimRight(strings.TrimLeft(strings.TrimPrefix(v, "\ufeff"), " \t\r\n"), " \t\r\n\x00")
-		if len(further) > 0 && text != "" && strings.ContainsAny(text[:1], "{[") && depth < 64 && layer < 5 {
-			parts = append(parts, r.inText(text, further, depth, layer+1))
+		if len(further) > 0 && text != "" && strings.ContainsAny(text[:1], "{[") && layer < 5 && nesting([]byte(text)) <= 64 {
+			parts = append(parts, r.inText(text, further, layer+1))
 		}
 	}
 	if whole >= 0 {
@@ -446,7 +443,7 @@ func (r *referrer) refer(v any, at []place, depth, layer int) reading {
 }
 
 // inText is refer for JSON values in a text.
-func (r *referrer) inText(text string, at []place, depth, layer int) reading {
+func (r *referrer) inText(text string, at []place, layer int) reading {
 	var values []any
 	for to := json.NewDecoder(strings.NewReader(text)); ; {
 		var raw json.RawMessage
@@ -463,7 +460,7 @@ func (r *referrer) inText(text string, at []place, depth, layer int) reading {
 	}
 	var parts []reading
 	for _, v := range values {
-		parts = append(parts, r.refer(v, at, depth, layer))
+		parts = append(parts, r.refer(v, at, layer))
 	}
 	return r.best(parts, true)
 }

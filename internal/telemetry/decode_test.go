@@ -87,7 +87,7 @@ var bodies = []struct {
 	{"JSON in text, nearly", "a.b", `{"a":"{'b':21.4}"}`, 0, telemetry.ReasonMissing},
 	{"JSON in text, in a position", "a.1.b", `{"a":["{\"b\":99}","{\"b\":21.4}"]}`, 21.4, telemetry.ReasonOK},
 	{"JSON in text that is not asked for", "a", `{"a":"{\"b\":21.4}"}`, 0, telemetry.ReasonNotANumber},
-	{"JSON in text, too deep", "a.b", `{"a":"` + strings.Repeat("[", 64) + `{\"b\":1}` + strings.Repeat("]", 64) + `"}`, 0, telemetry.ReasonTooDeep},
+	{"JSON in text, too deep", "a.b", `{"a":"` + strings.Repeat("[", 64) + `{\"b\":1}` + strings.Repeat("]", 64) + `"}`, 0, telemetry.ReasonMissing},
 
 	// Several readings: the hottest.
 	{"array", "", `[{"temperature":20},{"temperature":30},{"temperature":25}]`, 30, telemetry.ReasonOK},
@@ -228,15 +228,12 @@ var bodies = []struct {
 	{"as large as can be", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-20) + `}`, 21.4, telemetry.ReasonOK},
 	{"too large", "", `{"temperature":21.4` + strings.Repeat(" ", telemetry.MaxBody-19) + `}`, 0, telemetry.ReasonTooLarge},
 	{"as deep as can be", "", `{"temperature":21.4,"x":` + strings.Repeat("[", 63) + strings.Repeat("]", 63) + `}`, 21.4, telemetry.ReasonOK},
-	{"deeper siblings", "", `{"a":` + nested(64) + `,"temperature":21.4,"x":` + nested(9998) + `}`, 21.4, telemetry.ReasonOK},
-	{"deeper siblings, none is a field", "", `{"x":` + nested(64) + `}`, 0, telemetry.ReasonMissing},
-	{"deeper siblings in an array", "", `[` + nested(100) + `,{"temperature":21.4}]`, 21.4, telemetry.ReasonOK},
-	{"deeper sibling with a bare NaN", "", `{"x":` + strings.Repeat("[", 100) + "NaN" + strings.Repeat("]", 100) + `,"temperature":99}`, 0, telemetry.ReasonTooDeep},
-	{"too deep for the parser, behind", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonDamaged},
-	{"too deep for the parser, before", "", `{"x":` + nested(10_000) + `,"temperature":21.4}`, 0, telemetry.ReasonTooDeep},
+	{"too deep behind the field", "", `{"temperature":21.4,"x":` + nested(64) + `}`, 21.4, telemetry.ReasonDamaged},
+	{"too deep before the field", "", `{"x":` + nested(64) + `,"temperature":21.4}`, 0, telemetry.ReasonTooDeep},
+	{"too deep and broken off", "", `{"temperature":21.4,"x":` + nested(500_000), 21.4, telemetry.ReasonDamaged},
 	{"too deep", "", strings.Repeat("[", 64) + `{"temperature":21.4}` + strings.Repeat("]", 64), 0, telemetry.ReasonTooDeep},
 	{"too deep in the field", "", `{"temperature":` + nested(64) + `}`, 0, telemetry.ReasonTooDeep},
-	{"too deep in the field, another", "", `{"temperature":` + nested(64) + `,"temp":99}`, 99, telemetry.ReasonOK},
+	{"too deep in the field, another", "", `{"temperature":` + nested(64) + `,"temp":99}`, 0, telemetry.ReasonTooDeep},
 	{"too deep on the way", "", strings.Repeat("[", 500_000), 0, telemetry.ReasonTooDeep},
 	{"too deep in objects", "", strings.Repeat(`{"temperature":`, 60_000), 0, telemetry.ReasonTooDeep},
 }
@@ -285,7 +282,7 @@ func TestDecodeReported(t *testing.T) {
 		{"hardwario/mqtt2influxdb#14", ".", `91.5`, 91.5, telemetry.ReasonOK},
 		{"Azure/azure-iot-explorer#498", ".", `[91.5,40.2]`, 91.5, telemetry.ReasonOK},
 		{"home-assistant/core#48225", ".", `OFFLINE`, 0, telemetry.ReasonMalformed},
-		{"Azure/azure-iot-explorer#383", "", string(zlibBody), 91.5, telemetry.ReasonDamaged}, // its checksum is wrong
+		{"Azure/azure-iot-explorer#383", "", string(zlibBody), 91.5, telemetry.ReasonOK}, // its checksum is wrong
 		{"a position", "values.0", `{"ts": 1690000000, "values": [21.5, 91, 1013]}`, 21.5, telemetry.ReasonOK},
 		{"comment", "", `{/* oven */"temperature":91.5}`, 91.5, telemetry.ReasonDamaged},
 		{"a point first", "", `{"temperature":.5,"temp":91.5}`, 91.5, telemetry.ReasonDamaged},
@@ -316,8 +313,7 @@ func TestDecodeMetadata(t *testing.T) {
 		{"blank device", telemetry.Event{Device: " ", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"wrong labels", telemetry.Event{Device: "d", ContentType: "text/plain", ContentEncoding: "gzip", Body: []byte(hot)}, telemetry.ReasonOK},
 		{"unknown label", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte(hot)}, telemetry.ReasonOK},
-		{"unknown label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: "br", Body: []byte("xyz")}, telemetry.ReasonUnsupportedEncoding},
-		{"known label, unreadable body", telemetry.Event{Device: "d", ContentEncoding: " UTF-8 ", Body: []byte("xyz")}, telemetry.ReasonMalformed},
+		{"unreadable body", telemetry.Event{Device: "d", Body: []byte("xyz")}, telemetry.ReasonMalformed},
 		{"UTF-16 by label", telemetry.Event{Device: "d", ContentEncoding: "utf-16", Body: []byte(utf16Text(binary.LittleEndian, hot))}, telemetry.ReasonOK},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -410,7 +406,8 @@ func TestDecodeAll(t *testing.T) {
 		},
 		{
 			"too deep for some", telemetry.Event{Device: "d", Body: []byte(`{"temperature":20,"pressure":` + nested(70) + `}`)},
-			[]telemetry.Found{{Value: 20}, {Value: 20}, {Reason: telemetry.ReasonTooDeep}, {Reason: telemetry.ReasonMissing}, {Reason: telemetry.ReasonMissing}}, telemetry.ReasonOK,
+			[]telemetry.Found{{Value: 20, Damaged: true}, {Value: 20, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}, {Reason: telemetry.ReasonTooDeep, Damaged: true}},
+			telemetry.ReasonDamaged,
 		},
 		{
 			"found in what is packed", telemetry.Event{Device: "d", Body: []byte(`{"pressure":3,"temperature":NaN,"humidity":51}`)},
@@ -483,13 +480,10 @@ func TestReasonNames(t *testing.T) {
 	seen := map[string]bool{}
 	for r := range telemetry.Reason(telemetry.ReasonCount) {
 		name := r.String()
-		if !label.MatchString(name) || name == "unknown" || seen[name] {
+		if !label.MatchString(name) || seen[name] {
 			t.Errorf("reason %d is called %q", r, name)
 		}
 		seen[name] = true
-	}
-	if got := telemetry.Reason(telemetry.ReasonCount).String(); got != "unknown" {
-		t.Errorf("one too many is called %q", got)
 	}
 	if telemetry.ReasonOK != 0 || telemetry.ReasonOK.String() != "ok" {
 		t.Error("the zero reason is not ok")
@@ -556,31 +550,23 @@ func TestWords(t *testing.T) {
 	}
 }
 
-func TestFields(t *testing.T) {
-	for _, tt := range []struct {
-		name, body string
-		want       []string
-	}{
-		{"flat", `{"deviceId":"d","temperature":21.4,"humidity":"60","ok":true,"x":null}`, []string{"temperature", "humidity", "ok"}},
-		{"nested", nestedBody, []string{"machine.temperature", "machine.pressure", "ambient.temperature", "ambient.humidity"}},
-		{"arrays", `[{"a":[{"b":1},{"b":2,"c":3}]},{"a":{"B":4}}]`, []string{"a.b", "a.c"}},
-		{"not finite", `{"a":"NaN","b":1e400,"c":1}`, []string{"c"}},
-		{"name with dots", `{"a.b":1}`, []string{"a.b"}},
-		{"packed", gzipText(`{"a":NaN,"b":1}`), []string{"b"}},
-		{"UTF-16", utf16Text(binary.BigEndian, `{"a😀ö":1}`), []string{"a😀ö"}},
-		{"names that no field can be", `{"":1,"a,b":2," a":3,"a..b":4,"a\n":5,"\ud800":6,"` + strings.Repeat("x", 257) + `":7,"ok":8}`, []string{"ok"}},
-		{"the body itself", `21.4`, []string{"."}},
-		{"numbers", `[21.4,22]`, []string{"."}},
-		{"nothing", `{}`, nil},
-		{"broken", `{"a":1,"b":2`, []string{"a"}},
-		{"nearly JSON", `{'a':1,b:"2",'c':1_0,'d':[1,2],}`, []string{"a", "b"}},
-		{"JSON in text", `{"a":"{\"b\":[{\"c\":1}],\"d\":\"x\"}","e":"{\"b\":1"}`, []string{"a.b.c"}},
-		{"not JSON", `0{"a":0`, nil},
-		{"too deep", `{"a":1,"b":` + strings.Repeat("[", 100), []string{"a"}},
-		{"binary", "\xa1\x61a\x01", nil},
+func TestTextAt(t *testing.T) {
+	for _, tt := range []struct{ body, path, want string }{
+		{`{"a":"x","b":{"c":[{"d":21.5},{"d":22}]},"e":null}`, "a", `"x"`},
+		{`{"a":"x","b":{"c":[{"d":21.5},{"d":22}]},"e":null}`, "B.c.d", `21.5`},
+		{`{"e":null}`, "e", ""},
+		{`{"e":1}`, "f", ""},
+		{`{"a":{}}`, "a", ""},
+		{`"{\"a\":true}"`, "a", "true"},
+		{`{"a":"{\"b\":\"x y\"}"}`, "a.b", `"x y"`},
+		{`{'a':'x',}`, "a", `"x"`},
+		{`{"a":"` + strings.Repeat("x", 100) + `"}`, "a", `"` + strings.Repeat("x", 63)},
+		{`91.5`, ".", `91.5`},
+		{`{"a":1}`, "a..b", ""},
+		{`temperature=1`, "temperature", ""},
 	} {
-		if got := telemetry.Fields([]byte(tt.body)); !slices.Equal(got, tt.want) {
-			t.Errorf("%s: got %q, want %q", tt.name, got, tt.want)
+		if got := telemetry.TextAt([]byte(tt.body), tt.path); got != tt.want {
+			t.Errorf("%s: %s is %s, want %s", tt.body, tt.path, got, tt.want)
 		}
 	}
 }

@@ -8,15 +8,15 @@ import (
 )
 
 // A jsonReader reads a sequence of JSON values where they stand, in one pass and without an allocation. It takes what RFC
-// 8259 allows, names twice and invalid UTF-8, and nothing else: package jsontext, which checks the same, is the judge of
+// 8259 allows, names twice and invalid UTF-8, and nothing else, no deeper than maxDepth: package jsontext, which checks the same, is the judge of
 // that in its tests, and takes four times as long. Decoding is most of what an event costs. An error is final.
 type jsonReader struct {
 	text   []byte
 	at     int
 	next   expected
-	after  expected          // what comes after the next value of the innermost bracket
-	depth  int               // how many brackets are open
-	afters [maxSkip]expected // what after is once each of them is closed
+	after  expected           // what comes after the next value of the innermost bracket
+	depth  int                // how many brackets are open
+	afters [maxDepth]expected // what after is once each of them is closed
 }
 
 // expected is what comes next.
@@ -78,7 +78,7 @@ func (r *jsonReader) pass(c byte) bool {
 // bracket takes a bracket that opens or closes, which peek has returned.
 func (r *jsonReader) bracket() error {
 	switch c := at(r.text, r.at); {
-	case (c == '{' || c == '[') && r.next <= aMemberValue && r.depth < maxSkip:
+	case (c == '{' || c == '[') && r.next <= aMemberValue && r.depth < maxDepth:
 		r.afters[r.depth] = r.after
 		r.depth++
 		r.next, r.after = aFirstValue, aComma
@@ -156,12 +156,6 @@ func (r *jsonReader) plainNumber() (v []byte, f float64, ok bool) {
 	r.at, r.next = end, r.after
 
 	return v, f, true
-}
-
-// skip passes over the next value.
-func (r *jsonReader) skip() error {
-	_, err := r.value()
-	return err
 }
 
 // seek passes over members of the object, and before them over a value if that is next, up to one whose name may be wanted.

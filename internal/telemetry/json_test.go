@@ -110,8 +110,25 @@ func judgedWanted(text []byte) (all []string, err error) {
 	return all, err
 }
 
+// tooDeep reports whether text is nested deeper than a jsonReader reads, before it is broken.
+func tooDeep(text []byte) bool {
+	d := jsontext.NewDecoder(bytes.NewBuffer(text), jsontext.AllowDuplicateNames(true), jsontext.AllowInvalidUTF8(true))
+	for d.StackDepth() <= maxDepth {
+		if _, err := d.ReadToken(); err != nil {
+			return false
+		}
+	}
+	return true
+}
+
 // compare holds a jsonReader to what jsontext says of text.
 func compare(t interface{ Errorf(string, ...any) }, text []byte) {
+	if tooDeep(bytes.Clone(text)) {
+		if _, err := tokensOf(text, true); !errors.Is(err, errNotJSON) {
+			t.Errorf("%.100q is too deep: %v", text, err)
+		}
+		return
+	}
 	wanted, err := wantedIn(text)
 	want, judgement := judgedWanted(bytes.Clone(text))
 	if errors.Is(err, io.EOF) != errors.Is(judgement, io.EOF) || fmt.Sprintf("%q", wanted) != fmt.Sprintf("%q", want) {
@@ -164,7 +181,7 @@ func TestJSON(t *testing.T) {
 		`{"a":1}`, `{"a" 1}`, `{"a":}`, `{"a"}`, `{"a":1,}`, `{,"a":1}`, `{"a":1 "b":2}`, `{"a":1,"b":2}`, `{"a""b":1000}`, `{"a" "b":1000}`, `{"a":1"b":2000}`, `{"a"::1}`, `{1:1}`, `{a:1}`, `{"a":1,,"b":2}`, `{"a":1`, `{"a":1,`, `{"a":`, `{"a`,
 		`{"a":{"b":[{"c":[[],{}]}]},"a":null}`, `nul`, `nulll`, `tru`, `falsey`, `NaN`, `Infinity`, `'a'`, `"\u12"`, `"\u12g4"`, `"\ud800"`, `"\ud800\ud800"`, `"\x"`, `"\`, "\"\n\"", "\"\x00\"", "\"\x7f\"", "\"\xff\"", "\"\xc3\"", "\ufeff1",
 		"\v1", "\x00", "1\x00", `:`, `:1`, `,`, `{"a":1}:`, `{"a":1},`, `"a":1`,
-		deep(64), deep(10_000), deep(10_001), strings.Repeat(`{"a":`, 10_000) + "1" + strings.Repeat("}", 10_000),
+		deep(64), deep(65), deep(10_000), strings.Repeat(`{"a":`, 64) + "1" + strings.Repeat("}", 64), strings.Repeat(`{"a":`, 65) + "1" + strings.Repeat("}", 65),
 	} {
 		compare(t, []byte(text))
 	}

@@ -69,17 +69,17 @@ func (m *Measurements) Split(e *Event) (n int, reason Reason) {
 
 	f.reason = ReasonMalformed // until a layer of the body says something else
 	end := f.unpack(e.Body, func(text []byte) (broken bool) { return f.find(text) })
-	m.damaged = f.changed || f.isDamaged()
+	m.damaged = f.isDamaged()
 	switch {
 	case f.reason == ReasonMalformed:
 		f.elements = f.elements[:0]
-		reason = e.malformed(end)
+		reason = end
 
 	case len(f.elements) > 0:
 		return len(f.elements), ReasonOK
 	case f.reason != ReasonOK:
 		reason = f.reason
-	case f.tooDeep, f.mended.tooDeep:
+	case f.mended.tooDeep:
 		reason = ReasonTooDeep
 	case f.mended.stopped:
 		reason = ReasonMalformed
@@ -129,7 +129,6 @@ func (m *Measurements) Read(d *Decoder, i int, found []Found) Reason {
 	found = found[:len(d.fields)]
 	one, s := &m.found.elements[i], m.one
 	m.lend(s)
-	s.depth = int(one.depth)
 	s.readValues(d, d.start, one.value, found)
 	//planted:conditions-of-first-element first := make([]Found, len(found)); s.readValues(d, d.start, m.found.elements[0].value, first); for j := range found { if d.fields[j].condition { found[j] = first[j] } }
 	m.readBegun(d, s, len(m.each.path.ends), one.value, found)
@@ -169,7 +168,6 @@ func (m *Measurements) readBegun(d *Decoder, s *scanner, matched int, value []by
 func (m *Measurements) lend(s *scanner) {
 	s.mended = m.found.mended
 	s.repaired = m.found.repaired
-	s.changed = m.found.changed
 }
 
 // lookAround sets f, the field of d with an index, to what is around a measurement in scope, if that has no such field.
@@ -223,7 +221,6 @@ func (m *Measurements) outside(d *Decoder, scope int32) []Found {
 		a.found = slices.Grow(a.found, n)[:begin+n]
 		s, of := m.outer, &m.found.scopes[scope]
 		m.lend(s)
-		s.depth = int(of.depth)
 		s.closed = of.closed
 		s.readValues(d, d.around, of.value, a.found[begin:])
 		m.readBegun(d, s, of.matched, of.value, a.found[begin:])
@@ -341,9 +338,6 @@ func (e *Each) begun(at []cursor, matched int) (all []cursor) {
 	return all
 }
 
-// whole is the bit for all names.
-func (e *Each) whole() uint32 { return 1 << len(e.path.ends) }
-
 // isLike reports whether name is pattern, in any case, where * is any text. It takes no longer than the product of
 // their lengths.
 func isLike(pattern, name []byte) bool {
@@ -402,7 +396,6 @@ type element struct {
 	value []byte // as JSON
 	key   []byte // the name under which it or its array stands, as JSON; nil if there is none
 	scope int32  // the innermost object around it; -1: none
-	depth int32  // in how many objects and arrays it is
 	at    int64  // when it was taken, in Unix µs: see Measurements.Sort
 }
 
@@ -412,7 +405,6 @@ type scope struct {
 	closed  []int  // where in it arrays of measurements begin, and texts with some, in order
 	begin   int    // where it begins in its text
 	around  int32  // the object around it; -1: none
-	depth   int32  // in how many objects and arrays it is
 	matched int    // how many names of the Each
 	element bool   // of such an array, or what such a text holds
 }
@@ -424,18 +416,12 @@ type finder struct {
 	elements []element
 	scopes   []scope
 	reason   Reason // why it has looked at nothing
-	tooDeep  bool   // there may be some where it does not look
 }
 
 // find finds what text, a sequence of JSON values, has, and reports whether that is broken.
 func (f *finder) find(text []byte) (broken bool) {
 	f.elements = f.elements[:0]
 	f.scopes = f.scopes[:0]
-	f.tooDeep = false
-	if f.reason = ReasonMalformed; isWrapping(text) {
-		return true
-	}
-
 	f.reason = f.all(text, place{matched: 1, scope: -1})
 
 	return f.reason == ReasonMalformed
@@ -467,40 +453,21 @@ func (f *finder) all(text []byte, at place) Reason {
 
 // value looks at the next value, which is at a place.
 func (f *finder) value(at place) error {
-	kind, depth := f.json.peek(), f.depth+f.json.depth
-	isWhole := at.matched&f.each.whole() != 0
-
-	switch canEnter := depth < maxDepth; {
-	case kind == '[' && !at.element && canEnter:
+	kind := f.json.peek()
+	isWhole := at.matched&(1<<len(f.each.path.ends)) != 0
+	switch {
+	case kind == '[' && !at.element:
 		return f.array(at)
-
-	case kind == '{' && !isWhole && canEnter:
+	case kind == '{' && !isWhole:
 		return f.object(at)
-
-	case kind == '"':
-		v, err := f.json.value()
-		if err == nil && !f.inText(v, at) && isWhole {
-			f.add(v, at, depth)
-		}
-		return err
-
-	case isWhole:
-		v, err := f.json.value()
-		if err == nil {
-			f.add(v, at, depth)
-		}
-		return err
-
-	case !canEnter:
-		f.tooDeep = true
 	}
 
-	return f.json.skip()
-}
+	v, err := f.json.peeked(kind)
+	if err == nil && !f.inText(v, at) && isWhole {
+		f.elements = append(f.elements, element{value: v, key: at.key, scope: at.scope})
+	}
 
-// add adds a measurement.
-func (f *finder) add(v []byte, at place, depth int) {
-	f.elements = append(f.elements, element{value: v, key: at.key, scope: at.scope, depth: int32(depth)})
+	return err
 }
 
 // array looks at the elements of an array.
@@ -547,7 +514,6 @@ func (f *finder) object(at place) error {
 		closed:  f.scopes[number].closed[:0],
 		begin:   f.json.at - 1,
 		around:  at.scope,
-		depth:   int32(f.depth + f.json.depth - 1),
 		matched: bits.TrailingZeros32(at.matched),
 		element: at.element,
 	}
@@ -560,7 +526,7 @@ func (f *finder) object(at place) error {
 
 		inner := place{key: name, scope: int32(number)}
 		if inner.matched = f.each.past(at.matched, f.unquote(name)); inner.matched == 0 {
-			err = f.json.skip()
+			_, err = f.json.value()
 		} else {
 			err = f.value(inner)
 		}
@@ -577,8 +543,12 @@ func (f *finder) object(at place) error {
 	return err
 }
 
-// inText looks into v, a text at a place, and reports whether that is JSON.
+// inText looks into v, a value at a place, and reports whether that is a text with JSON.
 func (f *finder) inText(v []byte, at place) bool {
+	if v[0] != '"' {
+		return false
+	}
+
 	text := trim(f.unquote(v))
 	if !isStart(text) || text[0] == '"' || f.isDamaged() || !f.descend() {
 		return false
@@ -599,7 +569,6 @@ func (f *finder) inText(v []byte, at place) bool {
 	}
 
 	f.elements, f.scopes = inner.elements, inner.scopes
-	f.tooDeep = f.tooDeep || inner.tooDeep
 
 	return true
 }

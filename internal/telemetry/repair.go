@@ -31,7 +31,6 @@ const (
 	damagedEnd               // the end of a text
 	damagedDepth             // nothing that is nested deeper
 	damagedSize              // the end, because too much had to be escaped
-	damagedSum               // another checksum
 )
 
 var damageKinds = [...]string{
@@ -43,7 +42,7 @@ var damageKinds = [...]string{
 	damagedText:   "inside text, where it must be escaped",
 	damagedEscape: "after a backslash, with which it is no escape",
 	damagedEnd:    "inside text that has no closing quote",
-	damagedDepth:  "inside 64 objects and arrays, which is as deep as damaged JSON is read",
+	damagedDepth:  "inside 64 objects and arrays, which is as deep as a message is read",
 	damagedSize:   "behind more characters without an escape than are repaired",
 }
 
@@ -51,10 +50,7 @@ var damageKinds = [...]string{
 // another format.
 func DamageOf(body []byte) Damage {
 	s := newScanner()
-	s.unpack(body, func(text []byte) (broken bool) { return s.walkAll(text, "", func(string, []byte) {}) })
-	if s.changed && s.mended.damage.Kind == noDamage {
-		return Damage{Kind: damagedSum}
-	}
+	s.unpack(body, func(text []byte) (broken bool) { return s.readValues(&Decoder{}, nil, text, nil) })
 
 	return s.mended.damage
 }
@@ -62,11 +58,8 @@ func DamageOf(body []byte) Damage {
 // Text says for people what is wrong with a message of a device, such as "not JSON at byte 17 of a message of oven-7:
 // found ' where a name in double quotes must begin". It is empty if d is none.
 func (d Damage) Text(device string) string {
-	switch d.Kind {
-	case noDamage:
+	if d.Kind == noDamage {
 		return ""
-	case damagedSum:
-		return "the checksum in a message of " + device + " is not that of what is packed in it"
 	}
 
 	return fmt.Sprintf("not JSON at byte %d of a message of %s: found %s %s", d.Offset, device, d.found(), damageKinds[d.Kind])
@@ -129,7 +122,9 @@ type repairer struct {
 
 // repair returns the JSON that body can be read as, in the memory of out; nothing if there is nothing to read.
 func repair(body, out []byte) ([]byte, mended) {
-	r := repairer{in: body, out: out[:0], must: damagedBody, held: -1}
+	text := trim(body)
+	begin := bytes.Index(body, text)
+	r := repairer{in: body[:begin+len(text)], at: begin, out: out[:0], must: damagedBody, held: -1}
 	for !r.stopped && r.skip() && !r.full() {
 		switch c := r.in[r.at]; r.must {
 		case damagedBody:

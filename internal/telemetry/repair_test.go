@@ -236,8 +236,7 @@ func TestDamageText(t *testing.T) {
 		`{"a":1}`:                     ``,
 		`{"a":NaN}`:                   ``,
 		gzipText(`{"a":1}`)[:9]:       ``,
-		strings.TrimSuffix(zlibText(`{"a":1}`), "\t"): `the checksum in a message of oven-7 is not that of what is packed in it`,
-		"\xa1\x61a\x01": `not JSON at byte 0 of a message of oven-7: found the character U+FFFD where an object or an array must begin`,
+		"\xa1\x61a\x01":               `not JSON at byte 0 of a message of oven-7: found the character U+FFFD where an object or an array must begin`,
 	} {
 		if got := telemetry.DamageOf([]byte(body)).Text("oven-7"); got != want {
 			t.Errorf("%q:\n got %s\nwant %s", body, got, want)

@@ -13,7 +13,6 @@ import (
 // A scanner walks through one body at a time.
 type scanner struct {
 	json     jsonReader
-	tooDeep  fieldBits // fields that might be in a value that was skipped
 	cursors  []cursor  // a stack: what the names down to here have matched
 	found    []finding // a stack: what the objects and arrays down to here hold of each field
 	text     []byte    // the last string that had to be unescaped
@@ -22,34 +21,19 @@ type scanner struct {
 	ranks    []uint8   // of the paths that the last findings are from
 	grouped  bool      // some fields have a group
 	closed   []int     // where arrays and texts begin in what json reads that are not looked into, in order
-	changed  bool      // the body's checksum is not that of what is packed in it
 	mended   mended    // what was done to what json reads
 	repair   []byte    // of it, if it was damaged
 	repaired bool      // json reads that
 	gzip     gzip.Reader
-	zlib     io.ReadCloser // nil until it is needed, and so is the rest
-	flate    io.ReadCloser
-	within   *scanner // of JSON in text
-	depth    int      // of that text
-	layer    int      // in how many texts it is
+	flate    io.ReadCloser // nil until it is needed, and so is the rest
+	within   *scanner      // of JSON in text
+	layer    int           // in how many texts it is
 }
 
 func newScanner() *scanner { return new(scanner) }
 
-// fieldBits has a bit for each field of a Decoder.
-type fieldBits [maxDecoded / 64]uint64
-
-func (b *fieldBits) set(field uint16)   { b[field/64] |= 1 << (field % 64) }
-func (b *fieldBits) has(field int) bool { return b[field/64]&(1<<(field%64)) != 0 }
-func (b *fieldBits) add(other *fieldBits) {
-	for i := range b {
-		b[i] |= other[i]
-	}
-}
-
 // begin makes s ready for text, or says why there is nothing to scan.
 func (s *scanner) begin(text []byte) Reason {
-	s.tooDeep = fieldBits{}
 	text = trim(text)
 	switch {
 	case len(text) == 0:
@@ -61,12 +45,6 @@ func (s *scanner) begin(text []byte) Reason {
 	s.json.reset(text)
 
 	return ReasonOK
-}
-
-// isWrapping reports whether text is a JSON string, in which there may be JSON: see unpack.
-func isWrapping(text []byte) bool {
-	text = trim(text)
-	return len(text) > 0 && text[0] == '"'
 }
 
 // readValues scans text, a sequence of JSON values, from the place that at describes, and reports whether it is broken.
@@ -84,7 +62,7 @@ func (s *scanner) readValues(d *Decoder, at []cursor, text []byte, found []Found
 		r := one.reason
 		switch {
 		case r == ReasonOK:
-		case s.tooDeep.has(i), s.mended.tooDeep:
+		case s.mended.tooDeep:
 			r = ReasonTooDeep
 		case s.mended.stopped, s.mended.doubt && r == ReasonNull:
 			r = ReasonMalformed
@@ -153,15 +131,9 @@ func (s *scanner) pop(n int) { s.found = s.found[:len(s.found)-n] }
 func (s *scanner) value(kind byte, at []cursor, in []finding, within byte) error {
 	switch kind {
 	case '[', '{':
-		if s.depth+s.json.depth >= maxDepth {
-			for _, c := range at {
-				s.tooDeep.set(c.path.field)
-			}
-			return s.json.skip()
-		}
-
 		if kind == '[' && s.isClosed(s.json.at) {
-			return s.json.skip()
+			_, err := s.json.peeked(kind)
+			return err
 		}
 
 		if kind == within { // what is joined twice in the same way could be joined at once
@@ -240,7 +212,6 @@ func (s *scanner) inText(at []cursor, in []finding, within byte, v []byte) {
 		return
 	}
 
-	s.tooDeep.add(&s.within.tooDeep)
 	for i, c := range at {
 		if i == 0 || at[i-1].path.field != c.path.field {
 			c.join(in, all[c.path.field], within)
@@ -254,10 +225,9 @@ func (s *scanner) descend() bool {
 		s.within = newScanner()
 	}
 
-	s.within.depth = s.depth + s.json.depth
 	s.within.layer = s.layer + 1
 
-	return s.within.depth < maxDepth && s.within.layer <= maxLayers
+	return s.within.layer <= maxLayers
 }
 
 // isClosed reports whether what begins at an offset is not looked into.
@@ -321,7 +291,7 @@ func (s *scanner) values(at []cursor, in []finding, kind byte) error {
 
 // elements scans those of an array.
 func (s *scanner) elements(at []cursor, in []finding) error {
-	var groups fieldBits
+	var groups groups
 	isGrouped := false
 	if s.grouped {
 		groups, isGrouped = groupsOf(at)
@@ -456,9 +426,14 @@ func (c cursor) group() uint16 {
 	return c.path.group
 }
 
+// groups has a bit for each of them.
+type groups [maxDecoded/64 + 1]uint64
+
+func (all *groups) has(g uint16) bool { return all[g/64]&(1<<(g%64)) != 0 }
+
 // groupsOf returns the groups with two fields or more in the elements of an array, at the place in the body
 // that at describes.
-func groupsOf(at []cursor) (groups fieldBits, any bool) {
+func groupsOf(at []cursor) (all groups, any bool) {
 	var first [maxDecoded + 1]uint16
 	for _, c := range at {
 		g := c.group()
@@ -467,17 +442,17 @@ func groupsOf(at []cursor) (groups fieldBits, any bool) {
 		case first[g] == 0:
 			first[g] = c.path.field + 1
 		case first[g] != c.path.field+1:
-			groups.set(g)
+			all[g/64] |= 1 << (g % 64)
 			any = true
 		}
 	}
 
-	return groups, any
+	return all, any
 }
 
 // grouping is value for an element of an array that at describes. of is what at is in the element. What is of
 // groups replaces what in has of other elements, or is left out.
-func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []finding) error {
+func (s *scanner) grouping(kind byte, groups *groups, at, of []cursor, in []finding) error {
 	all := s.push(at, len(in))
 	err := s.value(kind, of, all, '[')
 	done := *groups
@@ -485,12 +460,12 @@ func (s *scanner) grouping(kind byte, groups *fieldBits, at, of []cursor, in []f
 	for i, c := range at {
 		field, g := c.path.field, c.group()
 		switch {
-		case !groups.has(int(g)):
+		case !groups.has(g):
 			if i == 0 || at[i-1].path.field != field {
 				c.join(in, all[field], '[')
 			}
 
-		case done.has(int(g)):
+		case done.has(g):
 			done[g/64] &^= 1 << (g % 64)
 			chooseGroup(at, g, in, all)
 		}

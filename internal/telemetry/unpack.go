@@ -3,11 +3,10 @@ package telemetry
 import (
 	"bytes"
 	"compress/flate"
-	"compress/zlib"
 	"encoding/base64"
+	"encoding/binary"
 	"io"
 	"slices"
-	"strings"
 	"unicode/utf8"
 
 	"github.com/go-json-experiment/json/jsontext"
@@ -18,19 +17,28 @@ import (
 // maxLayers bounds how often a body is unpacked. Base64 of gzip of UTF-16 takes three.
 const maxLayers = 5
 
-// unpack calls try with body and, as long as try finds that broken, with what is packed in it; at last, if nothing is,
-// with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not come to that, or
-// nobody can say.
+// unpack calls try with body and, as long as that is a JSON string or try finds it broken, with what is packed in it; at
+// last, if nothing is, with what repair makes of it. It returns why what is broken cannot be read, ReasonOK if it has not
+// come to that.
 func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
-	s.mended, s.changed, s.repaired = mended{}, false, false
-	for layer := 0; try(body); layer++ {
+	s.mended, s.repaired = mended{}, false
+	for layer := 0; isText(body) || try(body); layer++ {
 		inner, isPacked, r := s.inner(body)
-		if r != ReasonOK || isPacked && layer == maxLayers {
-			return r
-		}
+		switch {
+		case !isPacked:
+			s.repair, s.mended = repair(body, s.repair)
+			if s.repaired = len(s.repair) > 0; s.repaired {
+				try(s.repair)
+			}
+			if isBinary(trim(body)) {
+				return ReasonUnsupportedEncoding
+			}
+			return ReasonMalformed
 
-		if !isPacked {
-			return s.mend(body, try)
+		case r != ReasonOK:
+			return r
+		case layer == maxLayers:
+			return ReasonMalformed
 		}
 
 		body = inner
@@ -39,69 +47,70 @@ func (s *scanner) unpack(body []byte, try func([]byte) (broken bool)) Reason {
 	return ReasonOK
 }
 
-// mend is unpack for a body in which nothing is packed.
-func (s *scanner) mend(body []byte, try func([]byte) (broken bool)) Reason {
-	text := trim(body)
-	s.repair, s.mended = repair(text, s.repair)
-	if d := &s.mended.damage; d.Kind != noDamage {
-		d.Offset += int32(bytes.Index(body, text))
-	}
-
-	if s.repaired = len(s.repair) > 0; s.repaired {
-		try(s.repair)
-	}
-
-	if isBinary(text) {
-		return ReasonUnsupportedEncoding
-	}
-
-	return ReasonOK
-}
-
 // inner returns what is packed in body, which is not JSON as it stands, or why that cannot be read. What it returns may
 // alias body.
 func (s *scanner) inner(body []byte) (text []byte, isPacked bool, r Reason) {
-	if isGzip(body) {
-		text, r = s.gunzip(body)
+	if bytes.HasPrefix(body, []byte{0x1f, 0x8b}) {
+		if err := s.gzip.Reset(bytes.NewReader(body)); err != nil {
+			return nil, true, ReasonMalformed
+		}
+
+		text, r = readAll(&s.gzip)
 		return text, true, r
 	}
 
-	if isZlib(body) {
-		if text, r = s.unzlib(body); r != ReasonMalformed { // text may look like it
-			return text, true, r
-		}
-
-		if text, r = s.inflate(body[2:]); r == ReasonOK && isStart(text) { // but for its checksum
-			s.changed = true
+	// Text may look like zlib, which is deflate between two bytes, a number that 31 divides, and a checksum. Deflate says
+	// nothing of itself. Its end does, so that no checksum is needed to know that it is whole.
+	deflated := body
+	isZlib := len(body) > 2 && body[0]&0x0f == 8 && binary.BigEndian.Uint16(body)%31 == 0
+	if isZlib {
+		deflated = body[2:]
+	}
+	if isZlib || isBinary(trim(body)) {
+		if text, r = s.inflate(deflated); r == ReasonTooLarge || r == ReasonOK && isStart(text) {
 			return text, true, r
 		}
 	}
 
 	if c := charsetOf(body); c != nil {
-		text, err := c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped
-		if err != nil {
-			return nil, true, ReasonMalformed
-		}
+		text, _ = c.NewDecoder().Bytes(body[:len(body)&^1]) // half a unit at the end is dropped, and what is invalid replaced
 		return text, true, ReasonOK
 	}
 
 	body = trim(body)
-	if len(body) > 0 && body[0] == '"' {
+	if isText(body) {
 		text, err := jsontext.AppendUnquote(nil, body)
 		return text, err == nil, ReasonOK
 	}
 
-	if text, isPacked = s.fromBase64(body); isPacked {
-		return text, true, ReasonOK
+	alphabet := base64.RawStdEncoding
+	if bytes.ContainsAny(body, "-_") {
+		alphabet = base64.RawURLEncoding
 	}
 
-	if isBinary(body) { // deflate says nothing of itself
-		if text, r = s.inflate(body); r == ReasonTooLarge || r == ReasonOK && isStart(text) {
-			return text, true, r
-		}
+	text, err := alphabet.AppendDecode(nil, bytes.TrimRight(body, "="))
+	if err != nil || len(text) == 0 {
+		return nil, false, ReasonOK
 	}
 
-	return nil, false, ReasonOK
+	if !isStart(text) { // many a text could be base64
+		_, isPacked, r = s.inner(text)
+		return text, isPacked && r != ReasonMalformed, ReasonOK
+	}
+
+	return text, true, ReasonOK
+}
+
+// inflate unpacks deflate.
+func (s *scanner) inflate(body []byte) (text []byte, r Reason) {
+	from := bytes.NewReader(body)
+	if s.flate == nil {
+		s.flate = flate.NewReader(from)
+	} else if err := s.flate.(flate.Resetter).Reset(from, nil); err != nil {
+		return nil, ReasonMalformed
+	}
+
+	return readAll(s.flate)
 }
 
 // trim cuts off what devices put around their JSON: a byte order mark, white
@@ -120,48 +129,6 @@ func trim(text []byte) []byte {
 }
 
 func isSpace(c byte) bool { return c == ' ' || c == '\t' || c == '\n' || c == '\r' }
-
-func isGzip(body []byte) bool { return bytes.HasPrefix(body, []byte{0x1f, 0x8b}) }
-
-func (s *scanner) gunzip(body []byte) ([]byte, Reason) {
-	if err := s.gzip.Reset(bytes.NewReader(body)); err != nil {
-		return nil, ReasonMalformed
-	}
-	return readAll(&s.gzip)
-}
-
-// isZlib reports whether body begins as zlib does: with deflate, and a number of two bytes that 31 divides.
-func isZlib(body []byte) bool {
-	return len(body) > 2 && body[0]&0x0f == 8 && (int(body[0])<<8|int(body[1]))%31 == 0
-}
-
-func (s *scanner) unzlib(body []byte) (text []byte, r Reason) {
-	from := bytes.NewReader(body)
-	var err error
-	if s.zlib == nil {
-		s.zlib, err = zlib.NewReader(from)
-	} else {
-		err = s.zlib.(zlib.Resetter).Reset(from, nil)
-	}
-
-	if err != nil {
-		return nil, ReasonMalformed
-	}
-
-	return readAll(s.zlib)
-}
-
-// inflate unpacks deflate without a header.
-func (s *scanner) inflate(body []byte) (text []byte, r Reason) {
-	from := bytes.NewReader(body)
-	if s.flate == nil {
-		s.flate = flate.NewReader(from)
-	} else if err := s.flate.(flate.Resetter).Reset(from, nil); err != nil {
-		return nil, ReasonMalformed
-	}
-
-	return readAll(s.flate)
-}
 
 // readAll stops one byte after MaxBody, whatever there is to unpack.
 func readAll(from io.Reader) ([]byte, Reason) {
@@ -195,34 +162,6 @@ func charsetOf(b []byte) encoding.Encoding {
 	return nil
 }
 
-// fromBase64 decodes base64 of either alphabet, padded or not, if what comes
-// out begins like something that can be read.
-func (s *scanner) fromBase64(body []byte) ([]byte, bool) {
-	alphabet := base64.RawStdEncoding
-	if bytes.ContainsAny(body, "-_") {
-		alphabet = base64.RawURLEncoding
-	}
-
-	text, err := alphabet.AppendDecode(nil, bytes.TrimRight(body, "="))
-	if err != nil || len(text) == 0 {
-		return nil, false
-	}
-	if charsetOf(text) != nil || isGzip(text) {
-		return text, true
-	}
-
-	if isStart(text) {
-		return text, true
-	}
-
-	unpacked, r := s.unzlib(text)
-	if r == ReasonMalformed {
-		unpacked, r = s.inflate(text)
-	}
-
-	return text, r == ReasonOK && isStart(unpacked)
-}
-
 // isStart reports whether text begins as JSON in which readings may be.
 func isStart(text []byte) bool {
 	text = trim(text)
@@ -231,12 +170,11 @@ func isStart(text []byte) bool {
 
 // notFinite reports whether word is how some language writes NaN or infinity.
 func notFinite(word []byte) bool {
-	if len(word) > 0 && (word[0] == '+' || word[0] == '-') {
-		word = word[1:]
-	}
-	return len(word) <= len("infinity") &&
-		slices.Contains([]string{"nan", "inf", "infinity"}, strings.ToLower(string(word)))
+	word = bytes.TrimLeft(word, "+-")
+	return slices.ContainsFunc(infinities, func(other []byte) bool { return bytes.EqualFold(word, other) })
 }
+
+var infinities = [][]byte{[]byte("nan"), []byte("inf"), []byte("infinity")}
 
 // isBinary reports whether text, which is not JSON, cannot be text at all: CBOR, MessagePack and Protocol Buffers rarely
 // look like it. What begins as JSON is meant to be, and STX is what serial lines have in front of a message.
@@ -250,14 +188,5 @@ func isBinary(text []byte) bool {
 		bytes.ContainsFunc(text, func(r rune) bool { return r < ' ' && !isSpace(byte(r)) })
 }
 
-// understood reports whether a content encoding is one that is unpacked.
-func understood(encoding string) bool {
-	switch strings.ToLower(strings.TrimSpace(encoding)) {
-	case "", "utf-8", "utf8", "us-ascii", "ascii", "identity",
-		"utf-16", "utf-16le", "utf-16be",
-		"gzip", "x-gzip", "zlib", "deflate", "base64":
-		return true
-	}
-
-	return false
-}
+// isText reports whether body is a JSON string, in which there may be JSON.
+func isText(body []byte) bool { return bytes.HasPrefix(trim(body), []byte{'"'}) }
