@@ -47,7 +47,7 @@ func operator(t *busytest.Attempt) {
 		t.Errorf("at an address that is taken a worker says %q", said)
 	}
 
-	// An alert, its window, and the window's end on request.
+	// An alert, and its window.
 	const device, encoded = "line 3/oven#7 ü", "line%203%2Foven%237%20%C3%BC"
 	taken := func(n int) {
 		t.Helper()
@@ -60,15 +60,11 @@ func operator(t *busytest.Attempt) {
 		return strings.Contains(body, `"closed"`)
 	})
 	expect(t.T, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"closed"`, `"device":"`+device+`"`)
-	expect(t.T, http.MethodDelete, site+"/devices/"+encoded+"/window", "", http.StatusNoContent)
-	expect(t.T, http.MethodGet, site+"/devices/"+encoded, "", http.StatusOK, `"state":"open"`)
-	w.publish(device, 71)
-	taken(2)
 
-	// Who may send readings can neither look at windows nor open them, and the other way about.
+	// Who may send readings can neither look at devices nor remove them, and the other way about.
 	for _, request := range []struct{ token, method, path, want string }{
 		{ingestToken, http.MethodGet, "", "HTTP_ADMIN_TOKEN"},
-		{ingestToken, http.MethodDelete, "/window", "HTTP_ADMIN_TOKEN"},
+		{ingestToken, http.MethodDelete, "", "HTTP_ADMIN_TOKEN"},
 		{adminToken, http.MethodPost, "/telemetry", "HTTP_INGEST_TOKEN"},
 	} {
 		status, body := tryWith(request.token, request.method, site+"/devices/"+encoded+request.path, "")
@@ -86,7 +82,7 @@ func operator(t *busytest.Attempt) {
 	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":29.9}`, http.StatusOK, `{"status":"normal"}`)
 	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":30}`, http.StatusOK, `{"status":"ok"}`)
 	expect(t.T, http.MethodPost, site+"/devices/other/telemetry", `{"temperature":"hot"}`, http.StatusUnprocessableEntity, `"reason":`)
-	taken(3)
+	taken(2)
 
 	expect(t.T, http.MethodGet, site+"/healthz", "", http.StatusOK, "alive")
 	expect(t.T, http.MethodGet, site+"/", "", http.StatusOK, "line 3/oven#7 ü", "other")
@@ -95,7 +91,7 @@ func operator(t *busytest.Attempt) {
 		return strings.Contains(body, "alertworker_duty_leader 1\n")
 	})
 	expect(t.T, http.MethodGet, site+"/metrics", "", http.StatusOK,
-		`alertworker_events_total{reason="ok",result="reading"} `, `result="delivered"} 3`, "alertworker_partitions_owned 8\n")
+		`alertworker_events_total{reason="ok",result="reading"} `, `result="delivered"} 2`, "alertworker_partitions_owned 8\n")
 
 	// It says that it stops for as long as it does, and lets nobody wait for it in vain.
 	h := newHold(func(notify.Alert) bool { return true }, true)

@@ -1,6 +1,6 @@
 // Package admin serves the state of a replica to people and probes: health, readiness,
-// metrics and a status page. It also lets an operator look at a device's window
-// and end it. It reads state; no event passes through it.
+// metrics and a status page. It also lets an operator look at a device, remove it, and mute alerts.
+// It reads state; no event passes through it.
 package admin
 
 import (
@@ -45,7 +45,6 @@ type Worker interface {
 type Gate interface {
 	Inspect(ctx context.Context, of sensor.ID) (throttle.State, error)
 	Count(of sensor.ID) int64
-	Reopen(ctx context.Context, of sensor.ID) error
 }
 
 // A Receiver is one whose gate can be inspected, for one level of one rule.
@@ -218,10 +217,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		"/healthz": serveAlive,
 		"/readyz":  a.serveReady,
 		"/status":  a.serveStatus,
-		"/metrics": a.serveMetrics,
-		"/duties":  a.serveDuties,
-
-		"/incidents": a.serveIncidents,
+		"/metrics": func(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) },
 	}
 
 	serve, ok := pages[r.URL.EscapedPath()]
@@ -229,7 +225,7 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 		fail(
 			w,
 			http.StatusNotFound,
-			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /duties, /incidents, /silences and /devices/{id}",
+			"not found: the paths are /, /healthz, /readyz, /status, /metrics, /silences and /devices/{id}",
 		)
 		return
 	}
@@ -253,8 +249,6 @@ func (a *Admin) serveState(w http.ResponseWriter, r *http.Request) {
 
 	serve(w, r)
 }
-
-func (a *Admin) serveMetrics(w http.ResponseWriter, r *http.Request) { a.Metrics.ServeHTTP(w, r) }
 
 // fail answers with a status and what is wrong.
 func fail(w http.ResponseWriter, status int, detail string) {

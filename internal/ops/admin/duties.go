@@ -5,29 +5,9 @@ import (
 	"slices"
 	"time"
 
-	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
 	"alertworker/internal/ops/leader"
 )
-
-// serveDuties serves what the leader has recorded, as JSON; 503 while the store does not respond.
-func (a *Admin) serveDuties(w http.ResponseWriter, r *http.Request) {
-	if a.Options.Duties == nil {
-		fail(w, http.StatusNotFound, "there are no duties: HEARTBEAT_URL makes one, and THROTTLE_STORE=blob and blob-lease another")
-		return
-	}
-
-	d, at, err := a.duties.fresh(r.Context(), "the throttle store")
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, "read the leader's record: "+err.Error())
-		return
-	}
-
-	httpapi.Write(w, http.StatusOK, struct {
-		leader.Status
-		Read time.Time `json:"read"` // when this was read, by this replica's clock
-	}{d, at.UTC().Round(time.Millisecond)})
-}
 
 type dutiesView struct {
 	Old    string // how old this is, if the store does not respond

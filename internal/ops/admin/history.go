@@ -2,7 +2,6 @@ package admin
 
 import (
 	"context"
-	"errors"
 	"maps"
 	"sync"
 	"time"
@@ -157,16 +156,6 @@ func (s *shared[T]) get(ctx context.Context) (T, time.Time, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.value, s.at, s.err
-}
-
-// fresh is get for programs: it fails, too, if the answer of who is asked is old, or has not come yet.
-func (s *shared[T]) fresh(ctx context.Context, who string) (T, time.Time, error) {
-	value, at, err := s.get(ctx)
-	if err == nil && time.Since(at) > askAgain+askTimeout { // it is being asked
-		err = errors.New(who + " has not answered yet")
-	}
-
-	return value, at, err
 }
 
 // askIfOld asks for a newer answer if the last one is old. It returns what is closed when that has come, and nil if

@@ -10,7 +10,6 @@ import (
 	"slices"
 	"time"
 
-	"alertworker/internal/httpapi"
 	"alertworker/internal/humanize"
 	"alertworker/internal/incident"
 	"alertworker/internal/partition"
@@ -47,23 +46,21 @@ func askIncidents(of Incidents) func(context.Context) (openIncidents, error) {
 	}
 }
 
-// An incidentView is what people and programs see of one.
+// An incidentView is what people see of one.
 type incidentView struct {
-	ID         string         `json:"id"`
-	Rule       string         `json:"rule"`
-	Level      string         `json:"level,omitempty"`
-	Silence    bool           `json:"silence,omitempty"` // its members are silent
-	Per        string         `json:"per"`
-	Value      string         `json:"value"` // what its members share
-	State      incident.State `json:"state"`
-	Began      time.Time      `json:"began"`
-	Members    int            `json:"members"`
-	AtLeast    bool           `json:"atLeast,omitempty"` // there may be more
-	First      string         `json:"first,omitempty"`   // the member whose alarm began first
-	Since      time.Time      `json:"since,omitzero"`    // when it began
-	Partitions map[string]int `json:"partitions"`        // the number of members in each that has any
+	ID          string
+	Rule, Level string
+	Silence     bool   // its members are silent
+	Value       string // what its members share
+	State       incident.State
+	Began       time.Time
+	Members     int
+	AtLeast     bool           // there may be more
+	First       string         // the member whose alarm began first
+	Since       time.Time      // when it began
+	Partitions  map[string]int // the number of members in each that has any
 
-	Linked bool   `json:"-"` // the page's address names it
+	Linked bool   // the page's address names it
 	kind   string // what a member is
 }
 
@@ -74,7 +71,6 @@ func (a *Admin) incidentView(l incident.Listed, now time.Time) incidentView {
 		Rule:       l.Group.Rule,
 		Level:      l.Group.Level,
 		Silence:    l.Group.Silence,
-		Per:        l.Group.Per,
 		Value:      l.Group.Value,
 		State:      l.Record.State,
 		Began:      l.Record.Began,
@@ -116,31 +112,6 @@ func (v incidentView) Count() string {
 		return "at least " + text
 	}
 	return text
-}
-
-// serveIncidents serves those that are open, as JSON; 503 while the store does not respond.
-func (a *Admin) serveIncidents(w http.ResponseWriter, r *http.Request) {
-	if a.Options.Incidents == nil {
-		fail(w, http.StatusServiceUnavailable, "this replica is starting: try again")
-		return
-	}
-
-	open, at, err := a.incidents.fresh(r.Context(), "the checkpoint store")
-	if err != nil {
-		fail(w, http.StatusServiceUnavailable, "read incidents: "+err.Error())
-		return
-	}
-
-	answer := struct {
-		Incidents []incidentView `json:"incidents"`      // the oldest first
-		More      bool           `json:"more,omitempty"` // there are others
-		Read      time.Time      `json:"read"`           // when this was read, by this replica's clock
-	}{[]incidentView{}, !open.all, at.UTC().Round(time.Millisecond)}
-	for _, l := range open.list {
-		answer.Incidents = append(answer.Incidents, a.incidentView(l, at))
-	}
-
-	httpapi.Write(w, http.StatusOK, answer)
 }
 
 // An incidentsView is what the page shows of incidents.

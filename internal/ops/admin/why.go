@@ -81,7 +81,6 @@ type gateState struct {
 	Suppressed int64  `json:"suppressed"`      // readings that this replica kept quiet since the device's last alert
 	Error      string `json:"error,omitempty"` // why that is not known
 
-	isUnknown      bool      // nobody here knows what the device shares it by
 	of             sensor.ID // the key of the window: that of the device or sensor, or what shares it
 	window, repeat time.Duration
 }
@@ -141,7 +140,7 @@ func (f findings) status() string {
 	windows := map[throttle.Phase]bool{}
 	isKnown := f.state.WasHeard() || len(f.ended)+f.hub.events > 0
 	for _, g := range f.gates {
-		windows[g.Phase] = windows[g.Phase] || !g.isUnknown
+		windows[g.Phase] = true
 		isKnown = isKnown || !g.Claimed.IsZero()
 	}
 
@@ -237,15 +236,8 @@ func (f findings) facts() (all facts) {
 		all.add("window", "", "none is recorded")
 	}
 
-	var unknown []string // what of several windows is said once
 	for _, g := range recorded {
-		switch {
-		case !g.isUnknown:
-			all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
-		case !slices.Contains(unknown, g.Error):
-			unknown = append(unknown, g.Error)
-			all.add("window", "", f.windowText(g))
-		}
+		all.add("window", f.subject(g.Receiver, g.Rule, g.Level, g.Sensor, g.Shared), f.windowText(g))
 	}
 
 	for _, e := range f.ended {

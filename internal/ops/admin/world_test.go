@@ -294,12 +294,11 @@ func (w *fakeWorker) read(i int, events int64) {
 
 // A fakeGate remembers whom it was asked about.
 type fakeGate struct {
-	mu     sync.Mutex
-	state  throttle.State
-	err    error
-	asked  []string
-	opened []string
-	count  int64
+	mu    sync.Mutex
+	state throttle.State
+	err   error
+	asked []string
+	count int64
 }
 
 func (g *fakeGate) Count(sensor.ID) int64 { return g.count }
@@ -309,13 +308,6 @@ func (g *fakeGate) Inspect(_ context.Context, of sensor.ID) (throttle.State, err
 	defer g.mu.Unlock()
 	g.asked = append(g.asked, of.Device)
 	return g.state, g.err
-}
-
-func (g *fakeGate) Reopen(_ context.Context, of sensor.ID) error {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.opened = append(g.opened, of.String())
-	return g.err
 }
 
 // A fakeStore takes its time, and answers with err.
