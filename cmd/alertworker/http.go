@@ -128,7 +128,6 @@ func (r *replica) newAdmin(c config.Config, shared stores, log *zap.Logger) *adm
 	o.Incidents = incidents(c, shared.records)
 	o.Silences = r.muting
 	o.Others = r.source.Reports
-	o.Vanished = r.source.Vanished
 	o.Late = r.lag.Late
 
 	if r.duties != nil {

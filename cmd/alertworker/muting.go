@@ -83,15 +83,7 @@ func silence(ctx context.Context, out io.Writer, args []string) error {
 		return err
 	}
 
-	about := sharedOf(opened.config, opened.stores, opened.receivers).Matching(ctx, s)
-	fmt.Fprintf(
-		out,
-		"silenced %s: %v (%s); to end it before: alertworker silences end %s\n",
-		s.Text(opened.config.Zone()),
-		s,
-		about,
-		s.ID,
-	)
+	fmt.Fprintf(out, "silenced %s: %v; to end it before: alertworker silences end %s\n", s.Text(opened.config.Zone()), s, s.ID)
 	return nil
 }
 

@@ -328,8 +328,7 @@ type Counters struct {
 	// readings for which there was no room for one more alarm in their partition
 	Untracked atomic.Int64
 	// alerts of devices whose alert before came from another partition of the same hub
-	Scattered     atomic.Int64
-	LastScattered atomic.Pointer[Scattered] // the last of these devices; nil if there was none
+	Scattered atomic.Int64
 }
 
 // LevelCounters counts what became of one level.

@@ -117,26 +117,9 @@ func (s *Stream) compareLogs(device, before string) {
 		return
 	}
 
-	scattered := &Scattered{device, [2]string{partition, s.reader.register.id}}
 	s.config.Evaluator.book.Counters.Scattered.Add(1)
-	s.config.Evaluator.book.Counters.LastScattered.Store(scattered)
-	s.warn(scattered.String(), nil)
-}
-
-// A Scattered is a device that sends to more than one partition of a hub.
-type Scattered struct {
-	Device     string
-	Partitions [2]string
-}
-
-func (d Scattered) String() string {
-	return fmt.Sprintf(
-		"device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
-			"read the IoT Hub's own endpoint, or have senders use the device as the partition key",
-		d.Device,
-		d.Partitions[0],
-		d.Partitions[1],
-	)
+	s.warn(fmt.Sprintf("device %q is in the partitions %s and %s: durations, recoveries and silence need all of its readings in one; "+
+		"read the IoT Hub's own endpoint, or have senders use the device as the partition key", device, partition, s.reader.register.id), nil)
 }
 
 const (

@@ -171,7 +171,7 @@ func TestPageOfAFleet(t *testing.T) {
 	page := w.do("GET", "/").Body.String()
 	at := 0
 	for _, part := range []string{
-		`class="headline bad"`, "Receiver pager.example.net is down", "2,553 dead letters", "Open alarms", "<h2>Receivers", "Last alerts", `class="plots"`, "<h2>Partitions", `id="forms"`,
+		`class="headline bad"`, "Receiver pager.example.net is down", "Dead letters since the start: 2,553", "Open alarms", "<h2>Receivers", "Last alerts", `class="plots"`, "<h2>Partitions", `id="forms"`,
 	} {
 		next := strings.Index(page[at:], part)
 		if next < 0 {
@@ -200,7 +200,7 @@ func TestPageOfAFleet(t *testing.T) {
 	quiet := newWorld(t)
 	quiet.set(func() { quiet.reading.Running = true })
 	quiet.worker.stats.DeadLetters.Store(1)
-	if page := quiet.do("GET", "/").Body.String(); strings.Contains(page, "headline good") || !strings.Contains(page, "<strong>1 dead letter</strong>") {
+	if page := quiet.do("GET", "/").Body.String(); strings.Contains(page, "headline good") || !strings.Contains(page, "<strong>Dead letters since the start: 1</strong>") {
 		t.Error("with a dead letter all is well")
 	}
 }

@@ -89,10 +89,6 @@ type Options struct {
 	// Others returns what Report returned on each other replica, of late, and is called likewise. Nil: there are none.
 	Others func(context.Context) ([][]byte, error)
 
-	// Vanished returns the replicas that have died of late, by the ids under which they own partitions, and for how long
-	// nothing has been heard of them. It is called likewise. Nil: that is not known.
-	Vanished func(context.Context) (map[string]time.Duration, error)
-
 	// Late returns the most by which this replica may be behind in a partition. Nil: that is not known.
 	Late func() time.Duration
 
@@ -110,7 +106,6 @@ type Admin struct {
 	starting   bool              // there is no worker yet
 	partitions *shared[[]telemetry.PartitionStatus]
 	others     *shared[[]Snapshot]
-	vanished   *shared[map[string]time.Duration]
 	duties     *shared[leader.Status]
 	incidents  *shared[openIncidents]
 
@@ -127,7 +122,6 @@ func New(o Options) *Admin {
 		starting:   o.Worker == nil,
 		partitions: newShared(o.Partitions),
 		others:     newShared(readReports(o.Others)),
-		vanished:   newShared(o.Vanished),
 		duties:     newShared(o.Duties),
 		incidents:  newShared(askIncidents(o.Incidents)),
 	}
@@ -144,7 +138,7 @@ func New(o Options) *Admin {
 func (a *Admin) Run(ctx context.Context) {
 	var asking sync.WaitGroup
 	defer asking.Wait()
-	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.vanished.run, a.duties.run, a.incidents.run} {
+	for _, run := range []func(context.Context, *zap.Logger){a.partitions.run, a.others.run, a.duties.run, a.incidents.run} {
 		asking.Go(func() { run(ctx, a.Log) })
 	}
 
@@ -163,16 +157,9 @@ func (a *Admin) Run(ctx context.Context) {
 
 // sample adds the counters to the history.
 func (a *Admin) sample() {
-	read := map[string]int64{}
-	for _, s := range a.Worker.Partitions() {
-		if !s.ReadUntil.IsZero() {
-			read[s.Partition] = s.Read.Sequence
-		}
-	}
-
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	a.history.add(time.Now(), a.totals(), read)
+	a.history.add(time.Now(), a.totals())
 }
 
 // readings returns how many events had one.

@@ -2,7 +2,6 @@ package admin
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"time"
 
@@ -37,8 +36,8 @@ func (a *Admin) Past() {
 	t := a.totals()
 	h.before = totals{t.Readings - 1100, t.Alerts - 1, t.Suppressed - 12}
 	h.recent = []sample{
-		{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}, map[string]int64{"0": 1_195_700, "2": 991_200}},
-		{now, t, map[string]int64{"0": 1_204_100, "2": 999_600}},
+		{now.Add(-time.Minute), totals{t.Readings - 3204, t.Alerts - 3, t.Suppressed - 44}},
+		{now, t},
 	}
 }
 
@@ -48,13 +47,9 @@ func DownOn(all ...Snapshot) string {
 	return row.Fault.Text() + " on " + strings.Join(row.On, ", ")
 }
 
-// HeadlineOf is what a page says of several replicas, of which each reads so many partitions.
-func HeadlineOf(all []Snapshot, owned map[string]int) (status.State, string) {
+// HeadlineOf is what a page says of several replicas.
+func HeadlineOf(all []Snapshot) (status.State, string) {
 	p := page{Replica: all[0].Replica}
-	var rows []partitionRow
-	for replica, n := range owned {
-		rows = append(rows, slices.Repeat([]partitionRow{{Owner: replica}}, n)...)
-	}
-	p.headline(all, nil, rows)
+	p.headline(all, nil, 0)
 	return p.State, p.Headline
 }

@@ -26,16 +26,15 @@ type history struct {
 type sample struct {
 	at time.Time
 	totals
-	read map[string]int64 // the sequence number read last, by partition
 }
 
 // add records the counters at now.
-func (h *history) add(now time.Time, t totals, read map[string]int64) {
+func (h *history) add(now time.Time, t totals) {
 	for len(h.recent) > 1 && now.Sub(h.recent[1].at) >= time.Minute {
 		h.recent = h.recent[1:]
 	}
 
-	h.recent = append(h.recent, sample{now, t, read})
+	h.recent = append(h.recent, sample{now, t})
 	minute := minuteOf(now)
 	if h.done == nil {
 		h.minute, h.done = minute, map[int64]totals{} // what was counted before is part of it
@@ -62,19 +61,6 @@ func (h *history) series(t totals) map[int64]totals {
 
 // last60s returns the counts of the last 60 s, give or take a sample; of the time since the start if that is less.
 func (h *history) last60s(t totals) totals { return t.minus(h.recent[0].totals) }
-
-// rate returns how many events of a partition were read in a second of the last 60 s, for people; empty if that is unknown.
-func (h *history) rate(partition string) string {
-	last := h.recent[len(h.recent)-1]
-	for _, s := range h.recent {
-		from, known := s.read[partition]
-		if to := last.read[partition]; known && from <= to && s.at.Before(last.at) {
-			return rate(float64(to-from) / last.at.Sub(s.at).Seconds())
-		}
-	}
-
-	return ""
-}
 
 const (
 	askAgain   = 4 * time.Second

@@ -60,8 +60,7 @@ type incidentView struct {
 	Since       time.Time      // when it began
 	Partitions  map[string]int // the number of members in each that has any
 
-	Linked bool   // the page's address names it
-	kind   string // what a member is
+	kind string // what a member is
 }
 
 // incidentView returns what there is to see of an incident, whose owners correct their numbers once a window.
@@ -116,13 +115,14 @@ func (v incidentView) Count() string {
 
 // An incidentsView is what the page shows of incidents.
 type incidentsView struct {
-	Old  string // how old this is, if the store does not respond
-	List []incidentView
-	Gone bool // the page's address names one that is not open any more, or not among those that were read
-	More bool // there are others that were not read
+	Old    string // how old this is, if the store does not respond
+	List   []incidentView
+	Linked bool // the page's address names one, which alone is listed
+	Over   bool // it is not open any more, or not among those that were read
+	More   bool // there are others that were not read
 }
 
-// incidentsView returns the open incidents for the page, one that its address names first; nil if there are none.
+// incidentsView returns the open incidents for the page, or the one that its address names; nil if there are none.
 func (a *Admin) incidentsView(r *http.Request, p *page) *incidentsView {
 	if a.Options.Incidents == nil {
 		return nil
@@ -130,24 +130,20 @@ func (a *Admin) incidentsView(r *http.Request, p *page) *incidentsView {
 
 	open, at, err := a.incidents.get(r.Context())
 	linked := r.URL.Query().Get("incident")
-	v := &incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), More: !at.IsZero() && !open.all}
-	v.Gone = linked != "" && !at.IsZero()
+	v := &incidentsView{Old: aged("The checkpoint store", at, time.Now(), err), Linked: linked != ""}
+	v.More = !at.IsZero() && !open.all
 	for _, l := range open.list {
-		one := a.incidentView(l, at)
-		if one.Linked = one.ID == linked; one.Linked {
-			v.Gone = false
-			v.List = append([]incidentView{one}, v.List...)
-			continue
+		if linked == "" || linked == l.Record.ID {
+			v.List = append(v.List, a.incidentView(l, at))
 		}
-		v.List = append(v.List, one)
 	}
 
-	if v.Old == "" && len(v.List) == 0 && !v.Gone {
+	v.Over = v.Linked && len(v.List) == 0 && !at.IsZero()
+	if v.Old == "" && len(v.List) == 0 && !v.Linked {
 		return nil
 	}
 
 	v.List = shorten(p, "incidents", v.List)
-
 	return v
 }
 

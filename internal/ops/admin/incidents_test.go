@@ -66,8 +66,10 @@ func TestIncidents(t *testing.T) {
 				`<li><span class="grow">gw-12<small>offline</small><small>at least 29 devices silent, first gw-12-meter-10: 17 in partition 9 and 12 in partition 10</small>`,
 				`<li><span class="grow">gw-7<small>offline</small><small>over, and its end is being sent</small>`,
 			},
-			"/?incident=" + linked: {`<li aria-current="true"><span class="grow">gw-12<`, "gw-1<", "gw-7<"},
-			"/?incident=another":   {"The incident of this link is over.", "gw-1<", "gw-12<"},
+			"/?incident=" + linked: {`<a href="/">all</a></span></h2>
+<ul class="list open">
+<li><span class="grow">gw-12<`, "</li>\n</ul>"},
+			"/?incident=another": {"The incident of this link is over.</p>\n</section>"},
 		} {
 			rest := w.do(http.MethodGet, path).Body.String()
 			for _, text := range want {

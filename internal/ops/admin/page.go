@@ -2,7 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"cmp"
 	"crypto/sha256"
 	_ "embed"
 	"encoding/base64"
@@ -25,6 +24,7 @@ import (
 	"alertworker/internal/muting"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
+	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 	"alertworker/internal/telemetry"
 )
@@ -68,10 +68,9 @@ var (
 )
 
 const (
-	listed      = 15        // rows of a list, unless all are asked for
-	allAlarms   = 1000      // open ones of this replica, if all are asked for
-	vanishedFor = time.Hour // a replica that has died is shown
-	maxShown    = 128       // characters of a name; IoT Hub's have no more
+	listed    = 15   // rows of a list, unless all are asked for
+	allAlarms = 1000 // open ones of this replica, if all are asked for
+	maxShown  = 128  // characters of a name; IoT Hub's have no more
 )
 
 // shortName is a name from outside as the page has room for it.
@@ -114,9 +113,8 @@ func (a *Admin) servePage(w http.ResponseWriter, r *http.Request) {
 // A page has the texts that the template shows.
 type page struct {
 	Source, Replica, Version string
-	RuleCount                int
+	Set                      *rules.Set
 	Rules                    []ruleRow
-	Stateful                 bool           // a rule keeps alarms
 	Open                     []openAlarm    // longest first
 	MoreOpen                 string         // how many are not shown; empty if none is missing
 	Incidents                *incidentsView // nil if none is open
@@ -124,12 +122,10 @@ type page struct {
 	Now, Started             time.Time
 	Others                   int        // further replicas that this page is about
 	Replicas                 []Snapshot // if there are several
-	Vanished                 []vanishedRow
-	About                    *aboutView // a device, or one of its sensors, that the address of the page names
+	About                    string     // the device or sensor that the address names: lists are about it alone; empty if it names none
 	State                    status.State
 	Class                    string // of the state: good, warn, bad or idle
-	Headline                 string // empty if State says it all
-	DeadLetters              int64
+	Headline                 string
 	Problems                 []problemRow
 	Plots                    []plot
 	Figures                  []figure
@@ -142,8 +138,7 @@ type page struct {
 	Windows                  []pastDelivery // that are in force
 	Alerts                   []pastDelivery // the latest first
 	Duties                   *dutiesView
-	Token                    bool // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
-	RuleNames                []string
+	Token                    bool              // devices can be looked up, and alerts silenced, with HTTP_ADMIN_TOKEN
 	All                      bool              // lists have all their rows
 	More                     map[string]string // links to all rows, by what a list has
 }
@@ -160,12 +155,6 @@ type receiverRow struct {
 	On []string // the replicas for which it is down
 }
 
-// A vanishedRow is a replica that has died of late.
-type vanishedRow struct {
-	Replica string
-	For     time.Duration
-}
-
 // A figure is a count of this replica since its start.
 type figure struct {
 	Name, Value string
@@ -175,13 +164,13 @@ type figure struct {
 }
 
 type partitionRow struct {
-	ID            string
-	Owner         string
-	OwnerID       string
-	Mine          bool
-	Rate, Waiting string
-	Committed     int64 // the sequence number up to which all is recorded; -1: not known
-	Lag           int64 // events that have not been read, or, if nobody says what is read, recorded; -1: not known
+	ID        string
+	Owner     string
+	OwnerID   string
+	Mine      bool
+	Waiting   string
+	Committed int64 // the sequence number up to which all is recorded; -1: not known
+	Lag       int64 // events that have not been read, or, if nobody says what is read, recorded; -1: not known
 
 	last, read int64 // sequence numbers; -1: not known
 }
@@ -191,47 +180,42 @@ func (a *Admin) page(r *http.Request) page {
 	now := a.now()
 	others, _, _ := a.others.get(r.Context())
 	query := r.URL.Query()
-	whole, alerts, alarms := query.Has("all"), maxAlerts, listed
-	switch {
-	case query.Has("device"):
+	device, alerts, alarms := query.Get("device"), maxAlerts, listed
+	whole := query.Has("all") || device != ""
+	if whole {
 		alerts, alarms = maxDeliveries, allAlarms
-	case whole:
-		alarms = allAlarms
 	}
 
 	all := append([]Snapshot{a.snapshot(now, alerts, alarms)}, others...)
 	m := merged(all)
+	if device != "" {
+		device = m.only(device, query.Get("sensor"))
+	}
+
 	p := page{
-		Source:      a.Source,
-		Replica:     a.Replica,
-		Version:     a.Version,
-		RuleCount:   len(a.Rules.Rules),
-		Stateful:    a.Rules.Stateful(),
-		Others:      len(all) - 1,
-		Now:         now,
-		Started:     a.Started,
-		DeadLetters: m.Counts[countDead],
-		About:       m.about(query),
-		Figures:     m.figures(now),
-		Token:       a.Token != "",
-		Plots:       m.plots(now),
-		Store:       a.Recorder.latencies(now),
-		Duties:      a.dutiesView(r),
-		Vanished:    a.vanishedRows(r, all),
-		All:         whole,
-		More:        map[string]string{},
+		Source:  a.Source,
+		Replica: a.Replica,
+		Version: a.Version,
+		Set:     &a.Rules,
+		Others:  len(all) - 1,
+		Now:     now,
+		Started: a.Started,
+		About:   strings.TrimSuffix(device+"/"+query.Get("sensor"), "/"),
+		Figures: m.figures(now),
+		Token:   a.Token != "",
+		Plots:   m.plots(now),
+		Store:   a.Recorder.latencies(now),
+		Duties:  a.dutiesView(r),
+		All:     whole,
+		More:    map[string]string{},
 	}
 
 	if p.Store != nil {
 		p.StoreOver = humanize.Span(callsFor)
 	}
 
-	for i := range a.Rules.Rules {
-		p.RuleNames = append(p.RuleNames, a.Rules.Rules[i].Name)
-	}
-
 	known, rows, old := a.partitionRows(r, all, now)
-	p.headline(all, known, rows)
+	p.headline(all, known, m.Counts[countDead])
 	p.PartitionsOld = old
 	p.Partitions = shorten(&p, "partitions", rows)
 	p.Rules = shorten(&p, "rules", a.ruleRows(m.Alarms))
@@ -241,7 +225,7 @@ func (a *Admin) page(r *http.Request) page {
 	p.Receivers = shorten(&p, "receivers", receivers)
 	p.Windows = shorten(&p, "windows", m.windows(now))
 	p.Alerts = shorten(&p, "alerts", m.Alerts[:min(len(m.Alerts), maxAlerts)])
-	if p.Others+len(p.Vanished) > 0 {
+	if p.Others > 0 {
 		p.Replicas = shorten(&p, "replicas", all)
 	}
 
@@ -255,7 +239,7 @@ func (a *Admin) page(r *http.Request) page {
 		p.Open = p.Open[:min(len(p.Open), listed)]
 	}
 
-	if more := total - len(p.Open); more > 0 {
+	if more := total - len(p.Open); more > 0 && device == "" {
 		p.MoreOpen = count(more)
 	}
 
@@ -275,48 +259,32 @@ func shorten[T any](p *page, what string, list []T) []T {
 	return list[:listed]
 }
 
-// headline says on p whether alerts are going out: as this replica, the first of all, says, or one that is worse off; or
-// of how many partitions some do, if replicas differ. partitions are those of the hub, if they are known, and rows who
-// reads what.
-func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, rows []partitionRow) {
-	reads := map[string]int{}
-	for _, row := range rows {
-		reads[row.Owner]++
-	}
-
+// headline says on p whether alerts are going out: as the replica says that is worst off, or on which they are not, if
+// they are on others. partitions are those of the hub, if they are known.
+func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, deadLetters int64) {
 	all = arriving(all)
 	p.Problems = problemRows(all)
-	worst := all[0]
+	worst, atWork := all[0], 0 // the replicas that alerts depend on
 	var hindered []string
-	atWork, read := 0, 0 // the replicas that alerts depend on, and the partitions of those that are hindered
 	for _, s := range all {
-		n := s.severity()
+		n := states[s.Status.State].severity
 		if n == notToBlame {
 			continue
 		}
 
 		atWork++
-		if n > worst.severity() {
+		if n > states[worst.Status.State].severity {
 			worst = s
 		}
 
 		if n >= states[status.Partly].severity {
-			hindered, read = append(hindered, shortName(s.Replica)), read+reads[s.Replica]
+			hindered = append(hindered, shortName(s.Replica))
 		}
 	}
 
 	p.State, p.Headline = worst.Status.State, worst.Status.Headline
-	isMixed := len(hindered) > 0 && len(hindered) < atWork
-
-	switch {
-	case isMixed && p.State == status.Blocked && read == 0:
-		p.State, p.Headline = status.Impaired, "Alerts are going out, but none would on "+humanize.Some(hindered)+"."
-	case isMixed:
+	if len(hindered) > 0 && len(hindered) < atWork {
 		p.State, p.Headline = status.Partly, "Some alerts aren't going out, on "+humanize.Some(hindered)+"."
-	case worst.Replica != p.Replica && worst.Status.Headline != all[0].Status.Headline:
-		p.Headline = "Replica " + shortName(worst.Replica) + ": " + p.Headline
-	case p.State == status.GoingOut && all[0].Status.Waiting == 0 && p.DeadLetters == 0:
-		p.Headline = "" // the state says it all
 	}
 
 	if sentence := status.Unowned(partitions); sentence != "" {
@@ -326,13 +294,19 @@ func (p *page) headline(all []Snapshot, partitions []telemetry.PartitionStatus, 
 		}})
 
 		if n := states[p.State].severity; n != notToBlame && n < states[status.Partly].severity {
-			p.State = status.Partly
-			p.Headline = "Some alerts aren't going out: " + strings.ToLower(sentence[:1]) + sentence[1:]
+			p.State, p.Headline = status.Partly, "Some alerts aren't going out: "+strings.ToLower(sentence[:1])+sentence[1:]
 		}
 	}
 
+	if deadLetters > 0 {
+		p.Problems = append(p.Problems, problemRow{Problem: status.Problem{
+			What:   "dead letters since the start: " + count(deadLetters),
+			Effect: "The receiver did not accept what is in them: `alertworker deadletters list` says why.",
+		}})
+	}
+
 	p.Class = states[p.State].class
-	if p.DeadLetters > 0 && p.Class == "good" {
+	if p.Class == "good" && len(p.Problems) > 0 {
 		p.Class = "warn"
 	}
 }
@@ -360,24 +334,6 @@ func receiverRows(all []Snapshot) (rows []*receiverRow) {
 			row.On = append(row.On, shortName(s.Replica))
 		}
 	}
-
-	return rows
-}
-
-// vanishedRows returns the replicas that have died of late, and of which no other has the name.
-func (a *Admin) vanishedRows(r *http.Request, all []Snapshot) (rows []vanishedRow) {
-	gone, at, _ := a.vanished.get(r.Context())
-	for owner, silent := range gone {
-		name := label(owner)
-		isBack := slices.ContainsFunc(all, func(s Snapshot) bool { return s.Replica == name })
-		if silent += time.Since(at); !isBack && silent < vanishedFor {
-			rows = append(rows, vanishedRow{name, silent})
-		}
-	}
-
-	slices.SortFunc(rows, func(x, y vanishedRow) int {
-		return cmp.Or(cmp.Compare(x.For, y.For), cmp.Compare(x.Replica, y.Replica))
-	})
 
 	return rows
 }
@@ -437,30 +393,16 @@ var states = map[status.State]struct {
 	status.Blocked:  {4, "bad"},
 }
 
-// severity is that of the state.
-func (s Snapshot) severity() int { return states[s.Status.State].severity }
-
-// figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0. One that is rare is shown if it is not 0.
-var figureKinds = []struct {
-	key, name, class string
-	rare             bool
-	help             string
-}{
-	{countReadings, "Readings", "", false, "messages with a reading"},
-	{countOver, "Over a limit", "", false, "readings that reach a limit of any rule"},
-	{countUndecoded, "Not decoded", "warn", false, "telemetry without a usable reading, which can cause no alert"},
-	{countUnavailable, "Store unavailable", "bad", false, "calls to the throttle store without a usable response; they are retried"},
-	{countAmbiguous, "Ambiguous", "bad", false, "sends that may have delivered an alert for a second time; they have the same id as the first"},
-	{countDead, "Dead letters", "bad", false, "alerts that will not be delivered to a receiver"},
-	{countUnreadable, "Unreadable devices", "warn", true, "devices of which nothing could be read for an hour or longer, although they send; without those that lack only the field"},
-	{countOverride, "Limits of devices", "", true, "readings compared with the number that their message has, instead of the rule's limit or clear"},
-	{countNotNumber, "Limits that are not numbers", "warn", true, "readings whose message has something else there: the limit of the rule was used"},
-	{countQuieted, "Muted", "", true, "readings over a limit without an alert, because of a mute or a silence"},
-	{countTimes, "Times of devices", "", true, "readings over a limit, or of a device with an alarm, that have the time of their device"},
-	{countNotTimes, "Times that are not used", "warn", true, "times of devices instead of which the hub's time was used: they are ahead of it, weeks behind, or none"},
-	{countScattered, "In several partitions", "bad", true, "alerts of devices whose alert before came from another partition"},
-	{countUntracked, "Without room", "bad", true, "readings that began or ended an alarm in a partition with more alarms than are kept: those " +
-		"over a limit are told at once, and not as normal again"},
+// figureKinds are the figures in their order: by key in Snapshot.Counts, with the class of one that is not 0.
+var figureKinds = []struct{ key, name, class, help string }{
+	{countReadings, "Readings", "", "messages with a reading"},
+	{countOver, "Over a limit", "", "readings that reach a limit of any rule"},
+	{countQuieted, "Muted", "", "readings over a limit without an alert, because of a mute or a silence"},
+	{countUndecoded, "Not decoded", "warn", "telemetry without a usable reading, which can cause no alert"},
+	{countUnreadable, "Unreadable devices", "warn", "devices of which nothing could be read for an hour or longer, although they send; without those that lack only the field"},
+	{countUnavailable, "Store unavailable", "bad", "calls to the throttle store without a usable response; they are retried"},
+	{countAmbiguous, "Ambiguous", "bad", "sends that may have delivered an alert for a second time; they have the same id as the first"},
+	{countDead, "Dead letters", "bad", "alerts that will not be delivered to a receiver"},
 }
 
 // figures returns what s has counted.
@@ -476,20 +418,12 @@ func (s Snapshot) figures(now time.Time) (all []figure) {
 		unreadable = append(unreadable, fmt.Sprintf("%s (%s, for %s)", shortName(d.Device), d.Reason, humanize.Span(now.Sub(d.Since))))
 	}
 
-	details := map[string]string{
-		countUndecoded:  strings.Join(undecoded, ", "),
-		countUnreadable: humanize.Some(unreadable),
-		countScattered:  s.Scattered,
-	}
+	details := map[string]string{countUndecoded: strings.Join(undecoded, ", "), countUnreadable: humanize.Some(unreadable)}
 	for _, k := range figureKinds {
 		f := figure{Name: k.name, Value: count(s.Counts[k.key]), Help: k.help, Detail: details[k.key]}
-		switch n := s.Counts[k.key]; {
-		case n > 0:
+		if s.Counts[k.key] > 0 {
 			f.Class = k.class
-		case k.rare:
-			continue
 		}
-
 		all = append(all, f)
 	}
 
@@ -529,7 +463,7 @@ func (a *Admin) partitionRows(
 				continue
 			}
 
-			row.Owner, row.Mine, row.Rate, row.Waiting = s.Replica, isMine, read.Rate, read.Waiting
+			row.Owner, row.Mine, row.Waiting = s.Replica, isMine, read.Waiting
 			row.Committed, row.read = max(row.Committed, read.Committed), read.Read
 		}
 	}
@@ -633,14 +567,6 @@ func count[T int | int64](n T) string {
 	}
 
 	return s
-}
-
-// rate formats a number per second.
-func rate(perSecond float64) string {
-	if perSecond < 10 {
-		return strconv.FormatFloat(perSecond, 'f', 1, 64)
-	}
-	return count(int64(perSecond + 0.5))
 }
 
 // latencyText formats the duration of a call.

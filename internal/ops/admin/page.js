@@ -65,8 +65,8 @@
 	silence.addEventListener("submit", async (event) => {
 		event.preventDefault();
 		const { token, ...fields } = Object.fromEntries(new FormData(silence));
-		await ask(silence, "PUT", "/silences", JSON.stringify(fields), ({ text, devices }) =>
-			"Silenced " + text + "; " + devices + ". Other replicas know it within 15 s.");
+		await ask(silence, "PUT", "/silences", JSON.stringify(fields), ({ text }) =>
+			"Silenced " + text + ". Other replicas know it within 15 s.");
 		refresh();
 	});
 	document.addEventListener("click", async ({ target }) => {

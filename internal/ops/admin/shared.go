@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
-	"alertworker/internal/humanize"
 	"alertworker/internal/ledger"
-	"alertworker/internal/muting"
 	"alertworker/internal/notify/deadletter"
 	"alertworker/internal/partition"
 	"alertworker/internal/records"
@@ -111,58 +108,6 @@ func (s Shared) heard(ctx context.Context, of sensor.ID, f *findings) error {
 
 		return nil
 	})
-}
-
-// Matching says of how many known devices one mutes alerts: of those that rules about silence have heard, and those
-// with an alarm.
-func (s Shared) Matching(ctx context.Context, one muting.Mute) string {
-	if s.Records == nil {
-		return "how many devices match is not known: only rules with state know devices"
-	}
-
-	var known devices
-	err := s.each(ctx, s.Ledgers, nil, func(name, _ string) error {
-		c, err := ledger.Look(ctx, s.Records, name)
-		for _, a := range c.Alarms {
-			known.add(a.Of())
-		}
-		return err
-	})
-
-	if s.Rosters != "" {
-		err = errors.Join(err, s.each(ctx, s.Rosters, nil, func(name, _ string) error {
-			r, err := s.roster(ctx, name)
-			for i := range r.Len() {
-				known.add(r.Name(i))
-			}
-			return err
-		}))
-	}
-
-	if err != nil {
-		return "how many devices match is not known: " + strings.ReplaceAll(err.Error(), "\n", "; ")
-	}
-
-	all := slices.Collect(maps.Keys(known.names))
-	matching := slices.DeleteFunc(slices.Clone(all), func(of sensor.ID) bool { return !one.MayMatch(of) })
-
-	return fmt.Sprintf("%d of %s", len(matching), humanize.Count(len(all), "known device"))
-}
-
-// devices are those with a name, and sensors, to which several goroutines add.
-type devices struct {
-	mu    sync.Mutex
-	names map[sensor.ID]struct{}
-}
-
-// add adds one. It may be called concurrently.
-func (d *devices) add(of sensor.ID) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.names == nil {
-		d.names = map[sensor.ID]struct{}{}
-	}
-	d.names[of] = struct{}{}
 }
 
 // roster reads a roster. It is empty if there is an error, or if it was deleted just now.

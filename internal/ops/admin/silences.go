@@ -125,15 +125,10 @@ func (a *Admin) addSilence(ctx context.Context, w http.ResponseWriter, r *http.R
 	}
 
 	s, err = a.Silences.Add(ctx, s, lasts)
-	zone := a.now().Location()
-	answerSilences(w, http.StatusCreated, silenced{s, a.Shared.Matching(ctx, s), s.Text(zone)}, err)
-}
-
-// silenced is the answer to who has silenced something.
-type silenced struct {
-	muting.Mute
-	Devices string `json:"devices"` // how many of those that are known it is about, for people
-	Text    string `json:"text"`    // when, for people
+	answerSilences(w, http.StatusCreated, struct {
+		muting.Mute
+		Text string `json:"text"` // when, for people
+	}{s, s.Text(a.now().Location())}, err)
 }
 
 // answerSilences answers with v, or with what went wrong.

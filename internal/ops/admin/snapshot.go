@@ -11,7 +11,6 @@ import (
 	"alertworker/internal/delivery"
 	"alertworker/internal/ops/status"
 	"alertworker/internal/partition"
-	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/throttle"
 	"alertworker/internal/worker"
@@ -30,7 +29,6 @@ type Snapshot struct {
 	Counts  map[string]int64 // of figures, since it started
 
 	Undecoded       map[string]int64   // telemetry without a usable reading, by the reason
-	Scattered       string             // a device whose alerts came from several partitions; empty if there is none
 	UnreadableNamed []unreadableDevice // some of those that countUnreadable counts
 	Partitions      []readPartition
 	Receivers       []delivery.ReceiverState
@@ -55,9 +53,8 @@ func (t totals) minus(u totals) totals {
 // A readPartition is one that the replica reads, or has read.
 type readPartition struct {
 	ID        string
-	Read      int64 // sequence number; -1 if nothing has been read
-	Committed int64 // sequence number; -1 if nothing has been recorded
-	Rate      string
+	Read      int64  // sequence number; -1 if nothing has been read
+	Committed int64  // sequence number; -1 if nothing has been recorded
 	Waiting   string // what holds back its checkpoint; empty if nothing does
 	Idle      bool   // there is nothing to show
 }
@@ -111,10 +108,6 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 		s.Open = append(s.Open, openAlarm{o.Device, o.Sensor, o.Rule, o.Level, o.Since, o.Silence})
 	}
 
-	if d := stats.LastScattered.Load(); d != nil {
-		s.Scattered = d.String()
-	}
-
 	total, states := a.totals(), a.Worker.Partitions()
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -124,7 +117,6 @@ func (a *Admin) snapshot(now time.Time, alerts, alarms int) Snapshot {
 			ID:        p.Partition,
 			Read:      -1,
 			Committed: -1,
-			Rate:      a.history.rate(p.Partition),
 			Waiting:   waiting(p, now),
 			Idle:      p.ReadUntil.IsZero() && p.Unsettled == 0,
 		}
@@ -178,31 +170,18 @@ const (
 	countAmbiguous   = "ambiguous"
 	countDead        = "dead letters"
 	countUnreadable  = "unreadable"
-	countOverride    = "overrides"
-	countNotNumber   = "overrides that are not numbers"
 	countQuieted     = "quieted"
-	countTimes       = "times"
-	countNotTimes    = "times not used"
-	countScattered   = "scattered"
-	countUntracked   = "untracked"
 )
 
 // countsOf returns the counts of figures, but for countUndecoded and countUnreadable.
 func countsOf(stats *worker.Stats) map[string]int64 {
-	times := &stats.Times
 	return map[string]int64{
 		countReadings:    readings(stats),
 		countOver:        stats.Over.Load(),
 		countUnavailable: stats.Outcomes[throttle.Unavailable].Load(),
 		countAmbiguous:   stats.Ambiguous.Load(),
 		countDead:        stats.DeadLetters.Load(),
-		countOverride:    stats.Override[rules.OverrideUsed].Load(),
-		countNotNumber:   stats.Override[rules.OverrideOther].Load(),
 		countQuieted:     stats.Quieted.Load(),
-		countTimes:       times[rules.TimeUsed].Load(),
-		countNotTimes:    times[rules.TimeFuture].Load() + times[rules.TimeOld].Load() + times[rules.TimeUnreadable].Load(),
-		countScattered:   stats.Scattered.Load(),
-		countUntracked:   stats.Untracked.Load(),
 	}
 }
 
@@ -234,7 +213,6 @@ func merged(all []Snapshot) Snapshot {
 	m.Undecoded = maps.Clone(m.Undecoded)
 	for _, s := range all[1:] {
 		m.Last60s = m.Last60s.plus(s.Last60s)
-		m.Scattered = cmp.Or(m.Scattered, s.Scattered)
 		m.UnreadableNamed = slices.Concat(m.UnreadableNamed, s.UnreadableNamed)
 		m.Open = slices.Concat(m.Open, s.Open)
 		m.Alerts = slices.Concat(m.Alerts, s.Alerts)

@@ -16,12 +16,6 @@ func (s *Source) Reports(ctx context.Context) ([][]byte, error) {
 	return ownership.Reports(ctx, s.config.Records, s.checkpoints().group.String(), s.owner, s.config.OwnershipExpiry)
 }
 
-// Vanished returns the replicas that have died within about an hour, by the ids under which they own partitions, and for
-// how long nothing has been heard of them.
-func (s *Source) Vanished(ctx context.Context) (map[string]time.Duration, error) {
-	return ownership.Vanished(ctx, s.config.Records, s.checkpoints().group.String(), s.config.OwnershipExpiry)
-}
-
 // errNotRead says that this replica reads no hub.
 var errNotRead = errors.New("the hub is not read yet")
 

@@ -441,7 +441,7 @@ func (m *Member) claim(ctx context.Context, claims []Record) (written int64, err
 	return n.Load(), err
 }
 
-// rememberFor is how long the heartbeat of a replica that died stays: see Vanished. One that stops removes its own.
+// rememberFor is how long the heartbeat of a replica that died stays, in case that it was only cut off. One that stops removes its own.
 const rememberFor = time.Hour
 
 // forgetOne removes the heartbeat of a replica that has been dead for long. It

@@ -140,24 +140,6 @@ func Reports(
 	return reports, nil
 }
 
-// Vanished returns the owners that have died within about an hour, and for how long nothing has been heard of them. Those
-// that stopped in order are not among them.
-func Vanished(ctx context.Context, store records.Store, scope string, expiry time.Duration) (map[string]time.Duration, error) {
-	all, err := List(ctx, store, scope)
-	if err != nil {
-		return nil, err
-	}
-
-	vanished := map[string]time.Duration{}
-	for _, b := range all.Heartbeats {
-		if b.Age >= expiry && b.Age < rememberFor {
-			vanished[b.Owner] = b.Age
-		}
-	}
-
-	return vanished, nil
-}
-
 // forget removes the heartbeat of owner if it still has this version, which may be records.Any.
 func forget(ctx context.Context, store records.Store, scope, owner, version string) error {
 	if err := store.Delete(ctx, scope+heartbeats+owner, version); err != nil && !errors.Is(err, records.ErrConflict) {
