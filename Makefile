@@ -12,6 +12,7 @@ GO       ?= go
 ARGS     ?=
 SEED     ?= 1
 FUZZTIME ?= 5s
+CHECKS   ?= 20000
 STATES   ?= 100000000
 PLANS    ?= 1000000
 ROUNDS   ?= 1
@@ -29,7 +30,7 @@ low      := nice -n 10
 # Compiles packages and their tests. The compiler needs a quarter less of a processor if it collects garbage less often.
 compile  := GOGC=400 $(GO) list -export -test
 
-.PHONY: help run test race compiled thorough deploy processes lint vulnerabilities azure fuzz worlds planted model simulate \
+.PHONY: help run test race compiled thorough deploy processes lint vulnerabilities azure fuzz properties worlds planted model simulate \
 	bench ci build image keda
 
 help: ## this list
@@ -76,8 +77,8 @@ deploy: GO := $(low) $(GO)
 deploy: ## the tests of deploy, and of tools
 	$(GO) -C tools test -vet=off -count=1 -timeout 10m ./...
 
-processes: node_modules/.package-lock.json ## whole processes, in all ways that tests know, ROUNDS=1; KEDA if make keda has built it
-	$(GO) test $(race) -vet=off -v -timeout 24h ./internal/lab/e2e -rounds $(ROUNDS)
+processes: node_modules/.package-lock.json ## whole processes, in all ways that tests know, ROUNDS=1 SEED=1; KEDA if make keda has built it
+	$(GO) test $(race) -vet=off -v -timeout 24h ./internal/lab/e2e -rounds $(ROUNDS) -seed $(SEED)
 
 # A test asks it about our checkpoints. The first build takes some minutes, later ones take
 # seconds. Two files of KEDA's module are laid over a directory here, because all of their package takes far longer.
@@ -116,6 +117,11 @@ fuzz: ## every fuzz target for FUZZTIME=5s
 		echo "$$target $$package"; \
 		$(GO) test -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) -fuzzminimizetime 5s -timeout 5m "$$package"; \
 	done
+
+# In make test and make ci they draw the same each time: what other draws find is no fault of the change at hand either.
+properties: ## what tests with rapid say after CHECKS=20000 random draws each
+	$(GO) test -vet=off -timeout 6h $(shell grep -rl pgregory.net/rapid --include='*_test.go' cmd internal | \
+		xargs -n 1 dirname | sort -u | sed 's,^,./,') -args -rapid.seed=0 -rapid.checks=$(CHECKS) $(ARGS)
 
 # Some are in make test, and some thousand in make ci.
 worlds: ## random worlds for PLANS=1000000 plans; it prints how to play one again with ARGS

@@ -9,6 +9,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/sensor"
 )
 

@@ -15,6 +15,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	_ "alertworker/internal/lab/seeded"
 )
 
 const module = "alertworker"
@@ -53,7 +55,7 @@ const arrows = `
 	internal/lease/bloblease                     internal/backoff internal/lease internal/lease/caslease internal/records internal/azure
 	internal/lease/*                             internal/lease internal/lease/caslease internal/azure
 	internal/notify/receivers                    internal/notify internal/notify/* internal/humanize
-	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox
+	internal/notify/notifytest                   internal/notify internal/notify/webhook internal/lab/inbox internal/lab/seeded
 	internal/notify/deadletter                   internal/telemetry internal/notify internal/notify/wording internal/notify/webhook internal/records internal/humanize
 	internal/notify/eventgrid                    internal/notify internal/notify/wording internal/notify/httppost internal/notify/webhook
 	internal/notify/lognotify                    internal/notify internal/notify/wording internal/notify/webhook
@@ -99,6 +101,7 @@ const arrows = `
 	internal/lab/inbox      internal/notify internal/notify/webhook
 	internal/lab/nettest
 	internal/lab/process
+	internal/lab/seeded
 	internal/lab/simulation internal/config internal/lab/cloud internal/lab/devhub internal/lab/inbox internal/lab/verify internal/lease/caslease internal/notify internal/notify/webhook internal/records internal/roster internal/rules internal/telemetry internal/telemetry/eventhubs
 	internal/lab/simulator  internal/lab/* internal/lab/devhub/devices internal/rules internal/sensor internal/telemetry
 	internal/lab/verify
@@ -141,7 +144,7 @@ const wraps = `
 const unshipped = `
 	testing testing/* net/http/httptest
 	pgregory.net/rapid go.uber.org/goleak
-	alertworker/internal/lab/emulators alertworker/internal/lab/busytest alertworker/internal/*/*test alertworker/internal/*/*/*test
+	alertworker/internal/lab/emulators alertworker/internal/lab/busytest alertworker/internal/lab/seeded alertworker/internal/*/*test alertworker/internal/*/*/*test
 `
 
 func TestArrows(t *testing.T) {
@@ -169,6 +172,23 @@ func TestBinaryHasTimeZones(t *testing.T) {
 func TestDeployHasNoGo(t *testing.T) {
 	for file := range goFiles(t, "../../deploy") {
 		t.Errorf("%s is Go", file)
+	}
+}
+
+// No test draws other values each time: a change would be refused for what it did not break.
+func TestDrawsAreSeeded(t *testing.T) {
+	draws, seeded := map[string]bool{}, map[string]bool{}
+	for _, root := range []string{"../../cmd", "../../internal"} {
+		for file, imported := range goFiles(t, root) {
+			dir := filepath.Dir(file)
+			draws[dir] = draws[dir] || slices.Contains(imported, "pgregory.net/rapid")
+			seeded[dir] = seeded[dir] || slices.Contains(imported, module+"/internal/lab/seeded")
+		}
+	}
+	for dir, is := range draws {
+		if is && !seeded[dir] && !strings.HasSuffix(dir, "lab/seeded") {
+			t.Errorf("%s uses rapid, and does not import internal/lab/seeded", dir)
+		}
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 	"go.uber.org/zap"
 	"go.uber.org/zap/zapcore"
 	"pgregory.net/rapid"
+
+	_ "alertworker/internal/lab/seeded"
 )
 
 // everyWay prints v in every way that a program could by mistake.

@@ -11,6 +11,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/notify"
 )
 

@@ -12,6 +12,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/incident"
+	_ "alertworker/internal/lab/seeded"
 )
 
 // Whatever owners, zombies among them, write in whatever order: a record runs if and only if a partition has members, its

@@ -16,6 +16,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/ledger"
 	"alertworker/internal/records"
 	"alertworker/internal/sensor"

@@ -11,6 +11,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/delivery"
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/ledger"
 	"alertworker/internal/roster"
 	"alertworker/internal/rules"

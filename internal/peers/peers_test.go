@@ -16,6 +16,7 @@ import (
 	"go.uber.org/zap"
 
 	"alertworker/internal/lab/emulators"
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/records"
 	"alertworker/internal/rules"
 

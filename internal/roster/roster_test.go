@@ -13,6 +13,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/records"
 	"alertworker/internal/roster"
 	"alertworker/internal/sensor"

@@ -10,6 +10,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/rules"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/telemetrytest"

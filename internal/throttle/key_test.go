@@ -8,6 +8,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/rules"
 	"alertworker/internal/sensor"
 )

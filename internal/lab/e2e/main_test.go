@@ -28,7 +28,7 @@ import (
 )
 
 var (
-	seed     = flag.Uint64("seed", 0, "`NUMBER` that repeats the random choices of a run, as its log tells; 0: new ones")
+	seed     = flag.Uint64("seed", 1, "`NUMBER` of the random choices of a run, as its log tells; 0: any")
 	rounds   = flag.Int("rounds", 1, "`NUMBER` of times that the devices of TestSilence fall silent and come back, and of days of TestTrucks")
 	takeover = flag.Bool("takeover", false, "measure how long a killed replica's partitions go unread with default settings")
 )

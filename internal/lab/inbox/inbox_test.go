@@ -18,6 +18,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/lab/inbox"
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/notifytest"
 	"alertworker/internal/notify/webhook"

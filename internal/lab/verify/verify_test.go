@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/lab/verify"
 
 	"pgregory.net/rapid"

@@ -12,6 +12,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 )

@@ -6,6 +6,7 @@ import (
 
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/notify"
 	"alertworker/internal/notify/pace"
 )

@@ -14,6 +14,7 @@ import (
 	"go.uber.org/zap/zaptest/observer"
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/lease"
 	"alertworker/internal/lease/memlease"
 	"alertworker/internal/ops/leader"

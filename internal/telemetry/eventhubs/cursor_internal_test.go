@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azeventhubs/v2"
 	"pgregory.net/rapid"
 
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/telemetry"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )

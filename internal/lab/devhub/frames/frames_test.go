@@ -13,6 +13,7 @@ import (
 	"pgregory.net/rapid"
 
 	"alertworker/internal/lab/devhub/frames"
+	_ "alertworker/internal/lab/seeded"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

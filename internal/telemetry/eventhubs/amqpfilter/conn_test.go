@@ -14,6 +14,7 @@ import (
 
 	"alertworker/internal/lab/devhub/frames"
 	"alertworker/internal/lab/devhub/poison"
+	_ "alertworker/internal/lab/seeded"
 	"alertworker/internal/telemetry/eventhubs/amqpfilter"
 )
 
