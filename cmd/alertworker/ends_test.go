@@ -45,7 +45,7 @@ func TestRefusalNamesWhatHasEnded(t *testing.T) {
 		{Credential: "NOTIFY_URLS", What: "the token", At: time.Now().Add(time.Hour)},
 	}
 	for status, want := range map[int]string{403: "; the signature in STORAGE_CONNECTION_STRING ended 2 h ago, at ", 503: ""} {
-		err := azure.Explain(&azcore.ResponseError{StatusCode: status})
+		err := azure.Explain(&azcore.ResponseError{StatusCode: status, RawResponse: &http.Response{}})
 		got := endedToo(err, ends)
 		if !errors.Is(got, err) || !strings.HasPrefix(got.Error(), err.Error()+want) || strings.Contains(got.Error(), "NOTIFY_URLS") {
 			t.Errorf("%d: %v, want %q after %v", status, got, want, err)

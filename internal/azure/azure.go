@@ -66,22 +66,11 @@ func (t readOnly) RoundTrip(r *http.Request) (*http.Response, error) {
 		_ = r.Body.Close()
 	}
 
-	return nil, readOnlyError{}
+	return nil, errReadOnly
 }
 
-// A readOnlyError is why a container that does not exist is not created.
-type readOnlyError struct{}
-
-func (readOnlyError) Error() string {
-	return "it does not exist, and this command creates nothing: check its name, and whether it was deleted"
-}
-func (readOnlyError) NonRetriable() {}
-
-// It is a lease.Failure that says itself what to do.
-
-func (readOnlyError) Cause() lease.Cause           { return lease.Wrong }
-func (readOnlyError) Again() (time.Duration, bool) { return 0, false }
-func (readOnlyError) Hint(string) string           { return "" }
+// errReadOnly is why a container that does not exist is not created.
+var errReadOnly = lease.NewWrong("it does not exist, and this command creates nothing: check its name, and whether it was deleted")
 
 // Once returns the retries of a client whose caller retries with ShouldRetry: none, so that
 // only one layer retries. LimitTries limits a try.

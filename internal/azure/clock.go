@@ -3,7 +3,6 @@ package azure
 import (
 	"errors"
 	"net/http"
-	"slices"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -75,10 +74,6 @@ const refusing = 5 * time.Minute
 // withClock returns a text about a refusal, "403 Code: advice", with how far this machine's clock is from the service's, if
 // that is far.
 func withClock(text string, resp *http.Response) string {
-	if resp == nil || !slices.Contains([]int{http.StatusUnauthorized, http.StatusForbidden}, resp.StatusCode) {
-		return text
-	}
-
 	received, notNoted := time.Parse(time.RFC3339Nano, resp.Header.Get(receivedHeader))
 	date, notSaid := Date(resp)
 	if errors.Join(notNoted, notSaid) != nil {

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
 	"github.com/Azure/azure-sdk-for-go/sdk/storage/azblob/bloberror"
 
 	"alertworker/internal/azure"
@@ -129,7 +128,7 @@ func TestAdvice(t *testing.T) {
 			t.Errorf("%s: %q", code, got)
 		}
 	}
-	refused := &azcore.ResponseError{StatusCode: 403, ErrorCode: "KeyBasedAuthenticationNotPermitted"}
+	refused := answered(403, "KeyBasedAuthenticationNotPermitted")
 	if got := lease.AddHint(azure.Explain(refused), "X").Error(); !strings.HasPrefix(got, "403 KeyBasedAuthenticationNotPermitted: the account accepts no keys: set STORAGE_ACCOUNT_URL") {
 		t.Error(got)
 	}

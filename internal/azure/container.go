@@ -39,8 +39,8 @@ func NewContainer(name string, missing func(error) bool, create func(context.Con
 
 // Do calls call. If that fails because the container is missing Do creates it and,
 // if it can, calls call again. Of concurrent calls one creates the container and the others
-// wait; for five seconds after an attempt that failed none is made. The error is call's, a
-// *MissingError, or ctx's.
+// wait; for five seconds after an attempt that failed none is made. The error is call's, ctx's, or why the container could
+// not be created.
 func (c *Container) Do(ctx context.Context, call func() error) error {
 	start := time.Now()
 	err := call()
@@ -70,23 +70,19 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 		return c.err
 	}
 
-	err := c.create(ctx)
-	var slow *SlowError
+	err := Explain(c.create(ctx))
 	switch {
-	case errors.As(err, &slow): // it may exist, or come to exist
-		return fmt.Errorf("create container %q: %w", c.name, Explain(err))
-
 	case err == nil, Answer(err).ErrorCode == "ContainerAlreadyExists":
 		c.err = nil
 		if c.Created != nil {
 			c.Created(c.name)
 		}
 
-	case ctx.Err() != nil: // that says nothing about the container
-		return fmt.Errorf("create container %q: %w", c.name, ctx.Err())
+	case lease.CauseOf(err) == lease.NoAnswer: // it may exist, or come to exist
+		return fmt.Errorf("create container %q: %w", c.name, err)
 
 	default:
-		c.err = &MissingError{c.name, Explain(err)}
+		c.err = notCreated(c.name, err)
 	}
 
 	c.tried = time.Now()
@@ -94,38 +90,23 @@ func (c *Container) restore(ctx context.Context, missed time.Time) error {
 	return c.err
 }
 
-// A MissingError means that a container does not exist and could not be created.
-type MissingError struct {
-	Container string
-	Err       error // why not
-}
-
-func (e *MissingError) Error() string {
-	if errors.As(e.Err, new(readOnlyError)) {
-		return fmt.Sprintf("container %q: %v", e.Container, e.Err)
+// notCreated returns the Failure of whoever uses a container that does not exist and, because of err, was not created.
+func notCreated(name string, err error) error {
+	f := &lease.Failure{
+		Text: fmt.Sprintf("container %q does not exist and could not be created; create it, or let the worker's key or identity "+
+			"create it (it tries again every %v): %v", name, restoreEvery, err),
+		Cause:  lease.Wrong,
+		Status: http.StatusNotFound,
+	}
+	switch {
+	case errors.Is(err, errReadOnly):
+		f.Text = fmt.Sprintf("container %q: %v", name, err)
+	case lease.IsRefused(err):
+		f.Cause = lease.Refused
 	}
 
-	const text = "container %q does not exist and could not be created; create it, or let the worker's key or identity " +
-		"create it (it tries again every %v): %v"
-
-	return fmt.Sprintf(text, e.Container, restoreEvery, e.Err)
+	return f
 }
-
-func (e *MissingError) Unwrap() error { return e.Err }
-
-// HTTPStatus returns what the service answers to whoever uses the container.
-func (e *MissingError) HTTPStatus() int { return http.StatusNotFound }
-
-// It is a lease.Failure that says itself what to do.
-
-func (e *MissingError) Cause() lease.Cause {
-	if lease.IsRefused(e.Err) {
-		return lease.Refused
-	}
-	return lease.Wrong
-}
-func (e *MissingError) Again() (time.Duration, bool) { return 0, false }
-func (e *MissingError) Hint(string) string           { return "" }
 
 // ContainerMissing reports whether err means that a blob container does not exist or is
 // being deleted.

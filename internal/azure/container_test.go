@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"alertworker/internal/azure"
+	"alertworker/internal/lease"
 )
 
 // Many who miss a container make one attempt to create it, and none but its outcome for a while.
@@ -43,8 +44,7 @@ func TestContainerIsCreatedOnce(t *testing.T) {
 			return errs
 		}
 		for _, err := range append(everybody(), everybody()...) {
-			var missing *azure.MissingError
-			if !errors.As(err, &missing) || !strings.Contains(err.Error(), `"leases"`) || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "create it") {
+			if !errors.As(err, new(*lease.Failure)) || !strings.Contains(err.Error(), `"leases"`) || !strings.Contains(err.Error(), "403") || !strings.Contains(err.Error(), "create it") {
 				t.Fatalf("%v, want what is missing, why and what to do", err)
 			}
 			if azure.ShouldRetry(t.Context(), 0, err) {

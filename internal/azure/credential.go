@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"net/http"
 	"regexp"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -62,7 +61,7 @@ type token struct {
 	azcore.AccessToken
 	fetched chan struct{} // closed when the attempt under way ends; nil if none is
 	next    time.Time     // not before then is another attempt made
-	err     error         // of the last attempt
+	err     error         // why there is no valid one, if there is none
 }
 
 // NewCredential returns a Credential with the tokens of source.
@@ -81,7 +80,7 @@ func (c *Credential) Close() {
 }
 
 // Prefetch waits until there is a token for each of requests. It takes at most a minute for
-// each, or until ctx ends. Its error is an *IdentityError.
+// each, or until ctx ends. Its error is ErrNoToken.
 func (c *Credential) Prefetch(ctx context.Context, requests ...policy.TokenRequestOptions) error {
 	for _, r := range requests {
 		if _, err := c.GetToken(ctx, r); err != nil {
@@ -93,24 +92,40 @@ func (c *Credential) Prefetch(ctx context.Context, requests ...policy.TokenReque
 }
 
 // GetToken returns a token that is still valid for some time. It waits for one only if
-// there is none, and no longer than ctx; then its error is an *IdentityError, and
+// there is none, and no longer than ctx; then its error is ErrNoToken, and
 // fetching continues.
 func (c *Credential) GetToken(ctx context.Context, r policy.TokenRequestOptions) (azcore.AccessToken, error) {
 	for {
-		t, fetched, err := c.look(r)
-		if fetched == nil {
-			return t, err
+		c.mu.Lock()
+		t := c.token(r)
+		if r.Claims != "" { // the service has just refused the token
+			t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
+		}
+
+		now := time.Now()
+		valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
+		// from then on it should be replaced although it may still be valid
+		refresh := cmp.Or(t.RefreshOn, t.ExpiresOn.Add(-refreshBefore))
+		due := !valid || !now.Before(refresh)
+		if due && t.fetched == nil && !now.Before(t.next) && c.ctx.Err() == nil {
+			t.fetched = make(chan struct{})
+			c.work.Go(func() { c.fetch(t, r) })
+		}
+
+		got, fetched, err := t.AccessToken, t.fetched, t.err
+		c.mu.Unlock()
+		switch {
+		case valid:
+			return got, nil
+		case fetched == nil:
+			return azcore.AccessToken{}, err
 		}
 
 		select {
 		case <-fetched:
 			r.Claims = "" // what comes now has them
-
 		case <-ctx.Done():
-			return azcore.AccessToken{}, &IdentityError{
-				fmt.Sprintf("no token for %s yet: the Azure identity is slow to respond", resource(r)),
-				ctx.Err(),
-			}
+			return azcore.AccessToken{}, noToken(r, " yet: the Azure identity is slow to respond", ctx.Err())
 		}
 	}
 }
@@ -134,55 +149,11 @@ func (p tokenFirst) Do(r *policy.Request) (*http.Response, error) {
 	return r.Next()
 }
 
-// look returns a valid token, or a channel to wait for before looking again, or why there
-// is none. It starts fetching one if that is due.
-func (c *Credential) look(r policy.TokenRequestOptions) (good azcore.AccessToken, fetched <-chan struct{}, err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-
-	t := c.token(r)
-	if r.Claims != "" { // the service has just refused the token
-		t.AccessToken, t.next = azcore.AccessToken{}, time.Time{}
-	}
-
-	now := time.Now()
-	valid := t.Token != "" && now.Before(t.ExpiresOn.Add(-expiryMargin))
-	stopping := c.ctx.Err()
-	idle := t.fetched == nil && !now.Before(t.next) && stopping == nil
-	// from then on it should be replaced although it may still be valid
-	refresh := cmp.Or(t.RefreshOn, t.ExpiresOn.Add(-refreshBefore))
-
-	if idle && (!valid || !now.Before(refresh)) {
-		t.fetched = make(chan struct{})
-		c.work.Go(func() { c.fetch(t, r) })
-	}
-
-	switch {
-	case valid:
-		return t.AccessToken, nil, nil
-
-	case t.fetched != nil:
-		return azcore.AccessToken{}, t.fetched, nil
-
-	case stopping != nil:
-		err = &IdentityError{fmt.Sprintf("no token for %s: stopping", resource(r)), stopping}
-
-	case t.err == nil:
-		const text = "no token for %s: the identity returned one that has expired; check this machine's clock"
-		err = &IdentityError{fmt.Sprintf(text, resource(r)), nil}
-
-	default:
-		err = t.err
-	}
-
-	return azcore.AccessToken{}, nil, err
-}
-
 // token returns the one for such requests, an empty one if there has been none. The caller holds c.mu.
 func (c *Credential) token(r policy.TokenRequestOptions) *token {
 	key := tokenKey{strings.Join(r.Scopes, " "), r.TenantID, r.EnableCAE}
 	if c.tokens[key] == nil {
-		c.tokens[key] = &token{}
+		c.tokens[key] = &token{err: noToken(r, ": stopping", context.Canceled)} // else it is fetched
 	}
 
 	return c.tokens[key]
@@ -201,11 +172,11 @@ func (c *Credential) fetch(t *token, r policy.TokenRequestOptions) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 
-	t.err = nil
 	if err == nil {
 		t.AccessToken = got
+		t.err = noToken(r, ": the one that the identity returned has expired; check this machine's clock", nil)
 	} else {
-		t.err = &IdentityError{fmt.Sprintf("no token for %s: %s", resource(r), summarize(err.Error())), err}
+		t.err = noToken(r, ": "+summarize(err.Error()), nil)
 	}
 
 	t.next = time.Now().Add(acquirePause)
@@ -218,28 +189,19 @@ func resource(r policy.TokenRequestOptions) string {
 	return strings.TrimRight(strings.TrimSuffix(strings.Join(r.Scopes, " "), "/.default"), "/")
 }
 
-// An IdentityError says for which service there is no token, which identities were tried,
-// and what to do.
-type IdentityError struct {
-	text  string
-	cause error
-}
+// ErrNoToken means that an Azure identity has given no token.
+var ErrNoToken = errors.New("no token")
 
-func (e *IdentityError) Error() string { return e.text }
-
-// HTTPStatus returns what the service would have answered.
-func (e *IdentityError) HTTPStatus() int { return http.StatusUnauthorized }
-
-// It is a lease.Failure that says itself what to do; a token may come.
-
-func (e *IdentityError) Cause() lease.Cause           { return lease.Refused }
-func (e *IdentityError) Again() (time.Duration, bool) { return 0, true }
-func (e *IdentityError) Hint(string) string           { return "" }
-
-// Is finds a context's error; what is useful of other causes is in the text.
-func (e *IdentityError) Is(target error) bool {
-	ofContexts := []error{context.Canceled, context.DeadlineExceeded}
-	return slices.Contains(ofContexts, target) && errors.Is(e.cause, target)
+// noToken returns the Failure of whoever needs a token, that is ErrNoToken: for which service there is none, which
+// identities were tried, and what to do. ended is the error of the context that ended the wait, or nil.
+func noToken(r policy.TokenRequestOptions, why string, ended error) error {
+	return &lease.Failure{
+		Text:   "no token for " + resource(r) + why,
+		Err:    errors.Join(ErrNoToken, ended),
+		Cause:  lease.Refused,
+		Status: http.StatusUnauthorized,
+		Again:  true, // a token may come
+	}
 }
 
 // identities are readable names of what azidentity tries.

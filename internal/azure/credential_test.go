@@ -93,8 +93,7 @@ func TestSlowToken(t *testing.T) {
 	bubble(t, source, func(t *testing.T, c *azure.Credential) {
 		for range 3 {
 			err := within(t, c, time.Second, "", time.Second)
-			var none *azure.IdentityError
-			if !errors.As(err, &none) || !errors.Is(err, context.DeadlineExceeded) || azure.Explain(err).Error() != err.Error() {
+			if !errors.Is(err, azure.ErrNoToken) || !errors.Is(err, context.DeadlineExceeded) || azure.Explain(err).Error() != err.Error() {
 				t.Errorf("the error is %v", err)
 			}
 		}
@@ -348,7 +347,7 @@ func TestHangingIdentityIsNamedToAll(t *testing.T) {
 		for n := range 8 {
 			calling.Go(func() {
 				limit, start := time.Duration(n+1)*300*time.Millisecond, time.Now()
-				if err := call(limit); !errors.As(err, new(*azure.IdentityError)) || time.Since(start) > limit {
+				if err := call(limit); !errors.Is(err, azure.ErrNoToken) || time.Since(start) > limit {
 					t.Errorf("after %v of %v: %v", time.Since(start), limit, err)
 				}
 			})

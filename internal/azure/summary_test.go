@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/azcore"
-
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
 )
@@ -19,7 +17,7 @@ import (
 // Summary keeps what tells how a service is, and AddHint adds where to look unless that says so itself.
 func TestSummaryAndAddHint(t *testing.T) {
 	refused := &url.Error{Op: "Put", URL: "https://acc.blob.core.windows.net/c/b?sig=s3cr3t", Err: &net.OpError{Op: "dial", Err: errors.New("connection refused")}}
-	denied := &azcore.ResponseError{StatusCode: http.StatusForbidden, ErrorCode: "AuthenticationFailed"}
+	denied := answered(http.StatusForbidden, "AuthenticationFailed")
 	const look = ": check the address in STORAGE_CONNECTION_STRING and whether this machine can connect to it"
 	for _, test := range []struct {
 		name    string
@@ -31,7 +29,8 @@ func TestSummaryAndAddHint(t *testing.T) {
 		{"explained before", fmt.Errorf("write blob %q: %w", "b", azure.Explain(refused)), "no answer from acc.blob.core.windows.net: dial: connection refused" + look, false},
 		{"no answer", fmt.Errorf("write blob: %w", context.DeadlineExceeded), "no answer in time" + look, false},
 		{"answered", fmt.Errorf("read blob: %w", azure.Explain(denied)), "403 AuthenticationFailed: the credentials were rejected: check the account's name and its key, signature or identity in STORAGE_CONNECTION_STRING or STORAGE_ACCOUNT_URL, and this machine's clock", true},
-		{"container", fmt.Errorf("read: %w", &azure.MissingError{Container: "c", Err: azure.Explain(denied)}), "container \"c\" does not exist and could not be created", true},
+		{"container", fmt.Errorf("read: %w", azure.NewContainer("c", azure.ContainerMissing, func(context.Context) error { return denied }).
+			Do(t.Context(), func() error { return answered(404, "ContainerNotFound") })), "container \"c\" does not exist and could not be created", true},
 		{"another", errors.New("no idea"), "no idea" + look, false},
 	} {
 		got := lease.AddHint(lease.Summary(test.err), "STORAGE_CONNECTION_STRING").Error()

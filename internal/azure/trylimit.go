@@ -30,38 +30,28 @@ const (
 	early = 50 * time.Millisecond
 )
 
-// A SlowError means that a service did not answer a request in the time that it had. The request may have been executed.
-type SlowError struct {
-	Host      string
-	Limit     time.Duration // what this request had
-	Connected bool          // there was a connection: the address is right, and the service slow
-
-	ends bool // its caller had no more time
-}
-
-func (e *SlowError) Error() string {
-	limit := e.Limit.Round(100 * time.Millisecond)
-	if e.Connected {
-		return fmt.Sprintf("%s answers in more than %v", e.Host, limit)
+// slow returns the Failure of a service that did not answer a request in the time that it had. The request may have been
+// executed. If its caller has no more time either, it is context.DeadlineExceeded.
+func (t *try) slow() error {
+	limit := t.limit.Round(100 * time.Millisecond)
+	f := &lease.Failure{
+		Text:  fmt.Sprintf("no connection to %s within %v", t.host, limit),
+		Cause: lease.NoAnswer,
+		Again: t.limit < maxTry, // else it had the most time that one gets
+		Hint:  lease.CheckAddress,
 	}
-	return fmt.Sprintf("no connection to %s within %v", e.Host, limit)
-}
-
-func (e *SlowError) Cause() lease.Cause { return lease.NoAnswer }
-
-// Again implements lease.Failure: a request that had the most time that one gets is not repeated.
-func (e *SlowError) Again() (time.Duration, bool) { return 0, e.Limit < maxTry }
-
-// Hint implements lease.Failure.
-func (e *SlowError) Hint(variable string) string {
-	if e.Connected {
-		return "it is slow, or the network is: check its latency in Azure's metrics, and proxies in between"
+	if t.connected.Load() { // the address is right
+		f.Text = fmt.Sprintf("%s answers in more than %v", t.host, limit)
+		f.Hint = func(string) string {
+			return "it is slow, or the network is: check its latency in Azure's metrics, and proxies in between"
+		}
 	}
-	return lease.CheckAddress(variable)
-}
+	if t.limit < t.allowed {
+		f.Err = context.DeadlineExceeded
+	}
 
-// Is makes errors.Is(err, context.DeadlineExceeded) hold if the caller's context has no more time.
-func (e *SlowError) Is(target error) bool { return e.ends && target == context.DeadlineExceeded }
+	return f
+}
 
 // Large returns ctx for a request that is large, or has a large answer: it has 30 s.
 func Large(ctx context.Context) context.Context { return context.WithValue(ctx, large{}, true) }
@@ -69,7 +59,7 @@ func Large(ctx context.Context) context.Context { return context.WithValue(ctx, 
 type large struct{}
 
 // LimitTries returns next with a limit for each request, of 1 to 8 s: see minTry. A request that got no answer in time
-// fails with a *SlowError. What it learns about reads and about writes holds for all its requests: use one for each
+// fails with a *lease.Failure. What it learns about reads and about writes holds for all its requests: use one for each
 // container. It is safe for concurrent use. It returns next if that does so already.
 func LimitTries(next policy.Transporter) policy.Transporter {
 	if l, ok := next.(*limited); ok {
@@ -133,7 +123,7 @@ func (t *try) late() bool { return t.trying.Err() != nil && t.ctx.Err() == nil }
 
 func (t *try) explain(err error) error {
 	if t.late() {
-		return &SlowError{t.host, t.limit, t.connected.Load(), t.limit < t.allowed}
+		return t.slow()
 	}
 	return err
 }

@@ -22,24 +22,34 @@ const (
 )
 
 // A Failure is the error of a service that knows why. Whatever wraps none is NoAnswer, may be repeated, and hints at the
-// service's address. Its text is one line, says what the service answered and what to do about it, and has no secrets.
-type Failure interface {
-	error
-	Cause() Cause
-	// Again reports whether the same call may fare better, and how long the service asks to wait before; 0: it does not.
-	Again() (after time.Duration, ok bool)
-	// Hint returns what to do besides what the text says, if variable has the service's address; empty: nothing.
-	Hint(variable string) string
+// service's address.
+type Failure struct {
+	Text   string // one line that says what the service answered and what to do about it, without secrets
+	Err    error  // what is harmless of the error behind it; may be nil
+	Cause  Cause
+	Status int           // the HTTP status that the service answered, or would have; 0: none
+	Again  bool          // the same call may fare better
+	After  time.Duration // for so long the service asks to wait before; 0: it does not
+	// Hint returns what to do besides, if variable has the service's address. Nil: Text says all.
+	Hint func(variable string) string
+}
+
+func (f *Failure) Error() string   { return f.Text }
+func (f *Failure) Unwrap() error   { return f.Err }
+func (f *Failure) HTTPStatus() int { return f.Status }
+
+// NewWrong returns the Failure of a service whose content or set-up has to be put right first.
+func NewWrong(text string) *Failure { return &Failure{Text: text, Cause: Wrong} }
+
+// failureOf returns the Failure that err wraps, or what stands for none.
+func failureOf(err error) *Failure {
+	f := &Failure{Cause: NoAnswer, Again: true, Hint: CheckAddress}
+	errors.As(err, &f)
+	return f
 }
 
 // CauseOf returns why a call failed with err.
-func CauseOf(err error) Cause {
-	var f Failure
-	if errors.As(err, &f) {
-		return f.Cause()
-	}
-	return NoAnswer
-}
+func CauseOf(err error) Cause { return failureOf(err).Cause }
 
 // IsRefused reports whether err is Refused.
 func IsRefused(err error) bool { return CauseOf(err) == Refused }
@@ -55,22 +65,16 @@ const (
 // the service asks for. It returns false after six tries, when a repeated call cannot fare better, and when ctx would end
 // before the pause. OnFailedTry sees what is repeated for want of a useful answer.
 func Retry(ctx context.Context, try int, err error) bool {
-	var asked time.Duration
-	again := true
-	var f Failure
-	if errors.As(err, &f) {
-		asked, again = f.Again()
-	}
-
+	f := failureOf(err)
 	switch {
-	case !again || try+1 >= maxTries || ctx.Err() != nil:
+	case !f.Again || try+1 >= maxTries || ctx.Err() != nil:
 		return false
-	case CauseOf(err) == Conflict:
+	case f.Cause == Conflict:
 		return true
 	}
 
 	pause := min(minPause<<try, maxPause)
-	pause = max(pause+rand.N(pause), asked)
+	pause = max(pause+rand.N(pause), f.After)
 	if deadline, ok := ctx.Deadline(); ok && time.Until(deadline) < pause {
 		return false
 	}
@@ -94,7 +98,7 @@ func OnFailedTry(ctx context.Context, failed func(error)) context.Context {
 // Summary returns the part of err that says how the service is, without what it was asked: what
 // it answered, or that it did not.
 func Summary(err error) error {
-	var f Failure
+	var f *Failure
 	switch {
 	case errors.As(err, &f):
 		return f
@@ -107,20 +111,12 @@ func Summary(err error) error {
 
 // AddHint adds to err what to do about it unless it says so itself: see Failure.Hint.
 func AddHint(err error, variable string) error {
-	if err == nil {
-		return nil
-	}
-
-	hint := CheckAddress(variable)
-	var f Failure
-	if errors.As(err, &f) {
-		hint = f.Hint(variable)
-	}
-	if hint == "" {
+	hint := failureOf(err).Hint
+	if err == nil || hint == nil {
 		return err
 	}
 
-	return fmt.Errorf("%w: %s", err, hint)
+	return fmt.Errorf("%w: %s", err, hint(variable))
 }
 
 // CheckAddress is the Hint of a service that did not answer.

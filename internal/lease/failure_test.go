@@ -11,18 +11,11 @@ import (
 	"alertworker/internal/lease"
 )
 
-// answered is what a service answered.
-type answered struct {
-	cause lease.Cause
-	after time.Duration
+// answered returns the Failure of a service that gave an answer.
+func answered(cause lease.Cause, after time.Duration) error {
+	again := cause != lease.Refused && cause != lease.Wrong
+	return &lease.Failure{Text: "full: raise its limit", Cause: cause, Again: again, After: after}
 }
-
-func (answered) Error() string        { return "full: raise its limit" }
-func (a answered) Cause() lease.Cause { return a.cause }
-func (a answered) Again() (time.Duration, bool) {
-	return a.after, a.cause != lease.Refused && a.cause != lease.Wrong
-}
-func (answered) Hint(string) string { return "" }
 
 // How a call goes on depends on what came of it.
 func TestRetry(t *testing.T) {
@@ -37,12 +30,12 @@ func TestRetry(t *testing.T) {
 		{"no answer", errors.New("reset"), 0, true, 50 * ms, 100 * ms},
 		{"no answer, again", errors.New("reset"), 3, true, 400 * ms, 800 * ms},
 		{"six tries", errors.New("reset"), 5, false, 0, 0},
-		{"conflict", fmt.Errorf("write: %w", answered{cause: lease.Conflict}), 4, true, 0, 0},
-		{"busy", answered{cause: lease.Busy}, 0, true, 50 * ms, 100 * ms},
-		{"busy, and says for how long", answered{lease.Busy, 2 * time.Second}, 0, true, 2 * time.Second, 2 * time.Second},
-		{"busy for longer than there is", answered{lease.Busy, time.Hour}, 0, false, 0, 0},
-		{"refused", answered{cause: lease.Refused}, 0, false, 0, 0},
-		{"wrong", answered{cause: lease.Wrong}, 0, false, 0, 0},
+		{"conflict", fmt.Errorf("write: %w", answered(lease.Conflict, 0)), 4, true, 0, 0},
+		{"busy", answered(lease.Busy, 0), 0, true, 50 * ms, 100 * ms},
+		{"busy, and says for how long", answered(lease.Busy, 2*time.Second), 0, true, 2 * time.Second, 2 * time.Second},
+		{"busy for longer than there is", answered(lease.Busy, time.Hour), 0, false, 0, 0},
+		{"refused", answered(lease.Refused, 0), 0, false, 0, 0},
+		{"wrong", answered(lease.Wrong, 0), 0, false, 0, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
@@ -71,7 +64,7 @@ func TestSummary(t *testing.T) {
 		err  error
 		want string
 	}{
-		{fmt.Errorf(`read lease "oven": %w`, answered{cause: lease.Wrong}), "full: raise its limit"},
+		{fmt.Errorf(`read lease "oven": %w`, answered(lease.Wrong, 0)), "full: raise its limit"},
 		{fmt.Errorf(`read lease "oven": %w`, context.DeadlineExceeded), "no answer in time" + look},
 		{errors.New("connection refused"), "connection refused" + look},
 	} {

@@ -224,8 +224,8 @@ func (b *Blobs) List(ctx context.Context, prefix, from string) (p Page, err erro
 // is no such blob.
 func (b *Blobs) do(ctx context.Context, what, name string, missing error, call func() error) error {
 	err := b.home.Do(ctx, call)
-	if err == nil || errors.As(err, new(*azure.MissingError)) {
-		return err
+	if err == nil {
+		return nil
 	}
 
 	explained := azure.Explain(err)

@@ -57,8 +57,7 @@ func (b *blobs) Read(ctx context.Context, key string) (r caslease.Record, err er
 		return caslease.Record{}, err
 	}
 	if _, r, err = decode(found); err != nil {
-		err = &caslease.UnreadableError{Err: err}
-		return caslease.Record{}, fmt.Errorf("read blob %q in %q: %w: delete the blob", found.Name, b.store.Address(), err)
+		return caslease.Record{}, lease.NewWrong(fmt.Sprintf("read blob %q in %q: %v: delete the blob", found.Name, b.store.Address(), err))
 	}
 
 	r.Exists, r.Version = true, found.ETag

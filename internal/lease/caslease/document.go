@@ -25,18 +25,6 @@ const (
 	phaseFree = "free"
 )
 
-// An UnreadableError is what a service has for a key and is not a lease. Nobody need ask again.
-type UnreadableError struct{ Err error }
-
-func (e *UnreadableError) Error() string { return e.Err.Error() }
-func (e *UnreadableError) Unwrap() error { return e.Err }
-
-// It is a lease.Failure that says itself what to do.
-
-func (e *UnreadableError) Cause() lease.Cause           { return lease.Wrong }
-func (e *UnreadableError) Again() (time.Duration, bool) { return 0, false }
-func (e *UnreadableError) Hint(string) string           { return "" }
-
 // Document returns r as a service keeps it for key.
 func (r Record) Document(key string) Document {
 	phase := phaseHeld
@@ -55,10 +43,10 @@ func (r Record) Document(key string) Document {
 	}
 }
 
-// Record returns the record that d is, last written at written by the service's clock. Its error is an *UnreadableError.
+// Record returns the record that d is, last written at written by the service's clock. Its error is a *lease.Failure.
 func (d Document) Record(written time.Time) (Record, error) {
 	unreadable := func(format string, args ...any) (Record, error) {
-		return Record{}, &UnreadableError{fmt.Errorf("it is not a lease: "+format, args...)}
+		return Record{}, lease.NewWrong("it is not a lease: " + fmt.Sprintf(format, args...))
 	}
 	switch {
 	case d.Phase != phaseHeld && d.Phase != phaseFree:

@@ -9,6 +9,8 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/policy"
 	"github.com/Azure/azure-sdk-for-go/sdk/azcore/runtime"
+
+	"alertworker/internal/lease"
 )
 
 // single is a policy that hides 408 and 5xx from the SDK, which would retry them, because the store does. It leaves
@@ -28,7 +30,7 @@ func (single) Do(req *policy.Request) (*http.Response, error) {
 // region, whose reads heed session tokens. It learns that from the account's properties, which the client asks
 // for before its first request and every few minutes thereafter.
 type suitable struct {
-	wrong atomic.Pointer[ConfigError] // nil: nothing
+	wrong atomic.Pointer[lease.Failure] // nil: nothing
 }
 
 func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
@@ -61,15 +63,11 @@ func (s *suitable) Do(req *policy.Request) (*http.Response, error) {
 	s.wrong.Store(nil)
 
 	if account.EnableMultipleWriteLocations || len(account.WritableLocations) > 1 {
-		s.wrong.Store(
-			&ConfigError{
-				"the account has several write regions, where two replicas may both be granted a lease: turn multi-region " +
-					"writes off, or use another account or store",
-			},
-		)
+		s.wrong.Store(misconfigured("the account has several write regions, where two replicas may both be granted a lease: " +
+			"turn multi-region writes off, or use another account or store"))
 	} else if level := account.Consistency.Default; level == "Eventual" || level == "ConsistentPrefix" {
-		s.wrong.Store(&ConfigError{"the account's default consistency is " + level + ", where an old record may suppress " +
-			"an alert: set it to Session or a stronger level"})
+		s.wrong.Store(misconfigured("the account's default consistency is " + level + ", where an old record may suppress " +
+			"an alert: set it to Session or a stronger level"))
 	}
 
 	return resp, nil

@@ -106,7 +106,7 @@ func (i items) read(ctx context.Context, key string, session *string) (caslease.
 
 	r, err := decode(resp.Value)
 	if err != nil {
-		return caslease.Record{}, fmt.Errorf("read item %q: %w: delete the item", name, &caslease.UnreadableError{Err: err})
+		return caslease.Record{}, lease.NewWrong(fmt.Sprintf("read item %q: %v: delete the item", name, err))
 	}
 
 	r.Now = now

@@ -118,7 +118,7 @@ type Config struct {
 // it does the database. It looks at the account first and refuses one with
 // several write regions, and a container that would never delete an item.
 //
-// What only people can put right is a *ConfigError. If the account itself does
+// What only people can put right is a *lease.Failure that is Wrong. If the account itself does
 // not answer, Open may take some 8 s longer than ctx.
 func Open(ctx context.Context, c Config) (lease.Store, error) {
 	transport := azure.LimitTries(c.Client)
@@ -155,9 +155,8 @@ var validName = regexp.MustCompile(`^[^/\\?#;". ]([^/\\?#;"]{0,253}[^/\\?#;". ])
 func open(ctx context.Context, config Config, transport policy.Transporter) (items, error) {
 	for _, name := range []string{config.Database, config.Container} {
 		if !validName.MatchString(name) {
-			return items{}, &ConfigError{
-				fmt.Sprintf("%q is not a valid name for a Cosmos database or container: use letters, digits and '-'", name),
-			}
+			const text = "%q is not a valid name for a Cosmos database or container: use letters, digits and '-'"
+			return items{}, misconfigured(fmt.Sprintf(text, name))
 		}
 	}
 
@@ -220,20 +219,13 @@ func use(ctx context.Context, c *azcosmos.Client, database, container string) (i
 // checkContainer says why a container cannot be used.
 func checkContainer(p *azcosmos.ContainerProperties) error {
 	if p == nil || !slices.Equal(p.PartitionKeyDefinition.Paths, []string{partitionKey}) {
-		return &ConfigError{
-			fmt.Sprintf(
-				"the container's partition key is not %s: name another container, or delete this one and restart the worker, "+
-					"which creates it",
-				partitionKey,
-			),
-		}
+		return misconfigured("the container's partition key is not " + partitionKey + ": name another container, or delete this one " +
+			"and restart the worker, which creates it")
 	}
 
 	if p.DefaultTimeToLive == nil {
-		return &ConfigError{
-			"the container's time to live is off, so records of devices that are gone would never be deleted: turn it on " +
-				"without a default, with --ttl -1 of `az cosmosdb sql container update`",
-		}
+		return misconfigured("the container's time to live is off, so records of devices that are gone would never be deleted: turn " +
+			"it on without a default, with --ttl -1 of `az cosmosdb sql container update`")
 	}
 
 	return nil
@@ -263,13 +255,8 @@ func create(ctx context.Context, c *azcosmos.Client, d *azcosmos.DatabaseClient,
 		return nil
 
 	case http.StatusForbidden, http.StatusUnauthorized:
-		return &ConfigError{
-			fmt.Sprintf(
-				"the container does not exist, and these credentials may not create it: create it, with the partition key %s "+
-					"and with time to live on but no default",
-				partitionKey,
-			),
-		}
+		return misconfigured("the container does not exist, and these credentials may not create it: create it, with the partition " +
+			"key " + partitionKey + " and with time to live on but no default")
 	}
 
 	return err

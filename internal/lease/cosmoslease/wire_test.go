@@ -13,7 +13,6 @@ import (
 
 	"alertworker/internal/azure"
 	"alertworker/internal/lease"
-	"alertworker/internal/lease/cosmoslease"
 	"alertworker/internal/lease/leasetest"
 )
 
@@ -301,12 +300,12 @@ func TestContainerGone(t *testing.T) {
 
 func wantConfigError(t *testing.T, err error, advice string) {
 	t.Helper()
-	var config *cosmoslease.ConfigError
-	if !errors.As(err, &config) || !strings.Contains(err.Error(), advice) {
-		t.Errorf("%v, want a *ConfigError about %q", err, advice)
+	var config *lease.Failure
+	if !errors.As(err, &config) || config.Cause != lease.Wrong || !strings.Contains(err.Error(), advice) {
+		t.Errorf("%v, want that it is wrong, and %q", err, advice)
 		return
 	}
-	if told := lease.AddHint(lease.Summary(err), "COSMOS_ENDPOINT").Error(); !strings.HasSuffix(told, config.Advice) {
+	if told := lease.AddHint(lease.Summary(err), "COSMOS_ENDPOINT").Error(); !strings.HasSuffix(told, config.Text) {
 		t.Errorf("people are told %q, want nothing after the advice", told)
 	}
 }

@@ -282,7 +282,7 @@ func (k *checkup) answered(
 ) func(context.Context) (string, error) {
 	return func(ctx context.Context) (string, error) {
 		summary, err := do(ctx)
-		if errors.As(err, new(*azure.IdentityError)) {
+		if errors.Is(err, azure.ErrNoToken) {
 			return summary, noToken
 		}
 

@@ -193,9 +193,9 @@ func TestStoreErrors(t *testing.T) {
 	}{
 		{t.Context(), respond(403), "unauthorized"},
 		{t.Context(), fmt.Errorf("read: %w", respond(401)), "unauthorized"},
-		{t.Context(), &azure.IdentityError{}, "unauthorized"},
+		{t.Context(), &lease.Failure{Status: 401}, "unauthorized"},
 		{t.Context(), respond(404), "not_found"},
-		{t.Context(), &azure.MissingError{Err: respond(403)}, "not_found"},
+		{t.Context(), &lease.Failure{Err: respond(403), Status: 404}, "not_found"},
 		{t.Context(), respond(429), "throttled"},
 		{t.Context(), respond(503), "server_error"},
 		{t.Context(), azure.Explain(&url.Error{Op: "Get", URL: "http://account/", Err: &net.OpError{Op: "dial", Err: syscall.ECONNREFUSED}}), "unreachable"},

@@ -47,8 +47,7 @@ func condition(err error) string {
 
 // noToken reports whether the identity has none.
 func noToken(err error) bool {
-	var identity *azure.IdentityError
-	return errors.As(err, &identity)
+	return errors.Is(err, azure.ErrNoToken)
 }
 
 // status returns the status that the hub answered a request with; 0 if it did not.
