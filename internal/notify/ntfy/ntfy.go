@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/url"
 	"path"
+	"slices"
 	"strings"
 
 	"alertworker/internal/notify"
@@ -29,7 +30,7 @@ func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Chan
 	opts.Refuses = refuses
 	opts.Secrets = []string{topic} // whoever knows a topic can read it
 
-	return httppost.NewChannel(&server, opts, style, func(t wording.Text) any { return encode(t, topic) })
+	return httppost.NewChannel(&server, opts, style, maxMessage, func(t wording.Text) any { return encode(t, topic) })
 }
 
 // refuses takes it for the setting's fault, not the message's, if the topic's name is not
@@ -61,11 +62,25 @@ var tags = map[notify.Severity]string{
 	notify.Critical: "rotating_light", notify.Serious: "warning", notify.Warning: "warning", notify.Info: "information_source",
 }
 
+// body is t without its headline, as far as there is room: facts of one alert may be too long.
+func body(t wording.Text) string {
+	var b strings.Builder
+	for _, s := range t.Sections {
+		for _, f := range slices.Concat([]wording.Fact{{Value: s.Title}}, s.Facts, s.Lines) {
+			if line := f.String(); line != "" && b.Len()+len(line) < maxMessage {
+				b.WriteString(line + "\n")
+			}
+		}
+	}
+
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
 func encode(t wording.Text, topic string) message {
 	m := message{
 		Topic:    topic,
 		Title:    t.Headline,
-		Message:  t.Body(maxMessage),
+		Message:  body(t),
 		Priority: priorities[t.Severity],
 		Tags:     []string{tags[t.Severity]},
 	}

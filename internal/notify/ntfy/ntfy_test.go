@@ -30,7 +30,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, device, level string) {
 		a := notifytest.Alert(1)
 		a.Device, a.Level, a.Ambiguous = device, level, true
-		m := encode(link.Text(a), "t0pic")
+		m := encode(link.Text(maxMessage, a), "t0pic")
 		if len(m.Message) > 4096 || len(m.Title) > 1024 || m.Priority < 1 || m.Priority > 5 {
 			t.Errorf("a message of %d bytes, a title of %d, priority %d", len(m.Message), len(m.Title), m.Priority)
 		}
@@ -51,7 +51,7 @@ func TestPriority(t *testing.T) {
 		{"", false, 5, "rotating_light"}, {"hot", false, 5, "rotating_light"}, {"error", false, 4, "warning"}, {"warning", false, 3, "warning"}, {"info", false, 2, "information_source"},
 		{"", true, 3, "white_check_mark"}, {"warning", true, 3, "white_check_mark"}, {"info", true, 2, "white_check_mark"},
 	} {
-		m := encode(link.Text(notify.Alert{Level: test.level, Resolved: test.resolved}), "t0pic")
+		m := encode(link.Text(maxMessage, notify.Alert{Level: test.level, Resolved: test.resolved}), "t0pic")
 		if m.Priority != test.priority || len(m.Tags) != 1 || m.Tags[0] != test.tag {
 			t.Errorf("%+v: priority %d, %q", test, m.Priority, m.Tags)
 		}

@@ -17,11 +17,8 @@ import (
 	"alertworker/internal/notify/wording"
 )
 
-// What PagerDuty takes.
-const (
-	maxKey     = 255  // characters of a dedup_key
-	maxSummary = 1024 // characters of a summary
-)
+// maxKey is how many characters PagerDuty takes in a dedup_key. It takes 1,024 in a summary.
+const maxKey = 255
 
 const defaultHost = "events.pagerduty.com"
 
@@ -115,7 +112,7 @@ func encode(a notify.Alert, key string, style wording.Style) event {
 	}
 
 	e.Payload = &payload{
-		Summary:       wording.Cut(style.Message(a), maxSummary),
+		Summary:       style.Message(a),
 		Source:        style.Facts(a)[0].Value,
 		Severity:      a.Severity(),
 		Timestamp:     a.Enqueued.UTC(),

@@ -187,7 +187,7 @@ func writeFooter(b *bytes.Buffer, x, y int, m slackMessage) {
 
 // drawMany draws a message for many, and returns where it ends.
 func drawMany(t *testing.T, b *bytes.Buffer, m slackMessage) (y int) {
-	const perLine = 112 // characters
+	const perLine = 104 // characters
 	write(b, 20, 28, "where", "Slack")
 	y = 72
 	dotted(t, b, 36, y, "head", m.Blocks[0].Text.Text)
@@ -196,23 +196,20 @@ func drawMany(t *testing.T, b *bytes.Buffer, m slackMessage) (y int) {
 		for line := range strings.Lines(block.Text.Text) {
 			y += 22
 			line = strings.TrimSuffix(line, "\n")
-			if item, ok := strings.CutPrefix(line, "• "); ok {
-				write(b, 40, y, "line", "•")
-				write(b, 54, y, "code", html.UnescapeString(strings.Trim(item, "`")))
-				continue
-			}
 			if strings.Contains(line, "*") {
 				y += 6
 				dotted(t, b, 36, y, "bold", html.UnescapeString(strings.ReplaceAll(line, "*", "")))
 				continue
 			}
-			for words := strings.Fields(html.UnescapeString(strings.ReplaceAll(line, "`", ""))); len(words) > 0; y += 20 {
+			item, _ := strings.CutPrefix(line, "• ")
+			write(b, 40, y, "line", "•")
+			for words := strings.Fields(html.UnescapeString(strings.Trim(item, "`"))); len(words) > 0; y += 20 {
 				n, width := 0, 0
 				for n < len(words) && width+len(words[n]) < perLine {
 					width += len(words[n]) + 1
 					n++
 				}
-				write(b, 40, y, "line", strings.Join(words[:n], " "))
+				write(b, 54, y, "code", strings.Join(words[:n], " "))
 				words = words[n:]
 			}
 			y -= 20

@@ -14,8 +14,10 @@ import (
 // The most characters that Slack takes.
 const (
 	maxHeader  = 150
-	maxSection = 3000
-	maxFields  = 10 // of a section
+	maxSection = 3000 // counted in bytes here, which are no fewer
+	maxFields  = 10   // of a section
+
+	room = 12_000 // for several alerts; no limit is known
 )
 
 // New returns a channel for the URL of an incoming webhook. It connects to nothing. Its errors
@@ -23,7 +25,7 @@ const (
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
 	opts.Says = "ok" // https://docs.slack.dev/messaging/sending-messages-using-incoming-webhooks
-	return httppost.NewChannel(u, opts, style, func(t wording.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
 }
 
 // about are answers that are about the webhook, its channel or its workspace, although
@@ -66,17 +68,16 @@ func encode(t wording.Text) message {
 			said = mark(s.Severity, s.Resolved, false) + " *" + escape(s.Title) + "*"
 		}
 
-		s = s.Fit(maxSection-wording.Units(said), func(l wording.Line) int { return wording.Units(bullet(l)) })
 		for _, line := range s.Lines {
-			said += bullet(line)
+			item := "\n• " + literal(line.String())
+			if len(said)+len(item) > maxSection {
+				m.section(said)
+				said = ""
+			}
+			said += item
 		}
 
-		more := s.More(maxSection, literal, wording.Units)
-		for _, part := range []string{strings.TrimPrefix(said, "\n"), more} {
-			if part != "" {
-				m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", part}})
-			}
-		}
+		m.section(said)
 
 		for facts := range slices.Chunk(s.Facts, maxFields) {
 			fields := block{Type: "section"}
@@ -87,7 +88,7 @@ func encode(t wording.Text) message {
 		}
 	}
 
-	id := block{Type: "context", Elements: []text{markdown(literal(wording.Cut(t.ID, maxSection/10)))}}
+	id := block{Type: "context", Elements: []text{markdown(literal(t.ID))}}
 	for _, l := range t.Links {
 		at := escape(strings.ReplaceAll(l.URL, "|", "%7C")) // a bar would end it
 		id.Elements = append(id.Elements, markdown("<"+at+"|"+l.Text+">"))
@@ -96,6 +97,13 @@ func encode(t wording.Text) message {
 	m.Blocks = append(m.Blocks, id)
 
 	return m
+}
+
+// section adds a block of text, unless it is empty.
+func (m *message) section(said string) {
+	if said = strings.TrimPrefix(said, "\n"); said != "" {
+		m.Blocks = append(m.Blocks, block{Type: "section", Text: &text{"mrkdwn", said}})
+	}
 }
 
 // mark is the color of an alert.
@@ -111,8 +119,6 @@ func mark(severity notify.Severity, resolved, test bool) string {
 }
 
 var marks = map[notify.Severity]string{notify.Critical: "🔴", notify.Serious: "🟠", notify.Warning: "🟠", notify.Info: "🔵"}
-
-func bullet(l wording.Line) string { return "\n• " + literal(l.String()) }
 
 // escape escapes Slack's three control characters.
 func escape(s string) string {

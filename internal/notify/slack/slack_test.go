@@ -22,7 +22,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, device, level, id string) {
 		a := notifytest.Alert(1)
 		a.Device, a.Level, a.ID, a.Ambiguous = device, level, id, true
-		m := encode(link.Text(a))
+		m := encode(link.Text(room, a))
 		if n := len(utf16.Encode([]rune(m.Blocks[0].Text.Text))); n > 150 {
 			t.Errorf("a header of %d characters", n)
 		}
@@ -64,7 +64,7 @@ func inert(t *testing.T, s string) {
 // A bar in a link's URL does not end it.
 func TestLink(t *testing.T) {
 	a := notify.Alert{Runbook: "https://wiki.example.com/a|b>c"}
-	blocks := encode(wording.Style{}.Text(a)).Blocks
+	blocks := encode(wording.Style{}.Text(room, a)).Blocks
 	elements := blocks[len(blocks)-1].Elements
 	if got, want := elements[len(elements)-1].Text, "<https://wiki.example.com/a%7Cb&gt;c|Runbook>"; got != want {
 		t.Errorf("got %s, want %s", got, want)

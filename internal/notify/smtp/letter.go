@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"html"
 	"net/mail"
+	"slices"
 	"strings"
 	"time"
 
@@ -27,29 +28,18 @@ type letter struct {
 
 // newLetter returns the one about alerts.
 func newLetter(style wording.Style, alerts ...notify.Alert) letter {
-	t := style.Text(alerts...)
+	t := style.Text(room, alerts...)
 	if len(alerts) > 1 {
 		return letter{t, wording.BatchID(alerts), "alerts\n" + t.Headline, t.Headline, alerts[0].Sent}
 	}
 	return letter{t, alerts[0].ID, "alarm\n" + alerts[0].Alarm(), wording.Subject(alerts[0]), alerts[0].Sent}
 }
 
-// maxNames is how many bytes of names a mail about several alerts has for each rule and level.
-const maxNames = 16 << 10
+// room is for several alerts.
+const room = 32 << 10
 
 // rows are those of the table that shows s.
-func rows(s wording.Section) []wording.Fact {
-	rows := s.Facts
-	for _, line := range s.Lines {
-		rows = append(rows, wording.Fact{Name: line.Name, Value: line.Facts})
-	}
-
-	if more := s.More(maxNames, wording.Plain, wording.Bytes); more != "" {
-		rows = append(rows, wording.Fact{Value: more})
-	}
-
-	return rows
-}
+func rows(s wording.Section) []wording.Fact { return slices.Concat(s.Facts, s.Lines) }
 
 // compose returns the mail in the format of RFC 5322.
 func (l letter) compose(from *mail.Address, to []*mail.Address) ([]byte, error) {

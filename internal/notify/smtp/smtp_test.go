@@ -408,7 +408,7 @@ func TestMany(t *testing.T) {
 		slices.Reverse(alerts)
 	}
 	first, second := parse(t, s.mails()[0].raw), parse(t, s.mails()[1].raw)
-	if first.subject != "40 devices: 32 alerts, 8 normal again" || first.header.Get("Message-Id") != second.header.Get("Message-Id") || first.header.Get("Importance") != "high" {
+	if first.subject != "Oven too hot, critical: 16 devices at or above 80 °C, and 24 more" || first.header.Get("Message-Id") != second.header.Get("Message-Id") || first.header.Get("Importance") != "high" {
 		t.Errorf("subject %q, ids %q and %q, importance %q", first.subject, first.header.Get("Message-Id"), second.header.Get("Message-Id"), first.header.Get("Importance"))
 	}
 	for _, a := range alerts {
@@ -416,7 +416,7 @@ func TestMany(t *testing.T) {
 			t.Errorf("%s is not there:\n%s", a.Device, first.text)
 		}
 	}
-	for _, want := range []string{"Oven too hot, critical: 16 devices at or above 80 °C\n", "oven-037              128.5 °C, limit 80, site berlin\n", "and 6 more: ", "Status page           https://alerts.example.com/\n"} {
+	for _, want := range []string{"Oven too hot, critical: 16 devices at or above 80 °C\n", "oven-037              128.5 °C, at or above 80, site berlin\n", "6 more: ", "Status page           https://alerts.example.com/\n"} {
 		if !strings.Contains(first.text, want) {
 			t.Errorf("the text lacks %q:\n%s", want, first.text)
 		}

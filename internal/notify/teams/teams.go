@@ -11,15 +11,15 @@ import (
 	"alertworker/internal/notify/wording"
 )
 
-// Teams takes 28 KB in one message.
-const maxNames = 8000 // bytes of the names in a card about several alerts, which JSON may escape
+// room is for several alerts. Teams takes 28 KB in one message, and there is more in a card.
+const room = 14_000
 
 // New returns a channel for the URL of a workflow's webhook. It connects to nothing. Its errors
 // hold no part of u. Workflows know no ids and drop nothing: an alert that may have arrived before says so. They
 // answer before they have posted the card: that one fails later is only in its own history.
 func New(u *url.URL, style wording.Style, opts httppost.Options) (*httppost.Channel, error) {
 	opts.Refuses = refuses
-	return httppost.NewChannel(u, opts, style, func(t wording.Text) any { return encode(t) })
+	return httppost.NewChannel(u, opts, style, room, func(t wording.Text) any { return encode(t) })
 }
 
 // refuses takes it for the workflow's fault, not the message's, if the code of the error is about
@@ -94,13 +94,9 @@ func encode(t wording.Text) message {
 		for _, l := range s.Lines {
 			add(run{Text: l.String()})
 		}
-
-		if more := s.More(maxNames/len(t.Sections), wording.Plain, wording.Bytes); more != "" {
-			add(run{Text: more})
-		}
 	}
 
-	c.Body = append(c.Body, newLine("", run{Text: wording.Cut(t.ID, 300), Size: "Small", Subtle: true}))
+	c.Body = append(c.Body, newLine("", run{Text: t.ID, Size: "Small", Subtle: true}))
 	for _, l := range t.Links {
 		c.Actions = append(c.Actions, action{Type: "Action.OpenUrl", Title: l.Text, URL: l.URL})
 	}

@@ -19,7 +19,7 @@ func FuzzEncode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, device, level, id string) {
 		a := notifytest.Alert(1)
 		a.Device, a.Level, a.ID, a.Ambiguous = device, level, id, true
-		m := encode(link.Text(a))
+		m := encode(link.Text(room, a))
 		for _, l := range m.Attachments[0].Content.Body {
 			if l.Type != "RichTextBlock" { // any other reads Markdown
 				t.Errorf("text is in a %s", l.Type)

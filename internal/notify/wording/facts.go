@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"time"
-	"unicode"
 	"unicode/utf16"
 
 	"alertworker/internal/humanize"
@@ -78,120 +77,78 @@ func (s Style) pageOf(a notify.Alert) string {
 	return u.String()
 }
 
-// PageLinks returns the link to the status page, if there is one.
-func (s Style) PageLinks() []Link { return s.Links(notify.Alert{}) }
-
 // MaxFacts is how many facts an alert can have.
 const MaxFacts = 12 + notify.MaxShown
 
 // Facts returns what a channel shows below an alert's Message: at most MaxFacts, what the alert is about first,
 // none longer than 200 characters.
-func (s Style) Facts(a notify.Alert) []Fact {
-	var facts factList
+func (s Style) Facts(a notify.Alert) (facts []Fact) {
+	add := func(name, value string) {
+		if value != "" {
+			facts = append(facts, Fact{Name: name, Value: value})
+		}
+	}
+	property := func(name, value string) {
+		f := Fact{Name: printable(name, maxName), Value: printable(cmp.Or(value, "–"), maxField), Property: true}
+		facts = append(facts, f)
+	}
+
+	hasReading := true // what was read is of whom the facts name
 	if isOfMany(a) {
-		facts.addIncident(a)
+		property(a.Per, a.PerValue)
+		hasReading = !a.Resolved && isFirst(a)
+		if !a.Resolved {
+			add(humanize.Capital(memberKind(a))+"s", memberCount(a))
+			add("First", firstName(a))
+		}
 	} else {
-		facts.add("Device", deviceName(a.Device))
-		facts.add("Sensor", printable(a.Sensor, maxSensor))
+		add("Device", deviceName(a.Device))
+		add("Sensor", printable(a.Sensor, maxSensor))
 		if a.PerValue != "" {
-			facts.addProperty(a.Per, a.PerValue)
-		}
-
-		facts.addReading(a)
-	}
-
-	for name, value := range a.Shown.All() {
-		isShown := name == a.Per && a.PerValue != ""
-		isOfNobody := isOfMany(a) && (a.Resolved || !isFirst(a)) // that the message names
-		if !isShown && !isOfNobody {
-			facts.addProperty(name, value)
+			property(a.Per, a.PerValue)
 		}
 	}
 
-	facts.add("Rule", printable(ruleName(a), maxTitle))
-	facts.add("Level", printable(a.Level, maxName))
-	facts.add("Field", printable(a.Field, maxField))
-	facts.add("Time", s.time(a))
-	facts.add("Since", s.since(a))
-	facts.add("Suppressed", suppressed(a))
+	if hasReading {
+		switch {
+		case a.Silent > 0:
+		case a.Word == "":
+			add("Value", value(a, a.Temperature))
+			add("Limit", value(a, a.Threshold))
+		case !a.Resolved:
+			add("Value", printable(a.Word, maxField))
+		}
+
+		for name, value := range a.Shown.All() {
+			if name != a.Per || a.PerValue == "" { // else it is there already
+				property(name, value)
+			}
+		}
+	}
+
+	at, late := taken(a)
+	taken := s.moment(at)
+	if late > 0 {
+		taken += ", arrived " + s.moment(a.Enqueued)
+	}
+
+	if a.Title != "" || a.Rule != notify.DefaultRule {
+		add("Rule", printable(cmp.Or(a.Title, a.Rule), maxTitle))
+	}
+
+	add("Level", printable(a.Level, maxName))
+	add("Field", printable(a.Field, maxField))
+	add("Time", taken)
+	if since, d := lasted(a); d > 0 {
+		add("Since", s.moment(since)+", for "+humanize.Plain(d))
+	}
+
+	add("Suppressed", suppressed(a))
 	if a.Ambiguous {
-		facts.add("Repeat", "possible: an earlier attempt may have arrived")
+		add("Repeat", "possible: an earlier attempt may have arrived")
 	}
 
 	return facts
-}
-
-// A factList is facts in the order in which they are shown.
-type factList []Fact
-
-// add adds a fact, if it has a value.
-func (l *factList) add(name, value string) {
-	if value != "" {
-		*l = append(*l, Fact{Name: name, Value: value})
-	}
-}
-
-// addProperty adds an application property, whose value may be empty.
-func (l *factList) addProperty(name, value string) {
-	*l = append(*l, Fact{
-		Name:     printable(name, maxName),
-		Value:    printable(cmp.Or(value, "–"), maxField),
-		Property: true,
-	})
-}
-
-// addIncident adds what an incident is of: until it is over its members, and the first one's reading.
-func (l *factList) addIncident(a notify.Alert) {
-	l.addProperty(a.Per, a.PerValue)
-	if a.Resolved {
-		return
-	}
-
-	l.add(humanize.Capital(memberKind(a))+"s", memberCount(a))
-	l.add("First", firstName(a))
-	if isFirst(a) {
-		l.addReading(a)
-	}
-}
-
-// addReading adds what a device has sent, and the limit.
-func (l *factList) addReading(a notify.Alert) {
-	switch {
-	case a.Silent > 0:
-	case a.Word == "":
-		l.add("Value", value(a, a.Temperature))
-		l.add("Limit", value(a, a.Threshold))
-	case !a.Resolved:
-		l.add("Value", printable(a.Word, maxField))
-	}
-}
-
-// ruleName returns the title or name of a rule; "" if it is the default one.
-func ruleName(a notify.Alert) string {
-	if a.Title == "" && a.Rule == notify.DefaultRule {
-		return ""
-	}
-	return cmp.Or(a.Title, a.Rule)
-}
-
-// time says when a reading was taken, and if it is late when it arrived.
-func (s Style) time(a notify.Alert) string {
-	at, late := taken(a)
-	if late == 0 {
-		return s.moment(at)
-	}
-	return s.moment(at) + ", arrived " + s.moment(a.Enqueued)
-}
-
-// since says since when there has been an alarm, and for how long; "" if it has just begun.
-func (s Style) since(a notify.Alert) string {
-	at, _ := taken(a)
-	since := began(a)
-	lasted := at.Sub(since).Round(time.Second)
-	if since.IsZero() || lasted <= 0 {
-		return ""
-	}
-	return s.moment(since) + ", for " + humanize.Plain(lasted)
 }
 
 // ourFields are the names of fields that no property takes, whether or not an alert has them.
@@ -227,31 +184,21 @@ func (s Style) Fields(a notify.Alert) map[string]string {
 	return fields
 }
 
-// What the name of a field may not have, after it was put into lower case.
+// What the name of a field may not have.
 var (
-	notInField = regexp.MustCompile(`[^a-z0-9_]`)
+	notInField = regexp.MustCompile(`[^A-Za-z0-9_]`)
 	notFirst   = regexp.MustCompile(`^([0-9]|$)`)
 )
 
 // FieldName returns a property's name as a field or a label can have it, with "property_" in front if it is one of ours.
 func FieldName(property string, ours []string) string {
-	name := notInField.ReplaceAllString(asciiLower(property), "_")
+	name := strings.ToLower(notInField.ReplaceAllString(property, "_")) // others than ASCII have forms that are
 	name = notFirst.ReplaceAllString(name, "_$1")
 	if slices.Contains(ours, name) {
 		return "property_" + name
 	}
 
 	return name
-}
-
-// asciiLower returns s with its ASCII letters in lower case: others have forms that are ASCII.
-func asciiLower(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r > unicode.MaxASCII {
-			return r
-		}
-		return unicode.ToLower(r)
-	}, s)
 }
 
 // suppressed says how many readings, or devices that share their alerts, were suppressed; "" if none were, or nobody asks.
@@ -282,14 +229,8 @@ func taken(a notify.Alert) (at time.Time, late time.Duration) {
 	return a.DeviceTime, late
 }
 
-// maxField is how much of the paths of a rule's field people are shown, in characters.
-const maxField = 128
-
 // moment writes a time for people.
 func (s Style) moment(t time.Time) string { return s.in(t).Format("2006-01-02 15:04:05 MST") }
-
-// minute writes a time that is only known to the minute, or need not be exact.
-func (s Style) minute(t time.Time) string { return s.in(t).Format("2006-01-02 15:04 MST") }
 
 // in returns t in the zone of those who read it.
 func (s Style) in(t time.Time) time.Time {

@@ -82,7 +82,7 @@ func TestFactsOfIncident(t *testing.T) {
 	a.Shown = a.Shown.With("site", "berlin").With("rack", "4")
 	other, over := a, a
 	other.Incident = &notify.Incident{ID: "I", Members: 12, First: "freezer-1"}
-	over.Resolved, over.Incident = true, &notify.Incident{ID: "I"}
+	over.Resolved, over.Incident = true, &notify.Incident{ID: "I", Began: a.Since}
 	const end = "\nRule: freezer\nTime: 1970-01-01 00:10:00 UTC\nSince: 1970-01-01 00:00:00 UTC, for 10m"
 	for _, test := range []struct {
 		a    notify.Alert

@@ -3,25 +3,25 @@ package wording
 
 import (
 	"cmp"
+	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	"alertworker/internal/humanize"
 	"alertworker/internal/notify"
 )
 
-// maxDevice is how much of a device id, in characters, a sentence or a link shows: as long as IoT
-// Hub lets one be. Of a longer one it is the beginning and the end.
-const maxDevice = 128
-
+// How much of a text people are shown, in characters.
 const (
-	maxSensor  = 64 // how much of a sensor's name people are shown, in characters
-	maxName    = 32 // how much of the name of a rule or a level people are shown, in characters
-	maxTitle   = 64 // likewise of a rule's title
-	maxUnit    = 16
-	maxMessage = 250 // of a Message, in characters
-	// likewise of why a rule does not apply
-	maxExcluded = 100
+	maxDevice   = 128 // as long as IoT Hub lets a device id be; of a longer one its beginning and its end
+	maxSensor   = 64
+	maxName     = 32 // of the name of a rule or a level
+	maxTitle    = 64 // of a rule's title
+	maxUnit     = 16
+	maxField    = 128 // of the paths of a rule's field
+	maxMessage  = 250
+	maxExcluded = 100 // of why a rule does not apply
 )
 
 // Message is an alert as one sentence for people, such as
@@ -29,15 +29,113 @@ const (
 // characters. DefaultRule is not named. Numbers are rounded to seven digits, U+FFFD stands
 // for what cannot be printed.
 func (s Style) Message(a notify.Alert) string {
-	if text := ended(a); text != "" && a.Incident == nil {
-		return printable(sensorName(a.Device, a.Sensor)+": "+text, maxMessage-1)
+	text := names(a) + ": " + s.says(a)
+	if rule := ruleAndLevel(a); rule != notify.DefaultRule {
+		text += " (" + strings.TrimPrefix(rule, notify.DefaultRule+", ") + ")"
 	}
 
-	text := names(a) + ": " + s.reading(a)
-	if names := ruleAndLevel(a); names != notify.DefaultRule {
-		text += " (" + strings.TrimPrefix(names, notify.DefaultRule+", ") + ")"
+	return printable(text+remarks(a), maxMessage-1)
+}
+
+// says is how the device, sensor or incident is that names names: "91.5, at or above 80", or "12 devices at or above -15 °C,
+// first freezer-7: -12.5 °C".
+func (s Style) says(a notify.Alert) string {
+	if !isOfMany(a) {
+		reading, condition, detail := s.state(a, number(a.Threshold))
+		return list(reading, condition, detail)
 	}
 
+	reading, condition, detail := s.state(a, limits(a))
+	if a.Resolved {
+		after := ""
+		if _, d := lasted(a); d > 0 {
+			after = " after " + humanize.Span(d)
+		}
+
+		if a.Removed || a.Forgotten || a.Excluded != "" {
+			return list("over"+after, "last "+sensorName(a.Device, a.Sensor)+" "+condition, detail)
+		}
+		return "all " + memberKind(a) + "s " + condition + after
+	}
+
+	first := "first " + firstName(a)
+	if isFirst(a) && reading != "" {
+		first += ": " + reading
+	}
+
+	text := memberCount(a) + " " + memberKind(a)
+	if a.Incident.Members != 1 {
+		text += "s"
+	}
+
+	return list(text+" "+condition, first, detail)
+}
+
+// state says how a device is: its reading, what is wrong or has ended, in words that several devices can share, and details.
+// Each may be empty. limit is how its limit is written.
+func (s Style) state(a notify.Alert, limit string) (reading, condition, detail string) {
+	side, clear, beyond := "above", "below", cmp.Compare(a.Temperature, a.Threshold)
+	if a.Below {
+		side, clear, beyond = clear, side, -beyond
+	}
+
+	reading = value(a, a.Temperature)
+	word := printable(a.Word, maxField)
+
+	switch {
+	case a.Removed:
+		return "", "no longer in alarm", "because the rule was removed"
+	case a.Excluded != "":
+		return "", "no longer in alarm", "because " + printable(a.Excluded, maxExcluded)
+	case a.Forgotten:
+		return "", "no longer monitored", ""
+	case a.Silent > 0 && a.Resolved:
+		return "", "heard again", ""
+	case a.Silent > 0:
+		return "", silence(a), s.silentSince(a)
+	case a.Resolved && word != "":
+		return "", "normal again", "not " + word
+	case a.Resolved:
+		return reading, "normal again", clear + " " + limit
+
+	// An alarm is open until it has cleared. Its alert was held back, as by a higher level, or is sent again.
+	case word != "" && a.Temperature < 1: // which numbers the words from 1
+		return "", "not normal yet after " + word, ""
+	case word != "":
+		return "", word, ""
+	case beyond < 0:
+		return reading, "not normal yet after reaching " + limit, ""
+	}
+
+	return reading, "at or " + side + " " + limit, ""
+}
+
+// silence says for how long a device was not heard, or sent messages without the rule's field, or that could not be read.
+func silence(a notify.Alert) string {
+	if a.Field != "" {
+		return "without " + strings.ReplaceAll(a.Field, ",", " or ") + " for " + humanize.Plain(a.Silent)
+	}
+	return "not heard for " + humanize.Plain(a.Silent)
+}
+
+func (s Style) silentSince(a notify.Alert) string {
+	since := "since " + s.in(a.Since).Format("2006-01-02 15:04 MST") // it is only known to the minute
+	if a.Outage != nil {
+		return "nothing from any of " + humanize.Count(a.Outage.Devices, "device") + " " + since
+	}
+	return since
+}
+
+// limits writes the limit of several devices.
+func limits(a notify.Alert) string {
+	if a.OwnLimit {
+		return "their limits"
+	}
+	return value(a, a.Threshold)
+}
+
+// remarks follow what is said of an alert.
+func remarks(a notify.Alert) (text string) {
 	if others := suppressed(a); a.PerValue != "" && others != "" {
 		text += ", " + others
 	}
@@ -47,135 +145,67 @@ func (s Style) Message(a notify.Alert) string {
 	}
 
 	if a.Damaged {
-		text += damaged
+		text += ", from a damaged message"
 	}
 
 	if a.Test {
 		text += " (test)"
 	}
 
-	return printable(text, maxMessage-1)
+	return text
 }
 
-// damaged follows a reading that could be read although its message is not JSON.
-const damaged = ", from a damaged message"
-
-// ended says why the alarm of one device has ended without a reading; "" if it has not.
-func ended(a notify.Alert) string {
-	rule := ruleAndLevel(a)
-	switch {
-	case a.Removed:
-		return "the rule " + rule + " was removed, its alarm has ended"
-
-	case a.Forgotten && a.Device != notify.Hub:
-		return "is not watched any more, its alarm has ended (" + rule + ")"
-
-	case a.Excluded != "":
-		return "the rule " + rule + " no longer applies (" + printable(a.Excluded, maxExcluded) + "), its alarm has ended"
-	}
-
-	return ""
+// isOfMany reports whether a is about all members of an incident, or all that it had. The text about one is that of its
+// device.
+func isOfMany(a notify.Alert) bool {
+	i := a.Incident
+	return i != nil && a.Device != notify.Hub && (a.Resolved || i.Members > 1 || i.AtLeast)
 }
 
-// reading says what a device has sent, and what that means.
-func (s Style) reading(a notify.Alert) string {
-	switch word := printable(a.Word, maxField); {
-	case isOfMany(a):
-		return s.incident(a)
-	case a.Silent > 0:
-		return s.silence(a)
-	case word == "":
-		return value(a, a.Temperature) + ", " + meaning(a) + " " + number(a.Threshold)
-	case a.Resolved:
-		return "normal again, not " + word
-	case lingers(a):
-		return wordLingering + word
-	default:
-		return word
+// memberCount is how many members an incident has: "at least 12".
+func memberCount(a notify.Alert) string {
+	n := strconv.Itoa(a.Incident.Members)
+	if a.Incident.AtLeast {
+		return "at least " + n
 	}
+	return n
 }
 
-// meaning says on which side of its limit a value is, and what that means.
-func meaning(a notify.Alert) string {
-	switch {
-	case a.Resolved && a.Below:
-		return "normal again, above"
-	case a.Resolved:
-		return "normal again, below"
-	case lingers(a):
-		return lingering
+// memberKind is what one member of an incident is.
+func memberKind(a notify.Alert) string {
+	if a.Sensor != "" {
+		return "sensor"
 	}
-
-	return reached(a)
+	return "device"
 }
 
-// lingering is in front of the limit of an alarm that has not cleared.
-const lingering = "not normal yet after reaching"
-
-// wordLingering is in front of the words that an alarm may be about, if its reading is none of them.
-const wordLingering = "not normal yet after "
-
-// reached is in front of a limit that was reached.
-func reached(a notify.Alert) string {
-	if a.Below {
-		return "at or below"
+// firstName is the first member of an incident.
+func firstName(a notify.Alert) string {
+	if isFirst(a) {
+		return sensorName(a.Device, a.Sensor)
 	}
-	return "at or above"
+	return deviceName(a.Incident.First)
 }
 
-// lingers reports whether a is about an alarm that is open because it has not cleared: its value is short of the limit.
-// It was held back before, as by a higher level, or is sent again.
-func lingers(a notify.Alert) bool {
-	if a.Resolved || a.Silent > 0 {
-		return false
-	}
-	if a.Word != "" { // which numbers the words from 1
-		return a.Temperature < 1
-	}
-	if a.Below {
-		return a.Temperature > a.Threshold
-	}
-
-	return a.Temperature < a.Threshold
+// isFirst reports whether a's reading is that of the first member.
+func isFirst(a notify.Alert) bool {
+	return a.Incident.First == "" || a.Incident.First == a.From().String()
 }
 
-// silence says what an alert about silence does.
-func (s Style) silence(a notify.Alert) string {
-	switch {
-	case a.Device == notify.Hub:
-		return s.outage(a)
-	case a.Resolved:
-		return "is heard again"
+// lasted returns when an alarm or incident began, and how long it had lasted when the reading was taken: 0 or less if that
+// is not known, or it has just begun.
+func lasted(a notify.Alert) (since time.Time, d time.Duration) {
+	since = a.Since
+	if isOfMany(a) && a.Resolved && a.Incident.Began.Before(since) {
+		since = a.Incident.Began // the last member's alarm began later
 	}
 
-	text := "has not been heard for "
-	if a.Field != "" { // it may have sent messages without it, or that could not be read
-		text = "no " + strings.ReplaceAll(a.Field, ",", " or ") + " for "
+	if since.IsZero() {
+		return since, 0
 	}
 
-	text += humanize.Plain(a.Silent)
-	if isUncertain := !a.LastHeard.IsZero() && a.LastHeard.Before(a.Since); isUncertain {
-		return text + ", and not since " + s.minute(a.LastHeard) + " for certain"
-	}
-
-	return text + ", since " + s.minute(a.Since)
-}
-
-// outage says what an alert about the whole hub does.
-func (s Style) outage(a notify.Alert) string {
-	switch {
-	case a.Forgotten:
-		return "has been silent for so long that it is no longer watched"
-	case a.Resolved:
-		return "receives messages again"
-	}
-
-	text := "nothing"
-	if a.Outage != nil {
-		text += " from any of " + humanize.Count(a.Outage.Devices, "device")
-	}
-
-	return text + " since " + s.minute(a.Since)
+	at, _ := taken(a)
+	return since, at.Sub(since).Round(time.Second)
 }
 
 // Subject names the alert's alarm for people, in one line of at most 250 printable characters: it is
@@ -187,31 +217,21 @@ func Subject(a notify.Alert) string {
 
 // value writes a reading with its unit.
 func value(a notify.Alert, v float64) string {
-	if a.Unit == "" {
-		return number(v)
-	}
-	return number(v) + " " + printable(a.Unit, maxUnit)
+	return strings.TrimSpace(number(v) + " " + printable(a.Unit, maxUnit))
 }
 
 // ruleAndLevel returns the names of both, for people.
 func ruleAndLevel(a notify.Alert) string {
-	s := printable(cmp.Or(a.Title, a.Rule), maxTitle)
-	if a.Level != "" {
-		s += ", " + printable(a.Level, maxName)
-	}
-
-	return s
+	return list(printable(cmp.Or(a.Title, a.Rule), maxTitle), printable(a.Level, maxName))
 }
 
 // names returns the device or sensor, behind what it shares the alert by; that alone if a is about several.
 func names(a notify.Alert) string {
-	of := sensorName(a.Device, a.Sensor)
-	if a.PerValue == "" || a.Device == notify.Hub {
+	of, shared := sensorName(a.Device, a.Sensor), deviceName(a.PerValue)
+	switch {
+	case a.PerValue == "" || a.Device == notify.Hub:
 		return of
-	}
-
-	shared := deviceName(a.PerValue)
-	if isOfMany(a) {
+	case isOfMany(a):
 		return shared
 	}
 
@@ -228,10 +248,12 @@ func sensorName(device, sensor string) string {
 
 // deviceName returns a device id fit for a sentence.
 func deviceName(id string) string {
-	if id == "" {
-		return "a device without a name"
-	}
-	return printable(humanize.Middle(id, maxDevice), maxDevice)
+	return printable(humanize.Middle(cmp.Or(id, "a device without a name"), maxDevice), maxDevice)
+}
+
+// list joins those texts that are not empty.
+func list(texts ...string) string {
+	return strings.Join(slices.DeleteFunc(texts, func(s string) bool { return s == "" }), ", ")
 }
 
 // printable returns the first characters of s, at most limit, fit for one line.

@@ -15,29 +15,29 @@ import (
 
 func TestMessage(t *testing.T) {
 	for want, a := range map[string]notify.Alert{
-		"gw-12 / return: 78.2 °C, at or above 60 (hot)":                 {Device: "gw-12", Sensor: "return", Rule: "hot", Unit: "°C", Temperature: 78.2, Threshold: 60},
-		"gw-12 / return: the rule hot was removed, its alarm has ended": {Device: "gw-12", Sensor: "return", Rule: "hot", Resolved: true, Removed: true},
+		"gw-12 / return: 78.2 °C, at or above 60 (hot)":                          {Device: "gw-12", Sensor: "return", Rule: "hot", Unit: "°C", Temperature: 78.2, Threshold: 60},
+		"gw-12 / return: no longer in alarm, because the rule was removed (hot)": {Device: "gw-12", Sensor: "return", Rule: "hot", Resolved: true, Removed: true},
 		"plant, gw-12 / return: 78.2, at or above 60 (hot)": {
 			Device: "gw-12", Sensor: "return", Per: "site", PerValue: "plant", Rule: "hot", Temperature: 78.2, Threshold: 60},
 		"device-7: 91.5, at or above 80":                 {Device: "device-7", Temperature: 91.5, Threshold: 80},
 		"berlin, freezer-7: -12, at or above -15 (warm)": {Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15},
 		"berlin, freezer-7: -12, at or above -15 (warm), at least 29 devices since the last alert": {
 			Device: "freezer-7", Per: "site", PerValue: "berlin", Rule: "warm", Temperature: -12, Threshold: -15, Suppressed: 29},
-		"freezer-7: -12, at or above -15 (warm)":                        {Device: "freezer-7", Per: "site", Rule: "warm", Temperature: -12, Threshold: -15},
-		"truck: 91, at or above 80 (hot), arrived 6h28m late":           {Device: "truck", Rule: "hot", Temperature: 91, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+388*60, 0)},
-		"truck: 71, normal again, below 80":                             {Device: "truck", Resolved: true, Temperature: 71, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+59, 0)},
-		"device-7: 91.5, at or above 80, from a damaged message":        {Device: "device-7", Temperature: 91.5, Threshold: 80, Damaged: true},
-		"device-7: 91.5, at or above 80 (test)":                         {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
-		"device-7: 91.5, at or above 80 (critical)":                     {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
-		"device-7: 71.5, normal again, below 80 (hot)":                  {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
-		"device-7: 64.5, normal again, below 65":                        {Device: "device-7", Rule: "temperature", Resolved: true, Temperature: 64.5, Threshold: 65},
-		"device-7: 91.5, at or above 80 (hot, critical)":                {Device: "device-7", Rule: "hot", Level: "critical", Temperature: 91.5, Threshold: 80},
-		"store-3: 1.4, at or below 2 (cold-chain)":                      {Device: "store-3", Rule: "cold-chain", Below: true, Temperature: 1.4, Threshold: 2},
-		"store-3: 3.5, normal again, above 3 (cold)":                    {Device: "store-3", Rule: "cold", Below: true, Resolved: true, Temperature: 3.5, Threshold: 3},
-		"oven: the rule hot, critical was removed, its alarm has ended": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
-		"oven: is not watched any more, its alarm has ended (hot)":      {Device: "oven", Rule: "hot", Resolved: true, Forgotten: true, Temperature: 91.5, Threshold: 80},
-		"oven: 68, not normal yet after reaching 70 (hot, warning)":     {Device: "oven", Rule: "hot", Level: "warning", Temperature: 68, Threshold: 70},
-		"truck: the rule cargo no longer applies (kind is chilled, not frozen), its alarm has ended": {
+		"freezer-7: -12, at or above -15 (warm)":                                 {Device: "freezer-7", Per: "site", Rule: "warm", Temperature: -12, Threshold: -15},
+		"truck: 91, at or above 80 (hot), arrived 6h28m late":                    {Device: "truck", Rule: "hot", Temperature: 91, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+388*60, 0)},
+		"truck: 71, normal again, below 80":                                      {Device: "truck", Resolved: true, Temperature: 71, Threshold: 80, DeviceTime: time.Unix(1e9, 0), Enqueued: time.Unix(1e9+59, 0)},
+		"device-7: 91.5, at or above 80, from a damaged message":                 {Device: "device-7", Temperature: 91.5, Threshold: 80, Damaged: true},
+		"device-7: 91.5, at or above 80 (test)":                                  {Device: "device-7", Temperature: 91.5, Threshold: 80, Test: true},
+		"device-7: 91.5, at or above 80 (critical)":                              {Device: "device-7", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"device-7: 71.5, normal again, below 80 (hot)":                           {Device: "device-7", Level: "hot", Resolved: true, Temperature: 71.5, Threshold: 80},
+		"device-7: 64.5, normal again, below 65":                                 {Device: "device-7", Rule: "temperature", Resolved: true, Temperature: 64.5, Threshold: 65},
+		"device-7: 91.5, at or above 80 (hot, critical)":                         {Device: "device-7", Rule: "hot", Level: "critical", Temperature: 91.5, Threshold: 80},
+		"store-3: 1.4, at or below 2 (cold-chain)":                               {Device: "store-3", Rule: "cold-chain", Below: true, Temperature: 1.4, Threshold: 2},
+		"store-3: 3.5, normal again, above 3 (cold)":                             {Device: "store-3", Rule: "cold", Below: true, Resolved: true, Temperature: 3.5, Threshold: 3},
+		"oven: no longer in alarm, because the rule was removed (hot, critical)": {Device: "oven", Rule: "hot", Level: "critical", Resolved: true, Removed: true, Temperature: 91.5, Threshold: 80},
+		"oven: no longer monitored (hot)":                                        {Device: "oven", Rule: "hot", Resolved: true, Forgotten: true, Temperature: 91.5, Threshold: 80},
+		"oven: 68, not normal yet after reaching 70 (hot, warning)":              {Device: "oven", Rule: "hot", Level: "warning", Temperature: 68, Threshold: 70},
+		"truck: no longer in alarm, because kind is chilled, not frozen (cargo)": {
 			Device: "truck", Rule: "cargo", Resolved: true, Temperature: 4, Threshold: -15, Excluded: "kind is chilled, not frozen"},
 		"store: 2.5, not normal yet after reaching 2 (cold, warning)": {Device: "store", Rule: "cold", Level: "warning", Below: true, Temperature: 2.5, Threshold: 2},
 		"dock-4: open (door)":                              {Device: "dock-4", Rule: "door", Word: "open", Temperature: 1, Threshold: 1},
@@ -57,24 +57,24 @@ func TestMessage(t *testing.T) {
 		strings.Repeat("d", 128) + ": -100000000000000, normal again, below -100000000000000 (" + strings.Repeat("r", 32) + ", " + strings.Repeat("l", 29) + "…": {
 			Device: strings.Repeat("d", 128), Resolved: true, Temperature: -1e14, Threshold: -1e14, Rule: strings.Repeat("r", 32), Level: strings.Repeat("l", 32)},
 		strings.Repeat("ä", 95) + "…" + strings.Repeat("ä", 30) + "-7: 1, at or above 1": {Device: strings.Repeat("ä", 400) + "-7", Temperature: 1, Threshold: 1},
-		"oven: has not been heard for 15m, since 2001-09-09 01:46 UTC (offline)": {
+		"oven: not heard for 15m, since 2001-09-09 01:46 UTC (offline)": {
 			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9, 0)},
-		"oven: has not been heard for 15m, and not since 2001-09-09 00:46 UTC for certain (offline)": {
-			Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0)},
-		"oven: no probe or temp for 2h, since 2001-09-09 01:46 UTC (probe-dead)": {
+		"oven: not heard for 20m, since 2001-09-09 01:46 UTC (offline)": {
+			Device: "oven", Rule: "offline", Silent: 20 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0)},
+		"oven: without probe or temp for 2h, since 2001-09-09 01:46 UTC (probe-dead)": {
 			Device: "oven", Rule: "probe-dead", Field: "probe,temp", Silent: 2 * time.Hour, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9, 0)},
-		"oven: is heard again (offline)": {
+		"oven: heard again (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true},
-		"oven: is not watched any more, its alarm has ended (offline)": {
+		"oven: no longer monitored (offline)": {
 			Device: "oven", Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true, Partition: "7"},
-		"hub/telemetry: receives messages again (offline)": {
+		"hub/telemetry: heard again (offline)": {
 			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Resolved: true, Partition: "7"},
-		"hub/telemetry: has been silent for so long that it is no longer watched (offline)": {
+		"hub/telemetry: no longer monitored (offline)": {
 			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Resolved: true, Forgotten: true},
-		"hub/telemetry: nothing from any of 312 devices since 2026-11-23 12:17 UTC (offline)": {
+		"hub/telemetry: not heard for 1m, nothing from any of 312 devices since 2026-11-23 12:17 UTC (offline)": {
 			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Since: time.Date(2026, 11, 23, 12, 17, 0, 0, time.UTC),
 			Outage: &notify.Outage{Devices: 312}},
-		"hub/telemetry: nothing since 2026-11-23 12:17 UTC (offline)": {
+		"hub/telemetry: not heard for 1m, since 2026-11-23 12:17 UTC (offline)": {
 			Device: notify.Hub, Rule: "offline", Silent: time.Minute, Since: time.Date(2026, 11, 23, 12, 17, 0, 0, time.UTC)},
 	} {
 		a.Rule = cmp.Or(a.Rule, notify.DefaultRule)
@@ -122,22 +122,22 @@ func TestMessageOfIncident(t *testing.T) {
 		a    notify.Alert
 		want string
 	}{
-		{freezers, "berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+		{freezers, "berlin: 12 devices at or above -15 °C, first freezer-7: -12.5 °C (freezer)"},
 		{with(freezers, as(1)), "berlin, freezer-7: -12.5 °C, at or above -15 (freezer)"},
 		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.AtLeast = true }),
-			"berlin: at least 12 devices at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+			"berlin: at least 12 devices at or above -15 °C, first freezer-7: -12.5 °C (freezer)"},
 		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.Members, i.AtLeast = 1, true }),
-			"berlin: at least 1 device at or above -15 °C, first freezer-7: -12.5 (freezer)"},
+			"berlin: at least 1 device at or above -15 °C, first freezer-7: -12.5 °C (freezer)"},
 		{with(freezers, func(_ *notify.Alert, i *notify.Incident) { i.First = "freezer-1" }),
 			"berlin: 12 devices at or above -15 °C, first freezer-1 (freezer)"},
 		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.OwnLimit = true }),
-			"berlin: 12 devices at or above their limits, first freezer-7: -12.5 (freezer)"},
+			"berlin: 12 devices at or above their limits, first freezer-7: -12.5 °C (freezer)"},
 		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.Below, a.Temperature = true, -20 }),
-			"berlin: 12 devices at or below -15 °C, first freezer-7: -20 (freezer)"},
+			"berlin: 12 devices at or below -15 °C, first freezer-7: -20 °C (freezer)"},
 		{with(freezers, func(a *notify.Alert, _ *notify.Incident) { a.Temperature = -16 }),
-			"berlin: 12 devices not normal yet after reaching -15 °C, first freezer-7: -16 (freezer)"},
-		{with(sensors, as(3)), "berlin: 3 sensors at or above -15 °C, first freezer-7 / probe 2: -12.5 (freezer)"},
-		{with(doors, as(2)), "berlin: 2 devices not normal, first dock-4: open (door)"},
+			"berlin: 12 devices not normal yet after reaching -15 °C, first freezer-7: -16 °C (freezer)"},
+		{with(sensors, as(3)), "berlin: 3 sensors at or above -15 °C, first freezer-7 / probe 2: -12.5 °C (freezer)"},
+		{with(doors, as(2)), "berlin: 2 devices open, first dock-4 (door)"},
 		{with(doors, func(a *notify.Alert, i *notify.Incident) { a.Word, a.Temperature = "open or ajar", 0 }),
 			"berlin: 12 devices not normal yet after open or ajar, first dock-4 (door)"},
 		{with(freezers, over(43*time.Minute)), "berlin: all devices normal again after 43 min (freezer)"},
@@ -147,20 +147,20 @@ func TestMessageOfIncident(t *testing.T) {
 			"berlin: all devices normal again after 42 min (freezer)"},
 		{with(freezers, over(-time.Minute)), "berlin: all devices normal again (freezer)"},
 		{with(with(freezers, over(time.Hour)), func(a *notify.Alert, _ *notify.Incident) { a.Removed = true }),
-			"berlin: over after 60 min, the rule was removed (freezer)"},
+			"berlin: over after 60 min, last freezer-7 no longer in alarm, because the rule was removed (freezer)"},
 		{with(with(freezers, over(time.Hour)), func(a *notify.Alert, _ *notify.Incident) { a.Excluded = "mode is defrost" }),
-			"berlin: over after 60 min, the last device is not looked at any more: mode is defrost (freezer)"},
+			"berlin: over after 60 min, last freezer-7 no longer in alarm, because mode is defrost (freezer)"},
 
-		{meters, "gw-12: 30 devices not heard for 15m, since 2026-03-01 03:08 UTC (offline)"},
-		{with(meters, as(1)), "gw-12, meter-3: has not been heard for 15m, since 2026-03-01 03:08 UTC (offline)"},
+		{meters, "gw-12: 30 devices not heard for 15m, first meter-3, since 2026-03-01 03:08 UTC (offline)"},
+		{with(meters, as(1)), "gw-12, meter-3: not heard for 15m, since 2026-03-01 03:08 UTC (offline)"},
 		{with(meters, func(a *notify.Alert, _ *notify.Incident) { a.Field = "probe,temp" }),
-			"gw-12: 30 devices without probe or temp for 15m, since 2026-03-01 03:08 UTC (offline)"},
+			"gw-12: 30 devices without probe or temp for 15m, first meter-3, since 2026-03-01 03:08 UTC (offline)"},
 		{with(meters, over(44*time.Minute)), "gw-12: all devices heard again after 44 min (offline)"},
 		{with(with(meters, over(44*time.Minute)), func(a *notify.Alert, _ *notify.Incident) { a.Forgotten = true }),
-			"gw-12: over after 44 min, the last device is not watched any more (offline)"},
+			"gw-12: over after 44 min, last meter-3 no longer monitored (offline)"},
 
-		{hub, "hub/telemetry: nothing from any of 312 devices since 2026-03-01 03:08 UTC (offline)"},
-		{with(hub, over(time.Hour)), "hub/telemetry: receives messages again (offline)"},
+		{hub, "hub/telemetry: not heard for 1m, nothing from any of 312 devices since 2026-03-01 03:08 UTC (offline)"},
+		{with(hub, over(time.Hour)), "hub/telemetry: heard again (offline)"},
 	} {
 		if got := (wording.Style{}).Message(test.a); got != test.want {
 			t.Errorf("got  %q\nwant %q", got, test.want)

@@ -3,6 +3,7 @@ package wording_test
 import (
 	"encoding/json"
 	"fmt"
+	"html"
 	"strings"
 	"testing"
 	"time"
@@ -16,6 +17,20 @@ func hot(n int, level string) notify.Alert {
 	return notify.Alert{ID: fmt.Sprint(n), Device: fmt.Sprintf("oven-%d", n), Rule: "hot", Level: level, Temperature: 80 + float64(n), Threshold: 80, Unit: "°C"}
 }
 
+// lines returns the sections of a text, as lines.
+func lines(t wording.Text) string {
+	var all []string
+	for _, s := range t.Sections {
+		if s.Title != "" {
+			all = append(all, s.Title)
+		}
+		for _, f := range append(s.Facts, s.Lines...) {
+			all = append(all, f.String())
+		}
+	}
+	return strings.Join(all, "\n")
+}
+
 func TestText(t *testing.T) {
 	var alerts []notify.Alert
 	for n := range 12 {
@@ -23,29 +38,29 @@ func TestText(t *testing.T) {
 	}
 	check := func(wantHeadline, wantText string) {
 		t.Helper()
-		d := wording.Style{}.Text(alerts...)
-		if d.Headline != wantHeadline || d.Body(4000) != wantText {
-			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, d.Body(4000), wantHeadline, wantText)
+		d := wording.Style{}.Text(4000, alerts...)
+		if d.Headline != wantHeadline || lines(d) != wantText {
+			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", d.Headline, lines(d), wantHeadline, wantText)
 		}
 	}
-	lines := ""
+	devices := ""
 	for n := 11; n > 1; n-- {
-		lines += fmt.Sprintf("oven-%d: %d °C, limit 80\n", n, 80+n)
+		devices += fmt.Sprintf("oven-%d: %d °C, at or above 80\n", n, 80+n)
 	}
-	check("hot, critical: 12 devices at or above 80 °C", lines+"and 2 more: oven-1, oven-0")
+	check("hot, critical: 12 devices at or above 80 °C", devices+"2 more: oven-1, oven-0")
 
-	cold := notify.Alert{ID: "c", Device: "truck", Rule: "cold", Below: true, Temperature: -3, Threshold: 2, Ambiguous: true, Shown: notify.Shown("").With("site", "Köln")}
+	cold := notify.Alert{ID: "c", Device: "truck", Rule: "cold", Below: true, Temperature: -3, Threshold: 2, OwnLimit: true, Ambiguous: true, Shown: notify.Shown("").With("site", "Köln")}
 	colder := cold
 	colder.Device, colder.Temperature, colder.Threshold, colder.Ambiguous = "van", -4, 3, false
 	alerts = append(alerts[:2:2], hot(7, "warning"), cold, colder)
 	well := hot(9, "critical")
 	well.Resolved, well.Temperature, well.Title = true, 64.5, "Oven too hot"
 	alerts = append(alerts, well)
-	check("6 devices: 5 alerts, 1 normal again", strings.Join([]string{
-		"cold: 2 devices at or below their limits", "van: -4, limit 3, site Köln", "truck: -3, limit 2, site Köln (possibly a repeat)",
-		"hot, critical: 2 devices at or above 80 °C", "oven-1: 81 °C, limit 80", "oven-0: 80 °C, limit 80",
-		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, limit 80",
-		"Oven too hot, critical: 1 device normal again", "oven-9: 64.5 °C, limit 80",
+	check("cold: 2 devices at or below their limits, and 4 more", strings.Join([]string{
+		"cold: 2 devices at or below their limits", "van: -4, at or below 3, site Köln", "truck: -3, at or below 2, site Köln (possibly a repeat)",
+		"hot, critical: 2 devices at or above 80 °C", "oven-1: 81 °C, at or above 80", "oven-0: 80 °C, at or above 80",
+		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, at or above 80",
+		"Oven too hot, critical: 1 device normal again", "oven-9: 64.5 °C, normal again, below 80",
 	}, "\n"))
 }
 
@@ -53,17 +68,17 @@ func TestText(t *testing.T) {
 func TestTextOfLingering(t *testing.T) {
 	hotter, lingering := hot(7, "warning"), hot(8, "warning")
 	lingering.Temperature = 77
-	d := wording.Style{}.Text(hotter, lingering)
+	d := wording.Style{}.Text(4000, hotter, lingering)
 	want := strings.Join([]string{
-		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, limit 80",
-		"hot, warning: 1 device not normal yet after reaching 80 °C", "oven-8: 77 °C, limit 80",
+		"hot, warning: 1 device at or above 80 °C", "oven-7: 87 °C, at or above 80",
+		"hot, warning: 1 device not normal yet after reaching 80 °C", "oven-8: 77 °C, not normal yet after reaching 80",
 	}, "\n")
-	if got := d.Body(4000); got != want {
+	if got := lines(d); got != want {
 		t.Errorf("got\n%s\nwant\n%s", got, want)
 	}
 }
 
-// Incidents are counted as such, and so are their members.
+// Incidents are counted as such.
 func TestTextOfIncidents(t *testing.T) {
 	berlin := hot(7, "critical")
 	berlin.Per, berlin.PerValue, berlin.Incident = "site", "berlin", &notify.Incident{ID: "B", Members: 12, First: "oven-7"}
@@ -73,25 +88,26 @@ func TestTextOfIncidents(t *testing.T) {
 		Incident: &notify.Incident{ID: "G", Members: 30, First: "meter"}}
 	kiel := hot(6, "critical")
 	kiel.Per, kiel.PerValue, kiel.Resolved = "site", "kiel", true
-	kiel.Incident, kiel.Enqueued = &notify.Incident{ID: "K", Began: time.Unix(0, 0)}, time.Unix(2580, 0)
+	kiel.Incident = &notify.Incident{ID: "K", Began: time.Unix(0, 0)}
+	kiel.Since, kiel.Enqueued = time.Unix(60, 0), time.Unix(2580, 0)
 	for _, test := range []struct {
 		alerts   []notify.Alert
 		headline string
 		lines    []string
 	}{
-		{[]notify.Alert{bonn, berlin, hot(1, "critical"), gw, kiel}, "4 alerts, 1 normal again", []string{
-			"hot, critical: 1 device at or above 80 °C", "oven-1: 81 °C, limit 80",
-			"hot, critical: 2 incidents, at least 14 devices at or above 80 °C",
-			"berlin: 12 devices, first oven-7: 87 °C, limit 80", "bonn: at least 2 devices, first oven-3",
-			"offline: 1 incident, 30 devices silent for 1m", "gw-1: 30 devices, since 1970-01-01 00:00 UTC",
-			"hot, critical: 1 incident over", "kiel: all devices normal again after 43 min",
+		{[]notify.Alert{bonn, berlin, hot(1, "critical"), gw, kiel}, "hot, critical: 1 device at or above 80 °C, and 4 more", []string{
+			"hot, critical: 1 device at or above 80 °C", "oven-1: 81 °C, at or above 80",
+			"hot, critical: 2 incidents at or above 80 °C",
+			"berlin: 12 devices at or above 80 °C, first oven-7: 87 °C", "bonn: at least 2 devices at or above 80 °C, first oven-3",
+			"offline: 1 incident not heard for 1m", "gw-1: 30 devices not heard for 1m, first meter, since 1970-01-01 00:00 UTC",
+			"hot, critical: 1 incident normal again", "kiel: all devices normal again after 43 min",
 		}},
-		{[]notify.Alert{bonn, berlin}, "hot, critical: 2 incidents, at least 14 devices at or above 80 °C", []string{
-			"berlin: 12 devices, first oven-7: 87 °C, limit 80", "bonn: at least 2 devices, first oven-3",
+		{[]notify.Alert{bonn, berlin}, "hot, critical: 2 incidents at or above 80 °C", []string{
+			"berlin: 12 devices at or above 80 °C, first oven-7: 87 °C", "bonn: at least 2 devices at or above 80 °C, first oven-3",
 		}},
 	} {
-		text := wording.Style{}.Text(test.alerts...)
-		if got, want := text.Body(4000), strings.Join(test.lines, "\n"); got != want || text.Headline != test.headline {
+		text := wording.Style{}.Text(4000, test.alerts...)
+		if got, want := lines(text), strings.Join(test.lines, "\n"); got != want || text.Headline != test.headline {
 			t.Errorf("got\n%s\n%s\nwant\n%s\n%s", text.Headline, got, test.headline, want)
 		}
 	}
@@ -102,8 +118,8 @@ func TestZone(t *testing.T) {
 	style := wording.Style{Zone: time.FixedZone("CET", 3600)}
 	silent := notify.Alert{Device: "oven", Rule: "offline", Silent: 15 * time.Minute, Since: time.Unix(1e9, 0), LastHeard: time.Unix(1e9-3600, 0), Enqueued: time.Unix(1e9+900, 0)}
 	said := style.Message(silent)
-	for _, text := range []wording.Text{style.Text(silent), style.Text(silent, silent)} {
-		said += "\n" + text.Headline + "\n" + text.Body(4000)
+	for _, text := range []wording.Text{style.Text(4000, silent), style.Text(4000, silent, silent)} {
+		said += "\n" + text.Headline + "\n" + lines(text)
 	}
 	if strings.Contains(said, "UTC") || strings.Count(said, "CET") < 5 {
 		t.Error(said)
@@ -115,27 +131,30 @@ func FuzzText(f *testing.F) {
 	f.Add("oven", "hot", 100, 3900)
 	f.Add("\xff\n\u202e", "a", 30, 500)
 	f.Fuzz(func(t *testing.T, device, rule string, n, limit int) {
-		n, limit = 2+abs(n)%200, 300+abs(limit)%4000
+		n, limit = 2+abs(n)%200, 1000+abs(limit)%4000
 		var alerts []notify.Alert
 		for i := range n {
 			alerts = append(alerts, notify.Alert{Device: fmt.Sprint(device, i), Rule: fmt.Sprint(rule, i%(1+n/3)), Resolved: i%7 == 0, Temperature: float64(i)})
 		}
-		d := wording.Style{}.Text(alerts...)
-		named := 0
-		for _, g := range d.Sections {
-			named += len(g.Lines) + len(g.Others)
-			said := append([]string{g.Title}, g.Others...)
-			for _, line := range g.Lines {
-				said = append(said, line.Name, line.Facts)
-			}
-			for _, s := range said {
-				if strings.ContainsFunc(s, func(r rune) bool { return !unicode.IsPrint(r) }) {
-					t.Errorf("%q is not one printable line", s)
+		text := wording.Style{}.Text(limit, alerts...)
+		counted := 0
+		for _, s := range text.Sections {
+			for _, line := range s.Lines {
+				more := 1
+				if line.Name == "" {
+					if _, err := fmt.Sscanf(line.Value, "%d more: ", &more); err != nil {
+						t.Errorf("%q: %v", line.Value, err)
+					}
 				}
+				counted += more
 			}
 		}
-		if named != n || len(d.Sections) > 16 || len([]rune(d.Headline)) > 250 || len(d.Body(limit)) > limit {
-			t.Errorf("%d of %d devices in %d sections; %d bytes, want at most %d", named, n, len(d.Sections), len(d.Body(limit)), limit)
+		said := lines(text)
+		if strings.ContainsFunc(said, func(r rune) bool { return r != '\n' && !unicode.IsPrint(r) }) {
+			t.Errorf("%q is not lines of printable characters", said)
+		}
+		if size := len(html.EscapeString(said)); counted != n || len(text.Sections) > 16 || len([]rune(text.Headline)) > 250 || size > limit {
+			t.Errorf("%d of %d devices in %d sections; %d bytes, want at most %d", counted, n, len(text.Sections), size, limit)
 		}
 	})
 }

@@ -16,8 +16,8 @@ func TestTestAlertOfRule(t *testing.T) {
 		rule         rules.Rule
 		alert, after string
 	}{
-		{rules.Rule{Name: "offline", Silent: 10 * time.Minute}, "has not been heard for 10m, since 20", "is heard again"},
-		{rules.Rule{Name: "probe-dead", Field: "probe.temp", Silent: 10 * time.Minute}, "no probe.temp for 10m, since 20", "is heard again"},
+		{rules.Rule{Name: "offline", Silent: 10 * time.Minute}, "not heard for 10m, since 20", "heard again"},
+		{rules.Rule{Name: "probe-dead", Field: "probe.temp", Silent: 10 * time.Minute}, "without probe.temp for 10m, since 20", "heard again"},
 		{rules.Rule{Name: "door", Field: "door", Is: []string{"open", "ajar"}}, "open", "not open"},
 	} {
 		tt.rule.Levels = []rules.Level{{Limit: 1, Clear: 1}}

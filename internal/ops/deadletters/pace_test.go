@@ -179,7 +179,7 @@ func TestIncidents(t *testing.T) {
 		says string
 		sent string // the message; empty: none is
 	}{
-		{"it runs", []int{30}, false, false, "delivered", "gw-12: 30 devices not heard for 15m, since 2000-01-01 00:00 UTC (offline)"},
+		{"it runs", []int{30}, false, false, "delivered", "gw-12: 30 devices not heard for 15m, first meter-3, since 2000-01-01 00:00 UTC (offline)"},
 		{"it is over", []int{0}, false, false, "the incident is over", ""},
 		{"another one runs", []int{0, 1}, false, false, "the incident is over", ""},
 		{"its end", []int{0}, true, true, "delivered", "gw-12: all devices heard again after 15 min (offline)"},
